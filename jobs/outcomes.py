@@ -1,0 +1,56 @@
+"""What a stage handler may answer: a closed set. Anything else that is raised is a bug and is retried as ``internal``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """The stage is done and wrote nothing of its own; ``fields`` go to the job row with the move."""
+
+    code: str = "STAGE_DONE"
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    payload: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """The handler has moved the job itself, inside the transaction of its one write."""
+
+    stage: str
+    finished: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Nothing to do for ``seconds``; costs no attempt. ``reason`` is a stable code shown to the tenant."""
+
+    seconds: float
+    reason: str
+
+
+Outcome = Advance | Moved | Wait
+
+
+class StageFailure(Exception):
+    """A failure that the stage itself has named. ``detail`` is safe to show: no tenant text, no paths, no secrets."""
+
+    def __init__(self, code: str, detail: str) -> None:
+        super().__init__(f"{code}: {detail}")
+        self.code = code
+        self.detail = detail
+
+
+class Retryable(StageFailure):
+    """May go better next time: costs an attempt. ``retry_after`` is a floor, in seconds, for the pause."""
+
+    def __init__(self, code: str, detail: str, retry_after: float = 0.0) -> None:
+        super().__init__(code, detail)
+        self.retry_after = retry_after
+
+
+class Permanent(StageFailure):
+    """No later try can go better: the job goes to the dead letters at once."""
