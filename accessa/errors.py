@@ -1,0 +1,94 @@
+"""One shape for every error of the API: ``code``, ``detail``, and ``field`` where there is one."""
+
+from __future__ import annotations
+
+import errno
+import logging
+from http import HTTPStatus
+from typing import Any
+
+from django.core.exceptions import PermissionDenied
+from django.db.utils import InterfaceError, OperationalError
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from rest_framework import exceptions
+from rest_framework.response import Response
+from rest_framework.views import set_rollback
+
+from jobs.faults import frames
+from tenancy.refusals import Refused, not_found
+
+log = logging.getLogger("accessa.api")
+
+AWAY_SECONDS = 5
+AWAY = {"code": "UNAVAILABLE", "detail": "The service cannot reach its database; try again shortly."}
+CODES: dict[type[exceptions.APIException], tuple[str, str]] = {
+    exceptions.NotAuthenticated: ("NOT_AUTHENTICATED", "Send a bearer token."),
+    exceptions.AuthenticationFailed: ("INVALID_TOKEN", "The token is not valid."),
+    exceptions.PermissionDenied: ("FORBIDDEN", "You may not do this."),
+    exceptions.MethodNotAllowed: ("METHOD_NOT_ALLOWED", "This method is not allowed here."),
+    exceptions.ParseError: ("MALFORMED_JSON", "The body is not valid JSON."),
+    exceptions.UnsupportedMediaType: ("UNSUPPORTED_MEDIA_TYPE", "Send application/json."),
+    exceptions.NotAcceptable: ("NOT_ACCEPTABLE", "Only application/json is answered here."),
+    exceptions.NotFound: ("NOT_FOUND", "There is no such thing here."),
+}
+
+
+def answer(error: Exception, context: dict[str, Any]) -> Response:
+    """Turn whatever a view raised into the one shape; what nobody foresaw is logged by its frames and shown as 500."""
+    set_rollback()
+    refusal = _refusal(error)
+    headers = {"Retry-After": str(refusal.retry_after)} if refusal.retry_after else {}
+    if isinstance(error, exceptions.APIException) and refusal.status == HTTPStatus.UNAUTHORIZED:
+        headers["WWW-Authenticate"] = getattr(error, "auth_header", "Bearer")
+    return Response(refusal.body, status=refusal.status, headers=headers)
+
+
+def _refusal(error: Exception) -> Refused:
+    match error:
+        case Refused():
+            return error
+        case Http404():
+            return not_found()
+        case PermissionDenied():
+            return Refused("FORBIDDEN", "You may not do this.", status=HTTPStatus.FORBIDDEN)
+        case exceptions.ValidationError():
+            return _invalid(error)
+        case exceptions.APIException():
+            code, detail = CODES.get(type(error), ("REFUSED", "The request cannot be granted."))
+            return Refused(code, detail, status=error.status_code)
+        case OperationalError() | InterfaceError():
+            return Refused(**AWAY, status=HTTPStatus.SERVICE_UNAVAILABLE, retry_after=AWAY_SECONDS)
+        case OSError():
+            return storage_trouble(error)
+    log.error("Unforeseen: %s", frames(error))
+    return Refused("INTERNAL", "Something went wrong on our side.", status=HTTPStatus.INTERNAL_SERVER_ERROR)
+
+
+def storage_trouble(error: OSError) -> Refused:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        detail = "There is no room for the file at the moment."
+        return Refused("INSUFFICIENT_STORAGE", detail, status=HTTPStatus.INSUFFICIENT_STORAGE, retry_after=60)
+    detail = "The file store cannot be reached; try again shortly."
+    return Refused("STORAGE_UNAVAILABLE", detail, status=HTTPStatus.SERVICE_UNAVAILABLE, retry_after=AWAY_SECONDS)
+
+
+def _invalid(error: exceptions.ValidationError) -> Refused:
+    """Name the first field that is wrong; DRF's nested lists are no shape for a client to branch on."""
+    detail: Any = error.detail
+    field = None
+    while isinstance(detail, (dict, list)) and detail:
+        if isinstance(detail, dict):
+            key, detail = next(iter(detail.items()))
+            field = field or (key if key != "non_field_errors" else None)
+        else:
+            detail = detail[0]
+    return Refused("INVALID_REQUEST", str(detail), field=field)
+
+
+def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
+    return JsonResponse(not_found().body, status=HTTPStatus.NOT_FOUND)
+
+
+def server_error(request: HttpRequest) -> HttpResponse:
+    body = {"code": "INTERNAL", "detail": "Something went wrong on our side."}
+    return JsonResponse(body, status=HTTPStatus.INTERNAL_SERVER_ERROR)

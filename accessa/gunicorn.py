@@ -1,0 +1,31 @@
+"""How gunicorn serves the API: `gunicorn accessa.wsgi:application -c python:accessa.gunicorn`."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from gunicorn.glogging import Logger  # type: ignore[import-untyped]
+
+bind = f"127.0.0.1:{os.environ.get('PORT', '8000')}"
+worker_class = "gthread"
+workers = int(os.environ.get("WEB_WORKERS", "2"))
+threads = int(os.environ.get("WEB_THREADS", "8"))
+timeout = 120  # of a worker that shows no life; a slow upload occupies a thread, not its worker
+graceful_timeout = 25  # the supervisor promises 30
+control_socket_disable = True  # would be written to the home folder
+worker_tmp_dir = "/dev/shm" if Path("/dev/shm").is_dir() and os.access("/dev/shm", os.W_OK) else None  # noqa: S108
+accesslog = None  # paths of signed URLs name tenants' files, and their queries are the signatures
+STALLED_SECONDS = 60
+
+
+class WithoutQueries(Logger):  # type: ignore[misc]  # gunicorn has no types
+    def exception(self, msg: Any, *args: Any, **kwargs: Any) -> None:
+        super().exception(msg, *(str(value).partition("?")[0] for value in args), **kwargs)
+
+
+logger_class = WithoutQueries
+
+
+def pre_request(worker: Any, request: Any) -> None:
+    """A client that stops sending in the middle of a body gives its thread back."""
+    request.unreader.sock.settimeout(STALLED_SECONDS)

@@ -1,0 +1,83 @@
+"""manage.py serve: the API and the workers on this machine until Ctrl-C."""
+
+import os
+import signal
+import sys
+from argparse import ArgumentParser
+from typing import Any
+
+from django.conf import settings
+from django.core.management import call_command
+from django.core.management.base import BaseCommand, CommandError
+from django.db import connection, connections
+
+from accessa import pidfile
+from accessa.embedded.account import EmbeddedError
+from accessa.embedded.server import EmbeddedServer
+from accessa.serving import Address, programs
+from accessa.supervisor import Supervisor
+
+PIDFILE = settings.VAR / "serve.pid"
+
+
+class Command(BaseCommand):
+    help = "Keeps the API and the workers up until Ctrl-C or `serve --stop`."
+    requires_system_checks = ()  # `migrate` runs them, once the database is there
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        bind = f"127.0.0.1:{os.environ.get('PORT', '8000')}"
+        parser.add_argument("--bind", default=bind, help=f"host:port to listen on (default {bind})")
+        parser.add_argument("--stop", action="store_true", help="stop a running serve and the embedded PostgreSQL")
+
+    def handle(self, *, bind: str, stop: bool, **options: Any) -> None:
+        if stop:
+            self._stop()
+            return
+        try:
+            address = Address.parse(bind)
+        except ValueError:
+            raise CommandError(f"--bind wants host:port, not {bind!r}.", returncode=2) from None
+        try:
+            with pidfile.held(PIDFILE):
+                self._serve(address)
+        except pidfile.AlreadyRunning as error:
+            message = f"Accessa is being served by process {error}. `make stop` ends it."
+            raise CommandError(message, returncode=2) from None
+        except EmbeddedError as error:
+            raise CommandError(str(error)) from None
+
+    def _serve(self, address: Address) -> None:
+        if not address.is_free():
+            message = f"{address.bind} is in use. Free it, or choose another: make serve PORT=8001"
+            raise CommandError(message, returncode=2)
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # until the supervisor takes over
+        server = getattr(connection, "server", None)
+        started = server.ensure_running() if server else False
+        try:
+            call_command("migrate", interactive=False, verbosity=0, skip_checks=False)
+            connections.close_all()
+            Supervisor(programs(address), report=self._say).run(when_up=lambda: self._announce(address))
+        except KeyboardInterrupt:
+            self._say("Interrupted before it was up.")
+        finally:
+            for number in (signal.SIGTERM, signal.SIGINT):  # an impatient second one must not leave PostgreSQL behind
+                signal.signal(number, signal.SIG_IGN)
+            connections.close_all()
+            if server and started:
+                server.stop()
+        self._say("Accessa has stopped.")
+
+    def _announce(self, address: Address) -> bool:
+        if not address.answers():
+            return False
+        self._say(f"Accessa is up: {address.url} (API docs at /docs)")
+        return True
+
+    def _stop(self) -> None:
+        served = pidfile.stop(PIDFILE, timeout=45)
+        stopped = EmbeddedServer(settings.VAR / "postgres").stop()
+        self._say("Accessa has stopped." if served or stopped else "Accessa was not running.")
+
+    def _say(self, line: str) -> None:
+        self.stdout.write(line)
+        self.stdout.flush()

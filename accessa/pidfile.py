@@ -1,0 +1,55 @@
+"""One process at a time: a file with its number, locked for as long as it lives."""
+
+import fcntl
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+class AlreadyRunning(Exception):
+    """Another process holds the file; its number is the argument."""
+
+
+@contextmanager
+def held(path: Path) -> Iterator[None]:
+    """Hold the file while the block runs. The lock dies with us, so what a crash leaves behind holds nobody up."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise AlreadyRunning(holder(path)) from None
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        yield
+        file.truncate(0)
+
+
+def holder(path: Path) -> int | None:
+    """The process that holds the file, or None."""
+    try:
+        with path.open() as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return None
+    except BlockingIOError:
+        return int(path.read_text() or 0) or None
+    return None
+
+
+def stop(path: Path, timeout: float) -> bool:
+    """End the holder by SIGTERM and wait for it; says whether there was one. Raises TimeoutError."""
+    process = holder(path)
+    if process is None:
+        return False
+    os.kill(process, signal.SIGTERM)
+    deadline = time.monotonic() + timeout
+    while holder(path) == process:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"Process {process} has not ended within {timeout:.0f} s.")
+        time.sleep(0.05)
+    return True

@@ -1,0 +1,29 @@
+"""The plan as a table: to jobs what urls.py is to requests. One row a stage."""
+
+from __future__ import annotations
+
+from documents import proofs as documents
+from documents import stages as arriving
+from embeddings import proofs as embeddings
+from embeddings import stages as searchable
+from jobs.plan import Pipeline, Step
+from jobs.states import Stage
+
+# fmt: off
+INSURANCE = Pipeline("insurance", (
+    #    stage                      handler                    proof: what is true here     seconds     done, %
+    Step(Stage.QUEUED,              arriving.receive,          documents.declared,          limit=90),
+    Step(Stage.JOB_VALIDATED,       arriving.request_parse,    documents.received,          limit=30,   reached_pct=10),
+    Step(Stage.PARSING,             arriving.parse,            documents.received,          limit=660,  reached_pct=15, skippable=True),
+    Step(Stage.PARSED,              arriving.check_parse,      documents.parsed,            limit=60,   reached_pct=45),
+    Step(Stage.PARSE_VALIDATED,     searchable.plan_chunks,    documents.parsed,            limit=30,   reached_pct=48),
+    Step(Stage.CHUNKING,            searchable.buffer_chunks,  embeddings.planned,          limit=120,  reached_pct=50, skippable=True),
+    Step(Stage.CHUNKS_BUFFERED,     searchable.commit_chunks,  embeddings.buffered,         limit=120,  reached_pct=60, skippable=True),
+    Step(Stage.CHUNKED,             searchable.plan_vectors,   embeddings.chunked,          limit=60,   reached_pct=65),
+    Step(Stage.EMBEDDING,           searchable.embed,          embeddings.vectors_planned,  limit=1800, reached_pct=70, skippable=True),
+    Step(Stage.EMBEDDINGS_BUFFERED, searchable.commit_vectors, embeddings.vectors_buffered, limit=300,  reached_pct=95, skippable=True),
+    Step(Stage.EMBEDDED,            searchable.finish,         embeddings.embedded,         limit=60,   reached_pct=99),
+))
+# fmt: on
+
+PIPELINES = {plan.name: plan for plan in (INSURANCE,)}

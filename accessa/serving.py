@@ -1,0 +1,66 @@
+"""What `manage.py serve` keeps up: the API under gunicorn and the workers under django-q2."""
+
+import http.client
+import os
+import socket
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from accessa.supervisor import Program
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+
+
+@dataclass(frozen=True)
+class Address:
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> "Address":
+        """`host:port` or `port`. Raises ValueError."""
+        host, _, port = text.rpartition(":")
+        return cls(host.strip("[]") or "127.0.0.1", int(port))
+
+    @property
+    def bind(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def url(self) -> str:
+        """Where this machine finds it."""
+        here = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)  # noqa: S104
+        return "http://" + Address(here, self.port).bind
+
+    def is_free(self) -> bool:
+        family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
+        with socket.socket(family) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as gunicorn does
+            try:
+                probe.bind((self.host, self.port))
+            except OSError:
+                return False
+        return True
+
+    def answers(self) -> bool:
+        """Does the API answer, whatever it says?"""
+        connection = http.client.HTTPConnection(self.url.removeprefix("http://"), timeout=2)
+        try:
+            connection.request("GET", "/healthz")
+            connection.getresponse().read()
+        except (OSError, http.client.HTTPException):
+            return False
+        finally:
+            connection.close()
+        return True
+
+
+def programs(address: Address) -> list[Program]:
+    # Signed URLs must lead back to where we listen.
+    environment = {"PUBLIC_URL": os.environ.get("PUBLIC_URL") or address.url}
+    api = ["gunicorn", "accessa.wsgi:application", "-c", "python:accessa.gunicorn", "--bind", address.bind]
+    return [
+        Program("the API", [sys.executable, "-m", *api], REPOSITORY, environment),
+        Program("the workers", [sys.executable, "manage.py", "qcluster"], REPOSITORY, environment),
+    ]

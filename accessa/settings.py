@@ -1,0 +1,198 @@
+"""Every setting, read from the environment once. A wrong value stops the start with a sentence that names it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import environ
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+env = environ.Env()
+
+INSECURE_KEY = "insecure-development-key"  # `check --deploy` refuses it  # noqa: S105
+SECRET_KEY = env.str("SECRET_KEY", default=INSECURE_KEY)
+DEBUG = env.bool("DEBUG", default=False)
+ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=["127.0.0.1", "localhost", "[::1]", "testserver"])
+VAR = Path(env.str("ACCESSA_VAR", default=str(BASE_DIR / "var"))).resolve()
+
+INSTALLED_APPS = [
+    "accessa",
+    "tenancy",
+    "jobs",
+    "documents",
+    "embeddings",
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "django.contrib.postgres",
+    "corsheaders",
+    "rest_framework",
+    "drf_spectacular",
+    "django_q",
+]
+MIDDLEWARE = [
+    "accessa.middleware.DatabaseAway",
+    "django.middleware.security.SecurityMiddleware",
+    "corsheaders.middleware.CorsMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ]
+        },
+    }
+]
+ROOT_URLCONF = "accessa.urls"
+WSGI_APPLICATION = "accessa.wsgi.application"
+AUTH_USER_MODEL = "tenancy.User"
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+STATIC_URL = "static/"
+STATIC_ROOT = VAR / "static"
+APPEND_SLASH = False
+USE_TZ = True
+TIME_ZONE = "UTC"
+LANGUAGE_CODE = "en-us"
+SECURE_CONTENT_TYPE_NOSNIFF = True
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = env.bool(
+    "SECURE_COOKIES", default=not DEBUG and SECRET_KEY != INSECURE_KEY
+)
+
+# --- database -------------------------------------------------------------------------------------------------------
+# Without DATABASE_URL the project runs its own PostgreSQL under VAR, started by the first connection.
+if env.str("DATABASE_URL", default=""):
+    DATABASES: dict[str, dict[str, Any]] = {"default": env.db("DATABASE_URL")}
+else:
+    DATABASES = {
+        "default": {
+            "ENGINE": "accessa.embedded.backend",
+            "NAME": "accessa",
+            "USER": "accessa_app",
+            "EMBEDDED_DATA": VAR / "postgres",
+            "OPTIONS": {},
+        }
+    }
+DATABASES["default"]["CONN_MAX_AGE"] = env.int("CONN_MAX_AGE", default=60)  # a reconnect costs more than a claim
+DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
+TENANT_ROLE = "accessa_client"
+
+# --- files ----------------------------------------------------------------------------------------------------------
+PUBLIC_URL = env.str("PUBLIC_URL", default="http://127.0.0.1:8000").rstrip("/")
+STORAGE_ROOT = Path(env.str("STORAGE_ROOT", default=str(VAR / "storage")))
+STORAGES = {
+    "raw": {"BACKEND": "documents.storage.LocalSignedStorage", "OPTIONS": {"bucket": "raw"}},
+    "parsed": {"BACKEND": "documents.storage.LocalSignedStorage", "OPTIONS": {"bucket": "parsed"}},
+    "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+}
+SIGNED_URL_SECONDS = env.int("SIGNED_URL_SECONDS", default=300)  # MVP context §5: about 5 minutes
+
+# --- limits (MVP context §9), each refused with its own code ---------------------------------------------------------
+MAX_FILE_BYTES = env.int("MAX_FILE_BYTES", default=25 * 1024 * 1024)
+MAX_PAGES = env.int("MAX_PAGES", default=200)
+MAX_FILENAME_CHARS = env.int("MAX_FILENAME_CHARS", default=120)
+UPLOADS_PER_DAY = env.int("UPLOADS_PER_DAY", default=30)
+POLLS_PER_MINUTE = env.int("POLLS_PER_MINUTE", default=10)
+MAX_SEARCH_RESULTS = env.int("MAX_SEARCH_RESULTS", default=50)
+MAX_QUERY_CHARS = env.int("MAX_QUERY_CHARS", default=8_000)
+DATA_UPLOAD_MAX_MEMORY_SIZE = 256 * 1024  # JSON bodies only; files are streamed past Django's parsers
+
+# --- the machine (DESIGN §4) ----------------------------------------------------------------------------------------
+JOBS_PIPELINES = env.str("JOBS_PIPELINES", default="accessa.pipelines.PIPELINES")
+JOBS_SWEEPS = ["documents.sweeps.remove_objects", "embeddings.sweeps.empty_buffers", "tenancy.rates.forget"]
+JOBS_ACTIVE_PER_USER = env.int("JOBS_ACTIVE_PER_USER", default=2)  # MVP context §9
+JOBS_MAX_RETRIES = env.int("JOBS_MAX_RETRIES", default=3)
+JOBS_RETRY_BASE_SECONDS = env.float("JOBS_RETRY_BASE_SECONDS", default=3.0)  # waits of 3, 6 and 12 s
+JOBS_LEASE_SECONDS = env.float("JOBS_LEASE_SECONDS", default=20.0)  # an orphan is picked up within 30 s
+JOBS_DRAIN_SECONDS = env.float("JOBS_DRAIN_SECONDS", default=2.0)
+JOBS_STOP_GRACE_SECONDS = env.float("JOBS_STOP_GRACE_SECONDS", default=15.0)  # then what is held is released
+JOBS_STOP_SECONDS = env.float("JOBS_STOP_SECONDS", default=27.0)  # then the cluster is killed; promised: 30
+JOBS_HANG_SECONDS = env.float("JOBS_HANG_SECONDS", default=15.0)  # due work unclaimed for so long ends the cluster
+JOBS_SWEEP_SECONDS = env.float("JOBS_SWEEP_SECONDS", default=30.0)
+
+WORKERS = env.int("WORKERS", default=2)
+Q_CLUSTER: dict[str, Any] = {
+    "name": "accessa",
+    "workers": WORKERS,
+    "queue_limit": WORKERS,  # rings carry no state: more of them waiting would only delay a stop
+    "bulk": 1,
+    "timeout": -1,  # none: the machine has a time limit of its own for each stage
+    "retry": 43_200,  # a ring needs no second delivery: the row decides (SQS allows no more)
+    "save_limit": -1,  # 0 and more lock the table of successes at every finish
+    "catch_up": False,
+    "scheduler": False,
+    "recycle": 500,
+    "max_rss": env.int("WORKER_MAX_RSS_KB", default=900_000),
+    "label": "Doorbell",
+}
+# The doorbell is PostgreSQL's NOTIFY unless another of django-q2's brokers is configured.
+if env.str("DOORBELL_REDIS_URL", default=""):
+    Q_CLUSTER["redis"] = env.str("DOORBELL_REDIS_URL")
+elif env.str("DOORBELL_SQS_REGION", default=""):
+    Q_CLUSTER["sqs"] = {"aws_region": env.str("DOORBELL_SQS_REGION"), "receive_message_wait_time_seconds": 20}
+else:
+    Q_CLUSTER["broker_class"] = "jobs.doorbell.Doorbell"
+
+# --- parsing, chunking, embedding -----------------------------------------------------------------------------------
+EMBEDDER = env.str("EMBEDDER", default="local")
+EMBED_BATCH = env.int("EMBED_BATCH", default=256)  # MVP context §9
+INDEX_PROBE_SECONDS = env.float("INDEX_PROBE_SECONDS", default=2.0)
+
+# --- who may call ---------------------------------------------------------------------------------------------------
+SUPABASE_JWT_SECRET = env.str("SUPABASE_JWT_SECRET", default="")
+SUPABASE_JWKS_URL = env.str("SUPABASE_JWKS_URL", default="")
+JWT_AUDIENCE = env.str("JWT_AUDIENCE", default="authenticated")
+CORS_ALLOWED_ORIGINS = env.list("CORS_ALLOWED_ORIGINS", default=[])
+CORS_EXPOSE_HEADERS = ["Retry-After"]
+
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": [
+        "tenancy.authentication.BearerAuthentication",
+        "rest_framework.authentication.SessionAuthentication",
+    ],
+    "DEFAULT_PERMISSION_CLASSES": ["tenancy.permissions.IsTenant"],
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_PAGINATION_CLASS": "tenancy.pagination.Cursor",
+    "PAGE_SIZE": 50,
+    "EXCEPTION_HANDLER": "accessa.errors.answer",
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "UNAUTHENTICATED_USER": None,
+}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "Accessa",
+    "DESCRIPTION": "Insurance PDFs as searchable, cited passages.",
+    "VERSION": "0.1.0",
+    "SERVE_PERMISSIONS": ["rest_framework.permissions.AllowAny"],
+    "SERVE_AUTHENTICATION": [],
+    "ENUM_NAME_OVERRIDES": {"StageEnum": "jobs.states.Stage", "StateEnum": "jobs.states.State"},
+}
+
+LOGGING: dict[str, Any] = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"line": {"format": "{asctime} {levelname} {name} {message}", "style": "{"}},
+    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "root": {"handlers": ["console"], "level": env.str("LOG_LEVEL", default="INFO")},
+    "loggers": {
+        "django-q": {"level": "WARNING"},
+        "django.request": {"level": "ERROR"},
+        "pdf_oxide": {"level": "ERROR"},
+    },
+}

@@ -1,0 +1,159 @@
+"""Keeps programs running: starts them, starts them again when they die, stops them together."""
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+PR_SET_PDEATHSIG = 1
+LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None  # loaded here: between fork and exec nothing may be
+
+STOP_SECONDS = 30.0
+FIRST_WAIT = 0.5
+LONGEST_WAIT = 30.0
+SETTLED_SECONDS = 10.0  # what ran for so long did not die of its start
+TICK = 0.1
+
+
+@dataclass(frozen=True)
+class Program:
+    name: str
+    command: Sequence[str]
+    folder: Path | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+def say(line: str) -> None:
+    print(line, flush=True)
+
+
+class Child:
+    """One program's process, in a session of its own."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.process: subprocess.Popen[bytes] | None = None
+        self.started_at = 0.0
+        self.due_at = 0.0
+        self.deaths_in_a_row = 0
+
+    def start(self) -> None:
+        parent = os.getpid()
+        self.started_at = time.monotonic()
+        self.process = subprocess.Popen(
+            self.program.command,
+            cwd=self.program.folder,
+            env={**os.environ, **self.program.environment},
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,  # a terminal's Ctrl-C reaches us alone
+            preexec_fn=lambda: _end_with(parent),
+        )
+
+    def died(self) -> int | None:
+        """The exit code of a process that ended by itself, once, after ending what is left of its group."""
+        if self.process is None or not _has_ended(self.process.pid):
+            return None
+        # Its number is free for others only after the wait: until then the group can be nobody else's.
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        code = self.process.wait()
+        self.process = None
+        return code
+
+    def postpone(self) -> float:
+        """Seconds until the next start: 0.5, 1, 2 … 30 for a program that keeps dying young."""
+        settled = time.monotonic() - self.started_at >= SETTLED_SECONDS
+        self.deaths_in_a_row = 1 if settled else self.deaths_in_a_row + 1
+        wait = min(FIRST_WAIT * 2.0 ** min(self.deaths_in_a_row - 1, 16), LONGEST_WAIT)
+        self.due_at = time.monotonic() + wait
+        return wait
+
+    def terminate(self) -> None:
+        """To the main process only: a group-wide SIGTERM hangs django-q2 (FACTS)."""
+        if self.process:
+            self.process.terminate()
+
+    def kill(self) -> None:
+        if self.process:
+            os.killpg(self.process.pid, signal.SIGKILL)
+
+
+class Supervisor:
+    """`run()` keeps the programs up until SIGTERM or SIGINT, then stops them within `stop_seconds`."""
+
+    def __init__(
+        self, programs: Sequence[Program], *, stop_seconds: float = STOP_SECONDS, report: Callable[[str], None] = say
+    ) -> None:
+        self.children = [Child(program) for program in programs]
+        self.stop_seconds = stop_seconds
+        self.report = report
+        self.stopping = False
+
+    def run(self, *, when_up: Callable[[], bool] = lambda: True) -> None:
+        """`when_up` is called at every tick until it says True."""
+        up = False
+        before = {number: signal.signal(number, self._stop) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            while not self.stopping:
+                self.tick()
+                up = up or when_up()
+                time.sleep(TICK)
+        finally:
+            self.stop()
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def tick(self) -> None:
+        """Start what is due; notice what died."""
+        for child in self.children:
+            code = child.died()
+            if code is not None:
+                wait = child.postpone()
+                self.report(f"{child.program.name} ended ({_words(code)}); starting again in {wait:g} s")
+            if child.process is None and not self.stopping and time.monotonic() >= child.due_at:
+                child.start()
+
+    def stop(self) -> None:
+        """SIGTERM to each main process, patience, SIGKILL to each group that is left."""
+        self.stopping = True
+        for child in self.children:
+            child.terminate()
+        deadline = time.monotonic() + self.stop_seconds
+        while any(child.process and child.died() is None for child in self.children):
+            if time.monotonic() > deadline:
+                self._kill()
+                return
+            time.sleep(TICK / 2)
+
+    def _kill(self) -> None:
+        for child in self.children:
+            if child.process:
+                self.report(f"{child.program.name} did not stop within {self.stop_seconds:g} s and was killed")
+                child.kill()
+        while any(child.process and child.died() is None for child in self.children):
+            time.sleep(TICK / 2)
+
+    def _stop(self, number: int, frame: object) -> None:
+        self.stopping = True
+
+
+def _end_with(parent: int) -> None:
+    """In the new process: have the kernel send SIGTERM should the supervisor be killed."""
+    if LIBC is not None:
+        LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != parent:  # it died before the line above
+            os._exit(1)
+
+
+def _has_ended(process: int) -> bool:
+    return os.waitid(os.P_PID, process, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def _words(code: int) -> str:
+    return f"exit code {code}" if code >= 0 else f"killed by {signal.Signals(-code).name}"

@@ -1,0 +1,82 @@
+"""manage.py serve: what it refuses, and what starts no server by the way."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection
+
+from accessa import pidfile
+from accessa.management.commands import serve
+from accessa.serving import Address, programs
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(autouse=True)
+def _signals_as_before() -> object:
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+def test_a_port_in_use_is_named_and_exits_2() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        bind = f"127.0.0.1:{taken.getsockname()[1]}"
+
+        with pytest.raises(CommandError, match=f"{bind} is in use") as refusal:
+            call_command("serve", bind=bind)
+
+    assert refusal.value.returncode == 2
+
+
+def test_a_second_serve_is_told_of_the_first() -> None:
+    with pidfile.held(serve.PIDFILE), pytest.raises(CommandError, match=f"by process {os.getpid()}") as refusal:
+        call_command("serve")
+
+    assert refusal.value.returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "bind", "url"),
+    [
+        ("127.0.0.1:8000", "127.0.0.1:8000", "http://127.0.0.1:8000"),
+        ("8001", "127.0.0.1:8001", "http://127.0.0.1:8001"),
+        ("0.0.0.0:80", "0.0.0.0:80", "http://127.0.0.1:80"),
+        ("[::]:8000", "[::]:8000", "http://[::1]:8000"),
+    ],
+)
+def test_an_address_is_bound_and_found(text: str, bind: str, url: str) -> None:
+    address = Address.parse(text)
+
+    assert (address.bind, address.url) == (bind, url)
+
+
+def test_signed_urls_lead_back_to_where_it_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PUBLIC_URL", raising=False)
+
+    found = {program.environment["PUBLIC_URL"] for program in programs(Address("127.0.0.1", 8123))}
+
+    assert found == {"http://127.0.0.1:8123"}
+
+
+@pytest.mark.parametrize("command", [["check"], ["check", "--deploy"]])
+def test_a_command_that_needs_no_rows_starts_no_database(command: list[str], tmp_path: Path) -> None:
+    environment = {**os.environ, "ACCESSA_VAR": str(tmp_path / "var")}
+
+    subprocess.run([sys.executable, "manage.py", *command], cwd=REPOSITORY, env=environment, capture_output=True)
+
+    assert not (tmp_path / "var" / "postgres").exists()
+
+
+@pytest.mark.skipif("DATABASE_URL" in os.environ, reason="tests use the server that DATABASE_URL names")
+@pytest.mark.django_db
+def test_tests_connect_as_the_application_to_a_server_of_their_own() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT current_user, current_database(), current_setting('is_superuser')")
+        assert cursor.fetchone() == ("accessa_app", "test_accessa", "off")

@@ -1,0 +1,21 @@
+"""Every address of the product."""
+
+from django.contrib import admin
+from django.urls import include, path
+from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerView
+
+from accessa import health
+
+handler404 = "accessa.errors.page_not_found"
+handler500 = "accessa.errors.server_error"
+
+urlpatterns = [
+    path("", include("jobs.urls")),
+    path("", include("documents.urls")),
+    path("", include("embeddings.urls")),
+    path("healthz", health.alive),
+    path("readyz", health.ready),
+    path("schema", SpectacularAPIView.as_view(), name="schema"),
+    path("docs", SpectacularSwaggerView.as_view(url_name="schema")),
+    path("admin/", admin.site.urls),
+]

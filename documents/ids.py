@@ -1,0 +1,44 @@
+"""Deterministic ids: the same thing has the same id in every process, in every retry."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from typing import Any
+from uuid import UUID
+
+# MVP context §3: immutable.
+NAMESPACE = UUID("6c8a1e6e-1f0b-4aa8-9f0a-1a7c2e6f2b42")
+
+
+def canonical(*parts: object) -> str:
+    """Return the key of a thing: lowercase, colon-separated; configurations as minified JSON with sorted keys."""
+    return ":".join(_word(part) for part in parts).lower()
+
+
+def _word(part: object) -> str:
+    return minified(part) if isinstance(part, (dict, list)) else str(part)
+
+
+def minified(config: Any) -> str:
+    return json.dumps(config, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def uuidv5(*parts: object) -> UUID:
+    return uuid.uuid5(NAMESPACE, canonical(*parts))
+
+
+def document_id(user_id: UUID, file_sha256: str) -> UUID:
+    return uuidv5(user_id, file_sha256)
+
+
+def parse_id(document: UUID, parser: str, version: str) -> UUID:
+    return uuidv5(document, parser, version)
+
+
+def chunk_id(document: UUID, chunker: str, version: str, ord_: int) -> UUID:
+    return uuidv5(document, chunker, version, ord_)
+
+
+def embedding_id(chunk: UUID, model: str, version: str) -> UUID:
+    return uuidv5(chunk, model, version)

@@ -1,0 +1,64 @@
+"""What a tenant owns: documents, and the objects still to be removed for those that were deleted."""
+
+from __future__ import annotations
+
+import uuid
+
+from django.contrib.postgres.fields import ArrayField
+from django.db import models
+from django.db.models import F
+from django.db.models.functions import Now
+
+
+class Document(models.Model):
+    document_id = models.UUIDField(primary_key=True)
+    user_id = models.UUIDField()
+    filename = models.TextField()
+    mime = models.TextField()
+    bytes_len = models.BigIntegerField()
+    file_sha256 = models.TextField()
+    parsed_sha256 = models.TextField(null=True)
+    raw_path = models.TextField()
+    parsed_path = models.TextField(null=True)
+    processing_status = models.TextField(null=True)
+    ocr = models.BooleanField(db_default=False)
+    pages = models.IntegerField(null=True)
+    # Where each page begins in the parsed markdown, in characters: how a chunk knows its pages.
+    page_starts = ArrayField(models.IntegerField(), null=True)
+    parser_name = models.TextField(null=True)
+    parser_version = models.TextField(null=True)
+    upload_expires_at = models.DateTimeField(null=True)
+    stored_at = models.DateTimeField(null=True)
+    created_at = models.DateTimeField(db_default=Now())
+    updated_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        db_table = "documents"
+        indexes = [
+            models.Index("user_id", name="ix_documents_user"),
+            models.Index("user_id", F("created_at").desc(), "document_id", name="ix_documents_user_created"),
+        ]
+        constraints = [
+            # Per tenant: across tenants it would tell one what another has.
+            models.UniqueConstraint("user_id", "file_sha256", name="uq_user_filehash"),
+        ]
+
+    def __str__(self) -> str:
+        return str(self.document_id)
+
+
+class Removal(models.Model):
+    """An object of a deleted document. Written with the deletion, dropped when the object is surely gone."""
+
+    removal_id = models.UUIDField(primary_key=True, default=uuid.uuid4)
+    document_id = models.UUIDField()
+    path = models.TextField()
+    # Past the lease of any worker that may still hold the deleted job and write the object once more.
+    drop_after = models.DateTimeField(db_index=True)
+
+    class Meta:
+        db_table = "object_removals"
+        constraints = [models.UniqueConstraint("path", name="uq_removal_path")]
+
+    def __str__(self) -> str:
+        return str(self.removal_id)

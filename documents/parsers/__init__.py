@@ -1,0 +1,62 @@
+"""Hostile PDFs in, pages of markdown out. Whatever a PDF does, it does to a capped child process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+from documents.parsers.refusals import failure
+from documents.parsers.zygote import worker_zygote
+
+NAME = "pdf-oxide"
+VERSION = version("pdf-oxide")
+
+HEADER = b"%PDF-"
+HEADER_WITHIN = 1024  # bytes; what readers accept, though the standard wants it first
+INSPECT_SECONDS = 28.0  # opening a file repairs it at worst: never worth 30 s
+PARSE_SECONDS_PER_FIFTY, PARSE_SECONDS_MOST = 120.0, 600.0  # MVP context §9
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """``encrypted`` PDFs that need no password to be opened parse like any other."""
+
+    pages: int
+    encrypted: bool
+
+
+def inspect(path: Path) -> Inspection:
+    """Count the pages. Raises ``Permanent`` or ``Retryable``; ``OSError`` when the file itself cannot be read."""
+    _require_pdf(path)
+    told = worker_zygote.ask({"ask": "inspect", "path": str(path.resolve())}, wall_seconds=INSPECT_SECONDS)
+    return Inspection(pages=told["pages"], encrypted=told["encrypted"])
+
+
+def parse(path: Path, *, pages: int) -> list[str]:
+    """One markdown string a page, "" for a blank one. ``pages``, as inspected, sets the deadline. Raises as above."""
+    _require_pdf(path)
+    told = worker_zygote.ask({"ask": "parse", "path": str(path.resolve())}, wall_seconds=wall_seconds(pages))
+    markdown: list[str] = told["markdown"]
+    return markdown
+
+
+def require_text(pages: Sequence[str]) -> None:
+    """Raises ``Permanent`` when no page has any text: a scan."""
+    if not any(page.strip() for page in pages):
+        raise failure("NO_TEXT_LAYER")
+
+
+def wall_seconds(pages: int) -> float:
+    """120 s for each fifty pages begun, 10 minutes at most."""
+    return min(PARSE_SECONDS_PER_FIFTY * max(1, -(-pages // 50)), PARSE_SECONDS_MOST)
+
+
+def _require_pdf(path: Path) -> None:
+    with path.open("rb") as file:
+        start = file.read(HEADER_WITHIN)
+    if not start:
+        raise failure("EMPTY_FILE")
+    if HEADER not in start:
+        raise failure("NOT_A_PDF")

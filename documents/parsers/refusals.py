@@ -1,0 +1,28 @@
+"""Every way in which a PDF is not parsed, and whether a later try could go better."""
+
+from __future__ import annotations
+
+from jobs.outcomes import Permanent, Retryable, StageFailure
+
+#  reason given               failure     code                    what the tenant reads
+FAILURES: dict[str, tuple[type[StageFailure], str, str]] = {
+    "EMPTY_FILE": (Permanent, "EMPTY_FILE", "This file is empty."),
+    "NOT_A_PDF": (Permanent, "NOT_A_PDF", "This file is not a PDF."),
+    "PDF_TRUNCATED": (Permanent, "PDF_TRUNCATED", "This PDF is cut short; upload the whole file."),
+    "PDF_MALFORMED": (Permanent, "PDF_MALFORMED", "This PDF is damaged and cannot be read."),
+    "PASSWORD_REQUIRED": (Permanent, "PASSWORD_REQUIRED", "This PDF needs a password to be opened."),
+    "NO_PAGES": (Permanent, "NO_PAGES", "This PDF has no pages."),
+    "NO_TEXT_LAYER": (Permanent, "NO_TEXT_LAYER", "This PDF has no text layer; it needs OCR."),
+    "PARSER_OUT_OF_MEMORY": (Permanent, "PARSER_OUT_OF_MEMORY", "This PDF needs more memory than parsing is allowed."),
+    # How the child ended, when it gave no answer:
+    "memory": (Permanent, "PARSER_OUT_OF_MEMORY", "This PDF needs more memory than parsing is allowed."),
+    "cpu": (Permanent, "PARSE_TIMEOUT", "This PDF needs more computing time than parsing is allowed."),
+    "deadline": (Retryable, "PARSE_TIMEOUT", "Parsing this PDF did not finish in time."),
+    "crashed": (Retryable, "PARSER_CRASHED", "The parser stopped unexpectedly on this PDF."),
+}
+
+
+def failure(reason: str) -> StageFailure:
+    """The exception to raise."""
+    kind, code, detail = FAILURES[reason]
+    return kind(code, detail)

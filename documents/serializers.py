@@ -1,0 +1,48 @@
+"""What the API takes and gives for documents and uploads. Input and output are apart."""
+
+from __future__ import annotations
+
+from django.utils import timezone
+from rest_framework import serializers
+
+from documents.models import Document
+
+
+class UploadRequest(serializers.Serializer[object]):
+    """MVP context §6; what the values may be is decided by ``documents.limits``, with a code for each limit."""
+
+    filename = serializers.CharField(max_length=4096, trim_whitespace=False)
+    bytes_len = serializers.IntegerField(min_value=0, max_value=2**53)
+    mime = serializers.CharField(max_length=255)
+    sha256 = serializers.CharField(max_length=128)
+    ocr = serializers.BooleanField(default=False)
+
+
+class UploadAnswer(serializers.Serializer[object]):
+    job_id = serializers.UUIDField()
+    document_id = serializers.UUIDField()
+    signed_url = serializers.URLField()
+    upload_expires_at = serializers.DateTimeField(default_timezone=timezone.get_default_timezone())
+
+
+class DocumentAnswer(serializers.ModelSerializer[Document]):
+    class Meta:
+        model = Document
+        fields = (
+            "document_id",
+            "filename",
+            "mime",
+            "bytes_len",
+            "file_sha256",
+            "parsed_sha256",
+            "pages",
+            "processing_status",
+            "created_at",
+            "updated_at",
+        )
+        read_only_fields = fields
+
+
+class LinkAnswer(serializers.Serializer[object]):
+    signed_url = serializers.URLField()
+    expires_in = serializers.IntegerField(help_text="seconds")

@@ -1,0 +1,191 @@
+"""What may be asked of a tenant's documents."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from http import HTTPStatus
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+from django.db import connection, transaction
+
+from documents import ids, limits, storage
+from documents.locks import lock
+from documents.models import Document, Removal
+from jobs import services as jobs
+from jobs.journal import log_event
+from jobs.models import Event, UploadJob
+from jobs.states import State
+from tenancy import rates
+from tenancy.refusals import Refused, not_found
+
+# What names the plan of an upload; the chunker's name is written with the job (002 §3).
+PIPELINE = "insurance"
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """The answer to a declared upload: the four fields of MVP context §6."""
+
+    job_id: UUID
+    document_id: UUID
+    signed_url: str
+    upload_expires_at: datetime
+
+
+def declare(
+    *, user_id: UUID, filename: str, bytes_len: int, mime: str, sha256: str, ocr: bool = False
+) -> Declared:
+    """Declare a file and return where to put its bytes; declared again, it answers the same ids.
+
+    Renews the URL while the bytes are missing and revives a job that failed. Raises ``Refused`` when over a limit.
+    """
+    filename = limits.checked(filename=filename, bytes_len=bytes_len, mime=mime, sha256=sha256)
+    _spend_upload(user_id)
+    with transaction.atomic():
+        document_id = ids.document_id(user_id, sha256)
+        lock(document_id)
+        document = Document.objects.filter(pk=document_id).first()
+        if document is None:
+            document = _create(document_id, user_id, filename, bytes_len, mime, sha256, ocr)
+            job = _enqueue(document)
+        else:
+            job = _again(document)
+        expires = _renewed(document)
+    raw, name = storage.located(document.raw_path)
+    url = raw.sign_upload(name, length=document.bytes_len, mime=document.mime, sha256=document.file_sha256)
+    return Declared(job.pk, document.pk, url, expires)
+
+
+def _spend_upload(user_id: UUID) -> None:
+    limit = settings.UPLOADS_PER_DAY
+    detail = f"You can upload {limit} files a day."
+    rates.spend(f"upload:{user_id}", limit=limit, window=86_400, code="UPLOAD_LIMIT_REACHED", detail=detail)
+
+
+def _create(
+    document_id: UUID, user_id: UUID, filename: str, bytes_len: int, mime: str, sha256: str, ocr: bool
+) -> Document:
+    return Document.objects.create(
+        document_id=document_id,
+        user_id=user_id,
+        filename=filename,
+        bytes_len=bytes_len,
+        mime=mime,
+        file_sha256=sha256,
+        ocr=ocr,
+        raw_path=storage.uri("raw", user_id, document_id, "pdf"),
+    )
+
+
+def _enqueue(document: Document) -> UploadJob:
+    return jobs.enqueue(
+        pipeline=PIPELINE,
+        user_id=document.user_id,
+        document_id=document.pk,
+        raw_path=document.raw_path,
+        chunks_version="",
+    )
+
+
+def _again(document: Document) -> UploadJob:
+    """Answer for bytes that this tenant has declared before: the same job, revived when it had failed."""
+    job = jobs.latest(document.pk)
+    log_event(job, "UPLOAD_DEDUP_HIT", Event.Type.STAGE_STARTED)
+    return jobs.retry(job, by="upload") if job.state == State.DEADLETTER else job
+
+
+def _renewed(document: Document) -> datetime:
+    """Let the upload expire with the URL that is about to be signed, by the database's clock."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE documents SET upload_expires_at = clock_timestamp() + %s WHERE document_id = %s"
+            " RETURNING upload_expires_at",
+            [timedelta(seconds=settings.SIGNED_URL_SECONDS), document.pk],
+        )
+        expires: datetime = cursor.fetchone()[0]
+    return expires
+
+
+def arrived(document_id: UUID, place: Any) -> None:
+    """Let the bytes of a declared document appear by calling ``place()``, and end the wait of its job.
+
+    Under the document's lock: bytes that come while the document is being deleted are refused, not orphaned.
+    """
+    with transaction.atomic():
+        lock(document_id)
+        if not Document.objects.filter(pk=document_id).exists():
+            raise not_found()
+        place()
+        jobs.wake(document_id)
+
+
+# Children first: every table that holds a row for the document, then the document.
+_TABLES = (
+    "document_vector_buffer",
+    "document_chunk_buffer",
+    "document_chunks",
+    "events",
+    "upload_jobs",
+    "documents",
+)
+
+
+def delete(document: Document) -> None:
+    """Remove a document, its rows, vectors, objects and queued work, whatever stage a running job is at.
+
+    A worker that holds the job loses its claim with the row. Objects follow after the commit, and once more when any
+    such worker's lease has surely ended.
+    """
+    with transaction.atomic(), connection.cursor() as cursor:
+        lock(document.pk)
+        # Waits for the one write that a worker may be making, and fences every later one.
+        cursor.execute("SELECT job_id FROM upload_jobs WHERE document_id = %s FOR UPDATE", [document.pk])
+        for table in _TABLES:
+            cursor.execute(f"DELETE FROM {table} WHERE document_id = %s", [document.pk])
+        _schedule_removal(document)
+    remove_objects(document.pk)
+
+
+def _schedule_removal(document: Document) -> None:
+    paths = [document.raw_path, storage.uri("parsed", document.user_id, document.pk, "md")]
+    with connection.cursor() as cursor:
+        for path in paths:
+            cursor.execute(
+                "INSERT INTO object_removals (removal_id, document_id, path, drop_after)"
+                " VALUES (gen_random_uuid(), %s, %s, clock_timestamp() + %s)"
+                " ON CONFLICT (path) DO UPDATE SET drop_after = excluded.drop_after",
+                [document.pk, path, timedelta(seconds=2 * settings.JOBS_LEASE_SECONDS)],
+            )
+
+
+def remove_objects(document_id: UUID) -> None:
+    """Remove the objects of a deleted document; one that was declared anew meanwhile keeps what it has."""
+    with transaction.atomic():
+        lock(document_id)
+        if Document.objects.filter(pk=document_id).exists():
+            Removal.objects.filter(document_id=document_id).delete()
+            return
+        for removal in Removal.objects.filter(document_id=document_id):
+            bucket, name = storage.located(removal.path)
+            bucket.delete(name)
+
+
+def signed_original(document: Document) -> str:
+    """Return a URL of the original file; raise ``Refused`` while it has not arrived."""
+    return _signed(document.raw_path if document.stored_at else None, document.filename)
+
+
+def signed_parsed(document: Document) -> str:
+    """Return a URL of the parsed markdown; raise ``Refused`` while there is none."""
+    return _signed(document.parsed_path, document.filename.removesuffix(".pdf") + ".md")
+
+
+def _signed(path: str | None, filename: str) -> str:
+    if path is None:
+        detail = "The document has not come that far yet."
+        raise Refused("NOT_READY", detail, status=HTTPStatus.CONFLICT)
+    bucket, name = storage.located(path)
+    return bucket.sign_download(name, filename=filename)

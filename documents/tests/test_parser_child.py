@@ -1,0 +1,257 @@
+"""The child is capped, the zygote is replaceable, and both die with the worker."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from documents import parsers
+from documents.parsers.zygote import CPU_SECONDS, MEMORY_MB, ROOT, worker_zygote
+from jobs.outcomes import Permanent, Retryable, StageFailure
+from testing import pdf_bombs
+from testing.pdfs import file, page_objects, stream, text_pdf, words
+
+WHOLE = text_pdf("hello world")
+Saved = Callable[[bytes], Path]
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Saved:
+    def save(content: bytes) -> Path:
+        path = tmp_path / "upload.pdf"
+        path.write_bytes(content)
+        return path
+
+    return save
+
+
+def read(path: Path) -> bool:
+    return parsers.parse(path, pages=1) == ["hello world"]
+
+
+# What is capped
+
+
+def asked(path: Path, **limits: int) -> StageFailure:
+    with pytest.raises(StageFailure) as failure:
+        worker_zygote.ask({"ask": "parse", "path": str(path), **limits}, wall_seconds=20)
+    return failure.value
+
+
+def test_the_memory_cap_is_the_childs(saved: Saved) -> None:
+    path = saved(pdf_bombs.one_page(stream(pdf_bombs.deflated(64 << 20, 1), b"/Filter /FlateDecode")))
+
+    failure = asked(path, memory_mb=100)
+
+    assert isinstance(failure, Permanent)
+    assert failure.code == "PARSER_OUT_OF_MEMORY"
+    assert parsers.parse(path, pages=1) == [""]
+
+
+def test_too_much_text_is_not_handed_to_the_worker(saved: Saved) -> None:
+    failure = asked(saved(text_pdf("more than ten bytes")), answer_bytes=10)
+
+    assert isinstance(failure, Permanent)
+    assert failure.code == "PARSER_OUT_OF_MEMORY"
+
+
+def test_computing_time_that_runs_out_is_final(saved: Saved) -> None:
+    failure = asked(saved(pdf_bombs.giant_cmap()), cpu_seconds=1)
+
+    assert isinstance(failure, Permanent)
+    assert failure.code == "PARSE_TIMEOUT"
+
+
+def test_a_missed_deadline_is_worth_another_try(saved: Saved) -> None:
+    path = saved(pdf_bombs.giant_cmap())
+
+    with pytest.raises(Retryable) as failure:
+        worker_zygote.ask({"ask": "parse", "path": str(path)}, wall_seconds=0.3)
+
+    assert failure.value.code == "PARSE_TIMEOUT"
+    assert read(saved(WHOLE))
+
+
+def test_the_child_can_open_neither_file_nor_socket_once_it_reads_pages(saved: Saved) -> None:
+    code = "import sys, socket; from documents.parsers.child import answer_to\n"
+    code += "answer_to({'ask': 'parse', 'path': sys.argv[1]}); socket.socket()"
+
+    run = subprocess.run([sys.executable, "-c", code, str(saved(WHOLE))], cwd=ROOT, capture_output=True, text=True)
+
+    assert "Too many open files" in run.stderr
+
+
+def test_active_content_is_neither_run_nor_fetched(saved: Saved) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setblocking(False)
+        url = b"(http://127.0.0.1:%d/)" % server.getsockname()[1]
+        script = b"<< /S /JavaScript /JS (app.launchURL\\(%s\\)) >>" % url.strip(b"()")
+        catalog = b"/OpenAction %s /AA << /WC << /S /Launch /F (/bin/touch) >> >>" % script
+        outside = b"<< /Length 0 /F << /FS /URL /F %s >> >>\nstream\n\nendstream" % url
+        page = b"/AA << /O << /S /URI /URI %s >> >>" % url
+        path = saved(file(page_objects([stream(words("harmless")), outside], page=page, catalog=catalog)))
+
+        assert parsers.parse(path, pages=2) == ["harmless", ""]
+        with pytest.raises(BlockingIOError):
+            server.accept()
+
+
+# What survives
+
+
+def only_child(process: int) -> int:
+    """Waits for the zygote to fork."""
+    children = Path(f"/proc/{process}/task/{process}/children")
+    until = time.monotonic() + 10
+    while not (found := children.read_text().split()):
+        assert time.monotonic() < until
+        time.sleep(0.005)
+    return int(found[0])
+
+
+def gone(process: int) -> bool:
+    until = time.monotonic() + 1  # well before the CPU limit would end it anyway
+    while time.monotonic() < until:
+        with contextlib.suppress(FileNotFoundError):
+            if Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z":
+                time.sleep(0.01)
+                continue
+        return True
+    return False
+
+
+@contextlib.contextmanager
+def parsing(path: Path) -> Iterator[list[StageFailure]]:
+    """A parse under way in another thread, over when the block has been left."""
+    failures: list[StageFailure] = []
+
+    def parse() -> None:
+        try:
+            parsers.parse(path, pages=1)
+        except StageFailure as failure:
+            failures.append(failure)
+
+    thread = threading.Thread(target=parse)
+    thread.start()
+    yield failures
+    thread.join(10)
+
+
+def zygote_pid() -> int:
+    assert worker_zygote._process is not None
+    return worker_zygote._process.pid
+
+
+@pytest.mark.parametrize("victim", ["child", "zygote"])
+def test_a_parser_killed_midway_costs_an_attempt_and_nothing_else(saved: Saved, victim: str) -> None:
+    path = saved(pdf_bombs.giant_cmap())
+    parsers.inspect(path)
+    mother = zygote_pid()
+
+    with parsing(path) as failures:
+        child = only_child(mother)
+        os.kill(child if victim == "child" else mother, signal.SIGKILL)
+
+    assert [(type(failure), failure.code) for failure in failures] == [(Retryable, "PARSER_CRASHED")]
+    assert gone(child)
+    assert read(saved(WHOLE))
+
+
+def test_a_zygote_that_died_idle_is_not_noticed(saved: Saved) -> None:
+    path = saved(WHOLE)
+    parsers.inspect(path)
+    os.kill(zygote_pid(), signal.SIGKILL)
+    assert gone(zygote_pid())
+
+    assert read(path)
+
+
+def test_zygote_and_child_die_with_the_worker(saved: Saved) -> None:
+    path = saved(pdf_bombs.giant_cmap())
+    code = (
+        "import sys, pathlib; from documents import parsers; path = pathlib.Path(sys.argv[1])\n"
+        "parsers.inspect(path); print(parsers.worker_zygote._process.pid, flush=True); parsers.parse(path, pages=1)"
+    )
+    worker = subprocess.Popen([sys.executable, "-c", code, str(path)], cwd=ROOT, stdout=subprocess.PIPE)
+    assert worker.stdout is not None
+    with worker.stdout:
+        mother = int(worker.stdout.readline())
+        child = only_child(mother)
+
+        worker.kill()
+        worker.wait()
+
+    assert gone(child)
+    assert gone(mother)
+
+
+def test_a_forked_worker_starts_a_zygote_of_its_own(saved: Saved) -> None:
+    path = saved(WHOLE)
+    parsers.inspect(path)
+    mother = zygote_pid()
+
+    fork = os.fork()
+    if fork == 0:
+        fresh = worker_zygote._process is None and read(path) and zygote_pid() != mother
+        worker_zygote.close()
+        os._exit(0 if fresh else 1)
+
+    assert os.waitpid(fork, 0)[1] == 0
+    assert read(path)
+    assert zygote_pid() == mother
+
+
+def test_threads_take_turns(saved: Saved) -> None:
+    path = saved(text_pdf("shared"))
+    pages: list[list[str]] = []
+    threads = [threading.Thread(target=lambda: pages.append(parsers.parse(path, pages=1))) for _ in range(4)]
+
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert pages == [["shared"]] * 4
+
+
+def test_signals_for_the_workers_group_spare_the_parser(saved: Saved) -> None:
+    parsers.inspect(saved(WHOLE))
+
+    assert os.getpgid(zygote_pid()) == zygote_pid() != os.getpgid(0)
+
+
+def test_the_child_knows_no_secrets_and_no_django(saved: Saved, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DJANGO_SECRET_KEY", "do not tell")
+    worker_zygote.close()
+    parsers.inspect(saved(WHOLE))
+
+    assert b"do not tell" not in Path(f"/proc/{zygote_pid()}/environ").read_bytes()
+    code = "import sys, documents.parsers.child; sys.exit('django' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+
+
+def test_the_worker_leaks_no_descriptor(saved: Saved) -> None:
+    path = saved(WHOLE)
+    read(path)
+    before = len(os.listdir("/proc/self/fd"))
+
+    for _ in range(5):
+        read(path)
+        worker_zygote.close()
+    read(path)
+
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_the_limits_are_those_that_were_measured() -> None:
+    assert (MEMORY_MB, CPU_SECONDS) == (768, 25)

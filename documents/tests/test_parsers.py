@@ -1,0 +1,223 @@
+"""Every PDF ends in pages or in a typed failure."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from documents import parsers
+from documents.parsers import engines
+from documents.parsers.refusals import FAILURES
+from documents.parsers.zygote import ROOT
+from jobs.outcomes import Permanent, Retryable, StageFailure
+from testing import pdf_bombs
+from testing.pdfs import file, locked_pdf, page_objects, stream, text_pdf, words
+
+SHARED = ROOT.parent / "shared" / "pdfs"
+SHARED_FILES = sorted(SHARED.glob("*/*.pdf"))
+WHOLE = text_pdf("hello world")
+Saved = Callable[[bytes], Path]
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Saved:
+    def save(content: bytes) -> Path:
+        path = tmp_path / "upload.pdf"
+        path.write_bytes(content)
+        return path
+
+    return save
+
+
+def outcome(path: Path) -> str:
+    """As a stage would do it: the code, or "text"."""
+    try:
+        pages = parsers.parse(path, pages=parsers.inspect(path).pages)
+        parsers.require_text(pages)
+    except StageFailure as failure:
+        return failure.code
+    return "text"
+
+
+# What is read
+
+
+def test_pages_come_back_in_order_and_blank_ones_keep_their_place(saved: Saved) -> None:
+    path = saved(text_pdf("first", "", "third"))
+
+    assert parsers.inspect(path) == parsers.Inspection(pages=3, encrypted=False)
+    assert parsers.parse(path, pages=3) == ["first", "", "third"]
+
+
+def test_large_type_becomes_a_heading(saved: Saved) -> None:
+    big = b"BT /F1 30 Tf 72 740 Td (Your plan) Tj /F1 10 Tf 0 -60 Td (%s) Tj ET" % (b"It pays the hospital. " * 3)
+
+    (page,) = parsers.parse(saved(file(page_objects([stream(big)]))), pages=1)
+
+    assert page.startswith("# Your plan\n")
+
+
+def test_a_pdf_that_only_restricts_its_use_is_read(saved: Saved) -> None:
+    path = saved(locked_pdf("open to all"))
+
+    assert parsers.inspect(path) == parsers.Inspection(pages=1, encrypted=True)
+    assert parsers.parse(path, pages=1) == ["open to all"]
+
+
+@pytest.mark.parametrize(
+    ("whole", "wound"),
+    [
+        pytest.param(b"65535 f \n00", b"65535 f ###", id="pdf-oxide cannot open it"),
+        pytest.param(b"/Root 1 0 R", b"/Root 1#0 R", id="PDFium cannot open it"),
+        pytest.param(b"R  /Resources", b"R  #Resources", id="pdf-oxide raises on the page"),
+        pytest.param(b"/Resources << /Font", b"/Resources << /Fo#t", id="pdf-oxide finds nothing on the page"),
+        pytest.param(b"/Kids [", b"/K### [", id="PDFium does not find the page"),
+    ],
+)
+def test_what_one_engine_cannot_read_the_other_does(saved: Saved, whole: bytes, wound: bytes) -> None:
+    assert whole in WHOLE
+
+    assert parsers.parse(saved(WHOLE.replace(whole, wound)), pages=1) == ["hello world"]
+
+
+def test_right_to_left_pages_are_read_by_pdfium(saved: Saved) -> None:
+    codes = b"".join(b"<%02x> <%04x>\n" % (0x41 + n, 0x05D0 + n) for n in range(20))
+    cmap = b"begincmap 1 begincodespacerange <00> <ff> endcodespacerange 20 beginbfchar %s endbfchar endcmap" % codes
+    objects = page_objects([stream(b"BT /F1 30 Tf 72 700 Td (EDCBA) Tj /F1 9 Tf 0 -50 Td (JIHGF EDCBA) Tj ET")])
+    objects[2] = objects[2].replace(b">>", b"/ToUnicode 6 0 R >>")
+
+    (page,) = parsers.parse(saved(file([*objects, stream(cmap)])), pages=1)
+
+    assert page == "אבגדה\nאבגדה וזחטי"  # alphabetical when read from the right, and no markdown
+
+
+def test_text_is_storable_whatever_the_font_claims() -> None:
+    dirty = "a\x00b\ud800c\ufffed\r\ne\rf \x7f\n\n"
+
+    assert engines.clean(dirty) == "abcd\ne\nf"
+
+
+def test_a_font_that_maps_to_nul_and_surrogates_does_no_harm(saved: Saved) -> None:
+    cmap = (
+        b"begincmap 1 begincodespacerange <00> <ff> endcodespacerange 2 beginbfchar <41> <0000> <42> <d800> endbfchar"
+    )
+    objects = page_objects([stream(words("xABx and more words"))])
+    objects[2] = objects[2].replace(b">>", b"/ToUnicode 6 0 R >>")
+
+    (page,) = parsers.parse(saved(file([*objects, stream(cmap)])), pages=1)
+
+    assert "and more words" in page
+    assert "\0" not in page
+    page.encode()
+
+
+def test_images_are_not_carried_into_the_text(saved: Saved) -> None:
+    path = saved(pdf_bombs.pixel_flood())
+
+    assert parsers.parse(path, pages=1) == ["beside the flood"]
+
+
+def test_the_same_bytes_give_the_same_text_in_every_process(tmp_path: Path) -> None:
+    paths = [path for path in SHARED_FILES if path.parent.name in ("text", "plans")]
+    code = "import sys, hashlib, pathlib; from documents import parsers\nfor name in sys.argv[1:]:\n"
+    code += "  print(hashlib.sha256(repr(parsers.parse(pathlib.Path(name), pages=1)).encode()).hexdigest())"
+
+    printed = {
+        subprocess.run(
+            [sys.executable, "-c", code, *map(str, paths)],
+            cwd=ROOT, env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }  # fmt: skip
+
+    assert len(printed) == 1
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("content", "code"),
+    [
+        (b"", "EMPTY_FILE"),
+        (b"PK\x03\x04 a zip", "NOT_A_PDF"),
+        (b" " * 1024 + WHOLE, "NOT_A_PDF"),
+        (WHOLE[:60], "PDF_TRUNCATED"),
+        (WHOLE[:300], "PDF_TRUNCATED"),
+        (b"%PDF-1.7\nnothing of the kind\n%%EOF\n", "PDF_MALFORMED"),
+        (WHOLE.replace(b"<< /Type /Page ", b"<###Type /Page "), "PDF_MALFORMED"),
+        (locked_pdf("secret", user_password=b"hunter2"), "PASSWORD_REQUIRED"),
+        (file([b"<< /Type /Catalog /Pages 2 0 R >>", b"<< /Type /Pages /Kids [] /Count 0 >>"]), "NO_PAGES"),
+        (text_pdf("", ""), "NO_TEXT_LAYER"),
+        (pdf_bombs.flate_chained(), "PARSER_OUT_OF_MEMORY"),
+    ],
+)
+def test_hopeless_files_are_refused_for_good(saved: Saved, content: bytes, code: str) -> None:
+    path = saved(content)
+
+    with pytest.raises(Permanent) as refusal:
+        parsers.require_text(parsers.parse(path, pages=parsers.inspect(path).pages))
+
+    assert refusal.value.code == code
+    assert str(path) not in refusal.value.detail
+
+
+def test_a_header_within_the_first_kilobyte_is_enough(saved: Saved) -> None:
+    assert outcome(saved(b"\n" * 1000 + WHOLE)) == "text"
+
+
+def test_every_failure_has_a_sentence() -> None:
+    for kind, code, detail in FAILURES.values():
+        assert kind in (Permanent, Retryable)
+        assert code.isupper()
+        assert detail.endswith(".")
+
+
+@pytest.mark.parametrize(("pages", "seconds"), [(0, 120), (1, 120), (50, 120), (51, 240), (200, 480), (10_000, 600)])
+def test_the_deadline_grows_with_the_pages_up_to_ten_minutes(pages: int, seconds: float) -> None:
+    assert parsers.wall_seconds(pages) == seconds
+
+
+# What comes from outside
+
+
+def test_mutated_files_always_end_in_a_known_way(saved: Saved) -> None:
+    dice = random.Random(20)
+    sources = [path.read_bytes() for path in SHARED_FILES if path.parent.name != "bombs"] or [WHOLE, locked_pdf("a")]
+    known = {code for _, code, _ in FAILURES.values()} | {"text"}
+
+    assert {outcome(saved(mutated(dice.choice(sources), dice))) for _ in range(200)} <= known
+
+
+def mutated(source: bytes, dice: random.Random) -> bytes:
+    content = bytearray(source)
+    if dice.random() < 0.3:
+        return bytes(content[: dice.randrange(len(content))])
+    for _ in range(dice.randint(1, 40)):
+        content[dice.randrange(len(content))] = dice.randrange(256)
+    return bytes(content)
+
+
+EXPECTED = {
+    "text": {"text"},
+    "plans": {"text"},
+    "scanned": {"NO_TEXT_LAYER"},
+    "encrypted_openable": {"text"},
+    "bombs": {"PARSER_OUT_OF_MEMORY"},
+    "active_content": {"text", "NO_TEXT_LAYER"},
+    "pages": {"text", "NO_TEXT_LAYER"},
+    # one asks for a key of 80,000 bits and opens without; one has no pages
+    "password": {"PASSWORD_REQUIRED", "text", "NO_PAGES"},
+    "malformed": {"NOT_A_PDF", "PDF_MALFORMED", "PDF_TRUNCATED", "NO_TEXT_LAYER", "text"},
+}
+
+
+@pytest.mark.parametrize("path", SHARED_FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_real_files_end_as_their_folder_says(path: Path) -> None:
+    assert outcome(path) in EXPECTED[path.parent.name]

@@ -1,0 +1,15 @@
+from django.urls import path
+from django.views.decorators.csrf import csrf_exempt
+
+from documents import views
+from documents.transfer import TransferView
+
+urlpatterns = [
+    path("upload", views.UploadView.as_view()),
+    path("documents", views.DocumentsView.as_view()),
+    path("documents/<uuid:document_id>", views.DocumentView.as_view()),
+    path("documents/<uuid:document_id>/original", views.OriginalView.as_view()),
+    path("documents/<uuid:document_id>/parsed", views.ParsedView.as_view()),
+    # The signature in the URL is the permission; no cookie takes part, so there is nothing to forge.
+    path("storage/<slug:bucket>/<path:name>", csrf_exempt(TransferView.as_view())),
+]

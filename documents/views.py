@@ -1,0 +1,101 @@
+"""Uploads and documents in the API: check the input, call one service, shape the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+from django.db.models import QuerySet
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from documents import services
+from documents.models import Document
+from documents.serializers import DocumentAnswer, LinkAnswer, UploadAnswer, UploadRequest
+from tenancy.pagination import Cursor
+from tenancy.permissions import caller_id
+from tenancy.refusals import not_found
+from tenancy.rls import as_tenant
+
+
+def own(request: Request) -> QuerySet[Document]:
+    return Document.objects.filter(user_id=caller_id(request))
+
+
+def own_document(request: Request, document_id: UUID) -> Document:
+    """Return a document of the caller's; what is another tenant's does not exist."""
+    with as_tenant(caller_id(request)):
+        document = own(request).filter(pk=document_id).first()
+    if document is None:
+        raise not_found()
+    return document
+
+
+class UploadView(APIView):
+    @extend_schema(operation_id="upload", request=UploadRequest, responses=UploadAnswer)
+    def post(self, request: Request) -> Response:
+        """Declare a file; put its bytes to the signed URL within five minutes."""
+        asked = UploadRequest(data=request.data)
+        asked.is_valid(raise_exception=True)
+        declared = services.declare(user_id=caller_id(request), **asked.validated_data)
+        url = request.build_absolute_uri(declared.signed_url)
+        return Response(
+            UploadAnswer(
+                {
+                    "job_id": declared.job_id,
+                    "document_id": declared.document_id,
+                    "signed_url": url,
+                    "upload_expires_at": declared.upload_expires_at,
+                }
+            ).data
+        )
+
+
+class DocumentsView(APIView):
+    @extend_schema(
+        operation_id="documents",
+        responses=DocumentAnswer(many=True),
+        parameters=[OpenApiParameter("cursor", str), OpenApiParameter("page_size", int)],
+    )
+    def get(self, request: Request) -> Response:
+        """Show the caller's documents, the newest first."""
+        pages = Cursor()
+        with as_tenant(caller_id(request)):
+            shown = DocumentAnswer(pages.paginate_queryset(own(request), request, view=self), many=True).data
+        return pages.get_paginated_response(shown)
+
+
+class DocumentView(APIView):
+    @extend_schema(operation_id="document", responses=DocumentAnswer)
+    def get(self, request: Request, document_id: UUID) -> Response:
+        """Show one document of the caller's."""
+        return Response(DocumentAnswer(own_document(request, document_id)).data)
+
+    @extend_schema(operation_id="delete_document", responses={204: None})
+    def delete(self, request: Request, document_id: UUID) -> Response:
+        """Remove a document with everything that was made of it, whatever is being done with it."""
+        services.delete(own_document(request, document_id))
+        return Response(status=204)
+
+
+class OriginalView(APIView):
+    @extend_schema(operation_id="document_original", responses=LinkAnswer)
+    def get(self, request: Request, document_id: UUID) -> Response:
+        """Answer a signed URL of the original PDF."""
+        return _link(request, services.signed_original(own_document(request, document_id)))
+
+
+class ParsedView(APIView):
+    @extend_schema(operation_id="document_parsed", responses=LinkAnswer)
+    def get(self, request: Request, document_id: UUID) -> Response:
+        """Answer a signed URL of the parsed markdown."""
+        return _link(request, services.signed_parsed(own_document(request, document_id)))
+
+
+def _link(request: Request, url: str) -> Response:
+    link = {"signed_url": request.build_absolute_uri(url), "expires_in": settings.SIGNED_URL_SECONDS}
+    return Response(LinkAnswer(link).data)

@@ -1,0 +1,77 @@
+"""The chunker markdown-simple@1: markdown in, cited passages of at most 512 tokens out."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from documents.normalization import page_of
+from embeddings import tokens
+from embeddings.cutter import CAP, LARGEST_HEADER, OVERLAP, SMALL, Cutter
+
+NAME = "markdown-simple"
+VERSION = "1"  # Another configuration, or another cut of the same text, is another version.
+
+CONFIG = json.dumps(
+    {
+        "encoding": tokens.ENCODING,
+        "largest_header_tokens": LARGEST_HEADER,
+        "overlap_tokens": OVERLAP,
+        "small_tokens": SMALL,
+        "target_tokens": CAP,
+    },
+    sort_keys=True,
+    separators=(",", ":"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """One passage: `text` is the document's [start, end), after its table's header when it continues a table.
+
+    `pages` are the first and last page of [start, end), from 1; `headings` the path in force where what is new starts.
+    """
+
+    ord: int
+    text: str
+    start: int
+    end: int
+    pages: tuple[int, int]
+    headings: tuple[str, ...]
+    tokens: int
+    header: tuple[int, int] | None = None
+
+    @property
+    def meta(self) -> dict[str, object]:
+        """Return what a citation needs, ready for JSON."""
+        meta: dict[str, object] = {
+            "start": self.start,
+            "end": self.end,
+            "pages": list(self.pages),
+            "headings": list(self.headings),
+            "tokens": self.tokens,
+        }
+        return meta | {"header": list(self.header)} if self.header else meta
+
+
+def cut(text: str, page_starts: Sequence[int] = (0,)) -> list[Chunk]:
+    """Cut normalized markdown into chunks that cover every visible character; text without any gives none."""
+    cutter = Cutter(text)
+    chunks: list[Chunk] = []
+    at = cutter.next_start(0)
+    while at < cutter.end:
+        start, end, count, header = cutter.cut_at(at)
+        body = text[start:end]
+        chunks.append(
+            Chunk(
+                ord=len(chunks),
+                text=text[slice(*header)] + body if header else body,
+                start=start,
+                end=end,
+                pages=(page_of(page_starts, start), page_of(page_starts, end - 1)),
+                headings=tuple(heading.title for heading in cutter.path),
+                tokens=count,
+                header=header,
+            )
+        )
+        at = cutter.next_start(end)
+    return chunks

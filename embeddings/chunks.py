@@ -1,0 +1,61 @@
+"""Chunks in the database: buffered by COPY, committed by one set-wise statement."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from uuid import UUID
+
+from django.db import connection
+from psycopg.types.json import Jsonb
+
+from documents.ids import chunk_id
+from embeddings.chunking import NAME, VERSION, Chunk
+
+CHUNKS_VERSION = f"{NAME}@{VERSION}"
+COPY = """COPY document_chunk_buffer
+    (chunk_id, user_id, document_id, chunk_ord, chunker_name, chunker_version, chunk_sha, text, meta) FROM STDIN"""
+
+
+def buffer(*, user_id: UUID, document_id: UUID, chunks: Sequence[Chunk]) -> None:
+    """Write the chunks of one run; what an earlier run left is replaced."""
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM document_chunk_buffer WHERE document_id = %s", [document_id])
+        with cursor.copy(COPY) as copy:
+            for chunk in chunks:
+                sha = hashlib.sha256(chunk.text.encode()).hexdigest()
+                made = chunk_id(document_id, NAME, VERSION, chunk.ord)
+                row = (made, user_id, document_id, chunk.ord, NAME, VERSION, sha, chunk.text, Jsonb(chunk.meta))
+                copy.write_row(row)
+
+
+# A chunk whose text changed under the same id loses its vector with its text; one that did not keeps both.
+COMMIT = """
+    INSERT INTO document_chunks AS c
+        (chunk_id, user_id, document_id, chunker_name, chunker_version, chunk_ord, chunk_sha, text, meta)
+    SELECT chunk_id, user_id, document_id, chunker_name, chunker_version, chunk_ord, chunk_sha, text, meta
+    FROM document_chunk_buffer WHERE document_id = %(document)s
+    ON CONFLICT (chunk_id) DO UPDATE SET
+        chunk_sha = excluded.chunk_sha, text = excluded.text, meta = excluded.meta, updated_at = clock_timestamp(),
+        embed_model = CASE WHEN c.chunk_sha = excluded.chunk_sha THEN c.embed_model END,
+        embed_version = CASE WHEN c.chunk_sha = excluded.chunk_sha THEN c.embed_version END,
+        vector_dim = CASE WHEN c.chunk_sha = excluded.chunk_sha THEN c.vector_dim END,
+        embed_updated_at = CASE WHEN c.chunk_sha = excluded.chunk_sha THEN c.embed_updated_at END,
+        embedding = CASE WHEN c.chunk_sha = excluded.chunk_sha THEN c.embedding END
+    WHERE c.chunk_sha <> excluded.chunk_sha OR c.meta IS DISTINCT FROM excluded.meta"""
+# Vectors that were bought for a text that is no longer there, or for an ordinal that is no longer used.
+STALE = """
+    DELETE FROM document_vector_buffer v WHERE v.document_id = %(document)s AND NOT EXISTS (
+        SELECT 1 FROM document_chunk_buffer b JOIN document_chunks c USING (chunk_id)
+        WHERE b.chunk_id = v.chunk_id AND b.chunk_sha = c.chunk_sha)"""
+SURPLUS = """
+    DELETE FROM document_chunks c
+    WHERE c.document_id = %(document)s AND c.chunker_name || '@' || c.chunker_version = %(chunker)s
+      AND NOT EXISTS (SELECT 1 FROM document_chunk_buffer b WHERE b.chunk_id = c.chunk_id)"""
+
+
+def commit(document_id: UUID) -> None:
+    """Make ``document_chunks`` say what the buffer says."""
+    with connection.cursor() as cursor:
+        for statement in (STALE, COMMIT, SURPLUS):
+            cursor.execute(statement, {"document": document_id, "chunker": CHUNKS_VERSION})

@@ -1,0 +1,49 @@
+"""Turning texts into vectors: one face, one module a model."""
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Protocol
+
+from django.core.exceptions import ImproperlyConfigured
+from django.utils.module_loading import import_string
+
+from embeddings.embedders.vectors import DIMENSIONS, Vectors, vector_sha, vector_shas
+
+__all__ = ["DIMENSIONS", "Embedder", "Vectors", "get", "vector_sha", "vector_shas"]
+
+NAMES = {
+    "local": "embeddings.embedders.local.WordLlama",
+    "minilm": "embeddings.embedders.minilm.MiniLM",
+}
+
+
+class Embedder(Protocol):
+    """A model. Making one is cheap: whatever it must load, it loads at the first `embed`."""
+
+    model: str
+    version: str
+    batch_size: int  # at most 256, the specs' micro-batch
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        """Float32 of shape (len(texts), 1536): finite, each row of length one, rows in the order of `texts`.
+
+        The same text gives the same bytes, whatever it is embedded together with.
+        """
+        ...
+
+
+@cache
+def get(name: str) -> Embedder:
+    """The embedder called `name` ("local", "minilm" or a dotted path to a class), one a process."""
+    try:
+        return _made(NAMES.get(name, name))
+    except ImportError as error:
+        raise ImproperlyConfigured(
+            f"There is no embedder {name!r}: use one of {', '.join(sorted(NAMES))}, or the dotted path of a class "
+            f"({error})."
+        ) from error
+
+
+def _made(path: str) -> Embedder:
+    embedder: Embedder = import_string(path)()
+    return embedder

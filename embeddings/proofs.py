@@ -1,0 +1,82 @@
+"""What proves that a document's chunks are whole and that each has the vector that was bought for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from django.db import connection
+
+from documents import proofs as documents
+from embeddings import vectors
+from embeddings.embedders import DIMENSIONS
+from jobs.proofs import by_sql, each
+
+planned = each(
+    documents.parsed,
+    by_sql("""
+        SELECT job_id, 'No chunker is chosen.' FROM upload_jobs
+        WHERE job_id = ANY(%(jobs)s) AND chunks_version !~ '^.+@.+$'"""),
+)
+
+# Count, order and content: a chunk table that has the right number of wrong rows proves nothing.
+_WHOLE = """
+    SELECT j.job_id, CASE
+        WHEN coalesce((j.progress ->> 'chunks_total')::int, 0) < 1 THEN 'The number of chunks is not recorded.'
+        WHEN c.rows <> (j.progress ->> 'chunks_total')::int THEN 'There are more or fewer chunks than were cut.'
+        WHEN c.first <> 0 OR c.last <> c.rows - 1 THEN 'The chunks are not numbered without a gap.'
+        ELSE 'A chunk''s text does not have its sha.' END
+    FROM upload_jobs j
+    CROSS JOIN LATERAL (
+        SELECT count(*) AS rows, min(chunk_ord) AS first, max(chunk_ord) AS last,
+               coalesce(bool_and(chunk_sha = encode(sha256(convert_to(text, 'UTF8')), 'hex')), false) AS sound
+        FROM {table} t
+        WHERE t.document_id = j.document_id AND t.chunker_name || '@' || t.chunker_version = j.chunks_version) c
+    WHERE j.job_id = ANY(%(jobs)s) AND NOT (
+        c.sound AND c.rows = coalesce((j.progress ->> 'chunks_total')::int, 0) AND c.first = 0 AND c.last = c.rows - 1)"""
+# The rows come first in each proof: they fail fast where a stage only asks whether its work is done already.
+buffer_whole = by_sql(_WHOLE.format(table="document_chunk_buffer"))
+buffered = each(buffer_whole, documents.parsed)
+chunked = each(by_sql(_WHOLE.format(table="document_chunks")), documents.parsed)
+
+vectors_planned = each(
+    chunked,
+    by_sql("""
+        SELECT job_id, 'No model is chosen.' FROM upload_jobs
+        WHERE job_id = ANY(%(jobs)s) AND (embed_model IS NULL OR embed_version IS NULL)"""),
+)
+
+_COVERED = """
+    SELECT j.job_id, 'A chunk has no vector of the chosen model.'
+    FROM upload_jobs j
+    WHERE j.job_id = ANY(%(jobs)s) AND (j.embed_model IS NULL OR EXISTS (
+        SELECT 1 FROM document_chunks c
+        WHERE c.document_id = j.document_id AND c.chunker_name || '@' || c.chunker_version = j.chunks_version
+          AND (c.embed_model IS DISTINCT FROM j.embed_model OR c.embed_version IS DISTINCT FROM j.embed_version)
+          {or_buffered}))"""
+_BUFFERED = """AND NOT EXISTS (
+              SELECT 1 FROM document_vector_buffer b WHERE b.chunk_id = c.chunk_id
+                AND b.embed_model = j.embed_model AND b.embed_version = j.embed_version)"""
+
+
+def _sound_vectors(job_ids: Sequence[UUID]) -> dict[UUID, str]:
+    """Compare every buffered vector with the sha that was written beside it."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT job_id, document_id FROM upload_jobs WHERE job_id = ANY(%s)", [list(job_ids)])
+        jobs = cursor.fetchall()
+    reason = "A buffered vector does not have its sha."
+    return {job_id: reason for job_id, document_id in jobs if not vectors.sound(document_id)}
+
+
+buffer_covers = each(by_sql(_COVERED.format(or_buffered=_BUFFERED)), _sound_vectors)
+vectors_buffered = each(buffer_covers, vectors_planned)
+embedded = each(
+    by_sql(_COVERED.format(or_buffered="")),
+    vectors_planned,
+    by_sql(f"""
+        SELECT j.job_id, 'A vector is not {DIMENSIONS} wide or has no length.'
+        FROM upload_jobs j
+        WHERE j.job_id = ANY(%(jobs)s) AND EXISTS (
+            SELECT 1 FROM document_chunks c WHERE c.document_id = j.document_id AND c.embedding IS NOT NULL
+              AND (vector_dims(c.embedding) <> {DIMENSIONS} OR NOT vector_norm(c.embedding) > 0))"""),
+)

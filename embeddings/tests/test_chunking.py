@@ -1,0 +1,255 @@
+"""The chunker markdown-simple@1: what a passage is, on any text."""
+
+import dataclasses
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import time
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from documents.normalization import normalize, normalize_pages
+from embeddings import chunking, tokens
+from embeddings.chunking import Chunk, cut
+from embeddings.cutter import CAP
+
+SENTENCE = "The plan pays 80 percent of the allowed amount after the deductible is met. "
+PARAGRAPH = SENTENCE * 6
+EXAMPLE = (
+    "# Benefits\n\nYour plan pays for most care.\n\n## Copays\n\n| Visit | You pay |\n|---|---|\n| Primary | $20 |\n"
+)
+
+PIECES = [
+    "# Plan\n\n",
+    "## Copays\n",
+    "###### Deep\n",
+    SENTENCE,
+    PARAGRAPH + "\n\n",
+    "- item\n",
+    "  1. two\n",
+    "\n\n",
+    "word " * 40,
+]
+PIECES += [
+    "| a | b |\n|---|---|\n",
+    "| 1 | two words |\n" * 30,
+    "```\n",
+    "x = 1\n" * 60,
+    "~~~\n",
+    "漢字。" * 30,
+    "|",
+    "\n" * 40,
+    " " * 40,
+]
+PIECES += [
+    "z" * 900,
+    "| h |\n|-|\n" + "| c |\n" * 90,
+    "😀" * 80,
+    "<|endoftext|>",
+    "\ud800",
+    "a. " * 200,
+    "|x" * 400 + "\n",
+]
+documents = st.lists(st.sampled_from(PIECES), max_size=25).map("".join)
+
+
+def assert_sound(text: str, chunks: list[Chunk]) -> None:
+    """Check what every cut of every text must hold."""
+    covered, last_start = 0, 0
+    for order, chunk in enumerate(chunks):
+        header = text[slice(*chunk.header)] if chunk.header else ""
+        assert chunk.ord == order
+        assert chunk.text == header + text[chunk.start : chunk.end]
+        assert chunk.tokens == tokens.count(chunk.text) <= CAP
+        assert last_start <= chunk.start
+        assert covered < chunk.end
+        assert not text[covered : chunk.start].strip()
+        assert text[covered : chunk.end].strip()
+        covered, last_start = chunk.end, chunk.start
+    assert not text[covered:].strip()
+
+
+@settings(max_examples=300, deadline=None)
+@given(documents, st.booleans())
+def test_every_cut_is_sound(raw: str, is_normal: bool) -> None:
+    text = normalize(raw) if is_normal else raw
+
+    assert_sound(text, cut(text))
+
+
+def test_the_published_example() -> None:
+    chunks = cut(normalize_pages(["# Benefits\n\nYour plan pays for most care.", EXAMPLE[43:]]).text, (0, 43))
+
+    assert [dataclasses.astuple(chunk) for chunk in chunks] == [
+        (0, EXAMPLE.rstrip(), 0, len(EXAMPLE) - 1, (1, 2), ("Benefits",), 31, None)
+    ]
+    assert chunks[0].meta == {"start": 0, "end": 101, "pages": [1, 2], "headings": ["Benefits"], "tokens": 31}
+
+
+def test_the_configuration_is_frozen() -> None:
+    assert (chunking.NAME, chunking.VERSION) == ("markdown-simple", "1")
+    assert chunking.CONFIG == (
+        '{"encoding":"cl100k_base","largest_header_tokens":256,"overlap_tokens":64,"small_tokens":96,"target_tokens":512}'
+    )
+    assert json.dumps(json.loads(chunking.CONFIG), sort_keys=True, separators=(",", ":")) == chunking.CONFIG
+
+
+def long_document() -> str:
+    parts = []
+    for part in range(12):
+        parts.append(f"# Part {part}\n\n{PARAGRAPH}\n\n## Limits {part}\n\n{PARAGRAPH * (part % 5)}\n\n")
+        parts.append(
+            "| Visit | You pay |\n|---|---|\n"
+            + "".join(f"| Kind {row} of visit | ${row} |\n" for row in range(9 * part))
+        )
+        parts.append("\n```\n" + "total = copay + coinsurance\n" * (part * 4) + "```\n\n")
+    return normalize("".join(parts))
+
+
+def test_the_cut_of_version_1_does_not_move() -> None:
+    """Whoever changes this hash changes the texts behind stored chunk ids: that is another VERSION."""
+    cuts = json.dumps([dataclasses.astuple(chunk) for chunk in cut(long_document())])
+
+    assert (
+        hashlib.sha256(cuts.encode()).hexdigest() == "6f3e7163a4c7a134b62632d059bbba21fb6b6a0de9505af996b8a3f5fce5d3ca"
+    )
+
+
+@pytest.mark.parametrize("seed", ["0", "1", "4242"])
+def test_the_cut_is_the_same_in_every_process(seed: str) -> None:
+    code = "from embeddings.tests.test_chunking import *; print(repr(cut(long_document())))"
+
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, check=True
+    )
+
+    assert done.stdout.decode().strip() == repr(cut(long_document()))
+
+
+@pytest.mark.parametrize("blank", ["", "\n", " \n\t\n", "\x1c\u2003"])
+def test_a_text_without_a_visible_character_has_no_chunk(blank: str) -> None:
+    assert cut(blank) == []
+
+
+def test_a_large_section_starts_its_own_chunk() -> None:
+    text = normalize(f"# A\n\n{PARAGRAPH * 3}\n\n# B\n\n{PARAGRAPH * 3}\n\n# C\n\n{PARAGRAPH * 3}")
+
+    assert [chunk.headings for chunk in cut(text) if chunk.text.startswith("# ")] == [("A",), ("B",), ("C",)]
+
+
+def test_small_sections_share_a_chunk() -> None:
+    chunks = cut(normalize("".join(f"## Term {n}\n\n{SENTENCE}\n\n" for n in range(100))))
+
+    assert min(chunk.tokens for chunk in chunks) >= 50
+    assert all(chunk.text.startswith("## ") for chunk in chunks)
+
+
+def test_no_chunk_ends_with_a_heading() -> None:
+    chunks = cut(long_document())
+
+    assert len(chunks) > 12
+    assert not [chunk for chunk in chunks if chunk.text.rsplit("\n", 1)[-1].startswith("#")]
+
+
+def test_the_heading_path_is_that_of_what_is_new() -> None:
+    text = normalize(f"# A\n\n## B\n\n{PARAGRAPH * 8}\n\n## C #\n\n{PARAGRAPH * 8}\n\n# D\n\n{PARAGRAPH * 8}")
+
+    paths = [chunk.headings for chunk in cut(text)]
+
+    assert list(dict.fromkeys(paths)) == [("A",), ("A", "B"), ("A", "C"), ("D",)]
+
+
+def test_neighbours_overlap_by_whole_sentences_of_one_section() -> None:
+    chunks = cut(normalize(f"# A\n\n{SENTENCE * 80}\n\n# B\n\n{SENTENCE * 80}"))
+
+    for before, after in pairwise(chunks):
+        shared = before.text[after.start - before.start :] if after.start < before.end else ""
+        if after.text.startswith("# B"):
+            assert shared == ""
+        else:
+            assert shared.startswith("The plan pays")
+            assert 32 <= tokens.count(shared) <= 80
+
+
+def test_a_split_table_repeats_its_header_over_whole_rows() -> None:
+    head = "| Service | You pay |\n|---|---|\n"
+    text = normalize(head + "".join(f"| Service number {n} | ${n}.00 |\n" for n in range(200)))
+
+    first, *rest = cut(text)
+
+    assert first.header is None
+    assert len(rest) > 3
+    for chunk in rest:
+        assert chunk.header == (0, len(head))
+        assert chunk.meta["header"] == [0, len(head)]
+        rows = chunk.text.removeprefix(head).split("\n")
+        assert all(row.startswith("| Service number") and row.endswith("|") for row in rows)
+
+
+def test_a_row_over_the_cap_is_cut_between_cells() -> None:
+    text = "| a | b |\n|---|---|\n" + "| cell of words " * 400 + "|\n"
+
+    chunks = cut(text)
+
+    assert len(chunks) > 2
+    assert all(
+        chunk.text.endswith("words") and chunk.start in (0, text.find("| cell", chunk.start)) for chunk in chunks[:-1]
+    )
+
+
+def test_a_header_over_its_limit_is_not_repeated() -> None:
+    text = "| " + "column name " * 150 + "|\n|---|\n" + "| 1 |\n" * 400
+
+    assert not [chunk for chunk in cut(text) if chunk.header]
+
+
+def test_code_that_fits_is_kept_whole() -> None:
+    code = "```py\n" + "total = copay + coinsurance\n" * 55 + "```"
+    text = normalize(f"# A\n\n{PARAGRAPH * 3}\n\n{code}\n\n{PARAGRAPH * 3}")
+
+    assert sum(code in chunk.text for chunk in cut(text)) == 1
+
+
+def test_a_hash_in_code_is_no_heading() -> None:
+    text = normalize("```\n# not one\n" + "x = 1\n" * 300 + "```\n")
+
+    assert {chunk.headings for chunk in cut(text)} == {()}
+
+
+def test_pages_are_those_of_the_passage() -> None:
+    pages = normalize_pages([PARAGRAPH * 2, "", PARAGRAPH * 8, PARAGRAPH])
+
+    chunks = cut(pages.text, pages.page_starts)
+
+    assert chunks[0].pages[0] == 1
+    assert chunks[-1].pages[1] == 4
+    assert all(first <= last and 2 not in (first, last) for first, last in (chunk.pages for chunk in chunks))
+
+
+HOSTILE = {
+    "one line": "a" * 500_000,
+    "newlines": "x" + "\n" * 500_000 + "x",
+    "spaces": "x" + " " * 500_000 + "x",
+    "pipes": "|" * 500_000,
+    "rows": "| a | b |\n|---|---|\n" + "| 1 | 2 |\n" * 50_000,
+    "headings": "".join(f"# h{n}\n" for n in range(30_000)),
+    "long heading": "# " + "a b " * 100_000,
+    "fences": "```\n" * 100_000,
+    "tables": "|a|\n|-|\n|b|\n\n" * 30_000,
+    "four tokens each": "\U00012000" * 50_000,
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_text_takes_time_in_proportion(name: str) -> None:
+    started = time.process_time()
+
+    chunks = cut(HOSTILE[name])
+
+    assert time.process_time() - started < 3, "measured below 0.5 s; a quadratic step takes minutes"
+    assert_sound(HOSTILE[name], chunks)

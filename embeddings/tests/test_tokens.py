@@ -1,0 +1,60 @@
+"""Token counts as the vendor bills them."""
+
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from embeddings import tokens
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", 0),
+        ("hello world", 2),
+        ("Deductible: $1,250.00 per member", 12),
+        ("漢字", 3),
+        ("a\n\n\nb", 3),
+        (" " * 128, 1),
+    ],
+)
+def test_counts_are_those_of_cl100k(text: str, expected: int) -> None:
+    assert tokens.count(text) == expected
+
+
+@pytest.mark.parametrize("special", ["<|endoftext|>", "<|fim_prefix|>", "<|endofprompt|>"])
+def test_special_tokens_in_a_text_are_ordinary_text(special: str) -> None:
+    assert tokens.count(special) > 3
+
+
+def test_a_lone_surrogate_counts_as_the_replacement_character() -> None:
+    assert tokens.count("a\ud800b") == tokens.count("a\ufffdb")
+    assert tokens.fits("a\ud800b", 100)
+
+
+def test_many_are_counted_in_order() -> None:
+    assert tokens.count_many(["a b", "", "a"]) == [2, 0, 1]
+
+
+def test_fits_is_exact() -> None:
+    assert tokens.fits("a b c", 3)
+    assert not tokens.fits("a b c", 2)
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.text(st.sampled_from("ab1 .,'\n\té漢|-😀\u2003"), max_size=80), st.data())
+def test_recounting_near_the_ends_equals_counting_all(text: str, data: st.DataObject) -> None:
+    start, old, new = sorted(data.draw(st.tuples(*[st.integers(0, len(text))] * 3)))
+    for first, second in ((old, new), (new, old)):
+        count = tokens.recount(text, start, first, second, tokens.count(text[start:first]))
+
+        assert count in (-1, tokens.count(text[start:second]))
+
+
+def test_the_vocabulary_is_loaded_at_the_first_count_only() -> None:
+    code = "from embeddings import tokens; assert tokens._tokenizer.cache_info().currsize == 0; tokens.count('a')"
+
+    subprocess.run([sys.executable, "-c", code], check=True)

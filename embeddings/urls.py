@@ -1,0 +1,8 @@
+from django.urls import path
+
+from embeddings import views
+
+urlpatterns = [
+    path("documents/<uuid:document_id>/chunks", views.ChunksView.as_view()),
+    path("search", views.SearchView.as_view()),
+]

@@ -1,0 +1,48 @@
+"""Passages and search in the API."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from documents.views import own_document
+from embeddings import search
+from embeddings.models import DocumentChunk
+from embeddings.serializers import ChunkAnswer, SearchAnswer, SearchRequest
+from tenancy.pagination import Cursor
+from tenancy.permissions import caller_id
+from tenancy.rls import as_tenant
+
+
+class InOrder(Cursor):
+    ordering = "chunk_ord"
+
+
+class ChunksView(APIView):
+    @extend_schema(
+        operation_id="document_chunks",
+        responses=ChunkAnswer(many=True),
+        parameters=[OpenApiParameter("cursor", str), OpenApiParameter("page_size", int)],
+    )
+    def get(self, request: Request, document_id: UUID) -> Response:
+        """Show a document's passages in reading order."""
+        document = own_document(request, document_id)
+        pages = InOrder()
+        with as_tenant(caller_id(request)):
+            found = DocumentChunk.objects.filter(document=document, user_id=caller_id(request)).defer("embedding")
+            shown = ChunkAnswer(pages.paginate_queryset(found, request, view=self), many=True).data
+        return pages.get_paginated_response(shown)
+
+
+class SearchView(APIView):
+    @extend_schema(operation_id="search", request=SearchRequest, responses=SearchAnswer)
+    def post(self, request: Request) -> Response:
+        """Find the passages of the caller's documents nearest to a question."""
+        asked = SearchRequest(data=request.data)
+        asked.is_valid(raise_exception=True)
+        found = search.search(user_id=caller_id(request), **asked.validated_data)
+        return Response(SearchAnswer({"passages": found}).data)

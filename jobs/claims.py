@@ -1,0 +1,137 @@
+"""A claim is a fence: who holds its token may write for the job, nobody else."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+from django.db import connection, transaction
+from django.db.utils import IntegrityError
+from psycopg.types.json import Jsonb
+
+from jobs import lifecycle, plan, queue
+from jobs.journal import log_event
+from jobs.models import Event, UploadJob
+from jobs.outcomes import Moved
+
+COLLISIONS = 8
+
+
+class Superseded(Exception):
+    """The claim is no longer ours: its lease ran out, or the job was cancelled or deleted. Nothing was written."""
+
+
+class Claim:
+    """A job held by this worker until its lease ends."""
+
+    def __init__(self, job: UploadJob) -> None:
+        assert job.claim_token is not None
+        self.job = job
+        self.token: UUID = job.claim_token
+
+    @property
+    def pipeline(self) -> plan.Pipeline:
+        return plan.pipeline(self.job.pipeline)
+
+    @property
+    def step(self) -> plan.Step:
+        return self.pipeline.step(self.job.stage)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Open the transaction of the stage's one write; raise ``Superseded`` when the claim is lost."""
+        with transaction.atomic():
+            with connection.cursor() as cursor:
+                cursor.execute(queue.HELD, {"job_id": self.job.pk, "held": self.token})
+                if cursor.fetchone() is None:
+                    raise Superseded(str(self.job.pk))
+            yield
+
+    def advance(self, *, code: str | None = None, event: Mapping[str, Any] | None = None, **fields: Any) -> Moved:
+        """working -> working: to the next stage, with the fields that the write has earned. Call inside ``held()``."""
+        following = self.pipeline.after(self.job.stage)
+        if following is None:
+            self.move("finish", code=code, event=event, fields=fields)
+            return Moved(self.job.stage, finished=True)
+        values = {"stage": following.stage.value, "total_pct": following.reached_pct}
+        self.move("advance", code=code, event=event, fields=fields, **values)
+        return Moved(following.stage)
+
+    def save(self, *, total_pct: float, **fields: Any) -> None:
+        """Record progress without moving. Call inside ``held()``."""
+        sets = ", ".join(lifecycle.assignments(list(fields)))
+        with connection.cursor() as cursor:
+            cursor.execute(
+                f"UPDATE upload_jobs u SET {sets}, total_pct = greatest(u.total_pct, %(total_pct)s),"
+                " updated_at = clock_timestamp() WHERE job_id = %(job_id)s",
+                {**_adapted(fields), "total_pct": total_pct, "job_id": self.job.pk},
+            )
+
+    def log(self, code: str, **payload: Any) -> None:
+        """Leave an event of this job; inside ``held()`` it is part of the same write."""
+        log_event(self.job, code, Event.Type.STAGE_DONE, payload={"stage": self.job.stage, **payload})
+
+    def move(
+        self,
+        name: str,
+        *,
+        code: str | None = None,
+        event: Mapping[str, Any] | None = None,
+        fields: Mapping[str, Any] | None = None,
+        **values: Any,
+    ) -> None:
+        """Make one of ``lifecycle.MOVES`` with this claim, or raise ``Superseded`` when somebody else has the job."""
+        given = dict(fields or {})
+        sql = lifecycle.statement(name, queue.HELD, fields=list(given))
+        params = self._journalled(name, code, event) | _adapted(given) | values
+        rows = lifecycle.execute(sql, params)
+        if not rows:
+            raise Superseded(str(self.job.pk))
+        self.job = lifecycle.loaded(rows[0])
+
+    def finish_and_take(self, worker: str) -> Claim | None:
+        """working -> done, and queued -> working for the next due job, in one statement and one commit."""
+        params = self._journalled("finish", None, None)
+        rows = _take(queue.FINISH_AND_CLAIM, worker, self.job.user_id, params)
+        if not rows or not rows[0].pop("finished"):
+            raise Superseded(str(self.job.pk))
+        return Claim(lifecycle.loaded(rows[0])) if rows[0]["job_id"] else None
+
+    def _journalled(self, name: str, code: str | None, event: Mapping[str, Any] | None) -> dict[str, Any]:
+        payload = Jsonb({"from": self.job.stage, **(event or {})})
+        return {"job_id": self.job.pk, "held": self.token, f"{name}_code": code, f"{name}_event": payload}
+
+
+def take(worker: str, last: UUID = queue.NOBODY) -> Claim | None:
+    """queued -> working: claim the next due job, the users after ``last`` first. None when nothing may run."""
+    rows = _take(queue.CLAIM, worker, last, {})
+    return Claim(lifecycle.loaded(rows[0])) if rows else None
+
+
+def _take(sql: str, worker: str, last: UUID, params: Mapping[str, Any]) -> list[lifecycle.Row]:
+    """Run a claiming statement; when another worker took the same slot of the user first, claim again."""
+    fixed = {
+        **params,
+        "worker": worker,
+        "last": last,
+        "cap": settings.JOBS_ACTIVE_PER_USER,
+        "lease": timedelta(seconds=settings.JOBS_LEASE_SECONDS),
+        "claim_code": None,
+        "claim_event": Jsonb({"worker": worker}),
+    }
+    for _ in range(COLLISIONS):
+        try:
+            return lifecycle.execute(sql, {**fixed, "token": uuid.uuid4()})
+        except IntegrityError as error:
+            if "uq_job_user_slot" not in str(error):
+                raise
+    return []
+
+
+def _adapted(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: Jsonb(value) if name in lifecycle.MERGED else value for name, value in fields.items()}

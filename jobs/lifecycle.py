@@ -1,0 +1,149 @@
+"""The one writer of ``stage`` and ``state``: a table of moves, and the statement that makes one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from django.db import connection
+from psycopg import Cursor
+from psycopg.rows import dict_row
+
+from jobs.models import UploadJob
+from jobs.states import ACTIVE, State
+
+QUEUED, WORKING, RETRYABLE, DONE, DEADLETTER = State
+
+Row = dict[str, Any]
+Severity = Literal["info", "warn", "error"]
+
+_FREE = "claim_token = NULL, lease_until = NULL, slot = NULL"
+_UNPARKED = "run_after = NULL, wait_reason = NULL"
+_FRESH = "attempts = 0, retry_count = 0, finished_at = NULL, last_error = NULL, traceback = NULL"
+# `fields` carries what the handler learned, merged in the same statement as the move that it justifies.
+_STAGED = (
+    "stage = %(stage)s, retry_count = 0, last_error = NULL, traceback = NULL,"
+    " total_pct = greatest(u.total_pct, %(total_pct)s)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One way from states to a state: what it sets, and the event it leaves in the same transaction."""
+
+    sources: frozenset[State]
+    target: State
+    sets: str
+    type: str
+    severity: Severity
+    code: str
+
+
+def _move(sources: Sequence[State], target: State, sets: str, type_: str, severity: Severity, code: str) -> Move:
+    return Move(frozenset(sources), target, sets, type_, severity, code)
+
+
+# fmt: off
+MOVES: Mapping[str, Move] = {
+    #                  from          to          sets
+    "claim":   _move([QUEUED],       WORKING,    "claim_token = %(token)s, claimed_by = %(worker)s, claimed_at = clock_timestamp(),"
+                                                 " lease_until = clock_timestamp() + %(lease)s, slot = p.slot, wait_reason = NULL,"
+                                                 " started_at = coalesce(u.started_at, clock_timestamp()), attempts = u.attempts + 1",
+                                                 "stage_started", "info", "CLAIMED"),
+    "advance": _move([WORKING],      WORKING,    f"{_STAGED}, attempts = 1",
+                                                 "stage_done", "info", "STAGE_DONE"),
+    "finish":  _move([WORKING],      DONE,       f"{_FREE}, finished_at = clock_timestamp(), total_pct = 100, retry_count = 0,"
+                                                 " last_error = NULL, traceback = NULL",
+                                                 "finalized", "info", "FINALIZED"),
+    # A wait and a release cost no attempt: the claim's count is taken back.
+    "wait":    _move([WORKING],      QUEUED,     f"{_FREE}, attempts = greatest(u.attempts - 1, 0), wait_reason = %(reason)s,"
+                                                 " run_after = clock_timestamp() + %(pause)s",
+                                                 "stage_started", "info", "WAITING"),
+    "release": _move([WORKING],      QUEUED,     f"{_FREE}, attempts = greatest(u.attempts - 1, 0)",
+                                                 "stage_started", "info", "RELEASED"),
+    "retry":   _move([WORKING],      RETRYABLE,  f"{_FREE}, retry_count = u.attempts, last_error = %(error)s, traceback = %(traceback)s,"
+                                                 " run_after = clock_timestamp() + %(pause)s",
+                                                 "retry", "warn", "RETRY_SCHEDULED"),
+    "expire":  _move([WORKING],      QUEUED,     f"{_FREE}, retry_count = u.attempts, last_error = %(error)s",
+                                                 "retry", "warn", "LEASE_EXPIRED"),
+    "bury":    _move([WORKING],      DEADLETTER, f"{_FREE}, finished_at = clock_timestamp(), last_error = %(error)s, traceback = %(traceback)s",
+                                                 "error", "error", "DLQ_MOVED"),
+    "due":     _move([QUEUED, RETRYABLE], QUEUED, _UNPARKED,
+                                                 "stage_started", "info", "DUE"),
+    "push":    _move([QUEUED, RETRYABLE], QUEUED, f"{_STAGED}, {_UNPARKED}, attempts = 0",
+                                                 "stage_done", "info", "ADVANCED"),
+    "cancel":  _move(ACTIVE,         DEADLETTER, f"{_FREE}, {_UNPARKED}, finished_at = clock_timestamp(), last_error = %(error)s",
+                                                 "error", "warn", "CANCELLED"),
+    "requeue": _move([DEADLETTER],   QUEUED,     f"stage = %(stage)s, {_FRESH}, {_UNPARKED}",
+                                                 "retry", "info", "REQUEUED"),
+}
+# fmt: on
+
+# What a handler may set along with its move; a closed set, because the names go into the statement.
+FIELDS = frozenset(
+    {"parsed_path", "parsed_sha256", "chunks_version", "embed_model", "embed_version", "payload", "progress", "cost_cents"}
+)
+MERGED = frozenset({"payload", "progress"})
+_JSON = MERGED | {"last_error"}
+
+
+def ctes(name: str, pick: str, *, fields: Sequence[str] = ()) -> str:
+    """Return the CTEs of a move: lock the rows that ``pick`` selects, change them, journal each.
+
+    ``pick`` selects ``job_id`` (and ``slot`` for a claim) and locks what it selects. Rows that are no longer in one of
+    the move's source states are left alone. The rows as moved are in ``{name}_moved``.
+    """
+    move = MOVES[name]
+    sources = ", ".join(f"'{state}'" for state in sorted(move.sources))
+    sets = ", ".join([f"state = '{move.target}'", move.sets, *assignments(fields)])
+    return f"""
+    {name}_picked AS MATERIALIZED ({pick}),
+    {name}_moved AS (
+        UPDATE upload_jobs u SET {sets}, updated_at = clock_timestamp()
+        FROM {name}_picked p WHERE u.job_id = p.job_id AND u.state IN ({sources})
+        RETURNING u.*
+    ),
+    {name}_logged AS (
+        INSERT INTO events (job_id, document_id, user_id, ts, type, severity, code, payload, correlation_id)
+        SELECT m.job_id, m.document_id, m.user_id, clock_timestamp(), '{move.type}', '{move.severity}',
+               coalesce(%({name}_code)s::text, '{move.code}'),
+               jsonb_build_object('stage', m.stage, 'attempt', m.attempts) || %({name}_event)s::jsonb, m.correlation_id
+        FROM {name}_moved m
+    )"""
+
+
+def statement(name: str, pick: str, *, fields: Sequence[str] = (), before: str = "") -> str:
+    """Return the SQL of a move; ``before`` is a list of CTEs that ``pick`` leans on."""
+    return f"WITH RECURSIVE {before} {ctes(name, pick, fields=fields)} SELECT * FROM {name}_moved"
+
+
+def assignments(fields: Sequence[str]) -> list[str]:
+    """Return the SET clauses of what a handler reports; refuse names outside the closed set."""
+    unknown = set(fields) - FIELDS
+    if unknown:
+        raise ValueError(f"A move cannot set {sorted(unknown)}.")
+    return [_assignment(field) for field in sorted(fields)]
+
+
+def _assignment(field: str) -> str:
+    if field == "cost_cents":
+        return "cost_cents = u.cost_cents + %(cost_cents)s"
+    return f"{field} = u.{field} || %({field})s" if field in MERGED else f"{field} = %({field})s"
+
+
+def execute(sql: str, params: Mapping[str, Any]) -> list[Row]:
+    """Run a move on Django's connection, prepared: planning the claim costs more than running it."""
+    connection.ensure_connection()
+    raw = connection.connection
+    with connection.wrap_database_errors, Cursor(raw, row_factory=dict_row) as cursor:
+        cursor.execute(sql, params, prepare=True)
+        return cursor.fetchall()
+
+
+def loaded(row: Row) -> UploadJob:
+    """Return the model of a row as the database has it, ``status`` included."""
+    names = [field.attname for field in UploadJob._meta.concrete_fields]
+    values = [json.loads(row[name]) if name in _JSON and row[name] is not None else row[name] for name in names]
+    return UploadJob.from_db(connection.alias, names, values)

@@ -1,0 +1,110 @@
+"""django-q2's cluster as the worker, with the stop and the watchdog that it lacks."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandParser
+from django.db import connections
+from django_q.cluster import Cluster
+from django_q.signals import post_spawn
+
+from jobs import cluster, keeper
+from jobs.heart import HEART
+
+log = logging.getLogger("accessa.jobs")
+STOPS = {signal.SIGTERM, signal.SIGINT}
+PR_SET_PDEATHSIG = 1
+
+
+class Command(BaseCommand):
+    help = "Runs the workers until SIGTERM; out within 30 seconds, whatever they hold."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--until-idle", action="store_true", help="stop when no job is active any more")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        cluster.begin()
+        pool = start()
+        for number in STOPS:
+            signal.signal(number, lambda *_: cluster.stop())
+        try:
+            watch(pool, until_idle=options["until_idle"])
+        except BaseException:
+            # Leaving would wait for the pool for ever; a main process that cannot keep must not look alive.
+            log.exception("The cluster's main process failed.")
+            keeper.end()
+        stop(pool)
+
+
+def watch(pool: Cluster, *, until_idle: bool = False) -> None:
+    """Keep the cluster until it is told to stop; return as well when django-q2's own guard is gone."""
+    keep = keeper.Keeper()
+    while not cluster.stopping() and pool.sentinel.is_alive():
+        keep.keep()
+        if until_idle and keeper.idle():
+            return
+        _nap(keeper.TICK)
+
+
+def start() -> Cluster:
+    """Fork the cluster. Its processes never see SIGTERM: a signal to the whole group would hang django-q2.
+
+    They inherit a mask with the two signals blocked, whatever handlers django-q2 sets; only this process unblocks
+    them. And they die with the process that forked them: orphans would go on working with nobody to stop them.
+    """
+    parent_bound()
+    post_spawn.connect(_begin_worker, dispatch_uid="jobs.heart")
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
+    pool = Cluster()
+    connections.close_all()
+    pool.start()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
+    return pool
+
+
+def stop(pool: Cluster) -> None:
+    """Let the workers finish or release what they hold; after the promised time, kill what is left."""
+    cluster.stop()
+    deadline = threading.Timer(settings.JOBS_STOP_SECONDS, keeper.end)
+    deadline.daemon = True
+    deadline.start()
+    pool.stop()
+    deadline.cancel()
+
+
+def parent_bound() -> None:
+    """Make every process forked from here on die with its parent (Linux; elsewhere the leases run out)."""
+    if sys.platform != "linux":
+        return
+    libc = ctypes.CDLL(None, use_errno=True)
+    parents: dict[str, int] = {}
+
+    def before() -> None:
+        parents["pid"] = os.getpid()
+
+    def in_child() -> None:
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parents["pid"]:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    os.register_at_fork(before=before, after_in_child=in_child)
+
+
+def _begin_worker(**_: Any) -> None:
+    HEART.mortal = True
+
+
+def _nap(seconds: float) -> None:
+    """Sleep, but wake for a signal that asks to stop."""
+    until = time.monotonic() + seconds
+    while not cluster.stopping() and (left := until - time.monotonic()) > 0:
+        time.sleep(min(left, 0.1))

@@ -1,0 +1,146 @@
+"""The queue and its journal. A row is the job; nothing outside the row is needed to go on with it."""
+
+from __future__ import annotations
+
+import uuid
+
+from django.contrib.postgres.functions import RandomUUID
+from django.db import models
+from django.db.models import F, Q
+from django.db.models.functions import Now
+
+from jobs.states import ACTIVE, Stage, State, status_expression
+
+_ACTIVE = Q(state__in=[state.value for state in ACTIVE])
+_HELD = Q(claim_token__isnull=False, claimed_at__isnull=False, lease_until__isnull=False, slot__isnull=False)
+_FREE = Q(claim_token__isnull=True, lease_until__isnull=True, slot__isnull=True)
+
+
+class UploadJob(models.Model):
+    job_id = models.UUIDField(primary_key=True, default=uuid.uuid4)
+    user_id = models.UUIDField()
+    document = models.ForeignKey("documents.Document", on_delete=models.CASCADE, related_name="jobs", db_index=False)
+    pipeline = models.TextField(db_default="insurance")
+    stage = models.TextField(choices=Stage.choices, db_default=Stage.QUEUED)
+    state = models.TextField(choices=State.choices, db_default=State.QUEUED)
+    status = models.GeneratedField(expression=status_expression(), output_field=models.TextField(), db_persist=True)
+    # Tries begun at this stage, counted by the claim, so before the work that may kill the worker.
+    attempts = models.IntegerField(db_default=0)
+    retry_count = models.IntegerField(db_default=0)
+    run_after = models.DateTimeField(null=True)
+    wait_reason = models.TextField(null=True)
+    slot = models.SmallIntegerField(null=True)
+    claimed_by = models.TextField(null=True)
+    claimed_at = models.DateTimeField(null=True)
+    claim_token = models.UUIDField(null=True)
+    lease_until = models.DateTimeField(null=True)
+    idempotency_key = models.TextField(null=True)
+    correlation_id = models.UUIDField(default=uuid.uuid4)
+    raw_path = models.TextField()
+    parsed_path = models.TextField(null=True)
+    parsed_sha256 = models.TextField(null=True)
+    chunks_version = models.TextField()
+    embed_model = models.TextField(null=True)
+    embed_version = models.TextField(null=True)
+    payload = models.JSONField(db_default={}, default=dict)
+    progress = models.JSONField(db_default={}, default=dict)
+    total_pct = models.FloatField(db_default=0.0)
+    cost_cents = models.DecimalField(max_digits=14, decimal_places=4, db_default=0)
+    last_error = models.JSONField(null=True)
+    # Frames only, never values: for staff, not for tenants.
+    traceback = models.TextField(null=True)
+    started_at = models.DateTimeField(null=True)
+    finished_at = models.DateTimeField(null=True)
+    created_at = models.DateTimeField(db_default=Now())
+    updated_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        db_table = "upload_jobs"
+        indexes = [
+            models.Index("state", "created_at", name="ix_jobs_state"),
+            models.Index("status", "created_at", name="idx_upload_jobs_status"),
+            models.Index("document", name="idx_upload_jobs_document"),
+            models.Index("user_id", F("created_at").desc(), "job_id", name="ix_jobs_user"),
+            # Read by the claim's skip scan: what is due, user by user, oldest first.
+            models.Index(
+                "user_id",
+                "created_at",
+                "job_id",
+                name="ix_jobs_due",
+                condition=Q(state="queued", run_after__isnull=True),
+            ),
+            models.Index("run_after", name="ix_jobs_parked", condition=Q(run_after__isnull=False)),
+            models.Index("lease_until", name="ix_jobs_lease", condition=Q(state="working")),
+        ]
+        constraints = [
+            models.UniqueConstraint("document", "stage", name="uq_job_doc_stage_active", condition=_ACTIVE),
+            models.UniqueConstraint("document", name="uq_job_document_active", condition=_ACTIVE),
+            # The cap on a user's running jobs is a fact of the index, not of the claim's arithmetic.
+            models.UniqueConstraint("user_id", "slot", name="uq_job_user_slot", condition=Q(state="working")),
+            models.CheckConstraint(condition=Q(stage__in=Stage.values), name="job_stage_known"),
+            models.CheckConstraint(condition=Q(state__in=State.values), name="job_state_known"),
+            models.CheckConstraint(
+                condition=(Q(state="working") & _HELD) | (~Q(state="working") & _FREE), name="job_held_while_working"
+            ),
+            models.CheckConstraint(
+                condition=Q(run_after__isnull=True) | Q(state__in=["queued", "retryable"]), name="job_parked_only_idle"
+            ),
+            models.CheckConstraint(
+                condition=~Q(state="retryable") | Q(run_after__isnull=False), name="job_retryable_has_a_time"
+            ),
+            models.CheckConstraint(
+                condition=(Q(state__in=["done", "deadletter"]) & Q(finished_at__isnull=False))
+                | (~Q(state__in=["done", "deadletter"]) & Q(finished_at__isnull=True)),
+                name="job_finished_when_ended",
+            ),
+            models.CheckConstraint(condition=~Q(state="done") | Q(stage="embedded"), name="job_done_is_embedded"),
+            models.CheckConstraint(condition=Q(attempts__gte=0, retry_count__gte=0), name="job_counts_not_negative"),
+            models.CheckConstraint(
+                condition=Q(slot__isnull=True) | Q(slot__gte=0), name="job_slot_not_negative"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return str(self.job_id)
+
+
+class Event(models.Model):
+    class Type(models.TextChoices):
+        STAGE_STARTED = "stage_started"
+        STAGE_DONE = "stage_done"
+        RETRY = "retry"
+        ERROR = "error"
+        FINALIZED = "finalized"
+
+    class Severity(models.TextChoices):
+        INFO = "info"
+        WARN = "warn"
+        ERROR = "error"
+
+    event_id = models.UUIDField(primary_key=True, db_default=RandomUUID())
+    job = models.ForeignKey(UploadJob, on_delete=models.CASCADE, related_name="events", db_index=False)
+    document = models.ForeignKey("documents.Document", on_delete=models.CASCADE, related_name="events", db_index=False)
+    user_id = models.UUIDField()
+    ts = models.DateTimeField(db_default=Now())
+    type = models.TextField(choices=Type.choices)
+    severity = models.TextField(choices=Severity.choices)
+    code = models.TextField()
+    payload = models.JSONField(db_default={}, default=dict)
+    correlation_id = models.UUIDField(null=True)
+
+    class Meta:
+        db_table = "events"
+        indexes = [
+            models.Index("job", F("ts").desc(), name="idx_events_job_ts"),
+            models.Index("document", F("ts").desc(), name="idx_events_doc_ts"),
+        ]
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(type__in=["stage_started", "stage_done", "retry", "error", "finalized"]),
+                name="event_type_known",
+            ),
+            models.CheckConstraint(condition=Q(severity__in=["info", "warn", "error"]), name="event_severity_known"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.code} {self.job_id}"

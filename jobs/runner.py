@@ -1,0 +1,129 @@
+"""What a worker does when the doorbell rings: claim, and carry a job through its stages."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from dataclasses import dataclass
+from typing import ClassVar
+from uuid import UUID
+
+from django.conf import settings
+from django.db import connection
+from django.db.utils import InterfaceError, OperationalError
+
+from jobs import claims, cluster, crashpoints, faults, queue
+from jobs.claims import Claim, Superseded
+from jobs.heart import HEART
+from jobs.outcomes import Advance, Moved, Permanent, Retryable
+from jobs.settling import Ending, settle
+
+log = logging.getLogger("accessa.jobs")
+
+
+def drain() -> int:
+    """Claim and run until nothing is due or a few seconds have passed; return how many jobs were let go of.
+
+    Rings carry nothing: a lost one is made up by the next, a repeated one finds nothing due.
+    """
+    turn = Turn(until=time.monotonic() + settings.JOBS_DRAIN_SECONDS)
+    try:
+        _pin_plans()
+        claim = turn.next()
+        while claim is not None:
+            claim = carry(claim, turn)
+    except (OperationalError, InterfaceError) as error:
+        # What is held expires and is picked up again, by this worker or by another.
+        log.warning("The database is away: %s", faults.named(error))
+        connection.close()
+    return turn.ended
+
+
+@dataclass
+class Turn:
+    """One drain: until when it goes on, and how many jobs it has let go of."""
+
+    until: float
+    ended: int = 0
+
+    # The user whose job this process ran last: the rotation goes on from there, in the next drain too.
+    last_user: ClassVar[UUID] = queue.NOBODY
+
+    @property
+    def over(self) -> bool:
+        return cluster.stopping() or time.monotonic() > self.until
+
+    def next(self) -> Claim | None:
+        cluster.claimed_now()
+        return None if self.over else claims.take(worker_name(), Turn.last_user)
+
+
+def carry(claim: Claim, turn: Turn) -> Claim | None:
+    """Carry one job as far as it goes; return the next claim, or None when the turn is over or nothing is due."""
+    Turn.last_user = claim.job.user_id
+    following = None
+    try:
+        following = _carry(claim, turn)
+    except Superseded:
+        log.info("Lost the claim of job %s; what it would have written was refused.", claim.job.pk)
+    finally:
+        HEART.rest()
+    turn.ended += 1
+    return following or turn.next()
+
+
+def _carry(claim: Claim, turn: Turn) -> Claim | None:
+    while True:
+        if cluster.stopping():
+            claim.move("release")
+            return None
+        HEART.watch(claim)
+        stage = claim.job.stage
+        crashpoints.reach(f"{stage}:begin")
+        ending = attempt(claim)
+        crashpoints.reach(f"{stage}:end")
+        if _only_finishes(claim, ending) and not turn.over:
+            cluster.claimed_now()
+            return claim.finish_and_take(worker_name())
+        going_on = not ending.finished if isinstance(ending, Moved) else settle(claim, ending)
+        if not going_on:
+            return None
+
+
+def _only_finishes(claim: Claim, ending: Ending) -> bool:
+    """Tell whether the try ended the job with nothing to write: then the next claim can share its commit."""
+    return isinstance(ending, Advance) and not ending.fields and claim.pipeline.after(claim.job.stage) is None
+
+
+def attempt(claim: Claim) -> Ending:
+    """Run one try of the stage at which the job stands; a failure is an answer too."""
+    step = claim.step
+    following = claim.pipeline.after(step.stage)
+    try:
+        if step.skippable and following is not None and not following.proof([claim.job.pk]):
+            return Advance(code="ALREADY_DONE")
+        return step.handler(claim)
+    except (Superseded, OperationalError, InterfaceError):
+        raise
+    except (Permanent, Retryable) as failure:
+        return failure
+    except Exception as error:  # a bug: kept for staff, retried, and never shown with its values
+        log.error("Stage %s failed: %s", step.stage, faults.frames(error))
+        bug = Retryable("internal", "Something went wrong on our side; it will be tried again.")
+        return bug.with_traceback(error.__traceback__)
+
+
+def worker_name() -> str:
+    """Return ``host:cluster:worker``: the watchdog recognizes the claims of its own cluster by the first two."""
+    return f"{cluster.name()}:{os.getpid()}"
+
+
+def _pin_plans() -> None:
+    """Keep this connection's planner from sequential scans: statistics lag behind a queue that fills in seconds."""
+    connection.ensure_connection()
+    raw = connection.connection
+    if not getattr(raw, "accessa_pinned", False):
+        with connection.cursor() as cursor:
+            cursor.execute("SET enable_seqscan = off")
+        raw.accessa_pinned = True

@@ -1,0 +1,152 @@
+"""What may be asked of the machine: the same verbs for the API, the admin, the commands and the handlers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from http import HTTPStatus
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+from django.db import IntegrityError, transaction
+from django.db.models import QuerySet
+from django_q.tasks import async_task
+from psycopg.types.json import Jsonb
+
+from jobs import lifecycle, plan, queue
+from jobs.journal import log_event
+from jobs.models import Event, UploadJob
+from jobs.states import ACTIVE, State
+from tenancy.refusals import Refused, not_found
+
+
+def enqueue(*, pipeline: str, user_id: UUID, document_id: UUID, **columns: Any) -> UploadJob:
+    """Insert a job at the first stage of ``pipeline``, in the caller's transaction, and ring when it commits.
+
+    Raises ``Refused("JOB_ALREADY_ACTIVE")`` when the document has a job under way.
+    """
+    first = plan.pipeline(pipeline).steps[0].stage
+    try:
+        with transaction.atomic():
+            job = UploadJob.objects.create(
+                pipeline=pipeline, user_id=user_id, document_id=document_id, stage=first, **columns
+            )
+    except IntegrityError as error:
+        if "uq_job_doc" not in str(error):
+            raise
+        raise already_active() from error
+    log_event(job, "UPLOAD_ACCEPTED", Event.Type.STAGE_STARTED)
+    ring()
+    return job
+
+
+def already_active() -> Refused:
+    detail = "This document is being worked on; wait until its job has ended."
+    return Refused("JOB_ALREADY_ACTIVE", detail, status=HTTPStatus.CONFLICT)
+
+
+def ring() -> None:
+    """Wake a worker once the present transaction has committed. The row decides; a lost ring costs a second."""
+    transaction.on_commit(_ring)
+
+
+def _ring() -> None:
+    async_task("jobs.runner.drain")
+
+
+def latest(document_id: UUID) -> UploadJob:
+    """Return the document's newest job, whoever owns it, or raise ``Refused("NOT_FOUND")``."""
+    job = newest(UploadJob.objects.filter(document_id=document_id))
+    if job is None:
+        raise not_found()
+    return job
+
+
+def newest(jobs: QuerySet[UploadJob]) -> UploadJob | None:
+    return jobs.order_by("-created_at", "-job_id").first()
+
+
+def retry(job: UploadJob, *, by: str) -> UploadJob:
+    """deadletter -> queued: try again from the last stage whose proof holds (002 §8). ``by`` is who asks, as an id."""
+    if job.state in ACTIVE:
+        raise already_active()
+    if job.state == State.DONE:
+        raise Refused("JOB_DONE", "This job has ended well; there is nothing to retry.", status=HTTPStatus.CONFLICT)
+    stage = _last_proven(job)
+    try:
+        with transaction.atomic():
+            return _one("requeue", job, event={"by": by, "from": job.stage}, stage=stage)
+    except IntegrityError as error:
+        if "uq_job_doc" not in str(error):
+            raise
+        raise already_active() from error
+
+
+def _last_proven(job: UploadJob) -> str:
+    """Return the latest stage, up to where the job stands, at which the database agrees that it may stand."""
+    reached = plan.pipeline(job.pipeline).upto(job.stage)
+    return next((step.stage for step in reversed(reached) if not step.proof([job.pk])), reached[0].stage).value
+
+
+def cancel(job: UploadJob, *, by: str) -> UploadJob:
+    """Any active state -> deadletter with code ``CANCELLED``; a worker that holds it can write nothing more."""
+    error = {"code": "CANCELLED", "detail": "The job was cancelled.", "stage": job.stage, "attempt": job.attempts}
+    return _one("cancel", job, event={"by": by}, error=Jsonb(error))
+
+
+def advance(job: UploadJob, *, by: str) -> UploadJob:
+    """Move an idle job to its next stage, if what the stage promises holds in the database (002 §8)."""
+    following = plan.pipeline(job.pipeline).after(job.stage)
+    if following is None or job.state not in (State.QUEUED, State.RETRYABLE):
+        detail = "Only a waiting job that has a next stage can be advanced."
+        raise Refused("JOB_NOT_WAITING", detail, status=HTTPStatus.CONFLICT)
+    with transaction.atomic():
+        UploadJob.objects.select_for_update().filter(pk=job.pk).first()
+        broken = following.proof([job.pk])
+        if broken:
+            raise Refused("INVARIANT_VIOLATED", broken[job.pk], status=HTTPStatus.CONFLICT, field=following.stage)
+        values = {"stage": following.stage.value, "total_pct": following.reached_pct}
+        return _one("push", job, event={"by": by, "from": job.stage}, **values)
+
+
+def wake(document_id: UUID) -> None:
+    """End the wait of the document's job at once: what it waited for has come."""
+    pick = "SELECT job_id FROM upload_jobs WHERE document_id = %(document_id)s AND state = 'queued' AND run_after IS NOT NULL FOR UPDATE"
+    params = {"document_id": document_id, **_journalled("due", {})}
+    if lifecycle.execute(lifecycle.statement("due", pick), params):
+        ring()
+
+
+def sweep() -> int:
+    """Move what time alone moves: parked rows that are due, and rows whose worker is gone. Returns how many."""
+    lost = {"code": "WORKER_LOST", "detail": "The worker that ran this stage is gone."}
+    moved = _all("due", queue.PARKED, {})
+    moved += _all("expire", queue.EXPIRED_AGAIN, {"error": Jsonb(lost), "retries": settings.JOBS_MAX_RETRIES})
+    _all(
+        "bury",
+        queue.EXPIRED_ONCE_TOO_OFTEN,
+        {"error": Jsonb(lost), "retries": settings.JOBS_MAX_RETRIES, "traceback": None},
+    )
+    return moved
+
+
+def _all(name: str, pick: str, params: Mapping[str, Any]) -> int:
+    return len(lifecycle.execute(lifecycle.statement(name, pick), {**params, **_journalled(name, {})}))
+
+
+_ONE = "SELECT job_id FROM upload_jobs WHERE job_id = %(job_id)s FOR UPDATE"
+
+
+def _one(name: str, job: UploadJob, *, event: Mapping[str, Any], **values: Any) -> UploadJob:
+    params = {"job_id": job.pk, **values, **_journalled(name, event)}
+    rows = lifecycle.execute(lifecycle.statement(name, _ONE), params)
+    if not rows:
+        detail = "The job has moved on meanwhile; look at it again."
+        raise Refused("JOB_STATE_CHANGED", detail, status=HTTPStatus.CONFLICT)
+    ring()
+    return lifecycle.loaded(rows[0])
+
+
+def _journalled(name: str, event: Mapping[str, Any]) -> dict[str, Any]:
+    return {f"{name}_code": None, f"{name}_event": Jsonb(dict(event))}

@@ -1,0 +1,102 @@
+"""The job's faces in the API: check the input, call one service, shape the answer."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from jobs import services, standing
+from jobs.models import UploadJob
+from jobs.serializers import CountedJobAnswer, JobAnswer
+from jobs.states import ACTIVE
+from tenancy import rates
+from tenancy.pagination import Cursor
+from tenancy.permissions import IsService, caller_id, is_staff
+from tenancy.refusals import not_found
+from tenancy.rls import as_tenant
+
+
+def _poll(job: UploadJob | None) -> UploadJob:
+    """Return a job that may be looked at now: the caller's own, and not looked at too often."""
+    if job is None:
+        raise not_found()
+    limit = settings.POLLS_PER_MINUTE
+    detail = f"A job can be polled {limit} times a minute; GET /jobs shows all of yours in one call."
+    rates.spend(f"poll:{job.pk}", limit=limit, window=60, code="POLL_LIMIT_REACHED", detail=detail)
+    return job
+
+
+def _counted(job: UploadJob) -> dict[str, Any]:
+    return dict(CountedJobAnswer(job, context={"running": standing.running(job.user_id)}).data)
+
+
+class JobView(APIView):
+    @extend_schema(operation_id="job", responses=JobAnswer)
+    def get(self, request: Request, job_id: UUID) -> Response:
+        """Show one job of the caller's."""
+        user_id = caller_id(request)
+        with as_tenant(user_id):
+            job = UploadJob.objects.filter(pk=job_id, user_id=user_id).first()
+        return Response(JobAnswer(_poll(job)).data)
+
+
+class JobsView(APIView):
+    @extend_schema(
+        operation_id="jobs",
+        responses=CountedJobAnswer(many=True),
+        parameters=[
+            OpenApiParameter("active", bool, description="only jobs that have not ended"),
+            OpenApiParameter("cursor", str),
+            OpenApiParameter("page_size", int),
+        ],
+    )
+    def get(self, request: Request) -> Response:
+        """Show the caller's jobs, the newest first: one call watches many."""
+        user_id = caller_id(request)
+        found = UploadJob.objects.filter(user_id=user_id)
+        if request.query_params.get("active", "").lower() in ("1", "true", "yes"):
+            found = found.filter(state__in=ACTIVE)
+        pages = Cursor()
+        with as_tenant(user_id):
+            page = pages.paginate_queryset(found, request, view=self)
+            shown = CountedJobAnswer(page, many=True, context={"running": standing.running(user_id)}).data
+        return pages.get_paginated_response(shown)
+
+
+class DocumentJobView(APIView):
+    @extend_schema(operation_id="document_job", responses=CountedJobAnswer)
+    def get(self, request: Request, document_id: UUID) -> Response:
+        """Show the newest job of a document, with its counters."""
+        return Response(_counted(_poll(own_job(request, document_id))))
+
+
+class RetryView(APIView):
+    @extend_schema(operation_id="retry_job", request=None, responses={202: CountedJobAnswer})
+    def post(self, request: Request, document_id: UUID) -> Response:
+        """Try a failed job again from the last stage that it had truly reached. Staff may for any tenant."""
+        job = services.latest(document_id) if is_staff(request) else own_job(request, document_id)
+        if job is None:
+            raise not_found()
+        return Response(_counted(services.retry(job, by=str(caller_id(request)))), status=202)
+
+
+class AdvanceView(APIView):
+    permission_classes = [IsService]
+
+    @extend_schema(operation_id="advance_job", request=None, responses=CountedJobAnswer)
+    def post(self, request: Request, document_id: UUID) -> Response:
+        """Move a waiting job to its next stage if the next stage's invariants hold. For the service only."""
+        return Response(_counted(services.advance(services.latest(document_id), by="service")))
+
+
+def own_job(request: Request, document_id: UUID) -> UploadJob | None:
+    """Return the newest job of a document of the caller's; None for what does not exist and for another tenant's."""
+    user_id = caller_id(request)
+    with as_tenant(user_id):
+        return services.newest(UploadJob.objects.filter(document_id=document_id, user_id=user_id))

@@ -1,0 +1,86 @@
+"""How the sample booklets look: styles, page frame, ruled tables."""
+
+from pathlib import Path
+
+from reportlab.lib.colors import HexColor
+from reportlab.lib.pagesizes import LETTER
+from reportlab.lib.styles import ParagraphStyle
+from reportlab.lib.units import inch
+from reportlab.pdfgen.canvas import Canvas
+from reportlab.platypus import BaseDocTemplate, Flowable, Frame, PageTemplate, Paragraph, Table
+from reportlab.platypus.tableofcontents import TableOfContents
+
+INK, RULE, SHADE = HexColor("#17324d"), HexColor("#7d8b99"), HexColor("#e6edf3")
+MARGIN = inch
+WIDTH = LETTER[0] - 2 * MARGIN
+CELL_PADDING = 4
+
+BODY = ParagraphStyle("body", fontName="Times-Roman", fontSize=11.5, leading=15.5, spaceAfter=7)
+BULLET = ParagraphStyle("bullet", BODY, leftIndent=18, bulletIndent=6, spaceAfter=4)
+CELL = ParagraphStyle("cell", fontName="Helvetica", fontSize=9, leading=11.5)
+CELL_HEAD = ParagraphStyle("cell head", CELL, fontName="Helvetica-Bold", textColor=INK)
+HEADINGS = {
+    1: ParagraphStyle("h1", fontName="Helvetica-Bold", fontSize=21, leading=26, spaceAfter=12, textColor=INK),
+    2: ParagraphStyle(
+        "h2", fontName="Helvetica-Bold", fontSize=14, leading=18, spaceBefore=12, spaceAfter=6, textColor=INK, keepWithNext=1
+    ),
+    3: ParagraphStyle(
+        "h3", fontName="Helvetica-Bold", fontSize=11.5, leading=15, spaceBefore=6, spaceAfter=3, textColor=INK, keepWithNext=1
+    ),
+}
+CONTENTS = [
+    ParagraphStyle("contents 1", fontName="Helvetica-Bold", fontSize=10, leading=14, spaceBefore=5),
+    ParagraphStyle("contents 2", fontName="Helvetica", fontSize=9, leading=12, leftIndent=16),
+]
+RULED = [
+    ("GRID", (0, 0), (-1, -1), 0.6, RULE),
+    ("BACKGROUND", (0, 0), (-1, 0), SHADE),
+    ("VALIGN", (0, 0), (-1, -1), "TOP"),
+    *[(f"{side}PADDING", (0, 0), (-1, -1), CELL_PADDING) for side in ("LEFT", "RIGHT", "TOP", "BOTTOM")],
+]
+
+
+class Booklet(BaseDocTemplate):  # type: ignore[misc]  # reportlab has no types
+    """A document with a running head, page numbers, and headings that reach the contents and the outline."""
+
+    def __init__(self, path: Path, *, title: str, form: str) -> None:
+        # Invariant, and not compressed: the bytes depend neither on the clock nor on the zlib that Python was built with.
+        super().__init__(str(path), pagesize=LETTER, title=title, author="Harbor Mutual Health", invariant=1, pageCompression=0)
+        self.form = form
+        frame = Frame(MARGIN, MARGIN, WIDTH, LETTER[1] - 2 * MARGIN, 0, 0, 0, 0)
+        self.addPageTemplates(PageTemplate(frames=[frame], onPage=self.furnish))
+
+    def furnish(self, canvas: Canvas, _: BaseDocTemplate) -> None:
+        """The running head and foot of a page."""
+        canvas.setFont("Helvetica", 8)
+        canvas.setFillColor(RULE)
+        canvas.drawString(MARGIN, LETTER[1] - 0.62 * inch, "Harbor Mutual Health  |  Harbor Choice PPO 1500")
+        canvas.drawRightString(LETTER[0] - MARGIN, LETTER[1] - 0.62 * inch, self.title)
+        canvas.line(MARGIN, LETTER[1] - 0.7 * inch, LETTER[0] - MARGIN, LETTER[1] - 0.7 * inch)
+        canvas.drawString(MARGIN, 0.6 * inch, self.form)
+        canvas.drawRightString(LETTER[0] - MARGIN, 0.6 * inch, f"Page {canvas.getPageNumber()}")
+
+    def afterFlowable(self, flowable: Flowable) -> None:  # noqa: N802  # reportlab's name
+        level = {"h1": 0, "h2": 1}.get(getattr(getattr(flowable, "style", None), "name", ""))
+        if level is None:
+            return
+        text = flowable.getPlainText()
+        key = f"{level}-{text}".replace("'", "")  # the contents parse the key as a Python literal
+        self.canv.bookmarkPage(key)
+        self.canv.addOutlineEntry(text, key, level=level if text[:1].isdigit() else 0, closed=True)
+        self.notify("TOCEntry", (level, text, self.page, key))
+
+
+def contents() -> TableOfContents:
+    """A table of contents of chapters and sections."""
+    table = TableOfContents()
+    table.levelStyles = CONTENTS
+    return table
+
+
+def ruled(rows: list[list[str]], widths: list[float] | None = None) -> Table:
+    """A ruled table whose first row is its head, repeated on every page; `widths` are shares of the text's width."""
+    shares = widths or [1.0] * len(rows[0])
+    cells = [[Paragraph(text, CELL if row else CELL_HEAD) for text in line] for row, line in enumerate(rows)]
+    columns = [WIDTH * share / sum(shares) for share in shares]
+    return Table(cells, colWidths=columns, style=RULED, repeatRows=1, spaceBefore=4, spaceAfter=10)

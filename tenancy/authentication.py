@@ -1,0 +1,98 @@
+"""Who calls: a Supabase JWT or an API token in ``Authorization: Bearer``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+from uuid import UUID
+
+import jwt
+from django.conf import settings
+from drf_spectacular.extensions import OpenApiAuthenticationExtension
+from rest_framework.authentication import BaseAuthentication, get_authorization_header
+from rest_framework.exceptions import AuthenticationFailed
+from rest_framework.request import Request
+
+from tenancy import tokens
+from tenancy.models import ApiToken, User
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The tenant behind a request. ``service`` is the agent platform itself: it may advance jobs."""
+
+    user_id: UUID
+    service: bool = False
+    staff: bool = False
+    is_authenticated: bool = True
+    is_active: bool = True
+
+    @property
+    def pk(self) -> UUID:
+        return self.user_id
+
+
+class BearerAuthentication(BaseAuthentication):
+    """Answers 401 with one sentence whatever was wrong: a probe learns nothing from it."""
+
+    def authenticate(self, request: Request) -> tuple[Caller, object] | None:
+        parts = get_authorization_header(request).split()
+        if not parts or parts[0].lower() != b"bearer":
+            return None
+        if len(parts) != 2:
+            raise AuthenticationFailed
+        try:
+            plain = parts[1].decode("ascii")
+        except UnicodeDecodeError as error:
+            raise AuthenticationFailed from error
+        return (by_token(plain) if plain.startswith(tokens.PREFIX) else by_jwt(plain)), plain[:8]
+
+    def authenticate_header(self, request: Request) -> str:
+        return 'Bearer realm="accessa"'
+
+
+def by_token(plain: str) -> Caller:
+    token = tokens.find(plain)
+    if token is None:
+        raise AuthenticationFailed
+    return Caller(token.user_id, service=token.scope == ApiToken.Scope.SERVICE, staff=token.user.is_staff)
+
+
+def by_jwt(encoded: str) -> Caller:
+    try:
+        claims = _verified(encoded)
+        user_id = UUID(str(claims["sub"]))
+    except (jwt.PyJWTError, ValueError) as error:
+        raise AuthenticationFailed from error
+    if User.objects.filter(pk=user_id, is_active=False).exists():
+        raise AuthenticationFailed
+    return Caller(user_id, service=claims.get("role") == "service_role")
+
+
+def _verified(encoded: str) -> dict[str, Any]:
+    """Check signature, audience and expiry. The key decides the algorithm, never the token's own header."""
+    options: Any = {"require": ["exp", "sub", "aud"]}
+    if settings.SUPABASE_JWKS_URL and jwt.get_unverified_header(encoded).get("alg") in ("RS256", "ES256", "EdDSA"):
+        key = _jwks(settings.SUPABASE_JWKS_URL).get_signing_key_from_jwt(encoded)
+        return jwt.decode(
+            encoded, key, algorithms=["RS256", "ES256", "EdDSA"], audience=settings.JWT_AUDIENCE, options=options
+        )
+    if not settings.SUPABASE_JWT_SECRET:
+        raise jwt.InvalidKeyError("no secret is configured")
+    return jwt.decode(
+        encoded, settings.SUPABASE_JWT_SECRET, algorithms=["HS256"], audience=settings.JWT_AUDIENCE, options=options
+    )
+
+
+@lru_cache(maxsize=4)
+def _jwks(url: str) -> jwt.PyJWKClient:
+    return jwt.PyJWKClient(url, cache_keys=True, lifespan=600, timeout=5)
+
+
+class BearerScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+    target_class = "tenancy.authentication.BearerAuthentication"
+    name = "bearer"
+
+    def get_security_definition(self, auto_schema: object) -> dict[str, str]:
+        return {"type": "http", "scheme": "bearer", "description": "A Supabase JWT or an API token (acc_…)."}

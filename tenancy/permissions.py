@@ -1,0 +1,37 @@
+"""What a caller may do beyond reading their own rows."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from rest_framework.permissions import BasePermission
+from rest_framework.request import Request
+from rest_framework.views import APIView
+
+from tenancy.authentication import Caller
+from tenancy.models import User
+
+
+class IsTenant(BasePermission):
+    def has_permission(self, request: Request, view: APIView) -> bool:
+        return bool(request.user and request.user.is_authenticated)
+
+
+class IsService(BasePermission):
+    """The agent platform, by its own token or Supabase's service role; never a tenant."""
+
+    message = "Only the service may do this."
+
+    def has_permission(self, request: Request, view: APIView) -> bool:
+        return isinstance(request.user, Caller) and request.user.service
+
+
+def caller_id(request: Request) -> UUID:
+    """Return the tenant behind a request, be it a bearer or a session."""
+    user = request.user
+    return user.user_id if isinstance(user, Caller) else UUID(str(user.pk))
+
+
+def is_staff(request: Request) -> bool:
+    user = request.user
+    return user.staff if isinstance(user, Caller) else isinstance(user, User) and user.is_staff

@@ -1,0 +1,54 @@
+"""The second layer of tenancy: reads as the database's client role, under policies that name the caller."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from uuid import UUID
+
+from django.conf import settings
+from django.db import connection, transaction
+from django.db.migrations import RunSQL
+
+ENTER = """
+    SELECT current_setting('role'), coalesce(current_setting('request.jwt.claims', true), ''),
+           set_config('request.jwt.claims', %s, true), set_config('role', %s, true)
+"""
+LEAVE = "SELECT set_config('role', %s, true), set_config('request.jwt.claims', %s, true)"
+
+
+@contextmanager
+def as_tenant(user_id: UUID) -> Iterator[None]:
+    """Read as ``user_id``. Evaluate querysets inside: a lazy one would run later, past the policies.
+
+    Role and claims are restored on leaving, nested or not: SET LOCAL would last until the outer transaction ends.
+    An exception needs no restoring, the savepoint's rollback does it.
+    """
+    claims = json.dumps({"sub": str(user_id), "role": "authenticated"})
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(ENTER, [claims, settings.TENANT_ROLE])
+        role, outer_claims, *_ = cursor.fetchone()
+        yield
+        with connection.cursor() as leaving:
+            leaving.execute(LEAVE, [role, outer_claims])
+
+
+def protect(table: str, policy: str, *, readable: bool = True) -> RunSQL:
+    """Return the migration step that shows a table's rows to their owner only, whoever else owns the table."""
+    grant = f"GRANT SELECT ON {table} TO {settings.TENANT_ROLE};" if readable else ""
+    return RunSQL(
+        f"""
+        ALTER TABLE {table} ENABLE ROW LEVEL SECURITY;
+        ALTER TABLE {table} FORCE ROW LEVEL SECURITY;
+        CREATE POLICY {policy} ON {table} FOR SELECT TO {settings.TENANT_ROLE}
+            USING (user_id = (SELECT auth.uid()));
+        {grant}
+        """,
+        f"""
+        REVOKE ALL ON {table} FROM {settings.TENANT_ROLE};
+        DROP POLICY {policy} ON {table};
+        ALTER TABLE {table} NO FORCE ROW LEVEL SECURITY;
+        ALTER TABLE {table} DISABLE ROW LEVEL SECURITY;
+        """,
+    )

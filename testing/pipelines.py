@@ -1,0 +1,65 @@
+"""Plans that do nothing, hold the row, or fail on purpose: what the machine is measured and broken with."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Sequence
+from uuid import UUID
+
+from accessa import pipelines
+from jobs.claims import Claim
+from jobs.outcomes import Advance, Moved, Outcome, Permanent, Retryable, Wait
+from jobs.plan import Handler, Pipeline, Step
+from jobs.states import Stage
+
+
+def holds(job_ids: Sequence[UUID]) -> dict[UUID, str]:
+    return {}
+
+
+def noop(claim: Claim) -> Outcome:
+    return Advance()
+
+
+def hold(claim: Claim) -> Moved:
+    with claim.held():
+        return claim.advance()
+
+
+def wait(claim: Claim) -> Wait:
+    return Wait(seconds=60, reason="waiting_for_nothing")
+
+
+def fail(claim: Claim) -> Outcome:
+    raise Retryable("ALWAYS_FAILS", "This stage always fails.")
+
+
+def refuse(claim: Claim) -> Outcome:
+    raise Permanent("NEVER_GOOD", "This stage never goes well.")
+
+
+def crash(claim: Claim) -> Outcome:
+    raise RuntimeError("with a value that must not be shown: 123-45-6789")
+
+
+def die(claim: Claim) -> Outcome:
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError
+
+
+def sleep(claim: Claim) -> Outcome:
+    time.sleep(float(claim.job.payload.get("seconds", 60)))
+    with claim.held():
+        return claim.advance()
+
+
+def _single(name: str, handler: Handler, *, limit: float = 60.0) -> Pipeline:
+    return Pipeline(name, (Step(Stage.EMBEDDED, handler, holds, limit=limit),))
+
+
+_SINGLES = [_single(h.__name__, h) for h in (noop, hold, wait, fail, refuse, crash, die, sleep)]
+_STAGES = Pipeline("stages", tuple(Step(stage, noop, holds, reached_pct=index * 9.0) for index, stage in enumerate(Stage)))
+_HANGS = _single("hangs", sleep, limit=1.0)
+PIPELINES = {**pipelines.PIPELINES, **{plan.name: plan for plan in [*_SINGLES, _STAGES, _HANGS]}}
