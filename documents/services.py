@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from http import HTTPStatus
@@ -109,7 +110,7 @@ def _renewed(document: Document) -> datetime:
     return expires
 
 
-def arrived(document_id: UUID, place: Any) -> None:
+def arrived(document_id: UUID, place: Callable[[], None]) -> None:
     """Let the bytes of a declared document appear by calling ``place()``, and end the wait of its job.
 
     Under the document's lock: bytes that come while the document is being deleted are refused, not orphaned.
@@ -120,6 +121,16 @@ def arrived(document_id: UUID, place: Any) -> None:
             raise not_found()
         place()
         jobs.wake(document_id)
+
+
+def store(document: Document, pieces: Iterable[bytes]) -> None:
+    """Put a declared document's bytes into the store from this side. Raises ``storage.Rejected`` for other bytes."""
+    bucket, name = storage.located(document.raw_path)
+    arriving = bucket.arrive(pieces, length=document.bytes_len, sha256=document.file_sha256)
+    try:
+        arrived(document.pk, lambda: bucket.place(arriving, name))
+    finally:
+        arriving.unlink(missing_ok=True)
 
 
 # Children first: every table that holds a row for the document, then the document.

@@ -37,6 +37,8 @@ class Bucket(Protocol):
     def sign_upload(self, name: str, *, length: int, mime: str, sha256: str) -> str: ...
     def sign_download(self, name: str, *, filename: str) -> str: ...
     def put(self, name: str, content: bytes) -> None: ...
+    def arrive(self, pieces: Iterable[bytes], *, length: int | None = None, sha256: str = "") -> Path: ...
+    def place(self, arriving: Path, name: str) -> None: ...
     def exists(self, name: str) -> bool: ...
     def size(self, name: str) -> int: ...
     def delete(self, name: str) -> None: ...
@@ -66,18 +68,14 @@ class LocalSignedStorage(FileSystemStorage):
         return f"{settings.PUBLIC_URL}/storage/{self.bucket}/{quote(name)}?{urlencode({'token': token})}"
 
     def put(self, name: str, content: bytes) -> None:
-        self.receive(name, [content])
-
-    def receive(self, name: str, pieces: Iterable[bytes], *, length: int | None = None, sha256: str = "") -> None:
-        """Write an object piece by piece, then show it whole. Raises ``Rejected`` when it is not what was declared."""
-        arriving = self.arrive(pieces, length=length, sha256=sha256)
-        try:
-            self.place(arriving, name)
-        finally:
-            arriving.unlink(missing_ok=True)
+        """Write an object at once: whole, or not at all."""
+        self.place(self.arrive([content]), name)
 
     def arrive(self, pieces: Iterable[bytes], *, length: int | None = None, sha256: str = "") -> Path:
-        """Stream bytes to a file of their own, hashing on the way; the caller places or removes it."""
+        """Stream bytes to a file of their own, hashing on the way; the caller places or removes it.
+
+        Raises ``Rejected``, and keeps nothing, when they are not what was declared.
+        """
         folder = Path(self.location, INCOMING)
         folder.mkdir(parents=True, exist_ok=True)
         arriving = folder / uuid.uuid4().hex
@@ -122,7 +120,8 @@ def _write(target: Path, pieces: Iterable[bytes], length: int | None, sha256: st
             written += len(piece)
             if length is not None and written > length:
                 raise Rejected("LENGTH_MISMATCH")
-            digest.update(piece)
+            if sha256:
+                digest.update(piece)
             file.write(piece)
         if length is not None and written != length:
             raise Rejected("LENGTH_MISMATCH")

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, cast
-from uuid import UUID
 
 from django.conf import settings
 from django.core import signing
@@ -15,7 +14,8 @@ from django.http import FileResponse, HttpRequest, HttpResponse, JsonResponse, U
 from django.views import View
 
 from documents import services
-from documents.storage import SALT, LocalSignedStorage, Rejected
+from documents.models import Document
+from documents.storage import SALT, Rejected
 from tenancy.refusals import Refused, not_found
 
 PIECE = 64 * 1024
@@ -31,12 +31,10 @@ class TransferView(View):
     def put(self, request: HttpRequest, bucket: str, name: str) -> HttpResponse:
         terms = _terms(request, "PUT", bucket, name)
         _require_declared_headers(request, terms)
-        store = cast(LocalSignedStorage, storages[bucket])
-        arriving = store.arrive(_pieces(request), length=terms["length"], sha256=terms["sha256"])
-        try:
-            services.arrived(UUID(Path(name).stem), lambda: store.place(arriving, name))
-        finally:
-            arriving.unlink(missing_ok=True)
+        document = Document.objects.filter(pk=Path(name).stem).first()
+        if document is None:
+            raise not_found()
+        services.store(document, _pieces(request))
         return HttpResponse(status=HTTPStatus.OK)
 
     def get(self, request: HttpRequest, bucket: str, name: str) -> FileResponse:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
-from rest_framework.views import APIView
 
 from tenancy.authentication import Caller
 from tenancy.models import User
+
+if TYPE_CHECKING:  # DRF's views load this module
+    from rest_framework.views import APIView
 
 
 class IsTenant(BasePermission):

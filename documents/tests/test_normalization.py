@@ -35,6 +35,8 @@ GOLDEN = [
     ("7 spares the indent", "x\n    a   b\n\tc", "x\n    a b\n    c\n"),
     ("7 spares code", "```py\na  =  1\n\n\n* b [a](b)\n```\na  b", "```py\na  =  1\n\n\n* b [a](b)\n```\na b\n"),
     ("7 spares tilde fences", "~~~\n```\na  b  \n~~~~", "~~~\n```\na  b\n~~~~\n"),
+    ("7 a fence within a fence", "```\na\n```py\nb  c\n```\nd  e", "```\na\n```py\nb  c\n```\nd e\n"),
+    ("7 backticks that open no fence", "```[a](b`c)\nd  e", "```[a](b`c)\nd e\n"),
     ("7 an unclosed fence", "```\na  b\n\n\n", "```\na  b\n"),
     ("8 unprinted", "\ufeffa\u200bb\u00adc\x00d\u200de\x1bf\ud800g\u2060", "abcdefg\n"),
     ("9 one newline", "a\n\n\n", "a\n"),

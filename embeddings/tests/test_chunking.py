@@ -156,6 +156,20 @@ def test_no_chunk_ends_with_a_heading() -> None:
     assert not [chunk for chunk in chunks if chunk.text.rsplit("\n", 1)[-1].startswith("#")]
 
 
+@pytest.mark.parametrize("above", ["# A\n\n## B", "Short.\n\n# A", "- a\n- b\n\n# A\n\n## B"])
+def test_a_heading_stays_with_text_that_has_no_good_end(above: str) -> None:
+    chunks = cut(normalize(f"{above}\n\n{'word ' * 2000}"))
+
+    assert not [chunk for chunk in chunks if chunk.text.rsplit("\n", 1)[-1].startswith("#")]
+
+
+@pytest.mark.parametrize("sentences", range(28, 36))
+def test_a_short_last_section_is_no_stub(sentences: int) -> None:
+    chunks = cut(normalize(f"{SENTENCE * sentences}\n\n# End\n\nThank you."))
+
+    assert min(chunk.tokens for chunk in chunks) >= 50
+
+
 def test_the_heading_path_is_that_of_what_is_new() -> None:
     text = normalize(f"# A\n\n## B\n\n{PARAGRAPH * 8}\n\n## C #\n\n{PARAGRAPH * 8}\n\n# D\n\n{PARAGRAPH * 8}")
 

@@ -9,6 +9,27 @@ from hypothesis import strategies as st
 
 from embeddings import tokens
 
+PIECES = [
+    "coinsurance",
+    "al",
+    "a",
+    " ",
+    "   ",
+    "\n",
+    " \n",
+    ".",
+    "'s",
+    "1",
+    "2345",
+    "|",
+    "-",
+    "\t",
+    "é",
+    "漢",
+    "😀",
+    "\u2003",
+]
+
 
 @pytest.mark.parametrize(
     ("text", "expected"),
@@ -45,13 +66,23 @@ def test_fits_is_exact() -> None:
 
 
 @settings(max_examples=500, deadline=None)
-@given(st.text(st.sampled_from("ab1 .,'\n\té漢|-😀\u2003"), max_size=80), st.data())
+@given(st.lists(st.sampled_from(PIECES), max_size=30).map("".join), st.data())
 def test_recounting_near_the_ends_equals_counting_all(text: str, data: st.DataObject) -> None:
     start, old, new = sorted(data.draw(st.tuples(*[st.integers(0, len(text))] * 3)))
     for first, second in ((old, new), (new, old)):
         count = tokens.recount(text, start, first, second, tokens.count(text[start:first]))
 
         assert count in (-1, tokens.count(text[start:second]))
+
+
+@pytest.mark.parametrize(
+    ("text", "old", "new"),
+    [("an alarm bell", 6, 8), ("a    bc    d", 7, 12), ("x    y", 5, 4), ("  a", 2, 3), ("\n \n", 3, 2)],
+)
+def test_recounting_adds_up_at_its_seam(text: str, old: int, new: int) -> None:
+    count = tokens.recount(text, 0, old, new, tokens.count(text[:old]))
+
+    assert count in (-1, tokens.count(text[:new]))
 
 
 def test_the_vocabulary_is_loaded_at_the_first_count_only() -> None:

@@ -1,0 +1,22 @@
+"""Check everything that the database and the store promise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import BaseCommand
+
+from accessa.audit import findings
+
+
+class Command(BaseCommand):
+    help = "Holds every job against the proof of its stage and looks for orphans; exits 1 when something is wrong."
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        found = 0
+        for finding in findings():
+            found += 1
+            self.stdout.write(f"{finding.kind} {finding.subject}: {finding.reason}")
+        self.stdout.write("All is well." if not found else f"{found} findings.")
+        if found:
+            raise SystemExit(1)
