@@ -10,7 +10,7 @@ import environ
 BASE_DIR = Path(__file__).resolve().parent.parent
 env = environ.Env()
 
-INSECURE_KEY = "insecure-development-key"  # `check --deploy` refuses it  # noqa: S105
+INSECURE_KEY = "insecure-development-key"  # `check --deploy` refuses it
 SECRET_KEY = env.str("SECRET_KEY", default=INSECURE_KEY)
 DEBUG = env.bool("DEBUG", default=False)
 ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=["127.0.0.1", "localhost", "[::1]", "testserver"])

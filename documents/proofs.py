@@ -30,7 +30,6 @@ _recorded = by_sql("""
         OR j.parsed_sha256 IS DISTINCT FROM d.parsed_sha256 OR j.parsed_path IS DISTINCT FROM d.parsed_path)""")
 
 
-
 def _original_missing(document: Document) -> str | None:
     bucket, name = storage.located(document.raw_path)
     if not bucket.exists(name):

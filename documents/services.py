@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from http import HTTPStatus
-from typing import Any
 from uuid import UUID
 
 from django.conf import settings
@@ -36,9 +35,7 @@ class Declared:
     upload_expires_at: datetime
 
 
-def declare(
-    *, user_id: UUID, filename: str, bytes_len: int, mime: str, sha256: str, ocr: bool = False
-) -> Declared:
+def declare(*, user_id: UUID, filename: str, bytes_len: int, mime: str, sha256: str, ocr: bool = False) -> Declared:
     """Declare a file and return where to put its bytes; declared again, it answers the same ids.
 
     Renews the URL while the bytes are missing and revives a job that failed. Raises ``Refused`` when over a limit.
@@ -102,9 +99,9 @@ def _renewed(document: Document) -> datetime:
     """Let the upload expire with the URL that is about to be signed, by the database's clock."""
     with connection.cursor() as cursor:
         cursor.execute(
-            "UPDATE documents SET upload_expires_at = clock_timestamp() + %s WHERE document_id = %s"
-            " RETURNING upload_expires_at",
-            [timedelta(seconds=settings.SIGNED_URL_SECONDS), document.pk],
+            "UPDATE documents SET upload_expires_at = clock_timestamp() + make_interval(secs => %s)"
+            " WHERE document_id = %s RETURNING upload_expires_at",
+            [settings.SIGNED_URL_SECONDS, document.pk],
         )
         expires: datetime = cursor.fetchone()[0]
     return expires
@@ -166,9 +163,9 @@ def _schedule_removal(document: Document) -> None:
         for path in paths:
             cursor.execute(
                 "INSERT INTO object_removals (removal_id, document_id, path, drop_after)"
-                " VALUES (gen_random_uuid(), %s, %s, clock_timestamp() + %s)"
+                " VALUES (gen_random_uuid(), %s, %s, clock_timestamp() + make_interval(secs => %s))"
                 " ON CONFLICT (path) DO UPDATE SET drop_after = excluded.drop_after",
-                [document.pk, path, timedelta(seconds=2 * settings.JOBS_LEASE_SECONDS)],
+                [document.pk, path, 2 * settings.JOBS_LEASE_SECONDS],
             )
 
 

@@ -70,9 +70,7 @@ class DocumentChunk(models.Model):
             ),
         ]
         constraints = [
-            models.UniqueConstraint(
-                "document", "chunker_name", "chunker_version", "chunk_ord", name="uq_chunk_ord"
-            ),
+            models.UniqueConstraint("document", "chunker_name", "chunker_version", "chunk_ord", name="uq_chunk_ord"),
             models.CheckConstraint(condition=Q(vector_dim=DIMENSIONS), name="chunk_vector_dim"),
             models.CheckConstraint(condition=_filled_together(), name="chunk_embedding_whole"),
         ]

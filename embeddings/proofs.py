@@ -33,7 +33,8 @@ _WHOLE = """
         FROM {table} t
         WHERE t.document_id = j.document_id AND t.chunker_name || '@' || t.chunker_version = j.chunks_version) c
     WHERE j.job_id = ANY(%(jobs)s) AND NOT (
-        c.sound AND c.rows = coalesce((j.progress ->> 'chunks_total')::int, 0) AND c.first = 0 AND c.last = c.rows - 1)"""
+        c.sound AND c.first = 0 AND c.last = c.rows - 1
+        AND c.rows = coalesce((j.progress ->> 'chunks_total')::int, 0))"""
 # The rows come first in each proof: they fail fast where a stage only asks whether its work is done already.
 buffer_whole = by_sql(_WHOLE.format(table="document_chunk_buffer"))
 buffered = each(buffer_whole, documents.parsed)

@@ -88,11 +88,13 @@ def _count_missing(claim: Claim, embedder: Embedder) -> int:
 def _next_batch(claim: Claim, embedder: Embedder) -> list[tuple[UUID, str]]:
     size = min(settings.EMBED_BATCH, embedder.batch_size)
     with connection.cursor() as cursor:
-        cursor.execute(f"SELECT c.chunk_id, c.text {MISSING} ORDER BY c.chunk_ord LIMIT {size}", _sought(claim, embedder))
+        cursor.execute(
+            f"SELECT c.chunk_id, c.text {MISSING} ORDER BY c.chunk_ord LIMIT {size}", _sought(claim, embedder)
+        )
         return list(cursor.fetchall())
 
 
-def _sought(claim: Claim, embedder: Embedder) -> dict[str, object]:
+def _sought(claim: Claim, embedder: Embedder) -> dict[str, UUID | str]:
     return {
         "document": claim.job.document_id,
         "chunker": claim.job.chunks_version,

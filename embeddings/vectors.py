@@ -66,17 +66,23 @@ COMMIT = """
     SET embedding = b.embedding, embed_model = b.embed_model, embed_version = b.embed_version,
         vector_dim = b.vector_dim, embed_updated_at = clock_timestamp(), updated_at = clock_timestamp()
     FROM document_vector_buffer b
-    WHERE b.document_id = %(document)s AND c.chunk_id = b.chunk_id
-      AND b.embed_model = %(model)s AND b.embed_version = %(version)s"""
+    WHERE b.document_id = %(document)s AND c.chunk_id = b.chunk_id"""
+OF_MODEL = " AND b.embed_model = %(model)s AND b.embed_version = %(version)s"
 
 
 def commit(document_id: UUID, *, model: str, version: str) -> int:
     """Copy a document's buffered vectors into its chunks and empty both buffers; return how many were copied."""
     with connection.cursor() as cursor:
-        cursor.execute(COMMIT, {"document": document_id, "model": model, "version": version})
-        copied = cursor.rowcount
+        cursor.execute(COMMIT + OF_MODEL, {"document": document_id, "model": model, "version": version})
+        copied: int = cursor.rowcount
     empty(document_id)
     return copied
+
+
+def keep(document_id: UUID) -> None:
+    """Copy what a job that failed has in its buffer into the chunks that have no vector yet."""
+    with connection.cursor() as cursor:
+        cursor.execute(COMMIT + " AND c.embedding IS NULL", {"document": document_id})
 
 
 def empty(document_id: UUID) -> None:

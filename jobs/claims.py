@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 from django.conf import settings
@@ -30,9 +30,8 @@ class Claim:
     """A job held by this worker until its lease ends."""
 
     def __init__(self, job: UploadJob) -> None:
-        assert job.claim_token is not None
         self.job = job
-        self.token: UUID = job.claim_token
+        self.token = cast(UUID, job.claim_token)
 
     @property
     def pipeline(self) -> plan.Pipeline:

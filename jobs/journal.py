@@ -1,4 +1,4 @@
-"""What happened, in the same transaction as what it tells of. Ids and codes only: never text, vectors, paths, tokens."""
+"""What happened, in one transaction with what it tells of. Ids and codes only: never text, vectors, paths, tokens."""
 
 from __future__ import annotations
 

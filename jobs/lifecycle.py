@@ -83,7 +83,16 @@ MOVES: Mapping[str, Move] = {
 
 # What a handler may set along with its move; a closed set, because the names go into the statement.
 FIELDS = frozenset(
-    {"parsed_path", "parsed_sha256", "chunks_version", "embed_model", "embed_version", "payload", "progress", "cost_cents"}
+    {
+        "parsed_path",
+        "parsed_sha256",
+        "chunks_version",
+        "embed_model",
+        "embed_version",
+        "payload",
+        "progress",
+        "cost_cents",
+    }
 )
 MERGED = frozenset({"payload", "progress"})
 _JSON = MERGED | {"last_error"}

@@ -95,9 +95,7 @@ class UploadJob(models.Model):
             ),
             models.CheckConstraint(condition=~Q(state="done") | Q(stage="embedded"), name="job_done_is_embedded"),
             models.CheckConstraint(condition=Q(attempts__gte=0, retry_count__gte=0), name="job_counts_not_negative"),
-            models.CheckConstraint(
-                condition=Q(slot__isnull=True) | Q(slot__gte=0), name="job_slot_not_negative"
-            ),
+            models.CheckConstraint(condition=Q(slot__isnull=True) | Q(slot__gte=0), name="job_slot_not_negative"),
         ]
 
     def __str__(self) -> str:

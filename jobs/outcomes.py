@@ -1,4 +1,4 @@
-"""What a stage handler may answer: a closed set. Anything else that is raised is a bug and is retried as ``internal``."""
+"""What a stage handler may answer: a closed set. Anything else raised is a bug and is retried as ``internal``."""
 
 from __future__ import annotations
 

@@ -57,6 +57,11 @@ CLAIMABLE = f"""
     WITH RECURSIVE {_TURNS} due AS ({_DUE.format(freed="", lock="", most="%(most)s")})
     SELECT count(*) FROM due"""
 
+# The document's job, while it waits for something.
+WAITING = """
+    SELECT job_id FROM upload_jobs
+    WHERE document_id = %(document_id)s AND state = 'queued' AND run_after IS NOT NULL FOR UPDATE"""
+
 # At most so many rows a statement: a sweep after a long outage must not hold thousands of row locks at once.
 PARKED = """
     SELECT job_id FROM upload_jobs WHERE run_after <= clock_timestamp()

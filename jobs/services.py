@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 from uuid import UUID
@@ -73,9 +72,10 @@ def retry(job: UploadJob, *, by: str) -> UploadJob:
         raise already_active()
     if job.state == State.DONE:
         raise Refused("JOB_DONE", "This job has ended well; there is nothing to retry.", status=HTTPStatus.CONFLICT)
-    stage = _last_proven(job)
     try:
         with transaction.atomic():
+            # Locked first: nothing may change between the proof and the move.
+            stage = _last_proven(UploadJob.objects.select_for_update().get(pk=job.pk))
             return _one("requeue", job, event={"by": by, "from": job.stage}, stage=stage)
     except IntegrityError as error:
         if "uq_job_doc" not in str(error):
@@ -112,9 +112,8 @@ def advance(job: UploadJob, *, by: str) -> UploadJob:
 
 def wake(document_id: UUID) -> None:
     """End the wait of the document's job at once: what it waited for has come."""
-    pick = "SELECT job_id FROM upload_jobs WHERE document_id = %(document_id)s AND state = 'queued' AND run_after IS NOT NULL FOR UPDATE"
     params = {"document_id": document_id, **_journalled("due", {})}
-    if lifecycle.execute(lifecycle.statement("due", pick), params):
+    if lifecycle.execute(lifecycle.statement("due", queue.WAITING), params):
         ring()
 
 

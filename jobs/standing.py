@@ -16,7 +16,7 @@ def stage_pct(job: UploadJob) -> float:
         return 100.0
     total = job.progress.get("embeds_total") or 0
     if job.stage == Stage.EMBEDDING and total:
-        return round(100.0 * job.progress.get("embeds_done", 0) / total, 1)
+        return round(100.0 * int(job.progress.get("embeds_done", 0)) / int(total), 1)
     return 0.0
 
 

@@ -22,10 +22,24 @@ CELL_HEAD = ParagraphStyle("cell head", CELL, fontName="Helvetica-Bold", textCol
 HEADINGS = {
     1: ParagraphStyle("h1", fontName="Helvetica-Bold", fontSize=21, leading=26, spaceAfter=12, textColor=INK),
     2: ParagraphStyle(
-        "h2", fontName="Helvetica-Bold", fontSize=14, leading=18, spaceBefore=12, spaceAfter=6, textColor=INK, keepWithNext=1
+        "h2",
+        fontName="Helvetica-Bold",
+        fontSize=14,
+        leading=18,
+        spaceBefore=12,
+        spaceAfter=6,
+        textColor=INK,
+        keepWithNext=1,
     ),
     3: ParagraphStyle(
-        "h3", fontName="Helvetica-Bold", fontSize=11.5, leading=15, spaceBefore=6, spaceAfter=3, textColor=INK, keepWithNext=1
+        "h3",
+        fontName="Helvetica-Bold",
+        fontSize=11.5,
+        leading=15,
+        spaceBefore=6,
+        spaceAfter=3,
+        textColor=INK,
+        keepWithNext=1,
     ),
 }
 CONTENTS = [
@@ -45,7 +59,9 @@ class Booklet(BaseDocTemplate):  # type: ignore[misc]  # reportlab has no types
 
     def __init__(self, path: Path, *, title: str, form: str) -> None:
         # Invariant, and not compressed: the bytes depend neither on the clock nor on the zlib that Python was built with.
-        super().__init__(str(path), pagesize=LETTER, title=title, author="Harbor Mutual Health", invariant=1, pageCompression=0)
+        super().__init__(
+            str(path), pagesize=LETTER, title=title, author="Harbor Mutual Health", invariant=1, pageCompression=0
+        )
         self.form = form
         frame = Frame(MARGIN, MARGIN, WIDTH, LETTER[1] - 2 * MARGIN, 0, 0, 0, 0)
         self.addPageTemplates(PageTemplate(frames=[frame], onPage=self.furnish))

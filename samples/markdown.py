@@ -39,5 +39,3 @@ def _table(block: str) -> Flowable:
 def _inline(text: str) -> str:
     escaped = text.replace("&", "&amp;").replace("<", "&lt;")
     return re.sub(r"\*\*(.+?)\*\*", r"<b>\1</b>", escaped)
-
-

@@ -30,7 +30,7 @@ WHERE key = %(key)s AND h > clock_timestamp() - make_interval(secs => %(window)s
 
 def spend(key: str, *, limit: int, window: float, code: str, detail: str) -> None:
     """Count one use of ``key``, or raise ``Refused(code)`` with 429 when ``limit`` uses fell inside ``window`` s."""
-    values = {"key": key, "limit": limit, "window": float(window)}
+    values: dict[str, str | float] = {"key": key, "limit": limit, "window": float(window)}
     with connection.cursor() as cursor:
         if limit > 0:
             cursor.execute(HIT, values)

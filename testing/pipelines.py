@@ -60,6 +60,8 @@ def _single(name: str, handler: Handler, *, limit: float = 60.0) -> Pipeline:
 
 
 _SINGLES = [_single(h.__name__, h) for h in (noop, hold, wait, fail, refuse, crash, die, sleep)]
-_STAGES = Pipeline("stages", tuple(Step(stage, noop, holds, reached_pct=index * 9.0) for index, stage in enumerate(Stage)))
+_STAGES = Pipeline(
+    "stages", tuple(Step(stage, noop, holds, reached_pct=index * 9.0) for index, stage in enumerate(Stage))
+)
 _HANGS = _single("hangs", sleep, limit=1.0)
 PIPELINES = {**pipelines.PIPELINES, **{plan.name: plan for plan in [*_SINGLES, _STAGES, _HANGS]}}

@@ -53,7 +53,7 @@ def socket_folder(data: Path) -> Path:
     """Inside the data, which only its owner can enter; a private folder in /tmp where that path is too long."""
     if len(os.fsencode(data)) <= LONGEST_SOCKET_FOLDER:
         return data
-    return Path("/tmp") / cluster_name(data)  # noqa: S108  checked for its owner by `open_socket_folder`
+    return Path("/tmp") / cluster_name(data)  # noqa: S108
 
 
 def open_socket_folder(data: Path, account: Account) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 from uuid import UUID
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -33,7 +33,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         user_id = chosen_user(options["user"])
-        console = Console(file=self.stdout._out)  # type: ignore[attr-defined]
+        console = Console(file=cast(IO[str], self.stdout))
         names: dict[UUID, str] = {}
         refused = 0
         for file in options["files"]:

@@ -1,0 +1,142 @@
+"""The product in a minute: real PDFs from upload to searchable passages, through the HTTP API."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from argparse import ArgumentParser
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, cast
+from uuid import UUID
+
+from django.conf import settings
+from django.core.management import call_command
+from django.core.management.base import BaseCommand, CommandError
+from django.db import connection, connections
+from rich.console import Console
+
+from accessa.serving import Address, programs
+from accessa.supervisor import Supervisor
+from accessa.visitor import Answered, Visitor
+from documents.watching import Seen, follow
+from tenancy import tokens
+from tenancy.models import ApiToken, User
+
+EMAIL = "demo@accessa.example"
+SAMPLES = settings.BASE_DIR / "samples"
+START_SECONDS = 60.0
+QUESTIONS = ("What does the plan cover?", "What do I pay for a visit?", "How do I appeal a decision?")
+
+
+class Command(BaseCommand):
+    help = "Uploads sample documents (or yours) as a demo tenant, shows them becoming searchable, asks three questions."
+    requires_system_checks = ()
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("files", nargs="*", type=Path, help="PDF files; without any, the samples of the repository")
+        parser.add_argument("--seconds", type=float, default=280.0, help="how long to wait for the documents at most")
+
+    def handle(self, *, files: list[Path], seconds: float, **options: Any) -> None:
+        missing = [str(file) for file in files if not file.is_file()]
+        if missing:
+            raise CommandError(f"There is no file {', '.join(missing)}.")
+        console = Console(file=cast(IO[str], self.stdout))
+        chosen = files or sorted(SAMPLES.glob("*.pdf"))
+        with running(console) as (address, supervisor), visiting(address) as visitor:
+            failed = show(console, visitor, chosen, supervisor, seconds)
+            ask(console, visitor, QUESTIONS if files else _sample_questions())
+        console.print("\nNothing is left running. `make serve` keeps the API and the workers up:")
+        console.print("  the API lives at http://127.0.0.1:8000, its documentation at http://127.0.0.1:8000/docs")
+        if failed:
+            raise CommandError(f"{failed} of {len(chosen)} documents did not end well.")
+
+
+@contextmanager
+def running(console: Console) -> Iterator[tuple[Address, Supervisor]]:
+    """Run database, API and workers for the demo, and leave nothing of what was started here."""
+    os.environ["UPLOADS_PER_DAY"] = "100000"  # the demo may be shown more than thirty times a day
+    os.environ.setdefault("LOG_LEVEL", "ERROR")
+    os.environ.setdefault("GUNICORN_CMD_ARGS", "--log-level warning")
+    server = getattr(connection, "server", None)
+    started = server.ensure_running() if server else False
+    call_command("migrate", interactive=False, verbosity=0, skip_checks=False)
+    connections.close_all()
+    address = Address("127.0.0.1", _free_port())
+    supervisor = Supervisor(programs(address), report=console.print)
+    try:
+        _start(supervisor, address)
+        console.print(f"PostgreSQL, the API ({address.url}) and {settings.WORKERS} workers are up.\n")
+        yield address, supervisor
+    finally:
+        supervisor.stop()
+        connections.close_all()
+        if server and started:
+            server.stop()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
+def _start(supervisor: Supervisor, address: Address) -> None:
+    for _ in range(int(START_SECONDS / 0.1)):
+        supervisor.tick()
+        if address.answers():
+            return
+        time.sleep(0.1)
+    raise CommandError(f"The API did not answer within {START_SECONDS:.0f} s.")
+
+
+@contextmanager
+def visiting(address: Address) -> Iterator[Visitor]:
+    """Visit as the demo tenant, with a token for this visit and without what an earlier one left."""
+    user, _ = User.objects.get_or_create(email=EMAIL, defaults={"username": EMAIL})
+    visitor = Visitor(address.url, tokens.make(user, name="demo"))
+    try:
+        visitor.forget()
+        yield visitor
+    finally:
+        ApiToken.objects.filter(user=user, name="demo").delete()
+
+
+def show(console: Console, visitor: Visitor, files: list[Path], supervisor: Supervisor, seconds: float) -> int:
+    """Upload the files and draw them until each has ended; return how many did not end well."""
+    names: dict[UUID, str] = {}
+    refused = 0
+    for file in files:
+        try:
+            names[visitor.upload(file)] = file.name
+        except Answered as answered:
+            refused += 1
+            console.print(f"  {file.name}: {answered}", style="red", markup=False)
+
+    def look() -> list[Seen]:
+        supervisor.tick()
+        return list(visitor.jobs())
+
+    seen = follow(names, look, console, seconds=seconds)
+    ended_well = sum(job.state == "done" for job in seen.values())
+    return refused + len(names) - ended_well
+
+
+def _sample_questions() -> list[str]:
+    listed = json.loads((SAMPLES / "questions.json").read_text())
+    return [entry["question"] for entry in listed[:3]]
+
+
+def ask(console: Console, visitor: Visitor, questions: Any) -> None:
+    for question in questions:
+        console.print(f"\n? {question}", style="bold", markup=False)
+        for passage in visitor.search(question, 2):
+            first, last = passage["pages"]
+            pages = f"page {first}" if first == last else f"pages {first}-{last}"
+            heading = " > ".join(passage["headings"]) or "no heading"
+            console.print(f"  {passage['filename']}, {pages}, {heading}", style="cyan", markup=False)
+            console.print(f"    {' '.join(passage['text'].split())[:240]} …", markup=False, highlight=False)

@@ -1,0 +1,1 @@
+"""What the product promises about speed and memory, measured beside its rivals in the same run."""

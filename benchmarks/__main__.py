@@ -1,0 +1,31 @@
+"""python -m benchmarks [NAME …]: one JSON line on stdout, the rest on stderr; without a name, the list of names."""
+
+import argparse
+import sys
+from importlib import import_module
+
+from benchmarks import database
+
+# Each is a module here with `SUMMARY`, `add_arguments(parser)` and `measure(options) -> Result`.
+NAMES = ("chunking", "memory", "pipeline", "queue", "success")
+
+
+def main() -> int:
+    if len(sys.argv) < 2 or sys.argv[1] not in NAMES:
+        print("\n".join(NAMES), file=sys.stdout if len(sys.argv) < 2 else sys.stderr)
+        return 0 if len(sys.argv) < 2 else 2
+    name = sys.argv[1]
+    with database.scratch() as server:
+        benchmark = import_module(f"benchmarks.{name}")
+        parser = argparse.ArgumentParser(prog=f"python -m benchmarks {name}", description=benchmark.SUMMARY)
+        parser.add_argument("--quick", action="store_true", help="small enough for a test: shows that it runs, no more")
+        benchmark.add_arguments(parser)
+        options = parser.parse_args(sys.argv[2:])
+        server.start()
+        result = benchmark.measure(options)
+    print(result.line(), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,80 @@
+"""Claims from a queue whose oldest 99 % belong to one user who may not run any more of them now."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from typing import Any
+from uuid import uuid4
+
+from benchmarks import cluster, database, jobs, pickup
+from benchmarks.report import percentile, say
+from jobs import claims, queue, runner
+
+CLAIMERS, CLAIMS = 2, 600
+CLAIM_GOAL = 25.0
+# The crowd's own two running jobs, with leases that outlast the measurement.
+AT_THE_CAP = """
+    UPDATE upload_jobs SET state = 'working', claim_token = gen_random_uuid(), claimed_at = now(),
+        claimed_by = 'elsewhere', lease_until = now() + interval '1 day', attempts = 1, slot = s.slot
+    FROM (SELECT job_id, (row_number() OVER ())::smallint - 1 AS slot FROM (
+        SELECT job_id FROM upload_jobs ORDER BY created_at LIMIT 2) oldest) s
+    WHERE upload_jobs.job_id = s.job_id"""
+
+
+def measure(rows: int, *, samples: int) -> dict[str, Any]:
+    """Claim latencies of two workers at once, and the pickup of a newcomer, while the crowd is blocked."""
+    say(f"seeding {rows} rows")
+    jobs.clear()
+    jobs.seed(rows * 99 // 100, users=1, pipeline="noop", salt="crowd", age="2 hours")
+    jobs.seed(rows // 100, users=100, pipeline="noop")
+    with database.connect() as connection:
+        connection.execute(AT_THE_CAP)
+    database.settle("upload_jobs", "documents")
+    taken = _taken()
+    with cluster.running():
+        busy = pickup.latencies(samples // 5)
+        cluster.until(lambda: not _others_wait(), seconds=60)
+        idle = pickup.latencies(samples)
+    return {
+        "claim_p50_ms": percentile(taken, 0.5),
+        "claim_p99_ms": percentile(taken, 0.99),
+        "claims": len(taken),
+        "pickup_p50_ms": percentile(idle, 0.5),
+        "pickup_p95_ms": percentile(idle, 0.95),
+        "pickup_while_others_run_p95_ms": percentile(busy, 0.95),
+    }
+
+
+def _others_wait() -> bool:
+    with database.connect() as connection:
+        psycopg_cursor = connection.cursor()
+        return bool(queue.claimable(psycopg_cursor, most=1))
+
+
+def _taken() -> list[float]:
+    command = [sys.executable, "-m", "benchmarks.crowd", str(CLAIMS)]
+    claimers = [subprocess.Popen(command, cwd=cluster.ROOT, stdout=subprocess.PIPE) for _ in range(CLAIMERS)]
+    answers = [claimer.communicate(timeout=120)[0] for claimer in claimers]
+    return [milliseconds for answer in answers for milliseconds in json.loads(answer)]
+
+
+def claim_and_finish(count: int) -> list[float]:
+    """Claim as a worker does, in this process; return what each claim took, in milliseconds."""
+    runner._pin_plans()
+    last, took = queue.NOBODY, []
+    while len(took) < count:
+        began = time.perf_counter()
+        claim = claims.take("benchmark", last)
+        took.append(1000 * (time.perf_counter() - began))
+        if claim is None:
+            raise RuntimeError("there was nothing to claim")
+        last = claim.job.user_id
+        claim.move("finish")
+    return took
+
+
+if __name__ == "__main__":
+    print(json.dumps(claim_and_finish(int(sys.argv[1]))))

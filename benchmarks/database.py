@@ -1,0 +1,73 @@
+"""A PostgreSQL of the benchmark's own: made for it, stopped and removed after it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import django
+import psycopg
+
+from accessa.embedded.server import EmbeddedServer
+from benchmarks.report import say
+
+# What every process of a benchmark has in common; the rest is as in production.
+ENVIRONMENT = {
+    "DJANGO_SETTINGS_MODULE": "accessa.settings",
+    "JOBS_PIPELINES": "testing.pipelines.PIPELINES",
+    "WORKERS": "2",
+}
+FOREIGN = ("DATABASE_URL", "DOORBELL_REDIS_URL", "DOORBELL_SQS_REGION", "STORAGE_ROOT", "EMBEDDER", "MAX_PAGES")
+
+
+class Scratch:
+    """A folder that holds the server's data, the objects and the logs."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.server = EmbeddedServer(root / "var" / "postgres")
+
+    def start(self) -> None:
+        from django.core.management import call_command  # noqa: PLC0415  needs the settings
+
+        call_command("migrate", verbosity=0)
+        say("PostgreSQL is up in", self.root)
+
+
+@contextmanager
+def scratch() -> Iterator[Scratch]:
+    """Set the environment and Django up; nothing is started before ``start``. All is gone at the end."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    # /tmp, not $TMPDIR: a socket's path is limited to 107 bytes.
+    root = Path(tempfile.mkdtemp(prefix="ab-", dir="/tmp"))
+    for name in FOREIGN:
+        os.environ.pop(name, None)
+    os.environ.update(ENVIRONMENT, ACCESSA_VAR=str(root / "var"))
+    here = Scratch(root)
+    try:
+        django.setup()
+        yield here
+    finally:
+        here.server.stop("immediate")
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def connect(database: str = "accessa", *, user: str = "") -> psycopg.Connection[Any]:
+    """An autocommitting connection to the benchmark's server; ``user="postgres"`` is the superuser."""
+    params = EmbeddedServer().params(database)
+    return psycopg.connect(**params | ({"user": user} if user else {}), autocommit=True)
+
+
+def settle(*tables: str, database: str = "accessa") -> None:
+    """Write out what seeding has left, so that the next round does not pay for it, and take fresh statistics."""
+    with connect(database, user="postgres") as connection:
+        for table in tables:
+            connection.execute(f"VACUUM ANALYZE {table}")
+        connection.execute("CHECKPOINT")

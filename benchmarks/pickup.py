@@ -1,0 +1,47 @@
+"""How long a new job waits for an idle worker: from its commit to the claim, both by this machine's clock."""
+
+from __future__ import annotations
+
+import random
+import time
+from uuid import UUID, uuid4
+
+from django.db import transaction
+
+from benchmarks import jobs
+from jobs import services
+from jobs.models import UploadJob
+
+GAP = (0.03, 0.15)  # seconds between two jobs: the workers are idle again, and not in step with the enqueuer
+
+
+def latencies(samples: int, user_id: UUID | None = None) -> list[float]:
+    """Enqueue jobs one by one at random moments; return what each waited, in milliseconds."""
+    user_id = user_id or uuid4()
+    committed: dict[UUID, float] = {}
+    for _ in range(samples):
+        time.sleep(random.uniform(*GAP))
+        job_id, at = _enqueued(user_id)
+        committed[job_id] = at
+    return [1000 * (claimed - committed[job_id]) for job_id, claimed in _claimed(committed).items()]
+
+
+def _enqueued(user_id: UUID) -> tuple[UUID, float]:
+    """The job, and the moment between its commit and its ring."""
+    at: list[float] = []
+    document = jobs.document(user_id)
+    with transaction.atomic():
+        transaction.on_commit(lambda: at.append(time.time()))
+        job = services.enqueue(
+            pipeline="noop", user_id=user_id, document_id=document.pk, raw_path="x", chunks_version="x"
+        )
+    return job.pk, at[0]
+
+
+def _claimed(committed: dict[UUID, float]) -> dict[UUID, float]:
+    found: dict[UUID, float] = {}
+    while len(found) < len(committed):
+        rows = UploadJob.objects.filter(pk__in=committed, state="done").values_list("job_id", "claimed_at")
+        found = {job_id: claimed_at.timestamp() for job_id, claimed_at in rows}
+        time.sleep(0.1)
+    return found

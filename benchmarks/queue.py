@@ -1,0 +1,86 @@
+"""The machine alone: no-op jobs against procrastinate and a bare SKIP LOCKED loop."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from importlib.metadata import version
+from statistics import median
+from typing import Any
+
+from benchmarks import cluster, crowd, jobs, pickup, throughput
+from benchmarks.report import Result, percentile, say
+from benchmarks.throughput import Contestant
+
+SUMMARY = __doc__
+USERS = 200
+RATIO_GOAL, HELD_GOAL, PICKUP_GOAL = 2.0, 1.5, 10.0
+CONTESTANTS = (
+    Contestant("noop", throughput.ours("noop", users=USERS), 8000),
+    Contestant("procrastinate", throughput.rival, 3000),
+    Contestant("hold", throughput.ours("hold", users=USERS), 6000),
+    Contestant("skip_locked", throughput.bare, 8000),
+    Contestant("one_user", throughput.ours("noop", users=1), 6000),
+)
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--rounds", type=int, default=5, help="of each contestant, by turns")
+    parser.add_argument("--only", choices=["throughput", "pickup", "crowd"], help="one part of it, for profiling")
+
+
+def measure(options: Namespace) -> Result:
+    rates = _rates(options) if options.only in (None, "throughput") else {}
+    idle = _idle(30 if options.quick else 200) if options.only in (None, "pickup") else []
+    crowds = _crowds(options.quick) if options.only in (None, "crowd") else {}
+    rate = {name: median(found) for name, found in rates.items()}
+    ratio = rate["noop"] / rate["procrastinate"] if rate else 0.0
+    held = rate["hold"] / rate["procrastinate"] if rate else 0.0
+    p95 = percentile(idle, 0.95) if idle else 0.0
+    claims = max((found["claim_p99_ms"] for found in crowds.values()), default=0.0)
+    return Result(
+        name="queue",
+        value=rate.get("noop", 0.0),
+        unit="jobs/s",
+        against=f"procrastinate {version('procrastinate')}",
+        ratio=ratio,
+        goal=RATIO_GOAL,
+        ok=ratio >= RATIO_GOAL and held >= HELD_GOAL and p95 <= PICKUP_GOAL and claims <= crowd.CLAIM_GOAL,
+        details={
+            "ratio_held": held,
+            "goal_held": HELD_GOAL,
+            "jobs_per_second": rate,
+            "rounds": rates,
+            "users": USERS,
+            "pickup_p50_ms": percentile(idle, 0.5) if idle else 0.0,
+            "pickup_p95_ms": p95,
+            "goal_pickup_p95_ms": PICKUP_GOAL,
+            "pickups": len(idle),
+            "goal_claim_p99_ms": crowd.CLAIM_GOAL,
+            "queued": crowds,
+        },
+    )
+
+
+def _rates(options: Namespace) -> dict[str, list[float]]:
+    """Alternate the contestants, so that a noisy minute is everybody's."""
+    rates: dict[str, list[float]] = {contestant.name: [] for contestant in CONTESTANTS}
+    for number in range(1 if options.quick else options.rounds):
+        for contestant in CONTESTANTS:
+            count = contestant.count // 8 if options.quick else contestant.count
+            rates[contestant.name].append(contestant.round(count))
+            say(f"round {number + 1}: {contestant.name} {rates[contestant.name][-1]:.0f} jobs/s")
+    return rates
+
+
+def _idle(samples: int) -> list[float]:
+    jobs.clear()
+    with cluster.running():
+        pickup.latencies(5)  # until the workers are up
+        found = pickup.latencies(samples)
+    say(f"pickup p95 {percentile(found, 0.95):.1f} ms")
+    return found
+
+
+def _crowds(quick: bool) -> dict[str, Any]:
+    sizes = [(20_000, 30)] if quick else [(100_000, 100), (1_000_000, 100)]
+    return {str(rows): crowd.measure(rows, samples=samples) for rows, samples in sizes}

@@ -1,0 +1,101 @@
+"""No-op jobs per second: our machine and its rivals, each with two worker processes on the same PostgreSQL."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from psycopg.conninfo import make_conninfo
+
+from accessa.embedded.server import EmbeddedServer
+from benchmarks import cluster, database, jobs
+from benchmarks.rivals import procrastinate, skip_locked
+
+WORKERS = 2
+LONGEST = 120.0  # seconds a round may take
+# The middle four fifths of a round: neither the start of the second worker nor the last one's end.
+SPAN = """
+    SELECT count(*) * 0.8 / extract(epoch FROM percentile_disc(0.9) WITHIN GROUP (ORDER BY at)
+                                             - percentile_disc(0.1) WITHIN GROUP (ORDER BY at))::float8
+    FROM ({finished}) f (at)"""
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """Who runs a round of ``count`` jobs, and how many such jobs make a round of some seconds."""
+
+    name: str
+    round: Callable[[int], float]
+    count: int
+
+
+def ours(pipeline: str, *, users: int) -> Callable[[int], float]:
+    """Return a round of our machine: jobs per second of a pipeline that ``users`` share."""
+
+    def round_(count: int) -> float:
+        jobs.clear()
+        jobs.seed(count, users=users, pipeline=pipeline)
+        database.settle("upload_jobs", "documents", "events")
+        with database.connect() as connection, cluster.running():
+            return _rate(connection, "upload_jobs WHERE state IN ('queued', 'working')",
+                         "SELECT finished_at FROM upload_jobs WHERE state = 'done'")  # fmt: skip
+
+    return round_
+
+
+def bare(count: int) -> float:
+    with database.connect() as connection:
+        connection.execute(skip_locked.TABLE)
+        connection.execute("TRUNCATE bare_jobs")
+        connection.execute("INSERT INTO bare_jobs (user_id) SELECT gen_random_uuid() FROM generate_series(1, %s)", [count])
+        database.settle("bare_jobs")
+        with _workers("benchmarks.rivals.skip_locked", "accessa"):
+            return _rate(connection, "bare_jobs WHERE state <> 'done'", "SELECT finished_at FROM bare_jobs")
+
+
+def rival(count: int) -> float:
+    _make_rival_database()
+    asyncio.run(_defer(count))
+    database.settle("procrastinate_jobs", "procrastinate_events", database="procrastinate")
+    with database.connect("procrastinate") as connection, _workers("benchmarks.rivals.procrastinate", "procrastinate"):
+        return _rate(connection, "procrastinate_jobs WHERE status IN ('todo', 'doing')",
+                     "SELECT at FROM procrastinate_events WHERE type = 'succeeded'")  # fmt: skip
+
+
+def _make_rival_database() -> None:
+    """A fresh one each round, as ours is emptied each round."""
+    with database.connect() as connection:
+        connection.execute("DROP DATABASE IF EXISTS procrastinate")
+        connection.execute("CREATE DATABASE procrastinate")
+
+
+async def _defer(count: int) -> None:
+    app = procrastinate.app(conninfo("procrastinate"))
+    async with app.open_async():
+        await app.schema_manager.apply_schema_async()
+        await app.tasks["noop"].batch_defer_async(*[{} for _ in range(count)])
+
+
+def _workers(module: str, database_name: str) -> ExitStack:
+    with ExitStack() as stack:
+        for _ in range(WORKERS):
+            stack.enter_context(cluster.started([sys.executable, "-m", module, conninfo(database_name)]))
+        return stack.pop_all()
+
+
+def conninfo(name: str) -> str:
+    return make_conninfo(**EmbeddedServer().params(name))
+
+
+def _rate(connection: psycopg.Connection[Any], unfinished: str, finished: str) -> float:
+    """Wait until no row is unfinished; return the steady rate at which they were finished, by the database's clock."""
+    cluster.until(
+        lambda: connection.execute(f"SELECT FROM {unfinished} LIMIT 1").fetchone() is None, seconds=LONGEST
+    )
+    row = connection.execute(SPAN.format(finished=finished)).fetchone()
+    return float(row[0]) if row else 0.0
