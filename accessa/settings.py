@@ -32,11 +32,13 @@ INSTALLED_APPS = [
     "corsheaders",
     "rest_framework",
     "drf_spectacular",
+    "drf_spectacular_sidecar",
     "django_q",
 ]
 MIDDLEWARE = [
     "accessa.middleware.DatabaseAway",
     "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
     "corsheaders.middleware.CorsMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
@@ -65,6 +67,8 @@ AUTH_USER_MODEL = "tenancy.User"
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 STATIC_URL = "static/"
 STATIC_ROOT = VAR / "static"
+WHITENOISE_USE_FINDERS = True  # no build step: the admin and the API docs bring their own files
+WHITENOISE_AUTOREFRESH = False
 APPEND_SLASH = False
 USE_TZ = True
 TIME_ZONE = "UTC"
@@ -181,6 +185,8 @@ SPECTACULAR_SETTINGS = {
     "VERSION": "0.1.0",
     "SERVE_PERMISSIONS": ["rest_framework.permissions.AllowAny"],
     "SERVE_AUTHENTICATION": [],
+    "SWAGGER_UI_DIST": "SIDECAR",  # /docs works without the internet
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "ENUM_NAME_OVERRIDES": {"StageEnum": "jobs.states.Stage", "StateEnum": "jobs.states.State"},
 }
 

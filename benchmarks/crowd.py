@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from typing import Any
 from uuid import uuid4
 
 from benchmarks import cluster, database, jobs, pickup
 from benchmarks.report import percentile, say
-from jobs import claims, queue, runner
+from jobs import queue
 
 CLAIMERS, CLAIMS = 2, 600
 CLAIM_GOAL = 25.0
@@ -33,7 +32,7 @@ def measure(rows: int, *, samples: int) -> dict[str, Any]:
     with database.connect() as connection:
         connection.execute(AT_THE_CAP)
     database.settle("upload_jobs", "documents")
-    taken = _taken()
+    taken = _taken(rows)
     with cluster.running():
         busy = pickup.latencies(samples // 5)
         cluster.until(lambda: not _others_wait(), seconds=60)
@@ -50,31 +49,11 @@ def measure(rows: int, *, samples: int) -> dict[str, Any]:
 
 def _others_wait() -> bool:
     with database.connect() as connection:
-        psycopg_cursor = connection.cursor()
-        return bool(queue.claimable(psycopg_cursor, most=1))
+        return bool(queue.claimable(connection.cursor(), most=1))
 
 
-def _taken() -> list[float]:
-    command = [sys.executable, "-m", "benchmarks.crowd", str(CLAIMS)]
+def _taken(rows: int) -> list[float]:
+    command = [sys.executable, "-m", "benchmarks.claimer", str(min(CLAIMS, rows // 500))]
     claimers = [subprocess.Popen(command, cwd=cluster.ROOT, stdout=subprocess.PIPE) for _ in range(CLAIMERS)]
     answers = [claimer.communicate(timeout=120)[0] for claimer in claimers]
     return [milliseconds for answer in answers for milliseconds in json.loads(answer)]
-
-
-def claim_and_finish(count: int) -> list[float]:
-    """Claim as a worker does, in this process; return what each claim took, in milliseconds."""
-    runner._pin_plans()
-    last, took = queue.NOBODY, []
-    while len(took) < count:
-        began = time.perf_counter()
-        claim = claims.take("benchmark", last)
-        took.append(1000 * (time.perf_counter() - began))
-        if claim is None:
-            raise RuntimeError("there was nothing to claim")
-        last = claim.job.user_id
-        claim.move("finish")
-    return took
-
-
-if __name__ == "__main__":
-    print(json.dumps(claim_and_finish(int(sys.argv[1]))))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import signal
@@ -53,6 +54,7 @@ def scratch() -> Iterator[Scratch]:
     here = Scratch(root)
     try:
         django.setup()
+        logging.disable(logging.INFO)
         yield here
     finally:
         here.server.stop("immediate")

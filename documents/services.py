@@ -41,12 +41,12 @@ def declare(*, user_id: UUID, filename: str, bytes_len: int, mime: str, sha256: 
     Renews the URL while the bytes are missing and revives a job that failed. Raises ``Refused`` when over a limit.
     """
     filename = limits.checked(filename=filename, bytes_len=bytes_len, mime=mime, sha256=sha256)
-    _spend_upload(user_id)
     with transaction.atomic():
         document_id = ids.document_id(user_id, sha256)
         lock(document_id)
         document = Document.objects.filter(pk=document_id).first()
         if document is None:
+            _spend_upload(user_id)
             document = _create(document_id, user_id, filename, bytes_len, mime, sha256, ocr)
             job = _enqueue(document)
         else:
@@ -58,6 +58,7 @@ def declare(*, user_id: UUID, filename: str, bytes_len: int, mime: str, sha256: 
 
 
 def _spend_upload(user_id: UUID) -> None:
+    """Count what costs work: a new document or one more try, not a repeated question for the same URL."""
     limit = settings.UPLOADS_PER_DAY
     detail = f"You can upload {limit} files a day."
     rates.spend(f"upload:{user_id}", limit=limit, window=86_400, code="UPLOAD_LIMIT_REACHED", detail=detail)
@@ -92,7 +93,10 @@ def _again(document: Document) -> UploadJob:
     """Answer for bytes that this tenant has declared before: the same job, revived when it had failed."""
     job = jobs.latest(document.pk)
     log_event(job, "UPLOAD_DEDUP_HIT", Event.Type.STAGE_STARTED)
-    return jobs.retry(job, by="upload") if job.state == State.DEADLETTER else job
+    if job.state != State.DEADLETTER:
+        return job
+    _spend_upload(document.user_id)
+    return jobs.retry(job, by="upload")
 
 
 def _renewed(document: Document) -> datetime:

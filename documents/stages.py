@@ -13,6 +13,7 @@ from documents import parsers, storage
 from documents.ids import parse_id
 from documents.models import Document
 from documents.normalization import NormalizedPages, normalize_pages
+from jobs import crashpoints
 from jobs.claims import Claim
 from jobs.journal import log_event
 from jobs.models import Event
@@ -102,6 +103,7 @@ def _store(claim: Claim, document: Document, parsed: NormalizedPages) -> Outcome
     path = storage.uri("parsed", document.user_id, document.pk, "md")
     bucket, name = storage.located(path)
     bucket.put(name, content)
+    crashpoints.reach("parsing:stored")
     with claim.held():
         Document.objects.filter(pk=document.pk).update(
             parsed_path=path,

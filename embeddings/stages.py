@@ -13,6 +13,7 @@ from documents.locks import lock
 from documents.stages import parsed_text
 from embeddings import chunking, chunks, embedders, proofs, search, vectors
 from embeddings.embedders import DIMENSIONS, Embedder
+from jobs import crashpoints
 from jobs.claims import Claim
 from jobs.journal import log_event
 from jobs.models import Event
@@ -109,6 +110,7 @@ def embed(claim: Claim) -> Outcome:
     done, total = claim.job.progress["embeds_done"], claim.job.progress["embeds_total"]
     while batch := _next_batch(claim, embedder):
         found = embedder.embed([text for _, text in batch])
+        crashpoints.reach("embedding:answered")
         done = min(done + len(batch), total)
         with claim.held():
             _keep(claim, embedder, [chunk_id for chunk_id, _ in batch], found)

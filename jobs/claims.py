@@ -14,7 +14,7 @@ from django.db import connection, transaction
 from django.db.utils import IntegrityError
 from psycopg.types.json import Jsonb
 
-from jobs import lifecycle, plan, queue
+from jobs import crashpoints, lifecycle, plan, queue
 from jobs.journal import log_event
 from jobs.models import Event, UploadJob
 from jobs.outcomes import Moved
@@ -44,12 +44,15 @@ class Claim:
     @contextmanager
     def held(self) -> Iterator[None]:
         """Open the transaction of the stage's one write; raise ``Superseded`` when the claim is lost."""
+        stage = self.job.stage
         with transaction.atomic():
             with connection.cursor() as cursor:
                 cursor.execute(queue.HELD, {"job_id": self.job.pk, "held": self.token})
                 if cursor.fetchone() is None:
                     raise Superseded(str(self.job.pk))
             yield
+            crashpoints.reach(f"{stage}:before-commit")
+        crashpoints.reach(f"{stage}:after-commit")
 
     def advance(self, *, code: str | None = None, event: Mapping[str, Any] | None = None, **fields: Any) -> Moved:
         """working -> working: to the next stage, with the fields that the write has earned. Call inside ``held()``."""

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import os
-import random
 import signal
 from pathlib import Path
 
-# "name=probability,…" and a folder in which each hit leaves a mark: the kill loop proves that every point was hit.
-_PLAN = dict(part.split("=") for part in os.environ.get("ACCESSA_CRASHPOINTS", "").split(",") if part)
-_MARKS = os.environ.get("ACCESSA_CRASH_MARKS", "")
+# A folder with a file for each death that is still to come: "{point}~{number}". Whoever reaches the point renames one
+# of them, which only one process can, and dies; so each point is hit as often as the kill loop asks for.
+_ARMED = os.environ.get("ACCESSA_CRASHPOINTS", "")
 
 
-def reach(name: str) -> None:
-    """Die here by SIGKILL, with the probability that the environment gives for this point."""
-    if not _PLAN:
+def reach(point: str) -> None:
+    """Die here by SIGKILL when a death at this point has been asked for."""
+    if not _ARMED:
         return
-    chance = float(_PLAN.get(name) or _PLAN.get("*") or 0)
-    if random.random() < chance:  # noqa: S311
-        Path(_MARKS, f"{name}.{os.getpid()}").touch()
+    for armed in Path(_ARMED).glob(f"{point}~*"):
+        try:
+            armed.rename(armed.with_name(f"{armed.name.replace('~', '.')}.{os.getpid()}"))
+        except FileNotFoundError:  # another process was faster
+            continue
         os.kill(os.getpid(), signal.SIGKILL)

@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import psycopg
 from django.db import DEFAULT_DB_ALIAS, connection, connections
+from django.db.utils import Error
 from django.utils import timezone
 from django_q.brokers import Broker
 from django_q.conf import Conf
@@ -43,7 +44,7 @@ class Doorbell(Broker):  # type: ignore[misc]
         """
         try:
             rings = self._claimable() or (self._hear() and self._claimable())
-        except psycopg.Error:
+        except (psycopg.Error, Error):
             self.close()
             time.sleep(AWAY)
             return None

@@ -57,6 +57,8 @@ class Keeper:
         """
         with connection.cursor() as cursor:
             due = queue.claimable(cursor, most=1)
+        if due and cluster.unclaimed_for() > TICK:
+            services.ring()  # a ring was lost, or the broker is one that does not look for itself
         if not due or cluster.unclaimed_for() < settings.JOBS_HANG_SECONDS:
             self._due_since = None
             return

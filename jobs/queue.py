@@ -38,23 +38,24 @@ _DUE = """
         SELECT d.job_id FROM upload_jobs d
         WHERE d.user_id = t.user_id AND d.state = 'queued' AND d.run_after IS NULL
         ORDER BY d.created_at, d.job_id LIMIT 1 {lock}) q
-    WHERE t.user_id IS NOT NULL
+    WHERE t.user_id IS NOT NULL {provided}
     LIMIT {most}"""
 _LOCK = "FOR UPDATE SKIP LOCKED"
 
-CLAIM = lifecycle.statement("claim", _DUE.format(freed="", lock=_LOCK, most="1"), before=_TURNS)
+CLAIM = lifecycle.statement("claim", _DUE.format(freed="", provided="", lock=_LOCK, most="1"), before=_TURNS)
 
 # Ending a job and claiming the next share one commit. The statement's snapshot still shows the ended job as working,
-# so the slot that it frees is named.
+# so the slot that it frees is named. Whoever had lost the ended job claims nothing: nobody would run what it claims.
 _FREED = "AND w.job_id NOT IN (SELECT job_id FROM finish_moved)"
+_FINISHED = "AND EXISTS (SELECT 1 FROM finish_moved)"
 FINISH_AND_CLAIM = f"""
     WITH RECURSIVE {lifecycle.ctes("finish", HELD)}, {_TURNS}
-    {lifecycle.ctes("claim", _DUE.format(freed=_FREED, lock=_LOCK, most="1"))}
+    {lifecycle.ctes("claim", _DUE.format(freed=_FREED, provided=_FINISHED, lock=_LOCK, most="1"))}
     SELECT f.finished, c.* FROM (SELECT count(*) AS finished FROM finish_moved) f LEFT JOIN claim_moved c ON true"""
 
 # How many users have something that may run now, counted up to %(most)s.
 CLAIMABLE = f"""
-    WITH RECURSIVE {_TURNS} due AS ({_DUE.format(freed="", lock="", most="%(most)s")})
+    WITH RECURSIVE {_TURNS} due AS ({_DUE.format(freed="", provided="", lock="", most="%(most)s")})
     SELECT count(*) FROM due"""
 
 # The document's job, while it waits for something.

@@ -13,7 +13,7 @@ from django.conf import settings
 from django.db import connection
 from django.db.utils import InterfaceError, OperationalError
 
-from jobs import claims, cluster, crashpoints, faults, queue
+from jobs import claims, cluster, crashpoints, faults, queue, services
 from jobs.claims import Claim, Superseded
 from jobs.heart import HEART
 from jobs.outcomes import Advance, Moved, Permanent, Retryable
@@ -33,6 +33,8 @@ def drain() -> int:
         claim = turn.next()
         while claim is not None:
             claim = carry(claim, turn)
+        if turn.over and not cluster.stopping():
+            services.ring()  # time was up, not the work: brokers that do not look for themselves must hear of it
     except (OperationalError, InterfaceError) as error:
         # What is held expires and is picked up again, by this worker or by another.
         log.warning("The database is away: %s", faults.named(error))

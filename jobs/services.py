@@ -47,7 +47,7 @@ def already_active() -> Refused:
 
 def ring() -> None:
     """Wake a worker once the present transaction has committed. The row decides; a lost ring costs a second."""
-    transaction.on_commit(_ring)
+    transaction.on_commit(_ring, robust=True)  # what is committed must not fail for the sake of a bell
 
 
 def _ring() -> None:
@@ -102,7 +102,8 @@ def advance(job: UploadJob, *, by: str) -> UploadJob:
         detail = "Only a waiting job that has a next stage can be advanced."
         raise Refused("JOB_NOT_WAITING", detail, status=HTTPStatus.CONFLICT)
     with transaction.atomic():
-        UploadJob.objects.select_for_update().filter(pk=job.pk).first()
+        if not UploadJob.objects.select_for_update().filter(pk=job.pk, stage=job.stage).exists():
+            raise _moved_on()
         broken = following.proof([job.pk])
         if broken:
             raise Refused("INVARIANT_VIOLATED", broken[job.pk], status=HTTPStatus.CONFLICT, field=following.stage)
@@ -141,10 +142,14 @@ def _one(name: str, job: UploadJob, *, event: Mapping[str, Any], **values: Any) 
     params = {"job_id": job.pk, **values, **_journalled(name, event)}
     rows = lifecycle.execute(lifecycle.statement(name, _ONE), params)
     if not rows:
-        detail = "The job has moved on meanwhile; look at it again."
-        raise Refused("JOB_STATE_CHANGED", detail, status=HTTPStatus.CONFLICT)
+        raise _moved_on()
     ring()
     return lifecycle.loaded(rows[0])
+
+
+def _moved_on() -> Refused:
+    detail = "The job has moved on meanwhile; look at it again."
+    return Refused("JOB_STATE_CHANGED", detail, status=HTTPStatus.CONFLICT)
 
 
 def _journalled(name: str, event: Mapping[str, Any]) -> dict[str, Any]:
