@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from typing import Any
 
 import pytest
 
@@ -10,9 +11,10 @@ from testing.people import Person
 
 
 @pytest.fixture
-def store(settings: object) -> None:
+def store(settings: Any) -> None:
     """Nothing is stored yet."""
-    shutil.rmtree(settings.STORAGE_ROOT, ignore_errors=True)  # type: ignore[attr-defined]
+    shutil.rmtree(settings.STORAGE_ROOT, ignore_errors=True)
+    settings.STATIC_ROOT.mkdir(parents=True, exist_ok=True)  # WhiteNoise warns when nothing was collected
 
 
 @pytest.fixture

@@ -66,7 +66,7 @@ WSGI_APPLICATION = "accessa.wsgi.application"
 AUTH_USER_MODEL = "tenancy.User"
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 STATIC_URL = "static/"
-STATIC_ROOT = VAR / "static"
+STATIC_ROOT = env.str("STATIC_ROOT", default="") or None
 WHITENOISE_USE_FINDERS = True  # no build step: the admin and the API docs bring their own files
 WHITENOISE_AUTOREFRESH = False
 APPEND_SLASH = False

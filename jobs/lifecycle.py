@@ -19,6 +19,8 @@ QUEUED, WORKING, RETRYABLE, DONE, DEADLETTER = State
 Row = dict[str, Any]
 Severity = Literal["info", "warn", "error"]
 
+WOKEN = "WOKEN"  # the wait reason of a job at work whose wait, if it comes to one, is over
+
 _FREE = "claim_token = NULL, lease_until = NULL, slot = NULL"
 _UNPARKED = "run_after = NULL, wait_reason = NULL"
 _FRESH = "attempts = 0, retry_count = 0, finished_at = NULL, last_error = NULL, traceback = NULL"
@@ -57,9 +59,9 @@ MOVES: Mapping[str, Move] = {
     "finish":  _move([WORKING],      DONE,       f"{_FREE}, finished_at = clock_timestamp(), total_pct = 100, retry_count = 0,"
                                                  " last_error = NULL, traceback = NULL",
                                                  "finalized", "info", "FINALIZED"),
-    # A wait and a release cost no attempt: the claim's count is taken back.
-    "wait":    _move([WORKING],      QUEUED,     f"{_FREE}, attempts = greatest(u.attempts - 1, 0), wait_reason = %(reason)s,"
-                                                 " run_after = clock_timestamp() + %(pause)s",
+    # A wait and a release cost no attempt: the claim's count is taken back. What was woken meanwhile is due at once.
+    "wait":    _move([WORKING],      QUEUED,     f"{_FREE}, attempts = greatest(u.attempts - 1, 0), wait_reason = %(reason)s, run_after ="
+                                                 f" CASE WHEN u.wait_reason = '{WOKEN}' THEN NULL ELSE clock_timestamp() + %(pause)s END",
                                                  "stage_started", "info", "WAITING"),
     "release": _move([WORKING],      QUEUED,     f"{_FREE}, attempts = greatest(u.attempts - 1, 0)",
                                                  "stage_started", "info", "RELEASED"),

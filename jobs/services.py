@@ -112,10 +112,17 @@ def advance(job: UploadJob, *, by: str) -> UploadJob:
 
 
 def wake(document_id: UUID) -> None:
-    """End the wait of the document's job at once: what it waited for has come."""
+    """End the wait of the document's job at once: what it waited for has come.
+
+    A job whose worker has looked in vain but has not parked it yet is told not to wait.
+    """
     params = {"document_id": document_id, **_journalled("due", {})}
-    if lifecycle.execute(lifecycle.statement("due", queue.WAITING), params):
-        ring()
+    with transaction.atomic():
+        # Locked before it is looked at: a wait that is about to commit would be missed, and last to its end.
+        for sql in (queue.LOCK_ACTIVE, queue.WAKE_WORKING):
+            lifecycle.execute(sql, params)
+        if lifecycle.execute(lifecycle.statement("due", queue.WAITING), params):
+            ring()
 
 
 def sweep() -> int:

@@ -55,6 +55,11 @@ def sleep(claim: Claim) -> Outcome:
         return claim.advance()
 
 
+def deaf(claim: Claim) -> Outcome:
+    """Hold the GIL for an hour or so: no thread of this process can do anything about it."""
+    return Advance(payload={"never": sum(range(10**12))})
+
+
 def _single(name: str, handler: Handler, *, limit: float = 60.0) -> Pipeline:
     return Pipeline(name, (Step(Stage.EMBEDDED, handler, holds, limit=limit),))
 
@@ -64,4 +69,5 @@ _STAGES = Pipeline(
     "stages", tuple(Step(stage, noop, holds, reached_pct=index * 9.0) for index, stage in enumerate(Stage))
 )
 _HANGS = _single("hangs", sleep, limit=1.0)
-PIPELINES = {**pipelines.PIPELINES, **{plan.name: plan for plan in [*_SINGLES, _STAGES, _HANGS]}}
+_DEAF = _single("deaf", deaf, limit=1.0)
+PIPELINES = {**pipelines.PIPELINES, **{plan.name: plan for plan in [*_SINGLES, _STAGES, _HANGS, _DEAF]}}

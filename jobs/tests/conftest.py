@@ -1,0 +1,24 @@
+"""The cast: Ana owns, Ben must see nothing, Sam supports. And the plans that the machine is tested with."""
+
+from __future__ import annotations
+
+import uuid
+from uuid import UUID
+
+import pytest
+from pytest_django import Settings
+
+
+@pytest.fixture(autouse=True)
+def _plans(settings: Settings) -> None:
+    settings.JOBS_PIPELINES = "testing.pipelines.PIPELINES"
+
+
+@pytest.fixture
+def ana() -> UUID:
+    return uuid.UUID(int=0xA)
+
+
+@pytest.fixture
+def ben() -> UUID:
+    return uuid.UUID(int=0xB)

@@ -1,0 +1,148 @@
+"""Every move from every state: it makes exactly its target and one event, or nothing at all."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import timedelta
+
+import pytest
+from django.db import connection, transaction
+from psycopg.types.json import Jsonb
+
+from jobs import lifecycle
+from jobs.models import Event, UploadJob
+from jobs.states import State
+from testing.factories import JobFactory
+
+# The machine as DESIGN §3 draws it, written down a second time: a changed row of MOVES must be changed here too.
+# fmt: off
+DRAWN = {
+    #           from                              to
+    "claim":   ("queued",                         "working",    "stage_started", "info",  "CLAIMED"),
+    "advance": ("working",                        "working",    "stage_done",    "info",  "STAGE_DONE"),
+    "finish":  ("working",                        "done",       "finalized",     "info",  "FINALIZED"),
+    "wait":    ("working",                        "queued",     "stage_started", "info",  "WAITING"),
+    "release": ("working",                        "queued",     "stage_started", "info",  "RELEASED"),
+    "retry":   ("working",                        "retryable",  "retry",         "warn",  "RETRY_SCHEDULED"),
+    "expire":  ("working",                        "queued",     "retry",         "warn",  "LEASE_EXPIRED"),
+    "bury":    ("working",                        "deadletter", "error",         "error", "DLQ_MOVED"),
+    "due":     ("queued retryable",               "queued",     "stage_started", "info",  "DUE"),
+    "push":    ("queued retryable",               "queued",     "stage_done",    "info",  "ADVANCED"),
+    "cancel":  ("queued working retryable",       "deadletter", "error",         "warn",  "CANCELLED"),
+    "requeue": ("deadletter",                     "queued",     "retry",         "info",  "REQUEUED"),
+}
+# fmt: on
+PICK = "SELECT job_id, 0::smallint AS slot FROM upload_jobs WHERE job_id = %(job_id)s FOR UPDATE"
+VALUES = {
+    "token": uuid.uuid4(),
+    "worker": "w",
+    "lease": timedelta(seconds=20),
+    "pause": timedelta(seconds=3),
+    "reason": "WAITING_FOR_NOTHING",
+    "error": Jsonb({"code": "X"}),
+    "traceback": "frames",
+    "stage": "embedded",
+    "total_pct": 99.0,
+}
+EVERY = [(name, state) for name in lifecycle.MOVES for state in State.values]
+
+
+def make(name: str, job: UploadJob) -> list[lifecycle.Row]:
+    params = {"job_id": job.pk, **VALUES, f"{name}_code": None, f"{name}_event": Jsonb({"seen": "here"})}
+    return lifecycle.execute(lifecycle.statement(name, PICK), params)
+
+
+def row(job: UploadJob) -> dict[str, object]:
+    found: dict[str, object] = UploadJob.objects.values().get(pk=job.pk)
+    return found
+
+
+def test_the_table_of_moves_is_the_one_that_is_drawn() -> None:
+    found = {
+        name: (" ".join(s for s in State.values if s in move.sources), str(move.target), move.type, move.severity, move.code)
+        for name, move in lifecycle.MOVES.items()
+    }
+
+    assert found == DRAWN
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(("name", "state"), EVERY)
+def test_a_move_makes_its_target_and_one_event_or_nothing(name: str, state: str) -> None:
+    sources, target, type_, severity, code = DRAWN[name]
+    job = JobFactory(state=state)
+    before = row(job)
+
+    moved = make(name, job)
+
+    events = list(Event.objects.values_list("job_id", "type", "severity", "code"))
+    if state in sources.split():
+        assert [found["job_id"] for found in moved] == [job.pk]
+        assert row(job)["state"] == target
+        assert events == [(job.pk, type_, severity, code)]
+    else:
+        assert moved == []
+        assert row(job) == before
+        assert events == []
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(("name", "state"), [pair for pair in EVERY if pair[1] in DRAWN[pair[0]][0].split()])
+def test_only_a_working_job_is_held(name: str, state: str) -> None:
+    job = JobFactory(state=state)
+
+    make(name, job)
+
+    job.refresh_from_db()
+    held = (job.claim_token, job.lease_until, job.slot)
+    assert all(value is not None for value in held) if job.state == "working" else held == (None, None, None)
+    assert (job.finished_at is not None) == (job.state in ("done", "deadletter"))
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("name", lifecycle.MOVES)
+def test_a_move_that_is_rolled_back_leaves_neither_its_state_nor_its_event(name: str) -> None:
+    job = JobFactory(state=DRAWN[name][0].split()[0])
+    before = row(job)
+
+    with transaction.atomic():
+        assert make(name, job)
+        transaction.set_rollback(True)
+
+    assert row(job) == before
+    assert not Event.objects.exists()
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("name", lifecycle.MOVES)
+def test_an_event_says_stage_attempt_and_correlation_of_the_row_as_moved(name: str) -> None:
+    job = JobFactory(state=DRAWN[name][0].split()[0])
+
+    make(name, job)
+
+    job.refresh_from_db()
+    event = Event.objects.get()
+    assert event.payload == {"stage": job.stage, "attempt": job.attempts, "seen": "here"}
+    assert (event.document_id, event.user_id) == (job.document_id, job.user_id)
+    assert event.correlation_id == job.correlation_id
+
+
+@pytest.mark.django_db
+def test_a_move_sets_only_what_a_handler_may_report() -> None:
+    with pytest.raises(ValueError, match="state"):
+        lifecycle.statement("advance", PICK, fields=["state"])
+
+
+@pytest.mark.django_db
+def test_a_move_of_many_rows_moves_each_once() -> None:
+    jobs = JobFactory.create_batch(3, state="working", lease_until="2000-01-01T00:00Z")
+    Event.objects.all().delete()
+    for slot, job in enumerate(jobs):
+        with connection.cursor() as cursor:
+            cursor.execute("UPDATE upload_jobs SET slot = %s WHERE job_id = %s", [slot, job.pk])
+
+    params = {**VALUES, "expire_code": None, "expire_event": Jsonb({})}
+    moved = lifecycle.execute(lifecycle.statement("expire", "SELECT job_id FROM upload_jobs FOR UPDATE"), params)
+
+    assert len(moved) == 3
+    assert sorted(Event.objects.values_list("job_id", flat=True)) == sorted(job.pk for job in jobs)
