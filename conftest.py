@@ -14,7 +14,6 @@ from testing.people import Person
 def store(settings: Any) -> None:
     """Nothing is stored yet."""
     shutil.rmtree(settings.STORAGE_ROOT, ignore_errors=True)
-    settings.STATIC_ROOT.mkdir(parents=True, exist_ok=True)  # WhiteNoise warns when nothing was collected
 
 
 @pytest.fixture

@@ -148,7 +148,7 @@ def commit_vectors(claim: Claim) -> Outcome:
     """embeddings_buffered: prove completeness and copy the vectors into the chunks, under the document's lock."""
     job = claim.job
     with claim.held():
-        lock(job.document_id)
+        lock(job.document_id, "vectors")
         if broken := proofs.buffer_covers([job.pk]):
             raise Retryable("VECTORS_NOT_SOUND", broken[job.pk])
         copied = vectors.commit(job.document_id, model=job.embed_model or "", version=job.embed_version or "")

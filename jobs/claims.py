@@ -100,7 +100,10 @@ class Claim:
         """working -> done, and queued -> working for the next due job, in one statement and one commit."""
         params = self._journalled("finish", None, None)
         rows = _take(queue.FINISH_AND_CLAIM, worker, self.job.user_id, params)
-        if not rows or not rows[0].pop("finished"):
+        if not rows:  # too many collisions over the next job: end this one by itself
+            self.move("finish")
+            return None
+        if not rows[0].pop("finished"):
             raise Superseded(str(self.job.pk))
         return Claim(lifecycle.loaded(rows[0])) if rows[0]["job_id"] else None
 

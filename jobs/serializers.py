@@ -60,7 +60,7 @@ class CountedJobAnswer(JobAnswer):
     status = serializers.CharField()
     progress = serializers.SerializerMethodField()
     standing = serializers.SerializerMethodField()
-    wait_reason = serializers.CharField(allow_null=True)
+    wait_reason = serializers.SerializerMethodField()
 
     class Meta(JobAnswer.Meta):
         fields = (*JobAnswer.Meta.fields, "status", "standing", "wait_reason", "created_at")
@@ -69,6 +69,9 @@ class CountedJobAnswer(JobAnswer):
     def get_progress(self, job: UploadJob) -> dict[str, Any]:
         counted = {name: int(job.progress.get(name, 0)) for name in COUNTERS}
         return {**super().get_progress(job), **counted}
+
+    def get_wait_reason(self, job: UploadJob) -> str | None:
+        return job.wait_reason if job.run_after else None
 
     def get_standing(self, job: UploadJob) -> str:
         return standing.standing(job, running=self.context["running"])

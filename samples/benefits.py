@@ -11,6 +11,7 @@ from samples.layout import BODY, BULLET, HEADINGS, ruled
 
 FOLDER = Path(__file__).parent / "text" / "benefits"
 DEDUCTIBLE = 1_500
+OUT_OF_POCKET = 6_500
 CHARGE = 1.4  # what a provider outside the network bills, for each dollar that the plan allows
 
 
@@ -21,7 +22,7 @@ def chapters() -> list[str]:
 def chapter(name: str) -> list[Flowable]:
     """A chapter of the Evidence of Coverage; its number begins the file's name."""
     number, content = int(name[:2]), _content(name)
-    start = [Paragraph(f"{number}. {content['chapter']}", HEADINGS[1]), Paragraph(content["intro"], BODY)]
+    start = [Paragraph(f"Chapter {number}: {content['chapter']}", HEADINGS[1]), Paragraph(content["intro"], BODY)]
     sections = [_section(f"{number}.{order}", benefit) for order, benefit in enumerate(content["benefit"], start=1)]
     return start + [flowable for section in sections for flowable in section]
 
@@ -38,13 +39,11 @@ def _content(name: str) -> dict[str, Any]:
 
 
 def _section(number: str, benefit: dict[str, Any]) -> list[Flowable]:
-    title = Paragraph(f"{number} {benefit['name']}", HEADINGS[2])
+    title = Paragraph(f"Section {number} {benefit['name']}", HEADINGS[2])
     return [
-        KeepTogether([title, _costs(benefit)]),
+        KeepTogether([title, Paragraph(benefit["detail"], BODY), _costs(benefit)]),
         *_listed("What is covered", benefit["covered"]),
         *_listed("What is not covered", benefit["excluded"]),
-        Paragraph("What you should know", HEADINGS[3]),
-        Paragraph(benefit["detail"], BODY),
         *_examples(benefit),
     ]
 
@@ -91,15 +90,15 @@ def _after_deductible(rate: int, allowed: int) -> str:
     met = allowed * rate / 100
     open_ = min(allowed, DEDUCTIBLE)
     unmet = open_ + (allowed - open_) * rate / 100
-    if unmet > 6_500:  # the out-of-pocket maximum would need a longer story
+    if unmet > OUT_OF_POCKET:  # the out-of-pocket maximum would need a longer story
         return (
             f"The allowed amount is {_money(allowed)}, of which {rate}% would be {_money(met)}. "
-            "The out-of-pocket maximum of $6,500 for one person limits what you pay."
+            f"The out-of-pocket maximum of {_money(OUT_OF_POCKET)} for one person limits what you pay."
         )
     return (
-        f"The allowed amount of a network provider is {_money(allowed)}. If you have met your deductible, you pay {rate}%, "
-        f"which is {_money(met)}. If you have met none of it, you pay the first {_money(open_)} and {rate}% of whatever is "
-        f"left, together {_money(unmet)}."
+        f"The allowed amount of a network provider is {_money(allowed)}. If you have met your deductible, you pay "
+        f"{rate}%, which is {_money(met)}. If you have met none of it, you pay the first {_money(open_)} and {rate}% of "
+        f"whatever is left, together {_money(unmet)}."
     )
 
 
@@ -109,8 +108,8 @@ def _outside_example(cost: str, allowed: int) -> str:
         return ""
     billed, share = allowed * CHARGE, allowed * int(rate[1]) / 100
     return (
-        f"A provider outside the network charges {_money(billed)} for the same service. Your deductible being met, you pay "
-        f"{rate[1]}% of {_money(allowed)}, which is {_money(share)}, and may be billed the difference of "
+        f"A provider outside the network charges {_money(billed)} for the same service. Your deductible being met, "
+        f"you pay {rate[1]}% of {_money(allowed)}, which is {_money(share)}, and may be billed the difference of "
         f"{_money(billed - allowed)}, so that the visit could cost you {_money(share + billed - allowed)} in all."
     )
 

@@ -15,10 +15,13 @@ MARGIN = inch
 WIDTH = LETTER[0] - 2 * MARGIN
 CELL_PADDING = 4
 
-BODY = ParagraphStyle("body", fontName="Times-Roman", fontSize=11.5, leading=15.5, spaceAfter=7)
+# pdf-oxide tells a heading by how much larger than the cells and the body it is, and takes one that begins with a
+# number ("4.7 Retail") for a list: hence these sizes, and "Section 4.7".
+BODY = ParagraphStyle("body", fontName="Times-Roman", fontSize=11, leading=15, spaceAfter=7)
 BULLET = ParagraphStyle("bullet", BODY, leftIndent=18, bulletIndent=6, spaceAfter=4)
 CELL = ParagraphStyle("cell", fontName="Helvetica", fontSize=9, leading=11.5)
 CELL_HEAD = ParagraphStyle("cell head", CELL, fontName="Helvetica-Bold", textColor=INK)
+TITLE = ParagraphStyle("title", fontName="Helvetica-Bold", fontSize=24, leading=30, spaceAfter=12, textColor=INK)
 HEADINGS = {
     1: ParagraphStyle("h1", fontName="Helvetica-Bold", fontSize=21, leading=26, spaceAfter=12, textColor=INK),
     2: ParagraphStyle(
@@ -58,7 +61,7 @@ class Booklet(BaseDocTemplate):  # type: ignore[misc]  # reportlab has no types
     """A document with a running head, page numbers, and headings that reach the contents and the outline."""
 
     def __init__(self, path: Path, *, title: str, form: str) -> None:
-        # Invariant, and not compressed: the bytes depend neither on the clock nor on the zlib that Python was built with.
+        # Invariant and not compressed: the bytes depend neither on the clock nor on the zlib of this Python.
         super().__init__(
             str(path), pagesize=LETTER, title=title, author="Harbor Mutual Health", invariant=1, pageCompression=0
         )
@@ -76,14 +79,14 @@ class Booklet(BaseDocTemplate):  # type: ignore[misc]  # reportlab has no types
         canvas.drawString(MARGIN, 0.6 * inch, self.form)
         canvas.drawRightString(LETTER[0] - MARGIN, 0.6 * inch, f"Page {canvas.getPageNumber()}")
 
-    def afterFlowable(self, flowable: Flowable) -> None:  # noqa: N802  # reportlab's name
+    def afterFlowable(self, flowable: Flowable) -> None:
         level = {"h1": 0, "h2": 1}.get(getattr(getattr(flowable, "style", None), "name", ""))
         if level is None:
             return
         text = flowable.getPlainText()
         key = f"{level}-{text}".replace("'", "")  # the contents parse the key as a Python literal
         self.canv.bookmarkPage(key)
-        self.canv.addOutlineEntry(text, key, level=level if text[:1].isdigit() else 0, closed=True)
+        self.canv.addOutlineEntry(text, key, level=level, closed=True)
         self.notify("TOCEntry", (level, text, self.page, key))
 
 

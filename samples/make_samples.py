@@ -6,7 +6,7 @@ from pathlib import Path
 from reportlab.platypus import Flowable, PageBreak, Paragraph
 
 from samples import benefits
-from samples.layout import BODY, HEADINGS, Booklet, contents
+from samples.layout import BODY, TITLE, Booklet, contents
 from samples.markdown import flowables
 
 HERE = Path(__file__).parent
@@ -38,9 +38,9 @@ def _evidence() -> list[Flowable]:
 def _cover() -> list[Flowable]:
     lines = [
         "Harbor Choice PPO 1500, group form HMH-EOC-2027-01. Plan year January 1 to December 31, 2027.",
-        "Harbor Mutual Health is not a real insurer. This booklet was written to try out Accessa, and nobody is covered by it.",
+        "Harbor Mutual Health is not a real insurer. This booklet was written to try out Accessa; it covers nobody.",
     ]
-    return [Paragraph("Evidence of Coverage", HEADINGS[1]), *[Paragraph(line, BODY) for line in lines]]
+    return [Paragraph("Evidence of Coverage", TITLE), *[Paragraph(line, BODY) for line in lines]]
 
 
 def _read(name: str) -> str:

@@ -22,6 +22,7 @@ class Migration(migrations.Migration):
             fields=[
                 ('chunk_id', models.UUIDField(primary_key=True, serialize=False)),
                 ('user_id', models.UUIDField()),
+                ('document', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='chunks', to='documents.document')),
                 ('chunker_name', models.TextField()),
                 ('chunker_version', models.TextField()),
                 ('chunk_ord', models.IntegerField()),
@@ -35,7 +36,6 @@ class Migration(migrations.Migration):
                 ('vector_dim', models.IntegerField(null=True)),
                 ('embed_updated_at', models.DateTimeField(null=True)),
                 ('embedding', pgvector.django.vector.VectorField(dimensions=1536, null=True)),
-                ('document', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='chunks', to='documents.document')),
             ],
             options={
                 'db_table': 'document_chunks',

@@ -1,0 +1,186 @@
+"""Whose turn it is: two at most for each user, the oldest first, one user after the other."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+import pytest
+from django.db import transaction
+
+from jobs import claims, queue
+from jobs.claims import Claim, Superseded
+from jobs.models import Event, UploadJob
+from testing.factories import JobFactory
+from testing.racing import at_once
+
+LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
+
+
+def queued(user_id: UUID, *, age: float = 0, **columns: object) -> UploadJob:
+    job: UploadJob = JobFactory(user_id=user_id, created_at=LONG_AGO - timedelta(seconds=age), **columns)
+    return job
+
+
+def taken(last: UUID = queue.NOBODY) -> Claim:
+    claim = claims.take("w", last)
+    assert claim is not None
+    return claim
+
+
+@pytest.mark.django_db
+def test_a_claim_counts_its_attempt_before_the_work(ana: UUID) -> None:
+    queued(ana)
+
+    claim = taken()
+
+    row = UploadJob.objects.get()
+    assert (row.state, row.attempts, row.slot, row.claimed_by) == ("working", 1, 0, "w")
+    assert row.claim_token == claim.token
+    assert row.lease_until is not None
+    assert row.claimed_at is not None
+    assert timedelta(seconds=19) < row.lease_until - row.claimed_at < timedelta(seconds=21)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_many_workers_one_gets_a_job(ana: UUID) -> None:
+    queued(ana)
+
+    found = at_once(*[lambda: claims.take("w")] * 6)
+
+    assert len([claim for claim in found if claim]) == 1
+    assert Event.objects.filter(code="CLAIMED").count() == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_workers_that_race_for_one_users_slots_get_two_and_a_third_job_waits(ana: UUID) -> None:
+    for _ in range(8):
+        queued(ana)
+
+    found = at_once(*[lambda: claims.take("w")] * 6)
+
+    slots = UploadJob.objects.filter(state="working").values_list("slot", flat=True)
+    assert sorted(slots) == [0, 1]
+    assert len([claim for claim in found if claim]) == 2
+    assert claims.take("w") is None
+
+
+@pytest.mark.django_db
+def test_the_third_job_starts_when_one_of_the_two_has_ended(ana: UUID) -> None:
+    for age in (3, 2, 1):
+        queued(ana, age=age)
+    _, second = taken(), taken()
+    assert claims.take("w") is None
+
+    second.move("finish")
+
+    assert taken().job.slot == 1
+
+
+@pytest.mark.django_db
+def test_a_user_at_the_cap_holds_nobody_else_up(ana: UUID, ben: UUID) -> None:
+    for age in range(50, 10, -1):
+        queued(ana, age=age)
+    taken(), taken()
+    queued(ben)
+
+    assert taken().job.user_id == ben
+    assert claims.take("w") is None
+
+
+@pytest.mark.django_db
+def test_claims_rotate_over_the_users(ana: UUID, ben: UUID) -> None:
+    third = UUID(int=0xC)
+    for user_id in (ana, ben, third):
+        queued(user_id), queued(user_id)
+
+    order, last = [], queue.NOBODY
+    for _ in range(6):
+        last = taken(last).job.user_id
+        order.append(last)
+
+    assert order == [ana, ben, third, ana, ben, third]
+
+
+@pytest.mark.django_db
+def test_within_a_user_the_oldest_is_first(ana: UUID) -> None:
+    young, old, middle = queued(ana, age=1), queued(ana, age=9), queued(ana, age=5)
+
+    order = []
+    for _ in range(3):
+        claim = taken()
+        order.append(claim.job.pk)
+        claim.move("finish")
+
+    assert order == [old.pk, middle.pk, young.pk]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("state", ["queued", "retryable"])
+def test_a_parked_job_is_not_claimed(ana: UUID, state: str) -> None:
+    queued(ana, state=state, run_after=LONG_AGO)  # even when its time has come: `due` is a move of its own
+
+    assert claims.take("w") is None
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_row_locked_by_somebody_is_passed_over(ana: UUID) -> None:
+    locked, free = queued(ana, age=9), queued(ana, age=1)
+
+    with transaction.atomic():
+        UploadJob.objects.select_for_update().get(pk=locked.pk)
+        (found,) = at_once(lambda: claims.take("w"))
+
+    assert found is not None
+    assert found.job.pk == free.pk
+
+
+@pytest.mark.django_db
+def test_ending_a_job_and_claiming_the_next_are_one_statement(ana: UUID) -> None:
+    first, second, third = (queued(ana, age=age) for age in (3, 2, 1))
+    claim = taken()
+    taken()
+
+    following = claim.finish_and_take("w")
+
+    assert following is not None
+    assert following.job.pk == third.pk
+    assert following.job.slot == 0  # the slot that the ended job frees
+    states = dict(UploadJob.objects.values_list("pk", "state"))
+    assert states == {first.pk: "done", second.pk: "working", third.pk: "working"}
+
+
+@pytest.mark.django_db
+def test_who_has_lost_the_job_that_it_ends_claims_nothing_either(ana: UUID, ben: UUID) -> None:
+    queued(ana)
+    claim = taken()
+    claim.move("release")
+    waiting = queued(ben)
+
+    with pytest.raises(Superseded):
+        claim.finish_and_take("w")
+
+    waiting.refresh_from_db()
+    assert (waiting.state, waiting.attempts) == ("queued", 0)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_eight_workers_never_hold_one_job_twice() -> None:
+    users = [UUID(int=number) for number in range(1, 61)]
+    for user_id in users:
+        JobFactory.create_batch(10, user_id=user_id)
+
+    def drain() -> list[UUID]:
+        mine, claim = [], claims.take("w")
+        while claim:
+            mine.append(claim.job.pk)
+            claim = claim.finish_and_take("w")
+        return mine
+
+    held = Counter(job_id for mine in at_once(*[drain] * 8) for job_id in mine)
+
+    left = UploadJob.objects.exclude(state="done").count()
+    assert (len(held), set(held.values()), left) == (600, {1}, 0)
+    assert Event.objects.filter(code="CLAIMED").count() == 600
+    assert Event.objects.filter(code="FINALIZED").count() == 600

@@ -1,0 +1,68 @@
+"""Nothing but the table of moves writes a job's stage or state: the source of the whole product is read for it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+
+APPS = ("accessa", "tenancy", "jobs", "documents", "embeddings")
+WRITER = "jobs/lifecycle.py"
+INSERTS = {"jobs/services.py": {"create"}}  # a job is born with its first stage
+COLUMNS = {"stage", "state"}
+# `UPDATE upload_jobs … SET … state =` in any string that a module holds, but for its WHERE.
+SQL = re.compile(r"UPDATE\s+upload_jobs\b.*?\bSET\b(.*?)(\bWHERE\b|\bFROM\b|$)", re.IGNORECASE | re.DOTALL)
+WRITERS = {"update", "create", "bulk_create", "bulk_update", "update_or_create", "get_or_create", "aupdate", "acreate"}
+
+
+def modules() -> list[Path]:
+    found = (path for app in APPS for path in (settings.BASE_DIR / app).rglob("*.py"))
+    return sorted(path for path in found if not {"tests", "migrations"} & set(path.parts))
+
+
+def offences(source: str) -> Iterator[str]:
+    """Yield what writes one of the columns: a call of the ORM, an assignment to an attribute, an UPDATE in SQL."""
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Call(func=ast.Attribute(attr=name)) if name in WRITERS:
+                if COLUMNS & {keyword.arg for keyword in node.keywords}:
+                    yield name
+            case ast.Assign(targets=targets):
+                yield from (t.attr for t in targets if isinstance(t, ast.Attribute) and t.attr in COLUMNS)
+            case ast.AugAssign(target=ast.Attribute(attr=name)) if name in COLUMNS:
+                yield name
+            case ast.Constant(value=str(text)):
+                yield from _written_by(text)
+            case ast.JoinedStr(values=parts):
+                yield from _written_by("".join(str(p.value) if isinstance(p, ast.Constant) else "{}" for p in parts))
+
+
+def _written_by(text: str) -> Iterator[str]:
+    for sets in SQL.finditer(text):
+        yield from (f"UPDATE {name}" for name in re.findall(r"\b(stage|state)\s*=", sets[1]))
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(settings.BASE_DIR)))
+def test_no_other_module_writes_stage_or_state(path: Path) -> None:
+    name = str(path.relative_to(settings.BASE_DIR))
+    if name == WRITER:
+        return
+
+    assert set(offences(path.read_text())) - INSERTS.get(name, set()) == set()
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "UploadJob.objects.filter(pk=1).update(state='done')",
+        "job.stage = 'parsed'",
+        "cursor.execute('UPDATE upload_jobs SET retry_count = 0, state = %s WHERE x')",
+        "cursor.execute(f\"UPDATE upload_jobs u SET {sets}, stage = 'x' WHERE y\")",
+    ],
+)
+def test_a_second_writer_would_be_found(source: str) -> None:
+    assert list(offences(source))

@@ -1,0 +1,28 @@
+"""Doing things at the same moment, each on a database connection of its own."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from django.db import connection, connections
+
+T = TypeVar("T")
+
+
+def at_once(*work: Callable[[], T]) -> list[T]:
+    """Run each of ``work`` in a thread; they start together. Returns what they return, in order."""
+    gate = threading.Barrier(len(work))
+
+    def one(run: Callable[[], T]) -> T:
+        try:
+            connection.ensure_connection()
+            gate.wait(10)
+            return run()
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(len(work)) as pool:
+        return list(pool.map(one, work))
