@@ -32,5 +32,5 @@ def recorded(claim: Claim, failure: Permanent | Retryable) -> dict[str, Any]:
     """Return the two columns of a failed try: for everybody, and for staff."""
     job = claim.job
     shown = {"code": failure.code, "detail": failure.detail, "stage": job.stage, "attempt": job.attempts}
-    trace = frames(failure) if failure.code == "internal" else None
+    trace = frames(failure.__cause__ or failure) if failure.code == "internal" else None
     return {"error": Jsonb(shown), "traceback": trace}

@@ -113,7 +113,8 @@ def attempt(claim: Claim) -> Ending:
     except Exception as error:  # a bug: kept for staff, retried, and never shown with its values
         log.error("Stage %s failed: %s", step.stage, faults.frames(error))
         bug = Retryable("internal", "Something went wrong on our side; it will be tried again.")
-        return bug.with_traceback(error.__traceback__)
+        bug.__cause__ = error
+        return bug
 
 
 def worker_name() -> str:

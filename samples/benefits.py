@@ -97,8 +97,8 @@ def _after_deductible(rate: int, allowed: int) -> str:
         )
     return (
         f"The allowed amount of a network provider is {_money(allowed)}. If you have met your deductible, you pay "
-        f"{rate}%, which is {_money(met)}. If you have met none of it, you pay the first {_money(open_)} and {rate}% of "
-        f"whatever is left, together {_money(unmet)}."
+        f"{rate}%, which is {_money(met)}. If you have met none of it, you pay the first {_money(open_)} and {rate}% "
+        f"of whatever is left, together {_money(unmet)}."
     )
 
 

@@ -8,6 +8,8 @@ import time
 from collections.abc import Sequence
 from uuid import UUID
 
+from django.db import connection
+
 from accessa import pipelines
 from jobs.claims import Claim
 from jobs.outcomes import Advance, Moved, Outcome, Permanent, Retryable, Wait
@@ -44,6 +46,14 @@ def crash(claim: Claim) -> Outcome:
     raise RuntimeError("with a value that must not be shown: 123-45-6789")
 
 
+def violate(claim: Claim) -> Outcome:
+    """Meet a unique index with a value that the database repeats in the DETAIL of its error."""
+    with claim.held(), connection.cursor() as cursor:
+        cursor.execute("CREATE TEMPORARY TABLE owed (ssn text UNIQUE) ON COMMIT DROP")
+        cursor.execute("INSERT INTO owed VALUES (%(ssn)s), (%(ssn)s)", claim.job.payload)
+    raise AssertionError
+
+
 def die(claim: Claim) -> Outcome:
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError
@@ -64,7 +74,7 @@ def _single(name: str, handler: Handler, *, limit: float = 60.0) -> Pipeline:
     return Pipeline(name, (Step(Stage.EMBEDDED, handler, holds, limit=limit),))
 
 
-_SINGLES = [_single(h.__name__, h) for h in (noop, hold, wait, fail, refuse, crash, die, sleep)]
+_SINGLES = [_single(h.__name__, h) for h in (noop, hold, wait, fail, refuse, crash, violate, die, sleep)]
 _STAGES = Pipeline(
     "stages", tuple(Step(stage, noop, holds, reached_pct=index * 9.0) for index, stage in enumerate(Stage))
 )

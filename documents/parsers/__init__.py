@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
+from documents.parsers.outline import tidy
 from documents.parsers.refusals import failure
 from documents.parsers.zygote import worker_zygote
 
 NAME = "pdf-oxide"
-VERSION = version("pdf-oxide")
+VERSION = f"{version('pdf-oxide')}+1"  # the number is that of the outline's rules
 
 HEADER = b"%PDF-"
 HEADER_WITHIN = 1024  # bytes; what readers accept, though the standard wants it first
@@ -38,8 +39,7 @@ def parse(path: Path, *, pages: int) -> list[str]:
     """One markdown string a page, "" for a blank one. ``pages``, as inspected, sets the deadline. Raises as above."""
     _require_pdf(path)
     told = worker_zygote.ask({"ask": "parse", "path": str(path.resolve())}, wall_seconds=wall_seconds(pages))
-    markdown: list[str] = told["markdown"]
-    return markdown
+    return tidy(told["markdown"])
 
 
 def require_text(pages: Sequence[str]) -> None:

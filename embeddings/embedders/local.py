@@ -19,6 +19,7 @@ PIECE = re.compile(r"▁*[^▁\n0-9]+|[0-9]|▁+|\n")
 REQUIREMENTS = "requirements/base.txt"
 REMEMBERED_PIECES = 50_000  # about 15 MB
 LONGEST_REMEMBERED = 40  # characters; longer ones do not come back
+BLOCK = 4_096  # tokens gathered at once, 4 MB: a chunk is one block, and a megabyte of text takes no gigabyte
 
 
 class WordLlama:
@@ -38,7 +39,8 @@ class WordLlama:
         for row, words in zip(sums, pieces, strict=True):
             tokens = numpy.frombuffer(b"".join(map(known.__getitem__, words)), dtype=numpy.int32)
             # One text at a time, rows in reading order: the bytes do not depend on the rest of the batch.
-            numpy.add.reduce(self._rows.take(tokens, axis=0), axis=0, out=row)
+            for start in range(0, len(tokens), BLOCK):
+                row += self._rows.take(tokens[start : start + BLOCK], axis=0).sum(axis=0)
         return unit(sums)
 
     def _known(self, texts: Iterable[list[str]]) -> dict[str, bytes]:

@@ -7,11 +7,12 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import pytest
-from django.db import transaction
+from django.db import connection, transaction
 
 from jobs import claims, queue
 from jobs.claims import Claim, Superseded
 from jobs.models import Event, UploadJob
+from testing.cluster import seed
 from testing.factories import JobFactory
 from testing.racing import at_once
 
@@ -167,9 +168,8 @@ def test_who_has_lost_the_job_that_it_ends_claims_nothing_either(ana: UUID, ben:
 
 @pytest.mark.django_db(transaction=True)
 def test_eight_workers_never_hold_one_job_twice() -> None:
-    users = [UUID(int=number) for number in range(1, 61)]
-    for user_id in users:
-        JobFactory.create_batch(10, user_id=user_id)
+    with connection.cursor() as cursor:
+        seed(cursor, 600, "noop", users=60)
 
     def drain() -> list[UUID]:
         mine, claim = [], claims.take("w")

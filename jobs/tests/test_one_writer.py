@@ -11,8 +11,11 @@ import pytest
 from django.conf import settings
 
 APPS = ("accessa", "tenancy", "jobs", "documents", "embeddings")
-WRITER = "jobs/lifecycle.py"
-INSERTS = {"jobs/services.py": {"create"}}  # a job is born with its first stage
+INNOCENT = {
+    # `lifecycle` itself composes its UPDATE of the table, so nothing is found there either.
+    "jobs/services.py": {"create"},  # a job is born with its first stage
+    "documents/watching.py": {"update"},  # of a progress bar
+}
 COLUMNS = {"stage", "state"}
 # `UPDATE upload_jobs … SET … state =` in any string that a module holds, but for its WHERE.
 SQL = re.compile(r"UPDATE\s+upload_jobs\b.*?\bSET\b(.*?)(\bWHERE\b|\bFROM\b|$)", re.IGNORECASE | re.DOTALL)
@@ -46,13 +49,11 @@ def _written_by(text: str) -> Iterator[str]:
         yield from (f"UPDATE {name}" for name in re.findall(r"\b(stage|state)\s*=", sets[1]))
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(settings.BASE_DIR)))
-def test_no_other_module_writes_stage_or_state(path: Path) -> None:
-    name = str(path.relative_to(settings.BASE_DIR))
-    if name == WRITER:
-        return
+def test_no_other_module_writes_stage_or_state() -> None:
+    named = {str(path.relative_to(settings.BASE_DIR)): path for path in modules()}
+    found = {name: set(offences(path.read_text())) - INNOCENT.get(name, set()) for name, path in named.items()}
 
-    assert set(offences(path.read_text())) - INSERTS.get(name, set()) == set()
+    assert {name for name, writes in found.items() if writes} == set()
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,183 @@
+"""Tenancy has two layers; each is taken away in turn, and the other one must hold at every address."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from uuid import UUID
+
+import pytest
+from django.db import connection
+from django.db.models import QuerySet
+from django.db.models.sql.where import WhereNode
+
+from documents.models import Document
+from embeddings.models import DocumentChunk
+from jobs.models import UploadJob
+from testing.people import Person, Upload, plan_pdf
+
+Look = Callable[[Person, Upload], Any]
+TENANT_TABLES = ("documents", "upload_jobs", "events", "document_chunk_buffer", "document_chunks", "document_vector_buffer")
+
+# Every address at which a tenant reads; Ben tries each with Ana's ids.
+ONE: dict[str, Look] = {
+    "job": lambda ben, ana: ben.get(f"/job/{ana.job_id}"),
+    "document's job": lambda ben, ana: ben.get(f"/jobs/{ana.document_id}"),
+    "retry": lambda ben, ana: ben.post(f"/jobs/{ana.document_id}/retry"),
+    "document": lambda ben, ana: ben.get(f"/documents/{ana.document_id}"),
+    "original": lambda ben, ana: ben.get(f"/documents/{ana.document_id}/original"),
+    "parsed": lambda ben, ana: ben.get(f"/documents/{ana.document_id}/parsed"),
+    "chunks": lambda ben, ana: ben.get(f"/documents/{ana.document_id}/chunks"),
+    "delete": lambda ben, ana: ben.delete(f"/documents/{ana.document_id}"),
+}
+MANY: dict[str, Look] = {
+    "jobs": lambda ben, ana: ben.get("/jobs"),
+    "documents": lambda ben, ana: ben.get("/documents"),
+    "search": lambda ben, ana: ben.post("/search", {"query": "hospital care"}),
+    "search in it": lambda ben, ana: ben.post(
+        "/search", {"query": "hospital care", "document_ids": [str(ana.document_id)]}
+    ),
+}
+
+
+@pytest.fixture
+def owned(ana: Person, ben: Person) -> Upload:
+    uploaded = ana.ingest(plan_pdf("hospital care", "drugs"))
+    assert uploaded.job.state == "done"
+    return uploaded
+
+
+@pytest.fixture
+def unscoped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every queryset forgets to ask whose row it is: filters on user_id do nothing, wherever they are written."""
+    filtered = QuerySet.filter
+
+    def forgetful(self: Any, *args: Any, **terms: Any) -> Any:
+        return filtered(self, *args, **{name: term for name, term in terms.items() if name != "user_id"})
+
+    monkeypatch.setattr(QuerySet, "filter", forgetful)
+
+
+@contextmanager
+def unprotected() -> Iterator[None]:
+    """Row-level security is off, and the role may still read."""
+    with connection.cursor() as cursor:
+        cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
+        cursor.execute("SET CONSTRAINTS ALL DEFERRED")
+        for table in TENANT_TABLES:
+            cursor.execute(f"ALTER TABLE {table} DISABLE ROW LEVEL SECURITY")
+            cursor.execute(f"ALTER TABLE {table} NO FORCE ROW LEVEL SECURITY")
+    yield
+
+
+@pytest.fixture
+def without_policies(owned: Upload) -> Iterator[None]:
+    with unprotected():  # the test's transaction is rolled back, and this with it
+        yield
+
+
+def hidden(answer: Any) -> bool:
+    return bool(answer.status_code == 404 and answer.json()["code"] == "NOT_FOUND")
+
+
+def nothing_in(answer: Any) -> bool:
+    body = answer.json()
+    return answer.status_code == 200 and (body.get("results", body.get("passages")) == [])
+
+
+@pytest.mark.parametrize("name", ONE)
+def test_with_both_layers_another_tenants_thing_does_not_exist(name: str, owned: Upload, ben: Person) -> None:
+    assert hidden(ONE[name](ben, owned))
+
+
+@pytest.mark.parametrize("name", MANY)
+def test_with_both_layers_lists_hold_nothing_of_another_tenant(name: str, owned: Upload, ben: Person) -> None:
+    assert nothing_in(MANY[name](ben, owned))
+
+
+@pytest.mark.parametrize("name", ONE)
+def test_without_scoping_the_policies_still_hide(name: str, owned: Upload, ben: Person, unscoped: None) -> None:
+    assert hidden(ONE[name](ben, owned))
+    assert Document.objects.filter(pk=owned.document_id).exists()
+
+
+@pytest.mark.parametrize("name", MANY)
+def test_without_scoping_lists_are_still_empty(name: str, owned: Upload, ben: Person, unscoped: None) -> None:
+    assert nothing_in(MANY[name](ben, owned))
+
+
+@pytest.mark.parametrize("name", ONE)
+def test_without_policies_the_querysets_still_hide(
+    name: str, owned: Upload, ben: Person, without_policies: None
+) -> None:
+    assert hidden(ONE[name](ben, owned))
+    assert Document.objects.filter(pk=owned.document_id).exists()
+
+
+@pytest.mark.parametrize("name", MANY)
+def test_without_policies_lists_are_still_empty(name: str, owned: Upload, ben: Person, without_policies: None) -> None:
+    assert nothing_in(MANY[name](ben, owned))
+
+
+# That the two tests above take away what they say: with both gone, Ben would see everything
+
+
+@pytest.mark.parametrize("name", [name for name in (*ONE, *MANY) if name not in ("retry", "delete")])
+def test_with_both_layers_gone_the_thing_would_show(
+    name: str, owned: Upload, ben: Person, unscoped: None, without_policies: None
+) -> None:
+    answer = (ONE | MANY)[name](ben, owned)
+
+    assert not (hidden(answer) if name in ONE else nothing_in(answer))
+
+
+def test_the_owner_sees_all_of_it_at_the_same_addresses(owned: Upload, ana: Person) -> None:
+    for name, look in (ONE | MANY).items():
+        if name not in ("retry", "delete"):
+            answer = look(ana, owned)
+            assert answer.status_code == 200, name
+            assert name in ONE or not nothing_in(answer), name
+
+
+# Byte for byte: what is another tenant's cannot be told from what does not exist
+
+NOWHERE = Upload(UUID(int=7), UUID(int=8))
+
+
+@pytest.mark.parametrize("name", ONE | MANY)
+def test_a_foreign_id_answers_like_an_unknown_one(name: str, owned: Upload, ben: Person) -> None:
+    look = (ONE | MANY)[name]
+
+    foreign, unknown = look(ben, owned), look(ben, NOWHERE)
+
+    assert (foreign.status_code, foreign.content) == (unknown.status_code, unknown.content)
+    assert dict(foreign.headers) == dict(unknown.headers)
+
+
+def test_a_foreign_job_is_not_even_counted_as_polled(owned: Upload, ana: Person, ben: Person) -> None:
+    for _ in range(12):
+        assert hidden(ben.get(f"/job/{owned.job_id}"))
+
+    assert ana.get(f"/job/{owned.job_id}").status_code == 200
+
+
+def test_no_row_of_the_owner_changed_by_anything_that_another_tried(owned: Upload, ben: Person) -> None:
+    before = UploadJob.objects.values().get(), DocumentChunk.objects.count()
+
+    for look in (ONE | MANY).values():
+        look(ben, owned)
+
+    assert (UploadJob.objects.values().get(), DocumentChunk.objects.count()) == before
+
+
+def test_wrongly_spelled_ids_are_404_in_the_one_shape(ana: Person) -> None:
+    for path in ("/job/1", "/jobs/x", "/documents/6c8a1e6e-1f0b-4aa8-9f0a", "/documents/'--/chunks", "/jobs/%00"):
+        answer = ana.get(path)
+        assert hidden(answer), path
+        assert answer["Content-Type"] == "application/json"
+
+
+def test_scoping_is_really_forgotten_by_the_fixture(owned: Upload, unscoped: None) -> None:
+    where: WhereNode = UploadJob.objects.filter(user_id=UUID(int=1)).query.where
+    assert not where.children

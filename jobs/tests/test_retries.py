@@ -1,0 +1,167 @@
+"""Three retries after 3, 6 and 12 seconds, then the dead letters; what a failure may say, and what it may not."""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+from uuid import UUID
+
+import pytest
+from django.db import connection
+from pytest_django import Settings
+
+from jobs import runner, services, settling
+from jobs.models import Event, UploadJob
+from jobs.outcomes import Retryable
+from testing.factories import JobFactory
+
+pytestmark = pytest.mark.django_db
+SECRET = "123-45-6789"
+
+
+@pytest.fixture(autouse=True)
+def _in_one_go(settings: Settings) -> None:
+    settings.JOBS_DRAIN_SECONDS = 0.2
+
+
+def make_due(job: UploadJob) -> None:
+    """Let the pause pass."""
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE upload_jobs SET run_after = clock_timestamp() WHERE job_id = %s", [job.pk])
+    assert services.sweep() == 1
+
+
+def run(job: UploadJob) -> UploadJob:
+    runner.drain()
+    job.refresh_from_db()
+    return job
+
+
+def pause(job: UploadJob) -> timedelta:
+    """The pause that the database was given, by its own clock."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT run_after - updated_at FROM upload_jobs WHERE job_id = %s", [job.pk])
+        found: timedelta = cursor.fetchone()[0]
+    return found
+
+
+def test_waits_of_3_6_and_12_seconds_then_the_dead_letters(ana: UUID) -> None:
+    job = JobFactory(user_id=ana, pipeline="fail")
+
+    for attempt, seconds in enumerate((3, 6, 12), start=1):
+        assert run(job).state == "retryable"
+        assert (job.attempts, job.retry_count) == (attempt, attempt)
+        assert pause(job) == pytest.approx(timedelta(seconds=seconds), abs=timedelta(milliseconds=100))
+        make_due(job)
+
+    assert run(job).state == "deadletter"
+    assert job.last_error == {
+        "code": "ALWAYS_FAILS",
+        "detail": "This stage always fails.",
+        "stage": "embedded",
+        "attempt": 4,
+    }
+    assert job.status == "failed_embedding"
+    codes = Event.objects.filter(type__in=["retry", "error"]).order_by("ts").values_list("code", flat=True)
+    assert list(codes) == ["RETRY_SCHEDULED"] * 3 + ["DLQ_MOVED"]
+
+
+def test_a_vendor_that_says_when_is_waited_for_longer() -> None:
+    assert settling.pause_before_retry(1, floor=40) == timedelta(seconds=40)
+    assert settling.pause_before_retry(3, floor=5) == timedelta(seconds=12)
+
+
+def test_what_no_later_try_can_mend_is_dead_at_once(ana: UUID) -> None:
+    job = run(JobFactory(user_id=ana, pipeline="refuse"))
+
+    assert (job.state, job.attempts) == ("deadletter", 1)
+    assert job.last_error is not None
+    assert job.last_error["code"] == "NEVER_GOOD"
+
+
+def test_a_bug_is_retried_and_its_frames_are_kept_for_staff(ana: UUID, caplog: pytest.LogCaptureFixture) -> None:
+    job = JobFactory(user_id=ana, pipeline="crash")
+
+    with caplog.at_level(logging.DEBUG):
+        run(job)
+
+    assert (job.state, job.attempts) == ("retryable", 1)
+    assert job.last_error is not None
+    assert job.last_error["code"] == "internal"
+    assert job.traceback is not None
+    assert "in crash" in job.traceback
+    assert "RuntimeError" in job.traceback
+    events = str(list(Event.objects.values()))
+    written = "".join([str(job.last_error), job.traceback, caplog.text, events])
+    assert SECRET not in written
+
+
+def test_a_database_error_keeps_its_code_and_not_its_values(ana: UUID, caplog: pytest.LogCaptureFixture) -> None:
+    job = run(JobFactory(user_id=ana, pipeline="violate", payload={"ssn": SECRET}))
+
+    assert job.traceback is not None
+    assert "UniqueViolation 23505" in job.traceback
+    assert SECRET not in f"{job.traceback}{job.last_error}{caplog.text}"
+
+
+def test_a_named_failure_keeps_no_traceback(ana: UUID) -> None:
+    assert run(JobFactory(user_id=ana, pipeline="fail")).traceback is None
+
+
+def test_a_wait_costs_no_attempt(ana: UUID) -> None:
+    job = JobFactory(user_id=ana, pipeline="wait")
+
+    for _ in range(5):
+        assert run(job).state == "queued"
+        assert (job.attempts, job.wait_reason) == (0, "waiting_for_nothing")
+        assert pause(job) == pytest.approx(timedelta(seconds=60), abs=timedelta(milliseconds=100))
+        make_due(job)
+
+
+def test_a_release_costs_no_attempt(ana: UUID) -> None:
+    job = JobFactory(user_id=ana, pipeline="fail", attempts=2)
+    claim = runner.claims.take("w")
+    assert claim is not None
+    assert claim.job.attempts == 3
+
+    claim.move("release")
+
+    job.refresh_from_db()
+    assert (job.state, job.attempts) == ("queued", 2)
+
+
+@pytest.mark.parametrize(("attempts", "state", "code"), [(1, "queued", "LEASE_EXPIRED"), (3, "queued", "LEASE_EXPIRED"), (4, "deadletter", "DLQ_MOVED")])  # fmt: skip
+def test_a_lost_worker_counts_as_an_attempt(attempts: int, state: str, code: str) -> None:
+    job = JobFactory(state="working", attempts=attempts, lease_until="2020-01-01T00:00Z")
+
+    services.sweep()
+
+    job.refresh_from_db()
+    assert (job.state, job.attempts) == (state, attempts)
+    assert job.last_error is not None
+    assert job.last_error["code"] == "WORKER_LOST"
+    assert Event.objects.get().code == code
+
+
+def test_a_job_whose_lease_is_in_force_is_left_alone() -> None:
+    job = JobFactory(state="working", attempts=4)
+
+    assert services.sweep() == 0
+
+    job.refresh_from_db()
+    assert job.state == "working"
+
+
+def test_a_stage_that_is_reached_starts_counting_anew(ana: UUID) -> None:
+    job = JobFactory(user_id=ana, pipeline="stages", stage="queued", attempts=3, retry_count=3, last_error={"code": "X"})
+    claim = runner.claims.take("w")
+    assert claim is not None
+
+    claim.advance()
+
+    job.refresh_from_db()
+    assert (job.attempts, job.retry_count, job.last_error) == (1, 0, None)
+
+
+def test_a_failure_is_shown_with_its_detail_only() -> None:
+    assert str(Retryable("CODE", "detail")) == "CODE: detail"

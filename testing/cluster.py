@@ -1,0 +1,136 @@
+"""Real clusters for tests: `manage.py qcluster` in processes of its own, in a session of its own, on the test's database."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import psutil
+from django.conf import settings
+from django.db import connection
+
+MANAGE = [sys.executable, "manage.py"]
+# Jobs past the services and without a ring: only the row says that they are due.
+SEED = """
+    WITH made AS (
+        INSERT INTO documents (document_id, user_id, filename, mime, bytes_len, file_sha256, raw_path)
+        SELECT gen_random_uuid(), md5('user' || i %% %(users)s)::uuid, 'x.pdf', 'application/pdf', 1,
+               gen_random_uuid()::text, 'x'
+        FROM generate_series(1, %(count)s) i RETURNING document_id, user_id)
+    INSERT INTO upload_jobs (job_id, user_id, document_id, stage, pipeline, payload, raw_path, chunks_version, correlation_id)
+    SELECT gen_random_uuid(), user_id, document_id, %(stage)s, %(pipeline)s, %(payload)s::jsonb, 'x', '',
+           gen_random_uuid() FROM made"""
+
+
+def seed(cursor: Any, count: int, pipeline: str, *, users: int = 5, stage: str = "embedded", **payload: object) -> None:
+    """Queue jobs of ``pipeline``, dealt out to ``users``."""
+    values = {"count": count, "users": users, "stage": stage, "pipeline": pipeline, "payload": json.dumps(payload)}
+    cursor.execute(SEED, values)
+
+
+def database_url(host: str = "", name: str = "", user: str = "accessa_app") -> str:
+    """The URL of a database behind a socket, or, without arguments, of the one that this test uses."""
+    if host:
+        return f"postgres://{user}@/{host}/{name}"
+    found = connection.settings_dict
+    password = f":{quote(found['PASSWORD'], safe='')}" if found.get("PASSWORD") else ""
+    login = f"{quote(found['USER'], safe='')}{password}"
+    if str(found["HOST"]).startswith("/"):
+        return f"postgres://{login}@/{found['HOST']}/{found['NAME']}"
+    return f"postgres://{login}@{found['HOST']}:{found['PORT'] or 5432}/{found['NAME']}"
+
+
+class Cluster:
+    """One started `qcluster`. ``main`` is the process that a supervisor would signal."""
+
+    def __init__(self, workers: int, environment: dict[str, str]) -> None:
+        self.workers = workers
+        self.environment = environment
+        self.log = Path(tempfile.mkstemp(prefix="accessa-cluster-", suffix=".log")[1])
+        self.start()
+
+    def start(self) -> None:
+        with self.log.open("ab") as output:
+            self.process = subprocess.Popen(
+                [*MANAGE, "qcluster"],
+                cwd=settings.BASE_DIR,
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        self.main = psutil.Process(self.process.pid)
+
+    def wait_until_up(self) -> None:
+        until(lambda: len(self.tree()) >= self.workers + 4, seconds=30)  # main, sentinel, monitor, pusher
+
+    def tree(self) -> list[psutil.Process]:
+        """Every living process of the cluster: the main one, django-q2's guard, the workers, the pusher, the monitor."""
+        with suppress(psutil.NoSuchProcess):
+            return [self.main, *self.main.children(recursive=True)]
+        return []
+
+    def idle_worker(self) -> psutil.Process:
+        """A worker that was there from the start: the guard forks its workers first."""
+        (guard,) = self.main.children()
+        oldest: psutil.Process = min(guard.children(), key=lambda process: process.pid)
+        return oldest
+
+    def stop(self, *, group: bool = False, seconds: float = 40) -> int:
+        """SIGTERM to the main process, or to all of its group; return the exit code."""
+        send = os.killpg if group else os.kill
+        send(self.process.pid, signal.SIGTERM)
+        return self.process.wait(seconds)
+
+    def end(self) -> None:
+        """Leave nothing of it behind, stopped processes included."""
+        left = self.tree()
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        psutil.wait_procs(left, timeout=10)
+        self.log.unlink(missing_ok=True)
+
+    @property
+    def said(self) -> str:
+        return self.log.read_text(errors="replace")
+
+
+@contextmanager
+def cluster(*, workers: int = 2, **environment: object) -> Iterator[Cluster]:
+    """A cluster that is up, until the end of the block."""
+    given = {"DATABASE_URL": database_url(), "JOBS_PIPELINES": "testing.pipelines.PIPELINES", "WORKERS": workers}
+    made = Cluster(workers, os.environ | {name: str(value) for name, value in (given | environment).items()})
+    try:
+        made.wait_until_up()
+        yield made
+    finally:
+        made.end()
+
+
+def until(holds: Callable[[], object], *, seconds: float, pause: float = 0.05) -> None:
+    """Wait until something is so, or fail."""
+    deadline = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"It did not happen within {seconds:g} s.")
+        time.sleep(pause)
+
+
+def worker_of(claimed_by: str | None) -> int:
+    """Return the process id in the ``claimed_by`` of a row: ``host:cluster:worker``."""
+    host, _, rest = str(claimed_by).partition(":")
+    assert host == socket.gethostname()
+    return int(rest.rpartition(":")[2])
