@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 from http import HTTPStatus
 from typing import Any
 
-from django.core.exceptions import PermissionDenied
+from django.core.exceptions import PermissionDenied, RequestDataTooBig
 from django.db.utils import InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from rest_framework import exceptions
 from rest_framework.response import Response
 from rest_framework.views import set_rollback
 
+from documents.storage import trouble
 from jobs.faults import frames
 from tenancy.refusals import Refused, not_found
 
@@ -51,6 +51,8 @@ def _refusal(error: Exception) -> Refused:
             return not_found()
         case PermissionDenied():
             return Refused("FORBIDDEN", "You may not do this.", status=HTTPStatus.FORBIDDEN)
+        case RequestDataTooBig():
+            return Refused("BODY_TOO_LARGE", "The body is too large.", status=HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
         case exceptions.ValidationError():
             return _invalid(error)
         case exceptions.APIException():
@@ -59,17 +61,9 @@ def _refusal(error: Exception) -> Refused:
         case OperationalError() | InterfaceError():
             return Refused(**AWAY, status=HTTPStatus.SERVICE_UNAVAILABLE, retry_after=AWAY_SECONDS)
         case OSError():
-            return storage_trouble(error)
+            return trouble(error)
     log.error("Unforeseen: %s", frames(error))
     return Refused("INTERNAL", "Something went wrong on our side.", status=HTTPStatus.INTERNAL_SERVER_ERROR)
-
-
-def storage_trouble(error: OSError) -> Refused:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        detail = "There is no room for the file at the moment."
-        return Refused("INSUFFICIENT_STORAGE", detail, status=HTTPStatus.INSUFFICIENT_STORAGE, retry_after=60)
-    detail = "The file store cannot be reached; try again shortly."
-    return Refused("STORAGE_UNAVAILABLE", detail, status=HTTPStatus.SERVICE_UNAVAILABLE, retry_after=AWAY_SECONDS)
 
 
 def _invalid(error: exceptions.ValidationError) -> Refused:

@@ -172,7 +172,7 @@ REST_FRAMEWORK = {
     ],
     "DEFAULT_PERMISSION_CLASSES": ["tenancy.permissions.IsTenant"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
-    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_PARSER_CLASSES": ["tenancy.parsers.ShallowJSON"],
     "DEFAULT_PAGINATION_CLASS": "tenancy.pagination.Cursor",
     "PAGE_SIZE": 50,
     "EXCEPTION_HANDLER": "accessa.errors.answer",

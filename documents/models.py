@@ -53,7 +53,7 @@ class Removal(models.Model):
     removal_id = models.UUIDField(primary_key=True, default=uuid.uuid4)
     document_id = models.UUIDField()
     path = models.TextField()
-    # Past the lease of any worker that may still hold the deleted job and write the object once more.
+    # Past the last stage of any worker that may still hold the deleted job and write the object once more.
     drop_after = models.DateTimeField(db_index=True)
 
     class Meta:

@@ -8,13 +8,20 @@ from rest_framework import serializers
 from documents.models import Document
 
 
+class NameField(serializers.CharField):
+    """Any text: ``documents.limits`` strips what does not belong in a name, NUL among it."""
+
+    def to_internal_value(self, data: object) -> str:
+        return str(super().to_internal_value(data)).replace("\0", "")
+
+
 class UploadRequest(serializers.Serializer[object]):
     """MVP context §6; what the values may be is decided by ``documents.limits``, with a code for each limit."""
 
-    filename = serializers.CharField(max_length=4096, trim_whitespace=False)
-    bytes_len = serializers.IntegerField(min_value=0, max_value=2**53)
-    mime = serializers.CharField(max_length=255)
-    sha256 = serializers.CharField(max_length=128)
+    filename = NameField(trim_whitespace=False)
+    bytes_len = serializers.IntegerField(min_value=0)
+    mime = serializers.CharField(trim_whitespace=False)
+    sha256 = serializers.CharField(trim_whitespace=False)
     ocr = serializers.BooleanField(default=False)
 
 

@@ -14,6 +14,7 @@ from django.db import connection, transaction
 from documents import ids, limits, storage
 from documents.locks import lock
 from documents.models import Document, Removal
+from jobs import plan
 from jobs import services as jobs
 from jobs.journal import log_event
 from jobs.models import Event, UploadJob
@@ -162,6 +163,8 @@ def delete(document: Document) -> None:
 
 
 def _schedule_removal(document: Document) -> None:
+    # A worker whose job is gone learns of it at its next write, so at the end of its stage at the latest.
+    longest = max(step.limit for step in plan.pipeline(PIPELINE).steps)
     paths = [document.raw_path, storage.uri("parsed", document.user_id, document.pk, "md")]
     with connection.cursor() as cursor:
         for path in paths:
@@ -169,7 +172,7 @@ def _schedule_removal(document: Document) -> None:
                 "INSERT INTO object_removals (removal_id, document_id, path, drop_after)"
                 " VALUES (gen_random_uuid(), %s, %s, clock_timestamp() + make_interval(secs => %s))"
                 " ON CONFLICT (path) DO UPDATE SET drop_after = excluded.drop_after",
-                [document.pk, path, 2 * settings.JOBS_LEASE_SECONDS],
+                [document.pk, path, longest + 2 * settings.JOBS_LEASE_SECONDS],
             )
 
 

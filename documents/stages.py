@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from datetime import datetime
+from pathlib import Path
 
 from django.conf import settings
 from django.db import connection
@@ -22,6 +23,8 @@ from jobs.outcomes import Advance, Outcome, Permanent, Wait
 PIECE = 1024 * 1024
 # Uploads that began just before their URL expired may still be under way.
 LATE_SECONDS = 60.0
+# Another text makes what was cut of the old one count for nothing: no later stage may be passed over on its account.
+UNCUT = {"chunks_total": 0, "chunks_done": 0, "embeds_total": 0, "embeds_done": 0}
 
 
 def receive(claim: Claim) -> Outcome:
@@ -31,7 +34,9 @@ def receive(claim: Claim) -> Outcome:
     if not bucket.exists(name):
         return _wait_for_bytes(document.upload_expires_at, bucket.poll_seconds)
     with bucket.local(name) as path:
-        _require_declared_bytes(document, path.stat().st_size, path)
+        if failure := _other_bytes(document, path):
+            bucket.delete(name)  # or the right bytes, declared again, would never be looked at
+            raise failure
         inspection = parsers.inspect(path)
     if inspection.pages > settings.MAX_PAGES:
         raise Permanent("TOO_MANY_PAGES", f"The PDF has more than {settings.MAX_PAGES} pages.")
@@ -50,12 +55,13 @@ def _wait_for_bytes(expires: datetime | None, poll: float) -> Wait:
     return Wait(seconds=min(left + 0.1, poll), reason="WAITING_FOR_UPLOAD")
 
 
-def _require_declared_bytes(document: Document, length: int, path: object) -> None:
-    if length != document.bytes_len:
-        raise Permanent("LENGTH_MISMATCH", "The file is not as long as was declared.")
-    with open(str(path), "rb") as file:
+def _other_bytes(document: Document, path: Path) -> Permanent | None:
+    if path.stat().st_size != document.bytes_len:
+        return Permanent("LENGTH_MISMATCH", "The file is not as long as was declared.")
+    with path.open("rb") as file:
         if hashlib.file_digest(file, "sha256").hexdigest() != document.file_sha256:
-            raise Permanent("HASH_MISMATCH", "The file is not the one whose sha256 was declared.")
+            return Permanent("HASH_MISMATCH", "The file is not the one whose sha256 was declared.")
+    return None
 
 
 def _validated(document: Document) -> dict[str, object]:
@@ -102,6 +108,8 @@ def _store(claim: Claim, document: Document, parsed: NormalizedPages) -> Outcome
     sha256 = hashlib.sha256(content).hexdigest()
     path = storage.uri("parsed", document.user_id, document.pk, "md")
     bucket, name = storage.located(path)
+    with claim.held():
+        pass  # a document that was deleted while it was parsed gets no new object
     bucket.put(name, content)
     crashpoints.reach("parsing:stored")
     with claim.held():
@@ -113,7 +121,10 @@ def _store(claim: Claim, document: Document, parsed: NormalizedPages) -> Outcome
             parser_version=parsers.VERSION,
             updated_at=Now(),
         )
-        return claim.advance(code="PARSE_STORED", event={"bytes": len(content)}, **_parse_fields(path, sha256))
+        fields = _parse_fields(path, sha256)
+        if sha256 != document.parsed_sha256:
+            fields["progress"] = UNCUT
+        return claim.advance(code="PARSE_STORED", event={"bytes": len(content)}, **fields)
 
 
 def _parsed_before(document: Document) -> bool:
@@ -134,7 +145,8 @@ def check_parse(claim: Claim) -> Outcome:
     document = claim.job.document
     content = _parsed_bytes(document)
     if hashlib.sha256(content).hexdigest() != document.parsed_sha256:
-        log_event(claim.job, "PARSE_HASH_MISMATCH", Event.Type.ERROR, Event.Severity.ERROR)
+        with claim.held():
+            log_event(claim.job, "PARSE_HASH_MISMATCH", Event.Type.ERROR, Event.Severity.ERROR)
         raise Permanent("PARSE_HASH_MISMATCH", "The parsed text was changed in the store; retrying parses it again.")
     starts, text = document.page_starts or [], content.decode()
     if len(starts) != document.pages or starts != sorted(starts) or (starts and starts[-1] > len(text)):

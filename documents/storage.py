@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Protocol, cast
 from urllib.parse import quote, urlencode
@@ -14,6 +16,8 @@ from urllib.parse import quote, urlencode
 from django.conf import settings
 from django.core import signing
 from django.core.files.storage import FileSystemStorage, storages
+
+from tenancy.refusals import Refused
 
 PREFIX = "storage://"
 SALT = "accessa.storage"
@@ -129,6 +133,15 @@ def _write(target: Path, pieces: Iterable[bytes], length: int | None, sha256: st
             raise Rejected("HASH_MISMATCH")
         file.flush()
         os.fsync(file.fileno())
+
+
+def trouble(error: OSError) -> Refused:
+    """Say what a tenant is told when the store fails: full, or away."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        detail = "There is no room for the file at the moment."
+        return Refused("INSUFFICIENT_STORAGE", detail, status=HTTPStatus.INSUFFICIENT_STORAGE, retry_after=60)
+    detail = "The file store cannot be reached; try again shortly."
+    return Refused("STORAGE_UNAVAILABLE", detail, status=HTTPStatus.SERVICE_UNAVAILABLE, retry_after=5)
 
 
 def uri(bucket: str, user_id: uuid.UUID, document_id: uuid.UUID, extension: str) -> str:

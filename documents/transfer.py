@@ -15,7 +15,7 @@ from django.views import View
 
 from documents import services
 from documents.models import Document
-from documents.storage import SALT, Rejected
+from documents.storage import SALT, Rejected, trouble
 from tenancy.refusals import Refused, not_found
 
 PIECE = 64 * 1024
@@ -58,7 +58,14 @@ class TransferView(View):
             refusal = Refused("UPLOAD_INTERRUPTED", "The upload broke off; nothing of it was kept.")
         except Refused as refused:
             refusal = refused
-        return JsonResponse(refusal.body, status=refusal.status)
+        except OSError as error:  # a full or absent disk
+            refusal = trouble(error)
+        headers = {"Retry-After": str(refusal.retry_after)} if refusal.retry_after else {}
+        return JsonResponse(refusal.body, status=refusal.status, headers=headers)
+
+    def http_method_not_allowed(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        refusal = Refused("METHOD_NOT_ALLOWED", "This method is not allowed here.", status=HTTPStatus.METHOD_NOT_ALLOWED)
+        return JsonResponse(refusal.body, status=refusal.status, headers={"Allow": "GET, HEAD, OPTIONS, PUT"})
 
 
 def _terms(request: HttpRequest, method: str, bucket: str, name: str) -> dict[str, Any]:
@@ -80,7 +87,7 @@ def _forbidden() -> Refused:
 
 def _require_declared_headers(request: HttpRequest, terms: dict[str, Any]) -> None:
     length = request.headers.get("Content-Length", "")
-    if not length.isdigit():
+    if not (length.isascii() and length.isdigit()):
         raise Refused("LENGTH_REQUIRED", "Send Content-Length.", status=HTTPStatus.LENGTH_REQUIRED)
     if int(length) != terms["length"]:
         raise Rejected("LENGTH_MISMATCH")

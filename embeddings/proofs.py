@@ -38,7 +38,14 @@ _WHOLE = """
 # The rows come first in each proof: they fail fast where a stage only asks whether its work is done already.
 buffer_whole = by_sql(_WHOLE.format(table="document_chunk_buffer"))
 buffered = each(buffer_whole, documents.parsed)
-chunked = each(by_sql(_WHOLE.format(table="document_chunks")), documents.parsed)
+_committed = by_sql("""
+    SELECT j.job_id, 'Chunks that were cut anew wait in the buffer.'
+    FROM upload_jobs j
+    WHERE j.job_id = ANY(%(jobs)s) AND EXISTS (
+        SELECT 1 FROM document_chunk_buffer b LEFT JOIN document_chunks c USING (chunk_id)
+        WHERE b.document_id = j.document_id
+          AND (c.chunk_sha IS DISTINCT FROM b.chunk_sha OR c.meta IS DISTINCT FROM b.meta))""")
+chunked = each(by_sql(_WHOLE.format(table="document_chunks")), _committed, documents.parsed)
 
 vectors_planned = each(
     chunked,

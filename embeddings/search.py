@@ -94,7 +94,7 @@ PROBE = """
 def probe(document_id: UUID, *, seconds: float) -> None:
     """Search once for the document's first passage; raise ``OperationalError`` when that takes too long."""
     with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute("SELECT set_config('statement_timeout', %s, true)", [str(int(seconds * 1000))])
+        cursor.execute("SELECT set_config('statement_timeout', %s, true)", [str(max(1, int(seconds * 1000)))])
         cursor.execute(PROBE, {"document": document_id})
 
 

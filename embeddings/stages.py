@@ -162,5 +162,6 @@ def finish(claim: Claim) -> Outcome:
     except OperationalError as error:
         if not search.timed_out(error):
             raise
-        log_event(claim.job, "EMBED_INDEX_TIMEOUT", Event.Type.STAGE_DONE, Event.Severity.WARN)
+        with claim.held():
+            log_event(claim.job, "EMBED_INDEX_TIMEOUT", Event.Type.STAGE_DONE, Event.Severity.WARN)
     return Advance()

@@ -66,11 +66,11 @@ class Claim:
 
     def save(self, *, total_pct: float, **fields: Any) -> None:
         """Record progress without moving. Call inside ``held()``."""
-        sets = ", ".join(lifecycle.assignments(list(fields)))
+        high_water = "total_pct = greatest(u.total_pct, %(total_pct)s)"
+        sets = ", ".join([*lifecycle.assignments(list(fields)), high_water, "updated_at = clock_timestamp()"])
         with connection.cursor() as cursor:
             cursor.execute(
-                f"UPDATE upload_jobs u SET {sets}, total_pct = greatest(u.total_pct, %(total_pct)s),"
-                " updated_at = clock_timestamp() WHERE job_id = %(job_id)s",
+                f"UPDATE upload_jobs u SET {sets} WHERE job_id = %(job_id)s",
                 {**_adapted(fields), "total_pct": total_pct, "job_id": self.job.pk},
             )
 

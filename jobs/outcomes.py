@@ -11,7 +11,7 @@ from typing import Any
 class Advance:
     """The stage is done and wrote nothing of its own; ``fields`` go to the job row with the move."""
 
-    code: str = "STAGE_DONE"
+    code: str | None = None  # of the event, where another than the move's own says more
     fields: Mapping[str, Any] = field(default_factory=dict)
     payload: Mapping[str, Any] = field(default_factory=dict)
 

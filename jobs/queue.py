@@ -53,10 +53,10 @@ FINISH_AND_CLAIM = f"""
     {lifecycle.ctes("claim", _DUE.format(freed=_FREED, provided=_FINISHED, lock=_LOCK, most="1"))}
     SELECT f.finished, c.* FROM (SELECT count(*) AS finished FROM finish_moved) f LEFT JOIN claim_moved c ON true"""
 
-# How many users have something that may run now, counted up to %(most)s.
+# How many users have something that may run now, counted up to %(most)s. Distinct: a user is met ahead and around.
 CLAIMABLE = f"""
     WITH RECURSIVE {_TURNS} due AS ({_DUE.format(freed="", provided="", lock="", most="%(most)s")})
-    SELECT count(*) FROM due"""
+    SELECT count(DISTINCT job_id) FROM due"""
 
 # The document's job, while it waits for something.
 WAITING = """

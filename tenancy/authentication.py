@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from json import JSONDecodeError
 from typing import Any
 from uuid import UUID
 
@@ -16,6 +17,7 @@ from rest_framework.request import Request
 
 from tenancy import tokens
 from tenancy.models import ApiToken, User
+from tenancy.refusals import unavailable
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,7 @@ def _verified(encoded: str) -> dict[str, Any]:
     """Check signature, audience and expiry. The key decides the algorithm, never the token's own header."""
     options: Any = {"require": ["exp", "sub", "aud"]}
     if settings.SUPABASE_JWKS_URL and jwt.get_unverified_header(encoded).get("alg") in ("RS256", "ES256", "EdDSA"):
-        key = _jwks(settings.SUPABASE_JWKS_URL).get_signing_key_from_jwt(encoded)
+        key = _published_key(encoded)
         return jwt.decode(
             encoded, key, algorithms=["RS256", "ES256", "EdDSA"], audience=settings.JWT_AUDIENCE, options=options
         )
@@ -83,6 +85,14 @@ def _verified(encoded: str) -> dict[str, Any]:
     return jwt.decode(
         encoded, settings.SUPABASE_JWT_SECRET, algorithms=["HS256"], audience=settings.JWT_AUDIENCE, options=options
     )
+
+
+def _published_key(encoded: str) -> jwt.PyJWK:
+    """Return the key that the token names; raise ``Refused`` when the keys cannot be had: that is not the caller's fault."""
+    try:
+        return _jwks(settings.SUPABASE_JWKS_URL).get_signing_key_from_jwt(encoded)
+    except (jwt.PyJWKClientConnectionError, jwt.PyJWKSetError, JSONDecodeError) as error:
+        raise unavailable("The service cannot reach the keys that tokens are checked with; try again shortly.") from error
 
 
 @lru_cache(maxsize=4)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from django.core.exceptions import ValidationError
+from rest_framework.exceptions import NotFound
 from rest_framework.pagination import CursorPagination
 
 
@@ -10,3 +14,9 @@ class Cursor(CursorPagination):
     page_size_query_param = "page_size"
     max_page_size = 200
     ordering = "-created_at"
+
+    def paginate_queryset(self, *args: Any, **kwargs: Any) -> list[Any] | None:
+        try:
+            return super().paginate_queryset(*args, **kwargs)
+        except (ValidationError, ValueError) as error:  # a cursor whose position is no value of the column
+            raise NotFound from error

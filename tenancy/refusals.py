@@ -33,3 +33,8 @@ class Refused(Exception):
 def not_found() -> Refused:
     """Say the same of what does not exist and of what belongs to somebody else."""
     return Refused("NOT_FOUND", "There is no such thing here.", status=HTTPStatus.NOT_FOUND)
+
+
+def unavailable(detail: str) -> Refused:
+    """Say that something of ours is away: the same request may go well in a moment."""
+    return Refused("UNAVAILABLE", detail, status=HTTPStatus.SERVICE_UNAVAILABLE, retry_after=5)

@@ -21,6 +21,10 @@ def holds(job_ids: Sequence[UUID]) -> dict[UUID, str]:
     return {}
 
 
+def breaks(job_ids: Sequence[UUID]) -> dict[UUID, str]:
+    return dict.fromkeys(job_ids, "This never holds.")
+
+
 def noop(claim: Claim) -> Outcome:
     return Advance()
 
@@ -43,7 +47,7 @@ def refuse(claim: Claim) -> Outcome:
 
 
 def crash(claim: Claim) -> Outcome:
-    raise RuntimeError("with a value that must not be shown: 123-45-6789")
+    raise RuntimeError(f"with a value that must not be shown: {claim.job.payload.get('ssn')}")
 
 
 def violate(claim: Claim) -> Outcome:
@@ -78,6 +82,8 @@ _SINGLES = [_single(h.__name__, h) for h in (noop, hold, wait, fail, refuse, cra
 _STAGES = Pipeline(
     "stages", tuple(Step(stage, noop, holds, reached_pct=index * 9.0) for index, stage in enumerate(Stage))
 )
+# Its proofs hold up to chunking and no further.
+_UNPROVEN = Pipeline("unproven", tuple(Step(s, noop, holds if n < 6 else breaks) for n, s in enumerate(Stage)))
 _HANGS = _single("hangs", sleep, limit=1.0)
 _DEAF = _single("deaf", deaf, limit=1.0)
-PIPELINES = {**pipelines.PIPELINES, **{plan.name: plan for plan in [*_SINGLES, _STAGES, _HANGS, _DEAF]}}
+PIPELINES = {**pipelines.PIPELINES, **{plan.name: plan for plan in [*_SINGLES, _STAGES, _UNPROVEN, _HANGS, _DEAF]}}

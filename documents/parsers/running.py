@@ -12,7 +12,9 @@ from documents import fences
 FEWEST_PAGES = 4
 SHARE = 0.4  # of the pages with text: books print one head on the left pages and another on the right ones
 OUTERMOST = 4  # lines at either edge among which heads and feet are looked for
-STRAY = 16  # lines from an edge: where columns are read one after the other, the foot of the first comes before the next
+STRAY = (
+    16  # lines from an edge: where columns are read one after the other, the foot of the first comes before the next
+)
 LONGEST = 200
 _NUMBER = re.compile(r"(?<!\d)\d{1,6}(?!\d)")
 _HEADING = re.compile(r" {0,3}#{1,6}+ ")
@@ -33,14 +35,16 @@ class Page:
 
     def outermost(self) -> set[str]:
         """What stands at the edges, be it running or not."""
-        return {key for index in (*self.shown[:OUTERMOST], *self.shown[-OUTERMOST:]) for key in self.keys.get(index, ())}
+        return {
+            key for index in (*self.shown[:OUTERMOST], *self.shown[-OUTERMOST:]) for key in self.keys.get(index, ())
+        }
 
     def running(self, among: set[str]) -> Iterator[tuple[int, str]]:
-        """From each edge inward, as long as every line is one of those."""
-        for inward in (self.shown, reversed(self.shown)):
-            for index in islice(inward, OUTERMOST):
+        """From each edge inward, as long as every line is one of those; a heading is at the head of a page."""
+        for upward in (False, True):
+            for index in islice(reversed(self.shown) if upward else self.shown, OUTERMOST):
                 key = self.known(index, among)
-                if key is None:
+                if key is None or (upward and _HEADING.match(self.lines[index])):
                     break
                 yield index, key
 

@@ -1,0 +1,367 @@
+"""POST /upload: the contract, dedupe, and every limit with its own code (MVP context §6 and §9)."""
+
+from __future__ import annotations
+
+import json
+import threading
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import jsonschema
+import pytest
+from django.conf import settings
+from django.db import connection
+
+from documents.ids import document_id
+from documents.models import Document
+from jobs import runner
+from jobs.models import Event, UploadJob
+from tenancy.models import RateWindow
+from testing.pdfs import text_pdf
+from testing.people import Person, declaration, let_pauses_pass, plan_pdf
+
+ROOT = Path(__file__).resolve().parents[2]
+PDF = plan_pdf("drugs")
+NOT_PDF = b"GIF89a, for all one knows"
+pytestmark = pytest.mark.django_db
+
+
+def schema(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((ROOT / "schemas" / name).read_text())
+    jsonschema.Draft202012Validator.check_schema(found)
+    return found
+
+
+def refusal(answer: Any) -> tuple[int, str, str | None]:
+    body = answer.json()
+    assert set(body) <= {"code", "detail", "field"}
+    assert body["detail"]
+    return answer.status_code, body["code"], body.get("field")
+
+
+# The contract
+
+
+def test_both_bodies_are_what_the_published_schemas_say(ana: Person) -> None:
+    request = declaration(PDF) | {"ocr": False}
+    answer = ana.post("/upload", request)
+
+    jsonschema.validate(request, schema("upload.request.json"))
+    checker = jsonschema.FormatChecker()
+    jsonschema.validate(answer.json(), schema("upload.response.json"), format_checker=checker)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"bytes_len": 0}, {"bytes_len": 26214401}, {"mime": "image/png"}, {"sha256": "F" * 64}, {"filename": ""}, {"ocr": "no"}],
+)
+def test_the_request_schema_refuses_what_the_api_refuses(wrong: dict[str, Any]) -> None:
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(declaration(PDF) | wrong, schema("upload.request.json"))
+
+
+def test_ids_and_paths_follow_from_the_tenant_and_the_bytes(ana: Person) -> None:
+    declared = declaration(PDF)
+    body = ana.post("/upload", declared).json()
+
+    document = Document.objects.get()
+    assert document.pk == UUID(body["document_id"]) == document_id(ana.id, declared["sha256"])
+    assert document.raw_path == f"storage://raw/{ana.id}/{document.pk}.pdf"
+    assert (document.user_id, document.bytes_len, document.mime) == (ana.id, len(PDF), "application/pdf")
+    assert UploadJob.objects.get().state == "queued"
+
+
+def test_the_upload_expires_when_its_url_does(ana: Person) -> None:
+    body = ana.declare(PDF).json()
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT clock_timestamp()")
+        (now,) = cursor.fetchone()
+
+    left = datetime.fromisoformat(body["upload_expires_at"]) - now
+    assert settings.SIGNED_URL_SECONDS - 10 < left.total_seconds() <= settings.SIGNED_URL_SECONDS
+
+
+# Dedupe
+
+
+def test_declaring_the_same_bytes_again_answers_the_same_ids_and_a_new_url(ana: Person) -> None:
+    first = ana.declare(PDF).json()
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE documents SET upload_expires_at = now() - interval '1 hour'")
+
+    second = ana.declare(PDF, filename="another name.pdf").json()
+
+    assert set(second) == {"job_id", "document_id", "signed_url", "upload_expires_at"}
+    assert (second["job_id"], second["document_id"]) == (first["job_id"], first["document_id"])
+    assert datetime.fromisoformat(second["upload_expires_at"]) > datetime.now().astimezone()
+    assert ana.client.put(second["signed_url"], PDF, content_type="application/pdf").status_code == 200
+    assert Event.objects.filter(code="UPLOAD_DEDUP_HIT").count() == 1
+    assert Document.objects.count() == UploadJob.objects.count() == 1
+
+
+def test_a_finished_document_is_not_worked_on_again(ana: Person) -> None:
+    uploaded = ana.ingest(PDF)
+    before = uploaded.job.updated_at
+
+    again = ana.declare(PDF).json()
+    runner.drain()
+
+    assert UUID(again["job_id"]) == uploaded.job_id
+    assert (uploaded.job.state, uploaded.job.updated_at) == ("done", before)
+
+
+def test_declaring_a_failed_file_again_revives_its_job(ana: Person) -> None:
+    uploaded = ana.ingest(NOT_PDF)
+    assert uploaded.failure == "NOT_A_PDF"
+
+    again = ana.declare(NOT_PDF).json()
+
+    job = uploaded.job
+    assert UUID(again["job_id"]) == job.pk
+    assert (job.state, job.last_error, job.attempts, job.retry_count) == ("queued", None, 0, 0)
+
+
+def test_a_file_that_never_came_can_be_declared_again_and_then_comes(ana: Person) -> None:
+    ana.declare(PDF)
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE documents SET upload_expires_at = now() - interval '2 minutes'")
+    runner.drain()
+    assert UploadJob.objects.get().last_error["code"] == "UPLOAD_EXPIRED"
+
+    uploaded = ana.ingest(PDF)
+
+    assert uploaded.job.state == "done"
+
+
+def test_another_tenant_who_has_the_same_bytes_cannot_be_told_from_none(ana: Person, ben: Person) -> None:
+    uploaded = ana.ingest(PDF)
+
+    known, new = ben.declare(PDF), ben.declare(plan_pdf("dental"))
+
+    assert known.status_code == new.status_code == 200
+    assert dict(known.headers).keys() == dict(new.headers).keys()
+    assert known.json()["document_id"] != str(uploaded.document_id)
+    events = Event.objects.filter(user_id=ben.id).values_list("code", "type", "severity", "payload")
+    assert len(set(map(str, events))) == 1
+    states = UploadJob.objects.filter(user_id=ben.id).values_list("stage", "state", "progress", "payload", "total_pct")
+    assert len(set(map(str, states))) == 1
+    # And her bytes are not lent to him: his job waits for his own.
+    runner.drain()
+    assert set(UploadJob.objects.filter(user_id=ben.id).values_list("wait_reason", flat=True)) == {"WAITING_FOR_UPLOAD"}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_declared_twice_at_the_same_moment_there_is_one_document(ana: Person) -> None:
+    answers: list[Any] = []
+
+    def declare() -> None:
+        answers.append(ana.declare(PDF))
+        connection.close()
+
+    threads = [threading.Thread(target=declare) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+
+    assert [answer.status_code for answer in answers] == [200] * 4
+    assert len({answer.json()["job_id"] for answer in answers}) == 1
+    assert Document.objects.count() == UploadJob.objects.count() == 1
+
+
+# Limits
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ({"bytes_len": settings.MAX_FILE_BYTES + 1}, (413, "FILE_TOO_LARGE", "bytes_len")),
+        ({"bytes_len": 10**30}, (413, "FILE_TOO_LARGE", "bytes_len")),
+        ({"bytes_len": 0}, (400, "EMPTY_FILE", "bytes_len")),
+        ({"bytes_len": -1}, (400, "INVALID_REQUEST", "bytes_len")),
+        ({"bytes_len": 1.5}, (400, "INVALID_REQUEST", "bytes_len")),
+        ({"bytes_len": "many"}, (400, "INVALID_REQUEST", "bytes_len")),
+        ({"bytes_len": None}, (400, "INVALID_REQUEST", "bytes_len")),
+        ({"bytes_len": True}, (400, "INVALID_REQUEST", "bytes_len")),
+        ({"bytes_len": [1]}, (400, "INVALID_REQUEST", "bytes_len")),
+        ({"mime": "image/png"}, (415, "UNSUPPORTED_TYPE", "mime")),
+        ({"mime": "application/pdf\r\nX: y"}, (415, "UNSUPPORTED_TYPE", "mime")),
+        ({"mime": "application/pdfx"}, (415, "UNSUPPORTED_TYPE", "mime")),
+        ({"mime": ""}, (400, "INVALID_REQUEST", "mime")),
+        ({"mime": {}}, (400, "INVALID_REQUEST", "mime")),
+        ({"sha256": "abc"}, (400, "INVALID_SHA256", "sha256")),
+        ({"sha256": "g" * 64}, (400, "INVALID_SHA256", "sha256")),
+        ({"sha256": "A" * 64}, (400, "INVALID_SHA256", "sha256")),
+        ({"sha256": "a" * 64 + "\n"}, (400, "INVALID_SHA256", "sha256")),
+        ({"sha256": "a" * 300}, (400, "INVALID_SHA256", "sha256")),
+        ({"filename": "x" * 121}, (400, "FILENAME_TOO_LONG", "filename")),
+        ({"filename": "x" * 20000}, (400, "FILENAME_TOO_LONG", "filename")),
+        ({"filename": "😀" * 121}, (400, "FILENAME_TOO_LONG", "filename")),
+        ({"filename": "\x00\x01\x7f\u200b"}, (400, "INVALID_FILENAME", "filename")),
+        ({"filename": "   "}, (400, "INVALID_FILENAME", "filename")),
+        ({"filename": ".."}, (400, "INVALID_FILENAME", "filename")),
+        ({"filename": "a/"}, (400, "INVALID_FILENAME", "filename")),
+        ({"filename": ""}, (400, "INVALID_REQUEST", "filename")),
+        ({"filename": None}, (400, "INVALID_REQUEST", "filename")),
+        ({"filename": ["a.pdf"]}, (400, "INVALID_REQUEST", "filename")),
+        ({"ocr": "perhaps"}, (400, "INVALID_REQUEST", "ocr")),
+    ],
+)
+def test_a_limit_is_refused_with_its_own_code_and_nothing_is_stored(
+    said: dict[str, Any], expected: tuple[int, str, str], ana: Person
+) -> None:
+    assert refusal(ana.declare(PDF, **said)) == expected
+    assert not Document.objects.exists()
+    assert not UploadJob.objects.exists()
+    assert not RateWindow.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("filename", "kept"),
+    [
+        ("plan.pdf", "plan.pdf"),
+        ("../../etc/passwd", "passwd"),
+        ("C:\\Users\\ana\\plan.pdf", "plan.pdf"),
+        ("a\x00b.pdf", "ab.pdf"),
+        ("plan\r\nSet-Cookie: x=1.pdf", "planSet-Cookie: x=1.pdf"),
+        ("invoice\u202efdp.exe", "invoicefdp.exe"),
+        ("\u2066plan\u2069\ufeff.pdf", "plan.pdf"),
+        ("  plan 2025 .pdf ", "plan 2025 .pdf"),
+        ("Versicherung für Zoë 😀.pdf", "Versicherung für Zoë 😀.pdf"),
+        ("a\u2028b\u2029.pdf", "ab.pdf"),
+        ("\x07" * 500 + "x" * 116 + ".pdf", "x" * 116 + ".pdf"),
+    ],
+)
+def test_a_name_is_kept_without_what_could_mislead(filename: str, kept: str, ana: Person) -> None:
+    answer = ana.declare(PDF, filename=filename)
+
+    assert answer.status_code == 200
+    assert Document.objects.get().filename == kept
+
+
+def test_a_name_is_shown_and_sent_back_as_it_was_kept(ana: Person) -> None:
+    uploaded = ana.ingest(PDF, filename='ü"; x=\u202e😀.pdf')
+    link = ana.get(f"/documents/{uploaded.document_id}/original").json()["signed_url"]
+
+    answer = ana.client.get(link)
+    answer.close()
+    header = answer["Content-Disposition"]
+
+    assert header.startswith("attachment; filename")
+    assert "\u202e" not in header
+
+
+def test_the_thirty_first_upload_of_a_day_waits_for_the_first_to_be_a_day_old(ana: Person, ben: Person) -> None:
+    for number in range(settings.UPLOADS_PER_DAY):
+        assert ana.declare(b"%d" % number).status_code == 200
+
+    refused = ana.declare(b"one more")
+
+    assert refusal(refused) == (429, "UPLOAD_LIMIT_REACHED", None)
+    assert 86_000 < int(refused["Retry-After"]) <= 86_400
+    assert UploadJob.objects.count() == settings.UPLOADS_PER_DAY
+    # Asking again for a URL that one has is no upload, and another tenant is not concerned.
+    assert ana.declare(b"0").status_code == 200
+    assert ben.declare(b"one more").status_code == 200
+
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE rate_windows SET hits[1] = hits[1] - interval '25 hours'")
+    assert ana.declare(b"one more").status_code == 200
+    assert ana.declare(b"and one more").status_code == 429
+
+
+@pytest.mark.django_db(transaction=True)
+def test_uploads_are_counted_across_connections(ana: Person, settings: Any) -> None:
+    settings.UPLOADS_PER_DAY = 5
+    codes: list[int] = []
+
+    def declare(name: int) -> None:
+        codes.extend(ana.declare(b"%d %d" % (name, number)).status_code for number in range(4))
+        connection.close()
+
+    threads = [threading.Thread(target=declare, args=(name,)) for name in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+
+    assert sorted(codes) == [200] * 5 + [429] * 7
+
+
+# Bodies that are no declaration
+
+HOSTILE: dict[str, tuple[bytes, tuple[int, str]]] = {
+    "empty": (b"", (400, "INVALID_REQUEST")),
+    "no JSON": (b"{", (400, "MALFORMED_JSON")),
+    "an unclosed text": (b'{"filename": "', (400, "MALFORMED_JSON")),
+    "no UTF-8": (b'{"filename": "\xff\xfe"}', (400, "MALFORMED_JSON")),
+    "not a number": (b'{"bytes_len": NaN}', (400, "MALFORMED_JSON")),
+    "an infinite number": (b'{"bytes_len": -Infinity}', (400, "MALFORMED_JSON")),
+    "a number of 10,000 digits": (b'{"bytes_len": ' + b"9" * 10_000 + b"}", (400, "MALFORMED_JSON")),
+    "deep arrays": (b"[" * 100_000, (400, "MALFORMED_JSON")),
+    "deep closed arrays": (b"[" * 100_000 + b"]" * 100_000, (400, "MALFORMED_JSON")),
+    "deep objects": (b'{"a":' * 40_000 + b"1" + b"}" * 40_000, (400, "MALFORMED_JSON")),
+    "an array": (b"[]", (400, "INVALID_REQUEST")),
+    "an array of declarations": (json.dumps([declaration(PDF)]).encode(), (400, "INVALID_REQUEST")),
+    "nothing": (b"null", (400, "INVALID_REQUEST")),
+    "a text": (b'"plan.pdf"', (400, "INVALID_REQUEST")),
+    "a number": (b"7", (400, "INVALID_REQUEST")),
+    "an empty object": (b"{}", (400, "INVALID_REQUEST")),
+    "a lone surrogate": (json.dumps(declaration(PDF) | {"filename": "\ud800.pdf"}).encode(), (400, "INVALID_REQUEST")),
+    "a megabyte": (json.dumps(declaration(PDF) | {"more": "x" * 1_000_000}).encode(), (413, "BODY_TOO_LARGE")),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_body_is_a_client_error_in_the_one_shape(name: str, ana: Person) -> None:
+    body, expected = HOSTILE[name]
+
+    for path in ("/upload", "/search"):
+        answer = ana.client.post(path, body, content_type="application/json")
+        assert refusal(answer)[:2] == expected
+    assert not Document.objects.exists()
+
+
+@pytest.mark.parametrize("field", ["filename", "bytes_len", "mime", "sha256"])
+def test_a_missing_field_is_named(field: str, ana: Person) -> None:
+    body = {name: value for name, value in declaration(PDF).items() if name != field}
+
+    assert refusal(ana.post("/upload", body)) == (400, "INVALID_REQUEST", field)
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", ""])
+def test_another_kind_of_body_is_refused(kind: str, ana: Person) -> None:
+    answer = ana.client.post("/upload", json.dumps(declaration(PDF)), content_type=kind)
+
+    assert refusal(answer) == (415, "UNSUPPORTED_MEDIA_TYPE", None)
+
+
+def test_unknown_fields_are_let_be(ana: Person) -> None:
+    assert ana.declare(PDF, user_id="6c8a1e6e-1f0b-4aa8-9f0a-1a7c2e6f2b42", document_id="x").status_code == 200
+    assert Document.objects.get().user_id == ana.id
+
+
+def test_two_uploads_run_at_once_and_a_third_waits(ana: Person) -> None:
+    for subject in ("drugs", "dental", "hospital"):
+        ana.upload(plan_pdf(subject))
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE upload_jobs SET state = 'working', claim_token = gen_random_uuid(), claimed_at = now(),"
+            " lease_until = now() + interval '1 minute', slot = n.slot FROM (SELECT job_id, row_number() OVER () - 1"
+            " AS slot FROM upload_jobs LIMIT 2) n WHERE n.job_id = upload_jobs.job_id"
+        )
+
+    assert runner.drain() == 0
+
+    standing = [job["standing"] for job in ana.get("/jobs").json()["results"]]
+    assert sorted(standing) == ["starved", "working", "working"]
+
+
+def test_a_document_over_the_page_limit_says_so(ana: Person, settings: Any) -> None:
+    settings.MAX_PAGES = 2
+
+    assert ana.ingest(text_pdf("one", "two", "three")).failure == "TOO_MANY_PAGES"
+    let_pauses_pass()
+    assert ana.ingest(text_pdf("one", "two")).job.state == "done"

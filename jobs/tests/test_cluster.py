@@ -1,0 +1,174 @@
+"""Real clusters: how they stop, how they die, and what they do with work that kills, hangs or deafens a worker."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections import Counter
+
+import psutil
+import pytest
+from django.db import connection
+
+from accessa.supervisor import Child, Program
+from jobs.models import Event, UploadJob
+from testing.cluster import MANAGE, cluster, database_url, seed, until, worker_of
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def fill(count: int, pipeline: str, *, users: int = 5, **payload: object) -> None:
+    with connection.cursor() as cursor:
+        seed(cursor, count, pipeline, users=users, **payload)
+
+
+def states(pipeline: str) -> Counter[str]:
+    return Counter(UploadJob.objects.filter(pipeline=pipeline).values_list("state", flat=True))
+
+
+def working() -> int:
+    return UploadJob.objects.filter(state="working").count()
+
+
+def active() -> bool:
+    return UploadJob.objects.filter(state__in=["queued", "working", "retryable"]).exists()
+
+
+def test_eight_processes_run_two_thousand_jobs_once_each() -> None:
+    fill(2000, "noop", users=60)
+
+    with cluster(workers=8):
+        until(lambda: not active(), seconds=60)
+
+    runs = Event.objects.filter(code="CLAIMED").values_list("job_id", flat=True)
+    assert (len(runs), len(set(runs))) == (2000, 2000)
+    assert Event.objects.filter(code="FINALIZED").count() == 2000
+    assert len(set(UploadJob.objects.values_list("claimed_by", flat=True))) > 1
+
+
+@pytest.mark.parametrize("group", [False, True], ids=["to the main process", "to the whole group"])
+def test_sigterm_under_load_leaves_nothing_working(group: bool) -> None:
+    fill(4, "sleep", users=2, seconds=60)
+    fill(3000, "stages", users=40, stage="queued")
+    with cluster(workers=4, JOBS_STOP_GRACE_SECONDS=1) as machine:
+        until(lambda: states("sleep")["working"] and states("stages")["done"], seconds=20)
+
+        began = time.monotonic()
+        code = machine.stop(group=group)
+
+        assert code == 0
+        assert time.monotonic() - began < 30
+        assert [process for process in machine.tree() if process.is_running()] == []
+    assert working() == 0
+    held = UploadJob.objects.filter(pipeline="sleep", started_at__isnull=False)
+    assert set(held.values_list("state", "attempts", "last_error")) == {("queued", 0, None)}
+    assert Event.objects.filter(job__in=held).exclude(code__in=["CLAIMED", "RELEASED"]).count() == 0
+    assert set(UploadJob.objects.values_list("attempts", "last_error")) <= {(0, None), (1, None)}
+
+
+def test_sigterm_lets_a_job_that_is_nearly_done_finish() -> None:
+    fill(2, "sleep", seconds=1.5)
+    with cluster() as machine:
+        until(lambda: working() == 2, seconds=10)
+
+        assert machine.stop() == 0
+
+    assert states("sleep") == {"done": 2}
+
+
+def test_when_the_main_process_is_killed_nothing_goes_on_working() -> None:
+    fill(2, "sleep", users=2, seconds=60)
+    with cluster() as machine:
+        until(lambda: working() == 2, seconds=10)
+        tree = machine.tree()
+
+        machine.main.kill()
+
+        _, alive = psutil.wait_procs(tree, timeout=2)
+        assert [process for process in alive if process.status() != psutil.STATUS_ZOMBIE] == []
+
+
+def test_killing_idle_workers_stops_no_work_for_long() -> None:
+    """django-q2 may lose its queue's lock with an idle worker: then the watchdog ends the cluster, and it is restarted."""
+    environment = {
+        "DATABASE_URL": database_url(),
+        "JOBS_PIPELINES": "testing.pipelines.PIPELINES",
+        "JOBS_HANG_SECONDS": "2",
+        "JOBS_LEASE_SECONDS": "2",
+    }
+    machine = Child(Program("the workers", [*MANAGE, "qcluster"], None, environment))
+
+    def guarded() -> list[psutil.Process]:
+        if machine.died() is not None or machine.process is None:
+            machine.start()
+        assert machine.process is not None
+        found = psutil.Process(machine.process.pid).children(recursive=True)
+        return found if len(found) >= 5 else []
+
+    try:
+        for number in range(1, 4):
+            until(guarded, seconds=20)
+            workers = sorted(guarded(), key=lambda process: process.pid)[1:3]
+            for process in workers[: 1 + number % 2]:
+                process.kill()
+            fill(3, "noop")
+            until(lambda: guarded() and not active(), seconds=25)  # noqa: B023
+    finally:
+        machine.kill()
+        machine.process and machine.process.wait()
+
+    assert states("noop") == {"done": 9}
+
+
+def test_poison_is_dead_lettered_with_a_reason_while_good_jobs_finish() -> None:
+    fill(2, "die", users=2)
+    fill(2, "hangs", users=2, seconds=60)
+    fill(1, "crash")
+    fill(100, "stages", users=10, stage="queued")
+
+    with cluster(workers=4, JOBS_LEASE_SECONDS=1, JOBS_RETRY_BASE_SECONDS=0.1, JOBS_HANG_SECONDS=60) as machine:
+        until(lambda: states("stages") == {"done": 100}, seconds=20)
+        until(lambda: not active(), seconds=40)
+        assert machine.process.poll() is None
+
+    dead = UploadJob.objects.filter(state="deadletter").order_by("pipeline")
+    assert [(job.pipeline, job.attempts, job.last_error and job.last_error["code"]) for job in dead] == [
+        ("crash", 4, "internal"),
+        ("die", 4, "WORKER_LOST"),
+        ("die", 4, "WORKER_LOST"),
+        ("hangs", 4, "STAGE_TIMEOUT"),
+        ("hangs", 4, "STAGE_TIMEOUT"),
+    ]
+
+
+def test_a_worker_that_holds_its_gil_is_ended_by_the_kernel() -> None:
+    fill(1, "deaf")
+    with cluster(workers=1, JOBS_LEASE_SECONDS=1):
+        until(working, seconds=10)
+        job = UploadJob.objects.get()
+        worker = psutil.Process(worker_of(job.claimed_by))
+
+        psutil.wait_procs([worker], timeout=10)
+
+        assert not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE
+        until(lambda: Event.objects.filter(code="LEASE_EXPIRED").exists(), seconds=10)
+
+
+def test_a_long_job_keeps_its_lease() -> None:
+    fill(1, "sleep", seconds=3)
+
+    with cluster(JOBS_LEASE_SECONDS=1):
+        until(lambda: not active(), seconds=20)
+
+    assert [*UploadJob.objects.values_list("state", "attempts")] == [("done", 1)]
+    assert not Event.objects.filter(code="LEASE_EXPIRED").exists()
+
+
+def test_a_cluster_that_is_to_run_until_idle_ends_by_itself() -> None:
+    fill(20, "noop")
+    environment = os.environ | {"DATABASE_URL": database_url(), "JOBS_PIPELINES": "testing.pipelines.PIPELINES"}
+
+    ended = subprocess.run([*MANAGE, "qcluster", "--until-idle"], env=environment, timeout=30, capture_output=True)
+
+    assert (ended.returncode, states("noop")) == (0, {"done": 20})

@@ -1,0 +1,76 @@
+"""PostgreSQL falls over and comes back while a cluster works; connections are cut by the dozen."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from accessa.embedded.server import EmbeddedServer
+from testing.cluster import MANAGE, cluster, database_url, seed, until
+
+RESTARTS, CUTS = 3, 20
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[EmbeddedServer]:
+    folder = Path(tempfile.mkdtemp(prefix="accessa-away-", dir="/tmp"))
+    made = EmbeddedServer(folder / "postgres")
+    made.ensure_running()
+    url = database_url(str(made.socket_folder), "accessa")
+    subprocess.run([*MANAGE, "migrate", "-v0"], env=os.environ | {"DATABASE_URL": url}, check=True, timeout=60)
+    yield made
+    made.stop("immediate")
+    shutil.rmtree(folder)
+
+
+def ask(server: EmbeddedServer, sql: str) -> Any:
+    with psycopg.connect(**server.params(), autocommit=True) as connection:
+        row = connection.execute(sql).fetchone()
+        return row and row[0]
+
+
+def fill(server: EmbeddedServer, count: int) -> None:
+    with psycopg.connect(**server.params(), autocommit=True) as connection:
+        seed(connection.cursor(), count, "sleep", users=20, seconds=0.02)
+
+
+def done(server: EmbeddedServer) -> int:
+    return int(ask(server, "SELECT count(*) FROM upload_jobs WHERE state = 'done'"))
+
+
+def test_work_goes_on_within_15_seconds_of_each_restart_and_each_cut(server: EmbeddedServer) -> None:
+    fill(server, 300)
+    url = database_url(str(server.socket_folder), "accessa")
+    with cluster(DATABASE_URL=url, JOBS_LEASE_SECONDS=2) as machine:
+        for _ in range(RESTARTS):
+            until(lambda: ask(server, "SELECT count(*) FROM upload_jobs WHERE state = 'working'"), seconds=15)
+            server.stop("immediate")
+            time.sleep(0.5)
+            server.ensure_running()
+            before = done(server)
+            until(lambda: done(server) > before, seconds=15)  # noqa: B023
+
+        cut = 0
+        while cut < CUTS:
+            cut += ask(
+                server,
+                "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
+                " WHERE datname = 'accessa' AND pid <> pg_backend_pid()",
+            )
+            before = done(server)
+            until(lambda: done(server) > before or done(server) == 300, seconds=15)  # noqa: B023
+
+        until(lambda: done(server) == 300, seconds=60)
+        assert machine.process.poll() is None
+
+    assert ask(server, "SELECT count(*) FROM events WHERE code = 'FINALIZED'") == 300
+    assert ask(server, "SELECT count(DISTINCT job_id) FROM events WHERE code = 'FINALIZED'") == 300

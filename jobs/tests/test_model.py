@@ -1,0 +1,329 @@
+"""The machine against a model of it in memory: random lives of a few jobs, compared after every step."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+from django.conf import settings
+from django.db import connection, transaction
+from hypothesis import HealthCheck, Phase, Verbosity
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule, run_state_machine_as_test
+from psycopg.types.json import Jsonb
+
+from documents import services as documents
+from jobs import claims, heart, services
+from jobs.claims import Claim, Superseded
+from jobs.models import Event, UploadJob
+from jobs.outcomes import Advance, Permanent, Retryable, Wait
+from jobs.settling import settle
+from jobs.states import Stage
+from tenancy.refusals import Refused
+from testing.factories import DocumentFactory
+
+RUNS, STEPS = 100, 50
+USERS = [UUID(int=number) for number in range(1, 4)]
+STAGES = [stage.value for stage in Stage]
+PAUSE = 1000  # nothing becomes due by itself during a run
+
+
+@dataclass
+class Model:
+    """What one job should be."""
+
+    user: UUID
+    document: UUID
+    born: int
+    stage: int = 0
+    state: str = "queued"
+    attempts: int = 0
+    parked: bool = False
+    woken: bool = False
+    token: UUID | None = None
+    slot: int | None = None
+    expired: bool = False
+    codes: list[str] = field(default_factory=lambda: ["UPLOAD_ACCEPTED"])
+
+    def let_go(self, state: str, code: str, *, attempts: int | None = None, parked: bool = False) -> None:
+        self.state, self.parked, self.token, self.slot, self.expired, self.woken = state, parked, None, None, False, False
+        self.attempts = self.attempts if attempts is None else attempts
+        self.codes.append(code)
+
+
+class Machine(RuleBasedStateMachine):
+    jobs = Bundle("jobs")
+    claimed = Bundle("claimed")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.savepoint = transaction.atomic()
+        self.savepoint.__enter__()
+        self.model: dict[UUID, Model] = {}
+        self.born = 0
+
+    def teardown(self) -> None:
+        transaction.set_rollback(True)
+        self.savepoint.__exit__(None, None, None)
+
+    # --- who comes first -----------------------------------------------------------------------------------------
+
+    def slot_for(self, user: UUID) -> int | None:
+        held = {job.slot for job in self.model.values() if job.user == user and job.state == "working"}
+        return next((slot for slot in range(settings.JOBS_ACTIVE_PER_USER) if slot not in held), None)
+
+    def next_after(self, last: UUID) -> UUID | None:
+        """The job that a claim must take: users in turn after ``last``, then from the first; oldest within a user."""
+        turns = sorted(USERS, key=lambda user: (user <= last, user))
+        for user in turns:
+            due = [
+                (job.born, job_id)
+                for job_id, job in self.model.items()
+                if job.user == user and job.state == "queued" and not job.parked
+            ]
+            if due and self.slot_for(user) is not None:
+                return min(due)[1]
+        return None
+
+    # --- what may happen -----------------------------------------------------------------------------------------
+
+    @rule(target=jobs, user=st.sampled_from(USERS))
+    def declare(self, user: UUID) -> UUID:
+        document = DocumentFactory(user_id=user)
+        job = services.enqueue(
+            pipeline="stages", user_id=user, document_id=document.pk, raw_path="x", chunks_version="",
+            job_id=uuid.UUID(int=1000 + self.born),
+        )  # fmt: skip
+        with connection.cursor() as cursor:
+            sql = "UPDATE upload_jobs SET created_at = to_timestamp(%s) WHERE job_id = %s"
+            cursor.execute(sql, [self.born, job.pk])
+        self.model[job.pk] = Model(user, document.pk, self.born)
+        self.born += 1
+        return job.pk
+
+    @rule(target=claimed, last=st.sampled_from([UUID(int=0), *USERS]))
+    def claim(self, last: UUID) -> Any:
+        expected = self.next_after(last)
+
+        claim = claims.take("w", last)
+
+        assert (claim and claim.job.pk) == expected
+        return self.note(claim) if claim else multiple()
+
+    def note(self, claim: Claim) -> Claim:
+        job = self.model[claim.job.pk]
+        job.slot, job.state, job.token, job.woken = self.slot_for(job.user), "working", claim.token, False
+        job.attempts += 1
+        job.codes.append("CLAIMED")
+        return claim
+
+    def holds(self, claim: Claim) -> Model | None:
+        job = self.model.get(claim.job.pk)
+        return job if job and job.token == claim.token else None
+
+    def attempt(self, claim: Claim, work: Callable[[], object]) -> Model | None:
+        """Do it: refused when the claim is lost, and only then."""
+        job = self.holds(claim)
+        try:
+            work()
+        except Superseded:
+            assert job is None
+        else:
+            assert job is not None
+        return job
+
+    @rule(claim=claimed, writes=st.booleans())
+    def advance(self, claim: Claim, writes: bool) -> None:
+        def work() -> None:
+            if not writes:
+                settle(claim, Advance())
+                return
+            with claim.held():
+                claim.advance()
+
+        if job := self.attempt(claim, work):
+            if job.stage == len(STAGES) - 1:
+                job.let_go("done", "FINALIZED")
+            else:
+                job.stage, job.attempts = job.stage + 1, 1
+                job.codes.append("STAGE_DONE")
+
+    @rule(claim=claimed)
+    def rush(self, claim: Claim) -> None:
+        """To the last stage in one go, so that jobs end in runs as short as these."""
+        while (job := self.holds(claim)) and job.stage < len(STAGES) - 1:
+            self.advance(claim, writes=False)
+
+    @rule(target=claimed, claim=consumes(claimed))
+    def finish_and_take(self, claim: Claim) -> Any:
+        job = self.holds(claim)
+        if job and job.stage < len(STAGES) - 1:
+            return claim
+        following = None
+        if job:
+            job.let_go("done", "FINALIZED")
+            following = self.next_after(job.user)
+            job.state, job.codes = "working", job.codes[:-1]
+        try:
+            taken = claim.finish_and_take("w")
+        except Superseded:
+            assert job is None
+            return claim
+        assert job is not None
+        job.let_go("done", "FINALIZED")
+        assert (taken and taken.job.pk) == following
+        return self.note(taken) if taken else multiple()
+
+    @rule(claim=claimed)
+    def wait(self, claim: Claim) -> None:
+        woken = (job := self.holds(claim)) and job.woken
+        if job := self.attempt(claim, lambda: settle(claim, Wait(PAUSE, "WAITING_FOR_NOTHING"))):
+            job.let_go("queued", "WAITING", attempts=job.attempts - 1, parked=not woken)
+
+    @rule(claim=claimed)
+    def release(self, claim: Claim) -> None:
+        if job := self.attempt(claim, lambda: claim.move("release")):
+            job.let_go("queued", "RELEASED", attempts=job.attempts - 1)
+
+    @rule(claim=claimed)
+    def fail(self, claim: Claim) -> None:
+        if job := self.attempt(claim, lambda: settle(claim, Retryable("X", "x", retry_after=PAUSE))):
+            if job.attempts <= settings.JOBS_MAX_RETRIES:
+                job.let_go("retryable", "RETRY_SCHEDULED", parked=True)
+            else:
+                job.let_go("deadletter", "DLQ_MOVED")
+
+    @rule(claim=claimed)
+    def refuse(self, claim: Claim) -> None:
+        if job := self.attempt(claim, lambda: settle(claim, Permanent("X", "x"))):
+            job.let_go("deadletter", "DLQ_MOVED")
+
+    @rule(claim=claimed)
+    def heartbeat(self, claim: Claim) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute(heart.RENEW, [timedelta(seconds=60), claim.job.pk, claim.token])
+            assert bool(cursor.rowcount) == bool(job := self.holds(claim))
+        if job:
+            job.expired = False
+
+    @rule(job_id=jobs)
+    def lease_runs_out(self, job_id: UUID) -> None:
+        with connection.cursor() as cursor:
+            sql = "UPDATE upload_jobs SET lease_until = to_timestamp(0) WHERE job_id = %s AND state = 'working'"
+            cursor.execute(sql, [job_id])
+        if (job := self.model.get(job_id)) and job.state == "working":
+            job.expired = True
+
+    @rule(job_id=jobs)
+    def pause_is_over(self, job_id: UUID) -> None:
+        with connection.cursor() as cursor:
+            sql = "UPDATE upload_jobs SET run_after = to_timestamp(0) WHERE job_id = %s AND run_after IS NOT NULL"
+            cursor.execute(sql, [job_id])
+        services.sweep()
+        if (job := self.model.get(job_id)) and job.parked:
+            job.let_go("queued", "DUE")
+        self.expire()
+
+    @rule()
+    def sweep(self) -> None:
+        services.sweep()
+        self.expire()
+
+    def expire(self) -> None:
+        for job in self.model.values():
+            if job.expired and job.attempts <= settings.JOBS_MAX_RETRIES:
+                job.let_go("queued", "LEASE_EXPIRED")
+            elif job.expired:
+                job.let_go("deadletter", "DLQ_MOVED")
+
+    @rule(job_id=jobs)
+    def wake(self, job_id: UUID) -> None:
+        if not (job := self.model.get(job_id)):
+            return
+        services.wake(job.document)
+        if job.state == "queued" and job.parked:
+            job.let_go("queued", "DUE")
+        job.woken = job.state == "working"
+
+    def ask(self, job_id: UUID, verb: Callable[..., UploadJob], granted: Callable[[Model], bool]) -> Model | None:
+        row = UploadJob.objects.filter(pk=job_id).first()
+        if row is None:
+            assert job_id not in self.model
+            return None
+        try:
+            with transaction.atomic():
+                verb(row, by="sam")
+        except Refused:
+            assert not granted(self.model[job_id])
+            return None
+        assert granted(self.model[job_id])
+        return self.model[job_id]
+
+    @rule(job_id=jobs)
+    def retry(self, job_id: UUID) -> None:
+        if job := self.ask(job_id, services.retry, lambda job: job.state == "deadletter"):
+            job.let_go("queued", "REQUEUED", attempts=0)
+
+    @rule(job_id=jobs)
+    def cancel(self, job_id: UUID) -> None:
+        if job := self.ask(job_id, services.cancel, lambda job: job.state in ("queued", "working", "retryable")):
+            job.let_go("deadletter", "CANCELLED")
+
+    @rule(job_id=jobs)
+    def push(self, job_id: UUID) -> None:
+        def granted(job: Model) -> bool:
+            return job.state in ("queued", "retryable") and job.stage < len(STAGES) - 1
+
+        if job := self.ask(job_id, services.advance, granted):
+            job.stage += 1
+            job.let_go("queued", "ADVANCED", attempts=0)
+
+    @rule(job_id=jobs)
+    def delete(self, job_id: UUID) -> None:
+        if row := UploadJob.objects.filter(pk=job_id).first():
+            documents.delete(row.document)
+        self.model.pop(job_id, None)
+
+    # --- what must hold after every step -------------------------------------------------------------------------
+
+    @invariant()
+    def rows_are_those_of_the_model(self) -> None:
+        columns = ("pk", "stage", "state", "attempts", "claim_token", "slot", "run_after")
+        rows = {row[0]: (*row[1:6], row[6] is not None) for row in UploadJob.objects.values_list(*columns)}
+
+        assert rows == {
+            job_id: (STAGES[job.stage], job.state, job.attempts, job.token, job.slot, job.parked)
+            for job_id, job in self.model.items()
+        }
+
+    @invariant()
+    def every_move_has_left_its_event(self) -> None:
+        found: dict[UUID, list[str]] = {}
+        for job_id, code in Event.objects.order_by("ts").values_list("job_id", "code"):
+            found.setdefault(job_id, []).append(code)
+
+        assert found == {job_id: job.codes for job_id, job in self.model.items()}
+
+
+@pytest.mark.django_db
+def test_the_machine_does_what_its_model_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jobs.services.async_task", lambda _: None)
+    run_state_machine_as_test(  # type: ignore[no-untyped-call]
+        Machine,
+        settings=hypothesis_settings(
+            max_examples=RUNS,
+            stateful_step_count=STEPS,
+            deadline=None,
+            derandomize=True,
+            database=None,
+            verbosity=Verbosity.quiet,
+            phases=[Phase.generate, Phase.shrink],
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
