@@ -59,6 +59,9 @@ def _broken(pipeline: str, stage: str, job_ids: list[UUID]) -> dict[UUID, str]:
 ROWS = {
     "chunk": """SELECT c.chunk_id, 'The chunk belongs to another tenant than its document.'
         FROM document_chunks c JOIN documents d USING (document_id) WHERE c.user_id <> d.user_id""",
+    "chunk of no job": """SELECT c.chunk_id, 'The chunk was cut by a chunker that no job of its document used.'
+        FROM document_chunks c WHERE NOT EXISTS (SELECT 1 FROM upload_jobs j
+            WHERE j.document_id = c.document_id AND j.chunks_version = c.chunker_name || '@' || c.chunker_version)""",
     "vector": """SELECT b.buffer_id, 'A vector waits in the buffer though its document is not being worked on.'
         FROM document_vector_buffer b WHERE NOT EXISTS (SELECT 1 FROM upload_jobs j
             WHERE j.document_id = b.document_id AND j.state IN ('queued', 'working', 'retryable'))""",

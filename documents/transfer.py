@@ -64,7 +64,9 @@ class TransferView(View):
         return JsonResponse(refusal.body, status=refusal.status, headers=headers)
 
     def http_method_not_allowed(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        refusal = Refused("METHOD_NOT_ALLOWED", "This method is not allowed here.", status=HTTPStatus.METHOD_NOT_ALLOWED)
+        refusal = Refused(
+            "METHOD_NOT_ALLOWED", "This method is not allowed here.", status=HTTPStatus.METHOD_NOT_ALLOWED
+        )
         return JsonResponse(refusal.body, status=refusal.status, headers={"Allow": "GET, HEAD, OPTIONS, PUT"})
 
 

@@ -46,10 +46,8 @@ class Claim:
         """Open the transaction of the stage's one write; raise ``Superseded`` when the claim is lost."""
         stage = self.job.stage
         with transaction.atomic():
-            with connection.cursor() as cursor:
-                cursor.execute(queue.HELD, {"job_id": self.job.pk, "held": self.token})
-                if cursor.fetchone() is None:
-                    raise Superseded(str(self.job.pk))
+            if not lifecycle.execute(queue.HELD, {"job_id": self.job.pk, "held": self.token}):
+                raise Superseded(str(self.job.pk))
             yield
             crashpoints.reach(f"{stage}:before-commit")
         crashpoints.reach(f"{stage}:after-commit")
@@ -89,7 +87,7 @@ class Claim:
     ) -> None:
         """Make one of ``lifecycle.MOVES`` with this claim, or raise ``Superseded`` when somebody else has the job."""
         given = dict(fields or {})
-        sql = lifecycle.statement(name, queue.HELD, fields=list(given))
+        sql = lifecycle.statement(name, queue.HELD, fields=tuple(given))
         params = self._journalled(name, code, event) | _adapted(given) | values
         rows = lifecycle.execute(sql, params)
         if not rows:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal
 
 from django.db import connection
@@ -125,9 +126,10 @@ def ctes(name: str, pick: str, *, fields: Sequence[str] = ()) -> str:
     )"""
 
 
-def statement(name: str, pick: str, *, fields: Sequence[str] = (), before: str = "") -> str:
-    """Return the SQL of a move; ``before`` is a list of CTEs that ``pick`` leans on."""
-    return f"WITH RECURSIVE {before} {ctes(name, pick, fields=fields)} SELECT * FROM {name}_moved"
+@cache
+def statement(name: str, pick: str, *, fields: tuple[str, ...] = ()) -> str:
+    """Return the SQL of a move as a statement of its own."""
+    return f"WITH {ctes(name, pick, fields=fields)} SELECT * FROM {name}_moved"
 
 
 def assignments(fields: Sequence[str]) -> list[str]:

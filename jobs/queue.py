@@ -42,7 +42,12 @@ _DUE = """
     LIMIT {most}"""
 _LOCK = "FOR UPDATE SKIP LOCKED"
 
-CLAIM = lifecycle.statement("claim", _DUE.format(freed="", provided="", lock=_LOCK, most="1"), before=_TURNS)
+# A claim by itself need not wait for the disk: lost with the server, it leaves the row as due as it was, and the fence
+# refuses whoever believes to hold it. Set in the statement, so that the setting ends with its own commit.
+CLAIM = f"""
+    WITH RECURSIVE {_TURNS}
+    {lifecycle.ctes("claim", _DUE.format(freed="", provided="", lock=_LOCK, most="1"))}
+    SELECT *, set_config('synchronous_commit', 'off', true) FROM claim_moved"""
 
 # Ending a job and claiming the next share one commit. The statement's snapshot still shows the ended job as working,
 # so the slot that it frees is named. Whoever had lost the ended job claims nothing: nobody would run what it claims.

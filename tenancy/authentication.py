@@ -92,7 +92,9 @@ def _published_key(encoded: str) -> jwt.PyJWK:
     try:
         return _jwks(settings.SUPABASE_JWKS_URL).get_signing_key_from_jwt(encoded)
     except (jwt.PyJWKClientConnectionError, jwt.PyJWKSetError, JSONDecodeError) as error:
-        raise unavailable("The service cannot reach the keys that tokens are checked with; try again shortly.") from error
+        raise unavailable(
+            "The service cannot reach the keys that tokens are checked with; try again shortly."
+        ) from error
 
 
 @lru_cache(maxsize=4)

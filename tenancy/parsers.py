@@ -10,7 +10,9 @@ from rest_framework.parsers import JSONParser
 
 
 class ShallowJSON(JSONParser):
-    def parse(self, stream: IO[Any], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None) -> Any:
+    def parse(
+        self, stream: IO[Any], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
+    ) -> Any:
         try:
             return super().parse(stream, media_type, parser_context)
         except RecursionError as error:  # a few kilobytes of brackets

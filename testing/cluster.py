@@ -1,4 +1,4 @@
-"""Real clusters for tests: `manage.py qcluster` in processes of its own, in a session of its own, on the test's database."""
+"""Real clusters for tests: `manage.py qcluster` in a session of its own, on the test's database."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from django.conf import settings
 from django.db import connection
 
 MANAGE = [sys.executable, "manage.py"]
+SECRET = "a-secret-that-only-tests-know-of-32-bytes"
 # Jobs past the services and without a ring: only the row says that they are due.
 SEED = """
     WITH made AS (
@@ -28,27 +29,30 @@ SEED = """
         SELECT gen_random_uuid(), md5('user' || i %% %(users)s)::uuid, 'x.pdf', 'application/pdf', 1,
                gen_random_uuid()::text, 'x'
         FROM generate_series(1, %(count)s) i RETURNING document_id, user_id)
-    INSERT INTO upload_jobs (job_id, user_id, document_id, stage, pipeline, payload, raw_path, chunks_version, correlation_id)
+    INSERT INTO upload_jobs
+        (job_id, user_id, document_id, stage, pipeline, payload, raw_path, chunks_version, correlation_id)
     SELECT gen_random_uuid(), user_id, document_id, %(stage)s, %(pipeline)s, %(payload)s::jsonb, 'x', '',
            gen_random_uuid() FROM made"""
 
 
-def seed(cursor: Any, count: int, pipeline: str, *, users: int = 5, stage: str = "embedded", **payload: object) -> None:
+def seed(cursor: Any, count: int, pipeline: str, *, users: int = 5, stage: str = "embedded", **payload: Any) -> None:
     """Queue jobs of ``pipeline``, dealt out to ``users``."""
     values = {"count": count, "users": users, "stage": stage, "pipeline": pipeline, "payload": json.dumps(payload)}
     cursor.execute(SEED, values)
 
 
-def database_url(host: str = "", name: str = "", user: str = "accessa_app") -> str:
-    """The URL of a database behind a socket, or, without arguments, of the one that this test uses."""
-    if host:
-        return f"postgres://{user}@/{host}/{name}"
+def used_database() -> dict[str, str]:
+    """What libpq needs to reach the database that this test uses."""
     found = connection.settings_dict
-    password = f":{quote(found['PASSWORD'], safe='')}" if found.get("PASSWORD") else ""
-    login = f"{quote(found['USER'], safe='')}{password}"
-    if str(found["HOST"]).startswith("/"):
-        return f"postgres://{login}@/{found['HOST']}/{found['NAME']}"
-    return f"postgres://{login}@{found['HOST']}:{found['PORT'] or 5432}/{found['NAME']}"
+    given = {"host": "HOST", "port": "PORT", "user": "USER", "password": "PASSWORD", "dbname": "NAME"}
+    return {name: str(found[key]) for name, key in given.items() if found.get(key)}
+
+
+def database_url(params: Mapping[str, str]) -> str:
+    """Return libpq's parameters as the URL that the settings read, a socket's folder included."""
+    login = ":".join(quote(params[name], safe="") for name in ("user", "password") if params.get(name))
+    host, port, name = params["host"], params.get("port", "5432"), params["dbname"]
+    return f"postgres://{login}@{'/' + host if host.startswith('/') else f'{host}:{port}'}/{name}"
 
 
 class Cluster:
@@ -77,7 +81,7 @@ class Cluster:
         until(lambda: len(self.tree()) >= self.workers + 4, seconds=30)  # main, sentinel, monitor, pusher
 
     def tree(self) -> list[psutil.Process]:
-        """Every living process of the cluster: the main one, django-q2's guard, the workers, the pusher, the monitor."""
+        """Every living process: the main one, django-q2's guard, the workers, the pusher, the monitor."""
         with suppress(psutil.NoSuchProcess):
             return [self.main, *self.main.children(recursive=True)]
         return []
@@ -111,7 +115,11 @@ class Cluster:
 @contextmanager
 def cluster(*, workers: int = 2, **environment: object) -> Iterator[Cluster]:
     """A cluster that is up, until the end of the block."""
-    given = {"DATABASE_URL": database_url(), "JOBS_PIPELINES": "testing.pipelines.PIPELINES", "WORKERS": workers}
+    given = {
+        "DATABASE_URL": database_url(used_database()),
+        "JOBS_PIPELINES": "testing.pipelines.PIPELINES",
+        "WORKERS": workers,
+    }
     made = Cluster(workers, os.environ | {name: str(value) for name, value in (given | environment).items()})
     try:
         made.wait_until_up()

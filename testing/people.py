@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -12,13 +12,15 @@ from uuid import UUID
 from django.db import connection
 from django.test import Client
 
+from embeddings.embedders import Vectors
 from jobs import claims, runner, services
 from jobs.claims import Claim
 from jobs.models import UploadJob
-from jobs.outcomes import Moved
+from jobs.outcomes import Moved, Retryable
 from jobs.settling import settle
 from tenancy import tokens
 from tenancy.models import ApiToken, User
+from testing.embedders import Instant
 from testing.pdfs import text_pdf
 
 
@@ -116,3 +118,37 @@ def run_to_the_end(tries: int = 6) -> None:
     for _ in range(tries):
         let_pauses_pass()
         runner.drain()
+
+
+class FailingEmbedder(Instant):
+    """Remembers what it was asked, and fails once after so many calls."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+        self.calls_until_failure = 0
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        if self.calls_until_failure == 0:
+            self.calls_until_failure = -1
+            raise Retryable("EMBEDDER_AWAY", "The embedder is away.")
+        self.calls_until_failure -= 1
+        self.seen += texts
+        return super().embed(texts)
+
+
+class BrokenEmbedder(Instant):
+    """Never answers."""
+
+    model = "broken"
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        raise Retryable("EMBEDDER_AWAY", "The embedder is away.")
+
+
+class NarrowEmbedder(Instant):
+    """Answers vectors of another width."""
+
+    model = "narrow"
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        return super().embed(texts)[:, :256]

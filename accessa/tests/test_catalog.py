@@ -5,19 +5,25 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 from django.db.utils import IntegrityError, ProgrammingError
-from django.db import transaction
 
 from documents.models import Document
-from jobs.states import SHOWN, FAILED, Stage
 from jobs.models import UploadJob
+from jobs.states import FAILED, SHOWN, Stage
 from tenancy.rls import as_tenant
 from testing.people import Person, plan_pdf
 
 pytestmark = pytest.mark.django_db
 
-TENANT_TABLES = ("documents", "upload_jobs", "events", "document_chunk_buffer", "document_chunks", "document_vector_buffer")
+TENANT_TABLES = (
+    "documents",
+    "upload_jobs",
+    "events",
+    "document_chunk_buffer",
+    "document_chunks",
+    "document_vector_buffer",
+)
 SECRET_TABLES = (
     "api_tokens", "users", "rate_windows", "object_removals", "django_session", "django_admin_log",
     "users_groups", "users_user_permissions", "auth_group", "auth_permission",
@@ -288,7 +294,11 @@ def test_the_same_bytes_of_one_tenant_are_one_document(ana: Person) -> None:
 WORKING = "state = 'working', claim_token = gen_random_uuid(), claimed_at = now(), lease_until = now(), slot = 0"
 STATUSES = [
     *[(stage, "state = 'queued'", status) for status, stages in SHOWN.items() for stage in stages],
-    *[(stage, "state = 'deadletter', finished_at = now()", status) for status, stages in FAILED.items() for stage in stages],
+    *[
+        (stage, "state = 'deadletter', finished_at = now()", status)
+        for status, stages in FAILED.items()
+        for stage in stages
+    ],
     ("embedding", WORKING, "embedding_in_progress"),
     ("embedded", "state = 'done', finished_at = now()", "complete"),
 ]

@@ -68,7 +68,9 @@ def test_a_migration_depends_only_on_apps_to_its_left() -> None:
 @pytest.mark.parametrize("path", list(modules(*ORDER, "testing")), ids=lambda path: str(path.relative_to(ROOT)))
 def test_files_and_functions_are_short(path: Path) -> None:
     source = path.read_text()
-    functions = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    functions = [
+        node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
     lengths = {function.name: (function.end_lineno or 0) - function.lineno + 1 for function in functions}
 
     assert len(source.splitlines()) <= LONGEST_FILE

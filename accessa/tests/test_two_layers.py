@@ -18,7 +18,14 @@ from jobs.models import UploadJob
 from testing.people import Person, Upload, plan_pdf
 
 Look = Callable[[Person, Upload], Any]
-TENANT_TABLES = ("documents", "upload_jobs", "events", "document_chunk_buffer", "document_chunks", "document_vector_buffer")
+TENANT_TABLES = (
+    "documents",
+    "upload_jobs",
+    "events",
+    "document_chunk_buffer",
+    "document_chunks",
+    "document_vector_buffer",
+)
 
 # Every address at which a tenant reads; Ben tries each with Ana's ids.
 ONE: dict[str, Look] = {

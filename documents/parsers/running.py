@@ -12,9 +12,7 @@ from documents import fences
 FEWEST_PAGES = 4
 SHARE = 0.4  # of the pages with text: books print one head on the left pages and another on the right ones
 OUTERMOST = 4  # lines at either edge among which heads and feet are looked for
-STRAY = (
-    16  # lines from an edge: where columns are read one after the other, the foot of the first comes before the next
-)
+STRAY = 16  # lines from an edge: where two columns are read one after the other, a foot comes between them
 LONGEST = 200
 _NUMBER = re.compile(r"(?<!\d)\d{1,6}(?!\d)")
 _HEADING = re.compile(r" {0,3}#{1,6}+ ")
@@ -35,9 +33,8 @@ class Page:
 
     def outermost(self) -> set[str]:
         """What stands at the edges, be it running or not."""
-        return {
-            key for index in (*self.shown[:OUTERMOST], *self.shown[-OUTERMOST:]) for key in self.keys.get(index, ())
-        }
+        edges = (*self.shown[:OUTERMOST], *self.shown[-OUTERMOST:])
+        return {key for index in edges for key in self.keys.get(index, ())}
 
     def running(self, among: set[str]) -> Iterator[tuple[int, str]]:
         """From each edge inward, as long as every line is one of those; a heading is at the head of a page."""
@@ -54,9 +51,8 @@ class Page:
 
     def without(self, dropped: set[int]) -> str:
         """The page's text less these lines; all of it when nothing else would be left."""
-        if not dropped or len(dropped) == len(self.shown):
-            return "\n".join(self.lines)
-        return "\n".join(line for index, line in enumerate(self.lines) if index not in dropped).strip("\n")
+        kept = "\n".join(line for index, line in enumerate(self.lines) if index not in dropped).strip("\n")
+        return kept if dropped and any(map(str.isalnum, kept)) else "\n".join(self.lines)
 
 
 def without_running_lines(pages: Sequence[str]) -> list[str]:

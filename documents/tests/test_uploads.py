@@ -55,7 +55,14 @@ def test_both_bodies_are_what_the_published_schemas_say(ana: Person) -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"bytes_len": 0}, {"bytes_len": 26214401}, {"mime": "image/png"}, {"sha256": "F" * 64}, {"filename": ""}, {"ocr": "no"}],
+    [
+        {"bytes_len": 0},
+        {"bytes_len": 26214401},
+        {"mime": "image/png"},
+        {"sha256": "F" * 64},
+        {"filename": ""},
+        {"ocr": "no"},
+    ],
 )
 def test_the_request_schema_refuses_what_the_api_refuses(wrong: dict[str, Any]) -> None:
     with pytest.raises(jsonschema.ValidationError):
@@ -331,7 +338,9 @@ def test_a_missing_field_is_named(field: str, ana: Person) -> None:
     assert refusal(ana.post("/upload", body)) == (400, "INVALID_REQUEST", field)
 
 
-@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", ""])
+@pytest.mark.parametrize(
+    "kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", ""]
+)
 def test_another_kind_of_body_is_refused(kind: str, ana: Person) -> None:
     answer = ana.client.post("/upload", json.dumps(declaration(PDF)), content_type=kind)
 

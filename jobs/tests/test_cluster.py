@@ -6,6 +6,7 @@ import os
 import subprocess
 import time
 from collections import Counter
+from typing import Any
 
 import psutil
 import pytest
@@ -13,12 +14,12 @@ from django.db import connection
 
 from accessa.supervisor import Child, Program
 from jobs.models import Event, UploadJob
-from testing.cluster import MANAGE, cluster, database_url, seed, until, worker_of
+from testing.cluster import MANAGE, cluster, database_url, seed, until, used_database, worker_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def fill(count: int, pipeline: str, *, users: int = 5, **payload: object) -> None:
+def fill(count: int, pipeline: str, *, users: int = 5, **payload: Any) -> None:
     with connection.cursor() as cursor:
         seed(cursor, count, pipeline, users=users, **payload)
 
@@ -90,9 +91,9 @@ def test_when_the_main_process_is_killed_nothing_goes_on_working() -> None:
 
 
 def test_killing_idle_workers_stops_no_work_for_long() -> None:
-    """django-q2 may lose its queue's lock with an idle worker: then the watchdog ends the cluster, and it is restarted."""
+    """django-q2 may lose its queue's lock with an idle worker: the watchdog then ends the cluster."""
     environment = {
-        "DATABASE_URL": database_url(),
+        "DATABASE_URL": database_url(used_database()),
         "JOBS_PIPELINES": "testing.pipelines.PIPELINES",
         "JOBS_HANG_SECONDS": "2",
         "JOBS_LEASE_SECONDS": "2",
@@ -113,7 +114,7 @@ def test_killing_idle_workers_stops_no_work_for_long() -> None:
             for process in workers[: 1 + number % 2]:
                 process.kill()
             fill(3, "noop")
-            until(lambda: guarded() and not active(), seconds=25)  # noqa: B023
+            until(lambda: guarded() and not active(), seconds=25)
     finally:
         machine.kill()
         machine.process and machine.process.wait()
@@ -167,7 +168,10 @@ def test_a_long_job_keeps_its_lease() -> None:
 
 def test_a_cluster_that_is_to_run_until_idle_ends_by_itself() -> None:
     fill(20, "noop")
-    environment = os.environ | {"DATABASE_URL": database_url(), "JOBS_PIPELINES": "testing.pipelines.PIPELINES"}
+    environment = os.environ | {
+        "DATABASE_URL": database_url(used_database()),
+        "JOBS_PIPELINES": "testing.pipelines.PIPELINES",
+    }
 
     ended = subprocess.run([*MANAGE, "qcluster", "--until-idle"], env=environment, timeout=30, capture_output=True)
 

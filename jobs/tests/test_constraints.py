@@ -50,7 +50,7 @@ def update(job: UploadJob, sets: str) -> None:
 @pytest.mark.django_db
 @pytest.mark.parametrize(("constraint", "state", "sets"), REFUSED)
 def test_a_row_that_contradicts_itself_is_refused(constraint: str, state: str, sets: str) -> None:
-    job = JobFactory(state=state)
+    job = JobFactory.create(state=state)
 
     with pytest.raises(IntegrityError, match=f'"{constraint}"'):
         update(job, sets)
@@ -58,8 +58,8 @@ def test_a_row_that_contradicts_itself_is_refused(constraint: str, state: str, s
 
 @pytest.mark.django_db
 def test_a_third_job_of_a_user_finds_no_slot() -> None:
-    held = JobFactory(state="working")
-    other = JobFactory(state="queued", user_id=held.user_id)
+    held = JobFactory.create(state="working")
+    other = JobFactory.create(state="queued", user_id=held.user_id)
 
     with pytest.raises(IntegrityError, match='"uq_job_user_slot"'):
         update(other, f"state = 'working', {HOLD}")
@@ -69,20 +69,20 @@ def test_a_third_job_of_a_user_finds_no_slot() -> None:
 @pytest.mark.parametrize("state", ["queued", "working", "retryable"])
 @pytest.mark.parametrize("stage", ["embedded", "parsing"])
 def test_a_document_has_one_active_job_at_any_stage(state: str, stage: str) -> None:
-    document = DocumentFactory()
-    JobFactory(document=document, user_id=document.user_id, state=state)
+    document = DocumentFactory.create()
+    JobFactory.create(document=document, user_id=document.user_id, state=state)
 
     with pytest.raises(IntegrityError, match='"uq_job_doc'):
-        JobFactory(document=document, user_id=document.user_id, stage=stage)
+        JobFactory.create(document=document, user_id=document.user_id, stage=stage)
 
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("state", ["done", "deadletter"])
 def test_a_job_that_has_ended_makes_room_for_another(state: str) -> None:
-    document = DocumentFactory()
-    JobFactory(document=document, user_id=document.user_id, state=state)
+    document = DocumentFactory.create()
+    JobFactory.create(document=document, user_id=document.user_id, state=state)
 
-    assert JobFactory(document=document, user_id=document.user_id).state == "queued"
+    assert JobFactory.create(document=document, user_id=document.user_id).state == "queued"
 
 
 @pytest.mark.django_db

@@ -13,6 +13,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from accessa.embedded.server import EmbeddedServer
 from testing.cluster import MANAGE, cluster, database_url, seed, until
@@ -25,7 +26,7 @@ def server() -> Iterator[EmbeddedServer]:
     folder = Path(tempfile.mkdtemp(prefix="accessa-away-", dir="/tmp"))
     made = EmbeddedServer(folder / "postgres")
     made.ensure_running()
-    url = database_url(str(made.socket_folder), "accessa")
+    url = database_url(made.params())
     subprocess.run([*MANAGE, "migrate", "-v0"], env=os.environ | {"DATABASE_URL": url}, check=True, timeout=60)
     yield made
     made.stop("immediate")
@@ -33,13 +34,13 @@ def server() -> Iterator[EmbeddedServer]:
 
 
 def ask(server: EmbeddedServer, sql: str) -> Any:
-    with psycopg.connect(**server.params(), autocommit=True) as connection:
+    with psycopg.connect(make_conninfo(**server.params()), autocommit=True) as connection:
         row = connection.execute(sql).fetchone()
         return row and row[0]
 
 
 def fill(server: EmbeddedServer, count: int) -> None:
-    with psycopg.connect(**server.params(), autocommit=True) as connection:
+    with psycopg.connect(make_conninfo(**server.params()), autocommit=True) as connection:
         seed(connection.cursor(), count, "sleep", users=20, seconds=0.02)
 
 
@@ -49,7 +50,7 @@ def done(server: EmbeddedServer) -> int:
 
 def test_work_goes_on_within_15_seconds_of_each_restart_and_each_cut(server: EmbeddedServer) -> None:
     fill(server, 300)
-    url = database_url(str(server.socket_folder), "accessa")
+    url = database_url(server.params())
     with cluster(DATABASE_URL=url, JOBS_LEASE_SECONDS=2) as machine:
         for _ in range(RESTARTS):
             until(lambda: ask(server, "SELECT count(*) FROM upload_jobs WHERE state = 'working'"), seconds=15)

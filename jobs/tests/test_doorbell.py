@@ -37,7 +37,7 @@ def test_nothing_due_rings_nothing(bell: Doorbell) -> None:
 
 
 def test_a_ring_is_a_signed_call_of_drain_and_carries_nothing(bell: Doorbell, ana: UUID) -> None:
-    JobFactory(user_id=ana)
+    JobFactory.create(user_id=ana)
 
     (ring,) = bell.dequeue() or []
 
@@ -67,14 +67,14 @@ def test_what_is_queued_but_may_not_run_rings_nothing(bell: Doorbell, ana: UUID)
 
 
 def test_what_is_parked_rings_nothing(bell: Doorbell, ana: UUID) -> None:
-    JobFactory(user_id=ana, run_after="2020-01-01T00:00Z")
+    JobFactory.create(user_id=ana, run_after="2020-01-01T00:00Z")
 
     assert bell.dequeue() is None
 
 
 def test_a_ring_ends_the_listening_at_once(bell: Doorbell, ana: UUID) -> None:
     assert bell.dequeue() is None  # it listens from now on
-    job = JobFactory(user_id=ana)
+    job = JobFactory.create(user_id=ana)
     began = time.monotonic()
 
     services.ring()
@@ -84,12 +84,14 @@ def test_a_ring_ends_the_listening_at_once(bell: Doorbell, ana: UUID) -> None:
     assert job.state == "queued"
 
 
-def test_a_bell_whose_connection_is_cut_listens_again(bell: Doorbell, ana: UUID, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bell_whose_connection_is_cut_listens_again(
+    bell: Doorbell, ana: UUID, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(doorbell, "AWAY", 0.01)
     assert bell.dequeue() is None
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_terminate_backend(%s)", [bell._ears.info.backend_pid])
-    JobFactory(user_id=ana)
+    JobFactory.create(user_id=ana)
 
     until(bell.dequeue, seconds=5)
 
@@ -110,7 +112,7 @@ def pickup(job: UploadJob) -> float:
 
 
 def enqueued() -> UploadJob:
-    document = DocumentFactory()
+    document = DocumentFactory.create()
     return services.enqueue(
         pipeline="noop", user_id=document.user_id, document_id=document.pk, raw_path="x", chunks_version=""
     )
@@ -126,5 +128,5 @@ def test_an_idle_cluster_is_woken_by_a_ring_makes_up_for_a_lost_one_and_minds_it
         assert statistics.median(rung) < doorbell.PATIENCE / 4
 
         due = datetime.now(UTC) + timedelta(seconds=1)
-        late = pickup(JobFactory(run_after=due, created_at=due))
+        late = pickup(JobFactory.create(run_after=due, created_at=due))
         assert 0 <= late < 3

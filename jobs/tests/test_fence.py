@@ -21,7 +21,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def claim(ana: UUID) -> Claim:
-    JobFactory(user_id=ana, pipeline="stages", stage="queued")
+    JobFactory.create(user_id=ana, pipeline="stages", stage="queued")
     found = claims.take("w")
     assert found is not None
     return found
@@ -114,7 +114,7 @@ def test_a_lease_that_ran_out_unnoticed_still_holds(claim: Claim) -> None:
 def test_what_a_handler_wrote_goes_with_the_move_that_fails(claim: Claim) -> None:
     before = everything()
 
-    with pytest.raises(RuntimeError), claim.held():
+    with pytest.raises(RuntimeError), claim.held():  # noqa: PT012
         claim.save(total_pct=50)
         claim.log("WRITTEN")
         claim.advance()

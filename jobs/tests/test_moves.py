@@ -53,13 +53,18 @@ def make(name: str, job: UploadJob) -> list[lifecycle.Row]:
 
 
 def row(job: UploadJob) -> dict[str, object]:
-    found: dict[str, object] = UploadJob.objects.values().get(pk=job.pk)
-    return found
+    return dict(UploadJob.objects.values().get(pk=job.pk))
 
 
 def test_the_table_of_moves_is_the_one_that_is_drawn() -> None:
     found = {
-        name: (" ".join(s for s in State.values if s in move.sources), str(move.target), move.type, move.severity, move.code)
+        name: (
+            " ".join(s for s in State.values if s in move.sources),
+            str(move.target),
+            move.type,
+            move.severity,
+            move.code,
+        )
         for name, move in lifecycle.MOVES.items()
     }
 
@@ -70,7 +75,7 @@ def test_the_table_of_moves_is_the_one_that_is_drawn() -> None:
 @pytest.mark.parametrize(("name", "state"), EVERY)
 def test_a_move_makes_its_target_and_one_event_or_nothing(name: str, state: str) -> None:
     sources, target, type_, severity, code = DRAWN[name]
-    job = JobFactory(state=state)
+    job = JobFactory.create(state=state)
     before = row(job)
 
     moved = make(name, job)
@@ -89,7 +94,7 @@ def test_a_move_makes_its_target_and_one_event_or_nothing(name: str, state: str)
 @pytest.mark.django_db
 @pytest.mark.parametrize(("name", "state"), [pair for pair in EVERY if pair[1] in DRAWN[pair[0]][0].split()])
 def test_only_a_working_job_is_held(name: str, state: str) -> None:
-    job = JobFactory(state=state)
+    job = JobFactory.create(state=state)
 
     make(name, job)
 
@@ -102,7 +107,7 @@ def test_only_a_working_job_is_held(name: str, state: str) -> None:
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("name", lifecycle.MOVES)
 def test_a_move_that_is_rolled_back_leaves_neither_its_state_nor_its_event(name: str) -> None:
-    job = JobFactory(state=DRAWN[name][0].split()[0])
+    job = JobFactory.create(state=DRAWN[name][0].split()[0])
     before = row(job)
 
     with transaction.atomic():
@@ -116,7 +121,7 @@ def test_a_move_that_is_rolled_back_leaves_neither_its_state_nor_its_event(name:
 @pytest.mark.django_db
 @pytest.mark.parametrize("name", lifecycle.MOVES)
 def test_an_event_says_stage_attempt_and_correlation_of_the_row_as_moved(name: str) -> None:
-    job = JobFactory(state=DRAWN[name][0].split()[0])
+    job = JobFactory.create(state=DRAWN[name][0].split()[0])
 
     make(name, job)
 
@@ -130,7 +135,7 @@ def test_an_event_says_stage_attempt_and_correlation_of_the_row_as_moved(name: s
 @pytest.mark.django_db
 def test_a_move_sets_only_what_a_handler_may_report() -> None:
     with pytest.raises(ValueError, match="state"):
-        lifecycle.statement("advance", PICK, fields=["state"])
+        lifecycle.statement("advance", PICK, fields=("state",))
 
 
 @pytest.mark.django_db

@@ -10,7 +10,7 @@ import pytest
 from django.db import connection
 from pytest_django import Settings
 
-from jobs import runner, services, settling
+from jobs import claims, runner, services, settling
 from jobs.models import Event, UploadJob
 from jobs.outcomes import Retryable
 from testing.factories import JobFactory
@@ -46,7 +46,7 @@ def pause(job: UploadJob) -> timedelta:
 
 
 def test_waits_of_3_6_and_12_seconds_then_the_dead_letters(ana: UUID) -> None:
-    job = JobFactory(user_id=ana, pipeline="fail")
+    job = JobFactory.create(user_id=ana, pipeline="fail")
 
     for attempt, seconds in enumerate((3, 6, 12), start=1):
         assert run(job).state == "retryable"
@@ -72,7 +72,7 @@ def test_a_vendor_that_says_when_is_waited_for_longer() -> None:
 
 
 def test_what_no_later_try_can_mend_is_dead_at_once(ana: UUID) -> None:
-    job = run(JobFactory(user_id=ana, pipeline="refuse"))
+    job = run(JobFactory.create(user_id=ana, pipeline="refuse"))
 
     assert (job.state, job.attempts) == ("deadletter", 1)
     assert job.last_error is not None
@@ -80,7 +80,7 @@ def test_what_no_later_try_can_mend_is_dead_at_once(ana: UUID) -> None:
 
 
 def test_a_bug_is_retried_and_its_frames_are_kept_for_staff(ana: UUID, caplog: pytest.LogCaptureFixture) -> None:
-    job = JobFactory(user_id=ana, pipeline="crash", payload={"ssn": SECRET})
+    job = JobFactory.create(user_id=ana, pipeline="crash", payload={"ssn": SECRET})
 
     with caplog.at_level(logging.DEBUG):
         run(job)
@@ -96,7 +96,7 @@ def test_a_bug_is_retried_and_its_frames_are_kept_for_staff(ana: UUID, caplog: p
 
 
 def test_a_database_error_keeps_its_code_and_not_its_values(ana: UUID, caplog: pytest.LogCaptureFixture) -> None:
-    job = run(JobFactory(user_id=ana, pipeline="violate", payload={"ssn": SECRET}))
+    job = run(JobFactory.create(user_id=ana, pipeline="violate", payload={"ssn": SECRET}))
 
     assert job.traceback is not None
     assert "UniqueViolation 23505" in job.traceback
@@ -104,11 +104,11 @@ def test_a_database_error_keeps_its_code_and_not_its_values(ana: UUID, caplog: p
 
 
 def test_a_named_failure_keeps_no_traceback(ana: UUID) -> None:
-    assert run(JobFactory(user_id=ana, pipeline="fail")).traceback is None
+    assert run(JobFactory.create(user_id=ana, pipeline="fail")).traceback is None
 
 
 def test_a_wait_costs_no_attempt(ana: UUID) -> None:
-    job = JobFactory(user_id=ana, pipeline="wait")
+    job = JobFactory.create(user_id=ana, pipeline="wait")
 
     for _ in range(5):
         assert run(job).state == "queued"
@@ -118,8 +118,8 @@ def test_a_wait_costs_no_attempt(ana: UUID) -> None:
 
 
 def test_a_release_costs_no_attempt(ana: UUID) -> None:
-    job = JobFactory(user_id=ana, pipeline="fail", attempts=2)
-    claim = runner.claims.take("w")
+    job = JobFactory.create(user_id=ana, pipeline="fail", attempts=2)
+    claim = claims.take("w")
     assert claim is not None
     assert claim.job.attempts == 3
 
@@ -129,9 +129,16 @@ def test_a_release_costs_no_attempt(ana: UUID) -> None:
     assert (job.state, job.attempts) == ("queued", 2)
 
 
-@pytest.mark.parametrize(("attempts", "state", "code"), [(1, "queued", "LEASE_EXPIRED"), (3, "queued", "LEASE_EXPIRED"), (4, "deadletter", "DLQ_MOVED")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("attempts", "state", "code"),
+    [
+        (1, "queued", "LEASE_EXPIRED"),
+        (3, "queued", "LEASE_EXPIRED"),
+        (4, "deadletter", "DLQ_MOVED"),
+    ],
+)
 def test_a_lost_worker_counts_as_an_attempt(attempts: int, state: str, code: str) -> None:
-    job = JobFactory(state="working", attempts=attempts, lease_until="2020-01-01T00:00Z")
+    job = JobFactory.create(state="working", attempts=attempts, lease_until="2020-01-01T00:00Z")
 
     services.sweep()
 
@@ -143,7 +150,7 @@ def test_a_lost_worker_counts_as_an_attempt(attempts: int, state: str, code: str
 
 
 def test_a_job_whose_lease_is_in_force_is_left_alone() -> None:
-    job = JobFactory(state="working", attempts=4)
+    job = JobFactory.create(state="working", attempts=4)
 
     assert services.sweep() == 0
 
@@ -152,8 +159,10 @@ def test_a_job_whose_lease_is_in_force_is_left_alone() -> None:
 
 
 def test_a_stage_that_is_reached_starts_counting_anew(ana: UUID) -> None:
-    job = JobFactory(user_id=ana, pipeline="stages", stage="queued", attempts=3, retry_count=3, last_error={"code": "X"})
-    claim = runner.claims.take("w")
+    job = JobFactory.create(
+        user_id=ana, pipeline="stages", stage="queued", attempts=3, retry_count=3, last_error={"code": "X"}
+    )
+    claim = claims.take("w")
     assert claim is not None
 
     claim.advance()

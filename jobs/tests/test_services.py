@@ -31,7 +31,7 @@ def read(job: UploadJob) -> UploadJob:
 
 @pytest.mark.django_db
 def test_enqueue_starts_at_the_first_stage_and_says_so_in_the_same_transaction() -> None:
-    document = DocumentFactory()
+    document = DocumentFactory.create()
 
     with transaction.atomic():
         job = services.enqueue(
@@ -50,7 +50,7 @@ def test_a_bell_that_is_broken_does_not_fail_what_has_been_committed(monkeypatch
     monkeypatch.setattr("jobs.services.async_task", lambda _: 1 / 0)
 
     with transaction.atomic():
-        JobFactory()
+        JobFactory.create()
         services.ring()
 
     assert UploadJob.objects.count() == 1
@@ -58,14 +58,12 @@ def test_a_bell_that_is_broken_does_not_fail_what_has_been_committed(monkeypatch
 
 @pytest.mark.django_db(transaction=True)
 def test_of_two_jobs_declared_at_once_for_a_document_one_is_refused() -> None:
-    document = DocumentFactory()
+    document = DocumentFactory.create()
 
     def enqueue() -> str:
         columns = {"raw_path": "x", "chunks_version": ""}
         return said(
-            lambda: services.enqueue(
-                pipeline="noop", user_id=document.user_id, document_id=document.pk, **columns
-            )
+            lambda: services.enqueue(pipeline="noop", user_id=document.user_id, document_id=document.pk, **columns)
         )
 
     assert sorted(at_once(*[enqueue] * 4)) == ["JOB_ALREADY_ACTIVE"] * 3 + ["done"]
@@ -84,14 +82,14 @@ def test_of_two_jobs_declared_at_once_for_a_document_one_is_refused() -> None:
     ],
 )
 def test_only_a_dead_job_is_retried(state: str, code: str) -> None:
-    job = JobFactory(state=state)
+    job = JobFactory.create(state=state)
 
     assert said(lambda: services.retry(job, by="sam")) == code
 
 
 @pytest.mark.django_db
 def test_a_retried_job_has_all_its_tries_again() -> None:
-    job = JobFactory(state="deadletter", attempts=4, retry_count=4, last_error={"code": "X"}, traceback="frames")
+    job = JobFactory.create(state="deadletter", attempts=4, retry_count=4, last_error={"code": "X"}, traceback="frames")
 
     services.retry(job, by="sam")
 
@@ -103,16 +101,19 @@ def test_a_retried_job_has_all_its_tries_again() -> None:
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize(("failed_at", "goes_on_at"), [("embedding", "chunking"), ("chunking", "chunking"), ("parsing", "parsing")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("failed_at", "goes_on_at"),
+    [("embedding", "chunking"), ("chunking", "chunking"), ("parsing", "parsing")],
+)
 def test_a_retry_goes_back_to_the_last_stage_that_is_proven(failed_at: str, goes_on_at: str) -> None:
-    job = JobFactory(state="deadletter", pipeline="unproven", stage=failed_at)  # nothing past chunking is proven
+    job = JobFactory.create(state="deadletter", pipeline="unproven", stage=failed_at)  # nothing past chunking is proven
 
     assert services.retry(job, by="sam").stage == goes_on_at
 
 
 @pytest.mark.django_db(transaction=True)
 def test_of_two_retries_at_once_one_is_told_that_the_job_is_active() -> None:
-    job = JobFactory(state="deadletter")
+    job = JobFactory.create(state="deadletter")
 
     found = sorted(at_once(*[lambda: said(lambda: services.retry(job, by="sam"))] * 4))
 
@@ -123,7 +124,7 @@ def test_of_two_retries_at_once_one_is_told_that_the_job_is_active() -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_of_two_dead_jobs_of_a_document_one_comes_back() -> None:
-    document = DocumentFactory()
+    document = DocumentFactory.create()
     dead = JobFactory.create_batch(2, document=document, user_id=document.user_id, state="deadletter")
 
     found = at_once(*[lambda job=job: said(lambda: services.retry(job, by="sam")) for job in dead])
@@ -134,7 +135,7 @@ def test_of_two_dead_jobs_of_a_document_one_comes_back() -> None:
 @pytest.mark.django_db
 @pytest.mark.parametrize("state", ["queued", "working", "retryable"])
 def test_an_active_job_is_cancelled(state: str) -> None:
-    job = services.cancel(JobFactory(state=state), by="ana")
+    job = services.cancel(JobFactory.create(state=state), by="ana")
 
     assert (job.state, job.status) == ("deadletter", "failed_embedding")
     assert job.last_error is not None
@@ -144,7 +145,7 @@ def test_an_active_job_is_cancelled(state: str) -> None:
 @pytest.mark.django_db
 @pytest.mark.parametrize("state", ["done", "deadletter"])
 def test_a_job_that_has_ended_is_not_cancelled(state: str) -> None:
-    job = JobFactory(state=state)
+    job = JobFactory.create(state=state)
 
     assert said(lambda: services.cancel(job, by="ana")) == "JOB_STATE_CHANGED"
     assert not Event.objects.exists()
@@ -153,7 +154,7 @@ def test_a_job_that_has_ended_is_not_cancelled(state: str) -> None:
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("_", range(5))
 def test_of_cancelling_and_finishing_at_once_one_wins(ana: UUID, _: int) -> None:
-    job = JobFactory(user_id=ana)
+    job = JobFactory.create(user_id=ana)
     claim = claims.take("w")
     assert claim is not None
 
@@ -175,7 +176,7 @@ def test_of_cancelling_and_finishing_at_once_one_wins(ana: UUID, _: int) -> None
 @pytest.mark.django_db
 @pytest.mark.parametrize("state", ["queued", "retryable"])
 def test_an_idle_job_is_advanced_and_is_due(state: str) -> None:
-    job = JobFactory(state=state, pipeline="stages", stage="parsing", attempts=2)
+    job = JobFactory.create(state=state, pipeline="stages", stage="parsing", attempts=2)
 
     job = services.advance(job, by="sam")
 
@@ -194,7 +195,7 @@ def test_an_idle_job_is_advanced_and_is_due(state: str) -> None:
     ],
 )
 def test_a_job_is_not_advanced_past_what_it_has_earned(columns: dict[str, str], code: str) -> None:
-    job = JobFactory(**{"pipeline": "stages"} | columns)
+    job = JobFactory.create(**{"pipeline": "stages"} | columns)
 
     assert said(lambda: services.advance(job, by="sam")) == code
     assert read(job).stage == job.stage
@@ -203,7 +204,7 @@ def test_a_job_is_not_advanced_past_what_it_has_earned(columns: dict[str, str], 
 
 @pytest.mark.django_db
 def test_who_looked_before_the_job_moved_cannot_set_it_back() -> None:
-    seen = JobFactory(pipeline="stages", stage="queued")
+    seen = JobFactory.create(pipeline="stages", stage="queued")
     for _ in range(3):
         services.advance(read(seen), by="sam")
 
@@ -213,7 +214,9 @@ def test_who_looked_before_the_job_moved_cannot_set_it_back() -> None:
 
 @pytest.mark.django_db
 def test_a_parked_job_is_woken() -> None:
-    job = JobFactory(pipeline="stages", stage="queued", run_after="2999-01-01T00:00Z", wait_reason="WAITING_FOR_UPLOAD")
+    job = JobFactory.create(
+        pipeline="stages", stage="queued", run_after="2999-01-01T00:00Z", wait_reason="WAITING_FOR_UPLOAD"
+    )
 
     services.wake(job.document_id)
 
@@ -225,7 +228,7 @@ def test_a_parked_job_is_woken() -> None:
 @pytest.mark.django_db
 @pytest.mark.parametrize("state", ["retryable", "done", "deadletter"])
 def test_waking_ends_no_penalty_and_revives_nothing(state: str) -> None:
-    job = JobFactory(state=state)
+    job = JobFactory.create(state=state)
     before = UploadJob.objects.values().get()
 
     services.wake(job.document_id)
@@ -235,7 +238,7 @@ def test_waking_ends_no_penalty_and_revives_nothing(state: str) -> None:
 
 @pytest.mark.django_db
 def test_a_wake_that_comes_between_the_look_and_the_wait_is_not_lost(ana: UUID) -> None:
-    job = JobFactory(user_id=ana)
+    job = JobFactory.create(user_id=ana)
     claim = claims.take("w")
     assert claim is not None
 
@@ -247,7 +250,7 @@ def test_a_wake_that_comes_between_the_look_and_the_wait_is_not_lost(ana: UUID) 
 
 @pytest.mark.django_db
 def test_a_wake_ends_one_wait_and_no_later_one(ana: UUID) -> None:
-    job = JobFactory(user_id=ana)
+    job = JobFactory.create(user_id=ana)
     services.wake(job.document_id)
 
     for _ in range(2):
@@ -266,7 +269,7 @@ def test_a_wake_ends_one_wait_and_no_later_one(ana: UUID) -> None:
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("_", range(10))
 def test_a_wake_and_a_wait_at_once_leave_the_job_due(ana: UUID, _: int) -> None:
-    job = JobFactory(user_id=ana)
+    job = JobFactory.create(user_id=ana)
     claim = claims.take("w")
     assert claim is not None
 
@@ -280,9 +283,9 @@ def test_a_wake_and_a_wait_at_once_leave_the_job_due(ana: UUID, _: int) -> None:
 
 @pytest.mark.django_db
 def test_the_sweep_moves_what_is_due_and_nothing_before_its_time() -> None:
-    parked = JobFactory(run_after="2020-01-01T00:00Z")
-    retried = JobFactory(state="retryable", run_after="2020-01-01T00:00Z", attempts=2)
-    later = JobFactory(state="retryable")
+    parked = JobFactory.create(run_after="2020-01-01T00:00Z")
+    retried = JobFactory.create(state="retryable", run_after="2020-01-01T00:00Z", attempts=2)
+    later = JobFactory.create(state="retryable")
 
     assert services.sweep() == 2
 
@@ -295,8 +298,8 @@ def test_the_sweep_moves_what_is_due_and_nothing_before_its_time() -> None:
 @pytest.mark.django_db(transaction=True)
 def test_two_sweeps_at_once_move_each_job_once() -> None:
     for _ in range(20):
-        JobFactory(run_after="2020-01-01T00:00Z")
-        JobFactory(state="working", lease_until="2020-01-01T00:00Z")
+        JobFactory.create(run_after="2020-01-01T00:00Z")
+        JobFactory.create(state="working", lease_until="2020-01-01T00:00Z")
 
     moved = at_once(*[services.sweep] * 3)
 

@@ -37,7 +37,7 @@ def test_status_follows_stage_and_state(stage: str, state: str) -> None:
     if state == "done" and stage != "embedded":
         return  # the database refuses it: test_constraints
 
-    job = JobFactory(stage=stage, state=state)
+    job = JobFactory.create(stage=stage, state=state)
 
     assert job.status == expected(stage, state)
     job.document.refresh_from_db()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from functools import partial
 
 import pytest
 from django.db import connection
@@ -14,36 +15,36 @@ from testing.cluster import Cluster, cluster, seed, until, worker_of
 ROUNDS, STOPPED, GOING_ON = 2, 10, 4
 
 
-def done() -> int:
-    return UploadJob.objects.filter(state="done").count()
+def are_done(jobs: int) -> bool:
+    return UploadJob.objects.filter(state="done").count() == jobs
 
 
-def stop_some() -> dict[int, object]:
-    """SIGSTOP workers that are in the middle of a job; return their process ids and the jobs they hold."""
+def are_refused(machine: Cluster, writes: int) -> bool:
+    return machine.said.count("Lost the claim of job") >= writes
+
+
+def stop_some() -> list[int]:
+    """SIGSTOP workers that are in the middle of a job; return their process ids."""
     working = UploadJob.objects.filter(state="working")
     until(lambda: working.count() >= STOPPED, seconds=10)
-    held = {worker_of(job.claimed_by): job.pk for job in working[:STOPPED]}
+    held = [worker_of(job.claimed_by) for job in working[:STOPPED]]
     for pid in held:
         os.kill(pid, signal.SIGSTOP)
     return held
 
 
-def refusals(machine: Cluster) -> int:
-    return machine.said.count("Lost the claim of job")
-
-
 @pytest.mark.django_db(transaction=True)
 def test_what_a_stopped_worker_writes_after_its_lease_is_refused() -> None:
     with cluster(workers=STOPPED + GOING_ON, JOBS_LEASE_SECONDS=1) as machine:
-        for round_ in range(1, ROUNDS + 1):
+        for ended in range(STOPPED, ROUNDS * STOPPED + 1, STOPPED):
             with connection.cursor() as cursor:
                 seed(cursor, STOPPED, "sleep", users=STOPPED, seconds=0.6)
             stopped = stop_some()
-            until(lambda: done() == STOPPED * round_, seconds=30)
+            until(partial(are_done, ended), seconds=30)
 
             for pid in stopped:
                 os.kill(pid, signal.SIGCONT)
-            until(lambda: refusals(machine) >= STOPPED * round_, seconds=10)
+            until(partial(are_refused, machine, ended), seconds=10)
 
     zombies = ROUNDS * STOPPED
     assert Event.objects.filter(code="LEASE_EXPIRED").count() == zombies

@@ -1,0 +1,281 @@
+"""What is typed at a shell: its lines, its exit codes, and that it finds what is wrong."""
+
+from __future__ import annotations
+
+import io
+import threading
+import time
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from django.core.files.storage import storages
+from django.core.management import CommandError, call_command
+from django.db import connection
+
+from accessa.audit import findings
+from documents.models import Document
+from embeddings.models import DocumentChunk
+from jobs import runner
+from jobs.models import UploadJob
+from tenancy import tokens
+from tenancy.models import ApiToken, User
+from testing.people import Person, plan_pdf, stop_before
+
+PDF = plan_pdf("hospital care", "drugs")
+pytestmark = pytest.mark.django_db
+
+
+def said(*args: str, **options: Any) -> str:
+    out = io.StringIO()
+    call_command(*args, stdout=out, stderr=io.StringIO(), **options)
+    return out.getvalue()
+
+
+def sql(statement: str) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(statement)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, str]:
+    contents = {"good.pdf": PDF, "bad.pdf": b"GIF89a", "empty.pdf": b""}
+    for name, content in contents.items():
+        (tmp_path / name).write_bytes(content)
+    return {name: str(tmp_path / name) for name in contents} | {"missing.pdf": str(tmp_path / "missing.pdf")}
+
+
+# ingest
+
+
+def test_ingest_uploads_for_the_only_user_there_is(ana: Person, files: dict[str, str]) -> None:
+    said("ingest", files["good.pdf"])
+    runner.drain()
+
+    document = Document.objects.get()
+    assert (document.user_id, document.filename, document.processing_status) == (ana.id, "good.pdf", "complete")
+
+
+@pytest.mark.parametrize(("name", "code"), [("empty.pdf", "EMPTY_FILE"), ("missing.pdf", "No such file")])
+def test_ingest_says_what_cannot_be_uploaded_and_fails(
+    name: str, code: str, ana: Person, files: dict[str, str]
+) -> None:
+    out = io.StringIO()
+    with pytest.raises(CommandError, match="1 of 2 files"):
+        call_command("ingest", files["good.pdf"], files[name], stdout=out)
+
+    assert code in out.getvalue()
+    assert Document.objects.count() == 1
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(("name", "fails"), [("good.pdf", False), ("bad.pdf", True)])
+def test_ingest_waits_for_the_end_and_says_whether_it_was_good(
+    name: str, fails: bool, ana: Person, files: dict[str, str]
+) -> None:
+    stop = threading.Event()
+
+    def work() -> None:
+        while not stop.is_set():
+            runner.drain()
+            time.sleep(0.05)
+        connection.close()
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    out = io.StringIO()
+    try:
+        if fails:
+            with pytest.raises(CommandError, match="did not end well"):
+                call_command("ingest", files[name], wait=True, seconds=20, stdout=out)
+        else:
+            call_command("ingest", files[name], wait=True, seconds=20, stdout=out)
+    finally:
+        stop.set()
+        worker.join(20)
+
+    assert ("NOT_A_PDF" in out.getvalue()) is fails
+    assert ("embedded" in out.getvalue()) is not fails
+
+
+def test_ingest_gives_up_after_its_seconds(ana: Person, files: dict[str, str]) -> None:
+    with pytest.raises(CommandError, match="did not end well"):
+        said("ingest", files["good.pdf"], wait=True, seconds=0.1)
+
+
+def test_ingest_asks_whose_file_it_is(ana: Person, ben: Person, files: dict[str, str]) -> None:
+    with pytest.raises(CommandError, match="--user"):
+        said("ingest", files["good.pdf"])
+    with pytest.raises(CommandError, match="no user"):
+        said("ingest", files["good.pdf"], user="nobody@example.org")
+
+    said("ingest", files["good.pdf"], user="BEN@example.org")
+    said("ingest", files["good.pdf"], user=str(ana.id))
+
+    assert set(Document.objects.values_list("user_id", flat=True)) == {ana.id, ben.id}
+
+
+# search
+
+
+def test_search_prints_passages_with_page_and_heading(ana: Person) -> None:
+    assert "Nothing found" in said("search", "drugs")
+    ana.ingest(PDF)
+
+    out = said("search", "drugs", k=1)
+
+    assert out.startswith("1. plan.pdf, page")
+    with pytest.raises(CommandError, match="EMPTY_QUERY"):
+        said("search", " ")
+
+
+# requeue
+
+
+def test_requeue_sends_back_what_it_is_asked_to(ana: Person) -> None:
+    dead, other = ana.ingest(b"no PDF"), ana.ingest(b"none either")
+    with pytest.raises(CommandError, match="Name documents"):
+        said("requeue")
+
+    assert "1 would be requeued" in said("requeue", str(dead.document_id), dry_run=True)
+    assert dead.job.state == "deadletter"
+    assert "1 requeued" in said("requeue", str(dead.document_id))
+    assert (dead.job.state, other.job.state) == ("queued", "deadletter")
+    assert "0 requeued" in said("requeue", code="SOMETHING_ELSE")
+    assert "1 requeued" in said("requeue", code="NOT_A_PDF")
+    runner.drain()
+    assert "2 requeued" in said("requeue", all=True)
+
+
+# create_user
+
+
+def test_create_user_prints_a_token_that_works(db: None) -> None:
+    token = said("create_user", "Zoe@Example.org").strip()
+
+    found = tokens.find(token)
+    assert found is not None
+    assert (found.user.email, found.scope, found.user.is_staff) == ("zoe@example.org", "tenant", False)
+    assert not found.user.has_usable_password()
+
+
+def test_create_user_again_makes_another_token_for_the_same_user(db: None) -> None:
+    user_id = uuid4()
+    first = said("create_user", "zoe@example.org", id=user_id).strip()
+    second = said("create_user", "zoe@example.org", service=True).strip()
+
+    assert first != second
+    assert User.objects.get().pk == user_id
+    assert set(ApiToken.objects.values_list("scope", flat=True)) == {"tenant", "service"}
+    with pytest.raises(CommandError, match="another id"):
+        said("create_user", "zoe@example.org", id=uuid4())
+
+
+def test_create_user_takes_a_staff_members_password(db: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("correct horse\n"))
+
+    said("create_user", "sam@example.org", staff=True)
+
+    sam = User.objects.get()
+    assert sam.check_password("correct horse")
+    assert (sam.is_staff, sam.is_superuser) == (True, True)
+
+
+@pytest.mark.parametrize("email", ["zoe", "@", "zoe@", ""])
+def test_create_user_refuses_what_is_no_address(email: str, db: None) -> None:
+    with pytest.raises(CommandError, match="not an e-mail"):
+        said("create_user", email)
+
+
+# audit_jobs
+
+
+def kinds() -> list[str]:
+    return sorted({finding.kind for finding in findings()})
+
+
+def test_the_audit_finds_nothing_where_all_is_well(ana: Person, ben: Person) -> None:
+    ana.ingest(PDF)
+    ben.ingest(PDF)
+    ana.ingest(b"no PDF")
+    ana.declare(plan_pdf("dental"))
+    runner.drain()
+    ana.upload(plan_pdf("eyes"))
+    stop_before("embeddings_buffered")
+
+    assert list(findings()) == []
+    assert said("audit_jobs") == "All is well.\n"
+
+
+ROT: dict[str, tuple[str, str]] = {
+    "UPDATE document_chunks SET text = text || '!' WHERE chunk_ord = 0": ("job", "sha"),
+    "DELETE FROM document_chunks WHERE chunk_ord = 0": ("job", "more or fewer"),
+    "UPDATE document_chunks SET embed_model = 'other' WHERE chunk_ord = 0": ("job", "no vector"),
+    "UPDATE documents SET parsed_sha256 = 'x'": ("job", "No parse"),
+    "UPDATE upload_jobs SET pipeline = 'unknown'": ("job", "no pipeline"),
+    "UPDATE document_chunks SET user_id = gen_random_uuid() WHERE chunk_ord = 0": ("chunk", "another tenant"),
+    "UPDATE documents SET processing_status = 'parsed'": ("document", "another status"),
+    "DELETE FROM events; DELETE FROM upload_jobs": ("document without a job", "No job"),
+    "INSERT INTO document_chunk_buffer (chunk_id, user_id, document_id, chunk_ord, chunker_name, chunker_version,"
+    " chunk_sha, text) SELECT chunk_id, user_id, document_id, chunk_ord, chunker_name, chunker_version, chunk_sha, text"
+    " FROM document_chunks": ("buffered chunk", "waits in the buffer"),
+    "INSERT INTO document_vector_buffer (user_id, document_id, chunk_id, embed_model, embed_version, vector_dim,"
+    " vector_sha, embedding) SELECT user_id, document_id, chunk_id, 'm', '1', 1536, 'x', embedding"
+    " FROM document_chunks": ("vector", "waits in the buffer"),
+    "INSERT INTO document_chunks (chunk_id, user_id, document_id, chunker_name, chunker_version, chunk_ord, chunk_sha,"
+    " text) SELECT gen_random_uuid(), user_id, document_id, 'forgotten', '9', chunk_ord, chunk_sha, text"
+    " FROM document_chunks": ("chunk of no job", "no job"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("statement", ROT)
+def test_the_audit_names_rows_that_went_bad(statement: str, ana: Person) -> None:
+    ana.ingest(PDF)
+
+    sql(statement)
+
+    kind, reason = ROT[statement]
+    assert any(found.kind == kind and reason in found.reason for found in findings()), list(findings())
+    with pytest.raises(SystemExit):
+        said("audit_jobs")
+
+
+def test_the_audit_names_objects_that_are_missing_changed_or_nobodys(ana: Person) -> None:
+    uploaded = ana.ingest(PDF)
+    raw: Any = storages["raw"]
+    parsed: Any = storages["parsed"]
+    orphan = uuid4()
+    raw.put(f"{ana.id}/{orphan}.pdf", b"x")
+    parsed.put(f"{ana.id}/stray name.md", b"x")
+
+    found = [finding for finding in findings() if finding.kind == "object"]
+    assert {finding.subject for finding in found} == {f"raw:{orphan}", "parsed:stray name"}
+
+    raw.delete(f"{ana.id}/{orphan}.pdf")
+    parsed.delete(f"{ana.id}/stray name.md")
+    parsed.put(f"{ana.id}/{uploaded.document_id}.md", b"other")
+    assert ["not the one that was recorded" in finding.reason for finding in findings()] == [True]
+    raw.delete(f"{ana.id}/{uploaded.document_id}.pdf")
+    assert ["original file is missing" in finding.reason for finding in findings()] == [True]
+
+
+def test_the_audit_lets_be_what_is_about_to_be_removed(ana: Person, monkeypatch: pytest.MonkeyPatch) -> None:
+    uploaded = ana.ingest(PDF)
+    monkeypatch.setattr("documents.services.remove_objects", lambda document_id: None)  # the process dies before
+
+    ana.delete(f"/documents/{uploaded.document_id}")
+
+    assert list(findings()) == []
+
+
+def test_the_audit_prints_no_paths(ana: Person) -> None:
+    ana.ingest(PDF)
+    sql("UPDATE document_chunks SET text = text || '!'")
+    DocumentChunk.objects.filter(chunk_ord=0).delete()
+
+    lines = [f"{finding.subject} {finding.reason}" for finding in findings()]
+
+    assert lines
+    assert "storage://" not in "".join(lines)
+    assert UploadJob.objects.count() == 1

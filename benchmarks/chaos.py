@@ -1,0 +1,55 @@
+"""SIGKILL, again and again: the same documents undisturbed and disturbed leave the same rows and the same bill."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from dataclasses import asdict
+
+from django.db import connections
+
+from accessa.embedded.server import EmbeddedServer
+from benchmarks.report import Result, say
+from testing import chaos
+
+SUMMARY = __doc__ or ""
+MOST_SECONDS = 3600.0
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--kills", type=int, default=40, help="how many processes to kill, at the least")
+    parser.add_argument("--seed", type=int, default=1)
+
+
+def measure(options: Namespace) -> Result:
+    server = EmbeddedServer()
+    connections.close_all()  # a database that is in use cannot be copied
+    rounds = max(1, options.kills // 100)
+    extra = max(12, options.kills - rounds * len(chaos.POINTS))
+    say(f"Killing {rounds} times at each of {len(chaos.POINTS)} points and {extra} times at random …")
+    broken, calm = chaos.trial(
+        server.params(),
+        server.data.parent / "chaos",
+        rounds=rounds,
+        extra=extra,
+        seed=options.seed,
+        seconds=MOST_SECONDS,
+    )
+    found = chaos.verdict(broken, calm)
+    return Result(
+        name="chaos",
+        value=found.kills,
+        unit="kills",
+        against="the same documents undisturbed",
+        ratio=(broken.rows & calm.rows).total() / max(1, calm.rows.total()),
+        goal="equal rows, nothing paid twice",
+        ok=found.ok and found.kills >= options.kills,
+        details={
+            **{name: value for name, value in asdict(found).items() if name != "kills"},
+            "random": dict(broken.kills),
+            "documents": broken.taken,
+            "chunks": calm.rows.total(),
+            "bought": broken.bought,
+            "seconds": broken.seconds,
+            "seconds_undisturbed": calm.seconds,
+        },
+    )

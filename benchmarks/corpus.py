@@ -1,0 +1,111 @@
+"""Real PDFs, stored and declared as an upload leaves them, each with a user of its own."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid5
+
+from django.conf import settings
+from django.db import connection
+
+from benchmarks import cluster, jobs
+from documents import ids, storage
+from documents.models import Document
+from documents.services import PIPELINE
+from jobs.models import UploadJob
+
+SAMPLES = cluster.ROOT / "samples"
+COLLECTION = cluster.ROOT.parent / "shared" / "pdfs"  # not in the repository: found where a checkout has it beside it
+READABLE = ("plans", "text", "pages", "active_content", "encrypted_openable")
+SCANNED = "scanned"
+USERS = UUID("6d1f8a52-7c1e-4f5e-9a53-0a8e2c1b7d44")
+ENDED = ("done", "deadletter")
+
+# How long each stage took: an event tells of the stage that it leaves, the one before it of its beginning.
+STAGES = """
+    SELECT stage, sum(seconds)::float8 FROM (
+        SELECT payload ->> 'from' AS stage, extract(epoch FROM ts - lag(ts) OVER (PARTITION BY job_id ORDER BY ts)) AS seconds
+        FROM events) e
+    WHERE stage IS NOT NULL GROUP BY stage ORDER BY 2 DESC"""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A PDF in the raw bucket, with its document's row."""
+
+    source: Path
+    document_id: UUID
+    user_id: UUID
+    path: str
+
+
+def readable(extra: Sequence[Path] = ()) -> list[Path]:
+    """The PDFs that a tenant would expect to become searchable."""
+    folders = [SAMPLES, *(COLLECTION / name for name in READABLE), *extra]
+    return [path for folder in folders for path in pdfs(folder)]
+
+
+def pdfs(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.pdf")) if folder.is_dir() else [folder]
+
+
+def store(paths: Iterable[Path]) -> list[Stored]:
+    """Empty the tables, then put every file under a new user's name."""
+    jobs.clear()
+    shutil.rmtree(settings.STORAGE_ROOT, ignore_errors=True)
+    return [_store(path, uuid5(USERS, f"{number}")) for number, path in enumerate(paths)]
+
+
+def _store(path: Path, user_id: UUID) -> Stored:
+    content = path.read_bytes()
+    sha256 = hashlib.sha256(content).hexdigest()
+    document_id = ids.document_id(user_id, sha256)
+    uri = storage.uri("raw", user_id, document_id, "pdf")
+    bucket, name = storage.located(uri)
+    bucket.put(name, content)
+    Document.objects.create(
+        document_id=document_id, user_id=user_id, filename=path.name, mime="application/pdf", bytes_len=len(content),
+        file_sha256=sha256, raw_path=uri,
+    )  # fmt: skip
+    return Stored(path, document_id, user_id, uri)
+
+
+def queue(stored: Sequence[Stored]) -> None:
+    """A job for each, in one statement, so that none is begun before all are there."""
+    UploadJob.objects.bulk_create(
+        UploadJob(
+            pipeline=PIPELINE, user_id=each.user_id, document_id=each.document_id, stage="queued", raw_path=each.path,
+            chunks_version="",
+        )
+        for each in stored
+    )  # fmt: skip
+
+
+def ended() -> bool:
+    return not UploadJob.objects.exclude(state__in=ENDED).exists()
+
+
+def seconds() -> float:
+    """From the first claim to the last job's end, by the database's clock."""
+    return float(_one("SELECT extract(epoch FROM max(finished_at) - min(started_at)) FROM upload_jobs"))
+
+
+def pages() -> int:
+    return int(_one("SELECT coalesce(sum(pages), 0) FROM documents"))
+
+
+def stages() -> dict[str, float]:
+    with connection.cursor() as cursor:
+        cursor.execute(STAGES)
+        return dict(cursor.fetchall())
+
+
+def _one(sql: str) -> Any:
+    with connection.cursor() as cursor:
+        cursor.execute(sql)
+        return cursor.fetchone()[0]

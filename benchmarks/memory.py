@@ -1,0 +1,95 @@
+"""The most memory that a worker and its parser's child ever hold, with the largest documents that are allowed."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from benchmarks import cluster, corpus, heavy
+from benchmarks.report import Result, say
+from embeddings.models import DocumentChunk
+from jobs.models import UploadJob
+
+SUMMARY = __doc__
+GOAL = 600.0
+CHUNKS_GOAL = 10_000
+PARSER = "documents.parsers.child"
+# The second document is longer than the product accepts: only its passages matter here.
+LIFTED = {"MAX_PAGES": "100000", "PDF_CPU_SECONDS": "500"}
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--embedder", default="local")
+
+
+def measure(options: Namespace) -> Result:
+    folder = Path(corpus.settings.VAR).parent
+    pages = 20 if options.quick else 200
+    large = _peaks(heavy.illustrated(folder / "large.pdf", pages=pages, megabytes=pages / 8 - 1), options.embedder)
+    many = _peaks(heavy.wordy(folder / "many.pdf", chunks=pages * 60), options.embedder)
+    worker = max(large["worker_mb"], many["worker_mb"])
+    whole = options.quick or many["chunks"] >= CHUNKS_GOAL
+    return Result(
+        name="memory",
+        value=worker,
+        unit="MB resident at the peak, model included",
+        against="the goal",
+        ratio=worker / GOAL,
+        goal=GOAL,
+        ok=bool(worker <= GOAL and whole and large["state"] == many["state"] == "done"),
+        details={"large_file": large, "many_chunks": many},
+    )
+
+
+def _peaks(path: Path, embedder: str) -> dict[str, Any]:
+    say(f"{path.name}: {path.stat().st_size / 1e6:.1f} MB")
+    corpus.queue(corpus.store([path]))
+    with cluster.running(EMBEDDER=embedder, **LIFTED) as process, watched(process) as peaks:
+        cluster.until(corpus.ended, seconds=540)
+    job = UploadJob.objects.get()
+    return {
+        "worker_mb": peaks.get("worker", 0.0),
+        "parser_mb": peaks.get("parser", 0.0),
+        "file_mb": path.stat().st_size / 2**20,
+        "pages": corpus.pages(),
+        "chunks": DocumentChunk.objects.count(),
+        "state": job.state,
+        "error": job.last_error,
+        "seconds": corpus.seconds(),
+        "stage_seconds": corpus.stages(),
+    }
+
+
+@contextlib.contextmanager
+def watched(process: psutil.Process) -> Iterator[dict[str, float]]:
+    """The largest VmHWM, in MB, among the process's descendants, by what they are."""
+    peaks: dict[str, float] = {}
+    over = threading.Event()
+    watcher = threading.Thread(target=_watch, args=(process, peaks, over))
+    watcher.start()
+    try:
+        yield peaks
+    finally:
+        over.set()
+        watcher.join()
+
+
+def _watch(process: psutil.Process, peaks: dict[str, float], over: threading.Event) -> None:
+    while not over.wait(0.05):
+        for child in process.children(recursive=True):
+            with contextlib.suppress(psutil.Error, OSError):
+                kind = "parser" if PARSER in child.cmdline() else "worker"
+                peaks[kind] = max(peaks.get(kind, 0.0), _high_water(child.pid))
+
+
+def _high_water(pid: int) -> float:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmHWM"):
+            return int(line.split()[1]) / 1024
+    return 0.0

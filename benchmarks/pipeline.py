@@ -1,0 +1,89 @@
+"""Real PDFs through the whole pipeline, against a script that does the same work without a queue."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+
+from django.conf import settings
+
+from benchmarks import cluster, corpus, database
+from benchmarks.report import Result, say
+
+SUMMARY = __doc__
+RATIO_GOAL, PAGES_GOAL = 1.25, 40.0
+LONGEST = 280.0
+TABLES = ("documents", "upload_jobs", "events", "document_chunks", "document_chunk_buffer", "document_vector_buffer")
+INSTANT = "testing.embedders.Instant"
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--path", type=Path, action="append", default=[], help="more PDFs: a file or a folder")
+    parser.add_argument("--rounds", type=int, default=3)
+
+
+def measure(options: Namespace) -> Result:
+    files = corpus.readable(options.path)
+    if options.quick:
+        files = sorted(files, key=lambda path: path.stat().st_size)[:10]
+    else:
+        files = files * (1 + 20 // len(files))  # at least 20 users, so that the cap on one binds nobody
+    ours, two, instant = [], [], []
+    stages: dict[str, float] = {}
+    for number in range(1 if options.quick else options.rounds):
+        ours.append(_ours(files, "local"))
+        stages = corpus.stages()
+        two.append(_straight(files, 2))
+        instant.append(_ours(files, INSTANT))
+        say(f"round {number + 1}: ours {ours[-1]:.2f} s, the script {two[-1]:.2f} s, instant {instant[-1]:.2f} s")
+    pages, one = corpus.pages(), _straight(files, 1)
+    ratio = median(mine / its for mine, its in zip(ours, two, strict=True))
+    speed = pages / median(instant)
+    return Result(
+        name="pipeline",
+        value=median(ours),
+        unit="s",
+        against="a script of two processes: parse, normalize, chunk, embed, COPY",
+        ratio=ratio,
+        goal=RATIO_GOAL,
+        ok=ratio <= RATIO_GOAL and speed >= PAGES_GOAL,
+        details={
+            "files": len(files),
+            "pages": pages,
+            "script_seconds": median(two),
+            "script_one_process_seconds": one,
+            "ratio_to_one_process": median(ours) / one,
+            "rounds": {"ours": ours, "script": two, "instant": instant},
+            "pages_per_second": speed,
+            "goal_pages_per_second": PAGES_GOAL,
+            "pages_per_second_local": pages / median(ours),
+            "stage_seconds": stages,
+        },
+    )
+
+
+def _ours(files: Sequence[Path], embedder: str) -> float:
+    corpus.queue(corpus.store(files))
+    database.settle(*TABLES)
+    with cluster.running(EMBEDDER=embedder):
+        cluster.until(corpus.ended, seconds=LONGEST)
+    return corpus.seconds()
+
+
+def _straight(files: Sequence[Path], processes: int) -> float:
+    stored = corpus.store(files)
+    database.settle(*TABLES)
+    root = Path(settings.STORAGE_ROOT)
+    work = [
+        (str(root / each.path.removeprefix("storage://")), str(each.document_id), str(each.user_id)) for each in stored
+    ]
+    answer = subprocess.run(
+        [sys.executable, "-m", "benchmarks.rivals.straight", str(processes)],
+        cwd=cluster.ROOT, input=json.dumps(work), stdout=subprocess.PIPE, text=True, check=True, timeout=LONGEST,
+    )  # fmt: skip
+    return float(answer.stdout)

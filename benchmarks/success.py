@@ -1,0 +1,82 @@
+"""Every PDF there is, through the pipeline: how many become searchable, and how the others end."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks import cluster, corpus
+from benchmarks.report import Result
+from jobs.models import UploadJob
+
+SUMMARY = __doc__
+GOAL, SECONDS_GOAL = 0.95, 300.0
+BUGS = {"internal", "WORKER_LOST", "STAGE_TIMEOUT"}  # codes that no file should be able to earn
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--path", type=Path, action="append", default=[], help="more PDFs: a file or a folder")
+
+
+def measure(options: Namespace) -> Result:
+    files = _files(options)
+    stored = corpus.store(files)
+    corpus.queue(stored)
+    with cluster.running():
+        cluster.until(corpus.ended, seconds=540)
+    ends = {job.document_id: _end(job) for job in UploadJob.objects.all()}
+    told = [{"file": _shown(each.source), **ends[each.document_id]} for each in stored]
+    wanted = [end for end, each in zip(told, stored, strict=True) if each.source in set(corpus.readable(options.path))]
+    # A file that is honestly a scan has no text layer to be found, whatever its folder.
+    layered = [end for end in wanted if end["code"] != "NO_TEXT_LAYER"]
+    share = sum(end["code"] == "done" for end in layered) / len(layered)
+    slowest = max(end["seconds"] for end in told)
+    codes = Counter(end["code"] for end in told)
+    return Result(
+        name="success",
+        value=share,
+        unit="share of the files with a text layer",
+        against="the same files",
+        ratio=share / GOAL,
+        goal=GOAL,
+        ok=share >= GOAL and slowest < SECONDS_GOAL and not BUGS & set(codes),
+        details={
+            "files": len(told),
+            "with_text_layer": len(layered),
+            "share_without_leaving_out_scans": sum(end["code"] == "done" for end in wanted) / len(wanted),
+            "slowest_seconds": slowest,
+            "goal_seconds": SECONDS_GOAL,
+            "codes": dict(codes.most_common()),
+            "codes_by_folder": _by_folder(told),
+            "not_done": [end for end in wanted if end["code"] != "done"],
+        },
+    )
+
+
+def _files(options: Namespace) -> list[Path]:
+    readable = corpus.readable(options.path)
+    if options.quick:
+        return sorted(readable, key=lambda path: path.stat().st_size)[:10]
+    hostile = [path for path in sorted(corpus.COLLECTION.rglob("*.pdf")) if path not in readable]
+    return readable + hostile
+
+
+def _end(job: UploadJob) -> dict[str, Any]:
+    code = "done" if job.state == "done" else (job.last_error or {}).get("code", "?")
+    assert job.started_at is not None
+    assert job.finished_at is not None
+    return {"code": code, "seconds": (job.finished_at - job.started_at).total_seconds()}
+
+
+def _shown(path: Path) -> str:
+    return f"{path.parent.name}/{path.name}"
+
+
+def _by_folder(told: Sequence[dict[str, Any]]) -> dict[str, dict[str, int]]:
+    folders: dict[str, Counter[str]] = {}
+    for end in told:
+        folders.setdefault(end["file"].split("/")[0], Counter())[end["code"]] += 1
+    return {folder: dict(codes) for folder, codes in folders.items()}

@@ -1,0 +1,298 @@
+"""Chunks and vectors in the database: what a new cut keeps, what it drops, and what each proof refuses."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.db import connection
+
+from accessa.pipelines import INSURANCE
+from documents.models import Document
+from embeddings import proofs, sweeps
+from embeddings.models import ChunkBuffer, DocumentChunk, VectorBuffer
+from jobs import runner
+from jobs.models import UploadJob
+from jobs.states import Stage
+from testing.people import Person, Upload, plan_pdf, run_to_the_end, stages, stop_before
+
+PDF = plan_pdf("hospital care", "drugs", "dental care")
+pytestmark = pytest.mark.django_db
+
+
+def sql(statement: str, *params: object) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, params)
+
+
+def parsed_file(uploaded: Upload) -> Path:
+    document = Document.objects.get(pk=uploaded.document_id)
+    return Path(settings.STORAGE_ROOT, "parsed", str(document.user_id), f"{document.pk}.md")
+
+
+def parse_again(uploaded: Upload, text: str) -> None:
+    """Make the document as an older parser would have left it, lose that parse, and try the job again."""
+    path = parsed_file(uploaded)
+    content = text.encode()
+    sha256 = hashlib.sha256(content).hexdigest()
+    path.write_bytes(content)
+    Document.objects.update(parsed_sha256=sha256, parser_version="old")
+    UploadJob.objects.update(parsed_sha256=sha256)
+
+
+def dead_at(stage: str) -> None:
+    sql(
+        "UPDATE upload_jobs SET state = 'deadletter', stage = %s, finished_at = now(), claim_token = NULL,"
+        " lease_until = NULL, slot = NULL, last_error = %s",
+        stage, '{"code": "X", "detail": "x"}',
+    )  # fmt: skip
+
+
+# Cutting and embedding again
+
+
+@pytest.mark.parametrize("stage", ["parsed", "chunked", "embedding", "embedded"])
+def test_another_text_under_the_same_ids_loses_its_vectors_and_the_rest_keeps_them(stage: str, ana: Person) -> None:
+    uploaded = ana.ingest(PDF)
+    good = {chunk.pk: (chunk.chunk_sha, chunk.text) for chunk in DocumentChunk.objects.all()}
+    stale = DocumentChunk.objects.get(chunk_ord=1)
+    old_text = "What an older parser made of it."
+    sql(
+        "UPDATE document_chunks SET text = %s, chunk_sha = encode(sha256(%s::bytea), 'hex') WHERE chunk_id = %s",
+        old_text, old_text.encode(), stale.pk,
+    )  # fmt: skip
+    kept = dict(DocumentChunk.objects.exclude(pk=stale.pk).values_list("pk", "embed_updated_at"))
+    dead_at(stage)
+    parse_again(uploaded, "An older text.\n")
+    parsed_file(uploaded).unlink()  # and that parse is lost
+
+    assert ana.post(f"/jobs/{uploaded.document_id}/retry").json()["stage"] == "parsing"
+    seen_without_vector = 0
+    for claim in stages():
+        if claim.job.stage == "chunked":
+            seen_without_vector = DocumentChunk.objects.filter(embedding=None).count()
+
+    assert uploaded.job.state == "done", uploaded.job.last_error
+    assert seen_without_vector == 1
+    assert {chunk.pk: (chunk.chunk_sha, chunk.text) for chunk in DocumentChunk.objects.all()} == good
+    after = dict(DocumentChunk.objects.values_list("pk", "embed_updated_at"))
+    assert {pk: after[pk] for pk in kept} == kept
+    assert after[stale.pk] != stale.embed_updated_at
+
+
+def test_surplus_ordinals_go_with_their_vectors(ana: Person) -> None:
+    uploaded = ana.ingest(PDF)
+    total = DocumentChunk.objects.count()
+    sql("""
+        INSERT INTO document_chunks (chunk_id, user_id, document_id, chunker_name, chunker_version, chunk_ord, chunk_sha,
+            text, meta, embed_model, embed_version, vector_dim, embed_updated_at, embedding)
+        SELECT gen_random_uuid(), user_id, document_id, chunker_name, chunker_version, chunk_ord + 100, chunk_sha,
+            text, meta, embed_model, embed_version, vector_dim, embed_updated_at, embedding FROM document_chunks""")
+    dead_at("chunking")
+
+    ana.post(f"/jobs/{uploaded.document_id}/retry")
+    runner.drain()
+
+    assert uploaded.job.state == "done"
+    assert DocumentChunk.objects.count() == total
+
+
+def test_a_buffer_left_by_another_parse_is_not_taken_for_the_new_cut(ana: Person) -> None:
+    uploaded = ana.upload(PDF)
+    stop_before("chunks_buffered")
+    sql("UPDATE document_chunk_buffer SET text = 'old', chunk_sha = encode(sha256('old'::bytea), 'hex')")
+    dead_at("chunks_buffered")
+    parse_again(uploaded, "An older text.\n")
+    parsed_file(uploaded).unlink()
+
+    ana.post(f"/jobs/{uploaded.document_id}/retry")
+    runner.drain()
+
+    assert uploaded.job.state == "done"
+    assert not DocumentChunk.objects.filter(text="old").exists()
+
+
+def test_a_retry_after_everything_was_bought_buys_nothing_again(ana: Person, settings: Any) -> None:
+    uploaded = ana.ingest(PDF)
+    dead_at("embedded")
+    settings.EMBEDDER = "local"
+    before = list(DocumentChunk.objects.order_by("pk").values_list("pk", "embed_updated_at"))
+
+    ana.post(f"/jobs/{uploaded.document_id}/retry")
+    runner.drain()
+
+    assert uploaded.job.state == "done"
+    assert list(DocumentChunk.objects.order_by("pk").values_list("pk", "embed_updated_at")) == before
+
+
+def test_another_model_between_plan_and_embedding_is_refused(ana: Person, settings: Any) -> None:
+    uploaded = ana.upload(PDF)
+    claim = stop_before("embedding")
+    settings.EMBEDDER = "testing.embedders.Instant"
+    sql("UPDATE upload_jobs SET lease_until = clock_timestamp() - interval '1 second'")
+
+    run_to_the_end(1)
+
+    assert uploaded.failure == "MODEL_CHANGED"
+    assert claim.job.stage == "embedding"
+
+
+def test_vectors_of_another_width_are_never_stored(ana: Person, settings: Any) -> None:
+    settings.EMBEDDER = "testing.people.NarrowEmbedder"
+
+    uploaded = ana.ingest(PDF)
+    run_to_the_end(5)
+
+    assert uploaded.failure == "internal"
+    assert not VectorBuffer.objects.exists()
+    assert not DocumentChunk.objects.exclude(embedding=None).exists()
+    assert uploaded.job.traceback
+
+
+# Buffers of jobs that ended
+
+
+@pytest.mark.parametrize("stage", ["chunks_buffered", "embeddings_buffered"])
+def test_buffers_of_dead_letters_are_swept_and_the_retry_still_ends_well(stage: str, ana: Person) -> None:
+    uploaded = ana.upload(PDF)
+    stop_before(stage)
+    dead_at(stage)
+    assert ChunkBuffer.objects.exists()
+
+    sweeps.empty_buffers()
+
+    assert not ChunkBuffer.objects.exists()
+    assert not VectorBuffer.objects.exists()
+    assert ana.post(f"/jobs/{uploaded.document_id}/retry").status_code == 202
+    runner.drain()
+    assert uploaded.job.state == "done"
+
+
+def test_buffers_of_jobs_under_way_are_let_be(ana: Person, ben: Person) -> None:
+    ana.upload(PDF)
+    stop_before("embeddings_buffered")
+    count = ChunkBuffer.objects.count(), VectorBuffer.objects.count()
+
+    sweeps.empty_buffers()
+
+    assert (ChunkBuffer.objects.count(), VectorBuffer.objects.count()) == count
+
+
+# Proofs: each holds on the way, and fails when what it promises is broken
+
+BREAKS: dict[str, list[tuple[str, str]]] = {
+    "job_validated": [
+        ("UPDATE documents SET stored_at = NULL", "has not been received"),
+        ("UPDATE documents SET pages = 0", "has not been received"),
+        ("UPDATE documents SET bytes_len = bytes_len + 1", "another length"),
+        ("UPDATE documents SET raw_path = raw_path || 'x'", "original file is missing"),
+        ("UPDATE documents SET user_id = gen_random_uuid()", "different tenants"),
+    ],
+    "parsed": [
+        ("UPDATE documents SET parsed_sha256 = NULL", "No parse"),
+        ("UPDATE documents SET parsed_path = NULL", "No parse"),
+        ("UPDATE documents SET page_starts = NULL", "No parse"),
+        ("UPDATE upload_jobs SET parsed_sha256 = 'other'", "No parse"),
+        ("UPDATE documents SET parsed_sha256 = 'x'; UPDATE upload_jobs SET parsed_sha256 = 'x'", "not the one"),
+        ("UPDATE documents SET parsed_path = parsed_path || 'x';"
+         " UPDATE upload_jobs SET parsed_path = parsed_path || 'x'", "parsed file is missing"),
+    ],
+    "chunking": [("UPDATE upload_jobs SET chunks_version = ''", "No chunker")],
+    "chunks_buffered": [
+        ("DELETE FROM document_chunk_buffer WHERE chunk_ord = 1", "more or fewer"),
+        ("UPDATE document_chunk_buffer SET chunk_ord = 99 WHERE chunk_ord = 1", "without a gap"),
+        ("UPDATE document_chunk_buffer SET text = text || '.' WHERE chunk_ord = 1", "does not have its sha"),
+        ("UPDATE upload_jobs SET progress = '{}'", "not recorded"),
+    ],
+    "chunked": [
+        ("DELETE FROM document_chunks WHERE chunk_ord = 1", "more or fewer"),
+        ("UPDATE document_chunks SET chunk_ord = 99 WHERE chunk_ord = 1", "without a gap"),
+        ("UPDATE document_chunks SET text = text || '.' WHERE chunk_ord = 1", "does not have its sha"),
+        ("UPDATE document_chunks SET chunk_sha = 'x' WHERE chunk_ord = 1", "does not have its sha"),
+        ("UPDATE document_chunk_buffer SET chunk_sha = 'x' WHERE chunk_ord = 1", "cut anew"),
+    ],
+    "embedding": [("UPDATE upload_jobs SET embed_model = NULL", "No model")],
+    "embeddings_buffered": [
+        ("DELETE FROM document_vector_buffer WHERE ctid IN (SELECT ctid FROM document_vector_buffer LIMIT 1)", "no vector"),
+        ("UPDATE document_vector_buffer SET embed_model = 'other'", "no vector"),
+        ("UPDATE document_vector_buffer SET embed_version = '2'", "no vector"),
+        ("UPDATE document_vector_buffer SET embedding = -1 * embedding", "does not have its sha"),
+        ("UPDATE document_vector_buffer SET vector_sha = 'x'", "does not have its sha"),
+    ],
+    "embedded": [
+        ("UPDATE document_chunks SET embed_model = 'other' WHERE chunk_ord = 1", "no vector of the chosen model"),
+        ("UPDATE document_chunks SET embed_version = '2' WHERE chunk_ord = 1", "no vector of the chosen model"),
+        ("UPDATE document_chunks SET embedding = array_fill(0, ARRAY[1536])::vector WHERE chunk_ord = 1", "no length"),
+        ("UPDATE document_chunks SET embed_model = NULL, embed_version = NULL, vector_dim = NULL, embedding = NULL,"
+         " embed_updated_at = NULL WHERE chunk_ord = 1", "no vector of the chosen model"),
+        ("DELETE FROM document_chunks WHERE chunk_ord = 1", "more or fewer"),
+    ],
+}  # fmt: skip
+
+
+def without_negation(statement: str) -> str:
+    """pgvector has no minus: subtract the vector twice."""
+    return statement.replace("-1 * embedding", "embedding - embedding - embedding")
+
+
+@pytest.mark.parametrize("stage", BREAKS)
+def test_a_proof_holds_where_the_job_stands_and_names_what_is_broken(stage: str, ana: Person) -> None:
+    ana.upload(PDF)
+    job_id = stop_before(stage).job.pk
+    proof = INSURANCE.step(stage).proof
+    assert proof([job_id]) == {}
+
+    for statement, reason in BREAKS[stage]:
+        sql("SAVEPOINT whole")
+        sql(without_negation(statement).replace("%", "%%"))
+        broken = proof([job_id])
+        sql("ROLLBACK TO SAVEPOINT whole")
+        assert list(broken) == [job_id], statement
+        assert reason in broken[job_id], statement
+
+
+def test_every_proof_of_the_plan_holds_at_its_stage_and_at_those_after_it_that_keep_it(ana: Person) -> None:
+    ana.upload(PDF)
+
+    for claim in stages():
+        assert INSURANCE.step(claim.job.stage).proof([claim.job.pk]) == {}
+
+
+def test_a_proof_answers_for_many_jobs_and_blames_only_the_broken(ana: Person, ben: Person) -> None:
+    good, bad = ana.ingest(PDF), ben.ingest(PDF)
+    sql("UPDATE document_chunks SET text = 'x' WHERE user_id = %s AND chunk_ord = 0", ben.id)
+
+    assert set(proofs.chunked([good.job_id, bad.job_id])) == {bad.job_id}
+
+
+@pytest.mark.parametrize("stage", [stage for stage in Stage.values if stage in BREAKS])
+def test_advance_refuses_a_stage_whose_invariant_does_not_hold(stage: str, ana: Person, platform: Person) -> None:
+    uploaded = ana.upload(PDF)
+    before = Stage.values[Stage.values.index(stage) - 1]
+    claim = stop_before(before)
+    claim.move("release")
+
+    answer = platform.post(f"/jobs/{uploaded.document_id}/advance")
+
+    if not INSURANCE.step(stage).proof([uploaded.job_id]):
+        assert answer.json()["stage"] == stage
+    else:
+        assert (answer.status_code, answer.json()["code"], answer.json()["field"]) == (409, "INVARIANT_VIOLATED", stage)
+        assert uploaded.job.stage == before
+
+
+@pytest.mark.parametrize("stage", ["chunks_buffered", "chunked", "embeddings_buffered", "embedded"])
+def test_advance_takes_a_stage_that_is_truly_reached(stage: str, ana: Person, platform: Person) -> None:
+    """Driven to the stage, then set back by one: the work is there, so the service may move the job on."""
+    uploaded = ana.upload(PDF)
+    stop_before(stage).move("release")
+    sql("UPDATE upload_jobs SET stage = %s", Stage.values[Stage.values.index(stage) - 1])
+
+    answer = platform.post(f"/jobs/{uploaded.document_id}/advance")
+
+    assert (answer.status_code, answer.json()["stage"]) == (200, stage)
+    runner.drain()
+    assert uploaded.job.state == "done"

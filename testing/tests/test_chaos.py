@@ -1,0 +1,23 @@
+"""The small kill loop: SIGKILL of real processes at every named point and at random."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from django.db import connections
+
+from testing import chaos
+from testing.cluster import used_database
+
+
+@pytest.mark.django_db(transaction=True)
+def test_nothing_is_lost_doubled_or_paid_twice_whoever_is_killed(tmp_path: Path) -> None:
+    connections.close_all()  # a database that is in use cannot be copied
+
+    broken, calm = chaos.trial(used_database(), tmp_path, rounds=1, extra=6)
+
+    found = chaos.verdict(broken, calm)
+    assert found.ok, found
+    assert found.kills >= 40
+    assert calm.rows.total() > 100
