@@ -28,7 +28,7 @@ def measure(rows: int, *, samples: int) -> dict[str, Any]:
     """Claim latencies of two workers at once, and the pickup of a newcomer, while the crowd is blocked."""
     say(f"seeding {rows} rows")
     jobs.clear()
-    jobs.seed(rows * 99 // 100, users=1, pipeline="noop", salt="crowd", age="2 hours")
+    jobs.crowd(rows * 99 // 100)
     jobs.seed(rows // 100, users=100, pipeline="noop")
     with database.connect() as connection:
         connection.execute(AT_THE_CAP)

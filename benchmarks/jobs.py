@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import UUID, uuid4
 
 from django.db import connection
 
 from benchmarks import database
 from documents.models import Document
-from jobs.models import UploadJob
 
 TABLES = "documents, upload_jobs, events, document_chunks, document_chunk_buffer, document_vector_buffer"
 DOCUMENTS = """
     INSERT INTO documents (document_id, user_id, filename, mime, bytes_len, file_sha256, raw_path)
-    SELECT gen_random_uuid(), md5(%(salt)s || i %% %(users)s)::uuid, 'x.pdf', 'application/pdf', 1, i::text, 'x'
+    SELECT gen_random_uuid(), md5('user' || i %% %(users)s)::uuid, 'x.pdf', 'application/pdf', 1, i::text, 'x'
     FROM generate_series(1, %(jobs)s) i"""
 JOBS = """
     INSERT INTO upload_jobs (job_id, user_id, document_id, stage, pipeline, raw_path, chunks_version, correlation_id,
                              created_at)
     SELECT gen_random_uuid(), user_id, document_id, 'embedded', %(pipeline)s, 'x', 'x', gen_random_uuid(),
-           now() - %(age)s::interval - random() * interval '1 hour'
+           now() - random() * interval '1 hour'
     FROM documents d WHERE NOT EXISTS (SELECT FROM upload_jobs j WHERE j.document_id = d.document_id)"""
-RATE = """
-    SELECT count(*), percentile_disc(0.1) WITHIN GROUP (ORDER BY at), percentile_disc(0.9) WITHIN GROUP (ORDER BY at)
-    FROM ({finished}) f (at)"""
+# Older than all others, and never run: no document is behind them.
+CROWD = """
+    INSERT INTO upload_jobs (job_id, user_id, document_id, stage, pipeline, raw_path, chunks_version, correlation_id,
+                             created_at)
+    SELECT gen_random_uuid(), md5('crowd')::uuid, gen_random_uuid(), 'embedded', 'noop', 'x', 'x', gen_random_uuid(),
+           now() - interval '2 hours' - i * interval '1 millisecond'
+    FROM generate_series(1, %s) i"""
 
 
 def clear() -> None:
@@ -31,18 +35,23 @@ def clear() -> None:
         cursor.execute(f"TRUNCATE {TABLES}")
 
 
-def seed(count: int, *, users: int, pipeline: str, salt: str = "user", age: str = "0") -> None:
+def seed(count: int, *, users: int, pipeline: str) -> None:
     """Queue ``count`` jobs dealt out to ``users``, past the services: what is measured is what runs them."""
+    values = {"jobs": count, "users": users, "pipeline": pipeline}
+    _bulk((DOCUMENTS, values), (JOBS, values))
+
+
+def crowd(count: int) -> None:
+    """Queue ``count`` jobs of one user."""
+    _bulk((CROWD, [count]))
+
+
+def _bulk(*statements: tuple[str, Any]) -> None:
+    """Run statements without triggers and foreign keys: they would take minutes for a million rows."""
     with database.connect(user="postgres") as superuser, superuser.transaction():
-        superuser.execute("SET LOCAL session_replication_role = replica")  # a million rows without their triggers
-        values = {"jobs": count, "users": users, "pipeline": pipeline, "salt": salt, "age": age}
-        superuser.execute(DOCUMENTS, values)
-        superuser.execute(JOBS, values)
-
-
-def idle() -> bool:
-    """Whether nothing that may run is left."""
-    return not UploadJob.objects.filter(state__in=["queued", "working"]).exists()
+        superuser.execute("SET LOCAL session_replication_role = replica")
+        for sql, values in statements:
+            superuser.execute(sql, values)
 
 
 def document(user_id: UUID) -> Document:

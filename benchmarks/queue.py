@@ -15,11 +15,11 @@ SUMMARY = __doc__
 USERS = 200
 RATIO_GOAL, HELD_GOAL, PICKUP_GOAL = 2.0, 1.5, 10.0
 CONTESTANTS = (
-    Contestant("noop", throughput.ours("noop", users=USERS), 8000),
-    Contestant("procrastinate", throughput.rival, 3000),
+    Contestant("noop", throughput.ours("noop", users=USERS), 9000),
+    Contestant("procrastinate", throughput.rival, 3500),
     Contestant("hold", throughput.ours("hold", users=USERS), 6000),
-    Contestant("skip_locked", throughput.bare, 8000),
-    Contestant("one_user", throughput.ours("noop", users=1), 6000),
+    Contestant("skip_locked", throughput.bare, 12000),
+    Contestant("one_user", throughput.ours("noop", users=1), 7000),
 )
 
 
@@ -33,8 +33,7 @@ def measure(options: Namespace) -> Result:
     idle = _idle(30 if options.quick else 200) if options.only in (None, "pickup") else []
     crowds = _crowds(options.quick) if options.only in (None, "crowd") else {}
     rate = {name: median(found) for name, found in rates.items()}
-    ratio = rate["noop"] / rate["procrastinate"] if rate else 0.0
-    held = rate["hold"] / rate["procrastinate"] if rate else 0.0
+    ratio, held = _ratio(rates, "noop"), _ratio(rates, "hold")
     p95 = percentile(idle, 0.95) if idle else 0.0
     claims = max((found["claim_p99_ms"] for found in crowds.values()), default=0.0)
     return Result(
@@ -70,6 +69,13 @@ def _rates(options: Namespace) -> dict[str, list[float]]:
             rates[contestant.name].append(contestant.round(count))
             say(f"round {number + 1}: {contestant.name} {rates[contestant.name][-1]:.0f} jobs/s")
     return rates
+
+
+def _ratio(rates: dict[str, list[float]], name: str) -> float:
+    """The median of the rounds' ratios: what ran at nearly the same time is compared."""
+    if not rates:
+        return 0.0
+    return median(ours / its for ours, its in zip(rates[name], rates["procrastinate"], strict=True))
 
 
 def _idle(samples: int) -> list[float]:

@@ -11,8 +11,8 @@ from documents.models import Document
 class NameField(serializers.CharField):
     """Any text: ``documents.limits`` strips what does not belong in a name, NUL among it."""
 
-    def to_internal_value(self, data: object) -> str:
-        return str(super().to_internal_value(data)).replace("\0", "")
+    def to_internal_value(self, data: str) -> str:
+        return super().to_internal_value(data).replace("\0", "")
 
 
 class UploadRequest(serializers.Serializer[object]):

@@ -149,10 +149,12 @@ def commit_vectors(claim: Claim) -> Outcome:
     job = claim.job
     with claim.held():
         lock(job.document_id, "vectors")
-        if broken := proofs.buffer_covers([job.pk]):
-            raise Retryable("VECTORS_NOT_SOUND", broken[job.pk])
-        copied = vectors.commit(job.document_id, model=job.embed_model or "", version=job.embed_version or "")
-        return claim.advance(code="EMBED_COMMITTED", event={"vectors": copied})
+        broken = proofs.buffer_covers([job.pk])
+        if not broken:
+            copied = vectors.commit(job.document_id, model=job.embed_model or "", version=job.embed_version or "")
+            return claim.advance(code="EMBED_COMMITTED", event={"vectors": copied})
+        vectors.drop_unsound(job.document_id)
+    raise Retryable("VECTORS_NOT_SOUND", broken[job.pk])
 
 
 def finish(claim: Claim) -> Outcome:

@@ -36,5 +36,6 @@ def _empty(document_id: UUID) -> None:
         (ended,) = cursor.fetchone()
         if ended:
             # What a vendor was paid for moves to its chunk: a later retry does not buy it again.
+            vectors.drop_unsound(document_id)
             vectors.keep(document_id)
             vectors.empty(document_id)

@@ -42,10 +42,17 @@ def _field(value: bytes) -> bytes:
 
 def sound(document_id: UUID) -> bool:
     """Tell whether every buffered vector of a document still has the sha that was computed when it came."""
-    return all(vector_sha(row) == sha for sha, row in _buffered(document_id))
+    return all(vector_sha(row) == sha for _, sha, row in _buffered(document_id))
 
 
-def _buffered(document_id: UUID) -> Iterator[tuple[str, Vectors]]:
+def drop_unsound(document_id: UUID) -> None:
+    """Delete buffered vectors that no longer have their sha: a later try makes them anew."""
+    bad = [buffer_id for buffer_id, sha, row in _buffered(document_id) if vector_sha(row) != sha]
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM document_vector_buffer WHERE buffer_id = ANY(%s)", [bad])
+
+
+def _buffered(document_id: UUID) -> Iterator[tuple[UUID, str, Vectors]]:
     sql = """SELECT buffer_id, vector_sha, vector_send(embedding) FROM document_vector_buffer
              WHERE document_id = %(document)s AND buffer_id > %(after)s ORDER BY buffer_id LIMIT %(most)s"""
     after = UUID(int=0)
@@ -54,8 +61,8 @@ def _buffered(document_id: UUID) -> Iterator[tuple[str, Vectors]]:
         with psycopg.Cursor(connection.connection) as cursor:
             cursor.execute(sql, {"document": document_id, "after": after, "most": _AT_ONCE})
             rows = cursor.fetchall()
-        for after, sha, wire in rows:  # noqa: B007
-            yield sha, np.frombuffer(wire, dtype=">f4", offset=4).astype("<f4")
+        for after, sha, wire in rows:
+            yield after, sha, np.frombuffer(wire, dtype=">f4", offset=4).astype("<f4")
         if len(rows) < _AT_ONCE:
             return
 

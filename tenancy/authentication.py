@@ -88,7 +88,7 @@ def _verified(encoded: str) -> dict[str, Any]:
 
 
 def _published_key(encoded: str) -> jwt.PyJWK:
-    """Return the key that the token names; raise ``Refused`` when the keys cannot be had: that is not the caller's fault."""
+    """Return the key that the token names; raise ``Refused`` when none can be had: no fault of the caller's."""
     try:
         return _jwks(settings.SUPABASE_JWKS_URL).get_signing_key_from_jwt(encoded)
     except (jwt.PyJWKClientConnectionError, jwt.PyJWKSetError, JSONDecodeError) as error:

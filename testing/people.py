@@ -75,7 +75,7 @@ class Upload:
         """The stable code of its dead letter."""
         job = self.job
         assert job.state == "deadletter", (job.stage, job.state, job.last_error)
-        return str(job.last_error["code"])
+        return str((job.last_error or {})["code"])
 
 
 def declaration(content: bytes) -> dict[str, Any]:

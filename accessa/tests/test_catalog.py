@@ -52,7 +52,8 @@ def test_every_table_with_a_user_id_is_under_a_forced_policy_for_the_client() ->
     tables = owned_tables()
     protected = rows("""
         SELECT c.relname FROM pg_class c WHERE c.relrowsecurity AND c.relforcerowsecurity AND EXISTS (
-            SELECT 1 FROM pg_policy p WHERE p.polrelid = c.oid AND p.polroles = ARRAY['accessa_client'::regrole::oid])""")
+            SELECT 1 FROM pg_policy p
+            WHERE p.polrelid = c.oid AND p.polroles = ARRAY['accessa_client'::regrole::oid])""")
 
     assert set(TENANT_TABLES) <= set(tables)
     assert set(tables) - {name for (name,) in protected} == set()
@@ -117,22 +118,22 @@ def test_the_client_cannot_read_what_is_not_a_tenants(table: str, ana: Person) -
 
 # Columns: name, type, whether null is allowed. The union of MVP context §4, RFC001 and context 002 §3.
 
-T, U, I, B, J, Z, V = "text", "uuid", "integer", "bigint", "jsonb", "timestamp with time zone", "vector(1536)"
+T, U, N, B, J, Z, V = "text", "uuid", "integer", "bigint", "jsonb", "timestamp with time zone", "vector(1536)"
 COLUMNS = {
     "documents": f"""document_id {U}!  user_id {U}!  filename {T}!  mime {T}!  bytes_len {B}!  file_sha256 {T}!
         parsed_sha256 {T}  raw_path {T}!  parsed_path {T}  processing_status {T}  created_at {Z}!  updated_at {Z}!""",
-    "upload_jobs": f"""job_id {U}!  user_id {U}!  document_id {U}!  stage {T}!  state {T}!  status {T}  retry_count {I}!
+    "upload_jobs": f"""job_id {U}!  user_id {U}!  document_id {U}!  stage {T}!  state {T}!  status {T}  retry_count {N}!
         idempotency_key {T}  payload {J}!  last_error {J}  claimed_by {T}  claimed_at {Z}  started_at {Z}
         finished_at {Z}  raw_path {T}!  parsed_path {T}  parsed_sha256 {T}  chunks_version {T}!  embed_model {T}
         embed_version {T}  progress {J}!  created_at {Z}!  updated_at {Z}!
         run_after {Z}  claim_token {U}  lease_until {Z}  correlation_id {U}!  slot smallint  pipeline {T}!""",
-    "document_chunk_buffer": f"""chunk_id {U}!  document_id {U}!  chunk_ord {I}!  chunker_name {T}!
+    "document_chunk_buffer": f"""chunk_id {U}!  document_id {U}!  chunk_ord {N}!  chunker_name {T}!
         chunker_version {T}!  chunk_sha {T}!  text {T}!  meta {J}  created_at {Z}!  user_id {U}!""",
     "document_chunks": f"""chunk_id {U}!  document_id {U}!  user_id {U}!  chunker_name {T}!  chunker_version {T}!
-        chunk_ord {I}!  text {T}!  chunk_sha {T}!  embed_model {T}  embed_version {T}  vector_dim {I}
+        chunk_ord {N}!  text {T}!  chunk_sha {T}!  embed_model {T}  embed_version {T}  vector_dim {N}
         embedding {V}  embed_updated_at {Z}  created_at {Z}!  updated_at {Z}!  meta {J}""",
     "document_vector_buffer": f"""buffer_id {U}!  document_id {U}!  user_id {U}!  chunk_id {U}!  embed_model {T}!
-        embed_version {T}!  vector_dim {I}!  embedding {V}!  vector_sha {T}!  created_at {Z}!""",
+        embed_version {T}!  vector_dim {N}!  embedding {V}!  vector_sha {T}!  created_at {Z}!""",
     "events": f"""event_id {U}!  job_id {U}!  document_id {U}!  user_id {U}!  ts {Z}!  type {T}!  severity {T}!
         code {T}!  payload {J}!  correlation_id {U}""",
 }  # fmt: skip
@@ -140,7 +141,7 @@ COLUMNS = {
 
 def named_columns(table: str) -> list[tuple[str, str, bool]]:
     parts = [part.strip() for part in COLUMNS[table].replace("\n", "  ").split("  ") if part.strip()]
-    split = (part.rstrip("!").split(" ", 1) + [part.endswith("!")] for part in parts)
+    split = ([*part.rstrip("!").split(" ", 1), part.endswith("!")] for part in parts)
     return [(str(name), str(kind), bool(required)) for name, kind, required in split]
 
 

@@ -11,7 +11,8 @@ from django.core.management import call_command
 from django.test import Client
 
 PATHS = {
-    "/upload", "/job/{job_id}", "/jobs", "/jobs/{document_id}", "/jobs/{document_id}/retry", "/jobs/{document_id}/advance",
+    "/upload", "/job/{job_id}", "/jobs", "/jobs/{document_id}", "/jobs/{document_id}/retry",
+    "/jobs/{document_id}/advance",
     "/documents", "/documents/{document_id}", "/documents/{document_id}/original", "/documents/{document_id}/parsed",
     "/documents/{document_id}/chunks", "/search",
 }  # fmt: skip

@@ -90,7 +90,7 @@ def hidden(answer: Any) -> bool:
 
 def nothing_in(answer: Any) -> bool:
     body = answer.json()
-    return answer.status_code == 200 and (body.get("results", body.get("passages")) == [])
+    return bool(answer.status_code == 200 and body.get("results", body.get("passages")) == [])
 
 
 def shown(ben: Person, owned: Upload) -> list[str]:

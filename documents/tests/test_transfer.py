@@ -151,7 +151,7 @@ def test_twenty_five_megabytes_are_never_in_memory_at_once(ana: Person, settings
     url = ana.post("/upload", said).json()["signed_url"]
 
     tracemalloc.start()
-    answer = requests.put(url, Endless(length), headers=TYPE, timeout=60)  # type: ignore[arg-type]
+    answer = requests.put(url, Endless(length), headers=TYPE, timeout=60)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
 
@@ -175,7 +175,7 @@ def test_other_bytes_are_refused_and_nothing_of_them_is_kept(
     body: bytes, expected: tuple[int, str], url: str, settings: Any
 ) -> None:
     assert code(requests.put(url, body, headers=TYPE, timeout=10)) == expected
-    assert stored() == left_over(settings) == []
+    assert (stored(), left_over(settings)) == ([], [])
 
 
 @pytest.mark.parametrize("kind", ["image/png", "text/html", "application/json"])
@@ -201,7 +201,7 @@ def test_a_connection_that_breaks_off_leaves_no_file(url: str, settings: Any) ->
     answer = by_socket(url, f"Content-Length: {len(PDF)}\r\nConnection: close\r\n", PDF[:3000], hang_up=True)
 
     assert answer.split()[1] in (b"400", b"422")
-    assert stored() == left_over(settings) == []
+    assert (stored(), left_over(settings)) == ([], [])
 
 
 def test_what_follows_the_declared_length_is_not_read_as_file(url: str) -> None:
@@ -267,7 +267,7 @@ def test_after_the_document_is_deleted_its_url_is_of_no_use(url: str, ana: Perso
     ana.delete(f"/documents/{Document.objects.get().pk}")
 
     assert code(requests.put(url, PDF, headers=TYPE, timeout=10)) == (404, "NOT_FOUND")
-    assert stored() == left_over(settings) == []
+    assert (stored(), left_over(settings)) == ([], [])
 
 
 def test_bytes_that_arrive_while_the_document_is_deleted_are_no_orphan(url: str, ana: Person, settings: Any) -> None:
@@ -285,7 +285,7 @@ def test_bytes_that_arrive_while_the_document_is_deleted_are_no_orphan(url: str,
         answers.append(wire.recv(65536))
 
     assert answers[0].split()[1] == b"404"
-    assert stored() == left_over(settings) == []
+    assert (stored(), left_over(settings)) == ([], [])
 
 
 # A full disk
@@ -302,7 +302,7 @@ def test_a_full_disk_says_so_and_when_to_come_back(url: str, settings: Any, monk
 
     assert code(answer) == (507, "INSUFFICIENT_STORAGE")
     assert int(answer.headers["Retry-After"]) > 0
-    assert stored() == left_over(settings) == []
+    assert (stored(), left_over(settings)) == ([], [])
     monkeypatch.undo()
     assert requests.put(url, PDF, headers=TYPE, timeout=10).status_code == 200
 

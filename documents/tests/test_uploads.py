@@ -135,7 +135,7 @@ def test_a_file_that_never_came_can_be_declared_again_and_then_comes(ana: Person
     with connection.cursor() as cursor:
         cursor.execute("UPDATE documents SET upload_expires_at = now() - interval '2 minutes'")
     runner.drain()
-    assert UploadJob.objects.get().last_error["code"] == "UPLOAD_EXPIRED"
+    assert (UploadJob.objects.get().last_error or {})["code"] == "UPLOAD_EXPIRED"
 
     uploaded = ana.ingest(PDF)
 

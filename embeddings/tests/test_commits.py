@@ -12,7 +12,7 @@ from django.db import connection
 
 from accessa.pipelines import INSURANCE
 from documents.models import Document
-from embeddings import proofs, sweeps
+from embeddings import embedders, proofs, sweeps
 from embeddings.models import ChunkBuffer, DocumentChunk, VectorBuffer
 from jobs import runner
 from jobs.models import UploadJob
@@ -23,7 +23,7 @@ PDF = plan_pdf("hospital care", "drugs", "dental care")
 pytestmark = pytest.mark.django_db
 
 
-def sql(statement: str, *params: object) -> None:
+def sql(statement: str, *params: Any) -> None:
     with connection.cursor() as cursor:
         cursor.execute(statement, params)
 
@@ -87,8 +87,8 @@ def test_surplus_ordinals_go_with_their_vectors(ana: Person) -> None:
     uploaded = ana.ingest(PDF)
     total = DocumentChunk.objects.count()
     sql("""
-        INSERT INTO document_chunks (chunk_id, user_id, document_id, chunker_name, chunker_version, chunk_ord, chunk_sha,
-            text, meta, embed_model, embed_version, vector_dim, embed_updated_at, embedding)
+        INSERT INTO document_chunks (chunk_id, user_id, document_id, chunker_name, chunker_version, chunk_ord,
+            chunk_sha, text, meta, embed_model, embed_version, vector_dim, embed_updated_at, embedding)
         SELECT gen_random_uuid(), user_id, document_id, chunker_name, chunker_version, chunk_ord + 100, chunk_sha,
             text, meta, embed_model, embed_version, vector_dim, embed_updated_at, embedding FROM document_chunks""")
     dead_at("chunking")
@@ -150,6 +150,83 @@ def test_vectors_of_another_width_are_never_stored(ana: Person, settings: Any) -
     assert not VectorBuffer.objects.exists()
     assert not DocumentChunk.objects.exclude(embedding=None).exists()
     assert uploaded.job.traceback
+
+
+def test_a_buffered_chunk_that_changed_is_not_committed_and_a_retry_cuts_anew(ana: Person) -> None:
+    uploaded = ana.upload(PDF)
+    stop_before("chunks_buffered").move("release")
+    sql("UPDATE document_chunk_buffer SET text = 'altered' WHERE chunk_ord = 0")
+
+    run_to_the_end(5)
+
+    assert uploaded.failure == "CHUNKS_NOT_SOUND"
+    assert not DocumentChunk.objects.exists()
+    ana.post(f"/jobs/{uploaded.document_id}/retry")
+    runner.drain()
+    assert uploaded.job.state == "done"
+    assert not DocumentChunk.objects.filter(text="altered").exists()
+
+
+@pytest.mark.parametrize("swept", [False, True])
+def test_a_buffered_vector_that_changed_is_never_committed(swept: bool, ana: Person) -> None:
+    uploaded = ana.upload(PDF)
+    stop_before("embeddings_buffered").move("release")
+    sql(
+        "UPDATE document_vector_buffer SET embedding = embedding - embedding - embedding"
+        " WHERE chunk_id = (SELECT chunk_id FROM document_chunks WHERE chunk_ord = 0)"
+    )
+    if swept:
+        dead_at("embeddings_buffered")
+        sweeps.empty_buffers()
+    else:
+        run_to_the_end(5)
+        assert uploaded.failure == "VECTORS_NOT_SOUND"
+    assert DocumentChunk.objects.get(chunk_ord=0).embedding is None
+
+    ana.post(f"/jobs/{uploaded.document_id}/retry")
+    runner.drain()
+
+    assert uploaded.job.state == "done"
+    chunk = DocumentChunk.objects.get(chunk_ord=0)
+    (expected,) = embedders.get("local").embed([chunk.text])
+    assert list(chunk.embedding) == pytest.approx(list(expected), abs=1e-6)
+
+
+def test_when_every_vector_is_there_already_nothing_is_embedded(ana: Person, settings: Any) -> None:
+    """The job was set back by hand: its vectors wait in the buffer under another sha."""
+    uploaded = ana.upload(PDF)
+    stop_before("embeddings_buffered").move("release")
+    sql("UPDATE upload_jobs SET stage = 'embedding'")
+    sql("UPDATE document_vector_buffer SET vector_sha = 'x' WHERE vector_sha IN"
+        " (SELECT min(vector_sha) FROM document_vector_buffer)")  # fmt: skip
+
+    runner.drain()
+
+    assert (uploaded.job.stage, uploaded.job.state) == ("embeddings_buffered", "retryable")
+
+
+def test_a_stored_parse_is_used_by_a_job_that_did_not_make_it(ana: Person) -> None:
+    uploaded = ana.ingest(PDF)
+    dead_at("parsing")
+    sql("UPDATE upload_jobs SET parsed_sha256 = NULL, parsed_path = NULL")
+
+    ana.post(f"/jobs/{uploaded.document_id}/retry")
+    runner.drain()
+
+    job = uploaded.job
+    assert (job.state, job.parsed_sha256) == ("done", Document.objects.get().parsed_sha256)
+    assert job.events.filter(code="PARSE_REUSED").count() == 1
+    assert job.events.filter(code="PARSE_STORED").count() == 1
+
+
+def test_pages_that_do_not_fit_the_text_are_refused(ana: Person) -> None:
+    uploaded = ana.upload(PDF)
+    stop_before("parsed").move("release")
+    sql("UPDATE documents SET page_starts = page_starts || 1000000")
+
+    runner.drain()
+
+    assert uploaded.failure == "PARSE_MALFORMED"
 
 
 # Buffers of jobs that ended
@@ -216,7 +293,7 @@ BREAKS: dict[str, list[tuple[str, str]]] = {
     ],
     "embedding": [("UPDATE upload_jobs SET embed_model = NULL", "No model")],
     "embeddings_buffered": [
-        ("DELETE FROM document_vector_buffer WHERE ctid IN (SELECT ctid FROM document_vector_buffer LIMIT 1)", "no vector"),
+        ("DELETE FROM document_vector_buffer WHERE ctid = (SELECT min(ctid) FROM document_vector_buffer)", "no vector"),
         ("UPDATE document_vector_buffer SET embed_model = 'other'", "no vector"),
         ("UPDATE document_vector_buffer SET embed_version = '2'", "no vector"),
         ("UPDATE document_vector_buffer SET embedding = -1 * embedding", "does not have its sha"),

@@ -89,7 +89,7 @@ def test_a_question_that_is_no_text_is_refused(query: Any, ana: Person) -> None:
 TYPED = [
     "😀😀😀", "מה ההשתתפות העצמית?", "ما هو الخصم؟", "\u202eera latned", "自己負担額", "\u200b", "\x01\x02\x7f",
     "' OR 1=1; DROP TABLE documents; --", "<script>alert(1)</script>", "%s %(x)s {} ${jndi:ldap://x}", "a\x00b",
-    "\ufffd\uffff", "𝕯𝖊𝖓𝖙𝖆𝖑", "é" * 500, "\\u0000", "NaN",
+    "\ufffd\uffff", "\U0001d56f\U0001d58a", "é" * 500, "\\u0000", "NaN",
 ]  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""The cast: Ana owns, Ben must see nothing, Sam supports. And the plans that the machine is tested with."""
+"""Two tenants, of whom the machine knows nothing but their ids, and the plans that it is tested with."""
 
 from __future__ import annotations
 

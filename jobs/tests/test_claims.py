@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
@@ -9,7 +10,7 @@ from uuid import UUID
 import pytest
 from django.db import connection, transaction
 
-from jobs import claims, queue
+from jobs import claims, queue, runner
 from jobs.claims import Claim, Superseded
 from jobs.models import Event, UploadJob
 from testing.cluster import seed
@@ -123,6 +124,31 @@ def test_a_parked_job_is_not_claimed(ana: UUID, state: str) -> None:
     queued(ana, state=state, run_after=LONG_AGO)  # even when its time has come: `due` is a move of its own
 
     assert claims.take("w") is None
+
+
+@pytest.mark.django_db
+def test_a_parked_job_lets_the_younger_ones_of_its_user_pass(ana: UUID) -> None:
+    queued(ana, age=9, run_after=LONG_AGO)
+    young = queued(ana, age=1)
+
+    assert taken().job.pk == young.pk
+
+
+@pytest.mark.django_db
+def test_a_worker_goes_on_with_the_user_after_the_last_in_its_next_drain_too(ana: UUID, ben: UUID) -> None:
+    for age in (3, 2, 1):
+        queued(ana, age=age), queued(ben, age=age)
+    runner.Turn.last_user = queue.NOBODY
+
+    for _ in range(6):
+        turn = runner.Turn(until=time.monotonic() + 5)
+        claim = turn.next()
+        assert claim is not None
+        turn.until = 0  # this drain has had its time
+        runner.carry(claim, turn)
+
+    order = Event.objects.filter(code="FINALIZED").order_by("ts").values_list("user_id", flat=True)
+    assert list(order) == [ana, ben] * 3
 
 
 @pytest.mark.django_db(transaction=True)

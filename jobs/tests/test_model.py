@@ -20,6 +20,7 @@ from hypothesis.stateful import (
     Bundle,
     RuleBasedStateMachine,
     consumes,
+    initialize,
     invariant,
     multiple,
     rule,
@@ -37,7 +38,7 @@ from tenancy.refusals import Refused
 from testing.factories import DocumentFactory
 
 RUNS, STEPS = int(os.environ.get("ACCESSA_MODEL_RUNS", 100)), 50
-USERS = [UUID(int=number) for number in range(1, 4)]
+USERS = [UUID(int=number) for number in range(1, 3)]
 STAGES = [stage.value for stage in Stage]
 PAUSE = 1000  # nothing becomes due by itself during a run
 
@@ -107,6 +108,11 @@ class Machine(RuleBasedStateMachine):
         return None
 
     # --- what may happen -----------------------------------------------------------------------------------------
+
+    @initialize(target=jobs)
+    def begin(self) -> Any:
+        """A crowd to begin with: three of one user, one more than may run."""
+        return multiple(*[self.declare(user) for user in [*USERS, USERS[0], USERS[0]]])
 
     @rule(target=jobs, user=st.sampled_from(USERS))
     def declare(self, user: UUID) -> UUID:

@@ -147,7 +147,8 @@ def test_without_a_bearer_one_is_asked_for(header: str | None) -> None:
 @pytest.mark.parametrize(
     ("method", "path"),
     [
-        ("post", "/upload"), ("get", "/documents"), ("get", f"/documents/{uuid4()}"), ("delete", f"/documents/{uuid4()}"),
+        ("post", "/upload"), ("get", "/documents"), ("get", f"/documents/{uuid4()}"),
+        ("delete", f"/documents/{uuid4()}"),
         ("get", f"/documents/{uuid4()}/original"), ("get", f"/documents/{uuid4()}/parsed"),
         ("get", f"/documents/{uuid4()}/chunks"), ("post", "/search"), ("get", "/jobs"), ("get", f"/job/{uuid4()}"),
         ("get", f"/jobs/{uuid4()}"), ("post", f"/jobs/{uuid4()}/retry"), ("post", f"/jobs/{uuid4()}/advance"),

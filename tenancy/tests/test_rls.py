@@ -115,7 +115,7 @@ def test_garbage_for_claims_is_an_error_or_nobody_and_never_a_row(claims: str, f
 @pytest.mark.parametrize("sql", FORBIDDEN)
 def test_no_verb_but_select_is_allowed_even_to_the_owner(sql: str, full: Person) -> None:
     for table in TABLES:
-        with pytest.raises(ProgrammingError, match="permission denied|must be owner"), as_tenant(full.id):
+        with pytest.raises(ProgrammingError, match=r"permission denied|must be owner"), as_tenant(full.id):
             one(sql.format(table=table))
 
 
