@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import shutil
 from collections.abc import Iterable, Sequence
@@ -22,7 +23,6 @@ from jobs.models import UploadJob
 SAMPLES = cluster.ROOT / "samples"
 COLLECTION = cluster.ROOT.parent / "shared" / "pdfs"  # not in the repository: found where a checkout has it beside it
 READABLE = ("plans", "text", "pages", "active_content", "encrypted_openable")
-SCANNED = "scanned"
 USERS = UUID("6d1f8a52-7c1e-4f5e-9a53-0a8e2c1b7d44")
 ENDED = ("done", "deadletter")
 
@@ -46,8 +46,17 @@ class Stored:
 
 def readable(extra: Sequence[Path] = ()) -> list[Path]:
     """The PDFs that a tenant would expect to become searchable."""
-    folders = [SAMPLES, *(COLLECTION / name for name in READABLE), *extra]
+    folders = [SAMPLES, *(COLLECTION / name for name in READABLE if COLLECTION.is_dir()), *extra]
     return [path for folder in folders for path in pdfs(folder)]
+
+
+def textless() -> set[Path]:
+    """The files in which the collection's own index counts no character: honest scans and blank pages."""
+    index = COLLECTION / "INDEX.tsv"
+    if not index.exists():
+        return set()
+    with index.open(newline="") as file:
+        return {COLLECTION / row["path"] for row in csv.DictReader(file, delimiter="\t") if row["characters"] == "0"}
 
 
 def pdfs(folder: Path) -> list[Path]:

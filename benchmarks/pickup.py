@@ -15,13 +15,12 @@ from jobs.models import UploadJob
 GAP = (0.03, 0.15)  # seconds between two jobs: the workers are idle again, and not in step with the enqueuer
 
 
-def latencies(samples: int, user_id: UUID | None = None) -> list[float]:
-    """Enqueue jobs one by one at random moments; return what each waited, in milliseconds."""
-    user_id = user_id or uuid4()
+def latencies(samples: int) -> list[float]:
+    """Enqueue jobs one by one at random moments, each a new user's; return what each waited, in milliseconds."""
     committed: dict[UUID, float] = {}
     for _ in range(samples):
         time.sleep(random.uniform(*GAP))
-        job_id, at = _enqueued(user_id)
+        job_id, at = _enqueued(uuid4())
         committed[job_id] = at
     return [1000 * (claimed - committed[job_id]) for job_id, claimed in _claimed(committed).items()]
 

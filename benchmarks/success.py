@@ -29,9 +29,9 @@ def measure(options: Namespace) -> Result:
         cluster.until(corpus.ended, seconds=540)
     ends = {job.document_id: _end(job) for job in UploadJob.objects.all()}
     told = [{"file": _shown(each.source), **ends[each.document_id]} for each in stored]
-    wanted = [end for end, each in zip(told, stored, strict=True) if each.source in set(corpus.readable(options.path))]
-    # A file that is honestly a scan has no text layer to be found, whatever its folder.
-    layered = [end for end in wanted if end["code"] != "NO_TEXT_LAYER"]
+    readable, textless = set(corpus.readable(options.path)), corpus.textless()
+    wanted = [end for end, each in zip(told, stored, strict=True) if each.source in readable]
+    layered = [end for end, each in zip(told, stored, strict=True) if each.source in readable - textless]
     share = sum(end["code"] == "done" for end in layered) / len(layered)
     slowest = max(end["seconds"] for end in told)
     codes = Counter(end["code"] for end in told)

@@ -67,9 +67,6 @@ CLAIMABLE = f"""
 WAITING = """
     SELECT job_id FROM upload_jobs
     WHERE document_id = %(document_id)s AND state = 'queued' AND run_after IS NOT NULL FOR UPDATE"""
-LOCK_ACTIVE = """
-    SELECT job_id FROM upload_jobs
-    WHERE document_id = %(document_id)s AND state IN ('queued', 'working', 'retryable') FOR UPDATE"""
 WAKE_WORKING = f"""
     UPDATE upload_jobs SET wait_reason = '{lifecycle.WOKEN}'
     WHERE document_id = %(document_id)s AND state = 'working' RETURNING job_id"""

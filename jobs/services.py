@@ -118,9 +118,8 @@ def wake(document_id: UUID) -> None:
     """
     params = {"document_id": document_id, **_journalled("due", {})}
     with transaction.atomic():
-        # Locked before it is looked at: a wait that is about to commit would be missed, and last to its end.
-        for sql in (queue.LOCK_ACTIVE, queue.WAKE_WORKING):
-            lifecycle.execute(sql, params)
+        # In this order: a wait that is just being written is waited for here, and seen by the next statement.
+        lifecycle.execute(queue.WAKE_WORKING, params)
         if lifecycle.execute(lifecycle.statement("due", queue.WAITING), params):
             ring()
 

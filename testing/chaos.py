@@ -43,7 +43,7 @@ POINTS = (
     "parsing:stored",
     "embedding:answered",
 )
-LEASE, BATCH, WORKERS, USERS = 2.0, 2, 3, 5
+LEASE, BATCH, WORKERS, USERS = 3.0, 2, 3, 5
 RESTART = 8.0  # seconds until a cluster that hangs has been ended and its successor sweeps
 AT_A_TIME = 12  # documents under way while the killing lasts
 SETTINGS = {
@@ -77,8 +77,13 @@ OVERDUE = """
     SELECT coalesce(extract(epoch FROM max(clock_timestamp() - lease_until)), 0)::float8 FROM upload_jobs
     WHERE state = 'working'"""
 ACTIVE = "SELECT count(*) FROM upload_jobs WHERE state IN ('queued', 'working', 'retryable')"
-# Who dies at random moments, in turn: somebody below the cluster's main process, that one, somebody of the API.
-DECK = ("worker", "web", "worker", "cluster", "worker", "worker")
+# Who dies at random moments, in turn.
+DECK = ("worker", "web", "worker", "worker", "cluster", "worker", "web", "worker", "worker")
+# A job on its last try: one more death would rightly make it a dead letter, so nobody is killed at random meanwhile.
+LAST_TRY = """
+    SELECT count(*) FROM upload_jobs
+    WHERE (state = 'queued' AND attempts >= 3) OR (state = 'working' AND attempts >= 4)"""
+DEAD = "SELECT last_error ->> 'code' || ' at ' || stage FROM upload_jobs WHERE state = 'deadletter'"
 Row = tuple[Any, ...]
 
 
@@ -121,6 +126,7 @@ class Found:
     committed: Counter[UUID]
     repeated: int
     findings: str
+    dead: list[str] = field(default_factory=list)
     seconds: float = 0.0
     kills: Counter[str] = field(default_factory=Counter)
     points: Counter[str] = field(default_factory=Counter)
@@ -211,6 +217,7 @@ class World:
             bought=bought,
             committed=Counter(row[0] for row in committed),
             repeated=int(self.value(REPEATED)),
+            dead=[row[0] for row in self.database.execute(DEAD).fetchall()],
             findings="" if audit.returncode == 0 else audit.stdout + audit.stderr[-2000:],
         )
 
@@ -271,7 +278,7 @@ class Killer:
             self.round += 1
             for point in POINTS:
                 (self.world.armed / f"{point}~{self.round}").touch()
-        if self.extra and time.monotonic() > self.next_at:
+        if self.extra and time.monotonic() > self.next_at and not self.world.value(LAST_TRY):
             self.extra -= self._kill_somebody()
             self.next_at = time.monotonic() + self.dice.uniform(0.5, 2.5)
 
@@ -285,8 +292,9 @@ class Killer:
             below = main.children(recursive=True)
             if not below:
                 return False  # it is only just starting
-            victim = main if kind == "cluster" else self.dice.choice([*below, main] if kind == "web" else below)
-            victim.send_signal(signal.SIGKILL)
+            # Below a cluster's main process is django-q2's guard: when either dies, so does everybody.
+            whom = {"worker": below[1:], "cluster": [main, below[0]], "web": [main, *below]}[kind]
+            self.dice.choice(whom or [main]).send_signal(signal.SIGKILL)
             self.kills[kind] += 1
             return True
         return False
@@ -371,6 +379,7 @@ class Verdict:
     points: Mapping[str, int]
     missed_points: list[str]
     unfinished: int
+    dead: list[str]
     overdue: float
     findings: str
 
@@ -401,6 +410,7 @@ def verdict(broken: Found, calm: Found) -> Verdict:
         points=dict(sorted(broken.points.items())),
         missed_points=[point for point in POINTS if not broken.points[point]],
         unfinished=unfinished,
+        dead=broken.dead,
         overdue=broken.overdue,
         findings=broken.findings + calm.findings,
     )

@@ -267,7 +267,7 @@ def test_a_wake_ends_one_wait_and_no_later_one(ana: UUID) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("_", range(10))
+@pytest.mark.parametrize("_", range(5))
 def test_a_wake_and_a_wait_at_once_leave_the_job_due(ana: UUID, _: int) -> None:
     job = JobFactory.create(user_id=ana)
     claim = claims.take("w")
