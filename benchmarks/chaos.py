@@ -9,7 +9,7 @@ from django.db import connections
 
 from accessa.embedded.server import EmbeddedServer
 from benchmarks.report import Result, say
-from testing import chaos
+from testing import chaos, chaos_verdict, chaos_world
 
 SUMMARY = __doc__ or ""
 MOST_SECONDS = 3600.0
@@ -24,8 +24,8 @@ def measure(options: Namespace) -> Result:
     server = EmbeddedServer()
     connections.close_all()  # a database that is in use cannot be copied
     rounds = max(1, options.kills // 100)
-    extra = max(12, options.kills - rounds * len(chaos.POINTS))
-    say(f"Killing {rounds} times at each of {len(chaos.POINTS)} points and {extra} times at random …")
+    extra = max(12, options.kills - rounds * len(chaos_world.POINTS))
+    say(f"Killing {rounds} times at each of {len(chaos_world.POINTS)} points and {extra} times at random …")
     broken, calm = chaos.trial(
         server.params(),
         server.data.parent / "chaos",
@@ -34,7 +34,7 @@ def measure(options: Namespace) -> Result:
         seed=options.seed,
         seconds=MOST_SECONDS,
     )
-    found = chaos.verdict(broken, calm)
+    found = chaos_verdict.verdict(broken, calm)
     return Result(
         name="chaos",
         value=found.kills,

@@ -43,7 +43,11 @@ def measure(options: Namespace) -> Result:
         against=f"procrastinate {version('procrastinate')}",
         ratio=ratio,
         goal=RATIO_GOAL,
-        ok=ratio >= RATIO_GOAL and held >= HELD_GOAL and p95 <= PICKUP_GOAL and claims <= crowd.CLAIM_GOAL,
+        ok=bool(rate and idle and crowds)
+        and ratio >= RATIO_GOAL
+        and held >= HELD_GOAL
+        and p95 <= PICKUP_GOAL
+        and claims <= crowd.CLAIM_GOAL,
         details={
             "ratio_held": held,
             "goal_held": HELD_GOAL,

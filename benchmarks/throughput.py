@@ -54,10 +54,14 @@ def bare(count: int) -> float:
     with database.connect() as connection:
         connection.execute(skip_locked.TABLE)
         connection.execute("TRUNCATE bare_jobs")
-        connection.execute("INSERT INTO bare_jobs (user_id) SELECT gen_random_uuid() FROM generate_series(1, %s)", [count])
+        connection.execute(
+            "INSERT INTO bare_jobs (user_id) SELECT gen_random_uuid() FROM generate_series(1, %s)", [count]
+        )
         database.settle("bare_jobs")
         with _workers("benchmarks.rivals.skip_locked", "accessa"):
-            return _rate(connection, "bare_jobs WHERE state <> 'done'", "SELECT finished_at FROM bare_jobs WHERE state = 'done'")
+            return _rate(
+                connection, "bare_jobs WHERE state <> 'done'", "SELECT finished_at FROM bare_jobs WHERE state = 'done'"
+            )
 
 
 def rival(count: int) -> float:

@@ -10,6 +10,7 @@ from typing import Any, cast
 from uuid import UUID
 
 from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
 from django.db import connection, transaction
 from django.db.utils import IntegrityError
 from psycopg.types.json import Jsonb
@@ -40,6 +41,14 @@ class Claim:
     @property
     def step(self) -> plan.Step:
         return self.pipeline.step(self.job.stage)
+
+    @property
+    def limit(self) -> float:
+        """The longest, in seconds, that the present stage may take."""
+        try:
+            return self.step.limit
+        except ImproperlyConfigured:  # no such pipeline here: the try itself will say so
+            return plan.DEFAULT_LIMIT
 
     @contextmanager
     def held(self) -> Iterator[None]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import traceback
 from typing import TYPE_CHECKING, Any
 
 import psycopg
+from django.core.exceptions import ImproperlyConfigured
 from psycopg.types.json import Jsonb
 
-from jobs.outcomes import Permanent, Retryable
+from jobs.outcomes import Permanent, Retryable, Wait
 
 if TYPE_CHECKING:
     from jobs.claims import Claim
@@ -21,6 +23,19 @@ def named(error: BaseException) -> str:
         constraint = f" ({cause.diag.constraint_name})" if cause.diag.constraint_name else ""
         return f"{type(cause).__name__} {cause.diag.sqlstate}{constraint}"
     return type(error).__name__
+
+
+# A disk that is full or away: every document would fail alike, so none is charged for it.
+_AWAY = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ESTALE, errno.ENOTCONN, errno.ETIMEDOUT}
+
+
+def not_the_documents(error: Exception) -> Wait | None:
+    """Return the wait for a fault that is no document's: a wrong setting, a pipeline that is not deployed, no disk."""
+    if isinstance(error, ImproperlyConfigured):
+        return Wait(seconds=60.0, reason="CONFIGURATION")
+    if isinstance(error, OSError) and error.errno in _AWAY:
+        return Wait(seconds=15.0, reason="STORAGE_UNAVAILABLE")
+    return None
 
 
 def frames(error: BaseException) -> str:

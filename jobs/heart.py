@@ -43,7 +43,7 @@ class Heart:
 
     def watch(self, claim: Claim) -> None:
         """Keep the lease of ``claim`` while its present stage runs, for as long as the stage may take."""
-        limit = claim.step.limit
+        limit = claim.limit
         with self._changed:
             self._held = Held(claim, time.monotonic() + limit)
             self._start()

@@ -23,6 +23,9 @@ Handler = Callable[["Claim"], Outcome]
 Proof = Callable[[Sequence[UUID]], dict[UUID, str]]
 
 
+DEFAULT_LIMIT = 60.0
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """One row of the plan. ``limit`` is the longest a try of the stage may take, in seconds."""
@@ -30,7 +33,7 @@ class Step:
     stage: Stage
     handler: Handler
     proof: Proof
-    limit: float = 60.0
+    limit: float = DEFAULT_LIMIT
     # Whether the stage's work may be passed over when the next stage's proof already holds.
     skippable: bool = False
     # Share of the whole that is done when the stage is reached, in percent.

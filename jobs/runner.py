@@ -100,9 +100,8 @@ def _only_finishes(claim: Claim, ending: Ending) -> bool:
 
 def attempt(claim: Claim) -> Ending:
     """Run one try of the stage at which the job stands; a failure is an answer too."""
-    step = claim.step
-    following = claim.pipeline.after(step.stage)
     try:
+        step, following = claim.step, claim.pipeline.after(claim.job.stage)
         if step.skippable and following is not None and not following.proof([claim.job.pk]):
             return Advance(code="ALREADY_DONE")
         return step.handler(claim)
@@ -111,7 +110,10 @@ def attempt(claim: Claim) -> Ending:
     except (Permanent, Retryable) as failure:
         return failure
     except Exception as error:  # a bug: kept for staff, retried, and never shown with its values
-        log.error("Stage %s failed: %s", step.stage, faults.frames(error))
+        if wait := faults.not_the_documents(error):
+            log.error("Stage %s waits: %s", claim.job.stage, wait.reason)
+            return wait
+        log.error("Stage %s failed: %s", claim.job.stage, faults.frames(error))
         bug = Retryable("internal", "Something went wrong on our side; it will be tried again.")
         bug.__cause__ = error
         return bug

@@ -75,7 +75,10 @@ def retry(job: UploadJob, *, by: str) -> UploadJob:
     try:
         with transaction.atomic():
             # Locked first: nothing may change between the proof and the move.
-            stage = _last_proven(UploadJob.objects.select_for_update().get(pk=job.pk))
+            locked = UploadJob.objects.select_for_update().filter(pk=job.pk).first()
+            if locked is None:  # deleted meanwhile
+                raise not_found()
+            stage = _last_proven(locked)
             return _one("requeue", job, event={"by": by, "from": job.stage}, stage=stage)
     except IntegrityError as error:
         if "uq_job_doc" not in str(error):

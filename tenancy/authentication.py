@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from functools import lru_cache
 from json import JSONDecodeError
@@ -90,11 +91,26 @@ def _verified(encoded: str) -> dict[str, Any]:
 def _published_key(encoded: str) -> jwt.PyJWK:
     """Return the key that the token names; raise ``Refused`` when none can be had: no fault of the caller's."""
     try:
-        return _jwks(settings.SUPABASE_JWKS_URL).get_signing_key_from_jwt(encoded)
+        return _named_key(_jwks(settings.SUPABASE_JWKS_URL), jwt.get_unverified_header(encoded).get("kid"))
     except (jwt.PyJWKClientConnectionError, jwt.PyJWKSetError, JSONDecodeError) as error:
         raise unavailable(
             "The service cannot reach the keys that tokens are checked with; try again shortly."
         ) from error
+
+
+def _named_key(client: jwt.PyJWKClient, kid: str | None) -> jwt.PyJWK:
+    """Return the key called ``kid``. An unknown name fetches the keys anew, but not each time one is made up."""
+    known = {key.key_id: key for key in client.get_signing_keys()}
+    if kid not in known and time.monotonic() - _refreshed.get(client.uri, 0.0) > REFRESH_SECONDS:
+        _refreshed[client.uri] = time.monotonic()
+        known = {key.key_id: key for key in client.get_signing_keys(refresh=True)}
+    if kid not in known:
+        raise jwt.InvalidKeyError("no such key")
+    return known[kid]
+
+
+REFRESH_SECONDS = 30.0
+_refreshed: dict[str, float] = {}
 
 
 @lru_cache(maxsize=4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import time
@@ -58,6 +59,10 @@ def violate(claim: Claim) -> Outcome:
     raise AssertionError
 
 
+def full(claim: Claim) -> Outcome:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
 def die(claim: Claim) -> Outcome:
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError
@@ -78,7 +83,7 @@ def _single(name: str, handler: Handler, *, limit: float = 60.0) -> Pipeline:
     return Pipeline(name, (Step(Stage.EMBEDDED, handler, holds, limit=limit),))
 
 
-_SINGLES = [_single(h.__name__, h) for h in (noop, hold, wait, fail, refuse, crash, violate, die, sleep)]
+_SINGLES = [_single(h.__name__, h) for h in (noop, hold, wait, fail, refuse, crash, violate, full, die, sleep)]
 _STAGES = Pipeline(
     "stages", tuple(Step(stage, noop, holds, reached_pct=index * 9.0) for index, stage in enumerate(Stage))
 )

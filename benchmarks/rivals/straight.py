@@ -31,7 +31,9 @@ from jobs.outcomes import StageFailure  # noqa: E402
 
 COPY = """COPY document_chunks (chunk_id, user_id, document_id, chunker_name, chunker_version, chunk_ord, chunk_sha,
     text, meta, embed_model, embed_version, vector_dim, embed_updated_at, embedding) FROM STDIN (FORMAT binary)"""
-TYPES = ["uuid"] * 3 + ["text"] * 2 + ["int4"] + ["text"] * 2 + ["jsonb"] + ["text"] * 2 + ["int4", "timestamptz", "vector"]
+TYPES = (
+    ["uuid"] * 3 + ["text"] * 2 + ["int4"] + ["text"] * 2 + ["jsonb"] + ["text"] * 2 + ["int4", "timestamptz", "vector"]
+)
 
 
 def make(path: Path, document_id: UUID, user_id: UUID) -> None:

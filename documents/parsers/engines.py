@@ -16,7 +16,8 @@ import pypdfium2.raw as pdfium
 from documents.parsers import cage
 
 REASONS = {pdfium.FPDF_ERR_PASSWORD: "PASSWORD_REQUIRED", pdfium.FPDF_ERR_SUCCESS: "NO_PAGES"}
-TAIL = 2048
+TAIL = 1024  # bytes from the end within which the end-of-file mark must stand
+PADDED, PADDING = 64 * 1024, b"\0\t\n\r "  # mail and backups fill files up
 PAGE_CPU_SECONDS = 4.0  # real pages take 0.01 to 0.3 s; bombs must be refused within 5 s (RELIABILITY)
 SURVEY_CPU_SECONDS = 0.005  # for each page of the document: at the first one pdf-oxide looks through all of them
 RIGHT_TO_LEFT_SHARE = 0.3  # a line of Arabic at the foot of an English page must not cost the page its headings
@@ -67,6 +68,9 @@ def open_document(path: Path) -> Opened:
     oxide, oxide_count = _open_oxide(path)
     if fium is None and not oxide_count:
         raise Refused(REASONS.get(fium_error) or _ruin(path))
+    if _is_truncated(path):
+        # Both engines rebuild what is left and show the rest as blank pages: nobody would learn of what is missing.
+        raise Refused("PDF_TRUNCATED")
     count = _believable_count(fium, oxide_count) if fium is not None else oxide_count
     return Opened(oxide, fium, count, _is_encrypted(oxide, fium), _ruin(path))
 
@@ -91,9 +95,14 @@ def markdown(document: Opened) -> list[str]:
 
 def _ruin(path: Path) -> str:
     """Which of the two codes fits a file that has a header and does not open."""
+    return "PDF_TRUNCATED" if _is_truncated(path) else "PDF_MALFORMED"
+
+
+def _is_truncated(path: Path) -> bool:
+    """Tell whether the end-of-file mark is missing where every reader wants it (PDF 1.7, appendix H, note 18)."""
     with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - TAIL))
-        return "PDF_MALFORMED" if b"%%EOF" in file.read() else "PDF_TRUNCATED"
+        file.seek(max(0, path.stat().st_size - PADDED))
+        return b"%%EOF" not in file.read().rstrip(PADDING)[-TAIL:]
 
 
 def _page(document: Opened, number: int) -> str | None:

@@ -173,3 +173,14 @@ def test_a_stage_that_is_reached_starts_counting_anew(ana: UUID) -> None:
 
 def test_a_failure_is_shown_with_its_detail_only() -> None:
     assert str(Retryable("CODE", "detail")) == "CODE: detail"
+
+
+@pytest.mark.parametrize(("pipeline", "reason"), [("not-deployed", "CONFIGURATION"), ("full", "STORAGE_UNAVAILABLE")])
+def test_what_is_no_documents_fault_is_waited_for_and_charged_to_none(ana: UUID, pipeline: str, reason: str) -> None:
+    job = JobFactory.create(user_id=ana, pipeline=pipeline)
+
+    run(job)
+
+    assert (job.state, job.wait_reason, job.attempts) == ("queued", reason, 0)
+    assert job.run_after is not None
+    assert job.last_error is None

@@ -42,7 +42,7 @@ def secret(settings: Any) -> None:
 
 def claims(**changed: Any) -> dict[str, Any]:
     """Good claims with some changed; None leaves a claim out."""
-    good = {"sub": str(uuid4()), "aud": "authenticated", "exp": int(time.time()) + 60, "role": "authenticated"}
+    good = {"sub": str(uuid4()), "aud": "authenticated", "exp": int(time.time()) + 3600, "role": "authenticated"}
     return {name: value for name, value in (good | changed).items() if value is not None}
 
 
@@ -88,8 +88,8 @@ BAD_CLAIMS: dict[str, dict[str, Any]] = {
     "a subject that is a number": {"sub": 7},
     "a subject that is a list": {"sub": ["6c8a1e6e-1f0b-4aa8-9f0a-1a7c2e6f2b42"]},
     "a subject with NUL": {"sub": "6c8a1e6e-1f0b-4aa8-9f0a-1a7c2e6f2b4\0"},
-    "not yet valid": {"nbf": int(time.time()) + 60},
-    "issued in the future": {"iat": int(time.time()) + 600},
+    "not yet valid": {"nbf": int(time.time()) + 1800},
+    "issued in the future": {"iat": int(time.time()) + 1800},
 }
 FORGED = {
     "another secret": jwt.encode(claims(), "another-secret-that-is-long-enough-as-well", algorithm="HS256"),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from django.db import connections
 
-from testing import chaos
+from testing import chaos, chaos_verdict
 from testing.cluster import used_database
 
 
@@ -17,7 +17,7 @@ def test_nothing_is_lost_doubled_or_paid_twice_whoever_is_killed(tmp_path: Path)
 
     broken, calm = chaos.trial(used_database(), tmp_path, rounds=1, extra=6)
 
-    found = chaos.verdict(broken, calm)
+    found = chaos_verdict.verdict(broken, calm)
     assert found.ok, found
     assert found.kills >= 40
     assert calm.rows.total() > 100

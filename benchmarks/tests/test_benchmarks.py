@@ -1,0 +1,47 @@
+"""Each benchmark runs, small, and prints one line that says what it is measured against. The goals are for quiet machines."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from benchmarks.__main__ import NAMES
+from benchmarks.cluster import ROOT
+from benchmarks.report import percentile
+
+SMALL = ("chunking", "pipeline", "queue", "success")
+COMMAND = [sys.executable, "-m", "benchmarks"]
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_benchmark_prints_one_line_with_what_was_promised(name: str) -> None:
+    run = subprocess.run([*COMMAND, name, "--quick"], cwd=ROOT, capture_output=True, text=True, timeout=300)
+
+    assert run.returncode == 0, run.stderr
+    (line,) = run.stdout.splitlines()
+    told = json.loads(line)
+    assert {"name", "value", "unit", "against", "ratio", "goal", "ok"} <= set(told)
+    assert told["name"] == name
+    assert told["value"] > 0
+    assert told["ratio"] > 0
+
+
+def test_without_a_name_the_benchmarks_are_listed() -> None:
+    run = subprocess.run(COMMAND, cwd=ROOT, capture_output=True, text=True, timeout=60)
+
+    assert run.stdout.split() == list(NAMES)
+
+
+def test_an_unknown_name_is_refused() -> None:
+    run = subprocess.run([*COMMAND, "nonsense"], cwd=ROOT, capture_output=True, text=True, timeout=60)
+
+    assert run.returncode == 2
+    assert not run.stdout
+
+
+def test_a_percentile_is_one_of_the_values() -> None:
+    assert percentile([3.0, 1.0, 2.0], 0.5) == 2.0
+    assert percentile([1.0], 0.99) == 1.0
