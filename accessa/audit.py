@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,12 +14,15 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.files.storage import storages
 from django.db import connection
 
+from documents import storage
 from documents.models import Document, Removal
 from documents.storage import Bucket
 from jobs import plan
 from jobs.models import UploadJob
+from jobs.states import State
 
 AT_ONCE = 200
+EXTENSIONS = {"raw": "pdf", "parsed": "md"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,23 +32,32 @@ class Finding:
     reason: str
 
 
-def findings() -> Iterator[Finding]:
-    """Yield everything that is not as it should be; nothing when all is well."""
+def findings(*, deep: bool = False) -> Iterator[Finding]:
+    """Yield everything that is not as it should be; nothing when all is well. ``deep`` reads every original too."""
     yield from broken_jobs()
     yield from orphan_rows()
     yield from orphan_objects()
+    if deep:
+        yield from changed_originals()
 
 
 def broken_jobs() -> Iterator[Finding]:
-    """Hold each job against the proof of the stage at which it stands, in batches along the primary key."""
+    """Hold each job against the proof of the stage at which it stands, in batches along the primary key.
+
+    Dead letters are passed over: their buffers are swept, and a retry goes back to the last stage that holds. What
+    looks broken is looked at again, because jobs move on between two statements.
+    """
     after = UUID(int=0)
-    while jobs := list(UploadJob.objects.filter(pk__gt=after).order_by("pk")[:AT_ONCE]):
+    alive = UploadJob.objects.exclude(state=State.DEADLETTER).order_by("pk")
+    while jobs := list(alive.filter(pk__gt=after)[:AT_ONCE]):
         after = jobs[-1].pk
         by_step: dict[tuple[str, str], list[UUID]] = {}
         for job in jobs:
             by_step.setdefault((job.pipeline, job.stage), []).append(job.pk)
         for (name, stage), job_ids in by_step.items():
-            for job_id, reason in _broken(name, stage, job_ids).items():
+            for job_id, reason in _broken(name, stage, list(_broken(name, stage, job_ids))).items():
+                if not alive.filter(pk=job_id, stage=stage).exists():
+                    continue
                 yield Finding("job", str(job_id), f"{stage}: {reason}")
 
 
@@ -64,10 +77,12 @@ ROWS = {
             WHERE j.document_id = c.document_id AND j.chunks_version = c.chunker_name || '@' || c.chunker_version)""",
     "vector": """SELECT b.buffer_id, 'A vector waits in the buffer though its document is not being worked on.'
         FROM document_vector_buffer b WHERE NOT EXISTS (SELECT 1 FROM upload_jobs j
-            WHERE j.document_id = b.document_id AND j.state IN ('queued', 'working', 'retryable'))""",
+            WHERE j.document_id = b.document_id AND (j.state IN ('queued', 'working', 'retryable')
+                OR j.finished_at > clock_timestamp() - interval '2 minutes'))""",
     "buffered chunk": """SELECT b.chunk_id, 'A chunk waits in the buffer though its document is not being worked on.'
         FROM document_chunk_buffer b WHERE NOT EXISTS (SELECT 1 FROM upload_jobs j
-            WHERE j.document_id = b.document_id AND j.state IN ('queued', 'working', 'retryable'))""",
+            WHERE j.document_id = b.document_id AND (j.state IN ('queued', 'working', 'retryable')
+                OR j.finished_at > clock_timestamp() - interval '2 minutes'))""",
     "document": """SELECT d.document_id, 'The document says another status than its job.'
         FROM documents d JOIN LATERAL (SELECT status FROM upload_jobs j WHERE j.document_id = d.document_id
             ORDER BY created_at DESC, job_id DESC LIMIT 1) j ON true
@@ -87,7 +102,7 @@ def orphan_rows() -> Iterator[Finding]:
 
 def orphan_objects() -> Iterator[Finding]:
     """Yield objects of documents that do not exist, those apart whose removal is already under way."""
-    for name in ("raw", "parsed"):
+    for name in storage.BUCKETS:
         bucket = cast(Bucket, storages[name])
         names: list[str] = []
         for found in bucket.names():
@@ -99,12 +114,24 @@ def orphan_objects() -> Iterator[Finding]:
 
 
 def _without_document(bucket: str, names: list[str]) -> Iterator[Finding]:
-    by_id = {_document_id(name): name for name in names}
-    known = set(Document.objects.filter(pk__in=by_id).values_list("pk", flat=True))
-    known |= set(Removal.objects.filter(document_id__in=by_id).values_list("document_id", flat=True))
-    for document_id, name in by_id.items():
-        if document_id not in known:
+    ids = {_document_id(name) for name in names}
+    owners = Document.objects.filter(pk__in=ids).values_list("user_id", "pk")
+    known = {storage.uri(bucket, user_id, document_id, EXTENSIONS[bucket]) for user_id, document_id in owners}
+    known |= set(Removal.objects.filter(document_id__in=ids).values_list("path", flat=True))
+    for name in names:
+        if f"{storage.PREFIX}{bucket}/{name}" not in known:
             yield Finding("object", f"{bucket}:{Path(name).stem}", "The object belongs to no document.")
+
+
+def changed_originals() -> Iterator[Finding]:
+    """Hash every original again; slow, it reads the whole store."""
+    for document in Document.objects.filter(stored_at__isnull=False).iterator(chunk_size=AT_ONCE):
+        bucket, name = storage.located(document.raw_path)
+        if not bucket.exists(name):
+            continue  # found by the job's proof
+        with bucket.local(name) as path, path.open("rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() != document.file_sha256:
+                yield Finding("original", str(document.pk), "The original is not the file that was declared.")
 
 
 def _document_id(name: str) -> UUID:

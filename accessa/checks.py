@@ -51,8 +51,8 @@ def _defaults() -> Iterator[tuple[bool, str, str, str]]:
     yield engine == EMBEDDED, "The embedded PostgreSQL serves one machine.", "Set DATABASE_URL.", "accessa.E101"
     yield raw["BACKEND"] == LOCAL_FILES, "Files are kept on this machine's disk.", "Set up a bucket.", "accessa.E102"
     yield (
-        settings.SECRET_KEY == settings.INSECURE_KEY,
-        "SECRET_KEY is the public default.",
+        settings.SECRET_KEY_IS_LOCAL,
+        "SECRET_KEY is this machine's own, made for a laptop.",
         "Set SECRET_KEY.",
         "accessa.E103",
     )

@@ -1,6 +1,8 @@
 """How gunicorn serves the API: `gunicorn accessa.wsgi:application -c python:accessa.gunicorn`."""
 
 import os
+import socket
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +11,14 @@ from gunicorn.glogging import Logger  # type: ignore[import-untyped]
 bind = f"127.0.0.1:{os.environ.get('PORT', '8000')}"
 worker_class = "gthread"
 workers = int(os.environ.get("WEB_WORKERS", "2"))
-threads = int(os.environ.get("WEB_THREADS", "8"))
+threads = int(os.environ.get("WEB_THREADS", "16"))
 timeout = 120  # of a worker that shows no life; a slow upload occupies a thread, not its worker
 graceful_timeout = 25  # the supervisor promises 30
 control_socket_disable = True  # would be written to the home folder
 worker_tmp_dir = "/dev/shm" if Path("/dev/shm").is_dir() and os.access("/dev/shm", os.W_OK) else None  # noqa: S108
 accesslog = None  # paths of signed URLs name tenants' files, and their queries are the signatures
 STALLED_SECONDS = 60
+SILENT_SECONDS = 10
 
 
 class WithoutQueries(Logger):  # type: ignore[misc]  # gunicorn has no types
@@ -24,6 +27,15 @@ class WithoutQueries(Logger):  # type: ignore[misc]  # gunicorn has no types
 
 
 logger_class = WithoutQueries
+
+
+def post_worker_init(worker: Any) -> None:
+    """A connection that sends no whole request gives its thread back. Accepted sockets inherit this from the listener.
+
+    Only so far: who sends a byte now and then still holds a thread. In production a buffering proxy stands in front.
+    """
+    for listener in worker.sockets:
+        listener.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", SILENT_SECONDS, 0))
 
 
 def pre_request(worker: Any, request: Any) -> None:

@@ -7,14 +7,16 @@ from typing import Any
 
 import environ
 
+from accessa.secret import local_secret
+
 BASE_DIR = Path(__file__).resolve().parent.parent
 env = environ.Env()
 
-INSECURE_KEY = "insecure-development-key"  # `check --deploy` refuses it
-SECRET_KEY = env.str("SECRET_KEY", default=INSECURE_KEY)
 DEBUG = env.bool("DEBUG", default=False)
 ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=["127.0.0.1", "localhost", "[::1]", "testserver"])
 VAR = Path(env.str("ACCESSA_VAR", default=str(BASE_DIR / "var"))).resolve()
+SECRET_KEY_IS_LOCAL = not env.str("SECRET_KEY", default="")  # `check --deploy` refuses it
+SECRET_KEY = env.str("SECRET_KEY", default="") or local_secret(VAR / "secret_key")
 
 INSTALLED_APPS = [
     "accessa",
@@ -74,9 +76,7 @@ USE_TZ = True
 TIME_ZONE = "UTC"
 LANGUAGE_CODE = "en-us"
 SECURE_CONTENT_TYPE_NOSNIFF = True
-SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = env.bool(
-    "SECURE_COOKIES", default=not DEBUG and SECRET_KEY != INSECURE_KEY
-)
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = env.bool("SECURE_COOKIES", default=not DEBUG and not SECRET_KEY_IS_LOCAL)
 
 # --- database -------------------------------------------------------------------------------------------------------
 # Without DATABASE_URL the project runs its own PostgreSQL under VAR, started by the first connection.
@@ -112,6 +112,7 @@ MAX_FILE_BYTES = env.int("MAX_FILE_BYTES", default=25 * 1024 * 1024)
 MAX_PAGES = env.int("MAX_PAGES", default=200)
 MAX_FILENAME_CHARS = env.int("MAX_FILENAME_CHARS", default=120)
 UPLOADS_PER_DAY = env.int("UPLOADS_PER_DAY", default=30)
+DECLARATIONS_PER_MINUTE = env.int("DECLARATIONS_PER_MINUTE", default=300)
 POLLS_PER_MINUTE = env.int("POLLS_PER_MINUTE", default=10)
 MAX_SEARCH_RESULTS = env.int("MAX_SEARCH_RESULTS", default=50)
 MAX_QUERY_CHARS = env.int("MAX_QUERY_CHARS", default=8_000)
@@ -119,7 +120,12 @@ DATA_UPLOAD_MAX_MEMORY_SIZE = 256 * 1024  # JSON bodies only; files are streamed
 
 # --- the machine (DESIGN §4) ----------------------------------------------------------------------------------------
 JOBS_PIPELINES = env.str("JOBS_PIPELINES", default="accessa.pipelines.PIPELINES")
-JOBS_SWEEPS = ["documents.sweeps.remove_objects", "embeddings.sweeps.empty_buffers", "tenancy.rates.forget"]
+JOBS_SWEEPS = [
+    "documents.sweeps.remove_objects",
+    "documents.sweeps.remove_broken_uploads",
+    "embeddings.sweeps.empty_buffers",
+    "tenancy.rates.forget",
+]
 JOBS_ACTIVE_PER_USER = env.int("JOBS_ACTIVE_PER_USER", default=2)  # MVP context §9
 JOBS_MAX_RETRIES = env.int("JOBS_MAX_RETRIES", default=3)
 JOBS_RETRY_BASE_SECONDS = env.float("JOBS_RETRY_BASE_SECONDS", default=3.0)  # waits of 3, 6 and 12 s
@@ -194,7 +200,8 @@ LOGGING: dict[str, Any] = {
     "version": 1,
     "disable_existing_loggers": False,
     "formatters": {"line": {"format": "{asctime} {levelname} {name} {message}", "style": "{"}},
-    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "filters": {"discreet": {"()": "accessa.logs.Discreet"}},
+    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line", "filters": ["discreet"]}},
     "root": {"handlers": ["console"], "level": env.str("LOG_LEVEL", default="INFO")},
     "loggers": {
         "django-q": {"level": "WARNING"},

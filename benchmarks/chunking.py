@@ -79,7 +79,9 @@ def _cpu(work: Callable[[], Any], times: int) -> float:
 
 def pack(text: str) -> Sequence[str]:
     """Paragraphs joined as long as they fit, whatever they say and however many tokens they are."""
-    packed, held, length = [], [], 0
+    packed: list[str] = []
+    held: list[str] = []
+    length = 0
     for paragraph in text.split("\n\n"):
         if held and length + len(paragraph) > PACKED_CHARS:
             packed.append("\n\n".join(held))

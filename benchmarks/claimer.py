@@ -16,7 +16,8 @@ from jobs import claims, queue, runner  # noqa: E402
 def claim_and_finish(count: int) -> list[float]:
     """Raises ``RuntimeError`` when nothing is left to claim."""
     runner._pin_plans()
-    last, took = queue.NOBODY, []
+    last = queue.NOBODY
+    took: list[float] = []
     while len(took) < count:
         began = time.perf_counter()
         claim = claims.take("benchmark", last)

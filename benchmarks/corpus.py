@@ -29,7 +29,8 @@ ENDED = ("done", "deadletter")
 # How long each stage took: an event tells of the stage that it leaves, the one before it of its beginning.
 STAGES = """
     SELECT stage, sum(seconds)::float8 FROM (
-        SELECT payload ->> 'from' AS stage, extract(epoch FROM ts - lag(ts) OVER (PARTITION BY job_id ORDER BY ts)) AS seconds
+        SELECT payload ->> 'from' AS stage,
+               extract(epoch FROM ts - lag(ts) OVER (PARTITION BY job_id ORDER BY ts)) AS seconds
         FROM events) e
     WHERE stage IS NOT NULL GROUP BY stage ORDER BY 2 DESC"""
 

@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 from typing import Any
-from uuid import uuid4
 
 from benchmarks import cluster, database, jobs, pickup
 from benchmarks.report import percentile, say

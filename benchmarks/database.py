@@ -63,7 +63,7 @@ def scratch() -> Iterator[Scratch]:
 
 def connect(database: str = "accessa", *, user: str = "") -> psycopg.Connection[Any]:
     """An autocommitting connection to the benchmark's server; ``user="postgres"`` is the superuser."""
-    params = EmbeddedServer().params(database)
+    params: dict[str, Any] = dict(EmbeddedServer().params(database))
     return psycopg.connect(**params | ({"user": user} if user else {}), autocommit=True)
 
 

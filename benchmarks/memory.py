@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from django.conf import settings
 
 from benchmarks import cluster, corpus, heavy
 from benchmarks.report import Result, say
@@ -29,7 +30,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def measure(options: Namespace) -> Result:
-    folder = Path(corpus.settings.VAR).parent
+    folder = Path(settings.VAR).parent
     pages = 20 if options.quick else 200
     large = _peaks(heavy.illustrated(folder / "large.pdf", pages=pages, megabytes=pages / 8 - 1), options.embedder)
     many = _peaks(heavy.wordy(folder / "many.pdf", chunks=pages * 60), options.embedder)

@@ -41,6 +41,6 @@ def _claimed(committed: dict[UUID, float]) -> dict[UUID, float]:
     found: dict[UUID, float] = {}
     while len(found) < len(committed):
         rows = UploadJob.objects.filter(pk__in=committed, state="done").values_list("job_id", "claimed_at")
-        found = {job_id: claimed_at.timestamp() for job_id, claimed_at in rows}
+        found = {job_id: claimed_at.timestamp() for job_id, claimed_at in rows if claimed_at}
         time.sleep(0.1)
     return found

@@ -42,6 +42,7 @@ def declare(*, user_id: UUID, filename: str, bytes_len: int, mime: str, sha256: 
     Renews the URL while the bytes are missing and revives a job that failed. Raises ``Refused`` when over a limit.
     """
     filename = limits.checked(filename=filename, bytes_len=bytes_len, mime=mime, sha256=sha256)
+    _spend_question(user_id)
     with transaction.atomic():
         document_id = ids.document_id(user_id, sha256)
         lock(document_id)
@@ -51,11 +52,19 @@ def declare(*, user_id: UUID, filename: str, bytes_len: int, mime: str, sha256: 
             document = _create(document_id, user_id, filename, bytes_len, mime, sha256, ocr)
             job = _enqueue(document)
         else:
+            _redeclare(document, filename, bytes_len, ocr)
             job = _again(document)
         expires = _renewed(document)
     raw, name = storage.located(document.raw_path)
     url = raw.sign_upload(name, length=document.bytes_len, mime=document.mime, sha256=document.file_sha256)
     return Declared(job.pk, document.pk, url, expires)
+
+
+def _spend_question(user_id: UUID) -> None:
+    """Bound how often a URL is asked for: each time leaves an event."""
+    limit = settings.DECLARATIONS_PER_MINUTE
+    detail = f"You can declare files {limit} times a minute."
+    rates.spend(f"declare:{user_id}", limit=limit, window=60, code="UPLOAD_LIMIT_REACHED", detail=detail)
 
 
 def _spend_upload(user_id: UUID) -> None:
@@ -88,6 +97,14 @@ def _enqueue(document: Document) -> UploadJob:
         raw_path=document.raw_path,
         chunks_version="",
     )
+
+
+def _redeclare(document: Document, filename: str, bytes_len: int, ocr: bool) -> None:
+    """Believe the newer declaration while no bytes have come: a wrong length must not lock its file out for good."""
+    if document.stored_at is not None:
+        return
+    document.filename, document.bytes_len, document.ocr = filename, bytes_len, ocr
+    document.save(update_fields=["filename", "bytes_len", "ocr"])
 
 
 def _again(document: Document) -> UploadJob:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import hashlib
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from django.conf import settings
 from django.db import connection
 from django.db.models.functions import Now
 
-from documents import parsers, storage
+from documents import parsers, services, storage
 from documents.ids import parse_id
 from documents.models import Document
 from documents.normalization import NormalizedPages, normalize_pages
 from jobs import crashpoints
-from jobs.claims import Claim
+from jobs.claims import Claim, Superseded
 from jobs.journal import log_event
 from jobs.models import Event
 from jobs.outcomes import Advance, Outcome, Permanent, Wait
@@ -105,12 +106,20 @@ def parse(claim: Claim) -> Outcome:
 
 def _store(claim: Claim, document: Document, parsed: NormalizedPages) -> Outcome:
     content = parsed.text.encode()
-    sha256 = hashlib.sha256(content).hexdigest()
     path = storage.uri("parsed", document.user_id, document.pk, "md")
     bucket, name = storage.located(path)
     with claim.held():
         pass  # a document that was deleted while it was parsed gets no new object
     bucket.put(name, content)
+    try:
+        return _record(claim, document, parsed, path, content)
+    except Superseded:
+        services.remove_objects(document.pk)  # nothing, unless the document was deleted meanwhile
+        raise
+
+
+def _record(claim: Claim, document: Document, parsed: NormalizedPages, path: str, content: bytes) -> Outcome:
+    sha256 = hashlib.sha256(content).hexdigest()
     crashpoints.reach("parsing:stored")
     with claim.held():
         Document.objects.filter(pk=document.pk).update(
@@ -135,7 +144,7 @@ def _parsed_before(document: Document) -> bool:
     return bucket.exists(name) and hashlib.sha256(bucket.read(name)).hexdigest() == document.parsed_sha256
 
 
-def _parse_fields(path: str | None, sha256: str | None) -> dict[str, object]:
+def _parse_fields(path: str | None, sha256: str | None) -> dict[str, Any]:
     payload = {"parsed_path": path, "parsed_sha256": sha256}
     return {"parsed_path": path, "parsed_sha256": sha256, "payload": payload}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import time
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -48,6 +49,7 @@ class Bucket(Protocol):
     def delete(self, name: str) -> None: ...
     def read(self, name: str) -> bytes: ...
     def names(self) -> Iterator[str]: ...
+    def strays(self, older: float) -> list[Path]: ...
     def local(self, name: str) -> Any: ...
 
 
@@ -111,6 +113,12 @@ class LocalSignedStorage(FileSystemStorage):
             if path.is_file() and path.parent.name != INCOMING:
                 yield str(path.relative_to(root))
 
+    def strays(self, older: float) -> list[Path]:
+        """Return files that began to arrive more than ``older`` seconds ago and were never placed."""
+        before = time.time() - older
+        arriving = Path(self.location, INCOMING).glob("*")
+        return [path for path in arriving if path.is_file() and path.stat().st_mtime < before]
+
     @contextmanager
     def local(self, name: str) -> Iterator[Path]:
         """Lend the object as a file on this machine."""
@@ -147,6 +155,13 @@ def trouble(error: OSError) -> Refused:
 def uri(bucket: str, user_id: uuid.UUID, document_id: uuid.UUID, extension: str) -> str:
     """Return ``storage://{bucket}/{user_id}/{document_id}.{ext}``, the canonical path (MVP context §0)."""
     return f"{PREFIX}{bucket}/{user_id}/{document_id}.{extension}"
+
+
+BUCKETS = ("raw", "parsed")
+
+
+def buckets() -> list[Bucket]:
+    return [cast(Bucket, storages[name]) for name in BUCKETS]
 
 
 def located(path: str) -> tuple[Bucket, str]:

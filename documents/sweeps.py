@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from django.db.models.functions import Now
 
-from documents import services
+from documents import services, storage
 from documents.models import Removal
 
 AT_ONCE = 200
+# No upload lasts so long: its URL has expired, and what is left of it belongs to a process that was killed.
+BROKEN_AFTER_SECONDS = 3600.0
 
 
 def remove_objects() -> None:
@@ -16,3 +18,10 @@ def remove_objects() -> None:
     for document_id in set(due.values_list("document_id", flat=True)[:AT_ONCE]):
         services.remove_objects(document_id)
         due.filter(document_id=document_id).delete()
+
+
+def remove_broken_uploads() -> None:
+    """Remove what arrived in part and was never placed, because its process was killed."""
+    for bucket in storage.buckets():
+        for stray in bucket.strays(BROKEN_AFTER_SECONDS):
+            stray.unlink(missing_ok=True)

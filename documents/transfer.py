@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from http import HTTPStatus
 from pathlib import Path
@@ -15,7 +16,7 @@ from django.views import View
 
 from documents import services
 from documents.models import Document
-from documents.storage import SALT, Rejected, trouble
+from documents.storage import BUCKETS, SALT, Rejected, trouble
 from tenancy.refusals import Refused, not_found
 
 PIECE = 64 * 1024
@@ -78,7 +79,7 @@ def _terms(request: HttpRequest, method: str, bucket: str, name: str) -> dict[st
         raise Refused("URL_EXPIRED", "This URL has expired; ask for a new one.", status=HTTPStatus.FORBIDDEN) from None
     except signing.BadSignature:
         raise _forbidden() from None
-    if (terms["method"], terms["bucket"], terms["name"]) != (method, bucket, name):
+    if bucket not in BUCKETS or (terms["method"], terms["bucket"], terms["name"]) != (method, bucket, name):
         raise _forbidden()
     return cast(dict[str, Any], terms)
 
@@ -99,5 +100,9 @@ def _require_declared_headers(request: HttpRequest, terms: dict[str, Any]) -> No
 
 
 def _pieces(request: HttpRequest) -> Iterator[bytes]:
+    """Yield the body, for as long as its URL lasts: a client that drips must not keep a thread for ever."""
+    until = time.monotonic() + settings.SIGNED_URL_SECONDS
     while piece := request.read(PIECE):
+        if time.monotonic() > until:
+            raise TimeoutError
         yield piece

@@ -88,6 +88,8 @@ PROBE = """
     SELECT c.chunk_id FROM document_chunks c, document_chunks q
     WHERE q.document_id = %(document)s AND q.chunk_ord = 0 AND c.user_id = q.user_id
       AND c.embed_model = q.embed_model AND c.embed_version = q.embed_version
+      -- Only this model has an index to be probed; elsewhere the document's own passages do.
+      AND (q.embed_model = 'text-embedding-3-small' OR c.document_id = q.document_id)
     ORDER BY c.embedding <=> q.embedding LIMIT 1"""
 
 

@@ -61,14 +61,20 @@ class Claim:
             crashpoints.reach(f"{stage}:before-commit")
         crashpoints.reach(f"{stage}:after-commit")
 
-    def advance(self, *, code: str | None = None, event: Mapping[str, Any] | None = None, **fields: Any) -> Moved:
-        """working -> working: to the next stage, with the fields that the write has earned. Call inside ``held()``."""
+    def advance(
+        self, *, code: str | None = None, event: Mapping[str, Any] | None = None, durable: bool = True, **fields: Any
+    ) -> Moved:
+        """working -> working: to the next stage, with the fields that the write has earned. Call inside ``held()``.
+
+        Outside of it, where nothing else was written, ``durable=False`` spares the wait for the disk: lost with the
+        server, the stage is run again.
+        """
         following = self.pipeline.after(self.job.stage)
         if following is None:
             self.move("finish", code=code, event=event, fields=fields)
             return Moved(self.job.stage, finished=True)
         values = {"stage": following.stage.value, "total_pct": following.reached_pct}
-        self.move("advance", code=code, event=event, fields=fields, **values)
+        self.move("advance", code=code, event=event, fields=fields, durable=durable, **values)
         return Moved(following.stage)
 
     def save(self, *, total_pct: float, **fields: Any) -> None:
@@ -92,11 +98,12 @@ class Claim:
         code: str | None = None,
         event: Mapping[str, Any] | None = None,
         fields: Mapping[str, Any] | None = None,
+        durable: bool = True,
         **values: Any,
     ) -> None:
         """Make one of ``lifecycle.MOVES`` with this claim, or raise ``Superseded`` when somebody else has the job."""
         given = dict(fields or {})
-        sql = lifecycle.statement(name, queue.HELD, fields=tuple(given))
+        sql = lifecycle.statement(name, queue.HELD, fields=tuple(given), durable=durable)
         params = self._journalled(name, code, event) | _adapted(given) | values
         rows = lifecycle.execute(sql, params)
         if not rows:

@@ -66,6 +66,7 @@ class Doorbell(Broker):  # type: ignore[misc]
             own = connections.create_connection(DEFAULT_DB_ALIAS)
             own.ensure_connection()
             self._ears, self._pid = own.connection, os.getpid()
+            self._ears.prepare_threshold = 0
             self._ears.execute(f"LISTEN {CHANNEL}")
         return self._ears
 

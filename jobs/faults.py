@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 from django.core.exceptions import ImproperlyConfigured
+from django.db.utils import InterfaceError, OperationalError
 from psycopg.types.json import Jsonb
 
 from jobs.outcomes import Permanent, Retryable, Wait
@@ -29,11 +30,20 @@ def named(error: BaseException) -> str:
 _AWAY = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ESTALE, errno.ENOTCONN, errno.ETIMEDOUT}
 
 
+def database_away(error: Exception) -> bool:
+    """Tell a database that cannot be reached from one that refused a statement (a deadlock, a timeout)."""
+    if not isinstance(error, (OperationalError, InterfaceError)):
+        return False
+    state = error.__cause__.sqlstate if isinstance(error.__cause__, psycopg.Error) else None
+    return state is None or state.startswith(("08", "57P"))
+
+
 def not_the_documents(error: Exception) -> Wait | None:
     """Return the wait for a fault that is no document's: a wrong setting, a pipeline that is not deployed, no disk."""
     if isinstance(error, ImproperlyConfigured):
         return Wait(seconds=60.0, reason="CONFIGURATION")
-    if isinstance(error, OSError) and error.errno in _AWAY:
+    full = isinstance(error.__cause__, psycopg.errors.DiskFull)
+    if full or (isinstance(error, OSError) and error.errno in _AWAY):
         return Wait(seconds=15.0, reason="STORAGE_UNAVAILABLE")
     return None
 

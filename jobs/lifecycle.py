@@ -127,9 +127,13 @@ def ctes(name: str, pick: str, *, fields: Sequence[str] = ()) -> str:
 
 
 @cache
-def statement(name: str, pick: str, *, fields: tuple[str, ...] = ()) -> str:
-    """Return the SQL of a move as a statement of its own."""
-    return f"WITH {ctes(name, pick, fields=fields)} SELECT * FROM {name}_moved"
+def statement(name: str, pick: str, *, fields: tuple[str, ...] = (), durable: bool = True) -> str:
+    """Return the SQL of a move as a statement of its own.
+
+    One that is not ``durable`` does not wait for the disk. Set in the statement, that ends with its own commit.
+    """
+    hurry = "" if durable else ", set_config('synchronous_commit', 'off', true)"
+    return f"WITH {ctes(name, pick, fields=fields)} SELECT *{hurry} FROM {name}_moved"
 
 
 def assignments(fields: Sequence[str]) -> list[str]:

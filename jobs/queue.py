@@ -19,10 +19,12 @@ HELD = "SELECT job_id FROM upload_jobs WHERE job_id = %(job_id)s AND claim_token
 # every row of a user who is at the cap (750 ms a claim at a million rows, where this takes 1 to 3).
 _HOPS = """
     {name} AS (
-        (SELECT user_id FROM upload_jobs WHERE state = 'queued' AND run_after IS NULL {after} ORDER BY user_id LIMIT 1)
+        (SELECT user_id FROM upload_jobs WHERE state = 'queued' AND run_after IS NULL {after}
+         ORDER BY user_id, created_at, job_id LIMIT 1)
         UNION ALL
         SELECT (SELECT j.user_id FROM upload_jobs j
-                WHERE j.state = 'queued' AND j.run_after IS NULL AND j.user_id > h.user_id ORDER BY j.user_id LIMIT 1)
+                WHERE j.state = 'queued' AND j.run_after IS NULL AND j.user_id > h.user_id
+                ORDER BY j.user_id, j.created_at, j.job_id LIMIT 1)
         FROM {name} h WHERE h.user_id IS NOT NULL
     ),"""
 _TURNS = _HOPS.format(name="ahead", after="AND user_id > %(last)s") + _HOPS.format(name="around", after="")

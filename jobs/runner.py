@@ -105,11 +105,13 @@ def attempt(claim: Claim) -> Ending:
         if step.skippable and following is not None and not following.proof([claim.job.pk]):
             return Advance(code="ALREADY_DONE")
         return step.handler(claim)
-    except (Superseded, OperationalError, InterfaceError):
+    except Superseded:
         raise
     except (Permanent, Retryable) as failure:
         return failure
     except Exception as error:  # a bug: kept for staff, retried, and never shown with its values
+        if faults.database_away(error):
+            raise
         if wait := faults.not_the_documents(error):
             log.error("Stage %s waits: %s", claim.job.stage, wait.reason)
             return wait
@@ -131,4 +133,7 @@ def _pin_plans() -> None:
     if not getattr(raw, "accessa_pinned", False):
         with connection.cursor() as cursor:
             cursor.execute("SET enable_seqscan = off")
+        raw.prepare_threshold = (
+            0  # Django switches prepared statements off: planning a claim costs more than running it
+        )
         raw.accessa_pinned = True

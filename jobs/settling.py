@@ -18,7 +18,7 @@ def settle(claim: Claim, ending: Ending) -> bool:
     """Write down how a try ended; return whether the job goes on under the same claim."""
     match ending:
         case Advance():
-            claim.advance(code=ending.code, event=ending.payload, **ending.fields)
+            claim.advance(code=ending.code, event=ending.payload, durable=False, **ending.fields)
             return claim.job.state == State.WORKING
         case Wait():
             claim.move("wait", reason=ending.reason, pause=timedelta(seconds=ending.seconds))

@@ -20,6 +20,10 @@ from tenancy import tokens
 from tenancy.models import ApiToken, User
 from tenancy.refusals import unavailable
 
+PUBLISHED = ["RS256", "ES256", "EdDSA"]
+SERVICE_ROLE = "service_role"
+NOBODY = UUID(int=0)  # owns nothing: what the service sees of tenants' reads
+
 
 @dataclass(frozen=True, slots=True)
 class Caller:
@@ -65,26 +69,32 @@ def by_token(plain: str) -> Caller:
 def by_jwt(encoded: str) -> Caller:
     try:
         claims = _verified(encoded)
+        if claims.get("role") == SERVICE_ROLE:
+            return Caller(NOBODY, service=True)
         user_id = UUID(str(claims["sub"]))
-    except (jwt.PyJWTError, ValueError) as error:
+    except (jwt.PyJWTError, ValueError, KeyError) as error:
         raise AuthenticationFailed from error
     if User.objects.filter(pk=user_id, is_active=False).exists():
         raise AuthenticationFailed
-    return Caller(user_id, service=claims.get("role") == "service_role")
+    return Caller(user_id)
 
 
 def _verified(encoded: str) -> dict[str, Any]:
-    """Check signature, audience and expiry. The key decides the algorithm, never the token's own header."""
-    options: Any = {"require": ["exp", "sub", "aud"]}
-    if settings.SUPABASE_JWKS_URL and jwt.get_unverified_header(encoded).get("alg") in ("RS256", "ES256", "EdDSA"):
-        key = _published_key(encoded)
-        return jwt.decode(
-            encoded, key, algorithms=["RS256", "ES256", "EdDSA"], audience=settings.JWT_AUDIENCE, options=options
-        )
+    """Check signature, expiry and audience. The key decides the algorithm, never the token's own header."""
+    if settings.SUPABASE_JWKS_URL and jwt.get_unverified_header(encoded).get("alg") in PUBLISHED:
+        return _decoded(encoded, _published_key(encoded), PUBLISHED)
     if not settings.SUPABASE_JWT_SECRET:
         raise jwt.InvalidKeyError("no secret is configured")
+    return _decoded(encoded, settings.SUPABASE_JWT_SECRET, ["HS256"])
+
+
+def _decoded(encoded: str, key: Any, algorithms: list[str]) -> dict[str, Any]:
+    """Supabase's service key names no user and no audience; every other token must."""
+    claims: dict[str, Any] = jwt.decode(encoded, key, algorithms, options={"require": ["exp"], "verify_aud": False})
+    if claims.get("role") == SERVICE_ROLE and "aud" not in claims:
+        return claims
     return jwt.decode(
-        encoded, settings.SUPABASE_JWT_SECRET, algorithms=["HS256"], audience=settings.JWT_AUDIENCE, options=options
+        encoded, key, algorithms, audience=settings.JWT_AUDIENCE, options={"require": ["exp", "sub", "aud"]}
     )
 
 

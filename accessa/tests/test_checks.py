@@ -66,7 +66,7 @@ def test_a_superuser_is_warned_about() -> None:
 def test_deployment_refuses_every_default_of_a_laptop(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(settings.DATABASES["default"], "ENGINE", "accessa.embedded.backend")
     monkeypatch.setitem(settings.STORAGES["raw"], "BACKEND", "documents.storage.LocalSignedStorage")
-    settings.SECRET_KEY = settings.INSECURE_KEY
+    settings.SECRET_KEY_IS_LOCAL = True
     settings.DEBUG = True
 
     assert ids(_unfit()) == ["accessa.E101", "accessa.E102", "accessa.E103", "accessa.E104"]
@@ -75,7 +75,7 @@ def test_deployment_refuses_every_default_of_a_laptop(settings: Any, monkeypatch
 def test_deployment_accepts_what_was_chosen(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(settings.DATABASES["default"], "ENGINE", "django.db.backends.postgresql")
     monkeypatch.setitem(settings.STORAGES["raw"], "BACKEND", "storages.backends.s3.S3Storage")
-    settings.SECRET_KEY = "x" * 60
+    settings.SECRET_KEY_IS_LOCAL = False
 
     assert ids(_unfit()) == []
 

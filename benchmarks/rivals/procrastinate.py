@@ -10,7 +10,7 @@ import procrastinate
 
 def app(conninfo: str) -> Any:
     made = procrastinate.App(connector=procrastinate.PsycopgConnector(conninfo=conninfo))
-    made.task(_noop, name="noop")
+    made.task(name="noop")(_noop)
     return made
 
 

@@ -20,6 +20,7 @@ django.setup()
 
 from django.conf import settings  # noqa: E402
 from django.db import connection  # noqa: E402
+from django.utils import timezone  # noqa: E402
 from pgvector.psycopg import register_vector  # noqa: E402
 from psycopg.types.json import Jsonb  # noqa: E402
 
@@ -49,7 +50,7 @@ def make(path: Path, document_id: UUID, user_id: UUID) -> None:
 
 
 def _copy(document_id: UUID, user_id: UUID, chunks: Any, embedder: Any, vectors: list[Any]) -> None:
-    now = django.utils.timezone.now()
+    now = timezone.now()
     own = (chunking.NAME, chunking.VERSION)
     with connection.cursor() as cursor, cursor.copy(COPY) as copy:
         copy.set_types(TYPES)

@@ -1,4 +1,4 @@
-"""Each benchmark runs, small, and prints one line that says what it is measured against. The goals are for quiet machines."""
+"""Each benchmark runs, small, and prints its one line. Whether goals are met is for a quiet machine to say."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, CommandParser
 
 from accessa.audit import findings
 
@@ -12,9 +12,12 @@ from accessa.audit import findings
 class Command(BaseCommand):
     help = "Holds every job against the proof of its stage and looks for orphans; exits 1 when something is wrong."
 
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--deep", action="store_true", help="read every original again as well: slow")
+
     def handle(self, *args: Any, **options: Any) -> None:
         found = 0
-        for finding in findings():
+        for finding in findings(deep=options["deep"]):
             found += 1
             self.stdout.write(f"{finding.kind} {finding.subject}: {finding.reason}")
         self.stdout.write("All is well." if not found else f"{found} findings.")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
+import sys
 import time
 from argparse import ArgumentParser
 from collections.abc import Iterator
@@ -61,13 +63,15 @@ def running(console: Console) -> Iterator[tuple[Address, Supervisor]]:
     os.environ["UPLOADS_PER_DAY"] = "100000"  # the demo may be shown more than thirty times a day
     os.environ.setdefault("LOG_LEVEL", "ERROR")
     os.environ.setdefault("GUNICORN_CMD_ARGS", "--log-level warning")
+    os.environ["PUBLIC_URL"] = ""  # signed URLs must lead back to the API that is started here
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     server = getattr(connection, "server", None)
     started = server.ensure_running() if server else False
-    call_command("migrate", interactive=False, verbosity=0, skip_checks=False)
-    connections.close_all()
     address = Address("127.0.0.1", _free_port())
     supervisor = Supervisor(programs(address), report=console.print)
     try:
+        call_command("migrate", interactive=False, verbosity=0, skip_checks=False)
+        connections.close_all()
         _start(supervisor, address)
         console.print(f"PostgreSQL, the API ({address.url}) and {settings.WORKERS} workers are up.\n")
         yield address, supervisor
