@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 import psutil
 from django.conf import settings
@@ -75,11 +76,26 @@ def held() -> int:
     return ours.extra(where=["lease_until > clock_timestamp()"]).count()
 
 
-def end() -> None:
-    """Kill every process of this cluster at once; what they hold expires, the supervisor starts a new one."""
-    main = psutil.Process()
-    for process in [*reversed(main.children(recursive=True)), main]:
-        os.kill(process.pid, signal.SIGKILL)
+def is_holding() -> bool:
+    """Tell whether a worker of this cluster holds a job; when the database does not say, one may."""
+    try:
+        return held() > 0
+    except (DatabaseError, InterfaceError):
+        connection.close()
+        return True
+
+
+def end(code: int | None = None) -> None:
+    """Kill every process of this cluster at once; what they hold expires, the supervisor starts a new one.
+
+    With a ``code`` the main process leaves with it, without one it dies by the same signal.
+    """
+    for process in reversed(psutil.Process().children(recursive=True)):
+        with suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGKILL)
+    if code is not None:
+        os._exit(code)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def idle() -> bool:

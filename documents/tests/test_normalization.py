@@ -144,7 +144,7 @@ def test_hostile_text_takes_time_in_proportion(unit: str) -> None:
     for text in (unit * (size // len(unit)), "x" + unit * (size // len(unit)) + "x"):
         normalize(text)
 
-    assert time.process_time() - started < 1.5, "measured at 0.1 s or less; a quadratic pattern takes minutes"
+    assert time.process_time() - started < 15, "measured at 0.1 s or less; coverage makes it 2, a quadratic pattern minutes"
 
 
 def test_deep_nesting_of_links_takes_time_in_proportion() -> None:
@@ -153,4 +153,4 @@ def test_deep_nesting_of_links_takes_time_in_proportion() -> None:
     normalize("[a](x y " * 50_000 + ")" * 50_000)
     normalize("[" * 100_000 + "](u)" * 100_000)
 
-    assert time.process_time() - started < 3
+    assert time.process_time() - started < 30

@@ -68,6 +68,22 @@ def test_sigterm_under_load_leaves_nothing_working(group: bool) -> None:
     assert set(UploadJob.objects.values_list("attempts", "last_error")) <= {(0, None), (1, None)}
 
 
+def test_sigterm_ends_a_cluster_whose_workers_are_all_held_up() -> None:
+    fill(2, "sleep", users=2, seconds=60)
+    with cluster(workers=2, JOBS_STOP_GRACE_SECONDS=1) as machine:
+        until(lambda: working() == 2, seconds=20)
+        fill(500, "noop", users=50)
+        time.sleep(3)  # rings fill a queue that nobody empties, and django-q2's pusher waits for room
+
+        began = time.monotonic()
+        code = machine.stop()
+
+        assert code == 0
+        assert time.monotonic() - began < 15
+        assert [process for process in machine.tree() if process.is_running()] == []
+    assert working() == 0
+
+
 def test_sigterm_lets_a_job_that_is_nearly_done_finish() -> None:
     fill(2, "sleep", seconds=1.5)
     with cluster() as machine:

@@ -23,6 +23,7 @@ from jobs.heart import HEART
 log = logging.getLogger("accessa.jobs")
 STOPS = {signal.SIGTERM, signal.SIGINT}
 PR_SET_PDEATHSIG = 1
+PATIENCE = 3.0  # beyond the workers' own grace
 
 
 class Command(BaseCommand):
@@ -72,13 +73,23 @@ def start() -> Cluster:
 
 
 def stop(pool: Cluster) -> None:
-    """Let the workers finish or release what they hold; after the promised time, kill what is left."""
+    """Let the workers finish or release what they hold, and end what does not end by itself."""
     cluster.stop()
-    deadline = threading.Timer(settings.JOBS_STOP_SECONDS, keeper.end)
-    deadline.daemon = True
-    deadline.start()
+    threading.Thread(target=_insist, name="insist", daemon=True).start()
     pool.stop()
-    deadline.cancel()
+
+
+def _insist() -> None:
+    """End a stop that hangs: quietly once nothing is held any more, at the promised time whatever is.
+
+    django-q2 waits for its pusher, which may wait for room in the queue of workers that had to be ended.
+    """
+    promised = time.monotonic() + settings.JOBS_STOP_SECONDS
+    time.sleep(settings.JOBS_STOP_GRACE_SECONDS + PATIENCE)
+    while (holding := keeper.is_holding()) and time.monotonic() < promised:
+        time.sleep(0.5)
+    log.warning("django-q2 did not stop by itself; ending it.")
+    keeper.end(None if holding else 0)
 
 
 def parent_bound() -> None:
