@@ -144,7 +144,9 @@ def test_hostile_text_takes_time_in_proportion(unit: str) -> None:
     for text in (unit * (size // len(unit)), "x" + unit * (size // len(unit)) + "x"):
         normalize(text)
 
-    assert time.process_time() - started < 15, "measured at 0.1 s or less; coverage makes it 2, a quadratic pattern minutes"
+    assert time.process_time() - started < 15, (
+        "measured at 0.1 s or less; coverage makes it 2, a quadratic pattern minutes"
+    )
 
 
 def test_deep_nesting_of_links_takes_time_in_proportion() -> None:
