@@ -21,7 +21,6 @@ from jobs.journal import log_event
 from jobs.models import Event
 from jobs.outcomes import Advance, Outcome, Permanent, Wait
 
-PIECE = 1024 * 1024
 # Uploads that began just before their URL expired may still be under way.
 LATE_SECONDS = 60.0
 # Another text makes what was cut of the old one count for nothing: no later stage may be passed over on its account.

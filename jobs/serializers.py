@@ -12,11 +12,6 @@ from jobs.models import UploadJob
 COUNTERS = ("chunks_total", "chunks_done", "embeds_total", "embeds_done")
 
 
-class ProgressAnswer(serializers.Serializer[object]):
-    stage_pct = serializers.FloatField()
-    total_pct = serializers.FloatField()
-
-
 class FailureAnswer(serializers.Serializer[object]):
     code = serializers.CharField()
     detail = serializers.CharField()
@@ -75,7 +70,3 @@ class CountedJobAnswer(JobAnswer):
 
     def get_standing(self, job: UploadJob) -> str:
         return standing.standing(job, running=self.context["running"])
-
-
-class AdvanceRequest(serializers.Serializer[object]):
-    """Nothing need be said: a job goes to the stage that follows its own."""

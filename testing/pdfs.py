@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 PADDING = bytes.fromhex("28BF4E5E4E758A4164004E56FFFA01082E2E00B6D0683E802F0CA9FE6453697A")
 FILE_ID = b"0123456789abcdef"
 FONT = b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /Encoding /WinAnsiEncoding >>"
 FIRST_PAGE = 4  # objects 1, 2 and 3 are the catalog, the page tree and the font
+
+Saved = Callable[[bytes], Path]  # puts bytes into a file
 
 
 def file(objects: Sequence[bytes], *, trailer: bytes = b"") -> bytes:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,20 +19,9 @@ from documents import parsers
 from documents.parsers.zygote import CPU_SECONDS, MEMORY_MB, ROOT, worker_zygote
 from jobs.outcomes import Permanent, Retryable, StageFailure
 from testing import pdf_bombs
-from testing.pdfs import file, page_objects, stream, text_pdf, words
+from testing.pdfs import Saved, file, page_objects, stream, text_pdf, words
 
 WHOLE = text_pdf("hello world")
-Saved = Callable[[bytes], Path]
-
-
-@pytest.fixture
-def saved(tmp_path: Path) -> Saved:
-    def save(content: bytes) -> Path:
-        path = tmp_path / "upload.pdf"
-        path.write_bytes(content)
-        return path
-
-    return save
 
 
 def read(path: Path) -> bool:

@@ -6,7 +6,6 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,22 +16,11 @@ from documents.parsers.refusals import FAILURES
 from documents.parsers.zygote import ROOT
 from jobs.outcomes import Permanent, Retryable, StageFailure
 from testing import pdf_bombs
-from testing.pdfs import file, locked_pdf, page_objects, stream, text_pdf, words
+from testing.pdfs import Saved, file, locked_pdf, page_objects, stream, text_pdf, words
 
 SHARED = ROOT.parent / "shared" / "pdfs"
 SHARED_FILES = sorted(SHARED.glob("*/*.pdf"))
 WHOLE = text_pdf("hello world")
-Saved = Callable[[bytes], Path]
-
-
-@pytest.fixture
-def saved(tmp_path: Path) -> Saved:
-    def save(content: bytes) -> Path:
-        path = tmp_path / "upload.pdf"
-        path.write_bytes(content)
-        return path
-
-    return save
 
 
 def outcome(path: Path) -> str:

@@ -1,0 +1,19 @@
+"""Files to parse."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from testing.pdfs import Saved
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Saved:
+    def save(content: bytes) -> Path:
+        path = tmp_path / "upload.pdf"
+        path.write_bytes(content)
+        return path
+
+    return save
