@@ -22,8 +22,10 @@ INSTALLED_APPS = [
     "accessa",
     "tenancy",
     "jobs",
+    "vendors",
     "documents",
     "embeddings",
+    "webhooks",
     "django.contrib.admin",
     "django.contrib.auth",
     "django.contrib.contenttypes",
@@ -99,9 +101,23 @@ TENANT_ROLE = "accessa_client"
 # --- files ----------------------------------------------------------------------------------------------------------
 PUBLIC_URL = env.str("PUBLIC_URL", default="http://127.0.0.1:8000").rstrip("/")
 STORAGE_ROOT = Path(env.str("STORAGE_ROOT", default=str(VAR / "storage")))
+# Supabase's S3 endpoint is one more S3: its URL, and keys of its own (docs/operations.md). A key that is set chooses.
+S3_ACCESS_KEY_ID = env.str("S3_ACCESS_KEY_ID", default="")
+S3_SECRET_ACCESS_KEY = env.str("S3_SECRET_ACCESS_KEY", default="")
+SUPABASE_URL = env.str("SUPABASE_URL", default="").rstrip("/")
+SUPABASE_ANON_KEY = env.str("SUPABASE_ANON_KEY", default="")
+SUPABASE_SERVICE_ROLE = env.str("SUPABASE_SERVICE_ROLE", default="")
+S3_ENDPOINT_URL = env.str("S3_ENDPOINT_URL", default="") or None
+S3_REGION = env.str("S3_REGION", default="us-east-1")
+S3_RAW_BUCKET = env.str("S3_RAW_BUCKET", default="raw")
+S3_PARSED_BUCKET = env.str("S3_PARSED_BUCKET", default="parsed")
+S3_SERVER_SIDE_ENCRYPTION = env.str("S3_SERVER_SIDE_ENCRYPTION", default="")  # AES256 or aws:kms
+S3_KMS_KEY_ID = env.str("S3_KMS_KEY_ID", default="")
+STORAGE = env.str("STORAGE", default="s3" if S3_ACCESS_KEY_ID or (SUPABASE_URL and SUPABASE_SERVICE_ROLE) else "local")
+_BUCKET = {"local": "documents.storage.LocalSignedStorage", "s3": "documents.s3.S3Bucket"}[STORAGE]
 STORAGES = {
-    "raw": {"BACKEND": "documents.storage.LocalSignedStorage", "OPTIONS": {"bucket": "raw"}},
-    "parsed": {"BACKEND": "documents.storage.LocalSignedStorage", "OPTIONS": {"bucket": "parsed"}},
+    "raw": {"BACKEND": _BUCKET, "OPTIONS": {"bucket": "raw"}},
+    "parsed": {"BACKEND": _BUCKET, "OPTIONS": {"bucket": "parsed"}},
     "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
 }
@@ -159,9 +175,43 @@ elif env.str("DOORBELL_SQS_REGION", default=""):
 else:
     Q_CLUSTER["broker_class"] = "jobs.doorbell.Doorbell"
 
+# --- vendors: a key that is set chooses its vendor, for web and workers alike; PARSER and EMBEDDER overrule it --------
+LLAMAPARSE_API_KEY = env.str("LLAMAPARSE_API_KEY", default="")
+LLAMAPARSE_BASE_URL = env.str("LLAMAPARSE_BASE_URL", default="https://api.cloud.llamaindex.ai")
+LLAMAPARSE_TIER = env.str("LLAMAPARSE_TIER", default="cost_effective")
+LLAMAPARSE_VERSION = env.str("LLAMAPARSE_VERSION", default="2026-09-28")  # pinned: "latest" is another parser tomorrow
+LLAMAPARSE_CREDITS_PER_PAGE = env.float("LLAMAPARSE_CREDITS_PER_PAGE", default=3.0)
+LLAMAPARSE_CENTS_PER_CREDIT = env.float("LLAMAPARSE_CENTS_PER_CREDIT", default=0.125)  # $1.25 for 1,000
+LLAMAPARSE_REQUESTS_PER_MINUTE = env.int("LLAMAPARSE_REQUESTS_PER_MINUTE", default=240)
+# The newest signs what is submitted, all of them verify. Without any, one is derived from SECRET_KEY.
+LLAMAPARSE_WEBHOOK_SECRETS = env.list("LLAMAPARSE_WEBHOOK_SECRETS", default=[])
+# LlamaCloud calls public HTTPS addresses only; without one the poller finds every parse.
+LLAMAPARSE_CALLBACK_URL = env.str(
+    "LLAMAPARSE_CALLBACK_URL", default=f"{PUBLIC_URL}/webhooks/llamaparse" if PUBLIC_URL.startswith("https:") else ""
+)
+OPENAI_API_KEY = env.str("OPENAI_API_KEY", default="")
+OPENAI_BASE_URL = env.str("OPENAI_BASE_URL", default="https://api.openai.com/v1")
+OPENAI_CENTS_PER_MILLION_TOKENS = env.float("OPENAI_CENTS_PER_MILLION_TOKENS", default=2.0)
+OPENAI_REQUESTS_PER_MINUTE = env.int("OPENAI_REQUESTS_PER_MINUTE", default=3_000)
+OPENAI_TOKENS_PER_MINUTE = env.int("OPENAI_TOKENS_PER_MINUTE", default=1_000_000)
+BOOTS_BRAIN_URL = env.str("BOOTS_BRAIN_URL", default="")  # EMBEDDER=remote: another deployment's /internal/embed
+BRAIN_API_SECRET = env.str("BRAIN_API_SECRET", default="")  # shared by who asks and who answers (spec 002 §1)
+VENDOR_TIMEOUT_SECONDS = env.float("VENDOR_TIMEOUT_SECONDS", default=60.0)
+VENDOR_BUDGET_REDIS_URL = env.str("VENDOR_BUDGET_REDIS_URL", default="")  # the shared budget is in PostgreSQL otherwise
+VENDOR_BREAKER_FAULTS = env.int("VENDOR_BREAKER_FAULTS", default=3)  # fewer than a job's tries: an outage buries none
+VENDOR_BREAKER_SECONDS = env.float("VENDOR_BREAKER_SECONDS", default=15.0)  # then one probe
+TENANT_DAILY_CENTS = env.float("TENANT_DAILY_CENTS", default=0.0)  # 0: no limit; `manage.py budget` sets a tenant's own
+TOKENS_PER_PAGE = env.int("TOKENS_PER_PAGE", default=700)  # what a page is taken for before its text is known
+
 # --- parsing, chunking, embedding -----------------------------------------------------------------------------------
-EMBEDDER = env.str("EMBEDDER", default="local")
+PARSER = env.str("PARSER", default="llamaparse" if LLAMAPARSE_API_KEY else "local")
+PARSE_FALLBACK = env.bool("PARSE_FALLBACK", default=False)  # parse here while the vendor's breaker is open
+PARSE_POLL_FIRST_SECONDS = env.float("PARSE_POLL_FIRST_SECONDS", default=5.0)
+PARSE_POLL_MOST_SECONDS = env.float("PARSE_POLL_MOST_SECONDS", default=30.0)
+EMBEDDER = env.str("EMBEDDER", default="openai" if OPENAI_API_KEY else "local")
 EMBED_BATCH = env.int("EMBED_BATCH", default=256)  # MVP context §9
+EMBED_IN_FLIGHT = env.int("EMBED_IN_FLIGHT", default=3)  # MVP context §9: concurrent batches of a worker
+EMBED_BATCH_TOKENS = env.int("EMBED_BATCH_TOKENS", default=300_000)  # OpenAI's limit for one call
 INDEX_PROBE_SECONDS = env.float("INDEX_PROBE_SECONDS", default=2.0)
 
 # --- who may call ---------------------------------------------------------------------------------------------------
@@ -207,5 +257,6 @@ LOGGING: dict[str, Any] = {
         "django-q": {"level": "WARNING"},
         "django.request": {"level": "ERROR"},
         "pdf_oxide": {"level": "ERROR"},
+        **{name: {"level": "WARNING"} for name in ("httpx", "httpx2", "openai", "llama_cloud", "botocore", "boto3")},
     },
 }

@@ -27,6 +27,10 @@ class Document(models.Model):
     page_starts = ArrayField(models.IntegerField(), null=True)
     parser_name = models.TextField(null=True)
     parser_version = models.TextField(null=True)
+    # Pages that the parser gave up on though the rest of the document went well.
+    failed_pages = ArrayField(models.IntegerField(), null=True)
+    # Parsed here because the vendor was away (PARSE_FALLBACK).
+    parse_fallback = models.BooleanField(db_default=False)
     upload_expires_at = models.DateTimeField(null=True)
     stored_at = models.DateTimeField(null=True)
     created_at = models.DateTimeField(db_default=Now())
@@ -62,3 +66,44 @@ class Removal(models.Model):
 
     def __str__(self) -> str:
         return str(self.removal_id)
+
+
+class ParseRequest(models.Model):
+    """A parse that is asked of a vendor: written before it is asked, so that a crash finds it again and buys no other.
+
+    ``round`` counts the purchases: a person who retries a parse that the vendor failed buys the next one.
+    """
+
+    class State(models.TextChoices):
+        PLANNED = "planned"
+        SUBMITTED = "submitted"
+        COLLECTED = "collected"
+        FAILED = "failed"
+
+    parse_id = models.UUIDField(primary_key=True)
+    document = models.ForeignKey(Document, on_delete=models.CASCADE, related_name="parse_requests", db_index=False)
+    user_id = models.UUIDField()
+    parser_name = models.TextField()
+    parser_version = models.TextField()
+    state = models.TextField(choices=State.choices, db_default=State.PLANNED)
+    round = models.IntegerField(db_default=1)
+    purchase_id = models.UUIDField(null=True)
+    file_id = models.TextField(null=True)
+    vendor_job_id = models.TextField(null=True, unique=True)
+    polls = models.IntegerField(db_default=0)
+    planned_at = models.DateTimeField(db_default=Now())
+    submitted_at = models.DateTimeField(null=True)
+    deadline = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "parse_requests"
+        indexes = [models.Index("document", name="ix_parse_requests_document")]
+        constraints = [
+            models.CheckConstraint(
+                condition=models.Q(state__in=["planned", "submitted", "collected", "failed"]),
+                name="parse_request_state_known",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return str(self.parse_id)

@@ -84,7 +84,7 @@ class Claim:
         with connection.cursor() as cursor:
             cursor.execute(
                 f"UPDATE upload_jobs u SET {sets} WHERE job_id = %(job_id)s",
-                {**_adapted(fields), "total_pct": total_pct, "job_id": self.job.pk},
+                {**lifecycle.adapted(fields), "total_pct": total_pct, "job_id": self.job.pk},
             )
 
     def log(self, code: str, **payload: Any) -> None:
@@ -104,7 +104,7 @@ class Claim:
         """Make one of ``lifecycle.MOVES`` with this claim, or raise ``Superseded`` when somebody else has the job."""
         given = dict(fields or {})
         sql = lifecycle.statement(name, queue.HELD, fields=tuple(given), durable=durable)
-        params = self._journalled(name, code, event) | _adapted(given) | values
+        params = self._journalled(name, code, event) | lifecycle.adapted(given) | values
         rows = lifecycle.execute(sql, params)
         if not rows:
             raise Superseded(str(self.job.pk))
@@ -150,7 +150,3 @@ def _take(sql: str, worker: str, last: UUID, params: Mapping[str, Any]) -> list[
             if "uq_job_user_slot" not in str(error):
                 raise
     return []
-
-
-def _adapted(fields: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: Jsonb(value) if name in lifecycle.MERGED else value for name, value in fields.items()}

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from django.db import connection
 from psycopg import Cursor
 from psycopg.rows import dict_row
+from psycopg.types.json import Jsonb
 
 from jobs.models import UploadJob
 from jobs.states import ACTIVE, State
@@ -77,6 +78,9 @@ MOVES: Mapping[str, Move] = {
                                                  "stage_started", "info", "DUE"),
     "push":    _move([QUEUED, RETRYABLE], QUEUED, f"{_STAGED}, {_UNPARKED}, attempts = 0",
                                                  "stage_done", "info", "ADVANCED"),
+    # What a job at work waits for has come from outside: whoever polls for it loses the claim, and writes nothing.
+    "deliver": _move(ACTIVE,         QUEUED,     f"{_STAGED}, {_FREE}, {_UNPARKED}, attempts = 0",
+                                                 "stage_done", "info", "DELIVERED"),
     "cancel":  _move(ACTIVE,         DEADLETTER, f"{_FREE}, {_UNPARKED}, finished_at = clock_timestamp(), last_error = %(error)s",
                                                  "error", "warn", "CANCELLED"),
     "requeue": _move([DEADLETTER],   QUEUED,     f"stage = %(stage)s, {_FRESH}, {_UNPARKED}",
@@ -148,6 +152,11 @@ def _assignment(field: str) -> str:
     if field == "cost_cents":
         return "cost_cents = u.cost_cents + %(cost_cents)s"
     return f"{field} = u.{field} || %({field})s" if field in MERGED else f"{field} = %({field})s"
+
+
+def adapted(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters of what a handler reports."""
+    return {name: Jsonb(value) if name in MERGED else value for name, value in fields.items()}
 
 
 def execute(sql: str, params: Mapping[str, Any]) -> list[Row]:

@@ -45,7 +45,7 @@ class UploadJob(models.Model):
     payload = models.JSONField(db_default={}, default=dict)
     progress = models.JSONField(db_default={}, default=dict)
     total_pct = models.FloatField(db_default=0.0)
-    cost_cents = models.DecimalField(max_digits=14, decimal_places=4, db_default=0)
+    cost_cents = models.DecimalField(max_digits=16, decimal_places=6, db_default=0)
     last_error = models.JSONField(null=True)
     # Frames only, never values: for staff, not for tenants.
     traceback = models.TextField(null=True)

@@ -54,3 +54,11 @@ class Retryable(StageFailure):
 
 class Permanent(StageFailure):
     """No later try can go better: the job goes to the dead letters at once."""
+
+
+class Postponed(Exception):
+    """A wait, raised from where nothing can be returned. Costs no attempt, like the ``Wait`` that it becomes."""
+
+    def __init__(self, seconds: float, reason: str) -> None:
+        super().__init__(reason)
+        self.wait = Wait(seconds=seconds, reason=reason)

@@ -16,7 +16,7 @@ from django.db.utils import InterfaceError, OperationalError
 from jobs import claims, cluster, crashpoints, faults, queue, services
 from jobs.claims import Claim, Superseded
 from jobs.heart import HEART
-from jobs.outcomes import Advance, Moved, Permanent, Retryable
+from jobs.outcomes import Advance, Moved, Permanent, Postponed, Retryable
 from jobs.settling import Ending, settle
 
 log = logging.getLogger("accessa.jobs")
@@ -109,6 +109,8 @@ def attempt(claim: Claim) -> Ending:
         raise
     except (Permanent, Retryable) as failure:
         return failure
+    except Postponed as postponed:
+        return postponed.wait
     except Exception as error:  # a bug: kept for staff, retried, and never shown with its values
         if faults.database_away(error):
             raise

@@ -110,8 +110,20 @@ def advance(job: UploadJob, *, by: str) -> UploadJob:
         broken = following.proof([job.pk])
         if broken:
             raise Refused("INVARIANT_VIOLATED", broken[job.pk], status=HTTPStatus.CONFLICT, field=following.stage)
-        values = {"stage": following.stage.value, "total_pct": following.reached_pct}
+        values: dict[str, Any] = {"stage": following.stage.value, "total_pct": following.reached_pct}
         return _one("push", job, event={"by": by, "from": job.stage}, **values)
+
+
+def deliver(job: UploadJob, *, code: str, event: Mapping[str, Any], **fields: Any) -> UploadJob:
+    """Move a job on, in the caller's transaction, because what it waits for has come; a poller loses its claim.
+
+    Raises ``Refused("JOB_STATE_CHANGED")`` when the job has moved on since ``job`` was read under its row's lock.
+    """
+    following = plan.pipeline(job.pipeline).after(job.stage)
+    if following is None:  # the last stage waits for nothing
+        raise _moved_on()
+    values: dict[str, Any] = {"stage": following.stage.value, "total_pct": following.reached_pct}
+    return _one("deliver", job, event={"from": job.stage, **event}, code=code, fields=fields, **values)
 
 
 def wake(document_id: UUID) -> None:
@@ -147,9 +159,18 @@ def _all(name: str, pick: str, params: Mapping[str, Any]) -> int:
 _ONE = "SELECT job_id FROM upload_jobs WHERE job_id = %(job_id)s FOR UPDATE"
 
 
-def _one(name: str, job: UploadJob, *, event: Mapping[str, Any], **values: Any) -> UploadJob:
-    params = {"job_id": job.pk, **values, **_journalled(name, event)}
-    rows = lifecycle.execute(lifecycle.statement(name, _ONE), params)
+def _one(
+    name: str,
+    job: UploadJob,
+    *,
+    event: Mapping[str, Any],
+    code: str | None = None,
+    fields: Mapping[str, Any] | None = None,
+    **values: Any,
+) -> UploadJob:
+    given = dict(fields or {})
+    params = {"job_id": job.pk, **values, **lifecycle.adapted(given), **_journalled(name, event, code)}
+    rows = lifecycle.execute(lifecycle.statement(name, _ONE, fields=tuple(given)), params)
     if not rows:
         raise _moved_on()
     ring()
@@ -161,5 +182,5 @@ def _moved_on() -> Refused:
     return Refused("JOB_STATE_CHANGED", detail, status=HTTPStatus.CONFLICT)
 
 
-def _journalled(name: str, event: Mapping[str, Any]) -> dict[str, Any]:
-    return {f"{name}_code": None, f"{name}_event": Jsonb(dict(event))}
+def _journalled(name: str, event: Mapping[str, Any], code: str | None = None) -> dict[str, Any]:
+    return {f"{name}_code": code, f"{name}_event": Jsonb(dict(event))}

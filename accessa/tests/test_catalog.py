@@ -23,9 +23,12 @@ TENANT_TABLES = (
     "document_chunk_buffer",
     "document_chunks",
     "document_vector_buffer",
+    "purchases",
+    "tenant_budgets",
 )
 SECRET_TABLES = (
-    "api_tokens", "users", "rate_windows", "object_removals", "django_session", "django_admin_log",
+    "api_tokens", "users", "rate_windows", "object_removals", "parse_requests",
+    "vendor_paces", "vendor_breakers", "django_session", "django_admin_log",
     "users_groups", "users_user_permissions", "auth_group", "auth_permission",
 )  # fmt: skip
 

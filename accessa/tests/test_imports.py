@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 # Each may import what stands to its left.
-ORDER = ("tenancy", "jobs", "documents", "embeddings", "webhooks", "integrations", "statutes", "accessa")
+ORDER = ("tenancy", "jobs", "vendors", "documents", "embeddings", "webhooks", "integrations", "statutes", "accessa")
 TOOLS = ("testing", "benchmarks", "samples")
 LONGEST_FILE, LONGEST_FUNCTION = 300, 50
 

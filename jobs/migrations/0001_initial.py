@@ -45,7 +45,7 @@ class Migration(migrations.Migration):
                 ('payload', models.JSONField(db_default={}, default=dict)),
                 ('progress', models.JSONField(db_default={}, default=dict)),
                 ('total_pct', models.FloatField(db_default=0.0)),
-                ('cost_cents', models.DecimalField(db_default=0, decimal_places=4, max_digits=14)),
+                ('cost_cents', models.DecimalField(db_default=0, decimal_places=6, max_digits=16)),
                 ('last_error', models.JSONField(null=True)),
                 ('traceback', models.TextField(null=True)),
                 ('started_at', models.DateTimeField(null=True)),

@@ -28,6 +28,7 @@ DRAWN = {
     "bury":    ("working",                        "deadletter", "error",         "error", "DLQ_MOVED"),
     "due":     ("queued retryable",               "queued",     "stage_started", "info",  "DUE"),
     "push":    ("queued retryable",               "queued",     "stage_done",    "info",  "ADVANCED"),
+    "deliver": ("queued working retryable",       "queued",     "stage_done",    "info",  "DELIVERED"),
     "cancel":  ("queued working retryable",       "deadletter", "error",         "warn",  "CANCELLED"),
     "requeue": ("deadletter",                     "queued",     "retry",         "info",  "REQUEUED"),
 }

@@ -1,0 +1,12 @@
+from django.db import migrations
+
+from tenancy.rls import protect
+
+
+class Migration(migrations.Migration):
+    dependencies = [("vendors", "0001_initial"), ("tenancy", "0002_row_level_security")]
+
+    operations = [
+        protect("purchases", "purchase_select_self"),
+        protect("tenant_budgets", "tenant_budget_select_self"),
+    ]

@@ -1,0 +1,99 @@
+"""What is shared by all processes about those who are paid: pace, health, and the bill."""
+
+from __future__ import annotations
+
+import uuid
+
+from django.contrib.postgres.fields import ArrayField
+from django.db import models
+from django.db.models import Q
+from django.db.models.functions import Now
+
+
+class Pace(models.Model):
+    """The rate budget of one vendor key, in requests or in tokens, as the limiter keeps it."""
+
+    key = models.TextField(primary_key=True)
+    state = ArrayField(models.BigIntegerField(), default=list)
+    # The vendor itself said until when it wants to be left alone.
+    paused_until = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "vendor_paces"
+
+    def __str__(self) -> str:
+        return self.key
+
+
+class Breaker(models.Model):
+    """The circuit breaker of one vendor key."""
+
+    key = models.TextField(primary_key=True)
+    state = models.TextField(db_default="closed")
+    faults = models.IntegerField(db_default=0)
+    successes = models.IntegerField(db_default=0)
+    opened_at = models.DateTimeField(null=True)
+    # One worker at a time asks whether the vendor is back.
+    probe_until = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "vendor_breakers"
+        constraints = [
+            models.CheckConstraint(condition=Q(state__in=["closed", "open", "half-open"]), name="breaker_state_known")
+        ]
+
+    def __str__(self) -> str:
+        return self.key
+
+
+class Purchase(models.Model):
+    """One call that costs money. Written before it is made; what is never settled may have been charged, and counts.
+
+    Outlives the document it was made for: money that was spent stays spent.
+    """
+
+    class State(models.TextChoices):
+        RESERVED = "reserved"
+        SETTLED = "settled"
+
+    purchase_id = models.UUIDField(primary_key=True, default=uuid.uuid4)
+    user_id = models.UUIDField()
+    document_id = models.UUIDField(null=True)
+    job_id = models.UUIDField(null=True)
+    stage = models.TextField()
+    vendor = models.TextField()
+    model = models.TextField()
+    unit = models.TextField()  # "pages" or "tokens"
+    quantity = models.BigIntegerField()
+    cents = models.DecimalField(max_digits=16, decimal_places=6)
+    state = models.TextField(choices=State.choices, db_default=State.RESERVED)
+    created_at = models.DateTimeField(db_default=Now())
+    settled_at = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "purchases"
+        indexes = [
+            # Read before every spend: what a tenant has spent today.
+            models.Index("user_id", "created_at", include=["cents"], name="ix_purchases_user_day"),
+            models.Index("document_id", "created_at", name="ix_purchases_document"),
+        ]
+        constraints = [
+            models.CheckConstraint(condition=Q(unit__in=["pages", "tokens"]), name="purchase_unit_known"),
+            models.CheckConstraint(condition=Q(cents__gte=0, quantity__gte=0), name="purchase_not_negative"),
+        ]
+
+    def __str__(self) -> str:
+        return str(self.purchase_id)
+
+
+class Budget(models.Model):
+    """What one tenant may spend a day, where it is not the setting's."""
+
+    user_id = models.UUIDField(primary_key=True)
+    cents_per_day = models.DecimalField(max_digits=16, decimal_places=6)
+
+    class Meta:
+        db_table = "tenant_budgets"
+
+    def __str__(self) -> str:
+        return str(self.user_id)
