@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import cast
 from uuid import UUID
@@ -13,6 +14,7 @@ from uuid import UUID
 from django.core.exceptions import ImproperlyConfigured
 from django.core.files.storage import storages
 from django.db import connection
+from django.db.models import Q
 
 from documents import storage
 from documents.models import Document, Removal
@@ -22,6 +24,9 @@ from jobs.models import UploadJob
 from jobs.states import State
 
 AT_ONCE = 200
+Owner = tuple[UUID, UUID]  # the tenant and the document, in which order objects are listed
+NOBODYS: Owner = (UUID(int=0), UUID(int=0))
+EVERYBODYS: Owner = (UUID(int=2**128 - 1), UUID(int=2**128 - 1))
 EXTENSIONS = {"raw": "pdf", "parsed": "md"}
 
 
@@ -34,9 +39,13 @@ class Finding:
 
 def findings(*, deep: bool = False) -> Iterator[Finding]:
     """Yield everything that is not as it should be; nothing when all is well. ``deep`` reads every original too."""
-    yield from broken_jobs()
+    broken: set[UUID] = set()
+    for finding in broken_jobs():
+        broken.add(UUID(finding.subject))
+        yield finding
     yield from orphan_rows()
-    yield from orphan_objects()
+    for name in storage.BUCKETS:
+        yield from misplaced(name, broken)
     if deep:
         yield from changed_originals()
 
@@ -100,17 +109,52 @@ def orphan_rows() -> Iterator[Finding]:
                 yield Finding(kind, str(subject), reason)
 
 
-def orphan_objects() -> Iterator[Finding]:
-    """Yield objects of documents that do not exist, those apart whose removal is already under way."""
-    for name in storage.BUCKETS:
-        bucket = cast(Bucket, storages[name])
-        names: list[str] = []
-        for found in bucket.names():
-            names.append(found)
-            if len(names) == AT_ONCE:
-                yield from _without_document(name, names)
-                names = []
-        yield from _without_document(name, names)
+def misplaced(bucket: str, broken: Collection[UUID] = ()) -> Iterator[Finding]:
+    """Yield objects without a document and documents without their object, in one listing of the bucket.
+
+    ``broken`` are jobs that were named already: their documents are not named twice.
+    """
+    after = NOBODYS
+    for names in _batches(cast(Bucket, storages[bucket]).names()):
+        yield from _without_document(bucket, names)
+        last = max((owner for owner in map(_owner, names) if owner), default=after)
+        yield from _without_object(bucket, after, last, names, broken)
+        after = max(after, last)
+    yield from _without_object(bucket, after, EVERYBODYS, [], broken)
+
+
+def _batches(names: Iterator[str]) -> Iterator[list[str]]:
+    while batch := list(islice(names, AT_ONCE)):
+        yield batch
+
+
+# The documents whose object should be listed between two others. A store that lists in another order than ours only
+# makes us look at more of them one by one.
+EXPECTED = {
+    "raw": """SELECT document_id, raw_path FROM documents WHERE stored_at IS NOT NULL
+        AND (user_id, document_id) > (%s, %s) AND (user_id, document_id) <= (%s, %s)""",
+    "parsed": """SELECT document_id, parsed_path FROM documents WHERE parsed_path IS NOT NULL
+        AND (user_id, document_id) > (%s, %s) AND (user_id, document_id) <= (%s, %s)""",
+}
+MISSING = {"raw": "The original file is missing.", "parsed": "The parsed file is missing."}
+
+
+def _without_object(
+    bucket: str, after: Owner, last: Owner, names: list[str], broken: Collection[UUID]
+) -> Iterator[Finding]:
+    listed = {f"{storage.PREFIX}{bucket}/{name}" for name in names}
+    with connection.cursor() as cursor:
+        cursor.execute(EXPECTED[bucket], [*after, *last])
+        missing = [(pk, path) for pk, path in cursor.fetchall() if path not in listed]
+    for document_id, path in missing:
+        if _still_missing(path) and not UploadJob.objects.filter(document_id=document_id, pk__in=broken).exists():
+            yield Finding("file", str(document_id), MISSING[bucket])
+
+
+def _still_missing(path: str) -> bool:
+    """Look again: documents come and go between the listing and the rows."""
+    bucket, name = storage.located(path)
+    return not bucket.exists(name) and Document.objects.filter(Q(raw_path=path) | Q(parsed_path=path)).exists()
 
 
 def _without_document(bucket: str, names: list[str]) -> Iterator[Finding]:
@@ -132,6 +176,14 @@ def changed_originals() -> Iterator[Finding]:
         with bucket.local(name) as path, path.open("rb") as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != document.file_sha256:
                 yield Finding("original", str(document.pk), "The original is not the file that was declared.")
+
+
+def _owner(name: str) -> Owner | None:
+    user_id, _, file = name.partition("/")
+    try:
+        return UUID(user_id), UUID(Path(file).stem)
+    except ValueError:
+        return None
 
 
 def _document_id(name: str) -> UUID:

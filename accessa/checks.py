@@ -1,12 +1,17 @@
 """What `manage.py check` and `migrate` say before anything fails: an unprepared database, a laptop's defaults."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from contextlib import suppress
+from typing import Any, cast
+from uuid import uuid4
 
 from django.apps import AppConfig
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Warning
+from django.core.files.storage import storages
 from django.db import connections
+
+from documents.storage import BUCKETS, Bucket
 
 OLDEST_VECTOR = (0, 8, 4)  # 0.8.2 to 0.8.4 mended an overflow in parallel HNSW builds and corruption by vacuum
 OLDEST_SERVER = 160_000  # GRANT … WITH INHERIT FALSE, SET TRUE
@@ -57,6 +62,39 @@ def _defaults() -> Iterator[tuple[bool, str, str, str]]:
         "accessa.E103",
     )
     yield settings.DEBUG, "DEBUG shows settings and rows to strangers.", "Unset DEBUG.", "accessa.E104"
+
+
+def files_are_kept_and_private(*, app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+    """`check --deploy` writes, finds and removes a small object in each bucket, and asks for it as a stranger."""
+    raw: dict[str, Any] = settings.STORAGES["raw"]  # type: ignore[assignment]
+    if raw["BACKEND"] == LOCAL_FILES:
+        return []
+    return [message for name in BUCKETS for message in _probed(name, cast(Bucket, storages[name]))]
+
+
+def _probed(name: str, bucket: Bucket) -> Iterator[CheckMessage]:
+    probe = f"check/{uuid4()}"
+    try:
+        bucket.put(probe, b"probe")
+        found, public = bucket.exists(probe), bucket.public(probe)
+        bucket.delete(probe)
+        works = found and not bucket.exists(probe)
+    except OSError:
+        works = public = False
+        with suppress(OSError):
+            bucket.delete(probe)
+    if not works:
+        yield Error(
+            f"The bucket for {name} files cannot be written, read and emptied.",
+            hint="Make the bucket, and let the key do s3:PutObject, s3:GetObject, s3:DeleteObject and s3:ListBucket.",
+            id="accessa.E105",
+        )
+    if public:
+        yield Error(
+            f"Strangers can read the bucket for {name} files.",
+            hint="Block all public access to it.",
+            id="accessa.E106",
+        )
 
 
 def _vector(installed: str | None, available: str | None) -> Iterator[CheckMessage]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import environ
+from corsheaders.defaults import default_headers
+from django.core.exceptions import ImproperlyConfigured
 
 from accessa.secret import local_secret
 
@@ -101,19 +104,34 @@ TENANT_ROLE = "accessa_client"
 # --- files ----------------------------------------------------------------------------------------------------------
 PUBLIC_URL = env.str("PUBLIC_URL", default="http://127.0.0.1:8000").rstrip("/")
 STORAGE_ROOT = Path(env.str("STORAGE_ROOT", default=str(VAR / "storage")))
-# Supabase's S3 endpoint is one more S3: its URL, and keys of its own (docs/operations.md). A key that is set chooses.
+# A key that is set chooses the S3, and STORAGE overrules it ("s3" without keys: what AWS gives the machine, a role).
+# Which S3: S3_ENDPOINT_URL; without it SUPABASE_URL's; without both AWS.
 S3_ACCESS_KEY_ID = env.str("S3_ACCESS_KEY_ID", default="")
 S3_SECRET_ACCESS_KEY = env.str("S3_SECRET_ACCESS_KEY", default="")
+S3_SESSION_TOKEN = ""
 SUPABASE_URL = env.str("SUPABASE_URL", default="").rstrip("/")
 SUPABASE_ANON_KEY = env.str("SUPABASE_ANON_KEY", default="")
 SUPABASE_SERVICE_ROLE = env.str("SUPABASE_SERVICE_ROLE", default="")
-S3_ENDPOINT_URL = env.str("S3_ENDPOINT_URL", default="") or None
-S3_REGION = env.str("S3_REGION", default="us-east-1")
+_SUPABASE_S3 = re.sub(r"^(https://[\w-]+)\.supabase\.co$", r"\1.storage.supabase.co", SUPABASE_URL) + "/storage/v1/s3"
+S3_ENDPOINT_URL = env.str("S3_ENDPOINT_URL", default="") or (_SUPABASE_S3 if SUPABASE_URL else None)
+_AT_SUPABASE = bool(S3_ENDPOINT_URL and S3_ENDPOINT_URL.rstrip("/").endswith("/storage/v1/s3"))
+S3_REGION = env.str("S3_REGION", default="us-east-1")  # Supabase: the project's region
+S3_ADDRESSING_STYLE = env.str("S3_ADDRESSING_STYLE", default="path" if S3_ENDPOINT_URL else "auto")
 S3_RAW_BUCKET = env.str("S3_RAW_BUCKET", default="raw")
 S3_PARSED_BUCKET = env.str("S3_PARSED_BUCKET", default="parsed")
 S3_SERVER_SIDE_ENCRYPTION = env.str("S3_SERVER_SIDE_ENCRYPTION", default="")  # AES256 or aws:kms
 S3_KMS_KEY_ID = env.str("S3_KMS_KEY_ID", default="")
+S3_SIGN_SHA256 = env.bool("S3_SIGN_SHA256", default=not _AT_SUPABASE)  # Supabase has no checksum headers
+S3_PRESIGN = env.bool("S3_PRESIGN", default=True)  # false: bytes go through us, for an S3 that tenants cannot reach
 STORAGE = env.str("STORAGE", default="s3" if S3_ACCESS_KEY_ID or (SUPABASE_URL and SUPABASE_SERVICE_ROLE) else "local")
+if STORAGE == "s3" and SUPABASE_URL and SUPABASE_SERVICE_ROLE and not S3_ACCESS_KEY_ID:
+    # Supabase's session token mode. No URL may carry it: its signer is the service role, the key to everything.
+    if not SUPABASE_ANON_KEY:
+        raise ImproperlyConfigured("Set SUPABASE_ANON_KEY as well, or S3_ACCESS_KEY_ID and S3_SECRET_ACCESS_KEY.")
+    S3_ACCESS_KEY_ID = SUPABASE_URL.partition("//")[2].partition(".")[0].partition(":")[0]  # the project's ref
+    S3_SECRET_ACCESS_KEY, S3_SESSION_TOKEN, S3_PRESIGN = SUPABASE_ANON_KEY, SUPABASE_SERVICE_ROLE, False
+if STORAGE not in ("local", "s3"):
+    raise ImproperlyConfigured("STORAGE must be local or s3.")
 _BUCKET = {"local": "documents.storage.LocalSignedStorage", "s3": "documents.s3.S3Bucket"}[STORAGE]
 STORAGES = {
     "raw": {"BACKEND": _BUCKET, "OPTIONS": {"bucket": "raw"}},
@@ -138,9 +156,11 @@ DATA_UPLOAD_MAX_MEMORY_SIZE = 256 * 1024  # JSON bodies only; files are streamed
 JOBS_PIPELINES = env.str("JOBS_PIPELINES", default="accessa.pipelines.PIPELINES")
 JOBS_SWEEPS = [
     "documents.sweeps.remove_objects",
+    "documents.removals.forget_at_vendor",
     "documents.sweeps.remove_broken_uploads",
     "embeddings.sweeps.empty_buffers",
     "tenancy.rates.forget",
+    "webhooks.sweeps.forget",
 ]
 JOBS_ACTIVE_PER_USER = env.int("JOBS_ACTIVE_PER_USER", default=2)  # MVP context §9
 JOBS_MAX_RETRIES = env.int("JOBS_MAX_RETRIES", default=3)
@@ -220,6 +240,7 @@ SUPABASE_JWKS_URL = env.str("SUPABASE_JWKS_URL", default="")
 JWT_AUDIENCE = env.str("JWT_AUDIENCE", default="authenticated")
 CORS_ALLOWED_ORIGINS = env.list("CORS_ALLOWED_ORIGINS", default=[])
 CORS_EXPOSE_HEADERS = ["Retry-After"]
+CORS_ALLOW_HEADERS = [*default_headers, "x-amz-checksum-sha256"]  # browsers that upload through us
 
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
@@ -257,6 +278,9 @@ LOGGING: dict[str, Any] = {
         "django-q": {"level": "WARNING"},
         "django.request": {"level": "ERROR"},
         "pdf_oxide": {"level": "ERROR"},
-        **{name: {"level": "WARNING"} for name in ("httpx", "httpx2", "openai", "llama_cloud", "botocore", "boto3")},
+        **{
+            name: {"level": "WARNING"}
+            for name in ("httpx", "httpx2", "openai", "llama_cloud", "botocore", "boto3", "urllib3", "s3transfer")
+        },
     },
 }

@@ -11,8 +11,10 @@ handler500 = "accessa.errors.server_error"
 
 urlpatterns = [
     path("", include("jobs.urls")),
+    path("", include("vendors.urls")),
     path("", include("documents.urls")),
     path("", include("embeddings.urls")),
+    path("", include("webhooks.urls")),
     path("healthz", health.alive),
     path("readyz", health.ready),
     path("schema", SpectacularAPIView.as_view(), name="schema"),

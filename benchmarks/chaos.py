@@ -18,6 +18,7 @@ MOST_SECONDS = 3600.0
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--kills", type=int, default=40, help="how many processes to kill, at the least")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--vendors", action="store_true", help="by LlamaParse's and OpenAI's stand-ins")
 
 
 def measure(options: Namespace) -> Result:
@@ -33,6 +34,7 @@ def measure(options: Namespace) -> Result:
         extra=extra,
         seed=options.seed,
         seconds=MOST_SECONDS,
+        vendors=options.vendors,
     )
     found = chaos_verdict.verdict(broken, calm)
     return Result(

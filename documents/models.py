@@ -41,6 +41,8 @@ class Document(models.Model):
         indexes = [
             models.Index("user_id", name="ix_documents_user"),
             models.Index("user_id", F("created_at").desc(), "document_id", name="ix_documents_user_created"),
+            # Read at each parse: does the tenant have the same text already?
+            models.Index("user_id", "parsed_sha256", name="ix_documents_user_parsed"),
         ]
         constraints = [
             # Per tenant: across tenants it would tell one what another has.
@@ -49,6 +51,23 @@ class Document(models.Model):
 
     def __str__(self) -> str:
         return str(self.document_id)
+
+
+class ScannedPage(models.Model):
+    """What OCR read on one page, until the whole document is parsed: a worker that dies loses a slice, not all."""
+
+    document = models.ForeignKey(Document, on_delete=models.CASCADE, related_name="scanned_pages", db_index=False)
+    user_id = models.UUIDField()
+    page = models.IntegerField()  # from 1
+    parser_version = models.TextField()
+    text = models.TextField(null=True)  # None: this page could not be read
+
+    class Meta:
+        db_table = "document_scanned_pages"
+        constraints = [models.UniqueConstraint("document", "page", name="uq_scanned_page")]
+
+    def __str__(self) -> str:
+        return f"{self.document_id} {self.page}"
 
 
 class Removal(models.Model):
@@ -90,7 +109,8 @@ class ParseRequest(models.Model):
     purchase_id = models.UUIDField(null=True)
     file_id = models.TextField(null=True)
     vendor_job_id = models.TextField(null=True, unique=True)
-    polls = models.IntegerField(db_default=0)
+    # A signed callback has come: look at once, whatever the poller's cadence says.
+    called_back_at = models.DateTimeField(null=True)
     planned_at = models.DateTimeField(db_default=Now())
     submitted_at = models.DateTimeField(null=True)
     deadline = models.DateTimeField(null=True)

@@ -30,6 +30,16 @@ _recorded = by_sql("""
         OR j.parsed_sha256 IS DISTINCT FROM d.parsed_sha256 OR j.parsed_path IS DISTINCT FROM d.parsed_path)""")
 
 
+_asked = by_sql("""
+    SELECT j.job_id, 'No parse of the document has been asked for.'
+    FROM upload_jobs j JOIN documents d USING (document_id)
+    WHERE j.job_id = ANY(%(jobs)s) AND (
+        j.payload ->> 'parse_id' IS NULL
+        OR (j.payload ->> 'parser_name' = 'llamaparse' AND d.parsed_sha256 IS NULL AND NOT EXISTS (
+            SELECT 1 FROM parse_requests r
+            WHERE r.parse_id = (j.payload ->> 'parse_id')::uuid AND r.state IN ('submitted', 'collected'))))""")
+
+
 def _original_missing(document: Document) -> str | None:
     bucket, name = storage.located(document.raw_path)
     if not bucket.exists(name):
@@ -57,4 +67,5 @@ def _stored(missing: Callable[[Document], str | None]) -> Proof:
 
 
 received = each(declared, _counted, _stored(_original_missing))
+requested = each(_asked, received)
 parsed = each(_recorded, received, _stored(_parse_missing))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,17 +12,22 @@ from uuid import UUID
 from django.conf import settings
 from django.db import connection, transaction
 
-from documents import ids, limits, storage
+from documents import ids, limits, parsed, removals, storage, vendor_parse
 from documents.locks import lock
 from documents.models import Document, Removal
 from jobs import plan
 from jobs import services as jobs
+from jobs.faults import named
 from jobs.journal import log_event
 from jobs.models import Event, UploadJob
 from jobs.states import State
 from tenancy import rates
 from tenancy.refusals import Refused, not_found
 
+log = logging.getLogger("accessa.documents")
+
+# Uploads that began just before their URL expired may still be under way.
+LATE_SECONDS = 60.0
 # What names the plan of an upload; the chunker's name is written with the job (002 §3).
 PIPELINE = "insurance"
 
@@ -53,7 +59,7 @@ def declare(*, user_id: UUID, filename: str, bytes_len: int, mime: str, sha256: 
             job = _enqueue(document)
         else:
             _redeclare(document, filename, bytes_len, ocr)
-            job = _again(document)
+            job = _again(document, ocr)
         expires = _renewed(document)
     raw, name = storage.located(document.raw_path)
     url = raw.sign_upload(name, length=document.bytes_len, mime=document.mime, sha256=document.file_sha256)
@@ -107,13 +113,19 @@ def _redeclare(document: Document, filename: str, bytes_len: int, ocr: bool) -> 
     document.save(update_fields=["filename", "bytes_len", "ocr"])
 
 
-def _again(document: Document) -> UploadJob:
-    """Answer for bytes that this tenant has declared before: the same job, revived when it had failed."""
+def _again(document: Document, ocr: bool) -> UploadJob:
+    """Answer for bytes that this tenant has declared before: the same job, revived when it had failed.
+
+    Who was told that a document needs OCR declares it again with ``ocr``.
+    """
     job = jobs.latest(document.pk)
     log_event(job, "UPLOAD_DEDUP_HIT", Event.Type.STAGE_STARTED)
     if job.state != State.DEADLETTER:
         return job
     _spend_upload(document.user_id)
+    if ocr != document.ocr:
+        Document.objects.filter(pk=document.pk).update(ocr=ocr)
+        jobs.replan(job)  # another way of parsing: the stage that chose it is run again
     return jobs.retry(job, by="upload")
 
 
@@ -154,6 +166,8 @@ def store(document: Document, pieces: Iterable[bytes]) -> None:
 
 # Children first: every table that holds a row for the document, then the document.
 _TABLES = (
+    "parse_requests",
+    "document_scanned_pages",
     "document_vector_buffer",
     "document_chunk_buffer",
     "document_chunks",
@@ -167,30 +181,29 @@ def delete(document: Document) -> None:
     """Remove a document, its rows, vectors, objects and queued work, whatever stage a running job is at.
 
     A worker that holds the job loses its claim with the row. Objects follow after the commit, and once more when any
-    such worker's lease has surely ended.
+    such worker's lease has surely ended; so does what the parsing vendor has of it.
     """
     with transaction.atomic(), connection.cursor() as cursor:
         lock(document.pk)
         # Waits for the one write that a worker may be making, and fences every later one.
         cursor.execute("SELECT job_id FROM upload_jobs WHERE document_id = %s FOR UPDATE", [document.pk])
+        parsed.pass_on(document)
+        _schedule_removal(document)
         for table in _TABLES:
             cursor.execute(f"DELETE FROM {table} WHERE document_id = %s", [document.pk])
-        _schedule_removal(document)
-    remove_objects(document.pk)
+    try:
+        remove_objects(document.pk)
+    except OSError as error:
+        log.warning("The files of a deleted document are left to the sweep: %s", named(error))
 
 
 def _schedule_removal(document: Document) -> None:
     # A worker whose job is gone learns of it at its next write, so at the end of its stage at the latest.
-    longest = max(step.limit for step in plan.pipeline(PIPELINE).steps)
-    paths = [document.raw_path, storage.uri("parsed", document.user_id, document.pk, "md")]
-    with connection.cursor() as cursor:
-        for path in paths:
-            cursor.execute(
-                "INSERT INTO object_removals (removal_id, document_id, path, drop_after)"
-                " VALUES (gen_random_uuid(), %s, %s, clock_timestamp() + make_interval(secs => %s))"
-                " ON CONFLICT (path) DO UPDATE SET drop_after = excluded.drop_after",
-                [document.pk, path, longest + 2 * settings.JOBS_LEASE_SECONDS],
-            )
+    longest = max(step.limit for step in plan.pipeline(PIPELINE).steps) + 2 * settings.JOBS_LEASE_SECONDS
+    # And whoever has an upload URL may use it until it expires.
+    surely = max(longest, settings.SIGNED_URL_SECONDS + LATE_SECONDS)
+    for path in [document.raw_path, parsed.own_path(document), *vendor_parse.copies(document)]:
+        removals.schedule(document.pk, path, seconds=surely)
 
 
 def remove_objects(document_id: UUID) -> None:
@@ -198,9 +211,9 @@ def remove_objects(document_id: UUID) -> None:
     with transaction.atomic():
         lock(document_id)
         if Document.objects.filter(pk=document_id).exists():
-            Removal.objects.filter(document_id=document_id).delete()
+            Removal.objects.filter(document_id=document_id, path__startswith=storage.PREFIX).delete()
             return
-        for removal in Removal.objects.filter(document_id=document_id):
+        for removal in Removal.objects.filter(document_id=document_id, path__startswith=storage.PREFIX):
             bucket, name = storage.located(removal.path)
             bucket.delete(name)
 

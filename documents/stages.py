@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from datetime import datetime
-from pathlib import Path
-from typing import Any
+from uuid import UUID
 
 from django.conf import settings
-from django.db import connection
+from django.db import connection, transaction
 from django.db.models.functions import Now
 
-from documents import parsers, services, storage
+from documents import originals, parsed, parsers, predictions, scanned, services, storage, vendor_parse
 from documents.ids import parse_id
-from documents.models import Document
-from documents.normalization import NormalizedPages, normalize_pages
+from documents.models import Document, ParseRequest
+from documents.normalization import normalize_pages
+from documents.parsed import Parse
+from documents.parsers import Parser
+from documents.parsers.refusals import failure
+from documents.scanned import Read
+from documents.vendor_parse import Collected
 from jobs import crashpoints
 from jobs.claims import Claim, Superseded
 from jobs.journal import log_event
 from jobs.models import Event
-from jobs.outcomes import Advance, Outcome, Permanent, Wait
-
-# Uploads that began just before their URL expired may still be under way.
-LATE_SECONDS = 60.0
-# Another text makes what was cut of the old one count for nothing: no later stage may be passed over on its account.
-UNCUT = {"chunks_total": 0, "chunks_done": 0, "embeds_total": 0, "embeds_done": 0}
+from jobs.outcomes import Advance, Outcome, Permanent, Retryable, Wait
+from vendors import gate, money
 
 
 def receive(claim: Claim) -> Outcome:
@@ -33,11 +34,12 @@ def receive(claim: Claim) -> Outcome:
     bucket, name = storage.located(document.raw_path)
     if not bucket.exists(name):
         return _wait_for_bytes(document.upload_expires_at, bucket.poll_seconds)
-    with bucket.local(name) as path:
-        if failure := _other_bytes(document, path):
-            bucket.delete(name)  # or the right bytes, declared again, would never be looked at
-            raise failure
-        inspection = parsers.inspect(path)
+    try:
+        with originals.lent(document) as path:
+            inspection = parsers.inspect(path)
+    except originals.OtherBytes:
+        bucket.delete(name)  # or the right bytes, declared again, would never be looked at
+        raise
     if inspection.pages > settings.MAX_PAGES:
         raise Permanent("TOO_MANY_PAGES", f"The PDF has more than {settings.MAX_PAGES} pages.")
     with claim.held():
@@ -49,19 +51,10 @@ def _wait_for_bytes(expires: datetime | None, poll: float) -> Wait:
     """Wait until the upload's URL has expired, by the database's clock: ours may be wrong."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT extract(epoch FROM %s - clock_timestamp())::float8", [expires])
-        left = (cursor.fetchone()[0] or 0.0) + LATE_SECONDS
+        left = (cursor.fetchone()[0] or 0.0) + services.LATE_SECONDS
     if left <= 0:
         raise Permanent("UPLOAD_EXPIRED", "The file was never uploaded; ask for a new URL.")
     return Wait(seconds=min(left + 0.1, poll), reason="WAITING_FOR_UPLOAD")
-
-
-def _other_bytes(document: Document, path: Path) -> Permanent | None:
-    if path.stat().st_size != document.bytes_len:
-        return Permanent("LENGTH_MISMATCH", "The file is not as long as was declared.")
-    with path.open("rb") as file:
-        if hashlib.file_digest(file, "sha256").hexdigest() != document.file_sha256:
-            return Permanent("HASH_MISMATCH", "The file is not the one whose sha256 was declared.")
-    return None
 
 
 def _validated(document: Document) -> dict[str, object]:
@@ -77,96 +70,115 @@ def _validated(document: Document) -> dict[str, object]:
 
 
 def request_parse(claim: Claim) -> Outcome:
-    """job_validated: name the parser. The local one works in the next stage; a vendor's is asked here."""
+    """job_validated: name the parser and the price. The local one works in the next stage; a vendor's is asked here."""
     document = claim.job.document
-    request = {
-        "parser_name": parsers.NAME,
-        "parser_version": parsers.VERSION,
+    parser, is_fallback = _parser(document)
+    pages, made = document.pages or 1, parse_id(document.pk, parser.name, parser.version)
+    predicted = predictions.predict(pages, is_parse_bought=parser.is_bought)
+    plan = {
+        "parser_name": parser.name,
+        "parser_version": parser.version,
         "source_path": document.raw_path,
-        "parse_id": str(parse_id(document.pk, parsers.NAME, parsers.VERSION)),
+        "parse_id": str(made),
+        "parse_fallback": is_fallback,
+        "predicted_tokens": predicted.tokens,
+        "predicted_cents": float(predicted.cents),
     }
-    return Advance("PARSE_REQUESTED", fields={"payload": request}, payload={"parser": parsers.NAME})
+    if not parser.is_bought or parsed.is_stored(document, parser):
+        return Advance("PARSE_REQUESTED", fields={"payload": plan}, payload={"parser": parser.name})
+    money.require(document.user_id, predicted.cents)
+    return vendor_parse.request(claim, parser, plan)
+
+
+def _parser(document: Document) -> tuple[Parser, bool]:
+    """Choose the parser; while the vendor is away the local one stands in, if that is wanted and nothing is bought."""
+    parser = parsers.chosen(ocr=document.ocr)
+    if not (parser.is_bought and settings.PARSE_FALLBACK and gate.is_open(vendor_parse.vendor())):
+        return parser, False
+    asked = ParseRequest.objects.filter(document=document, parser_version=parser.version, purchase_id__isnull=False)
+    if asked.exclude(state=ParseRequest.State.FAILED).exists():
+        return parser, False
+    return parsers.local(ocr=document.ocr), True
 
 
 def parse(claim: Claim) -> Outcome:
-    """parsing: turn the PDF into normalized markdown, in a capped child; a stored parse is not made again."""
-    document = claim.job.document
-    if _parsed_before(document):
-        return Advance("PARSE_REUSED", fields=_parse_fields(document.parsed_path, document.parsed_sha256))
-    bucket, name = storage.located(document.raw_path)
-    with bucket.local(name) as path:
+    """parsing: make normalized markdown of the PDF, in a capped child or at a vendor's; a stored parse is reused."""
+    document, plan = claim.job.document, claim.job.payload
+    local = parsers.local(ocr=document.ocr)
+    parser = Parser(plan.get("parser_name", local.name), plan.get("parser_version", local.version))
+    if parsed.is_stored(document, parser):
+        return Advance("PARSE_REUSED", fields=parsed.job_fields(document.parsed_path, document.parsed_sha256))
+    if parser.is_bought:
+        collected = vendor_parse.collect(claim, UUID(plan["parse_id"]))
+        return collected if isinstance(collected, Wait) else _store_bought(claim, parser, collected)
+    with originals.lent(document) as path:
         pages = parsers.parse(path, pages=document.pages or 1)
-    parsers.require_text(pages)
-    normalized = normalize_pages(pages)
-    if not normalized.text.strip():
-        raise Permanent("NO_TEXT_LAYER", "This PDF has no text layer; it needs OCR.")
-    return _store(claim, document, normalized)
+        read = scanned.read(claim, path, pages, parser.version) if document.ocr else Read(pages)
+    if isinstance(read, Wait):
+        return read
+    _require_text(read.pages, ocr=document.ocr)
+    found = Parse.of(
+        parser, normalize_pages(read.pages), failed=read.failed, is_fallback=bool(plan.get("parse_fallback"))
+    )
+    return _store(claim, found)
 
 
-def _store(claim: Claim, document: Document, parsed: NormalizedPages) -> Outcome:
-    content = parsed.text.encode()
-    path = storage.uri("parsed", document.user_id, document.pk, "md")
-    bucket, name = storage.located(path)
+def _require_text(pages: Sequence[str], *, ocr: bool) -> None:
+    if not normalize_pages(pages).text.strip():
+        raise failure("NO_TEXT_FOUND" if ocr else "NO_TEXT_LAYER")
+
+
+def _store_bought(claim: Claim, parser: Parser, collected: Collected) -> Outcome:
+    """Keep what the vendor made: its pages in order, those that it gave up on blank and named."""
+    look = collected.look
+    if not look.pages:
+        raise Permanent("PARSE_FAILED", "The parsing service could not parse any page of this PDF.")
+    pages = [look.pages.get(number, "") for number in range(1, collected.pages + 1)]
+    _require_text(pages, ocr=claim.job.document.ocr)
+    return _store(claim, Parse.of(parser, normalize_pages(pages), failed=look.failed), collected)
+
+
+def _store(claim: Claim, parse: Parse, collected: Collected | None = None) -> Outcome:
+    document = claim.job.document
     with claim.held():
         pass  # a document that was deleted while it was parsed gets no new object
-    bucket.put(name, content)
+    path = parsed.place(document, parse)
+    crashpoints.reach("parsing:stored")
     try:
-        return _record(claim, document, parsed, path, content)
+        with transaction.atomic():
+            if not parsed.borrow(document, path):
+                raise Retryable(
+                    "PARSE_TWIN_GONE", "The document that had the same text was deleted; it is stored anew."
+                )
+            with claim.held():
+                return _recorded(claim, parse, path, collected)
     except Superseded:
         services.remove_objects(document.pk)  # nothing, unless the document was deleted meanwhile
         raise
 
 
-def _record(claim: Claim, document: Document, parsed: NormalizedPages, path: str, content: bytes) -> Outcome:
-    sha256 = hashlib.sha256(content).hexdigest()
-    crashpoints.reach("parsing:stored")
-    with claim.held():
-        Document.objects.filter(pk=document.pk).update(
-            parsed_path=path,
-            parsed_sha256=sha256,
-            page_starts=list(parsed.page_starts),
-            parser_name=parsers.NAME,
-            parser_version=parsers.VERSION,
-            updated_at=Now(),
-        )
-        fields = _parse_fields(path, sha256)
-        if sha256 != document.parsed_sha256:
-            fields["progress"] = UNCUT
-        return claim.advance(code="PARSE_STORED", event={"bytes": len(content)}, **fields)
-
-
-def _parsed_before(document: Document) -> bool:
-    same = (document.parser_name, document.parser_version) == (parsers.NAME, parsers.VERSION)
-    if not same or not document.parsed_path:
-        return False
-    bucket, name = storage.located(document.parsed_path)
-    return bucket.exists(name) and hashlib.sha256(bucket.read(name)).hexdigest() == document.parsed_sha256
-
-
-def _parse_fields(path: str | None, sha256: str | None) -> dict[str, Any]:
-    payload = {"parsed_path": path, "parsed_sha256": sha256}
-    return {"parsed_path": path, "parsed_sha256": sha256, "payload": payload}
+def _recorded(claim: Claim, parse: Parse, path: str, collected: Collected | None) -> Outcome:
+    fields = parsed.record(claim.job.document, parse, path)
+    if collected is not None:
+        fields["cost_cents"] = collected.settle()
+    if parse.failed:
+        severity, payload = Event.Severity.WARN, {"pages": list(parse.failed)}
+        log_event(claim.job, "PARSE_PAGES_FAILED", Event.Type.STAGE_DONE, severity, payload)
+    if path != parsed.own_path(claim.job.document):
+        log_event(claim.job, "PARSE_DEDUP_HIT", Event.Type.STAGE_DONE)
+    return claim.advance(code="PARSE_STORED", event={"bytes": len(parse.content)}, **fields)
 
 
 def check_parse(claim: Claim) -> Outcome:
     """parsed: prove that the stored markdown is the one that was recorded, and that its pages lie within it."""
     document = claim.job.document
-    content = _parsed_bytes(document)
+    content = parsed.stored_bytes(document)
     if hashlib.sha256(content).hexdigest() != document.parsed_sha256:
         with claim.held():
             log_event(claim.job, "PARSE_HASH_MISMATCH", Event.Type.ERROR, Event.Severity.ERROR)
         raise Permanent("PARSE_HASH_MISMATCH", "The parsed text was changed in the store; retrying parses it again.")
     starts, text = document.page_starts or [], content.decode()
-    if len(starts) != document.pages or starts != sorted(starts) or (starts and starts[-1] > len(text)):
+    # A callback that brings the text may not say where its pages begin: then it begins no page.
+    if starts and (len(starts) != document.pages or starts != sorted(starts) or starts[-1] > len(text)):
         raise Permanent("PARSE_MALFORMED", "The parsed text does not fit its pages.")
     return Advance()
-
-
-def _parsed_bytes(document: Document) -> bytes:
-    bucket, name = storage.located(document.parsed_path or "")
-    return bucket.read(name) if bucket.exists(name) else b""
-
-
-def parsed_text(document: Document) -> str:
-    """Return the normalized markdown of a document that has been parsed."""
-    return _parsed_bytes(document).decode()

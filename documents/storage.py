@@ -8,7 +8,7 @@ import os
 import time
 import uuid
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -50,17 +50,16 @@ class Bucket(Protocol):
     def read(self, name: str) -> bytes: ...
     def names(self) -> Iterator[str]: ...
     def strays(self, older: float) -> list[Path]: ...
-    def local(self, name: str) -> Any: ...
+    def local(self, name: str) -> AbstractContextManager[Path]: ...
+    def public(self, name: str) -> bool:
+        """Tell whether a stranger can read the object."""
+        ...
 
 
-class LocalSignedStorage(FileSystemStorage):
-    """A folder behind this project's own signed URLs; for one machine."""
+class OnThisSide:
+    """What every store does on this machine: sign this project's own URLs, and let bytes arrive in a file first."""
 
-    poll_seconds = 60.0  # only a safety net: the upload itself wakes its job
-
-    def __init__(self, bucket: str) -> None:
-        super().__init__(location=settings.STORAGE_ROOT / bucket)
-        self.bucket = bucket
+    alias: str
 
     def sign_upload(self, name: str, *, length: int, mime: str, sha256: str) -> str:
         """Return a URL that takes exactly the bytes declared, for ``SIGNED_URL_SECONDS``."""
@@ -70,27 +69,47 @@ class LocalSignedStorage(FileSystemStorage):
         return self._signed("GET", name, filename=filename)
 
     def _signed(self, method: str, name: str, **terms: Any) -> str:
-        token = signing.dumps({"method": method, "bucket": self.bucket, "name": name, **terms}, salt=SALT)
-        return f"{settings.PUBLIC_URL}/storage/{self.bucket}/{quote(name)}?{urlencode({'token': token})}"
-
-    def put(self, name: str, content: bytes) -> None:
-        """Write an object at once: whole, or not at all."""
-        self.place(self.arrive([content]), name)
+        token = signing.dumps({"method": method, "bucket": self.alias, "name": name, **terms}, salt=SALT)
+        return f"{settings.PUBLIC_URL}/storage/{self.alias}/{quote(name)}?{urlencode({'token': token})}"
 
     def arrive(self, pieces: Iterable[bytes], *, length: int | None = None, sha256: str = "") -> Path:
         """Stream bytes to a file of their own, hashing on the way; the caller places or removes it.
 
         Raises ``Rejected``, and keeps nothing, when they are not what was declared.
         """
-        folder = Path(self.location, INCOMING)
-        folder.mkdir(parents=True, exist_ok=True)
-        arriving = folder / uuid.uuid4().hex
+        arriving = self.incoming() / uuid.uuid4().hex
         try:
             _write(arriving, pieces, length, sha256)
         except BaseException:
             arriving.unlink(missing_ok=True)
             raise
         return arriving
+
+    def incoming(self) -> Path:
+        """Return the folder for what is on its way to or from the store."""
+        folder = Path(settings.STORAGE_ROOT, self.alias, INCOMING)
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def strays(self, older: float) -> list[Path]:
+        """Return files that began to arrive more than ``older`` seconds ago; their process was killed."""
+        before = time.time() - older
+        arriving = Path(settings.STORAGE_ROOT, self.alias, INCOMING).glob("*")
+        return [path for path in arriving if path.is_file() and path.stat().st_mtime < before]
+
+
+class LocalSignedStorage(OnThisSide, FileSystemStorage):
+    """A folder behind this project's own signed URLs; for one machine."""
+
+    poll_seconds = 60.0  # only a safety net: the upload itself wakes its job
+
+    def __init__(self, bucket: str) -> None:
+        super().__init__(location=settings.STORAGE_ROOT / bucket)
+        self.alias = bucket
+
+    def put(self, name: str, content: bytes) -> None:
+        """Write an object at once: whole, or not at all."""
+        self.place(self.arrive([content]), name)
 
     def place(self, arriving: Path, name: str) -> None:
         """Give a file that has arrived its name, at once and durably."""
@@ -107,17 +126,15 @@ class LocalSignedStorage(FileSystemStorage):
         return Path(self.path(name)).read_bytes()
 
     def names(self) -> Iterator[str]:
-        """Yield every object's name, for the audit."""
+        """Yield every object's name in order, for the audit."""
         root = Path(self.location)
-        for path in root.glob("*/*"):
-            if path.is_file() and path.parent.name != INCOMING:
-                yield str(path.relative_to(root))
+        for folder in sorted(root.glob("*/")):
+            for path in sorted(folder.glob("*")):
+                if path.is_file() and folder.name != INCOMING:
+                    yield str(path.relative_to(root))
 
-    def strays(self, older: float) -> list[Path]:
-        """Return files that began to arrive more than ``older`` seconds ago and were never placed."""
-        before = time.time() - older
-        arriving = Path(self.location, INCOMING).glob("*")
-        return [path for path in arriving if path.is_file() and path.stat().st_mtime < before]
+    def public(self, name: str) -> bool:
+        return False  # only the signed URLs reach the folder
 
     @contextmanager
     def local(self, name: str) -> Iterator[Path]:

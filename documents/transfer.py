@@ -1,4 +1,4 @@
-"""The other end of the local store's signed URLs: bytes in, bytes out, never whole in memory."""
+"""The other end of this project's own signed URLs: bytes in, bytes out, never whole in memory."""
 
 from __future__ import annotations
 

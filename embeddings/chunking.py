@@ -53,8 +53,11 @@ class Chunk:
         return meta | {"header": list(self.header)} if self.header else meta
 
 
-def cut(text: str, page_starts: Sequence[int] = (0,)) -> list[Chunk]:
-    """Cut normalized markdown into chunks that cover every visible character; text without any gives none."""
+def cut(text: str, page_starts: Sequence[int] = (0,), *, last_page: int = 1) -> list[Chunk]:
+    """Cut normalized markdown into chunks that cover every visible character; text without any gives none.
+
+    Without ``page_starts`` nobody knows the pages: each chunk may be on any, from 1 to ``last_page``.
+    """
     cutter = Cutter(text)
     chunks: list[Chunk] = []
     at = cutter.next_start(0)
@@ -67,7 +70,7 @@ def cut(text: str, page_starts: Sequence[int] = (0,)) -> list[Chunk]:
                 text=text[slice(*header)] + body if header else body,
                 start=start,
                 end=end,
-                pages=(page_of(page_starts, start), page_of(page_starts, end - 1)),
+                pages=(page_of(page_starts, start), page_of(page_starts, end - 1)) if page_starts else (1, last_page),
                 headings=tuple(heading.title for heading in cutter.path),
                 tokens=count,
                 header=header,

@@ -13,7 +13,7 @@ from django.db import connection, transaction
 from django.db.utils import OperationalError
 from pgvector.django import CosineDistance
 
-from embeddings import embedders
+from embeddings import buying, embedders
 from embeddings.models import DocumentChunk
 from tenancy.refusals import Refused
 from tenancy.rls import as_tenant
@@ -37,11 +37,13 @@ class Passage:
 def search(*, user_id: UUID, query: str, k: int = 10, document_ids: Sequence[UUID] | None = None) -> list[Passage]:
     """Return the ``k`` passages of ``user_id`` nearest to ``query``, the nearest first.
 
-    Documents that are unknown or another tenant's contribute nothing. Raises ``Refused`` for an unusable query.
+    Documents that are unknown or another tenant's contribute nothing. Raises ``Refused`` for an unusable query, and
+    while the query cannot be embedded: ``SEARCH_UNAVAILABLE``, ``BUDGET_SPENT``.
     """
     wanted = _checked(query, k)
     embedder = embedders.get(settings.EMBEDDER)
-    vector = embedder.embed([wanted])[0].tolist()
+    with buying.answerable("SEARCH_UNAVAILABLE", "Search is away; try again shortly.", field="query"):
+        vector = buying.embed(embedder, [wanted], user_id=user_id, stage="search")[0].tolist()
     with as_tenant(user_id):
         return [_passage(chunk) for chunk in _nearest(user_id, embedder, vector, k, document_ids)]
 

@@ -44,3 +44,17 @@ class PassageAnswer(serializers.Serializer[object]):
 
 class SearchAnswer(serializers.Serializer[object]):
     passages = PassageAnswer(many=True)
+
+
+class EmbedRequest(serializers.Serializer[object]):
+    texts = serializers.ListField(
+        child=serializers.CharField(allow_blank=True, trim_whitespace=False), help_text="1 to 256, none empty"
+    )
+
+
+class EmbedAnswer(serializers.Serializer[object]):
+    embeddings = serializers.ListField(
+        child=serializers.ListField(child=serializers.FloatField()), help_text="in the order of the texts"
+    )
+    model = serializers.CharField()
+    dim = serializers.IntegerField()

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from uuid import UUID
-
 from django.conf import settings
-from django.db import connection
 from django.db.utils import OperationalError
 
+from documents import parsed
 from documents.locks import lock
-from documents.stages import parsed_text
-from embeddings import chunking, chunks, embedders, proofs, search, vectors
+from embeddings import chunking, chunks, embedders, flights, missing, proofs, search, vectors
 from embeddings.embedders import DIMENSIONS, Embedder
+from embeddings.embedders.hosted import Hosted
 from jobs import crashpoints
 from jobs.claims import Claim
 from jobs.journal import log_event
 from jobs.models import Event
-from jobs.outcomes import Advance, Outcome, Permanent, Retryable
-
-EMBEDDING_PCT = (70.0, 95.0)  # where the bar stands when embedding begins, and when the last batch is in
+from jobs.outcomes import Advance, Moved, Outcome, Permanent, Retryable
 
 
 def plan_chunks(claim: Claim) -> Outcome:
@@ -31,7 +26,7 @@ def plan_chunks(claim: Claim) -> Outcome:
 def buffer_chunks(claim: Claim) -> Outcome:
     """chunking: cut the parsed text. Writes the same rows however often it runs."""
     document = claim.job.document
-    cut = chunking.cut(parsed_text(document), document.page_starts or (0,))
+    cut = chunking.cut(parsed.text_of(document), document.page_starts or (), last_page=document.pages or 1)
     if not cut:
         raise Permanent("NO_CHUNKS", "There is nothing in the document to cut into passages.")
     with claim.held():
@@ -55,70 +50,55 @@ def commit_chunks(claim: Claim) -> Outcome:
         return claim.advance(code="CHUNK_COMMITTED", event={"chunks": total}, progress={"chunks_done": total})
 
 
-# What the chosen model still has to embed: neither committed with its vector nor waiting in the buffer.
-MISSING = """
-    FROM document_chunks c
-    WHERE c.document_id = %(document)s AND c.chunker_name || '@' || c.chunker_version = %(chunker)s
-      AND (c.embed_model IS DISTINCT FROM %(model)s OR c.embed_version IS DISTINCT FROM %(version)s)
-      AND NOT EXISTS (SELECT 1 FROM document_vector_buffer b WHERE b.chunk_id = c.chunk_id
-                      AND b.embed_model = %(model)s AND b.embed_version = %(version)s)"""
-
-
 def plan_vectors(claim: Claim) -> Outcome:
     """chunked: choose the model; vectors that are there already are not bought again."""
     embedder = embedders.get(settings.EMBEDDER)
     total = claim.job.progress["chunks_total"]
-    missing = _count_missing(claim, embedder)
+    left = missing.count(claim, embedder)
     plan = {
         "embed_model": embedder.model,
         "embed_version": embedder.version,
         "vector_dim": DIMENSIONS,
         "num_vectors": total,
+        **_predicted(claim, embedder),
     }
-    progress = {"embeds_total": total, "embeds_done": total - missing}
+    progress = {"embeds_total": total, "embeds_done": total - left}
     fields = {"embed_model": embedder.model, "embed_version": embedder.version, "payload": plan, "progress": progress}
-    return Advance(fields=fields, payload={"missing": missing})
+    return Advance(fields=fields, payload={"missing": left})
 
 
-def _count_missing(claim: Claim, embedder: Embedder) -> int:
-    with connection.cursor() as cursor:
-        cursor.execute(f"SELECT count(*) {MISSING}", _sought(claim, embedder))
-        return int(cursor.fetchone()[0])
-
-
-def _next_batch(claim: Claim, embedder: Embedder) -> list[tuple[UUID, str]]:
-    size = min(settings.EMBED_BATCH, embedder.batch_size)
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"SELECT c.chunk_id, c.text {MISSING} ORDER BY c.chunk_ord LIMIT {size}", _sought(claim, embedder)
-        )
-        return list(cursor.fetchall())
-
-
-def _sought(claim: Claim, embedder: Embedder) -> dict[str, UUID | str]:
-    return {
-        "document": claim.job.document_id,
-        "chunker": claim.job.chunks_version,
-        "model": embedder.model,
-        "version": embedder.version,
-    }
+def _predicted(claim: Claim, embedder: Embedder) -> dict[str, float]:
+    """What the document will have cost, now that its passages are counted: known before the first of them is paid."""
+    if not isinstance(embedder, Hosted):
+        return {}
+    tokens = missing.count_tokens(claim, embedder)
+    return {"predicted_tokens": tokens, "predicted_cents": float(claim.job.cost_cents + embedder.cents(tokens))}
 
 
 def embed(claim: Claim) -> Outcome:
     """embedding: embed batch by batch, each kept the moment it returns; a later try goes on where this one ended."""
     embedder = _planned_embedder(claim)
-    done, total = claim.job.progress["embeds_done"], claim.job.progress["embeds_total"]
-    while batch := _next_batch(claim, embedder):
+    total = claim.job.progress["embeds_total"]
+    if isinstance(embedder, Hosted):
+        flights.embed(claim, embedder)
+    elif moved := _embed_here(claim, embedder, total):
+        return moved
+    with claim.held():
+        return claim.advance(code="EMBED_BUFFERED", event={"vectors": total}, progress={"embeds_done": total})
+
+
+def _embed_here(claim: Claim, embedder: Embedder, total: int) -> Moved | None:
+    done = claim.job.progress["embeds_done"]
+    while batch := missing.batch(claim, embedder, min(settings.EMBED_BATCH, embedder.batch_size)):
         found = embedder.embed([text for _, text in batch])
         crashpoints.reach("embedding:answered")
         done = min(done + len(batch), total)
         with claim.held():
-            _keep(claim, embedder, [chunk_id for chunk_id, _ in batch], found)
-            claim.save(progress={"embeds_done": done}, total_pct=_pct(done / total))
+            missing.keep(claim, embedder, [chunk_id for chunk_id, _ in batch], found)
+            claim.save(progress={"embeds_done": done}, total_pct=missing.pct(done / total))
             if done == total:
                 return claim.advance(code="EMBED_BUFFERED", event={"vectors": total}, progress={"embeds_done": total})
-    with claim.held():
-        return claim.advance(code="EMBED_BUFFERED", event={"vectors": total}, progress={"embeds_done": total})
+    return None
 
 
 def _planned_embedder(claim: Claim) -> Embedder:
@@ -126,22 +106,6 @@ def _planned_embedder(claim: Claim) -> Embedder:
     if (embedder.model, embedder.version) != (claim.job.embed_model, claim.job.embed_version):
         raise Permanent("MODEL_CHANGED", "The embedding model was changed while this document was being embedded.")
     return embedder
-
-
-def _keep(claim: Claim, embedder: Embedder, chunk_ids: Sequence[UUID], found: embedders.Vectors) -> None:
-    vectors.buffer(
-        user_id=claim.job.user_id,
-        document_id=claim.job.document_id,
-        model=embedder.model,
-        version=embedder.version,
-        chunk_ids=chunk_ids,
-        vectors=found,
-    )
-
-
-def _pct(share: float) -> float:
-    low, high = EMBEDDING_PCT
-    return low + (high - low) * share
 
 
 def commit_vectors(claim: Claim) -> Outcome:

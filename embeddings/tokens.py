@@ -30,6 +30,17 @@ def fits(text: str, limit: int) -> bool:
         return _tokenizer().count_till_limit(_encodable(text), limit) is not None
 
 
+def cut(text: str, limit: int) -> str:
+    """Return the longest beginning of text that has at most limit tokens."""
+    if len(text) * 4 <= limit or fits(text, limit):  # a token is at least a byte
+        return text
+    short, long = 0, len(text)
+    while long - short > 1:
+        middle = (short + long) // 2
+        short, long = (middle, long) if fits(text[:middle], limit) else (short, middle)
+    return text[:short]
+
+
 def count_many(texts: Iterable[str]) -> list[int]:
     """Return the count of each text, in order."""
     return [count(text) for text in texts]

@@ -10,11 +10,12 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from documents.views import own_document
-from embeddings import search
+from embeddings import search, sharing
+from embeddings.authentication import BrainAuthentication
 from embeddings.models import DocumentChunk
-from embeddings.serializers import ChunkAnswer, SearchAnswer, SearchRequest
+from embeddings.serializers import ChunkAnswer, EmbedAnswer, EmbedRequest, SearchAnswer, SearchRequest
 from tenancy.pagination import Cursor
-from tenancy.permissions import caller_id
+from tenancy.permissions import IsService, caller_id
 from tenancy.rls import as_tenant
 
 
@@ -46,3 +47,18 @@ class SearchView(APIView):
         asked.is_valid(raise_exception=True)
         found = search.search(user_id=caller_id(request), **asked.validated_data)
         return Response(SearchAnswer({"passages": found}).data)
+
+
+class EmbedView(APIView):
+    """Spec 002 §1. Without BRAIN_API_SECRET there is no such thing here."""
+
+    authentication_classes = (BrainAuthentication,)
+    permission_classes = (IsService,)
+
+    @extend_schema(operation_id="internal_embed", request=EmbedRequest, responses=EmbedAnswer)
+    def post(self, request: Request) -> Response:
+        """Embed texts for another deployment, which knows the shared secret."""
+        asked = EmbedRequest(data=request.data)
+        asked.is_valid(raise_exception=True)
+        made = sharing.embed(asked.validated_data["texts"])
+        return Response(EmbedAnswer(made).data)

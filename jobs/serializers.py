@@ -56,9 +56,10 @@ class CountedJobAnswer(JobAnswer):
     progress = serializers.SerializerMethodField()
     standing = serializers.SerializerMethodField()
     wait_reason = serializers.SerializerMethodField()
+    predicted_cents = serializers.SerializerMethodField()
 
     class Meta(JobAnswer.Meta):
-        fields = (*JobAnswer.Meta.fields, "status", "standing", "wait_reason", "created_at")
+        fields = (*JobAnswer.Meta.fields, "status", "standing", "wait_reason", "predicted_cents", "created_at")
         read_only_fields = fields
 
     def get_progress(self, job: UploadJob) -> dict[str, Any]:
@@ -67,6 +68,11 @@ class CountedJobAnswer(JobAnswer):
 
     def get_wait_reason(self, job: UploadJob) -> str | None:
         return job.wait_reason if job.run_after else None
+
+    def get_predicted_cents(self, job: UploadJob) -> float | None:
+        """Known before the first paid call."""
+        predicted: float | None = job.payload.get("predicted_cents")
+        return predicted
 
     def get_standing(self, job: UploadJob) -> str:
         return standing.standing(job, running=self.context["running"])

@@ -86,6 +86,11 @@ def retry(job: UploadJob, *, by: str) -> UploadJob:
         raise already_active() from error
 
 
+def replan(job: UploadJob) -> None:
+    """Forget what an idle job has planned: its retry goes back to where the plan is made."""
+    UploadJob.objects.filter(pk=job.pk, state=State.DEADLETTER).update(payload={})
+
+
 def _last_proven(job: UploadJob) -> str:
     """Return the latest stage, up to where the job stands, at which the database agrees that it may stand."""
     reached = plan.pipeline(job.pipeline).upto(job.stage)

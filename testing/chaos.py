@@ -24,7 +24,6 @@ from testing.chaos_world import (
     DECK,
     LAST_TRY,
     OVERDUE,
-    POINTS,
     Found,
     Paper,
     World,
@@ -78,7 +77,7 @@ class Killer:
     def tick(self) -> None:
         if self.round < self.rounds and not self._left():
             self.round += 1
-            for point in POINTS:
+            for point in self.world.points:
                 (self.world.armed / f"{point}~{self.round}").touch()
         if self.extra and time.monotonic() > self.next_at and not self.world.value(LAST_TRY):
             self.extra -= self._kill_somebody()
@@ -150,11 +149,18 @@ def _check(intake: Intake, deadline: float) -> None:
 
 
 def trial(
-    params: Mapping[str, str], folder: Path, *, rounds: int, extra: int, seed: int = 1, seconds: float = 300
+    params: Mapping[str, str],
+    folder: Path,
+    *,
+    rounds: int,
+    extra: int,
+    seed: int = 1,
+    seconds: float = 300,
+    vendors: bool = False,
 ) -> tuple[Found, Found]:
     """Return what the disturbed run left, and what the undisturbed one did."""
-    with world(params, folder, "broken") as here:
+    with world(params, folder, "broken", vendors=vendors) as here:
         broken = disturbed(here, rounds=rounds, extra=extra, seed=seed, seconds=seconds)
-    with world(params, folder, "calm") as here:
+    with world(params, folder, "calm", vendors=vendors) as here:
         calm = undisturbed(here, taken=broken.taken, seed=seed, seconds=seconds)
     return broken, calm

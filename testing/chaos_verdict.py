@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from testing.chaos_world import (
     BATCH,
+    IN_FLIGHT,
     LEASE,
-    POINTS,
     RESTART,
     WORKERS,
     Found,
@@ -22,6 +22,8 @@ class Verdict:
     lost: int
     duplicated: int
     paid_twice: int
+    parses_paid_twice: int
+    callbacks: Mapping[str, int]
     bought_again_after_crash: int
     bought_again_bound: int
     points: Mapping[str, int]
@@ -33,7 +35,8 @@ class Verdict:
 
     @property
     def ok(self) -> bool:
-        spotless = not (self.lost or self.duplicated or self.paid_twice or self.unfinished or self.findings)
+        twice = self.duplicated or self.paid_twice or self.parses_paid_twice
+        spotless = not (self.lost or twice or self.unfinished or self.findings)
         bounded = self.bought_again_after_crash <= self.bought_again_bound
         # A lease may run out while the one who sweeps is being restarted itself.
         return spotless and bounded and not self.missed_points and self.overdue < LEASE + RESTART
@@ -47,16 +50,19 @@ def verdict(broken: Found, calm: Found) -> Verdict:
     paid_twice = sum(times - 1 for times in broken.committed.values())
     # A death between the vendor's answer and the commit loses the batch; a death at random may fall there too.
     gaps = sum(broken.points[f"embedding:{edge}"] for edge in ("answered", "before-commit"))
+    # So may several batches of one worker, where they are in flight together.
     gaps += broken.kills["worker"] + WORKERS * broken.kills["cluster"]
     return Verdict(
         kills=sum(broken.kills.values()) + sum(broken.points.values()),
         lost=(calm.rows - broken.rows).total() + max(0, broken.taken - sum(broken.jobs.values())),
         duplicated=twice + (broken.rows - calm.rows).total() + broken.repeated,
         paid_twice=paid_twice,
+        parses_paid_twice=sum(times - 1 for times in broken.parses.values()),
+        callbacks=broken.callbacks,
         bought_again_after_crash=broken.bought - sum(broken.committed.values()),
-        bought_again_bound=gaps * BATCH,
+        bought_again_bound=gaps * BATCH * (IN_FLIGHT if broken.parses else 1),
         points=dict(sorted(broken.points.items())),
-        missed_points=[point for point in POINTS if not broken.points[point]],
+        missed_points=[point for point in broken.expected if not broken.points[point]],
         unfinished=unfinished,
         dead=broken.dead,
         overdue=broken.overdue,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import random
 import socket
@@ -36,7 +37,8 @@ POINTS = (
     "parsing:stored",
     "embedding:answered",
 )
-LEASE, BATCH, WORKERS, USERS = 3.0, 2, 3, 5
+VENDOR_POINTS = tuple(f"job_validated:{edge}" for edge in ("before-commit", "after-commit", "uploaded", "submitted"))
+LEASE, BATCH, IN_FLIGHT, WORKERS, USERS = 3.0, 2, 3, 3, 5
 RESTART = 8.0  # seconds until a cluster that hangs has been ended and its successor sweeps
 AT_A_TIME = 12  # documents under way while the killing lasts
 SETTINGS = {
@@ -52,6 +54,14 @@ SETTINGS = {
     "SUPABASE_JWT_SECRET": SECRET,
     "LOG_LEVEL": "WARNING",
 }
+# With vendors: a fifth of LlamaParse's callbacks is lost, a tenth comes twice.
+VENDORS = {
+    "EMBEDDER": "openai",
+    "PARSE_POLL_FIRST_SECONDS": "1",
+    "PARSE_POLL_MOST_SECONDS": "2",
+    "VENDOR_TIMEOUT_SECONDS": "5",
+}
+STAND_INS = ("--llamaparse-port", "0", "--openai-port", "0", "--p-lost", "0.2", "--p-doubled", "0.1")
 # Every vector that was ever committed to the buffer: the buffer itself is emptied.
 LEDGER = """
     CREATE TABLE committed_vectors (chunk_id uuid, at timestamptz DEFAULT clock_timestamp());
@@ -119,6 +129,9 @@ class Found:
     committed: Counter[UUID]
     repeated: int
     findings: str
+    expected: tuple[str, ...] = POINTS
+    parses: Counter[str] = field(default_factory=Counter)
+    callbacks: Mapping[str, int] = field(default_factory=dict)
     dead: list[str] = field(default_factory=list)
     seconds: float = 0.0
     kills: Counter[str] = field(default_factory=Counter)
@@ -130,12 +143,16 @@ class Found:
 class World:
     """The product on a database and a folder of its own, and the supervisor that keeps it up."""
 
-    def __init__(self, params: Mapping[str, str], folder: Path, name: str) -> None:
+    def __init__(self, params: Mapping[str, str], folder: Path, name: str, *, vendors: bool = False) -> None:
         self.params, self.name, self.folder = params, f"{name}_{os.getpid()}", folder / name
         self.armed = self.folder / "armed"
         self.armed.mkdir(parents=True)
         self.ledger = self.folder / "purchases"
         self.ledger.touch()
+        self.parses = self.folder / "parses"
+        self.parses.touch()
+        self.points = POINTS + VENDOR_POINTS if vendors else POINTS
+        self.stand_ins = self._stand_ins() if vendors else None
         with self.connect("postgres") as connection:
             connection.execute(f"CREATE DATABASE {self.name} TEMPLATE {params['dbname']}")
         self.port = _free_port()
@@ -147,15 +164,40 @@ class World:
         self.web = Child(Program("web", api, ROOT, self.environment))
         self.cluster = Child(Program("cluster", [*MANAGE, "qcluster"], ROOT, self.environment))
 
+    def _stand_ins(self) -> tuple[subprocess.Popen[str], dict[str, Any]]:
+        """Start the vendors; they are never killed."""
+        ledgers = ["--openai-ledger", str(self.ledger), "--llamaparse-ledger", str(self.parses)]
+        command = [sys.executable, "-m", "testing.vendors", *STAND_INS, *ledgers]
+        process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+        assert process.stdout
+        return process, json.loads(process.stdout.readline())
+
+    @property
+    def _vendors(self) -> dict[str, str]:
+        if self.stand_ins is None:
+            return {}
+        _, found = self.stand_ins
+        return VENDORS | {
+            "LLAMAPARSE_API_KEY": found["llamaparse"]["key"],
+            "LLAMAPARSE_BASE_URL": found["llamaparse"]["url"],
+            "LLAMAPARSE_CALLBACK_URL": f"{self.url}/webhooks/llamaparse",
+            "OPENAI_API_KEY": found["openai"]["key"],
+            "OPENAI_BASE_URL": found["openai"]["url"],
+        }
+
     @property
     def environment(self) -> dict[str, str]:
-        return SETTINGS | {
-            "DATABASE_URL": database_url({**self.params, "dbname": self.name}),
-            "STORAGE_ROOT": str(self.folder / "storage"),
-            "PUBLIC_URL": self.url,
-            "ACCESSA_PURCHASES": str(self.ledger),
-            "ACCESSA_CRASHPOINTS": str(self.armed),
-        }
+        return (
+            SETTINGS
+            | self._vendors
+            | {
+                "DATABASE_URL": database_url({**self.params, "dbname": self.name}),
+                "STORAGE_ROOT": str(self.folder / "storage"),
+                "PUBLIC_URL": self.url,
+                "ACCESSA_PURCHASES": str(self.ledger),
+                "ACCESSA_CRASHPOINTS": str(self.armed),
+            }
+        )
 
     def connect(self, database: str) -> psycopg.Connection[Any]:
         return psycopg.connect(make_conninfo(**{**self.params, "dbname": database}), autocommit=True)
@@ -211,10 +253,22 @@ class World:
             committed=Counter(row[0] for row in committed),
             repeated=int(self.value(REPEATED)),
             dead=[row[0] for row in self.database.execute(DEAD).fetchall()],
+            expected=self.points,
+            parses=Counter(self.parses.read_text().split()),
+            callbacks=self._callbacks(),
             findings="" if audit.returncode == 0 else audit.stdout + audit.stderr[-2000:],
         )
 
+    def _callbacks(self) -> Mapping[str, int]:
+        if self.stand_ins is None:
+            return {}
+        found: dict[str, int] = requests.get(self.stand_ins[1]["llamaparse"]["control"], timeout=10).json()["callbacks"]
+        return found
+
     def close(self) -> None:
+        if self.stand_ins is not None:
+            self.stand_ins[0].terminate()
+            self.stand_ins[0].communicate()
         for child in (self.web, self.cluster):
             with suppress(ProcessLookupError):
                 child.kill()
@@ -226,9 +280,9 @@ class World:
 
 
 @contextmanager
-def world(params: Mapping[str, str], folder: Path, name: str) -> Iterator[World]:
+def world(params: Mapping[str, str], folder: Path, name: str, *, vendors: bool = False) -> Iterator[World]:
     """The product on a copy of the migrated, empty database that ``params`` name, until the end of the block."""
-    made = World(params, folder, name)
+    made = World(params, folder, name, vendors=vendors)
     try:
         yield made
     finally:

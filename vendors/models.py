@@ -17,6 +17,7 @@ class Pace(models.Model):
     state = ArrayField(models.BigIntegerField(), default=list)
     # The vendor itself said until when it wants to be left alone.
     paused_until = models.DateTimeField(null=True)
+    pause_reason = models.TextField(null=True)
 
     class Meta:
         db_table = "vendor_paces"
@@ -49,6 +50,7 @@ class Breaker(models.Model):
 class Purchase(models.Model):
     """One call that costs money. Written before it is made; what is never settled may have been charged, and counts.
 
+    It counts for ever: no sweep closes an old reservation, because nobody but the vendor's invoice knows better.
     Outlives the document it was made for: money that was spent stays spent.
     """
 
@@ -79,6 +81,7 @@ class Purchase(models.Model):
         ]
         constraints = [
             models.CheckConstraint(condition=Q(unit__in=["pages", "tokens"]), name="purchase_unit_known"),
+            models.CheckConstraint(condition=Q(state__in=["reserved", "settled"]), name="purchase_state_known"),
             models.CheckConstraint(condition=Q(cents__gte=0, quantity__gte=0), name="purchase_not_negative"),
         ]
 
@@ -87,7 +90,7 @@ class Purchase(models.Model):
 
 
 class Budget(models.Model):
-    """What one tenant may spend a day, where it is not the setting's."""
+    """What one tenant may spend a day, where it is not the setting's; 0 is no limit."""
 
     user_id = models.UUIDField(primary_key=True)
     cents_per_day = models.DecimalField(max_digits=16, decimal_places=6)

@@ -1,9 +1,63 @@
-"""What calls cost: reserved before they are made, settled when they are answered, never more than a day's budget."""
+"""What calls cost: reserved before they are made, settled when they are answered, never more than a day's budget.
+
+A day is a UTC day of the database's clock.
+"""
 
 from __future__ import annotations
 
-from decimal import Decimal
+import logging
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import ROUND_HALF_UP, Decimal
+from typing import Any
 from uuid import UUID
+
+from django.conf import settings
+from django.db import connection, transaction
+from django.db.models import Count, DateTimeField, Func, Q, QuerySet, Sum, Value
+from django.db.models.functions import Coalesce, TruncDate
+
+from jobs import services
+from jobs.models import UploadJob
+from jobs.outcomes import Permanent, Postponed
+from jobs.states import State
+from vendors.models import Budget, Purchase
+
+log = logging.getLogger("accessa.vendors")
+
+SPENT, TOO_SMALL = "BUDGET_SPENT", "BUDGET_TOO_SMALL"
+CENT_FRACTION = Decimal("0.000001")  # as the column keeps them
+
+LOCK = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"
+# Of the statement, not of the transaction, which may have begun before midnight; stable, so that the index serves.
+_TODAY = "date_trunc('day', statement_timestamp(), 'UTC')"
+TODAY = f"""
+SELECT coalesce(sum(cents), 0), extract(epoch FROM {_TODAY} + interval '1 day' - statement_timestamp())::float
+FROM purchases WHERE user_id = %s AND created_at >= {_TODAY}
+"""
+
+
+class Clock(Func):
+    """The database's time, of the statement."""
+
+    function = "statement_timestamp"
+    output_field = DateTimeField()
+
+
+def begin_of(period: str) -> Func:
+    """Return when the present ``day`` or ``month`` began, by UTC and the database's clock."""
+    return Func(Value(period), Clock(), Value("UTC"), function="date_trunc", output_field=DateTimeField())
+
+
+def parse_cents(pages: int) -> Decimal:
+    """Return what LlamaParse charges for ``pages``."""
+    credits = pages * Decimal(str(settings.LLAMAPARSE_CREDITS_PER_PAGE))
+    return (credits * Decimal(str(settings.LLAMAPARSE_CENTS_PER_CREDIT))).quantize(CENT_FRACTION, ROUND_HALF_UP)
+
+
+def embedding_cents(tokens: int) -> Decimal:
+    """Return what OpenAI charges for embedding ``tokens``."""
+    price = Decimal(str(settings.OPENAI_CENTS_PER_MILLION_TOKENS))
+    return (tokens * price / 1_000_000).quantize(CENT_FRACTION, ROUND_HALF_UP)
 
 
 def reserve(
@@ -21,21 +75,127 @@ def reserve(
     """Write the purchase that is about to be made, in the caller's transaction; return its id.
 
     Raises ``Postponed("BUDGET_SPENT")`` until the next day when the tenant's budget does not have ``cents`` left, and
-    ``Permanent("BUDGET_TOO_SMALL")`` when no day's budget ever will.
+    ``Permanent("BUDGET_TOO_SMALL")`` when no day's budget ever will. A tenant with a budget is locked until the
+    transaction ends: take no other lock after it, and make no call inside.
     """
-    raise NotImplementedError
+    with transaction.atomic():
+        budget = day_budget(user_id)
+        if budget is not None:
+            _check(user_id, cents, budget)
+        purchase = Purchase.objects.create(
+            user_id=user_id,
+            document_id=document_id,
+            job_id=job_id,
+            stage=stage,
+            vendor=vendor,
+            model=model,
+            unit=unit,
+            quantity=quantity,
+            cents=cents,
+            created_at=Clock(),
+        )
+    return purchase.pk
+
+
+def _check(user_id: UUID, cents: Decimal, budget: Decimal) -> None:
+    if cents > budget:
+        raise Permanent(TOO_SMALL, f"This needs {cents:f} cents at once; the budget of a whole day is {budget:f}.")
+    with connection.cursor() as cursor:
+        cursor.execute(LOCK, [f"budget:{user_id}"])
+        # A statement of its own: one that waited for the lock itself would not see what the holder has written.
+        cursor.execute(TODAY, [user_id])
+        spent, until_midnight = cursor.fetchone()
+    if spent + cents > budget:
+        raise Postponed(until_midnight, SPENT)
 
 
 def settle(purchase_id: UUID, *, quantity: int, cents: Decimal) -> None:
     """Replace the estimate with what was charged, in the caller's transaction."""
-    raise NotImplementedError
+    settled = Purchase.objects.filter(pk=purchase_id).update(
+        state=Purchase.State.SETTLED, quantity=quantity, cents=cents, settled_at=Coalesce("settled_at", Clock())
+    )
+    if not settled:  # voided before: the result is worth more than the entry, so it is not refused
+        log.error("Purchase %s was settled and is not in the books.", purchase_id)
 
 
 def void(purchase_id: UUID) -> None:
-    """Forget a purchase that the vendor certainly did not make."""
-    raise NotImplementedError
+    """Forget a purchase that the vendor certainly did not make. What is settled stays."""
+    Purchase.objects.filter(pk=purchase_id, state=Purchase.State.RESERVED).delete()
+
+
+def day_budget(user_id: UUID) -> Decimal | None:
+    """Return how many cents the tenant may spend a day: its own budget, or the setting's; None without a limit."""
+    own = Budget.objects.filter(pk=user_id).values_list("cents_per_day", flat=True).first()
+    budget = Decimal(str(settings.TENANT_DAILY_CENTS)) if own is None else own
+    return budget if budget > 0 else None
 
 
 def left_today(user_id: UUID) -> Decimal | None:
     """Return how many cents the tenant may still spend today; None without a budget."""
-    raise NotImplementedError
+    budget = day_budget(user_id)
+    return None if budget is None else max(Decimal(0), budget - spent_today(user_id))
+
+
+def spent_today(user_id: UUID) -> Decimal:
+    """Return the cents of today's purchases, unsettled ones included."""
+    with connection.cursor() as cursor:
+        cursor.execute(TODAY, [user_id])
+        return Decimal(cursor.fetchone()[0])
+
+
+def require(user_id: UUID, cents: Decimal) -> None:
+    """Raise as ``reserve`` does when the tenant has not ``cents`` left, and reserve nothing."""
+    budget = day_budget(user_id)
+    if budget is not None:
+        with transaction.atomic():
+            _check(user_id, cents, budget)
+
+
+def spent(user_id: UUID, day: date) -> Decimal:
+    """Return the cents of a UTC day's purchases, unsettled ones included."""
+    return _on(Purchase.objects.filter(user_id=user_id), day).aggregate(cents=Sum("cents"))["cents"] or Decimal(0)
+
+
+def set_budget(user_id: UUID, cents_per_day: Decimal | None) -> None:
+    """Give a tenant a budget of its own, 0 for no limit, None for the setting's; jobs that wait for one try again."""
+    if cents_per_day is None:
+        Budget.objects.filter(pk=user_id).delete()
+    else:
+        Budget.objects.update_or_create(pk=user_id, defaults={"cents_per_day": cents_per_day})
+    waiting = UploadJob.objects.filter(user_id=user_id, state=State.QUEUED, run_after__isnull=False, wait_reason=SPENT)
+    for document_id in list(waiting.values_list("document_id", flat=True)):
+        services.wake(document_id)
+
+
+GROUPS = {"stage": "stage", "vendor": "vendor", "document": "document_id", "day": "day"}
+
+
+def bill(
+    *, by: str, user_id: UUID | None = None, day: date | None = None, document_id: UUID | None = None
+) -> list[dict[str, Any]]:
+    """Return what was bought, one row for each of ``by`` (a key of ``GROUPS``) and unit: see ``summed``."""
+    found = Purchase.objects.all()
+    if user_id:
+        found = found.filter(user_id=user_id)
+    if document_id:
+        found = found.filter(document_id=document_id)
+    if day:
+        found = _on(found, day)
+    group = GROUPS[by]
+    return list(summed(found.annotate(day=TruncDate("created_at")).values(group, "unit")).order_by(group, "unit"))
+
+
+def summed(grouped: QuerySet[Purchase, Any]) -> QuerySet[Purchase, Any]:
+    """Add ``calls``, ``amount`` (pages or tokens), ``settled_cents`` and ``unsettled_cents`` to each group."""
+    settled = Q(state=Purchase.State.SETTLED)
+    return grouped.annotate(
+        calls=Count("pk"),
+        amount=Sum("quantity"),
+        settled_cents=Coalesce(Sum("cents", filter=settled), Decimal(0)),
+        unsettled_cents=Coalesce(Sum("cents", filter=~settled), Decimal(0)),
+    )
+
+
+def _on(found: QuerySet[Purchase], day: date) -> QuerySet[Purchase]:
+    begin = datetime.combine(day, time(), UTC)
+    return found.filter(created_at__gte=begin, created_at__lt=begin + timedelta(days=1))

@@ -96,7 +96,7 @@ def test_a_failure_of_the_database_leaves_none(break_it: str, ana: Person, caplo
 def test_a_bug_in_a_stage_leaves_none(
     ana: Person, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def bug(text: str, *args: Any) -> None:
+    def bug(text: str, *args: Any, **options: Any) -> None:
         raise ValueError(f"cannot cut {text}")
 
     monkeypatch.setattr("embeddings.chunking.cut", bug)

@@ -27,8 +27,8 @@ TENANT_TABLES = (
     "tenant_budgets",
 )
 SECRET_TABLES = (
-    "api_tokens", "users", "rate_windows", "object_removals", "parse_requests",
-    "vendor_paces", "vendor_breakers", "django_session", "django_admin_log",
+    "api_tokens", "users", "rate_windows", "object_removals", "parse_requests", "document_scanned_pages",
+    "vendor_paces", "vendor_breakers", "webhook_deliveries", "django_session", "django_admin_log",
     "users_groups", "users_user_permissions", "auth_group", "auth_permission",
 )  # fmt: skip
 

@@ -1,11 +1,18 @@
 """Unfit databases and laptop's defaults are named before they hurt."""
 
+import json
 from typing import Any
 
 import pytest
 from django.core.checks import CheckMessage
+from django.core.files.storage import storages
 
 from accessa import checks
+from documents.tests.s3_store import at
+from testing.vendors.s3 import S3Server
+
+STATEMENT = {"Effect": "Allow", "Principal": "*", "Action": "s3:GetObject", "Resource": "arn:aws:s3:::raw/*"}
+PUBLIC = json.dumps({"Version": "2012-10-17", "Statement": [STATEMENT]})
 
 
 def ids(messages: Any) -> list[str]:
@@ -74,10 +81,54 @@ def test_deployment_refuses_every_default_of_a_laptop(settings: Any, monkeypatch
 
 def test_deployment_accepts_what_was_chosen(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(settings.DATABASES["default"], "ENGINE", "django.db.backends.postgresql")
-    monkeypatch.setitem(settings.STORAGES["raw"], "BACKEND", "storages.backends.s3.S3Storage")
+    monkeypatch.setitem(settings.STORAGES["raw"], "BACKEND", "documents.s3.S3Bucket")
     settings.SECRET_KEY_IS_LOCAL = False
 
     assert ids(_unfit()) == []
+
+
+# The buckets
+
+
+def test_files_on_this_machine_are_not_probed(settings: Any) -> None:
+    assert checks.files_are_kept_and_private(app_configs=None) == []
+
+
+def test_two_private_buckets_pass_and_keep_nothing(settings: Any) -> None:
+    with S3Server() as server:
+        at(settings, server)
+
+        assert checks.files_are_kept_and_private(app_configs=None) == []
+
+        assert list(storages["raw"].names()) == []  # type: ignore[attr-defined]
+
+
+def test_a_missing_bucket_a_refused_key_and_an_absent_store_are_named(settings: Any) -> None:
+    with S3Server() as server:
+        at(settings, server, S3_PARSED_BUCKET="nobody-made-it")
+        (missing,) = checks.files_are_kept_and_private(app_configs=None)
+        at(settings, server, S3_PARSED_BUCKET="parsed")
+        server.misbehave("PUT /raw/*", "status-403", times=2)
+        (refused,) = checks.files_are_kept_and_private(app_configs=None)
+        server.shut()
+        absent = checks.files_are_kept_and_private(app_configs=None)
+
+    assert (missing.id, refused.id, ids(absent)) == ("accessa.E105",) * 2 + (["accessa.E105"] * 2,)
+    assert "parsed" in missing.msg
+    assert "raw" in refused.msg
+    assert "s3:ListBucket" in str(missing.hint)
+
+
+def test_a_bucket_that_strangers_can_read_is_named(settings: Any) -> None:
+    with S3Server() as server:
+        at(settings, server)
+        server.client().put_bucket_acl(Bucket="raw", ACL="public-read")
+        server.client().put_bucket_policy(Bucket="raw", Policy=PUBLIC)
+
+        (public,) = checks.files_are_kept_and_private(app_configs=None)
+
+    assert public.id == "accessa.E106"
+    assert "raw" in public.msg
 
 
 def _unfit() -> list[CheckMessage]:

@@ -13,6 +13,7 @@ FAILURES: dict[str, tuple[type[StageFailure], str, str]] = {
     "PASSWORD_REQUIRED": (Permanent, "PASSWORD_REQUIRED", "This PDF needs a password to be opened."),
     "NO_PAGES": (Permanent, "NO_PAGES", "This PDF has no pages."),
     "NO_TEXT_LAYER": (Permanent, "NO_TEXT_LAYER", "This PDF has no text layer; it needs OCR."),
+    "NO_TEXT_FOUND": (Permanent, "NO_TEXT_FOUND", "OCR found no text in this PDF."),
     "PARSER_OUT_OF_MEMORY": (Permanent, "PARSER_OUT_OF_MEMORY", "This PDF needs more memory than parsing is allowed."),
     # How the child ended, when it gave no answer:
     "memory": (Permanent, "PARSER_OUT_OF_MEMORY", "This PDF needs more memory than parsing is allowed."),

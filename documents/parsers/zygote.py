@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -31,15 +32,19 @@ FRUGAL = {"MALLOC_ARENA_MAX": "1", "RAYON_NUM_THREADS": "1"}  # address space is
 class Zygote:
     """One per process. A worker parses one document at a time, so callers in other threads wait their turn."""
 
+    module: str = "documents.parsers.child"
+    memory_mb: int = MEMORY_MB
+    environment: Mapping[str, str] = field(default_factory=lambda: FRUGAL)
+    grace_seconds: float = GRACE_SECONDS
     _process: subprocess.Popen[bytes] | None = None
     _turn: threading.Lock = field(default_factory=threading.Lock)
 
     def ask(self, request: dict[str, Any], *, wall_seconds: float) -> dict[str, Any]:
         """Raises ``Permanent`` or ``Retryable``, and nothing else, whatever the document does to the child."""
-        limits = {"memory_mb": MEMORY_MB, "cpu_seconds": CPU_SECONDS, "answer_bytes": ANSWER_BYTES}
+        limits = {"memory_mb": self.memory_mb, "cpu_seconds": CPU_SECONDS, "answer_bytes": ANSWER_BYTES}
         message = json.dumps({**limits, **request, "wall_seconds": wall_seconds}).encode()
         with self._turn:
-            ended, answer = self._converse(message, until=time.monotonic() + wall_seconds + GRACE_SECONDS)
+            ended, answer = self._converse(message, until=time.monotonic() + wall_seconds + self.grace_seconds)
         if ended != "answered":
             raise failure(ended)
         told: dict[str, Any] = json.loads(answer)
@@ -82,20 +87,20 @@ class Zygote:
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is None or self._process.poll() is not None:
             self.close()
-            self._process = _start()
+            self._process = _start(self.module, self.environment)
         return self._process
 
 
-def _start() -> subprocess.Popen[bytes]:
+def _start(module: str, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
     """In a session of its own, so that a signal sent to the worker's group spares a parse that is nearly done."""
     return subprocess.Popen(
-        [sys.executable, "-m", "documents.parsers.child"],
+        [sys.executable, "-m", module],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         bufsize=0,
         cwd=ROOT,
-        env={name: os.environ[name] for name in PASSED_ON if name in os.environ} | FRUGAL,
+        env={name: os.environ[name] for name in PASSED_ON if name in os.environ} | dict(environment),
         start_new_session=True,
     )
 
@@ -111,6 +116,11 @@ def _close_pipes(process: subprocess.Popen[bytes]) -> None:
                 pipe.close()
 
 
-worker_zygote = Zygote()
-atexit.register(worker_zygote.close)
-os.register_at_fork(after_in_child=worker_zygote.forget)
+def kept(zygote: Zygote) -> Zygote:
+    """The same, closed when this process ends and forgotten in its forks."""
+    atexit.register(zygote.close)
+    os.register_at_fork(after_in_child=zygote.forget)
+    return zygote
+
+
+worker_zygote = kept(Zygote())

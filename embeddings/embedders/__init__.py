@@ -14,27 +14,39 @@ __all__ = ["DIMENSIONS", "Embedder", "Vectors", "get", "vector_sha", "vector_sha
 NAMES = {
     "local": "embeddings.embedders.local.WordLlama",
     "minilm": "embeddings.embedders.minilm.MiniLM",
+    "openai": "embeddings.embedders.openai.OpenAI",
+    "remote": "embeddings.embedders.remote.Remote",
 }
 
 
 class Embedder(Protocol):
-    """A model. Making one is cheap: whatever it must load, it loads at the first `embed`."""
+    """A model. Making one is cheap: whatever it must load, it loads at the first `embed`.
 
-    model: str
-    version: str
-    batch_size: int  # at most 256, the specs' micro-batch
+    One that somebody else runs, and may want money for, is a `hosted.Hosted`.
+    """
+
+    @property
+    def model(self) -> str: ...
+
+    @property
+    def version(self) -> str: ...
+
+    @property
+    def batch_size(self) -> int:
+        """At most 256, the specs' micro-batch."""
+        ...
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         """Float32 of shape (len(texts), 1536): finite, each row of length one, rows in the order of `texts`.
 
-        The same text gives the same bytes, whatever it is embedded together with.
+        Here, the same text gives the same bytes, whatever it is embedded together with; vendors promise no such thing.
         """
         ...
 
 
 @cache
 def get(name: str) -> Embedder:
-    """The embedder called `name` ("local", "minilm" or a dotted path to a class), one a process."""
+    """The embedder called `name` (one of `NAMES` or a dotted path to a class), one a process."""
     try:
         return _made(NAMES.get(name, name))
     except ImportError as error:

@@ -21,3 +21,15 @@ def test_nothing_is_lost_doubled_or_paid_twice_whoever_is_killed(tmp_path: Path)
     assert found.ok, found
     assert found.kills >= 40
     assert calm.rows.total() > 100
+
+
+@pytest.mark.django_db(transaction=True)
+def test_with_vendors_every_parse_is_bought_once_though_callbacks_are_lost_and_doubled(tmp_path: Path) -> None:
+    connections.close_all()
+
+    broken, calm = chaos.trial(used_database(), tmp_path, rounds=1, extra=2, vendors=True)
+
+    found = chaos_verdict.verdict(broken, calm)
+    assert found.ok, found
+    assert broken.parses.total() == broken.taken
+    assert found.callbacks["lost"] > 0

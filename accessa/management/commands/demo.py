@@ -10,7 +10,7 @@ import sys
 import time
 from argparse import ArgumentParser
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any, cast
 from uuid import UUID
@@ -22,6 +22,7 @@ from django.db import connection, connections
 from rich.console import Console
 
 from accessa.serving import Address, programs
+from accessa.standins import print_bill, standing_in
 from accessa.supervisor import Supervisor
 from accessa.visitor import Answered, Visitor
 from documents.watching import Seen, follow
@@ -40,17 +41,28 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("files", nargs="*", type=Path, help="PDF files; without any, the samples of the repository")
+        fake = "fake: LlamaParse, OpenAI and S3 as stand-ins on this machine, over HTTP, with the bill at the end"
+        parser.add_argument("--vendors", choices=("none", "fake"), default="none", help=fake)
         parser.add_argument("--seconds", type=float, default=280.0, help="how long to wait for the documents at most")
 
-    def handle(self, *, files: list[Path], seconds: float, **options: Any) -> None:
+    def handle(self, *, files: list[Path], vendors: str, seconds: float, **options: Any) -> None:
         missing = [str(file) for file in files if not file.is_file()]
         if missing:
             raise CommandError(f"There is no file {', '.join(missing)}.")
         console = Console(file=cast(IO[str], self.stdout))
         chosen = files or sorted(SAMPLES.glob("*.pdf"))
-        with running(console) as (address, supervisor), visiting(address) as visitor:
+        address = Address("127.0.0.1", _free_port())
+        with ExitStack() as stack:
+            fakes = stack.enter_context(standing_in(address)) if vendors == "fake" else None
+            supervisor = stack.enter_context(running(console, address))
+            visitor = stack.enter_context(visiting(address))
             failed = show(console, visitor, chosen, supervisor, seconds)
-            ask(console, visitor, QUESTIONS if files else _sample_questions())
+            if fakes is None:
+                ask(console, visitor, QUESTIONS if files else _sample_questions())
+            else:
+                print_bill(console, visitor, fakes)
+                console.print("No questions: the stand-in's vectors know nothing of what they stand for.")
+                visitor.forget()  # their files are in a store that is about to end
         console.print("\nNothing is left running. `make serve` keeps the API and the workers up:")
         console.print("  the API lives at http://127.0.0.1:8000, its documentation at http://127.0.0.1:8000/docs")
         if failed:
@@ -58,7 +70,7 @@ class Command(BaseCommand):
 
 
 @contextmanager
-def running(console: Console) -> Iterator[tuple[Address, Supervisor]]:
+def running(console: Console, address: Address) -> Iterator[Supervisor]:
     """Run database, API and workers for the demo, and leave nothing of what was started here."""
     os.environ["UPLOADS_PER_DAY"] = "100000"  # the demo may be shown more than thirty times a day
     os.environ.setdefault("LOG_LEVEL", "ERROR")
@@ -67,14 +79,13 @@ def running(console: Console) -> Iterator[tuple[Address, Supervisor]]:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     server = getattr(connection, "server", None)
     started = server.ensure_running() if server else False
-    address = Address("127.0.0.1", _free_port())
     supervisor = Supervisor(programs(address), report=console.print)
     try:
         call_command("migrate", interactive=False, verbosity=0, skip_checks=False)
         connections.close_all()
         _start(supervisor, address)
         console.print(f"PostgreSQL, the API ({address.url}) and {settings.WORKERS} workers are up.\n")
-        yield address, supervisor
+        yield supervisor
     finally:
         supervisor.stop()
         connections.close_all()

@@ -1,0 +1,86 @@
+"""Which S3 is chosen by which variables: one rule, and a start that stops where a key is missing."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+
+SETTINGS = Path(__file__).resolve().parents[1] / "settings.py"
+PROJECT = "https://abcdefgh.supabase.co"
+KEYS = {"S3_ACCESS_KEY_ID": "key", "S3_SECRET_ACCESS_KEY": "secret"}
+ROLE = {"SUPABASE_URL": PROJECT, "SUPABASE_SERVICE_ROLE": "role", "SUPABASE_ANON_KEY": "anon"}
+AT_SUPABASE = "https://abcdefgh.storage.supabase.co/storage/v1/s3"
+
+
+def read(monkeypatch: pytest.MonkeyPatch, **variables: str) -> dict[str, Any]:
+    for name in ("STORAGE", "S3_ENDPOINT_URL", "S3_PRESIGN", "S3_SIGN_SHA256", *KEYS, *ROLE):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    return runpy.run_path(str(SETTINGS))
+
+
+def is_s3(found: dict[str, Any]) -> bool:
+    return bool(found["STORAGES"]["raw"]["BACKEND"] == "documents.s3.S3Bucket")
+
+
+@pytest.mark.parametrize(
+    ("variables", "endpoint", "sha256"),
+    [
+        (KEYS, None, True),
+        ({"STORAGE": "s3"}, None, True),
+        (KEYS | {"S3_ENDPOINT_URL": "http://minio:9000"}, "http://minio:9000", True),
+        (KEYS | {"SUPABASE_URL": PROJECT}, AT_SUPABASE, False),
+        (KEYS | {"SUPABASE_URL": "http://127.0.0.1:54321/"}, "http://127.0.0.1:54321/storage/v1/s3", False),
+        (KEYS | ROLE, AT_SUPABASE, False),
+        (KEYS | ROLE | {"S3_ENDPOINT_URL": "http://minio:9000"}, "http://minio:9000", True),
+    ],
+)
+def test_a_named_endpoint_goes_before_supabases_and_that_before_aws(
+    variables: dict[str, str], endpoint: str | None, sha256: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = read(monkeypatch, **variables)
+
+    assert is_s3(found)
+    assert found["S3_ENDPOINT_URL"] == endpoint
+    assert found["S3_SIGN_SHA256"] is sha256
+    assert found["S3_PRESIGN"] is True
+    assert found["S3_SESSION_TOKEN"] == ""
+    assert found["S3_ADDRESSING_STYLE"] == ("path" if endpoint else "auto")
+
+
+@pytest.mark.parametrize("presign", [{}, {"S3_PRESIGN": "true"}])
+def test_the_service_role_alone_serves_as_a_session_and_never_presigns(
+    presign: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = read(monkeypatch, **ROLE, **presign)
+
+    assert is_s3(found)
+    assert found["S3_ENDPOINT_URL"] == AT_SUPABASE
+    assert (found["S3_ACCESS_KEY_ID"], found["S3_SECRET_ACCESS_KEY"]) == ("abcdefgh", "anon")
+    assert found["S3_SESSION_TOKEN"] == "role"
+    assert found["S3_PRESIGN"] is False
+
+
+def test_files_stay_here_without_any_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not is_s3(read(monkeypatch))
+    assert not is_s3(read(monkeypatch, SUPABASE_URL=PROJECT))
+    assert not is_s3(read(monkeypatch, STORAGE="local", **ROLE))
+
+
+@pytest.mark.parametrize(
+    ("variables", "named"),
+    [
+        ({"SUPABASE_URL": PROJECT, "SUPABASE_SERVICE_ROLE": "role"}, "SUPABASE_ANON_KEY"),
+        ({"STORAGE": "ftp"}, "STORAGE"),
+    ],
+)
+def test_what_is_missing_or_wrong_stops_the_start_and_is_named(
+    variables: dict[str, str], named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ImproperlyConfigured, match=named):
+        read(monkeypatch, **variables)

@@ -1,0 +1,158 @@
+"""Chunks bought from OpenAI's stand-in: the share of what the calls in flight allow, and of what a budget allows."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from uuid import uuid4
+
+import psutil
+from django.conf import settings
+from django.db import connection
+
+from benchmarks import cluster, database, jobs
+from benchmarks.report import Result, say
+from jobs.models import UploadJob
+from testing.passages import texts, waiting
+from testing.vendors.openai import KEY
+
+SUMMARY = __doc__
+GOAL = 0.9
+GROWTH_GOAL = 20.0  # MB, between the second quarter of a run and its last
+WORDS = 340  # of a passage: about 450 tokens, of the chunker's 512
+BURST = 30 / 60  # of a minute's budget may be spent at once (vendors/pacing.py)
+LONGEST = 240.0
+TABLES = ("documents", "upload_jobs", "events", "document_chunks", "document_vector_buffer")
+BILLS = "purchases, vendor_paces, vendor_breakers"
+SPAN = "SELECT sum(quantity), extract(epoch FROM max(settled_at) - min(created_at))::float8 FROM purchases"
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--chunks", type=int, default=10_000)
+    parser.add_argument("--delay", type=float, default=0.2, help="seconds a call takes")
+    parser.add_argument("--workers", type=int, default=settings.WORKERS)
+
+
+@dataclass(frozen=True)
+class Leg:
+    """One run: how long it took from the first purchase to the last, for how many tokens, and what workers held."""
+
+    seconds: float
+    tokens: int
+    resident: dict[int, list[float]]
+
+    @property
+    def growth(self) -> float:
+        """The most, in MB, that a worker's memory grew between the second quarter and the last."""
+        return max((_growth(held) for held in self.resident.values() if len(held) >= 8), default=0.0)
+
+
+def measure(options: Namespace) -> Result:
+    chunks = 512 if options.quick else options.chunks
+    with connection.cursor() as cursor:
+        # Building it takes longer than all calls together, and is no matter of the vendor's.
+        cursor.execute("DROP INDEX idx_hnsw_chunks_te3s_v1")
+    at_once = settings.EMBED_IN_FLIGHT * options.workers
+    with stand_in(options.delay) as url:
+        free = _leg(chunks, options.workers, url, tokens_per_minute=0)
+        allowed = at_once * settings.EMBED_BATCH / options.delay
+        share = chunks / free.seconds / allowed
+        say(f"{chunks / free.seconds:.0f} of {allowed:.0f} chunks a second; workers grew {free.growth:.1f} MB")
+        # Half of it at once, then as fast as the budget comes in: half a minute, or three seconds.
+        limit = int(free.tokens / (BURST + (0.05 if options.quick else 0.5)))
+        bound = _leg(chunks, options.workers, url, tokens_per_minute=limit)
+    ideal = (bound.tokens - limit * BURST) * 60 / limit
+    say(f"{bound.seconds:.1f} s where a budget of {limit} tokens a minute allows {ideal:.1f}")
+    of_budget, growth = ideal / bound.seconds, max(free.growth, bound.growth)
+    return Result(
+        name="embed",
+        value=chunks / free.seconds,
+        unit="chunks/s",
+        against=f"{at_once} calls in flight of {settings.EMBED_BATCH} texts, {options.delay:g} s each",
+        ratio=share,
+        goal=GOAL,
+        ok=share >= GOAL and of_budget >= GOAL and growth <= GROWTH_GOAL,
+        details={
+            "chunks": chunks,
+            "workers": options.workers,
+            "allowed_chunks_per_second": allowed,
+            "seconds": free.seconds,
+            "budget_share": of_budget,
+            "budget_tokens_per_minute": limit,
+            "budget_seconds": bound.seconds,
+            "budget_ideal_seconds": ideal,
+            "worker_growth_mb": growth,
+            "goal_growth_mb": GROWTH_GOAL,
+            "worker_peak_mb": max((max(held) for leg in (free, bound) for held in leg.resident.values()), default=0.0),
+        },
+    )
+
+
+@contextmanager
+def stand_in(delay: float) -> Iterator[str]:
+    """OpenAI's protocol in a process of its own; the URL of it."""
+    state = Path(settings.VAR).parent / "vendors.json"
+    command = [sys.executable, "-m", "testing.vendors", "--openai-port", "0", "--openai-delay", str(delay)]
+    with cluster.started([*command, "--openai-guess-tokens", "--state", str(state)]):
+        cluster.until(state.exists, seconds=30, pause=0.05)
+        yield json.loads(state.read_text())["openai"]["url"]
+
+
+def _leg(chunks: int, workers: int, url: str, *, tokens_per_minute: int) -> Leg:
+    with connection.cursor() as cursor:
+        cursor.execute(f"TRUNCATE {jobs.TABLES}, {BILLS} CASCADE")
+    each = -(-chunks // workers)
+    for number in range(workers):
+        passages = texts(each, words=WORDS, about=number)
+        waiting(passages, user_id=uuid4(), counts=[len(text) // 4 + 1 for text in passages])
+    database.settle(*TABLES)
+    environment = {
+        "EMBEDDER": "openai", "OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": url, "WORKERS": str(workers),
+        "OPENAI_REQUESTS_PER_MINUTE": "0", "OPENAI_TOKENS_PER_MINUTE": str(tokens_per_minute),
+    }  # fmt: skip
+    with cluster.running(**environment) as process, _watched(process) as resident:
+        cluster.until(_embedded, seconds=LONGEST)
+    with connection.cursor() as cursor:
+        cursor.execute(SPAN)
+        tokens, seconds = cursor.fetchone()
+    return Leg(seconds, int(tokens), resident)
+
+
+def _embedded() -> bool:
+    dead = UploadJob.objects.filter(state="deadletter").values_list("last_error", flat=True).first()
+    if dead:
+        raise RuntimeError(f"A document failed: {dead}")
+    return not UploadJob.objects.exclude(state="done").exists()
+
+
+@contextmanager
+def _watched(process: psutil.Process) -> Iterator[dict[int, list[float]]]:
+    """What each descendant holds, in MB, four times a second while anything is being bought."""
+    held: dict[int, list[float]] = {}
+    over = threading.Event()
+    watcher = threading.Thread(target=_watch, args=(process, held, over))
+    watcher.start()
+    try:
+        yield held
+    finally:
+        over.set()
+        watcher.join()
+
+
+def _watch(process: psutil.Process, held: dict[int, list[float]], over: threading.Event) -> None:
+    while not over.wait(0.25):
+        for child in process.children(recursive=True):
+            with suppress(psutil.Error):
+                held.setdefault(child.pid, []).append(child.memory_info().rss / 2**20)
+
+
+def _growth(held: Sequence[float]) -> float:
+    quarter = len(held) // 4
+    return fmean(held[-quarter:]) - fmean(held[quarter : 2 * quarter])

@@ -1,0 +1,1 @@
+"""Reading pictures of pages: what the OCR's child does."""

@@ -1,0 +1,265 @@
+"""A parse that is bought: asked for once, found again after a crash, collected by whoever learns of it first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from http import HTTPStatus
+from uuid import UUID
+
+from django.conf import settings
+from django.db import connection
+from django.db.models.functions import Now
+
+from documents import originals, parsers
+from documents.models import Document, ParseRequest
+from documents.parsers import Look, Parser
+from jobs import crashpoints
+from jobs.claims import Claim
+from jobs.outcomes import Moved, Permanent, Retryable, Wait
+from vendors import gate, money
+from vendors.models import Purchase
+from vendors.vendors import Vendor
+
+State = ParseRequest.State
+PREFIX = "llamaparse://"
+# A clock at the vendor's may be behind ours: jobs made a little before we planned them are looked at too.
+CLOCKS_DIFFER_SECONDS = 300.0
+
+
+def vendor() -> Vendor:
+    return Vendor("llamaparse", settings.LLAMAPARSE_API_KEY, settings.LLAMAPARSE_REQUESTS_PER_MINUTE)
+
+
+def request(claim: Claim, parser: Parser, plan: Mapping[str, object]) -> Moved:
+    """job_validated: see to it that exactly one parse is under way at the vendor's, and remember which."""
+    document = claim.job.document
+    asked, is_new = _planned(claim, parser, plan)
+    if asked.vendor_job_id is None:
+        _submit(claim, asked, document, is_new=is_new)
+    with claim.held():
+        # One that was collected before and is wanted again (its text was changed in the store) is fetched again, free.
+        ParseRequest.objects.filter(pk=asked.pk).update(
+            state=State.SUBMITTED, vendor_job_id=asked.vendor_job_id, **_times(document)
+        )
+        event = {"parser": parser.name, "round": asked.round}
+        return claim.advance(code="PARSE_REQUESTED", event=event)
+
+
+def _planned(claim: Claim, parser: Parser, plan: Mapping[str, object]) -> tuple[ParseRequest, bool]:
+    """Write down that a parse will be asked for and its price, before it is; a failed one begins its next round."""
+    parse_id = UUID(str(plan["parse_id"]))
+    with claim.held():
+        claim.save(total_pct=0, payload=dict(plan))
+        asked, is_new = ParseRequest.objects.get_or_create(
+            parse_id=parse_id,
+            defaults={
+                "document_id": claim.job.document_id,
+                "user_id": claim.job.user_id,
+                "parser_name": parser.name,
+                "parser_version": parser.version,
+            },
+        )
+        if asked.state == State.FAILED:
+            asked.round, asked.state, asked.planned_at = asked.round + 1, State.PLANNED, Now()
+            asked.vendor_job_id = asked.purchase_id = asked.file_id = asked.called_back_at = None
+            asked.save()
+            is_new = True
+        asked.refresh_from_db()
+    return asked, is_new
+
+
+def _submit(claim: Claim, asked: ParseRequest, document: Document, *, is_new: bool) -> None:
+    """Find the job that a try which broke off may have bought; buy one only when there is none."""
+    tags = _tags(asked, claim.job.pk)
+    if not is_new:
+        with gate.calling(vendor()):
+            asked.vendor_job_id = parsers.bought().find(tags, _since(asked))
+        if asked.vendor_job_id:
+            return
+    file_id = _uploaded(claim, asked, document, is_new=is_new)
+    gate.admit(vendor())
+    _reserve(claim, asked, document)
+    try:
+        asked.vendor_job_id = parsers.bought().submit(file_id, tags=tags, ocr=document.ocr, pages=document.pages or 1)
+    except Exception as error:
+        told = gate.failed(vendor(), error)
+        _refused(claim, asked, error, told)
+        raise told from error
+    crashpoints.reach("job_validated:submitted")
+    gate.succeeded(vendor())
+
+
+def _tags(asked: ParseRequest, job_id: UUID) -> dict[str, str]:
+    """Return what is written on the vendor's job: by this it is found again, and 002 §4's callback names it."""
+    return {"parse_id": f"{asked.pk}:{asked.round}", "job_id": str(job_id), "document_id": str(asked.document_id)}
+
+
+def _uploaded(claim: Claim, asked: ParseRequest, document: Document, *, is_new: bool) -> str:
+    """Return the vendor's id of the document's file; uploading costs nothing, but once is enough."""
+    if asked.file_id:
+        return asked.file_id
+    key = str(asked.pk)
+    found = None
+    if not is_new:
+        with gate.calling(vendor()):
+            found = parsers.bought().find_file(key)
+    if found is None:
+        with originals.lent(document) as path, gate.calling(vendor()):
+            found = parsers.bought().upload(path, key)
+    crashpoints.reach("job_validated:uploaded")
+    with claim.held():
+        ParseRequest.objects.filter(pk=asked.pk).update(file_id=found)
+    asked.file_id = found
+    return found
+
+
+def _reserve(claim: Claim, asked: ParseRequest, document: Document) -> None:
+    """Write the purchase before it is made. What an earlier try reserved in vain stands for this one."""
+    if asked.purchase_id:
+        return
+    pages = document.pages or 1
+    with claim.held():
+        asked.purchase_id = money.reserve(
+            user_id=document.user_id,
+            document_id=document.pk,
+            job_id=claim.job.pk,
+            stage=claim.job.stage,
+            vendor="llamaparse",
+            model=asked.parser_version,
+            unit="pages",
+            quantity=pages,
+            cents=money.parse_cents(pages),
+        )
+        ParseRequest.objects.filter(pk=asked.pk).update(purchase_id=asked.purchase_id)
+
+
+def _refused(claim: Claim, asked: ParseRequest, error: Exception, told: Exception) -> None:
+    """Take back what was reserved when the vendor surely made no job; forget a file that it no longer has."""
+    if gate.may_have_charged(error):
+        return
+    with claim.held():
+        if asked.purchase_id:
+            money.void(asked.purchase_id)
+        ParseRequest.objects.filter(pk=asked.pk).update(purchase_id=None)
+        if getattr(told, "status", None) == HTTPStatus.NOT_FOUND:
+            ParseRequest.objects.filter(pk=asked.pk).update(file_id=None)
+    if getattr(told, "status", None) == HTTPStatus.NOT_FOUND:
+        # Source files are deleted after 48 hours; a job may have waited longer for its budget.
+        raise Retryable("PARSE_FILE_GONE", "The parsing service no longer has the file; it is sent again.") from error
+
+
+def _since(asked: ParseRequest) -> datetime:
+    return asked.planned_at - timedelta(seconds=CLOCKS_DIFFER_SECONDS)
+
+
+def _times(document: Document) -> dict[str, object]:
+    limit = timedelta(seconds=parsers.wall_seconds(document.pages or 1))
+    return {"submitted_at": Now(), "deadline": Now() + limit}
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """What a finished parse brought, and what it cost."""
+
+    asked: ParseRequest
+    look: Look
+    pages: int
+
+    @property
+    def cents(self) -> Decimal:
+        if self.look.credits is None:
+            return money.parse_cents(self.pages)
+        return _credit_cents(self.look.credits)
+
+    def settle(self) -> Decimal:
+        """Write down that the parse is here and what was charged, in the caller's transaction; return the cents."""
+        ParseRequest.objects.filter(pk=self.asked.pk).update(state=State.COLLECTED)
+        return settle(self.asked, self.cents, self.pages)
+
+
+def settle(asked: ParseRequest, cents: Decimal, pages: int) -> Decimal:
+    """Settle the purchase of a parse, once; return what it adds to the job's cost."""
+    if asked.purchase_id is None or not Purchase.objects.filter(pk=asked.purchase_id, state="reserved").exists():
+        return Decimal(0)  # settled before: what is fetched again costs nothing
+    money.settle(asked.purchase_id, quantity=pages, cents=cents)
+    return cents
+
+
+def collect(claim: Claim, parse_id: UUID) -> Collected | Wait:
+    """parsing: look whether the vendor is done. Looks at 5, 10, 20, 40 … s after the submit, until the deadline.
+
+    The callback wakes the job earlier; lost, it costs time and nothing else.
+    """
+    asked = ParseRequest.objects.get(pk=parse_id)
+    elapsed, left = _clock(asked)
+    if elapsed < settings.PARSE_POLL_FIRST_SECONDS and asked.called_back_at is None:
+        return Wait(settings.PARSE_POLL_FIRST_SECONDS - elapsed, "WAITING_FOR_PARSER")
+    pages = claim.job.document.pages or 1
+    with gate.calling(vendor()):
+        look = parsers.bought().look(asked.vendor_job_id or "", pages)
+    if look.status == "completed":
+        return Collected(asked, look, pages)
+    if look.status == "pending" and left > 0:
+        pause = min(max(elapsed, settings.PARSE_POLL_FIRST_SECONDS), settings.PARSE_POLL_MOST_SECONDS)
+        return Wait(min(pause, left), "WAITING_FOR_PARSER")
+    raise _given_up(claim, asked, look)
+
+
+#  how it ended    code              what the tenant reads
+GIVEN_UP = {
+    "pending": ("PARSE_TIMEOUT", "The parsing service did not finish in time."),
+    "failed": ("PARSE_FAILED", "The parsing service could not parse this PDF."),
+    "lost": ("PARSE_LOST", "The parsing service no longer has the result of this parse."),
+}
+
+
+def _given_up(claim: Claim, asked: ParseRequest, look: Look) -> Permanent:
+    """End a parse that will not come. Only a person's retry buys the next one."""
+    if look.status == "pending":
+        with gate.calling(vendor()):
+            parsers.bought().cancel(asked.vendor_job_id or "")
+    with claim.held():
+        ParseRequest.objects.filter(pk=asked.pk).update(state=State.FAILED)
+        if look.status == "failed" and asked.purchase_id:
+            if look.credits:
+                cents = settle(asked, _credit_cents(look.credits), claim.job.document.pages or 1)
+                claim.save(total_pct=0, cost_cents=cents)
+            else:
+                money.void(asked.purchase_id)
+    return Permanent(*GIVEN_UP[look.status])
+
+
+def _credit_cents(credits: float) -> Decimal:
+    return Decimal(str(credits)) * Decimal(str(settings.LLAMAPARSE_CENTS_PER_CREDIT))
+
+
+CLOCK = """
+    SELECT extract(epoch FROM clock_timestamp() - %s)::float8, extract(epoch FROM %s - clock_timestamp())::float8"""
+
+
+def _clock(asked: ParseRequest) -> tuple[float, float]:
+    """Return the seconds since the submit and those left until the deadline, by the database's clock."""
+    with connection.cursor() as cursor:
+        cursor.execute(CLOCK, [asked.submitted_at, asked.deadline])
+        elapsed, left = cursor.fetchone()
+    return float(elapsed), float(left)
+
+
+def copies(document: Document) -> list[str]:
+    """Name what the vendor has of a document: job and file, or how to find them when a submit may be under way."""
+    asked = ParseRequest.objects.filter(document=document)
+    return [f"{PREFIX}{each.vendor_job_id or ''}/{each.file_id or ''}/{each.pk}:{each.round}" for each in asked]
+
+
+def forget(copy: str) -> bool:
+    """Delete a copy at the vendor's; return whether nothing of it can be left or come late."""
+    vendor_job_id, file_id, parse = copy.removeprefix(PREFIX).split("/")
+    with gate.calling(vendor()):
+        since = datetime.now(UTC) - timedelta(days=2)
+        found = vendor_job_id or parsers.bought().find({"parse_id": parse}, since)
+        file = file_id or parsers.bought().find_file(parse.partition(":")[0])
+        parsers.bought().forget(vendor_job_id=found, file_id=file)
+    return bool(vendor_job_id and file_id)

@@ -1,0 +1,46 @@
+"""Who may ask for vectors: another deployment, by the secret that both were given."""
+
+from __future__ import annotations
+
+import hmac
+
+from django.conf import settings
+from drf_spectacular.extensions import OpenApiAuthenticationExtension
+from rest_framework.authentication import BaseAuthentication, get_authorization_header
+from rest_framework.exceptions import AuthenticationFailed
+from rest_framework.request import Request
+
+from tenancy.authentication import NOBODY, Caller
+from tenancy.refusals import not_found
+
+
+class BrainAuthentication(BaseAuthentication):
+    """``Authorization: Bearer <BRAIN_API_SECRET>``, or the secret alone in ``X-Brain-API-Secret``."""
+
+    def authenticate(self, request: Request) -> tuple[Caller, None] | None:
+        if not settings.BRAIN_API_SECRET:
+            raise not_found()
+        given = _given(request)
+        if given is None:
+            return None
+        if not hmac.compare_digest(given, settings.BRAIN_API_SECRET.encode()):
+            raise AuthenticationFailed
+        return Caller(NOBODY, service=True), None
+
+    def authenticate_header(self, request: Request) -> str:
+        return 'Bearer realm="accessa"'
+
+
+def _given(request: Request) -> bytes | None:
+    if (alone := request.headers.get("X-Brain-API-Secret")) is not None:
+        return alone.encode("latin-1", "replace")
+    scheme, _, secret = get_authorization_header(request).partition(b" ")
+    return secret.strip() if scheme.lower() == b"bearer" else None
+
+
+class BrainScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+    target_class = "embeddings.authentication.BrainAuthentication"
+    name = "brain"
+
+    def get_security_definition(self, auto_schema: object) -> dict[str, str]:
+        return {"type": "http", "scheme": "bearer", "description": "BRAIN_API_SECRET; X-Brain-API-Secret does as well."}

@@ -1,0 +1,99 @@
+"""Which passages of a document still have no vector of the chosen model, and the keeping of those that come."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from django.db import connection
+
+from embeddings import tokens, vectors
+from embeddings.embedders import Embedder, Vectors
+from jobs.claims import Claim
+
+EMBEDDING_PCT = (70.0, 95.0)  # where the bar stands when embedding begins, and when the last batch is in
+
+# What the chosen model still has to embed: neither committed with its vector nor waiting in the buffer.
+MISSING = """
+    FROM document_chunks c
+    WHERE c.document_id = %(document)s AND c.chunker_name || '@' || c.chunker_version = %(chunker)s
+      AND (c.embed_model IS DISTINCT FROM %(model)s OR c.embed_version IS DISTINCT FROM %(version)s)
+      AND NOT EXISTS (SELECT 1 FROM document_vector_buffer b WHERE b.chunk_id = c.chunk_id
+                      AND b.embed_model = %(model)s AND b.embed_version = %(version)s)"""
+BATCH = f"SELECT c.chunk_id, c.text {MISSING} ORDER BY c.chunk_ord LIMIT %(size)s"
+# The chunker has counted already, in the vendor's own tokens.
+ITEMS = f"""
+    SELECT c.chunk_ord, c.chunk_id, c.text, (c.meta ->> 'tokens')::int {MISSING} AND c.chunk_ord > %(after)s
+    ORDER BY c.chunk_ord LIMIT %(size)s"""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A passage on its way to a vendor."""
+
+    ord: int
+    chunk_id: UUID
+    text: str
+    tokens: int
+
+
+def count(claim: Claim, embedder: Embedder) -> int:
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT count(*) {MISSING}", _sought(claim, embedder))
+        return int(cursor.fetchone()[0])
+
+
+def count_tokens(claim: Claim, embedder: Embedder) -> int:
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT coalesce(sum((c.meta ->> 'tokens')::int), 0) {MISSING}", _sought(claim, embedder))
+        return int(cursor.fetchone()[0])
+
+
+def batch(claim: Claim, embedder: Embedder, size: int) -> list[tuple[UUID, str]]:
+    """Return the first ``size`` that are missing."""
+    with connection.cursor() as cursor:
+        cursor.execute(BATCH, {**_sought(claim, embedder), "size": size})
+        return list(cursor.fetchall())
+
+
+def items(claim: Claim, embedder: Embedder, *, after: int, size: int, most_tokens: int) -> list[Item]:
+    """Return what is missing behind the ordinal ``after``: at least one if there is any, then as many as both allow."""
+    with connection.cursor() as cursor:
+        cursor.execute(ITEMS, {**_sought(claim, embedder), "after": after, "size": size})
+        rows = cursor.fetchall()
+    found: list[Item] = []
+    total = 0
+    for ord_, chunk_id, text, counted in rows:
+        item = Item(ord_, chunk_id, text, tokens.count(text) if counted is None else counted)
+        total += item.tokens
+        if found and total > most_tokens:
+            break
+        found.append(item)
+    return found
+
+
+def _sought(claim: Claim, embedder: Embedder) -> dict[str, UUID | str]:
+    return {
+        "document": claim.job.document_id,
+        "chunker": claim.job.chunks_version,
+        "model": embedder.model,
+        "version": embedder.version,
+    }
+
+
+def keep(claim: Claim, embedder: Embedder, chunk_ids: Sequence[UUID], found: Vectors) -> None:
+    """Buffer vectors. Call inside ``held()``."""
+    vectors.buffer(
+        user_id=claim.job.user_id,
+        document_id=claim.job.document_id,
+        model=embedder.model,
+        version=embedder.version,
+        chunk_ids=chunk_ids,
+        vectors=found,
+    )
+
+
+def pct(share: float) -> float:
+    low, high = EMBEDDING_PCT
+    return low + (high - low) * share

@@ -1,0 +1,55 @@
+"""A vendor of vectors on 127.0.0.1, and the settings that lead there."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from embeddings.embedders import openai
+from testing.vendors.openai import KEY, OpenAIServer
+from testing.vendors.wire import Answer, Request
+
+
+class Watched(OpenAIServer):
+    """Sees how many calls it has in hand at once, and how large each is."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._seen = threading.Lock()
+        self.in_hand = self.most_in_hand = 0
+        self.sizes: list[int] = []
+        self.tokens: list[int] = []
+
+    def answer(self, request: Request) -> Answer:
+        with self._seen:
+            self.in_hand += 1
+            self.most_in_hand = max(self.most_in_hand, self.in_hand)
+        try:
+            return super().answer(request)
+        finally:
+            with self._seen:
+                self.in_hand -= 1
+
+    def _counted(self, texts: list[str]) -> list[int]:
+        self.sizes.append(len(texts))
+        counts = super()._counted(texts)
+        self.tokens.append(sum(counts))
+        return counts
+
+
+@pytest.fixture
+def vendor(settings: Any) -> Iterator[Watched]:
+    with Watched() as server:
+        settings.EMBEDDER = "openai"
+        settings.OPENAI_API_KEY = KEY
+        settings.OPENAI_BASE_URL = server.url
+        settings.OPENAI_REQUESTS_PER_MINUTE = settings.OPENAI_TOKENS_PER_MINUTE = 0
+        settings.VENDOR_TIMEOUT_SECONDS = 5.0
+        settings.VENDOR_BREAKER_FAULTS = 100  # the breaker has tests of its own
+        yield server
+        openai._client(KEY, server.url, settings.VENDOR_TIMEOUT_SECONDS, os.getpid()).close()
+        openai._client.cache_clear()

@@ -1,0 +1,68 @@
+"""Show what was bought, and what for."""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import Any
+from uuid import UUID
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from rich.console import Console
+from rich.table import Table
+
+from vendors import money, tenants
+
+
+class Command(BaseCommand):
+    help = "Shows the bill. What is unsettled was reserved for a call whose outcome is not known; it counts as spent."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--user", help="a tenant's UUID or e-mail")
+        parser.add_argument("--day", help="a UTC day, as 2026-11-22")
+        parser.add_argument("--document", help="a document's UUID")
+        parser.add_argument("--by", choices=sorted(money.GROUPS), default="stage")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        rows = money.bill(
+            by=options["by"],
+            user_id=tenants.named(options["user"]) if options["user"] else None,
+            day=_day(options["day"]),
+            document_id=_uuid(options["document"]),
+        )
+        if not rows:
+            self.stdout.write("Nothing was bought.")
+            return
+        Console(file=self.stdout, width=110).print(_table(options["by"], rows))  # type: ignore[arg-type]
+
+
+def _table(by: str, rows: list[dict[str, Any]]) -> Table:
+    settled, unsettled = (sum(row[name] for row in rows) for name in ("settled_cents", "unsettled_cents"))
+    table = Table(show_footer=True)
+    table.add_column(by, "all")
+    table.add_column("unit", "")
+    for name, total in (
+        ("calls", str(sum(row["calls"] for row in rows))),
+        ("quantity", ""),  # pages and tokens do not add up
+        ("cents", f"{settled:.6f}"),
+        ("unsettled cents", f"{unsettled:.6f}"),
+    ):
+        table.add_column(name, total, justify="right")
+    for row in rows:
+        group, cents = str(row[money.GROUPS[by]] or "-"), (row["settled_cents"], row["unsettled_cents"])
+        amounts = (str(row["calls"]), f"{row['amount']:,}", *(f"{amount:.6f}" for amount in cents))
+        table.add_row(group, row["unit"], *amounts)
+    return table
+
+
+def _day(text: str | None) -> date | None:
+    try:
+        return date.fromisoformat(text) if text else None
+    except ValueError as error:
+        raise CommandError(f"{text!r} is not a day; write it as 2026-11-22.") from error
+
+
+def _uuid(text: str | None) -> UUID | None:
+    try:
+        return UUID(text) if text else None
+    except ValueError as error:
+        raise CommandError(f"{text!r} is not a document's UUID.") from error

@@ -1,0 +1,20 @@
+"""Which tenant a command means."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from django.core.management.base import CommandError
+
+from tenancy.models import User
+
+
+def named(text: str) -> UUID:
+    """Return the tenant of a UUID (that need have no row here: Supabase's users have none) or of an e-mail."""
+    try:
+        return UUID(text)
+    except ValueError:
+        user = User.objects.filter(email__iexact=text.strip()).first()
+    if user is None:
+        raise CommandError(f"No user has the e-mail {text!r}, and it is no UUID.")
+    return user.pk

@@ -1,0 +1,215 @@
+"""Every row of the fault table, with what the real clients raise when a real server answers so."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import openai
+import pytest
+from django.db import OperationalError
+
+from jobs.claims import Superseded
+from jobs.outcomes import Permanent, Postponed, Retryable
+from vendors import gate
+from vendors.models import Breaker, Pace
+from vendors.tests.wire import CLIENTS, Answer, Server, embed, raised, said
+from vendors.vendors import Vendor
+
+pytestmark = pytest.mark.django_db
+
+
+class Outcome(NamedTuple):
+    """What becomes of a call: the exception, its code or reason, its seconds, a fault, a pause, maybe charged."""
+
+    kind: type[Exception]
+    name: str
+    seconds: float = 0.0
+    fault: bool = False
+    charged: bool = False
+
+    @property
+    def pauses(self) -> bool:
+        return self.kind is Postponed
+
+
+def _unavailable(seconds: float = 0.0, charged: bool = True) -> Outcome:
+    return Outcome(Retryable, "VENDOR_UNAVAILABLE", seconds, fault=True, charged=charged)
+
+
+QUOTA = said(error={"message": "of Ana", "type": "insufficient_quota", "code": "insufficient_quota"})
+LIMIT = said(error={"message": "of Ana", "type": "requests", "code": "rate_limit_exceeded"})
+INVALID = Outcome(Retryable, "VENDOR_ANSWER_INVALID", fault=True, charged=True)
+UNREACHABLE = Outcome(Retryable, "VENDOR_UNREACHABLE", fault=True, charged=True)
+LIMITED, EXHAUSTED = "VENDOR_RATE_LIMITED", "VENDOR_QUOTA_EXHAUSTED"
+PAST = {"retry-after": "Fri, 31 Dec 1999 23:59:59 GMT"}
+RESET = {"retry-after": "1", "x-ratelimit-reset-tokens": "6m0s"}
+NAMED = said(error={"code": "invalid_input"})
+
+# fmt: off
+TABLE: dict[str, tuple[Answer, Outcome]] = {
+    "429":                       (Answer(429, {}, LIMIT), Outcome(Postponed, LIMITED, 5)),
+    "429 seconds":               (Answer(429, {"retry-after": "7"}, LIMIT), Outcome(Postponed, LIMITED, 7)),
+    "429 milliseconds":          (Answer(429, {"retry-after-ms": "1500"}, LIMIT), Outcome(Postponed, LIMITED, 1.5)),
+    "429 date":                  (Answer(429, PAST, LIMIT), Outcome(Postponed, LIMITED, 0.5)),
+    "429 at once":               (Answer(429, {"retry-after": "0"}, LIMIT), Outcome(Postponed, LIMITED, 0.5)),
+    "429 reset":                 (Answer(429, RESET, LIMIT), Outcome(Postponed, LIMITED, 360)),
+    "429 for a day":             (Answer(429, {"retry-after": "86400"}, LIMIT), Outcome(Postponed, LIMITED, 600)),
+    "429 nonsense":              (Answer(429, {"retry-after": "soon"}, b"<html>"), Outcome(Postponed, LIMITED, 5)),
+    "429 number for a code":     (Answer(429, {}, said(error={"code": 429})), Outcome(Postponed, LIMITED, 5)),
+    "429 quota":                 (Answer(429, {"retry-after": "1"}, QUOTA), Outcome(Postponed, EXHAUSTED, 600)),
+    "402":                       (Answer(402), Outcome(Postponed, EXHAUSTED, 600)),
+    "401":                       (Answer(401), Outcome(Postponed, "VENDOR_REFUSES_KEY", 60)),
+    "403":                       (Answer(403, {}, b"<html>"), Outcome(Postponed, "VENDOR_REFUSES_KEY", 60)),
+    "408":                       (Answer(408), _unavailable(charged=False)),
+    "409":                       (Answer(409), _unavailable(charged=False)),
+    "500":                       (Answer(500), _unavailable()),
+    "502 html":                  (Answer(502, {"content-type": "text/html"}, b"<html>Bad gateway"), _unavailable()),
+    "503 with Retry-After":      (Answer(503, {"retry-after": "30"}), _unavailable(30)),
+    "529":                       (Answer(529), _unavailable()),
+    "reset":                     (Answer(reset=True), UNREACHABLE),
+    "timeout":                   (Answer(delay=0.8), UNREACHABLE),
+    "html":                      (Answer(200, {"content-type": "text/html"}, b"<html>"), INVALID),
+    "garbage":                   (Answer(body=b"\xff\xfe{"), INVALID),
+    "truncated JSON":            (Answer(body=b'{"data": [{"emb'), INVALID),
+    "truncated body":            (Answer(body=b'{"data": [', missing=50), INVALID),
+    "nothing":                   (Answer(body=b""), INVALID),
+    "a list":                    (Answer(body=b"[1, 2]"), INVALID),
+    "bad gzip":                  (Answer(200, {"content-encoding": "gzip"}, b"nonsense"), INVALID),
+    "endless redirect":          (Answer(302, {"location": "/again"}, b""), INVALID),
+    "400":                       (Answer(400, {}, NAMED), Outcome(Permanent, "VENDOR_REFUSED")),
+    "404":                       (Answer(404), Outcome(Permanent, "VENDOR_REFUSED")),
+    "413":                       (Answer(413), Outcome(Permanent, "VENDOR_REFUSED")),
+    "422":                       (Answer(422, {}, said(detail="of Ana")), Outcome(Permanent, "VENDOR_REFUSED")),
+}
+# fmt: on
+
+
+def _seen(outcome: Exception) -> tuple[type[Exception], str, float]:
+    if isinstance(outcome, Postponed):
+        return Postponed, outcome.wait.reason, outcome.wait.seconds
+    assert isinstance(outcome, (Retryable, Permanent)), repr(outcome)
+    kind = Retryable if isinstance(outcome, Retryable) else Permanent
+    return kind, outcome.code, getattr(outcome, "retry_after", 0.0)
+
+
+@pytest.mark.parametrize("call", CLIENTS.values(), ids=CLIENTS)
+@pytest.mark.parametrize(("answer", "expected"), TABLE.values(), ids=TABLE)
+def test_each_answer_has_its_outcome(
+    answer: Answer, expected: Outcome, call: Callable[[str], object], vendor: Vendor, server: Server
+) -> None:
+    server.answer = answer
+    error = raised(call, server.url)
+
+    outcome = gate.failed(vendor, error)
+
+    kind, name, seconds = _seen(outcome)
+    assert (kind, name) == (expected.kind, expected.name)
+    assert seconds == pytest.approx(expected.seconds)
+    assert bool(Breaker.objects.filter(faults__gt=0)) == expected.fault
+    assert bool(Pace.objects.filter(paused_until__isnull=False)) == expected.pauses
+    assert gate.may_have_charged(error) == gate.may_have_charged(outcome) == expected.charged
+    assert outcome.__cause__ is error
+    assert "Ana" not in str(outcome)
+    assert "secret" not in str(outcome)
+
+
+@pytest.mark.parametrize("call", CLIENTS.values(), ids=CLIENTS)
+def test_a_refused_connection_is_a_fault_and_buys_nothing(call: Callable[[str], object], vendor: Vendor) -> None:
+    error = raised(call, "http://127.0.0.1:1")
+
+    outcome = gate.failed(vendor, error)
+
+    assert _seen(outcome) == (Retryable, "VENDOR_UNREACHABLE", 0.0)
+    assert not gate.may_have_charged(outcome)
+
+
+def test_an_unknown_host_is_a_fault_and_buys_nothing(vendor: Vendor) -> None:
+    error = raised(embed, "http://nowhere.invalid")
+
+    assert _seen(gate.failed(vendor, error)) == (Retryable, "VENDOR_UNREACHABLE", 0.0)
+    assert not gate.may_have_charged(error)
+
+
+def test_an_answer_that_the_caller_cannot_use_is_a_fault(vendor: Vendor) -> None:
+    outcome = gate.failed(vendor, gate.BadAnswer("3 vectors for 4 texts"))
+
+    assert _seen(outcome) == (Retryable, "VENDOR_ANSWER_INVALID", 0.0)
+    assert gate.may_have_charged(outcome)
+
+
+def test_a_refusal_carries_its_status_and_the_vendors_name_for_it(vendor: Vendor, server: Server) -> None:
+    server.answer = Answer(400, {}, said(error={"code": "max_tokens_per_request", "message": "of Ana"}))
+
+    outcome = gate.failed(vendor, raised(embed, server.url))
+
+    assert isinstance(outcome, gate.VendorRefused)
+    assert (outcome.status, outcome.vendor_code) == (400, "max_tokens_per_request")
+
+
+def test_a_vendors_code_that_is_a_sentence_is_not_taken_over(vendor: Vendor, server: Server) -> None:
+    server.answer = Answer(400, {}, said(error={"code": "the text of Ana is too long"}))
+
+    outcome = gate.failed(vendor, raised(embed, server.url))
+
+    assert isinstance(outcome, gate.VendorRefused)
+    assert outcome.vendor_code is None
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Retryable("EMBEDDER_AWAY", "It is away."),
+        Permanent("BUDGET_TOO_SMALL", "Too small."),
+        Postponed(3, "BUDGET_SPENT"),
+        Superseded("job"),
+        OperationalError("the database is away"),
+        TypeError("a bug"),
+        KeyError("a bug"),
+        ValueError("a bug"),
+        OSError(errno.ENOSPC, "the disk is full"),
+        FileNotFoundError("a file of ours"),
+    ],
+    ids=repr,
+)
+def test_what_is_no_vendors_comes_back_unchanged(error: Exception, vendor: Vendor) -> None:
+    assert gate.failed(vendor, error) is error
+    assert not Breaker.objects.exists()
+
+
+def test_a_wrong_call_of_a_client_is_a_bug_of_ours(vendor: Vendor, server: Server) -> None:
+    def wrong(client: Any) -> Exception:
+        return raised(lambda _: client.embeddings.create(input=[object()], model="m"), "")
+
+    with openai.OpenAI(api_key="k", base_url=server.url, max_retries=0) as client:
+        unserializable = wrong(client)
+
+    assert isinstance(gate.failed(vendor, unserializable), TypeError)
+
+
+def test_calling_reports_a_failure_and_raises_its_outcome(vendor: Vendor, server: Server) -> None:
+    server.answer = Answer(500)
+
+    with pytest.raises(Retryable, match="VENDOR_UNAVAILABLE") as caught, gate.calling(vendor, tokens=10):
+        embed(server.url)
+
+    assert isinstance(caught.value.__cause__, openai.InternalServerError)
+    assert Breaker.objects.get().faults == 1
+
+
+def test_calling_lets_a_bug_through_as_it_is(vendor: Vendor) -> None:
+    with pytest.raises(KeyError), gate.calling(vendor):
+        raise KeyError("a bug")
+
+
+@pytest.mark.parametrize(("status", "level"), [(401, "ERROR"), (402, "ERROR")])
+def test_a_key_that_is_refused_is_logged_without_the_key(
+    status: int, level: str, vendor: Vendor, server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.answer = Answer(status, {}, said(error={"message": "Incorrect API key provided: sk-secret"}))
+
+    gate.failed(vendor, raised(embed, server.url))
+
+    assert [record.levelname for record in caplog.records if record.name == "accessa.vendors"] == [level]
+    assert "sk-secret" not in caplog.text

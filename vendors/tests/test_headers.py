@@ -1,0 +1,79 @@
+"""What headers say: Go's durations, seconds, milliseconds, dates."""
+
+from __future__ import annotations
+
+import time
+from email.utils import formatdate
+
+import pytest
+
+from vendors import headers
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("12ms", 0.012),
+        ("1s", 1),
+        ("6m0s", 360),
+        ("1h2m3.5s", 3723.5),
+        ("8.64s", 8.64),
+        ("500us", 0.0005),
+        ("7", 7),
+        ("0s", 0),
+        ("", None),
+        (None, None),
+        ("soon", None),
+        ("-1s", None),
+        ("1s2", None),
+        ("1d", None),
+        ("nan", None),
+        ("inf", None),
+        ("1h" * 10_000, None),
+    ],
+)
+def test_durations_are_read_as_go_writes_them(text: str | None, seconds: float | None) -> None:
+    assert headers.duration(text) == pytest.approx(seconds) if seconds is not None else headers.duration(text) is None
+
+
+def test_a_date_counts_from_the_vendors_own_clock() -> None:
+    said = {"Date": "Sun, 06 Nov 1994 08:49:37 GMT", "Retry-After": "Sun, 06 Nov 1994 08:50:07 GMT"}
+
+    assert headers.told_to_wait(said) == 30
+
+
+def test_a_date_without_the_vendors_clock_counts_from_ours() -> None:
+    waits = headers.told_to_wait({"retry-after": formatdate(time.time() + 30, usegmt=True)})
+
+    assert waits == pytest.approx(30, abs=2)
+
+
+@pytest.mark.parametrize(
+    ("said", "seconds"),
+    [
+        ({}, None),
+        ({"retry-after": "nonsense"}, None),
+        ({"retry-after": "Sun, 99 Nov 1994 08:49:37 GMT"}, None),
+        ({"retry-after": "-5"}, None),
+        ({"retry-after": "1", "retry-after-ms": "2500"}, 2.5),
+        ({"Retry-After": "3", "X-RateLimit-Reset-Requests": "1s"}, 3),
+        ({"retry-after": "1e300"}, 600),
+    ],
+)
+def test_the_longest_wait_that_is_given_holds(said: dict[str, str], seconds: float | None) -> None:
+    assert headers.told_to_wait(said) == seconds
+
+
+@pytest.mark.parametrize(
+    ("requests", "tokens", "seconds"),
+    [("0", "0", 360), ("0", "5", 1.5), ("3", "0", 360), ("3", "5", None), ("x", "", None)],
+)
+def test_only_an_allowance_that_is_used_up_holds_back(requests: str, tokens: str, seconds: float | None) -> None:
+    said = {
+        "x-ratelimit-remaining-requests": requests,
+        "x-ratelimit-remaining-tokens": tokens,
+        "x-ratelimit-reset-requests": "1.5s",
+        "x-ratelimit-reset-tokens": "6m0s",
+    }
+
+    assert headers.used_up(said) == seconds

@@ -1,0 +1,62 @@
+"""Money in the API: what a tenant has spent, and on what."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+from django.db.models import QuerySet
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from tenancy.pagination import Cursor
+from tenancy.permissions import caller_id
+from tenancy.rls import as_tenant
+from vendors import money
+from vendors.models import Purchase
+from vendors.serializers import PurchaseAnswer, UsageAnswer
+
+
+class UsageView(APIView):
+    @extend_schema(operation_id="usage", responses=UsageAnswer)
+    def get(self, request: Request) -> Response:
+        """Show what the caller has spent today and this month (UTC), and what is left of today's budget."""
+        user_id = caller_id(request)
+        with as_tenant(user_id):
+            own = Purchase.objects.filter(user_id=user_id)
+            today, month = (own.filter(created_at__gte=money.begin_of(period)) for period in ("day", "month"))
+            shown = {
+                "today": _spent(today),
+                "month": _spent(month),
+                "budget_cents_per_day": money.day_budget(user_id),
+                "left_today_cents": money.left_today(user_id),
+                "bought_this_month": list(money.summed(month.values("vendor", "unit")).order_by("vendor", "unit")),
+            }
+        return Response(UsageAnswer(shown).data)
+
+
+def _spent(purchases: QuerySet[Purchase]) -> dict[str, Any]:
+    rows = list(money.summed(purchases.values("user_id")).order_by("user_id"))
+    row = rows[0] if rows else {"settled_cents": Decimal(0), "unsettled_cents": Decimal(0)}
+    return {**row, "cents": row["settled_cents"] + row["unsettled_cents"]}
+
+
+class PurchasesView(APIView):
+    @extend_schema(
+        operation_id="document_purchases",
+        responses=PurchaseAnswer(many=True),
+        parameters=[OpenApiParameter("cursor", str), OpenApiParameter("page_size", int)],
+    )
+    def get(self, request: Request, document_id: UUID) -> Response:
+        """Show what was bought for a document of the caller's, the newest first; it outlives the document.
+
+        A document that does not exist and one of another tenant have the same empty list.
+        """
+        user_id, pages = caller_id(request), Cursor()
+        with as_tenant(user_id):
+            own = Purchase.objects.filter(user_id=user_id, document_id=document_id)
+            shown = PurchaseAnswer(pages.paginate_queryset(own, request, view=self), many=True).data
+        return pages.get_paginated_response(shown)

@@ -1,0 +1,25 @@
+"""What `manage.py check` says of the secrets that callbacks are signed with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.apps import AppConfig
+from django.conf import settings
+from django.core.checks import CheckMessage, Error
+
+from vendors.signing import LEAST_BYTES, is_weak
+
+
+def secrets_are_long(*, app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+    """Name a short secret by its place, never by itself."""
+    return [
+        Error(
+            f"Secret number {number} of LLAMAPARSE_WEBHOOK_SECRETS has fewer than {LEAST_BYTES} bytes.",
+            hint="Make one with: echo whsec_$(openssl rand -base64 32)",
+            id="webhooks.E001",
+        )
+        for number, secret in enumerate(settings.LLAMAPARSE_WEBHOOK_SECRETS, start=1)
+        if is_weak(secret)
+    ]

@@ -1,0 +1,22 @@
+"""Which callbacks have had their effect."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models.functions import Now
+
+
+class Delivery(models.Model):
+    """A callback that was answered with 200. Written with its effect, so that neither is ever without the other."""
+
+    key = models.TextField(primary_key=True)
+    body_sha256 = models.TextField()
+    code = models.TextField(db_default="")
+    received_at = models.DateTimeField(db_default=Now())
+    expires_at = models.DateTimeField(db_index=True)
+
+    class Meta:
+        db_table = "webhook_deliveries"
+
+    def __str__(self) -> str:
+        return self.key
