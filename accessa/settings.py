@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ from corsheaders.defaults import default_headers
 from django.core.exceptions import ImproperlyConfigured
 
 from accessa.secret import local_secret
+
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # onnxruntime reports to its maker unless told so before its import
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 env = environ.Env()
@@ -202,7 +205,7 @@ LLAMAPARSE_TIER = env.str("LLAMAPARSE_TIER", default="cost_effective")
 LLAMAPARSE_VERSION = env.str("LLAMAPARSE_VERSION", default="2026-09-28")  # pinned: "latest" is another parser tomorrow
 LLAMAPARSE_CREDITS_PER_PAGE = env.float("LLAMAPARSE_CREDITS_PER_PAGE", default=3.0)
 LLAMAPARSE_CENTS_PER_CREDIT = env.float("LLAMAPARSE_CENTS_PER_CREDIT", default=0.125)  # $1.25 for 1,000
-LLAMAPARSE_REQUESTS_PER_MINUTE = env.int("LLAMAPARSE_REQUESTS_PER_MINUTE", default=240)
+LLAMAPARSE_REQUESTS_PER_MINUTE = env.int("LLAMAPARSE_REQUESTS_PER_MINUTE", default=600)
 # The newest signs what is submitted, all of them verify. Without any, one is derived from SECRET_KEY.
 LLAMAPARSE_WEBHOOK_SECRETS = env.list("LLAMAPARSE_WEBHOOK_SECRETS", default=[])
 # LlamaCloud calls public HTTPS addresses only; without one the poller finds every parse.
@@ -230,6 +233,7 @@ PARSE_POLL_FIRST_SECONDS = env.float("PARSE_POLL_FIRST_SECONDS", default=5.0)
 PARSE_POLL_MOST_SECONDS = env.float("PARSE_POLL_MOST_SECONDS", default=30.0)
 EMBEDDER = env.str("EMBEDDER", default="openai" if OPENAI_API_KEY else "local")
 EMBED_BATCH = env.int("EMBED_BATCH", default=256)  # MVP context §9
+EMBEDDING_BATCH_SIZE = env.int("EMBEDDING_BATCH_SIZE", default=32)  # of EMBEDDER=remote (spec 002 §1)
 EMBED_IN_FLIGHT = env.int("EMBED_IN_FLIGHT", default=3)  # MVP context §9: concurrent batches of a worker
 EMBED_BATCH_TOKENS = env.int("EMBED_BATCH_TOKENS", default=300_000)  # OpenAI's limit for one call
 INDEX_PROBE_SECONDS = env.float("INDEX_PROBE_SECONDS", default=2.0)

@@ -7,7 +7,7 @@ from importlib import import_module
 from benchmarks import database
 
 # Each is a module here with `SUMMARY`, `add_arguments(parser)` and `measure(options) -> Result`.
-NAMES = ("chaos", "chunking", "embed", "memory", "pipeline", "queue", "success")
+NAMES = ("chaos", "chunking", "embed", "memory", "outage", "pipeline", "queue", "success")
 
 
 def main() -> int:

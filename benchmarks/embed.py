@@ -32,6 +32,10 @@ LONGEST = 240.0
 TABLES = ("documents", "upload_jobs", "events", "document_chunks", "document_vector_buffer")
 BILLS = "purchases, vendor_paces, vendor_breakers"
 SPAN = "SELECT sum(quantity), extract(epoch FROM max(settled_at) - min(created_at))::float8 FROM purchases"
+# The middle four fifths: neither the making of the client's first connections nor the last, half empty round.
+STEADY = """
+    SELECT (count(*) * 0.8 / nullif(extract(epoch FROM percentile_disc(0.9) WITHIN GROUP (ORDER BY settled_at)
+        - percentile_disc(0.1) WITHIN GROUP (ORDER BY settled_at)), 0))::float8 FROM purchases"""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -45,6 +49,7 @@ class Leg:
     """One run: how long it took from the first purchase to the last, for how many tokens, and what workers held."""
 
     seconds: float
+    calls_per_second: float
     tokens: int
     resident: dict[int, list[float]]
 
@@ -63,17 +68,17 @@ def measure(options: Namespace) -> Result:
     with stand_in(options.delay) as url:
         free = _leg(chunks, options.workers, url, tokens_per_minute=0)
         allowed = at_once * settings.EMBED_BATCH / options.delay
-        share = chunks / free.seconds / allowed
-        say(f"{chunks / free.seconds:.0f} of {allowed:.0f} chunks a second; workers grew {free.growth:.1f} MB")
+        rate = free.calls_per_second * settings.EMBED_BATCH
+        say(f"{rate:.0f} of {allowed:.0f} chunks a second; workers grew {free.growth:.1f} MB")
         # Half of it at once, then as fast as the budget comes in: half a minute, or three seconds.
         limit = int(free.tokens / (BURST + (0.05 if options.quick else 0.5)))
         bound = _leg(chunks, options.workers, url, tokens_per_minute=limit)
     ideal = (bound.tokens - limit * BURST) * 60 / limit
     say(f"{bound.seconds:.1f} s where a budget of {limit} tokens a minute allows {ideal:.1f}")
-    of_budget, growth = ideal / bound.seconds, max(free.growth, bound.growth)
+    share, of_budget, growth = rate / allowed, ideal / bound.seconds, max(free.growth, bound.growth)
     return Result(
         name="embed",
-        value=chunks / free.seconds,
+        value=rate,
         unit="chunks/s",
         against=f"{at_once} calls in flight of {settings.EMBED_BATCH} texts, {options.delay:g} s each",
         ratio=share,
@@ -122,7 +127,9 @@ def _leg(chunks: int, workers: int, url: str, *, tokens_per_minute: int) -> Leg:
     with connection.cursor() as cursor:
         cursor.execute(SPAN)
         tokens, seconds = cursor.fetchone()
-    return Leg(seconds, int(tokens), resident)
+        cursor.execute(STEADY)
+        (steady,) = cursor.fetchone()
+    return Leg(seconds, steady or 0.0, int(tokens), resident)
 
 
 def _embedded() -> bool:

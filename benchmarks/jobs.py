@@ -32,7 +32,7 @@ CROWD = """
 
 def clear() -> None:
     with connection.cursor() as cursor:
-        cursor.execute(f"TRUNCATE {TABLES}")
+        cursor.execute(f"TRUNCATE {TABLES} CASCADE")
 
 
 def seed(count: int, *, users: int, pipeline: str) -> None:

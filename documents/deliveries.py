@@ -1,13 +1,13 @@
 """What a signed callback may do to a parse. The poller does the same; whoever is second changes nothing.
 
-| the callback is        | its job is                       | what happens                                              |
-|------------------------|----------------------------------|-----------------------------------------------------------|
-| the first, in time     | waiting for the vendor           | stored and moved on; a poller at work loses its claim     |
-| repeated, or late      | past parsing, with the same text | ALREADY_PARSED, nothing                                   |
-| contradictory          | past parsing, with another text  | refused, CALLBACK_CONTRADICTS                             |
-| early (reordered)      | not submitted yet                | refused, JOB_NOT_PARSING: sent again, or the poller's     |
-| for a job that ended   | dead-lettered while parsing      | refused, JOB_NOT_PARSING: a retry looks at the vendor's   |
-| without content        | waiting for the vendor           | the poller looks at once                                  |
+| the callback is      | its job is                       | what happens                                          |
+|----------------------|----------------------------------|-------------------------------------------------------|
+| the first, in time   | waiting for the vendor           | stored and moved on; a poller at work loses its claim |
+| repeated, or late    | past parsing, with the same text | ALREADY_PARSED, nothing                               |
+| contradictory        | past parsing, with another text  | refused, CALLBACK_CONTRADICTS                         |
+| early (reordered)    | not submitted yet                | refused, JOB_NOT_PARSING: sent again, or polled for   |
+| for a job that ended | dead-lettered while parsing      | refused, JOB_NOT_PARSING: a retry asks the vendor     |
+| without content      | waiting for the vendor           | the poller looks at once                              |
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from documents.locks import lock
 from documents.models import Document, ParseRequest
 from documents.normalization import normalize_pages
 from documents.parsed import Parse
-from documents.parsers import Parser
+from documents.parsers.choice import Parser
 from jobs import services as jobs
 from jobs.models import UploadJob
 from jobs.states import ACTIVE, Stage

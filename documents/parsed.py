@@ -15,7 +15,7 @@ from documents import storage
 from documents.locks import lock
 from documents.models import Document, ScannedPage
 from documents.normalization import NormalizedPages
-from documents.parsers import Parser
+from documents.parsers.choice import Parser
 
 # Another text makes what was cut of the old one count for nothing: no later stage may be passed over on its account.
 UNCUT = {"chunks_total": 0, "chunks_done": 0, "embeds_total": 0, "embeds_done": 0}

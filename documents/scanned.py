@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from django.conf import settings
+
 from documents.models import ScannedPage
 from documents.parsers import ocr
 from jobs import crashpoints
 from jobs.claims import Claim
-from jobs.outcomes import Permanent, Wait
+from jobs.outcomes import Retryable, StageFailure, Wait
 
 # Then the worker serves others before it goes on: a book of scans must not hold one for half an hour.
 TURN_SECONDS = 60.0
@@ -35,7 +37,7 @@ def read(claim: Claim, path: Path, pages: Sequence[str], version: str) -> Read |
     for start in range(0, len(left), ocr.SLICE):
         if time.monotonic() > until:
             return Wait(0.0, "OCR_CONTINUES")
-        made = _slice(path, left[start : start + ocr.SLICE])
+        made = _slice(path, left[start : start + ocr.SLICE], is_last_try=claim.job.attempts > settings.JOBS_MAX_RETRIES)
         crashpoints.reach("parsing:scanned")
         with claim.held():
             ScannedPage.objects.bulk_create(
@@ -47,11 +49,14 @@ def read(claim: Claim, path: Path, pages: Sequence[str], version: str) -> Read |
     return Read(whole, tuple(sorted(number for number, text in found.items() if text is None)))
 
 
-def _slice(path: Path, numbers: list[int]) -> dict[int, str | None]:
+def _slice(path: Path, numbers: list[int], *, is_last_try: bool) -> dict[int, str | None]:
     """Read some pages; one that cannot be read loses only itself."""
     try:
         return {index + 1: text for index, text in ocr.read(path, [number - 1 for number in numbers]).items()}
-    except Permanent:
+    except StageFailure as failure:
+        if isinstance(failure, Retryable) and not is_last_try:
+            raise
         if len(numbers) == 1:
             return {numbers[0]: None}
-    return {page: text for number in numbers for page, text in _slice(path, [number]).items()}
+    pages = (_slice(path, [number], is_last_try=is_last_try) for number in numbers)
+    return {page: text for made in pages for page, text in made.items()}

@@ -16,7 +16,8 @@ from documents.ids import parse_id
 from documents.models import Document, ParseRequest
 from documents.normalization import normalize_pages
 from documents.parsed import Parse
-from documents.parsers import Parser
+from documents.parsers import choice
+from documents.parsers.choice import Parser
 from documents.parsers.refusals import failure
 from documents.scanned import Read
 from documents.vendor_parse import Collected
@@ -92,19 +93,19 @@ def request_parse(claim: Claim) -> Outcome:
 
 def _parser(document: Document) -> tuple[Parser, bool]:
     """Choose the parser; while the vendor is away the local one stands in, if that is wanted and nothing is bought."""
-    parser = parsers.chosen(ocr=document.ocr)
+    parser = choice.chosen(ocr=document.ocr)
     if not (parser.is_bought and settings.PARSE_FALLBACK and gate.is_open(vendor_parse.vendor())):
         return parser, False
     asked = ParseRequest.objects.filter(document=document, parser_version=parser.version, purchase_id__isnull=False)
     if asked.exclude(state=ParseRequest.State.FAILED).exists():
         return parser, False
-    return parsers.local(ocr=document.ocr), True
+    return choice.local(ocr=document.ocr), True
 
 
 def parse(claim: Claim) -> Outcome:
     """parsing: make normalized markdown of the PDF, in a capped child or at a vendor's; a stored parse is reused."""
     document, plan = claim.job.document, claim.job.payload
-    local = parsers.local(ocr=document.ocr)
+    local = choice.local(ocr=document.ocr)
     parser = Parser(plan.get("parser_name", local.name), plan.get("parser_version", local.version))
     if parsed.is_stored(document, parser):
         return Advance("PARSE_REUSED", fields=parsed.job_fields(document.parsed_path, document.parsed_sha256))

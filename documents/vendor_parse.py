@@ -15,7 +15,8 @@ from django.db.models.functions import Now
 
 from documents import originals, parsers
 from documents.models import Document, ParseRequest
-from documents.parsers import Look, Parser
+from documents.parsers import choice
+from documents.parsers.choice import Look, Parser
 from jobs import crashpoints
 from jobs.claims import Claim
 from jobs.outcomes import Moved, Permanent, Retryable, Wait
@@ -76,14 +77,14 @@ def _submit(claim: Claim, asked: ParseRequest, document: Document, *, is_new: bo
     tags = _tags(asked, claim.job.pk)
     if not is_new:
         with gate.calling(vendor()):
-            asked.vendor_job_id = parsers.bought().find(tags, _since(asked))
+            asked.vendor_job_id = choice.bought().find(tags, _since(asked))
         if asked.vendor_job_id:
             return
     file_id = _uploaded(claim, asked, document, is_new=is_new)
     gate.admit(vendor())
     _reserve(claim, asked, document)
     try:
-        asked.vendor_job_id = parsers.bought().submit(file_id, tags=tags, ocr=document.ocr, pages=document.pages or 1)
+        asked.vendor_job_id = choice.bought().submit(file_id, tags=tags, ocr=document.ocr, pages=document.pages or 1)
     except Exception as error:
         told = gate.failed(vendor(), error)
         _refused(claim, asked, error, told)
@@ -105,10 +106,10 @@ def _uploaded(claim: Claim, asked: ParseRequest, document: Document, *, is_new: 
     found = None
     if not is_new:
         with gate.calling(vendor()):
-            found = parsers.bought().find_file(key)
+            found = choice.bought().find_file(key)
     if found is None:
         with originals.lent(document) as path, gate.calling(vendor()):
-            found = parsers.bought().upload(path, key)
+            found = choice.bought().upload(path, key)
     crashpoints.reach("job_validated:uploaded")
     with claim.held():
         ParseRequest.objects.filter(pk=asked.pk).update(file_id=found)
@@ -199,7 +200,7 @@ def collect(claim: Claim, parse_id: UUID) -> Collected | Wait:
         return Wait(settings.PARSE_POLL_FIRST_SECONDS - elapsed, "WAITING_FOR_PARSER")
     pages = claim.job.document.pages or 1
     with gate.calling(vendor()):
-        look = parsers.bought().look(asked.vendor_job_id or "", pages)
+        look = choice.bought().look(asked.vendor_job_id or "", pages)
     if look.status == "completed":
         return Collected(asked, look, pages)
     if look.status == "pending" and left > 0:
@@ -220,7 +221,7 @@ def _given_up(claim: Claim, asked: ParseRequest, look: Look) -> Permanent:
     """End a parse that will not come. Only a person's retry buys the next one."""
     if look.status == "pending":
         with gate.calling(vendor()):
-            parsers.bought().cancel(asked.vendor_job_id or "")
+            choice.bought().cancel(asked.vendor_job_id or "")
     with claim.held():
         ParseRequest.objects.filter(pk=asked.pk).update(state=State.FAILED)
         if look.status == "failed" and asked.purchase_id:
@@ -259,7 +260,7 @@ def forget(copy: str) -> bool:
     vendor_job_id, file_id, parse = copy.removeprefix(PREFIX).split("/")
     with gate.calling(vendor()):
         since = datetime.now(UTC) - timedelta(days=2)
-        found = vendor_job_id or parsers.bought().find({"parse_id": parse}, since)
-        file = file_id or parsers.bought().find_file(parse.partition(":")[0])
-        parsers.bought().forget(vendor_job_id=found, file_id=file)
+        found = vendor_job_id or choice.bought().find({"parse_id": parse}, since)
+        file = file_id or choice.bought().find_file(parse.partition(":")[0])
+        choice.bought().forget(vendor_job_id=found, file_id=file)
     return bool(vendor_job_id and file_id)

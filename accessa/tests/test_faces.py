@@ -15,6 +15,7 @@ PATHS = {
     "/jobs/{document_id}/advance",
     "/documents", "/documents/{document_id}", "/documents/{document_id}/original", "/documents/{document_id}/parsed",
     "/documents/{document_id}/chunks", "/search",
+    "/documents/{document_id}/purchases", "/usage", "/internal/embed",
 }  # fmt: skip
 
 

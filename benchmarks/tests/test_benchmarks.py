@@ -12,7 +12,7 @@ from benchmarks.__main__ import NAMES
 from benchmarks.cluster import ROOT
 from benchmarks.report import percentile
 
-SMALL = ("chunking", "embed", "pipeline", "queue", "success")
+SMALL = ("chunking", "embed", "outage", "pipeline", "queue", "success")
 COMMAND = [sys.executable, "-m", "benchmarks"]
 
 

@@ -13,7 +13,8 @@ import llama_cloud
 from django.conf import settings
 from llama_cloud import LlamaCloud
 
-from documents.parsers import Look, Status, wall_seconds
+from documents.parsers import wall_seconds
+from documents.parsers.choice import Look, Status
 from vendors.gate import BadAnswer
 from vendors.signing import webhook_secrets
 

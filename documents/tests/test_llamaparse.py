@@ -10,8 +10,9 @@ import pytest
 from django.db import connection
 
 from accessa.pipelines import INSURANCE
-from documents import parsers, removals, storage
+from documents import removals, storage
 from documents.models import Document, ParseRequest, Removal
+from documents.parsers import choice
 from jobs import crashpoints, runner, services
 from jobs.models import Event, UploadJob
 from testing.pdfs import text_pdf
@@ -34,9 +35,9 @@ def vendor(settings: Any) -> Iterator[LlamaParseServer]:
         settings.LLAMAPARSE_BASE_URL = server.url
         settings.PARSE_POLL_FIRST_SECONDS = 0.0
         settings.VENDOR_TIMEOUT_SECONDS = 3.0
-        parsers.bought.cache_clear()
+        choice.bought.cache_clear()
         yield server
-    parsers.bought.cache_clear()
+    choice.bought.cache_clear()
 
 
 def asked(uploaded: Upload) -> ParseRequest:

@@ -128,11 +128,13 @@ def test_the_same_page_gives_the_same_text_in_another_process(scan: Scan) -> Non
 # In which order
 
 
-def placed(*pieces: tuple[float, float, float, str], high: float = 20) -> str:
-    """Each piece by its left edge, its right edge, its middle and its text."""
+def placed(*pieces: tuple[float, float, float, str], slope: float = 0.0) -> str:
+    """Each piece, 20 high, by its left edge, its right edge, its middle and its text, on a page that is crooked."""
     corners = [
-        np.array([(l, y - high / 2), (r, y - high / 2), (r, y + high / 2), (l, y + high / 2)], np.float32)
-        for l, r, y, _ in pieces  # noqa: E741
+        np.array(
+            [(x, y + slope * x + up) for x, up in ((left, -10), (right, -10), (right, 10), (left, 10))], np.float32
+        )
+        for left, right, y, _ in pieces
     ]
     return markdown(corners, [text for *_, text in pieces])
 
@@ -152,6 +154,13 @@ def test_a_table_is_read_row_by_row() -> None:
     cells = [(100 + 300 * x, 180 + 300 * x, 100 + 25 * y, f"{y}{x}") for x in range(3) for y in range(6)]
 
     assert placed(*cells) == "\n".join(f"{y}0 {y}1 {y}2" for y in range(6))
+
+
+def test_the_rows_of_a_crooked_page_are_levelled() -> None:
+    cells = [(100 + 300 * x, 180 + 300 * x, 100 + 25 * y, f"{y}{x}") for x in range(3) for y in range(6)]
+    title = (100, 780, 75, "Title")
+
+    assert placed(title, *cells, slope=0.05) == "\n".join(["Title", *(f"{y}0 {y}1 {y}2" for y in range(6))])
 
 
 def test_words_broken_at_the_lines_end_are_mended_and_list_items_stay_apart() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Sequence
 from decimal import Decimal
@@ -41,7 +42,8 @@ class OpenAI(Hosted):
     def call(self, texts: Sequence[str]) -> Sold:
         seconds = settings.VENDOR_TIMEOUT_SECONDS
         deadline = time.monotonic() + seconds
-        client = _client(settings.OPENAI_API_KEY, settings.OPENAI_BASE_URL, seconds, os.getpid())
+        with _making:
+            client = _client(settings.OPENAI_API_KEY, settings.OPENAI_BASE_URL, seconds, os.getpid())
         # Asked for explicitly, base64 comes as it is: the client's own decoding makes a Python list of each vector.
         with client.embeddings.with_streaming_response.create(
             input=[_sendable(text) for text in texts], model=self.model, encoding_format="base64"
@@ -70,6 +72,9 @@ def _charged(body: dict[str, Any]) -> int | None:
     usage = body.get("usage")
     charged = usage.get("total_tokens") if isinstance(usage, dict) else None
     return charged if type(charged) is int and charged >= 0 else None
+
+
+_making = threading.Lock()  # the cache alone lets threads that come together make one each
 
 
 @lru_cache(maxsize=4)

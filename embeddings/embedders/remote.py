@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Sequence
 from decimal import Decimal
@@ -26,11 +27,11 @@ PROBE = "model"  # what is sent to learn the model's name
 class Remote(Hosted):
     """Costs nothing here: the other deployment pays its vendor, if it has one."""
 
-    batch_size = 32  # spec 002 §1: EMBEDDING_BATCH_SIZE
     sells = False
 
     def __init__(self) -> None:
         self._models: dict[str, str] = {}
+        self.batch_size = settings.EMBEDDING_BATCH_SIZE
 
     @property
     def model(self) -> str:
@@ -67,7 +68,8 @@ class Remote(Hosted):
         deadline = time.monotonic() + seconds
         asked = {"texts": [encodable(text) for text in texts]}
         headers = {"Authorization": f"Bearer {settings.BRAIN_API_SECRET}"}
-        client = _client(seconds, os.getpid())
+        with _making:
+            client = _client(seconds, os.getpid())
         with client.stream("POST", f"{_url()}/internal/embed", json=asked, headers=headers) as response:
             content = read(response.iter_bytes(), deadline)
             response.raise_for_status()
@@ -86,6 +88,9 @@ def _model(body: dict[str, Any]) -> str:
     if not isinstance(model, str) or not 0 < len(model) <= 200 or dim != DIMENSIONS:
         raise BadAnswer("The answer does not name its model and its width.")
     return model
+
+
+_making = threading.Lock()  # the cache alone lets threads that come together make one each
 
 
 @lru_cache(maxsize=2)

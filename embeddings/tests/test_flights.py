@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,9 +17,11 @@ from embeddings.tests.conftest import Watched
 from jobs import cluster, runner
 from jobs.claims import Superseded
 from jobs.models import UploadJob
+from testing.cluster import cluster as real_cluster
+from testing.cluster import until
 from testing.passages import texts, waiting
 from testing.people import Person, run_to_the_end, stop_before
-from testing.vendors.openai import vector
+from testing.vendors.openai import KEY, vector
 from vendors.models import Budget, Purchase
 
 pytestmark = pytest.mark.django_db
@@ -400,6 +403,25 @@ def test_a_cluster_that_stops_keeps_what_it_has_bought(
     assert getattr(ending, "reason", None) == "STOPPING"
     assert VectorBuffer.objects.count() == vendor.ledger.sold > 0
     assert again(job).progress["embeds_done"] == vendor.ledger.sold
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_worker_that_dies_between_answer_and_commit_costs_no_more_than_its_calls(
+    ana: Person, vendor: Watched, tmp_path: Path
+) -> None:
+    (tmp_path / "embedding:answered~1").touch()
+    passages = texts(100)
+    job = waiting(passages, user_id=ana.id)
+    there = {"EMBEDDER": "openai", "OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": vendor.url, "EMBED_BATCH": 10}
+
+    with real_cluster(workers=1, ACCESSA_CRASHPOINTS=tmp_path, JOBS_LEASE_SECONDS=2, **there):
+        until(lambda: again(job).state == "done", seconds=60)
+
+    at_once = 3 + 1  # a call goes out while the answer of another is written down
+    assert list(tmp_path.glob("*~1")) == []
+    assert 10 <= vendor.ledger.repeated <= at_once * 10
+    assert settled(job)[1] == again(job).cost_cents
+    assert vectors_of(job).keys() == set(passages)
 
 
 # A query, and what one that cannot be embedded is answered with

@@ -229,7 +229,7 @@ def test_a_document_is_embedded_elsewhere_for_free(brain: Brain, ana: Person) ->
 
 
 def test_the_answer_is_what_the_other_deployments_model_makes(brain: Brain) -> None:
-    assert Remote().embed(["copay", "x"])== pytest.approx(Instant().embed(["copay", "x"]))
+    assert Remote().embed(["copay", "x"]) == pytest.approx(Instant().embed(["copay", "x"]))
     assert Remote().embed([]).shape == (0, DIMENSIONS)
 
 
