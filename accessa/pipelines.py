@@ -13,8 +13,8 @@ from jobs.states import Stage
 INSURANCE = Pipeline("insurance", (
     #    stage                      handler                    proof: what is true here     seconds     done, %
     Step(Stage.QUEUED,              arriving.receive,          documents.declared,          limit=90),
-    Step(Stage.JOB_VALIDATED,       arriving.request_parse,    documents.received,          limit=30,   reached_pct=10),
-    Step(Stage.PARSING,             arriving.parse,            documents.requested,         limit=660,  reached_pct=15, skippable=True),
+    Step(Stage.JOB_VALIDATED,       arriving.request_parse,    documents.received,          limit=360,  reached_pct=10),
+    Step(Stage.PARSING,             arriving.parse,            documents.requested,         limit=960,  reached_pct=15, skippable=True),
     Step(Stage.PARSED,              arriving.check_parse,      documents.parsed,            limit=60,   reached_pct=45),
     Step(Stage.PARSE_VALIDATED,     searchable.plan_chunks,    documents.parsed,            limit=30,   reached_pct=48),
     Step(Stage.CHUNKING,            searchable.buffer_chunks,  embeddings.planned,          limit=120,  reached_pct=50, skippable=True),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from threading import BoundedSemaphore
 from typing import NamedTuple
 
 from django.conf import settings
@@ -22,6 +23,7 @@ log = logging.getLogger("accessa.embeddings")
 
 HOPELESS = 20  # texts refused one by one and none accepted: then it is not the texts
 MISCONFIGURED_SECONDS = 60.0
+READ = 1  # answers that are read, out of the air, while others fly
 
 Batch = Sequence[Item]
 
@@ -36,7 +38,7 @@ def embed(claim: Claim, embedder: Hosted) -> None:
 
     Raises ``Permanent("TEXT_REFUSED")`` for passages that the vendor does not take, once all others are in.
     """
-    with ThreadPoolExecutor(settings.EMBED_IN_FLIGHT, thread_name_prefix="embed") as pool:
+    with ThreadPoolExecutor(settings.EMBED_IN_FLIGHT + READ, thread_name_prefix="embed") as pool:
         Airport(claim, embedder, pool).run()
 
 
@@ -48,6 +50,8 @@ class Airport:
         progress = claim.job.progress
         self._done, self._total = int(progress["embeds_done"]), int(progress["embeds_total"])
         self._flying: dict[Future[Sold], Flight] = {}
+        self._air = BoundedSemaphore(settings.EMBED_IN_FLIGHT)
+        self._most = settings.EMBED_IN_FLIGHT + READ
         self._waiting: list[Batch] = []  # the last is the next
         self._after = -1  # the ordinal up to which the document was read
         self._all_read = False
@@ -69,7 +73,7 @@ class Airport:
     def _launch(self, *, landed: bool = False) -> None:
         """Fill the air, as far as pace, budget and breaker allow; ``landed``: an answer waits to be written down."""
         idle = not self._flying and not landed
-        while self._failure is None and len(self._flying) < settings.EMBED_IN_FLIGHT and (batch := self._next()):
+        while self._failure is None and len(self._flying) < self._most and (batch := self._next()):
             if cluster.stopping():
                 self._failure = Postponed(0.0, "STOPPING")
                 return
@@ -83,7 +87,7 @@ class Airport:
             except Permanent as never:
                 self._failure = never
                 return
-            future = self._pool.submit(self._embedder.call, [item.text for item in batch])
+            future = self._pool.submit(self._embedder.call, [item.text for item in batch], air=self._air)
             self._flying[future] = Flight(batch, order)
             idle = False
 

@@ -14,13 +14,14 @@ from jobs.claims import Claim
 
 EMBEDDING_PCT = (70.0, 95.0)  # where the bar stands when embedding begins, and when the last batch is in
 
-# What the chosen model still has to embed: neither committed with its vector nor waiting in the buffer.
+# What the chosen model still has to embed: neither committed with its vector nor waiting in the buffer. A subquery, not a
+# NOT EXISTS: of a buffer that fills in seconds the planner knows nothing, and joined all of it to each passage.
 MISSING = """
     FROM document_chunks c
-    WHERE c.document_id = %(document)s AND c.chunker_name || '@' || c.chunker_version = %(chunker)s
+    WHERE c.document_id = %(document)s AND c.chunker_name = %(chunker)s AND c.chunker_version = %(chunker_version)s
       AND (c.embed_model IS DISTINCT FROM %(model)s OR c.embed_version IS DISTINCT FROM %(version)s)
-      AND NOT EXISTS (SELECT 1 FROM document_vector_buffer b WHERE b.chunk_id = c.chunk_id
-                      AND b.embed_model = %(model)s AND b.embed_version = %(version)s)"""
+      AND (SELECT b.chunk_id FROM document_vector_buffer b WHERE b.chunk_id = c.chunk_id
+           AND b.embed_model = %(model)s AND b.embed_version = %(version)s LIMIT 1) IS NULL"""
 BATCH = f"SELECT c.chunk_id, c.text {MISSING} ORDER BY c.chunk_ord LIMIT %(size)s"
 # The chunker has counted already, in the vendor's own tokens.
 ITEMS = f"""
@@ -74,9 +75,11 @@ def items(claim: Claim, embedder: Embedder, *, after: int, size: int, most_token
 
 
 def _sought(claim: Claim, embedder: Embedder) -> dict[str, UUID | str]:
+    chunker, _, version = claim.job.chunks_version.partition("@")
     return {
         "document": claim.job.document_id,
-        "chunker": claim.job.chunks_version,
+        "chunker": chunker,
+        "chunker_version": version,
         "model": embedder.model,
         "version": embedder.version,
     }

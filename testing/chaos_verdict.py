@@ -60,7 +60,7 @@ def verdict(broken: Found, calm: Found) -> Verdict:
         parses_paid_twice=sum(times - 1 for times in broken.parses.values()),
         callbacks=broken.callbacks,
         bought_again_after_crash=broken.bought - sum(broken.committed.values()),
-        bought_again_bound=gaps * BATCH * (IN_FLIGHT if broken.parses else 1),
+        bought_again_bound=gaps * BATCH * (IN_FLIGHT + 2 if broken.parses else 1),
         points=dict(sorted(broken.points.items())),
         missed_points=[point for point in broken.expected if not broken.points[point]],
         unfinished=unfinished,

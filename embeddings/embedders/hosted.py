@@ -8,6 +8,7 @@ import time
 from abc import ABC, abstractmethod
 from base64 import b64decode
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, ClassVar
@@ -30,6 +31,9 @@ class Sold:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
+GROUND: AbstractContextManager[object] = nullcontext()
+
+
 class Hosted(ABC):
     """A model that somebody else runs. ``sells``: its calls cost money, and each is a purchase."""
 
@@ -50,8 +54,10 @@ class Hosted(ABC):
         """Return the price of embedding ``tokens``."""
 
     @abstractmethod
-    def call(self, texts: Sequence[str]) -> Sold:
+    def call(self, texts: Sequence[str], *, air: AbstractContextManager[object] = GROUND) -> Sold:
         """Make one call, without retries, pacing or a bill, and touch no database: it may run in any thread.
+
+        ``air`` is held while the call is in flight: reading its answer takes time too, and another may fly meanwhile.
 
         Raises what its client raises, ``TimeoutError`` past the deadline, and ``BadAnswer`` for an answer of which
         anything is wrong: nothing of it is used.

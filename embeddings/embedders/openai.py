@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any
@@ -15,7 +16,7 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
 from embeddings import tokens
-from embeddings.embedders.hosted import CONNECT_SECONDS, Hosted, Sold, parsed, read, whole
+from embeddings.embedders.hosted import CONNECT_SECONDS, GROUND, Hosted, Sold, parsed, read, whole
 from embeddings.embedders.packaged import encodable
 from vendors import money
 from vendors.gate import BadAnswer
@@ -39,18 +40,21 @@ class OpenAI(Hosted):
     def cents(self, tokens: int) -> Decimal:
         return money.embedding_cents(tokens)
 
-    def call(self, texts: Sequence[str]) -> Sold:
+    def call(self, texts: Sequence[str], *, air: AbstractContextManager[object] = GROUND) -> Sold:
+        content, headers = self._asked([_sendable(text) for text in texts], air)
+        body = parsed(content)
+        return Sold(whole(_ordered(body.get("data"), len(texts)), len(texts)), _charged(body), headers)
+
+    def _asked(self, texts: list[str], air: AbstractContextManager[object]) -> tuple[bytes, dict[str, str]]:
         seconds = settings.VENDOR_TIMEOUT_SECONDS
-        deadline = time.monotonic() + seconds
         with _making:
             client = _client(settings.OPENAI_API_KEY, settings.OPENAI_BASE_URL, seconds, os.getpid())
         # Asked for explicitly, base64 comes as it is: the client's own decoding makes a Python list of each vector.
-        with client.embeddings.with_streaming_response.create(
-            input=[_sendable(text) for text in texts], model=self.model, encoding_format="base64"
-        ) as response:
-            body = parsed(read(response.iter_bytes(), deadline))
-            headers = dict(response.headers)
-        return Sold(whole(_ordered(body.get("data"), len(texts)), len(texts)), _charged(body), headers)
+        asking = client.embeddings.with_streaming_response.create(
+            input=texts, model=self.model, encoding_format="base64"
+        )
+        with air, asking as response:
+            return read(response.iter_bytes(), time.monotonic() + seconds), dict(response.headers)
 
 
 def _sendable(text: str) -> str:

@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any
@@ -14,7 +15,7 @@ import httpx
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
-from embeddings.embedders.hosted import CONNECT_SECONDS, Hosted, Sold, parsed, read, whole
+from embeddings.embedders.hosted import CONNECT_SECONDS, GROUND, Hosted, Sold, parsed, read, whole
 from embeddings.embedders.packaged import encodable
 from embeddings.embedders.vectors import DIMENSIONS
 from vendors import gate
@@ -54,8 +55,9 @@ class Remote(Hosted):
     def cents(self, tokens: int) -> Decimal:
         return Decimal(0)
 
-    def call(self, texts: Sequence[str]) -> Sold:
-        body = self._asked(texts)
+    def call(self, texts: Sequence[str], *, air: AbstractContextManager[object] = GROUND) -> Sold:
+        with air:
+            body = self._asked(texts)
         vectors = whole(body.get("embeddings"), len(texts))
         said, url = _model(body), _url()
         if self._models.setdefault(url, said) != said:
