@@ -14,8 +14,8 @@ from jobs.claims import Claim
 
 EMBEDDING_PCT = (70.0, 95.0)  # where the bar stands when embedding begins, and when the last batch is in
 
-# What the chosen model still has to embed: neither committed with its vector nor waiting in the buffer. A subquery, not a
-# NOT EXISTS: of a buffer that fills in seconds the planner knows nothing, and joined all of it to each passage.
+# What the chosen model still has to embed: neither committed with its vector nor waiting in the buffer. A subquery, not
+# a NOT EXISTS: of a buffer that fills in seconds the planner knows nothing, and joined all of it to each passage.
 MISSING = """
     FROM document_chunks c
     WHERE c.document_id = %(document)s AND c.chunker_name = %(chunker)s AND c.chunker_version = %(chunker_version)s
