@@ -159,7 +159,7 @@ DATA_UPLOAD_MAX_MEMORY_SIZE = 256 * 1024  # JSON bodies only; files are streamed
 JOBS_PIPELINES = env.str("JOBS_PIPELINES", default="accessa.pipelines.PIPELINES")
 JOBS_SWEEPS = [
     "documents.sweeps.remove_objects",
-    "documents.removals.forget_at_vendor",
+    "documents.sweeps.forget_at_vendor",
     "documents.sweeps.remove_broken_uploads",
     "embeddings.sweeps.empty_buffers",
     "tenancy.rates.forget",

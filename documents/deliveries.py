@@ -35,10 +35,10 @@ PAGE_SEPARATOR = "\n---\n"
 def announce(asked: ParseRequest) -> bool:
     """Let the worker look at a parse at once, in the caller's transaction; False when it was collected before."""
     pending = ParseRequest.objects.filter(pk=asked.pk, state=ParseRequest.State.SUBMITTED)
-    if not pending.update(called_back_at=Now()):
+    if not pending.exists():
         return False
-    jobs.wake(asked.document_id)
-    return True
+    jobs.wake(asked.document_id)  # first: a worker too locks the job before its parse
+    return bool(pending.update(called_back_at=Now()))
 
 
 def deliver(*, job: UploadJob, content: str, parser_name: str, parser_version: str) -> str:

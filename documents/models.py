@@ -43,6 +43,8 @@ class Document(models.Model):
             models.Index("user_id", F("created_at").desc(), "document_id", name="ix_documents_user_created"),
             # Read at each parse: does the tenant have the same text already?
             models.Index("user_id", "parsed_sha256", name="ix_documents_user_parsed"),
+            # And who shares a document's text?
+            models.Index("user_id", "parsed_path", name="ix_documents_user_path"),
         ]
         constraints = [
             # Per tenant: across tenants it would tell one what another has.
@@ -71,13 +73,15 @@ class ScannedPage(models.Model):
 
 
 class Removal(models.Model):
-    """An object of a deleted document. Written with the deletion, dropped when the object is surely gone."""
+    """An object of a deleted document, in the store or at a vendor: written with the deletion, dropped once it is gone."""
 
     removal_id = models.UUIDField(primary_key=True, default=uuid.uuid4)
     document_id = models.UUIDField()
     path = models.TextField()
     # Past the last stage of any worker that may still hold the deleted job and write the object once more.
     drop_after = models.DateTimeField(db_index=True)
+    # What cannot go now is tried again later, behind what was not tried yet.
+    try_after = models.DateTimeField(db_default=Now())
 
     class Meta:
         db_table = "object_removals"
@@ -102,6 +106,7 @@ class ParseRequest(models.Model):
     parse_id = models.UUIDField(primary_key=True)
     document = models.ForeignKey(Document, on_delete=models.CASCADE, related_name="parse_requests", db_index=False)
     user_id = models.UUIDField()
+    job_id = models.UUIDField()
     parser_name = models.TextField()
     parser_version = models.TextField()
     state = models.TextField(choices=State.choices, db_default=State.PLANNED)

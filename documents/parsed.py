@@ -8,7 +8,7 @@ from pathlib import PurePath
 from typing import Any
 from uuid import UUID
 
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models.functions import Now
 
 from documents import storage
@@ -16,6 +16,7 @@ from documents.locks import lock
 from documents.models import Document, ScannedPage
 from documents.normalization import NormalizedPages
 from documents.parsers.choice import Parser
+from jobs.models import UploadJob
 
 # Another text makes what was cut of the old one count for nothing: no later stage may be passed over on its account.
 UNCUT = {"chunks_total": 0, "chunks_done": 0, "embeds_total": 0, "embeds_done": 0}
@@ -71,8 +72,8 @@ def text_of(document: Document) -> str:
 def canonical(document: Document, sha256: str) -> Document | None:
     """Return another of the tenant's documents that has the same text stored, soundly, under its own path (002 §13)."""
     twins = Document.objects.filter(user_id=document.user_id, parsed_sha256=sha256).exclude(pk=document.pk)
-    owners = (twin for twin in twins.order_by("created_at", "pk") if twin.parsed_path == own_path(twin))
-    return next((twin for twin in owners if is_sound(twin)), None)
+    owners = twins.extra(where=["parsed_path LIKE '%%/' || document_id || '.md'"]).order_by("created_at", "pk")
+    return next((twin for twin in owners.iterator(chunk_size=10) if is_sound(twin)), None)
 
 
 def place(document: Document, parse: Parse) -> str:
@@ -127,14 +128,14 @@ def pass_on(document: Document) -> None:
     heir = _heir(document, path)
     if heir is None:
         return
-    bucket, name = storage.located(own_path(heir))
-    bucket.put(name, stored_bytes(document))
-    with connection.cursor() as cursor:
-        for table in ("documents", "upload_jobs"):
-            cursor.execute(
-                f"UPDATE {table} SET parsed_path = %s WHERE user_id = %s AND document_id <> %s AND parsed_path = %s",
-                [own_path(heir), document.user_id, document.pk, path],
-            )
+    bucket, name = storage.located(path)
+    if not bucket.exists(name):  # nothing to inherit: the audit names whoever points there
+        return
+    target, heirs = own_path(heir), Document.objects.filter(user_id=document.user_id, parsed_path=path)
+    bucket.put(storage.located(target)[1], bucket.read(name))
+    ids = list(heirs.exclude(pk=document.pk).values_list("pk", flat=True))
+    heirs.filter(pk__in=ids).update(parsed_path=target)
+    UploadJob.objects.filter(document_id__in=ids, parsed_path=path).update(parsed_path=target)
 
 
 def _heir(document: Document, path: str) -> Document | None:

@@ -35,7 +35,7 @@ _asked = by_sql("""
     FROM upload_jobs j JOIN documents d USING (document_id)
     WHERE j.job_id = ANY(%(jobs)s) AND (
         j.payload ->> 'parse_id' IS NULL
-        OR (j.payload ->> 'parser_name' = 'llamaparse' AND d.parsed_sha256 IS NULL AND NOT EXISTS (
+        OR (j.payload ->> 'parser_name' = 'llamaparse' AND NOT EXISTS (
             SELECT 1 FROM parse_requests r
             WHERE r.parse_id = (j.payload ->> 'parse_id')::uuid AND r.state IN ('submitted', 'collected'))))""")
 

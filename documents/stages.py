@@ -55,7 +55,9 @@ def _wait_for_bytes(expires: datetime | None, poll: float) -> Wait:
         left = (cursor.fetchone()[0] or 0.0) + services.LATE_SECONDS
     if left <= 0:
         raise Permanent("UPLOAD_EXPIRED", "The file was never uploaded; ask for a new URL.")
-    return Wait(seconds=min(left + 0.1, poll), reason="WAITING_FOR_UPLOAD")
+    # Most uploads come at once or never: the longer it lasts, the rarer it is worth a look.
+    waited = settings.SIGNED_URL_SECONDS + services.LATE_SECONDS - left
+    return Wait(seconds=min(left + 0.1, max(poll, waited / 4)), reason="WAITING_FOR_UPLOAD")
 
 
 def _validated(document: Document) -> dict[str, object]:
@@ -87,7 +89,8 @@ def request_parse(claim: Claim) -> Outcome:
     }
     if not parser.is_bought or parsed.is_stored(document, parser):
         return Advance("PARSE_REQUESTED", fields={"payload": plan}, payload={"parser": parser.name})
-    money.require(document.user_id, predicted.cents)
+    if not vendor_parse.is_paid(made):
+        money.require(document.user_id, predicted.cents)
     return vendor_parse.request(claim, parser, plan)
 
 
@@ -132,6 +135,9 @@ def _require_text(pages: Sequence[str], *, ocr: bool) -> None:
 def _store_bought(claim: Claim, parser: Parser, collected: Collected) -> Outcome:
     """Keep what the vendor made: its pages in order, those that it gave up on blank and named."""
     look = collected.look
+    if not any(text.strip() for text in look.pages.values()):  # of no use, and charged for all the same
+        with claim.held():
+            claim.save(total_pct=0, cost_cents=collected.settle())
     if not look.pages:
         raise Permanent("PARSE_FAILED", "The parsing service could not parse any page of this PDF.")
     pages = [look.pages.get(number, "") for number in range(1, collected.pages + 1)]

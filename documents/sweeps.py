@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import logging
+import threading
+from datetime import timedelta
 
+from django.db import DatabaseError, InterfaceError, connection
 from django.db.models.functions import Now
 
-from documents import services, storage
+from documents import services, storage, vendor_parse
 from documents.models import Removal
 from jobs.faults import named
+from jobs.outcomes import Postponed, StageFailure
 
 log = logging.getLogger("accessa.documents")
 
 AT_ONCE = 200
 # No upload lasts so long: its URL has expired, and what is left of it belongs to a process that was killed.
 BROKEN_AFTER_SECONDS = 3600.0
+AGAIN_SECONDS = 300.0  # what the vendor did not delete, or may have only later, is tried again after so long
+FORGETTING = "forget-at-vendor"
 
 
 def remove_objects() -> None:
@@ -27,6 +33,44 @@ def remove_objects() -> None:
             log.warning("Files of a deleted document are still in the store: %s", named(error))
             continue
         due.filter(document_id=document_id).delete()
+
+
+def forget_at_vendor() -> None:
+    """Begin to delete what the parsing vendor still has of deleted documents, if nobody is at it.
+
+    In a thread of its own: the keeper, who also wakes what is parked, must not wait for a vendor.
+    """
+    due = Removal.objects.filter(path__startswith=vendor_parse.PREFIX, try_after__lt=Now())
+    if due.exists() and not any(thread.name == FORGETTING for thread in threading.enumerate()):
+        threading.Thread(target=_forget, name=FORGETTING, daemon=True).start()
+
+
+def _forget() -> None:
+    try:
+        forget_copies()
+    except (DatabaseError, InterfaceError) as error:
+        log.warning("Deleting at the vendor's broke off: %s", named(error))
+    finally:
+        connection.close()
+
+
+def forget_copies() -> None:
+    """Delete what is due at the vendor's, one copy after the other; what cannot go now is tried again later."""
+    copies = Removal.objects.filter(path__startswith=vendor_parse.PREFIX, try_after__lt=Now())
+    for removal in copies.order_by("try_after")[:AT_ONCE]:
+        is_gone = failed = False
+        try:
+            is_gone = vendor_parse.forget(removal.path)
+        except Postponed:  # not now, for none of them
+            return
+        except StageFailure as failure:
+            failed = True
+            log.warning("A deleted document is still at the vendor's: %s", failure.code)
+        # A submit that was under way at the deletion may make its job late: looked for until no worker can be left.
+        if is_gone or (Removal.objects.filter(pk=removal.pk, drop_after__lt=Now()).exists() and not failed):
+            removal.delete()
+        else:
+            Removal.objects.filter(pk=removal.pk).update(try_after=Now() + timedelta(seconds=AGAIN_SECONDS))
 
 
 def remove_broken_uploads() -> None:

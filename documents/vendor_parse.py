@@ -11,15 +11,16 @@ from uuid import UUID
 
 from django.conf import settings
 from django.db import connection
-from django.db.models.functions import Now
+from django.db.models import F
+from django.db.models.functions import Greatest, Now
 
-from documents import originals, parsers
+from documents import originals, parsers, removals
 from documents.models import Document, ParseRequest
 from documents.parsers import choice
 from documents.parsers.choice import Look, Parser
 from jobs import crashpoints
 from jobs.claims import Claim
-from jobs.outcomes import Moved, Permanent, Retryable, Wait
+from jobs.outcomes import Moved, Permanent, Postponed, Retryable, Wait
 from vendors import gate, money
 from vendors.models import Purchase
 from vendors.vendors import Vendor
@@ -28,6 +29,7 @@ State = ParseRequest.State
 PREFIX = "llamaparse://"
 # A clock at the vendor's may be behind ours: jobs made a little before we planned them are looked at too.
 CLOCKS_DIFFER_SECONDS = 300.0
+GRACE_SECONDS = 120.0  # that a parse has after its vendor was away, to be looked at once more
 
 
 def vendor() -> Vendor:
@@ -59,11 +61,13 @@ def _planned(claim: Claim, parser: Parser, plan: Mapping[str, object]) -> tuple[
             defaults={
                 "document_id": claim.job.document_id,
                 "user_id": claim.job.user_id,
+                "job_id": claim.job.pk,
                 "parser_name": parser.name,
                 "parser_version": parser.version,
             },
         )
         if asked.state == State.FAILED:
+            removals.schedule(asked.document_id, _copy(asked), seconds=0)  # what the failed round left there
             asked.round, asked.state, asked.planned_at = asked.round + 1, State.PLANNED, Now()
             asked.vendor_job_id = asked.purchase_id = asked.file_id = asked.called_back_at = None
             asked.save()
@@ -75,12 +79,13 @@ def _planned(claim: Claim, parser: Parser, plan: Mapping[str, object]) -> tuple[
 def _submit(claim: Claim, asked: ParseRequest, document: Document, *, is_new: bool) -> None:
     """Find the job that a try which broke off may have bought; buy one only when there is none."""
     tags = _tags(asked, claim.job.pk)
-    if not is_new:
+    if asked.purchase_id:  # no job is submitted that was not reserved before
         with gate.calling(vendor()):
             asked.vendor_job_id = choice.bought().find(tags, _since(asked))
         if asked.vendor_job_id:
             return
-    file_id = _uploaded(claim, asked, document, is_new=is_new)
+    # A wait takes its attempt back: only a try that broke off may have uploaded what it did not write down.
+    file_id = _uploaded(claim, asked, document, is_new=is_new or claim.job.attempts <= 1)
     gate.admit(vendor())
     _reserve(claim, asked, document)
     try:
@@ -98,11 +103,16 @@ def _tags(asked: ParseRequest, job_id: UUID) -> dict[str, str]:
     return {"parse_id": f"{asked.pk}:{asked.round}", "job_id": str(job_id), "document_id": str(asked.document_id)}
 
 
+def _key(asked: ParseRequest) -> str:
+    """Return the name of the document's file at the vendor's: deleted and uploaded anew, it is another file."""
+    return f"{asked.pk}-{asked.round}-{asked.job_id}"
+
+
 def _uploaded(claim: Claim, asked: ParseRequest, document: Document, *, is_new: bool) -> str:
     """Return the vendor's id of the document's file; uploading costs nothing, but once is enough."""
     if asked.file_id:
         return asked.file_id
-    key = str(asked.pk)
+    key = _key(asked)
     found = None
     if not is_new:
         with gate.calling(vendor()):
@@ -199,38 +209,55 @@ def collect(claim: Claim, parse_id: UUID) -> Collected | Wait:
     if elapsed < settings.PARSE_POLL_FIRST_SECONDS and asked.called_back_at is None:
         return Wait(settings.PARSE_POLL_FIRST_SECONDS - elapsed, "WAITING_FOR_PARSER")
     pages = claim.job.document.pages or 1
-    with gate.calling(vendor()):
-        look = choice.bought().look(asked.vendor_job_id or "", pages)
-    if look.status == "completed":
-        return Collected(asked, look, pages)
-    if look.status == "pending" and left > 0:
+    look = _looked(asked, pages)
+    if look.status in ("pending", "lost") and left > 0:  # just submitted, a job may not be found at once
         pause = min(max(elapsed, settings.PARSE_POLL_FIRST_SECONDS), settings.PARSE_POLL_MOST_SECONDS)
         return Wait(min(pause, left), "WAITING_FOR_PARSER")
-    raise _given_up(claim, asked, look)
+    how = "late" if look.status == "pending" else look.status
+    if how == "late":
+        look = _cancelled(asked, pages)
+    if look.status == "completed":
+        return Collected(asked, look, pages)
+    raise _given_up(claim, asked, look, how)
+
+
+def _looked(asked: ParseRequest, pages: int) -> Look:
+    """Look how far the parse is. While the vendor cannot be asked nobody is late: the deadline moves."""
+    try:
+        with gate.calling(vendor()):
+            return choice.bought().look(asked.vendor_job_id or "", pages)
+    except (Postponed, Retryable):
+        later = Greatest(F("deadline"), Now() + timedelta(seconds=GRACE_SECONDS))
+        ParseRequest.objects.filter(pk=asked.pk).update(deadline=later)
+        raise
+
+
+def _cancelled(asked: ParseRequest, pages: int) -> Look:
+    """Stop a parse that is late, and look once more: it may have ended before it was stopped."""
+    with gate.calling(vendor()):
+        choice.bought().cancel(asked.vendor_job_id or "")
+    return _looked(asked, pages)
 
 
 #  how it ended    code              what the tenant reads
 GIVEN_UP = {
-    "pending": ("PARSE_TIMEOUT", "The parsing service did not finish in time."),
+    "late": ("PARSE_TIMEOUT", "The parsing service did not finish in time."),
     "failed": ("PARSE_FAILED", "The parsing service could not parse this PDF."),
     "lost": ("PARSE_LOST", "The parsing service no longer has the result of this parse."),
+    "malformed": ("PARSE_MALFORMED", "The parsing service counts other pages than the document has."),
 }
 
 
-def _given_up(claim: Claim, asked: ParseRequest, look: Look) -> Permanent:
+def _given_up(claim: Claim, asked: ParseRequest, look: Look, how: str) -> Permanent:
     """End a parse that will not come. Only a person's retry buys the next one."""
-    if look.status == "pending":
-        with gate.calling(vendor()):
-            choice.bought().cancel(asked.vendor_job_id or "")
     with claim.held():
         ParseRequest.objects.filter(pk=asked.pk).update(state=State.FAILED)
-        if look.status == "failed" and asked.purchase_id:
-            if look.credits:
-                cents = settle(asked, _credit_cents(look.credits), claim.job.document.pages or 1)
-                claim.save(total_pct=0, cost_cents=cents)
-            else:
-                money.void(asked.purchase_id)
-    return Permanent(*GIVEN_UP[look.status])
+        if look.status == "malformed" or look.credits:
+            cents = Collected(asked, look, claim.job.document.pages or 1).cents
+            claim.save(total_pct=0, cost_cents=settle(asked, cents, claim.job.document.pages or 1))
+        elif look.status == "failed" and asked.purchase_id:
+            money.void(asked.purchase_id)
+    return Permanent(*GIVEN_UP[how])
 
 
 def _credit_cents(credits: float) -> Decimal:
@@ -249,18 +276,27 @@ def _clock(asked: ParseRequest) -> tuple[float, float]:
     return float(elapsed), float(left)
 
 
+def is_paid(parse_id: UUID) -> bool:
+    """Tell whether a parse that has not failed is reserved or bought: it costs nothing more."""
+    asked = ParseRequest.objects.filter(pk=parse_id, purchase_id__isnull=False)
+    return asked.exclude(state=State.FAILED).exists()
+
+
 def copies(document: Document) -> list[str]:
     """Name what the vendor has of a document: job and file, or how to find them when a submit may be under way."""
-    asked = ParseRequest.objects.filter(document=document)
-    return [f"{PREFIX}{each.vendor_job_id or ''}/{each.file_id or ''}/{each.pk}:{each.round}" for each in asked]
+    return [_copy(asked) for asked in ParseRequest.objects.filter(document=document)]
+
+
+def _copy(asked: ParseRequest) -> str:
+    return f"{PREFIX}{asked.vendor_job_id or ''}/{asked.file_id or ''}/{asked.pk}:{asked.round}/{asked.job_id}"
 
 
 def forget(copy: str) -> bool:
     """Delete a copy at the vendor's; return whether nothing of it can be left or come late."""
-    vendor_job_id, file_id, parse = copy.removeprefix(PREFIX).split("/")
+    vendor_job_id, file_id, parse, job_id = copy.removeprefix(PREFIX).split("/")
     with gate.calling(vendor()):
         since = datetime.now(UTC) - timedelta(days=2)
-        found = vendor_job_id or choice.bought().find({"parse_id": parse}, since)
-        file = file_id or choice.bought().find_file(parse.partition(":")[0])
-        choice.bought().forget(vendor_job_id=found, file_id=file)
-    return bool(vendor_job_id and file_id)
+        found = vendor_job_id or choice.bought().find({"parse_id": parse, "job_id": job_id}, since)
+        file = file_id or choice.bought().find_file(f"{parse.replace(':', '-')}-{job_id}")
+        is_gone = choice.bought().forget(vendor_job_id=found, file_id=file)
+    return is_gone and bool(vendor_job_id and file_id)

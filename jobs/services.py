@@ -87,8 +87,9 @@ def retry(job: UploadJob, *, by: str) -> UploadJob:
 
 
 def replan(job: UploadJob) -> None:
-    """Forget what an idle job has planned: its retry goes back to where the plan is made."""
-    UploadJob.objects.filter(pk=job.pk, state=State.DEADLETTER).update(payload={})
+    """Forget what an idle job has planned and parsed: its retry goes back to where the plan is made."""
+    dead = UploadJob.objects.filter(pk=job.pk, state=State.DEADLETTER)
+    dead.update(payload={}, parsed_path=None, parsed_sha256=None)
 
 
 def _last_proven(job: UploadJob) -> str:

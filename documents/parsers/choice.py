@@ -15,7 +15,7 @@ from django.utils.module_loading import import_string
 from documents import parsers
 from documents.parsers import ocr as engine
 
-Status = Literal["pending", "completed", "failed", "lost"]
+Status = Literal["pending", "completed", "failed", "lost", "malformed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class ParsingVendor(Protocol):
     def find_file(self, key: str) -> str | None: ...
     def look(self, vendor_job_id: str, pages: int) -> Look: ...
     def cancel(self, vendor_job_id: str) -> None: ...
-    def forget(self, *, vendor_job_id: str | None, file_id: str | None) -> None: ...
+    def forget(self, *, vendor_job_id: str | None, file_id: str | None) -> bool: ...
 
 
 @cache

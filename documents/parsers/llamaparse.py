@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import httpcore
 import httpx
 import llama_cloud
 from django.conf import settings
-from llama_cloud import LlamaCloud
+from llama_cloud import DefaultHttpxClient, LlamaCloud
 
 from documents.parsers import wall_seconds
 from documents.parsers.choice import Look, Status
+from vendors import deadline
 from vendors.gate import BadAnswer
 from vendors.signing import webhook_secrets
 
@@ -25,6 +28,12 @@ STATUSES: dict[str, Status] = {
 CONNECT_SECONDS = 5.0
 
 
+class _Client(DefaultHttpxClient):
+    def __del__(self) -> None:  # as the library's own does, which cannot be given a transport
+        with suppress(Exception):
+            self.close()
+
+
 class LlamaParse:
     """https://developers.llamaindex.ai/llamaparse: the v2 API, by ``llama-cloud`` with its own retries switched off.
 
@@ -33,12 +42,14 @@ class LlamaParse:
 
     @cached_property
     def _client(self) -> LlamaCloud:
-        timeout = httpx.Timeout(settings.VENDOR_TIMEOUT_SECONDS, connect=CONNECT_SECONDS)
+        seconds = settings.VENDOR_TIMEOUT_SECONDS
+        timeout = httpx.Timeout(seconds, connect=CONNECT_SECONDS)
         return LlamaCloud(
             api_key=settings.LLAMAPARSE_API_KEY,
             base_url=settings.LLAMAPARSE_BASE_URL,
             timeout=timeout,
             max_retries=0,
+            http_client=_Client(transport=deadline.transport(httpx, httpcore, seconds), timeout=timeout),
         )
 
     def upload(self, path: Path, key: str) -> str:
@@ -100,14 +111,21 @@ class LlamaParse:
             if error.status_code not in (400, 404, 409):
                 raise
 
-    def forget(self, *, vendor_job_id: str | None, file_id: str | None) -> None:
-        """Delete a job's result and a file at the vendor's; what is gone already is well."""
-        for known, delete in ((vendor_job_id, self._client.parsing.delete), (file_id, self._client.files.delete)):
-            if known:
-                try:
-                    delete(known)
-                except llama_cloud.NotFoundError:
-                    continue
+    def forget(self, *, vendor_job_id: str | None, file_id: str | None) -> bool:
+        """Delete a job's result and a file at the vendor's; False when the job has yet to end.
+
+        What is gone already is well.
+        """
+        if vendor_job_id:
+            self.cancel(vendor_job_id)
+        try:
+            for known, delete in ((vendor_job_id, self._client.parsing.delete), (file_id, self._client.files.delete)):
+                if known:
+                    with suppress(llama_cloud.NotFoundError):
+                        delete(known)
+        except llama_cloud.ConflictError:
+            return False
+        return True
 
 
 def _callback() -> dict[str, Any]:
@@ -138,7 +156,7 @@ def _completed(markdown: Iterable[object], count: int, credits: float | None) ->
     for page in markdown:
         number, text = getattr(page, "page_number", None), getattr(page, "markdown", None)
         if not isinstance(number, int) or not 1 <= number <= count or number in pages:
-            raise BadAnswer("a page that the document does not have, or one twice")
+            return Look("malformed", {}, credits=credits)
         if getattr(page, "success", None) is not False and isinstance(text, str):
             pages[number] = text
             failed.discard(number)

@@ -10,7 +10,7 @@ import pytest
 from django.db import connection
 
 from accessa.pipelines import INSURANCE
-from documents import removals, storage
+from documents import storage, sweeps
 from documents.models import Document, ParseRequest, Removal
 from documents.parsers import choice
 from jobs import crashpoints, runner, services
@@ -90,7 +90,8 @@ def test_the_price_is_known_before_the_first_paid_call(ana: Person, vendor: Llam
 def test_the_tenants_file_name_stays_here(ana: Person, vendor: LlamaParseServer) -> None:
     ingest(ana, filename="Jane Doe 078-05-1120.pdf")
 
-    assert [file.name for file in vendor.files.values()] == [f"{ParseRequest.objects.get().pk}.pdf"]
+    request = ParseRequest.objects.get()
+    assert [file.name for file in vendor.files.values()] == [f"{request.pk}-1-{request.job_id}.pdf"]
 
 
 def test_ocr_is_passed_on_and_is_another_version(ana: Person, vendor: LlamaParseServer) -> None:
@@ -234,6 +235,9 @@ def test_a_parse_that_the_vendor_no_longer_has_is_named(ana: Person, vendor: Lla
     uploaded = ana.upload(PDF)
     run_to_the_end(2)
     vendor.jobs.clear()
+    run_to_the_end(2)
+    assert uploaded.job.wait_reason == "WAITING_FOR_PARSER", "just submitted, it may not be found at once"
+    ParseRequest.objects.update(deadline="2020-01-01T00:00Z")
 
     run_to_the_end(2)
 
@@ -281,7 +285,7 @@ def test_deleting_a_document_deletes_the_vendors_copy(ana: Person, vendor: Llama
     assert (len(vendor.files), len(vendor.jobs)) == (1, 1)
 
     ana.delete(f"/documents/{uploaded.document_id}")
-    removals.forget_at_vendor()
+    sweeps.forget_copies()
 
     assert (len(vendor.files), len(vendor.jobs)) == (0, 0)
     assert not Removal.objects.filter(path__startswith="llamaparse").exists()
@@ -296,7 +300,7 @@ def test_a_copy_is_deleted_even_when_its_submit_was_never_recorded(ana: Person, 
     assert asked(uploaded).vendor_job_id is None
 
     ana.delete(f"/documents/{uploaded.document_id}")
-    removals.forget_at_vendor()
+    sweeps.forget_copies()
 
     assert (len(vendor.files), len(vendor.jobs)) == (0, 0)
 

@@ -1,0 +1,106 @@
+"""A call is over in time, with openai's client library and with the one of all others."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from types import ModuleType
+from typing import Any
+
+import httpcore
+import httpcore2
+import httpx
+import httpx2
+import pytest
+
+from testing.vendors.misbehaviour import Kind, dripping, hang
+from testing.vendors.server import Server
+from testing.vendors.wire import Answer, Request, Wire, as_json
+from vendors import deadline, faults
+
+SECONDS = 0.5
+LIBRARIES = [(httpx, httpcore), (httpx2, httpcore2)]
+
+
+class Vendor(Server):
+    """Answers 600 bytes."""
+
+    def answer(self, request: Request) -> Answer:
+        return as_json({"said": "x" * 600})
+
+
+def _slow_head(wire: Wire, answer: Answer) -> None:
+    for byte in answer.head(len(answer.body)):
+        if not wire.wait(0.1):
+            return wire.end()
+        wire.send(bytes([byte]))
+    return wire.end()
+
+
+SLOW = [hang(), dripping(0.05), replace(dripping(0.0), name="head", send=_slow_head)]
+
+
+@pytest.fixture
+def vendor() -> Iterator[Vendor]:
+    with Vendor() as server:
+        yield server
+
+
+@pytest.fixture(params=LIBRARIES, ids=["httpx", "httpx2"])
+def library(request: pytest.FixtureRequest) -> tuple[ModuleType, ModuleType]:
+    found: tuple[ModuleType, ModuleType] = request.param
+    return found
+
+
+@pytest.fixture
+def client(library: tuple[ModuleType, ModuleType]) -> Iterator[Any]:
+    with library[0].Client(transport=deadline.transport(*library, SECONDS), timeout=10.0) as client:
+        yield client
+
+
+def test_an_answer_in_time_is_an_answer_again_and_again(client: Any, vendor: Vendor) -> None:
+    answers = [client.get(vendor.url).json() for _ in range(3)]
+
+    assert answers == [{"said": "x" * 600}] * 3
+
+
+def test_the_time_begins_anew_with_each_call(client: Any, vendor: Vendor) -> None:
+    for _ in range(3):
+        assert client.get(vendor.url).status_code == 200
+        time.sleep(SECONDS / 2)
+
+
+@pytest.mark.parametrize("kind", SLOW, ids=lambda kind: kind.name)
+def test_what_is_slow_ends_in_time_as_a_silence_of_the_vendors(kind: Kind, client: Any, vendor: Vendor) -> None:
+    client.get(vendor.url)
+    vendor.misbehave("*", kind)
+
+    began = time.monotonic()
+    with pytest.raises(Exception, match=r"in time|timed out") as failed:
+        client.get(vendor.url)
+
+    assert time.monotonic() - began < SECONDS + 1
+    assert faults.silent(failed.value) == "VENDOR_UNREACHABLE"
+    assert client.get(vendor.url).status_code == 200, "the connection is not used again"
+
+
+def test_a_streamed_answer_ends_in_time_too(client: Any, vendor: Vendor) -> None:
+    vendor.misbehave("*", dripping(0.05))
+
+    began = time.monotonic()
+    with pytest.raises(Exception, match=r"in time|timed out"), client.stream("GET", vendor.url) as response:
+        response.read()
+
+    assert time.monotonic() - began < SECONDS + 1
+
+
+def test_a_shorter_timeout_of_the_clients_own_still_counts(library: tuple[ModuleType, ModuleType]) -> None:
+    with library[0].Client(transport=deadline.transport(*library, 30.0), timeout=0.2) as client, Vendor() as vendor:
+        vendor.misbehave("*", hang())
+
+        began = time.monotonic()
+        with pytest.raises(Exception, match="timed out"):
+            client.get(vendor.url)
+
+    assert time.monotonic() - began < 2
