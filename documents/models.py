@@ -73,7 +73,7 @@ class ScannedPage(models.Model):
 
 
 class Removal(models.Model):
-    """An object of a deleted document, in the store or at a vendor: written with the deletion, dropped once it is gone."""
+    """What is to go of a deleted document, here or at a vendor. Written with the deletion, dropped once it is gone."""
 
     removal_id = models.UUIDField(primary_key=True, default=uuid.uuid4)
     document_id = models.UUIDField()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +27,8 @@ def lent(document: Document) -> Iterator[Path]:
     bucket, name = storage.located(document.raw_path)
     with bucket.local(name) as path:
         if path.stat().st_size != document.bytes_len:
+            if bucket.size(name) == document.bytes_len:  # whole in the store, and cut short on its way here
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
             raise OtherBytes("LENGTH_MISMATCH", "The file is not as long as was declared.")
         with path.open("rb") as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != document.file_sha256:

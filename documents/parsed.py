@@ -81,17 +81,24 @@ def place(document: Document, parse: Parse) -> str:
 
     A twin's path is only lent: who records it holds the twin's lock, and whoever deletes the twin passes it on.
     """
-    twin = canonical(document, parse.sha256)
-    if twin is not None:
-        return str(twin.parsed_path)
     path = own_path(document)
-    bucket, name = storage.located(path)
     if document.parsed_path == path and document.parsed_sha256 != parse.sha256:
         with transaction.atomic():
             lock(document.pk)
             pass_on(document)
+    twin = canonical(document, parse.sha256)
+    if twin is not None:
+        return str(twin.parsed_path)
+    bucket, name = storage.located(path)
     bucket.put(name, parse.content)
     return path
+
+
+def drop_own(document: Document, path: str) -> None:
+    """Remove the document's own text when ``path``, a twin's, has been recorded instead of it."""
+    if document.parsed_path == own_path(document) != path:
+        bucket, name = storage.located(own_path(document))
+        bucket.delete(name)
 
 
 def record(document: Document, parse: Parse, path: str) -> dict[str, Any]:

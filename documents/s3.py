@@ -169,14 +169,17 @@ class S3Bucket(OnThisSide, S3Storage):  # type: ignore[misc]
         self._seen = True
 
     def read(self, name: str) -> bytes:
-        with closing(self._ask("get_object", Key=name)["Body"]) as body, told_as_os_errors():
+        """Return an object that ``exists``; one that cannot be had all the same is away."""
+        with _there(), closing(self._ask("get_object", Key=name)["Body"]) as body, told_as_os_errors():
             content: bytes = body.read()
         return content
 
     @contextmanager
     def local(self, name: str) -> Iterator[Path]:
-        """Lend the object as a file on this machine, removed afterwards."""
-        with self._fetched(name) as file:
+        """Lend an object that ``exists`` as a file on this machine, removed afterwards."""
+        with _there():
+            file = self._fetched(name)
+        with file:
             yield Path(file.name)
 
     def _open(self, name: str, mode: str = "rb") -> File:  # type: ignore[type-arg]
@@ -231,6 +234,15 @@ def _config(signature: Any = "s3v4") -> Config:
 def _encryption() -> dict[str, str]:
     terms = {"ServerSideEncryption": settings.S3_SERVER_SIDE_ENCRYPTION, "SSEKMSKeyId": settings.S3_KMS_KEY_ID}
     return {name: value for name, value in terms.items() if value}
+
+
+@contextmanager
+def _there() -> Iterator[None]:
+    """Take a 404 for what was found a moment ago as the store's trouble, not as the end of a document."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise _away() from None
 
 
 @contextmanager

@@ -26,7 +26,7 @@ from jobs.claims import Claim, Superseded
 from jobs.journal import log_event
 from jobs.models import Event
 from jobs.outcomes import Advance, Outcome, Permanent, Retryable, Wait
-from vendors import gate, money
+from vendors import money
 
 
 def receive(claim: Claim) -> Outcome:
@@ -97,7 +97,7 @@ def request_parse(claim: Claim) -> Outcome:
 def _parser(document: Document) -> tuple[Parser, bool]:
     """Choose the parser; while the vendor is away the local one stands in, if that is wanted and nothing is bought."""
     parser = choice.chosen(ocr=document.ocr)
-    if not (parser.is_bought and settings.PARSE_FALLBACK and gate.is_open(vendor_parse.vendor())):
+    if not (parser.is_bought and settings.PARSE_FALLBACK and vendor_parse.is_away()):
         return parser, False
     asked = ParseRequest.objects.filter(document=document, parser_version=parser.version, purchase_id__isnull=False)
     if asked.exclude(state=ParseRequest.State.FAILED).exists():
@@ -158,10 +158,12 @@ def _store(claim: Claim, parse: Parse, collected: Collected | None = None) -> Ou
                     "PARSE_TWIN_GONE", "The document that had the same text was deleted; it is stored anew."
                 )
             with claim.held():
-                return _recorded(claim, parse, path, collected)
+                moved = _recorded(claim, parse, path, collected)
     except Superseded:
         services.remove_objects(document.pk)  # nothing, unless the document was deleted meanwhile
         raise
+    parsed.drop_own(document, path)
+    return moved
 
 
 def _recorded(claim: Claim, parse: Parse, path: str, collected: Collected | None) -> Outcome:

@@ -32,8 +32,15 @@ CLOCKS_DIFFER_SECONDS = 300.0
 GRACE_SECONDS = 120.0  # that a parse has after its vendor was away, to be looked at once more
 
 
-def vendor() -> Vendor:
-    return Vendor("llamaparse", settings.LLAMAPARSE_API_KEY, settings.LLAMAPARSE_REQUESTS_PER_MINUTE)
+def vendor(part: str = "") -> Vendor:
+    """Return who is asked; what is bought, "submit", has a breaker of its own."""
+    allowed = settings.LLAMAPARSE_REQUESTS_PER_MINUTE
+    return Vendor("llamaparse", settings.LLAMAPARSE_API_KEY, allowed, part=part, circuits=2)
+
+
+def is_away() -> bool:
+    """Tell whether a parse could not be asked for at present."""
+    return gate.is_open(vendor()) or gate.is_open(vendor("submit"))
 
 
 def request(claim: Claim, parser: Parser, plan: Mapping[str, object]) -> Moved:
@@ -86,16 +93,16 @@ def _submit(claim: Claim, asked: ParseRequest, document: Document, *, is_new: bo
             return
     # A wait takes its attempt back: only a try that broke off may have uploaded what it did not write down.
     file_id = _uploaded(claim, asked, document, is_new=is_new or claim.job.attempts <= 1)
-    gate.admit(vendor())
+    gate.admit(vendor("submit"))
     _reserve(claim, asked, document)
     try:
         asked.vendor_job_id = choice.bought().submit(file_id, tags=tags, ocr=document.ocr, pages=document.pages or 1)
     except Exception as error:
-        told = gate.failed(vendor(), error)
+        told = gate.failed(vendor("submit"), error)
         _refused(claim, asked, error, told)
         raise told from error
     crashpoints.reach("job_validated:submitted")
-    gate.succeeded(vendor())
+    gate.succeeded(vendor("submit"))
 
 
 def _tags(asked: ParseRequest, job_id: UUID) -> dict[str, str]:
@@ -118,7 +125,7 @@ def _uploaded(claim: Claim, asked: ParseRequest, document: Document, *, is_new: 
         with gate.calling(vendor()):
             found = choice.bought().find_file(key)
     if found is None:
-        with originals.lent(document) as path, gate.calling(vendor()):
+        with originals.lent(document) as path, gate.calling(vendor("submit")):
             found = choice.bought().upload(path, key)
     crashpoints.reach("job_validated:uploaded")
     with claim.held():
@@ -213,8 +220,8 @@ def collect(claim: Claim, parse_id: UUID) -> Collected | Wait:
     if look.status in ("pending", "lost") and left > 0:  # just submitted, a job may not be found at once
         pause = min(max(elapsed, settings.PARSE_POLL_FIRST_SECONDS), settings.PARSE_POLL_MOST_SECONDS)
         return Wait(min(pause, left), "WAITING_FOR_PARSER")
-    how = "late" if look.status == "pending" else look.status
-    if how == "late":
+    how = "late" if left <= 0 and look.status in ("pending", "cancelled") else look.status
+    if look.status == "pending":
         look = _cancelled(asked, pages)
     if look.status == "completed":
         return Collected(asked, look, pages)
@@ -243,6 +250,7 @@ def _cancelled(asked: ParseRequest, pages: int) -> Look:
 GIVEN_UP = {
     "late": ("PARSE_TIMEOUT", "The parsing service did not finish in time."),
     "failed": ("PARSE_FAILED", "The parsing service could not parse this PDF."),
+    "cancelled": ("PARSE_FAILED", "Somebody stopped this parse at the parsing service."),
     "lost": ("PARSE_LOST", "The parsing service no longer has the result of this parse."),
     "malformed": ("PARSE_MALFORMED", "The parsing service counts other pages than the document has."),
 }
@@ -255,7 +263,7 @@ def _given_up(claim: Claim, asked: ParseRequest, look: Look, how: str) -> Perman
         if look.status == "malformed" or look.credits:
             cents = Collected(asked, look, claim.job.document.pages or 1).cents
             claim.save(total_pct=0, cost_cents=settle(asked, cents, claim.job.document.pages or 1))
-        elif look.status == "failed" and asked.purchase_id:
+        elif look.status in ("failed", "cancelled") and asked.purchase_id:
             money.void(asked.purchase_id)
     return Permanent(*GIVEN_UP[how])
 

@@ -139,30 +139,30 @@ def params() -> dict[str, float]:
 def probe(vendor: Vendor) -> bool:
     """Become the one who asks whether the vendor is back; False when somebody else is, or it is too early."""
     with connection.cursor() as cursor:
-        cursor.execute(PROBE, {"key": vendor.key, **params()})
+        cursor.execute(PROBE, {"key": vendor.circuit, **params()})
         if cursor.rowcount:
-            _probing.keys.add(vendor.key)
+            _probing.keys.add(vendor.circuit)
         return bool(cursor.rowcount)
 
 
 def forget(vendor: Vendor) -> None:
     """Drop a probe of this thread that never came to an end: the breaker has closed since."""
-    _probing.keys.discard(vendor.key)
+    _probing.keys.discard(vendor.circuit)
 
 
 def release(vendor: Vendor) -> None:
     """Let another probe: this one ended without an answer of the vendor, by a fault of ours."""
-    if vendor.key in _probing.keys:
-        _probing.keys.discard(vendor.key)
+    if vendor.circuit in _probing.keys:
+        _probing.keys.discard(vendor.circuit)
         with connection.cursor() as cursor:
-            cursor.execute(RELEASE, [vendor.key])
+            cursor.execute(RELEASE, [vendor.circuit])
 
 
 def answered(vendor: Vendor) -> None:
     """Record that the vendor answered; one statement while it is well."""
-    if vendor.key not in _probing.keys:
+    if vendor.circuit not in _probing.keys:
         with connection.cursor() as cursor:
-            cursor.execute(UNWELL, [vendor.key])
+            cursor.execute(UNWELL, [vendor.circuit])
             if cursor.fetchone() is None:
                 return
     _report(vendor, fault=False)
@@ -174,10 +174,10 @@ def faulted(vendor: Vendor) -> bool:
 
 
 def _report(vendor: Vendor, *, fault: bool) -> str:
-    probing = vendor.key in _probing.keys
-    _probing.keys.discard(vendor.key)
+    probing = vendor.circuit in _probing.keys
+    _probing.keys.discard(vendor.circuit)
     with transaction.atomic():
-        row = _locked(vendor.key)
+        row = _locked(vendor.circuit)
         if row.state == OPEN or (row.state == HALF_OPEN and not probing):
             return row.state  # of a call from before it opened
         storage = HeldRow(row)
@@ -192,7 +192,7 @@ def _decide(vendor: Vendor, storage: HeldRow, *, fault: bool) -> None:
             raise _Fault
 
     breaker = pybreaker.CircuitBreaker(
-        fail_max=settings.VENDOR_BREAKER_FAULTS,
+        fail_max=max(2, settings.VENDOR_BREAKER_FAULTS + 1 - vendor.circuits),
         reset_timeout=settings.VENDOR_BREAKER_SECONDS,
         state_storage=storage,
         listeners=[_Log()],

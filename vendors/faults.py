@@ -124,7 +124,7 @@ def may_have_charged(error: BaseException) -> bool:
     if not isinstance(error, Exception):
         return True
     if answer := answered(error):
-        return answer.status >= 500
+        return answer.status >= 500 or answer.status == 408  # told to hurry up, or given up on: it may have been done
     return not any(_names(link) & _NEVER_SENT for link in _chain(error))
 
 

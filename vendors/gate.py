@@ -110,7 +110,8 @@ def _held(vendor: Vendor) -> list[Row]:
 def _lock(vendor: Vendor, keys: list[str]) -> list[Row]:
     with connection.cursor() as cursor:
         cursor.execute(
-            LOOK if settings.VENDOR_BUDGET_REDIS_URL else HELD, {"keys": keys, "key": vendor.key, **breaker.params()}
+            LOOK if settings.VENDOR_BUDGET_REDIS_URL else HELD,
+            {"keys": keys, "key": vendor.circuit, **breaker.params()},
         )
         return [Row(*row) for row in cursor.fetchall()]
 
@@ -190,6 +191,6 @@ def calling(vendor: Vendor, *, tokens: int = 0) -> Iterator[None]:
 def is_open(vendor: Vendor) -> bool:
     """Tell whether the vendor's breaker keeps calls back at present; False when the next call would be the probe."""
     with connection.cursor() as cursor:
-        cursor.execute(IS_OPEN, {"key": vendor.key, **breaker.params()})
+        cursor.execute(IS_OPEN, {"key": vendor.circuit, **breaker.params()})
         row = cursor.fetchone()
     return bool(row and row[0])

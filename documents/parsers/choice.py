@@ -15,7 +15,7 @@ from django.utils.module_loading import import_string
 from documents import parsers
 from documents.parsers import ocr as engine
 
-Status = Literal["pending", "completed", "failed", "lost", "malformed"]
+Status = Literal["pending", "completed", "failed", "cancelled", "lost", "malformed"]
 
 
 @dataclass(frozen=True, slots=True)

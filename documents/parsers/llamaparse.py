@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime
 from functools import cached_property
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from vendors.signing import webhook_secrets
 
 TERMINAL_EVENTS = ["parse.success", "parse.error", "parse.partial_success", "parse.cancelled"]
 STATUSES: dict[str, Status] = {
-    "PENDING": "pending", "RUNNING": "pending", "COMPLETED": "completed", "FAILED": "failed", "CANCELLED": "failed",
+    "PENDING": "pending", "RUNNING": "pending", "COMPLETED": "completed", "FAILED": "failed", "CANCELLED": "cancelled",
 }  # fmt: skip
 CONNECT_SECONDS = 5.0
 
@@ -49,7 +50,9 @@ class LlamaParse:
             base_url=settings.LLAMAPARSE_BASE_URL,
             timeout=timeout,
             max_retries=0,
-            http_client=_Client(transport=deadline.transport(httpx, httpcore, seconds), timeout=timeout),
+            http_client=_Client(
+                transport=deadline.transport(httpx, httpcore, seconds), timeout=timeout, follow_redirects=False
+            ),
         )
 
     def upload(self, path: Path, key: str) -> str:
@@ -62,7 +65,7 @@ class LlamaParse:
 
     def find_file(self, key: str) -> str | None:
         """Return the id of the file that was uploaded under ``key``, if one was."""
-        found = self._client.files.list(external_file_id=key)
+        found = _listed(self._client.files.list(external_file_id=key))
         return next((_id(file) for file in found if getattr(file, "external_file_id", None) == key), None)
 
     def submit(self, file_id: str, *, tags: dict[str, str], ocr: bool, pages: int) -> str:
@@ -81,7 +84,7 @@ class LlamaParse:
     def find(self, tags: dict[str, str], since: datetime) -> str | None:
         """Return the job that carries ``tags``, if one was made since: the newest, should there be several."""
         # The tags cannot be searched for, and the list is the vendor's newest first: so all since then are looked at.
-        jobs = self._client.parsing.list(created_at_on_or_after=since, page_size=100)
+        jobs = _listed(self._client.parsing.list(created_at_on_or_after=since, page_size=100))
         return next((_id(job) for job in jobs if (job.user_metadata or {}).items() >= tags.items()), None)
 
     def look(self, vendor_job_id: str, pages: int) -> Look:
@@ -106,7 +109,7 @@ class LlamaParse:
     def cancel(self, vendor_job_id: str) -> None:
         """Stop a job; one that has ended meanwhile is left as it is."""
         try:
-            self._client.parsing.cancel(vendor_job_id)
+            _echoed(self._client.parsing.cancel(vendor_job_id), vendor_job_id)
         except llama_cloud.APIStatusError as error:
             if error.status_code not in (400, 404, 409):
                 raise
@@ -118,13 +121,16 @@ class LlamaParse:
         """
         if vendor_job_id:
             self.cancel(vendor_job_id)
-        try:
-            for known, delete in ((vendor_job_id, self._client.parsing.delete), (file_id, self._client.files.delete)):
-                if known:
-                    with suppress(llama_cloud.NotFoundError):
-                        delete(known)
-        except llama_cloud.ConflictError:
-            return False
+            with suppress(llama_cloud.NotFoundError):
+                try:
+                    _echoed(self._client.parsing.delete(vendor_job_id), vendor_job_id)
+                except llama_cloud.ConflictError:
+                    return False
+        if file_id:
+            with suppress(llama_cloud.NotFoundError):
+                deleted = self._client.files.with_raw_response.delete(file_id)
+                if deleted.status_code != HTTPStatus.NO_CONTENT:
+                    raise BadAnswer("a deletion that is not confirmed")
         return True
 
 
@@ -147,6 +153,20 @@ def _id(made: object) -> str:
     if not isinstance(found, str) or not found:
         raise BadAnswer("an answer without an id")
     return found
+
+
+def _echoed(made: object, vendor_job_id: str) -> None:
+    """Believe what was done to a job only when the answer names it: a portal in between answers 200 to anything."""
+    if _id(made) != vendor_job_id:
+        raise BadAnswer("an answer about another job")
+
+
+def _listed(first: Any) -> Iterator[Any]:
+    """Yield what a list holds, page by page; a page without its items is no empty list."""
+    for page in first.iter_pages():
+        if not isinstance(getattr(page, "items", None), list):
+            raise BadAnswer("a list without its items")
+        yield from page.items
 
 
 def _completed(markdown: Iterable[object], count: int, credits: float | None) -> Look:

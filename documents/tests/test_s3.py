@@ -167,10 +167,15 @@ def test_objects_are_put_found_read_lent_listed_and_removed(s3: S3Server) -> Non
 
 
 def test_what_is_not_there_is_a_missing_file(s3: S3Server) -> None:
-    for look in (raw().read, raw().size, raw().open):
+    for look in (raw().size, raw().open):
         with pytest.raises(FileNotFoundError):
             look(NAME)
-    with pytest.raises(FileNotFoundError), raw().local(NAME):
+
+
+def test_what_was_found_a_moment_ago_and_cannot_be_had_is_away(s3: S3Server) -> None:
+    with pytest.raises(OSError, match="reached"):
+        raw().read(NAME)
+    with pytest.raises(OSError, match="reached"), raw().local(NAME):
         pass
 
 

@@ -6,11 +6,13 @@ import os
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
+import httpcore2
+import httpx2
 import openai
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
@@ -18,7 +20,7 @@ from django.core.exceptions import ImproperlyConfigured
 from embeddings import tokens
 from embeddings.embedders.hosted import CONNECT_SECONDS, GROUND, Hosted, Sold, parsed, read, whole
 from embeddings.embedders.packaged import encodable
-from vendors import money
+from vendors import deadline, money
 from vendors.gate import BadAnswer
 from vendors.vendors import Vendor
 
@@ -78,6 +80,12 @@ def _charged(body: dict[str, Any]) -> int | None:
     return charged if type(charged) is int and charged >= 0 else None
 
 
+class _Http(openai.DefaultHttpxClient):
+    def __del__(self) -> None:  # as the library's own does, which cannot be given a transport
+        with suppress(Exception):
+            self.close()
+
+
 _making = threading.Lock()  # the cache alone lets threads that come together make one each
 
 
@@ -85,6 +93,8 @@ _making = threading.Lock()  # the cache alone lets threads that come together ma
 def _client(key: str, url: str, seconds: float, process: int) -> openai.OpenAI:
     """One a process: connections do not survive a fork."""
     timeout = openai.Timeout(seconds, connect=CONNECT_SECONDS)
-    client = openai.OpenAI(api_key=key, base_url=url, timeout=timeout, max_retries=0)
+    # A redirect is no answer: it would end at a portal's page that looks like one.
+    http = _Http(transport=deadline.transport(httpx2, httpcore2, seconds), timeout=timeout, follow_redirects=False)
+    client = openai.OpenAI(api_key=key, base_url=url, timeout=timeout, max_retries=0, http_client=http)
     client.organization = client.project = None  # it reads them from variables that are not ours
     return client

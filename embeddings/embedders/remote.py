@@ -11,6 +11,7 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
+import httpcore
 import httpx
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
@@ -18,7 +19,7 @@ from django.core.exceptions import ImproperlyConfigured
 from embeddings.embedders.hosted import CONNECT_SECONDS, GROUND, Hosted, Sold, parsed, read, whole
 from embeddings.embedders.packaged import encodable
 from embeddings.embedders.vectors import DIMENSIONS
-from vendors import gate
+from vendors import deadline, gate
 from vendors.gate import BadAnswer
 from vendors.vendors import Vendor
 
@@ -98,4 +99,5 @@ _making = threading.Lock()  # the cache alone lets threads that come together ma
 @lru_cache(maxsize=2)
 def _client(seconds: float, process: int) -> httpx.Client:
     """One a process: connections do not survive a fork. A .netrc would replace the header that carries the secret."""
-    return httpx.Client(timeout=httpx.Timeout(seconds, connect=CONNECT_SECONDS), trust_env=False)
+    timeout = httpx.Timeout(seconds, connect=CONNECT_SECONDS)
+    return httpx.Client(transport=deadline.transport(httpx, httpcore, seconds), timeout=timeout, trust_env=False)

@@ -62,7 +62,7 @@ TABLE: dict[str, tuple[Answer, Outcome]] = {
     "402":                       (Answer(402), Outcome(Postponed, EXHAUSTED, 600)),
     "401":                       (Answer(401), Outcome(Postponed, "VENDOR_REFUSES_KEY", 60)),
     "403":                       (Answer(403, {}, b"<html>"), Outcome(Postponed, "VENDOR_REFUSES_KEY", 60)),
-    "408":                       (Answer(408), _unavailable(charged=False)),
+    "408":                       (Answer(408), _unavailable()),
     "409":                       (Answer(409), _unavailable(charged=False)),
     "500":                       (Answer(500), _unavailable()),
     "502 html":                  (Answer(502, {"content-type": "text/html"}, b"<html>Bad gateway"), _unavailable()),

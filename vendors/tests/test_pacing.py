@@ -22,7 +22,8 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def small(**limits: int) -> Vendor:
-    return Vendor("openai", "sk-secret", **{"requests_per_minute": 600, "tokens_per_minute": 6_000} | limits)
+    allowed = {"requests_per_minute": 600, "tokens_per_minute": 6_000} | limits
+    return Vendor("openai", "sk-secret", allowed["requests_per_minute"], allowed["tokens_per_minute"])
 
 
 def refused(vendor: Vendor, tokens: int = 0) -> Postponed:

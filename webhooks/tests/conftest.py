@@ -53,6 +53,7 @@ def asked(vendor_job_id: str = VENDOR_JOB) -> Parse:
         parse_id=uuid4(),
         document=document,
         user_id=document.user_id,
+        job_id=uuid4(),
         parser_name="llamaparse",
         parser_version="2026-09-28",
         state=ParseRequest.State.SUBMITTED,
