@@ -97,8 +97,11 @@ def place(document: Document, parse: Parse) -> str:
 def drop_own(document: Document, path: str) -> None:
     """Remove the document's own text when ``path``, a twin's, has been recorded instead of it."""
     if document.parsed_path == own_path(document) != path:
-        bucket, name = storage.located(own_path(document))
-        bucket.delete(name)
+        with transaction.atomic():
+            lock(document.pk)
+            pass_on(document)  # to who borrowed it before another path was recorded
+            bucket, name = storage.located(own_path(document))
+            bucket.delete(name)
 
 
 def record(document: Document, parse: Parse, path: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from uuid import UUID
 from django.conf import settings
 from django.db import connection, transaction
 
-from documents import ids, limits, parsed, removals, storage, vendor_parse
+from documents import ids, limits, parsed, removals, storage, vendor_copies
 from documents.locks import lock
 from documents.models import Document, Removal
 from jobs import plan
@@ -202,7 +202,7 @@ def _schedule_removal(document: Document) -> None:
     longest = max(step.limit for step in plan.pipeline(PIPELINE).steps) + 2 * settings.JOBS_LEASE_SECONDS
     # And whoever has an upload URL may use it until it expires.
     surely = max(longest, settings.SIGNED_URL_SECONDS + LATE_SECONDS)
-    for path in [document.raw_path, parsed.own_path(document), *vendor_parse.copies(document)]:
+    for path in [document.raw_path, parsed.own_path(document), *vendor_copies.copies(document)]:
         removals.schedule(document.pk, path, seconds=surely)
 
 

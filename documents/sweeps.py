@@ -9,7 +9,7 @@ from datetime import timedelta
 from django.db import DatabaseError, InterfaceError, connection
 from django.db.models.functions import Now
 
-from documents import services, storage, vendor_parse
+from documents import services, storage, vendor_copies
 from documents.models import Removal
 from jobs.faults import named
 from jobs.outcomes import Postponed, StageFailure
@@ -40,7 +40,7 @@ def forget_at_vendor() -> None:
 
     In a thread of its own: the keeper, who also wakes what is parked, must not wait for a vendor.
     """
-    due = Removal.objects.filter(path__startswith=vendor_parse.PREFIX, try_after__lt=Now())
+    due = Removal.objects.filter(path__startswith=vendor_copies.PREFIX, try_after__lt=Now())
     if due.exists() and not any(thread.name == FORGETTING for thread in threading.enumerate()):
         threading.Thread(target=_forget, name=FORGETTING, daemon=True).start()
 
@@ -56,12 +56,13 @@ def _forget() -> None:
 
 def forget_copies() -> None:
     """Delete what is due at the vendor's, one copy after the other; what cannot go now is tried again later."""
-    copies = Removal.objects.filter(path__startswith=vendor_parse.PREFIX, try_after__lt=Now())
+    copies = Removal.objects.filter(path__startswith=vendor_copies.PREFIX, try_after__lt=Now())
     for removal in copies.order_by("try_after")[:AT_ONCE]:
         is_gone = failed = False
         try:
-            is_gone = vendor_parse.forget(removal.path)
-        except Postponed:  # not now, for none of them
+            is_gone = vendor_copies.forget(removal.path)
+        except Postponed:  # not now, for none of them; the next sweep begins with another
+            Removal.objects.filter(pk=removal.pk).update(try_after=Now() + timedelta(seconds=AGAIN_SECONDS))
             return
         except StageFailure as failure:
             failed = True

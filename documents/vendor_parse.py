@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from http import HTTPStatus
 from uuid import UUID
@@ -14,7 +14,7 @@ from django.db import connection
 from django.db.models import F
 from django.db.models.functions import Greatest, Now
 
-from documents import originals, parsers, removals
+from documents import originals, parsers, removals, vendor_copies
 from documents.models import Document, ParseRequest
 from documents.parsers import choice
 from documents.parsers.choice import Look, Parser
@@ -23,24 +23,16 @@ from jobs.claims import Claim
 from jobs.outcomes import Moved, Permanent, Postponed, Retryable, Wait
 from vendors import gate, money
 from vendors.models import Purchase
-from vendors.vendors import Vendor
 
 State = ParseRequest.State
-PREFIX = "llamaparse://"
 # A clock at the vendor's may be behind ours: jobs made a little before we planned them are looked at too.
 CLOCKS_DIFFER_SECONDS = 300.0
 GRACE_SECONDS = 120.0  # that a parse has after its vendor was away, to be looked at once more
 
 
-def vendor(part: str = "") -> Vendor:
-    """Return who is asked; what is bought, "submit", has a breaker of its own."""
-    allowed = settings.LLAMAPARSE_REQUESTS_PER_MINUTE
-    return Vendor("llamaparse", settings.LLAMAPARSE_API_KEY, allowed, part=part, circuits=2)
-
-
 def is_away() -> bool:
     """Tell whether a parse could not be asked for at present."""
-    return gate.is_open(vendor()) or gate.is_open(vendor("submit"))
+    return gate.is_open(choice.vendor()) or gate.is_open(choice.vendor("submit"))
 
 
 def request(claim: Claim, parser: Parser, plan: Mapping[str, object]) -> Moved:
@@ -74,7 +66,9 @@ def _planned(claim: Claim, parser: Parser, plan: Mapping[str, object]) -> tuple[
             },
         )
         if asked.state == State.FAILED:
-            removals.schedule(asked.document_id, _copy(asked), seconds=0)  # what the failed round left there
+            removals.schedule(
+                asked.document_id, vendor_copies.copy(asked), seconds=0
+            )  # what the failed round left there
             asked.round, asked.state, asked.planned_at = asked.round + 1, State.PLANNED, Now()
             asked.vendor_job_id = asked.purchase_id = asked.file_id = asked.called_back_at = None
             asked.save()
@@ -87,22 +81,22 @@ def _submit(claim: Claim, asked: ParseRequest, document: Document, *, is_new: bo
     """Find the job that a try which broke off may have bought; buy one only when there is none."""
     tags = _tags(asked, claim.job.pk)
     if asked.purchase_id:  # no job is submitted that was not reserved before
-        with gate.calling(vendor()):
+        with gate.calling(choice.vendor()):
             asked.vendor_job_id = choice.bought().find(tags, _since(asked))
         if asked.vendor_job_id:
             return
     # A wait takes its attempt back: only a try that broke off may have uploaded what it did not write down.
     file_id = _uploaded(claim, asked, document, is_new=is_new or claim.job.attempts <= 1)
-    gate.admit(vendor("submit"))
+    gate.admit(choice.vendor("submit"))
     _reserve(claim, asked, document)
     try:
         asked.vendor_job_id = choice.bought().submit(file_id, tags=tags, ocr=document.ocr, pages=document.pages or 1)
     except Exception as error:
-        told = gate.failed(vendor("submit"), error)
+        told = gate.failed(choice.vendor("submit"), error)
         _refused(claim, asked, error, told)
         raise told from error
     crashpoints.reach("job_validated:submitted")
-    gate.succeeded(vendor("submit"))
+    gate.succeeded(choice.vendor("submit"))
 
 
 def _tags(asked: ParseRequest, job_id: UUID) -> dict[str, str]:
@@ -110,22 +104,17 @@ def _tags(asked: ParseRequest, job_id: UUID) -> dict[str, str]:
     return {"parse_id": f"{asked.pk}:{asked.round}", "job_id": str(job_id), "document_id": str(asked.document_id)}
 
 
-def _key(asked: ParseRequest) -> str:
-    """Return the name of the document's file at the vendor's: deleted and uploaded anew, it is another file."""
-    return f"{asked.pk}-{asked.round}-{asked.job_id}"
-
-
 def _uploaded(claim: Claim, asked: ParseRequest, document: Document, *, is_new: bool) -> str:
     """Return the vendor's id of the document's file; uploading costs nothing, but once is enough."""
     if asked.file_id:
         return asked.file_id
-    key = _key(asked)
+    key = vendor_copies.key(asked)
     found = None
     if not is_new:
-        with gate.calling(vendor()):
+        with gate.calling(choice.vendor()):
             found = choice.bought().find_file(key)
     if found is None:
-        with originals.lent(document) as path, gate.calling(vendor("submit")):
+        with originals.lent(document) as path, gate.calling(choice.vendor("submit")):
             found = choice.bought().upload(path, key)
     crashpoints.reach("job_validated:uploaded")
     with claim.held():
@@ -231,17 +220,18 @@ def collect(claim: Claim, parse_id: UUID) -> Collected | Wait:
 def _looked(asked: ParseRequest, pages: int) -> Look:
     """Look how far the parse is. While the vendor cannot be asked nobody is late: the deadline moves."""
     try:
-        with gate.calling(vendor()):
+        with gate.calling(choice.vendor()):
             return choice.bought().look(asked.vendor_job_id or "", pages)
-    except (Postponed, Retryable):
-        later = Greatest(F("deadline"), Now() + timedelta(seconds=GRACE_SECONDS))
+    except (Postponed, Retryable) as away:
+        seconds = away.wait.seconds if isinstance(away, Postponed) else away.retry_after
+        later = Greatest(F("deadline"), Now() + timedelta(seconds=seconds + GRACE_SECONDS))
         ParseRequest.objects.filter(pk=asked.pk).update(deadline=later)
         raise
 
 
 def _cancelled(asked: ParseRequest, pages: int) -> Look:
     """Stop a parse that is late, and look once more: it may have ended before it was stopped."""
-    with gate.calling(vendor()):
+    with gate.calling(choice.vendor()):
         choice.bought().cancel(asked.vendor_job_id or "")
     return _looked(asked, pages)
 
@@ -288,23 +278,3 @@ def is_paid(parse_id: UUID) -> bool:
     """Tell whether a parse that has not failed is reserved or bought: it costs nothing more."""
     asked = ParseRequest.objects.filter(pk=parse_id, purchase_id__isnull=False)
     return asked.exclude(state=State.FAILED).exists()
-
-
-def copies(document: Document) -> list[str]:
-    """Name what the vendor has of a document: job and file, or how to find them when a submit may be under way."""
-    return [_copy(asked) for asked in ParseRequest.objects.filter(document=document)]
-
-
-def _copy(asked: ParseRequest) -> str:
-    return f"{PREFIX}{asked.vendor_job_id or ''}/{asked.file_id or ''}/{asked.pk}:{asked.round}/{asked.job_id}"
-
-
-def forget(copy: str) -> bool:
-    """Delete a copy at the vendor's; return whether nothing of it can be left or come late."""
-    vendor_job_id, file_id, parse, job_id = copy.removeprefix(PREFIX).split("/")
-    with gate.calling(vendor()):
-        since = datetime.now(UTC) - timedelta(days=2)
-        found = vendor_job_id or choice.bought().find({"parse_id": parse, "job_id": job_id}, since)
-        file = file_id or choice.bought().find_file(f"{parse.replace(':', '-')}-{job_id}")
-        is_gone = choice.bought().forget(vendor_job_id=found, file_id=file)
-    return is_gone and bool(vendor_job_id and file_id)

@@ -28,7 +28,8 @@ PAGE_CENTS = Decimal("0.375")
 
 # find-job, find-file: what a worker asks who goes on after one that died between two steps of the submit.
 # cancel: the deadline has passed, so the end is PARSE_TIMEOUT whatever the vendor says to it.
-# drop-job, drop-file: the document was deleted; "done" is that nothing will be asked again.
+# drop-job, drop-file: the document was deleted; "done" is that nothing will be asked again, "later" that
+# a job which has yet to end is asked for again.
 # The door cannot be shut between two calls of one step: "-".
 TABLE = """
 kind                          upload    submit    find-job  find-file poll      cancel    drop-job  drop-file
@@ -39,7 +40,7 @@ status-402                    quota     quota     quota     quota     quota     
 status-403                    key       key       key       key       key       key       key       key
 status-404                    refused   file-gone refused   refused   done      done      done      done
 status-408                    fault     fault     fault     fault     fault     fault     fault     fault
-status-409                    fault     fault     fault     fault     fault     done      fault     fault
+status-409                    fault     fault     fault     fault     fault     done      later     fault
 status-413                    refused   refused   refused   refused   refused   refused   refused   refused
 status-422                    refused   refused   refused   refused   refused   refused   refused   refused
 status-429                    limited   limited   limited   limited   limited   limited   limited   limited

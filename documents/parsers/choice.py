@@ -14,6 +14,7 @@ from django.utils.module_loading import import_string
 
 from documents import parsers
 from documents.parsers import ocr as engine
+from vendors.vendors import Vendor
 
 Status = Literal["pending", "completed", "failed", "cancelled", "lost", "malformed"]
 
@@ -70,3 +71,9 @@ def bought() -> ParsingVendor:
     """Return the vendor's client; importing its package takes a second and 40 MB, so only who buys does."""
     made: ParsingVendor = import_string("documents.parsers.llamaparse.LlamaParse")()
     return made
+
+
+def vendor(part: str = "") -> Vendor:
+    """Return who is asked; what is bought, "submit", has a breaker of its own."""
+    allowed = settings.LLAMAPARSE_REQUESTS_PER_MINUTE
+    return Vendor("llamaparse", settings.LLAMAPARSE_API_KEY, allowed, part=part, circuits=2)
