@@ -25,6 +25,8 @@ from jobs.outcomes import Permanent, Retryable, StageFailure
 from testing import pdf_bombs
 from testing.pdfs import Saved, file, page_objects, stream, words
 
+pytest.importorskip("cv2", reason="OpenCV wants libGL and glib from the system", exc_type=ImportError)
+
 SCANNED = Path(__file__).resolve().parents[3] / "shared" / "pdfs" / "scanned"
 RESIDENT_MB = 768
 PARAGRAPH = "The deductible applies once a year\nfor each insured person."
