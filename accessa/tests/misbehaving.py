@@ -54,7 +54,6 @@ OUTCOMES = {
     "timeout": Outcome(dead="PARSE_TIMEOUT"),
     "misconfigured": Outcome(waits=("VENDOR_MISCONFIGURED",)),
     "storage": Outcome(waits=("STORAGE_UNAVAILABLE",)),
-    "length": Outcome(dead="LENGTH_MISMATCH"),
     "hash": Outcome(dead="PARSE_HASH_MISMATCH"),
 }
 # What a wait is for when nobody misbehaves.
