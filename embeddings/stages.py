@@ -60,19 +60,19 @@ def plan_vectors(claim: Claim) -> Outcome:
         "embed_version": embedder.version,
         "vector_dim": DIMENSIONS,
         "num_vectors": total,
-        **_predicted(claim, embedder),
+        **_price(claim, embedder),
     }
     progress = {"embeds_total": total, "embeds_done": total - left}
     fields = {"embed_model": embedder.model, "embed_version": embedder.version, "payload": plan, "progress": progress}
     return Advance(fields=fields, payload={"missing": left})
 
 
-def _predicted(claim: Claim, embedder: Embedder) -> dict[str, float]:
+def _price(claim: Claim, embedder: Embedder) -> dict[str, float]:
     """What the document will have cost, now that its passages are counted: known before the first of them is paid."""
     if not isinstance(embedder, Hosted):
         return {}
     tokens = missing.count_tokens(claim, embedder)
-    return {"predicted_tokens": tokens, "predicted_cents": float(claim.job.cost_cents + embedder.cents(tokens))}
+    return {"planned_tokens": tokens, "planned_cents": float(claim.job.cost_cents + embedder.cents(tokens))}
 
 
 def embed(claim: Claim) -> Outcome:

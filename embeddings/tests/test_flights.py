@@ -79,8 +79,8 @@ def test_the_job_costs_what_the_vendor_charged_and_was_predicted(ana: Person, ve
     shown = ana.get(f"/job/{job.pk}").json()
     assert settled(job) == (sold, Decimal(sold) * 2 / 1_000_000)
     assert Decimal(str(shown["cost_cents"])) == Decimal(sold) * 2 / 1_000_000
-    assert again(job).payload["predicted_tokens"] == sold
-    assert again(job).payload["predicted_cents"] == shown["cost_cents"]
+    assert again(job).payload["planned_tokens"] == sold
+    assert again(job).payload["planned_cents"] == shown["cost_cents"]
     assert set(Purchase.objects.values_list("document_id", "user_id", "stage", "vendor", "unit", "state")) == {
         (job.document_id, ana.id, "embedding", "openai", "tokens", "settled")
     }
@@ -497,4 +497,4 @@ def test_nothing_is_bought_for_a_model_of_our_own(ana: Person, settings: Any) ->
 
     assert again(job).state == "done"
     assert not Purchase.objects.exists()
-    assert "predicted_cents" not in again(job).payload
+    assert "planned_cents" not in again(job).payload
