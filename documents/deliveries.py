@@ -16,17 +16,17 @@ from http import HTTPStatus
 
 from django.db.models.functions import Now
 
-from documents import parsed, vendor_parse
+from documents import parsed
 from documents.locks import lock
 from documents.models import Document, ParseRequest
 from documents.normalization import normalize_pages
 from documents.parsed import Parse
-from documents.parsers.choice import Parser
+from documents.parsers.choice import Look, Parser
+from documents.vendor_parse import Collected
 from jobs import services as jobs
 from jobs.models import UploadJob
 from jobs.states import ACTIVE, Stage
 from tenancy.refusals import Refused, not_found
-from vendors import money
 
 # What LlamaParse puts between two pages when it gives a document as one text.
 PAGE_SEPARATOR = "\n---\n"
@@ -92,9 +92,7 @@ def _store(job: UploadJob, document: Document, asked: ParseRequest, parse: Parse
     if not parsed.borrow(document, path):
         raise _not_parsing()
     fields = parsed.record(document, parse, path)
-    pages = document.pages or 1
-    fields["cost_cents"] = vendor_parse.settle(asked, money.parse_cents(pages), pages)
-    ParseRequest.objects.filter(pk=asked.pk).update(state=ParseRequest.State.COLLECTED)
+    fields["cost_cents"] = Collected(asked, Look("completed", {}), document.pages or 1).settle()
     jobs.deliver(job, code="PARSE_STORED", event={"bytes": len(parse.content), "by": "callback"}, **fields)
 
 

@@ -66,9 +66,8 @@ def _planned(claim: Claim, parser: Parser, plan: Mapping[str, object]) -> tuple[
             },
         )
         if asked.state == State.FAILED:
-            removals.schedule(
-                asked.document_id, vendor_copies.copy(asked), seconds=0
-            )  # what the failed round left there
+            # What the failed round left at the vendor's.
+            removals.schedule(asked.document_id, vendor_copies.copy(asked), seconds=0)
             asked.round, asked.state, asked.planned_at = asked.round + 1, State.PLANNED, Now()
             asked.vendor_job_id = asked.purchase_id = asked.file_id = asked.called_back_at = None
             asked.save()
@@ -79,7 +78,7 @@ def _planned(claim: Claim, parser: Parser, plan: Mapping[str, object]) -> tuple[
 
 def _submit(claim: Claim, asked: ParseRequest, document: Document, *, is_new: bool) -> None:
     """Find the job that a try which broke off may have bought; buy one only when there is none."""
-    tags = _tags(asked, claim.job.pk)
+    tags = _tags(asked)
     if asked.purchase_id:  # no job is submitted that was not reserved before
         with gate.calling(choice.vendor()):
             asked.vendor_job_id = choice.bought().find(tags, _since(asked))
@@ -99,9 +98,9 @@ def _submit(claim: Claim, asked: ParseRequest, document: Document, *, is_new: bo
     gate.succeeded(choice.vendor("submit"))
 
 
-def _tags(asked: ParseRequest, job_id: UUID) -> dict[str, str]:
+def _tags(asked: ParseRequest) -> dict[str, str]:
     """Return what is written on the vendor's job: by this it is found again, and 002 §4's callback names it."""
-    return {"parse_id": f"{asked.pk}:{asked.round}", "job_id": str(job_id), "document_id": str(asked.document_id)}
+    return {"parse_id": f"{asked.pk}:{asked.round}", "job_id": str(asked.job_id), "document_id": str(asked.document_id)}
 
 
 def _uploaded(claim: Claim, asked: ParseRequest, document: Document, *, is_new: bool) -> str:
@@ -147,13 +146,13 @@ def _refused(claim: Claim, asked: ParseRequest, error: Exception, told: Exceptio
     """Take back what was reserved when the vendor surely made no job; forget a file that it no longer has."""
     if gate.may_have_charged(error):
         return
+    is_file_gone = getattr(told, "status", None) == HTTPStatus.NOT_FOUND
+    forgotten: dict[str, None] = {"purchase_id": None, "file_id": None} if is_file_gone else {"purchase_id": None}
     with claim.held():
         if asked.purchase_id:
             money.void(asked.purchase_id)
-        ParseRequest.objects.filter(pk=asked.pk).update(purchase_id=None)
-        if getattr(told, "status", None) == HTTPStatus.NOT_FOUND:
-            ParseRequest.objects.filter(pk=asked.pk).update(file_id=None)
-    if getattr(told, "status", None) == HTTPStatus.NOT_FOUND:
+        ParseRequest.objects.filter(pk=asked.pk).update(**forgotten)
+    if is_file_gone:
         # Source files are deleted after 48 hours; a job may have waited longer for its budget.
         raise Retryable("PARSE_FILE_GONE", "The parsing service no longer has the file; it is sent again.") from error
 
@@ -179,15 +178,15 @@ class Collected:
     def cents(self) -> Decimal:
         if self.look.credits is None:
             return money.parse_cents(self.pages)
-        return _credit_cents(self.look.credits)
+        return money.credit_cents(Decimal(str(self.look.credits)))
 
     def settle(self) -> Decimal:
         """Write down that the parse is here and what was charged, in the caller's transaction; return the cents."""
         ParseRequest.objects.filter(pk=self.asked.pk).update(state=State.COLLECTED)
-        return settle(self.asked, self.cents, self.pages)
+        return _settled(self.asked, self.cents, self.pages)
 
 
-def settle(asked: ParseRequest, cents: Decimal, pages: int) -> Decimal:
+def _settled(asked: ParseRequest, cents: Decimal, pages: int) -> Decimal:
     """Settle the purchase of a parse, once; return what it adds to the job's cost."""
     if asked.purchase_id is None or not Purchase.objects.filter(pk=asked.purchase_id, state="reserved").exists():
         return Decimal(0)  # settled before: what is fetched again costs nothing
@@ -252,14 +251,10 @@ def _given_up(claim: Claim, asked: ParseRequest, look: Look, how: str) -> Perman
         ParseRequest.objects.filter(pk=asked.pk).update(state=State.FAILED)
         if look.status == "malformed" or look.credits:
             cents = Collected(asked, look, claim.job.document.pages or 1).cents
-            claim.save(total_pct=0, cost_cents=settle(asked, cents, claim.job.document.pages or 1))
+            claim.save(total_pct=0, cost_cents=_settled(asked, cents, claim.job.document.pages or 1))
         elif look.status in ("failed", "cancelled") and asked.purchase_id:
             money.void(asked.purchase_id)
     return Permanent(*GIVEN_UP[how])
-
-
-def _credit_cents(credits: float) -> Decimal:
-    return Decimal(str(credits)) * Decimal(str(settings.LLAMAPARSE_CENTS_PER_CREDIT))
 
 
 CLOCK = """

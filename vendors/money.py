@@ -50,7 +50,11 @@ def begin_of(period: str) -> Func:
 
 def parse_cents(pages: int) -> Decimal:
     """Return what LlamaParse charges for ``pages``."""
-    credits = pages * Decimal(str(settings.LLAMAPARSE_CREDITS_PER_PAGE))
+    return credit_cents(pages * Decimal(str(settings.LLAMAPARSE_CREDITS_PER_PAGE)))
+
+
+def credit_cents(credits: Decimal) -> Decimal:
+    """Return the price of LlamaParse's credits."""
     return (credits * Decimal(str(settings.LLAMAPARSE_CENTS_PER_CREDIT))).quantize(CENT_FRACTION, ROUND_HALF_UP)
 
 

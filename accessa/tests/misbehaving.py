@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -94,12 +94,10 @@ def kinds(table: str) -> set[str]:
     return {line.split()[0] for line in table.strip().splitlines()[1:]}
 
 
-def cells(table: str, known: Mapping[tuple[str, str], str] | None = None) -> Iterator[Any]:
-    """Yield the parameters ``kind, site, word``. ``known``: what is known to fail, and why."""
+def cells(table: str) -> Iterator[Any]:
+    """Yield the parameters ``kind, site, word``."""
     for (kind, site), word in read(table).items():
-        reason = (known or {}).get((kind, site))
-        marks = [pytest.mark.xfail(reason=reason, strict=True, run=kind not in SLOW)] if reason else []
-        yield pytest.param(kind, site, word, id=f"{site}-{kind}", marks=marks)
+        yield pytest.param(kind, site, word, id=f"{site}-{kind}")
 
 
 class Ran(NamedTuple):

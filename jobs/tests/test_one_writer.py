@@ -17,7 +17,6 @@ INNOCENT = {
     "documents/watching.py": {"update"},  # of a progress bar
     # Of a parse request, a purchase and a breaker, which have a state of their own; a purchase names its stage.
     "documents/vendor_parse.py": {"update", "state"},
-    "documents/deliveries.py": {"update"},
     "vendors/money.py": {"create", "update"},
     "vendors/breaker.py": {"state"},
     "vendors/pacing.py": {"state"},
