@@ -31,6 +31,7 @@ INSTALLED_APPS = [
     "vendors",
     "documents",
     "embeddings",
+    "campaigns",
     "webhooks",
     "django.contrib.admin",
     "django.contrib.auth",
@@ -236,6 +237,11 @@ EMBED_BATCH = env.int("EMBED_BATCH", default=256)  # MVP context §9
 EMBEDDING_BATCH_SIZE = env.int("EMBEDDING_BATCH_SIZE", default=32)  # of EMBEDDER=remote (spec 002 §1)
 EMBED_IN_FLIGHT = env.int("EMBED_IN_FLIGHT", default=3)  # MVP context §9: concurrent batches of a worker
 EMBED_BATCH_TOKENS = env.int("EMBED_BATCH_TOKENS", default=300_000)  # OpenAI's limit for one call
+CHUNKER = env.str("CHUNKER", default="markdown-simple@1")  # of new documents; `manage.py rechunk` moves the others
+REUSE_ACROSS_TENANTS = env.bool("REUSE_ACROSS_TENANTS", default=False)  # a price tells what other tenants have
+# A tenant's vectors are compared one by one up to so many passages: measured by `benchmarks search`.
+SEARCH_EXACT_PASSAGES = env.int("SEARCH_EXACT_PASSAGES", default=8_000)
+CAMPAIGN_JOBS = env.int("CAMPAIGN_JOBS", default=20)  # in the queue at once: what a pause lets run
 INDEX_PROBE_SECONDS = env.float("INDEX_PROBE_SECONDS", default=2.0)
 
 # --- who may call ---------------------------------------------------------------------------------------------------

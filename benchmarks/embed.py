@@ -62,9 +62,6 @@ class Leg:
 
 def measure(options: Namespace) -> Result:
     chunks = 512 if options.quick else options.chunks
-    with connection.cursor() as cursor:
-        # Building it takes longer than all calls together, and is no matter of the vendor's.
-        cursor.execute("DROP INDEX idx_hnsw_chunks_te3s_v1")
     at_once = settings.EMBED_IN_FLIGHT * options.workers
     with stand_in(options.delay) as url:
         free = _leg(chunks, options.workers, url, tokens_per_minute=0)

@@ -29,6 +29,8 @@ class Document(models.Model):
     parser_version = models.TextField(null=True)
     # Pages that the parser gave up on though the rest of the document went well.
     failed_pages = ArrayField(models.IntegerField(), null=True)
+    # Which chunker's passages are shown and found, as name@version; null until there are any.
+    chunks_version = models.TextField(null=True)
     # Parsed here because the vendor was away (PARSE_FALLBACK).
     parse_fallback = models.BooleanField(db_default=False)
     upload_expires_at = models.DateTimeField(null=True)

@@ -1,8 +1,10 @@
 """The chunker markdown-simple@1: markdown in, cited passages of at most 512 tokens out."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+
+from django.core.exceptions import ImproperlyConfigured
 
 from documents.normalization import page_of
 from embeddings import tokens
@@ -78,3 +80,26 @@ def cut(text: str, page_starts: Sequence[int] = (0,), *, last_page: int = 1) -> 
         )
         at = cutter.next_start(end)
     return chunks
+
+
+@dataclass(frozen=True, slots=True)
+class Chunker:
+    """A frozen way to cut: the same text gives the same chunks for ever. Another way has another version."""
+
+    name: str
+    version: str
+    cut: Callable[..., list[Chunk]]
+
+    @property
+    def label(self) -> str:
+        return f"{self.name}@{self.version}"
+
+
+CHUNKERS = {chunker.label: chunker for chunker in (Chunker(NAME, VERSION, cut),)}
+
+
+def get(label: str) -> Chunker:
+    """Return the chunker called ``label`` (name@version), or raise ``ImproperlyConfigured``."""
+    if label not in CHUNKERS:
+        raise ImproperlyConfigured(f"There is no chunker {label!r}: use one of {', '.join(sorted(CHUNKERS))}.")
+    return CHUNKERS[label]

@@ -40,6 +40,7 @@ COMMIT = """
         embed_model = CASE WHEN c.chunk_sha = excluded.chunk_sha THEN c.embed_model END,
         embed_version = CASE WHEN c.chunk_sha = excluded.chunk_sha THEN c.embed_version END,
         vector_dim = CASE WHEN c.chunk_sha = excluded.chunk_sha THEN c.vector_dim END,
+        vector_sha = CASE WHEN c.chunk_sha = excluded.chunk_sha THEN c.vector_sha END,
         embed_updated_at = CASE WHEN c.chunk_sha = excluded.chunk_sha THEN c.embed_updated_at END,
         embedding = CASE WHEN c.chunk_sha = excluded.chunk_sha THEN c.embedding END
     WHERE c.chunk_sha <> excluded.chunk_sha OR c.meta IS DISTINCT FROM excluded.meta"""

@@ -137,7 +137,7 @@ class Airport:
         for future in sorted(landed, key=lambda each: each.exception() is not None):
             flight, error = self._flying.pop(future), future.exception()
             if error is None:
-                # One call goes out while this answer is written down: a crash costs it, what is read, and what is in the air.
+                # One call goes out meanwhile: a crash costs this answer, the one being read, and what is in the air.
                 self._launch(landed=True)
                 self._keep(flight, future.result())
             elif isinstance(error, Exception):

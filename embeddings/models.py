@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.functions import RandomUUID
+from django.contrib.postgres.search import SearchVectorField
 from django.db import models
-from django.db.models import Q
+from django.db.models import Func, Q
 from django.db.models.functions import Now
-from pgvector.django import HnswIndex, VectorField
+from pgvector.django import VectorField
 
 from embeddings.embedders import DIMENSIONS
 
-_EMBEDDED = ("embed_model", "embed_version", "vector_dim", "embedding", "embed_updated_at")
+_EMBEDDED = ("embed_model", "embed_version", "vector_dim", "vector_sha", "embedding", "embed_updated_at")
+# Headings weigh more than the text below them. Two arguments: immutable, as a generated column must be.
+_WORDS = (
+    "setweight(jsonb_to_tsvector('english', coalesce(meta -> 'headings', '[]'), '\"string\"'), 'A')"
+    " || to_tsvector('english', text)"
+)
 
 
 def _filled_together() -> Q:
@@ -51,23 +58,28 @@ class DocumentChunk(models.Model):
     updated_at = models.DateTimeField(db_default=Now())
     text = models.TextField()
     meta = models.JSONField(null=True)
-    # The embedding columns come last: they are wide and mostly stored out of line (MVP context §12).
+    # What full text search counts (embeddings.terms) and looks phrases up in.
+    search = models.GeneratedField(
+        expression=Func(template=f"({_WORDS})", output_field=SearchVectorField()),
+        output_field=SearchVectorField(),
+        db_persist=True,
+    )
+    # The embedding columns come last (MVP context §12). The vector is stored in line: see the migration.
     embed_model = models.TextField(null=True)
     embed_version = models.TextField(null=True)
     vector_dim = models.IntegerField(null=True)
+    vector_sha = models.TextField(null=True)
+    # Of the database's clock: a vector index covers what is older than its building (embeddings.indexes).
     embed_updated_at = models.DateTimeField(null=True)
     embedding = VectorField(dimensions=DIMENSIONS, null=True)
 
     class Meta:
         db_table = "document_chunks"
         indexes = [
-            models.Index("user_id", "embed_model", "embed_version", name="ix_chunks_user_model"),
-            HnswIndex(
-                fields=["embedding"],
-                name="idx_hnsw_chunks_te3s_v1",
-                opclasses=["vector_cosine_ops"],
-                condition=Q(embed_model="text-embedding-3-small", embed_version="1"),
-            ),
+            # A tenant's exact scan, of all its passages of a model or of those that no vector index covers yet.
+            models.Index("user_id", "embed_model", "embed_version", "embed_updated_at", name="ix_chunks_user_model"),
+            # Is this text embedded already, for this tenant or for any?
+            models.Index("chunk_sha", "user_id", "embed_model", "embed_version", name="ix_chunks_sha"),
         ]
         constraints = [
             models.UniqueConstraint("document", "chunker_name", "chunker_version", "chunk_ord", name="uq_chunk_ord"),
@@ -104,3 +116,105 @@ class VectorBuffer(models.Model):
 
     def __str__(self) -> str:
         return str(self.buffer_id)
+
+
+class ShadowVector(models.Model):
+    """A vector of another model beside the live one: what a campaign writes until its tenant is cut over.
+
+    A table of its own, not a second column of document_chunks: there each write would rewrite a row of 7 kB, and enter
+    it anew in every vector index that covers it (docs/decisions.md).
+    """
+
+    pk = models.CompositePrimaryKey("chunk", "embed_model", "embed_version")
+    chunk = models.ForeignKey(DocumentChunk, on_delete=models.CASCADE, related_name="+", db_index=False)
+    user_id = models.UUIDField()
+    document = models.ForeignKey("documents.Document", on_delete=models.CASCADE, related_name="+", db_index=False)
+    embed_model = models.TextField()
+    embed_version = models.TextField()
+    vector_dim = models.IntegerField()
+    vector_sha = models.TextField()
+    embed_updated_at = models.DateTimeField(db_default=Now())
+    embedding = VectorField(dimensions=DIMENSIONS)
+
+    class Meta:
+        db_table = "shadow_vectors"
+        indexes = [
+            models.Index("user_id", "embed_model", "embed_version", "embed_updated_at", name="ix_shadows_user_model"),
+            models.Index("document", name="ix_shadows_document"),
+        ]
+        constraints = [models.CheckConstraint(condition=Q(vector_dim=DIMENSIONS), name="shadow_vector_dim")]
+
+    def __str__(self) -> str:
+        return f"{self.chunk_id} {self.embed_model}@{self.embed_version}"
+
+
+class DocumentTerm(models.Model):
+    """A word of a document: in which of its findable passages it stands, and how much it counts in each.
+
+    The empty term stands in every passage: its rows count the collection. Written in the transaction that makes the
+    passages findable. ``impacts`` are thousandths of BM25's term frequency part (embeddings.terms).
+    """
+
+    pk = models.CompositePrimaryKey("user_id", "term", "document")
+    user_id = models.UUIDField()
+    term = models.TextField()
+    document = models.ForeignKey("documents.Document", on_delete=models.CASCADE, related_name="+", db_index=False)
+    ords = ArrayField(models.IntegerField())
+    impacts = ArrayField(models.SmallIntegerField())
+
+    class Meta:
+        db_table = "document_terms"
+        indexes = [models.Index("document", name="ix_terms_document")]
+
+    def __str__(self) -> str:
+        return f"{self.document_id} {self.term}"
+
+
+class LiveModel(models.Model):
+    """The pointer: with which model's vectors a tenant's passages are found. Made with the tenant's first vectors."""
+
+    user_id = models.UUIDField(primary_key=True)
+    embed_model = models.TextField()
+    embed_version = models.TextField()
+    # What it was before the last cut-over, for as long as that can be rolled back.
+    previous_model = models.TextField(null=True)
+    previous_version = models.TextField(null=True)
+    # No campaign moves a pinned tenant.
+    pinned = models.BooleanField(db_default=False)
+    # Some of the live model's vectors are in shadow_vectors.
+    shadowed = models.BooleanField(db_default=False)
+    changed_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        db_table = "live_models"
+        indexes = [models.Index("embed_model", "embed_version", "user_id", name="ix_live_models_model")]
+
+    def __str__(self) -> str:
+        return f"{self.user_id} {self.embed_model}@{self.embed_version}"
+
+
+class VectorIndex(models.Model):
+    """A partial HNSW index over one tenant's vectors of one model that are older than ``upto``."""
+
+    class Table(models.TextChoices):
+        LIVE = "document_chunks"
+        SHADOW = "shadow_vectors"
+
+    name = models.TextField(primary_key=True)  # of the index in the database
+    user_id = models.UUIDField()
+    table_name = models.TextField(choices=Table.choices)
+    embed_model = models.TextField()
+    embed_version = models.TextField()
+    # Covers embed_updated_at in [since, upto).
+    since = models.DateTimeField()
+    upto = models.DateTimeField()
+    passages = models.IntegerField(db_default=0)
+    # Null while it is being built: search does not use it yet.
+    built_at = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "vector_indexes"
+        indexes = [models.Index("user_id", "embed_model", "embed_version", name="ix_vector_indexes_user")]
+
+    def __str__(self) -> str:
+        return self.name

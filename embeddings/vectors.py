@@ -76,7 +76,8 @@ def _buffered(document_id: UUID) -> Iterator[tuple[UUID, str, Vectors]]:
 COMMIT = """
     UPDATE document_chunks c
     SET embedding = b.embedding, embed_model = b.embed_model, embed_version = b.embed_version,
-        vector_dim = b.vector_dim, embed_updated_at = clock_timestamp(), updated_at = clock_timestamp()
+        vector_dim = b.vector_dim, vector_sha = b.vector_sha, embed_updated_at = clock_timestamp(),
+        updated_at = clock_timestamp()
     FROM document_vector_buffer b
     WHERE b.document_id = %(document)s AND c.chunk_id = b.chunk_id"""
 OF_MODEL = " AND b.embed_model = %(model)s AND b.embed_version = %(version)s"

@@ -21,6 +21,8 @@ class UploadJob(models.Model):
     user_id = models.UUIDField()
     document = models.ForeignKey("documents.Document", on_delete=models.CASCADE, related_name="jobs", db_index=False)
     pipeline = models.TextField(db_default="insurance")
+    # Whose work this is when no tenant asked for it: such a job yields to all others and is not the tenant's to see.
+    campaign_id = models.UUIDField(null=True)
     stage = models.TextField(choices=Stage.choices, db_default=Stage.QUEUED)
     state = models.TextField(choices=State.choices, db_default=State.QUEUED)
     status = models.GeneratedField(expression=status_expression(), output_field=models.TextField(), db_persist=True)
@@ -67,8 +69,17 @@ class UploadJob(models.Model):
                 "created_at",
                 "job_id",
                 name="ix_jobs_due",
-                condition=Q(state="queued", run_after__isnull=True),
+                condition=Q(state="queued", run_after__isnull=True, campaign_id__isnull=True),
             ),
+            # The same for campaigns' jobs, which are claimed when nothing else is due.
+            models.Index(
+                "user_id",
+                "created_at",
+                "job_id",
+                name="ix_jobs_due_low",
+                condition=Q(state="queued", run_after__isnull=True, campaign_id__isnull=False),
+            ),
+            models.Index("campaign_id", "state", name="ix_jobs_campaign", condition=Q(campaign_id__isnull=False)),
             models.Index("run_after", name="ix_jobs_parked", condition=Q(run_after__isnull=False)),
             models.Index("lease_until", name="ix_jobs_lease", condition=Q(state="working")),
         ]

@@ -25,10 +25,13 @@ TENANT_TABLES = (
     "document_vector_buffer",
     "purchases",
     "tenant_budgets",
+    "shadow_vectors",
+    "document_terms",
 )
 SECRET_TABLES = (
     "api_tokens", "users", "rate_windows", "object_removals", "parse_requests", "document_scanned_pages",
-    "vendor_paces", "vendor_breakers", "webhook_deliveries", "django_session", "django_admin_log",
+    "vendor_paces", "vendor_breakers", "webhook_deliveries", "live_models", "vector_indexes",
+    "campaigns", "campaign_tenants", "django_session", "django_admin_log",
     "users_groups", "users_user_permissions", "auth_group", "auth_permission",
 )  # fmt: skip
 
@@ -201,7 +204,6 @@ def test_the_database_fills_in_what_the_specs_default(table: str, column: str, d
         ("uq_vector_buffer", "UNIQUE document_vector_buffer (chunk_id, embed_model, embed_version)"),
         ("idx_events_job_ts", "events (job_id, ts DESC)"),
         ("idx_events_doc_ts", "events (document_id, ts DESC)"),
-        ("idx_hnsw_chunks_te3s_v1", "document_chunks hnsw (embedding vector_cosine_ops) text-embedding-3-small"),
         # DESIGN §4: one active job a document, a cap that the index keeps.
         ("uq_job_document_active", "UNIQUE upload_jobs (document_id) WHERE queued working retryable"),
         ("uq_job_user_slot", "UNIQUE upload_jobs (user_id, slot) WHERE working"),
@@ -223,7 +225,7 @@ def test_the_chunk_table_leaves_room_and_keeps_its_wide_columns_last() -> None:
     names = list(real_columns("document_chunks"))
 
     assert "fillfactor=70" in options
-    assert names[-5:] == ["embed_model", "embed_version", "vector_dim", "embed_updated_at", "embedding"]
+    assert names[-5:] == ["embed_version", "vector_dim", "vector_sha", "embed_updated_at", "embedding"]
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Protocol
 
+from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
 from embeddings.embedders.vectors import DIMENSIONS, Vectors, vector_sha, vector_shas
 
-__all__ = ["DIMENSIONS", "Embedder", "Vectors", "get", "vector_sha", "vector_shas"]
+__all__ = ["DIMENSIONS", "Embedder", "Vectors", "find", "get", "vector_sha", "vector_shas"]
 
 NAMES = {
     "local": "embeddings.embedders.local.WordLlama",
@@ -54,6 +55,15 @@ def get(name: str) -> Embedder:
             f"There is no embedder {name!r}: use one of {', '.join(sorted(NAMES))}, or the dotted path of a class "
             f"({error})."
         ) from error
+
+
+def find(model: str, version: str) -> Embedder | None:
+    """The embedder here that makes this model's vectors; the one that EMBEDDER names is asked first."""
+    for name in (settings.EMBEDDER, *NAMES):
+        embedder = get(name)
+        if (embedder.model, embedder.version) == (model, version):
+            return embedder
+    return None
 
 
 def _made(path: str) -> Embedder:

@@ -88,9 +88,10 @@ def test_surplus_ordinals_go_with_their_vectors(ana: Person) -> None:
     total = DocumentChunk.objects.count()
     sql("""
         INSERT INTO document_chunks (chunk_id, user_id, document_id, chunker_name, chunker_version, chunk_ord,
-            chunk_sha, text, meta, embed_model, embed_version, vector_dim, embed_updated_at, embedding)
+            chunk_sha, text, meta, embed_model, embed_version, vector_dim, vector_sha, embed_updated_at, embedding)
         SELECT gen_random_uuid(), user_id, document_id, chunker_name, chunker_version, chunk_ord + 100, chunk_sha,
-            text, meta, embed_model, embed_version, vector_dim, embed_updated_at, embedding FROM document_chunks""")
+            text, meta, embed_model, embed_version, vector_dim, vector_sha, embed_updated_at, embedding
+        FROM document_chunks""")
     dead_at("chunking")
 
     ana.post(f"/jobs/{uploaded.document_id}/retry")
@@ -303,7 +304,7 @@ BREAKS: dict[str, list[tuple[str, str]]] = {
         ("UPDATE document_chunks SET embed_model = 'other' WHERE chunk_ord = 1", "no vector of the chosen model"),
         ("UPDATE document_chunks SET embed_version = '2' WHERE chunk_ord = 1", "no vector of the chosen model"),
         ("UPDATE document_chunks SET embedding = array_fill(0, ARRAY[1536])::vector WHERE chunk_ord = 1", "no length"),
-        ("UPDATE document_chunks SET embed_model = NULL, embed_version = NULL, vector_dim = NULL, embedding = NULL,"
+        ("UPDATE document_chunks SET embed_model = NULL, embed_version = NULL, vector_dim = NULL, vector_sha = NULL, embedding = NULL,"
          " embed_updated_at = NULL WHERE chunk_ord = 1", "no vector of the chosen model"),
         ("DELETE FROM document_chunks WHERE chunk_ord = 1", "more or fewer"),
     ],

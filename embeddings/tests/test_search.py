@@ -146,7 +146,7 @@ def test_vectors_of_another_model_are_never_compared(column: str, reader: Person
 def test_passages_without_a_vector_yet_are_not_found(reader: Person) -> None:
     with connection.cursor() as cursor:
         cursor.execute(
-            "UPDATE document_chunks SET embed_model = NULL, embed_version = NULL, vector_dim = NULL,"
+            "UPDATE document_chunks SET embed_model = NULL, embed_version = NULL, vector_dim = NULL, vector_sha = NULL,"
             " embed_updated_at = NULL, embedding = NULL"
         )
 

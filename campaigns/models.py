@@ -1,0 +1,108 @@
+"""A campaign changes the model or the chunker under what is live already, tenant by tenant."""
+
+from __future__ import annotations
+
+import uuid
+
+from django.db import models
+from django.db.models import Q
+from django.db.models.functions import Now
+
+
+class Campaign(models.Model):
+    class Kind(models.TextChoices):
+        REEMBED = "reembed"
+        RECHUNK = "rechunk"
+
+    class State(models.TextChoices):
+        RUNNING = "running"
+        PAUSED = "paused"
+        FINISHED = "finished"
+        CANCELLED = "cancelled"
+        ROLLED_BACK = "rolled_back"
+
+    campaign_id = models.UUIDField(primary_key=True, default=uuid.uuid4)
+    kind = models.TextField(choices=Kind.choices)
+    # What to move to: a model, or a chunker as name@version.
+    embed_model = models.TextField(null=True)
+    embed_version = models.TextField(null=True)
+    chunker = models.TextField(null=True)
+    state = models.TextField(choices=State.choices, db_default=State.RUNNING)
+    # Why it stands still: BY_STAFF, BUDGET_SPENT, ...
+    reason = models.TextField(null=True)
+    budget_cents = models.DecimalField(max_digits=16, decimal_places=6, null=True)
+    # The operator's own questions, [{user_id, query, document_id, page}]; without any they are drawn from the passages.
+    canaries = models.JSONField(null=True)
+    # How much of the recall on the canaries a cut-over may cost.
+    tolerance = models.FloatField(db_default=0.02)
+    # How long after its cut-over a tenant can be rolled back before the old vectors are removed.
+    keep_seconds = models.FloatField(db_default=86_400.0)
+    created_by = models.TextField()
+    created_at = models.DateTimeField(db_default=Now())
+    updated_at = models.DateTimeField(db_default=Now())
+    finished_at = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "campaigns"
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(
+                    kind="reembed", embed_model__isnull=False, embed_version__isnull=False, chunker__isnull=True
+                )
+                | Q(kind="rechunk", embed_model__isnull=True, embed_version__isnull=True, chunker__isnull=False),
+                name="campaign_has_its_target",
+            ),
+            models.CheckConstraint(
+                condition=Q(state__in=["running", "paused", "finished", "cancelled", "rolled_back"]),
+                name="campaign_state_known",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return str(self.campaign_id)
+
+
+class CampaignTenant(models.Model):
+    """How far one tenant is. The row is the truth: whoever is killed, the next sweep goes on from here."""
+
+    class State(models.TextChoices):
+        WORKING = "working"  # documents are fed to the queue
+        HELD = "held"  # the canaries found less than before: a person decides
+        LIVE = "live"  # cut over; the old vectors are still there
+        SETTLED = "settled"  # the old vectors are gone
+        ROLLED_BACK = "rolled_back"
+        SKIPPED = "skipped"  # pinned, or there was nothing to do
+
+    campaign = models.ForeignKey(Campaign, on_delete=models.CASCADE, related_name="tenants")
+    user_id = models.UUIDField()
+    state = models.TextField(choices=State.choices, db_default=State.WORKING)
+    reason = models.TextField(null=True)
+    # The feeder's cursor: documents up to here were looked at in this pass.
+    after_document = models.UUIDField(null=True)
+    documents = models.IntegerField(db_default=0)
+    passages = models.IntegerField(db_default=0)
+    tokens = models.BigIntegerField(db_default=0)
+    from_model = models.TextField(null=True)
+    from_version = models.TextField(null=True)
+    # {"queries": n, "before": recall@10, "after": recall@10}
+    recall = models.JSONField(null=True)
+    cut_over_at = models.DateTimeField(null=True)
+    updated_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        db_table = "campaign_tenants"
+        indexes = [models.Index("state", "campaign", "user_id", name="ix_campaign_tenants_state")]
+        constraints = [
+            models.UniqueConstraint("campaign", "user_id", name="uq_campaign_tenant"),
+            # Two campaigns at once would each move what the other has measured.
+            models.UniqueConstraint(
+                "user_id", name="uq_campaign_tenant_open", condition=Q(state__in=["working", "held", "live"])
+            ),
+            models.CheckConstraint(
+                condition=Q(state__in=["working", "held", "live", "settled", "rolled_back", "skipped"]),
+                name="campaign_tenant_state_known",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.campaign_id} {self.user_id}"
