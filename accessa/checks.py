@@ -12,6 +12,7 @@ from django.core.files.storage import storages
 from django.db import connections
 
 from documents.storage import BUCKETS, Bucket
+from embeddings import embedders
 
 OLDEST_VECTOR = (0, 8, 4)  # 0.8.2 to 0.8.4 mended an overflow in parallel HNSW builds and corruption by vacuum
 OLDEST_SERVER = 160_000  # GRANT … WITH INHERIT FALSE, SET TRUE
@@ -29,6 +30,8 @@ SELECT (SELECT extversion FROM pg_extension WHERE extname = 'vector'),
        (SELECT default_version FROM pg_available_extensions WHERE name = 'vector')
 """
 
+LIVE = "SELECT embed_model, embed_version, count(*) FROM live_models GROUP BY 1, 2 ORDER BY 1, 2"
+
 
 def database_is_prepared(
     *, app_configs: Sequence[AppConfig] | None, databases: Sequence[str] | None = None, **kwargs: Any
@@ -42,7 +45,22 @@ def database_is_prepared(
         cursor.execute(VECTOR)
         found = list(_vector(*cursor.fetchone()))
         cursor.execute(ROLES)
-        return found + list(_roles(*cursor.fetchone()))
+        found += _roles(*cursor.fetchone())
+        cursor.execute("SELECT to_regclass('live_models') IS NOT NULL")
+        if cursor.fetchone()[0]:  # migrated
+            cursor.execute(LIVE)
+            found += _models(cursor.fetchall())
+        return found
+
+
+def _models(live: Sequence[tuple[str, str, int]]) -> Iterator[CheckMessage]:
+    for model, version, tenants in live:
+        if embedders.find(model, version) is None:
+            yield Warning(
+                f"Nothing here embeds questions for {model}@{version}, with which {tenants} tenants are searched.",
+                hint="Configure that model again, then move them: manage.py reembed --model … --version …",
+                id="accessa.W003",
+            )
 
 
 def fit_for_production(*, app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:

@@ -2,6 +2,7 @@
 
 import json
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from django.core.checks import CheckMessage
@@ -9,6 +10,7 @@ from django.core.files.storage import storages
 
 from accessa import checks
 from documents.tests.s3_store import at
+from embeddings.models import LiveModel
 from testing.vendors.s3 import S3Server
 
 STATEMENT = {"Effect": "Allow", "Principal": "*", "Action": "s3:GetObject", "Resource": "arn:aws:s3:::raw/*"}
@@ -22,6 +24,17 @@ def ids(messages: Any) -> list[str]:
 @pytest.mark.django_db
 def test_the_embedded_database_is_prepared() -> None:
     assert checks.database_is_prepared(app_configs=None, databases=["default"]) == []
+
+
+@pytest.mark.django_db
+def test_tenants_whose_model_is_no_longer_configured_are_told_of() -> None:
+    LiveModel.objects.create(user_id=uuid4(), embed_model="wordllama-l2-supercat-256-padded", embed_version="1")
+    LiveModel.objects.create(user_id=uuid4(), embed_model="gone", embed_version="2")
+
+    found = checks.database_is_prepared(app_configs=None, databases=["default"])
+
+    assert ids(found) == ["accessa.W003"]
+    assert "gone@2, with which 1 tenants" in found[0].msg
 
 
 def test_no_database_is_asked_unless_one_is_named() -> None:

@@ -1,6 +1,7 @@
 """Turning texts into vectors: one face, one module a model."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import cache
 from typing import Protocol
 
@@ -10,7 +11,7 @@ from django.utils.module_loading import import_string
 
 from embeddings.embedders.vectors import DIMENSIONS, Vectors, vector_sha, vector_shas
 
-__all__ = ["DIMENSIONS", "Embedder", "Vectors", "find", "get", "vector_sha", "vector_shas"]
+__all__ = ["DIMENSIONS", "Embedder", "Vectors", "configured", "find", "get", "vector_sha", "vector_shas"]
 
 NAMES = {
     "local": "embeddings.embedders.local.WordLlama",
@@ -57,13 +58,18 @@ def get(name: str) -> Embedder:
         ) from error
 
 
-def find(model: str, version: str) -> Embedder | None:
-    """The embedder here that makes this model's vectors; the one that EMBEDDER names is asked first."""
-    for name in (settings.EMBEDDER, *NAMES):
+def configured() -> Iterator[Embedder]:
+    """Every embedder that this deployment can ask, the one that EMBEDDER names first."""
+    for name in dict.fromkeys((settings.EMBEDDER, *NAMES)):
         embedder = get(name)
-        if (embedder.model, embedder.version) == (model, version):
-            return embedder
-    return None
+        with suppress(ImproperlyConfigured):  # a vendor without its key or address
+            _ = embedder.model, getattr(embedder, "vendor", None)
+            yield embedder
+
+
+def find(model: str, version: str) -> Embedder | None:
+    """The embedder that makes this model's vectors, if this deployment can ask it."""
+    return next((each for each in configured() if (each.model, each.version) == (model, version)), None)
 
 
 def _made(path: str) -> Embedder:
