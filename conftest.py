@@ -2,14 +2,46 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
 from typing import Any
 
+import psycopg
 import pytest
-from django.db import connection
+from django.conf import settings as configured
+from django.db import connection, transaction
+from django.test import TransactionTestCase
 
+from accessa.embedded.server import EmbeddedServer
 from testing.people import Person
+
+MIGRATED = {"django_migrations", "django_content_type", "auth_permission"}
+
+
+def pytest_configure() -> None:
+    configured.WHITENOISE_AUTOREFRESH = True  # each client would look at 170 files of the admin's
+    TransactionTestCase._fixture_teardown = _empty
+
+
+def _empty(test: TransactionTestCase) -> None:
+    """Take out the rows that a test has committed: Django's TRUNCATE makes new files for every table and index."""
+    tables = set(connection.introspection.django_table_names(only_existing=True, include_views=False)) - MIGRATED
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("; ".join(f'DELETE FROM "{table}"' for table in sorted(tables)))
+
+
+@pytest.fixture(scope="session")
+def django_db_modify_db_settings(django_db_modify_db_settings: None) -> None:
+    """Let the session's own server not wait for the disk: a process that is killed loses nothing by it."""
+    server = EmbeddedServer()
+    if os.environ.get("DATABASE_URL"):
+        return
+    server.ensure_running()
+    with psycopg.connect(**server.params("postgres") | {"user": "postgres"}, autocommit=True) as superuser:
+        for name in ("fsync", "full_page_writes", "synchronous_commit"):
+            superuser.execute(f"ALTER SYSTEM SET {name} = off")
+        superuser.execute("SELECT pg_reload_conf()")
 
 
 @pytest.fixture(scope="session")

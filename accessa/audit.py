@@ -14,14 +14,15 @@ from uuid import UUID
 from django.core.exceptions import ImproperlyConfigured
 from django.core.files.storage import storages
 from django.db import connection
-from django.db.models import Q
+from django.db.models import Exists, OuterRef, Q
 
 from documents import storage
 from documents.models import Document, Removal
 from documents.storage import Bucket
+from embeddings import vectors
 from jobs import plan
 from jobs.models import UploadJob
-from jobs.states import State
+from jobs.states import Stage, State
 
 AT_ONCE = 200
 Owner = tuple[UUID, UUID]  # the tenant and the document, in which order objects are listed
@@ -38,7 +39,7 @@ class Finding:
 
 
 def findings(*, deep: bool = False) -> Iterator[Finding]:
-    """Yield everything that is not as it should be; nothing when all is well. ``deep`` reads every original too."""
+    """Yield all that is not as it should be; nothing when all is well. ``deep`` reads every original and vector too."""
     broken: set[UUID] = set()
     for finding in broken_jobs():
         broken.add(UUID(finding.subject))
@@ -48,16 +49,18 @@ def findings(*, deep: bool = False) -> Iterator[Finding]:
         yield from misplaced(name, broken)
     if deep:
         yield from changed_originals()
+        yield from changed_vectors()
 
 
 def broken_jobs() -> Iterator[Finding]:
     """Hold each job against the proof of the stage at which it stands, in batches along the primary key.
 
-    Dead letters are passed over: their buffers are swept, and a retry goes back to the last stage that holds. What
-    looks broken is looked at again, because jobs move on between two statements.
+    Dead letters are passed over: their buffers are swept, and a retry goes back to the last stage that holds. So is a
+    finished job that a later one, a campaign's, has taken over from. What looks broken is looked at again, because jobs
+    move on between two statements.
     """
     after = UUID(int=0)
-    alive = UploadJob.objects.exclude(state=State.DEADLETTER).order_by("pk")
+    alive = UploadJob.objects.exclude(state=State.DEADLETTER).exclude(_superseded()).order_by("pk")
     while jobs := list(alive.filter(pk__gt=after)[:AT_ONCE]):
         after = jobs[-1].pk
         by_step: dict[tuple[str, str], list[UUID]] = {}
@@ -70,12 +73,25 @@ def broken_jobs() -> Iterator[Finding]:
                 yield Finding("job", str(job_id), f"{stage}: {reason}")
 
 
+def _superseded() -> Q:
+    later = Q(created_at__gt=OuterRef("created_at")) | Q(created_at=OuterRef("created_at"), pk__gt=OuterRef("pk"))
+    reached = UploadJob.objects.filter(later, document_id=OuterRef("document_id"), stage=Stage.EMBEDDED)
+    return Q(Exists(reached), state=State.DONE)
+
+
 def _broken(pipeline: str, stage: str, job_ids: list[UUID]) -> dict[UUID, str]:
     try:
         return plan.pipeline(pipeline).step(stage).proof(job_ids)
     except ImproperlyConfigured as error:
         return dict.fromkeys(job_ids, str(error))
 
+
+_NOBODY_AT_IT = """NOT EXISTS (SELECT 1 FROM upload_jobs j
+            WHERE j.document_id = b.document_id AND (j.state IN ('queued', 'working', 'retryable')
+                OR j.finished_at > clock_timestamp() - interval '2 minutes'))
+            -- A campaign's new cut is kept for its retry: see embeddings.sweeps.
+            AND (SELECT j.pipeline = 'rechunk' AND j.state = 'deadletter' FROM upload_jobs j
+                 WHERE j.document_id = b.document_id ORDER BY created_at DESC, job_id DESC LIMIT 1) IS NOT TRUE"""
 
 # Rows whose foreign keys hold but whose tenant differs, and buffers of documents that nobody is working on.
 ROWS = {
@@ -85,19 +101,27 @@ ROWS = {
         FROM document_chunks c WHERE NOT EXISTS (SELECT 1 FROM upload_jobs j
             WHERE j.document_id = c.document_id AND j.chunks_version = c.chunker_name || '@' || c.chunker_version)""",
     "vector": """SELECT b.buffer_id, 'A vector waits in the buffer though its document is not being worked on.'
-        FROM document_vector_buffer b WHERE NOT EXISTS (SELECT 1 FROM upload_jobs j
-            WHERE j.document_id = b.document_id AND (j.state IN ('queued', 'working', 'retryable')
-                OR j.finished_at > clock_timestamp() - interval '2 minutes'))""",
+        FROM document_vector_buffer b WHERE """
+    + _NOBODY_AT_IT,
     "buffered chunk": """SELECT b.chunk_id, 'A chunk waits in the buffer though its document is not being worked on.'
-        FROM document_chunk_buffer b WHERE NOT EXISTS (SELECT 1 FROM upload_jobs j
-            WHERE j.document_id = b.document_id AND (j.state IN ('queued', 'working', 'retryable')
-                OR j.finished_at > clock_timestamp() - interval '2 minutes'))""",
+        FROM document_chunk_buffer b WHERE """
+    + _NOBODY_AT_IT,
     "document": """SELECT d.document_id, 'The document says another status than its job.'
-        FROM documents d JOIN LATERAL (SELECT status FROM upload_jobs j WHERE j.document_id = d.document_id
+        FROM documents d JOIN LATERAL (SELECT status FROM upload_jobs j
+            WHERE j.document_id = d.document_id AND j.campaign_id IS NULL
             ORDER BY created_at DESC, job_id DESC LIMIT 1) j ON true
         WHERE d.processing_status IS DISTINCT FROM j.status""",
     "document without a job": """SELECT d.document_id, 'No job was ever made for the document.'
-        FROM documents d WHERE NOT EXISTS (SELECT 1 FROM upload_jobs j WHERE j.document_id = d.document_id)""",
+        FROM documents d WHERE NOT EXISTS (
+            SELECT 1 FROM upload_jobs j WHERE j.document_id = d.document_id AND j.campaign_id IS NULL)""",
+    "passage": """SELECT c.chunk_id, 'The passage is found though its document is searched by another cut.'
+        FROM document_chunks c JOIN documents d USING (document_id)
+        WHERE c.embed_model IS NOT NULL AND d.chunks_version <> c.chunker_name || '@' || c.chunker_version""",
+    "shadow vector": """SELECT s.chunk_id, 'The vector belongs to another tenant or document than its chunk.'
+        FROM shadow_vectors s JOIN document_chunks c USING (chunk_id)
+        WHERE s.user_id <> c.user_id OR s.document_id <> c.document_id""",
+    "words": """SELECT DISTINCT d.document_id, 'Words of the document belong to another tenant.'
+        FROM document_terms t JOIN documents d USING (document_id) WHERE t.user_id <> d.user_id""",
 }
 
 
@@ -176,6 +200,12 @@ def changed_originals() -> Iterator[Finding]:
         with bucket.local(name) as path, path.open("rb") as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != document.file_sha256:
                 yield Finding("original", str(document.pk), "The original is not the file that was declared.")
+
+
+def changed_vectors() -> Iterator[Finding]:
+    """Hold every vector against the sha that was written beside it; slow, it reads them all."""
+    for chunk_id in vectors.changed():
+        yield Finding("vector", str(chunk_id), "The vector does not have its sha.")
 
 
 def _owner(name: str) -> Owner | None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from campaigns import stages as campaigns
 from documents import proofs as documents
 from documents import stages as arriving
+from embeddings import moving
 from embeddings import proofs as embeddings
 from embeddings import stages as searchable
 from jobs.plan import Pipeline, Step
@@ -24,6 +26,23 @@ INSURANCE = Pipeline("insurance", (
     Step(Stage.EMBEDDINGS_BUFFERED, searchable.commit_vectors, embeddings.vectors_buffered, limit=300,  reached_pct=95, skippable=True),
     Step(Stage.EMBEDDED,            searchable.finish,         embeddings.embedded,         limit=60,   reached_pct=99),
 ))
+
+# A campaign's jobs (embeddings.moving): other vectors for the same passages, or other passages of the same parse.
+REEMBED = Pipeline(moving.REEMBED, (
+    Step(Stage.CHUNKED,             searchable.plan_reembedding, embeddings.target_chosen,  limit=60),
+    Step(Stage.EMBEDDING,           searchable.embed,          embeddings.target_planned,   limit=1800, reached_pct=5,  skippable=True),
+    Step(Stage.EMBEDDINGS_BUFFERED, searchable.commit_shadow,  embeddings.target_buffered,  limit=300,  reached_pct=95, skippable=True),
+    Step(Stage.EMBEDDED,            campaigns.finish,          embeddings.shadowed,         limit=300,  reached_pct=99),
+))
+RECHUNK = Pipeline(moving.RECHUNK, (
+    Step(Stage.PARSE_VALIDATED,     searchable.plan_rechunking, documents.parsed,           limit=30),
+    Step(Stage.CHUNKING,            searchable.buffer_chunks,  embeddings.planned,          limit=120,  reached_pct=5,  skippable=True),
+    Step(Stage.CHUNKS_BUFFERED,     searchable.commit_chunks,  embeddings.buffered,         limit=120,  reached_pct=20, skippable=True),
+    Step(Stage.CHUNKED,             searchable.plan_vectors,   embeddings.chunked,          limit=60,   reached_pct=30),
+    Step(Stage.EMBEDDING,           searchable.embed,          embeddings.vectors_planned,  limit=1800, reached_pct=35, skippable=True),
+    Step(Stage.EMBEDDINGS_BUFFERED, searchable.commit_vectors, embeddings.vectors_buffered, limit=300,  reached_pct=95, skippable=True),
+    Step(Stage.EMBEDDED,            campaigns.finish,          embeddings.embedded,         limit=300,  reached_pct=99),
+))
 # fmt: on
 
-PIPELINES = {plan.name: plan for plan in (INSURANCE,)}
+PIPELINES = {plan.name: plan for plan in (INSURANCE, REEMBED, RECHUNK)}

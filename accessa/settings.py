@@ -163,6 +163,8 @@ JOBS_SWEEPS = [
     "documents.sweeps.forget_at_vendor",
     "documents.sweeps.remove_broken_uploads",
     "embeddings.sweeps.empty_buffers",
+    "embeddings.indexes.sweep",
+    "campaigns.sweeps.go_on",
     "tenancy.rates.forget",
     "webhooks.sweeps.forget",
 ]
@@ -240,7 +242,7 @@ EMBED_BATCH_TOKENS = env.int("EMBED_BATCH_TOKENS", default=300_000)  # OpenAI's 
 CHUNKER = env.str("CHUNKER", default="markdown-simple@1")  # of new documents; `manage.py rechunk` moves the others
 REUSE_ACROSS_TENANTS = env.bool("REUSE_ACROSS_TENANTS", default=False)  # a price tells what other tenants have
 # A tenant's vectors are compared one by one up to so many passages: measured by `benchmarks search`.
-SEARCH_EXACT_PASSAGES = env.int("SEARCH_EXACT_PASSAGES", default=8_000)
+SEARCH_EXACT_PASSAGES = env.int("SEARCH_EXACT_PASSAGES", default=3_000)
 CAMPAIGN_JOBS = env.int("CAMPAIGN_JOBS", default=20)  # in the queue at once: what a pause lets run
 INDEX_PROBE_SECONDS = env.float("INDEX_PROBE_SECONDS", default=2.0)
 

@@ -7,7 +7,20 @@ from importlib import import_module
 from benchmarks import database
 
 # Each is a module here with `SUMMARY`, `add_arguments(parser)` and `measure(options) -> Result`.
-NAMES = ("chaos", "chunking", "embed", "memory", "outage", "pipeline", "queue", "success")
+NAMES = (
+    "chaos",
+    "chunking",
+    "commit",
+    "embed",
+    "memory",
+    "outage",
+    "pipeline",
+    "queue",
+    "recall",
+    "retrieval",
+    "search",
+    "success",
+)
 
 
 def main() -> int:

@@ -64,11 +64,11 @@ def pdfs(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.pdf")) if folder.is_dir() else [folder]
 
 
-def store(paths: Iterable[Path]) -> list[Stored]:
-    """Empty the tables, then put every file under a new user's name."""
+def store(paths: Iterable[Path], user_id: UUID | None = None) -> list[Stored]:
+    """Empty the tables, then put every file under the user's name, or each under that of a new one."""
     jobs.clear()
     shutil.rmtree(settings.STORAGE_ROOT, ignore_errors=True)
-    return [_store(path, uuid5(USERS, f"{number}")) for number, path in enumerate(paths)]
+    return [_store(path, user_id or uuid5(USERS, f"{number}")) for number, path in enumerate(paths)]
 
 
 def _store(path: Path, user_id: UUID) -> Stored:

@@ -70,15 +70,21 @@ class CampaignTenant(models.Model):
         HELD = "held"  # the canaries found less than before: a person decides
         LIVE = "live"  # cut over; the old vectors are still there
         SETTLED = "settled"  # the old vectors are gone
+        REVERTING = "reverting"  # the old model embeds what has come since, then the pointer goes back
         ROLLED_BACK = "rolled_back"
-        SKIPPED = "skipped"  # pinned, or there was nothing to do
+        SKIPPED = "skipped"  # pinned, cancelled, or there was nothing to do
 
     campaign = models.ForeignKey(Campaign, on_delete=models.CASCADE, related_name="tenants")
     user_id = models.UUIDField()
     state = models.TextField(choices=State.choices, db_default=State.WORKING)
     reason = models.TextField(null=True)
-    # The feeder's cursor: documents up to here were looked at in this pass.
+    # The feeder's cursor, from the newest document to the oldest: down to here they were looked at in this pass.
+    after_created = models.DateTimeField(null=True)
     after_document = models.UUIDField(null=True)
+    # The pass met the last document: when its jobs have ended, the sweep looks at what is left.
+    passed_at = models.DateTimeField(null=True)
+    # Who was fed longest ago is fed next.
+    fed_at = models.DateTimeField(db_default=Now())
     documents = models.IntegerField(db_default=0)
     passages = models.IntegerField(db_default=0)
     tokens = models.BigIntegerField(db_default=0)
@@ -86,20 +92,24 @@ class CampaignTenant(models.Model):
     from_version = models.TextField(null=True)
     # {"queries": n, "before": recall@10, "after": recall@10}
     recall = models.JSONField(null=True)
+    # Its documents whose jobs are dead letters.
+    failed = models.IntegerField(db_default=0)
+    # Who let it be cut over although its canaries found less.
+    accepted_by = models.TextField(null=True)
     cut_over_at = models.DateTimeField(null=True)
+    # Null while there is anything left to do or to clear away; until then no other campaign takes the tenant.
+    ended_at = models.DateTimeField(null=True)
     updated_at = models.DateTimeField(db_default=Now())
 
     class Meta:
         db_table = "campaign_tenants"
-        indexes = [models.Index("state", "campaign", "user_id", name="ix_campaign_tenants_state")]
+        indexes = [models.Index("campaign", "state", "fed_at", name="ix_campaign_tenants_state")]
         constraints = [
             models.UniqueConstraint("campaign", "user_id", name="uq_campaign_tenant"),
             # Two campaigns at once would each move what the other has measured.
-            models.UniqueConstraint(
-                "user_id", name="uq_campaign_tenant_open", condition=Q(state__in=["working", "held", "live"])
-            ),
+            models.UniqueConstraint("user_id", name="uq_campaign_tenant_open", condition=Q(ended_at__isnull=True)),
             models.CheckConstraint(
-                condition=Q(state__in=["working", "held", "live", "settled", "rolled_back", "skipped"]),
+                condition=Q(state__in=["working", "held", "live", "settled", "reverting", "rolled_back", "skipped"]),
                 name="campaign_tenant_state_known",
             ),
         ]

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from campaigns import feeding
+from jobs import crashpoints
 from jobs.claims import Claim
-from jobs.outcomes import Advance, Outcome
+from jobs.outcomes import Outcome
 
 
 def finish(claim: Claim) -> Outcome:
-    """embedded: the document is done; the campaign feeds its next one."""
-    return Advance()
+    """embedded: the document is done, and makes room for the next. Killed in between, the sweep feeds it."""
+    with claim.held():
+        moved = claim.advance()
+    crashpoints.reach("feeding:begin")
+    if claim.job.campaign_id:
+        feeding.feed(claim.job.campaign_id)
+    return moved

@@ -32,7 +32,19 @@ class UploadAnswer(serializers.Serializer[object]):
     upload_expires_at = serializers.DateTimeField(default_timezone=timezone.get_default_timezone())
 
 
+class SavedAnswer(serializers.Serializer[object]):
+    """What the plan of the document's newest job says; before it is made, nothing is saved."""
+
+    passages = serializers.IntegerField(source="reused", default=0)
+    tokens = serializers.IntegerField(source="tokens_saved", default=0)
+    cents = serializers.FloatField(source="cents_saved", default=0.0)
+
+
 class DocumentAnswer(serializers.ModelSerializer[Document]):
+    """Needs ``plan`` on its documents: ``views.own`` reads it with them."""
+
+    saved = SavedAnswer(source="plan", read_only=True)
+
     class Meta:
         model = Document
         fields = (
@@ -48,6 +60,7 @@ class DocumentAnswer(serializers.ModelSerializer[Document]):
             "parser_version",
             "parse_fallback",
             "processing_status",
+            "saved",
             "created_at",
             "updated_at",
         )

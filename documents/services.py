@@ -170,6 +170,8 @@ _TABLES = (
     "document_scanned_pages",
     "document_vector_buffer",
     "document_chunk_buffer",
+    "document_terms",
+    "shadow_vectors",
     "document_chunks",
     "events",
     "upload_jobs",
@@ -187,6 +189,7 @@ def delete(document: Document) -> None:
         lock(document.pk)
         # Waits for the one write that a worker may be making, and fences every later one.
         cursor.execute("SELECT job_id FROM upload_jobs WHERE document_id = %s FOR UPDATE", [document.pk])
+        lock(document.pk, "vectors")  # a campaign may be settling them
         parsed.pass_on(document)
         _schedule_removal(document)
         for table in _TABLES:

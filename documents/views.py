@@ -5,7 +5,8 @@ from __future__ import annotations
 from uuid import UUID
 
 from django.conf import settings
-from django.db.models import QuerySet
+from django.db.models import JSONField, OuterRef, QuerySet, Subquery, Value
+from django.db.models.functions import Coalesce
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -14,6 +15,7 @@ from rest_framework.views import APIView
 from documents import services
 from documents.models import Document
 from documents.serializers import DocumentAnswer, LinkAnswer, UploadAnswer, UploadRequest
+from jobs import services as jobs
 from tenancy.pagination import Cursor
 from tenancy.permissions import caller_id
 from tenancy.refusals import not_found
@@ -21,7 +23,10 @@ from tenancy.rls import as_tenant
 
 
 def own(request: Request) -> QuerySet[Document]:
-    return Document.objects.filter(user_id=caller_id(request))
+    """Return the caller's documents, each with ``plan``, what its newest job has planned and spared."""
+    newest = jobs.of_tenants().filter(document=OuterRef("pk")).order_by("-created_at", "-job_id")
+    plan = Coalesce(Subquery(newest.values("payload")[:1]), Value({}, JSONField()))
+    return Document.objects.filter(user_id=caller_id(request)).annotate(plan=plan)
 
 
 def own_document(request: Request, document_id: UUID) -> Document:

@@ -38,8 +38,13 @@ def reserve(
     stage: str,
     document_id: UUID | None = None,
     job_id: UUID | None = None,
+    campaign_id: UUID | None = None,
+    limited: bool = True,
 ) -> Order:
-    """Write down a call of ``tokens`` before it is made, or raise what ``money.reserve`` raises."""
+    """Write down a call of ``tokens`` before it is made, or raise what ``money.reserve`` raises.
+
+    What is not ``limited`` is on a campaign's bill, not on the tenant's.
+    """
     if not embedder.sells:
         return Order(tokens)
     purchase_id = money.reserve(
@@ -52,6 +57,8 @@ def reserve(
         stage=stage,
         document_id=document_id,
         job_id=job_id,
+        campaign_id=campaign_id,
+        limited=limited,
     )
     return Order(tokens, purchase_id)
 
@@ -73,15 +80,17 @@ def lost(embedder: Hosted, order: Order | None, error: Exception) -> Exception:
     return gate.failed(embedder.vendor, error)
 
 
-def embed(embedder: Embedder, texts: Sequence[str], *, user_id: UUID, stage: str) -> Vectors:
-    """Embed a few texts now, in one call that ``user_id`` pays for. Raises what the gate and the budget raise."""
+def embed(
+    embedder: Embedder, texts: Sequence[str], *, user_id: UUID, stage: str, campaign_id: UUID | None = None
+) -> Vectors:
+    """Embed a few texts now, in one call that the user or the campaign pays for. Raises what gate and budget raise."""
     if not isinstance(embedder, Hosted):
         return embedder.embed(texts)
     expected = sum(tokens.count_many(texts))
     gate.admit(embedder.vendor, tokens=expected)
     order = None
     try:
-        order = reserve(embedder, expected, user_id=user_id, stage=stage)
+        order = reserve(embedder, expected, user_id=user_id, stage=stage, campaign_id=campaign_id)
         sold = embedder.call(texts)
     except Exception as error:
         outcome = lost(embedder, order, error)

@@ -1,29 +1,18 @@
-"""The chunker markdown-simple@1: markdown in, cited passages of at most 512 tokens out."""
+"""The chunkers: markdown in, cited passages of at most so many tokens out."""
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 
 from django.core.exceptions import ImproperlyConfigured
 
 from documents.normalization import page_of
 from embeddings import tokens
-from embeddings.cutter import CAP, LARGEST_HEADER, OVERLAP, SMALL, Cutter
+from embeddings.cutter import Cutter, Sizes
 
 NAME = "markdown-simple"
 VERSION = "1"  # Another configuration, or another cut of the same text, is another version.
-
-CONFIG = json.dumps(
-    {
-        "encoding": tokens.ENCODING,
-        "largest_header_tokens": LARGEST_HEADER,
-        "overlap_tokens": OVERLAP,
-        "small_tokens": SMALL,
-        "target_tokens": CAP,
-    },
-    sort_keys=True,
-    separators=(",", ":"),
-)
+PASSAGES = Sizes(target=512, overlap=64, small=96, largest_header=256)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +44,12 @@ class Chunk:
         return meta | {"header": list(self.header)} if self.header else meta
 
 
-def cut(text: str, page_starts: Sequence[int] = (0,), *, last_page: int = 1) -> list[Chunk]:
+def cut(text: str, page_starts: Sequence[int] = (0,), *, last_page: int = 1, sizes: Sizes = PASSAGES) -> list[Chunk]:
     """Cut normalized markdown into chunks that cover every visible character; text without any gives none.
 
     Without ``page_starts`` nobody knows the pages: each chunk may be on any, from 1 to ``last_page``.
     """
-    cutter = Cutter(text)
+    cutter = Cutter(text, sizes)
     chunks: list[Chunk] = []
     at = cutter.next_start(0)
     while at < cutter.end:
@@ -88,14 +77,32 @@ class Chunker:
 
     name: str
     version: str
-    cut: Callable[..., list[Chunk]]
+    sizes: Sizes
 
     @property
     def label(self) -> str:
         return f"{self.name}@{self.version}"
 
+    @property
+    def config(self) -> str:
+        """Say how it cuts, as JSON: for whoever compares two versions."""
+        sizes = {f"{name}_tokens": size for name, size in asdict(self.sizes).items()}
+        return json.dumps({"encoding": tokens.ENCODING, **sizes}, sort_keys=True, separators=(",", ":"))
 
-CHUNKERS = {chunker.label: chunker for chunker in (Chunker(NAME, VERSION, cut),)}
+    def cut(self, text: str, page_starts: Sequence[int] = (0,), *, last_page: int = 1) -> list[Chunk]:
+        """Cut as ``chunking.cut`` does, to this chunker's sizes."""
+        return cut(text, page_starts, last_page=last_page, sizes=self.sizes)
+
+
+CHUNKERS = {
+    chunker.label: chunker
+    for chunker in (
+        Chunker(NAME, VERSION, PASSAGES),
+        # Half as long: a single fact, a copay or an exclusion, is less diluted by what stands around it, and its
+        # citation is narrower. Costs about as many tokens, and twice as many vectors.
+        Chunker(NAME, "2", Sizes(target=256, overlap=32, small=64, largest_header=128)),
+    )
+}
 
 
 def get(label: str) -> Chunker:

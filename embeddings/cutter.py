@@ -1,40 +1,50 @@
-"""Walking over a markdown text and fitting chunk after chunk under the cap of tokens."""
+"""Walking over a markdown text and fitting chunk after chunk under the cap of tokens.
+
+Where a chunk ends depends on the text near it alone, not on the chunks before: what stands behind a changed page is cut
+as it was, from the first place on that both cuts choose.
+"""
 
 import re
+from dataclasses import dataclass
 
 from embeddings import tokens
 from embeddings.breaks import Window, best_end
 from embeddings.structure import Block, Heading, Structure
-
-CAP = 512  # tokens of a chunk's whole text: repeated header, overlap and all
-OVERLAP = 64  # tokens repeated from the same section, whole sentences or lines
-SMALL = 96  # tokens; a heading closer than this to the chunk's start does not end it
-LARGEST_HEADER = 256  # tokens; a larger table header is not repeated, or hostile tables would multiply
 
 _NONSPACE = re.compile(r"\S")
 _SENTENCE_START = re.compile(r"""[.!?]["')\]]*+\s++(?=\S)""")
 _LINE_START = re.compile(r"\n\s*+(?=\S)")
 _DEEPEST_INDENT = 16  # characters; deeper ones are not worth their tokens
 _LONGEST_TITLE = 200  # characters of a heading in a path; a path is repeated in every chunk of a section
-_LONGEST_FITTING = 64 * CAP  # characters; only runs of one character fit more of them in a chunk
-_SAMPLE = 2048
+_LONGEST_TOKEN = 64  # characters a token on average; only runs of one character fit more of them in a chunk
+_BEFORE = 192  # characters before a chunk that are counted to know how far an overlap reaches
 _FEWEST_CHARACTERS = 32  # four bytes each are 128 tokens at most: with any header, that fits
 
 
-class Cutter:
-    """Walks over one text. `span` is the length of text that was last seen to fill the cap."""
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How large chunks are, in tokens. ``target`` is the most for a chunk's whole text: header, overlap and all."""
 
-    def __init__(self, text: str) -> None:
-        """Find the structure of text and sample how densely it fills tokens."""
+    target: int
+    overlap: int  # repeated from the same section, whole sentences or lines
+    small: int  # a heading closer than this to the chunk's start does not end it
+    largest_header: int  # a larger table header is not repeated, or hostile tables would multiply
+
+
+class Cutter:
+    """Walks over one text. `span` is the length of text that would fill the target, as dense as where it stands."""
+
+    def __init__(self, text: str, sizes: Sizes) -> None:
+        """Find the structure of text."""
         self.text = text
+        self.sizes = sizes
         self.end = len(text.rstrip())
         self.structure = Structure(text)
         self.path: list[Heading] = []
+        self.span = 0
         self._seen = 0
         self._last_start = 0
         self._header_tokens: tuple[int, int] = (-1, 0)
-        sample = text[:_SAMPLE]
-        self.span = self._span(len(sample), tokens.count(sample))
 
     def next_start(self, end: int) -> int:
         """Return where what follows end starts, with its indent if a new line does."""
@@ -53,16 +63,16 @@ class Cutter:
         header, used = self._header(at)
         start = at if header else self._overlap_start(at)
         start, end, count = self._fit(start, at, self.text[slice(*header)] if header else "", used)
-        if count - used >= OVERLAP:
-            self.span = self._span(end - start, count - used)
         self._last_start = at
         return start, end, count, header
 
     def _fit(self, start: int, at: int, prefix: str, used: int) -> tuple[int, int, int]:
-        """Guess a window from the span, count what it holds, and correct it: at most once upwards, then down."""
-        room = CAP - used
-        reach = self.span * room * 15 // (16 * CAP)
-        last, fit, grown = (0, 0, 0), (0, 0, 0), False
+        """Count a sample, guess a window from it, count what that holds, and correct it: once upwards, then down."""
+        target, room = self.sizes.target, self.sizes.target - used
+        last = self._sample(start, prefix)
+        self.span = self._span(last[1] - start, last[2] - used)
+        reach = self.span * room * 15 // (16 * target)
+        fit, grown = (0, 0, 0), False
         while True:
             if (at - start) * 3 > reach:
                 start = at
@@ -70,7 +80,7 @@ class Cutter:
             count = self._count(prefix, start, end, last)
             last = start, end, count
             guess = (end - start) * room * 15 // (16 * max(count - used, 1))
-            if count <= CAP:
+            if count <= target:
                 fit = max(fit, (end, start, count))
                 if grown or end >= self.end or guess * 3 < reach * 4:
                     break
@@ -80,6 +90,11 @@ class Cutter:
             else:
                 reach, grown = max(min(guess, (end - start) * 7 // 8), _FEWEST_CHARACTERS), True
         return fit[1], fit[0], fit[2]
+
+    def _sample(self, start: int, prefix: str) -> tuple[int, int, int]:
+        """Count the first characters, as many as the target has tokens: more would often be counted twice."""
+        end = min(start + self.sizes.target, self.end)
+        return start, end, tokens.count(prefix + self.text[start:end])
 
     def _count(self, prefix: str, start: int, end: int, last: tuple[int, int, int]) -> int:
         """Count prefix + text[start:end], building on the last try where that saves reading it all again."""
@@ -97,9 +112,9 @@ class Cutter:
             return at, whole
         reach = limit - start
         # A rest smaller than an overlap would be a stub.
-        high = max(min(limit, self.end - self.span * OVERLAP // CAP), at + 1)
+        high = max(min(limit, self.end - self.span * self.sizes.overlap // self.sizes.target), at + 1)
         half = max(start + reach // 2, at + 1)
-        low = max(start + reach * SMALL // CAP, at + 1)
+        low = max(start + reach * self.sizes.small // self.sizes.target, at + 1)
         end = best_end(self.structure, Window(at, low, half, high), self._fits)
         return start, at + len(self.text[at:end].rstrip())
 
@@ -114,8 +129,8 @@ class Cutter:
         return 0
 
     def _fits(self, block: Block) -> bool:
-        size = block.end - block.start
-        return size <= _LONGEST_FITTING and tokens.fits(self.text[block.start : block.end], CAP)
+        size, target = block.end - block.start, self.sizes.target
+        return size <= _LONGEST_TOKEN * target and tokens.fits(self.text[block.start : block.end], target)
 
     def _enter_sections(self, at: int) -> None:
         for heading in self.structure.headings(self._seen, at + 1):
@@ -132,18 +147,17 @@ class Cutter:
         if self._header_tokens[0] != table.start:
             self._header_tokens = table.start, tokens.count(self.text[table.start : table.body])
         used = self._header_tokens[1]
-        return ((table.start, table.body), used) if used <= LARGEST_HEADER else (None, 0)
+        return ((table.start, table.body), used) if used <= self.sizes.largest_header else (None, 0)
 
     def _overlap_start(self, at: int) -> int:
         """Return where the last whole sentences or lines before `at` start within its section, outside other blocks."""
         structure = self.structure
         section = self.path[-1].start if self.path else 0
         fence = structure.fences.around(at)
-        longest = (
-            self.span * OVERLAP * 5 // (4 * CAP)
-        )  # sentences are whole, so the first one cut off leaves about the target
         blocks = max(structure.fences.last_end(at), structure.tables.last_end(at), fence.start if fence else 0)
-        floor = max(at - longest, self._last_start + 1, section, blocks)
+        floor = max(self._last_start + 1, section, blocks)
+        if floor < at:
+            floor = max(floor, at - self._longest_overlap(at))
         if floor >= at:
             return at
         found = _LINE_START.search(self.text, floor - 1, at)
@@ -152,6 +166,10 @@ class Cutter:
         sentence = found.end() if found else at
         return sentence if at - sentence >= (at - floor) // 2 else min(line, sentence)
 
-    @staticmethod
-    def _span(size: int, count: int) -> int:
-        return max(_FEWEST_CHARACTERS, size * CAP // max(count, 1))
+    def _longest_overlap(self, at: int) -> int:
+        """Sentences are whole, so the first one that is cut off leaves about the target."""
+        before = self.text[max(at - _BEFORE, 0) : at]
+        return len(before) * self.sizes.overlap * 5 // (4 * max(tokens.count(before), 1))
+
+    def _span(self, size: int, count: int) -> int:
+        return max(_FEWEST_CHARACTERS, size * self.sizes.target // max(count, 1))

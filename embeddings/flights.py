@@ -126,6 +126,7 @@ class Airport:
                     stage=job.stage,
                     document_id=job.document_id,
                     job_id=job.pk,
+                    limited=job.campaign_id is None,
                 )
         except (Postponed, Permanent, Superseded) as held_back:
             gate.failed(vendor, held_back)  # gives back the leave to probe

@@ -25,6 +25,10 @@ class Live:
     version: str
     shadowed: bool = False
 
+    def is_same(self, other: Live) -> bool:
+        """Tell whether both name the same model and version."""
+        return (self.model, self.version) == (other.model, other.version)
+
 
 def of(user_id: UUID) -> Live:
     """Return the tenant's pointer; before its first vectors, the model that EMBEDDER names."""

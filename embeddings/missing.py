@@ -10,18 +10,31 @@ from django.db import connection
 
 from embeddings import tokens, vectors
 from embeddings.embedders import Embedder, Vectors
+from embeddings.moving import REEMBED
 from jobs.claims import Claim
 
 EMBEDDING_PCT = (70.0, 95.0)  # where the bar stands when embedding begins, and when the last batch is in
 
-# What the chosen model still has to embed: neither committed with its vector nor waiting in the buffer. A subquery, not
-# a NOT EXISTS: of a buffer that fills in seconds the planner knows nothing, and joined all of it to each passage.
-MISSING = """
+# The passages in question: of one cut, and for a campaign's re-embedding those that are found today.
+CUT = """
+    c.document_id = %(document)s AND c.chunker_name = %(chunker)s AND c.chunker_version = %(chunker_version)s
+    AND (NOT %(findable)s OR c.embed_model IS NOT NULL)"""
+# What the chosen model still has to embed: neither committed with its vector nor waiting in the buffer or beside the
+# live model's. Subqueries, not NOT EXISTS: of a buffer that fills in seconds the planner knows nothing, and joined all
+# of it to each passage. A text that is repeated is embedded once (reuse.spread): a NOT IN is computed once a query,
+# where an IN may become a join that is computed once a passage.
+MISSING = f"""
     FROM document_chunks c
-    WHERE c.document_id = %(document)s AND c.chunker_name = %(chunker)s AND c.chunker_version = %(chunker_version)s
+    WHERE {CUT}
       AND (c.embed_model IS DISTINCT FROM %(model)s OR c.embed_version IS DISTINCT FROM %(version)s)
       AND (SELECT b.chunk_id FROM document_vector_buffer b WHERE b.chunk_id = c.chunk_id
-           AND b.embed_model = %(model)s AND b.embed_version = %(version)s LIMIT 1) IS NULL"""
+           AND b.embed_model = %(model)s AND b.embed_version = %(version)s LIMIT 1) IS NULL
+      AND (SELECT s.chunk_id FROM shadow_vectors s WHERE s.chunk_id = c.chunk_id
+           AND s.embed_model = %(model)s AND s.embed_version = %(version)s LIMIT 1) IS NULL
+      AND c.chunk_id NOT IN (
+           SELECT t.chunk_id FROM (
+               SELECT c.chunk_id, row_number() OVER (PARTITION BY c.chunk_sha ORDER BY c.chunk_ord) AS nth
+               FROM document_chunks c WHERE {CUT}) t WHERE t.nth > 1)"""
 BATCH = f"SELECT c.chunk_id, c.text {MISSING} ORDER BY c.chunk_ord LIMIT %(size)s"
 # The chunker has counted already, in the vendor's own tokens.
 ITEMS = f"""
@@ -74,7 +87,7 @@ def items(claim: Claim, embedder: Embedder, *, after: int, size: int, most_token
     return found
 
 
-def _sought(claim: Claim, embedder: Embedder) -> dict[str, UUID | str]:
+def _sought(claim: Claim, embedder: Embedder) -> dict[str, UUID | str | bool]:
     chunker, _, version = claim.job.chunks_version.partition("@")
     return {
         "document": claim.job.document_id,
@@ -82,6 +95,7 @@ def _sought(claim: Claim, embedder: Embedder) -> dict[str, UUID | str]:
         "chunker_version": version,
         "model": embedder.model,
         "version": embedder.version,
+        "findable": claim.job.pipeline == REEMBED,
     }
 
 

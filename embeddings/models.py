@@ -158,7 +158,11 @@ class DocumentTerm(models.Model):
     pk = models.CompositePrimaryKey("user_id", "term", "document")
     user_id = models.UUIDField()
     term = models.TextField()
-    document = models.ForeignKey("documents.Document", on_delete=models.CASCADE, related_name="+", db_index=False)
+    # No constraint, which would be checked for each of thousands of rows: they are written under the claim of the
+    # document's job and removed with the document, in its transaction (documents.services).
+    document = models.ForeignKey(
+        "documents.Document", on_delete=models.CASCADE, related_name="+", db_index=False, db_constraint=False
+    )
     ords = ArrayField(models.IntegerField())
     impacts = ArrayField(models.SmallIntegerField())
 

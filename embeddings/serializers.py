@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from django.conf import settings
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from embeddings.models import DocumentChunk
@@ -24,22 +26,69 @@ class ChunkAnswer(serializers.ModelSerializer[DocumentChunk]):
         read_only_fields = fields
 
 
+class FiltersRequest(serializers.Serializer[object]):
+    """What the schema shows; ``embeddings.search.filters`` reads them, and refuses what it does not know."""
+
+    pages = serializers.ListField(
+        child=serializers.IntegerField(min_value=1),
+        min_length=2,
+        max_length=2,
+        required=False,
+        help_text="first and last page; a passage that stands partly on them is found",
+    )
+    heading = serializers.CharField(required=False, help_text="a part of the heading path, upper or lower case")
+    filename = serializers.CharField(required=False, help_text="the whole name, upper or lower case")
+    uploaded_after = serializers.DateTimeField(required=False, help_text="a date or a time, itself included")
+    uploaded_before = serializers.DateTimeField(required=False, help_text="a date or a time, itself not included")
+
+
+@extend_schema_field(FiltersRequest)
+class Unread(serializers.JSONField):
+    """Filters as they were sent."""
+
+
 class SearchRequest(serializers.Serializer[object]):
-    query = serializers.CharField(allow_blank=True, max_length=1_000_000, trim_whitespace=False)
-    k = serializers.IntegerField(default=10)
+    query = serializers.CharField(
+        allow_blank=True,
+        max_length=1_000_000,
+        trim_whitespace=False,
+        help_text='a question or words; "words in a row" must stand in a passage, -words must not',
+    )
+    k = serializers.IntegerField(default=10, help_text=f"how many at most, 1 to {settings.MAX_SEARCH_RESULTS}")
+    mode = serializers.CharField(default="hybrid", help_text="hybrid, vector or text")
     document_ids = serializers.ListField(child=serializers.UUIDField(), max_length=1000, required=False)
+    filters = Unread(required=False, allow_null=True)
+    merge = serializers.BooleanField(default=False, help_text="join neighbouring passages of one section")
+
+
+class VectorPart(serializers.Serializer[object]):
+    rank = serializers.IntegerField()
+    similarity = serializers.FloatField(help_text="cosine, -1 to 1")
+
+
+class TextPart(serializers.Serializer[object]):
+    rank = serializers.IntegerField()
+    bm25 = serializers.FloatField()
+
+
+class PartsAnswer(serializers.Serializer[object]):
+    vector = VectorPart(allow_null=True)
+    text = TextPart(allow_null=True)
 
 
 class PassageAnswer(serializers.Serializer[object]):
-    chunk_id = serializers.UUIDField()
+    chunk_id = serializers.UUIDField(help_text="of the best chunk, where several were merged")
+    chunk_ids = serializers.ListField(child=serializers.UUIDField(), help_text="in reading order")
     document_id = serializers.UUIDField()
     filename = serializers.CharField()
-    text = serializers.CharField()
-    score = serializers.FloatField(help_text="cosine similarity, -1 to 1")
     pages = serializers.ListField(child=serializers.IntegerField(), help_text="first and last page")
     headings = serializers.ListField(child=serializers.CharField(), help_text="heading path")
     start = serializers.IntegerField(help_text="offset into the parsed markdown, in characters")
     end = serializers.IntegerField()
+    text = serializers.CharField()
+    snippet = serializers.CharField(help_text="HTML: about 40 words, what was asked for in <mark>")
+    score = serializers.FloatField(help_text="of the fused ranks: compares the passages of one answer only")
+    parts = PartsAnswer(help_text="what each arm said; null where it did not name the passage")
 
 
 class SearchAnswer(serializers.Serializer[object]):

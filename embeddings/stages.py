@@ -2,35 +2,53 @@
 
 from __future__ import annotations
 
+import logging
+
 from django.conf import settings
 from django.db.utils import OperationalError
 
 from documents import parsed
 from documents.locks import lock
-from embeddings import chunking, chunks, embedders, flights, missing, proofs, search, vectors
+from embeddings import chunking, chunks, embedders, flights, live, missing, proofs, reuse, shadow, terms, vectors
 from embeddings.embedders import DIMENSIONS, Embedder
 from embeddings.embedders.hosted import Hosted
+from embeddings.live import Live
+from embeddings.moving import REEMBED
+from embeddings.search import probing
 from jobs import crashpoints
 from jobs.claims import Claim
 from jobs.journal import log_event
 from jobs.models import Event
-from jobs.outcomes import Advance, Moved, Outcome, Permanent, Retryable
+from jobs.outcomes import Advance, Moved, Outcome, Permanent, Postponed, Retryable
+from jobs.states import Stage
+from tenancy.refusals import Refused
+
+log = logging.getLogger("accessa.embeddings")
 
 
 def plan_chunks(claim: Claim) -> Outcome:
-    """parse_validated: choose the chunker."""
-    plan = {"chunker_name": chunking.NAME, "chunker_version": chunking.VERSION}
-    return Advance(fields={"chunks_version": chunks.CHUNKS_VERSION, "payload": plan})
+    """parse_validated: choose the chunker; a campaign has chosen it already."""
+    chunker = chunking.get(claim.job.payload.get("chunker", settings.CHUNKER))
+    plan = {"chunker_name": chunker.name, "chunker_version": chunker.version}
+    return Advance(fields={"chunks_version": chunker.label, "payload": plan})
+
+
+def plan_rechunking(claim: Claim) -> Outcome:
+    """parse_validated, of a campaign: the stored parse is cut, so it must be the recorded one; it is not made anew."""
+    if not parsed.is_sound(claim.job.document):
+        raise Permanent("PARSE_HASH_MISMATCH", "The stored parse is not the one that was recorded.")
+    return plan_chunks(claim)
 
 
 def buffer_chunks(claim: Claim) -> Outcome:
     """chunking: cut the parsed text. Writes the same rows however often it runs."""
     document = claim.job.document
-    cut = chunking.cut(parsed.text_of(document), document.page_starts or (), last_page=document.pages or 1)
+    chunker = chunking.get(claim.job.chunks_version)
+    cut = chunker.cut(parsed.text_of(document), document.page_starts or (), last_page=document.pages or 1)
     if not cut:
         raise Permanent("NO_CHUNKS", "There is nothing in the document to cut into passages.")
     with claim.held():
-        chunks.buffer(user_id=document.user_id, document_id=document.pk, chunks=cut)
+        chunks.buffer(user_id=document.user_id, document_id=document.pk, chunks=cut, chunks_version=chunker.label)
         progress = {"chunks_total": len(cut), "chunks_done": 0}
         return claim.advance(
             code="CHUNK_BUFFERED",
@@ -45,26 +63,55 @@ def commit_chunks(claim: Claim) -> Outcome:
     with claim.held():
         if broken := proofs.buffer_whole([claim.job.pk]):
             raise Retryable("CHUNKS_NOT_SOUND", broken[claim.job.pk])
-        chunks.commit(claim.job.document_id)
+        chunks.commit(claim.job.document_id, chunks_version=claim.job.chunks_version)
         total = claim.job.progress["chunks_total"]
         return claim.advance(code="CHUNK_COMMITTED", event={"chunks": total}, progress={"chunks_done": total})
 
 
 def plan_vectors(claim: Claim) -> Outcome:
-    """chunked: choose the model; vectors that are there already are not bought again."""
-    embedder = embedders.get(settings.EMBEDDER)
+    """chunked: the model is the one by which the tenant's passages are found; known vectors are not bought again."""
+    return _plan(claim, _available(live.of(claim.job.user_id)))
+
+
+def plan_reembedding(claim: Claim) -> Outcome:
+    """chunked, of a campaign: it has chosen the model."""
+    return _plan(claim, _available(_chosen(claim)))
+
+
+def _plan(claim: Claim, embedder: Embedder) -> Outcome:
     total = claim.job.progress["chunks_total"]
-    left = missing.count(claim, embedder)
-    plan = {
-        "embed_model": embedder.model,
-        "embed_version": embedder.version,
-        "vector_dim": DIMENSIONS,
-        "num_vectors": total,
-        **_price(claim, embedder),
-    }
-    progress = {"embeds_total": total, "embeds_done": total - left}
-    fields = {"embed_model": embedder.model, "embed_version": embedder.version, "payload": plan, "progress": progress}
-    return Advance(fields=fields, payload={"missing": left})
+    with claim.held():
+        reused = reuse.take(claim, embedder)
+        left = missing.count(claim, embedder)
+        plan = {
+            "embed_model": embedder.model,
+            "embed_version": embedder.version,
+            "vector_dim": DIMENSIONS,
+            "num_vectors": total,
+            "reused": reused.passages,
+            "tokens_saved": reused.tokens,
+            "cents_saved": float(reused.cents),
+            **_price(claim, embedder),
+        }
+        return claim.advance(
+            event={"missing": left, "reused": reused.passages},
+            embed_model=embedder.model,
+            embed_version=embedder.version,
+            payload=plan,
+            progress={"embeds_total": total, "embeds_done": total - left},
+        )
+
+
+def _chosen(claim: Claim) -> Live:
+    return Live(claim.job.embed_model or "", claim.job.embed_version or "")
+
+
+def _available(wanted: Live) -> Embedder:
+    try:
+        return live.embedder(wanted)
+    except Refused as refused:  # an operator's mistake: no document's fault
+        log.error("Nothing here makes vectors of %s@%s: documents wait.", wanted.model, wanted.version)
+        raise Postponed(flights.MISCONFIGURED_SECONDS, refused.code) from refused
 
 
 def _price(claim: Claim, embedder: Embedder) -> dict[str, float]:
@@ -78,13 +125,21 @@ def _price(claim: Claim, embedder: Embedder) -> dict[str, float]:
 def embed(claim: Claim) -> Outcome:
     """embedding: embed batch by batch, each kept the moment it returns; a later try goes on where this one ended."""
     embedder = _planned_embedder(claim)
-    total = claim.job.progress["embeds_total"]
+    if embedder is None:
+        with claim.held():
+            return _plan_anew(claim)
     if isinstance(embedder, Hosted):
         flights.embed(claim, embedder)
-    elif moved := _embed_here(claim, embedder, total):
+    elif moved := _embed_here(claim, embedder, claim.job.progress["embeds_total"]):
         return moved
     with claim.held():
-        return claim.advance(code="EMBED_BUFFERED", event={"vectors": total}, progress={"embeds_done": total})
+        return _embedded(claim, embedder)
+
+
+def _embedded(claim: Claim, embedder: Embedder) -> Moved:
+    reuse.spread(claim.job.document_id, embedder.model, embedder.version)
+    total = claim.job.progress["embeds_total"]
+    return claim.advance(code="EMBED_BUFFERED", event={"vectors": total}, progress={"embeds_done": total})
 
 
 def _embed_here(claim: Claim, embedder: Embedder, total: int) -> Moved | None:
@@ -97,26 +152,56 @@ def _embed_here(claim: Claim, embedder: Embedder, total: int) -> Moved | None:
             missing.keep(claim, embedder, [chunk_id for chunk_id, _ in batch], found)
             claim.save(progress={"embeds_done": done}, total_pct=missing.pct(done / total))
             if done == total:
-                return claim.advance(code="EMBED_BUFFERED", event={"vectors": total}, progress={"embeds_done": total})
+                return _embedded(claim, embedder)
     return None
 
 
-def _planned_embedder(claim: Claim) -> Embedder:
-    embedder = embedders.get(settings.EMBEDDER)
-    if (embedder.model, embedder.version) != (claim.job.embed_model, claim.job.embed_version):
-        raise Permanent("MODEL_CHANGED", "The embedding model was changed while this document was being embedded.")
-    return embedder
+def _planned_embedder(claim: Claim) -> Embedder | None:
+    """Return the planned model, whatever EMBEDDER names by now; None when nothing here makes it and another is live."""
+    planned = _chosen(claim)
+    found = embedders.find(planned.model, planned.version)
+    if found is None and (claim.job.pipeline == REEMBED or live.of(claim.job.user_id).is_same(planned)):
+        return _available(planned)
+    return found
+
+
+def _plan_anew(claim: Claim) -> Moved:
+    """Send the job back to where its model is chosen: the planned one is not the tenant's. Call inside ``held()``."""
+    planned = _chosen(claim)
+    vectors.drop(claim.job.document_id, model=planned.model, version=planned.version)
+    claim.move("rewind", stage=Stage.CHUNKED.value, code="MODEL_CHANGED", event={"embed_model": planned.model})
+    return Moved(Stage.CHUNKED, finished=True)
 
 
 def commit_vectors(claim: Claim) -> Outcome:
-    """embeddings_buffered: prove completeness and copy the vectors into the chunks, under the document's lock."""
-    job = claim.job
+    """embeddings_buffered: prove completeness and copy the vectors into the chunks, under the document's lock.
+
+    From here on the passages are found, and those of other chunkers are gone.
+    """
+    job, planned = claim.job, _chosen(claim)
     with claim.held():
         lock(job.document_id, "vectors")
         broken = proofs.buffer_covers([job.pk])
         if not broken:
-            copied = vectors.commit(job.document_id, model=job.embed_model or "", version=job.embed_version or "")
+            if not live.confirm(job.user_id, model=planned.model, version=planned.version):
+                return _plan_anew(claim)
+            copied = vectors.commit(job.document_id, model=planned.model, version=planned.version)
+            chunks.replace_others(job.document_id, chunks_version=job.chunks_version)
+            terms.write(job.document_id)
             return claim.advance(code="EMBED_COMMITTED", event={"vectors": copied})
+        vectors.drop_unsound(job.document_id)
+    raise Retryable("VECTORS_NOT_SOUND", broken[job.pk])
+
+
+def commit_shadow(claim: Claim) -> Outcome:
+    """embeddings_buffered, of a re-embedding: the vectors wait beside the live ones, where no search looks."""
+    job, planned = claim.job, _chosen(claim)
+    with claim.held():
+        lock(job.document_id, "vectors")
+        broken = proofs.buffer_covers([job.pk])
+        if not broken:
+            copied = shadow.commit(job.document_id, model=planned.model, version=planned.version)
+            return claim.advance(code="EMBED_SHADOWED", event={"vectors": copied})
         vectors.drop_unsound(job.document_id)
     raise Retryable("VECTORS_NOT_SOUND", broken[job.pk])
 
@@ -124,9 +209,9 @@ def commit_vectors(claim: Claim) -> Outcome:
 def finish(claim: Claim) -> Outcome:
     """embedded: look once through the index; a slow one is told, and is no reason to fail the document."""
     try:
-        search.probe(claim.job.document_id, seconds=settings.INDEX_PROBE_SECONDS)
+        probing.probe(claim.job.document_id, seconds=settings.INDEX_PROBE_SECONDS)
     except OperationalError as error:
-        if not search.timed_out(error):
+        if not probing.timed_out(error):
             raise
         with claim.held():
             log_event(claim.job, "EMBED_INDEX_TIMEOUT", Event.Type.STAGE_DONE, Event.Severity.WARN)

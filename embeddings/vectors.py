@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from uuid import UUID
 
 import numpy as np
@@ -57,14 +57,33 @@ def drop_unsound(document_id: UUID) -> None:
         cursor.execute("DELETE FROM document_vector_buffer WHERE buffer_id = ANY(%s)", [bad])
 
 
+def changed() -> Iterator[UUID]:
+    """Yield the chunks of which a committed vector, live or beside it, no longer has its sha; reads every vector."""
+    for rows in (_read(_COMMITTED, {}), _read(_BESIDE, {})):
+        for chunk_id, sha, row in rows:
+            if vector_sha(row) != sha:
+                yield chunk_id
+
+
+_BUFFERED = """SELECT buffer_id, vector_sha, vector_send(embedding) FROM document_vector_buffer
+    WHERE document_id = %(document)s AND buffer_id > %(after)s ORDER BY buffer_id LIMIT %(most)s"""
+_COMMITTED = """SELECT chunk_id, vector_sha, vector_send(embedding) FROM document_chunks
+    WHERE embedding IS NOT NULL AND chunk_id > %(after)s ORDER BY chunk_id LIMIT %(most)s"""
+# WITH TIES: a chunk may have vectors of several models.
+_BESIDE = """SELECT chunk_id, vector_sha, vector_send(embedding) FROM shadow_vectors
+    WHERE chunk_id > %(after)s ORDER BY chunk_id FETCH FIRST %(most)s ROWS WITH TIES"""
+
+
 def _buffered(document_id: UUID) -> Iterator[tuple[UUID, str, Vectors]]:
-    sql = """SELECT buffer_id, vector_sha, vector_send(embedding) FROM document_vector_buffer
-             WHERE document_id = %(document)s AND buffer_id > %(after)s ORDER BY buffer_id LIMIT %(most)s"""
+    return _read(_BUFFERED, {"document": document_id})
+
+
+def _read(sql: str, params: Mapping[str, UUID]) -> Iterator[tuple[UUID, str, Vectors]]:
     after = UUID(int=0)
     connection.ensure_connection()
     while True:
         with psycopg.Cursor(connection.connection) as cursor:
-            cursor.execute(sql, {"document": document_id, "after": after, "most": _AT_ONCE})
+            cursor.execute(sql, {**params, "after": after, "most": _AT_ONCE})
             rows = cursor.fetchall()
         for after, sha, wire in rows:
             yield after, sha, np.frombuffer(wire, dtype=">f4", offset=4).astype("<f4")
@@ -72,30 +91,56 @@ def _buffered(document_id: UUID) -> Iterator[tuple[UUID, str, Vectors]]:
             return
 
 
-# The chosen vectors move into their chunks in one statement; the buffer keeps none of them.
+# The chosen vectors move into their chunks in one statement; where they come from keeps none of them.
 COMMIT = """
     UPDATE document_chunks c
     SET embedding = b.embedding, embed_model = b.embed_model, embed_version = b.embed_version,
         vector_dim = b.vector_dim, vector_sha = b.vector_sha, embed_updated_at = clock_timestamp(),
         updated_at = clock_timestamp()
-    FROM document_vector_buffer b
-    WHERE b.document_id = %(document)s AND c.chunk_id = b.chunk_id"""
-OF_MODEL = " AND b.embed_model = %(model)s AND b.embed_version = %(version)s"
+    FROM {source} b
+    WHERE b.document_id = %(document)s AND c.chunk_id = b.chunk_id
+      AND b.embed_model = %(model)s AND b.embed_version = %(version)s"""
+BUFFER, SHADOW = "document_vector_buffer", "shadow_vectors"
+_LACKING = """
+      AND c.embedding IS NULL AND NOT EXISTS (
+          SELECT 1 FROM documents d
+          WHERE d.document_id = c.document_id AND d.chunks_version <> c.chunker_name || '@' || c.chunker_version)"""
+DROP = """
+    DELETE FROM {source}
+    WHERE document_id = %(document)s AND embed_model = %(model)s AND embed_version = %(version)s"""
 
 
 def commit(document_id: UUID, *, model: str, version: str) -> int:
-    """Copy a document's buffered vectors into its chunks and empty both buffers; return how many were copied."""
+    """Move a document's vectors of one model into its chunks and empty both buffers; return how many were moved.
+
+    Call where the model is the tenant's live one: what was bought of it beside another model moves too.
+    """
+    params = _of_model(document_id, model, version)
+    moved = 0
     with connection.cursor() as cursor:
-        cursor.execute(COMMIT + OF_MODEL, {"document": document_id, "model": model, "version": version})
-        copied: int = cursor.rowcount
+        for source in (SHADOW, BUFFER):
+            cursor.execute(COMMIT.format(source=source), params)
+            moved += cursor.rowcount
+        cursor.execute(DROP.format(source=SHADOW), params)
     empty(document_id)
-    return copied
+    return moved
 
 
-def keep(document_id: UUID) -> None:
-    """Copy what a job that failed has in its buffer into the chunks that have no vector yet."""
+def keep(document_id: UUID, *, model: str, version: str) -> None:
+    """Copy what a job that failed has in its buffer into the chunks that have no vector yet; no other cut is shown."""
     with connection.cursor() as cursor:
-        cursor.execute(COMMIT + " AND c.embedding IS NULL", {"document": document_id})
+        cursor.execute(COMMIT.format(source=BUFFER) + _LACKING, _of_model(document_id, model, version))
+
+
+def drop(document_id: UUID, *, model: str, version: str) -> None:
+    """Forget what is buffered of a model that is not wanted any more."""
+    params = _of_model(document_id, model, version)
+    with connection.cursor() as cursor:
+        cursor.execute(DROP.format(source=BUFFER), params)
+
+
+def _of_model(document_id: UUID, model: str, version: str) -> dict[str, UUID | str]:
+    return {"document": document_id, "model": model, "version": version}
 
 
 def empty(document_id: UUID) -> None:

@@ -10,9 +10,8 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from documents.views import own_document
-from embeddings import search, sharing
+from embeddings import chunks, search, sharing
 from embeddings.authentication import BrainAuthentication
-from embeddings.models import DocumentChunk
 from embeddings.serializers import ChunkAnswer, EmbedAnswer, EmbedRequest, SearchAnswer, SearchRequest
 from tenancy.pagination import Cursor
 from tenancy.permissions import IsService, caller_id
@@ -34,7 +33,7 @@ class ChunksView(APIView):
         document = own_document(request, document_id)
         pages = InOrder()
         with as_tenant(caller_id(request)):
-            found = DocumentChunk.objects.filter(document=document, user_id=caller_id(request)).defer("embedding")
+            found = chunks.of(document).filter(user_id=caller_id(request)).defer("embedding")
             shown = ChunkAnswer(pages.paginate_queryset(found, request, view=self), many=True).data
         return pages.get_paginated_response(shown)
 
@@ -42,7 +41,7 @@ class ChunksView(APIView):
 class SearchView(APIView):
     @extend_schema(operation_id="search", request=SearchRequest, responses=SearchAnswer)
     def post(self, request: Request) -> Response:
-        """Find the passages of the caller's documents nearest to a question."""
+        """Find the passages of the caller's documents that answer a question."""
         asked = SearchRequest(data=request.data)
         asked.is_valid(raise_exception=True)
         found = search.search(user_id=caller_id(request), **asked.validated_data)

@@ -121,14 +121,24 @@ class Claim:
             raise Superseded(str(self.job.pk))
         return Claim(lifecycle.loaded(rows[0])) if rows[0]["job_id"] else None
 
+    def is_in_the_way(self) -> bool:
+        """Tell whether a tenant's job would run in this one's stead: a campaign's job then lets go of its worker."""
+        if self.job.campaign_id is None:
+            return False
+        params = {"job_id": self.job.pk, "last": queue.NOBODY, "cap": settings.JOBS_ACTIVE_PER_USER}
+        return bool(lifecycle.execute(queue.WANTED, params)[0]["wanted"])
+
     def _journalled(self, name: str, code: str | None, event: Mapping[str, Any] | None) -> dict[str, Any]:
         payload = Jsonb({"from": self.job.stage, **(event or {})})
         return {"job_id": self.job.pk, "held": self.token, f"{name}_code": code, f"{name}_event": payload}
 
 
 def take(worker: str, last: UUID = queue.NOBODY) -> Claim | None:
-    """queued -> working: claim the next due job, the users after ``last`` first. None when nothing may run."""
-    rows = _take(queue.CLAIM, worker, last, {})
+    """queued -> working: claim the next due job, the users after ``last`` first. None when nothing may run.
+
+    A campaign's job is claimed when no tenant's may run.
+    """
+    rows = _take(queue.CLAIM, worker, last, {}) or _take(queue.CLAIM_LOW, worker, last, {})
     return Claim(lifecycle.loaded(rows[0])) if rows else None
 
 

@@ -67,8 +67,9 @@ MOVES: Mapping[str, Move] = {
                                                  "stage_started", "info", "WAITING"),
     "release": _move([WORKING],      QUEUED,     f"{_FREE}, attempts = greatest(u.attempts - 1, 0)",
                                                  "stage_started", "info", "RELEASED"),
-    # The plan was changed under the job: it goes back to where the plan is made.
-    "rewind":  _move([WORKING],      QUEUED,     f"stage = %(stage)s, {_FREE}, attempts = 0",
+    # The plan was changed under the job: it goes back to where the plan is made, and begins anew there.
+    "rewind":  _move([WORKING],      QUEUED,     f"stage = %(stage)s, {_FREE}, attempts = 0, retry_count = 0,"
+                                                 " last_error = NULL, traceback = NULL",
                                                  "stage_started", "info", "REWOUND"),
     "retry":   _move([WORKING],      RETRYABLE,  f"{_FREE}, retry_count = u.attempts, last_error = %(error)s, traceback = %(traceback)s,"
                                                  " run_after = clock_timestamp() + %(pause)s",

@@ -14,56 +14,87 @@ NOBODY = UUID(int=0)
 # The fence: the row, locked, if the token is still the one that holds it.
 HELD = "SELECT job_id FROM upload_jobs WHERE job_id = %(job_id)s AND claim_token = %(held)s FOR UPDATE"
 
+# What may be claimed, as the two partial indexes spell it. Campaigns' jobs are taken when no other can be, and never in
+# a user's first slot where there are more: the user's own upload always finds one.
+_ORDINARY = "state = 'queued' AND run_after IS NULL AND campaign_id IS NULL"
+_LOW = "state = 'queued' AND run_after IS NULL AND campaign_id IS NOT NULL"
+_ANY_SLOT = "0"
+_NOT_THE_FIRST = "least(1, %(cap)s - 1)"
+
+
 # The skip scan: hop from user to user through ix_jobs_due, those after the user served last first, and take the oldest
 # due row of the first who has a free slot. Lazy: it stops at the first row found. First-in-first-out would read past
 # every row of a user who is at the cap (750 ms a claim at a million rows, where this takes 1 to 3).
-_HOPS = """
+def _hops(name: str, due: str, after: str) -> str:
+    return f"""
     {name} AS (
-        (SELECT user_id FROM upload_jobs WHERE state = 'queued' AND run_after IS NULL {after}
+        (SELECT user_id FROM upload_jobs WHERE {due} {after}
          ORDER BY user_id, created_at, job_id LIMIT 1)
         UNION ALL
-        SELECT (SELECT j.user_id FROM upload_jobs j
-                WHERE j.state = 'queued' AND j.run_after IS NULL AND j.user_id > h.user_id
+        SELECT (SELECT j.user_id FROM upload_jobs j WHERE {due} AND j.user_id > h.user_id
                 ORDER BY j.user_id, j.created_at, j.job_id LIMIT 1)
         FROM {name} h WHERE h.user_id IS NOT NULL
     ),"""
-_TURNS = _HOPS.format(name="ahead", after="AND user_id > %(last)s") + _HOPS.format(name="around", after="")
-_DUE = """
+
+
+def _turns(due: str, *, low: str = "") -> str:
+    return _hops(f"{low}ahead", due, "AND user_id > %(last)s") + _hops(f"{low}around", due, "")
+
+
+def _next(
+    due: str, *, low: str = "", first: str = _ANY_SLOT, freed: str = "", provided: str = "", lock: str, most: str = "1"
+) -> str:
+    return f"""
     SELECT q.job_id, s.slot
-    FROM (SELECT user_id FROM ahead UNION ALL SELECT user_id FROM around) t
+    FROM (SELECT user_id FROM {low}ahead UNION ALL SELECT user_id FROM {low}around) t
     CROSS JOIN LATERAL (
-        SELECT n::smallint AS slot FROM generate_series(0, %(cap)s - 1) n
+        SELECT n::smallint AS slot FROM generate_series({first}, %(cap)s - 1) n
         WHERE NOT EXISTS (SELECT 1 FROM upload_jobs w
                           WHERE w.user_id = t.user_id AND w.state = 'working' AND w.slot = n {freed})
         ORDER BY n LIMIT 1) s
     CROSS JOIN LATERAL (
-        SELECT d.job_id FROM upload_jobs d
-        WHERE d.user_id = t.user_id AND d.state = 'queued' AND d.run_after IS NULL
+        SELECT d.job_id FROM upload_jobs d WHERE d.user_id = t.user_id AND {due}
         ORDER BY d.created_at, d.job_id LIMIT 1 {lock}) q
     WHERE t.user_id IS NOT NULL {provided}
     LIMIT {most}"""
+
+
 _LOCK = "FOR UPDATE SKIP LOCKED"
+
 
 # A claim by itself need not wait for the disk: lost with the server, it leaves the row as due as it was, and the fence
 # refuses whoever believes to hold it. Set in the statement, so that the setting ends with its own commit.
-CLAIM = f"""
-    WITH RECURSIVE {_TURNS}
-    {lifecycle.ctes("claim", _DUE.format(freed="", provided="", lock=_LOCK, most="1"))}
+def _claim(due: str, first: str) -> str:
+    return f"""
+    WITH RECURSIVE {_turns(due)}
+    {lifecycle.ctes("claim", _next(due, first=first, lock=_LOCK))}
     SELECT *, set_config('synchronous_commit', 'off', true) FROM claim_moved"""
+
+
+CLAIM = _claim(_ORDINARY, _ANY_SLOT)
+CLAIM_LOW = _claim(_LOW, _NOT_THE_FIRST)
 
 # Ending a job and claiming the next share one commit. The statement's snapshot still shows the ended job as working,
 # so the slot that it frees is named. Whoever had lost the ended job claims nothing: nobody would run what it claims.
 _FREED = "AND w.job_id NOT IN (SELECT job_id FROM finish_moved)"
 _FINISHED = "AND EXISTS (SELECT 1 FROM finish_moved)"
 FINISH_AND_CLAIM = f"""
-    WITH RECURSIVE {lifecycle.ctes("finish", HELD)}, {_TURNS}
-    {lifecycle.ctes("claim", _DUE.format(freed=_FREED, provided=_FINISHED, lock=_LOCK, most="1"))}
+    WITH RECURSIVE {lifecycle.ctes("finish", HELD)}, {_turns(_ORDINARY)}
+    {lifecycle.ctes("claim", _next(_ORDINARY, freed=_FREED, provided=_FINISHED, lock=_LOCK))}
     SELECT f.finished, c.* FROM (SELECT count(*) AS finished FROM finish_moved) f LEFT JOIN claim_moved c ON true"""
 
-# How many users have something that may run now, counted up to %(most)s. Distinct: a user is met ahead and around.
+# How many users have something that may run now, counted up to %(most)s; who has a campaign's job too counts twice.
+# UNION, because a user is met ahead and around.
 CLAIMABLE = f"""
-    WITH RECURSIVE {_TURNS} due AS ({_DUE.format(freed="", provided="", lock="", most="%(most)s")})
-    SELECT count(DISTINCT job_id) FROM due"""
+    WITH RECURSIVE {_turns(_ORDINARY)} {_turns(_LOW, low="low_")}
+    due AS ({_next(_ORDINARY, lock="", most="%(most)s")}),
+    low_due AS ({_next(_LOW, low="low_", first=_NOT_THE_FIRST, lock="", most="%(most)s")})
+    SELECT least(count(*), %(most)s) FROM (SELECT job_id FROM due UNION SELECT job_id FROM low_due) found"""
+
+# Whether a tenant's job could be claimed if the worker at %(job_id)s let go of it.
+WANTED = f"""
+    WITH RECURSIVE {_turns(_ORDINARY)} due AS ({_next(_ORDINARY, freed="AND w.job_id <> %(job_id)s", lock="")})
+    SELECT EXISTS (SELECT FROM due) AS wanted"""
 
 # The document's job, while it waits for something.
 WAITING = """

@@ -91,6 +91,9 @@ def _carry(claim: Claim, turn: Turn) -> Claim | None:
         going_on = not ending.finished if isinstance(ending, Moved) else settle(claim, ending)
         if not going_on:
             return None
+        if claim.is_in_the_way():
+            claim.move("release", code="GAVE_WAY")
+            return None
 
 
 def _only_finishes(claim: Claim, ending: Ending) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any
 from uuid import UUID
@@ -23,21 +23,47 @@ from tenancy.refusals import Refused, not_found
 def enqueue(*, pipeline: str, user_id: UUID, document_id: UUID, **columns: Any) -> UploadJob:
     """Insert a job at the first stage of ``pipeline``, in the caller's transaction, and ring when it commits.
 
-    Raises ``Refused("JOB_ALREADY_ACTIVE")`` when the document has a job under way.
+    Raises ``Refused("JOB_ALREADY_ACTIVE")`` when the document has a job under way. A campaign's job that is under way
+    is cancelled for the sake of a tenant's.
     """
     first = plan.pipeline(pipeline).steps[0].stage
-    try:
-        with transaction.atomic():
-            job = UploadJob.objects.create(
-                pipeline=pipeline, user_id=user_id, document_id=document_id, stage=first, **columns
-            )
-    except IntegrityError as error:
-        if "uq_job_doc" not in str(error):
-            raise
-        raise already_active() from error
+
+    def insert() -> UploadJob:
+        return UploadJob.objects.create(
+            pipeline=pipeline, user_id=user_id, document_id=document_id, stage=first, **columns
+        )
+
+    job = _activated(insert, document_id, low=columns.get("campaign_id") is not None)
     log_event(job, "UPLOAD_ACCEPTED", Event.Type.STAGE_STARTED)
     ring()
     return job
+
+
+def _activated(activate: Callable[[], UploadJob], document_id: UUID, *, low: bool) -> UploadJob:
+    """Make the one active job of a document: a campaign's gives way to a tenant's, any other is in the way."""
+    try:
+        with transaction.atomic():
+            return activate()
+    except IntegrityError as error:
+        if "uq_job_doc" not in str(error):
+            raise
+        if low:
+            raise already_active() from error
+    _supersede(document_id)
+    return _activated(activate, document_id, low=True)
+
+
+_CAMPAIGNS = """
+    SELECT job_id FROM upload_jobs
+    WHERE document_id = %(document_id)s AND campaign_id IS NOT NULL AND state IN ('queued', 'working', 'retryable')
+    FOR UPDATE"""
+
+
+def _supersede(document_id: UUID) -> None:
+    """Any active state -> deadletter with code ``SUPERSEDED``: cancel the campaign's job of a document."""
+    error = {"code": "SUPERSEDED", "detail": "The tenant's own job came first."}
+    params = {"document_id": document_id, "error": Jsonb(error), **_journalled("cancel", {}, "SUPERSEDED")}
+    lifecycle.execute(lifecycle.statement("cancel", _CAMPAIGNS), params)
 
 
 def already_active() -> Refused:
@@ -54,9 +80,14 @@ def _ring() -> None:
     async_task("jobs.runner.drain")
 
 
+def of_tenants() -> QuerySet[UploadJob]:
+    """Return the jobs that tenants asked for: those of campaigns are not theirs to see."""
+    return UploadJob.objects.filter(campaign_id=None)
+
+
 def latest(document_id: UUID) -> UploadJob:
     """Return the document's newest job, whoever owns it, or raise ``Refused("NOT_FOUND")``."""
-    job = newest(UploadJob.objects.filter(document_id=document_id))
+    job = newest(of_tenants().filter(document_id=document_id))
     if job is None:
         raise not_found()
     return job
@@ -72,18 +103,16 @@ def retry(job: UploadJob, *, by: str) -> UploadJob:
         raise already_active()
     if job.state == State.DONE:
         raise Refused("JOB_DONE", "This job has ended well; there is nothing to retry.", status=HTTPStatus.CONFLICT)
-    try:
-        with transaction.atomic():
-            # Locked first: nothing may change between the proof and the move.
-            locked = UploadJob.objects.select_for_update().filter(pk=job.pk).first()
-            if locked is None:  # deleted meanwhile
-                raise not_found()
-            stage = _last_proven(locked)
-            return _one("requeue", job, event={"by": by, "from": job.stage}, stage=stage)
-    except IntegrityError as error:
-        if "uq_job_doc" not in str(error):
-            raise
-        raise already_active() from error
+
+    def requeue() -> UploadJob:
+        # Locked first: nothing may change between the proof and the move.
+        locked = UploadJob.objects.select_for_update().filter(pk=job.pk).first()
+        if locked is None:  # deleted meanwhile
+            raise not_found()
+        stage = _last_proven(locked)
+        return _one("requeue", job, event={"by": by, "from": job.stage}, stage=stage)
+
+    return _activated(requeue, job.document_id, low=job.campaign_id is not None)
 
 
 def replan(job: UploadJob) -> None:

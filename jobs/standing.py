@@ -28,7 +28,7 @@ def total_pct(job: UploadJob) -> float:
 def standing(job: UploadJob, *, running: int) -> str:
     """Tell the kinds of not moving apart: queued, waiting, starved, working, retrying, dead, done.
 
-    ``running`` is how many jobs of the same user are being worked on.
+    ``running`` is how many of the user's own jobs are being worked on.
     """
     match job.state:
         case State.DEADLETTER:
@@ -43,4 +43,5 @@ def standing(job: UploadJob, *, running: int) -> str:
 
 
 def running(user_id: UUID) -> int:
-    return UploadJob.objects.filter(user_id=user_id, state=State.WORKING).count()
+    """Return how many of the user's own jobs are being worked on: a campaign's gives its slot back."""
+    return UploadJob.objects.filter(user_id=user_id, state=State.WORKING, campaign_id=None).count()

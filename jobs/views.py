@@ -42,7 +42,7 @@ class JobView(APIView):
         """Show one job of the caller's."""
         user_id = caller_id(request)
         with as_tenant(user_id):
-            job = UploadJob.objects.filter(pk=job_id, user_id=user_id).first()
+            job = services.of_tenants().filter(pk=job_id, user_id=user_id).first()
         return Response(JobAnswer(_poll(job)).data)
 
 
@@ -59,7 +59,7 @@ class JobsView(APIView):
     def get(self, request: Request) -> Response:
         """Show the caller's jobs, the newest first: one call watches many."""
         user_id = caller_id(request)
-        found = UploadJob.objects.filter(user_id=user_id)
+        found = services.of_tenants().filter(user_id=user_id)
         if request.query_params.get("active", "").lower() in ("1", "true", "yes"):
             found = found.filter(state__in=ACTIVE)
         pages = Cursor()
@@ -99,4 +99,4 @@ def own_job(request: Request, document_id: UUID) -> UploadJob | None:
     """Return the newest job of a document of the caller's; None for what does not exist and for another tenant's."""
     user_id = caller_id(request)
     with as_tenant(user_id):
-        return services.newest(UploadJob.objects.filter(document_id=document_id, user_id=user_id))
+        return services.newest(services.of_tenants().filter(document_id=document_id, user_id=user_id))

@@ -60,12 +60,12 @@ RULED = [
 class Booklet(BaseDocTemplate):  # type: ignore[misc]  # reportlab has no types
     """A document with a running head, page numbers, and headings that reach the contents and the outline."""
 
-    def __init__(self, path: Path, *, title: str, form: str) -> None:
+    def __init__(self, path: Path, *, title: str, form: str, product: str = "Harbor Choice PPO 1500") -> None:
         # Invariant and not compressed: the bytes depend neither on the clock nor on the zlib of this Python.
         super().__init__(
             str(path), pagesize=LETTER, title=title, author="Harbor Mutual Health", invariant=1, pageCompression=0
         )
-        self.form = form
+        self.form, self.product = form, product
         frame = Frame(MARGIN, MARGIN, WIDTH, LETTER[1] - 2 * MARGIN, 0, 0, 0, 0)
         self.addPageTemplates(PageTemplate(frames=[frame], onPage=self.furnish))
 
@@ -73,7 +73,7 @@ class Booklet(BaseDocTemplate):  # type: ignore[misc]  # reportlab has no types
         """The running head and foot of a page."""
         canvas.setFont("Helvetica", 8)
         canvas.setFillColor(RULE)
-        canvas.drawString(MARGIN, LETTER[1] - 0.62 * inch, "Harbor Mutual Health  |  Harbor Choice PPO 1500")
+        canvas.drawString(MARGIN, LETTER[1] - 0.62 * inch, f"Harbor Mutual Health  |  {self.product}")
         canvas.drawRightString(LETTER[0] - MARGIN, LETTER[1] - 0.62 * inch, self.title)
         canvas.line(MARGIN, LETTER[1] - 0.7 * inch, LETTER[0] - MARGIN, LETTER[1] - 0.7 * inch)
         canvas.drawString(MARGIN, 0.6 * inch, self.form)

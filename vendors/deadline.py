@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from functools import cache
 from types import ModuleType
 from typing import Any
 
@@ -25,10 +26,11 @@ def transport(httpx: ModuleType, httpcore: ModuleType, seconds: float) -> Any:
     answer must be read by the thread that asked. Past its time a request raises what a read that times out raises.
     Proxies of the environment are not used.
     """
-    made = httpx.HTTPTransport()
+    trusted = _trusted(httpx)
+    made = httpx.HTTPTransport(verify=trusted)
     made.close()  # the pool that is replaced: the library takes none from its caller
     made._pool = httpcore.ConnectionPool(
-        ssl_context=httpx.create_ssl_context(),
+        ssl_context=trusted,
         max_connections=None,
         max_keepalive_connections=20,
         keepalive_expiry=5.0,
@@ -42,6 +44,12 @@ def transport(httpx: ModuleType, httpcore: ModuleType, seconds: float) -> Any:
 
     made.handle_request = handle_in_time
     return made
+
+
+@cache
+def _trusted(httpx: ModuleType) -> Any:
+    """Read the certificates once a process: that takes longer than a call does, and clients may share them."""
+    return httpx.create_ssl_context()
 
 
 def _backend(httpcore: ModuleType) -> Any:

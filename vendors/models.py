@@ -62,6 +62,8 @@ class Purchase(models.Model):
     user_id = models.UUIDField()
     document_id = models.UUIDField(null=True)
     job_id = models.UUIDField(null=True)
+    # Whose budget pays, where it is not the tenant's own: such a purchase is not the tenant's to see.
+    campaign_id = models.UUIDField(null=True)
     stage = models.TextField()
     vendor = models.TextField()
     model = models.TextField()
@@ -76,7 +78,16 @@ class Purchase(models.Model):
         db_table = "purchases"
         indexes = [
             # Read before every spend: what a tenant has spent today.
-            models.Index("user_id", "created_at", include=["cents"], name="ix_purchases_user_day"),
+            models.Index(
+                "user_id",
+                "created_at",
+                include=["cents"],
+                name="ix_purchases_user_day",
+                condition=Q(campaign_id__isnull=True),
+            ),
+            models.Index(
+                "campaign_id", include=["cents"], name="ix_purchases_campaign", condition=Q(campaign_id__isnull=False)
+            ),
             models.Index("document_id", "created_at", name="ix_purchases_document"),
         ]
         constraints = [

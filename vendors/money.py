@@ -13,7 +13,7 @@ from uuid import UUID
 
 from django.conf import settings
 from django.db import connection, transaction
-from django.db.models import Count, DateTimeField, Func, Q, QuerySet, Sum, Value
+from django.db.models import Count, DateTimeField, F, Func, Q, QuerySet, Sum, Value
 from django.db.models.functions import Coalesce, TruncDate
 
 from jobs import services
@@ -32,7 +32,7 @@ LOCK = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"
 _TODAY = "date_trunc('day', statement_timestamp(), 'UTC')"
 TODAY = f"""
 SELECT coalesce(sum(cents), 0), extract(epoch FROM {_TODAY} + interval '1 day' - statement_timestamp())::float
-FROM purchases WHERE user_id = %s AND created_at >= {_TODAY}
+FROM purchases WHERE user_id = %s AND campaign_id IS NULL AND created_at >= {_TODAY}
 """
 
 
@@ -75,21 +75,26 @@ def reserve(
     stage: str,
     document_id: UUID | None = None,
     job_id: UUID | None = None,
+    campaign_id: UUID | None = None,
+    limited: bool = True,
 ) -> UUID:
     """Write the purchase that is about to be made, in the caller's transaction; return its id.
 
+    With ``limited=False`` a campaign pays, ``campaign_id`` or the job's: the tenant's budget is neither asked nor used.
     Raises ``Postponed("BUDGET_SPENT")`` until the next day when the tenant's budget does not have ``cents`` left, and
     ``Permanent("BUDGET_TOO_SMALL")`` when no day's budget ever will. A tenant with a budget is locked until the
     transaction ends: take no other lock after it, and make no call inside.
     """
+    paid_by = campaign_id or (None if limited or job_id is None else _campaign_of(job_id))
     with transaction.atomic():
-        budget = day_budget(user_id)
+        budget = None if paid_by else day_budget(user_id)
         if budget is not None:
             _check(user_id, cents, budget)
         purchase = Purchase.objects.create(
             user_id=user_id,
             document_id=document_id,
             job_id=job_id,
+            campaign_id=paid_by,
             stage=stage,
             vendor=vendor,
             model=model,
@@ -99,6 +104,10 @@ def reserve(
             created_at=Clock(),
         )
     return purchase.pk
+
+
+def _campaign_of(job_id: UUID) -> UUID | None:
+    return UploadJob.objects.filter(pk=job_id).values_list("campaign_id", flat=True).first()
 
 
 def _check(user_id: UUID, cents: Decimal, budget: Decimal) -> None:
@@ -155,9 +164,20 @@ def require(user_id: UUID, cents: Decimal) -> None:
             _check(user_id, cents, budget)
 
 
+def own(user_id: UUID) -> QuerySet[Purchase]:
+    """Return the tenant's own purchases: a campaign's are not its to see."""
+    return Purchase.objects.filter(user_id=user_id, campaign_id=None)
+
+
 def spent(user_id: UUID, day: date) -> Decimal:
     """Return the cents of a UTC day's purchases, unsettled ones included."""
-    return _on(Purchase.objects.filter(user_id=user_id), day).aggregate(cents=Sum("cents"))["cents"] or Decimal(0)
+    return _on(own(user_id), day).aggregate(cents=Sum("cents"))["cents"] or Decimal(0)
+
+
+def spent_by_campaign(campaign_id: UUID) -> Decimal:
+    """Return the cents of a campaign's purchases, unsettled ones included."""
+    found = Purchase.objects.filter(campaign_id=campaign_id)
+    return found.aggregate(cents=Sum("cents"))["cents"] or Decimal(0)
 
 
 def set_budget(user_id: UUID, cents_per_day: Decimal | None) -> None:
@@ -171,13 +191,18 @@ def set_budget(user_id: UUID, cents_per_day: Decimal | None) -> None:
         services.wake(document_id)
 
 
-GROUPS = {"stage": "stage", "vendor": "vendor", "document": "document_id", "day": "day"}
+GROUPS = {
+    "stage": "stage", "vendor": "vendor", "document": "document_id", "day": "day", "campaign": "campaign_id",
+}  # fmt: skip
 
 
 def bill(
     *, by: str, user_id: UUID | None = None, day: date | None = None, document_id: UUID | None = None
 ) -> list[dict[str, Any]]:
-    """Return what was bought, one row for each of ``by`` (a key of ``GROUPS``) and unit: see ``summed``."""
+    """Return what was bought, one row for each of ``by`` (a key of ``GROUPS``), campaign and unit: see ``summed``.
+
+    What tenants bought has no campaign, and comes first.
+    """
     found = Purchase.objects.all()
     if user_id:
         found = found.filter(user_id=user_id)
@@ -186,7 +211,8 @@ def bill(
     if day:
         found = _on(found, day)
     group = GROUPS[by]
-    return list(summed(found.annotate(day=TruncDate("created_at")).values(group, "unit")).order_by(group, "unit"))
+    grouped = found.annotate(day=TruncDate("created_at")).values("campaign_id", group, "unit")
+    return list(summed(grouped).order_by(F("campaign_id").asc(nulls_first=True), group, "unit"))
 
 
 def summed(grouped: QuerySet[Purchase, Any]) -> QuerySet[Purchase, Any]:

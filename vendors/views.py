@@ -26,7 +26,7 @@ class UsageView(APIView):
         """Show what the caller has spent today and this month (UTC), and what is left of today's budget."""
         user_id = caller_id(request)
         with as_tenant(user_id):
-            own = Purchase.objects.filter(user_id=user_id)
+            own = money.own(user_id)
             today, month = (own.filter(created_at__gte=money.begin_of(period)) for period in ("day", "month"))
             shown = {
                 "today": _spent(today),
@@ -57,6 +57,6 @@ class PurchasesView(APIView):
         """
         user_id, pages = caller_id(request), Cursor()
         with as_tenant(user_id):
-            own = Purchase.objects.filter(user_id=user_id, document_id=document_id)
+            own = money.own(user_id).filter(document_id=document_id)
             shown = PurchaseAnswer(pages.paginate_queryset(own, request, view=self), many=True).data
         return pages.get_paginated_response(shown)

@@ -22,7 +22,7 @@ from testing.vendors.wire import Answer, Wire, as_json
 from vendors.models import Breaker, Pace
 
 CANARY = "deductible-of-POLICY-XJ9-4471"  # is in every file that the tests upload
-QUICK, PATIENT = 0.6, 20.0  # seconds for a call: while something hangs, and while all is well
+QUICK, PATIENT = 0.3, 20.0  # seconds for a call: while something hangs, and while all is well
 
 
 class Outcome(NamedTuple):

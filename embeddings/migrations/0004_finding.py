@@ -20,7 +20,7 @@ class Migration(migrations.Migration):
             name='DocumentTerm',
             fields=[
                 ('pk', models.CompositePrimaryKey('user_id', 'term', 'document', blank=True, editable=False, primary_key=True, serialize=False)),
-                ('document', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='documents.document')),
+                ('document', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='documents.document')),
                 ('user_id', models.UUIDField()),
                 ('term', models.TextField()),
                 ('ords', django.contrib.postgres.fields.ArrayField(base_field=models.IntegerField(), size=None)),

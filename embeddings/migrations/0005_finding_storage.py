@@ -37,5 +37,5 @@ class Migration(migrations.Migration):
         protect("shadow_vectors", "shadow_select_self"),
         protect("document_terms", "term_select_self"),
         protect("live_models", "live_model_select_self", readable=False),
-        protect("vector_indexes", "vector_index_select_self", readable=False),
+        protect("vector_indexes", "vector_index_select_self"),
     ]

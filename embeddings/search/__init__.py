@@ -1,106 +1,136 @@
-"""Finding passages: by vector, among the caller's own rows and those of one model."""
+"""Finding passages: by vector and by word, among the caller's own rows and those of one model."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-import psycopg
-from django.conf import settings
-from django.db import connection, transaction
-from django.db.utils import OperationalError
-from pgvector.django import CosineDistance
+from django.db import connection
 
-from embeddings import buying, embedders
-from embeddings.models import DocumentChunk
-from tenancy.refusals import Refused
+from embeddings import buying
+from embeddings import live as pointers
+from embeddings.live import Live
+from embeddings.search import asking, merging, snippets, words
+from embeddings.search.asking import HYBRID, TEXT, VECTOR, Question
+from embeddings.search.filters import Filters
+from embeddings.search.filters import read as read_filters
+from embeddings.search.fusion import fuse
+from embeddings.search.nearest import Scope, nearest
+from embeddings.search.passages import Found, Passage, fetch
+from embeddings.search.probing import probe, timed_out
 from tenancy.rls import as_tenant
 
+__all__ = ["HYBRID", "TEXT", "VECTOR", "Passage", "probe", "search", "timed_out"]
 
-@dataclass(frozen=True, slots=True)
-class Passage:
-    """A chunk that answers a query, with what a citation needs. ``score`` is the cosine similarity, -1 to 1."""
-
-    chunk_id: UUID
-    document_id: UUID
-    filename: str
-    text: str
-    score: float
-    pages: list[int]
-    headings: list[str]
-    start: int
-    end: int
+FEWEST_CANDIDATES = 50  # of each arm: what one of them ranks low may be the other's first
 
 
-def search(*, user_id: UUID, query: str, k: int = 10, document_ids: Sequence[UUID] | None = None) -> list[Passage]:
-    """Return the ``k`` passages of ``user_id`` nearest to ``query``, the nearest first.
+def search(
+    *,
+    user_id: UUID,
+    query: str,
+    k: int = 10,
+    mode: str = HYBRID,
+    document_ids: Sequence[UUID] | None = None,
+    filters: Any = None,
+    merge: bool = False,
+    live: Live | None = None,
+) -> list[Passage]:
+    """Return at most ``k`` passages of ``user_id`` that answer ``query``, the best first.
 
-    Documents that are unknown or another tenant's contribute nothing. Raises ``Refused`` for an unusable query, and
-    while the query cannot be embedded: ``SEARCH_UNAVAILABLE``, ``BUDGET_SPENT``.
+    Documents that are unknown or another tenant's contribute nothing. ``live`` searches with another model than the
+    tenant's own. Raises ``Refused`` for what cannot be asked, and, unless ``mode`` is text, while the query cannot be
+    embedded: ``SEARCH_UNAVAILABLE``, ``BUDGET_SPENT``, ``MODEL_UNAVAILABLE``.
     """
-    wanted = _checked(query, k)
-    embedder = embedders.get(settings.EMBEDDER)
-    with buying.answerable("SEARCH_UNAVAILABLE", "Search is away; try again shortly.", field="query"):
-        vector = buying.embed(embedder, [wanted], user_id=user_id, stage="search")[0].tolist()
+    question = asking.read(query)
+    asking.check(k, mode)
+    narrowed = read_filters(filters)
+    pointer = live or pointers.of(user_id)
     with as_tenant(user_id):
-        return [_passage(chunk) for chunk in _nearest(user_id, embedder, vector, k, document_ids)]
+        scope = _scope(user_id, pointer, question, narrowed, document_ids)
+        if not _findable(scope):
+            return []
+    vector = None if mode == TEXT else _embedded(scope, question)
+    with as_tenant(user_id):
+        return _answer(scope, question, vector, k, by_text=mode != VECTOR, merge=merge)
 
 
-def _checked(query: str, k: int) -> str:
-    wanted = query.replace("\0", " ").strip()
-    if not wanted:
-        raise Refused("EMPTY_QUERY", "The query is empty.", field="query")
-    if len(wanted) > settings.MAX_QUERY_CHARS:
-        detail = f"The query is longer than {settings.MAX_QUERY_CHARS} characters."
-        raise Refused("QUERY_TOO_LONG", detail, field="query")
-    if not 1 <= k <= settings.MAX_SEARCH_RESULTS:
-        raise Refused("K_OUT_OF_RANGE", f"k must be between 1 and {settings.MAX_SEARCH_RESULTS}.", field="k")
-    return wanted
+def _scope(
+    user_id: UUID, live: Live, question: Question, narrowed: Filters, document_ids: Sequence[UUID] | None
+) -> Scope:
+    wanted = None if document_ids is None else tuple(sorted(set(document_ids)))
+    passing = narrowed.document_ids(user_id)
+    if passing is not None:
+        wanted = passing if wanted is None else tuple(sorted(set(passing) & set(wanted)))
+    return Scope(user_id, live, wanted, (*narrowed.conditions, *question.conditions))
 
 
-def _nearest(
-    user_id: UUID, embedder: embedders.Embedder, vector: list[float], k: int, document_ids: Sequence[UUID] | None
-) -> Any:
-    """An exact scan of the tenant's own rows: full recall, and milliseconds while they are few (DESIGN §9)."""
-    own = DocumentChunk.objects.filter(user_id=user_id, embed_model=embedder.model, embed_version=embedder.version)
-    if document_ids is not None:
-        own = own.filter(document_id__in=document_ids)
-    ranked = own.annotate(distance=CosineDistance("embedding", vector)).select_related("document").defer("embedding")
-    return ranked.order_by("distance", "chunk_id")[:k]
+ANY = """
+    SELECT EXISTS (SELECT 1 FROM {table} WHERE user_id = %(user)s
+    AND embed_model = %(model)s AND embed_version = %(version)s{documents})"""
 
 
-def _passage(chunk: Any) -> Passage:
-    meta = chunk.meta or {}
-    return Passage(
-        chunk_id=chunk.pk,
-        document_id=chunk.document_id,
-        filename=chunk.document.filename,
-        text=chunk.text,
-        score=1.0 - float(chunk.distance),
-        pages=meta.get("pages", []),
-        headings=meta.get("headings", []),
-        start=meta.get("start", 0),
-        end=meta.get("end", 0),
+def _findable(scope: Scope) -> bool:
+    """Tell whether there is anything to be found: for nothing, no query is embedded."""
+    if scope.document_ids == ():
+        return False
+    documents = "" if scope.document_ids is None else " AND document_id = ANY(%(documents)s)"
+    values: dict[str, Any] = {
+        "user": scope.user_id,
+        "model": scope.live.model,
+        "version": scope.live.version,
+        "documents": list(scope.document_ids or ()),
+    }
+    with connection.cursor() as cursor:
+        for table in ("document_chunks", "shadow_vectors")[: 1 + scope.live.shadowed]:
+            cursor.execute(ANY.format(table=table, documents=documents), values)
+            if cursor.fetchone()[0]:
+                return True
+    return False
+
+
+def _embedded(scope: Scope, question: Question) -> list[float]:
+    """Embed the question with the model of the passages that it is to meet."""
+    embedder = pointers.embedder(scope.live)
+    with buying.answerable("SEARCH_UNAVAILABLE", "Search is away; try again shortly.", field="query"):
+        vector: list[float] = buying.embed(embedder, [question.text], user_id=scope.user_id, stage="search")[0].tolist()
+    return vector
+
+
+def _answer(
+    scope: Scope, question: Question, vector: list[float] | None, k: int, *, by_text: bool, merge: bool
+) -> list[Passage]:
+    n = max(FEWEST_CANDIDATES, 4 * k)
+    lexemes = words.lexemes(question.text)
+    ranking = fuse(
+        scope.live.model,
+        nearest(scope, vector, n) if vector else [],
+        words.find(scope, lexemes, n) if by_text else [],
     )
+    found = fetch(scope.user_id, ranking[:k])
+    return _shown(merging.neighbours(found) if merge else [[one] for one in found], lexemes)
 
 
-PROBE = """
-    SELECT c.chunk_id FROM document_chunks c, document_chunks q
-    WHERE q.document_id = %(document)s AND q.chunk_ord = 0 AND c.user_id = q.user_id
-      AND c.embed_model = q.embed_model AND c.embed_version = q.embed_version
-      -- Only this model has an index to be probed; elsewhere the document's own passages do.
-      AND (q.embed_model = 'text-embedding-3-small' OR c.document_id = q.document_id)
-    ORDER BY c.embedding <=> q.embedding LIMIT 1"""
+def _shown(groups: Sequence[Sequence[Found]], lexemes: list[str]) -> list[Passage]:
+    texts = [merging.joined(group) for group in groups]
+    marked = snippets.cut(texts, lexemes)
+    return [_passage(group, text, snippet) for group, text, snippet in zip(groups, texts, marked, strict=True)]
 
 
-def probe(document_id: UUID, *, seconds: float) -> None:
-    """Search once for the document's first passage; raise ``OperationalError`` when that takes too long."""
-    with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute("SELECT set_config('statement_timeout', %s, true)", [str(max(1, int(seconds * 1000)))])
-        cursor.execute(PROBE, {"document": document_id})
-
-
-def timed_out(error: OperationalError) -> bool:
-    return isinstance(error.__cause__, psycopg.errors.QueryCanceled)
+def _passage(group: Sequence[Found], text: str, snippet: str) -> Passage:
+    best = min(group, key=lambda one: (-one.ranked.score, one.ranked.chunk_id))
+    return Passage(
+        chunk_id=best.ranked.chunk_id,
+        chunk_ids=[one.ranked.chunk_id for one in group],
+        document_id=best.document_id,
+        filename=best.filename,
+        text=text,
+        snippet=snippet,
+        score=best.ranked.score,
+        parts=best.ranked.parts,
+        pages=[min(one.pages[0] for one in group), max(one.pages[-1] for one in group)] if best.pages else [],
+        headings=best.headings,
+        start=min(one.start for one in group),
+        end=max(one.end for one in group),
+    )

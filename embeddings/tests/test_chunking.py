@@ -1,4 +1,4 @@
-"""The chunker markdown-simple@1: what a passage is, on any text."""
+"""The chunkers: what a passage is, on any text."""
 
 import dataclasses
 import hashlib
@@ -10,13 +10,13 @@ import time
 from itertools import pairwise
 
 import pytest
+from django.core.exceptions import ImproperlyConfigured
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from documents.normalization import normalize, normalize_pages
 from embeddings import chunking, tokens
-from embeddings.chunking import Chunk, cut
-from embeddings.cutter import CAP
+from embeddings.chunking import PASSAGES, Chunk, Chunker, cut
 
 SENTENCE = "The plan pays 80 percent of the allowed amount after the deductible is met. "
 PARAGRAPH = SENTENCE * 6
@@ -55,17 +55,18 @@ PIECES += [
     "a. " * 200,
     "|x" * 400 + "\n",
 ]
+CONFIGURATIONS = [("markdown-simple@1", 256, 64, 96, 512), ("markdown-simple@2", 128, 32, 64, 256)]
 documents = st.lists(st.sampled_from(PIECES), max_size=25).map("".join)
 
 
-def assert_sound(text: str, chunks: list[Chunk]) -> None:
+def assert_sound(text: str, chunks: list[Chunk], most: int = PASSAGES.target) -> None:
     """Check what every cut of every text must hold."""
     covered, last_start = 0, 0
     for order, chunk in enumerate(chunks):
         header = text[slice(*chunk.header)] if chunk.header else ""
         assert chunk.ord == order
         assert chunk.text == header + text[chunk.start : chunk.end]
-        assert chunk.tokens == tokens.count(chunk.text) <= CAP
+        assert chunk.tokens == tokens.count(chunk.text) <= most
         assert last_start <= chunk.start
         assert covered < chunk.end
         assert not text[covered : chunk.start].strip()
@@ -75,11 +76,11 @@ def assert_sound(text: str, chunks: list[Chunk]) -> None:
 
 
 @settings(max_examples=300, deadline=None)
-@given(documents, st.booleans())
-def test_every_cut_is_sound(raw: str, is_normal: bool) -> None:
+@given(documents, st.booleans(), st.sampled_from(list(chunking.CHUNKERS.values())))
+def test_every_cut_is_sound(raw: str, is_normal: bool, chunker: Chunker) -> None:
     text = normalize(raw) if is_normal else raw
 
-    assert_sound(text, cut(text))
+    assert_sound(text, chunker.cut(text), chunker.sizes.target)
 
 
 def test_the_published_example() -> None:
@@ -91,12 +92,24 @@ def test_the_published_example() -> None:
     assert chunks[0].meta == {"start": 0, "end": 101, "pages": [1, 2], "headings": ["Benefits"], "tokens": 31}
 
 
-def test_the_configuration_is_frozen() -> None:
-    assert (chunking.NAME, chunking.VERSION) == ("markdown-simple", "1")
-    assert chunking.CONFIG == (
-        '{"encoding":"cl100k_base","largest_header_tokens":256,"overlap_tokens":64,"small_tokens":96,"target_tokens":512}'
-    )
-    assert json.dumps(json.loads(chunking.CONFIG), sort_keys=True, separators=(",", ":")) == chunking.CONFIG
+@pytest.mark.parametrize(("label", "largest_header", "overlap", "small", "target"), CONFIGURATIONS)
+def test_the_configurations_are_frozen(label: str, largest_header: int, overlap: int, small: int, target: int) -> None:
+    config = json.loads(chunking.get(label).config)
+
+    assert config == {
+        "encoding": "cl100k_base",
+        "largest_header_tokens": largest_header,
+        "overlap_tokens": overlap,
+        "small_tokens": small,
+        "target_tokens": target,
+    }
+
+
+def test_all_configurations_are_known_here() -> None:
+    assert list(chunking.CHUNKERS) == [label for label, *_ in CONFIGURATIONS]
+    assert chunking.get("markdown-simple@1").cut(EXAMPLE) == cut(EXAMPLE)
+    with pytest.raises(ImproperlyConfigured, match="markdown-simple@1, markdown-simple@2"):
+        chunking.get("markdown-simple@0")
 
 
 def long_document() -> str:
@@ -111,13 +124,18 @@ def long_document() -> str:
     return normalize("".join(parts))
 
 
-def test_the_cut_of_version_1_does_not_move() -> None:
-    """Whoever changes this hash changes the texts behind stored chunk ids: that is another VERSION."""
-    cuts = json.dumps([dataclasses.astuple(chunk) for chunk in cut(long_document())])
+CUTS = [
+    ("markdown-simple@1", "a3389106e36c7acb73a620d3409dcb779a80aa7f582185739f872caa60a26e5a"),
+    ("markdown-simple@2", "68a40a596cf24f41540399feb584c00583f1fd1c25500333748a6cf1b1a7e3c0"),
+]
 
-    assert (
-        hashlib.sha256(cuts.encode()).hexdigest() == "6f3e7163a4c7a134b62632d059bbba21fb6b6a0de9505af996b8a3f5fce5d3ca"
-    )
+
+@pytest.mark.parametrize(("label", "sha"), CUTS)
+def test_the_cut_of_a_version_does_not_move(label: str, sha: str) -> None:
+    """Whoever changes this hash changes the texts behind stored chunk ids: that is another version."""
+    cuts = json.dumps([dataclasses.astuple(chunk) for chunk in chunking.get(label).cut(long_document())])
+
+    assert hashlib.sha256(cuts.encode()).hexdigest() == sha
 
 
 @pytest.mark.parametrize("seed", ["0", "1", "4242"])

@@ -10,6 +10,7 @@ import pytest
 from django.conf import settings
 from django.db import connection
 
+from accessa.audit import findings
 from accessa.pipelines import INSURANCE
 from documents.models import Document
 from embeddings import embedders, proofs, sweeps
@@ -129,16 +130,16 @@ def test_a_retry_after_everything_was_bought_buys_nothing_again(ana: Person, set
     assert list(DocumentChunk.objects.order_by("pk").values_list("pk", "embed_updated_at")) == before
 
 
-def test_another_model_between_plan_and_embedding_is_refused(ana: Person, settings: Any) -> None:
+def test_another_model_between_plan_and_embedding_does_not_matter(ana: Person, settings: Any) -> None:
     uploaded = ana.upload(PDF)
-    claim = stop_before("embedding")
+    planned = stop_before("embedding").job.embed_model
     settings.EMBEDDER = "testing.embedders.Instant"
     sql("UPDATE upload_jobs SET lease_until = clock_timestamp() - interval '1 second'")
 
     run_to_the_end(1)
 
-    assert uploaded.failure == "MODEL_CHANGED"
-    assert claim.job.stage == "embedding"
+    assert uploaded.job.state == "done"
+    assert {chunk.embed_model for chunk in DocumentChunk.objects.all()} == {planned}
 
 
 def test_vectors_of_another_width_are_never_stored(ana: Person, settings: Any) -> None:
@@ -259,6 +260,30 @@ def test_buffers_of_jobs_under_way_are_let_be(ana: Person, ben: Person) -> None:
     assert (ChunkBuffer.objects.count(), VectorBuffer.objects.count()) == count
 
 
+# What the audit says of passages
+
+
+def test_a_committed_vector_that_changed_is_found_by_a_deep_audit(ana: Person) -> None:
+    ana.ingest(PDF)
+    sql("UPDATE document_chunks SET embedding = embedding - embedding - embedding WHERE chunk_ord = 1")
+
+    assert list(findings()) == []
+    changed = DocumentChunk.objects.get(chunk_ord=1)
+    assert [(found.kind, found.subject) for found in findings(deep=True)] == [("vector", str(changed.pk))]
+
+
+def test_passages_of_a_cut_that_is_not_the_documents_must_not_be_found(ana: Person) -> None:
+    ana.ingest(PDF)
+    sql(
+        "INSERT INTO document_chunks (chunk_id, user_id, document_id, chunker_name, chunker_version, chunk_ord,"
+        " chunk_sha, text, embed_model, embed_version, vector_dim, vector_sha, embed_updated_at, embedding)"
+        " SELECT gen_random_uuid(), user_id, document_id, chunker_name, '2', chunk_ord, chunk_sha, text, embed_model,"
+        " embed_version, vector_dim, vector_sha, embed_updated_at, embedding FROM document_chunks"
+    )
+
+    assert {"passage", "job"} <= {found.kind for found in findings()}
+
+
 # Proofs: each holds on the way, and fails when what it promises is broken
 
 BREAKS: dict[str, list[tuple[str, str]]] = {
@@ -301,11 +326,16 @@ BREAKS: dict[str, list[tuple[str, str]]] = {
         ("UPDATE document_vector_buffer SET vector_sha = 'x'", "does not have its sha"),
     ],
     "embedded": [
-        ("UPDATE document_chunks SET embed_model = 'other' WHERE chunk_ord = 1", "no vector of the chosen model"),
-        ("UPDATE document_chunks SET embed_version = '2' WHERE chunk_ord = 1", "no vector of the chosen model"),
+        ("UPDATE document_chunks SET embed_model = 'other' WHERE chunk_ord = 1", "no vector of the live model"),
+        ("UPDATE document_chunks SET embed_version = '2' WHERE chunk_ord = 1", "no vector of the live model"),
+        ("UPDATE live_models SET embed_model = 'other'", "no vector of the live model"),
+        ("DELETE FROM live_models", "no vector of the live model"),
+        ("UPDATE documents SET chunks_version = 'other@1'", "another cut"),
+        ("DELETE FROM document_terms WHERE term = ''", "words of the document"),
+        ("UPDATE document_terms SET ords = ords[2:] WHERE term = ''", "words of the document"),
         ("UPDATE document_chunks SET embedding = array_fill(0, ARRAY[1536])::vector WHERE chunk_ord = 1", "no length"),
-        ("UPDATE document_chunks SET embed_model = NULL, embed_version = NULL, vector_dim = NULL, vector_sha = NULL, embedding = NULL,"
-         " embed_updated_at = NULL WHERE chunk_ord = 1", "no vector of the chosen model"),
+        ("UPDATE document_chunks SET embed_model = NULL, embed_version = NULL, vector_dim = NULL, vector_sha = NULL,"
+         " embedding = NULL, embed_updated_at = NULL WHERE chunk_ord = 1", "no vector of the live model"),
         ("DELETE FROM document_chunks WHERE chunk_ord = 1", "more or fewer"),
     ],
 }  # fmt: skip

@@ -8,10 +8,12 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 from django.db import connection
 from django.db.models import Sum
 
+from embeddings.embedders import DIMENSIONS
 from embeddings.models import DocumentChunk, VectorBuffer
 from embeddings.tests.conftest import Watched
 from jobs import cluster, runner
@@ -19,6 +21,7 @@ from jobs.claims import Superseded
 from jobs.models import UploadJob
 from testing.cluster import cluster as real_cluster
 from testing.cluster import until
+from testing.findable import findable
 from testing.passages import texts, waiting
 from testing.people import Person, run_to_the_end, stop_before
 from testing.vendors.openai import KEY, vector
@@ -444,6 +447,7 @@ UNAVAILABLE = [kind for kind, _, _ in FAULTS if kind not in ("hang", "one-byte-a
 
 @pytest.mark.parametrize("kind", UNAVAILABLE)
 def test_a_search_while_the_vendor_is_away_is_503_and_says_when(kind: str, ana: Person, vendor: Watched) -> None:
+    findable(ana.id, ["covered care"], vectors=numpy.eye(1, DIMENSIONS, dtype=numpy.float32))
     vendor.misbehave(CALL, kind)
 
     answer = ana.post("/search", {"query": "copay"})
@@ -453,6 +457,7 @@ def test_a_search_while_the_vendor_is_away_is_503_and_says_when(kind: str, ana: 
 
 
 def test_a_search_past_the_budget_is_429(ana: Person, vendor: Watched) -> None:
+    findable(ana.id, ["covered care"], vectors=numpy.eye(1, DIMENSIONS, dtype=numpy.float32))
     Budget.objects.create(user_id=ana.id, cents_per_day=Decimal("0.000009"))
 
     answers = [ana.post("/search", {"query": "is care covered"}) for _ in range(5)]
@@ -464,6 +469,7 @@ def test_a_search_past_the_budget_is_429(ana: Person, vendor: Watched) -> None:
 
 
 def test_a_query_that_no_day_can_pay_is_429(ana: Person, vendor: Watched) -> None:
+    findable(ana.id, ["covered care"], vectors=numpy.eye(1, DIMENSIONS, dtype=numpy.float32))
     Budget.objects.create(user_id=ana.id, cents_per_day=Decimal("0.000001"))
 
     answer = ana.post("/search", {"query": "is care covered"})
@@ -473,6 +479,7 @@ def test_a_query_that_no_day_can_pay_is_429(ana: Person, vendor: Watched) -> Non
 
 
 def test_a_query_that_the_vendor_refuses_is_the_callers_fault(ana: Person, vendor: Watched) -> None:
+    findable(ana.id, ["covered care"], vectors=numpy.eye(1, DIMENSIONS, dtype=numpy.float32))
     vendor.misbehave(CALL, "status-400")
 
     answer = ana.post("/search", {"query": "copay"})
@@ -480,13 +487,16 @@ def test_a_query_that_the_vendor_refuses_is_the_callers_fault(ana: Person, vendo
     assert (answer.status_code, answer.json()["code"], answer.json()["field"]) == (400, "TEXT_REFUSED", "query")
 
 
-def test_a_query_of_more_tokens_than_the_vendor_takes_is_cut(ana: Person, vendor: Watched, settings: Any) -> None:
+def test_a_query_of_more_tokens_than_the_vendor_takes_is_refused_unsent(
+    ana: Person, vendor: Watched, settings: Any
+) -> None:
+    findable(ana.id, ["covered care"], vectors=numpy.eye(1, DIMENSIONS, dtype=numpy.float32))
     settings.MAX_QUERY_CHARS = 100_000
 
     answer = ana.post("/search", {"query": "保険 " * 20_000})
 
-    assert answer.status_code == 200, answer.content
-    assert 8_000 < vendor.tokens[0] <= 8_191
+    assert (answer.status_code, answer.json()["code"]) == (400, "QUERY_TOO_LONG")
+    assert vendor.requests == 0
 
 
 def test_nothing_is_bought_for_a_model_of_our_own(ana: Person, settings: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 from uuid import uuid4
 
@@ -32,12 +31,6 @@ def passages(person: Person, query: str, **more: Any) -> list[dict[str, Any]]:
     return found
 
 
-def refused(answer: Any) -> tuple[int, str, str | None]:
-    body = answer.json()
-    assert set(body) <= {"code", "detail", "field"}
-    return answer.status_code, body["code"], body.get("field")
-
-
 def test_the_nearest_of_ones_own_passages_come_first(reader: Person) -> None:
     found = passages(reader, "dental care")
 
@@ -45,9 +38,10 @@ def test_the_nearest_of_ones_own_passages_come_first(reader: Person) -> None:
     assert "ben.pdf" not in {passage["filename"] for passage in found}
     assert [passage["score"] for passage in found] == sorted((p["score"] for p in found), reverse=True)
     assert set(found[0]) == {
-        "chunk_id", "document_id", "filename", "text", "score", "pages", "headings", "start", "end",
+        "chunk_id", "chunk_ids", "document_id", "filename", "text", "snippet", "score", "parts", "pages", "headings",
+        "start", "end",
     }  # fmt: skip
-    assert all(-1.0001 <= passage["score"] <= 1.0001 for passage in found)
+    assert all(-1.0001 <= passage["parts"]["vector"]["similarity"] <= 1.0001 for passage in found)
 
 
 def test_the_same_question_gets_the_same_answer(reader: Person) -> None:
@@ -57,49 +51,6 @@ def test_the_same_question_gets_the_same_answer(reader: Person) -> None:
 def test_k_is_how_many_at_most(reader: Person) -> None:
     for k in (1, settings.MAX_SEARCH_RESULTS):
         assert len(passages(reader, "care", k=k)) == min(k, DocumentChunk.objects.filter(user_id=reader.id).count())
-
-
-@pytest.mark.parametrize("k", [0, -1, settings.MAX_SEARCH_RESULTS + 1, 10**12])
-def test_k_out_of_range_is_refused(k: int, ana: Person) -> None:
-    assert refused(ana.post("/search", {"query": "x", "k": k})) == (400, "K_OUT_OF_RANGE", "k")
-
-
-@pytest.mark.parametrize("k", ["many", 1.5, None, [], {}, 10**400, True])
-def test_k_that_is_no_number_is_refused(k: Any, ana: Person) -> None:
-    status, code, field = refused(ana.post("/search", {"query": "x", "k": k}))
-    assert (status, code, field) in {(400, "INVALID_REQUEST", "k"), (400, "K_OUT_OF_RANGE", "k")}
-
-
-@pytest.mark.parametrize("query", ["", "   ", "\n\t", "\u00a0\u2003"])
-def test_an_empty_question_is_refused(query: str, ana: Person) -> None:
-    assert refused(ana.post("/search", {"query": query})) == (400, "EMPTY_QUERY", "query")
-
-
-def test_a_question_over_the_limit_is_refused(ana: Person) -> None:
-    for length in (settings.MAX_QUERY_CHARS + 1, 200_000):
-        assert refused(ana.post("/search", {"query": "a" * length})) == (400, "QUERY_TOO_LONG", "query")
-    assert passages(ana, "a" * settings.MAX_QUERY_CHARS) == []
-
-
-@pytest.mark.parametrize("query", [None, [], {}, ["x"], {"$ne": ""}])
-def test_a_question_that_is_no_text_is_refused(query: Any, ana: Person) -> None:
-    assert refused(ana.post("/search", {"query": query})) == (400, "INVALID_REQUEST", "query")
-
-
-TYPED = [
-    "😀😀😀", "מה ההשתתפות העצמית?", "ما هو الخصم؟", "\u202eera latned", "自己負担額", "\u200b", "\x01\x02\x7f",
-    "' OR 1=1; DROP TABLE documents; --", "<script>alert(1)</script>", "%s %(x)s {} ${jndi:ldap://x}", "a\x00b",
-    "\ufffd\uffff", "\U0001d56f\U0001d58a", "é" * 500, "\\u0000", "NaN",
-]  # fmt: skip
-
-
-def test_whatever_is_typed_is_a_question(reader: Person) -> None:
-    for query in TYPED:
-        answer = reader.client.post("/search", json.dumps({"query": query}), content_type="application/json")
-
-        assert answer.status_code == 200 or refused(answer) == (400, "INVALID_REQUEST", "query"), query
-        if answer.status_code == 200:
-            assert all(passage["score"] == passage["score"] for passage in answer.json()["passages"])  # no NaN
 
 
 def test_documents_narrow_the_search(reader: Person) -> None:
@@ -119,20 +70,6 @@ def test_unknown_and_foreign_documents_contribute_the_same_nothing(reader: Perso
     unknown = reader.post("/search", {"query": "dental", "document_ids": [str(uuid4())]})
 
     assert foreign.content == unknown.content == b'{"passages":[]}'
-
-
-@pytest.mark.parametrize("ids", ["x", {}, ["x"], [None], [1], [[]], "6c8a1e6e-1f0b-4aa8-9f0a-1a7c2e6f2b42"])
-def test_document_ids_that_are_none_are_refused(ids: Any, ana: Person) -> None:
-    answer = ana.post("/search", {"query": "x", "document_ids": ids})
-
-    # A number is read as the uuid of that value: it is nobody's document.
-    assert refused(answer) == (400, "INVALID_REQUEST", "document_ids") if ids != [1] else answer.status_code == 200
-
-
-def test_too_many_documents_are_refused(ana: Person) -> None:
-    answer = ana.post("/search", {"query": "x", "document_ids": [str(uuid4()) for _ in range(1001)]})
-
-    assert refused(answer) == (400, "INVALID_REQUEST", "document_ids")
 
 
 @pytest.mark.parametrize("column", ["embed_model", "embed_version"])

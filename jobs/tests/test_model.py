@@ -40,6 +40,7 @@ from testing.factories import DocumentFactory
 RUNS, STEPS = int(os.environ.get("ACCESSA_MODEL_RUNS", 100)), 50
 USERS = [UUID(int=number) for number in range(1, 3)]
 STAGES = [stage.value for stage in Stage]
+CAMPAIGN = UUID(int=9)
 PAUSE = 1000  # nothing becomes due by itself during a run
 
 
@@ -50,6 +51,7 @@ class Model:
     user: UUID
     document: UUID
     born: int
+    low: bool = False
     stage: int = 0
     state: str = "queued"
     attempts: int = 0
@@ -72,6 +74,10 @@ class Model:
         self.attempts = self.attempts if attempts is None else attempts
         self.codes.append(code)
 
+    @property
+    def active(self) -> bool:
+        return self.state in ("queued", "working", "retryable")
+
 
 class Machine(RuleBasedStateMachine):
     jobs = Bundle("jobs")
@@ -90,22 +96,30 @@ class Machine(RuleBasedStateMachine):
 
     # --- who comes first -----------------------------------------------------------------------------------------
 
-    def slot_for(self, user: UUID) -> int | None:
+    def slot_for(self, user: UUID, *, low: bool) -> int | None:
         held = {job.slot for job in self.model.values() if job.user == user and job.state == "working"}
-        return next((slot for slot in range(settings.JOBS_ACTIVE_PER_USER) if slot not in held), None)
+        return next((slot for slot in range(low, settings.JOBS_ACTIVE_PER_USER) if slot not in held), None)
 
-    def next_after(self, last: UUID) -> UUID | None:
+    def next_after(self, last: UUID, *, low: bool = False) -> UUID | None:
         """The job that a claim must take: users in turn after ``last``, then from the first; oldest within a user."""
         turns = sorted(USERS, key=lambda user: (user <= last, user))
         for user in turns:
             due = [
                 (job.born, job_id)
                 for job_id, job in self.model.items()
-                if job.user == user and job.state == "queued" and not job.parked
+                if job.user == user and job.low == low and job.state == "queued" and not job.parked
             ]
-            if due and self.slot_for(user) is not None:
+            if due and self.slot_for(user, low=low) is not None:
                 return min(due)[1]
         return None
+
+    def make_way(self, document: UUID, *, low: bool) -> bool:
+        """Whether a job of the document may become active: a campaign's that is active is cancelled for a tenant's."""
+        active = next((job for job in self.model.values() if job.document == document and job.active), None)
+        if active and active.low and not low:
+            active.let_go("deadletter", "SUPERSEDED")
+            return True
+        return active is None
 
     # --- what may happen -----------------------------------------------------------------------------------------
 
@@ -114,23 +128,37 @@ class Machine(RuleBasedStateMachine):
         """A crowd to begin with: three of one user, one more than may run."""
         return multiple(*[self.declare(user) for user in [*USERS, USERS[0], USERS[0]]])
 
-    @rule(target=jobs, user=st.sampled_from(USERS))
-    def declare(self, user: UUID) -> UUID:
-        document = DocumentFactory.create(user_id=user)
+    @rule(target=jobs, user=st.sampled_from(USERS), low=st.booleans())
+    def declare(self, user: UUID, low: bool = False) -> UUID:
+        return self.enqueue(user, DocumentFactory.create(user_id=user).pk, low=low)
+
+    @rule(target=jobs, job_id=jobs, low=st.booleans())
+    def enqueue_again(self, job_id: UUID, low: bool) -> Any:
+        """Another job of a document that has one."""
+        job = self.model.get(job_id)
+        if job is None:
+            return multiple()
+        if self.make_way(job.document, low=low):
+            return self.enqueue(job.user, job.document, low=low)
+        with pytest.raises(Refused, match="JOB_ALREADY_ACTIVE"):
+            self.enqueue(job.user, job.document, low=low)
+        return multiple()
+
+    def enqueue(self, user: UUID, document: UUID, *, low: bool) -> UUID:
         job = services.enqueue(
-            pipeline="stages", user_id=user, document_id=document.pk, raw_path="x", chunks_version="",
-            job_id=uuid.UUID(int=1000 + self.born),
+            pipeline="stages", user_id=user, document_id=document, raw_path="x", chunks_version="",
+            job_id=uuid.UUID(int=1000 + self.born), campaign_id=CAMPAIGN if low else None,
         )  # fmt: skip
         with connection.cursor() as cursor:
             sql = "UPDATE upload_jobs SET created_at = to_timestamp(%s) WHERE job_id = %s"
             cursor.execute(sql, [self.born, job.pk])
-        self.model[job.pk] = Model(user, document.pk, self.born)
+        self.model[job.pk] = Model(user, document, self.born, low)
         self.born += 1
         return job.pk
 
     @rule(target=claimed, last=st.sampled_from([UUID(int=0), *USERS]))
     def claim(self, last: UUID) -> Any:
-        expected = self.next_after(last)
+        expected = self.next_after(last) or self.next_after(last, low=True)
 
         claim = claims.take("w", last)
 
@@ -139,7 +167,7 @@ class Machine(RuleBasedStateMachine):
 
     def note(self, claim: Claim) -> Claim:
         job = self.model[claim.job.pk]
-        job.slot, job.state, job.token, job.woken = self.slot_for(job.user), "working", claim.token, False
+        job.slot, job.state, job.token, job.woken = self.slot_for(job.user, low=job.low), "working", claim.token, False
         job.attempts += 1
         job.codes.append("CLAIMED")
         return claim
@@ -213,6 +241,12 @@ class Machine(RuleBasedStateMachine):
             job.let_go("queued", "RELEASED", attempts=job.attempts - 1)
 
     @rule(claim=claimed)
+    def rewind(self, claim: Claim) -> None:
+        if job := self.attempt(claim, lambda: claim.move("rewind", stage=STAGES[0])):
+            job.stage = 0
+            job.let_go("queued", "REWOUND", attempts=0)
+
+    @rule(claim=claimed)
     def fail(self, claim: Claim) -> None:
         if job := self.attempt(claim, lambda: settle(claim, Retryable("X", "x", retry_after=PAUSE))):
             if job.attempts <= settings.JOBS_MAX_RETRIES:
@@ -271,32 +305,38 @@ class Machine(RuleBasedStateMachine):
         if not (job := self.model.get(job_id)):
             return
         services.wake(job.document)
-        if job.state == "queued" and job.parked:
-            job.let_go("queued", "DUE")
-        job.woken = job.state == "working"
+        for job in [other for other in self.model.values() if other.document == job.document]:
+            if job.state == "queued" and job.parked:
+                job.let_go("queued", "DUE")
+            job.woken = job.state == "working"
 
     def ask(self, job_id: UUID, verb: Callable[..., UploadJob], granted: Callable[[Model], bool]) -> Model | None:
         row = UploadJob.objects.filter(pk=job_id).first()
         if row is None:
             assert job_id not in self.model
             return None
+        job = self.model[job_id]
+        expected = granted(job)
         try:
             with transaction.atomic():
                 verb(row, by="sam")
         except Refused:
-            assert not granted(self.model[job_id])
+            assert not expected
             return None
-        assert granted(self.model[job_id])
-        return self.model[job_id]
+        assert expected
+        return job
 
     @rule(job_id=jobs)
     def retry(self, job_id: UUID) -> None:
-        if job := self.ask(job_id, services.retry, lambda job: job.state == "deadletter"):
+        def granted(job: Model) -> bool:
+            return job.state == "deadletter" and self.make_way(job.document, low=job.low)
+
+        if job := self.ask(job_id, services.retry, granted):
             job.let_go("queued", "REQUEUED", attempts=0)
 
     @rule(job_id=jobs)
     def cancel(self, job_id: UUID) -> None:
-        if job := self.ask(job_id, services.cancel, lambda job: job.state in ("queued", "working", "retryable")):
+        if job := self.ask(job_id, services.cancel, lambda job: job.active):
             job.let_go("deadletter", "CANCELLED")
 
     @rule(job_id=jobs)
@@ -312,7 +352,7 @@ class Machine(RuleBasedStateMachine):
     def delete(self, job_id: UUID) -> None:
         if row := UploadJob.objects.filter(pk=job_id).first():
             documents.delete(row.document)
-        self.model.pop(job_id, None)
+            self.model = {pk: job for pk, job in self.model.items() if job.document != row.document_id}
 
     # --- what must hold after every step -------------------------------------------------------------------------
 

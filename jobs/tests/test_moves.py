@@ -9,7 +9,7 @@ import pytest
 from django.db import connection, transaction
 from psycopg.types.json import Jsonb
 
-from jobs import lifecycle
+from jobs import claims, lifecycle
 from jobs.models import Event, UploadJob
 from jobs.states import State
 from testing.factories import JobFactory
@@ -23,6 +23,7 @@ DRAWN = {
     "finish":  ("working",                        "done",       "finalized",     "info",  "FINALIZED"),
     "wait":    ("working",                        "queued",     "stage_started", "info",  "WAITING"),
     "release": ("working",                        "queued",     "stage_started", "info",  "RELEASED"),
+    "rewind":  ("working",                        "queued",     "stage_started", "info",  "REWOUND"),
     "retry":   ("working",                        "retryable",  "retry",         "warn",  "RETRY_SCHEDULED"),
     "expire":  ("working",                        "queued",     "retry",         "warn",  "LEASE_EXPIRED"),
     "bury":    ("working",                        "deadletter", "error",         "error", "DLQ_MOVED"),
@@ -48,8 +49,8 @@ VALUES = {
 EVERY = [(name, state) for name in lifecycle.MOVES for state in State.values]
 
 
-def make(name: str, job: UploadJob) -> list[lifecycle.Row]:
-    params = {"job_id": job.pk, **VALUES, f"{name}_code": None, f"{name}_event": Jsonb({"seen": "here"})}
+def make(name: str, job: UploadJob, **values: object) -> list[lifecycle.Row]:
+    params = {"job_id": job.pk, **VALUES, f"{name}_code": None, f"{name}_event": Jsonb({"seen": "here"}), **values}
     return lifecycle.execute(lifecycle.statement(name, PICK), params)
 
 
@@ -131,6 +132,24 @@ def test_an_event_says_stage_attempt_and_correlation_of_the_row_as_moved(name: s
     assert event.payload == {"stage": job.stage, "attempt": job.attempts, "seen": "here"}
     assert (event.document_id, event.user_id) == (job.document_id, job.user_id)
     assert event.correlation_id == job.correlation_id
+
+
+@pytest.mark.django_db
+def test_a_rewound_job_begins_anew_at_the_earlier_stage_and_its_progress_does_not_fall() -> None:
+    given = {"stage": "embeddings_buffered", "total_pct": 95.0, "attempts": 3, "retry_count": 2}
+    job = JobFactory.create(state="working", pipeline="stages", **given)
+
+    make("rewind", job, stage="chunked")
+
+    assert {name: row(job)[name] for name in given} == {
+        "stage": "chunked", "total_pct": 95.0, "attempts": 0, "retry_count": 0,
+    }  # fmt: skip
+    claim = claims.take("w")
+    assert claim is not None
+    assert (claim.job.pk, claim.job.attempts, claim.job.run_after) == (job.pk, 1, None)
+    with claim.held():
+        claim.advance()
+    assert (claim.job.stage, claim.job.total_pct) == ("embedding", 95.0)
 
 
 @pytest.mark.django_db

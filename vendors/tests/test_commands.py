@@ -21,7 +21,7 @@ def run(*args: str) -> str:
     return out.getvalue()
 
 
-def buy(person: Person, cents: int) -> uuid.UUID:
+def buy(person: Person, cents: int, campaign_id: uuid.UUID | None = None) -> uuid.UUID:
     return money.reserve(
         user_id=person.id,
         vendor="llamaparse",
@@ -30,6 +30,7 @@ def buy(person: Person, cents: int) -> uuid.UUID:
         quantity=12,
         cents=Decimal(cents),
         stage="parsing",
+        campaign_id=campaign_id,
     )
 
 
@@ -87,6 +88,20 @@ def test_the_bill_shows_what_is_unsettled_too(by: str, ana: Person) -> None:
     assert "3.000000" in shown
     assert "2.000000" in shown
     assert "24" in shown
+
+
+def test_the_bill_shows_campaigns_apart(ana: Person) -> None:
+    campaign_id = uuid.uuid4()
+    buy(ana, 9)
+    buy(ana, 2, campaign_id)
+
+    lines = [line.split() for line in run("bill").splitlines()]
+
+    said = [" ".join(word for word in line if word not in "│┃") for line in lines if line]
+    (own,) = [number for number, line in enumerate(said) if line.endswith("1 12 0.000000 9.000000")]
+    heading, campaigns = said[own + 2 : own + 4]
+    assert heading == f"campaign {campaign_id}"
+    assert campaigns.endswith("1 12 0.000000 2.000000")
 
 
 def test_an_empty_bill_says_so(ana: Person) -> None:

@@ -110,6 +110,31 @@ def test_one_tenants_spending_is_not_anothers() -> None:
     reserve(10)
 
 
+CAMPAIGN = uuid.UUID(int=9)
+
+
+def test_what_a_campaign_buys_is_neither_refused_nor_counted_against_the_tenant() -> None:
+    budget(10)
+    reserve(10)
+    job = JobFactory.create(campaign_id=CAMPAIGN)
+
+    reserve(11, limited=False, job_id=job.pk)  # more than a day's whole budget
+    reserve(3, limited=False, campaign_id=CAMPAIGN)
+
+    assert money.spent_today(TENANT) == 10
+    assert money.left_today(TENANT) == 0
+    assert money.spent(TENANT, datetime.now(UTC).date()) == 10
+    assert money.spent_by_campaign(CAMPAIGN) == 14
+    assert refused(1).wait.reason == "BUDGET_SPENT"
+
+
+def test_a_tenants_own_job_is_limited_whatever_is_said() -> None:
+    budget(10)
+
+    with pytest.raises(Permanent, match="BUDGET_TOO_SMALL"):
+        reserve(11, limited=False, job_id=JobFactory.create().pk)
+
+
 def test_eight_at_once_never_overspend() -> None:
     budget(10)
 

@@ -55,6 +55,16 @@ def test_usage_shows_settled_and_unsettled_apart_and_what_is_left(ana: Person, b
     ]
 
 
+def test_what_a_campaign_bought_for_the_tenant_is_not_the_tenants(ana: Person) -> None:
+    buy(ana, 5)
+    buy(ana, 7, campaign_id=uuid.uuid4())
+
+    assert ana.get("/usage").json()["month"] == spent(5, 0, 5)
+    assert [row["cents"] for row in ana.get(f"/documents/{DOCUMENT}/purchases").json()["results"]] == [5]
+    with as_tenant(ana.id):
+        assert Purchase.objects.count() == 1, "the policy hides it too"
+
+
 def test_last_months_purchases_are_not_this_months(ana: Person) -> None:
     buy(ana, 5)
     with connection.cursor() as cursor:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from datetime import date
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 from uuid import UUID
 
@@ -14,7 +16,10 @@ from vendors import money, tenants
 
 
 class Command(BaseCommand):
-    help = "Shows the bill. What is unsettled was reserved for a call whose outcome is not known; it counts as spent."
+    help = (
+        "Shows the bill, campaigns' purchases apart."
+        " What is unsettled was reserved for a call whose outcome is not known; it counts as spent."
+    )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--user", help="a tenant's UUID or e-mail")
@@ -47,11 +52,21 @@ def _table(by: str, rows: list[dict[str, Any]]) -> Table:
         ("unsettled cents", f"{unsettled:.6f}"),
     ):
         table.add_column(name, total, justify="right")
-    for row in rows:
-        group, cents = str(row[money.GROUPS[by]] or "-"), (row["settled_cents"], row["unsettled_cents"])
-        amounts = (str(row["calls"]), f"{row['amount']:,}", *(f"{amount:.6f}" for amount in cents))
-        table.add_row(group, row["unit"], *amounts)
+    for campaign_id, found in groupby(rows, key=itemgetter("campaign_id")):
+        if campaign_id and by != "campaign":
+            table.add_section()
+            table.add_row(f"campaign {campaign_id}")
+        for row in found:
+            table.add_row(str(row[money.GROUPS[by]] or "-"), row["unit"], *_amounts(row))
     return table
+
+
+def _amounts(row: dict[str, Any]) -> tuple[str, ...]:
+    return (
+        str(row["calls"]),
+        f"{row['amount']:,}",
+        *(f"{row[name]:.6f}" for name in ("settled_cents", "unsettled_cents")),
+    )
 
 
 def _day(text: str | None) -> date | None:

@@ -1,0 +1,104 @@
+"""Vectors a second from the embedder's hands into search, against the same under one HNSW index over all tenants."""
+
+from __future__ import annotations
+
+import time
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID, uuid4
+
+from django.db import transaction
+
+from benchmarks import database, usual
+from benchmarks.report import Result, say
+from embeddings import live, terms, vectors
+from embeddings.embedders import Vectors
+from embeddings.models import DocumentChunk
+from testing import stored
+from testing.passages import texts, waiting
+from testing.stored import MODEL, VERSION
+
+SUMMARY = __doc__
+GOAL = 1_000.0
+PASSAGES, DOCUMENTS = 100, 5  # of a document, of a tenant: far below the switch-over
+WORDS = 100
+TABLES = ("document_chunks", "document_vector_buffer", "document_terms")
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--vectors", type=int, default=10_000)
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A document whose passages are there and wait for vectors."""
+
+    user_id: UUID
+    document_id: UUID
+    chunk_ids: Sequence[UUID]
+
+
+def measure(options: Namespace) -> Result:
+    count = 500 if options.quick else options.vectors
+    rows = stored.vectors(PASSAGES)
+    ours, words = _rates(_cut(count), rows)
+    say(f"{ours:.0f} vectors a second, {words:.0f} with their words")
+    few = _cut(max(count // 10, PASSAGES))
+    with usual.shared_index():
+        shared, _ = _rates(few, rows)
+    say(f"{shared:.0f} under one index over everything")
+    return Result(
+        name="commit",
+        value=ours,
+        unit="vectors/s",
+        against="one HNSW index over all tenants, kept while writing",
+        ratio=ours / shared,
+        goal=GOAL,
+        ok=ours >= GOAL,
+        details={
+            "vectors": count,
+            "passages_of_a_document": PASSAGES,
+            "with_words_per_second": words,
+            "shared_per_second": shared,
+        },
+    )
+
+
+def _cut(count: int) -> list[Cut]:
+    """Documents with ``count`` passages together, of tenants with a few documents each."""
+    made = []
+    user_id = uuid4()
+    for at in range(count // PASSAGES):
+        user_id = uuid4() if at % DOCUMENTS == 0 else user_id
+        said = texts(PASSAGES, words=WORDS, about=at)
+        job = waiting(said, user_id=user_id, counts=[WORDS] * PASSAGES)
+        own = DocumentChunk.objects.filter(document_id=job.document_id).order_by("chunk_ord")
+        made.append(Cut(user_id, job.document_id, list(own.values_list("pk", flat=True))))
+    database.settle(*TABLES)
+    return made
+
+
+def _rates(documents: Sequence[Cut], rows: Vectors) -> tuple[float, float]:
+    """Vectors a second into the buffer and into the passages; and with the words counted in the same transaction."""
+    moving = counting = 0.0
+    for at, cut in enumerate(documents):
+        fresh = stored.near(rows, seed=at)
+        began = time.perf_counter()
+        vectors.buffer(
+            user_id=cut.user_id,
+            document_id=cut.document_id,
+            model=MODEL,
+            version=VERSION,
+            chunk_ids=cut.chunk_ids,
+            vectors=fresh,
+        )
+        with transaction.atomic():
+            live.confirm(cut.user_id, model=MODEL, version=VERSION)
+            vectors.commit(cut.document_id, model=MODEL, version=VERSION)
+            counted = time.perf_counter()
+            terms.write(cut.document_id)
+            counting += time.perf_counter() - counted
+        moving += time.perf_counter() - began
+    count = sum(len(cut.chunk_ids) for cut in documents)
+    return count / (moving - counting), count / moving

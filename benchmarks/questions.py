@@ -1,0 +1,114 @@
+"""Questions with the pages that answer them, from a JSONL file beside its PDFs, and their split into dev and test."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from argparse import ArgumentTypeError
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+NAME = "questions.jsonl"
+DEV_PERCENT = 40
+SPLITS = ("test", "dev", "all")
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """``gold``: pages, from 1, any of which answers it, by document. ``answer``: words that stand there, if given."""
+
+    name: str
+    text: str
+    gold: dict[Path, frozenset[int]]
+    kind: str
+    answer: str
+
+    @property
+    def split(self) -> str:
+        """By a hash of document and question, so that neither order nor additions move a question to the other side."""
+        document = next(iter(self.gold)).name
+        digest = hashlib.sha256(f"{document}\n{self.text}".encode()).digest()
+        return "dev" if int.from_bytes(digest[:4], "big") % 100 < DEV_PERCENT else "test"
+
+
+def given(path: str) -> list[Question]:
+    """Read a JSONL file, or the one of a folder. Raises ``ArgumentTypeError`` with a sentence on what is wrong."""
+    file = _file(Path(path))
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ArgumentTypeError(f"{file} cannot be read as UTF-8 text: {error}") from error
+    questions = [_question(file, number, line) for number, line in enumerate(lines, 1) if line.strip()]
+    if not questions:
+        raise ArgumentTypeError(f"{file} has no question")
+    _require_different(sorted({document for question in questions for document in question.gold}))
+    return questions
+
+
+def of_split(questions: list[Question], split: str) -> list[Question]:
+    return [question for question in questions if split in ("all", question.split)]
+
+
+def _require_different(documents: list[Path]) -> None:
+    seen: dict[bytes, Path] = {}
+    for document in documents:
+        twin = seen.setdefault(hashlib.sha256(document.read_bytes()).digest(), document)
+        if twin != document:
+            raise ArgumentTypeError(f"{twin.name} and {document.name} are the same file: name one of them only")
+
+
+def _file(path: Path) -> Path:
+    if not path.exists():
+        raise ArgumentTypeError(f"there is no {path}")
+    if not path.is_dir():
+        return path
+    found = [path / NAME] if (path / NAME).exists() else sorted(path.glob("*.jsonl"))
+    if len(found) != 1:
+        raise ArgumentTypeError(f"{path} has no {NAME}, and {len(found)} other JSONL files")
+    return found[0]
+
+
+def _question(file: Path, number: int, line: str) -> Question:
+    at = f"{file.name}, line {number}"
+    try:
+        row = json.loads(line)
+    except ValueError as error:
+        raise ArgumentTypeError(f"{at} is not JSON: {error}") from error
+    if not isinstance(row, dict) or not isinstance(row.get("question"), str) or not row["question"].strip():
+        raise ArgumentTypeError(f'{at} is not an object with a "question"')
+    gold = dict(_gold(file, at, each) for each in [row, *_others(at, row)])
+    return Question(
+        name=str(row.get("id", number)),
+        text=row["question"],
+        gold=gold,
+        kind=str(row.get("kind", "")),
+        answer=str(row.get("answer", "")),
+    )
+
+
+def _others(at: str, row: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    others = row.get("also", [])
+    if not isinstance(others, list) or not all(isinstance(each, dict) for each in others):
+        raise ArgumentTypeError(f'{at}: "also" is not a list of objects with "document" and "pages"')
+    yield from others
+
+
+def _gold(file: Path, at: str, row: dict[str, Any]) -> tuple[Path, frozenset[int]]:
+    name, pages = row.get("document"), row.get("pages")
+    if not isinstance(name, str) or not name:
+        raise ArgumentTypeError(f'{at} names no "document"')
+    if not isinstance(pages, list) or not pages or not all(type(page) is int and page > 0 for page in pages):
+        raise ArgumentTypeError(f'{at}: "pages" is not a list of page numbers, from 1')
+    document = (file.parent / name).resolve()
+    if not document.is_file():
+        raise ArgumentTypeError(f"{at}: there is no {name} beside it")
+    if b"%PDF-" not in _head(document):
+        raise ArgumentTypeError(f"{at}: {name} is not a PDF")
+    return document, frozenset(pages)
+
+
+def _head(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(1024)

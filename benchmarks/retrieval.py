@@ -1,0 +1,205 @@
+"""Questions asked of documents that went through the pipeline: how often the first passages are on the right page."""
+
+from __future__ import annotations
+
+import tempfile
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+from django.db import connection
+
+from benchmarks import cluster, corpus, losses, questions, relevance
+from benchmarks.questions import Question
+from benchmarks.report import Result, say
+from benchmarks.rivals import bm25
+from embeddings import embedders
+from embeddings.models import DocumentChunk
+from embeddings.search import HYBRID, TEXT, VECTOR, search
+from embeddings.search.words import lexemes
+from jobs.models import UploadJob
+from samples import make_retrieval
+from tenancy.rls import as_tenant
+
+SUMMARY = __doc__
+TENANT = UUID("0b54a4c6-6a0e-4a55-9c40-5d2f6f5d9c3e")
+LONGEST = 1_800.0
+QUICK_DOCUMENTS = ("amendment.pdf", "dental_plan.pdf")
+GOAL = "more than BM25 at hit@5, and no less than the better arm"
+BAGS = """
+    SELECT chunk_id, lexeme, cardinality(positions) FROM document_chunks, unnest(search)
+    WHERE user_id = %s AND embedding IS NOT NULL"""
+
+Ranking = Callable[[str], list[UUID]]
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "path", nargs="?", type=questions.given, metavar="PATH",
+        help="a JSONL file with questions, or its folder (docs/retrieval.md); without it, the samples' own set",
+    )  # fmt: skip
+    parser.add_argument("--embedder", type=_embedder, default="local", help="as EMBEDDER; default: local")
+    parser.add_argument("--split", choices=questions.SPLITS, default="test", help="default: test")
+
+
+def _embedder(name: str) -> str:
+    try:
+        embedders.get(name)
+    except ImproperlyConfigured as error:
+        raise ArgumentTypeError(str(error)) from error
+    return name
+
+
+@dataclass(frozen=True, slots=True)
+class Cited:
+    """A passage, by the file and the pages that it cites."""
+
+    source: Path
+    pages: range
+    text: str
+
+    def answers(self, question: Question) -> bool:
+        return bool(question.gold.get(self.source, frozenset()).intersection(self.pages))
+
+
+def measure(options: Namespace) -> Result:
+    with _asked(options) as asked:
+        chosen = questions.of_split(asked, options.split)
+        if not chosen:
+            raise SystemExit(f"No question is in the split {options.split}.")
+        passages = _ingested(asked, options.embedder)
+        ranked = {name: _judged(ranking, chosen, passages) for name, ranking in _rankings().items()}
+        loss = losses.told(chosen, _by_source(passages))
+    return _result(options, chosen, passages, ranked, loss)
+
+
+@contextmanager
+def _asked(options: Namespace) -> Iterator[list[Question]]:
+    """The questions given, or the samples' own, whose PDFs are there as long as the block."""
+    if options.path:
+        yield options.path
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        own = questions.given(str(make_retrieval.make(Path(folder))))
+        yield [each for each in own if not options.quick or {path.name for path in each.gold} <= set(QUICK_DOCUMENTS)]
+
+
+def _ingested(asked: Sequence[Question], embedder: str) -> dict[UUID, Cited]:
+    """Every PDF that a question names, through the pipeline of one tenant; what can be found of them, by its id."""
+    settings.EMBEDDER = embedder
+    stored = corpus.store(sorted({path for question in asked for path in question.gold}), TENANT)
+    corpus.queue(stored)
+    say(f"{len(stored)} documents of one tenant, embedded by {embedder}")
+    with cluster.running(EMBEDDER=embedder):
+        cluster.until(corpus.ended, seconds=LONGEST)
+    for job in UploadJob.objects.exclude(state="done"):
+        say(f"{job.document_id} is not searchable: {(job.last_error or {}).get('code')}")
+    by_id = {each.document_id: each.source for each in stored}
+    return _passages(by_id)
+
+
+def _passages(sources: dict[UUID, Path]) -> dict[UUID, Cited]:
+    with as_tenant(TENANT):
+        rows = DocumentChunk.objects.filter(user_id=TENANT, embedding__isnull=False)
+        found = rows.values_list("chunk_id", "document_id", "meta", "text")
+        return {pk: Cited(sources[document], _pages(meta), text) for pk, document, meta, text in found}
+
+
+def _pages(meta: dict[str, Any] | None) -> range:
+    first, last = (meta or {})["pages"]
+    return range(first, last + 1)
+
+
+def _rankings() -> dict[str, Ranking]:
+    def ours(mode: str) -> Ranking:
+        return lambda text: [hit.chunk_id for hit in search(user_id=TENANT, query=text, k=relevance.DEPTH, mode=mode)]
+
+    plain, stemmed = _plain(), _stemmed()
+    return {
+        **{mode: ours(mode) for mode in (TEXT, VECTOR, HYBRID)},
+        "bm25": lambda text: plain.rank(bm25.words(text), relevance.DEPTH),
+        "bm25_lexemes": lambda text: stemmed.rank(lexemes(text), relevance.DEPTH),
+    }
+
+
+def _plain() -> bm25.Okapi:
+    with as_tenant(TENANT):
+        rows = DocumentChunk.objects.filter(user_id=TENANT, embedding__isnull=False).order_by("pk")
+        return bm25.Okapi({pk: Counter(bm25.words(text)) for pk, text in rows.values_list("pk", "text")})
+
+
+def _stemmed() -> bm25.Okapi:
+    """The rival on the words that our own text arm sees: PostgreSQL's, headings included."""
+    bags: dict[UUID, dict[str, int]] = defaultdict(dict)
+    with as_tenant(TENANT), connection.cursor() as cursor:
+        cursor.execute(BAGS + " ORDER BY 1", [TENANT])
+        for chunk_id, lexeme, times in cursor.fetchall():
+            bags[chunk_id][lexeme] = times
+    return bm25.Okapi(bags)
+
+
+def _judged(ranking: Ranking, asked: Sequence[Question], passages: dict[UUID, Cited]) -> list[dict[str, float]]:
+    judged = []
+    for question in asked:
+        known = sum(cited.answers(question) for cited in passages.values())
+        judged.append(relevance.scores([passages[pk].answers(question) for pk in ranking(question.text)], known))
+    return judged
+
+
+def _by_source(passages: dict[UUID, Cited]) -> dict[Path, list[tuple[range, str]]]:
+    found: dict[Path, list[tuple[range, str]]] = defaultdict(list)
+    for cited in passages.values():
+        found[cited.source].append((cited.pages, cited.text))
+    return found
+
+
+def _result(
+    options: Namespace,
+    asked: Sequence[Question],
+    passages: dict[UUID, Cited],
+    ranked: dict[str, list[dict[str, float]]],
+    loss: dict[str, Any],
+) -> Result:
+    figures = {name: relevance.mean(judged) for name, judged in ranked.items()}
+    hybrid, rival = figures[HYBRID]["hit@5"], max(figures["bm25"]["hit@5"], figures["bm25_lexemes"]["hit@5"])
+    arms = max(figures[TEXT]["hit@5"], figures[VECTOR]["hit@5"])
+    return Result(
+        name="retrieval",
+        value=hybrid,
+        unit="hit@5 of hybrid",
+        against=f"BM25 over the same passages, the better of plain and stemmed words: {rival:.3f}",
+        ratio=hybrid / rival if rival else 0.0,
+        goal=GOAL,
+        ok=hybrid > rival and hybrid >= arms,
+        details={
+            "split": options.split,
+            "embedder": options.embedder,
+            "questions": len(asked),
+            "documents": len({cited.source for cited in passages.values()}),
+            "passages": len(passages),
+            **figures,
+            "hit@5_by_kind": _by_kind(asked, ranked),
+            "pipeline_loss": loss,
+        },
+    )
+
+
+def _by_kind(asked: Sequence[Question], ranked: dict[str, list[dict[str, float]]]) -> dict[str, dict[str, float]]:
+    kinds = sorted({question.kind for question in asked if question.kind})
+    return {
+        kind: {"questions": float(sum(question.kind == kind for question in asked))}
+        | {name: _hits(kind, asked, judged) for name, judged in ranked.items()}
+        for kind in kinds
+    }
+
+
+def _hits(kind: str, asked: Iterable[Question], judged: Iterable[dict[str, float]]) -> float:
+    own = [one["hit@5"] for question, one in zip(asked, judged, strict=True) if question.kind == kind]
+    return sum(own) / len(own)

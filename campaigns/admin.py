@@ -1,0 +1,122 @@
+"""Campaigns for staff: what each will cost before it starts, how far it is, and the buttons that move it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
+from django.db.models import Count
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
+from django.utils.html import format_html_join
+
+from campaigns import services
+from campaigns.forms import StartForm
+from campaigns.models import Campaign, CampaignTenant
+from tenancy.refusals import Refused
+
+SHOWN = 50  # tenants on a campaign's page, those that need somebody first
+
+# What a button does, and in which states of the campaign it is shown.
+BUTTONS: Mapping[str, tuple[str, Callable[..., Any], frozenset[str]]] = {
+    "pause": ("Pause", services.pause, frozenset({"running"})),
+    "resume": ("Resume", services.resume, frozenset({"paused"})),
+    "cancel": ("Cancel", services.cancel, frozenset({"running", "paused"})),
+    "roll-back": ("Roll back", services.roll_back, frozenset({"running", "paused"})),
+    "settle": ("Remove the old vectors now", services.settle_now, frozenset({"running", "paused"})),
+}
+
+
+@admin.register(Campaign)
+class CampaignAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+    list_display = ("kind", "target", "state", "reason", "tenants_by_state", "budget_cents", "created_at", "created_by")
+    list_filter = ("state", "kind", "reason")
+    ordering = ("-created_at",)
+    list_per_page = 50
+    change_form_template = "admin/campaigns/campaign/change_form.html"
+
+    def get_urls(self) -> list[URLPattern]:
+        moving = self.admin_site.admin_view(self.move_view)
+        return [path("<uuid:campaign_id>/move/", moving, name="campaigns_campaign_move"), *super().get_urls()]
+
+    # Nobody edits a row by hand.
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    @admin.display(description="to")
+    def target(self, campaign: Campaign) -> str:
+        return campaign.chunker or f"{campaign.embed_model}@{campaign.embed_version}"
+
+    @admin.display(description="tenants")
+    def tenants_by_state(self, campaign: Campaign) -> str:
+        counted = campaign.tenants.values_list("state").annotate(Count("pk")).order_by("state")
+        return format_html_join(", ", "{} {}", ((number, state) for state, number in counted))
+
+    def add_view(self, request: HttpRequest, form_url: str = "", extra_context: Any = None) -> HttpResponse:
+        """The price first, then the button: nothing is started that was not priced on the same page."""
+        if not self.has_add_permission(request):
+            raise PermissionDenied
+        form = StartForm(request.POST or None)
+        estimate = None
+        if form.is_valid():
+            try:
+                if "start" in request.POST:
+                    campaign = services.start(**form.wanted, **form.limits, by=str(request.user.pk))
+                    messages.success(request, "The campaign has begun.")
+                    return HttpResponseRedirect(reverse("admin:campaigns_campaign_change", args=[campaign.pk]))
+                estimate = services.estimate(**form.wanted)
+            except Refused as refused:
+                form.add_error(None, f"{refused.code}: {refused.detail}")
+        context = {**self.admin_site.each_context(request), "title": "New campaign", "opts": self.opts}
+        return TemplateResponse(
+            request, "admin/campaigns/campaign/start.html", {**context, "form": form, "estimate": estimate}
+        )
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
+    ) -> HttpResponse:
+        campaign = self.get_object(request, object_id)
+        more: dict[str, Any] = {}
+        if campaign is not None:
+            tenants = campaign.tenants.order_by("-reason", "state", "user_id")
+            may = self._may_move(request)
+            more = {
+                "buttons": [(name, label) for name, (label, _, states) in BUTTONS.items() if campaign.state in states]
+                if may
+                else [],
+                "progress": services.progress(campaign),
+                "counted": tenants.order_by().values_list("state").annotate(Count("pk")).order_by("state"),
+                "tenants": [*tenants.filter(reason__isnull=False)[:SHOWN], *tenants.filter(reason=None)[:SHOWN]],
+                "held": CampaignTenant.State.HELD if may else None,
+            }
+        return super().change_view(request, object_id, form_url, {**more, **(extra_context or {})})
+
+    def _may_move(self, request: HttpRequest) -> bool:
+        return request.user.has_perm("campaigns.change_campaign")
+
+    def move_view(self, request: HttpRequest, campaign_id: Any) -> HttpResponse:
+        """A button was pressed. POST only: a link that somebody sends must not cancel a campaign."""
+        if request.method != "POST" or not self._may_move(request):
+            raise PermissionDenied
+        campaign = Campaign.objects.filter(pk=campaign_id).first()
+        name, tenant = request.POST.get("move", ""), request.POST.get("tenant")
+        by = str(request.user.pk)
+        try:
+            if campaign is not None and name == "accept" and tenant:
+                services.accept(campaign, tenant, by=by)
+            elif campaign is not None and name in BUTTONS:
+                BUTTONS[name][1](campaign, by=by)
+            else:
+                raise PermissionDenied
+        except Refused as refused:
+            messages.error(request, f"{refused.code}: {refused.detail}")
+        else:
+            messages.success(request, "Done: the workers go on from here.")
+        return HttpResponseRedirect(reverse("admin:campaigns_campaign_change", args=[campaign_id]))

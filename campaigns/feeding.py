@@ -1,0 +1,220 @@
+"""From a campaign to the queue: the next document of each tenant in turn, as many as may be under way at once."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+from django.db import IntegrityError, connection, transaction
+from django.db.models import Q
+from django.db.models.functions import Now
+
+from campaigns import estimates
+from campaigns.models import Campaign, CampaignTenant
+from embeddings import embedders, moving
+from embeddings.models import LiveModel
+from jobs import services
+from jobs.models import UploadJob
+from jobs.states import ACTIVE, State
+from tenancy.refusals import Refused
+from vendors import money
+
+SPENT = "BUDGET_SPENT"
+AT_ONCE = 20  # documents that are looked at in one step
+MOST_STEPS = 200  # in one feeding: whoever feeds has other things to do
+
+# Down the index on (user_id, created_at DESC, document_id): a step reads so many documents and their passages, however
+# many the tenant has. A document with a dead letter of this campaign waits for a person, not for a second purchase.
+_STEP = f"""
+    SELECT d.document_id, d.created_at, w.tokens, w.passages FROM (
+        SELECT document_id, created_at, parsed_path, chunks_version FROM documents
+        WHERE user_id = %(user)s AND created_at <= coalesce(%(created)s::timestamptz, 'infinity')
+          AND (%(created)s::timestamptz IS NULL OR created_at < %(created)s::timestamptz OR document_id > %(document)s)
+        ORDER BY created_at DESC, document_id LIMIT %(most)s) d
+    CROSS JOIN LATERAL (
+        SELECT coalesce(sum({estimates.TOKENS}), 0) AS tokens, count(*) AS passages
+        FROM document_chunks c WHERE c.document_id = d.document_id AND c.embed_model IS NOT NULL {{wanted}}) w
+    WHERE w.passages > 0 AND NOT EXISTS (
+        SELECT FROM upload_jobs j WHERE j.document_id = d.document_id AND j.campaign_id = %(campaign)s
+        AND j.state = 'deadletter' AND j.last_error ->> 'code' <> 'SUPERSEDED')
+    ORDER BY d.created_at DESC, d.document_id LIMIT 1"""
+REEMBED = _STEP.format(
+    wanted="""AND NOT (c.embed_model = %(model)s AND c.embed_version = %(version)s)
+        AND (SELECT s.chunk_id FROM shadow_vectors s WHERE s.chunk_id = c.chunk_id
+             AND s.embed_model = %(model)s AND s.embed_version = %(version)s LIMIT 1) IS NULL"""
+)
+RECHUNK = _STEP.format(wanted="AND d.parsed_path IS NOT NULL AND d.chunks_version IS DISTINCT FROM %(chunker)s")
+# Where the step's documents end, when none of them wants anything.
+END = """
+    SELECT document_id, created_at FROM documents
+    WHERE user_id = %(user)s AND created_at <= coalesce(%(created)s::timestamptz, 'infinity')
+      AND (%(created)s::timestamptz IS NULL OR created_at < %(created)s::timestamptz OR document_id > %(document)s)
+    ORDER BY created_at DESC, document_id OFFSET %(most)s - 1 LIMIT 1"""
+# What the jobs under way will still cost; what they have reserved is counted twice until it is settled.
+PLANNED = """
+    SELECT coalesce(sum(greatest(0, coalesce(payload ->> 'planned_cents', payload ->> 'price_cents', '0')::numeric
+                                    - cost_cents)), 0)
+    FROM upload_jobs WHERE campaign_id = %s AND state IN ('queued', 'working', 'retryable')"""
+
+
+@dataclass(frozen=True, slots=True)
+class Next:
+    """A document that wants something, and how much."""
+
+    document_id: UUID
+    created_at: datetime
+    tokens: int
+
+
+def feed(campaign_id: UUID) -> bool:
+    """Put the next documents into the queue until CAMPAIGN_JOBS are in it; return whether there is more to look at.
+
+    Each document in a transaction of its own, under the campaign's lock: whoever is killed leaves nothing half fed.
+    """
+    return all(_step(campaign_id) for _ in range(MOST_STEPS))
+
+
+def _step(campaign_id: UUID) -> bool:
+    try:
+        return _fed(campaign_id)
+    except IntegrityError:  # the document was deleted just now, and is not met again
+        return True
+
+
+def _fed(campaign_id: UUID) -> bool:
+    with transaction.atomic():
+        campaign = Campaign.objects.select_for_update().filter(pk=campaign_id).first()
+        if campaign is None or active(campaign_id) >= settings.CAMPAIGN_JOBS:
+            return False
+        tenant = _in_turn(campaign)
+        return tenant is not None and _feed(campaign, tenant)
+
+
+def _in_turn(campaign: Campaign) -> CampaignTenant | None:
+    """Return who was fed longest ago. A rollback goes on whatever state the campaign is in."""
+    states = Q(state=CampaignTenant.State.REVERTING)
+    if campaign.state == Campaign.State.RUNNING:
+        states |= Q(state=CampaignTenant.State.WORKING)
+    return campaign.tenants.filter(states, passed_at=None).order_by("fed_at").first()
+
+
+def _feed(campaign: Campaign, tenant: CampaignTenant) -> bool:
+    """Feed one document, or look past as many as one step sees; False when the budget does not allow it."""
+    found = next_of(campaign, tenant)
+    if found is None:
+        _look_further(tenant)
+        return True
+    cents = _price(campaign, tenant, found.tokens)
+    if tenant.state == CampaignTenant.State.WORKING and not affordable(campaign, cents):
+        return False
+    reason = None
+    try:
+        with transaction.atomic():
+            job = _enqueue(campaign, tenant, found.document_id)
+            priced = {**job.payload, "price_cents": float(cents)}
+            UploadJob.objects.filter(pk=job.pk).update(payload=priced)
+    except Refused as refused:  # busy, or gone: met again in the next pass, if it is still there
+        reason = refused.code
+    _move(tenant, found.created_at, found.document_id, reason)
+    return True
+
+
+def next_of(campaign: Campaign, tenant: CampaignTenant) -> Next | None:
+    """Return the first of the next few documents that wants what the campaign brings."""
+    sql = RECHUNK if campaign.kind == Campaign.Kind.RECHUNK else REEMBED
+    with connection.cursor() as cursor:
+        cursor.execute(sql, _sought(campaign, tenant))
+        row = cursor.fetchone()
+    return Next(row[0], row[1], int(row[2])) if row else None
+
+
+def _sought(campaign: Campaign, tenant: CampaignTenant) -> dict[str, Any]:
+    model, version = target_of(campaign, tenant)
+    return {
+        "campaign": campaign.pk,
+        "user": tenant.user_id,
+        "created": tenant.after_created,
+        "document": tenant.after_document,
+        "most": AT_ONCE,
+        "model": model,
+        "version": version,
+        "chunker": campaign.chunker,
+    }
+
+
+def target_of(campaign: Campaign, tenant: CampaignTenant) -> tuple[str, str]:
+    """Return the model that this tenant's documents are embedded with: the old one when it is rolled back."""
+    if tenant.state == CampaignTenant.State.REVERTING:
+        return tenant.from_model or "", tenant.from_version or ""
+    return campaign.embed_model or "", campaign.embed_version or ""
+
+
+def _enqueue(campaign: Campaign, tenant: CampaignTenant, document_id: UUID) -> UploadJob:
+    if campaign.chunker:
+        return moving.rechunk(document_id=document_id, campaign_id=campaign.pk, chunker=campaign.chunker)
+    model, version = target_of(campaign, tenant)
+    return moving.reembed(document_id=document_id, campaign_id=campaign.pk, model=model, version=version)
+
+
+def _look_further(tenant: CampaignTenant) -> None:
+    with connection.cursor() as cursor:
+        params = {"user": tenant.user_id, "created": tenant.after_created, "document": tenant.after_document}
+        cursor.execute(END, {**params, "most": AT_ONCE})
+        row = cursor.fetchone()
+    if row:
+        _move(tenant, row[1], row[0], tenant.reason)
+    else:
+        CampaignTenant.objects.filter(pk=tenant.pk).update(passed_at=Now(), updated_at=Now())
+
+
+def _move(tenant: CampaignTenant, created: datetime, document_id: UUID, reason: str | None) -> None:
+    CampaignTenant.objects.filter(pk=tenant.pk).update(
+        after_created=created, after_document=document_id, reason=reason, fed_at=Now(), updated_at=Now()
+    )
+
+
+def active(campaign_id: UUID, user_id: UUID | None = None) -> int:
+    """Return how many of the campaign's jobs are in the queue."""
+    found = UploadJob.objects.filter(campaign_id=campaign_id, state__in=ACTIVE)
+    return (found.filter(user_id=user_id) if user_id else found).count()
+
+
+def failed(campaign_id: UUID, user_id: UUID) -> int:
+    """Return how many of the tenant's documents have a dead letter of this campaign; a tenant's own job leaves none."""
+    dead = UploadJob.objects.filter(campaign_id=campaign_id, user_id=user_id, state=State.DEADLETTER)
+    return dead.exclude(last_error__code="SUPERSEDED").values("document_id").distinct().count()
+
+
+def cancel(campaign_id: UUID, user_id: UUID | None = None, *, by: str) -> None:
+    """End the campaign's jobs that are in the queue; what they have bought is kept where a new campaign finds it."""
+    found = UploadJob.objects.filter(campaign_id=campaign_id, state__in=ACTIVE)
+    for job in list(found.filter(user_id=user_id) if user_id else found):
+        with suppress(Refused):  # it ended by itself meanwhile
+            services.cancel(job, by=by)
+
+
+def _price(campaign: Campaign, tenant: CampaignTenant, tokens: int) -> Decimal:
+    if campaign.kind == Campaign.Kind.RECHUNK:
+        live = LiveModel.objects.filter(pk=tenant.user_id).values_list("embed_model", "embed_version").first()
+        return estimates.price(embedders.find(*live), tokens) if live else Decimal(0)
+    return estimates.price(embedders.find(*target_of(campaign, tenant)), tokens)
+
+
+def affordable(campaign: Campaign, cents: Decimal) -> bool:
+    """Tell whether the budget has this much left; with nothing under way, a campaign without it is paused."""
+    if campaign.budget_cents is None or not cents:
+        return True
+    with connection.cursor() as cursor:
+        cursor.execute(PLANNED, [campaign.pk])
+        (planned,) = cursor.fetchone()
+    if money.spent_by_campaign(campaign.pk) + planned + cents <= campaign.budget_cents:
+        return True
+    if not active(campaign.pk):  # otherwise asked again when those have ended, and cost what they cost
+        paused = Campaign.objects.filter(pk=campaign.pk, state=Campaign.State.RUNNING)
+        paused.update(state=Campaign.State.PAUSED, reason=SPENT, updated_at=Now())
+    return False

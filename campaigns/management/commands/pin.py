@@ -1,0 +1,34 @@
+"""Hold a tenant at one embedding model, or let it go."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from campaigns import asking, services
+from embeddings import live
+from vendors import tenants
+
+
+class Command(BaseCommand):
+    help = "Pins a tenant to a model, whose vectors must all be there; no campaign moves it until it is unpinned."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("tenant", help="the tenant's UUID or e-mail")
+        parser.add_argument("model", nargs="?", metavar="MODEL@VERSION")
+        parser.add_argument("--unpin", action="store_true")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        user_id = tenants.named(options["tenant"])
+        if bool(options["model"]) == options["unpin"]:
+            raise CommandError("Name a model as MODEL@VERSION, or say --unpin.")
+        with asking.refusals():
+            if options["unpin"]:
+                services.unpin(user_id, by="command")
+            else:
+                model, _, version = options["model"].rpartition("@")
+                services.pin(user_id, model=model, version=version, by="command")
+        now = live.of(user_id)
+        held = "free to be moved from" if options["unpin"] else "pinned to"
+        self.stdout.write(f"{user_id} is {held} {now.model}@{now.version}.")

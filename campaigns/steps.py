@@ -1,0 +1,235 @@
+"""What a tenant's part of a campaign needs beside its jobs. Each step is a row: killed anywhere, it is begun again."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+from django.db import DatabaseError, InterfaceError, connection
+from django.db.models import Q, QuerySet
+from django.db.models.functions import Now
+
+from campaigns import canaries, estimates, feeding, pointer
+from campaigns.models import Campaign, CampaignTenant
+from embeddings import embedders, indexes, live, shadow
+from embeddings.live import Live
+from embeddings.models import LiveModel, VectorIndex
+from jobs.outcomes import Permanent, Postponed, Retryable
+
+log = logging.getLogger("accessa.campaigns")
+
+State = CampaignTenant.State
+JOBS_FAILED, CANARIES_WORSE, CANARIES_FAILED = "JOBS_FAILED", "CANARIES_WORSE", "CANARIES_FAILED"
+
+LOCK = "SELECT pg_try_advisory_lock(hashtextextended(%s, 0))"
+UNLOCK = "SELECT pg_advisory_unlock(hashtextextended(%s, 0))"
+# A new cut is wanted by documents that have been cut; read once a pass.
+UNCUT = """
+    SELECT EXISTS (
+        SELECT FROM documents d
+        WHERE d.user_id = %s AND d.chunks_version IS DISTINCT FROM %s AND d.parsed_path IS NOT NULL
+          AND EXISTS (
+              SELECT FROM document_chunks c WHERE c.document_id = d.document_id AND c.embed_model IS NOT NULL))"""
+MANY = """
+    SELECT count(*) > %s FROM (
+        SELECT FROM shadow_vectors WHERE user_id = %s AND embed_model = %s AND embed_version = %s LIMIT %s + 1) s"""
+
+
+def due(campaign: Campaign) -> QuerySet[CampaignTenant]:
+    """Return the tenants that wait for a step, those first that were looked at longest ago."""
+    expired = Now() - timedelta(seconds=campaign.keep_seconds)
+    waiting = (
+        Q(state=State.WORKING, passed_at__isnull=False, campaign__state=Campaign.State.RUNNING)
+        | Q(state=State.HELD, reason=JOBS_FAILED)
+        | Q(state=State.REVERTING, passed_at__isnull=False)
+        | Q(state__in=[State.ROLLED_BACK, State.SKIPPED, State.SETTLED])
+        | Q(state=State.LIVE, cut_over_at__lte=expired)
+    )
+    return campaign.tenants.filter(waiting, ended_at=None).order_by("updated_at")
+
+
+def advance(tenant: CampaignTenant) -> None:
+    """Take the tenant as far as it can go now, unless another process is at it. Call outside of a transaction."""
+    with _alone(tenant.user_id) as is_ours:
+        # Looked at again: another process may have taken the step that it waited for, and it waits for none now.
+        found = due(tenant.campaign).select_related("campaign").filter(pk=tenant.pk).first() if is_ours else None
+        if found:
+            CampaignTenant.objects.filter(pk=found.pk).update(updated_at=Now())  # a step that kills us is not the next
+            _STEPS[State(found.state)](found)
+
+
+@contextmanager
+def _alone(user_id: UUID) -> Iterator[bool]:
+    key = f"campaign:{user_id}"
+    with connection.cursor() as cursor:
+        cursor.execute(LOCK, [key])
+        (is_ours,) = cursor.fetchone()
+    try:
+        yield is_ours
+    finally:
+        if is_ours:
+            with suppress(DatabaseError, InterfaceError), connection.cursor() as cursor:
+                cursor.execute(UNLOCK, [key])
+
+
+def _work(tenant: CampaignTenant) -> None:
+    """working: when a pass left nothing to do, ask the canaries and cut over."""
+    campaign = tenant.campaign
+    if feeding.active(campaign.pk, tenant.user_id):
+        return
+    if number := feeding.failed(campaign.pk, tenant.user_id):
+        _set(tenant, State.WORKING, state=State.HELD, reason=JOBS_FAILED, failed=number)
+    elif _is_left(tenant):
+        _pass_again(tenant)
+    elif campaign.chunker:
+        _set(tenant, State.WORKING, state=State.SETTLED, reason=None, ended_at=Now())
+    elif _sings(tenant):
+        _seal(tenant)
+        if not pointer.cut_over(tenant):
+            _pass_again(tenant)
+
+
+def _is_left(tenant: CampaignTenant) -> bool:
+    campaign = tenant.campaign
+    if campaign.chunker:
+        with connection.cursor() as cursor:
+            cursor.execute(UNCUT, [tenant.user_id, campaign.chunker])
+            (found,) = cursor.fetchone()
+        return bool(found)
+    model, version = feeding.target_of(campaign, tenant)
+    return bool(shadow.uncovered(tenant.user_id, model=model, version=version))
+
+
+def _pass_again(tenant: CampaignTenant) -> None:
+    """Walk the documents once more: what came, or was busy, meanwhile."""
+    _set(tenant, tenant.state, after_created=None, after_document=None, passed_at=None)
+
+
+def _release(tenant: CampaignTenant) -> None:
+    """held -> working, once the jobs that had failed were retried."""
+    if tenant.reason != JOBS_FAILED:
+        return
+    if number := feeding.failed(tenant.campaign_id, tenant.user_id):
+        _set(tenant, State.HELD, failed=number)
+    else:
+        cursor: dict[str, Any] = {"after_created": None, "after_document": None, "passed_at": None}
+        _set(tenant, State.HELD, state=State.WORKING, reason=None, failed=0, **cursor)
+
+
+def _sings(tenant: CampaignTenant) -> bool:
+    """Tell whether the tenant's questions find as much as before; else it is held, with both figures."""
+    if tenant.accepted_by or tenant.recall:
+        return True
+    before = live.of(tenant.user_id)
+    after = Live(*feeding.target_of(tenant.campaign, tenant), shadowed=True)
+    asked = canaries.of(tenant.user_id, tenant.campaign.canaries)
+    if not asked:
+        return True
+    if not feeding.affordable(tenant.campaign, _price(len(asked), before, after)):
+        return False
+    try:
+        found = {name: _recall(tenant, asked, model) for name, model in (("before", before), ("after", after))}
+    except (Postponed, Retryable) as away:
+        log.warning("The canaries of tenant %s wait: %s", tenant.user_id, away)
+        return False
+    except Permanent as never:
+        log.error("The canaries of tenant %s cannot be asked: %s", tenant.user_id, never.code)
+        _set(tenant, State.WORKING, state=State.HELD, reason=CANARIES_FAILED)
+        return False
+    is_worse = (found["after"] or 0.0) < (found["before"] or 0.0) - tenant.campaign.tolerance
+    held = {"state": State.HELD, "reason": CANARIES_WORSE} if is_worse else {}
+    _set(tenant, State.WORKING, recall={"queries": len(asked), **found}, **held)
+    return not is_worse
+
+
+def _recall(tenant: CampaignTenant, asked: list[canaries.Canary], model: Live) -> float | None:
+    return canaries.recall(asked, model, user_id=tenant.user_id, campaign_id=tenant.campaign_id)
+
+
+def _price(queries: int, *models: Live) -> Decimal:
+    found = (embedders.find(each.model, each.version) for each in models)
+    return sum((estimates.price(each, queries * canaries.TOKENS) for each in found), Decimal(0))
+
+
+def _seal(tenant: CampaignTenant) -> None:
+    """Build a large tenant's index before anybody needs it. A small one does not wait for those who build."""
+    most = settings.SEARCH_EXACT_PASSAGES
+    model, version = feeding.target_of(tenant.campaign, tenant)
+    with connection.cursor() as cursor:
+        cursor.execute(MANY, [most, tenant.user_id, model, version, most])
+        (many,) = cursor.fetchone()
+    if many:
+        indexes.seal(tenant.user_id, model, version, table=VectorIndex.Table.SHADOW)
+
+
+def _settle(tenant: CampaignTenant) -> None:
+    """live -> settled, from where nothing goes back: the new vectors take the place of the old, and those go."""
+    if tenant.state == State.LIVE and not _set(tenant, State.LIVE, state=State.SETTLED):
+        return  # rolled back just now
+    model, version = feeding.target_of(tenant.campaign, tenant)
+    if _take_in(tenant.user_id, model, version):
+        _drop_indexes(tenant.user_id, (model, version), VectorIndex.Table.SHADOW)
+        _drop_indexes(tenant.user_id, (tenant.from_model, tenant.from_version), VectorIndex.Table.LIVE)
+        _set(tenant, State.SETTLED, ended_at=Now())
+
+
+def _take_in(user_id: UUID, model: str, version: str) -> bool:
+    """Move all of the live model's vectors to their passages; False when another model is live."""
+    while shadow.settle(user_id, model=model, version=version):
+        pass
+    return pointer.settled(user_id, model, version)
+
+
+def _revert(tenant: CampaignTenant) -> None:
+    """reverting: when what has come since has the old model's vectors too, the pointer goes back."""
+    if feeding.active(tenant.campaign_id, tenant.user_id):
+        return
+    if number := feeding.failed(tenant.campaign_id, tenant.user_id):
+        _set(tenant, State.REVERTING, reason=JOBS_FAILED, failed=number)
+    elif not pointer.point_back(tenant):
+        _pass_again(tenant)
+
+
+def _clear(tenant: CampaignTenant) -> None:
+    """rolled back or skipped: remove what was made beside the live vectors."""
+    campaign, user_id = tenant.campaign, tenant.user_id
+    feeding.cancel(campaign.pk, user_id, by="campaign")
+    if not campaign.chunker:
+        found = LiveModel.objects.filter(pk=user_id).first()
+        target = campaign.embed_model or "", campaign.embed_version or ""
+        if found and found.shadowed:
+            _take_in(user_id, found.embed_model, found.embed_version)
+        while shadow.drop(user_id, model=target[0], version=target[1]):
+            pass
+        for model in (target, (tenant.from_model, tenant.from_version)):
+            _drop_indexes(user_id, model, VectorIndex.Table.SHADOW)
+    _set(tenant, tenant.state, ended_at=Now())
+
+
+def _drop_indexes(user_id: UUID, model: tuple[str | None, str | None], table: VectorIndex.Table) -> None:
+    name, version = model
+    own = VectorIndex.objects.filter(user_id=user_id, embed_model=name, embed_version=version, table_name=table)
+    if name and version and own.exists():
+        indexes.drop(user_id, name, version, table=table)
+
+
+def _set(tenant: CampaignTenant, was: str, /, **columns: Any) -> bool:
+    """Write a step, unless somebody has moved the tenant meanwhile."""
+    return bool(CampaignTenant.objects.filter(pk=tenant.pk, state=was).update(updated_at=Now(), **columns))
+
+
+_STEPS = {
+    State.WORKING: _work,
+    State.HELD: _release,
+    State.LIVE: _settle,
+    State.SETTLED: _settle,
+    State.REVERTING: _revert,
+    State.ROLLED_BACK: _clear,
+    State.SKIPPED: _clear,
+}

@@ -1,0 +1,74 @@
+"""What the keeper does for campaigns from time to time: whatever their jobs do not do themselves."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from django.db import DatabaseError, InterfaceError, connection
+from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db.models.functions import Now
+
+from campaigns import feeding, steps
+from campaigns.models import Campaign, CampaignTenant
+from jobs.faults import database_away, frames, named
+
+log = logging.getLogger("accessa.campaigns")
+
+GOING_ON = "campaigns"
+RUNNING, PAUSED, FINISHED = Campaign.State.RUNNING, Campaign.State.PAUSED, Campaign.State.FINISHED
+
+
+def go_on() -> None:
+    """Begin to go on with the campaigns, if there are any and nobody is at it.
+
+    In a thread of its own: canaries ask a vendor, an index takes minutes, and the keeper has other things to do.
+    """
+    if _open().exists() and not any(thread.name == GOING_ON for thread in threading.enumerate()):
+        threading.Thread(target=_go_on, name=GOING_ON, daemon=True).start()
+
+
+def _go_on() -> None:
+    try:
+        work()
+    except (DatabaseError, InterfaceError) as error:
+        log.warning("A campaign broke off and is taken up again: %s", named(error))
+    finally:
+        connection.close()
+
+
+def work() -> None:
+    """Go on with each campaign: feed it, take its tenants a step further, close it. Call outside of a transaction."""
+    for campaign in _open().order_by("created_at"):
+        _feed(campaign)
+        for tenant in list(steps.due(campaign)):
+            _advance(tenant)
+        _feed(campaign)  # tenants of which something was left
+        _close(campaign)
+
+
+def _advance(tenant: CampaignTenant) -> None:
+    try:
+        steps.advance(tenant)
+    except Exception as error:  # as a runner of jobs: one tenant's trouble, logged without values, is not the others'
+        if database_away(error):
+            raise
+        log.error("Tenant %s of campaign %s: %s", tenant.user_id, tenant.campaign_id, frames(error))
+
+
+def _open() -> QuerySet[Campaign]:
+    left = CampaignTenant.objects.filter(campaign=OuterRef("pk"), ended_at=None)
+    return Campaign.objects.filter(Q(state__in=[RUNNING, PAUSED]) | Exists(left))
+
+
+def _feed(campaign: Campaign) -> None:
+    while feeding.feed(campaign.pk):
+        pass
+
+
+def _close(campaign: Campaign) -> None:
+    """running -> finished, when no tenant has anything left to do."""
+    if not campaign.tenants.filter(ended_at=None).exists():
+        done = Campaign.objects.filter(pk=campaign.pk, state__in=[RUNNING, PAUSED])
+        if done.update(state=FINISHED, reason=None, finished_at=Now(), updated_at=Now()):
+            log.info("Campaign %s has finished.", campaign.pk)

@@ -1,0 +1,129 @@
+"""Partial HNSW indexes as the database knows them: made and removed without holding up writers, by one at a time."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from hashlib import sha256
+from secrets import token_hex
+from uuid import UUID
+
+from django.db import DatabaseError, InterfaceError, OperationalError, connection
+from psycopg.sql import SQL, Composable, Identifier, Literal
+
+from embeddings.models import VectorIndex
+
+log = logging.getLogger("accessa.embeddings")
+
+# A graph that does not fit is built many times slower: 100,000 passages need about 400 MB. No parallel workers: they
+# would take all of it as shared memory at once, of which a container often has 64 MB, and the cores from searches.
+SESSION = {"maintenance_work_mem": "512MB", "max_parallel_maintenance_workers": "0", "statement_timeout": "0"}
+SHORT = {("text-embedding-3-small", "1"): "te3s_v1"}
+TABLES = {VectorIndex.Table.LIVE: "chunks", VectorIndex.Table.SHADOW: "shadow"}
+OURS = "^idx_hnsw_(chunks|shadow)_.{7}_[0-9a-f]{32}_[0-9a-f]{6}$"
+PAUSE = 0.2
+
+# One for all tenants: two such builds on one table would each wait for the other's snapshot, until PostgreSQL
+# ends one as a deadlock. Tried again and again, not waited for, because a statement that waits has a snapshot too.
+LOCK = "SELECT pg_try_advisory_lock(hashtextextended('vector-indexes', 0))"
+UNLOCK = "SELECT pg_advisory_unlock(hashtextextended('vector-indexes', 0))"
+
+
+@contextmanager
+def alone(*, wait: bool = True) -> Iterator[bool]:
+    """Hold the right to build and to remove; yields False if somebody else does and ``wait`` is off.
+
+    Raises ``RuntimeError`` in a transaction: its snapshot would be one that the build waits for.
+    """
+    if connection.in_atomic_block:
+        raise RuntimeError("An index cannot be built inside a transaction.")
+    while not _fetch(LOCK):
+        if not wait:
+            yield False
+            return
+        time.sleep(PAUSE)
+    try:
+        for name, value in SESSION.items():
+            _run(SQL("SET {} = {}").format(Identifier(name), Literal(value)))
+        yield True
+    finally:
+        with suppress(DatabaseError, InterfaceError):  # a connection that broke holds neither
+            for name in SESSION:
+                _run(SQL("RESET {}").format(Identifier(name)))
+            _fetch(UNLOCK)
+
+
+def name_of(user_id: UUID, model: str, version: str, table: str) -> str:
+    """Return a name that no index has yet, of 63 bytes: table, model, tenant and six digits by chance."""
+    tag = SHORT.get((model, version)) or sha256(f"{model}@{version}".encode()).hexdigest()[:7]
+    return f"idx_hnsw_{TABLES[VectorIndex.Table(table)]}_{tag}_{user_id.hex}_{token_hex(3)}"
+
+
+# Sealed by time: what is written later is not in it, so that writing costs a comparison and no walk through a graph.
+CREATE = """
+    CREATE INDEX CONCURRENTLY {name} ON {table} USING hnsw ((embedding::halfvec(1536)) halfvec_cosine_ops)
+    WHERE user_id = {user} AND embed_model = {model} AND embed_version = {version}
+      AND embed_updated_at >= {since} AND embed_updated_at < {upto}"""
+
+
+def create(index: VectorIndex) -> None:
+    """Build it; returns once every transaction knows it. Raises ``DatabaseError`` when it is not whole."""
+    _run(
+        SQL(CREATE).format(
+            name=Identifier(index.name),
+            table=Identifier(index.table_name),
+            user=Literal(index.user_id),
+            model=Literal(index.embed_model),
+            version=Literal(index.embed_version),
+            since=Literal(index.since),
+            upto=Literal(index.upto),
+        )
+    )
+    if not _there().get(index.name):
+        raise OperationalError("The index was built, and is not valid.")
+
+
+def remove(name: str) -> None:
+    _run(SQL("DROP INDEX CONCURRENTLY IF EXISTS {}").format(Identifier(name)))
+
+
+def _there() -> dict[str, bool]:
+    """Every index of ours that the database has, and whether it is whole."""
+    sql = """SELECT i.relname, x.indisvalid FROM pg_index x JOIN pg_class i ON i.oid = x.indexrelid
+             WHERE x.indrelid IN ('document_chunks'::regclass, 'shadow_vectors'::regclass) AND i.relname ~ %s"""
+    with connection.cursor() as cursor:
+        cursor.execute(sql, [OURS])
+        return dict(cursor.fetchall())
+
+
+def clear_up() -> None:
+    """Remove what a killed process left: call inside ``alone``, where nothing unfinished can be anybody's.
+
+    A tenant that has lost an index loses its others as well, and gets one over all.
+    """
+    there = _there()
+    rows = list(VectorIndex.objects.all())
+    lost = {_whose(row) for row in rows if row.built_at and not there.get(row.name)}
+    gone = [row for row in rows if not row.built_at or _whose(row) in lost]
+    VectorIndex.objects.filter(pk__in=[row.name for row in gone]).delete()
+    kept = {row.name for row in rows} - {row.name for row in gone}
+    for name in there.keys() - kept:
+        log.warning("Vector index %s is a leftover and is removed.", name)
+        remove(name)
+
+
+def _whose(row: VectorIndex) -> tuple[object, ...]:
+    return row.user_id, row.embed_model, row.embed_version, row.table_name
+
+
+def _run(statement: Composable) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(statement)
+
+
+def _fetch(sql: str) -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute(sql)
+        return bool(cursor.fetchone()[0])

@@ -1,0 +1,89 @@
+"""What is shown of what was found: whose page and heading it is, and where it stands in the parsed markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from embeddings.models import DocumentChunk
+from embeddings.search.fusion import Parts, Ranked
+
+SHOWN = (
+    "chunk_id",
+    "document_id",
+    "chunk_ord",
+    "chunker_name",
+    "chunker_version",
+    "text",
+    "meta",
+    "document__filename",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """What answers a query, with what a citation needs.
+
+    ``text`` is the parsed markdown's [start, end), after its table's header where it continues a table. ``chunk_ids``
+    are more than one where neighbours were merged; ``chunk_id`` is the best of them, and ``score`` and ``parts`` are
+    its own. ``snippet`` is HTML in which nothing but <mark> is markup.
+    """
+
+    chunk_id: UUID
+    chunk_ids: list[UUID]
+    document_id: UUID
+    filename: str
+    text: str
+    snippet: str
+    score: float
+    parts: Parts
+    pages: list[int]
+    headings: list[str]
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A chunk as it is stored, with what ranked it."""
+
+    ranked: Ranked
+    document_id: UUID
+    filename: str
+    chunker: tuple[str, str]
+    ord: int
+    text: str
+    pages: list[int]
+    headings: list[str]
+    start: int
+    end: int
+
+    @property
+    def body(self) -> str:
+        """Its text without a repeated table header."""
+        return self.text[-(self.end - self.start) :] if self.end > self.start else self.text
+
+
+def fetch(user_id: UUID, ranking: Sequence[Ranked]) -> list[Found]:
+    """Fetch what was ranked, in that order; what was deleted meanwhile is left out. Call inside ``as_tenant``."""
+    own = DocumentChunk.objects.filter(user_id=user_id, pk__in=[ranked.chunk_id for ranked in ranking])
+    rows = {row["chunk_id"]: row for row in own.values(*SHOWN)}
+    return [_found(ranked, rows[ranked.chunk_id]) for ranked in ranking if ranked.chunk_id in rows]
+
+
+def _found(ranked: Ranked, row: dict[str, Any]) -> Found:
+    meta = row["meta"] or {}
+    return Found(
+        ranked=ranked,
+        document_id=row["document_id"],
+        filename=row["document__filename"],
+        chunker=(row["chunker_name"], row["chunker_version"]),
+        ord=row["chunk_ord"],
+        text=row["text"],
+        pages=meta.get("pages", []),
+        headings=meta.get("headings", []),
+        start=meta.get("start", 0),
+        end=meta.get("end", 0),
+    )

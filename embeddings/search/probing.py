@@ -1,0 +1,52 @@
+"""One search at the end of a document's way: that it is found, and in time."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import psycopg
+from django.db import connection, transaction
+from django.db.models import QuerySet
+from django.db.utils import OperationalError
+
+from documents.models import Document
+from embeddings import live as pointers
+from embeddings.live import Live
+from embeddings.models import DocumentChunk, ShadowVector
+from embeddings.search.nearest import Scope, nearest
+from tenancy.rls import as_tenant
+
+
+def probe(document_id: UUID, *, seconds: float) -> None:
+    """Search once, as the tenant does, for the document's first passage; nothing if it has none.
+
+    Raises ``OperationalError`` when that takes too long.
+    """
+    user_id = Document.objects.filter(pk=document_id).values_list("user_id", flat=True).first()
+    if user_id is None:
+        return
+    live = pointers.of(user_id)
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SELECT set_config('statement_timeout', %s, true)", [str(max(1, int(seconds * 1000)))])
+        vector = _first(document_id, live)
+        if vector is not None:
+            with as_tenant(user_id):
+                nearest(Scope(user_id, live), vector, 1)
+
+
+def _first(document_id: UUID, live: Live) -> Any:
+    chunks = DocumentChunk.objects.filter(document_id=document_id).order_by("chunk_ord")
+    found = _of_model(chunks, live)
+    if found is None and live.shadowed:
+        shadows = ShadowVector.objects.filter(document_id=document_id).order_by("chunk__chunk_ord")
+        found = _of_model(shadows, live)
+    return found
+
+
+def _of_model(rows: QuerySet[Any, Any], live: Live) -> Any:
+    return rows.filter(embed_model=live.model, embed_version=live.version).values_list("embedding", flat=True).first()
+
+
+def timed_out(error: OperationalError) -> bool:
+    return isinstance(error.__cause__, psycopg.errors.QueryCanceled)

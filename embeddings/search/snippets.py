@@ -1,0 +1,38 @@
+"""A few words around what was asked for, as HTML."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+from typing import Any
+
+from django.db import connection
+
+# Control characters mark the words until everything else is escaped: no text of a document has them.
+START, STOP = "\x02", "\x03"
+OPTIONS = f"StartSel={START}, StopSel={STOP}, MaxWords=40, MinWords=25, ShortWord=0"
+SQL = """
+    SELECT ts_headline('english', translate(shown.text, %(marks)s, ''), %(words)s::tsquery, %(options)s)
+    FROM unnest(%(texts)s::text[]) WITH ORDINALITY shown(text, number) ORDER BY shown.number"""
+
+
+def cut(texts: Sequence[str], words: Sequence[str]) -> list[str]:
+    """Return about 40 words of each text, ``words`` (lexemes) between <mark> and </mark>, all else escaped."""
+    values: dict[str, Any] = {
+        "marks": START + STOP,
+        "words": " | ".join(map(_quoted, words)),
+        "options": OPTIONS,
+        "texts": list(texts),
+    }
+    with connection.cursor() as cursor:
+        cursor.execute(SQL, values)
+        return [_escaped(snippet) for (snippet,) in cursor.fetchall()]
+
+
+def _quoted(word: str) -> str:
+    return "'" + word.replace("\\", "\\\\").replace("'", "''") + "'"
+
+
+def _escaped(snippet: str) -> str:
+    safe = html.escape(" ".join(snippet.split()))
+    return safe.replace(START, "<mark>").replace(STOP, "</mark>")

@@ -1,0 +1,73 @@
+"""A changed page changes the passages around it and no others: what stands behind it is cut as it was."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from statistics import mean
+
+import pytest
+
+from documents.normalization import normalize
+from embeddings import chunking
+from embeddings.chunking import Chunk
+
+WORDS = ["the", "plan", "pays", "care", "copay", "deductible", "member", "network", "visit", "drug", "limit", "year"]
+KINDS = ["headings", "paragraphs", "one paragraph", "table", "list"]
+SENTENCES = 900
+
+
+def sentence(rng: random.Random) -> str:
+    return " ".join(rng.choices(WORDS, k=rng.randint(5, 22))).capitalize() + f" {rng.randrange(1000)}."
+
+
+def blocks(kind: str, rng: random.Random) -> list[str]:
+    """What a document of its kind is made of: joined, it is its text."""
+    made = [sentence(rng) for _ in range(SENTENCES)]
+    if kind == "headings":
+        return [
+            f"\n\n## Section {at // 20}\n\n{text}" if at % 20 == 0 else f"\n\n{text}" for at, text in enumerate(made)
+        ]
+    if kind == "table":
+        return ["| Service | You pay |\n|---|---|", *(f"\n| {text} | ${at} |" for at, text in enumerate(made))]
+    joint = {"paragraphs": "\n\n", "one paragraph": " ", "list": "\n- "}[kind]
+    return [joint + text for text in made]
+
+
+def insert(found: list[str], at: int, rng: random.Random) -> None:
+    like = found[at].partition(".")[0]
+    found[at:at] = [f"{like} Also {rng.randrange(10**6)} new."] * rng.randint(1, 4)
+
+
+def delete(found: list[str], at: int, rng: random.Random) -> None:
+    del found[at : at + rng.randint(1, 4)]
+
+
+def change(found: list[str], at: int, rng: random.Random) -> None:
+    found[at] = found[at].replace(".", f" but not more than {rng.randrange(10**6)} dollars in any year.")
+
+
+def new(before: Sequence[Chunk], after: Sequence[Chunk]) -> list[Chunk]:
+    known = {chunk.text for chunk in before}
+    return [chunk for chunk in after if chunk.text not in known]
+
+
+@pytest.mark.parametrize("label", chunking.CHUNKERS)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("edit", [insert, delete, change])
+def test_a_cut_meets_the_former_one_again_soon(
+    edit: Callable[[list[str], int, random.Random], None], kind: str, label: str
+) -> None:
+    cut, rng = chunking.get(label).cut, random.Random(f"{kind} {edit.__name__}")
+    made = blocks(kind, rng)
+    before = cut(normalize("".join(made)))
+
+    counts = []
+    for _ in range(12):
+        edited = list(made)
+        edit(edited, rng.randrange(10, SENTENCES - 10), rng)
+        counts.append(len(new(before, cut(normalize("".join(edited))))))
+
+    assert len(before) > 30
+    assert mean(counts) <= 3
+    assert max(counts) <= 8

@@ -1,0 +1,261 @@
+"""A large tenant's own indexes: sealed by time, made and removed by one process at a time, whole after any death."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from django.db import OperationalError, connection, connections, transaction
+from django.db.models.functions import Now
+
+from embeddings import building, indexes
+from embeddings.models import DocumentChunk, VectorIndex
+from embeddings.search.nearest import Scope, exact, nearest
+from testing import stored
+from testing.racing import at_once
+from testing.stored import LIVE, Stored, store
+
+pytestmark = pytest.mark.django_db(transaction=True)
+MODEL = (LIVE.model, LIVE.version)
+ROWS = stored.vectors(400)
+
+
+@pytest.fixture(autouse=True)
+def lowered(settings: Any) -> Iterator[None]:
+    settings.SEARCH_EXACT_PASSAGES = 50
+    yield
+    for name in building._there():
+        building.remove(name)
+
+
+@pytest.fixture
+def large() -> Stored:
+    return store(uuid4(), ROWS[:60])
+
+
+def seal(user_id: UUID) -> None:
+    indexes.seal(user_id, *MODEL)
+
+
+def names() -> list[str]:
+    """What is in use; the database has these and no others, all of them whole."""
+    used = list(VectorIndex.objects.filter(built_at__isnull=False).order_by("upto").values_list("name", flat=True))
+    assert building._there() == dict.fromkeys(used, True)
+    assert VectorIndex.objects.count() == len(used)
+    return used
+
+
+def finds_everything(user_id: UUID) -> bool:
+    scope = Scope(user_id, LIVE)
+    return all(nearest(scope, row, 10) == exact(scope, row, 10) for row in ROWS[:60:12])
+
+
+@contextmanager
+def meanwhile(work: Callable[[], object]) -> Iterator[list[BaseException]]:
+    """Run ``work`` in a thread with a connection of its own; what it raised is in the list after the block."""
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            work()
+        except Exception as error:
+            raised.append(error)
+        finally:
+            connections.close_all()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield raised
+    finally:
+        thread.join(30)
+
+
+@contextmanager
+def a_writer() -> Iterator[None]:
+    """A transaction that writes passages, for the end of which every build waits."""
+    with transaction.atomic():
+        with connection.cursor() as cursor:
+            cursor.execute("LOCK TABLE document_chunks IN ROW EXCLUSIVE MODE")
+        yield
+
+
+def building_backend() -> int:
+    """The process of the server that builds and waits for a writer."""
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pid FROM pg_locks WHERE locktype = 'virtualxid' AND NOT granted")
+            if found := cursor.fetchone():
+                return int(found[0])
+        time.sleep(0.01)
+    raise TimeoutError
+
+
+def test_a_tenant_gets_an_index_when_it_outgrows_the_exact_scan(large: Stored) -> None:
+    small = store(uuid4(), ROWS[:50])
+
+    for user_id in (large.user_id, small.user_id):
+        seal(user_id)
+        seal(user_id)
+
+    (name,) = names()
+    assert name.startswith(f"idx_hnsw_chunks_te3s_v1_{large.user_id.hex}_")
+    assert len(name) == 63
+    assert VectorIndex.objects.get().passages == 60
+    assert finds_everything(large.user_id)
+
+
+def test_segments_are_added_and_at_last_built_into_one(large: Stored) -> None:
+    seen = []
+    for at in range(5):
+        seal(large.user_id)
+        seen.append(names())
+        store(large.user_id, ROWS[60 * at + 60 : 60 * at + 120])
+    seal(large.user_id)
+
+    assert [len(held) for held in seen] == [1, 2, 3, 4, 1]
+    assert seen[1][0] == seen[0][0]
+    assert not set(seen[4]) & set(seen[3])
+    assert [index.passages for index in VectorIndex.objects.order_by("upto")] == [300, 60]
+    assert finds_everything(large.user_id)
+
+
+def test_growing_builds_nothing_more_than_some_times() -> None:
+    held: list[VectorIndex] = []
+    built = 0
+    for _ in range(1000):
+        replaced = indexes.merged(held, 1)
+        together = 1 + sum(index.passages for index in replaced)
+        held = [*held[: len(held) - len(replaced)], VectorIndex(passages=together)]
+        built += together
+        assert len(held) <= indexes.MOST_SEGMENTS
+
+    assert sum(index.passages for index in held) == 1000
+    assert built / 1000 < 10  # 100 and more, if each time all were built into one
+
+
+def test_a_build_that_was_killed_is_done_again(large: Stored) -> None:
+    with a_writer(), meanwhile(lambda: seal(large.user_id)) as raised:
+        pid = building_backend()
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_terminate_backend(%s)", [pid])
+    left = building._there()
+    found_meanwhile = finds_everything(large.user_id)
+
+    indexes.tend()
+
+    assert isinstance(raised[0], OperationalError)
+    assert list(left.values()) == [False]
+    assert found_meanwhile
+    assert names() != list(left)
+    assert finds_everything(large.user_id)
+
+
+def test_indexes_without_a_row_and_rows_without_an_index_are_cleared_away(large: Stored) -> None:
+    seal(large.user_id)
+    store(large.user_id, ROWS[60:120])
+    seal(large.user_id)
+    first, second = names()
+    VectorIndex.objects.filter(pk=first).delete()
+    indexes.tend()
+    assert names() == [second]
+    assert finds_everything(large.user_id)
+
+    building.remove(second)
+    assert finds_everything(large.user_id)
+    indexes.tend()
+
+    assert VectorIndex.objects.get(pk=names()[0]).passages == 120
+    assert finds_everything(large.user_id)
+
+
+def test_two_processes_that_seal_at_once_build_one_index(large: Stored) -> None:
+    at_once(lambda: seal(large.user_id), lambda: seal(large.user_id), indexes.tend)
+
+    assert len(names()) == 1
+
+
+def test_a_vector_older_than_the_index_that_is_committed_later_is_in_it(large: Stored) -> None:
+    moved = stored.vectors(1, seed=9)[0]
+    with ExitStack() as stack, transaction.atomic():
+        DocumentChunk.objects.filter(pk=large.chunk_ids[0]).update(embedding=moved, embed_updated_at=Now())
+        stack.enter_context(meanwhile(lambda: seal(large.user_id)))  # ends after the transaction
+        building_backend()
+
+    index = VectorIndex.objects.get(pk=names()[0])
+    assert DocumentChunk.objects.get(pk=large.chunk_ids[0]).embed_updated_at < index.upto  # type: ignore[operator]
+    assert nearest(Scope(large.user_id, LIVE), moved, 10)[0].chunk_id == large.chunk_ids[0]
+    assert finds_everything(large.user_id)
+
+
+def test_what_has_become_small_loses_its_index(large: Stored) -> None:
+    seal(large.user_id)
+    DocumentChunk.objects.filter(pk__in=large.chunk_ids[:30]).delete()
+    indexes.tend()
+    assert len(names()) == 1  # 30 are more than half of what needs none: it neither comes nor goes
+
+    DocumentChunk.objects.all().delete()
+    indexes.tend()
+
+    assert names() == []
+
+
+def test_dropping_takes_one_model_of_one_tenant(large: Stored) -> None:
+    other = store(uuid4(), ROWS[:60])
+    seal(large.user_id)
+    seal(other.user_id)
+
+    indexes.drop(large.user_id, *MODEL)
+
+    assert [other.user_id.hex in name for name in names()] == [True]
+    assert finds_everything(large.user_id)
+
+
+def test_every_tenant_has_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(indexes, "TENANTS", 2)
+    monkeypatch.setattr(indexes, "_round", indexes.Round())
+    owners = [store(uuid4(), ROWS[:60]).user_id for _ in range(3)]
+    store(uuid4(), ROWS[:10])
+
+    indexes.tend()
+    half = len(names())
+    indexes.tend()
+    indexes.tend()
+
+    assert half <= 2
+    assert {index.user_id for index in VectorIndex.objects.all()} == set(owners)
+
+
+def test_the_sweep_lets_the_keeper_go_on_while_it_builds(large: Stored) -> None:
+    with a_writer():
+        began = time.monotonic()
+        indexes.sweep()
+        indexes.sweep()
+        took = time.monotonic() - began
+        building_backend()
+        (thread,) = [thread for thread in threading.enumerate() if thread.name == indexes.TENDING]
+    thread.join(30)
+
+    assert took < 1
+    assert len(names()) == 1
+
+
+def test_a_session_is_left_as_it_was_and_no_build_is_begun_in_a_transaction(large: Stored) -> None:
+    kept = "SELECT current_setting('maintenance_work_mem'), current_setting('statement_timeout')"
+    with connection.cursor() as cursor:
+        cursor.execute(kept)
+        before = cursor.fetchone()
+        seal(large.user_id)
+        cursor.execute(kept)
+        assert cursor.fetchone() == before
+        cursor.execute("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'")
+        assert cursor.fetchone() == (0,)
+
+    with transaction.atomic(), pytest.raises(RuntimeError, match="inside a transaction"):
+        seal(large.user_id)

@@ -1,0 +1,137 @@
+"""A campaign's rechunking: other passages in the place of the old, at once, from the stored parse."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from documents.models import Document
+from embeddings import moving, sweeps
+from embeddings.models import ChunkBuffer, DocumentChunk, VectorBuffer
+from embeddings.tests.campaigning import (
+    ANOTHER_CUT,
+    PDF,
+    again,
+    cuts,
+    killed,
+    live_rows,
+    rechunk,
+    remembering,
+    wrong,
+)
+from jobs import runner, services
+from jobs.models import UploadJob
+from testing.people import FailingEmbedder, Person, Upload, run_to_the_end, stages, stop_before
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def target(settings: Any) -> FailingEmbedder:
+    """The model to move to."""
+    return remembering(settings)
+
+
+@pytest.fixture
+def uploaded(ana: Person, settings: Any) -> Upload:
+    settings.EMBEDDER = "local"
+    return ana.ingest(PDF)
+
+
+def count(rows: list[Any]) -> int:
+    return sum(len(row) == 5 for row in rows)
+
+
+def chunks_shown(person: Person, uploaded: Upload) -> list[Any]:
+    found: list[Any] = person.get(f"/documents/{uploaded.document_id}/chunks", page_size=100).json()["results"]
+    return found
+
+
+def test_a_rechunking_replaces_all_at_once_and_parses_nothing(uploaded: Upload, ana: Person) -> None:
+    before, parse = live_rows(), Document.objects.values("parsed_sha256", "parsed_path", "updated_at").get()
+    job = rechunk(uploaded)
+    seen = []
+
+    for claim in stages():
+        seen.append(claim.job.stage)
+        if claim.job.stage != "embedded":
+            assert (live_rows(), wrong()) == (before, [])
+            assert {chunk["chunk_id"] for chunk in chunks_shown(ana, uploaded)} == {
+                str(row[0]) for row in before[: count(before)]
+            }
+
+    assert seen == [
+        "parse_validated", "chunking", "chunks_buffered", "chunked", "embedding", "embeddings_buffered", "embedded",
+    ]  # fmt: skip
+    assert again(job).state == "done"
+    assert cuts() == {ANOTHER_CUT}
+    assert not DocumentChunk.objects.filter(embedding=None).exists()
+    after = Document.objects.get()
+    assert (after.chunks_version, after.parsed_sha256) == (ANOTHER_CUT, parse["parsed_sha256"])
+    assert (ChunkBuffer.objects.count(), VectorBuffer.objects.count(), wrong()) == (0, 0, [])
+    assert not UploadJob.objects.filter(events__code__startswith="PARSE_", pk=job.pk).exists()
+
+
+@pytest.mark.parametrize(
+    "place",
+    ["chunking:before-commit", "chunks_buffered:before-commit", "chunks_buffered:after-commit", "embedding:answered",
+     "embeddings_buffered:before-commit", "embeddings_buffered:after-commit", "embedded:begin"],
+)  # fmt: skip
+def test_a_rechunking_killed_anywhere_shows_the_old_or_the_new_and_ends_with_the_new(
+    place: str, uploaded: Upload, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, job = live_rows(), rechunk(uploaded)
+
+    assert killed(monkeypatch, place)
+    is_new = place in {"embeddings_buffered:after-commit", "embedded:begin"}
+    assert (live_rows() == before) is not is_new
+    assert (cuts() == {ANOTHER_CUT}) is is_new
+    run_to_the_end(1)
+
+    assert (again(job).state, cuts(), wrong()) == ("done", {ANOTHER_CUT}, [])
+
+
+def test_a_dead_rechunking_leaves_the_old_passages_and_its_retry_buys_only_the_rest(
+    ana: Person, target: FailingEmbedder
+) -> None:
+    uploaded = ana.ingest(PDF)
+    before, job = live_rows(), rechunk(uploaded)
+    target.seen.clear()
+    target.calls_until_failure = 1
+    runner.drain()
+    services.cancel(again(job), by="test")
+
+    sweeps.empty_buffers()
+
+    assert (live_rows(), wrong()) == (before, [])
+    bought = len(target.seen)
+    assert VectorBuffer.objects.count() == bought > 0
+    services.retry(again(job), by="test")
+    runner.drain()
+    assert (again(job).state, cuts(), wrong()) == ("done", {ANOTHER_CUT}, [])
+    assert set(Counter(target.seen).values()) == {1}
+
+
+def test_a_rechunking_that_is_given_up_leaves_nothing_behind(uploaded: Upload) -> None:
+    before, job = live_rows(), rechunk(uploaded)
+    stop_before("embeddings_buffered")
+    assert not moving.abandon(uploaded.document_id)
+    services.cancel(again(job), by="test")
+
+    assert moving.abandon(uploaded.document_id)
+
+    assert (live_rows(), cuts(), VectorBuffer.objects.count()) == (before, {"markdown-simple@1"}, 0)
+    assert wrong() == []
+
+
+def test_a_rechunking_whose_parse_was_changed_is_refused_and_changes_nothing(uploaded: Upload) -> None:
+    before = live_rows()
+    Document.objects.update(parsed_sha256="other")
+
+    job = rechunk(uploaded)
+    runner.drain()
+
+    assert (again(job).last_error or {})["code"] == "PARSE_HASH_MISMATCH"
+    assert live_rows() == before

@@ -1,0 +1,207 @@
+"""A campaign's re-embedding: vectors beside the live ones, where no search looks, and nothing bought twice."""
+
+from __future__ import annotations
+
+from collections import Counter
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from embeddings import live, shadow, sweeps
+from embeddings.live import Live
+from embeddings.models import DocumentChunk, DocumentTerm, LiveModel, ShadowVector, VectorBuffer
+from embeddings.tests.campaigning import (
+    LOCAL,
+    PDF,
+    TARGET,
+    again,
+    killed,
+    live_rows,
+    rechunk,
+    reembed,
+    remembering,
+    wrong,
+)
+from embeddings.tests.conftest import Watched
+from jobs import claims, runner, services
+from tenancy.refusals import Refused
+from testing.people import FailingEmbedder, Person, Upload, plan_pdf, run_to_the_end, stop_before
+from vendors import money
+from vendors.models import Purchase
+
+COLUMNS = ("chunk_id", "user_id", "document_id", "embed_version", "vector_dim", "vector_sha", "embedding")
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def target(settings: Any) -> FailingEmbedder:
+    """The model to move to."""
+    return remembering(settings)
+
+
+@pytest.fixture
+def uploaded(ana: Person, settings: Any) -> Upload:
+    settings.EMBEDDER = "local"
+    return ana.ingest(PDF)
+
+
+def point(person: Person, to: Live) -> None:
+    LiveModel.objects.filter(pk=person.id).update(embed_model=to.model, embed_version=to.version, shadowed=True)
+
+
+def test_a_reembedding_writes_beside_the_live_vectors_and_search_sees_nothing_of_it(
+    uploaded: Upload, target: FailingEmbedder, ana: Person
+) -> None:
+    before, question = live_rows(), {"query": "hospital deductible"}
+    found = ana.post("/search", question).json()
+    assert shadow.uncovered(ana.id, model=TARGET.model, version=TARGET.version) == [uploaded.document_id]
+
+    job = reembed(uploaded)
+    runner.drain()
+
+    texts = list(DocumentChunk.objects.order_by("chunk_ord").values_list("text", flat=True))
+    assert again(job).state == "done"
+    assert live_rows() == before
+    assert ana.post("/search", question).json() == found
+    assert [
+        each.chunk.text for each in ShadowVector.objects.order_by("chunk__chunk_ord").select_related("chunk")
+    ] == texts
+    assert Counter(target.seen) == Counter(set(texts))
+    assert shadow.uncovered(ana.id, model=TARGET.model, version=TARGET.version) == []
+    assert (VectorBuffer.objects.count(), wrong()) == (0, [])
+
+
+POINTS = [
+    f"{stage}:{place}"
+    for stage in ("chunked", "embedding", "embeddings_buffered", "embedded")
+    for place in ("begin", "before-commit", "after-commit", "end")
+    if (stage, place) not in {("embedded", "before-commit"), ("embedded", "after-commit")}  # it writes nothing
+]
+
+
+@pytest.mark.parametrize("place", [*POINTS, "embedding:answered"])
+def test_a_reembedding_killed_anywhere_goes_on_and_buys_nothing_it_has_twice(
+    place: str, uploaded: Upload, target: FailingEmbedder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, job = live_rows(), reembed(uploaded)
+
+    assert killed(monkeypatch, place)
+    bought = set(VectorBuffer.objects.values_list("chunk__text", flat=True))
+    run_to_the_end(1)
+
+    texts = set(DocumentChunk.objects.values_list("text", flat=True))
+    twice = [text for text, times in Counter(target.seen).items() if times > 1]
+    assert again(job).state == "done"
+    assert live_rows() == before
+    assert ShadowVector.objects.count() == DocumentChunk.objects.count()
+    assert not bought & set(twice)
+    # Only an answer that was not written down yet is asked for again.
+    assert len(twice) <= (2 if place in {"embedding:answered", "embedding:before-commit"} else 0)
+    assert set(target.seen) == texts
+
+
+def test_what_a_dead_reembedding_has_bought_is_kept_and_its_retry_buys_the_rest(
+    uploaded: Upload, target: FailingEmbedder
+) -> None:
+    before, job = live_rows(), reembed(uploaded)
+    target.calls_until_failure = 1
+    runner.drain()
+    services.cancel(again(job), by="test")
+    kept = len(target.seen)
+
+    sweeps.empty_buffers()
+
+    assert (ShadowVector.objects.count(), VectorBuffer.objects.count()) == (kept, 0)
+    services.retry(again(job), by="test")
+    runner.drain()
+    assert again(job).state == "done"
+    assert set(Counter(target.seen).values()) == {1}
+    assert ShadowVector.objects.count() == DocumentChunk.objects.count()
+    assert (live_rows(), wrong()) == (before, [])
+
+
+def test_a_document_that_comes_while_its_tenant_is_moved_has_to_be_moved_too(
+    uploaded: Upload, target: FailingEmbedder, ana: Person
+) -> None:
+    reembed(uploaded)
+    runner.drain()
+
+    late = ana.ingest(plan_pdf("eyes"))
+
+    assert late.job.embed_model == LOCAL.model
+    assert shadow.uncovered(ana.id, model=TARGET.model, version=TARGET.version) == [late.document_id]
+
+
+def test_settling_moves_what_is_live_and_drops_the_rest_however_often_it_is_run(
+    uploaded: Upload, target: FailingEmbedder, ana: Person
+) -> None:
+    reembed(uploaded)
+    runner.drain()
+    vectors = dict(ShadowVector.objects.values_list("chunk_id", "vector_sha"))
+    assert shadow.settle(ana.id, model=TARGET.model, version=TARGET.version) == 0, "another model is live"
+    point(ana, TARGET)
+    ShadowVector.objects.bulk_create(
+        [ShadowVector(**{**row, "embed_model": "older"}) for row in ShadowVector.objects.values(*COLUMNS)]
+    )
+    moved = []
+    while done := shadow.settle(ana.id, model=TARGET.model, version=TARGET.version, most=2):
+        moved.append(done)
+
+    assert sum(moved) == 2 * len(vectors)
+    assert max(moved) == 2
+    assert dict(DocumentChunk.objects.values_list("pk", "vector_sha")) == vectors
+    assert set(DocumentChunk.objects.values_list("embed_model", flat=True)) == {TARGET.model}
+    assert (ShadowVector.objects.count(), wrong()) == (0, [])
+
+
+def test_a_campaign_buys_on_its_own_bill(uploaded: Upload, vendor: Watched, ana: Person) -> None:
+    money.set_budget(ana.id, Decimal("0.000001"))
+
+    job = reembed(uploaded, Live("text-embedding-3-small", "1"))
+    runner.drain()
+
+    assert again(job).state == "done"
+    assert set(Purchase.objects.values_list("campaign_id", "state")) == {(job.campaign_id, "settled")}
+    assert money.spent_today(ana.id) == 0
+
+
+def test_a_document_that_is_worked_on_is_left_alone(uploaded: Upload, target: FailingEmbedder) -> None:
+    reembed(uploaded)
+
+    for ask in (reembed, rechunk):
+        with pytest.raises(Refused, match="JOB_ALREADY_ACTIVE"):
+            ask(uploaded)
+
+
+def test_a_document_without_passages_has_nothing_to_move(ana: Person) -> None:
+    waiting = ana.upload(PDF)
+    stop_before("chunking")
+
+    with pytest.raises(Refused, match="NOT_FOUND"):
+        reembed(waiting)
+
+
+def test_a_deleted_document_takes_its_other_vectors_along(
+    uploaded: Upload, target: FailingEmbedder, ana: Person
+) -> None:
+    reembed(uploaded)
+    runner.drain()
+
+    assert ana.delete(f"/documents/{uploaded.document_id}").status_code == 204
+
+    assert not ShadowVector.objects.exists()
+    assert not DocumentTerm.objects.exists()
+    assert claims.take("w") is None
+    assert live.of(ana.id) == LOCAL
+
+
+def test_no_campaign_is_seen_by_its_tenant(uploaded: Upload, target: FailingEmbedder, ana: Person) -> None:
+    shown = ana.get(f"/job/{uploaded.job_id}").json()
+
+    job = reembed(uploaded)
+    stop_before("embeddings_buffered")
+
+    assert ana.get(f"/job/{uploaded.job_id}").json() == shown
+    assert ana.get(f"/job/{job.pk}").status_code == 404
+    assert ana.get(f"/documents/{uploaded.document_id}").json()["processing_status"] == "complete"

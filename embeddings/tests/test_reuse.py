@@ -1,0 +1,282 @@
+"""Text that was embedded once is not bought again: taken from elsewhere, or from the document itself."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from benchmarks.corpus import SAMPLES
+from documents import parsers, services
+from documents.models import Document
+from documents.normalization import normalize, normalize_pages
+from embeddings import chunking, embedders, reuse, tokens
+from embeddings.chunking import Chunk
+from embeddings.models import DocumentChunk, VectorBuffer
+from embeddings.reuse import Reused
+from embeddings.tests.conftest import Watched
+from jobs import runner
+from jobs.models import UploadJob
+from testing.passages import texts, waiting
+from testing.people import Person, stages, stop_before
+from testing.vendors.openai import vector
+
+pytestmark = pytest.mark.django_db
+INSERTED = "From January the plan also covers services of this kind, after prior authorization. "
+
+
+def again(job: UploadJob) -> UploadJob:
+    return UploadJob.objects.get(pk=job.pk)
+
+
+def bought(vendor: Watched, passages: Sequence[str]) -> list[int]:
+    """How often each of ``passages`` was sold."""
+    return [vendor.ledger.counts[hashlib.sha256(text.encode()).hexdigest()] for text in passages]
+
+
+def embedded(passages: Sequence[str], person: Person) -> UploadJob:
+    """A document that has its vectors."""
+    job = waiting(passages, user_id=person.id)
+    runner.drain()
+    assert again(job).state == "done", again(job).last_error
+    return job
+
+
+def taken(passages: Sequence[str], person: Person) -> Reused:
+    """What a new document of ``passages`` takes; its job stays with the worker that asked."""
+    waiting(passages, user_id=person.id)
+    claim = stop_before("chunked")
+    with claim.held():
+        return reuse.take(claim, embedders.get("openai"))
+
+
+def execute(sql: str) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(sql)
+
+
+def numbers(text: str) -> Any:
+    """The vector that the vendor's stand-in sells for a text, as near as it comes back."""
+    return pytest.approx(vector(text).tolist(), abs=1e-6)
+
+
+def test_what_the_tenant_has_embedded_is_not_bought_again(ana: Person, vendor: Watched) -> None:
+    old, new = texts(40, about="last year"), texts(3, about="this year")
+    embedded(old, ana)
+
+    job = waiting([*old[:20], *new, *old[20:]], user_id=ana.id)
+    runner.drain()
+
+    assert again(job).state == "done"
+    assert bought(vendor, [*old, *new]) == [1] * 43
+    found = DocumentChunk.objects.filter(document=job.document_id).values_list("text", "embedding", "vector_sha")
+    assert all(list(embedding or ()) == numbers(text) for text, embedding, _ in found)
+    sources = dict(DocumentChunk.objects.exclude(document=job.document_id).values_list("text", "vector_sha"))
+    assert {text: sha for text, _, sha in found if text in sources} == sources
+
+
+def test_what_others_have_embedded_is_bought(ana: Person, ben: Person, vendor: Watched) -> None:
+    embedded(texts(10), ana)
+
+    embedded(texts(10), ben)
+
+    assert bought(vendor, texts(10)) == [2] * 10
+
+
+def test_what_others_have_embedded_is_taken_where_that_is_allowed(
+    ana: Person, ben: Person, vendor: Watched, settings: Any
+) -> None:
+    settings.REUSE_ACROSS_TENANTS = True
+    embedded(texts(10), ana)
+
+    job = embedded(texts(10), ben)
+
+    assert bought(vendor, texts(10)) == [1] * 10
+    assert set(DocumentChunk.objects.filter(document=job.document_id).values_list("user_id", flat=True)) == {ben.id}
+
+
+def test_a_text_that_is_repeated_within_a_document_is_bought_once(ana: Person, vendor: Watched) -> None:
+    notice, body = "This is a summary. Read the policy for the whole of it.", texts(300)
+    passages = [notice, *body[:150], notice, *body[150:], notice]
+
+    job = embedded(passages, ana)
+
+    assert bought(vendor, [notice, *body]) == [1] * 301
+    found = DocumentChunk.objects.filter(document=job.document_id, text=notice).values_list("embedding", flat=True)
+    assert [list(each or ()) for each in found] == [numbers(notice)] * 3
+    assert ana.get(f"/documents/{job.document_id}").json()["saved"]["passages"] == 2
+
+
+def test_vectors_spread_within_a_document_and_not_to_another_cut(ana: Person, vendor: Watched) -> None:
+    job = waiting(["twice", "twice", "twice", "once"], user_id=ana.id)
+    execute("UPDATE document_chunks SET chunker_version = '0' WHERE chunk_ord = 2")
+    first = DocumentChunk.objects.get(chunk_ord=0)
+    row = {"user_id": ana.id, "document_id": job.document_id, "embed_model": "m", "embed_version": "1"}
+    VectorBuffer.objects.create(chunk=first, vector_dim=1536, vector_sha="x", embedding=vector("twice"), **row)
+
+    reuse.spread(job.document_id, "m", "2")
+    reuse.spread(job.document_id, "m", "1")
+    reuse.spread(job.document_id, "m", "1")
+
+    found = VectorBuffer.objects.order_by("chunk__chunk_ord").values_list("chunk__chunk_ord", "vector_sha")
+    assert list(found) == [(0, "x"), (1, "x")]
+
+
+@pytest.mark.parametrize("column", ["embed_model", "embed_version"])
+def test_a_vector_of_another_model_or_version_is_not_taken(column: str, ana: Person, vendor: Watched) -> None:
+    embedded(texts(10), ana)
+    execute(f"UPDATE document_chunks SET {column} = 'other' WHERE chunk_ord < 4")
+
+    assert taken(texts(10), ana).passages == 6
+
+
+def test_a_vector_that_waits_beside_the_live_ones_is_taken(ana: Person, vendor: Watched) -> None:
+    embedded(texts(10), ana)
+    execute("""
+        INSERT INTO shadow_vectors (chunk_id, user_id, document_id, embed_model, embed_version, vector_dim, vector_sha,
+            embedding)
+        SELECT chunk_id, user_id, document_id, embed_model, embed_version, vector_dim, vector_sha, embedding
+        FROM document_chunks""")
+    execute("UPDATE document_chunks SET embed_version = '0'")
+
+    assert taken(texts(12), ana).passages == 10
+    assert VectorBuffer.objects.count() == 10
+
+
+def test_a_damaged_vector_is_bought_anew_and_not_spread(ana: Person, vendor: Watched) -> None:
+    embedded(texts(10), ana)
+    execute("UPDATE document_chunks SET vector_sha = repeat('0', 64) WHERE chunk_ord = 3")
+
+    embedded(texts(10), ana)
+
+    assert bought(vendor, texts(10)) == [1, 1, 1, 2, 1, 1, 1, 1, 1, 1]
+
+
+def test_a_copy_stays_when_its_source_is_deleted(ana: Person, vendor: Watched) -> None:
+    source = embedded(texts(10), ana)
+    job = waiting(texts(10), user_id=ana.id)
+
+    for claim in stages():
+        if claim.job.stage == "embedding":
+            services.delete(Document.objects.get(pk=source.document_id))
+
+    assert again(job).state == "done"
+    assert bought(vendor, texts(10)) == [1] * 10
+    assert DocumentChunk.objects.exclude(embedding=None).count() == 10
+
+
+def test_what_is_saved_is_shown_with_the_document(ana: Person, ben: Person, vendor: Watched, settings: Any) -> None:
+    settings.OPENAI_CENTS_PER_MILLION_TOKENS = 2.0
+    first = embedded(texts(40), ana)
+    second = embedded(texts(50), ana)
+
+    shown = {each["document_id"]: each["saved"] for each in ana.get("/documents").json()["results"]}
+
+    count = sum(tokens.count_many(texts(40)))
+    saved = {"passages": 40, "tokens": count, "cents": float(Decimal(count) * 2 / 1_000_000)}
+    assert shown[str(first.document_id)] == {"passages": 0, "tokens": 0, "cents": 0.0}
+    assert shown[str(second.document_id)] == saved
+    assert ana.get(f"/documents/{second.document_id}").json()["saved"] == saved
+    assert ben.get(f"/documents/{second.document_id}").status_code == 404
+
+
+def test_a_campaigns_plan_is_not_shown_as_saved(ana: Person, vendor: Watched) -> None:
+    job = embedded(texts(10), ana)
+    columns = "job_id, user_id, document_id, stage, state, finished_at, raw_path, chunks_version, correlation_id"
+    execute(
+        f"INSERT INTO upload_jobs ({columns}, campaign_id, payload)"
+        " SELECT gen_random_uuid(), user_id, document_id, stage, state, finished_at, raw_path, chunks_version,"
+        " correlation_id, gen_random_uuid(), '{\"reused\": 7}' FROM upload_jobs"
+    )
+
+    assert ana.get(f"/documents/{job.document_id}").json()["saved"]["passages"] == 0
+
+
+def test_a_list_of_documents_is_read_in_as_many_queries_as_one(ana: Person, vendor: Watched) -> None:
+    counts = []
+    for _ in range(2):
+        embedded(texts(1), ana)
+        with CaptureQueriesContext(connection) as queries:
+            ana.get("/documents")
+        counts.append(len(queries))
+
+    assert counts[0] == counts[1]
+
+
+def test_what_was_saved_is_still_saved_when_the_document_is_planned_again(ana: Person, vendor: Watched) -> None:
+    embedded(texts(10), ana)
+    waiting(texts(12), user_id=ana.id)
+    claim, embedder = stop_before("chunked"), embedders.get("openai")
+
+    with claim.held():
+        first = reuse.take(claim, embedder)
+        made_with = {"embed_model": embedder.model, "embed_version": embedder.version}
+        claim.job.payload |= made_with | {"reused": first.passages, "tokens_saved": first.tokens}
+        second = reuse.take(claim, embedder)
+
+    assert first.passages == 10
+    assert second == first
+
+
+@pytest.mark.parametrize("statement", [reuse.COPY_OWN, reuse.COPY_ALL])
+def test_a_known_text_is_looked_up_by_its_sha_before_there_are_statistics(
+    statement: str, ana: Person, vendor: Watched
+) -> None:
+    waiting(texts(1), user_id=ana.id)
+    execute("""
+        INSERT INTO document_chunks
+            (chunk_id, user_id, document_id, chunker_name, chunker_version, chunk_ord, chunk_sha, text)
+        SELECT gen_random_uuid(), user_id, document_id, 'other', '1', n, encode(sha256(n::text::bytea), 'hex'), ''
+        FROM document_chunks, generate_series(1, 20000) n""")
+    sought = reuse.sought(stop_before("chunked"), embedders.get("openai"))
+
+    with connection.cursor() as cursor:
+        cursor.execute(f"EXPLAIN {statement}", sought)
+        plan = "\n".join(line for (line,) in cursor.fetchall())
+
+    assert plan.count("Index Scan using ix_chunks_sha on document_chunks s") == 2, plan
+    assert "Seq Scan" not in plan
+    assert "ix_chunks_user_model" not in plan
+
+
+def test_differences_that_nobody_sees_cost_nothing(ana: Person, vendor: Watched) -> None:
+    embedded([chunk.text for chunk in chunking.cut(normalize("# Care\n\nCare is covered.\n"))], ana)
+
+    same = normalize("# Care\r\n\r\n\r\n\r\nCare is\u00a0covered.  \r\n")
+
+    assert taken([chunk.text for chunk in chunking.cut(same)], ana).passages == 1
+
+
+def cut(pages: Sequence[str]) -> list[Chunk]:
+    text = normalize_pages(pages)
+    return chunking.cut(text.text, text.page_starts)
+
+
+def renewed(pages: Sequence[str]) -> list[str]:
+    """The same with something inserted on page 11, something gone from page 31, and something else on page 51."""
+    made = list(pages)
+    paragraphs = made[10].split("\n\n")
+    made[10] = "\n\n".join([*paragraphs[:2], INSERTED * 3, *paragraphs[2:]])
+    made[30] = "\n\n".join(made[30].split("\n\n")[1:])
+    words = made[50].split(" ")
+    made[50] = " ".join([*words[:30], "$45 or more", *words[31:]])
+    return made
+
+
+def test_a_renewed_policy_with_three_changed_pages_pays_for_three_pages(ana: Person, vendor: Watched) -> None:
+    pages = parsers.parse(SAMPLES / "evidence_of_coverage.pdf", pages=200)
+    before, after = cut(pages), cut(renewed(pages))
+    embedded([chunk.text for chunk in before], ana)
+    paid = vendor.ledger.totals["tokens"]
+
+    embedded([chunk.text for chunk in after], ana)
+
+    changed = [chunk for chunk in before if any(chunk.pages[0] <= page <= chunk.pages[1] for page in (11, 31, 51))]
+    renewal = vendor.ledger.totals["tokens"] - paid
+    assert 0 < renewal <= 1.25 * sum(chunk.tokens for chunk in changed)
+    assert renewal < 0.08 * paid
