@@ -69,7 +69,7 @@ class CampaignTenant(models.Model):
         WORKING = "working"  # documents are fed to the queue
         HELD = "held"  # the canaries found less than before: a person decides
         LIVE = "live"  # cut over; the old vectors are still there
-        SETTLED = "settled"  # the old vectors are gone
+        SETTLED = "settled"  # the old vectors go; once ended_at is set, they are gone
         REVERTING = "reverting"  # the old model embeds what has come since, then the pointer goes back
         ROLLED_BACK = "rolled_back"
         SKIPPED = "skipped"  # pinned, cancelled, or there was nothing to do

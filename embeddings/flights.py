@@ -74,8 +74,8 @@ class Airport:
         """Fill the air, as far as pace, budget and breaker allow; ``landed``: an answer waits to be written down."""
         idle = not self._flying and not landed
         while self._failure is None and len(self._flying) < self._most and (batch := self._next()):
-            if cluster.stopping():
-                self._failure = Postponed(0.0, "STOPPING")
+            if cluster.stopping() or self._claim.is_in_the_way():
+                self._failure = Postponed(0.0, "STOPPING" if cluster.stopping() else "GAVE_WAY")
                 return
             try:
                 order = self._order(sum(item.tokens for item in batch), patient=idle)

@@ -153,6 +153,8 @@ def _embed_here(claim: Claim, embedder: Embedder, total: int) -> Moved | None:
             claim.save(progress={"embeds_done": done}, total_pct=missing.pct(done / total))
             if done == total:
                 return _embedded(claim, embedder)
+        if claim.is_in_the_way():
+            raise Postponed(0.0, "GAVE_WAY")
     return None
 
 

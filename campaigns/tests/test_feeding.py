@@ -239,4 +239,5 @@ def test_a_catch_up_walks_past_what_is_covered_and_passages_are_never_embedded_t
     sweeps.work()
 
     assert services.progress(campaign).done == feeding.AT_ONCE + 5
+    assert UploadJob.objects.filter(campaign_id=campaign.pk).count() == feeding.AT_ONCE + 5
     assert vendor.ledger.repeated == 0

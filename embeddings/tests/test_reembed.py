@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -25,6 +26,7 @@ from embeddings.tests.campaigning import (
 )
 from embeddings.tests.conftest import Watched
 from jobs import claims, runner, services
+from jobs.outcomes import Wait
 from tenancy.refusals import Refused
 from testing.people import FailingEmbedder, Person, Upload, plan_pdf, run_to_the_end, stop_before
 from vendors import money
@@ -205,3 +207,20 @@ def test_no_campaign_is_seen_by_its_tenant(uploaded: Upload, target: FailingEmbe
     assert ana.get(f"/job/{uploaded.job_id}").json() == shown
     assert ana.get(f"/job/{job.pk}").status_code == 404
     assert ana.get(f"/documents/{uploaded.document_id}").json()["processing_status"] == "complete"
+
+
+def test_a_reembedding_gives_way_between_two_batches(
+    uploaded: Upload, target: FailingEmbedder, ben: Person, settings: Any
+) -> None:
+    settings.EMBED_BATCH = 1
+    job = reembed(uploaded)
+    claim = stop_before("embedding")
+    ben.upload(plan_pdf("hearing aids"))
+
+    ending = runner.attempt(claim)
+
+    assert ending == Wait(0.0, "GAVE_WAY")
+    assert VectorBuffer.objects.count() == 1
+    claim.move("wait", pause=timedelta(0), reason="GAVE_WAY")
+    run_to_the_end(2)
+    assert again(job).state == "done"
