@@ -25,8 +25,8 @@ BUTTONS: Mapping[str, tuple[str, Callable[..., Any], frozenset[str]]] = {
     "pause": ("Pause", services.pause, frozenset({"running"})),
     "resume": ("Resume", services.resume, frozenset({"paused"})),
     "cancel": ("Cancel", services.cancel, frozenset({"running", "paused"})),
-    "roll-back": ("Roll back", services.roll_back, frozenset({"running", "paused"})),
-    "settle": ("Remove the old vectors now", services.settle_now, frozenset({"running", "paused"})),
+    "roll-back": ("Roll back", services.roll_back, frozenset({"running", "paused", "cancelled"})),
+    "settle": ("Remove the old vectors now", services.settle_now, frozenset({"running", "paused", "cancelled"})),
 }
 
 

@@ -246,6 +246,15 @@ def test_staff_requeue_a_campaigns_dead_letters_too(ana: UUID) -> None:
     assert (read(dead).state, read(dead).campaign_id) == ("queued", CAMPAIGN)
 
 
+@pytest.mark.parametrize("code", ["CANCELLED", "SUPERSEDED"])
+def test_what_a_campaign_let_go_of_is_not_requeued(ana: UUID, code: str) -> None:
+    dead = low(ana, state="deadletter", last_error={"code": code})
+
+    call_command("requeue", "--all")
+
+    assert read(dead).state == "deadletter"
+
+
 def test_a_document_is_deleted_whatever_its_campaign_is_at(ana: UUID) -> None:
     document = DocumentFactory.create(user_id=ana)
     JobFactory.create(user_id=ana, document=document, state="done")

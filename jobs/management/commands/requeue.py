@@ -23,7 +23,10 @@ class Command(BaseCommand):
         parser.add_argument("--dry-run", action="store_true", help="say what would be done")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        dead = UploadJob.objects.filter(state=State.DEADLETTER)
+        # What a campaign let go of when it ended would buy for nobody.
+        dead = UploadJob.objects.filter(state=State.DEADLETTER).exclude(
+            campaign_id__isnull=False, last_error__code__in=["CANCELLED", "SUPERSEDED"]
+        )
         if options["documents"]:
             dead = dead.filter(document_id__in=options["documents"])
         elif not (options["all"] or options["code"]):
