@@ -20,6 +20,7 @@ from documents import storage
 from documents.models import Document, Removal
 from documents.storage import Bucket
 from embeddings import vectors
+from embeddings.sweeps import WAITS_FOR_RETRY
 from jobs import plan
 from jobs.models import UploadJob
 from jobs.states import Stage, State
@@ -88,10 +89,7 @@ def _broken(pipeline: str, stage: str, job_ids: list[UUID]) -> dict[UUID, str]:
 
 _NOBODY_AT_IT = """NOT EXISTS (SELECT 1 FROM upload_jobs j
             WHERE j.document_id = b.document_id AND (j.state IN ('queued', 'working', 'retryable')
-                OR j.finished_at > clock_timestamp() - interval '2 minutes'))
-            -- A campaign's new cut is kept for its retry: see embeddings.sweeps.
-            AND (SELECT j.pipeline = 'rechunk' AND j.state = 'deadletter' FROM upload_jobs j
-                 WHERE j.document_id = b.document_id ORDER BY created_at DESC, job_id DESC LIMIT 1) IS NOT TRUE"""
+                OR j.finished_at > clock_timestamp() - interval '2 minutes'))"""
 
 # Rows whose foreign keys hold but whose tenant differs, and buffers of documents that nobody is working on.
 ROWS = {
@@ -102,7 +100,7 @@ ROWS = {
             WHERE j.document_id = c.document_id AND j.chunks_version = c.chunker_name || '@' || c.chunker_version)""",
     "vector": """SELECT b.buffer_id, 'A vector waits in the buffer though its document is not being worked on.'
         FROM document_vector_buffer b WHERE """
-    + _NOBODY_AT_IT,
+    + f"{_NOBODY_AT_IT} AND NOT {WAITS_FOR_RETRY}",
     "buffered chunk": """SELECT b.chunk_id, 'A chunk waits in the buffer though its document is not being worked on.'
         FROM document_chunk_buffer b WHERE """
     + _NOBODY_AT_IT,

@@ -16,10 +16,9 @@ from django.core.management.base import CommandError, CommandParser
 
 from campaigns.estimates import Estimate
 from campaigns.models import Campaign
+from campaigns.targets import MOST_CENTS
 from tenancy.refusals import Refused
 from vendors import tenants
-
-MOST_CENTS = Decimal(10) ** 9
 
 
 @contextmanager

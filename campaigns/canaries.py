@@ -52,6 +52,8 @@ def _stored(at: int, given: Mapping[str, Any]) -> dict[str, Any]:
     query, page = given.get("query"), given.get("page")
     if not isinstance(query, str) or not query.strip() or len(query) > settings.MAX_QUERY_CHARS:
         raise _invalid(f"Canary {at} needs a query of at most {settings.MAX_QUERY_CHARS} characters.")
+    if "\0" in query or any("\ud800" <= letter <= "\udfff" for letter in query):
+        raise _invalid(f"The query of canary {at} is not text.")
     if page is not None and (type(page) is not int or page < 1):
         raise _invalid(f"The page of canary {at} is not a number from 1.")
     try:
@@ -61,7 +63,7 @@ def _stored(at: int, given: Mapping[str, Any]) -> dict[str, Any]:
     owner = Document.objects.filter(pk=document_id).values_list("user_id", flat=True).first()
     if owner is None or str(given.get("user_id") or owner) != str(owner):
         raise _invalid(f"Canary {at} names a document that is not there.")
-    return {"user_id": str(owner), "query": query.replace("\0", " "), "document_id": str(document_id), "page": page}
+    return {"user_id": str(owner), "query": query, "document_id": str(document_id), "page": page}
 
 
 def _invalid(detail: str) -> Refused:

@@ -11,6 +11,7 @@ from uuid import UUID
 
 from django.conf import settings
 from django.db import connection
+from django.db.models import QuerySet
 
 from campaigns import canaries
 from campaigns.models import CampaignTenant
@@ -47,6 +48,7 @@ RECHUNK = f"""
       AND d.parsed_path IS NOT NULL AND c.embed_model IS NOT NULL GROUP BY d.user_id"""
 SAMPLE = "SELECT text FROM document_chunks WHERE user_id = ANY(%s) AND embed_model IS NOT NULL LIMIT 64"
 SAMPLE_SECONDS = 2.0
+FEW = 10  # that a refusal names
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,22 +109,37 @@ def estimate(
 
 def enlisted(target: Target, user_ids: Sequence[UUID] | None) -> list[Share]:
     """Return the tenants that a campaign moves, each with what it takes, or raise as ``estimate`` does."""
-    found = LiveModel.objects.all() if user_ids is None else LiveModel.objects.filter(pk__in=user_ids)
+    found = LiveModel.objects.all() if user_ids is None else _named(user_ids)
     if target.model:
         found = found.exclude(embed_model=target.model, embed_version=target.version)
     if user_ids is not None and (pinned := found.filter(pinned=True).values_list("pk", flat=True).first()):
-        raise Refused("TENANT_PINNED", f"Tenant {pinned} is pinned; unpin it first.", field="user_ids")
+        raise is_pinned(pinned)
     movable = {live.pk: live for live in found.filter(pinned=False)}
     counted = {row[0]: tuple(map(int, row[1:])) for row in _counts(target, list(movable))}
     if target.chunker:
         movable = {pk: live for pk, live in movable.items() if pk in counted}
-    _require(target, movable)
+    _require(target, movable, pinned=found.filter(pinned=True).count())
     return [Share(live, *counted.get(pk, ())) for pk, live in sorted(movable.items())]
 
 
-def _require(target: Target, movable: dict[UUID, LiveModel]) -> None:
+def is_pinned(user_id: UUID) -> Refused:
+    return Refused("TENANT_PINNED", f"Tenant {user_id} is pinned; unpin it first.", field="user_ids")
+
+
+def _named(user_ids: Sequence[UUID]) -> QuerySet[LiveModel]:
+    found = LiveModel.objects.filter(pk__in=user_ids)
+    nobody = sorted(set(user_ids).difference(found.values_list("pk", flat=True)))
+    if nobody:
+        few = ", ".join(str(each) for each in nobody[:FEW])
+        detail = f"{len(nobody)} of the tenants have no searchable passages, or are not there: {few}."
+        raise Refused("NOTHING_TO_DO", detail, field="user_ids")
+    return found
+
+
+def _require(target: Target, movable: dict[UUID, LiveModel], *, pinned: int) -> None:
     if not movable:
-        raise Refused("NOTHING_TO_DO", f"No tenant has anything that is not of {target.label} already.")
+        but = f", but {pinned} that {'is' if pinned == 1 else 'are'} pinned" if pinned else ""
+        raise Refused("NOTHING_TO_DO", f"No tenant has anything that is not of {target.label} already{but}.")
     busy = CampaignTenant.objects.filter(user_id__in=movable, ended_at=None).first()
     if busy:
         raise already_open(busy)

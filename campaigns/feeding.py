@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,20 +18,25 @@ from django.db.models.functions import Now
 
 from campaigns import estimates
 from campaigns.models import Campaign, CampaignTenant
-from embeddings import embedders, moving
-from embeddings.models import LiveModel
+from embeddings import embedders, live, moving
+from embeddings.embedders import Embedder
 from jobs import services
 from jobs.models import UploadJob
-from jobs.states import ACTIVE, State
+from jobs.states import ACTIVE
 from tenancy.refusals import Refused
 from vendors import money
 
-SPENT = "BUDGET_SPENT"
+log = logging.getLogger("accessa.campaigns")
+
+SPENT, UNAVAILABLE = "BUDGET_SPENT", "MODEL_UNAVAILABLE"
 AT_ONCE = 20  # documents that are looked at in one step
 MOST_STEPS = 200  # in one feeding: whoever feeds has other things to do
 
 # Down the index on (user_id, created_at DESC, document_id): a step reads so many documents and their passages, however
 # many the tenant has. A document with a dead letter of this campaign waits for a person, not for a second purchase.
+# One that was cancelled, or gave way to a tenant's own, has not failed.
+_DEAD = """j.campaign_id = %(campaign)s AND j.state = 'deadletter'
+        AND coalesce(j.last_error ->> 'code', '') NOT IN ('SUPERSEDED', 'CANCELLED')"""
 _STEP = f"""
     SELECT d.document_id, d.created_at, w.tokens, w.passages FROM (
         SELECT document_id, created_at, parsed_path, chunks_version FROM documents
@@ -40,15 +47,19 @@ _STEP = f"""
         SELECT coalesce(sum({estimates.TOKENS}), 0) AS tokens, count(*) AS passages
         FROM document_chunks c WHERE c.document_id = d.document_id AND c.embed_model IS NOT NULL {{wanted}}) w
     WHERE w.passages > 0 AND NOT EXISTS (
-        SELECT FROM upload_jobs j WHERE j.document_id = d.document_id AND j.campaign_id = %(campaign)s
-        AND j.state = 'deadletter' AND j.last_error ->> 'code' <> 'SUPERSEDED')
+        SELECT FROM upload_jobs j WHERE j.document_id = d.document_id AND {_DEAD})
     ORDER BY d.created_at DESC, d.document_id LIMIT 1"""
-REEMBED = _STEP.format(
-    wanted="""AND NOT (c.embed_model = %(model)s AND c.embed_version = %(version)s)
+_TO_EMBED = """AND NOT (c.embed_model = %(model)s AND c.embed_version = %(version)s)
         AND (SELECT s.chunk_id FROM shadow_vectors s WHERE s.chunk_id = c.chunk_id
              AND s.embed_model = %(model)s AND s.embed_version = %(version)s LIMIT 1) IS NULL"""
-)
-RECHUNK = _STEP.format(wanted="AND d.parsed_path IS NOT NULL AND d.chunks_version IS DISTINCT FROM %(chunker)s")
+_TO_CUT = "AND d.parsed_path IS NOT NULL AND d.chunks_version IS DISTINCT FROM %(chunker)s"
+REEMBED, RECHUNK = _STEP.format(wanted=_TO_EMBED), _STEP.format(wanted=_TO_CUT)
+# A dead letter of what was deleted, or has come to its vectors otherwise, keeps nobody waiting.
+_FAILED = f"""
+    SELECT count(*) FROM documents d
+    WHERE d.document_id IN (SELECT j.document_id FROM upload_jobs j WHERE j.user_id = %(user)s AND {_DEAD})
+      AND EXISTS (
+        SELECT FROM document_chunks c WHERE c.document_id = d.document_id AND c.embed_model IS NOT NULL {{wanted}})"""
 # Where the step's documents end, when none of them wants anything.
 END = """
     SELECT document_id, created_at FROM documents
@@ -71,12 +82,13 @@ class Next:
     tokens: int
 
 
-def feed(campaign_id: UUID) -> bool:
+def feed(campaign_id: UUID, *, steps: int = MOST_STEPS) -> bool:
     """Put the next documents into the queue until CAMPAIGN_JOBS are in it; return whether there is more to look at.
 
-    Each document in a transaction of its own, under the campaign's lock: whoever is killed leaves nothing half fed.
+    A step feeds one document, or looks past a few, in a transaction of its own under the campaign's lock: whoever is
+    killed leaves nothing half fed.
     """
-    return all(_step(campaign_id) for _ in range(MOST_STEPS))
+    return all(_step(campaign_id) for _ in range(steps))
 
 
 def _step(campaign_id: UUID) -> bool:
@@ -92,6 +104,9 @@ def _fed(campaign_id: UUID) -> bool:
         if campaign is None or active(campaign_id) >= settings.CAMPAIGN_JOBS:
             return False
         tenant = _in_turn(campaign)
+        if tenant is not None and embedder(campaign, tenant) is None:
+            hold(tenant)
+            return True
         return tenant is not None and _feed(campaign, tenant)
 
 
@@ -109,7 +124,7 @@ def _feed(campaign: Campaign, tenant: CampaignTenant) -> bool:
     if found is None:
         _look_further(tenant)
         return True
-    cents = _price(campaign, tenant, found.tokens)
+    cents = estimates.price(embedder(campaign, tenant), found.tokens)
     if tenant.state == CampaignTenant.State.WORKING and not affordable(campaign, cents):
         return False
     reason = None
@@ -154,6 +169,33 @@ def target_of(campaign: Campaign, tenant: CampaignTenant) -> tuple[str, str]:
     return campaign.embed_model or "", campaign.embed_version or ""
 
 
+def embedder(campaign: Campaign, tenant: CampaignTenant) -> Embedder | None:
+    """Return what embeds the tenant's documents; a new cut is found with the model that is live. None: it is gone."""
+    if campaign.kind == Campaign.Kind.RECHUNK:
+        now = live.of(tenant.user_id)
+        return embedders.find(now.model, now.version)
+    return embedders.find(*target_of(campaign, tenant))
+
+
+def hold(tenant: CampaignTenant) -> None:
+    """Let the tenant wait until the model that it needs is configured again; one that is going back stays so."""
+    is_reverting = tenant.state == CampaignTenant.State.REVERTING
+    columns: dict[str, Any] = {"passed_at": Now()} if is_reverting else {"state": CampaignTenant.State.HELD}
+    own = CampaignTenant.objects.filter(pk=tenant.pk, state=tenant.state)
+    own.update(reason=UNAVAILABLE, updated_at=Now(), **columns)
+    log.error("Tenant %s of campaign %s waits: nothing makes its model.", tenant.user_id, tenant.campaign_id)
+
+
+def hold_waiting(campaign: Campaign) -> None:
+    """Hold those whose jobs wait for a model that is gone: they would keep the others' places in the queue."""
+    states = [CampaignTenant.State.WORKING, CampaignTenant.State.REVERTING]
+    queued = UploadJob.objects.filter(campaign_id=campaign.pk, state__in=ACTIVE).values("user_id")
+    for tenant in list(campaign.tenants.filter(state__in=states, user_id__in=queued)):
+        if embedder(campaign, tenant) is None:
+            hold(tenant)
+            cancel(campaign.pk, [tenant.user_id], by="campaign")
+
+
 def _enqueue(campaign: Campaign, tenant: CampaignTenant, document_id: UUID) -> UploadJob:
     if campaign.chunker:
         return moving.rechunk(document_id=document_id, campaign_id=campaign.pk, chunker=campaign.chunker)
@@ -184,25 +226,20 @@ def active(campaign_id: UUID, user_id: UUID | None = None) -> int:
     return (found.filter(user_id=user_id) if user_id else found).count()
 
 
-def failed(campaign_id: UUID, user_id: UUID) -> int:
-    """Return how many of the tenant's documents have a dead letter of this campaign; a tenant's own job leaves none."""
-    dead = UploadJob.objects.filter(campaign_id=campaign_id, user_id=user_id, state=State.DEADLETTER)
-    return dead.exclude(last_error__code="SUPERSEDED").values("document_id").distinct().count()
+def failed(campaign: Campaign, tenant: CampaignTenant) -> int:
+    """Return how many documents want what the campaign brings and have a dead letter of it."""
+    sql = _FAILED.format(wanted=_TO_CUT if campaign.kind == Campaign.Kind.RECHUNK else _TO_EMBED)
+    with connection.cursor() as cursor:
+        cursor.execute(sql, _sought(campaign, tenant))
+        return int(cursor.fetchone()[0])
 
 
-def cancel(campaign_id: UUID, user_id: UUID | None = None, *, by: str) -> None:
-    """End the campaign's jobs that are in the queue; what they have bought is kept where a new campaign finds it."""
-    found = UploadJob.objects.filter(campaign_id=campaign_id, state__in=ACTIVE)
-    for job in list(found.filter(user_id=user_id) if user_id else found):
+def cancel(campaign_id: UUID, user_ids: Sequence[UUID], *, by: str) -> None:
+    """End these tenants' jobs that are in the queue; what was bought is kept where a new re-embedding finds it."""
+    found = UploadJob.objects.filter(campaign_id=campaign_id, user_id__in=user_ids, state__in=ACTIVE)
+    for job in list(found):
         with suppress(Refused):  # it ended by itself meanwhile
             services.cancel(job, by=by)
-
-
-def _price(campaign: Campaign, tenant: CampaignTenant, tokens: int) -> Decimal:
-    if campaign.kind == Campaign.Kind.RECHUNK:
-        live = LiveModel.objects.filter(pk=tenant.user_id).values_list("embed_model", "embed_version").first()
-        return estimates.price(embedders.find(*live), tokens) if live else Decimal(0)
-    return estimates.price(embedders.find(*target_of(campaign, tenant)), tokens)
 
 
 def affordable(campaign: Campaign, cents: Decimal) -> bool:

@@ -8,6 +8,7 @@ from uuid import UUID
 from django import forms
 from django.core.exceptions import ValidationError
 
+from campaigns.targets import MOST_CENTS
 from embeddings import chunking, embedders
 
 
@@ -26,7 +27,10 @@ class StartForm(forms.Form):
         required=False, widget=forms.Textarea(attrs={"rows": 3}), help_text="Their ids; empty: all who are not pinned."
     )
     budget_cents = forms.DecimalField(
-        required=False, min_value=0, help_text="Where the campaign stops and waits for you; empty: no limit."
+        required=False,
+        min_value=0,
+        max_value=MOST_CENTS,
+        help_text="Where the campaign stops and waits for you; empty: no limit.",
     )
     keep_hours = forms.FloatField(initial=24, min_value=0, help_text="How long a cut-over can be rolled back.")
 

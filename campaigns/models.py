@@ -67,7 +67,7 @@ class CampaignTenant(models.Model):
 
     class State(models.TextChoices):
         WORKING = "working"  # documents are fed to the queue
-        HELD = "held"  # the canaries found less than before: a person decides
+        HELD = "held"  # waits for a person, or for a model that is gone; the reason says which
         LIVE = "live"  # cut over; the old vectors are still there
         SETTLED = "settled"  # the old vectors go; once ended_at is set, they are gone
         REVERTING = "reverting"  # the old model embeds what has come since, then the pointer goes back
@@ -90,7 +90,7 @@ class CampaignTenant(models.Model):
     tokens = models.BigIntegerField(db_default=0)
     from_model = models.TextField(null=True)
     from_version = models.TextField(null=True)
-    # {"queries": n, "before": recall@10, "after": recall@10}
+    # {"queries": n, "before": recall@10, "after": recall@10}, each figure from when it is known.
     recall = models.JSONField(null=True)
     # Its documents whose jobs are dead letters.
     failed = models.IntegerField(db_default=0)

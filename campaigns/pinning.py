@@ -20,6 +20,8 @@ log = logging.getLogger("accessa.campaigns")
 
 State = CampaignTenant.State
 MOST = 1000  # documents that a refusal counts
+# From here on, what is not live is being removed.
+CLEARED = (State.SETTLED, State.ROLLED_BACK, State.SKIPPED)
 
 
 def pin(user_id: UUID, *, model: str, version: str, by: str) -> None:
@@ -36,7 +38,7 @@ def pin(user_id: UUID, *, model: str, version: str, by: str) -> None:
         if found is None:  # never: nobody deletes a pointer
             raise not_found()
         if (found.embed_model, found.embed_version) != (model, version):
-            _require_vectors(user_id, model, version, settling=tenant is not None and tenant.state == State.SETTLED)
+            _require_vectors(user_id, model, version, settling=tenant is not None and tenant.state in CLEARED)
             pointer.point(found, model, version)
         if tenant:
             _note(tenant, model, version)

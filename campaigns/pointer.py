@@ -52,12 +52,18 @@ def cut_over(tenant: CampaignTenant) -> bool:
 
 
 def point_back(tenant: CampaignTenant) -> bool:
-    """live or reverting -> rolled back, in one transaction; False when a passage has no vector of the old model."""
+    """live or reverting -> rolled back, in one transaction; False when a passage has no vector of the old model.
+
+    A pinned tenant stays where it is pinned to.
+    """
     with transaction.atomic():
         live = _locked(tenant, LIVE, REVERTING)
         pointer = held(tenant.user_id)
         if live is None or pointer is None:
             return False
+        if pointer.pinned:
+            _leave(live, state=LIVE, reason=PINNED)
+            return True
         model, version = live.from_model or "", live.from_version or ""
         if shadow.uncovered(tenant.user_id, model=model, version=version):
             return False

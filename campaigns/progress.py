@@ -47,8 +47,9 @@ def by_tenant(campaign: Campaign) -> dict[UUID, Progress]:
     }
 
 
+_GAVE_WAY = Q(last_error__code__in=["SUPERSEDED", "CANCELLED"])
 _COUNTS = {
     "done": Count("document_id", distinct=True, filter=Q(state=State.DONE)),
     "active": Count("pk", filter=Q(state__in=ACTIVE)),
-    "failed": Count("document_id", distinct=True, filter=Q(state=State.DEADLETTER) & ~Q(last_error__code="SUPERSEDED")),
+    "failed": Count("document_id", distinct=True, filter=Q(state=State.DEADLETTER) & ~_GAVE_WAY),
 }

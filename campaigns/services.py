@@ -18,7 +18,7 @@ from campaigns.estimates import Estimate, Share, estimate
 from campaigns.models import Campaign, CampaignTenant
 from campaigns.pinning import pin, unpin
 from campaigns.progress import Progress, progress
-from campaigns.targets import Target, checked, wrong_state
+from campaigns.targets import MOST_CENTS, Target, checked, embedder_of, wrong_state
 from embeddings.models import LiveModel
 from tenancy.refusals import Refused, not_found
 from vendors import money
@@ -30,7 +30,7 @@ __all__ = [
 
 log = logging.getLogger("accessa.campaigns")
 
-KEEP_SECONDS = 86_400.0
+KEEP_SECONDS, TOLERANCE = 86_400.0, 0.02
 MOST_KEEP_SECONDS = timedelta(days=3650).total_seconds()
 BY_STAFF, CANCELLED, ROLLED_BACK = "BY_STAFF", "CANCELLED", "ROLLED_BACK"
 
@@ -47,20 +47,26 @@ def start(
     budget_cents: Decimal | None = None,
     canaries: Sequence[Mapping[str, Any]] | None = None,
     keep_seconds: float = KEEP_SECONDS,
+    tolerance: float = TOLERANCE,
     by: str,
 ) -> Campaign:
     """Enlist the tenants (all who are not pinned, unless named) and return; workers do the rest.
 
-    Raises ``Refused`` as ``estimate`` does, and "CANARIES_INVALID", "KEEP_OUT_OF_RANGE", "BUDGET_TOO_SMALL" for one
-    that does not even buy an average document. ``by`` is who asks, as an id.
+    Raises ``Refused`` as ``estimate`` does, and "CANARIES_INVALID", "KEEP_OUT_OF_RANGE", "TOLERANCE_OUT_OF_RANGE",
+    "BUDGET_OUT_OF_RANGE", and "BUDGET_TOO_SMALL" for one that does not even buy an average document.
+    ``tolerance`` is how much of the canaries' recall a cut-over may cost. ``by`` is who asks, as an id.
     """
     target = checked(kind=kind, model=model, version=version, chunker=chunker)
     if not 0 <= keep_seconds <= MOST_KEEP_SECONDS:
         raise Refused("KEEP_OUT_OF_RANGE", "Old vectors are kept for 0 seconds to ten years.", field="keep_seconds")
+    if not 0 <= tolerance <= 1:
+        raise Refused("TOLERANCE_OUT_OF_RANGE", "A cut-over may cost 0 to 1 of the recall.", field="tolerance")
+    _require_amount(budget_cents)
     asked = questions.checked(canaries)
     shares = estimates.enlisted(target, user_ids)
     _require_budget(target, shares, budget_cents)
-    columns = {"budget_cents": budget_cents, "canaries": asked, "keep_seconds": keep_seconds, "created_by": by}
+    limits = {"budget_cents": budget_cents, "keep_seconds": keep_seconds, "tolerance": tolerance}
+    columns = {**limits, "canaries": asked, "created_by": by}
     try:
         with transaction.atomic():
             campaign = Campaign.objects.create(
@@ -74,6 +80,11 @@ def start(
     log.info("Campaign %s to %s was started by %s for %d tenants.", campaign.pk, target.label, by, len(shares))
     feeding.feed(campaign.pk)
     return _fresh(campaign)
+
+
+def _require_amount(budget_cents: Decimal | None) -> None:
+    if budget_cents is not None and not (budget_cents.is_finite() and abs(budget_cents) <= MOST_CENTS):
+        raise Refused("BUDGET_OUT_OF_RANGE", f"A budget is 0 to {MOST_CENTS} cents.", field="budget_cents")
 
 
 def _require_budget(target: Target, shares: Sequence[Share], budget_cents: Decimal | None) -> None:
@@ -118,6 +129,7 @@ def pause(campaign: Campaign, *, by: str) -> Campaign:
 def resume(campaign: Campaign, *, by: str, budget_cents: Decimal | None = None) -> Campaign:
     """paused -> running, with another budget if one is given; one that was spent must be raised: "BUDGET_TOO_SMALL"."""
     now = Campaign.objects.get(pk=campaign.pk)
+    _require_amount(budget_cents)
     if budget_cents is None:
         if now.reason == feeding.SPENT:
             raise _too_small(f"The budget of {now.budget_cents:f} cents is spent: give a larger one.")
@@ -135,24 +147,30 @@ def cancel(campaign: Campaign, *, by: str) -> Campaign:
     """
     with transaction.atomic():
         moved = _move(campaign, [State.RUNNING, State.PAUSED], State.CANCELLED, by=by, finished_at=Now())
-        _skip_the_rest(campaign, CANCELLED)
-    feeding.cancel(campaign.pk, by=by)
+        skipped = _skip_the_rest(campaign, CANCELLED)
+    feeding.cancel(campaign.pk, skipped, by=by)
     return moved
 
 
-def _skip_the_rest(campaign: Campaign, reason: str) -> None:
-    unfinished = campaign.tenants.filter(state__in=[Of.WORKING, Of.HELD])
-    unfinished.update(state=Of.SKIPPED, reason=reason, updated_at=Now())
+def _skip_the_rest(campaign: Campaign, reason: str) -> list[UUID]:
+    """Skip who is not cut over; whoever is going back goes on. Return who is skipped. Call in a transaction."""
+    unfinished = campaign.tenants.select_for_update().filter(state__in=[Of.WORKING, Of.HELD])
+    skipped = list(unfinished.values_list("user_id", flat=True))
+    campaign.tenants.filter(user_id__in=skipped).update(state=Of.SKIPPED, reason=reason, updated_at=Now())
+    return skipped
 
 
 def accept(campaign: Campaign, user_id: UUID | str, *, by: str) -> CampaignTenant:
     """held -> working: cut the tenant over although its canaries found less, or could not be asked.
 
-    Raises ``Refused``: "CAMPAIGN_STATE" for one that is not held, or is held because jobs failed: retry those.
+    Raises ``Refused``: "CAMPAIGN_STATE" for one that is not held, or is held because jobs failed or its model is
+    gone: it goes on by itself when those are retried, or that is back.
     """
     tenant = _tenant(campaign, user_id)
     if tenant.reason == steps.JOBS_FAILED:
         raise wrong_state(f"{tenant.failed} documents of this tenant are dead letters: retry or delete them.")
+    if tenant.reason == feeding.UNAVAILABLE:
+        raise wrong_state("The model that this tenant needs is not configured here.")
     held = CampaignTenant.objects.filter(pk=tenant.pk, state=Of.HELD)
     if not held.update(state=Of.WORKING, reason=None, accepted_by=by, updated_at=Now()):
         raise wrong_state("This tenant is not held.")
@@ -167,24 +185,37 @@ def roll_back(campaign: Campaign, *, by: str, user_id: UUID | None = None) -> in
     uploaded since the cut-over, the old model embeds that first, whatever the campaign's budget says, and search stays
     with the new model until then (state "reverting"). Without ``user_id`` the whole campaign ends: who is not cut over
     yet stays with the old model. Settled tenants have no old vectors: start a campaign back. So does a rechunk:
-    "CAMPAIGN_STATE".
+    "CAMPAIGN_STATE". A pinned tenant stays, and is refused by name: "TENANT_PINNED". Nobody moves when an old model is
+    not configured any more: "UNKNOWN_MODEL".
     """
     if campaign.kind == Campaign.Kind.RECHUNK:
         raise wrong_state("A rechunk replaces each document's passages: go back by a rechunk to the old chunker.")
-    live = campaign.tenants.filter(state=Of.LIVE)
-    rows = list(live.filter(user_id=_tenant(campaign, user_id).user_id) if user_id else live)
-    if not rows:
-        raise wrong_state("There is no tenant that is cut over and still has its old vectors.")
+    rows = _revertible(campaign, user_id)
     if user_id is None:
         with transaction.atomic():
             states = [State.RUNNING, State.PAUSED, State.CANCELLED]
             _move(campaign, states, State.ROLLED_BACK, by=by, finished_at=Now())
-            _skip_the_rest(campaign, ROLLED_BACK)
-        feeding.cancel(campaign.pk, by=by)
+            skipped = _skip_the_rest(campaign, ROLLED_BACK)
+        feeding.cancel(campaign.pk, skipped, by=by)
     for tenant in rows:
         _revert(tenant)
     feeding.feed(campaign.pk)
     return len(rows)
+
+
+def _revertible(campaign: Campaign, user_id: UUID | None) -> list[CampaignTenant]:
+    live = campaign.tenants.filter(state=Of.LIVE)
+    found = list(live.filter(user_id=_tenant(campaign, user_id).user_id) if user_id else live)
+    if not found:
+        raise wrong_state("There is no tenant that is cut over and still has its old vectors.")
+    pinned = LiveModel.objects.filter(pinned=True, pk__in=[each.user_id for each in found])
+    stays = set(pinned.values_list("pk", flat=True))
+    rows = [each for each in found if each.user_id not in stays]
+    if not rows:
+        raise estimates.is_pinned(found[0].user_id)
+    for model, version in {(each.from_model or "", each.from_version or "") for each in rows}:
+        embedder_of(model, version)
+    return rows
 
 
 def _revert(tenant: CampaignTenant) -> None:

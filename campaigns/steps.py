@@ -17,15 +17,18 @@ from django.db.models.functions import Now
 
 from campaigns import canaries, estimates, feeding, pointer
 from campaigns.models import Campaign, CampaignTenant
-from embeddings import embedders, indexes, live, shadow
+from embeddings import embedders, indexes, live, moving, shadow
 from embeddings.live import Live
 from embeddings.models import LiveModel, VectorIndex
+from jobs.models import UploadJob
 from jobs.outcomes import Permanent, Postponed, Retryable
+from jobs.states import State as JobState
 
 log = logging.getLogger("accessa.campaigns")
 
 State = CampaignTenant.State
 JOBS_FAILED, CANARIES_WORSE, CANARIES_FAILED = "JOBS_FAILED", "CANARIES_WORSE", "CANARIES_FAILED"
+HELD_FOR_NOW = (JOBS_FAILED, feeding.UNAVAILABLE)  # until what is missing is there
 
 LOCK = "SELECT pg_try_advisory_lock(hashtextextended(%s, 0))"
 UNLOCK = "SELECT pg_advisory_unlock(hashtextextended(%s, 0))"
@@ -38,7 +41,7 @@ UNCUT = """
               SELECT FROM document_chunks c WHERE c.document_id = d.document_id AND c.embed_model IS NOT NULL))"""
 MANY = """
     SELECT count(*) > %s FROM (
-        SELECT FROM shadow_vectors WHERE user_id = %s AND embed_model = %s AND embed_version = %s LIMIT %s + 1) s"""
+        SELECT FROM {table} WHERE user_id = %s AND embed_model = %s AND embed_version = %s LIMIT %s + 1) v"""
 
 
 def due(campaign: Campaign) -> QuerySet[CampaignTenant]:
@@ -46,7 +49,7 @@ def due(campaign: Campaign) -> QuerySet[CampaignTenant]:
     expired = Now() - timedelta(seconds=campaign.keep_seconds)
     waiting = (
         Q(state=State.WORKING, passed_at__isnull=False, campaign__state=Campaign.State.RUNNING)
-        | Q(state=State.HELD, reason=JOBS_FAILED)
+        | Q(state=State.HELD, reason__in=HELD_FOR_NOW)
         | Q(state=State.REVERTING, passed_at__isnull=False)
         | Q(state__in=[State.ROLLED_BACK, State.SKIPPED, State.SETTLED])
         | Q(state=State.LIVE, cut_over_at__lte=expired)
@@ -83,14 +86,16 @@ def _work(tenant: CampaignTenant) -> None:
     campaign = tenant.campaign
     if feeding.active(campaign.pk, tenant.user_id):
         return
-    if number := feeding.failed(campaign.pk, tenant.user_id):
+    if feeding.embedder(campaign, tenant) is None:
+        feeding.hold(tenant)
+    elif number := feeding.failed(campaign, tenant):
         _set(tenant, State.WORKING, state=State.HELD, reason=JOBS_FAILED, failed=number)
     elif _is_left(tenant):
         _pass_again(tenant)
     elif campaign.chunker:
         _set(tenant, State.WORKING, state=State.SETTLED, reason=None, ended_at=Now())
     elif _sings(tenant):
-        _seal(tenant)
+        _seal(tenant, VectorIndex.Table.SHADOW)
         if not pointer.cut_over(tenant):
             _pass_again(tenant)
 
@@ -112,10 +117,11 @@ def _pass_again(tenant: CampaignTenant) -> None:
 
 
 def _release(tenant: CampaignTenant) -> None:
-    """held -> working, once the jobs that had failed were retried."""
-    if tenant.reason != JOBS_FAILED:
+    """held -> working, once the jobs that had failed were retried, or the model that was gone is back."""
+    if feeding.embedder(tenant.campaign, tenant) is None:
         return
-    if number := feeding.failed(tenant.campaign_id, tenant.user_id):
+    number = feeding.failed(tenant.campaign, tenant)
+    if number and tenant.reason == JOBS_FAILED:
         _set(tenant, State.HELD, failed=number)
     else:
         cursor: dict[str, Any] = {"after_created": None, "after_document": None, "passed_at": None}
@@ -124,17 +130,13 @@ def _release(tenant: CampaignTenant) -> None:
 
 def _sings(tenant: CampaignTenant) -> bool:
     """Tell whether the tenant's questions find as much as before; else it is held, with both figures."""
-    if tenant.accepted_by or tenant.recall:
+    if tenant.accepted_by:
         return True
-    before = live.of(tenant.user_id)
-    after = Live(*feeding.target_of(tenant.campaign, tenant), shadowed=True)
     asked = canaries.of(tenant.user_id, tenant.campaign.canaries)
     if not asked:
         return True
-    if not feeding.affordable(tenant.campaign, _price(len(asked), before, after)):
-        return False
     try:
-        found = {name: _recall(tenant, asked, model) for name, model in (("before", before), ("after", after))}
+        found = _measured(tenant, asked)
     except (Postponed, Retryable) as away:
         log.warning("The canaries of tenant %s wait: %s", tenant.user_id, away)
         return False
@@ -142,10 +144,28 @@ def _sings(tenant: CampaignTenant) -> bool:
         log.error("The canaries of tenant %s cannot be asked: %s", tenant.user_id, never.code)
         _set(tenant, State.WORKING, state=State.HELD, reason=CANARIES_FAILED)
         return False
+    if "before" not in found or "after" not in found:
+        return False
     is_worse = (found["after"] or 0.0) < (found["before"] or 0.0) - tenant.campaign.tolerance
-    held = {"state": State.HELD, "reason": CANARIES_WORSE} if is_worse else {}
-    _set(tenant, State.WORKING, recall={"queries": len(asked), **found}, **held)
+    if is_worse:
+        _set(tenant, State.WORKING, state=State.HELD, reason=CANARIES_WORSE)
     return not is_worse
+
+
+def _measured(tenant: CampaignTenant, asked: list[canaries.Canary]) -> dict[str, Any]:
+    """Return the figures, each written down when it is known: a vendor that is away is no reason to buy twice.
+
+    Some are missing when the budget does not pay for them.
+    """
+    found: dict[str, Any] = tenant.recall or {"queries": len(asked)}
+    after = Live(*feeding.target_of(tenant.campaign, tenant), shadowed=True)
+    models = {"after": after, "before": live.of(tenant.user_id)}
+    left = {name: model for name, model in models.items() if name not in found}
+    if feeding.affordable(tenant.campaign, _price(len(asked), *left.values())):
+        for name, model in left.items():
+            found = {**found, name: _recall(tenant, asked, model)}
+            _set(tenant, State.WORKING, recall=found)
+    return found
 
 
 def _recall(tenant: CampaignTenant, asked: list[canaries.Canary], model: Live) -> float | None:
@@ -157,15 +177,15 @@ def _price(queries: int, *models: Live) -> Decimal:
     return sum((estimates.price(each, queries * canaries.TOKENS) for each in found), Decimal(0))
 
 
-def _seal(tenant: CampaignTenant) -> None:
+def _seal(tenant: CampaignTenant, table: VectorIndex.Table) -> None:
     """Build a large tenant's index before anybody needs it. A small one does not wait for those who build."""
     most = settings.SEARCH_EXACT_PASSAGES
     model, version = feeding.target_of(tenant.campaign, tenant)
     with connection.cursor() as cursor:
-        cursor.execute(MANY, [most, tenant.user_id, model, version, most])
+        cursor.execute(MANY.format(table=table), [most, tenant.user_id, model, version, most])
         (many,) = cursor.fetchone()
     if many:
-        indexes.seal(tenant.user_id, model, version, table=VectorIndex.Table.SHADOW)
+        indexes.seal(tenant.user_id, model, version, table=table)
 
 
 def _settle(tenant: CampaignTenant) -> None:
@@ -174,6 +194,7 @@ def _settle(tenant: CampaignTenant) -> None:
         return  # rolled back just now
     model, version = feeding.target_of(tenant.campaign, tenant)
     if _take_in(tenant.user_id, model, version):
+        _seal(tenant, VectorIndex.Table.LIVE)
         _drop_indexes(tenant.user_id, (model, version), VectorIndex.Table.SHADOW)
         _drop_indexes(tenant.user_id, (tenant.from_model, tenant.from_version), VectorIndex.Table.LIVE)
         _set(tenant, State.SETTLED, ended_at=Now())
@@ -190,7 +211,9 @@ def _revert(tenant: CampaignTenant) -> None:
     """reverting: when what has come since has the old model's vectors too, the pointer goes back."""
     if feeding.active(tenant.campaign_id, tenant.user_id):
         return
-    if number := feeding.failed(tenant.campaign_id, tenant.user_id):
+    if feeding.embedder(tenant.campaign, tenant) is None:
+        feeding.hold(tenant)
+    elif number := feeding.failed(tenant.campaign, tenant):
         _set(tenant, State.REVERTING, reason=JOBS_FAILED, failed=number)
     elif not pointer.point_back(tenant):
         _pass_again(tenant)
@@ -199,8 +222,11 @@ def _revert(tenant: CampaignTenant) -> None:
 def _clear(tenant: CampaignTenant) -> None:
     """rolled back or skipped: remove what was made beside the live vectors."""
     campaign, user_id = tenant.campaign, tenant.user_id
-    feeding.cancel(campaign.pk, user_id, by="campaign")
-    if not campaign.chunker:
+    feeding.cancel(campaign.pk, [user_id], by="campaign")
+    if campaign.chunker:
+        if not _give_up(tenant):
+            return
+    else:
         found = LiveModel.objects.filter(pk=user_id).first()
         target = campaign.embed_model or "", campaign.embed_version or ""
         if found and found.shadowed:
@@ -210,6 +236,13 @@ def _clear(tenant: CampaignTenant) -> None:
         for model in (target, (tenant.from_model, tenant.from_version)):
             _drop_indexes(user_id, model, VectorIndex.Table.SHADOW)
     _set(tenant, tenant.state, ended_at=Now())
+
+
+def _give_up(tenant: CampaignTenant) -> bool:
+    """Remove what was cut and did not come to its vectors; False while one of these documents is worked on."""
+    dead = UploadJob.objects.filter(campaign_id=tenant.campaign_id, user_id=tenant.user_id, state=JobState.DEADLETTER)
+    gone = [moving.abandon(document_id) for document_id in set(dead.values_list("document_id", flat=True))]
+    return all(gone)
 
 
 def _drop_indexes(user_id: UUID, model: tuple[str | None, str | None], table: VectorIndex.Table) -> None:

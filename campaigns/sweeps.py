@@ -40,6 +40,7 @@ def _go_on() -> None:
 def work() -> None:
     """Go on with each campaign: feed it, take its tenants a step further, close it. Call outside of a transaction."""
     for campaign in _open().order_by("created_at"):
+        feeding.hold_waiting(campaign)
         _feed(campaign)
         for tenant in list(steps.due(campaign)):
             _advance(tenant)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from decimal import Decimal
 from http import HTTPStatus
 
 from django.core.exceptions import ImproperlyConfigured
@@ -11,6 +12,8 @@ from campaigns.models import Campaign
 from embeddings import chunking, embedders
 from embeddings.embedders import Embedder
 from tenancy.refusals import Refused
+
+MOST_CENTS = Decimal(10) ** 9  # of a budget
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,10 @@ READ = 1  # answers that are read, out of the air, while others fly
 Batch = Sequence[Item]
 
 
+class ModelChanged(Exception):
+    """The tenant has been cut over meanwhile: nothing more of the planned model is bought."""
+
+
 class Flight(NamedTuple):
     batch: Batch
     order: Order
@@ -36,7 +40,8 @@ class Flight(NamedTuple):
 def embed(claim: Claim, embedder: Hosted) -> None:
     """Buy what is missing and buffer it. Whatever ends the try, calls that are in the air are awaited and kept.
 
-    Raises ``Permanent("TEXT_REFUSED")`` for passages that the vendor does not take, once all others are in.
+    Raises ``Permanent("TEXT_REFUSED")`` for passages that the vendor does not take, once all others are in, and
+    ``ModelChanged`` where no more of them are wanted.
     """
     with ThreadPoolExecutor(settings.EMBED_IN_FLIGHT + READ, thread_name_prefix="embed") as pool:
         Airport(claim, embedder, pool).run()
@@ -84,7 +89,7 @@ class Airport:
                 if idle:  # otherwise asked again when the next answer is in
                     self._failure = held_back
                 return
-            except Permanent as never:
+            except (Permanent, ModelChanged) as never:
                 self._failure = never
                 return
             future = self._pool.submit(self._embedder.call, [item.text for item in batch], air=self._air)
@@ -117,6 +122,8 @@ class Airport:
             gate.admit(vendor, tokens=tokens)
         try:
             with self._claim.held():
+                if not missing.is_wanted(self._claim):
+                    raise ModelChanged
                 if not patient:
                     gate.admit(vendor, tokens=tokens)
                 return buying.reserve(
@@ -128,7 +135,7 @@ class Airport:
                     job_id=job.pk,
                     limited=job.campaign_id is None,
                 )
-        except (Postponed, Permanent, Superseded) as held_back:
+        except (Postponed, Permanent, Superseded, ModelChanged) as held_back:
             gate.failed(vendor, held_back)  # gives back the leave to probe
             raise
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime
@@ -151,14 +152,20 @@ def _sweep() -> None:
 
 
 def tend() -> None:
-    """Clear up, seal what has grown, drop what has shrunk; nothing while another process does."""
+    """Clear up, seal what has grown, drop what has shrunk; nothing while another process does.
+
+    A build takes minutes, and a campaign may wait to seal: after each the right to build is free for a moment.
+    """
     with building.alone(wait=False) as is_ours:
         if not is_ours:
             return
         building.clear_up()
-        for user_id, model, version, table in _round.outgrown():
-            _seal(user_id, model, version, table)
-        for rows in _shrunk():
+    for scope in _round.outgrown():
+        with building.alone():
+            _seal(*scope)
+        time.sleep(2 * building.PAUSE)  # longer than who waits for the right pauses between two tries
+    for rows in _shrunk():
+        with building.alone():
             _drop(rows)
 
 

@@ -47,6 +47,12 @@ def embedder(live: Live) -> Embedder:
     return found
 
 
+def has_moved(user_id: UUID, *, model: str, version: str) -> bool:
+    """Tell whether the tenant has a pointer by now, and it names another model: what is made of this one is lost."""
+    pointer = LiveModel.objects.filter(pk=user_id).values_list("embed_model", "embed_version").first()
+    return pointer is not None and pointer != (model, version)
+
+
 # The row is locked against a cut-over until the transaction ends: what is committed is of the model that is live then.
 CONFIRM = """
     INSERT INTO live_models (user_id, embed_model, embed_version) VALUES (%(user)s, %(model)s, %(version)s)

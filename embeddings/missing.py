@@ -8,7 +8,7 @@ from uuid import UUID
 
 from django.db import connection
 
-from embeddings import tokens, vectors
+from embeddings import live, tokens, vectors
 from embeddings.embedders import Embedder, Vectors
 from embeddings.moving import REEMBED
 from jobs.claims import Claim
@@ -50,6 +50,17 @@ class Item:
     chunk_id: UUID
     text: str
     tokens: int
+
+
+def is_wanted(claim: Claim) -> bool:
+    """Tell whether vectors of the planned model would be committed: no longer, once its tenant has been cut over.
+
+    A campaign's re-embedding is for a model that is not live. Asked before anything is bought.
+    """
+    job = claim.job
+    if job.pipeline == REEMBED:
+        return True
+    return not live.has_moved(job.user_id, model=job.embed_model or "", version=job.embed_version or "")
 
 
 def count(claim: Claim, embedder: Embedder) -> int:

@@ -105,8 +105,14 @@ def settle(user_id: UUID, *, model: str, version: str, most: int = AT_ONCE) -> i
 
 
 def drop(user_id: UUID, *, model: str, version: str, most: int = 10 * AT_ONCE) -> int:
-    """Delete up to ``most`` of the tenant's vectors beside the live ones that are of this model; return how many."""
-    with connection.cursor() as cursor:
+    """Delete up to ``most`` of the tenant's vectors beside the live ones that are of this model; return how many.
+
+    None while this model is live: by what is beside the others, some of its passages may be found.
+    """
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(live.LOCKED, {"user": user_id})
+        if cursor.fetchone() == (model, version):
+            return 0
         cursor.execute(DROP, {"user": user_id, "model": model, "version": version, "most": most})
         return int(cursor.rowcount)
 

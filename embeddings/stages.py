@@ -125,13 +125,16 @@ def _price(claim: Claim, embedder: Embedder) -> dict[str, float]:
 def embed(claim: Claim) -> Outcome:
     """embedding: embed batch by batch, each kept the moment it returns; a later try goes on where this one ended."""
     embedder = _planned_embedder(claim)
-    if embedder is None:
+    try:
+        if embedder is None:
+            raise flights.ModelChanged
+        if isinstance(embedder, Hosted):
+            flights.embed(claim, embedder)
+        elif moved := _embed_here(claim, embedder, claim.job.progress["embeds_total"]):
+            return moved
+    except flights.ModelChanged:
         with claim.held():
             return _plan_anew(claim)
-    if isinstance(embedder, Hosted):
-        flights.embed(claim, embedder)
-    elif moved := _embed_here(claim, embedder, claim.job.progress["embeds_total"]):
-        return moved
     with claim.held():
         return _embedded(claim, embedder)
 
@@ -155,11 +158,18 @@ def _embed_here(claim: Claim, embedder: Embedder, total: int) -> Moved | None:
                 return _embedded(claim, embedder)
         if claim.is_in_the_way():
             raise Postponed(0.0, "GAVE_WAY")
+        if not missing.is_wanted(claim):
+            raise flights.ModelChanged
     return None
 
 
 def _planned_embedder(claim: Claim) -> Embedder | None:
-    """Return the planned model, whatever EMBEDDER names by now; None when nothing here makes it and another is live."""
+    """Return the planned model, whatever EMBEDDER names by now; None when it is not the tenant's any more.
+
+    Nor is it before the first vectors, when nothing here makes it and EMBEDDER names another.
+    """
+    if not missing.is_wanted(claim):
+        return None
     planned = _chosen(claim)
     found = embedders.find(planned.model, planned.version)
     if found is None and (claim.job.pipeline == REEMBED or live.of(claim.job.user_id).is_same(planned)):

@@ -111,9 +111,10 @@ DROP = """
 
 
 def commit(document_id: UUID, *, model: str, version: str) -> int:
-    """Move a document's vectors of one model into its chunks and empty both buffers; return how many were moved.
+    """Move a document's vectors of one model into its chunks and out of the buffers; return how many were moved.
 
-    Call where the model is the tenant's live one: what was bought of it beside another model moves too.
+    Call where the model is the tenant's live one: what was bought of it beside another model moves too. What a campaign
+    that was overtaken has paid for another model stays buffered: the sweep puts it where it belongs.
     """
     params = _of_model(document_id, model, version)
     moved = 0
@@ -121,8 +122,8 @@ def commit(document_id: UUID, *, model: str, version: str) -> int:
         for source in (SHADOW, BUFFER):
             cursor.execute(COMMIT.format(source=source), params)
             moved += cursor.rowcount
-        cursor.execute(DROP.format(source=SHADOW), params)
-    empty(document_id)
+            cursor.execute(DROP.format(source=source), params)
+    empty_chunks(document_id)
     return moved
 
 
@@ -144,6 +145,12 @@ def _of_model(document_id: UUID, model: str, version: str) -> dict[str, UUID | s
 
 
 def empty(document_id: UUID) -> None:
+    """Empty both buffers of a document."""
     with connection.cursor() as cursor:
-        for table in ("document_vector_buffer", "document_chunk_buffer"):
-            cursor.execute(f"DELETE FROM {table} WHERE document_id = %s", [document_id])
+        cursor.execute("DELETE FROM document_vector_buffer WHERE document_id = %s", [document_id])
+    empty_chunks(document_id)
+
+
+def empty_chunks(document_id: UUID) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM document_chunk_buffer WHERE document_id = %s", [document_id])

@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from django.db import connection
 
 from campaigns import sweeps
 from embeddings.embedders import openai
@@ -67,3 +68,10 @@ def go_on(rounds: int = 3) -> None:
     for _ in range(rounds):
         drain()
         sweeps.work()
+
+
+def is_waited_for() -> bool:
+    """Tell whether somebody waits for a row that another transaction holds."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) > 0 FROM pg_locks WHERE NOT granted AND locktype IN ('transactionid', 'tuple')")
+        return bool(cursor.fetchone()[0])

@@ -89,6 +89,7 @@ def test_buttons_move_it_and_refusals_are_said(sam: Client, wanted: dict[str, An
         ("tenants", str(UUID(int=7)), "NOTHING_TO_DO"),
         ("target", "reembed gone@1", "Select a valid choice"),
         ("budget_cents", "-1", "greater than or equal to 0"),
+        ("budget_cents", "1e30", "less than or equal to"),
         ("keep_hours", "x", "Enter a number"),
     ],
 )

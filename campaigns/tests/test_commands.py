@@ -43,7 +43,17 @@ def test_a_campaign_is_begun_watched_rolled_back_and_shown(filled: Fill, tmp_pat
     (tmp_path / "asked.jsonl").write_text(f"{json.dumps(canary)}\n\n")
 
     answer = said(
-        *REEMBED, "--tenant", str(ana), "--budget", "5", "--keep", "2", "--canaries", f"{tmp_path}/asked.jsonl"
+        *REEMBED,
+        "--tenant",
+        str(ana),
+        "--budget",
+        "5",
+        "--keep",
+        "2",
+        "--canaries",
+        f"{tmp_path}/asked.jsonl",
+        "--tolerance",
+        "0.5",
     )
     campaign = Campaign.objects.get()
     go_on(1)
@@ -53,6 +63,7 @@ def test_a_campaign_is_begun_watched_rolled_back_and_shown(filled: Fill, tmp_pat
     assert f"manage.py campaigns {campaign.pk}" in answer
     assert "without any that run, nothing moves" in answer
     assert (int(campaign.budget_cents or 0), campaign.keep_seconds, len(campaign.canaries or [])) == (5, 7200.0, 1)
+    assert campaign.tolerance == 0.5
     assert "1 of 1 documents" in shown
     assert f"{ana}" in shown
     assert "live" in shown
@@ -104,6 +115,9 @@ def test_bad_input_is_answered_with_a_sentence(filled: Fill, tmp_path: Path) -> 
         ([*REEMBED, "--keep", "nan"], "KEEP_OUT_OF_RANGE"),
         ([*REEMBED, "--keep", "-1"], "KEEP_OUT_OF_RANGE"),
         ([*REEMBED, "--keep", "1e300"], "KEEP_OUT_OF_RANGE"),
+        ([*REEMBED, "--tolerance", "1.5"], "TOLERANCE_OUT_OF_RANGE"),
+        ([*REEMBED, "--tolerance", "nan"], "TOLERANCE_OUT_OF_RANGE"),
+        ([*REEMBED, "--tenant", ana, "--tenant", str(uuid.UUID(int=7))], str(uuid.UUID(int=7))),
         ([*REEMBED, "--tenant", "nobody@example.org"], "nobody@example.org"),
         ([*REEMBED, "--canaries", f"{tmp_path}/none.jsonl"], "cannot be read"),
         ([*REEMBED, "--canaries", f"{tmp_path}/bad.jsonl"], "Line 1"),

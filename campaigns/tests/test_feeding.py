@@ -13,6 +13,7 @@ from django.db import connection
 
 from campaigns import estimates, feeding, services, sweeps
 from campaigns.models import Campaign, CampaignTenant
+from campaigns.stages import MOST_STEPS
 from campaigns.tests.conftest import HOSTED, MODEL, Fill, drain, go_on
 from documents.models import Document
 from embeddings import embedders, live
@@ -20,7 +21,7 @@ from jobs.models import UploadJob
 from jobs.services import retry
 from tenancy.refusals import Refused
 from testing.passages import texts, waiting
-from testing.people import run_to_the_end
+from testing.people import run_to_the_end, stages
 from testing.vendors.openai import OpenAIServer
 from vendors.models import Purchase
 
@@ -64,6 +65,21 @@ def test_the_end_of_a_job_feeds_the_next_without_the_sweep(filled: Fill, setting
 
     assert services.progress(campaign).done == 5
     assert campaign.tenants.get().passed_at
+
+
+def test_the_end_of_a_job_feeds_a_few_and_leaves_the_rest_to_the_sweep(filled: Fill, settings: Any) -> None:
+    settings.CAMPAIGN_JOBS = 1
+    filled(MOST_STEPS + 3, 1)
+    campaign = begun()
+    settings.CAMPAIGN_JOBS = 20
+
+    for _ in stages():
+        pass
+    few = feeding.active(campaign.pk)
+    sweeps.work()
+
+    assert few == MOST_STEPS
+    assert feeding.active(campaign.pk) == MOST_STEPS + 2
 
 
 def test_a_feeder_that_was_killed_is_made_up_for_by_the_sweep(filled: Fill, settings: Any) -> None:

@@ -103,7 +103,13 @@ def test_what_cannot_be_is_refused_with_its_code_and_nothing_is_written(filled: 
         ("KEEP_OUT_OF_RANGE", {**REEMBED, "keep_seconds": -1}),
         ("KEEP_OUT_OF_RANGE", {**REEMBED, "keep_seconds": float("nan")}),
         ("BUDGET_TOO_SMALL", {**REEMBED, "budget_cents": Decimal(-1)}),
+        ("BUDGET_OUT_OF_RANGE", {**REEMBED, "budget_cents": Decimal("1e30")}),
+        ("BUDGET_OUT_OF_RANGE", {**REEMBED, "budget_cents": Decimal("NaN")}),
+        ("TOLERANCE_OUT_OF_RANGE", {**REEMBED, "tolerance": 1.1}),
+        ("TOLERANCE_OUT_OF_RANGE", {**REEMBED, "tolerance": float("nan")}),
         ("CANARIES_INVALID", {**REEMBED, "canaries": ["?"]}),
+        ("CANARIES_INVALID", {**REEMBED, "canaries": [{**document, "query": "Who \ud800 pays?"}]}),
+        ("CANARIES_INVALID", {**REEMBED, "canaries": [{**document, "query": "Who \0 pays?"}]}),
         ("CANARIES_INVALID", {**REEMBED, "canaries": [{**document, "query": " "}]}),
         ("CANARIES_INVALID", {**REEMBED, "canaries": [{**document, "page": 0}]}),
         ("CANARIES_INVALID", {**REEMBED, "canaries": [{**document, "document_id": "x"}]}),
@@ -117,6 +123,11 @@ def test_what_cannot_be_is_refused_with_its_code_and_nothing_is_written(filled: 
     services.pin(ana, **OLD_MODEL, by="sam")
     assert refusal(services.start, **REEMBED, user_ids=[ana], by="sam") == "TENANT_PINNED"
     assert refusal(services.start, **REEMBED, by="sam") == "NOTHING_TO_DO"
+    with pytest.raises(Refused, match="1 that is pinned"):
+        services.start(**REEMBED, by="sam")
+    nobody = uuid.uuid4()
+    with pytest.raises(Refused, match=str(nobody)):  # never a part of those who were named
+        services.estimate(**REEMBED, user_ids=[filled(1, 1), nobody])
 
 
 def test_a_budget_must_buy_a_document(filled: Fill, vendor: OpenAIServer) -> None:
@@ -152,6 +163,7 @@ def test_a_verb_in_the_wrong_state_says_what_state_it_is(filled: Fill) -> None:
     for nobody in (uuid.uuid4(), "not a uuid"):
         assert refusal(services.accept, campaign, nobody, by="sam") == "NOT_FOUND"
     assert refusal(services.roll_back, campaign, user_id=uuid.uuid4(), by="sam") == "NOT_FOUND"
+    assert refusal(services.resume, campaign, budget_cents=Decimal("1e30"), by="sam") == "BUDGET_OUT_OF_RANGE"
     services.cancel(campaign, by="sam")
     for verb in (services.pause, services.resume, services.cancel):
         assert refusal(verb, campaign, by="sam") == "CAMPAIGN_STATE"

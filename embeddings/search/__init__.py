@@ -19,11 +19,12 @@ from embeddings.search.fusion import fuse
 from embeddings.search.nearest import Scope, nearest
 from embeddings.search.passages import Found, Passage, fetch
 from embeddings.search.probing import probe, timed_out
-from tenancy.rls import as_tenant
+from embeddings.search.snapshot import reading
 
 __all__ = ["HYBRID", "TEXT", "VECTOR", "Passage", "probe", "search", "timed_out"]
 
 FEWEST_CANDIDATES = 50  # of each arm: what one of them ranks low may be the other's first
+MOST_TRIES = 3  # while the tenant's model changes under the search
 
 
 def search(
@@ -40,19 +41,41 @@ def search(
     """Return at most ``k`` passages of ``user_id`` that answer ``query``, the best first.
 
     Documents that are unknown or another tenant's contribute nothing. ``live`` searches with another model than the
-    tenant's own. Raises ``Refused`` for what cannot be asked, and, unless ``mode`` is text, while the query cannot be
-    embedded: ``SEARCH_UNAVAILABLE``, ``BUDGET_SPENT``, ``MODEL_UNAVAILABLE``.
+    tenant's own. Raises ``Refused`` for what cannot be asked; ``SEARCH_UNAVAILABLE`` when the database takes too long;
+    and, unless ``mode`` is text, while the query cannot be embedded: ``SEARCH_UNAVAILABLE``, ``BUDGET_SPENT``,
+    ``MODEL_UNAVAILABLE``.
     """
     question = asking.read(query)
     asking.check(k, mode)
     narrowed = read_filters(filters)
     pointer = live or pointers.of(user_id)
-    with as_tenant(user_id):
-        scope = _scope(user_id, pointer, question, narrowed, document_ids)
+    for _ in range(MOST_TRIES):
+        found = _found(user_id, pointer, question, narrowed, document_ids, k=k, mode=mode, merge=merge)
+        now = live or pointers.of(user_id)
+        if now == pointer:
+            break
+        # Moved meanwhile: vectors of the former model may have been gone already.
+        pointer = now
+    return found
+
+
+def _found(
+    user_id: UUID,
+    live: Live,
+    question: Question,
+    narrowed: Filters,
+    document_ids: Sequence[UUID] | None,
+    *,
+    k: int,
+    mode: str,
+    merge: bool,
+) -> list[Passage]:
+    with reading(user_id):
+        scope = _scope(user_id, live, question, narrowed, document_ids)
         if not _findable(scope):
             return []
     vector = None if mode == TEXT else _embedded(scope, question)
-    with as_tenant(user_id):
+    with reading(user_id):
         return _answer(scope, question, vector, k, by_text=mode != VECTOR, merge=merge)
 
 

@@ -14,6 +14,9 @@ from embeddings.terms import EVERY_PASSAGE, K1, SCALE
 
 LEXEMES = "SELECT tsvector_to_array(to_tsvector('english', %s))"
 
+# A passage, its score, and the most that any passage can have that was left out; None when none was.
+Row = tuple[UUID, float, float | None]
+
 
 @dataclass(frozen=True, slots=True)
 class Match:
@@ -67,8 +70,9 @@ SCORED = """
         SELECT b.document_id, b.ord, b.bm25 + coalesce(common.bm25, 0) AS bm25
         FROM best b LEFT JOIN common USING (document_id, ord) ORDER BY 3 DESC, 1, 2)
     -- In the order that they come in: passages are looked at, best first, until there are enough.
-    SELECT c.chunk_id, r.bm25,
-           (SELECT rest = 0 OR coalesce(last >= rest, false) FROM bounds), (SELECT count(*) FROM best)
+    SELECT c.chunk_id, r.bm25, (
+        SELECT greatest(nullif(rest, 0), last, (SELECT min(bm25) + rest FROM best HAVING count(*) = %(most)s))
+        FROM bounds)
     FROM ranked r JOIN document_chunks c ON c.document_id = r.document_id AND c.chunk_ord = r.ord
     WHERE c.user_id = %(user)s AND {findable}{conditions}
     ORDER BY r.bm25 DESC, r.document_id, r.ord LIMIT %(n)s"""
@@ -84,15 +88,20 @@ def find(scope: Scope, words: list[str], n: int) -> list[Match]:
         return []
     # Of what passes a filter, nothing is known beforehand.
     found = [] if scope.conditions else _found(scope, words, n, enough=ENOUGH, most=MOST_CANDIDATES)
-    sure, candidates = found[0][2:] if found else (False, 0)
-    if not sure or (len(found) < n and candidates == MOST_CANDIDATES):
+    if not _are_best(found, n):
         found = _found(scope, words, n, enough=inf, most=None)
     return [Match(chunk_id, float(bm25)) for chunk_id, bm25, *_ in found]
 
 
-def _found(
-    scope: Scope, words: list[str], n: int, *, enough: float, most: int | None
-) -> list[tuple[UUID, float, bool, int]]:
+def _are_best(found: list[Row], n: int) -> bool:
+    """Tell whether no passage that was left out can be among the best."""
+    if not found:
+        return False
+    *_, (_, worst, left_out) = found
+    return left_out is None or (len(found) == n and worst >= left_out)
+
+
+def _found(scope: Scope, words: list[str], n: int, *, enough: float, most: int | None) -> list[Row]:
     values: dict[str, Any] = {
         "user": scope.user_id,
         "terms": [*words, EVERY_PASSAGE],
@@ -115,5 +124,5 @@ def _found(
         values |= more
     with connection.cursor() as cursor:
         cursor.execute(sql, values)
-        rows: list[tuple[UUID, float, bool, int]] = cursor.fetchall()
+        rows: list[Row] = cursor.fetchall()
     return rows

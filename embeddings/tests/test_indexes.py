@@ -232,6 +232,23 @@ def test_every_tenant_has_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {index.user_id for index in VectorIndex.objects.all()} == set(owners)
 
 
+def test_who_waits_to_seal_comes_between_two_builds_of_a_round(large: Stored) -> None:
+    store(uuid4(), ROWS[:60])
+    built: list[int] = []
+
+    def wait_and_count() -> None:
+        with building.alone():
+            built.append(VectorIndex.objects.filter(built_at__isnull=False).count())
+
+    with ExitStack() as stack, a_writer():
+        stack.enter_context(meanwhile(indexes.tend))
+        building_backend()
+        stack.enter_context(meanwhile(wait_and_count))
+
+    assert built == [1]
+    assert len(names()) == 2
+
+
 def test_the_sweep_lets_the_keeper_go_on_while_it_builds(large: Stored) -> None:
     with a_writer():
         began = time.monotonic()

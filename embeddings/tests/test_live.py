@@ -12,10 +12,12 @@ from django.db import connection
 from embeddings import embedders, live, sweeps
 from embeddings.live import Live
 from embeddings.models import DocumentChunk, DocumentTerm, LiveModel, VectorBuffer
-from jobs import claims, runner
+from embeddings.tests.conftest import Watched
+from jobs import claims, crashpoints, runner
 from jobs.claims import Claim
 from jobs.models import UploadJob
 from jobs.outcomes import Moved
+from testing.passages import texts, waiting
 from testing.people import Person, Upload, plan_pdf, run_to_the_end, stop_before
 from testing.racing import at_once
 
@@ -41,6 +43,10 @@ def point(person: Person, model: str, version: str = "1") -> None:
 def expire() -> None:
     with connection.cursor() as cursor:
         cursor.execute("UPDATE upload_jobs SET lease_until = now() - interval '1 hour' WHERE state = 'working'")
+
+
+def sent_back_from(job: UploadJob) -> list[str]:
+    return list(job.events.filter(code="MODEL_CHANGED").values_list("payload__from", flat=True))
 
 
 def counted(uploaded: Upload) -> list[int]:
@@ -87,9 +93,41 @@ def test_a_job_that_planned_before_a_cut_over_ends_with_the_new_model(stage: str
     assert (job.state, job.embed_model) == ("done", LOCAL.model)
     assert models(uploaded) == {LOCAL.model}
     assert not VectorBuffer.objects.exists()
-    assert list(job.events.filter(code="MODEL_CHANGED").values_list("payload__from", flat=True)) == [
-        "embeddings_buffered"
-    ]
+    assert sent_back_from(job) == [stage]
+
+
+@pytest.mark.parametrize("sold_here", [False, True])
+def test_a_cut_over_ends_the_buying_with_the_old_model(
+    sold_here: bool, ana: Person, vendor: Watched, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.EMBED_BATCH, settings.EMBED_IN_FLIGHT = 10, 1
+    if sold_here:
+        settings.EMBEDDER = "testing.people.FailingEmbedder"
+    seen, job = _asked(), waiting(texts(60), user_id=ana.id)
+    monkeypatch.setattr(
+        crashpoints, "reach", lambda place: point(ana, *_named(LOCAL)) if place == "embedding:answered" else None
+    )
+
+    runner.drain()
+
+    bought = len(seen) + vendor.ledger.sold
+    assert bought == 10 if sold_here else 10 < bought <= 30  # what was in the air is kept, and goes with the plan
+    ended = UploadJob.objects.get(pk=job.pk)
+    assert (ended.state, ended.embed_model, sent_back_from(ended)) == ("done", LOCAL.model, ["embedding"])
+    assert set(DocumentChunk.objects.values_list("embed_model", flat=True)) == {LOCAL.model}
+    assert not VectorBuffer.objects.exists()
+
+
+def test_a_try_that_begins_after_a_cut_over_buys_nothing_with_the_old_model(ana: Person, vendor: Watched) -> None:
+    job = waiting(texts(20), user_id=ana.id)
+    stop_before("embedding")
+    point(ana, *_named(LOCAL))
+    expire()
+
+    run_to_the_end(1)
+
+    assert vendor.requests == 0
+    assert UploadJob.objects.get(pk=job.pk).state == "done"
 
 
 def test_what_is_sent_back_commits_nothing_and_is_held_by_nobody(ana: Person) -> None:

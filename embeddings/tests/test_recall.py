@@ -30,8 +30,11 @@ def cells(table: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("│").split("│")] for line in table.splitlines() if "│" in line]
 
 
-def test_recall_is_told_for_each_size_of_tenant(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recall, "CLASSES", (20, 100, 2**60))
+def test_recall_is_told_for_each_size_of_tenant_and_what_is_scanned_apart(
+    monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
+    monkeypatch.setattr(recall, "CLASSES", (100, 2**60))
+    settings.SEARCH_EXACT_PASSAGES = 20
     rows = stored.vectors(50)
     owners = [uuid4() for _ in range(5)]
     for owner, size in zip(owners, (20, 20, 20, 21, 50), strict=True):

@@ -15,7 +15,7 @@ from documents.models import Document
 from embeddings import embedders, live
 from embeddings.embedders import DIMENSIONS
 from embeddings.models import DocumentChunk
-from embeddings.search import fusion, search, words
+from embeddings.search import fusion, words
 from embeddings.search.nearest import Scope, nearest
 from embeddings.tests.conftest import Watched
 from tenancy.rls import as_tenant
@@ -231,27 +231,3 @@ def test_the_statements_alone_hide_another_tenants_passages(scopes: dict[str, Sc
 
     assert both(scopes["ben"]) == [0, 0]
     assert both(scopes["ana"]) == [1, 1]
-
-
-# Meanwhile
-
-
-@pytest.mark.django_db(transaction=True)
-def test_a_document_that_is_deleted_during_the_search_is_left_out(ana: Person) -> None:
-    kept, gone = findable(ana.id, ["wig care"]), findable(ana.id, ["wig wig"])
-    deleted: list[str] = []
-
-    def delete(execute: Any, sql: str, *rest: Any) -> Any:
-        """Once the arms have named it, and before it is fetched."""
-        if not deleted and '"document_chunks"."text"' in sql:
-            deleted.append(sql)
-            with connection.cursor() as cursor:
-                cursor.execute("RESET ROLE; DELETE FROM document_terms WHERE document_id = %s", [gone])
-                cursor.execute("DELETE FROM document_chunks WHERE document_id = %s", [gone])
-        return execute(sql, *rest)
-
-    with connection.execute_wrapper(delete):
-        passages = search(user_id=ana.id, query="wig")
-
-    assert deleted
-    assert [passage.document_id for passage in passages] == [kept]

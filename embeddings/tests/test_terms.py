@@ -110,6 +110,27 @@ def test_leaving_common_words_to_the_end_changes_no_answer(ana: Person, monkeypa
         assert [score for _, score in one] == pytest.approx([score for _, score in other]), query
 
 
+def test_among_many_that_are_equal_by_the_rare_word_the_one_with_both_is_not_lost(
+    ana: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    findable(ana.id, ["zebra"] * 8 + ["wig"] * 40 + ["zebra wig"] + ["fig"] * 60)
+    counted = found(ana.id, "zebra wig", n=2)
+    monkeypatch.setattr(words, "ENOUGH", 10)
+    monkeypatch.setattr(words, "MOST_CANDIDATES", 4)
+
+    few = found(ana.id, "zebra wig", n=2)
+
+    assert few == counted
+    assert [text for text, _ in few] == ["zebra wig", "zebra"]
+
+
+def test_what_is_counted_and_cannot_be_found_takes_no_place(ana: Person) -> None:
+    findable(ana.id, ["zebra", "zebra", "zebra wig"])
+    bare(ord=0)
+
+    assert [text for text, _ in found(ana.id, "zebra", n=2)] == ["zebra", "zebra wig"]
+
+
 def rows() -> list[tuple[str, list[int], list[int]]]:
     return list(DocumentTerm.objects.order_by("document_id", "term").values_list("term", "ords", "impacts"))
 

@@ -109,7 +109,7 @@ def _recall(tenant: CampaignTenant) -> str:
     if not tenant.recall:
         return ""
     before, after = (
-        "?" if tenant.recall[name] is None else f"{tenant.recall[name]:.3f}" for name in ("before", "after")
+        "?" if tenant.recall.get(name) is None else f"{tenant.recall[name]:.3f}" for name in ("before", "after")
     )
     return f"{before} -> {after} ({tenant.recall['queries']})"
 

@@ -30,6 +30,8 @@ class Command(BaseCommand):
         asking.add_limits(parser)
         parser.add_argument("--canaries", metavar="FILE", help='JSONL: {"query", "document_id", "page"}')
         parser.add_argument("--keep", type=float, default=24.0, metavar="HOURS", help="how long it can be rolled back")
+        share = "how much recall on the canaries a cut-over may cost, 0 to 1"
+        parser.add_argument("--tolerance", type=float, default=services.TOLERANCE, metavar="SHARE", help=share)
 
     def handle(self, *args: Any, **options: Any) -> None:
         wanted = {
@@ -48,6 +50,7 @@ class Command(BaseCommand):
                 budget_cents=options["budget"],
                 canaries=canaries,
                 keep_seconds=options["keep"] * HOUR,
+                tolerance=options["tolerance"],
                 by="command",
             )
         self.stdout.write(asking.begun(campaign))

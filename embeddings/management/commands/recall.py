@@ -11,6 +11,7 @@ from typing import Any
 from uuid import UUID
 
 import numpy as np
+from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connection
 from rich.console import Console
@@ -23,7 +24,7 @@ from embeddings.search.nearest import Hit, Scope, exact, nearest
 from tenancy.rls import as_tenant
 
 GOAL = 0.99
-CLASSES = (1_000, 8_000, 30_000, sys.maxsize)
+CLASSES = (1_000, 30_000)  # and where the exact scan ends
 NOISE = 0.015  # how far from its passage a question is, in each of 1536 directions
 TIE = 1e-6
 
@@ -90,11 +91,16 @@ def _sampled(tenant: UUID | None, most: int, chance: np.random.Generator) -> Ite
         cursor.execute(SIZES.format(vectors=vectors), {"tenant": tenant})
         sizes: list[tuple[UUID, int]] = cursor.fetchall()
     before = 0
-    for largest in CLASSES:
+    for largest in _classes():
         own = [user_id for user_id, size in sizes if before < size <= largest]
         for at in sorted(chance.permutation(len(own))[:most]):
             yield largest, own[at], pointers.of(own[at])
         before = largest
+
+
+def _classes() -> list[int]:
+    """The largest size of each class. In none are tenants that are scanned and tenants that have an index."""
+    return sorted({*CLASSES, settings.SEARCH_EXACT_PASSAGES, sys.maxsize})
 
 
 def _questions(user_id: UUID, live: Live, most: int, chance: np.random.Generator) -> Iterator[Vectors]:
@@ -129,7 +135,7 @@ def _table(found: dict[int, Measured], k: int) -> Table:
     for largest, measured in sorted(found.items()):
         if not measured.recalls:
             continue
-        size = f"up to {largest:,}" if largest < sys.maxsize else f"over {CLASSES[-2]:,}"
+        size = f"up to {largest:,}" if largest < sys.maxsize else f"over {_classes()[-2]:,}"
         times = [
             f"{np.percentile(ms, 50):.1f} / {np.percentile(ms, 95):.1f}" for ms in (measured.searched, measured.scanned)
         ]

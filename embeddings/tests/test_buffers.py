@@ -1,0 +1,108 @@
+"""What a job that ended has paid for: it waits for the retry, is found by nobody, and is not bought again."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from accessa.audit import findings
+from embeddings import sweeps
+from embeddings.live import Live
+from embeddings.models import ChunkBuffer, DocumentChunk, DocumentTerm, LiveModel, ShadowVector, VectorBuffer
+from embeddings.search import search
+from embeddings.tests.campaigning import FAILING, LOCAL, PDF, again, reembed, remembering
+from jobs import runner, services
+from testing.people import FailingEmbedder, Person, Upload
+
+TARGET = Live(FailingEmbedder.model, FailingEmbedder.version)
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def target(settings: Any) -> FailingEmbedder:
+    return remembering(settings)
+
+
+def sql(statement: str) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(statement)
+
+
+def left() -> list[Any]:
+    """What the next sweep would look at."""
+    with connection.cursor() as cursor:
+        cursor.execute(sweeps.LEFT)
+        return list(cursor.fetchall())
+
+
+def dead_halfway(person: Person, target: FailingEmbedder) -> Upload:
+    """A new document that died when some of its vectors were bought, long ago."""
+    target.calls_until_failure = 1
+    uploaded = person.upload(PDF)
+    runner.drain()
+    services.cancel(uploaded.job, by="test")
+    sql("UPDATE upload_jobs SET finished_at = finished_at - interval '1 hour'")
+    return uploaded
+
+
+def test_half_a_new_document_is_not_found_and_its_retry_buys_only_the_rest(
+    ana: Person, target: FailingEmbedder
+) -> None:
+    uploaded = dead_halfway(ana, target)
+    bought = len(target.seen)
+
+    sweeps.empty_buffers()
+
+    assert VectorBuffer.objects.count() == bought > 0
+    assert not ChunkBuffer.objects.exists()
+    assert (left(), list(findings(deep=True))) == ([], [])
+    assert not DocumentTerm.objects.exists()
+    assert not LiveModel.objects.exists()
+    text = DocumentChunk.objects.earliest("chunk_ord").text
+    assert [search(user_id=ana.id, query=text, mode=mode) for mode in ("vector", "text", "hybrid")] == [[], [], []]
+    asked = len(target.seen) - bought  # by these searches
+    services.retry(uploaded.job, by="test")
+    runner.drain()
+    assert uploaded.job.state == "done"
+    assert set(Counter(target.seen[:bought] + target.seen[bought + asked :]).values()) == {1}
+    assert not DocumentChunk.objects.filter(embedding=None).exists()
+    assert not VectorBuffer.objects.exists()
+    assert list(findings(deep=True)) == []
+
+
+def test_what_waits_for_a_retry_goes_with_its_document(ana: Person, target: FailingEmbedder) -> None:
+    uploaded = dead_halfway(ana, target)
+    sweeps.empty_buffers()
+    assert VectorBuffer.objects.exists()
+
+    ana.delete(f"/documents/{uploaded.document_id}")
+    runner.drain()
+
+    assert not VectorBuffer.objects.exists()
+
+
+def test_a_commit_leaves_what_a_campaign_has_paid_for_another_model(
+    ana: Person, target: FailingEmbedder, settings: Any
+) -> None:
+    settings.EMBEDDER = "local"
+    uploaded = ana.ingest(PDF)
+    settings.EMBEDDER = FAILING
+    target.calls_until_failure = 1
+    job = reembed(uploaded, TARGET)
+    runner.drain()
+    services.cancel(again(job), by="test")
+    bought = len(target.seen)
+    sql("UPDATE upload_jobs SET state = 'queued', stage = 'embeddings_buffered', finished_at = NULL"
+        " WHERE campaign_id IS NULL")  # fmt: skip
+    sql("DELETE FROM document_terms")  # or the job would only see that its work is done
+
+    runner.drain()
+
+    assert uploaded.job.state == "done"
+    assert VectorBuffer.objects.filter(embed_model=TARGET.model).count() == bought > 0
+    sweeps.empty_buffers()
+    assert (ShadowVector.objects.count(), VectorBuffer.objects.count()) == (bought, 0)
+    assert set(DocumentChunk.objects.values_list("embed_model", flat=True)) == {LOCAL.model}
