@@ -66,6 +66,18 @@ END = """
     WHERE user_id = %(user)s AND created_at <= coalesce(%(created)s::timestamptz, 'infinity')
       AND (%(created)s::timestamptz IS NULL OR created_at < %(created)s::timestamptz OR document_id > %(document)s)
     ORDER BY created_at DESC, document_id OFFSET %(most)s - 1 LIMIT 1"""
+# What of a document is bought: each text once, and none that the tenant has of this model already (embeddings.reuse).
+# A row comparison, which only the index on the texts' sha serves.
+TO_BUY = f"""
+    SELECT coalesce(sum(tokens), 0) FROM (
+        SELECT DISTINCT ON (c.chunk_sha) {estimates.TOKENS} AS tokens FROM document_chunks c
+        WHERE c.document_id = %(document)s AND c.embed_model IS NOT NULL
+          AND NOT EXISTS (
+              SELECT FROM document_chunks o LEFT JOIN shadow_vectors s
+                ON s.chunk_id = o.chunk_id AND s.embed_model = %(model)s AND s.embed_version = %(version)s
+              WHERE (o.chunk_sha, o.user_id) = (c.chunk_sha, %(user)s)
+                AND (s.chunk_id IS NOT NULL OR (o.embed_model = %(model)s AND o.embed_version = %(version)s)))
+    ) bought"""
 # What the jobs under way will still cost; what they have reserved is counted twice until it is settled.
 PLANNED = """
     SELECT coalesce(sum(greatest(0, coalesce(payload ->> 'planned_cents', payload ->> 'price_cents', '0')::numeric
@@ -124,7 +136,7 @@ def _feed(campaign: Campaign, tenant: CampaignTenant) -> bool:
     if found is None:
         _look_further(tenant)
         return True
-    cents = estimates.price(embedder(campaign, tenant), found.tokens)
+    cents = estimates.price(embedder(campaign, tenant), _to_buy(campaign, tenant, found))
     if tenant.state == CampaignTenant.State.WORKING and not affordable(campaign, cents):
         return False
     reason = None
@@ -146,6 +158,15 @@ def next_of(campaign: Campaign, tenant: CampaignTenant) -> Next | None:
         cursor.execute(sql, _sought(campaign, tenant))
         row = cursor.fetchone()
     return Next(row[0], row[1], int(row[2])) if row else None
+
+
+def _to_buy(campaign: Campaign, tenant: CampaignTenant, found: Next) -> int:
+    """Return how many of the document's tokens are paid for. How it will be cut anew is not known: then all of them."""
+    if campaign.chunker:
+        return found.tokens
+    with connection.cursor() as cursor:
+        cursor.execute(TO_BUY, {**_sought(campaign, tenant), "document": found.document_id})
+        return int(cursor.fetchone()[0])
 
 
 def _sought(campaign: Campaign, tenant: CampaignTenant) -> dict[str, Any]:

@@ -168,6 +168,21 @@ def test_a_budget_pauses_the_campaign_before_a_document_that_it_does_not_pay_for
     assert Purchase.objects.filter(stage="canaries").exists()
 
 
+def test_a_budget_of_the_price_is_enough_where_documents_repeat_each_other(vendor: OpenAIServer) -> None:
+    ana = uuid.uuid4()
+    for _ in range(4):
+        waiting(texts(3), user_id=ana)
+    drain()
+    price = services.estimate(kind="reembed", **HOSTED)
+
+    campaign = begun(HOSTED, budget_cents=price.cents, canaries=asked(ana))
+    go_on()
+
+    campaign.refresh_from_db()
+    assert price.reused_tokens == price.tokens * 3 // 4
+    assert (campaign.state, services.progress(campaign).done) == ("running", 4)
+
+
 def test_documents_that_fail_hold_the_tenant_with_their_number_until_they_are_retried(
     filled: Fill, vendor: OpenAIServer
 ) -> None:
