@@ -171,7 +171,7 @@ def test_a_budget_pauses_the_campaign_before_a_document_that_it_does_not_pay_for
 def test_a_budget_of_the_price_is_enough_where_documents_repeat_each_other(vendor: OpenAIServer) -> None:
     ana = uuid.uuid4()
     for _ in range(4):
-        waiting(texts(3), user_id=ana)
+        waiting(texts(3, words=1_500), user_id=ana)  # next to which the canaries cost little
     drain()
     price = services.estimate(kind="reembed", **HOSTED)
 
