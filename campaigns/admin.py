@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from django.contrib import admin, messages
@@ -28,12 +28,19 @@ BUTTONS: Mapping[str, tuple[str, Callable[..., Any], frozenset[str]]] = {
     "roll-back": ("Roll back", services.roll_back, frozenset({"running", "paused", "cancelled"})),
     "settle": ("Remove the old vectors now", services.settle_now, frozenset({"running", "paused", "cancelled"})),
 }
+OF_LIVE = {"roll-back", "settle"}  # want a tenant that is cut over
 
 
 @admin.register(Campaign)
 class CampaignAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     list_display = ("kind", "target", "state", "reason", "tenants_by_state", "budget_cents", "created_at", "created_by")
     list_filter = ("state", "kind", "reason")
+    # Not the canaries: they are tenants' questions.
+    fields = (
+        ("kind", "target"), ("state", "reason"), ("budget_cents", "tolerance", "keep_seconds"),
+        ("created_by", "created_at", "finished_at"),
+    )  # fmt: skip
+    readonly_fields = ("target",)
     ordering = ("-created_at",)
     list_per_page = 50
     change_form_template = "admin/campaigns/campaign/change_form.html"
@@ -88,15 +95,19 @@ class CampaignAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             tenants = campaign.tenants.order_by("-reason", "state", "user_id")
             may = self._may_move(request)
             more = {
-                "buttons": [(name, label) for name, (label, _, states) in BUTTONS.items() if campaign.state in states]
-                if may
-                else [],
+                "buttons": list(self._buttons(campaign)) if may else [],
                 "progress": services.progress(campaign),
                 "counted": tenants.order_by().values_list("state").annotate(Count("pk")).order_by("state"),
                 "tenants": [*tenants.filter(reason__isnull=False)[:SHOWN], *tenants.filter(reason=None)[:SHOWN]],
                 "held": CampaignTenant.State.HELD if may else None,
             }
         return super().change_view(request, object_id, form_url, {**more, **(extra_context or {})})
+
+    def _buttons(self, campaign: Campaign) -> Iterator[tuple[str, str]]:
+        is_live = campaign.tenants.filter(state=CampaignTenant.State.LIVE).exists()
+        for name, (label, _, states) in BUTTONS.items():
+            if campaign.state in states and (is_live or name not in OF_LIVE):
+                yield name, label
 
     def _may_move(self, request: HttpRequest) -> bool:
         return request.user.has_perm("campaigns.change_campaign")
