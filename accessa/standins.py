@@ -65,7 +65,8 @@ def print_bill(console: Console, visitor: Visitor, found: dict[str, Any]) -> Non
     console.print(f"LlamaParse sold {parses['ledger']['sold']} parses, {parses['ledger']['repeated']} of them twice;")
     console.print(f"  {calls['accepted']} of its {calls['attempts']} signed callbacks were accepted.")
     sold = texts["ledger"]
-    console.print(f"OpenAI sold {sold['sold']} vectors ({sold['tokens']} tokens), {sold['repeated']} of them twice.")
+    tokens = sold.get("tokens", 0)  # none were sold
+    console.print(f"OpenAI sold {sold['sold']} vectors ({tokens} tokens), {sold['repeated']} of them twice.")
 
 
 def _books(vendor: dict[str, Any]) -> dict[str, Any]:

@@ -30,12 +30,24 @@ class Live:
         return (self.model, self.version) == (other.model, other.version)
 
 
+# A pointer to nothing binds nobody: who has deleted all documents begins with the model of today.
+HELD = """
+    SELECT FROM live_models l WHERE l.user_id = %(user)s AND (l.pinned OR EXISTS (
+        SELECT FROM document_chunks c WHERE c.user_id = l.user_id AND c.embed_model IS NOT NULL))"""
+
+
+def _is_held(user_id: UUID) -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT EXISTS ({HELD})", {"user": user_id})
+        return bool(cursor.fetchone()[0])
+
+
 def of(user_id: UUID) -> Live:
-    """Return the tenant's pointer; before its first vectors, the model that EMBEDDER names."""
+    """Return the tenant's pointer; without any vectors, the model that EMBEDDER names."""
     pointer = LiveModel.objects.filter(pk=user_id).values_list("embed_model", "embed_version", "shadowed").first()
-    if pointer:
-        return Live(*pointer)
     chosen = embedders.get(settings.EMBEDDER)
+    if pointer and (pointer[:2] == (chosen.model, chosen.version) or _is_held(user_id)):
+        return Live(*pointer)
     return Live(chosen.model, chosen.version)
 
 
@@ -50,7 +62,7 @@ def embedder(live: Live) -> Embedder:
 def has_moved(user_id: UUID, *, model: str, version: str) -> bool:
     """Tell whether the tenant has a pointer by now, and it names another model: what is made of this one is lost."""
     pointer = LiveModel.objects.filter(pk=user_id).values_list("embed_model", "embed_version").first()
-    return pointer is not None and pointer != (model, version)
+    return pointer is not None and pointer != (model, version) and _is_held(user_id)
 
 
 # The row is locked against a cut-over until the transaction ends: what is committed is of the model that is live then.
@@ -58,6 +70,12 @@ CONFIRM = """
     INSERT INTO live_models (user_id, embed_model, embed_version) VALUES (%(user)s, %(model)s, %(version)s)
     ON CONFLICT (user_id) DO NOTHING"""
 LOCKED = "SELECT embed_model, embed_version FROM live_models WHERE user_id = %(user)s FOR SHARE"
+ALONE = "SELECT FROM live_models WHERE user_id = %(user)s FOR UPDATE"
+# A statement of its own, after the lock: what whoever held it has committed must be seen.
+ANEW = f"""
+    UPDATE live_models SET embed_model = %(model)s, embed_version = %(version)s, shadowed = false,
+        previous_model = NULL, previous_version = NULL, changed_at = clock_timestamp()
+    WHERE user_id = %(user)s AND NOT EXISTS ({HELD})"""
 
 
 def confirm(user_id: UUID, *, model: str, version: str) -> bool:
@@ -65,7 +83,15 @@ def confirm(user_id: UUID, *, model: str, version: str) -> bool:
 
     Call inside the transaction that commits vectors: no cut-over happens before it ends.
     """
+    named = {"user": user_id, "model": model, "version": version}
     with connection.cursor() as cursor:
-        cursor.execute(CONFIRM, {"user": user_id, "model": model, "version": version})
-        cursor.execute(LOCKED, {"user": user_id})
+        cursor.execute(CONFIRM, named)
+        cursor.execute(LOCKED, named)
+        if cursor.fetchone() == (model, version):
+            return True
+        if _is_held(user_id):
+            return False
+        cursor.execute(ALONE, named)
+        cursor.execute(ANEW, named)
+        cursor.execute(LOCKED, named)
         return bool(cursor.fetchone() == (model, version))

@@ -175,7 +175,10 @@ class DocumentTerm(models.Model):
 
 
 class LiveModel(models.Model):
-    """The pointer: with which model's vectors a tenant's passages are found. Made with the tenant's first vectors."""
+    """The pointer: with which model's vectors a tenant's passages are found. Made with the tenant's first vectors.
+
+    Where a tenant has none, it binds nobody (embeddings.live).
+    """
 
     user_id = models.UUIDField(primary_key=True)
     embed_model = models.TextField()

@@ -37,7 +37,9 @@ def models(uploaded: Upload) -> set[str | None]:
 
 
 def point(person: Person, model: str, version: str = "1") -> None:
-    LiveModel.objects.update_or_create(pk=person.id, defaults={"embed_model": model, "embed_version": version})
+    """Pinned: a pointer that has no vectors yet would bind nobody."""
+    named = {"embed_model": model, "embed_version": version, "pinned": True}
+    LiveModel.objects.update_or_create(pk=person.id, defaults=named)
 
 
 def expire() -> None:
@@ -64,6 +66,20 @@ def test_the_first_vectors_decide_with_which_model_a_tenant_is_searched(ana: Per
     assert live.of(ana.id) == Live("instant", "1")
     assert models(uploaded) == {"instant"}
     assert counted(uploaded) == sorted(DocumentChunk.objects.values_list("chunk_ord", flat=True))
+
+
+def test_who_has_deleted_everything_begins_with_the_model_of_today(ana: Person, settings: Any) -> None:
+    first = ana.ingest(PDF)
+    settings.EMBEDDER = "local"
+    assert ana.delete(f"/documents/{first.document_id}").status_code == 204
+
+    assert live.of(ana.id) == LOCAL
+    uploaded = ana.ingest(ANOTHER)
+
+    assert uploaded.job.state == "done"
+    assert models(uploaded) == {LOCAL.model}
+    assert LiveModel.objects.get(pk=ana.id).embed_model == LOCAL.model
+    assert not uploaded.job.events.filter(code="MODEL_CHANGED").exists()
 
 
 def test_another_embedder_leaves_a_tenant_and_its_new_documents_on_its_model(

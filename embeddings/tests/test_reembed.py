@@ -195,7 +195,6 @@ def test_a_deleted_document_takes_its_other_vectors_along(
     assert not ShadowVector.objects.exists()
     assert not DocumentTerm.objects.exists()
     assert claims.take("w") is None
-    assert live.of(ana.id) == LOCAL
 
 
 def test_no_campaign_is_seen_by_its_tenant(uploaded: Upload, target: FailingEmbedder, ana: Person) -> None:

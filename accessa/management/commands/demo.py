@@ -29,7 +29,8 @@ from documents.watching import Seen, follow
 from tenancy import tokens
 from tenancy.models import ApiToken, User
 
-EMAIL = "demo@accessa.example"
+# Two tenants: each stays with the model of its first document.
+EMAIL, WITH_VENDORS = "demo@accessa.example", "demo-vendors@accessa.example"
 SAMPLES = settings.BASE_DIR / "samples"
 START_SECONDS = 60.0
 QUESTIONS = ("What does the plan cover?", "What do I pay for a visit?", "How do I appeal a decision?")
@@ -55,7 +56,7 @@ class Command(BaseCommand):
         with ExitStack() as stack:
             fakes = stack.enter_context(standing_in(address)) if vendors == "fake" else None
             supervisor = stack.enter_context(running(console, address))
-            visitor = stack.enter_context(visiting(address))
+            visitor = stack.enter_context(visiting(address, EMAIL if fakes is None else WITH_VENDORS))
             failed = show(console, visitor, chosen, supervisor, seconds)
             if fakes is None:
                 ask(console, visitor, QUESTIONS if files else _sample_questions())
@@ -110,9 +111,9 @@ def _start(supervisor: Supervisor, address: Address) -> None:
 
 
 @contextmanager
-def visiting(address: Address) -> Iterator[Visitor]:
-    """Visit as the demo tenant, with a token for this visit and without what an earlier one left."""
-    user, _ = User.objects.get_or_create(email=EMAIL, defaults={"username": EMAIL})
+def visiting(address: Address, email: str) -> Iterator[Visitor]:
+    """Visit as a demo tenant, with a token for this visit and without what an earlier one left."""
+    user, _ = User.objects.get_or_create(email=email, defaults={"username": email})
     visitor = Visitor(address.url, tokens.make(user, name="demo"))
     try:
         visitor.forget()
