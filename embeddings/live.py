@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from http import HTTPStatus
+from typing import Any
 from uuid import UUID
 
 from django.conf import settings
@@ -83,7 +84,7 @@ def confirm(user_id: UUID, *, model: str, version: str) -> bool:
 
     Call inside the transaction that commits vectors: no cut-over happens before it ends.
     """
-    named = {"user": user_id, "model": model, "version": version}
+    named: dict[str, Any] = {"user": user_id, "model": model, "version": version}
     with connection.cursor() as cursor:
         cursor.execute(CONFIRM, named)
         cursor.execute(LOCKED, named)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from embeddings import live, shadow, sweeps
+from embeddings import shadow, sweeps
 from embeddings.live import Live
 from embeddings.models import DocumentChunk, DocumentTerm, LiveModel, ShadowVector, VectorBuffer
 from embeddings.tests.campaigning import (
