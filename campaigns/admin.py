@@ -59,7 +59,7 @@ class CampaignAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
     @admin.display(description="to")
     def target(self, campaign: Campaign) -> str:
-        return campaign.chunker or f"{campaign.embed_model}@{campaign.embed_version}"
+        return campaign.target
 
     @admin.display(description="tenants")
     def tenants_by_state(self, campaign: Campaign) -> str:

@@ -22,7 +22,7 @@ from embeddings import embedders, live, moving
 from embeddings.embedders import Embedder
 from jobs import services
 from jobs.models import UploadJob
-from jobs.states import ACTIVE
+from jobs.states import ACTIVE, LET_GO
 from tenancy.refusals import Refused
 from vendors import money
 
@@ -35,14 +35,16 @@ MOST_STEPS = 200  # in one feeding: whoever feeds has other things to do
 # Down the index on (user_id, created_at DESC, document_id): a step reads so many documents and their passages, however
 # many the tenant has. A document with a dead letter of this campaign waits for a person, not for a second purchase.
 # One that was cancelled, or gave way to a tenant's own, has not failed.
-_DEAD = """j.campaign_id = %(campaign)s AND j.state = 'deadletter'
-        AND coalesce(j.last_error ->> 'code', '') NOT IN ('SUPERSEDED', 'CANCELLED')"""
+_DEAD = f"""j.campaign_id = %(campaign)s AND j.state = 'deadletter'
+        AND coalesce(j.last_error ->> 'code', '') NOT IN {LET_GO}"""
+_FROM_HERE = """
+    FROM documents
+    WHERE user_id = %(user)s AND created_at <= coalesce(%(created)s::timestamptz, 'infinity')
+      AND (%(created)s::timestamptz IS NULL OR created_at < %(created)s::timestamptz OR document_id > %(document)s)
+    ORDER BY created_at DESC, document_id"""
 _STEP = f"""
     SELECT d.document_id, d.created_at, w.tokens, w.passages FROM (
-        SELECT document_id, created_at, parsed_path, chunks_version FROM documents
-        WHERE user_id = %(user)s AND created_at <= coalesce(%(created)s::timestamptz, 'infinity')
-          AND (%(created)s::timestamptz IS NULL OR created_at < %(created)s::timestamptz OR document_id > %(document)s)
-        ORDER BY created_at DESC, document_id LIMIT %(most)s) d
+        SELECT document_id, created_at, parsed_path, chunks_version {_FROM_HERE} LIMIT %(most)s) d
     CROSS JOIN LATERAL (
         SELECT coalesce(sum({estimates.TOKENS}), 0) AS tokens, count(*) AS passages
         FROM document_chunks c WHERE c.document_id = d.document_id AND c.embed_model IS NOT NULL {{wanted}}) w
@@ -61,11 +63,7 @@ _FAILED = f"""
       AND EXISTS (
         SELECT FROM document_chunks c WHERE c.document_id = d.document_id AND c.embed_model IS NOT NULL {{wanted}})"""
 # Where the step's documents end, when none of them wants anything.
-END = """
-    SELECT document_id, created_at FROM documents
-    WHERE user_id = %(user)s AND created_at <= coalesce(%(created)s::timestamptz, 'infinity')
-      AND (%(created)s::timestamptz IS NULL OR created_at < %(created)s::timestamptz OR document_id > %(document)s)
-    ORDER BY created_at DESC, document_id OFFSET %(most)s - 1 LIMIT 1"""
+END = f"SELECT document_id, created_at {_FROM_HERE} OFFSET %(most)s - 1 LIMIT 1"
 # What of a document is bought: each text once, and none that the tenant has of this model already (embeddings.reuse).
 # A row comparison, which only the index on the texts' sha serves.
 TO_BUY = f"""

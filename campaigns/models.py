@@ -61,6 +61,11 @@ class Campaign(models.Model):
     def __str__(self) -> str:
         return str(self.campaign_id)
 
+    @property
+    def target(self) -> str:
+        """Where it goes: a chunker or a model, as name@version."""
+        return self.chunker or f"{self.embed_model}@{self.embed_version}"
+
 
 class CampaignTenant(models.Model):
     """How far one tenant is. The row is the truth: whoever is killed, the next sweep goes on from here."""

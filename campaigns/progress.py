@@ -10,7 +10,7 @@ from django.db.models import Count, Q, Sum
 
 from campaigns.models import Campaign
 from jobs.models import UploadJob
-from jobs.states import ACTIVE, State
+from jobs.states import ACTIVE, LET_GO, State
 from vendors import money
 from vendors.models import Purchase
 
@@ -47,9 +47,8 @@ def by_tenant(campaign: Campaign) -> dict[UUID, Progress]:
     }
 
 
-_GAVE_WAY = Q(last_error__code__in=["SUPERSEDED", "CANCELLED"])
 _COUNTS = {
     "done": Count("document_id", distinct=True, filter=Q(state=State.DONE)),
     "active": Count("pk", filter=Q(state__in=ACTIVE)),
-    "failed": Count("document_id", distinct=True, filter=Q(state=State.DEADLETTER) & ~_GAVE_WAY),
+    "failed": Count("document_id", distinct=True, filter=Q(state=State.DEADLETTER) & ~Q(last_error__code__in=LET_GO)),
 }

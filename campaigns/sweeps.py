@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import logging
-import threading
 
-from django.db import DatabaseError, InterfaceError, connection
 from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.db.models.functions import Now
 
 from campaigns import feeding, steps
 from campaigns.models import Campaign, CampaignTenant
-from jobs.faults import database_away, frames, named
+from jobs import aside
+from jobs.faults import database_away, frames
 
 log = logging.getLogger("accessa.campaigns")
 
@@ -22,19 +21,10 @@ RUNNING, PAUSED, FINISHED = Campaign.State.RUNNING, Campaign.State.PAUSED, Campa
 def go_on() -> None:
     """Begin to go on with the campaigns, if there are any and nobody is at it.
 
-    In a thread of its own: canaries ask a vendor, an index takes minutes, and the keeper has other things to do.
+    Aside: canaries ask a vendor, and an index takes minutes.
     """
-    if _open().exists() and not any(thread.name == GOING_ON for thread in threading.enumerate()):
-        threading.Thread(target=_go_on, name=GOING_ON, daemon=True).start()
-
-
-def _go_on() -> None:
-    try:
-        work()
-    except (DatabaseError, InterfaceError) as error:
-        log.warning("A campaign broke off and is taken up again: %s", named(error))
-    finally:
-        connection.close()
+    if _open().exists():
+        aside.begin(GOING_ON, work, log=log, broke_off="A campaign broke off and is taken up again")
 
 
 def work() -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-import threading
 from datetime import timedelta
 
-from django.db import DatabaseError, InterfaceError, connection
 from django.db.models.functions import Now
 
 from documents import services, storage, vendor_copies
 from documents.models import Removal
+from jobs import aside
 from jobs.faults import named
 from jobs.outcomes import Postponed, StageFailure
 
@@ -38,20 +37,11 @@ def remove_objects() -> None:
 def forget_at_vendor() -> None:
     """Begin to delete what the parsing vendor still has of deleted documents, if nobody is at it.
 
-    In a thread of its own: the keeper, who also wakes what is parked, must not wait for a vendor.
+    Aside: the keeper must not wait for a vendor.
     """
     due = Removal.objects.filter(path__startswith=vendor_copies.PREFIX, try_after__lt=Now())
-    if due.exists() and not any(thread.name == FORGETTING for thread in threading.enumerate()):
-        threading.Thread(target=_forget, name=FORGETTING, daemon=True).start()
-
-
-def _forget() -> None:
-    try:
-        forget_copies()
-    except (DatabaseError, InterfaceError) as error:
-        log.warning("Deleting at the vendor's broke off: %s", named(error))
-    finally:
-        connection.close()
+    if due.exists():
+        aside.begin(FORGETTING, forget_copies, log=log, broke_off="Deleting at the vendor's broke off")
 
 
 def forget_copies() -> None:

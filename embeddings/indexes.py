@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -18,7 +17,7 @@ from django.db.models.functions import Now
 from embeddings import building
 from embeddings.models import VectorIndex
 from embeddings.search.arms import BEGINNING, LIVE, SHADOW
-from jobs.faults import named
+from jobs import aside
 
 log = logging.getLogger("accessa.embeddings")
 
@@ -136,19 +135,9 @@ def _count(user_id: UUID, model: str, version: str, table: str, *, since: dateti
 def sweep() -> None:
     """Begin to look after the indexes, if nobody is at it.
 
-    In a thread of its own: a build takes minutes, and the keeper has other things to do.
+    Aside: a build takes minutes.
     """
-    if not any(thread.name == TENDING for thread in threading.enumerate()):
-        threading.Thread(target=_sweep, name=TENDING, daemon=True).start()
-
-
-def _sweep() -> None:
-    try:
-        tend()
-    except (DatabaseError, InterfaceError) as error:
-        log.warning("The vector indexes were not looked after: %s", named(error))
-    finally:
-        connection.close()
+    aside.begin(TENDING, tend, log=log, broke_off="The vector indexes were not looked after")
 
 
 def tend() -> None:

@@ -19,6 +19,11 @@ EMBEDDING_PCT = (70.0, 95.0)  # where the bar stands when embedding begins, and 
 CUT = """
     c.document_id = %(document)s AND c.chunker_name = %(chunker)s AND c.chunker_version = %(chunker_version)s
     AND (NOT %(findable)s OR c.embed_model IS NOT NULL)"""
+# One vector's row. Rows are compared, not columns: as equalities, model and version fit another index too, and a
+# planner that takes a buffer which fills in seconds for an empty one may read all of that model's once a passage.
+OF_PASSAGE = """
+    v.chunk_id = c.chunk_id AND (v.chunk_id, v.embed_model, v.embed_version)
+    BETWEEN (c.chunk_id, %(model)s, %(version)s) AND (c.chunk_id, %(model)s, %(version)s)"""
 # What the chosen model still has to embed: neither committed with its vector nor waiting in the buffer or beside the
 # live model's. Subqueries, not NOT EXISTS: of a buffer that fills in seconds the planner knows nothing, and joined all
 # of it to each passage. A text that is repeated is embedded once (reuse.spread): a NOT IN is computed once a query,
@@ -27,10 +32,8 @@ MISSING = f"""
     FROM document_chunks c
     WHERE {CUT}
       AND (c.embed_model IS DISTINCT FROM %(model)s OR c.embed_version IS DISTINCT FROM %(version)s)
-      AND (SELECT b.chunk_id FROM document_vector_buffer b WHERE b.chunk_id = c.chunk_id
-           AND b.embed_model = %(model)s AND b.embed_version = %(version)s LIMIT 1) IS NULL
-      AND (SELECT s.chunk_id FROM shadow_vectors s WHERE s.chunk_id = c.chunk_id
-           AND s.embed_model = %(model)s AND s.embed_version = %(version)s LIMIT 1) IS NULL
+      AND (SELECT v.chunk_id FROM document_vector_buffer v WHERE {OF_PASSAGE} LIMIT 1) IS NULL
+      AND (SELECT v.chunk_id FROM shadow_vectors v WHERE {OF_PASSAGE} LIMIT 1) IS NULL
       AND c.chunk_id NOT IN (
            SELECT t.chunk_id FROM (
                SELECT c.chunk_id, row_number() OVER (PARTITION BY c.chunk_sha ORDER BY c.chunk_ord) AS nth
@@ -65,27 +68,27 @@ def is_wanted(claim: Claim) -> bool:
 
 def count(claim: Claim, embedder: Embedder) -> int:
     with connection.cursor() as cursor:
-        cursor.execute(f"SELECT count(*) {MISSING}", _sought(claim, embedder))
+        cursor.execute(f"SELECT count(*) {MISSING}", sought(claim, embedder))
         return int(cursor.fetchone()[0])
 
 
 def count_tokens(claim: Claim, embedder: Embedder) -> int:
     with connection.cursor() as cursor:
-        cursor.execute(f"SELECT coalesce(sum((c.meta ->> 'tokens')::int), 0) {MISSING}", _sought(claim, embedder))
+        cursor.execute(f"SELECT coalesce(sum((c.meta ->> 'tokens')::int), 0) {MISSING}", sought(claim, embedder))
         return int(cursor.fetchone()[0])
 
 
 def batch(claim: Claim, embedder: Embedder, size: int) -> list[tuple[UUID, str]]:
     """Return the first ``size`` that are missing."""
     with connection.cursor() as cursor:
-        cursor.execute(BATCH, {**_sought(claim, embedder), "size": size})
+        cursor.execute(BATCH, {**sought(claim, embedder), "size": size})
         return list(cursor.fetchall())
 
 
 def items(claim: Claim, embedder: Embedder, *, after: int, size: int, most_tokens: int) -> list[Item]:
     """Return what is missing behind the ordinal ``after``: at least one if there is any, then as many as both allow."""
     with connection.cursor() as cursor:
-        cursor.execute(ITEMS, {**_sought(claim, embedder), "after": after, "size": size})
+        cursor.execute(ITEMS, {**sought(claim, embedder), "after": after, "size": size})
         rows = cursor.fetchall()
     found: list[Item] = []
     total = 0
@@ -98,9 +101,11 @@ def items(claim: Claim, embedder: Embedder, *, after: int, size: int, most_token
     return found
 
 
-def _sought(claim: Claim, embedder: Embedder) -> dict[str, UUID | str | bool]:
+def sought(claim: Claim, embedder: Embedder) -> dict[str, UUID | str | bool]:
+    """Return whose passages of which cut the statements here and in ``reuse`` mean, and of which model."""
     chunker, _, version = claim.job.chunks_version.partition("@")
     return {
+        "user": claim.job.user_id,
         "document": claim.job.document_id,
         "chunker": chunker,
         "chunker_version": version,

@@ -9,23 +9,20 @@ from uuid import UUID
 from django.conf import settings
 from django.db import connection
 
-from embeddings import vectors
+from embeddings import missing, vectors
 from embeddings.embedders import Embedder
 from embeddings.embedders.hosted import Hosted
-from embeddings.missing import CUT
-from embeddings.moving import REEMBED
+from embeddings.missing import CUT, OF_PASSAGE
 from jobs.claims import Claim
 
 # Subqueries, each with its LIMIT, instead of joins: whatever the planner believes about tables that fill in seconds, it
 # can only probe an index passage by passage, and never reads a table whole.
-BUFFERED = """
-    (SELECT b.buffer_id FROM document_vector_buffer b WHERE b.chunk_id = c.chunk_id
-     AND b.embed_model = %(model)s AND b.embed_version = %(version)s LIMIT 1)"""
+BUFFERED = f"""
+    (SELECT v.buffer_id FROM document_vector_buffer v WHERE {OF_PASSAGE} LIMIT 1)"""
 COMMITTED = """
     ((c.embed_model = %(model)s AND c.embed_version = %(version)s) IS TRUE)"""
-BESIDE = """
-    ((SELECT s.chunk_id FROM shadow_vectors s WHERE s.chunk_id = c.chunk_id
-      AND s.embed_model = %(model)s AND s.embed_version = %(version)s LIMIT 1) IS NOT NULL)"""
+BESIDE = f"""
+    ((SELECT v.chunk_id FROM shadow_vectors v WHERE {OF_PASSAGE} LIMIT 1) IS NOT NULL)"""
 LACKING = f"""
     FROM document_chunks c WHERE {CUT} AND NOT {COMMITTED} AND {BUFFERED} IS NULL AND NOT {BESIDE}"""
 # All that lack a vector, and what is left to buy when each text is bought once.
@@ -36,27 +33,31 @@ COUNT = f"""
 INSERT = """
     INSERT INTO document_vector_buffer
         (user_id, document_id, chunk_id, embed_model, embed_version, vector_dim, vector_sha, embedding)"""
-# Rows are compared, not columns: written as equalities, the tenant, the model and the version would fit the tenant's
-# index as well, and a planner that has no statistics yet would as soon read a tenant's passages once a passage.
-OF_TENANT = """(s.user_id, s.embed_model, s.embed_version)
-            BETWEEN (%(user)s, %(model)s, %(version)s) AND (%(user)s, %(model)s, %(version)s)"""
-OF_ALL = "s.embed_model = %(model)s AND s.embed_version = %(version)s"
-SHADOWED_OF_TENANT = "(s.user_id, s.chunk_sha) BETWEEN (%(user)s, c.chunk_sha) AND (%(user)s, c.chunk_sha)"
+# Written so that they fit no index but the one that begins with the text's sha: as plain equalities the tenant, the
+# model and the version fit the tenant's index as well, and a planner that takes the table for an empty one (autovacuum
+# saw it so, or nobody has looked yet) finds it as cheap to read all of a tenant's passages once a passage.
+OF_TENANT = """s.chunk_sha = c.chunk_sha AND (s.chunk_sha, s.user_id, s.embed_model, s.embed_version)
+            BETWEEN (c.chunk_sha, %(user)s, %(model)s, %(version)s)
+            AND (c.chunk_sha, %(user)s, %(model)s, %(version)s)"""
+OF_ALL = "s.chunk_sha = c.chunk_sha AND (s.embed_model = %(model)s AND s.embed_version = %(version)s) IS TRUE"
+SHADOWED_OF_TENANT = """s.chunk_sha = c.chunk_sha AND (s.chunk_sha, s.user_id)
+            BETWEEN (c.chunk_sha, %(user)s) AND (c.chunk_sha, %(user)s)"""
+SHADOWED_OF_ALL = "s.chunk_sha = c.chunk_sha"
 COPY = f"""
     {INSERT}
     SELECT c.user_id, c.document_id, c.chunk_id, %(model)s, %(version)s, known.*
     FROM (SELECT c.user_id, c.document_id, c.chunk_id, c.chunk_sha {LACKING} OFFSET 0) c
     CROSS JOIN LATERAL (
         (SELECT s.vector_dim, s.vector_sha, s.embedding FROM document_chunks s
-         WHERE s.chunk_sha = c.chunk_sha AND {{live}} LIMIT 1)
+         WHERE {{live}} LIMIT 1)
         UNION ALL
         (SELECT v.* FROM document_chunks s CROSS JOIN LATERAL (
              SELECT v.vector_dim, v.vector_sha, v.embedding FROM shadow_vectors v
              WHERE v.chunk_id = s.chunk_id AND v.embed_model = %(model)s AND v.embed_version = %(version)s LIMIT 1) v
-         WHERE s.chunk_sha = c.chunk_sha AND {{shadowed}} LIMIT 1)
+         WHERE {{shadowed}} LIMIT 1)
         LIMIT 1) known
     ON CONFLICT DO NOTHING"""
-COPY_ALL = COPY.format(live=OF_ALL, shadowed="true")
+COPY_ALL = COPY.format(live=OF_ALL, shadowed=SHADOWED_OF_ALL)
 COPY_OWN = COPY.format(live=OF_TENANT, shadowed=SHADOWED_OF_TENANT)
 
 # Only to passages of the same chunker: another chunker's may not be meant to be found yet.
@@ -102,7 +103,7 @@ def take(claim: Claim, embedder: Embedder) -> Reused:
     among everybody's where REUSE_ACROSS_TENANTS says so. A copy is the new document's own: it stays when its source is
     deleted. Passages that repeat a text of their own document count as saved too; ``spread`` gives them their vectors.
     """
-    params = sought(claim, embedder)
+    params = missing.sought(claim, embedder)
     with connection.cursor() as cursor:
         cursor.execute(COUNT, params)
         passages, tokens, *_ = cursor.fetchone()
@@ -127,16 +128,3 @@ def _at_least(claim: Claim, embedder: Embedder, passages: int, tokens: int) -> R
         passages, tokens = max(passages, plan.get("reused", 0)), max(tokens, plan.get("tokens_saved", 0))
     cents = embedder.cents(tokens) if isinstance(embedder, Hosted) else Decimal(0)
     return Reused(passages, tokens, cents)
-
-
-def sought(claim: Claim, embedder: Embedder) -> dict[str, UUID | str | bool]:
-    chunker, _, version = claim.job.chunks_version.partition("@")
-    return {
-        "user": claim.job.user_id,
-        "document": claim.job.document_id,
-        "chunker": chunker,
-        "chunker_version": version,
-        "model": embedder.model,
-        "version": embedder.version,
-        "findable": claim.job.pipeline == REEMBED,
-    }

@@ -68,16 +68,12 @@ NEXT = """
     SELECT document_id FROM shadow_vectors
     WHERE user_id = %(user)s AND embed_model = %(model)s AND embed_version = %(version)s LIMIT 1"""
 # One statement: a row is never in neither table.
-SETTLE = """
+SETTLE = f"""
     WITH batch AS MATERIALIZED (
         SELECT * FROM shadow_vectors
         WHERE document_id = %(document)s AND embed_model = %(model)s AND embed_version = %(version)s
         LIMIT %(most)s FOR UPDATE),
-    settled AS (
-        UPDATE document_chunks c
-        SET embedding = b.embedding, embed_model = b.embed_model, embed_version = b.embed_version,
-            vector_dim = b.vector_dim, vector_sha = b.vector_sha, embed_updated_at = clock_timestamp(),
-            updated_at = clock_timestamp()
+    settled AS ({vectors.TAKEN}
         FROM batch b WHERE c.chunk_id = b.chunk_id)
     DELETE FROM shadow_vectors s USING batch b
     WHERE s.chunk_id = b.chunk_id AND s.embed_model = b.embed_model AND s.embed_version = b.embed_version"""
@@ -107,7 +103,7 @@ def settle(user_id: UUID, *, model: str, version: str, most: int = AT_ONCE) -> i
 def drop(user_id: UUID, *, model: str, version: str, most: int = 10 * AT_ONCE) -> int:
     """Delete up to ``most`` of the tenant's vectors beside the live ones that are of this model; return how many.
 
-    None while this model is live: by what is beside the others, some of its passages may be found.
+    Nothing is deleted while this model is live: by what is beside the others, some of its passages may be found.
     """
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(live.LOCKED, {"user": user_id})

@@ -91,13 +91,15 @@ def _read(sql: str, params: Mapping[str, UUID]) -> Iterator[tuple[UUID, str, Vec
             return
 
 
-# The chosen vectors move into their chunks in one statement; where they come from keeps none of them.
-COMMIT = """
+# A vector of ``b`` becomes the live one of its chunk ``c``.
+TAKEN = """
     UPDATE document_chunks c
     SET embedding = b.embedding, embed_model = b.embed_model, embed_version = b.embed_version,
         vector_dim = b.vector_dim, vector_sha = b.vector_sha, embed_updated_at = clock_timestamp(),
-        updated_at = clock_timestamp()
-    FROM {source} b
+        updated_at = clock_timestamp()"""
+# The chosen vectors move into their chunks in one statement; where they come from keeps none of them.
+COMMIT = f"""{TAKEN}
+    FROM {{source}} b
     WHERE b.document_id = %(document)s AND c.chunk_id = b.chunk_id
       AND b.embed_model = %(model)s AND b.embed_version = %(version)s"""
 BUFFER, SHADOW = "document_vector_buffer", "shadow_vectors"

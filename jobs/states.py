@@ -28,6 +28,8 @@ class State(TextChoices):
 
 
 ACTIVE = (State.QUEUED, State.WORKING, State.RETRYABLE)
+# Codes of dead letters that somebody has ended: they have not failed.
+LET_GO = ("SUPERSEDED", "CANCELLED")
 
 # Context 002's single status, read from stage and state (DESIGN §3).
 FAILED = {

@@ -18,10 +18,9 @@ from embeddings.search.filters import read as read_filters
 from embeddings.search.fusion import fuse
 from embeddings.search.nearest import Scope, nearest
 from embeddings.search.passages import Found, Passage, fetch
-from embeddings.search.probing import probe, timed_out
 from embeddings.search.snapshot import reading
 
-__all__ = ["HYBRID", "TEXT", "VECTOR", "Passage", "probe", "search", "timed_out"]
+__all__ = ["HYBRID", "TEXT", "VECTOR", "Passage", "search"]
 
 FEWEST_CANDIDATES = 50  # of each arm: what one of them ranks low may be the other's first
 MOST_TRIES = 3  # while the tenant's model changes under the search

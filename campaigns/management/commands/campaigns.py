@@ -56,7 +56,7 @@ class Command(BaseCommand):
         reason = f" ({campaign.reason})" if campaign.reason else ""
         budget = "" if campaign.budget_cents is None else f" of {campaign.budget_cents:f}"
         self.stdout.write(
-            f"{campaign.kind} to {_target(campaign)}: {campaign.state}{reason}. {found.done} of {found.documents}"
+            f"{campaign.kind} to {campaign.target}: {campaign.state}{reason}. {found.done} of {found.documents}"
             f" documents, {found.active} in the queue, {found.failed} failed; {found.cents:f}{budget} cents."
         )
         self._print(_tenants(campaign))
@@ -83,15 +83,11 @@ def _named(text: str) -> Campaign:
     return found
 
 
-def _target(campaign: Campaign) -> str:
-    return campaign.chunker or f"{campaign.embed_model}@{campaign.embed_version}"
-
-
 def _all() -> Table:
     table = Table("campaign", "kind", "to", "state", "reason", "begun")
     for each in Campaign.objects.order_by("-created_at")[:LATEST]:
         begun = f"{each.created_at:%Y-%m-%d %H:%M}"
-        table.add_row(str(each.pk), each.kind, _target(each), each.state, each.reason or "", begun)
+        table.add_row(str(each.pk), each.kind, each.target, each.state, each.reason or "", begun)
     return table
 
 

@@ -9,7 +9,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from jobs import services
 from jobs.models import UploadJob
-from jobs.states import State
+from jobs.states import LET_GO, State
 from tenancy.refusals import Refused
 
 
@@ -25,7 +25,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         # What a campaign let go of when it ended would buy for nobody.
         dead = UploadJob.objects.filter(state=State.DEADLETTER).exclude(
-            campaign_id__isnull=False, last_error__code__in=["CANCELLED", "SUPERSEDED"]
+            campaign_id__isnull=False, last_error__code__in=LET_GO
         )
         if options["documents"]:
             dead = dead.filter(document_id__in=options["documents"])
