@@ -11,6 +11,7 @@ import environ
 from corsheaders.defaults import default_headers
 from django.core.exceptions import ImproperlyConfigured
 
+from accessa import faces
 from accessa.secret import local_secret
 
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # onnxruntime reports to its maker unless told so before its import
@@ -27,12 +28,18 @@ SECRET_KEY = env.str("SECRET_KEY", default="") or local_secret(VAR / "secret_key
 INSTALLED_APPS = [
     "accessa",
     "tenancy",
+    "auditing",
     "jobs",
     "vendors",
     "documents",
     "embeddings",
     "campaigns",
     "webhooks",
+    "measures",
+    "console",
+    "portal",
+    "unfold",  # before the admin, whose templates it replaces
+    "unfold.contrib.filters",
     "django.contrib.admin",
     "django.contrib.auth",
     "django.contrib.contenttypes",
@@ -41,6 +48,8 @@ INSTALLED_APPS = [
     "django.contrib.staticfiles",
     "django.contrib.postgres",
     "corsheaders",
+    "csp",
+    "django_htmx",
     "rest_framework",
     "drf_spectacular",
     "drf_spectacular_sidecar",
@@ -57,6 +66,7 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "django_htmx.middleware.HtmxMiddleware",
 ]
 TEMPLATES = [
     {
@@ -268,31 +278,7 @@ REST_FRAMEWORK = {
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
     "UNAUTHENTICATED_USER": None,
 }
-SPECTACULAR_SETTINGS = {
-    "TITLE": "Accessa",
-    "DESCRIPTION": "Insurance PDFs as searchable, cited passages.",
-    "VERSION": "0.1.0",
-    "SERVE_PERMISSIONS": ["rest_framework.permissions.AllowAny"],
-    "SERVE_AUTHENTICATION": [],
-    "SWAGGER_UI_DIST": "SIDECAR",  # /docs works without the internet
-    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
-    "ENUM_NAME_OVERRIDES": {"StageEnum": "jobs.states.Stage", "StateEnum": "jobs.states.State"},
-}
-
-LOGGING: dict[str, Any] = {
-    "version": 1,
-    "disable_existing_loggers": False,
-    "formatters": {"line": {"format": "{asctime} {levelname} {name} {message}", "style": "{"}},
-    "filters": {"discreet": {"()": "accessa.logs.Discreet"}},
-    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line", "filters": ["discreet"]}},
-    "root": {"handlers": ["console"], "level": env.str("LOG_LEVEL", default="INFO")},
-    "loggers": {
-        "django-q": {"level": "WARNING"},
-        "django.request": {"level": "ERROR"},
-        "pdf_oxide": {"level": "ERROR"},
-        **{
-            name: {"level": "WARNING"}
-            for name in ("httpx", "httpx2", "openai", "llama_cloud", "botocore", "boto3", "urllib3", "s3transfer")
-        },
-    },
-}
+LOGGING = faces.logging(env.str("LOG_LEVEL", default="INFO"))
+SPECTACULAR_SETTINGS = faces.SPECTACULAR_SETTINGS
+UNFOLD = faces.UNFOLD
+CONTENT_SECURITY_POLICY = faces.CONTENT_SECURITY_POLICY

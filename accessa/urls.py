@@ -19,5 +19,7 @@ urlpatterns = [
     path("readyz", health.ready),
     path("schema", SpectacularAPIView.as_view(), name="schema"),
     path("docs", SpectacularSwaggerView.as_view(url_name="schema")),
+    path("admin/", include("console.urls")),
     path("admin/", admin.site.urls),
+    path("", include("portal.urls")),
 ]

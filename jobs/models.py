@@ -5,8 +5,10 @@ from __future__ import annotations
 import uuid
 
 from django.contrib.postgres.functions import RandomUUID
+from django.contrib.postgres.indexes import BrinIndex
 from django.db import models
 from django.db.models import F, Q
+from django.db.models.fields.json import KT
 from django.db.models.functions import Now
 
 from jobs.states import ACTIVE, Stage, State, status_expression
@@ -58,11 +60,27 @@ class UploadJob(models.Model):
 
     class Meta:
         db_table = "upload_jobs"
+        default_permissions = ("view",)
+        permissions = [
+            ("retry_uploadjob", "Can retry upload jobs"),
+            ("cancel_uploadjob", "Can cancel upload jobs"),
+            ("bury_uploadjob", "Can move upload jobs to the dead letters"),
+        ]
         indexes = [
             models.Index("state", "created_at", name="ix_jobs_state"),
             models.Index("status", "created_at", name="idx_upload_jobs_status"),
             models.Index("document", name="idx_upload_jobs_document"),
             models.Index("user_id", F("created_at").desc(), "job_id", name="ix_jobs_user"),
+            # Staff's list, the newest first.
+            models.Index(F("created_at").desc(), "job_id", name="ix_jobs_created"),
+            # Staff's dead letters, by where and why.
+            models.Index(
+                F("stage"),
+                KT("last_error__code"),
+                F("finished_at").desc(),
+                name="ix_jobs_dead",
+                condition=Q(state="deadletter"),
+            ),
             # Read by the claim's skip scan: what is due, user by user, oldest first.
             models.Index(
                 "user_id",
@@ -139,7 +157,10 @@ class Event(models.Model):
 
     class Meta:
         db_table = "events"
+        default_permissions = ("view",)
         indexes = [
+            # What happened lately, whosever it was: written in the order of time, so a summary of each range is enough.
+            BrinIndex(fields=["ts"], name="ix_events_ts", pages_per_range=32, autosummarize=True),
             models.Index("job", F("ts").desc(), name="idx_events_job_ts"),
             models.Index("document", F("ts").desc(), name="idx_events_doc_ts"),
         ]
@@ -153,3 +174,19 @@ class Event(models.Model):
 
     def __str__(self) -> str:
         return f"{self.code} {self.job_id}"
+
+
+class Cluster(models.Model):
+    """A cluster of workers that is up, as its keeper says every few seconds: how many there are to do the work."""
+
+    name = models.TextField(primary_key=True)  # host:pid, as the claims of its workers begin
+    workers = models.IntegerField()
+    started_at = models.DateTimeField(db_default=Now())
+    seen_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        db_table = "clusters"
+        default_permissions = ("view",)
+
+    def __str__(self) -> str:
+        return self.name

@@ -1,0 +1,37 @@
+"""What staff did and read, and why: written once, never changed (a trigger refuses it)."""
+
+from __future__ import annotations
+
+from django.contrib.postgres.functions import RandomUUID
+from django.db import models
+from django.db.models import F
+from django.db.models.functions import Now
+
+
+class AuditEntry(models.Model):
+    """One act of one member of staff. Ids, codes and counts only: never a tenant's text."""
+
+    entry_id = models.UUIDField(primary_key=True, db_default=RandomUUID())
+    at = models.DateTimeField(db_default=Now())
+    # Null: somebody at the command line. No foreign key: an entry outlives who made it and what it is about.
+    actor_id = models.UUIDField(null=True)
+    actor = models.TextField()  # the name at that time
+    action = models.TextField()  # "jobs.retry", "documents.read_text"
+    reason = models.TextField()
+    object_type = models.TextField()  # "upload_job"
+    object_id = models.TextField()
+    tenant_id = models.UUIDField(null=True)  # whose row it was
+    details = models.JSONField(db_default={}, default=dict)
+
+    class Meta:
+        db_table = "audit_entries"
+        default_permissions = ("view",)
+        indexes = [
+            models.Index(F("at").desc(), "entry_id", name="ix_audit_at"),
+            models.Index("object_type", "object_id", F("at").desc(), name="ix_audit_object"),
+            models.Index("actor_id", F("at").desc(), name="ix_audit_actor"),
+            models.Index("tenant_id", F("at").desc(), name="ix_audit_tenant"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.action} {self.object_id}"

@@ -1,0 +1,6 @@
+"""Tenants' pages."""
+
+from django.urls import URLPattern
+
+app_name = "portal"
+urlpatterns: list[URLPattern] = []
