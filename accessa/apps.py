@@ -1,7 +1,9 @@
 from django.apps import AppConfig
 from django.core import checks
 
+from accessa import telemetry
 from accessa.checks import database_is_prepared, files_are_kept_and_private, fit_for_production
+from accessa.contradictions import contradictions
 
 
 class AccessaConfig(AppConfig):
@@ -9,5 +11,8 @@ class AccessaConfig(AppConfig):
 
     def ready(self) -> None:
         checks.register(database_is_prepared, checks.Tags.database)
+        checks.register(contradictions, "accessa")
+        checks.register(telemetry.packages_are_installed)
+        telemetry.listen()
         checks.register(fit_for_production, checks.Tags.security, deploy=True)
         checks.register(files_are_kept_and_private, "storage", deploy=True)

@@ -18,6 +18,9 @@ OLDEST_VECTOR = (0, 8, 4)  # 0.8.2 to 0.8.4 mended an overflow in parallel HNSW 
 OLDEST_SERVER = 160_000  # GRANT … WITH INHERIT FALSE, SET TRUE
 EMBEDDED = "accessa.embedded.backend"
 LOCAL_FILES = "documents.storage.LocalSignedStorage"
+FOLDER = "doctor"  # in each bucket, for probes: what is left of one that was killed goes with the next doctor
+RIGHTS = "Make the bucket, and let the key do s3:PutObject, s3:GetObject, s3:DeleteObject and s3:ListBucket."
+PRIVATE = "Block all public access to it."
 ROLES = """
 SELECT to_regrole('accessa_client') IS NOT NULL,
        pg_has_role(current_user, to_regrole('accessa_client'), 'SET'),
@@ -91,7 +94,7 @@ def files_are_kept_and_private(*, app_configs: Sequence[AppConfig] | None, **kwa
 
 
 def _probed(name: str, bucket: Bucket) -> Iterator[CheckMessage]:
-    probe = f"check/{uuid4()}"
+    probe = f"{FOLDER}/{uuid4()}"
     try:
         bucket.put(probe, b"probe")
         found, public = bucket.exists(probe), bucket.public(probe)
@@ -104,13 +107,13 @@ def _probed(name: str, bucket: Bucket) -> Iterator[CheckMessage]:
     if not works:
         yield Error(
             f"The bucket for {name} files cannot be written, read and emptied.",
-            hint="Make the bucket, and let the key do s3:PutObject, s3:GetObject, s3:DeleteObject and s3:ListBucket.",
+            hint=RIGHTS,
             id="accessa.E105",
         )
     if public:
         yield Error(
             f"Strangers can read the bucket for {name} files.",
-            hint="Block all public access to it.",
+            hint=PRIVATE,
             id="accessa.E106",
         )
 

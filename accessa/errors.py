@@ -1,4 +1,4 @@
-"""One shape for every error of the API: ``code``, ``detail``, and ``field`` where there is one."""
+"""One shape for every error of the API: ``code``, ``detail``, and ``field`` where there is one. Browsers get pages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from rest_framework.response import Response
 from rest_framework.views import set_rollback
 
 from documents.storage import trouble
+from jobs import tracing
 from jobs.faults import frames
+from portal import apologies
 from tenancy.refusals import Refused, not_found
 
 log = logging.getLogger("accessa.api")
@@ -62,7 +64,8 @@ def _refusal(error: Exception) -> Refused:
             return Refused(**AWAY, status=HTTPStatus.SERVICE_UNAVAILABLE, retry_after=AWAY_SECONDS)
         case OSError():
             return trouble(error)
-    log.error("Unforeseen: %s", frames(error))
+    log.error("Unforeseen: %s", frames(error), extra={"reported": True})
+    tracing.report(error)
     return Refused("INTERNAL", "Something went wrong on our side.", status=HTTPStatus.INTERNAL_SERVER_ERROR)
 
 
@@ -80,9 +83,35 @@ def _invalid(error: exceptions.ValidationError) -> Refused:
 
 
 def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
-    return JsonResponse(not_found().body, status=HTTPStatus.NOT_FOUND)
+    return refused(request, not_found())
+
+
+def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
+    return refused(request, Refused("INVALID_REQUEST", "The request cannot be read."))
+
+
+def forbidden(request: HttpRequest, exception: Exception) -> HttpResponse:
+    return refused(request, Refused("FORBIDDEN", "You may not do this.", status=HTTPStatus.FORBIDDEN))
+
+
+def form_refused(request: HttpRequest, reason: str = "") -> HttpResponse:
+    """Answer a form without its secret: a page that was open for too long, or somebody else's form."""
+    detail = "This form is no longer valid. Go back, load the page again and try once more."
+    return refused(request, Refused("FORM_EXPIRED", detail, status=HTTPStatus.FORBIDDEN))
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    body = {"code": "INTERNAL", "detail": "Something went wrong on our side."}
-    return JsonResponse(body, status=HTTPStatus.INTERNAL_SERVER_ERROR)
+    detail = "Something went wrong on our side."
+    return refused(request, Refused("INTERNAL", detail, status=HTTPStatus.INTERNAL_SERVER_ERROR))
+
+
+def away(request: HttpRequest) -> HttpResponse:
+    return refused(request, Refused(**AWAY, status=HTTPStatus.SERVICE_UNAVAILABLE, retry_after=AWAY_SECONDS))
+
+
+def refused(request: HttpRequest, refusal: Refused) -> HttpResponse:
+    """Answer a refusal outside of the API's views: as a page to who asks for pages, in the one shape to all others."""
+    if apologies.wants_page(request):
+        return apologies.page(request, refusal)
+    headers = {"Retry-After": str(refusal.retry_after)} if refusal.retry_after else {}
+    return JsonResponse(refusal.body, status=refusal.status, headers=headers)

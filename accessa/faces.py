@@ -1,18 +1,47 @@
-"""Settings of what people and machines look at: the admin, the API's schema, what pages may load, logs."""
+"""Settings of what people and machines look at: the API and its schema, the admin, what pages may load, logs."""
 
 from __future__ import annotations
 
+import sys
 from typing import Any
+
+from django.core.exceptions import ImproperlyConfigured
+
+from accessa.sidebar import SIDEBAR
+
+REST_FRAMEWORK: dict[str, Any] = {
+    "DEFAULT_AUTHENTICATION_CLASSES": [
+        "tenancy.authentication.BearerAuthentication",
+        "rest_framework.authentication.SessionAuthentication",
+    ],
+    "DEFAULT_PERMISSION_CLASSES": ["tenancy.permissions.IsTenant"],
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["tenancy.parsers.ShallowJSON"],
+    "DEFAULT_PAGINATION_CLASS": "tenancy.pagination.Cursor",
+    "PAGE_SIZE": 50,
+    "EXCEPTION_HANDLER": "accessa.errors.answer",
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "UNAUTHENTICATED_USER": None,
+}
 
 SPECTACULAR_SETTINGS: dict[str, Any] = {
     "TITLE": "Accessa",
-    "DESCRIPTION": "Insurance PDFs as searchable, cited passages.",
     "VERSION": "0.1.0",
+    "OAS_VERSION": "3.1.0",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "POSTPROCESSING_HOOKS": ["drf_spectacular.hooks.postprocess_schema_enums", "accessa.schema.hooks.complete"],
     "SERVE_PERMISSIONS": ["rest_framework.permissions.AllowAny"],
     "SERVE_AUTHENTICATION": [],
     "SWAGGER_UI_DIST": "SIDECAR",  # /docs works without the internet
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
-    "ENUM_NAME_OVERRIDES": {"StageEnum": "jobs.states.Stage", "StateEnum": "jobs.states.State"},
+    "ENUM_NAME_OVERRIDES": {
+        "StageEnum": "jobs.states.Stage",
+        "StateEnum": "jobs.states.State",
+        "StatusEnum": "jobs.states.STATUSES",
+        "StandingEnum": "jobs.standing.STANDINGS",
+        "PurchaseStateEnum": "vendors.models.Purchase.State",
+    },
+    "SWAGGER_UI_SETTINGS": {"deepLinking": True, "displayOperationId": False, "validatorUrl": None},
 }
 
 UNFOLD: dict[str, Any] = {
@@ -21,38 +50,77 @@ UNFOLD: dict[str, Any] = {
     "SITE_SYMBOL": "description",
     "SHOW_HISTORY": False,
     "SHOW_VIEW_ON_SITE": False,
+    "DASHBOARD_CALLBACK": "console.dashboard.context",
+    "COLORS": {
+        "primary": {
+            "50": "oklch(97.1% .014 219)", "100": "oklch(93.9% .032 219)", "200": "oklch(88.5% .058 220)",
+            "300": "oklch(80.9% .092 221)", "400": "oklch(70.6% .111 222)", "500": "oklch(60.4% .106 223)",
+            "600": "oklch(50.3% .09 224)", "700": "oklch(43.6% .076 225)", "800": "oklch(37.9% .063 226)",
+            "900": "oklch(33.2% .053 227)", "950": "oklch(24.6% .043 228)",
+        },
+    },
+    "LOGIN": {"form": "auditing.signing_in.SignInForm"},
+    "SIDEBAR": SIDEBAR,
+}  # fmt: skip
+
+PASSWORD_RULES: list[dict[str, Any]] = [
+    {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+]
+
+TENANT_PAGES: dict[str, Any] = {
+    "default-src": ["'none'"],
+    "script-src": ["'self'"],
+    "style-src": ["'self'"],
+    "img-src": ["'self'"],
+    "font-src": ["'self'"],
+    "connect-src": ["'self'"],
+    "form-action": ["'self'"],
+    "base-uri": ["'none'"],
+    "frame-ancestors": ["'none'"],
 }
-
-CONTENT_SECURITY_POLICY: dict[str, Any] = {
-    "DIRECTIVES": {
-        "default-src": ["'none'"],
-        "script-src": ["'self'"],
-        "style-src": ["'self'"],
-        "img-src": ["'self'"],
-        "font-src": ["'self'"],
-        "connect-src": ["'self'"],
-        "form-action": ["'self'"],
-        "base-uri": ["'none'"],
-        "frame-ancestors": ["'none'"],
-    }
+# unfold's pages are run by Alpine, which evaluates attributes and sets styles. Still no script is taken from a page.
+ADMIN_PAGES = TENANT_PAGES | {
+    "script-src": ["'self'", "'unsafe-eval'"],
+    "style-src": ["'self'", "'unsafe-inline'"],
+    "img-src": ["'self'", "data:"],
 }
+DOCS_PAGE = TENANT_PAGES | {"img-src": ["'self'", "data:"]}  # the icons in swagger-ui's style sheet
+POLICIES = {"/admin": ADMIN_PAGES, "/docs": DOCS_PAGE}  # by the first part of the path; all others are TENANT_PAGES
+CONTENT_SECURITY_POLICY: dict[str, Any] = {"DIRECTIVES": TENANT_PAGES}
 
 
-def logging(level: str) -> dict[str, Any]:
+LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+# Below WARNING these repeat what they send and get.
+TALKATIVE = (
+    "httpx", "httpx2", "httpcore", "httpcore2", "openai", "llama_cloud", "botocore", "boto3", "urllib3", "s3transfer",
+    "sentry_sdk", "opentelemetry", "PIL", "markdown_it",
+)  # fmt: skip
+
+
+def logging(level: str, form: str = "", *, debug: bool = False) -> dict[str, Any]:
+    """Everything to stderr: JSON for machines, text where a person looks (DEBUG, or a terminal)."""
+    level = level.upper()
+    if level not in LEVELS:
+        raise ImproperlyConfigured(f"LOG_LEVEL must be one of {', '.join(LEVELS)}.")
+    if form not in ("", "json", "text"):
+        raise ImproperlyConfigured("LOG_FORMAT must be json or text.")
+    form = form or ("text" if debug or sys.stderr.isatty() else "json")
     return {
         "version": 1,
         "disable_existing_loggers": False,
-        "formatters": {"line": {"format": "{asctime} {levelname} {name} {message}", "style": "{"}},
-        "filters": {"discreet": {"()": "accessa.logs.Discreet"}},
-        "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line", "filters": ["discreet"]}},
+        "formatters": {"line": {"()": "accessa.logs.Formatter", "form": form}},
+        "handlers": {"console": {"class": "accessa.logs.Lines", "formatter": "line"}},
         "root": {"handlers": ["console"], "level": level},
         "loggers": {
+            # Django gives these handlers of their own, one of which mails requests to admins.
+            "django": {"handlers": [], "level": "NOTSET", "propagate": True},
+            "django.server": {"handlers": [], "level": "NOTSET", "propagate": True},
             "django-q": {"level": "WARNING"},
             "django.request": {"level": "ERROR"},
+            "django.db.backends": {"level": "INFO"},  # its DEBUG is every statement with its values
             "pdf_oxide": {"level": "ERROR"},
-            **{
-                name: {"level": "WARNING"}
-                for name in ("httpx", "httpx2", "openai", "llama_cloud", "botocore", "boto3", "urllib3", "s3transfer")
-            },
+            **{name: {"level": "WARNING"} for name in TALKATIVE},
         },
     }

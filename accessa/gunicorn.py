@@ -8,6 +8,10 @@ from typing import Any
 
 from gunicorn.glogging import Logger  # type: ignore[import-untyped]
 
+from accessa import faces, logs, process
+from accessa.cleaning import cleaned
+from jobs import tracing
+
 bind = f"127.0.0.1:{os.environ.get('PORT', '8000')}"
 worker_class = "gthread"
 workers = int(os.environ.get("WEB_WORKERS", "2"))
@@ -16,17 +20,37 @@ timeout = 120  # of a worker that shows no life; a slow upload occupies a thread
 graceful_timeout = 25  # the supervisor promises 30
 control_socket_disable = True  # would be written to the home folder
 worker_tmp_dir = "/dev/shm" if Path("/dev/shm").is_dir() and os.access("/dev/shm", os.W_OK) else None  # noqa: S108
-accesslog = None  # paths of signed URLs name tenants' files, and their queries are the signatures
+accesslog = None  # accessa.middleware tells of each request by its route: paths and queries are not for logs
 STALLED_SECONDS = 60
 SILENT_SECONDS = 10
 
 
-class WithoutQueries(Logger):  # type: ignore[misc]  # gunicorn has no types
+# The main process never loads Django; the workers configure the same once more when they do.
+debug = os.environ.get("DEBUG", "").lower() in ("1", "true", "yes", "on")
+logs.install(faces.logging(os.environ.get("LOG_LEVEL", "INFO"), os.environ.get("LOG_FORMAT", ""), debug=debug))
+
+
+class Ours(Logger):  # type: ignore[misc]  # gunicorn has no types
+    """Hands its lines to the project's handler, whatever files gunicorn was told to write to."""
+
+    def setup(self, cfg: Any) -> None:
+        super().setup(cfg)
+        for log in (self.error_log, self.access_log):
+            for handler in list(log.handlers):
+                log.removeHandler(handler)
+            log.propagate = True
+
     def exception(self, msg: Any, *args: Any, **kwargs: Any) -> None:
         super().exception(msg, *(str(value).partition("?")[0] for value in args), **kwargs)
 
+    def access(self, resp: Any, req: Any, environ: Any, request_time: Any) -> None:
+        """For who asks for --access-logfile: what was refused before Django saw it is here only."""
+        if self.cfg.accesslog:
+            path = cleaned(str(environ.get("PATH_INFO", "")))
+            self.access_log.info("%s %s %s", environ.get("REQUEST_METHOD"), path, str(resp.status).partition(" ")[0])
 
-logger_class = WithoutQueries
+
+logger_class = Ours
 
 
 def post_worker_init(worker: Any) -> None:
@@ -34,6 +58,8 @@ def post_worker_init(worker: Any) -> None:
 
     Only so far: who sends a byte now and then still holds a thread. In production a buffering proxy stands in front.
     """
+    process.belongs_to(worker)
+    tracing.begin()
     for listener in worker.sockets:
         listener.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", SILENT_SECONDS, 0))
 

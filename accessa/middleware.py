@@ -2,12 +2,118 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from uuid import UUID, uuid4
 
+import structlog
+from django.core.exceptions import PermissionDenied, SuspiciousOperation
 from django.db.utils import InterfaceError, OperationalError
-from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http import Http404, HttpRequest, HttpResponse
 
-from accessa.errors import AWAY, AWAY_SECONDS
+from accessa.errors import away
+from jobs import tracing
+from tenancy.authentication import Caller
+from tenancy.models import User
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.requests")
+
+_UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?")  # W3C Trace Context
+_PARAMETER = re.compile(r"<(?:\w+:)?(\w+)>")
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+# Answered as such, by Django or by DatabaseAway.
+EXPECTED = (Http404, PermissionDenied, SuspiciousOperation, OperationalError, InterfaceError)
+NOISE = frozenset({"/healthz", "/readyz", "/metrics"})  # asked every few seconds
+
+
+class Correlated:
+    """Give each request an id, the caller's own where it is one, and say in one line what became of the request."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        given, began = str(correlation(request)), time.monotonic()
+        parent = request.headers.get("traceparent", "")
+        with _only(request=given, correlation=given), _span(request, parent) as note:
+            response = self.get_response(request)
+            response["X-Correlation-ID"] = given
+            note(route=route(request) or "", status=response.status_code, **_about())
+            _tell(request, response.status_code, time.monotonic() - began)
+        return response
+
+    def process_exception(self, request: HttpRequest, error: Exception) -> None:
+        """Tell of what no view has answered; Django answers and logs it."""
+        if not isinstance(error, EXPECTED):
+            tracing.report(error)
+
+    def process_view(self, request: HttpRequest, view: object, args: object, kwargs: dict[str, object]) -> None:
+        """Name what the address names: only ids that are ids, never a file's name."""
+        named = {"job": kwargs.get("job_id"), "document": kwargs.get("document_id")}
+        found = {name: str(value) for name, value in named.items() if isinstance(value, UUID)}
+        structlog.contextvars.bind_contextvars(method=verb(request), route=route(request), **found)
+
+
+def correlation(request: HttpRequest) -> UUID:
+    """Return the id that the caller gave in ``X-Correlation-ID`` or ``traceparent``, or a new one."""
+    given = request.headers.get("X-Correlation-ID", "")
+    if _UUID.fullmatch(given):
+        return UUID(given)
+    trace = _TRACEPARENT.fullmatch(request.headers.get("traceparent", ""))
+    if trace and int(trace[1], 16):
+        return UUID(trace[1])
+    return uuid4()
+
+
+def verb(request: HttpRequest) -> str:
+    """Return the method, if it is one: a client may send any word."""
+    return request.method if request.method in METHODS else "OTHER"
+
+
+def route(request: HttpRequest) -> str | None:
+    """Return the address as a template, as ``/documents/{document_id}``; None where nothing answers."""
+    match = request.resolver_match
+    return "/" + _PARAMETER.sub(r"{\1}", match.route) if match else None
+
+
+@contextmanager
+def _only(**context: str) -> Iterator[None]:
+    """Let nothing of another request, which this thread answered before, be in the log of this one."""
+    before = structlog.contextvars.get_contextvars()
+    structlog.contextvars.clear_contextvars()
+    structlog.contextvars.bind_contextvars(**context)
+    try:
+        yield
+    finally:
+        structlog.contextvars.clear_contextvars()
+        structlog.contextvars.bind_contextvars(**before)
+
+
+def _span(request: HttpRequest, parent: str) -> AbstractContextManager[tracing.Note]:
+    if request.path in NOISE:
+        return nullcontext(lambda **_: None)
+    return tracing.span("request", parent=parent, method=verb(request))
+
+
+def _about() -> dict[str, str]:
+    """Return what the request turned out to be about."""
+    said = structlog.contextvars.get_contextvars()
+    return {name: said[name] for name in ("correlation", "job", "document") if name in said}
+
+
+def _tell(request: HttpRequest, status: int, seconds: float) -> None:
+    template = route(request)
+    quiet = template in NOISE and status < 500
+    level = logging.DEBUG if quiet else logging.WARNING if status >= 500 else logging.INFO
+    told = {"method": verb(request), "route": template, "status": status, "duration_ms": round(seconds * 1000, 1)}
+    user = getattr(request, "_cached_user", None) or vars(request).get("user")
+    if isinstance(user, (User, Caller)):  # looked up already: a line in a log is not worth a query
+        told["user"] = str(user.pk)
+    log.log(level, "Request.", **told)
 
 
 class DatabaseAway:
@@ -22,4 +128,4 @@ class DatabaseAway:
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
         if not isinstance(error, (OperationalError, InterfaceError)):
             return None
-        return JsonResponse(AWAY, status=503, headers={"Retry-After": str(AWAY_SECONDS)})
+        return away(request)

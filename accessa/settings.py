@@ -24,6 +24,7 @@ ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=["127.0.0.1", "localhost", "[:
 VAR = Path(env.str("ACCESSA_VAR", default=str(BASE_DIR / "var"))).resolve()
 SECRET_KEY_IS_LOCAL = not env.str("SECRET_KEY", default="")  # `check --deploy` refuses it
 SECRET_KEY = env.str("SECRET_KEY", default="") or local_secret(VAR / "secret_key")
+SECRET_KEY_FALLBACKS = env.list("SECRET_KEY_FALLBACKS", default=[])  # what old keys signed still holds
 
 INSTALLED_APPS = [
     "accessa",
@@ -56,8 +57,10 @@ INSTALLED_APPS = [
     "django_q",
 ]
 MIDDLEWARE = [
+    "accessa.middleware.Correlated",
     "accessa.middleware.DatabaseAway",
     "django.middleware.security.SecurityMiddleware",
+    "accessa.csp.Policies",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "corsheaders.middleware.CorsMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -85,6 +88,12 @@ TEMPLATES = [
 ROOT_URLCONF = "accessa.urls"
 WSGI_APPLICATION = "accessa.wsgi.application"
 AUTH_USER_MODEL = "tenancy.User"
+AUTHENTICATION_BACKENDS = ["tenancy.backends.EmailBackend"]
+AUTH_PASSWORD_VALIDATORS = faces.PASSWORD_RULES
+LOGIN_URL = "portal:sign-in"
+LOGIN_REDIRECT_URL = "portal:home"
+LOGOUT_REDIRECT_URL = "portal:sign-in"
+TRUSTED_PROXIES = env.int("TRUSTED_PROXIES", default=0)  # how many of our own proxies name the client's address
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 STATIC_URL = "static/"
 STATIC_ROOT = env.str("STATIC_ROOT", default="") or None
@@ -95,6 +104,11 @@ USE_TZ = True
 TIME_ZONE = "UTC"
 LANGUAGE_CODE = "en-us"
 SECURE_CONTENT_TYPE_NOSNIFF = True
+CSRF_COOKIE_HTTPONLY = True  # scripts read the token from the page
+CSRF_FAILURE_VIEW = "accessa.errors.form_refused"
+SESSION_COOKIE_AGE = 12 * 3600  # a working day
+SESSION_EXPIRE_AT_BROWSER_CLOSE = True
+MESSAGE_STORAGE = "django.contrib.messages.storage.session.SessionStorage"  # a cookie is no place for tenants' text
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = env.bool("SECURE_COOKIES", default=not DEBUG and not SECRET_KEY_IS_LOCAL)
 
 # --- database -------------------------------------------------------------------------------------------------------
@@ -168,6 +182,7 @@ DATA_UPLOAD_MAX_MEMORY_SIZE = 256 * 1024  # JSON bodies only; files are streamed
 
 # --- the machine (DESIGN §4) ----------------------------------------------------------------------------------------
 JOBS_PIPELINES = env.str("JOBS_PIPELINES", default="accessa.pipelines.PIPELINES")
+JOBS_FINGERPRINT = "accessa.fingerprint.tell"  # what a cluster says of its configuration
 JOBS_SWEEPS = [
     "documents.sweeps.remove_objects",
     "documents.sweeps.forget_at_vendor",
@@ -177,6 +192,7 @@ JOBS_SWEEPS = [
     "campaigns.sweeps.go_on",
     "tenancy.rates.forget",
     "webhooks.sweeps.forget",
+    "measures.sweeps.measure",
 ]
 JOBS_ACTIVE_PER_USER = env.int("JOBS_ACTIVE_PER_USER", default=2)  # MVP context §9
 JOBS_MAX_RETRIES = env.int("JOBS_MAX_RETRIES", default=3)
@@ -256,29 +272,26 @@ SEARCH_EXACT_PASSAGES = env.int("SEARCH_EXACT_PASSAGES", default=3_000)
 CAMPAIGN_JOBS = env.int("CAMPAIGN_JOBS", default=20)  # in the queue at once: what a pause lets run
 INDEX_PROBE_SECONDS = env.float("INDEX_PROBE_SECONDS", default=2.0)
 
+METRICS_TOKEN = env.str("METRICS_TOKEN", default="")  # without one /metrics answers direct calls of this host only
+
 # --- who may call ---------------------------------------------------------------------------------------------------
 SUPABASE_JWT_SECRET = env.str("SUPABASE_JWT_SECRET", default="")
 SUPABASE_JWKS_URL = env.str("SUPABASE_JWKS_URL", default="")
 JWT_AUDIENCE = env.str("JWT_AUDIENCE", default="authenticated")
 CORS_ALLOWED_ORIGINS = env.list("CORS_ALLOWED_ORIGINS", default=[])
-CORS_EXPOSE_HEADERS = ["Retry-After"]
-CORS_ALLOW_HEADERS = [*default_headers, "x-amz-checksum-sha256"]  # browsers that upload through us
+CORS_EXPOSE_HEADERS = ["Retry-After", "X-Correlation-ID"]
+CORS_ALLOW_HEADERS = [
+    *default_headers,
+    "x-amz-checksum-sha256",  # browsers that upload through us
+    "x-correlation-id",
+    "traceparent",
+]
 
-REST_FRAMEWORK = {
-    "DEFAULT_AUTHENTICATION_CLASSES": [
-        "tenancy.authentication.BearerAuthentication",
-        "rest_framework.authentication.SessionAuthentication",
-    ],
-    "DEFAULT_PERMISSION_CLASSES": ["tenancy.permissions.IsTenant"],
-    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
-    "DEFAULT_PARSER_CLASSES": ["tenancy.parsers.ShallowJSON"],
-    "DEFAULT_PAGINATION_CLASS": "tenancy.pagination.Cursor",
-    "PAGE_SIZE": 50,
-    "EXCEPTION_HANDLER": "accessa.errors.answer",
-    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
-    "UNAUTHENTICATED_USER": None,
-}
-LOGGING = faces.logging(env.str("LOG_LEVEL", default="INFO"))
+REST_FRAMEWORK = faces.REST_FRAMEWORK
+SENTRY_DSN = env.str("SENTRY_DSN", default="")  # errors, by frames; needs requirements/optional.txt
+OTEL_EXPORTER_OTLP_ENDPOINT = env.str("OTEL_EXPORTER_OTLP_ENDPOINT", default="")  # traces, over HTTP; as above
+LOGGING_CONFIG = "accessa.logs.install"
+LOGGING = faces.logging(env.str("LOG_LEVEL", default="INFO"), env.str("LOG_FORMAT", default=""), debug=DEBUG)
 SPECTACULAR_SETTINGS = faces.SPECTACULAR_SETTINGS
 UNFOLD = faces.UNFOLD
 CONTENT_SECURITY_POLICY = faces.CONTENT_SECURITY_POLICY

@@ -19,6 +19,7 @@ from accessa.visitor import Visitor
 
 VENDORS = ("llamaparse", "openai", "s3")
 START = [sys.executable, "-m", "testing.vendors", *(word for name in VENDORS for word in (f"--{name}-port", "0"))]
+START += ["--s3-strict"]  # it looks at signatures
 STOP_SECONDS = 10.0
 COLUMNS = ("document", "pages", "parse", "tokens", "embed", "both", "predicted")
 

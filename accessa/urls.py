@@ -2,10 +2,13 @@
 
 from django.contrib import admin
 from django.urls import include, path
-from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerView
+from drf_spectacular.views import SpectacularAPIView
 
 from accessa import health
+from accessa.schema.page import DocsView
 
+handler400 = "accessa.errors.bad_request"
+handler403 = "accessa.errors.forbidden"
 handler404 = "accessa.errors.page_not_found"
 handler500 = "accessa.errors.server_error"
 
@@ -15,10 +18,11 @@ urlpatterns = [
     path("", include("documents.urls")),
     path("", include("embeddings.urls")),
     path("", include("webhooks.urls")),
+    path("", include("measures.urls")),
     path("healthz", health.alive),
     path("readyz", health.ready),
     path("schema", SpectacularAPIView.as_view(), name="schema"),
-    path("docs", SpectacularSwaggerView.as_view(url_name="schema")),
+    path("docs", DocsView.as_view(url_name="schema")),
     path("admin/", include("console.urls")),
     path("admin/", admin.site.urls),
     path("", include("portal.urls")),

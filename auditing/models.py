@@ -26,11 +26,15 @@ class AuditEntry(models.Model):
     class Meta:
         db_table = "audit_entries"
         default_permissions = ("view",)
+        permissions = [("export_auditentry", "Can export the audit log, with a reason")]
+        verbose_name_plural = "audit entries"
+        # Each along its list's order, the newest first; of one transaction's entries the id decides.
         indexes = [
             models.Index(F("at").desc(), "entry_id", name="ix_audit_at"),
-            models.Index("object_type", "object_id", F("at").desc(), name="ix_audit_object"),
-            models.Index("actor_id", F("at").desc(), name="ix_audit_actor"),
-            models.Index("tenant_id", F("at").desc(), name="ix_audit_tenant"),
+            models.Index("action", F("at").desc(), "entry_id", name="ix_audit_action"),
+            models.Index("object_id", F("at").desc(), "entry_id", name="ix_audit_object"),
+            models.Index("actor_id", F("at").desc(), "entry_id", name="ix_audit_actor"),
+            models.Index("tenant_id", F("at").desc(), "entry_id", name="ix_audit_tenant"),
         ]
 
     def __str__(self) -> str:

@@ -41,7 +41,7 @@ def record(
 
 def checked(reason: str) -> str:
     """Return the reason as it is kept; raise ``Refused("REASON_REQUIRED")`` without one."""
-    reason = " ".join(reason.split())[:MOST_REASON_CHARS]
+    reason = " ".join(reason.replace("\0", " ").split())[:MOST_REASON_CHARS]
     if not reason:
         raise Refused("REASON_REQUIRED", "Say why: it is kept with what you do.", field="reason")
     return reason

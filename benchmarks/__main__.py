@@ -8,6 +8,7 @@ from benchmarks import database
 
 # Each is a module here with `SUMMARY`, `add_arguments(parser)` and `measure(options) -> Result`.
 NAMES = (
+    "admin",
     "chaos",
     "chunking",
     "commit",
@@ -17,6 +18,7 @@ NAMES = (
     "pipeline",
     "queue",
     "recall",
+    "restore",
     "retrieval",
     "search",
     "success",

@@ -7,14 +7,18 @@ from typing import Any
 
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
+from django.db import transaction
 from django.db.models import Count
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html_join
 
+from auditing import services as audit
+from auditing.browsing import BoundedAdmin
+from auditing.filters import one_of
 from campaigns import services
-from campaigns.forms import StartForm
+from campaigns.forms import MoveForm, StartForm
 from campaigns.models import Campaign, CampaignTenant
 from tenancy.refusals import Refused
 
@@ -32,17 +36,19 @@ OF_LIVE = {"roll-back", "settle"}  # want a tenant that is cut over
 
 
 @admin.register(Campaign)
-class CampaignAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+class CampaignAdmin(BoundedAdmin):
     list_display = ("kind", "target", "state", "reason", "tenants_by_state", "budget_cents", "created_at", "created_by")
-    list_filter = ("state", "kind", "reason")
+    list_filter = (
+        one_of("state", "state", Campaign.State.choices), one_of("kind", "kind", Campaign.Kind.choices),
+    )  # fmt: skip
+    id_fields = ("campaign_id",)
     # Not the canaries: they are tenants' questions.
     fields = (
         ("kind", "target"), ("state", "reason"), ("budget_cents", "tolerance", "keep_seconds"),
         ("created_by", "created_at", "finished_at"),
     )  # fmt: skip
     readonly_fields = ("target",)
-    ordering = ("-created_at",)
-    list_per_page = 50
+    ordering = ("-created_at", "campaign_id")
     change_form_template = "admin/campaigns/campaign/change_form.html"
 
     def get_urls(self) -> list[URLPattern]:
@@ -75,7 +81,7 @@ class CampaignAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         if form.is_valid():
             try:
                 if "start" in request.POST:
-                    campaign = services.start(**form.wanted, **form.limits, by=str(request.user.pk))
+                    campaign = self._start(request, form)
                     messages.success(request, "The campaign has begun.")
                     return HttpResponseRedirect(reverse("admin:campaigns_campaign_change", args=[campaign.pk]))
                 estimate = services.estimate(**form.wanted)
@@ -85,6 +91,19 @@ class CampaignAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         return TemplateResponse(
             request, "admin/campaigns/campaign/start.html", {**context, "form": form, "estimate": estimate}
         )
+
+    def _start(self, request: HttpRequest, form: StartForm) -> Campaign:
+        reason = audit.checked(form.cleaned_data["reason"])
+        with transaction.atomic():
+            campaign = services.start(**form.wanted, **form.limits, by=str(request.user.pk))
+            self._write(request, campaign, "start", reason, target=campaign.target)
+        return campaign
+
+    def _write(self, request: HttpRequest, campaign: Campaign, verb: str, reason: str, **details: Any) -> None:
+        audit.record(
+            by=request.user, action=f"campaigns.{verb}", reason=reason,  # type: ignore[arg-type]
+            object_type="campaign", object_id=campaign.pk, **details,
+        )  # fmt: skip
 
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
@@ -96,12 +115,14 @@ class CampaignAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             may = self._may_move(request)
             more = {
                 "buttons": list(self._buttons(campaign)) if may else [],
+                "why": MoveForm(),
                 "progress": services.progress(campaign),
                 "counted": tenants.order_by().values_list("state").annotate(Count("pk")).order_by("state"),
                 "tenants": [*tenants.filter(reason__isnull=False)[:SHOWN], *tenants.filter(reason=None)[:SHOWN]],
                 "held": CampaignTenant.State.HELD if may else None,
             }
-        return super().change_view(request, object_id, form_url, {**more, **(extra_context or {})})
+        shown: HttpResponse = super().change_view(request, object_id, form_url, {**more, **(extra_context or {})})
+        return shown
 
     def _buttons(self, campaign: Campaign) -> Iterator[tuple[str, str]]:
         is_live = campaign.tenants.filter(state=CampaignTenant.State.LIVE).exists()
@@ -117,17 +138,25 @@ class CampaignAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         if request.method != "POST" or not self._may_move(request):
             raise PermissionDenied
         campaign = Campaign.objects.filter(pk=campaign_id).first()
-        name, tenant = request.POST.get("move", ""), request.POST.get("tenant")
-        by = str(request.user.pk)
+        if campaign is None:
+            raise PermissionDenied
         try:
-            if campaign is not None and name == "accept" and tenant:
-                services.accept(campaign, tenant, by=by)
-            elif campaign is not None and name in BUTTONS:
-                BUTTONS[name][1](campaign, by=by)
-            else:
-                raise PermissionDenied
+            self._move(request, campaign, request.POST.get("move", ""), request.POST.get("tenant"))
         except Refused as refused:
             messages.error(request, f"{refused.code}: {refused.detail}")
         else:
             messages.success(request, "Done: the workers go on from here.")
         return HttpResponseRedirect(reverse("admin:campaigns_campaign_change", args=[campaign_id]))
+
+    def _move(self, request: HttpRequest, campaign: Campaign, name: str, tenant: str | None) -> None:
+        """Do what the button says and write it down, both or neither."""
+        by, reason = str(request.user.pk), audit.checked(request.POST.get("reason", ""))
+        with transaction.atomic():
+            if name == "accept" and tenant:
+                accepted = services.accept(campaign, tenant, by=by)
+                self._write(request, campaign, name, reason, tenant_id=accepted.user_id)
+            elif name in BUTTONS:
+                BUTTONS[name][1](campaign, by=by)
+                self._write(request, campaign, name.replace("-", "_"), reason)
+            else:
+                raise PermissionDenied

@@ -7,7 +7,14 @@ from uuid import UUID
 
 from django import forms
 from django.core.exceptions import ValidationError
+from unfold.widgets import (
+    UnfoldAdminDecimalFieldWidget,
+    UnfoldAdminSelectWidget,
+    UnfoldAdminTextareaWidget,
+    UnfoldAdminTextInputWidget,
+)
 
+from auditing import asking
 from campaigns.targets import MOST_CENTS
 from embeddings import chunking, embedders
 
@@ -22,17 +29,23 @@ def targets() -> list[tuple[str, str]]:
 
 
 class StartForm(forms.Form):
-    target = forms.ChoiceField(choices=targets)
+    target = forms.ChoiceField(choices=targets, widget=UnfoldAdminSelectWidget)
     tenants = forms.CharField(
-        required=False, widget=forms.Textarea(attrs={"rows": 3}), help_text="Their ids; empty: all who are not pinned."
+        required=False,
+        widget=UnfoldAdminTextareaWidget(attrs={"rows": 3}),
+        help_text="Their ids; empty: all who are not pinned.",
     )
     budget_cents = forms.DecimalField(
         required=False,
         min_value=0,
         max_value=MOST_CENTS,
+        widget=UnfoldAdminDecimalFieldWidget,
         help_text="Where the campaign stops and waits for you; empty: no limit.",
     )
-    keep_hours = forms.FloatField(initial=24, min_value=0, help_text="How long a cut-over can be rolled back.")
+    keep_hours = forms.FloatField(
+        initial=24, min_value=0, widget=UnfoldAdminTextInputWidget, help_text="How long a cut-over can be rolled back."
+    )
+    reason = asking.reason_field(required=False)  # the price is shown without one
 
     def clean_tenants(self) -> list[UUID] | None:
         try:
@@ -54,3 +67,12 @@ class StartForm(forms.Form):
             "budget_cents": self.cleaned_data["budget_cents"],
             "keep_seconds": self.cleaned_data["keep_hours"] * 3600,
         }
+
+
+class MoveForm(forms.Form):
+    """Goes with every button. No ids: a page has several."""
+
+    reason = asking.reason_field()
+
+    def __init__(self) -> None:
+        super().__init__(auto_id=False)

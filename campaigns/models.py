@@ -44,6 +44,7 @@ class Campaign(models.Model):
 
     class Meta:
         db_table = "campaigns"
+        default_permissions = ("view", "add", "change")
         constraints = [
             models.CheckConstraint(
                 condition=Q(
@@ -108,6 +109,7 @@ class CampaignTenant(models.Model):
 
     class Meta:
         db_table = "campaign_tenants"
+        default_permissions = ()
         indexes = [models.Index("campaign", "state", "fed_at", name="ix_campaign_tenants_state")]
         constraints = [
             models.UniqueConstraint("campaign", "user_id", name="uq_campaign_tenant"),

@@ -1,6 +1,27 @@
 """Staff's own pages, below the admin's address."""
 
-from django.urls import URLPattern
+from collections.abc import Callable
+from typing import Any
+
+from django.contrib import admin
+from django.urls import URLPattern, path
+
+from console.views import dead_letters, jobs, reading
 
 app_name = "console"
-urlpatterns: list[URLPattern] = []
+
+
+def _at(route: str, view: Callable[..., Any], name: str) -> URLPattern:
+    return path(route, admin.site.admin_view(view), name=name)
+
+
+urlpatterns: list[URLPattern] = [
+    _at("dead-letters/", dead_letters.overview, "dead-letters"),
+    _at("dead-letters/retry/", dead_letters.retry, "retry-group"),
+    _at("jobs/<uuid:job_id>/", jobs.page, "job"),
+    _at("jobs/<uuid:job_id>/proofs/", jobs.proofs, "proofs"),
+    _at("jobs/<uuid:job_id>/repair/", jobs.repair, "repair"),
+    _at("documents/<uuid:document_id>/read/", reading.ask, "read"),
+    _at("reading/<uuid:entry_id>/", reading.page, "reading"),
+    _at("reading/<uuid:entry_id>/pages/<int:number>/", reading.picture, "picture"),
+]

@@ -40,7 +40,11 @@ class Document(models.Model):
 
     class Meta:
         db_table = "documents"
+        default_permissions = ("view",)
+        permissions = [("read_text", "Can read tenants' text, with a reason")]
         indexes = [
+            # Staff's list, the newest first.
+            models.Index(F("created_at").desc(), "document_id", name="ix_documents_created"),
             models.Index("user_id", name="ix_documents_user"),
             models.Index("user_id", F("created_at").desc(), "document_id", name="ix_documents_user_created"),
             # Read at each parse: does the tenant have the same text already?
@@ -68,6 +72,7 @@ class ScannedPage(models.Model):
 
     class Meta:
         db_table = "document_scanned_pages"
+        default_permissions = ()
         constraints = [models.UniqueConstraint("document", "page", name="uq_scanned_page")]
 
     def __str__(self) -> str:
@@ -87,6 +92,7 @@ class Removal(models.Model):
 
     class Meta:
         db_table = "object_removals"
+        default_permissions = ("view",)
         constraints = [models.UniqueConstraint("path", name="uq_removal_path")]
 
     def __str__(self) -> str:
@@ -124,7 +130,13 @@ class ParseRequest(models.Model):
 
     class Meta:
         db_table = "parse_requests"
-        indexes = [models.Index("document", name="ix_parse_requests_document")]
+        default_permissions = ("view",)
+        indexes = [
+            models.Index("document", name="ix_parse_requests_document"),
+            # Staff's lists, the newest first: all, and those that are out.
+            models.Index(F("planned_at").desc(), "parse_id", name="ix_parse_requests_planned"),
+            models.Index("state", F("planned_at").desc(), "parse_id", name="ix_parse_requests_state"),
+        ]
         constraints = [
             models.CheckConstraint(
                 condition=models.Q(state__in=["planned", "submitted", "collected", "failed"]),

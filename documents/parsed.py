@@ -60,8 +60,10 @@ def is_sound(document: Document) -> bool:
 
 
 def stored_bytes(document: Document) -> bytes:
-    bucket, name = storage.located(document.parsed_path or "")
-    return bucket.read(name) if document.parsed_path and bucket.exists(name) else b""
+    if not document.parsed_path:
+        return b""
+    bucket, name = storage.located(document.parsed_path)
+    return bucket.read(name) if bucket.exists(name) else b""
 
 
 def text_of(document: Document) -> str:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.utils import timezone
 from rest_framework import serializers
 
+from documents import pictures
 from documents.models import Document
+from tenancy.fields import Flag, Text, Whole
 
 
-class NameField(serializers.CharField):
+class NameField(Text):
     """Any text: ``documents.limits`` strips what does not belong in a name, NUL among it."""
 
-    def to_internal_value(self, data: str) -> str:
+    def to_internal_value(self, data: Any) -> str:
         return super().to_internal_value(data).replace("\0", "")
 
 
@@ -19,10 +23,10 @@ class UploadRequest(serializers.Serializer[object]):
     """MVP context §6; what the values may be is decided by ``documents.limits``, with a code for each limit."""
 
     filename = NameField(trim_whitespace=False)
-    bytes_len = serializers.IntegerField(min_value=0)
-    mime = serializers.CharField(trim_whitespace=False)
-    sha256 = serializers.CharField(trim_whitespace=False)
-    ocr = serializers.BooleanField(default=False)
+    bytes_len = Whole(min_value=0)
+    mime = Text(trim_whitespace=False)
+    sha256 = Text(trim_whitespace=False)
+    ocr = Flag(default=False)
 
 
 class UploadAnswer(serializers.Serializer[object]):
@@ -70,3 +74,9 @@ class DocumentAnswer(serializers.ModelSerializer[Document]):
 class LinkAnswer(serializers.Serializer[object]):
     signed_url = serializers.URLField()
     expires_in = serializers.IntegerField(help_text="seconds")
+
+
+class PictureRequest(serializers.Serializer[object]):
+    width = serializers.IntegerField(
+        default=pictures.WIDTH, min_value=pictures.NARROWEST, max_value=pictures.WIDEST, help_text="pixels"
+    )

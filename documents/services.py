@@ -12,10 +12,10 @@ from uuid import UUID
 from django.conf import settings
 from django.db import connection, transaction
 
-from documents import ids, limits, parsed, removals, storage, vendor_copies
+from documents import ids, limits, parsed, recent, removals, storage, vendor_copies
 from documents.locks import lock
 from documents.models import Document, Removal
-from jobs import plan
+from jobs import context, plan
 from jobs import services as jobs
 from jobs.faults import named
 from jobs.journal import log_event
@@ -61,6 +61,7 @@ def declare(*, user_id: UUID, filename: str, bytes_len: int, mime: str, sha256: 
             _redeclare(document, filename, bytes_len, ocr)
             job = _again(document, ocr)
         expires = _renewed(document)
+    context.turns_to(job)
     raw, name = storage.located(document.raw_path)
     url = raw.sign_upload(name, length=document.bytes_len, mime=document.mime, sha256=document.file_sha256)
     return Declared(job.pk, document.pk, url, expires)
@@ -102,6 +103,7 @@ def _enqueue(document: Document) -> UploadJob:
         document_id=document.pk,
         raw_path=document.raw_path,
         chunks_version="",
+        correlation_id=context.correlation(),
     )
 
 
@@ -150,6 +152,7 @@ def arrived(document_id: UUID, place: Callable[[], None]) -> None:
         lock(document_id)
         if not Document.objects.filter(pk=document_id).exists():
             raise not_found()
+        context.turns_to_document(document_id)
         place()
         jobs.wake(document_id)
 
@@ -194,6 +197,7 @@ def delete(document: Document) -> None:
         _schedule_removal(document)
         for table in _TABLES:
             cursor.execute(f"DELETE FROM {table} WHERE document_id = %s", [document.pk])
+    recent.forget(document.pk)
     try:
         remove_objects(document.pk)
     except OSError as error:

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from django.db.models.functions import Now
 
-from documents import services, storage, vendor_copies
+from documents import recent, services, storage, vendor_copies
 from documents.models import Removal
 from jobs import aside
 from jobs.faults import named
@@ -69,3 +69,4 @@ def remove_broken_uploads() -> None:
     for bucket in storage.buckets():
         for stray in bucket.strays(BROKEN_AFTER_SECONDS):
             stray.unlink(missing_ok=True)
+    recent.sweep()

@@ -28,7 +28,7 @@ def copy(asked: ParseRequest) -> str:
 def forget(what: str) -> bool:
     """Delete a copy at the vendor's; return whether nothing of it can be left or come late."""
     vendor_job_id, file_id, parse, job_id = what.removeprefix(PREFIX).split("/")
-    with gate.calling(choice.vendor()):
+    with gate.calling(choice.vendor(), "forget"):
         since = datetime.now(UTC) - timedelta(days=2)
         found = vendor_job_id or choice.bought().find({"parse_id": parse, "job_id": job_id}, since)
         file = file_id or choice.bought().find_file(f"{parse.replace(':', '-')}-{job_id}")

@@ -21,7 +21,7 @@ from documents.parsers.choice import Look, Parser
 from jobs import crashpoints
 from jobs.claims import Claim
 from jobs.outcomes import Moved, Permanent, Postponed, Retryable, Wait
-from vendors import gate, money
+from vendors import calls, gate, money
 from vendors.models import Purchase
 
 State = ParseRequest.State
@@ -80,7 +80,7 @@ def _submit(claim: Claim, asked: ParseRequest, document: Document, *, is_new: bo
     """Find the job that a try which broke off may have bought; buy one only when there is none."""
     tags = _tags(asked)
     if asked.purchase_id:  # no job is submitted that was not reserved before
-        with gate.calling(choice.vendor()):
+        with gate.calling(choice.vendor(), "find"):
             asked.vendor_job_id = choice.bought().find(tags, _since(asked))
         if asked.vendor_job_id:
             return
@@ -89,7 +89,10 @@ def _submit(claim: Claim, asked: ParseRequest, document: Document, *, is_new: bo
     gate.admit(choice.vendor("submit"))
     _reserve(claim, asked, document)
     try:
-        asked.vendor_job_id = choice.bought().submit(file_id, tags=tags, ocr=document.ocr, pages=document.pages or 1)
+        with calls.timed(choice.vendor(), "submit"):
+            asked.vendor_job_id = choice.bought().submit(
+                file_id, tags=tags, ocr=document.ocr, pages=document.pages or 1
+            )
     except Exception as error:
         told = gate.failed(choice.vendor("submit"), error)
         _refused(claim, asked, error, told)
@@ -110,10 +113,10 @@ def _uploaded(claim: Claim, asked: ParseRequest, document: Document, *, is_new: 
     key = vendor_copies.key(asked)
     found = None
     if not is_new:
-        with gate.calling(choice.vendor()):
+        with gate.calling(choice.vendor(), "find"):
             found = choice.bought().find_file(key)
     if found is None:
-        with originals.lent(document) as path, gate.calling(choice.vendor("submit")):
+        with originals.lent(document) as path, gate.calling(choice.vendor("submit"), "upload"):
             found = choice.bought().upload(path, key)
     crashpoints.reach("job_validated:uploaded")
     with claim.held():
@@ -219,7 +222,7 @@ def collect(claim: Claim, parse_id: UUID) -> Collected | Wait:
 def _looked(asked: ParseRequest, pages: int) -> Look:
     """Look how far the parse is. While the vendor cannot be asked nobody is late: the deadline moves."""
     try:
-        with gate.calling(choice.vendor()):
+        with gate.calling(choice.vendor(), "look"):
             return choice.bought().look(asked.vendor_job_id or "", pages)
     except (Postponed, Retryable) as away:
         seconds = away.wait.seconds if isinstance(away, Postponed) else away.retry_after
@@ -230,7 +233,7 @@ def _looked(asked: ParseRequest, pages: int) -> Look:
 
 def _cancelled(asked: ParseRequest, pages: int) -> Look:
     """Stop a parse that is late, and look once more: it may have ended before it was stopped."""
-    with gate.calling(choice.vendor()):
+    with gate.calling(choice.vendor(), "cancel"):
         choice.bought().cancel(asked.vendor_job_id or "")
     return _looked(asked, pages)
 

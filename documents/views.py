@@ -7,7 +7,7 @@ from uuid import UUID
 from django.conf import settings
 from django.db.models import JSONField, OuterRef, QuerySet, Subquery, Value
 from django.db.models.functions import Coalesce
-from drf_spectacular.utils import OpenApiParameter, extend_schema
+from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -59,11 +59,9 @@ class UploadView(APIView):
 
 
 class DocumentsView(APIView):
-    @extend_schema(
-        operation_id="documents",
-        responses=DocumentAnswer(many=True),
-        parameters=[OpenApiParameter("cursor", str), OpenApiParameter("page_size", int)],
-    )
+    pagination_class = Cursor
+
+    @extend_schema(operation_id="documents", responses=DocumentAnswer(many=True))
     def get(self, request: Request) -> Response:
         """Show the caller's documents, the newest first."""
         pages = Cursor()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import logging
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -92,7 +93,8 @@ class Airport:
             except (Permanent, ModelChanged) as never:
                 self._failure = never
                 return
-            future = self._pool.submit(self._embedder.call, [item.text for item in batch], air=self._air)
+            call = contextvars.copy_context().run  # log lines and traces of the call are about this job
+            future = self._pool.submit(call, self._embedder.call, [item.text for item in batch], air=self._air)
             self._flying[future] = Flight(batch, order)
             idle = False
 
@@ -163,6 +165,8 @@ class Airport:
             cents = buying.settle(self._embedder, flight.order, sold)
             reached = missing.pct(self._done / self._total)
             self._claim.save(progress={"embeds_done": self._done}, total_pct=reached, cost_cents=cents)
+            if self._done == len(flight.batch) < self._total:
+                self._claim.log("EMBED_FIRST")
 
     def _lose(self, flight: Flight, error: Exception) -> None:
         outcome = buying.lost(self._embedder, flight.order, error)

@@ -40,6 +40,7 @@ class ChunkBuffer(models.Model):
 
     class Meta:
         db_table = "document_chunk_buffer"
+        default_permissions = ("view",)
         indexes = [models.Index("document", name="idx_chunk_buffer_document")]
 
     def __str__(self) -> str:
@@ -75,6 +76,7 @@ class DocumentChunk(models.Model):
 
     class Meta:
         db_table = "document_chunks"
+        default_permissions = ("view",)
         indexes = [
             # A tenant's exact scan, of all its passages of a model or of those that no vector index covers yet.
             models.Index("user_id", "embed_model", "embed_version", "embed_updated_at", name="ix_chunks_user_model"),
@@ -107,6 +109,7 @@ class VectorBuffer(models.Model):
 
     class Meta:
         db_table = "document_vector_buffer"
+        default_permissions = ("view",)
         # idx_vector_buffer_embedding_progress is made by the migration: Django refuses names of its length.
         indexes = [models.Index("document", name="idx_vector_buffer_document")]
         constraints = [
@@ -138,6 +141,7 @@ class ShadowVector(models.Model):
 
     class Meta:
         db_table = "shadow_vectors"
+        default_permissions = ()
         indexes = [
             models.Index("user_id", "embed_model", "embed_version", "embed_updated_at", name="ix_shadows_user_model"),
             models.Index("document", name="ix_shadows_document"),
@@ -168,6 +172,7 @@ class DocumentTerm(models.Model):
 
     class Meta:
         db_table = "document_terms"
+        default_permissions = ()
         indexes = [models.Index("document", name="ix_terms_document")]
 
     def __str__(self) -> str:
@@ -194,6 +199,7 @@ class LiveModel(models.Model):
 
     class Meta:
         db_table = "live_models"
+        default_permissions = ("view",)
         indexes = [models.Index("embed_model", "embed_version", "user_id", name="ix_live_models_model")]
 
     def __str__(self) -> str:
@@ -221,6 +227,8 @@ class VectorIndex(models.Model):
 
     class Meta:
         db_table = "vector_indexes"
+        default_permissions = ("view",)
+        verbose_name_plural = "vector indexes"
         indexes = [models.Index("user_id", "embed_model", "embed_version", name="ix_vector_indexes_user")]
 
     def __str__(self) -> str:

@@ -7,9 +7,28 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from embeddings.models import DocumentChunk
+from tenancy.fields import Flag, Id, Text, Whole
+
+
+class PlaceAnswer(serializers.Serializer[object]):
+    """Where a passage stands, and the table header that is repeated before it."""
+
+    start = serializers.IntegerField(min_value=0, help_text="offset into the parsed markdown, in characters")
+    end = serializers.IntegerField(min_value=0)
+    pages = serializers.ListField(child=serializers.IntegerField(min_value=1), help_text="first and last page")
+    headings = serializers.ListField(child=serializers.CharField(), help_text="heading path")
+    tokens = serializers.IntegerField(min_value=1)
+    header = serializers.ListField(child=serializers.IntegerField(), required=False, help_text="start and end of it")
+
+
+@extend_schema_field(PlaceAnswer)
+class Place(serializers.JSONField):
+    """As the chunker wrote it."""
 
 
 class ChunkAnswer(serializers.ModelSerializer[DocumentChunk]):
+    meta = Place(read_only=True)
+
     class Meta:
         model = DocumentChunk
         fields = (
@@ -48,17 +67,17 @@ class Unread(serializers.JSONField):
 
 
 class SearchRequest(serializers.Serializer[object]):
-    query = serializers.CharField(
+    query = Text(
         allow_blank=True,
         max_length=1_000_000,
         trim_whitespace=False,
         help_text='a question or words; "words in a row" must stand in a passage, -words must not',
     )
-    k = serializers.IntegerField(default=10, help_text=f"how many at most, 1 to {settings.MAX_SEARCH_RESULTS}")
-    mode = serializers.CharField(default="hybrid", help_text="hybrid, vector or text")
-    document_ids = serializers.ListField(child=serializers.UUIDField(), max_length=1000, required=False)
+    k = Whole(default=10, help_text=f"how many at most, 1 to {settings.MAX_SEARCH_RESULTS}")
+    mode = Text(default="hybrid", help_text="hybrid, vector or text")
+    document_ids = serializers.ListField(child=Id(), max_length=1000, required=False)
     filters = Unread(required=False, allow_null=True)
-    merge = serializers.BooleanField(default=False, help_text="join neighbouring passages of one section")
+    merge = Flag(default=False, help_text="join neighbouring passages of one section")
 
 
 class VectorPart(serializers.Serializer[object]):
@@ -97,7 +116,7 @@ class SearchAnswer(serializers.Serializer[object]):
 
 class EmbedRequest(serializers.Serializer[object]):
     texts = serializers.ListField(
-        child=serializers.CharField(allow_blank=True, trim_whitespace=False), help_text="1 to 256, none empty"
+        child=Text(allow_blank=True, trim_whitespace=False), help_text="1 to 256, none empty"
     )
 
 

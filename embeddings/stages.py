@@ -154,6 +154,8 @@ def _embed_here(claim: Claim, embedder: Embedder, total: int) -> Moved | None:
         with claim.held():
             missing.keep(claim, embedder, [chunk_id for chunk_id, _ in batch], found)
             claim.save(progress={"embeds_done": done}, total_pct=missing.pct(done / total))
+            if done == len(batch) < total:
+                claim.log("EMBED_FIRST")
             if done == total:
                 return _embedded(claim, embedder)
         if claim.is_in_the_way():
@@ -220,11 +222,14 @@ def commit_shadow(claim: Claim) -> Outcome:
 
 def finish(claim: Claim) -> Outcome:
     """embedded: look once through the index; a slow one is told, and is no reason to fail the document."""
+    seconds = settings.INDEX_PROBE_SECONDS
     try:
-        probing.probe(claim.job.document_id, seconds=settings.INDEX_PROBE_SECONDS)
+        took = probing.probe(claim.job.document_id, seconds=seconds)
     except OperationalError as error:
         if not probing.timed_out(error):
             raise
         with claim.held():
-            log_event(claim.job, "EMBED_INDEX_TIMEOUT", Event.Type.STAGE_DONE, Event.Severity.WARN)
-    return Advance()
+            payload = {"probe_seconds": seconds}
+            log_event(claim.job, "EMBED_INDEX_TIMEOUT", Event.Type.STAGE_DONE, Event.Severity.WARN, payload)
+        return Advance()
+    return Advance(payload={} if took is None else {"probe_seconds": round(took, 5)})

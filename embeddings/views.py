@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from drf_spectacular.utils import OpenApiParameter, extend_schema
+from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -23,11 +23,9 @@ class InOrder(Cursor):
 
 
 class ChunksView(APIView):
-    @extend_schema(
-        operation_id="document_chunks",
-        responses=ChunkAnswer(many=True),
-        parameters=[OpenApiParameter("cursor", str), OpenApiParameter("page_size", int)],
-    )
+    pagination_class = InOrder
+
+    @extend_schema(operation_id="document_chunks", responses=ChunkAnswer(many=True))
     def get(self, request: Request, document_id: UUID) -> Response:
         """Show a document's passages in reading order."""
         document = own_document(request, document_id)

@@ -110,12 +110,12 @@ class Claim:
             raise Superseded(str(self.job.pk))
         self.job = lifecycle.loaded(rows[0])
 
-    def finish_and_take(self, worker: str) -> Claim | None:
+    def finish_and_take(self, worker: str, *, event: Mapping[str, Any] | None = None) -> Claim | None:
         """working -> done, and queued -> working for the next due job, in one statement and one commit."""
-        params = self._journalled("finish", None, None)
+        params = self._journalled("finish", None, event)
         rows = _take(queue.FINISH_AND_CLAIM, worker, self.job.user_id, params)
         if not rows:  # too many collisions over the next job: end this one by itself
-            self.move("finish")
+            self.move("finish", event=event)
             return None
         if not rows[0].pop("finished"):
             raise Superseded(str(self.job.pk))

@@ -14,7 +14,7 @@ from django.conf import settings
 from django.db import close_old_connections, connection
 from django.db.utils import DatabaseError, InterfaceError
 
-from jobs import cluster
+from jobs import cluster, context
 from jobs.claims import Claim, Superseded
 from jobs.faults import named
 from jobs.outcomes import Retryable
@@ -88,11 +88,14 @@ class Heart:
         with self._changed:
             if not self.mortal or self._held is not held:
                 return
-            log.error("Ending this worker: job %s does not leave stage %s.", held.claim.job.pk, held.claim.job.stage)
-            try:
-                settle(held.claim, ending) if ending else held.claim.move("release")
-            except (DatabaseError, InterfaceError, Superseded) as error:
-                log.error("Could not let go of the job (%s); its lease will run out.", named(error))
+            with context.about(held.claim.job):
+                log.error(
+                    "Ending this worker: job %s does not leave stage %s.", held.claim.job.pk, held.claim.job.stage
+                )
+                try:
+                    settle(held.claim, ending) if ending else held.claim.move("release")
+                except (DatabaseError, InterfaceError, Superseded) as error:
+                    log.error("Could not let go of the job (%s); its lease will run out.", named(error))
             os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -104,7 +107,8 @@ def _renew(claim: Claim) -> None:
             cursor.execute(RENEW, [lease, claim.job.pk, claim.token])
     except (DatabaseError, InterfaceError) as error:
         # The lease runs out unless a later beat succeeds; the fence refuses what is written after that.
-        log.warning("Could not renew a lease: %s", named(error))
+        with context.about(claim.job):
+            log.warning("Could not renew a lease: %s", named(error))
 
 
 HEART = Heart()

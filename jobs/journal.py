@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from typing import Any
 
+import structlog
+
+from jobs import context
 from jobs.models import Event, UploadJob
 
-log = logging.getLogger("accessa.events")
+log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.events")
 
 # MVP context §7: the codes that every deployment can count on.
 CODES = (
@@ -45,4 +47,4 @@ def log_event(
         payload=dict(payload or {}),
         correlation_id=job.correlation_id,
     )
-    log.info("%s job=%s correlation=%s", code, job.job_id, job.correlation_id)
+    log.info(code, **context.of(job), **({"stage": stage} if (stage := (payload or {}).get("stage")) else {}))

@@ -15,7 +15,7 @@ from django.db import close_old_connections, connection
 from django.db.utils import DatabaseError, InterfaceError
 from django.utils.module_loading import import_string
 
-from jobs import cluster, queue, services
+from jobs import cluster, presence, queue, services
 from jobs.faults import named
 from jobs.models import UploadJob
 from jobs.states import ACTIVE, State
@@ -26,7 +26,7 @@ TICK = 0.5  # how late a timer may be
 
 class Keeper:
     def __init__(self) -> None:
-        self._swept = 0.0
+        self._swept = self._said = 0.0
         self._due_since: float | None = None
 
     def keep(self) -> None:
@@ -37,6 +37,7 @@ class Keeper:
                 services.ring()
             self._sweep_apps()
             self._watch()
+            self._say()
         except (DatabaseError, InterfaceError) as error:
             log.warning("The keeper cannot reach the database: %s", named(error))
             self._due_since = None
@@ -49,6 +50,16 @@ class Keeper:
         for path in settings.JOBS_SWEEPS:
             sweep: Callable[[], object] = import_string(path)
             sweep()
+
+    def _say(self) -> None:
+        if time.monotonic() - self._said < presence.EVERY_SECONDS:
+            return
+        self._said = time.monotonic()
+        try:
+            presence.say()
+        except (DatabaseError, InterfaceError) as error:  # work goes on without it
+            log.warning("This cluster cannot say that it is up: %s", named(error))
+            connection.close()
 
     def _watch(self) -> None:
         """End the process group when work has been due for long and no worker of ours has looked for any.

@@ -183,6 +183,9 @@ class Cluster(models.Model):
     workers = models.IntegerField()
     started_at = models.DateTimeField(db_default=Now())
     seen_at = models.DateTimeField(db_default=Now())
+    clock_ahead = models.FloatField(db_default=0.0)  # seconds by which its host's clock is ahead of the database's
+    # By name, a keyed digest of what its processes run with: for `manage.py doctor`, who compares and cannot read it.
+    fingerprint = models.JSONField(db_default={}, default=dict)
 
     class Meta:
         db_table = "clusters"

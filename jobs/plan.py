@@ -76,3 +76,8 @@ def pipeline(name: str) -> Pipeline:
     if name not in table:
         raise ImproperlyConfigured(f"There is no pipeline {name!r} in {settings.JOBS_PIPELINES}.")
     return table[name]
+
+
+def names() -> list[str]:
+    """Return the names of the pipelines of this deployment."""
+    return sorted(_pipelines(settings.JOBS_PIPELINES))

@@ -9,17 +9,18 @@ from dataclasses import dataclass
 from typing import ClassVar
 from uuid import UUID
 
+import structlog
 from django.conf import settings
 from django.db import connection
 from django.db.utils import InterfaceError, OperationalError
 
-from jobs import claims, cluster, crashpoints, faults, queue, services
+from jobs import claims, cluster, context, crashpoints, faults, queue, services, tracing
 from jobs.claims import Claim, Superseded
 from jobs.heart import HEART
-from jobs.outcomes import Advance, Moved, Permanent, Postponed, Retryable
+from jobs.outcomes import Advance, Moved, Permanent, Postponed, Retryable, Wait
 from jobs.settling import Ending, settle
 
-log = logging.getLogger("accessa.jobs")
+log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.jobs")
 
 
 def drain() -> int:
@@ -37,9 +38,17 @@ def drain() -> int:
             services.ring()  # time was up, not the work: brokers that do not look for themselves must hear of it
     except (OperationalError, InterfaceError) as error:
         # What is held expires and is picked up again, by this worker or by another.
-        log.warning("The database is away: %s", faults.named(error))
+        log.warning("The database is away.", error=faults.named(error))
         connection.close()
+    except Exception as error:
+        # django-q2 would log the message and keep it in its table of failures.
+        tracing.report(error)
+        raise DrainBroke(faults.named(error)) from None
     return turn.ended
+
+
+class DrainBroke(Exception):
+    """A bug outside of any stage: the next ring drains again. Says which kind, and no value."""
 
 
 @dataclass
@@ -66,9 +75,10 @@ def carry(claim: Claim, turn: Turn) -> Claim | None:
     Turn.last_user = claim.job.user_id
     following = None
     try:
-        following = _carry(claim, turn)
+        with context.about(claim.job, worker=worker_name()):
+            following = _carry(claim, turn)
     except Superseded:
-        log.info("Lost the claim of job %s; what it would have written was refused.", claim.job.pk)
+        log.info("Lost the claim; what it would have written was refused.", **context.of(claim.job))
     finally:
         HEART.rest()
     turn.ended += 1
@@ -83,11 +93,11 @@ def _carry(claim: Claim, turn: Turn) -> Claim | None:
         HEART.watch(claim)
         stage = claim.job.stage
         crashpoints.reach(f"{stage}:begin")
-        ending = attempt(claim)
+        ending = _timed(claim)
         crashpoints.reach(f"{stage}:end")
-        if _only_finishes(claim, ending) and not turn.over:
+        if isinstance(ending, Advance) and _only_finishes(claim, ending) and not turn.over:
             cluster.claimed_now()
-            return claim.finish_and_take(worker_name())
+            return claim.finish_and_take(worker_name(), event=ending.payload)
         going_on = not ending.finished if isinstance(ending, Moved) else settle(claim, ending)
         if not going_on:
             return None
@@ -96,9 +106,33 @@ def _carry(claim: Claim, turn: Turn) -> Claim | None:
             return None
 
 
-def _only_finishes(claim: Claim, ending: Ending) -> bool:
+def _only_finishes(claim: Claim, ending: Advance) -> bool:
     """Tell whether the try ended the job with nothing to write: then the next claim can share its commit."""
-    return isinstance(ending, Advance) and not ending.fields and claim.pipeline.after(claim.job.stage) is None
+    return not ending.fields and claim.pipeline.after(claim.job.stage) is None
+
+
+def _timed(claim: Claim) -> Ending:
+    """Run one try, and say how it went in log and trace."""
+    job, began = claim.job, time.monotonic()
+    context.at(job)
+    about = context.of(job) if tracing.is_heard() else {}
+    with tracing.span("stage", stage=str(job.stage), attempt=job.attempts, **about) as note:
+        ending = attempt(claim)
+        level, outcome = _told(claim, ending)
+        note(outcome=outcome)
+    log.log(level, "Stage ended.", outcome=outcome, duration_ms=round((time.monotonic() - began) * 1000, 1))
+    return ending
+
+
+def _told(claim: Claim, ending: Ending) -> tuple[int, str]:
+    """Return how loud to be about an ending, and its code."""
+    match ending:
+        case Wait():
+            return logging.INFO, ending.reason
+        case Retryable() | Permanent():
+            return logging.WARNING, ending.code
+    is_last = ending.finished if isinstance(ending, Moved) else claim.pipeline.after(claim.job.stage) is None
+    return (logging.INFO, "FINALIZED") if is_last else (logging.DEBUG, "ADVANCED")
 
 
 def attempt(claim: Claim) -> Ending:
@@ -120,7 +154,8 @@ def attempt(claim: Claim) -> Ending:
         if wait := faults.not_the_documents(error):
             log.error("Stage %s waits: %s", claim.job.stage, wait.reason)
             return wait
-        log.error("Stage %s failed: %s", claim.job.stage, faults.frames(error))
+        log.error("Stage %s failed.", claim.job.stage, exception=faults.frames(error), reported=True)
+        tracing.report(error)
         bug = Retryable("internal", "Something went wrong on our side; it will be tried again.")
         bug.__cause__ = error
         return bug

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from jobs import standing
 from jobs.models import UploadJob
+from jobs.standing import STANDINGS
+from jobs.states import STATUSES
 
 COUNTERS = ("chunks_total", "chunks_done", "embeds_total", "embeds_done")
+
+
+class RetryRequest(serializers.Serializer[object]):
+    reason = serializers.CharField(
+        required=False,
+        allow_blank=True,
+        max_length=500,
+        help_text="why staff retry another's job: kept with what is done",
+    )
 
 
 class FailureAnswer(serializers.Serializer[object]):
@@ -17,6 +29,18 @@ class FailureAnswer(serializers.Serializer[object]):
     detail = serializers.CharField()
     stage = serializers.CharField(required=False)
     attempt = serializers.IntegerField(required=False)
+
+
+class ProgressAnswer(serializers.Serializer[object]):
+    stage_pct = serializers.FloatField(min_value=0, max_value=100)
+    total_pct = serializers.FloatField(min_value=0, max_value=100, help_text="never falls")
+
+
+class CountedProgressAnswer(ProgressAnswer):
+    chunks_total = serializers.IntegerField(min_value=0)
+    chunks_done = serializers.IntegerField(min_value=0)
+    embeds_total = serializers.IntegerField(min_value=0)
+    embeds_done = serializers.IntegerField(min_value=0)
 
 
 class JobAnswer(serializers.ModelSerializer[UploadJob]):
@@ -42,6 +66,7 @@ class JobAnswer(serializers.ModelSerializer[UploadJob]):
         )
         read_only_fields = fields
 
+    @extend_schema_field(ProgressAnswer)
     def get_progress(self, job: UploadJob) -> dict[str, float]:
         return {"stage_pct": standing.stage_pct(job), "total_pct": standing.total_pct(job)}
 
@@ -52,7 +77,7 @@ class CountedJobAnswer(JobAnswer):
     Needs ``running`` in its context: how many jobs of the user are being worked on.
     """
 
-    status = serializers.CharField()
+    status = serializers.ChoiceField(choices=STATUSES)
     progress = serializers.SerializerMethodField()
     standing = serializers.SerializerMethodField()
     wait_reason = serializers.SerializerMethodField()
@@ -62,6 +87,7 @@ class CountedJobAnswer(JobAnswer):
         fields = (*JobAnswer.Meta.fields, "status", "standing", "wait_reason", "predicted_cents", "created_at")
         read_only_fields = fields
 
+    @extend_schema_field(CountedProgressAnswer)
     def get_progress(self, job: UploadJob) -> dict[str, Any]:
         counted = {name: int(job.progress.get(name, 0)) for name in COUNTERS}
         return {**super().get_progress(job), **counted}
@@ -74,5 +100,6 @@ class CountedJobAnswer(JobAnswer):
         predicted: float | None = job.payload.get("predicted_cents")
         return predicted
 
+    @extend_schema_field(serializers.ChoiceField(choices=STANDINGS))
     def get_standing(self, job: UploadJob) -> str:
         return standing.standing(job, running=self.context["running"])

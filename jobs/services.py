@@ -7,17 +7,21 @@ from http import HTTPStatus
 from typing import Any
 from uuid import UUID
 
+import structlog
 from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
 from django.db import IntegrityError, transaction
 from django.db.models import QuerySet
 from django_q.tasks import async_task
 from psycopg.types.json import Jsonb
 
-from jobs import lifecycle, plan, queue
+from jobs import context, lifecycle, plan, queue
 from jobs.journal import log_event
 from jobs.models import Event, UploadJob
-from jobs.states import ACTIVE, State
+from jobs.states import ACTIVE, Stage, State
 from tenancy.refusals import Refused, not_found
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.jobs")
 
 
 def enqueue(*, pipeline: str, user_id: UUID, document_id: UUID, **columns: Any) -> UploadJob:
@@ -97,8 +101,15 @@ def newest(jobs: QuerySet[UploadJob]) -> UploadJob | None:
     return jobs.order_by("-created_at", "-job_id").first()
 
 
-def retry(job: UploadJob, *, by: str) -> UploadJob:
-    """deadletter -> queued: try again from the last stage whose proof holds (002 §8). ``by`` is who asks, as an id."""
+def retry(job: UploadJob, *, by: str, stage: str | None = None) -> UploadJob:
+    """deadletter -> queued: try again from the last stage whose proof holds (002 §8). ``by`` is who asks, as an id.
+
+    From an earlier ``stage``, what its plan chooses (parser, chunker, model) is chosen anew, by today's settings. The
+    same choice makes and buys nothing again: what is stored and sound is passed over or taken as it is. Another choice
+    is other work, and costs what that costs. Raises ``Refused``: ``JOB_ALREADY_ACTIVE``, ``JOB_DONE``, ``NOT_FOUND``
+    (deleted), ``STAGE_UNKNOWN``, ``STAGE_NOT_REACHED``, ``PIPELINE_UNKNOWN``, ``JOB_STATE_CHANGED`` (somebody else was
+    first).
+    """
     if job.state in ACTIVE:
         raise already_active()
     if job.state == State.DONE:
@@ -109,10 +120,15 @@ def retry(job: UploadJob, *, by: str) -> UploadJob:
         locked = UploadJob.objects.select_for_update().filter(pk=job.pk).first()
         if locked is None:  # deleted meanwhile
             raise not_found()
-        stage = _last_proven(locked)
-        return _one("requeue", job, event={"by": by, "from": job.stage}, stage=stage)
+        start = _last_proven(locked) if stage is None else _earlier(locked, stage)
+        # Planned anew, a parse is to be found or made anew: one that was made by another plan must not stand for it.
+        forgotten = {"parsed_path": None, "parsed_sha256": None} if start in _BEFORE_PARSE else {}
+        return _one("requeue", job, event={"by": by, "from": locked.stage}, fields=forgotten, stage=start)
 
     return _activated(requeue, job.document_id, low=job.campaign_id is not None)
+
+
+_BEFORE_PARSE = (Stage.QUEUED, Stage.JOB_VALIDATED)
 
 
 def replan(job: UploadJob) -> None:
@@ -123,14 +139,46 @@ def replan(job: UploadJob) -> None:
 
 def _last_proven(job: UploadJob) -> str:
     """Return the latest stage, up to where the job stands, at which the database agrees that it may stand."""
-    reached = plan.pipeline(job.pipeline).upto(job.stage)
+    reached = _planned(job).upto(job.stage)
     return next((step.stage for step in reversed(reached) if not step.proof([job.pk])), reached[0].stage).value
+
+
+def _earlier(job: UploadJob, stage: str) -> str:
+    """Return ``stage`` if the job may be retried from there; the refusal names the latest that it may."""
+    if stage not in [step.stage for step in _planned(job).steps]:
+        raise Refused("STAGE_UNKNOWN", "The job's pipeline has no such stage.", field="stage")
+    latest = _last_proven(job)
+    step = next((step for step in _planned(job).upto(latest) if step.stage == stage), None)
+    why = "The job has not come so far." if step is None else step.proof([job.pk]).get(job.pk)
+    if why and stage != latest:
+        detail = f"The job cannot be retried from there. {why} The latest stage that is proven is {latest}."
+        raise Refused("STAGE_NOT_REACHED", detail, status=HTTPStatus.CONFLICT, field="stage")
+    return stage
+
+
+def _planned(job: UploadJob) -> plan.Pipeline:
+    try:
+        return plan.pipeline(job.pipeline)
+    except ImproperlyConfigured as error:
+        detail = "The job's pipeline is not deployed here."
+        raise Refused("PIPELINE_UNKNOWN", detail, status=HTTPStatus.CONFLICT) from error
 
 
 def cancel(job: UploadJob, *, by: str) -> UploadJob:
     """Any active state -> deadletter with code ``CANCELLED``; a worker that holds it can write nothing more."""
-    error = {"code": "CANCELLED", "detail": "The job was cancelled.", "stage": job.stage, "attempt": job.attempts}
-    return _one("cancel", job, event={"by": by}, error=Jsonb(error))
+    return _ended(job, by=by, code="CANCELLED", detail="The job was cancelled.")
+
+
+def bury(job: UploadJob, *, by: str) -> UploadJob:
+    """Any active state -> deadletter with code ``MOVED_BY_STAFF``: ended like ``cancel``, and counted as failed."""
+    return _ended(job, by=by, code="MOVED_BY_STAFF", detail="Support has stopped this job to look into it.")
+
+
+def _ended(job: UploadJob, *, by: str, code: str, detail: str) -> UploadJob:
+    error = {"code": code, "detail": detail, "stage": job.stage, "attempt": job.attempts}
+    last = (job.last_error or {}).get("code")
+    event = {"by": by, **({"last_error": last} if last else {})}
+    return _one("cancel", job, event=event, code=code, error=Jsonb(error))
 
 
 def advance(job: UploadJob, *, by: str) -> UploadJob:
@@ -188,7 +236,10 @@ def sweep() -> int:
 
 
 def _all(name: str, pick: str, params: Mapping[str, Any]) -> int:
-    return len(lifecycle.execute(lifecycle.statement(name, pick), {**params, **_journalled(name, {})}))
+    rows = lifecycle.execute(lifecycle.statement(name, pick), {**params, **_journalled(name, {})})
+    for row in rows if "error" in params else ():
+        log.warning(lifecycle.MOVES[name].code, **context.of(lifecycle.loaded(row)), stage=row["stage"])
+    return len(rows)
 
 
 _ONE = "SELECT job_id FROM upload_jobs WHERE job_id = %(job_id)s FOR UPDATE"

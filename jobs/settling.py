@@ -21,7 +21,9 @@ def settle(claim: Claim, ending: Ending) -> bool:
             claim.advance(code=ending.code, event=ending.payload, durable=False, **ending.fields)
             return claim.job.state == State.WORKING
         case Wait():
-            claim.move("wait", reason=ending.reason, pause=timedelta(seconds=ending.seconds))
+            claim.move(
+                "wait", event={"reason": ending.reason}, reason=ending.reason, pause=timedelta(seconds=ending.seconds)
+            )
         case Retryable() if claim.job.attempts <= settings.JOBS_MAX_RETRIES:
             pause = pause_before_retry(claim.job.attempts, ending.retry_after)
             claim.move("retry", event={"code": ending.code}, pause=pause, **faults.recorded(claim, ending))

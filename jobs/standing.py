@@ -9,6 +9,8 @@ from django.conf import settings
 from jobs.models import UploadJob
 from jobs.states import Stage, State
 
+STANDINGS = ("queued", "waiting", "starved", "working", "retrying", "dead", "done")
+
 
 def stage_pct(job: UploadJob) -> float:
     """Return the share of the present stage that is done, in percent; only embedding is counted within its stage."""

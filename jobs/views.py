@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import Any
 from uuid import UUID
 
@@ -11,13 +12,14 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from jobs import services, standing
+from jobs import repairs, services, standing
 from jobs.models import UploadJob
-from jobs.serializers import CountedJobAnswer, JobAnswer
+from jobs.serializers import CountedJobAnswer, JobAnswer, RetryRequest
 from jobs.states import ACTIVE
 from tenancy import rates
+from tenancy.models import User
 from tenancy.pagination import Cursor
-from tenancy.permissions import IsService, caller_id, is_staff
+from tenancy.permissions import IsService, caller_id, may
 from tenancy.refusals import not_found
 from tenancy.rls import as_tenant
 
@@ -47,14 +49,12 @@ class JobView(APIView):
 
 
 class JobsView(APIView):
+    pagination_class = Cursor
+
     @extend_schema(
         operation_id="jobs",
         responses=CountedJobAnswer(many=True),
-        parameters=[
-            OpenApiParameter("active", bool, description="only jobs that have not ended"),
-            OpenApiParameter("cursor", str),
-            OpenApiParameter("page_size", int),
-        ],
+        parameters=[OpenApiParameter("active", bool, description="Only jobs that have not ended.")],
     )
     def get(self, request: Request) -> Response:
         """Show the caller's jobs, the newest first: one call watches many."""
@@ -77,13 +77,31 @@ class DocumentJobView(APIView):
 
 
 class RetryView(APIView):
-    @extend_schema(operation_id="retry_job", request=None, responses={202: CountedJobAnswer})
+    @extend_schema(operation_id="retry_job", request=RetryRequest, responses={202: CountedJobAnswer})
     def post(self, request: Request, document_id: UUID) -> Response:
-        """Try a failed job again from the last stage that it had truly reached. Staff may for any tenant."""
-        job = services.latest(document_id) if is_staff(request) else own_job(request, document_id)
+        """Try a failed job again from the last stage that it had truly reached.
+
+        Staff with the permission may for any tenant: that is written down, with the ``reason`` if one is given.
+        """
+        job = (
+            services.latest(document_id)
+            if may(request, repairs.PERMISSIONS["retry"])
+            else own_job(request, document_id)
+        )
         if job is None:
             raise not_found()
-        return Response(_counted(services.retry(job, by=str(caller_id(request)))), status=202)
+        if job.user_id == caller_id(request):
+            moved = services.retry(job, by=str(caller_id(request)))
+        else:
+            moved = repairs.retry(job, by=User.objects.get(pk=caller_id(request)), reason=_reason(request))
+        return Response(_counted(moved), status=HTTPStatus.ACCEPTED)
+
+
+def _reason(request: Request) -> str:
+    """Return why staff retry; a body is optional, so what is not JSON is no mistake."""
+    asked = RetryRequest(data=request.data if "json" in (request.content_type or "") else {})
+    asked.is_valid(raise_exception=True)
+    return str(asked.validated_data.get("reason") or "via the API")
 
 
 class AdvanceView(APIView):

@@ -1,6 +1,25 @@
 """Tenants' pages."""
 
-from django.urls import URLPattern
+from django.contrib.auth.views import LogoutView
+from django.templatetags.static import static
+from django.urls import path
+from django.views.generic import RedirectView
+
+from portal.views import documents, finding, home
+from portal.views.access import SignIn
 
 app_name = "portal"
-urlpatterns: list[URLPattern] = []
+urlpatterns = [
+    path("", home.home, name="home"),
+    path("list", home.listed, name="list"),
+    path("favicon.ico", RedirectView.as_view(url=static("portal/icon.svg"))),  # browsers ask for it on every page
+    path("sign-in", SignIn.as_view(), name="sign-in"),
+    path("sign-out", LogoutView.as_view(), name="sign-out"),
+    path("find", finding.find, name="search"),
+    path("d/<uuid:document_id>", documents.document, name="document"),
+    path("d/<uuid:document_id>/status", documents.status, name="status"),
+    path("d/<uuid:document_id>/marks", documents.marks, name="marks"),
+    path("d/<uuid:document_id>/original", documents.original, name="original"),
+    path("d/<uuid:document_id>/retry", documents.retry, name="retry"),
+    path("d/<uuid:document_id>/delete", documents.delete, name="delete"),
+]

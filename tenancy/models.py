@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import uuid
+from typing import ClassVar
 
 from django.conf import settings
-from django.contrib.auth.models import AbstractUser
+from django.contrib.auth.models import AbstractUser, UserManager
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
-from django.db.models import Q
+from django.db.models import F, Q
 from django.db.models.functions import Now
+
+
+class Users(UserManager["User"]):
+    """Addresses in lower case, however they come: signing in looks for them so."""
+
+    use_in_migrations = False
+
+    @classmethod
+    def normalize_email(cls, email: str | None) -> str:
+        return super().normalize_email(email).lower()
 
 
 class User(AbstractUser):
@@ -17,6 +28,8 @@ class User(AbstractUser):
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4)
     email = models.EmailField(unique=True)
+
+    objects: ClassVar[Users] = Users()
 
     class Meta:
         db_table = "users"
@@ -40,6 +53,9 @@ class ApiToken(models.Model):
 
     class Meta:
         db_table = "api_tokens"
+        default_permissions = ("view", "add")
+        permissions = [("revoke_apitoken", "Can revoke API tokens")]
+        indexes = [models.Index(F("created_at").desc(), "token_id", name="ix_tokens_created")]
         constraints = [models.CheckConstraint(condition=Q(scope__in=["tenant", "service"]), name="token_scope_known")]
 
     def __str__(self) -> str:
@@ -55,6 +71,7 @@ class RateWindow(models.Model):
 
     class Meta:
         db_table = "rate_windows"
+        default_permissions = ()
 
     def __str__(self) -> str:
         return self.key

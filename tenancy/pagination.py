@@ -7,6 +7,7 @@ from typing import Any
 from django.core.exceptions import ValidationError
 from rest_framework.exceptions import NotFound
 from rest_framework.pagination import CursorPagination
+from rest_framework.views import APIView
 
 
 class Cursor(CursorPagination):
@@ -14,6 +15,22 @@ class Cursor(CursorPagination):
     page_size_query_param = "page_size"
     max_page_size = 200
     ordering = "-created_at"
+
+    def get_schema_operation_parameters(self, view: APIView) -> list[dict[str, Any]]:
+        size = {"type": "integer", "minimum": 1, "maximum": self.max_page_size, "default": self.page_size}
+        cursor = {"type": "string", "maxLength": 2000}
+        return [
+            {"name": "cursor", "in": "query", "schema": cursor, "description": "From `next` or `previous`."},
+            {"name": "page_size", "in": "query", "schema": size, "description": "What is none is the default."},
+        ]
+
+    def get_paginated_response_schema(self, schema: dict[str, Any]) -> dict[str, Any]:
+        link = {"type": ["string", "null"], "format": "uri"}
+        return {
+            "type": "object",
+            "required": ["next", "previous", "results"],
+            "properties": {"next": link, "previous": link, "results": schema | {"maxItems": self.max_page_size}},
+        }
 
     def paginate_queryset(self, *args: Any, **kwargs: Any) -> list[Any] | None:
         try:

@@ -35,6 +35,9 @@ def caller_id(request: Request) -> UUID:
     return user.user_id if isinstance(user, Caller) else UUID(str(user.pk))
 
 
-def is_staff(request: Request) -> bool:
+def may(request: Request, permission: str) -> bool:
+    """Tell whether the caller is of the staff and has ``permission``, as in the admin."""
     user = request.user
-    return user.staff if isinstance(user, Caller) else isinstance(user, User) and user.is_staff
+    if isinstance(user, Caller):
+        user = User.objects.filter(pk=user.user_id).first() if user.staff else None
+    return isinstance(user, User) and user.is_staff and user.has_perm(permission)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+from datetime import datetime
 
 from django.db.models import Q
 from django.utils import timezone
@@ -13,10 +14,10 @@ from tenancy.models import ApiToken, User
 PREFIX = "acc_"
 
 
-def make(user: User, *, name: str, scope: str = ApiToken.Scope.TENANT) -> str:
+def make(user: User, *, name: str, scope: str = ApiToken.Scope.TENANT, expires_at: datetime | None = None) -> str:
     """Return the plain token; nobody can read it again."""
     plain = PREFIX + secrets.token_urlsafe(32)
-    ApiToken.objects.create(user=user, name=name, scope=scope, digest=digest(plain))
+    ApiToken.objects.create(user=user, name=name, scope=scope, digest=digest(plain), expires_at=expires_at)
     return plain
 
 

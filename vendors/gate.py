@@ -12,7 +12,7 @@ from django.conf import settings
 from django.db import connection, transaction
 
 from jobs.outcomes import Permanent, Postponed, Retryable
-from vendors import breaker, faults, headers, pacing
+from vendors import breaker, calls, faults, headers, pacing
 from vendors.faults import BadAnswer, may_have_charged
 from vendors.vendors import Vendor
 
@@ -121,6 +121,7 @@ def succeeded(vendor: Vendor, headers: Mapping[str, str] | None = None) -> None:
     breaker.answered(vendor)
     if headers:
         _note_allowance(vendor, headers)
+    calls.keep()
 
 
 def _note_allowance(vendor: Vendor, said: Mapping[str, str]) -> None:
@@ -142,6 +143,7 @@ def failed(vendor: Vendor, error: Exception) -> Exception:
     else:
         breaker.release(vendor)
         return error
+    calls.keep()
     outcome.__cause__ = error
     return outcome
 
@@ -175,11 +177,12 @@ def _fault(vendor: Vendor, code: str, retry_after: float = 0.0) -> Exception:
 
 
 @contextmanager
-def calling(vendor: Vendor, *, tokens: int = 0) -> Iterator[None]:
-    """Admit a call, and report how it went: ``admit``, then ``succeeded`` or ``failed``."""
+def calling(vendor: Vendor, operation: str, *, tokens: int = 0) -> Iterator[None]:
+    """Admit a call, and report how it went: ``admit``, then ``succeeded`` or ``failed``. Its time is counted."""
     admit(vendor, tokens=tokens)
     try:
-        yield
+        with calls.timed(vendor, operation):
+            yield
     except Exception as error:
         outcome = failed(vendor, error)
         if outcome is error:

@@ -6,7 +6,7 @@ import uuid
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
-from django.db.models import Q
+from django.db.models import F, Q
 from django.db.models.functions import Now
 
 
@@ -21,6 +21,7 @@ class Pace(models.Model):
 
     class Meta:
         db_table = "vendor_paces"
+        default_permissions = ("view",)
 
     def __str__(self) -> str:
         return self.key
@@ -39,6 +40,7 @@ class Breaker(models.Model):
 
     class Meta:
         db_table = "vendor_breakers"
+        default_permissions = ("view",)
         constraints = [
             models.CheckConstraint(condition=Q(state__in=["closed", "open", "half-open"]), name="breaker_state_known")
         ]
@@ -76,7 +78,13 @@ class Purchase(models.Model):
 
     class Meta:
         db_table = "purchases"
+        default_permissions = ("view",)
         indexes = [
+            # Staff's list, the newest first; and what was bought on a day, whoever bought it.
+            models.Index(F("created_at").desc(), "purchase_id", name="ix_purchases_newest"),
+            models.Index(
+                F("created_at").desc(), "purchase_id", name="ix_purchases_reserved", condition=Q(state="reserved")
+            ),
             # Read before every spend: what a tenant has spent today.
             models.Index(
                 "user_id",
@@ -108,6 +116,23 @@ class Budget(models.Model):
 
     class Meta:
         db_table = "tenant_budgets"
+        default_permissions = ("view",)
 
     def __str__(self) -> str:
         return str(self.user_id)
+
+
+class Call(models.Model):
+    """One call of a vendor, until it is counted (``measures``). Inserted only: nobody waits for another's row."""
+
+    vendor = models.TextField()
+    operation = models.TextField()
+    outcome = models.TextField()  # "ok", an HTTP status, or why there was no answer
+    seconds = models.FloatField()
+
+    class Meta:
+        db_table = "vendor_calls"
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return f"{self.vendor} {self.operation} {self.outcome}"

@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from django.db.models import QuerySet
-from drf_spectacular.utils import OpenApiParameter, extend_schema
+from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -45,11 +45,9 @@ def _spent(purchases: QuerySet[Purchase]) -> dict[str, Any]:
 
 
 class PurchasesView(APIView):
-    @extend_schema(
-        operation_id="document_purchases",
-        responses=PurchaseAnswer(many=True),
-        parameters=[OpenApiParameter("cursor", str), OpenApiParameter("page_size", int)],
-    )
+    pagination_class = Cursor
+
+    @extend_schema(operation_id="document_purchases", responses=PurchaseAnswer(many=True))
     def get(self, request: Request, document_id: UUID) -> Response:
         """Show what was bought for a document of the caller's, the newest first; it outlives the document.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django.db import models
+from django.db.models import F
 from django.db.models.functions import Now
 
 
@@ -17,6 +18,10 @@ class Delivery(models.Model):
 
     class Meta:
         db_table = "webhook_deliveries"
+        default_permissions = ("view",)
+        verbose_name_plural = "deliveries"
+        # Staff's list, the newest first.
+        indexes = [models.Index(F("received_at").desc(), "key", name="ix_deliveries_received")]
 
     def __str__(self) -> str:
         return self.key

@@ -11,6 +11,7 @@ from django.db.models.functions import Now
 
 from documents import deliveries
 from documents.models import ParseRequest
+from jobs import context
 from jobs.models import UploadJob
 from tenancy.refusals import Refused
 from webhooks.models import Delivery
@@ -58,6 +59,7 @@ def _delivered(said: Contract) -> str:
     job = UploadJob.objects.filter(pk=said.job_id, document_id=said.document_id).first()
     if job is None:
         raise _unknown()
+    context.turns_to(job)
     if said.content is None:
         return _woken(ParseRequest.objects.filter(pk=job.payload.get("parse_id")).first())
     return deliveries.deliver(
@@ -68,6 +70,7 @@ def _delivered(said: Contract) -> str:
 def _woken(asked: ParseRequest | None) -> str:
     if asked is None:
         raise _unknown()
+    context.turns_to_document(asked.document_id)
     return "JOB_WOKEN" if deliveries.announce(asked) else "ALREADY_ENDED"
 
 

@@ -12,7 +12,19 @@ from benchmarks.__main__ import NAMES
 from benchmarks.cluster import ROOT
 from benchmarks.report import percentile
 
-SMALL = ("chunking", "commit", "embed", "outage", "pipeline", "queue", "recall", "retrieval", "search", "success")
+SMALL = (
+    "admin",
+    "chunking",
+    "commit",
+    "embed",
+    "outage",
+    "pipeline",
+    "queue",
+    "recall",
+    "retrieval",
+    "search",
+    "success",
+)
 COMMAND = [sys.executable, "-m", "benchmarks"]
 
 

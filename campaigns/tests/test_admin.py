@@ -10,6 +10,7 @@ from django.contrib.auth.models import Permission
 from django.test import Client
 from django.urls import reverse
 
+from auditing.models import AuditEntry
 from campaigns.models import Campaign
 from campaigns.tests.conftest import Fill
 from embeddings import embedders
@@ -37,7 +38,12 @@ def sam(db: None) -> Client:
 @pytest.fixture
 def wanted(filled: Fill) -> dict[str, Any]:
     target = embedders.get("local")
-    return {"target": f"reembed {target.model}@{target.version}", "tenants": str(filled()), "keep_hours": "24"}
+    return {
+        "target": f"reembed {target.model}@{target.version}",
+        "tenants": str(filled()),
+        "keep_hours": "24",
+        "reason": "INC-7",
+    }
 
 
 def begun(sam: Client, wanted: dict[str, Any]) -> Campaign:
@@ -46,7 +52,8 @@ def begun(sam: Client, wanted: dict[str, Any]) -> Campaign:
 
 
 def press(client: Client, campaign: Campaign, move: str, **more: str) -> Any:
-    return client.post(reverse("admin:campaigns_campaign_move", args=[campaign.pk]), {"move": move, **more})
+    said = {"move": move, "reason": "INC-7", **more}
+    return client.post(reverse("admin:campaigns_campaign_move", args=[campaign.pk]), said)
 
 
 def test_the_price_is_shown_and_nothing_begins(sam: Client, wanted: dict[str, Any]) -> None:
@@ -82,6 +89,24 @@ def test_buttons_move_it_and_refusals_are_said(sam: Client, wanted: dict[str, An
     assert "CAMPAIGN_STATE" in page  # there was nothing to settle
 
 
+def test_what_a_button_did_is_written_down_with_its_reason_and_without_one_nothing_is_done(
+    sam: Client, wanted: dict[str, Any]
+) -> None:
+    refused = sam.post(ADD, {**wanted, "reason": " ", "start": "yes"}).content.decode()
+    assert "REASON_REQUIRED" in refused
+    campaign = begun(sam, wanted)
+
+    press(sam, campaign, "pause", reason="")
+    press(sam, campaign, "settle")  # refused: there is nothing to settle
+    press(sam, campaign, "pause", reason="  the vendor\n is slow ")
+
+    written = AuditEntry.objects.order_by("at").values_list("action", "actor", "reason", "object_id")
+    assert list(written) == [
+        ("campaigns.start", "sam", "INC-7", str(campaign.pk)),
+        ("campaigns.pause", "sam", "the vendor is slow", str(campaign.pk)),
+    ]
+
+
 @pytest.mark.parametrize(
     ("field", "value", "said"),
     [
@@ -99,7 +124,6 @@ def test_what_cannot_be_begun_is_explained(
     answer = sam.post(ADD, {**wanted, field: value, "start": "yes"})
 
     assert answer.status_code == 200
-    assert "errorlist" in answer.content.decode()
     assert said in answer.content.decode()
     assert not Campaign.objects.exists()
 

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from documents.parsers import cage, wire
 
-REQUEST_BYTES = 1 << 16
+REQUEST_BYTES = 1 << 18
 COMPLAINT_BYTES = 4096
 CPU_SIGNALS = {signal.SIGXCPU, signal.SIGPROF}
 

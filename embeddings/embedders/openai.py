@@ -20,7 +20,8 @@ from django.core.exceptions import ImproperlyConfigured
 from embeddings import tokens
 from embeddings.embedders.hosted import CONNECT_SECONDS, GROUND, Hosted, Sold, parsed, read, whole
 from embeddings.embedders.packaged import encodable
-from vendors import deadline, money
+from jobs import context
+from vendors import calls, deadline, money
 from vendors.gate import BadAnswer
 from vendors.vendors import Vendor
 
@@ -53,9 +54,12 @@ class OpenAI(Hosted):
             client = _client(settings.OPENAI_API_KEY, settings.OPENAI_BASE_URL, seconds, os.getpid())
         # Asked for explicitly, base64 comes as it is: the client's own decoding makes a Python list of each vector.
         asking = client.embeddings.with_streaming_response.create(
-            input=texts, model=self.model, encoding_format="base64"
+            input=texts,
+            model=self.model,
+            encoding_format="base64",
+            extra_headers={"X-Client-Request-Id": context.call()},  # found in OpenAI's own logs by it
         )
-        with air, asking as response:
+        with air, calls.timed(self.vendor, "embed"), asking as response:
             return read(response.iter_bytes(), time.monotonic() + seconds), dict(response.headers)
 
 

@@ -19,7 +19,8 @@ from django.core.exceptions import ImproperlyConfigured
 from embeddings.embedders.hosted import CONNECT_SECONDS, GROUND, Hosted, Sold, parsed, read, whole
 from embeddings.embedders.packaged import encodable
 from embeddings.embedders.vectors import DIMENSIONS
-from vendors import deadline, gate
+from jobs import context
+from vendors import calls, deadline, gate
 from vendors.gate import BadAnswer
 from vendors.vendors import Vendor
 
@@ -43,7 +44,7 @@ class Remote(Hosted):
         """
         url = _url()
         if url not in self._models:
-            with gate.calling(self.vendor):
+            with gate.calling(self.vendor, "name"):
                 self._models[url] = _model(self._asked([PROBE]))
         return self._models[url]
 
@@ -57,7 +58,7 @@ class Remote(Hosted):
         return Decimal(0)
 
     def call(self, texts: Sequence[str], *, air: AbstractContextManager[object] = GROUND) -> Sold:
-        with air:
+        with air, calls.timed(self.vendor, "embed"):
             body = self._asked(texts)
         vectors = whole(body.get("embeddings"), len(texts))
         said, url = _model(body), _url()
@@ -70,7 +71,10 @@ class Remote(Hosted):
         seconds = settings.VENDOR_TIMEOUT_SECONDS
         deadline = time.monotonic() + seconds
         asked = {"texts": [encodable(text) for text in texts]}
-        headers = {"Authorization": f"Bearer {settings.BRAIN_API_SECRET}"}
+        headers = {
+            "Authorization": f"Bearer {settings.BRAIN_API_SECRET}",
+            "X-Correlation-ID": str(context.correlation()),
+        }
         with _making:
             client = _client(seconds, os.getpid())
         with client.stream("POST", f"{_url()}/internal/embed", json=asked, headers=headers) as response:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 from uuid import UUID
 
@@ -18,21 +19,24 @@ from embeddings.search.nearest import Scope, nearest
 from tenancy.rls import as_tenant
 
 
-def probe(document_id: UUID, *, seconds: float) -> None:
-    """Search once, as the tenant does, for the document's first passage; nothing if it has none.
+def probe(document_id: UUID, *, seconds: float) -> float | None:
+    """Search once, as the tenant does, for the document's first passage, and return the seconds; None if it has none.
 
     Raises ``OperationalError`` when that takes too long.
     """
     user_id = Document.objects.filter(pk=document_id).values_list("user_id", flat=True).first()
     if user_id is None:
-        return
+        return None
     live = pointers.of(user_id)
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SELECT set_config('statement_timeout', %s, true)", [str(max(1, int(seconds * 1000)))])
         vector = _first(document_id, live)
-        if vector is not None:
-            with as_tenant(user_id):
-                nearest(Scope(user_id, live), vector, 1)
+        if vector is None:
+            return None
+        began = time.monotonic()
+        with as_tenant(user_id):
+            nearest(Scope(user_id, live), vector, 1)
+        return time.monotonic() - began
 
 
 def _first(document_id: UUID, live: Live) -> Any:

@@ -21,6 +21,8 @@ class Migration(migrations.Migration):
                 ('workers', models.IntegerField()),
                 ('started_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
                 ('seen_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                ('clock_ahead', models.FloatField(db_default=0.0)),
+                ('fingerprint', models.JSONField(db_default={}, default=dict)),
             ],
             options={
                 'db_table': 'clusters',

@@ -22,7 +22,7 @@ from botocore.config import Config
 from moto.server import ThreadedMotoServer
 
 from testing.vendors.server import Server, pause
-from testing.vendors.wire import Answer, Request
+from testing.vendors.wire import Answer, Refusal, Request
 
 ACCESS_KEY, SECRET_KEY = "test", "test"  # the only pair that ministack knows
 REGION = "us-east-1"
@@ -82,6 +82,8 @@ class S3Server(Server):
 
     def answer(self, request: Request) -> Answer:
         pause(self.delay)
+        if self.strict and _is_strangers(request):  # ministack gives everything to everybody
+            raise Refusal(self.error(403))
         connection = http.client.HTTPConnection(*self._behind, timeout=60)
         try:
             connection.putrequest(request.method, request.target, skip_host=True, skip_accept_encoding=True)
@@ -105,6 +107,11 @@ class S3Server(Server):
         code = code or CODES.get(status, "StandIn")
         body = f'<?xml version="1.0" encoding="UTF-8"?>\n<Error><Code>{escape(code)}</Code><Message/></Error>'
         return Answer(status, body.encode(), {"Content-Type": "application/xml"})
+
+
+def _is_strangers(request: Request) -> bool:
+    signed = request.headers.get("Authorization") or request.parameter("X-Amz-Signature")
+    return request.method != "OPTIONS" and not signed
 
 
 def _moto() -> tuple[tuple[str, int], Stop]:

@@ -266,13 +266,13 @@ def test_no_lock_is_held_while_a_call_is_under_way(vendor: Vendor) -> None:
     inside, done = threading.Event(), threading.Event()
 
     def slow() -> bool:
-        with gate.calling(vendor):
+        with gate.calling(vendor, "ask"):
             inside.set()
             return done.wait(10)
 
     def quick() -> bool:
         inside.wait(10)
-        with gate.calling(vendor):
+        with gate.calling(vendor, "ask"):
             done.set()
         return True
 

@@ -191,7 +191,7 @@ def test_a_wrong_call_of_a_client_is_a_bug_of_ours(vendor: Vendor, server: Serve
 def test_calling_reports_a_failure_and_raises_its_outcome(vendor: Vendor, server: Server) -> None:
     server.answer = Answer(500)
 
-    with pytest.raises(Retryable, match="VENDOR_UNAVAILABLE") as caught, gate.calling(vendor, tokens=10):
+    with pytest.raises(Retryable, match="VENDOR_UNAVAILABLE") as caught, gate.calling(vendor, "ask", tokens=10):
         embed(server.url)
 
     assert isinstance(caught.value.__cause__, openai.InternalServerError)
@@ -199,7 +199,7 @@ def test_calling_reports_a_failure_and_raises_its_outcome(vendor: Vendor, server
 
 
 def test_calling_lets_a_bug_through_as_it_is(vendor: Vendor) -> None:
-    with pytest.raises(KeyError), gate.calling(vendor):
+    with pytest.raises(KeyError), gate.calling(vendor, "ask"):
         raise KeyError("a bug")
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import sys
 import time
 from argparse import ArgumentParser
@@ -64,10 +65,14 @@ class Command(BaseCommand):
                 print_bill(console, visitor, fakes)
                 console.print("No questions: the stand-in's vectors know nothing of what they stand for.")
                 visitor.forget()  # their files are in a store that is about to end
+            console.print("\nmanage.py doctor, on what has just run:", markup=False)
+            unwell = examined(console, address)
         console.print("\nNothing is left running. `make serve` keeps the API and the workers up:")
         console.print("  the API lives at http://127.0.0.1:8000, its documentation at http://127.0.0.1:8000/docs")
         if failed:
             raise CommandError(f"{failed} of {len(chosen)} documents did not end well.")
+        if unwell:
+            raise CommandError("The doctor has found something.")
 
 
 @contextmanager
@@ -140,6 +145,16 @@ def show(console: Console, visitor: Visitor, files: list[Path], supervisor: Supe
     seen = follow(names, look, console, seconds=seconds)
     ended_well = sum(job.state == "done" for job in seen.values())
     return refused + len(names) - ended_well
+
+
+def examined(console: Console, address: Address) -> bool:
+    """Let doctor look at the API and the workers that are up, with their settings; return whether it finds a fault."""
+    command = [sys.executable, "manage.py", "doctor"]
+    doctor = subprocess.run(
+        command, cwd=settings.BASE_DIR, env={**os.environ, "PUBLIC_URL": address.url}, stdout=subprocess.PIPE, text=True
+    )
+    console.print(doctor.stdout, markup=False, highlight=False, soft_wrap=True)
+    return doctor.returncode != 0
 
 
 def _sample_questions() -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
-from django.db import connection, connections
+from django.db import DatabaseError, connection, connections
 
 from accessa import pidfile
 from accessa.embedded.account import EmbeddedError
@@ -54,8 +54,7 @@ class Command(BaseCommand):
         server = getattr(connection, "server", None)
         started = server.ensure_running() if server else False
         try:
-            call_command("migrate", interactive=False, verbosity=0, skip_checks=False)
-            connections.close_all()
+            self._migrate()
             Supervisor(programs(address), report=self._say).run(when_up=lambda: self._announce(address))
         except KeyboardInterrupt:
             self._say("Interrupted before it was up.")
@@ -66,6 +65,14 @@ class Command(BaseCommand):
             if server and started:
                 server.stop()
         self._say("Accessa has stopped.")
+
+    def _migrate(self) -> None:
+        try:
+            call_command("migrate", interactive=False, verbosity=0, skip_checks=False)
+        except (CommandError, DatabaseError):
+            self._say("It does not start; manage.py doctor says what to do.")
+            raise
+        connections.close_all()
 
     def _announce(self, address: Address) -> bool:
         if not address.answers():

@@ -9,15 +9,17 @@ import signal
 import sys
 import threading
 import time
+from contextlib import suppress
 from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandParser
 from django.db import connections
+from django.db.utils import DatabaseError, InterfaceError
 from django_q.cluster import Cluster
 from django_q.signals import post_spawn
 
-from jobs import cluster, keeper
+from jobs import cluster, keeper, presence, tracing
 from jobs.heart import HEART
 
 log = logging.getLogger("accessa.jobs")
@@ -35,6 +37,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         cluster.begin()
         pool = start()
+        tracing.begin()
         for number in STOPS:
             signal.signal(number, lambda *_: cluster.stop())
         try:
@@ -77,6 +80,8 @@ def stop(pool: Cluster) -> None:
     cluster.stop()
     threading.Thread(target=_insist, name="insist", daemon=True).start()
     pool.stop()
+    with suppress(DatabaseError, InterfaceError):  # unseen for half a minute it counts as gone all the same
+        presence.forget()
 
 
 def _insist() -> None:
@@ -112,6 +117,7 @@ def parent_bound() -> None:
 
 def _begin_worker(**_: Any) -> None:
     HEART.mortal = True
+    tracing.begin()
 
 
 def _nap(seconds: float) -> None:

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from jobs import services
+from jobs import repairs
 from jobs.models import UploadJob
 from jobs.states import LET_GO, State
 from tenancy.refusals import Refused
@@ -20,6 +20,7 @@ class Command(BaseCommand):
         parser.add_argument("documents", nargs="*", type=UUID, metavar="DOCUMENT_ID")
         parser.add_argument("--all", action="store_true", help="every dead letter")
         parser.add_argument("--code", help="only those that failed with this code")
+        parser.add_argument("--reason", default="requeued", help="kept with what is done")
         parser.add_argument("--dry-run", action="store_true", help="say what would be done")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -35,16 +36,16 @@ class Command(BaseCommand):
             dead = dead.filter(last_error__code=options["code"])
         done = 0
         for job in dead.order_by("created_at").iterator():
-            done += self._requeue(job, dry=options["dry_run"])
+            done += self._requeue(job, dry=options["dry_run"], reason=options["reason"])
         self.stdout.write(f"{done} requeued." if not options["dry_run"] else f"{done} would be requeued.")
 
-    def _requeue(self, job: UploadJob, *, dry: bool) -> bool:
+    def _requeue(self, job: UploadJob, *, dry: bool, reason: str) -> bool:
         code = (job.last_error or {}).get("code", "")
         self.stdout.write(f"{job.document_id} {job.stage} {code}")
         if dry:
             return True
         try:
-            services.retry(job, by="requeue")
+            repairs.retry(job, by=None, reason=reason)
         except Refused as refused:
             self.stdout.write(f"  {refused.code}: {refused.detail}")
             return False

@@ -7,6 +7,7 @@ import sys
 from typing import Any
 from uuid import UUID
 
+from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.core.validators import validate_email
@@ -22,6 +23,9 @@ class Command(BaseCommand):
         parser.add_argument("email")
         parser.add_argument("--id", type=UUID, help="the user's id elsewhere, e.g. in Supabase")
         parser.add_argument("--staff", action="store_true", help="may sign in to the admin; asks for a password")
+        parser.add_argument(
+            "--password-stdin", action="store_true", help="may sign in: reads a password, or asks for it at a terminal"
+        )
         parser.add_argument("--service", action="store_true", help="the token may advance jobs")
         parser.add_argument("--token-name", default="command line")
 
@@ -45,11 +49,17 @@ class Command(BaseCommand):
             user.set_unusable_password()
         if options["staff"]:
             user.is_staff = user.is_superuser = True
-            user.set_password(_password())
+        if options["staff"] or options["password_stdin"]:
+            user.set_password(_password(user))
         user.save()
         return user
 
 
-def _password() -> str:
+def _password(user: User) -> str:
     """Ask for a password, or read it from the standard input when nobody sits there."""
-    return getpass.getpass() if sys.stdin.isatty() else sys.stdin.readline().rstrip("\n")
+    password = getpass.getpass() if sys.stdin.isatty() else sys.stdin.readline().rstrip("\n")
+    try:
+        validate_password(password, user)
+    except ValidationError as error:
+        raise CommandError(" ".join(error.messages)) from error
+    return password

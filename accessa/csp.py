@@ -1,0 +1,58 @@
+"""What pages may load and do: strict for tenants, and what unfold needs for the admin."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+from csp.middleware import CSPMiddleware, PolicyParts
+from django.core.files.storage import storages
+from django.http import HttpRequest, HttpResponseBase
+
+from accessa import faces
+from documents.storage import Bucket
+
+PERMISSIONS = ", ".join(
+    f"{feature}=()"
+    for feature in ("camera", "microphone", "geolocation", "payment", "usb", "serial", "midi", "display-capture")
+)
+
+
+class Policies(CSPMiddleware):
+    """A policy for each face. No page of ours loads anything of another origin."""
+
+    def get_policy_parts(
+        self, request: HttpRequest, response: HttpResponseBase, report_only: bool = False
+    ) -> PolicyParts:
+        parts = super().get_policy_parts(request, response, report_only)
+        if parts.config is None and not report_only:
+            parts.config = policy(request.path)
+        return parts
+
+    def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
+        answer: HttpResponseBase = super().process_response(request, response)
+        answer.headers.setdefault("Permissions-Policy", PERMISSIONS)
+        return answer
+
+
+def policy(path: str) -> dict[str, Any]:
+    """Return the directives of the page at ``path``."""
+    for prefix, directives in faces.POLICIES.items():
+        if path == prefix or path.startswith(f"{prefix}/"):
+            return directives
+    if path == "/" and (origin := store_origin()):
+        return faces.TENANT_PAGES | {"connect-src": ["'self'", origin]}
+    return faces.TENANT_PAGES
+
+
+def store_origin() -> str | None:
+    """Return where browsers put files to when it is not here: the origin of a URL as the store signs it."""
+    raw = storages["raw"]
+    if not getattr(raw, "presigns", False):
+        return None
+    try:
+        url = cast(Bucket, raw).sign_upload("origin", length=1, mime="application/pdf", sha256="0" * 64)
+    except OSError:  # no credentials can be had at the moment: no upload would go well either
+        return None
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}"

@@ -1,0 +1,67 @@
+"""Numbers and times among the settings that cannot work, or only in another order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from django.conf import settings
+from django.core.checks import CheckMessage, Error, Warning
+from django.core.exceptions import ImproperlyConfigured
+
+from embeddings import chunking
+
+Found = Iterator[CheckMessage]
+
+POSITIVE = (
+    "WORKERS", "MAX_FILE_BYTES", "MAX_PAGES", "JOBS_ACTIVE_PER_USER", "JOBS_LEASE_SECONDS", "JOBS_DRAIN_SECONDS",
+    "SIGNED_URL_SECONDS", "EMBED_BATCH", "EMBED_IN_FLIGHT", "EMBEDDING_BATCH_SIZE", "VENDOR_TIMEOUT_SECONDS",
+    "OPENAI_REQUESTS_PER_MINUTE", "LLAMAPARSE_REQUESTS_PER_MINUTE", "UPLOADS_PER_DAY", "TOKENS_PER_PAGE",
+)  # fmt: skip
+NOT_NEGATIVE = (
+    "TENANT_DAILY_CENTS", "OPENAI_CENTS_PER_MILLION_TOKENS", "LLAMAPARSE_CREDITS_PER_PAGE", "JOBS_MAX_RETRIES",
+    "LLAMAPARSE_CENTS_PER_CREDIT", "OPENAI_TOKENS_PER_MINUTE", "JOBS_RETRY_BASE_SECONDS",
+)  # fmt: skip
+
+
+def numbers() -> Found:
+    bad = [name for name in POSITIVE if getattr(settings, name) <= 0]
+    bad += [name for name in NOT_NEGATIVE if getattr(settings, name) < 0]
+    for name in bad:
+        yield Error(f"{name} is too small to work with.", hint=f"Unset {name}, or raise it.", id="accessa.E225")
+    try:
+        chunking.get(settings.CHUNKER)
+    except ImproperlyConfigured as error:
+        yield Error(str(error), hint="Correct CHUNKER.", id="accessa.E226")
+    page = _page_cents()
+    if 0 < settings.TENANT_DAILY_CENTS < page:
+        hint = f"Raise TENANT_DAILY_CENTS above {page:g}, or set it to 0 for no limit."
+        yield Warning("TENANT_DAILY_CENTS does not pay for one page.", hint=hint, id="accessa.W227")
+    yield from _times()
+
+
+def _page_cents() -> float:
+    parse = settings.LLAMAPARSE_CREDITS_PER_PAGE * settings.LLAMAPARSE_CENTS_PER_CREDIT
+    embedding = settings.TOKENS_PER_PAGE * settings.OPENAI_CENTS_PER_MILLION_TOKENS / 1_000_000
+    return (parse if settings.PARSER == "llamaparse" else 0) + (embedding if settings.EMBEDDER == "openai" else 0)
+
+
+def _times() -> Found:
+    """Times that only make sense in an order."""
+    pairs = (
+        ("JOBS_DRAIN_SECONDS", "JOBS_LEASE_SECONDS", "a drain must end within a lease"),
+        ("JOBS_STOP_GRACE_SECONDS", "JOBS_STOP_SECONDS", "what is held is let go before the cluster is killed"),
+        ("PARSE_POLL_FIRST_SECONDS", "PARSE_POLL_MOST_SECONDS", "the first poll comes before the longest pause"),
+    )
+    for small, large, because in pairs:
+        if getattr(settings, small) >= getattr(settings, large):
+            hint = f"Lower {small}, or raise {large}."
+            yield Warning(f"{small} is not below {large}: {because}.", hint=hint, id="accessa.W228")
+    if settings.JOBS_STOP_SECONDS >= 30:
+        hint = "Set JOBS_STOP_SECONDS below 30, and the supervisor's own limit above it."
+        yield Warning("A stop is promised within 30 s.", hint=hint, id="accessa.W229")
+    if settings.JOBS_LEASE_SECONDS < 3:
+        hint = "Raise JOBS_LEASE_SECONDS to 3 or more."
+        yield Warning("A lease is renewed each third of it; this one ends between two.", hint=hint, id="accessa.W230")
+    if settings.VENDOR_BREAKER_FAULTS > settings.JOBS_MAX_RETRIES + 1:
+        hint = "Lower VENDOR_BREAKER_FAULTS."
+        yield Warning("A vendor's outage buries jobs before its breaker opens.", hint=hint, id="accessa.W231")

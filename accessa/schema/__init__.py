@@ -1,0 +1,1 @@
+"""What the OpenAPI schema says beyond what the views and serializers say themselves."""

@@ -1,0 +1,136 @@
+"""The operations by name: their tag and summary, and those that are no views of REST framework's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+TAGS = {
+    "files": "Declare a file, put its bytes, see what is stored.",
+    "jobs": "What is being done with a document, how far it is, why it does not move.",
+    "search": "Passages that answer a question.",
+    "money": "What was spent, and on what.",
+    "machines": "Other services: the agent platform, another deployment, the parsing vendor.",
+    "health": "For whoever watches the process.",
+}
+
+# operation: (tag, summary)
+SAID: dict[str, tuple[str, str]] = {
+    "upload": ("files", "Declare a file"),
+    "put_bytes": ("files", "Put a declared file's bytes"),
+    "get_bytes": ("files", "Fetch a stored file"),
+    "documents": ("files", "List documents"),
+    "document": ("files", "Show a document"),
+    "delete_document": ("files", "Delete a document"),
+    "document_original": ("files", "Link to the original PDF"),
+    "document_parsed": ("files", "Link to the parsed markdown"),
+    "document_chunks": ("files", "List a document's passages"),
+    "document_page": ("files", "Show a page as an image"),
+    "job": ("jobs", "Watch a job"),
+    "jobs": ("jobs", "List jobs"),
+    "document_job": ("jobs", "Watch a document's newest job"),
+    "retry_job": ("jobs", "Retry a failed job"),
+    "advance_job": ("machines", "Move a job to its next stage"),
+    "search": ("search", "Search"),
+    "usage": ("money", "Show what was spent"),
+    "document_purchases": ("money", "List what was bought for a document"),
+    "internal_embed": ("machines", "Embed texts"),
+    "llamaparse_webhook": ("machines", "Hear of a parse's end"),
+    "alive": ("health", "Tell that the process answers"),
+    "ready": ("health", "Tell that its database answers"),
+}
+
+TOKEN = {"in": "query", "name": "token", "required": True, "schema": {"type": "string", "maxLength": 4000}}
+BUCKET = {"in": "path", "name": "bucket", "required": True, "schema": {"type": "string", "enum": ["raw", "parsed"]}}
+NAME = {"in": "path", "name": "name", "required": True, "schema": {"type": "string", "minLength": 1}}
+PARTS = {"type": "object", "additionalProperties": {"type": "string"}, "description": "Of readiness: each part."}
+OK = {
+    "type": "object",
+    "required": ["status"],
+    "properties": {"status": {"type": "string", "const": "ok"}, "parts": PARTS},
+}
+HEALTHY = {"description": "It does.", "content": {"application/json": {"schema": OK, "example": {"status": "ok"}}}}
+BYTES = {"schema": {"type": "string", "format": "binary"}}
+HEARD = (
+    "JOB_WOKEN", "ALREADY_ENDED", "EVENT_IGNORED", "PARSE_STORED", "ALREADY_PARSED",
+)  # fmt: skip
+
+
+def _storage() -> dict[str, Any]:
+    put = {
+        "operationId": "put_bytes",
+        "description": (
+            "The `signed_url` that `POST /upload` answered, taken as it is: its signature is the permission, no bearer"
+            " goes along. It takes exactly the declared bytes, for five minutes. Where files are in S3 the URL leads"
+            " to the bucket instead; send exactly the headers that its `X-Amz-SignedHeaders` names."
+        ),
+        "parameters": [BUCKET, NAME, TOKEN],
+        "requestBody": {"required": True, "content": {"application/pdf": BYTES}},
+        "responses": {"200": {"description": "Stored. The job sees it within about two seconds."}},
+        "security": [],
+    }
+    get = {
+        "operationId": "get_bytes",
+        "description": "The `signed_url` of a document's original or parsed file, taken as it is, for five minutes.",
+        "parameters": [BUCKET, NAME, TOKEN],
+        "responses": {
+            "200": {
+                "description": "The file.",
+                "content": {"application/pdf": BYTES, "text/markdown": BYTES, "application/octet-stream": BYTES},
+            }
+        },
+        "security": [],
+    }
+    return {"put": put, "get": get}
+
+
+def _webhook() -> dict[str, Any]:
+    code = {"type": "string", "enum": list(HEARD), "description": "What it did. Sent again, it answers the same."}
+    answer = {"type": "object", "required": ["code"], "properties": {"code": code}}
+    return {
+        "operationId": "llamaparse_webhook",
+        "description": (
+            "LlamaCloud's announcement (`event_type` and `data`), or context 002's contract with the parsed content."
+            " Signed by Standard Webhooks (three headers) or by `LC-Signature`, never by both; at most five minutes"
+            " old; at most 16 MB. Only what was answered 200 is remembered, for 24 hours."
+        ),
+        "requestBody": {"required": True, "content": {"application/json": {"schema": {"type": "object"}}}},
+        "responses": {
+            "200": {
+                "description": "Heard.",
+                "content": {"application/json": {"schema": answer, "example": {"code": "JOB_WOKEN"}}},
+            }
+        },
+        "security": [
+            {"webhookId": [], "webhookTimestamp": [], "webhookSignature": []},
+            {"llamaCloudSignature": []},
+        ],
+    }
+
+
+def _health(name: str, description: str) -> dict[str, Any]:
+    return {
+        "get": {"operationId": name, "description": description, "responses": {"200": HEALTHY}, "security": []},
+    }
+
+
+def paths() -> dict[str, Any]:
+    """Return the path items of what REST framework does not serve."""
+    return {
+        "/storage/{bucket}/{name}": _storage(),
+        "/webhooks/llamaparse": {"post": _webhook()},
+        "/healthz": _health("alive", "Asks nothing of anybody."),
+        "/readyz": _health("ready", "Tells of the process, the database, its migrations and the store's settings."),
+    }
+
+
+def security_schemes() -> dict[str, Any]:
+    def header(name: str, description: str) -> dict[str, str]:
+        return {"type": "apiKey", "in": "header", "name": name, "description": description}
+
+    signed = "HMAC-SHA256 with a `LLAMAPARSE_WEBHOOK_SECRETS`"
+    return {
+        "webhookId": header("webhook-id", "Standard Webhooks: the same in each repetition."),
+        "webhookTimestamp": header("webhook-timestamp", "Standard Webhooks: seconds since 1970."),
+        "webhookSignature": header("webhook-signature", f"Standard Webhooks: `v1,` and base64 of the {signed}."),
+        "llamaCloudSignature": header("lc-signature", f"`sha256=` and the hexadecimal {signed}, over the body."),
+    }

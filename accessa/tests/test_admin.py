@@ -1,0 +1,188 @@
+"""The admin as a whole: every list and page answers, counts no table, and shows no tenant's text."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from uuid import UUID, uuid4
+
+import pytest
+from django.contrib import admin
+from django.contrib.auth.models import Group
+from django.db import connection
+from django.db.models import Model
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+from django.utils import timezone
+
+from auditing import services
+from auditing.tests.cast import Staff
+from campaigns.models import Campaign
+from documents.models import Document, ParseRequest, Removal
+from embeddings.models import LiveModel, VectorIndex
+from jobs.models import Cluster
+from testing.people import Person, plan_pdf, stop_before
+from vendors.models import Breaker, Budget, Pace, Purchase
+from webhooks.models import Delivery
+
+pytestmark = pytest.mark.django_db
+
+CANARY, WORD = "canary-7391", "Zymurgy"
+# Every model that staff can look at, but those that Django itself counts and keeps small.
+LISTED = sorted((model for model in admin.site._registry), key=lambda model: model._meta.label)
+COUNTED = re.compile(r"SELECT COUNT\(\*\)|__c\"", re.IGNORECASE)  # of rows, and for each value of a filter
+HIDDEN = ('"document_chunks"."text"', '"document_chunk_buffer"."text"', '"embedding"', '"search"', '"digest"')
+ELSEWHERE = {"jobs.Event", "auth.Group"}  # their lists show another id, or a name
+# A page and one more, or what a tenant has running: never more than its slots.
+BOUNDED = re.compile(r"FROM \(SELECT .* LIMIT 1001\)|\"state\" = 'working' AND", re.DOTALL)
+
+
+def route(model: type[Model], page: str) -> str:
+    return f"{model._meta.app_label}_{model._meta.model_name}_{page}"
+
+
+@pytest.fixture
+def rows(ana: Person) -> Document:
+    """At least one row of everything; the file's name, its text and the storage paths are canaries."""
+    uploaded = ana.upload(plan_pdf(WORD), filename=f"{CANARY}.pdf")
+    claim = stop_before("embeddings_buffered")
+    assert claim.job.pk == uploaded.job_id
+    document = Document.objects.get(pk=uploaded.document_id)
+    now, of = timezone.now(), {"user_id": ana.id, "embed_model": "m", "embed_version": "1"}
+    ParseRequest.objects.create(
+        parse_id=uuid4(), document=document, user_id=ana.id, job_id=uploaded.job_id, parser_name="llamaparse",
+        parser_version="1", vendor_job_id="pjb-1",
+    )  # fmt: skip
+    Removal.objects.create(document_id=document.pk, path=f"raw/{CANARY}.pdf", drop_after=now)
+    Delivery.objects.create(key="k" * 64, body_sha256="b" * 64, code="JOB_WOKEN", expires_at=now)
+    Purchase.objects.create(
+        user_id=ana.id, stage="chunked", vendor="openai", model="m", unit="tokens", quantity=7, cents=1
+    )
+    Budget.objects.create(user_id=ana.id, cents_per_day=5)
+    Breaker.objects.create(key="openai:1")
+    Pace.objects.create(key="openai:1")
+    Cluster.objects.create(name="host:1", workers=2)
+    LiveModel.objects.get_or_create(user_id=ana.id, defaults={"embed_model": "m", "embed_version": "1"})
+    VectorIndex.objects.create(name="hnsw_1", table_name="document_chunks", since=now - timedelta(1), upto=now, **of)
+    Campaign.objects.create(
+        kind="reembed", embed_model="m", embed_version="1", created_by="x", canaries=[{"query": f"{WORD} {CANARY}"}]
+    )
+    Group.objects.create(name="support")
+    services.record(by=None, action="jobs.retry", reason="x", object_type="upload_job", object_id=uploaded.job_id)
+    return document
+
+
+@pytest.fixture
+def root(db: None) -> Staff:
+    return Staff("root", superuser=True)
+
+
+def test_lists_and_pages_are_answered_count_no_table_and_show_no_text_of_a_tenant(rows: Document, root: Staff) -> None:
+    for model in LISTED:
+        first = model._default_manager.first()
+        assert first is not None, model
+
+        with CaptureQueriesContext(connection) as seen:
+            listed = root.page(route(model, "changelist"), _facets="True")
+            answer = root.client.get(reverse(f"admin:{route(model, 'change')}", args=[first.pk]), follow=True)
+        asked = [query["sql"] for query in seen]
+
+        assert answer.status_code == 200, model
+        assert [sql for sql in asked if COUNTED.search(sql) and not BOUNDED.search(sql)] == [], model
+        assert [sql for sql in asked if any(column in sql for column in HIDDEN)] == [], model
+        for shown in (listed, answer.content.decode()):
+            assert CANARY not in shown, model
+            assert WORD.lower() not in shown.lower(), model
+        assert model._meta.label in ELSEWHERE or str(first.pk) in listed, model
+
+
+def test_who_has_no_permission_sees_nothing() -> None:
+    nobody = Staff("nobody")
+
+    answers = {model._meta.label: nobody.get(route(model, "changelist")).status_code for model in LISTED}
+    menu = nobody.page("index")
+
+    assert set(answers.values()) == {403}
+    assert "/admin/documents/" not in menu
+    assert "/admin/auditing/" not in menu
+
+
+def test_who_is_no_staff_is_asked_to_sign_in(ana: Person) -> None:
+    ana.client.force_login(ana.user)
+
+    answer = ana.client.get(reverse("admin:documents_document_changelist"))
+
+    assert answer.status_code == 302
+    assert answer.headers["Location"].startswith("/admin/login/")
+
+
+@pytest.mark.parametrize("group", ["support", "operator"])
+def test_a_group_s_members_find_in_their_menu_what_they_may_open(group: str) -> None:
+    member = Staff(group, group=group)
+
+    links = set(re.findall(r'href="(/admin/[a-z_]+/[a-z]+/|/admin/dead-letters/)"', member.page("index")))
+    answers = {link: member.client.get(link).status_code for link in links}
+
+    assert set(answers.values()) == {200}, answers
+    assert "/admin/documents/document/" in links
+    assert ("/admin/auditing/auditentry/" in links) is (group == "operator")
+
+
+def test_no_address_asks_a_list_for_what_it_does_not_show(root: Staff) -> None:
+    guesses = (
+        "text__startswith", "text__icontains", "meta__contains", "document__filename__startswith", "chunk_sha",
+        "embedding__isnull",
+    )  # fmt: skip
+
+    answers = [root.get("embeddings_documentchunk_changelist", **{guess: "a"}).status_code for guess in guesses]
+
+    assert answers == [400] * len(guesses)
+
+
+FOUND_BY = (
+    ("documents_document", "document_id"), ("documents_document", "user_id"),
+    ("embeddings_documentchunk", "document_id"), ("embeddings_documentchunk", "chunk_id"),
+    ("documents_parserequest", "vendor_job_id"), ("vendors_purchase", "purchase_id"),
+    ("webhooks_delivery", "key"), ("tenancy_user", "email"),
+)  # fmt: skip
+
+
+def test_a_whole_id_is_found_and_a_part_of_it_is_not(rows: Document, root: Staff) -> None:
+    models = {route(model, "change"): model for model in LISTED}
+    for page, column in FOUND_BY:
+        wanted = models[f"{page}_change"]._default_manager.order_by().values_list("pk", column).first()
+        assert wanted is not None
+        pk, value = (str(part) for part in wanted)
+
+        assert pk in root.page(f"{page}_changelist", q=f" {value} "), (page, column)
+        for wrong in (value[:-2], "%", "'"):
+            assert pk not in root.page(f"{page}_changelist", q=wrong), (page, column, wrong)
+
+
+def test_filters_are_answered_whatever_is_said(root: Staff) -> None:
+    of = Document.objects.create(
+        document_id=uuid4(), user_id=uuid4(), filename=CANARY, mime="application/pdf", bytes_len=1, file_sha256="x",
+        raw_path=CANARY,
+    )  # fmt: skip
+    shows = [{"user_id": str(of.user_id)}, {"created_at_from": "2020-01-01T00:00"}, {"p": "0"}, {"p": "-3"}, {"p": "x"}]
+    shows += [{"p": "9" * 30}, {"o": "3.-1.x"}, {"all": ""}, {"_facets": "True"}, {"created_at_to": "soon"}]
+    hides = [{"user_id": "x"}, {"user_id": "\x00"}, {"created_at_to": "2020-01-01"}, {"user_id": str(UUID(int=7))}]
+    for query in shows:
+        assert str(of.pk) in root.page("documents_document_changelist", **query), query
+    for query in hides:
+        assert str(of.pk) not in root.page("documents_document_changelist", **query), query
+    for moment in ("9999-12-31T23:59", "99999-01-01", "0001-01-01"):
+        root.page("documents_document_changelist", created_at_from=moment)
+
+
+def test_hostile_names_run_nowhere(ana: Person, root: Staff) -> None:
+    hostile = "<script>alert(1)</script>"
+    ana.user.first_name = ana.user.username = hostile
+    ana.user.save()
+    Breaker.objects.create(key=hostile)
+    Delivery.objects.create(key=hostile, body_sha256="x", code=hostile, expires_at=timezone.now())
+    services.record(by=ana.user, action=hostile, reason=hostile, object_type=hostile, object_id=hostile, said=hostile)
+
+    for page in ("vendors_breaker", "webhooks_delivery", "auditing_auditentry", "tenancy_user"):
+        assert hostile not in root.page(f"{page}_changelist")
+    assert hostile not in root.page("tenancy_user_change", ana.id)

@@ -1,0 +1,98 @@
+"""A client that is generated from the schema works: typed, and through the whole story over real HTTP."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+
+from testing import cluster, served
+from testing.people import Person, plan_pdf
+
+BIN = Path(sys.executable).parent
+STORY = """
+import hashlib, io, sys, time
+from accessa_client import AuthenticatedClient
+from accessa_client.api.files import delete_document, document, put_bytes, upload
+from accessa_client.api.jobs import jobs
+from accessa_client.api.search import search
+from accessa_client.models import (
+    DocumentAnswer, NotFound, PaginatedCountedJobAnswerList, PutBytesBucket, SearchAnswer, SearchRequest, UploadAnswer,
+    UploadBadRequest, UploadRequest,
+)
+from accessa_client.types import File
+from urllib.parse import parse_qs, urlsplit
+
+url, token, path = sys.argv[1:]
+content = open(path, "rb").read()
+client = AuthenticatedClient(base_url=url, token=token)
+file = UploadRequest("plan.pdf", len(content), "application/pdf", hashlib.sha256(content).hexdigest())
+
+declared = upload.sync(client=client, body=file)
+assert isinstance(declared, UploadAnswer), declared
+signed = urlsplit(declared.signed_url)
+_, _, bucket, name = signed.path.split("/", 3)
+put = put_bytes.sync_detailed(
+    PutBytesBucket(bucket), name, client=client, token=parse_qs(signed.query)["token"][0],
+    body=File(io.BytesIO(content)),
+)
+assert put.status_code == 200, put
+
+until = time.monotonic() + 60
+while True:
+    seen = jobs.sync(client=client, active=False)
+    assert isinstance(seen, PaginatedCountedJobAnswerList), seen
+    if seen.results[0].state == "done":
+        break
+    assert seen.results[0].state != "deadletter" and time.monotonic() < until, seen
+    time.sleep(0.3)
+
+found = search.sync(client=client, body=SearchRequest("What is paid for therapy?", k=3))
+assert isinstance(found, SearchAnswer) and found.passages[0].document_id == declared.document_id, found
+
+refused = upload.sync(client=client, body=UploadRequest("plan.pdf", 5, "application/pdf", "no"))
+assert isinstance(refused, UploadBadRequest) and refused.code == "INVALID_SHA256", refused
+assert isinstance(document.sync(declared.document_id, client=client), DocumentAnswer)
+assert delete_document.sync_detailed(declared.document_id, client=client).status_code == 204
+assert isinstance(document.sync(declared.document_id, client=client), NotFound)
+print("told")
+"""
+
+
+def run(*command: object, where: Path) -> str:
+    done = subprocess.run([str(part) for part in command], cwd=where, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def generated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that the client's package is in, made as docs/api.md says."""
+    folder = tmp_path_factory.mktemp("generated")
+    run(sys.executable, "manage.py", "spectacular", "--file", folder / "schema.yml", where=settings.BASE_DIR)
+    config = Path(settings.BASE_DIR) / "docs" / "client.yml"
+    made = ("--path", "schema.yml", "--config", config, "--meta", "none", "--output-path", "accessa_client")
+    run(BIN / "openapi-python-client", "generate", *made, "--fail-on-warning", where=folder)
+    (folder / "story.py").write_text(textwrap.dedent(STORY))
+    return folder
+
+
+def test_the_generated_client_and_its_user_are_typed(generated: Path) -> None:
+    out = run(BIN / "mypy", "--strict", "--cache-dir", generated / "cache", "story.py", where=generated)
+
+    assert "Success" in out
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_generated_client_drives_the_story(generated: Path, ana: Person) -> None:
+    pdf = plan_pdf("therapy")
+    (generated / "plan.pdf").write_bytes(pdf)
+
+    with served.web() as web, cluster.cluster():
+        out = run(sys.executable, "story.py", web.url, ana.token, "plan.pdf", where=generated)
+
+    assert out == "told\n"

@@ -1,0 +1,607 @@
+"""Each planted misconfiguration is found by its name, with its remedy; a deployment that is well is all green."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import jwt
+import pytest
+from django.core.files.storage import storages
+from django.core.management import call_command
+from django.db import connection
+from django.test import override_settings
+
+from accessa.doctor.exam import SECRETS, Check, Finding, Level, examine, note, redacted
+from accessa.doctor.table import CHECKS, NAMES
+from accessa.tests.doctored import Elsewhere, done, found, said, spoiled, told
+from documents.tests.s3_store import at
+from jobs import presence
+from jobs.models import Cluster
+from testing.vendors.llamaparse import LlamaParseServer
+from testing.vendors.openai import OpenAIServer
+from testing.vendors.s3 import S3Server
+from webhooks.tests.senders import RETIRED, SECRET
+
+pytestmark = pytest.mark.django_db(transaction=True)
+ORIGIN = "https://app.example.org"
+SLOW = "ocr"  # 4 s, which the demo takes
+
+
+@pytest.fixture(scope="module")
+def strict() -> Iterator[S3Server]:
+    with S3Server(strict=True) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def lenient() -> Iterator[S3Server]:
+    with S3Server() as server:
+        yield server
+
+
+@pytest.fixture
+def llamaparse(settings: Any) -> Iterator[LlamaParseServer]:
+    with LlamaParseServer() as server:
+        settings.PARSER, settings.LLAMAPARSE_API_KEY = "llamaparse", server.key
+        settings.LLAMAPARSE_BASE_URL = server.url
+        yield server
+
+
+@pytest.fixture
+def openai(settings: Any) -> Iterator[OpenAIServer]:
+    with OpenAIServer() as server:
+        settings.EMBEDDER, settings.OPENAI_API_KEY, settings.OPENAI_BASE_URL = "openai", server.key, server.url
+        yield server
+
+
+@pytest.fixture
+def api(live_server: Any, settings: Any, store: None) -> None:
+    settings.PUBLIC_URL = live_server.url
+    settings.LLAMAPARSE_CALLBACK_URL = f"{live_server.url}/webhooks/llamaparse"
+    settings.LLAMAPARSE_WEBHOOK_SECRETS = [SECRET, RETIRED]
+
+
+def rows() -> dict[str, int]:
+    tables = connection.introspection.table_names()
+    with connection.cursor() as cursor:
+        cursor.execute(" UNION ALL ".join(f"SELECT '{name}', count(*) FROM {name}" for name in tables))
+        return dict(cursor.fetchall())
+
+
+# All is well
+
+
+def test_a_deployment_that_is_well_is_all_green_and_keeps_no_trace(
+    api: None, llamaparse: LlamaParseServer, openai: OpenAIServer, strict: S3Server, settings: Any
+) -> None:
+    at(settings, strict)
+    settings.STORAGE = "s3"
+    settings.CORS_ALLOWED_ORIGINS = [ORIGIN]
+    presence.say()
+    before, out = rows(), io.StringIO()
+
+    call_command("doctor", "--json", "--skip", SLOW, stdout=out)
+
+    verdicts = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert {each["check"]: each["level"] for each in verdicts if each["level"] not in ("ok", "skipped")} == {}
+    assert [each["check"] for each in verdicts] == [name for name in NAMES if name != SLOW]
+    assert {each["check"] for each in verdicts if each["level"] == "skipped"} == {"signers", "budget"}
+    assert rows() == before
+    assert [list(storages[name].names()) for name in ("raw", "parsed")] == [[], []]  # type: ignore[attr-defined]
+    assert (openai.ledger.summary()["sold"], llamaparse.ledger.summary()["sold"]) == (1, 0)
+    assert openai.ledger.summary()["tokens"] == 1
+
+
+def test_without_vendors_all_is_green_too(api: None, settings: Any) -> None:
+    presence.say()
+
+    levels = {verdict.name: verdict.level for verdict in examine(CHECKS, skip=[SLOW])}
+
+    assert {name for name, level in levels.items() if level in (Level.ERROR, Level.WARNING)} == set()
+
+
+def test_it_exits_1_for_a_fault_and_names_its_remedy() -> None:
+    out = io.StringIO()
+
+    with pytest.raises(SystemExit) as leaving:
+        call_command("doctor", "--only", "workers", stdout=out)
+
+    assert leaving.value.code == 1
+    assert "FAIL  workers" in out.getvalue()
+    assert "-> Start one: manage.py qcluster" in out.getvalue()
+    assert "1 check failed, 0 warnings." in out.getvalue()
+
+
+# How checks are run
+
+
+def hang() -> Iterator[Finding]:
+    time.sleep(60)
+    yield note("never")
+
+
+def break_() -> Iterator[Finding]:
+    raise RuntimeError("what it says may be a secret")
+
+
+def test_a_check_that_hangs_or_breaks_leaves_the_others_alone() -> None:
+    checks = [
+        Check("hangs", "", hang, seconds=0.1, slow="look at the firewall"),
+        Check("breaks", "", break_),
+        Check("needs", "", hang, needs=("hangs",)),
+        Check("needs the needing", "", hang, needs=("needs",)),
+        Check("works", "It works.", lambda: []),
+    ]
+
+    verdicts = {verdict.name: verdict for verdict in examine(checks)}
+
+    assert [verdict.level.value for verdict in verdicts.values()] == ["error", "error", "skipped", "skipped", "ok"]
+    assert verdicts["hangs"].findings[0].remedy == "look at the firewall"
+    assert verdicts["breaks"].findings[0].says == "It broke: RuntimeError."
+    assert verdicts["needs"].findings[0].says == "needs hangs"
+
+
+def test_no_secret_is_ever_printed(settings: Any) -> None:
+    secrets = {name: f"secret-{uuid4()}" for name in SECRETS}
+    for name, secret in secrets.items():
+        setattr(settings, name, secret)
+
+    assert redacted(" ".join(secrets.values())) == " ".join("…" for _ in secrets)
+
+
+# The database
+
+
+TENANTS = [
+    (
+        "ALTER TABLE documents DISABLE ROW LEVEL SECURITY",
+        "ALTER TABLE documents ENABLE ROW LEVEL SECURITY",
+        "Row-level security is not enabled on documents.",
+        "ALTER TABLE documents ENABLE",
+    ),
+    (
+        "ALTER TABLE events NO FORCE ROW LEVEL SECURITY",
+        "ALTER TABLE events FORCE ROW LEVEL SECURITY",
+        "Row-level security is not forced on events.",
+        "ALTER TABLE events FORCE",
+    ),
+    (
+        "CREATE POLICY everybody ON documents FOR SELECT TO accessa_client USING (true)",
+        "DROP POLICY everybody ON documents",
+        "A tenant sees another tenant's document.",
+        "Stop the API.",
+    ),
+    (
+        "REVOKE SELECT ON documents FROM accessa_client",
+        "GRANT SELECT ON documents TO accessa_client",
+        "A tenant does not see its own document.",
+        "GRANT SELECT ON documents",
+    ),
+    (
+        "GRANT UPDATE ON documents TO accessa_client",
+        "REVOKE UPDATE ON documents FROM accessa_client",
+        "Tenants' role may write documents.",
+        "REVOKE INSERT, UPDATE",
+    ),
+    (
+        "CREATE VIEW leak AS SELECT * FROM documents; GRANT SELECT ON leak TO accessa_client",
+        "DROP VIEW leak",
+        "Tenants read the view leak past the policies.",
+        "security_invoker",
+    ),
+]
+
+
+@pytest.mark.parametrize(("do", "undo", "says", "remedy"), TENANTS)
+def test_tenants_that_are_not_kept_apart_are_found(do: str, undo: str, says: str, remedy: str) -> None:
+    with done(do, undo):
+        assert found("tenants", says, remedy)
+
+    assert not found("tenants", "", "")
+
+
+DRIFT = [
+    ("ALTER TABLE documents ADD extra int", "ALTER TABLE documents DROP extra", "There is a column documents.extra"),
+    (
+        "ALTER TABLE clusters RENAME workers TO w",
+        "ALTER TABLE clusters RENAME w TO workers",
+        "clusters.workers is missing",
+    ),
+    (
+        "ALTER TABLE documents ALTER pages TYPE bigint",
+        "ALTER TABLE documents ALTER pages TYPE int",
+        "documents.pages is not as",
+    ),
+    (
+        "DROP INDEX ix_jobs_lease",
+        "CREATE INDEX ix_jobs_lease ON upload_jobs (lease_until) WHERE state = 'working'",
+        "The index upload_jobs.ix_jobs_lease is missing.",
+    ),
+    (
+        "ALTER TABLE events DROP CONSTRAINT event_type_known, ADD CONSTRAINT event_type_known CHECK (true)",
+        "ALTER TABLE events DROP CONSTRAINT event_type_known, ADD CONSTRAINT event_type_known CHECK "
+        "(type IN ('stage_started', 'stage_done', 'retry', 'error', 'finalized'))",
+        "The constraint events.event_type_known is not as it should be.",
+    ),
+    (
+        "ALTER TABLE upload_jobs DISABLE TRIGGER job_moved",
+        "ALTER TABLE upload_jobs ENABLE TRIGGER job_moved",
+        "The trigger upload_jobs.job_moved is switched off.",
+    ),
+    (
+        "ALTER POLICY evt_select_self ON events RENAME TO other",
+        "ALTER POLICY other ON events RENAME TO evt_select_self",
+        "The policy events.evt_select_self is missing.",
+    ),
+]
+
+
+def test_each_difference_between_models_and_catalog_is_found_in_one_look() -> None:
+    do, undo = (";".join(planted[at] for planted in DRIFT) for at in (0, 1))
+
+    with done(do, undo):
+        everything = told("schema")
+
+    for _, _, says in DRIFT:
+        assert [remedy for level, said, remedy in everything if level is Level.ERROR and says in said], says
+    assert len(everything) == len(DRIFT) + 2  # a renamed column is an unknown one too, and so is a renamed policy
+    assert {level for level, _, _ in told("schema")} == {Level.OK}
+
+
+def test_migrations_that_are_missing_or_ahead_are_found() -> None:
+    of_jobs = "app = 'jobs' AND name = '0005_console'"
+    insert = "INSERT INTO django_migrations (app, name, applied) VALUES ('jobs', '{}', now())"
+    with done(f"DELETE FROM django_migrations WHERE {of_jobs}", insert.format("0005_console")):
+        assert found("migrations", "not applied, jobs.0005_console first.", "manage.py migrate")
+
+    with done(insert.format("9999_later"), "DELETE FROM django_migrations WHERE name = '9999_later'"):
+        assert found("migrations", "it has jobs.9999_later", "Deploy the version that was migrated")
+
+
+def test_autovacuum_that_was_switched_off_is_found() -> None:
+    do, undo = (
+        "ALTER TABLE upload_jobs SET (autovacuum_enabled = false)",
+        "ALTER TABLE upload_jobs RESET (autovacuum_enabled)",
+    )
+    with done(do, undo):
+        assert found("limits", "Autovacuum is off for upload_jobs", "RESET (autovacuum_enabled)")
+
+
+def test_a_database_that_cannot_be_reached_is_named_once_and_the_rest_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(connection.settings_dict, "USER", "nobody")
+
+    verdicts = {verdict.name: verdict for verdict in examine(CHECKS, only=["database", "doorbell", "pdf"])}
+
+    assert "cannot be reached: the database or the role does not exist." in verdicts["database"].findings[0].says
+    assert verdicts["database"].findings[0].remedy == "Start it, or correct DATABASE_URL."
+    assert [verdicts[name].level.value for name in ("doorbell", "pdf")] == ["skipped", "ok"]
+
+
+# The workers
+
+
+def test_a_missing_worker_is_found() -> None:
+    assert found("workers", "No worker is alive", "manage.py qcluster")
+
+
+DIFFERENT = [
+    ({"S3_RAW_BUCKET": "another"}, "another S3_RAW_BUCKET.", "the same environment"),
+    ({"OPENAI_API_KEY": "sk-of-another-project"}, "another OPENAI_API_KEY.", "the same environment"),
+    ({"STORAGE_ROOT": "/tmp"}, "another STORAGE_ROOT, the disk of STORAGE_ROOT.", "the same environment"),
+    ({"SECRET_KEY": "another"}, "have another SECRET_KEY.", "one SECRET_KEY"),
+]
+
+
+@pytest.mark.parametrize(("changed", "says", "remedy"), DIFFERENT)
+def test_workers_of_another_configuration_are_found(
+    changed: dict[str, str], says: str, remedy: str, store: None, settings: Any
+) -> None:
+    settings.STORAGE_ROOT.mkdir(parents=True)
+    with override_settings(**changed):
+        presence.say()
+
+    assert found("likeness", says, remedy)
+
+
+def test_workers_on_another_machine_than_the_files_are_found() -> None:
+    presence.say()
+    own = Cluster.objects.get()
+    Cluster.objects.create(name="elsewhere:7", workers=2, fingerprint=own.fingerprint)
+
+    assert found("likeness", "there are 2 machines: elsewhere,", "Set up a bucket")
+
+
+def test_a_redis_that_should_ring_and_does_not_is_found(settings: Any) -> None:
+    settings.VENDOR_BUDGET_REDIS_URL = "redis://127.0.0.1:1/0"
+
+    assert found("budget", "does not answer", "Correct VENDOR_BUDGET_REDIS_URL")
+
+
+# The addresses
+
+
+def test_a_public_url_of_another_port_is_found(settings: Any) -> None:
+    settings.PUBLIC_URL = "http://127.0.0.1:1"
+
+    assert found("api", "PUBLIC_URL is not answered: nobody listens there.", "Start the API")
+
+
+def test_a_public_url_that_leads_to_another_deployment_is_found(settings: Any) -> None:
+    with Elsewhere() as other:
+        settings.PUBLIC_URL = other.url
+
+        assert found("api", "is a deployment with another SECRET_KEY", "one SECRET_KEY")
+
+
+def test_a_host_that_the_api_refuses_is_found(api: None, settings: Any) -> None:
+    settings.ALLOWED_HOSTS = ["app.example.org"]
+
+    assert found("api", "The API refuses the host of PUBLIC_URL.", "ALLOWED_HOSTS")
+    assert found("configuration", "accessa.W202", "ALLOWED_HOSTS", level=Level.WARNING)
+
+
+def test_callbacks_to_another_deployment_a_trusting_one_and_nowhere_are_found(
+    llamaparse: LlamaParseServer, settings: Any, api: None
+) -> None:
+    with Elsewhere() as other:
+        settings.LLAMAPARSE_CALLBACK_URL = f"{other.url}/webhooks/llamaparse"
+        assert found("callback", "does not know secret 1 of 2", "LLAMAPARSE_WEBHOOK_SECRETS")
+    with Elsewhere(trusting=True) as other:
+        settings.LLAMAPARSE_CALLBACK_URL = f"{other.url}/webhooks/llamaparse"
+        assert found("callback", "takes a forged signature", "anybody can forge")
+    assert found("callback", "not answered: nobody listens there", "LLAMAPARSE_CALLBACK_URL")
+    settings.LLAMAPARSE_CALLBACK_URL = f"{settings.PUBLIC_URL}/webhooks/llama"
+    assert found("callback", "answers 404, and not as this API does", "/webhooks/llamaparse")
+    settings.LLAMAPARSE_CALLBACK_URL = ""
+    assert found("callback", "no address to call back", "PUBLIC_URL", level=Level.WARNING)
+
+
+def test_origins_that_may_not_call_and_strangers_that_may_are_found(api: None, settings: Any) -> None:
+    settings.CORS_ALLOWED_ORIGINS = [ORIGIN]
+    with Elsewhere() as other:
+        settings.PUBLIC_URL = other.url
+        assert found("cors-api", f"{ORIGIN} may not call the API", "CORS_ALLOWED_ORIGINS")
+
+
+def test_anybody_may_call_is_found(api: None, settings: Any) -> None:
+    settings.CORS_ALLOWED_ORIGINS = [ORIGIN]
+    settings.CORS_ALLOW_ALL_ORIGINS = True
+
+    assert found("cors-api", "Browsers of any origin may call", "no proxy may add *")
+
+
+# The files
+
+
+def test_a_missing_bucket_and_a_key_that_is_refused_are_found(strict: S3Server, settings: Any) -> None:
+    at(settings, strict, S3_PARSED_BUCKET="nobody-made-it")
+    assert found("storage-parsed", "parsed files cannot be written", "Make the bucket")
+    at(settings, strict, S3_SECRET_ACCESS_KEY="of-another-project")
+    strict.misbehave("PUT /raw/doctor/*", "status-403", times=2)
+
+    assert found("storage-raw", "raw files cannot be written", "s3:PutObject")
+
+
+def test_a_bucket_that_trusts_altered_signatures_is_found(lenient: S3Server, settings: Any) -> None:
+    at(settings, lenient)  # moto looks at none
+
+    everything = told("storage-raw")
+
+    assert said(everything, "given out with an altered signature", "private")
+    assert said(everything, "taken with an altered signature", "private")
+    assert list(storages["raw"].names()) == []  # type: ignore[attr-defined]
+
+
+def test_a_bucket_whose_cors_names_another_origin_is_found(lenient: S3Server, settings: Any, api: None) -> None:
+    at(settings, lenient)
+    settings.CORS_ALLOWED_ORIGINS = [ORIGIN]
+    rule = {"AllowedOrigins": [settings.PUBLIC_URL], "AllowedMethods": ["PUT"], "AllowedHeaders": ["*"]}
+    lenient.client().put_bucket_cors(Bucket="raw", CORSConfiguration={"CORSRules": [rule]})
+
+    everything = told("cors-bucket")
+
+    assert said(everything, f"{ORIGIN} may not upload", "x-amz-checksum-sha256")
+    assert not said(everything, f"{settings.PUBLIC_URL} may not", "")
+
+
+def test_local_files_that_the_api_does_not_serve_are_found(settings: Any, store: None) -> None:
+    with Elsewhere() as other:
+        settings.PUBLIC_URL = other.url
+        assert found("storage-raw", "A signed URL of a raw file is answered 403", "the same SECRET_KEY")
+
+
+def test_a_folder_that_cannot_be_written_is_found(settings: Any, tmp_path: Any) -> None:
+    (tmp_path / "file").touch()
+    settings.STORAGE_ROOT = tmp_path / "file"
+
+    assert found("storage-raw", "cannot be written by user", "STORAGE_ROOT")
+
+
+def test_what_a_killed_doctor_has_left_goes_with_the_next(api: None, settings: Any) -> None:
+    bucket: Any = storages["raw"]
+    bucket.put("doctor/left", b"by a doctor that was killed")
+    bucket.put("doctor/now", b"by a doctor at work")
+    os.utime(Path(bucket.path("doctor/left")), (0, 0))
+
+    assert found("storage-raw", "Removed what an earlier doctor had left.", "", level=Level.OK)
+
+    assert (bucket.exists("doctor/left"), bucket.exists("doctor/now")) == (False, True)
+
+
+# The vendors
+
+
+@pytest.mark.parametrize(
+    ("kind", "says", "remedy"),
+    [
+        ("status-401", "LlamaParse refuses its key (401).", "set LLAMAPARSE_API_KEY"),
+        ("status-402", "no credit left", "Top it up"),
+        ("status-404", "LlamaParse answers 404.", "LLAMAPARSE_BASE_URL"),
+        ("status-503", "a fault of its own", "status page"),
+        ("html-200", "is not LlamaParse", "LLAMAPARSE_BASE_URL"),
+    ],
+)
+def test_a_parser_that_does_not_work_is_found(llamaparse: LlamaParseServer, kind: str, says: str, remedy: str) -> None:
+    llamaparse.misbehave("GET /api/v2/parse", kind)
+
+    assert found("parser", says, remedy)
+    assert llamaparse.ledger.summary()["sold"] == 0
+
+
+def widen(body: dict[str, Any]) -> None:
+    body["data"][0]["embedding"] = [0.5] * 3072
+
+
+@pytest.mark.parametrize(
+    ("kind", "says", "remedy"),
+    [
+        ("status-401", "OpenAI refuses its key.", "set OPENAI_API_KEY"),
+        ("status-404", "OpenAI answers 404.", "OPENAI_BASE_URL"),
+        ("status-503", "a fault of its own", "status page"),
+        ("html-200", "VENDOR_ANSWER_INVALID", "OPENAI_BASE_URL"),
+        ("wrong-model", "Another model than text-embedding-3-small", "OPENAI_BASE_URL"),
+        (spoiled(widen), "is not 1536 wide", "OPENAI_BASE_URL"),
+    ],
+)
+def test_an_embedder_that_does_not_work_is_found(openai: OpenAIServer, kind: Any, says: str, remedy: str) -> None:
+    before = rows()
+    openai.misbehave("POST /v1/embeddings", kind)
+
+    assert found("embedder", says, remedy)
+    assert rows() == before
+
+
+def test_a_vendor_that_cannot_be_reached_and_one_that_hangs_are_found(openai: OpenAIServer, settings: Any) -> None:
+    openai.misbehave("POST /v1/embeddings", "hang")
+    settings.VENDOR_TIMEOUT_SECONDS = 0.3
+    assert found("embedder", "OpenAI does not answer.", "OPENAI_BASE_URL")
+    openai.shut()
+
+    assert found("embedder", "OpenAI does not answer.", "OPENAI_BASE_URL")
+
+
+def test_keys_of_tokens_that_cannot_be_had_are_found(settings: Any) -> None:
+    with Elsewhere() as other:
+        settings.SUPABASE_JWKS_URL = f"{other.url}/auth/v1/.well-known/jwks.json"
+
+        assert found("signers", "answers 200 and no keys", "jwks.json")
+
+
+def test_clocks_that_are_wrong_are_found(settings: Any) -> None:
+    presence.say()
+    Cluster.objects.update(clock_ahead=90)
+    with Elsewhere(clock=-1000) as other:
+        settings.PUBLIC_URL = other.url
+
+        everything = told("clocks")
+
+    assert said(everything, "The clock of the API is 100", "time server")
+    assert said(everything, "is 90 s ahead of", "time server", level=Level.WARNING)
+
+
+# Contradictions
+
+
+def supabase_key(role: str, ref: str = "abcdefghijklmnopqrst", secret: str = "s" * 32) -> str:
+    return jwt.encode({"iss": "supabase", "ref": ref, "role": role, "exp": 4_000_000_000}, secret, "HS256")
+
+
+PROJECT = {"SUPABASE_URL": "https://abcdefghijklmnopqrst.supabase.co", "SUPABASE_JWT_SECRET": "s" * 32}
+CONTRADICTIONS: list[tuple[dict[str, Any], str, str]] = [
+    ({"PUBLIC_URL": "accessa.example.org"}, "accessa.E201", "scheme://host"),
+    ({"PUBLIC_URL": "https://accessa.example.org"}, "accessa.W202", "ALLOWED_HOSTS"),
+    ({"PUBLIC_URL": "http://accessa.example.org", "SESSION_COOKIE_SECURE": True}, "accessa.W203", "https"),
+    ({"PUBLIC_URL": "https://accessa.example.org", "DEBUG": True}, "accessa.W204", "Unset DEBUG"),
+    ({"PUBLIC_URL": "https://accessa.example.org", "STORAGE": "local"}, "accessa.W205", "bucket"),
+    ({"S3_ACCESS_KEY_ID": "key", "STORAGE": "local"}, "accessa.W206", "Unset STORAGE"),
+    ({"S3_ACCESS_KEY_ID": "key", "STORAGE": "s3"}, "accessa.E207", "S3_SECRET_ACCESS_KEY"),
+    ({"S3_PARSED_BUCKET": "raw", "STORAGE": "s3"}, "accessa.E208", "a bucket each"),
+    ({"S3_SERVER_SIDE_ENCRYPTION": "aes", "STORAGE": "s3"}, "accessa.E209", "AES256"),
+    ({"S3_KMS_KEY_ID": "key", "STORAGE": "s3"}, "accessa.E210", "aws:kms"),
+    ({"PARSER": "llama"}, "accessa.E211", "PARSER"),
+    ({"PARSER": "llamaparse"}, "accessa.E212", "LLAMAPARSE_API_KEY"),
+    ({"LLAMAPARSE_API_KEY": "llx-key"}, "accessa.W213", "Unset PARSER"),
+    ({"EMBEDDER": "openai"}, "accessa.E214", "OPENAI_API_KEY"),
+    ({"EMBEDDER": "ada"}, "accessa.E214", "openai"),
+    ({"OPENAI_API_KEY": "sk-key"}, "accessa.W215", "Unset EMBEDDER"),
+    (
+        {"EMBEDDER": "remote", "BOOTS_BRAIN_URL": "http://127.0.0.1:8000", "BRAIN_API_SECRET": "s"},
+        "accessa.E216",
+        "BOOTS",
+    ),
+    ({"LLAMAPARSE_WEBHOOK_SECRETS": ["whsec_" + "ä" * 30]}, "accessa.E217", "openssl"),
+    ({"LLAMAPARSE_WEBHOOK_SECRETS": ["short"]}, "webhooks.E001", "openssl"),
+    ({"LLAMAPARSE_CALLBACK_URL": "http://127.0.0.1:8000/hook"}, "accessa.E218", "/webhooks/llamaparse"),
+    ({"OPENAI_API_KEY": "'sk-key'", "EMBEDDER": "openai"}, "accessa.E219", "without quotes"),
+    ({"OPENAI_API_KEY": "llx-key", "EMBEDDER": "openai"}, "accessa.E220", "Exchange"),
+    ({"SUPABASE_URL": PROJECT["SUPABASE_URL"]}, "accessa.W221", "SUPABASE_JWKS_URL=https://abc"),
+    ({**PROJECT, "SUPABASE_ANON_KEY": supabase_key("anon", "z" * 20)}, "accessa.E222", "same project"),
+    ({**PROJECT, "SUPABASE_SERVICE_ROLE": supabase_key("anon")}, "accessa.E223", "service_role key"),
+    ({**PROJECT, "SUPABASE_ANON_KEY": supabase_key("anon", secret="t" * 32)}, "accessa.E224", "same project"),
+    ({"MAX_PAGES": 0}, "accessa.E225", "raise it"),
+    ({"TENANT_DAILY_CENTS": -1}, "accessa.E225", "TENANT_DAILY_CENTS"),
+    ({"CHUNKER": "markdown-simple@9"}, "accessa.E226", "CHUNKER"),
+    (
+        {"TENANT_DAILY_CENTS": 0.1, "PARSER": "llamaparse", "LLAMAPARSE_API_KEY": "llx-key"},
+        "accessa.W227",
+        "Raise TENANT_DAILY_CENTS",
+    ),
+    ({"JOBS_STOP_GRACE_SECONDS": 28.0}, "accessa.W228", "Lower JOBS_STOP_GRACE_SECONDS"),
+    ({"JOBS_STOP_SECONDS": 60.0}, "accessa.W229", "JOBS_STOP_SECONDS"),
+    ({"JOBS_LEASE_SECONDS": 2.5, "JOBS_DRAIN_SECONDS": 1.0}, "accessa.W230", "JOBS_LEASE_SECONDS"),
+    ({"VENDOR_BREAKER_FAULTS": 9}, "accessa.W231", "VENDOR_BREAKER_FAULTS"),
+    (
+        {"CORS_ALLOWED_ORIGINS": ["http://app.example.org"], "PUBLIC_URL": "https://accessa.example.org"},
+        "accessa.W232",
+        "https://",
+    ),
+    ({"CORS_ALLOWED_ORIGINS": ["*"]}, "corsheaders.E013", ""),
+]
+
+
+@pytest.mark.parametrize(("planted", "id", "remedy"), CONTRADICTIONS, ids=[each[1] for each in CONTRADICTIONS])
+def test_a_contradiction_is_found_and_no_secret_of_it_told(
+    planted: dict[str, Any], id: str, remedy: str, settings: Any
+) -> None:
+    for name, value in planted.items():
+        setattr(settings, name, value)
+
+    level = Level.WARNING if id.startswith("accessa.W") else Level.ERROR
+    assert found("configuration", f"({id})", remedy, level=level)
+    secrets = [str(value) for name, value in planted.items() if name in SECRETS and len(str(value)) > 5]
+    assert not any(secret in str(told("configuration")) for secret in secrets)
+
+
+def test_a_laptops_defaults_at_a_public_address_are_found(settings: Any) -> None:
+    settings.PUBLIC_URL = "https://accessa.example.org"
+    settings.SECRET_KEY_IS_LOCAL = True
+
+    assert found("deployment", "accessa.E103", "Set SECRET_KEY.")
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("OPENAI_KEY", "OPENAI_API_KEY"),
+        ("LLAMA_CLOUD_API_KEY", "LLAMAPARSE_API_KEY"),
+        ("DATABASE_URI", "DATABASE_URL"),
+        ("AWS_S3_BUCKET", "S3_RAW_BUCKET"),
+        ("SUPABASE_SERVICE_ROLE_KEY", "SUPABASE_SERVICE_ROLE"),
+        ("ALOWED_HOSTS", "ALLOWED_HOSTS"),
+        ("JOBS_LEASE_SECOND", "JOBS_LEASE_SECONDS"),
+    ],
+)
+def test_a_variable_that_nothing_reads_is_found(name: str, meant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with suppress(KeyError):
+        monkeypatch.delenv("DATABASE_URL")
+    monkeypatch.setenv(name, "value")
+
+    assert found("configuration", f"Nothing reads {name}.", f"Did you mean {meant}", level=Level.WARNING)

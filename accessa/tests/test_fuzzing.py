@@ -1,0 +1,37 @@
+"""The API keeps to its schema, whatever it is sent."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from schemathesis import Case
+
+from testing.fuzzing import SECRET, World, one_connection, schema
+from testing.people import Person, declaration, plan_pdf
+
+# And those that schemathesis derives from each parameter's limits. FUZZ_CASES=1000 asks for longer.
+CASES = int(os.environ.get("FUZZ_CASES", "40"))
+
+
+@pytest.fixture
+def world(ana: Person, platform: Person, settings: Any) -> Iterator[World]:
+    settings.BRAIN_API_SECRET = SECRET
+    settings.UPLOADS_PER_DAY = settings.POLLS_PER_MINUTE = settings.DECLARATIONS_PER_MINUTE = 1_000_000
+    settings.EMBEDDER = "testing.embedders.Instant"
+    uploaded = ana.ingest(plan_pdf("therapy"))
+    signed = ana.post("/upload", declaration(b"%PDF-")).json()["signed_url"]
+    with one_connection():
+        yield World(ana.token, platform.token, str(uploaded.document_id), str(uploaded.job_id), signed)
+
+
+api = schema(CASES)
+
+
+@api.parametrize()
+@settings(max_examples=CASES, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+def test_no_request_gets_an_answer_that_the_schema_does_not_know(case: Case[Any], world: World) -> None:
+    world.ask(case)

@@ -1,0 +1,187 @@
+"""Errors to Sentry and traces to OpenTelemetry, received by a server of ours: what was meant, no more."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+import requests
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+from django.db import connection
+
+from accessa import telemetry
+from testing import leaking
+from testing.cluster import cluster, seed, until
+from testing.leaking import CANARIES, SECRETS
+from testing.people import Person
+from testing.served import web
+
+CORRELATION = "5d0c2c6e-7a55-4f0e-9d6a-0f6f3f1f7a12"
+
+
+class Receiver(ThreadingHTTPServer):
+    """Takes whatever is posted to it, and says that all is well."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Taking)
+        self.taken: list[tuple[str, bytes]] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+    @property
+    def dsn(self) -> str:
+        return f"http://public@127.0.0.1:{self.server_address[1]}/1"
+
+    def to(self, path: str) -> list[bytes]:
+        return [body for taken, body in list(self.taken) if path in taken]
+
+
+class Taking(BaseHTTPRequestHandler):
+    server: Receiver
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        if self.headers.get("Content-Encoding") == "gzip":
+            body = gzip.decompress(body)
+        self.server.taken.append((self.path, body))
+        self.send_response(200)
+        self.send_header("Content-Length", "2")
+        self.end_headers()
+        self.wfile.write(b"{}")
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    server = Receiver()
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def events(receiver: Receiver) -> list[dict[str, Any]]:
+    """Return what Sentry would show: the items of the envelopes that are events."""
+    found = []
+    for body in receiver.to("/envelope/"):
+        lines = body.split(b"\n")
+        found += [
+            json.loads(payload)
+            for head, payload in zip(lines[1::2], lines[2::2], strict=False)
+            if json.loads(head).get("type") == "event"
+        ]
+    return found
+
+
+def spans(receiver: Receiver) -> list[Any]:
+    service: Any = pytest.importorskip("opentelemetry.proto.collector.trace.v1.trace_service_pb2")
+    made = [service.ExportTraceServiceRequest.FromString(body) for body in receiver.to("/v1/traces")]
+    return [
+        span for request in made for group in request.resource_spans for scope in group.scope_spans
+        for span in scope.spans
+    ]  # fmt: skip
+
+
+def attributes(span: Any) -> dict[str, str]:
+    return {each.key: each.value.string_value or str(each.value.int_value) for each in span.attributes}
+
+
+def told(receiver: Receiver) -> dict[str, Any]:
+    """The environment of a product that tells both."""
+    return {
+        **SECRETS,
+        "SENTRY_DSN": receiver.dsn,
+        "OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url,
+        "JOBS_PIPELINES": "testing.leaky_plan.PIPELINES",
+        "JOBS_RETRY_BASE_SECONDS": 0.05,
+        "STORAGE_ROOT": settings.STORAGE_ROOT,
+        "LOG_LEVEL": "DEBUG",
+        "LOG_FORMAT": "json",
+    }
+
+
+@pytest.mark.django_db(transaction=True)
+def test_errors_and_traces_of_both_processes_arrive_without_any_canary(ana: Person, receiver: Receiver) -> None:
+    pytest.importorskip("sentry_sdk")
+    pytest.importorskip("opentelemetry.sdk")
+    ask = {"Authorization": f"Bearer {ana.token}", "X-Correlation-ID": CORRELATION, "X-Note": leaking.POLICY}
+    with cluster(workers=1, **told(receiver)) as workers:
+        with connection.cursor() as cursor:
+            seed(cursor, 1, "leaky")
+            seed(cursor, 1, "leaky-constraint")
+        with web(application="testing.leaking_api:application", **told(receiver)) as api:
+            for query in (f"q={leaking.QUESTION}&token=canary-token-6612", f"database=1&q={leaking.QUESTION}"):
+                requests.get(f"{api.url}/leak?{query}", headers=ask, timeout=20)
+            requests.post(f"{api.url}/upload", json={"filename": leaking.ALL}, headers=ask, timeout=20)
+            until(lambda: {"request /leak", "stage"} <= {span.name for span in spans(receiver)}, seconds=30)
+            until(lambda: any("stage" in event["tags"] for event in events(receiver)), seconds=20)
+            until(lambda: any(event["tags"].get("route") == "/leak" for event in events(receiver)), seconds=20)
+        workers.stop()
+
+    for path, body in receiver.taken:
+        written = body.decode("utf-8", "replace")
+        assert [canary for canary in (*CANARIES, ana.token, "Failing row") if canary in written] == [], path
+    _reads_well(events(receiver), spans(receiver))
+
+
+def _reads_well(events: list[dict[str, Any]], spans: list[Any]) -> None:
+    raised = [event for event in events if "exception" in event]
+    in_stage = next(event for event in raised if "stage" in event["tags"])
+    assert {"correlation", "job", "document", "stage", "attempt"} <= in_stage["tags"].keys()
+    in_view = [event for event in raised if event["tags"].get("route") == "/leak"]
+    assert {event["tags"]["correlation"] for event in in_view} == {CORRELATION}
+    assert "view" in {_frames(event)[-1]["function"] for event in in_view}
+    assert not [frame for event in raised for frame in _frames(event) if "vars" in frame]
+    assert not [event for event in events if {"request", "user", "extra", "modules"} & event.keys()]
+    stage = attributes(next(span for span in spans if span.name == "stage"))
+    assert {"accessa.correlation", "accessa.job", "accessa.stage", "accessa.outcome"} <= stage.keys()
+    request = attributes(next(span for span in spans if span.name == "request /upload"))
+    assert (request["http.route"], request["accessa.correlation"]) == ("/upload", CORRELATION)
+    assert request["http.response.status_code"] == "400"
+
+
+def _frames(event: dict[str, Any]) -> list[dict[str, Any]]:
+    return [frame for value in event["exception"]["values"] for frame in value["stacktrace"]["frames"]]
+
+
+@pytest.mark.parametrize("receiver", telemetry.RECEIVERS, ids=lambda receiver: receiver.setting)
+def test_a_package_that_is_missing_is_named_with_its_remedy(
+    receiver: telemetry.Receiver, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.SENTRY_DSN = settings.OTEL_EXPORTER_OTLP_ENDPOINT = ""
+    setattr(settings, receiver.setting, "http://127.0.0.1:1")
+    monkeypatch.setitem(sys.modules, receiver.package.partition(".")[0], None)
+
+    (found,) = telemetry.packages_are_installed(app_configs=None)
+
+    assert receiver.setting in found.msg
+    assert found.hint is not None
+    assert "requirements/optional.txt" in found.hint
+    with pytest.raises(ImproperlyConfigured, match=r"requirements/optional\.txt"):
+        telemetry.Late(receiver).begin()
+
+
+def test_without_a_receiver_nothing_is_loaded() -> None:
+    code = "import django, sys; django.setup(); print(*{'sentry_sdk', 'accessa.telemetry.otel'} & sys.modules.keys())"
+    environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "accessa.settings"}
+
+    ran = subprocess.run([sys.executable, "-c", code], cwd=settings.BASE_DIR, env=environment, capture_output=True)
+
+    assert (ran.returncode, ran.stdout.decode().strip()) == (0, "")

@@ -1,0 +1,68 @@
+"""Who of staff may do what: two groups, made by a command, since no migration knows the permissions yet."""
+
+from __future__ import annotations
+
+from django.contrib.auth.models import Group, Permission
+from django.core.exceptions import ImproperlyConfigured
+from django.db import transaction
+from django.db.models import Q
+
+from auditing import services
+from tenancy.models import User
+
+LOOKS = (
+    "jobs.view_uploadjob", "jobs.view_event", "jobs.view_cluster",
+    "documents.view_document", "documents.view_parserequest", "documents.view_removal",
+    "embeddings.view_chunkbuffer", "embeddings.view_documentchunk", "embeddings.view_vectorbuffer",
+    "embeddings.view_livemodel", "embeddings.view_vectorindex",
+    "webhooks.view_delivery", "campaigns.view_campaign", "tenancy.view_user",
+    "measures.view_figure",
+    "vendors.view_purchase", "vendors.view_budget", "vendors.view_breaker", "vendors.view_pace",
+)  # fmt: skip
+SUPPORT = (*LOOKS, "jobs.retry_uploadjob", "documents.read_text")
+GROUPS = {
+    "support": SUPPORT,
+    "operator": (
+        *SUPPORT, "jobs.cancel_uploadjob", "jobs.bury_uploadjob", "campaigns.add_campaign", "campaigns.change_campaign",
+        "tenancy.view_apitoken", "tenancy.add_apitoken", "tenancy.revoke_apitoken",
+        "auditing.view_auditentry", "auditing.export_auditentry",
+    ),
+}  # fmt: skip
+
+
+def enlist(email: str, *, group: str, by: User | None, reason: str, password: str | None = None) -> tuple[User, bool]:
+    """Make a member of staff of this user, who is made if need be; return them and whether they are new.
+
+    Belongs to this group only from then on. Without a password an old one stays; somebody new has none.
+    """
+    email = email.strip().lower()
+    with transaction.atomic():
+        user, is_new = User.objects.get_or_create(email=email, defaults={"username": email})
+        if password is not None:
+            user.set_password(password)
+        elif is_new:
+            user.set_unusable_password()
+        user.is_staff = True
+        user.save()
+        user.groups.remove(*Group.objects.filter(name__in=GROUPS))
+        user.groups.add(granted(group))
+        services.record(
+            by=by, action="users.enlist", reason=reason, object_type="user", object_id=user.pk, group=group, new=is_new
+        )
+    return user, is_new
+
+
+def granted(name: str) -> Group:
+    """Return the group with exactly the permissions of the table above."""
+    wanted = set(GROUPS[name])
+    codenames = Q()
+    for each in wanted:
+        app, _, codename = each.partition(".")
+        codenames |= Q(content_type__app_label=app, codename=codename)
+    found = list(Permission.objects.filter(codenames).select_related("content_type"))
+    missing = wanted - {f"{each.content_type.app_label}.{each.codename}" for each in found}
+    if missing:
+        raise ImproperlyConfigured(f"Run manage.py migrate first: {', '.join(sorted(missing))} is not known yet.")
+    group, _ = Group.objects.get_or_create(name=name)
+    group.permissions.set(found)
+    return group

@@ -1,0 +1,106 @@
+"""The audit log as a file, from the admin and from the command line."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from auditing import export, services
+from auditing.models import AuditEntry
+from auditing.tests.cast import Staff, written
+from testing.people import Person
+
+pytestmark = pytest.mark.django_db
+
+VIEW, EXPORT = "auditing.view_auditentry", "auditing.export_auditentry"
+ROUTE = "auditing_auditentry_export"
+
+
+def wrote(**said: Any) -> AuditEntry:
+    about = {"by": None, "action": "jobs.retry", "reason": "INC-7", "object_type": "upload_job", "object_id": "x"}
+    return services.record(**{**about, **said})
+
+
+def exported(asked: Staff, **said: str) -> str:
+    answer = asked.post(ROUTE, **{"format": "csv", "reason": "audit of November", **said})
+    assert answer.status_code == 200
+    assert answer.streaming, answer.content.decode()
+    assert answer.headers["Content-Disposition"].startswith("attachment")
+    return str(answer.getvalue().decode())
+
+
+def test_an_export_is_an_entry_itself_and_wants_a_reason_and_a_permission() -> None:
+    auditor, looker = Staff("auditor", VIEW, EXPORT), Staff("looker", VIEW)
+
+    unreasoned = auditor.post(ROUTE, format="csv", reason=" ")
+    forbidden = looker.post(ROUTE, format="csv", reason="x")
+    assert (unreasoned.status_code, forbidden.status_code) == (200, 403)
+    assert "This field is required" in unreasoned.content.decode()
+    assert written() == []
+
+    exported(auditor, action="", tenant_id=str(auditor.user.pk))
+
+    assert written() == [("audit.export", auditor.user.email, "csv", None)]
+    assert AuditEntry.objects.get().details == {"selection": {"tenant_id": str(auditor.user.pk)}}
+
+
+@pytest.mark.parametrize("begin", ["=", "+", "-", "@", "\t", "\r"])
+def test_no_cell_is_a_formula(begin: str) -> None:
+    hostile = f"{begin}cmd|' /C calc'!A0"
+    AuditEntry.objects.create(actor=hostile, action="a", reason=f'say "{hostile}"', object_type="t", object_id=hostile)
+
+    rows = list(csv.DictReader(io.StringIO(exported(Staff("root", superuser=True)))))
+
+    assert rows[0]["actor"] == rows[0]["object_id"] == f"'{hostile}"
+    assert rows[0]["reason"] == f'say "{hostile}"'
+    assert not any(value.startswith(export.FORMULA) for row in rows for value in row.values())
+
+
+def test_it_is_chosen_by_time_action_tenant_actor_and_object(ana: Person) -> None:
+    root, tenant = Staff("root", superuser=True), uuid4()
+    wrote(object_id="one", tenant_id=tenant)
+    wrote(object_id="two", action="jobs.cancel", by=ana.user)
+
+    def found(**said: str) -> list[str]:
+        lines = exported(root, format="jsonl", **said).splitlines()
+        return [entry["object_id"] for entry in map(json.loads, lines) if entry["action"] != "audit.export"]
+
+    assert found() == ["one", "two"]
+    assert found(tenant_id=str(tenant)) == ["one"]
+    assert found(actor_id=str(ana.id)) == ["two"]
+    assert found(action="jobs.cancel") == ["two"]
+    assert found(object_id="one", since="2020-01-01T00:00") == ["one"]
+    assert found(until="2020-01-01T00:00") == []
+
+
+def test_a_log_of_many_pages_is_exported_whole_and_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(export, "PAGE", 3)
+    for number in range(8):  # all of one transaction, so of one moment
+        wrote(object_id=str(number))
+
+    found = [json.loads(line)["object_id"] for line in export.lines(export.Selection(), "jsonl")]
+
+    assert sorted(found) == [str(number) for number in range(8)]
+
+
+def test_the_command_prints_it_and_leaves_an_entry(capsys: pytest.CaptureFixture[str]) -> None:
+    wrote(object_id="one")
+
+    call_command("audit_log", "--since", "1d", "--format", "csv")
+    call_command("audit_log", "--until", "2020-01-01")
+
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [row["object_id"] for row in rows] == ["one", "csv"]
+    assert [entry[:2] for entry in written()][1:] == [("audit.export", "command line")] * 2
+
+
+@pytest.mark.parametrize("since", ["soon", "d", "2026-13-01", "99999999999d"])
+def test_the_command_says_what_is_no_moment(since: str) -> None:
+    with pytest.raises(CommandError, match="is no moment"):
+        call_command("audit_log", "--since", since)

@@ -1,0 +1,201 @@
+"""Staff's pages with a million jobs and five million events behind them, against a stock ModelAdmin."""
+
+from __future__ import annotations
+
+import time
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+from django.contrib import admin
+from django.test import Client, RequestFactory
+
+from benchmarks import database, stock
+from benchmarks.report import Result, percentile, say
+from jobs.models import UploadJob
+from measures import sweeps
+from measures.models import Measurement
+from tenancy.models import User
+
+SUMMARY = __doc__
+GOAL = 300.0
+STAFF = "staff@example.org"
+LIST = "/admin/jobs/uploadjob/"
+
+# The oldest first, over thirty days: a journal is written in the order of time. Of a hundred jobs 98 are done, one is
+# dead, and the youngest thousandth part waits, is worked on or pauses.
+SPACE = "interval '30 days' * ((%(jobs)s - i)::float8 / %(jobs)s)"
+DOCUMENTS = f"""
+    INSERT INTO documents (document_id, user_id, filename, mime, bytes_len, file_sha256, raw_path, pages, stored_at,
+                           created_at)
+    SELECT md5('d' || i)::uuid, md5('user' || i %% %(users)s)::uuid, 'x.pdf', 'application/pdf', 100000 + i, i::text,
+           'x', 1 + i %% 9, now(), now() - {SPACE}
+    FROM generate_series(1, %(jobs)s) i"""
+JOBS = f"""
+    INSERT INTO upload_jobs (job_id, user_id, document_id, stage, state, raw_path, chunks_version, correlation_id,
+                             attempts, last_error, created_at, updated_at, finished_at, run_after, claim_token,
+                             claimed_at, lease_until, slot)
+    SELECT md5('j' || i)::uuid, md5('user' || i %% %(users)s)::uuid, md5('d' || i)::uuid,
+           CASE WHEN state = 'done' THEN 'embedded' WHEN i %% 3 = 0 THEN 'parsing' ELSE 'embedding' END, state, 'x',
+           'markdown-simple@1', md5('c' || i)::uuid, 1,
+           CASE WHEN state = 'deadletter' THEN jsonb_build_object('code', (ARRAY['PARSE_FAILED', 'NO_TEXT_LAYER',
+               'TEXT_REFUSED', 'WORKER_LOST', 'VENDOR_REFUSED'])[1 + i %% 5], 'detail', 'It went wrong.') END,
+           at, at + interval '16 s', CASE WHEN state IN ('done', 'deadletter') THEN at + interval '16 s' END,
+           CASE WHEN state = 'retryable' THEN now() + interval '1 hour' END,
+           CASE WHEN state = 'working' THEN md5('t' || i)::uuid END, CASE WHEN state = 'working' THEN now() END,
+           CASE WHEN state = 'working' THEN now() + interval '1 hour' END, CASE WHEN state = 'working' THEN 0 END
+    FROM (SELECT i, now() - {SPACE} AS at,
+                 CASE WHEN i > %(jobs)s - 8 THEN 'working' WHEN i > %(jobs)s * 0.9995 THEN 'queued'
+                      WHEN i > %(jobs)s * 0.999 THEN 'retryable' WHEN i %% 50 = 0 THEN 'deadletter' ELSE 'done'
+                 END AS state
+          FROM generate_series(1, %(jobs)s) i) seeded"""
+_DONE = """
+    (0.0, 'stage_started', 'info', 'UPLOAD_ACCEPTED', '{}'),
+    (1.0 + i %% 7, 'stage_started', 'info', 'CLAIMED', '{"stage": "queued", "attempt": 1}'),
+    (9.0 + i %% 3, 'stage_done', 'info', 'PARSE_STORED', '{"stage": "parsed", "from": "parsing", "attempt": 1}'),
+    (12.0 + i %% 2, 'stage_done', 'info', 'EMBED_BUFFERED',
+     '{"stage": "embeddings_buffered", "from": "embedding", "attempt": 1, "vectors": 12}'),
+    (16.0, 'finalized', 'info', 'FINALIZED',
+     '{"stage": "embedded", "from": "embedded", "attempt": 1, "probe_seconds": 0.004}')"""
+_DEAD = """
+    (0.0, 'stage_started', 'info', 'UPLOAD_ACCEPTED', '{}'),
+    (1.0, 'stage_started', 'info', 'CLAIMED', '{"stage": "parsing", "attempt": 1}'),
+    (3.0, 'retry', 'warn', 'RETRY_SCHEDULED',
+     '{"stage": "parsing", "from": "parsing", "attempt": 1, "code": "VENDOR_UNREACHABLE"}'),
+    (9.0, 'stage_started', 'info', 'CLAIMED', '{"stage": "parsing", "attempt": 2}'),
+    (16.0, 'error', 'error', 'DLQ_MOVED',
+     '{"stage": "parsing", "from": "parsing", "attempt": 2, "code": "PARSE_FAILED"}')"""
+EVENTS = f"""
+    INSERT INTO events (job_id, document_id, user_id, ts, type, severity, code, payload)
+    SELECT md5('j' || i)::uuid, md5('d' || i)::uuid, md5('user' || i %% %(users)s)::uuid,
+           now() - {SPACE} + e.seconds * interval '1 s', e.type, e.severity, e.code, e.payload::jsonb
+    FROM generate_series(1, %(jobs)s) i
+    CROSS JOIN LATERAL (
+        SELECT * FROM (VALUES {_DONE}) done (seconds, type, severity, code, payload) WHERE i %% 50 <> 0
+        UNION ALL
+        SELECT * FROM (VALUES {_DEAD}) dead (seconds, type, severity, code, payload) WHERE i %% 50 = 0) e"""
+PURCHASES = f"""
+    INSERT INTO purchases (purchase_id, user_id, document_id, job_id, stage, vendor, model, unit, quantity, cents,
+                           state, created_at)
+    SELECT md5('p' || i)::uuid, md5('user' || i %% %(users)s)::uuid, md5('d' || i)::uuid, md5('j' || i)::uuid,
+           'embedding', 'openai', 'text-embedding-3-small', 'tokens', 5000, 0.01, 'settled', now() - {SPACE}
+    FROM generate_series(1, %(jobs)s, 10) i"""
+TABLES = ("documents", "upload_jobs", "events", "purchases", "figures")
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--jobs", type=int, default=1_000_000, help="five events each")
+    parser.add_argument("--rounds", type=int, default=20, help="of each page")
+
+
+def measure(options: Namespace) -> Result:
+    jobs, rounds = (2_000, 2) if options.quick else (options.jobs, options.rounds)
+    seconds = {"seed": _timed(lambda: seed(jobs)), "catch_up": _timed(catch_up)}
+    sweep = max(_timed(sweeps.run) for _ in range(3))
+    say("seeded and measured", seconds, "a sweep", sweep)
+    client = _signed_in()
+    times = {name: _times(partial(_get, client, path), rounds) for name, path in pages(jobs).items()}
+    stock_times = _times(_stock_list(), max(2, rounds // 4))
+    worst = max(percentile(found, 0.95) for found in times.values())
+    against = percentile(stock_times, 0.95)
+    return Result(
+        name="admin",
+        value=worst,
+        unit="ms",
+        against="the same list in a stock ModelAdmin",
+        ratio=against / worst,
+        goal=GOAL,
+        ok=worst <= GOAL,
+        details={
+            "jobs": jobs,
+            "events": 5 * jobs,
+            "p50_ms": {name: percentile(found, 0.5) for name, found in times.items()},
+            "p95_ms": {name: percentile(found, 0.95) for name, found in times.items()},
+            "stock_p95_ms": against,
+            "sweep_seconds": sweep,
+            **{f"{name}_seconds": took for name, took in seconds.items()},
+        },
+    )
+
+
+def seed(jobs: int) -> None:
+    values = {"jobs": jobs, "users": max(10, min(1_000, jobs // 100))}
+    with database.connect(user="postgres") as superuser, superuser.transaction():
+        # Without triggers and foreign keys: they would take longer than all the rest.
+        superuser.execute("SET LOCAL session_replication_role = replica")
+        for sql in (DOCUMENTS, JOBS, EVENTS, PURCHASES):
+            took = _timed(partial(superuser.execute, sql, values))
+            say(sql.split()[2], f"{took:.0f} s")
+    database.settle(*TABLES)
+
+
+def catch_up() -> None:
+    """Let the sweeps run until nothing is left to count."""
+    while True:
+        sweeps.run()
+        upto = Measurement.objects.get(pk=sweeps.MOVES).upto
+        say("counted up to", upto)
+        if upto and not sweeps.is_behind():
+            break
+    database.settle("figures")
+
+
+def pages(jobs: int) -> dict[str, str]:
+    """Return what is looked at, by name."""
+    some = UploadJob.objects.order_by("-created_at")[min(1_000, jobs // 2)]
+    dead = UploadJob.objects.filter(state="deadletter").order_by("-finished_at").first() or some
+    return {
+        **{f"dashboard {period}": f"/admin/?period={period}" for period in ("1h", "24h", "7d", "30d")},
+        "jobs": LIST,
+        "jobs dead": f"{LIST}?state=deadletter",
+        "jobs done": f"{LIST}?state=done",
+        "jobs by status": f"{LIST}?status=failed_embedding",
+        "jobs by code": f"{LIST}?error_code=NO_TEXT_LAYER",
+        "jobs page 2": f"{LIST}?p=2",
+        "jobs by id": f"{LIST}?q={some.pk}",
+        "events": "/admin/jobs/event/",
+        "dead letters": "/admin/dead-letters/",
+        "job": f"/admin/jobs/{some.pk}/",
+        "dead job": f"/admin/jobs/{dead.pk}/",
+        "metrics": "/metrics",
+    }
+
+
+def _signed_in() -> Client:
+    user = User.objects.create_superuser(STAFF, STAFF, "not used", pk=UUID(int=7))
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+def _get(client: Client, path: str) -> None:
+    answer = client.get(path)
+    if answer.status_code != 200:
+        raise RuntimeError(f"{path} answered {answer.status_code}")
+
+
+def _stock_list() -> Callable[[], None]:
+    site = admin.AdminSite("stock")
+    view = stock.JobAdmin(UploadJob, site).changelist_view
+    user = User.objects.get(email=STAFF)
+
+    def look() -> None:
+        request: Any = RequestFactory().get(LIST)
+        request.user = user
+        answer: Any = view(request)
+        len(answer.context_data["cl"].result_list)  # what its queries take: the page is not even drawn
+
+    return look
+
+
+def _times(look: Callable[[], None], rounds: int) -> list[float]:
+    look()  # once for templates and caches
+    return [1000 * _timed(look) for _ in range(rounds)]
+
+
+def _timed(work: Callable[[], object]) -> float:
+    began = time.monotonic()
+    work()
+    return time.monotonic() - began

@@ -1,0 +1,13 @@
+"""The job list as Django makes it when nobody thinks of a million rows."""
+
+from __future__ import annotations
+
+from django.contrib import admin
+
+
+class JobAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+    list_display = ("job_id", "document", "pipeline", "stage", "state", "status", "attempts", "created_at")
+    list_filter = ("state", "stage")
+    search_fields = ("job_id",)
+    ordering = ("-created_at",)
+    change_list_template = "admin/change_list.html"

@@ -1,0 +1,167 @@
+"""The dashboard's tables: what is better read than seen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+from django.urls import reverse
+
+from console.charts import duration, money, size
+from console.moments import Moment
+from jobs import presence
+from jobs.states import Stage
+from measures import holdings, reading
+from measures.reading import Point, Spread
+
+MOST_ROWS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows under headings; of a row each cell is a text, or a text with a link."""
+
+    slug: str
+    title: str
+    heads: list[str]
+    rows: list[list[Any]]
+    about: str = ""
+    empty: str = "Nothing in this period."
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    text: str
+    url: str
+
+
+def tables(moment: Moment, told: Mapping[str, Any]) -> list[Table]:
+    return [
+        _milestones(moment), _waits(moment), _errors(moment), _dead(told), _work(moment), _vendors(moment),
+        _spend_by_vendor(moment), _spend_by_tenant(moment), _storage(), _clusters(),
+    ]  # fmt: skip
+
+
+def _times(spread: Spread) -> list[str]:
+    told = [spread.percentile(share) for share in (0.50, 0.95, 0.99)]
+    return ["" if seconds is None else duration(seconds) for seconds in told]
+
+
+def _milestones(moment: Moment) -> Table:
+    found = reading.spreads("time_to", moment.period, moment.now)
+    names = ("parse", "chunk", "first_embedding", "complete")
+    rows = [[n.replace("_", " "), f"{found[n].count:,}", *_times(found[n])] for n in names if n in found]
+    about = "From the declaration of a file; jobs that a person has retried are left out."
+    return Table("milestones", "Time to", ["Until", "Jobs", "p50", "p95", "p99"], rows, about)
+
+
+def _waits(moment: Moment) -> Table:
+    queued = reading.spreads("queue", moment.period, moment.now, label=2)
+    parked = reading.spreads("parked", moment.period, moment.now, label=2)
+    rows = [
+        [
+            stage.value.replace("_", " "),
+            *_times(queued.get(stage.value, reading.NOTHING)),
+            *_times(parked.get(stage.value, reading.NOTHING)),
+        ]
+        for stage in Stage
+        if stage.value in queued or stage.value in parked
+    ]
+    heads = ["Stage", "For a worker: p50", "p95", "p99", "Parked: p50", "p95", "p99"]
+    return Table("waits", "Waiting per stage", heads, rows, "For a worker while due; parked for a vendor or a pause.")
+
+
+def _errors(moment: Moment) -> Table:
+    failed = reading.totals("failed", moment.period, moment.now)
+    retried = reading.totals("retried", moment.period, moment.now)
+    nothing = Point(0, 0.0, 0.0)
+    keys = sorted(failed.keys() | retried.keys(), key=lambda key: (-failed.get(key, nothing).count, key))
+    rows = [
+        [_of_group(stage, code), stage.replace("_", " "), f"{failed.get((stage, code), nothing).count:,}",
+         f"{retried.get((stage, code), nothing).count:,}"]
+        for stage, code in keys[: 2 * MOST_ROWS]
+    ]  # fmt: skip
+    return Table("errors", "Errors by code", ["Code", "Stage", "Given up", "Retried"], rows)
+
+
+def _of_group(stage: str, code: str) -> Link:
+    where = urlencode({"error_code": code, "stage": stage})
+    return Link(code or "unknown", f"{reverse('admin:jobs_uploadjob_changelist')}?{where}")
+
+
+def _dead(told: Mapping[str, Any]) -> Table:
+    rows = [
+        [
+            _of_group(each["stage"], each["code"]),
+            each["stage"].replace("_", " "),
+            f"{each['jobs']:,}",
+            duration(each["oldest"]),
+        ]
+        for each in told.get("dead", [])[:MOST_ROWS]
+    ]
+    return Table("dead", "Dead letters now", ["Code", "Stage", "Jobs", "Oldest"], rows, empty="None.")
+
+
+def _work(moment: Moment) -> Table:
+    def amount(measure: str) -> str:
+        return f"{sum(point.total for point in reading.totals(measure, moment.period, moment.now).values()):,.0f}"
+
+    ended = sum(point.count for point in reading.totals("ended", moment.period, moment.now).values())
+    again = sum(point.count for point in reading.totals("reprocessed", moment.period, moment.now).values())
+    rows = [
+        ["Jobs ended", f"{ended:,}"],
+        ["Of them with retries", f"{again:,} ({again / ended:.1%})" if ended else "0"],
+        *([name, amount(measure)] for name, measure in
+          (("Pages accepted", "pages"), ("Passages stored", "passages"), ("Vectors stored", "vectors"))),
+    ]  # fmt: skip
+    probes = reading.spreads("probe", moment.period, moment.now, label=9).get("", reading.NOTHING)
+    rows.append(["Index probe p95", _times(probes)[1] or "no probe"])
+    return Table("work", "Work done", ["What", "How much"], rows)
+
+
+def _vendors(moment: Moment) -> Table:
+    states = {(b.vendor, b.part): b.state for b in holdings.breakers()}
+    calls = reading.spreads("vendor", moment.period, moment.now)
+    outcomes = reading.totals("vendor", moment.period, moment.now)
+    rows = []
+    for vendor in sorted({*calls, *(vendor for vendor, _ in states)}):
+        bad = sum(point.count for (name, _, outcome), point in outcomes.items() if name == vendor and outcome != "ok")
+        spread = calls.get(vendor, reading.NOTHING)
+        said = sorted({state for (name, _), state in states.items() if name == vendor}) or ["closed"]
+        rows.append([vendor, ", ".join(said), f"{spread.count:,}", f"{bad:,}", *_times(spread)])
+    heads = ["Vendor", "Breaker", "Calls", "Not well", "p50", "p95", "p99"]
+    return Table("vendors", "Vendors", heads, rows, "Breakers as they are now.", empty="No vendor has been called.")
+
+
+def _spend_by_vendor(moment: Moment) -> Table:
+    return _spend(moment, "vendor", "vendor", "Spend by vendor")
+
+
+def _spend_by_tenant(moment: Moment) -> Table:
+    return _spend(moment, "user_id", "tenant", "Spend by tenant")
+
+
+def _spend(moment: Moment, by: str, name: str, title: str) -> Table:
+    rows = [
+        [str(row[by]), f"{row['all_calls']:,}",
+         *(money(float(row[key])) for key in ("all_cents", "all_retry_cents", "all_unsettled_cents"))]
+        for row in holdings.spend((moment.now - moment.period.length).date(), by)[:MOST_ROWS]
+    ]  # fmt: skip
+    heads = [name.capitalize(), "Calls", "Spent", "In retries", "Bill not known"]
+    return Table(f"spend-{name}", title, heads, rows, "Of whole UTC days.")
+
+
+def _storage() -> Table:
+    rows = [[*labels, size(count)] for labels, count in holdings.stored_by_tenant(MOST_ROWS)]
+    return Table("storage", "Storage by tenant and type", ["Tenant", "Type", "Size"], rows, empty="Nothing is stored.")
+
+
+def _clusters() -> Table:
+    rows = [
+        [cluster.name, f"{cluster.workers:,}", cluster.started_at.strftime("%Y-%m-%d %H:%M UTC")]
+        for cluster in presence.alive().order_by("name")
+    ]
+    empty = "No cluster of workers is alive: nothing is worked on."
+    return Table("clusters", "Clusters of workers now", ["Cluster", "Workers", "Since"], rows, empty=empty)

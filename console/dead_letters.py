@@ -1,0 +1,126 @@
+"""The dead letters in groups, by stage and code: read along ix_jobs_dead, so that their number does not matter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.db import connection
+from django.db.models.fields.json import KT
+
+from console import remedies
+from console.remedies import Remedy
+from jobs.models import UploadJob
+from jobs.states import LET_GO, Stage, State
+
+MOST_COUNTED = 1_000
+MOST_CODES = 30  # of one stage
+SAMPLES = 3
+
+# The loose scan that PostgreSQL does not do by itself: from code to code within each stage, a probe a group. Each group
+# is then counted up to a bound, and its ends are read from both ends of the index.
+GROUPS = """
+    WITH RECURSIVE codes AS (
+        SELECT s.stage, (SELECT j.last_error ->> 'code' FROM upload_jobs j
+                         WHERE j.state = 'deadletter' AND j.stage = s.stage AND j.last_error ->> 'code' IS NOT NULL
+                         ORDER BY j.last_error ->> 'code' LIMIT 1) AS code, 1 AS hops
+        FROM unnest(%(stages)s::text[]) s(stage)
+        UNION ALL
+        SELECT c.stage, (SELECT j.last_error ->> 'code' FROM upload_jobs j
+                         WHERE j.state = 'deadletter' AND j.stage = c.stage AND j.last_error ->> 'code' > c.code
+                         ORDER BY j.last_error ->> 'code' LIMIT 1), c.hops + 1
+        FROM codes c WHERE c.code IS NOT NULL AND c.hops < %(most_codes)s
+    )
+    SELECT c.stage, c.code, n.counted, newest.finished_at, oldest.finished_at
+    FROM codes c
+    CROSS JOIN LATERAL (
+        SELECT count(*) AS counted FROM (
+            SELECT FROM upload_jobs j
+            WHERE j.state = 'deadletter' AND j.stage = c.stage AND j.last_error ->> 'code' = c.code
+            LIMIT %(most_counted)s + 1) few) n
+    CROSS JOIN LATERAL (
+        SELECT j.finished_at FROM upload_jobs j
+        WHERE j.state = 'deadletter' AND j.stage = c.stage AND j.last_error ->> 'code' = c.code
+        ORDER BY j.finished_at DESC LIMIT 1) newest
+    CROSS JOIN LATERAL (
+        SELECT j.finished_at FROM upload_jobs j
+        WHERE j.state = 'deadletter' AND j.stage = c.stage AND j.last_error ->> 'code' = c.code
+        ORDER BY j.finished_at LIMIT 1) oldest
+    WHERE c.code IS NOT NULL"""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Dead letters of one stage and code. ``counted`` stops at ``MOST_COUNTED``; ``samples`` are its newest."""
+
+    stage: str
+    code: str
+    counted: int
+    newest: datetime
+    oldest: datetime
+    samples: Sequence[UploadJob]
+
+    @property
+    def count(self) -> str:
+        return f"{MOST_COUNTED:,}+" if self.counted > MOST_COUNTED else f"{self.counted:,}"
+
+    @property
+    def is_let_go(self) -> bool:
+        return self.code in LET_GO
+
+    @property
+    def remedy(self) -> Remedy:
+        return remedies.of(self.code)
+
+    @property
+    def detail(self) -> str:
+        return str((self.samples[0].last_error or {}).get("detail", "")) if self.samples else ""
+
+    @property
+    def attempts(self) -> str:
+        """How many tries the newest had taken when they died."""
+        taken = sorted({job.attempts for job in self.samples})
+        return f"{taken[0]}" if len(taken) == 1 else f"{taken[0]} to {taken[-1]}" if taken else ""
+
+
+def groups() -> list[Group]:
+    """Return the groups, those first in which something has failed last."""
+    found = [
+        Group(stage, code, counted, newest, oldest, list(jobs(stage, code)[:SAMPLES]))
+        for stage, code, counted, newest, oldest in _rows()
+    ]
+    return sorted(found, key=lambda group: group.newest, reverse=True)
+
+
+def _rows() -> list[Any]:
+    params: dict[str, Any] = {"stages": Stage.values, "most_codes": MOST_CODES, "most_counted": MOST_COUNTED}
+    with connection.cursor() as cursor:
+        cursor.execute(GROUPS, params)
+        return list(cursor.fetchall())
+
+
+def jobs(stage: str, code: str) -> Any:
+    """Return the dead letters of a group, the newest first."""
+    dead = UploadJob.objects.defer("payload", "progress", "traceback").alias(error=KT("last_error__code"))
+    return dead.filter(state=State.DEADLETTER, stage=stage, error=code).order_by("-finished_at")
+
+
+def counted(stage: str, code: str, *, before: datetime | None = None) -> int:
+    """Return how many a group has, counted up to one more than ``MOST_COUNTED``."""
+    return int(_until(stage, code, before).order_by()[: MOST_COUNTED + 1].count())
+
+
+def batch(stage: str, code: str, *, before: datetime | None, size: int) -> list[tuple[UUID, datetime]]:
+    """Return the next ids of a group, each with when it died: with that the following batch begins.
+
+    From the newest on: what is retried and dies again is newer, and is not met twice.
+    """
+    return list(_until(stage, code, before).values_list("pk", "finished_at")[:size])
+
+
+def _until(stage: str, code: str, before: datetime | None) -> Any:
+    found = jobs(stage, code)
+    return found if before is None else found.filter(finished_at__lte=before)

@@ -1,0 +1,75 @@
+"""Staff's access to a tenant's text: its audit entry is the key, for a quarter of an hour and for who made it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from itertools import pairwise
+from uuid import UUID
+
+from django.db import transaction
+from django.db.models import QuerySet
+from django.db.models.functions import Now
+
+from auditing import services as auditing
+from auditing.models import AuditEntry
+from documents import parsed
+from documents.models import Document
+from embeddings import chunks
+from embeddings.models import DocumentChunk
+from tenancy.models import User
+from tenancy.refusals import not_found
+
+ACTION = "documents.read_text"
+LASTS = timedelta(minutes=15)
+MOST_PASSAGES = 50  # of a page
+
+
+def begin(document_id: UUID, *, by: User, reason: str) -> AuditEntry:
+    """Write down who reads which document and why; without this entry nothing of it is shown.
+
+    Raises ``Refused``: ``REASON_REQUIRED``, ``NOT_FOUND``.
+    """
+    with transaction.atomic():
+        document = Document.objects.filter(pk=document_id).first()
+        if document is None:
+            raise not_found()
+        return auditing.record(
+            by=by,
+            action=ACTION,
+            reason=reason,
+            object_type="document",
+            object_id=document.pk,
+            tenant_id=document.user_id,
+        )
+
+
+def opened(entry_id: UUID, *, by: User) -> Document:
+    """Return the document that the entry opens; raise ``Refused("NOT_FOUND")`` for another's, an old one, a deleted."""
+    # The database's clock wrote it, and tells how old it is.
+    entries = AuditEntry.objects.filter(pk=entry_id, actor_id=by.pk, action=ACTION, at__gt=Now() - LASTS)
+    document_id = entries.values_list("object_id", flat=True).first()
+    document = Document.objects.filter(pk=document_id).first() if document_id else None
+    if document is None:
+        raise not_found()
+    return document
+
+
+def page_of(document: Document, number: int) -> tuple[str, int] | None:
+    """Return the markdown of a page, from 1, and where it begins in the parsed text; None where there is no parse.
+
+    A parse that does not say where its pages begin is shown whole, as page 1. Raises ``OSError`` of the store.
+    """
+    text = parsed.text_of(document) if document.parsed_path else ""
+    if not text:
+        return None
+    starts = document.page_starts or [0]
+    for index, (start, end) in enumerate(pairwise([*starts, len(text)]), start=1):
+        if index == number:
+            return text[start:end], start
+    return "", len(text)
+
+
+def passages(document: Document, number: int) -> QuerySet[DocumentChunk]:
+    """Return the passages that stand on a page, also in part."""
+    on_page = chunks.of(document).filter(meta__pages__0__lte=number, meta__pages__1__gte=number)
+    return on_page.order_by("chunk_ord").defer("embedding")[:MOST_PASSAGES]

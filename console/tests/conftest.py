@@ -1,0 +1,53 @@
+"""Support staff with what they may do, and dead letters for them to look at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Permission
+from django.test import Client
+
+from jobs.models import UploadJob
+from tenancy.models import User
+from testing.factories import JobFactory
+
+Staff = Callable[..., Client]
+
+
+@pytest.fixture(autouse=True)
+def _plans(settings: Any) -> None:
+    settings.JOBS_PIPELINES = "testing.pipelines.PIPELINES"
+
+
+@pytest.fixture
+def staff(db: None) -> Staff:
+    """Sign in somebody of the staff who may do what is named: ``staff("view_uploadjob", name="tom")``."""
+
+    def sign_in(*codenames: str, name: str = "sue", strict: bool = False) -> Client:
+        user = User.objects.create_user(name, f"{name}@example.org", is_staff=True)
+        user.user_permissions.set(Permission.objects.filter(codename__in=codenames))
+        client = Client(enforce_csrf_checks=strict)
+        client.force_login(user)
+        return client
+
+    return sign_in
+
+
+@pytest.fixture
+def sue(staff: Staff) -> Client:
+    return staff("view_uploadjob", "retry_uploadjob", "cancel_uploadjob", "bury_uploadjob", "read_text")
+
+
+@pytest.fixture
+def dead() -> Callable[..., UploadJob]:
+    """Make a dead letter of a stage and a code."""
+
+    def make(code: str = "ALWAYS_FAILS", stage: str = "embedding", **columns: Any) -> UploadJob:
+        error = {"code": code, "detail": f"What {code} says.", "stage": stage, "attempt": 4}
+        given = {"state": "deadletter", "pipeline": "stages", "attempts": 4, "last_error": error} | columns
+        job: UploadJob = JobFactory.create(stage=stage, **given)
+        return job
+
+    return make

@@ -1,0 +1,84 @@
+"""Support's story in a real browser: find what failed by its code, read why, retry the group, see it end well."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from playwright.sync_api import expect
+
+from auditing.models import AuditEntry
+from jobs.models import UploadJob
+from jobs.outcomes import Permanent
+from jobs.settling import settle
+from testing.browser import Visit, browser, visit  # noqa: F401 - fixtures
+from testing.pdfs import text_pdf
+from testing.people import Person, stop_before
+from testing.workers import at_work
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+PASSWORD = "a long enough password"
+SECRET = "Mrs. Miller's knee"
+REASON = "The vendor is back, ticket 4711"
+
+
+@pytest.fixture
+def failed(ana: Person, ben: Person, settings: Any) -> list[UploadJob]:
+    """Documents of two tenants whose vendor was away."""
+    settings.JOBS_PIPELINES = "accessa.pipelines.PIPELINES"
+    settings.EMBEDDER = "testing.embedders.Instant"
+    uploaded = [person.upload(text_pdf(f"About {SECRET}."), filename=f"{SECRET}.pdf") for person in (ana, ben)]
+    for _ in uploaded:
+        settle(stop_before("embedding"), Permanent("VENDOR_UNAVAILABLE", "The vendor has a fault of its own."))
+    return [one.job for one in uploaded]
+
+
+@pytest.fixture
+def desk(visit: Callable[..., Visit], sam: Person, settings: Any) -> Visit:  # noqa: F811
+    """Sam has signed in to the admin."""
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+    sam.user.set_password(PASSWORD)
+    sam.user.is_superuser = True
+    sam.user.save()
+    sams = visit()
+    sams.sign_in(sam.user.email, PASSWORD, at="/admin/login/?next=/admin/")
+    return sams
+
+
+def test_support_finds_what_failed_reads_why_retries_the_group_and_sees_it_end(
+    desk: Visit, failed: list[UploadJob]
+) -> None:
+    page = desk.page
+    desk.shot("support-1-dashboard")
+
+    page.goto("/admin/dead-letters/")
+    group = page.locator(".console-group", has_text="VENDOR_UNAVAILABLE")
+    expect(group).to_contain_text("embedding")
+    expect(group.locator(".console-count")).to_have_text("2")
+    desk.shot("support-2-dead-letters")
+    group.get_by_role("link", name=str(failed[0].pk)).click()
+    expect(page.locator("#content, main").first).to_contain_text("The vendor has a fault of its own.")
+    expect(page.locator("#proofs table, #proofs li, #proofs dl").first).to_be_visible()
+    assert SECRET not in page.content()
+    desk.shot("support-3-why")
+
+    page.go_back()
+    group.get_by_role("link", name="Retry the group").click()
+    page.get_by_label("Why").fill(REASON)
+    desk.shot("support-4-retry")
+    page.get_by_role("button", name="Retry 2").click()
+    expect(page.locator("body")).to_contain_text("2")
+    expect(page.locator(".console-group")).to_have_count(0)
+    desk.shot("support-5-retried")
+    with at_work():
+        page.goto(f"/admin/jobs/{failed[0].pk}/")
+        while page.locator(".console-good", has_text="done").count() == 0:
+            page.wait_for_timeout(200)
+            page.reload()
+    desk.shot("support-6-done")
+
+    assert {job.state for job in UploadJob.objects.all()} == {"done"}
+    assert set(AuditEntry.objects.filter(action="jobs.retry").values_list("reason", flat=True)) == {REASON}
+    assert (desk.wrong, desk.foreign) == ([], set())

@@ -1,0 +1,202 @@
+"""The first page of the admin: its figures are those of the known histories, it is honest when there are none."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from console.charts import Chart, Series, duration, money, rounded_up, size
+from jobs import presence
+from measures.models import Figure, Measurement
+from measures.tests.histories import History, again, clock
+from testing.people import Person, plan_pdf
+
+pytestmark = pytest.mark.django_db(transaction=True)
+Staff = Callable[..., Client]
+
+
+@pytest.fixture
+def client(staff: Staff) -> Client:
+    return staff("view_figure", "view_uploadjob")
+
+
+def page(client: Client, period: str = "24h") -> str:
+    answer = client.get("/admin/", {"period": period})
+    assert answer.status_code == 200
+    return str(answer.content.decode())
+
+
+def section(html: str, slug: str) -> str:
+    """The words of one chart or table."""
+    found = re.search(rf'<(figure|section)[^>]* id="{slug}".*?</\1>', html, re.DOTALL)
+    assert found, slug
+    return " ".join(re.sub(r"<[^>]+>", " ", found[0]).split())
+
+
+def failing(stage: str, code: str) -> None:
+    job = History(clock() - timedelta(minutes=20)).add(1, "CLAIMED", stage)
+    job.add(3, "RETRY_SCHEDULED", stage, code=code).add(6, "CLAIMED", stage).add(8, "DLQ_MOVED", stage, code=code)
+
+
+def test_it_shows_what_happened(client: Client) -> None:
+    History(clock() - timedelta(minutes=30)).add(2, "CLAIMED", "parsing").add(6, "PARSE_STORED", "parsing").add(
+        10, "FINALIZED", "embedded"
+    )
+    failing("embedding", "TEXT_REFUSED")
+    presence.say()
+    again()
+
+    html = page(client)
+
+    assert "TEXT_REFUSED embedding 1 1" in section(html, "errors")
+    assert "error_code=TEXT_REFUSED&amp;stage=embedding" in html
+    assert "parse 1" in section(html, "milestones")
+    assert "Jobs ended 2" in section(html, "work")
+    assert "Of them with retries 1 (50.0%)" in section(html, "work")
+    assert "parsing" in section(html, "stages")
+    assert "done at most 1" in html
+    assert "Workers alive" in html
+
+
+@pytest.mark.parametrize("period", ["1h", "24h", "7d", "30d", "nonsense", "'><script>"])
+def test_every_period_is_answered(client: Client, period: str) -> None:
+    failing("embedding", "TEXT_REFUSED")
+    again()
+
+    html = page(client, period)
+
+    assert "TEXT_REFUSED" in section(html, "errors")
+    assert html.count('aria-current="page"') >= 1
+    assert "<script>'" not in html
+
+
+def test_before_the_first_measurement_it_says_so(client: Client) -> None:
+    html = page(client)
+
+    assert "Nothing has been measured yet" in html
+    assert "Workers alive" in html
+    assert "<figure" not in html
+
+
+def test_old_measurements_are_called_old(client: Client) -> None:
+    again()
+    Measurement.objects.update(measured_at=clock() - timedelta(hours=2), upto=clock() - timedelta(hours=2))
+
+    assert "The measurements are old" in page(client)
+
+
+def test_a_quiet_day_shows_no_made_up_lines(client: Client) -> None:
+    again()
+
+    html = page(client)
+
+    assert "Nothing in this period." in section(html, "throughput")
+    assert "None." in section(html, "dead")
+    assert "No cluster of workers is alive" in section(html, "clusters")
+
+
+def test_who_may_not_see_figures_gets_the_plain_index(staff: Staff) -> None:
+    again()
+
+    html = page(staff("view_uploadjob", name="tom"))
+
+    assert "dash-" not in html
+    assert "Upload jobs" in html or "upload" in html.lower()
+
+
+def test_tenants_and_strangers_do_not_get_there(ana: Person) -> None:
+    client = Client()
+    assert client.get("/admin/").status_code == 302
+    client.force_login(ana.user)
+    assert client.get("/admin/").status_code == 302
+
+
+def test_each_chart_has_a_table_and_says_what_it_shows(client: Client) -> None:
+    failing("embedding", "TEXT_REFUSED")
+    again()
+
+    html = page(client)
+
+    figures = re.findall(r'<figure class="console-section dash-chart".*?</figure>', html, re.DOTALL)
+    assert len(figures) == 7
+    for figure in figures:
+        assert "Nothing in this period." in figure or ("<table" in figure and 'role="img" aria-label="' in figure)
+        assert not re.search(r"<script|style=|\son[a-z]+=", figure)
+
+
+def test_a_tenants_file_name_is_nowhere(client: Client, ana: Person) -> None:
+    ana.ingest(plan_pdf("dental"), filename="<b>Miller</b>.pdf")
+    again()
+
+    html = page(client)
+
+    assert "Miller" not in html
+    assert str(ana.id) in section(html, "storage")
+
+
+def test_it_reads_no_table_of_jobs_or_events_whole(client: Client) -> None:
+    failing("embedding", "TEXT_REFUSED")
+    again()
+
+    with CaptureQueriesContext(
+        connection,
+    ) as queries:
+        page(client)
+
+    asked = [query["sql"] for query in queries.captured_queries]
+    assert not [sql for sql in asked if re.search(r'FROM "?(events|document_chunks)\b', sql)]
+    assert not [
+        sql
+        for sql in asked
+        if re.search(r'FROM "?upload_jobs\b', sql) and "state = 'working'" not in sql and "LIMIT 1" not in sql
+    ]
+    assert len(asked) < 60
+
+
+def test_no_figure_names_a_tenants_text(client: Client) -> None:
+    labels: list[Any] = [label for figure in Figure.objects.all() for label in figure.labels]
+
+    assert all(re.fullmatch(r"[\w@.+:-]*", label) for label in labels)
+
+
+def test_bars_stack_up_to_the_highest_sum() -> None:
+    chart = Chart("x", "X", ["a", "b"], [Series("one", [1, 2]), Series("two", [3, 0])], kind="stacked")
+
+    assert chart.top == 4
+    assert [(bar.height, bar.colour) for bar in chart.bars] == [(46.0, 0), (138.0, 1), (92.0, 0)]
+    assert chart.bars[1].y == 10.0
+    assert chart.rows == [("a", ["1", "3"]), ("b", ["2", "0"])]
+
+
+def test_where_nobody_has_looked_a_line_has_a_gap() -> None:
+    chart = Chart("x", "X", ["a", "b", "c", "d"], [Series("one", [1, 1, None, 1])])
+
+    assert len(chart.lines) == 2
+    assert chart.rows[1] == ("c", [""])
+    assert [mark.text for mark in chart.levels] == ["0", "", "", "", "1"]
+
+
+@pytest.mark.parametrize(
+    ("shown", "expected"),
+    [
+        (duration(0.0123), "12 ms"),
+        (duration(3.42), "3.42 s"),
+        (duration(600), "10 min"),
+        (duration(9000), "2.5 h"),
+        (duration(400_000), "5 d"),
+        (money(250), "$2.50"),
+        (money(0.25), "$0.00250"),
+        (size(1_500_000), "1.5 MB"),
+        (str(rounded_up(37)), "40.0"),
+        (str(rounded_up(0)), "1.0"),
+    ],
+)
+def test_numbers_are_said_as_people_say_them(shown: str, expected: str) -> None:
+    assert shown == expected

@@ -1,0 +1,237 @@
+"""The dead letters in groups: what is counted, what is said of them, and a group's retry."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.conf import settings as configured
+from django.db import connection
+from django.test import Client
+from django.urls import reverse
+
+from auditing.models import AuditEntry
+from console import dead_letters, remedies
+from console.tests.conftest import Staff
+from documents.models import Document
+from documents.parsers.refusals import FAILURES
+from documents.vendor_parse import GIVEN_UP
+from jobs import repairs
+from jobs.models import UploadJob
+from jobs.states import LET_GO, Stage
+from testing.factories import JobFactory
+from testing.people import run_to_the_end
+from vendors import money, pacing
+from vendors.gate import AWAY, DETAILS, KEY, LIMITED, QUOTA
+
+CODE = re.compile("[A-Z][A-Z_]{5,}|internal")
+PAGE, RETRY = "/admin/dead-letters/", "/admin/dead-letters/retry/"
+Dead = Callable[..., UploadJob]
+pytestmark = pytest.mark.django_db
+
+
+def test_each_stage_and_code_is_a_group_with_its_ends_and_samples(dead: Dead) -> None:
+    moments = [datetime(2026, 1, day, tzinfo=UTC) for day in (1, 2, 3, 4, 5)]
+    many = [dead("PARSE_FAILED", "parsing", finished_at=moment, attempts=n) for n, moment in enumerate(moments, 1)]
+    dead("PARSE_FAILED", "parsed"), dead("VECTORS_NOT_SOUND"), dead("A_FIRST"), JobFactory.create(state="done")
+
+    found = {(group.stage, group.code): group for group in dead_letters.groups()}
+
+    assert {key: group.counted for key, group in found.items()} == {
+        ("parsing", "PARSE_FAILED"): 5,
+        ("parsed", "PARSE_FAILED"): 1,
+        ("embedding", "VECTORS_NOT_SOUND"): 1,
+        ("embedding", "A_FIRST"): 1,
+    }
+    group = found["parsing", "PARSE_FAILED"]
+    assert (group.newest, group.oldest, group.attempts) == (moments[4], moments[0], "3 to 5")
+    assert [job.pk for job in group.samples] == [job.pk for job in many[:1:-1]]
+    assert group.detail == "What PARSE_FAILED says."
+
+
+def test_a_large_group_is_counted_no_further_than_it_matters(dead: Dead, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dead_letters, "MOST_COUNTED", 2)
+    for _ in range(4):
+        dead()
+
+    (group,) = dead_letters.groups()
+
+    assert (group.counted, group.count) == (3, "2+")
+
+
+def test_the_page_says_what_a_code_means_and_what_to_do_and_keeps_what_was_let_go_of_apart(
+    sue: Client, dead: Dead
+) -> None:
+    failed, cancelled = dead("PARSE_LOST", "parsing"), dead("CANCELLED", "queued")
+
+    page = sue.get(PAGE).content.decode()
+
+    assert remedies.FAILED["PARSE_LOST"].meaning in page
+    assert remedies.FAILED["PARSE_LOST"].remedy in page
+    assert "What PARSE_LOST says." in page
+    assert reverse("console:job", args=[failed.pk]) in page
+    above, below = page.split("Let go of")
+    assert str(cancelled.document_id) in below
+    assert str(cancelled.document_id) not in above
+    assert "code=PARSE_LOST" in above
+    assert "retry/?stage=queued" not in page
+
+
+def test_no_tenants_text_is_on_the_page(sue: Client, dead: Dead) -> None:
+    job = dead(traceback="frames", payload={"ssn": "078-05-1120"})
+    Document.objects.filter(pk=job.document_id).update(filename="<script>alert(1)</script> Ana's cancer.pdf")
+
+    page = sue.get(PAGE).content.decode()
+
+    assert "cancer" not in page
+    assert "078-05" not in page
+    assert job.raw_path not in page
+
+
+@pytest.mark.parametrize(
+    ("codenames", "looking", "retrying"),
+    [([], 403, 403), (["view_uploadjob"], 200, 403), (["retry_uploadjob"], 403, 403)],
+)
+def test_staff_see_and_do_what_they_may(
+    staff: Staff, dead: Dead, codenames: list[str], looking: int, retrying: int
+) -> None:
+    job = dead()
+    client = staff(*codenames)
+
+    page = client.get(PAGE)
+    answer = client.post(RETRY, {"stage": job.stage, "code": "ALWAYS_FAILS", "reason": "because"})
+
+    assert (page.status_code, answer.status_code) == (looking, retrying)
+    assert b"Retry the group" not in page.content
+    assert not AuditEntry.objects.exists()
+    assert UploadJob.objects.get().state == "deadletter"
+
+
+def test_nobody_else_gets_in(dead: Dead, client: Client) -> None:
+    assert client.get(PAGE).status_code == 302
+    assert client.post(RETRY, {"stage": "embedding", "code": "ALWAYS_FAILS", "reason": "x"}).status_code == 302
+    assert UploadJob.objects.filter(state="deadletter").count() == 0
+
+
+def test_a_group_is_retried_once_it_is_said_why_and_each_is_written_down(sue: Client, dead: Dead) -> None:
+    group = [dead() for _ in range(3)]
+    other = dead("SOMETHING_ELSE")
+    asked = {"stage": "embedding", "code": "ALWAYS_FAILS"}
+
+    assert "<strong>3</strong> dead letters" in sue.get(RETRY, asked).content.decode()
+    assert b"REASON_REQUIRED" in sue.post(RETRY, asked | {"reason": " "}, follow=True).content
+    assert UploadJob.objects.filter(state="queued").count() == 0
+    answer = sue.post(RETRY, asked | {"reason": "the vendor is back"}, follow=True)
+
+    assert "3 jobs retried." in answer.content.decode()
+    assert set(UploadJob.objects.filter(state="queued").values_list("pk", flat=True)) == {job.pk for job in group}
+    assert set(AuditEntry.objects.values_list("object_id", "reason")) == {
+        (str(job.pk), "the vendor is back") for job in group
+    }
+    other.refresh_from_db()
+    assert other.state == "deadletter"
+    run_to_the_end(1)
+    assert UploadJob.objects.filter(state="done").count() == 3
+
+
+def test_a_large_group_goes_in_batches_and_the_rest_is_offered(
+    sue: Client, dead: Dead, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(repairs, "MOST", 2)
+    now = datetime.now(UTC)
+    for minutes in range(5):
+        dead(finished_at=now - timedelta(minutes=minutes))
+    stuck = dead(finished_at=now + timedelta(minutes=1))  # is refused each time: another job of its document is active
+    JobFactory.create(document=stuck.document, user_id=stuck.user_id)
+    asked, left = {"stage": "embedding", "code": "ALWAYS_FAILS", "reason": "because"}, []
+
+    for _ in range(4):
+        answer = sue.post(RETRY, asked)
+        left.append(UploadJob.objects.filter(state="deadletter").count())
+        assert answer.status_code == 302
+        following = sue.get(answer["Location"])
+        asked["before"] = (following.context or {}).get("before", "")
+
+    assert left == [5, 3, 1, 1]
+    assert AuditEntry.objects.count() == 5
+
+
+def test_what_was_let_go_of_is_not_retried_as_a_group(sue: Client, dead: Dead) -> None:
+    dead("CANCELLED")
+
+    answer = sue.post(RETRY, {"stage": "embedding", "code": "CANCELLED", "reason": "because"}, follow=True)
+
+    assert "JOB_LET_GO" in answer.content.decode()
+    assert UploadJob.objects.get().state == "deadletter"
+
+
+def test_a_post_without_its_token_changes_nothing_and_a_link_never_does(staff: Staff, dead: Dead) -> None:
+    asked = {"stage": dead().stage, "code": "ALWAYS_FAILS", "reason": "because"}
+    client = staff("view_uploadjob", "retry_uploadjob", strict=True)
+
+    assert client.post(RETRY, asked).status_code == 403
+    assert client.get(RETRY, asked).status_code == 200
+    assert UploadJob.objects.get().state == "deadletter"
+
+
+def test_groups_and_batches_are_read_along_their_index(dead: Dead) -> None:
+    for _ in range(3):
+        dead()
+    params: dict[str, Any] = {"stages": Stage.values, "most_codes": 30, "most_counted": 1000}
+    batch = str(dead_letters.jobs("embedding", "X").values("pk")[:1000].query)
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL enable_seqscan = off")
+        cursor.execute(f"EXPLAIN (FORMAT JSON) {dead_letters.GROUPS}", params)
+        plan = json.dumps(cursor.fetchone()[0])
+        cursor.execute(*explained(dead_letters.jobs("embedding", "X")[:1000]))
+        listed = json.dumps(cursor.fetchone()[0])
+
+    assert plan.count('"ix_jobs_dead"') >= 4
+    assert "Seq Scan" not in plan + listed
+    assert '"ix_jobs_dead"' in listed
+    assert '"Sort"' not in listed
+    assert "->> " in batch
+
+
+def explained(rows: Any) -> tuple[str, Any]:
+    sql, params = rows.query.sql_with_params()
+    return f"EXPLAIN (FORMAT JSON) {sql}", params
+
+
+# What is known of each code.
+
+
+def test_every_code_that_the_product_can_end_or_park_a_job_with_has_its_meaning_and_remedy() -> None:
+    codes = (
+        {code for _, code, _ in FAILURES.values()}
+        | {code for code, _ in GIVEN_UP.values()}
+        | set(LET_GO)
+        | set(DETAILS)
+    )
+    waits = {AWAY, LIMITED, QUOTA, KEY, pacing.SPENT, money.SPENT}
+    for name, code in raised():
+        (waits if name in ("Wait", "Postponed") else codes).add(code)
+
+    assert codes - set(remedies.FAILED) == set()
+    assert waits - set(remedies.WAITING) == set()
+    assert len(codes) > 25
+    assert len(waits) > 8
+
+
+def raised() -> Iterator[tuple[str, str]]:
+    """Yield every code that a stage's outcome is made with, as the source spells it."""
+    outcomes = {"Permanent", "Retryable", "Postponed", "Wait"}
+    for app in ("documents", "embeddings", "jobs", "vendors", "campaigns"):
+        for path in (configured.BASE_DIR / app).rglob("*.py"):
+            if {"tests", "migrations"} & set(path.parts):
+                continue
+            for call in ast.walk(ast.parse(path.read_text())):
+                if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in outcomes:
+                    parts = (part for given in ast.iter_child_nodes(call) for part in ast.walk(given))
+                    texts = (part.value for part in parts if isinstance(part, ast.Constant))
+                    yield from ((call.func.id, str(text)) for text in texts if CODE.fullmatch(str(text)))

@@ -1,0 +1,1 @@
+"""Staff's pages: what they ask for, one module a subject."""

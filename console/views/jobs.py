@@ -1,0 +1,106 @@
+"""A job's page: where it stands, what happened to it, what it cost, what is proven, and the buttons that repair it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from uuid import UUID
+
+from django.contrib import messages
+from django.core.exceptions import ImproperlyConfigured
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+from django.views.decorators.http import require_POST, require_safe
+
+from console import access, proving, remedies, timeline
+from jobs import plan, repairs, standing
+from jobs.admin import LABELS, tell
+from jobs.models import UploadJob
+from jobs.states import ACTIVE, State
+from tenancy.models import User
+from tenancy.refusals import Refused
+from vendors.models import Purchase
+
+MOST_CALLS = 100
+MOST_JOBS = 20
+
+
+def found(job_id: UUID) -> UploadJob:
+    job = UploadJob.objects.select_related("document").filter(pk=job_id).first()
+    if job is None:
+        raise Http404
+    return job
+
+
+@require_safe
+def page(request: HttpRequest, job_id: UUID) -> HttpResponse:
+    user = access.require(request, access.VIEW)
+    job = found(job_id)
+    error = job.last_error or {}
+    others = UploadJob.objects.filter(document_id=job.document_id).exclude(pk=job.pk).order_by("-created_at")
+    calls = Purchase.objects.filter(document_id=job.document_id, job_id=job.pk).order_by("created_at")
+    return access.answer(
+        request,
+        "console/job.html",
+        f"Job {job.pk}",
+        job=job,
+        document=job.document,
+        standing=standing.standing(job, running=standing.running(job.user_id)),
+        error=error,
+        remedy=remedies.of(error.get("code")) if error else None,
+        wait=remedies.of_wait(job.wait_reason) if job.run_after else None,
+        timeline=timeline.of(job, whole=request.GET.get("events") == "all"),
+        calls=[(call, timeline.span(_took(call))) for call in calls[:MOST_CALLS]],
+        others=others[:MOST_JOBS],
+        buttons=list(_buttons(user, job)),
+        stages=_stages(job),
+        may_read=user.has_perm(access.READ),
+    )
+
+
+def _took(call: Purchase) -> timedelta | None:
+    return call.settled_at - call.created_at if call.settled_at else None
+
+
+def _buttons(user: User, job: UploadJob) -> Iterator[tuple[str, str]]:
+    """Yield what this member of staff may do to the job as it is."""
+    suited = {"retry", "retry_from"} if job.state == State.DEADLETTER else set()
+    if job.state in ACTIVE:
+        suited = {"cancel", "bury"}
+    for verb in access.verbs(user):
+        if verb in suited:
+            yield verb, LABELS[verb]
+
+
+def _stages(job: UploadJob) -> list[str]:
+    """Return the stages that a retry may be asked from: no later one than where the job stands."""
+    try:
+        return [step.stage.value for step in plan.pipeline(job.pipeline).upto(job.stage)]
+    except ImproperlyConfigured:  # no such pipeline here
+        return []
+
+
+@require_safe
+def proofs(request: HttpRequest, job_id: UUID) -> HttpResponse:
+    """What holds of each stage: a part of the page, fetched by itself, because it reads the store."""
+    access.require(request, access.VIEW)
+    job = found(job_id)
+    is_part = request.headers.get("HX-Request") == "true"
+    template = "console/proofs.html" if is_part else "console/proofs_page.html"
+    return access.answer(request, template, f"Proofs of job {job.pk}", job=job, proofs=proving.of(job))
+
+
+@require_POST
+def repair(request: HttpRequest, job_id: UUID) -> HttpResponse:
+    """A button was pressed."""
+    verb = request.POST.get("verb", "")
+    user = access.require(request, access.VIEW, repairs.PERMISSIONS.get(verb, "there is no such verb"))
+    try:
+        repairs.one(verb, job_id, by=user, reason=request.POST.get("reason", ""), stage=request.POST.get("stage"))
+    except Refused as refused:
+        if refused.code == "NOT_FOUND":
+            raise Http404 from refused
+        messages.error(request, f"{refused.code}: {refused.detail}")
+    else:
+        tell(request, verb, repairs.Done(1))
+    return HttpResponseRedirect(reverse("console:job", args=[job_id]))

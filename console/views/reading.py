@@ -1,0 +1,96 @@
+"""Reading a tenant's document: asked for with a reason, written down, then shown page by page."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+from django.views.decorators.http import require_safe
+
+from console import access, reading
+from documents import pictures, rendering
+from documents.models import Document
+from embeddings.models import DocumentChunk
+from tenancy.refusals import Refused, unavailable
+
+WIDTH = 900  # of a page's picture
+
+
+def ask(request: HttpRequest, document_id: UUID) -> HttpResponse:
+    """GET asks why; POST writes it down and opens the document. Nothing of it is shown before."""
+    user = access.require(request, access.READ)
+    if request.method == "POST":
+        try:
+            entry = reading.begin(document_id, by=user, reason=request.POST.get("reason", ""))
+        except Refused as refused:
+            if refused.code == "NOT_FOUND":
+                raise Http404 from refused
+            messages.error(request, f"{refused.code}: {refused.detail}")
+        else:
+            return HttpResponseRedirect(reverse("console:reading", args=[entry.pk]))
+    if not Document.objects.filter(pk=document_id).exists():
+        raise Http404
+    return access.answer(request, "console/ask_to_read.html", "Read a document", document_id=document_id)
+
+
+def _opened(request: HttpRequest, entry_id: UUID) -> Document:
+    user = access.require(request, access.READ)
+    try:
+        return reading.opened(entry_id, by=user)
+    except Refused as refused:
+        raise Http404 from refused
+
+
+@require_safe
+def page(request: HttpRequest, entry_id: UUID) -> HttpResponse:
+    document = _opened(request, entry_id)
+    pages = document.pages or 1
+    number = _within(request.GET.get("page"), pages) or 1
+    trouble, shown, start = None, None, 0
+    try:
+        found = reading.page_of(document, number)
+    except OSError:
+        trouble, found = unavailable("The file store cannot be reached; try again shortly.").detail, None
+    passages = list(reading.passages(document, number))
+    if found is not None:
+        markdown, start = found
+        chosen = next((each for each in passages if str(each.chunk_ord) == request.GET.get("passage")), None)
+        shown = rendering.html(markdown, highlight=_on_page(chosen, start))
+    return access.answer(
+        request,
+        "console/reading.html",
+        f"Document {document.pk}",
+        document=document,
+        entry_id=entry_id,
+        number=number,
+        pages=pages,
+        shown=shown,
+        trouble=trouble,
+        passages=passages,
+        chosen=request.GET.get("passage"),
+    )
+
+
+def _within(said: str | None, most: int) -> int | None:
+    return (
+        int(said) if said and said.isascii() and said.isdigit() and len(said) < 7 and 1 <= int(said) <= most else None
+    )
+
+
+def _on_page(passage: DocumentChunk | None, start: int) -> tuple[int, int] | None:
+    if passage is None or not passage.meta:
+        return None
+    return passage.meta["start"] - start, passage.meta["end"] - start
+
+
+@require_safe
+def picture(request: HttpRequest, entry_id: UUID, number: int) -> HttpResponse:
+    """The page as it looks, for as long as the entry opens the document."""
+    document = _opened(request, entry_id)
+    try:
+        drawn = pictures.render(document, number, width=WIDTH)
+    except Refused as refused:
+        return HttpResponse(f"{refused.code}: {refused.detail}", content_type="text/plain", status=refused.status)
+    return HttpResponse(drawn, content_type=pictures.MIME)  # which nothing may keep: see admin_view

@@ -1,0 +1,95 @@
+"""Documents in the admin, by their ids: a file's name is its tenant's text, and is shown on the job's page only."""
+
+from __future__ import annotations
+
+from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+
+from auditing.browsing import ReadOnlyAdmin
+from auditing.filters import between, exact, one_of
+from documents.models import Document, ParseRequest, Removal
+from jobs.models import UploadJob
+from jobs.services import newest
+
+LINK = '<a class="text-primary-600 dark:text-primary-500" href="{}">{}</a>'
+# Where else there is something about a document: each of these lists finds by its id.
+ABOUT = (
+    ("jobs", "admin:jobs_uploadjob_changelist"),
+    ("events", "admin:jobs_event_changelist"),
+    ("passages", "admin:embeddings_documentchunk_changelist"),
+    ("parse requests", "admin:documents_parserequest_changelist"),
+    ("purchases", "admin:vendors_purchase_changelist"),
+    ("audit log", "admin:auditing_auditentry_changelist"),
+)
+
+
+@admin.register(Document)
+class DocumentAdmin(ReadOnlyAdmin):
+    list_display = (
+        "document_id", "user_id", "processing_status", "pages", "bytes_len", "parser", "chunks_version", "created_at",
+    )  # fmt: skip
+    list_filter = (exact("user_id", "tenant's id"), between("created_at", "created"))
+    id_fields = ("document_id", "user_id")
+    ordering = ("-created_at", "document_id")
+    fields = (
+        ("document_id", "user_id"), ("job", "about"), ("processing_status", "chunks_version"),
+        ("mime", "bytes_len", "pages"), ("parser", "parse_fallback", "ocr"), "failed_pages",
+        ("created_at", "updated_at"), ("upload_expires_at", "stored_at"),
+    )  # fmt: skip
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Document]:
+        found: QuerySet[Document] = super().get_queryset(request)
+        return found.defer("filename", "raw_path", "parsed_path", "page_starts")
+
+    @admin.display(empty_value="-")
+    def parser(self, document: Document) -> str | None:
+        return f"{document.parser_name}@{document.parser_version}" if document.parser_name else None
+
+    @admin.display(empty_value="-")
+    def job(self, document: Document) -> SafeString | None:
+        job = newest(UploadJob.objects.filter(document_id=document.pk))
+        if job is None:
+            return None
+        return format_html(LINK, reverse("console:job", args=[job.pk]), job.pk)
+
+    def about(self, document: Document) -> SafeString:
+        links = ((f"{reverse(route)}?q={document.pk}", word) for word, route in ABOUT)
+        return format_html_join(", ", LINK, links)
+
+
+@admin.register(ParseRequest)
+class ParseRequestAdmin(ReadOnlyAdmin):
+    list_display = (
+        "parse_id", "user_id", "document_id", "state", "round", "parser_name", "vendor_job_id", "planned_at",
+        "called_back_at",
+    )  # fmt: skip
+    list_filter = (
+        one_of("state", "state", ParseRequest.State.choices), exact("document_id", "document's id"),
+        between("planned_at", "planned"),
+    )  # fmt: skip
+    id_fields = ("parse_id", "document_id", "vendor_job_id")
+    ordering = ("-planned_at", "parse_id")
+    fields = (
+        ("parse_id", "user_id"), ("document_id", "job_id"), ("state", "round"), ("parser_name", "parser_version"),
+        ("vendor_job_id", "file_id"), "purchase_id", ("planned_at", "submitted_at"), ("called_back_at", "deadline"),
+    )  # fmt: skip
+    readonly_fields = ("document_id",)
+
+
+@admin.register(Removal)
+class RemovalAdmin(ReadOnlyAdmin):
+    """What is still to go of deleted documents. Not the paths: they are storage's."""
+
+    list_display = ("removal_id", "document_id", "drop_after", "try_after")
+    list_filter = (between("drop_after", "due"),)
+    id_fields = ("removal_id",)
+    ordering = ("drop_after", "removal_id")
+    fields = (("removal_id", "document_id"), ("drop_after", "try_after"))
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Removal]:
+        found: QuerySet[Removal] = super().get_queryset(request)
+        return found.defer("path")

@@ -1,0 +1,54 @@
+"""Documents in the admin: by their ids, with the way to everything else about them."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from auditing.tests.cast import Staff
+from documents.models import Document
+from testing.people import Person, plan_pdf
+
+pytestmark = pytest.mark.django_db
+
+
+def test_a_document_s_page_leads_to_its_job_and_to_all_else_about_it(ana: Person) -> None:
+    uploaded = ana.upload(plan_pdf("drugs"), filename="canary.pdf")
+    root = Staff("root", superuser=True)
+
+    page = root.page("documents_document_change", uploaded.document_id)
+
+    links = re.findall(rf'href="(/admin/[a-z/]+/\?q={uploaded.document_id})"', page)
+    assert f"/admin/jobs/{uploaded.job_id}/" in page
+    assert len(links) == 6
+    assert {root.client.get(link).status_code for link in links} == {200}
+    assert "canary" not in page
+
+
+def test_a_document_without_a_job_has_a_page(ana: Person) -> None:
+    uploaded = ana.upload(plan_pdf("drugs"))
+    uploaded.job.delete()
+
+    assert str(uploaded.document_id) in Staff("root", superuser=True).page(
+        "documents_document_change", uploaded.document_id
+    )
+
+
+def test_a_list_costs_the_same_however_many_documents_it_shows(ana: Person) -> None:
+    root = Staff("root", superuser=True)
+
+    def queries() -> int:
+        with CaptureQueriesContext(connection) as seen:
+            root.page("documents_document_changelist")
+        return len(seen)
+
+    ana.declare(b"1")
+    one = queries()
+    for content in (b"2", b"3", b"4"):
+        ana.declare(content)
+
+    assert Document.objects.count() == 4
+    assert queries() == one

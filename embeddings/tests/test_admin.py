@@ -1,0 +1,95 @@
+"""Passages in the admin: their text is read with a permission and a reason, and that is written down."""
+
+from __future__ import annotations
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from auditing.models import AuditEntry
+from auditing.tests.cast import Staff, written
+from embeddings.models import ChunkBuffer, DocumentChunk, VectorBuffer
+from testing.people import Person, plan_pdf, stop_before
+
+pytestmark = pytest.mark.django_db
+
+WORD = "Zymurgy"
+ROUTES = {DocumentChunk: "embeddings_documentchunk", ChunkBuffer: "embeddings_chunkbuffer"}
+
+
+@pytest.fixture
+def ana_s_passages(ana: Person) -> Person:
+    ana.upload(plan_pdf(f"{WORD} <script>alert(1)</script>"))
+    stop_before("embeddings_buffered")
+    return ana
+
+
+def test_a_text_is_shown_to_who_says_why_and_it_is_written_down(ana_s_passages: Person) -> None:
+    sue = Staff("sue", group="support")
+    for model, route in ROUTES.items():
+        passage = model._default_manager.all()[:1].get()
+        asked = sue.page(f"{route}_read", passage.pk)
+        unreasoned = sue.post(f"{route}_read", passage.pk, reason="  ").content.decode()
+        assert WORD not in asked + unreasoned
+        assert not AuditEntry.objects.exists() or model is ChunkBuffer
+
+        answer = sue.post(f"{route}_read", passage.pk, reason="INC-7")
+
+        shown = answer.content.decode()
+        assert WORD in shown
+        assert "&lt;script&gt;" in shown
+        assert "<script>alert" not in shown
+        assert "no-store" in answer.headers["Cache-Control"]
+        assert written()[-1] == ("documents.read_text", sue.user.email, str(passage.pk), ana_s_passages.id)
+    assert WORD not in str(list(AuditEntry.objects.values()))
+
+
+@pytest.mark.parametrize(
+    "permissions",
+    [
+        ("embeddings.view_documentchunk", "embeddings.view_chunkbuffer"),
+        ("documents.read_text",),
+        ("documents.read_text", "embeddings.view_vectorbuffer"),
+    ],
+)
+def test_who_may_not_look_or_not_read_is_shown_no_text(permissions: tuple[str, ...], ana_s_passages: Person) -> None:
+    looker = Staff("looker", *permissions)
+    for model, route in ROUTES.items():
+        passage = model._default_manager.all()[:1].get()
+
+        answers = [looker.get(f"{route}_read", passage.pk), looker.post(f"{route}_read", passage.pk, reason="INC-7")]
+
+        assert [answer.status_code for answer in answers] == [403, 403]
+    assert written() == []
+
+
+def test_no_stranger_and_no_tenant_reads_by_this_address(ana_s_passages: Person) -> None:
+    address = reverse("admin:embeddings_documentchunk_read", args=[DocumentChunk.objects.all()[0].pk])
+    tenant = Client()
+    tenant.force_login(ana_s_passages.user)
+
+    answers = [client.post(address, {"reason": "x"}) for client in (Client(), tenant, ana_s_passages.client)]
+
+    assert [answer.status_code for answer in answers] == [302, 302, 302]
+
+
+def test_a_passage_that_is_gone_is_not_there(ana_s_passages: Person) -> None:
+    root = Staff("root", superuser=True)
+    passage = DocumentChunk.objects.all()[0]
+    DocumentChunk.objects.all().delete()
+
+    for wanted in (passage.pk, "x", "../x"):
+        assert root.client.post(f"/admin/embeddings/documentchunk/{wanted}/read/", {"reason": "x"}).status_code == 404
+    assert written() == []
+
+
+def test_a_document_s_passages_are_listed_in_their_order(ana_s_passages: Person, ben: Person) -> None:
+    root, theirs = Staff("root", superuser=True), VectorBuffer.objects.all()[:1].get()
+
+    page = root.page("embeddings_documentchunk_changelist", document_id=str(theirs.document_id))
+    elsewhere = root.page("embeddings_documentchunk_changelist", document_id=str(ben.id))
+
+    ids = [str(pk) for pk in DocumentChunk.objects.order_by("chunk_ord").values_list("pk", flat=True)]
+    places = [page.index(f"/{pk}/change/") for pk in ids]
+    assert places == sorted(places)
+    assert not any(pk in elsewhere for pk in ids)

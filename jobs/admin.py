@@ -1,0 +1,224 @@
+"""Jobs and events as support looks at them, and the buttons that repair jobs. Nobody edits a row by hand."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+from uuid import UUID
+
+from django.contrib import admin, messages
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.core.exceptions import PermissionDenied
+from django.db.models import Count, OuterRef, QuerySet, Subquery
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.timesince import timesince
+
+from auditing.browsing import ReadOnlyAdmin
+from jobs import filters, repairs, standing
+from jobs.models import Event, UploadJob
+from jobs.states import Stage, State
+from tenancy.models import User
+from tenancy.refusals import Refused
+
+# No index has them: looked for among the newest jobs only, for which support usually asks.
+CORRELATED_AMONG = 20_000
+LABELS = {
+    "retry": "Retry",
+    "retry_from": "Retry from a stage",
+    "cancel": "Cancel",
+    "bury": "Move to the dead letters",
+}
+
+
+def whole(value: object) -> str:
+    """Show what people copy in one piece, in one line."""
+    return format_html('<span class="whitespace-nowrap">{}</span>', value)
+
+
+def linked(job_id: UUID) -> str:
+    """Show a job's id as the way to its page."""
+    page = reverse("console:job", args=[job_id])
+    return format_html('<a class="whitespace-nowrap underline" href="{}">{}</a>', page, job_id)
+
+
+@admin.register(UploadJob)
+class UploadJobAdmin(ReadOnlyAdmin):
+    # None is called like a foreign key: for such a column Django joins its whole table before it sorts.
+    list_display = (
+        "job", "standing", "at_stage", "in_state", "code", "wait_reason", "attempts", "age", "cost_cents", "pipeline",
+        "of_document", "tenant",
+    )  # fmt: skip
+    list_display_links = None
+    list_filter = (
+        filters.Standing, filters.InState, filters.InStatus, filters.AtStage, filters.ErrorCode, filters.WaitReason,
+        filters.OfPipeline, filters.AskedBy, filters.OlderThan,
+    )  # fmt: skip
+    list_disable_select_all = True  # a group of any size is retried from the dead letters
+    id_fields = ("job_id", "document_id", "user_id")
+    search_help_text = "A whole id: of a job, a document, a tenant, or of a recent upload's correlation"
+    ordering = ("-created_at", "job_id")
+    actions = ("retry", "retry_from", "cancel", "bury")
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[UploadJob]:
+        mine = UploadJob.objects.filter(user_id=OuterRef("user_id"), state=State.WORKING, campaign_id=None)
+        running = mine.order_by().values("user_id").annotate(rows=Count("pk")).values("rows")
+        return UploadJob.objects.defer("payload", "progress", "traceback").annotate(running=Subquery(running))
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[UploadJob], search_term: str
+    ) -> tuple[QuerySet[UploadJob], bool]:
+        found, may_repeat = super().get_search_results(request, queryset, search_term)
+        if not search_term.strip() or found.exists():
+            return found, may_repeat
+        try:
+            wanted = UUID(search_term.strip())
+        except ValueError:
+            return found, may_repeat
+        newest = UploadJob.objects.order_by("-created_at", "job_id").values_list("pk", "correlation_id")
+        correlated = [pk for pk, correlation_id in newest[:CORRELATED_AMONG] if correlation_id == wanted]
+        return queryset.filter(pk__in=correlated), may_repeat
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
+    ) -> HttpResponse:
+        """A job has a page of its own."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        try:
+            return HttpResponseRedirect(reverse("console:job", args=[UUID(object_id)]))
+        except ValueError:
+            return HttpResponseRedirect(reverse("admin:jobs_uploadjob_changelist"))
+
+    @admin.display(description="job")
+    def job(self, job: UploadJob) -> str:
+        return linked(job.pk)
+
+    @admin.display(description="document")
+    def of_document(self, job: UploadJob) -> str:
+        return whole(job.document_id)
+
+    @admin.display(description="tenant")
+    def tenant(self, job: UploadJob) -> str:
+        return whole(job.user_id)
+
+    @admin.display(description="stage")
+    def at_stage(self, job: UploadJob) -> str:
+        return job.stage
+
+    @admin.display(description="state")
+    def in_state(self, job: UploadJob) -> str:
+        return job.state
+
+    @admin.display(description="standing")
+    def standing(self, job: UploadJob) -> str:
+        return standing.standing(job, running=getattr(job, "running", 0) or 0)
+
+    @admin.display(description="error")
+    def code(self, job: UploadJob) -> str | None:
+        return (job.last_error or {}).get("code")
+
+    @admin.display(description="age")
+    def age(self, job: UploadJob) -> str:
+        return timesince(job.created_at, timezone.now(), depth=1)
+
+    # What may be done, each with its permission.
+
+    def has_retry_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm(repairs.PERMISSIONS["retry"])
+
+    def has_cancel_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm(repairs.PERMISSIONS["cancel"])
+
+    def has_bury_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm(repairs.PERMISSIONS["bury"])
+
+    @admin.action(description=LABELS["retry"], permissions=["retry"])
+    def retry(self, request: HttpRequest, queryset: QuerySet[UploadJob]) -> HttpResponse | None:
+        return self._repair("retry", request)
+
+    @admin.action(description=LABELS["retry_from"], permissions=["retry"])
+    def retry_from(self, request: HttpRequest, queryset: QuerySet[UploadJob]) -> HttpResponse | None:
+        return self._repair("retry_from", request)
+
+    @admin.action(description=LABELS["cancel"], permissions=["cancel"])
+    def cancel(self, request: HttpRequest, queryset: QuerySet[UploadJob]) -> HttpResponse | None:
+        return self._repair("cancel", request)
+
+    @admin.action(description=LABELS["bury"], permissions=["bury"])
+    def bury(self, request: HttpRequest, queryset: QuerySet[UploadJob]) -> HttpResponse | None:
+        return self._repair("bury", request)
+
+    def _repair(self, verb: str, request: HttpRequest) -> HttpResponse | None:
+        """Ask why and say how many; done once that has been confirmed."""
+        job_ids = [UUID(chosen) for chosen in request.POST.getlist(ACTION_CHECKBOX_NAME)]
+        if "confirmed" in request.POST:
+            by, posted = cast(User, request.user), request.POST
+            try:
+                done = repairs.many(verb, job_ids, by=by, reason=posted.get("reason", ""), stage=posted.get("stage"))
+            except Refused as refused:
+                messages.error(request, f"{refused.code}: {refused.detail}")
+            else:
+                tell(request, verb, done)
+                return None
+        context = {
+            **self.admin_site.each_context(request), "title": LABELS[verb], "opts": self.opts, "verb": verb,
+            "count": len(job_ids), "job_ids": job_ids, "stages": Stage.values if verb == "retry_from" else None,
+        }  # fmt: skip
+        return TemplateResponse(request, "admin/jobs/uploadjob/repair.html", context)
+
+
+DONE = {"retry": "retried", "retry_from": "retried", "cancel": "cancelled", "bury": "moved to the dead letters"}
+
+
+def tell(request: HttpRequest, verb: str, done: repairs.Done) -> None:
+    """Say how many were done, and why others were not."""
+    if done.count:
+        messages.success(request, f"{done.count} {'job' if done.count == 1 else 'jobs'} {DONE[verb]}.")
+    for code, count in sorted(done.refused.items()):
+        messages.warning(request, f"{count} not {DONE[verb]}: {code}.")
+    if done.left:
+        messages.warning(request, f"{done.left} were left for another time: too many for one request.")
+
+
+@admin.register(Event)
+class EventAdmin(ReadOnlyAdmin):
+    list_display = ("at", "code", "of_type", "how_severe", "stage", "attempt", "of_job", "of_document", "tenant")
+    list_display_links = None
+    list_filter = (filters.Lately, filters.EventSeverity, filters.EventType, filters.EventCode)
+    id_fields = ("job_id", "document_id")
+    ordering = ("-ts", "event_id")
+
+    @admin.display(description="when, UTC")
+    def at(self, event: Event) -> str:
+        return whole(f"{event.ts:%Y-%m-%d %H:%M:%S}")
+
+    @admin.display(description="type")
+    def of_type(self, event: Event) -> str:
+        return event.type
+
+    @admin.display(description="severity")
+    def how_severe(self, event: Event) -> str:
+        return event.severity
+
+    @admin.display(description="job")
+    def of_job(self, event: Event) -> str:
+        return linked(event.job_id)
+
+    @admin.display(description="document")
+    def of_document(self, event: Event) -> str:
+        return whole(event.document_id)
+
+    @admin.display(description="tenant")
+    def tenant(self, event: Event) -> str:
+        return whole(event.user_id)
+
+    @admin.display(description="stage")
+    def stage(self, event: Event) -> str | None:
+        return cast("str | None", event.payload.get("stage"))
+
+    @admin.display(description="attempt")
+    def attempt(self, event: Event) -> int | None:
+        return cast("int | None", event.payload.get("attempt"))

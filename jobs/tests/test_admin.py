@@ -1,0 +1,243 @@
+"""Jobs and events in the admin: found by the questions that support asks, repaired by buttons that ask why."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any, cast
+
+import pytest
+from django.contrib import admin
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.contrib.auth.models import Permission
+from django.db import connection
+from django.test import Client
+from django.urls import reverse
+
+from auditing.models import AuditEntry
+from jobs.admin import UploadJobAdmin
+from jobs.models import Event, UploadJob
+from tenancy.models import User
+from testing.factories import JobFactory, UserFactory
+
+LIST, EVENTS = "/admin/jobs/uploadjob/", "/admin/jobs/event/"
+ALL = ("view_uploadjob", "view_event", "retry_uploadjob", "cancel_uploadjob", "bury_uploadjob")
+Staff = Callable[..., Client]
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def staff(db: None) -> Staff:
+    def sign_in(*codenames: str) -> Client:
+        user: User = UserFactory.create(is_staff=True)
+        user.user_permissions.set(Permission.objects.filter(codename__in=codenames))
+        client = Client()
+        client.force_login(user)
+        return client
+
+    return sign_in
+
+
+@pytest.fixture
+def sue(staff: Staff) -> Client:
+    return staff(*ALL)
+
+
+def listed(client: Client, path: str = LIST, **query: Any) -> set[Any]:
+    answer = client.get(path, query)
+    assert answer.status_code == 200, answer.content[:300]
+    return {row.pk for row in answer.context["cl"].result_list}
+
+
+def chosen(verb: str, *jobs: UploadJob, **more: str) -> dict[str, Any]:
+    return {"action": verb, "index": "0", ACTION_CHECKBOX_NAME: [str(job.pk) for job in jobs], **more}
+
+
+def event(job: UploadJob, **columns: Any) -> Event:
+    given = {"type": "error", "severity": "error", "code": "DLQ_MOVED"} | columns
+    return Event.objects.create(job=job, document_id=job.document_id, user_id=job.user_id, **given)
+
+
+# Finding.
+
+
+def test_each_kind_of_not_moving_is_a_question_of_its_own(sue: Client) -> None:
+    tenant, later = uuid.uuid4(), datetime.now(UTC) + timedelta(hours=1)
+    made = {
+        "queued": [JobFactory.create()],
+        "waiting": [JobFactory.create(run_after=later, wait_reason="VENDOR_AWAY")],
+        "working": [JobFactory.create(state="working", user_id=tenant, slot=slot) for slot in (0, 1)],
+        "starved": [JobFactory.create(user_id=tenant)],
+        "retrying": [JobFactory.create(state="retryable")],
+        "dead": [JobFactory.create(state="deadletter")],
+        "done": [JobFactory.create(state="done")],
+    }
+
+    found = {name: listed(sue, standing=name) for name in made}
+    page = sue.get(LIST)
+
+    assert found == {name: {job.pk for job in jobs} for name, jobs in made.items()}
+    shown = {
+        job.pk: cast(UploadJobAdmin, admin.site._registry[UploadJob]).standing(job)
+        for job in page.context["cl"].result_list
+    }
+    assert shown == {job.pk: name for name, jobs in made.items() for job in jobs}
+
+
+def test_each_filter_finds_what_it_asks_for(sue: Client) -> None:
+    old = JobFactory.create(pipeline="reembed", campaign_id=uuid.uuid4(), created_at=datetime(2026, 1, 1, tzinfo=UTC))
+    dead = JobFactory.create(state="deadletter", stage="parsing", last_error={"code": "PARSE_LOST", "detail": "…"})
+    waiting = JobFactory.create(run_after=datetime.now(UTC) + timedelta(hours=1), wait_reason="VENDOR_AWAY")
+    done = JobFactory.create(state="done")
+
+    for query, found in [
+        ({"pipeline": "reembed"}, {old}),
+        ({"asked_by": "campaign"}, {old}),
+        ({"asked_by": "tenant"}, {dead, waiting, done}),
+        ({"older_than": "604800"}, {old}),
+        ({"error_code": "PARSE_LOST"}, {dead}),
+        ({"wait_reason": "VENDOR_AWAY"}, {waiting}),
+        ({"stage": "parsing"}, {dead}),
+        ({"stage": "embedded"}, {old, waiting, done}),
+        ({"state": "deadletter"}, {dead}),
+        ({"status": "failed_parse"}, {dead}),
+        ({"state": "deadletter", "error_code": "SOMETHING"}, set()),
+        ({"state": "no-such-state"}, set()),
+    ]:
+        assert listed(sue, **query) == {job.pk for job in found}, query
+
+
+def test_a_job_is_found_by_a_whole_id_and_by_nothing_else(sue: Client) -> None:
+    job, *_ = JobFactory.create_batch(3)
+
+    for wanted in (job.pk, job.document_id, job.user_id, job.correlation_id):
+        assert listed(sue, q=f" {wanted} ") == {job.pk}
+    for other in (uuid.uuid4(), str(job.pk)[:8], "'; DROP TABLE upload_jobs --", "plan.pdf"):
+        assert listed(sue, q=other) == set()
+
+
+def test_the_list_shows_ids_and_codes_and_no_tenants_text(sue: Client) -> None:
+    job = JobFactory.create(state="deadletter", payload={"ssn": "078-05"}, traceback="frames", last_error={"code": "X"})
+
+    page = sue.get(LIST).content.decode()
+
+    assert reverse("console:job", args=[job.pk]) in page
+    for hidden in ("078-05", "frames", "plan.pdf", job.raw_path):
+        assert hidden not in page
+
+
+def test_a_job_is_looked_at_on_its_own_page_and_edited_nowhere(sue: Client) -> None:
+    job = JobFactory.create()
+
+    for path in ("change", "delete"):
+        answer = sue.get(reverse(f"admin:jobs_uploadjob_{path}", args=[job.pk]))
+        assert (answer.status_code, answer.get("Location")) in [
+            (302, f"/admin/jobs/{job.pk}/"),
+            (403, None),
+            (200, None),
+        ]
+        assert sue.post(reverse(f"admin:jobs_uploadjob_{path}", args=[job.pk]), {"post": "yes"}).status_code != 200
+    assert sue.get(f"{LIST}add/").status_code == 403
+    assert UploadJob.objects.filter(pk=job.pk).exists()
+
+
+@pytest.mark.parametrize(
+    "query", [{}, {"state": "deadletter"}, {"status": "failed_parse"}, {"error_code": "X"}, {"standing": "dead"}]
+)
+def test_the_list_is_read_along_an_index_and_never_counted(sue: Client, query: dict[str, str]) -> None:
+    JobFactory.create_batch(3, state="deadletter")
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL enable_seqscan = off")
+
+    rows = sue.get(LIST, query).context["cl"].queryset[:50]
+    with connection.cursor() as cursor:
+        sql, params = rows.query.sql_with_params()
+        cursor.execute(f"EXPLAIN (FORMAT JSON) {sql}", params)
+        plan = json.dumps(cursor.fetchone()[0])
+
+    assert "Seq Scan" not in plan
+    assert "documents" not in plan  # a join of every row that is sorted
+    assert "ix_jobs_" in plan or "idx_upload_jobs_" in plan or "upload_jobs_pkey" in plan
+
+
+# Events.
+
+
+def test_events_are_those_of_the_last_hour_unless_a_job_or_a_document_is_asked_for(sue: Client) -> None:
+    job, other = JobFactory.create_batch(2)
+    now = event(job)
+    old = event(job, ts=datetime.now(UTC) - timedelta(hours=5), code="CLAIMED", type="stage_started", severity="info")
+    event(other, ts=datetime.now(UTC) - timedelta(days=40))
+
+    page = sue.get(EVENTS)
+    assert reverse("console:job", args=[job.pk]) in page.content.decode()
+    assert "JOIN" not in str(page.context["cl"].queryset.query)
+    for query, found in [
+        ({}, {now}),
+        ({"within": "86400"}, {now, old}),
+        ({"within": "86400", "severity": "info"}, {old}),
+        ({"within": "86400", "type": "error"}, {now}),
+        ({"within": "86400", "code": "CLAIMED"}, {old}),
+        ({"q": str(job.pk)}, {now, old}),
+        ({"q": str(job.document_id)}, {now, old}),
+        ({"q": "CLAIMED"}, set()),
+        ({"within": "forever"}, {now}),
+    ]:
+        assert listed(sue, EVENTS, **query) == {each.pk for each in found}, query
+
+
+# Repairing.
+
+
+@pytest.mark.parametrize(
+    ("verb", "state", "after"),
+    [("retry", "deadletter", "queued"), ("cancel", "working", "deadletter"), ("bury", "queued", "deadletter")],
+)
+def test_chosen_jobs_are_repaired_once_it_is_confirmed_and_said_why(
+    sue: Client, verb: str, state: str, after: str
+) -> None:
+    jobs = [JobFactory.create(state=state) for _ in range(2)]
+
+    asked = sue.post(LIST, chosen(verb, *jobs))
+    unsaid = sue.post(LIST, chosen(verb, *jobs, confirmed="yes", reason=" "))
+
+    assert "<strong>2</strong> jobs chosen" in asked.content.decode()
+    assert "REASON_REQUIRED" in unsaid.content.decode()
+    assert not UploadJob.objects.filter(state=after).exists()
+    answer = sue.post(LIST, chosen(verb, *jobs, confirmed="yes", reason="ticket 9"), follow=True)
+    assert "2 jobs" in answer.content.decode()
+    assert UploadJob.objects.filter(state=after).count() == 2
+    assert list(AuditEntry.objects.values_list("action", "reason")) == [(f"jobs.{verb}", "ticket 9")] * 2
+
+
+def test_what_cannot_be_done_is_said_by_its_code(sue: Client) -> None:
+    dead, done = (
+        JobFactory.create(state="deadletter", pipeline="stages", stage="chunked"),
+        JobFactory.create(state="done"),
+    )
+
+    answer = sue.post(
+        LIST, chosen("retry_from", dead, done, confirmed="yes", reason="x", stage="chunking"), follow=True
+    ).content.decode()
+
+    assert "1 job retried." in answer
+    assert "1 not retried: JOB_DONE." in answer
+    dead.refresh_from_db()
+    assert (dead.state, dead.stage) == ("queued", "chunking")
+
+
+@pytest.mark.parametrize("verb", ["retry", "retry_from", "cancel", "bury", "delete_selected"])
+def test_who_may_only_look_has_no_buttons_and_does_nothing(staff: Staff, verb: str) -> None:
+    looking, nobody = staff("view_uploadjob"), staff()
+    job = JobFactory.create(state="deadletter" if verb.startswith("retry") else "queued")
+
+    page = looking.get(LIST).content.decode()
+    looking.post(LIST, chosen(verb, job, confirmed="yes", reason="x", stage="embedded", post="yes"))
+    answer = nobody.post(LIST, chosen(verb, job, confirmed="yes", reason="x"))
+
+    assert f'value="{verb}"' not in page
+    assert answer.status_code == nobody.get(LIST).status_code == nobody.get(EVENTS).status_code == 403
+    assert UploadJob.objects.get().state == job.state
+    assert not AuditEntry.objects.exists()

@@ -1,0 +1,112 @@
+"""What the keeper measures from time to time, in whichever cluster comes first."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any, TypeVar
+
+from django.db import connection, transaction
+
+from jobs import aside
+from measures import moves, spending, standing, tallies, vendor_calls
+from measures.models import Measurement
+
+log = logging.getLogger("accessa.measures")
+T = TypeVar("T")
+
+MEASURING = "measuring"
+MOVES, STANDING, SPENDING, STORAGE = "moves", "standing", "spending", "storage"
+# How often, in seconds. What takes long is done the more rarely: measuring takes a fiftieth of the time at most.
+EVERY = {STANDING: 25.0, SPENDING: 60.0, STORAGE: 600.0}
+SHARE = 50.0
+# Of the journal, so much at once: after a day away the sweep catches up hour by hour, for some seconds each time.
+SHORTEST_STEP, FIRST_STEP, LONGEST_STEP = timedelta(seconds=30), timedelta(minutes=5), timedelta(days=1)
+STEP_SECONDS, SWEEP_SECONDS = 1.0, 5.0
+
+LOCK = "SELECT pg_try_advisory_xact_lock(hashtextextended('measuring', 0))"
+LAST = """
+INSERT INTO measurements AS m (name, upto, measured_at, seconds, told)
+VALUES (%(name)s, %(upto)s, clock_timestamp(), %(seconds)s, %(told)s::jsonb)
+ON CONFLICT (name) DO UPDATE SET
+    upto = excluded.upto, measured_at = excluded.measured_at, seconds = excluded.seconds, told = excluded.told
+"""
+
+
+def measure() -> None:
+    """Begin to measure, if this process is not at it. Aside: a snapshot of a million jobs takes part of a second."""
+    aside.begin(MEASURING, run, log=log, broke_off="Measuring broke off")
+
+
+def run() -> None:
+    """Measure what is due; nothing while another cluster does."""
+    until, step = time.monotonic() + SWEEP_SECONDS, FIRST_STEP
+    while (took := _alone(partial(go_on, step))) is not None and time.monotonic() < until:
+        step = min(step * 2, LONGEST_STEP) if took < STEP_SECONDS / 4 else max(step / 2, SHORTEST_STEP)
+    _alone(lambda: _if_due(STANDING, _stand))
+    _alone(lambda: _if_due(SPENDING, lambda _: spending.sum_up()))
+    _alone(lambda: _if_due(STORAGE, _weigh))
+
+
+def _alone(work: Callable[[], T]) -> T | None:
+    """Do ``work`` in a transaction that no other process measures in meanwhile, or not at all."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SELECT set_config('statement_timeout', '60s', true)")
+        cursor.execute(LOCK)
+        return work() if cursor.fetchone()[0] else None
+
+
+def go_on(step: timedelta) -> float | None:
+    """Count the next ``step`` of the journal, in a transaction in which nobody else does.
+
+    Returns the seconds it took, or None when that was all there is.
+    """
+    began = time.monotonic()
+    now, horizon = moves.horizon()
+    last = Measurement.objects.filter(pk=MOVES).first()
+    since = last.upto if last and last.upto else moves.beginning(horizon)
+    upto = min(since + step, horizon)
+    if upto > since:
+        found = moves.count(since, upto)
+        tallies.add([*found, *vendor_calls.take(now)], now=now)
+        took = time.monotonic() - began
+        _tell(MOVES, took, upto=upto)
+    return None if upto == horizon or upto <= since else time.monotonic() - began
+
+
+def _if_due(name: str, work: Callable[[datetime], Any]) -> None:
+    last = Measurement.objects.filter(pk=name).first()
+    now, _ = moves.horizon()
+    if last and (now - last.measured_at).total_seconds() < max(EVERY[name], SHARE * last.seconds):
+        return
+    began = time.monotonic()
+    told = work(now)
+    _tell(name, time.monotonic() - began, told=told)
+
+
+def _stand(now: datetime) -> dict[str, Any]:
+    told = standing.look()
+    tallies.add(standing.tallies(told, now), now=now)
+    return told
+
+
+def _weigh(now: datetime) -> None:
+    spending.weigh()
+    tallies.forget(now)
+
+
+def _tell(name: str, seconds: float, *, upto: datetime | None = None, told: Any = None) -> None:
+    values = {"name": name, "upto": upto, "seconds": seconds, "told": json.dumps(told or {})}
+    with connection.cursor() as cursor:
+        cursor.execute(LAST, values)
+
+
+def is_behind() -> bool:
+    """Tell whether the journal has more to count than a sweep finds anyway."""
+    last = Measurement.objects.filter(pk=MOVES).first()
+    _, horizon = moves.horizon()
+    return last is None or last.upto is None or horizon - last.upto > FIRST_STEP

@@ -1,0 +1,31 @@
+"""People who are signed in, and the browser of the stories."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from testing.browser import browser, visit  # noqa: F401 - fixtures
+from testing.people import Person
+
+PASSWORD = "a long enough password"
+
+
+@pytest.fixture(autouse=True)
+def _quick_passwords(settings: Any) -> None:
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+
+
+def signed_in(person: Person) -> Client:
+    """A browser's requests, as far as a server sees them."""
+    client = Client(headers={"accept": "text/html,*/*"}, raise_request_exception=False)
+    client.force_login(person.user)
+    return client
+
+
+def with_password(person: Person) -> Person:
+    person.user.set_password(PASSWORD)
+    person.user.save()
+    return person

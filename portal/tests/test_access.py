@@ -1,0 +1,164 @@
+"""Signing in and out: who may, how often, and where to."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest import mock
+
+import pytest
+from django.contrib.auth import authenticate
+from django.contrib.auth.hashers import PBKDF2PasswordHasher
+from django.test import Client, RequestFactory
+
+from portal.tests.conftest import PASSWORD, signed_in, with_password
+from tenancy import backends
+from tenancy.models import RateWindow, User
+from testing.people import Person
+
+PAGES = ["/", "/list", "/find", "/d/6c8a1e6e-1f0b-4aa8-9f0a-1a7c2e6f2b42"]
+
+
+def sign_in(email: str, password: str, client: Client | None = None, **more: Any) -> Any:
+    return (client or Client()).post(
+        "/sign-in", {"username": email, "password": password, **more.pop("data", {})}, **more
+    )
+
+
+def test_a_tenant_signs_in_by_email_in_any_case_and_out_again(ana: Person) -> None:
+    client = Client()
+    with_password(ana)
+
+    answer = sign_in(" Ana@Example.org ", PASSWORD, client)
+
+    assert (answer.status_code, answer["Location"]) == (302, "/")
+    assert client.get("/").status_code == 200
+    assert client.get("/sign-out").status_code == 405
+    assert client.post("/sign-out")["Location"] == "/sign-in"
+    assert client.get("/").status_code == 302
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_nobody_who_is_not_signed_in_sees_a_page(path: str, db: None) -> None:
+    answer = Client().get(path)
+
+    assert answer.status_code == 302
+    assert answer["Location"].startswith("/sign-in?next=/")
+
+
+def test_a_fragment_sends_who_has_signed_out_to_the_form(db: None) -> None:
+    answer = Client().get("/list", headers={"HX-Request": "true"})
+
+    assert (answer.status_code, answer["HX-Redirect"]) == (200, "/sign-in")
+
+
+def test_every_failure_is_told_by_the_same_sentence(ana: Person, ben: Person) -> None:
+    with_password(ana)
+    with_password(ben)
+    User.objects.filter(pk=ben.id).update(is_active=False)
+    tries = [("ana@example.org", "wrong"), ("ben@example.org", PASSWORD), ("nobody@example.org", PASSWORD)]
+
+    pages = [sign_in(email, password) for email, password in tries]
+
+    assert {page.status_code for page in pages} == {200}
+    assert len({str(page.context["form"].non_field_errors()) for page in pages}) == 1
+    assert b"do not belong together" in pages[0].content
+
+
+def test_unknown_accounts_cost_as_much_hashing_as_known_ones(ana: Person, settings: Any) -> None:
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.PBKDF2PasswordHasher"]
+    with mock.patch.object(PBKDF2PasswordHasher, "encode", return_value="no$hash") as hashing:
+        sign_in("nobody@example.org", "x")
+        sign_in("ana@example.org", "x")  # has no usable password
+
+    assert hashing.call_count == 2
+
+
+def test_who_tries_too_often_is_not_let_in_even_with_the_right_password(ana: Person, ben: Person) -> None:
+    with_password(ana)
+    with_password(ben)
+    for _ in range(backends.TRIES_OF_ONE):
+        sign_in("ana@example.org", "wrong")
+
+    late = sign_in("ana@example.org", PASSWORD)
+
+    assert late.status_code == 200
+    assert b"too many tries" in late.content
+    assert sign_in("ben@example.org", PASSWORD).status_code == 302  # an account of the same office
+    assert sign_in("ana@example.org", PASSWORD, REMOTE_ADDR="192.0.2.7").status_code == 302  # nobody is locked out
+
+
+def test_one_address_may_not_try_account_after_account(ana: Person, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backends, "TRIES_OF_ADDRESS", 5)
+    with_password(ana)
+    for number in range(5):
+        sign_in(f"{number}@example.org", "wrong")
+
+    assert sign_in("ana@example.org", PASSWORD).status_code == 200
+
+
+def test_the_admins_own_form_is_limited_alike(sam: Person) -> None:
+    with_password(sam)
+    for _ in range(backends.TRIES_OF_ONE):
+        Client().post("/admin/login/", {"username": "sam@example.org", "password": "wrong"})
+
+    assert Client().post("/admin/login/", {"username": "sam@example.org", "password": PASSWORD}).status_code == 200
+    assert authenticate(RequestFactory().post("/"), username="sam@example.org", password=PASSWORD) is None
+
+
+def test_what_was_typed_is_not_kept(db: None) -> None:
+    sign_in("my-password-in-the-wrong-field", "x")
+
+    assert RateWindow.objects.exists()
+    assert not RateWindow.objects.filter(key__contains="password").exists()
+
+
+def test_the_clients_address_is_what_our_own_proxies_say(settings: Any) -> None:
+    request = RequestFactory().get("/", REMOTE_ADDR="10.0.0.1", HTTP_X_FORWARDED_FOR="6.6.6.6, 192.0.2.7")
+    plain = RequestFactory().get("/", REMOTE_ADDR="10.0.0.1")
+
+    assert backends.address(request) == "10.0.0.1"
+    settings.TRUSTED_PROXIES = 1
+    assert backends.address(request) == "192.0.2.7"
+    assert backends.address(plain) == "10.0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "leads"),
+    [
+        ("/find", "/find"), ("//evil.example.org/", "/"), ("https://evil.example.org/", "/"),
+        ("javascript:alert(1)", "/"),
+        ("/\\evil.example.org", "/"), ("http:///evil.example.org", "/"),
+    ],
+)  # fmt: skip
+def test_after_signing_in_nobody_is_led_elsewhere(wanted: str, leads: str, ana: Person) -> None:
+    with_password(ana)
+
+    assert sign_in("ana@example.org", PASSWORD, data={"next": wanted})["Location"] == leads
+
+
+def test_who_is_signed_in_need_not_sign_in(ana: Person) -> None:
+    assert signed_in(ana).get("/sign-in")["Location"] == "/"
+
+
+def test_no_form_is_taken_without_its_secret(ana: Person) -> None:
+    client = Client(enforce_csrf_checks=True, headers={"accept": "text/html"})
+    client.force_login(ana.user)
+
+    for path in ("/sign-in", "/sign-out", "/find", "/d/6c8a1e6e-1f0b-4aa8-9f0a-1a7c2e6f2b42/delete"):
+        refused = client.post(path)
+        assert (refused.status_code, b"no longer valid" in refused.content) == (403, True), path
+    upload = client.post("/upload", {}, content_type="application/json", headers={"accept": "*/*"})
+    assert (upload.status_code, upload.json()["code"]) == (403, "FORBIDDEN")
+
+
+def test_a_session_has_an_end_and_its_cookies_are_no_scripts_business(ana: Person) -> None:
+    client = Client()
+    with_password(ana)
+
+    answer = sign_in("ana@example.org", PASSWORD, client)
+
+    for name in ("sessionid", "csrftoken"):
+        cookie = answer.cookies[name]
+        assert (cookie["httponly"], cookie["samesite"]) == (True, "Lax")
+    assert answer.cookies["sessionid"]["max-age"] == ""  # the browser's own end
+    assert client.session.get_expiry_age() <= 12 * 3600

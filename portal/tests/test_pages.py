@@ -1,0 +1,406 @@
+"""Tenants' pages as a server answers them: whose, in which state, with which words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from documents.models import Document
+from embeddings.models import DocumentChunk
+from jobs.models import UploadJob
+from jobs.outcomes import Permanent
+from jobs.settling import settle
+from portal import listing
+from portal.sentences import FAILED, WAITING
+from portal.tests.conftest import signed_in
+from portal.views.home import PACE
+from tenancy.rls import as_tenant
+from testing.embedders import Instant
+from testing.pdfs import text_pdf
+from testing.people import Person, plan_pdf, stop_before
+from testing.stored import store as findable
+from testing.stored import vectors
+
+PDF = plan_pdf("hospital care", "drugs")
+HOSTILE = "<img src=x onerror=alert(1)>\"'><script>alert(2)</script>.pdf"
+
+
+@pytest.fixture(autouse=True)
+def _instant(settings: Any) -> None:
+    settings.EMBEDDER = "testing.embedders.Instant"
+
+
+def fail(person: Person, code: str, content: bytes = PDF) -> Any:
+    """Let a document fail for ``code``."""
+    uploaded = person.upload(content)
+    settle(stop_before("queued"), Permanent(code, "x"))
+    return uploaded
+
+
+# Whose
+
+
+def routes(document_id: Any, chunk_id: Any) -> list[tuple[str, str]]:
+    own = f"/d/{document_id}"
+    return [
+        ("get", own), ("get", f"{own}?passage={chunk_id}"), ("get", f"{own}/status"), ("get", f"{own}/original"),
+        ("get", f"{own}/marks?page=1&passage={chunk_id}"), ("get", f"{own}/delete"), ("post", f"{own}/delete"),
+        ("post", f"{own}/retry"),
+    ]  # fmt: skip
+
+
+def test_another_tenants_document_does_not_exist_and_staff_are_tenants_here(
+    ana: Person, ben: Person, sam: Person
+) -> None:
+    uploaded = ana.ingest(PDF)
+    chunk = DocumentChunk.objects.filter(document_id=uploaded.document_id).first()
+    assert chunk is not None
+
+    for person in (ben, sam):
+        client = signed_in(person)
+        for method, path in routes(uploaded.document_id, chunk.pk):
+            answer = getattr(client, method)(path)
+            assert (answer.status_code, b"There is no such" in answer.content) == (404, True), path
+        assert str(uploaded.document_id).encode() not in client.get("/").content
+        assert b"plan.pdf" not in client.get(f"/find?document={uploaded.document_id}").content
+        found = client.post("/find", {"query": "hospital", "document": uploaded.document_id})
+        assert b"Nothing was found" in found.content
+    assert Document.objects.filter(pk=uploaded.document_id).exists()
+
+
+def test_a_passage_of_another_tenants_is_not_shown_on_ones_own_document(ana: Person, ben: Person) -> None:
+    of_ana, of_ben = ana.ingest(PDF), ben.ingest(plan_pdf("secret care"))
+    chunk = DocumentChunk.objects.filter(document_id=of_ben.document_id).first()
+    assert chunk is not None
+
+    answer = signed_in(ana).get(f"/d/{of_ana.document_id}?passage={chunk.pk}")
+
+    assert answer.status_code == 200
+    assert b"secret care" not in answer.content
+    assert b"<mark" not in answer.content
+
+
+def test_the_list_is_read_as_the_tenant_whatever_its_query_says(
+    ana: Person, ben: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ana.upload(PDF)
+    with CaptureQueriesContext(
+        connection,
+    ) as asked:
+        listing.listed(ben.id)
+
+    reads = [query["sql"] for query in asked if 'FROM "documents"' in query["sql"] or "upload_jobs" in query["sql"]]
+    roles = [query["sql"] for query in asked if "set_config('role'" in query["sql"]]
+    assert reads
+    assert len(roles) == 2  # before them and after them
+    with as_tenant(ben.id):
+        assert not Document.objects.exists()
+
+
+# The list
+
+
+def test_the_list_costs_the_same_queries_for_one_document_and_for_many(ana: Person) -> None:
+    def cost() -> int:
+        with CaptureQueriesContext(connection) as asked:
+            listing.listed(ana.id)
+        return len(asked)
+
+    ana.upload(PDF)
+    for_one = cost()
+    for number in range(5):
+        ana.upload(text_pdf(f"Another plan, number {number}."))
+
+    assert cost() == for_one
+
+
+def test_many_documents_are_shown_page_by_page_each_once(ana: Person) -> None:
+    made = findable(ana.id, vectors(45), per_document=1)
+    same = timezone.now() - timedelta(days=1)
+    Document.objects.filter(pk__in=made.document_ids[:25]).update(created_at=same)  # a page break among equals
+    client, place, seen = signed_in(ana), "", []
+
+    while True:
+        listed = client.get("/", {"from": place}).context["listed"]
+        seen += [row.id for row in listed.rows]
+        if listed.older is None:
+            break
+        place = listed.older
+
+    assert len(seen) == 45
+    assert set(seen) == set(made.document_ids)
+
+
+@pytest.mark.parametrize(
+    "place", ["x", "2026-01-01_x", f"2026-99-99T00:00:00Z_{uuid4()}", f"2026-01-01_{uuid4()}", "\0"]
+)
+def test_a_place_that_is_none_is_the_beginning(place: str, ana: Person) -> None:
+    ana.upload(PDF)
+
+    assert len(signed_in(ana).get("/", {"from": place}).context["listed"].rows) == 1
+
+
+def test_the_list_asks_again_only_while_something_moves_and_more_slowly_while_nothing_does(ana: Person) -> None:
+    client = signed_in(ana)
+    assert b"every" not in client.get("/list").content
+    ana.upload(PDF)
+    paces: list[int] = []
+    asked: dict[str, Any] = {}
+
+    for _ in PACE:
+        answer = client.get("/list", asked)
+        paces.append(answer.context["every"])
+        asked = {"seen": answer.context["listed"].fingerprint, "quiet": answer.context["quiet"]}
+    settled = client.get("/list", asked)
+    settle(stop_before("queued"), Permanent("NOT_A_PDF", "x"))
+    moved = client.get("/list", asked)
+
+    assert paces == list(PACE)
+    assert settled.status_code == 204
+    assert b"every" not in moved.content
+    assert FAILED["NOT_A_PDF"].sentence in moved.content.decode()
+
+
+def test_a_page_that_watches_is_not_held_to_the_limit_of_polls(ana: Person, settings: Any) -> None:
+    settings.POLLS_PER_MINUTE = 1
+    uploaded, client = ana.upload(PDF), signed_in(ana)
+
+    assert {client.get("/list").status_code for _ in range(3)} == {200}
+    assert {client.get(f"/d/{uploaded.document_id}/status").status_code for _ in range(3)} == {200}
+
+
+# Why a document does not move
+
+
+@pytest.mark.parametrize("reason", sorted(WAITING))
+def test_what_is_waited_for_is_said_in_words(reason: str, ana: Person) -> None:
+    job = ana.upload(PDF).job
+    UploadJob.objects.filter(pk=job.pk).update(run_after=timezone.now() + timedelta(seconds=60), wait_reason=reason)
+
+    page = signed_in(ana).get("/list")
+
+    assert page.context["listed"].rows[0].sentence == WAITING[reason]
+    assert reason.encode() not in page.content
+
+
+@pytest.mark.parametrize("code", ["NOT_A_PDF", "NO_TEXT_LAYER", "PARSE_FAILED", "internal", "NEVER_HEARD_OF"])
+def test_why_it_failed_is_said_in_words_with_what_can_be_done(code: str, ana: Person) -> None:
+    failure = FAILED.get(code, FAILED["internal"])
+    uploaded = fail(ana, code)
+    client = signed_in(ana)
+
+    for path in ("/list", f"/d/{uploaded.document_id}"):
+        page = client.get(path).content.decode()
+        assert failure.sentence.replace("'", "&#x27;") in page
+        assert code not in page
+        assert ("Try again<" in page) == failure.again
+        assert ("Read as a scan" in page) == failure.ocr
+
+
+def test_a_failed_document_is_tried_again_by_its_button(ana: Person) -> None:
+    uploaded = fail(ana, "PARSE_FAILED")
+
+    answer = signed_in(ana).post(f"/d/{uploaded.document_id}/retry", headers={"HX-Request": "true"})
+
+    assert answer.templates[0].name == "portal/list.html"
+    assert uploaded.job.state == "queued"
+
+
+def test_a_scan_is_read_as_a_scan_when_its_tenant_says_so(ana: Person) -> None:
+    uploaded = fail(ana, "NO_TEXT_LAYER")
+
+    answer = signed_in(ana).post(f"/d/{uploaded.document_id}/retry", {"ocr": "1"})
+
+    assert (answer.status_code, answer["Location"]) == (302, f"/d/{uploaded.document_id}")
+    assert Document.objects.get().ocr
+    assert uploaded.job.state == "queued"
+
+
+@pytest.mark.parametrize("htmx", [True, False])
+def test_what_cannot_be_tried_again_says_so(htmx: bool, ana: Person) -> None:
+    uploaded, client = ana.upload(PDF), signed_in(ana)
+
+    headers = {"HX-Request": "true"} if htmx else {}
+    answer = client.post(f"/d/{uploaded.document_id}/retry", headers=headers, follow=True)
+
+    assert b"being worked on already" in answer.content
+
+
+def test_a_file_that_fails_for_good_many_times_meets_the_limit_with_when_to_come_back(
+    ana: Person, settings: Any
+) -> None:
+    uploaded = fail(ana, "NO_TEXT_LAYER")
+    settings.UPLOADS_PER_DAY = 1
+
+    answer = signed_in(ana).post(f"/d/{uploaded.document_id}/retry", {"ocr": "1"}, follow=True)
+
+    assert b"Come back in 24 hours" in answer.content
+
+
+# One document
+
+
+def test_a_document_is_read_page_by_page_with_its_citation_marked(ana: Person) -> None:
+    uploaded = ana.ingest(PDF)
+    client = signed_in(ana)
+    chunk = (
+        DocumentChunk.objects.filter(document_id=uploaded.document_id, meta__pages__0=2).order_by("chunk_ord").last()
+    )
+    assert chunk is not None
+
+    page = client.get(f"/d/{uploaded.document_id}?passage={chunk.pk}")
+
+    assert page.context["page"].number == 2
+    assert page.content.count(b'<mark id="cited">') == 1
+    assert f"/documents/{uploaded.document_id}/pages/2".encode() in page.content
+    assert b"of drugs" in page.content
+    assert b"hospital care" not in client.get(f"/d/{uploaded.document_id}?page=2").context["page"].text.encode()
+
+
+@pytest.mark.parametrize(
+    ("asked", "shown"), [("", 1), ("0", 1), ("2", 2), ("99", 2), ("-1", 1), ("x", 1), ("9" * 30, 1), ("٣", 1)]
+)
+def test_only_pages_that_are_there_are_shown(asked: str, shown: int, ana: Person) -> None:
+    uploaded = ana.ingest(PDF)
+
+    assert signed_in(ana).get(f"/d/{uploaded.document_id}", {"page": asked}).context["page"].number == shown
+
+
+def test_a_document_that_is_not_read_yet_says_so_and_loads_again_when_it_is(ana: Person) -> None:
+    uploaded, client = ana.upload(PDF), signed_in(ana)
+    path = f"/d/{uploaded.document_id}"
+
+    before, still = client.get(path), client.get(f"{path}/status")
+    settle(stop_before("queued"), Permanent("NOT_A_PDF", "x"))
+    after = client.get(f"{path}/status")
+
+    assert b"as soon as" in before.content
+    assert b"every 2s" in still.content
+    assert after["HX-Refresh"] == "true"
+
+
+def test_the_original_is_fetched_from_where_the_page_came_from(ana: Person) -> None:
+    uploaded, client = ana.ingest(PDF), signed_in(ana)
+
+    leads = client.get(f"/d/{uploaded.document_id}/original")["Location"]
+
+    assert leads.startswith("/storage/raw/")
+    assert client.get(leads).getvalue() == PDF
+
+
+def test_a_store_that_is_away_is_told_as_a_page_with_when_to_try_again(
+    ana: Person, settings: Any, tmp_path: Any
+) -> None:
+    uploaded = ana.ingest(PDF)
+    parsed = settings.STORAGE_ROOT / "parsed" / str(ana.id) / f"{uploaded.document_id}.md"
+    parsed.unlink()
+    parsed.mkdir()
+
+    answer = signed_in(ana).get(f"/d/{uploaded.document_id}")
+
+    assert (answer.status_code, answer["Retry-After"]) == (503, "5")
+    assert b"file store cannot be reached" in answer.content
+
+
+def test_deleting_asks_first_and_then_removes_for_good(ana: Person) -> None:
+    uploaded, client = ana.ingest(PDF), signed_in(ana)
+    path = f"/d/{uploaded.document_id}/delete"
+
+    asked = client.get(path)
+    assert b"gone for good" in asked.content
+    assert Document.objects.exists()
+    gone = client.post(path, follow=True)
+
+    assert b"The document was deleted." in gone.content
+    assert not Document.objects.exists()
+
+
+# Search
+
+
+def test_a_question_is_answered_with_a_citation_that_leads_to_its_page(ana: Person) -> None:
+    uploaded, client = ana.ingest(PDF), signed_in(ana)
+
+    answer = client.post("/find", {"query": "drugs", "mode": "text"}, headers={"HX-Request": "true"})
+
+    assert b"<mark>drugs</mark>" in answer.content
+    link = f"/d/{uploaded.document_id}?page=2&amp;passage={answer.context['passages'][0].chunk_id}#cited"
+    assert link in answer.content.decode()
+    assert b"<html" not in answer.content
+
+
+@pytest.mark.parametrize(
+    ("said", "sentence"),
+    [({"query": " "}, "Type a question"), ({"query": "x" * 9000}, "too long"), ({}, "Type a question")],
+)
+def test_what_cannot_be_asked_is_said_in_words(said: dict[str, str], sentence: str, ana: Person) -> None:
+    answer = signed_in(ana).post("/find", said)
+
+    assert answer.status_code == 200
+    assert sentence.encode() in answer.content
+
+
+def test_a_question_is_part_of_no_address(ana: Person) -> None:
+    page = signed_in(ana).get("/find", {"query": "my illness"})
+
+    assert b"my illness" not in page.content
+    assert b'id="ask" method="post"' in page.content
+
+
+def test_search_looks_only_at_the_chosen_document(ana: Person) -> None:
+    first, other = ana.ingest(PDF), ana.ingest(plan_pdf("drugs"))
+
+    found = signed_in(ana).post("/find", {"query": "drugs", "mode": "text", "document": str(first.document_id)})
+
+    assert {passage.document_id for passage in found.context["passages"]} == {first.document_id}
+    assert str(other.document_id) in found.content.decode()  # to be chosen instead
+
+
+# What is hostile
+
+
+def test_names_and_texts_that_want_to_run_are_shown_as_they_stand(ana: Person) -> None:
+    text = "<script>alert(3)</script> [press](javascript:alert(4)) <img src=x onerror=alert(5)> coverage"
+    uploaded = ana.ingest(text_pdf(text), filename=HOSTILE.replace("/", ""))
+    client = signed_in(ana)
+    pages: list[Callable[[], Any]] = [
+        lambda: client.get("/"),
+        lambda: client.get(f"/d/{uploaded.document_id}"),
+        lambda: client.get(f"/d/{uploaded.document_id}/delete"),
+        lambda: client.post("/find", {"query": "coverage", "mode": "text"}),
+    ]
+
+    for page in pages:
+        shown = page().content.decode().lower()
+        assert "onerror" in shown
+        assert shown.count("<script") == shown.count("<script src=") + shown.count('type="application/json"')
+        assert "<img src=x" not in shown
+        assert 'href="javascript' not in shown
+
+
+def test_a_name_that_turns_the_writing_round_or_never_ends_stays_in_its_place(ana: Person) -> None:
+    ana.upload(PDF, filename="invoice\u202efdp.exe.pdf")
+    ana.upload(text_pdf("x"), filename="w" * 116 + ".pdf")
+
+    page = signed_in(ana).get("/").content.decode()
+
+    assert "\u202e" not in page
+    assert f"<bdi>{'w' * 116}.pdf</bdi>" in page
+
+
+def test_no_page_shows_what_only_we_should_know(ana: Person) -> None:
+    uploaded = ana.ingest(PDF)
+    client = signed_in(ana)
+
+    for path in ("/", f"/d/{uploaded.document_id}", "/find"):
+        page = client.get(path).content.decode()
+        assert "storage://" not in page
+        assert str(ana.id) not in page
+        assert Instant.model not in page

@@ -1,0 +1,1 @@
+"""What tenants open and press."""

@@ -1,0 +1,50 @@
+"""Money and vendors' health in the admin: to be looked at. Budgets are set by `manage.py budget`."""
+
+from __future__ import annotations
+
+from django.contrib import admin
+
+from auditing.browsing import ReadOnlyAdmin
+from auditing.filters import between, exact, one_of
+from vendors.models import Breaker, Budget, Pace, Purchase
+
+
+@admin.register(Purchase)
+class PurchaseAdmin(ReadOnlyAdmin):
+    list_display = (
+        "purchase_id", "user_id", "document_id", "stage", "vendor", "model", "quantity", "unit", "cents", "state",
+        "created_at",
+    )  # fmt: skip
+    list_filter = (
+        one_of("state", "state", Purchase.State.choices),
+        exact("user_id", "tenant's id (not campaigns)", campaign_id__isnull=True),
+        exact("document_id", "document's id"), exact("campaign_id", "campaign's id"),
+        between("created_at", "bought"),
+    )  # fmt: skip
+    id_fields = ("purchase_id", "document_id")
+    ordering = ("-created_at", "purchase_id")
+    fields = (
+        ("purchase_id", "user_id"), ("document_id", "job_id", "campaign_id"), ("stage", "vendor", "model"),
+        ("quantity", "unit", "cents"), ("state", "created_at", "settled_at"),
+    )  # fmt: skip
+
+
+@admin.register(Budget)
+class BudgetAdmin(ReadOnlyAdmin):
+    list_display = ("user_id", "cents_per_day")
+    id_fields = ("user_id",)
+    ordering = ("user_id",)
+
+
+@admin.register(Breaker)
+class BreakerAdmin(ReadOnlyAdmin):
+    list_display = ("key", "state", "faults", "successes", "opened_at", "probe_until")
+    id_fields = ("key",)
+    ordering = ("key",)
+
+
+@admin.register(Pace)
+class PaceAdmin(ReadOnlyAdmin):
+    list_display = ("key", "paused_until", "pause_reason")
+    id_fields = ("key",)
+    ordering = ("key",)

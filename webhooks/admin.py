@@ -1,0 +1,21 @@
+"""Callbacks that were received, in the admin: what each did, and when it is forgotten."""
+
+from __future__ import annotations
+
+from django.contrib import admin
+
+from auditing.browsing import ReadOnlyAdmin
+from auditing.filters import between, one_of
+from webhooks.models import Delivery
+
+CODES = ("JOB_WOKEN", "PARSE_STORED", "ALREADY_PARSED", "ALREADY_ENDED", "EVENT_IGNORED")
+
+
+@admin.register(Delivery)
+class DeliveryAdmin(ReadOnlyAdmin):
+    list_display = ("key", "code", "received_at", "expires_at")
+    # By code without an index of its own: a day's callbacks are all there is.
+    list_filter = (one_of("code", "what it did", [(code, code) for code in CODES]), between("received_at", "received"))
+    id_fields = ("key",)
+    ordering = ("-received_at", "key")
+    fields = ("key", "body_sha256", "code", ("received_at", "expires_at"))
