@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.functions import RandomUUID
 from django.contrib.postgres.search import SearchVectorField
 from django.db import models
@@ -156,7 +155,7 @@ class DocumentTerm(models.Model):
     """A word of a document: in which of its findable passages it stands, and how much it counts in each.
 
     The empty term stands in every passage: its rows count the collection. Written in the transaction that makes the
-    passages findable. ``impacts`` are thousandths of BM25's term frequency part (embeddings.terms).
+    passages findable, and read whole, so ``postings`` are bytes as embeddings.terms.POSTING lays them out.
     """
 
     pk = models.CompositePrimaryKey("user_id", "term", "document")
@@ -167,8 +166,7 @@ class DocumentTerm(models.Model):
     document = models.ForeignKey(
         "documents.Document", on_delete=models.CASCADE, related_name="+", db_index=False, db_constraint=False
     )
-    ords = ArrayField(models.IntegerField())
-    impacts = ArrayField(models.SmallIntegerField())
+    postings = models.BinaryField()
 
     class Meta:
         db_table = "document_terms"

@@ -96,9 +96,10 @@ _words = by_sql("""
     SELECT j.job_id, 'The words of the document are not those of its findable passages.'
     FROM upload_jobs j JOIN documents d USING (document_id)
     WHERE j.job_id = ANY(%(jobs)s) AND d.chunks_version IS NOT NULL
-      AND (SELECT t.ords FROM document_terms t WHERE t.document_id = j.document_id AND t.term = '')
+      AND (SELECT t.postings FROM document_terms t WHERE t.document_id = j.document_id AND t.term = '')
           IS DISTINCT FROM (
-              SELECT array_agg(c.chunk_ord ORDER BY c.chunk_ord) FROM document_chunks c
+              SELECT string_agg(int4send(c.chunk_ord) || int2send(0::smallint), '' ORDER BY c.chunk_ord)
+              FROM document_chunks c
               WHERE c.document_id = j.document_id AND c.embed_model IS NOT NULL)""")
 _wide = by_sql(f"""
     SELECT j.job_id, 'A vector is not {DIMENSIONS} wide or has no length.'

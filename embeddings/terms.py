@@ -5,13 +5,17 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
+import numpy as np
 from django.db import connection
+from numpy.typing import NDArray
 
 K1 = 1.5  # better than 1.2 on both dev sets of docs/retrieval.md
 B = 0.75
 HEADING = 2  # a word of the heading path counts like so many in the text
 AVERAGE = 130  # words of a passage: frozen, so that one document's impacts never depend on another's
-SCALE = 1000  # impacts are kept as thousandths
+SCALE = 1000  # impacts, BM25's part of the term frequency, are kept as thousandths
+# A passage in which a term stands, as int4send and int2send write it, sorted by ordinal.
+POSTING = np.dtype([("ord", ">i4"), ("impact", ">i2")])
 EVERY_PASSAGE = ""  # the term whose rows count the passages
 
 FORGET = "DELETE FROM document_terms WHERE document_id = %(document)s"
@@ -27,13 +31,14 @@ WRITE = """
                %(k1)s * (1 - %(b)s + %(b)s * p.size / %(average)s) AS norm,
                (cardinality(positions) + %(more)s * cardinality(array_positions(weights, 'A')))::float8 AS tf
         FROM passages p, unnest(p.search) w)
-    INSERT INTO document_terms (user_id, document_id, term, ords, impacts)
-    SELECT user_id, %(document)s, term, array_agg(chunk_ord ORDER BY chunk_ord),
-           array_agg(round(%(scale)s * tf * (%(k1)s + 1) / (tf + norm))::smallint ORDER BY chunk_ord)
+    INSERT INTO document_terms (user_id, document_id, term, postings)
+    SELECT user_id, %(document)s, term, string_agg(
+        int4send(chunk_ord) || int2send(round(%(scale)s * tf * (%(k1)s + 1) / (tf + norm))::smallint), ''
+        ORDER BY chunk_ord)
     FROM words GROUP BY user_id, term
     UNION ALL
-    SELECT user_id, %(document)s, %(every)s, array_agg(chunk_ord ORDER BY chunk_ord),
-           array_fill(0::smallint, ARRAY[count(*)::int])
+    SELECT user_id, %(document)s, %(every)s, string_agg(int4send(chunk_ord) || int2send(0::smallint), ''
+        ORDER BY chunk_ord)
     FROM passages GROUP BY user_id
     ORDER BY 1, 3"""
 
@@ -55,3 +60,8 @@ def write(document_id: UUID) -> None:
     with connection.cursor() as cursor:
         cursor.execute(FORGET, values)
         cursor.execute(WRITE, values)
+
+
+def read(postings: bytes | memoryview) -> NDArray[Any]:
+    """Return postings as records of ``ord`` and ``impact``."""
+    return np.frombuffer(postings, POSTING)

@@ -2,20 +2,56 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from math import inf
+from math import log
 from typing import Any
 from uuid import UUID
 
+import numpy as np
 from django.db import connection
+from numpy.typing import NDArray
 
+from embeddings import terms
 from embeddings.search.nearest import Scope
-from embeddings.terms import EVERY_PASSAGE, K1, SCALE
+from embeddings.terms import EVERY_PASSAGE, POSTING, SCALE
 
 LEXEMES = "SELECT tsvector_to_array(to_tsvector('english', %s))"
 
-# A passage, its score, and the most that any passage can have that was left out; None when none was.
-Row = tuple[UUID, float, float | None]
+# What a search reads at most, in places where a word stands (6 bytes each): as many words as fit, the rarest first.
+# A word that every other passage of a million has tells hardly anything, and takes as long as all others together.
+MOST_PLACES = 1_000_000
+# A row a word, what its documents have of it one after another. Of the empty term, which stands in every passage, the
+# last place of each document is enough.
+POSTINGS = """
+    WITH words AS (
+        SELECT term, sum(octet_length(postings)) / %(wide)s AS places FROM document_terms
+        WHERE user_id = %(user)s AND term = ANY(%(words)s){documents} GROUP BY term),
+    wanted AS (
+        SELECT term FROM (SELECT term, sum(places) OVER rarest - places AS before FROM words
+                          WINDOW rarest AS (ORDER BY places, term)) w
+        WHERE before < %(most)s)
+    SELECT term,
+           string_agg(uuid_send(document_id), '' ORDER BY document_id),
+           string_agg(int4send(octet_length(postings) / %(wide)s), '' ORDER BY document_id),
+           string_agg(CASE WHEN term = %(every)s THEN substr(postings, octet_length(postings) - %(wide)s + 1)
+                           ELSE postings END, '' ORDER BY document_id)
+    FROM document_terms
+    WHERE user_id = %(user)s AND term = ANY((SELECT array_agg(term) FROM wanted) || %(every)s::text){documents}
+    GROUP BY term"""
+# Of those that rank best, what may be found, in the order in which they come in.
+FOUND = """
+    SELECT c.chunk_id, r.bm25
+    FROM unnest(%(found)s::uuid[], %(ords)s::int[], %(scores)s::float8[]) WITH ORDINALITY
+         AS r(document_id, ord, bm25, rank)
+    JOIN document_chunks c ON c.document_id = r.document_id AND c.chunk_ord = r.ord
+    WHERE c.user_id = %(user)s AND {findable}{conditions}
+    ORDER BY r.rank, c.chunk_id LIMIT %(n)s"""
+OF_LIVE = "c.embed_model = %(model)s AND c.embed_version = %(version)s"
+SHADOWED = f"""({OF_LIVE} OR EXISTS (
+    SELECT 1 FROM shadow_vectors v WHERE v.chunk_id = c.chunk_id AND v.user_id = %(user)s
+    AND v.embed_model = %(model)s AND v.embed_version = %(version)s))"""
+GROWTH = 8  # the first look is at little more than is wanted, each further one at so many times more
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +62,15 @@ class Match:
     bm25: float
 
 
+@dataclass(frozen=True, slots=True)
+class Postings:
+    """One word: in which documents it stands, in how many passages of each, and these passages one after another."""
+
+    documents: NDArray[Any]  # 16 bytes each, sorted
+    counts: NDArray[Any]
+    places: NDArray[Any]  # POSTING
+
+
 def lexemes(text: str) -> list[str]:
     """Return a text's words as full text search knows them: stemmed, without stop words, each once."""
     with connection.cursor() as cursor:
@@ -34,95 +79,73 @@ def lexemes(text: str) -> list[str]:
     return found
 
 
-# The rarer words name the candidates: as many words as stand in ENOUGH places together. What the commoner ones could
-# add is bounded, so it is known whether a passage with none of the rare may be among the best; if so, all are counted,
-# as they are at once where even the rarest is in every fourth passage.
-ENOUGH = 15_000
-MOST_CANDIDATES = 1_000  # to which the commoner words' part is added, best first
-CEILING = (K1 + 1) * SCALE  # no impact reaches it
-# How rare a word is among the searched passages, whose number the empty term's rows say.
-SCORED = """
-    WITH postings AS MATERIALIZED (
-        SELECT term, document_id, ords, impacts FROM document_terms
-        WHERE user_id = %(user)s AND term = ANY(%(terms)s){documents}),
-    counted AS (SELECT term, sum(cardinality(ords))::float8 AS df FROM postings GROUP BY term),
-    weighed AS MATERIALIZED (
-        SELECT term, ln(1 + (every.df - word.df + 0.5) / (word.df + 0.5)) / %(scale)s AS idf,
-               sum(word.df) OVER rarest <= %(enough)s OR row_number() OVER rarest = 1
-               OR min(word.df) OVER () > every.df / 4 AS rare
-        FROM counted word, (SELECT df FROM counted WHERE term = %(every)s) every
-        WHERE term <> %(every)s WINDOW rarest AS (ORDER BY word.df, term)),
-    places AS (
-        SELECT p.document_id, w.idf, unnest(p.ords) AS ord, unnest(p.impacts) AS impact
-        FROM weighed w JOIN postings p USING (term) WHERE w.rare),
-    scored AS MATERIALIZED (SELECT document_id, ord, sum(idf * impact) AS bm25 FROM places GROUP BY 1, 2),
-    bounds AS MATERIALIZED (
-        SELECT (SELECT coalesce(sum(idf), 0) * %(ceiling)s FROM weighed WHERE NOT rare) AS rest,
-               (SELECT bm25 FROM scored ORDER BY bm25 DESC OFFSET %(n)s - 1 LIMIT 1) AS last),
-    best AS MATERIALIZED (
-        SELECT s.* FROM scored s, bounds WHERE %(most)s::int IS NULL OR s.bm25 >= coalesce(last - rest, 0)
-        ORDER BY s.bm25 DESC, s.document_id, s.ord LIMIT %(most)s),
-    common AS (
-        SELECT b.document_id, b.ord, sum(w.idf * p.impacts[array_position(p.ords, b.ord)]) AS bm25
-        FROM weighed w JOIN postings p USING (term) JOIN best b USING (document_id)
-        WHERE NOT w.rare GROUP BY 1, 2),
-    ranked AS (
-        SELECT b.document_id, b.ord, b.bm25 + coalesce(common.bm25, 0) AS bm25
-        FROM best b LEFT JOIN common USING (document_id, ord) ORDER BY 3 DESC, 1, 2)
-    -- In the order that they come in: passages are looked at, best first, until there are enough.
-    SELECT c.chunk_id, r.bm25, (
-        SELECT greatest(nullif(rest, 0), last, (SELECT min(bm25) + rest FROM best HAVING count(*) = %(most)s))
-        FROM bounds)
-    FROM ranked r JOIN document_chunks c ON c.document_id = r.document_id AND c.chunk_ord = r.ord
-    WHERE c.user_id = %(user)s AND {findable}{conditions}
-    ORDER BY r.bm25 DESC, r.document_id, r.ord LIMIT %(n)s"""
-OF_LIVE = "c.embed_model = %(model)s AND c.embed_version = %(version)s"
-SHADOWED = f"""({OF_LIVE} OR EXISTS (
-    SELECT 1 FROM shadow_vectors v WHERE v.chunk_id = c.chunk_id AND v.user_id = %(user)s
-    AND v.embed_model = %(model)s AND v.embed_version = %(version)s))"""
-
-
 def find(scope: Scope, words: list[str], n: int) -> list[Match]:
     """Return the ``n`` best passages in which any of ``words``, lexemes, stands. Call inside ``as_tenant``."""
-    if not words:
-        return []
-    # Of what passes a filter, nothing is known beforehand.
-    found = [] if scope.conditions else _found(scope, words, n, enough=ENOUGH, most=MOST_CANDIDATES)
-    if not _are_best(found, n):
-        found = _found(scope, words, n, enough=inf, most=None)
-    return [Match(chunk_id, float(bm25)) for chunk_id, bm25, *_ in found]
+    found: list[Match] = []
+    for batch in _ranked(_read(scope, words), 2 * n) if words else ():
+        found += _findable(scope, batch, n - len(found))
+        if len(found) == n:
+            break
+    return found
 
 
-def _are_best(found: list[Row], n: int) -> bool:
-    """Tell whether no passage that was left out can be among the best."""
-    if not found:
-        return False
-    *_, (_, worst, left_out) = found
-    return left_out is None or (len(found) == n and worst >= left_out)
+def _read(scope: Scope, words: list[str]) -> dict[str, Postings]:
+    values = _values(scope) | {"words": words, "every": EVERY_PASSAGE, "wide": POSTING.itemsize, "most": MOST_PLACES}
+    documents = "" if scope.document_ids is None else " AND document_id = ANY(%(documents)s)"
+    with connection.cursor() as cursor:
+        cursor.execute(POSTINGS.format(documents=documents), values)
+        return {
+            term: Postings(np.frombuffer(ids, "S16"), np.frombuffer(counts, ">i4"), terms.read(places))
+            for term, ids, counts, places in cursor.fetchall()
+        }
 
 
-def _found(scope: Scope, words: list[str], n: int, *, enough: float, most: int | None) -> list[Row]:
-    values: dict[str, Any] = {
-        "user": scope.user_id,
-        "terms": [*words, EVERY_PASSAGE],
-        "every": EVERY_PASSAGE,
-        "scale": SCALE,
-        "ceiling": CEILING,
-        "enough": enough,
-        "model": scope.live.model,
-        "version": scope.live.version,
-        "documents": list(scope.document_ids or ()),
-        "most": most,
-        "n": n,
-    }
-    sql = SCORED.format(
-        documents="" if scope.document_ids is None else " AND document_id = ANY(%(documents)s)",
+def _ranked(read: dict[str, Postings], size: int) -> Iterator[dict[str, list[Any]]]:
+    """Score all passages with one of the words, and yield them in batches, the best first.
+
+    What is equally good comes in the order of its document and its place there.
+    """
+    every = read.pop(EVERY_PASSAGE, None)
+    if every is None:
+        return
+    # Where a document's passages begin among all: its highest ordinal says how many it may have.
+    begins = np.concatenate([[0], np.cumsum(every.places["ord"].astype("i8") + 1)])
+    passages, scores = int(every.counts.sum()), np.zeros(begins[-1])
+    for word in read.values():
+        df = int(word.counts.sum())
+        idf = log(1 + (passages - df + 0.5) / (df + 0.5)) / SCALE
+        at = np.repeat(begins[np.searchsorted(every.documents, word.documents)], word.counts) + word.places["ord"]
+        scores[at] += idf * word.places["impact"]
+    order = np.flatnonzero(scores)
+    order = order[np.argsort(-scores[order], kind="stable")]
+    while order.size:
+        batch, order = order[:size], order[size:]
+        document = np.searchsorted(begins, batch, side="right") - 1
+        yield {
+            "found": [UUID(bytes=bytes(every.documents[at]).ljust(16, b"\0")) for at in document],
+            "ords": (batch - begins[document]).tolist(),
+            "scores": scores[batch].tolist(),
+        }
+        size *= GROWTH
+
+
+def _findable(scope: Scope, batch: dict[str, list[Any]], n: int) -> list[Match]:
+    sql = FOUND.format(
         conditions="".join(f" AND ({condition})" for condition, _ in scope.conditions),
         findable=SHADOWED if scope.live.shadowed else OF_LIVE,
     )
+    values = _values(scope) | batch | {"n": n}
     for _, more in scope.conditions:
         values |= more
     with connection.cursor() as cursor:
         cursor.execute(sql, values)
-        rows: list[Row] = cursor.fetchall()
-    return rows
+        return [Match(*row) for row in cursor.fetchall()]
+
+
+def _values(scope: Scope) -> dict[str, Any]:
+    return {
+        "user": scope.user_id,
+        "model": scope.live.model,
+        "version": scope.live.version,
+        "documents": list(scope.document_ids or ()),
+    }

@@ -41,7 +41,7 @@ def again(job: UploadJob) -> UploadJob:
 def live_rows() -> list[Any]:
     """What search reads."""
     chunks = DocumentChunk.objects.exclude(embedding=None).order_by("pk")
-    terms = DocumentTerm.objects.order_by("term").values_list("term", "ords", "impacts")
+    terms = DocumentTerm.objects.order_by("term").values_list("term", "postings")
     return [*chunks.values_list("pk", "text", "embed_model", "vector_sha", "embed_updated_at"), *terms]
 
 

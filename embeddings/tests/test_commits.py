@@ -333,7 +333,7 @@ BREAKS: dict[str, list[tuple[str, str]]] = {
         ("DELETE FROM live_models", "no vector of the live model"),
         ("UPDATE documents SET chunks_version = 'other@1'", "another cut"),
         ("DELETE FROM document_terms WHERE term = ''", "words of the document"),
-        ("UPDATE document_terms SET ords = ords[2:] WHERE term = ''", "words of the document"),
+        ("UPDATE document_terms SET postings = substr(postings, 7) WHERE term = ''", "words of the document"),
         ("UPDATE document_chunks SET embedding = array_fill(0, ARRAY[1536])::vector WHERE chunk_ord = 1", "no length"),
         ("UPDATE document_chunks SET embed_model = NULL, embed_version = NULL, vector_dim = NULL, vector_sha = NULL,"
          " embedding = NULL, embed_updated_at = NULL WHERE chunk_ord = 1", "no vector of the live model"),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from embeddings import embedders, live, sweeps
+from embeddings import embedders, live, sweeps, terms
 from embeddings.live import Live
 from embeddings.models import DocumentChunk, DocumentTerm, LiveModel, VectorBuffer
 from embeddings.tests.conftest import Watched
@@ -53,7 +53,8 @@ def sent_back_from(job: UploadJob) -> list[str]:
 
 def counted(uploaded: Upload) -> list[int]:
     """The passages that full text search knows."""
-    return DocumentTerm.objects.get(document=uploaded.document_id, term="").ords
+    every = DocumentTerm.objects.get(document=uploaded.document_id, term="")
+    return list(terms.read(every.postings)["ord"])
 
 
 def test_the_first_vectors_decide_with_which_model_a_tenant_is_searched(ana: Person, settings: Any) -> None:
