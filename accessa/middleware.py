@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from uuid import UUID, uuid4
 
 import structlog
@@ -15,7 +15,7 @@ from django.db.utils import InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse
 
 from accessa.errors import away
-from jobs import tracing
+from jobs import context, tracing
 from tenancy.authentication import Caller
 from tenancy.models import User
 
@@ -39,7 +39,7 @@ class Correlated:
     def __call__(self, request: HttpRequest) -> HttpResponse:
         given, began = str(correlation(request)), time.monotonic()
         parent = request.headers.get("traceparent", "")
-        with _only(request=given, correlation=given), _span(request, parent) as note:
+        with context.only(request=given, correlation=given), _span(request, parent) as note:
             response = self.get_response(request)
             response["X-Correlation-ID"] = given
             note(route=route(request) or "", status=response.status_code, **_about())
@@ -78,19 +78,6 @@ def route(request: HttpRequest) -> str | None:
     """Return the address as a template, as ``/documents/{document_id}``; None where nothing answers."""
     match = request.resolver_match
     return "/" + _PARAMETER.sub(r"{\1}", match.route) if match else None
-
-
-@contextmanager
-def _only(**context: str) -> Iterator[None]:
-    """Let nothing of another request, which this thread answered before, be in the log of this one."""
-    before = structlog.contextvars.get_contextvars()
-    structlog.contextvars.clear_contextvars()
-    structlog.contextvars.bind_contextvars(**context)
-    try:
-        yield
-    finally:
-        structlog.contextvars.clear_contextvars()
-        structlog.contextvars.bind_contextvars(**before)
 
 
 def _span(request: HttpRequest, parent: str) -> AbstractContextManager[tracing.Note]:

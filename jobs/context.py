@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from uuid import UUID, uuid4
 
-from structlog.contextvars import bind_contextvars, bound_contextvars, get_contextvars
+from structlog.contextvars import bind_contextvars, bound_contextvars, clear_contextvars, get_contextvars
 
 from jobs.models import UploadJob
 
@@ -27,6 +27,19 @@ def about(job: UploadJob, **more: str) -> Iterator[None]:
     """Say in every line of the block, and of this thread only, which job it is about and where it stands."""
     with bound_contextvars(**of(job), stage=str(job.stage), attempt=job.attempts, **more):
         yield
+
+
+@contextmanager
+def only(**said: str) -> Iterator[None]:
+    """Begin with nothing but ``said``, and keep what the block turns to from what follows it in this thread."""
+    before = get_contextvars()
+    clear_contextvars()
+    bind_contextvars(**said)
+    try:
+        yield
+    finally:
+        clear_contextvars()
+        bind_contextvars(**before)
 
 
 def at(job: UploadJob) -> None:

@@ -37,7 +37,7 @@ def caller_id(request: Request) -> UUID:
 
 def may(request: Request, permission: str) -> bool:
     """Tell whether the caller is of the staff and has ``permission``, as in the admin."""
-    user = request.user
+    user: object = request.user
     if isinstance(user, Caller):
         user = User.objects.filter(pk=user.user_id).first() if user.staff else None
     return isinstance(user, User) and user.is_staff and user.has_perm(permission)

@@ -13,6 +13,7 @@ import pytest
 from django.core.files.storage import storages
 from django.core.management import CommandError, call_command
 from django.db import connection
+from structlog.contextvars import get_contextvars
 
 from accessa.audit import findings
 from documents.models import Document
@@ -55,6 +56,13 @@ def test_ingest_uploads_for_the_only_user_there_is(ana: Person, files: dict[str,
 
     document = Document.objects.get()
     assert (document.user_id, document.filename, document.processing_status) == (ana.id, "good.pdf", "complete")
+
+
+def test_each_file_of_an_ingest_has_a_correlation_id_of_its_own(ana: Person, files: dict[str, str]) -> None:
+    call_command("ingest", files["good.pdf"], files["bad.pdf"], stdout=io.StringIO())
+
+    assert len(set(UploadJob.objects.values_list("correlation_id", flat=True))) == 2
+    assert get_contextvars() == {}
 
 
 @pytest.mark.parametrize(("name", "code"), [("empty.pdf", "EMPTY_FILE"), ("missing.pdf", "No such file")])

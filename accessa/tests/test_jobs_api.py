@@ -250,7 +250,7 @@ def test_only_json_is_answered(ana: Person) -> None:
     assert refusal(ana.client.get("/documents", headers={"accept": "text/html"})) == (406, "NOT_ACCEPTABLE")
 
 
-@pytest.mark.parametrize("path", ["/", "/nowhere", "/upload/", "/job/", "/jobs//retry", "/.env", "/storage/x"])
+@pytest.mark.parametrize("path", ["/nowhere", "/upload/", "/job/", "/jobs//retry", "/.env", "/storage/x"])
 def test_no_address_is_404_in_the_one_shape(path: str, ana: Person) -> None:
     assert refusal(ana.get(path)) == (404, "NOT_FOUND")
 

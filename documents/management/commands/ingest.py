@@ -15,6 +15,7 @@ from documents import services, storage
 from documents.limits import MIME
 from documents.models import Document
 from documents.watching import ENDED, Seen, follow
+from jobs import context
 from jobs.models import UploadJob
 from tenancy.models import User
 from tenancy.refusals import Refused
@@ -38,7 +39,8 @@ class Command(BaseCommand):
         refused = 0
         for file in options["files"]:
             try:
-                names[_upload(user_id, file)] = file.name
+                with context.only():  # each file has an id of its own
+                    names[_upload(user_id, file)] = file.name
             except (Refused, storage.Rejected, OSError) as error:
                 refused += 1
                 console.print(f"{file.name}: {_reason(error)}", style="red", markup=False)
