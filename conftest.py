@@ -12,6 +12,7 @@ import pytest
 from django.conf import settings as configured
 from django.db import connection, transaction
 from django.test import TransactionTestCase
+from structlog.contextvars import clear_contextvars
 
 from accessa.embedded.server import EmbeddedServer
 from auditing import staff
@@ -63,6 +64,12 @@ def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> Iterator[N
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
             " WHERE datname = current_database() AND pid <> pg_backend_pid() AND usename = current_user"
         )
+
+
+@pytest.fixture(autouse=True)
+def nothing_said_before() -> None:
+    """Each test begins with a log that is about nothing: a service that another called turned to a job."""
+    clear_contextvars()
 
 
 @pytest.fixture

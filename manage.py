@@ -2,8 +2,8 @@
 import os
 import sys
 
-from django.core.management import execute_from_command_line
+from accessa.outset import run
 
 if __name__ == "__main__":
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "accessa.settings")
-    execute_from_command_line(sys.argv)
+    run(sys.argv)

@@ -2,7 +2,7 @@ from django.apps import AppConfig
 from django.core import checks
 
 from accessa import telemetry
-from accessa.checks import database_is_prepared, files_are_kept_and_private, fit_for_production
+from accessa.checks import database_is_prepared, files_are_kept_and_private, fit_for_production, models_are_known
 from accessa.contradictions import contradictions
 
 
@@ -11,6 +11,7 @@ class AccessaConfig(AppConfig):
 
     def ready(self) -> None:
         checks.register(database_is_prepared, checks.Tags.database)
+        checks.register(models_are_known, checks.Tags.database)
         checks.register(contradictions, "accessa")
         checks.register(telemetry.packages_are_installed)
         telemetry.listen()

@@ -8,18 +8,21 @@ from uuid import uuid4
 from django.apps import AppConfig
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Warning
+from django.core.exceptions import ImproperlyConfigured
 from django.core.files.storage import storages
 from django.db import connections
 
+from accessa import stores
+from accessa.contradictions import is_local
 from documents.storage import BUCKETS, Bucket
 from embeddings import embedders
+from jobs.outcomes import Permanent, Postponed, Retryable
 
 OLDEST_VECTOR = (0, 8, 4)  # 0.8.2 to 0.8.4 mended an overflow in parallel HNSW builds and corruption by vacuum
 OLDEST_SERVER = 160_000  # GRANT … WITH INHERIT FALSE, SET TRUE
 EMBEDDED = "accessa.embedded.backend"
 LOCAL_FILES = "documents.storage.LocalSignedStorage"
 FOLDER = "doctor"  # in each bucket, for probes: what is left of one that was killed goes with the next doctor
-RIGHTS = "Make the bucket, and let the key do s3:PutObject, s3:GetObject, s3:DeleteObject and s3:ListBucket."
 PRIVATE = "Block all public access to it."
 ROLES = """
 SELECT to_regrole('accessa_client') IS NOT NULL,
@@ -49,11 +52,26 @@ def database_is_prepared(
         found = list(_vector(*cursor.fetchone()))
         cursor.execute(ROLES)
         found += _roles(*cursor.fetchone())
+    return found
+
+
+def models_are_known(
+    *, app_configs: Sequence[AppConfig] | None, databases: Sequence[str] | None = None, **kwargs: Any
+) -> list[CheckMessage]:
+    """Runs where a database is named. An embedder that cannot be asked is no reason to fall: `doctor` names it."""
+    if "default" not in (databases or ()):
+        return []
+    with connections["default"].cursor() as cursor:
         cursor.execute("SELECT to_regclass('live_models') IS NOT NULL")
-        if cursor.fetchone()[0]:  # migrated
-            cursor.execute(LIVE)
-            found += _models(cursor.fetchall())
-        return found
+        if not cursor.fetchone()[0]:  # not migrated
+            return []
+        cursor.execute(LIVE)
+        live = cursor.fetchall()
+    try:
+        return list(_models(live))
+    except (ImproperlyConfigured, Permanent, Postponed, Retryable):
+        says = "EMBEDDER cannot be asked, so nobody knows whether it embeds questions for all tenants."
+        return [Warning(says, hint="Run: manage.py doctor --only embedder", id="accessa.W004")]
 
 
 def _models(live: Sequence[tuple[str, str, int]]) -> Iterator[CheckMessage]:
@@ -68,7 +86,31 @@ def _models(live: Sequence[tuple[str, str, int]]) -> Iterator[CheckMessage]:
 
 def fit_for_production(*, app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
     """`check --deploy` refuses what is there to need nothing but Python."""
-    return [Error(message, hint=hint, id=id) for unfit, message, hint, id in _defaults() if unfit]
+    return [
+        *(Error(message, hint=hint, id=id) for unfit, message, hint, id in _defaults() if unfit),
+        *_proxies(),
+        *_metrics(),
+    ]
+
+
+def _proxies() -> Iterator[CheckMessage]:
+    if settings.TRUSTED_PROXIES < 1 and not is_local(settings.PUBLIC_URL):
+        yield Warning(
+            "PUBLIC_URL is public and TRUSTED_PROXIES is 0: behind a proxy all clients have its address,"
+            " and whoever tries passwords keeps everybody from signing in.",
+            hint="Set TRUSTED_PROXIES to how many of your own proxies a request passes, which set X-Forwarded-For.",
+            id="accessa.W107",
+        )
+
+
+def _metrics() -> Iterator[CheckMessage]:
+    if not settings.METRICS_TOKEN and not is_local(settings.PUBLIC_URL):
+        yield Warning(
+            "PUBLIC_URL is public and METRICS_TOKEN is not set: through a proxy on this host that adds no header of"
+            " its own, strangers can read /metrics.",
+            hint="Set METRICS_TOKEN, and give it to Prometheus.",
+            id="accessa.W108",
+        )
 
 
 def _defaults() -> Iterator[tuple[bool, str, str, str]]:
@@ -95,19 +137,21 @@ def files_are_kept_and_private(*, app_configs: Sequence[AppConfig] | None, **kwa
 
 def _probed(name: str, bucket: Bucket) -> Iterator[CheckMessage]:
     probe = f"{FOLDER}/{uuid4()}"
+    why = remedy = ""
     try:
         bucket.put(probe, b"probe")
         found, public = bucket.exists(probe), bucket.public(probe)
         bucket.delete(probe)
         works = found and not bucket.exists(probe)
-    except OSError:
+    except OSError as error:
         works = public = False
+        why, remedy = stores.why(name, error)
         with suppress(OSError):
             bucket.delete(probe)
     if not works:
         yield Error(
-            f"The bucket for {name} files cannot be written, read and emptied.",
-            hint=RIGHTS,
+            f"The bucket for {name} files cannot be written, read and emptied{why and f': {why}'}.",
+            hint=remedy or stores.RIGHTS,
             id="accessa.E105",
         )
     if public:

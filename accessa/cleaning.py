@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
+from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
@@ -16,7 +17,7 @@ from jobs.faults import named
 CUT = "…"
 TELLING = (ImproperlyConfigured, ImportError)
 SHORTEST_SECRET = 8  # a shorter one would be cut out of ordinary words
-_SECRET_NAME = re.compile(r"SECRET|TOKEN|_PASSWORD$|_KEY$|SERVICE_ROLE|SENTRY_DSN|REDIS_URL")
+_SECRET_NAME = re.compile(r"SECRET|TOKEN|_PASSWORD$|_KEY(_ID)?$|SERVICE_ROLE|SENTRY_DSN|REDIS_URL")
 #    what is found                                     what stays
 SUSPECT = re.compile(
     r"""(?P<stored>(?:storage://|/storage/)[^\s"'\\]+)"""
@@ -34,10 +35,13 @@ SUSPECT = re.compile(
 
 def cleaned(text: str) -> str:
     """Return ``text`` without what looks like a secret, a signature, a path, a row's values or a vector."""
-    secrets = _secrets()
-    if secrets is not None:
-        text = secrets.sub(CUT, text)
-    return SUSPECT.sub(_kept, text)
+    return SUSPECT.sub(_kept, without_secrets(text))
+
+
+def without_secrets(text: str) -> str:
+    """Return ``text`` without any secret of the settings, whatever else it says."""
+    secrets = _pattern() if settings.configured else None
+    return text if secrets is None else secrets.sub(CUT, text)
 
 
 def _kept(found: re.Match[str]) -> str:
@@ -75,10 +79,6 @@ def tame(value: object) -> object:
     return value
 
 
-def _secrets() -> re.Pattern[str] | None:
-    return _pattern() if settings.configured else None
-
-
 @cache
 def _pattern() -> re.Pattern[str] | None:
     """Match every secret of the settings, as it is and as JSON or repr spell it; the longest first."""
@@ -96,6 +96,9 @@ def _known() -> Iterator[str]:
             yield from (each for each in (value if isinstance(value, list) else [value]) if isinstance(each, str))
     for database in settings.DATABASES.values():
         yield str(database.get("PASSWORD") or "")
+    for url in (settings.VENDOR_BUDGET_REDIS_URL, settings.Q_CLUSTER.get("redis")):
+        if isinstance(url, str):
+            yield from (url, urlsplit(url).password or "")
 
 
 def forget_secrets() -> None:

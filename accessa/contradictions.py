@@ -75,6 +75,8 @@ def _storage() -> Found:
         )
     if settings.STORAGE != "s3":
         return
+    if settings.S3_ENDPOINT_URL and not re.match(r"https?://[^/\s?#]", settings.S3_ENDPOINT_URL):
+        yield Error("S3_ENDPOINT_URL is no address.", hint="Set it to scheme://host[:port].", id="accessa.E235")
     if pair[0] != pair[1]:
         hint = "Set both S3_ACCESS_KEY_ID and S3_SECRET_ACCESS_KEY."
         yield Error("Only half of the S3's key is set.", hint=hint, id="accessa.E207")

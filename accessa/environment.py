@@ -1,12 +1,78 @@
-"""Variables that look like ours and are not: nothing reads them, so whoever set one waits for an effect in vain."""
+"""The variables of the environment: one that cannot be read is refused, and one that nothing reads is named."""
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
+from typing import Any
+
+import environ
+from django.core.exceptions import ImproperlyConfigured
+
+TRUE, FALSE = ("true", "1", "yes", "y", "on", "ok"), ("false", "0", "no", "n", "off")
+
+
+def _word(text: str) -> bool:
+    if text.lower() not in TRUE + FALSE:
+        raise ValueError(text)
+    return text.lower() in TRUE
+
+
+def _number(text: str) -> float:
+    if not math.isfinite(float(text)):
+        raise ValueError(text)
+    return float(text)
+
+
+READERS: dict[type, tuple[Callable[[str], Any], str]] = {
+    bool: (_word, "true or false"),
+    int: (int, "a whole number"),
+    float: (_number, "a number, as 2 or 0.5"),
+}
+
+
+class Env(environ.Env):  # type: ignore[misc]
+    """Refuses what cannot be read, where the library takes a mistyped word for False. An empty value is none."""
+
+    def get_value(
+        self, var: str, cast: Any = None, default: Any = environ.Env.NOTSET, *args: Any, **kwargs: Any
+    ) -> Any:
+        if cast not in READERS:
+            return super().get_value(var, cast, default, *args, **kwargs)
+        given = str(self.ENVIRON.get(var, "")).strip()
+        return self._read(var, given, *READERS[cast]) if given else default
+
+    def counting(self, *names: str) -> Env:
+        """Refuse what others read for themselves, before Django is there, and cannot."""
+        for name in names:
+            if name in self.ENVIRON and self._read(name, self.ENVIRON[name], int, WHOLE) < 1:
+                raise ImproperlyConfigured(f"{name} must be {WHOLE}.")
+        return self
+
+    def postgres(self, name: str) -> dict[str, Any]:
+        """Return Django's form of a database's address."""
+        found = self._read(name, self.str(name), self.db_url_config, POSTGRES) if self._is_postgres(name) else {}
+        if not found:
+            raise ImproperlyConfigured(f"{name} must be {POSTGRES}.")
+        return dict(found)
+
+    def _is_postgres(self, name: str) -> bool:
+        return bool(re.match(r"(postgres|postgresql|psql|pgsql|postgis)://", self.str(name)))
+
+    def _read(self, name: str, given: str, reader: Callable[[str], Any], expected: str) -> Any:
+        """Not telling the value: it may be a key in the wrong place."""
+        try:
+            return reader(given)
+        except ValueError:
+            raise ImproperlyConfigured(f"{name} must be {expected}.") from None
+
+
+POSTGRES = "postgres://user:password@host:port/database"
+WHOLE = "a whole number of 1 or more"
 
 # What other programs, SDKs and older versions of this one call it. Right is what is read here.
 MISTAKEN = {
@@ -54,7 +120,7 @@ MISTAKEN = {
 ELSEWHERE = {"PORT", "GUNICORN_CMD_ARGS", "SENTRY_DSN", "DJANGO_SETTINGS_MODULE", "ACCESSA_CRASHPOINTS"}
 READ = re.compile(r"""(?:env\.\w+|environ\.get|getenv|environ)\s*[(\[]\s*["']([A-Z][A-Z0-9_]+)["']""")
 SIMILAR = 0.88
-SHORTEST = 7
+SHORTEST = 6
 ROOT = Path(__file__).resolve().parent.parent
 WHERE = ("accessa", "jobs", "vendors", "documents/parsers", "embeddings/embedders", "measures", "portal")
 

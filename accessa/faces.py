@@ -6,6 +6,7 @@ import sys
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
+from django.utils.log import CallbackFilter
 
 from accessa.sidebar import SIDEBAR
 
@@ -110,6 +111,7 @@ def logging(level: str, form: str = "", *, debug: bool = False) -> dict[str, Any
     return {
         "version": 1,
         "disable_existing_loggers": False,
+        "filters": {"raised": {"()": CallbackFilter, "callback": lambda record: bool(record.exc_info)}},
         "formatters": {"line": {"()": "accessa.logs.Formatter", "form": form}},
         "handlers": {"console": {"class": "accessa.logs.Lines", "formatter": "line"}},
         "root": {"handlers": ["console"], "level": level},
@@ -118,7 +120,9 @@ def logging(level: str, form: str = "", *, debug: bool = False) -> dict[str, Any
             "django": {"handlers": [], "level": "NOTSET", "propagate": True},
             "django.server": {"handlers": [], "level": "NOTSET", "propagate": True},
             "django-q": {"level": "WARNING"},
-            "django.request": {"level": "ERROR"},
+            # Bugs, by their frames; of what is answered 503 the request's own line tells.
+            "django.request": {"level": "ERROR", "filters": ["raised"]},
+            "django.security.DisallowedHost": {"level": "CRITICAL"},  # any stranger can send one: answered 400
             "django.db.backends": {"level": "INFO"},  # its DEBUG is every statement with its values
             "pdf_oxide": {"level": "ERROR"},
             **{name: {"level": "WARNING"} for name in TALKATIVE},

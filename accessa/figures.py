@@ -13,19 +13,32 @@ from embeddings import chunking
 Found = Iterator[CheckMessage]
 
 POSITIVE = (
-    "WORKERS", "MAX_FILE_BYTES", "MAX_PAGES", "JOBS_ACTIVE_PER_USER", "JOBS_LEASE_SECONDS", "JOBS_DRAIN_SECONDS",
-    "SIGNED_URL_SECONDS", "EMBED_BATCH", "EMBED_IN_FLIGHT", "EMBEDDING_BATCH_SIZE", "VENDOR_TIMEOUT_SECONDS",
-    "OPENAI_REQUESTS_PER_MINUTE", "LLAMAPARSE_REQUESTS_PER_MINUTE", "UPLOADS_PER_DAY", "TOKENS_PER_PAGE",
+    "WORKERS", "WORKER_MAX_RSS_KB", "MAX_FILE_BYTES", "MAX_PAGES", "MAX_FILENAME_CHARS", "MAX_SEARCH_RESULTS",
+    "MAX_QUERY_CHARS", "UPLOADS_PER_DAY", "DECLARATIONS_PER_MINUTE", "POLLS_PER_MINUTE", "SIGNED_URL_SECONDS",
+    "LOOKS_PER_MINUTE", "SEARCHES_PER_MINUTE", "TOKENS_PER_PAGE", "CAMPAIGN_JOBS", "INDEX_PROBE_SECONDS",
+    "JOBS_ACTIVE_PER_USER", "JOBS_LEASE_SECONDS", "JOBS_DRAIN_SECONDS", "JOBS_STOP_SECONDS", "JOBS_HANG_SECONDS",
+    "JOBS_SWEEP_SECONDS", "PARSE_POLL_FIRST_SECONDS", "PARSE_POLL_MOST_SECONDS", "EMBED_BATCH", "EMBED_IN_FLIGHT",
+    "EMBED_BATCH_TOKENS", "EMBEDDING_BATCH_SIZE", "VENDOR_TIMEOUT_SECONDS", "VENDOR_BREAKER_FAULTS",
+    "VENDOR_BREAKER_SECONDS",
 )  # fmt: skip
-NOT_NEGATIVE = (
-    "TENANT_DAILY_CENTS", "OPENAI_CENTS_PER_MILLION_TOKENS", "LLAMAPARSE_CREDITS_PER_PAGE", "JOBS_MAX_RETRIES",
-    "LLAMAPARSE_CENTS_PER_CREDIT", "OPENAI_TOKENS_PER_MINUTE", "JOBS_RETRY_BASE_SECONDS",
+NOT_NEGATIVE = (  # 0 is no limit, or none of it
+    "OPENAI_REQUESTS_PER_MINUTE", "LLAMAPARSE_REQUESTS_PER_MINUTE", "TRUSTED_PROXIES", "CONN_MAX_AGE",
+    "TENANT_DAILY_CENTS", "OPENAI_CENTS_PER_MILLION_TOKENS", "OPENAI_TOKENS_PER_MINUTE", "SEARCH_EXACT_PASSAGES",
+    "LLAMAPARSE_CREDITS_PER_PAGE", "LLAMAPARSE_CENTS_PER_CREDIT", "JOBS_MAX_RETRIES", "JOBS_RETRY_BASE_SECONDS",
+    "JOBS_STOP_GRACE_SECONDS",
 )  # fmt: skip
+
+
+def value(name: str) -> float:
+    """Return the number that a variable has set, wherever the settings keep it."""
+    if name == "CONN_MAX_AGE":
+        return settings.DATABASES["default"].get(name) or 0
+    return float(settings.Q_CLUSTER["max_rss"] if name == "WORKER_MAX_RSS_KB" else getattr(settings, name))
 
 
 def numbers() -> Found:
-    bad = [name for name in POSITIVE if getattr(settings, name) <= 0]
-    bad += [name for name in NOT_NEGATIVE if getattr(settings, name) < 0]
+    bad = [name for name in POSITIVE if value(name) <= 0]
+    bad += [name for name in NOT_NEGATIVE if value(name) < 0]
     for name in bad:
         yield Error(f"{name} is too small to work with.", hint=f"Unset {name}, or raise it.", id="accessa.E225")
     try:

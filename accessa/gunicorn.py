@@ -6,6 +6,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
+from django.utils.module_loading import import_string
 from gunicorn.glogging import Logger  # type: ignore[import-untyped]
 
 from accessa import faces, logs, process
@@ -60,6 +61,7 @@ def post_worker_init(worker: Any) -> None:
     """
     process.belongs_to(worker)
     tracing.begin()
+    import_string("documents.recent.begin")()  # by its name: this file is read before Django is loaded
     for listener in worker.sockets:
         listener.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", SILENT_SECONDS, 0))
 

@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 from uuid import UUID, uuid4
 
 import structlog
@@ -97,8 +98,9 @@ def _tell(request: HttpRequest, status: int, seconds: float) -> None:
     quiet = template in NOISE and status < 500
     level = logging.DEBUG if quiet else logging.WARNING if status >= 500 else logging.INFO
     told = {"method": verb(request), "route": template, "status": status, "duration_ms": round(seconds * 1000, 1)}
-    user = getattr(request, "_cached_user", None) or vars(request).get("user")
-    if isinstance(user, (User, Caller)):  # looked up already: a line in a log is not worth a query
+    user: Any = vars(request).get("_cached_user") or vars(request).get("user")
+    # What is looked up already: asking a lazy user what it is would be a query, and fail where the database is away.
+    if type(user) in (User, Caller):
         told["user"] = str(user.pk)
     log.log(level, "Request.", **told)
 

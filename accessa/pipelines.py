@@ -33,7 +33,7 @@ REEMBED = Pipeline(moving.REEMBED, (
     Step(Stage.EMBEDDING,           searchable.embed,          embeddings.target_planned,   limit=1800, reached_pct=5,  skippable=True),
     Step(Stage.EMBEDDINGS_BUFFERED, searchable.commit_shadow,  embeddings.target_buffered,  limit=300,  reached_pct=95, skippable=True),
     Step(Stage.EMBEDDED,            campaigns.finish,          embeddings.shadowed,         limit=300,  reached_pct=99),
-))
+), of_campaigns=True)
 RECHUNK = Pipeline(moving.RECHUNK, (
     Step(Stage.PARSE_VALIDATED,     searchable.plan_rechunking, documents.parsed,           limit=30),
     Step(Stage.CHUNKING,            searchable.buffer_chunks,  embeddings.planned,          limit=120,  reached_pct=5,  skippable=True),
@@ -42,7 +42,7 @@ RECHUNK = Pipeline(moving.RECHUNK, (
     Step(Stage.EMBEDDING,           searchable.embed,          embeddings.vectors_planned,  limit=1800, reached_pct=35, skippable=True),
     Step(Stage.EMBEDDINGS_BUFFERED, searchable.commit_vectors, embeddings.vectors_buffered, limit=300,  reached_pct=95, skippable=True),
     Step(Stage.EMBEDDED,            campaigns.finish,          embeddings.embedded,         limit=300,  reached_pct=99),
-))
+), of_campaigns=True)
 # fmt: on
 
 PIPELINES = {plan.name: plan for plan in (INSURANCE, REEMBED, RECHUNK)}

@@ -13,6 +13,7 @@ from django.conf import settings
 from django.core.checks import CheckMessage, Error, Warning
 
 Found = Iterator[CheckMessage]
+LEAST_BYTES = 32  # of a key for HS256: RFC 7518 §3.2
 
 
 def one_project() -> Found:
@@ -22,6 +23,12 @@ def one_project() -> Found:
             "SUPABASE_URL is set, and nothing to check its tokens with: tenants can sign in by API token only.",
             hint=f"Set SUPABASE_JWKS_URL={url}/auth/v1/.well-known/jwks.json, or SUPABASE_JWT_SECRET.",
             id="accessa.W221",
+        )
+    if 0 < len(settings.SUPABASE_JWT_SECRET.encode()) < LEAST_BYTES:
+        yield Error(
+            f"SUPABASE_JWT_SECRET has fewer than {LEAST_BYTES} bytes: tokens that it signs can be forged by guessing.",
+            hint="Take the JWT secret from the project's settings, API; or for one of your own: openssl rand -hex 32",
+            id="accessa.E234",
         )
     refs = {name: ref for name, ref in _refs() if ref}
     if len(set(refs.values())) > 1:

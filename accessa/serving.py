@@ -4,12 +4,16 @@ import http.client
 import os
 import socket
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from accessa import pidfile
 from accessa.supervisor import Program
 
 REPOSITORY = Path(__file__).resolve().parents[1]
+PIDFILE, ADDRESS = "serve.pid", "serve.url"  # under ACCESSA_VAR
 
 
 @dataclass(frozen=True)
@@ -64,3 +68,21 @@ def programs(address: Address) -> list[Program]:
         Program("the API", [sys.executable, "-m", *api], REPOSITORY, environment),
         Program("the workers", [sys.executable, "manage.py", "qcluster"], REPOSITORY, environment),
     ]
+
+
+@contextmanager
+def told(folder: Path, address: Address) -> Iterator[None]:
+    """Let doctor know where we listen while the block runs, unless a PUBLIC_URL was chosen, which it knows."""
+    if not os.environ.get("PUBLIC_URL"):
+        (folder / ADDRESS).write_text(address.url)
+    try:
+        yield
+    finally:
+        (folder / ADDRESS).unlink(missing_ok=True)
+
+
+def served(folder: Path) -> str:
+    """Return where the `serve` of this folder is, if one runs and chose its PUBLIC_URL itself; else nothing."""
+    if pidfile.holder(folder / PIDFILE) is None or not (folder / ADDRESS).exists():
+        return ""
+    return (folder / ADDRESS).read_text()

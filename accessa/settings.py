@@ -7,17 +7,17 @@ import re
 from pathlib import Path
 from typing import Any
 
-import environ
 from corsheaders.defaults import default_headers
 from django.core.exceptions import ImproperlyConfigured
 
 from accessa import faces
+from accessa.environment import Env
 from accessa.secret import local_secret
 
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # onnxruntime reports to its maker unless told so before its import
 
 BASE_DIR = Path(__file__).resolve().parent.parent
-env = environ.Env()
+env = Env().counting("WEB_WORKERS", "WEB_THREADS", "PDF_CHILD_MEMORY_MB", "PDF_CPU_SECONDS")
 
 DEBUG = env.bool("DEBUG", default=False)
 ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=["127.0.0.1", "localhost", "[::1]", "testserver"])
@@ -114,7 +114,7 @@ SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = env.bool("SECURE_COOKIES", default=
 # --- database -------------------------------------------------------------------------------------------------------
 # Without DATABASE_URL the project runs its own PostgreSQL under VAR, started by the first connection.
 if env.str("DATABASE_URL", default=""):
-    DATABASES: dict[str, dict[str, Any]] = {"default": env.db("DATABASE_URL")}
+    DATABASES: dict[str, dict[str, Any]] = {"default": env.postgres("DATABASE_URL")}
 else:
     DATABASES = {
         "default": {
@@ -176,6 +176,8 @@ MAX_FILENAME_CHARS = env.int("MAX_FILENAME_CHARS", default=120)
 UPLOADS_PER_DAY = env.int("UPLOADS_PER_DAY", default=30)
 DECLARATIONS_PER_MINUTE = env.int("DECLARATIONS_PER_MINUTE", default=300)
 POLLS_PER_MINUTE = env.int("POLLS_PER_MINUTE", default=10)
+LOOKS_PER_MINUTE = env.int("LOOKS_PER_MINUTE", default=240)  # of a tenant at pages: texts, pictures, marks on them
+SEARCHES_PER_MINUTE = env.int("SEARCHES_PER_MINUTE", default=120)
 MAX_SEARCH_RESULTS = env.int("MAX_SEARCH_RESULTS", default=50)
 MAX_QUERY_CHARS = env.int("MAX_QUERY_CHARS", default=8_000)
 DATA_UPLOAD_MAX_MEMORY_SIZE = 256 * 1024  # JSON bodies only; files are streamed past Django's parsers
@@ -191,6 +193,7 @@ JOBS_SWEEPS = [
     "embeddings.indexes.sweep",
     "campaigns.sweeps.go_on",
     "tenancy.rates.forget",
+    "tenancy.sweeps.forget_sessions",
     "webhooks.sweeps.forget",
     "measures.sweeps.measure",
 ]

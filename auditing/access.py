@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from http import HTTPStatus
 from uuid import UUID
 
 from django.db import transaction
@@ -18,14 +19,27 @@ from tenancy.refusals import Refused, not_found
 def make_token(
     user: User, *, name: str, scope: str, by: User | None, reason: str, expires_at: datetime | None = None
 ) -> str:
-    """Return the plain token; nobody can read it again. Raises ``Refused("USER_INACTIVE")``."""
-    if not user.is_active:
-        raise Refused("USER_INACTIVE", "This user is not active: no token of theirs would be accepted.", field="user")
+    """Return the plain token; nobody can read it again. ``by`` None is the command line.
+
+    Raises ``Refused``: "USER_INACTIVE", "TOKEN_OF_STAFF".
+    """
     with transaction.atomic():
+        # Locked: whoever is enlisted as staff at this moment is so before, and refused, or loses this token with it.
+        user = User.objects.select_for_update().get(pk=user.pk)
+        _require_lendable(user, by)
         plain = tokens.make(user, name=name, scope=scope, expires_at=expires_at)
         made = ApiToken.objects.get(digest=tokens.digest(plain))
         _write("tokens.make", made, by=by, reason=reason, scope=scope)
     return plain
+
+
+def _require_lendable(user: User, by: User | None) -> None:
+    if not user.is_active:
+        raise Refused("USER_INACTIVE", "This user is not active: no token of theirs would be accepted.", field="user")
+    is_staff = user.is_staff or user.is_superuser
+    if is_staff and by is not None and not by.is_superuser and by.pk != user.pk:
+        detail = "This user is staff: with their token you would act as them. Only they and superusers can make one."
+        raise Refused("TOKEN_OF_STAFF", detail, status=HTTPStatus.FORBIDDEN, field="user")
 
 
 def revoke(found: QuerySet[ApiToken], *, by: User | None, reason: str) -> int:

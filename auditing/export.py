@@ -19,6 +19,7 @@ COLUMNS = (
 )  # fmt: skip
 TYPES = {"csv": "text/csv; charset=utf-8", "jsonl": "application/jsonl; charset=utf-8"}
 PAGE = 1_000
+END = "end"  # in the first column, where an entry has its id
 # How a cell begins that Excel, LibreOffice or Google Sheets would calculate (OWASP, CSV injection).
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
@@ -50,8 +51,19 @@ class Selection:
 
 
 def lines(chosen: Selection, form: str) -> Iterator[str]:
-    """Yield the file, the oldest entry first, without ever holding more than a page of it or a cursor."""
-    return _csv(chosen) if form == "csv" else (json.dumps(row(entry)) + "\n" for entry in _read(chosen))
+    """Yield the file, the oldest entry first, without ever holding more than a page of it or a cursor.
+
+    The last line says that it is the last, and how many entries came before: a file without it was broken off.
+    """
+    return _csv(chosen) if form == "csv" else _jsonl(chosen)
+
+
+def _jsonl(chosen: Selection) -> Iterator[str]:
+    count = 0
+    for entry in _read(chosen):
+        yield json.dumps(row(entry)) + "\n"
+        count += 1
+    yield json.dumps({END: True, "entries": count}) + "\n"
 
 
 def row(entry: AuditEntry) -> dict[str, Any]:
@@ -88,8 +100,11 @@ class _Lines:
 def _csv(chosen: Selection) -> Iterator[str]:
     writer = csv.writer(_Lines(), quoting=csv.QUOTE_ALL)
     yield writer.writerow(COLUMNS)
+    count = 0
     for entry in _read(chosen):
         yield writer.writerow([_cell(value) for value in row(entry).values()])
+        count += 1
+    yield writer.writerow([END, *[""] * (len(COLUMNS) - 2), json.dumps({"entries": count})])
 
 
 def _cell(value: Any) -> str:

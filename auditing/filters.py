@@ -19,25 +19,38 @@ from unfold.widgets import UnfoldAdminTextInputWidget
 Choices = Iterable[tuple[str, str]] | Callable[[], Iterable[tuple[str, str]]]
 
 
-class _Exact(TextFilter):  # type: ignore[misc]
-    also: dict[str, Any]
+def parameters(shown: Any) -> tuple[str, ...]:
+    """Return the names in an address that a filter's class takes, whole."""
+    several: tuple[str, ...] = getattr(shown, "parameters", ())
+    return several or (str(shown.parameter_name),)
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Model]) -> QuerySet[Model]:
+
+class Exact(TextFilter):  # type: ignore[misc]
+    """Rows with a whole value, as it is typed."""
+
+    also: Mapping[str, Any] = {}
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         value = (self.value() or "").strip()
         if not value:
             return queryset
         try:
-            return queryset.none() if "\0" in value else queryset.filter(**{self.parameter_name: value}, **self.also)
+            return queryset.none() if "\0" in value else self.narrowed(queryset, value)
         except (ValidationError, ValueError):  # no such id can be
             return queryset.none()
 
+    def narrowed(self, rows: QuerySet[Any], value: str) -> QuerySet[Any]:
+        return rows.filter(**{self.parameter_name: value}, **self.also)
 
-def exact(field: str, title: str, **also: Any) -> type[_Exact]:
+
+def exact(field: str, title: str, **also: Any) -> type[Exact]:
     """Return a filter by a whole value. ``also``: what a partial index wants said."""
-    return type("Exact", (_Exact,), {"parameter_name": field, "title": title, "also": also})
+    return type("Exact", (Exact,), {"parameter_name": field, "title": title, "also": also})
 
 
-class _OneOf(DropdownFilter):  # type: ignore[misc]
+class OneOf(DropdownFilter):  # type: ignore[misc]
+    """Rows with one of a few values; what is none of them narrows to nothing."""
+
     offered: Choices
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
@@ -47,15 +60,20 @@ class _OneOf(DropdownFilter):  # type: ignore[misc]
     def has_output(self) -> bool:
         return True
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Model]) -> QuerySet[Model]:
-        known = {value for value, _ in self.lookup_choices}
-        return queryset.filter(**{self.parameter_name: self.value()}) if self.value() in known else queryset
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        value = self.value()
+        if not value:
+            return queryset
+        return self.narrowed(queryset, value) if value in dict(self.lookup_choices) else queryset.none()
+
+    def narrowed(self, rows: QuerySet[Any], value: str) -> QuerySet[Any]:
+        return rows.filter(**{self.parameter_name: value})
 
 
-def one_of(field: str, title: str, choices: Choices) -> type[_OneOf]:
+def one_of(field: str, title: str, choices: Choices) -> type[OneOf]:
     """Return a filter by one of a few values; ``choices`` may be a function, which is asked at each look."""
     offered = staticmethod(choices) if callable(choices) else tuple(choices)
-    return type("OneOf", (_OneOf,), {"parameter_name": field, "title": title, "offered": offered})
+    return type("OneOf", (OneOf,), {"parameter_name": field, "title": title, "offered": offered})
 
 
 class _Moments(forms.Form):
@@ -69,6 +87,7 @@ class _Moments(forms.Form):
 class _Between(admin.ListFilter):
     template = "unfold/filters/filters_field.html"
     parameter_name = ""
+    parameters: tuple[str, ...] = ()
 
     def __init__(self, request: HttpRequest, params: dict[str, Any], model: type[Model], model_admin: Any) -> None:
         super().__init__(request, params, model, model_admin)
@@ -80,7 +99,7 @@ class _Between(admin.ListFilter):
         return True
 
     def expected_parameters(self) -> list[str | None]:
-        return [f"{self.parameter_name}_from", f"{self.parameter_name}_to"]
+        return [*self.parameters]
 
     def _said(self, name: str | None) -> str:
         return str(self.used_parameters.get(str(name), ""))
@@ -97,7 +116,8 @@ class _Between(admin.ListFilter):
 
 def between(field: str, title: str) -> type[_Between]:
     """Return a filter by a span of time."""
-    return type("Between", (_Between,), {"parameter_name": field, "title": title})
+    named = {"parameter_name": field, "parameters": (f"{field}_from", f"{field}_to")}
+    return type("Between", (_Between,), {**named, "title": title})
 
 
 def moment(said: str) -> datetime | None:

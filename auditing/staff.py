@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from django.contrib.auth.models import Group, Permission
 from django.core.exceptions import ImproperlyConfigured
 from django.db import transaction
 from django.db.models import Q
 
-from auditing import services
-from tenancy.models import User
+from auditing import access, services
+from tenancy.models import ApiToken, User
 
 LOOKS = (
     "jobs.view_uploadjob", "jobs.view_event", "jobs.view_cluster",
@@ -30,14 +32,26 @@ GROUPS = {
 }  # fmt: skip
 
 
-def enlist(email: str, *, group: str, by: User | None, reason: str, password: str | None = None) -> tuple[User, bool]:
-    """Make a member of staff of this user, who is made if need be; return them and whether they are new.
+@dataclass(frozen=True, slots=True)
+class Enlisted:
+    """``tokens_revoked``: how many of the user's API tokens were in force until now."""
 
-    Belongs to this group only from then on. Without a password an old one stays; somebody new has none.
+    user: User
+    is_new: bool
+    tokens_revoked: int
+
+
+def enlist(email: str, *, group: str, by: User | None, reason: str, password: str | None = None) -> Enlisted:
+    """Make a member of staff of this user, who is made if need be.
+
+    Belongs to this group only from then on. Without a password an old one stays; somebody new has none. API tokens of
+    a time with other powers are revoked: who holds them was not given these.
     """
     email = email.strip().lower()
     with transaction.atomic():
         user, is_new = User.objects.get_or_create(email=email, defaults={"username": email})
+        user = User.objects.select_for_update().get(pk=user.pk)
+        had_powers = user.is_staff and user.groups.filter(name=group).exists()
         if password is not None:
             user.set_password(password)
         elif is_new:
@@ -46,10 +60,12 @@ def enlist(email: str, *, group: str, by: User | None, reason: str, password: st
         user.save()
         user.groups.remove(*Group.objects.filter(name__in=GROUPS))
         user.groups.add(granted(group))
+        revoked = 0 if had_powers else access.revoke(ApiToken.objects.filter(user=user), by=by, reason=reason)
         services.record(
-            by=by, action="users.enlist", reason=reason, object_type="user", object_id=user.pk, group=group, new=is_new
-        )
-    return user, is_new
+            by=by, action="users.enlist", reason=reason, object_type="user", object_id=user.pk, group=group, new=is_new,
+            tokens_revoked=revoked,
+        )  # fmt: skip
+    return Enlisted(user, is_new, revoked)
 
 
 def granted(name: str) -> Group:

@@ -82,6 +82,16 @@ PURCHASES = f"""
     SELECT md5('p' || i)::uuid, md5('user' || i %% %(users)s)::uuid, md5('d' || i)::uuid, md5('j' || i)::uuid,
            'embedding', 'openai', 'text-embedding-3-small', 'tokens', 5000, 0.01, 'settled', now() - {SPACE}
     FROM generate_series(1, %(jobs)s, 10) i"""
+# One document in fifty is deleted with all that is its own, all over the tables; new events take the freed pages.
+DELETED = "SELECT md5('d' || i)::uuid FROM generate_series(1, %(jobs)s) i WHERE i %% 50 = 7"
+DELETE = tuple(
+    f"DELETE FROM {table} WHERE document_id IN ({DELETED})" for table in ("events", "upload_jobs", "documents")
+)
+REFILL = """
+    INSERT INTO events (job_id, document_id, user_id, type, severity, code)
+    SELECT md5('j' || i)::uuid, md5('d' || i)::uuid, md5('user' || i %% %(users)s)::uuid, 'stage_started', 'info',
+           'UPLOAD_DEDUP_HIT'
+    FROM generate_series(1, %(jobs)s) i WHERE i %% 12 = 5 AND i %% 50 <> 7"""
 TABLES = ("documents", "upload_jobs", "events", "purchases", "figures")
 
 
@@ -122,13 +132,21 @@ def measure(options: Namespace) -> Result:
 
 def seed(jobs: int) -> None:
     values = {"jobs": jobs, "users": max(10, min(1_000, jobs // 100))}
+    _execute(values, DOCUMENTS, JOBS, EVENTS, PURCHASES)
+    database.settle(*TABLES)
+    _execute(values, *DELETE)
+    database.settle(*TABLES)
+    _execute(values, REFILL)
+    database.settle(*TABLES)
+
+
+def _execute(values: dict[str, int], *statements: str) -> None:
     with database.connect(user="postgres") as superuser, superuser.transaction():
         # Without triggers and foreign keys: they would take longer than all the rest.
         superuser.execute("SET LOCAL session_replication_role = replica")
-        for sql in (DOCUMENTS, JOBS, EVENTS, PURCHASES):
+        for sql in statements:
             took = _timed(partial(superuser.execute, sql, values))
-            say(sql.split()[2], f"{took:.0f} s")
-    database.settle(*TABLES)
+            say(" ".join(sql.split()[:3]), f"{took:.0f} s")
 
 
 def catch_up() -> None:
@@ -153,6 +171,10 @@ def pages(jobs: int) -> dict[str, str]:
         "jobs done": f"{LIST}?state=done",
         "jobs by status": f"{LIST}?status=failed_embedding",
         "jobs by code": f"{LIST}?error_code=NO_TEXT_LAYER",
+        "jobs at a stage": f"{LIST}?stage=parsing",
+        "jobs of a pipeline": f"{LIST}?pipeline=insurance",
+        "jobs of campaigns": f"{LIST}?pipeline=reembed",
+        "jobs starved": f"{LIST}?standing=starved",
         "jobs page 2": f"{LIST}?p=2",
         "jobs by id": f"{LIST}?q={some.pk}",
         "events": "/admin/jobs/event/",

@@ -1,4 +1,4 @@
-"""What the commands have in common: whom they mean, what they price, and a refusal as a sentence."""
+"""What the commands have in common: whom they mean, what they price, why, and a refusal as a sentence."""
 
 from __future__ import annotations
 
@@ -14,11 +14,14 @@ from uuid import UUID
 from django.conf import settings
 from django.core.management.base import CommandError, CommandParser
 
+from auditing import services as audit
 from campaigns.estimates import Estimate
 from campaigns.models import Campaign
 from campaigns.targets import MOST_CENTS
 from tenancy.refusals import Refused
 from vendors import tenants
+
+BY_COMMAND = "by command"
 
 
 @contextmanager
@@ -35,6 +38,18 @@ def add_limits(parser: CommandParser) -> None:
     parser.add_argument("--budget", type=cents, metavar="CENTS", help="pause when so much is spent; default: no limit")
     parser.add_argument(
         "--tenant", action="append", metavar="TENANT", help="a UUID or e-mail, repeatable; default: all, but the pinned"
+    )
+    add_reason(parser)
+
+
+def add_reason(parser: CommandParser) -> None:
+    parser.add_argument("--reason", default=BY_COMMAND, help="kept in the audit log")
+
+
+def write_down(verb: str, campaign: Campaign, reason: str, **details: Any) -> None:
+    """Leave the audit entry of what a command did to a campaign; call it in the same transaction."""
+    audit.record(
+        by=None, action=f"campaigns.{verb}", reason=reason, object_type="campaign", object_id=campaign.pk, **details
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import date
 from typing import Any
 
 from django.http import HttpRequest
@@ -129,10 +130,10 @@ def _retries(moment: Moment) -> Chart:
 
 
 def _spend_by_day(moment: Moment) -> Chart:
-    rows = holdings.spend((moment.now - moment.period.length).date(), "day", "vendor")
-    days = sorted({row["day"] for row in rows})
-    cents = {(row["day"], row["vendor"]): float(row["all_cents"]) for row in rows}
-    vendors = sorted({row["vendor"] for row in rows})
+    cents: dict[tuple[str, str], float] = {}
+    for row in holdings.spend_since(moment.first_day):
+        cents[row.day, row.vendor] = cents.get((row.day, row.vendor), 0.0) + row.cents
+    days, vendors = sorted({day for day, _ in cents}), sorted({vendor for _, vendor in cents})
     lines = [Series(vendor, [cents.get((day, vendor), 0.0) for day in days]) for vendor in vendors]
-    labels = [day.strftime("%d %b") for day in days]
+    labels = [date.fromisoformat(day).strftime("%d %b") for day in days]
     return Chart("spend", "Spend by day and vendor", labels, lines, kind="stacked", shown=money, about="UTC days.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
@@ -14,6 +14,7 @@ from console.moments import Moment
 from jobs import presence
 from jobs.states import Stage
 from measures import holdings, reading
+from measures.holdings import Amount
 from measures.reading import Point, Spread
 
 MOST_ROWS = 10
@@ -116,7 +117,7 @@ def _work(moment: Moment) -> Table:
         *([name, amount(measure)] for name, measure in
           (("Pages accepted", "pages"), ("Passages stored", "passages"), ("Vectors stored", "vectors"))),
     ]  # fmt: skip
-    probes = reading.spreads("probe", moment.period, moment.now, label=9).get("", reading.NOTHING)
+    probes = reading.spreads("probe", moment.period, moment.now, label=None).get("", reading.NOTHING)
     rows.append(["Index probe p95", _times(probes)[1] or "no probe"])
     return Table("work", "Work done", ["What", "How much"], rows)
 
@@ -136,19 +137,18 @@ def _vendors(moment: Moment) -> Table:
 
 
 def _spend_by_vendor(moment: Moment) -> Table:
-    return _spend(moment, "vendor", "vendor", "Spend by vendor")
+    return _spend("vendor", "Spend by vendor", holdings.spend_by_vendor(moment.first_day))
 
 
 def _spend_by_tenant(moment: Moment) -> Table:
-    return _spend(moment, "user_id", "tenant", "Spend by tenant")
+    return _spend("tenant", "Spend by tenant", holdings.spend_by_tenant(moment.period))
 
 
-def _spend(moment: Moment, by: str, name: str, title: str) -> Table:
+def _spend(name: str, title: str, found: Sequence[Amount]) -> Table:
     rows = [
-        [str(row[by]), f"{row['all_calls']:,}",
-         *(money(float(row[key])) for key in ("all_cents", "all_retry_cents", "all_unsettled_cents"))]
-        for row in holdings.spend((moment.now - moment.period.length).date(), by)[:MOST_ROWS]
-    ]  # fmt: skip
+        [each.name, f"{each.calls:,}", money(each.cents), money(each.retry_cents), money(each.unsettled_cents)]
+        for each in found[:MOST_ROWS]
+    ]
     heads = [name.capitalize(), "Calls", "Spent", "In retries", "Bill not known"]
     return Table(f"spend-{name}", title, heads, rows, "Of whole UTC days.")
 

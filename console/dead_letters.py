@@ -34,7 +34,7 @@ GROUPS = """
                          ORDER BY j.last_error ->> 'code' LIMIT 1), c.hops + 1
         FROM codes c WHERE c.code IS NOT NULL AND c.hops < %(most_codes)s
     )
-    SELECT c.stage, c.code, n.counted, newest.finished_at, oldest.finished_at
+    SELECT c.stage, c.code, n.counted, newest.finished_at, oldest.finished_at, newest.samples
     FROM codes c
     CROSS JOIN LATERAL (
         SELECT count(*) AS counted FROM (
@@ -42,14 +42,30 @@ GROUPS = """
             WHERE j.state = 'deadletter' AND j.stage = c.stage AND j.last_error ->> 'code' = c.code
             LIMIT %(most_counted)s + 1) few) n
     CROSS JOIN LATERAL (
-        SELECT j.finished_at FROM upload_jobs j
-        WHERE j.state = 'deadletter' AND j.stage = c.stage AND j.last_error ->> 'code' = c.code
-        ORDER BY j.finished_at DESC LIMIT 1) newest
+        SELECT max(few.finished_at) AS finished_at,
+               json_agg(json_build_object('job_id', few.job_id, 'document_id', few.document_id,
+                                          'attempts', few.attempts, 'campaign_id', few.campaign_id,
+                                          'detail', few.last_error ->> 'detail')
+                        ORDER BY few.finished_at DESC) AS samples
+        FROM (SELECT * FROM upload_jobs j
+              WHERE j.state = 'deadletter' AND j.stage = c.stage AND j.last_error ->> 'code' = c.code
+              ORDER BY j.finished_at DESC LIMIT %(samples)s) few) newest
     CROSS JOIN LATERAL (
         SELECT j.finished_at FROM upload_jobs j
         WHERE j.state = 'deadletter' AND j.stage = c.stage AND j.last_error ->> 'code' = c.code
         ORDER BY j.finished_at LIMIT 1) oldest
     WHERE c.code IS NOT NULL"""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One of a group's newest jobs."""
+
+    pk: UUID
+    document_id: UUID
+    attempts: int
+    campaign_id: str | None
+    detail: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +77,7 @@ class Group:
     counted: int
     newest: datetime
     oldest: datetime
-    samples: Sequence[UploadJob]
+    samples: Sequence[Sample]
 
     @property
     def count(self) -> str:
@@ -77,7 +93,7 @@ class Group:
 
     @property
     def detail(self) -> str:
-        return str((self.samples[0].last_error or {}).get("detail", "")) if self.samples else ""
+        return (self.samples[0].detail or "") if self.samples else ""
 
     @property
     def attempts(self) -> str:
@@ -89,14 +105,23 @@ class Group:
 def groups() -> list[Group]:
     """Return the groups, those first in which something has failed last."""
     found = [
-        Group(stage, code, counted, newest, oldest, list(jobs(stage, code)[:SAMPLES]))
-        for stage, code, counted, newest, oldest in _rows()
+        Group(stage, code, counted, newest, oldest, [_sample(**each) for each in samples])
+        for stage, code, counted, newest, oldest, samples in _rows()
     ]
     return sorted(found, key=lambda group: group.newest, reverse=True)
 
 
+def _sample(job_id: str, document_id: str, **said: Any) -> Sample:
+    return Sample(UUID(job_id), UUID(document_id), **said)
+
+
 def _rows() -> list[Any]:
-    params: dict[str, Any] = {"stages": Stage.values, "most_codes": MOST_CODES, "most_counted": MOST_COUNTED}
+    params: dict[str, Any] = {
+        "stages": Stage.values,
+        "most_codes": MOST_CODES,
+        "most_counted": MOST_COUNTED,
+        "samples": SAMPLES,
+    }
     with connection.cursor() as cursor:
         cursor.execute(GROUPS, params)
         return list(cursor.fetchall())

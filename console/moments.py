@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime
 
 from console.charts import Series
 from measures.reading import Period, Point
@@ -25,6 +25,10 @@ class Moment:
     def labels(self) -> list[str]:
         form = {"1h": "%H:%M", "24h": "%H:%M", "7d": "%d %b %H:%M", "30d": "%d %b"}[self.period.name]
         return [point.strftime(form) for point in self.points]
+
+    @property
+    def first_day(self) -> date:
+        return (self.now - self.period.length).date()
 
     def line(self, name: str, points: Mapping[datetime, Point], value: Callable[[Point], float]) -> Series:
         """What happened: where there is no figure, it did not."""

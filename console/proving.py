@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from django.core.exceptions import ImproperlyConfigured
 
-from jobs import plan
+from jobs import plan, proofs
 from jobs.models import UploadJob
 
 
@@ -32,10 +32,11 @@ def of(job: UploadJob) -> list[Proven]:
         return []
     found: list[Proven] = []
     is_later_proven = False
-    for number, step in reversed(list(enumerate(steps))):
-        proven = _proven(job, step, is_reached=number < reached, is_later_proven=is_later_proven)
-        is_later_proven |= proven.verdict == "holds" and number < reached
-        found.append(proven)
+    with proofs.one_pass():
+        for number, step in reversed(list(enumerate(steps))):
+            proven = _proven(job, step, is_reached=number < reached, is_later_proven=is_later_proven)
+            is_later_proven |= proven.verdict == "holds" and number < reached
+            found.append(proven)
     return found[::-1]
 
 

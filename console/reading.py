@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from itertools import pairwise
 from uuid import UUID
 
 from django.db import transaction
@@ -59,17 +58,19 @@ def page_of(document: Document, number: int) -> tuple[str, int] | None:
 
     A parse that does not say where its pages begin is shown whole, as page 1. Raises ``OSError`` of the store.
     """
-    text = parsed.text_of(document) if document.parsed_path else ""
-    if not text:
-        return None
-    starts = document.page_starts or [0]
-    for index, (start, end) in enumerate(pairwise([*starts, len(text)]), start=1):
-        if index == number:
-            return text[start:end], start
-    return "", len(text)
+    return parsed.page_of(document, number)
 
 
 def passages(document: Document, number: int) -> QuerySet[DocumentChunk]:
     """Return the passages that stand on a page, also in part."""
-    on_page = chunks.of(document).filter(meta__pages__0__lte=number, meta__pages__1__gte=number)
-    return on_page.order_by("chunk_ord").defer("embedding")[:MOST_PASSAGES]
+    return chunks.on_page(document, number)[:MOST_PASSAGES]
+
+
+def on_page(document: Document, number: int, chunk_ord: int) -> str:
+    """Return what of a passage stands on a page, "" where nothing does. Raises ``OSError`` of the store."""
+    passage = chunks.of(document).filter(chunk_ord=chunk_ord).first()
+    found = page_of(document, number)
+    if passage is None or not passage.meta or found is None:
+        return ""
+    text, start = found
+    return text[max(passage.meta["start"] - start, 0) : max(passage.meta["end"] - start, 0)]

@@ -24,4 +24,5 @@ urlpatterns: list[URLPattern] = [
     _at("documents/<uuid:document_id>/read/", reading.ask, "read"),
     _at("reading/<uuid:entry_id>/", reading.page, "reading"),
     _at("reading/<uuid:entry_id>/pages/<int:number>/", reading.picture, "picture"),
+    _at("reading/<uuid:entry_id>/pages/<int:number>/marks/", reading.marks, "marks"),
 ]

@@ -1,4 +1,4 @@
-"""Documents in the admin, by their ids: a file's name is its tenant's text, and is shown on the job's page only."""
+"""Documents in the admin, by their ids: a file's name is its tenant's text, shown only on the audited reading page."""
 
 from __future__ import annotations
 

@@ -16,10 +16,11 @@ from rest_framework.negotiation import BaseContentNegotiation
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
-from documents import pictures
+from documents import looks, pictures
 from documents.models import Document
 from documents.serializers import PictureRequest
 from documents.views import own_document
+from tenancy.permissions import caller_id
 
 HEADERS = {
     # Kept by who asked alone, and not for long: a deleted document's pages must not outlive it by much.
@@ -59,6 +60,7 @@ class PageView(APIView):
         headers = HEADERS | {"ETag": tag}
         if tag in parse_etags(request.headers.get("If-None-Match", "")):
             return HttpResponse(status=HTTPStatus.NOT_MODIFIED, headers=headers)
+        looks.spend(caller_id(request))
         picture = pictures.render(document, page, **asked.validated_data)
         return HttpResponse(picture, content_type=pictures.MIME, headers=headers)
 

@@ -11,7 +11,7 @@ from uuid import UUID
 from django.db import transaction
 from django.db.models.functions import Now
 
-from documents import storage
+from documents import recent, storage
 from documents.locks import lock
 from documents.models import Document, ScannedPage
 from documents.normalization import NormalizedPages
@@ -69,6 +69,20 @@ def stored_bytes(document: Document) -> bytes:
 def text_of(document: Document) -> str:
     """Return the normalized markdown of a document that has been parsed."""
     return stored_bytes(document).decode()
+
+
+def page_of(document: Document, number: int) -> tuple[str, int] | None:
+    """Return the markdown of a page, from 1, and where it begins in the parsed text; None where there is no parse.
+
+    A parse that does not say where its pages begin is page 1 as a whole. Raises ``OSError`` of the store.
+    """
+    text = recent.content(document, lambda: stored_bytes(document)).decode()
+    if not text:
+        return None
+    starts = [*(document.page_starts or [0]), len(text)]
+    if not 1 <= number < len(starts):
+        return "", len(text)
+    return text[starts[number - 1] : starts[number]], starts[number - 1]
 
 
 def canonical(document: Document, sha256: str) -> Document | None:

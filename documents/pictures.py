@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import base64
+import hashlib
+import json
 import logging
 import queue
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,12 +26,14 @@ from tenancy.rls import as_tenant
 
 log = logging.getLogger("accessa.documents")
 
+Key = tuple[UUID, int, str]
 MIME = "image/jpeg"
 VERSION = 1  # of how pages are drawn: browsers keep what they have by it
 WIDTH, NARROWEST, WIDEST = 1000, 100, 1600  # pixels
 LONGEST_TEXT = 20_000  # characters of a passage; they have some 2,000
 AT_ONCE = 2  # pages drawn by this process at a time
-ADMITTED = 8  # callers, those that wait for a turn among them: the process has threads for others
+ADMITTED = 8  # callers, those that wait for the store or a turn among them: the process has threads for others
+ADMITTED_OF_TENANT = 2  # a page's picture and the boxes on it
 TURN_SECONDS = 5.0
 MEMORY_MB, CPU_SECONDS, WALL_SECONDS = 512, 5, 10.0  # a scan of 35 megapixels is drawn in 256 MB and 0.7 s
 REMEMBERED = 1000
@@ -85,11 +89,12 @@ def require(document: Document, page: int) -> None:
 
 def _ask(document: Document, page: int, request: dict[str, Any]) -> dict[str, Any]:
     require(document, page)
-    key = (document.pk, page)
+    key = _key(document, page, request)
     if key in _hopeless:
         raise _not_shown()
     try:
-        with _turn() as zygote, recent.lent(document) as path:
+        # A store that is slow holds up its own callers, and nobody's drawing.
+        with _admission(document.user_id), recent.lent(document) as path, _turn() as zygote:
             limits = {"cpu_seconds": CPU_SECONDS, "path": str(path.resolve()), "page": page}
             told = zygote.ask(request | limits, wall_seconds=WALL_SECONDS)
     except StageFailure as failure:
@@ -102,7 +107,12 @@ def _ask(document: Document, page: int, request: dict[str, Any]) -> dict[str, An
     return told
 
 
-def _refusal(key: tuple[UUID, int], failure: StageFailure) -> Refused:
+def _key(document: Document, page: int, request: dict[str, Any]) -> Key:
+    """Tell apart all that is asked about a page: words that cannot be found in time say nothing of its picture."""
+    return document.pk, page, hashlib.sha256(json.dumps(request).encode()).hexdigest()
+
+
+def _refusal(key: Key, failure: StageFailure) -> Refused:
     log.info("A page is not shown: %s", failure.code)
     if isinstance(failure, Retryable) and failure.code == "PARSE_TIMEOUT":  # the machine's fault, not the page's
         return unavailable("The page could not be drawn in time; try again shortly.")
@@ -120,43 +130,72 @@ def _no_such_page() -> Refused:
 
 
 class _Hopeless:
-    """Pages that cost a child its life, so that looking at them again costs nothing."""
+    """What was asked about a page and cost a child its life, so that asking it again costs nothing."""
 
     def __init__(self) -> None:
-        self._keys: OrderedDict[tuple[UUID, int], None] = OrderedDict()
+        self._keys: OrderedDict[Key, None] = OrderedDict()
         self._lock = threading.Lock()
 
-    def __contains__(self, key: tuple[UUID, int]) -> bool:
+    def __contains__(self, key: Key) -> bool:
         return key in self._keys
 
-    def add(self, key: tuple[UUID, int]) -> None:
+    def add(self, key: Key) -> None:
         with self._lock:
             self._keys[key] = None
             while len(self._keys) > REMEMBERED:
                 self._keys.popitem(last=False)
 
 
+class _Admissions:
+    """Who is let in to wait, for the store or for a turn: so many of all, and of one tenant so many."""
+
+    def __init__(self) -> None:
+        self._of: Counter[UUID] = Counter()
+        self._lock = threading.Lock()
+
+    def take(self, user_id: UUID) -> bool:
+        with self._lock:
+            is_free = self._of.total() < ADMITTED and self._of[user_id] < ADMITTED_OF_TENANT
+            self._of[user_id] += is_free
+            self._of += Counter()  # forgets who has none
+            return is_free
+
+    def give_back(self, user_id: UUID) -> None:
+        with self._lock:
+            self._of[user_id] -= 1
+            self._of += Counter()
+
+
 _hopeless = _Hopeless()
-_admitted = threading.BoundedSemaphore(ADMITTED)
+_admissions = _Admissions()
 _free: queue.LifoQueue[Zygote] = queue.LifoQueue()  # last in, first out: the second one is started only when needed
 for _ in range(AT_ONCE):
     _free.put(kept(Zygote("documents.parsers.pages.child", MEMORY_MB, grace_seconds=2.0)))
 
 
 @contextmanager
+def _admission(user_id: UUID) -> Iterator[None]:
+    """Raises ``Refused`` when too many are being served, of all or of this tenant."""
+    if not _admissions.take(user_id):
+        raise _busy()
+    try:
+        yield
+    finally:
+        _admissions.give_back(user_id)
+
+
+@contextmanager
 def _turn() -> Iterator[Zygote]:
-    """Lend one of this process's zygotes. Raises ``Refused`` when too many wait, or one has waited too long."""
-    busy = unavailable("Too many pages are being drawn; try again shortly.")
-    if not _admitted.acquire(blocking=False):
-        raise busy
+    """Lend one of this process's zygotes. Raises ``Refused`` to who has waited too long."""
     try:
         zygote = _free.get(timeout=TURN_SECONDS)
     except queue.Empty:
-        raise busy from None
-    else:
-        try:
-            yield zygote
-        finally:
-            _free.put(zygote)
+        raise _busy() from None
+    try:
+        yield zygote
     finally:
-        _admitted.release()
+        _free.put(zygote)
+
+
+def _busy() -> Refused:
+    return unavailable("Too many pages are being drawn; try again shortly.")

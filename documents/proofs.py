@@ -10,7 +10,7 @@ from documents import storage
 from documents.models import Document
 from jobs.models import UploadJob
 from jobs.plan import Proof
-from jobs.proofs import by_sql, each
+from jobs.proofs import by_sql, each, once
 
 declared = by_sql("""
     SELECT j.job_id, 'The job and its document belong to different tenants.'
@@ -41,13 +41,21 @@ _asked = by_sql("""
 
 
 def _original_missing(document: Document) -> str | None:
+    return once((document.pk, document.raw_path), lambda: _original(document))
+
+
+def _parse_missing(document: Document) -> str | None:
+    return once((document.pk, document.parsed_path, document.parsed_sha256), lambda: _parse(document))
+
+
+def _original(document: Document) -> str | None:
     bucket, name = storage.located(document.raw_path)
     if not bucket.exists(name):
         return "The original file is missing."
     return None if bucket.size(name) == document.bytes_len else "The original file has another length."
 
 
-def _parse_missing(document: Document) -> str | None:
+def _parse(document: Document) -> str | None:
     bucket, name = storage.located(document.parsed_path or "")
     if not bucket.exists(name):
         return "The parsed file is missing."

@@ -106,3 +106,9 @@ def of(document: Document) -> QuerySet[DocumentChunk]:
         version = job.chunks_version if job else ""
     name, _, number = version.partition("@")
     return DocumentChunk.objects.filter(document=document, chunker_name=name, chunker_version=number)
+
+
+def on_page(document: Document, number: int) -> QuerySet[DocumentChunk]:
+    """Return the document's passages that stand on a page, from 1, or partly on it, in order."""
+    found = of(document).filter(meta__pages__0__lte=number, meta__pages__1__gte=number)
+    return found.order_by("chunk_ord").defer("embedding", "search")

@@ -165,8 +165,8 @@ class Airport:
             cents = buying.settle(self._embedder, flight.order, sold)
             reached = missing.pct(self._done / self._total)
             self._claim.save(progress={"embeds_done": self._done}, total_pct=reached, cost_cents=cents)
-            if self._done == len(flight.batch) < self._total:
-                self._claim.log("EMBED_FIRST")
+            if self._kept == len(flight.batch) and self._done < self._total:
+                missing.tell_first(self._claim)
 
     def _lose(self, flight: Flight, error: Exception) -> None:
         outcome = buying.lost(self._embedder, flight.order, error)

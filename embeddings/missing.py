@@ -12,6 +12,7 @@ from embeddings import live, tokens, vectors
 from embeddings.embedders import Embedder, Vectors
 from embeddings.moving import REEMBED
 from jobs.claims import Claim
+from jobs.models import Event
 
 EMBEDDING_PCT = (70.0, 95.0)  # where the bar stands when embedding begins, and when the last batch is in
 
@@ -125,6 +126,12 @@ def keep(claim: Claim, embedder: Embedder, chunk_ids: Sequence[UUID], found: Vec
         chunk_ids=chunk_ids,
         vectors=found,
     )
+
+
+def tell_first(claim: Claim) -> None:
+    """Write down, once a job, that it has its first vectors. Call inside ``held()``."""
+    if not Event.objects.filter(job_id=claim.job.pk, code="EMBED_FIRST").exists():
+        claim.log("EMBED_FIRST")
 
 
 def pct(share: float) -> float:

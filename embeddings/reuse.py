@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from uuid import UUID
 
@@ -88,11 +88,15 @@ SPREAD = f"""
 
 @dataclass(frozen=True, slots=True)
 class Reused:
-    """What need not be bought: passages, their tokens, and what these would have cost."""
+    """What need not be bought: passages, their tokens, and what these would have cost.
+
+    ``taken`` are the passages that have a vector by now and had none before.
+    """
 
     passages: int
     tokens: int
     cents: Decimal
+    taken: int = field(default=0, compare=False)
 
 
 def take(claim: Claim, embedder: Embedder) -> Reused:
@@ -111,8 +115,9 @@ def take(claim: Claim, embedder: Embedder) -> Reused:
         if cursor.rowcount:  # a stored vector that was damaged since is made anew, not spread
             vectors.drop_unsound(claim.job.document_id)
         cursor.execute(COUNT, params)
-        *_, texts, left = cursor.fetchone()
-    return _at_least(claim, embedder, int(passages - texts), int(tokens - left))
+        lacking, _, texts, left = cursor.fetchone()
+    saved = _at_least(claim, embedder, int(passages - texts), int(tokens - left))
+    return replace(saved, taken=max(0, int(passages - lacking)))
 
 
 def spread(document_id: UUID, model: str, version: str) -> None:

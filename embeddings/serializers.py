@@ -115,9 +115,7 @@ class SearchAnswer(serializers.Serializer[object]):
 
 
 class EmbedRequest(serializers.Serializer[object]):
-    texts = serializers.ListField(
-        child=Text(allow_blank=True, trim_whitespace=False), help_text="1 to 256, none empty"
-    )
+    texts = serializers.ListField(child=Text(allow_blank=True, trim_whitespace=False), help_text="1 to 256, none empty")
 
 
 class EmbedAnswer(serializers.Serializer[object]):

@@ -83,6 +83,8 @@ def _plan(claim: Claim, embedder: Embedder) -> Outcome:
     with claim.held():
         reused = reuse.take(claim, embedder)
         left = missing.count(claim, embedder)
+        if reused.taken:
+            missing.tell_first(claim)
         plan = {
             "embed_model": embedder.model,
             "embed_version": embedder.version,
@@ -146,7 +148,7 @@ def _embedded(claim: Claim, embedder: Embedder) -> Moved:
 
 
 def _embed_here(claim: Claim, embedder: Embedder, total: int) -> Moved | None:
-    done = claim.job.progress["embeds_done"]
+    done, is_first = claim.job.progress["embeds_done"], True
     while batch := missing.batch(claim, embedder, min(settings.EMBED_BATCH, embedder.batch_size)):
         found = embedder.embed([text for _, text in batch])
         crashpoints.reach("embedding:answered")
@@ -154,8 +156,9 @@ def _embed_here(claim: Claim, embedder: Embedder, total: int) -> Moved | None:
         with claim.held():
             missing.keep(claim, embedder, [chunk_id for chunk_id, _ in batch], found)
             claim.save(progress={"embeds_done": done}, total_pct=missing.pct(done / total))
-            if done == len(batch) < total:
-                claim.log("EMBED_FIRST")
+            if is_first and done < total:
+                missing.tell_first(claim)
+            is_first = False
             if done == total:
                 return _embedded(claim, embedder)
         if claim.is_in_the_way():

@@ -12,6 +12,7 @@ from rest_framework.views import APIView
 from documents.views import own_document
 from embeddings import chunks, search, sharing
 from embeddings.authentication import BrainAuthentication
+from embeddings.search import pace
 from embeddings.serializers import ChunkAnswer, EmbedAnswer, EmbedRequest, SearchAnswer, SearchRequest
 from tenancy.pagination import Cursor
 from tenancy.permissions import IsService, caller_id
@@ -42,6 +43,7 @@ class SearchView(APIView):
         """Find the passages of the caller's documents that answer a question."""
         asked = SearchRequest(data=request.data)
         asked.is_valid(raise_exception=True)
+        pace.spend(caller_id(request))
         found = search.search(user_id=caller_id(request), **asked.validated_data)
         return Response(SearchAnswer({"passages": found}).data)
 

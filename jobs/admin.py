@@ -8,7 +8,7 @@ from uuid import UUID
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.core.exceptions import PermissionDenied
-from django.db.models import Count, OuterRef, QuerySet, Subquery
+from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
@@ -19,7 +19,7 @@ from django.utils.timesince import timesince
 from auditing.browsing import ReadOnlyAdmin
 from jobs import filters, repairs, standing
 from jobs.models import Event, UploadJob
-from jobs.states import Stage, State
+from jobs.states import Stage
 from tenancy.models import User
 from tenancy.refusals import Refused
 
@@ -63,9 +63,7 @@ class UploadJobAdmin(ReadOnlyAdmin):
     actions = ("retry", "retry_from", "cancel", "bury")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[UploadJob]:
-        mine = UploadJob.objects.filter(user_id=OuterRef("user_id"), state=State.WORKING, campaign_id=None)
-        running = mine.order_by().values("user_id").annotate(rows=Count("pk")).values("rows")
-        return UploadJob.objects.defer("payload", "progress", "traceback").annotate(running=Subquery(running))
+        return UploadJob.objects.defer("payload", "progress", "traceback").annotate(is_starved=standing.starved())
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[UploadJob], search_term: str
@@ -92,6 +90,15 @@ class UploadJobAdmin(ReadOnlyAdmin):
         except ValueError:
             return HttpResponseRedirect(reverse("admin:jobs_uploadjob_changelist"))
 
+    def response_action(self, request: HttpRequest, queryset: QuerySet[UploadJob]) -> HttpResponse | None:
+        try:
+            for chosen in request.POST.getlist(ACTION_CHECKBOX_NAME):
+                UUID(chosen)
+        except ValueError:
+            messages.error(request, "What was chosen is no job; choose again.")
+            return HttpResponseRedirect(request.get_full_path())
+        return cast("HttpResponse | None", super().response_action(request, queryset))
+
     @admin.display(description="job")
     def job(self, job: UploadJob) -> str:
         return linked(job.pk)
@@ -114,7 +121,7 @@ class UploadJobAdmin(ReadOnlyAdmin):
 
     @admin.display(description="standing")
     def standing(self, job: UploadJob) -> str:
-        return standing.standing(job, running=getattr(job, "running", 0) or 0)
+        return standing.named(job, is_starved=getattr(job, "is_starved", False))
 
     @admin.display(description="error")
     def code(self, job: UploadJob) -> str | None:

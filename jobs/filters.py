@@ -2,126 +2,94 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from datetime import timedelta
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar
 
-from django.conf import settings
-from django.contrib.admin import SimpleListFilter
-from django.db.models import Count, Q, QuerySet
+from django.db.models import QuerySet, Subquery
 from django.db.models.fields.json import KT
-from django.db.models.functions import Now
+from django.db.models.functions import Coalesce, Now
 from django.http import HttpRequest
-from unfold.contrib.filters.admin import TextFilter
 
-from jobs import plan
+from auditing.filters import Exact, OneOf, exact, one_of
+from jobs import plan, standing
 from jobs.models import Event, UploadJob
 from jobs.states import STATUSES, Stage, State
 
 Rows = QuerySet[Any]
-
-
-class Choice(SimpleListFilter):
-    """One of a closed set; what is not in it narrows to nothing."""
-
-    options: ClassVar[Sequence[tuple[str, str]]] = ()
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> Sequence[tuple[str, str]]:
-        return self.options
-
-    def queryset(self, request: HttpRequest, queryset: Rows) -> Rows:
-        value = self.value()
-        if value is None:
-            return queryset
-        return self.narrowed(queryset, value) if value in dict(self.lookup_choices) else queryset.none()
-
-    def narrowed(self, rows: Rows, value: str) -> Rows:
-        return rows.filter(**{str(self.parameter_name): value})
+# No index names the way that tenants' jobs take, for nearly all take the same: looked for among the newest only.
+NEWEST = 20_000
+BEGINNING = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 def _named(values: Sequence[str]) -> list[tuple[str, str]]:
     return [(value, value.replace("_", " ")) for value in values]
 
 
-def starved() -> Q:
-    """Due, and its tenant has as many jobs at work as it may."""
-    working = UploadJob.objects.filter(state=State.WORKING, campaign_id=None).values("user_id")
-    full = working.annotate(running=Count("pk")).filter(running__gte=settings.JOBS_ACTIVE_PER_USER)
-    return Q(user_id__in=full.values("user_id"))
-
-
-class Standing(Choice):
+class Standing(OneOf):
     title, parameter_name = "standing", "standing"
-    options = _named(["queued", "starved", "waiting", "working", "retrying", "dead", "done"])
+    offered = _named(["queued", "starved", "waiting", "working", "retrying", "dead", "done"])
     plain: ClassVar = {"working": State.WORKING, "retrying": State.RETRYABLE, "dead": State.DEADLETTER}
 
     def narrowed(self, rows: Rows, value: str) -> Rows:
-        due = Q(state=State.QUEUED, run_after=None)
         match value:
             case "queued":
-                return rows.filter(due & ~starved())
+                return rows.filter(standing.DUE & ~standing.starved())
             case "starved":
-                return rows.filter(due & starved())
+                return rows.filter(standing.DUE & standing.starved())
             case "waiting":
                 return rows.filter(state=State.QUEUED, run_after__isnull=False)
         return rows.filter(state=self.plain.get(value, State.DONE))
 
 
-class InState(Choice):
-    title, parameter_name = "state", "state"
-    options = _named(State.values)
+InState = one_of("state", "state", _named(State.values))
+InStatus = one_of("status", "status", _named(STATUSES))
 
 
-class InStatus(Choice):
-    title, parameter_name = "status", "status"
-    options = _named(STATUSES)
-
-
-class AtStage(Choice):
+class AtStage(OneOf):
     title, parameter_name = "stage", "stage"
-    options = _named(Stage.values)
+    offered = _named(Stage.values)
 
     def narrowed(self, rows: Rows, value: str) -> Rows:
         rows = rows.filter(stage=value)
+        if value == Stage.EMBEDDED:
+            return rows
         # Most jobs are done, and those stand at the last stage: what stands elsewhere is found by its state.
-        return rows if value == Stage.EMBEDDED else rows.exclude(state=State.DONE)
+        return rows.filter(state__in=[state for state in State.values if state != State.DONE])
 
 
-class OfPipeline(Choice):
+class OfPipeline(OneOf):
     title, parameter_name = "pipeline", "pipeline"
 
-    def lookups(self, request: HttpRequest, model_admin: Any) -> Sequence[tuple[str, str]]:
+    @staticmethod
+    def offered() -> list[tuple[str, str]]:
         return _named(plan.names())
 
+    def narrowed(self, rows: Rows, value: str) -> Rows:
+        rows = rows.filter(pipeline=value)
+        if plan.pipeline(value).of_campaigns:
+            return rows.filter(campaign_id__isnull=False)
+        oldest = UploadJob.objects.order_by("-created_at", "job_id").values("created_at")[NEWEST : NEWEST + 1]
+        return rows.filter(created_at__gte=Coalesce(Subquery(oldest), BEGINNING))
 
-class AskedBy(Choice):
+
+class AskedBy(OneOf):
     title, parameter_name = "asked by", "asked_by"
-    options = (("tenant", "a tenant"), ("campaign", "a campaign"))
+    offered = (("tenant", "a tenant"), ("campaign", "a campaign"))
 
     def narrowed(self, rows: Rows, value: str) -> Rows:
         return rows.filter(campaign_id__isnull=value == "tenant")
 
 
-class OlderThan(Choice):
+class OlderThan(OneOf):
     title, parameter_name = "older than", "older_than"
-    options = (("600", "10 minutes"), ("3600", "an hour"), ("86400", "a day"), ("604800", "a week"))
+    offered = (("600", "10 minutes"), ("3600", "an hour"), ("86400", "a day"), ("604800", "a week"))
 
     def narrowed(self, rows: Rows, value: str) -> Rows:
         return rows.filter(created_at__lt=Now() - timedelta(seconds=int(value)))
 
 
-class Exactly(TextFilter):  # type: ignore[misc]
-    """A code that is typed: there are too many rows to read which ones there are."""
-
-    def queryset(self, request: HttpRequest, queryset: Rows) -> Rows:
-        value = str(self.value() or "").strip()
-        return self.narrowed(queryset, value) if value else queryset
-
-    def narrowed(self, rows: Rows, value: str) -> Rows:
-        return rows.filter(**{str(self.parameter_name): value})
-
-
-class ErrorCode(Exactly):
+class ErrorCode(Exact):
     title, parameter_name = "code of a dead letter", "error_code"
 
     def narrowed(self, rows: Rows, value: str) -> Rows:
@@ -130,42 +98,23 @@ class ErrorCode(Exactly):
         return found
 
 
-class WaitReason(Exactly):
-    title, parameter_name = "wait reason", "wait_reason"
-
-    def narrowed(self, rows: Rows, value: str) -> Rows:
-        return rows.filter(wait_reason=value, state=State.QUEUED, run_after__isnull=False)
-
-
-class EventCode(Exactly):
-    title, parameter_name = "code", "code"
+WaitReason = exact("wait_reason", "wait reason", state=State.QUEUED, run_after__isnull=False)
+EventCode = exact("code", "code")
+EventType = one_of("type", "type", _named(Event.Type.values))
+EventSeverity = one_of("severity", "severity", _named(Event.Severity.values))
 
 
-class EventType(Choice):
-    title, parameter_name = "type", "type"
-    options = _named(Event.Type.values)
-
-
-class EventSeverity(Choice):
-    title, parameter_name = "severity", "severity"
-    options = _named(Event.Severity.values)
-
-
-class Lately(Choice):
+class Lately(OneOf):
     """Events are by the million: without a job or a document to look for, only the last ones are looked through."""
 
     title, parameter_name = "within", "within"
-    options = (("900", "15 minutes"), ("86400", "a day"), ("604800", "a week"))
+    offered = (("900", "15 minutes"), ("86400", "a day"), ("604800", "a week"))
+    all_option = ("", "an hour")
     default = 3600
 
     def queryset(self, request: HttpRequest, queryset: Rows) -> Rows:
         if request.GET.get("q"):
             return queryset  # of one job or document: its own index serves
         value = self.value()
-        seconds = int(value) if value in dict(self.options) else self.default
+        seconds = int(value) if value in dict(self.offered) else self.default
         return queryset.filter(ts__gte=Now() - timedelta(seconds=seconds))
-
-    def choices(self, changelist: Any) -> Iterator[Any]:
-        first, *others = super().choices(changelist)
-        yield {**first, "display": "an hour"}
-        yield from others

@@ -5,7 +5,6 @@ from __future__ import annotations
 import uuid
 
 from django.contrib.postgres.functions import RandomUUID
-from django.contrib.postgres.indexes import BrinIndex
 from django.db import models
 from django.db.models import F, Q
 from django.db.models.fields.json import KT
@@ -73,6 +72,10 @@ class UploadJob(models.Model):
             models.Index("user_id", F("created_at").desc(), "job_id", name="ix_jobs_user"),
             # Staff's list, the newest first.
             models.Index(F("created_at").desc(), "job_id", name="ix_jobs_created"),
+            # The same of campaigns' jobs, which may all be old.
+            models.Index(
+                F("created_at").desc(), "job_id", name="ix_jobs_created_low", condition=Q(campaign_id__isnull=False)
+            ),
             # Staff's dead letters, by where and why.
             models.Index(
                 F("stage"),
@@ -159,8 +162,9 @@ class Event(models.Model):
         db_table = "events"
         default_permissions = ("view",)
         indexes = [
-            # What happened lately, whosever it was: written in the order of time, so a summary of each range is enough.
-            BrinIndex(fields=["ts"], name="ix_events_ts", pages_per_range=32, autosummarize=True),
+            # What happened lately, whosever it was. Pages that deleted documents' events have left are filled with new
+            # ones, so nothing can be told of a range of pages.
+            models.Index("ts", name="ix_events_ts"),
             models.Index("job", F("ts").desc(), name="idx_events_job_ts"),
             models.Index("document", F("ts").desc(), name="idx_events_doc_ts"),
         ]

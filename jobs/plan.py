@@ -44,6 +44,8 @@ class Step:
 class Pipeline:
     name: str
     steps: tuple[Step, ...]
+    # Whether only campaigns send jobs this way.
+    of_campaigns: bool = False
 
     def step(self, stage: str) -> Step:
         return self.steps[self._index(stage)]

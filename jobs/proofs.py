@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from uuid import UUID
 
 from django.db import connection
@@ -32,3 +34,32 @@ def each(*proofs: Proof) -> Proof:
         return broken
 
     return prove
+
+
+_seen: ContextVar[dict[Hashable, str | OSError | None] | None] = ContextVar("seen", default=None)
+
+
+@contextmanager
+def one_pass() -> Iterator[None]:
+    """Prove several stages within the block as of one moment: each object of the store is looked at once."""
+    token = _seen.set({})
+    try:
+        yield
+    finally:
+        _seen.reset(token)
+
+
+def once(key: Hashable, look: Callable[[], str | None]) -> str | None:
+    """Return ``look()``; within one pass, what it said the first time. A store that is away stays away for the pass."""
+    seen = _seen.get()
+    if seen is None:
+        return look()
+    if key not in seen:
+        try:
+            seen[key] = look()
+        except OSError as error:
+            seen[key] = error
+    found = seen[key]
+    if isinstance(found, OSError):
+        raise found
+    return found

@@ -25,22 +25,20 @@ MOST_SECONDS = 20.0  # a request must be answered: with the files in a far store
 
 def retry(job: UploadJob, *, by: User | None, reason: str) -> UploadJob:
     """Try a dead letter again from the last stage that is proven. Raises as ``services.retry``."""
-    _refuse_let_go(job)
-    return _audited("jobs.retry", job, lambda who: services.retry(job, by=who), by=by, reason=reason)
+    return _retried("jobs.retry", job, None, by=by, reason=reason)
 
 
 def retry_from(job: UploadJob, stage: str, *, by: User | None, reason: str) -> UploadJob:
     """Try a dead letter again from an earlier stage. Raises as ``services.retry``."""
-    _refuse_let_go(job)
-    return _audited("jobs.retry_from", job, lambda who: services.retry(job, by=who, stage=stage), by=by, reason=reason)
+    return _retried("jobs.retry_from", job, stage, by=by, reason=reason)
 
 
 def cancel(job: UploadJob, *, by: User | None, reason: str) -> UploadJob:
-    return _audited("jobs.cancel", job, lambda who: services.cancel(job, by=who), by=by, reason=reason)
+    return _audited("jobs.cancel", job, lambda: services.cancel(job, by=_name(by)), by=by, reason=reason)
 
 
 def bury(job: UploadJob, *, by: User | None, reason: str) -> UploadJob:
-    return _audited("jobs.bury", job, lambda who: services.bury(job, by=who), by=by, reason=reason)
+    return _audited("jobs.bury", job, lambda: services.bury(job, by=_name(by)), by=by, reason=reason)
 
 
 #: What can be asked, and the permission that it needs.
@@ -92,26 +90,42 @@ def many(verb: str, job_ids: Iterable[UUID], *, by: User | None, reason: str, st
     return Done(tried - refused.total(), dict(refused), len(wanted) - tried)
 
 
-def _audited(
-    action: str, job: UploadJob, act: Callable[[str], UploadJob], *, by: User | None, reason: str
-) -> UploadJob:
+def _retried(action: str, job: UploadJob, stage: str | None, *, by: User | None, reason: str) -> UploadJob:
+    def noted(seen: UploadJob, moved: UploadJob) -> None:
+        _refuse_let_go(seen)  # as the row is, whatever was looked at
+        _record(action, seen, moved, by=by, reason=reason)
+
+    auditing.checked(reason)
+    _refuse_let_go(job)
+    try:
+        return services.retry(job, by=_name(by), stage=stage, noted=noted)
+    except OSError as error:
+        raise unavailable("The store cannot be reached, so nothing can be proven; try again shortly.") from error
+
+
+def _audited(action: str, job: UploadJob, act: Callable[[], UploadJob], *, by: User | None, reason: str) -> UploadJob:
     with transaction.atomic():
-        try:
-            moved = act(str(by.pk) if by else auditing.COMMAND_LINE)
-        except OSError as error:  # a retry looks into the store
-            raise unavailable("The store cannot be reached, so nothing can be proven; try again shortly.") from error
-        auditing.record(
-            by=by,
-            action=action,
-            reason=reason,
-            object_type="upload_job",
-            object_id=job.pk,
-            tenant_id=job.user_id,
-            document_id=str(job.document_id),
-            code=(job.last_error or {}).get("code"),
-            **{"from": job.stage, "to": moved.stage},
-        )
+        moved = act()
+        _record(action, job, moved, by=by, reason=reason)
     return moved
+
+
+def _record(action: str, job: UploadJob, moved: UploadJob, *, by: User | None, reason: str) -> None:
+    auditing.record(
+        by=by,
+        action=action,
+        reason=reason,
+        object_type="upload_job",
+        object_id=job.pk,
+        tenant_id=job.user_id,
+        document_id=str(job.document_id),
+        code=(job.last_error or {}).get("code"),
+        **{"from": job.stage, "to": moved.stage},
+    )
+
+
+def _name(by: User | None) -> str:
+    return str(by.pk) if by else auditing.COMMAND_LINE
 
 
 def _refuse_let_go(job: UploadJob) -> None:

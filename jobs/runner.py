@@ -132,7 +132,7 @@ def _told(claim: Claim, ending: Ending) -> tuple[int, str]:
         case Retryable() | Permanent():
             return logging.WARNING, ending.code
     is_last = ending.finished if isinstance(ending, Moved) else claim.pipeline.after(claim.job.stage) is None
-    return (logging.INFO, "FINALIZED") if is_last else (logging.DEBUG, "ADVANCED")
+    return logging.INFO, "FINALIZED" if is_last else "ADVANCED"
 
 
 def attempt(claim: Claim) -> Ending:

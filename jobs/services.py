@@ -9,13 +9,13 @@ from uuid import UUID
 
 import structlog
 from django.conf import settings
-from django.core.exceptions import ImproperlyConfigured
 from django.db import IntegrityError, transaction
 from django.db.models import QuerySet
+from django.db.models.functions import Now
 from django_q.tasks import async_task
 from psycopg.types.json import Jsonb
 
-from jobs import context, lifecycle, plan, queue
+from jobs import context, lifecycle, plan, queue, reached
 from jobs.journal import log_event
 from jobs.models import Event, UploadJob
 from jobs.states import ACTIVE, Stage, State
@@ -101,31 +101,39 @@ def newest(jobs: QuerySet[UploadJob]) -> UploadJob | None:
     return jobs.order_by("-created_at", "-job_id").first()
 
 
-def retry(job: UploadJob, *, by: str, stage: str | None = None) -> UploadJob:
+def retry(
+    job: UploadJob, *, by: str, stage: str | None = None, noted: Callable[[UploadJob, UploadJob], None] | None = None
+) -> UploadJob:
     """deadletter -> queued: try again from the last stage whose proof holds (002 §8). ``by`` is who asks, as an id.
 
     From an earlier ``stage``, what its plan chooses (parser, chunker, model) is chosen anew, by today's settings. The
     same choice makes and buys nothing again: what is stored and sound is passed over or taken as it is. Another choice
-    is other work, and costs what that costs. Raises ``Refused``: ``JOB_ALREADY_ACTIVE``, ``JOB_DONE``, ``NOT_FOUND``
-    (deleted), ``STAGE_UNKNOWN``, ``STAGE_NOT_REACHED``, ``PIPELINE_UNKNOWN``, ``JOB_STATE_CHANGED`` (somebody else was
-    first).
+    is other work, and costs what that costs. ``noted`` is told the job before and after, in the move's transaction.
+    Raises ``Refused``: ``JOB_ALREADY_ACTIVE``, ``JOB_DONE``, ``NOT_FOUND`` (deleted), ``STAGE_UNKNOWN``,
+    ``STAGE_NOT_REACHED``, ``PIPELINE_UNKNOWN``, ``JOB_STATE_CHANGED`` (it keeps changing); ``OSError`` of the store.
     """
-    if job.state in ACTIVE:
-        raise already_active()
-    if job.state == State.DONE:
-        raise Refused("JOB_DONE", "This job has ended well; there is nothing to retry.", status=HTTPStatus.CONFLICT)
 
-    def requeue() -> UploadJob:
-        # Locked first: nothing may change between the proof and the move.
-        locked = UploadJob.objects.select_for_update().filter(pk=job.pk).first()
-        if locked is None:  # deleted meanwhile
-            raise not_found()
-        start = _last_proven(locked) if stage is None else _earlier(locked, stage)
+    def prove(seen: UploadJob) -> str:
+        if seen.state in ACTIVE:
+            raise already_active()
+        if seen.state == State.DONE:
+            detail = "This job has ended well; there is nothing to retry."
+            raise Refused("JOB_DONE", detail, status=HTTPStatus.CONFLICT)
+        return reached.last_proven(seen) if stage is None else reached.earlier(seen, stage)
+
+    def requeue(seen: UploadJob, start: str) -> UploadJob:
+        reached.unchanged(seen)
         # Planned anew, a parse is to be found or made anew: one that was made by another plan must not stand for it.
         forgotten = {"parsed_path": None, "parsed_sha256": None} if start in _BEFORE_PARSE else {}
-        return _one("requeue", job, event={"by": by, "from": locked.stage}, fields=forgotten, stage=start)
+        moved = _one("requeue", seen, event={"by": by, "from": seen.stage}, fields=forgotten, stage=start)
+        if noted is not None:
+            noted(seen, moved)
+        return moved
 
-    return _activated(requeue, job.document_id, low=job.campaign_id is not None)
+    def activate(seen: UploadJob, start: str) -> UploadJob:
+        return _activated(lambda: requeue(seen, start), seen.document_id, low=seen.campaign_id is not None)
+
+    return reached.proven_first(job, prove, activate)
 
 
 _BEFORE_PARSE = (Stage.QUEUED, Stage.JOB_VALIDATED)
@@ -134,34 +142,7 @@ _BEFORE_PARSE = (Stage.QUEUED, Stage.JOB_VALIDATED)
 def replan(job: UploadJob) -> None:
     """Forget what an idle job has planned and parsed: its retry goes back to where the plan is made."""
     dead = UploadJob.objects.filter(pk=job.pk, state=State.DEADLETTER)
-    dead.update(payload={}, parsed_path=None, parsed_sha256=None)
-
-
-def _last_proven(job: UploadJob) -> str:
-    """Return the latest stage, up to where the job stands, at which the database agrees that it may stand."""
-    reached = _planned(job).upto(job.stage)
-    return next((step.stage for step in reversed(reached) if not step.proof([job.pk])), reached[0].stage).value
-
-
-def _earlier(job: UploadJob, stage: str) -> str:
-    """Return ``stage`` if the job may be retried from there; the refusal names the latest that it may."""
-    if stage not in [step.stage for step in _planned(job).steps]:
-        raise Refused("STAGE_UNKNOWN", "The job's pipeline has no such stage.", field="stage")
-    latest = _last_proven(job)
-    step = next((step for step in _planned(job).upto(latest) if step.stage == stage), None)
-    why = "The job has not come so far." if step is None else step.proof([job.pk]).get(job.pk)
-    if why and stage != latest:
-        detail = f"The job cannot be retried from there. {why} The latest stage that is proven is {latest}."
-        raise Refused("STAGE_NOT_REACHED", detail, status=HTTPStatus.CONFLICT, field="stage")
-    return stage
-
-
-def _planned(job: UploadJob) -> plan.Pipeline:
-    try:
-        return plan.pipeline(job.pipeline)
-    except ImproperlyConfigured as error:
-        detail = "The job's pipeline is not deployed here."
-        raise Refused("PIPELINE_UNKNOWN", detail, status=HTTPStatus.CONFLICT) from error
+    dead.update(payload={}, parsed_path=None, parsed_sha256=None, updated_at=Now())
 
 
 def cancel(job: UploadJob, *, by: str) -> UploadJob:
@@ -183,18 +164,25 @@ def _ended(job: UploadJob, *, by: str, code: str, detail: str) -> UploadJob:
 
 def advance(job: UploadJob, *, by: str) -> UploadJob:
     """Move an idle job to its next stage, if what the stage promises holds in the database (002 §8)."""
-    following = plan.pipeline(job.pipeline).after(job.stage)
-    if following is None or job.state not in (State.QUEUED, State.RETRYABLE):
-        detail = "Only a waiting job that has a next stage can be advanced."
-        raise Refused("JOB_NOT_WAITING", detail, status=HTTPStatus.CONFLICT)
-    with transaction.atomic():
-        if not UploadJob.objects.select_for_update().filter(pk=job.pk, stage=job.stage).exists():
-            raise _moved_on()
-        broken = following.proof([job.pk])
+
+    def prove(seen: UploadJob) -> plan.Step:
+        following = reached.planned(seen).after(seen.stage)
+        if following is None or seen.state not in (State.QUEUED, State.RETRYABLE):
+            detail = "Only a waiting job that has a next stage can be advanced."
+            raise Refused("JOB_NOT_WAITING", detail, status=HTTPStatus.CONFLICT)
+        if seen.stage != job.stage:  # not the step that was asked for
+            raise reached.moved_on()
+        broken = following.proof([seen.pk])
         if broken:
-            raise Refused("INVARIANT_VIOLATED", broken[job.pk], status=HTTPStatus.CONFLICT, field=following.stage)
+            raise Refused("INVARIANT_VIOLATED", broken[seen.pk], status=HTTPStatus.CONFLICT, field=following.stage)
+        return following
+
+    def push(seen: UploadJob, following: plan.Step) -> UploadJob:
+        reached.unchanged(seen)
         values: dict[str, Any] = {"stage": following.stage.value, "total_pct": following.reached_pct}
-        return _one("push", job, event={"by": by, "from": job.stage}, **values)
+        return _one("push", seen, event={"by": by, "from": seen.stage}, **values)
+
+    return reached.proven_first(job, prove, push)
 
 
 def deliver(job: UploadJob, *, code: str, event: Mapping[str, Any], **fields: Any) -> UploadJob:
@@ -204,7 +192,7 @@ def deliver(job: UploadJob, *, code: str, event: Mapping[str, Any], **fields: An
     """
     following = plan.pipeline(job.pipeline).after(job.stage)
     if following is None:  # the last stage waits for nothing
-        raise _moved_on()
+        raise reached.moved_on()
     values: dict[str, Any] = {"stage": following.stage.value, "total_pct": following.reached_pct}
     return _one("deliver", job, event={"from": job.stage, **event}, code=code, fields=fields, **values)
 
@@ -258,14 +246,9 @@ def _one(
     params = {"job_id": job.pk, **values, **lifecycle.adapted(given), **_journalled(name, event, code)}
     rows = lifecycle.execute(lifecycle.statement(name, _ONE, fields=tuple(given)), params)
     if not rows:
-        raise _moved_on()
+        raise reached.moved_on()
     ring()
     return lifecycle.loaded(rows[0])
-
-
-def _moved_on() -> Refused:
-    detail = "The job has moved on meanwhile; look at it again."
-    return Refused("JOB_STATE_CHANGED", detail, status=HTTPStatus.CONFLICT)
 
 
 def _journalled(name: str, event: Mapping[str, Any], code: str | None = None) -> dict[str, Any]:

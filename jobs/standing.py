@@ -5,6 +5,8 @@ from __future__ import annotations
 from uuid import UUID
 
 from django.conf import settings
+from django.db.models import Q
+from django.db.models.expressions import RawSQL
 
 from jobs.models import UploadJob
 from jobs.states import Stage, State
@@ -28,10 +30,15 @@ def total_pct(job: UploadJob) -> float:
 
 
 def standing(job: UploadJob, *, running: int) -> str:
-    """Tell the kinds of not moving apart: queued, waiting, starved, working, retrying, dead, done.
+    """Tell the kinds of not moving apart, of a job that a tenant asked for: one of ``STANDINGS``.
 
     ``running`` is how many of the user's own jobs are being worked on.
     """
+    return named(job, is_starved=running >= settings.JOBS_ACTIVE_PER_USER)
+
+
+def named(job: UploadJob, *, is_starved: bool) -> str:
+    """Tell the kinds of not moving apart, of any job; ``is_starved`` as ``starved`` found it."""
     match job.state:
         case State.DEADLETTER:
             return "dead"
@@ -40,10 +47,28 @@ def standing(job: UploadJob, *, running: int) -> str:
         case State.QUEUED if job.run_after is not None:
             return "waiting"
         case State.QUEUED:
-            return "starved" if running >= settings.JOBS_ACTIVE_PER_USER else "queued"
+            return "starved" if is_starved else "queued"
     return str(job.state)
 
 
 def running(user_id: UUID) -> int:
     """Return how many of the user's own jobs are being worked on: a campaign's gives its slot back."""
     return UploadJob.objects.filter(user_id=user_id, state=State.WORKING, campaign_id=None).count()
+
+
+# Who has no slot left: for a job of their own, to which a campaign's gives way, and for a campaign's, which never takes
+# the first slot where there are more (jobs.queue). Few have: each slot is a worker at work.
+FULL = (
+    "SELECT user_id FROM upload_jobs WHERE state = 'working' AND campaign_id IS NULL GROUP BY 1 HAVING count(*) >= %s"
+)
+FULL_FOR_CAMPAIGNS = """
+SELECT user_id FROM upload_jobs WHERE state = 'working' AND slot >= least(1, %s - 1) GROUP BY 1
+HAVING count(*) >= greatest(1, %s - 1)"""
+DUE = Q(state=State.QUEUED, run_after=None)
+
+
+def starved() -> Q:
+    """Return what tells the due jobs (``DUE``) for whose tenant no slot is left."""
+    cap = settings.JOBS_ACTIVE_PER_USER
+    own, low = RawSQL(FULL, [cap]), RawSQL(FULL_FOR_CAMPAIGNS, [cap, cap])  # noqa: S611  (constants)
+    return Q(campaign_id=None, user_id__in=own) | Q(campaign_id__isnull=False, user_id__in=low)

@@ -123,7 +123,7 @@ def _live() -> Iterator[Metric]:
     yield gauge("clusters", "Clusters that are alive; now.", [], [([], presence.alive().count())])
     yield gauge("workers_busy", "Jobs that a worker holds; now.", [], [([], busy)])
     yield gauge("worker_utilization", "Share of the workers that hold a job, 0 to 1; now.", [], [([], utilization)])
-    probes = reading.spreads("probe", PERIODS["24h"], reading.clock(), label=9).get("", reading.NOTHING)
+    probes = reading.spreads("probe", PERIODS["24h"], reading.clock(), label=None).get("", reading.NOTHING)
     text = "The time that 95 % of the last day's index probes did not exceed."
     yield gauge("ann_probe_p95_seconds", text, [], [([], probes.percentile(0.95) or 0.0)])
 
@@ -139,7 +139,7 @@ def _vendors() -> Iterator[Metric]:
 
 
 def _money() -> Iterator[Metric]:
-    spent = holdings.recent_spend()
+    spent = holdings.recent_spend(reading.clock().date())
     labels = ["day", "vendor", "unit"]
     keys = [([s.day, s.vendor, s.unit], s) for s in spent]
     text = "Spent, unsettled calls included, in cents of a UTC day."

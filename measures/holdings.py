@@ -1,26 +1,23 @@
-"""What was spent and what is kept, and how the vendors are: small tables, read as they are."""
+"""What was spent and what is kept, as the sweeps have summed it up, and how the vendors are."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from datetime import date
-from decimal import Decimal
+from datetime import date, timedelta
 from typing import Any, NamedTuple
 
 from django.db import connection
-from django.db.models import Sum
 
-from measures.models import Spend, Stored
+from measures.models import Measurement
+from measures.reading import Period
+from measures.sweeps import SPENDING, STORAGE
 
 BREAKERS = """
 SELECT split_part(key, ':', 1), split_part(key, '/', 2), state, faults FROM vendor_breakers ORDER BY 1, 2"""
 PAUSES = """
 SELECT split_part(key, ':', 1), coalesce(pause_reason, ''), max(extract(epoch FROM paused_until - clock_timestamp()))
 FROM vendor_paces WHERE paused_until > clock_timestamp() GROUP BY 1, 2"""
-RECENT = """
-SELECT CASE WHEN day = (statement_timestamp() AT TIME ZONE 'UTC')::date THEN 'today' ELSE 'yesterday' END,
-       vendor, unit, sum(cents), sum(retry_cents), sum(unsettled_cents), sum(quantity), sum(calls)
-FROM spends WHERE day >= (statement_timestamp() AT TIME ZONE 'UTC')::date - 1 GROUP BY 1, 2, 3"""
 
 
 class Health(NamedTuple):
@@ -31,20 +28,47 @@ class Health(NamedTuple):
 
 
 class Spent(NamedTuple):
+    """What was spent on one day."""
+
     day: str
     vendor: str
     unit: str
-    cents: Decimal
-    retry_cents: Decimal
-    unsettled_cents: Decimal
-    quantity: int
     calls: int
+    quantity: int
+    cents: float
+    retry_cents: float
+    unsettled_cents: float
+
+
+class Amount(NamedTuple):
+    """What was spent over several days, by or for whom ``name`` says."""
+
+    name: str
+    calls: int
+    cents: float
+    retry_cents: float
+    unsettled_cents: float
+
+
+class Kept(NamedTuple):
+    """What is stored of one type; of the tenant ``""``: of all but the largest tenants."""
+
+    tenant: str
+    type: str
+    bytes: int
+    documents: int
+    pages: int
 
 
 def _rows(sql: str) -> list[Any]:
     with connection.cursor() as cursor:
         cursor.execute(sql)
         return list(cursor.fetchall())
+
+
+def _told(measurement: str) -> dict[str, Any]:
+    found = Measurement.objects.filter(pk=measurement).values_list("told", flat=True).first()
+    return found or {}
 
 
 def breakers() -> list[Health]:
@@ -62,39 +86,59 @@ def pauses() -> list[tuple[Sequence[str], float]]:
     return [([vendor, reason], float(seconds)) for vendor, reason, seconds in _rows(PAUSES)]
 
 
-def recent_spend() -> list[Spent]:
-    """Return what today and yesterday cost, by vendor and unit."""
-    return [Spent._make(row) for row in _rows(RECENT)]
+def spend_since(day: date) -> list[Spent]:
+    """Return what each day from ``day`` on cost, by vendor and unit, the oldest first."""
+    return [Spent._make(row) for row in _told(SPENDING).get("days", []) if row[0] >= day.isoformat()]
 
 
-def spend(since: date, *by: str) -> list[dict[str, Any]]:
-    """Return what was spent from ``since`` on, grouped by ``by``, the most first."""
-    sums = {
-        "cents": Sum("cents"),
-        "retry_cents": Sum("retry_cents"),
-        "unsettled_cents": Sum("unsettled_cents"),
-        "calls": Sum("calls"),
-    }
-    grouped = Spend.objects.filter(day__gte=since).values(*by).annotate(**{f"all_{k}": v for k, v in sums.items()})
-    return list(grouped.order_by("-all_cents", *by))
+def recent_spend(today: date) -> list[Spent]:
+    """Return what today and yesterday cost, by vendor and unit; ``day`` is the word."""
+    found = spend_since(today - timedelta(days=1))
+    return [row._replace(day="today" if row.day == today.isoformat() else "yesterday") for row in found]
+
+
+def spend_by_vendor(since: date) -> list[Amount]:
+    """Return what each vendor got from the day ``since`` on, the most first."""
+    found: dict[str, Amount] = {}
+    for row in spend_since(since):
+        before = found.get(row.vendor, Amount(row.vendor, 0, 0.0, 0.0, 0.0))
+        found[row.vendor] = Amount(
+            row.vendor,
+            before.calls + row.calls,
+            before.cents + row.cents,
+            before.retry_cents + row.retry_cents,
+            before.unsettled_cents + row.unsettled_cents,
+        )
+    return sorted(found.values(), key=lambda amount: -amount.cents)
+
+
+def spend_by_tenant(period: Period) -> list[Amount]:
+    """Return the tenants who have spent the most, the most first."""
+    return [Amount._make(row) for row in _told(STORAGE).get("tenants", {}).get(period.name, [])]
 
 
 def stored_by_tenant(most: int) -> list[tuple[Sequence[str], float]]:
     """Return (tenant, type) and bytes: of the ``most`` largest tenants each, of the others together."""
-    largest = [
-        row["user_id"]
-        for row in Stored.objects.values("user_id").annotate(all_bytes=Sum("bytes")).order_by("-all_bytes")[:most]
-    ]
-    named = Stored.objects.filter(user_id__in=largest).values_list("user_id", "mime", "bytes")
-    rest = Stored.objects.exclude(user_id__in=largest).values("mime").annotate(all_bytes=Sum("bytes"))
-    found: list[tuple[Sequence[str], float]] = [([str(user_id), _type(mime)], size) for user_id, mime, size in named]
-    return found + [(["others", _type(row["mime"])], row["all_bytes"]) for row in rest]
+    kept = _kept()
+    named = list(dict.fromkeys(row.tenant for row in kept if row.tenant))[:most]
+    rest = Counter[str]()
+    for row in kept:
+        rest.update({} if row.tenant in named else {row.type: row.bytes})
+    found: list[tuple[Sequence[str], float]] = [([r.tenant, r.type], r.bytes) for r in kept if r.tenant in named]
+    return found + [(["others", type_], size) for type_, size in sorted(rest.items())]
 
 
 def stored_by_type() -> list[tuple[str, int, int]]:
     """Return each type of document with how many there are, and their pages."""
-    rows = Stored.objects.values("mime").annotate(all_documents=Sum("documents"), all_pages=Sum("pages"))
-    return [(_type(row["mime"]), row["all_documents"], row["all_pages"]) for row in rows.order_by("mime")]
+    documents, pages = Counter[str](), Counter[str]()
+    for row in _kept():
+        documents[row.type] += row.documents
+        pages[row.type] += row.pages
+    return [(type_, documents[type_], pages[type_]) for type_ in sorted(documents)]
+
+
+def _kept() -> list[Kept]:
+    return [Kept(tenant, _type(mime), *rest) for tenant, mime, *rest in _told(STORAGE).get("stored", [])]
 
 
 def _type(mime: str) -> str:

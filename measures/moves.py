@@ -142,8 +142,7 @@ def beginning(upto: datetime) -> datetime:
 def count(since: datetime, upto: datetime) -> list[Tally]:
     """Count what happened after ``since``, up to and with ``upto``."""
     with connection.cursor() as cursor:
-        # Statistics lag behind a journal that grows by the minute; what is new is found through ix_events_ts.
-        cursor.execute("SELECT set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true)")
+        cursor.execute("SELECT set_config('jit', 'off', true)")
         cursor.execute(COUNT, {"since": since, "upto": upto, "bounds": [-bound for bound in reversed(BOUNDS)]})
         rows = cursor.fetchall()
     return [Tally(measure, tuple(labels), at, *rest) for measure, labels, at, *rest in rows]

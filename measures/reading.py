@@ -83,8 +83,8 @@ class Spread:
 NOTHING = Spread(0, 0.0, 0.0, ())
 
 
-def series(measure: str, period: Period, now: datetime, *, label: int = 1) -> dict[str, dict[datetime, Point]]:
-    """Return the points of a measure, for each value of its ``label``-th label; "" where it has none."""
+def series(measure: str, period: Period, now: datetime, *, label: int | None = 1) -> dict[str, dict[datetime, Point]]:
+    """Return the points of a measure, for each value of its ``label``-th label; of all together, under "", for None."""
     values: dict[str, Any] = {
         "measure": measure,
         "span": period.span.value,
@@ -100,13 +100,16 @@ def series(measure: str, period: Period, now: datetime, *, label: int = 1) -> di
     return found
 
 
-def spreads(measure: str, period: Period, now: datetime, *, label: int = 1) -> dict[str, Spread]:
-    """Return the times of a measure over the whole period, for each value of its ``label``-th label."""
+def spreads(measure: str, period: Period, now: datetime, *, label: int | None = 1) -> dict[str, Spread]:
+    """Return the times of a measure over the whole period, for each value of its ``label``-th label.
+
+    Of all together, under "", for None.
+    """
     since = now - period.length
     rows = Figure.objects.filter(measure=measure, span=period.whole, begin__gte=since)
     found: dict[str, Spread] = {}
     for labels, count, total, peak, histogram in rows.values_list("labels", "count", "total", "peak", "histogram"):
-        name = labels[label - 1] if len(labels) >= label else ""
+        name = "" if label is None else labels[label - 1]
         found[name] = Spread(count, total, peak, histogram).and_also(found.get(name, NOTHING))
     return found
 

@@ -9,6 +9,8 @@ from django.conf import settings
 from django.db import connection
 
 from jobs import presence
+from jobs.models import UploadJob
+from jobs.standing import DUE, FULL, starved
 from jobs.states import STATUSES, State
 from measures.tallies import Tally
 
@@ -18,18 +20,13 @@ KINDS = ("queued", "starved", "waiting", "retrying", "working", "dead")
 STATUS = "SELECT status, count(*) FROM upload_jobs GROUP BY status"
 STATE = "SELECT state, count(*) FROM upload_jobs GROUP BY state"
 PARKED = "SELECT count(*) FROM upload_jobs WHERE state = 'queued' AND run_after IS NOT NULL"
-# Due, of users who have all the workers that one user may have. Few users have: they hold a worker each time.
-STARVED = """
-SELECT count(*) FROM upload_jobs d JOIN (
-    SELECT user_id FROM upload_jobs WHERE state = 'working' GROUP BY user_id HAVING count(*) >= %(cap)s) full_ USING (user_id)
-WHERE d.state = 'queued' AND d.run_after IS NULL"""  # noqa: E501
 DEAD = """
 SELECT stage, last_error ->> 'code', count(*), extract(epoch FROM clock_timestamp() - min(finished_at))::float8
 FROM upload_jobs WHERE state = 'deadletter' GROUP BY 1, 2"""
 
 # Through the indexes, at any size: what may be asked in a request. The head of each user's line, as the claim sees it,
 # of those who have a free slot; of very many users the first thousand.
-LAG = """
+LAG = f"""
 WITH RECURSIVE users AS (
     (SELECT user_id, 1 AS n FROM upload_jobs WHERE state = 'queued' AND run_after IS NULL AND campaign_id IS NULL
      ORDER BY user_id LIMIT 1)
@@ -42,8 +39,7 @@ SELECT coalesce(extract(epoch FROM clock_timestamp() - min(head.updated_at)), 0)
 FROM users u CROSS JOIN LATERAL (
     SELECT j.updated_at FROM upload_jobs j WHERE j.user_id = u.user_id AND j.state = 'queued' AND j.run_after IS NULL
         AND j.campaign_id IS NULL ORDER BY j.created_at, j.job_id LIMIT 1) head
-WHERE u.user_id IS NOT NULL AND (
-    SELECT count(*) FROM upload_jobs w WHERE w.user_id = u.user_id AND w.state = 'working') < %(cap)s"""
+WHERE u.user_id IS NOT NULL AND u.user_id NOT IN ({FULL.replace("%s", "%(cap)s")})"""
 LONGEST = """
 SELECT coalesce(extract(epoch FROM clock_timestamp() - min(created_at)), 0)::float8 FROM (
     {of_states}) oldest"""
@@ -85,13 +81,13 @@ def working() -> int:
 def look() -> dict[str, Any]:
     """Return how it stands, as JSON takes it. Reads the index of every job: aside only."""
     states = dict(_all(STATE))
-    parked, starved = int(_one(PARKED)), int(_one(STARVED))
+    parked, without_slot = int(_one(PARKED)), UploadJob.objects.filter(DUE, starved()).count()
     dead = [{"stage": stage, "code": code or "", "jobs": jobs, "oldest": age} for stage, code, jobs, age in _all(DEAD)]
     return {
         "status": dict.fromkeys(STATUSES, 0) | dict(_all(STATUS)),
         "standing": {
-            "queued": max(states.get(State.QUEUED, 0) - parked - starved, 0),
-            "starved": starved,
+            "queued": max(states.get(State.QUEUED, 0) - parked - without_slot, 0),
+            "starved": without_slot,
             "waiting": parked,
             "retrying": states.get(State.RETRYABLE, 0),
             "working": states.get(State.WORKING, 0),

@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 from django.db import connection, transaction
 
 from jobs import aside
-from measures import moves, spending, standing, tallies, vendor_calls
+from jobs.faults import named
+from measures import moves, spending, standing, tallies, totals, vendor_calls
 from measures.models import Measurement
 
 log = logging.getLogger("accessa.measures")
@@ -35,6 +36,10 @@ VALUES (%(name)s, %(upto)s, clock_timestamp(), %(seconds)s, %(told)s::jsonb)
 ON CONFLICT (name) DO UPDATE SET
     upto = excluded.upto, measured_at = excluded.measured_at, seconds = excluded.seconds, told = excluded.told
 """
+REMEMBER = """
+INSERT INTO measurements AS m (name, measured_at, seconds, told)
+VALUES (%(name)s, clock_timestamp(), 0, %(told)s::jsonb)
+ON CONFLICT (name) DO UPDATE SET told = excluded.told"""
 
 
 def measure() -> None:
@@ -43,13 +48,42 @@ def measure() -> None:
 
 
 def run() -> None:
-    """Measure what is due; nothing while another cluster does."""
-    until, step = time.monotonic() + SWEEP_SECONDS, FIRST_STEP
-    while (took := _alone(partial(go_on, step))) is not None and time.monotonic() < until:
+    """Measure what is due; nothing while another cluster does. What cannot be measured keeps nothing else from it."""
+    _each(MOVES, _catch_up)
+    for name, look in ((STANDING, _stand), (SPENDING, spending.sum_up), (STORAGE, _weigh)):
+        _each(name, partial(_alone, partial(_if_due, name, look)))
+
+
+def _each(name: str, work: Callable[[], object]) -> None:
+    try:
+        work()
+    except Exception as error:
+        log.warning("Measuring broke off, of %s: %s", name, named(error))
+        connection.close_if_unusable_or_obsolete()
+
+
+def _catch_up() -> None:
+    """Count the journal up to now, or for ``SWEEP_SECONDS``, in steps that suit how busy it was."""
+    until, step = time.monotonic() + SWEEP_SECONDS, _first_step()
+    while True:
+        try:
+            took = _alone(partial(go_on, step))
+        except Exception:
+            _remember(max(step / 2, SHORTEST_STEP))  # the same step would take as long again
+            raise
+        if took is None or time.monotonic() >= until:
+            return
         step = min(step * 2, LONGEST_STEP) if took < STEP_SECONDS / 4 else max(step / 2, SHORTEST_STEP)
-    _alone(lambda: _if_due(STANDING, _stand))
-    _alone(lambda: _if_due(SPENDING, lambda _: spending.sum_up()))
-    _alone(lambda: _if_due(STORAGE, _weigh))
+
+
+def _first_step() -> timedelta:
+    told = Measurement.objects.filter(pk=MOVES).values_list("told", flat=True).first() or {}
+    return min(timedelta(seconds=told["step"]), FIRST_STEP) if "step" in told else FIRST_STEP
+
+
+def _remember(step: timedelta) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(REMEMBER, {"name": MOVES, "told": json.dumps({"step": step.total_seconds()})})
 
 
 def _alone(work: Callable[[], T]) -> T | None:
@@ -74,29 +108,30 @@ def go_on(step: timedelta) -> float | None:
         found = moves.count(since, upto)
         tallies.add([*found, *vendor_calls.take(now)], now=now)
         took = time.monotonic() - began
-        _tell(MOVES, took, upto=upto)
+        _tell(MOVES, took, upto=upto, told={"step": step.total_seconds()})
     return None if upto == horizon or upto <= since else time.monotonic() - began
 
 
-def _if_due(name: str, work: Callable[[datetime], Any]) -> None:
+def _if_due(name: str, work: Callable[[datetime, Measurement | None], Any]) -> None:
     last = Measurement.objects.filter(pk=name).first()
     now, _ = moves.horizon()
     if last and (now - last.measured_at).total_seconds() < max(EVERY[name], SHARE * last.seconds):
         return
     began = time.monotonic()
-    told = work(now)
+    told = work(now, last)
     _tell(name, time.monotonic() - began, told=told)
 
 
-def _stand(now: datetime) -> dict[str, Any]:
+def _stand(now: datetime, last: Measurement | None) -> dict[str, Any]:
     told = standing.look()
     tallies.add(standing.tallies(told, now), now=now)
     return told
 
 
-def _weigh(now: datetime) -> None:
+def _weigh(now: datetime, last: Measurement | None) -> dict[str, Any]:
     spending.weigh()
     tallies.forget(now)
+    return {"stored": totals.stored(), "tenants": totals.tenants(now)}
 
 
 def _tell(name: str, seconds: float, *, upto: datetime | None = None, told: Any = None) -> None:

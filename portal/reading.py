@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from uuid import UUID
 
-from django.db.models import F, IntegerField, QuerySet
-from django.db.models.fields.json import KT
-from django.db.models.functions import Cast
+from django.db.models import QuerySet
 from django.utils.safestring import SafeString, mark_safe
 
 from documents import parsed, rendering
@@ -62,7 +60,7 @@ def page(document: Document, wanted: int | None, passage_id: UUID | None) -> Pag
     number = min(max(1, wanted or (cited.pages[0] if cited else 1)), count)
     if document.parsed_path is None:
         return Page(number, count, SafeString(), [], None, is_there=False)
-    begin, text = _text(document, number)
+    text, begin = parsed.page_of(document, number) or ("", 0)
     if cited and not cited.pages[0] <= number <= cited.pages[1]:
         cited = None
     shown = _shown(text, (cited.start - begin, cited.end - begin) if cited else None)
@@ -74,7 +72,7 @@ def cited_text(document: Document, number: int, passage_id: UUID) -> str:
     cited = passage(document, passage_id)
     if cited is None or document.parsed_path is None:
         return ""
-    begin, text = _text(document, number)
+    text, begin = parsed.page_of(document, number) or ("", 0)
     return text[max(0, cited.start - begin) : max(0, cited.end - begin)]
 
 
@@ -86,10 +84,8 @@ def passage(document: Document, passage_id: UUID) -> Passage | None:
 
 def passages(document: Document, number: int) -> list[Passage]:
     """Return the passages that stand on page ``number`` or partly on it."""
-    first, last = (Cast(KT(f"meta__pages__{end}"), IntegerField()) for end in (0, 1))
     with as_tenant(document.user_id):
-        on_it = _own(document).annotate(first=first, last=last).filter(first__lte=number, last__gte=number)
-        return [_passage(chunk) for chunk in on_it.order_by(F("chunk_ord"))]
+        return [_passage(chunk) for chunk in chunks.on_page(document, number).filter(user_id=document.user_id)]
 
 
 def _own(document: Document) -> QuerySet[DocumentChunk]:
@@ -105,15 +101,6 @@ def _passage(chunk: DocumentChunk) -> Passage:
     return Passage(
         chunk.pk, chunk.chunk_ord + 1, sample[:SAMPLE] + "…" * (len(sample) > SAMPLE), (pages[0], pages[-1]), start, end
     )
-
-
-def _text(document: Document, number: int) -> tuple[int, str]:
-    """Return where the page begins in the parsed markdown, and its text."""
-    text, starts = parsed.text_of(document), list(document.page_starts or [0])
-    if number > len(starts):
-        return len(text), ""
-    end = starts[number] if number < len(starts) else len(text)
-    return starts[number - 1], text[starts[number - 1] : end]
 
 
 def _shown(text: str, highlight: tuple[int, int] | None) -> SafeString:

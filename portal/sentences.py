@@ -7,7 +7,7 @@ from http import HTTPStatus
 
 # By the job's ``wait_reason``: nothing is wrong with the document, and it goes on by itself.
 WAITING = {
-    "WAITING_FOR_UPLOAD": "Waiting for the file to arrive.",
+    "WAITING_FOR_UPLOAD": "The file has not arrived yet.",
     "WAITING_FOR_PARSER": "The pages are being read; this takes a minute or two.",
     "OCR_CONTINUES": "The scanned pages are being read, a few at a time.",
     "VENDOR_AWAY": "A service that we use is out of order. Your document goes on by itself when it is back.",
@@ -23,7 +23,7 @@ WAITING = {
     "GAVE_WAY": "Other documents come first at the moment.",
     "STOPPING": "Our service is being restarted. Your document goes on by itself.",
 }
-WAITS = "Waiting; it goes on by itself."
+WAITS = "It goes on by itself."
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +94,8 @@ REFUSED = {
     "FILENAME_TOO_LONG": "The file's name is too long. Give it a shorter one.",
     "INVALID_FILENAME": "The file needs a name.",
     "UPLOAD_LIMIT_REACHED": "You have uploaded as much as you may for now.",
+    "LOOK_LIMIT_REACHED": "You have looked at as many pages as you may for now.",
+    "SEARCH_LIMIT_REACHED": "You have asked as many questions as you may for now.",
     "BUDGET_SPENT": "Your account's budget is used up for now.",
     "NOT_AUTHENTICATED": "You are signed out. Load this page again and sign in.",
     "INVALID_TOKEN": "You are signed out. Load this page again and sign in.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from ipaddress import IPv4Address, ip_address, ip_network
 from typing import Any
 
 from django.conf import settings
@@ -16,7 +17,7 @@ from tenancy.refusals import Refused
 
 WINDOW = 600.0
 TRIES_OF_ONE = 10  # of one account from one address: enough for a forgotten password, too few to guess one
-TRIES_OF_ADDRESS = 100  # an office shares an address
+TRIES_OF_ADDRESS = 100  # that fail: an office shares an address
 
 
 class EmailBackend(ModelBackend):
@@ -28,10 +29,12 @@ class EmailBackend(ModelBackend):
         email = (username or "").strip().lower()
         if not email or password is None:
             return None
-        _count(address(request) if request else "", email)
+        client = network(address(request)) if request else ""
+        _count(client, email)
         user = User.objects.filter(email=email).first()
         # An unknown account's password is hashed too: the time must not tell who is known.
         if (user or User()).check_password(password) and user and self.user_can_authenticate(user):
+            rates.give_back(_every(client))
             return user
         return None
 
@@ -39,12 +42,26 @@ class EmailBackend(ModelBackend):
 def _count(client: str, email: str) -> None:
     # Digests: what is typed as an address may be a password in the wrong field.
     one = hashlib.sha256(f"{client} {email}".encode()).hexdigest()
-    every = hashlib.sha256(client.encode()).hexdigest()
     try:
         rates.spend(f"sign-in:{one}", limit=TRIES_OF_ONE, window=WINDOW, code="TRIED_TOO_OFTEN", detail="")
-        rates.spend(f"sign-in-from:{every}", limit=TRIES_OF_ADDRESS, window=WINDOW, code="TRIED_TOO_OFTEN", detail="")
+        rates.spend(_every(client), limit=TRIES_OF_ADDRESS, window=WINDOW, code="TRIED_TOO_OFTEN", detail="")
     except Refused as refused:
         raise PermissionDenied from refused  # no other backend is asked, and the form says its one sentence
+
+
+def _every(client: str) -> str:
+    return f"sign-in-from:{hashlib.sha256(client.encode()).hexdigest()}"
+
+
+def network(client: str) -> str:
+    """Return what is counted as one: of IPv6 a /64, whose addresses are all one customer's."""
+    try:
+        found = ip_address(client)
+    except ValueError:
+        return client
+    if isinstance(found, IPv4Address):
+        return str(found)
+    return str(found.ipv4_mapped or ip_network((int(found), 64), strict=False))
 
 
 def address(request: HttpRequest) -> str:

@@ -42,6 +42,12 @@ def spend(key: str, *, limit: int, window: float, code: str, detail: str) -> Non
     raise Refused(code, detail, status=HTTPStatus.TOO_MANY_REQUESTS, retry_after=retry_after)
 
 
+def give_back(key: str) -> None:
+    """Take back the last use of ``key``: it was none of those that are limited."""
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE rate_windows SET hits = hits[:cardinality(hits) - 1] WHERE key = %s", [key])
+
+
 def forget() -> None:
     """Drop windows that nobody has used for their whole length."""
     with connection.cursor() as cursor:

@@ -14,6 +14,7 @@ from django.db.migrations.executor import MigrationExecutor
 
 from accessa import checks
 from accessa.doctor.exam import Finding, doubtful, note, wrong
+from accessa.embedded.account import EmbeddedError
 from jobs import presence
 from jobs.faults import named
 
@@ -30,9 +31,21 @@ SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace AND rel
 """
 
 
+def is_made() -> bool:
+    """Tell whether there is a database to look at: the embedded one would be made by the first connection."""
+    server = getattr(connection, "server", None)
+    return server is None or (server.data / "PG_VERSION").exists()
+
+
 def reachable() -> Iterator[Finding]:
+    if not is_made():
+        yield wrong("There is no database yet.", "Make it: manage.py serve (make serve), or manage.py migrate.")
+        return
     try:
         connection.ensure_connection()
+    except EmbeddedError as error:
+        yield wrong(f"The embedded PostgreSQL does not start: {str(error).splitlines()[0]}", "Read its log.")
+        return
     except (DatabaseError, InterfaceError) as error:
         yield wrong(f"The database cannot be reached: {_why(error)}.", "Start it, or correct DATABASE_URL.")
         return

@@ -8,9 +8,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from django.conf import settings
 from django.db import connection
 
+from accessa.cleaning import without_secrets
 from jobs.faults import frames, named
 
 
@@ -108,29 +108,10 @@ def _run(check: Check, found: list[Finding]) -> None:
 
 
 def _verdict(check: Check, found: Sequence[Finding], seconds: float) -> Verdict:
-    told = tuple(Finding(each.level, redacted(each.says), redacted(each.remedy)) for each in found)
+    told = tuple(Finding(each.level, without_secrets(each.says), without_secrets(each.remedy)) for each in found)
     levels = {finding.level for finding in told}
     worst = next((level for level in (Level.ERROR, Level.WARNING, Level.SKIPPED) if level in levels), Level.OK)
     notes = [finding.says for finding in told if finding.level is Level.OK]
     if worst is Level.OK:
         told = (note(" ".join([check.works, *notes])),)
     return Verdict(check.name, worst, tuple(f for f in told if f.level is not Level.OK or worst is Level.OK), seconds)
-
-
-SECRETS = (
-    "SECRET_KEY", "S3_ACCESS_KEY_ID", "S3_SECRET_ACCESS_KEY", "S3_SESSION_TOKEN", "SUPABASE_ANON_KEY",
-    "SUPABASE_SERVICE_ROLE", "SUPABASE_JWT_SECRET", "LLAMAPARSE_API_KEY", "OPENAI_API_KEY", "BRAIN_API_SECRET",
-    "METRICS_TOKEN", "SENTRY_DSN", "VENDOR_BUDGET_REDIS_URL",
-)  # fmt: skip
-SHORTEST = 6  # a shorter secret is a word that sentences have
-
-
-def redacted(text: str) -> str:
-    """Return ``text`` without any secret: no check should repeat one, and none can."""
-    secrets = [str(getattr(settings, name, None) or "") for name in SECRETS]
-    secrets += [*settings.LLAMAPARSE_WEBHOOK_SECRETS, *settings.SECRET_KEY_FALLBACKS]
-    secrets += [str(settings.DATABASES["default"].get("PASSWORD") or "")]
-    for secret in sorted(secrets, key=len, reverse=True):
-        if len(secret) >= SHORTEST:
-            text = text.replace(secret, "…")
-    return text

@@ -16,7 +16,8 @@ from uuid import uuid4
 from django.conf import settings
 from django.core.files.storage import storages
 
-from accessa.checks import FOLDER, PRIVATE, RIGHTS
+from accessa import stores
+from accessa.checks import FOLDER, PRIVATE
 from accessa.doctor.exam import Finding, doubtful, note, wrong
 from accessa.doctor.wire import Said, Silent, ask
 from accessa.visitor import upload_headers
@@ -49,7 +50,7 @@ def _kept(alias: str, bucket: Bucket, name: str) -> Iterator[Finding]:
     try:
         bucket.put(name, CONTENT)
         if not bucket.exists(name) or bucket.read(name) != CONTENT:
-            yield wrong(f"The bucket for {alias} files does not give back what was written.", RIGHTS)
+            yield wrong(f"The bucket for {alias} files does not give back what was written.", stores.RIGHTS)
             return
     except OSError as error:
         yield _refused(alias, bucket, error)
@@ -70,7 +71,8 @@ def _refused(alias: str, bucket: Bucket, error: OSError) -> Finding:
             f"{settings.STORAGE_ROOT} cannot be written by user {user}: {error.strerror or type(error).__name__}.",
             f"chown -R {user} that folder, or set STORAGE_ROOT to one that API and workers can write.",
         )
-    return wrong(f"The bucket for {alias} files cannot be written and read with this key.", RIGHTS)
+    why, remedy = stores.why(alias, error)
+    return wrong(f"The bucket for {alias} files cannot be written and read: {why}.", remedy)
 
 
 def _fetched(alias: str, bucket: Bucket, name: str) -> Iterator[Finding]:

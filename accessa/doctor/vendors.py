@@ -12,7 +12,9 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.db import transaction
 
-from accessa.doctor.exam import Finding, doubtful, not_needed, note, wrong
+from accessa.checks import models_are_known
+from accessa.doctor.database import told
+from accessa.doctor.exam import Finding, Level, doubtful, not_needed, note, wrong
 from accessa.doctor.wire import Said, Silent, ask
 from documents import parsers
 from documents.parsers import ocr as reader
@@ -84,6 +86,14 @@ class _OneToken(OpenAI):
 
 
 def embedder() -> Iterator[Finding]:
+    """Embed a word, then look whether all tenants' models can be asked."""
+    found = list(_embedded())
+    yield from found
+    if not any(finding.level is Level.ERROR for finding in found):
+        yield from (told(message) for message in models_are_known(app_configs=None, databases=["default"]))
+
+
+def _embedded() -> Iterator[Finding]:
     """One token, through the gate of all calls. It is nobody's document, so no tenant's bill shows it."""
     try:
         if settings.EMBEDDER == "openai":

@@ -17,9 +17,10 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.files.storage import storages
 
 from accessa.contradictions import is_allowed, is_local
-from accessa.doctor.exam import Finding, doubtful, not_needed, wrong
+from accessa.doctor.exam import Finding, doubtful, not_needed, note, wrong
 from accessa.doctor.stores import altered, is_ours
 from accessa.doctor.wire import Said, Silent, ask
+from accessa.visitor import upload_headers
 from documents.limits import MIME
 from documents.storage import Bucket, OnThisSide
 from vendors.signing import webhook_secrets
@@ -28,7 +29,6 @@ from webhooks.urls import urlpatterns as callback_routes
 START = "Start the API (manage.py serve), or correct PUBLIC_URL. Behind a proxy, look whether it forwards to the API."
 CALLBACK_PATH = "/" + str(callback_routes[0].pattern)
 ANOTHER = "a deployment with another SECRET_KEY"
-UPLOADING = "content-type,x-amz-checksum-sha256"
 
 
 # The API
@@ -44,11 +44,31 @@ def api() -> Iterator[Finding]:
         remedy = "Add its host to ALLOWED_HOSTS, or let the proxy send a Host that is there."
         yield wrong("The API refuses the host of PUBLIC_URL.", remedy)
     elif answer.status == 503:
-        yield wrong("The API answers, but does not reach its database.", "Give it the DATABASE_URL that you use here.")
+        yield _unready(answer.code)
     elif answer.status != 200 or not answer.told:
         yield wrong(f"PUBLIC_URL answers {answer.status}, and it is not this API.", START)
     else:
         yield from _ours()
+        yield note(f"({settings.PUBLIC_URL})")
+
+
+LACKS = {
+    "UNAVAILABLE": ("does not reach its database", "Give it the DATABASE_URL that you use here."),
+    "NOT_MIGRATED": ("its database lacks migrations", "Run: manage.py migrate, with the DATABASE_URL of the API."),
+    "STORAGE_NOT_CONFIGURED": (
+        "cannot use its file store",
+        "Give it a STORAGE_ROOT that it can write, or the bucket's settings; storage-raw below says more.",
+    ),
+    "STOPPING": ("is about to end", "Ask again when the next one is up."),
+}
+
+
+def _unready(code: str) -> Finding:
+    """Name what the API says that it lacks; a 503 without our codes is a proxy's, or another's."""
+    if code not in LACKS:
+        return wrong("PUBLIC_URL answers 503, and it is not this API.", START)
+    lack, remedy = LACKS[code]
+    return wrong(f"The API answers, but {lack}.", remedy)
 
 
 def _ours() -> Iterator[Finding]:
@@ -160,17 +180,19 @@ def cors_of_api() -> Iterator[Finding]:
 
 def cors_of_bucket() -> Iterator[Finding]:
     bucket = cast(Bucket, storages["raw"])
-    url = bucket.sign_upload(f"doctor/{uuid4()}", length=1, mime=MIME, sha256=hashlib.sha256(b"x").hexdigest())
+    sha256 = hashlib.sha256(b"x").hexdigest()
+    url = bucket.sign_upload(f"doctor/{uuid4()}", length=1, mime=MIME, sha256=sha256)
     if is_ours(url):
         yield not_needed("uploads go to the API itself")
         return
+    sent = sorted(upload_headers(url, sha256))
     origins = [settings.PUBLIC_URL, *settings.CORS_ALLOWED_ORIGINS]
     for origin in origins:
-        problem = _preflight(url, origin, "PUT", UPLOADING)
+        problem = _preflight(url, origin, "PUT", ",".join(sent))
         if problem:
             yield wrong(
                 f"A browser at {origin} may not upload to the bucket for raw files: {problem}.",
-                "Give the bucket a CORS rule: PUT, this origin, the headers content-type and x-amz-checksum-sha256.",
+                f"Give the bucket a CORS rule: PUT, this origin, and what uploads send: {', '.join(sent)}.",
             )
 
 

@@ -5,10 +5,11 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from botocore.exceptions import ClientError
 from django.core.checks import CheckMessage
 from django.core.files.storage import storages
 
-from accessa import checks
+from accessa import checks, stores
 from documents.tests.s3_store import at
 from embeddings.models import LiveModel
 from testing.vendors.s3 import S3Server
@@ -31,7 +32,7 @@ def test_tenants_whose_model_is_no_longer_configured_are_told_of() -> None:
     LiveModel.objects.create(user_id=uuid4(), embed_model="wordllama-l2-supercat-256-padded", embed_version="1")
     LiveModel.objects.create(user_id=uuid4(), embed_model="gone", embed_version="2")
 
-    found = checks.database_is_prepared(app_configs=None, databases=["default"])
+    found = checks.models_are_known(app_configs=None, databases=["default"])
 
     assert ids(found) == ["accessa.W003"]
     assert "gone@2, with which 1 tenants" in found[0].msg
@@ -39,6 +40,7 @@ def test_tenants_whose_model_is_no_longer_configured_are_told_of() -> None:
 
 def test_no_database_is_asked_unless_one_is_named() -> None:
     assert checks.database_is_prepared(app_configs=None) == []
+    assert checks.models_are_known(app_configs=None) == []
 
 
 @pytest.mark.parametrize(
@@ -100,6 +102,26 @@ def test_deployment_accepts_what_was_chosen(settings: Any, monkeypatch: pytest.M
     assert ids(_unfit()) == []
 
 
+def test_a_public_address_without_a_trusted_proxy_is_warned_about(settings: Any) -> None:
+    def warned() -> list[str]:
+        return [each for each in ids(_unfit()) if each == "accessa.W107"]
+
+    settings.METRICS_TOKEN = "another subject"
+    assert warned() == []
+    settings.PUBLIC_URL = "https://accessa.example.org"
+    assert warned() == ["accessa.W107"]
+    settings.TRUSTED_PROXIES = 1
+    assert warned() == []
+
+
+def test_a_public_address_whose_metrics_have_no_token_is_warned_about(settings: Any) -> None:
+    settings.PUBLIC_URL, settings.METRICS_TOKEN = "https://accessa.example.org", ""
+
+    assert "accessa.W108" in ids(_unfit())
+    settings.METRICS_TOKEN = "one"
+    assert "accessa.W108" not in ids(_unfit())
+
+
 # The buckets
 
 
@@ -130,6 +152,28 @@ def test_a_missing_bucket_a_refused_key_and_an_absent_store_are_named(settings: 
     assert "parsed" in missing.msg
     assert "raw" in refused.msg
     assert "s3:ListBucket" in str(missing.hint)
+    assert "S3_ENDPOINT_URL" in str(absent[0].hint)
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "says", "remedy"),
+    [
+        (403, "InvalidAccessKeyId", "the key is refused", "S3_ACCESS_KEY_ID"),
+        (403, "SignatureDoesNotMatch", "the key is refused", "S3_SECRET_ACCESS_KEY"),
+        (403, "AccessDenied", "the key may not do that", "s3:PutObject"),
+        (404, "NoSuchBucket", "it does not exist", "S3_RAW_BUCKET"),
+        (503, "SlowDown", "a fault of its own (503)", "Look at the store"),
+    ],
+)
+def test_what_a_store_answers_names_its_remedy(status: int, code: str, says: str, remedy: str) -> None:
+    answer: Any = {"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": status}}
+    error = OSError("away")
+    error.__context__ = ClientError(answer, "PutObject")
+
+    why, what_to_do = stores.why("raw", error)
+
+    assert says in why
+    assert remedy in what_to_do
 
 
 def test_a_bucket_that_strangers_can_read_is_named(settings: Any) -> None:

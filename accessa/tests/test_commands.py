@@ -16,6 +16,7 @@ from django.db import connection
 from structlog.contextvars import get_contextvars
 
 from accessa.audit import findings
+from auditing.models import AuditEntry
 from documents.models import Document
 from embeddings.models import DocumentChunk
 from jobs import runner
@@ -180,14 +181,30 @@ def test_create_user_again_makes_another_token_for_the_same_user(db: None) -> No
         said("create_user", "zoe@example.org", id=uuid4())
 
 
-def test_create_user_takes_a_staff_members_password(db: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stdin", io.StringIO("correct horse\n"))
+def test_create_user_makes_no_staff_and_leaves_an_entry_of_all_it_does(
+    db: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(2):  # the second finds the user, and sets another's password
+        monkeypatch.setattr("sys.stdin", io.StringIO("correct horse\n"))
+        said("create_user", "zoe@example.org", password_stdin=True, reason="INC-7")
 
-    said("create_user", "sam@example.org", staff=True)
+    zoe = User.objects.get()
+    assert zoe.check_password("correct horse")
+    assert (zoe.is_staff, zoe.is_superuser) == (False, False)
+    entries = AuditEntry.objects.values_list("action", "actor", "reason")
+    assert {entry[1:] for entry in entries} == {("command line", "INC-7")}
+    assert sorted(entry[0] for entry in entries) == [
+        "tokens.make", "tokens.make", "users.add", "users.set_password", "users.set_password",
+    ]  # fmt: skip
+    with pytest.raises(CommandError, match="unrecognized arguments: --staff"):
+        said("create_user", "zoe@example.org", "--staff")
 
-    sam = User.objects.get()
-    assert sam.check_password("correct horse")
-    assert (sam.is_staff, sam.is_superuser) == (True, True)
+
+def test_create_user_without_a_reason_makes_nobody(db: None) -> None:
+    with pytest.raises(CommandError, match="Say why"):
+        said("create_user", "zoe@example.org", reason=" ")
+
+    assert not User.objects.exists()
 
 
 @pytest.mark.parametrize("email", ["zoe", "@", "zoe@", ""])

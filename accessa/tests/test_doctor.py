@@ -19,10 +19,13 @@ from django.core.management import call_command
 from django.db import connection
 from django.test import override_settings
 
-from accessa.doctor.exam import SECRETS, Check, Finding, Level, examine, note, redacted
+from accessa import checks
+from accessa.cleaning import forget_secrets
+from accessa.doctor.exam import Check, Finding, Level, examine, note
 from accessa.doctor.table import CHECKS, NAMES
 from accessa.tests.doctored import Elsewhere, done, found, said, spoiled, told
 from documents.tests.s3_store import at
+from embeddings.models import LiveModel
 from jobs import presence
 from jobs.models import Cluster
 from testing.vendors.llamaparse import LlamaParseServer
@@ -149,12 +152,37 @@ def test_a_check_that_hangs_or_breaks_leaves_the_others_alone() -> None:
     assert verdicts["needs"].findings[0].says == "needs hangs"
 
 
-def test_no_secret_is_ever_printed(settings: Any) -> None:
-    secrets = {name: f"secret-{uuid4()}" for name in SECRETS}
-    for name, secret in secrets.items():
-        setattr(settings, name, secret)
+SECRETS = (
+    "SECRET_KEY", "S3_ACCESS_KEY_ID", "S3_SECRET_ACCESS_KEY", "S3_SESSION_TOKEN", "SUPABASE_ANON_KEY",
+    "SUPABASE_SERVICE_ROLE", "SUPABASE_JWT_SECRET", "LLAMAPARSE_API_KEY", "OPENAI_API_KEY", "BRAIN_API_SECRET",
+    "METRICS_TOKEN", "SENTRY_DSN",
+)  # fmt: skip
 
-    assert redacted(" ".join(secrets.values())) == " ".join("…" for _ in secrets)
+
+@pytest.fixture
+def secrets(settings: Any) -> Iterator[list[str]]:
+    """All secrets that a deployment may have."""
+    named = {name: f"secret-{uuid4()}" for name in SECRETS}
+    for name, secret in named.items():
+        setattr(settings, name, secret)
+    lists = [f"secret-{uuid4()}" for _ in range(2)]
+    settings.LLAMAPARSE_WEBHOOK_SECRETS, settings.SECRET_KEY_FALLBACKS = lists[:1], lists[1:]
+    passwords = [f"secret-{uuid4()}" for _ in range(2)]
+    settings.VENDOR_BUDGET_REDIS_URL, doorbell = (f"redis://us:{each}@redis.example:6379/1" for each in passwords)
+    settings.Q_CLUSTER = {**settings.Q_CLUSTER, "redis": doorbell}
+    forget_secrets()
+    yield [*named.values(), *lists, *passwords, settings.VENDOR_BUDGET_REDIS_URL, doorbell]
+    forget_secrets()
+
+
+def test_no_secret_is_ever_printed(secrets: list[str]) -> None:
+    def tells() -> Iterator[Finding]:
+        for secret in secrets:
+            yield Finding(Level.ERROR, f"It is {secret}.", f"Change {secret}.")
+
+    (verdict,) = examine([Check("tells", "", tells)])
+
+    assert {(found.says, found.remedy) for found in verdict.findings} == {("It is ….", "Change ….")}
 
 
 # The database
@@ -383,11 +411,18 @@ def test_anybody_may_call_is_found(api: None, settings: Any) -> None:
 
 def test_a_missing_bucket_and_a_key_that_is_refused_are_found(strict: S3Server, settings: Any) -> None:
     at(settings, strict, S3_PARSED_BUCKET="nobody-made-it")
-    assert found("storage-parsed", "parsed files cannot be written", "Make the bucket")
-    at(settings, strict, S3_SECRET_ACCESS_KEY="of-another-project")
+    assert found("storage-parsed", "parsed files cannot be written and read: it does not exist", "Make the bucket")
+    at(settings, strict)
     strict.misbehave("PUT /raw/doctor/*", "status-403", times=2)
 
-    assert found("storage-raw", "raw files cannot be written", "s3:PutObject")
+    assert found("storage-raw", "raw files cannot be written and read: the key may not do that", "s3:PutObject")
+
+
+def test_a_store_that_nobody_answers_for_is_not_taken_for_a_key(settings: Any) -> None:
+    with S3Server() as server:
+        at(settings, server)
+
+    assert found("storage-raw", "written and read: nobody answers at S3_ENDPOINT_URL", "correct S3_ENDPOINT_URL")
 
 
 def test_a_bucket_that_trusts_altered_signatures_is_found(lenient: S3Server, settings: Any) -> None:
@@ -412,6 +447,32 @@ def test_a_bucket_whose_cors_names_another_origin_is_found(lenient: S3Server, se
     assert not said(everything, f"{settings.PUBLIC_URL} may not", "")
 
 
+ENCRYPTING = {"S3_SERVER_SIDE_ENCRYPTION": "aws:kms", "S3_KMS_KEY_ID": "a-key"}
+KEY_ID = "x-amz-server-side-encryption-aws-kms-key-id"
+
+
+@pytest.mark.parametrize(
+    ("changed", "allowed", "missing"),
+    [
+        ({"S3_SIGN_SHA256": False}, ["content-type"], None),
+        ({"S3_SIGN_SHA256": True}, ["content-type"], "x-amz-checksum-sha256"),
+        (ENCRYPTING, ["content-type", "x-amz-checksum-sha256", "x-amz-server-side-encryption"], KEY_ID),
+        (ENCRYPTING, ["content-type", "x-amz-checksum-sha256", "x-amz-server-side-encryption", KEY_ID], None),
+    ],
+)
+def test_a_bucket_must_allow_the_headers_that_uploads_send_and_no_more(
+    changed: dict[str, Any], allowed: list[str], missing: str | None, lenient: S3Server, settings: Any, api: None
+) -> None:
+    at(settings, lenient, **changed)
+    rule = {"AllowedOrigins": [settings.PUBLIC_URL], "AllowedMethods": ["PUT"], "AllowedHeaders": allowed}
+    lenient.client().put_bucket_cors(Bucket="raw", CORSConfiguration={"CORSRules": [rule]})
+
+    everything = told("cors-bucket")
+
+    assert said(everything, f"the header {missing} is not allowed", f"{missing}") == (missing is not None)
+    assert said(everything, "may not upload", "") == (missing is not None)
+
+
 def test_local_files_that_the_api_does_not_serve_are_found(settings: Any, store: None) -> None:
     with Elsewhere() as other:
         settings.PUBLIC_URL = other.url
@@ -423,6 +484,15 @@ def test_a_folder_that_cannot_be_written_is_found(settings: Any, tmp_path: Any) 
     settings.STORAGE_ROOT = tmp_path / "file"
 
     assert found("storage-raw", "cannot be written by user", "STORAGE_ROOT")
+
+
+def test_an_api_without_its_files_is_not_taken_for_one_without_its_database(
+    api: None, settings: Any, tmp_path: Any
+) -> None:
+    (tmp_path / "file").touch()
+    settings.STORAGE_ROOT = tmp_path / "file"
+
+    assert found("api", "The API answers, but cannot use its file store.", "STORAGE_ROOT")
 
 
 def test_what_a_killed_doctor_has_left_goes_with_the_next(api: None, settings: Any) -> None:
@@ -488,6 +558,39 @@ def test_a_vendor_that_cannot_be_reached_and_one_that_hangs_are_found(openai: Op
     assert found("embedder", "OpenAI does not answer.", "OPENAI_BASE_URL")
 
 
+@pytest.mark.parametrize(
+    ("planted", "says", "remedy"),
+    [
+        ({"EMBEDDER": "opneai"}, "There is no embedder 'opneai'", "EMBEDDER=local"),
+        (
+            {"EMBEDDER": "remote", "BOOTS_BRAIN_URL": "http://127.0.0.1:9", "BRAIN_API_SECRET": "secret"},
+            "The other deployment does not answer: nobody listens there.",
+            "BOOTS_BRAIN_URL",
+        ),
+    ],
+)
+def test_an_embedder_that_cannot_be_asked_is_named_as_such_and_the_rest_goes_on(
+    planted: dict[str, str], says: str, remedy: str, settings: Any
+) -> None:
+    LiveModel.objects.create(user_id=uuid4(), embed_model="gone", embed_version="2")
+    for name, value in planted.items():
+        setattr(settings, name, value)
+
+    verdicts = {each.name: each for each in examine(CHECKS, only=["database", "migrations", "limits", "embedder"])}
+
+    assert [verdict.level.value for verdict in verdicts.values()] == ["ok", "ok", "ok", "error"]
+    assert says in verdicts["embedder"].findings[0].says
+    assert remedy in verdicts["embedder"].findings[0].remedy
+    (warning,) = checks.models_are_known(app_configs=None, databases=["default"])
+    assert warning.id == "accessa.W004"
+
+
+def test_tenants_whose_model_nobody_embeds_for_are_found_with_the_embedder() -> None:
+    LiveModel.objects.create(user_id=uuid4(), embed_model="gone", embed_version="2")
+
+    assert found("embedder", "gone@2, with which 1 tenants", "reembed", level=Level.WARNING)
+
+
 def test_keys_of_tokens_that_cannot_be_had_are_found(settings: Any) -> None:
     with Elsewhere() as other:
         settings.SUPABASE_JWKS_URL = f"{other.url}/auth/v1/.well-known/jwks.json"
@@ -547,6 +650,7 @@ CONTRADICTIONS: list[tuple[dict[str, Any], str, str]] = [
     ({**PROJECT, "SUPABASE_SERVICE_ROLE": supabase_key("anon")}, "accessa.E223", "service_role key"),
     ({**PROJECT, "SUPABASE_ANON_KEY": supabase_key("anon", secret="t" * 32)}, "accessa.E224", "same project"),
     ({"MAX_PAGES": 0}, "accessa.E225", "raise it"),
+    ({"POLLS_PER_MINUTE": -1}, "accessa.E225", "POLLS_PER_MINUTE"),
     ({"TENANT_DAILY_CENTS": -1}, "accessa.E225", "TENANT_DAILY_CENTS"),
     ({"CHUNKER": "markdown-simple@9"}, "accessa.E226", "CHUNKER"),
     (
@@ -563,6 +667,8 @@ CONTRADICTIONS: list[tuple[dict[str, Any], str, str]] = [
         "accessa.W232",
         "https://",
     ),
+    ({"SUPABASE_JWT_SECRET": "x" * 31}, "accessa.E234", "openssl rand"),
+    ({"S3_ENDPOINT_URL": "minio:9000", "STORAGE": "s3"}, "accessa.E235", "scheme://host"),
     ({"CORS_ALLOWED_ORIGINS": ["*"]}, "corsheaders.E013", ""),
 ]
 
@@ -585,6 +691,7 @@ def test_a_laptops_defaults_at_a_public_address_are_found(settings: Any) -> None
     settings.SECRET_KEY_IS_LOCAL = True
 
     assert found("deployment", "accessa.E103", "Set SECRET_KEY.")
+    assert found("deployment", "accessa.W107", "Set TRUSTED_PROXIES", level=Level.WARNING)
 
 
 @pytest.mark.parametrize(
@@ -596,6 +703,7 @@ def test_a_laptops_defaults_at_a_public_address_are_found(settings: Any) -> None
         ("AWS_S3_BUCKET", "S3_RAW_BUCKET"),
         ("SUPABASE_SERVICE_ROLE_KEY", "SUPABASE_SERVICE_ROLE"),
         ("ALOWED_HOSTS", "ALLOWED_HOSTS"),
+        ("WORKER", "WORKERS"),
         ("JOBS_LEASE_SECOND", "JOBS_LEASE_SECONDS"),
     ],
 )

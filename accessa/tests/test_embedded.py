@@ -13,8 +13,10 @@ from pathlib import Path
 import psutil
 import psycopg
 import pytest
+from django.db import connection
 from psycopg.conninfo import make_conninfo
 
+from accessa.doctor.surroundings import as_it_was
 from accessa.embedded import account, bootstrap, datadir
 from accessa.embedded.account import EmbeddedError
 from accessa.embedded.server import EmbeddedServer
@@ -292,3 +294,24 @@ def test_the_command_line_says_what_is_so(folder: Path) -> None:
     assert said == [
         (3, "not running"), (0, "started"), (0, "already running"), (0, "running"), (0, "stopped"), (0, "not running"),
     ]  # fmt: skip
+
+
+def test_what_doctor_has_started_sleeps_again_unless_others_came(
+    server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "server", server, raising=False)
+
+    with as_it_was():
+        pass
+    assert server.running  # as it was
+
+    server.stop()
+    with as_it_was():
+        other = psycopg.connect(make_conninfo(**server.params()))
+    assert server.running
+    other.close()
+
+    server.stop()
+    with as_it_was():
+        assert server.running
+    assert not server.running

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import io
 from typing import Any
+from uuid import UUID
 
 import pytest
 import yaml
 from django.core.management import call_command
+from django.db import OperationalError, connection
 from django.test import Client
+
+from testing.people import Person
 
 PATHS = {
     "/upload", "/job/{job_id}", "/jobs", "/jobs/{document_id}", "/jobs/{document_id}/retry",
@@ -87,3 +91,21 @@ def test_another_site_may_not(origin: str, frontend: str) -> None:
 
 def test_every_answer_forbids_guessing_its_type() -> None:
     assert Client().get("/healthz")["X-Content-Type-Options"] == "nosniff"
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/", "/list", "/find", f"/d/{UUID(int=7)}", f"/documents/{UUID(int=7)}/pages/1", "/admin/", "/admin/dead-letters/",
+     "/admin/jobs/uploadjob/"],
+)  # fmt: skip
+def test_whoever_is_signed_in_is_told_to_come_back_while_the_database_is_away(path: str, sam: Person) -> None:
+    client = Client(raise_request_exception=False)
+    client.force_login(sam.user)
+
+    def away(*_: Any) -> None:
+        raise OperationalError("the connection is closed")
+
+    with connection.execute_wrapper(away):
+        answer = client.get(path, headers={"accept": "text/html"})
+
+    assert (answer.status_code, answer.get("Retry-After")) == (503, "5")

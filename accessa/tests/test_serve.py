@@ -11,7 +11,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
 
-from accessa import pidfile
+from accessa import pidfile, serving
 from accessa.management.commands import serve
 from accessa.serving import Address, programs
 
@@ -63,6 +63,22 @@ def test_signed_urls_lead_back_to_where_it_listens(monkeypatch: pytest.MonkeyPat
     found = {program.environment["PUBLIC_URL"] for program in programs(Address("127.0.0.1", 8123))}
 
     assert found == {"http://127.0.0.1:8123"}
+
+
+def test_where_it_is_served_is_known_while_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PUBLIC_URL", raising=False)
+
+    with pidfile.held(tmp_path / serving.PIDFILE), serving.told(tmp_path, Address("0.0.0.0", 8123)):
+        assert serving.served(tmp_path) == "http://127.0.0.1:8123"
+
+    assert serving.served(tmp_path) == ""
+
+
+def test_what_a_killed_serve_has_left_is_not_believed(tmp_path: Path) -> None:
+    (tmp_path / serving.PIDFILE).write_text("7")
+    (tmp_path / serving.ADDRESS).write_text("http://127.0.0.1:8123")
+
+    assert serving.served(tmp_path) == ""
 
 
 @pytest.mark.parametrize("command", [["check"], ["check", "--deploy"]])

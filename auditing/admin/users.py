@@ -13,10 +13,10 @@ from django.forms import ModelForm
 from django.http import HttpRequest, HttpResponse
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 
-from auditing import asking, services
+from auditing import access, asking, services
 from auditing.browsing import BoundedAdmin
 from auditing.filters import one_of
-from tenancy.models import User
+from tenancy.models import ApiToken, User
 
 POWERS = ("is_staff", "is_superuser", "groups", "user_permissions")
 WHY = ("Why", {"fields": ("reason",)})
@@ -48,6 +48,10 @@ class ReasonedUserForm(UserChangeForm):  # type: ignore[misc]
     reason = asking.reason_field()
 
 
+class ReasonedPasswordForm(AdminPasswordChangeForm):  # type: ignore[misc]
+    reason = asking.reason_field()
+
+
 class NewUserForm(UserCreationForm):  # type: ignore[misc]
     reason = asking.reason_field()
 
@@ -61,7 +65,8 @@ class UserAdmin(Reasoned, DjangoUserAdmin):  # type: ignore[type-arg]
     noun = "user"
     form = ReasonedUserForm
     add_form = NewUserForm
-    change_password_form = AdminPasswordChangeForm
+    change_password_form = ReasonedPasswordForm
+    change_user_password_template = "admin/auditing/set_password.html"  # noqa: S105
     list_display = ("id", "email", "is_active", "is_staff", "is_superuser", "date_joined", "last_login")
     list_filter = (one_of("is_staff", "kind", (("True", "staff"), ("False", "tenants"))),)
     id_fields = ("id", "email", "username")
@@ -91,11 +96,19 @@ class UserAdmin(Reasoned, DjangoUserAdmin):  # type: ignore[type-arg]
             return [(title, options) for title, options in shown if title != WHY[0]]
         return shown
 
+    def save_related(self, request: HttpRequest, form: ModelForm[Any], formsets: Any, change: bool) -> None:
+        super().save_related(request, form, formsets, change)
+        if {*POWERS} & {*form.changed_data} and form.instance.is_staff:  # whoever holds a token was not given these
+            found = ApiToken.objects.filter(user=form.instance)
+            access.revoke(found, by=request.user, reason=form.cleaned_data["reason"])  # type: ignore[arg-type]
+
     def user_change_password(self, request: HttpRequest, id: str, form_url: str = "") -> HttpResponse:
         with transaction.atomic():
+            before = getattr(self.get_object(request, id), "password", None)
             answer: HttpResponse = super().user_change_password(request, id, form_url)
-            if request.method == "POST" and answer.status_code == 302:
-                self._write(request, self.get_object(request, id), "set_password", "Set in the admin.")
+            now = self.get_object(request, id)
+            if now is not None and now.password != before:
+                self._write(request, now, "set_password", request.POST["reason"])
         return answer
 
 

@@ -35,6 +35,14 @@ def exported(asked: Staff, **said: str) -> str:
     return str(answer.getvalue().decode())
 
 
+def ended(text: str) -> tuple[list[dict[str, str]], int]:
+    """Return a CSV's entries and what its last line says of their number."""
+    *rows, last = csv.DictReader(io.StringIO(text))
+    assert set(last) == set(export.COLUMNS)
+    assert last["entry_id"] == export.END
+    return rows, json.loads(last["details"])["entries"]
+
+
 def test_an_export_is_an_entry_itself_and_wants_a_reason_and_a_permission() -> None:
     auditor, looker = Staff("auditor", VIEW, EXPORT), Staff("looker", VIEW)
 
@@ -55,7 +63,7 @@ def test_no_cell_is_a_formula(begin: str) -> None:
     hostile = f"{begin}cmd|' /C calc'!A0"
     AuditEntry.objects.create(actor=hostile, action="a", reason=f'say "{hostile}"', object_type="t", object_id=hostile)
 
-    rows = list(csv.DictReader(io.StringIO(exported(Staff("root", superuser=True)))))
+    rows, _ = ended(exported(Staff("root", superuser=True)))
 
     assert rows[0]["actor"] == rows[0]["object_id"] == f"'{hostile}"
     assert rows[0]["reason"] == f'say "{hostile}"'
@@ -68,8 +76,9 @@ def test_it_is_chosen_by_time_action_tenant_actor_and_object(ana: Person) -> Non
     wrote(object_id="two", action="jobs.cancel", by=ana.user)
 
     def found(**said: str) -> list[str]:
-        lines = exported(root, format="jsonl", **said).splitlines()
-        return [entry["object_id"] for entry in map(json.loads, lines) if entry["action"] != "audit.export"]
+        *entries, last = map(json.loads, exported(root, format="jsonl", **said).splitlines())
+        assert last == {"end": True, "entries": len(entries)}
+        return [entry["object_id"] for entry in entries if entry["action"] != "audit.export"]
 
     assert found() == ["one", "two"]
     assert found(tenant_id=str(tenant)) == ["one"]
@@ -84,19 +93,23 @@ def test_a_log_of_many_pages_is_exported_whole_and_once(monkeypatch: pytest.Monk
     for number in range(8):  # all of one transaction, so of one moment
         wrote(object_id=str(number))
 
-    found = [json.loads(line)["object_id"] for line in export.lines(export.Selection(), "jsonl")]
+    *found, last = [json.loads(line) for line in export.lines(export.Selection(), "jsonl")]
+    rows, count = ended("".join(export.lines(export.Selection(), "csv")))
 
-    assert sorted(found) == [str(number) for number in range(8)]
+    assert sorted(entry["object_id"] for entry in found) == [str(number) for number in range(8)]
+    assert last == {"end": True, "entries": 8}
+    assert (len(rows), count) == (8, 8)
 
 
 def test_the_command_prints_it_and_leaves_an_entry(capsys: pytest.CaptureFixture[str]) -> None:
     wrote(object_id="one")
 
     call_command("audit_log", "--since", "1d", "--format", "csv")
+    rows, count = ended(capsys.readouterr().out)
     call_command("audit_log", "--until", "2020-01-01")
 
-    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
-    assert [row["object_id"] for row in rows] == ["one", "csv"]
+    assert ([row["object_id"] for row in rows], count) == (["one", "csv"], 2)
+    assert json.loads(capsys.readouterr().out) == {"end": True, "entries": 0}
     assert [entry[:2] for entry in written()][1:] == [("audit.export", "command line")] * 2
 
 

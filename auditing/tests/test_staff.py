@@ -15,7 +15,8 @@ from django.test import Client
 from auditing import staff
 from auditing.models import AuditEntry
 from auditing.tests.cast import Staff, written
-from tenancy.models import User
+from tenancy import tokens
+from tenancy.models import ApiToken, User
 from testing.people import Person
 
 pytestmark = pytest.mark.django_db
@@ -50,6 +51,26 @@ def test_who_becomes_an_operator_keeps_the_password_and_leaves_support(monkeypat
     assert again.check_password("long enough, surely")
     assert [group.name for group in again.groups.all()] == ["operator"]
     assert again.get_all_permissions() == set(staff.GROUPS["operator"]) > before
+
+
+def test_the_api_tokens_of_before_are_revoked_when_a_tenant_becomes_staff_or_staff_more(
+    ana: Person, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call_command("create_staff", ana.user.email, "--group", "support")
+
+    token = ApiToken.objects.get(user=ana.user)
+    assert tokens.find(ana.token) is None
+    assert "1 revoked" in capsys.readouterr().out
+    assert {(entry[0], entry[2]) for entry in written()} == {
+        ("tokens.revoke", str(token.pk)), ("users.enlist", str(ana.id)),
+    }  # fmt: skip
+    assert AuditEntry.objects.get(action="users.enlist").details["tokens_revoked"] == 1
+
+    as_support = tokens.make(ana.user, name="support's")
+    call_command("create_staff", ana.user.email, "--group", "support")
+    assert tokens.find(as_support) is not None  # nothing was given
+    call_command("create_staff", ana.user.email, "--group", "operator")
+    assert tokens.find(as_support) is None
 
 
 def test_a_group_that_somebody_widened_has_its_permissions_again() -> None:
@@ -110,18 +131,29 @@ def test_a_superuser_changes_a_user_and_says_why(ana: Person) -> None:
 
     ana.user.refresh_from_db()
     assert ana.user.is_staff
-    entry = AuditEntry.objects.get()
-    assert (entry.action, entry.object_id, entry.reason) == ("users.change", str(ana.id), "INC-7")
+    entry = AuditEntry.objects.get(action="users.change")
+    assert (entry.object_id, entry.reason) == (str(ana.id), "INC-7")
     assert entry.details == {"fields": ["is_staff", "groups"]}
+    assert tokens.find(ana.token) is None  # who holds it was not given these powers
+    assert AuditEntry.objects.filter(action="tokens.revoke", tenant_id=ana.id, reason="INC-7").count() == 1
 
 
 def test_a_password_that_is_set_for_another_is_kept_hashed_and_written_down(ana: Person) -> None:
     root = Staff("root", superuser=True)
 
-    root.post("auth_user_password_change", ana.id, password1="quite another one", password2="quite another one")
+    said = {"password1": "quite another one", "password2": "quite another one"}
+    page = root.page("auth_user_password_change", ana.id)
+    unreasoned = root.post("auth_user_password_change", ana.id, **said, reason=" ")
+    ana.user.refresh_from_db()
+    assert 'name="reason"' in page
+    assert "This field is required" in unreasoned.content.decode()
+    assert (ana.user.check_password("quite another one"), written()) == (False, [])
+
+    root.post("auth_user_password_change", ana.id, **said, reason="INC-8")
 
     ana.user.refresh_from_db()
     assert ana.user.check_password("quite another one")
+    assert AuditEntry.objects.get().reason == "INC-8"
     assert ana.user.password.startswith("pbkdf2_")
     assert ana.user.password not in root.page(CHANGE, ana.id)
     assert written() == [("users.set_password", root.user.email, str(ana.id), None)]

@@ -10,9 +10,11 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.test import Client
 
+from auditing import access
 from auditing.tests.cast import Staff, written
 from tenancy import tokens
-from tenancy.models import ApiToken
+from tenancy.models import ApiToken, User
+from tenancy.refusals import Refused
 from testing.people import Person
 
 pytestmark = pytest.mark.django_db
@@ -78,6 +80,23 @@ def test_no_token_is_made_for_who_is_not_active(otto: Staff, ana: Person) -> Non
     ana.user.save()
 
     assert "not active" in otto.post(ADD, **WANTED, user=str(ana.id)).content.decode()
+
+
+def test_an_operator_makes_no_token_of_other_staff_and_who_may_does(otto: Staff) -> None:
+    others, root = [Staff("sue", group="support"), Staff("olga", group="operator")], Staff("root", superuser=True)
+    User.objects.create_user("boss", "boss@example.org", is_superuser=True)
+
+    answers = [otto.post(ADD, **WANTED, user=email) for email in (*(o.user.email for o in others), root.user.email)]
+    answers.append(otto.post(ADD, **WANTED, user="boss@example.org"))
+    with pytest.raises(Refused, match="TOKEN_OF_STAFF") as refused:
+        access.make_token(others[1].user, name="x", scope="tenant", by=otto.user, reason="x")
+
+    assert refused.value.status == 403
+    assert all("you would act as them" in answer.content.decode() for answer in answers)
+    assert (ApiToken.objects.count(), written()) == (0, [])
+    assert calls(made(otto, user=otto.user.email)) == 200
+    assert calls(made(root, user=others[0].user.email)) == 200
+    assert calls(access.make_token(others[1].user, name="x", scope="tenant", by=None, reason="x")) == 200
 
 
 def test_a_revoked_token_is_refused_and_the_reason_is_kept(otto: Staff, ana: Person) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from django.core.management import CommandError, call_command
 
+from auditing.models import AuditEntry
 from campaigns.models import Campaign
 from campaigns.tests.conftest import MODEL, OLD_MODEL, Fill, go_on
 from documents.models import Document
@@ -24,6 +25,10 @@ def said(*command: str) -> str:
     out = StringIO()
     call_command(*command, stdout=out)
     return out.getvalue()
+
+
+def entries() -> set[tuple[str, str, str]]:
+    return set(AuditEntry.objects.filter(actor="command line").values_list("action", "reason", "object_id"))
 
 
 def test_a_dry_run_says_what_it_takes_and_begins_nothing(filled: Fill) -> None:
@@ -86,20 +91,26 @@ def test_the_verbs_move_a_campaign(filled: Fill) -> None:
     said("campaigns", campaign_id, "--settle")
     go_on(1)
     assert ": finished." in said("campaigns", campaign_id)
+    assert entries() == {
+        (f"campaigns.{verb}", "by command", campaign_id) for verb in ("start", "pause", "resume", "settle")
+    }
 
 
 def test_a_rechunk_reminds_of_the_setting_for_what_is_new(ana: Person) -> None:
     ana.ingest(plan_pdf("drugs"))
 
     assert "passages" in said("rechunk", "--chunker", "markdown-simple@2", "--dry-run")
-    assert "CHUNKER is 'markdown-simple@1'" in said("rechunk", "--chunker", "markdown-simple@2")
+    assert not AuditEntry.objects.exists()
+    assert "CHUNKER is 'markdown-simple@1'" in said("rechunk", "--chunker", "markdown-simple@2", "--reason", "INC-7")
+    assert entries() == {("campaigns.start", "INC-7", str(Campaign.objects.get().pk))}
 
 
 def test_a_tenant_is_pinned_by_its_e_mail_and_let_go(ana: Person) -> None:
     model = f"{OLD_MODEL['model']}@1"
 
     assert f"{ana.id} is pinned to {model}" in said("pin", "ana@example.org", model)
-    assert "free" in said("pin", str(ana.id), "--unpin")
+    assert "free" in said("pin", str(ana.id), "--unpin", "--reason", "INC-7")
+    assert entries() == {("tenants.pin", "by command", str(ana.id)), ("tenants.unpin", "INC-7", str(ana.id))}
 
 
 def test_bad_input_is_answered_with_a_sentence(filled: Fill, tmp_path: Path) -> None:
@@ -124,6 +135,7 @@ def test_bad_input_is_answered_with_a_sentence(filled: Fill, tmp_path: Path) -> 
         ([*REEMBED, "--canaries", f"{tmp_path}/odd.jsonl"], "CANARIES_INVALID"),
         ([*REEMBED, "--canaries", f"{tmp_path}/binary.jsonl"], "cannot be read"),
         (["rechunk", "--chunker", "axe"], "UNKNOWN_CHUNKER"),
+        ([*REEMBED, "--reason", " "], "REASON_REQUIRED"),
         (["rechunk"], "--chunker"),
         (["campaigns", "x"], "no campaign"),
         (["campaigns", str(uuid.uuid4())], "no campaign"),

@@ -40,7 +40,6 @@ def desk(visit: Callable[..., Visit], sam: Person, settings: Any) -> Visit:  # n
     """Sam has signed in to the admin."""
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
     sam.user.set_password(PASSWORD)
-    sam.user.is_superuser = True
     sam.user.save()
     sams = visit()
     sams.sign_in(sam.user.email, PASSWORD, at="/admin/login/?next=/admin/")

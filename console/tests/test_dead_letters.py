@@ -182,7 +182,7 @@ def test_a_post_without_its_token_changes_nothing_and_a_link_never_does(staff: S
 def test_groups_and_batches_are_read_along_their_index(dead: Dead) -> None:
     for _ in range(3):
         dead()
-    params: dict[str, Any] = {"stages": Stage.values, "most_codes": 30, "most_counted": 1000}
+    params: dict[str, Any] = {"stages": Stage.values, "most_codes": 30, "most_counted": 1000, "samples": 3}
     batch = str(dead_letters.jobs("embedding", "X").values("pk")[:1000].query)
     with connection.cursor() as cursor:
         cursor.execute("SET LOCAL enable_seqscan = off")

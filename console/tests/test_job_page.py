@@ -330,6 +330,20 @@ def test_a_page_is_shown_as_it_looks_and_kept_by_nothing(sue: Client, real: Uplo
     assert sue.get(f"{where}pages/9/").status_code == 404
 
 
+def test_a_chosen_passage_is_marked_on_the_picture_for_who_has_opened_the_document(
+    staff: Staff, sue: Client, real: Upload
+) -> None:
+    where = read(sue, real.document_id)
+    marks = f"{where}pages/1/marks/"
+
+    assert f"{marks}?passage=0" in sue.get(where, {"page": "1", "passage": "0"}).content.decode()
+    assert b"<rect" in sue.get(marks, {"passage": "0"}).content
+    for said in ("", "7000", "x", "-1", "\0"):
+        answer = sue.get(marks, {"passage": said})
+        assert (answer.status_code, b"<rect" in answer.content) == (200, False), said
+    assert staff("view_uploadjob", "read_text", name="tom").get(marks, {"passage": "0"}).status_code == 404
+
+
 def test_hostile_names_and_texts_are_shown_as_text(sue: Client, settings: Any, ana: Person) -> None:
     settings.JOBS_PIPELINES = "accessa.pipelines.PIPELINES"
     made = ana.ingest(text_pdf("<script>alert(2)</script> [x](javascript:alert(3)) <img src=x onerror=alert(4)>"))

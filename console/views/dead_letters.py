@@ -9,9 +9,9 @@ from uuid import UUID
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
-from django.utils.dateparse import parse_datetime
 from django.views.decorators.http import require_safe
 
+from auditing.filters import moment
 from console import access, dead_letters
 from jobs import repairs
 from jobs.admin import tell
@@ -37,7 +37,9 @@ def retry(request: HttpRequest) -> HttpResponse:
     """Ask why, then retry the next of a group, the newest first; what is left is offered again."""
     user = access.require(request, access.VIEW, repairs.PERMISSIONS["retry"])
     asked = request.POST if request.method == "POST" else request.GET
-    stage, code, before = asked.get("stage", ""), asked.get("code", ""), _moment(asked.get("before"))
+    # No stage and no code has a NUL, and PostgreSQL takes none.
+    stage, code = (asked.get(name, "").replace("\0", "") for name in ("stage", "code"))
+    before = moment(asked.get("before", ""))
     if code in LET_GO:
         messages.error(request, f"JOB_LET_GO: what is {code} has not failed; retry such a job from its own page.")
         return HttpResponseRedirect(reverse("console:dead-letters"))
@@ -61,13 +63,6 @@ def retry(request: HttpRequest) -> HttpResponse:
         count=min(count, repairs.MOST),
         is_more=count > repairs.MOST,
     )
-
-
-def _moment(said: str | None) -> datetime | None:
-    try:
-        return parse_datetime(said or "")
-    except ValueError:
-        return None
 
 
 def _rest(stage: str, code: str, dead: list[tuple[UUID, datetime]], done: repairs.Done) -> str:

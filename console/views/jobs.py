@@ -26,7 +26,8 @@ MOST_JOBS = 20
 
 
 def found(job_id: UUID) -> UploadJob:
-    job = UploadJob.objects.select_related("document").filter(pk=job_id).first()
+    jobs = UploadJob.objects.annotate(is_starved=standing.starved()).select_related("document")
+    job = jobs.filter(pk=job_id).first()
     if job is None:
         raise Http404
     return job
@@ -45,7 +46,7 @@ def page(request: HttpRequest, job_id: UUID) -> HttpResponse:
         f"Job {job.pk}",
         job=job,
         document=job.document,
-        standing=standing.standing(job, running=standing.running(job.user_id)),
+        standing=standing.named(job, is_starved=getattr(job, "is_starved", False)),
         error=error,
         remedy=remedies.of(error.get("code")) if error else None,
         wait=remedies.of_wait(job.wait_reason) if job.run_after else None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from uuid import UUID
 
 from django.contrib import messages
@@ -16,6 +17,7 @@ from embeddings.models import DocumentChunk
 from tenancy.refusals import Refused, unavailable
 
 WIDTH = 900  # of a page's picture
+MOST_ORD = 999_999
 
 
 def ask(request: HttpRequest, document_id: UUID) -> HttpResponse:
@@ -73,16 +75,27 @@ def page(request: HttpRequest, entry_id: UUID) -> HttpResponse:
     )
 
 
-def _within(said: str | None, most: int) -> int | None:
-    return (
-        int(said) if said and said.isascii() and said.isdigit() and len(said) < 7 and 1 <= int(said) <= most else None
-    )
+def _within(said: str | None, most: int, *, least: int = 1) -> int | None:
+    number = int(said) if said and said.isascii() and said.isdigit() and len(said) < 7 else None
+    return number if number is not None and least <= number <= most else None
 
 
 def _on_page(passage: DocumentChunk | None, start: int) -> tuple[int, int] | None:
     if passage is None or not passage.meta:
         return None
     return passage.meta["start"] - start, passage.meta["end"] - start
+
+
+@require_safe
+def marks(request: HttpRequest, entry_id: UUID, number: int) -> HttpResponse:
+    """Where on the picture of a page a passage stands: a part of the page; empty where it cannot be told."""
+    document = _opened(request, entry_id)
+    chosen = _within(request.GET.get("passage"), MOST_ORD, least=0)
+    located = None
+    with suppress(Refused, OSError):
+        text = reading.on_page(document, number, chosen) if chosen is not None else ""
+        located = pictures.locate(document, number, text) if text.strip() else None
+    return access.answer(request, "console/marks.html", "Marks", located=located)
 
 
 @require_safe

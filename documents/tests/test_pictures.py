@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -320,31 +319,57 @@ def test_who_finds_too_many_before_him_is_told_when_to_come_back(
     assert render(document, 1)
 
 
-def test_only_so_many_wait(stored: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_so_many_are_let_in(stored: Stored) -> None:
     document = stored(text_pdf("words"))
-    monkeypatch.setattr(pictures, "TURN_SECONDS", 2.0)
-    waiting = [threading.Thread(target=lambda: list(_swallowed())) for _ in range(pictures.ADMITTED - pictures.AT_ONCE)]
 
     with ExitStack() as others:
-        for _ in range(pictures.AT_ONCE):
-            others.enter_context(pictures._turn())
-        for thread in waiting:
-            thread.start()
-        time.sleep(0.2)
+        for _ in range(pictures.ADMITTED):
+            others.enter_context(pictures._admission(uuid4()))
         before = time.monotonic()
         busy = refusal(document)
         spent = time.monotonic() - before
-    for thread in waiting:
-        thread.join()
 
-    assert busy.code == "UNAVAILABLE"
+    assert (busy.code, busy.status, bool(busy.retry_after)) == ("UNAVAILABLE", 503, True)
     assert spent < 1
     assert render(document, 1)
 
 
-def _swallowed() -> Iterator[None]:
-    with pictures._turn():
-        yield
+def test_one_tenant_takes_no_others_place(ana: Person, stored: Stored) -> None:
+    document = stored(text_pdf("words"))
+
+    with ExitStack() as own:
+        for _ in range(pictures.ADMITTED_OF_TENANT):
+            own.enter_context(pictures._admission(ana.id))
+        assert refusal(document).code == "UNAVAILABLE"
+        with pictures._admission(uuid4()):
+            pass
+
+    assert render(document, 1)
+
+
+def test_words_that_take_too_long_to_find_do_not_hide_the_page(stored: Stored) -> None:
+    document = stored(text_pdf("words"))
+    pictures._hopeless.add(pictures._key(document, 1, {"ask": "boxes", "text": "one"}))
+
+    with pytest.raises(Refused):
+        locate(document, 1, "one")
+
+    assert render(document, 1)
+    assert locate(document, 1, "another").boxes == []
+
+
+def test_looks_are_limited_and_what_the_browser_has_costs_none(ana: Person, stored: Stored, settings: Any) -> None:
+    settings.LOOKS_PER_MINUTE = 2
+    document = stored(text_pdf("words"), pages=1)
+    ana.get(path(document))
+    tag = ana.get(path(document))["ETag"]
+
+    refused = ana.get(path(document))
+    again = ana.client.get(path(document), headers={"if-none-match": tag})
+
+    assert (refused.status_code, refused.json()["code"]) == (429, "LOOK_LIMIT_REACHED")
+    assert 0 < int(refused["Retry-After"]) <= 60
+    assert again.status_code == 304
 
 
 # In the API

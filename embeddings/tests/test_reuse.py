@@ -21,7 +21,7 @@ from embeddings.models import DocumentChunk, VectorBuffer
 from embeddings.reuse import Reused
 from embeddings.tests.conftest import Watched
 from jobs import runner
-from jobs.models import UploadJob
+from jobs.models import Event, UploadJob
 from testing.passages import texts, waiting
 from testing.people import Person, stages, stop_before
 from testing.vendors.openai import vector
@@ -110,6 +110,30 @@ def test_a_text_that_is_repeated_within_a_document_is_bought_once(ana: Person, v
     found = DocumentChunk.objects.filter(document=job.document_id, text=notice).values_list("embedding", flat=True)
     assert [list(each or ()) for each in found] == [numbers(notice)] * 3
     assert ana.get(f"/documents/{job.document_id}").json()["saved"]["passages"] == 2
+
+
+def first_told(job: UploadJob) -> list[str]:
+    """The stages at which the job's first vectors were told of."""
+    told = Event.objects.filter(job_id=job.pk, code="EMBED_FIRST")
+    return [event.payload["stage"] for event in told]
+
+
+def test_the_first_vectors_are_told_of_once_when_they_are_taken(ana: Person, vendor: Watched, settings: Any) -> None:
+    settings.EMBED_BATCH = 10
+    embedded(texts(5), ana)
+
+    assert first_told(embedded(texts(45), ana)) == ["chunked"]
+
+
+@pytest.mark.parametrize("embedder", ["openai", "testing.embedders.Instant"])
+def test_the_first_vectors_are_told_of_once_when_the_first_batch_is_in(
+    embedder: str, ana: Person, vendor: Watched, settings: Any
+) -> None:
+    settings.EMBEDDER, settings.EMBED_BATCH = embedder, 10
+
+    job = embedded([*texts(45), *texts(3)], ana)
+
+    assert first_told(job) == ["embedding"]
 
 
 def test_vectors_spread_within_a_document_and_not_to_another_cut(ana: Person, vendor: Watched) -> None:

@@ -44,6 +44,18 @@ def test_the_nearest_of_ones_own_passages_come_first(reader: Person) -> None:
     assert all(-1.0001 <= passage["parts"]["vector"]["similarity"] <= 1.0001 for passage in found)
 
 
+def test_questions_are_limited_and_say_when_to_come_back(reader: Person, ben: Person, settings: Any) -> None:
+    settings.SEARCHES_PER_MINUTE = 2
+    for _ in range(2):
+        passages(reader, "copay")
+
+    refused = reader.post("/search", {"query": "copay"})
+
+    assert (refused.status_code, refused.json()["code"]) == (429, "SEARCH_LIMIT_REACHED")
+    assert 0 < int(refused["Retry-After"]) <= 60
+    assert passages(ben, "copay")
+
+
 def test_the_same_question_gets_the_same_answer(reader: Person) -> None:
     assert passages(reader, "copay") == passages(reader, "copay")
 

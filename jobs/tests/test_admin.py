@@ -17,8 +17,10 @@ from django.test import Client
 from django.urls import reverse
 
 from auditing.models import AuditEntry
+from jobs import filters
 from jobs.admin import UploadJobAdmin
 from jobs.models import Event, UploadJob
+from measures import standing as measured
 from tenancy.models import User
 from testing.factories import JobFactory, UserFactory
 
@@ -74,6 +76,11 @@ def test_each_kind_of_not_moving_is_a_question_of_its_own(sue: Client) -> None:
         "dead": [JobFactory.create(state="deadletter")],
         "done": [JobFactory.create(state="done")],
     }
+    # A campaign's job may not take the first slot, so one at work is one too many for the next.
+    low = {"user_id": uuid.uuid4(), "campaign_id": uuid.uuid4()}
+    made["working"].append(JobFactory.create(state="working", slot=1, **low))
+    made["starved"].append(JobFactory.create(**low))
+    made["queued"].append(JobFactory.create(user_id=low["user_id"]))  # it gives its slot back to the tenant's own
 
     found = {name: listed(sue, standing=name) for name in made}
     page = sue.get(LIST)
@@ -84,6 +91,8 @@ def test_each_kind_of_not_moving_is_a_question_of_its_own(sue: Client) -> None:
         for job in page.context["cl"].result_list
     }
     assert shown == {job.pk: name for name, jobs in made.items() for job in jobs}
+    told = measured.look()["standing"]
+    assert told == {name: len(made[name]) for name in told}
 
 
 def test_each_filter_finds_what_it_asks_for(sue: Client) -> None:
@@ -94,6 +103,7 @@ def test_each_filter_finds_what_it_asks_for(sue: Client) -> None:
 
     for query, found in [
         ({"pipeline": "reembed"}, {old}),
+        ({"pipeline": "noop"}, {dead, waiting, done}),
         ({"asked_by": "campaign"}, {old}),
         ({"asked_by": "tenant"}, {dead, waiting, done}),
         ({"older_than": "604800"}, {old}),
@@ -160,6 +170,59 @@ def test_the_list_is_read_along_an_index_and_never_counted(sue: Client, query: d
     assert "Seq Scan" not in plan
     assert "documents" not in plan  # a join of every row that is sorted
     assert "ix_jobs_" in plan or "idx_upload_jobs_" in plan or "upload_jobs_pkey" in plan
+
+
+def test_what_stands_at_a_stage_and_what_a_campaign_asked_for_has_an_index(sue: Client) -> None:
+    JobFactory.create_batch(3, state="done", stage="embedded")
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL enable_seqscan = off")
+
+    def conditions(**query: str) -> str:
+        sql, params = sue.get(LIST, query).context["cl"].queryset[:50].query.sql_with_params()
+        with connection.cursor() as cursor:
+            cursor.execute(f"EXPLAIN (FORMAT JSON) {sql}", params)
+            return json.dumps(cursor.fetchone()[0])
+
+    assert "ix_jobs_created_low" in conditions(pipeline="reembed")
+    assert "ix_jobs_created_low" in conditions(asked_by="campaign")
+    assert "state = ANY" in conditions(stage="parsing")
+    assert "created_at >= COALESCE" in conditions(pipeline="noop")
+
+
+def test_of_tenants_jobs_of_a_pipeline_only_the_newest_are_looked_through(
+    sue: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(filters, "NEWEST", 2)
+    made = [JobFactory.create(created_at=datetime(2026, 1, day, tzinfo=UTC)) for day in (1, 2, 3, 4)]
+
+    assert listed(sue, pipeline="noop") == {job.pk for job in made[1:]}  # and the one at the edge
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        f"{LIST}?error_code=%00", f"{LIST}?wait_reason=%00", f"{LIST}?stage=%00", f"{LIST}?q=%00", f"{LIST}?p=%00",
+        f"{LIST}?pipeline=%00", f"{EVENTS}?code=%00", f"{EVENTS}?q=%00", f"{EVENTS}?within=%00",
+        "/admin/dead-letters/retry/?code=%00&stage=%00",
+        "/admin/dead-letters/retry/?code=X&stage=parsing&before=2026-01-01T00:00:00",
+        "/admin/dead-letters/retry/?code=X&stage=parsing&before=%00",
+    ],
+)  # fmt: skip
+def test_what_no_row_can_have_finds_none(sue: Client, path: str) -> None:
+    JobFactory.create(state="deadletter", stage="parsing", last_error={"code": "X"})
+
+    assert sue.get(path).status_code in (200, 302)
+
+
+@pytest.mark.parametrize("verb", ["retry", "retry_from", "cancel", "bury"])
+def test_what_is_no_id_is_no_job(sue: Client, verb: str) -> None:
+    job = JobFactory.create(state="deadletter")
+
+    answer = sue.post(LIST, {"action": verb, "index": "0", ACTION_CHECKBOX_NAME: ["bad", "\0"]}, follow=True)
+
+    assert answer.status_code == 200
+    assert "What was chosen is no job" in answer.content.decode()
+    assert UploadJob.objects.get() == job
 
 
 # Events.

@@ -20,7 +20,7 @@ def are_done(jobs: int) -> bool:
 
 
 def are_refused(machine: Cluster, writes: int) -> bool:
-    return machine.said.count("Lost the claim of job") >= writes
+    return machine.said.count("Lost the claim;") >= writes
 
 
 def stop_some() -> list[int]:

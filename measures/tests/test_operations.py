@@ -53,6 +53,12 @@ def test_each_alert_says_what_it_means_and_what_to_do() -> None:
         assert rule["labels"]["severity"] in ("page", "warn", "info")
 
 
+def test_no_alert_waits_for_the_second_sample_of_a_code() -> None:
+    """increase() and rate() see nothing of a series' first sample, and a code's first death is one."""
+    for rule in rules():
+        assert not re.search(r"(increase|rate)\(accessa_(failures|retries)_total", rule["expr"]), rule["alert"]
+
+
 def test_no_panel_lies_upon_another() -> None:
     taken: set[tuple[int, int]] = set()
     for panel in panels():

@@ -96,6 +96,43 @@ def test_one_address_may_not_try_account_after_account(ana: Person, monkeypatch:
     assert sign_in("ana@example.org", PASSWORD).status_code == 200
 
 
+def test_whom_an_address_lets_in_does_not_count_against_it(
+    ana: Person, ben: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backends, "TRIES_OF_ADDRESS", 3)
+    for person in (ana, ben):
+        with_password(person)
+    sign_in("nobody@example.org", "wrong")
+
+    answers = [sign_in(person.user.email, PASSWORD).status_code for person in (ana, ben) for _ in range(3)]
+    for _ in range(2):
+        sign_in("nobody@example.org", "wrong")
+
+    assert answers == [302] * 6
+    assert sign_in("ana@example.org", PASSWORD).status_code == 200  # those that failed do
+
+
+def test_an_ipv6_client_has_one_count_for_its_whole_64(ana: Person, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backends, "TRIES_OF_ADDRESS", 5)
+    with_password(ana)
+    for number in range(5):
+        sign_in(f"{number}@example.org", "wrong", REMOTE_ADDR=f"2001:db8:1:2:{number + 1}::7")
+
+    assert sign_in("ana@example.org", PASSWORD, REMOTE_ADDR="2001:db8:1:2:ffff::1").status_code == 200
+    assert sign_in("ana@example.org", PASSWORD, REMOTE_ADDR="2001:db8:1:3::1").status_code == 302
+
+
+@pytest.mark.parametrize(
+    ("client", "counted"),
+    [
+        ("192.0.2.7", "192.0.2.7"), ("::ffff:192.0.2.7", "192.0.2.7"), ("2001:db8:1:2:3::4", "2001:db8:1:2::/64"),
+        ("fe80::1%eth0", "fe80::/64"), ("unknown", "unknown"), ("", ""),
+    ],
+)  # fmt: skip
+def test_what_is_counted_as_one_client(client: str, counted: str) -> None:
+    assert backends.network(client) == counted
+
+
 def test_the_admins_own_form_is_limited_alike(sam: Person) -> None:
     with_password(sam)
     for _ in range(backends.TRIES_OF_ONE):
@@ -138,6 +175,15 @@ def test_after_signing_in_nobody_is_led_elsewhere(wanted: str, leads: str, ana: 
 
 def test_who_is_signed_in_need_not_sign_in(ana: Person) -> None:
     assert signed_in(ana).get("/sign-in")["Location"] == "/"
+    assert signed_in(ana).get("/sign-in?next=/find")["Location"] == "/find"
+
+
+@pytest.mark.parametrize("wanted", ["/sign-in", "/sign-in?next=/sign-in", "http://testserver/sign-in", "/sign-in#x"])
+def test_nobody_is_led_in_a_circle(wanted: str, ana: Person) -> None:
+    with_password(ana)
+
+    assert signed_in(ana).get("/sign-in", {"next": wanted})["Location"] == "/"
+    assert sign_in("ana@example.org", PASSWORD, data={"next": wanted})["Location"] == "/"
 
 
 def test_no_form_is_taken_without_its_secret(ana: Person) -> None:

@@ -273,6 +273,22 @@ def test_only_pages_that_are_there_are_shown(asked: str, shown: int, ana: Person
     assert signed_in(ana).get(f"/d/{uploaded.document_id}", {"page": asked}).context["page"].number == shown
 
 
+def test_pages_and_marks_are_looked_at_so_often_and_no_more(ana: Person, settings: Any) -> None:
+    uploaded, client = ana.ingest(PDF), signed_in(ana)
+    chunk = DocumentChunk.objects.filter(document_id=uploaded.document_id).first()
+    assert chunk is not None
+    path = f"/d/{uploaded.document_id}"
+    marked = client.get(f"{path}/marks?page=1&passage={chunk.pk}")
+    settings.LOOKS_PER_MINUTE = 1
+
+    refused = client.get(path)
+    unmarked = client.get(f"{path}/marks?page=1&passage={chunk.pk}")
+
+    assert (refused.status_code, b"Too much at once" in refused.content) == (429, True)
+    assert 0 < int(refused["Retry-After"]) <= 60
+    assert (b"<svg" in marked.content, b"<svg" in unmarked.content) == (True, False)
+
+
 def test_a_document_that_is_not_read_yet_says_so_and_loads_again_when_it_is(ana: Person) -> None:
     uploaded, client = ana.upload(PDF), signed_in(ana)
     path = f"/d/{uploaded.document_id}"
@@ -345,6 +361,14 @@ def test_what_cannot_be_asked_is_said_in_words(said: dict[str, str], sentence: s
 
     assert answer.status_code == 200
     assert sentence.encode() in answer.content
+
+
+def test_too_many_questions_are_answered_with_when_to_come_back(ana: Person, settings: Any) -> None:
+    settings.SEARCHES_PER_MINUTE = 0
+
+    answer = signed_in(ana).post("/find", {"query": "drugs", "mode": "text"})
+
+    assert b"You have asked as many questions as you may for now. Come back in 60 seconds." in answer.content
 
 
 def test_a_question_is_part_of_no_address(ana: Person) -> None:

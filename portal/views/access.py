@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import wraps
 from http import HTTPStatus
 from typing import Any
+from urllib.parse import urlsplit
 from uuid import UUID
 
 from django.conf import settings
@@ -48,6 +49,11 @@ class SignIn(LoginView):
     form_class = SignInForm
     template_name = "portal/sign_in.html"
     redirect_authenticated_user = True
+
+    def get_redirect_url(self) -> str:
+        """Whoever is signed in and was to be led to this very form is led home: Django would break off the circle."""
+        url = super().get_redirect_url()
+        return "" if urlsplit(url).path == self.request.path else url
 
 
 def page(view: View) -> View:

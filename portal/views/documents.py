@@ -11,7 +11,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import redirect, render
 from django_htmx.http import HttpResponseClientRefresh
 
-from documents import pictures, services
+from documents import looks, pictures, services
 from jobs import services as jobs
 from portal import listing, reading, sentences
 from portal.showing import Shown
@@ -28,6 +28,7 @@ def document(request: HttpRequest, document_id: UUID) -> HttpResponse:
     """Show a page of a document: its text, beside the picture of it, with what was cited."""
     only(request, "GET", "HEAD")
     found = listing.one(tenant(request), document_id)
+    looks.spend(tenant(request))
     shown = reading.page(found.document, _page(request), _passage(request))
     return render(request, "portal/document.html", {"row": found, "page": shown, "was": found.standing})
 
@@ -50,8 +51,9 @@ def marks(request: HttpRequest, document_id: UUID) -> HttpResponse:
     number, passage_id = _page(request), _passage(request)
     if number is None or passage_id is None:
         raise not_found()
-    text = reading.cited_text(found.document, number, passage_id)
     try:
+        looks.spend(tenant(request))
+        text = reading.cited_text(found.document, number, passage_id)
         located = pictures.locate(found.document, number, text) if text.strip() else None
     except Refused as refused:
         log.info("The passage is not shown on the picture of its page: %s", refused.code)

@@ -10,7 +10,7 @@ from django.shortcuts import render
 
 from documents.models import Document
 from embeddings import search
-from embeddings.search import HYBRID, TEXT, VECTOR, Passage
+from embeddings.search import HYBRID, TEXT, VECTOR, Passage, pace
 from portal import sentences
 from portal.views.access import only, page, tenant
 from tenancy.refusals import Refused
@@ -56,6 +56,7 @@ def _asked(request: HttpRequest) -> Asked:
 def _answer(user_id: UUID, asked: Asked) -> dict[str, list[Passage] | str]:
     documents = [asked.document] if asked.document else None
     try:
+        pace.spend(user_id)
         return {
             "passages": search.search(
                 user_id=user_id, query=asked.query, k=SHOWN, mode=asked.mode, document_ids=documents, merge=False

@@ -9,8 +9,10 @@ from decimal import Decimal
 import pytest
 from django.core.management import CommandError, call_command
 
+from auditing.models import AuditEntry
 from testing.people import Person
 from vendors import money
+from vendors.models import Budget
 
 pytestmark = pytest.mark.django_db
 
@@ -41,6 +43,20 @@ def test_a_budget_is_shown_set_and_lifted(ana: Person) -> None:
     assert "may spend 10.500000 cents a day" in run("budget", str(ana.id), "--cents-per-day", "10.5")
     assert "has 6.500000 left" in run("budget", "ANA@example.org")
     assert "no limit" in run("budget", str(ana.id), "--none")
+
+
+def test_who_sets_a_budget_leaves_an_entry_and_who_looks_none(ana: Person) -> None:
+    run("budget", str(ana.id))
+    run("budget", str(ana.id), "--cents-per-day", "10.5")
+    run("budget", str(ana.id), "--default", "--reason", "INC-7")
+    with pytest.raises(CommandError, match="Say why"):
+        run("budget", str(ana.id), "--none", "--reason", " ")
+
+    entries = AuditEntry.objects.filter(tenant_id=ana.id, action="budgets.set", actor="command line")
+    assert {(entry.reason, entry.details["cents_per_day"]) for entry in entries} == {
+        ("by command", "10.500000"), ("INC-7", None),
+    }  # fmt: skip
+    assert not Budget.objects.exists()
 
 
 def test_the_default_is_the_settings(ana: Person, settings: object) -> None:

@@ -9,7 +9,9 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
+from accessa.doctor.database import is_made
 from accessa.doctor.exam import Level, Verdict, examine
+from accessa.doctor.surroundings import as_it_was, where_it_is_served
 from accessa.doctor.table import CHECKS, NAMES
 
 MARKS = {Level.OK: "ok", Level.WARNING: "warn", Level.ERROR: "FAIL", Level.SKIPPED: "skip"}
@@ -26,14 +28,17 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="one JSON object a line, for machines")
 
     def handle(self, *, only: list[str], skip: list[str], **options: Any) -> None:
+        if not is_made():  # whatever else is asked for must not make one
+            only, skip = only and ["database", *only], [name for name in skip if name != "database"]
         logging.disable(logging.ERROR)  # what a check provokes is told by the check
         worst: list[Level] = []
         try:
-            for verdict in examine(CHECKS, only=only, skip=skip):
-                worst.append(verdict.level)
-                for line in _json(verdict) if options["json"] else self._lines(verdict):
-                    self.stdout.write(line)
-                self.stdout.flush()
+            with where_it_is_served(), as_it_was():
+                for verdict in examine(CHECKS, only=only, skip=skip):
+                    worst.append(verdict.level)
+                    for line in _json(verdict) if options["json"] else self._lines(verdict):
+                        self.stdout.write(line)
+                    self.stdout.flush()
         finally:
             logging.disable(logging.NOTSET)
         failed, doubtful = worst.count(Level.ERROR), worst.count(Level.WARNING)

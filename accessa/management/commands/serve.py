@@ -11,13 +11,13 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError, connection, connections
 
-from accessa import pidfile
+from accessa import pidfile, serving
 from accessa.embedded.account import EmbeddedError
 from accessa.embedded.server import EmbeddedServer
 from accessa.serving import Address, programs
 from accessa.supervisor import Supervisor
 
-PIDFILE = settings.VAR / "serve.pid"
+PIDFILE = settings.VAR / serving.PIDFILE
 
 
 class Command(BaseCommand):
@@ -55,7 +55,8 @@ class Command(BaseCommand):
         started = server.ensure_running() if server else False
         try:
             self._migrate()
-            Supervisor(programs(address), report=self._say).run(when_up=lambda: self._announce(address))
+            with serving.told(settings.VAR, address):
+                Supervisor(programs(address), report=self._say).run(when_up=lambda: self._announce(address))
         except KeyboardInterrupt:
             self._say("Interrupted before it was up.")
         finally:

@@ -33,14 +33,17 @@ class Command(BaseCommand):
             validate_email(options["email"].strip())
             if password is not None:
                 validate_password(password)
-            user, is_new = staff.enlist(
+            made = staff.enlist(
                 options["email"], group=options["group"], by=None, reason=options["reason"], password=password
             )
         except ValidationError as error:
             raise CommandError(" ".join(error.messages)) from error
         except ImproperlyConfigured as error:
             raise CommandError(str(error)) from error
-        self.stdout.write(f"{user.email} ({user.pk}) is {options['group']}{', and new' if is_new else ''}.")
+        user = made.user
+        self.stdout.write(f"{user.email} ({user.pk}) is {options['group']}{', and new' if made.is_new else ''}.")
+        if made.tokens_revoked:
+            self.stdout.write(f"API tokens of before: {made.tokens_revoked} revoked. New ones: manage.py create_user.")
         if not user.has_usable_password():
             self.stdout.write(f"There is no password yet: manage.py changepassword {user.username}")
 

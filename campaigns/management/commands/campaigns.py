@@ -7,6 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import transaction
 from rich.console import Console
 from rich.table import Table
 
@@ -36,6 +37,7 @@ class Command(BaseCommand):
         verbs.add_argument("--accept", metavar="TENANT", help="cut a held tenant over all the same")
         parser.add_argument("--budget", type=asking.cents, metavar="CENTS", help="with --resume: the new budget")
         parser.add_argument("--tenant", help="with --roll-back: only this one")
+        asking.add_reason(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
         if options["campaign"] is None:
@@ -44,11 +46,8 @@ class Command(BaseCommand):
             self._print(_all())
             return
         campaign = _named(options["campaign"])
-        with asking.refusals():
-            if options["accept"]:
-                services.accept(campaign, tenants.named(options["accept"]), by="command")
-            elif options["verb"]:
-                VERBS[options["verb"]][0](campaign, by="command", **_more(options))
+        with asking.refusals(), transaction.atomic():
+            _move(campaign, options)
         self._show(Campaign.objects.get(pk=campaign.pk))
 
     def _show(self, campaign: Campaign) -> None:
@@ -63,6 +62,17 @@ class Command(BaseCommand):
 
     def _print(self, table: Table) -> None:
         Console(file=self.stdout, width=150).print(table)  # type: ignore[arg-type]
+
+
+def _move(campaign: Campaign, options: Mapping[str, Any]) -> None:
+    """Do what was asked and write it down, both or neither."""
+    if options["accept"]:
+        accepted = services.accept(campaign, tenants.named(options["accept"]), by="command")
+        asking.write_down("accept", campaign, options["reason"], tenant_id=accepted.user_id)
+    elif options["verb"]:
+        more = _more(options)
+        VERBS[options["verb"]][0](campaign, by="command", **more)
+        asking.write_down(options["verb"], campaign, options["reason"], tenant_id=more.get("user_id"))
 
 
 def _more(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import transaction
 
+from auditing import services as audit
 from campaigns import asking, services
 from embeddings import live
 from vendors import tenants
@@ -18,17 +20,22 @@ class Command(BaseCommand):
         parser.add_argument("tenant", help="the tenant's UUID or e-mail")
         parser.add_argument("model", nargs="?", metavar="MODEL@VERSION")
         parser.add_argument("--unpin", action="store_true")
+        asking.add_reason(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
         user_id = tenants.named(options["tenant"])
         if bool(options["model"]) == options["unpin"]:
             raise CommandError("Name a model as MODEL@VERSION, or say --unpin.")
-        with asking.refusals():
+        with asking.refusals(), transaction.atomic():
             if options["unpin"]:
                 services.unpin(user_id, by="command")
             else:
                 model, _, version = options["model"].rpartition("@")
                 services.pin(user_id, model=model, version=version, by="command")
+            audit.record(
+                by=None, action=f"tenants.{'unpin' if options['unpin'] else 'pin'}", reason=options["reason"],
+                object_type="tenant", object_id=user_id, tenant_id=user_id, model=options["model"] or "",
+            )  # fmt: skip
         now = live.of(user_id)
         held = "free to be moved from" if options["unpin"] else "pinned to"
         self.stdout.write(f"{user_id} is {held} {now.model}@{now.version}.")

@@ -6,6 +6,7 @@ from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandParser
+from django.db import transaction
 
 from campaigns import asking, services
 from campaigns.models import Campaign
@@ -31,7 +32,9 @@ class Command(BaseCommand):
             if options["dry_run"]:
                 self.stdout.write(asking.told(services.estimate(**wanted)))
                 return
-            campaign = services.start(**wanted, budget_cents=options["budget"], by="command")
+            with transaction.atomic():
+                campaign = services.start(**wanted, budget_cents=options["budget"], by="command")
+                asking.write_down("start", campaign, options["reason"], target=campaign.target)
         self.stdout.write(asking.begun(campaign))
         if options["chunker"] != settings.CHUNKER:
             self.stdout.write(asking.reminder("CHUNKER", options["chunker"]))

@@ -6,6 +6,7 @@ from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandParser
+from django.db import transaction
 
 from campaigns import asking, services
 from campaigns.models import Campaign
@@ -45,14 +46,16 @@ class Command(BaseCommand):
             if options["dry_run"]:
                 self.stdout.write(asking.told(services.estimate(**wanted)))
                 return
-            campaign = services.start(
-                **wanted,
-                budget_cents=options["budget"],
-                canaries=canaries,
-                keep_seconds=options["keep"] * HOUR,
-                tolerance=options["tolerance"],
-                by="command",
-            )
+            with transaction.atomic():
+                campaign = services.start(
+                    **wanted,
+                    budget_cents=options["budget"],
+                    canaries=canaries,
+                    keep_seconds=options["keep"] * HOUR,
+                    tolerance=options["tolerance"],
+                    by="command",
+                )
+                asking.write_down("start", campaign, options["reason"], target=campaign.target)
         self.stdout.write(asking.begun(campaign))
         chosen = embedders.get(settings.EMBEDDER)
         if (chosen.model, chosen.version) != (options["model"], options["model_version"]):

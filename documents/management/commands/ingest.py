@@ -52,9 +52,9 @@ class Command(BaseCommand):
 
 
 def chosen_user(named: str | None) -> UUID:
-    """Return the user's id by e-mail or id, or the only user there is."""
+    """Return the user's id by e-mail or id, or the only tenant there is."""
     if named is None:
-        users = list(User.objects.filter(is_active=True)[:2])
+        users = list(User.objects.filter(is_active=True, is_staff=False)[:2])
         if len(users) != 1:
             raise CommandError("Say whose files they are with --user; `manage.py create_user` makes one.")
         return users[0].pk

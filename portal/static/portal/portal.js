@@ -11,6 +11,9 @@ const waiting = [];
 let busy = 0;
 const told = JSON.parse(byId("told")?.textContent ?? "null");
 
+// Of the file itself: another try would end alike.
+const FINAL = new Set(["EMPTY_FILE", "FILE_TOO_LARGE", "FILENAME_TOO_LONG", "NOT_A_PDF"]);
+
 class Refusal extends Error {
   constructor(code, detail, retryAfter) {
     super(sentence(code, detail, retryAfter));
@@ -62,11 +65,12 @@ function newRow(file) {
 }
 
 async function upload({ file, row, ocr }) {
+  let declared;
   try {
     row.state.textContent = "Checking the file.";
     const sha256 = await checked(file);
     row.state.textContent = "Uploading.";
-    const declared = await declare(file, sha256, ocr);
+    declared = await declare(file, sha256, ocr);
     await put(file, declared.signed_url, sha256, row.bar);
     row.row.remove();
     tell(`${file.name} was uploaded.`);
@@ -74,6 +78,7 @@ async function upload({ file, row, ocr }) {
   } catch (error) {
     if (!(error instanceof Refusal)) console.warn("upload", error.name);
     refuse(row, file, ocr, error instanceof Refusal ? error : new Refusal("UNREACHABLE"));
+    if (declared) htmx.trigger("#documents", "refresh"); // it is listed, and waits for its bytes
   }
 }
 
@@ -83,7 +88,7 @@ function refuse({ row, state, bar }, file, ocr, refusal) {
   bar.remove();
   const acts = row.appendChild(document.createElement("p"));
   acts.className = "acts";
-  button(acts, "Try again", file.name, () => { row.remove(); waiting.push({ file, row: newRow(file), ocr }); next(); });
+  if (!FINAL.has(refusal.code)) button(acts, "Try again", file.name, () => { row.remove(); waiting.push({ file, row: newRow(file), ocr }); next(); });
   button(acts, "Dismiss", file.name, () => { row.remove(); byId("files").focus(); });
   tell(`${file.name}: ${refusal.message}`);
 }

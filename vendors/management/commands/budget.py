@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from decimal import Decimal, InvalidOperation
 from typing import Any
+from uuid import UUID
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import transaction
 
+from auditing import services
+from tenancy.refusals import Refused
 from vendors import money, tenants
 
 MOST = Decimal(10) ** 9
@@ -21,15 +25,16 @@ class Command(BaseCommand):
         change.add_argument("--cents-per-day", help="a budget of its own")
         change.add_argument("--none", action="store_true", help="no limit for this tenant")
         change.add_argument("--default", action="store_true", help="what TENANT_DAILY_CENTS says, as for everybody")
+        parser.add_argument("--reason", default="by command", help="kept in the audit log")
 
     def handle(self, *args: Any, **options: Any) -> None:
         user_id = tenants.named(options["user"])
         if options["cents_per_day"] is not None:
-            money.set_budget(user_id, _cents(options["cents_per_day"]))
+            _set(user_id, _cents(options["cents_per_day"]), options["reason"])
         elif options["none"]:
-            money.set_budget(user_id, Decimal(0))
+            _set(user_id, Decimal(0), options["reason"])
         elif options["default"]:
-            money.set_budget(user_id, None)
+            _set(user_id, None, options["reason"])
         budget = money.day_budget(user_id)
         if budget is None:
             self.stdout.write(f"{user_id} has no limit and has spent {money.spent_today(user_id):f} cents today.")
@@ -38,6 +43,19 @@ class Command(BaseCommand):
             f"{user_id} may spend {budget:f} cents a day, has spent {money.spent_today(user_id):f} today"
             f" and has {money.left_today(user_id):f} left."
         )
+
+
+def _set(user_id: UUID, cents: Decimal | None, reason: str) -> None:
+    """Set it and write it down, both or neither."""
+    try:
+        with transaction.atomic():
+            money.set_budget(user_id, cents)
+            services.record(
+                by=None, action="budgets.set", reason=reason, object_type="tenant", object_id=user_id,
+                tenant_id=user_id, cents_per_day=None if cents is None else str(cents),
+            )  # fmt: skip
+    except Refused as refused:
+        raise CommandError(refused.detail) from refused
 
 
 def _cents(text: str) -> Decimal:

@@ -1,4 +1,4 @@
-"""Make a tenant or a member of staff, with an API token."""
+"""Make a tenant, with an API token."""
 
 from __future__ import annotations
 
@@ -11,29 +11,40 @@ from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.core.validators import validate_email
+from django.db import transaction
 
-from tenancy import tokens
+from auditing import access, services
 from tenancy.models import ApiToken, User
+from tenancy.refusals import Refused
 
 
 class Command(BaseCommand):
-    help = "Makes a user and prints an API token; it is shown this once. An existing user gets another token."
+    help = (
+        "Makes a user and prints an API token; it is shown this once. An existing user gets another token."
+        " For staff, use create_staff."
+    )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("email")
         parser.add_argument("--id", type=UUID, help="the user's id elsewhere, e.g. in Supabase")
-        parser.add_argument("--staff", action="store_true", help="may sign in to the admin; asks for a password")
         parser.add_argument(
             "--password-stdin", action="store_true", help="may sign in: reads a password, or asks for it at a terminal"
         )
         parser.add_argument("--service", action="store_true", help="the token may advance jobs")
         parser.add_argument("--token-name", default="command line")
+        parser.add_argument("--reason", default="manage.py create_user", help="kept in the audit log")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        user = self._user(options)
         scope = ApiToken.Scope.SERVICE if options["service"] else ApiToken.Scope.TENANT
+        reason = options["reason"]
+        try:
+            with transaction.atomic():
+                user = self._user(options)
+                plain = access.make_token(user, name=options["token_name"], scope=scope, by=None, reason=reason)
+        except Refused as refused:
+            raise CommandError(refused.detail) from refused
         self.stderr.write(f"{user.email} is {user.pk}. The token is shown this once:")
-        self.stdout.write(tokens.make(user, name=options["token_name"], scope=scope))
+        self.stdout.write(plain)
 
     def _user(self, options: dict[str, Any]) -> User:
         email = options["email"].strip().lower()
@@ -42,17 +53,21 @@ class Command(BaseCommand):
         except ValidationError as error:
             raise CommandError(f"{email!r} is not an e-mail address.") from error
         named = {"pk": options["id"]} if options["id"] else {}
-        user, created = User.objects.get_or_create(email=email, defaults={"username": email, **named})
+        user, is_new = User.objects.get_or_create(email=email, defaults={"username": email, **named})
         if options["id"] and user.pk != options["id"]:
             raise CommandError(f"{email} has another id, {user.pk}.")
-        if created:
+        if is_new:
             user.set_unusable_password()
-        if options["staff"]:
-            user.is_staff = user.is_superuser = True
-        if options["staff"] or options["password_stdin"]:
+            _write("users.add", user, options)
+        if options["password_stdin"]:
             user.set_password(_password(user))
+            _write("users.set_password", user, options)
         user.save()
         return user
+
+
+def _write(action: str, user: User, options: dict[str, Any]) -> None:
+    services.record(by=None, action=action, reason=options["reason"], object_type="user", object_id=user.pk)
 
 
 def _password(user: User) -> str:
