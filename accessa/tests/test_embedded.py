@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import psycopg
 import pytest
-from django.db import connection
+from django.db import connections
 from psycopg.conninfo import make_conninfo
 
 from accessa.doctor.surroundings import as_it_was
@@ -299,7 +299,7 @@ def test_the_command_line_says_what_is_so(folder: Path) -> None:
 def test_what_doctor_has_started_sleeps_again_unless_others_came(
     server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "server", server, raising=False)
+    monkeypatch.setattr(connections["default"], "server", server)
 
     with as_it_was():
         pass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -183,8 +184,8 @@ def test_what_stands_at_a_stage_and_what_a_campaign_asked_for_has_an_index(sue: 
             cursor.execute(f"EXPLAIN (FORMAT JSON) {sql}", params)
             return json.dumps(cursor.fetchone()[0])
 
-    assert "ix_jobs_created_low" in conditions(pipeline="reembed")
-    assert "ix_jobs_created_low" in conditions(asked_by="campaign")
+    for query in ({"pipeline": "reembed"}, {"asked_by": "campaign"}):
+        assert re.search("ix_jobs_created_low|ix_jobs_campaign", conditions(**query))
     assert "state = ANY" in conditions(stage="parsing")
     assert "created_at >= COALESCE" in conditions(pipeline="noop")
 

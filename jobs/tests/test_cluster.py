@@ -111,7 +111,7 @@ def test_killing_idle_workers_stops_no_work_for_long() -> None:
     environment = {
         "DATABASE_URL": database_url(used_database()),
         "JOBS_PIPELINES": "testing.pipelines.PIPELINES",
-        "JOBS_HANG_SECONDS": "2",
+        "JOBS_HANG_SECONDS": "4",  # more than a cluster needs to begin on a busy machine, or it would never get there
         "JOBS_LEASE_SECONDS": "2",
     }
     machine = Child(Program("the workers", [*MANAGE, "qcluster"], None, environment))
@@ -125,12 +125,12 @@ def test_killing_idle_workers_stops_no_work_for_long() -> None:
 
     try:
         for number in range(1, 4):
-            until(guarded, seconds=20)
+            until(guarded, seconds=60)
             workers = sorted(guarded(), key=lambda process: process.pid)[1:3]
             for process in workers[: 1 + number % 2]:
                 process.kill()
             fill(3, "noop")
-            until(lambda: guarded() and not active(), seconds=25)
+            until(lambda: guarded() and not active(), seconds=60)
     finally:
         machine.kill()
         machine.process and machine.process.wait()
