@@ -38,6 +38,6 @@ CHECKS = (
     Check("budget", "The shared budget answers.", workers.budget),
     Check("callback", "Reached, believed with each secret, refused when forged.", web.callback, slow=FIREWALL),
     Check("cors-api", "Browsers of the named origins may call, others not.", web.cors_of_api, API),
-    Check("cors-bucket", "Browsers may upload.", web.cors_of_bucket),
+    Check("cors-bucket", "Browsers may upload.", web.cors_of_bucket, ("storage-raw",)),
 )  # fmt: skip
 NAMES = tuple(check.name for check in CHECKS)
