@@ -155,7 +155,13 @@ def _spend(name: str, title: str, found: Sequence[Amount]) -> Table:
 
 def _storage() -> Table:
     rows = [[*labels, size(count)] for labels, count in holdings.stored_by_tenant(MOST_ROWS)]
-    return Table("storage", "Storage by tenant and type", ["Tenant", "Type", "Size"], rows, empty="Nothing is stored.")
+    return Table(
+        "storage",
+        "Storage by tenant and type",
+        ["Tenant", "Type", "Size"],
+        rows,
+        empty="Nothing was, when it was counted.",
+    )
 
 
 def _clusters() -> Table:

@@ -47,5 +47,6 @@ def _proven(job: UploadJob, step: plan.Step, *, is_reached: bool, is_later_prove
         return Proven(step.stage.value, "unknown", "The file store cannot be reached.")
     if broken is None:
         return Proven(step.stage.value, "holds")
-    verdict = "ahead" if not is_reached else "passed" if is_later_proven else "broken"
-    return Proven(step.stage.value, verdict, broken)
+    if not is_reached:  # why not is said by the stages before
+        return Proven(step.stage.value, "ahead")
+    return Proven(step.stage.value, "passed" if is_later_proven else "broken", broken)

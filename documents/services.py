@@ -61,6 +61,8 @@ def declare(*, user_id: UUID, filename: str, bytes_len: int, mime: str, sha256: 
             _redeclare(document, filename, bytes_len, ocr)
             job = _again(document, ocr)
         expires = _renewed(document)
+    if job.state == State.DEADLETTER:
+        job = _revived(job)
     context.turns_to(job)
     raw, name = storage.located(document.raw_path)
     url = raw.sign_upload(name, length=document.bytes_len, mime=document.mime, sha256=document.file_sha256)
@@ -116,7 +118,7 @@ def _redeclare(document: Document, filename: str, bytes_len: int, ocr: bool) -> 
 
 
 def _again(document: Document, ocr: bool) -> UploadJob:
-    """Answer for bytes that this tenant has declared before: the same job, revived when it had failed.
+    """Answer for bytes that this tenant has declared before: the same job, to be revived when it had failed.
 
     Who was told that a document needs OCR declares it again with ``ocr``.
     """
@@ -128,7 +130,17 @@ def _again(document: Document, ocr: bool) -> UploadJob:
     if ocr != document.ocr:
         Document.objects.filter(pk=document.pk).update(ocr=ocr)
         jobs.replan(job)  # another way of parsing: the stage that chose it is run again
-    return jobs.retry(job, by="upload")
+    return job
+
+
+def _revived(job: UploadJob) -> UploadJob:
+    """Retry a job that had failed, in no transaction and under no lock: its proofs look into the store."""
+    try:
+        return jobs.retry(job, by="upload")
+    except Refused as refused:
+        if refused.code != "JOB_ALREADY_ACTIVE":  # who declared it at the same time has revived it
+            raise
+        return jobs.latest(job.document_id)
 
 
 def _renewed(document: Document) -> datetime:
