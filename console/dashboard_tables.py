@@ -160,7 +160,7 @@ def _storage() -> Table:
         "Storage by tenant and type",
         ["Tenant", "Type", "Size"],
         rows,
-        empty="Nothing was, when it was counted.",
+        empty="When it was last counted, nothing was stored.",
     )
 
 
