@@ -58,6 +58,7 @@ def declare(*, user_id: UUID, filename: str, bytes_len: int, mime: str, sha256: 
             document = _create(document_id, user_id, filename, bytes_len, mime, sha256, ocr)
             job = _enqueue(document)
         else:
+            jobs.hold(document_id)  # before the document's row, as workers do: the other order could deadlock
             _redeclare(document, filename, bytes_len, ocr)
             job = _again(document, ocr)
         expires = _renewed(document)

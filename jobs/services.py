@@ -97,6 +97,11 @@ def latest(document_id: UUID) -> UploadJob:
     return job
 
 
+def hold(document_id: UUID) -> None:
+    """Lock the rows of a document's jobs until the caller's transaction ends."""
+    list(UploadJob.objects.select_for_update(no_key=True).filter(document_id=document_id).order_by("pk").values("pk"))
+
+
 def newest(jobs: QuerySet[UploadJob]) -> UploadJob | None:
     return jobs.order_by("-created_at", "-job_id").first()
 

@@ -160,6 +160,28 @@ def test_another_tenant_who_has_the_same_bytes_cannot_be_told_from_none(ana: Per
 
 
 @pytest.mark.django_db(transaction=True)
+def test_a_failed_file_that_is_declared_four_times_at_once_is_revived_once(ana: Person) -> None:
+    failed = ana.ingest(b"no PDF")
+    assert failed.failure == "NOT_A_PDF"
+    answers: list[Any] = []
+
+    def declare() -> None:
+        answers.append(ana.declare(b"no PDF"))
+        connection.close()
+
+    threads = [threading.Thread(target=declare) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+
+    assert [answer.status_code for answer in answers] == [200] * 4
+    assert {answer.json()["job_id"] for answer in answers} == {str(failed.job_id)}
+    assert failed.job.state == "queued"
+    assert failed.job.events.filter(code="REQUEUED").count() == 1
+
+
+@pytest.mark.django_db(transaction=True)
 def test_declared_twice_at_the_same_moment_there_is_one_document(ana: Person) -> None:
     answers: list[Any] = []
 
