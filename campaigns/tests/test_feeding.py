@@ -222,6 +222,7 @@ def test_a_deleted_document_holds_nobody_up(filled: Fill, settings: Any) -> None
     assert campaign.tenants.get().state == "live"
 
 
+@pytest.mark.usefixtures("never_vacuumed")
 def test_a_step_reads_a_few_documents_by_the_index_however_many_there_are(filled: Fill) -> None:
     ana = filled(1, 1)
     with connection.cursor() as cursor:

@@ -179,6 +179,7 @@ def test_a_post_without_its_token_changes_nothing_and_a_link_never_does(staff: S
     assert UploadJob.objects.get().state == "deadletter"
 
 
+@pytest.mark.usefixtures("never_vacuumed")
 def test_groups_and_batches_are_read_along_their_index(dead: Dead) -> None:
     for _ in range(3):
         dead()

@@ -196,6 +196,7 @@ def test_impacts_stay_small_whatever_stands_in_a_passage(ana: Person) -> None:
 # Row-level security: the index serves under it
 
 
+@pytest.mark.usefixtures("never_vacuumed")
 def test_the_tenant_reads_its_words_through_the_index(ana: Person) -> None:
     findable(ana.id, TEXTS)
     sql = "EXPLAIN SELECT postings FROM document_terms WHERE user_id = %s AND term = ANY(%s)"

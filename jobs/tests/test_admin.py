@@ -157,6 +157,7 @@ def test_a_job_is_looked_at_on_its_own_page_and_edited_nowhere(sue: Client) -> N
 @pytest.mark.parametrize(
     "query", [{}, {"state": "deadletter"}, {"status": "failed_parse"}, {"error_code": "X"}, {"standing": "dead"}]
 )
+@pytest.mark.usefixtures("never_vacuumed")
 def test_the_list_is_read_along_an_index_and_never_counted(sue: Client, query: dict[str, str]) -> None:
     JobFactory.create_batch(3, state="deadletter")
     with connection.cursor() as cursor:
@@ -173,6 +174,7 @@ def test_the_list_is_read_along_an_index_and_never_counted(sue: Client, query: d
     assert "ix_jobs_" in plan or "idx_upload_jobs_" in plan or "upload_jobs_pkey" in plan
 
 
+@pytest.mark.usefixtures("never_vacuumed")
 def test_what_stands_at_a_stage_and_what_a_campaign_asked_for_has_an_index(sue: Client) -> None:
     JobFactory.create_batch(3, state="done", stage="embedded")
     with connection.cursor() as cursor:

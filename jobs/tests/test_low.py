@@ -113,6 +113,7 @@ def plan_of(sql: str, **params: None) -> set[str]:
     return {index for index, table in found if not re.search(r" on upload_jobs w(_\d)? ", table)}  # w: who is at work
 
 
+@pytest.mark.usefixtures("never_vacuumed")
 def test_what_is_due_is_found_by_the_index_made_for_it() -> None:
     with connection.cursor() as cursor:
         seed(cursor, 3000, "noop", users=300)

@@ -210,6 +210,7 @@ def test_prices_are_exact(settings: Any) -> None:
     assert money.parse_cents(100) == Decimal("37.5")
 
 
+@pytest.mark.usefixtures("never_vacuumed")
 def test_the_day_is_found_through_the_index() -> None:
     with connection.cursor() as cursor:
         cursor.execute("SET enable_seqscan = off")
