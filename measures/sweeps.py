@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, TypeVar
 
-from django.db import connection, transaction
+from django.db import DatabaseError, InterfaceError, connection, transaction
 
 from jobs import aside
 from jobs.faults import named
@@ -57,7 +57,7 @@ def run() -> None:
 def _each(name: str, work: Callable[[], object]) -> None:
     try:
         work()
-    except Exception as error:
+    except (DatabaseError, InterfaceError) as error:
         log.warning("Measuring broke off, of %s: %s", name, named(error))
         connection.close_if_unusable_or_obsolete()
 
@@ -68,7 +68,7 @@ def _catch_up() -> None:
     while True:
         try:
             took = _alone(partial(go_on, step))
-        except Exception:
+        except DatabaseError:
             _remember(max(step / 2, SHORTEST_STEP))  # the same step would take as long again
             raise
         if took is None or time.monotonic() >= until:
