@@ -65,8 +65,10 @@ def _disk() -> str:
     """
     if settings.STORAGE != "local":
         return ""
+    root = Path(settings.STORAGE_ROOT)
     try:
-        found = Path(settings.STORAGE_ROOT).stat()
+        root.mkdir(parents=True, exist_ok=True)  # as the first upload would: before it, nothing could be compared
+        found = root.stat()
     except OSError:
         return "none"
     return f"{found.st_dev}:{found.st_ino}"

@@ -19,7 +19,7 @@ from django.core.management import call_command
 from django.db import connection
 from django.test import override_settings
 
-from accessa import checks
+from accessa import checks, fingerprint
 from accessa.cleaning import forget_secrets
 from accessa.doctor.exam import Check, Finding, Level, examine, note
 from accessa.doctor.table import CHECKS, NAMES
@@ -337,6 +337,15 @@ def test_workers_of_another_configuration_are_found(
         presence.say()
 
     assert found("likeness", says, remedy)
+
+
+def test_a_store_that_nobody_has_written_to_yet_is_the_same_store(settings: Any, tmp_path: Path) -> None:
+    settings.STORAGE_ROOT = tmp_path / "not there yet"
+    before = fingerprint.tell()
+
+    (settings.STORAGE_ROOT / "raw").mkdir(parents=True)
+
+    assert fingerprint.tell() == before
 
 
 def test_workers_on_another_machine_than_the_files_are_found() -> None:
