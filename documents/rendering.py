@@ -13,9 +13,7 @@ from markdown_it.renderer import RendererHTML
 from markdown_it.token import Token
 from markdown_it.utils import EnvType, OptionsDict
 
-LONGEST = (
-    25_000  # characters of one call, five dense pages: half a second at worst, in a web process
-)
+LONGEST = 25_000  # characters of one call, five dense pages: half a second at worst, in a web process
 MOST_CELLS = 4_000  # of tables; a row that ends early is filled up, so a few characters can ask for many
 CUT = '<p class="cut">The text goes on; it is too long to be shown here.</p>'
 ALIGNMENTS = {"left", "center", "right"}
