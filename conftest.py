@@ -16,6 +16,7 @@ from structlog.contextvars import clear_contextvars
 
 from accessa.embedded.server import EmbeddedServer
 from auditing import staff
+from testing import statistics
 from testing.people import Person
 
 MIGRATED = {"django_migrations", "django_content_type", "auth_permission"}
@@ -75,13 +76,8 @@ def nothing_said_before() -> None:
 @pytest.fixture
 def never_vacuumed(db: None) -> None:
     """For tests of plans: what autovacuum noted of tables that an earlier test had filled and emptied is forgotten."""
-    with connection.cursor() as cursor:
-        for table in connection.introspection.django_table_names(only_existing=True, include_views=False):
-            cursor.execute(
-                "SELECT pg_restore_relation_stats('schemaname', 'public', 'relname', %s::text,"
-                " 'relpages', 0, 'reltuples', -1::real)",
-                [table],
-            )
+    for table in connection.introspection.django_table_names(only_existing=True, include_views=False):
+        statistics.believe(table)
 
 
 @pytest.fixture

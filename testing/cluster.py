@@ -86,12 +86,6 @@ class Cluster:
             return [self.main, *self.main.children(recursive=True)]
         return []
 
-    def idle_worker(self) -> psutil.Process:
-        """A worker that was there from the start: the guard forks its workers first."""
-        (guard,) = self.main.children()
-        oldest: psutil.Process = min(guard.children(), key=lambda process: process.pid)
-        return oldest
-
     def stop(self, *, group: bool = False, seconds: float = 40) -> int:
         """SIGTERM to the main process, or to all of its group; return the exit code."""
         send = os.killpg if group else os.kill

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-import threading
 from datetime import datetime
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -21,6 +22,7 @@ from jobs.models import Event, UploadJob
 from tenancy.models import RateWindow
 from testing.pdfs import text_pdf
 from testing.people import Person, declaration, let_pauses_pass, plan_pdf
+from testing.racing import at_once
 
 ROOT = Path(__file__).resolve().parents[2]
 PDF = plan_pdf("drugs")
@@ -163,17 +165,8 @@ def test_another_tenant_who_has_the_same_bytes_cannot_be_told_from_none(ana: Per
 def test_a_failed_file_that_is_declared_four_times_at_once_is_revived_once(ana: Person) -> None:
     failed = ana.ingest(b"no PDF")
     assert failed.failure == "NOT_A_PDF"
-    answers: list[Any] = []
 
-    def declare() -> None:
-        answers.append(ana.declare(b"no PDF"))
-        connection.close()
-
-    threads = [threading.Thread(target=declare) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(20)
+    answers = at_once(*[lambda: ana.declare(b"no PDF")] * 4)
 
     assert [answer.status_code for answer in answers] == [200] * 4
     assert {answer.json()["job_id"] for answer in answers} == {str(failed.job_id)}
@@ -183,17 +176,8 @@ def test_a_failed_file_that_is_declared_four_times_at_once_is_revived_once(ana: 
 
 @pytest.mark.django_db(transaction=True)
 def test_declared_twice_at_the_same_moment_there_is_one_document(ana: Person) -> None:
-    answers: list[Any] = []
 
-    def declare() -> None:
-        answers.append(ana.declare(PDF))
-        connection.close()
-
-    threads = [threading.Thread(target=declare) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(20)
+    answers = at_once(*[lambda: ana.declare(PDF)] * 4)
 
     assert [answer.status_code for answer in answers] == [200] * 4
     assert len({answer.json()["job_id"] for answer in answers}) == 1
@@ -304,19 +288,13 @@ def test_the_thirty_first_upload_of_a_day_waits_for_the_first_to_be_a_day_old(an
 @pytest.mark.django_db(transaction=True)
 def test_uploads_are_counted_across_connections(ana: Person, settings: Any) -> None:
     settings.UPLOADS_PER_DAY = 5
-    codes: list[int] = []
 
-    def declare(name: int) -> None:
-        codes.extend(ana.declare(b"%d %d" % (name, number)).status_code for number in range(4))
-        connection.close()
+    def declare(name: int) -> list[int]:
+        return [ana.declare(b"%d %d" % (name, number)).status_code for number in range(4)]
 
-    threads = [threading.Thread(target=declare, args=(name,)) for name in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(20)
+    codes = at_once(*[partial(declare, name) for name in range(3)])
 
-    assert sorted(codes) == [200] * 5 + [429] * 7
+    assert sorted(chain(*codes)) == [200] * 5 + [429] * 7
 
 
 # Bodies that are no declaration

@@ -19,7 +19,7 @@ from embeddings.models import DocumentChunk, LiveModel, ShadowVector, VectorInde
 from embeddings.search.nearest import Hit, Scope, exact, nearest
 from embeddings.search.probing import probe
 from tenancy.rls import as_tenant
-from testing import stored
+from testing import statistics, stored
 from testing.stored import LIVE, Stored, store
 
 pytestmark = pytest.mark.django_db
@@ -38,12 +38,7 @@ def inside_a_transaction(db: None, monkeypatch: pytest.MonkeyPatch, settings: An
     In tables whose size is known, as autovacuum leaves them: it may have seen those of another test empty.
     """
     for table in ("document_chunks", "shadow_vectors"):
-        with connection.cursor() as cursor:
-            cursor.execute(
-                "SELECT pg_restore_relation_stats('schemaname', 'public', 'relname', %s::text,"
-                " 'relpages', 2000, 'reltuples', 100000::real)",
-                [table],
-            )
+        statistics.believe(table, pages=2000, rows=100_000)
     settings.SEARCH_EXACT_PASSAGES = 100
     monkeypatch.setattr(building, "CREATE", building.CREATE.replace("CONCURRENTLY", ""))
 

@@ -22,6 +22,7 @@ from embeddings.reuse import Reused
 from embeddings.tests.conftest import Watched
 from jobs import runner
 from jobs.models import Event, UploadJob
+from testing import statistics
 from testing.passages import texts, waiting
 from testing.people import Person, stages, stop_before
 from testing.vendors.openai import vector
@@ -258,8 +259,7 @@ def test_a_known_text_is_looked_up_by_its_sha_whatever_the_statistics_say(
             (chunk_id, user_id, document_id, chunker_name, chunker_version, chunk_ord, chunk_sha, text)
         SELECT gen_random_uuid(), user_id, document_id, 'other', '1', n, encode(sha256(n::text::bytea), 'hex'), ''
         FROM document_chunks, generate_series(1, 20000) n""")
-    execute(f"""SELECT pg_restore_relation_stats('schemaname', 'public', 'relname', 'document_chunks',
-                'relpages', {pages}, 'reltuples', {rows}::real)""")
+    statistics.believe("document_chunks", pages=pages, rows=rows)
     sought = missing.sought(stop_before("chunked"), embedders.get("openai"))
 
     with connection.cursor() as cursor:
