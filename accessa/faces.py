@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from corsheaders.defaults import default_headers
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.log import CallbackFilter
 
@@ -24,6 +25,13 @@ REST_FRAMEWORK: dict[str, Any] = {
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
     "UNAUTHENTICATED_USER": None,
 }
+
+CORS_ALLOW_HEADERS = [
+    *default_headers,
+    "x-amz-checksum-sha256",  # browsers that upload through us
+    "x-correlation-id",
+    "traceparent",
+]
 
 SPECTACULAR_SETTINGS: dict[str, Any] = {
     "TITLE": "Accessa",

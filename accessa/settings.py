@@ -7,10 +7,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-from corsheaders.defaults import default_headers
 from django.core.exceptions import ImproperlyConfigured
 
-from accessa import faces
+from accessa import connectors, faces
 from accessa.environment import Env
 from accessa.secret import local_secret
 
@@ -36,6 +35,7 @@ INSTALLED_APPS = [
     "embeddings",
     "campaigns",
     "webhooks",
+    "integrations",
     "measures",
     "console",
     "portal",
@@ -275,6 +275,8 @@ SEARCH_EXACT_PASSAGES = env.int("SEARCH_EXACT_PASSAGES", default=3_000)
 CAMPAIGN_JOBS = env.int("CAMPAIGN_JOBS", default=20)  # in the queue at once: what a pause lets run
 INDEX_PROBE_SECONDS = env.float("INDEX_PROBE_SECONDS", default=2.0)
 
+globals().update(connectors.settings(env, VAR))
+
 METRICS_TOKEN = env.str("METRICS_TOKEN", default="")  # without one /metrics answers direct calls of this host only
 
 # --- who may call ---------------------------------------------------------------------------------------------------
@@ -283,12 +285,7 @@ SUPABASE_JWKS_URL = env.str("SUPABASE_JWKS_URL", default="")
 JWT_AUDIENCE = env.str("JWT_AUDIENCE", default="authenticated")
 CORS_ALLOWED_ORIGINS = env.list("CORS_ALLOWED_ORIGINS", default=[])
 CORS_EXPOSE_HEADERS = ["Retry-After", "X-Correlation-ID"]
-CORS_ALLOW_HEADERS = [
-    *default_headers,
-    "x-amz-checksum-sha256",  # browsers that upload through us
-    "x-correlation-id",
-    "traceparent",
-]
+CORS_ALLOW_HEADERS = faces.CORS_ALLOW_HEADERS
 
 REST_FRAMEWORK = faces.REST_FRAMEWORK
 SENTRY_DSN = env.str("SENTRY_DSN", default="")  # errors, by frames; needs requirements/optional.txt
