@@ -22,7 +22,7 @@ $(INSTALLED): requirements/base.txt requirements/dev.txt
 	@touch $@
 
 demo: $(INSTALLED)
-	@$(BIN)/python manage.py demo $(if $(VENDORS),--vendors $(VENDORS)) $(PDF)
+	@$(BIN)/python manage.py demo $(if $(VENDORS),--vendors $(VENDORS)) $(if $(CONNECTORS),--connectors $(CONNECTORS)) $(PDF)
 
 serve: $(INSTALLED)
 	@$(BIN)/python manage.py serve --bind 127.0.0.1:$(PORT)

@@ -16,6 +16,7 @@ from structlog.contextvars import clear_contextvars
 
 from accessa.embedded.server import EmbeddedServer
 from auditing import staff
+from integrations import queue
 from testing import statistics
 from testing.people import Person
 
@@ -29,6 +30,8 @@ FORGET = f"""
             ALTER TABLE {AUDITED} ENABLE TRIGGER USER;
         END IF;
     END $$"""
+# Django does not know pgmq's tables.
+QUEUED = [f"DELETE FROM {table}" for table in (queue.TABLE, queue.ARCHIVE)]
 
 
 def pytest_configure() -> None:
@@ -40,7 +43,9 @@ def _empty(test: TransactionTestCase) -> None:
     """Take out the rows that a test has committed: Django's TRUNCATE makes new files for every table and index."""
     tables = set(connection.introspection.django_table_names(only_existing=True, include_views=False)) - MIGRATED
     with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute("; ".join([FORGET, *(f'DELETE FROM "{table}"' for table in sorted(tables - {AUDITED}))]))
+        cursor.execute(
+            "; ".join([FORGET, *QUEUED, *(f'DELETE FROM "{table}"' for table in sorted(tables - {AUDITED}))])
+        )
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -16,6 +16,7 @@ from django.core.files.storage import storages
 from django.db import connection
 from django.db.models import Exists, OuterRef, Q
 
+from accessa import ingested
 from documents import storage
 from documents.models import Document, Removal
 from documents.storage import Bucket
@@ -45,10 +46,11 @@ def findings(*, deep: bool = False) -> Iterator[Finding]:
     for finding in broken_jobs():
         broken.add(UUID(finding.subject))
         yield finding
-    yield from orphan_rows()
+    yield from _rows(ROWS | ingested.ROWS)
     for name in storage.BUCKETS:
         yield from misplaced(name, broken)
     if deep:
+        yield from _rows(ingested.DEEP)
         yield from changed_originals()
         yield from changed_vectors()
 
@@ -123,8 +125,8 @@ ROWS = {
 }
 
 
-def orphan_rows() -> Iterator[Finding]:
-    for kind, sql in ROWS.items():
+def _rows(questions: Mapping[str, str]) -> Iterator[Finding]:
+    for kind, sql in questions.items():
         with connection.cursor() as cursor:
             cursor.execute(sql)
             for subject, reason in cursor.fetchall():

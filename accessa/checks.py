@@ -12,7 +12,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.files.storage import storages
 from django.db import connections
 
-from accessa import stores
+from accessa import connecting, stores
 from accessa.contradictions import is_local
 from documents.storage import BUCKETS, Bucket
 from embeddings import embedders
@@ -90,6 +90,7 @@ def fit_for_production(*, app_configs: Sequence[AppConfig] | None, **kwargs: Any
         *(Error(message, hint=hint, id=id) for unfit, message, hint, id in _defaults() if unfit),
         *_proxies(),
         *_metrics(),
+        *connecting.fit_for_production(),
     ]
 
 

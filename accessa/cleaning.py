@@ -17,7 +17,7 @@ from jobs.faults import named
 CUT = "…"
 TELLING = (ImproperlyConfigured, ImportError)
 SHORTEST_SECRET = 8  # a shorter one would be cut out of ordinary words
-_SECRET_NAME = re.compile(r"SECRET|TOKEN|_PASSWORD$|_KEY(_ID)?$|SERVICE_ROLE|SENTRY_DSN|REDIS_URL")
+_SECRET_NAME = re.compile(r"SECRET|TOKEN|_PASSWORD$|_KEYS?(_ID)?$|SERVICE_ROLE|SENTRY_DSN|REDIS_URL")
 #    what is found                                     what stays
 SUSPECT = re.compile(
     r"""(?P<stored>(?:storage://|/storage/)[^\s"'\\]+)"""
@@ -94,6 +94,7 @@ def _known() -> Iterator[str]:
         if name.isupper() and _SECRET_NAME.search(name):
             value: Any = getattr(settings, name)
             yield from (each for each in (value if isinstance(value, list) else [value]) if isinstance(each, str))
+    yield from (str(said["client_secret"]) for said in settings.CONNECTORS.values())
     for database in settings.DATABASES.values():
         yield str(database.get("PASSWORD") or "")
     for url in (settings.VENDOR_BUDGET_REDIS_URL, settings.Q_CLUSTER.get("redis")):

@@ -14,7 +14,7 @@ from django.core.checks import CheckMessage, Error, Warning
 from django.core.exceptions import ImproperlyConfigured
 from django.http.request import split_domain_port, validate_host
 
-from accessa import environment, figures, projects
+from accessa import connecting, connectors, environment, figures, projects
 from documents.parsers import choice
 from embeddings import embedders
 from vendors.signing import PREFIX, standard_key
@@ -179,8 +179,11 @@ def _origins() -> Found:
 
 
 def _environment() -> Found:
-    for name, meant in environment.unread(os.environ):
+    for name, meant in environment.unread(os.environ, also=connectors.variables()):
         yield Warning(f"Nothing reads {name}.", hint=f"Did you mean {meant}?", id="accessa.W233")
 
 
-PARTS = (_addresses, _storage, _vendors, _keys, projects.one_project, figures.numbers, _origins, _environment)
+PARTS = (
+    _addresses, _storage, _vendors, _keys, projects.one_project, connecting.consistent, figures.numbers, _origins,
+    _environment,
+)  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
@@ -117,6 +117,10 @@ MISTAKEN = {
     "NEXT_PUBLIC_SUPABASE_URL": "SUPABASE_URL",
     "JWT_SECRET": "SUPABASE_JWT_SECRET",
     "WORKER_COUNT": "WORKERS",
+    "GOOGLE_DRIVE_CLIENT_ID": "GOOGLE_CLIENT_ID",
+    "GMAIL_CLIENT_ID": "GOOGLE_CLIENT_ID",
+    "INTUIT_CLIENT_ID": "QUICKBOOKS_CLIENT_ID",
+    "VAULT_KEYS": "INTEGRATIONS_VAULT_KEYS",
     "REDIS_URL": "DOORBELL_REDIS_URL or VENDOR_BUDGET_REDIS_URL",
 }
 ELSEWHERE = {"PORT", "GUNICORN_CMD_ARGS", "SENTRY_DSN", "DJANGO_SETTINGS_MODULE", "ACCESSA_CRASHPOINTS"}
@@ -127,6 +131,11 @@ ROOT = Path(__file__).resolve().parent.parent
 WHERE = ("accessa", "jobs", "vendors", "documents/parsers", "embeddings/embedders", "measures", "portal")
 
 
+def var(env: Env) -> Path:
+    """Return the folder of what a laptop's product keeps: database, files, keys."""
+    return Path(env.str("ACCESSA_VAR", default=str(ROOT / "var"))).resolve()
+
+
 @cache
 def known() -> frozenset[str]:
     """Return every variable that the program's source reads."""
@@ -135,9 +144,12 @@ def known() -> frozenset[str]:
     return frozenset(found | ELSEWHERE)
 
 
-def unread(given: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield each variable that nothing reads, with the one that was meant. One beside the right one is left alone."""
-    ours = known()
+def unread(given: Mapping[str, str], *, also: Collection[str] = ()) -> Iterator[tuple[str, str]]:
+    """Yield each variable that nothing reads, with the one that was meant. One beside the right one is left alone.
+
+    ``also`` are read by names that the source puts together.
+    """
+    ours = known().union(also)
     for name in sorted(given.keys() - ours):
         meant = MISTAKEN.get(name)
         if meant is None and len(name) >= SHORTEST:

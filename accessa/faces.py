@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 from corsheaders.defaults import default_headers
@@ -108,6 +109,20 @@ TALKATIVE = (
 )  # fmt: skip
 
 
+def templates(folder: Path) -> list[dict[str, Any]]:
+    """Return TEMPLATES: those of ``folder`` before those of the apps."""
+    processors = ("template.context_processors.request", "contrib.auth.context_processors.auth",
+                  "contrib.messages.context_processors.messages")  # fmt: skip
+    return [
+        {
+            "BACKEND": "django.template.backends.django.DjangoTemplates",
+            "DIRS": [folder],
+            "APP_DIRS": True,
+            "OPTIONS": {"context_processors": [f"django.{name}" for name in processors]},
+        }
+    ]
+
+
 def logging(level: str, form: str = "", *, debug: bool = False) -> dict[str, Any]:
     """Everything to stderr: JSON for machines, text where a person looks (DEBUG, or a terminal)."""
     level = level.upper()
@@ -133,6 +148,7 @@ def logging(level: str, form: str = "", *, debug: bool = False) -> dict[str, Any
             "django.security.DisallowedHost": {"level": "CRITICAL"},  # any stranger can send one: answered 400
             "django.db.backends": {"level": "INFO"},  # its DEBUG is every statement with its values
             "pdf_oxide": {"level": "ERROR"},
+            "mcp": {"level": "CRITICAL"},  # repeats what is sent and answered; what failed the gate tells by its code
             **{name: {"level": "WARNING"} for name in TALKATIVE},
         },
     }

@@ -20,7 +20,7 @@ POSITIVE = (
     "JOBS_SWEEP_SECONDS", "PARSE_POLL_FIRST_SECONDS", "PARSE_POLL_MOST_SECONDS", "EMBED_BATCH", "EMBED_IN_FLIGHT",
     "EMBED_BATCH_TOKENS", "EMBEDDING_BATCH_SIZE", "VENDOR_TIMEOUT_SECONDS", "VENDOR_BREAKER_FAULTS",
     "VENDOR_BREAKER_SECONDS", "INGESTION_VT_SECONDS", "INGESTION_MAX_DELIVERIES", "INGESTION_PAGE_SIZE",
-    "INGESTION_PAGE_SECONDS", "GMAIL_INITIAL_SYNC_MAX_THREADS", "DRIVE_INITIAL_SYNC_MAX_FILES",
+    "INGESTION_PAGE_SECONDS", "GMAIL_INITIAL_SYNC_MAX_THREADS", "DRIVE_INITIAL_SYNC_MAX_FILES", "IMPORTS_PER_DAY",
 )  # fmt: skip
 NOT_NEGATIVE = (  # 0 is no limit, or none of it
     "OPENAI_REQUESTS_PER_MINUTE", "LLAMAPARSE_REQUESTS_PER_MINUTE", "TRUSTED_PROXIES", "CONN_MAX_AGE",
@@ -59,12 +59,25 @@ def _page_cents() -> float:
     return (parse if settings.PARSER == "llamaparse" else 0) + (embedding if settings.EMBEDDER == "openai" else 0)
 
 
+SHORTEST_TOKEN_SECONDS = 1800  # HubSpot's: refreshed so long before its end, it would be refreshed for every page
+
+
+def _ingestion() -> Found:
+    if settings.TOKEN_REFRESH_SKEW_SECONDS >= SHORTEST_TOKEN_SECONDS:
+        hint = f"Lower TOKEN_REFRESH_SKEW_SECONDS below {SHORTEST_TOKEN_SECONDS}."
+        yield Warning("A token would be refreshed for every page.", hint=hint, id="accessa.W242")
+    if 1 < settings.WORKERS <= settings.INGESTION_WORKERS:
+        hint = "Lower INGESTION_WORKERS below WORKERS, or unset it."
+        yield Warning("Connectors may take all workers, and uploads wait.", hint=hint, id="accessa.W243")
+
+
 def _times() -> Found:
     """Times that only make sense in an order."""
     pairs = (
         ("JOBS_DRAIN_SECONDS", "JOBS_LEASE_SECONDS", "a drain must end within a lease"),
         ("JOBS_STOP_GRACE_SECONDS", "JOBS_STOP_SECONDS", "what is held is let go before the cluster is killed"),
         ("PARSE_POLL_FIRST_SECONDS", "PARSE_POLL_MOST_SECONDS", "the first poll comes before the longest pause"),
+        ("VENDOR_TIMEOUT_SECONDS", "INGESTION_VT_SECONDS", "a call ends before its message is seen by another worker"),
     )
     for small, large, because in pairs:
         if getattr(settings, small) >= getattr(settings, large):
@@ -76,6 +89,7 @@ def _times() -> Found:
     if settings.JOBS_LEASE_SECONDS < 3:
         hint = "Raise JOBS_LEASE_SECONDS to 3 or more."
         yield Warning("A lease is renewed each third of it; this one ends between two.", hint=hint, id="accessa.W230")
+    yield from _ingestion()
     if settings.VENDOR_BREAKER_FAULTS > settings.JOBS_MAX_RETRIES + 1:
         hint = "Lower VENDOR_BREAKER_FAULTS."
         yield Warning("A vendor's outage buries jobs before its breaker opens.", hint=hint, id="accessa.W231")

@@ -29,7 +29,7 @@ log = logging.getLogger("accessa.uncaught")
 # What is put there by us, of ids and words of ours: it need not be looked through.
 OURS = frozenset(
     {"timestamp", "level", "logger", "correlation", "request", "job", "document", "user", "pipeline", "stage"}
-    | {"attempt", "worker", "method", "route", "status", "duration_ms"}
+    | {"attempt", "worker", "method", "route", "status", "duration_ms", "source", "ingestion"}
 )
 _WARNING = re.compile(r"(?P<place>[^\n]*?:\d+): (?P<kind>\w+): ")
 _CONTROL = {number: f"\\x{number:02x}" for number in (*range(32), 127) if number != 10}

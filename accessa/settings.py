@@ -9,8 +9,9 @@ from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 
-from accessa import connectors, faces
-from accessa.environment import Env
+from accessa import faces
+from accessa.connectors import *  # noqa: F403
+from accessa.environment import Env, var
 from accessa.secret import local_secret
 
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # onnxruntime reports to its maker unless told so before its import
@@ -20,7 +21,7 @@ env = Env().counting("WEB_WORKERS", "WEB_THREADS", "PDF_CHILD_MEMORY_MB", "PDF_C
 
 DEBUG = env.bool("DEBUG", default=False)
 ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=["127.0.0.1", "localhost", "[::1]", "testserver"])
-VAR = Path(env.str("ACCESSA_VAR", default=str(BASE_DIR / "var"))).resolve()
+VAR = var(env)
 SECRET_KEY_IS_LOCAL = not env.str("SECRET_KEY", default="")  # `check --deploy` refuses it
 SECRET_KEY = env.str("SECRET_KEY", default="") or local_secret(VAR / "secret_key")
 SECRET_KEY_FALLBACKS = env.list("SECRET_KEY_FALLBACKS", default=[])  # what old keys signed still holds
@@ -71,20 +72,7 @@ MIDDLEWARE = [
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
 ]
-TEMPLATES = [
-    {
-        "BACKEND": "django.template.backends.django.DjangoTemplates",
-        "DIRS": [BASE_DIR / "templates"],
-        "APP_DIRS": True,
-        "OPTIONS": {
-            "context_processors": [
-                "django.template.context_processors.request",
-                "django.contrib.auth.context_processors.auth",
-                "django.contrib.messages.context_processors.messages",
-            ]
-        },
-    }
-]
+TEMPLATES = faces.templates(BASE_DIR / "templates")
 ROOT_URLCONF = "accessa.urls"
 WSGI_APPLICATION = "accessa.wsgi.application"
 AUTH_USER_MODEL = "tenancy.User"
@@ -102,7 +90,6 @@ WHITENOISE_AUTOREFRESH = False
 APPEND_SLASH = False
 USE_TZ = True
 TIME_ZONE = "UTC"
-LANGUAGE_CODE = "en-us"
 SECURE_CONTENT_TYPE_NOSNIFF = True
 CSRF_COOKIE_HTTPONLY = True  # scripts read the token from the page
 CSRF_FAILURE_VIEW = "accessa.errors.form_refused"
@@ -192,11 +179,15 @@ JOBS_SWEEPS = [
     "embeddings.sweeps.empty_buffers",
     "embeddings.indexes.sweep",
     "campaigns.sweeps.go_on",
+    "integrations.catching_up.sweep",
     "tenancy.rates.forget",
     "tenancy.sweeps.forget_sessions",
     "webhooks.sweeps.forget",
+    "integrations.vault.sweep",
+    "integrations.nightly.sweep",
     "measures.sweeps.measure",
 ]
+JOBS_BESIDE = ["integrations.consumer"]  # queues that the workers serve beside the jobs (jobs.beside)
 JOBS_ACTIVE_PER_USER = env.int("JOBS_ACTIVE_PER_USER", default=2)  # MVP context §9
 JOBS_MAX_RETRIES = env.int("JOBS_MAX_RETRIES", default=3)
 JOBS_RETRY_BASE_SECONDS = env.float("JOBS_RETRY_BASE_SECONDS", default=3.0)  # waits of 3, 6 and 12 s
@@ -274,8 +265,6 @@ REUSE_ACROSS_TENANTS = env.bool("REUSE_ACROSS_TENANTS", default=False)  # a pric
 SEARCH_EXACT_PASSAGES = env.int("SEARCH_EXACT_PASSAGES", default=3_000)
 CAMPAIGN_JOBS = env.int("CAMPAIGN_JOBS", default=20)  # in the queue at once: what a pause lets run
 INDEX_PROBE_SECONDS = env.float("INDEX_PROBE_SECONDS", default=2.0)
-
-globals().update(connectors.settings(env, VAR))
 
 METRICS_TOKEN = env.str("METRICS_TOKEN", default="")  # without one /metrics answers direct calls of this host only
 

@@ -44,6 +44,15 @@ SIDEBAR: dict[str, Any] = {
             ],
         },
         {
+            "title": "Connectors",
+            "separator": True,
+            "items": [
+                _rows("Sources", "hub", "integrations.connectedsource"),
+                _rows("Syncs", "sync", "integrations.ingestionjob"),
+                _rows("Given-up pages", "archive", "integrations.archivedmessage"),
+            ],
+        },
+        {
             "title": "Money",
             "separator": True,
             "items": [

@@ -91,6 +91,13 @@ class Visitor:
         found: list[dict[str, Any]] = self._ask("POST", "/search", {"query": query, "k": k})["passages"]
         return found
 
+    def records(self, query: str, sources: list[str], k: int) -> list[dict[str, Any]]:
+        """Search connected systems."""
+        found: list[dict[str, Any]] = self._ask("POST", "/search", {"query": query, "k": k, "sources": sources})[
+            "records"
+        ]
+        return found
+
     def _ask(self, method: str, path: str, body: object = None) -> Any:
         headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
         content = None if body is None else json.dumps(body).encode()

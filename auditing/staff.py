@@ -19,13 +19,15 @@ LOOKS = (
     "embeddings.view_livemodel", "embeddings.view_vectorindex",
     "webhooks.view_delivery", "campaigns.view_campaign", "tenancy.view_user",
     "measures.view_figure",
+    "integrations.view_connectedsource", "integrations.view_ingestionjob", "integrations.view_archivedmessage",
     "vendors.view_purchase", "vendors.view_budget", "vendors.view_breaker", "vendors.view_pace",
 )  # fmt: skip
 SUPPORT = (*LOOKS, "jobs.retry_uploadjob", "documents.read_text")
 GROUPS = {
     "support": SUPPORT,
     "operator": (
-        *SUPPORT, "jobs.cancel_uploadjob", "jobs.bury_uploadjob", "campaigns.add_campaign", "campaigns.change_campaign",
+        *SUPPORT, "jobs.cancel_uploadjob", "jobs.bury_uploadjob", "integrations.replay_archivedmessage",
+        "campaigns.add_campaign", "campaigns.change_campaign",
         "tenancy.view_apitoken", "tenancy.add_apitoken", "tenancy.revoke_apitoken",
         "auditing.view_auditentry", "auditing.export_auditentry",
     ),

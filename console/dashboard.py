@@ -14,10 +14,11 @@ from console.charts import Chart, Series, duration, money
 from console.moments import Moment
 from jobs import presence
 from jobs.states import STATUSES, Stage
-from measures import holdings, reading, standing
+from measures import connectors, holdings, reading, standing
 from measures.reading import PERIODS
 
 PERMISSION = "measures.view_figure"
+LONG_DUE = 600.0  # seconds that a page of a sync may wait for a worker
 KIND_NAMES = {
     "queued": ("Queued", "due, a worker will take it"),
     "starved": ("Starved", "due, but its tenant has all workers that one may have"),
@@ -61,11 +62,13 @@ def context(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
 def _facts(told: Mapping[str, Any]) -> list[Fact]:
     workers, busy = presence.workers(), standing.working()
     lag, longest = standing.lag(), standing.longest_waiting()
+    pages = connectors.queue()
     live = [
         Fact("Workers alive", f"{workers:,}", is_bad=not workers),
         Fact("Workers busy", f"{busy:,} ({busy / workers:.0%})" if workers else f"{busy:,}"),
         Fact("Queue lag", duration(lag), is_bad=lag > 60),
         Fact("Longest waiting", duration(longest)),
+        Fact("Pages of syncs", f"{pages.visible + pages.held:,}", "in the connectors' queue", pages.due > LONG_DUE),
     ]
     kinds = told.get("standing", {})
     measured = [Fact(name, f"{kinds[kind]:,}", about) for kind, (name, about) in KIND_NAMES.items() if kind in kinds]

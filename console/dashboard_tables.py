@@ -13,7 +13,7 @@ from console.charts import duration, money, size
 from console.moments import Moment
 from jobs import presence
 from jobs.states import Stage
-from measures import holdings, reading
+from measures import connectors, holdings, reading
 from measures.holdings import Amount
 from measures.reading import Point, Spread
 
@@ -41,6 +41,7 @@ class Link:
 def tables(moment: Moment, told: Mapping[str, Any]) -> list[Table]:
     return [
         _milestones(moment), _waits(moment), _errors(moment), _dead(told), _work(moment), _vendors(moment),
+        _connectors(moment, told),
         _spend_by_vendor(moment), _spend_by_tenant(moment), _storage(), _clusters(),
     ]  # fmt: skip
 
@@ -134,6 +135,26 @@ def _vendors(moment: Moment) -> Table:
         rows.append([vendor, ", ".join(said), f"{spread.count:,}", f"{bad:,}", *_times(spread)])
     heads = ["Vendor", "Breaker", "Calls", "Not well", "p50", "p95", "p99"]
     return Table("vendors", "Vendors", heads, rows, "Breakers as they are now.", empty="No vendor has been called.")
+
+
+def _connectors(moment: Moment, told: Mapping[str, Any]) -> Table:
+    """Sources now, and the syncs and records of the period, by provider."""
+    ended = reading.totals(connectors.SYNC, moment.period, moment.now)
+    records = reading.totals(connectors.RECORDS, moment.period, moment.now)
+    sources = {(provider, status): count for provider, status, count in told.get("connectors", {}).get("sources", [])}
+    rows = []
+    for provider in sorted({*(key[0] for key in (*sources, *ended))}):
+        syncs = [(outcome, point.count) for (of, _, outcome), point in ended.items() if of == provider]
+        rows.append([
+            provider,
+            *(f"{sources.get((provider, status), 0):,}" for status in ("active", "error")),
+            f"{sum(count for _, count in syncs):,}",
+            f"{sum(count for outcome, count in syncs if outcome != 'completed'):,}",
+            *(f"{records[provider, what].total if (provider, what) in records else 0:,.0f}"
+              for what in ("written", "embedded", "failed")),
+        ])  # fmt: skip
+    heads = ["Provider", "Active", "To reconnect", "Syncs", "Failed", "Records written", "Embedded", "Not read"]
+    return Table("connectors", "Connected systems", heads, rows, "Sources as they are now.", "Nothing is connected.")
 
 
 def _spend_by_vendor(moment: Moment) -> Table:

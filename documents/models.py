@@ -33,6 +33,8 @@ class Document(models.Model):
     chunks_version = models.TextField(null=True)
     # Parsed here because the vendor was away (PARSE_FALLBACK).
     parse_fallback = models.BooleanField(db_default=False)
+    # Made by a connector of a file that it found, and never declared by the tenant: it goes when that file goes.
+    imported = models.BooleanField(db_default=False)
     upload_expires_at = models.DateTimeField(null=True)
     stored_at = models.DateTimeField(null=True)
     created_at = models.DateTimeField(db_default=Now())

@@ -42,30 +42,41 @@ class Declared:
     upload_expires_at: datetime
 
 
-def declare(*, user_id: UUID, filename: str, bytes_len: int, mime: str, sha256: str, ocr: bool = False) -> Declared:
+def declare(
+    *,
+    user_id: UUID,
+    filename: str,
+    bytes_len: int,
+    mime: str,
+    sha256: str,
+    ocr: bool = False,
+    by_connector: bool = False,
+) -> Declared:
     """Declare a file and return where to put its bytes; declared again, it answers the same ids.
 
     Renews the URL while the bytes are missing and revives a job that failed. Raises ``Refused`` when over a limit.
+    A connector spends none of the tenant's own uploads, and does not try again what failed with the bytes at hand.
     """
     filename = limits.checked(filename=filename, bytes_len=bytes_len, mime=mime, sha256=sha256)
-    _spend_question(user_id)
+    if not by_connector:
+        _spend_question(user_id)
     with transaction.atomic():
         document_id = ids.document_id(user_id, sha256)
         lock(document_id)
         document = Document.objects.filter(pk=document_id).first()
         if document is None:
-            _spend_upload(user_id)
-            document = _create(document_id, user_id, filename, bytes_len, mime, sha256, ocr)
+            (_spend_import if by_connector else _spend_upload)(user_id)
+            document = _create(document_id, user_id, filename, bytes_len, mime, sha256, ocr, by_connector)
             job = _enqueue(document)
         else:
             jobs.hold(document_id)  # before the document's row, as workers do: the other order could deadlock
             _redeclare(document, filename, bytes_len, ocr)
-            job = _again(document, ocr)
+            job = jobs.latest(document_id) if by_connector else _again(document, ocr)
         expires = _renewed(document)
-    if job.state == State.DEADLETTER:
+    raw, name = storage.located(document.raw_path)
+    if job.state == State.DEADLETTER and not (by_connector and raw.exists(name)):
         job = _revived(job)
     context.turns_to(job)
-    raw, name = storage.located(document.raw_path)
     url = raw.sign_upload(name, length=document.bytes_len, mime=document.mime, sha256=document.file_sha256)
     return Declared(job.pk, document.pk, url, expires)
 
@@ -84,8 +95,15 @@ def _spend_upload(user_id: UUID) -> None:
     rates.spend(f"upload:{user_id}", limit=limit, window=86_400, code="UPLOAD_LIMIT_REACHED", detail=detail)
 
 
+def _spend_import(user_id: UUID) -> None:
+    """Count what a tenant's connectors bring: in a window of its own, so that neither side uses up the other's."""
+    limit = settings.IMPORTS_PER_DAY
+    detail = f"Your connected systems can bring {limit} files a day."
+    rates.spend(f"import:{user_id}", limit=limit, window=86_400, code="IMPORT_LIMIT_REACHED", detail=detail)
+
+
 def _create(
-    document_id: UUID, user_id: UUID, filename: str, bytes_len: int, mime: str, sha256: str, ocr: bool
+    document_id: UUID, user_id: UUID, filename: str, bytes_len: int, mime: str, sha256: str, ocr: bool, imported: bool
 ) -> Document:
     return Document.objects.create(
         document_id=document_id,
@@ -95,6 +113,7 @@ def _create(
         mime=mime,
         file_sha256=sha256,
         ocr=ocr,
+        imported=imported,
         raw_path=storage.uri("raw", user_id, document_id, "pdf"),
     )
 
@@ -121,8 +140,10 @@ def _redeclare(document: Document, filename: str, bytes_len: int, ocr: bool) -> 
 def _again(document: Document, ocr: bool) -> UploadJob:
     """Answer for bytes that this tenant has declared before: the same job, to be revived when it had failed.
 
-    Who was told that a document needs OCR declares it again with ``ocr``.
+    Who was told that a document needs OCR declares it again with ``ocr``. What a connector brought is the tenant's own
+    from now on.
     """
+    Document.objects.filter(pk=document.pk, imported=True).update(imported=False)
     job = jobs.latest(document.pk)
     log_event(job, "UPLOAD_DEDUP_HIT", Event.Type.STAGE_STARTED)
     if job.state != State.DEADLETTER:

@@ -1,13 +1,12 @@
-"""What the API takes and gives for passages and searches."""
+"""What the API takes and gives for passages, found or listed."""
 
 from __future__ import annotations
 
-from django.conf import settings
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from embeddings.models import DocumentChunk
-from tenancy.fields import Flag, Id, Text, Whole
+from tenancy.fields import Text
 
 
 class PlaceAnswer(serializers.Serializer[object]):
@@ -66,20 +65,6 @@ class Unread(serializers.JSONField):
     """Filters as they were sent."""
 
 
-class SearchRequest(serializers.Serializer[object]):
-    query = Text(
-        allow_blank=True,
-        max_length=1_000_000,
-        trim_whitespace=False,
-        help_text='a question or words; "words in a row" must stand in a passage, -words must not',
-    )
-    k = Whole(default=10, help_text=f"how many at most, 1 to {settings.MAX_SEARCH_RESULTS}")
-    mode = Text(default="hybrid", help_text="hybrid, vector or text")
-    document_ids = serializers.ListField(child=Id(), max_length=1000, required=False)
-    filters = Unread(required=False, allow_null=True)
-    merge = Flag(default=False, help_text="join neighbouring passages of one section")
-
-
 class VectorPart(serializers.Serializer[object]):
     rank = serializers.IntegerField()
     similarity = serializers.FloatField(help_text="cosine, -1 to 1")
@@ -87,7 +72,7 @@ class VectorPart(serializers.Serializer[object]):
 
 class TextPart(serializers.Serializer[object]):
     rank = serializers.IntegerField()
-    bm25 = serializers.FloatField()
+    bm25 = serializers.FloatField(help_text="how well its words single it out; of a record, by their rarity and place")
 
 
 class PartsAnswer(serializers.Serializer[object]):
@@ -108,10 +93,6 @@ class PassageAnswer(serializers.Serializer[object]):
     snippet = serializers.CharField(help_text="HTML: about 40 words, what was asked for in <mark>")
     score = serializers.FloatField(help_text="of the fused ranks: compares the passages of one answer only")
     parts = PartsAnswer(help_text="what each arm said; null where it did not name the passage")
-
-
-class SearchAnswer(serializers.Serializer[object]):
-    passages = PassageAnswer(many=True)
 
 
 class EmbedRequest(serializers.Serializer[object]):

@@ -4,6 +4,5 @@ from embeddings import views
 
 urlpatterns = [
     path("documents/<uuid:document_id>/chunks", views.ChunksView.as_view()),
-    path("search", views.SearchView.as_view()),
     path("internal/embed", views.EmbedView.as_view()),
 ]

@@ -1,4 +1,4 @@
-"""Passages and search in the API."""
+"""Passages in the API, and embedding for others."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from documents.views import own_document
-from embeddings import chunks, search, sharing
+from embeddings import chunks, sharing
 from embeddings.authentication import BrainAuthentication
-from embeddings.search import pace
-from embeddings.serializers import ChunkAnswer, EmbedAnswer, EmbedRequest, SearchAnswer, SearchRequest
+from embeddings.serializers import ChunkAnswer, EmbedAnswer, EmbedRequest
 from tenancy.pagination import Cursor
 from tenancy.permissions import IsService, caller_id
 from tenancy.rls import as_tenant
@@ -35,17 +34,6 @@ class ChunksView(APIView):
             found = chunks.of(document).filter(user_id=caller_id(request)).defer("embedding")
             shown = ChunkAnswer(pages.paginate_queryset(found, request, view=self), many=True).data
         return pages.get_paginated_response(shown)
-
-
-class SearchView(APIView):
-    @extend_schema(operation_id="search", request=SearchRequest, responses=SearchAnswer)
-    def post(self, request: Request) -> Response:
-        """Find the passages of the caller's documents that answer a question."""
-        asked = SearchRequest(data=request.data)
-        asked.is_valid(raise_exception=True)
-        pace.spend(caller_id(request))
-        found = search.search(user_id=caller_id(request), **asked.validated_data)
-        return Response(SearchAnswer({"passages": found}).data)
 
 
 class EmbedView(APIView):

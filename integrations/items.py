@@ -39,6 +39,9 @@ class Page:
     capped: bool = False
     # What to fetch instead when the delta's cursor is too old at the provider (Drive 410, Gmail 404).
     expired: bool = False
+    # The stream's cursor as of this page; unless it is None, whoever closes the page puts it into the job's cursor
+    # under the stream's name, in place of what ``begin`` told (Drive tells the next one with its last page only).
+    cursor: Any = None
 
 
 @dataclass(frozen=True, slots=True)

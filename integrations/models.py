@@ -60,7 +60,10 @@ class ConnectedSource(models.Model):
     class Meta:
         db_table = "connected_sources"
         default_permissions = ("view",)
-        indexes = [models.Index(F("created_at").desc(), "id", name="ix_sources_created")]
+        indexes = [
+            models.Index(F("created_at").desc(), "id", name="ix_sources_created"),
+            models.Index(fields=["status", "-created_at", "id"], name="ix_sources_status", include=["provider"]),
+        ]
         constraints = [
             models.UniqueConstraint("user_id", "provider", "account", name="uq_source_account"),
             models.CheckConstraint(condition=Q(provider__in=Provider.values), name="source_provider_known"),
@@ -116,6 +119,8 @@ class IngestionJob(models.Model):
         indexes = [
             models.Index("source", F("created_at").desc(), name="ix_ingestion_jobs_source"),
             models.Index(F("created_at").desc(), "id", name="ix_ingestion_jobs_created"),
+            # Read by measures: each sync that has ended is counted once.
+            models.Index("finished_at", name="ix_ingestion_jobs_finished", condition=Q(finished_at__isnull=False)),
         ]
         constraints = [
             models.UniqueConstraint(
@@ -250,3 +255,23 @@ class VaultToken(models.Model):
 
     def __str__(self) -> str:
         return f"{self.kind} {self.id}"
+
+
+class ArchivedMessage(models.Model):
+    """A page that was given up, in pgmq's own archive, whose table pgmq makes. ``message`` is ``messages.Body``."""
+
+    msg_id = models.BigIntegerField(primary_key=True)
+    read_ct = models.IntegerField()
+    enqueued_at = models.DateTimeField()
+    archived_at = models.DateTimeField()
+    vt = models.DateTimeField()
+    message = models.JSONField(null=True)
+
+    class Meta:
+        managed = False
+        db_table = '"pgmq"."a_ingestion_queue"'  # quoted as Django leaves it, for there is no other way to a schema
+        default_permissions = ("view",)
+        permissions = [("replay_archivedmessage", "Can put a page back into the queue")]
+
+    def __str__(self) -> str:
+        return str(self.msg_id)

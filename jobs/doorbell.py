@@ -15,7 +15,7 @@ from django_q.brokers import Broker
 from django_q.conf import Conf
 from django_q.signing import SignedPackage
 
-from jobs import queue
+from jobs import beside, queue
 
 CHANNEL = "accessa_jobs"
 # How long the pusher listens before it looks by itself: what a lost ring costs.
@@ -40,7 +40,7 @@ class Doorbell(Broker):  # type: ignore[misc]
         """Return a ring for each user who has something claimable, up to the number of workers, or None after a while.
 
         What is queued but may not run yet (its user is at the cap) rings nothing, or two long jobs of one user would
-        keep every worker spinning.
+        keep every worker spinning. The queues beside the jobs are asked as well.
         """
         try:
             rings = self._claimable() or (self._hear() and self._claimable())
@@ -52,7 +52,8 @@ class Doorbell(Broker):  # type: ignore[misc]
 
     def _claimable(self) -> int:
         with psycopg.Cursor(self._listening()) as cursor:
-            return queue.claimable(cursor, most=Conf.WORKERS)
+            jobs = queue.claimable(cursor, most=Conf.WORKERS)
+            return jobs + beside.claimable(cursor, most=Conf.WORKERS - jobs)
 
     def _hear(self) -> bool:
         ears = self._listening()

@@ -15,7 +15,7 @@ from django.db import close_old_connections, connection
 from django.db.utils import DatabaseError, InterfaceError
 from django.utils.module_loading import import_string
 
-from jobs import cluster, presence, queue, services
+from jobs import beside, cluster, presence, queue, services
 from jobs.faults import named
 from jobs.models import UploadJob
 from jobs.states import ACTIVE, State
@@ -65,10 +65,10 @@ class Keeper:
         """End the process group when work has been due for long and no worker of ours has looked for any.
 
         A SIGKILL of an idle worker can leave django-q2's queue locked for ever (VENDORS §4.3). Workers that are all
-        busy look for nothing either, and hold leases: that is no hang.
+        busy look for nothing either, and hold leases: that is no hang. At a page beside they give signs of life.
         """
         with connection.cursor() as cursor:
-            due = queue.claimable(cursor, most=1)
+            due = queue.claimable(cursor, most=1) or beside.claimable(cursor, most=1)
         if due and cluster.unclaimed_for() > TICK:
             services.ring()  # a ring was lost, or the broker is one that does not look for itself
         if not due or cluster.unclaimed_for() < settings.JOBS_HANG_SECONDS:
@@ -110,5 +110,5 @@ def end(code: int | None = None) -> None:
 
 
 def idle() -> bool:
-    """Tell whether no job is active any more."""
-    return not UploadJob.objects.filter(state__in=ACTIVE).exists()
+    """Tell whether no job is active any more, and nothing is left in the queues beside."""
+    return not UploadJob.objects.filter(state__in=ACTIVE).exists() and beside.idle()

@@ -14,7 +14,7 @@ from django.conf import settings
 from django.db import connection
 from django.db.utils import InterfaceError, OperationalError
 
-from jobs import claims, cluster, context, crashpoints, faults, queue, services, tracing
+from jobs import beside, claims, cluster, context, crashpoints, faults, queue, services, tracing
 from jobs.claims import Claim, Superseded
 from jobs.heart import HEART
 from jobs.outcomes import Advance, Moved, Permanent, Postponed, Retryable, Wait
@@ -26,15 +26,18 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.jobs")
 def drain() -> int:
     """Claim and run until nothing is due or a few seconds have passed; return how many jobs were let go of.
 
-    Rings carry nothing: a lost one is made up by the next, a repeated one finds nothing due.
+    Rings carry nothing: a lost one is made up by the next, a repeated one finds nothing due. The queues beside the jobs
+    have their turn first, and the jobs theirs after it: neither waits for the other to be empty.
     """
-    turn = Turn(until=time.monotonic() + settings.JOBS_DRAIN_SECONDS)
+    turn = Turn()
     try:
         _pin_plans()
+        cut_short = beside.turns()
+        turn.begin()
         claim = turn.next()
         while claim is not None:
             claim = carry(claim, turn)
-        if turn.over and not cluster.stopping():
+        if (cut_short or turn.over) and not cluster.stopping():
             services.ring()  # time was up, not the work: brokers that do not look for themselves must hear of it
     except (OperationalError, InterfaceError) as error:
         # What is held expires and is picked up again, by this worker or by another.
@@ -55,11 +58,14 @@ class DrainBroke(Exception):
 class Turn:
     """One drain: until when it goes on, and how many jobs it has let go of."""
 
-    until: float
+    until: float = 0.0
     ended: int = 0
 
     # The user whose job this process ran last: the rotation goes on from there, in the next drain too.
     last_user: ClassVar[UUID] = queue.NOBODY
+
+    def begin(self) -> None:
+        self.until = time.monotonic() + settings.JOBS_DRAIN_SECONDS
 
     @property
     def over(self) -> bool:

@@ -15,7 +15,7 @@ from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
 from jobs import presence
-from measures import holdings, reading, standing
+from measures import connectors, holdings, reading, standing
 from measures.histograms import BOUNDS
 from measures.models import Figure, Span
 from measures.reading import PERIODS
@@ -40,6 +40,8 @@ FIGURES = {
     "time_to": ("time_to_seconds", "histogram", ("milestone", "pipeline"), "Time from a job's beginning to its parse, chunk, first_embedding and complete (002 section 11)."),
     "probe": ("ann_probe_seconds", "histogram", ("outcome",), "Time of the one search through the index at the end of each document's way."),
     "vendor": ("vendor_call_seconds", "histogram", ("vendor", "operation", "outcome"), "Time of calls to vendors; outcome is ok, an HTTP status or why there was no answer."),
+    "sync": ("sync_seconds", "histogram", ("provider", "kind", "outcome"), "Time from a sync's beginning to its end; outcome is completed or the code it failed with."),
+    "records": ("sync_records", "total", ("provider", "outcome"), "Records of syncs that ended: written, unchanged, embedded, deleted, failed."),
 }  # fmt: skip
 
 
@@ -50,6 +52,7 @@ class Collector:
         yield from _figures()
         yield from _standing()
         yield from _live()
+        yield from _connectors()
         yield from _vendors()
         yield from _money()
         yield from _storage()
@@ -126,6 +129,23 @@ def _live() -> Iterator[Metric]:
     probes = reading.spreads("probe", PERIODS["24h"], reading.clock(), label=None).get("", reading.NOTHING)
     text = "The time that 95 % of the last day's index probes did not exceed."
     yield gauge("ann_probe_p95_seconds", text, [], [([], probes.percentile(0.95) or 0.0)])
+
+
+def _connectors() -> Iterator[Metric]:
+    queue, ages = connectors.queue(), reading.ages()
+    told = ages["standing"].told.get("connectors", {}) if "standing" in ages else {}
+    text = "Pages of syncs in the queue: visible to workers, or held (being worked at, or waiting for a provider); now."
+    rows = [(["visible"], queue.visible), (["held"], queue.held)]
+    yield gauge("ingestion_messages", text, ["state"], rows)
+    text = "Age of the oldest page in the queue; now."
+    yield gauge("ingestion_oldest_seconds", text, [], [([], queue.oldest)])
+    text = "For how long the page that has waited the longest for a worker has been visible; now."
+    yield gauge("ingestion_due_seconds", text, [], [([], queue.due)])
+    text = "Pages that were given up, as last measured."
+    yield gauge("ingestion_archived", text, [], [([], told.get("archived", 0))])
+    text = "Tenants' connected systems by provider and status, as last measured."
+    sources = [([provider, status], number) for provider, status, number in told.get("sources", [])]
+    yield gauge("sources", text, ["provider", "status"], sources)
 
 
 def _vendors() -> Iterator[Metric]:

@@ -12,6 +12,7 @@ from jobs import presence
 from jobs.models import UploadJob
 from jobs.standing import DUE, FULL, starved
 from jobs.states import STATUSES, State
+from measures import connectors
 from measures.tallies import Tally
 
 KINDS = ("queued", "starved", "waiting", "retrying", "working", "dead")
@@ -97,6 +98,7 @@ def look() -> dict[str, Any]:
         "lag": lag(),
         "longest": longest_waiting(),
         "workers": presence.workers(),
+        "connectors": connectors.look(),
     }
 
 

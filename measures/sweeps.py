@@ -14,7 +14,7 @@ from django.db import DatabaseError, InterfaceError, connection, transaction
 
 from jobs import aside
 from jobs.faults import named
-from measures import moves, spending, standing, tallies, totals, vendor_calls
+from measures import connectors, moves, spending, standing, tallies, totals, vendor_calls
 from measures.models import Measurement
 
 log = logging.getLogger("accessa.measures")
@@ -105,7 +105,7 @@ def go_on(step: timedelta) -> float | None:
     since = last.upto if last and last.upto else moves.beginning(horizon)
     upto = min(since + step, horizon)
     if upto > since:
-        found = moves.count(since, upto)
+        found = [*moves.count(since, upto), *connectors.count(since, upto)]
         tallies.add([*found, *vendor_calls.take(now)], now=now)
         took = time.monotonic() - began
         _tell(MOVES, took, upto=upto, told={"step": step.total_seconds()})

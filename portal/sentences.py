@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from http import HTTPStatus
 
+from integrations.models import Provider
+
 # By the job's ``wait_reason``: nothing is wrong with the document, and it goes on by itself.
 WAITING = {
     "WAITING_FOR_UPLOAD": "The file has not arrived yet.",
@@ -117,12 +119,68 @@ REFUSED = {
     "MODEL_UNAVAILABLE": "Search by meaning is out of order. Searching for exact words still works; tell our staff.",
     "EMPTY_QUERY": "Type a question or some words.",
     "QUERY_TOO_LONG": "The question is too long.",
+    "PROVIDER_NOT_CONFIGURED": "This system is not set up here yet. Ask our staff.",
+    "STATE_MISMATCH": "Connecting was not begun here, or took too long. Begin again.",
+    "CONSENT_REFUSED": "You did not allow us to read your records there, so nothing was connected.",
+    "SYNC_ALREADY_ACTIVE": "Its records are being fetched already.",
+    "SOURCE_NOT_ACTIVE": "It is not connected any more. Reconnect it first.",
     # What only a browser finds out, before or after it has asked.
     "UNREADABLE": "The file cannot be read. Was it moved or deleted?",
     "INSECURE": "This page was not loaded over HTTPS, so the browser cannot check your files. Use the https address.",
     "UNREACHABLE": "The connection broke off. Check it and try again.",
     "REFUSED_BY_STORE": "The file store refused the upload. Try again; if it fails once more, tell our staff.",
 }
+
+# How a connected system stands, and by the code of its source or of its last sync what the tenant can do about it.
+CONNECTIONS = {
+    "syncing": "Fetching.",
+    "ready": "Connected.",
+    "waiting": "Connected.",
+    "failed": "The last sync failed.",
+    "broken": "Not connected any more.",
+    "leaving": "Being removed.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """``reconnect``: whether consenting once more mends it."""
+
+    sentence: str
+    reconnect: bool = False
+
+
+_CONNECT_ANEW = Trouble("{name} does not let us in any more. Reconnect it.", reconnect=True)
+_GOES = Trouble("It was disconnected.")
+SYNC_FAILED = {
+    "refresh_token_invalid": _CONNECT_ANEW,
+    "REFRESH_TOKEN_INVALID": _CONNECT_ANEW,
+    "SOURCE_NOT_ACTIVE": _CONNECT_ANEW,
+    "VAULT_TOKEN_MISPLACED": _CONNECT_ANEW,
+    "SCOPES_MISSING": Trouble(
+        "{name} does not let us read all that we need. Reconnect it, and allow everything that is asked for.",
+        reconnect=True,
+    ),
+    "VENDOR_REFUSED": Trouble("{name} refuses what we ask for. Reconnect it, or ask our staff.", reconnect=True),
+    "CAPABILITY_MISSING": Trouble("{name} does not offer what we need to read your records. Ask our staff."),
+    "CURSOR_EXPIRED": Trouble("Too much changed at {name} while we read it. Sync again."),
+    "BUDGET_TOO_SMALL": Trouble("A record costs more than your account may spend in a day. Ask our staff."),
+    "max_retries_exceeded": Trouble("It broke off too often. Sync again later; if it fails once more, ask our staff."),
+    "DISCONNECTED": _GOES,
+    "SOURCE_DISCONNECTED": _GOES,
+}
+SYNC_FAILS = Trouble("Something went wrong on our side. Sync again; if it fails once more, ask our staff.")
+
+
+def trouble(code: str | None, provider: str, *, is_broken: bool = False) -> Trouble:
+    """Return what to tell of a sync's or a source's code; of a source that is broken, reconnecting is the way.
+
+    A refused token's code is followed by the provider's own word for it, which is not told.
+    """
+    named = (code or "").partition(":")[0]
+    found = SYNC_FAILED.get(named, _CONNECT_ANEW if is_broken else SYNC_FAILS)
+    return Trouble(found.sentence.format(name=Provider(provider).label), found.reconnect or is_broken)
+
 
 HEADLINES = {
     HTTPStatus.FORBIDDEN: "This is not allowed",

@@ -5,7 +5,7 @@ from django.templatetags.static import static
 from django.urls import path
 from django.views.generic import RedirectView
 
-from portal.views import documents, finding, home
+from portal.views import documents, finding, home, integrations
 from portal.views.access import SignIn
 
 app_name = "portal"
@@ -22,4 +22,10 @@ urlpatterns = [
     path("d/<uuid:document_id>/original", documents.original, name="original"),
     path("d/<uuid:document_id>/retry", documents.retry, name="retry"),
     path("d/<uuid:document_id>/delete", documents.delete, name="delete"),
+    path("settings/integrations", integrations.integrations, name="integrations"),
+    path("settings/integrations/list", integrations.listed, name="integrations-list"),
+    path("settings/integrations/<slug:provider>/connect", integrations.connect, name="connect"),
+    path("settings/integrations/<slug:provider>/callback", integrations.callback, name="connected"),
+    path("settings/integrations/<uuid:source_id>/sync", integrations.sync, name="integration-sync"),
+    path("settings/integrations/<uuid:source_id>/disconnect", integrations.disconnect, name="integration-disconnect"),
 ]

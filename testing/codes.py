@@ -26,12 +26,27 @@ def refusals_in_source() -> set[str]:
 
 def failures_in_source() -> set[str]:
     """Return the codes that a job's ``last_error`` may have."""
-    return _first_texts(ENDING)
+    return _first_texts(ENDING, of_syncs=False)
 
 
 def waits_in_source() -> set[str]:
     """Return the reasons for which a job may wait."""
-    return _first_texts(WAITING)
+    return _first_texts(WAITING, of_syncs=False)
+
+
+def sync_failures_in_source() -> set[str]:
+    """Return the codes that connectors themselves end a sync with."""
+    return _first_texts({"Permanent", "SourceBroken"}, of_syncs=True)
+
+
+def page_waits_in_source() -> set[str]:
+    """Return the codes for which connectors themselves let a page come again."""
+    return _first_texts({"Postponed", "Retryable"}, of_syncs=True)
+
+
+def record_failures_in_source() -> set[str]:
+    """Return the codes that connectors themselves note of single records."""
+    return _first_texts({"Failed"}, of_syncs=True)
 
 
 def documented(guide: Path) -> dict[int, set[str]]:
@@ -44,14 +59,20 @@ def documented(guide: Path) -> dict[int, set[str]]:
     return found
 
 
-def _first_texts(names: set[str]) -> set[str]:
-    return {code for path in _modules() for code in _called(path, names)}
+def _first_texts(names: set[str], *, of_syncs: bool | None = None) -> set[str]:
+    """Return the codes of calls so named: of connectors, of all others, or (None) of both."""
+    root = Path(settings.BASE_DIR)
+    found = [(path.relative_to(root).parts[0] == "integrations", path) for path in _modules()]
+    paths = [path for is_connectors, path in found if of_syncs in (None, is_connectors)]
+    return {code for path in paths for code in _called(path, names)}
 
 
 def _called(path: Path, names: set[str]) -> Iterator[str]:
     for node in ast.walk(_tree(path)):
         if isinstance(node, ast.Call) and _name(node.func) in names:
-            for value in (*node.args, *(keyword.value for keyword in node.keywords)):
+            # A refusal's code comes first; transports have a class of that name for what a provider answers.
+            given = node.args[:1] if _name(node.func) == "Refused" else node.args
+            for value in (*given, *(keyword.value for keyword in node.keywords)):
                 yield from _codes(value, path)
         elif isinstance(node, ast.Tuple) and node.elts and _name(node.elts[0]) in names:  # a table of outcomes
             yield from (code for value in node.elts[1:2] for code in _codes(value, path))

@@ -10,13 +10,21 @@ from django.test import Client
 from jobs import runner
 from testing.fuzzing import SECRET
 from testing.people import Person, declaration, plan_pdf
+from testing.records import connected, record
 from vendors.models import Purchase
 
 NOWHERE = UUID(int=4)
 SHOWN_NUMBERS = 3  # of a vector's 1,536
 BOUGHT: dict[str, Any] = {"stage": "job_validated", "vendor": "llamaparse", "model": "cost_effective"}
 BOUGHT |= {"unit": "pages", "quantity": 1, "cents": "0.375"}
-QUESTION = {"query": "What does the plan pay for therapy?", "k": 1, "filters": {"pages": [1, 20]}}
+QUESTION = {
+    "query": "What does the plan pay for therapy?",
+    "k": 1,
+    "sources": ["documents", "hubspot"],
+    "filters": {"pages": [1, 20]},
+}
+LINK = "https://app.hubspot.com/contacts/1/company/512"
+COMPANY = "Northwind Therapy runs twelve clinics. Renewal of their plan in June."
 
 
 class Collector:
@@ -76,6 +84,7 @@ def _done(note: Any, ana: Person, declared: dict[str, Any]) -> None:
         note(operation, Client().get(path))
     for operation, path in (("job", f"/job/{NOWHERE}"), ("document", f"/documents/{NOWHERE}")):
         note(operation, ana.client.get(path))
+    record(connected(ana.id), "company:512", COMPANY, title="Northwind Therapy", url=LINK)
     note("search", ana.post("/search", QUESTION), QUESTION)
     note("search", ana.post("/search", {"query": "deductible", "k": 0}))
     note("retry_job", ana.post(f"/jobs/{declared['document_id']}/retry"))

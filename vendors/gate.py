@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -42,6 +42,10 @@ DETAILS = {
     faults.UNREACHABLE: "The vendor could not be reached.",
     faults.INVALID: "The vendor answered something that cannot be read.",
 }
+
+
+# What an answer of 4xx means with a vendor whose ways are its own; None where it means what it does with all.
+Meaning = Callable[[faults.Status], Exception | None]
 
 
 class Row(NamedTuple):
@@ -129,7 +133,7 @@ def _note_allowance(vendor: Vendor, said: Mapping[str, str]) -> None:
         pacing.pause(vendor, seconds, LIMITED)
 
 
-def failed(vendor: Vendor, error: Exception) -> Exception:
+def failed(vendor: Vendor, error: Exception, meaning: Meaning | None = None) -> Exception:
     """Tell the breaker and the budget of a failed call; return what to raise: Postponed, Retryable or Permanent.
 
     What is no vendor's fault (an outcome already named, a lost claim, the database, a bug) comes back unchanged.
@@ -137,7 +141,7 @@ def failed(vendor: Vendor, error: Exception) -> Exception:
     answer = faults.answered(error)
     code = None if answer else faults.silent(error)
     if answer:
-        outcome = _answered(vendor, answer)
+        outcome = _answered(vendor, answer, meaning)
     elif code:
         outcome = _fault(vendor, code)
     else:
@@ -148,11 +152,14 @@ def failed(vendor: Vendor, error: Exception) -> Exception:
     return outcome
 
 
-def _answered(vendor: Vendor, answer: faults.Status) -> Exception:
+def _answered(vendor: Vendor, answer: faults.Status, meaning: Meaning | None) -> Exception:
     status = answer.status
     if status >= 500 or status in (408, 409):
         return _fault(vendor, "VENDOR_UNAVAILABLE", headers.told_to_wait(answer.headers) or 0.0)
     breaker.answered(vendor)
+    own = meaning(answer) if meaning else None
+    if own is not None:
+        return _paused(vendor, own.wait.seconds, own.wait.reason) if isinstance(own, Postponed) else own
     if status == 402 or (status == 429 and answer.vendor_code == "insufficient_quota"):
         log.error("Vendor %s: the account's quota is exhausted.", vendor.name)
         return _paused(vendor, QUOTA_SECONDS, QUOTA)
@@ -177,14 +184,14 @@ def _fault(vendor: Vendor, code: str, retry_after: float = 0.0) -> Exception:
 
 
 @contextmanager
-def calling(vendor: Vendor, operation: str, *, tokens: int = 0) -> Iterator[None]:
+def calling(vendor: Vendor, operation: str, *, tokens: int = 0, meaning: Meaning | None = None) -> Iterator[None]:
     """Admit a call, and report how it went: ``admit``, then ``succeeded`` or ``failed``. Its time is counted."""
     admit(vendor, tokens=tokens)
     try:
         with calls.timed(vendor, operation):
             yield
     except Exception as error:
-        outcome = failed(vendor, error)
+        outcome = failed(vendor, error, meaning)
         if outcome is error:
             raise
         raise outcome from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from accessa.doctor import apart, configuration, database, schema, stores, vendors, web, workers
+from accessa.doctor import apart, configuration, connectors, database, schema, stores, vendors, web, workers
 from accessa.doctor.exam import Check
 
 DATABASE, API = ("database",), ("api",)
@@ -24,6 +24,7 @@ CHECKS = (
     Check("doorbell", "A ring is heard on another session.", workers.doorbell, DATABASE),
     Check("workers", "Alive:", workers.alive, ("migrations",)),
     Check("likeness", "All workers run with this configuration and this code.", workers.alike, ("workers",)),
+    Check("connectors", "The queue is ours alone, and tokens can be read.", connectors.working, ("migrations",)),
     Check("api", "PUBLIC_URL leads to this deployment.", web.api, slow=FIREWALL),
     Check("storage-raw", "Written, signed PUT and GET, refused to strangers, deleted.",
           partial(stores.examined, "raw"), seconds=30, slow=FIREWALL),

@@ -31,6 +31,7 @@ COMPONENTS = {
     "PlaceAnswer": "Where a passage stands. `header` are the offsets of the table header that is repeated before it.",
     "SearchRequest": "A question, and what to look among.",
     "FiltersRequest": "Narrow what is ranked, not what was found.",
+    "RecordAnswer": "A record of a connected system, or what is known of a client.",
     "PassageAnswer": "A passage that answers, with what cites it.",
     "UsageAnswer": "Cents, by day and month (UTC).",
     "PurchaseAnswer": "One paid call.",

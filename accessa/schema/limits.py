@@ -6,6 +6,8 @@ from typing import Any
 
 from django.conf import settings
 
+from integrations.search import SOURCES
+
 SHA256 = "^[0-9a-f]{64}$"
 PDF = "^[Aa][Pp][Pp][Ll][Ii][Cc][Aa][Tt][Ii][Oo][Nn]/[Pp][Dd][Ff]$"
 TABLE = {"DocumentAnswer": ("file_sha256", "parsed_sha256"), "ChunkAnswer": ("chunk_sha",)}
@@ -33,6 +35,7 @@ def properties() -> dict[str, dict[str, dict[str, Any]]]:
             "query": {"minLength": 1, "maxLength": settings.MAX_QUERY_CHARS},
             "k": {"minimum": 1, "maximum": settings.MAX_SEARCH_RESULTS},
             "mode": {"enum": ["hybrid", "vector", "text"]},
+            "sources": {"items": {"type": "string", "enum": list(SOURCES)}, "minItems": 1},
         },
         "FiltersRequest": {
             "pages": {"type": ["array", "null"]},

@@ -21,6 +21,7 @@ from auditing.tests.cast import Staff
 from campaigns.models import Campaign
 from documents.models import Document, ParseRequest, Removal
 from embeddings.models import LiveModel, VectorIndex
+from integrations.models import ArchivedMessage, ConnectedSource, IngestionJob
 from jobs.models import Cluster
 from testing.people import Person, plan_pdf, stop_before
 from vendors.models import Breaker, Budget, Pace, Purchase
@@ -68,6 +69,11 @@ def rows(ana: Person) -> Document:
     Campaign.objects.create(
         kind="reembed", embed_model="m", embed_version="1", created_by="x", canaries=[{"query": f"{WORD} {CANARY}"}]
     )
+    source = ConnectedSource.objects.create(user_id=ana.id, provider="hubspot", account=CANARY)
+    IngestionJob.objects.create(user_id=ana.id, source=source, kind="full_sync", cursor={"contacts": CANARY})
+    ArchivedMessage.objects.create(
+        msg_id=7, read_ct=5, enqueued_at=now, archived_at=now, vt=now, message={"kind": "x", "following": CANARY}
+    )  # fmt: skip
     Group.objects.create(name="support")
     services.record(by=None, action="jobs.retry", reason="x", object_type="upload_job", object_id=uploaded.job_id)
     return document

@@ -84,7 +84,7 @@ def test_what_can_be_read_is_and_what_is_empty_is_unset(monkeypatch: pytest.Monk
 
 
 def test_every_number_of_the_settings_has_a_least_value() -> None:
-    source = (REPOSITORY / "accessa" / "settings.py").read_text()
+    source = "".join((REPOSITORY / "accessa" / name).read_text() for name in ("settings.py", "connectors.py"))
 
     numeric = re.findall(r'env\.(?:int|float)\(\s*"(\w+)"', source)
 

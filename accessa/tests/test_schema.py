@@ -19,7 +19,15 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 from accessa.schema.examples import FILE, examples
 from accessa.schema.refusals import ANYWHERE, CODES
 from console import remedies
-from testing.codes import documented, failures_in_source, refusals_in_source, waits_in_source
+from testing.codes import (
+    documented,
+    failures_in_source,
+    page_waits_in_source,
+    record_failures_in_source,
+    refusals_in_source,
+    sync_failures_in_source,
+    waits_in_source,
+)
 from testing.exemplary import collect
 from testing.fuzzing import SECRET
 from testing.people import Person
@@ -145,10 +153,20 @@ def test_every_code_that_a_job_can_show_has_its_line_among_the_incidents() -> No
     """The console and the page say the same, in the same words."""
     lines = INCIDENTS.read_text(encoding="utf-8").splitlines()
 
-    for code, known in {**remedies.WAITING, **remedies.FAILED}.items():
+    tables = (remedies.WAITING, remedies.FAILED, remedies.SYNC_FAILED, remedies.PAGE_WAITS, remedies.RECORD_FAILED)
+    for code, known in (each for table in tables for each in table.items()):
         assert f"| `{code}` | {known.meaning} | {known.remedy} |" in lines
     assert failures_in_source() - set(remedies.FAILED) == set()
     assert waits_in_source() - set(remedies.WAITING) == set()
+
+
+def test_every_code_that_a_sync_can_show_has_its_line_among_the_incidents() -> None:
+    known_of_jobs = {*remedies.WAITING, *remedies.FAILED}
+
+    assert sync_failures_in_source() >= {"REFRESH_TOKEN_INVALID", "CURSOR_EXPIRED", "SCOPES_MISSING"}
+    assert sync_failures_in_source() - set(remedies.SYNC_FAILED) == set()
+    assert page_waits_in_source() - {*remedies.PAGE_WAITS, *known_of_jobs} == set()
+    assert record_failures_in_source() - set(remedies.RECORD_FAILED) == set()
 
 
 # The page

@@ -17,6 +17,7 @@ from documents.models import Document
 from embeddings.models import DocumentChunk
 from jobs.models import UploadJob
 from testing.people import Person, Upload, plan_pdf
+from testing.records import client, connected, record
 
 Look = Callable[[Person, Upload], Any]
 TENANT_TABLES = (
@@ -28,6 +29,9 @@ TENANT_TABLES = (
     "document_vector_buffer",
     "document_terms",
     "shadow_vectors",
+    "connected_sources",
+    "source_documents",
+    "client_intelligence",
 )
 
 # Every address at which a tenant reads; Ben tries each with Ana's ids.
@@ -49,6 +53,8 @@ MANY: dict[str, Look] = {
     "search in it": lambda ben, ana: ben.post(
         "/search", {"query": "hospital care", "document_ids": [str(ana.document_id)]}
     ),
+    "search in systems": lambda ben, ana: ben.post("/search", {"query": "hospital care", "sources": ["hubspot"]}),
+    "search among clients": lambda ben, ana: ben.post("/search", {"query": "hospital care", "sources": ["clients"]}),
 }
 
 
@@ -56,6 +62,8 @@ MANY: dict[str, Look] = {
 def owned(ana: Person, ben: Person) -> Upload:
     uploaded = ana.ingest(plan_pdf("hospital care", "drugs"))
     assert uploaded.job.state == "done"
+    record(connected(ana.id), "company:1", "hospital care")
+    client(ana.id, "Northwind", "hospital care")
     return uploaded
 
 
@@ -66,7 +74,7 @@ WHOSE = re.compile(r"\b(?:\w+\.)?user_id = (?:%\(\w+\)s|%s\b|'[0-9a-f-]{36}'(?::
 def careless(execute: Any, sql: Any, params: Any, many: bool, context: Any) -> Any:
     """Run a search's statement without asking whose passage it is."""
     text = sql if isinstance(sql, str) else sql.as_string(connection.connection)
-    asks = re.search(r"document_(chunks|terms)", text)
+    asks = re.search(r"document_(chunks|terms)|source_documents|client_intelligence", text)
     return execute(WHOSE.sub("true", text) if asks else sql, params, many, context)
 
 
@@ -107,7 +115,8 @@ def hidden(answer: Any) -> bool:
 
 def nothing_in(answer: Any) -> bool:
     body = answer.json()
-    return bool(answer.status_code == 200 and body.get("results", body.get("passages")) == [])
+    found = body["results"] if "results" in body else body["passages"] + body["records"]
+    return bool(answer.status_code == 200 and found == [])
 
 
 def shown(ben: Person, owned: Upload) -> list[str]:
@@ -135,6 +144,53 @@ def test_with_both_layers_gone_everything_would_show(
 ) -> None:
     """That the two tests above take away what they say. What answers 409 to a finished job has found it."""
     assert set(shown(ben, owned)) == {*ONE, *MANY}
+
+
+# The functions that search records by their words restrict themselves, where no policy reaches
+
+FORGETFUL = """
+    CREATE OR REPLACE FUNCTION {function}(words text[], required tsquery, sources uuid[], most integer)
+    RETURNS TABLE (id uuid, score double precision) LANGUAGE sql STABLE SECURITY DEFINER
+    AS $$ SELECT d.id, 1.0::float8 FROM {table} d $$"""
+BY_WORDS = {"find_source_documents": "source_documents", "find_clients": "client_intelligence"}
+
+
+def by_words(person: Person) -> list[Any]:
+    body = {"query": "hospital care", "sources": ["hubspot", "clients"], "mode": "text"}
+    records: list[Any] = person.post("/search", body).json()["records"]
+    return records
+
+
+@pytest.fixture
+def forgetful_functions(owned: Upload, ben: Person) -> None:
+    connected(ben.id)
+    with connection.cursor() as cursor:
+        for function, table in BY_WORDS.items():
+            cursor.execute(FORGETFUL.format(function=function, table=table))
+
+
+def test_without_the_functions_restraint_both_layers_hide(ana: Person, ben: Person, forgetful_functions: None) -> None:
+    assert by_words(ben) == []
+    assert len(by_words(ana)) == 2
+
+
+def test_without_it_and_without_scoping_the_policies_hide(
+    ben: Person, forgetful_functions: None, unscoped: None
+) -> None:
+    assert by_words(ben) == []
+
+
+def test_without_it_and_without_policies_the_querysets_hide(
+    ben: Person, forgetful_functions: None, without_policies: None
+) -> None:
+    assert by_words(ben) == []
+
+
+def test_without_policies_and_scoping_the_functions_hide(
+    owned: Upload, ana: Person, ben: Person, unscoped: None, without_policies: None
+) -> None:
+    assert by_words(ben) == []
+    assert len(by_words(ana)) == 2
 
 
 def test_the_owner_sees_all_of_it_at_the_same_addresses(owned: Upload, ana: Person) -> None:

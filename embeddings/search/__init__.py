@@ -8,11 +8,11 @@ from uuid import UUID
 
 from django.db import connection
 
-from embeddings import buying
 from embeddings import live as pointers
 from embeddings.live import Live
 from embeddings.search import asking, merging, snippets, words
 from embeddings.search.asking import HYBRID, TEXT, VECTOR, Question
+from embeddings.search.bought import Bought
 from embeddings.search.filters import Filters
 from embeddings.search.filters import read as read_filters
 from embeddings.search.fusion import fuse
@@ -36,20 +36,22 @@ def search(
     filters: Any = None,
     merge: bool = False,
     live: Live | None = None,
+    bought: Bought | None = None,
 ) -> list[Passage]:
     """Return at most ``k`` passages of ``user_id`` that answer ``query``, the best first.
 
     Documents that are unknown or another tenant's contribute nothing. ``live`` searches with another model than the
-    tenant's own. Raises ``Refused`` for what cannot be asked; ``SEARCH_UNAVAILABLE`` when the database takes too long;
-    and, unless ``mode`` is text, while the query cannot be embedded: ``SEARCH_UNAVAILABLE``, ``BUDGET_SPENT``,
-    ``MODEL_UNAVAILABLE``.
+    tenant's own; ``bought`` has the query's vector for another search of the same request. Raises ``Refused`` for what
+    cannot be asked; ``SEARCH_UNAVAILABLE`` when the database takes too long; and, unless ``mode`` is text, while the
+    query cannot be embedded: ``SEARCH_UNAVAILABLE``, ``BUDGET_SPENT``, ``MODEL_UNAVAILABLE``.
     """
     question = asking.read(query)
     asking.check(k, mode)
     narrowed = read_filters(filters)
     pointer = live or pointers.of(user_id)
+    bought = bought or Bought(user_id)
     for _ in range(MOST_TRIES):
-        found = _found(user_id, pointer, question, narrowed, document_ids, k=k, mode=mode, merge=merge)
+        found = _found(user_id, pointer, question, narrowed, document_ids, k=k, mode=mode, merge=merge, bought=bought)
         now = live or pointers.of(user_id)
         if now == pointer:
             break
@@ -68,12 +70,13 @@ def _found(
     k: int,
     mode: str,
     merge: bool,
+    bought: Bought,
 ) -> list[Passage]:
     with reading(user_id):
         scope = _scope(user_id, live, question, narrowed, document_ids)
         if not _findable(scope):
             return []
-    vector = None if mode == TEXT else _embedded(scope, question)
+    vector = None if mode == TEXT else bought.vector(live, question)
     with reading(user_id):
         return _answer(scope, question, vector, k, by_text=mode != VECTOR, merge=merge)
 
@@ -110,14 +113,6 @@ def _findable(scope: Scope) -> bool:
             if cursor.fetchone()[0]:
                 return True
     return False
-
-
-def _embedded(scope: Scope, question: Question) -> list[float]:
-    """Embed the question with the model of the passages that it is to meet."""
-    embedder = pointers.embedder(scope.live)
-    with buying.answerable("SEARCH_UNAVAILABLE", "Search is away; try again shortly.", field="query"):
-        vector: list[float] = buying.embed(embedder, [question.text], user_id=scope.user_id, stage="search")[0].tolist()
-    return vector
 
 
 def _answer(

@@ -17,6 +17,23 @@ class Migration(migrations.Migration):
 
     operations = [
         migrations.CreateModel(
+            name='ArchivedMessage',
+            fields=[
+                ('msg_id', models.BigIntegerField(primary_key=True, serialize=False)),
+                ('read_ct', models.IntegerField()),
+                ('enqueued_at', models.DateTimeField()),
+                ('archived_at', models.DateTimeField()),
+                ('vt', models.DateTimeField()),
+                ('message', models.JSONField(null=True)),
+            ],
+            options={
+                'db_table': '"pgmq"."a_ingestion_queue"',
+                'permissions': [('replay_archivedmessage', 'Can put a page back into the queue')],
+                'managed': False,
+                'default_permissions': ('view',),
+            },
+        ),
+        migrations.CreateModel(
             name='ConnectedSource',
             fields=[
                 ('id', models.UUIDField(default=uuid.uuid4, primary_key=True, serialize=False)),
@@ -41,7 +58,7 @@ class Migration(migrations.Migration):
             options={
                 'db_table': 'connected_sources',
                 'default_permissions': ('view',),
-                'indexes': [models.Index(models.OrderBy(models.F('created_at'), descending=True), models.F('id'), name='ix_sources_created')],
+                'indexes': [models.Index(models.OrderBy(models.F('created_at'), descending=True), models.F('id'), name='ix_sources_created'), models.Index(fields=['status', '-created_at', 'id'], include=('provider',), name='ix_sources_status')],
                 'constraints': [models.UniqueConstraint(models.F('user_id'), models.F('provider'), models.F('account'), name='uq_source_account'), models.CheckConstraint(condition=models.Q(('provider__in', ['hubspot', 'google_drive', 'quickbooks', 'gmail'])), name='source_provider_known'), models.CheckConstraint(condition=models.Q(('status__in', ['active', 'error', 'disconnected'])), name='source_status_known')],
             },
         ),
@@ -116,7 +133,7 @@ class Migration(migrations.Migration):
             options={
                 'db_table': 'ingestion_jobs',
                 'default_permissions': ('view',),
-                'indexes': [models.Index(models.F('source'), models.OrderBy(models.F('created_at'), descending=True), name='ix_ingestion_jobs_source'), models.Index(models.OrderBy(models.F('created_at'), descending=True), models.F('id'), name='ix_ingestion_jobs_created')],
+                'indexes': [models.Index(models.F('source'), models.OrderBy(models.F('created_at'), descending=True), name='ix_ingestion_jobs_source'), models.Index(models.OrderBy(models.F('created_at'), descending=True), models.F('id'), name='ix_ingestion_jobs_created'), models.Index(models.F('finished_at'), condition=models.Q(('finished_at__isnull', False)), name='ix_ingestion_jobs_finished')],
                 'constraints': [models.UniqueConstraint(models.F('source'), condition=models.Q(('status__in', ['queued', 'running'])), name='uq_ingestion_job_active'), models.CheckConstraint(condition=models.Q(('status__in', ['queued', 'running', 'completed', 'failed'])), name='ingestion_status_known'), models.CheckConstraint(condition=models.Q(('kind__in', ['full_sync', 'delta_sync', 'forget'])), name='ingestion_kind_known')],
             },
         ),

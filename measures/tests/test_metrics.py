@@ -12,8 +12,10 @@ from django.db import connection
 from django.test import Client
 from prometheus_client.parser import text_string_to_metric_families as parsed
 
+from integrations import syncs
+from integrations.models import ConnectedSource, IngestionJob
 from jobs import claims, presence
-from measures import moves, sweeps
+from measures import connectors, moves, sweeps
 from measures.exposition import FIGURES
 from measures.models import Spend
 from measures.standing import KINDS
@@ -231,4 +233,31 @@ def test_no_label_is_anybodys_text(ana: Person) -> None:
 
 
 def test_every_figure_that_is_counted_is_told() -> None:
-    assert {*moves.MEASURES, "vendor"} == set(FIGURES)
+    assert {*moves.MEASURES, "vendor", connectors.SYNC, connectors.RECORDS} == set(FIGURES)
+
+
+def test_syncs_that_ended_are_counted_once_and_what_stands_is_told(ana: Person) -> None:
+    source = ConnectedSource.objects.create(user_id=ana.id, provider="hubspot")
+    ConnectedSource.objects.create(user_id=ana.id, provider="gmail", status="error")
+    at = clock() - timedelta(minutes=5)
+    for status, code, written in (("completed", None, 40), ("failed", "max_retries_exceeded", 2)):
+        job = IngestionJob.objects.create(
+            user_id=ana.id, source=source, kind="full_sync", status=status, error_message=code, items_written=written,
+            items_failed=1,
+        )  # fmt: skip
+        IngestionJob.objects.filter(pk=job.pk).update(created_at=at - timedelta(seconds=20), finished_at=at)
+    History(at - timedelta(hours=1))  # from when on it is counted
+    syncs.start(source, "full_sync", by="test")
+    sweeps.run()
+
+    again()
+
+    samples = scraped()
+    where = {"provider": "hubspot", "kind": "full_sync"}
+    assert value(samples, "sync_seconds_count", outcome="completed", **where) == 1
+    assert value(samples, "sync_seconds_sum", outcome="max_retries_exceeded", **where) == 20
+    assert value(samples, "sync_records_total", provider="hubspot", outcome="written") == 42
+    assert value(samples, "sync_records_total", provider="hubspot", outcome="failed") == 2
+    assert value(samples, "ingestion_messages", state="visible") == 1
+    assert value(samples, "ingestion_messages", state="held") == 0
+    assert value(samples, "sources", provider="gmail", status="error") == 1

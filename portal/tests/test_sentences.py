@@ -59,6 +59,7 @@ def test_what_is_written_into_last_error_by_hand_has_a_sentence() -> None:
 def test_tenants_and_staff_are_told_of_the_same_codes() -> None:
     assert set(FAILED) == set(remedies.FAILED)
     assert set(WAITING) == set(remedies.WAITING)
+    assert set(sentences.SYNC_FAILED) == set(remedies.SYNC_FAILED)
 
 
 def test_every_stage_belongs_to_one_step() -> None:
@@ -69,6 +70,7 @@ def test_every_stage_belongs_to_one_step() -> None:
 
 def test_sentences_are_sentences_and_show_no_code() -> None:
     every = [*WAITING.values(), *(told.sentence for told in FAILED.values()), *sentences.REFUSED.values()]
+    every += [told.sentence for told in sentences.SYNC_FAILED.values()] + [*sentences.CONNECTIONS.values()]
 
     assert [text for text in every if not text.endswith((".", "?")) or re.search(r"[A-Z]{3,}_", text)] == []
 

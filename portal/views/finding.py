@@ -1,16 +1,19 @@
-"""Questions over a tenant's own documents."""
+"""Questions over a tenant's own documents and connected systems."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 from uuid import UUID
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from documents.models import Document
-from embeddings import search
-from embeddings.search import HYBRID, TEXT, VECTOR, Passage, pace
+from embeddings.search import HYBRID, TEXT, VECTOR, pace
+from integrations import search
+from integrations.models import Provider
+from integrations.search import FoundRecord
 from portal import sentences
 from portal.views.access import only, page, tenant
 from tenancy.refusals import Refused
@@ -18,6 +21,7 @@ from tenancy.rls import as_tenant
 
 SHOWN = 10
 CHOICES = 100  # documents to choose from, the newest
+SYSTEMS = dict(Provider.choices)
 MODES = ((HYBRID, "By meaning and by words"), (VECTOR, "By meaning"), (TEXT, "By words"))
 
 
@@ -26,6 +30,16 @@ class Asked:
     query: str
     mode: str
     document: UUID | None
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A record of a connected system as the page has it. ``snippet`` is safe HTML."""
+
+    name: str
+    where: str
+    snippet: str
+    url: str | None
 
 
 @page
@@ -53,17 +67,28 @@ def _asked(request: HttpRequest) -> Asked:
     return Asked(request.POST.get("query", ""), mode if mode in dict(MODES) else HYBRID, document)
 
 
-def _answer(user_id: UUID, asked: Asked) -> dict[str, list[Passage] | str]:
-    documents = [asked.document] if asked.document else None
+def _answer(user_id: UUID, asked: Asked) -> dict[str, object]:
+    """Connected systems are searched too, unless it is one document that is asked."""
+    where: dict[str, Any] = {"sources": search.SOURCES}
+    if asked.document:
+        where = {"sources": [search.UPLOADS], "document_ids": [asked.document]}
     try:
         pace.spend(user_id)
-        return {
-            "passages": search.search(
-                user_id=user_id, query=asked.query, k=SHOWN, mode=asked.mode, document_ids=documents, merge=False
-            )
-        }
+        found = search.search(user_id=user_id, query=asked.query, k=SHOWN, mode=asked.mode, **where)
     except Refused as refused:
         return {"problem": sentences.refusal(refused.code, refused.detail, refused.retry_after)}
+    return {"passages": found.passages, "records": [_shown(record) for record in found.records]}
+
+
+def _shown(record: FoundRecord) -> Shown:
+    """A link leads to the provider's page, and nowhere that a record's text could lead instead."""
+    url = record.url or ""
+    return Shown(
+        name=record.title or record.external_id or "",
+        where=SYSTEMS.get(record.source, "Client"),
+        snippet=record.snippet,
+        url=url if url.startswith("https://") else None,
+    )
 
 
 def _choices(user_id: UUID, chosen: UUID | None) -> list[Document]:

@@ -22,6 +22,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import connection, connections
 from rich.console import Console
 
+from accessa import connected
 from accessa.serving import Address, programs
 from accessa.standins import print_bill, standing_in
 from accessa.supervisor import Supervisor
@@ -45,21 +46,29 @@ class Command(BaseCommand):
         parser.add_argument("files", nargs="*", type=Path, help="PDF files; without any, the samples of the repository")
         fake = "fake: LlamaParse, OpenAI and S3 as stand-ins on this machine, over HTTP, with the bill at the end"
         parser.add_argument("--vendors", choices=("none", "fake"), default="none", help=fake)
+        recorded = (
+            "fixtures: connect HubSpot, Drive, QuickBooks and Gmail by recorded answers, sync them, and search them"
+        )
+        parser.add_argument("--connectors", choices=("none", "fixtures"), default="none", help=recorded)
         parser.add_argument("--seconds", type=float, default=280.0, help="how long to wait for the documents at most")
 
-    def handle(self, *, files: list[Path], vendors: str, seconds: float, **options: Any) -> None:
+    def handle(self, *, files: list[Path], vendors: str, connectors: str, seconds: float, **options: Any) -> None:
         missing = [str(file) for file in files if not file.is_file()]
         if missing:
             raise CommandError(f"There is no file {', '.join(missing)}.")
         console = Console(file=cast(IO[str], self.stdout))
-        chosen = files or sorted(SAMPLES.glob("*.pdf"))
+        chosen = files or ([] if connectors == "fixtures" else sorted(SAMPLES.glob("*.pdf")))
         address = Address("127.0.0.1", _free_port())
         with ExitStack() as stack:
             fakes = stack.enter_context(standing_in(address)) if vendors == "fake" else None
+            if connectors == "fixtures":
+                connected.use_recorded()
             supervisor = stack.enter_context(running(console, address))
             visitor = stack.enter_context(visiting(address, EMAIL if fakes is None else WITH_VENDORS))
-            failed = show(console, visitor, chosen, supervisor, seconds)
-            if fakes is None:
+            failed = show(console, visitor, chosen, supervisor, seconds) if chosen else 0
+            if connectors == "fixtures":
+                _connect(console, visitor, supervisor, seconds)
+            elif fakes is None:
                 ask(console, visitor, QUESTIONS if files else _sample_questions())
             else:
                 print_bill(console, visitor, fakes)
@@ -73,6 +82,14 @@ class Command(BaseCommand):
             raise CommandError(f"{failed} of {len(chosen)} documents did not end well.")
         if unwell:
             raise CommandError("The doctor has found something.")
+
+
+def _connect(console: Console, visitor: Visitor, supervisor: Supervisor, seconds: float) -> None:
+    user = User.objects.get(api_tokens__name="demo", email__in=[EMAIL, WITH_VENDORS])
+    try:
+        connected.show(console, visitor, user.pk, supervisor.tick, seconds=seconds)
+    except connected.NotConnected as error:
+        raise CommandError(str(error)) from None
 
 
 @contextmanager

@@ -1,0 +1,93 @@
+"""Records a second from a provider that answers at once, against a bare loop; and a worker's memory on the way."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from argparse import ArgumentParser, Namespace
+from typing import Any
+from uuid import uuid4
+
+from django.db import connection
+
+from benchmarks import cluster
+from benchmarks.report import Result, say
+from benchmarks.resident import watched
+from integrations import syncs
+from integrations.models import ClientIntelligence, ConnectedSource, IngestionJob, SourceDocument
+
+SUMMARY = __doc__ or ""
+GOAL = 500.0
+MOST_GROWTH_MB = 30.0  # of a worker, from its first tenth to the end
+SETTINGS = {
+    "INTEGRATIONS_USE_FIXTURES": "true",  # no token is asked for
+    "INTEGRATIONS_PROVIDERS": "hubspot=testing.instant",
+    "EMBEDDER": "testing.embedders.Instant",
+}
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--records", type=int, default=100_000)
+    parser.add_argument("--bare", type=int, default=10_000, help="records of the bare loop")
+
+
+def measure(options: Namespace) -> Result:
+    records, bare_records = (400, 200) if options.quick else (options.records, options.bare)
+    first = _sync(records)
+    again = _sync(records, source=first["source"])
+    bare = _bare(bare_records)
+    flat = first["grown_mb"] <= MOST_GROWTH_MB
+    return Result(
+        name="connectors",
+        value=first["rate"],
+        unit="records/s, one source",
+        against="a bare loop in one process: fetch, embed, one transaction a record",
+        ratio=first["rate"] / bare,
+        goal=GOAL,
+        ok=bool(first["rate"] >= GOAL and flat and first["failed"] == 0 and again["embedded"] == 0),
+        details={
+            "bare": bare,
+            "records": records,
+            "clients": ClientIntelligence.objects.count(),
+            "unchanged_rate": again["rate"],
+            "embedded_again": again["embedded"],
+            "worker_mb": first["worker_mb"],
+            "grown_mb": first["grown_mb"],
+        },
+    )
+
+
+def _sync(records: int, source: ConnectedSource | None = None) -> dict[str, Any]:
+    source = source or ConnectedSource.objects.create(user_id=uuid4(), provider="hubspot")
+    job = syncs.start(source, IngestionJob.Kind.FULL, by="benchmark")
+    say(f"{records} records …")
+    with cluster.running(**SETTINGS, INSTANT_RECORDS=str(records)) as process, watched(process) as memory:
+        cluster.until(lambda: _ended(job.pk), seconds=3600)
+    job.refresh_from_db()
+    if job.status != IngestionJob.Status.COMPLETED or job.started_at is None or job.finished_at is None:
+        raise RuntimeError(f"The sync ended as {job.status}: {job.error_message}")
+    return {
+        "source": source,
+        "rate": job.items_seen / (job.finished_at - job.started_at).total_seconds(),
+        "embedded": job.items_embedded,
+        "failed": job.items_failed,
+        "stored": SourceDocument.objects.filter(source=source).count(),
+        "worker_mb": memory.peak,
+        "grown_mb": memory.growth,
+    }
+
+
+def _ended(job_id: Any) -> bool:
+    connection.close_if_unusable_or_obsolete()
+    return IngestionJob.objects.filter(pk=job_id, finished_at__isnull=False).exists()
+
+
+def _bare(records: int) -> float:
+    """Return the records a second of the loop that anybody would write first."""
+    command = [sys.executable, "-m", "benchmarks.rivals.bare_sync", str(records)]
+    done = subprocess.run(
+        command, env=os.environ | SETTINGS | {"INSTANT_RECORDS": str(records)}, stdout=subprocess.PIPE, check=True
+    )
+    return float(json.loads(done.stdout))

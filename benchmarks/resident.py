@@ -1,0 +1,51 @@
+"""How much memory the workers of a cluster hold, and whether that grows."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import psutil
+
+EVERY = 0.2
+
+
+@dataclass
+class Resident:
+    """In MB, of the largest process at each look."""
+
+    seen: list[float] = field(default_factory=list)
+
+    @property
+    def peak(self) -> float:
+        return max(self.seen, default=0.0)
+
+    @property
+    def growth(self) -> float:
+        """From the end of the first tenth, when everything is loaded, to the last tenth: the medians of both."""
+        tenth = max(1, len(self.seen) // 10)
+        if len(self.seen) < 2 * tenth + 1:
+            return 0.0
+        early, late = sorted(self.seen[tenth : 2 * tenth]), sorted(self.seen[-tenth:])
+        return late[len(late) // 2] - early[len(early) // 2]
+
+
+@contextlib.contextmanager
+def watched(process: psutil.Process) -> Iterator[Resident]:
+    found, over = Resident(), threading.Event()
+
+    def watch() -> None:
+        while not over.wait(EVERY):
+            with contextlib.suppress(psutil.Error):
+                sizes = [child.memory_info().rss for child in process.children(recursive=True)]
+                found.seen.append(max(sizes, default=0) / 2**20)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield found
+    finally:
+        over.set()
+        watcher.join()

@@ -1,0 +1,37 @@
+"""Removing what a disconnected source has left, a batch a message."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from integrations import messages, syncs, tombstones
+from integrations.messages import Message
+from integrations.models import ClientIntelligence, ConnectedSource, IngestionJob, VaultToken
+from integrations.statements import execute
+from integrations.syncs import Tally
+
+BATCH = 1_000
+
+ROWS = """
+    DELETE FROM source_documents WHERE id IN (
+        SELECT id FROM source_documents WHERE source_id = %(source)s ORDER BY external_id LIMIT %(most)s)
+    RETURNING upload_document_id"""
+
+
+def work(message: Message, job: IngestionJob) -> None:
+    """Delete the next batch of the source's records; after the last one, all else of it and the source itself."""
+    with messages.fenced(message):
+        rows = execute(ROWS, {"source": job.source_id, "most": BATCH})
+        if not rows:
+            _forget(job.source_id)
+    for upload in {row.upload_document_id for row in rows} - {None}:
+        tombstones.withdraw(upload)
+    if rows:
+        syncs.close(message, job, Tally(deleted=len(rows)), onward=message.body.next_page(None))
+
+
+def _forget(source_id: UUID) -> None:
+    ClientIntelligence.objects.filter(source_id=source_id).delete()
+    VaultToken.objects.filter(source_id=source_id).delete()
+    IngestionJob.objects.filter(source_id=source_id).delete()
+    ConnectedSource.objects.filter(pk=source_id).delete()

@@ -1,0 +1,86 @@
+"""Look at tenants' connected systems, sync one, and plan the nights."""
+
+from __future__ import annotations
+
+from argparse import ArgumentTypeError
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import transaction
+from rich.console import Console
+from rich.table import Table
+
+from auditing import services as audit
+from campaigns import asking
+from integrations import nightly, syncs
+from integrations.models import ConnectedSource, IngestionJob
+
+LATEST = 50
+MOMENT = "%Y-%m-%d %H:%M"
+
+
+class Command(BaseCommand):
+    help = "Lists tenants' connected systems, begins a sync of one, and plans nightly syncs of all (off by default)."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        verbs = parser.add_subparsers(dest="verb", required=True)
+        listing = verbs.add_parser("list", help=f"the {LATEST} newest, or a tenant's")
+        listing.add_argument("--tenant", type=UUID, help="the tenant's id")
+        sync = verbs.add_parser("sync", help="fetch what has changed since the last sync")
+        sync.add_argument("source", type=UUID, help="the source's id")
+        sync.add_argument("--full", action="store_true", help="fetch everything anew; what is gone is removed")
+        asking.add_reason(sync)
+        night = verbs.add_parser("nightly", help="fetch what has changed at all sources, every night")
+        when = night.add_mutually_exclusive_group()
+        when.add_argument("--at", type=_time, metavar="HH:MM", help="when, UTC")
+        when.add_argument("--off", action="store_true", help="no longer")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        match options["verb"]:
+            case "list":
+                self._list(options["tenant"])
+            case "sync":
+                self._sync(options)
+            case _:
+                self._nightly(options)
+
+    def _list(self, tenant: UUID | None) -> None:
+        table = Table("Source", "Tenant", "Provider", "Status", "Code", "Last synced, UTC", box=None)
+        rows = ConnectedSource.objects.filter(**({"user_id": tenant} if tenant else {}))
+        for source in rows.order_by("-created_at", "id")[:LATEST]:
+            synced = f"{source.last_synced_at:{MOMENT}}" if source.last_synced_at else ""
+            code = source.status_message or ""
+            table.add_row(str(source.pk), str(source.user_id), source.provider, source.status, code, synced)
+        Console(file=self.stdout, width=160).print(table)  # type: ignore[arg-type]
+
+    def _sync(self, options: dict[str, Any]) -> None:
+        source = ConnectedSource.objects.filter(pk=options["source"]).first()
+        if source is None:
+            raise CommandError("There is no such source.")
+        kind = IngestionJob.Kind.FULL if options["full"] else IngestionJob.Kind.DELTA
+        with asking.refusals(), transaction.atomic():
+            job = syncs.start(source, kind, by="command")
+            audit.record(
+                by=None, action="connectors.sync", reason=options["reason"], object_type="connected_source",
+                object_id=source.pk, tenant_id=source.user_id, kind=job.kind,
+            )  # fmt: skip
+        self.stdout.write(f"{job.get_kind_display()} sync begun: {job.pk}")
+
+    def _nightly(self, options: dict[str, Any]) -> None:
+        if options["off"]:
+            self.stdout.write("No more nights are planned." if nightly.off() else "None were planned.")
+        elif options["at"]:
+            nightly.plan(options["at"].hour, options["at"].minute)
+        if not options["off"]:
+            begins = nightly.planned()
+            said = f"The next night begins at {begins:{MOMENT}} UTC." if begins else "No nights are planned."
+            self.stdout.write(said)
+
+
+def _time(text: str) -> datetime:
+    try:
+        return datetime.strptime(text, "%H:%M")
+    except ValueError as error:
+        raise ArgumentTypeError(f"{text!r} is no time of day, as 02:30.") from error

@@ -1,0 +1,38 @@
+"""Encrypts the token vault under its newest key, so that an older one can be taken out of the settings."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from typing import Any
+from uuid import UUID
+
+from django.core.management.base import BaseCommand, CommandError
+
+from integrations import vault
+
+
+class Command(BaseCommand):
+    help = (
+        "Encrypts every token that is under an older key of INTEGRATIONS_VAULT_KEYS under the newest, the first one. "
+        "May be stopped and run again. With --check: says whether an older key is still needed, and writes nothing."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--check", action="store_true")
+        parser.add_argument("--batch", type=int, default=500)
+
+    def handle(self, *args: Any, check: bool, batch: int, **options: Any) -> None:
+        newest = older = unknown = 0
+        after: UUID | None = None
+        while True:
+            found = vault.rotate(after, most=max(batch, 1), write=not check)
+            newest, older, unknown = newest + found.newest, older + found.older, unknown + found.unknown
+            if found.last is None:
+                break
+            after = found.last
+        done = "need an older key" if check else "encrypted anew"
+        self.stdout.write(f"{older} tokens {done}, {newest} were under the newest key.")
+        if unknown:
+            raise CommandError(f"{unknown} tokens are opened by no key. Put back the key that they were written with.")
+        if check and older:
+            raise CommandError("An older key is still needed: run rotate_vault.")

@@ -1,0 +1,119 @@
+"""pgmq, its one queue, and the wrappers through which services without rights of their own may use it (spec 002 §6a)."""
+
+from typing import Any
+
+import pgmq
+from django.core.exceptions import ImproperlyConfigured
+from django.db import migrations, transaction
+from django.db.utils import DatabaseError
+
+OURS = "pgmq, installed by Accessa from its package"  # so that only what was made here is taken back
+HAS_PGMQ = "SELECT to_regprocedure('pgmq.create(text)') IS NOT NULL"
+HAS_SCHEMA = "SELECT to_regnamespace('pgmq') IS NOT NULL"
+IS_OFFERED = "SELECT EXISTS (SELECT FROM pg_available_extensions WHERE name = 'pgmq')"
+COUNTS_HOLDS = """
+    SELECT EXISTS (SELECT FROM pg_attribute
+                   WHERE attrelid = 'pgmq.q_ingestion_queue'::regclass AND attname = 'headers' AND NOT attisdropped)"""
+
+# Tables of a schema that PUBLIC may not use; with the policies' switch on, a right given by mistake shows nothing either.
+QUEUE = """
+    SELECT pgmq.create('ingestion_queue');
+    ALTER TABLE pgmq.q_ingestion_queue ENABLE ROW LEVEL SECURITY;
+    ALTER TABLE pgmq.a_ingestion_queue ENABLE ROW LEVEL SECURITY;
+"""
+
+# Spec 002 §6a, mended. A column of the result had the name of a parameter: a set of pgmq's own type keeps both names.
+# Whoever defines temporary objects came before pg_catalog's in the search path. Any queue could be named.
+_ONLY = """
+    IF queue_name IS DISTINCT FROM 'ingestion_queue' THEN
+        RAISE EXCEPTION 'This function serves ingestion_queue only.' USING ERRCODE = 'invalid_parameter_value';
+    END IF;"""
+
+
+def _wrapper(signature: str, returns: str, statement: str) -> str:
+    return f"""
+    CREATE FUNCTION public.{signature} RETURNS {returns}
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+    AS $body$ BEGIN {_ONLY} {statement} END; $body$;"""
+
+
+WRAPPERS = {
+    "ingestion_enqueue(text, jsonb, integer)": _wrapper(
+        "ingestion_enqueue(queue_name text, message jsonb, delay integer DEFAULT 0)",
+        "bigint",
+        "RETURN (SELECT sent FROM pgmq.send(queue_name, message, delay) sent);",
+    ),
+    "ingestion_read(text, integer, integer)": _wrapper(
+        "ingestion_read(queue_name text, vt integer DEFAULT 300, qty integer DEFAULT 1)",
+        "SETOF pgmq.message_record",
+        "RETURN QUERY SELECT * FROM pgmq.read(queue_name, vt, qty);",
+    ),
+    "ingestion_delete(text, bigint)": _wrapper(
+        "ingestion_delete(queue_name text, msg_id bigint)", "boolean", "RETURN pgmq.delete(queue_name, msg_id);"
+    ),
+    "ingestion_archive(text, bigint)": _wrapper(
+        "ingestion_archive(queue_name text, msg_id bigint)", "boolean", "RETURN pgmq.archive(queue_name, msg_id);"
+    ),
+}
+# Supabase gives every new function of this schema to its three roles; plain PostgreSQL knows none of them.
+RIGHTS = """
+    DO $$
+    DECLARE known text;
+    BEGIN
+        REVOKE ALL ON FUNCTION public.{name} FROM PUBLIC;
+        FOR known IN SELECT rolname FROM pg_roles WHERE rolname IN ('anon', 'authenticated') LOOP
+            EXECUTE format('REVOKE ALL ON FUNCTION public.{name} FROM %I', known);
+        END LOOP;
+        IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'service_role') THEN
+            GRANT EXECUTE ON FUNCTION public.{name} TO service_role;
+        END IF;
+    END $$;"""
+
+
+def install(apps: Any, editor: Any) -> None:
+    with editor.connection.cursor() as cursor:
+        if not _says(cursor, HAS_SCHEMA) and not _extended(cursor, editor.connection.alias):
+            cursor.execute(pgmq.get_embedded_install_sql())
+            cursor.execute(f"COMMENT ON SCHEMA pgmq IS '{OURS}'")
+        if not _says(cursor, HAS_PGMQ):
+            raise ImproperlyConfigured("The database has a schema named pgmq that is not pgmq's.")
+        cursor.execute(QUEUE)
+        if not _says(cursor, COUNTS_HOLDS):
+            raise ImproperlyConfigured("The database's pgmq is too old: run ALTER EXTENSION pgmq UPDATE (1.5 or newer).")
+        for name, made in WRAPPERS.items():
+            cursor.execute(made)
+            cursor.execute(RIGHTS.format(name=name))
+
+
+def _extended(cursor: Any, alias: str) -> bool:
+    """Make the extension where the server has it and lets us."""
+    if not _says(cursor, IS_OFFERED):
+        return False
+    try:
+        with transaction.atomic(alias):
+            cursor.execute("CREATE EXTENSION pgmq")
+    except DatabaseError:  # not allowed to, or its files are broken: the same functions come with the package
+        return False
+    return True
+
+
+def remove(apps: Any, editor: Any) -> None:
+    with editor.connection.cursor() as cursor:
+        for name in WRAPPERS:
+            cursor.execute(f"DROP FUNCTION public.{name}")
+        cursor.execute("SELECT pgmq.drop_queue('ingestion_queue')")
+        cursor.execute("SELECT obj_description('pgmq'::regnamespace, 'pg_namespace'), EXISTS (SELECT FROM pgmq.meta)")
+        comment, has_others = cursor.fetchone()
+        if comment == OURS and not has_others:
+            cursor.execute("DROP SCHEMA pgmq CASCADE")
+
+
+def _says(cursor: Any, question: str) -> bool:
+    cursor.execute(question)
+    return bool(cursor.fetchone()[0])
+
+
+class Migration(migrations.Migration):
+    dependencies = [("integrations", "0002_row_level_security")]
+
+    operations = [migrations.RunPython(install, remove)]

@@ -1,0 +1,191 @@
+"""Working one page of a sync: fetched, embedded, written item by item, closed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
+from typing import Any
+
+import structlog
+from django.db.utils import DataError, IntegrityError
+
+from integrations import drafts, embedding, factory, forgetting, pdfs, refreshing, syncs, tombstones, writing
+from integrations.drafts import UNREADABLE, Draft, Stored
+from integrations.embedding import Vectors
+from integrations.items import Failed, Page, RawItem
+from integrations.messages import Body, Message
+from integrations.models import ConnectedSource, IngestionJob
+from integrations.providers import McpClient, Provider, Stream, TokenRefused
+from integrations.syncs import CAPPED, Kind, Tally
+from jobs import cluster, crashpoints
+from jobs.outcomes import Permanent, Postponed, Retryable
+from tenancy.refusals import Refused
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.integrations")
+
+EXPIRED = "CURSOR_EXPIRED"
+
+
+def work(message: Message) -> None:
+    """Work through a message's page; what it raises says what becomes of the message (``consumer``).
+
+    A page that is closed already, or whose sync has ended, is no work. Whatever interrupts it, it is safe to repeat:
+    what was written is found unchanged, and what was embedded is not bought again.
+    """
+    job = syncs.at(message.body)
+    if job is None:
+        return
+    if job.kind == Kind.FORGET:
+        forgetting.work(message, job)
+        return
+    provider = factory.provider(job.source.provider)
+    streams = [stream for stream in provider.STREAMS if (stream.full if job.kind == Kind.FULL else stream.delta)]
+    if message.body.stream < len(streams):
+        Work(message, job, provider, streams).run()
+    else:
+        _finish(message, job, provider, streams)
+
+
+def _finish(message: Message, job: IngestionJob, provider: Provider, streams: Sequence[Stream]) -> None:
+    """End a full sync: what it has not seen, of the streams that were complete, is gone."""
+    tally = Tally()
+    capped = {stream.document_type for stream in streams if stream.name in job.cursor.get(CAPPED, ())}
+    types = {stream.document_type for stream in streams} - capped if capped else None
+    tally.deleted = tombstones.sweep(message, job.source, provider, types)
+    syncs.close(message, job, tally, onward=None)
+
+
+class Work:
+    """One page of a stream."""
+
+    def __init__(self, message: Message, job: IngestionJob, provider: Provider, streams: Sequence[Stream]) -> None:
+        self._message, self._job, self._provider, self._streams = message, job, provider, streams
+        self._stream = streams[message.body.stream]
+        self._tally = Tally()
+
+    def run(self) -> None:
+        source, token = refreshing.fresh(self._job.source_id)
+        with closing(factory.make_client(source, token)) as client:
+            try:
+                cursor, page = self._fetch(client, source)
+                crashpoints.reach("page:fetched")
+                self._write(client, source, page)
+            except TokenRefused:
+                refreshing.expire(source.pk, source.token_expires_at)
+                raise
+        self._close(page, cursor)
+
+    def _fetch(self, client: McpClient, source: ConnectedSource) -> tuple[dict[str, Any], Page]:
+        body, kind = self._message.body, self._job.kind
+        cursor = dict(self._job.cursor)
+        if body.stream == 0 and body.following is None:  # before anything is listed: what changes meanwhile comes again
+            cursor = client.begin(kind)
+        since = source.cursor.get(self._stream.name) if kind == Kind.DELTA else None
+        page = client.page(self._stream, kind, since, body.following)
+        if page.following is not None and page.following == body.following:
+            raise Retryable("PAGE_REPEATED", "The provider names a page as its own next one.")
+        return self._stands(cursor, page), page
+
+    def _stands(self, cursor: dict[str, Any], page: Page) -> dict[str, Any]:
+        """Return the sync's cursor as of this page. A delta that is not whole leaves its stream where it was."""
+        name, stands = self._stream.name, dict(cursor)
+        if page.capped and self._job.kind == Kind.FULL:
+            stands[CAPPED] = sorted({*cursor.get(CAPPED, ()), name})
+        if page.cursor is not None:
+            stands[name] = page.cursor
+        elif page.capped and self._job.kind == Kind.DELTA:
+            stands.pop(name, None)
+        return stands
+
+    def _write(self, client: McpClient, source: ConnectedSource, page: Page) -> None:
+        self._tally.seen = len(page.items) + len(page.failed)
+        for failed in page.failed:
+            self._tally.fail(failed)
+        items = drafts.newest(page.items)
+        ready = list(filter(None, [self._draft(item) for item in items if not item.deleted]))
+        if ready:
+            self._write_all(client, source, ready)
+        gone = [item for item in items if item.deleted]
+        self._tally.deleted += tombstones.bury(self._message, source, self._provider, gone)
+
+    def _draft(self, item: RawItem) -> Draft | None:
+        try:
+            return drafts.draft(self._provider, item)
+        except UNREADABLE as error:
+            self._unreadable(item.external_id, error)
+            return None
+
+    def _unreadable(self, external_id: str, error: Exception) -> None:
+        kind = type(error).__name__
+        log.warning("A record cannot be read", sync=str(self._job.pk), stream=self._stream.name, error=kind)
+        self._tally.fail(Failed(external_id, "ITEM_UNREADABLE"))
+
+    def _write_all(self, client: McpClient, source: ConnectedSource, ready: Sequence[Draft]) -> None:
+        stored = Stored(source, [each.external_id for each in ready])
+        ready = [each for each in ready if not each.record.is_pdf or self._pass_on(client, source, stored, each)]
+        vectors = embedding.of_tenant(source.user_id)
+        for each in ready:
+            each.lacking = list(stored.lacking(each, vectors.model))
+        vectors.reuse([text for each in ready for text in each.lacking])
+        for batch in embedding.batches(ready, vectors):
+            self._go_on()
+            texts = [text for each in batch for text in each.lacking]
+            vectors.buy(texts)
+            crashpoints.reach("page:embedded")
+            for each in batch:
+                if not texts:  # what was bought is written, whoever waits
+                    self._go_on()
+                self._write_one(source, each, vectors)
+
+    def _go_on(self) -> None:
+        if cluster.stopping():
+            raise Postponed(0, "STOPPING")
+
+    def _pass_on(self, client: McpClient, source: ConnectedSource, stored: Stored, each: Draft) -> bool:
+        self._go_on()
+        known = stored.upload_of(each.item)
+        try:
+            each.upload_document_id = known or pdfs.pass_on(
+                source=source, client=client, item=each.item, record=each.record
+            )
+        except (Refused, Permanent) as refused:
+            self._tally.fail(Failed(each.external_id, refused.code))
+            return False
+        return True
+
+    def _write_one(self, source: ConnectedSource, each: Draft, vectors: Vectors) -> None:
+        try:
+            written = writing.write(self._message, source, self._provider, each, vectors)
+        except (DataError, IntegrityError):  # a number too large, say: this record's fault
+            self._tally.fail(Failed(each.external_id, "ITEM_NOT_STORED"))
+            return
+        except UNREADABLE as error:
+            self._unreadable(each.external_id, error)
+            return
+        self._tally.written += written.is_written
+        self._tally.unchanged += not written.is_written
+        self._tally.embedded += any(text.sha in vectors.found for text in each.lacking)
+        if any(text.sha in vectors.refused for text in each.lacking):
+            self._tally.tell(each.external_id, "TEXT_REFUSED")
+        if written.replaced is not None:
+            tombstones.withdraw(written.replaced)
+
+    def _close(self, page: Page, cursor: dict[str, Any]) -> None:
+        body = self._message.body
+        onward: Body | None = body.next_stream()
+        if page.expired:
+            onward, cursor = self._restarted(), {}
+        elif page.following is not None:
+            onward = body.next_page(page.following)
+        elif self._job.kind != Kind.FULL and body.stream + 1 == len(self._streams):
+            onward = None
+        syncs.close(self._message, self._job, self._tally, onward=onward, cursor=cursor)
+
+    def _restarted(self) -> Body:
+        """Begin anew as a full sync: the provider does not remember as far back as the cursor."""
+        if any(detail["code"] == EXPIRED for detail in self._job.error_details):
+            raise Permanent(EXPIRED, "The provider forgets its cursors faster than a sync reads.")
+        self._tally.tell(self._stream.name, EXPIRED)
+        body = self._message.body
+        return replace(body, kind=Kind.FULL, stream=0, following=None, page=body.page + 1)

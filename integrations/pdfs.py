@@ -1,0 +1,116 @@
+"""PDFs found in a tenant's Drive go through the upload pipeline, as the tenant's own documents."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from http import HTTPStatus
+from tempfile import TemporaryFile
+from typing import IO, NamedTuple
+from uuid import UUID
+
+from django.conf import settings
+
+from documents import services, storage
+from documents.limits import MIME
+from documents.models import Document
+from integrations.items import RawItem, Record
+from integrations.models import ConnectedSource, SourceDocument
+from integrations.providers import McpClient
+from integrations.transports.answers import TooLarge
+from tenancy.refusals import Refused
+from vendors.gate import VendorRefused
+
+PIECE = 64 * 1024
+SUFFIX = ".pdf"
+
+
+class _Content(NamedTuple):
+    sha256: str
+    length: int
+
+
+def pass_on(*, source: ConnectedSource, client: McpClient, item: RawItem, record: Record) -> UUID | None:
+    """Put a PDF into the upload pipeline and return its document's id. Call it outside of transactions.
+
+    Done twice it answers the same id; None when the tenant deletes the document at this very moment. What is wrong with
+    the file itself the pipeline says at its job. Raises ``Refused`` for a file that is not taken or not given, which
+    costs only this item, and what the gate raises. Of a file that has changed, the former document is the caller's to
+    ``withdraw``.
+    """
+    _require_size(item)
+    with TemporaryFile() as file:
+        content = _fetched(client, item, file)
+        declared = services.declare(
+            user_id=source.user_id,
+            filename=_filename(record.title),
+            bytes_len=content.length,
+            mime=MIME,
+            sha256=content.sha256,
+            by_connector=True,
+        )
+        document = Document.objects.filter(pk=declared.document_id).first()
+        if document is None:
+            return None
+        bucket, name = storage.located(document.raw_path)
+        if not bucket.exists(name):
+            services.store(document, _pieces(file))
+    return declared.document_id
+
+
+def withdraw(document_id: UUID) -> bool:
+    """Delete a document that a connector made, that the tenant never declared, and that no record refers to any more.
+
+    Tells whether it is gone. Call it once the record is a tombstone or refers to another document, in no transaction;
+    calling it again does no harm.
+    """
+    document = Document.objects.filter(pk=document_id).first()
+    if document is None:
+        return True
+    referring = SourceDocument.objects.filter(
+        user_id=document.user_id, upload_document_id=document_id, deleted_at__isnull=True
+    )
+    if not document.imported or referring.exists():
+        return False
+    services.delete(document)
+    return True
+
+
+def _require_size(item: RawItem) -> None:
+    """Refuse by the size that the vendor tells; a file that is longer than it tells ends in ``TooLarge``."""
+    told = item.payload.get("size")
+    if isinstance(told, str) and told.isdecimal() and len(told) < 20 and int(told) > settings.MAX_FILE_BYTES:
+        raise _too_large()
+
+
+def _fetched(client: McpClient, item: RawItem, file: IO[bytes]) -> _Content:
+    digest, length = hashlib.sha256(), 0
+    try:
+        for piece in client.download(item):
+            digest.update(piece)
+            length += len(piece)
+            file.write(piece)
+    except TooLarge as error:
+        raise _too_large() from error
+    except VendorRefused as refused:  # its owner forbids downloads, say
+        detail = "The provider does not give the file."
+        raise Refused("FILE_NOT_GIVEN", detail, status=HTTPStatus.FORBIDDEN) from refused
+    return _Content(digest.hexdigest(), length)
+
+
+def _pieces(file: IO[bytes]) -> Iterator[bytes]:
+    file.seek(0)
+    while piece := file.read(PIECE):
+        yield piece
+
+
+def _filename(title: str) -> str:
+    """Return a name for the file: Drive's may have slashes, no end, or none at all."""
+    name = title.replace("/", "-").replace("\\", "-").strip()
+    stem = name[: -len(SUFFIX)] if name.lower().endswith(SUFFIX) else name
+    return (stem.strip(" .-")[: settings.MAX_FILENAME_CHARS - len(SUFFIX)] or "document") + SUFFIX
+
+
+def _too_large() -> Refused:
+    detail = f"The file is larger than {settings.MAX_FILE_BYTES} bytes."
+    return Refused("FILE_TOO_LARGE", detail, status=HTTPStatus.REQUEST_ENTITY_TOO_LARGE)

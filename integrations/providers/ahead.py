@@ -1,0 +1,116 @@
+"""Listings that name their records only: each is fetched by a call of its own, a batch to a page of the sync."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from integrations.items import Failed, Page, RawItem
+from integrations.models import IngestionJob
+from integrations.providers import McpClient, Stream
+from integrations.transports.answers import TooLarge
+from jobs.outcomes import Postponed, Retryable
+from vendors.gate import VendorRefused
+
+BATCH = 25  # fetched for one page: some seconds of calls, and little to do again after a crash
+LOT = 500  # of ids that one listing names; they travel in the message, about 10 KB
+UNREADABLE = "ITEM_UNREADABLE"
+# So many failures before anything has gone well are not single records' own.
+SURELY_AWAY = 3
+Fetch = Callable[[str], RawItem]
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """What a listing has named and nobody has fetched yet; travels in ``Page.following``.
+
+    Ids and not places in a listing: a record that changes during the sync moves to the front of it, and would be
+    missed by whoever has read the front already.
+    """
+
+    ids: tuple[str, ...] = ()
+    token: str | None = None  # of the listing's next page
+    listed: int = 0
+    capped: bool = False
+    cursor: str | None = None
+
+    @classmethod
+    def of(cls, following: str | None) -> Ahead:
+        if following is None:
+            return cls()
+        ids, *rest = json.loads(following)
+        return cls(tuple(ids), *rest)
+
+    def following(self) -> str | None:
+        """Return it for the next page, or None when nothing is ahead."""
+        if not self.ids and self.token is None:
+            return None
+        return json.dumps([self.ids, self.token, self.listed, self.capped, self.cursor], separators=(",", ":"))
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What is ahead, what the listing has told of it already, and the records that it tells are gone."""
+
+    ahead: Ahead
+    known: Mapping[str, Any] = field(default_factory=dict)
+    gone: list[RawItem] = field(default_factory=list)
+
+
+def page_of(listing: Listing, one: Fetch, object_name: str) -> Page:
+    """Fetch the next batch of what is ahead and return it as a page of the sync.
+
+    A record that cannot be had costs only itself. When the vendor asks to wait in the middle, what was fetched so far
+    is the page: it is not fetched again.
+    """
+    ahead = listing.ahead
+    batch, rest = ahead.ids[:BATCH], ahead.ids[BATCH:]
+    items, failed, left = _fetched(batch, one, object_name)
+    ahead = replace(ahead, ids=(*left, *rest))
+    return Page(
+        items=[*listing.gone, *items],
+        following=ahead.following(),
+        failed=failed,
+        capped=ahead.capped,
+        cursor=ahead.cursor,
+    )
+
+
+def everything(client: McpClient, stream: Stream) -> Iterator[RawItem]:
+    """Yield all records of a full sync, page after page."""
+    page = client.page(stream, IngestionJob.Kind.FULL, None, None)
+    yield from page.items
+    while page.following is not None:
+        page = client.page(stream, IngestionJob.Kind.FULL, None, page.following)
+        yield from page.items
+
+
+def _fetched(ids: Sequence[str], one: Fetch, object_name: str) -> tuple[list[RawItem], list[Failed], list[str]]:
+    """Return what was fetched, what failed, and what is left to fetch because the vendor asked to wait."""
+    items: list[RawItem] = []
+    failed: list[Failed] = []
+    again: list[str] = []
+    queue = list(ids)
+    while queue:
+        wanted = queue.pop(0)
+        try:
+            items.append(one(wanted))
+        except Postponed:
+            if not items:
+                raise
+            return items, failed, [wanted, *queue]
+        except (VendorRefused, TooLarge, ValueError) as error:
+            failed.append(Failed(f"{object_name}:{wanted}", getattr(error, "code", UNREADABLE)))
+        except Retryable as error:
+            if wanted in again:  # tried once more behind all others
+                if not items:
+                    raise  # nothing went well: the vendor's trouble, and not this record's
+                failed.append(Failed(f"{object_name}:{wanted}", error.code))
+                continue
+            again.append(wanted)
+            if len(again) == SURELY_AWAY and not items:
+                raise
+            queue.append(wanted)
+    return items, failed, []

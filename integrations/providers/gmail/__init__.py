@@ -1,0 +1,87 @@
+"""Gmail: threads. They are found by search and tell of no client (spec 002 §5)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote
+
+from documents.normalization import normalize
+from integrations.items import Client, RawItem, Record
+from integrations.models import SourceDocument
+from integrations.providers import Stream
+
+THREAD = "gmail.thread"
+STREAMS: Sequence[Stream] = (Stream("threads", "gmail.threads.list", THREAD),)
+MOST_CHARS = 200_000  # of a thread's text that is stored
+MOST_TITLE_CHARS = 500
+
+
+def item_of(payload: Mapping[str, Any]) -> RawItem:
+    """Make an item of a thread as ``threads.told`` shapes it (spec 002 §5). Raises ``ValueError`` for another shape."""
+    moments = [moment(message) for message in _messages(payload)]
+    return RawItem(
+        external_id=external_id(_word(payload, "id")),
+        document_type=THREAD,
+        payload=payload,
+        source_created_at=min(moments),
+        source_updated_at=max(moments),
+    )
+
+
+def external_id(thread_id: str) -> str:
+    return f"thread:{thread_id}"
+
+
+def gone(thread_id: str) -> RawItem:
+    return RawItem(external_id(thread_id), THREAD, {}, deleted=True)
+
+
+def record(item: RawItem) -> Record:
+    messages = _messages(item.payload)
+    title = normalize(_word(messages[0], "subject"))[:MOST_TITLE_CHARS].strip()
+    text = "\n\n".join([title, *("\n".join(_lines(message)) for message in messages)])
+    url = f"https://mail.google.com/mail/#all/{quote(_word(item.payload, 'id'), safe='')}"
+    return Record(text=normalize(text[:MOST_CHARS]), title=title, url=url)
+
+
+def client(own: SourceDocument | None, children: Sequence[SourceDocument]) -> Client | None:
+    """Return None always: Gmail writes zero rows of ``client_intelligence`` (spec 002 §5)."""
+    return None
+
+
+def client_text(client: Client) -> str:
+    return ""
+
+
+def moment(message: Mapping[str, Any]) -> datetime:
+    """Return when Gmail took a message, from its milliseconds as a string."""
+    told = _word(message, "internalDate")
+    if not (told.isascii() and told.isdigit() and len(told) < 15):
+        raise ValueError("a message with another time")
+    return datetime.fromtimestamp(int(told) / 1000, UTC)
+
+
+def _lines(message: Mapping[str, Any]) -> Iterator[str]:
+    yield f"From: {_word(message, 'from')}"
+    yield f"To: {_word(message, 'to')}"
+    yield f"Date: {moment(message):%Y-%m-%d}"
+    if names := message.get("attachments"):
+        yield f"Attachments: {', '.join(str(name) for name in names)}"
+    yield ""
+    yield _word(message, "body_text")
+
+
+def _messages(payload: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    messages = payload.get("messages")
+    if not isinstance(messages, list) or not messages or not all(isinstance(each, Mapping) for each in messages):
+        raise ValueError("a thread without messages")
+    return messages
+
+
+def _word(told: Mapping[str, Any], name: str) -> str:
+    word = told.get(name)
+    if not isinstance(word, str):
+        raise ValueError(f"a thread with another {name}")
+    return word

@@ -1,0 +1,147 @@
+"""HubSpot's records: what is found of them and what they tell of a client (spec 002 §5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from integrations.items import Client, RawItem, Record
+from integrations.models import SourceDocument
+from integrations.providers import Stream
+from integrations.providers.hubspot.objects import COMPANIES, CONTACTS, DEALS, company_of, properties
+from integrations.providers.told import day, identity, lines, word
+
+STREAMS: Sequence[Stream] = (
+    Stream("contacts", "hubspot.crm.contacts.list", CONTACTS.document_type),
+    Stream("companies", "hubspot.crm.companies.list", COMPANIES.document_type),
+    Stream("deals", "hubspot.crm.deals.list", DEALS.document_type),
+)
+CLOSED = ("closedwon", "closedlost")  # of the default pipeline; HubSpot's own flag knows all others
+
+
+def record(item: RawItem) -> Record:
+    """Map a record to what is stored and found. Raises ``ValueError``."""
+    told = _MAPS.get(item.document_type)
+    if told is None:
+        raise ValueError("a record of another kind")
+    identity(item.payload, "id")
+    return told(item, properties(item.payload))
+
+
+def _contact(item: RawItem, said: Mapping[str, Any]) -> Record:
+    name = " ".join(filter(None, (word(said, "firstname"), word(said, "lastname")))) or None
+    email, company, role = word(said, "email"), word(said, "company"), word(said, "jobtitle")
+    lifecycle, industry = word(said, "lifecyclestage"), word(said, "industry")
+    return Record(
+        text=lines(
+            ("Contact", name), ("E-mail", email), ("Company", company),
+            ("Role", role), ("Lifecycle stage", lifecycle), ("Industry", industry),
+        ),
+        title=name or email or "",
+        url=_url(item),
+        facts={"name": company, "industry": industry, "contact_role": role, "lifecycle": lifecycle},
+    )  # fmt: skip
+
+
+def _company(item: RawItem, said: Mapping[str, Any]) -> Record:
+    name, domain, industry = word(said, "name"), word(said, "domain"), word(said, "industry")
+    employees, revenue = word(said, "numberofemployees"), word(said, "annualrevenue")
+    description = word(said, "description")
+    return Record(
+        text=lines(
+            ("Company", name), ("Domain", domain), ("Industry", industry), ("Employees", employees),
+            ("Annual revenue", revenue), ("Description", description),
+        ),
+        title=name or domain or "",
+        url=_url(item),
+        facts={
+            "name": name or domain, "industry": industry, "summary": description,
+            "employees": employees, "revenue": revenue, "domain": domain,
+        },
+    )  # fmt: skip
+
+
+def _deal(item: RawItem, said: Mapping[str, Any]) -> Record:
+    name, amount, stage = word(said, "dealname"), word(said, "amount"), word(said, "dealstage")
+    pipeline, closes, company = word(said, "pipeline"), day(said, "closedate"), company_of(item.payload)
+    changed = item.source_updated_at
+    return Record(
+        text=lines(
+            ("Deal", name), ("Amount", amount), ("Stage", stage), ("Pipeline", pipeline), ("Close date", closes),
+        ),
+        title=name or "",
+        url=_url(item),
+        parent_external_id=f"{COMPANIES.one}:{company}" if company else None,
+        facts={
+            "name": name, "amount": amount, "stage": stage, "close_date": closes,
+            "open": not _closed(said, stage), "changed": changed.isoformat() if changed else "",
+        },
+    )  # fmt: skip
+
+
+_MAPS: dict[str, Callable[[RawItem, Mapping[str, Any]], Record]] = {
+    CONTACTS.document_type: _contact,
+    COMPANIES.document_type: _company,
+    DEALS.document_type: _deal,
+}
+
+
+def _closed(said: Mapping[str, Any], stage: str | None) -> bool:
+    flag = (word(said, "hs_is_closed") or "").lower()
+    return flag == "true" if flag else stage in CLOSED
+
+
+def _url(item: RawItem) -> str | None:
+    said = item.payload.get("url")
+    return said if isinstance(said, str) and said.startswith("https://") else None
+
+
+def client(own: SourceDocument | None, children: Sequence[SourceDocument]) -> Client | None:
+    """Return what a company with its deals, or a contact, tells of a client.
+
+    ``deal_stage`` and ``deal_amount`` are of the open deal that changed last; of any deal when none is open.
+    """
+    if own is None or not own.facts.get("name"):
+        return None
+    told = own.facts
+    if own.document_type == CONTACTS.document_type:
+        facts = _known(told, "contact_role", "lifecycle")
+        return Client(told["name"], industry=told.get("industry"), key_facts=facts)
+    if own.document_type != COMPANIES.document_type:
+        return None
+    facts = _known(told, "employees", "revenue", "domain") | _deals(children)
+    return Client(told["name"], industry=told.get("industry"), summary=told.get("summary"), key_facts=facts)
+
+
+def _known(facts: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    return {name: facts[name] for name in names if facts.get(name) is not None}
+
+
+def _deals(children: Sequence[SourceDocument]) -> dict[str, Any]:
+    deals = [each for each in children if each.document_type == DEALS.document_type]
+    deals.sort(key=lambda each: (each.facts.get("changed") or "", each.external_id), reverse=True)
+    opened = [each for each in deals if each.facts.get("open")]
+    last = next(iter(opened or deals), None)
+    if last is None:
+        return {"open_deals": []}
+    listed = [_known(each.facts, "name", "stage", "amount", "close_date") for each in opened]
+    return {
+        "open_deals": listed,
+        "deal_stage": last.facts.get("stage"),
+        "deal_amount": last.facts.get("amount"),
+    }
+
+
+def client_text(client: Client) -> str:
+    """Return the text a client is found by: nothing of its deals, so that none of them changes it."""
+    facts = client.key_facts
+    return lines(
+        ("Client", client.client_name),
+        ("Industry", client.industry),
+        ("Contact's role", facts.get("contact_role")),
+        ("Lifecycle stage", facts.get("lifecycle")),
+        ("Domain", facts.get("domain")),
+        ("Employees", facts.get("employees")),
+        ("Annual revenue", facts.get("revenue")),
+        ("Summary", client.summary),
+    )

@@ -1,0 +1,131 @@
+"""QuickBooks' records: what is found of them and what they tell of a client (spec 002 §5)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from integrations.items import Client, RawItem, Record
+from integrations.models import SourceDocument
+from integrations.providers import Stream
+from integrations.providers.quickbooks.objects import CUSTOMERS, INVOICES
+from integrations.providers.told import day, identity, lines, part, word
+
+STREAMS: Sequence[Stream] = (
+    Stream("customers", "quickbooks.customers.list", CUSTOMERS.document_type),
+    Stream("invoices", "quickbooks.invoices.list", INVOICES.document_type),
+)
+LAST = 5  # invoices in a client's history (spec 002 §5)
+PAGES = "https://app.qbo.intuit.com/app"
+
+
+def record(item: RawItem) -> Record:
+    """Map an entity to what is stored and found. Raises ``ValueError``."""
+    identity(item.payload, "Id")
+    if item.document_type == CUSTOMERS.document_type:
+        return _customer(item.payload)
+    if item.document_type == INVOICES.document_type:
+        return _invoice(item.payload)
+    raise ValueError("a record of another kind")
+
+
+def _customer(said: Mapping[str, Any]) -> Record:
+    shown, company = word(said, "DisplayName"), word(said, "CompanyName")
+    person = " ".join(filter(None, (word(said, "GivenName"), word(said, "FamilyName")))) or None
+    address = _address(part(said, "BillAddr"))
+    return Record(
+        # Not its balance: each payment would have the whole record embedded again.
+        text=lines(
+            ("Customer", shown), ("Company", company), ("Contact", person),
+            ("E-mail", word(part(said, "PrimaryEmailAddr"), "Address")),
+            ("Phone", word(part(said, "PrimaryPhone"), "FreeFormNumber")),
+            ("Website", word(part(said, "WebAddr"), "URI")),
+            ("Billing address", address), ("Notes", word(said, "Notes")),
+            ("Status", "inactive" if said.get("Active") is False else None),
+        ),
+        title=shown or company or "",
+        url=f"{PAGES}/customerdetail?nameId={_digits(said)}" if _digits(said) else None,
+        facts={"name": company or shown, "ar_balance": _money(said, "Balance"), "billing_address": address},
+    )  # fmt: skip
+
+
+def _invoice(said: Mapping[str, Any]) -> Record:
+    customer, number = part(said, "CustomerRef"), word(said, "DocNumber")
+    dated, due, total, balance = (
+        day(said, "TxnDate"),
+        day(said, "DueDate"),
+        _money(said, "TotalAmt"),
+        _money(said, "Balance"),
+    )
+    currency = word(part(said, "CurrencyRef"), "value")
+    return Record(
+        text=lines(
+            ("Invoice", number), ("Customer", word(customer, "name")), ("Date", dated), ("Due", due),
+            ("Total", " ".join(filter(None, (total, currency)))), ("Balance", balance), *_sold(said),
+            ("Billing address", _address(part(said, "BillAddr"))),
+            ("E-mail", word(part(said, "BillEmail"), "Address")),
+            ("Message", word(part(said, "CustomerMemo"), "value")), ("Memo", word(said, "PrivateNote")),
+        ),
+        title=f"Invoice {number}" if number else "Invoice",
+        url=f"{PAGES}/invoice?txnId={_digits(said)}" if _digits(said) else None,
+        parent_external_id=f"{CUSTOMERS.one}:{word(customer, 'value')}" if word(customer, "value") else None,
+        facts={"number": number, "date": dated, "due_date": due, "total": total, "balance": balance},
+    )  # fmt: skip
+
+
+def _sold(said: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
+    found = said.get("Line")
+    for line in found if isinstance(found, list) else []:
+        if not isinstance(line, Mapping):
+            raise ValueError("a line is no object")
+        item = word(part(part(line, "SalesItemLineDetail"), "ItemRef"), "name")
+        said_of_it = word(line, "Description") or item
+        if said_of_it:
+            yield "Line", " ".join(filter(None, (said_of_it, _money(line, "Amount"))))
+
+
+def _address(said: Mapping[str, Any]) -> str | None:
+    streets = [word(said, f"Line{number}") for number in range(1, 6)]
+    region = " ".join(filter(None, (word(said, "CountrySubDivisionCode"), word(said, "PostalCode"))))
+    return ", ".join(filter(None, (*streets, word(said, "City"), region, word(said, "Country")))) or None
+
+
+def _money(said: Mapping[str, Any], name: str) -> str | None:
+    """Return an amount with the digits it was told with. Raises ``ValueError`` for what is no amount."""
+    found = word(said, name)
+    try:
+        return None if found is None else format(Decimal(found), "f")
+    except InvalidOperation:
+        raise ValueError(f"{name} is no amount") from None
+
+
+def _digits(said: Mapping[str, Any]) -> str | None:
+    id = str(said["Id"])
+    return id if id.isascii() and id.isdigit() else None
+
+
+def client(own: SourceDocument | None, children: Sequence[SourceDocument]) -> Client | None:
+    """Return what a customer with its invoices tells of a client. The lifetime value is of all of them, exactly."""
+    if own is None or own.document_type != CUSTOMERS.document_type or not own.facts.get("name"):
+        return None
+    invoices = [each for each in children if each.document_type == INVOICES.document_type]
+    invoices.sort(key=_latest, reverse=True)
+    told = ("number", "date", "due_date", "total", "balance")
+    total = sum((Decimal(each.facts.get("total") or 0) for each in invoices), Decimal(0))
+    facts = {
+        **{name: own.facts[name] for name in ("ar_balance", "billing_address") if own.facts.get(name) is not None},
+        "invoice_history": [{name: each.facts.get(name) for name in told} for each in invoices[:LAST]],
+        "total_lifetime_value": format(total, "f"),
+    }
+    return Client(own.facts["name"], key_facts=facts)
+
+
+def _latest(invoice: SourceDocument) -> tuple[str, int, str]:
+    """Order invoices by their date, those of one day by their id, a number that grows."""
+    return invoice.facts.get("date") or "", len(invoice.external_id), invoice.external_id
+
+
+def client_text(client: Client) -> str:
+    """Return the text a client is found by: no amount, so that no invoice and no payment changes it."""
+    return lines(("Client", client.client_name), ("Billing address", client.key_facts.get("billing_address")))

@@ -1,0 +1,92 @@
+"""Finding records of connected systems, and what is known of clients: by vector and by word, as passages are found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from embeddings import live as pointers
+from embeddings.live import Live
+from embeddings.search import FEWEST_CANDIDATES, Passage, asking, words
+from embeddings.search import search as find_passages
+from embeddings.search.asking import HYBRID, TEXT, VECTOR, Question
+from embeddings.search.bought import Bought
+from embeddings.search.fusion import fuse
+from embeddings.search.snapshot import reading
+from integrations.search import arms, scope
+from integrations.search.found import FoundRecord, fetch
+from integrations.search.scope import RECORDS, SOURCES, UPLOADS, Scope, check
+
+__all__ = ["RECORDS", "SOURCES", "UPLOADS", "Answer", "FoundRecord", "records", "search"]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    passages: list[Passage]
+    records: list[FoundRecord]
+
+
+def search(
+    *,
+    user_id: UUID,
+    query: str,
+    sources: Sequence[str] = (UPLOADS,),
+    k: int = 10,
+    mode: str = HYBRID,
+    **of_passages: Any,
+) -> Answer:
+    """Return at most ``k`` passages and ``k`` records, of whatever is among ``sources``.
+
+    ``of_passages`` goes to ``embeddings.search.search``, which says what is raised besides ``UNKNOWN_SOURCE``.
+    """
+    check(sources)
+    asked: dict[str, Any] = {"user_id": user_id, "query": query, "k": k, "mode": mode, "bought": Bought(user_id)}
+    systems = [name for name in sources if name != UPLOADS]
+    return Answer(
+        find_passages(**asked, **of_passages) if UPLOADS in sources else [],
+        records(**asked, sources=systems) if systems else [],
+    )
+
+
+def records(
+    *,
+    user_id: UUID,
+    query: str,
+    sources: Sequence[str] = RECORDS,
+    k: int = 10,
+    mode: str = HYBRID,
+    live: Live | None = None,
+    bought: Bought | None = None,
+) -> list[FoundRecord]:
+    """Return at most ``k`` records of ``user_id`` that answer ``query``, the best first.
+
+    A record without a vector of the tenant's live model is found by its words. ``bought`` has the query's vector for
+    another search of the same request. Raises what ``embeddings.search.search`` raises, and ``UNKNOWN_SOURCE``.
+    """
+    question = asking.read(query)
+    asking.check(k, mode)
+    check(sources)
+    pointer = live or pointers.of(user_id)
+    with reading(user_id):
+        meant = scope.of(user_id, pointer, question, sources)
+        wants_vector = mode != TEXT and arms.has_vectors(meant)
+    if not meant.parts:
+        return []
+    vector = (bought or Bought(user_id)).vector(pointer, question) if wants_vector else None
+    with reading(user_id):
+        return _answer(meant, question, vector, k, by_text=mode != VECTOR)
+
+
+def _answer(
+    meant: Scope, question: Question, vector: list[float] | None, k: int, *, by_text: bool
+) -> list[FoundRecord]:
+    n = max(FEWEST_CANDIDATES, 4 * k)
+    lexemes = words.lexemes(question.text)
+    ranking = fuse(
+        meant.live.model,
+        arms.nearest(meant, vector, n) if vector else [],
+        arms.with_words(meant, lexemes, n) if by_text else [],
+    )
+    return fetch(meant, ranking[:k], lexemes)

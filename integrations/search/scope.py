@@ -1,0 +1,91 @@
+"""What a search of records looks among: whose, of which sources, of which model, with which words in them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from django.db import connection
+
+from embeddings.live import Live
+from embeddings.search.asking import Question
+from integrations.models import ConnectedSource, Provider
+from tenancy.refusals import Refused
+
+UPLOADS, CLIENTS = "documents", "clients"
+RECORDS = (*Provider.values, CLIENTS)
+SOURCES = (UPLOADS, *RECORDS)  # what a search may name
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A table, and what of it is meant. ``findable`` is SQL on a row ``c``; ``function`` looks among its words."""
+
+    table: str
+    function: str
+    findable: str
+    source_ids: tuple[UUID, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """``required`` is a tsquery: what must stand in a record, and what must not."""
+
+    user_id: UUID
+    live: Live
+    providers: dict[UUID, str]  # of all connected sources
+    documents: Part | None
+    clients: Part | None
+    required: str = ""
+
+    @property
+    def parts(self) -> list[Part]:
+        return [part for part in (self.documents, self.clients) if part]
+
+    @property
+    def model(self) -> str:
+        """As records name the model of their vectors."""
+        return f"{self.live.model}@{self.live.version}"
+
+
+def check(sources: Sequence[str]) -> None:
+    """Raise ``Refused("UNKNOWN_SOURCE")`` for a source that there is not."""
+    if any(name not in SOURCES for name in sources):
+        raise Refused("UNKNOWN_SOURCE", f"The sources are {', '.join(SOURCES)}.", field="sources")
+
+
+def of(user_id: UUID, live: Live, question: Question, sources: Sequence[str]) -> Scope:
+    """Return what of the tenant's connected sources is meant. Call inside ``as_tenant``."""
+    own = ConnectedSource.objects.filter(user_id=user_id).exclude(status=ConnectedSource.Status.DISCONNECTED)
+    providers = dict(own.values_list("pk", "provider"))
+    asked = tuple(source_id for source_id, provider in providers.items() if provider in sources)
+    return Scope(
+        user_id,
+        live,
+        providers,
+        _documents(asked) if asked else None,
+        _clients(tuple(providers)) if CLIENTS in sources else None,
+        _required(question),
+    )
+
+
+def _documents(source_ids: tuple[UUID, ...]) -> Part:
+    return Part("source_documents", "find_source_documents", "c.source_id = ANY(%(sources)s)", source_ids)
+
+
+def _clients(source_ids: tuple[UUID, ...]) -> Part:
+    findable = "(c.source_id IS NULL OR c.source_id = ANY(%(sources)s))"
+    return Part("client_intelligence", "find_clients", findable, source_ids)
+
+
+def _required(question: Question) -> str:
+    """A phrase of stop words asks for nothing."""
+    asked = ["phraseto_tsquery('english', %s)"] * len(question.phrases)
+    asked += ["!! phraseto_tsquery('english', %s)"] * len(question.excluded)
+    if not asked:
+        return ""
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT ({' && '.join(asked)})::text", [*question.phrases, *question.excluded])
+        required: str = cursor.fetchone()[0]
+    return required

@@ -1,0 +1,51 @@
+"""A person who consents at a stand-in, as a browser and the pages do."""
+
+from __future__ import annotations
+
+from urllib.parse import parse_qs, urlsplit
+
+import httpx
+import pytest
+
+from integrations.models import ConnectedSource
+from integrations.oauth import services
+from tenancy.refusals import Refused
+from testing.people import Person
+from testing.vendors.oauth import PROSE
+
+BACK = "https://accessa.example.org/settings/integrations/callback"
+
+
+def asked(begun: services.Begun) -> dict[str, str]:
+    return {name: values[0] for name, values in parse_qs(urlsplit(begun.url).query).items()}
+
+
+def consented(begun: services.Begun) -> dict[str, str]:
+    """Open the consent page as a browser does, and return what comes back."""
+    answer = httpx.get(begun.url)
+    assert answer.status_code == 302
+    address = answer.headers["Location"]
+    assert address.startswith(BACK)
+    return {name: values[0] for name, values in parse_qs(urlsplit(address).query).items()}
+
+
+def connected(person: Person, provider: str, **instead: str) -> ConnectedSource:
+    """Connect as the pages do."""
+    begun = services.begin(user_id=person.id, provider=provider, redirect_uri=BACK)
+    said = consented(begun)
+    given = {
+        "code": said.get("code", ""),
+        "state": said["state"],
+        "expected_state": begun.state,
+        "verifier": begun.verifier,
+        "redirect_uri": BACK,
+        "account": said.get("realmId", ""),
+    }
+    return services.complete(user_id=person.id, provider=provider, **(given | instead))
+
+
+def refusal(person: Person, provider: str, **instead: str) -> str:
+    with pytest.raises(Refused) as refused:
+        connected(person, provider, **instead)
+    assert PROSE not in refused.value.detail
+    return refused.value.code

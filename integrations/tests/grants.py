@@ -1,0 +1,72 @@
+"""Sources whose tokens a stand-in gave, and what became of them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from django.db import connection
+from django.utils import timezone
+
+from integrations import refreshing, vault
+from integrations.models import ConnectedSource
+from integrations.refreshing import SourceBroken
+from jobs.outcomes import Permanent, Postponed, Retryable
+from testing.people import Person
+from testing.vendors.oauth import OAuthServer
+
+PROVIDERS = ("hubspot", "google_drive", "quickbooks", "gmail")
+TABLES = "SELECT format('%I.%I', schemaname, tablename) FROM pg_tables WHERE schemaname !~ '^(pg_|information_)'"
+
+
+def point(settings: Any, oauth: OAuthServer) -> None:
+    """Let every provider's OAuth be the stand-in's."""
+    settings.CONNECTORS = {
+        provider: {**settings.CONNECTORS[provider], **oauth.settings_for(provider)} for provider in PROVIDERS
+    }
+    settings.INTEGRATIONS_USE_FIXTURES = False
+
+
+def connect(person: Person, provider: str, oauth: OAuthServer, *, seconds: float = -1) -> ConnectedSource:
+    """Make a source whose access token ends in ``seconds``."""
+    source = ConnectedSource.objects.create(user_id=person.id, provider=provider, account="1001")
+    access, refresh = oauth.granted(provider)
+    source.access_token_vault_id = vault.store(source, "access", access)
+    source.refresh_token_vault_id = vault.store(source, "refresh", refresh)
+    source.token_expires_at = timezone.now() + timedelta(seconds=seconds)
+    source.save()
+    return source
+
+
+def refresh_token(source: ConnectedSource) -> str:
+    source.refresh_from_db()
+    assert source.refresh_token_vault_id
+    return vault.read(source.refresh_token_vault_id, source)
+
+
+def stored() -> str:
+    """Return every row of every table, as a dump would hold it: bytes in hexadecimal."""
+    with connection.cursor() as cursor:
+        cursor.execute(TABLES)
+        tables = [name for (name,) in cursor.fetchall()]
+        cursor.execute(" UNION ALL ".join(f"SELECT t::text FROM {name} t" for name in tables))
+        return "\n".join(row for (row,) in cursor.fetchall())
+
+
+def token_of(source_id: UUID) -> str:
+    return refreshing.fresh(source_id)[1]
+
+
+def outcome_of(source_id: UUID) -> str:
+    """Return how asking for a token ends, by the name of what is raised."""
+    try:
+        refreshing.fresh(source_id)
+    except (Retryable, Postponed, SourceBroken, Permanent) as outcome:
+        return type(outcome).__name__
+    return "fresh"
+
+
+def named(kind: object) -> str:
+    """Return what a fault is called in a test's name."""
+    return str(getattr(kind, "name", kind))

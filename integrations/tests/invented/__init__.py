@@ -1,0 +1,42 @@
+"""A provider that exists in tests only: companies, and deals that count for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from integrations.items import Client, RawItem, Record
+from integrations.models import SourceDocument
+from integrations.providers import Stream
+
+STREAMS = (
+    Stream("companies", "invented.companies.list", "invented.company"),
+    Stream("deals", "invented.deals.list", "invented.deal"),
+)
+BUG = "a bug in the rollup"
+
+
+def record(item: RawItem) -> Record:
+    told = item.payload
+    if "name" not in told:
+        raise ValueError("a record without a name")
+    return Record(
+        text=told.get("text", f"{item.document_type} {told['name']}"),
+        title=told["name"],
+        parent_external_id=told.get("company"),
+        facts={name: told[name] for name in ("name", "amount", "note") if name in told},
+        is_pdf=told.get("is_pdf", False),
+    )
+
+
+def client(own: SourceDocument | None, children: Sequence[SourceDocument]) -> Client | None:
+    if own is None or own.document_type != "invented.company":
+        return None
+    if any(each.facts["name"] == BUG for each in children):
+        raise RuntimeError(BUG)
+    deals = sorted((each.facts["name"], each.facts.get("amount", 0)) for each in children)
+    facts = {"deals": [name for name, _ in deals], "total": sum(amount for _, amount in deals)}
+    return Client(own.facts["name"], summary=own.facts.get("note"), key_facts=facts)
+
+
+def client_text(client: Client) -> str:
+    return f"Client: {client.client_name}. {client.summary or ''}"

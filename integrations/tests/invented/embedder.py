@@ -1,0 +1,36 @@
+"""A model that remembers what it was asked, and refuses or waits when a test says so."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from embeddings.embedders import Vectors
+from jobs.outcomes import Postponed
+from testing.embedders import Instant
+from vendors.gate import VendorRefused
+
+
+class Remembering(Instant):
+    model = "remembering"
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        self.calls: list[list[str]] = []
+        self.poison: str | None = None
+        self.calls_left: int | None = None
+
+    @property
+    def texts(self) -> list[str]:
+        return [text for call in self.calls for text in call]
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        if self.calls_left == 0:
+            raise Postponed(60, "BUDGET_SPENT")
+        if self.poison and any(self.poison in text for text in texts):
+            raise VendorRefused(400, None)
+        if self.calls_left is not None:
+            self.calls_left -= 1
+        self.calls.append(list(texts))
+        return super().embed(texts)

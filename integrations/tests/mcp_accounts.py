@@ -1,0 +1,124 @@
+"""Tenants' accounts at the four providers, each behind its REST API and its MCP server at once: fixtures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from django.conf import LazySettings
+
+from integrations import factory
+from integrations.items import RawItem
+from integrations.models import ConnectedSource
+from integrations.providers import McpClient
+from testing.vendors import mcp_tools
+from testing.vendors.accounts import AccountServer
+from testing.vendors.google import DriveServer, GmailServer
+from testing.vendors.google_drive import SPREADSHEET
+from testing.vendors.google_mail import message
+from testing.vendors.hubspot import HubSpotServer
+from testing.vendors.intuit import REALM, IntuitServer
+from testing.vendors.mcp import TOKEN, McpServer, Tool
+
+
+@dataclass
+class Account:
+    """One tenant's records at a provider, asked by either transport."""
+
+    provider: str
+    records: Any
+    server: McpServer
+
+    def client(self, transport: str) -> McpClient:
+        return factory.make_client(self.source(transport), TOKEN)
+
+    def source(self, transport: str) -> ConnectedSource:
+        return ConnectedSource(id=uuid4(), provider=self.provider, transport=transport, account=REALM)
+
+
+def _account(provider: str, records: AccountServer, tools: Mapping[str, Tool]) -> Iterator[Account]:
+    with records, McpServer(tools) as server:
+        yield Account(provider, records, server)
+
+
+@pytest.fixture(scope="module")
+def hubspot_running() -> Iterator[Account]:
+    records = HubSpotServer(contacts=7, companies=5, deals=6)
+    yield from _account("hubspot", records, mcp_tools.hubspot(records))
+
+
+@pytest.fixture(scope="module")
+def quickbooks_running() -> Iterator[Account]:
+    records = IntuitServer(customers=5, invoices=7)
+    yield from _account("quickbooks", records, mcp_tools.quickbooks(records))
+
+
+@pytest.fixture(scope="module")
+def drive_running() -> Iterator[Account]:
+    records = DriveServer()
+    records.drive.put("doc1", "The plan of Acme", name="Plan")
+    records.drive.put("sheet1", "a,b\n1,2", name="Sheet", mime=SPREADSHEET)
+    records.drive.put("pdf1", b"%PDF-1.4 policy", name="Policy", mime="application/pdf")
+    records.drive.put("zip1", b"PK", name="Other", mime="application/zip")
+    records.drive.put("doc2", "Gone", name="Trashed")
+    records.drive.trash("doc2")
+    yield from _account("google_drive", records, mcp_tools.google_drive(records))
+
+
+@pytest.fixture(scope="module")
+def gmail_running() -> Iterator[Account]:
+    records = GmailServer(threads=4)
+    records.mail.put("18d1", message("Hello", "Renewal"), message("Again", "Re: Renewal", moment=1))
+    yield from _account("gmail", records, mcp_tools.gmail(records))
+
+
+@pytest.fixture
+def use(settings: LazySettings) -> Callable[[Account], Account]:
+    def use(account: Account) -> Account:
+        account.server.behave()
+        known = settings.CONNECTORS[account.provider]
+        said = {**known, "api_url": account.records.url, "mcp_url": account.server.url, "requests_per_minute": 0}
+        settings.CONNECTORS = {**settings.CONNECTORS, account.provider: said}
+        settings.INGESTION_PAGE_SIZE = 3
+        return account
+
+    return use
+
+
+@pytest.fixture
+def hubspot(hubspot_running: Account, use: Callable[[Account], Account]) -> Account:
+    return use(hubspot_running)
+
+
+@pytest.fixture
+def quickbooks(quickbooks_running: Account, use: Callable[[Account], Account]) -> Account:
+    return use(quickbooks_running)
+
+
+@pytest.fixture
+def drive(drive_running: Account, use: Callable[[Account], Account]) -> Account:
+    return use(drive_running)
+
+
+@pytest.fixture
+def gmail(gmail_running: Account, use: Callable[[Account], Account]) -> Account:
+    return use(gmail_running)
+
+
+def synced(client: McpClient, kind: str = "full_sync", since: Any = None) -> dict[str, RawItem]:
+    found: dict[str, RawItem] = {}
+    for stream in factory.provider(client.provider).STREAMS:
+        following = None
+        while True:
+            page = client.page(stream, kind, since, following)
+            assert not page.failed
+            assert not page.expired
+            found.update({item.external_id: item for item in page.items})
+            following = page.following
+            if following is None:
+                break
+    client.close()
+    return found

@@ -1,0 +1,111 @@
+"""What staff see of connectors, ids and codes alone, and how they put a given-up page back."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from django.db import connection
+from django.utils import timezone
+
+from auditing.tests.cast import Staff, written
+from integrations import messages
+from integrations.messages import Body
+from integrations.models import ArchivedMessage, ConnectedSource, IngestionJob
+from testing.people import Person
+
+pytestmark = pytest.mark.django_db
+
+ARCHIVE = "integrations_archivedmessage_changelist"
+
+
+@pytest.fixture
+def given_up(ana: Person) -> ArchivedMessage:
+    """A page that was tried five times."""
+    source = ConnectedSource.objects.create(user_id=ana.id, provider="hubspot", account="ana@corp.example")
+    job = IngestionJob.objects.create(
+        user_id=ana.id, source=source, kind="full_sync", status="failed", page=3, error_message="max_retries_exceeded",
+        error_details=[{"external_id": "contact:7", "code": "RECORD_MALFORMED"}], finished_at=timezone.now(),
+    )  # fmt: skip
+    body = Body(job.pk, source.pk, ana.id, "full_sync", 1, "a cursor of ana@corp.example", 3)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT ingestion_archive('ingestion_queue', %s)", [messages.enqueue(body)])
+    return ArchivedMessage.objects.get()
+
+
+def replay(member: Staff, *, reason: str | None = None, chosen: Any) -> Any:
+    said = {} if reason is None else {"confirmed": "yes", "reason": reason}
+    return member.post(ARCHIVE, action="replay", index="0", _selected_action=chosen, **said)
+
+
+def test_codes_and_ids_are_shown_and_neither_accounts_nor_cursors(given_up: ArchivedMessage) -> None:
+    support = Staff("support", group="support")
+    job = IngestionJob.objects.get()
+
+    shown = [
+        support.page("integrations_connectedsource_changelist"),
+        support.page("integrations_connectedsource_change", job.source_id),
+        support.page("integrations_ingestionjob_changelist"),
+        support.page("integrations_ingestionjob_change", job.pk),
+        support.page(ARCHIVE),
+        support.page("integrations_archivedmessage_change", given_up.pk),
+    ]
+
+    assert [page for page in shown if "corp.example" in page or "vault" in page] == []
+    assert "contact:7: RECORD_MALFORMED" in shown[3]
+    assert "max_retries_exceeded" in shown[2]
+    assert str(job.pk) in shown[4]
+
+
+@pytest.mark.parametrize("said", [{"status": "failed"}, {"kind": "full_sync"}, {"source__provider": "hubspot"}])
+def test_syncs_are_found_by_their_filters(said: dict[str, str], given_up: ArchivedMessage) -> None:
+    operator, job = Staff("operator", group="operator"), IngestionJob.objects.get()
+    (name,) = said
+    others = {"status": "running", "kind": "delta_sync", "source__provider": "gmail"}
+
+    assert str(job.pk) in operator.page("integrations_ingestionjob_changelist", **said)
+    assert str(job.pk) not in operator.page("integrations_ingestionjob_changelist", **{name: others[name]})
+    assert str(job.pk) in operator.page("integrations_ingestionjob_changelist", q=str(job.source_id))
+
+
+def test_a_page_is_put_back_with_a_reason_once_that_is_confirmed(given_up: ArchivedMessage) -> None:
+    operator = Staff("operator", group="operator")
+
+    asked = replay(operator, chosen=given_up.pk)
+    assert "Put back" in asked.content.decode()
+    assert ArchivedMessage.objects.exists()
+    assert "This field is required" in replay(operator, reason=" ", chosen=given_up.pk).content.decode()
+    replay(operator, reason="HubSpot is well again", chosen=given_up.pk)
+
+    assert not ArchivedMessage.objects.exists()
+    assert messages.waiting()
+    assert [(action, actor) for action, actor, *_ in written()] == [("ingestion.replay", "operator@example.org")]
+
+
+def test_what_cannot_be_put_back_is_told_by_its_code(given_up: ArchivedMessage) -> None:
+    operator = Staff("operator", group="operator")
+    IngestionJob.objects.update(status="completed", error_message=None)
+
+    answer = replay(operator, reason="try", chosen=given_up.pk)
+
+    assert "1 not put back: SYNC_WENT_ON." in operator.client.get(answer.url).content.decode()
+    assert "No archived" not in replay(operator, reason="try", chosen=given_up.pk).content.decode()
+
+
+def test_support_looks_and_puts_nothing_back(given_up: ArchivedMessage) -> None:
+    support = Staff("support", group="support")
+
+    replay(support, reason="please", chosen=given_up.pk)
+
+    assert ArchivedMessage.objects.exists()
+    assert "Put back into the queue" not in support.page(ARCHIVE)
+    assert Staff("nobody").get(ARCHIVE).status_code == 403
+
+
+def test_what_was_chosen_may_be_no_message(given_up: ArchivedMessage) -> None:
+    operator = Staff("operator", group="operator")
+
+    for chosen in ("x", str(uuid4()), "9" * 30):
+        assert replay(operator, reason="try", chosen=chosen).status_code in (200, 302), chosen
+    assert ArchivedMessage.objects.exists()

@@ -1,0 +1,120 @@
+"""Letting go of an account: given back, forgotten, and removed (issue 6, point 7)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from auditing.models import AuditEntry
+from integrations import disconnecting, refreshing, vault
+from integrations.models import ConnectedSource, IngestionJob, VaultToken
+from integrations.tests.consents import connected
+from integrations.tests.grants import PROVIDERS, connect, named, refresh_token
+from tenancy.refusals import Refused
+from testing.people import Person
+from testing.racing import at_once
+from testing.vendors.misbehaviour import Status
+from testing.vendors.oauth import OAuthServer
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_a_disconnect_gives_back_forgets_and_has_all_removed(ana: Person, oauth: OAuthServer, provider: str) -> None:
+    source = connected(ana, provider)
+    token = refreshing.fresh(source.pk)[1]
+
+    told = disconnecting.disconnect(source, by=ana.user)
+
+    assert told
+    assert not oauth.accepts(token)
+    assert not VaultToken.objects.exists()
+    assert source.status == "disconnected"
+    assert list(IngestionJob.objects.order_by("created_at").values_list("kind", "status", "error_message")) == [
+        ("full_sync", "failed", "SOURCE_DISCONNECTED"),
+        ("forget", "queued", None),
+    ]
+    assert not AuditEntry.objects.exists()
+    with pytest.raises(refreshing.SourceBroken):
+        refreshing.fresh(source.pk)
+
+
+@pytest.mark.parametrize(
+    "kind", ["refused", Status(503), "hang", Status(400), Status(401, code="invalid_client")], ids=named
+)
+def test_a_disconnect_forgets_even_when_the_provider_is_down(
+    ana: Person, oauth: OAuthServer, kind: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("integrations.oauth.endpoints.REVOKE_SECONDS", 0.3)
+    source = connected(ana, "quickbooks")
+    oauth.misbehave("*revoke", kind)
+
+    told = disconnecting.disconnect(source, by=ana.user)
+
+    assert not told
+    assert source.status == "disconnected"
+    assert not VaultToken.objects.exists()
+    assert IngestionJob.objects.filter(kind="forget").exists()
+
+
+def test_a_disconnect_forgets_what_no_key_opens(ana: Person, oauth: OAuthServer, settings: Any) -> None:
+    source = connected(ana, "hubspot")
+    settings.INTEGRATIONS_VAULT_KEYS = ["x" * 40]
+
+    assert disconnecting.disconnect(source, by=ana.user) is False
+
+    assert not VaultToken.objects.exists()
+
+
+def test_a_grant_that_is_gone_already_is_given_back(ana: Person, oauth: OAuthServer) -> None:
+    source = connected(ana, "gmail")
+    oauth.take_back(refresh_token(source))
+
+    assert disconnecting.disconnect(source, by=ana.user) is True
+
+
+def test_googles_grant_is_given_back_with_the_last_of_its_two_sources(ana: Person, oauth: OAuthServer) -> None:
+    drive, mail = connected(ana, "google_drive"), connected(ana, "gmail")
+
+    disconnecting.disconnect(drive, by=ana.user)
+    assert oauth.asked["google:revoke"] == 0
+    assert oauth.accepts(refreshing.fresh(mail.pk)[1])
+
+    disconnecting.disconnect(mail, by=ana.user)
+    assert oauth.asked["google:revoke"] == 1
+
+
+def test_a_second_disconnect_changes_nothing(ana: Person, oauth: OAuthServer) -> None:
+    source = connected(ana, "hubspot")
+
+    told = at_once(*[lambda: disconnecting.disconnect(ConnectedSource.objects.get(), by=ana.user)] * 3)
+
+    assert told == [True] * 3
+    assert IngestionJob.objects.filter(kind="forget").count() == 1
+    assert disconnecting.disconnect(source, by=ana.user)
+
+
+def test_what_was_disconnected_can_be_connected_at_once(ana: Person, oauth: OAuthServer) -> None:
+    old = connected(ana, "hubspot")
+    disconnecting.disconnect(old, by=ana.user)
+
+    new = connected(ana, "hubspot")
+
+    assert new.pk != old.pk
+    assert oauth.accepts(refreshing.fresh(new.pk)[1])
+    assert ConnectedSource.objects.get(pk=old.pk).status == "disconnected"
+
+
+def test_staff_say_why_they_disconnect_and_it_is_kept(ana: Person, sam: Person, oauth: OAuthServer) -> None:
+    source = connect(ana, "hubspot", oauth)
+    with pytest.raises(Refused, match="REASON_REQUIRED"):
+        disconnecting.disconnect(source, by=sam.user)
+    assert ConnectedSource.objects.get().status == "active"
+    assert vault.read(source.refresh_token_vault_id or source.pk, source)
+
+    disconnecting.disconnect(source, by=sam.user, reason="Ticket 7")
+
+    entry = AuditEntry.objects.get()
+    assert (entry.action, entry.reason, entry.actor_id) == ("sources.disconnect", "Ticket 7", sam.id)
+    assert (entry.object_id, entry.tenant_id, entry.details) == (str(source.pk), ana.id, {"provider": "hubspot"})

@@ -1,0 +1,333 @@
+"""Gmail's threads: what is stored of them, and how they are listed without losing one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from integrations.items import RawItem
+from integrations.models import ClientIntelligence, ConnectedSource
+from integrations.providers import CapabilityMissing, TokenRefused, gmail
+from integrations.tests.asking import TOKEN, asking, brought, ids, pages, recorded
+from integrations.tests.syncing import sync
+from jobs.outcomes import Postponed, Retryable
+from testing.people import Person
+from testing.vendors.google import GmailServer
+from testing.vendors.google_mail import FIRST, message
+from testing.vendors.misbehaviour import KINDS, Status
+
+FULL, DELTA = "full_sync", "delta_sync"
+RENEWAL = "thread:18c4f2a9d07b31e5"
+GET = "GET /gmail/v1/users/me/threads/"
+
+
+@pytest.fixture
+def told(settings: Any) -> dict[str, RawItem]:
+    """Everything that is recorded, by our ids."""
+    return {item.external_id: item for item in recorded(settings, "gmail").list("gmail.threads.list")}
+
+
+@pytest.fixture
+def box(db: None) -> Iterator[GmailServer]:
+    with GmailServer(tokens={TOKEN}) as server:
+        yield server
+
+
+# What is stored
+
+
+def test_a_thread_is_mapped_field_by_field(told: dict[str, RawItem]) -> None:
+    item = told[RENEWAL]
+
+    record = gmail.record(item)
+
+    first, second = item.payload["messages"]
+    assert (item.document_type, item.payload["id"]) == ("gmail.thread", "18c4f2a9d07b31e5")
+    assert item.payload["snippet"].startswith("Rafael, thank you.")
+    assert first | {"body_text": ""} == {
+        "id": "18c4f2a9d07b31e5",
+        "from": "Rafael Ortiz <rafael@ortizbrokers.example.com>",
+        "to": "Dana Whitfield <dana@harborlight.example.com>",
+        "subject": "Renewal of your group health insurance",
+        "internalDate": "1795081200000",
+        "body_text": "",
+        "attachments": ["renewal-quote-2027.pdf"],
+    }
+    assert second["subject"] == "Re: Renewal of your group health insurance"
+    assert item.source_created_at == datetime(2026, 11, 19, 9, 40, tzinfo=UTC)
+    assert item.source_updated_at == datetime(2026, 11, 20, 10, 35, tzinfo=UTC)
+    assert record.title == "Renewal of your group health insurance"
+    assert record.url == "https://mail.google.com/mail/#all/18c4f2a9d07b31e5"
+    assert (record.parent_external_id, record.facts, record.is_pdf) == (None, {}, False)
+    assert record.text.splitlines()[:7] == [
+        "Renewal of your group health insurance",
+        "",
+        "From: Rafael Ortiz <rafael@ortizbrokers.example.com>",
+        "To: Dana Whitfield <dana@harborlight.example.com>",
+        "Date: 2026-11-19",
+        "Attachments: renewal-quote-2027.pdf",
+        "",
+    ]
+    assert record.text.count("offers the gold PPO at 612.40 dollars") == 1  # not its HTML form as well
+    assert "hold the deductible at 1,500 dollars?" in record.text
+
+
+def test_html_and_its_letters_are_read(told: dict[str, RawItem]) -> None:
+    record = gmail.record(told["thread:18c3e01b7a5590fd"])
+
+    assert "From: Käthe Brandt <kaethe@brandt-druck.example.com>" in record.text  # an encoded word
+    assert "Amount due € 362,07" in record.text
+    assert "Fällig am 15. Dezember. Grüße, Käthe" in record.text  # ISO-8859-1
+    assert "track()" not in record.text
+
+
+def test_a_thread_tells_of_no_client(told: dict[str, RawItem]) -> None:
+    assert gmail.client(None, []) is None
+
+
+@pytest.mark.parametrize("name", ["id", "messages"])
+def test_a_payload_of_another_shape_is_no_record(told: dict[str, RawItem], name: str) -> None:
+    item = told[RENEWAL]
+    spoiled = RawItem(item.external_id, item.document_type, {**item.payload, name: None})
+
+    with pytest.raises(ValueError, match="thread"):
+        gmail.record(spoiled)
+
+
+def test_the_recorded_mail_is_synced_and_a_renewal_found(ana: Person, settings: Any) -> None:
+    settings.INTEGRATIONS_USE_FIXTURES = True
+    source = ConnectedSource.objects.create(user_id=ana.id, provider="gmail")
+
+    job = sync(source)
+
+    found = ana.post("/search", {"query": "when does our health insurance renew", "sources": ["gmail"]}).json()
+    assert (job.status, job.items_seen, job.items_failed) == ("completed", 3, 0)
+    assert found["records"][0]["external_id"] == RENEWAL
+    assert not ClientIntelligence.objects.exists()
+    again = sync(source)
+    assert (again.items_written, again.items_unchanged, again.items_embedded) == (0, 3, 0)
+
+
+# How they are listed
+
+
+def test_recorded_pages_are_followed_and_a_delta_of_nothing_is_empty(settings: Any) -> None:
+    client = recorded(settings, "gmail")
+
+    full, delta = pages(client, gmail, "threads", FULL), pages(client, gmail, "threads", DELTA, "981400")
+
+    assert [len(page.items) for page in full] == [2, 1]
+    assert client.begin(FULL) == {"threads": "981400"}
+    assert brought(delta) == []
+    assert delta[-1].cursor == "981400"
+
+
+def test_every_thread_is_brought_once(box: GmailServer, settings: Any) -> None:
+    box.mail.generated, box.mail.most = 60, 40
+
+    found = pages(asking(settings, box), gmail, "threads", FULL)
+
+    assert ids(found) == {f"thread:{FIRST + number:x}" for number in range(60)}
+    assert len(brought(found)) == 60
+    assert [page.capped for page in found] == [False] * len(found)
+    assert box.ledger.repeated == 0
+
+
+def test_an_empty_mailbox_has_no_key_and_no_thread(box: GmailServer, settings: Any) -> None:
+    assert brought(pages(asking(settings, box), gmail, "threads", FULL)) == []
+
+
+@pytest.mark.parametrize(
+    ("cap", "there", "is_capped"), [(30, 100, True), (30, 30, False), (30, 29, False), (0, 5, True)]
+)
+def test_the_cap_keeps_the_newest_across_pages(
+    box: GmailServer, settings: Any, cap: int, there: int, is_capped: bool
+) -> None:
+    settings.GMAIL_INITIAL_SYNC_MAX_THREADS = cap
+    box.mail.generated, box.mail.most = there, 12
+
+    found = pages(asking(settings, box), gmail, "threads", FULL)
+
+    kept = range(max(0, there - cap), there)
+    assert ids(found) == {f"thread:{FIRST + number:x}" for number in kept}
+    assert found[-1].capped is is_capped
+
+
+def test_a_hundred_thousand_threads_cost_no_more_than_the_cap(box: GmailServer, settings: Any) -> None:
+    settings.GMAIL_INITIAL_SYNC_MAX_THREADS = 50
+    box.mail.generated = 100_000
+
+    found = pages(asking(settings, box), gmail, "threads", FULL)
+
+    assert (len(brought(found)), found[-1].capped, box.ledger.sold) == (50, True, 50)
+
+
+def test_a_thread_that_gets_mail_during_the_sync_is_not_missed(box: GmailServer, settings: Any) -> None:
+    box.mail.generated = 60
+    last = f"{FIRST:x}"
+    box.meanwhile(f"{GET}*", lambda: box.mail.put(last, message("late mail")), after=10)
+
+    found = pages(asking(settings, box), gmail, "threads", FULL)
+
+    late = next(item for item in brought(found) if item.external_id == f"thread:{last}")
+    assert len(brought(found)) == 60
+    assert "late mail" in gmail.record(late).text
+
+
+def test_a_thread_that_goes_during_the_sync_is_told_as_gone(box: GmailServer, settings: Any) -> None:
+    box.mail.generated = 3
+    last = f"{FIRST:x}"
+    box.meanwhile("GET /gmail/v1/users/me/threads", lambda: box.mail.remove(last))
+
+    found = pages(asking(settings, box), gmail, "threads", FULL)
+
+    assert len(ids(found)) == 2
+    assert ids(found, deleted=True) == {f"thread:{last}"}
+
+
+def test_a_delta_brings_what_came_changed_and_went(box: GmailServer, settings: Any) -> None:
+    box.mail.generated, box.mail.most = 6, 2
+    client = asking(settings, box)
+    since = client.begin(FULL)["threads"]
+    a, b, c, d, e = (f"{FIRST + number:x}" for number in range(5))
+    box.mail.put("new1", message("of a new thread"))
+    box.mail.put(a, message("a reply"))
+    box.mail.remove(b)
+    box.mail.label(c, "TRASH")
+    box.mail.label(d, "SPAM")
+    box.mail.label(e, "STARRED")
+
+    found = pages(client, gmail, "threads", DELTA, since)
+
+    assert ids(found) == {"thread:new1", f"thread:{a}"}  # a star changes nothing of a thread
+    assert ids(found, deleted=True) == {f"thread:{b}", f"thread:{c}", f"thread:{d}"}
+    assert client.begin(DELTA) == {}
+    assert brought(pages(client, gmail, "threads", DELTA, found[-1].cursor)) == []
+
+
+def test_what_comes_while_a_delta_is_read_is_in_the_next_one(box: GmailServer, settings: Any) -> None:
+    box.mail.most = 1
+    client = asking(settings, box)
+    since = client.begin(FULL)["threads"]
+    box.mail.put("a", message("first"))
+    box.mail.put("b", message("second"))
+    box.meanwhile("GET /gmail/v1/users/me/history", lambda: box.mail.put("c", message("meanwhile")))
+
+    first = pages(client, gmail, "threads", DELTA, since)
+    second = pages(client, gmail, "threads", DELTA, first[-1].cursor)
+
+    assert ids(first) | ids(second) == {"thread:a", "thread:b", "thread:c"}
+
+
+def test_drafts_are_not_read_and_a_thread_of_nothing_else_is_none(box: GmailServer, settings: Any) -> None:
+    box.mail.put("t", message("sent"), message("unfinished", labelIds=["DRAFT"]))
+    box.mail.put("d", message("only a draft", labelIds=["DRAFT"]))
+
+    found = pages(asking(settings, box), gmail, "threads", FULL)
+
+    (thread,) = (item for item in brought(found) if not item.deleted)
+    assert "unfinished" not in gmail.record(thread).text
+    assert ids(found, deleted=True) == {"thread:d"}
+
+
+def test_a_history_that_is_too_old_is_expired(box: GmailServer, settings: Any) -> None:
+    client = asking(settings, box)
+    since = client.begin(FULL)["threads"]
+    box.mail.forget_history()
+
+    (page,) = pages(client, gmail, "threads", DELTA, since)
+
+    assert (page.expired, page.items, page.following) == (True, [], None)
+    assert pages(client, gmail, "threads", DELTA, None)[0].expired  # and so is none
+
+
+# What goes wrong
+
+
+def test_a_thread_that_cannot_be_had_costs_only_itself(box: GmailServer, settings: Any) -> None:
+    box.mail.generated = 6
+    refused, broken, odd = (f"{FIRST + number:x}" for number in range(3))
+    box.mail.put(odd, message("x") | {"internalDate": "never"})
+    box.misbehave(f"{GET}{refused}", Status(403, code="domainPolicy"))
+    box.misbehave(f"{GET}{broken}", KINDS["truncated-json"], times=2)
+
+    (page,) = pages(asking(settings, box), gmail, "threads", FULL)
+
+    assert len(page.items) == 3
+    assert {(failed.external_id, failed.code) for failed in page.failed} == {
+        (f"thread:{refused}", "VENDOR_REFUSED"),
+        (f"thread:{broken}", "VENDOR_ANSWER_INVALID"),
+        (f"thread:{odd}", "ITEM_UNREADABLE"),
+    }
+
+
+def test_a_thread_that_fails_once_is_brought_by_the_second_try(box: GmailServer, settings: Any) -> None:
+    box.mail.generated = 4
+    box.misbehave(f"{GET}{FIRST:x}", Status(500))
+
+    (page,) = pages(asking(settings, box), gmail, "threads", FULL)
+
+    assert (len(page.items), page.failed) == (4, [])
+
+
+def test_a_vendor_that_is_away_fails_no_thread(box: GmailServer, settings: Any) -> None:
+    box.mail.generated = 4
+    box.misbehave(f"{GET}*", Status(503), times=100)
+
+    with pytest.raises((Retryable, Postponed)):
+        pages(asking(settings, box), gmail, "threads", FULL)
+
+
+@pytest.mark.parametrize("no", [Status(429, retry_after="30"), Status(403, code="userRateLimitExceeded")])
+def test_what_was_fetched_before_gmail_asked_to_wait_is_not_fetched_again(
+    box: GmailServer, settings: Any, no: Any
+) -> None:
+    box.mail.generated = 10
+    client = asking(settings, box)
+    fifth = f"{FIRST + 5:x}"
+    box.misbehave(f"{GET}{fifth}", no)
+
+    page = client.page(gmail.STREAMS[0], FULL, None, None)
+
+    assert [item.external_id for item in page.items] == [f"thread:{FIRST + n:x}" for n in (9, 8, 7, 6)]
+    assert page.following is not None
+    assert fifth in page.following
+    with pytest.raises(Postponed):  # and the next page waits
+        client.page(gmail.STREAMS[0], FULL, None, page.following)
+
+
+def test_a_token_that_ends_in_mid_run_is_refused_and_the_page_is_repeated(box: GmailServer, settings: Any) -> None:
+    box.mail.generated = 10
+    client = asking(settings, box)
+    box.meanwhile(f"{GET}*", lambda: setattr(box, "tokens", set()), after=3)
+
+    with pytest.raises(TokenRefused):
+        client.page(gmail.STREAMS[0], FULL, None, None)
+
+
+@pytest.mark.parametrize("kind", ["json-list", "html-200", "another-shape", "empty-200"])
+@pytest.mark.parametrize("route", ["threads", "history"])
+def test_a_listing_of_another_shape_is_no_empty_one(box: GmailServer, settings: Any, route: str, kind: str) -> None:
+    box.misbehave(f"GET /gmail/v1/users/me/{route}", KINDS[kind])
+
+    with pytest.raises(Retryable, match="VENDOR_ANSWER_INVALID"):
+        pages(asking(settings, box), gmail, "threads", FULL if route == "threads" else DELTA, "1")
+
+
+def test_the_face_of_spec_002(box: GmailServer, settings: Any) -> None:
+    box.mail.generated = 30
+    client = asking(settings, box)
+
+    assert len(list(client.list("gmail.threads.list"))) == 30
+    assert client.get("gmail.threads.get", f"thread:{FIRST:x}").external_id == f"thread:{FIRST:x}"
+    calls: list[Callable[[], object]] = [
+        lambda: client.list("gmail.drafts.list"),
+        lambda: client.get("gmail.drafts.get", "1"),
+        lambda: client.download(RawItem("thread:1", "gmail.thread", {})),
+    ]
+    for call in calls:
+        with pytest.raises(CapabilityMissing):
+            call()

@@ -1,0 +1,182 @@
+"""The text of what strangers send: their letters, their markup, their nesting."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from integrations.providers import gmail
+from integrations.providers.gmail import bodies, threads
+from testing.vendors.google_mail import NEWEST, attachment, message, multipart, text_part
+
+
+def texts(*parts: dict[str, Any], kind: str = "mixed") -> str:
+    return bodies.text_of(multipart(*parts, kind=kind))
+
+
+@pytest.mark.parametrize("padding", [0, 1, 2, 3])
+def test_base64url_is_read_with_or_without_its_padding(padding: int) -> None:
+    text = "ü?>" * 5 + "x" * padding
+    part = text_part(text)
+    assert "=" not in part["body"]["data"]
+
+    assert texts(part) == text
+    part["body"]["data"] += "=" * (-len(part["body"]["data"]) % 4)
+    assert texts(part) == text
+
+
+@pytest.mark.parametrize(
+    ("content", "charset", "read"),
+    [
+        ("Grüße", "UTF-8", "Grüße"),
+        ("Grüße", "iso-8859-1", "Grüße"),
+        ("“Grüße”", "windows-1252", "“Grüße”"),
+        ("保険の更新", "iso-2022-jp", "保険の更新"),
+        ("保険", "Shift_JIS", "保険"),
+        ("Привет", "koi8-r", "Привет"),
+        ("Grüße", "utf-16", "Grüße"),
+    ],
+)
+def test_charsets_are_read_as_they_say(content: str, charset: str, read: str) -> None:
+    assert texts(text_part(content.encode(charset), charset=charset)) == read
+
+
+@pytest.mark.parametrize("charset", ["no-such-charset", "hex", "punycode", "idna", "unicode_escape", "", "x" * 5000])
+def test_a_charset_that_nobody_trusts_is_read_as_utf_8_with_replacements(charset: str) -> None:
+    assert texts(text_part(b"Gr\xfc\xdfe \\u0041-", charset=charset)) == "Gr��e \\u0041-"
+
+
+def test_what_gmail_told_in_utf_8_already_is_not_decoded_twice() -> None:
+    assert texts(text_part("Grüße", charset="ISO-8859-1")) == "Grüße"
+
+
+@pytest.mark.parametrize("data", ["!!!!", "A", "====", "é", "QQ==QQ==", 7, None, ["QQ"]])
+def test_a_body_that_is_no_base64_breaks_nothing(data: object) -> None:
+    part = {"mimeType": "text/plain", "headers": [], "body": {"data": data}}
+
+    assert isinstance(texts(part), str)
+
+
+def test_plain_text_is_preferred_and_html_read_where_there_is_none() -> None:
+    plain, blank = text_part("plain"), text_part(" \r\n")
+    html = text_part("<p>markup</p>", mime="text/html")
+
+    assert texts(html, plain, kind="alternative") == "plain"
+    assert texts(blank, html, kind="alternative") == "markup"
+    assert texts(plain, html, kind="mixed") == "plain\n\nmarkup"
+
+
+def test_attachments_are_named_and_not_read() -> None:
+    secret = {**text_part("their content"), "filename": "notes.txt"}
+    forwarded = {**multipart(text_part("inside"), kind="mixed"), "mimeType": "message/rfc822", "filename": "old.eml"}
+    payload = multipart(text_part("hello"), attachment("q.pdf"), secret, forwarded, kind="mixed")
+
+    assert bodies.text_of(payload) == "hello"
+    assert bodies.attachments(payload) == ["q.pdf", "notes.txt", "old.eml"]
+
+
+HOSTILE = {
+    "script": ("<p>a</p><script>steal()</script><p>b</p>", "a\n\nb"),
+    "script in capitals": ("a<SCRIPT type=x>steal()</ScRiPt >b", "ab"),
+    "style": ("<style>p{x:url(y)}</style>a", "a"),
+    "title": ("<head><title>t</title></head>a", "a"),
+    "handler": ('<img src=x onerror="steal()">a', "a"),
+    "link": ('<a href="javascript:steal()">a</a>', "a"),
+    "comment": ("a<!-- <b>hidden</b> -->b", "ab"),
+    "comment without end": ("a<!-- <b>hidden</b>", "a"),
+    "for one mail program": ("<!--[if mso]>x<![endif]-->a<![if !mso]>b<![endif]>", "ab"),
+    "script without end": ("a<script>steal(", "a"),
+    "tag that is text": ("a&lt;script&gt;b", "a<script>b"),
+    "letters": ("&euro;&#8364;&#x20AC; &#99999999999999; &#" + "9" * 10_000 + "; a &lt b", "€€€ � � a < b"),
+    "cells and lines": ("<table><tr><td>a</td><td>b</td></tr></table>c<br>d", "a b\n\nc\nd"),
+    "lines of the markup": ("one\r\nsentence <b>goes</b>\n on", "one sentence goes on"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_html_becomes_text_without_anything_active(name: str) -> None:
+    markup, text = HOSTILE[name]
+
+    assert texts(text_part(markup, mime="text/html")) == text
+
+
+UNITS = [
+    *("<b>", "<div>", "x<p>", "<table><tr><td>", "<!--", "-->", "<", "<a", "<a href='", "</", "<![", "<script>", "&#"),
+    *("<script></script ", "<style", "&", "&amp", "<!--x-->", "<title>x</title>", "<svg><math>"),
+]
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_html_is_read_in_time_in_proportion(unit: str) -> None:
+    short, long = (unit * (size // len(unit)) for size in (40_000, 400_000))
+
+    assert cost(long) < 40 * max(cost(short), 0.001)
+
+
+def cost(markup: str) -> float:
+    def once() -> float:
+        began = time.process_time()
+        bodies.readable(markup)
+        return time.process_time() - began
+
+    return min(once() for _ in range(2))
+
+
+def nested(depth: int) -> dict[str, Any]:
+    part = text_part("found")
+    for _ in range(depth):
+        part = multipart(part, kind="mixed")
+    return part
+
+
+def test_parts_within_parts_are_read_to_a_depth_and_no_further() -> None:
+    assert bodies.text_of(nested(5)) == "found"
+    assert bodies.text_of(nested(900)) == ""
+    assert bodies.attachments(nested(900)) == []
+
+
+def test_only_so_many_parts_and_bytes_are_read() -> None:
+    small, large = [text_part("x")] * 10_000, [text_part("x" * 900_000)] * 8
+
+    assert bodies.text_of(multipart(*small, kind="mixed")).count("x") < bodies.MOST_PARTS
+    assert bodies.text_of(multipart(*large, kind="mixed")).count("x") <= bodies.MOST_BYTES_OF_THREAD
+
+
+def test_a_thread_is_stored_up_to_a_length_the_newest_messages_first() -> None:
+    old = [message("o" * 150_000, moment=NEWEST - n * 1000) for n in (3, 2, 1)]
+    payload = threads.told({"id": "t", "messages": [*old, message("the newest", moment=NEWEST)]})
+
+    assert payload is not None
+    lengths = [len(each["body_text"]) for each in payload["messages"]]
+    assert lengths == [0, 200_000 - 150_000 - 10, 150_000, 10]
+    assert len(gmail.record(gmail.item_of(payload)).text) <= gmail.MOST_CHARS
+
+
+WORDS = st.sampled_from(["parts", "body", "data", "headers", "name", "value", "mimeType", "filename"])
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(payload=st.dictionaries(st.sampled_from(["parts", "body", "headers", "mimeType", "filename"]), JSON))
+@hypothesis_settings(max_examples=60, deadline=None, database=None)
+def test_no_payload_breaks_the_reading_of_it(payload: dict[str, Any]) -> None:
+    told = threads.told({"id": "t", "messages": [{"id": "m", "internalDate": "1", "payload": payload}]})
+
+    assert told is not None
+    assert json.dumps(told)
+    gmail.record(gmail.item_of(told))
+
+
+@pytest.mark.parametrize("wrong", ["", "soon", "-5", "9" * 20, "\uff11"])
+def test_a_message_from_no_time_is_unreadable(wrong: str) -> None:
+    with pytest.raises(ValueError, match="time"):
+        threads.told({"id": "t", "messages": [message("x") | {"internalDate": wrong}]})

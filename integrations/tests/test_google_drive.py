@@ -1,0 +1,331 @@
+"""Drive's files: what is stored of them, how they are listed without losing one, and what one bad file costs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from integrations.items import RawItem
+from integrations.providers import CapabilityMissing, TokenRefused, google_drive
+from integrations.providers.ahead import BATCH
+from integrations.tests.asking import TOKEN, asking, brought, ids, pages, recorded
+from jobs.outcomes import Postponed, Retryable
+from testing.vendors.google import DriveServer
+from testing.vendors.google_drive import MOST_EXPORTED, SPREADSHEET
+from testing.vendors.misbehaviour import KINDS, Status
+
+FULL, DELTA = "full_sync", "delta_sync"
+PDF = "application/pdf"
+DOC = "file:1kQ7aPWYcT0mZlqXvB2nR8sJd5eHgUoFy"
+SHEET = "file:1Zr5tNwHqLx9CkE3yVbM7uPiGd0sAfJo2"
+AMENDMENT = "file:1PdFv8mBnXcZ4qWeRtYuIoPaSdFgHjKl6"
+SLIDES = "file:1SlD2wQaZxSwEdCvFrTgBnHyUjMkIlOp9"
+FILES = "GET /drive/v3/files"
+
+
+@pytest.fixture
+def told(settings: Any) -> dict[str, RawItem]:
+    """Everything that is recorded, by our ids."""
+    return {item.external_id: item for item in recorded(settings, "google_drive").list("drive.files.list")}
+
+
+@pytest.fixture
+def drive(db: None) -> Iterator[DriveServer]:
+    with DriveServer(tokens={TOKEN}) as server:
+        yield server
+
+
+def fill(drive: DriveServer, number: int) -> None:
+    """Put files f000, f001 … there, each newer than the one before."""
+    for at in range(number):
+        drive.drive.put(f"f{at:03}", f"The text of file {at}.")
+
+
+def names(*numbers: int) -> set[str]:
+    return {f"file:f{number:03}" for number in numbers}
+
+
+# What is stored
+
+
+def test_a_document_is_mapped_field_by_field(told: dict[str, RawItem]) -> None:
+    item = told[DOC]
+
+    record = google_drive.record(item)
+
+    assert item.document_type == "google_drive.doc"
+    assert item.source_created_at == datetime(2026, 8, 3, 9, 12, 44, 102000, UTC)
+    assert item.source_updated_at == datetime(2026, 11, 18, 15, 40, 7, 551000, UTC)
+    assert {name: item.payload[name] for name in ("id", "name", "mimeType", "modifiedTime")} == {
+        "id": DOC.removeprefix("file:"),
+        "name": "Benefits renewal checklist 2027",
+        "mimeType": "application/vnd.google-apps.document",
+        "modifiedTime": "2026-11-18T15:40:07.551Z",
+    }
+    assert item.payload["exported_text"].startswith("Benefits renewal checklist 2027\r\n")  # no byte order mark
+    assert record.title == "Benefits renewal checklist 2027"
+    assert record.url == f"https://docs.google.com/document/d/{DOC.removeprefix('file:')}/edit?usp=drivesdk"
+    assert (record.parent_external_id, record.facts, record.is_pdf) == (None, {}, False)
+    assert "\n1. Ask the broker for renewal rates of the gold PPO by 1 December.\n" in record.text
+    assert "\r" not in record.text
+
+
+def test_a_sheet_is_its_rows(told: dict[str, RawItem]) -> None:
+    assert told[SHEET].document_type == "google_drive.sheet"
+    assert google_drive.record(told[SHEET]).text.splitlines()[:4] == [
+        "Quote comparison Q1",
+        "",
+        "Carrier,Plan,Monthly premium,Deductible,Out-of-pocket maximum",
+        "Bluestone Mutual,Gold PPO,612.40,1500,6000",
+    ]
+
+
+def test_slides_are_found_as_documents_are(told: dict[str, RawItem]) -> None:
+    assert told[SLIDES].document_type == "google_drive.doc"
+    assert "Dental and vision move to one carrier." in google_drive.record(told[SLIDES]).text
+
+
+def test_a_pdf_has_no_text_of_its_own(told: dict[str, RawItem]) -> None:
+    record = google_drive.record(told[AMENDMENT])
+
+    assert told[AMENDMENT].document_type == "google_drive.pdf"
+    assert (record.is_pdf, record.text, record.title) == (True, "", "Amendment 2026-3.pdf")
+
+
+def test_a_file_tells_of_no_client(told: dict[str, RawItem]) -> None:
+    assert google_drive.client(None, []) is None
+
+
+def test_only_so_much_of_a_text_is_stored() -> None:
+    file = {"id": "1", "name": "long", "mimeType": "application/vnd.google-apps.document"}
+
+    item = google_drive.item_of(file, "x" * 1_000_000)
+
+    assert len(item.payload["exported_text"]) == len(google_drive.record(item).text) - len("long\n\n\n") == 200_000
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"id": 7}, {"mimeType": "image/png"}, {"mimeType": []}, {"modifiedTime": "soon"}, {"modifiedTime": 7}]
+)
+def test_a_file_of_another_shape_is_no_item(wrong: dict[str, Any]) -> None:
+    file = {"id": "1", "name": "a", "mimeType": "application/vnd.google-apps.document"}
+
+    with pytest.raises(ValueError, match=r"file|isoformat"):
+        google_drive.item_of({**file, **wrong}, "text")
+
+
+@pytest.mark.parametrize(
+    "link", ["javascript:alert(1)", "http://docs.google.com/x", "https://evil.example.com/", 7, None]
+)
+def test_a_link_that_does_not_lead_to_google_is_not_kept(told: dict[str, RawItem], link: object) -> None:
+    item = told[DOC]
+    payload = {**item.payload, "webViewLink": link}
+
+    assert google_drive.record(RawItem(item.external_id, item.document_type, payload)).url is None
+
+
+# How they are listed
+
+
+def test_recorded_pages_are_followed_and_a_delta_of_nothing_is_empty(settings: Any) -> None:
+    client = recorded(settings, "google_drive")
+
+    full, delta = pages(client, google_drive, "files", FULL), pages(client, google_drive, "files", DELTA, "48211")
+
+    assert [len(page.items) for page in full] == [2, 2]
+    assert client.begin(FULL) == {"files": "48211"}
+    assert brought(delta) == []
+    assert delta[-1].cursor == "48211"
+
+
+def test_every_wanted_file_is_brought_once(drive: DriveServer, settings: Any) -> None:
+    fill(drive, 60)
+    drive.drive.put("picture", b"\x89PNG", mime="image/png")
+    drive.drive.put("thrown", "away")
+    drive.drive.trash("thrown")
+    drive.drive.most = 40
+
+    found = pages(asking(settings, drive), google_drive, "files", FULL)
+
+    assert ids(found) == names(*range(60))
+    assert len(brought(found)) == 60
+    assert drive.ledger.repeated == 0
+    assert not any(page.capped for page in found)
+    assert max(len(page.items) for page in found) == BATCH
+
+
+@pytest.mark.parametrize(("cap", "is_capped"), [(20, True), (30, False), (31, False), (0, True)])
+def test_the_cap_keeps_the_newest_across_pages(drive: DriveServer, settings: Any, cap: int, is_capped: bool) -> None:
+    settings.DRIVE_INITIAL_SYNC_MAX_FILES = cap
+    fill(drive, 30)
+    drive.drive.most = 12
+
+    found = pages(asking(settings, drive), google_drive, "files", FULL)
+
+    assert ids(found) == names(*range(max(0, 30 - cap), 30))
+    assert found[-1].capped is is_capped
+
+
+def test_a_listing_that_drive_calls_incomplete_buries_nothing(drive: DriveServer, settings: Any) -> None:
+    fill(drive, 2)
+    drive.drive.incomplete = True
+
+    assert pages(asking(settings, drive), google_drive, "files", FULL)[-1].capped
+
+
+def test_a_file_that_changes_during_the_sync_is_not_missed(drive: DriveServer, settings: Any) -> None:
+    fill(drive, 60)
+    drive.meanwhile(f"{FILES}/*/export", lambda: drive.drive.put("f000", "Its newest text."), after=10)
+
+    found = pages(asking(settings, drive), google_drive, "files", FULL)
+
+    (oldest,) = (item for item in brought(found) if item.external_id == "file:f000")
+    assert oldest.payload["exported_text"] == "Its newest text."
+    assert len(brought(found)) == 60
+
+
+def test_a_file_that_goes_during_the_sync_is_told_as_gone(drive: DriveServer, settings: Any) -> None:
+    fill(drive, 3)
+    drive.meanwhile(FILES, lambda: drive.drive.remove("f001"))
+
+    found = pages(asking(settings, drive), google_drive, "files", FULL)
+
+    assert (ids(found), ids(found, deleted=True)) == (names(0, 2), names(1))
+
+
+def test_a_delta_brings_what_came_changed_and_went(drive: DriveServer, settings: Any) -> None:
+    fill(drive, 6)
+    drive.drive.most = 2
+    client = asking(settings, drive)
+    since = client.begin(FULL)["files"]
+    drive.drive.put("f006", "new")
+    drive.drive.put("f000", "changed")
+    drive.drive.put("rows", "a,b", mime=SPREADSHEET)
+    drive.drive.put("picture", b"\x89PNG", mime="image/png")
+    drive.drive.trash("f001")
+    drive.drive.remove("f002")
+
+    found = pages(client, google_drive, "files", DELTA, since)
+
+    assert ids(found) == names(0, 6) | {"file:rows"}
+    assert ids(found, deleted=True) == names(1, 2)
+    assert client.begin(DELTA) == {}
+    assert brought(pages(client, google_drive, "files", DELTA, found[-1].cursor)) == []
+
+
+def test_a_file_that_comes_back_from_the_bin_is_brought(drive: DriveServer, settings: Any) -> None:
+    fill(drive, 1)
+    client = asking(settings, drive)
+    drive.drive.trash("f000")
+    since = client.begin(FULL)["files"]
+    drive.drive.put("f000", "back again")
+
+    assert ids(pages(client, google_drive, "files", DELTA, since)) == names(0)
+
+
+@pytest.mark.parametrize("status", [400, 404, 410])
+def test_a_page_token_that_drive_does_not_know_is_expired(drive: DriveServer, settings: Any, status: int) -> None:
+    client = asking(settings, drive)
+    since = client.begin(FULL)["files"]
+    drive.misbehave("GET /drive/v3/changes", Status(status))
+
+    (page,) = pages(client, google_drive, "files", DELTA, since)
+
+    assert (page.expired, page.items, page.following) == (True, [], None)
+    assert pages(client, google_drive, "files", DELTA, None)[0].expired  # and so is none
+
+
+def test_changes_that_drive_has_forgotten_are_expired(drive: DriveServer, settings: Any) -> None:
+    client = asking(settings, drive)
+    since = client.begin(FULL)["files"]
+    drive.drive.forget_changes()
+
+    assert pages(client, google_drive, "files", DELTA, since)[0].expired
+
+
+# What goes wrong
+
+
+def test_a_file_that_cannot_be_had_costs_only_itself(drive: DriveServer, settings: Any) -> None:
+    fill(drive, 6)
+    drive.drive.put("f000", "x" * (MOST_EXPORTED + 1))
+    drive.drive.put("f001", "x", modifiedTime="2026-01-01T00:00:00 o'clock")
+    drive.misbehave(f"{FILES}/f002/export", Status(403, code="cannotExportFile"))
+    drive.misbehave(f"{FILES}/f003/export", KINDS["reset-mid-body"], times=2)
+
+    (page,) = pages(asking(settings, drive), google_drive, "files", FULL)
+
+    assert {item.external_id for item in page.items} == names(4, 5)
+    codes = {failed.external_id: failed.code for failed in page.failed}
+    assert codes.pop("file:f003").startswith("VENDOR_")
+    assert codes == {"file:f000": "ITEM_TOO_LARGE", "file:f001": "ITEM_UNREADABLE", "file:f002": "VENDOR_REFUSED"}
+
+
+def test_an_export_in_other_letters_than_utf_8_is_replaced(drive: DriveServer, settings: Any) -> None:
+    drive.drive.put("f000", b"\xef\xbb\xbfGr\xfc\xdfe")
+
+    (item,) = brought(pages(asking(settings, drive), google_drive, "files", FULL))
+
+    assert item.payload["exported_text"] == "Gr��e"
+
+
+def test_a_vendor_that_is_away_fails_no_file(drive: DriveServer, settings: Any) -> None:
+    fill(drive, 4)
+    drive.misbehave(f"{FILES}/*", Status(500), times=100)
+
+    with pytest.raises((Retryable, Postponed)):
+        pages(asking(settings, drive), google_drive, "files", FULL)
+
+
+@pytest.mark.parametrize("code", ["rateLimitExceeded", "userRateLimitExceeded"])
+def test_what_was_fetched_before_drive_asked_to_wait_is_not_fetched_again(
+    drive: DriveServer, settings: Any, code: str
+) -> None:
+    fill(drive, 10)
+    client = asking(settings, drive)
+    drive.misbehave(f"{FILES}/f005/export", Status(403, code=code))
+
+    page = client.page(google_drive.STREAMS[0], FULL, None, None)
+
+    assert [item.external_id for item in page.items] == sorted(names(6, 7, 8, 9), reverse=True)
+    assert page.following is not None
+    assert page.failed == []
+    with pytest.raises(Postponed):  # and the next page waits
+        client.page(google_drive.STREAMS[0], FULL, None, page.following)
+
+
+def test_a_token_that_ends_in_mid_run_is_refused_and_the_page_is_repeated(drive: DriveServer, settings: Any) -> None:
+    fill(drive, 10)
+    client = asking(settings, drive)
+    drive.meanwhile(f"{FILES}/*", lambda: setattr(drive, "tokens", set()), after=3)
+
+    with pytest.raises(TokenRefused):
+        client.page(google_drive.STREAMS[0], FULL, None, None)
+
+
+@pytest.mark.parametrize("kind", ["json-list", "html-200", "another-shape", "empty-200", "truncated-json"])
+@pytest.mark.parametrize("route", ["files", "changes"])
+def test_a_listing_of_another_shape_is_no_empty_one(drive: DriveServer, settings: Any, route: str, kind: str) -> None:
+    fill(drive, 1)
+    drive.misbehave(f"GET /drive/v3/{route}", KINDS[kind])
+
+    with pytest.raises(Retryable, match="VENDOR_ANSWER_INVALID"):
+        pages(asking(settings, drive), google_drive, "files", FULL if route == "files" else DELTA, "0")
+
+
+def test_the_face_of_spec_002(drive: DriveServer, settings: Any) -> None:
+    fill(drive, 30)
+    client = asking(settings, drive)
+
+    assert len(list(client.list("drive.files.list"))) == 30
+    assert client.get("drive.files.get", "file:f001").external_id == "file:f001"
+    calls: list[Callable[[], object]] = [
+        lambda: client.list("drive.drives.list"),
+        lambda: client.get("drive.comments.get", "1"),
+    ]
+    for call in calls:
+        with pytest.raises(CapabilityMissing):
+            call()

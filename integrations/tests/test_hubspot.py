@@ -1,0 +1,486 @@
+"""HubSpot's records: their maps, their rollup, and how they are listed without losing one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from itertools import permutations
+from typing import Any
+
+import pytest
+
+from integrations.items import Client, RawItem
+from integrations.models import ConnectedSource, SourceDocument
+from integrations.providers import CapabilityMissing, TokenRefused, hubspot
+from integrations.providers.hubspot import objects
+from integrations.providers.hubspot.deltas import Place
+from integrations.tests import syncing
+from integrations.tests.asking import TOKEN, asking, brought, ids, pages, recorded, stored
+from integrations.tests.invented.embedder import Remembering
+from integrations.tests.syncing import sync
+from jobs.outcomes import Postponed, Retryable
+from testing.people import Person
+from testing.vendors.hubspot import HubSpotServer
+from testing.vendors.misbehaviour import KINDS, Status
+from testing.vendors.wire import as_json
+
+FULL, DELTA = "full_sync", "delta_sync"
+CONTACTS, COMPANIES, DEALS = (stream.method for stream in hubspot.STREAMS)
+SINCE = "2026-06-01T00:00:00Z"
+SINCE_MS = 1_780_272_000_000
+KIND = {kind.document_type: kind for kind in objects.KINDS.values()}
+
+
+@pytest.fixture
+def told(settings: Any) -> dict[str, RawItem]:
+    """Everything that is recorded, by our ids."""
+    client = recorded(settings, "hubspot")
+    return {item.external_id: item for stream in hubspot.STREAMS for item in client.list(stream.method)}
+
+
+@pytest.fixture
+def crm(db: None) -> Iterator[HubSpotServer]:
+    with HubSpotServer(tokens={TOKEN}) as server:
+        yield server
+
+
+def client_of(told: dict[str, RawItem], own: str, *children: str) -> Client | None:
+    return hubspot.client(stored(hubspot, told[own]), [stored(hubspot, told[child]) for child in children])
+
+
+def with_properties(item: RawItem, **properties: Any) -> RawItem:
+    return replace(item, payload={**item.payload, "properties": {**item.payload["properties"], **properties}})
+
+
+def test_a_contact_is_mapped_field_by_field(told: dict[str, RawItem]) -> None:
+    item = told["contact:512"]
+
+    record = hubspot.record(item)
+
+    assert item.document_type == "hubspot.contact"
+    assert item.source_created_at == datetime(2025, 10, 30, 3, 30, 17, 883000, UTC)
+    assert item.source_updated_at == datetime(2025, 12, 7, 16, 50, 6, 678000, UTC)
+    assert record.title == "Bryn Cooper"
+    assert record.url == "https://app.hubspot.com/contacts/44512345/record/0-1/512"
+    assert record.parent_external_id is None
+    assert record.text.splitlines() == [
+        "Contact: Bryn Cooper",
+        "E-mail: bryn.cooper@biglytics.example.com",
+        "Company: Biglytics",
+        "Role: Head of Operations",
+        "Lifecycle stage: customer",
+        "Industry: COMPUTER_SOFTWARE",
+    ]
+    assert client_of(told, "contact:512") == Client(
+        "Biglytics",
+        industry="COMPUTER_SOFTWARE",
+        summary=None,
+        key_facts={"contact_role": "Head of Operations", "lifecycle": "customer"},
+    )
+
+
+def test_a_company_is_mapped_field_by_field(told: dict[str, RawItem]) -> None:
+    item, summary = told["company:9001"], "Dashboards for hospital networks. Renews its employees' health plan every"
+
+    record, client = hubspot.record(item), client_of(told, "company:9001")
+
+    assert item.document_type == "hubspot.company"
+    assert (record.title, record.parent_external_id) == ("Biglytics", None)
+    assert record.text.splitlines() == [
+        "Company: Biglytics",
+        "Domain: biglytics.example.com",
+        "Industry: COMPUTER_SOFTWARE",
+        "Employees: 250",
+        "Annual revenue: 18500000",
+        f"Description: {summary} January and asks for dental cover.",
+    ]
+    assert client == Client(
+        "Biglytics",
+        industry="COMPUTER_SOFTWARE",
+        summary=f"{summary} January and asks for dental cover.",
+        key_facts={
+            "employees": "250",
+            "revenue": "18500000",
+            "domain": "biglytics.example.com",
+            "open_deals": [],
+        },
+    )
+
+
+def test_a_deal_is_mapped_field_by_field_and_counts_for_its_primary_company(told: dict[str, RawItem]) -> None:
+    item = told["deal:70012"]
+
+    record = hubspot.record(item)
+
+    assert item.document_type == "hubspot.deal"
+    assert (record.title, record.parent_external_id) == ("Biglytics dental add-on", "company:9001")
+    assert record.text.splitlines() == [
+        "Deal: Biglytics dental add-on",
+        "Amount: 7250.75",
+        "Stage: presentationscheduled",
+        "Pipeline: default",
+        "Close date: 2026-11-30",
+    ]
+
+
+def test_a_company_knows_its_open_deals_in_whichever_order_they_came(told: dict[str, RawItem]) -> None:
+    deals = ("deal:70011", "deal:70012", "deal:70013")
+
+    found = [client_of(told, "company:9001", *order) for order in permutations(deals)]
+
+    assert all(client == found[0] for client in found)
+    assert found[0] is not None
+    assert found[0].key_facts["open_deals"] == [
+        {
+            "name": "Biglytics dental add-on",
+            "stage": "presentationscheduled",
+            "amount": "7250.75",
+            "close_date": "2026-11-30",
+        },
+        {
+            "name": "Biglytics health plan 2027",
+            "stage": "contractsent",
+            "amount": "48000.00",
+            "close_date": "2026-12-15",
+        },
+    ]
+    # Of the open one that changed last, though the one that was won changed later.
+    assert (found[0].key_facts["deal_stage"], found[0].key_facts["deal_amount"]) == ("presentationscheduled", "7250.75")
+
+
+def test_without_an_open_deal_the_last_one_tells_the_stage(told: dict[str, RawItem]) -> None:
+    client = client_of(told, "company:9003", "deal:70015")
+
+    assert client is not None
+    assert client.key_facts["open_deals"] == []
+    assert (client.key_facts["deal_stage"], client.key_facts["deal_amount"]) == ("closedlost", "3100.10")
+
+
+def test_no_deal_changes_the_text_a_company_is_found_by(told: dict[str, RawItem]) -> None:
+    alone, busy = client_of(told, "company:9001"), client_of(told, "company:9001", "deal:70011", "deal:70012")
+
+    assert alone is not None
+    assert busy is not None
+    assert hubspot.client_text(alone) == hubspot.client_text(busy)
+    assert "Client: Biglytics" in hubspot.client_text(busy)
+    assert "dental cover" in hubspot.client_text(busy)
+
+
+@pytest.mark.parametrize(
+    ("stage", "flag", "is_open"),
+    [
+        ("closedwon", None, False),
+        ("closedlost", None, False),
+        ("decisionmakerboughtin", None, True),
+        ("81420356", "true", False),  # a stage of the tenant's own pipeline
+        ("81420356", "false", True),
+    ],
+)
+def test_hubspots_own_flag_tells_an_open_deal(
+    told: dict[str, RawItem], stage: str, flag: str | None, is_open: bool
+) -> None:
+    item = with_properties(told["deal:70011"], dealstage=stage, hs_is_closed=flag)
+
+    assert hubspot.record(item).facts["open"] is is_open
+
+
+def test_a_deal_with_unlabeled_companies_counts_for_one_of_them_always_the_same(told: dict[str, RawItem]) -> None:
+    unlabeled = [{"id": id, "type": "deal_to_company_unlabeled"} for id in ("9010", "9002", "9003")]
+
+    parents = {
+        hubspot.record(
+            replace(
+                told["deal:70011"],
+                payload={**told["deal:70011"].payload, "associations": {"companies": {"results": list(order)}}},
+            )
+        ).parent_external_id
+        for order in permutations(unlabeled)
+    }
+
+    assert parents == {"company:9002"}
+
+
+def test_what_names_no_company_tells_of_no_client(told: dict[str, RawItem]) -> None:
+    assert client_of(told, "contact:530") is None
+    assert client_of(told, "deal:70016") is None
+    assert hubspot.client(None, [stored(hubspot, told["deal:70011"])]) is None
+    assert hubspot.record(told["deal:70016"]).parent_external_id is None
+
+
+def test_a_company_without_a_name_is_called_by_its_domain(told: dict[str, RawItem]) -> None:
+    client = client_of(told, "company:9007")
+
+    assert client is not None
+    assert client.client_name == "unnamed-prospect.example.com"
+
+
+@pytest.mark.parametrize("id", ["contact:512", "company:9001", "deal:70011"])
+def test_a_record_whose_every_property_is_null_is_taken(told: dict[str, RawItem], id: str) -> None:
+    empty = with_properties(told[id], **dict.fromkeys(told[id].payload["properties"]))
+
+    record = hubspot.record(empty)
+
+    assert (record.text, record.title) == ("", "")
+    assert hubspot.client(stored(hubspot, empty), []) is None
+
+
+def test_letters_of_any_script_stay_as_they_are_and_nuls_go(told: dict[str, RawItem]) -> None:
+    assert "Contact: 由美 佐藤" in hubspot.record(told["contact:534"]).text
+    assert hubspot.record(told["company:9003"]).title == "Nordlys Café & Rösterei"
+    assert hubspot.record(with_properties(told["company:9003"], name="Nord\x00lys\n\ud83d 1")).title == "Nordlys 1"
+
+
+@pytest.mark.parametrize("payload", [{}, {"id": "1"}, {"properties": {}}, {"id": "1", "properties": []}, {"id": {}}])
+@pytest.mark.parametrize("document_type", [*KIND, "hubspot.ticket"])
+def test_a_payload_of_another_shape_is_a_value_error(document_type: str, payload: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"record|is no text"):
+        hubspot.record(RawItem("x:1", document_type, payload))
+
+
+@pytest.mark.parametrize("document_type", list(KIND))
+def test_a_property_that_is_no_text_is_a_value_error(document_type: str) -> None:
+    said = {name: {"value": "x"} for name in KIND[document_type].properties}
+
+    with pytest.raises(ValueError, match="is no text"):
+        hubspot.record(RawItem("x:1", document_type, {"id": "1", "properties": said}))
+
+
+def test_the_methods_of_the_spec_list_every_recorded_page_and_get_one(settings: Any) -> None:
+    client = recorded(settings, "hubspot")
+
+    listed = {method: [item.external_id for item in client.list(method)] for method in (CONTACTS, COMPANIES, DEALS)}
+
+    assert listed[CONTACTS] == [f"contact:{id}" for id in (512, 513, 518, 521, 530, 534, 540)]
+    assert len(listed[COMPANIES]) == 7
+    assert len(listed[DEALS]) == 6
+    assert client.get(CONTACTS, "512").external_id == "contact:512"
+    assert client.get(COMPANIES, "company:9001").external_id == "company:9001"
+    assert client.get(DEALS, "70012").payload["associations"]["companies"]["results"][0]["id"] == "9001"
+    assert set(client.begin(FULL)) == {"contacts", "companies", "deals"}
+    with pytest.raises(CapabilityMissing):
+        client.get("hubspot.crm.tickets.list", "1")
+
+
+def test_a_recorded_delta_ends(settings: Any) -> None:
+    client = recorded(settings, "hubspot")
+
+    found = {s.name: ids(pages(client, hubspot, s.name, DELTA, SINCE)) for s in hubspot.STREAMS}
+
+    assert found == {"contacts": set(), "companies": {"company:9001"}, "deals": set()}
+
+
+def test_a_full_listing_survives_what_changes_meanwhile(crm: HubSpotServer, settings: Any) -> None:
+    settings.INGESTION_PAGE_SIZE = 10
+    client = asking(settings, crm)
+    for number in range(35):
+        crm.add("companies", {"name": f"Company {number}"})
+    before = [f"company:{id}" for id in crm.shelves["companies"].modified]
+    crm.meanwhile("GET */companies", lambda: crm.change("companies", 2, name="Renamed"))
+    crm.meanwhile("GET */companies", lambda: crm.archive("companies", 9), after=2)
+
+    found = pages(client, hubspot, "companies", FULL)
+
+    assert len(found) == 4
+    assert [item.external_id for item in brought(found)] == before
+
+
+def test_a_delta_brings_what_changed_since_and_a_little_more(crm: HubSpotServer, settings: Any) -> None:
+    settings.INGESTION_OVERLAP_SECONDS = 60
+    ages = [crm.add("contacts", {"email": "a@example.com"}, at=SINCE_MS + ms) for ms in (-60_001, -60_000, 0, 1)]
+    client = asking(settings, crm)
+
+    found = pages(client, hubspot, "contacts", DELTA, SINCE)
+
+    assert ids(found) == {f"contact:{id}" for id in ages[1:]}
+    assert all(item.payload["properties"]["lastmodifieddate"] for item in brought(found))
+
+
+@pytest.mark.parametrize("crowd", [0, 3, 9, 10, 11, 35])
+def test_a_delta_past_the_cap_loses_none_of_those_that_changed_at_once(
+    crm: HubSpotServer, settings: Any, crowd: int
+) -> None:
+    settings.INGESTION_PAGE_SIZE, crm.cap = 5, 10
+    times = (
+        [SINCE_MS + number for number in range(12)] + [SINCE_MS + 100] * crowd + [SINCE_MS + 200 + n for n in range(7)]
+    )
+    for at in times:
+        crm.add("companies", {"name": "Company"}, at=at)
+    client = asking(settings, crm)
+
+    found = pages(client, hubspot, "companies", DELTA, SINCE)
+
+    assert ids(found) == {f"company:{id}" for id in crm.shelves["companies"].modified}
+
+
+def test_a_delta_loses_none_when_one_that_was_read_changes_again(crm: HubSpotServer, settings: Any) -> None:
+    settings.INGESTION_PAGE_SIZE = 5
+    first, *others = [crm.add("companies", {"name": "Company"}, at=SINCE_MS + number * 1000) for number in range(20)]
+    crm.meanwhile("POST */search", lambda: crm.change("companies", first, name="Again", at=SINCE_MS + 60_000))
+
+    found = pages(asking(settings, crm), hubspot, "companies", DELTA, SINCE)
+
+    assert ids(found) == {f"company:{id}" for id in (first, *others)}
+    names = [item.payload["properties"]["name"] for item in brought(found) if item.external_id == f"company:{first}"]
+    assert names == ["Company", "Again"]
+
+
+def test_a_delta_brings_a_deal_in_the_form_of_a_listing(crm: HubSpotServer, settings: Any) -> None:
+    company = crm.add("companies", {"name": "Company"})
+    deals = [crm.add("deals", {"dealname": "Deal"}, at=SINCE_MS + n, company=company) for n in range(3)]
+    crm.associations[deals[1]] = [(company, False), (company + 90, True)]
+    del crm.associations[deals[2]]
+    client = asking(settings, crm)
+
+    delta, full = (brought(pages(client, hubspot, "deals", kind, SINCE)) for kind in (DELTA, FULL))
+
+    assert delta == full
+    parents = [hubspot.record(item).parent_external_id for item in delta]
+    assert parents == [f"company:{company}", f"company:{company + 90}", None]
+
+
+def test_a_delta_does_not_take_associations_that_were_not_read_for_none(crm: HubSpotServer, settings: Any) -> None:
+    crm.add("deals", {"dealname": "Deal"})
+    said = {"status": "COMPLETE", "results": [], "errors": [{"category": "INTERNAL_ERROR"}], "numErrors": 1}
+    crm.misbehave("POST */read", replace(KINDS["json-null"], change=lambda *_: as_json(said, 207)))
+
+    with pytest.raises(Retryable):
+        pages(asking(settings, crm), hubspot, "deals", DELTA, SINCE)
+
+
+def test_a_delta_tells_what_was_archived_or_merged_since(crm: HubSpotServer, settings: Any) -> None:
+    settings.INGESTION_PAGE_SIZE = 2
+    made = [crm.add("contacts", {"email": "a@example.com"}, at=SINCE_MS - 10**9) for _ in range(9)]
+    for id in made[:3]:
+        crm.archive("contacts", id, at=SINCE_MS - 10**8)
+    for id in made[3:6]:
+        crm.archive("contacts", id, at=SINCE_MS + 5)
+    crm.merge("contacts", winner=made[6], loser=made[7])
+
+    found = pages(asking(settings, crm), hubspot, "contacts", DELTA, SINCE)
+
+    assert ids(found) == {f"contact:{made[6]}"}
+    assert ids(found, deleted=True) == {f"contact:{id}" for id in (*made[3:6], made[7])}
+    gone = {item.external_id: item.source_updated_at for item in brought(found) if item.deleted}
+    assert gone[f"contact:{made[3]}"] == datetime.fromtimestamp((SINCE_MS + 5) / 1000, UTC)
+
+
+def test_a_delta_without_a_cursor_asks_for_all(crm: HubSpotServer, settings: Any) -> None:
+    (page,) = pages(asking(settings, crm), hubspot, "deals", DELTA, None)
+
+    assert page.expired
+
+
+def test_a_version_by_date_is_asked_at_its_own_paths(db: None, settings: Any) -> None:
+    where: dict[str, Any] = {"objects_path": "/crm/objects/2026-03", "associations_path": "/crm/associations/2026-03"}
+
+    with HubSpotServer(companies=1, deals=1, **where) as server:
+        found = pages(asking(settings, server, **where), hubspot, "deals", DELTA, "2026-01-01T00:00:00Z")
+
+    assert [hubspot.record(item).parent_external_id for item in brought(found)] == ["company:1"]
+
+
+SHAPELESS = (
+    "another-shape",
+    "json-list",
+    "json-null",
+    "empty-200",
+    "html-200",
+    "truncated-json",
+    "garbage",
+    "status-204",
+)
+
+
+@pytest.mark.parametrize("kind", SHAPELESS)
+@pytest.mark.parametrize("route", ["GET */deals", "POST */search", "POST */read"])
+def test_an_answer_of_another_shape_is_never_an_empty_page(
+    crm: HubSpotServer, settings: Any, route: str, kind: str
+) -> None:
+    crm.add("deals", {"dealname": "Deal"}, company=1)
+    crm.misbehave(route, kind)
+
+    with pytest.raises(Retryable, match="VENDOR_ANSWER_INVALID"):
+        pages(asking(settings, crm), hubspot, "deals", FULL if route.startswith("GET") else DELTA, SINCE)
+
+
+def test_refusals_in_the_middle_of_a_listing_are_told_apart(crm: HubSpotServer, settings: Any) -> None:
+    settings.INGESTION_PAGE_SIZE = 1
+    for _ in range(3):
+        crm.add("contacts", {})
+    client, (contacts, *_) = asking(settings, crm), hubspot.STREAMS
+    first = client.page(contacts, FULL, None, None)
+
+    assert crm.tokens is not None
+    crm.tokens.clear()
+    with pytest.raises(TokenRefused):
+        client.page(contacts, FULL, None, first.following)
+    crm.tokens.add(TOKEN)
+    crm.misbehave("GET */contacts", Status(429, retry_after="7"))
+    with pytest.raises(Postponed) as postponed:
+        client.page(contacts, FULL, None, first.following)
+
+    assert postponed.value.wait.seconds == 7
+
+
+def test_a_limit_of_calls_is_kept_by_the_stand_in(db: None, settings: Any) -> None:
+    with HubSpotServer(companies=500, limit=2, window=600) as server, pytest.raises(Postponed):
+        pages(asking(settings, server), hubspot, "companies", FULL)
+
+    assert (server.refused, server.requests) == (1, 3)
+
+
+def test_one_record_that_cannot_be_read_does_not_take_its_page_along(crm: HubSpotServer, settings: Any) -> None:
+    good = [crm.add("companies", {"name": "Company"}) for _ in range(3)]
+    broken = {"results": [*({"id": str(id), "properties": {}} for id in good), {"id": "7"}, "?"]}
+    crm.misbehave("GET */companies", replace(KINDS["json-null"], change=lambda *_: as_json(broken)))
+
+    (page,) = pages(asking(settings, crm), hubspot, "companies", FULL)
+
+    assert [item.external_id for item in page.items] == [f"company:{id}" for id in good]
+    assert [(each.external_id, each.code) for each in page.failed] == [
+        ("company:7", "ITEM_UNREADABLE"),
+        ("company:?", "ITEM_UNREADABLE"),
+    ]
+
+
+@pytest.mark.parametrize("broken", ["?", {"id": "x"}, {"id": None, "properties": {"hs_lastmodifieddate": "soon"}}])
+def test_a_delta_goes_on_past_a_record_that_cannot_be_read(broken: Any) -> None:
+    good = {"id": "8", "properties": {"hs_lastmodifieddate": "2026-06-01T00:00:00.000Z"}}
+
+    by_time = Place(5).after(objects.DEALS, [good, broken], more=True)
+    by_id = Place(5, "7").after(objects.DEALS, [good, broken], more=True)
+
+    assert (by_time, by_id) == (Place(SINCE_MS), Place(5, "8"))
+    for place in (Place(5), Place(5, "8")):
+        with pytest.raises(Retryable):
+            place.after(objects.DEALS, [broken], more=True)
+
+
+def test_what_is_recorded_lands_in_both_tables_and_a_second_sync_changes_nothing(
+    ana: Person, model: Remembering, settings: Any
+) -> None:
+    settings.INTEGRATIONS_USE_FIXTURES = True
+    source = ConnectedSource.objects.create(user_id=ana.id, provider="hubspot", account="recorded")
+
+    first, asked = sync(source), len(model.texts)
+    rows, clients = everything(source), syncing.told(source)
+    second, delta = sync(source), sync(source, DELTA)
+
+    assert (first.status, first.items_written, first.items_failed) == ("completed", 20, 0)
+    assert {kind: len(rows[kind]) for kind in rows} == {"hubspot.contact": 7, "hubspot.company": 7, "hubspot.deal": 6}
+    named = {key: (name, facts.get("deal_amount")) for key, name, _, facts, *_ in clients}
+    assert len(named) == 5 + 7  # two contacts name no company
+    assert named["company:9001"] == ("Biglytics", "7250.75")
+    assert named["contact:513"] == ("Harbor Street Clinic", None)
+    assert (second.items_written, second.items_unchanged, second.items_deleted) == (0, 20, 0)
+    assert (delta.status, delta.items_seen, delta.items_written) == ("completed", 1, 0)
+    assert len(model.texts) == asked
+    assert (everything(source), syncing.told(source)) == (rows, clients)
+
+
+def everything(source: ConnectedSource) -> dict[str, list[tuple[str, str]]]:
+    found: dict[str, list[tuple[str, str]]] = {}
+    for row in SourceDocument.objects.filter(source=source, deleted_at=None).order_by("external_id"):
+        found.setdefault(row.document_type, []).append((row.external_id, row.text))
+    return found

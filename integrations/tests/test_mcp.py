@@ -1,0 +1,254 @@
+"""Providers' MCP servers, over the SDK's own server side: what their answers mean, and the same records as by REST."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from django.conf import LazySettings
+
+from integrations.models import ConnectedSource
+from integrations.providers import CapabilityMissing, TokenRefused
+from integrations.transports.answers import TooLarge
+from integrations.transports.mcp import Tools
+from jobs.outcomes import Postponed, Retryable
+from testing.vendors.mcp import TOKEN, Fault, McpServer, Tool
+from vendors.gate import VendorRefused
+
+PROSE = "ana@example.com may not read Renewal of Acme"
+
+pytestmark = pytest.mark.django_db
+
+WORD = {"type": "string"}
+MADE = {
+    "echo": Tool({"text": WORD}, lambda said: {"said": said, "price": 239.10}),
+    "texts": Tool({}, lambda said: ["Found 1:", '{"Id": "1"}']),
+    "large": Tool({}, lambda said: {"content": "x" * 300_000}),
+    "late": Tool({}, lambda said: {}),
+}
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[McpServer]:
+    with McpServer(MADE) as server:
+        yield server
+
+
+def lead_to(url: str, settings: LazySettings) -> None:
+    settings.CONNECTORS = {**settings.CONNECTORS, "gmail": {**settings.CONNECTORS["gmail"], "mcp_url": url}}
+
+
+@pytest.fixture
+def server(running: McpServer, settings: LazySettings) -> McpServer:
+    running.behave()
+    lead_to(running.url, settings)
+    settings.VENDOR_TIMEOUT_SECONDS = 20
+    return running
+
+
+@pytest.fixture
+def tools(server: McpServer) -> Iterator[Tools]:
+    tools = Tools(ConnectedSource(id=uuid4(), provider="gmail"), TOKEN)
+    yield tools
+    tools.close()
+
+
+def call(tools: Tools, tool: str = "echo", most: int | None = None, **arguments: Any) -> dict[str, Any]:
+    return tools.call(tool, arguments, operation="get", most=most, read=dict)
+
+
+def outcome(tools: Tools, tool: str = "echo") -> Exception:
+    with pytest.raises(Exception) as raised:  # noqa: PT011
+        call(tools, tool)
+    return raised.value
+
+
+def test_all_pages_of_the_listing_are_read_once(server: McpServer, tools: Tools) -> None:
+    assert list(tools.names()) == list(tools.names()) == ["echo", "texts", "large", "late"]
+    assert tools.names()["echo"]["properties"] == {"text": WORD}
+    assert server.requests.count("tools/list") == 2
+
+
+def test_one_session_serves_all_calls_of_a_page(server: McpServer, tools: Tools) -> None:
+    for text in ("a", "b", "c"):
+        assert call(tools, text=text)["said"] == {"text": text}
+
+    assert server.requests.count("server/discover") == 1
+
+
+@pytest.mark.parametrize("structured", [True, False])
+def test_money_keeps_its_digits(server: McpServer, tools: Tools, structured: bool) -> None:
+    server.structured = structured
+
+    said = call(tools)
+
+    server.structured = True
+    assert said["price"] == Decimal("239.1")
+    assert isinstance(said["price"], Decimal)
+
+
+def test_what_is_no_object_comes_as_texts(tools: Tools) -> None:
+    assert call(tools, "texts") == {"texts": ["Found 1:", '{"Id": "1"}']}
+
+
+def test_a_token_that_is_refused_in_the_middle_pauses_nobody(server: McpServer, tools: Tools) -> None:
+    call(tools)
+    server.tokens.clear()
+
+    assert isinstance(outcome(tools), TokenRefused)
+
+    server.tokens.add(TOKEN)
+    assert call(tools)  # in a session of its own
+
+
+def test_a_token_that_is_refused_at_once_is_told_the_same(server: McpServer, tools: Tools) -> None:
+    server.tokens.clear()
+
+    with pytest.raises(TokenRefused):
+        tools.names()
+
+
+def test_429_waits_as_long_as_it_says(server: McpServer, tools: Tools) -> None:
+    server.misbehave("tools/call *", Fault(status=429, headers={"Retry-After": "7"}, prose=PROSE))
+
+    error = outcome(tools)
+
+    assert isinstance(error, Postponed)
+    assert (error.wait.seconds, error.wait.reason) == (7, "VENDOR_RATE_LIMITED")
+
+
+@pytest.mark.parametrize("status", [500, 502, 503])
+def test_5xx_is_tried_again(server: McpServer, tools: Tools, status: int) -> None:
+    server.misbehave("tools/call *", Fault(status=status, prose=PROSE))
+
+    error = outcome(tools)
+
+    assert isinstance(error, Retryable)
+    assert error.code == "VENDOR_UNAVAILABLE"
+
+
+@pytest.mark.parametrize(
+    ("told", "expected", "code"),
+    [
+        ('{"status": "error", "category": "EXPIRED_AUTHENTICATION", "message": "%s"}', TokenRefused, None),
+        ("Error: Request failed with status code 401: %s", TokenRefused, None),
+        ('{"status": "error", "category": "RATE_LIMITS", "message": "%s"}', Postponed, None),
+        ("HTTP 503: %s", Retryable, "VENDOR_UNAVAILABLE"),
+        ("Requested entity was not found. %s", VendorRefused, "VENDOR_REFUSED"),
+        ("Something went wrong: %s", Retryable, "TOOL_FAILED"),
+        ("%s has 401 things and 429 others", Retryable, "TOOL_FAILED"),
+    ],
+)
+def test_of_a_tools_own_error_only_the_code_is_kept(
+    server: McpServer, tools: Tools, told: str, expected: type[Exception], code: str | None
+) -> None:
+    server.misbehave("tool echo", Fault(told=told.replace("%s", PROSE)))
+
+    error = outcome(tools)
+
+    assert isinstance(error, expected)
+    assert getattr(error, "code", None) == code
+    assert PROSE not in f"{error!r} {error.__cause__!r} {error.__context__!r}"
+
+
+@pytest.mark.parametrize("fault", [Fault(delay=30), Fault(drip=0.02)])
+def test_a_call_ends_with_its_time(server: McpServer, tools: Tools, settings: LazySettings, fault: Fault) -> None:
+    call(tools)
+    settings.VENDOR_TIMEOUT_SECONDS = 0.5
+    tools.close()
+    server.misbehave("tools/call *", fault)
+
+    error = outcome(tools)
+
+    assert isinstance(error, Retryable)
+    assert error.code == "VENDOR_UNREACHABLE"
+
+
+def test_an_answer_without_end_is_left(server: McpServer, tools: Tools) -> None:
+    server.misbehave("tools/call *", Fault(size=1 << 40))
+
+    error = outcome(tools)
+
+    assert isinstance(error, Retryable)
+    assert error.code == "VENDOR_ANSWER_INVALID"
+
+
+def test_a_file_is_read_up_to_a_size(tools: Tools) -> None:
+    assert len(call(tools, "large", most=1_000_000)["content"]) == 300_000
+    with pytest.raises(TooLarge):
+        call(tools, "large", most=299_000)
+
+
+def test_a_server_that_is_away_is_tried_again(server: McpServer, tools: Tools, settings: LazySettings) -> None:
+    lead_to("http://127.0.0.1:9/mcp", settings)
+
+    error = outcome(Tools(ConnectedSource(id=uuid4(), provider="gmail"), TOKEN))
+
+    assert isinstance(error, Retryable)
+    assert error.code == "VENDOR_UNREACHABLE"
+
+
+@pytest.mark.parametrize("headers", [{"Content-Encoding": "gzip"}, {"Content-Type": "text/html"}])
+def test_an_answer_that_is_not_mcp_is_the_servers_fault(
+    server: McpServer, tools: Tools, headers: dict[str, str]
+) -> None:
+    server.misbehave("tools/call *", Fault(size=1_000, headers=headers))
+
+    error = outcome(tools)
+
+    assert isinstance(error, Retryable)
+    assert error.code == "VENDOR_ANSWER_INVALID"
+
+
+def test_a_tool_that_is_gone_is_named(server: McpServer, tools: Tools) -> None:
+    server.misbehave("tools/call *", Fault(status=404))
+
+    with pytest.raises(CapabilityMissing, match="echo"):
+        call(tools)
+
+
+@pytest.mark.parametrize("status", [400, 403, 410])
+def test_a_refusal_is_for_good(server: McpServer, tools: Tools, status: int) -> None:
+    server.misbehave("tools/call *", Fault(status=status, prose=PROSE))
+
+    error = outcome(tools)
+
+    assert isinstance(error, VendorRefused)
+    assert error.status == status
+
+
+def test_older_servers_answer_by_streams_in_sessions(settings: LazySettings) -> None:
+    with McpServer(MADE, sse=True) as server:
+        server.misbehave("server/discover", Fault(status=404))
+        lead_to(server.url, settings)
+        tools = Tools(ConnectedSource(id=uuid4(), provider="gmail"), TOKEN)
+
+        said = call(tools, text="a")
+        assert call(tools, "large")
+        server.misbehave("tools/call *", Fault(status=429, headers={"Retry-After": "7"}))
+        held = outcome(tools)
+        tools.close()
+
+    assert said["said"] == {"text": "a"}
+    assert isinstance(held, Postponed)
+    assert "GET" not in server.requests
+    assert server.requests[-1] == "DELETE"  # the session is not left behind
+
+
+def test_nothing_of_a_call_is_logged(server: McpServer, tools: Tools, caplog: pytest.LogCaptureFixture) -> None:
+    server.misbehave("tools/call *", Fault(status=401, prose=PROSE))
+    server.misbehave("tool echo", Fault(told=PROSE))
+    with caplog.at_level(logging.DEBUG):
+        outcome(tools)
+        outcome(tools)
+        call(tools, text=PROSE)
+
+    ours = [record for record in caplog.records if not record.name.startswith(("asyncio", "uvicorn"))]
+    told = " ".join(record.getMessage() for record in ours)
+    assert TOKEN not in told
+    assert PROSE not in told
+    assert not [record for record in ours if record.name.startswith(("mcp", "httpx", "httpcore"))]

@@ -1,0 +1,393 @@
+"""The queue: who may use it, what a delivery is, and who may write for a message."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+from datetime import timedelta
+from importlib import import_module
+from typing import Any
+
+import pytest
+from django.conf import settings as configured
+from django.db import connection, transaction
+from django.db.utils import DatabaseError, OperationalError, ProgrammingError
+
+from integrations import messages
+from integrations.messages import Body, Message
+from integrations.queue import ARCHIVE, NAME, QUEUES, TABLE
+from jobs.claims import Superseded
+from testing import paged
+from testing.racing import at_once
+
+WRAPPERS = {
+    "ingestion_enqueue": "'ingestion_queue', '{}'::jsonb",
+    "ingestion_read": "'ingestion_queue'",
+    "ingestion_delete": "'ingestion_queue', 1",
+    "ingestion_archive": "'ingestion_queue', 1",
+}
+committing = pytest.mark.django_db(transaction=True)
+
+
+def sql(statement: str, *params: Any) -> list[Any]:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, params or None)
+        return cursor.fetchall() if cursor.description else []
+
+
+def sent(**body: Any) -> Message:
+    """A message that has been read once."""
+    messages.enqueue(paged.sync(**body))
+    message = messages.read()
+    assert message is not None
+    return message
+
+
+def lapse() -> None:
+    """Let every message's time be over."""
+    sql(f"UPDATE {TABLE} SET vt = clock_timestamp() - interval '1 second'")
+
+
+def seconds_hidden(message: Message) -> float:
+    ((left,),) = sql(f"SELECT vt - clock_timestamp() FROM {TABLE} WHERE msg_id = %s", message.msg_id)
+    return float(left / timedelta(seconds=1))
+
+
+# --- what it says ---------------------------------------------------------------------------------------------------
+@pytest.mark.django_db
+def test_a_message_comes_back_as_it_was_sent() -> None:
+    body = paged.sync().next_stream().next_page("after:100")
+
+    msg_id = messages.enqueue(body)
+
+    message = messages.read()
+    assert message is not None
+    assert (message.msg_id, message.read_ct, message.held, message.body) == (msg_id, 1, 0, body)
+    assert (body.stream, body.page, body.following) == (1, 2, "after:100")
+    assert 290 < seconds_hidden(message) <= 300
+    assert messages.read() is None
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "told",
+    [
+        None,
+        [],
+        "text",
+        {},
+        {"job_id": "x"},
+        {"page": True},
+        {"page": -1},
+        {"stream": "0"},
+        {"kind": "other"},
+        {"following": 7},
+        {"job_id": "no uuid"},
+        {"user_id": None},
+        {"more": 1},
+    ],
+    ids=str,
+)
+def test_what_is_no_page_of_ours_is_archived_and_the_next_is_read(told: Any, caplog: pytest.LogCaptureFixture) -> None:
+    good = paged.sync()
+    whole = {**good.told(), **told} if isinstance(told, dict) and told else told
+    (strange,) = sql("SELECT ingestion_enqueue(%s, %s::jsonb)", NAME, json.dumps(whole))[0]
+    messages.enqueue(good)
+
+    message = messages.read()
+
+    assert message is not None
+    assert message.body == good
+    assert sql(f"SELECT msg_id FROM {ARCHIVE}") == [(strange,)]
+    assert str(strange) in caplog.text
+    assert messages.read() is None
+
+
+@pytest.mark.django_db
+def test_headers_that_are_not_ours_hold_nothing() -> None:
+    messages.enqueue(paged.sync())
+    for headers in ("[]", '{"held": "3"}', '{"held": true}', "null"):
+        sql(f"UPDATE {TABLE} SET headers = %s::jsonb, vt = clock_timestamp()", headers)
+
+        message = messages.read()
+
+        assert message is not None
+        assert message.held == 0
+
+
+# --- deliveries -----------------------------------------------------------------------------------------------------
+@pytest.mark.django_db
+def test_every_read_is_a_delivery_but_for_those_that_were_held() -> None:
+    first = sent()
+    messages.hold(first, 30)
+    assert 29 < seconds_hidden(first) <= 30
+    lapse()
+    second = messages.read()
+    assert second is not None
+    messages.leave(second)
+    lapse()
+    third = messages.read()
+    assert third is not None
+    messages.hold(third, 0.4)
+    assert 0 < seconds_hidden(third) <= 1
+
+    lapse()
+
+    fourth = messages.read()
+    assert fourth is not None
+    assert [message.deliveries for message in (first, second, third, fourth)] == [1, 1, 2, 2]
+    assert (fourth.read_ct, fourth.held) == (4, 2)
+
+
+@pytest.mark.django_db
+def test_a_message_that_is_left_reappears_when_its_time_is_over_or_when_told() -> None:
+    message = sent()
+
+    messages.leave(message)
+    assert seconds_hidden(message) > 290
+
+    messages.leave(message, 0)
+    assert messages.read() is not None
+
+
+@pytest.mark.django_db
+def test_a_delayed_message_is_not_read_before() -> None:
+    messages.enqueue(paged.sync(), delay=60)
+
+    assert messages.read() is None
+    assert messages.waiting()
+
+
+# --- the fence ------------------------------------------------------------------------------------------------------
+@committing
+def test_an_overtaken_reader_can_write_nothing() -> None:
+    overtaken = sent()
+    lapse()
+    reader = messages.read()
+    assert reader is not None
+
+    for write in (
+        lambda: messages.hold(overtaken, 60),
+        lambda: messages.leave(overtaken, 60),
+        lambda: messages.extend(overtaken, 60),
+        lambda: messages.fenced(overtaken).__enter__(),
+    ):
+        with pytest.raises(Superseded):
+            write()
+
+    assert seconds_hidden(reader) > 290
+    with messages.fenced(reader):
+        assert messages.archive(reader)
+
+
+@committing
+def test_nobody_reads_a_message_while_its_reader_writes() -> None:
+    message = sent()
+    lapse()
+
+    with messages.fenced(message):
+        assert at_once(messages.read) == [None]
+
+    assert messages.read() is not None
+
+
+@committing
+def test_the_heart_does_not_wait_long_for_the_write_that_it_watches() -> None:
+    message = sent()
+
+    with messages.fenced(message), pytest.raises(OperationalError, match="lock timeout"):
+        at_once(lambda: messages.extend(message, 60))
+
+
+@committing
+def test_a_message_outlives_a_transaction_that_fails() -> None:
+    message = sent()
+    sql("CREATE FUNCTION fails() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no'; END $$")
+    sql(
+        "CREATE CONSTRAINT TRIGGER fails AFTER UPDATE ON ingestion_jobs"
+        " DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION fails()"
+    )
+    try:
+        with pytest.raises(DatabaseError):
+            paged.work(message)
+    finally:
+        sql("DROP FUNCTION fails CASCADE")
+
+    assert sql(f"SELECT msg_id FROM {TABLE}") == [(message.msg_id,)]
+
+
+@committing
+def test_the_next_page_is_there_only_if_its_page_is_committed() -> None:
+    with transaction.atomic():
+        messages.enqueue(paged.sync())
+        transaction.set_rollback(True)
+
+    assert not messages.waiting()
+
+
+def _reads(database: dict[str, Any], found: Any) -> None:
+    connection.settings_dict.update(database)
+    connection.connection = None
+    while message := messages.read():
+        found.put(message.msg_id)
+    found.put(None)
+
+
+@committing
+def test_two_processes_never_hold_one_message() -> None:
+    ids = [messages.enqueue(paged.sync(status="failed")) for _ in range(40)]
+    spawn = multiprocessing.get_context("fork")
+    found: Any = spawn.Queue()
+    own = dict(connection.settings_dict)
+    connection.close()
+    readers = [spawn.Process(target=_reads, args=(own, found)) for _ in range(2)]
+
+    for reader in readers:
+        reader.start()
+    got, left = [], len(readers)
+    while left:
+        msg_id = found.get(timeout=30)
+        got.append(msg_id)
+        left -= msg_id is None
+    for reader in readers:
+        reader.join(30)
+
+    assert sorted(filter(None, got)) == ids
+
+
+# --- rights ---------------------------------------------------------------------------------------------------------
+@pytest.mark.django_db
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+def test_a_tenants_role_may_call_no_wrapper(wrapper: str) -> None:
+    with transaction.atomic():
+        sql(f"SET LOCAL ROLE {configured.TENANT_ROLE}")
+        with pytest.raises(ProgrammingError, match="permission denied for function"):
+            sql(f"SELECT {wrapper}({WRAPPERS[wrapper]})")
+        connection.set_rollback(True)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "statement", [f"SELECT 1 FROM {TABLE}", f"SELECT 1 FROM {ARCHIVE}", f"SELECT pgmq.read('{NAME}', 1, 1)"]
+)
+def test_a_tenants_role_may_not_use_the_queues_schema(statement: str) -> None:
+    with transaction.atomic():
+        sql(f"SET LOCAL ROLE {configured.TENANT_ROLE}")
+        with pytest.raises(ProgrammingError, match="permission denied for schema pgmq"):
+            sql(statement)
+        connection.set_rollback(True)
+
+
+@pytest.mark.django_db
+def test_the_wrappers_run_with_their_owners_rights_and_a_path_that_no_caller_chooses() -> None:
+    made = sql(
+        "SELECT proname, prosecdef, proconfig, has_function_privilege('public', oid, 'EXECUTE')"
+        " FROM pg_proc WHERE proname LIKE 'ingestion\\_%' AND pronamespace = 'public'::regnamespace ORDER BY proname"
+    )
+
+    assert made == [(name, True, ["search_path=pg_catalog, pg_temp"], False) for name in sorted(WRAPPERS)]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+@pytest.mark.parametrize("queue", ["'another'", "'INGESTION_QUEUE'", "NULL"])
+def test_a_wrapper_serves_the_one_queue_only(wrapper: str, queue: str) -> None:
+    sql("SELECT pgmq.create('another')")
+
+    with pytest.raises(DatabaseError, match="serves ingestion_queue only"), transaction.atomic():
+        sql(f"SELECT {wrapper}({WRAPPERS[wrapper].replace(repr(NAME), queue)})")
+
+
+@pytest.mark.django_db
+def test_what_a_caller_defines_for_itself_is_not_called_with_the_owners_rights() -> None:
+    sql("CREATE FUNCTION pg_temp.clock_timestamp() RETURNS timestamptz LANGUAGE plpgsql AS $$ BEGIN RAISE 'no'; END $$")
+    sql("SET LOCAL search_path = pg_temp, public, pg_catalog")
+
+    messages.enqueue(paged.sync())
+
+    assert messages.read() is not None
+
+
+@pytest.mark.django_db
+def test_a_service_role_may_call_the_wrappers_where_there_is_one() -> None:
+    """Supabase has one. A role needs a superuser, so what the migration would run for it is read."""
+    rights = import_module("integrations.migrations.0003_pgmq").RIGHTS.format(
+        name="ingestion_read(text, integer, integer)"
+    )
+
+    assert rights.count("service_role") == 2
+    assert sql("SELECT count(*) FROM pg_roles WHERE rolname = 'service_role'") == [(0,)]
+
+
+# --- the installation -----------------------------------------------------------------------------------------------
+class Editor:
+    connection = connection
+
+
+@pytest.fixture
+def migration(db: None) -> Any:
+    return import_module("integrations.migrations.0003_pgmq")
+
+
+def has_schema() -> bool:
+    return bool(sql("SELECT to_regnamespace('pgmq') IS NOT NULL")[0][0])
+
+
+def test_the_migration_takes_back_what_it_made_and_makes_it_again(migration: Any) -> None:
+    migration.remove(None, Editor)
+    assert not has_schema()
+
+    migration.install(None, Editor)
+
+    messages.enqueue(paged.sync())
+    assert messages.read() is not None
+
+
+def test_a_pgmq_that_others_use_stays(migration: Any) -> None:
+    sql("SELECT pgmq.create('another')")
+
+    migration.remove(None, Editor)
+    migration.install(None, Editor)
+
+    assert QUEUES.metrics("another").queue_length == 0
+    migration.remove(None, Editor)
+    assert has_schema()
+
+
+def test_a_pgmq_that_was_there_before_stays(migration: Any) -> None:
+    sql("COMMENT ON SCHEMA pgmq IS NULL")
+
+    migration.remove(None, Editor)
+
+    assert has_schema()
+    migration.install(None, Editor)
+    assert not messages.waiting()
+
+
+def test_an_extension_that_may_not_be_made_is_made_up_for(migration: Any) -> None:
+    migration.remove(None, Editor)
+    sql("CREATE VIEW public.pg_available_extensions AS SELECT 'pgmq'::name AS name")
+    sql("SET LOCAL search_path = public, pg_catalog")
+
+    migration.install(None, Editor)
+
+    messages.enqueue(paged.sync())
+    assert messages.read() is not None
+
+
+def test_a_schema_of_that_name_that_is_something_else_is_told_of(migration: Any) -> None:
+    migration.remove(None, Editor)
+    sql("CREATE SCHEMA pgmq")
+
+    with pytest.raises(Exception, match="not pgmq's"):
+        migration.install(None, Editor)
+
+
+@pytest.mark.django_db
+def test_pgmqs_own_client_works_in_our_transaction() -> None:
+    with transaction.atomic():
+        QUEUES.send(NAME, paged.sync().told())
+        transaction.set_rollback(True)
+
+    assert QUEUES.metrics(NAME).queue_length == 0
+    assert Body.of(paged.sync().told()).page == 0

@@ -1,0 +1,212 @@
+"""Connecting an account by the provider's own consent page (issue 6, point 7)."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from integrations import disconnecting, refreshing
+from integrations.models import ConnectedSource, IngestionJob, VaultToken
+from integrations.oauth import services, states
+from integrations.tests.consents import BACK, asked, connected, refusal
+from integrations.tests.grants import PROVIDERS, named, refresh_token, stored
+from tenancy.refusals import Refused
+from testing.people import Person
+from testing.racing import at_once
+from testing.vendors.misbehaviour import Status
+from testing.vendors.oauth import CLIENT_SECRET, MARK, OAuthServer
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_a_consent_connects_an_account_and_starts_a_full_sync(
+    ana: Person, oauth: OAuthServer, provider: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+
+    source = connected(ana, provider)
+
+    token = refreshing.fresh(source.pk)[1]
+    job = IngestionJob.objects.get()
+    assert oauth.accepts(token)
+    assert oauth.requests == 2  # the page and the exchange
+    assert (source.user_id, source.provider, source.status, source.transport) == (ana.id, provider, "active", "rest")
+    assert (job.source_id, job.kind, job.status) == (source.pk, "full_sync", "queued")
+    assert len(source.account) == (32 if provider in ("google_drive", "gmail") else 4)
+    for secret in (MARK, CLIENT_SECRET):
+        assert secret not in stored() + caplog.text
+        assert secret.encode().hex() not in stored()
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_the_consent_page_is_asked_as_its_provider_wants_it(ana: Person, oauth: OAuthServer, provider: str) -> None:
+    question = asked(services.begin(user_id=ana.id, provider=provider, redirect_uri=BACK))
+
+    google = provider in ("google_drive", "gmail")
+    assert question["response_type"] == "code"
+    assert question["redirect_uri"] == BACK
+    assert (question.get("code_challenge_method") == "S256") == google
+    assert (question.get("access_type"), question.get("prompt")) == (("offline", "consent") if google else (None, None))
+
+
+def test_hubspots_mcp_apps_are_asked_with_pkce(ana: Person, oauth: OAuthServer, settings: Any) -> None:
+    settings.CONNECTORS["hubspot"]["transport"] = "mcp"
+
+    source = connected(ana, "hubspot")
+
+    assert source.transport == "mcp"
+    assert refusal(ana, "hubspot", verifier="another") == "CODE_REFUSED"
+
+
+def test_the_code_is_of_no_use_without_the_verifier(ana: Person, oauth: OAuthServer) -> None:
+    assert refusal(ana, "gmail", verifier="") == "CODE_REFUSED"
+    assert refusal(ana, "gmail", verifier="guessed") == "CODE_REFUSED"
+    assert not ConnectedSource.objects.exists()
+
+
+def test_a_state_is_good_for_who_began_with_what_and_not_for_long(
+    ana: Person, ben: Person, oauth: OAuthServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bens = services.begin(user_id=ben.id, provider="hubspot", redirect_uri=BACK).state
+    others = services.begin(user_id=ana.id, provider="gmail", redirect_uri=BACK).state
+    codes = [
+        refusal(ana, "hubspot", state="forged"),
+        refusal(ana, "hubspot", state="", expected_state=""),
+        refusal(ana, "hubspot", expected_state="another"),
+        refusal(ana, "hubspot", state=bens, expected_state=bens),
+        refusal(ana, "hubspot", state=others, expected_state=others),
+    ]
+    monkeypatch.setattr(states, "SECONDS", -1)
+    codes.append(refusal(ana, "hubspot"))
+
+    assert codes == ["STATE_MISMATCH"] * 6
+    assert not oauth.asked
+
+
+def test_a_person_who_says_no_connects_nothing(ana: Person, oauth: OAuthServer) -> None:
+    oauth.declines = True
+
+    assert refusal(ana, "hubspot") == "CONSENT_REFUSED"
+
+
+def test_a_code_is_exchanged_once(ana: Person, oauth: OAuthServer) -> None:
+    assert refusal(ana, "quickbooks", code="used") == "CODE_REFUSED"
+    assert refusal(ana, "hubspot", redirect_uri="https://elsewhere.example.org") == "CODE_REFUSED"
+
+
+@pytest.mark.parametrize("account", ["", "12/../13", "x"])
+def test_quickbooks_says_which_company_and_nothing_else(ana: Person, oauth: OAuthServer, account: str) -> None:
+    assert refusal(ana, "quickbooks", account=account) == "CODE_REFUSED"
+
+
+def test_too_little_that_was_allowed_is_refused_at_once(ana: Person, oauth: OAuthServer) -> None:
+    oauth.allows = ["openid"]
+
+    assert [refusal(ana, provider) for provider in ("hubspot", "gmail")] == ["SCOPES_MISSING"] * 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "code"),
+    [
+        (Status(503), "UNAVAILABLE"),
+        ("reset", "UNAVAILABLE"),
+        ("html-200", "UNAVAILABLE"),
+        (Status(429), "UNAVAILABLE"),
+        (Status(401, code="invalid_client"), "PROVIDER_NOT_CONFIGURED"),
+        (Status(400, code="invalid_request"), "CODE_REFUSED"),
+    ],
+    ids=named,
+)
+def test_a_provider_that_fails_at_the_exchange_is_told_readably(
+    ana: Person, oauth: OAuthServer, kind: Any, code: str
+) -> None:
+    oauth.misbehave("POST *", kind)
+
+    assert refusal(ana, "gmail") == code
+    assert not ConnectedSource.objects.exists()
+
+
+def test_a_provider_without_a_client_is_not_offered_a_consent(ana: Person, oauth: OAuthServer, settings: Any) -> None:
+    settings.CONNECTORS["hubspot"]["client_id"] = ""
+    refused = []
+    for provider in ("hubspot", "salesforce"):
+        with pytest.raises(Refused) as error:
+            services.begin(user_id=ana.id, provider=provider, redirect_uri=BACK)
+        refused.append(error.value.code)
+
+    assert refused == ["PROVIDER_NOT_CONFIGURED", "NOT_FOUND"]
+
+
+def test_hubspot_is_asked_whose_tokens_these_are_where_it_did_not_say(
+    ana: Person, oauth: OAuthServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = oauth._tokens
+
+    def silent(*args: Any, **how: Any) -> Any:
+        answer = honest(*args, **how)
+        return type(answer)(200, answer.body.replace(b'"hub_id"', b'"hub"'), answer.headers)
+
+    monkeypatch.setattr(oauth, "_tokens", silent)
+
+    assert connected(ana, "hubspot").account == "1001"
+    assert oauth.asked["hubspot:introspect"] == 1
+
+
+def test_connecting_again_revives_the_same_source(ana: Person, oauth: OAuthServer) -> None:
+    first = connected(ana, "hubspot")
+    IngestionJob.objects.update(status="failed")
+    oauth.take_back(refresh_token(first))
+    refreshing.expire(first.pk, first.token_expires_at)
+    with pytest.raises(refreshing.SourceBroken):
+        refreshing.fresh(first.pk)
+
+    second = connected(ana, "hubspot")
+
+    assert second.pk == first.pk
+    assert (second.status, second.status_message) == ("active", None)
+    assert oauth.accepts(refreshing.fresh(second.pk)[1])
+    assert sorted(IngestionJob.objects.values_list("status", flat=True)) == ["failed", "queued"]
+    assert VaultToken.objects.filter(orphaned_at__isnull=True).count() == 2
+
+
+def test_connecting_again_during_a_sync_lets_it_go_on(ana: Person, oauth: OAuthServer) -> None:
+    connected(ana, "hubspot")
+
+    connected(ana, "hubspot")
+
+    assert IngestionJob.objects.get().status == "queued"
+
+
+def test_two_accounts_are_two_sources_and_two_tenants_share_none(ana: Person, ben: Person, oauth: OAuthServer) -> None:
+    connected(ana, "gmail")
+    connected(ben, "gmail")
+    oauth.person = "1002"
+    connected(ana, "gmail")
+
+    assert ConnectedSource.objects.count() == 3
+    assert len(set(ConnectedSource.objects.values_list("account", flat=True))) == 2
+
+
+def test_two_consents_of_one_account_at_once_are_one_source(ana: Person, oauth: OAuthServer) -> None:
+    sources = at_once(*[lambda: connected(ana, "quickbooks")] * 4)
+
+    assert len({source.pk for source in sources}) == 1
+    assert IngestionJob.objects.count() == 1
+
+
+def test_recorded_answers_are_connected_only_where_they_are_used(
+    ana: Person, oauth: OAuthServer, settings: Any
+) -> None:
+    with pytest.raises(Refused, match="PROVIDER_NOT_CONFIGURED"):
+        services.connect_recorded(user_id=ana.id, provider="gmail")
+
+    settings.INTEGRATIONS_USE_FIXTURES = True
+    source = services.connect_recorded(user_id=ana.id, provider="gmail")
+
+    assert (source.status, IngestionJob.objects.get().kind) == ("active", "full_sync")
+    assert refreshing.fresh(source.pk)[1] == "recorded"
+    assert disconnecting.disconnect(source, by=ana.user) is True
+    assert oauth.requests == 0

@@ -1,0 +1,413 @@
+"""QuickBooks' records: their maps, their rollup with exact money, and how they are listed without losing one."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from itertools import permutations
+from typing import Any
+
+import pytest
+
+from integrations.items import Client, RawItem
+from integrations.models import ConnectedSource, SourceDocument
+from integrations.providers import CapabilityMissing, TokenRefused, quickbooks
+from integrations.providers.quickbooks import rest
+from integrations.tests import syncing
+from integrations.tests.asking import TOKEN, asking, brought, ids, pages, recorded, stored
+from integrations.tests.invented.embedder import Remembering
+from integrations.tests.syncing import sync
+from jobs.outcomes import Postponed, Retryable
+from testing.people import Person
+from testing.vendors.intuit import REALM, IntuitServer
+from testing.vendors.misbehaviour import KINDS, Status
+from testing.vendors.wire import as_json
+from vendors.gate import VendorRefused
+
+FULL, DELTA = "full_sync", "delta_sync"
+CUSTOMERS, INVOICES = (stream.method for stream in quickbooks.STREAMS)
+OF_SONNENSCHEIN = tuple(f"invoice:{id}" for id in (60, 71, 82, 95, 104, 118, 130))
+
+
+@pytest.fixture
+def told(settings: Any) -> dict[str, RawItem]:
+    """Everything that is recorded, by our ids."""
+    client = recorded(settings, "quickbooks")
+    return {item.external_id: item for stream in quickbooks.STREAMS for item in client.list(stream.method)}
+
+
+@pytest.fixture
+def books(db: None) -> Iterator[IntuitServer]:
+    with IntuitServer(tokens={TOKEN}) as server:
+        yield server
+
+
+def client_of(told: dict[str, RawItem], own: str, *children: str) -> Client | None:
+    return quickbooks.client(stored(quickbooks, told[own]), [stored(quickbooks, told[each]) for each in children])
+
+
+def invoice(id: int, total: str | None, date: str = "2026-01-01") -> SourceDocument:
+    facts = {"number": str(id), "date": date, "due_date": None, "total": total, "balance": "0"}
+    return SourceDocument(external_id=f"invoice:{id}", document_type="quickbooks.invoice", facts=facts)
+
+
+def ago(**time: float) -> str:
+    return (datetime.now(UTC) - timedelta(**time)).isoformat()
+
+
+def test_a_customer_is_mapped_field_by_field(told: dict[str, RawItem]) -> None:
+    item = told["customer:3"]
+
+    record = quickbooks.record(item)
+
+    assert item.document_type == "quickbooks.customer"
+    assert item.source_created_at == datetime(2025, 9, 11, 23, 48, 43, tzinfo=UTC)
+    assert item.source_updated_at == datetime(2026, 5, 11, 16, 0, tzinfo=UTC)
+    assert (record.title, record.parent_external_id) == ("Cool Cars", None)
+    assert record.url == "https://app.qbo.intuit.com/app/customerdetail?nameId=3"
+    assert record.text.splitlines() == [
+        "Customer: Cool Cars",
+        "Company: Cool Cars Leasing LLC",
+        "Contact: Grace Pariente",
+        "E-mail: cool_cars@example.com",
+        "Phone: (415) 555-0199",
+        "Website: https://coolcars.example.com",
+        "Billing address: 65 Ocean Dr., Unit 4, Half Moon Bay, CA 94213",
+    ]
+    assert client_of(told, "customer:3") == Client(
+        "Cool Cars Leasing LLC",
+        key_facts={
+            "ar_balance": "0",
+            "billing_address": "65 Ocean Dr., Unit 4, Half Moon Bay, CA 94213",
+            "invoice_history": [],
+            "total_lifetime_value": "0",
+        },
+    )
+
+
+def test_an_invoice_is_mapped_field_by_field_and_counts_for_its_customer(told: dict[str, RawItem]) -> None:
+    item = told["invoice:130"]
+
+    record = quickbooks.record(item)
+
+    assert item.document_type == "quickbooks.invoice"
+    assert (record.title, record.parent_external_id) == ("Invoice 1037", "customer:24")
+    assert record.url == "https://app.qbo.intuit.com/app/invoice?txnId=130"
+    assert record.text.splitlines() == [
+        "Invoice: 1037",
+        "Customer: Sonnenschein Family Store",
+        "Date: 2026-09-19",
+        "Due: 2026-10-19",
+        "Total: 362.07 USD",
+        "Balance: 362.07",
+        "Line: Rock Fountain 275.00",
+        "Line: Fountain pump 12.75",
+        "Line: Installation of the fountain 47.50",
+        "Billing address: 5647 Cypress Hill Ave., Middlefield, CA 94303",
+        "E-mail: familystore@sonnenschein.example.com",
+        "Message: Thank you for your business and have a great day!",
+    ]
+
+
+def test_a_customer_without_a_company_is_called_by_its_own_name(told: dict[str, RawItem]) -> None:
+    blank = replace(told["customer:3"], payload={**told["customer:3"].payload, "CompanyName": " "})
+    clients = client_of(told, "customer:2"), quickbooks.client(stored(quickbooks, blank), [])
+
+    assert [client and client.client_name for client in clients] == ["Bill's Windsurf Rentals", "Cool Cars"]
+
+
+def test_a_customer_knows_its_last_five_invoices_and_the_sum_of_all(told: dict[str, RawItem]) -> None:
+    client = client_of(told, "customer:24", *OF_SONNENSCHEIN)
+
+    assert client is not None
+    assert [each["number"] for each in client.key_facts["invoice_history"]] == ["1037", "1031", "1024", "1019", "1011"]
+    assert client.key_facts["invoice_history"][0] == {
+        "number": "1037",
+        "date": "2026-09-19",
+        "due_date": "2026-10-19",
+        "total": "362.07",
+        "balance": "362.07",
+    }
+    assert client.key_facts["ar_balance"] == "362.07"
+    assert client.key_facts["total_lifetime_value"] == "931.77"
+
+
+def test_the_order_in_which_invoices_came_does_not_matter(told: dict[str, RawItem]) -> None:
+    found = [client_of(told, "customer:24", *order) for order in permutations(OF_SONNENSCHEIN[2:])]
+
+    assert all(client == found[0] for client in found)
+
+
+def test_of_invoices_of_one_day_the_higher_number_is_the_later(told: dict[str, RawItem]) -> None:
+    invoices = [invoice(id, "1") for id in (9, 10, 100, 99, 11, 8)]
+
+    for _ in range(5):
+        random.shuffle(invoices)
+        client = quickbooks.client(stored(quickbooks, told["customer:1"]), invoices)
+        assert client is not None
+        assert [each["number"] for each in client.key_facts["invoice_history"]] == ["100", "99", "11", "10", "9"]
+
+
+def test_money_is_summed_to_the_last_digit(told: dict[str, RawItem]) -> None:
+    totals = ["0.1"] * 1000 + ["0.2", "99999999999999999999.01", None, "-5.30", "1E+2"]
+    invoices = [invoice(id, total) for id, total in enumerate(totals)]
+
+    client = quickbooks.client(stored(quickbooks, told["customer:1"]), invoices)
+
+    assert client is not None
+    assert client.key_facts["total_lifetime_value"] == "100000000000000000193.91"
+
+
+def test_money_keeps_the_digits_it_came_with(told: dict[str, RawItem]) -> None:
+    assert told["invoice:60"].payload["TotalAmt"] == Decimal("100.10")
+    assert quickbooks.record(told["invoice:60"]).facts["total"] == "100.10"
+
+
+def test_no_invoice_and_no_payment_changes_the_text_a_customer_is_found_by(told: dict[str, RawItem]) -> None:
+    item = told["customer:24"]
+    paid = replace(item, payload={**item.payload, "Balance": Decimal("0.00")})
+    owing, client = client_of(told, "customer:24"), quickbooks.client(stored(quickbooks, paid), [invoice(1, "5")])
+
+    assert owing is not None
+    assert client is not None
+    assert quickbooks.client_text(owing) == quickbooks.client_text(client)
+    assert quickbooks.client_text(client).splitlines() == [
+        "Client: Sonnenschein Family Store",
+        "Billing address: 5647 Cypress Hill Ave., Middlefield, CA 94303",
+    ]
+    assert quickbooks.record(item).text == quickbooks.record(paid).text
+
+
+def test_an_invoice_alone_tells_of_no_client(told: dict[str, RawItem]) -> None:
+    assert client_of(told, "invoice:130") is None
+    assert quickbooks.client(None, [stored(quickbooks, told["invoice:130"])]) is None
+
+
+@pytest.mark.parametrize("id", ["customer:24", "invoice:130"])
+def test_an_entity_whose_every_field_is_null_or_absent_is_taken(told: dict[str, RawItem], id: str) -> None:
+    for payload in ({"Id": "1"}, {**dict.fromkeys(told[id].payload), "Id": "1"}):
+        empty = replace(told[id], payload=payload)
+
+        assert quickbooks.record(empty).text == ""
+        assert quickbooks.client(stored(quickbooks, empty), []) is None
+
+
+def test_letters_of_any_script_stay_as_they_are(told: dict[str, RawItem]) -> None:
+    text = quickbooks.record(told["customer:8"]).text
+
+    assert "Customer: Kōdō Taiko Schule\n" in text
+    assert "Contact: Jürgen Weiß" in text
+    assert "Lindenstraße 7, Köln, NW 50674, Germany" in text
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        {},
+        {"Id": None},
+        {"Id": {}},
+        {"Id": "1", "BillAddr": "Main Street"},
+        {"Id": "1", "Balance": "much"},
+        {"Id": "1", "TotalAmt": {}, "DisplayName": []},
+        {"Id": "1", "Line": ["x"], "PrimaryPhone": 1},
+    ],
+)
+@pytest.mark.parametrize("document_type", ["quickbooks.customer", "quickbooks.invoice"])
+def test_a_payload_of_another_shape_is_a_value_error(document_type: str, payload: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"record|is no"):
+        quickbooks.record(RawItem("x:1", document_type, payload))
+
+
+def test_an_entity_of_another_kind_is_a_value_error() -> None:
+    with pytest.raises(ValueError, match="another kind"):
+        quickbooks.record(RawItem("vendor:1", "quickbooks.vendor", {"Id": "1"}))
+
+
+def test_the_methods_of_the_spec_list_what_is_recorded_and_get_one(settings: Any) -> None:
+    client = recorded(settings, "quickbooks")
+
+    customers = [item.external_id for item in client.list(CUSTOMERS)]
+
+    assert customers == [f"customer:{id}" for id in (1, 2, 3, 5, 8, 24, 29)]  # 5 and 29 are inactive
+    assert len(list(client.list(INVOICES))) == 9
+    assert client.get(CUSTOMERS, "1").external_id == "customer:1"
+    assert client.get(INVOICES, "invoice:130").payload["DocNumber"] == "1037"
+    assert set(client.begin(FULL)) == {"customers", "invoices"}
+    with pytest.raises(CapabilityMissing):
+        list(client.list("quickbooks.vendors.list"))
+
+
+def test_a_recorded_delta_tells_a_change_and_a_deletion(settings: Any) -> None:
+    client = recorded(settings, "quickbooks")
+
+    customers, invoices = (pages(client, quickbooks, s.name, DELTA, ago(days=1)) for s in quickbooks.STREAMS)
+
+    assert ids(customers) == {"customer:24"}
+    assert ids(invoices, deleted=True) == {"invoice:999"}
+    assert customers[0].cursor is None  # a recorded time would make every later delta one of the past
+
+
+@pytest.mark.parametrize("by_letters", [False, True])
+@pytest.mark.parametrize("size", [1, 2, 7, 25, 100])
+def test_a_full_listing_brings_all_in_whatever_order_ids_are(
+    books: IntuitServer, settings: Any, size: int, by_letters: bool
+) -> None:
+    settings.INGESTION_PAGE_SIZE, books.by_letters = size, by_letters
+    for number in range(25):
+        books.add("Customer", {"DisplayName": f"Customer {number}", "Active": number % 5 > 0})
+
+    found = pages(asking(settings, books, REALM), quickbooks, "customers", FULL)
+
+    assert ids(found) == {f"customer:{id}" for id in range(1, 26)}
+
+
+@pytest.mark.parametrize("deletions", [1, 10, 11, 30])
+def test_a_full_listing_loses_none_when_others_are_deleted_meanwhile(
+    books: IntuitServer, settings: Any, deletions: int
+) -> None:
+    settings.INGESTION_PAGE_SIZE = 20
+    made = [books.add("Invoice", {"DocNumber": str(number)}) for number in range(100)]
+
+    def delete() -> None:
+        for id in made[30 - deletions : 30]:
+            books.delete("Invoice", id)
+
+    books.meanwhile("GET */query", delete, after=2)
+
+    found = pages(asking(settings, books, REALM), quickbooks, "invoices", FULL)
+
+    assert ids(found) == {f"invoice:{id}" for id in made}
+
+
+def test_a_delta_tells_what_changed_and_what_was_deleted_since(books: IntuitServer, settings: Any) -> None:
+    settings.INGESTION_OVERLAP_SECONDS = 60
+    now = datetime.now(UTC).timestamp()
+    old, late, new, gone = (books.add("Invoice", {}, at=int((now - age) * 1000)) for age in (3700, 3630, 5, 9000))
+    books.delete("Invoice", gone)
+    books.add("Customer", {"DisplayName": "Another stream's"})
+
+    (page,) = pages(asking(settings, books, REALM), quickbooks, "invoices", DELTA, ago(hours=1))
+
+    assert ids([page]) == {f"invoice:{late}", f"invoice:{new}"}
+    assert f"invoice:{old}" not in ids([page])
+    assert ids([page], deleted=True) == {f"invoice:{gone}"}
+
+
+@pytest.mark.parametrize("kind", [FULL, DELTA])
+def test_the_next_delta_begins_at_quickbooks_own_time(books: IntuitServer, settings: Any, kind: str) -> None:
+    settings.INGESTION_PAGE_SIZE = 4
+    for _ in range(9):
+        books.add("Customer", {})
+
+    found = pages(asking(settings, books, REALM), quickbooks, "customers", kind, ago(minutes=1))
+
+    assert abs(datetime.fromisoformat(found[0].cursor) - datetime.now(UTC)) < timedelta(minutes=1)
+    assert [page.cursor for page in found[1:]] == [None] * (len(found) - 1)  # what changed since the first page counts
+
+
+def test_a_delta_that_may_have_left_something_out_is_expired(books: IntuitServer, settings: Any) -> None:
+    client = asking(settings, books, REALM)
+    for _ in range(3):
+        books.add("Customer", {})
+
+    whole = pages(client, quickbooks, "customers", DELTA, ago(minutes=1))
+    too_old = pages(client, quickbooks, "customers", DELTA, ago(days=29))
+    never = pages(client, quickbooks, "customers", DELTA, None)
+
+    assert [page.expired for page in (*whole, *too_old, *never)] == [False, True, True]
+
+
+def test_a_full_answer_of_changes_is_expired(db: None, settings: Any) -> None:
+    with IntuitServer() as server:
+        for _ in range(rest.MOST + 1):
+            server.add("Customer", {})
+        (page,) = pages(asking(settings, server, REALM), quickbooks, "customers", DELTA, ago(minutes=1))
+
+    assert page.expired
+    assert page.items == []
+
+
+SHAPELESS = {
+    **{name: KINDS[name] for name in ("another-shape", "json-list", "json-null", "empty-200", "html-200", "garbage")},
+    "fault-200": replace(KINDS["json-null"], change=lambda *_: as_json({"Fault": {"Error": []}})),
+    "null": replace(KINDS["json-null"], change=lambda *_: as_json({"QueryResponse": None, "CDCResponse": [None]})),
+    "half": replace(KINDS["json-null"], change=lambda *_: as_json({"QueryResponse": {"Customer": None}})),
+}
+
+
+@pytest.mark.parametrize("name", list(SHAPELESS))
+@pytest.mark.parametrize("kind", [FULL, DELTA])
+def test_an_answer_of_another_shape_is_never_an_empty_page(
+    books: IntuitServer, settings: Any, kind: str, name: str
+) -> None:
+    books.add("Customer", {})
+    books.misbehave("GET *", SHAPELESS[name])
+
+    with pytest.raises(Retryable, match="VENDOR_ANSWER_INVALID"):
+        pages(asking(settings, books, REALM), quickbooks, "customers", kind, ago(minutes=1))
+
+
+def test_what_is_recorded_lands_in_both_tables_and_a_second_sync_changes_nothing(
+    ana: Person, model: Remembering, settings: Any
+) -> None:
+    settings.INTEGRATIONS_USE_FIXTURES = True
+    source = ConnectedSource.objects.create(user_id=ana.id, provider="quickbooks", account="recorded")
+
+    first, asked = sync(source), len(model.texts)
+    clients = syncing.told(source)
+    second, delta = sync(source), sync(source, DELTA)
+
+    assert (first.status, first.items_written, first.items_failed) == ("completed", 16, 0)
+    facts = {key: facts for key, _, _, facts, *_ in clients}
+    assert len(facts) == 7
+    assert facts["customer:24"]["total_lifetime_value"] == "931.77"
+    assert facts["customer:24"]["ar_balance"] == "362.07"
+    assert [each["number"] for each in facts["customer:24"]["invoice_history"]] == [
+        *("1037", "1031", "1024", "1019", "1011"),
+    ]
+    assert SourceDocument.objects.get(source=source, external_id="invoice:130").parent_external_id == "customer:24"
+    assert (second.items_written, second.items_unchanged, second.items_deleted) == (0, 16, 0)
+    assert (delta.status, delta.items_written, delta.items_deleted) == ("completed", 0, 0)
+    assert len(model.texts) == asked
+    assert syncing.told(source) == clients
+
+
+def test_an_empty_company_is_empty(books: IntuitServer, settings: Any) -> None:
+    client = asking(settings, books, REALM)
+
+    assert brought(pages(client, quickbooks, "customers", FULL)) == []
+    assert brought(pages(client, quickbooks, "customers", DELTA, ago(minutes=1))) == []
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "outcome"),
+    [
+        (401, None, TokenRefused),
+        (429, None, Postponed),
+        (403, "003001", Postponed),  # a throttle, whatever its status
+        (403, None, VendorRefused),
+        (400, None, VendorRefused),
+        (500, None, Retryable),
+    ],
+)
+def test_refusals_are_told_apart(
+    books: IntuitServer, settings: Any, status: int, code: str | None, outcome: type[Exception]
+) -> None:
+    books.misbehave("GET *", Status(status, code=code))
+
+    with pytest.raises(outcome):
+        pages(asking(settings, books, REALM), quickbooks, "customers", FULL)
+
+
+def test_one_entity_that_cannot_be_read_does_not_take_its_page_along(books: IntuitServer, settings: Any) -> None:
+    rows = [{"Id": "1"}, {"DisplayName": "x"}, "?", {"Id": "2", "MetaData": {"LastUpdatedTime": "soon"}}]
+    answer = as_json({"QueryResponse": {"Customer": rows}})
+    books.misbehave("GET *", replace(KINDS["json-null"], change=lambda *_: answer))
+
+    (page,) = pages(asking(settings, books, REALM), quickbooks, "customers", FULL)
+
+    assert [item.external_id for item in page.items] == ["customer:1"]
+    assert [each.external_id for each in page.failed] == ["customer:?", "customer:?", "customer:2"]

@@ -1,0 +1,288 @@
+"""A provider's REST API: what its answers mean, and what they may cost."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from django.conf import LazySettings
+
+from integrations.models import ConnectedSource
+from integrations.providers import TokenRefused
+from integrations.transports.answers import MOST_BYTES, SCOPES_MISSING, TooLarge
+from integrations.transports.rest import Rest
+from jobs.outcomes import Permanent, Postponed, Retryable
+from testing.vendors.misbehaviour import KINDS, Status
+from testing.vendors.server import Server
+from testing.vendors.wire import Answer, Refusal, Request, as_json
+from vendors.gate import VendorRefused
+from vendors.models import Breaker
+
+TOKEN = "t0ken-of-ana"
+PROSE = "ana@example.com may not"
+
+pytestmark = pytest.mark.django_db
+
+
+class Provider(Server):
+    """Answers what it is told to, and keeps what it was asked."""
+
+    said: Any = {"ok": True}
+    body: bytes | None = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[Request] = []
+        self.failing: Answer | None = None
+
+    def answer(self, request: Request) -> Answer:
+        self.asked.append(request)
+        if self.failing:
+            raise Refusal(self.failing)
+        return Answer(200, self.body) if self.body is not None else as_json(self.said)
+
+    def error(self, status: int, code: str | None = None) -> Answer:
+        return as_json({"status": "error", "message": PROSE, "category": code}, status)
+
+
+@pytest.fixture
+def provider(settings: LazySettings) -> Iterator[Provider]:
+    with Provider() as provider:
+        known = {**settings.CONNECTORS["hubspot"], "api_url": f"{provider.url}/api/"}
+        settings.CONNECTORS = {**settings.CONNECTORS, "hubspot": known}
+        settings.VENDOR_TIMEOUT_SECONDS = 20
+        yield provider
+
+
+@pytest.fixture
+def rest(provider: Provider) -> Rest:
+    return Rest(ConnectedSource(id=uuid4(), provider="hubspot"), TOKEN, requests_per_minute=6_000)
+
+
+def ask(rest: Rest, **more: Any) -> dict[str, Any]:
+    return rest.json("GET", "/things", operation="list", **more)
+
+
+def outcome(rest: Rest) -> Exception:
+    with pytest.raises(Exception) as raised:  # noqa: PT011
+        ask(rest)
+    return raised.value
+
+
+def google(status: int, reason: str) -> Answer:
+    return as_json({"error": {"code": status, "message": PROSE, "errors": [{"reason": reason}]}}, status)
+
+
+def test_a_call_carries_the_token_and_its_parameters(provider: Provider, rest: Rest) -> None:
+    said = ask(rest, params={"after": "7", "limit": 5, "none": None})
+
+    assert said == {"ok": True}
+    assert provider.asked[0].target == "/api/things?after=7&limit=5"
+    assert provider.asked[0].bearer == TOKEN
+
+
+def test_money_keeps_its_digits(provider: Provider, rest: Rest) -> None:
+    provider.body = b'{"balance": 239.00, "large": 12345678901234567.89, "count": 3}'
+
+    said = ask(rest)
+
+    assert [str(said["balance"]), str(said["large"])] == ["239.00", "12345678901234567.89"]
+    assert isinstance(said["balance"], Decimal)
+    assert said["count"] == 3
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"<html>", b"[1]", b"null", b'{"a": NaN}', b'{"a": 1e999999}', b'{"a": ' + b"[" * 99_999, b"\xff\xfe"],
+)
+def test_an_answer_that_is_no_object_is_the_providers_fault(provider: Provider, rest: Rest, body: bytes) -> None:
+    provider.body = body
+
+    error = outcome(rest)
+
+    assert isinstance(error, Retryable)
+    assert error.code == "VENDOR_ANSWER_INVALID"
+
+
+def test_a_token_that_is_refused_pauses_nobody(provider: Provider, rest: Rest) -> None:
+    provider.misbehave("*", "status-401")
+
+    assert isinstance(outcome(rest), TokenRefused)
+    assert ask(rest) == {"ok": True}  # the next call is not held back
+
+
+@pytest.mark.parametrize("reason", ["rateLimitExceeded", "userRateLimitExceeded"])
+def test_googles_403_for_haste_is_a_wait(provider: Provider, rest: Rest, reason: str) -> None:
+    provider.failing = replace(google(403, reason), headers={"Retry-After": "9"})
+
+    error = outcome(rest)
+
+    assert isinstance(error, Postponed)
+    assert error.wait.seconds == 9
+    assert error.wait.reason == "VENDOR_RATE_LIMITED"
+    assert isinstance(outcome(rest), Postponed)
+    assert len(provider.asked) == 1  # held back before the call
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        google(403, "dailyLimitExceeded"),
+        as_json({"status": "error", "policyName": "DAILY", "category": "RATE_LIMITS"}, 429),
+    ],
+)
+def test_a_days_quota_waits_longer(provider: Provider, rest: Rest, answer: Answer) -> None:
+    provider.failing = answer
+
+    error = outcome(rest)
+
+    assert isinstance(error, Postponed)
+    assert (error.wait.seconds, error.wait.reason) == (600, "VENDOR_QUOTA_EXHAUSTED")
+
+
+def test_429_waits_as_long_as_it_says(provider: Provider, rest: Rest) -> None:
+    provider.misbehave("*", Status(429, retry_after="4"))
+
+    error = outcome(rest)
+
+    assert isinstance(error, Postponed)
+    assert error.wait.seconds == 4
+
+
+def test_two_accounts_do_not_wait_for_each_other(provider: Provider, rest: Rest) -> None:
+    other = Rest(ConnectedSource(id=uuid4(), provider="hubspot"), "another", requests_per_minute=6_000)
+    provider.misbehave("*", Status(429, retry_after="4"))
+
+    assert isinstance(outcome(rest), Postponed)
+    assert ask(other) == {"ok": True}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        google(403, "insufficientPermissions"),
+        as_json({"error": {"details": [{"reason": "ACCESS_TOKEN_SCOPE_INSUFFICIENT"}]}}, 403),
+        as_json({"status": "error", "category": "MISSING_SCOPES", "message": PROSE}, 403),
+    ],
+)
+def test_a_consent_that_is_too_narrow_ends_the_sync_with_its_code(
+    provider: Provider, rest: Rest, answer: Answer
+) -> None:
+    provider.failing = answer
+
+    error = outcome(rest)
+
+    assert isinstance(error, Permanent)
+    assert error.code == SCOPES_MISSING
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [
+        (google(404, "notFound"), "notFound"),
+        (google(403, "exportSizeLimitExceeded"), "exportSizeLimitExceeded"),
+        (as_json({"Fault": {"Error": [{"Message": PROSE, "code": "610"}]}}, 400), "610"),
+        (as_json({"fault": {"error": [{"message": PROSE, "code": "3100"}]}}, 403), "3100"),
+        (as_json({"error": PROSE}, 400), None),
+        (Answer(418, b"\x00not json"), None),
+    ],
+)
+def test_a_refusal_tells_the_providers_code_and_never_its_prose(
+    provider: Provider, rest: Rest, answer: Answer, code: str | None
+) -> None:
+    provider.failing = answer
+
+    error = outcome(rest)
+
+    assert isinstance(error, VendorRefused)
+    assert (error.status, error.vendor_code) == (answer.status, code)
+    assert PROSE not in f"{error!r} {error.__cause__!r} {vars(error.__cause__)}"
+
+
+def test_faults_of_the_provider_open_the_breaker_of_the_account(
+    provider: Provider, rest: Rest, settings: LazySettings
+) -> None:
+    settings.VENDOR_BREAKER_FAULTS = 2
+    provider.misbehave("*", "status-503", times=2)
+
+    first, second = outcome(rest), outcome(rest)
+
+    assert isinstance(first, Retryable)
+    assert isinstance(second, Postponed)
+    assert Breaker.objects.get(key=rest.vendor.circuit).state == "open"
+
+
+def test_redirections_are_not_followed(provider: Provider, rest: Rest) -> None:
+    provider.misbehave("*", "redirect-302")
+
+    assert isinstance(outcome(rest), Retryable)
+    assert provider.requests == 1
+
+
+@pytest.mark.parametrize("kind", ["reset", "reset-mid-body", "truncated-body", "truncated-json"])
+def test_a_broken_wire_is_tried_again(provider: Provider, rest: Rest, kind: str) -> None:
+    provider.misbehave("*", KINDS[kind])
+
+    assert isinstance(outcome(rest), Retryable)
+
+
+def test_an_answer_that_drips_ends_with_the_calls_time(provider: Provider, rest: Rest, settings: LazySettings) -> None:
+    settings.VENDOR_TIMEOUT_SECONDS = 0.3
+    provider.said = {"long": "x" * 1_000}
+    provider.misbehave("*", "one-byte-a-second")
+
+    error = outcome(rest)
+
+    assert isinstance(error, Retryable)
+    assert error.code == "VENDOR_UNREACHABLE"
+
+
+def test_an_answer_is_read_up_to_a_size(provider: Provider, rest: Rest) -> None:
+    provider.body = b'{"long": "' + b"x" * MOST_BYTES + b'"}'
+
+    error = outcome(rest)
+
+    assert isinstance(error, Retryable)
+    assert error.code == "VENDOR_ANSWER_INVALID"
+
+
+def test_a_file_is_read_up_to_a_size(provider: Provider, rest: Rest) -> None:
+    provider.body = b"%PDF" + b"x" * 200_000
+
+    assert b"".join(rest.stream("/file", operation="download", most=200_004)) == provider.body
+    with pytest.raises(TooLarge):
+        b"".join(rest.stream("/file", operation="download", most=200_003))
+
+
+@pytest.mark.parametrize("id", ["../secrets", "a?b=c", "a#b", "a\\b", "a\nb", "..", "./x"])
+def test_an_id_that_would_lead_elsewhere_is_asked_of_nobody(provider: Provider, rest: Rest, id: str) -> None:
+    with pytest.raises(Retryable):
+        rest.json("GET", f"/files/{id}", operation="get")
+
+    assert not provider.asked
+
+
+def test_connections_are_used_again_and_cookies_are_not(provider: Provider, rest: Rest) -> None:
+    provider.failing = as_json({}, 404, {"Set-Cookie": "session=of-ana; Path=/"})
+    outcome(rest)
+    outcome(rest)
+
+    assert provider._listener is not None
+    assert len(provider._listener.connections) == 1
+    assert all("cookie" not in request.headers for request in provider.asked)
+
+
+def test_nothing_of_a_call_is_logged(provider: Provider, rest: Rest, caplog: pytest.LogCaptureFixture) -> None:
+    provider.misbehave("*", "status-401")
+    with caplog.at_level(logging.INFO):
+        outcome(rest)
+        ask(rest, params={"q": "ana@example.com"})
+
+    told = caplog.text.replace("\n", " ")
+    assert TOKEN not in told
+    assert "ana@example.com" not in told

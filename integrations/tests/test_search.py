@@ -1,0 +1,315 @@
+"""Searching connected systems: by meaning and by word, the tenant's own, connected and not gone, and nothing else."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import Any, ClassVar
+from uuid import UUID, uuid4
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection
+from django.utils import timezone
+
+from embeddings import embedders
+from embeddings.embedders import Vectors
+from embeddings.models import LiveModel
+from integrations.models import SourceDocument
+from integrations.search.found import MOST_TEXT
+from tenancy.rls import as_tenant
+from testing.embedders import Instant
+from testing.findable import findable
+from testing.people import Person
+from testing.records import client, connected, record
+
+pytestmark = pytest.mark.django_db
+ALL = ["documents", "hubspot", "google_drive", "quickbooks", "gmail", "clients"]
+
+
+def answer(person: Person, query: str, sources: list[str] | None = None, **more: Any) -> dict[str, Any]:
+    said = person.post("/search", {"query": query, "sources": sources or ["hubspot"], **more})
+    assert said.status_code == 200, said.content
+    found: dict[str, Any] = said.json()
+    return found
+
+
+def found(person: Person, query: str, sources: list[str] | None = None, **more: Any) -> list[str]:
+    return [shown["external_id"] for shown in answer(person, query, sources, **more)["records"]]
+
+
+def companies(user_id: UUID) -> None:
+    source = connected(user_id)
+    record(
+        source, "company:1", "Northwind grows organic apples and pears", title="Northwind", url="https://a.example/1"
+    )
+    record(source, "company:2", "Contoso repairs aircraft engines", title="Contoso")
+    record(source, "company:3", "Fabrikam sells accounting software", title="Fabrikam")
+
+
+# Both arms
+
+
+def test_a_company_is_found_by_meaning_without_any_of_its_words(ana: Person) -> None:
+    companies(ana.id)
+
+    shown = answer(ana, "fruit farm")["records"][0]
+
+    assert (shown["external_id"], shown["parts"]["text"]) == ("company:1", None)
+    assert shown["parts"]["vector"]["rank"] == 1
+
+
+def test_a_company_is_found_by_a_word_and_shown_with_all_that_a_list_needs(ana: Person) -> None:
+    companies(ana.id)
+    row = SourceDocument.objects.get(external_id="company:1")
+
+    shown = answer(ana, "pears", mode="text")["records"]
+
+    assert [one["external_id"] for one in shown] == ["company:1"]
+    assert shown[0] | {"parts": None, "score": None, "updated_at": None} == {
+        "record_id": str(row.pk),
+        "source": "hubspot",
+        "source_id": str(row.source_id),
+        "document_type": "hubspot.company",
+        "external_id": "company:1",
+        "title": "Northwind",
+        "url": "https://a.example/1",
+        "client_name": None,
+        "text": row.text,
+        "snippet": "Northwind grows organic apples and <mark>pears</mark>",
+        "score": None,
+        "parts": None,
+        "updated_at": None,
+    }
+
+
+def test_a_rare_word_counts_more_than_a_common_one_and_a_title_more_than_a_text(ana: Person) -> None:
+    source = connected(ana.id)
+    for number in range(20):
+        record(source, f"company:{number}", f"A company that sells goods {number}")
+    record(source, "company:77", "sells aardvarks")
+    record(source, "company:78", "a note about zebras")
+    record(source, "company:79", "a note", title="Zebras")
+
+    assert found(ana, "which company sells aardvarks", mode="text")[0] == "company:77"
+    assert found(ana, "zebras", mode="text") == ["company:79", "company:78"]
+
+
+def test_phrases_and_exclusions_hold_in_both_arms(ana: Person) -> None:
+    source = connected(ana.id)
+    record(source, "deal:1", "renewal of the annual contract")
+    record(source, "deal:2", "annual renewal, contract pending")
+    record(source, "deal:3", "kidney")
+
+    for mode in ("text", "vector", "hybrid"):
+        assert found(ana, '"annual contract" renewal', mode=mode) == ["deal:1"], mode
+        assert "deal:1" not in found(ana, "renewal -annual", mode=mode), mode
+        assert set(found(ana, 'renewal "of the"', mode=mode)) >= {"deal:1", "deal:2"}, mode
+
+
+def test_a_word_with_quotes_and_backslashes_is_a_word(ana: Person) -> None:
+    record(connected(ana.id), "file:1", r"C:\reports\o'neil's.txt and ''quoted''")
+
+    assert found(ana, r"\ ' '' C:\reports\o'neil's.txt", mode="text") == ["file:1"]
+
+
+def test_words_that_every_record_has_find_those_that_have_all_of_them(ana: Person) -> None:
+    """Beyond what one search looks at: the function does not go through all of them."""
+    source = connected(ana.id)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """INSERT INTO source_documents (user_id, source_id, external_id, document_type, raw_payload, text)
+               SELECT %s, %s, 'note:' || n, 'hubspot.note', '{}',
+                      'common ' || CASE WHEN n %% 2 = 0 THEN 'even' ELSE 'odd' END FROM generate_series(1, 4100) n""",
+            [ana.id, source.pk],
+        )
+
+    assert len(found(ana, "common", mode="text", k=50)) == 50
+    assert all(int(name[5:]) % 2 for name in found(ana, "common odd", mode="text", k=50))
+
+
+# What is meant
+
+
+def test_without_sources_only_uploads_are_searched_and_the_passages_are_the_same(ana: Person) -> None:
+    findable(ana.id, ["apples in the plan"])
+    companies(ana.id)
+
+    plain = ana.post("/search", {"query": "apples"}).json()
+    both = answer(ana, "apples", ["documents", "hubspot"])
+
+    assert plain["records"] == []
+    assert plain["passages"] == both["passages"] != []
+    assert both["records"][0]["external_id"] == "company:1"
+    assert answer(ana, "apples")["passages"] == []
+
+
+def test_each_source_is_searched_by_its_name(ana: Person) -> None:
+    for provider, kind in (("hubspot", "company"), ("google_drive", "file"), ("gmail", "thread")):
+        record(connected(ana.id, provider), f"{kind}:1", "apples")
+
+    assert found(ana, "apples", ["google_drive"]) == ["file:1"]
+    assert set(found(ana, "apples", ["hubspot", "gmail"])) == {"company:1", "thread:1"}
+    assert found(ana, "apples", ["quickbooks", "clients"]) == []
+
+
+def test_clients_are_found_those_that_the_tenant_wrote_down_too(ana: Person) -> None:
+    source = connected(ana.id)
+    client(ana.id, "Northwind", "Northwind grows apples", source=source, external_id="company:1")
+    client(ana.id, "Tailspin", "Tailspin buys apples")
+
+    shown = answer(ana, "apples", ["clients"])["records"]
+
+    assert {(one["client_name"], one["source"], one["document_type"]) for one in shown} == {
+        ("Northwind", "clients", "client"),
+        ("Tailspin", "clients", "client"),
+    }
+    assert {one["source_id"] for one in shown} == {str(source.pk), None}
+    assert found(ana, "apples", ["hubspot"]) == []
+
+
+def test_an_unknown_source_is_refused_by_name(ana: Person) -> None:
+    refused = ana.post("/search", {"query": "apples", "sources": ["documents", "salesforce"]})
+
+    assert (refused.status_code, refused.json()["code"], refused.json()["field"]) == (400, "UNKNOWN_SOURCE", "sources")
+    assert ana.post("/search", {"query": "apples", "sources": []}).json()["field"] == "sources"
+
+
+@pytest.mark.parametrize("mode", ["text", "vector"])
+def test_what_is_gone_and_what_was_disconnected_is_not_found(mode: str, ana: Person) -> None:
+    source, left = connected(ana.id), connected(ana.id, "gmail")
+    record(source, "company:1", "apples", deleted_at=timezone.now())
+    record(left, "thread:1", "apples")
+    client(ana.id, "Northwind", "apples", source=left)
+    assert set(found(ana, "apples", ALL, mode=mode)) == {"thread:1", None}
+
+    type(left).objects.filter(pk=left.pk).update(status="disconnected")
+
+    assert found(ana, "apples", ALL, mode=mode) == []
+
+
+def test_a_broken_source_s_records_are_still_found(ana: Person) -> None:
+    record(connected(ana.id, status="error"), "company:1", "apples")
+
+    assert found(ana, "apples") == ["company:1"]
+
+
+def test_a_long_text_is_shown_by_its_beginning_and_found_beyond_it(ana: Person) -> None:
+    text = "filler " * 1000 + "aardvark"
+    record(connected(ana.id), "file:1", text)
+
+    shown = answer(ana, "aardvark", mode="text")["records"][0]
+
+    assert shown["text"] == text[:MOST_TEXT]
+    assert "<mark>aardvark</mark>" in shown["snippet"]
+
+
+def test_markup_in_a_record_stays_text(ana: Person) -> None:
+    record(connected(ana.id), "thread:1", "<script>alert(1)</script> apples")
+
+    assert answer(ana, "apples")["records"][0]["snippet"].count("<") == 2
+
+
+# The command
+
+
+def printed(*arguments: str, **options: Any) -> str:
+    out = io.StringIO()
+    call_command("search", *arguments, stdout=out, **options)
+    return out.getvalue()
+
+
+def test_the_command_searches_what_it_is_told_to(ana: Person) -> None:
+    companies(ana.id)
+    findable(ana.id, ["apples in the plan"], filename="plan.pdf")
+
+    assert printed("apples", sources="hubspot,clients", k=1).startswith("1. hubspot, Northwind (")
+    assert "plan.pdf, page 1" in printed("apples")
+    assert "Northwind" not in printed("apples")
+    with pytest.raises(CommandError, match="UNKNOWN_SOURCE"):
+        printed("apples", sources="salesforce")
+
+
+# Models and vendors
+
+
+class Watched(Instant):
+    """Remembers how many texts each call had."""
+
+    model = "watched"
+    sizes: ClassVar[list[int]] = []
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        self.sizes.append(len(texts))
+        return super().embed(texts)
+
+
+@pytest.fixture
+def watched(settings: Any) -> type[Watched]:
+    settings.EMBEDDER = f"{__name__}.Watched"
+    Watched.sizes.clear()
+    return Watched
+
+
+def test_vectors_of_another_model_are_not_compared_and_the_words_still_find_them(ana: Person) -> None:
+    companies(ana.id)
+    chosen = embedders.get("local")
+    LiveModel.objects.create(user_id=ana.id, embed_model=chosen.model, embed_version=chosen.version, pinned=True)
+    SourceDocument.objects.exclude(external_id="company:3").update(embedding_model="former@1")
+
+    assert found(ana, "apples", mode="vector") == ["company:3"]
+    assert set(found(ana, "apples")) == {"company:1", "company:3"}
+
+
+def test_passages_and_records_share_one_vector_of_the_question(ana: Person, watched: type[Watched]) -> None:
+    findable(ana.id, ["apples in the plan"])
+    record(connected(ana.id), "company:1", "apples")
+    watched.sizes.clear()
+
+    both = answer(ana, "fruit", ["documents", "hubspot"])
+
+    assert watched.sizes == [1]
+    assert both["passages"]
+    assert both["records"]
+
+
+def test_where_nothing_is_embedded_no_question_is_bought(ana: Person, watched: type[Watched]) -> None:
+    record(connected(ana.id), "company:1", "apples", embed=False)
+
+    assert found(ana, "apples") == ["company:1"]
+    assert watched.sizes == []
+
+
+# Tenancy
+
+
+def test_the_functions_answer_whoever_asks_with_their_own_rows_only(ana: Person, ben: Person) -> None:
+    source = connected(ana.id)
+    record(source, "company:1", "apples")
+    client(ana.id, "Northwind", "apples")
+    asked: list[Any] = [["appl"], "", [source.pk], 10]
+
+    def rows() -> int:
+        with connection.cursor() as cursor:
+            seen = 0
+            for function in ("find_source_documents", "find_clients"):
+                cursor.execute(f"SELECT * FROM {function}(%s, %s::tsquery, %s::uuid[], %s)", asked)
+                seen += len(cursor.fetchall())
+        return seen
+
+    for person, count in ((ana.id, 2), (ben.id, 0), (uuid4(), 0)):
+        with as_tenant(person):
+            assert rows() == count
+    assert rows() == 0, "nobody asks"
+
+
+def test_nobody_but_the_tenants_role_may_ask_them() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """SELECT p.proname, r.grantee::regrole::text FROM pg_proc p, aclexplode(p.proacl) r
+               WHERE p.proname IN ('find_source_documents', 'find_clients') AND r.grantee <> p.proowner"""
+        )
+        assert sorted(cursor.fetchall()) == [
+            ("find_clients", "accessa_client"),
+            ("find_source_documents", "accessa_client"),
+        ]

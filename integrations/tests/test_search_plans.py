@@ -1,0 +1,117 @@
+"""How PostgreSQL goes about a search of records: by the tenant's own entries, whatever it believes of the tables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from uuid import UUID
+
+import pytest
+from django.db import connection
+
+from integrations import catching_up, embedding
+from integrations.models import ConnectedSource
+from integrations.search import records
+from testing import statistics
+from testing.people import Person
+from testing.records import connected, record
+
+pytestmark = pytest.mark.django_db
+TABLES = ("source_documents", "client_intelligence")
+SIZES = {"never vacuumed": (0, -1), "small": (10, 60), "large": (25_000, 100_000)}
+
+
+@pytest.fixture(params=SIZES)
+def believed(request: pytest.FixtureRequest, never_vacuumed: None, ana: Person, ben: Person) -> ConnectedSource:
+    """Ana's source among Ben's many records, in tables of a size that is believed."""
+    many(connected(ben.id), 500)
+    source = connected(ana.id)
+    record(source, "company:1", "apples")
+    pages, rows = SIZES[request.param]
+    for table in TABLES:
+        statistics.believe(table, pages=pages, rows=rows)
+    return source
+
+
+def many(source: ConnectedSource, count: int) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """INSERT INTO source_documents (user_id, source_id, external_id, document_type, raw_payload, text)
+               SELECT %s, %s, 'note:' || n, 'hubspot.note', '{}', 'apples and pears' FROM generate_series(1, %s) n""",
+            [source.user_id, source.pk, count],
+        )
+
+
+@contextmanager
+def plans(marker: str) -> Iterator[list[str]]:
+    seen: list[str] = []
+
+    def explained(execute: Any, sql: Any, params: Any, many: bool, context: Any) -> Any:
+        if isinstance(sql, str) and marker in sql:
+            with connection.connection.cursor() as cursor:
+                cursor.execute("EXPLAIN " + sql, params)
+                seen.append("\n".join(line for (line,) in cursor.fetchall()))
+        return execute(sql, params, many, context)
+
+    with connection.execute_wrapper(explained):
+        yield seen
+
+
+def ask(user_id: UUID, **more: Any) -> None:
+    assert records(user_id=user_id, query="apples", sources=["hubspot", "clients"], **more)
+
+
+def test_vectors_are_chosen_by_their_signs_from_the_index_alone(believed: ConnectedSource) -> None:
+    with plans("embedding_signs") as seen:
+        ask(believed.user_id, mode="vector")
+
+    documents, clients = seen
+    assert "Index Only Scan using ix_source_documents_vectors" in documents
+    assert "Index Only Scan using ix_client_intelligence_vectors" in clients
+    for plan in seen:
+        assert not re.search("Seq Scan|Nested Loop|Hash Join", plan)
+
+
+def read(kind: str, name: str) -> int:
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT pg_stat_get_xact_{kind}(%s::regclass)", [name])
+        found: int = cursor.fetchone()[0]
+    return found
+
+
+def test_words_are_looked_up_in_the_tenants_own_entries(believed: ConnectedSource) -> None:
+    names = {"words": "ix_source_documents_words", "table": "source_documents"}
+    before = read("numscans", names["words"]), read("tuples_returned", names["words"]), read("numscans", names["table"])
+
+    ask(believed.user_id, mode="text")
+
+    scans, entries, passes = (
+        read("numscans", names["words"]) - before[0],
+        read("tuples_returned", names["words"]) - before[1],
+        read("numscans", names["table"]) - before[2],
+    )
+    assert scans
+    assert entries <= 4, "Ben's 500 are not among them"
+    assert passes == 0, "nothing is read from end to end"
+
+
+def test_who_waits_is_found_without_reading_the_records(believed: ConnectedSource, ben: Person) -> None:
+    with plans("may_wait") as seen:
+        waiting = list(catching_up.Round().tenants())
+
+    assert waiting == [ben.id]
+    assert "Seq Scan on source_documents" not in seen[0]
+    assert "Seq Scan on client_intelligence" not in seen[0]
+
+
+def test_what_waits_is_not_looked_for_among_what_is_done(believed: ConnectedSource) -> None:
+    model = embedding.of_tenant(believed.user_id).model
+    with connection.cursor() as cursor:
+        cursor.execute(catching_up.PINNED)
+        sql = catching_up.LEFT.format(table="source_documents", wanted=catching_up.WANTED)
+        values: dict[str, Any] = {"user": believed.user_id, "model": model, "most": 32, "refused": []}
+        cursor.execute("EXPLAIN " + sql, values)
+        plan = "\n".join(line for (line,) in cursor.fetchall())
+    assert len(re.findall("using ix_source_documents_(?:waiting|vectors)", plan)) == 3, plan

@@ -1,0 +1,287 @@
+"""The life of a sync, what it takes for deleted, and what is left of a source that was disconnected."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.db import IntegrityError, connection, transaction
+
+from integrations import forgetting, messages, pages, syncs, tombstones
+from integrations.items import Page
+from integrations.models import ClientIntelligence, ConnectedSource, IngestionJob, SourceDocument, VaultToken
+from integrations.tests.invented.embedder import Remembering
+from integrations.tests.invented.rest import Account
+from integrations.tests.syncing import DELTA, FORGET, FULL, begin, client, item, row, stored, sync, work
+from jobs import cluster
+from jobs.outcomes import Postponed
+from tenancy.refusals import Refused
+from testing.racing import at_once
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def _model(model: Remembering) -> None:
+    """Each test asks the model that remembers."""
+
+
+def test_a_source_has_one_sync_at_a_time(source: ConnectedSource) -> None:
+    begin(source)
+
+    with pytest.raises(Refused) as refused:
+        begin(source)
+
+    assert (refused.value.code, refused.value.status) == ("SYNC_ALREADY_ACTIVE", 409)
+
+
+@pytest.mark.parametrize("status", ["error", "disconnected"])
+def test_nothing_is_fetched_from_a_source_that_is_not_active(source: ConnectedSource, status: str) -> None:
+    ConnectedSource.objects.update(status=status)
+
+    with pytest.raises(Refused) as refused:
+        begin(source)
+
+    assert (refused.value.code, refused.value.status) == ("SOURCE_NOT_ACTIVE", 409)
+    assert not messages.waiting()
+
+
+def test_the_first_sync_is_a_full_one(source: ConnectedSource) -> None:
+    assert begin(source, DELTA).kind == FULL
+
+
+def test_a_source_that_is_gone_is_not_found(source: ConnectedSource) -> None:
+    ConnectedSource.objects.all().delete()
+
+    with pytest.raises(Refused) as refused:
+        begin(source)
+
+    assert refused.value.code == "NOT_FOUND"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_two_that_begin_at_once_one_is_refused(source: ConnectedSource) -> None:
+    def attempt() -> str:
+        try:
+            return begin(source).kind
+        except Refused as refused:
+            return refused.code
+
+    assert sorted(at_once(attempt, attempt)) == ["SYNC_ALREADY_ACTIVE", "full_sync"]
+
+
+def test_a_failed_sync_stays_failed(account: Account, source: ConnectedSource) -> None:
+    job = begin(source)
+
+    assert syncs.fail(job.pk, "SOME_CODE")
+    assert not syncs.fail(job.pk, "ANOTHER")
+
+    work()
+    job.refresh_from_db()
+    assert (job.status, job.error_message) == ("failed", "SOME_CODE")
+    assert job.finished_at is not None
+    assert begin(source).status == "queued"
+
+
+def test_a_full_sync_buries_what_it_has_not_seen(account: Account, source: ConnectedSource) -> None:
+    account.list("companies", item("company:1"), item("company:2"))
+    account.list("deals", item("deal:1", company="company:1", amount=3), item("deal:2", company="company:1", amount=4))
+    sync(source)
+
+    account.list("companies", item("company:1"))
+    account.list("deals", item("deal:1", company="company:1", amount=3))
+    job = sync(source)
+
+    gone = row(source, "company:2")
+    assert gone.deleted_at is not None
+    assert (gone.text, gone.title, gone.raw_payload, gone.facts, gone.embedding) == ("", "", {}, {}, None)
+    assert client(source).key_facts == {"deals": ["deal:1"], "total": 3}
+    assert not ClientIntelligence.objects.filter(external_id="company:2").exists()
+    assert job.items_deleted == 2
+
+
+def test_a_large_source_is_swept_slice_by_slice(
+    account: Account, source: ConnectedSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tombstones, "SLICE", 3)
+    account.list("companies", *[item(f"company:{n}") for n in range(10)])
+    sync(source)
+
+    account.list("companies", item("company:4"))
+    job = sync(source)
+
+    assert {id for id, each in stored(source).items() if each.deleted_at is None} == {"company:4"}
+    assert job.items_deleted == 9
+
+
+def test_a_listing_that_was_capped_buries_nothing_of_its_kind(account: Account, source: ConnectedSource) -> None:
+    account.list("companies", item("company:1"), item("company:2"))
+    account.list("deals", item("deal:1"), item("deal:2"))
+    sync(source)
+
+    account.list("companies", item("company:1"), capped=True)
+    account.list("deals", item("deal:1"))
+    sync(source)
+
+    source.refresh_from_db()
+    assert {id for id, each in stored(source).items() if each.deleted_at} == {"deal:2"}
+    assert source.cursor == {"companies": 1, "deals": 1}
+
+
+def test_a_delta_buries_what_the_provider_says_is_deleted_and_nothing_else(
+    account: Account, source: ConnectedSource
+) -> None:
+    account.list("companies", item("company:1"), item("company:2"))
+    account.list("deals", item("deal:1", company="company:1", amount=3))
+    sync(source)
+
+    account.list("deals+", item("deal:1", 1, deleted=True), item("deal:9", 1, deleted=True))
+    job = sync(source, DELTA)
+
+    assert {id for id, each in stored(source).items() if each.deleted_at} == {"deal:1"}
+    assert client(source).key_facts == {"deals": [], "total": 0}
+    assert job.items_deleted == 1
+
+
+def test_a_deletion_that_is_older_than_the_record_is_of_no_account(account: Account, source: ConnectedSource) -> None:
+    account.list("companies", item("company:1", 5))
+    sync(source)
+
+    account.list("companies+", item("company:1", 4, deleted=True))
+    sync(source, DELTA)
+
+    assert row(source, "company:1").deleted_at is None
+
+
+def test_an_older_page_does_not_revive_a_tombstone_but_a_newer_version_does(
+    account: Account, source: ConnectedSource, model: Remembering
+) -> None:
+    account.list("companies", item("company:1", 1, name="Acme"))
+    sync(source)
+    account.pages["companies+"] = [
+        Page([item("company:1", None, deleted=True)], following="1"),
+        Page([item("company:1", 1, name="Acme")]),
+    ]
+    sync(source, DELTA)
+    assert row(source, "company:1").deleted_at is not None
+    assert not ClientIntelligence.objects.filter(source=source).exists()
+
+    account.list("companies+", item("company:1", 2, name="Acme"))
+    sync(source, DELTA)
+
+    back = row(source, "company:1")
+    assert (back.deleted_at, back.text) == (None, "invented.company Acme")
+    assert back.embedding is not None
+    assert client(source).client_name == "Acme"
+
+
+def test_a_record_that_was_restored_unchanged_comes_back_with_the_next_sync(
+    account: Account, source: ConnectedSource
+) -> None:
+    account.list("companies", item("company:1", 1))
+    sync(source)
+    account.list("companies")
+    sync(source)
+    assert row(source, "company:1").deleted_at is not None
+
+    account.list("companies", item("company:1", 1))
+    sync(source)
+
+    assert row(source, "company:1").deleted_at is None
+
+
+def test_a_sweep_that_must_stop_goes_on_later(account: Account, source: ConnectedSource) -> None:
+    account.list("companies", item("company:1"))
+    sync(source)
+    account.list("companies")
+    begin(source)
+    work()
+    work()
+    message = messages.read()
+    assert message is not None
+    cluster.stop()
+    try:
+        with pytest.raises(Postponed):
+            pages.work(message)
+    finally:
+        cluster.begin()
+
+    pages.work(message)
+
+    assert row(source, "company:1").deleted_at is not None
+    assert IngestionJob.objects.order_by("created_at").last().status == "completed"  # type: ignore[union-attr]
+
+
+def test_forgetting_removes_everything_of_a_source_and_nothing_else(
+    account: Account, source: ConnectedSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forgetting, "BATCH", 2)
+    other = ConnectedSource.objects.create(user_id=source.user_id, provider="hubspot", account="second")
+    account.list("companies", *[item(f"company:{n}") for n in range(5)])
+    sync(source)
+    sync(other)
+    VaultToken.objects.create(user_id=source.user_id, source_id=source.pk, kind="access", secret=b"x")
+    ClientIntelligence.objects.create(user_id=source.user_id, client_name="Own")
+    ConnectedSource.objects.filter(pk=source.pk).update(status="disconnected")
+
+    begin(source, FORGET)
+    rounds = 0
+    while work():
+        rounds += 1
+
+    assert rounds == 4
+    assert not ConnectedSource.objects.filter(pk=source.pk).exists()
+    assert not IngestionJob.objects.filter(source_id=source.pk).exists()
+    assert not VaultToken.objects.exists()
+    assert SourceDocument.objects.count() == 5
+    assert ClientIntelligence.objects.count() == 6
+    assert not messages.waiting()
+
+
+def test_forgetting_ends_the_sync_that_is_under_way(account: Account, source: ConnectedSource) -> None:
+    account.list("companies", item("company:1"))
+    running = begin(source)
+    ConnectedSource.objects.update(status="disconnected")
+
+    begin(source, FORGET)
+
+    running.refresh_from_db()
+    assert (running.status, running.error_message) == ("failed", "SOURCE_DISCONNECTED")
+    with pytest.raises(Refused):
+        begin(source, FORGET)
+    while work():
+        pass
+    assert not SourceDocument.objects.exists()
+    assert not ConnectedSource.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_row_that_comes_after_its_source_was_forgotten_is_refused(source: ConnectedSource) -> None:
+    ConnectedSource.objects.all().delete()
+
+    with pytest.raises(IntegrityError), transaction.atomic():
+        SourceDocument.objects.create(
+            user_id=source.user_id, source_id=source.pk, external_id="company:1", document_type="x", raw_payload={}
+        )
+
+
+PLANS: list[tuple[str, dict[str, Any]]] = [
+    (tombstones.UNSEEN, {"after": "", "upto": "x", "types": None}),
+    (tombstones.UPTO, {"after": "", "most": 500}),
+    (tombstones.NAMED, {"ids": ["company:1"], "times": [None]}),
+    (forgetting.ROWS, {"most": 1000}),
+]
+
+
+@pytest.mark.parametrize(("sql", "params"), PLANS, ids=["unseen", "slice", "named", "forget"])
+def test_a_source_is_gone_through_by_its_index(
+    source: ConnectedSource, never_vacuumed: None, sql: str, params: dict[str, Any]
+) -> None:
+    job = begin(source)
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL enable_seqscan = off")  # as workers do
+        cursor.execute(f"EXPLAIN {sql}", {"source": source.pk, "job": job.pk, **params})
+        plan = "\n".join(line for (line,) in cursor.fetchall())
+
+    assert "Seq Scan" not in plan
+    assert "uq_source_document" in plan

@@ -1,0 +1,23 @@
+"""Searching in the API: what a tenant has uploaded, and what its connected systems hold."""
+
+from __future__ import annotations
+
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from embeddings.search import pace
+from integrations import search
+from integrations.serializers import SearchAnswer, SearchRequest
+from tenancy.permissions import caller_id
+
+
+class SearchView(APIView):
+    @extend_schema(operation_id="search", request=SearchRequest, responses=SearchAnswer)
+    def post(self, request: Request) -> Response:
+        """Find the passages of the caller's documents, and the records of connected systems, that answer a question."""
+        asked = SearchRequest(data=request.data)
+        asked.is_valid(raise_exception=True)
+        pace.spend(caller_id(request))
+        return Response(SearchAnswer(search.search(user_id=caller_id(request), **asked.validated_data)).data)

@@ -1,0 +1,153 @@
+"""Queues beside the jobs: both have their turns, the bell counts both, and a broken one keeps nobody waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from uuid import UUID
+
+import pytest
+from django.db import connection
+from django_q.conf import Conf
+from pytest_django import Settings
+
+from jobs import beside, cluster, keeper, runner
+from jobs.doorbell import Doorbell
+from jobs.models import UploadJob
+from testing import queues
+from testing.cluster import seed
+from testing.factories import JobFactory
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture(autouse=True)
+def other(settings: Settings) -> Iterator[queues.Fake]:
+    """A queue beside, whose pieces take 10 ms each and notice the jobs that are done by then."""
+    settings.JOBS_BESIDE, settings.JOBS_SWEEPS = ["testing.queues"], []
+    settings.JOBS_DRAIN_SECONDS = 0.5
+    settings.JOBS_ACTIVE_PER_USER = 1
+    queues.fake = queues.Fake()
+    yield queues.fake
+    queues.fake = queues.Fake()
+
+
+@pytest.fixture
+def bell() -> Iterator[Doorbell]:
+    made = Doorbell()
+    yield made
+    made.close()
+
+
+def done() -> int:
+    return UploadJob.objects.filter(state="done").count()
+
+
+def test_a_full_queue_beside_does_not_keep_the_jobs_from_their_turn(other: queues.Fake, settings: Settings) -> None:
+    other.due = 10_000
+    JobFactory.create()
+
+    runner.drain()
+
+    assert done() == 1
+    assert 0 < other.worked <= settings.JOBS_DRAIN_SECONDS / queues.PIECE + 1
+
+
+def test_jobs_without_end_do_not_keep_a_queue_beside_from_its_turn(other: queues.Fake) -> None:
+    other.due = 3
+    with connection.cursor() as cursor:
+        seed(cursor, 3_000, "noop")
+
+    runner.drain()
+
+    assert other.worked == 3
+    assert 0 < done() < 3_000
+
+
+def test_one_ring_is_one_drain_of_both_and_asks_for_another_when_time_was_up(
+    other: queues.Fake, bell: Doorbell
+) -> None:
+    assert bell.dequeue() is None  # it listens from now on
+    other.due, other.hidden = 10_000, True
+
+    runner.drain()
+
+    assert bell._hear()
+
+
+def test_a_drain_that_has_done_everything_asks_for_no_other(other: queues.Fake, bell: Doorbell) -> None:
+    assert bell.dequeue() is None
+    other.due = 2
+    JobFactory.create()
+
+    runner.drain()
+
+    assert not bell._hear()
+
+
+def test_the_bell_counts_both_up_to_the_workers(
+    other: queues.Fake, bell: Doorbell, ana: UUID, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(Conf, "WORKERS", 3)
+    other.due = 1
+    JobFactory.create(user_id=ana)
+    assert len(bell.dequeue() or []) == 2
+
+    other.due = 50
+
+    assert len(bell.dequeue() or []) == 3
+
+
+def test_a_cluster_is_idle_when_both_are(other: queues.Fake) -> None:
+    assert keeper.idle()
+    other.due = 1
+    assert not keeper.idle()
+    other.due = 0
+    JobFactory.create()
+    assert not keeper.idle()
+
+
+def test_a_lost_ring_of_a_queue_beside_is_made_up_for(other: queues.Fake, bell: Doorbell, monkeypatch: Any) -> None:
+    monkeypatch.setattr(keeper, "TICK", 0.0)
+    assert bell.dequeue() is None
+    cluster.claimed_now()
+    keeper.Keeper().keep()
+    assert not bell._hear()
+    other.due = 1
+
+    keeper.Keeper().keep()
+
+    assert bell._hear()
+
+
+def test_a_broken_queue_beside_keeps_no_job_waiting(other: queues.Fake, caplog: pytest.LogCaptureFixture) -> None:
+    other.breaks = ValueError("somebody's text")
+    JobFactory.create()
+
+    runner.drain()
+
+    assert done() == 1
+    assert "A queue beside the jobs failed." in caplog.text
+    assert "somebody's text" not in caplog.text
+
+
+def test_nothing_is_begun_once_the_cluster_stops(other: queues.Fake) -> None:
+    cluster.stop()
+    try:
+        other.due = 1
+        JobFactory.create()
+
+        runner.drain()
+    finally:
+        cluster.begin()
+        cluster._main.value = 0.0
+
+    assert (other.worked, done()) == (0, 0)
+
+
+def test_claimable_asks_no_further_than_it_must(other: queues.Fake) -> None:
+    other.due = 50
+
+    assert beside.claimable(None, most=0) == 0
+    assert beside.claimable(None, most=2) == 2
+    assert other.asked == 1

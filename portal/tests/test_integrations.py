@@ -1,0 +1,349 @@
+"""A tenant's connected systems as their page shows them: whose, how each is, what can be done about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+from uuid import uuid4
+
+import httpx
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from integrations.models import ClientIntelligence, ConnectedSource, IngestionJob, SourceDocument, VaultToken
+from integrations.tests import grants
+from portal import connections
+from portal.sentences import SYNC_FAILED
+from portal.tests.conftest import signed_in
+from testing.people import Person
+from testing.vendors.oauth import OAuthServer
+
+pytestmark = pytest.mark.django_db
+PAGE = "/settings/integrations"
+
+
+def source(person: Person, provider: str = "hubspot", **said: Any) -> ConnectedSource:
+    return ConnectedSource.objects.create(user_id=person.id, provider=provider, **said)
+
+
+def synced(of: ConnectedSource, **said: Any) -> IngestionJob:
+    job = {"kind": "full_sync", "status": "completed"} | said
+    return IngestionJob.objects.create(user_id=of.user_id, source=of, **job)
+
+
+def shown(person: Person) -> str:
+    answer = signed_in(person).get(PAGE)
+    assert answer.status_code == 200, answer.content
+    return " ".join(answer.content.decode().split())
+
+
+@pytest.fixture
+def configured(settings: Any) -> None:
+    """Our client is registered at HubSpot and for Gmail, and nowhere else."""
+    ours = {"client_id": "our-id", "client_secret": "our-secret"}
+    own = {provider: settings.CONNECTORS[provider] | ours for provider in ("hubspot", "gmail")}
+    settings.CONNECTORS = settings.CONNECTORS | own
+    settings.PUBLIC_URL = "https://accessa.example.org"
+
+
+@pytest.fixture
+def oauth(settings: Any) -> Iterator[OAuthServer]:
+    """Every provider's consent page and token endpoint."""
+    with OAuthServer() as server:
+        grants.point(settings, server)
+        yield server
+
+
+# Whose
+
+
+def test_another_tenants_source_does_not_exist_and_staff_are_tenants_here(
+    ana: Person, ben: Person, sam: Person
+) -> None:
+    own = source(ana, account="5120")
+    paths = [("post", "sync"), ("get", "disconnect"), ("post", "disconnect")]
+
+    for person in (ben, sam):
+        client = signed_in(person)
+        for method, act in paths:
+            answer = getattr(client, method)(f"{PAGE}/{own.pk}/{act}")
+            assert (answer.status_code, b"There is no such" in answer.content) == (404, True), act
+        assert "5120" not in shown(person)
+    own.refresh_from_db()
+    assert own.status == "active"
+
+
+def test_who_is_not_signed_in_is_led_to_the_form_and_a_form_of_another_page_is_refused(ana: Person) -> None:
+    own = source(ana)
+    strict = Client(enforce_csrf_checks=True, headers={"accept": "text/html"})
+    answers = [Client().get(PAGE), Client().get(f"{PAGE}/hubspot/callback?code=x&state=y")]
+    strict.force_login(ana.user)
+
+    assert [answer.status_code for answer in answers] == [302, 302]
+    for path in (f"{own.pk}/sync", f"{own.pk}/disconnect", "hubspot/connect"):
+        assert strict.post(f"{PAGE}/{path}").status_code == 403, path
+
+
+# How each is
+
+
+def test_every_provider_is_offered_or_said_not_to_be_set_up(ana: Person, configured: None) -> None:
+    page = shown(ana)
+
+    assert page.count("Not set up here yet") == 2
+    assert f'href="{PAGE}/hubspot/connect"' in page
+    assert [name in page for name in ("HubSpot", "Google Drive", "QuickBooks", "Gmail")] == [True] * 4
+
+
+def test_a_source_shows_what_it_has_brought_and_when(ana: Person, ben: Person) -> None:
+    own = source(ana, last_synced_at=timezone.now(), account="5120")
+    synced(own, items_failed=3)
+    for n in range(3):
+        gone = timezone.now() if n == 2 else None
+        SourceDocument.objects.create(
+            user_id=ana.id, source=own, external_id=f"contact:{n}", document_type="x", raw_payload={}, deleted_at=gone
+        )
+    ClientIntelligence.objects.create(user_id=ana.id, source=own, external_id="company:1", client_name="Acme")
+    ClientIntelligence.objects.create(user_id=ben.id, client_name="Other")
+
+    page = shown(ana)
+
+    assert "2 records, 1 client can be found here." in page
+    assert "3 records could not be read." in page
+    assert "Account 5120" in page
+    assert "Acme" not in page
+
+
+def test_records_are_counted_no_further_than_a_bound(ana: Person, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "COUNTED", 2)
+    own = source(ana, "gmail")
+    for n in range(5):
+        SourceDocument.objects.create(
+            user_id=ana.id, source=own, external_id=f"thread:{n}", document_type="x", raw_payload={}
+        )
+
+    assert "more than 2 records can be found here" in shown(ana)
+
+
+def test_what_is_being_fetched_is_shown_and_looked_at_again(ana: Person) -> None:
+    own = source(ana)
+    synced(own, status="running", items_seen=1240, items_written=20)
+
+    client = signed_in(ana)
+    part = " ".join(client.get(f"{PAGE}/list").content.decode().split())
+    assert "1,240 records looked at, 20 of them new or changed." in part
+    assert 'hx-trigger="every 3s"' in part
+    assert "Sync now" not in part
+
+    IngestionJob.objects.update(status="completed")
+    assert "every" not in client.get(f"{PAGE}/list").content.decode()
+    assert "Sync now" in shown(ana)
+
+
+def test_the_newest_sync_counts(ana: Person) -> None:
+    own = source(ana)
+    synced(own, status="failed", error_message="max_retries_exceeded")
+    IngestionJob.objects.update(created_at=timezone.now() - timedelta(days=1))
+    assert "broke off too often" in shown(ana)
+
+    synced(own)
+    assert "broke off too often" not in shown(ana)
+
+
+@pytest.mark.parametrize("code", [*SYNC_FAILED, "a-code-of-tomorrow", "refresh_token_invalid: b@example.org", None])
+def test_a_broken_source_says_how_to_mend_it_and_no_code(code: str | None, ana: Person, configured: None) -> None:
+    source(ana, status="error", status_message=code)
+
+    page = shown(ana)
+
+    assert "Not connected any more." in page
+    assert f'href="{PAGE}/hubspot/connect">Reconnect<' in page
+    assert "Sync now" not in page
+    assert "@example.org</p>" not in page
+    assert code is None or code not in page
+
+
+def test_a_source_that_is_let_go_of_offers_nothing(ana: Person, configured: None) -> None:
+    own = source(ana, status="disconnected")
+    synced(own, kind="forget", status="running")
+
+    page = shown(ana)
+
+    assert "Being removed." in page
+    assert "Disconnect<" not in page
+    assert ">Connect<" in page
+
+
+def test_a_page_asks_a_fixed_number_of_queries(ana: Person) -> None:
+    def asked() -> int:
+        with CaptureQueriesContext(connection) as seen:
+            shown(ana)
+        return len(seen)
+
+    first = source(ana)
+    synced(first)
+    before = asked()
+    for n in range(4):
+        synced(source(ana, "gmail", account=str(n)))
+
+    assert asked() == before
+
+
+# Consent
+
+
+def begin(client: Client, provider: str = "hubspot") -> dict[str, str]:
+    """Begin, and return what the provider is told."""
+    answer = client.get(f"{PAGE}/{provider}/connect")
+    assert answer.status_code == 302, answer.content
+    return {name: values[0] for name, values in parse_qs(urlsplit(answer["Location"]).query).items()}
+
+
+def test_consent_is_asked_for_at_the_provider_with_a_state_of_this_session(ana: Person, configured: None) -> None:
+    client = signed_in(ana)
+
+    asked, again = begin(client, "gmail"), begin(client, "gmail")
+
+    assert asked["redirect_uri"] == f"https://accessa.example.org{PAGE}/gmail/callback"
+    assert asked["state"] != again["state"]
+    assert set(client.session["consents"]) == {asked["state"], again["state"]}
+    verifier = client.session["consents"][asked["state"]]["verifier"]
+    assert verifier
+    assert verifier not in str(asked)
+
+
+@pytest.mark.parametrize(
+    ("provider", "said", "told"),
+    [
+        ("hubspot", {"code": "x", "state": "another"}, "not begun here"),
+        ("gmail", {"code": "x"}, "not begun here"),  # begun at HubSpot
+        ("hubspot", {"error": "access_denied", "error_description": "Prose of ana@corp.example"}, "did not allow us"),
+    ],
+)
+def test_a_callback_that_is_none_connects_nothing_and_repeats_nothing(
+    provider: str, said: dict[str, str], told: str, ana: Person, configured: None
+) -> None:
+    client = signed_in(ana)
+    state = begin(client)["state"]
+
+    answer = client.get(f"{PAGE}/{provider}/callback", {"state": state} | said, follow=True)
+
+    assert told in answer.content.decode()
+    assert "corp.example" not in answer.content.decode()
+    assert not ConnectedSource.objects.exists()
+    if "state" not in said:
+        assert state not in client.session["consents"]  # good for once
+
+
+def test_what_is_not_set_up_is_not_begun(ana: Person) -> None:
+    answer = signed_in(ana).get(f"{PAGE}/gmail/connect", follow=True)
+
+    assert "not set up here yet" in answer.content.decode()
+    assert signed_in(ana).get(f"{PAGE}/salesforce/connect").status_code == 404
+    assert signed_in(ana).get(f"{PAGE}/{uuid4()}/connect").status_code == 404
+
+
+def consented(client: Client, oauth: OAuthServer, provider: str) -> Any:
+    """Open the consent page as a browser does, and come back."""
+    address = httpx.get(client.get(f"{PAGE}/{provider}/connect")["Location"]).headers["Location"]
+    return client.get(address.removeprefix("https://accessa.example.org"), follow=True)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("provider", ["quickbooks", "gmail"])
+def test_a_consent_connects_and_a_second_one_of_the_same_account_reconnects(
+    provider: str, ana: Person, oauth: OAuthServer, settings: Any
+) -> None:
+    settings.PUBLIC_URL, client = "https://accessa.example.org", signed_in(ana)
+
+    answer = consented(client, oauth, provider)
+    assert "is connected. Its records are being fetched." in answer.content.decode()
+    assert answer.redirect_chain == [(PAGE, 302)]
+    own = ConnectedSource.objects.get()
+    assert IngestionJob.objects.get().kind == "full_sync"
+
+    ConnectedSource.objects.update(status="error", status_message="refresh_token_invalid: invalid_grant")
+    consented(client, oauth, provider)
+    own.refresh_from_db()
+    assert (own.status, ConnectedSource.objects.count()) == ("active", 1)
+    assert client.session["consents"] == {}
+
+
+def test_who_declines_is_told_so_and_nothing_else(ana: Person, oauth: OAuthServer, settings: Any) -> None:
+    settings.PUBLIC_URL, oauth.declines = "https://accessa.example.org", True
+
+    answer = consented(signed_in(ana), oauth, "hubspot")
+
+    assert "You did not allow us" in answer.content.decode()
+    assert not ConnectedSource.objects.exists()
+
+
+# Acts
+
+
+def test_recorded_answers_are_connected_at_once_and_by_a_form_only(ana: Person, settings: Any) -> None:
+    settings.INTEGRATIONS_USE_FIXTURES = True
+    client = signed_in(ana)
+
+    client.get(f"{PAGE}/hubspot/connect")
+    assert not ConnectedSource.objects.exists()
+    answer = client.post(f"{PAGE}/hubspot/connect", follow=True)
+
+    assert "HubSpot is connected" in answer.content.decode()
+    assert "Recorded answers" in shown(ana)
+    assert IngestionJob.objects.get().kind == "full_sync"
+
+
+def test_recorded_answers_are_not_connected_where_they_are_not_meant(ana: Person, configured: None) -> None:
+    answer = signed_in(ana).post(f"{PAGE}/hubspot/connect", follow=True)
+
+    assert "not set up here yet" in answer.content.decode()
+    assert not ConnectedSource.objects.exists()
+
+
+def test_a_sync_is_begun_once_and_a_second_one_is_refused_in_words(ana: Person) -> None:
+    own, client = source(ana, last_synced_at=timezone.now()), signed_in(ana)
+
+    client.post(f"{PAGE}/{own.pk}/sync")
+    again = client.post(f"{PAGE}/{own.pk}/sync", follow=True)
+
+    assert IngestionJob.objects.get().kind == "delta_sync"
+    assert "are being fetched already" in again.content.decode()
+    assert client.get(f"{PAGE}/{own.pk}/sync").status_code == 405
+
+
+@pytest.mark.django_db(transaction=True)
+def test_disconnecting_is_asked_first_and_forgets(ana: Person, oauth: OAuthServer, settings: Any) -> None:
+    settings.PUBLIC_URL, client = "https://accessa.example.org", signed_in(ana)
+    consented(client, oauth, "hubspot")
+    own = ConnectedSource.objects.get()
+
+    asked = client.get(f"{PAGE}/{own.pk}/disconnect").content.decode()
+    own.refresh_from_db()
+    assert "Disconnect HubSpot?" in asked
+    assert own.status == "active"
+
+    answer = client.post(f"{PAGE}/{own.pk}/disconnect", follow=True)
+    own.refresh_from_db()
+    assert own.status == "disconnected"
+    assert "is disconnected" in answer.content.decode()
+    assert "could not be told" not in answer.content.decode()
+    assert "Being removed." in answer.content.decode()
+    assert not VaultToken.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_provider_that_could_not_be_told_is_named(ana: Person, oauth: OAuthServer, settings: Any) -> None:
+    settings.PUBLIC_URL, client = "https://accessa.example.org", signed_in(ana)
+    consented(client, oauth, "hubspot")
+    settings.CONNECTORS["hubspot"]["revoke_url"] = "http://127.0.0.1:9/nobody-listens"
+
+    answer = client.post(f"{PAGE}/{ConnectedSource.objects.get().pk}/disconnect", follow=True)
+
+    assert "HubSpot could not be told." in answer.content.decode()
+    assert ConnectedSource.objects.get().status == "disconnected"

@@ -1,0 +1,141 @@
+"""A tenant's connected systems: connect one, watch it, fetch again, let go."""
+
+from __future__ import annotations
+
+from typing import cast
+from uuid import UUID
+
+from django.conf import settings
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import redirect, render
+from django.urls import reverse
+
+from integrations import disconnecting, syncs
+from integrations.models import ConnectedSource, IngestionJob, Provider
+from integrations.oauth import services
+from portal import connections, sentences
+from portal.views.access import only, page, tenant
+from tenancy.models import User
+from tenancy.refusals import Refused, not_found
+
+EVERY = 3  # seconds between two looks while something is being fetched
+CONSENTS = "consents"  # in the session: what was begun at a provider, by its state
+MOST_CONSENTS = 5  # begun and not ended, in other tabs
+LONGEST_ACCOUNT = 64
+
+
+@page
+def integrations(request: HttpRequest) -> HttpResponse:
+    only(request, "GET", "HEAD")
+    return render(request, "portal/settings/integrations.html", _shown(request))
+
+
+@page
+def listed(request: HttpRequest) -> HttpResponse:
+    """Show the list alone, for a page that is open."""
+    only(request, "GET", "HEAD")
+    return render(request, "portal/settings/sources.html", _shown(request))
+
+
+def _shown(request: HttpRequest) -> dict[str, object]:
+    providers = connections.offered(tenant(request))
+    is_moving = any(each.is_syncing for provider in providers for each in provider.connections)
+    return {"providers": providers, "every": EVERY if is_moving else None}
+
+
+@page
+def connect(request: HttpRequest, provider: str) -> HttpResponse:
+    """Lead to the provider, where the tenant consents. Recorded answers need no consent: a POST connects them.
+
+    By GET, because browsers hold a form's whole way, redirects and all, to ``form-action``, which names no provider.
+    """
+    only(request, "GET", "POST")
+    _known(provider)
+    try:
+        if request.method == "POST":
+            return _connected(request, services.connect_recorded(user_id=tenant(request), provider=provider))
+        begun = services.begin(user_id=tenant(request), provider=provider, redirect_uri=_callback_url(provider))
+    except Refused as refused:
+        return _refused(request, refused)
+    consents = dict(list(request.session.get(CONSENTS, {}).items())[1 - MOST_CONSENTS :])
+    request.session[CONSENTS] = consents | {begun.state: {"provider": provider, "verifier": begun.verifier}}
+    return HttpResponseRedirect(begun.url)
+
+
+@page
+def callback(request: HttpRequest, provider: str) -> HttpResponse:
+    """Take what the provider says of the consent. Nothing that it says is shown, stored or logged."""
+    only(request, "GET")
+    _known(provider)
+    said, state = request.GET, request.GET.get("state", "")
+    consents = request.session.get(CONSENTS, {})
+    begun = consents.pop(state, {})
+    request.session[CONSENTS] = consents
+    try:
+        if begun.get("provider") != provider:
+            raise Refused("STATE_MISMATCH", "This consent was not begun here, or has been used. Begin again.")
+        if "code" not in said:
+            raise Refused("CONSENT_REFUSED", "The provider was not allowed to let us in.")
+        source = services.complete(
+            user_id=tenant(request),
+            provider=provider,
+            code=said["code"],
+            state=state,
+            expected_state=state,
+            verifier=begun["verifier"],
+            redirect_uri=_callback_url(provider),
+            account=said.get("realmId", "")[:LONGEST_ACCOUNT],
+        )
+    except Refused as refused:
+        return _refused(request, refused)
+    return _connected(request, source)
+
+
+@page
+def sync(request: HttpRequest, source_id: UUID) -> HttpResponse:
+    """Fetch now what has changed."""
+    only(request, "POST")
+    source = connections.one(tenant(request), source_id)
+    try:
+        syncs.start(source, IngestionJob.Kind.DELTA, by=str(tenant(request)))
+    except Refused as refused:
+        return _refused(request, refused)
+    return redirect("portal:integrations")
+
+
+@page
+def disconnect(request: HttpRequest, source_id: UUID) -> HttpResponse:
+    """Ask first, on a page of its own."""
+    only(request, "GET", "HEAD", "POST")
+    source = connections.one(tenant(request), source_id)
+    if request.method != "POST":
+        return render(request, "portal/settings/disconnect.html", {"source": source})
+    try:
+        was_told = disconnecting.disconnect(source, by=cast(User, request.user))
+    except Refused as refused:
+        return _refused(request, refused)
+    name = Provider(source.provider).label
+    messages.success(request, f"{name} is disconnected. What it has brought is being removed.")
+    if not was_told:
+        messages.warning(request, f"{name} could not be told. Remove our app in its own settings, too.")
+    return redirect("portal:integrations")
+
+
+def _known(provider: str) -> None:
+    if provider not in Provider.values:
+        raise not_found()
+
+
+def _callback_url(provider: str) -> str:
+    return f"{settings.PUBLIC_URL}{reverse('portal:connected', args=[provider])}"
+
+
+def _connected(request: HttpRequest, source: ConnectedSource) -> HttpResponse:
+    messages.success(request, f"{Provider(source.provider).label} is connected. Its records are being fetched.")
+    return redirect("portal:integrations")
+
+
+def _refused(request: HttpRequest, refused: Refused) -> HttpResponse:
+    messages.error(request, sentences.refusal(refused.code, refused.detail, refused.retry_after))
+    return redirect("portal:integrations")
