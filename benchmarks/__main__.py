@@ -12,6 +12,7 @@ NAMES = (
     "chaos",
     "chunking",
     "commit",
+    "connectors",
     "embed",
     "memory",
     "outage",

@@ -18,6 +18,7 @@ SMALL = (
     "admin",
     "chunking",
     "commit",
+    "connectors",
     "embed",
     "outage",
     "pipeline",
