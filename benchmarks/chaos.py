@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 from dataclasses import asdict
+from uuid import uuid4
 
 from django.db import connections
 
 from accessa.embedded.server import EmbeddedServer
 from benchmarks.report import Result, say
-from testing import chaos, chaos_verdict, chaos_world
+from testing import chaos, chaos_sync, chaos_verdict, chaos_world
 
 SUMMARY = __doc__ or ""
 MOST_SECONDS = 3600.0
@@ -18,10 +19,48 @@ MOST_SECONDS = 3600.0
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--kills", type=int, default=40, help="how many processes to kill, at the least")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--connectors", action="store_true", help="of a sync of 2,000 records instead")
     parser.add_argument("--vendors", action="store_true", help="by LlamaParse's and OpenAI's stand-ins")
 
 
 def measure(options: Namespace) -> Result:
+    return _sync(options) if options.connectors else _documents(options)
+
+
+def _sync(options: Namespace) -> Result:
+    params, folder = EmbeddedServer().params(), EmbeddedServer().data.parent / "chaos"
+    rounds = max(1, options.kills // 20)
+    extra = max(0, options.kills - rounds * len(chaos_sync.POINTS))
+    say(f"Killing {rounds} times at each of {len(chaos_sync.POINTS)} points and {extra} times at random …")
+    with chaos_sync.waiting_sync(uuid4(), contacts=1000, companies=500, deals=500) as environment:
+        connections.close_all()  # a database that is in use cannot be copied
+        calm = chaos_sync.run(params, folder, "calm", environment, seconds=MOST_SECONDS)
+        broken = chaos_sync.run(
+            params, folder, "broken", environment, rounds=rounds, extra=extra, seed=options.seed, seconds=MOST_SECONDS
+        )
+    same = broken.documents == calm.documents and broken.clients == calm.clients
+    bound = calm.bought + broken.kills * chaos_sync.BATCH
+    return Result(
+        name="chaos",
+        value=broken.kills,
+        unit="kills",
+        against="the same sync undisturbed",
+        ratio=(broken.documents & calm.documents).total() / max(1, calm.documents.total()),
+        goal="equal rows, no more bought than the calls that a death cut off",
+        ok=same and broken.status == calm.status == {"completed": 1} and broken.bought <= bound,
+        details={
+            "records": calm.documents.total(),
+            "clients": calm.clients.total(),
+            "points": dict(broken.points),
+            "bought": broken.bought,
+            "bought_undisturbed": calm.bought,
+            "seconds": broken.seconds,
+            "seconds_undisturbed": calm.seconds,
+        },
+    )
+
+
+def _documents(options: Namespace) -> Result:
     server = EmbeddedServer()
     connections.close_all()  # a database that is in use cannot be copied
     rounds = max(1, options.kills // 100)

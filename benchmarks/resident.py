@@ -25,8 +25,8 @@ class Resident:
     @property
     def growth(self) -> float:
         """From the end of the first tenth, when everything is loaded, to the last tenth: the medians of both."""
-        tenth = max(1, len(self.seen) // 10)
-        if len(self.seen) < 2 * tenth + 1:
+        tenth = len(self.seen) // 10
+        if tenth < 5:  # over before it could grow
             return 0.0
         early, late = sorted(self.seen[tenth : 2 * tenth]), sorted(self.seen[-tenth:])
         return late[len(late) // 2] - early[len(early) // 2]

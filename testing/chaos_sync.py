@@ -10,20 +10,28 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import psutil
 import psycopg
+from django.test import override_settings
+from django.utils import timezone
 from psycopg.conninfo import make_conninfo
 
 from accessa.supervisor import Child, Program
+from integrations import syncs, vault
+from integrations.models import ConnectedSource, IngestionJob
 from testing.chaos_world import ROOT
 from testing.cluster import MANAGE, database_url
+from testing.vendors.hubspot import HubSpotServer
 
 # Between an answer and a write, on both sides of each commit, and before the message is deleted.
 POINTS = ("page:begin", "page:fetched", "page:embedded", "item:before-commit", "item:after-commit",
           "page:before-commit", "page:after-commit", "page:committed")  # fmt: skip
+BATCH = 32  # EMBEDDING_BATCH_SIZE
 VT = 2  # seconds: an orphaned page is picked up again so soon
 SETTINGS = {
     "EMBEDDER": "testing.embedders.Counting",
@@ -31,6 +39,7 @@ SETTINGS = {
     "INGESTION_VT_SECONDS": str(VT),
     "INGESTION_PAGE_SIZE": "50",
     "INGESTION_MAX_DELIVERIES": "1000",  # every page may be the one that is killed again and again
+    "VENDOR_TIMEOUT_SECONDS": "1",
     "JOBS_LEASE_SECONDS": "3",
     "JOBS_HANG_SECONDS": "3",
     "LOG_LEVEL": "WARNING",
@@ -42,7 +51,11 @@ DOCUMENTS = """
 CLIENTS = """
     SELECT external_id, client_name, industry, summary, key_facts::text, text,
            encode(sha256(vector_send(embedding)), 'hex'), embedding_model FROM client_intelligence"""
-ACTIVE = "SELECT count(*) FROM ingestion_jobs WHERE status IN ('queued', 'running')"
+VAULT_KEY = "a key of the vault that only the kill loop knows"
+# The last message may outlive its sync: whoever died before deleting it leaves that to the next.
+ACTIVE = """
+    SELECT (SELECT count(*) FROM ingestion_jobs WHERE status IN ('queued', 'running'))
+        + (SELECT count(*) FROM pgmq.q_ingestion_queue)"""
 Row = tuple[Any, ...]
 
 
@@ -119,6 +132,22 @@ class SyncWorld:
         self.database.close()
         with self._connect("postgres") as connection:
             connection.execute(f"DROP DATABASE {self.name} WITH (FORCE)")
+
+
+@contextmanager
+def waiting_sync(user_id: UUID, **records: int) -> Iterator[dict[str, str]]:
+    """Make a source of ``user_id`` at a HubSpot that holds these records, and a full sync that waits to be done.
+
+    Yields the environment that a cluster needs to do it.
+    """
+    environment = {"INTEGRATIONS_VAULT_KEYS": VAULT_KEY}
+    with HubSpotServer(**records) as hubspot, override_settings(INTEGRATIONS_VAULT_KEYS=[VAULT_KEY]):
+        source = ConnectedSource.objects.create(user_id=user_id, provider="hubspot", account="5120")
+        source.access_token_vault_id = vault.store(source, "access", "an-access-token")
+        source.token_expires_at = timezone.now() + timedelta(hours=6)
+        source.save()
+        syncs.start(source, IngestionJob.Kind.FULL, by="kill loop")
+        yield {**environment, "HUBSPOT_API_URL": hubspot.url}
 
 
 @contextmanager
