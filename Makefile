@@ -31,7 +31,7 @@ stop: $(INSTALLED)
 	@$(BIN)/python manage.py serve --stop
 
 test: $(INSTALLED)
-	$(BIN)/pytest --cov --cov-report=term:skip-covered
+	$(BIN)/pytest -n 2 --dist loadfile --cov --cov-report=term:skip-covered
 
 check: $(INSTALLED)
 	$(BIN)/ruff format --check .
