@@ -19,7 +19,8 @@ from integrations.texts import Text, plain
 UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
 
 STORED = """
-    SELECT external_id, source_updated_at, embedding_model, embedding_text_sha256, upload_document_id
+    SELECT external_id, source_updated_at, embedding_model, embedding_text_sha256,
+        CASE WHEN deleted_at IS NULL THEN upload_document_id END AS upload_document_id
     FROM source_documents WHERE source_id = %(source)s AND external_id = ANY(%(ids)s)"""
 CLIENTS = """
     SELECT external_id, embedding_model, embedding_text_sha256

@@ -180,6 +180,17 @@ class SourceDocument(models.Model):
                 name="ix_source_documents_parent",
                 condition=Q(parent_external_id__isnull=False),
             ),
+            # Of PDFs: who refers to an uploaded document, and which are to be withdrawn yet.
+            models.Index(
+                "upload_document_id",
+                name="ix_source_documents_upload",
+                condition=Q(upload_document_id__isnull=False),
+            ),
+            models.Index(
+                "upload_document_id",
+                name="ix_source_documents_leaving",
+                condition=Q(upload_document_id__isnull=False, deleted_at__isnull=False),
+            ),
             # And source_documents_embedding_text_sha256_idx, whose name of spec 002 is too long for Django.
         ]
         constraints = [

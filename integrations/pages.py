@@ -65,7 +65,7 @@ class Work:
         self._tally = Tally()
 
     def run(self) -> None:
-        source, token = refreshing.fresh(self._job.source_id)
+        source, token = self._fresh()
         with closing(factory.make_client(source, token)) as client:
             try:
                 cursor, page = self._fetch(client, source)
@@ -75,6 +75,13 @@ class Work:
                 refreshing.expire(source.pk, source.token_expires_at)
                 raise
         self._close(page, cursor)
+
+    def _fresh(self) -> tuple[ConnectedSource, str]:
+        try:
+            return refreshing.fresh(self._job.source_id)
+        except Retryable as failure:  # spec 002 §2: the message reappears, and the sync shows that something failed
+            syncs.note_refresh(self._job, failure.code)
+            raise
 
     def _fetch(self, client: McpClient, source: ConnectedSource) -> tuple[dict[str, Any], Page]:
         body, kind = self._message.body, self._job.kind

@@ -103,6 +103,22 @@ def fail(job_id: UUID, code: str) -> bool:
     return bool(failed)
 
 
+NOTE = """
+    UPDATE ingestion_jobs SET items_failed = items_failed + 1, error_details = (
+        SELECT coalesce(jsonb_agg(d ORDER BY n), '[]') FROM (
+            SELECT d, n FROM jsonb_array_elements(error_details || %(detail)s) WITH ORDINALITY AS all_ (d, n)
+            ORDER BY n DESC LIMIT %(most)s) last),
+        updated_at = clock_timestamp()
+    WHERE id = %(job)s AND status = 'running'"""
+
+
+def note_refresh(job: IngestionJob, code: str) -> None:
+    """Count a refresh of the tokens that failed and will be tried again (spec 002 §2)."""
+    tally = Tally()
+    tally.tell("token", code)
+    execute(NOTE, {"job": job.pk, "detail": Jsonb(tally.details), "most": MOST_DETAILS})
+
+
 def at(body: Body) -> IngestionJob | None:
     """queued -> running: return the sync if this is the page it stands at; None for a page that is closed already."""
     waiting = IngestionJob.objects.filter(pk=body.job_id, page=body.page, status__in=ACTIVE)

@@ -24,8 +24,8 @@ gone AS MATERIALIZED ({which} ORDER BY d.external_id FOR NO KEY UPDATE OF d),
 emptied AS (
     UPDATE source_documents d
     SET deleted_at = clock_timestamp(), updated_at = clock_timestamp(), seen_in = %(job)s, title = '', url = NULL,
-        text = '', raw_payload = '{{}}', facts = '{{}}', parent_external_id = NULL, upload_document_id = NULL,
-        embedding = NULL, embedding_model = NULL, embedding_text_sha256 = NULL
+        text = '', raw_payload = '{{}}', facts = '{{}}', parent_external_id = NULL, embedding = NULL,
+        embedding_model = NULL, embedding_text_sha256 = NULL
     FROM gone g WHERE d.id = g.id)
 SELECT g.external_id, g.parent_external_id, g.upload_document_id,
     EXISTS (SELECT FROM client_intelligence c
@@ -93,6 +93,26 @@ def _empty(message: Message, source: ConnectedSource, provider: Provider, sql: s
     return len(rows)
 
 
+LEAVING = """
+    SELECT DISTINCT upload_document_id FROM source_documents
+    WHERE deleted_at IS NOT NULL AND upload_document_id IS NOT NULL LIMIT 100"""
+LEFT = """
+    UPDATE source_documents SET upload_document_id = NULL
+    WHERE deleted_at IS NOT NULL AND upload_document_id = %(upload)s"""
+
+
 def withdraw(document_id: UUID) -> None:
-    """Delete the uploaded document of a PDF that is gone or has a new version, unless another record refers to it."""
+    """Delete the uploaded document of a PDF that is gone or has a new version, unless another record refers to it.
+
+    A tombstone names the document until this is done, so that no crash leaves it behind.
+    """
     pdfs.withdraw(document_id)
+    execute(LEFT, {"upload": document_id})
+
+
+def withdraw_left() -> int:
+    """Withdraw what a worker that died had yet to withdraw; return how many there were."""
+    left = [row.upload_document_id for row in execute(LEAVING, {})]
+    for document_id in left:
+        withdraw(document_id)
+    return len(left)

@@ -165,7 +165,7 @@ class Migration(migrations.Migration):
             options={
                 'db_table': 'source_documents',
                 'default_permissions': (),
-                'indexes': [models.Index(models.F('user_id'), models.F('source'), name='ix_source_documents_user'), models.Index(models.F('source'), models.F('parent_external_id'), condition=models.Q(('parent_external_id__isnull', False)), name='ix_source_documents_parent')],
+                'indexes': [models.Index(models.F('user_id'), models.F('source'), name='ix_source_documents_user'), models.Index(models.F('source'), models.F('parent_external_id'), condition=models.Q(('parent_external_id__isnull', False)), name='ix_source_documents_parent'), models.Index(models.F('upload_document_id'), condition=models.Q(('upload_document_id__isnull', False)), name='ix_source_documents_upload'), models.Index(models.F('upload_document_id'), condition=models.Q(('deleted_at__isnull', False), ('upload_document_id__isnull', False)), name='ix_source_documents_leaving')],
                 'constraints': [models.UniqueConstraint(models.F('source'), models.F('external_id'), name='uq_source_document'), models.CheckConstraint(condition=models.Q(models.Q(('embedding__isnull', True), ('embedding_model__isnull', True), ('embedding_text_sha256__isnull', True)), models.Q(('embedding__isnull', False), ('embedding_model__isnull', False), ('embedding_text_sha256__isnull', False)), _connector='OR'), name='source_document_embedded')],
             },
         ),

@@ -11,9 +11,9 @@ from django.db import connection
 
 from documents.models import Document
 from embeddings.embedders import openai
-from integrations import consumer, messages, pages, syncs
+from integrations import consumer, messages, pages, syncs, tombstones
 from integrations.items import Failed, Page
-from integrations.models import ConnectedSource, IngestionJob
+from integrations.models import ConnectedSource, IngestionJob, SourceDocument
 from integrations.providers import TokenRefused
 from integrations.tests.invented import BUG
 from integrations.tests.invented.embedder import Remembering
@@ -307,6 +307,24 @@ def test_a_pdf_is_passed_on_once_a_version_and_withdrawn_with_its_record(
     account.list("deals")
     sync(source)
     assert not _documents(source)
+
+
+def test_a_document_whose_withdrawal_was_cut_off_is_withdrawn_by_the_sweep(
+    account: Account, source: ConnectedSource
+) -> None:
+    account.files["deal:1"] = text_pdf("first")
+    account.list("deals", item("deal:1", is_pdf=True))
+    sync(source)
+    # What a worker leaves that dies between the tombstone's commit and the withdrawal.
+    SourceDocument.objects.filter(source=source).update(deleted_at="2026-11-01T00:00Z")
+    left = _documents(source)
+
+    swept = [tombstones.withdraw_left(), tombstones.withdraw_left()]
+
+    assert (len(left), _documents(source), swept) == (1, set(), [1, 0])
+    sync(source)
+    assert account.downloads == ["deal:1", "deal:1"]
+    assert len(_documents(source)) == 1
 
 
 def test_a_pdf_that_is_not_taken_costs_only_itself(account: Account, source: ConnectedSource, settings: Any) -> None:

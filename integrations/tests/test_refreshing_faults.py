@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from integrations import refreshing
-from integrations.models import ConnectedSource, VaultToken
+from integrations import messages, pages, refreshing, syncs
+from integrations.models import ConnectedSource, IngestionJob, VaultToken
 from integrations.oauth import endpoints
 from integrations.refreshing import SourceBroken
 from integrations.tests.grants import PROVIDERS, connect, named, outcome_of, refresh_token, token_of
-from jobs.outcomes import Postponed
+from jobs.outcomes import Postponed, Retryable
 from testing.people import Person
 from testing.vendors.misbehaviour import Kind, Status, instead, late
 from testing.vendors.oauth import PROSE, OAuthServer
@@ -152,3 +152,20 @@ def test_after_a_lost_answer_the_old_token_is_tried_again(ana: Person, oauth: OA
 
     assert [outcome_of(source.pk), outcome_of(source.pk)] == ["Retryable", "fresh"]
     assert oauth.asked == {"intuit:refresh_token": 2}
+
+
+@pytest.mark.django_db
+def test_a_refresh_that_fails_is_counted_by_its_sync_and_uses_up_a_delivery(ana: Person, oauth: OAuthServer) -> None:
+    source = connect(ana, "hubspot", oauth)
+    job = syncs.start(source, IngestionJob.Kind.FULL, by="a test")
+    oauth.misbehave("POST *", Status(503))
+    message = messages.read()
+    assert message is not None
+
+    with pytest.raises(Retryable):
+        pages.work(message)
+
+    job.refresh_from_db()
+    assert (job.status, job.items_failed) == ("running", 1)
+    assert [(told["external_id"], told["code"]) for told in job.error_details] == [("token", "VENDOR_UNAVAILABLE")]
+    assert ConnectedSource.objects.get().status == "active"
