@@ -30,7 +30,7 @@ _CLAIMABLE = f"""
 
 def most() -> int:
     wanted: int = settings.INGESTION_WORKERS or max(1, settings.WORKERS // 2)
-    return min(wanted, settings.WORKERS)
+    return min(wanted, int(settings.WORKERS))
 
 
 def claimable(cursor: Any, *, most_wanted: int) -> int:

@@ -135,13 +135,14 @@ class SyncWorld:
 
 
 @contextmanager
-def waiting_sync(user_id: UUID, **records: int) -> Iterator[dict[str, str]]:
+def waiting_sync(user_id: UUID, *, contacts: int, companies: int, deals: int) -> Iterator[dict[str, str]]:
     """Make a source of ``user_id`` at a HubSpot that holds these records, and a full sync that waits to be done.
 
     Yields the environment that a cluster needs to do it.
     """
     environment = {"INTEGRATIONS_VAULT_KEYS": VAULT_KEY}
-    with HubSpotServer(**records) as hubspot, override_settings(INTEGRATIONS_VAULT_KEYS=[VAULT_KEY]):
+    made = HubSpotServer(contacts=contacts, companies=companies, deals=deals)
+    with made as hubspot, override_settings(INTEGRATIONS_VAULT_KEYS=[VAULT_KEY]):
         source = ConnectedSource.objects.create(user_id=user_id, provider="hubspot", account="5120")
         source.access_token_vault_id = vault.store(source, "access", "an-access-token")
         source.token_expires_at = timezone.now() + timedelta(hours=6)
