@@ -37,6 +37,7 @@ def main(records: int) -> float:
     with connection.cursor() as cursor:
         cursor.execute(TABLE)
         cursor.execute(CLIENTS)
+        cursor.execute("TRUNCATE bare_records, bare_clients")
     began, done = time.perf_counter(), 0
     for stream in instant.STREAMS:
         if stream.name not in ("contacts", "companies", "deals"):
