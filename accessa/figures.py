@@ -63,6 +63,9 @@ SHORTEST_TOKEN_SECONDS = 1800  # HubSpot's: refreshed so long before its end, it
 
 
 def _ingestion() -> Found:
+    if settings.INGESTION_MAX_DELIVERIES < 2:
+        hint = "Unset INGESTION_MAX_DELIVERIES, or raise it to 2 or more."
+        yield Error("The first delivery of a page is given up untried.", hint=hint, id="accessa.E241")
     if settings.TOKEN_REFRESH_SKEW_SECONDS >= SHORTEST_TOKEN_SECONDS:
         hint = f"Lower TOKEN_REFRESH_SKEW_SECONDS below {SHORTEST_TOKEN_SECONDS}."
         yield Warning("A token would be refreshed for every page.", hint=hint, id="accessa.W242")

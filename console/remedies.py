@@ -144,6 +144,11 @@ SYNC_FAILED: Mapping[str, Remedy] = {
         "One record's embedding costs more than its tenant's budget of a whole day.",
         f"`manage.py budget` sets another. {_REPLAY}",
     ),
+    "MESSAGE_MALFORMED": Remedy(
+        "The message of the sync's page could not be read; it is in the archive.",
+        "Sync again. If messages were written by another release, roll forward.",
+        retry=False,
+    ),
     "max_retries_exceeded": Remedy(
         "One page was tried five times; the log has the code of each try.", f"Read it by the sync's id. {_REPLAY}"
     ),

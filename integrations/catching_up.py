@@ -162,16 +162,16 @@ def _left(table: str, user_id: UUID, vectors: Vectors) -> dict[UUID, Text]:
 
 
 def _store(table: str, rows: dict[UUID, Text], vectors: Vectors) -> int:
+    """Store each vector by itself: in one transaction the rows' locks would be taken in another order than syncs do."""
     done = 0
-    with transaction.atomic():
-        for record_id, text in sorted(rows.items()):
-            wire = vectors.found.get(text.sha)
-            if wire is not None:
-                values = {"wire": wire, "model": vectors.model, "sha": text.sha, "id": record_id}
-                done += len(execute(WRITE.format(table=table), values))
-            elif text.sha in vectors.refused:
-                _refused.add(record_id)
-                done += 1
+    for record_id, text in rows.items():
+        wire = vectors.found.get(text.sha)
+        if wire is not None:
+            values = {"wire": wire, "model": vectors.model, "sha": text.sha, "id": record_id}
+            done += len(execute(WRITE.format(table=table), values))
+        elif text.sha in vectors.refused:
+            _refused.add(record_id)
+            done += 1
     if len(_refused) > MOST_REFUSED:
         _refused.clear()
     return done

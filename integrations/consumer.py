@@ -71,8 +71,8 @@ def _said(message: Message, job: IngestionJob | None) -> dict[str, str]:
 
 
 def _ended(message: Message, job: IngestionJob | None, said: dict[str, str]) -> Ending:
-    if job is None or job.status not in ACTIVE:
-        messages.delete(message)  # its source is gone, or its sync has ended
+    if job is None or job.status not in ACTIVE or job.page > message.body.page:
+        messages.delete(message)  # its source is gone, or its sync has ended or has gone on from this page
         return logging.INFO, "NOTHING_TO_DO"
     if message.deliveries >= settings.INGESTION_MAX_DELIVERIES:
         settle = partial(_fail, message, EXHAUSTED)

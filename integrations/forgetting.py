@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from uuid import UUID
-
-from integrations import messages, syncs, tombstones
+from integrations import budget, messages, syncs, tombstones
 from integrations.messages import Message
 from integrations.models import ClientIntelligence, ConnectedSource, IngestionJob, VaultToken
 from integrations.statements import execute
 from integrations.syncs import Tally
+from vendors import gate
 
 BATCH = 1_000
 
@@ -23,15 +22,16 @@ def work(message: Message, job: IngestionJob) -> None:
     with messages.fenced(message):
         rows = execute(ROWS, {"source": job.source_id, "most": BATCH})
         if not rows:
-            _forget(job.source_id)
+            _forget(job.source)
     for upload in {row.upload_document_id for row in rows} - {None}:
         tombstones.withdraw(upload)
     if rows:
         syncs.close(message, job, Tally(deleted=len(rows)), onward=message.body.next_page(None))
 
 
-def _forget(source_id: UUID) -> None:
-    ClientIntelligence.objects.filter(source_id=source_id).delete()
-    VaultToken.objects.filter(source_id=source_id).delete()
-    IngestionJob.objects.filter(source_id=source_id).delete()
-    ConnectedSource.objects.filter(pk=source_id).delete()
+def _forget(source: ConnectedSource) -> None:
+    ClientIntelligence.objects.filter(source=source).delete()
+    VaultToken.objects.filter(source_id=source.pk).delete()
+    IngestionJob.objects.filter(source=source).delete()
+    ConnectedSource.objects.filter(pk=source.pk).delete()
+    gate.drop(budget.vendor(source))

@@ -14,6 +14,7 @@ from uuid import UUID
 import structlog
 from django.conf import settings
 from django.db import connection, transaction
+from django.db.models.functions import Now
 from psycopg.types.json import Jsonb
 
 from integrations.models import IngestionJob
@@ -22,6 +23,8 @@ from jobs import services
 from jobs.claims import Superseded
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.integrations")
+
+MALFORMED = "MESSAGE_MALFORMED"
 
 # The fence: the message, locked, if nobody has read it since. In its way are only short transactions on this one row.
 _HELD = f"SELECT 1 FROM {TABLE} WHERE msg_id = %s AND read_ct = %s FOR NO KEY UPDATE"
@@ -52,13 +55,13 @@ class Body:
 
     @classmethod
     def of(cls, told: Any) -> Body:
-        """Raise ``ValueError`` for anything that ``told`` has not made."""
-        if not isinstance(told, dict) or set(told) != set(cls.__dataclass_fields__):
+        """Raise ``ValueError`` for what names no page of a sync. Fields that another release adds are passed over."""
+        if not isinstance(told, dict):
             raise ValueError("not a page of a sync")
-        job, source, user = (UUID(_checked(told[name], str)) for name in ("job_id", "source_id", "user_id"))
-        stream, page = (_checked(told[name], int) for name in ("stream", "page"))
-        following = None if told["following"] is None else _checked(told["following"], str)
-        if told["kind"] not in IngestionJob.Kind.values or min(stream, page) < 0:
+        job, source, user = (UUID(_checked(told.get(name), str)) for name in ("job_id", "source_id", "user_id"))
+        stream, page = (_checked(told.get(name, 0), int) for name in ("stream", "page"))
+        following = None if told.get("following") is None else _checked(told["following"], str)
+        if told.get("kind") not in IngestionJob.Kind.values or min(stream, page) < 0:
             raise ValueError("no such page")
         return cls(job, source, user, told["kind"], stream, following, page)
 
@@ -104,11 +107,29 @@ def read() -> Message | None:
         try:
             body = Body.of(json.loads(told or "null"))
         except ValueError:
-            _told_id("ingestion_archive", msg_id)
-            log.warning("A message is no page of a sync; it is archived.", message=msg_id)
+            _set_aside(msg_id, told)
             continue
         return Message(msg_id, read_ct, _held(json.loads(headers or "null")), enqueued_at, body)
     return None
+
+
+def _set_aside(msg_id: int, told: str | None) -> None:
+    """Archive what cannot be read, and end the sync that it names, if it does: it would wait for this page for ever."""
+    job_id = _job_named(told)
+    with transaction.atomic():
+        if job_id is not None:
+            active = IngestionJob.objects.filter(pk=job_id, status__in=["queued", "running"])
+            active.update(status="failed", error_message=MALFORMED, finished_at=Now(), updated_at=Now())
+        _told_id("ingestion_archive", msg_id)
+    log.warning("A message is no page of a sync; it is archived.", message=msg_id)
+
+
+def _job_named(told: str | None) -> UUID | None:
+    try:
+        found = json.loads(told or "null")
+        return UUID(found["job_id"])
+    except (ValueError, TypeError, LookupError, AttributeError):
+        return None
 
 
 def _read() -> Any:

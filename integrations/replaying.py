@@ -51,6 +51,12 @@ def _replayed(msg_id: int, by: User | None, reason: str) -> int:
         raise _refused("SYNC_GONE", "The sync of this message is gone, with its source.")
     if job.status != IngestionJob.Status.FAILED or job.page != body.page:
         raise _refused("SYNC_WENT_ON", "The sync of this message is not where the message stopped it.")
+    # Its end would take for gone what only the newer sync has seen.
+    newer = IngestionJob.objects.filter(
+        source_id=job.source_id, created_at__gt=job.created_at, finished_at__isnull=False
+    )
+    if body.kind != IngestionJob.Kind.FORGET and newer.exists():
+        raise _refused("SYNC_WENT_ON", "A newer sync of this source has begun since.")
     if body.kind != IngestionJob.Kind.FORGET and job.source.status != ConnectedSource.Status.ACTIVE:
         raise _refused("SOURCE_NOT_ACTIVE", "The source is not active; its tenant has to connect it again first.")
     _activate(job)

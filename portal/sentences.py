@@ -166,6 +166,7 @@ SYNC_FAILED = {
     "CURSOR_EXPIRED": Trouble("Too much changed at {name} while we read it. Sync again."),
     "BUDGET_TOO_SMALL": Trouble("A record costs more than your account may spend in a day. Ask our staff."),
     "max_retries_exceeded": Trouble("It broke off too often. Sync again later; if it fails once more, ask our staff."),
+    "MESSAGE_MALFORMED": Trouble("It lost its place. Sync again."),
     "DISCONNECTED": _GOES,
     "SOURCE_DISCONNECTED": _GOES,
 }

@@ -14,9 +14,20 @@ from django.db import connection, transaction
 from jobs.outcomes import Permanent, Postponed, Retryable
 from vendors import breaker, calls, faults, headers, pacing
 from vendors.faults import BadAnswer, may_have_charged
+from vendors.models import Breaker, Pace
 from vendors.vendors import Vendor
 
-__all__ = ["BadAnswer", "VendorRefused", "admit", "calling", "failed", "is_open", "may_have_charged", "succeeded"]
+__all__ = [
+    "BadAnswer",
+    "VendorRefused",
+    "admit",
+    "calling",
+    "drop",
+    "failed",
+    "is_open",
+    "may_have_charged",
+    "succeeded",
+]
 
 log = logging.getLogger("accessa.vendors")
 
@@ -196,6 +207,12 @@ def calling(vendor: Vendor, operation: str, *, tokens: int = 0, meaning: Meaning
             raise
         raise outcome from error
     succeeded(vendor)
+
+
+def drop(vendor: Vendor) -> None:
+    """Forget the budget and the breakers of a key that nobody will call with any more."""
+    Pace.objects.filter(key__in=pacing.keys(vendor)).delete()
+    Breaker.objects.filter(key=vendor.circuit).delete()
 
 
 def is_open(vendor: Vendor) -> bool:

@@ -81,6 +81,7 @@ def install(apps: Any, editor: Any) -> None:
         if not _says(cursor, COUNTS_HOLDS):
             raise ImproperlyConfigured("The database's pgmq is too old: run ALTER EXTENSION pgmq UPDATE (1.5 or newer).")
         for name, made in WRAPPERS.items():
+            cursor.execute(f"DROP FUNCTION IF EXISTS public.{name}")  # the spec's own, whose result has another shape
             cursor.execute(made)
             cursor.execute(RIGHTS.format(name=name))
 

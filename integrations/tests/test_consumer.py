@@ -174,6 +174,19 @@ def test_the_fifth_delivery_is_archived_without_a_try(settings: Settings) -> Non
     assert (left(), archived(), turn()) == ([], 1, 0)
 
 
+def test_a_page_that_was_closed_at_its_last_try_does_not_fail_its_sync(settings: Settings) -> None:
+    body = queued()
+    fails(ValueError())
+    for _ in range(settings.INGESTION_MAX_DELIVERIES - 1):
+        turn()
+        lapse()
+    IngestionJob.objects.filter(pk=body.job_id).update(page=body.page + 1)  # and then its worker died
+
+    turn()
+
+    assert (job(body).status, archived(), left()) == ("queued", 0, [])
+
+
 def test_no_number_of_holds_uses_up_the_deliveries() -> None:
     body = queued()
     fails(Postponed(30, "VENDOR_BUSY"))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from auditing.models import AuditEntry
-from integrations import disconnecting, refreshing, vault
+from integrations import budget, disconnecting, messages, pages, refreshing, syncs, vault
 from integrations.models import ConnectedSource, IngestionJob, VaultToken
 from integrations.tests.consents import connected
 from integrations.tests.grants import PROVIDERS, connect, named, refresh_token
@@ -16,6 +16,8 @@ from testing.people import Person
 from testing.racing import at_once
 from testing.vendors.misbehaviour import Status
 from testing.vendors.oauth import OAuthServer
+from vendors import gate
+from vendors.models import Breaker, Pace
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -118,3 +120,18 @@ def test_staff_say_why_they_disconnect_and_it_is_kept(ana: Person, sam: Person, 
     entry = AuditEntry.objects.get()
     assert (entry.action, entry.reason, entry.actor_id) == ("sources.disconnect", "Ticket 7", sam.id)
     assert (entry.object_id, entry.tenant_id, entry.details) == (str(source.pk), ana.id, {"provider": "hubspot"})
+
+
+def test_a_forgotten_connections_budget_and_breaker_are_dropped(ana: Person) -> None:
+    source = ConnectedSource.objects.create(user_id=ana.id, provider="hubspot", status="disconnected")
+    with gate.calling(budget.vendor(source, 100), "a test"):
+        pass
+    syncs.start(source, IngestionJob.Kind.FORGET, by="a test")
+
+    while message := messages.read():
+        pages.work(message)
+        messages.delete(message)
+
+    assert not ConnectedSource.objects.exists()
+    assert not Pace.objects.filter(key=budget.vendor(source).key).exists()
+    assert not Breaker.objects.filter(key=budget.vendor(source).key).exists()

@@ -15,6 +15,7 @@ from django.db.utils import DatabaseError, OperationalError, ProgrammingError
 
 from integrations import messages
 from integrations.messages import Body, Message
+from integrations.models import IngestionJob
 from integrations.queue import ARCHIVE, NAME, QUEUES, TABLE
 from jobs.claims import Superseded
 from testing import paged
@@ -84,7 +85,6 @@ def test_a_message_comes_back_as_it_was_sent() -> None:
         {"following": 7},
         {"job_id": "no uuid"},
         {"user_id": None},
-        {"more": 1},
     ],
     ids=str,
 )
@@ -101,6 +101,29 @@ def test_what_is_no_page_of_ours_is_archived_and_the_next_is_read(told: Any, cap
     assert sql(f"SELECT msg_id FROM {ARCHIVE}") == [(strange,)]
     assert str(strange) in caplog.text
     assert messages.read() is None
+
+
+@pytest.mark.django_db
+def test_a_page_that_cannot_be_read_ends_its_sync_so_that_another_can_begin() -> None:
+    body = paged.sync()
+    sql("SELECT ingestion_enqueue(%s, %s::jsonb)", NAME, json.dumps(body.told() | {"stream": "of another release"}))
+
+    assert messages.read() is None
+
+    job = IngestionJob.objects.get(pk=body.job_id)
+    assert (job.status, job.error_message) == ("failed", "MESSAGE_MALFORMED")
+
+
+@pytest.mark.django_db
+def test_a_page_of_a_newer_release_is_read_without_what_it_adds() -> None:
+    body = paged.sync()
+    told = {name: value for name, value in body.told().items() if name != "following"}
+    sql("SELECT ingestion_enqueue(%s, %s::jsonb)", NAME, json.dumps(told | {"more": 1}))
+
+    message = messages.read()
+
+    assert message is not None
+    assert message.body == body
 
 
 @pytest.mark.django_db

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
+from django.db.models.functions import Now
 
 from auditing.models import AuditEntry
 from integrations import messages, replaying
@@ -103,6 +104,16 @@ def test_a_page_that_its_sync_has_left_behind_is_not_put_back(now: dict[str, Any
     IngestionJob.objects.filter(pk=body.job_id).update(**now)
 
     assert refusal(msg_id) == "SYNC_WENT_ON"
+
+
+def test_a_page_of_a_sync_that_another_has_followed_is_not_put_back() -> None:
+    """Its end would take for gone whatever only the newer sync has seen."""
+    msg_id, body = given_up()
+    newer = IngestionJob.objects.create(
+        source_id=body.source_id, user_id=body.user_id, kind="full_sync", status="completed", finished_at=Now()
+    )
+
+    assert (refusal(msg_id), newer.page) == ("SYNC_WENT_ON", 0)
 
 
 def test_a_page_whose_source_is_gone_is_not_put_back() -> None:

@@ -30,6 +30,7 @@ from mcp_types import (
 )
 from pydantic import ValidationError
 
+from integrations import budget
 from integrations.models import ConnectedSource
 from integrations.providers import CapabilityMissing
 from integrations.transports.answers import MOST_BYTES, Refused, TooLarge, decoded, meaning
@@ -37,7 +38,6 @@ from integrations.transports.tools import told
 from integrations.transports.wire import CONNECT_SECONDS, TooMuch, Wire
 from vendors import gate
 from vendors.gate import BadAnswer
-from vendors.vendors import Vendor
 
 T = TypeVar("T")
 
@@ -65,7 +65,7 @@ class Tools:
     """
 
     def __init__(self, source: ConnectedSource, token: str, *, requests_per_minute: int = 0) -> None:
-        self.vendor = Vendor(source.provider, str(source.id), requests_per_minute=requests_per_minute)
+        self.vendor = budget.vendor(source, requests_per_minute)
         self._url: str = settings.CONNECTORS[source.provider]["mcp_url"]
         if not self._url:
             raise CapabilityMissing("server")

@@ -16,11 +16,11 @@ import httpcore
 import httpx
 from django.conf import settings
 
+from integrations import budget
 from integrations.models import ConnectedSource
 from integrations.transports.answers import ERROR_BYTES, Refused, TooLarge, bounded, decoded, meaning, reason
 from vendors import deadline, gate
 from vendors.gate import BadAnswer
-from vendors.vendors import Vendor
 
 CONNECT_SECONDS = 5.0
 DOWNLOADS_TAKE = 5  # times a call's time: a file of many megabytes over a slow line
@@ -35,7 +35,7 @@ class Rest:
     """
 
     def __init__(self, source: ConnectedSource, token: str, *, requests_per_minute: int) -> None:
-        self.vendor = Vendor(source.provider, str(source.id), requests_per_minute=requests_per_minute)
+        self.vendor = budget.vendor(source, requests_per_minute)
         self._token = token
         self._base: str = settings.CONNECTORS[source.provider]["api_url"].rstrip("/")
 
