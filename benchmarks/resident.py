@@ -40,7 +40,8 @@ def watched(process: psutil.Process) -> Iterator[Resident]:
         while not over.wait(EVERY):
             with contextlib.suppress(psutil.Error):
                 sizes = [child.memory_info().rss for child in process.children(recursive=True)]
-                found.seen.append(max(sizes, default=0) / 2**20)
+                if sizes:  # they are up
+                    found.seen.append(max(sizes) / 2**20)
 
     watcher = threading.Thread(target=watch)
     watcher.start()

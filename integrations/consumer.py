@@ -126,12 +126,15 @@ def _delete(message: Message) -> Ending:
 
 def _hold(message: Message, seconds: float, reason: str) -> Ending:
     messages.hold(message, seconds)
+    if reason != "STOPPING":
+        syncs.note(message.body, reason)
     return logging.INFO, reason
 
 
 def _leave(message: Message, at_least: float, code: str) -> Ending:
     """Let the visibility end by itself, or later where the provider has said so (no backoff: spec 002 §4)."""
     messages.leave(message, at_least if at_least > settings.INGESTION_VT_SECONDS else None)
+    syncs.note(message.body, code)
     return logging.WARNING, code
 
 

@@ -55,7 +55,7 @@ def _refresh_token(source: ConnectedSource) -> str | None:
         return ""
     try:
         return vault.read(fresh.refresh_token_vault_id, fresh)
-    except StageFailure as failure:
+    except (StageFailure, vault.KeyUnknown) as failure:
         log.warning("Source %s: its token cannot be given back: %s.", source.pk, failure.code)
         return None
 

@@ -11,6 +11,7 @@ from integrations import payloads
 from integrations.items import RawItem, Record
 from integrations.models import ConnectedSource, SourceDocument
 from integrations.providers import Provider
+from integrations.providers.children import Children
 from integrations.rollups import Counted
 from integrations.statements import execute
 from integrations.texts import Text, plain
@@ -56,7 +57,7 @@ def newest(items: Sequence[RawItem]) -> list[RawItem]:
 
 
 def _is_older(item: RawItem, known: RawItem) -> bool:
-    if item.source_updated_at is None or known.source_updated_at is None:
+    if item.current or item.source_updated_at is None or known.source_updated_at is None:
         return False
     return item.source_updated_at < known.source_updated_at
 
@@ -80,7 +81,7 @@ def draft(provider: Provider, item: RawItem) -> Draft:
 
 def _client_text(provider: Provider, item: RawItem, record: Record, facts: str) -> Text | None:
     own = Counted(item.document_type, item.external_id, record.title, payloads.loads(facts))
-    client = provider.client(cast(SourceDocument, own), [])
+    client = provider.client(cast(SourceDocument, own), Children())
     return None if client is None else Text.of(provider.client_text(client))
 
 
@@ -114,7 +115,7 @@ class Stored:
     @staticmethod
     def _is_outdated(item: RawItem, known: Any) -> bool:
         said, stored = item.source_updated_at, known.source_updated_at
-        return said is not None and stored is not None and said < stored
+        return not item.current and said is not None and stored is not None and said < stored
 
 
 def _is_embedded(row: Any, text: Text, model: str) -> bool:

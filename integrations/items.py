@@ -18,14 +18,22 @@ class RawItem:
     source_created_at: datetime | None = None
     source_updated_at: datetime | None = None
     deleted: bool = False  # gone at the provider: only ``external_id`` and ``document_type`` are meant
+    # Asked for by its id just now, so newer than what is stored whatever its time says: that goes back when a file's
+    # older revision is restored, or a thread's last message is thrown away. A listing may lag, and its time decides.
+    current: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
     """A record that could not be read, where its page could. ``code`` is one of ours."""
 
-    external_id: str
+    external_id: str  # "company:?" when not even its id can be read
     code: str
+    again: bool = False  # may go well another time: the next delta tries it. Only of listings that are read ahead
+
+    @property
+    def is_nameless(self) -> bool:
+        return self.external_id.endswith(":?")
 
 
 @dataclass(frozen=True, slots=True)

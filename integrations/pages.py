@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
@@ -16,8 +16,8 @@ from integrations.embedding import Vectors
 from integrations.items import Failed, Page, RawItem
 from integrations.messages import Body, Message
 from integrations.models import ConnectedSource, IngestionJob
-from integrations.providers import McpClient, Provider, Stream, TokenRefused
-from integrations.syncs import CAPPED, Kind, Tally
+from integrations.providers import McpClient, Provider, Stream, TokenRefused, ahead
+from integrations.syncs import AGAIN, CAPPED, Kind, Tally
 from jobs import cluster, crashpoints
 from jobs.outcomes import Permanent, Postponed, Retryable
 from tenancy.refusals import Refused
@@ -25,6 +25,9 @@ from tenancy.refusals import Refused
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.integrations")
 
 EXPIRED = "CURSOR_EXPIRED"
+LIMIT_REACHED = "IMPORT_LIMIT_REACHED"
+MOST_AGAIN = 1_000  # ids of a stream in a cursor, some 40 KB; a delta with more of them leaves the cursor where it was
+Listing = tuple[Stream, str]  # and how it is read: whole, or what has changed
 
 
 def work(message: Message) -> None:
@@ -40,28 +43,36 @@ def work(message: Message) -> None:
         forgetting.work(message, job)
         return
     provider = factory.provider(job.source.provider)
-    streams = [stream for stream in provider.STREAMS if (stream.full if job.kind == Kind.FULL else stream.delta)]
-    if message.body.stream < len(streams):
-        Work(message, job, provider, streams).run()
+    listings = _listings(provider, job.kind)
+    if message.body.stream < len(listings):
+        Work(message, job, provider, listings).run()
     else:
-        _finish(message, job, provider, streams)
+        _finish(message, job, provider)
 
 
-def _finish(message: Message, job: IngestionJob, provider: Provider, streams: Sequence[Stream]) -> None:
+def _listings(provider: Provider, kind: str) -> list[Listing]:
+    """Return what a sync reads, in order: a full one ends with the changes of streams that move while it reads."""
+    if kind == Kind.DELTA:
+        return [(stream, kind) for stream in provider.STREAMS if stream.delta]
+    full = [stream for stream in provider.STREAMS if stream.full]
+    return [*((stream, kind) for stream in full), *((stream, Kind.DELTA) for stream in full if stream.moves)]
+
+
+def _finish(message: Message, job: IngestionJob, provider: Provider) -> None:
     """End a full sync: what it has not seen, of the streams that were complete, is gone."""
-    tally = Tally()
+    streams = [stream for stream in provider.STREAMS if stream.full]
     capped = {stream.document_type for stream in streams if stream.name in job.cursor.get(CAPPED, ())}
     types = {stream.document_type for stream in streams} - capped if capped else None
-    tally.deleted = tombstones.sweep(message, job.source, provider, types)
-    syncs.close(message, job, tally, onward=None)
+    tombstones.sweep(message, job.source, provider, types)
+    syncs.close(message, job, Tally(), onward=None)
 
 
 class Work:
     """One page of a stream."""
 
-    def __init__(self, message: Message, job: IngestionJob, provider: Provider, streams: Sequence[Stream]) -> None:
-        self._message, self._job, self._provider, self._streams = message, job, provider, streams
-        self._stream = streams[message.body.stream]
+    def __init__(self, message: Message, job: IngestionJob, provider: Provider, listings: Sequence[Listing]) -> None:
+        self._message, self._job, self._provider, self._listings = message, job, provider, listings
+        self._stream, self._kind = listings[message.body.stream]
         self._tally = Tally()
 
     def run(self) -> None:
@@ -84,25 +95,45 @@ class Work:
             raise
 
     def _fetch(self, client: McpClient, source: ConnectedSource) -> tuple[dict[str, Any], Page]:
-        body, kind = self._message.body, self._job.kind
-        cursor = dict(self._job.cursor)
-        if body.stream == 0 and body.following is None:  # before anything is listed: what changes meanwhile comes again
-            cursor = client.begin(kind)
-        since = source.cursor.get(self._stream.name) if kind == Kind.DELTA else None
-        page = client.page(self._stream, kind, since, body.following)
+        body, name = self._message.body, self._stream.name
+        cursor, following = dict(self._job.cursor), body.following
+        if body.stream == 0 and following is None:  # before anything is listed: what changes meanwhile comes again
+            cursor = self._begun(client, source)
+        since = None
+        if self._settles:
+            since = cursor.get(name)
+        elif self._kind == Kind.DELTA:
+            since = source.cursor.get(name)
+            following = following or ahead.again(source.cursor.get(AGAIN, {}).get(name, ()))
+        page = client.page(self._stream, self._kind, since, following)
         if page.following is not None and page.following == body.following:
             raise Retryable("PAGE_REPEATED", "The provider names a page as its own next one.")
-        return self._stands(cursor, page), page
+        return cursor, page
+
+    @property
+    def _settles(self) -> bool:
+        """Tell whether this is the end of a full sync, which reads what has changed since it began."""
+        return self._kind != self._job.kind
+
+    def _begun(self, client: McpClient, source: ConnectedSource) -> dict[str, Any]:
+        """Return where all streams stand, and what is to be tried again: a delta tries it, a full sync leaves it."""
+        begun = client.begin(self._job.kind)
+        if self._job.kind == Kind.FULL:
+            begun |= {AGAIN: _together(source.cursor.get(AGAIN, {}), self._job.cursor.get(AGAIN, {}))}
+        return begun
 
     def _stands(self, cursor: dict[str, Any], page: Page) -> dict[str, Any]:
-        """Return the sync's cursor as of this page. A delta that is not whole leaves its stream where it was."""
+        """Return the sync's cursor as of this page, all of it written or told."""
         name, stands = self._stream.name, dict(cursor)
-        if page.capped and self._job.kind == Kind.FULL:
+        stands[AGAIN] = _together(cursor.get(AGAIN, {}), {name: self._tally.again})
+        too_many = len(stands[AGAIN].get(name, ())) > MOST_AGAIN
+        if too_many:
+            stands[AGAIN][name] = stands[AGAIN][name][:MOST_AGAIN]
+        is_nameless = self._job.kind == Kind.FULL and any(failed.is_nameless for failed in page.failed)
+        if page.capped or is_nameless or too_many or (page.expired and self._settles):
             stands[CAPPED] = sorted({*cursor.get(CAPPED, ()), name})
-        if page.cursor is not None:
+        if page.cursor is not None and not self._settles:  # from where it began it goes on as long as it reads
             stands[name] = page.cursor
-        elif page.capped and self._job.kind == Kind.DELTA:
-            stands.pop(name, None)
         return stands
 
     def _write(self, client: McpClient, source: ConnectedSource, page: Page) -> None:
@@ -114,7 +145,7 @@ class Work:
         if ready:
             self._write_all(client, source, ready)
         gone = [item for item in items if item.deleted]
-        self._tally.deleted += tombstones.bury(self._message, source, self._provider, gone)
+        tombstones.bury(self._message, source, self._provider, gone)
 
     def _draft(self, item: RawItem) -> Draft | None:
         try:
@@ -130,8 +161,13 @@ class Work:
 
     def _write_all(self, client: McpClient, source: ConnectedSource, ready: Sequence[Draft]) -> None:
         stored = Stored(source, [each.external_id for each in ready])
-        ready = [each for each in ready if not each.record.is_pdf or self._pass_on(client, source, stored, each)]
         vectors = embedding.of_tenant(source.user_id)
+        self._write_texts(source, stored, [each for each in ready if not each.record.is_pdf], vectors)
+        for each in ready:  # last: what one of them waits for, the others need not
+            if each.record.is_pdf and self._pass_on(client, source, stored, each):
+                self._write_one(source, each, vectors)
+
+    def _write_texts(self, source: ConnectedSource, stored: Stored, ready: Sequence[Draft], vectors: Vectors) -> None:
         for each in ready:
             each.lacking = list(stored.lacking(each, vectors.model))
         vectors.reuse([text for each in ready for text in each.lacking])
@@ -157,7 +193,10 @@ class Work:
                 source=source, client=client, item=each.item, record=each.record
             )
         except (Refused, Permanent) as refused:
-            self._tally.fail(Failed(each.external_id, refused.code))
+            self._tally.fail(Failed(each.external_id, refused.code, again=refused.code == LIMIT_REACHED))
+            return False
+        except Retryable as failure:  # of this file alone: what is wrong with the vendor the gate says, and waits
+            self._tally.fail(Failed(each.external_id, failure.code, again=True))
             return False
         return True
 
@@ -170,9 +209,6 @@ class Work:
         except UNREADABLE as error:
             self._unreadable(each.external_id, error)
             return
-        self._tally.written += written.is_written
-        self._tally.unchanged += not written.is_written
-        self._tally.embedded += any(text.sha in vectors.found for text in each.lacking)
         if any(text.sha in vectors.refused for text in each.lacking):
             self._tally.tell(each.external_id, "TEXT_REFUSED")
         if written.replaced is not None:
@@ -181,11 +217,12 @@ class Work:
     def _close(self, page: Page, cursor: dict[str, Any]) -> None:
         body = self._message.body
         onward: Body | None = body.next_stream()
-        if page.expired:
-            onward, cursor = self._restarted(), {}
+        cursor = self._stands(cursor, page)
+        if page.expired and not self._settles:
+            onward, cursor = self._restarted(), {AGAIN: cursor[AGAIN]}
         elif page.following is not None:
             onward = body.next_page(page.following)
-        elif self._job.kind != Kind.FULL and body.stream + 1 == len(self._streams):
+        elif self._job.kind != Kind.FULL and body.stream + 1 == len(self._listings):
             onward = None
         syncs.close(self._message, self._job, self._tally, onward=onward, cursor=cursor)
 
@@ -196,3 +233,10 @@ class Work:
         self._tally.tell(self._stream.name, EXPIRED)
         body = self._message.body
         return replace(body, kind=Kind.FULL, stream=0, following=None, page=body.page + 1)
+
+
+def _together(*lists: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """Return the ids of several, by stream, each once."""
+    names = {name for each in lists for name in each}
+    found = {name: list(dict.fromkeys(id for each in lists for id in each.get(name, ()))) for name in sorted(names)}
+    return {name: ids for name, ids in found.items() if ids}

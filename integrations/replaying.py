@@ -23,9 +23,9 @@ _FORGET = f"DELETE FROM {ARCHIVE} WHERE msg_id = %s"
 
 
 def archived() -> list[int]:
-    """Return the ids of all archived messages, the oldest first."""
+    """Return the ids of all archived messages, the newest first: of a source's, only the last sync's can go on."""
     with connection.cursor() as cursor:
-        cursor.execute(f"SELECT msg_id FROM {ARCHIVE} ORDER BY msg_id")
+        cursor.execute(f"SELECT msg_id FROM {ARCHIVE} ORDER BY msg_id DESC")
         return [row[0] for row in cursor.fetchall()]
 
 

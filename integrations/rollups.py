@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import asdict, dataclass
+from decimal import Decimal
 from typing import Any, cast
 
 from integrations import payloads
+from integrations.items import Client
 from integrations.models import ConnectedSource, SourceDocument
 from integrations.providers import Provider
+from integrations.providers.children import Children, Rollup
 from integrations.statements import Wire, execute
 from integrations.texts import Text, plain
 
@@ -18,14 +19,27 @@ from integrations.texts import Text, plain
 # what whoever held the lock has committed must be seen.
 LOCKED = "pg_advisory_xact_lock(hashtextextended('client:' || %(source)s::text || ':' || key, 0))"
 LOCK = f"SELECT {LOCKED} FROM unnest(%(keys)s::text[]) AS key"
-_READ = """d.document_type, d.external_id, d.title, d.facts, d.source_updated_at
-    FROM source_documents d WHERE d.source_id = %(source)s AND d.deleted_at IS NULL"""
-# The small facts only: a payload may be a megabyte.
+# The small facts only: a payload may be a megabyte. Of the children the database counts, sums and orders: a customer may
+# have twenty thousand invoices, and each of them that comes has its customer computed anew.
+_CHILDREN = """FROM source_documents d
+    WHERE d.source_id = %(source)s AND d.parent_external_id = own.external_id AND d.parent_external_id IS NOT NULL
+      AND d.deleted_at IS NULL AND d.document_type = %(document_type)s"""
+_IS_FIRST = "(d.facts ->> %(first)s::text) IS NOT DISTINCT FROM 'true'"
 READ = f"""
-    SELECT d.external_id AS key, true AS own, {_READ} AND d.external_id = ANY(%(keys)s)
-    UNION ALL
-    SELECT d.parent_external_id, false, {_READ} AND d.parent_external_id = ANY(%(keys)s)
-        AND d.parent_external_id IS NOT NULL"""
+    SELECT own.external_id AS key, own.document_type, own.title, own.facts, own.source_updated_at,
+        told.count, told.total, shown.newest
+    FROM source_documents own
+    CROSS JOIN LATERAL (
+        SELECT count(*) FILTER (WHERE {_IS_FIRST}) AS count,
+            coalesce(sum((d.facts ->> %(total)s::text)::numeric), 0)::text AS total
+        {_CHILDREN}) told
+    CROSS JOIN LATERAL (
+        SELECT jsonb_agg(jsonb_build_array(d.external_id, d.title, d.facts)) AS newest FROM (
+            SELECT d.external_id, d.title, d.facts {_CHILDREN}
+            ORDER BY {_IS_FIRST} DESC, coalesce(d.facts ->> %(newest)s::text, '') COLLATE "C" DESC,
+                length(d.external_id) DESC, d.external_id COLLATE "C" DESC
+            LIMIT %(most)s) d) shown
+    WHERE own.source_id = %(source)s AND own.external_id = ANY(%(keys)s) AND own.deleted_at IS NULL"""
 _COLUMNS = ("client_name", "industry", "summary", "key_facts", "text", "source_updated_at")
 _KEPT = ", ".join(
     f"{name} = CASE WHEN EXCLUDED.embedding IS NULL AND c.text = EXCLUDED.text THEN c.{name} ELSE EXCLUDED.{name} END"
@@ -41,12 +55,15 @@ WRITE = f"""
         {", ".join(f"{name} = EXCLUDED.{name}" for name in _COLUMNS)}, updated_at = EXCLUDED.updated_at, {_KEPT}"""
 DROP = "DELETE FROM client_intelligence WHERE source_id = %(source)s AND external_id = ANY(%(keys)s)"
 
+# Of a provider whose clients nothing counts for: no record is of this type.
+_NOTHING = Rollup(document_type="", newest="", most=0)
+
 Told = Mapping[str, tuple[Text, Wire] | None]
 
 
 @dataclass(slots=True)
 class Counted:
-    """What a provider's ``client`` reads of a record. Not a model: a customer may have a thousand invoices."""
+    """What a provider's ``client`` reads of a record. Not a model: there is one for each record of a page."""
 
     document_type: str
     external_id: str
@@ -66,38 +83,23 @@ def recompute(source: ConnectedSource, provider: Provider, keys: Iterable[str]) 
 
 def write(source: ConnectedSource, provider: Provider, keys: Sequence[str], model: str, told: Told) -> None:
     """Write clients that are locked; ``told`` has the texts that were embedded by ``model`` just now, by client."""
-    own, children = _read(source, keys)
-    lost = [key for key in keys if not _write(source, provider, key, own.get(key), children[key], model, told)]
+    asked = asdict(provider.ROLLUP or _NOTHING)
+    own = {row.key: row for row in execute(READ, {"source": source.pk, "keys": list(keys), **asked})}
+    lost = [key for key in keys if not _write(source, provider, key, own.get(key), model, told)]
     if lost:
         execute(DROP, {"source": source.pk, "keys": lost})
 
 
-def _read(
-    source: ConnectedSource, keys: Sequence[str]
-) -> tuple[dict[str, tuple[SourceDocument, datetime | None]], defaultdict[str, list[SourceDocument]]]:
-    """Return the clients' own records, with the times of their versions, and those that count for them."""
-    own, children = {}, defaultdict(list)
-    for row in execute(READ, {"source": source.pk, "keys": list(keys)}):
-        counted = Counted(row.document_type, row.external_id, row.title, payloads.loads(row.facts))
-        document = cast(SourceDocument, counted)
-        if row.own:
-            own[row.key] = (document, row.source_updated_at)
-        else:
-            children[row.key].append(document)
-    return own, children
+def _client(provider: Provider, row: Any) -> Client | None:
+    own = Counted(row.document_type, row.key, row.title, payloads.loads(row.facts))
+    shown = payloads.loads(row.newest) if row.newest else []
+    of = (provider.ROLLUP or _NOTHING).document_type
+    newest = [cast(SourceDocument, Counted(of, *each)) for each in shown]
+    return provider.client(cast(SourceDocument, own), Children(newest, row.count, Decimal(row.total)))
 
 
-def _write(
-    source: ConnectedSource,
-    provider: Provider,
-    key: str,
-    own: tuple[SourceDocument, datetime | None] | None,
-    children: list[SourceDocument],
-    model: str,
-    told: Told,
-) -> bool:
-    document, changed = own or (None, None)
-    client = provider.client(document, sorted(children, key=lambda each: each.external_id))
+def _write(source: ConnectedSource, provider: Provider, key: str, row: Any, model: str, told: Told) -> bool:
+    client = _client(provider, row) if row else None
     if client is None:
         return False
     text, made = Text.of(provider.client_text(client)), told.get(key)
@@ -111,7 +113,7 @@ def _write(
         "summary": client.summary,
         "key_facts": payloads.dumps(client.key_facts),
         "text": text.text,
-        "updated": changed,
+        "updated": row.source_updated_at,
         "vector": vector,
         "model": model if vector else None,
         "sha": text.sha if vector else None,

@@ -29,23 +29,27 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.integrations")
 Kind, Status = IngestionJob.Kind, IngestionJob.Status
 ACTIVE = [Status.QUEUED, Status.RUNNING]
 DISCONNECTED = "SOURCE_DISCONNECTED"
-CAPPED = "capped"  # in a job's cursor, beside its streams: those whose listing was not complete
+# In a job's cursor, beside its streams: those whose listing was not complete,
+CAPPED = "capped"
+# and the ids that the next delta tries again, by stream; this is kept in the source's cursor too.
+AGAIN = "again"
 MOST_DETAILS = 50
-COUNTED = ("seen", "written", "unchanged", "embedded", "deleted", "failed")
+COUNTED = ("seen", "deleted", "failed")
 
 
 @dataclass(slots=True)
 class Tally:
-    """What became of a page's items. ``details`` tell why, by code, of those that need a look."""
+    """What became of a page's items. ``details`` tell why, by code, of those that need a look.
+
+    What is written, unchanged, embedded or buried is counted with each record.
+    """
 
     seen: int = 0
-    written: int = 0
-    unchanged: int = 0
-    embedded: int = 0
     deleted: int = 0
     failed: int = 0
     details: list[dict[str, str]] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)  # listed, so not gone, but not written
+    again: list[str] = field(default_factory=list)  # of those, what may go well another time
 
     def tell(self, external_id: str, code: str) -> None:
         at = timezone.now().isoformat(timespec="seconds")
@@ -54,6 +58,8 @@ class Tally:
     def fail(self, item: Failed) -> None:
         self.failed += 1
         self.unread.append(plain(item.external_id))
+        if item.again:
+            self.again.append(item.external_id)
         self.tell(item.external_id, item.code)
 
 
@@ -103,20 +109,32 @@ def fail(job_id: UUID, code: str) -> bool:
     return bool(failed)
 
 
+# What is told again in a row is told once, or fifty waits would push out what the records' details say.
 NOTE = """
-    UPDATE ingestion_jobs SET items_failed = items_failed + 1, error_details = (
-        SELECT coalesce(jsonb_agg(d ORDER BY n), '[]') FROM (
-            SELECT d, n FROM jsonb_array_elements(error_details || %(detail)s) WITH ORDINALITY AS all_ (d, n)
-            ORDER BY n DESC LIMIT %(most)s) last),
-        updated_at = clock_timestamp()
+    UPDATE ingestion_jobs SET items_failed = items_failed + %(failed)s, updated_at = clock_timestamp(),
+        error_details = CASE WHEN error_details -> -1 @> %(same)s THEN error_details ELSE (
+            SELECT jsonb_agg(d ORDER BY n) FROM (
+                SELECT d, n FROM jsonb_array_elements(error_details || %(detail)s) WITH ORDINALITY AS told (d, n)
+                ORDER BY n DESC LIMIT %(most)s) last) END
     WHERE id = %(job)s AND status = 'running'"""
+
+
+def note(body: Body, code: str) -> None:
+    """Tell in the sync why a page of it has to wait or to be tried again (spec 002 §4)."""
+    _note(body.job_id, f"page:{body.page}", code, failed=0)
 
 
 def note_refresh(job: IngestionJob, code: str) -> None:
     """Count a refresh of the tokens that failed and will be tried again (spec 002 §2)."""
+    _note(job.pk, "token", code, failed=1)
+
+
+def _note(job_id: UUID, what: str, code: str, *, failed: int) -> None:
     tally = Tally()
-    tally.tell("token", code)
-    execute(NOTE, {"job": job.pk, "detail": Jsonb(tally.details), "most": MOST_DETAILS})
+    tally.tell(what, code)
+    same = Jsonb({"external_id": what, "code": code})
+    params = {"job": job_id, "failed": failed, "detail": Jsonb(tally.details), "same": same, "most": MOST_DETAILS}
+    execute(NOTE, params)
 
 
 def at(body: Body) -> IngestionJob | None:
@@ -137,6 +155,9 @@ CLOSE = f"""
 SEEN = """
     UPDATE source_documents SET seen_in = %(job)s, updated_at = clock_timestamp()
     WHERE source_id = %(source)s AND external_id = ANY(%(ids)s)"""
+# What a delta saw before it became a full sync may have gone before that began, and what it buried may be there again.
+UNSEEN = """
+    UPDATE source_documents SET seen_in = NULL WHERE source_id = %(source)s AND seen_in = %(job)s"""
 SYNCED = """
     UPDATE connected_sources SET cursor = cursor || %(cursor)s, last_synced_at = clock_timestamp(),
         updated_at = clock_timestamp() WHERE id = %(source)s"""
@@ -160,9 +181,13 @@ def close(
         if tally.unread:
             execute(SEEN, {"job": job.pk, "source": job.source_id, "ids": tally.unread})
         if onward is not None:
+            if onward.kind != job.kind:
+                execute(UNSEEN, {"job": job.pk, "source": job.source_id})
             messages.enqueue(onward)
         else:
-            stands = {name: place for name, place in cursor.items() if name != CAPPED}
+            # A delta that was not whole leaves its stream where it was.
+            left = {CAPPED, *(cursor.get(CAPPED, ()) if job.kind == Kind.DELTA else ())}
+            stands = {name: place for name, place in cursor.items() if name not in left}
             execute(SYNCED, {"source": job.source_id, "cursor": Jsonb(stands)})
         crashpoints.reach("page:before-commit")
     crashpoints.reach("page:after-commit")

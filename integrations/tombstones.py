@@ -26,7 +26,9 @@ emptied AS (
     SET deleted_at = clock_timestamp(), updated_at = clock_timestamp(), seen_in = %(job)s, title = '', url = NULL,
         text = '', raw_payload = '{{}}', facts = '{{}}', parent_external_id = NULL, embedding = NULL,
         embedding_model = NULL, embedding_text_sha256 = NULL
-    FROM gone g WHERE d.id = g.id)
+    FROM gone g WHERE d.id = g.id),
+counted AS (
+    UPDATE ingestion_jobs SET items_deleted = items_deleted + (SELECT count(*) FROM gone) WHERE id = %(job)s)
 SELECT g.external_id, g.parent_external_id, g.upload_document_id,
     EXISTS (SELECT FROM client_intelligence c
             WHERE c.source_id = %(source)s AND c.external_id = g.external_id) AS is_client,
@@ -53,7 +55,7 @@ UPTO = """
 
 
 def bury(message: Message, source: ConnectedSource, provider: Provider, gone: Sequence[RawItem]) -> int:
-    """Empty the rows of records that the provider says are deleted; return how many there were."""
+    """Empty the rows of records that the provider says are deleted, and count them; return how many there were."""
     count = 0
     known = [item for item in gone if plain(item.external_id) == item.external_id]
     for start in range(0, len(known), SLICE):
@@ -64,7 +66,7 @@ def bury(message: Message, source: ConnectedSource, provider: Provider, gone: Se
 
 
 def sweep(message: Message, source: ConnectedSource, provider: Provider, types: Collection[str] | None) -> int:
-    """Empty what a complete full sync has not seen, of these types or of all; return how many rows there were.
+    """Empty what a complete full sync has not seen, of these types or of all; count and return how many there were.
 
     Goes through the source's rows once, by their index. Safe to repeat.
     """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import logging
 from functools import lru_cache
 from typing import NamedTuple
 from uuid import UUID, uuid4
@@ -16,7 +17,11 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import connection
 
 from integrations.models import ConnectedSource, VaultToken
-from jobs.outcomes import Permanent, Retryable
+from jobs.outcomes import Permanent, Postponed
+
+log = logging.getLogger("accessa.integrations")
+
+MISCONFIGURED_SECONDS = 60.0
 
 MISPLACED = "VAULT_TOKEN_MISPLACED"
 KEEP_ORPHANS = "7 days"  # as long as a token is tried again when its successor turns out to be refused
@@ -43,6 +48,16 @@ DELETE FROM vault_tokens WHERE id IN (
 REWRITE = "UPDATE vault_tokens SET secret = %s WHERE id = %s AND secret = %s"
 
 
+class KeyUnknown(Postponed):
+    """A wait, and no fault of any sync: an operator has to put a key back."""
+
+    code = "VAULT_KEY_UNKNOWN"
+    detail = "No key of the token vault opens this token."
+
+    def __init__(self) -> None:
+        super().__init__(MISCONFIGURED_SECONDS, self.code)
+
+
 def store(source: ConnectedSource, kind: str, token: str) -> UUID:
     """Keep a token; return the id of its row. Says nothing of which of the source's tokens is in use."""
     id = uuid4()
@@ -55,7 +70,7 @@ def store(source: ConnectedSource, kind: str, token: str) -> UUID:
 def read(vault_id: UUID, source: ConnectedSource) -> str:
     """Return a token of the source.
 
-    Raises ``Retryable`` VAULT_KEY_UNKNOWN when none of the keys opens it, which an operator can mend, and ``Permanent``
+    Raises ``KeyUnknown`` when none of the keys opens it, which only an operator can mend, and ``Permanent``
     VAULT_TOKEN_MISPLACED when the row is gone or holds the token of another row.
     """
     row = VaultToken.objects.filter(pk=vault_id, source_id=source.pk).values_list("secret", flat=True).first()
@@ -64,7 +79,8 @@ def read(vault_id: UUID, source: ConnectedSource) -> str:
     try:
         opened = json.loads(_ring().decrypt(bytes(row)))
     except InvalidToken:
-        raise Retryable("VAULT_KEY_UNKNOWN", "No key of the token vault opens this token.") from None
+        log.error("No key of the token vault opens a token.")
+        raise KeyUnknown from None
     if (opened["id"], opened["source"]) != (str(vault_id), str(source.pk)):
         raise _misplaced()
     return str(opened["t"])

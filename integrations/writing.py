@@ -44,8 +44,10 @@ _STORED = ", ".join(f"b.{name}" for name in _TYPES)
 # As text: to jsonb 1.0 and 1.00 are the same, and a client's row would show which of them came first.
 _TELLS = "{0}.document_type, {0}.title, {0}.parent_external_id, {0}.facts::text, {0}.source_updated_at"
 
-# An older version never replaces a newer. What was deleted in this very sync comes back with a newer version only, for
-# an older page may be read after the deletion; a later sync that lists it tells that it was restored.
+# An older version in a listing never replaces a newer. What was deleted in this very sync a listing brings back with a
+# newer version only, for it may be older than the deletion; a later sync that lists it tells that it was restored.
+# What was asked for by itself, ``current``, is newer than either.
+# Counted with the record, not with its page: what an interrupted page has written it finds unchanged the next time.
 # The message is locked as by ``messages.fenced``, here to spare a trip for each record. Clients are locked before the
 # next statement reads their records, in the order of their ids, so that nobody waits crosswise.
 # Not durable by itself: a server's crash that loses it loses the page's closing commit too, or never made it, and the
@@ -54,19 +56,20 @@ _WRITE = f"""
 WITH held AS (
     SELECT FROM {TABLE} q WHERE q.msg_id = %(message)s AND q.read_ct = %(read_ct)s FOR NO KEY UPDATE),
 said AS (SELECT {", ".join(f"%({name})s::{type} AS {name}" for name, type in _TYPES.items())}),
-stored AS (SELECT * FROM source_documents WHERE source_id = %(source)s AND external_id = %(external_id)s FOR UPDATE),
+stored AS (SELECT * FROM source_documents WHERE source_id = %(source)s AND external_id = %(id)s FOR UPDATE),
 judged AS (
     SELECT b.id, b.parent_external_id AS old_parent, b.upload_document_id AS old_upload,
+        b.seen_in IS DISTINCT FROM %(job)s AS is_first,
         b.deleted_at IS NULL AND ({_TELLS.format("b")}) IS NOT DISTINCT FROM ({_TELLS.format("s")}) AS tells_same,
         CASE WHEN b.id IS NULL THEN '{NEW}'
-             WHEN s.source_updated_at < b.source_updated_at THEN '{OLDER}'
-             WHEN b.deleted_at IS NOT NULL AND b.seen_in = %(job)s
-                  AND (s.source_updated_at > b.source_updated_at) IS NOT TRUE THEN '{OLDER}'
+             WHEN NOT %(current)s AND (s.source_updated_at < b.source_updated_at
+                  OR b.deleted_at IS NOT NULL AND b.seen_in = %(job)s
+                  AND (s.source_updated_at > b.source_updated_at) IS NOT TRUE) THEN '{OLDER}'
              WHEN b.deleted_at IS NULL AND %(embedding)s::vector IS NULL
                   AND ROW({_STORED}) IS NOT DISTINCT FROM ROW(s.*) THEN '{SAME}'
              ELSE '{CHANGED}' END AS verdict,
         EXISTS (SELECT FROM client_intelligence c
-                WHERE c.source_id = %(source)s AND c.external_id = %(external_id)s) AS is_client
+                WHERE c.source_id = %(source)s AND c.external_id = %(id)s) AS is_client
     FROM held CROSS JOIN ingestion_jobs j CROSS JOIN said s LEFT JOIN stored b ON true
     WHERE j.id = %(job)s AND j.status = 'running'),
 touched AS (
@@ -75,20 +78,24 @@ touched AS (
 written AS (
     INSERT INTO source_documents AS d (user_id, source_id, external_id, seen_in, updated_at,
         {", ".join(_TYPES | _VECTOR)})
-    SELECT %(user)s, %(source)s, %(external_id)s, %(job)s, clock_timestamp(), s.*,
+    SELECT %(user)s, %(source)s, %(id)s, %(job)s, clock_timestamp(), s.*,
         {", ".join(f"%({name})s::{type}" for name, type in _VECTOR.items())}
     FROM judged j CROSS JOIN said s WHERE j.verdict IN ('{NEW}', '{CHANGED}')
     ON CONFLICT (source_id, external_id) DO UPDATE SET
         seen_in = EXCLUDED.seen_in, updated_at = EXCLUDED.updated_at, deleted_at = NULL,
-        {", ".join(f"{name} = EXCLUDED.{name}" for name in _TYPES)}, {_KEPT}
-    WHERE (EXCLUDED.source_updated_at < d.source_updated_at) IS NOT TRUE)
+        ({", ".join(_TYPES)}) = (SELECT * FROM said), {_KEPT}),
+counted AS (
+    UPDATE ingestion_jobs i SET items_embedded = items_embedded + %(embedded)s,
+        items_written = items_written + (verdict IN ('{NEW}', '{CHANGED}'))::int,
+        items_unchanged = items_unchanged + (is_first AND verdict IN ('{SAME}', '{OLDER}'))::int
+    FROM judged j WHERE i.id = %(job)s)
 SELECT verdict, old_upload, set_config('synchronous_commit', 'off', true), (
     SELECT array_agg(key) FROM (
         SELECT key, {rollups.LOCKED} FROM (
             SELECT DISTINCT key FROM unnest(CASE
                 WHEN changes THEN ARRAY[old_parent, %(parent_external_id)s,
-                    CASE WHEN is_client OR %(is_client)s THEN %(external_id)s END]
-                WHEN %(is_embedded)s THEN ARRAY[%(external_id)s::text] END) key
+                    CASE WHEN is_client OR %(is_client)s THEN %(id)s END]
+                WHEN %(is_embedded)s THEN ARRAY[%(id)s::text] END) key
             WHERE key IS NOT NULL ORDER BY key) ordered) locked) AS clients
 FROM (SELECT j.*, verdict IN ('{NEW}', '{CHANGED}') AND NOT tells_same AS changes FROM judged j) judged"""
 # Without its indentation: psycopg reads a statement of more than 4,096 characters anew each time, which takes longer
@@ -144,7 +151,7 @@ def _params(message: Message, source: ConnectedSource, draft: Draft, vectors: Ve
         "source": source.pk,
         "user": source.user_id,
         "job": message.body.job_id,
-        "external_id": item.external_id,
+        "id": item.external_id,
         "document_type": item.document_type,
         "title": record.title,
         "url": record.url,
@@ -158,6 +165,8 @@ def _params(message: Message, source: ConnectedSource, draft: Draft, vectors: Ve
         "embedding": made[1] if made else None,
         "embedding_model": vectors.model if made else None,
         "embedding_text_sha256": draft.text.sha if made else None,
+        "current": item.current,
+        "embedded": int(any(text.sha in vectors.found for text in draft.lacking)),
         "is_client": draft.client is not None,
         # Nothing else may have changed: the text is the same, and the model is not.
         "is_embedded": _embedded(draft, draft.client, vectors) is not None,

@@ -72,7 +72,7 @@ def _vault() -> Iterator[Finding]:
         for vault_id, source in kept:
             if vault_id is not None:
                 vault.read(vault_id, source)
-    except StageFailure as failure:
+    except (StageFailure, vault.KeyUnknown) as failure:
         yield wrong(
             f"A tenant's token cannot be read ({failure.code}).",
             "Put the key that it was written with into INTEGRATIONS_VAULT_KEYS again, behind the newest.",

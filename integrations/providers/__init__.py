@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from integrations.items import Client, Page, RawItem, Record
 from integrations.models import SourceDocument
+from integrations.providers.children import Children, Rollup
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,9 @@ class Stream:
     document_type: str  # "hubspot.contact"; of most of what it brings
     full: bool = True  # part of a full sync
     delta: bool = True  # part of a delta
+    # A record that changes moves to the front of the listing, behind whoever has read the front: what a full sync did
+    # not see, the changes since it began may show.
+    moves: bool = False
 
 
 class McpClient(Protocol):
@@ -58,16 +62,16 @@ class Provider(Protocol):
     """A module of ``integrations.providers``: pure functions, and the clients of both transports."""
 
     STREAMS: Sequence[Stream]
+    ROLLUP: Rollup | None  # what ``client`` is to be told of the records that count for one; None: nothing
 
     def record(self, item: RawItem) -> Record:
         """Map an item to what is stored and found. Pure. Raises ``ValueError`` for a payload of another shape."""
         ...
 
-    def client(self, own: SourceDocument | None, children: Sequence[SourceDocument]) -> Client | None:
-        """Return what a client's own record and those that roll up to it tell, or None when no client is told.
+    def client(self, own: SourceDocument | None, children: Children) -> Client | None:
+        """Return what a client's own record and those that count for it tell; None when no client is told, or ``own``.
 
-        ``own`` and ``children`` have ``document_type``, ``external_id``, ``facts`` and ``title`` only; order of
-        arrival must not matter.
+        These have ``document_type``, ``external_id``, ``facts`` and ``title`` only.
         """
         ...
 

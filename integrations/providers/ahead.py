@@ -19,6 +19,7 @@ LOT = 500  # of ids that one listing names; they travel in the message, about 10
 UNREADABLE = "ITEM_UNREADABLE"
 # So many failures before anything has gone well are not single records' own.
 SURELY_AWAY = 3
+UNLISTED = ""  # in place of a listing's token: it has not begun
 Fetch = Callable[[str], RawItem]
 
 
@@ -49,6 +50,21 @@ class Ahead:
             return None
         return json.dumps([self.ids, self.token, self.listed, self.capped, self.cursor], separators=(",", ":"))
 
+    @property
+    def is_again(self) -> bool:
+        return bool(self.ids) and self.token == UNLISTED
+
+    @property
+    def begins(self) -> bool:
+        """Tell whether the next thing is to ask for the listing's first page."""
+        return not self.ids and not self.token
+
+
+def again(external_ids: Sequence[str]) -> str | None:
+    """Return where a delta begins that first tries again what failed in an earlier sync."""
+    ids = tuple(external_id.partition(":")[2] for external_id in external_ids)
+    return Ahead(ids, token=UNLISTED).following() if ids else None
+
 
 @dataclass(frozen=True, slots=True)
 class Listing:
@@ -67,7 +83,7 @@ def page_of(listing: Listing, one: Fetch, object_name: str) -> Page:
     """
     ahead = listing.ahead
     batch, rest = ahead.ids[:BATCH], ahead.ids[BATCH:]
-    items, failed, left = _fetched(batch, one, object_name)
+    items, failed, left = _fetched(batch, one, object_name, tries=1 if ahead.is_again else 2)
     ahead = replace(ahead, ids=(*left, *rest))
     return Page(
         items=[*listing.gone, *items],
@@ -87,30 +103,34 @@ def everything(client: McpClient, stream: Stream) -> Iterator[RawItem]:
         yield from page.items
 
 
-def _fetched(ids: Sequence[str], one: Fetch, object_name: str) -> tuple[list[RawItem], list[Failed], list[str]]:
-    """Return what was fetched, what failed, and what is left to fetch because the vendor asked to wait."""
+def _fetched(
+    ids: Sequence[str], one: Fetch, object_name: str, *, tries: int
+) -> tuple[list[RawItem], list[Failed], list[str]]:
+    """Return what was fetched, what failed, and what is left to fetch because the vendor asked to wait.
+
+    What fails twice is its own trouble, and comes again; where several fail and nothing goes well it is the vendor's,
+    and so the whole page's. With one try only, of what failed in an earlier sync, it is never the page's.
+    """
     items: list[RawItem] = []
     failed: list[Failed] = []
-    again: list[str] = []
+    tried: list[str] = []
     queue = list(ids)
     while queue:
         wanted = queue.pop(0)
         try:
             items.append(one(wanted))
         except Postponed:
-            if not items:
+            if not items and not failed:
                 raise
             return items, failed, [wanted, *queue]
         except (VendorRefused, TooLarge, ValueError) as error:
             failed.append(Failed(f"{object_name}:{wanted}", getattr(error, "code", UNREADABLE)))
         except Retryable as error:
-            if wanted in again:  # tried once more behind all others
-                if not items:
-                    raise  # nothing went well: the vendor's trouble, and not this record's
-                failed.append(Failed(f"{object_name}:{wanted}", error.code))
+            if tries == 1 or wanted in tried:
+                failed.append(Failed(f"{object_name}:{wanted}", error.code, again=True))
                 continue
-            again.append(wanted)
-            if len(again) == SURELY_AWAY and not items:
+            tried.append(wanted)
+            if len(tried) == SURELY_AWAY and not items:
                 raise
-            queue.append(wanted)
+            queue.append(wanted)  # once more, behind all others
     return items, failed, []

@@ -201,6 +201,20 @@ def test_no_number_of_holds_uses_up_the_deliveries() -> None:
     assert job(body).status == "completed"
 
 
+def test_why_a_page_waits_or_comes_again_is_told_in_its_sync_once_in_a_row() -> None:
+    body = queued()
+    IngestionJob.objects.filter(pk=body.job_id).update(status="running")
+    for error in (Postponed(9, "VENDOR_RATE_LIMITED"), Postponed(9, "VENDOR_RATE_LIMITED"), Retryable("AWAY", "x")):
+        fails(error)
+        assert turn() == 1
+        lapse()
+
+    told = [(detail["external_id"], detail["code"]) for detail in job(body).error_details]
+    page = f"page:{job(body).page}"
+    assert told == [(page, "VENDOR_RATE_LIMITED"), (page, "AWAY")]
+    assert job(body).items_failed == 0
+
+
 def test_a_message_whose_transaction_fails_at_its_commit_stays_in_the_queue() -> None:
     body = queued()
     sql("CREATE FUNCTION fails() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no'; END $$")

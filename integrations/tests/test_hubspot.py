@@ -46,7 +46,8 @@ def crm(db: None) -> Iterator[HubSpotServer]:
 
 
 def client_of(told: dict[str, RawItem], own: str, *children: str) -> Client | None:
-    return hubspot.client(stored(hubspot, told[own]), [stored(hubspot, told[child]) for child in children])
+    deals = plainly.children(hubspot.ROLLUP, [stored(hubspot, told[child]) for child in children])
+    return hubspot.client(stored(hubspot, told[own]), deals)
 
 
 def with_properties(item: RawItem, **properties: Any) -> RawItem:

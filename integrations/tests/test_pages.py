@@ -15,11 +15,12 @@ from integrations import consumer, messages, pages, syncs, tombstones
 from integrations.items import Failed, Page
 from integrations.models import ConnectedSource, IngestionJob, SourceDocument
 from integrations.providers import TokenRefused
+from integrations.queue import NAME, QUEUES
 from integrations.tests.invented import BUG
 from integrations.tests.invented.embedder import Remembering
 from integrations.tests.invented.rest import Account
 from integrations.tests.syncing import DELTA, FULL, begin, client, item, row, stored, sync, work
-from jobs import cluster
+from jobs import cluster, crashpoints
 from jobs.outcomes import Permanent, Postponed, Retryable
 from testing.pdfs import text_pdf
 from testing.vendors.openai import KEY, OpenAIServer
@@ -279,6 +280,32 @@ def test_the_same_page_twice_leaves_the_same_rows(account: Account, source: Conn
 
     assert stored(source).keys() == {"company:1", "company:2", "deal:1"}
     assert client(source).key_facts == {"deals": ["deal:1"], "total": 2}
+
+
+class _Died(BaseException):
+    """As SIGKILL: nothing catches it."""
+
+
+@pytest.mark.parametrize(("point", "left"), [("page:before-commit", 1), ("page:after-commit", 2)])
+@pytest.mark.django_db(transaction=True)
+def test_the_next_page_is_committed_with_its_page(
+    account: Account, source: ConnectedSource, monkeypatch: pytest.MonkeyPatch, point: str, left: int
+) -> None:
+    account.list("companies", item("company:1"), item("company:2"), size=1)
+    job = begin(source)
+    message = messages.read()
+    assert message is not None
+
+    def die(name: str) -> None:
+        if name == point:
+            raise _Died
+
+    monkeypatch.setattr(crashpoints, "reach", die)
+    with pytest.raises(_Died):
+        pages.work(message)
+
+    job.refresh_from_db()
+    assert (job.page, QUEUES.metrics(NAME).queue_length) == (left - 1, left)
 
 
 def _documents(source: ConnectedSource) -> set[Any]:

@@ -18,7 +18,7 @@ from django.utils import timezone
 from integrations import vault
 from integrations.models import ConnectedSource, VaultToken
 from integrations.tests.grants import stored
-from jobs.outcomes import Permanent, Retryable
+from jobs.outcomes import Permanent
 from tenancy.rls import as_tenant
 from testing.people import Person
 from testing.racing import at_once
@@ -54,10 +54,10 @@ def test_a_wrong_key_is_an_error_with_a_code_and_never_ciphertext(
     id = vault.store(source, "access", "secret")
     settings.INTEGRATIONS_VAULT_KEYS = keys
 
-    with pytest.raises(Retryable) as error:
+    with pytest.raises(vault.KeyUnknown) as wait:
         vault.read(id, source)
 
-    assert error.value.code == "VAULT_KEY_UNKNOWN"
+    assert wait.value.wait.reason == "VAULT_KEY_UNKNOWN"
 
 
 def test_any_long_secret_is_a_key_and_a_short_one_is_none(source: ConnectedSource, settings: Any) -> None:

@@ -30,3 +30,5 @@ class Command(BaseCommand):
                 self.stdout.write(f"{archived} -> {became}")
                 replayed += 1
         self.stdout.write(f"{replayed} replayed.")
+        if replayed < len(wanted) and not options["all"]:
+            raise CommandError(f"{len(wanted) - replayed} of {len(wanted)} messages were refused.")

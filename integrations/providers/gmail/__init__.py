@@ -11,9 +11,11 @@ from documents.normalization import normalize
 from integrations.items import Client, RawItem, Record
 from integrations.models import SourceDocument
 from integrations.providers import Stream
+from integrations.providers.children import Children, Rollup
 
 THREAD = "gmail.thread"
-STREAMS: Sequence[Stream] = (Stream("threads", "gmail.threads.list", THREAD),)
+STREAMS: Sequence[Stream] = (Stream("threads", "gmail.threads.list", THREAD, moves=True),)
+ROLLUP: Rollup | None = None
 MOST_CHARS = 200_000  # of a thread's text that is stored
 MOST_TITLE_CHARS = 500
 
@@ -27,6 +29,7 @@ def item_of(payload: Mapping[str, Any]) -> RawItem:
         payload=payload,
         source_created_at=min(moments),
         source_updated_at=max(moments),
+        current=True,
     )
 
 
@@ -46,7 +49,7 @@ def record(item: RawItem) -> Record:
     return Record(text=normalize(text[:MOST_CHARS]), title=title, url=url)
 
 
-def client(own: SourceDocument | None, children: Sequence[SourceDocument]) -> Client | None:
+def client(own: SourceDocument | None, children: Children) -> Client | None:
     """Return None always: Gmail writes zero rows of ``client_intelligence`` (spec 002 §5)."""
     return None
 

@@ -40,9 +40,9 @@ class Client:
         return {"threads": word(said, "historyId")}
 
     def page(self, stream: Stream, kind: str, since: Any, following: str | None) -> Page:
-        if kind == IngestionJob.Kind.DELTA and following is None and not isinstance(since, str):
-            return Page([], expired=True)
         ahead = Ahead.of(following)
+        if kind == IngestionJob.Kind.DELTA and ahead.begins and not isinstance(since, str):
+            return Page([], expired=True)
         listing = Listing(ahead)
         if not ahead.ids:
             try:
@@ -92,7 +92,7 @@ class Client:
                 "GET",
                 "/users/me/history",
                 operation="list_history",
-                params={"startHistoryId": since, "maxResults": CHANGES, "pageToken": ahead.token},
+                params={"startHistoryId": since, "maxResults": CHANGES, "pageToken": ahead.token or None},
             )
         except VendorRefused as refused:
             if refused.status == HTTPStatus.NOT_FOUND:

@@ -14,9 +14,11 @@ from documents.normalization import normalize
 from integrations.items import Client, RawItem, Record
 from integrations.models import SourceDocument
 from integrations.providers import Stream
+from integrations.providers.children import Children, Rollup
 
 DOC, SHEET, PDF = "google_drive.doc", "google_drive.sheet", "google_drive.pdf"
-STREAMS: Sequence[Stream] = (Stream("files", "drive.files.list", DOC),)
+STREAMS: Sequence[Stream] = (Stream("files", "drive.files.list", DOC, moves=True),)
+ROLLUP: Rollup | None = None
 
 # What a file becomes, and the type that Drive exports it to; a PDF is fetched as it is.
 # developers.google.com/workspace/drive/api/guides/ref-export-formats
@@ -41,6 +43,7 @@ def item_of(file: Mapping[str, Any], exported_text: str | None) -> RawItem:
         payload=payload,
         source_created_at=_moment(file.get("createdTime")),
         source_updated_at=_moment(file.get("modifiedTime")),
+        current=True,
     )
 
 
@@ -68,7 +71,7 @@ def record(item: RawItem) -> Record:
     return Record(text=normalize(f"{name}\n\n{text[:MOST_CHARS]}"), title=name, url=url)
 
 
-def client(own: SourceDocument | None, children: Sequence[SourceDocument]) -> Client | None:
+def client(own: SourceDocument | None, children: Children) -> Client | None:
     """Return None always: Drive writes zero rows of ``client_intelligence`` (spec 002 §5)."""
     return None
 

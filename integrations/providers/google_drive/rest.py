@@ -49,9 +49,9 @@ class Client:
         return {"files": word(said, "startPageToken")}
 
     def page(self, stream: Stream, kind: str, since: Any, following: str | None) -> Page:
-        if kind == IngestionJob.Kind.DELTA and following is None and not isinstance(since, str):
-            return Page([], expired=True)
         ahead = Ahead.of(following)
+        if kind == IngestionJob.Kind.DELTA and ahead.begins and not isinstance(since, str):
+            return Page([], expired=True)
         listing = Listing(ahead)
         if not ahead.ids:
             try:
@@ -132,8 +132,9 @@ class Client:
             raise
         require_one(said, "nextPageToken", "newStartPageToken")
         changes = [change for change in objects(said, "changes") if change.get("changeType", "file") == "file"]
-        gone = [google_drive.gone(word(change, "fileId")) for change in changes if _is_gone(change)]
-        known = {word(change, "fileId"): change["file"] for change in changes if _is_there(change)}
+        last = {word(change, "fileId"): change for change in changes}  # of a file that is named twice the later
+        gone = [google_drive.gone(file_id) for file_id, change in last.items() if _is_gone(change)]
+        known = {file_id: change["file"] for file_id, change in last.items() if _is_there(change)}
         return Listing(
             replace(
                 ahead,

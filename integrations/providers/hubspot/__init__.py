@@ -8,6 +8,7 @@ from typing import Any
 from integrations.items import Client, RawItem, Record
 from integrations.models import SourceDocument
 from integrations.providers import Stream
+from integrations.providers.children import Children, Rollup
 from integrations.providers.hubspot.objects import COMPANIES, CONTACTS, DEALS, company_of, properties
 from integrations.providers.told import day, identity, lines, word
 
@@ -16,6 +17,8 @@ STREAMS: Sequence[Stream] = (
     Stream("companies", "hubspot.crm.companies.list", COMPANIES.document_type),
     Stream("deals", "hubspot.crm.deals.list", DEALS.document_type),
 )
+SHOWN = 100  # open deals of a client, the newest; all of them are counted
+ROLLUP = Rollup(DEALS.document_type, newest="changed", most=SHOWN, first="open")
 CLOSED = ("closedwon", "closedlost")  # of the default pipeline; HubSpot's own flag knows all others
 
 
@@ -96,7 +99,7 @@ def _url(item: RawItem) -> str | None:
     return said if isinstance(said, str) and said.startswith("https://") else None
 
 
-def client(own: SourceDocument | None, children: Sequence[SourceDocument]) -> Client | None:
+def client(own: SourceDocument | None, children: Children) -> Client | None:
     """Return what a company with its deals, or a contact, tells of a client.
 
     ``deal_stage`` and ``deal_amount`` are of the open deal that changed last; of any deal when none is open.
@@ -117,19 +120,15 @@ def _known(facts: Mapping[str, Any], *names: str) -> dict[str, Any]:
     return {name: facts[name] for name in names if facts.get(name) is not None}
 
 
-def _deals(children: Sequence[SourceDocument]) -> dict[str, Any]:
-    deals = [each for each in children if each.document_type == DEALS.document_type]
-    deals.sort(key=lambda each: (each.facts.get("changed") or "", each.external_id), reverse=True)
-    opened = [each for each in deals if each.facts.get("open")]
-    last = next(iter(opened or deals), None)
-    if last is None:
-        return {"open_deals": []}
-    listed = [_known(each.facts, "name", "stage", "amount", "close_date") for each in opened]
-    return {
-        "open_deals": listed,
-        "deal_stage": last.facts.get("stage"),
-        "deal_amount": last.facts.get("amount"),
-    }
+def _deals(deals: Children) -> dict[str, Any]:
+    opened = [each.facts for each in deals.newest if each.facts.get("open")]
+    told: dict[str, Any] = {"open_deals": [_known(each, "name", "stage", "amount", "close_date") for each in opened]}
+    if deals.count > len(opened):
+        told["open_deals_count"] = deals.count
+    if deals.newest:  # the open ones come first
+        last = deals.newest[0].facts
+        told |= {"deal_stage": last.get("stage"), "deal_amount": last.get("amount")}
+    return told
 
 
 def client_text(client: Client) -> str:

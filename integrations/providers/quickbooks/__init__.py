@@ -9,6 +9,7 @@ from typing import Any
 from integrations.items import Client, RawItem, Record
 from integrations.models import SourceDocument
 from integrations.providers import Stream
+from integrations.providers.children import Children, Rollup
 from integrations.providers.quickbooks.objects import CUSTOMERS, INVOICES
 from integrations.providers.told import day, identity, lines, part, word
 
@@ -17,6 +18,10 @@ STREAMS: Sequence[Stream] = (
     Stream("invoices", "quickbooks.invoices.list", INVOICES.document_type),
 )
 LAST = 5  # invoices in a client's history (spec 002 §5)
+_TOLD = ("number", "date", "due_date", "total", "balance")
+_MONEY = ("ar_balance", "total", "balance")
+ROLLUP = Rollup(INVOICES.document_type, newest="date", most=LAST, total="total")
+LARGEST = 30  # digits before or behind the point: what is longer is no money, and could not be summed
 PAGES = "https://app.qbo.intuit.com/app"
 
 
@@ -95,9 +100,12 @@ def _money(said: Mapping[str, Any], name: str) -> str | None:
     """Return an amount with the digits it was told with. Raises ``ValueError`` for what is no amount."""
     found = word(said, name)
     try:
-        return None if found is None else format(Decimal(found), "f")
+        amount = None if found is None else Decimal(found)
     except InvalidOperation:
         raise ValueError(f"{name} is no amount") from None
+    if amount is not None and (not amount.is_finite() or abs(amount.adjusted()) > LARGEST):
+        raise ValueError(f"{name} is no amount")
+    return None if amount is None else format(amount, "f")
 
 
 def _digits(said: Mapping[str, Any]) -> str | None:
@@ -105,25 +113,21 @@ def _digits(said: Mapping[str, Any]) -> str | None:
     return id if id.isascii() and id.isdigit() else None
 
 
-def client(own: SourceDocument | None, children: Sequence[SourceDocument]) -> Client | None:
+def client(own: SourceDocument | None, children: Children) -> Client | None:
     """Return what a customer with its invoices tells of a client. The lifetime value is of all of them, exactly."""
     if own is None or own.document_type != CUSTOMERS.document_type or not own.facts.get("name"):
         return None
-    invoices = [each for each in children if each.document_type == INVOICES.document_type]
-    invoices.sort(key=_latest, reverse=True)
-    told = ("number", "date", "due_date", "total", "balance")
-    total = sum((Decimal(each.facts.get("total") or 0) for each in invoices), Decimal(0))
-    facts = {
-        **{name: own.facts[name] for name in ("ar_balance", "billing_address") if own.facts.get(name) is not None},
-        "invoice_history": [{name: each.facts.get(name) for name in told} for each in invoices[:LAST]],
-        "total_lifetime_value": format(total, "f"),
-    }
+    known = {name: own.facts[name] for name in ("ar_balance", "billing_address") if own.facts.get(name) is not None}
+    history = [_amounts({name: each.facts.get(name) for name in _TOLD}) for each in children.newest]
+    facts = _amounts(known) | {"invoice_history": history, "total_lifetime_value": children.total}
     return Client(own.facts["name"], key_facts=facts)
 
 
-def _latest(invoice: SourceDocument) -> tuple[str, int, str]:
-    """Order invoices by their date, those of one day by their id, a number that grows."""
-    return invoice.facts.get("date") or "", len(invoice.external_id), invoice.external_id
+def _amounts(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the facts with their money as numbers, as QuickBooks tells it: facts keep its digits as text."""
+    return {
+        name: Decimal(value) if name in _MONEY and value is not None else value for name, value in facts.items()
+    }
 
 
 def client_text(client: Client) -> str:

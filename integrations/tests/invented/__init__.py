@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from integrations.items import Client, RawItem, Record
 from integrations.models import SourceDocument
 from integrations.providers import Stream
+from integrations.providers.children import Children, Rollup
 
 STREAMS = (
     Stream("companies", "invented.companies.list", "invented.company"),
     Stream("deals", "invented.deals.list", "invented.deal"),
 )
+ROLLUP = Rollup("invented.deal", newest="name", most=20, first="open", total="amount")
 BUG = "a bug in the rollup"
 
 
@@ -28,13 +28,12 @@ def record(item: RawItem) -> Record:
     )
 
 
-def client(own: SourceDocument | None, children: Sequence[SourceDocument]) -> Client | None:
+def client(own: SourceDocument | None, children: Children) -> Client | None:
     if own is None or own.document_type != "invented.company":
         return None
-    if any(each.facts["name"] == BUG for each in children):
+    if any(each.facts["name"] == BUG for each in children.newest):
         raise RuntimeError(BUG)
-    deals = sorted((each.facts["name"], each.facts.get("amount", 0)) for each in children)
-    facts = {"deals": [name for name, _ in deals], "total": sum(amount for _, amount in deals)}
+    facts = {"deals": sorted(each.facts["name"] for each in children.newest), "total": children.total}
     return Client(own.facts["name"], summary=own.facts.get("note"), key_facts=facts)
 
 
