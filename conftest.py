@@ -19,6 +19,7 @@ from auditing import staff
 from integrations import queue
 from testing import statistics
 from testing.people import Person
+from vendors import calls
 
 MIGRATED = {"django_migrations", "django_content_type", "auth_permission"}
 AUDITED = "audit_entries"  # refuses to be emptied
@@ -74,8 +75,12 @@ def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> Iterator[N
 
 @pytest.fixture(autouse=True)
 def nothing_said_before() -> None:
-    """Each test begins with a log that is about nothing: a service that another called turned to a job."""
+    """Each test begins with a log that is about nothing: a service that another called turned to a job.
+
+    And with no call noted: where no gate was asked, nobody has written it down.
+    """
     clear_contextvars()
+    calls._noted.clear()
 
 
 @pytest.fixture

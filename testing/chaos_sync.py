@@ -25,7 +25,7 @@ from accessa.supervisor import Child, Program
 from integrations import syncs, vault
 from integrations.models import ConnectedSource, IngestionJob
 from testing.chaos_world import ROOT
-from testing.cluster import MANAGE, database_url
+from testing.cluster import MANAGE, copied, database_url
 from testing.vendors.hubspot import HubSpotServer
 
 # Between an answer and a write, on both sides of each commit, and before the message is deleted.
@@ -83,7 +83,7 @@ class SyncWorld:
         self.ledger = self.folder / "purchases"
         self.ledger.touch()
         with self._connect("postgres") as connection:
-            connection.execute(f"CREATE DATABASE {self.name} TEMPLATE {params['dbname']}")
+            copied(connection, self.name, template=params["dbname"])
         own = {
             "DATABASE_URL": database_url({**params, "dbname": self.name}),
             "STORAGE_ROOT": str(self.folder / "storage"),

@@ -26,7 +26,7 @@ from psycopg.conninfo import make_conninfo
 
 from accessa.supervisor import Child, Program
 from jobs.states import Stage
-from testing.cluster import MANAGE, SECRET, database_url
+from testing.cluster import MANAGE, SECRET, copied, database_url
 from testing.pdfs import text_pdf
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -154,7 +154,7 @@ class World:
         self.points = POINTS + VENDOR_POINTS if vendors else POINTS
         self.stand_ins = self._stand_ins() if vendors else None
         with self.connect("postgres") as connection:
-            connection.execute(f"CREATE DATABASE {self.name} TEMPLATE {params['dbname']}")
+            copied(connection, self.name, template=params["dbname"])
         self.port = _free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.database = self.connect(self.name)

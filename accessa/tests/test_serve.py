@@ -94,5 +94,7 @@ def test_a_command_that_needs_no_rows_starts_no_database(command: list[str], tmp
 @pytest.mark.django_db
 def test_tests_connect_as_the_application_to_a_server_of_their_own() -> None:
     with connection.cursor() as cursor:
-        cursor.execute("SELECT current_user, current_database(), current_setting('is_superuser')")
-        assert cursor.fetchone() == ("accessa_app", "test_accessa", "off")
+        cursor.execute("SELECT current_user, current_setting('is_superuser'), current_database()")
+        user, is_superuser, database = cursor.fetchone()
+    assert (user, is_superuser) == ("accessa_app", "off")
+    assert database.startswith("test_accessa")
