@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from importlib.util import find_spec
 from typing import Any
+from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Warning
@@ -13,6 +15,7 @@ from accessa.connectors import CLIENTS, PROVIDERS
 
 Found = Iterator[CheckMessage]
 TRANSPORTS = ("rest", "mcp")
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
 SHORTEST_KEY = 32  # as the vault takes them
 
 
@@ -25,6 +28,7 @@ def consistent() -> Found:
         if said["requests_per_minute"] < 1:
             name = f"{provider.upper()}_REQUESTS_PER_MINUTE"
             yield Error(f"{name} is too small to work with.", hint=f"Unset {name}, or raise it.", id="accessa.E225")
+    yield from _modules()
     yield from _vault()
     if settings.INTEGRATIONS_USE_FIXTURES and configured():
         yield Warning(
@@ -63,6 +67,27 @@ def _addresses(provider: str, said: dict[str, Any]) -> Found:
             yield Error(f"{variable} is no address.", hint="Set it to scheme://host[:port].", id="accessa.E239")
 
 
+def _modules() -> Found:
+    for provider, path in settings.INTEGRATIONS_PROVIDERS.items():
+        if provider not in PROVIDERS:
+            said = f"There is no such provider: {provider}."
+        elif not _is_there(path):
+            said = f"{provider} has no module {path}."
+        else:
+            continue
+        hint = "Mend INTEGRATIONS_PROVIDERS, or unset it: hubspot=the.modules.path."
+        yield Error(said, hint=hint, id="accessa.E244")
+
+
+def _is_there(path: str) -> bool:
+    """Tell whether a provider's module and its clients can be imported; both only, for importing takes a while."""
+    try:
+        found = [find_spec(each) for each in (path, f"{path}.rest")]
+    except (ImportError, ValueError, AttributeError):
+        return False
+    return None not in found
+
+
 def _vault() -> Found:
     if settings.INTEGRATIONS_VAULT_KEY_IS_LOCAL:
         return
@@ -75,10 +100,24 @@ def _vault() -> Found:
             )
 
 
+def _in_the_open(provider: str, said: dict[str, Any]) -> Found:
+    for name in PROVIDERS[provider]:
+        address = urlsplit(said[name]) if name.endswith("_url") else None
+        if address and address.scheme == "http" and address.hostname not in LOOPBACK:
+            variable = f"{provider.upper()}_{name.upper()}"
+            yield Error(
+                f"{variable} is not https: tenants' tokens and records would cross the network in the open.",
+                hint=f"Set {variable} to https, or unset it.",
+                id="accessa.E112",
+            )
+
+
 def fit_for_production() -> Found:
     if settings.INTEGRATIONS_USE_FIXTURES:
         hint = "Unset INTEGRATIONS_USE_FIXTURES."
         yield Error("Connectors answer with recorded data.", hint=hint, id="accessa.E109")
+    for provider in configured():
+        yield from _in_the_open(provider, settings.CONNECTORS[provider])
     if not configured():
         return
     if settings.INTEGRATIONS_VAULT_KEY_IS_LOCAL:

@@ -180,7 +180,7 @@ JOBS_SWEEPS = [
     "embeddings.indexes.sweep",
     "campaigns.sweeps.go_on",
     "integrations.catching_up.sweep",
-    "integrations.tombstones.withdraw_left",
+    "integrations.doubts.sweep",
     "tenancy.rates.forget",
     "tenancy.sweeps.forget_sessions",
     "webhooks.sweeps.forget",

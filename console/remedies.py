@@ -178,9 +178,18 @@ RECORD_FAILED: Mapping[str, Remedy] = {
     "FILE_NOT_GIVEN": Remedy("Drive does not let a PDF be downloaded.", "Its owner allows it there.", retry=False),
     "IMPORT_LIMIT_REACHED": Remedy(
         "So many PDFs have come from Drive today as a tenant's systems may bring.",
-        "Wait for the next full sync, or raise IMPORTS_PER_DAY.",
+        "Nothing: deltas try it again. Raise IMPORTS_PER_DAY if that is every day.",
     ),
     "FILE_TOO_LARGE": Remedy("A PDF on Drive has more than MAX_FILE_BYTES.", "Nothing, or raise it.", retry=False),
+    "VENDOR_UNAVAILABLE": Remedy(
+        "The provider answered with a fault of its own, twice.", "Nothing: deltas try it again."
+    ),
+    "VENDOR_UNREACHABLE": Remedy("The provider could not be reached, twice.", "Nothing: deltas try it again."),
+    "VENDOR_ANSWER_INVALID": Remedy("What the provider answered cannot be read.", "Nothing: deltas try it again."),
+    "VENDOR_AWAY": Remedy(
+        "The provider's breaker opened before this record's turn came.", "Nothing: deltas try it again."
+    ),
+    "UNAVAILABLE": Remedy("The file store was away when a PDF had come.", "Look at the store. Deltas try it again."),
 }
 UNKNOWN = Remedy("A code without an entry here.", "Look at the last error's detail, and tell a developer.")
 

@@ -51,11 +51,13 @@ def declare(
     sha256: str,
     ocr: bool = False,
     by_connector: bool = False,
+    claim: Callable[[UUID], None] | None = None,
 ) -> Declared:
     """Declare a file and return where to put its bytes; declared again, it answers the same ids.
 
     Renews the URL while the bytes are missing and revives a job that failed. Raises ``Refused`` when over a limit.
-    A connector spends none of the tenant's own uploads, and does not try again what failed with the bytes at hand.
+    A connector spends none of the tenant's own uploads, and does not try again what failed with the bytes at hand. In
+    the same transaction it notes by ``claim`` what it wants the document for: ``delete`` can then ask ``unless``.
     """
     filename = limits.checked(filename=filename, bytes_len=bytes_len, mime=mime, sha256=sha256)
     if not by_connector:
@@ -73,6 +75,8 @@ def declare(
             _redeclare(document, filename, bytes_len, ocr)
             job = jobs.latest(document_id) if by_connector else _again(document, ocr)
         expires = _renewed(document)
+        if claim is not None:
+            claim(document_id)
     raw, name = storage.located(document.raw_path)
     if job.state == State.DEADLETTER and not (by_connector and raw.exists(name)):
         job = _revived(job)
@@ -216,14 +220,17 @@ _TABLES = (
 )
 
 
-def delete(document: Document) -> None:
+def delete(document: Document, *, unless: Callable[[], bool] | None = None) -> bool:
     """Remove a document, its rows, vectors, objects and queued work, whatever stage a running job is at.
 
     A worker that holds the job loses its claim with the row. Objects follow after the commit, and once more when any
-    such worker's lease has surely ended; so does what the parsing vendor has of it.
+    such worker's lease has surely ended; so does what the parsing vendor has of it. Nothing is removed, and False
+    returned, if ``unless`` says so: it is asked when nobody can declare the document any more.
     """
     with transaction.atomic(), connection.cursor() as cursor:
         lock(document.pk)
+        if unless is not None and unless():
+            return False
         # Waits for the one write that a worker may be making, and fences every later one.
         cursor.execute("SELECT job_id FROM upload_jobs WHERE document_id = %s FOR UPDATE", [document.pk])
         lock(document.pk, "vectors")  # a campaign may be settling them
@@ -236,6 +243,7 @@ def delete(document: Document) -> None:
         remove_objects(document.pk)
     except OSError as error:
         log.warning("The files of a deleted document are left to the sweep: %s", named(error))
+    return True
 
 
 def _schedule_removal(document: Document) -> None:

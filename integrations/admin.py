@@ -8,8 +8,11 @@ from typing import Any, cast
 
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
-from django.db.models import QuerySet
+from django.db.models import Case, OuterRef, QuerySet, Subquery, UUIDField, When
+from django.db.models.fields.json import KT
+from django.db.models.functions import Cast
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 
 from auditing import asking
@@ -22,6 +25,7 @@ from tenancy.models import User
 from tenancy.refusals import Refused
 
 COUNTS = ("seen", "written", "unchanged", "embedded", "deleted", "failed")
+IS_UUID = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
 IS_ID = re.compile(r"[0-9]{1,18}")
 MOST = 200  # pages put back at once
 
@@ -42,11 +46,17 @@ class ConnectedSourceAdmin(ReadOnlyAdmin):
     ordering = ("-created_at", "id")
     fields = (
         ("id", "user_id"), ("provider", "transport"), ("status", "status_message"), "scopes",
-        ("token_expires_at", "last_synced_at"), ("created_at", "updated_at"),
+        "missing", ("token_expires_at", "last_synced_at"), ("created_at", "updated_at"),
     )  # fmt: skip
+    readonly_fields = ("missing",)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[ConnectedSource]:
-        return ConnectedSource.objects.defer("cursor", "capabilities", "account")
+        return ConnectedSource.objects.defer("cursor", "account")
+
+    @admin.display(description="its server lacks")
+    def missing(self, source: ConnectedSource) -> str:
+        """Name the tool or the argument that an MCP server did not have when it was last asked."""
+        return str(source.capabilities.get("missing", ""))
 
     @admin.display(description="source")
     def source(self, source: ConnectedSource) -> str:
@@ -100,15 +110,29 @@ class IngestionJobAdmin(ReadOnlyAdmin):
 
 @admin.register(ArchivedMessage)
 class ArchivedMessageAdmin(ReadOnlyAdmin):
-    list_display = ("msg_id", "archived_at", "read_ct", "kind", "stream", "page", "job", "of_source", "tenant")
+    list_display = (
+        "msg_id", "archived_at", "provider", "kind", "code", "stream", "page", "read_ct", "job", "of_source", "tenant",
+    )  # fmt: skip
     list_filter = (between("archived_at", "archived"),)
     list_disable_select_all = True
     id_fields = ("msg_id",)
     ordering = ("-archived_at", "msg_id")
     # Not the message as it is: where a page begins is the provider's own text.
-    fields = (("msg_id", "read_ct"), ("enqueued_at", "archived_at"), ("kind", "stream", "page"), "job", "of_source")
-    readonly_fields = ("kind", "stream", "page", "job", "of_source")
+    fields = (
+        ("msg_id", "read_ct"), ("enqueued_at", "archived_at"), ("provider", "kind", "code"), ("stream", "page"), "job",
+        "of_source",
+    )  # fmt: skip
+    readonly_fields = ("provider", "kind", "code", "stream", "page", "job", "of_source")
     actions = ("replay",)
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[ArchivedMessage]:
+        named = Case(When(message__job_id__regex=IS_UUID, then=Cast(KT("message__job_id"), UUIDField())))
+        jobs = IngestionJob.objects.filter(pk=OuterRef("named"))
+        return ArchivedMessage.objects.annotate(named=named).annotate(
+            sync=Subquery(jobs.values("pk")),
+            sync_code=Subquery(jobs.values("error_message")),
+            sync_provider=Subquery(jobs.values("source__provider")),
+        )
 
     def response_action(self, request: HttpRequest, queryset: QuerySet[ArchivedMessage]) -> HttpResponse | None:
         if not all(IS_ID.fullmatch(chosen) for chosen in request.POST.getlist(ACTION_CHECKBOX_NAME)):
@@ -128,9 +152,22 @@ class ArchivedMessageAdmin(ReadOnlyAdmin):
     def page(self, message: ArchivedMessage) -> str:
         return _said(message, "page")
 
+    @admin.display(description="provider")
+    def provider(self, message: ArchivedMessage) -> str:
+        return getattr(message, "sync_provider", None) or ""
+
+    @admin.display(description="sync's code")
+    def code(self, message: ArchivedMessage) -> str:
+        return getattr(message, "sync_code", None) or ""
+
     @admin.display(description="job")
     def job(self, message: ArchivedMessage) -> str:
-        return whole(_said(message, "job_id"))
+        """Show the sync's id, as the way to its page while there is one."""
+        sync = getattr(message, "sync", None)
+        if sync is None:
+            return whole(_said(message, "job_id"))
+        page = reverse("admin:integrations_ingestionjob_change", args=[sync])
+        return format_html('<a class="whitespace-nowrap underline" href="{}">{}</a>', page, sync)
 
     @admin.display(description="source")
     def of_source(self, message: ArchivedMessage) -> str:

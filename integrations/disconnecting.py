@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+from enum import StrEnum
 
 from django.db import connection, transaction
+from django.db.models import Q
 
 from auditing import services as auditing
 from integrations import syncs, vault
@@ -26,26 +28,35 @@ WHERE id = %s AND status <> 'disconnected'
 """
 
 
-def disconnect(source: ConnectedSource, *, by: User | None, reason: str = "") -> bool:
+class Grant(StrEnum):
+    """What became of the access that the provider had granted."""
+
+    GIVEN_BACK = "given_back"
+    SHARED = "shared"  # it stays: another source lives by it
+    UNTOLD = "untold"  # the provider could not be told, so it stays until its owner ends it there
+
+
+def disconnect(source: ConnectedSource, *, by: User | None, reason: str = "") -> Grant:
     """Stop, forget and have removed what a source has brought; then give its grant back. Call it outside transactions.
 
-    Return whether the provider knows. The tenant needs no ``reason``; staff (``by`` None: the command line) does, and
+    Return what became of the grant. The tenant needs no ``reason``; staff (``by`` None: the command line) does, and
     is audited: ``Refused`` REASON_REQUIRED. A second call changes nothing.
     """
-    token, shared = _refresh_token(source), _is_shared(source)
+    token, account = _refresh_token(source), source.account
     with transaction.atomic():
         with connection.cursor() as cursor:
             cursor.execute(LET_GO, [source.pk])
             if not cursor.rowcount:
-                return True
+                return Grant.GIVEN_BACK
         vault.forget(source.pk)
         syncs.start(source, IngestionJob.Kind.FORGET, by=str(by.pk) if by else auditing.COMMAND_LINE)
         if by is None or by.pk != source.user_id:
             _audit(source, by, reason)
     source.refresh_from_db()
-    if shared or token == "":
-        return True
-    return token is not None and _revoked(source, token)
+    # Asked once this one is gone: of the last two, let go of at once, one at least sees that it was the last.
+    if token != "" and is_shared(source, account):
+        return Grant.SHARED
+    return Grant.GIVEN_BACK if token == "" or (token and _revoked(source, token)) else Grant.UNTOLD
 
 
 def _refresh_token(source: ConnectedSource) -> str | None:
@@ -60,12 +71,20 @@ def _refresh_token(source: ConnectedSource) -> str | None:
         return None
 
 
-def _is_shared(source: ConnectedSource) -> bool:
-    """Tell whether giving the grant back would end another source's: Google takes it back for both of its two."""
+def is_shared(source: ConnectedSource, account: str) -> bool:
+    """Tell whether giving the grant back would end another source's: Google takes back all of an account's at once.
+
+    Another tenant's too, who has connected the same account. Of the tenant's own, one whose account is not known may be
+    the same.
+    """
+    if source.provider not in SHARING:
+        return False
+    same = Q(account=account) if account else Q(pk=None)
+    own = Q(user_id=source.user_id) & (same | Q(account="") if account else Q())
     others = ConnectedSource.objects.filter(
-        user_id=source.user_id, provider__in=SHARING.get(source.provider, ()), status=ConnectedSource.Status.ACTIVE
+        own | same, provider__in=(source.provider, *SHARING[source.provider]), status=ConnectedSource.Status.ACTIVE
     )
-    return any(not source.account or other.account in ("", source.account) for other in others)
+    return others.exclude(pk=source.pk).exists()
 
 
 def _audit(source: ConnectedSource, by: User | None, reason: str) -> None:

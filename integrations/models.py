@@ -48,9 +48,8 @@ class ConnectedSource(models.Model):
     access_token_vault_id = models.UUIDField(null=True)
     refresh_token_vault_id = models.UUIDField(null=True)
     token_expires_at = models.DateTimeField(null=True)
-    # Who refreshes the tokens at present, and until when nobody else does.
-    refresh_lease = models.UUIDField(null=True)
-    refresh_lease_until = models.DateTimeField(null=True)
+    refresh_lease = models.UUIDField(null=True)  # who refreshes the tokens at present,
+    refresh_lease_until = models.DateTimeField(null=True)  # and until when nobody else does
     # By stream, from where the next delta goes on. Written in the transaction that ends a sync.
     cursor = models.JSONField(db_default={}, default=dict)
     last_synced_at = models.DateTimeField(null=True)
@@ -60,6 +59,7 @@ class ConnectedSource(models.Model):
     class Meta:
         db_table = "connected_sources"
         default_permissions = ("view",)
+        verbose_name = "source"
         indexes = [
             models.Index(F("created_at").desc(), "id", name="ix_sources_created"),
             models.Index(fields=["status", "-created_at", "id"], name="ix_sources_status", include=["provider"]),
@@ -116,6 +116,7 @@ class IngestionJob(models.Model):
     class Meta:
         db_table = "ingestion_jobs"
         default_permissions = ("view",)
+        verbose_name = "sync"
         indexes = [
             models.Index("source", F("created_at").desc(), name="ix_ingestion_jobs_source"),
             models.Index(F("created_at").desc(), "id", name="ix_ingestion_jobs_created"),
@@ -180,16 +181,8 @@ class SourceDocument(models.Model):
                 name="ix_source_documents_parent",
                 condition=Q(parent_external_id__isnull=False),
             ),
-            # Of PDFs: who refers to an uploaded document, and which are to be withdrawn yet.
             models.Index(
-                "upload_document_id",
-                name="ix_source_documents_upload",
-                condition=Q(upload_document_id__isnull=False),
-            ),
-            models.Index(
-                "upload_document_id",
-                name="ix_source_documents_leaving",
-                condition=Q(upload_document_id__isnull=False, deleted_at__isnull=False),
+                "upload_document_id", name="ix_source_documents_upload", condition=Q(upload_document_id__isnull=False)
             ),
             # And source_documents_embedding_text_sha256_idx, whose name of spec 002 is too long for Django.
         ]
@@ -200,6 +193,24 @@ class SourceDocument(models.Model):
 
     def __str__(self) -> str:
         return f"{self.document_type} {self.id}"
+
+
+class UploadInDoubt(models.Model):
+    """An uploaded document that perhaps no record refers to: until somebody has looked (``doubts``)."""
+
+    id = models.BigAutoField(primary_key=True)
+    document_id = models.UUIDField(db_index=True)
+    source_id = models.UUIDField(db_index=True)  # of the record, by external_id: gone, or yet to be written
+    external_id = models.TextField()
+    job_id = models.UUIDField(null=True)  # as long as this sync goes on, the document is not withdrawn
+    created_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        db_table = "uploads_in_doubt"
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return str(self.document_id)
 
 
 class ClientIntelligence(models.Model):
@@ -282,6 +293,7 @@ class ArchivedMessage(models.Model):
         managed = False
         db_table = '"pgmq"."a_ingestion_queue"'  # quoted as Django leaves it, for there is no other way to a schema
         default_permissions = ("view",)
+        verbose_name = "given-up page"
         permissions = [("replay_archivedmessage", "Can put a page back into the queue")]
 
     def __str__(self) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import structlog
 from django.db.utils import DataError, IntegrityError
 
-from integrations import drafts, embedding, factory, forgetting, pdfs, refreshing, syncs, tombstones, writing
+from integrations import doubts, drafts, embedding, factory, forgetting, pdfs, refreshing, syncs, tombstones, writing
 from integrations.drafts import UNREADABLE, Draft, Stored
 from integrations.embedding import Vectors
 from integrations.items import Failed, Page, RawItem
@@ -25,7 +25,6 @@ from tenancy.refusals import Refused
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.integrations")
 
 EXPIRED = "CURSOR_EXPIRED"
-LIMIT_REACHED = "IMPORT_LIMIT_REACHED"
 MOST_AGAIN = 1_000  # ids of a stream in a cursor, some 40 KB; a delta with more of them leaves the cursor where it was
 Listing = tuple[Stream, str]  # and how it is read: whole, or what has changed
 
@@ -64,6 +63,7 @@ def _finish(message: Message, job: IngestionJob, provider: Provider) -> None:
     capped = {stream.document_type for stream in streams if stream.name in job.cursor.get(CAPPED, ())}
     types = {stream.document_type for stream in streams} - capped if capped else None
     tombstones.sweep(message, job.source, provider, types)
+    doubts.settle(job.source_id)
     syncs.close(message, job, Tally(), onward=None)
 
 
@@ -119,16 +119,14 @@ class Work:
         """Return where all streams stand, and what is to be tried again: a delta tries it, a full sync leaves it."""
         begun = client.begin(self._job.kind)
         if self._job.kind == Kind.FULL:
-            begun |= {AGAIN: _together(source.cursor.get(AGAIN, {}), self._job.cursor.get(AGAIN, {}))}
+            return _with_again(begun, _together(source.cursor.get(AGAIN, {}), self._job.cursor.get(AGAIN, {})))
         return begun
 
     def _stands(self, cursor: dict[str, Any], page: Page) -> dict[str, Any]:
         """Return the sync's cursor as of this page, all of it written or told."""
-        name, stands = self._stream.name, dict(cursor)
-        stands[AGAIN] = _together(cursor.get(AGAIN, {}), {name: self._tally.again})
-        too_many = len(stands[AGAIN].get(name, ())) > MOST_AGAIN
-        if too_many:
-            stands[AGAIN][name] = stands[AGAIN][name][:MOST_AGAIN]
+        name, again = self._stream.name, _together(cursor.get(AGAIN, {}), {self._stream.name: self._tally.again})
+        too_many = len(again.get(name, ())) > MOST_AGAIN
+        stands = _with_again(cursor, {each: ids[:MOST_AGAIN] for each, ids in again.items()})
         is_nameless = self._job.kind == Kind.FULL and any(failed.is_nameless for failed in page.failed)
         if page.capped or is_nameless or too_many or (page.expired and self._settles):
             stands[CAPPED] = sorted({*cursor.get(CAPPED, ()), name})
@@ -146,6 +144,7 @@ class Work:
             self._write_all(client, source, ready)
         gone = [item for item in items if item.deleted]
         tombstones.bury(self._message, source, self._provider, gone)
+        doubts.settle(source.pk)
 
     def _draft(self, item: RawItem) -> Draft | None:
         try:
@@ -190,19 +189,21 @@ class Work:
         known = stored.upload_of(each.item)
         try:
             each.upload_document_id = known or pdfs.pass_on(
-                source=source, client=client, item=each.item, record=each.record
+                source=source, client=client, item=each.item, record=each.record, job_id=self._job.pk
             )
-        except (Refused, Permanent) as refused:
-            self._tally.fail(Failed(each.external_id, refused.code, again=refused.code == LIMIT_REACHED))
-            return False
-        except Retryable as failure:  # of this file alone: what is wrong with the vendor the gate says, and waits
-            self._tally.fail(Failed(each.external_id, failure.code, again=True))
-            return False
-        return True
+            return True
+        except Refused as refused:  # for today, or while the storage is away
+            failed = Failed(each.external_id, refused.code, again=refused.retry_after is not None)
+        except Permanent as never:
+            failed = Failed(each.external_id, never.code)
+        except Retryable as failure:  # of this file alone: when the vendor is away, the gate says so
+            failed = Failed(each.external_id, failure.code, again=True)
+        self._tally.fail(failed)
+        return False
 
     def _write_one(self, source: ConnectedSource, each: Draft, vectors: Vectors) -> None:
         try:
-            written = writing.write(self._message, source, self._provider, each, vectors)
+            writing.write(self._message, source, self._provider, each, vectors)
         except (DataError, IntegrityError):  # a number too large, say: this record's fault
             self._tally.fail(Failed(each.external_id, "ITEM_NOT_STORED"))
             return
@@ -211,15 +212,13 @@ class Work:
             return
         if any(text.sha in vectors.refused for text in each.lacking):
             self._tally.tell(each.external_id, "TEXT_REFUSED")
-        if written.replaced is not None:
-            tombstones.withdraw(written.replaced)
 
     def _close(self, page: Page, cursor: dict[str, Any]) -> None:
         body = self._message.body
         onward: Body | None = body.next_stream()
         cursor = self._stands(cursor, page)
         if page.expired and not self._settles:
-            onward, cursor = self._restarted(), {AGAIN: cursor[AGAIN]}
+            onward, cursor = self._restarted(), _with_again({}, cursor.get(AGAIN, {}))
         elif page.following is not None:
             onward = body.next_page(page.following)
         elif self._job.kind != Kind.FULL and body.stream + 1 == len(self._listings):
@@ -240,3 +239,7 @@ def _together(*lists: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
     names = {name for each in lists for name in each}
     found = {name: list(dict.fromkeys(id for each in lists for id in each.get(name, ()))) for name in sorted(names)}
     return {name: ids for name, ids in found.items() if ids}
+
+
+def _with_again(cursor: Mapping[str, Any], again: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    return {**cursor, AGAIN: again} if again else dict(cursor)

@@ -15,8 +15,9 @@ from documents import services, storage
 from documents.limits import MIME
 from documents.models import Document
 from integrations.items import RawItem, Record
-from integrations.models import ConnectedSource, SourceDocument
+from integrations.models import ConnectedSource, UploadInDoubt
 from integrations.providers import McpClient
+from integrations.statements import execute
 from integrations.transports.answers import TooLarge
 from tenancy.refusals import Refused
 from vendors.gate import VendorRefused
@@ -30,13 +31,13 @@ class _Content(NamedTuple):
     length: int
 
 
-def pass_on(*, source: ConnectedSource, client: McpClient, item: RawItem, record: Record) -> UUID | None:
+def pass_on(*, source: ConnectedSource, client: McpClient, item: RawItem, record: Record, job_id: UUID) -> UUID | None:
     """Put a PDF into the upload pipeline and return its document's id. Call it outside of transactions.
 
     Done twice it answers the same id; None when the tenant deletes the document at this very moment. What is wrong with
     the file itself the pipeline says at its job. Raises ``Refused`` for a file that is not taken or not given, which
-    costs only this item, and what the gate raises. Of a file that has changed, the former document is the caller's to
-    ``withdraw``.
+    costs only this item, and what the gate raises. Nobody withdraws the document as long as the sync goes on, so that
+    its record can be written; if it is not, ``doubts`` withdraws the document.
     """
     _require_size(item)
     with TemporaryFile() as file:
@@ -48,6 +49,7 @@ def pass_on(*, source: ConnectedSource, client: McpClient, item: RawItem, record
             mime=MIME,
             sha256=content.sha256,
             by_connector=True,
+            claim=lambda document_id: _claim(document_id, source, item, job_id),
         )
         document = Document.objects.filter(pk=declared.document_id).first()
         if document is None:
@@ -59,21 +61,32 @@ def pass_on(*, source: ConnectedSource, client: McpClient, item: RawItem, record
 
 
 def withdraw(document_id: UUID) -> bool:
-    """Delete a document that a connector made, that the tenant never declared, and that no record refers to any more.
+    """Delete a document that a connector made, unless the tenant has declared it too or a record refers to it.
 
-    Tells whether it is gone. Call it once the record is a tombstone or refers to another document, in no transaction;
-    calling it again does no harm.
+    Nor while a sync that has passed it on goes on: its record may be about to. Tells whether it is gone. Call it in no
+    transaction; calling it again does no harm.
     """
     document = Document.objects.filter(pk=document_id).first()
-    if document is None:
-        return True
-    referring = SourceDocument.objects.filter(
-        user_id=document.user_id, upload_document_id=document_id, deleted_at__isnull=True
+    return document is None or services.delete(document, unless=lambda: _is_wanted(document_id))
+
+
+# Asked under the lock under which documents are declared, and claimed in the same transaction.
+WANTED = """
+    SELECT EXISTS (SELECT FROM documents WHERE document_id = %(document)s AND NOT imported)
+        OR EXISTS (SELECT FROM source_documents WHERE upload_document_id = %(document)s AND deleted_at IS NULL)
+        OR EXISTS (SELECT FROM uploads_in_doubt u JOIN ingestion_jobs j ON j.id = u.job_id
+                   WHERE u.document_id = %(document)s AND j.status IN ('queued', 'running')) AS wanted"""
+
+
+def _is_wanted(document_id: UUID) -> bool:
+    wanted: bool = execute(WANTED, {"document": document_id})[0].wanted
+    return wanted
+
+
+def _claim(document_id: UUID, source: ConnectedSource, item: RawItem, job_id: UUID) -> None:
+    UploadInDoubt.objects.create(
+        document_id=document_id, source_id=source.pk, external_id=item.external_id, job_id=job_id
     )
-    if not document.imported or referring.exists():
-        return False
-    services.delete(document)
-    return True
 
 
 def _require_size(item: RawItem) -> None:

@@ -19,8 +19,8 @@ from integrations.texts import Text, plain
 # what whoever held the lock has committed must be seen.
 LOCKED = "pg_advisory_xact_lock(hashtextextended('client:' || %(source)s::text || ':' || key, 0))"
 LOCK = f"SELECT {LOCKED} FROM unnest(%(keys)s::text[]) AS key"
-# The small facts only: a payload may be a megabyte. Of the children the database counts, sums and orders: a customer may
-# have twenty thousand invoices, and each of them that comes has its customer computed anew.
+# The small facts only: a payload may be a megabyte. The children are counted, summed and ordered by the database: a
+# customer may have twenty thousand invoices, and each of them that comes has its customer computed anew.
 _CHILDREN = """FROM source_documents d
     WHERE d.source_id = %(source)s AND d.parent_external_id = own.external_id AND d.parent_external_id IS NOT NULL
       AND d.deleted_at IS NULL AND d.document_type = %(document_type)s"""
@@ -83,11 +83,16 @@ def recompute(source: ConnectedSource, provider: Provider, keys: Iterable[str]) 
 
 def write(source: ConnectedSource, provider: Provider, keys: Sequence[str], model: str, told: Told) -> None:
     """Write clients that are locked; ``told`` has the texts that were embedded by ``model`` just now, by client."""
-    asked = asdict(provider.ROLLUP or _NOTHING)
-    own = {row.key: row for row in execute(READ, {"source": source.pk, "keys": list(keys), **asked})}
+    params = {"source": source.pk, "keys": list(keys), **needed(provider)}
+    own = {row.key: row for row in execute(READ, params)}
     lost = [key for key in keys if not _write(source, provider, key, own.get(key), model, told)]
     if lost:
         execute(DROP, {"source": source.pk, "keys": lost})
+
+
+def needed(provider: Provider) -> dict[str, Any]:
+    """Return what the statement is told of a provider's ``Rollup``."""
+    return asdict(provider.ROLLUP or _NOTHING)
 
 
 def _client(provider: Provider, row: Any) -> Client | None:

@@ -159,7 +159,7 @@ SEEN = """
 UNSEEN = """
     UPDATE source_documents SET seen_in = NULL WHERE source_id = %(source)s AND seen_in = %(job)s"""
 SYNCED = """
-    UPDATE connected_sources SET cursor = cursor || %(cursor)s, last_synced_at = clock_timestamp(),
+    UPDATE connected_sources SET cursor = (cursor - %(again)s) || %(cursor)s, last_synced_at = clock_timestamp(),
         updated_at = clock_timestamp() WHERE id = %(source)s"""
 LOCKED = "SELECT 1 FROM connected_sources WHERE id = %(source)s FOR NO KEY UPDATE"
 
@@ -188,7 +188,7 @@ def close(
             # A delta that was not whole leaves its stream where it was.
             left = {CAPPED, *(cursor.get(CAPPED, ()) if job.kind == Kind.DELTA else ())}
             stands = {name: place for name, place in cursor.items() if name not in left}
-            execute(SYNCED, {"source": job.source_id, "cursor": Jsonb(stands)})
+            execute(SYNCED, {"source": job.source_id, "cursor": Jsonb(stands), "again": AGAIN})
         crashpoints.reach("page:before-commit")
     crashpoints.reach("page:after-commit")
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
-from uuid import UUID
 
-from integrations import messages, pdfs, rollups
+from integrations import messages, rollups
 from integrations.items import RawItem
 from integrations.messages import Message
 from integrations.models import ConnectedSource
@@ -24,17 +23,17 @@ gone AS MATERIALIZED ({which} ORDER BY d.external_id FOR NO KEY UPDATE OF d),
 emptied AS (
     UPDATE source_documents d
     SET deleted_at = clock_timestamp(), updated_at = clock_timestamp(), seen_in = %(job)s, title = '', url = NULL,
-        text = '', raw_payload = '{{}}', facts = '{{}}', parent_external_id = NULL, embedding = NULL,
-        embedding_model = NULL, embedding_text_sha256 = NULL
+        text = '', raw_payload = '{{}}', facts = '{{}}', parent_external_id = NULL,
+        upload_document_id = NULL, embedding = NULL, embedding_model = NULL, embedding_text_sha256 = NULL
     FROM gone g WHERE d.id = g.id),
 counted AS (
     UPDATE ingestion_jobs SET items_deleted = items_deleted + (SELECT count(*) FROM gone) WHERE id = %(job)s)
-SELECT g.external_id, g.parent_external_id, g.upload_document_id,
+SELECT g.external_id, g.parent_external_id,
     EXISTS (SELECT FROM client_intelligence c
             WHERE c.source_id = %(source)s AND c.external_id = g.external_id) AS is_client,
     set_config('synchronous_commit', 'off', true)
 FROM gone g"""
-_ROW = "SELECT d.id, d.external_id, d.parent_external_id, d.upload_document_id"
+_ROW = "SELECT d.id, d.external_id, d.parent_external_id"
 # What changed after the deletion that is told was restored meanwhile.
 NAMED = "WITH " + _EMPTY.format(
     which=f"""{_ROW}
@@ -90,31 +89,4 @@ def _empty(message: Message, source: ConnectedSource, provider: Provider, sql: s
         rows = execute(sql, {"source": source.pk, "job": message.body.job_id, **params})
         parents = {row.parent_external_id for row in rows} - {None}
         rollups.recompute(source, provider, parents | {row.external_id for row in rows if row.is_client})
-    for upload in {row.upload_document_id for row in rows} - {None}:
-        withdraw(upload)
     return len(rows)
-
-
-LEAVING = """
-    SELECT DISTINCT upload_document_id FROM source_documents
-    WHERE deleted_at IS NOT NULL AND upload_document_id IS NOT NULL LIMIT 100"""
-LEFT = """
-    UPDATE source_documents SET upload_document_id = NULL
-    WHERE deleted_at IS NOT NULL AND upload_document_id = %(upload)s"""
-
-
-def withdraw(document_id: UUID) -> None:
-    """Delete the uploaded document of a PDF that is gone or has a new version, unless another record refers to it.
-
-    A tombstone names the document until this is done, so that no crash leaves it behind.
-    """
-    pdfs.withdraw(document_id)
-    execute(LEFT, {"upload": document_id})
-
-
-def withdraw_left() -> int:
-    """Withdraw what a worker that died had yet to withdraw; return how many there were."""
-    left = [row.upload_document_id for row in execute(LEAVING, {})]
-    for document_id in left:
-        withdraw(document_id)
-    return len(left)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
-from uuid import UUID
 
 from django.db import transaction
 
@@ -58,7 +56,7 @@ WITH held AS (
 said AS (SELECT {", ".join(f"%({name})s::{type} AS {name}" for name, type in _TYPES.items())}),
 stored AS (SELECT * FROM source_documents WHERE source_id = %(source)s AND external_id = %(id)s FOR UPDATE),
 judged AS (
-    SELECT b.id, b.parent_external_id AS old_parent, b.upload_document_id AS old_upload,
+    SELECT b.id, b.parent_external_id AS old_parent,
         b.seen_in IS DISTINCT FROM %(job)s AS is_first,
         b.deleted_at IS NULL AND ({_TELLS.format("b")}) IS NOT DISTINCT FROM ({_TELLS.format("s")}) AS tells_same,
         CASE WHEN b.id IS NULL THEN '{NEW}'
@@ -89,7 +87,7 @@ counted AS (
         items_written = items_written + (verdict IN ('{NEW}', '{CHANGED}'))::int,
         items_unchanged = items_unchanged + (is_first AND verdict IN ('{SAME}', '{OLDER}'))::int
     FROM judged j WHERE i.id = %(job)s)
-SELECT verdict, old_upload, set_config('synchronous_commit', 'off', true), (
+SELECT set_config('synchronous_commit', 'off', true), (
     SELECT array_agg(key) FROM (
         SELECT key, {rollups.LOCKED} FROM (
             SELECT DISTINCT key FROM unnest(CASE
@@ -103,19 +101,7 @@ FROM (SELECT j.*, verdict IN ('{NEW}', '{CHANGED}') AND NOT tells_same AS change
 WRITE = " ".join(_WRITE.split())
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
-    """What became of a record. ``replaced`` is the uploaded document that it does not refer to any more."""
-
-    verdict: str
-    replaced: UUID | None = None
-
-    @property
-    def is_written(self) -> bool:
-        return self.verdict in (NEW, CHANGED)
-
-
-def write(message: Message, source: ConnectedSource, provider: Provider, draft: Draft, vectors: Vectors) -> Written:
+def write(message: Message, source: ConnectedSource, provider: Provider, draft: Draft, vectors: Vectors) -> None:
     """Write a draft and recompute the clients that it counts for, while the message is ours and its sync goes on.
 
     Raises ``Superseded``, and the database's errors.
@@ -130,10 +116,6 @@ def write(message: Message, source: ConnectedSource, provider: Provider, draft: 
             rollups.write(source, provider, row.clients, vectors.model, told)
         crashpoints.reach("item:before-commit")
     crashpoints.reach("item:after-commit")
-    written = Written(row.verdict)
-    if written.is_written and row.old_upload not in (None, draft.upload_document_id):
-        return Written(row.verdict, row.old_upload)
-    return written
 
 
 def _embedded(draft: Draft, text: Text | None, vectors: Vectors) -> tuple[Text, Wire] | None:

@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
+from itertools import takewhile
 from uuid import UUID
 
 from django.conf import settings
 from django.db import connection
 from django.db.models import OuterRef, Subquery
+from django.utils import timezone
+from django.utils.dateparse import parse_datetime
 
 from integrations.models import ConnectedSource, IngestionJob, Provider
 from integrations.oauth.services import RECORDED
+from integrations.syncs import MOST_DETAILS
 from portal import sentences
 from portal.sentences import Trouble
 from tenancy.refusals import not_found
 from tenancy.rls import as_tenant
+from vendors import faults, gate
 
 MOST = 50  # sources of a tenant that are shown, the newest
 LONGEST_NAME = 12  # Google's accounts are known here by a digest only
 COUNTED = 10_000  # records are counted so far: a page never counts a million
+# Of a job's details, those that are no records: its tokens, its pages.
+TOKEN, PAGE = "token", "page:"
+A_WHILE = timedelta(minutes=1)
+AWAY = (gate.AWAY, "VENDOR_UNAVAILABLE", faults.UNREACHABLE, faults.INVALID)
 STATUS = ConnectedSource.Status
 RUNNING = (IngestionJob.Status.QUEUED, IngestionJob.Status.RUNNING)
 TELL_OF_CLIENTS = (Provider.HUBSPOT, Provider.QUICKBOOKS)
@@ -86,10 +96,15 @@ class Connection:
 
     @property
     def progress(self) -> str:
-        if self.job is None or not self.job.items_seen:
-            return "It begins in a moment."
+        """Say how far the newest sync is, or why it does not go on."""
         job = self.job
-        return f"{job.items_seen:,} records looked at, {job.items_written:,} of them new or changed."
+        if job is None:
+            return sentences.BEGINS
+        said = f"{job.items_seen:,} records looked at, {job.items_written:,} of them new or changed."
+        if waits := _waits(job):
+            waits = waits.format(name=Provider(self.source.provider).label)
+            return f"{said} {waits}" if job.items_seen else waits
+        return said if job.items_seen else sentences.BEGINS
 
     @property
     def brought(self) -> str:
@@ -102,7 +117,33 @@ class Connection:
     @property
     def unread(self) -> int:
         """Return how many records the newest sync could not read."""
-        return self.job.items_failed if self.job is not None else 0
+        if self.job is None:
+            return 0
+        details, failed = self.job.error_details, self.job.items_failed
+        if len(details) < MOST_DETAILS:  # none was dropped, and what is told again is counted but told once
+            failed = min(failed, sum(not _is_of_the_sync(each) for each in details))
+        else:
+            failed -= sum(each.get("external_id") == TOKEN for each in details)
+        return int(failed)
+
+
+def _is_of_the_sync(detail: Mapping[str, str]) -> bool:
+    """Tell a refresh and a page that had to wait (``syncs.note``) from a record that could not be read."""
+    told = detail.get("external_id", "")
+    return told == TOKEN or told.startswith(PAGE)
+
+
+def _waits(job: IngestionJob) -> str:
+    """Say why a sync has not gone on for a minute; "" of one that has."""
+    since = timezone.now() - A_WHILE
+    if job.status == IngestionJob.Status.QUEUED:
+        return sentences.QUEUES if job.created_at < since else ""
+    here = (TOKEN, f"{PAGE}{job.page}")
+    stuck = list(takewhile(lambda each: each.get("external_id") in here, reversed(job.error_details)))
+    first = parse_datetime(stuck[-1].get("at", "")) if stuck else None
+    if first is None or first > since:
+        return ""
+    return sentences.SILENT if stuck[0].get("code") in AWAY else sentences.WAITS
 
 
 def _counted(number: int, noun: str) -> str:
@@ -159,7 +200,7 @@ def _newest() -> Subquery:
 
 def _with_jobs(sources: Sequence[ConnectedSource]) -> list[Connection]:
     newest = {source.pk: getattr(source, "newest", None) for source in sources}
-    jobs = IngestionJob.objects.defer("error_details", "cursor").in_bulk([pk for pk in newest.values() if pk])
+    jobs = IngestionJob.objects.defer("cursor").in_bulk([pk for pk in newest.values() if pk])
     with connection.cursor() as cursor:
         cursor.execute(COUNTS, {"most": COUNTED + 1, "ids": list(newest)})
         counts = {pk: (records, clients) for pk, records, clients in cursor.fetchall()}

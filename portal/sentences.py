@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from http import HTTPStatus
 
+from integrations.disconnecting import Grant
 from integrations.models import Provider
 
 # By the job's ``wait_reason``: nothing is wrong with the document, and it goes on by itself.
@@ -120,6 +121,7 @@ REFUSED = {
     "EMPTY_QUERY": "Type a question or some words.",
     "QUERY_TOO_LONG": "The question is too long.",
     "PROVIDER_NOT_CONFIGURED": "This system is not set up here yet. Ask our staff.",
+    "PROVIDER_UNREACHABLE": "The other system cannot be reached at present, so nothing was connected. Begin again.",
     "STATE_MISMATCH": "Connecting was not begun here, or took too long. Begin again.",
     "CONSENT_REFUSED": "You did not allow us to read your records there, so nothing was connected.",
     "SYNC_ALREADY_ACTIVE": "Its records are being fetched already.",
@@ -139,6 +141,16 @@ CONNECTIONS = {
     "failed": "The last sync failed.",
     "broken": "Not connected any more.",
     "leaving": "Being removed.",
+}
+# While its records are being fetched, and nothing comes.
+BEGINS = "It begins in a moment."
+QUEUES = "It waits for its turn."
+SILENT = "{name} does not answer at present; it goes on by itself."
+# By what became of a disconnected system's access, where it was not given back.
+GRANTS = {
+    Grant.SHARED: "Google still lists our access: something else that is connected here with this Google account uses"
+    " it. It is given back when that is disconnected, too.",
+    Grant.UNTOLD: "{name} could not be told. Remove our app in its own settings, too.",
 }
 
 

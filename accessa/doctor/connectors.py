@@ -42,7 +42,8 @@ def working() -> Iterator[Finding]:
         cursor.execute(IN_ERROR)
         (broken,) = cursor.fetchone()
     if broken:
-        yield note(f"({broken} sources wait for their tenants to reconnect them)")
+        waits = "1 source waits for its tenant" if broken == 1 else f"{broken} sources wait for their tenants"
+        yield note(f"({waits} to reconnect)")
 
 
 def _wrappers() -> Iterator[Finding]:

@@ -88,6 +88,32 @@ def test_a_provider_wants_a_key_of_ones_own_and_https(settings: Any, connector: 
     assert list(connecting.fit_for_production()) == []
 
 
+def test_what_a_configured_provider_is_called_at_is_https_or_on_this_machine(
+    settings: Any, connector: Callable[..., None]
+) -> None:
+    settings.INTEGRATIONS_VAULT_KEY_IS_LOCAL, settings.PUBLIC_URL = False, "https://accessa.example.org"
+    connector("hubspot", api_url="http://hubspot.example.org")  # is not configured
+    connector("gmail", client_id="id", client_secret="secret", api_url="http://127.0.0.1:9/gmail")
+    assert list(connecting.fit_for_production()) == []
+
+    connector("gmail", token_url="http://tokens.example.org")
+
+    (found,) = connecting.fit_for_production()
+    assert (found.id, "GMAIL_TOKEN_URL" in found.msg) == ("accessa.E112", True)
+
+
+@pytest.mark.parametrize(
+    "said", [{"hubspot": "integrations.providers.hubspto"}, {"hubspot": "no.such.thing"}, {"hubspot": ""},
+             {"hubspot": "json"}, {"salesforce": "integrations.providers.hubspot"}],
+)  # fmt: skip
+def test_a_provider_that_cannot_be_imported_is_found(said: dict[str, str], settings: Any) -> None:
+    settings.INTEGRATIONS_PROVIDERS = settings.INTEGRATIONS_PROVIDERS | said
+
+    (found,) = connecting.consistent()
+
+    assert (found.id, next(iter(said)) in found.msg) == ("accessa.E244", True)
+
+
 class Asked(Env):
     """Remembers what was asked for."""
 

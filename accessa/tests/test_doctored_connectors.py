@@ -30,7 +30,7 @@ def test_a_queue_that_works_and_tokens_that_can_be_read_are_well(ana: Person) ->
     connected(ana, account="2", status="error", status_message="refresh_token_invalid: invalid_grant")
 
     assert [level for level, *_ in told("connectors")] == [Level.OK]
-    assert "1 sources wait for their tenants" in told("connectors")[0][1]
+    assert "1 source waits for its tenant to reconnect" in told("connectors")[0][1]
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ class Migration(migrations.Migration):
                 'db_table': '"pgmq"."a_ingestion_queue"',
                 'permissions': [('replay_archivedmessage', 'Can put a page back into the queue')],
                 'managed': False,
+                'verbose_name': 'given-up page',
                 'default_permissions': ('view',),
             },
         ),
@@ -57,9 +58,25 @@ class Migration(migrations.Migration):
             ],
             options={
                 'db_table': 'connected_sources',
+                'verbose_name': 'source',
                 'default_permissions': ('view',),
                 'indexes': [models.Index(models.OrderBy(models.F('created_at'), descending=True), models.F('id'), name='ix_sources_created'), models.Index(fields=['status', '-created_at', 'id'], include=('provider',), name='ix_sources_status')],
                 'constraints': [models.UniqueConstraint(models.F('user_id'), models.F('provider'), models.F('account'), name='uq_source_account'), models.CheckConstraint(condition=models.Q(('provider__in', ['hubspot', 'google_drive', 'quickbooks', 'gmail'])), name='source_provider_known'), models.CheckConstraint(condition=models.Q(('status__in', ['active', 'error', 'disconnected'])), name='source_status_known')],
+            },
+        ),
+        migrations.CreateModel(
+            name='UploadInDoubt',
+            fields=[
+                ('id', models.BigAutoField(primary_key=True, serialize=False)),
+                ('document_id', models.UUIDField(db_index=True)),
+                ('source_id', models.UUIDField(db_index=True)),
+                ('external_id', models.TextField()),
+                ('job_id', models.UUIDField(null=True)),
+                ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+            ],
+            options={
+                'db_table': 'uploads_in_doubt',
+                'default_permissions': (),
             },
         ),
         migrations.CreateModel(
@@ -132,6 +149,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 'db_table': 'ingestion_jobs',
+                'verbose_name': 'sync',
                 'default_permissions': ('view',),
                 'indexes': [models.Index(models.F('source'), models.OrderBy(models.F('created_at'), descending=True), name='ix_ingestion_jobs_source'), models.Index(models.OrderBy(models.F('created_at'), descending=True), models.F('id'), name='ix_ingestion_jobs_created'), models.Index(models.F('finished_at'), condition=models.Q(('finished_at__isnull', False)), name='ix_ingestion_jobs_finished')],
                 'constraints': [models.UniqueConstraint(models.F('source'), condition=models.Q(('status__in', ['queued', 'running'])), name='uq_ingestion_job_active'), models.CheckConstraint(condition=models.Q(('status__in', ['queued', 'running', 'completed', 'failed'])), name='ingestion_status_known'), models.CheckConstraint(condition=models.Q(('kind__in', ['full_sync', 'delta_sync', 'forget'])), name='ingestion_kind_known')],
@@ -165,7 +183,7 @@ class Migration(migrations.Migration):
             options={
                 'db_table': 'source_documents',
                 'default_permissions': (),
-                'indexes': [models.Index(models.F('user_id'), models.F('source'), name='ix_source_documents_user'), models.Index(models.F('source'), models.F('parent_external_id'), condition=models.Q(('parent_external_id__isnull', False)), name='ix_source_documents_parent'), models.Index(models.F('upload_document_id'), condition=models.Q(('upload_document_id__isnull', False)), name='ix_source_documents_upload'), models.Index(models.F('upload_document_id'), condition=models.Q(('deleted_at__isnull', False), ('upload_document_id__isnull', False)), name='ix_source_documents_leaving')],
+                'indexes': [models.Index(models.F('user_id'), models.F('source'), name='ix_source_documents_user'), models.Index(models.F('source'), models.F('parent_external_id'), condition=models.Q(('parent_external_id__isnull', False)), name='ix_source_documents_parent'), models.Index(models.F('upload_document_id'), condition=models.Q(('upload_document_id__isnull', False)), name='ix_source_documents_upload')],
                 'constraints': [models.UniqueConstraint(models.F('source'), models.F('external_id'), name='uq_source_document'), models.CheckConstraint(condition=models.Q(models.Q(('embedding__isnull', True), ('embedding_model__isnull', True), ('embedding_text_sha256__isnull', True)), models.Q(('embedding__isnull', False), ('embedding_model__isnull', False), ('embedding_text_sha256__isnull', False)), _connector='OR'), name='source_document_embedded')],
             },
         ),

@@ -19,7 +19,7 @@ from integrations.oauth import endpoints, landing, states
 from integrations.oauth.dialects import DIALECTS, uses_pkce
 from integrations.oauth.endpoints import GrantRefused, Tokens
 from jobs.outcomes import Postponed, StageFailure
-from tenancy.refusals import Refused, not_found, unavailable
+from tenancy.refusals import Refused, not_found
 from vendors import gate
 
 RECORDED = "recorded"  # the account of fixture mode
@@ -66,7 +66,7 @@ def complete(
     """Exchange the callback's code for tokens, keep them, and start a full sync. Call it outside of transactions.
 
     An account that was connected before is revived. Raises ``Refused``: STATE_MISMATCH, CONSENT_REFUSED (no code came
-    back), CODE_REFUSED, SCOPES_MISSING, PROVIDER_NOT_CONFIGURED, UNAVAILABLE.
+    back), CODE_REFUSED, SCOPES_MISSING, PROVIDER_NOT_CONFIGURED, PROVIDER_UNREACHABLE.
     """
     _config(provider)
     known = states.is_ours(state, user_id=user_id, provider=provider)
@@ -128,7 +128,8 @@ def _code_refused() -> Refused:
 def _refused_later(reason: str) -> Refused:
     if reason in ("OAUTH_CLIENT_REFUSED", gate.KEY):
         return _not_configured()
-    return unavailable("The provider cannot be reached at present. Try again in a moment.")
+    detail = "The provider cannot be reached at present. Try again in a moment."
+    return Refused("PROVIDER_UNREACHABLE", detail, status=HTTPStatus.SERVICE_UNAVAILABLE, retry_after=5)
 
 
 def _check(provider: str, tokens: Tokens) -> None:

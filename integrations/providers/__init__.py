@@ -62,7 +62,11 @@ class Provider(Protocol):
     """A module of ``integrations.providers``: pure functions, and the clients of both transports."""
 
     STREAMS: Sequence[Stream]
-    ROLLUP: Rollup | None  # what ``client`` is to be told of the records that count for one; None: nothing
+
+    @property
+    def ROLLUP(self) -> Rollup | None:
+        """What ``client`` is to be told of the records that count for one; None: nothing counts for any."""
+        ...
 
     def record(self, item: RawItem) -> Record:
         """Map an item to what is stored and found. Pure. Raises ``ValueError`` for a payload of another shape."""

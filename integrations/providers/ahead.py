@@ -12,7 +12,7 @@ from integrations.models import IngestionJob
 from integrations.providers import McpClient, Stream
 from integrations.transports.answers import TooLarge
 from jobs.outcomes import Postponed, Retryable
-from vendors.gate import VendorRefused
+from vendors.gate import AWAY, VendorRefused
 
 BATCH = 25  # fetched for one page: some seconds of calls, and little to do again after a crash
 LOT = 500  # of ids that one listing names; they travel in the message, about 10 KB
@@ -20,6 +20,7 @@ UNREADABLE = "ITEM_UNREADABLE"
 # So many failures before anything has gone well are not single records' own.
 SURELY_AWAY = 3
 UNLISTED = ""  # in place of a listing's token: it has not begun
+REFUSED = (VendorRefused, TooLarge, ValueError)  # of this record, and for good
 Fetch = Callable[[str], RawItem]
 
 
@@ -83,7 +84,8 @@ def page_of(listing: Listing, one: Fetch, object_name: str) -> Page:
     """
     ahead = listing.ahead
     batch, rest = ahead.ids[:BATCH], ahead.ids[BATCH:]
-    items, failed, left = _fetched(batch, one, object_name, tries=1 if ahead.is_again else 2)
+    fetched = _fetched_again if ahead.is_again else _fetched
+    items, failed, left = fetched(batch, one, object_name)
     ahead = replace(ahead, ids=(*left, *rest))
     return Page(
         items=[*listing.gone, *items],
@@ -103,13 +105,11 @@ def everything(client: McpClient, stream: Stream) -> Iterator[RawItem]:
         yield from page.items
 
 
-def _fetched(
-    ids: Sequence[str], one: Fetch, object_name: str, *, tries: int
-) -> tuple[list[RawItem], list[Failed], list[str]]:
+def _fetched(ids: Sequence[str], one: Fetch, object_name: str) -> tuple[list[RawItem], list[Failed], list[str]]:
     """Return what was fetched, what failed, and what is left to fetch because the vendor asked to wait.
 
     What fails twice is its own trouble, and comes again; where several fail and nothing goes well it is the vendor's,
-    and so the whole page's. With one try only, of what failed in an earlier sync, it is never the page's.
+    and so the whole page's.
     """
     items: list[RawItem] = []
     failed: list[Failed] = []
@@ -123,10 +123,10 @@ def _fetched(
             if not items and not failed:
                 raise
             return items, failed, [wanted, *queue]
-        except (VendorRefused, TooLarge, ValueError) as error:
-            failed.append(Failed(f"{object_name}:{wanted}", getattr(error, "code", UNREADABLE)))
+        except REFUSED as error:
+            failed.append(_never(object_name, wanted, error))
         except Retryable as error:
-            if tries == 1 or wanted in tried:
+            if wanted in tried:
                 failed.append(Failed(f"{object_name}:{wanted}", error.code, again=True))
                 continue
             tried.append(wanted)
@@ -134,3 +134,31 @@ def _fetched(
                 raise
             queue.append(wanted)  # once more, behind all others
     return items, failed, []
+
+
+def _fetched_again(ids: Sequence[str], one: Fetch, object_name: str) -> tuple[list[RawItem], list[Failed], list[str]]:
+    """As ``_fetched``, of what failed in an earlier sync: it holds up nothing, and has the next delta as well.
+
+    A breaker that is open may be so because of just these; whether the vendor is away, the listing will tell.
+    """
+    items: list[RawItem] = []
+    failed: list[Failed] = []
+    for at, wanted in enumerate(ids):
+        try:
+            items.append(one(wanted))
+        except Postponed as postponed:
+            if postponed.wait.reason == AWAY:
+                failed += [Failed(f"{object_name}:{each}", AWAY, again=True) for each in ids[at:]]
+                return items, failed, []
+            if not items and not failed:
+                raise
+            return items, failed, list(ids[at:])
+        except REFUSED as error:
+            failed.append(_never(object_name, wanted, error))
+        except Retryable as error:
+            failed.append(Failed(f"{object_name}:{wanted}", error.code, again=True))
+    return items, failed, []
+
+
+def _never(object_name: str, wanted: str, error: Exception) -> Failed:
+    return Failed(f"{object_name}:{wanted}", getattr(error, "code", UNREADABLE))

@@ -8,7 +8,9 @@ from uuid import uuid4
 import pytest
 from django.db import connection
 from django.utils import timezone
+from django.utils.text import capfirst
 
+from accessa.sidebar import SIDEBAR
 from auditing.tests.cast import Staff, written
 from integrations import messages
 from integrations.messages import Body
@@ -56,6 +58,35 @@ def test_codes_and_ids_are_shown_and_neither_accounts_nor_cursors(given_up: Arch
     assert "contact:7: RECORD_MALFORMED" in shown[3]
     assert "max_retries_exceeded" in shown[2]
     assert str(job.pk) in shown[4]
+
+
+def test_a_given_up_page_names_its_provider_and_code_and_leads_to_its_sync(given_up: ArchivedMessage) -> None:
+    support, job = Staff("support", group="support"), IngestionJob.objects.get()
+    with connection.cursor() as cursor:  # as nobody's page of ours
+        cursor.execute("SELECT pgmq.send('ingestion_queue', '{\"job_id\": \"none\"}')")
+        cursor.execute("SELECT ingestion_archive('ingestion_queue', %s)", cursor.fetchone())
+
+    for page in (support.page(ARCHIVE), support.page("integrations_archivedmessage_change", given_up.pk)):
+        assert f"/integrations/ingestionjob/{job.pk}/change/" in page
+        assert "max_retries_exceeded" in page
+        assert "hubspot" in page
+
+
+def test_what_a_providers_server_lacks_is_read_on_its_page(given_up: ArchivedMessage) -> None:
+    ConnectedSource.objects.update(capabilities={"tools": [], "missing": "search_crm_objects.after"})
+
+    page = Staff("support", group="support").page(
+        "integrations_connectedsource_change", ConnectedSource.objects.get().pk
+    )
+
+    assert "search_crm_objects.after" in page
+
+
+def test_lists_are_called_as_the_menu_calls_them(given_up: ArchivedMessage) -> None:
+    models = (ConnectedSource, IngestionJob, ArchivedMessage)
+    (menu,) = [each["items"] for each in SIDEBAR["navigation"] if each["title"] == "Connectors"]
+
+    assert [capfirst(model._meta.verbose_name_plural) for model in models] == [item["title"] for item in menu]
 
 
 @pytest.mark.parametrize("said", [{"status": "failed"}, {"kind": "full_sync"}, {"source__provider": "hubspot"}])

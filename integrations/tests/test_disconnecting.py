@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
 
 from auditing.models import AuditEntry
 from integrations import budget, disconnecting, messages, pages, refreshing, syncs, vault
+from integrations.disconnecting import Grant
 from integrations.models import ConnectedSource, IngestionJob, VaultToken
 from integrations.tests.consents import connected
 from integrations.tests.grants import PROVIDERS, connect, named, refresh_token
@@ -29,7 +31,7 @@ def test_a_disconnect_gives_back_forgets_and_has_all_removed(ana: Person, oauth:
 
     told = disconnecting.disconnect(source, by=ana.user)
 
-    assert told
+    assert told == Grant.GIVEN_BACK
     assert not oauth.accepts(token)
     assert not VaultToken.objects.exists()
     assert source.status == "disconnected"
@@ -54,7 +56,7 @@ def test_a_disconnect_forgets_even_when_the_provider_is_down(
 
     told = disconnecting.disconnect(source, by=ana.user)
 
-    assert not told
+    assert told == Grant.UNTOLD
     assert source.status == "disconnected"
     assert not VaultToken.objects.exists()
     assert IngestionJob.objects.filter(kind="forget").exists()
@@ -64,7 +66,7 @@ def test_a_disconnect_forgets_what_no_key_opens(ana: Person, oauth: OAuthServer,
     source = connected(ana, "hubspot")
     settings.INTEGRATIONS_VAULT_KEYS = ["x" * 40]
 
-    assert disconnecting.disconnect(source, by=ana.user) is False
+    assert disconnecting.disconnect(source, by=ana.user) == Grant.UNTOLD
 
     assert not VaultToken.objects.exists()
 
@@ -73,18 +75,38 @@ def test_a_grant_that_is_gone_already_is_given_back(ana: Person, oauth: OAuthSer
     source = connected(ana, "gmail")
     oauth.take_back(refresh_token(source))
 
-    assert disconnecting.disconnect(source, by=ana.user) is True
+    assert disconnecting.disconnect(source, by=ana.user) == Grant.GIVEN_BACK
 
 
 def test_googles_grant_is_given_back_with_the_last_of_its_two_sources(ana: Person, oauth: OAuthServer) -> None:
     drive, mail = connected(ana, "google_drive"), connected(ana, "gmail")
 
-    disconnecting.disconnect(drive, by=ana.user)
+    assert disconnecting.disconnect(drive, by=ana.user) == Grant.SHARED
     assert oauth.asked["google:revoke"] == 0
     assert oauth.accepts(refreshing.fresh(mail.pk)[1])
 
-    disconnecting.disconnect(mail, by=ana.user)
+    assert disconnecting.disconnect(mail, by=ana.user) == Grant.GIVEN_BACK
     assert oauth.asked["google:revoke"] == 1
+
+
+def test_googles_grant_stays_while_another_tenant_has_connected_the_account(
+    ana: Person, ben: Person, oauth: OAuthServer
+) -> None:
+    anas, bens = connected(ana, "gmail"), connected(ben, "gmail")
+    assert anas.account == bens.account
+
+    assert disconnecting.disconnect(anas, by=ana.user) == Grant.SHARED
+    assert oauth.accepts(refreshing.fresh(bens.pk)[1])
+    assert disconnecting.disconnect(bens, by=ben.user) == Grant.GIVEN_BACK
+
+
+def test_of_the_last_two_of_a_google_account_one_gives_the_grant_back(ana: Person, oauth: OAuthServer) -> None:
+    sources = [connected(ana, provider) for provider in ("google_drive", "gmail")]
+
+    told = at_once(*[partial(disconnecting.disconnect, source, by=ana.user) for source in sources])
+
+    assert Grant.GIVEN_BACK in told
+    assert oauth.asked["google:revoke"] >= 1
 
 
 def test_a_second_disconnect_changes_nothing(ana: Person, oauth: OAuthServer) -> None:
@@ -92,9 +114,9 @@ def test_a_second_disconnect_changes_nothing(ana: Person, oauth: OAuthServer) ->
 
     told = at_once(*[lambda: disconnecting.disconnect(ConnectedSource.objects.get(), by=ana.user)] * 3)
 
-    assert told == [True] * 3
+    assert told == [Grant.GIVEN_BACK] * 3
     assert IngestionJob.objects.filter(kind="forget").count() == 1
-    assert disconnecting.disconnect(source, by=ana.user)
+    assert disconnecting.disconnect(source, by=ana.user) == Grant.GIVEN_BACK
 
 
 def test_what_was_disconnected_can_be_connected_at_once(ana: Person, oauth: OAuthServer) -> None:

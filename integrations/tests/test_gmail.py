@@ -11,6 +11,7 @@ import pytest
 from integrations.items import RawItem
 from integrations.models import ClientIntelligence, ConnectedSource
 from integrations.providers import CapabilityMissing, TokenRefused, gmail
+from integrations.providers.children import Children
 from integrations.tests.asking import TOKEN, asking, brought, ids, pages, recorded
 from integrations.tests.syncing import sync
 from jobs.outcomes import Postponed, Retryable
@@ -85,7 +86,7 @@ def test_html_and_its_letters_are_read(told: dict[str, RawItem]) -> None:
 
 
 def test_a_thread_tells_of_no_client(told: dict[str, RawItem]) -> None:
-    assert gmail.client(None, []) is None
+    assert gmail.client(None, Children()) is None
 
 
 @pytest.mark.parametrize("name", ["id", "messages"])

@@ -11,6 +11,7 @@ import pytest
 from integrations.items import RawItem
 from integrations.providers import CapabilityMissing, TokenRefused, google_drive
 from integrations.providers.ahead import BATCH
+from integrations.providers.children import Children
 from integrations.tests.asking import TOKEN, asking, brought, ids, pages, recorded
 from jobs.outcomes import Postponed, Retryable
 from testing.vendors.google import DriveServer
@@ -96,7 +97,7 @@ def test_a_pdf_has_no_text_of_its_own(told: dict[str, RawItem]) -> None:
 
 
 def test_a_file_tells_of_no_client(told: dict[str, RawItem]) -> None:
-    assert google_drive.client(None, []) is None
+    assert google_drive.client(None, Children()) is None
 
 
 def test_only_so_much_of_a_text_is_stored() -> None:

@@ -13,9 +13,10 @@ import pytest
 from integrations.items import Client, RawItem
 from integrations.models import ConnectedSource, SourceDocument
 from integrations.providers import CapabilityMissing, TokenRefused, hubspot
+from integrations.providers.children import Children
 from integrations.providers.hubspot import objects
 from integrations.providers.hubspot.deltas import Place
-from integrations.tests import syncing
+from integrations.tests import plainly, syncing
 from integrations.tests.asking import TOKEN, asking, brought, ids, pages, recorded, stored
 from integrations.tests.invented.embedder import Remembering
 from integrations.tests.syncing import sync
@@ -205,7 +206,7 @@ def test_a_deal_with_unlabeled_companies_counts_for_one_of_them_always_the_same(
 def test_what_names_no_company_tells_of_no_client(told: dict[str, RawItem]) -> None:
     assert client_of(told, "contact:530") is None
     assert client_of(told, "deal:70016") is None
-    assert hubspot.client(None, [stored(hubspot, told["deal:70011"])]) is None
+    assert hubspot.client(None, Children([stored(hubspot, told["deal:70011"])])) is None
     assert hubspot.record(told["deal:70016"]).parent_external_id is None
 
 
@@ -223,7 +224,7 @@ def test_a_record_whose_every_property_is_null_is_taken(told: dict[str, RawItem]
     record = hubspot.record(empty)
 
     assert (record.text, record.title) == ("", "")
-    assert hubspot.client(stored(hubspot, empty), []) is None
+    assert hubspot.client(stored(hubspot, empty), Children()) is None
 
 
 def test_letters_of_any_script_stay_as_they_are_and_nuls_go(told: dict[str, RawItem]) -> None:

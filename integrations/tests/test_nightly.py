@@ -42,6 +42,22 @@ def said(*arguments: str) -> str:
     return told.getvalue()
 
 
+def test_the_newest_sync_and_its_code_are_listed() -> None:
+    broken, new = sources(1, status="error", status_message="REFRESH_TOKEN_INVALID") + sources(1, last_synced_at=None)
+    for ago, status, code in ((2, "failed", "VENDOR_REFUSED"), (1, "failed", "max_retries_exceeded")):
+        job = IngestionJob.objects.create(
+            user_id=broken.user_id, source=broken, kind="full_sync", status=status, error_message=code
+        )
+        IngestionJob.objects.filter(pk=job.pk).update(created_at=timezone.now() - timedelta(days=ago))
+
+    lines = {line.split()[0]: line for line in said("list").splitlines() if line}
+
+    assert "error: REFRESH_TOKEN_INVALID" in lines[str(broken.pk)]
+    assert "full_sync failed: max_retries_exceeded" in lines[str(broken.pk)]
+    assert "VENDOR_REFUSED" not in lines[str(broken.pk)]
+    assert lines[str(new.pk)].split()[-1] == "active"
+
+
 def test_nothing_is_fetched_by_night_unless_that_was_asked_for() -> None:
     sources(1)
 

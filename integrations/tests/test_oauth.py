@@ -111,10 +111,10 @@ def test_too_little_that_was_allowed_is_refused_at_once(ana: Person, oauth: OAut
 @pytest.mark.parametrize(
     ("kind", "code"),
     [
-        (Status(503), "UNAVAILABLE"),
-        ("reset", "UNAVAILABLE"),
-        ("html-200", "UNAVAILABLE"),
-        (Status(429), "UNAVAILABLE"),
+        (Status(503), "PROVIDER_UNREACHABLE"),
+        ("reset", "PROVIDER_UNREACHABLE"),
+        ("html-200", "PROVIDER_UNREACHABLE"),
+        (Status(429), "PROVIDER_UNREACHABLE"),
         (Status(401, code="invalid_client"), "PROVIDER_NOT_CONFIGURED"),
         (Status(400, code="invalid_request"), "CODE_REFUSED"),
     ],
@@ -208,5 +208,5 @@ def test_recorded_answers_are_connected_only_where_they_are_used(
 
     assert (source.status, IngestionJob.objects.get().kind) == ("active", "full_sync")
     assert refreshing.fresh(source.pk)[1] == "recorded"
-    assert disconnecting.disconnect(source, by=ana.user) is True
+    assert disconnecting.disconnect(source, by=ana.user) == disconnecting.Grant.GIVEN_BACK
     assert oauth.requests == 0

@@ -11,7 +11,7 @@ from django.db import connection
 
 from documents.models import Document
 from embeddings.embedders import openai
-from integrations import consumer, messages, pages, syncs, tombstones
+from integrations import consumer, doubts, messages, pages, syncs
 from integrations.items import Failed, Page
 from integrations.models import ConnectedSource, IngestionJob, SourceDocument
 from integrations.providers import TokenRefused
@@ -346,7 +346,7 @@ def test_a_document_whose_withdrawal_was_cut_off_is_withdrawn_by_the_sweep(
     SourceDocument.objects.filter(source=source).update(deleted_at="2026-11-01T00:00Z")
     left = _documents(source)
 
-    swept = [tombstones.withdraw_left(), tombstones.withdraw_left()]
+    swept = [doubts.sweep(), doubts.sweep()]
 
     assert (len(left), _documents(source), swept) == (1, set(), [1, 0])
     sync(source)

@@ -15,7 +15,7 @@ from documents.models import Document
 from integrations import pdfs, vault
 from integrations.models import ConnectedSource, SourceDocument
 from integrations.providers import google_drive
-from integrations.tests.asking import TOKEN, asking
+from integrations.tests.asking import NOBODY, TOKEN, asking
 from integrations.tests.syncing import DELTA, row, stored, sync
 from jobs import runner
 from jobs.models import UploadJob
@@ -53,7 +53,7 @@ def bring(drive: DriveServer, anas: ConnectedSource, settings: Any) -> Any:
     def pass_on(content: bytes, file_id: str = "a", **fields: Any) -> Any:
         drive.drive.put(file_id, content, mime=PDF, **fields)
         item = client.get("drive.files.get", file_id)
-        return pdfs.pass_on(source=anas, client=client, item=item, record=google_drive.record(item))
+        return pdfs.pass_on(source=anas, client=client, item=item, record=google_drive.record(item), job_id=NOBODY)
 
     return pass_on
 

@@ -16,7 +16,7 @@ from integrations.items import Client, RawItem
 from integrations.models import ConnectedSource, SourceDocument
 from integrations.providers import CapabilityMissing, TokenRefused, quickbooks
 from integrations.providers.quickbooks import rest
-from integrations.tests import syncing
+from integrations.tests import plainly, syncing
 from integrations.tests.asking import TOKEN, asking, brought, ids, pages, recorded, stored
 from integrations.tests.invented.embedder import Remembering
 from integrations.tests.syncing import sync
@@ -367,8 +367,8 @@ def test_what_is_recorded_lands_in_both_tables_and_a_second_sync_changes_nothing
     assert (first.status, first.items_written, first.items_failed) == ("completed", 16, 0)
     facts = {key: facts for key, _, _, facts, *_ in clients}
     assert len(facts) == 7
-    assert facts["customer:24"]["total_lifetime_value"] == "931.77"
-    assert facts["customer:24"]["ar_balance"] == "362.07"
+    assert facts["customer:24"]["total_lifetime_value"] == 931.77
+    assert facts["customer:24"]["ar_balance"] == 362.07
     assert [each["number"] for each in facts["customer:24"]["invoice_history"]] == [
         *("1037", "1031", "1024", "1019", "1011"),
     ]

@@ -21,6 +21,7 @@ from portal import connections
 from portal.sentences import SYNC_FAILED
 from portal.tests.conftest import signed_in
 from testing.people import Person
+from testing.vendors.misbehaviour import Status
 from testing.vendors.oauth import OAuthServer
 
 pytestmark = pytest.mark.django_db
@@ -102,7 +103,8 @@ def test_every_provider_is_offered_or_said_not_to_be_set_up(ana: Person, configu
 
 def test_a_source_shows_what_it_has_brought_and_when(ana: Person, ben: Person) -> None:
     own = source(ana, last_synced_at=timezone.now(), account="5120")
-    synced(own, items_failed=3)
+    unread = [{"external_id": f"deal:{n}", "code": "ITEM_UNREADABLE", "at": ""} for n in range(3)]
+    synced(own, items_failed=3, error_details=unread)
     for n in range(3):
         gone = timezone.now() if n == 2 else None
         SourceDocument.objects.create(
@@ -143,6 +145,47 @@ def test_what_is_being_fetched_is_shown_and_looked_at_again(ana: Person) -> None
     IngestionJob.objects.update(status="completed")
     assert "every" not in client.get(f"{PAGE}/list").content.decode()
     assert "Sync now" in shown(ana)
+
+
+@pytest.mark.parametrize(
+    ("code", "seconds", "seen", "said"),
+    [
+        ("VENDOR_AWAY", 90, 0, "HubSpot does not answer at present; it goes on by itself."),
+        ("VENDOR_UNREACHABLE", 90, 7, "7 records looked at, 0 of them new or changed. HubSpot does not answer"),
+        ("VENDOR_AWAY", 20, 0, "It begins in a moment."),
+        ("BUDGET_SPENT", 90, 0, "It goes on by itself."),
+    ],
+)
+def test_a_sync_that_does_not_go_on_says_why(code: str, seconds: int, seen: int, said: str, ana: Person) -> None:
+    first = timezone.now() - timedelta(seconds=seconds)
+    told = [("page:1", first - timedelta(days=1)), ("page:2", first), ("token", first), ("page:2", timezone.now())]
+    details = [{"external_id": what, "code": code, "at": at.isoformat(timespec="seconds")} for what, at in told]
+    synced(source(ana), status="running", page=2, items_seen=seen, error_details=details)
+
+    assert said in shown(ana)
+
+    IngestionJob.objects.update(page=3)
+    assert "by itself" not in shown(ana)
+
+
+def test_a_sync_that_nobody_has_taken_waits_for_its_turn(ana: Person) -> None:
+    synced(source(ana), status="queued")
+    assert "It begins in a moment." in shown(ana)
+
+    IngestionJob.objects.update(created_at=timezone.now() - timedelta(minutes=2))
+    assert "It waits for its turn." in shown(ana)
+
+
+@pytest.mark.parametrize(("records", "said"), [(0, None), (2, "2 records could"), (60, "60 records could")])
+def test_what_its_tokens_and_pages_waited_for_are_no_unread_records(
+    records: int, said: str | None, ana: Person
+) -> None:
+    waits = [{"external_id": what, "code": "VENDOR_AWAY", "at": ""} for what in ("page:0", "token", "page:0")]
+    failed = [{"external_id": f"deal:{n}", "code": "ITEM_UNREADABLE", "at": ""} for n in range(records)]
+    synced(source(ana), items_failed=records + 1, error_details=[*failed, *waits][-50:])
+
+    page = shown(ana)
+    assert "could not be read" not in page if said is None else said in page
 
 
 def test_the_newest_sync_counts(ana: Person) -> None:
@@ -335,6 +378,34 @@ def test_disconnecting_is_asked_first_and_forgets(ana: Person, oauth: OAuthServe
     assert "could not be told" not in answer.content.decode()
     assert "Being removed." in answer.content.decode()
     assert not VaultToken.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_googles_access_that_stays_is_said_before_and_after(ana: Person, oauth: OAuthServer, settings: Any) -> None:
+    settings.PUBLIC_URL, client = "https://accessa.example.org", signed_in(ana)
+    for provider in ("gmail", "google_drive"):
+        consented(client, oauth, provider)
+    mail, drive = ConnectedSource.objects.order_by("-provider")[::-1]
+
+    asked = client.get(f"{PAGE}/{mail.pk}/disconnect").content.decode()
+    answer = client.post(f"{PAGE}/{mail.pk}/disconnect", follow=True).content.decode()
+    last = client.get(f"{PAGE}/{drive.pk}/disconnect").content.decode()
+
+    assert "Google goes on to list our access" in asked
+    assert "Google still lists our access" in answer
+    assert "We give our access to it back." in last
+    assert "Google goes on" not in last
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_token_endpoint_that_is_away_is_the_providers(ana: Person, oauth: OAuthServer, settings: Any) -> None:
+    settings.PUBLIC_URL, client = "https://accessa.example.org", signed_in(ana)
+    oauth.misbehave("POST *", Status(503))
+
+    answer = consented(client, oauth, "hubspot")
+
+    assert "The other system cannot be reached at present" in answer.content.decode()
+    assert "Our service" not in answer.content.decode()
 
 
 @pytest.mark.django_db(transaction=True)

@@ -110,15 +110,16 @@ def disconnect(request: HttpRequest, source_id: UUID) -> HttpResponse:
     only(request, "GET", "HEAD", "POST")
     source = connections.one(tenant(request), source_id)
     if request.method != "POST":
-        return render(request, "portal/settings/disconnect.html", {"source": source})
+        is_shared = disconnecting.is_shared(source, source.account)
+        return render(request, "portal/settings/disconnect.html", {"source": source, "is_shared": is_shared})
     try:
-        was_told = disconnecting.disconnect(source, by=cast(User, request.user))
+        grant = disconnecting.disconnect(source, by=cast(User, request.user))
     except Refused as refused:
         return _refused(request, refused)
     name = Provider(source.provider).label
     messages.success(request, f"{name} is disconnected. What it has brought is being removed.")
-    if not was_told:
-        messages.warning(request, f"{name} could not be told. Remove our app in its own settings, too.")
+    if said := sentences.GRANTS.get(grant):
+        messages.warning(request, said.format(name=name))
     return redirect("portal:integrations")
 
 

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from integrations.providers.hubspot import STREAMS, client, client_text, record
+from integrations.providers.hubspot import ROLLUP, STREAMS, client, client_text, record
 
-__all__ = ["STREAMS", "client", "client_text", "record"]
+__all__ = ["ROLLUP", "STREAMS", "client", "client_text", "record"]

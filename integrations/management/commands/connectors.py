@@ -9,6 +9,7 @@ from uuid import UUID
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import transaction
+from django.db.models import OuterRef, Subquery
 from rich.console import Console
 from rich.table import Table
 
@@ -19,6 +20,7 @@ from integrations.models import ConnectedSource, IngestionJob
 
 LATEST = 50
 MOMENT = "%Y-%m-%d %H:%M"
+NEWEST = Subquery(IngestionJob.objects.filter(source=OuterRef("pk")).order_by("-created_at").values("pk")[:1])
 
 
 class Command(BaseCommand):
@@ -47,13 +49,17 @@ class Command(BaseCommand):
                 self._nightly(options)
 
     def _list(self, tenant: UUID | None) -> None:
-        table = Table("Source", "Tenant", "Provider", "Status", "Code", "Last synced, UTC", box=None)
-        rows = ConnectedSource.objects.filter(**({"user_id": tenant} if tenant else {}))
-        for source in rows.order_by("-created_at", "id")[:LATEST]:
+        table = Table("Source", "Tenant", "Provider", "Status", "Newest sync", "Last synced, UTC", box=None)
+        rows = ConnectedSource.objects.filter(**({"user_id": tenant} if tenant else {})).annotate(newest=NEWEST)
+        sources = list(rows.order_by("-created_at", "id")[:LATEST])
+        jobs = IngestionJob.objects.only("kind", "status", "error_message").in_bulk([each.newest for each in sources])
+        for source in sources:
             synced = f"{source.last_synced_at:{MOMENT}}" if source.last_synced_at else ""
-            code = source.status_message or ""
-            table.add_row(str(source.pk), str(source.user_id), source.provider, source.status, code, synced)
-        Console(file=self.stdout, width=160).print(table)  # type: ignore[arg-type]
+            job = jobs.get(source.newest)
+            newest = _with_code(f"{job.kind} {job.status}", job.error_message) if job else ""
+            status = _with_code(source.status, source.status_message)
+            table.add_row(str(source.pk), str(source.user_id), source.provider, status, newest, synced)
+        Console(file=self.stdout, width=200).print(table)  # type: ignore[arg-type]
 
     def _sync(self, options: dict[str, Any]) -> None:
         source = ConnectedSource.objects.filter(pk=options["source"]).first()
@@ -77,6 +83,10 @@ class Command(BaseCommand):
             begins = nightly.planned()
             said = f"The next night begins at {begins:{MOMENT}} UTC." if begins else "No nights are planned."
             self.stdout.write(said)
+
+
+def _with_code(status: str, code: str | None) -> str:
+    return f"{status}: {code}" if code else status
 
 
 def _time(text: str) -> datetime:

@@ -11,11 +11,11 @@ from documents.normalization import normalize
 from integrations.items import Client, RawItem, Record
 from integrations.models import SourceDocument
 from integrations.providers import Stream
-from integrations.providers.children import Children, Rollup
+from integrations.providers.children import Children
 
 THREAD = "gmail.thread"
 STREAMS: Sequence[Stream] = (Stream("threads", "gmail.threads.list", THREAD, moves=True),)
-ROLLUP: Rollup | None = None
+ROLLUP = None
 MOST_CHARS = 200_000  # of a thread's text that is stored
 MOST_TITLE_CHARS = 500
 

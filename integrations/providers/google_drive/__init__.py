@@ -14,11 +14,11 @@ from documents.normalization import normalize
 from integrations.items import Client, RawItem, Record
 from integrations.models import SourceDocument
 from integrations.providers import Stream
-from integrations.providers.children import Children, Rollup
+from integrations.providers.children import Children
 
 DOC, SHEET, PDF = "google_drive.doc", "google_drive.sheet", "google_drive.pdf"
 STREAMS: Sequence[Stream] = (Stream("files", "drive.files.list", DOC, moves=True),)
-ROLLUP: Rollup | None = None
+ROLLUP = None
 
 # What a file becomes, and the type that Drive exports it to; a PDF is fetched as it is.
 # developers.google.com/workspace/drive/api/guides/ref-export-formats

@@ -125,9 +125,7 @@ def client(own: SourceDocument | None, children: Children) -> Client | None:
 
 def _amounts(facts: Mapping[str, Any]) -> dict[str, Any]:
     """Return the facts with their money as numbers, as QuickBooks tells it: facts keep its digits as text."""
-    return {
-        name: Decimal(value) if name in _MONEY and value is not None else value for name, value in facts.items()
-    }
+    return {name: Decimal(value) if name in _MONEY and value is not None else value for name, value in facts.items()}
 
 
 def client_text(client: Client) -> str:

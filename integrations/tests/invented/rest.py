@@ -22,6 +22,7 @@ class Account:
     before: Callable[[], object] | None = None  # what happens in the world just before a page is answered
     files: dict[str, bytes] = field(default_factory=dict)
     downloads: list[str] = field(default_factory=list)
+    during: Callable[[str], object] | None = None  # what happens while a file is being downloaded
     closed: int = 0
 
     def list(self, stream: str, *items: RawItem, size: int = 100, **last: Any) -> None:
@@ -61,6 +62,8 @@ class Client:
 
     def download(self, item: RawItem) -> Iterator[bytes]:
         account.downloads.append(item.external_id)
+        if account.during:
+            account.during(item.external_id)
         yield account.files[item.external_id]
 
     def close(self) -> None:
