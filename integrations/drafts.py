@@ -19,6 +19,8 @@ from integrations.texts import Text, plain
 # What mapping a payload of another shape than the provider's documentation shows may raise: it costs that item only.
 UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
 
+LONGEST_ID = 500  # characters: an index takes no more than 2,704 bytes
+
 STORED = """
     SELECT external_id, source_updated_at, embedding_model, embedding_text_sha256,
         CASE WHEN deleted_at IS NULL THEN upload_document_id END AS upload_document_id
@@ -64,9 +66,11 @@ def _is_older(item: RawItem, known: RawItem) -> bool:
 
 def draft(provider: Provider, item: RawItem) -> Draft:
     """Map an item. Raises one of ``UNREADABLE``."""
-    if plain(item.external_id) != item.external_id:
+    if plain(item.external_id) != item.external_id or len(item.external_id) > LONGEST_ID:
         raise ValueError("an id that cannot be stored")
     record = provider.record(item)
+    if len(record.parent_external_id or "") > LONGEST_ID:
+        raise ValueError("a parent's id that cannot be stored")
     record = replace(
         record,
         title=plain(record.title),

@@ -11,6 +11,7 @@ from integrations.items import Failed, Page, RawItem
 from integrations.models import IngestionJob
 from integrations.providers import McpClient, Stream
 from integrations.transports.answers import TooLarge
+from jobs import cluster
 from jobs.outcomes import Postponed, Retryable
 from vendors.gate import AWAY, VendorRefused
 
@@ -117,6 +118,8 @@ def _fetched(ids: Sequence[str], one: Fetch, object_name: str) -> tuple[list[Raw
     queue = list(ids)
     while queue:
         wanted = queue.pop(0)
+        if cluster.stopping():  # each may take a call's longest
+            raise Postponed(0.0, "STOPPING")
         try:
             items.append(one(wanted))
         except Postponed:

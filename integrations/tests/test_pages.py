@@ -282,6 +282,15 @@ def test_the_same_page_twice_leaves_the_same_rows(account: Account, source: Conn
     assert client(source).key_facts == {"deals": ["deal:1"], "total": 2}
 
 
+def test_an_id_that_no_index_takes_costs_only_its_record(account: Account, source: ConnectedSource) -> None:
+    account.list("deals", item(f"deal:{'9' * 5000}"), item("deal:1", company=f"company:{'x' * 5000}"), item("deal:2"))
+
+    job = sync(source)
+
+    assert stored(source).keys() == {"deal:2"}
+    assert (job.status, job.items_failed) == ("completed", 2)
+
+
 class _Died(BaseException):
     """As SIGKILL: nothing catches it."""
 
