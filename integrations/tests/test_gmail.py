@@ -14,6 +14,7 @@ from integrations.providers import CapabilityMissing, TokenRefused, gmail
 from integrations.providers.children import Children
 from integrations.tests.asking import TOKEN, asking, brought, ids, pages, recorded
 from integrations.tests.syncing import sync
+from jobs import cluster
 from jobs.outcomes import Postponed, Retryable
 from testing.people import Person
 from testing.vendors.google import GmailServer
@@ -332,3 +333,17 @@ def test_the_face_of_spec_002(box: GmailServer, settings: Any) -> None:
     for call in calls:
         with pytest.raises(CapabilityMissing):
             call()
+
+
+@pytest.mark.django_db
+def test_a_worker_that_must_stop_asks_for_no_further_thread(settings: Any) -> None:
+    with GmailServer(tokens={TOKEN}, threads=3) as box:
+        client = asking(settings, box)
+        cluster.stop()
+        try:
+            with pytest.raises(Postponed, match="STOPPING"):
+                pages(client, gmail, "threads", FULL)
+        finally:
+            cluster.begin()
+
+    assert box.routes == ["GET /gmail/v1/users/me/threads"]
