@@ -38,7 +38,7 @@ def show(console: Console, visitor: Visitor, user_id: UUID, look: Callable[[], o
     ``look`` is called again and again meanwhile.
     """
     for source in ConnectedSource.objects.filter(user_id=user_id):  # what an earlier demo has left
-        disconnecting.disconnect(source, by=None)
+        disconnecting.disconnect(source, by=None, reason="The demo begins anew.")
     _wait(user_id, look, seconds)
     sources = [oauth.connect_recorded(user_id=user_id, provider=provider) for provider in Provider.values]
     table = Table(*COLUMNS, title="Connected systems, by recorded answers")
