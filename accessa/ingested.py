@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from integrations.queue import TABLE
+
 _ANOTHERS = """SELECT r.id, 'It belongs to another tenant than its source.'
     FROM {table} r JOIN connected_sources s ON s.id = r.source_id WHERE r.user_id <> s.user_id"""
 _NOT_KEPT = """NOT EXISTS (SELECT 1 FROM vault_tokens v WHERE v.id = s.{column} AND v.source_id = s.id)"""
@@ -34,7 +36,7 @@ ROWS = {
     # A page is closed, and the next put into the queue, in one transaction: this is never so, not even for a moment.
     "sync without a page": f"""SELECT j.id, 'The sync is going on, and no page of it is in the queue.'
         FROM ingestion_jobs j WHERE j.status IN ('queued', 'running') AND NOT EXISTS (
-            SELECT 1 FROM pgmq.q_ingestion_queue m WHERE {_OF_SYNC})""",
+            SELECT 1 FROM {TABLE} m WHERE {_OF_SYNC})""",
     "source that stays": """SELECT s.id, 'The source is disconnected, and nobody removes what it has brought.'
         FROM connected_sources s WHERE s.status = 'disconnected' AND NOT EXISTS (
             SELECT 1 FROM ingestion_jobs j WHERE j.source_id = s.id AND j.status IN ('queued', 'running'))""",

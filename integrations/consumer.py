@@ -16,12 +16,12 @@ from integrations.messages import Message
 from integrations.models import IngestionJob
 from integrations.providers import CapabilityMissing, TokenRefused
 from integrations.refreshing import SourceBroken
+from integrations.stopping import STOPPING
 from jobs import cluster, context, crashpoints, faults, tracing
 from jobs.claims import Superseded
 from jobs.outcomes import Permanent, Postponed, Retryable
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.integrations")
-ACTIVE = (IngestionJob.Status.QUEUED, IngestionJob.Status.RUNNING)
 EXHAUSTED = "max_retries_exceeded"  # spec 002 §4
 
 Ending = tuple[int, str]  # how loud to be about it, and its code
@@ -71,7 +71,7 @@ def _said(message: Message, job: IngestionJob | None) -> dict[str, str]:
 
 
 def _ended(message: Message, job: IngestionJob | None, said: dict[str, str]) -> Ending:
-    if job is None or job.status not in ACTIVE or job.page > message.body.page:
+    if job is None or job.status not in syncs.ACTIVE or job.page > message.body.page:
         messages.delete(message)  # its source is gone, or its sync has ended or has gone on from this page
         return logging.INFO, "NOTHING_TO_DO"
     if message.deliveries >= settings.INGESTION_MAX_DELIVERIES:
@@ -126,7 +126,7 @@ def _delete(message: Message) -> Ending:
 
 def _hold(message: Message, seconds: float, reason: str) -> Ending:
     messages.hold(message, seconds)
-    if reason != "STOPPING":
+    if reason != STOPPING:
         syncs.note(message.body, reason)
     return logging.INFO, reason
 

@@ -19,6 +19,7 @@ from django_q.models import Schedule
 
 from integrations import syncs
 from integrations.models import ConnectedSource, IngestionJob
+from integrations.queue import TABLE
 from jobs import aside
 from tenancy.refusals import Refused
 
@@ -37,7 +38,7 @@ WHERE s.status = 'active' AND s.id > %(after)s AND NOT EXISTS (
         AND (j.created_at >= %(night)s OR j.status IN ('queued', 'running')))
 ORDER BY s.id LIMIT %(most)s
 """
-WAITING = "SELECT count(*) FROM (SELECT FROM pgmq.q_ingestion_queue LIMIT %s) waiting"
+WAITING = f"SELECT count(*) FROM (SELECT FROM {TABLE} LIMIT %s) waiting"
 
 
 def plan(hour: int, minute: int) -> Schedule:

@@ -10,7 +10,19 @@ from typing import Any
 import structlog
 from django.db.utils import DataError, IntegrityError
 
-from integrations import doubts, drafts, embedding, factory, forgetting, pdfs, refreshing, syncs, tombstones, writing
+from integrations import (
+    doubts,
+    drafts,
+    embedding,
+    factory,
+    forgetting,
+    pdfs,
+    refreshing,
+    stopping,
+    syncs,
+    tombstones,
+    writing,
+)
 from integrations.drafts import UNREADABLE, Draft, Stored
 from integrations.embedding import Vectors
 from integrations.items import Failed, Page, RawItem
@@ -18,8 +30,8 @@ from integrations.messages import Body, Message
 from integrations.models import ConnectedSource, IngestionJob
 from integrations.providers import McpClient, Provider, Stream, TokenRefused, ahead
 from integrations.syncs import AGAIN, CAPPED, Kind, Tally
-from jobs import cluster, crashpoints
-from jobs.outcomes import Permanent, Postponed, Retryable
+from jobs import crashpoints
+from jobs.outcomes import Permanent, Retryable
 from tenancy.refusals import Refused
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.integrations")
@@ -171,21 +183,17 @@ class Work:
             each.lacking = list(stored.lacking(each, vectors.model))
         vectors.reuse([text for each in ready for text in each.lacking])
         for batch in embedding.batches(ready, vectors):
-            self._go_on()
+            stopping.go_on()
             texts = [text for each in batch for text in each.lacking]
             vectors.buy(texts)
             crashpoints.reach("page:embedded")
             for each in batch:
                 if not texts:  # what was bought is written, whoever waits
-                    self._go_on()
+                    stopping.go_on()
                 self._write_one(source, each, vectors)
 
-    def _go_on(self) -> None:
-        if cluster.stopping():
-            raise Postponed(0, "STOPPING")
-
     def _pass_on(self, client: McpClient, source: ConnectedSource, stored: Stored, each: Draft) -> bool:
-        self._go_on()
+        stopping.go_on()
         known = stored.upload_of(each.item)
         try:
             each.upload_document_id = known or pdfs.pass_on(

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from integrations import messages, rollups
+from integrations import messages, rollups, stopping
 from integrations.items import RawItem
 from integrations.messages import Message
 from integrations.models import ConnectedSource
 from integrations.providers import Provider
 from integrations.statements import execute
 from integrations.texts import plain
-from jobs import cluster
-from jobs.outcomes import Postponed
 
 SLICE = 500  # rows a transaction: the locks of a large source's sweep are held for milliseconds
 
@@ -72,8 +70,7 @@ def sweep(message: Message, source: ConnectedSource, provider: Provider, types: 
     count, after = 0, ""
     listed = None if types is None else sorted(types)
     while upto := _upto(source, after):
-        if cluster.stopping():
-            raise Postponed(0, "STOPPING")
+        stopping.go_on()
         count += _empty(message, source, provider, UNSEEN, {"after": after, "upto": upto, "types": listed})
         after = upto
     return count

@@ -8,17 +8,18 @@ from typing import Any, NamedTuple
 
 from django.db import connection
 
+from integrations.queue import ARCHIVE, TABLE
 from measures import histograms
 from measures.tallies import Tally
 
 SYNC, RECORDS = "sync", "records"
 # A message is a page of a sync that is going on: there are as many as syncs, so they may be counted at a scrape.
-QUEUE = """
+QUEUE = f"""
 SELECT count(*) FILTER (WHERE vt <= clock_timestamp()), count(*) FILTER (WHERE vt > clock_timestamp()),
        coalesce(extract(epoch FROM clock_timestamp() - min(enqueued_at)), 0)::float8,
        coalesce(extract(epoch FROM clock_timestamp() - min(vt) FILTER (WHERE vt <= clock_timestamp())), 0)::float8
-FROM pgmq.q_ingestion_queue"""
-ARCHIVED = "SELECT count(*) FROM pgmq.a_ingestion_queue"
+FROM {TABLE}"""
+ARCHIVED = f"SELECT count(*) FROM {ARCHIVE}"
 SOURCES = "SELECT provider, status, count(*) FROM connected_sources GROUP BY 1, 2 ORDER BY 1, 2"
 ENDED = """
 SELECT s.provider, j.kind, CASE j.status WHEN 'completed' THEN 'completed' ELSE coalesce(j.error_message, '') END,

@@ -14,6 +14,7 @@ from django.db.models import OuterRef, Subquery
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
+from integrations import syncs
 from integrations.models import ConnectedSource, IngestionJob, Provider
 from integrations.oauth.services import RECORDED
 from integrations.syncs import MOST_DETAILS
@@ -31,7 +32,6 @@ TOKEN, PAGE = "token", "page:"
 A_WHILE = timedelta(minutes=1)
 AWAY = (gate.AWAY, "VENDOR_UNAVAILABLE", faults.UNREACHABLE, faults.INVALID)
 STATUS = ConnectedSource.Status
-RUNNING = (IngestionJob.Status.QUEUED, IngestionJob.Status.RUNNING)
 TELL_OF_CLIENTS = (Provider.HUBSPOT, Provider.QUICKBOOKS)
 COUNTS = """
 SELECT s.id,
@@ -66,7 +66,7 @@ class Connection:
 
     @property
     def is_syncing(self) -> bool:
-        return self.job is not None and self.job.status in RUNNING
+        return self.job is not None and self.job.status in syncs.ACTIVE
 
     @property
     def standing(self) -> str:

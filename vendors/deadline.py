@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from functools import cache
 from types import ModuleType
@@ -36,6 +37,8 @@ def transport(httpx: ModuleType, httpcore: ModuleType, seconds: float) -> Any:
         keepalive_expiry=5.0,
         network_backend=_backend(httpcore),
     )
+    # A client that nobody refers to any more leaves no socket open behind it.
+    weakref.finalize(made, made._pool.close).atexit = False
     handle: Callable[[Any], Any] = made.handle_request
 
     def handle_in_time(request: Any) -> Any:

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from integrations import stopping
 from integrations.items import Failed, Page, RawItem
 from integrations.models import IngestionJob
 from integrations.providers import McpClient, Stream
 from integrations.transports.answers import TooLarge
-from jobs import cluster
 from jobs.outcomes import Postponed, Retryable
 from vendors.gate import AWAY, VendorRefused
 
@@ -118,8 +118,7 @@ def _fetched(ids: Sequence[str], one: Fetch, object_name: str) -> tuple[list[Raw
     queue = list(ids)
     while queue:
         wanted = queue.pop(0)
-        if cluster.stopping():  # each may take a call's longest
-            raise Postponed(0.0, "STOPPING")
+        stopping.go_on()  # each may take a call's longest
         try:
             items.append(one(wanted))
         except Postponed:

@@ -11,13 +11,20 @@ from vendors.faults import INVALID
 from vendors.gate import DETAILS
 
 
+class Unreadable(Retryable):
+    """A page that is not what the provider's documentation shows. Never taken for an empty one: that would delete."""
+
+    def __init__(self) -> None:
+        super().__init__(INVALID, DETAILS[INVALID])
+
+
 def word(said: Mapping[str, Any], name: str) -> str:
     """Return a string that must be there; a number is taken for one, as Google tells them."""
     found = said.get(name)
     if isinstance(found, int) and not isinstance(found, bool):
         found = str(found)
     if not isinstance(found, str) or not found:
-        raise misread()
+        raise Unreadable
     return found
 
 
@@ -25,22 +32,18 @@ def objects(said: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
     """Return a list of objects; Google leaves out one that is empty."""
     found = said.get(name, [])
     if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
-        raise misread()
+        raise Unreadable
     return found
 
 
 def require_one(said: Mapping[str, Any], *names: str) -> None:
     """Raise unless the answer is a listing: one of another shape must not pass for an empty one, which buries all."""
     if not any(name in said for name in names):
-        raise misread()
+        raise Unreadable
 
 
 def next_token(said: Mapping[str, Any]) -> str | None:
     return word(said, "nextPageToken") if said.get("nextPageToken") else None
-
-
-def misread() -> Retryable:
-    return Retryable(INVALID, DETAILS[INVALID])
 
 
 def require(method: str, *known: str) -> None:

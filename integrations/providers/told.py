@@ -9,16 +9,8 @@ from typing import Any
 
 from django.conf import settings
 
+from integrations.providers.reading import Unreadable
 from integrations.texts import plain
-from jobs.outcomes import Retryable
-from vendors import faults, gate
-
-
-class Unreadable(Retryable):
-    """A page that is not what the provider's documentation shows. Never taken for an empty one: that would delete."""
-
-    def __init__(self) -> None:
-        super().__init__(faults.INVALID, gate.DETAILS[faults.INVALID])
 
 
 def objects(body: Any, name: str) -> list[Any]:

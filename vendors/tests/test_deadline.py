@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import time
+import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from types import ModuleType
@@ -104,3 +106,17 @@ def test_a_shorter_timeout_of_the_clients_own_still_counts(library: tuple[Module
             client.get(vendor.url)
 
     assert time.monotonic() - began < 2
+
+
+def test_a_client_that_nobody_refers_to_closes_its_sockets(
+    library: tuple[ModuleType, ModuleType], vendor: Vendor
+) -> None:
+    client = library[0].Client(transport=deadline.transport(*library, SECONDS))
+    client.get(vendor.url)
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        del client
+        gc.collect()
+
+    assert [each for each in caught if each.category is ResourceWarning] == []

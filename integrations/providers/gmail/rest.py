@@ -14,7 +14,7 @@ from integrations.models import ConnectedSource, IngestionJob
 from integrations.providers import CapabilityMissing, Stream, gmail
 from integrations.providers.ahead import LOT, Ahead, Listing, everything, page_of
 from integrations.providers.gmail import STREAMS, threads
-from integrations.providers.reading import misread, next_token, objects, require, require_one, word
+from integrations.providers.reading import Unreadable, next_token, objects, require, require_one, word
 from integrations.transports.fixtures import Recorded
 from integrations.transports.rest import Rest
 from vendors.gate import VendorRefused
@@ -130,7 +130,7 @@ def _changed(change: Mapping[str, Any]) -> Iterator[str]:
         for each in objects(change, kind):
             message = each.get("message")
             if not isinstance(message, dict):
-                raise misread()
+                raise Unreadable
             is_news = not kind.startswith("labels") or bool(MOVED & _labels(each))
             if is_news and "DRAFT" not in _labels(message):
                 yield word(message, "threadId")

@@ -9,7 +9,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 
 from integrations.providers.hubspot.objects import Kind, properties
-from integrations.providers.told import Unreadable, identity, time
+from integrations.providers.reading import Unreadable
+from integrations.providers.told import identity, time
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -21,7 +21,8 @@ from integrations.providers.hubspot.objects import (
     items,
     merged_into,
 )
-from integrations.providers.told import Unreadable, now, objects, with_overlap, word
+from integrations.providers.reading import Unreadable
+from integrations.providers.told import now, objects, with_overlap, word
 
 MOST = 100  # records a page
 NONE_FOUND = "OBJECT_NOT_FOUND"  # of a deal without a company, or one that was deleted just now

@@ -15,7 +15,8 @@ from integrations.models import ConnectedSource, IngestionJob
 from integrations.providers import CapabilityMissing, Stream
 from integrations.providers.quickbooks import STREAMS
 from integrations.providers.quickbooks.objects import KINDS, Kind, id_of, item, items
-from integrations.providers.told import Unreadable, moment, now, objects, with_overlap
+from integrations.providers.reading import Unreadable
+from integrations.providers.told import moment, now, objects, with_overlap
 
 # developer.intuit.com/app/developer/qbo/docs/learn/explore-the-quickbooks-online-api/data-queries, …/minor-versions
 MINOR_VERSION = "75"
