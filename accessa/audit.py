@@ -14,7 +14,8 @@ from uuid import UUID
 from django.core.exceptions import ImproperlyConfigured
 from django.core.files.storage import storages
 from django.db import connection
-from django.db.models import Exists, OuterRef, Q
+from django.db.models import Exists, OuterRef, Q, Subquery
+from django.db.models.functions import Coalesce
 
 from accessa import ingested
 from documents import storage
@@ -25,6 +26,7 @@ from embeddings.sweeps import WAITS_FOR_RETRY
 from jobs import plan
 from jobs.models import UploadJob
 from jobs.states import Stage, State
+from statutes.models import LawVersion
 
 AT_ONCE = 200
 Owner = tuple[UUID, UUID]  # the tenant and the document, in which order objects are listed
@@ -193,12 +195,14 @@ def _without_document(bucket: str, names: list[str]) -> Iterator[Finding]:
 
 def changed_originals() -> Iterator[Finding]:
     """Hash every original again; slow, it reads the whole store."""
-    for document in Document.objects.filter(stored_at__isnull=False).iterator(chunk_size=AT_ONCE):
+    laws = LawVersion.objects.filter(pk=OuterRef("pk")).values("raw_sha256")
+    stored = Document.objects.filter(stored_at__isnull=False)
+    for document in stored.annotate(sha256=Coalesce(Subquery(laws), "file_sha256")).iterator(chunk_size=AT_ONCE):
         bucket, name = storage.located(document.raw_path)
         if not bucket.exists(name):
             continue  # found by the job's proof
         with bucket.local(name) as path, path.open("rb") as file:
-            if hashlib.file_digest(file, "sha256").hexdigest() != document.file_sha256:
+            if hashlib.file_digest(file, "sha256").hexdigest() != document.sha256:
                 yield Finding("original", str(document.pk), "The original is not the file that was declared.")
 
 

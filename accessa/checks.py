@@ -12,7 +12,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.files.storage import storages
 from django.db import connections
 
-from accessa import connecting, stores
+from accessa import bedrock, connecting, stores
 from accessa.contradictions import is_local
 from documents.storage import BUCKETS, Bucket
 from embeddings import embedders
@@ -91,6 +91,7 @@ def fit_for_production(*, app_configs: Sequence[AppConfig] | None, **kwargs: Any
         *_proxies(),
         *_metrics(),
         *connecting.fit_for_production(),
+        *bedrock.fit_for_production(),
     ]
 
 

@@ -112,6 +112,7 @@ def _vendors() -> Found:
     if settings.EMBEDDER not in embedders.NAMES and "." not in settings.EMBEDDER:
         hint = f"Use one of {', '.join(sorted(embedders.NAMES))}, or the dotted path of a class."
         yield Error(f"There is no embedder {settings.EMBEDDER!r}.", hint=hint, id="accessa.E214")
+    yield from _titan()
     if settings.OPENAI_API_KEY and settings.EMBEDDER == "local":
         hint = "Unset EMBEDDER to use it, or unset the key."
         yield Warning("OPENAI_API_KEY is set, and EMBEDDER=local ignores it.", hint=hint, id="accessa.W215")
@@ -123,6 +124,15 @@ def _vendors() -> Found:
         hint = "Set BOOTS_BRAIN_URL to the deployment that embeds for this one."
         yield Error("EMBEDDER=remote asks this very deployment.", hint=hint, id="accessa.E216")
     yield from _callbacks()
+
+
+def _titan() -> Found:
+    if "titan" not in (settings.EMBEDDER, settings.STATUTES_EMBEDDER):
+        return
+    try:
+        _ = embedders.get("titan").model
+    except ImproperlyConfigured as error:
+        yield Error(str(error), hint="Correct TITAN_MODEL.", id="accessa.E250")
 
 
 def _callbacks() -> Found:

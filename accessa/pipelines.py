@@ -10,6 +10,10 @@ from embeddings import proofs as embeddings
 from embeddings import stages as searchable
 from jobs.plan import Pipeline, Step
 from jobs.states import Stage
+from statutes import intake as statutes
+from statutes import proofs as laws
+from statutes import publishing
+from statutes import stages as normalizing
 
 # fmt: off
 INSURANCE = Pipeline("insurance", (
@@ -25,6 +29,22 @@ INSURANCE = Pipeline("insurance", (
     Step(Stage.EMBEDDING,           searchable.embed,          embeddings.vectors_planned,  limit=1800, reached_pct=70, skippable=True),
     Step(Stage.EMBEDDINGS_BUFFERED, searchable.commit_vectors, embeddings.vectors_buffered, limit=300,  reached_pct=95, skippable=True),
     Step(Stage.EMBEDDED,            searchable.finish,         embeddings.embedded,         limit=60,   reached_pct=99),
+))
+
+# Laws (spec 004): nothing of a version is found before it takes the place of the one before it, in its last stage.
+STATUTE = Pipeline(statutes.PIPELINE, (
+    Step(Stage.QUEUED,              normalizing.receive,       laws.noted,                  limit=600),
+    Step(Stage.JOB_VALIDATED,       normalizing.choose_reader, laws.received,               limit=30,   reached_pct=10),
+    Step(Stage.PARSING,             normalizing.normalize,     laws.requested,              limit=960,  reached_pct=15),
+    Step(Stage.PARSED,              normalizing.check,         laws.normalized,             limit=60,   reached_pct=45),
+    Step(Stage.PARSE_VALIDATED,     normalizing.plan_chunks,   laws.normalized,             limit=30,   reached_pct=48),
+    Step(Stage.CHUNKING,            searchable.buffer_chunks,  embeddings.planned,          limit=120,  reached_pct=50, skippable=True),
+    Step(Stage.CHUNKS_BUFFERED,     searchable.commit_chunks,  embeddings.buffered,         limit=120,  reached_pct=60, skippable=True),
+    Step(Stage.CHUNKED,             searchable.plan_vectors,   embeddings.chunked,          limit=60,   reached_pct=65),
+    # Never passed over: what was refused before is noted, and is asked for again.
+    Step(Stage.EMBEDDING,           publishing.embed,          embeddings.vectors_planned,  limit=1800, reached_pct=70),
+    Step(Stage.EMBEDDINGS_BUFFERED, publishing.verify,         laws.vectors_buffered,       limit=300,  reached_pct=95),
+    Step(Stage.EMBEDDED,            publishing.publish,        laws.embedded,               limit=900,  reached_pct=97),
 ))
 
 # A campaign's jobs (embeddings.moving): other vectors for the same passages, or other passages of the same parse.
@@ -45,4 +65,4 @@ RECHUNK = Pipeline(moving.RECHUNK, (
 ), of_campaigns=True)
 # fmt: on
 
-PIPELINES = {plan.name: plan for plan in (INSURANCE, REEMBED, RECHUNK)}
+PIPELINES = {plan.name: plan for plan in (INSURANCE, STATUTE, REEMBED, RECHUNK)}

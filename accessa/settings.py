@@ -12,6 +12,7 @@ from django.core.exceptions import ImproperlyConfigured
 from accessa import faces
 from accessa.connectors import *  # noqa: F403
 from accessa.environment import Env, var
+from accessa.laws import *  # noqa: F403
 from accessa.secret import local_secret
 
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # onnxruntime reports to its maker unless told so before its import
@@ -37,6 +38,7 @@ INSTALLED_APPS = [
     "campaigns",
     "webhooks",
     "integrations",
+    "statutes",
     "measures",
     "console",
     "portal",
@@ -261,6 +263,7 @@ EMBEDDING_BATCH_SIZE = env.int("EMBEDDING_BATCH_SIZE", default=32)  # of EMBEDDE
 EMBED_IN_FLIGHT = env.int("EMBED_IN_FLIGHT", default=3)  # MVP context §9: concurrent batches of a worker
 EMBED_BATCH_TOKENS = env.int("EMBED_BATCH_TOKENS", default=300_000)  # OpenAI's limit for one call
 CHUNKER = env.str("CHUNKER", default="markdown-simple@1")  # of new documents; `manage.py rechunk` moves the others
+CHUNKERS = ("statutes.articles.CHUNKER",)  # those of apps that `embeddings` does not know, by dotted path
 REUSE_ACROSS_TENANTS = env.bool("REUSE_ACROSS_TENANTS", default=False)  # a price tells what other tenants have
 # A tenant's vectors are compared one by one up to so many passages: measured by `benchmarks search`.
 SEARCH_EXACT_PASSAGES = env.int("SEARCH_EXACT_PASSAGES", default=3_000)

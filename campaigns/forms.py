@@ -24,7 +24,7 @@ def targets() -> list[tuple[str, str]]:
     models = {f"{made.model}@{made.version}" for made in embedders.configured()}
     return [
         *((f"reembed {label}", f"model {label}") for label in sorted(models)),
-        *((f"rechunk {label}", f"chunker {label}") for label in sorted(chunking.CHUNKERS)),
+        *((f"rechunk {label}", f"chunker {label}") for label in sorted(chunking.known())),
     ]
 
 

@@ -227,10 +227,19 @@ def delete(document: Document, *, unless: Callable[[], bool] | None = None) -> b
     such worker's lease has surely ended; so does what the parsing vendor has of it. Nothing is removed, and False
     returned, if ``unless`` says so: it is asked when nobody can declare the document any more.
     """
-    with transaction.atomic(), connection.cursor() as cursor:
+    with transaction.atomic():
         lock(document.pk)
         if unless is not None and unless():
             return False
+        erase(document)
+    clear(document.pk)
+    return True
+
+
+def erase(document: Document) -> None:
+    """Remove a document's rows, in the caller's transaction; who has committed it calls ``clear``."""
+    lock(document.pk)
+    with connection.cursor() as cursor:
         # Waits for the one write that a worker may be making, and fences every later one.
         cursor.execute("SELECT job_id FROM upload_jobs WHERE document_id = %s FOR UPDATE", [document.pk])
         lock(document.pk, "vectors")  # a campaign may be settling them
@@ -238,12 +247,15 @@ def delete(document: Document, *, unless: Callable[[], bool] | None = None) -> b
         _schedule_removal(document)
         for table in _TABLES:
             cursor.execute(f"DELETE FROM {table} WHERE document_id = %s", [document.pk])
-    recent.forget(document.pk)
+
+
+def clear(document_id: UUID) -> None:
+    """Remove the objects of a document that was erased; those that cannot go now are left to the sweep."""
+    recent.forget(document_id)
     try:
-        remove_objects(document.pk)
+        remove_objects(document_id)
     except OSError as error:
         log.warning("The files of a deleted document are left to the sweep: %s", named(error))
-    return True
 
 
 def _schedule_removal(document: Document) -> None:

@@ -1,10 +1,13 @@
 """The chunkers: markdown in, cited passages of at most so many tokens out."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from typing import Protocol
 
+from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
+from django.utils.module_loading import import_string
 
 from documents.normalization import page_of
 from embeddings import tokens
@@ -71,9 +74,34 @@ def cut(text: str, page_starts: Sequence[int] = (0,), *, last_page: int = 1, siz
     return chunks
 
 
-@dataclass(frozen=True, slots=True)
-class Chunker:
+class Chunker(Protocol):
     """A frozen way to cut: the same text gives the same chunks for ever. Another way has another version."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def version(self) -> str: ...
+
+    @property
+    def label(self) -> str: ...
+
+    @property
+    def config(self) -> str:
+        """Say how it cuts, as JSON: for whoever compares two versions."""
+        ...
+
+    def cut(self, text: str, page_starts: Sequence[int] = (0,), *, last_page: int = 1) -> Sequence[Chunk]:
+        """Cut normalized markdown into chunks that cover every visible character, numbered from 0 in order.
+
+        Without ``page_starts`` nobody knows the pages: each chunk may be on any, from 1 to ``last_page``.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class MarkdownChunker:
+    """Cuts any markdown to sizes, wherever it may be cut well near them."""
 
     name: str
     version: str
@@ -85,7 +113,6 @@ class Chunker:
 
     @property
     def config(self) -> str:
-        """Say how it cuts, as JSON: for whoever compares two versions."""
         sizes = {f"{name}_tokens": size for name, size in asdict(self.sizes).items()}
         return json.dumps({"encoding": tokens.ENCODING, **sizes}, sort_keys=True, separators=(",", ":"))
 
@@ -97,16 +124,23 @@ class Chunker:
 CHUNKERS = {
     chunker.label: chunker
     for chunker in (
-        Chunker(NAME, VERSION, PASSAGES),
+        MarkdownChunker(NAME, VERSION, PASSAGES),
         # Half as long: a single fact, a copay or an exclusion, is less diluted by what stands around it, and its
         # citation is narrower. Costs about as many tokens, and twice as many vectors.
-        Chunker(NAME, "2", Sizes(target=256, overlap=32, small=64, largest_header=128)),
+        MarkdownChunker(NAME, "2", Sizes(target=256, overlap=32, small=64, largest_header=128)),
     )
 }
 
 
+def known() -> dict[str, Chunker]:
+    """Return every chunker there is by its label: those of this module, and those that the setting CHUNKERS names."""
+    named: Iterable[Chunker] = map(import_string, settings.CHUNKERS)
+    return {**CHUNKERS, **{chunker.label: chunker for chunker in named}}
+
+
 def get(label: str) -> Chunker:
     """Return the chunker called ``label`` (name@version), or raise ``ImproperlyConfigured``."""
-    if label not in CHUNKERS:
-        raise ImproperlyConfigured(f"There is no chunker {label!r}: use one of {', '.join(sorted(CHUNKERS))}.")
-    return CHUNKERS[label]
+    found = known()
+    if label not in found:
+        raise ImproperlyConfigured(f"There is no chunker {label!r}: use one of {', '.join(sorted(found))}.")
+    return found[label]

@@ -44,9 +44,9 @@ def _is_held(user_id: UUID) -> bool:
 
 
 def of(user_id: UUID) -> Live:
-    """Return the tenant's pointer; without any vectors, the model that EMBEDDER names."""
+    """Return the tenant's pointer; without any vectors, the model that EMBEDDER, or EMBEDDERS_OF, names."""
     pointer = LiveModel.objects.filter(pk=user_id).values_list("embed_model", "embed_version", "shadowed").first()
-    chosen = embedders.get(settings.EMBEDDER)
+    chosen = embedders.get(settings.EMBEDDERS_OF.get(user_id, settings.EMBEDDER))
     if pointer and (pointer[:2] == (chosen.model, chosen.version) or _is_held(user_id)):
         return Live(*pointer)
     return Live(chosen.model, chosen.version)

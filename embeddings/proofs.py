@@ -111,6 +111,7 @@ _cut = by_sql("""
     SELECT j.job_id, 'The document is searched by the chunks of another cut.'
     FROM upload_jobs j JOIN documents d USING (document_id)
     WHERE j.job_id = ANY(%(jobs)s) AND d.chunks_version IS DISTINCT FROM j.chunks_version""")
+findable = each(_cut, vectors_planned, _words, _wide)  # whatever is found, though it may not be all
 embedded = each(_cut, _live, vectors_planned, _words, _wide)
 
 # A campaign's re-embedding.

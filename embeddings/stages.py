@@ -136,7 +136,7 @@ def embed(claim: Claim) -> Outcome:
             return moved
     except flights.ModelChanged:
         with claim.held():
-            return _plan_anew(claim)
+            return plan_anew(claim)
     with claim.held():
         return _embedded(claim, embedder)
 
@@ -182,7 +182,7 @@ def _planned_embedder(claim: Claim) -> Embedder | None:
     return found
 
 
-def _plan_anew(claim: Claim) -> Moved:
+def plan_anew(claim: Claim) -> Moved:
     """Send the job back to where its model is chosen: the planned one is not the tenant's. Call inside ``held()``."""
     planned = _chosen(claim)
     vectors.drop(claim.job.document_id, model=planned.model, version=planned.version)
@@ -201,7 +201,7 @@ def commit_vectors(claim: Claim) -> Outcome:
         broken = proofs.buffer_covers([job.pk])
         if not broken:
             if not live.confirm(job.user_id, model=planned.model, version=planned.version):
-                return _plan_anew(claim)
+                return plan_anew(claim)
             copied = vectors.commit(job.document_id, model=planned.model, version=planned.version)
             chunks.replace_others(job.document_id, chunks_version=job.chunks_version)
             terms.write(job.document_id)

@@ -44,6 +44,10 @@ _UNREACHABLE = {
     "requests.Timeout",
     "urllib.URLError",
     "urllib3.HTTPError",
+    "botocore.HTTPClientError",
+    "botocore.ConnectionError",
+    "botocore.CredentialRetrievalError",
+    "botocore.MetadataRetrievalError",
 }
 _INVALID = {
     "openai.APIResponseValidationError",
@@ -58,6 +62,9 @@ _INVALID = {
     "requests.JSONDecodeError",
     "json.JSONDecodeError",
     "pydantic_core.ValidationError",
+    "botocore.ResponseParserError",
+    "botocore.ResponseStreamingError",
+    "botocore.IncompleteReadError",
     "builtins.UnicodeDecodeError",
 }
 _PROTOCOL = {"httpx.RemoteProtocolError", "httpx2.RemoteProtocolError"}
@@ -72,6 +79,10 @@ _NEVER_SENT = {
     "requests.ConnectTimeout",
     "urllib3.NewConnectionError",
     "urllib3.ConnectTimeoutError",
+    "botocore.EndpointConnectionError",
+    "botocore.ConnectTimeoutError",
+    "botocore.CredentialRetrievalError",
+    "botocore.MetadataRetrievalError",
     "builtins.ConnectionRefusedError",
     "socket.gaierror",
 }
@@ -84,6 +95,8 @@ _SAFE_CODE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 def answered(error: Exception) -> Status | None:
     """Return the HTTP status that a call ended with, whichever client raised it; None when there was none."""
+    if (told := _answered_by_aws(error)) is not None:
+        return told if told.status >= 400 else None
     response: Any = error if "urllib.HTTPError" in _names(error) else getattr(error, "response", None)
     status = getattr(response, "status_code", None) or getattr(response, "code", None)
     headers = getattr(response, "headers", None)
@@ -108,7 +121,8 @@ def silent(error: Exception) -> str | None:
     if isinstance(error, TimeoutError) or (isinstance(error, OSError) and error.errno in _NETWORK):
         return UNREACHABLE
     bad_shape = isinstance(error, _MISREAD) and _raised_while_reading(error)
-    return INVALID if bad_shape or getattr(getattr(error, "response", None), "status_code", None) else None
+    elsewhere = _answered_by_aws(error) or getattr(getattr(error, "response", None), "status_code", None)
+    return INVALID if bad_shape or elsewhere else None
 
 
 def may_have_charged(error: BaseException) -> bool:
@@ -126,6 +140,45 @@ def may_have_charged(error: BaseException) -> bool:
     if answer := answered(error):
         return answer.status >= 500 or answer.status == 408  # told to hurry up, or given up on: it may have been done
     return not any(_names(link) & _NEVER_SENT for link in _chain(error))
+
+
+# What AWS' services say by a name, where their status says something else, or nothing: the status it amounts to.
+_AWS_STATUS = {
+    "ServiceQuotaExceededException": 402,
+    "ThrottlingException": 429,
+    "TooManyRequestsException": 429,
+    "ModelErrorException": 500,  # 424: the model fell over
+    "ExpiredTokenException": 403,
+    "UnrecognizedClientException": 403,
+    "InvalidSignatureException": 403,
+}
+_NO_CREDENTIALS = {
+    "botocore.NoCredentialsError",
+    "botocore.PartialCredentialsError",
+    "botocore.ProfileNotFound",
+    "botocore.UnauthorizedSSOTokenError",
+    "botocore.SSOTokenLoadError",
+}
+# A ValidationException is about the text, but for these (Bedrock has no other name for them).
+_MISCONFIGURED = re.compile(r"model identifier|on-demand throughput|inference profile|Operation not allowed|EndOfLife")
+
+
+def _answered_by_aws(error: Exception) -> Status | None:
+    """Return what a service of AWS said, by boto3; a call that nobody could sign is one whose key is refused."""
+    names = _names(error)
+    if names & _NO_CREDENTIALS:
+        return Status(401, {}, "NoCredentials")
+    told = getattr(error, "response", None)
+    if "botocore.ClientError" not in names or not isinstance(told, dict):
+        return None
+    meta, said = told.get("ResponseMetadata", {}), told.get("Error", {})
+    code, message = str(said.get("Code", "")), str(said.get("Message", ""))
+    status = _AWS_STATUS.get(code, meta.get("HTTPStatusCode"))
+    if not isinstance(status, int):
+        return None
+    if code == "ValidationException" and _MISCONFIGURED.search(message):
+        status = 404
+    return Status(status, meta.get("HTTPHeaders", {}), code if _SAFE_CODE.fullmatch(code) else None)
 
 
 def _cut_off(error: BaseException) -> bool:

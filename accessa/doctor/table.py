@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from accessa.doctor import apart, configuration, connectors, database, schema, stores, vendors, web, workers
+from accessa.doctor import apart, bedrock, configuration, connectors, database, schema, stores, vendors, web, workers
 from accessa.doctor.exam import Check
 
 DATABASE, API = ("database",), ("api",)
@@ -35,6 +35,7 @@ CHECKS = (
     Check("ocr", "A picture of text would be read here.", vendors.ocr, seconds=60),
     Check("parser", "LlamaParse takes the key.", vendors.llamaparse),
     Check("embedder", "A word becomes a vector of 1536 numbers.", vendors.embedder, DATABASE, 15),
+    Check("titan", "A word becomes a vector of 1536 numbers.", bedrock.titan, DATABASE, 15),
     Check("signers", "The keys of tenants' tokens can be had.", vendors.signers),
     Check("budget", "The shared budget answers.", workers.budget),
     Check("callback", "Reached, believed with each secret, refused when forged.", web.callback, slow=FIREWALL),

@@ -18,6 +18,7 @@ NAMES = {
     "minilm": "embeddings.embedders.minilm.MiniLM",
     "openai": "embeddings.embedders.openai.OpenAI",
     "remote": "embeddings.embedders.remote.Remote",
+    "titan": "embeddings.embedders.titan.Titan",
 }
 
 
@@ -60,7 +61,7 @@ def get(name: str) -> Embedder:
 
 def configured() -> Iterator[Embedder]:
     """Every embedder that this deployment can ask, the one that EMBEDDER names first."""
-    for name in dict.fromkeys((settings.EMBEDDER, *NAMES)):
+    for name in dict.fromkeys((settings.EMBEDDER, *settings.EMBEDDERS_OF.values(), *NAMES)):
         embedder = get(name)
         with suppress(ImproperlyConfigured):  # a vendor without its key or address
             _ = embedder.model, getattr(embedder, "vendor", None)

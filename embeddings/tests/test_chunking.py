@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from documents.normalization import normalize, normalize_pages
 from embeddings import chunking, tokens
-from embeddings.chunking import PASSAGES, Chunk, Chunker, cut
+from embeddings.chunking import PASSAGES, Chunk, MarkdownChunker, cut
 
 SENTENCE = "The plan pays 80 percent of the allowed amount after the deductible is met. "
 PARAGRAPH = SENTENCE * 6
@@ -77,7 +77,7 @@ def assert_sound(text: str, chunks: list[Chunk], most: int = PASSAGES.target) ->
 
 @settings(max_examples=300, deadline=None)
 @given(documents, st.booleans(), st.sampled_from(list(chunking.CHUNKERS.values())))
-def test_every_cut_is_sound(raw: str, is_normal: bool, chunker: Chunker) -> None:
+def test_every_cut_is_sound(raw: str, is_normal: bool, chunker: MarkdownChunker) -> None:
     text = normalize(raw) if is_normal else raw
 
     assert_sound(text, chunker.cut(text), chunker.sizes.target)
@@ -107,8 +107,9 @@ def test_the_configurations_are_frozen(label: str, largest_header: int, overlap:
 
 def test_all_configurations_are_known_here() -> None:
     assert list(chunking.CHUNKERS) == [label for label, *_ in CONFIGURATIONS]
+    assert list(chunking.known()) == [*chunking.CHUNKERS, "legal-articles@1"]
     assert chunking.get("markdown-simple@1").cut(EXAMPLE) == cut(EXAMPLE)
-    with pytest.raises(ImproperlyConfigured, match="markdown-simple@1, markdown-simple@2"):
+    with pytest.raises(ImproperlyConfigured, match="legal-articles@1, markdown-simple@1, markdown-simple@2"):
         chunking.get("markdown-simple@0")
 
 

@@ -11,7 +11,7 @@ import pytest
 from django.conf import settings
 
 APPS = ("accessa", "tenancy", "jobs", "vendors", "documents", "embeddings", "campaigns", "webhooks",
-        "auditing", "measures", "console", "portal")  # fmt: skip
+        "auditing", "statutes", "measures", "console", "portal")  # fmt: skip
 INNOCENT = {
     # `lifecycle` itself composes its UPDATE of the table, so nothing is found there either.
     "jobs/services.py": {"create"},  # a job is born with its first stage
@@ -21,6 +21,8 @@ INNOCENT = {
     "vendors/money.py": {"create", "update"},
     "vendors/breaker.py": {"state"},
     "vendors/pacing.py": {"state"},
+    # Of a consumer of the queue.
+    "statutes/standing.py": {"state"},
     # Of a campaign and of a tenant's part of it.
     "campaigns/services.py": {"update"},
     "campaigns/feeding.py": {"update"},

@@ -1,0 +1,70 @@
+"""Titan, where it embeds: asked for a word by doctor, and looked at by the checks of a deployment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from accessa import bedrock, contradictions
+from accessa.doctor.bedrock import titan
+from testing.vendors.bedrock import BedrockServer
+from testing.vendors.misbehaviour import Status
+
+
+@pytest.fixture
+def server(settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[BedrockServer]:
+    with BedrockServer() as server:
+        for name, value in server.environment.items():
+            monkeypatch.setenv(name, value)
+        settings.STATUTES_EMBEDDER, settings.TITAN_ENDPOINT_URL = "titan", server.url
+        yield server
+
+
+@pytest.mark.django_db
+def test_a_bedrock_that_is_well_is_told_with_its_model(server: BedrockServer) -> None:
+    assert [finding.says for finding in titan()] == ["(amazon.titan-embed-text-v1)"]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("status", "code", "says"),
+    [
+        (403, "AccessDeniedException", "refuses the key"),
+        (400, "ServiceQuotaExceededException", "quota"),
+        (429, "ThrottlingException", "too many calls"),
+        (404, "ResourceNotFoundException", "refuses the model"),
+        (500, "InternalServerException", "fault of its own"),
+    ],
+)
+def test_each_fault_has_its_remedy(status: int, code: str, says: str, server: BedrockServer) -> None:
+    server.misbehave("*", Status(status, code=code))
+
+    (finding,) = titan()
+
+    assert says in finding.says
+    assert finding.remedy
+
+
+def test_where_titan_does_not_embed_nothing_is_asked(settings: Any) -> None:
+    settings.EMBEDDER, settings.STATUTES_EMBEDDER = "local", ""
+
+    assert [finding.level for finding in titan()] == ["skipped"]
+    assert list(bedrock.fit_for_production()) == []
+
+
+def test_a_deployment_without_keys_is_refused(server: BedrockServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert list(bedrock.fit_for_production()) == []
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent")
+
+    assert [message.id for message in bedrock.fit_for_production()] == ["accessa.E109"]
+
+
+def test_a_model_that_is_none_of_titans_is_named(settings: Any) -> None:
+    settings.STATUTES_EMBEDDER, settings.TITAN_MODEL = "titan", "amazon.nova"
+
+    assert "accessa.E250" in {message.id for message in contradictions.contradictions(app_configs=None)}

@@ -1,0 +1,261 @@
+"""Titan by Bedrock: what is sent, what is taken, what each refusal means, and a document embedded by it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any
+
+import numpy
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+
+from embeddings import embedders, tokens
+from embeddings.embedders.titan import Titan
+from embeddings.models import DocumentChunk
+from jobs.models import UploadJob
+from jobs.outcomes import Permanent, Postponed, Retryable
+from testing.people import Person, plan_pdf
+from testing.vendors.bedrock import V2, BedrockServer
+from testing.vendors.misbehaviour import KINDS, Status, dripping, instead
+from testing.vendors.openai import vector
+from testing.vendors.wire import as_json
+from vendors import gate
+
+INVOKE = "POST /model/*"
+
+
+@pytest.fixture(scope="module")
+def opened() -> Iterator[BedrockServer]:
+    with BedrockServer() as server:
+        yield server
+
+
+@pytest.fixture
+def bedrock(opened: BedrockServer, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[BedrockServer]:
+    for name, value in opened.environment.items():
+        monkeypatch.setenv(name, value)
+    settings.EMBEDDER, settings.TITAN_ENDPOINT_URL = "titan", opened.url
+    settings.VENDOR_TIMEOUT_SECONDS = 5.0
+    yield opened
+    opened.behave()
+    opened.ledger.clear()
+    opened.requests_per_minute = 0
+
+
+def test_v1_gives_its_own_1536_numbers_and_the_tokens_that_are_charged(bedrock: BedrockServer) -> None:
+    sold = Titan().call(["Artículo 12 Bis."])
+
+    assert Titan().model == "amazon.titan-embed-text-v1"
+    assert numpy.allclose(sold.vectors[0], vector("Artículo 12 Bis."), atol=1e-6)
+    assert sold.tokens == tokens.count("Artículo 12 Bis.") == bedrock.ledger.totals["tokens"]
+
+
+def test_v2_is_padded_and_says_so_in_its_name(bedrock: BedrockServer, settings: Any) -> None:
+    settings.TITAN_MODEL = V2
+
+    vectors = Titan().call(["Section 4(a)"]).vectors
+
+    assert Titan().model == "amazon.titan-embed-text-v2-1024-padded"
+    assert vectors.shape == (1, 1536)
+    assert not vectors[0, 1024:].any()
+    assert numpy.linalg.norm(vectors[0]) == pytest.approx(1, abs=1e-5)
+
+
+def test_texts_that_are_empty_too_long_or_no_utf8_are_sent_as_the_vendor_takes_them(bedrock: BedrockServer) -> None:
+    texts = ["", "palabra " * 20_000, "é" * 60_000, "a\ud800b", "x\x00y"]
+
+    assert Titan().embed(texts).shape == (5, 1536)
+    assert bedrock.ledger.calls == 5
+
+
+def test_a_call_takes_one_text_so_that_several_fly_together(bedrock: BedrockServer) -> None:
+    assert Titan().batch_size == 1
+
+
+def test_the_price_is_by_the_million_of_tokens(settings: Any) -> None:
+    settings.TITAN_CENTS_PER_MILLION_TOKENS = 10.0
+
+    assert Titan().cents(1_000_000) == Decimal(10)
+    assert Titan().cents(1) == Decimal("0.00001")
+
+
+LIMITED, KEY, QUOTA = "VENDOR_RATE_LIMITED", "VENDOR_REFUSES_KEY", "VENDOR_QUOTA_EXHAUSTED"
+AWAY = (Retryable, "VENDOR_UNAVAILABLE")
+# fmt: off
+MEANING: dict[str, tuple[int, str, tuple[type[Exception], str]]] = {
+    "throttled":        (429, "ThrottlingException", (Postponed, LIMITED)),
+    "not ready":        (429, "ModelNotReadyException", (Postponed, LIMITED)),
+    "throttled by 400": (400, "ThrottlingException", (Postponed, LIMITED)),
+    "quota":            (400, "ServiceQuotaExceededException", (Postponed, QUOTA)),
+    "model timeout":    (408, "ModelTimeoutException", AWAY),
+    "model error":      (424, "ModelErrorException", AWAY),
+    "server":           (500, "InternalServerException", AWAY),
+    "unavailable":      (503, "ServiceUnavailableException", AWAY),
+    "denied":           (403, "AccessDeniedException", (Postponed, KEY)),
+    "expired":          (403, "ExpiredTokenException", (Postponed, KEY)),
+    "no such client":   (403, "UnrecognizedClientException", (Postponed, KEY)),
+    "the text":         (400, "ValidationException", (Permanent, "VENDOR_REFUSED")),
+    "no such model":    (404, "ResourceNotFoundException", (Permanent, "VENDOR_REFUSED")),
+}
+# fmt: on
+
+
+def _outcome() -> Exception:
+    try:
+        Titan().call(["a text of Ana's"])
+    except Exception as error:
+        return gate.failed(Titan().vendor, error)
+    raise AssertionError("the call went well")
+
+
+def _named(outcome: Exception) -> tuple[type[Exception], str]:
+    if isinstance(outcome, Postponed):
+        return Postponed, outcome.wait.reason
+    assert isinstance(outcome, (Retryable, Permanent)), repr(outcome)
+    return (Retryable if isinstance(outcome, Retryable) else Permanent), outcome.code
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(("status", "code", "expected"), MEANING.values(), ids=MEANING)
+def test_each_refusal_of_bedrock_has_its_outcome(
+    status: int, code: str, expected: tuple[type[Exception], str], bedrock: BedrockServer
+) -> None:
+    bedrock.misbehave(INVOKE, Status(status, code=code))
+
+    outcome = _outcome()
+
+    assert _named(outcome) == expected
+    assert gate.may_have_charged(outcome) == (expected == AWAY)
+    assert bedrock.ledger.calls == 0
+    assert "Ana" not in str(outcome)
+
+
+@pytest.mark.django_db
+def test_a_model_that_the_account_may_not_ask_is_no_texts_fault(bedrock: BedrockServer) -> None:
+    refusal = as_json({"message": "The provided model identifier is invalid."}, 400)
+    refusal = type(refusal)(400, refusal.body, {**refusal.headers, "x-amzn-ErrorType": "ValidationException"})
+    bedrock.misbehave(INVOKE, instead("no-model", refusal))
+
+    outcome = _outcome()
+
+    assert isinstance(outcome, gate.VendorRefused)
+    assert outcome.status == 404
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "kind", ["reset", "html-200", "truncated-body", "garbage", "empty-200", "json-list", "redirect-302"]
+)
+def test_what_is_no_answer_of_bedrocks_is_a_fault(kind: str, bedrock: BedrockServer) -> None:
+    bedrock.misbehave(INVOKE, KINDS[kind])
+
+    assert _named(_outcome())[0] is Retryable
+
+
+@pytest.mark.django_db
+def test_nobody_listening_buys_nothing(bedrock: BedrockServer, settings: Any) -> None:
+    settings.TITAN_ENDPOINT_URL = "http://127.0.0.1:1"
+
+    outcome = _outcome()
+
+    assert _named(outcome) == (Retryable, "VENDOR_UNREACHABLE")
+    assert not gate.may_have_charged(outcome)
+
+
+@pytest.mark.django_db
+def test_without_keys_work_waits_instead_of_failing(
+    bedrock: BedrockServer, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent")
+    settings.TITAN_REGION = "eu-west-1"  # a client that was not made before
+
+    outcome = _outcome()
+
+    assert _named(outcome) == (Postponed, KEY)
+    assert not gate.may_have_charged(outcome)
+    assert bedrock.ledger.calls == 0
+
+
+@pytest.mark.django_db
+def test_an_answer_that_drips_ends_with_the_call(bedrock: BedrockServer, settings: Any) -> None:
+    settings.VENDOR_TIMEOUT_SECONDS = 0.4
+    bedrock.misbehave(INVOKE, dripping(0.1))
+    began = time.monotonic()
+
+    outcome = _outcome()
+
+    assert _named(outcome) == (Retryable, "VENDOR_UNREACHABLE")
+    assert time.monotonic() - began < 10  # 15 kB would drip for half an hour
+
+
+BAD = {
+    "narrow": {"embedding": [1.0] * 1024, "inputTextTokenCount": 1},
+    "words": {"embedding": ["a"] * 1536, "inputTextTokenCount": 1},
+    "no numbers": {"embedding": [None] * 1536},
+    "zeros": {"embedding": [0.0] * 1536, "inputTextTokenCount": 1},
+    "of another model": {"inputTextTokenCount": 3, "results": [{"outputText": "hello"}]},
+}
+
+
+@pytest.mark.parametrize("body", BAD.values(), ids=BAD)
+def test_a_vector_that_is_none_is_not_used(body: dict[str, Any], bedrock: BedrockServer) -> None:
+    bedrock.misbehave(INVOKE, instead("bad", as_json(body)))
+
+    with pytest.raises(gate.BadAnswer):
+        Titan().call(["a"])
+
+
+def test_a_count_of_tokens_that_is_none_is_not_billed_by(bedrock: BedrockServer) -> None:
+    body = {"embedding": vector("a").tolist(), "inputTextTokenCount": -3}
+    bedrock.misbehave(INVOKE, instead("free", as_json(body)))
+
+    assert Titan().call(["a"]).tokens is None
+
+
+def test_titan_is_not_offered_where_nothing_asks_for_it(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_ROLE_ARN", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"):
+        monkeypatch.delenv(name, raising=False)
+    settings.EMBEDDER, settings.STATUTES_EMBEDDER, settings.TITAN_ENDPOINT_URL = "local", "", None
+
+    assert not any(isinstance(each, Titan) for each in embedders.configured())
+    with pytest.raises(ImproperlyConfigured, match="keys of AWS"):
+        _ = Titan().vendor
+
+
+def test_a_model_that_is_none_of_titans_is_a_configuration_error(settings: Any) -> None:
+    settings.TITAN_MODEL = "amazon.titan-text-express-v1"
+
+    with pytest.raises(ImproperlyConfigured, match="TITAN_MODEL"):
+        _ = Titan().model
+
+
+def test_a_call_is_sent_as_it_was_signed(bedrock: BedrockServer, settings: Any) -> None:
+    settings.TITAN_REGION = "eu-north-1"  # the stand-in is another region's
+
+    with pytest.raises(Exception, match="InvalidSignature"):
+        Titan().call(["a"])
+
+    assert bedrock.ledger.calls == 0
+
+
+def test_a_document_is_embedded_by_calls_that_fly_together_and_is_found(
+    bedrock: BedrockServer, settings: Any, ana: Person
+) -> None:
+    bedrock.delay, settings.EMBED_IN_FLIGHT = 0.05, 3
+
+    uploaded = ana.ingest(plan_pdf("drugs"))
+
+    bedrock.delay = 0.0
+    job = UploadJob.objects.get(pk=uploaded.job_id)
+    passages = DocumentChunk.objects.filter(document_id=uploaded.document_id)
+    assert job.state == "done"
+    assert {chunk.embed_model for chunk in passages} == {"amazon.titan-embed-text-v1"}
+    assert bedrock.ledger.calls == passages.values("chunk_sha").distinct().count()
+    assert bedrock.most_flying > 1
+    assert job.cost_cents == Titan().cents(bedrock.ledger.totals["tokens"])
+    assert ana.post("/search", {"query": passages[0].text, "k": 1}).status_code == 200

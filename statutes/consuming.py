@@ -1,0 +1,197 @@
+"""The consumer: takes messages, holds each until its job has ended, and lets the queue know (spec 004 §1 to §3)."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import structlog
+from django.conf import settings
+from django.db import close_old_connections, connection
+from django.db.utils import InterfaceError, OperationalError
+
+from jobs import cluster
+from jobs.outcomes import Postponed, StageFailure
+from statutes import events, redrive, sqs
+from statutes.hands import Hands, unhurried
+from statutes.holding import Held, Holding
+from statutes.messages import MessageRefused
+from statutes.models import Consumer as Row
+from statutes.sqs import Received
+from statutes.standing import Standing
+from statutes.working import Working
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.statutes")
+State = Row.State
+TICK = 0.5  # how late the end of a job that another worker has may be noticed
+URGENT_SECONDS = 2  # how late an urgent message may be noticed while the other queue is listened to
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0  # while the queue or the database is away
+
+
+class Interrupted(BaseException):
+    """The process is told to stop while it listens to the queue."""
+
+
+class Consumer:
+    """One process' life: BOOT, INIT, IDLE, PROCESSING, WAIT, SHUTDOWN.
+
+    One that ``works`` works on its messages itself; otherwise other workers do. ``mortal``: see ``Hands``.
+    ``until_idle``: it stops when it holds nothing and the queue has nothing for it.
+    """
+
+    def __init__(self, *, works: bool = True, mortal: bool = False, until_idle: bool = False) -> None:
+        self.standing = Standing()
+        self.holding = Holding()
+        self.hands = Hands(mortal=mortal) if works else None
+        self.working = Working(self.holding, self.standing)
+        self._deadlettered: dict[str, bool] = {}  # by queue: whether what always fails ends in a queue for people
+        self._until_idle = until_idle
+        self._failures = 0
+        self._listening = False
+
+    def run(self) -> bool:
+        """Consume until told to stop; return whether all that was begun has ended or was let go of in good order.
+
+        Raises ``ImproperlyConfigured`` for a queue that cannot be worked from.
+        """
+        self.standing.turn(State.BOOT)
+        while not cluster.stopping() and not self._tried(self._init):
+            continue
+        if not cluster.stopping():
+            self.holding.begin()
+            if self.hands:
+                self.hands.begin()
+        while not cluster.stopping():
+            self._tried(self._round)
+        return self._shutdown()
+
+    def interrupt(self) -> None:
+        """Stop soon. For signal handlers: listening to an empty queue would last for 20 s."""
+        cluster.stop()
+        if self._listening:
+            self._listening = False
+            raise Interrupted
+
+    def _init(self) -> None:
+        self.standing.turn(State.INIT)
+        for url in _queues():
+            self._deadlettered[url] = redrive.most_receives(url) is not None
+
+    def _round(self) -> None:
+        self.working.tell()
+        self.working.settle()
+        self._begin()
+        room = settings.SQS_MESSAGES_AT_ONCE - len(self.holding)
+        if room > 0:
+            found = self._received(room)
+            for received in found:
+                self._take(received)
+            self._begin()
+            if self._until_idle and not found and not self.holding:
+                cluster.stop()
+        self.working.tell()
+        if self.holding and self.hands:
+            self.hands.changed.wait(TICK)
+            self.hands.changed.clear()
+        elif self.holding:
+            time.sleep(TICK)
+
+    def _begin(self) -> None:
+        """Begin the most urgent of what is held; all of it, where other workers take it from here."""
+        if self.working.begin(one=self.hands is not None) and self.hands:
+            self.hands.ring()
+
+    def _received(self, room: int) -> list[Received]:
+        """Ask the urgent queue first. Who holds something listens shortly, for its job may end meanwhile."""
+        *urgent, queue_url = _queues()
+        patience = max(1, min(settings.SQS_WAIT_SECONDS, 1 if self.holding else sqs.LONGEST_WAIT))
+        for url in urgent:
+            if found := sqs.receive(url, most=room, wait=0, asking=self._interruptible()):
+                return found
+            patience = min(patience, URGENT_SECONDS)
+        return sqs.receive(queue_url, most=room, wait=patience, asking=self._interruptible())
+
+    @contextmanager
+    def _interruptible(self) -> Iterator[None]:
+        self._listening = True
+        try:
+            if not cluster.stopping():
+                yield
+            else:
+                raise Interrupted
+        finally:
+            self._listening = False
+
+    def _take(self, received: Received) -> None:
+        if self.holding.again(received):
+            return
+        self.standing.received += 1
+        try:
+            self.holding.add(Held(received, events.read(received.body)))
+        except MessageRefused as refused:
+            self._refuse(received, refused)
+
+    def _refuse(self, received: Received, refused: MessageRefused) -> None:
+        """Leave a message to the dead-letter queue, where people find it: sooner or later it is moved there."""
+        self.standing.failed += 1
+        about = {"message": received.message_id, "field": refused.field, "receives": received.receives}
+        log.warning("A message was refused.", code=refused.code, **about)
+        if self._deadlettered.get(received.queue_url):
+            self.holding.give_back(Held(received, []))
+
+    def _tried(self, step: Callable[[], None]) -> bool:
+        """Do one step; wait a while when the queue or the database is away. Tell whether it went well."""
+        try:
+            close_old_connections()
+            step()
+            self._failures = 0
+            return True
+        except Interrupted:
+            return False
+        except (OperationalError, InterfaceError):
+            connection.close()
+            self._wait("DATABASE_AWAY", 0.0)
+        except Postponed as postponed:
+            self._wait(postponed.wait.reason, postponed.wait.seconds)
+        except StageFailure as failure:
+            self._wait(failure.code, getattr(failure, "retry_after", 0.0))
+        return False
+
+    def _wait(self, code: str, at_least: float) -> None:
+        """Pause, the longer the more often it failed; the jitter keeps consumers from coming back all at once."""
+        longest = min(LONGEST_PAUSE, FIRST_PAUSE * 2**self._failures)
+        until = time.monotonic() + max(at_least, random.uniform(longest / 2, longest))  # noqa: S311
+        self._failures = min(self._failures + 1, 16)
+        self.standing.turn(State.WAIT, code=code)
+        while not cluster.stopping() and (left := until - time.monotonic()) > 0:
+            time.sleep(min(left, 0.1))
+
+    def _shutdown(self) -> bool:
+        """Finish the stage that is under way, or let go of it when the grace is over; give back what has not ended."""
+        promised = time.monotonic() + settings.JOBS_STOP_GRACE_SECONDS
+        unhurried()
+        self.standing.turn(State.SHUTDOWN)
+        for held in [held for held in self.holding if not held.jobs]:
+            self.holding.give_back(held)
+        is_orderly = True
+        if self.hands and self.hands.begun:
+            self.hands.stop(max(0.0, promised - time.monotonic()))
+            is_orderly = not self.hands.at_work
+        try:
+            if self.hands and not is_orderly:
+                self.hands.let_go()
+            self.working.settle()
+        except (OperationalError, InterfaceError, Postponed, StageFailure):
+            log.warning("What is held could not be settled; the messages reappear.")
+        for held in self.holding:
+            self.holding.give_back(held)
+        self.holding.end()
+        self.standing.say()
+        return is_orderly
+
+
+def _queues() -> list[str]:
+    """Return the queues, the one that is asked first before the other."""
+    return [url for url in (settings.SQS_PRIORITY_QUEUE_URL, settings.SQS_QUEUE_URL) if url]

@@ -1,0 +1,75 @@
+"""What becomes of a message whose job has ended (spec 004 §5.1)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import structlog
+from django.conf import settings
+from django.db.models import F
+from django.db.models.functions import Now
+
+from jobs.models import UploadJob
+from jobs.states import LET_GO, State
+from statutes import artifacts, sqs
+from statutes.messages import Message
+from statutes.models import Law, LawVersion
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.statutes")
+Outcome = Literal["delete", "reappear"]
+AGAIN_SECONDS, LATEST_SECONDS = 60, 900  # after which the rest of a law is asked for: the model may be mended by then
+
+
+def settle(message: Message, job: UploadJob) -> Outcome:
+    """Return what is to be done with the message, once everything else that its job's end asks for is done.
+
+    A law that is there in part asks for the rest by a message of its own. A fatal failure is archived beside its raw
+    file. A transient one that outlasted the job's retries is left to the queue, whose redrive policy counts. Raises
+    ``OSError`` of the bucket, and as ``vendors.gate``: settled again, the same is done.
+    """
+    version = LawVersion.objects.filter(pk=job.document_id).defer("canonical").first()
+    if version is None:
+        return "delete"
+    if job.state == State.DONE:
+        if version.status == Law.Status.PARTIAL_FAILED:
+            _ask_for_the_rest(message, version)
+        return "delete"
+    error = job.last_error or {}
+    code = str(error.get("code", "internal"))
+    if job.state != State.DEADLETTER:
+        return "reappear"
+    if code in LET_GO:  # support has ended it
+        return "delete"
+    _note(version, code)
+    if not is_fatal(job):
+        return "reappear"
+    artifacts.archive(version, {"code": code, "detail": error.get("detail", ""), "stage": str(job.stage)})
+    return "delete"
+
+
+def is_fatal(job: UploadJob) -> bool:
+    """Tell a dead letter that no later try makes any better from one that has used up its tries, or its workers."""
+    attempt = (job.last_error or {}).get("attempt")
+    return isinstance(attempt, int) and attempt <= settings.JOBS_MAX_RETRIES
+
+
+def _note(version: LawVersion, code: str) -> None:
+    """Write the failure down; of a law that is found, only its version fails."""
+    LawVersion.objects.filter(pk=version.pk).update(status=Law.Status.FAILED, error_code=code, updated_at=Now())
+    Law.objects.filter(pk=version.law_id, document_id=None, version=version.version).update(
+        status=Law.Status.FAILED, updated_at=Now()
+    )
+
+
+def _ask_for_the_rest(message: Message, version: LawVersion) -> None:
+    """Send a message for what is missing, a few times at most: a text may be refused for ever."""
+    row = LawVersion.objects.filter(pk=version.pk)
+    if not row.filter(reprocessed__lt=settings.STATUTES_REPROCESS_MOST).update(reprocessed=F("reprocessed") + 1):
+        log.warning("A law stays incomplete.", code="LAW_INCOMPLETE", law=version.law_id, refused=len(version.refused))
+        return
+    pause = min(LATEST_SECONDS, AGAIN_SECONDS * 2**version.reprocessed)
+    try:
+        sqs.send({**message.as_json(), "force_reprocess": True}, delay=pause)
+    except BaseException:
+        row.update(reprocessed=F("reprocessed") - 1)  # counted before: a crash must not send without end
+        raise

@@ -1,0 +1,105 @@
+"""Messages while they are worked on: kept from other consumers by a thread that renews their invisibility."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from uuid import UUID
+
+import structlog
+from django.conf import settings
+
+from statutes import sqs
+from statutes.events import Item
+from statutes.messages import Message
+from statutes.sqs import Received
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.statutes")
+
+
+@dataclass(eq=False)
+class Held:
+    """A message of ours: what it asks for and is not begun, and the jobs that were begun for it."""
+
+    received: Received
+    items: list[Item]
+    jobs: dict[UUID, Message] = field(default_factory=dict)
+    reappears: bool = False  # one of its jobs is to be tried again, by the queue's next delivery
+    is_lost: bool = False  # SQS may hand it to another; its work goes on, and is done once
+
+    @property
+    def urgency(self) -> int:
+        return min((item.urgency for item in self.items if isinstance(item, Message)), default=0)
+
+    @property
+    def is_over(self) -> bool:
+        return not self.items and not self.jobs
+
+
+class Holding:
+    """The messages that this process holds, in the order of their receipt."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, Held] = {}
+        self._ended = threading.Event()
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def __iter__(self) -> Iterator[Held]:
+        return iter(list(self._held.values()))
+
+    def begin(self) -> None:
+        threading.Thread(target=self._beat, name="visibility", daemon=True).start()
+
+    def end(self) -> None:
+        self._ended.set()
+
+    def add(self, held: Held) -> None:
+        self._held[held.received.message_id] = held
+
+    def again(self, received: Received) -> bool:
+        """Take note of a message that was handed to us once more; tell whether it is one that is held."""
+        held = self._held.get(received.message_id)
+        if held is not None:
+            held.received, held.is_lost = received, False
+        return held is not None
+
+    def drop(self, held: Held) -> None:
+        """Hold a message no longer; it reappears when its time is up."""
+        self._held.pop(held.received.message_id, None)
+
+    def give_back(self, held: Held) -> None:
+        """Hold a message no longer, and let it reappear at once."""
+        self.drop(held)
+        self._extend(held, 0)
+
+    def _beat(self) -> None:
+        while not self._ended.wait(settings.SQS_VISIBILITY_SECONDS / 3):
+            self.renew()
+
+    def renew(self) -> None:
+        """Extend the invisibility of all that is held, up to the 12 hours that SQS allows from a receipt."""
+        for held in self:
+            if held.is_lost:
+                continue
+            if held.received.visible_at_most(settings.SQS_VISIBILITY_SECONDS) < settings.SQS_VISIBILITY_SECONDS / 3:
+                held.is_lost = True
+                log.warning("A message has been held for 12 hours; it will reappear.", code="SQS_HELD_TOO_LONG")
+                continue
+            self.extend(held)
+
+    def extend(self, held: Held) -> None:
+        """Keep a message hidden for SQS_VISIBILITY_SECONDS from now."""
+        self._extend(held, settings.SQS_VISIBILITY_SECONDS)
+
+    def _extend(self, held: Held, seconds: float) -> None:
+        try:
+            sqs.extend(held.received, seconds)
+        except sqs.Lost as lost:
+            held.is_lost = True
+            log.warning("A message is no longer held by us.", message=held.received.message_id, code=lost.code)
+        except sqs.FAILURES as error:  # its time runs out unless a later beat succeeds
+            named = type(error).__name__
+            log.warning("A message's visibility was not changed.", message=held.received.message_id, error=named)

@@ -1,0 +1,139 @@
+"""From a message to a job: once for each version of a law, however often the message comes (spec 004 §4.1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from uuid import UUID
+
+from django.db import transaction
+from django.db.models.functions import Now
+
+from documents import storage
+from documents.locks import lock
+from documents.models import Document
+from jobs import services as jobs
+from jobs.models import UploadJob
+from jobs.states import ACTIVE, Stage, State
+from statutes import ids, versions
+from statutes.messages import Message
+from statutes.models import Law, LawVersion
+from tenancy.corpus import CORPUS
+from tenancy.refusals import Refused
+
+PIPELINE = "statute"
+# What failed here has failed by its file: a better one may lie in its place by now.
+BEFORE_TEXT = (Stage.QUEUED, Stage.JOB_VALIDATED, Stage.PARSING, Stage.PARSED)
+
+
+class Kind(StrEnum):
+    ACCEPTED = "accepted"  # there is work, and the job has it
+    IN_PROGRESS = "in_progress"  # a job has it already
+    DUPLICATE = "duplicate"  # it was done before
+    OUTDATED = "outdated"  # a newer version of the law is found today
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """What became of a message; ``job_id`` is the version's job, None where it has none."""
+
+    kind: Kind
+    job_id: UUID | None = None
+
+
+def accept(message: Message) -> Accepted:
+    """Take a message in: a job for what is new, forced or had failed; none for what is there. Safe to repeat.
+
+    Raises ``OSError`` of the store, when what a dead job has done so far cannot be looked at.
+    """
+    with transaction.atomic():
+        document_id = ids.document_id(message.law_id, message.version)
+        lock(document_id)  # before any row, as deletions do
+        if is_outdated(message.law_id, message.version, message):
+            return Accepted(Kind.OUTDATED)
+        version = _locked(document_id, message)
+        job = jobs.newest(UploadJob.objects.filter(document_id=document_id))
+        if job is not None and job.state in ACTIVE:
+            return Accepted(Kind.IN_PROGRESS, job.pk)
+        if job is not None and job.state == State.DONE and not message.force_reprocess and _is_whole(version):
+            return Accepted(Kind.DUPLICATE, job.pk)
+        _note(version, message)
+        if job is None or job.state == State.DONE:
+            return Accepted(Kind.ACCEPTED, _enqueued(version))
+    return _retried(job, forced=message.force_reprocess)  # in no transaction: its proofs look into the store
+
+
+def is_outdated(law_id: str, version: str, came: Message | LawVersion) -> bool:
+    """Tell whether a newer version of the law is found today."""
+    law = Law.objects.filter(pk=law_id).first()
+    if law is None or law.document_id is None:
+        return False
+    found = LawVersion.objects.filter(document_id=law.document_id).values_list("ingest_timestamp", flat=True).first()
+    return versions.is_older(version, came.ingest_timestamp, than=law.version, than_ingested=found)
+
+
+def _locked(document_id: UUID, message: Message) -> LawVersion:
+    """Return the version's row, made if need be, locked until the transaction ends: it is the processing lock."""
+    row = LawVersion(
+        document_id=document_id,
+        law_id=message.law_id,
+        version=message.version,
+        bucket=message.bucket,
+        raw_key=message.raw_key,
+    )
+    LawVersion.objects.bulk_create([row], ignore_conflicts=True)
+    return LawVersion.objects.select_for_update().defer("canonical").get(pk=document_id)
+
+
+def _is_whole(version: LawVersion) -> bool:
+    """Tell whether nothing is missing: for what a law is there in part, whoever asks again asks for the rest."""
+    return version.status != Law.Status.PARTIAL_FAILED
+
+
+def _note(version: LawVersion, message: Message) -> None:
+    """Write down what the message says: of a law that has no version yet, this is the one that is on its way."""
+    LawVersion.objects.filter(pk=version.pk).update(
+        status=Law.Status.PROCESSING,
+        bucket=message.bucket,
+        raw_key=message.raw_key,
+        uploader_id=message.uploader_id,
+        priority=message.priority,
+        ingest_timestamp=message.ingest_timestamp,
+        error_code=None,
+        updated_at=Now(),
+    )
+    Law.objects.bulk_create([Law(law_id=message.law_id, version=message.version)], ignore_conflicts=True)
+    law = Law.objects.select_for_update().get(pk=message.law_id)
+    if law.document_id is None and versions.key(law.version) <= versions.key(message.version):
+        law.version, law.status, law.uploader_id = message.version, Law.Status.PROCESSING, message.uploader_id
+        law.save(update_fields=["version", "status", "uploader_id"])
+
+
+def _enqueued(version: LawVersion) -> UUID:
+    document, _ = Document.objects.get_or_create(
+        pk=version.pk,
+        defaults={
+            "user_id": CORPUS,
+            "filename": version.law_id,
+            "mime": "application/octet-stream",
+            "bytes_len": 0,
+            "file_sha256": ids.file_sha256(version.law_id, version.version),
+            # One name for all formats, as the audit looks for it: a law's format is known when its bytes are.
+            "raw_path": storage.uri("raw", CORPUS, version.pk, "pdf"),
+        },
+    )
+    job = jobs.enqueue(
+        pipeline=PIPELINE, user_id=CORPUS, document_id=document.pk, raw_path=document.raw_path, chunks_version=""
+    )
+    LawVersion.objects.filter(pk=version.pk).update(job_id=job.pk)
+    return job.pk
+
+
+def _retried(job: UploadJob, *, forced: bool) -> Accepted:
+    stage = Stage.QUEUED.value if forced or job.stage in BEFORE_TEXT else None
+    try:
+        return Accepted(Kind.ACCEPTED, jobs.retry(job, by="sqs", stage=stage).pk)
+    except Refused as refused:  # another consumer, or support, was faster
+        if refused.code not in ("JOB_ALREADY_ACTIVE", "JOB_STATE_CHANGED", "JOB_DONE", "NOT_FOUND"):
+            raise
+        return Accepted(Kind.IN_PROGRESS, job.pk)

@@ -1,0 +1,49 @@
+"""Where a law's objects lie in the bucket: the spec's paths, safe for any law's id."""
+
+from __future__ import annotations
+
+import hashlib
+from urllib.parse import quote
+from uuid import UUID
+
+LONGEST = 200  # characters of a name; S3 allows keys of 1024 bytes
+
+
+def law(law_id: str) -> str:
+    return f"normalized/{name(law_id)}/law.json"
+
+
+def manifest(law_id: str) -> str:
+    return f"normalized/{name(law_id)}/manifest.json"
+
+
+def former(law_id: str) -> str:
+    """Return below what the last whole law is kept while another takes its place."""
+    return f"normalized/{name(law_id)}/former/"
+
+
+def chunks(law_id: str) -> str:
+    return f"chunks/{name(law_id)}/"
+
+
+def chunk(law_id: str, chunk_id: UUID) -> str:
+    return f"{chunks(law_id)}{chunk_id}.json"
+
+
+def vectors(law_id: str) -> str:
+    return f"embeddings/{name(law_id)}_vectors.jsonl"
+
+
+def failed(law_id: str, version: str) -> str:
+    return f"failed/{name(law_id)}/{name(version)}/"
+
+
+def name(text: str) -> str:
+    """Return one part of a key for any text: different for each, and never a way to another folder."""
+    quoted = quote(text, safe="", errors="surrogatepass").replace("~", "%7E")
+    if quoted.startswith("."):
+        quoted = f"%2E{quoted[1:]}"
+    if len(quoted) > LONGEST:
+        digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+        return f"{quoted[: LONGEST - 33]}~{digest}"
+    return quoted or "%"

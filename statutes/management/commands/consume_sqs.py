@@ -1,0 +1,50 @@
+"""The worker of spec 004: from a queue's messages to laws in the corpus."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any
+
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from jobs import cluster, tracing
+from statutes.consuming import Consumer
+
+# What SQS allows: https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_ReceiveMessage.html
+BOUNDS = {"SQS_WAIT_SECONDS": (1, 20), "SQS_VISIBILITY_SECONDS": (3, 12 * 3600), "SQS_MESSAGES_AT_ONCE": (1, 10)}
+
+
+class Command(BaseCommand):
+    help = "Takes the messages of SQS_QUEUE_URL and works on them until SIGTERM; out within 30 seconds."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "--hold-only", action="store_true", help="hold the messages, and leave the work to the workers of qcluster"
+        )
+        parser.add_argument("--until-idle", action="store_true", help="stop when the queue has no message any more")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        _check()
+        cluster.begin()
+        tracing.begin()
+        consumer = Consumer(works=not options["hold_only"], mortal=True, until_idle=options["until_idle"])
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: consumer.interrupt())
+        try:
+            is_orderly = consumer.run()
+        except ImproperlyConfigured as error:
+            raise CommandError(str(error)) from error
+        if not is_orderly:
+            os._exit(0)  # a stage that hangs would keep the process; what it holds has been given to others
+
+
+def _check() -> None:
+    for name in ("SQS_QUEUE_URL", "STATUTES_BUCKET"):
+        if not getattr(settings, name):
+            raise CommandError(f"Set {name}.")
+    for name, (least, most) in BOUNDS.items():
+        if not least <= getattr(settings, name) <= most:
+            raise CommandError(f"{name} must be between {least} and {most}.")

@@ -1,0 +1,55 @@
+"""Put laws' vectors from their artifacts into pgvector."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from jobs.faults import named
+from statutes import ingesting, objects
+from statutes.manifests import ManifestRefused
+from statutes.sources import Bucket, Folder, Source
+
+
+class Command(BaseCommand):
+    help = (
+        "Reads laws' manifests and vectors from the bucket, or from a folder that is a copy of it, and makes their "
+        "passages findable. A law goes in whole or not at all; repeating it changes nothing. Exits 1 if one is refused."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("law_id", nargs="+")
+        place = parser.add_mutually_exclusive_group()
+        place.add_argument("--bucket", help="another than STATUTES_BUCKET")
+        place.add_argument("--folder", type=Path, help="a copy of the bucket on this machine, as aws s3 sync makes it")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        source = _source(options["bucket"], options["folder"])
+        refused = 0
+        for law_id in options["law_id"]:
+            try:
+                found = ingesting.ingest(source, law_id)
+            except ManifestRefused as why:
+                refused += 1
+                self.stderr.write(f"{law_id}: {why.code}: {why.detail}")
+            except FileNotFoundError:
+                refused += 1
+                self.stderr.write(f"{law_id}: MANIFEST_MISSING: There is no manifest of this law.")
+            except OSError as error:
+                raise CommandError(f"{law_id}: STORE_AWAY: {named(error)}") from error
+            else:
+                self.stdout.write(f"{law_id}: {found.passages} passages, {found.vectors} vectors")
+        if refused:
+            raise CommandError(f"{refused} of {len(options['law_id'])} laws were refused.")
+
+
+def _source(bucket: str | None, folder: Path | None) -> Source:
+    if folder:
+        return Folder(folder)
+    try:
+        return Bucket(bucket or objects.bucket())
+    except ImproperlyConfigured as error:
+        raise CommandError(str(error)) from error

@@ -1,0 +1,106 @@
+"""Laws of the shared corpus, and each version of them on its way into it (spec 004)."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import F, Q
+from django.db.models.functions import Now
+
+
+class Law(models.Model):
+    """What is found of a law today. ``law_id`` is the message's document_id, a text as in the spec."""
+
+    class Status(models.TextChoices):
+        PROCESSING = "processing"
+        NORMALIZED = "normalized"
+        EMBEDDED = "embedded"
+        PARTIAL_FAILED = "partial_failed"
+        FAILED = "failed"
+
+    law_id = models.TextField(primary_key=True)
+    version = models.TextField()  # of what is found
+    status = models.TextField(choices=Status.choices)
+    title = models.TextField(db_default="", default="")
+    language = models.TextField(db_default="", default="")
+    chunk_count = models.IntegerField(db_default=0, default=0)
+    document_id = models.UUIDField(null=True)
+    uploader_id = models.TextField(db_default="", default="")
+    created_at = models.DateTimeField(db_default=Now())
+    updated_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        db_table = "laws"
+        default_permissions = ("view",)
+        indexes = [models.Index(F("updated_at").desc(), "law_id", name="ix_laws_updated")]
+
+    def __str__(self) -> str:
+        return self.law_id
+
+
+class LawVersion(models.Model):
+    """One version of a law, which is processed once: its row is the lock, its job the work (spec 004 §5.2)."""
+
+    document_id = models.UUIDField(primary_key=True)  # of the corpus' document: one each version
+    law_id = models.TextField()
+    version = models.TextField()
+    status = models.TextField(choices=Law.Status.choices, db_default=Law.Status.PROCESSING)
+    job_id = models.UUIDField(null=True)
+    bucket = models.TextField()
+    raw_key = models.TextField()
+    raw_sha256 = models.TextField(null=True)
+    format = models.TextField(null=True)  # pdf, docx, xml
+    uploader_id = models.TextField(db_default="", default="")
+    priority = models.TextField(db_default="normal", default="normal")
+    ingest_timestamp = models.DateTimeField(null=True)
+    canonical = models.JSONField(null=True)  # the law as normalized, until its artifacts are uploaded and after
+    # Passages that the embedder refuses: everything else of the law is kept (spec 004 §5.1, partial failures).
+    refused = models.JSONField(db_default=[], default=list)
+    reprocessed = models.IntegerField(db_default=0, default=0)  # how often what is missing was asked for again
+    manifest_sha256 = models.TextField(null=True)  # set with the upload of the manifest, the last of the artifacts
+    error_code = models.TextField(null=True)
+    created_at = models.DateTimeField(db_default=Now())
+    updated_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        db_table = "law_versions"
+        default_permissions = ("view",)
+        indexes = [models.Index(F("created_at").desc(), "document_id", name="ix_law_versions_created")]
+        constraints = [models.UniqueConstraint("law_id", "version", name="uq_law_version")]
+
+    def __str__(self) -> str:
+        return f"{self.law_id} {self.version}"
+
+
+class Consumer(models.Model):
+    """A process that reads the queue, as it says of itself (spec 004 §1)."""
+
+    class State(models.TextChoices):
+        BOOT = "boot"
+        INIT = "init"
+        IDLE = "idle"
+        PROCESSING = "processing"
+        WAIT = "wait"
+        SHUTDOWN = "shutdown"
+
+    name = models.TextField(primary_key=True)  # host:pid
+    state = models.TextField(choices=State.choices)
+    job_id = models.UUIDField(null=True)
+    received = models.IntegerField(db_default=0)
+    ended = models.IntegerField(db_default=0)
+    failed = models.IntegerField(db_default=0)
+    started_at = models.DateTimeField(db_default=Now())
+    changed_at = models.DateTimeField(db_default=Now())
+    seen_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        db_table = "sqs_consumers"
+        default_permissions = ("view",)
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(state__in=["boot", "init", "idle", "processing", "wait", "shutdown"]),
+                name="consumer_state_known",
+            )
+        ]
+
+    def __str__(self) -> str:
+        return self.name

@@ -1,0 +1,83 @@
+"""A law's raw file: looked at and fetched from its bucket once; from then on our own copy is what is read."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from django.conf import settings
+
+from documents import storage
+from jobs.outcomes import Permanent
+from statutes import objects
+from statutes.models import LawVersion
+from statutes.objects import Head, TooLarge
+from statutes.refusals import Unreadable
+
+# https://docs.aws.amazon.com/guardduty/latest/ug/monitoring-malware-protection-s3-scans-gdu.html
+SCANNED, INFECTED = "GuardDutyMalwareScanStatus", "THREATS_FOUND"
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """A file on its way into our own store."""
+
+    path: Path
+    length: int
+    sha256: str
+
+
+def look(version: LawVersion) -> Head:
+    """Check an object's size and tags. Raises ``Permanent``; ``OSError`` while the bucket is away."""
+    try:
+        head = objects.head(version.bucket, version.raw_key)
+    except FileNotFoundError:
+        raise _missing() from None
+    if not head.size:
+        raise Unreadable("EMPTY_FILE")
+    if head.size > settings.STATUTES_MAX_BYTES:
+        raise Unreadable("FILE_TOO_LARGE")
+    _check_tags(version, head.tags or {})
+    return head
+
+
+def _missing() -> Permanent:
+    return Permanent("RAW_FILE_MISSING", "There is no file under the key that the message names.")
+
+
+def _check_tags(version: LawVersion, tags: dict[str, str]) -> None:
+    """Refuse a file that a scanner has found infected, or whose tags say that it is of another law."""
+    if tags.get(SCANNED) == INFECTED:
+        raise Permanent("RAW_FILE_INFECTED", "The bucket's scanner has found a threat in the file.")
+    said = {"document_id": version.law_id, "version": version.version}
+    if any(tags.get(name, value) != value for name, value in said.items()):
+        raise Permanent("RAW_FILE_TAGS_DIFFER", "The file's tags name another law or another version.")
+
+
+@contextmanager
+def fetched(version: LawVersion, head: Head) -> Iterator[Fetched]:
+    """Lend the object that was looked at as a file that our store can place. Raises as ``look``."""
+    folder = Path(settings.STORAGE_ROOT, "raw", storage.INCOMING)  # where the sweep finds what a crash leaves
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / uuid.uuid4().hex
+    try:
+        length = _downloaded(version, head, path)
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+            yield Fetched(path, length, hashlib.file_digest(file, "sha256").hexdigest())
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _downloaded(version: LawVersion, head: Head, path: Path) -> int:
+    try:
+        return objects.download(version.bucket, version.raw_key, path, etag=head.etag)
+    except FileNotFoundError:
+        raise _missing() from None
+    except TooLarge:
+        raise Unreadable("FILE_TOO_LARGE") from None

@@ -1,0 +1,150 @@
+"""Which lines of a statute are headings of divisions and articles, in Spanish and in English."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from dataclasses import dataclass
+
+DASHES = "-\u2010\u2011\u2012\u2013\u2014\u2015"
+AFTER_LABEL = " \t.:;" + DASHES
+_DASH = re.escape(DASHES)
+ROMAN = r"(?:(?=[IVXLCDM])M{0,3}(?:CM|CD|D?C{0,3})(?:XC|XL|L?X{0,3})(?:IX|IV|V?I{0,3})\b)"
+_UNITS = r"primer[oa]?|segund[oa]|tercer[oa]?|cuart[oa]|quint[oa]|sext[oa]|s[eé]ptim[oa]|octav[oa]|noven[oa]"
+_TENS = (
+    r"(?:d[eé]cim|vig[eé]sim|trig[eé]sim|cuadrag[eé]sim|quincuag[eé]sim|sexag[eé]sim|septuag[eé]sim|octog[eé]sim"
+    r"|nonag[eé]sim|cent[eé]sim)[oa]"
+)
+ORDINALS_ES = rf"{_UNITS}|{_TENS}(?:\s?(?:{_UNITS}))?|und[eé]cim[oa]|duod[eé]cim[oa]|[uú]nic[oa]|preliminar"
+_ORDINALS_EN = (
+    "first|second|third|fourth|fifth|sixth|seventh|eighth|ninth|tenth|one|two|three|four|five|six|seven|eight|nine|ten"
+)
+_COUNT = (
+    rf"(?:{ROMAN}|\d{{1,4}}(?:-?[A-Z])?|[A-Z]|(?:{ORDINALS_ES})|(?:{_ORDINALS_EN}))(?:[\s-]+(?:bis|ter|qu[aá]ter)\b)?"
+)
+_LATIN = r"[\s-]*(?:bis|ter|qu[aá]ter|quinquies|quintus|sexies|septies|octies|nonies|decies|unvicies|vicies)\b"
+_LETTER = rf"(?:\s?\.?[{_DASH}]|\s|)(?-i:[A-Z]{{1,2}})\b(?=\s*[.:{_DASH}]|\s*$|\s+(?-i:[A-ZÁÉÍÓÚÑ])|\s+(?:bis|ter)\b)"
+_NUMBER = (
+    r"\d{1,4}(?:\.\d{1,3}){0,3}(?:\s?[oºª°](?!\w))?"
+    rf"(?:{_LATIN}|{_LETTER}|[{_DASH}]\d{{1,2}}\b){{0,3}}(?:\s\d{{1,2}}(?=\s?\.))?"
+)
+_END = rf"(?:\s*[.:;]?\s*[{_DASH}]+|\s*[.:](?!\d)|\s*$|\s+(?=(?-i:[A-ZÁÉÍÓÚÑ¿¡«])|[\[(\"“]))"
+
+_NAMES = {
+    "annex": r"ANEXO|AP[EÉ]NDICE|ANNEX|SCHEDULE|APPENDIX",
+    "book": r"LIBRO|BOOK",
+    "part": r"PARTE|PART",
+    "subpart": r"SUBPARTE|SUBPART",
+    "title": r"T[IÍ]TULO|TITLE",
+    "subtitle": r"SUBT[IÍ]TULO|SUBTITLE",
+    "chapter": r"CAP[IÍ]TULO|CHAPTER",
+    "subchapter": r"SUBCAP[IÍ]TULO|SUBCHAPTER",
+    "section": r"SECCI[OÓ]N",
+    "subsection": r"SUBSECCI[OÓ]N",
+}
+DIVISIONS = {kind: re.compile(rf"(?:{names})\s+({_COUNT})(?!\w)", re.I) for kind, names in _NAMES.items()}
+_TRANSITORY = re.compile(
+    r"(?:(?:ART[IÍ]CULOS?|DISPOSICI[OÓ]N(?:ES)?|R[EÉ]GIMEN)\s+)?"
+    r"(?:TRANSITORI[OA]S?|T\s+R\s+A\s+N\s+S\s+I\s+T\s+O\s+R\s+I\s+[OA](?:\s+S)?|TRANSITIONAL PROVISIONS)\s*[:.]?\s*$",
+    re.I,
+)
+_ARTICLE_ES = re.compile(rf"(?:ART[IÍ]CULO|ART\.)\s*({_NUMBER}|(?:{ORDINALS_ES})(?:{_LATIN})?)(?!\w){_END}", re.I)
+_PROVISION = re.compile(
+    rf"(DISPOSICI[OÓ]N\s+(?:ADICIONAL|TRANSITORIA|DEROGATORIA|FINAL)\s+(?:{ORDINALS_ES}))(?!\w){_END}", re.I
+)
+_ARTICLE_EN = re.compile(rf"(?:ARTICLE|ART\.)\s+({_NUMBER}|{ROMAN}|(?:{_ORDINALS_EN})\b)(?!\w){_END}", re.I)
+_SECTION_EN = re.compile(
+    rf"(?:SECTION|SEC\.|§{{1,2}})\s*(\d{{1,5}}[A-Z]{{0,2}}(?:[.:{_DASH}]\d{{1,5}}[A-Z]{{0,2}}){{0,5}})(?!\w)"
+    rf"(?:\s*[.:](?!\d)|\s*[{_DASH}]++(?!\d)|\s*(?=\()|\s*$|\s+(?=(?-i:[A-Z])|[\[\"“]))",
+    re.I,
+)
+_ORDINAL = re.compile(rf"({ORDINALS_ES})(?:\s*[.:]?\s*[{_DASH}]+|\s*[.:]\s+(?=(?-i:[A-ZÁÉÍÓÚÑ])))", re.I)
+# What begins a paragraph of its own: fractions, clauses, subsections.
+_CLAUSE = rf"(?:{ROMAN}|[ivx]{{1,6}}|[a-zA-Z]|\d{{1,3}})"
+ENUMERATED = re.compile(rf"(?:\({_CLAUSE}\)\s?)+|(?:{_CLAUSE}[.)][{_DASH}]?|{ROMAN}\s*[.{_DASH}]+|[•*{_DASH}])\s+")
+_REFERS = re.compile(
+    r"(?:[,;(]|\b(?:el|los|las?|al|del?|en|por|con|según|y|[eoua]|que|art[ií]culos?|fracci[oó]n"
+    r"|the|of|to|in|and|or|under|with|by|see|from|this|that|section|sections|article|for))$",
+    re.I,
+)
+# After a number: "Título II de esta Ley", "Section 4(a) of this Act", "PART 2 shall" are spoken of, not begun.
+_SPOKEN_OF = re.compile(
+    r"\s*(?:\([A-Za-z0-9]{1,4}\)\s*)*(?:[,;)]|(?-i:de|del|of|shall|que|y|and|or|o|se|en|in|is|are|may|[a-z]{2,})\b)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """A line that begins a division or an article; ``rest`` is what follows the label in the same line."""
+
+    kind: str  # a division's, or "article"
+    number: str
+    label: str
+    rest: str
+
+
+class Outline:
+    """Reads headings of one law, whose language and unit are told by the whole of it."""
+
+    def __init__(self, texts: list[str]) -> None:
+        self.language = language(texts)
+        sections = sum(1 for text in texts if _SECTION_EN.match(text)) if self.language == "en" else 0
+        articles = sum(1 for text in texts if _ARTICLE_EN.match(text)) if self.language == "en" else 0
+        # Where an English law has sections, its articles hold them; where it has none, articles are what is cited.
+        self._sections = sections >= max(1, articles)
+        kinds = [kind for text in texts for kind, pattern in DIVISIONS.items() if pattern.match(text)]
+        self.has_inner_parts = "part" in kinds and "chapter" in kinds[: kinds.index("part")]
+
+    def heading(self, text: str, before: str = "", *, in_transitory: bool = False) -> Heading | None:
+        """Return what a line begins, or None. ``before`` is the line that it may go on with.
+
+        Transitory articles may be bare ordinals: "Primero.-".
+        """
+        if not text[:1].isupper() and text[:1] != "§":
+            return None
+        if _TRANSITORY.match(text):
+            return Heading("title", "transitorios", text.strip(" :."), "")
+        if before and _REFERS.search(before):
+            return None
+        return self._article(text, in_transitory=in_transitory) or self._division(text)
+
+    def _division(self, text: str) -> Heading | None:
+        for kind, pattern in DIVISIONS.items():
+            if found := pattern.match(text):
+                return None if _SPOKEN_OF.match(text[found.end() :]) else _heading(kind, found[1], text, found.end())
+        if self._sections and (found := _ARTICLE_EN.match(text)):
+            return _heading("chapter", found[1], text, found.end())
+        return None
+
+    def _article(self, text: str, *, in_transitory: bool) -> Heading | None:
+        if self.language == "es":
+            found = _ARTICLE_ES.match(text) or _PROVISION.match(text)
+        else:
+            found = (_SECTION_EN if self._sections else _ARTICLE_EN).match(text)
+        if found is None and in_transitory:
+            found = _ORDINAL.match(text)
+        if found is None or (text[found.end() :][:1] == "(" and _SPOKEN_OF.match(text[found.end() :])):
+            return None
+        return _heading("article", found[1], text, found.end())
+
+
+def _heading(kind: str, number: str, text: str, end: int) -> Heading:
+    return Heading(kind, key(number), text[:end].strip(AFTER_LABEL), text[end:].lstrip(AFTER_LABEL))
+
+
+def key(number: str) -> str:
+    """Return a number as it is compared: "12 Bis" is "12-bis", "3o" is "3", "Décimo Primero" is "decimo-primero"."""
+    plain = unicodedata.normalize("NFKD", re.sub(r"(?<=\d)\s?[ºª°]", "", number))
+    plain = "".join(letter for letter in plain if not unicodedata.combining(letter)).lower()
+    plain = re.sub(r"(?<=\d)\s?o\b", "", plain)
+    return re.sub(r"[^a-z0-9.:]+", "-", plain).replace(".-", "-").strip("-.:")
+
+
+_SPANISH = re.compile(r"\b(?:el|la|los|las|de|del|que|en|por|para|se|art[ií]culo|ley|cap[ií]tulo)\b", re.I)
+_ENGLISH = re.compile(r"\b(?:the|of|and|to|in|shall|section|chapter|act|any|or|by|be)\b", re.I)
+
+
+def language(texts: list[str]) -> str:
+    """Return "es" or "en", by the commonest words of the first lines."""
+    sample = "\n".join(texts[:2000])[:200_000]
+    return "es" if len(_SPANISH.findall(sample)) > len(_ENGLISH.findall(sample)) else "en"

@@ -1,0 +1,152 @@
+"""From passages to a law that is found: the last stages. A version takes its predecessor's place in one transaction."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from django.db import connection, transaction
+from django.db.models.functions import Now
+
+from documents import services
+from documents.locks import lock
+from documents.models import Document
+from embeddings import chunks, live, reuse, terms, vectors
+from embeddings import stages as searchable
+from jobs import crashpoints
+from jobs.claims import Claim
+from jobs.outcomes import Moved, Outcome, Permanent, Retryable, Wait
+from statutes import artifacts, lambda_, proofs, turns
+from statutes.intake import is_outdated
+from statutes.models import Law, LawVersion
+
+BUSY_SECONDS = 2.0
+_LACKING = f"""
+    SELECT c.chunk_id::text {proofs.LACKING.format(wanted="j", committed="false")} ORDER BY c.chunk_ord"""
+LACKING = f"SELECT array(({_LACKING})) FROM upload_jobs j WHERE j.job_id = %s"
+
+
+def embed(claim: Claim) -> Outcome:
+    """embedding: as every document's, but what the model refuses costs the law only those passages (spec 004 §5.1)."""
+    try:
+        return searchable.embed(claim)
+    except Permanent as failure:
+        if failure.code != "TEXT_REFUSED":
+            raise
+        job, total = claim.job, claim.job.progress["embeds_total"]
+        with claim.held():
+            reuse.spread(job.document_id, job.embed_model or "", job.embed_version or "")
+            refused = _lacking(job.pk)
+            if len(refused) < total:
+                LawVersion.objects.filter(pk=job.document_id).update(refused=refused, updated_at=Now())
+                done = total - len(refused)
+                event = {"vectors": done, "refused": len(refused)}
+                return claim.advance(code="EMBED_PARTIAL", event=event, progress={"embeds_done": done})
+        raise
+
+
+def _lacking(job_id: UUID) -> list[str]:
+    """Return the passages of the job's cut that have no vector of its model, in order."""
+    with connection.cursor() as cursor:
+        cursor.execute(LACKING, [job_id])
+        return list(cursor.fetchone()[0])
+
+
+def verify(claim: Claim) -> Outcome:
+    """embeddings_buffered: prove that what is buffered is whole and sound. Nothing of it is found as yet."""
+    job = claim.job
+    with claim.held():
+        lock(job.document_id, "vectors")
+        version = LawVersion.objects.defer("canonical").get(pk=job.document_id)
+        refused = [chunk_id for chunk_id in _lacking(job.pk) if chunk_id in version.refused]
+        LawVersion.objects.filter(pk=version.pk).update(refused=refused)  # what was refused before may be there by now
+        broken = proofs.covered([job.pk])
+        if not broken:
+            return claim.advance(code="EMBED_VERIFIED", event={"refused": len(refused)})
+        vectors.drop_unsound(job.document_id)
+    raise Retryable("VECTORS_NOT_SOUND", broken[job.pk])
+
+
+def publish(claim: Claim) -> Outcome:
+    """embedded: upload the artifacts, the manifest last; then let this version be found instead of the one before it.
+
+    A version that was overtaken while it was worked on uploads nothing, and is taken out.
+    """
+    version = LawVersion.objects.get(pk=claim.job.document_id)
+    with turns.alone(version.law_id) as is_ours:
+        if not is_ours:
+            return Wait(BUSY_SECONDS, "LAW_BUSY")
+        if is_outdated(version.law_id, version.version, version):
+            return _withdraw(claim)
+        with claim.held():
+            pass  # who has lost the claim uploads nothing
+        manifest = artifacts.upload(version)
+        crashpoints.reach("embedded:uploaded")
+        lambda_.invoke(version, manifest)
+        return _swap(claim, version, manifest)
+
+
+def _swap(claim: Claim, version: LawVersion, manifest: str) -> Moved:
+    """Let search find this version and not the one before it, and say so in ``laws``: in one transaction."""
+    before = Law.objects.filter(pk=version.law_id).exclude(document_id=version.pk).first()
+    old = Document.objects.filter(pk=before.document_id).first() if before and before.document_id else None
+    with transaction.atomic():
+        for document_id in sorted({version.pk, *([old.pk] if old else [])}):
+            lock(document_id)  # before any job's row, as deletions do
+        with claim.held():
+            moved = _found(claim, version, manifest, old)
+    if old is not None:
+        services.clear(old.pk)
+    return moved
+
+
+def _found(claim: Claim, version: LawVersion, manifest: str, old: Document | None) -> Moved:
+    job = claim.job
+    lock(job.document_id, "vectors")
+    model = {"model": job.embed_model or "", "version": job.embed_version or ""}
+    if not live.confirm(job.user_id, **model):
+        return searchable.plan_anew(claim)
+    vectors.commit(job.document_id, **model)
+    chunks.replace_others(job.document_id, chunks_version=job.chunks_version)
+    terms.write(job.document_id)
+    status = Law.Status.PARTIAL_FAILED if version.refused else Law.Status.EMBEDDED
+    _record(version, status, manifest, chunk_count=job.progress["chunks_total"])
+    if old is not None:
+        services.erase(old)
+        LawVersion.objects.filter(pk=old.pk).update(canonical=None, job_id=None, updated_at=Now())
+    return claim.advance(code="LAW_PUBLISHED", event={"law_status": status, "replaced": old is not None})
+
+
+def _record(version: LawVersion, status: str, manifest: str, *, chunk_count: int) -> None:
+    told = version.canonical or {}
+    law = Law(
+        law_id=version.law_id,
+        version=version.version,
+        status=status,
+        title=told.get("title", ""),
+        language=told.get("language", ""),
+        chunk_count=chunk_count,
+        document_id=version.pk,
+        uploader_id=version.uploader_id,
+        updated_at=Now(),
+    )
+    columns = ["version", "status", "title", "language", "chunk_count", "document_id", "uploader_id", "updated_at"]
+    Law.objects.bulk_create([law], update_conflicts=True, unique_fields=["law_id"], update_fields=columns)
+    LawVersion.objects.filter(pk=version.pk).update(
+        status=status, manifest_sha256=manifest, error_code=None, updated_at=Now()
+    )
+    if not version.refused:
+        LawVersion.objects.filter(pk=version.pk).update(reprocessed=0)
+
+
+def _withdraw(claim: Claim) -> Moved:
+    """Take out a version that a newer one has overtaken: its document, its passages, and this very job."""
+    document = claim.job.document
+    with transaction.atomic():
+        lock(document.pk)
+        with claim.held():
+            services.erase(document)
+            LawVersion.objects.filter(pk=document.pk).update(
+                status=Law.Status.FAILED, error_code="LAW_OUTDATED", canonical=None, job_id=None, updated_at=Now()
+            )
+    services.clear(document.pk)
+    return Moved(claim.job.stage, finished=True)

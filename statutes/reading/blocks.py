@@ -1,0 +1,51 @@
+"""The text of an XML element as paragraphs, the number of each before it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from statutes.canonical import Paragraph, Place
+from statutes.reading.tree import INLINE, Element
+
+BLOCKS = (
+    "p", "paragraph", "parrafo", "párrafo", "para", "block", "blocklist", "fraccion", "fracción", "inciso", "li",
+    "item", "point", "alinea", "intro", "wrapup", "wrap", "subparagraph", "clause", "subclause", "level", "tr", "list",
+    "content", "texto", "text", "contenido", "tblock", "hcontainer", "crossheading", "longtitle", "recital",
+)  # fmt: skip
+NUMBERS = ("num", "number", "numero", "número")
+HEADINGS = ("heading", "titulo", "título", "encabezado", "rubrica", "rúbrica", "head", "name", "nombre", "subheading")
+# Not of the law's text: data about it, footnotes of editors, text that was struck.
+ASIDE = frozenset({"meta", "metadata", "note", "authorialnote", "editorial", "script", "style", "del"})
+_LABELS = frozenset((*NUMBERS, *HEADINGS))
+
+
+def paragraphs(element: Element, lead: str = "") -> Iterator[Paragraph]:
+    """Yield the blocks below in order; ``lead`` is what stands before the first, the number of a list for one.
+
+    Whatever is no block is text of the paragraph that it stands in.
+    """
+    run, is_lead = [f"{lead} "], True
+    is_mixed = any(isinstance(piece, str) and piece.strip() for piece in element.pieces)
+    for piece in element.pieces:
+        if isinstance(piece, str):
+            run.append(piece)
+            is_lead = is_lead and not piece.strip()
+        elif piece.name in ASIDE:
+            run.append(" ")
+        elif piece.name in _LABELS and not piece.has(*BLOCKS):
+            run.append(f" {piece.text(without=ASIDE)} ")
+        elif (is_mixed or piece.name in INLINE) and piece.name not in BLOCKS and not piece.has(*BLOCKS):
+            run.append(piece.raw(without=ASIDE))
+            is_lead = is_lead and not run[-1].strip()
+        else:
+            text = " ".join("".join(run).split())
+            if text and not is_lead:
+                yield Paragraph(text, place(element))
+            yield from paragraphs(piece, text if is_lead else "")
+            run, is_lead = [], True
+    if text := " ".join("".join(run).split()):
+        yield Paragraph(text, place(element))
+
+
+def place(element: Element) -> Place:
+    return Place(element.start, element.end)

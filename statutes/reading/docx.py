@@ -1,0 +1,108 @@
+"""Word documents: each paragraph and each table's row is a line."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+import zlib
+from collections.abc import Iterator
+
+from statutes.building import build
+from statutes.canonical import Law, Line, Place
+from statutes.reading.numbering import Numbers
+from statutes.reading.tree import Element, parse
+from statutes.refusals import Unreadable
+
+BODY, RELATIONS = "word/document.xml", "_rels/.rels"
+NUMBERING, STYLES = "numbering.xml", "styles.xml"
+LARGEST = 64 * 1024 * 1024  # unpacked
+MOST_MEMBERS = 5_000
+BROKEN = (zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError, OSError, ValueError, OverflowError)
+# Properties (tab stops are called tabs too), struck and moved text, and what old versions show instead of the new.
+UNSEEN = frozenset({"ppr", "rpr", "tblpr", "trpr", "tcpr", "del", "movefrom", "fallback", "instrtext", "deltext"})
+SPACES = {"tab": "\t", "ptab": "\t", "br": "\n", "cr": "\n", "nobreakhyphen": "-"}
+
+
+def read(content: bytes) -> Law:
+    """Return the law of a DOCX, its places in characters of its text. Raises ``Unreadable``."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            lines = list(_lines(_Parts(archive)))
+    except BROKEN:
+        raise Unreadable("DOCX_TRUNCATED") from None
+    return build(lines)
+
+
+class _Parts:
+    """The members of the archive that are read, up to a size: what it says of itself is not believed."""
+
+    def __init__(self, archive: zipfile.ZipFile) -> None:
+        if len(archive.infolist()) > MOST_MEMBERS:
+            raise Unreadable("DOCX_TOO_LARGE")
+        self._archive = archive
+        self._left = LARGEST
+
+    def body(self) -> tuple[str, Element]:
+        """Return the folder of the document's parts, and its text."""
+        name = self._main()
+        found = self.part(name)
+        if found is None or found.name != "document":
+            raise Unreadable("NOT_DOCX")
+        return name.rpartition("/")[0], found
+
+    def part(self, name: str) -> Element | None:
+        try:
+            member = self._archive.open(name)
+        except KeyError:
+            return None
+        except RuntimeError:  # what zipfile raises for a member with a password
+            raise Unreadable("DOCX_ENCRYPTED") from None
+        with member:
+            content = member.read(self._left + 1)
+        self._left -= len(content)
+        if self._left < 0:
+            raise Unreadable("DOCX_TOO_LARGE")
+        return _parsed(content)
+
+    def _main(self) -> str:
+        relations = self.part(RELATIONS)
+        for relation in relations.children() if relations else ():
+            if relation.attributes.get("Type", "").endswith("/officeDocument"):
+                return relation.attributes.get("Target", BODY).lstrip("/")
+        return BODY
+
+
+def _parsed(content: bytes) -> Element:
+    try:
+        return parse(content)
+    except Unreadable as refused:
+        raise Unreadable("DOCX_TRUNCATED") if refused.code == "NOT_XML" else refused from None
+
+
+def _lines(parts: _Parts) -> Iterator[Line]:
+    at = 0
+    folder, root = parts.body()
+    numbers = Numbers(parts.part(f"{folder}/{NUMBERING}"), parts.part(f"{folder}/{STYLES}"))
+    body = root.child("body")
+    for element in body.everywhere("p", "tr") if body else ():
+        text = _text(element) if element.name == "tr" else f"{numbers.of(element)}{_text(element)}"
+        if text.strip():
+            yield Line(text, Place(at, at + len(text)), is_whole=True)
+        at += len(text) + 1
+
+
+def _text(element: Element) -> str:
+    """Return the text of a paragraph or a row, cells apart."""
+    if element.name == "tr":
+        return " | ".join(" ".join(_text(p) for p in cell.everywhere("p")) for cell in element.everywhere("tc"))
+    return "".join(_runs(element))
+
+
+def _runs(element: Element) -> Iterator[str]:
+    for child in element.children():
+        if child.name in SPACES:
+            yield SPACES[child.name]
+        elif child.name == "t":
+            yield child.raw()
+        elif child.name not in UNSEEN:
+            yield from _runs(child)

@@ -1,0 +1,201 @@
+"""From a message's key to a law that is found: the handlers of the pipeline ``statute`` (spec 004 §4)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import cast
+
+from django.conf import settings
+from django.db import connection, transaction
+from django.db.models.functions import Now
+
+from documents import parsed, parsers, scanned, services, storage
+from documents.ids import parse_id
+from documents.models import Document, ScannedPage
+from documents.parsed import Parse
+from documents.parsers.choice import Parser
+from jobs import crashpoints
+from jobs.claims import Claim, Superseded
+from jobs.outcomes import Advance, Outcome, Permanent, Postponed, Retryable, Wait
+from jobs.states import Stage
+from statutes import articles, canonical, ids, originals, reading, rendering, schema
+from statutes.intake import PIPELINE
+from statutes.messages import PRIORITIES
+from statutes.models import Law, LawVersion
+from statutes.reading import Format
+from statutes.reading.sniff import sniff
+from tenancy.corpus import CORPUS
+
+MIMES = {
+    "pdf": "application/pdf",
+    "docx": "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
+    "xml": "application/xml",
+}
+GIVING_WAY_SECONDS = 5.0
+AGED_SECONDS = 900.0  # whoever has waited so long gives way no more: nobody waits for ever
+
+_MORE_URGENT = """
+    SELECT EXISTS (
+        SELECT FROM upload_jobs j JOIN law_versions v USING (document_id)
+        WHERE j.user_id = %(corpus)s AND j.pipeline = %(pipeline)s AND j.stage = %(first)s AND j.state = 'queued'
+          AND (j.run_after IS NULL OR j.wait_reason = 'MORE_URGENT_LAW')
+          AND array_position(%(priorities)s::text[], v.priority) < array_position(%(priorities)s::text[], %(ours)s))
+        AND clock_timestamp() < %(since)s + make_interval(secs => %(aged)s)"""
+
+
+def receive(claim: Claim) -> Outcome:
+    """queued: let more urgent laws go first; then look at the file, fetch it, and keep what was fetched as our own."""
+    version, document = _version(claim), claim.job.document
+    if _gives_way(claim, version):
+        return Wait(GIVING_WAY_SECONDS, "MORE_URGENT_LAW")
+    head = originals.look(version)
+    with originals.fetched(version, head) as fetched:
+        found = sniff(fetched.path, most=settings.STATUTES_MAX_BYTES)
+        pages = parsers.inspect(fetched.path).pages if found == "pdf" else 1
+        with claim.held():
+            pass  # a version that was taken out meanwhile gets no new object
+        bucket, name = storage.located(document.raw_path)
+        bucket.place(fetched.path, name)
+    crashpoints.reach("queued:stored")
+    try:
+        with claim.held():
+            Document.objects.filter(pk=document.pk).update(
+                bytes_len=fetched.length,
+                file_sha256=ids.file_sha256(version.law_id, version.version, fetched.sha256),
+                mime=MIMES[found],
+                pages=pages,
+                stored_at=Now(),
+                updated_at=Now(),
+            )
+            if fetched.sha256 != version.raw_sha256:
+                ScannedPage.objects.filter(document_id=document.pk).delete()  # what was read of another file
+            _noted(version, raw_sha256=fetched.sha256, format=found)
+            return claim.advance(event={"format": found, "bytes": fetched.length}, payload={"format": found})
+    except Superseded:
+        services.remove_objects(document.pk)  # nothing, unless the version was taken out meanwhile
+        raise
+
+
+def _gives_way(claim: Claim, version: LawVersion) -> bool:
+    """Tell whether a more urgent law waits to be begun: within one user the machine serves the oldest first."""
+    if version.priority == PRIORITIES[0]:
+        return False
+    with connection.cursor() as cursor:
+        cursor.execute(
+            _MORE_URGENT,
+            {
+                "corpus": CORPUS,
+                "pipeline": PIPELINE,
+                "first": Stage.QUEUED.value,
+                "priorities": list(PRIORITIES),
+                "ours": version.priority,
+                "since": claim.job.created_at,
+                "aged": AGED_SECONDS,
+            },
+        )
+        return bool(cursor.fetchone()[0])
+
+
+def choose_reader(claim: Claim) -> Outcome:
+    """job_validated: the reader is the one of the file's format."""
+    reader = _reader(_version(claim))
+    plan = {
+        "parser_name": reader.name,
+        "parser_version": reader.version,
+        "parse_id": str(parse_id(claim.job.document_id, reader.name, reader.version)),
+    }
+    return Advance("PARSE_REQUESTED", fields={"payload": plan}, payload={"parser": reader.name})
+
+
+def _reader(version: LawVersion) -> Parser:
+    return Parser(f"law-{version.format}", reading.VERSION)
+
+
+def normalize(claim: Claim) -> Outcome:
+    """parsing: read the file, in a capped child, to canonical JSON; its rendered text is the document's parse."""
+    document, version = claim.job.document, _version(claim)
+    bucket, name = storage.located(document.raw_path)
+    scan = _Scan(claim)
+    with bucket.local(name) as path:
+        law = reading.read(path, format=cast(Format, version.format), scan=scan)
+    told = law.as_json(law_id=version.law_id, version=version.version, source=_source(version))
+    rendered = rendering.render(law, pages=(document.pages or 1) if version.format == "pdf" else 0)
+    parse = Parse(_reader(version), rendered.text, rendered.page_starts, scan.failed)
+    return _store(claim, version, law, told, parse)
+
+
+class _Scan:
+    """Reads scanned pages slice by slice: what a lost worker has read is not read again."""
+
+    def __init__(self, claim: Claim) -> None:
+        self._claim = claim
+        self.failed: tuple[int, ...] = ()
+
+    def __call__(self, path: Path, blank: Sequence[int]) -> dict[int, str]:
+        pages = ["" if number in blank else "-" for number in range(1, max(blank) + 1)]
+        read = scanned.read(self._claim, path, pages, reading.VERSION)
+        if isinstance(read, Wait):
+            raise Postponed(read.seconds, read.reason)
+        self.failed = read.failed
+        return {number: read.pages[number - 1] for number in blank}
+
+
+def _source(version: LawVersion) -> dict[str, object]:
+    return {"key": version.raw_key, "format": version.format, "sha256": version.raw_sha256}
+
+
+def _store(claim: Claim, version: LawVersion, law: canonical.Law, told: dict[str, object], parse: Parse) -> Outcome:
+    document = claim.job.document
+    with claim.held():
+        pass
+    path = parsed.place(document, parse)
+    crashpoints.reach("parsing:stored")
+    try:
+        with transaction.atomic():
+            if not parsed.borrow(document, path):
+                raise Retryable(
+                    "PARSE_TWIN_GONE", "The document that had the same text was deleted; it is stored anew."
+                )
+            with claim.held():
+                fields = parsed.record(document, parse, path)
+                Document.objects.filter(pk=document.pk).update(filename=law.title or version.law_id)
+                _noted(version, canonical=told, status=Law.Status.NORMALIZED)
+                Law.objects.filter(pk=version.law_id, document_id=None, version=version.version).update(
+                    status=Law.Status.NORMALIZED, title=law.title, language=law.language, updated_at=Now()
+                )
+                moved = claim.advance(code="PARSE_STORED", event={"bytes": len(parse.content)}, **fields)
+    except Superseded:
+        services.remove_objects(document.pk)
+        raise
+    parsed.drop_own(document, path)
+    return moved
+
+
+def check(claim: Claim) -> Outcome:
+    """parsed: prove that the law fits its published schema, and that the stored text is the one that was recorded."""
+    document, version = claim.job.document, _version(claim)
+    schema.check(version.canonical)
+    content = parsed.stored_bytes(document)
+    if hashlib.sha256(content).hexdigest() != document.parsed_sha256:
+        raise Permanent("PARSE_HASH_MISMATCH", "The parsed text was changed in the store; retrying parses it again.")
+    return Advance()
+
+
+def plan_chunks(claim: Claim) -> Outcome:
+    """parse_validated: laws are cut by article."""
+    chunker = articles.CHUNKER
+    plan = {"chunker_name": chunker.name, "chunker_version": chunker.version}
+    return Advance(fields={"chunks_version": chunker.label, "payload": plan})
+
+
+def _version(claim: Claim) -> LawVersion:
+    found = LawVersion.objects.filter(pk=claim.job.document_id).defer("canonical").first()  # megabytes
+    if found is None:
+        raise Permanent("LAW_UNKNOWN", "Nothing is noted of this version of a law.")
+    return found
+
+
+def _noted(version: LawVersion, **columns: object) -> None:
+    LawVersion.objects.filter(pk=version.pk).update(**columns, updated_at=Now())

@@ -1,0 +1,54 @@
+"""Laws of a few lines, and what is in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from statutes.building import build
+from statutes.canonical import Article, Division, Law, Line, Paragraph, Place
+
+
+def built(text: str, *, is_whole: bool = False) -> Law:
+    """Return the law of some lines, one character apart, on one page."""
+    return build(list(lines(text, is_whole=is_whole)))
+
+
+def lines(text: str, *, is_whole: bool = False) -> Iterator[Line]:
+    at = 0
+    for line in text.split("\n"):
+        yield Line(line, Place(at, at + len(line), 1), is_whole=is_whole)
+        at += len(line) + 1
+
+
+def told(law: Law) -> dict[str, Any]:
+    return law.as_json(law_id="law", version="1", source={})
+
+
+def articles(law: Law) -> dict[str, str]:
+    """Return each article's text by its id, a line for each paragraph."""
+    return {article.id: "\n".join(p.text for p in article.paragraphs) for _, article in law.articles()}
+
+
+def paths(law: Law) -> dict[str, str]:
+    """Return where each article stands: "book 1 > chapter 2"."""
+    return {article.id: " > ".join(f"{one.kind} {one.number}" for one in path) for path, article in law.articles()}
+
+
+def shown(law: Law) -> Iterator[str]:
+    """Yield all text of a law, labels and headings among it."""
+    yield from _texts([*law.preamble, *law.contents])
+    for child in law.children:
+        yield from _shown(child)
+
+
+def _shown(child: Division | Article) -> Iterator[str]:
+    yield from (child.label, child.heading)
+    yield from _texts(child.paragraphs)
+    if isinstance(child, Division):
+        for one in child.children:
+            yield from _shown(one)
+
+
+def _texts(paragraphs: list[Paragraph]) -> Iterator[str]:
+    return (paragraph.text for paragraph in paragraphs)

@@ -1,0 +1,207 @@
+"""The chunker of laws: which articles share a chunk, where a long one is cut, and what no cut may lose."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+
+from documents.normalization import normalize
+from embeddings import chunking, tokens
+from embeddings.chunking import Chunk
+from embeddings.tests.test_chunking import assert_sound, documents
+from statutes.articles import CHUNKER, ArticleChunk
+from statutes.canonical import Law
+from statutes.rendering import Rendered, render
+from statutes.tests.lawmaking import SENTENCE, article, chapter, law, made, plans
+
+LEAST, MOST = CHUNKER.limits.smallest, CHUNKER.limits.largest
+
+
+def cut(given_law: Law) -> list[Chunk]:
+    found = render(given_law)
+    return CHUNKER.cut(found.text, found.page_starts)
+
+
+def articles(chunks: list[Chunk]) -> list[tuple[str, ...]]:
+    return [chunk.articles for chunk in chunks if isinstance(chunk, ArticleChunk)]
+
+
+def of(count: int) -> str:
+    """A text of about so many tokens."""
+    return SENTENCE * (count // tokens.count(SENTENCE))
+
+
+def test_the_pipeline_finds_it_by_its_label() -> None:
+    assert chunking.get("legal-articles@1") is CHUNKER
+    assert json.loads(CHUNKER.config) == {
+        "aim_tokens": 900, "encoding": "cl100k_base", "largest_tokens": 1200, "smallest_tokens": 200
+    }  # fmt: skip
+
+
+@settings(max_examples=40, deadline=None)
+@given(plans)
+def test_every_visible_character_of_every_article_is_in_exactly_one_chunk(plan: Any) -> None:
+    given_law = made(plan)
+    found = render(given_law)
+
+    chunks = CHUNKER.cut(found.text, found.page_starts)
+
+    assert_sound(found.text, chunks, MOST)
+    assert all(one.end <= two.start for one, two in pairwise(chunks))
+    assert chunks == CHUNKER.cut(found.text, found.page_starts)
+    assert_told(found, chunks)
+    pieces = [chunk for chunk in chunks if isinstance(chunk, ArticleChunk) and chunk.piece]
+    assert all(chunk.tokens >= LEAST for chunk in pieces if chunk.piece and chunk.piece[0] < chunk.piece[1])
+
+
+def assert_told(found: Rendered, chunks: list[Chunk]) -> None:
+    """Check that a chunk names the articles that it holds text of, and no others."""
+    for chunk in chunks:
+        inside = [one for one in found.articles if one.start < chunk.end and chunk.start < one.end]
+        assert chunk.meta["articles"] == [one.id for one in inside]
+        assert chunk.meta["article"] == (inside[0].id if inside else None)
+
+
+@settings(max_examples=40, deadline=None)
+@given(documents)
+def test_any_text_is_cut_soundly(raw: str) -> None:
+    text = normalize(raw)
+
+    assert_sound(text, CHUNKER.cut(text), MOST)
+
+
+@pytest.mark.parametrize("count", [220, 700, 1150])
+def test_an_article_of_200_to_1200_tokens_is_one_chunk(count: int) -> None:
+    chunks = cut(law(*(article(number, of(count)) for number in range(1, 5))))
+
+    assert articles(chunks) == [("1",), ("2",), ("3",), ("4",)]
+    assert chunks[1].headings == ("Artículo 2",)
+
+
+def test_short_neighbours_of_a_division_are_joined_in_order_until_they_have_200() -> None:
+    chunks = cut(law(chapter("I", *(article(number, of(80)) for number in range(1, 8)))))
+
+    assert articles(chunks) == [("1", "2", "3"), ("4", "5", "6", "7")]
+    assert chunks[1].headings == ("CAPÍTULO I", "Artículo 4")
+
+
+def test_a_rest_stays_in_its_chapter_while_there_is_room() -> None:
+    first = chapter("I", article(1, of(400)), article(2, of(60)))
+
+    chunks = cut(law(first, chapter("II", article(3, of(60)), article(4, of(400)))))
+
+    assert articles(chunks) == [("1", "2"), ("3", "4")]
+
+
+def test_a_short_chapter_prefers_the_next_to_the_one_before() -> None:
+    short, last = chapter("II", article(2, of(60))), chapter("III", article(3, of(400)))
+
+    assert articles(cut(law(chapter("I", article(1, of(400))), short, last))) == [("1",), ("2", "3")]
+
+
+def test_a_chapter_that_is_too_short_joins_the_next_and_the_last_the_one_before() -> None:
+    first, last = chapter("I", article(1, of(40))), chapter("III", article(3, of(40)))
+
+    chunks = cut(law(first, chapter("II", article(2, of(400))), last))
+
+    assert articles(chunks) == [("1", "2", "3")]
+    assert chunks[0].headings == ("CAPÍTULO I", "Artículo 1")
+
+
+def test_what_is_short_never_joins_a_part_of_a_longer_article() -> None:
+    chunks = cut(law(article(1, of(40)), article(2, of(2000)), article(3, of(40))))
+
+    assert articles(chunks) == [("1",), ("2",), ("2",), ("2",), ("3",)]
+    assert [chunk.meta.get("piece") for chunk in chunks] == [None, [1, 3], [2, 3], [3, 3], None]
+    assert {chunk.headings for chunk in chunks[1:4]} == {("Artículo 2",)}
+
+
+def test_the_preamble_and_a_divisions_own_words_are_chunks_by_themselves() -> None:
+    chunks = cut(law(chapter("I", article(1, of(40)), text="Se aplica."), article(2, of(40)), preamble="Ley de prueba"))
+
+    assert [chunk.text for chunk in chunks[:2]] == ["Ley de prueba", "# CAPÍTULO I\n\nSe aplica."]
+    assert [chunk.meta["article"] for chunk in chunks] == [None, None, "1"]
+    assert [chunk.headings for chunk in chunks] == [(), ("CAPÍTULO I",), ("CAPÍTULO I", "Artículo 1")]
+    assert [chunk.meta["position"] for chunk in chunks] == [0, 1, 2]
+
+
+def test_headings_without_text_stand_above_what_follows_them() -> None:
+    chunks = cut(law(chapter("I", chapter("II", article(1, of(300)))), chapter("III")))
+
+    assert chunks[0].text.startswith("# CAPÍTULO I\n\n## CAPÍTULO II\n\n###### Artículo 1\n\n")
+    assert chunks[1].text == "# CAPÍTULO III"
+
+
+def test_a_long_article_is_cut_between_its_fractions() -> None:
+    fractions = [f"{number}. {of(250)}" for number in ("I", "II", "III", "IV", "V", "VI", "VII", "VIII")]
+
+    chunks = cut(law(article(1, "Son ingresos:", *fractions)))
+
+    assert [chunk.text.split(". ")[0].split("\n")[-1] for chunk in chunks] == ["I", "V"]
+    assert all(LEAST <= chunk.tokens <= MOST for chunk in chunks)
+
+
+LONG_SENTENCES = {
+    "es": "Conforme al art. 5 de la Ley y al núm. 3, la Sra. Gil y la fracc. II del Dr. Paz pagarán 3.5 pesos. ",
+    "en": "Under Sec. 4(a) and art. IV. the U.S. Treasury, Mr. Gray et al. v. Smith shall pay $3.50 to it. ",
+}
+
+
+@pytest.mark.parametrize("language", LONG_SENTENCES)
+def test_a_long_paragraph_is_cut_between_sentences_not_after_an_abbreviation(language: str) -> None:
+    sentence = LONG_SENTENCES[language]
+
+    chunks = cut(law(article(1, sentence * 100)))
+
+    assert len(chunks) > 2
+    assert {chunk.text[-8:] for chunk in chunks} == {sentence.strip()[-8:]}
+    assert {chunk.text[:8] for chunk in chunks[1:]} == {sentence[:8]}
+
+
+def test_fractions_within_a_line_are_cut_before_their_numbers() -> None:
+    chunks = cut(law(article(1, "Son: " + "I. Los ingresos netos por rentas; II. Las otras cantidades, " * 120)))
+
+    assert len(chunks) > 2
+    assert {chunk.text.split(" ")[0] for chunk in chunks[1:]} <= {"I.", "II."}
+
+
+def test_a_changed_article_changes_its_own_chunks_and_no_others() -> None:
+    before = law(*(chapter(str(at), *(article(at * 9 + n, of(90 * n)) for n in range(1, 9))) for at in range(5)))
+    after = law(*(chapter(str(at), *(article(at * 9 + n, of(90 * n)) for n in range(1, 9))) for at in range(5)))
+    changed = next(one for _, one in after.articles() if one.id == "21")
+    changed.paragraphs[0].text += "Se añade. " * 40
+
+    known = {chunk.text for chunk in cut(before)}
+    new = [chunk for chunk in cut(after) if chunk.text not in known]
+
+    assert articles(new) in ([("21",)], [("20", "21")], [("19", "20", "21")], [("21", "22")])
+
+
+def test_the_cut_of_version_1_does_not_move() -> None:
+    """Whoever changes this hash changes the texts behind stored chunk ids: that is another version."""
+    chapters = [
+        chapter(
+            str(at), *(article(at * 20 + n, of(37 * n * (at + 1)), f"I. {of(50)}") for n in range(20)), text="Nota."
+        )
+        for at in range(4)
+    ]
+
+    cuts = json.dumps([dataclasses.astuple(chunk) for chunk in cut(law(*chapters, preamble=of(1500)))])
+
+    assert (
+        hashlib.sha256(cuts.encode()).hexdigest() == "f2c288f4c4557ab440bff799e911e22023904c11180a155ca7d026fc497bba94"
+    )
+
+
+def test_pages_are_those_of_the_chunk_and_unknown_ones_may_be_any() -> None:
+    text = render(law(article(1, of(300)), article(2, of(300)))).text
+    second = text.index("###### Artículo 2")
+
+    assert [chunk.pages for chunk in CHUNKER.cut(text, (0, 0, second))] == [(2, 2), (3, 3)]
+    assert {chunk.pages for chunk in CHUNKER.cut(text, (), last_page=9)} == {(1, 9)}

@@ -1,0 +1,264 @@
+"""A law's objects: all or none, the same bytes each time, nothing left of another, nothing outside its place."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import re
+import tracemalloc
+from collections.abc import Iterator
+from typing import Any
+
+import numpy
+import pytest
+
+from embeddings import embedders, vectors
+from embeddings.models import DocumentChunk
+from statutes import artifacts, keys, objects
+from statutes.models import LawVersion
+from statutes.spool import What, spooled
+from statutes.tests.bucketed import BUCKET, CHUNKER, TEXTS, Mortal, empty, law, stored, whole
+
+pytestmark = pytest.mark.django_db
+LAW = "ISR_2024"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Mortal]:
+    with Mortal() as server:
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def s3(server: Mortal, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mortal]:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", server.access_key)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", server.secret_key)
+    settings.STATUTES_BUCKET, settings.STATUTES_S3_ENDPOINT_URL = BUCKET, server.url
+    yield server
+    server.left = None
+    server.behave()
+    empty()
+
+
+def test_the_objects_lie_where_the_spec_says() -> None:
+    version = law()
+
+    artifacts.upload(version)
+
+    chunk_ids = [str(pk) for pk in DocumentChunk.objects.order_by("chunk_ord").values_list("pk", flat=True)]
+    assert sorted(stored()) == sorted(
+        [
+            "normalized/ISR_2024/law.json",
+            "normalized/ISR_2024/manifest.json",
+            "embeddings/ISR_2024_vectors.jsonl",
+            *(f"chunks/ISR_2024/{chunk_id}.json" for chunk_id in chunk_ids),
+        ]
+    )
+    assert whole(LAW) == "2024-01"
+
+
+def test_vectors_are_in_the_order_of_the_passages_and_exactly_those_that_were_bought() -> None:
+    version = law()
+
+    artifacts.upload(version)
+
+    lines = [json.loads(line) for line in stored()["embeddings/ISR_2024_vectors.jsonl"].splitlines()]
+    manifest = json.loads(stored()["normalized/ISR_2024/manifest.json"])
+    found = numpy.array([line["vector"] for line in lines], dtype=numpy.float32)
+    assert [line["chunk_id"] for line in lines] == [chunk["chunk_id"] for chunk in manifest["chunks"]]
+    assert found.tobytes() == embedders.get("testing.embedders.Instant").embed(TEXTS).tobytes()
+    assert {tuple(line) for line in lines} == {("chunk_id", "vector", "law_id", "metadata")}
+    assert lines[1]["metadata"]["headings"] == ["Título I"]
+    assert manifest["model"] == {"name": "instant", "version": "1", "dimensions": 1536}
+    assert (manifest["reader"], manifest["chunker"], manifest["missing"]) == ("law-xml@1", CHUNKER, [])
+
+
+def test_committed_vectors_give_the_same_bytes_as_buffered_ones() -> None:
+    version = law()
+    artifacts.upload(version)
+    before = stored()
+
+    vectors.commit(version.pk, model="instant", version="1")
+    artifacts.upload(version)
+
+    assert stored() == before
+
+
+def test_a_passage_is_told_with_its_text_and_its_place() -> None:
+    version = law()
+
+    artifacts.upload(version)
+
+    chunk = DocumentChunk.objects.get(chunk_ord=1)
+    told = json.loads(stored()[keys.chunk(LAW, chunk.pk)])
+    assert (told["chunk_id"], told["chunk_text"], told["ord"]) == (str(chunk.pk), TEXTS[1], 1)
+    assert told["chunk_meta"] == chunk.meta
+
+
+def test_a_refused_passage_is_kept_and_named_as_missing() -> None:
+    version = law(refused=[1])
+
+    artifacts.upload(version)
+
+    manifest = json.loads(stored()["normalized/ISR_2024/manifest.json"])
+    assert manifest["missing"] == [manifest["chunks"][1]["chunk_id"]]
+    assert (manifest["chunk_count"], manifest["embeddings"]["count"]) == (3, 2)
+    assert whole(LAW) == "2024-01"
+
+
+def test_the_manifest_is_the_last_that_is_written(s3: Mortal) -> None:
+    version = law()
+    s3.ledger.clear()
+
+    artifacts.upload(version)
+
+    written = [route for route in s3.ledger.counts if route.startswith("PUT")]
+    assert written[-1] == "PUT /laws/normalized/ISR_2024/manifest.json"
+    assert len(written) == 6
+
+
+def test_the_digest_is_the_manifests_own() -> None:
+    version = law()
+
+    digest = artifacts.upload(version)
+
+    assert digest == hashlib.sha256(stored()["normalized/ISR_2024/manifest.json"]).hexdigest()
+
+
+NEWER = ("Artículo 1. El impuesto ya no se paga.",)
+
+
+@pytest.mark.parametrize("version", ["2025-01", "2024-01"], ids=["of a newer version", "of the same version, forced"])
+def test_a_death_at_any_write_leaves_one_law_or_the_other_whole(version: str, s3: Mortal) -> None:
+    artifacts.upload(law(texts=TEXTS[:2]))
+    before = stored()
+    replacement = _replacement(version)
+    artifacts.upload(replacement)
+    after = tags(s3)
+    seen: list[bool] = []
+
+    while True:
+        _restore(before, s3)
+        s3.left = len(seen)
+        try:
+            artifacts.upload(replacement)
+            break
+        except OSError:
+            s3.left = None
+        seen.append(_found())
+        artifacts.upload(replacement)
+        assert tags(s3) == after, seen
+
+    assert seen == [False] * seen.index(True) + [True] * seen.count(True)  # from the manifest on it is the new one
+    assert seen.index(True) >= 7
+    assert tags(s3) == after
+
+
+def tags(s3: Mortal) -> dict[str, str]:
+    """Return what stands for the content of each object."""
+    with contextlib.closing(s3.client()) as client:
+        return {each["Key"]: each["ETag"] for each in client.list_objects_v2(Bucket=BUCKET).get("Contents", [])}
+
+
+def _replacement(version: str) -> LawVersion:
+    made = law(version=version, texts=NEWER)
+    made.canonical = {"title": f"Ley {version}", "articles": list(NEWER)}
+    made.save()
+    return made
+
+
+def _found() -> bool:
+    """Tell whether the law that is found now is the new one; whichever it is, it is whole."""
+    whole(LAW)
+    manifest = artifacts.current(BUCKET, LAW)
+    assert manifest
+    return len(manifest.chunks) == len(NEWER)
+
+
+def _restore(content: dict[str, bytes], s3: Mortal) -> None:
+    now = tags(s3)
+    for key in now.keys() - content.keys():
+        objects.delete(BUCKET, key)
+    for key, body in content.items():
+        if now.get(key) != f'"{hashlib.md5(body).hexdigest()}"':
+            objects.put(BUCKET, key, body)
+
+
+def test_another_law_is_left_alone() -> None:
+    artifacts.upload(law("A"))
+    artifacts.upload(law("A.B"))
+    before = stored("chunks/A.B/")
+
+    artifacts.upload(law("A", "2030", texts=NEWER))
+
+    assert stored("chunks/A.B/") == before
+    assert whole("A.B") == "2024-01"
+
+
+@pytest.mark.parametrize(
+    "law_id", ["..", "../../etc", "a/b", "ley 1º ñ", "a%2Fb", "x" * 3_000, "~", "", "¿?&=#", ".hidden", "a\nb"]
+)
+def test_no_law_leaves_its_folder(law_id: str) -> None:
+    version = law(law_id, "../1")
+
+    artifacts.upload(version)
+
+    folder = keys.name(law_id)
+    assert re.fullmatch(r"[A-Za-z0-9_%~-][A-Za-z0-9._%~-]{0,199}", folder)
+    assert {key.split("/")[1].removesuffix("_vectors.jsonl") for key in stored()} == {folder}
+    assert whole(law_id) == "../1"
+
+
+def test_laws_whose_ids_differ_have_different_folders() -> None:
+    strange = ["a/b", "a%2Fb", "a~b", "a%7Eb", ".", "%2E", "..", "%2E.", "x" * 300, "x" * 301, "A", "a", "", "%"]
+
+    assert len({keys.name(each) for each in strange}) == len(strange)
+
+
+def test_memory_does_not_grow_with_the_law() -> None:
+    def peak(passages: int) -> int:
+        version = law(f"big-{passages}", texts=[f"Artículo {at}. {'palabra ' * 50}" for at in range(passages)])
+        what = What(version.law_id, "1", version.pk, CHUNKER, "instant", "1")
+        tracemalloc.start()
+        with spooled(what):
+            _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        return most
+
+    small, large = peak(100), peak(400)
+
+    assert large < small * 1.3
+
+
+# What failed
+
+
+def test_what_failed_is_copied_with_its_reason() -> None:
+    version = law()
+    objects.put(BUCKET, version.raw_key, b"<broken")
+
+    artifacts.archive(version, {"code": "NOT_XML", "detail": "The file is not well-formed XML.", "stage": "parsing"})
+
+    found = stored("failed/")
+    record = json.loads(found["failed/ISR_2024/2024-01/error.json"])
+    assert found["failed/ISR_2024/2024-01/2024-01.xml"] == b"<broken"
+    assert (record["code"], record["stage"], record["raw"]) == (
+        "NOT_XML",
+        "parsing",
+        "failed/ISR_2024/2024-01/2024-01.xml",
+    )
+
+
+def test_a_raw_file_of_another_bucket_or_of_none_is_archived_too() -> None:
+    version = law()
+    version.bucket, version.raw_key = "elsewhere", "error.json"
+    objects.put("elsewhere", "error.json", b"raw")
+
+    artifacts.archive(version, {"code": "X", "detail": ""})
+    version.raw_key = "gone.pdf"
+    artifacts.archive(version, {"code": "RAW_FILE_MISSING", "detail": ""})
+
+    found = stored("failed/")
+    assert found["failed/ISR_2024/2024-01/raw.error.json"] == b"raw"
+    assert json.loads(found["failed/ISR_2024/2024-01/error.json"])["raw"] is None

@@ -1,0 +1,187 @@
+"""Lines become divisions, articles and paragraphs, and nothing of them is lost."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from statutes.canonical import Article, Division, encoded, law_of
+from statutes.outline import DASHES
+from statutes.tests.laws import articles, built, paths, shown, told
+
+SPANISH = """LEY DE PRUEBA
+TÍTULO PRIMERO
+DE LAS COSAS
+CAPÍTULO I
+De los bienes
+Artículo 1.- Los bienes son de la nación, y los ingre-
+sos que de ellos se obtengan se rigen por lo dispuesto en el
+Artículo 5. Los demás casos se resuelven por la ley.
+Artículo 2.- Se entiende por:
+I. Bien: una cosa;
+II.- Nación: todos.
+CAPÍTULO II
+Artículo 12 Bis. Las personas tienen derechos.
+TRANSITORIOS
+Primero.- Entra en vigor.
+ARTÍCULO SEGUNDO. Se abroga la anterior."""
+
+
+def test_divisions_stand_within_each_other_by_rank() -> None:
+    law = built(SPANISH)
+
+    assert paths(law) == {
+        "1": "title primero > chapter i",
+        "2": "title primero > chapter i",
+        "12-bis": "title primero > chapter ii",
+        "transitorio-primero": "title transitorios",
+        "transitorio-segundo": "title transitorios",
+    }
+    assert law.title == "LEY DE PRUEBA"
+    assert law.language == "es"
+
+
+def test_lines_of_a_paragraph_are_joined_and_clauses_are_paragraphs() -> None:
+    found = articles(built(SPANISH))
+
+    assert found["1"].startswith("Los bienes son de la nación, y los ingresos que")
+    assert found["1"].endswith("lo dispuesto en el Artículo 5. Los demás casos se resuelven por la ley.")
+    assert found["2"] == "Se entiende por:\nI. Bien: una cosa;\nII.- Nación: todos."
+
+
+def test_the_line_below_a_division_is_its_heading() -> None:
+    title = built(SPANISH).children[0]
+
+    assert isinstance(title, Division)
+    assert title.title == "TÍTULO PRIMERO DE LAS COSAS"
+
+
+def test_a_heading_in_capitals_may_take_two_lines() -> None:
+    chapter = built("CAPÍTULO I\nDE LAS COSAS\nDE TODOS\nArtículo 1. La ley.").children[0]
+
+    assert isinstance(chapter, Division)
+    assert chapter.heading == "DE LAS COSAS DE TODOS"
+
+
+def test_a_place_reaches_from_the_label_to_the_last_line() -> None:
+    law = built(SPANISH)
+
+    title = law.children[0]
+    assert isinstance(title, Division)
+    assert SPANISH[title.place.start : title.place.end].startswith("TÍTULO PRIMERO")
+    assert SPANISH[title.place.start : title.place.end].endswith("tienen derechos.")
+    first = next(article for _, article in law.articles())
+    assert SPANISH[first.place.start : first.place.end].endswith("se resuelven por la ley.")
+
+
+def test_a_number_that_comes_again_has_another_id() -> None:
+    law = built("Artículo 1. Los unos.\nArtículo 1. Los otros.", is_whole=True)
+
+    assert [(article.id, article.number) for _, article in law.articles()] == [("1", "1"), ("1~2", "1")]
+
+
+def test_a_short_line_with_the_label_is_the_articles_heading_when_more_follows() -> None:
+    law = built("Section 1. Definitions.\nIn this act, the board is the board.\nSection 2. The board shall meet.")
+
+    first, second = (article for _, article in law.articles())
+    assert (first.heading, first.text) == ("Definitions.", "In this act, the board is the board.")
+    assert (second.heading, second.text) == ("", "The board shall meet.")
+
+
+def test_in_american_codes_chapters_hold_parts() -> None:
+    law = built(
+        "Title I The state\nChapter 1 The board\nPart A Of the board\nSection 1. The board.\n"
+        "Part B Of others\nSection 2. The others.\nChapter 2 Of the rest\nSection 3. The rest."
+    )
+
+    assert paths(law) == {
+        "1": "title i > chapter 1 > part a",
+        "2": "title i > chapter 1 > part b",
+        "3": "title i > chapter 2",
+    }
+
+
+def test_an_annex_is_no_part_of_the_last_article() -> None:
+    law = built("Artículo 1. La ley es ley.\nANEXO 1\nTarifas de la ley\nTres cuotas por la toma.", is_whole=True)
+
+    assert articles(law) == {"1": "La ley es ley."}
+    annex = law.children[1]
+    assert isinstance(annex, Division)
+    assert (annex.kind, annex.heading) == ("annex", "Tarifas de la ley")
+
+
+CONTENTS = {
+    "leaders": "ÍNDICE\nCapítulo I De la ley .... 2\nArtículo 1. Objeto ...... 2\nArtículo 2. De otros .... 3\n",
+    "spaced leaders": "Capítulo I De la ley . . . . 2\nArtículo 1. Objeto . . . . 2\nArtículo 2. De otros . . . 3\n",
+    "tabs": "Contenido\nCapítulo I De la ley\t2\nArtículo 1. Objeto\t2\nArtículo 2. De otros\t3\n",
+    "bare numbers": "CONTENIDO\nCapítulo I De la ley 2\nArtículo 1. Objeto 2\nArtículo 2. De otros 3\n",
+    "no numbers": "Índice general\nCapítulo I De la ley\nArtículo 1. Objeto\nArtículo 2. De otros\n",
+}  # fmt: skip
+BODY = "Capítulo I De la ley\nArtículo 1. La ley es de los que la hacen.\nArtículo 2. Los otros también."
+
+
+@pytest.mark.parametrize("kind", CONTENTS)
+def test_a_table_of_contents_makes_no_articles(kind: str) -> None:
+    law = built(f"LEY DE PRUEBA\n{CONTENTS[kind]}{BODY}")
+
+    assert articles(law) == {"1": "La ley es de los que la hacen.", "2": "Los otros también."}
+    assert len(law.children) == 1
+    assert [paragraph.text for paragraph in law.preamble] == ["LEY DE PRUEBA"]
+    assert [" ".join(line.split()) for line in CONTENTS[kind].strip().split("\n")] == [p.text for p in law.contents]
+
+
+def test_a_tariff_with_leaders_in_an_article_stays_there() -> None:
+    law = built("Artículo 1. Las cuotas de la ley son:\nToma de vivienda ........ 25\nToma de taller ........ 50")
+
+    assert "Toma de taller ........ 50" in articles(law)["1"]
+    assert not law.contents
+
+
+@pytest.mark.parametrize("piece", [".", ". ", "…", "Artículo 1", "I", "(a)", "§", "\t1"])
+def test_long_lines_of_one_kind_are_read_in_time(piece: str) -> None:
+    text = "Artículo 1. La ley.\n" + piece * (100_000 // len(piece))
+
+    law = built(text)
+
+    assert visible("".join(shown(law))) == visible(text)
+
+
+def test_a_law_is_the_same_after_json() -> None:
+    law = built(SPANISH)
+
+    assert law_of(told(law)) == law
+    assert encoded(told(law_of(told(law)))) == encoded(told(law))
+
+
+WORDS = st.sampled_from([
+    "Artículo 1.", "Artículo 2 Bis.-", "ARTÍCULO 12.-A", "Art. 3o.-", "Section 4(a)", "SECTION 1.", "§ 12-3-4.",
+    "CAPÍTULO I", "TÍTULO II", "Title I", "PART II", "TRANSITORIOS", "Primero.-", "ÍNDICE", "CONTENTS", "ANEXO 1",
+    "ARTICLE I", "de la ley", "the act of", "I.", "a)", "....... 12", "\t7", "con-", "sumo", "Ley",
+    "1", "(b)", "€", "¿?", "\u2013",
+])  # fmt: skip
+LINES = st.lists(st.lists(WORDS | st.text(max_size=6), max_size=5).map(" ".join), max_size=25)
+JOINTS = {*DASHES, *".:;"}  # what parts a label from its text, and the hyphen of a cut word
+
+
+@given(LINES, st.booleans())
+@settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+def test_no_visible_character_is_lost(texts: list[str], is_whole: bool) -> None:
+    text = "\n".join(" ".join(line.split("\n")) for line in texts)
+
+    law = built(text, is_whole=is_whole)
+
+    assert visible("".join(shown(law))) == visible(text)
+
+
+def visible(text: str) -> Counter[str]:
+    return Counter(sign for sign in text if not sign.isspace() and sign not in JOINTS)
+
+
+def test_articles_are_found_by_their_divisions_in_reading_order() -> None:
+    law = built(SPANISH)
+
+    assert [article.id for _, article in law.articles()][:3] == ["1", "2", "12-bis"]
+    assert all(isinstance(article, Article) for _, article in law.articles())

@@ -1,0 +1,418 @@
+"""The consumer against a real SQS server: each state, each outcome, and one result whatever is delivered twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+from uuid import UUID
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management import CommandError, call_command
+from django.db import connection
+from pytest_django import Settings
+
+from jobs import claims, cluster
+from jobs.models import Event, UploadJob
+from statutes import events, ids, intake, redrive, sqs
+from statutes.holding import Held, Holding
+from statutes.messages import Message
+from statutes.models import Consumer as Row
+from statutes.models import LawVersion
+from statutes.tests.queued import BUCKET, put_event, results, told
+from testing.cluster import until
+from testing.factories import JobFactory
+from testing.sqs import KEYS, Process, Queue, SqsServer, consuming
+
+pytestmark = pytest.mark.django_db(transaction=True)
+NOWHERE = "http://127.0.0.1:9"  # nothing listens there
+CUT = """
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+WHERE datname = current_database() AND pid <> pg_backend_pid() AND usename = current_user"""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[SqsServer]:
+    with SqsServer() as server:
+        yield server
+
+
+@pytest.fixture
+def queue(server: SqsServer, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Queue:
+    for name, value in KEYS.items():
+        monkeypatch.setenv(name, value)
+    queue = server.queue()
+    settings.SQS_QUEUE_URL, settings.SQS_ENDPOINT_URL = queue.url, server.endpoint
+    settings.SQS_WAIT_SECONDS, settings.SQS_VISIBILITY_SECONDS = 1, 30
+    settings.STATUTES_BUCKET = BUCKET
+    settings.JOBS_PIPELINES = "testing.statute_plans.PIPELINES"
+    settings.JOBS_RETRY_BASE_SECONDS = 0.1
+    return queue
+
+
+def codes(caplog: Any, name: str) -> list[str]:
+    """Return what log lines say under ``name``, in their order."""
+    return [record.msg[name] for record in caplog.records if isinstance(record.msg, dict) and name in record.msg]
+
+
+def ended(law_id: str) -> bool:
+    return UploadJob.objects.filter(document_id=ids.document_id(law_id, "2024-01"), state="done").exists()
+
+
+def test_a_message_becomes_one_result_and_goes_through_every_state(queue: Queue, caplog: Any) -> None:
+    caplog.set_level("INFO")
+    queue.put(told(what="sleep-0.3"))
+
+    with consuming() as [consumer]:
+        until(lambda: consumer.standing.ended, seconds=20)
+        until(lambda: queue.is_empty, seconds=5)
+
+    assert results() == 1
+    states = [state for state in codes(caplog, "state") if state in Row.State.values]
+    assert [*dict.fromkeys(states)] == ["boot", "init", "idle", "processing", "shutdown"]
+    assert codes(caplog, "sub_state")[0] == "downloading"
+    assert codes(caplog, "sub_state")[-1] == "finalize"
+    row = Row.objects.get()
+    assert (row.state, row.received, row.ended, row.failed) == ("shutdown", 1, 1, 0)
+
+
+def test_a_version_is_done_once_unless_it_is_forced(queue: Queue) -> None:
+    queue.put(told())
+    queue.put(told())
+    with consuming():
+        until(lambda: queue.is_empty and ended("ISR_2024"), seconds=20)
+        assert results() == 1
+
+        queue.put(told(force_reprocess=True))
+        until(lambda: results() == 2 and queue.is_empty, seconds=20)
+
+
+def test_a_held_message_stays_hidden_for_longer_than_its_visibility(queue: Queue, settings: Settings) -> None:
+    settings.SQS_VISIBILITY_SECONDS = 1
+    queue.put(told(what="sleep-2.2"))
+
+    with consuming() as [consumer]:
+        until(lambda: len(consumer.holding), seconds=10)
+        seen = []
+        while not consumer.standing.ended:
+            seen.append(queue.waiting()[0])
+            time.sleep(0.05)
+
+    assert len(seen) > 20
+    assert set(seen) == {0}
+    assert (results(), consumer.standing.received) == (1, 1)
+
+
+def test_a_visibility_that_ends_in_mid_work_gives_one_result(queue: Queue, settings: Settings) -> None:
+    queue.put(told(what="sleep-2"))
+
+    with consuming(2) as consumers:
+        until(lambda: UploadJob.objects.filter(state="working").exists(), seconds=10)
+        holder = next(consumer for consumer in consumers if len(consumer.holding))
+        settings.SQS_VISIBILITY_SECONDS = 1
+        sqs.extend(next(iter(holder.holding)).received, 0)
+        until(lambda: sum(consumer.standing.received for consumer in consumers) >= 2, seconds=10)
+        until(lambda: ended("ISR_2024") and queue.is_empty, seconds=20)
+
+    assert results() == 1
+    assert Event.objects.filter(code="CLAIMED").count() == 1
+
+
+def test_two_consumers_give_one_result_each_law(queue: Queue) -> None:
+    laws = [f"LAW_{number}" for number in range(6)]
+    for law in laws * 2:
+        queue.put(told(law))
+
+    with consuming(2):
+        until(lambda: all(ended(law) for law in laws) and queue.is_empty, seconds=30)
+
+    assert [results(law) for law in laws] == [1] * 6
+
+
+def test_what_another_works_on_is_skipped_for_the_next(queue: Queue) -> None:
+    [message] = events.read(json.dumps(told("TAKEN")))
+    assert isinstance(message, Message)
+    intake.accept(message)
+    held = claims.take("another:1:1")
+    assert held is not None
+    queue.put(told("TAKEN"))
+    queue.put(told("FREE"))
+
+    with consuming() as [consumer]:
+        until(lambda: consumer.standing.ended, seconds=20)
+        assert ended("FREE")
+        until(lambda: queue.waiting() == (0, 1), seconds=5)
+
+    assert (results("TAKEN"), queue.dead()) == (0, 0)
+
+
+def test_work_that_nobody_has_is_held_until_its_end(queue: Queue) -> None:
+    [message] = events.read(json.dumps(told()))
+    assert isinstance(message, Message)
+    job_id = intake.accept(message).job_id  # as a consumer leaves it that stops
+    queue.put(told())
+
+    with consuming(works=False) as [holder]:
+        until(lambda: holder.standing.state == Row.State.PROCESSING, seconds=10)
+
+        assert [list(held.jobs) for held in holder.holding] == [[job_id]]
+
+
+def test_work_whose_worker_is_gone_is_taken_over(queue: Queue) -> None:
+    [message] = events.read(json.dumps(told()))
+    assert isinstance(message, Message)
+    intake.accept(message)
+    assert claims.take("another:1:1") is not None
+    UploadJob.objects.update(lease_until="2020-01-01T00:00:00Z")
+    queue.put(told())
+
+    with consuming():
+        until(lambda: ended("ISR_2024") and queue.is_empty, seconds=20)
+
+    assert results() == 1
+
+
+@pytest.mark.parametrize("body", ["no JSON", json.dumps(told("a/b"))])
+def test_a_message_that_nobody_understands_ends_in_the_dead_letters(queue: Queue, body: str, caplog: Any) -> None:
+    queue.put(body)
+    queue.put(told("GOOD"))
+
+    with consuming():
+        until(lambda: queue.dead() == 1 and ended("GOOD") and queue.is_empty, seconds=20)
+
+    assert UploadJob.objects.count() == 1
+    assert set(codes(caplog, "code")) & {"MESSAGE_NOT_JSON", "MESSAGE_INVALID"}
+
+
+def test_work_that_always_fails_ends_in_the_dead_letters(queue: Queue, settings: Settings) -> None:
+    settings.SQS_VISIBILITY_SECONDS, settings.JOBS_MAX_RETRIES = 1, 1
+    queue.put(told(what="fail"))
+
+    with consuming() as [consumer]:
+        until(lambda: queue.dead() == 1, seconds=30)
+
+    assert consumer.standing.received == 3
+    assert UploadJob.objects.get().state == "deadletter"
+
+
+def test_a_law_that_is_deleted_meanwhile_leaves_no_message(queue: Queue) -> None:
+    queue.put(told(what="sleep-1"))
+
+    with consuming():
+        until(lambda: UploadJob.objects.filter(state="working").exists(), seconds=10)
+        UploadJob.objects.all().delete()
+        until(lambda: queue.is_empty, seconds=10)
+
+    assert results() == 0
+
+
+def test_the_urgent_queue_is_asked_first(queue: Queue, server: SqsServer, settings: Settings) -> None:
+    urgent = server.queue()
+    settings.SQS_PRIORITY_QUEUE_URL = urgent.url
+    queue.put(told("COMMON"))
+    urgent.put(told("URGENT"))
+
+    with consuming():
+        until(lambda: ended("COMMON") and ended("URGENT"), seconds=20)
+
+    first, second = UploadJob.objects.order_by("finished_at").values_list("document_id", flat=True)
+    assert [first, second] == [ids.document_id(law, "2024-01") for law in ("URGENT", "COMMON")]
+
+
+def test_of_what_is_held_the_most_urgent_is_next(queue: Queue, settings: Settings) -> None:
+    settings.SQS_MESSAGES_AT_ONCE = 10
+    queue.put(told("FIRST", "sleep-2.5"))
+    with consuming():
+        until(lambda: UploadJob.objects.filter(state="working").exists(), seconds=10)
+
+        for law, priority in (("LOW", "low"), ("NORMAL", "normal"), ("HIGH", "high")):
+            queue.put(told(law, priority=priority))
+        until(lambda: UploadJob.objects.filter(state="done").count() == 4, seconds=20)
+
+    order = UploadJob.objects.order_by("finished_at").values_list("document_id", flat=True)
+    laws = dict(LawVersion.objects.values_list("document_id", "law_id"))
+    assert [laws[document] for document in order] == ["FIRST", "HIGH", "NORMAL", "LOW"]
+
+
+def test_holding_only_leaves_the_work_to_others(queue: Queue) -> None:
+    queue.put(told())
+
+    with consuming(works=False) as [holder]:
+        until(lambda: UploadJob.objects.filter(state="queued").exists(), seconds=10)
+        time.sleep(1)
+        assert (results(), queue.waiting()) == (0, (0, 1))
+        claim = claims.take("another:1:1")
+        assert claim is not None
+        while claim.job.state == "working":
+            claim.step.handler(claim)
+        until(lambda: queue.is_empty, seconds=5)
+
+    assert (holder.standing.ended, results()) == (1, 1)
+
+
+def test_a_queue_that_is_away_is_waited_for(queue: Queue, settings: Settings, caplog: Any) -> None:
+    caplog.set_level("INFO")
+    queue.put(told())
+    endpoint, settings.SQS_ENDPOINT_URL = settings.SQS_ENDPOINT_URL, NOWHERE
+
+    with consuming():
+        until(lambda: "VENDOR_UNREACHABLE" in codes(caplog, "code"), seconds=10)
+        assert Row.objects.get().state == "wait"
+        settings.SQS_ENDPOINT_URL = endpoint
+        until(lambda: results() == 1 and queue.is_empty, seconds=20)
+
+
+def test_an_upload_that_arrives_wakes_its_job(queue: Queue) -> None:
+    job = JobFactory.create(user_id=UUID(int=3), pipeline="wait", run_after="2099-01-01T00:00:00Z")
+    queue.put({"Records": [put_event(f"{UUID(int=3)}/{job.document_id}.pdf", "raw")]})
+    queue.put({"Service": "Amazon S3", "Event": "s3:TestEvent", "Bucket": "raw"})
+
+    with consuming(works=False):
+        until(lambda: queue.is_empty, seconds=10)
+
+    job.refresh_from_db()
+    assert (job.state, job.run_after) == ("queued", None)
+
+
+def test_a_queue_without_dead_letters_is_warned_of(queue: Queue, server: SqsServer, caplog: Any) -> None:
+    assert redrive.most_receives(server.queue(most=None).url) is None
+    assert redrive.most_receives(server.queue(most=5).url) == 5
+
+    assert codes(caplog, "code") == ["SQS_NO_DLQ"]
+
+
+def test_a_queue_that_gives_each_message_one_chance_is_refused(queue: Queue, server: SqsServer) -> None:
+    with pytest.raises(ImproperlyConfigured, match="maxReceiveCount"):
+        redrive.most_receives(server.queue(most=1).url)
+
+
+def test_a_message_is_held_for_12_hours_at_most(queue: Queue) -> None:
+    queue.put(told())
+    [received] = sqs.receive(queue.url, wait=1)
+    received.at -= 12 * 3600 - 60
+    assert 50 < received.visible_at_most(300) < 60
+    received.at -= 60
+    holding, held = Holding(), Held(received, [])
+    holding.add(held)
+
+    holding.renew()
+
+    assert held.is_lost
+    assert queue.waiting() == (0, 1)  # an extension by nothing would have given it back
+
+
+def test_a_queue_that_is_not_there_is_waited_for(queue: Queue, settings: Settings, caplog: Any) -> None:
+    caplog.set_level("INFO")
+    settings.SQS_QUEUE_URL = f"{queue.url}-x"
+
+    with consuming():
+        until(lambda: "SQS_NO_QUEUE" in codes(caplog, "code"), seconds=10)
+        assert Row.objects.get().state == "wait"
+
+
+def test_connections_that_are_cut_cost_no_result(queue: Queue, settings: Settings) -> None:
+    settings.JOBS_LEASE_SECONDS = 1
+    queue.put(told(what="sleep-0.5"))
+
+    with consuming():
+        until(lambda: UploadJob.objects.filter(state="working").exists(), seconds=10)
+        with connection.cursor() as cursor:
+            cursor.execute(CUT)
+        until(lambda: queue.is_empty, seconds=20)
+
+    assert results() == 1
+
+
+def test_a_file_that_is_no_law_is_set_aside_once_the_bucket_is_there(
+    queue: Queue, server: SqsServer, settings: Settings, caplog: Any
+) -> None:
+    caplog.set_level("INFO")
+    store = server.bucket(BUCKET, {told(what="refuse")["s3_raw_key"]: b"no law"})
+    settings.STATUTES_S3_ENDPOINT_URL = NOWHERE
+    queue.put(told(what="refuse"))
+
+    with consuming():
+        until(lambda: "wait" in codes(caplog, "state"), seconds=20)
+        assert queue.waiting() == (0, 1)
+        settings.STATUTES_S3_ENDPOINT_URL = server.endpoint
+        until(lambda: queue.is_empty, seconds=20)
+
+    assert sorted(store()) == [
+        "failed/ISR_2024/2024-01/error.json",
+        "failed/ISR_2024/2024-01/refuse",
+        "raw/federal/2024/refuse",
+    ]
+
+
+def test_a_stop_lets_the_stage_end_within_the_grace(queue: Queue) -> None:
+    queue.put(told(what="sleep-1"))
+
+    with consuming():
+        until(lambda: UploadJob.objects.filter(state="working").exists(), seconds=10)
+
+    job = UploadJob.objects.get()
+    assert (job.stage, job.state, job.attempts) == ("embedded", "queued", 0)
+    assert queue.waiting() == (1, 0)
+
+
+def test_a_command_that_listens_stops_at_once(queue: Queue, settings: Settings) -> None:
+    settings.SQS_WAIT_SECONDS = 20
+    before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+    threading.Timer(1.5, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    began = time.monotonic()
+    try:
+        call_command("consume_sqs", "--hold-only")
+    finally:
+        signal.signal(signal.SIGTERM, before[0])
+        signal.signal(signal.SIGINT, before[1])
+        cluster.begin()
+
+    assert time.monotonic() - began < 12
+    assert Row.objects.get().state == "shutdown"
+
+
+def test_a_command_ends_when_the_queue_is_empty_if_asked_to(queue: Queue) -> None:
+    queue.put(told())
+
+    with consuming(until_idle=True) as [consumer]:
+        until(cluster.stopping, seconds=20)
+
+    assert (consumer.standing.ended, results()) == (1, 1)
+
+
+@pytest.mark.parametrize("name", ["SQS_QUEUE_URL", "STATUTES_BUCKET", "SQS_VISIBILITY_SECONDS"])
+def test_a_command_says_what_is_not_set_right(queue: Queue, settings: Settings, name: str) -> None:
+    setattr(settings, name, 0)
+
+    with pytest.raises(CommandError, match=name):
+        call_command("consume_sqs")
+
+
+def test_a_killed_command_gives_one_result_and_a_hanging_one_gives_its_message_back(
+    queue: Queue, settings: Settings
+) -> None:
+    settings.JOBS_LEASE_SECONDS, settings.JOBS_STOP_GRACE_SECONDS, settings.SQS_VISIBILITY_SECONDS = 2, 1, 3
+    queue.put(told("KILLED", "sleep-1"))
+    with Process() as first:
+        until(lambda: UploadJob.objects.filter(state="working").exists(), seconds=40)
+
+        first.kill()
+
+    with Process() as second:
+        until(lambda: ended("KILLED") and queue.is_empty, seconds=40)
+        assert results("KILLED") == 1
+        queue.put(told("HANGS", "sleep-60"))
+        until(lambda: UploadJob.objects.filter(state="working").exists(), seconds=20)
+        began = time.monotonic()
+
+        assert second.stop() == 0
+
+        assert time.monotonic() - began < 15
+    assert queue.waiting() == (1, 0)
+    job = UploadJob.objects.get(document_id=ids.document_id("HANGS", "2024-01"))
+    assert (job.state, job.attempts) == ("queued", 0)

@@ -1,0 +1,79 @@
+"""A worker that is killed at every point on a law's way: what is found and uploaded is as if none had been."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.db.models.functions import Now
+
+from accessa.audit import findings
+from documents import services as services_of_documents
+from documents.models import Document
+from jobs import crashpoints, runner, services
+from jobs.models import UploadJob
+from statutes.models import Law, LawVersion
+from statutes.tests.lawbooks import LOWER, RATE, TAXED, arrived, articles, done, objects, xml
+from testing.vendors.s3 import S3Server
+
+POINTS = (
+    "queued:stored", "queued:after-commit", "job_validated:end", "parsing:stored", "parsing:before-commit",
+    "parsed:begin", "parse_validated:end", "chunking:before-commit", "chunks_buffered:after-commit",
+    "chunked:before-commit", "embedding:answered", "embeddings_buffered:before-commit", "uploading:former",
+    "uploading:vectors", "uploading:tidying", "embedded:before-commit",
+)  # fmt: skip
+
+
+def worked_by_a_mortal() -> bool:
+    """Let a process of its own carry what is due; tell whether it died of it."""
+    connection.close()
+    child = os.fork()
+    if child == 0:
+        try:
+            runner.drain()
+        finally:
+            os._exit(0)
+    _, status = os.waitpid(child, 0)
+    return os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+
+
+def killed_until_done() -> int:
+    """Go on with another worker whenever one has died; return how many have."""
+    deaths = 0
+    while UploadJob.objects.exclude(state="done").exists():
+        deaths += worked_by_a_mortal()
+        UploadJob.objects.filter(state="working").update(lease_until=Now())
+        services.sweep()
+    return deaths
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_worker_that_dies_anywhere_leaves_what_none_would_have_left(
+    laws: S3Server, settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.JOBS_MAX_RETRIES, settings.JOBS_DRAIN_SECONDS = 50, 30
+    done(laws, xml(TAXED, RATE))
+    done(laws, xml(TAXED, LOWER), "2024-02")
+    undisturbed = objects(laws)
+    services_of_documents.delete(Document.objects.get())
+    Law.objects.all().delete()
+    LawVersion.objects.all().delete()
+    done(laws, xml(TAXED, RATE))
+
+    for point in POINTS:
+        (tmp_path / f"{point}~1").touch()
+    monkeypatch.setattr(crashpoints, "_ARMED", str(tmp_path))
+    arrived(laws, xml(TAXED, LOWER), "2024-02")
+    deaths = killed_until_done()
+    monkeypatch.setattr(crashpoints, "_ARMED", "")
+
+    assert {path.name for path in tmp_path.glob("*~*")} == set()
+    assert deaths == len(POINTS)
+    assert objects(laws) == undisturbed
+    assert articles(TAXED, RATE, LOWER) == [True, False, True]
+    assert Law.objects.get().version == "2024-02"
+    assert list(findings(deep=True)) == []

@@ -1,0 +1,156 @@
+"""What becomes of a law that fails, in whole or in part, and of its message (spec 004 §5.1)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from jobs import runner, services
+from jobs.models import UploadJob
+from jobs.states import Stage
+from statutes.ending import settle
+from statutes.intake import Kind, accept
+from statutes.models import Law
+from statutes.tests import failing, lawbooks
+from statutes.tests.lawbooks import KEY, LOWER, RATE, TAXED, arrived, articles, done, message, objects, put, xml
+from testing.people import run_to_the_end, stages
+from testing.pipelines import fail, refuse
+from testing.vendors.s3 import S3Server
+
+pytestmark = pytest.mark.django_db
+
+
+def code(job: UploadJob) -> str:
+    return str((job.last_error or {}).get("code"))
+
+
+@pytest.mark.parametrize(
+    ("content", "tags", "expected"),
+    [
+        (b"", "", "EMPTY_FILE"),
+        (b"%PDF-1.7\n%cut short", "", "PDF_TRUNCATED"),
+        (b"GIF89a", "", "UNKNOWN_FORMAT"),
+        (b'<!DOCTYPE x [<!ENTITY a "b">]><law>&a;</law>', "", "XML_ENTITY_REFUSED"),
+        (xml(TAXED), "GuardDutyMalwareScanStatus=THREATS_FOUND", "RAW_FILE_INFECTED"),
+        (xml(TAXED), "document_id=LISR", "RAW_FILE_TAGS_DIFFER"),
+        (xml(TAXED * 20), "", "FILE_TOO_LARGE"),
+    ],
+)
+def test_a_file_that_is_no_law_is_archived_with_its_error(
+    content: bytes, tags: str, expected: str, laws: S3Server, settings: Any
+) -> None:
+    settings.STATUTES_MAX_BYTES = 20_000
+    sent = message()
+    put(laws, content, tags=tags)
+    accept(sent)
+    run_to_the_end()
+
+    outcome = settle(sent, lawbooks.job_of(sent))
+
+    lies = objects(laws)
+    error = json.loads(lies["failed/LIVA/2024-01/error.json"])
+    assert (outcome, error["code"], code(lawbooks.job_of(sent))) == ("delete", expected, expected)
+    assert lies[error["raw"]] == content
+    assert len(lies) == 3
+    assert (Law.objects.get().status, lawbooks.version_of(sent).error_code) == ("failed", expected)
+
+
+def test_a_file_that_is_missing_is_told_and_taken_once_it_is_there(laws: S3Server) -> None:
+    accept(message())
+    run_to_the_end()
+    missing = lawbooks.job_of(message())
+    outcome = settle(message(), missing)
+
+    put(laws, xml(TAXED))
+    again = accept(message())
+    run_to_the_end()
+
+    assert (code(missing), outcome) == ("RAW_FILE_MISSING", "delete")
+    assert (again.kind, again.job_id) == (Kind.ACCEPTED, missing.pk)
+    assert lawbooks.job_of(message()).state == "done"
+    assert (Law.objects.get().status, lawbooks.version_of(message()).error_code) == ("embedded", None)
+
+
+def test_a_better_file_is_fetched_anew_when_a_bad_one_had_failed(laws: S3Server) -> None:
+    first = done(laws, b"<law><title>Nothing else.</title></law>")
+
+    second = done(laws, xml(TAXED))
+
+    assert (code(first), second.pk, second.state) == ("NO_ARTICLES", first.pk, "done")
+
+
+@pytest.mark.parametrize("stage", list(Stage))
+def test_a_stage_that_fails_is_left_to_the_queue_and_one_that_refuses_is_archived(
+    stage: Stage, laws: S3Server, settings: Any
+) -> None:
+    settings.JOBS_PIPELINES, settings.JOBS_MAX_RETRIES = "statutes.tests.failing.PIPELINES", 0
+    with failing.at(stage, fail):
+        sent = arrived(laws, xml(TAXED))
+        runner.drain()
+        transient = settle(sent, lawbooks.job_of(sent))
+    kept = objects(laws, "failed/")
+    settings.JOBS_MAX_RETRIES = 1
+    with failing.at(stage, refuse):
+        again = accept(sent)
+        runner.drain()
+        fatal = settle(sent, lawbooks.job_of(sent))
+
+    error = json.loads(objects(laws, "failed/")["failed/LIVA/2024-01/error.json"])
+    assert (transient, again.kind, fatal) == ("reappear", Kind.ACCEPTED, "delete")
+    assert not kept
+    assert (error["stage"], error["code"]) == (stage, "NEVER_GOOD")
+    assert (articles(TAXED), Law.objects.get().status) == ([False], "failed")
+
+
+def test_a_law_whose_tries_were_used_up_goes_on_where_it_stood(laws: S3Server, settings: Any) -> None:
+    settings.JOBS_PIPELINES, settings.JOBS_MAX_RETRIES = "statutes.tests.failing.PIPELINES", 0
+    with failing.at(Stage.EMBEDDED, fail):
+        sent = arrived(laws, xml(TAXED))
+        runner.drain()
+        settle(sent, lawbooks.job_of(sent))
+
+    accept(sent)
+    seen = [claim.job.stage for claim in stages()]
+
+    assert seen == ["embedded"]
+    assert (Law.objects.get().status, lawbooks.version_of(sent).error_code) == ("embedded", None)
+
+
+def test_a_version_that_fails_leaves_the_one_that_is_found(laws: S3Server) -> None:
+    done(laws, xml(TAXED, RATE))
+    sent = message("2024-02")
+    put(laws, b"no law")
+    accept(sent)
+    run_to_the_end()
+    settle(sent, lawbooks.job_of(sent))
+
+    law = Law.objects.get()
+    assert (law.version, law.status) == ("2024-01", "embedded")
+    assert articles(TAXED, RATE) == [True, True]
+    assert lawbooks.version_of(sent).status == "failed"
+
+
+def test_a_cancelled_law_takes_its_message_along(laws: S3Server) -> None:
+    sent = arrived(laws, xml(TAXED))
+
+    services.cancel(lawbooks.job_of(sent), by="sam")
+
+    assert settle(sent, lawbooks.job_of(sent)) == "delete"
+    assert list(objects(laws)) == [KEY]
+
+
+def test_a_bucket_that_is_away_costs_no_attempt(laws: S3Server) -> None:
+    laws.shut()
+    sent = message()
+    accept(sent)
+    runner.drain()
+    waiting = lawbooks.job_of(sent)
+
+    laws.open()
+    put(laws, xml(LOWER))
+    run_to_the_end()
+
+    assert (waiting.state, waiting.attempts, waiting.wait_reason) == ("queued", 0, "STORAGE_UNAVAILABLE")
+    assert lawbooks.job_of(sent).state == "done"

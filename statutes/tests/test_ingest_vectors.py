@@ -1,0 +1,241 @@
+"""From the bucket back into the database: the same search results, or a refusal and nothing changed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+from django.core.management import CommandError, call_command
+from django.db.models.functions import Now
+
+from documents import services
+from documents.models import Document
+from embeddings import live, terms, vectors
+from embeddings.models import DocumentChunk
+from embeddings.search import search
+from jobs.models import UploadJob
+from statutes import artifacts, ids, ingesting, keys
+from statutes.manifests import ManifestRefused
+from statutes.models import Law, LawVersion
+from statutes.sources import Folder
+from statutes.tests.bucketed import BUCKET, CHUNKER, TEXTS, Mortal, empty, law, stored
+from tenancy.corpus import CORPUS
+
+pytestmark = pytest.mark.django_db
+LAW = "ISR_2024"
+Spoil = Callable[[Path], object]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Mortal]:
+    with Mortal() as server:
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def s3(server: Mortal, settings: Any, monkeypatch: pytest.MonkeyPatch, store: None) -> Iterator[Mortal]:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", server.access_key)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", server.secret_key)
+    settings.STATUTES_BUCKET, settings.STATUTES_S3_ENDPOINT_URL = BUCKET, server.url
+    settings.EMBEDDER = "testing.embedders.Instant"
+    yield server
+    empty()
+
+
+def published(version: LawVersion) -> None:
+    """As the pipeline's last stage does, but for the job's own state."""
+    artifacts.upload(version)
+    UploadJob.objects.filter(document_id=version.pk).update(stage="embedded", state="done", finished_at=Now())
+    live.confirm(CORPUS, model="instant", version="1")
+    vectors.commit(version.pk, model="instant", version="1")
+    Document.objects.filter(pk=version.pk).update(chunks_version=CHUNKER)
+    terms.write(version.pk)
+
+
+def forgotten() -> None:
+    for document in Document.objects.all():
+        services.delete(document)
+    LawVersion.objects.all().delete()
+    Law.objects.all().delete()
+
+
+def found() -> list[Any]:
+    queries = ("¿Cuál es la tasa?", TEXTS[1], "impuesto")
+    return [
+        (passage.chunk_id, passage.text, passage.headings, passage.pages, round(passage.score, 9))
+        for query in queries
+        for passage in search(user_id=CORPUS, query=query, k=3)
+    ]
+
+
+def refused(folder: Path) -> str:
+    with pytest.raises(ManifestRefused) as caught:
+        ingesting.ingest(Folder(folder), LAW)
+    return caught.value.code
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A law's artifacts on this disk; nothing of it in the database."""
+    published(law())
+    for key, content in stored().items():
+        (tmp_path / key).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / key).write_bytes(content)
+    forgotten()
+    return tmp_path
+
+
+def test_a_law_that_went_through_the_bucket_is_found_as_before() -> None:
+    published(law())
+    before = found()
+    sums = dict(DocumentChunk.objects.values_list("chunk_id", "vector_sha"))
+    forgotten()
+    out = StringIO()
+
+    call_command("ingest_vectors", LAW, stdout=out)
+
+    assert before
+    assert found() == before
+    assert dict(DocumentChunk.objects.values_list("chunk_id", "vector_sha")) == sums
+    assert list(vectors.changed()) == []
+    assert out.getvalue() == "ISR_2024: 3 passages, 3 vectors\n"
+    law_ = Law.objects.get()
+    assert (law_.pk, law_.version, law_.status, law_.chunk_count) == (LAW, "2024-01", "embedded", 3)
+
+
+def test_ingesting_again_changes_nothing(folder: Path) -> None:
+    ingesting.ingest(Folder(folder), LAW)
+    before = list(DocumentChunk.objects.values_list("chunk_id", "updated_at", "vector_sha"))
+
+    ingesting.ingest(Folder(folder), LAW)
+
+    assert list(DocumentChunk.objects.values_list("chunk_id", "updated_at", "vector_sha")) == before
+
+
+def test_a_law_of_which_a_passage_was_refused_is_partly_found() -> None:
+    published(law(refused=[1]))
+    forgotten()
+
+    call_command("ingest_vectors", LAW, stdout=StringIO())
+
+    assert DocumentChunk.objects.filter(embedding=None).values_list("chunk_ord", flat=True).get() == 1
+    assert Law.objects.get().status == LawVersion.objects.get().status == Law.Status.PARTIAL_FAILED
+
+
+def test_a_newer_version_takes_the_place_of_the_older_and_never_the_other_way_round(tmp_path: Path) -> None:
+    older = tmp_path / "older"
+    published(law())
+    for key, content in stored().items():
+        (older / key).parent.mkdir(parents=True, exist_ok=True)
+        (older / key).write_bytes(content)
+    ingesting.ingest(Folder(older), LAW)
+    published(law(version="2024-10"))
+
+    call_command("ingest_vectors", LAW, stdout=StringIO())
+
+    assert refused(older) == "OUTDATED"
+    assert Document.objects.get().pk == ids.document_id(LAW, "2024-10")
+    assert Law.objects.get().version == "2024-10"
+
+
+def test_vectors_of_another_model_than_the_corpus_are_refused(folder: Path) -> None:
+    other = law("OTHER")
+    live.confirm(CORPUS, model="wordllama", version="1")
+    vectors.buffer(
+        user_id=CORPUS, document_id=other.pk, model="wordllama", version="1",
+        chunk_ids=[DocumentChunk.objects.filter(chunk_ord=0).get().pk], vectors=numpy.eye(1, 1536, dtype="f4"),
+    )  # fmt: skip
+    vectors.commit(other.pk, model="wordllama", version="1")
+
+    assert refused(folder) == "OTHER_MODEL"
+    assert not Law.objects.exists()
+
+
+def _rewritten(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    path = folder / keys.manifest(LAW)
+    body = json.loads(path.read_bytes())
+    change(body)
+    path.write_text(json.dumps(body))
+
+
+def _vectors(folder: Path, change: Callable[[list[dict[str, Any]]], object]) -> None:
+    """Change the vectors, and let the manifest name what they are now."""
+    path = folder / keys.vectors(LAW)
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    change(lines)
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    content = path.read_bytes()
+    told = {"sha256": hashlib.sha256(content).hexdigest(), "size": len(content)}
+    _rewritten(folder, lambda body: body["embeddings"].update(told))
+
+
+def _of_another_document(body: dict[str, Any]) -> None:
+    stranger = "6c8a1e6e-1f0b-4aa8-9f0a-1a7c2e6f2b42"
+    body["chunks"][0]["chunk_id"] = stranger
+
+
+def _lengthened(path: Path) -> None:
+    path.write_bytes(path.read_bytes() + b"{}")
+
+
+def _first(folder: Path, pattern: str) -> Path:
+    return next(folder.glob(pattern))
+
+
+SPOILT: dict[str, tuple[Spoil, str]] = {
+    "a byte of the law": (lambda at: (at / keys.law(LAW)).write_bytes(b"{}"), "HASH_MISMATCH"),
+    "a byte of a passage": (lambda at: _first(at, "chunks/*/*.json").write_bytes(b"{}"), "HASH_MISMATCH"),
+    "a passage that is gone": (lambda at: _first(at, "chunks/*/*.json").unlink(), "HASH_MISMATCH"),
+    "a vector more": (
+        lambda at: _lengthened(at / keys.vectors(LAW)),
+        "HASH_MISMATCH",
+    ),
+    "no manifest of ours": (lambda at: (at / keys.manifest(LAW)).write_bytes(b"[]"), "MANIFEST_INVALID"),
+    "another law's": (lambda at: _rewritten(at, lambda body: body.update(law_id="X")), "MANIFEST_INVALID"),
+    "another document": (lambda at: _rewritten(at, lambda body: body.update(document_id="X")), "MANIFEST_INVALID"),
+    "a key outside": (
+        lambda at: _rewritten(at, lambda body: body["law"].update(key="../../etc/passwd")),
+        "MANIFEST_INVALID",
+    ),
+    "a stranger's passage": (lambda at: _rewritten(at, _of_another_document), "VECTORS_NOT_SOUND"),
+    "another width": (
+        lambda at: _rewritten(at, lambda body: body["model"].update(dimensions=1024)),
+        "VECTORS_TOO_WIDE",
+    ),
+    "narrow vectors": (
+        lambda at: _vectors(at, lambda lines: lines[1].update(vector=lines[1]["vector"][:1024])),
+        "VECTORS_TOO_WIDE",
+    ),
+    "another order": (lambda at: _vectors(at, lambda lines: lines.reverse()), "VECTORS_NOT_SOUND"),
+    "a vector less": (lambda at: _vectors(at, lambda lines: lines.pop()), "VECTORS_NOT_SOUND"),
+    "one more than passages": (lambda at: _vectors(at, lambda lines: lines.append(lines[0])), "VECTORS_NOT_SOUND"),
+    "no numbers": (lambda at: _vectors(at, lambda lines: lines[0].update(vector=["a"] * 1536)), "VECTORS_NOT_SOUND"),
+    "no length": (lambda at: _vectors(at, lambda lines: lines[0].update(vector=[0.0] * 1536)), "VECTORS_NOT_SOUND"),
+}
+
+
+@pytest.mark.parametrize(("spoil", "code"), SPOILT.values(), ids=SPOILT)
+def test_what_is_not_to_be_trusted_is_refused_and_changes_nothing(spoil: Spoil, code: str, folder: Path) -> None:
+    spoil(folder)
+
+    assert refused(folder) == code
+    assert not DocumentChunk.objects.exists()
+    assert not Law.objects.exists()
+
+
+def test_the_command_goes_on_after_a_law_that_is_refused(folder: Path) -> None:
+    out, err = StringIO(), StringIO()
+
+    with pytest.raises(CommandError, match="1 of 2 laws"):
+        call_command("ingest_vectors", "NO_SUCH_LAW", LAW, folder=folder, stdout=out, stderr=err)
+
+    assert out.getvalue() == "ISR_2024: 3 passages, 3 vectors\n"
+    assert err.getvalue() == "NO_SUCH_LAW: MANIFEST_MISSING: There is no manifest of this law.\n"
+    shutil.rmtree(folder)

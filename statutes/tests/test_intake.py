@@ -1,0 +1,110 @@
+"""What becomes of a message when it is taken in: order, priority, and two at once."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+
+import pytest
+from django.conf import settings
+from django.db import connection
+
+from jobs import runner
+from jobs.models import UploadJob
+from statutes import versions
+from statutes.intake import Kind, accept
+from statutes.models import Law, LawVersion
+from statutes.tests import lawbooks
+from statutes.tests.lawbooks import RATE, TAXED, arrived, message, xml
+from tenancy.corpus import CORPUS
+from testing.people import let_pauses_pass
+from testing.vendors.s3 import S3Server
+
+EARLY, LATE = datetime(2025, 1, 1, tzinfo=UTC), datetime(2025, 6, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("older", "newer"),
+    [
+        ("2024-01", "2024-02"),
+        ("2024-9", "2024-10"),
+        ("v2", "v10"),
+        ("1.0", "1.0.1"),
+        ("2024-draft", "2024-1"),
+        ("a", "B"),
+        ("9" * 5000, "1" + "0" * 5000),
+        ("2024-12-31T23:59:59.000000Z", "2025-01-01T00:00:00.000000Z"),
+    ],
+)
+def test_numbers_in_versions_are_compared_as_numbers(older: str, newer: str) -> None:
+    assert versions.is_older(older, LATE, than=newer, than_ingested=EARLY)
+    assert not versions.is_older(newer, EARLY, than=older, than_ingested=LATE)
+
+
+def test_versions_that_say_the_same_are_told_apart_by_when_they_came() -> None:
+    assert versions.is_older("2024-1", EARLY, than="2024-01", than_ingested=LATE)
+    assert not versions.is_older("2024-1", LATE, than="2024-01", than_ingested=EARLY)
+    assert not versions.is_older("2024-1", EARLY, than="2024-1", than_ingested=LATE)
+
+
+@pytest.mark.django_db
+def test_laws_whose_names_differ_in_their_capitals_are_different(laws: S3Server) -> None:
+    accept(message(law_id="liva"))
+    accept(message(law_id="LIVA"))
+
+    assert set(Law.objects.values_list("pk", flat=True)) == {"liva", "LIVA"}
+    assert UploadJob.objects.count() == 2
+
+
+@pytest.mark.django_db
+def test_the_more_urgent_law_is_begun_first(laws: S3Server) -> None:
+    sent = [
+        arrived(laws, xml(TAXED), law_id=priority, raw_key=f"raw/{priority}.xml", priority=priority)
+        for priority in ("low", "normal", "high")
+    ]
+    runner.drain()
+    let_pauses_pass()
+    runner.drain()
+    let_pauses_pass()
+    runner.drain()
+
+    ended = UploadJob.objects.filter(state="done").order_by("finished_at").values_list("document_id", flat=True)
+    assert list(ended) == [lawbooks.job_of(each).document_id for each in reversed(sent)]
+    assert lawbooks.job_of(sent[0]).attempts == 1
+
+
+@pytest.mark.django_db
+def test_who_has_waited_long_gives_way_no_more(laws: S3Server) -> None:
+    low = arrived(laws, xml(TAXED), law_id="low", raw_key="raw/low.xml", priority="low")
+    arrived(laws, xml(RATE), law_id="high", raw_key="raw/high.xml", priority="high")
+    UploadJob.objects.filter(pk=lawbooks.job_of(low).pk).update(created_at=EARLY)
+
+    runner.drain()
+
+    assert not UploadJob.objects.exclude(state="done").exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_two_consumers_that_take_the_same_message_begin_one_job(laws: S3Server) -> None:
+    def take(_: int) -> Kind:
+        try:
+            return accept(message()).kind
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(4) as pool:
+        kinds = sorted(pool.map(take, range(4)))
+
+    assert kinds == [Kind.ACCEPTED, *[Kind.IN_PROGRESS] * 3]
+    assert (UploadJob.objects.count(), LawVersion.objects.count(), Law.objects.count()) == (1, 1, 1)
+
+
+def test_the_setting_for_the_corpus_names_the_corpus() -> None:
+    environment = os.environ | {"STATUTES_EMBEDDER": "titan"}
+    asked = [sys.executable, "-c", "from accessa import laws; print(*laws.EMBEDDERS_OF.items())"]
+    told = subprocess.run(asked, env=environment, cwd=settings.BASE_DIR, capture_output=True, text=True, check=True)
+
+    assert told.stdout.strip() == str((CORPUS, "titan"))

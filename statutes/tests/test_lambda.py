@@ -1,0 +1,90 @@
+"""The function that is told of a law: once its manifest stands, and never in the way of what is wrong with others."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from jobs.outcomes import Postponed, Retryable
+from statutes import lambda_
+from statutes.models import LawVersion
+from testing.vendors.misbehaviour import Status
+from testing.vendors.server import Server
+from testing.vendors.wire import Answer, Request, as_json
+
+pytestmark = pytest.mark.django_db
+LAW = LawVersion(law_id="ISR/2024", version="2024-01")
+ARN = "arn:aws:lambda:eu-west-1:123456789012:function:persist"
+
+
+class Lambda(Server):
+    name = "lambda"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told_: list[tuple[str, str | None, Any]] = []
+
+    def answer(self, request: Request) -> Answer:
+        kind = request.headers.get("X-Amz-Invocation-Type")
+        self.told_.append((request.path, kind, json.loads(request.body)))
+        return Answer(202)
+
+    def error(self, status: int, code: str | None = None) -> Answer:
+        return as_json({"Message": "no"}, status, {"x-amzn-ErrorType": code or "ServiceException"})
+
+
+@pytest.fixture(scope="module")
+def opened() -> Iterator[Lambda]:
+    with Lambda() as server:
+        yield server
+
+
+@pytest.fixture
+def server(opened: Lambda, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Lambda:
+    monkeypatch.setenv("AWS_ENDPOINT_URL_LAMBDA", opened.url)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    settings.STATUTES_LAMBDA, settings.STATUTES_BUCKET = ARN, "laws"
+    opened.told_.clear()
+    return opened
+
+
+def test_the_function_learns_which_manifest_stands(server: Lambda) -> None:
+    assert lambda_.invoke(LAW, "ab" * 32)
+
+    ((path, kind, told),) = server.told_
+    assert path == f"/2015-03-31/functions/{ARN}/invocations"
+    assert kind == "Event"
+    assert told == {
+        "bucket": "laws",
+        "law_id": "ISR/2024",
+        "version": "2024-01",
+        "manifest_key": "normalized/ISR%2F2024/manifest.json",
+        "manifest_sha256": "ab" * 32,
+    }
+
+
+def test_without_a_function_nothing_is_told(server: Lambda, settings: Any) -> None:
+    settings.STATUTES_LAMBDA = ""
+
+    assert not lambda_.invoke(LAW, "ab")
+    assert server.told_ == []
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "kind"),
+    [
+        (404, "ResourceNotFoundException", Postponed),
+        (403, "AccessDeniedException", Postponed),
+        (429, "TooManyRequestsException", Postponed),
+        (500, "ServiceException", Retryable),
+    ],
+)
+def test_a_function_that_refuses_fails_no_law(status: int, code: str, kind: type[Exception], server: Lambda) -> None:
+    server.misbehave("*", Status(status, code=code))
+
+    with pytest.raises(kind):
+        lambda_.invoke(LAW, "ab")

@@ -1,0 +1,164 @@
+"""What a message may say, who may send it, and why one is refused."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+import jsonschema
+import pytest
+from pytest_django import Settings
+
+from statutes import events, messages
+from statutes.messages import Arrived, Message, MessageRefused
+from statutes.tests.queued import BUCKET, put_event, told
+
+
+@pytest.fixture(autouse=True)
+def buckets(settings: Settings) -> None:
+    settings.STATUTES_BUCKET, settings.S3_RAW_BUCKET = BUCKET, "raw"
+
+
+def read(body: Any) -> list[events.Item]:
+    return events.read(body if isinstance(body, str) else json.dumps(body))
+
+
+def refusal(body: Any) -> tuple[str, str]:
+    with pytest.raises(MessageRefused) as refused:
+        read(body)
+    return refused.value.code, refused.value.field
+
+
+def test_the_specs_own_message_is_read() -> None:
+    spec = {
+        "document_id": "ISR_2024",
+        "s3_raw_key": "raw/federal/2024/ley-iva.pdf",
+        "uploader_id": "user-42",
+        "ingest_timestamp": "2025-01-12T15:31:45Z",
+        "priority": "normal",
+        "version": "2024-01",
+    }
+
+    [message] = read(spec)
+
+    at = datetime(2025, 1, 12, 15, 31, 45, tzinfo=UTC)
+    assert message == Message("ISR_2024", "2024-01", "raw/federal/2024/ley-iva.pdf", BUCKET, "user-42", at)
+
+
+def test_a_message_that_we_send_is_read_as_it_was() -> None:
+    [message] = read(told(priority="high", force_reprocess=True, bucket="elsewhere", version="2024.2 b"))
+    assert isinstance(message, Message)
+
+    again = read(message.as_json())
+
+    assert again == [message]
+
+
+def test_fields_that_nobody_knows_are_ignored() -> None:
+    assert read(told(trace={"id": "\u0001"}, tags=["a"])) == read(told())
+
+
+def test_the_schema_is_sound() -> None:
+    jsonschema.Draft202012Validator.check_schema(messages._schema())
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "field"),
+    [
+        ("", "MESSAGE_NOT_JSON", ""),
+        ("[]", "MESSAGE_NOT_JSON", ""),
+        ('{"document_id": NaN}', "MESSAGE_NOT_JSON", ""),
+        ("[" * 200_000, "MESSAGE_NOT_JSON", ""),
+        ('{"version": "1", "version": "2"}', "MESSAGE_AMBIGUOUS", ""),
+        (told(law_id="ISR", Records=[]), "MESSAGE_AMBIGUOUS", ""),
+        (told(detail="x" * 1024 * 1024), "MESSAGE_TOO_LARGE", ""),
+        (told(detail="ñ" * 600_000), "MESSAGE_TOO_LARGE", ""),
+        (told("ISR\n"), "MESSAGE_CONTROL_CHARACTER", "document_id"),
+        (told(uploader_id="a\u0000"), "MESSAGE_CONTROL_CHARACTER", "uploader_id"),
+        (told(uploader_id="a\ud800"), "MESSAGE_CONTROL_CHARACTER", "uploader_id"),
+        (told(what="a\u0085"), "MESSAGE_CONTROL_CHARACTER", "s3_raw_key"),
+        ({}, "MESSAGE_INVALID", "document_id"),
+        (told("../ISR"), "MESSAGE_INVALID", "document_id"),
+        (told(".."), "MESSAGE_INVALID", "document_id"),
+        (told("a/b"), "MESSAGE_INVALID", "document_id"),
+        (told("x" * 129), "MESSAGE_INVALID", "document_id"),
+        (told(version=2024), "MESSAGE_INVALID", "version"),
+        (told(version=""), "MESSAGE_INVALID", "version"),
+        (told(what="ñ" * 600), "MESSAGE_INVALID", "s3_raw_key"),
+        (told(priority="urgent"), "MESSAGE_INVALID", "priority"),
+        (told(force_reprocess="yes"), "MESSAGE_INVALID", "force_reprocess"),
+        (told(bucket="Not_A_Bucket"), "MESSAGE_INVALID", "bucket"),
+        (told(ingest_timestamp="yesterday"), "MESSAGE_INVALID", "ingest_timestamp"),
+        (told(ingest_timestamp="2025-01-12T15:31:45"), "MESSAGE_INVALID", "ingest_timestamp"),
+        ({"Records": [{}]}, "MESSAGE_INVALID", "Records"),
+        ({"Records": ["x"]}, "MESSAGE_INVALID", "Records"),
+        ({"Records": [put_event("raw/a%20b.pdf")]}, "MESSAGE_KEY_UNUSABLE", "key"),
+        ({"Type": "Notification", "TopicArn": "arn", "Message": 1}, "MESSAGE_INVALID", "Message"),
+    ],
+)
+def test_each_refusal_has_its_code(body: Any, code: str, field: str) -> None:
+    assert refusal(body) == (code, field)
+
+
+def test_a_refusal_repeats_nothing_of_the_message() -> None:
+    with pytest.raises(MessageRefused) as refused:
+        read(told("123-45-6789\n"))
+
+    assert "123-45-6789" not in str(refused.value)
+
+
+def test_a_file_below_raw_becomes_a_law_named_after_its_folders() -> None:
+    [message] = read({"Records": [put_event("raw/federal/2024/ley-iva.pdf")]})
+
+    assert isinstance(message, Message)
+    assert (message.law_id, message.raw_key) == ("federal.2024.ley-iva", "raw/federal/2024/ley-iva.pdf")
+    assert (message.version, message.uploader_id) == ("2025-01-12T15:31:45.123000Z", "AWS:AIDAEXAMPLE")
+
+
+def test_a_tenants_upload_is_told_by_its_document() -> None:
+    document = UUID(int=7)
+
+    found = read({"Records": [put_event(f"{UUID(int=3)}/{document}.pdf", "raw")]})
+
+    assert found == [Arrived(document)]
+
+
+def test_a_notification_may_tell_of_several_files() -> None:
+    records = [put_event("raw/a.pdf"), put_event("raw/b%5Fc.xml"), put_event("raw/d.pdf")]
+
+    assert [item.law_id for item in read({"Records": records}) if isinstance(item, Message)] == ["a", "b_c", "d"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"Service": "Amazon S3", "Event": "s3:TestEvent", "Bucket": BUCKET},
+        {"Records": [put_event("normalized/a/law.json")]},
+        {"Records": [put_event("raw/folder/")]},
+        {"Records": [put_event("raw/a.pdf", "another")]},
+        {"Records": [put_event("raw/a.pdf", name="ObjectRemoved:Delete")]},
+        {"Records": [{**put_event("raw/a.pdf"), "eventSource": "aws:other"}]},
+        {"Records": []},
+    ],
+)
+def test_what_is_of_no_concern_asks_for_nothing(body: Any) -> None:
+    assert read(body) == []
+
+
+@pytest.mark.parametrize("body", [told(), {"Records": [put_event("raw/a.pdf")]}])
+def test_the_envelope_of_sns_is_opened(body: Any) -> None:
+    envelope = {"Type": "Notification", "TopicArn": "arn:aws:sns:x", "Message": json.dumps(body), "MessageId": "1"}
+
+    assert read(envelope) == read(body)
+
+
+def test_eventbridge_tells_of_files_too() -> None:
+    detail = {"bucket": {"name": BUCKET}, "object": {"key": "raw/federal/ley_iva-1.pdf"}}
+    told = {"source": "aws.s3", "detail-type": "Object Created", "time": "2025-01-12T15:31:45Z", "detail": detail}
+
+    [message] = read(told)
+
+    assert isinstance(message, Message)
+    assert message.law_id == "federal.ley_iva-1"

@@ -1,0 +1,104 @@
+"""Headings are told from what only looks like them."""
+
+from __future__ import annotations
+
+import pytest
+
+from statutes.outline import ENUMERATED, Outline, key
+
+SPANISH = Outline(["Artículo 1. La ley de los que en el"])
+ENGLISH = Outline(["Section 1. The act of the people"])
+HEADINGS = [
+    #  the line                               kind       number            label                    rest
+    (SPANISH, "Artículo 12 Bis. Los", "article", "12-bis", "Artículo 12 Bis", "Los"),
+    (SPANISH, "Art. 3o.- Las", "article", "3", "Art. 3o", "Las"),
+    (SPANISH, "ARTÍCULO 12.-A", "article", "12-a", "ARTÍCULO 12.-A", ""),
+    (SPANISH, "ARTÍCULO 12.-A Los", "article", "12-a", "ARTÍCULO 12.-A", "Los"),
+    (SPANISH, "ARTÍCULO 12.-A los trabajadores", "article", "12", "ARTÍCULO 12", "A los trabajadores"),
+    (SPANISH, "Artículo 1o.-A.- Están", "article", "1-a", "Artículo 1o.-A", "Están"),
+    (SPANISH, "Artículo 29-A Bis. Los", "article", "29-a-bis", "Artículo 29-A Bis", "Los"),
+    (SPANISH, "Artículo 113 Bis 1. Uno", "article", "113-bis-1", "Artículo 113 Bis 1", "Uno"),
+    (SPANISH, "ARTÍCULO 1º \u2013 El", "article", "1", "ARTÍCULO 1º", "El"),
+    (SPANISH, "Artículo Décimo Segundo. Se", "article", "decimo-segundo", "Artículo Décimo Segundo", "Se"),
+    (SPANISH, "Artículo único. Entra", "article", "unico", "Artículo único", "Entra"),
+    (SPANISH, "Disposición final única. Uno", "article", "disposicion-final-unica", "Disposición final única", "Uno"),
+    (SPANISH, "LIBRO PRIMERO", "book", "primero", "LIBRO PRIMERO", ""),
+    (SPANISH, "TÍTULO PRELIMINAR", "title", "preliminar", "TÍTULO PRELIMINAR", ""),
+    (SPANISH, "CAPÍTULO IV BIS De las cosas", "chapter", "iv-bis", "CAPÍTULO IV BIS", "De las cosas"),
+    (SPANISH, "Capítulo Único", "chapter", "unico", "Capítulo Único", ""),
+    (SPANISH, "Sección Primera. Del uso", "section", "primera", "Sección Primera", "Del uso"),
+    (SPANISH, "T R A N S I T O R I O S", "title", "transitorios", "T R A N S I T O R I O S", ""),
+    (SPANISH, "ANEXO 1", "annex", "1", "ANEXO 1", ""),
+    (ENGLISH, "Section 4(a) The board", "article", "4", "Section 4", "(a) The board"),
+    (ENGLISH, "§ 12-3-4. Definitions.", "article", "12-3-4", "§ 12-3-4", "Definitions."),
+    (ENGLISH, "§ 12A-3.1(b) No person", "article", "12a-3.1", "§ 12A-3.1", "(b) No person"),
+    (ENGLISH, "SEC. 2. FINDINGS.", "article", "2", "SEC. 2", "FINDINGS."),
+    (ENGLISH, "Section 5 Board", "article", "5", "Section 5", "Board"),
+    (ENGLISH, "PART II\u2014GENERAL", "part", "ii", "PART II", "GENERAL"),
+    (ENGLISH, "ARTICLE I", "chapter", "i", "ARTICLE I", ""),
+    (ENGLISH, "Chapter 12A General", "chapter", "12a", "Chapter 12A", "General"),
+    (ENGLISH, "Subchapter B", "subchapter", "b", "Subchapter B", ""),
+    (ENGLISH, "Schedule 1", "annex", "1", "Schedule 1", ""),
+]  # fmt: skip
+REFERENCES = [
+    (SPANISH, "Artículo 5 de esta Ley se aplica"),
+    (SPANISH, "Artículo 27, fracción II"),
+    (SPANISH, "artículo 5. Los demás"),
+    (SPANISH, "Artículo 7 bis 3 de la Ley"),
+    (SPANISH, "Título II de esta Ley"),
+    (SPANISH, "Título civil"),
+    (SPANISH, "Anexo de la Ley"),
+    (SPANISH, "Primero.- El"),  # an ordinal is an article among the transitory ones only
+    (ENGLISH, "Section 4(a) of this Act"),
+    (ENGLISH, "Section 4(a)(1), the board"),
+    (ENGLISH, "Section 4 applies"),
+    (ENGLISH, "§ 12-3-4 of the code"),
+    (ENGLISH, "Part II of the Act"),
+    (ENGLISH, "Part-time work"),
+]
+
+
+@pytest.mark.parametrize(("outline", "line", "kind", "number", "label", "rest"), HEADINGS)
+def test_a_heading_is_parted_into_label_and_rest(
+    outline: Outline, line: str, kind: str, number: str, label: str, rest: str
+) -> None:
+    found = outline.heading(line)
+
+    assert found is not None
+    assert (found.kind, found.number, found.label, found.rest) == (kind, number, label, rest)
+
+
+@pytest.mark.parametrize(("outline", "line"), REFERENCES)
+def test_what_is_only_spoken_of_is_no_heading(outline: Outline, line: str) -> None:
+    assert outline.heading(line) is None
+
+
+@pytest.mark.parametrize("before", ["conforme al", "lo dispuesto en los artículos 3,", "a que se refiere la"])
+def test_a_reference_that_wrapped_to_a_lines_start_is_no_heading(before: str) -> None:
+    assert SPANISH.heading("Artículo 5. Los demás", before) is None
+
+
+def test_among_transitory_articles_an_ordinal_is_one() -> None:
+    found = SPANISH.heading("Décimo Primero.- Se abroga", in_transitory=True)
+
+    assert found is not None
+    assert (found.number, found.rest) == ("decimo-primero", "Se abroga")
+
+
+@pytest.mark.parametrize(
+    ("number", "expected"), [("12 Bis", "12-bis"), ("3o", "3"), ("1º", "1"), ("VII", "vii"), ("Único", "unico")]
+)
+def test_numbers_are_compared_without_case_accents_and_signs(number: str, expected: str) -> None:
+    assert key(number) == expected
+
+
+@pytest.mark.parametrize(
+    "line", ["I. Las", "II.- Los", "IV) Los", "a) la", "(a) the", "(a)(1) The", "(iv) the", "1. Uno", "- uno"]
+)
+def test_clauses_begin_paragraphs(line: str) -> None:
+    assert ENUMERATED.match(line)
+
+
+@pytest.mark.parametrize("line", ["(as amended) the", "Ley de", "12 Bis", "mil. Los", "IVA. Los"])
+def test_words_do_not(line: str) -> None:
+    assert not ENUMERATED.match(line)

@@ -1,0 +1,126 @@
+"""A law of which the model refuses a passage: the rest is found, and what is missing is asked for again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from accessa.audit import findings
+from embeddings.models import DocumentChunk
+from embeddings.tests.conftest import Watched, vendor  # noqa: F401  (a fixture)
+from jobs.outcomes import Postponed
+from statutes import ending, events, sqs
+from statutes.ending import settle
+from statutes.events import Item
+from statutes.intake import Kind, accept
+from statutes.models import Law
+from statutes.tests import lawbooks
+from statutes.tests.lawbooks import LOWER, RATE, TAXED, arrived, articles, done, message, objects, xml
+from tenancy.corpus import CORPUS
+from testing.people import run_to_the_end
+from testing.sqs import Queue, SqsServer
+from testing.vendors.s3 import S3Server
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(scope="module")
+def queues() -> Iterator[SqsServer]:
+    with SqsServer() as server:
+        yield server
+
+
+@pytest.fixture
+def queue(queues: SqsServer, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Queue:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "test")
+    made = queues.queue()
+    monkeypatch.setattr(ending, "AGAIN_SECONDS", 0)
+    settings.SQS_QUEUE_URL, settings.SQS_ENDPOINT_URL = made.url, queues.endpoint
+    return made
+
+
+@pytest.fixture
+def model(vendor: Watched, settings: Any) -> Watched:  # noqa: F811
+    """The corpus has a model of its own, which refuses what speaks of the border."""
+    settings.EMBEDDER, settings.EMBEDDERS_OF = "local", {CORPUS: "openai"}
+    vendor.poison = "fronteriza"
+    return vendor
+
+
+def asked_for(queue: Queue) -> list[Item]:
+    return [item for received in sqs.receive(queue.url, most=10, wait=0) for item in events.read(received.body)]
+
+
+def test_what_is_accepted_is_kept_and_the_rest_is_asked_for_by_a_message(
+    model: Watched, laws: S3Server, queue: Queue
+) -> None:
+    sent = arrived(laws, xml(TAXED, RATE, LOWER))
+    run_to_the_end()
+    job, version = lawbooks.job_of(sent), lawbooks.version_of(sent)
+
+    outcome = settle(sent, job)
+
+    refused = DocumentChunk.objects.get(text__contains="fronteriza")
+    manifest = json.loads(objects(laws)["normalized/LIVA/manifest.json"])
+    assert (job.state, Law.objects.get().status, version.status) == ("done", "partial_failed", "partial_failed")
+    assert version.refused == [str(refused.pk)] == manifest["missing"]
+    assert articles(TAXED, RATE, LOWER) == [True, True, False]
+    assert job.embed_model == "text-embedding-3-small"
+    assert outcome == "delete"
+    assert lawbooks.version_of(sent).reprocessed == 1
+    assert asked_for(queue) == [replace(sent, force_reprocess=True)]
+    assert list(findings(deep=True)) == []
+
+
+def test_what_was_missing_completes_the_law_and_nothing_is_bought_twice(model: Watched, laws: S3Server) -> None:
+    done(laws, xml(TAXED, RATE, LOWER))
+    model.poison = ""
+
+    again = accept(message(force_reprocess=True))
+    run_to_the_end()
+
+    texts = list(DocumentChunk.objects.values_list("text", flat=True))
+    assert again.kind == Kind.ACCEPTED
+    assert articles(TAXED, RATE, LOWER) == [True, True, True]
+    assert (Law.objects.get().status, lawbooks.version_of(message()).refused) == ("embedded", [])
+    assert [model.ledger.counts[hashlib.sha256(text.encode()).hexdigest()] for text in texts] == [1] * len(texts)
+    assert json.loads(objects(laws)["normalized/LIVA/manifest.json"])["missing"] == []
+
+
+def test_what_is_refused_for_ever_is_asked_for_a_few_times(
+    model: Watched, laws: S3Server, queue: Queue, settings: Any
+) -> None:
+    settings.STATUTES_REPROCESS_MOST = 2
+    sent = message()
+    done(laws, xml(TAXED, LOWER))
+
+    for _ in range(4):
+        assert settle(sent, lawbooks.job_of(sent)) == "delete"
+        accept(message(force_reprocess=True))
+        run_to_the_end()
+
+    assert len(asked_for(queue)) == 2
+    assert Law.objects.get().status == "partial_failed"
+
+
+def test_a_law_of_which_everything_is_refused_has_failed(model: Watched, laws: S3Server) -> None:
+    model.poison = " "
+    job = done(laws, xml(TAXED))
+
+    assert (job.state, (job.last_error or {})["code"]) == ("deadletter", "TEXT_REFUSED")
+
+
+def test_a_queue_that_is_away_is_asked_again(model: Watched, laws: S3Server, queue: Queue, settings: Any) -> None:
+    done(laws, xml(TAXED, LOWER))
+    settings.SQS_QUEUE_URL = queue.url + "-gone"
+
+    with pytest.raises(Postponed):
+        settle(message(), lawbooks.job_of(message()))
+
+    assert lawbooks.version_of(message()).reprocessed == 0

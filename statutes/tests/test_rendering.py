@@ -1,0 +1,122 @@
+"""A rendered law: markdown in its one form, from which articles and divisions can be read again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+
+from documents import fences
+from documents.normalization import normalize
+from statutes.building import build
+from statutes.canonical import Article, Division, Law, Line, Paragraph, Place
+from statutes.labels import shown
+from statutes.rendering import DEEPEST, render
+from statutes.tests.lawmaking import article, chapter, law, made, plans
+from statutes.units import units
+
+
+def at(start: int, end: int, page: int | None = None) -> Place:
+    return Place(start, end, page)
+
+
+def depth(children: list[Division | Article]) -> int:
+    return max((1 + depth(child.children) for child in children if isinstance(child, Division)), default=0)
+
+
+def titles(path: tuple[Division, ...]) -> tuple[str, ...]:
+    shown = ("\\#" if one.title == "#" else one.title.strip("\u200b") for one in path)
+    return tuple(filter(None, shown))
+
+
+def test_the_published_example() -> None:
+    first = Article(
+        "12-bis", "12-bis", "Artículo 12 Bis", at(40, 90, 2), "Plazos", [Paragraph("Diez días.", at(60, 90, 2))]
+    )
+    title = Division(
+        "title", "i", "TÍTULO I", at(11, 90, 1), "General", [Paragraph("Se aplica.", at(30, 39, 1))], [first]
+    )
+    found = render(Law("Ley", "es", "characters", [Paragraph("Ley  de prueba", at(0, 10, 1))], [], [title]))
+
+    assert found.text == (
+        "Ley de prueba\n\n# TÍTULO I General\n\nSe aplica.\n\n###### Artículo 12 Bis — Plazos\n\nDiez días.\n"
+    )
+    assert found.page_starts == (0, 47)
+    assert found.articles == ((47, 90, "12-bis", ("TÍTULO I General",), 2),)
+    assert found.sources(47, 90) == [{"article": "12-bis", "start": 40, "end": 90, "page": 2}]
+    assert found.sources(0, 45) == [{"article": None, "start": 0, "end": 39, "page": 1}]
+
+
+@settings(max_examples=50, deadline=None)
+@given(plans)
+def test_whatever_a_law_says_its_text_is_normal_and_tells_its_articles(plan: Any) -> None:
+    given_law = made(plan)
+
+    found = render(given_law)
+
+    assert normalize(found.text) == found.text
+    assert not list(fences.spans(found.text))
+    assert found == render(given_law)
+    read = [unit for unit in units(found.text) if unit.article or unit.headings != unit.path]
+    assert [unit.article for unit in read] == [one.id for _, one in given_law.articles()]
+    assert [one.id for one in found.articles] == [unit.article for unit in read]
+    assert [one.end for one in found.articles] == [unit.end for unit in read]
+    assert [one.path for one in found.articles] == [unit.path for unit in read]
+    if depth(given_law.children) <= DEEPEST:
+        assert [one.path for one in found.articles] == [titles(path) for path, _ in given_law.articles()]
+
+
+def test_an_article_behind_a_chapter_is_not_in_it() -> None:
+    inner = chapter("II", article(2, "Dos."))
+    found = list(units(render(law(chapter("I", inner, article(3, "Tres.")), article(4, "Cuatro."))).text))
+
+    assert [(unit.article, unit.path) for unit in found] == [
+        ("2", ("CAPÍTULO I", "CAPÍTULO II")), ("3", ("CAPÍTULO I",)), ("4", ())
+    ]  # fmt: skip
+
+
+def test_a_heading_carries_an_id_only_where_its_label_does_not_say_it() -> None:
+    twice = Article("5~2", "5", "ARTÍCULO 5o.", at(0, 9))
+    other = Article("art-9", "art-9", "Artículo", at(0, 9))
+
+    text = render(law(article(5, "Uno."), twice, other)).text
+
+    assert text == "###### Artículo 5\n\nUno.\n\n###### ARTÍCULO 5o.\n\n###### Artículo {#art-9}\n"
+    assert [unit.headings for unit in units(text)] == [("Artículo 5",), ("ARTÍCULO 5o.",), ("Artículo",)]
+    assert shown("Artículo {#art-9}") == "Artículo"
+
+
+FILES = {
+    "es": [
+        "TÍTULO I", "DE LAS COSAS", "Artículo 1o.- Uno.", "ARTÍCULO 2-A.- Dos.", "Artículo 12 Bis. Tres.",
+        "Art. 13. Más.", "Disposición final segunda. Cuatro.", "Artículo 2-A.- Cinco.",
+        "TRANSITORIOS", "Primero.- Seis.", "Segundo. Siete.",
+    ],
+    "en": ["CHAPTER 1", "Section 4(a) The first.", "SEC. 5. The second.", "§ 6-7 The third.", "Section 4. The fourth."],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("language", FILES)
+def test_the_labels_of_a_file_that_was_read_say_their_ids(language: str) -> None:
+    read = build([Line(text, at(10 * n, 10 * n + 9), is_whole=True) for n, text in enumerate(FILES[language])])
+
+    text = render(read).text
+
+    assert "{#" not in text
+    assert [unit.article for unit in units(text) if unit.article] == [one.id for _, one in read.articles()]
+    assert len([True for _ in read.articles()]) == len([line for line in FILES[language] if line.endswith(".")])
+
+
+def test_pages_without_text_begin_where_the_next_one_does() -> None:
+    found = render(
+        Law("", "es", "characters", [Paragraph("Tres.", at(0, 5, 3)), Paragraph("Cinco.", at(6, 9, 5))]), pages=7
+    )
+
+    assert found.page_starts == (0, 0, 0, 7, 7, 14, 14)
+    assert render(Law("", "es", "bytes", [Paragraph("Sin páginas.", at(0, 5))])).page_starts == ()
+
+
+def test_a_law_without_a_word_is_no_text() -> None:
+    assert render(law()).text == ""
+    assert list(units("")) == []

@@ -1,0 +1,182 @@
+"""A law from its message to what is found of it, and the versions that come after."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import psycopg
+import pytest
+from django.conf import settings
+from django.db import connection, transaction
+
+from accessa.audit import findings
+from documents.models import Document, ScannedPage
+from jobs import runner
+from jobs.models import UploadJob
+from jobs.outcomes import Moved, Retryable, Wait
+from jobs.states import Stage
+from statutes import reading
+from statutes.intake import Kind, accept
+from statutes.models import Law, LawVersion
+from statutes.tests import lawbooks
+from statutes.tests.lawbooks import LOWER, RATE, TAXED, arrived, articles, done, found, message, objects, xml
+from tenancy.corpus import CORPUS
+from testing.pdfs import text_pdf
+from testing.people import run_to_the_end, stages, stop_before
+from testing.vendors.s3 import S3Server
+
+pytestmark = pytest.mark.django_db
+
+
+def test_a_law_goes_from_its_message_to_passages_that_are_found(laws: S3Server) -> None:
+    job = done(laws, xml(TAXED, RATE))
+
+    law, version = Law.objects.get(), lawbooks.version_of(message())
+    manifest = json.loads(objects(laws)["normalized/LIVA/manifest.json"])
+    assert (job.state, job.last_error, job.user_id) == ("done", None, CORPUS)
+    assert articles(TAXED, RATE) == [True, True]
+    assert (law.status, law.version, law.chunk_count, law.language) == ("embedded", "2024-01", 3, "es")
+    assert (law.title, law.document_id) == ("Ley del Impuesto al Valor Agregado", job.document_id)
+    assert (version.status, version.format, version.job_id) == ("embedded", "xml", job.pk)
+    assert manifest["document_id"] == str(job.document_id)
+    assert Document.objects.get().filename == law.title
+
+
+def test_the_same_message_twice_is_one_result(laws: S3Server) -> None:
+    sent = arrived(laws, xml(TAXED))
+    again = accept(sent)
+    run_to_the_end()
+    before = objects(laws)
+    once_more = accept(sent)
+    run_to_the_end()
+
+    assert (again.kind, once_more.kind) == (Kind.IN_PROGRESS, Kind.DUPLICATE)
+    assert again.job_id == once_more.job_id == UploadJob.objects.get().pk
+    assert objects(laws) == before
+    assert len(found()) == len(set(found()))
+
+
+def test_a_new_version_takes_the_place_of_the_old_in_one_step(laws: S3Server) -> None:
+    old = done(laws, xml(TAXED, RATE))
+    arrived(laws, xml(TAXED, LOWER), "2024-02")
+
+    seen = [(claim.job.stage, articles(RATE, LOWER)) for claim in stages()]
+
+    assert {stage for stage, _ in seen} == set(Stage.values)
+    assert all(shown == [True, False] for _, shown in seen)
+    assert articles(TAXED, RATE, LOWER) == [True, False, True]
+    assert len(found("enajenación de bienes")) == len(set(found("enajenación de bienes")))
+    assert Law.objects.get().version == "2024-02"
+    assert not Document.objects.filter(pk=old.document_id).exists()
+    assert not UploadJob.objects.filter(pk=old.pk).exists()
+    assert not Path(settings.STORAGE_ROOT, "raw", str(CORPUS), f"{old.document_id}.pdf").exists()
+
+
+def test_a_swap_that_breaks_off_leaves_the_old_version_whole(laws: S3Server) -> None:
+    done(laws, xml(TAXED, RATE))
+    arrived(laws, xml(TAXED, LOWER), "2024-02")
+    claim = stop_before("embedded")
+    with connection.cursor() as cursor:
+        cursor.execute("""
+            CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no'; END $$;
+            CREATE TRIGGER refused BEFORE DELETE ON documents FOR EACH ROW EXECUTE FUNCTION refuse();""")
+
+    with transaction.atomic():
+        ending = runner.attempt(claim)
+
+    assert isinstance(ending, Retryable)
+    assert articles(TAXED, RATE, LOWER) == [True, True, False]
+    assert Law.objects.get().version == "2024-01"
+
+
+def test_an_older_version_never_takes_the_place_of_a_newer(laws: S3Server) -> None:
+    done(laws, xml(LOWER), "2024-10")
+
+    late = accept(message("2024-9", force_reprocess=True))
+
+    assert (late.kind, late.job_id) == (Kind.OUTDATED, None)
+    assert not LawVersion.objects.filter(version="2024-9").exists()
+
+
+def test_a_version_that_was_overtaken_at_work_is_taken_out(laws: S3Server) -> None:
+    slow = arrived(laws, xml(RATE), "2024-01")
+    claim = stop_before("embedded")
+    newer = done(laws, xml(LOWER), "2024-02")
+    before = objects(laws)
+
+    ending = runner.attempt(claim)
+
+    assert isinstance(ending, Moved)
+    assert ending.finished
+    assert newer.state == "done"
+    assert articles(RATE, LOWER) == [False, True]
+    assert objects(laws) == before
+    assert list(Document.objects.values_list("pk", flat=True)) == [newer.document_id]
+    assert lawbooks.version_of(slow).error_code == "LAW_OUTDATED"
+
+
+def test_forced_the_same_version_is_done_anew_and_found_meanwhile(laws: S3Server) -> None:
+    first = done(laws, xml(TAXED, RATE))
+    before = objects(laws)
+
+    again = accept(message(force_reprocess=True))
+    seen = [articles(TAXED, RATE) for _ in stages()]
+
+    assert again.kind == Kind.ACCEPTED
+    assert again.job_id != first.pk
+    assert all(shown == [True, True] for shown in seen)
+    assert objects(laws) == before
+    assert lawbooks.job_of(message()).state == "done"
+
+
+def test_forced_another_file_of_the_same_version_replaces_it(laws: S3Server) -> None:
+    done(laws, xml(TAXED, RATE))
+
+    done(laws, xml(TAXED, LOWER), force_reprocess=True)
+
+    assert articles(TAXED, RATE, LOWER) == [True, False, True]
+    assert Document.objects.count() == 1
+    assert Law.objects.get().status == "embedded"
+
+
+def test_only_one_worker_publishes_a_law(laws: S3Server) -> None:
+    arrived(laws, xml(TAXED))
+    claim = stop_before("embedded")
+
+    with psycopg.connect(**connection.get_connection_params() | {"cursor_factory": psycopg.Cursor}) as other:
+        other.execute("SELECT pg_advisory_lock(hashtextextended('law:LIVA', 0))")
+        ending = runner.attempt(claim)
+
+    assert ending == Wait(2.0, "LAW_BUSY")
+    assert list(objects(laws)) == [lawbooks.KEY]
+
+
+def test_what_stands_at_a_stage_is_proven_there(laws: S3Server) -> None:
+    arrived(laws, xml(TAXED, RATE))
+
+    for claim in stages():
+        assert claim.step.proof([claim.job.pk]) == {}
+
+    assert list(findings(deep=True)) == []
+
+
+def test_what_ocr_has_read_is_kept_until_another_file_comes(laws: S3Server) -> None:
+    sent = arrived(laws, text_pdf("Artículo 1. Los de la ley.", ""), raw_key="raw/ley.pdf")
+    document = Document.objects.get()
+    read = {"document": document, "user_id": CORPUS, "page": 2, "parser_version": reading.VERSION}
+    ScannedPage.objects.create(**read, text="Artículo 2. De otro archivo.")
+    claim = stop_before("parsing")
+    left = ScannedPage.objects.exists()
+
+    ScannedPage.objects.create(**read, text="Artículo 2. El resto de la ley.")
+    moved = runner.attempt(claim)
+
+    canonical = lawbooks.version_of(sent).canonical or {}
+    assert isinstance(moved, Moved)
+    assert not left
+    assert [(article["paragraphs"][0]["text"], article["page"]) for article in canonical["children"]] == [
+        ("Los de la ley.", 1),
+        ("El resto de la ley.", 2),
+    ]
+    assert not ScannedPage.objects.exists()

@@ -1,0 +1,36 @@
+"""One at a time per law: its artifacts lie in one place, whichever version they are of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from django.db import connection
+from django.db.utils import DatabaseError, InterfaceError
+
+LOCK = "SELECT pg_try_advisory_lock(hashtextextended(%s, 0))"
+UNLOCK = "SELECT pg_advisory_unlock(hashtextextended(%s, 0))"
+
+
+@contextmanager
+def alone(law_id: str) -> Iterator[bool]:
+    """Hold the right to publish a law; yields False if another worker does.
+
+    A session's lock, not a transaction's: none is open while objects are on their way, and a worker that has lost its
+    claim and still uploads keeps others out. A process that dies loses it.
+    """
+    held = _ask(LOCK, law_id)
+    try:
+        yield held
+    finally:
+        if held:
+            try:
+                _ask(UNLOCK, law_id)
+            except (DatabaseError, InterfaceError):
+                connection.close()  # whatever it was, the session ends, and the lock with it
+
+
+def _ask(sql: str, law_id: str) -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute(sql, [f"law:{law_id}"])
+        return bool(cursor.fetchone()[0])

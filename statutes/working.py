@@ -1,0 +1,176 @@
+"""The work that messages ask for: begun in the order of its urgency, and settled when its job has ended."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import structlog
+
+from jobs import context, crashpoints, faults, runner, services, tracing
+from jobs.models import UploadJob
+from jobs.outcomes import Postponed, Retryable
+from jobs.states import ACTIVE
+from jobs.states import State as JobState
+from statutes import ending, intake, sqs
+from statutes.events import Item
+from statutes.holding import Held, Holding
+from statutes.intake import Kind
+from statutes.messages import Arrived, Message
+from statutes.models import Consumer
+from statutes.standing import FINALIZE, Standing
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.statutes")
+State = Consumer.State
+ENDED = (JobState.DONE, JobState.DEADLETTER)
+
+
+class Working:
+    """What of the held messages is under way."""
+
+    def __init__(self, holding: Holding, standing: Standing) -> None:
+        self._holding = holding
+        self._standing = standing
+
+    def begin(self, *, one: bool) -> bool:
+        """Begin what is held and not begun, the most urgent first; with ``one``, only while no job is under way.
+
+        Tells whether there is work now. Raises what the database raises when it is away, and ``Postponed``.
+        """
+        begun = False
+        while waiting := sorted((held for held in self._holding if held.items), key=lambda held: held.urgency):
+            if one and self._is_busy():
+                break
+            begun |= self._begin(waiting[0])
+        return begun
+
+    def _begin(self, held: Held) -> bool:
+        """Begin the first thing that a message asks for; what needs no work is done with."""
+        item = held.items[0]
+        with context.only(**_said(held, item)):
+            try:
+                is_begun = self._asked(held, item)
+            except Exception as error:
+                self._reappear(held, error)
+                return False
+            held.items.remove(item)
+            self._finish(held)
+        return is_begun
+
+    def _asked(self, held: Held, item: Item) -> bool:
+        if isinstance(item, Arrived):
+            services.wake(item.document_id)
+            log.info("An upload has arrived.")
+            return True
+        accepted = intake.accept(item)
+        job_id = accepted.job_id
+        if accepted.kind in (Kind.DUPLICATE, Kind.OUTDATED) or job_id is None:
+            log.info("A message asks for nothing new.", outcome=accepted.kind.value)
+            return False
+        if accepted.kind == Kind.IN_PROGRESS and (self._is_ours(job_id) or is_worked_on(job_id)):
+            self._skip(held)
+            return False
+        log.info("A message is worked on.", outcome=accepted.kind.value, job=str(job_id))
+        held.jobs[job_id] = item
+        return True
+
+    def _is_busy(self) -> bool:
+        """Tell whether a job of ours is worked on or due. One that waits for its time keeps nobody."""
+        ours = UploadJob.objects.filter(pk__in=self._jobs(), state__in=ACTIVE, run_after=None)
+        return ours.exists()
+
+    def _jobs(self) -> list[UUID]:
+        return [job_id for held in self._holding for job_id in held.jobs]
+
+    def _is_ours(self, job_id: UUID) -> bool:
+        return job_id in self._jobs()
+
+    def _skip(self, held: Held) -> None:
+        """Leave a message for later: another has its work, and may not bring it to an end (spec 004 §4.1)."""
+        log.info("A message's work is in progress elsewhere.", outcome=Kind.IN_PROGRESS.value)
+        held.reappears = True
+        self._holding.extend(held)
+
+    def settle(self) -> None:
+        """End what has ended: delete the message, or let it reappear. Raises as ``begin``, and as ``vendors.gate``."""
+        for held in self._holding:
+            found = UploadJob.objects.in_bulk(list(held.jobs))
+            for job_id, message in list(held.jobs.items()):
+                job = found.get(job_id)
+                if job is None:  # deleted with its document: a newer version has taken its place
+                    del held.jobs[job_id]
+                elif job.state in ENDED:
+                    self._settle(held, message, job)
+            self._finish(held)
+
+    def _settle(self, held: Held, message: Message, job: UploadJob) -> None:
+        self._standing.turn(State.PROCESSING, job_id=job.pk, stage=FINALIZE)
+        with context.only(**_said(held, message), job=str(job.pk)):
+            crashpoints.reach("statute:ended")
+            try:
+                outcome = ending.settle(message, job)
+            except Exception as error:
+                self._reappear(held, error)
+                return
+            crashpoints.reach("statute:settled")
+            log.info("A message's work has ended.", outcome=outcome, state=str(job.state), stage=str(job.stage))
+            held.reappears |= outcome == "reappear"
+            self._count(job)
+            held.jobs.pop(job.pk, None)
+
+    def _count(self, job: UploadJob) -> None:
+        if job.state == JobState.DONE:
+            self._standing.ended += 1
+        else:
+            self._standing.failed += 1
+
+    def _finish(self, held: Held) -> None:
+        """Let go of a message when all that it asks for is done."""
+        if not held.is_over:
+            return
+        if not held.reappears:
+            try:
+                sqs.delete(held.received)
+            except sqs.Lost:  # another has it, and will find it done
+                log.info("A message could not be deleted: it is held by another.", code="SQS_MESSAGE_LOST")
+            crashpoints.reach("statute:deleted")
+        self._holding.drop(held)
+
+    def _reappear(self, held: Held, error: Exception) -> None:
+        """Let go of a message for a later delivery; raise what is to be waited for, since all would fail alike."""
+        if isinstance(error, (Postponed, Retryable)) or faults.database_away(error):
+            raise error
+        if isinstance(error, OSError) or faults.not_the_documents(error):
+            raise _postponed(error) from error
+        log.error("A message's work broke off.", exception=faults.frames(error), reported=True)
+        tracing.report(error)
+        self._standing.failed += 1
+        self._holding.drop(held)
+
+    def tell(self) -> None:
+        """Say what is worked on, and how far that is."""
+        jobs = self._jobs()
+        if not jobs:
+            self._standing.turn(State.IDLE)
+            return
+        stage = UploadJob.objects.filter(pk=jobs[0]).values_list("stage", flat=True).first()
+        self._standing.turn(State.PROCESSING, job_id=jobs[0], stage=str(stage or ""))
+
+
+def is_worked_on(job_id: UUID) -> bool:
+    """Tell whether another worker holds the job by a lease in force: one whose worker is gone may be taken over."""
+    held = UploadJob.objects.filter(pk=job_id, state=JobState.WORKING).exclude(claimed_by=runner.worker_name())
+    return held.extra(where=["lease_until > clock_timestamp()"]).exists()
+
+
+def _postponed(error: Exception) -> Postponed:
+    """Return the wait for what is no message's fault, no longer than the consumer's own backoff."""
+    wait = faults.not_the_documents(error)
+    return Postponed(0.0, wait.reason if wait else "STORAGE_UNAVAILABLE")
+
+
+def _said(held: Held, item: Item) -> dict[str, str]:
+    """Return what every line about a message says. Ids and words of ours only."""
+    said = {"message": held.received.message_id, "receives": str(held.received.receives)}
+    if isinstance(item, Arrived):
+        return said | {"document": str(item.document_id)}
+    return said | {"law": item.law_id, "version": item.version, "priority": item.priority}
