@@ -21,8 +21,11 @@ $(INSTALLED): requirements/base.txt requirements/dev.txt
 	@$(BIN)/python -m pip install --disable-pip-version-check --require-hashes -q $(addprefix -r ,$^)
 	@touch $@
 
+# What a stand-in of Titan has embedded must not come among laws that somebody wants to find: a database of its own.
 demo: $(INSTALLED)
-	@$(BIN)/python manage.py demo $(if $(VENDORS),--vendors $(VENDORS)) $(if $(CONNECTORS),--connectors $(CONNECTORS)) $(PDF)
+	@$(if $(STATUTES),ACCESSA_VAR="$${ACCESSA_VAR:-var}/statutes") $(BIN)/python manage.py demo \
+		$(if $(VENDORS),--vendors $(VENDORS)) $(if $(CONNECTORS),--connectors $(CONNECTORS)) \
+		$(if $(STATUTES),--statutes) $(PDF)
 
 serve: $(INSTALLED)
 	@$(BIN)/python manage.py serve --bind 127.0.0.1:$(PORT)

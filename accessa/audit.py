@@ -17,7 +17,7 @@ from django.db import connection
 from django.db.models import Exists, OuterRef, Q, Subquery
 from django.db.models.functions import Coalesce
 
-from accessa import ingested
+from accessa import codified, ingested
 from documents import storage
 from documents.models import Document, Removal
 from documents.storage import Bucket
@@ -26,6 +26,7 @@ from embeddings.sweeps import WAITS_FOR_RETRY
 from jobs import plan
 from jobs.models import UploadJob
 from jobs.states import Stage, State
+from statutes import intake as statutes
 from statutes.models import LawVersion
 
 AT_ONCE = 200
@@ -43,26 +44,27 @@ class Finding:
 
 
 def findings(*, deep: bool = False) -> Iterator[Finding]:
-    """Yield all that is not as it should be; nothing when all is well. ``deep`` reads every original and vector too."""
+    """Yield all that is not as it should be; nothing when all is well. ``deep`` reads all that is stored too."""
     broken: set[UUID] = set()
     for finding in broken_jobs():
         broken.add(UUID(finding.subject))
         yield finding
-    yield from _rows(ROWS | ingested.ROWS)
+    yield from _rows(ROWS | ingested.ROWS | codified.ROWS)
     for name in storage.BUCKETS:
         yield from misplaced(name, broken)
     if deep:
         yield from _rows(ingested.DEEP)
         yield from changed_originals()
         yield from changed_vectors()
+        yield from (Finding("artifact", law_id, reason) for law_id, reason in codified.changed_artifacts())
 
 
 def broken_jobs() -> Iterator[Finding]:
     """Hold each job against the proof of the stage at which it stands, in batches along the primary key.
 
     Dead letters are passed over: their buffers are swept, and a retry goes back to the last stage that holds. So is a
-    finished job that a later one, a campaign's, has taken over from. What looks broken is looked at again, because jobs
-    move on between two statements.
+    finished job that a later one, a campaign's or a law's, has taken over from. What looks broken is looked at again,
+    because jobs move on between two statements.
     """
     after = UUID(int=0)
     alive = UploadJob.objects.exclude(state=State.DEADLETTER).exclude(_superseded()).order_by("pk")
@@ -80,7 +82,9 @@ def broken_jobs() -> Iterator[Finding]:
 
 def _superseded() -> Q:
     later = Q(created_at__gt=OuterRef("created_at")) | Q(created_at=OuterRef("created_at"), pk__gt=OuterRef("pk"))
-    reached = UploadJob.objects.filter(later, document_id=OuterRef("document_id"), stage=Stage.EMBEDDED)
+    # A law that is done anew loses the passages that are other ones now as soon as these are cut.
+    took_over = Q(stage=Stage.EMBEDDED) | Q(pipeline=statutes.PIPELINE)
+    reached = UploadJob.objects.filter(later, took_over, document_id=OuterRef("document_id"))
     return Q(Exists(reached), state=State.DONE)
 
 
@@ -95,13 +99,19 @@ _NOBODY_AT_IT = """NOT EXISTS (SELECT 1 FROM upload_jobs j
             WHERE j.document_id = b.document_id AND (j.state IN ('queued', 'working', 'retryable')
                 OR j.finished_at > clock_timestamp() - interval '2 minutes'))"""
 
+# A law's passages that came as artifacts, made elsewhere.
+_INGESTED = """EXISTS (SELECT 1 FROM law_versions v
+            WHERE v.document_id = {}.document_id AND v.job_id IS NULL AND v.manifest_sha256 IS NOT NULL)"""
+
 # Rows whose foreign keys hold but whose tenant differs, and buffers of documents that nobody is working on.
 ROWS = {
     "chunk": """SELECT c.chunk_id, 'The chunk belongs to another tenant than its document.'
         FROM document_chunks c JOIN documents d USING (document_id) WHERE c.user_id <> d.user_id""",
     "chunk of no job": """SELECT c.chunk_id, 'The chunk was cut by a chunker that no job of its document used.'
         FROM document_chunks c WHERE NOT EXISTS (SELECT 1 FROM upload_jobs j
-            WHERE j.document_id = c.document_id AND j.chunks_version = c.chunker_name || '@' || c.chunker_version)""",
+            WHERE j.document_id = c.document_id AND j.chunks_version = c.chunker_name || '@' || c.chunker_version)
+            AND NOT """
+    + _INGESTED.format("c"),
     "vector": """SELECT b.buffer_id, 'A vector waits in the buffer though its document is not being worked on.'
         FROM document_vector_buffer b WHERE """
     + f"{_NOBODY_AT_IT} AND NOT {WAITS_FOR_RETRY}",
@@ -115,7 +125,9 @@ ROWS = {
         WHERE d.processing_status IS DISTINCT FROM j.status""",
     "document without a job": """SELECT d.document_id, 'No job was ever made for the document.'
         FROM documents d WHERE NOT EXISTS (
-            SELECT 1 FROM upload_jobs j WHERE j.document_id = d.document_id AND j.campaign_id IS NULL)""",
+            SELECT 1 FROM upload_jobs j WHERE j.document_id = d.document_id AND j.campaign_id IS NULL)
+            AND NOT """
+    + _INGESTED.format("d"),
     "passage": """SELECT c.chunk_id, 'The passage is found though its document is searched by another cut.'
         FROM document_chunks c JOIN documents d USING (document_id)
         WHERE c.embed_model IS NOT NULL AND d.chunks_version <> c.chunker_name || '@' || c.chunker_version""",

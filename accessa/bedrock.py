@@ -23,7 +23,7 @@ def fit_for_production() -> Iterator[CheckMessage]:
             "Titan embeds here, and there are no keys of AWS to ask Bedrock with.",
             hint="Give the machine a role that may bedrock:InvokeModel, or set AWS_ACCESS_KEY_ID and"
             " AWS_SECRET_ACCESS_KEY.",
-            id="accessa.E109",
+            id="accessa.E113",
         )
 
 

@@ -12,7 +12,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.files.storage import storages
 from django.db import connections
 
-from accessa import bedrock, connecting, stores
+from accessa import bedrock, connecting, queueing, stores
 from accessa.contradictions import is_local
 from documents.storage import BUCKETS, Bucket
 from embeddings import embedders
@@ -92,6 +92,7 @@ def fit_for_production(*, app_configs: Sequence[AppConfig] | None, **kwargs: Any
         *_metrics(),
         *connecting.fit_for_production(),
         *bedrock.fit_for_production(),
+        *queueing.fit_for_production(),
     ]
 
 

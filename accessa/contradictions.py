@@ -14,7 +14,7 @@ from django.core.checks import CheckMessage, Error, Warning
 from django.core.exceptions import ImproperlyConfigured
 from django.http.request import split_domain_port, validate_host
 
-from accessa import connecting, connectors, environment, figures, projects
+from accessa import connecting, connectors, environment, figures, projects, queueing
 from documents.parsers import choice
 from embeddings import embedders
 from vendors.signing import PREFIX, standard_key
@@ -194,6 +194,6 @@ def _environment() -> Found:
 
 
 PARTS = (
-    _addresses, _storage, _vendors, _keys, projects.one_project, connecting.consistent, figures.numbers, _origins,
-    _environment,
+    _addresses, _storage, _vendors, _keys, projects.one_project, connecting.consistent, queueing.consistent,
+    figures.numbers, _origins, _environment,
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What `manage.py serve` keeps up: the API under gunicorn and the workers under django-q2."""
+"""What `manage.py serve` keeps up: the API under gunicorn, the workers under django-q2, the consumer of statutes."""
 
 import http.client
 import os
@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from django.conf import settings
 
 from accessa import pidfile
 from accessa.supervisor import Program
@@ -64,10 +66,14 @@ def programs(address: Address) -> list[Program]:
     # Signed URLs must lead back to where we listen.
     environment = {"PUBLIC_URL": os.environ.get("PUBLIC_URL") or address.url}
     api = ["gunicorn", "accessa.wsgi:application", "-c", "python:accessa.gunicorn", "--bind", address.bind]
-    return [
+    kept = [
         Program("the API", [sys.executable, "-m", *api], REPOSITORY, environment),
         Program("the workers", [sys.executable, "manage.py", "qcluster"], REPOSITORY, environment),
     ]
+    if settings.SQS_QUEUE_URL:
+        consume = [sys.executable, "manage.py", "consume_sqs"]
+        kept.append(Program("the statutes' consumer", consume, REPOSITORY, environment))
+    return kept
 
 
 @contextmanager

@@ -188,6 +188,8 @@ JOBS_SWEEPS = [
     "webhooks.sweeps.forget",
     "integrations.vault.sweep",
     "integrations.nightly.sweep",
+    "statutes.sweeps.note_failures",
+    "statutes.keeping.take_out_failed",
     "measures.sweeps.measure",
 ]
 JOBS_BESIDE = ["integrations.consumer"]  # queues that the workers serve beside the jobs (jobs.beside)

@@ -53,6 +53,15 @@ SIDEBAR: dict[str, Any] = {
             ],
         },
         {
+            "title": "Statutes",
+            "separator": True,
+            "items": [
+                _rows("Laws", "gavel", "statutes.law"),
+                _rows("Law versions", "history_edu", "statutes.lawversion"),
+                _rows("Consumers", "inbox_customize", "statutes.consumer"),
+            ],
+        },
+        {
             "title": "Money",
             "separator": True,
             "items": [

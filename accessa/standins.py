@@ -18,8 +18,7 @@ from accessa.serving import REPOSITORY, Address
 from accessa.visitor import Visitor
 
 VENDORS = ("llamaparse", "openai", "s3")
-START = [sys.executable, "-m", "testing.vendors", *(word for name in VENDORS for word in (f"--{name}-port", "0"))]
-START += ["--s3-strict"]  # it looks at signatures
+START = [sys.executable, "-m", "testing.vendors"]
 STOP_SECONDS = 10.0
 COLUMNS = ("document", "pages", "parse", "tokens", "embed", "both", "predicted")
 
@@ -27,17 +26,36 @@ COLUMNS = ("document", "pages", "parse", "tokens", "embed", "both", "predicted")
 @contextmanager
 def standing_in(address: Address) -> Iterator[dict[str, Any]]:
     """Run LlamaParse, OpenAI and S3 on this machine, and point what is started inside the block at them by settings."""
-    process = subprocess.Popen(START, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True)
+    with started(*VENDORS, "--s3-strict") as found:  # it looks at signatures
+        os.environ.update(_settings(found, address))
+        yield found
+
+
+@contextmanager
+def started(*wanted: str) -> Iterator[dict[str, Any]]:
+    """Run stand-ins as a process of their own until the end of the block; yield what each says of itself.
+
+    ``wanted`` are vendors' names, and options of `python -m testing.vendors` as they are.
+    """
+    words = [word for name in wanted for word in ([name] if name.startswith("--") else [f"--{name}-port", "0"])]
+    process = subprocess.Popen(
+        [*START, *words],
+        cwd=REPOSITORY,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # a terminal's Ctrl-C reaches us alone: who still asks it must stop first
+    )
     try:
         said = process.stdout.readline() if process.stdout else ""
         if not said:
             raise RuntimeError("The vendors' stand-ins did not start.")
         found: dict[str, Any] = json.loads(said)
-        os.environ.update(_settings(found, address))
         yield found
     finally:
         process.terminate()
         process.wait(STOP_SECONDS)
+        if process.stdout:
+            process.stdout.close()
 
 
 def _settings(found: dict[str, Any], address: Address) -> dict[str, str]:
@@ -61,7 +79,7 @@ def print_bill(console: Console, visitor: Visitor, found: dict[str, Any]) -> Non
     for row in visitor.bill():
         table.add_row(*row)
     console.print(table)
-    parses, texts = _books(found["llamaparse"]), _books(found["openai"])
+    parses, texts = books(found["llamaparse"]), books(found["openai"])
     calls = parses["callbacks"]
     console.print(f"LlamaParse sold {parses['ledger']['sold']} parses, {parses['ledger']['repeated']} of them twice;")
     console.print(f"  {calls['accepted']} of its {calls['attempts']} signed callbacks were accepted.")
@@ -70,7 +88,8 @@ def print_bill(console: Console, visitor: Visitor, found: dict[str, Any]) -> Non
     console.print(f"OpenAI sold {sold['sold']} vectors ({tokens} tokens), {sold['repeated']} of them twice.")
 
 
-def _books(vendor: dict[str, Any]) -> dict[str, Any]:
+def books(vendor: dict[str, Any]) -> dict[str, Any]:
+    """Return what a stand-in says it has sold."""
     with urllib.request.urlopen(vendor["control"], timeout=STOP_SECONDS) as answer:  # noqa: S310
-        books: dict[str, Any] = json.loads(answer.read())
-    return books
+        told: dict[str, Any] = json.loads(answer.read())
+    return told

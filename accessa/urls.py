@@ -18,7 +18,7 @@ urlpatterns = [
     path("", include("documents.urls")),
     path("", include("embeddings.urls")),
     path("", include("webhooks.urls")),
-    path("", include("integrations.urls")),
+    path("", include("statutes.urls")),
     path("", include("measures.urls")),
     path("healthz", health.alive),
     path("readyz", health.ready),

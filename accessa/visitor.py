@@ -98,6 +98,12 @@ class Visitor:
         ]
         return found
 
+    def laws(self, query: str, k: int, *, mode: str = "hybrid") -> list[dict[str, Any]]:
+        """Search the statutes, which are everybody's; each result has the ``citation`` of its place."""
+        asked = {"query": query, "k": k, "mode": mode, "sources": ["statutes"]}
+        found: list[dict[str, Any]] = self._ask("POST", "/search", asked)["laws"]
+        return found
+
     def _ask(self, method: str, path: str, body: object = None) -> Any:
         headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
         content = None if body is None else json.dumps(body).encode()

@@ -20,6 +20,7 @@ LOOKS = (
     "webhooks.view_delivery", "campaigns.view_campaign", "tenancy.view_user",
     "measures.view_figure",
     "integrations.view_connectedsource", "integrations.view_ingestionjob", "integrations.view_archivedmessage",
+    "statutes.view_law", "statutes.view_lawversion", "statutes.view_consumer",
     "vendors.view_purchase", "vendors.view_budget", "vendors.view_breaker", "vendors.view_pace",
 )  # fmt: skip
 SUPPORT = (*LOOKS, "jobs.retry_uploadjob", "documents.read_text")
@@ -27,6 +28,7 @@ GROUPS = {
     "support": SUPPORT,
     "operator": (
         *SUPPORT, "jobs.cancel_uploadjob", "jobs.bury_uploadjob", "integrations.replay_archivedmessage",
+        "statutes.reprocess_lawversion", "statutes.withdraw_law",
         "campaigns.add_campaign", "campaigns.change_campaign",
         "tenancy.view_apitoken", "tenancy.add_apitoken", "tenancy.revoke_apitoken",
         "auditing.view_auditentry", "auditing.export_auditentry",

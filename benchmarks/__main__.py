@@ -22,6 +22,7 @@ NAMES = (
     "restore",
     "retrieval",
     "search",
+    "statutes",
     "success",
 )
 

@@ -10,21 +10,65 @@ from django.db import connections
 
 from accessa.embedded.server import EmbeddedServer
 from benchmarks.report import Result, say
-from testing import chaos, chaos_sync, chaos_verdict, chaos_world
+from testing import chaos, chaos_laws, chaos_statutes, chaos_sync, chaos_verdict, chaos_world
 
 SUMMARY = __doc__ or ""
 MOST_SECONDS = 3600.0
+STATUTES = 50
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--kills", type=int, default=40, help="how many processes to kill, at the least")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--connectors", action="store_true", help="of a sync of 2,000 records instead")
+    parser.add_argument("--statutes", action="store_true", help=f"of {STATUTES} statutes from a queue instead")
     parser.add_argument("--vendors", action="store_true", help="by LlamaParse's and OpenAI's stand-ins")
 
 
 def measure(options: Namespace) -> Result:
+    if options.statutes:
+        return _statutes(options)
     return _sync(options) if options.connectors else _documents(options)
+
+
+def _statutes(options: Namespace) -> Result:
+    server, laws = EmbeddedServer(), list(chaos_laws.statutes(STATUTES, seed=options.seed))
+    params, folder = server.params(), server.data.parent / "chaos"
+    connections.close_all()  # a database that is in use cannot be copied
+    rounds = max(1, options.kills // 60)
+    extra = max(0, options.kills - rounds * len(chaos_statutes.POINTS))
+    say(f"Killing {rounds} times at each of {len(chaos_statutes.POINTS)} points and {extra} times at random …")
+    folder.mkdir()
+    calm, broken = chaos_statutes.trial(
+        params, folder, laws, rounds=rounds, extra=extra, seed=options.seed, seconds=MOST_SECONDS
+    )
+    differences = broken.differences(calm)
+    missed = [point for point in chaos_statutes.POINTS if broken.points[point] < rounds]
+    same = sum(content == calm.artifacts.get(key) for key, content in broken.artifacts.items())
+    return Result(
+        name="chaos",
+        value=broken.kills,
+        unit="kills",
+        against="the same statutes undisturbed",
+        ratio=same / max(1, len(calm.artifacts)),
+        goal="equal artifacts and rows, nothing left in the queues, no more bought than what the deaths cut off",
+        ok=not differences and not missed and not calm.bought_again and broken.kills >= options.kills,
+        details={
+            "statutes": len(laws),
+            "artifacts": len(calm.artifacts),
+            "passages": calm.rows.total(),
+            "differences": differences[:20],
+            "points": dict(sorted(broken.points.items())),
+            "missed_points": missed,
+            "random": broken.at_random,
+            "connections_cut": broken.cuts,
+            "bought": broken.bought,
+            "bought_again_after_crash": broken.bought_again,
+            "bought_again_bound": broken.bound,
+            "seconds": broken.seconds,
+            "seconds_undisturbed": calm.seconds,
+        },
+    )
 
 
 def _sync(options: Namespace) -> Result:

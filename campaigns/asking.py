@@ -37,7 +37,10 @@ def add_limits(parser: CommandParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="only say what it takes: tokens, money, hours")
     parser.add_argument("--budget", type=cents, metavar="CENTS", help="pause when so much is spent; default: no limit")
     parser.add_argument(
-        "--tenant", action="append", metavar="TENANT", help="a UUID or e-mail, repeatable; default: all, but the pinned"
+        "--tenant",
+        action="append",
+        metavar="TENANT",
+        help="a UUID, an e-mail or laws, repeatable; default: all, but the pinned and the laws",
     )
     add_reason(parser)
 

@@ -20,6 +20,7 @@ from embeddings import embedders, tokens
 from embeddings.embedders import Embedder
 from embeddings.embedders.hosted import Hosted
 from embeddings.models import LiveModel
+from tenancy.corpus import CORPUS
 from tenancy.refusals import Refused
 
 # Some passages were cut before the chunker counted tokens.
@@ -91,7 +92,8 @@ def estimate(
     """Return what a campaign would take. Writes nothing.
 
     Raises ``Refused``: "UNKNOWN_MODEL", "UNKNOWN_CHUNKER", "NOTHING_TO_DO", "TENANT_PINNED" for one that was named,
-    "CAMPAIGN_OPEN" when a tenant is in another campaign. Reads all passages in question: seconds for a million.
+    "CAMPAIGN_OPEN" when a tenant is in another campaign, "LAWS_NOT_RECHUNKED". Reads all passages in question: seconds
+    for a million.
     """
     target = checked(kind=kind, model=model, version=version, chunker=chunker)
     shares = enlisted(target, user_ids)
@@ -108,8 +110,14 @@ def estimate(
 
 
 def enlisted(target: Target, user_ids: Sequence[UUID] | None) -> list[Share]:
-    """Return the tenants that a campaign moves, each with what it takes, or raise as ``estimate`` does."""
-    found = LiveModel.objects.all() if user_ids is None else _named(user_ids)
+    """Return the tenants that a campaign moves, each with what it takes, or raise as ``estimate`` does.
+
+    The corpus of laws is moved when it is named: its artifacts in the bucket go on holding the vectors of before.
+    """
+    if target.chunker and CORPUS in (user_ids or ()):
+        detail = "Laws are cut by article, by their own chunker: have them processed anew (force_reprocess) instead."
+        raise Refused("LAWS_NOT_RECHUNKED", detail, field="user_ids")
+    found = LiveModel.objects.exclude(pk=CORPUS) if user_ids is None else _named(user_ids)
     if target.model:
         found = found.exclude(embed_model=target.model, embed_version=target.version)
     if user_ids is not None and (pinned := found.filter(pinned=True).values_list("pk", flat=True).first()):

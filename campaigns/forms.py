@@ -17,6 +17,7 @@ from unfold.widgets import (
 from auditing import asking
 from campaigns.targets import MOST_CENTS
 from embeddings import chunking, embedders
+from vendors import tenants as known
 
 
 def targets() -> list[tuple[str, str]]:
@@ -33,7 +34,7 @@ class StartForm(forms.Form):
     tenants = forms.CharField(
         required=False,
         widget=UnfoldAdminTextareaWidget(attrs={"rows": 3}),
-        help_text="Their ids; empty: all who are not pinned.",
+        help_text="Their ids, or laws; empty: all who are not pinned, but not the laws.",
     )
     budget_cents = forms.DecimalField(
         required=False,
@@ -49,7 +50,7 @@ class StartForm(forms.Form):
 
     def clean_tenants(self) -> list[UUID] | None:
         try:
-            return [UUID(each) for each in self.cleaned_data["tenants"].replace(",", " ").split()] or None
+            return [known.identified(each) for each in self.cleaned_data["tenants"].replace(",", " ").split()] or None
         except ValueError as error:
             raise ValidationError("One of these is not the id of a tenant.") from error
 

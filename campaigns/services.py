@@ -20,6 +20,7 @@ from campaigns.pinning import pin, unpin
 from campaigns.progress import Progress, progress
 from campaigns.targets import MOST_CENTS, Target, checked, embedder_of, wrong_state
 from embeddings.models import LiveModel
+from tenancy.corpus import CORPUS
 from tenancy.refusals import Refused, not_found
 from vendors import money
 
@@ -50,7 +51,7 @@ def start(
     tolerance: float = TOLERANCE,
     by: str,
 ) -> Campaign:
-    """Enlist the tenants (all who are not pinned, unless named) and return; workers do the rest.
+    """Enlist the tenants (all who are not pinned, and not the laws, unless named) and return; workers do the rest.
 
     Raises ``Refused`` as ``estimate`` does, and "CANARIES_INVALID", "KEEP_OUT_OF_RANGE", "TOLERANCE_OUT_OF_RANGE",
     "BUDGET_OUT_OF_RANGE", and "BUDGET_TOO_SMALL" for one that does not even buy an average document.
@@ -112,7 +113,7 @@ def _enlist(campaign: Campaign, shares: Sequence[Share], *, everybody: bool) -> 
         for share in shares
     ]
     if everybody:
-        pinned = LiveModel.objects.filter(pinned=True).values_list("pk", flat=True)
+        pinned = LiveModel.objects.filter(pinned=True).exclude(pk=CORPUS).values_list("pk", flat=True)
         skipped = {"state": Of.SKIPPED, "reason": pointer.PINNED, "ended_at": Now()}
         rows += [CampaignTenant(campaign=campaign, user_id=user_id, **skipped) for user_id in pinned]
     CampaignTenant.objects.bulk_create(rows, batch_size=1000)

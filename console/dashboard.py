@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
+from django.conf import settings
 from django.http import HttpRequest
 
 from console import dashboard_tables
@@ -14,7 +15,7 @@ from console.charts import Chart, Series, duration, money
 from console.moments import Moment
 from jobs import presence
 from jobs.states import STATUSES, Stage
-from measures import connectors, holdings, reading, standing
+from measures import connectors, holdings, reading, standing, statutes
 from measures.reading import PERIODS
 
 PERMISSION = "measures.view_figure"
@@ -70,6 +71,9 @@ def _facts(told: Mapping[str, Any]) -> list[Fact]:
         Fact("Longest waiting", duration(longest)),
         Fact("Pages of syncs", f"{pages.visible + pages.held:,}", "in the connectors' queue", pages.due > LONG_DUE),
     ]
+    if settings.SQS_QUEUE_URL:
+        consumers = statutes.alive()
+        live.append(Fact("Consumers alive", f"{consumers:,}", "of the statutes' queue", is_bad=not consumers))
     kinds = told.get("standing", {})
     measured = [Fact(name, f"{kinds[kind]:,}", about) for kind, (name, about) in KIND_NAMES.items() if kind in kinds]
     return live + measured

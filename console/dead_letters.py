@@ -45,7 +45,7 @@ GROUPS = """
         SELECT max(few.finished_at) AS finished_at,
                json_agg(json_build_object('job_id', few.job_id, 'document_id', few.document_id,
                                           'attempts', few.attempts, 'campaign_id', few.campaign_id,
-                                          'detail', few.last_error ->> 'detail')
+                                          'pipeline', few.pipeline, 'detail', few.last_error ->> 'detail')
                         ORDER BY few.finished_at DESC) AS samples
         FROM (SELECT * FROM upload_jobs j
               WHERE j.state = 'deadletter' AND j.stage = c.stage AND j.last_error ->> 'code' = c.code
@@ -65,6 +65,7 @@ class Sample:
     document_id: UUID
     attempts: int
     campaign_id: str | None
+    pipeline: str
     detail: str | None
 
 
@@ -89,7 +90,8 @@ class Group:
 
     @property
     def remedy(self) -> Remedy:
-        return remedies.of(self.code)
+        """What to do about the newest: a code may mean one thing of uploads and another of laws."""
+        return remedies.of(self.code, self.samples[0].pipeline if self.samples else "")
 
     @property
     def detail(self) -> str:

@@ -245,6 +245,13 @@ def _there() -> Iterator[None]:
         raise _away() from None
 
 
+class Forbidden(OSError):
+    """The store does not let us: for whoever does not ask why, it is away."""
+
+    def __init__(self) -> None:
+        super().__init__(errno.ENOTCONN, "The file store does not allow it.")
+
+
 @contextmanager
 def told_as_os_errors() -> Iterator[None]:
     """Turn the SDK's errors, whose messages name objects, into a disk's: missing, full or away."""
@@ -271,7 +278,7 @@ def _refused(response: Any) -> OSError:
         return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     ours = status < HTTPStatus.INTERNAL_SERVER_ERROR and status != HTTPStatus.TOO_MANY_REQUESTS
     log.log(logging.ERROR if ours else logging.WARNING, "The file store answers %s %s.", status, _word(code))
-    return _away()
+    return Forbidden() if status == HTTPStatus.FORBIDDEN else _away()
 
 
 def _word(code: str) -> str:

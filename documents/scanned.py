@@ -9,7 +9,7 @@ from pathlib import Path
 
 from django.conf import settings
 
-from documents.models import ScannedPage
+from documents.models import Document, ScannedPage
 from documents.parsers import ocr
 from jobs import crashpoints
 from jobs.claims import Claim
@@ -28,7 +28,10 @@ class Read:
 
 
 def read(claim: Claim, path: Path, pages: Sequence[str], version: str) -> Read | Wait:
-    """Fill in the blank pages of ``pages`` by OCR; Wait when the turn is over and slices are left."""
+    """Fill in the blank pages of ``pages`` by OCR; Wait when the turn is over and slices are left.
+
+    Taken over is what a reader of the same ``version`` has read: it names the engine's, ``ocr.VERSION``, too.
+    """
     document = claim.job.document
     known = ScannedPage.objects.filter(document=document, parser_version=version)
     found = dict(known.values_list("page", "text"))
@@ -40,13 +43,22 @@ def read(claim: Claim, path: Path, pages: Sequence[str], version: str) -> Read |
         made = _slice(path, left[start : start + ocr.SLICE], is_last_try=claim.job.attempts > settings.JOBS_MAX_RETRIES)
         crashpoints.reach("parsing:scanned")
         with claim.held():
-            ScannedPage.objects.bulk_create(
-                ScannedPage(document=document, user_id=document.user_id, page=page, parser_version=version, text=text)
-                for page, text in made.items()
-            )
+            _keep(document, version, made)
         found |= made
     whole = [text if text.strip() else found.get(number) or "" for number, text in enumerate(pages, 1)]
     return Read(whole, tuple(sorted(number for number, text in found.items() if text is None)))
+
+
+def _keep(document: Document, version: str, made: dict[int, str | None]) -> None:
+    """Keep what was read, in the place of what another version has read."""
+    rows = [
+        ScannedPage(document=document, user_id=document.user_id, page=page, parser_version=version, text=text)
+        for page, text in made.items()
+    ]
+    columns = ["parser_version", "text"]
+    ScannedPage.objects.bulk_create(
+        rows, update_conflicts=True, unique_fields=["document", "page"], update_fields=columns
+    )
 
 
 def _slice(path: Path, numbers: list[int], *, is_last_try: bool) -> dict[int, str | None]:

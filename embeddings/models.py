@@ -12,11 +12,13 @@ from pgvector.django import VectorField
 from embeddings.embedders import DIMENSIONS
 
 _EMBEDDED = ("embed_model", "embed_version", "vector_dim", "vector_sha", "embedding", "embed_updated_at")
-# Headings weigh more than the text below them. Two arguments: immutable, as a generated column must be.
-_WORDS = (
-    "setweight(jsonb_to_tsvector('english', coalesce(meta -> 'headings', '[]'), '\"string\"'), 'A')"
-    " || to_tsvector('english', text)"
+# Headings weigh more than the text below them. Two arguments: immutable, as a generated column must be. The languages
+# are those of embeddings.languages.
+_READ = (
+    "setweight(jsonb_to_tsvector('{0}', coalesce(meta -> 'headings', '[]'), '\"string\"'), 'A')"
+    " || to_tsvector('{0}', text)"
 )
+_WORDS = f"CASE meta ->> 'language' WHEN 'es' THEN {_READ.format('spanish')} ELSE {_READ.format('english')} END"
 
 
 def _filled_together() -> Q:

@@ -122,10 +122,16 @@ class Claim:
         return Claim(lifecycle.loaded(rows[0])) if rows[0]["job_id"] else None
 
     def is_in_the_way(self) -> bool:
-        """Tell whether a tenant's job would run in this one's stead: a campaign's job then lets go of its worker."""
-        if self.job.campaign_id is None:
+        """Tell whether a tenant's job would run in this one's stead: it then lets go of its worker.
+
+        So a campaign's job does for any tenant's, and one in a slot that not every user has, for another user's.
+        """
+        job = self.job
+        is_low = job.campaign_id is not None
+        if not is_low and (job.slot or 0) < settings.JOBS_ACTIVE_PER_USER:
             return False
-        params = {"job_id": self.job.pk, "last": queue.NOBODY, "cap": settings.JOBS_ACTIVE_PER_USER}
+        but = queue.NOBODY if is_low else job.user_id
+        params = {"job_id": job.pk, "last": queue.NOBODY, "but": but, **queue.caps()}
         return bool(lifecycle.execute(queue.WANTED, params)[0]["wanted"])
 
     def _journalled(self, name: str, code: str | None, event: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -148,7 +154,7 @@ def _take(sql: str, worker: str, last: UUID, params: Mapping[str, Any]) -> list[
         **params,
         "worker": worker,
         "last": last,
-        "cap": settings.JOBS_ACTIVE_PER_USER,
+        **queue.caps(),
         "lease": timedelta(seconds=settings.JOBS_LEASE_SECONDS),
         "claim_code": None,
         "claim_event": Jsonb({"worker": worker}),

@@ -55,7 +55,9 @@ def frames(error: BaseException) -> str:
 
 def recorded(claim: Claim, failure: Permanent | Retryable) -> dict[str, Any]:
     """Return the two columns of a failed try: for everybody, and for staff."""
-    job = claim.job
-    shown = {"code": failure.code, "detail": failure.detail, "stage": job.stage, "attempt": job.attempts}
+    job, shown = claim.job, dict[str, Any](code=failure.code, detail=failure.detail)
+    shown |= {"stage": job.stage, "attempt": job.attempts}
+    if isinstance(failure, Permanent):
+        shown["permanent"] = True  # told apart from a failure that has used up its tries, however few these are
     trace = frames(failure.__cause__ or failure) if failure.code == "internal" else None
     return {"error": Jsonb(shown), "traceback": trace}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 from uuid import UUID
 
@@ -19,7 +20,21 @@ HELD = "SELECT job_id FROM upload_jobs WHERE job_id = %(job_id)s AND claim_token
 _ORDINARY = "state = 'queued' AND run_after IS NULL AND campaign_id IS NULL"
 _LOW = "state = 'queued' AND run_after IS NULL AND campaign_id IS NOT NULL"
 _ANY_SLOT = "0"
-_NOT_THE_FIRST = "least(1, %(cap)s - 1)"
+
+
+def cap_of(user: str) -> str:
+    """Return the SQL of how many jobs of a user run at once; its parameters are those of ``caps``."""
+    return f"coalesce((%(caps)s::jsonb ->> {user}::text)::int, %(cap)s)"
+
+
+def caps() -> dict[str, Any]:
+    """Return ``cap``, which is every user's, and ``caps``, of those who have another."""
+    others = {str(user_id): most for user_id, most in settings.JOBS_ACTIVE_OF.items()}
+    return {"cap": settings.JOBS_ACTIVE_PER_USER, "caps": json.dumps(others)}
+
+
+_CAP = cap_of("t.user_id")
+_NOT_THE_FIRST = f"least(1, {_CAP} - 1)"
 
 
 # The skip scan: hop from user to user through ix_jobs_due, those after the user served last first, and take the oldest
@@ -48,7 +63,7 @@ def _next(
     SELECT q.job_id, s.slot
     FROM (SELECT user_id FROM {low}ahead UNION ALL SELECT user_id FROM {low}around) t
     CROSS JOIN LATERAL (
-        SELECT n::smallint AS slot FROM generate_series({first}, %(cap)s - 1) n
+        SELECT n::smallint AS slot FROM generate_series({first}, {_CAP} - 1) n
         WHERE NOT EXISTS (SELECT 1 FROM upload_jobs w
                           WHERE w.user_id = t.user_id AND w.state = 'working' AND w.slot = n {freed})
         ORDER BY n LIMIT 1) s
@@ -91,9 +106,11 @@ CLAIMABLE = f"""
     low_due AS ({_next(_LOW, low="low_", first=_NOT_THE_FIRST, lock="", most="%(most)s")})
     SELECT least(count(*), %(most)s) FROM (SELECT job_id FROM due UNION SELECT job_id FROM low_due) found"""
 
-# Whether a tenant's job could be claimed if the worker at %(job_id)s let go of it.
+# Whether a tenant's job, but not one of %(but)s, could be claimed if the worker at %(job_id)s let go of it.
+_FREED_BY_US, _NOT_THEIRS = "AND w.job_id <> %(job_id)s", "AND t.user_id <> %(but)s"
 WANTED = f"""
-    WITH RECURSIVE {_turns(_ORDINARY)} due AS ({_next(_ORDINARY, freed="AND w.job_id <> %(job_id)s", lock="")})
+    WITH RECURSIVE {_turns(_ORDINARY)}
+    due AS ({_next(_ORDINARY, freed=_FREED_BY_US, provided=_NOT_THEIRS, lock="")})
     SELECT EXISTS (SELECT FROM due) AS wanted"""
 
 # The document's job, while it waits for something.
@@ -118,6 +135,6 @@ EXPIRED_ONCE_TOO_OFTEN = EXPIRED.format(tries="attempts > %(retries)s")
 
 def claimable(cursor: Any, *, most: int) -> int:
     """Return how many users have a job that a worker could claim now, counted up to ``most``: for whoever rings."""
-    cursor.execute(CLAIMABLE, {"last": NOBODY, "cap": settings.JOBS_ACTIVE_PER_USER, "most": most})
+    cursor.execute(CLAIMABLE, {"last": NOBODY, "most": most, **caps()})
     row = cursor.fetchone()
     return int(row[0])

@@ -161,7 +161,7 @@ def bury(job: UploadJob, *, by: str) -> UploadJob:
 
 
 def _ended(job: UploadJob, *, by: str, code: str, detail: str) -> UploadJob:
-    error = {"code": code, "detail": detail, "stage": job.stage, "attempt": job.attempts}
+    error = {"code": code, "detail": detail, "stage": job.stage, "attempt": job.attempts, "permanent": True}
     last = (job.last_error or {}).get("code")
     event = {"by": by, **({"last_error": last} if last else {})}
     return _one("cancel", job, event=event, code=code, error=Jsonb(error))

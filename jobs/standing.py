@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from uuid import UUID
 
 from django.conf import settings
 from django.db.models import Q
 from django.db.models.expressions import RawSQL
 
+from jobs import queue
 from jobs.models import UploadJob
 from jobs.states import Stage, State
 
@@ -34,7 +36,8 @@ def standing(job: UploadJob, *, running: int) -> str:
 
     ``running`` is how many of the user's own jobs are being worked on.
     """
-    return named(job, is_starved=running >= settings.JOBS_ACTIVE_PER_USER)
+    most = settings.JOBS_ACTIVE_OF.get(job.user_id, settings.JOBS_ACTIVE_PER_USER)
+    return named(job, is_starved=running >= most)
 
 
 def named(job: UploadJob, *, is_starved: bool) -> str:
@@ -57,18 +60,25 @@ def running(user_id: UUID) -> int:
 
 
 # Who has no slot left: for a job of their own, to which a campaign's gives way, and for a campaign's, which never takes
-# the first slot where there are more (jobs.queue). Few have: each slot is a worker at work.
-FULL = (
-    "SELECT user_id FROM upload_jobs WHERE state = 'working' AND campaign_id IS NULL GROUP BY 1 HAVING count(*) >= %s"
-)
-FULL_FOR_CAMPAIGNS = """
-SELECT user_id FROM upload_jobs WHERE state = 'working' AND slot >= least(1, %s - 1) GROUP BY 1
-HAVING count(*) >= greatest(1, %s - 1)"""
+# the first slot where there are more (jobs.queue). Few have: each slot is a worker at work. Parameters: queue.caps().
+_CAP = queue.cap_of("user_id")
+FULL = f"""
+SELECT user_id FROM upload_jobs WHERE state = 'working' AND campaign_id IS NULL GROUP BY 1
+HAVING count(*) >= {_CAP}"""
+FULL_FOR_CAMPAIGNS = f"""
+SELECT user_id FROM upload_jobs WHERE state = 'working' AND slot >= least(1, {_CAP} - 1) GROUP BY 1
+HAVING count(*) >= greatest(1, {_CAP} - 1)"""
 DUE = Q(state=State.QUEUED, run_after=None)
 
 
 def starved() -> Q:
     """Return what tells the due jobs (``DUE``) for whose tenant no slot is left."""
-    cap = settings.JOBS_ACTIVE_PER_USER
-    own, low = RawSQL(FULL, [cap]), RawSQL(FULL_FOR_CAMPAIGNS, [cap, cap])  # noqa: S611  (constants)
+    own, low = _raw(FULL), _raw(FULL_FOR_CAMPAIGNS)
     return Q(campaign_id=None, user_id__in=own) | Q(campaign_id__isnull=False, user_id__in=low)
+
+
+def _raw(sql: str) -> RawSQL:
+    """Django's own SQL has its parameters by their place."""
+    caps = queue.caps()
+    params = [caps[name] for name in re.findall(r"%\((\w+)\)s", sql)]
+    return RawSQL(re.sub(r"%\(\w+\)s", "%s", sql), params)  # noqa: S611  (constants)

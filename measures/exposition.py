@@ -15,7 +15,7 @@ from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
 from jobs import presence
-from measures import connectors, holdings, reading, standing
+from measures import connectors, holdings, reading, standing, statutes
 from measures.histograms import BOUNDS
 from measures.models import Figure, Span
 from measures.reading import PERIODS
@@ -45,6 +45,9 @@ FIGURES = {
 }  # fmt: skip
 
 
+COUNTED = {"laws": "Laws", "versions": "Versions of laws"}
+
+
 class Collector:
     """Reads everything anew at each scrape; the figures cover all workers, whichever process answers."""
 
@@ -53,6 +56,7 @@ class Collector:
         yield from _standing()
         yield from _live()
         yield from _connectors()
+        yield from _statutes()
         yield from _vendors()
         yield from _money()
         yield from _storage()
@@ -146,6 +150,27 @@ def _connectors() -> Iterator[Metric]:
     text = "Tenants' connected systems by provider and status, as last measured."
     sources = [([provider, status], number) for provider, status, number in told.get("sources", [])]
     yield gauge("sources", text, ["provider", "status"], sources)
+
+
+def _statutes() -> Iterator[Metric]:
+    ages = reading.ages()
+    told = ages["standing"].told.get("statutes", {}) if "standing" in ages else {}
+    text = "Consumers of the statutes' queue that are alive, by state; now."
+    rows = [([state], number) for state, number in statutes.consumers().items()]
+    yield gauge("statutes_consumers", text, ["state"], rows)
+    text = "For how long no consumer has been heard; none where none is known."
+    silence = statutes.silence()
+    yield gauge("statutes_consumer_silence_seconds", text, [], [] if silence is None else [([], silence)])
+    text = "Messages of each consumer since it began: received, ended well, failed."
+    family = CounterMetricFamily("accessa_statutes_messages", text, labels=["consumer", "outcome"])
+    for counted in statutes.messages():
+        family.add_metric([safe(counted.consumer), counted.outcome], counted.messages)
+    yield family
+    text = "For how long the version has stood still that has moved least lately, of those on their way; now."
+    yield gauge("statutes_still_seconds", text, [], [([], statutes.still())])
+    counts = [(name, [([status], number) for status, number in told.get(name, {}).items()]) for name in COUNTED]
+    for name, rows in counts:
+        yield gauge(f"statutes_{name}", f"{COUNTED[name]} by status, as last measured.", ["status"], rows)
 
 
 def _vendors() -> Iterator[Metric]:

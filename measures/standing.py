@@ -5,14 +5,13 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from django.conf import settings
 from django.db import connection
 
-from jobs import presence
+from jobs import presence, queue
 from jobs.models import UploadJob
 from jobs.standing import DUE, FULL, starved
 from jobs.states import STATUSES, State
-from measures import connectors
+from measures import connectors, statutes
 from measures.tallies import Tally
 
 KINDS = ("queued", "starved", "waiting", "retrying", "working", "dead")
@@ -40,7 +39,7 @@ SELECT coalesce(extract(epoch FROM clock_timestamp() - min(head.updated_at)), 0)
 FROM users u CROSS JOIN LATERAL (
     SELECT j.updated_at FROM upload_jobs j WHERE j.user_id = u.user_id AND j.state = 'queued' AND j.run_after IS NULL
         AND j.campaign_id IS NULL ORDER BY j.created_at, j.job_id LIMIT 1) head
-WHERE u.user_id IS NOT NULL AND u.user_id NOT IN ({FULL.replace("%s", "%(cap)s")})"""
+WHERE u.user_id IS NOT NULL AND u.user_id NOT IN ({FULL})"""
 LONGEST = """
 SELECT coalesce(extract(epoch FROM clock_timestamp() - min(created_at)), 0)::float8 FROM (
     {of_states}) oldest"""
@@ -55,13 +54,13 @@ WORKING = "SELECT count(*) FROM upload_jobs WHERE state = 'working' AND lease_un
 
 def _one(sql: str) -> Any:
     with connection.cursor() as cursor:
-        cursor.execute(sql, {"cap": settings.JOBS_ACTIVE_PER_USER})
+        cursor.execute(sql, queue.caps())
         return cursor.fetchone()[0]
 
 
 def _all(sql: str) -> list[Any]:
     with connection.cursor() as cursor:
-        cursor.execute(sql, {"cap": settings.JOBS_ACTIVE_PER_USER})
+        cursor.execute(sql, queue.caps())
         return list(cursor.fetchall())
 
 
@@ -99,6 +98,7 @@ def look() -> dict[str, Any]:
         "longest": longest_waiting(),
         "workers": presence.workers(),
         "connectors": connectors.look(),
+        "statutes": statutes.look(),
     }
 
 

@@ -179,6 +179,7 @@ SYNC_FAILED = {
     "BUDGET_TOO_SMALL": Trouble("A record costs more than your account may spend in a day. Ask our staff."),
     "max_retries_exceeded": Trouble("It broke off too often. Sync again later; if it fails once more, ask our staff."),
     "MESSAGE_MALFORMED": Trouble("It lost its place. Sync again."),
+    "SYNC_STOPPED": Trouble("Our staff stopped it. Sync again, or ask our staff why."),
     "DISCONNECTED": _GOES,
     "SOURCE_DISCONNECTED": _GOES,
 }

@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass
 from documents.normalization import page_of
 from embeddings import tokens
 from embeddings.chunking import Chunk
+from statutes.outline import language
 from statutes.pieces import Limits, Piece, pieces
 from statutes.units import Unit, counted, units
 
@@ -34,12 +35,14 @@ class ArticleChunk(Chunk):
 
     articles: tuple[str, ...] = ()
     piece: tuple[int, int] | None = None
+    language: str = ""
 
     @property
     def meta(self) -> dict[str, object]:
         """Return what a citation needs, ready for JSON (spec 004 §4.4)."""
         article = self.articles[0] if self.articles else None
         told = {**super().meta, "position": self.ord, "article": article, "articles": list(self.articles)}
+        told["language"] = self.language
         return told | {"piece": list(self.piece)} if self.piece else told
 
 
@@ -82,6 +85,7 @@ class ArticleChunker:
         Without ``page_starts`` nobody knows the pages: each chunk may be on any, from 1 to ``last_page``.
         """
         chunks: list[Chunk] = []
+        spoken = language([text])
         for group in _grouped(text, units(text), self.limits):
             articles = tuple(unit.article for unit in group.units if unit.article)
             found = self._pieces(text, group)
@@ -98,6 +102,7 @@ class ArticleChunker:
                         tokens=count,
                         articles=articles,
                         piece=(at, len(found)) if len(found) > 1 else None,
+                        language=spoken,
                     )
                 )
         return chunks

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from documents.ids import minified
 from documents.models import Document
+from documents.s3 import Forbidden
 from embeddings.embedders import DIMENSIONS
 from jobs import crashpoints
 from jobs.models import UploadJob
@@ -29,12 +30,12 @@ ERROR = "error.json"
 Each = TypeVar("Each")
 
 
-def upload(version: LawVersion) -> str:
+def upload(version: LawVersion, *, sure: Callable[[], None] = lambda: None) -> str:
     """Put a version's objects into the bucket, the manifest last; return the sha256 of the manifest.
 
     Safe to repeat, with the same bytes each time. Its job says which chunker and which model; passages of which that
-    model has no vector are named as missing. Call it with the law's turn (``turns.alone``). Raises ``OSError`` of the
-    store.
+    model has no vector are named as missing. Call it with the law's turn (``turns.alone``); ``sure`` raises when that
+    is lost, and is asked before the manifest. Raises ``OSError`` of the store.
     """
     if version.job_id is None:
         raise Permanent("LAW_UNKNOWN", "Nothing is noted of this version's job.")
@@ -56,6 +57,7 @@ def upload(version: LawVersion) -> str:
         _keep_former(bucket, manifest)
         _put(bucket, manifest, law, made)
     content = manifest.content()
+    sure()
     crashpoints.reach("uploading:manifest")
     objects.put(bucket, keys.manifest(version.law_id), content)
     crashpoints.reach("uploading:tidying")
@@ -163,21 +165,28 @@ def _each(act: Callable[[Each], None], those: Iterable[Each]) -> None:
 def archive(version: LawVersion, error: Mapping[str, Any]) -> None:
     """Copy what failed for good to failed/, with a record of why, its ``error`` (spec 004 §5.1); safe to repeat.
 
-    A raw file that is gone leaves the record alone. Raises ``OSError`` of the store.
+    A raw file that is gone, or that nobody may read (an infected one), leaves the record alone. Raises ``OSError`` of
+    the store.
     """
     bucket, folder = objects.bucket(), keys.failed(version.law_id, version.version)
-    name = keys.name(PurePosixPath(version.raw_key).name or "raw")
-    raw: str | None = f"{folder}{f'raw.{name}' if name == ERROR else name}"
-    try:
-        objects.copy(version.bucket, version.raw_key, to=str(raw), to_bucket=bucket)
-    except FileNotFoundError:
-        raw = None
     record = {
         "law_id": version.law_id,
         "version": version.version,
         "document_id": str(version.pk),
         "source": {"bucket": version.bucket, "key": version.raw_key, "sha256": version.raw_sha256},
-        "raw": raw,
+        "raw": _kept_raw(version, bucket, folder),
         **error,
     }
     objects.put(bucket, f"{folder}{ERROR}", minified(record).encode())
+
+
+def _kept_raw(version: LawVersion, bucket: str, folder: str) -> str | None:
+    if version.bucket != bucket and not objects.is_open(version.bucket):
+        return None
+    name = keys.name(PurePosixPath(version.raw_key).name or "raw")
+    key = f"{folder}{f'raw.{name}' if name == ERROR else name}"
+    try:
+        objects.copy(version.bucket, version.raw_key, to=key, to_bucket=bucket)
+    except (FileNotFoundError, Forbidden):  # where it is our own bucket that refuses, the record is refused as well
+        return None
+    return key

@@ -31,7 +31,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0  # while the queue or the database is awa
 
 
 class Interrupted(BaseException):
-    """The process is told to stop while it listens to the queue."""
+    """The process is told, for the second time, to stop while it listens to the queue."""
 
 
 class Consumer:
@@ -50,6 +50,7 @@ class Consumer:
         self._until_idle = until_idle
         self._failures = 0
         self._listening = False
+        self._told_at: float | None = None  # to stop
 
     def run(self) -> bool:
         """Consume until told to stop; return whether all that was begun has ended or was let go of in good order.
@@ -68,11 +69,16 @@ class Consumer:
         return self._shutdown()
 
     def interrupt(self) -> None:
-        """Stop soon. For signal handlers: listening to an empty queue would last for 20 s."""
-        cluster.stop()
-        if self._listening:
+        """Stop once the queue has answered: what it hands out meanwhile has to be given back. Told again, stop at once.
+
+        For signal handlers.
+        """
+        unhurried()
+        self._told_at = self._told_at or time.monotonic()
+        if cluster.stopping() and self._listening:
             self._listening = False
             raise Interrupted
+        cluster.stop()
 
     def _init(self) -> None:
         self.standing.turn(State.INIT)
@@ -80,12 +86,17 @@ class Consumer:
             self._deadlettered[url] = redrive.most_receives(url) is not None
 
     def _round(self) -> None:
+        if not cluster.stopping() and not (self.holding.is_beating and (not self.hands or self.hands.at_work)):
+            raise RuntimeError("A thread of this process has died: what is held would be lost, or be held for ever.")
         self.working.tell()
         self.working.settle()
         self._begin()
         room = settings.SQS_MESSAGES_AT_ONCE - len(self.holding)
         if room > 0:
             found = self._received(room)
+            if cluster.stopping():  # handed out to one that has been told to stop
+                self.holding.give_all_back(Held(received, []) for received in found)
+                return
             for received in found:
                 self._take(received)
             self._begin()
@@ -108,7 +119,8 @@ class Consumer:
         *urgent, queue_url = _queues()
         patience = max(1, min(settings.SQS_WAIT_SECONDS, 1 if self.holding else sqs.LONGEST_WAIT))
         for url in urgent:
-            if found := sqs.receive(url, most=room, wait=0, asking=self._interruptible()):
+            found = sqs.receive(url, most=room, wait=0, asking=self._interruptible())
+            if found or cluster.stopping():
                 return found
             patience = min(patience, URGENT_SECONDS)
         return sqs.receive(queue_url, most=room, wait=patience, asking=self._interruptible())
@@ -170,11 +182,10 @@ class Consumer:
 
     def _shutdown(self) -> bool:
         """Finish the stage that is under way, or let go of it when the grace is over; give back what has not ended."""
-        promised = time.monotonic() + settings.JOBS_STOP_GRACE_SECONDS
+        promised = (self._told_at or time.monotonic()) + settings.JOBS_STOP_GRACE_SECONDS
         unhurried()
         self.standing.turn(State.SHUTDOWN)
-        for held in [held for held in self.holding if not held.jobs]:
-            self.holding.give_back(held)
+        self.holding.give_all_back(held for held in self.holding if not held.jobs)
         is_orderly = True
         if self.hands and self.hands.begun:
             self.hands.stop(max(0.0, promised - time.monotonic()))
@@ -185,8 +196,7 @@ class Consumer:
             self.working.settle()
         except (OperationalError, InterfaceError, Postponed, StageFailure):
             log.warning("What is held could not be settled; the messages reappear.")
-        for held in self.holding:
-            self.holding.give_back(held)
+        self.holding.give_all_back(self.holding)
         self.holding.end()
         self.standing.say()
         return is_orderly

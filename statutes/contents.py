@@ -11,14 +11,17 @@ LONGEST = 500  # characters of an entry: the search for leaders looks at each do
 _PAGE_NUMBER = re.compile(r"\s\d{1,4}$")
 _BEGINS = re.compile(
     r"(?:[IÍ]NDICE(?:\s+GENERAL)?|CONTENIDO|SUMARIO|TABLA\s+DE\s+CONTENIDOS?|(?:TABLE\s+OF\s+)?CONTENTS"
-    r"|ARRANGEMENT\s+OF\s+SECTIONS)\s*[.:]?$",
+    r"|ARRANGEMENT\s+OF\s+(?:SECTIONS|ACT))\s*[.:]?$",
     re.I,
 )
+# Acts of Congress have their contents in section 1: "The table of contents of this Act is as follows:".
+_IN_SECTION = re.compile(r"\btable\s+of\s+contents\b[^.;]{0,80}\bfollows\s*:$", re.I)
 
 
 def lines(texts: list[str], outline: Outline) -> set[int]:
     """Return the numbers of the lines that are a table of contents, its heading among them."""
-    found = {number for number, text in enumerate(texts) if _has_leaders(text) and _named(outline, text)}
+    found = {number for number in range(len(texts)) for number in _within_section(number, texts, outline)}
+    found |= {number for number, text in enumerate(texts) if _has_leaders(text) and _named(outline, text)}
     for number, text in enumerate(texts):
         if number in found:
             continue
@@ -42,6 +45,24 @@ def _block(start: int, texts: list[str], outline: Outline) -> range:
     return range(start, listed[again - 1][0] + 1)
 
 
+def _within_section(number: int, texts: list[str], outline: Outline) -> range:
+    """Return what a section of the act lists: headings one after the other, until one of them is met again."""
+    if not texts[number].endswith(":") or not _IN_SECTION.search(
+        " ".join(texts[max(number - 1, 0) : number + 1])[-LONGEST:]
+    ):
+        return range(0)
+    listed: set[tuple[str, str]] = set()
+    for at in range(number + 1, len(texts)):
+        found = _named(outline, texts[at])
+        if found and _identity(found) in listed:
+            return range(number + 1, at)
+        if found is None and not (listed and texts[at][:1].islower()):
+            return range(number + 1, at)
+        if found:
+            listed.add(_identity(found))
+    return range(0)
+
+
 def _has_leaders(text: str) -> bool:
     return len(text) <= LONGEST and LEADERS.search(text) is not None
 
@@ -50,7 +71,7 @@ def _named(outline: Outline, text: str) -> Heading | None:
     if len(text) > LONGEST:
         return None
     stripped = LEADERS.sub("", text).rstrip(" .")
-    return outline.heading(stripped) or outline.heading(_PAGE_NUMBER.sub("", stripped))
+    return outline.heading(stripped) or outline.heading(_PAGE_NUMBER.sub("", stripped)) or outline.heading(text)
 
 
 def _is_article(outline: Outline, text: str) -> bool:

@@ -49,8 +49,7 @@ def settle(message: Message, job: UploadJob) -> Outcome:
 
 def is_fatal(job: UploadJob) -> bool:
     """Tell a dead letter that no later try makes any better from one that has used up its tries, or its workers."""
-    attempt = (job.last_error or {}).get("attempt")
-    return isinstance(attempt, int) and attempt <= settings.JOBS_MAX_RETRIES
+    return (job.last_error or {}).get("permanent") is True
 
 
 def _note(version: LawVersion, code: str) -> None:

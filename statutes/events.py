@@ -16,7 +16,8 @@ from statutes.messages import Arrived, Message, MessageRefused
 
 Item = Message | Arrived
 RAW = "raw/"  # below which a statute's file is put: what we upload ourselves is beside it
-UPLOADED = re.compile(r"[0-9a-f-]{36}/(?P<document>[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\.pdf")
+_UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+UPLOADED = re.compile(rf"({_UUID})/({_UUID})\.pdf")
 UNUSABLE = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -67,7 +68,7 @@ def _bridged(told: dict[str, Any]) -> Iterator[Item]:
 
 def _put(bucket: str, key: str, at: str, who: Any) -> Iterator[Item]:
     if bucket == settings.S3_RAW_BUCKET and (found := UPLOADED.fullmatch(key)):
-        yield Arrived(UUID(found["document"]))
+        yield Arrived(UUID(found[1]), UUID(found[2]))
     elif bucket == settings.STATUTES_BUCKET and key.startswith(RAW) and not key.endswith("/"):
         told = {
             "document_id": law_id(key),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -16,6 +16,7 @@ from statutes.messages import Message
 from statutes.sqs import Received
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.statutes")
+BEATS, HASTE = 3, 10  # a visibility is renewed so often before it ends; after a beat that failed, sooner
 
 
 @dataclass(eq=False)
@@ -43,6 +44,8 @@ class Holding:
     def __init__(self) -> None:
         self._held: dict[str, Held] = {}
         self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="visibility", daemon=True)
+        self._telling = threading.Lock()  # a beat that is late must not hide what was given back meanwhile
 
     def __len__(self) -> int:
         return len(self._held)
@@ -51,7 +54,11 @@ class Holding:
         return iter(list(self._held.values()))
 
     def begin(self) -> None:
-        threading.Thread(target=self._beat, name="visibility", daemon=True).start()
+        self._thread.start()
+
+    @property
+    def is_beating(self) -> bool:
+        return self._thread.is_alive()
 
     def end(self) -> None:
         self._ended.set()
@@ -70,31 +77,49 @@ class Holding:
         """Hold a message no longer; it reappears when its time is up."""
         self._held.pop(held.received.message_id, None)
 
-    def give_back(self, held: Held) -> None:
-        """Hold a message no longer, and let it reappear at once."""
+    def give_back(self, held: Held) -> bool:
+        """Hold a message no longer, and let it reappear at once; tell whether the queue answered.
+
+        One that another may have by now is left alone.
+        """
         self.drop(held)
-        self._extend(held, 0)
+        with self._telling:
+            return held.is_lost or self._told(held, 0)
+
+    def give_all_back(self, those: Iterable[Held]) -> None:
+        """Give back as many as the queue hears of: who has to stop cannot wait for one that is away."""
+        for held in those:
+            if not self.give_back(held):
+                return
 
     def _beat(self) -> None:
-        while not self._ended.wait(settings.SQS_VISIBILITY_SECONDS / 3):
-            self.renew()
+        every = settings.SQS_VISIBILITY_SECONDS / BEATS
+        pause = every
+        while not self._ended.wait(pause):
+            pause = every if self.renew() else every / HASTE
 
-    def renew(self) -> None:
-        """Extend the invisibility of all that is held, up to the 12 hours that SQS allows from a receipt."""
+    def renew(self) -> bool:
+        """Extend the invisibility of all that is held, up to the 12 hours that SQS allows from a receipt.
+
+        Tells whether the queue has answered.
+        """
+        answered = True
         for held in self:
             if held.is_lost:
                 continue
-            if held.received.visible_at_most(settings.SQS_VISIBILITY_SECONDS) < settings.SQS_VISIBILITY_SECONDS / 3:
+            if held.received.visible_at_most(settings.SQS_VISIBILITY_SECONDS) < settings.SQS_VISIBILITY_SECONDS / BEATS:
                 held.is_lost = True
                 log.warning("A message has been held for 12 hours; it will reappear.", code="SQS_HELD_TOO_LONG")
                 continue
-            self.extend(held)
+            answered &= self.extend(held)
+        return answered
 
-    def extend(self, held: Held) -> None:
-        """Keep a message hidden for SQS_VISIBILITY_SECONDS from now."""
-        self._extend(held, settings.SQS_VISIBILITY_SECONDS)
+    def extend(self, held: Held) -> bool:
+        """Keep a message that is held hidden for SQS_VISIBILITY_SECONDS from now; tell whether the queue answered."""
+        with self._telling:
+            return held.received.message_id not in self._held or self._told(held, settings.SQS_VISIBILITY_SECONDS)
 
-    def _extend(self, held: Held, seconds: float) -> None:
+    def _told(self, held: Held, seconds: float) -> bool:
         try:
             sqs.extend(held.received, seconds)
         except sqs.Lost as lost:
@@ -103,3 +128,5 @@ class Holding:
         except sqs.FAILURES as error:  # its time runs out unless a later beat succeeds
             named = type(error).__name__
             log.warning("A message's visibility was not changed.", message=held.received.message_id, error=named)
+            return False
+        return True

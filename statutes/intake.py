@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from uuid import UUID
@@ -22,6 +23,7 @@ from tenancy.corpus import CORPUS
 from tenancy.refusals import Refused
 
 PIPELINE = "statute"
+Noted = Callable[[UploadJob, UploadJob], None]  # the job before and after
 # What failed here has failed by its file: a better one may lie in its place by now.
 BEFORE_TEXT = (Stage.QUEUED, Stage.JOB_VALIDATED, Stage.PARSING, Stage.PARSED)
 
@@ -41,10 +43,11 @@ class Accepted:
     job_id: UUID | None = None
 
 
-def accept(message: Message) -> Accepted:
+def accept(message: Message, *, by: str = "sqs", noted: Noted | None = None) -> Accepted:
     """Take a message in: a job for what is new, forced or had failed; none for what is there. Safe to repeat.
 
-    Raises ``OSError`` of the store, when what a dead job has done so far cannot be looked at.
+    ``noted`` is told of the job that is begun or tried again, in the transaction that does it. Raises ``OSError`` of
+    the store, when what a dead job has done so far cannot be looked at.
     """
     with transaction.atomic():
         document_id = ids.document_id(message.law_id, message.version)
@@ -52,15 +55,16 @@ def accept(message: Message) -> Accepted:
         if is_outdated(message.law_id, message.version, message):
             return Accepted(Kind.OUTDATED)
         version = _locked(document_id, message)
-        job = jobs.newest(UploadJob.objects.filter(document_id=document_id))
+        job = jobs.newest(jobs.of_tenants().filter(document_id=document_id))
         if job is not None and job.state in ACTIVE:
             return Accepted(Kind.IN_PROGRESS, job.pk)
         if job is not None and job.state == State.DONE and not message.force_reprocess and _is_whole(version):
             return Accepted(Kind.DUPLICATE, job.pk)
         _note(version, message)
         if job is None or job.state == State.DONE:
-            return Accepted(Kind.ACCEPTED, _enqueued(version))
-    return _retried(job, forced=message.force_reprocess)  # in no transaction: its proofs look into the store
+            return Accepted(Kind.ACCEPTED, _enqueued(version, noted))
+    # In no transaction: its proofs look into the store.
+    return _retried(job, forced=message.force_reprocess, by=by, noted=noted)
 
 
 def is_outdated(law_id: str, version: str, came: Message | LawVersion) -> bool:
@@ -109,7 +113,7 @@ def _note(version: LawVersion, message: Message) -> None:
         law.save(update_fields=["version", "status", "uploader_id"])
 
 
-def _enqueued(version: LawVersion) -> UUID:
+def _enqueued(version: LawVersion, noted: Noted | None) -> UUID:
     document, _ = Document.objects.get_or_create(
         pk=version.pk,
         defaults={
@@ -126,13 +130,15 @@ def _enqueued(version: LawVersion) -> UUID:
         pipeline=PIPELINE, user_id=CORPUS, document_id=document.pk, raw_path=document.raw_path, chunks_version=""
     )
     LawVersion.objects.filter(pk=version.pk).update(job_id=job.pk)
+    if noted is not None:
+        noted(job, job)
     return job.pk
 
 
-def _retried(job: UploadJob, *, forced: bool) -> Accepted:
+def _retried(job: UploadJob, *, forced: bool, by: str, noted: Noted | None) -> Accepted:
     stage = Stage.QUEUED.value if forced or job.stage in BEFORE_TEXT else None
     try:
-        return Accepted(Kind.ACCEPTED, jobs.retry(job, by="sqs", stage=stage).pk)
+        return Accepted(Kind.ACCEPTED, jobs.retry(job, by=by, stage=stage, noted=noted).pk)
     except Refused as refused:  # another consumer, or support, was faster
         if refused.code not in ("JOB_ALREADY_ACTIVE", "JOB_STATE_CHANGED", "JOB_DONE", "NOT_FOUND"):
             raise

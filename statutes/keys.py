@@ -38,6 +38,11 @@ def failed(law_id: str, version: str) -> str:
     return f"failed/{name(law_id)}/{name(version)}/"
 
 
+def folders(law_id: str) -> tuple[str, ...]:
+    """Return below what all that we put there for a law lies, but for ``vectors``: another's may begin alike."""
+    return f"normalized/{name(law_id)}/", chunks(law_id), f"failed/{name(law_id)}/"
+
+
 def name(text: str) -> str:
     """Return one part of a key for any text: different for each, and never a way to another folder."""
     quoted = quote(text, safe="", errors="surrogatepass").replace("~", "%7E")

@@ -69,8 +69,9 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """The bytes of a tenant's upload are there."""
+    """The bytes of a tenant's upload are there, says its store."""
 
+    user_id: UUID
     document_id: UUID
 
 

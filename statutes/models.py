@@ -31,7 +31,11 @@ class Law(models.Model):
     class Meta:
         db_table = "laws"
         default_permissions = ("view",)
-        indexes = [models.Index(F("updated_at").desc(), "law_id", name="ix_laws_updated")]
+        permissions = [("withdraw_law", "Can take a law out of the corpus")]
+        indexes = [
+            models.Index(F("updated_at").desc(), "law_id", name="ix_laws_updated"),
+            models.Index("status", F("updated_at").desc(), "law_id", name="ix_laws_status"),
+        ]
 
     def __str__(self) -> str:
         return self.law_id
@@ -64,7 +68,20 @@ class LawVersion(models.Model):
     class Meta:
         db_table = "law_versions"
         default_permissions = ("view",)
-        indexes = [models.Index(F("created_at").desc(), "document_id", name="ix_law_versions_created")]
+        permissions = [("reprocess_lawversion", "Can let a version of a law be done again")]
+        indexes = [
+            models.Index(F("created_at").desc(), "document_id", name="ix_law_versions_created"),
+            models.Index("status", F("created_at").desc(), "document_id", name="ix_law_versions_status"),
+            # What is begun and not read: stages._MORE_URGENT looks here for what goes first.
+            models.Index("priority", name="ix_law_versions_urgent", condition=Q(status__in=["processing", "failed"])),
+            models.Index(
+                "error_code",
+                F("created_at").desc(),
+                "document_id",
+                name="ix_law_versions_error",
+                condition=Q(error_code__isnull=False),
+            ),
+        ]
         constraints = [models.UniqueConstraint("law_id", "version", name="uq_law_version")]
 
     def __str__(self) -> str:

@@ -17,9 +17,9 @@ from botocore.config import Config
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
-from documents.s3 import CONNECT_SECONDS, LISTED, PIECE, PROOF, READ_SECONDS, told_as_os_errors
+from documents.s3 import CONNECT_SECONDS, LISTED, PIECE, PROOF, READ_SECONDS, Forbidden, told_as_os_errors
 
-AT_ONCE = 8  # connections, and so uploads, together
+AT_ONCE = 16  # connections, and so uploads, together: the 300 objects of a law at 30 ms each take 0.9 s, not 1.7
 JSON = "application/json"
 
 
@@ -28,6 +28,13 @@ class TooLarge(OSError):
 
     def __init__(self) -> None:
         super().__init__(errno.EFBIG, "The object is too large.")
+
+
+class NoBucket(OSError):
+    """There is no such bucket. For whoever does not ask which, the store is away."""
+
+    def __init__(self) -> None:
+        super().__init__(errno.ENOTCONN, "There is no such bucket.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +79,16 @@ def _require(bucket: str) -> None:
     try:
         _ask("head_bucket", Bucket=bucket)
     except FileNotFoundError:
-        raise OSError(errno.ENOTCONN, "There is no such bucket.") from None
+        raise NoBucket from None
+
+
+def is_open(bucket: str) -> bool:
+    """Tell whether a bucket is there and lets us look. Raises ``OSError`` when the store is away."""
+    try:
+        _require(bucket)
+    except (NoBucket, Forbidden):
+        return False
+    return True
 
 
 def download(bucket: str, key: str, to: Path, *, etag: str | None = None, most: int | None = None) -> int:
@@ -116,9 +132,9 @@ def put(bucket: str, key: str, body: bytes | IO[bytes], *, mime: str = JSON) -> 
 
 
 def copy(bucket: str, key: str, *, to: str, to_bucket: str | None = None) -> None:
-    """Copy an object within the store, whole or not at all. Raises ``FileNotFoundError`` without one."""
-    source = {"Bucket": bucket, "Key": key}
-    _ask("copy_object", Bucket=to_bucket or bucket, Key=to, CopySource=source, **_encryption())
+    """Copy an object, but not its tags, within the store: whole or not at all. Raises ``FileNotFoundError``."""
+    target = {"Bucket": to_bucket or bucket, "Key": to, "TaggingDirective": "REPLACE"}
+    _ask("copy_object", CopySource={"Bucket": bucket, "Key": key}, **target, **_encryption())
 
 
 def delete(bucket: str, key: str) -> None:
@@ -146,7 +162,7 @@ class _placed:
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if isinstance(error, FileNotFoundError):
-            raise OSError(errno.ENOTCONN, "There is no such bucket.") from None
+            raise NoBucket from None
 
 
 def _ask(operation: str, **params: Any) -> Any:

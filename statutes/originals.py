@@ -13,6 +13,7 @@ from pathlib import Path
 from django.conf import settings
 
 from documents import storage
+from documents.s3 import Forbidden
 from jobs.outcomes import Permanent
 from statutes import objects
 from statutes.models import LawVersion
@@ -38,6 +39,9 @@ def look(version: LawVersion) -> Head:
         head = objects.head(version.bucket, version.raw_key)
     except FileNotFoundError:
         raise _missing() from None
+    except (objects.NoBucket, Forbidden):
+        _refuse_foreign(version.bucket)
+        raise
     if not head.size:
         raise Unreadable("EMPTY_FILE")
     if head.size > settings.STATUTES_MAX_BYTES:
@@ -48,6 +52,12 @@ def look(version: LawVersion) -> Head:
 
 def _missing() -> Permanent:
     return Permanent("RAW_FILE_MISSING", "There is no file under the key that the message names.")
+
+
+def _refuse_foreign(bucket: str) -> None:
+    """Let a bucket that only the message knows fail its law alone; our own, or a key that opens none, is waited for."""
+    if bucket != objects.bucket() and objects.is_open(objects.bucket()):
+        raise Permanent("RAW_BUCKET_CLOSED", "The bucket of the message is not there, or may not be read.")
 
 
 def _check_tags(version: LawVersion, tags: dict[str, str]) -> None:

@@ -14,7 +14,9 @@ from embeddings import chunks, live, reuse, terms, vectors
 from embeddings import stages as searchable
 from jobs import crashpoints
 from jobs.claims import Claim
+from jobs.models import UploadJob
 from jobs.outcomes import Moved, Outcome, Permanent, Retryable, Wait
+from jobs.states import State
 from statutes import artifacts, lambda_, proofs, turns
 from statutes.intake import is_outdated
 from statutes.models import Law, LawVersion
@@ -69,20 +71,34 @@ def verify(claim: Claim) -> Outcome:
 def publish(claim: Claim) -> Outcome:
     """embedded: upload the artifacts, the manifest last; then let this version be found instead of the one before it.
 
-    A version that was overtaken while it was worked on uploads nothing, and is taken out.
+    A version that was overtaken while it was worked on is taken out.
     """
-    version = LawVersion.objects.get(pk=claim.job.document_id)
+    with claim.held():  # a law that was taken out meanwhile has no row
+        version = LawVersion.objects.get(pk=claim.job.document_id)
     with turns.alone(version.law_id) as is_ours:
         if not is_ours:
             return Wait(BUSY_SECONDS, "LAW_BUSY")
         if is_outdated(version.law_id, version.version, version):
+            _mend(version.law_id)
             return _withdraw(claim)
-        with claim.held():
-            pass  # who has lost the claim uploads nothing
-        manifest = artifacts.upload(version)
+        _require(claim)
+        manifest = artifacts.upload(version, sure=lambda: _require(claim))
         crashpoints.reach("embedded:uploaded")
         lambda_.invoke(version, manifest)
         return _swap(claim, version, manifest)
+
+
+def _require(claim: Claim) -> None:
+    """Raise unless the claim is ours, and the connection the one that has the law's turn."""
+    with claim.held():
+        pass
+
+
+def _mend(law_id: str) -> None:
+    """Upload once more what is found: an earlier try that lost its turn at work may have written over it."""
+    found = LawVersion.objects.filter(pk__in=Law.objects.filter(pk=law_id).values("document_id"))
+    for version in found.filter(job_id__in=UploadJob.objects.filter(state=State.DONE).values("job_id")):
+        artifacts.upload(version)
 
 
 def _swap(claim: Claim, version: LawVersion, manifest: str) -> Moved:

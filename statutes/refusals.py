@@ -9,7 +9,6 @@ REFUSALS = {
     "EMPTY_FILE": "The file is empty.",
     "FILE_TOO_LARGE": "The file is larger than may be read (STATUTES_MAX_BYTES).",
     "UNKNOWN_FORMAT": "The file is neither PDF nor DOCX nor XML.",
-    "FORMAT_MISMATCH": "The file is not of the format that it is declared to be.",
     "OLD_OR_LOCKED_WORD": "The file is a Word document of the old kind (.doc) or one that needs a password.",
     "NOT_XML": "The file is not well-formed XML.",
     "XML_ENTITY_REFUSED": "The file declares or uses entities: these are neither expanded nor fetched.",

@@ -10,6 +10,7 @@ from typing import Any
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
 
+from statutes.references import written_out
 from statutes.refusals import Unreadable
 
 PATH = Path(__file__).resolve().parents[1] / "schemas" / "law.schema.json"
@@ -31,4 +32,4 @@ def check(law: Any) -> None:
 
 @cache
 def _validator() -> Draft202012Validator:
-    return Draft202012Validator(json.loads(PATH.read_text(encoding="utf-8")))
+    return Draft202012Validator(written_out(json.loads(PATH.read_text(encoding="utf-8"))))

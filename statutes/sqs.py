@@ -12,6 +12,8 @@ from typing import Any
 import httpx
 from botocore.exceptions import BotoCoreError, ClientError
 from django.conf import settings
+from django.db import connection
+from django.db.utils import DatabaseError, InterfaceError
 
 from jobs.outcomes import Permanent, Postponed
 from vendors import aws, calls, gate
@@ -62,16 +64,23 @@ def receive(
 
     ``asking`` is entered for the call alone, when no statement of the database is under way.
     """
-    # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_ReceiveMessage.html
-    with _calling("receive"), asking:
-        found = _client(LONGEST_WAIT + PROMPT_SECONDS).receive_message(
-            QueueUrl=queue_url,
-            MaxNumberOfMessages=min(most, 10),
-            WaitTimeSeconds=min(wait, LONGEST_WAIT),
-            VisibilityTimeout=settings.SQS_VISIBILITY_SECONDS,
-            MessageSystemAttributeNames=["ApproximateReceiveCount"],
-        )
-    return [_received(queue_url, message) for message in found.get("Messages", [])]
+    found: list[Received] = []
+    try:
+        # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_ReceiveMessage.html
+        with _calling("receive"), asking:
+            answer = _client(LONGEST_WAIT + PROMPT_SECONDS).receive_message(
+                QueueUrl=queue_url,
+                MaxNumberOfMessages=min(most, 10),
+                WaitTimeSeconds=min(wait, LONGEST_WAIT),
+                VisibilityTimeout=settings.SQS_VISIBILITY_SECONDS,
+                MessageSystemAttributeNames=["ApproximateReceiveCount"],
+            )
+            found = [_received(queue_url, message) for message in answer.get("Messages", [])]
+    except (DatabaseError, InterfaceError):
+        if not found:
+            raise
+        connection.close()  # what was handed to us is held, whether or not we can write that the queue answered
+    return found
 
 
 def _received(queue_url: str, told: Any) -> Received:

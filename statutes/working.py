@@ -6,7 +6,8 @@ from uuid import UUID
 
 import structlog
 
-from jobs import context, crashpoints, faults, runner, services, tracing
+from documents import arrivals
+from jobs import context, crashpoints, faults, runner, tracing
 from jobs.models import UploadJob
 from jobs.outcomes import Postponed, Retryable
 from jobs.states import ACTIVE
@@ -58,9 +59,9 @@ class Working:
 
     def _asked(self, held: Held, item: Item) -> bool:
         if isinstance(item, Arrived):
-            services.wake(item.document_id)
-            log.info("An upload has arrived.")
-            return True
+            is_awaited = arrivals.notified(user_id=item.user_id, document_id=item.document_id)
+            log.info("An upload has arrived." if is_awaited else "Nobody waits for what has arrived.")
+            return is_awaited
         accepted = intake.accept(item)
         job_id = accepted.job_id
         if accepted.kind in (Kind.DUPLICATE, Kind.OUTDATED) or job_id is None:

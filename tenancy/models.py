@@ -12,6 +12,8 @@ from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Now
 
+from tenancy.corpus import CORPUS
+
 
 class Users(UserManager["User"]):
     """Addresses in lower case, however they come: signing in looks for them so."""
@@ -33,6 +35,8 @@ class User(AbstractUser):
 
     class Meta:
         db_table = "users"
+        # Whoever was the corpus could read its documents one by one, and delete them.
+        constraints = [models.CheckConstraint(condition=~Q(id=CORPUS), name="user_is_not_the_corpus")]
 
 
 class ApiToken(models.Model):

@@ -9,6 +9,7 @@ from django.test import Client
 
 from jobs import runner
 from testing.fuzzing import SECRET
+from testing.laws import enacted
 from testing.people import Person, declaration, plan_pdf
 from testing.records import connected, record
 from vendors.models import Purchase
@@ -20,10 +21,11 @@ BOUGHT |= {"unit": "pages", "quantity": 1, "cents": "0.375"}
 QUESTION = {
     "query": "What does the plan pay for therapy?",
     "k": 1,
-    "sources": ["documents", "hubspot"],
+    "sources": ["documents", "hubspot", "statutes"],
     "filters": {"pages": [1, 20]},
 }
 LINK = "https://app.hubspot.com/contacts/1/company/512"
+ACT = f"Section 12. {'A health plan pays for therapy that a physician has ordered. ' * 18}"
 COMPANY = "Northwind Therapy runs twelve clinics. Renewal of their plan in June."
 
 
@@ -85,6 +87,7 @@ def _done(note: Any, ana: Person, declared: dict[str, Any]) -> None:
     for operation, path in (("job", f"/job/{NOWHERE}"), ("document", f"/documents/{NOWHERE}")):
         note(operation, ana.client.get(path))
     record(connected(ana.id), "company:512", COMPANY, title="Northwind Therapy", url=LINK)
+    enacted("HEALTH_2024", ACT, title="Health Plans Act")
     note("search", ana.post("/search", QUESTION), QUESTION)
     note("search", ana.post("/search", {"query": "deductible", "k": 0}))
     note("retry_job", ana.post(f"/jobs/{declared['document_id']}/retry"))

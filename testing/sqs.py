@@ -4,27 +4,20 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-import signal
-import subprocess
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import contextmanager
 from typing import Any, Self
 from uuid import uuid4
 
 import boto3
 import requests
 from botocore.config import Config
-from django.conf import settings
 from django.db import connection
 from moto.server import ThreadedMotoServer
 
 from jobs import cluster
 from statutes.consuming import Consumer
-from testing.cluster import MANAGE, database_url, until, used_database
 
 KEYS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
 REGION = "us-east-1"
@@ -35,19 +28,41 @@ class SqsServer:
 
     def __enter__(self) -> Self:
         logging.getLogger("werkzeug").setLevel(logging.WARNING)  # a line for each request otherwise
-        self._moto = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-        self._moto.start()
+        self.open()
         self.endpoint = "http://{}:{}".format(*self._moto.get_host_and_port())
         self.client = boto3.client(
             "sqs", endpoint_url=self.endpoint, region_name=REGION, aws_access_key_id="test",
             aws_secret_access_key="test", config=Config(retries={"total_max_attempts": 1}),
         )  # fmt: skip
+        self.s3 = boto3.client(
+            "s3", endpoint_url=self.endpoint, region_name=REGION, aws_access_key_id="test",
+            aws_secret_access_key="test", config=Config(s3={"addressing_style": "path"}),
+        )  # fmt: skip
         return self
 
     def __exit__(self, *_: object) -> None:
         self.client.close()
+        self.s3.close()
         requests.post(f"{self.endpoint}/moto-api/reset", timeout=10)
+        self.shut()
+
+    def open(self, port: int = 0) -> None:
+        """Answer; what lies in queues and buckets is as it was before ``shut``."""
+        self._moto = ThreadedMotoServer(ip_address="127.0.0.1", port=port, verbose=False)
+        self._moto.start()
+
+    def shut(self) -> None:
         self._moto.stop()
+
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        """Refuse connections until the end of the block."""
+        _, port = self._moto.get_host_and_port()
+        self.shut()
+        try:
+            yield
+        finally:
+            self.open(port)
 
     def queue(self, *, most: int | None = 3) -> Queue:
         """Return a new queue that moves a message to its dead letters after ``most`` deliveries, if ever."""
@@ -60,14 +75,20 @@ class SqsServer:
 
     def bucket(self, name: str, objects: dict[str, bytes]) -> Callable[[], list[str]]:
         """Make a bucket with ``objects`` in it; return what lists its keys."""
-        s3 = boto3.client(
-            "s3", endpoint_url=self.endpoint, region_name=REGION, aws_access_key_id="test",
-            aws_secret_access_key="test", config=Config(s3={"addressing_style": "path"}),
-        )  # fmt: skip
-        s3.create_bucket(Bucket=name)
+        self.s3.create_bucket(Bucket=name)
         for key, content in objects.items():
-            s3.put_object(Bucket=name, Key=key, Body=content)
-        return lambda: [told["Key"] for told in s3.list_objects_v2(Bucket=name).get("Contents", [])]
+            self.s3.put_object(Bucket=name, Key=key, Body=content)
+        return lambda: list(self.content(name))
+
+    def content(self, bucket: str) -> dict[str, bytes]:
+        """Return what lies in a bucket, by its keys."""
+        pages = self.s3.get_paginator("list_objects_v2").paginate(Bucket=bucket)
+        keys = [told["Key"] for page in pages for told in page.get("Contents", [])]
+        return {key: self.s3.get_object(Bucket=bucket, Key=key)["Body"].read() for key in keys}
+
+    def remove(self, bucket: str, keys: list[str]) -> None:
+        for key in keys:
+            self.s3.delete_object(Bucket=bucket, Key=key)
 
 
 class Queue:
@@ -77,6 +98,13 @@ class Queue:
     def put(self, body: dict[str, Any] | str) -> None:
         text = body if isinstance(body, str) else json.dumps(body)
         self._client.send_message(QueueUrl=self.url, MessageBody=text)
+
+    def take(self) -> list[str]:
+        """Take out what could be received; return the bodies."""
+        found = self._client.receive_message(QueueUrl=self.url, MaxNumberOfMessages=10).get("Messages", [])
+        for message in found:
+            self._client.delete_message(QueueUrl=self.url, ReceiptHandle=message["ReceiptHandle"])
+        return [message["Body"] for message in found]
 
     def waiting(self) -> tuple[int, int]:
         """Return how many messages could be received, and how many are held by somebody."""
@@ -116,56 +144,3 @@ def _run(consumer: Consumer) -> None:
         consumer.run()
     finally:
         connection.close()
-
-
-class Process:
-    """`manage.py consume_sqs` on the test's database."""
-
-    def __init__(self, *arguments: str, **environment: object) -> None:
-        given = {
-            "DATABASE_URL": database_url(used_database()),
-            "JOBS_PIPELINES": settings.JOBS_PIPELINES,
-            **{name: getattr(settings, name) for name in _PASSED},
-            **KEYS,
-        } | environment
-        self.log = Path(tempfile.mkstemp(prefix="accessa-consumer-", suffix=".log")[1])
-        with self.log.open("ab") as output:
-            self.process = subprocess.Popen(
-                [*MANAGE, "consume_sqs", *arguments],
-                cwd=settings.BASE_DIR,
-                env=os.environ | {name: str(value) for name, value in given.items()},
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-            )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-        self.log.unlink(missing_ok=True)
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
-
-    def stop(self, seconds: float = 40) -> int:
-        self.process.terminate()
-        return self.process.wait(seconds)
-
-    @property
-    def said(self) -> str:
-        return self.log.read_text(errors="replace")
-
-    def wait_until(self, said: str) -> None:
-        until(lambda: said in self.said, seconds=40)
-
-
-_PASSED = (
-    "SQS_QUEUE_URL", "SQS_ENDPOINT_URL", "SQS_REGION", "SQS_VISIBILITY_SECONDS", "SQS_WAIT_SECONDS", "STATUTES_BUCKET",
-    "JOBS_LEASE_SECONDS", "JOBS_STOP_GRACE_SECONDS", "JOBS_RETRY_BASE_SECONDS", "JOBS_MAX_RETRIES",
-)  # fmt: skip

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from functools import partial
 
-from accessa.doctor import apart, bedrock, configuration, connectors, database, schema, stores, vendors, web, workers
+from accessa.doctor import (
+    apart,
+    bedrock,
+    configuration,
+    connectors,
+    database,
+    schema,
+    statutes,
+    stores,
+    vendors,
+    web,
+    workers,
+)
 from accessa.doctor.exam import Check
 
 DATABASE, API = ("database",), ("api",)
@@ -36,6 +48,10 @@ CHECKS = (
     Check("parser", "LlamaParse takes the key.", vendors.llamaparse),
     Check("embedder", "A word becomes a vector of 1536 numbers.", vendors.embedder, DATABASE, 15),
     Check("titan", "A word becomes a vector of 1536 numbers.", bedrock.titan, DATABASE, 15),
+    Check("statutes-queue", "It answers, and its messages are taken.", statutes.queue,
+          needs=("migrations",), seconds=30, slow=FIREWALL),
+    Check("statutes-bucket", "Written, read and emptied where artifacts go.", statutes.bucket,
+          seconds=60, slow=FIREWALL),
     Check("signers", "The keys of tenants' tokens can be had.", vendors.signers),
     Check("budget", "The shared budget answers.", workers.budget),
     Check("callback", "Reached, believed with each secret, refused when forged.", web.callback, slow=FIREWALL),

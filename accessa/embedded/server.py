@@ -6,7 +6,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
@@ -128,7 +128,8 @@ class EmbeddedServer:
         title = f"postgres: {datadir.cluster_name(self.data)}: "
         orphans = [p for p in psutil.process_iter(["cmdline"]) if (p.info["cmdline"] or [""])[0].startswith(title)]
         for orphan in orphans:
-            orphan.kill()
+            with suppress(psutil.NoSuchProcess):  # it has seen by itself that its server is gone
+                orphan.kill()
         while not all(_is_gone(orphan) for orphan in orphans):
             time.sleep(0.01)
         (self.data / "postmaster.pid").unlink(missing_ok=True)

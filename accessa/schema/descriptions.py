@@ -33,6 +33,8 @@ COMPONENTS = {
     "FiltersRequest": "Narrow what is ranked, not what was found.",
     "RecordAnswer": "A record of a connected system, or what is known of a client.",
     "PassageAnswer": "A passage that answers, with what cites it.",
+    "LawAnswer": "A passage of a law that answers, with what cites it. Laws are everybody's.",
+    "ArticleAnswer": "An article of a law.",
     "UsageAnswer": "Cents, by day and month (UTC).",
     "PurchaseAnswer": "One paid call.",
 }

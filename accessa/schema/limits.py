@@ -6,7 +6,7 @@ from typing import Any
 
 from django.conf import settings
 
-from integrations.search import SOURCES
+from statutes.search import SOURCES
 
 SHA256 = "^[0-9a-f]{64}$"
 PDF = "^[Aa][Pp][Pp][Ll][Ii][Cc][Aa][Tt][Ii][Oo][Nn]/[Pp][Dd][Ff]$"
@@ -36,6 +36,7 @@ def properties() -> dict[str, dict[str, dict[str, Any]]]:
             "k": {"minimum": 1, "maximum": settings.MAX_SEARCH_RESULTS},
             "mode": {"enum": ["hybrid", "vector", "text"]},
             "sources": {"items": {"type": "string", "enum": list(SOURCES)}, "minItems": 1},
+            "law_ids": {"items": {"type": "string", "minLength": 1}},
         },
         "FiltersRequest": {
             "pages": {"type": ["array", "null"]},

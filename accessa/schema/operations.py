@@ -7,7 +7,7 @@ from typing import Any
 TAGS = {
     "files": "Declare a file, put its bytes, see what is stored.",
     "jobs": "What is being done with a document, how far it is, why it does not move.",
-    "search": "Passages, and records of connected systems, that answer a question.",
+    "search": "Passages, records of connected systems, and laws, that answer a question.",
     "money": "What was spent, and on what.",
     "machines": "Other services: the agent platform, another deployment, the parsing vendor.",
     "health": "For whoever watches the process.",

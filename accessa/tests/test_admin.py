@@ -23,6 +23,7 @@ from documents.models import Document, ParseRequest, Removal
 from embeddings.models import LiveModel, VectorIndex
 from integrations.models import ArchivedMessage, ConnectedSource, IngestionJob
 from jobs.models import Cluster
+from statutes.models import Consumer, Law, LawVersion
 from testing.people import Person, plan_pdf, stop_before
 from vendors.models import Breaker, Budget, Pace, Purchase
 from webhooks.models import Delivery
@@ -74,6 +75,12 @@ def rows(ana: Person) -> Document:
     ArchivedMessage.objects.create(
         msg_id=7, read_ct=5, enqueued_at=now, archived_at=now, vt=now, message={"kind": "x", "following": CANARY}
     )  # fmt: skip
+    law = Law.objects.create(law_id="LIVA", version="1", status="embedded", title=CANARY, uploader_id=CANARY)
+    LawVersion.objects.create(
+        document_id=uuid4(), law_id=law.pk, version="1", bucket="laws", raw_key="raw/1.xml",
+        canonical={"title": CANARY, "children": [WORD]},
+    )  # fmt: skip
+    Consumer.objects.create(name="host:2", state="idle")
     Group.objects.create(name="support")
     services.record(by=None, action="jobs.retry", reason="x", object_type="upload_job", object_id=uploaded.job_id)
     return document

@@ -61,7 +61,7 @@ def test_a_deployment_without_keys_is_refused(server: BedrockServer, monkeypatch
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent")
 
-    assert [message.id for message in bedrock.fit_for_production()] == ["accessa.E109"]
+    assert [message.id for message in bedrock.fit_for_production()] == ["accessa.E113"]
 
 
 def test_a_model_that_is_none_of_titans_is_named(settings: Any) -> None:

@@ -84,7 +84,8 @@ def test_what_can_be_read_is_and_what_is_empty_is_unset(monkeypatch: pytest.Monk
 
 
 def test_every_number_of_the_settings_has_a_least_value() -> None:
-    source = "".join((REPOSITORY / "accessa" / name).read_text() for name in ("settings.py", "connectors.py"))
+    files = ("settings.py", "connectors.py", "laws.py")
+    source = "".join((REPOSITORY / "accessa" / name).read_text() for name in files)
 
     numeric = re.findall(r'env\.(?:int|float)\(\s*"(\w+)"', source)
 

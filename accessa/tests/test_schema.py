@@ -22,6 +22,9 @@ from console import remedies
 from testing.codes import (
     documented,
     failures_in_source,
+    law_failures_in_source,
+    law_waits_in_source,
+    law_words_in_source,
     page_waits_in_source,
     record_failures_in_source,
     refusals_in_source,
@@ -158,6 +161,25 @@ def test_every_code_that_a_job_can_show_has_its_line_among_the_incidents() -> No
         assert f"| `{code}` | {known.meaning} | {known.remedy} |" in lines
     assert failures_in_source() - set(remedies.FAILED) == set()
     assert waits_in_source() - set(remedies.WAITING) == set()
+
+
+def test_every_code_that_a_law_can_show_has_its_line_among_the_incidents() -> None:
+    told = INCIDENTS.read_text(encoding="utf-8")
+    of_laws = remedies.laws
+
+    for code, known in (each for table in of_laws.TABLES for each in table.items()):
+        assert f"| `{code}` | {known.meaning} | {known.remedy} |" in told.splitlines()
+    assert law_failures_in_source() >= {"RAW_FILE_MISSING", "NO_ARTICLES", "XML_ENTITY_REFUSED", "LAW_UNKNOWN"}
+    assert law_failures_in_source() - {*of_laws.FAILED, *remedies.FAILED} == set()
+    assert law_waits_in_source() >= {"MORE_URGENT_LAW", "SQS_NO_QUEUE"}
+    assert law_waits_in_source() - {*of_laws.WAITING, *of_laws.CONSUMER_WAITS, *remedies.WAITING} == set()
+
+
+def test_every_code_that_the_statute_worker_spells_is_documented() -> None:
+    words = API_GUIDE.read_text(encoding="utf-8") + INCIDENTS.read_text(encoding="utf-8")
+
+    assert law_words_in_source() >= {"MESSAGE_AMBIGUOUS", "SQS_NO_DLQ", "LAW_OUTDATED", "OUTDATED", "STORE_AWAY"}
+    assert {code for code in law_words_in_source() if f"`{code}`" not in words} == set()
 
 
 def test_every_code_that_a_sync_can_show_has_its_line_among_the_incidents() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
+from pytest_django import Settings
 
 from accessa import pidfile, serving
 from accessa.management.commands import serve
@@ -63,6 +64,18 @@ def test_signed_urls_lead_back_to_where_it_listens(monkeypatch: pytest.MonkeyPat
     found = {program.environment["PUBLIC_URL"] for program in programs(Address("127.0.0.1", 8123))}
 
     assert found == {"http://127.0.0.1:8123"}
+
+
+@pytest.mark.parametrize(("queue", "kept"), [("", 2), ("https://sqs.us-east-1.amazonaws.com/1/laws", 3)])
+def test_statutes_are_consumed_beside_the_workers_where_there_is_a_queue(
+    queue: str, kept: int, settings: Settings
+) -> None:
+    settings.SQS_QUEUE_URL = queue
+
+    found = programs(Address("127.0.0.1", 8123))
+
+    assert len(found) == kept
+    assert [list(program.command[-1:]) for program in found[2:]] == [["consume_sqs"]] * (kept - 2)
 
 
 def test_where_it_is_served_is_known_while_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,6 +26,7 @@ SMALL = (
     "recall",
     "retrieval",
     "search",
+    "statutes",
     "success",
 )
 COMMAND = [sys.executable, "-m", "benchmarks"]

@@ -16,6 +16,7 @@ from console.charts import Chart, Series, duration, money, rounded_up, size
 from jobs import presence
 from measures.models import Figure, Measurement
 from measures.tests.histories import History, again, clock
+from statutes.models import Consumer
 from testing.people import Person, plan_pdf
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -83,6 +84,15 @@ def test_before_the_first_measurement_it_says_so(client: Client) -> None:
     assert "Nothing has been measured yet" in html
     assert "Workers alive" in html
     assert "<figure" not in html
+
+
+def test_consumers_are_counted_where_there_is_a_queue_of_laws(client: Client, settings: Any) -> None:
+    Consumer.objects.create(name="host:1", state="idle")
+    without = page(client)
+    settings.SQS_QUEUE_URL = "https://sqs.us-east-1.amazonaws.com/1/laws"
+
+    assert "Consumers alive" not in without
+    assert "Consumers alive" in page(client)
 
 
 def test_old_measurements_are_called_old(client: Client) -> None:

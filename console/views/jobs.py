@@ -17,6 +17,8 @@ from jobs import plan, repairs, standing
 from jobs.admin import LABELS, tell
 from jobs.models import UploadJob
 from jobs.states import ACTIVE, State
+from statutes.intake import PIPELINE
+from statutes.models import LawVersion
 from tenancy.models import User
 from tenancy.refusals import Refused
 from vendors.models import Purchase
@@ -46,9 +48,10 @@ def page(request: HttpRequest, job_id: UUID) -> HttpResponse:
         f"Job {job.pk}",
         job=job,
         document=job.document,
+        law=_law(user, job),
         standing=standing.named(job, is_starved=getattr(job, "is_starved", False)),
         error=error,
-        remedy=remedies.of(error.get("code")) if error else None,
+        remedy=remedies.of(error.get("code"), job.pipeline) if error else None,
         wait=remedies.of_wait(job.wait_reason) if job.run_after else None,
         timeline=timeline.of(job, whole=request.GET.get("events") == "all"),
         calls=[(call, timeline.span(_took(call))) for call in calls[:MOST_CALLS]],
@@ -57,6 +60,13 @@ def page(request: HttpRequest, job_id: UUID) -> HttpResponse:
         stages=_stages(job),
         may_read=user.has_perm(access.READ),
     )
+
+
+def _law(user: User, job: UploadJob) -> LawVersion | None:
+    """Return the version of a law that the job is about, for who may look at it."""
+    if job.pipeline != PIPELINE or not user.has_perm("statutes.view_lawversion"):
+        return None
+    return LawVersion.objects.only("law_id", "version").filter(pk=job.document_id).first()
 
 
 def _took(call: Purchase) -> timedelta | None:

@@ -8,6 +8,7 @@ import pytest
 
 from documents.models import Document, ScannedPage
 from documents.parsers import ocr
+from jobs import services
 from jobs.outcomes import Permanent, Retryable
 from testing.pdfs import text_pdf
 from testing.people import Person, run_to_the_end
@@ -69,6 +70,21 @@ def test_slices_are_kept_and_a_lost_worker_reads_only_what_is_left(ana: Person, 
     assert uploaded.job.state == "done"
     assert reader.asked == [[0, 1, 2, 3], [4, 5, 6], [4, 5, 6]]
     assert not ScannedPage.objects.exists(), "they are in the parsed text now"
+
+
+def test_what_another_engine_has_read_is_read_again(
+    ana: Person, reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader.fails[5] = Retryable("PARSER_CRASHED", "Once.")
+    uploaded = ana.ingest(text_pdf(*[""] * 7), ocr=True)
+    reader.fails.clear()
+    monkeypatch.setattr(ocr, "VERSION", "newer")
+    services.retry(services.cancel(uploaded.job, by="sam"), by="sam", stage="job_validated")
+
+    run_to_the_end(2)
+
+    assert (uploaded.job.state, uploaded.job.last_error) == ("done", None)
+    assert reader.asked[-2:] == [[0, 1, 2, 3], [4, 5, 6]]
 
 
 def test_a_page_that_cannot_be_read_loses_only_itself(ana: Person, reader: Reader) -> None:

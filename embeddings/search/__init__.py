@@ -8,6 +8,7 @@ from uuid import UUID
 
 from django.db import connection
 
+from embeddings import languages
 from embeddings import live as pointers
 from embeddings.live import Live
 from embeddings.search import asking, merging, snippets, words
@@ -78,6 +79,7 @@ def _found(
             return []
     vector = None if mode == TEXT else bought.vector(live, question)
     with reading(user_id):
+        scope = _scope(user_id, live, question, narrowed, document_ids)  # anew: documents come and go
         return _answer(scope, question, vector, k, by_text=mode != VECTOR, merge=merge)
 
 
@@ -88,7 +90,7 @@ def _scope(
     passing = narrowed.document_ids(user_id)
     if passing is not None:
         wanted = passing if wanted is None else tuple(sorted(set(passing) & set(wanted)))
-    return Scope(user_id, live, wanted, (*narrowed.conditions, *question.conditions))
+    return Scope(user_id, live, wanted, (*narrowed.conditions, *question.conditions(languages.among(user_id))))
 
 
 ANY = """
@@ -119,7 +121,7 @@ def _answer(
     scope: Scope, question: Question, vector: list[float] | None, k: int, *, by_text: bool, merge: bool
 ) -> list[Passage]:
     n = max(FEWEST_CANDIDATES, 4 * k)
-    lexemes = words.lexemes(question.text)
+    lexemes = words.lexemes(question.text, languages.among(scope.user_id))
     ranking = fuse(
         scope.live.model,
         nearest(scope, vector, n) if vector else [],
@@ -131,7 +133,7 @@ def _answer(
 
 def _shown(groups: Sequence[Sequence[Found]], lexemes: list[str]) -> list[Passage]:
     texts = [merging.joined(group) for group in groups]
-    marked = snippets.cut(texts, lexemes)
+    marked = snippets.cut(texts, lexemes, [languages.of(group[0].meta) for group in groups])
     return [_passage(group, text, snippet) for group, text, snippet in zip(groups, texts, marked, strict=True)]
 
 
@@ -150,4 +152,5 @@ def _passage(group: Sequence[Found], text: str, snippet: str) -> Passage:
         headings=best.headings,
         start=min(one.start for one in group),
         end=max(one.end for one in group),
+        meta=best.meta,
     )

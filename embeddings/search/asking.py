@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from django.conf import settings
 
 from embeddings import tokens
+from embeddings.languages import ENGLISH, chosen
 from tenancy.refusals import Refused
 
 HYBRID, VECTOR, TEXT = "hybrid", "vector", "text"
@@ -29,16 +31,20 @@ class Question:
     phrases: tuple[str, ...] = ()
     excluded: tuple[str, ...] = ()
 
-    @property
-    def conditions(self) -> tuple[tuple[str, dict[str, Any]], ...]:
-        """SQL on the passages ``c`` that both arms look among. A phrase of stop words asks for nothing."""
+    def conditions(self, configurations: Sequence[str] = (ENGLISH,)) -> tuple[tuple[str, dict[str, Any]], ...]:
+        """Return SQL on the passages ``c`` that both arms look among, which may be read by these configurations.
+
+        A phrase of stop words asks for nothing.
+        """
         found = []
         for number, phrase in enumerate(self.phrases):
-            asked = f"phraseto_tsquery('english', %(asked_phrase_{number})s)"
-            found.append((f"(numnode({asked}) = 0 OR c.search @@ {asked})", {f"asked_phrase_{number}": phrase}))
+            asked = f"phraseto_tsquery('{{configuration}}', %(asked_phrase_{number})s)"
+            empty = " OR ".join(f"numnode({asked.format(configuration=each)}) = 0" for each in configurations)
+            stands = chosen(f"c.search @@ {asked}", configurations)
+            found.append((f"({empty} OR {stands})", {f"asked_phrase_{number}": phrase}))
         for number, word in enumerate(self.excluded):
-            sql = f"NOT c.search @@ phraseto_tsquery('english', %(asked_without_{number})s)"
-            found.append((sql, {f"asked_without_{number}": word}))
+            asked = f"phraseto_tsquery('{{configuration}}', %(asked_without_{number})s)"
+            found.append((chosen(f"NOT c.search @@ {asked}", configurations), {f"asked_without_{number}": word}))
         return tuple(found)
 
 

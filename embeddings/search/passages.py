@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -43,6 +43,7 @@ class Passage:
     headings: list[str]
     start: int
     end: int
+    meta: Mapping[str, Any]  # as the chunker wrote it, of the best
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,7 @@ class Found:
     headings: list[str]
     start: int
     end: int
+    meta: Mapping[str, Any]
 
     @property
     def body(self) -> str:
@@ -86,4 +88,5 @@ def _found(ranked: Ranked, row: dict[str, Any]) -> Found:
         headings=meta.get("headings", []),
         start=meta.get("start", 0),
         end=meta.get("end", 0),
+        meta=meta,
     )

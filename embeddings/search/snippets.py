@@ -8,28 +8,35 @@ from typing import Any
 
 from django.db import connection
 
+from embeddings.languages import ENGLISH
+
 # Control characters mark the words until everything else is escaped: no text of a document has them.
 START, STOP = "\x02", "\x03"
 OPTIONS = f"StartSel={START}, StopSel={STOP}, MaxWords=40, MinWords=25, ShortWord=0"
 SQL = """
-    SELECT ts_headline('english', translate(shown.text, %(marks)s, ''), %(words)s::tsquery, %(options)s)
-    FROM unnest(%(texts)s::text[]) WITH ORDINALITY shown(text, number) ORDER BY shown.number"""
+    SELECT ts_headline(shown.configuration, translate(shown.text, %(marks)s, ''), %(words)s::tsquery, %(options)s)
+    FROM unnest(%(texts)s::text[], %(configurations)s::regconfig[])
+        WITH ORDINALITY shown(text, configuration, number) ORDER BY shown.number"""
 
 
-def cut(texts: Sequence[str], words: Sequence[str]) -> list[str]:
-    """Return about 40 words of each text, ``words`` (lexemes) between <mark> and </mark>, all else escaped."""
+def cut(texts: Sequence[str], words: Sequence[str], configurations: Sequence[str] = ()) -> list[str]:
+    """Return about 40 words of each text, ``words`` (lexemes) between <mark> and </mark>, all else escaped.
+
+    ``configurations`` says how each text is read, where that is not as English.
+    """
     values: dict[str, Any] = {
         "marks": START + STOP,
-        "words": " | ".join(map(_quoted, words)),
+        "words": " | ".join(map(quoted, words)),
         "options": OPTIONS,
         "texts": list(texts),
+        "configurations": list(configurations) or [ENGLISH] * len(texts),
     }
     with connection.cursor() as cursor:
         cursor.execute(SQL, values)
         return [_escaped(snippet) for (snippet,) in cursor.fetchall()]
 
 
-def _quoted(word: str) -> str:
+def quoted(word: str) -> str:
     return "'" + word.replace("\\", "\\\\").replace("'", "''") + "'"
 
 

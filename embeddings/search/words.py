@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import log
 from typing import Any
@@ -13,10 +13,23 @@ from django.db import connection
 from numpy.typing import NDArray
 
 from embeddings import terms
+from embeddings.languages import ENGLISH
 from embeddings.search.nearest import Scope
 from embeddings.terms import EVERY_PASSAGE, POSTING, SCALE
 
-LEXEMES = "SELECT tsvector_to_array(to_tsvector('english', %s))"
+LEXEMES = "SELECT tsvector_to_array(to_tsvector(%(configuration)s::regconfig, %(text)s))"
+# Of several languages: what is a stop word in any of them is none of a question's words; "la" would be a rare word
+# among English passages, and the best of all. Without its accent, "obligacion" or "garantia" has another stem.
+LEXEMES_OF_SEVERAL = """
+    WITH typed AS (SELECT DISTINCT lower(token) AS token FROM ts_parse('default', %(text)s)),
+    asked AS (
+        SELECT token FROM typed
+        UNION SELECT regexp_replace(regexp_replace(token, 'ion$', 'ión'), 'i(as?)$', 'í\\1') FROM typed),
+    read AS MATERIALIZED (
+        SELECT token, tsvector_to_array(to_tsvector(configuration, token)) AS lexemes
+        FROM asked, unnest(%(configurations)s::regconfig[]) configuration)
+    SELECT coalesce(array_agg(DISTINCT lexeme), '{}') FROM read, unnest(lexemes) lexeme
+    WHERE token NOT IN (SELECT token FROM read WHERE lexemes = '{}')"""
 
 # What a search reads at most, in places where a word stands (6 bytes each): as many words as fit, the rarest first.
 # A word that every other passage of a million has tells hardly anything, and takes as long as all others together.
@@ -71,10 +84,11 @@ class Postings:
     places: NDArray[Any]  # POSTING
 
 
-def lexemes(text: str) -> list[str]:
+def lexemes(text: str, configurations: Sequence[str] = (ENGLISH,)) -> list[str]:
     """Return a text's words as full text search knows them: stemmed, without stop words, each once."""
+    values: dict[str, Any] = {"text": text, "configuration": configurations[0], "configurations": list(configurations)}
     with connection.cursor() as cursor:
-        cursor.execute(LEXEMES, [text])
+        cursor.execute(LEXEMES if len(configurations) == 1 else LEXEMES_OF_SEVERAL, values)
         found: list[str] = cursor.fetchone()[0]
     return found
 

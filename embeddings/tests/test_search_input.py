@@ -98,7 +98,7 @@ def test_whatever_is_typed_is_a_question(mode: str, ana: Person) -> None:
 def test_words_that_tell_nothing_find_nothing_by_text_and_the_nearest_by_vector(ana: Person) -> None:
     findable(ana.id, ["The care of it.", "And so on."])
 
-    assert answer(ana, {"query": "the of and", "mode": "text"}).json() == {"passages": [], "records": []}
+    assert answer(ana, {"query": "the of and", "mode": "text"}).json() == {"passages": [], "records": [], "laws": []}
     assert len(answer(ana, {"query": "the of and"}).json()["passages"]) == 2
 
 
@@ -106,7 +106,7 @@ def test_what_may_be_left_out_may_be_null(ana: Person) -> None:
     nothing = dict.fromkeys(("pages", "heading", "filename", "uploaded_after", "uploaded_before"))
 
     for filters in ({}, None, nothing):
-        assert answer(ana, {"filters": filters}).json() == {"passages": [], "records": []}
+        assert answer(ana, {"filters": filters}).json() == {"passages": [], "records": [], "laws": []}
 
 
 def test_half_a_character_from_the_command_line_is_no_crash(ana: Person) -> None:

@@ -35,14 +35,17 @@ def search(
     sources: Sequence[str] = (UPLOADS,),
     k: int = 10,
     mode: str = HYBRID,
+    bought: Bought | None = None,
     **of_passages: Any,
 ) -> Answer:
     """Return at most ``k`` passages and ``k`` records, of whatever is among ``sources``.
 
-    ``of_passages`` goes to ``embeddings.search.search``, which says what is raised besides ``UNKNOWN_SOURCE``.
+    ``bought`` has the query's vector for another search of the same request. ``of_passages`` goes to
+    ``embeddings.search.search``, which says what is raised besides ``UNKNOWN_SOURCE``.
     """
     check(sources)
-    asked: dict[str, Any] = {"user_id": user_id, "query": query, "k": k, "mode": mode, "bought": Bought(user_id)}
+    asked: dict[str, Any] = {"user_id": user_id, "query": query, "k": k, "mode": mode}
+    asked["bought"] = bought or Bought(user_id)
     systems = [name for name in sources if name != UPLOADS]
     return Answer(
         find_passages(**asked, **of_passages) if UPLOADS in sources else [],

@@ -105,7 +105,14 @@ def test_the_doorbell_rings_for_a_campaigns_job(ana: UUID) -> None:
 
 def plan_of(sql: str, **params: None) -> set[str]:
     """The indexes of upload_jobs by which a statement would look for what is due."""
-    filled: dict[str, Any] = {"last": UUID(int=3), "cap": 2, "most": 4, "job_id": UUID(int=1), **params}
+    filled: dict[str, Any] = {
+        "last": UUID(int=3),
+        "most": 4,
+        "job_id": UUID(int=1),
+        "but": UUID(int=2),
+        **queue.caps(),
+        **params,
+    }
     with connection.cursor() as cursor:
         cursor.execute("SET LOCAL enable_seqscan = off")  # as workers do
         cursor.execute("EXPLAIN " + sql, filled)

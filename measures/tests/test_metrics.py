@@ -20,6 +20,7 @@ from measures.exposition import FIGURES
 from measures.models import Spend
 from measures.standing import KINDS
 from measures.tests.histories import History, again, clock, figures
+from statutes.models import Consumer, Law, LawVersion
 from testing.people import Person, plan_pdf
 from vendors import calls, gate, money
 from vendors.models import Call
@@ -261,3 +262,37 @@ def test_syncs_that_ended_are_counted_once_and_what_stands_is_told(ana: Person) 
     assert value(samples, "ingestion_messages", state="visible") == 1
     assert value(samples, "ingestion_messages", state="held") == 0
     assert value(samples, "sources", provider="gmail", status="error") == 1
+
+
+def test_consumers_their_messages_and_the_laws_are_told() -> None:
+    now = clock()
+    for name, state, seconds in (
+        ("a:1", "processing", 2),
+        ("b:1", "idle", 3),
+        ("c:1", "idle", 300),
+        ("d:1", "shutdown", 5),
+    ):
+        Consumer.objects.create(
+            name=name, state=state, received=7, ended=5, failed=1, seen_at=now - timedelta(seconds=seconds)
+        )
+    Law.objects.create(law_id="LIVA", version="1", status="embedded")
+    for version, status, minutes in (("1", "embedded", 90), ("2", "processing", 10), ("3", "normalized", 5)):
+        LawVersion.objects.create(
+            document_id=uuid4(),
+            law_id="LIVA",
+            version=version,
+            status=status,
+            updated_at=now - timedelta(minutes=minutes),
+        )
+    again()
+
+    samples = scraped()
+
+    states = {state: value(samples, "statutes_consumers", state=state) for state in Consumer.State.values}
+    assert states == {"boot": 0, "init": 0, "idle": 1, "processing": 1, "wait": 0, "shutdown": 0}
+    assert 2 <= value(samples, "statutes_consumer_silence_seconds") < 10
+    assert value(samples, "statutes_messages_total", consumer="a:1", outcome="failed") == 1
+    assert value(samples, "statutes_messages_total", consumer="c:1", outcome="received") == 7
+    assert 600 <= value(samples, "statutes_still_seconds") < 660
+    assert value(samples, "statutes_laws", status="embedded") == 1
+    assert value(samples, "statutes_versions", status="processing") == 1

@@ -1,4 +1,4 @@
-"""The search page shows records of connected systems beside passages, and leads to the provider's page only."""
+"""The search page shows records and laws beside passages; links of records lead to the provider's page only."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import pytest
 
 from portal.tests.conftest import signed_in
 from testing.findable import findable
+from testing.laws import enacted
 from testing.people import Person
 from testing.records import client, connected, record
 
@@ -52,3 +53,24 @@ def test_who_asks_one_document_asks_no_system_and_another_tenant_finds_nothing(a
 
     assert "Nothing was found" in shown(ana, "apples", document=str(document))
     assert "Nothing was found" in shown(ben, "apples")
+
+
+def test_laws_stand_last_as_they_are_cited_and_in_their_own_language(ana: Person) -> None:
+    findable(ana.id, ["apples in the plan"])
+    enacted("LFM", "Artículo 7. Los productores de apples & pears.", title="Ley <b>", status="partial_failed")
+
+    page, alone = shown(ana, "apples"), shown(ana, "productores")
+
+    assert page.index("1 passage found") < page.index("1 passage of laws")
+    assert '<li lang="es">' in page
+    assert '<bdi class="name">Ley &lt;b&gt; (2024-01), Artículo 7, p. 1</bdi>' in page
+    assert "productores de <mark>apples</mark> &amp; pears" in page
+    assert "Parts of this law are missing here." in page
+    assert "1 passage of laws found" in alone
+
+
+def test_who_asks_one_document_asks_no_law(ana: Person) -> None:
+    document = findable(ana.id, ["pears in the plan"])
+    enacted("LFM", "Artículo 7. Los productores de apples.")
+
+    assert "Nothing was found" in shown(ana, "apples", document=str(document))

@@ -1,4 +1,4 @@
-"""Questions over a tenant's own documents and connected systems."""
+"""Questions over a tenant's own documents and connected systems, and the laws."""
 
 from __future__ import annotations
 
@@ -11,17 +11,20 @@ from django.shortcuts import render
 
 from documents.models import Document
 from embeddings.search import HYBRID, TEXT, VECTOR, pace
-from integrations import search
+from embeddings.search.bought import Bought
 from integrations.models import Provider
-from integrations.search import FoundRecord
 from portal import sentences
 from portal.views.access import only, page, tenant
+from statutes import search
+from statutes.search import FoundLaw, FoundRecord
 from tenancy.refusals import Refused
 from tenancy.rls import as_tenant
 
 SHOWN = 10
 CHOICES = 100  # documents to choose from, the newest
 SYSTEMS = dict(Provider.choices)
+OWN = [name for name in search.SOURCES if name != search.STATUTES]
+AWAY = ("MODEL_UNAVAILABLE", "SEARCH_UNAVAILABLE")
 MODES = ((HYBRID, "By meaning and by words"), (VECTOR, "By meaning"), (TEXT, "By words"))
 
 
@@ -68,16 +71,29 @@ def _asked(request: HttpRequest) -> Asked:
 
 
 def _answer(user_id: UUID, asked: Asked) -> dict[str, object]:
-    """Connected systems are searched too, unless it is one document that is asked."""
-    where: dict[str, Any] = {"sources": search.SOURCES}
+    """Connected systems and laws are searched too, unless it is one document that is asked."""
+    question: dict[str, Any] = {"user_id": user_id, "query": asked.query, "k": SHOWN, "mode": asked.mode}
+    bought = Bought(user_id)
+    where: dict[str, Any] = {"sources": OWN}
     if asked.document:
         where = {"sources": [search.UPLOADS], "document_ids": [asked.document]}
     try:
         pace.spend(user_id)
-        found = search.search(user_id=user_id, query=asked.query, k=SHOWN, mode=asked.mode, **where)
+        found = search.search(**question, bought=bought, **where)
+        laws = [] if asked.document else _laws(question, bought)
     except Refused as refused:
         return {"problem": sentences.refusal(refused.code, refused.detail, refused.retry_after)}
-    return {"passages": found.passages, "records": [_shown(record) for record in found.records]}
+    return {"passages": found.passages, "records": [_shown(record) for record in found.records], "laws": laws}
+
+
+def _laws(question: dict[str, Any], bought: Bought) -> list[FoundLaw]:
+    """Find laws; while their model is away by their words alone: it is not the one of the tenant's own documents."""
+    try:
+        return search.laws(**question, bought=bought)
+    except Refused as refused:
+        if refused.code not in AWAY:
+            raise
+        return search.laws(**question | {"mode": TEXT})
 
 
 def _shown(record: FoundRecord) -> Shown:

@@ -48,7 +48,8 @@ class Migration(migrations.Migration):
             options={
                 'db_table': 'laws',
                 'default_permissions': ('view',),
-                'indexes': [models.Index(models.OrderBy(models.F('updated_at'), descending=True), models.F('law_id'), name='ix_laws_updated')],
+                'permissions': [('withdraw_law', 'Can take a law out of the corpus')],
+                'indexes': [models.Index(models.OrderBy(models.F('updated_at'), descending=True), models.F('law_id'), name='ix_laws_updated'), models.Index(models.F('status'), models.OrderBy(models.F('updated_at'), descending=True), models.F('law_id'), name='ix_laws_status')],
             },
         ),
         migrations.CreateModel(
@@ -77,7 +78,8 @@ class Migration(migrations.Migration):
             options={
                 'db_table': 'law_versions',
                 'default_permissions': ('view',),
-                'indexes': [models.Index(models.OrderBy(models.F('created_at'), descending=True), models.F('document_id'), name='ix_law_versions_created')],
+                'permissions': [('reprocess_lawversion', 'Can let a version of a law be done again')],
+                'indexes': [models.Index(models.OrderBy(models.F('created_at'), descending=True), models.F('document_id'), name='ix_law_versions_created'), models.Index(models.F('status'), models.OrderBy(models.F('created_at'), descending=True), models.F('document_id'), name='ix_law_versions_status'), models.Index(models.F('priority'), condition=models.Q(('status__in', ['processing', 'failed'])), name='ix_law_versions_urgent'), models.Index(models.F('error_code'), models.OrderBy(models.F('created_at'), descending=True), models.F('document_id'), condition=models.Q(('error_code__isnull', False)), name='ix_law_versions_error')],
                 'constraints': [models.UniqueConstraint(models.F('law_id'), models.F('version'), name='uq_law_version')],
             },
         ),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from statutes.reading.tree import Element
 
 DEEPEST = 9  # levels of a list
+LONGEST = 255  # characters of a number: Word writes no longer one
 _ROMAN = ((1000, "M"), (900, "CM"), (500, "D"), (400, "CD"), (100, "C"), (90, "XC"), (50, "L"), (40, "XL"),
           (10, "X"), (9, "IX"), (5, "V"), (4, "IV"), (1, "I"))  # fmt: skip
 
@@ -17,44 +18,65 @@ class _Level:
     pattern: str  # "Artículo %1."
     written: Callable[[int], str]
     start: int
+    style: str  # whose paragraphs are of this level
 
 
 class Numbers:
-    """Counts the numbered paragraphs of one document, in their order."""
+    """Counts the numbered paragraphs of one document, in their order. Lists that are made alike go on counting."""
 
     def __init__(self, numbering: Element | None, styles: Element | None) -> None:
-        lists = {_attribute(one, "abstractNumId"): _levels(one) for one in _children(numbering, "abstractnum")}
-        self._lists = {
-            _attribute(one, "numId"): lists.get(_value(one.child("abstractnumid")), {})
-            for one in _children(numbering, "num")
-        }
-        self._styles = {_attribute(style, "styleId"): _numbered(style) for style in _children(styles, "style")}
+        lists = {value(one, "abstractNumId"): _levels(one) for one in _children(numbering, "abstractnum")}
+        self._made = {value(one, "numId"): _value(one.child("abstractnumid")) for one in _children(numbering, "num")}
+        self._lists = {number: lists.get(made, {}) for number, made in self._made.items()}
+        self._begins = {value(one, "numId"): _overrides(one) for one in _children(numbering, "num")}
+        self._styles = {value(style, "styleId"): style for style in _children(styles, "style")}
         self._counts: dict[str, list[int]] = {}
 
     def of(self, paragraph: Element) -> str:
         """Return what stands before a paragraph, with a space, or nothing."""
         style = _value(_property(paragraph, "pstyle"))
-        number, level = _numbered(paragraph) or self._styles.get(style) or ("", 0)
+        number, level = _numbered(paragraph) or self._of_style(style)
         levels = self._lists.get(number, {})
         if level not in levels:
             return ""
-        counts = self._counts.setdefault(number, [0] * DEEPEST)
+        counts = self._counts.setdefault(self._made[number], [0] * DEEPEST)
+        for at, start in self._begins.pop(number, {}).items():
+            counts[at:] = [start - 1, *[0] * (DEEPEST - at - 1)]
         counts[level] = counts[level] + 1 if counts[level] else levels[level].start
         counts[level + 1 :] = [0] * (DEEPEST - level - 1)
         text = levels[level].pattern
         for place, one in levels.items():
-            text = text.replace(f"%{place + 1}", one.written(counts[place] or one.start))
+            text = text.replace(f"%{place + 1}", one.written(counts[place] or one.start))[:LONGEST]
         return f"{text} " if text.strip() else ""
+
+    def _of_style(self, name: str) -> tuple[str, int]:
+        """Return the list and the level that a style gives, or one that it is based on."""
+        first = name
+        for _ in range(DEEPEST):
+            style = self._styles.get(name)
+            if style is None:
+                break
+            if found := _numbered(style):
+                levels = self._lists.get(found[0], {})
+                return found[0], next((at for at, level in levels.items() if level.style in (first, name)), found[1])
+            name = _value(style.child("basedon"))
+        return "", 0
 
 
 def _levels(one: Element) -> dict[int, _Level]:
     found = {}
     for level in one.children("lvl"):
-        number, form = _whole(_attribute(level, "ilvl")), _value(level.child("numfmt"))
+        number, form = _whole(value(level, "ilvl")), _value(level.child("numfmt"))
         if number < DEEPEST and form not in ("bullet", "none"):
-            pattern, start = _value(level.child("lvltext")), _whole(_value(level.child("start")) or "1")
-            found[number] = _Level(pattern, _WRITTEN.get(form, str), start)
+            pattern, start = _value(level.child("lvltext"))[:LONGEST], _whole(_value(level.child("start")) or "1")
+            found[number] = _Level(pattern, _WRITTEN.get(form, str), start, _value(level.child("pstyle")) or "-")
     return found
+
+
+def _overrides(one: Element) -> dict[int, int]:
+    """Return where a list begins anew, by level."""
+    starts = ((_whole(value(at, "ilvl")), at.child("startoverride")) for at in one.children("lvloverride"))
+    return {level: _whole(_value(start)) for level, start in starts if start is not None and level < DEEPEST}
 
 
 def _numbered(element: Element) -> tuple[str, int] | None:
@@ -74,11 +96,11 @@ def _children(element: Element | None, name: str) -> list[Element]:
 
 
 def _value(element: Element | None) -> str:
-    return _attribute(element, "val") if element else ""
+    return value(element, "val") if element else ""
 
 
-def _attribute(element: Element, name: str) -> str:
-    return next((value for key, value in element.attributes.items() if key.rpartition(":")[2] == name), "")
+def value(element: Element, name: str) -> str:
+    return next((said for key, said in element.attributes.items() if key.rpartition(":")[2] == name), "")
 
 
 def _whole(text: str) -> int:

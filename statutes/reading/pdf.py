@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import takewhile
 
 import pypdfium2
 
 from documents.parsers import cage, engines
 from documents.parsers.running import without_running_lines
-from statutes.building import LONGEST_TITLE, TITLE, build
+from statutes.building import LONGEST_TITLE, NOTE, TITLE, build
 from statutes.canonical import Law, Line, Place
 from statutes.outline import Outline
 from statutes.reading import columns
 
 HIDDEN = "\ue000"  # no text has it
-EDGE = 4  # lines at either edge of a page among which running lines are looked for
+EDGE = 6  # lines at either edge of a page among which running lines are looked for
+FEWEST, SHARE = 3, 0.4  # of the pages that a running line is on: the left ones may have another than the right ones
 _PAGE_NUMBER = re.compile(
     r"(?:[-–—]\s*)?(?:p(?:[áa]gina|age|[áa]g\.)\s*)?\d{1,4}(?:\s*(?:de|of|/)\s*\d{1,4})?(?:\s*[-–—])?$",  # noqa: RUF001
     re.I,
@@ -67,36 +69,64 @@ def _lines(pages: Sequence[str]) -> Iterator[Line]:
 
 def _without_edges(pages: Sequence[str]) -> list[list[str]]:
     """Return each page's lines less what repeats at the edges of pages, its first time too, and page numbers."""
-    kept = _without_running_lines(pages)
+    outline = Outline([line.strip() for page in pages for line in page.split("\n")])
+    kept = _without_running_lines(pages, outline)
     gone = Counter[str]()
     for page, lines in zip(pages, kept, strict=True):
         gone.update((Counter(page.split("\n")) - Counter(lines)).keys())
-    running = {_shape(line) for line in gone if line.strip()}
+    running = {_shape(line) for line in gone if line.strip()} | _running(kept, outline)
     first = next((number for number, lines in enumerate(kept) if any(line.strip() for line in lines)), 0)
     found = [_trimmed(lines, running) for lines in kept]
-    if kept and not any(TITLE.match(line.strip()[:LONGEST_TITLE]) for line in found[first]):
-        found[first] = kept[first]  # its head is the law's title
+    if kept and not _is_titled(found[first], outline):
+        titled = _trimmed(kept[first], running, but=_is_title)  # its head is the law's title
+        found[first] = titled if _is_titled(titled, outline) else kept[first]
     return [_without_number(lines) for lines in found] if len(pages) > 1 else found
 
 
-def _without_running_lines(pages: Sequence[str]) -> list[list[str]]:
+def _running(pages: Sequence[Sequence[str]], outline: Outline) -> set[str]:
+    """Return what stands at the edges of many pages: in a law of few pages, or with its words in another order."""
+    votes: Counter[str] = Counter()
+    for lines in pages:
+        edge = (lines[index].strip() for index in _edge(lines, EDGE))
+        votes.update({_shape(line) for line in edge if not (outline.heading(line) or NOTE.match(line))})
+    fewest = max(FEWEST, SHARE * sum(any(line.strip() for line in lines) for lines in pages))
+    return {shape for shape, count in votes.items() if count >= fewest and any(map(str.isalpha, shape))}
+
+
+def _without_running_lines(pages: Sequence[str], outline: Outline) -> list[list[str]]:
     """Leave out what runs, but no heading: one article a page would look like a head that counts."""
-    outline = Outline([line for page in pages for line in page.split("\n")])
     hidden: dict[str, str] = {}
     masked = []
     for page in pages:
         lines = page.split("\n")
         for index, line in enumerate(lines):
-            if outline.heading(line.strip()):
+            if outline.heading(line.strip()) or NOTE.match(line.strip()):
                 lines[index] = HIDDEN + "".join(chr(ord(digit) + 49) for digit in str(len(hidden)))  # "0" becomes "a"
                 hidden[lines[index]] = line
         masked.append("\n".join(lines))
     return [[hidden.get(line, line) for line in page.split("\n")] for page in without_running_lines(masked)]
 
 
-def _trimmed(lines: list[str], running: set[str]) -> list[str]:
-    edge = _edge(lines, EDGE)
-    return [line for index, line in enumerate(lines) if index not in edge or _shape(line) not in running]
+def _trimmed(lines: list[str], running: set[str], but: Callable[[str], bool] = lambda line: False) -> list[str]:
+    """Leave out what runs from the edges inward: what stands between other lines is the law's, be it the same."""
+    shown = [index for index, line in enumerate(lines) if line.strip()]
+    dropped: set[int] = set()
+    for edge in (shown[: 2 * EDGE], shown[: -2 * EDGE - 1 : -1]):
+        for index in edge:
+            if not (_shape(lines[index]) in running or _PAGE_NUMBER.match(lines[index].strip())):
+                break
+            if not but(lines[index]):
+                dropped.add(index)
+    return [line for index, line in enumerate(lines) if index not in dropped]
+
+
+def _is_titled(lines: list[str], outline: Outline) -> bool:
+    """Tell whether a law's title stands before its first heading."""
+    return any(_is_title(line) for line in takewhile(lambda line: outline.heading(line.strip()) is None, lines))
+
+
+def _is_title(line: str) -> bool:
+    return len(line.split()) > 1 and TITLE.match(line.strip()[:LONGEST_TITLE]) is not None
 
 
 def _without_number(lines: list[str]) -> list[str]:
@@ -104,11 +134,11 @@ def _without_number(lines: list[str]) -> list[str]:
     return [line for index, line in enumerate(lines) if index not in edge or not _PAGE_NUMBER.match(line.strip())]
 
 
-def _edge(lines: list[str], most: int) -> set[int]:
+def _edge(lines: Sequence[str], most: int) -> set[int]:
     shown = [index for index, line in enumerate(lines) if line.strip()]
     return {*shown[:most], *shown[-most:]}
 
 
 def _shape(line: str) -> str:
-    """What a line has in common with the same one of another page."""
-    return _DIGITS.sub("0", " ".join(line.split()))
+    """What a line has in common with the same one of another page: left and right pages turn it round."""
+    return " ".join(sorted(_DIGITS.sub("0", line).split()))

@@ -10,12 +10,15 @@ from xml.parsers import expat
 from statutes.refusals import Unreadable
 
 DEEPEST, MOST = 100, 1_000_000  # elements; a law of 1,000 pages has 300,000, and a million take 300 MB
+SOFT_HYPHEN = "\xad"  # where a word may be cut; nobody sees it, and no search finds the word
 OUT_OF_MEMORY = expat.errors.codes[expat.errors.XML_ERROR_NO_MEMORY]
 # Inside a word or a sentence: nothing parts their text from its neighbours'.
 INLINE = frozenset((
-    "a", "abbr", "abbreviation", "b", "big", "date", "def", "em", "emphasis", "entity", "font", "i", "ins", "italic",
-    "location", "mod", "mref", "organization", "person", "quantity", "ref", "role", "rref", "s", "sc", "small", "span",
-    "strike", "strong", "sub", "sup", "superscript", "term", "tt", "u", "underline",
+    "a", "abbr", "abbreviation", "acronym", "addition", "b", "big", "citation", "date", "def", "docdate", "docnumber",
+    "doctitle", "doctype", "em", "emphasis", "entity", "externallink", "font", "i", "inline", "ins", "internallink",
+    "italic", "location", "mod", "mref", "noteref", "organization", "person", "quantity", "quotedtext", "ref", "role",
+    "rref", "s", "sc", "shorttitle", "small", "smallcaps", "span", "strike", "strong", "sub", "substitution", "sup",
+    "superscript", "term", "tt", "u", "underline",
 ))  # fmt: skip
 
 
@@ -51,6 +54,14 @@ class Element:
     def has(self, *names: str) -> bool:
         """Tell whether such an element is anywhere below."""
         return any(True for _ in self.everywhere(*names))
+
+    def length_within(self, most: int) -> bool:
+        """Tell whether all text below has at most so many characters, without reading more of it."""
+        for text in self._texts(frozenset()):
+            most -= len(text)
+            if most < 0:
+                return False
+        return True
 
     def text(self, *, without: frozenset[str] = frozenset()) -> str:
         """All text below but for that of some elements, one space between words."""
@@ -102,7 +113,7 @@ class _Reader:
             if error.code == OUT_OF_MEMORY:
                 raise MemoryError from None
             raise Unreadable("NOT_XML") from None
-        except (LookupError, ValueError):  # an encoding that Python does not know
+        except (LookupError, ValueError, OSError):  # an encoding that Python does not know, or has not loaded in time
             raise Unreadable("NOT_XML") from None
         finally:
             self._parser = None  # it holds this reader, which holds the tree
@@ -125,7 +136,7 @@ class _Reader:
         self._open.pop().end = self._parser.CurrentByteIndex
 
     def _text(self, text: str) -> None:
-        self._open[-1].pieces.append(text)
+        self._open[-1].pieces.append(text.replace(SOFT_HYPHEN, ""))
 
 
 def _doctype(name: str, system_id: str | None, public_id: str | None, has_internal_subset: int) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from statutes.building import LONGEST_TITLE, TRANSITORY, Numbering, build, title
-from statutes.canonical import Article, Division, Law, Line, Paragraph
-from statutes.outline import AFTER_LABEL, Outline, key, language
-from statutes.reading.blocks import ASIDE, BLOCKS, HEADINGS, NUMBERS, paragraphs, place
+from statutes.canonical import RANKS, Article, Division, Law, Line, Paragraph, Place
+from statutes.outline import AFTER_LABEL, Heading, Outline, key, language
+from statutes.reading import dialects
+from statutes.reading.blocks import ASIDE, CONTENTS, HEADINGS, NUMBERS, paragraphs, place
 from statutes.reading.tree import Element, parse
 
 DIVISIONS = {
@@ -23,7 +25,14 @@ DIVISIONS = {
 ARTICLES = ("article", "articulo", "artículo", "art")
 SECTIONS = ("section", "sec")
 TRANSITORIES = ("transitorios", "transitorio", "transitional", "disposicionestransitorias")
-NUMBER_ATTRIBUTES = ("num", "number", "numero", "número", "n", "eid", "id")
+NUMBER_ATTRIBUTES = ("num", "number", "numero", "número", "n")
+IDS = ("eid", "id", "xml:id")
+# The number that an identifier ends with: "art_12-bis", "tit1-art3", "section-2A", "a5".
+_IDENTIFIER = re.compile(
+    r"(?:^|[_.-])(?:[a-z]{1,10}[_.-]?)?(\d{1,5}[a-z]{0,3}(?:[.-]\d{1,4}[a-z]?)*(?:-(?:bis|ter|quater))?)$"
+    r"|(?:^|[_.-])art(?:iculo|icle)?_([a-z]{5,})$",
+    re.I,
+)
 ANNEXES = tuple(name for name, kind in DIVISIONS.items() if kind == "annex")
 TITLES = ("doctitle", "shorttitle", "title", "titulo", "título", "name", "nombre")
 _NOUNS = {*DIVISIONS, *ARTICLES, *SECTIONS, "§"}
@@ -39,19 +48,35 @@ _COUNTED = {
 
 def read(content: bytes) -> Law:
     """Return the law of an XML file, its places in bytes. Raises ``Unreadable``."""
-    root = parse(content)
+    root = dialects.plain(parse(content))
     articles = list(root.everywhere(*ARTICLES))
     if articles and not any(article.has(*SECTIONS) for article in articles):
         return _Reader(ARTICLES, root).law()
     if root.has(*SECTIONS):
         return _Reader(SECTIONS, root).law()  # English acts: sections are what is cited, articles hold them
-    return build(list(_lines(root)), offsets="bytes")
+    law = build(list(_lines(root)), offsets="bytes")
+    law.title = _title(root, ()) or law.title
+    return law
 
 
 def _lines(root: Element) -> Iterator[Line]:
     """Yield the paragraphs of a file that names no articles: its text is read like a page's."""
-    for paragraph in paragraphs(root):
+    written = list(root.everywhere("texto")) if root.name == "norma" else []
+    for element in written:  # the Biblioteca del Congreso of Chile keeps the lines of the page
+        for line in element.raw(without=ASIDE).split("\n"):
+            yield Line(line, place(element))
+    for paragraph in () if written else paragraphs(root):
         yield Line(paragraph.text, paragraph.place, is_whole=True)
+
+
+def _title(root: Element, unit: tuple[str, ...]) -> str:
+    """Return what the file calls itself; "An Act" alone is no name."""
+    for name in TITLES:
+        for found in root.everywhere(name):
+            text = "" if unit and found.has(*unit) else found.text(without=ASIDE)
+            if " " in text and text != "An Act":
+                return text[:LONGEST_TITLE]
+    return ""
 
 
 class _Reader:
@@ -60,60 +85,85 @@ class _Reader:
         self._numbering = Numbering()
         self._language = language([root.text(without=ASIDE)[:200_000]])
         self._outline = Outline([])
+        self._outline.is_by_section = unit == SECTIONS
         self._divisions = DIVISIONS if unit == ARTICLES else {**DIVISIONS, **dict.fromkeys(ARTICLES, "chapter")}
+        self._law = Law("", self._language, "bytes")
         self._in_transitory = False
 
     def law(self) -> Law:
-        law = Law("", self._language, "bytes")
-        self._fill(self._root, law.children, law.preamble)
-        law.title = self._title() or title(law.preamble)
+        law = self._law
+        self._fill(self._root, _Holder(law.children, law.preamble))
+        law.title = _title(self._root, self._unit) or title(law.preamble)
         return law
 
-    def _title(self) -> str:
-        for name in TITLES:
-            for found in self._root.everywhere(name):
-                if not found.has(*self._unit) and (text := found.text(without=ASIDE)):
-                    return text[:LONGEST_TITLE]
-        return ""
-
-    def _fill(self, element: Element, children: list[Division | Article], between: list[Paragraph]) -> None:
+    def _fill(self, element: Element, holder: _Holder) -> None:
         """Sort what stands in an element: articles, divisions with what they hold, and the text between."""
         loose = Element(element.name, {}, element.start, element.end)
+        is_mixed = element.has(*self._unit)
         for piece in element.pieces:
-            if isinstance(piece, str) or not self._is_structure(piece):
+            is_structure = not isinstance(piece, str) and self._is_structure(piece)
+            opened = self._opened(piece) if is_mixed and not is_structure else None
+            if isinstance(piece, str) or not (opened or is_structure):
                 loose.pieces.append(piece)
                 continue
-            between.extend(paragraphs(loose))
+            holder.paragraphs.extend(paragraphs(loose))
             loose.pieces.clear()
-            if piece.name in self._unit:
-                children.append(self._article(piece))
+            if opened:
+                holder.open(opened)
+            elif piece.name in CONTENTS:
+                self._law.contents.extend(paragraphs(piece))
+            elif piece.name in self._unit:
+                holder.add(self._article(piece), place(piece))
             elif piece.name in self._divisions:
-                children.append(self._division(piece))
+                made = self._division(piece)
+                holder.close(made)
+                holder.children.append(made)
             else:
-                self._fill(piece, children, between)
-        between.extend(paragraphs(loose))
+                self._fill(piece, holder)
+        holder.paragraphs.extend(paragraphs(loose))
+
+    def _opened(self, element: str | Element) -> Division | None:
+        """Return the division that a mere heading begins, where the articles stand beside it and not in it."""
+        if isinstance(element, str) or element.name in ASIDE or element.name in NUMBERS:
+            return None
+        text = element.text(without=ASIDE) if element.length_within(LONGEST_TITLE) else ""
+        found = self._said(text)
+        if found is None or found.kind == "article":
+            return None
+        return Division(found.kind, found.number, found.label, place(element), found.rest)
 
     def _is_structure(self, element: Element) -> bool:
         if element.name in ASIDE:
             return False
-        if element.name in (*self._unit, *ANNEXES) or element.has(*self._unit, *ANNEXES):
+        if element.name in (*self._unit, *ANNEXES, *CONTENTS) or element.has(*self._unit, *ANNEXES):
             return True
-        return element.name in self._divisions and element.name not in (*HEADINGS, *NUMBERS) and element.has(*BLOCKS)
+        return element.name in self._divisions and element.name not in (*HEADINGS, *NUMBERS, "p")
+
+    def _said(self, text: str) -> Heading | None:
+        """Return what a text begins with, if it is a label: "CAPÍTULO I De las aguas"."""
+        self._outline.language = self._language
+        return self._outline.heading(text, in_transitory=self._in_transitory)
 
     def _division(self, element: Element) -> Division:
         label, heading, rest = _parted(element, self._unit)
+        kind = self._divisions[element.name]
+        if element.name == "division":  # any: its label says of which kind
+            kind = DIVISIONS.get(label.partition(" ")[0].lower(), kind)
+        if not label and (found := self._said(heading)) is not None and found.kind != "article":
+            kind, label, heading = found.kind, found.label, found.rest
         number = _number(label, element)
         if was_outside := element.name in TRANSITORIES and not self._in_transitory:
             number, self._in_transitory = TRANSITORY, True
-        kind = self._divisions[element.name]
         made = Division(kind, number, self._full(kind, label, element) or number, place(element), heading)
-        self._fill(rest, made.children, made.paragraphs)
+        self._fill(rest, _Holder(made.children, made.paragraphs))
         if was_outside:
             self._in_transitory = False
         return made
 
     def _article(self, element: Element) -> Article:
         label, heading, rest = _parted(element, self._unit)
+        if not label:
+            label, heading = self._said_in(heading)
         body = list(paragraphs(rest))
         if not label and not _attribute(element) and body:
             label, body[0].text = self._said_in(body[0].text)
@@ -124,8 +174,7 @@ class _Reader:
 
     def _said_in(self, text: str) -> tuple[str, str]:
         """Part a text that begins with its own label: "Artículo 12 Bis.- Los …" """
-        self._outline.language = self._language
-        found = self._outline.heading(text, in_transitory=self._in_transitory)
+        found = self._said(text)
         return (found.label, found.rest) if found and found.kind == "article" else ("", text)
 
     def _label(self, label: str, element: Element) -> str:
@@ -164,7 +213,40 @@ def _number(label: str, element: Element) -> str:
 
 def _attribute(element: Element) -> str:
     """Return the number that an attribute gives; an id like "art_12" ends with it."""
-    for name, value in element.attributes.items():
-        if (plain := name.rpartition(":")[2].lower()) in NUMBER_ATTRIBUTES and value.strip():
-            return value.rpartition("_")[2].strip() if plain in ("eid", "id") else value.strip()
-    return ""
+    given = {name.lower(): value.strip() for name, value in element.attributes.items()}
+    for name in NUMBER_ATTRIBUTES:
+        if given.get(name):
+            return given[name]
+    found = next((match for name in IDS if (match := _IDENTIFIER.search(given.get(name, "")[-40:]))), None)
+    return found[1] or found[2] if found else ""
+
+
+class _Holder:
+    """Where the articles of an element go: into it, or into the division that a mere heading among them began."""
+
+    def __init__(self, children: list[Division | Article], between: list[Paragraph]) -> None:
+        self._own, self._between = children, between
+        self._open: list[Division] = []
+
+    @property
+    def children(self) -> list[Division | Article]:
+        return self._open[-1].children if self._open else self._own
+
+    @property
+    def paragraphs(self) -> list[Paragraph]:
+        return self._open[-1].paragraphs if self._open else self._between
+
+    def open(self, division: Division) -> None:
+        self.close(division)
+        self.children.append(division)
+        self._open.append(division)
+
+    def close(self, other: Division) -> None:
+        """End what the other division cannot stand in."""
+        while self._open and RANKS[self._open[-1].kind] >= RANKS[other.kind]:
+            self._open.pop()
+
+    def add(self, article: Article, where: Place) -> None:
+        self.children.append(article)
+        for division in self._open:
+            division.place = division.place.upto(where)

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -27,7 +24,7 @@ from statutes.models import LawVersion
 from statutes.tests.queued import BUCKET, put_event, results, told
 from testing.cluster import until
 from testing.factories import JobFactory
-from testing.sqs import KEYS, Process, Queue, SqsServer, consuming
+from testing.sqs import KEYS, Queue, SqsServer, consuming
 
 pytestmark = pytest.mark.django_db(transaction=True)
 NOWHERE = "http://127.0.0.1:9"  # nothing listens there
@@ -360,22 +357,6 @@ def test_a_stop_lets_the_stage_end_within_the_grace(queue: Queue) -> None:
     assert queue.waiting() == (1, 0)
 
 
-def test_a_command_that_listens_stops_at_once(queue: Queue, settings: Settings) -> None:
-    settings.SQS_WAIT_SECONDS = 20
-    before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
-    threading.Timer(1.5, os.kill, (os.getpid(), signal.SIGTERM)).start()
-    began = time.monotonic()
-    try:
-        call_command("consume_sqs", "--hold-only")
-    finally:
-        signal.signal(signal.SIGTERM, before[0])
-        signal.signal(signal.SIGINT, before[1])
-        cluster.begin()
-
-    assert time.monotonic() - began < 12
-    assert Row.objects.get().state == "shutdown"
-
-
 def test_a_command_ends_when_the_queue_is_empty_if_asked_to(queue: Queue) -> None:
     queue.put(told())
 
@@ -391,28 +372,3 @@ def test_a_command_says_what_is_not_set_right(queue: Queue, settings: Settings, 
 
     with pytest.raises(CommandError, match=name):
         call_command("consume_sqs")
-
-
-def test_a_killed_command_gives_one_result_and_a_hanging_one_gives_its_message_back(
-    queue: Queue, settings: Settings
-) -> None:
-    settings.JOBS_LEASE_SECONDS, settings.JOBS_STOP_GRACE_SECONDS, settings.SQS_VISIBILITY_SECONDS = 2, 1, 3
-    queue.put(told("KILLED", "sleep-1"))
-    with Process() as first:
-        until(lambda: UploadJob.objects.filter(state="working").exists(), seconds=40)
-
-        first.kill()
-
-    with Process() as second:
-        until(lambda: ended("KILLED") and queue.is_empty, seconds=40)
-        assert results("KILLED") == 1
-        queue.put(told("HANGS", "sleep-60"))
-        until(lambda: UploadJob.objects.filter(state="working").exists(), seconds=20)
-        began = time.monotonic()
-
-        assert second.stop() == 0
-
-        assert time.monotonic() - began < 15
-    assert queue.waiting() == (1, 0)
-    job = UploadJob.objects.get(document_id=ids.document_id("HANGS", "2024-01"))
-    assert (job.state, job.attempts) == ("queued", 0)

@@ -15,9 +15,12 @@ from accessa.audit import findings
 from documents import services as services_of_documents
 from documents.models import Document
 from jobs import crashpoints, runner, services
+from jobs.claims import Superseded
 from jobs.models import UploadJob
+from statutes import artifacts
 from statutes.models import Law, LawVersion
-from statutes.tests.lawbooks import LOWER, RATE, TAXED, arrived, articles, done, objects, xml
+from statutes.tests.lawbooks import LOWER, RATE, TAXED, arrived, articles, done, message, objects, put, version_of, xml
+from testing.people import stop_before
 from testing.vendors.s3 import S3Server
 
 POINTS = (
@@ -77,3 +80,33 @@ def test_a_worker_that_dies_anywhere_leaves_what_none_would_have_left(
     assert articles(TAXED, RATE, LOWER) == [True, False, True]
     assert Law.objects.get().version == "2024-02"
     assert list(findings(deep=True)) == []
+
+
+@pytest.mark.django_db
+def test_a_version_that_lost_its_turn_at_work_leaves_nothing_of_its_own(laws: S3Server) -> None:
+    arrived(laws, xml(RATE), "2024-01")
+    claim = stop_before("embedded")
+    done(laws, xml(LOWER), "2024-02")
+    before = objects(laws)
+    put(laws, b"what the first try has put there", key="normalized/LIVA/law.json")
+
+    runner.attempt(claim)
+
+    assert objects(laws) == before
+
+
+@pytest.mark.django_db
+def test_a_turn_that_is_lost_lets_nobody_name_what_was_uploaded(laws: S3Server) -> None:
+    done(laws, xml(TAXED, RATE))
+    manifest = objects(laws)["normalized/LIVA/manifest.json"]
+    version = version_of(message())
+    LawVersion.objects.update(uploader_id="another")
+    version.refresh_from_db()
+
+    def unsure() -> None:
+        raise Superseded("lost")
+
+    with pytest.raises(Superseded):
+        artifacts.upload(version, sure=unsure)
+
+    assert objects(laws)["normalized/LIVA/manifest.json"] == manifest

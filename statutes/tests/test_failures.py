@@ -14,9 +14,10 @@ from statutes.ending import settle
 from statutes.intake import Kind, accept
 from statutes.models import Law
 from statutes.tests import failing, lawbooks
-from statutes.tests.lawbooks import KEY, LOWER, RATE, TAXED, arrived, articles, done, message, objects, put, xml
+from statutes.tests.lawbooks import BUCKET, KEY, LOWER, RATE, TAXED, arrived, articles, done, message, objects, put, xml
 from testing.people import run_to_the_end, stages
 from testing.pipelines import fail, refuse
+from testing.vendors.misbehaviour import Status
 from testing.vendors.s3 import S3Server
 
 pytestmark = pytest.mark.django_db
@@ -91,7 +92,6 @@ def test_a_stage_that_fails_is_left_to_the_queue_and_one_that_refuses_is_archive
         runner.drain()
         transient = settle(sent, lawbooks.job_of(sent))
     kept = objects(laws, "failed/")
-    settings.JOBS_MAX_RETRIES = 1
     with failing.at(stage, refuse):
         again = accept(sent)
         runner.drain()
@@ -154,3 +154,40 @@ def test_a_bucket_that_is_away_costs_no_attempt(laws: S3Server) -> None:
 
     assert (waiting.state, waiting.attempts, waiting.wait_reason) == ("queued", 0, "STORAGE_UNAVAILABLE")
     assert lawbooks.job_of(sent).state == "done"
+
+
+@pytest.mark.parametrize("bucket", ["nowhere", "anothers"])
+def test_a_bucket_that_only_the_message_knows_fails_its_law_alone(bucket: str, laws: S3Server) -> None:
+    laws.misbehave("* /anothers*", Status(403, code="AccessDenied"), times=9)
+    sent = message(bucket=bucket)
+    accept(sent)
+    run_to_the_end()
+
+    outcome = settle(sent, lawbooks.job_of(sent))
+
+    error = json.loads(objects(laws)["failed/LIVA/2024-01/error.json"])
+    assert (outcome, error["code"], error["raw"]) == ("delete", "RAW_BUCKET_CLOSED", None)
+
+
+def test_a_key_that_opens_no_bucket_at_all_is_waited_for(laws: S3Server) -> None:
+    laws.misbehave("*", Status(403, code="AccessDenied"), times=9)
+    sent = message(bucket="anothers")
+    accept(sent)
+
+    runner.drain()
+
+    waiting = lawbooks.job_of(sent)
+    assert (waiting.state, waiting.wait_reason) == ("queued", "STORAGE_UNAVAILABLE")
+
+
+def test_an_infected_file_that_nobody_may_read_is_told_of_without_it(laws: S3Server) -> None:
+    sent = message()
+    put(laws, xml(TAXED), tags="GuardDutyMalwareScanStatus=THREATS_FOUND")
+    accept(sent)
+    run_to_the_end()
+    laws.misbehave(f"PUT /{BUCKET}/failed/LIVA/2024-01/ley-iva.xml", Status(403, code="AccessDenied"))
+
+    outcome = settle(sent, lawbooks.job_of(sent))
+
+    error = json.loads(objects(laws)["failed/LIVA/2024-01/error.json"])
+    assert (outcome, error["code"], error["raw"]) == ("delete", "RAW_FILE_INFECTED", None)

@@ -59,17 +59,23 @@ def test_laws_whose_names_differ_in_their_capitals_are_different(laws: S3Server)
     assert UploadJob.objects.count() == 2
 
 
+def drained() -> None:
+    """Work until nothing is due: a turn ends after two seconds, whatever is left."""
+    while runner.drain():
+        pass
+
+
 @pytest.mark.django_db
 def test_the_more_urgent_law_is_begun_first(laws: S3Server) -> None:
     sent = [
         arrived(laws, xml(TAXED), law_id=priority, raw_key=f"raw/{priority}.xml", priority=priority)
         for priority in ("low", "normal", "high")
     ]
-    runner.drain()
+    drained()
     let_pauses_pass()
-    runner.drain()
+    drained()
     let_pauses_pass()
-    runner.drain()
+    drained()
 
     ended = UploadJob.objects.filter(state="done").order_by("finished_at").values_list("document_id", flat=True)
     assert list(ended) == [lawbooks.job_of(each).document_id for each in reversed(sent)]
@@ -82,7 +88,7 @@ def test_who_has_waited_long_gives_way_no_more(laws: S3Server) -> None:
     arrived(laws, xml(RATE), law_id="high", raw_key="raw/high.xml", priority="high")
     UploadJob.objects.filter(pk=lawbooks.job_of(low).pk).update(created_at=EARLY)
 
-    runner.drain()
+    drained()
 
     assert not UploadJob.objects.exclude(state="done").exists()
 

@@ -122,7 +122,7 @@ def test_a_tenants_upload_is_told_by_its_document() -> None:
 
     found = read({"Records": [put_event(f"{UUID(int=3)}/{document}.pdf", "raw")]})
 
-    assert found == [Arrived(document)]
+    assert found == [Arrived(UUID(int=3), document)]
 
 
 def test_a_notification_may_tell_of_several_files() -> None:

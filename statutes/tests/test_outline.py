@@ -8,6 +8,8 @@ from statutes.outline import ENUMERATED, Outline, key
 
 SPANISH = Outline(["Artículo 1. La ley de los que en el"])
 ENGLISH = Outline(["Section 1. The act of the people"])
+EUROPEAN = Outline(["Article 1. The regulation of the union"])
+BRITISH = Outline(["1 The overview of the act", "2 The duty of the supplier", "2A The tariffs"])
 HEADINGS = [
     #  the line                               kind       number            label                    rest
     (SPANISH, "Artículo 12 Bis. Los", "article", "12-bis", "Artículo 12 Bis", "Los"),
@@ -29,6 +31,22 @@ HEADINGS = [
     (SPANISH, "Sección Primera. Del uso", "section", "primera", "Sección Primera", "Del uso"),
     (SPANISH, "T R A N S I T O R I O S", "title", "transitorios", "T R A N S I T O R I O S", ""),
     (SPANISH, "ANEXO 1", "annex", "1", "ANEXO 1", ""),
+    (SPANISH, "ANEXO", "annex", "", "ANEXO", ""),
+    (SPANISH, "Artículo 3.º Los", "article", "3", "Artículo 3.º", "Los"),
+    (SPANISH, "Artículo segundo transitorio.- El", "article", "segundo-transitorio", "Artículo segundo transitorio",
+     "El"),
+    (SPANISH, "Artículo transitorio.- Esta", "article", "transitorio", "Artículo transitorio", "Esta"),
+    (SPANISH, "Sección 1.ª Planes", "section", "1", "Sección 1.ª", "Planes"),
+    (SPANISH, "Párrafo 2° De los planes", "section", "2", "Párrafo 2°", "De los planes"),
+    (SPANISH, "DISPOSICIONES FINALES", "title", "disposiciones-finales", "DISPOSICIONES FINALES", ""),
+    (SPANISH, "ARTÍCULOS TRANSITORIOS DE DECRETOS DE REFORMA", "title", "transitorios",
+     "ARTÍCULOS TRANSITORIOS DE DECRETOS DE REFORMA", ""),
+    (ENGLISH, "§§1403, 1404. Repealed", "article", "1403", "§§1403, 1404", "Repealed"),
+    (ENGLISH, "[§1405. Omitted]", "article", "1405", "[§1405", "Omitted]"),
+    (EUROPEAN, "Article 3a", "article", "3a", "Article 3a", ""),
+    (EUROPEAN, "Section 2", "section", "2", "Section 2", ""),
+    (BRITISH, "2 The duty of the supplier", "article", "2", "Section 2", "The duty of the supplier"),
+    (BRITISH, "2A The tariffs", "article", "2a", "Section 2A", "The tariffs"),
     (ENGLISH, "Section 4(a) The board", "article", "4", "Section 4", "(a) The board"),
     (ENGLISH, "§ 12-3-4. Definitions.", "article", "12-3-4", "§ 12-3-4", "Definitions."),
     (ENGLISH, "§ 12A-3.1(b) No person", "article", "12a-3.1", "§ 12A-3.1", "(b) No person"),
@@ -55,6 +73,10 @@ REFERENCES = [
     (ENGLISH, "§ 12-3-4 of the code"),
     (ENGLISH, "Part II of the Act"),
     (ENGLISH, "Part-time work"),
+    (SPANISH, "Párrafo 2 del artículo"),
+    (SPANISH, "Párrafo reformado DOF 01-01-2024"),
+    (EUROPEAN, "Section 2 of this Regulation"),
+    (BRITISH, "12 Of another count"),
 ]
 
 
@@ -76,6 +98,19 @@ def test_what_is_only_spoken_of_is_no_heading(outline: Outline, line: str) -> No
 @pytest.mark.parametrize("before", ["conforme al", "lo dispuesto en los artículos 3,", "a que se refiere la"])
 def test_a_reference_that_wrapped_to_a_lines_start_is_no_heading(before: str) -> None:
     assert SPANISH.heading("Artículo 5. Los demás", before) is None
+
+
+def test_who_shouts_refers_to_nothing() -> None:
+    assert ENGLISH.heading("SECTION 1. SHORT TITLE.", "of America in Congress assembled,") is not None
+    assert ENGLISH.heading("Section 1. Short title.", "of America in Congress assembled,") is None
+
+
+def test_the_quotation_mark_of_a_bill_is_no_part_of_its_first_label() -> None:
+    found = SPANISH.heading("“Artículo 1°.- Esta", "al siguiente Proyecto de ley:")
+
+    assert found is not None
+    assert (found.number, found.label, found.rest) == ("1", "Artículo 1°", "Esta")
+    assert SPANISH.heading("“Artículo 1°.- Esta", "el artículo 1° por el siguiente:") is None
 
 
 def test_among_transitory_articles_an_ordinal_is_one() -> None:

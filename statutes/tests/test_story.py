@@ -16,9 +16,9 @@ from jobs import runner
 from jobs.models import UploadJob
 from jobs.outcomes import Moved, Retryable, Wait
 from jobs.states import Stage
-from statutes import reading
 from statutes.intake import Kind, accept
 from statutes.models import Law, LawVersion
+from statutes.stages import SCANS
 from statutes.tests import lawbooks
 from statutes.tests.lawbooks import LOWER, RATE, TAXED, arrived, articles, done, found, message, objects, xml
 from tenancy.corpus import CORPUS
@@ -164,7 +164,7 @@ def test_what_stands_at_a_stage_is_proven_there(laws: S3Server) -> None:
 def test_what_ocr_has_read_is_kept_until_another_file_comes(laws: S3Server) -> None:
     sent = arrived(laws, text_pdf("Artículo 1. Los de la ley.", ""), raw_key="raw/ley.pdf")
     document = Document.objects.get()
-    read = {"document": document, "user_id": CORPUS, "page": 2, "parser_version": reading.VERSION}
+    read = {"document": document, "user_id": CORPUS, "page": 2, "parser_version": SCANS}
     ScannedPage.objects.create(**read, text="Artículo 2. De otro archivo.")
     claim = stop_before("parsing")
     left = ScannedPage.objects.exists()

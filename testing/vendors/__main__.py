@@ -10,7 +10,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from threading import Event
 
-from testing.vendors import llamaparse, openai
+from testing.vendors import bedrock, llamaparse, openai
+from testing.vendors.bedrock import BedrockServer
 from testing.vendors.ledger import Ledger
 from testing.vendors.llamaparse import LlamaParseServer
 from testing.vendors.openai import OpenAIServer
@@ -58,7 +59,10 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--p-doubled", type=float, default=0.0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--backoff-factor", type=float, default=1.0)
-    parser.add_argument("--s3-port", type=int)
+    parser.add_argument("--bedrock-port", type=int)
+    parser.add_argument("--bedrock-delay", type=float, default=0.0, help="seconds a call")
+    parser.add_argument("--bedrock-ledger", type=Path, help="append a line for each text sold")
+    parser.add_argument("--s3-port", type=int, help="SQS answers there too")
     parser.add_argument("--s3-strict", action="store_true", help="ministack instead of moto")
     return parser.parse_args()
 
@@ -83,6 +87,10 @@ def _servers(options: argparse.Namespace) -> list[Server]:
                 backoff_factor=options.backoff_factor, ledger=Ledger(options.llamaparse_ledger),
             )
         )  # fmt: skip
+    if options.bedrock_port is not None:
+        servers.append(
+            BedrockServer(port=options.bedrock_port, delay=options.bedrock_delay, ledger=Ledger(options.bedrock_ledger))
+        )
     if options.s3_port is not None:
         servers.append(S3Server(port=options.s3_port, strict=options.s3_strict))
     return servers
@@ -92,6 +100,8 @@ def _said(server: Server) -> dict[str, str]:
     found = {"url": server.url, "control": f"http://127.0.0.1:{server.port}/control"}
     if isinstance(server, S3Server):
         return found | {"access_key": server.access_key, "secret_key": server.secret_key, "region": server.region}
+    if isinstance(server, BedrockServer):
+        return found | {"access_key": bedrock.ACCESS_KEY, "secret_key": bedrock.SECRET_KEY, "region": bedrock.REGION}
     if isinstance(server, LlamaParseServer | OpenAIServer):
         return found | {"key": server.key}
     return found

@@ -13,7 +13,7 @@ class Command(BaseCommand):
     help = "Holds every job against the proof of its stage and looks for orphans; exits 1 when something is wrong."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--deep", action="store_true", help="read every original and vector again as well: slow")
+        parser.add_argument("--deep", action="store_true", help="read all that is stored again as well: slow")
 
     def handle(self, *args: Any, **options: Any) -> None:
         found = 0

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from argparse import ArgumentParser
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any, cast
@@ -22,7 +22,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import connection, connections
 from rich.console import Console
 
-from accessa import connected
+from accessa import connected, enacted, standin_aws
 from accessa.serving import Address, programs
 from accessa.standins import print_bill, standing_in
 from accessa.supervisor import Supervisor
@@ -50,27 +50,35 @@ class Command(BaseCommand):
             "fixtures: connect HubSpot, Drive, QuickBooks and Gmail by recorded answers, sync them, and search them"
         )
         parser.add_argument("--connectors", choices=("none", "fixtures"), default="none", help=recorded)
+        queued = "take three sample laws from a queue to a bucket and into search, by stand-ins of AWS on this machine"
+        parser.add_argument("--statutes", action="store_true", help=queued)
         parser.add_argument("--seconds", type=float, default=280.0, help="how long to wait for the documents at most")
 
-    def handle(self, *, files: list[Path], vendors: str, connectors: str, seconds: float, **options: Any) -> None:
+    def handle(
+        self, *, files: list[Path], vendors: str, connectors: str, statutes: bool, seconds: float, **options: Any
+    ) -> None:
         missing = [str(file) for file in files if not file.is_file()]
         if missing:
             raise CommandError(f"There is no file {', '.join(missing)}.")
         console = Console(file=cast(IO[str], self.stdout))
-        chosen = files or ([] if connectors == "fixtures" else sorted(SAMPLES.glob("*.pdf")))
+        chosen = files or ([] if connectors == "fixtures" or statutes else sorted(SAMPLES.glob("*.pdf")))
         address = Address("127.0.0.1", _free_port())
+        take_no_messages()
         with ExitStack() as stack:
             fakes = stack.enter_context(standing_in(address)) if vendors == "fake" else None
+            aws = stack.enter_context(standin_aws.standing_in()) if statutes else None
             if connectors == "fixtures":
                 connected.use_recorded()
-            supervisor = stack.enter_context(running(console, address))
+            supervisor = stack.enter_context(running(console, address, before=enacted.check if aws else lambda: None))
             visitor = stack.enter_context(visiting(address, EMAIL if fakes is None else WITH_VENDORS))
             failed = show(console, visitor, chosen, supervisor, seconds) if chosen else 0
             if connectors == "fixtures":
                 _connect(console, visitor, supervisor, seconds)
-            elif fakes is None:
+            if aws:
+                enacted.show(console, visitor, aws, supervisor.tick, seconds=seconds)
+            if chosen and fakes is None:
                 ask(console, visitor, QUESTIONS if files else _sample_questions())
-            else:
+            elif fakes:
                 print_bill(console, visitor, fakes)
                 console.print("No questions: the stand-in's vectors know nothing of what they stand for.")
                 visitor.forget()  # their files are in a store that is about to end
@@ -92,9 +100,19 @@ def _connect(console: Console, visitor: Visitor, supervisor: Supervisor, seconds
         raise CommandError(str(error)) from None
 
 
+def take_no_messages() -> None:
+    """Let nothing that is started here take from a queue that this shell is set to: what it holds is no demo's."""
+    for name in ("SQS_QUEUE_URL", "SQS_PRIORITY_QUEUE_URL"):
+        os.environ[name] = ""
+        setattr(settings, name, "")
+
+
 @contextmanager
-def running(console: Console, address: Address) -> Iterator[Supervisor]:
-    """Run database, API and workers for the demo, and leave nothing of what was started here."""
+def running(console: Console, address: Address, *, before: Callable[[], None] = lambda: None) -> Iterator[Supervisor]:
+    """Run database, API and workers for the demo, and leave nothing of what was started here.
+
+    ``before`` is called when the database is there, and nothing works on it yet.
+    """
     os.environ["UPLOADS_PER_DAY"] = "100000"  # the demo may be shown more than thirty times a day
     os.environ.setdefault("LOG_LEVEL", "ERROR")
     os.environ.setdefault("GUNICORN_CMD_ARGS", "--log-level warning")
@@ -105,9 +123,11 @@ def running(console: Console, address: Address) -> Iterator[Supervisor]:
     supervisor = Supervisor(programs(address), report=console.print)
     try:
         call_command("migrate", interactive=False, verbosity=0, skip_checks=False)
+        before()
         connections.close_all()
         _start(supervisor, address)
-        console.print(f"PostgreSQL, the API ({address.url}) and {settings.WORKERS} workers are up.\n")
+        console.print(f"PostgreSQL, the API ({address.url}) and {settings.WORKERS} workers are up.")
+        console.print("The consumer of the queue is up.\n" if settings.SQS_QUEUE_URL else "")
         yield supervisor
     finally:
         supervisor.stop()

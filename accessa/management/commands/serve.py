@@ -21,7 +21,7 @@ PIDFILE = settings.VAR / serving.PIDFILE
 
 
 class Command(BaseCommand):
-    help = "Keeps the API and the workers up until Ctrl-C or `serve --stop`."
+    help = "Keeps the API, the workers and, with SQS_QUEUE_URL, a consumer up until Ctrl-C or `serve --stop`."
     requires_system_checks = ()  # `migrate` runs them, once the database is there
 
     def add_arguments(self, parser: ArgumentParser) -> None:

@@ -14,6 +14,7 @@ from django.core.validators import validate_email
 from django.db import transaction
 
 from auditing import access, services
+from tenancy.corpus import CORPUS
 from tenancy.models import ApiToken, User
 from tenancy.refusals import Refused
 
@@ -52,6 +53,8 @@ class Command(BaseCommand):
             validate_email(email)
         except ValidationError as error:
             raise CommandError(f"{email!r} is not an e-mail address.") from error
+        if options["id"] == CORPUS:
+            raise CommandError(f"{CORPUS} is the corpus of laws, which nobody is.")
         named = {"pk": options["id"]} if options["id"] else {}
         user, is_new = User.objects.get_or_create(email=email, defaults={"username": email, **named})
         if options["id"] and user.pk != options["id"]:

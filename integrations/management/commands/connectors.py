@@ -1,4 +1,4 @@
-"""Look at tenants' connected systems, sync one, and plan the nights."""
+"""Look at tenants' connected systems, sync one or stop its sync, and plan the nights."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rich.table import Table
 
 from auditing import services as audit
 from campaigns import asking
-from integrations import nightly, syncs
+from integrations import abandoning, nightly, syncs
 from integrations.models import ConnectedSource, IngestionJob
 
 LATEST = 50
@@ -24,7 +24,7 @@ NEWEST = Subquery(IngestionJob.objects.filter(source=OuterRef("pk")).order_by("-
 
 
 class Command(BaseCommand):
-    help = "Lists tenants' connected systems, begins a sync of one, and plans nightly syncs of all (off by default)."
+    help = "Lists tenants' connected systems, syncs one or stops its sync, plans nightly syncs of all (off by default)."
 
     def add_arguments(self, parser: CommandParser) -> None:
         verbs = parser.add_subparsers(dest="verb", required=True)
@@ -34,6 +34,9 @@ class Command(BaseCommand):
         sync.add_argument("source", type=UUID, help="the source's id")
         sync.add_argument("--full", action="store_true", help="fetch everything anew; what is gone is removed")
         asking.add_reason(sync)
+        stop = verbs.add_parser("stop", help="end the sync that is under way; what it has brought stays")
+        stop.add_argument("source", type=UUID, help="the source's id")
+        asking.add_reason(stop)
         night = verbs.add_parser("nightly", help="fetch what has changed at all sources, every night")
         when = night.add_mutually_exclusive_group()
         when.add_argument("--at", type=_time, metavar="HH:MM", help="when, UTC")
@@ -45,6 +48,8 @@ class Command(BaseCommand):
                 self._list(options["tenant"])
             case "sync":
                 self._sync(options)
+            case "stop":
+                self._stop(options)
             case _:
                 self._nightly(options)
 
@@ -62,9 +67,7 @@ class Command(BaseCommand):
         Console(file=self.stdout, width=200).print(table)  # type: ignore[arg-type]
 
     def _sync(self, options: dict[str, Any]) -> None:
-        source = ConnectedSource.objects.filter(pk=options["source"]).first()
-        if source is None:
-            raise CommandError("There is no such source.")
+        source = _source(options["source"])
         kind = IngestionJob.Kind.FULL if options["full"] else IngestionJob.Kind.DELTA
         with asking.refusals(), transaction.atomic():
             job = syncs.start(source, kind, by="command")
@@ -73,6 +76,12 @@ class Command(BaseCommand):
                 object_id=source.pk, tenant_id=source.user_id, kind=job.kind,
             )  # fmt: skip
         self.stdout.write(f"{job.get_kind_display()} sync begun: {job.pk}")
+
+    def _stop(self, options: dict[str, Any]) -> None:
+        source = _source(options["source"])
+        with asking.refusals():
+            job = abandoning.stop(source, by=None, reason=options["reason"])
+        self.stdout.write(f"{job.get_kind_display()} sync ended: {job.pk}")
 
     def _nightly(self, options: dict[str, Any]) -> None:
         if options["off"]:
@@ -83,6 +92,13 @@ class Command(BaseCommand):
             begins = nightly.planned()
             said = f"The next night begins at {begins:{MOMENT}} UTC." if begins else "No nights are planned."
             self.stdout.write(said)
+
+
+def _source(source_id: UUID) -> ConnectedSource:
+    source = ConnectedSource.objects.filter(pk=source_id).first()
+    if source is None:
+        raise CommandError("There is no such source.")
+    return source
 
 
 def _with_code(status: str, code: str | None) -> str:

@@ -11,10 +11,8 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from jobs import cluster, tracing
+from statutes.bounds import BOUNDS
 from statutes.consuming import Consumer
-
-# What SQS allows: https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_ReceiveMessage.html
-BOUNDS = {"SQS_WAIT_SECONDS": (1, 20), "SQS_VISIBILITY_SECONDS": (3, 12 * 3600), "SQS_MESSAGES_AT_ONCE": (1, 10)}
 
 
 class Command(BaseCommand):

@@ -56,7 +56,7 @@ def test_an_attachment_is_an_annex() -> None:
     annex = xml.read(AKN.encode()).children[-1]
 
     assert isinstance(annex, Division)
-    assert (annex.kind, annex.heading) == ("annex", "Schedule 1")
+    assert (annex.kind, annex.number, annex.label) == ("annex", "1", "Schedule 1")
     assert [paragraph.text for paragraph in annex.paragraphs] == ["Fees"]
 
 

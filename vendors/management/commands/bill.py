@@ -22,7 +22,7 @@ class Command(BaseCommand):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--user", help="a tenant's UUID or e-mail")
+        parser.add_argument("--user", help="a tenant's UUID or e-mail, or laws")
         parser.add_argument("--day", help="a UTC day, as 2026-11-22")
         parser.add_argument("--document", help="a document's UUID")
         parser.add_argument("--by", choices=sorted(money.GROUPS), default="stage")

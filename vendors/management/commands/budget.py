@@ -20,7 +20,7 @@ class Command(BaseCommand):
     help = "Shows or sets a tenant's budget, in cents a day (UTC). Jobs that wait for the budget try again at once."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("user", help="the tenant's UUID or e-mail")
+        parser.add_argument("user", help="the tenant's UUID or e-mail, or laws")
         change = parser.add_mutually_exclusive_group()
         change.add_argument("--cents-per-day", help="a budget of its own")
         change.add_argument("--none", action="store_true", help="no limit for this tenant")

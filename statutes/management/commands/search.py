@@ -8,17 +8,17 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from documents.management.commands.ingest import chosen_user
 from embeddings.search import Passage
-from integrations.search import SOURCES, UPLOADS, search
+from statutes.search import SOURCES, UPLOADS, search
 from tenancy.refusals import Refused
 
 
 class Command(BaseCommand):
-    help = "Prints what is nearest to a question: passages with document, pages and heading; records with their source."
+    help = "Prints what is nearest to a question: passages with their place, records with their source, laws as cited."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("query")
         parser.add_argument("--user", help="e-mail or id; may be left out while there is only one")
-        parser.add_argument("-k", type=int, default=5, help="how many passages, and how many records")
+        parser.add_argument("-k", type=int, default=5, help="how many passages, records, and passages of laws")
         parser.add_argument(
             "--sources", default=UPLOADS, help=f"among what, with commas: {', '.join(SOURCES)}; documents are uploads"
         )
@@ -34,7 +34,9 @@ class Command(BaseCommand):
             self._say(number, _place(passage), passage.score, passage.text)
         for number, record in enumerate(found.records, 1):
             self._say(number, f"{record.source}, {record.title or record.external_id}", record.score, record.text)
-        if not found.passages and not found.records:
+        for number, law in enumerate(found.laws, 1):
+            self._say(number, law.citation, law.score, law.text)
+        if not found.passages and not found.records and not found.laws:
             self.stdout.write("Nothing found.")
 
     def _say(self, number: int, place: str, score: float, text: str) -> None:

@@ -1,4 +1,4 @@
-"""Searching in the API: what a tenant has uploaded, and what its connected systems hold."""
+"""Searching in the API: what a tenant has uploaded, what its connected systems hold, and the laws."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from embeddings.search import pace
-from integrations import search
-from integrations.serializers import SearchAnswer, SearchRequest
+from statutes import search
+from statutes.serializers import SearchAnswer, SearchRequest
 from tenancy.permissions import caller_id
 
 
 class SearchView(APIView):
     @extend_schema(operation_id="search", request=SearchRequest, responses=SearchAnswer)
     def post(self, request: Request) -> Response:
-        """Find the passages of the caller's documents, and the records of connected systems, that answer a question."""
+        """Find what answers a question: passages of the caller's documents, records of connected systems, laws."""
         asked = SearchRequest(data=request.data)
         asked.is_valid(raise_exception=True)
         pace.spend(caller_id(request))

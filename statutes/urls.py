@@ -1,6 +1,6 @@
 from django.urls import path
 
-from integrations import views
+from statutes import views
 
 urlpatterns = [
     path("search", views.SearchView.as_view()),

@@ -1,0 +1,138 @@
+"""Can laws be worked on: the queue with its dead letters, who takes its messages, and the bucket of artifacts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import timedelta
+from uuid import uuid4
+
+from django.conf import settings
+from django.db.models.functions import Now
+
+from accessa import stores
+from accessa.doctor.exam import Finding, doubtful, not_needed, note, wrong
+from jobs.outcomes import Postponed, StageFailure
+from statutes import objects, presence, redrive, redriving, sqs
+from statutes.models import Consumer
+from statutes.sqs import Received
+from vendors import gate
+
+QUEUES = ("SQS_QUEUE_URL", "SQS_PRIORITY_QUEUE_URL")
+RIGHTS = "sqs:ReceiveMessage, sqs:DeleteMessage, sqs:ChangeMessageVisibility, sqs:SendMessage, sqs:GetQueueAttributes"
+REACH = "Let this machine out to SQS, or correct SQS_REGION and SQS_ENDPOINT_URL."
+REMEDIES = {
+    "SQS_NO_QUEUE": ("is no queue that is there", "Correct it, or SQS_REGION."),
+    gate.KEY: ("refuses the key, or there is none", f"Let the role or the key do {RIGHTS}."),
+    gate.LIMITED: ("has had too many calls", "Run doctor again in a minute."),
+    gate.AWAY: ("has failed again and again; calls are held back", "Wait, or look at AWS' health page."),
+    "VENDOR_UNAVAILABLE": ("has a fault of its own", "Wait, or look at AWS' health page."),
+    "VENDOR_REFUSED": ("refuses what it is asked", "Look whether it is the address of a queue of SQS."),
+}
+# No law's id begins with a dot: nothing there is ever taken for a law's.
+PREFIXES, PROBE, CONTENT = ("normalized", "chunks", "embeddings", "failed"), ".doctor", b"written by manage.py doctor"
+DO = "Let the key do s3:PutObject, s3:GetObject, s3:DeleteObject below normalized/, chunks/, embeddings/ and failed/."
+READ = "Let the key do s3:GetObject below raw/, and s3:ListBucket: without it a missing file looks like a refusal."
+WAITS_LONG = timedelta(minutes=5)
+
+
+def queue() -> Iterator[Finding]:
+    if not settings.SQS_QUEUE_URL:
+        yield not_needed("SQS_QUEUE_URL is not set")
+        return
+    for name in QUEUES:
+        if url := getattr(settings, name):
+            yield from _asked(name, url)
+    yield from _consumers()
+
+
+def _asked(name: str, url: str) -> Iterator[Finding]:
+    try:
+        found = sqs.attributes(url)
+        yield from _policy(name, url, found.get("RedrivePolicy"))
+        yield from _rights(name, url)
+    except Postponed as postponed:
+        yield _away(name, postponed.wait.reason)
+    except StageFailure as failure:
+        yield _away(name, failure.code)
+    else:
+        waiting = found.get("ApproximateNumberOfMessages", "0")
+        yield note(f"({name}: {waiting} waiting, {found.get('ApproximateNumberOfMessagesNotVisible', '0')} held)")
+
+
+def _away(name: str, code: str) -> Finding:
+    says, remedy = REMEDIES.get(code, (f"does not answer ({code})", REACH))
+    return wrong(f"{name} {says}.", remedy)
+
+
+def _policy(name: str, url: str, policy: str | None) -> Iterator[Finding]:
+    if not policy:
+        yield doubtful(
+            f"{name} has no dead-letter queue: what always fails comes back until it expires.",
+            "Give the queue a redrive policy with maxReceiveCount 3 to 5.",
+        )
+        return
+    most = int(json.loads(policy)["maxReceiveCount"])
+    if most < redrive.FEWEST:
+        yield wrong(f"maxReceiveCount of {name} is {most}: no consumer begins.", "Set it to 3, 4 or 5.")
+    elif most < redrive.USUAL:
+        yield doubtful(f"maxReceiveCount of {name} is {most}: one hiccup is half of it.", "Set it to 3, 4 or 5.")
+    dead_url = redriving.dead_letters_of(url)
+    if dead_url and (dead := redriving.depth(dead_url)):
+        says = "1 message was given up" if dead == 1 else f"{dead} messages were given up"
+        yield doubtful(f"{says} ({name}).", "Look at them: manage.py laws redrive; with --yes they are put back.")
+
+
+def _rights(name: str, url: str) -> Iterator[Finding]:
+    """Ask to delete and to extend what is no message: who may do that is told so, and who may not is refused."""
+    nothing = Received(url, "doctor", "doctor", "", 0)
+    for right, ask in (("DeleteMessage", sqs.delete), ("ChangeMessageVisibility", lambda each: sqs.extend(each, 1))):
+        try:
+            with suppress(sqs.Lost):
+                ask(nothing)
+        except (Postponed, StageFailure, *sqs.FAILURES):
+            yield wrong(f"sqs:{right} is refused for {name}.", f"Let the role or the key do {RIGHTS}.")
+
+
+def _consumers() -> Iterator[Finding]:
+    alive = presence.alive()
+    if not (count := alive.count()):
+        yield wrong("No consumer is alive: no message is worked on.", "Start one: manage.py consume_sqs")
+        return
+    stuck = alive.filter(state=Consumer.State.WAIT, changed_at__lt=Now() - WAITS_LONG)
+    for consumer in stuck.order_by("name")[:3]:
+        yield doubtful(f"The consumer {consumer.name} has waited for minutes.", "Its log says for what, with a code.")
+    yield note(f"({count} {'consumer' if count == 1 else 'consumers'} alive)")
+
+
+def bucket() -> Iterator[Finding]:
+    """Write, read and remove a small object where each kind of artifact goes, and look for one among the raw files."""
+    if not settings.STATUTES_BUCKET:
+        yield not_needed("STATUTES_BUCKET is not set")
+        return
+    for prefix in PREFIXES:
+        yield from _kept(f"{prefix}/{PROBE}/{uuid4()}", prefix)
+    try:
+        objects.head(settings.STATUTES_BUCKET, f"raw/{PROBE}/{uuid4()}")
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        why, remedy = stores.why("statutes", error)
+        yield wrong(f"Files below raw/ of STATUTES_BUCKET cannot be looked at: {why}.", f"{READ} {remedy}")
+
+
+def _kept(key: str, prefix: str) -> Iterator[Finding]:
+    place = settings.STATUTES_BUCKET
+    try:
+        objects.put(place, key, CONTENT)
+        given = objects.read(place, key)
+        objects.delete(place, key)
+    except OSError as error:
+        why, remedy = stores.why("statutes", error)
+        yield wrong(f"STATUTES_BUCKET cannot be written and emptied below {prefix}/: {why}.", f"{DO} {remedy}")
+        with suppress(OSError):
+            objects.delete(place, key)
+        return
+    if given != CONTENT:
+        yield wrong(f"STATUTES_BUCKET does not give back what was written below {prefix}/.", "Look at the store.")

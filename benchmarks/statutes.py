@@ -1,0 +1,167 @@
+"""A law of 300 articles from its message to its last object, beside a bare script; and the worker's memory over 100."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from argparse import ArgumentParser, Namespace
+from concurrent.futures import ThreadPoolExecutor
+from itertools import cycle, islice
+from statistics import median
+from typing import Any
+
+import psutil
+
+from benchmarks import aws, cluster, corpus, reading_back
+from benchmarks.aws import BUCKET, Aws
+from benchmarks.lawbook import FORMATS
+from benchmarks.orders import Orders, format_of
+from benchmarks.report import Result, say
+from jobs.models import UploadJob
+from statutes import keys
+from statutes.models import Law
+
+SUMMARY = __doc__ or ""
+GOAL = 3.0
+MOST_GROWTH_MB = 20.0  # of the worker, from its tenth law to its last
+WORKER = [sys.executable, "manage.py", "consume_sqs"]
+SETTINGS = {"EMBEDDER": "testing.embedders.Instant"}
+Seconds = dict[str, list[float]]  # by format
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--articles", type=int, default=300)
+    parser.add_argument("--rounds", type=int, default=3, help="laws of each format that are timed")
+    parser.add_argument("--laws", type=int, default=100, help="laws that one worker carries in all")
+
+
+def measure(options: Namespace) -> Result:
+    articles, rounds, laws = (20, 1, 6) if options.quick else (options.articles, options.rounds, options.laws)
+    with aws.standing() as here:
+        before = _bare(Orders(here, here.queue(), articles), rounds)
+        ours, memory = _ours(Orders(here, here.queue(), articles), rounds, laws)
+        # On both sides: the machine may be busier in one hour than in the next.
+        after = before if options.quick else _bare(Orders(here, here.queue(), articles), rounds)
+        uploads = _uploads(here, rounds)
+        read_back = reading_back.measure(here, [f"{name}-0" for name in FORMATS])
+    bare = {name: median(before[name] + after[name]) for name in FORMATS}
+    slowest = max(ours, key=lambda name: median(ours[name]))
+    value = median(ours[slowest])
+    return Result(
+        name="statutes",
+        value=value,
+        unit=f"s a law of {articles} articles, of {slowest}, the slowest format",
+        against="a bare script: download, read, cut, embed, sixteen uploads at once, no database",
+        ratio=bare[slowest] / value,
+        goal=GOAL,
+        ok=value <= GOAL and memory["grown_mb"] <= MOST_GROWTH_MB,
+        details={
+            "seconds": {name: median(found) for name, found in ours.items()},
+            "bare_seconds": bare,
+            "uploads_alone_seconds": uploads,  # of which next to all is the stand-in's: it answers 300 to 400 a second
+            "chunks": Law.objects.get(pk=f"{slowest}-0").chunk_count,
+            **memory,
+            **read_back,
+        },
+    )
+
+
+def _ours(orders: Orders, rounds: int, laws: int) -> tuple[Seconds, dict[str, Any]]:
+    """Let one worker carry ``laws`` laws: first one by one, timed, then the rest from a queue that is full."""
+    first, timed = "xml-first", [f"{name}-{number}" for number in range(rounds) for name in FORMATS]
+    rest = [f"{name}-more-{number}" for number, name in enumerate(islice(cycle(FORMATS), laws - len(timed) - 1))]
+    seconds: Seconds = {name: [] for name in FORMATS}
+    orders.stock([first, *timed, *rest])
+    with cluster.started(WORKER, **SETTINGS, **orders.here.environment(orders.queue_url)) as worker:
+        _carried(orders, worker, first)  # everything is loaded
+        for law_id in timed:
+            seconds[format_of(law_id)].append(_carried(orders, worker, law_id))
+            say(f"{law_id}: {seconds[format_of(law_id)][-1]:.2f} s")
+        stages = {name: found / (len(timed) + 1) for name, found in corpus.stages().items()}
+        orders.send(rest)
+        return seconds, {**_held(worker, laws, since=len(timed) + 1), "stage_seconds": stages}
+
+
+def _carried(orders: Orders, worker: psutil.Process, law_id: str) -> float:
+    """Send a law's message; return the seconds until it is deleted."""
+    began, before = time.perf_counter(), _done(worker)
+    orders.send([law_id])
+    cluster.until(
+        lambda: _done(worker) > before, seconds=120, pause=0.02
+    )  # the database's word costs the server nothing
+    cluster.until(lambda: orders.are_done, seconds=60, pause=0.02)
+    return time.perf_counter() - began
+
+
+def _done(worker: psutil.Process) -> int:
+    """Return how many laws have been published. Raises ``RuntimeError`` when there will be no more."""
+    if worker.status() == psutil.STATUS_ZOMBIE:
+        raise RuntimeError("The worker has ended.")
+    for error in UploadJob.objects.filter(state="deadletter").values_list("last_error", flat=True):
+        raise RuntimeError(f"A law failed: {error}")
+    return UploadJob.objects.filter(state="done").count()
+
+
+def _held(worker: psutil.Process, laws: int, *, since: int) -> dict[str, Any]:
+    """Return what the worker and its zygote hold in MB, after ``since`` laws and after all: medians over some laws."""
+    held: dict[int, list[float]] = {}
+    began, done = time.monotonic(), since
+    while done < laws:
+        held.setdefault(done, []).append(sum(map(_resident, (worker, *worker.children()))))
+        time.sleep(0.1)
+        done = _done(worker)
+    some = max(1, min(5, len(held) // 2))
+    early, late = (
+        [each for number in seen for each in held[number]] for seen in (sorted(held)[:some], sorted(held)[-some:])
+    )
+    return {
+        "laws": laws,
+        "laws_per_minute": 60 * (laws - since) / (time.monotonic() - began),
+        f"mb_after_{since}": median(early),
+        f"mb_after_{laws}": median(late),
+        "grown_mb": median(late) - median(early),
+    }
+
+
+def _resident(process: psutil.Process) -> float:
+    try:
+        return float(process.memory_info().rss) / 2**20
+    except psutil.NoSuchProcess:
+        return 0.0
+
+
+def _bare(orders: Orders, rounds: int) -> Seconds:
+    law_ids = ["xml-bare", *(f"{name}-bare-{number}" for number in range(rounds) for name in FORMATS)]
+    orders.stock(law_ids)
+    orders.send(law_ids)
+    command = [sys.executable, "-m", "benchmarks.rivals.bare_statute", orders.here.endpoint, orders.queue_url]
+    done = subprocess.run(
+        [*command, str(len(law_ids))], env=os.environ | SETTINGS, cwd=cluster.ROOT, stdout=subprocess.PIPE, check=True
+    )
+    seconds = list(zip(law_ids, json.loads(done.stdout), strict=True))[1:]  # at the first, everything is loaded
+    return {name: [each for law_id, each in seconds if format_of(law_id) == name] for name in FORMATS}
+
+
+def _uploads(here: Aws, rounds: int) -> float:
+    """Return how long the objects of one law take to be put there by themselves, as many at once as we do."""
+    manifest = json.loads(_object(here, keys.manifest("pdf-0")))
+    contents = [_object(here, each["key"]) for each in (manifest["law"], manifest["embeddings"], *manifest["chunks"])]
+
+    def put(number: int) -> None:
+        here.s3.put_object(Bucket=BUCKET, Key=f"alone/{number}", Body=contents[number])
+
+    taken = []
+    with ThreadPoolExecutor(aws.AT_ONCE) as pool:
+        for _ in range(rounds):
+            began = time.perf_counter()
+            list(pool.map(put, range(len(contents))))
+            taken.append(time.perf_counter() - began)
+    return median(taken)
+
+
+def _object(here: Aws, key: str) -> bytes:
+    found: bytes = here.s3.get_object(Bucket=BUCKET, Key=key)["Body"].read()
+    return found

@@ -1,0 +1,84 @@
+"""A sync that is ended by hand: its source is free again, and what a tenant has let go of still goes."""
+
+from __future__ import annotations
+
+from io import StringIO
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection
+
+from auditing.models import AuditEntry
+from integrations import consumer, messages, syncs
+from integrations.messages import Body
+from integrations.models import ConnectedSource, IngestionJob
+from integrations.queue import TABLE
+from testing import paged
+from testing.people import Person
+from testing.records import connected
+
+pytestmark = pytest.mark.django_db
+Kind, Status = IngestionJob.Kind, IngestionJob.Status
+
+
+def lost() -> None:
+    """Empty the queue, as a database that was restored without it has it."""
+    with connection.cursor() as cursor:
+        cursor.execute(f"DELETE FROM {TABLE}")
+
+
+def stop(source_id: object, *more: str) -> str:
+    said = StringIO()
+    call_command("connectors", "stop", str(source_id), *more, stdout=said)
+    return said.getvalue()
+
+
+def test_a_sync_whose_message_is_lost_is_ended_and_another_may_begin(ana: Person) -> None:
+    source = connected(ana.id)
+    stranded = syncs.start(source, Kind.FULL, by="test")
+    lost()
+
+    said = stop(source.pk, "--reason", "restored without its queue")
+
+    stranded.refresh_from_db()
+    assert str(stranded.pk) in said
+    assert (stranded.status, stranded.error_message) == (Status.FAILED, "SYNC_STOPPED")
+    assert syncs.start(source, Kind.FULL, by="test").status == Status.QUEUED
+    entry = AuditEntry.objects.get(action="connectors.stop")
+    assert (entry.object_id, entry.tenant_id, entry.details) == (str(source.pk), ana.id, {"kind": Kind.FULL})
+
+
+def test_the_page_of_a_stopped_sync_is_not_worked_on() -> None:
+    body = paged.sync()
+    messages.enqueue(body)
+
+    stop(body.source_id, "--reason", "it fetches the wrong account")
+    consumer.turn(float("inf"))
+
+    assert not messages.waiting()
+    assert IngestionJob.objects.get(pk=body.job_id).error_message == "SYNC_STOPPED"
+
+
+def test_forgetting_is_begun_anew(ana: Person) -> None:
+    source = connected(ana.id)
+    ConnectedSource.objects.filter(pk=source.pk).update(status=ConnectedSource.Status.DISCONNECTED)
+    syncs.start(source, Kind.FORGET, by="test")
+    lost()
+
+    stop(source.pk, "--reason", "restored without its queue")
+
+    anew = IngestionJob.objects.get(source=source, status=Status.QUEUED)
+    message = messages.read()
+    assert message is not None
+    assert message.body == Body(anew.pk, source.pk, ana.id, Kind.FORGET)
+
+
+def test_without_a_sync_or_a_source_nothing_is_stopped(ana: Person) -> None:
+    source = connected(ana.id)
+
+    with pytest.raises(CommandError, match="No sync of this source is under way"):
+        stop(source.pk, "--reason", "why not")
+    with pytest.raises(CommandError, match="no such source"):
+        stop(ana.id, "--reason", "why not")
+
+    assert not AuditEntry.objects.filter(action="connectors.stop").exists()

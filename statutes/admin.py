@@ -1,0 +1,221 @@
+"""Laws, their versions and the queue's consumers, as staff look at them: ids and codes, no law's text."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any, cast
+from uuid import UUID
+
+from django.contrib import admin, messages
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.db.models import BooleanField, ExpressionWrapper, QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+from django.utils.html import format_html, format_html_join
+
+from auditing import asking
+from auditing.browsing import ReadOnlyAdmin
+from auditing.filters import exact, one_of
+from jobs.admin import linked, whole
+from jobs.models import UploadJob
+from statutes import keys, services
+from statutes.messages import PRIORITIES
+from statutes.models import Consumer, Law, LawVersion
+from statutes.presence import ALIVE
+from statutes.stages import MIMES
+from tenancy.models import User
+from tenancy.refusals import Refused
+
+MOST_AGAIN, MOST_OUT = 100, 10  # at once: a request must be answered, and a law has hundreds of objects
+Act = Callable[[str], object]
+
+
+def _named(values: Iterable[str]) -> list[tuple[str, str]]:
+    return [(value, value.replace("_", " ")) for value in values]
+
+
+@admin.register(Law)
+class LawAdmin(ReadOnlyAdmin):
+    list_display = ("law", "status", "version", "chunk_count", "language", "updated_at", "of_versions")
+    list_filter = (one_of("status", "status", _named(Law.Status.values)),)
+    list_disable_select_all = True
+    id_fields = ("law_id",)
+    ordering = ("-updated_at", "law_id")
+    fields = (
+        ("law_id", "status"), ("version", "chunk_count", "language"), "document_id", "of_versions",
+        ("created_at", "updated_at"), "artifacts",
+    )  # fmt: skip
+    readonly_fields = ("of_versions", "artifacts")
+    actions = ("withdraw",)
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Law]:
+        return Law.objects.defer("title", "uploader_id")
+
+    @admin.display(description="law")
+    def law(self, law: Law) -> str:
+        return whole(law.pk)
+
+    @admin.display(description="versions")
+    def of_versions(self, law: Law) -> str:
+        listed = reverse("admin:statutes_lawversion_changelist")
+        return format_html('<a class="underline" href="{}?q={}">show</a>', listed, law.pk)
+
+    @admin.display(description="keys in the bucket")
+    def artifacts(self, law: Law) -> str:
+        if law.document_id is None:
+            return "none: no version of this law is found"
+        found = (keys.manifest(law.pk), keys.law(law.pk), keys.chunks(law.pk), keys.vectors(law.pk))
+        return format_html_join("", "<div>{}</div>", ((key,) for key in found))
+
+    def has_withdraw_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm("statutes.withdraw_law")
+
+    @admin.action(description="Take out of the corpus", permissions=["withdraw"])
+    def withdraw(self, request: HttpRequest, queryset: QuerySet[Law]) -> HttpResponse | None:
+        """Ask why, and take out what was chosen once that has been confirmed."""
+        line = "All versions go: passages, vectors, work and the objects in the bucket. The raw files stay."
+        shown = {"title": "Take laws out of the corpus", "button": "Take out"}
+        asked = _Asked(self, request, "withdraw", most=MOST_OUT, line=line, **shown)
+        return asked.answer(lambda law_id, **said: services.withdraw(law_id, **said), done="taken out")
+
+
+@admin.register(LawVersion)
+class LawVersionAdmin(ReadOnlyAdmin):
+    list_display = (
+        "document", "law_id", "version", "status", "error_code", "priority", "format", "created_at", "updated_at",
+        "job",
+    )  # fmt: skip
+    list_filter = (
+        one_of("status", "status", _named(Law.Status.values)), one_of("priority", "priority", _named(PRIORITIES)),
+        one_of("format", "format", _named(MIMES)), exact("error_code", "error code"),
+    )  # fmt: skip
+    list_disable_select_all = True
+    id_fields = ("law_id", "document_id")
+    ordering = ("-created_at", "document_id")
+    fields = (
+        ("document_id", "of_law"), ("version", "status", "error_code"), ("job", "priority", "format"),
+        ("missing", "reprocessed"), ("bucket", "raw_key"), ("uploader_id", "ingest_timestamp"),
+        ("raw_sha256", "manifest_sha256"), ("created_at", "updated_at"), "archived",
+    )  # fmt: skip
+    readonly_fields = ("of_law", "job", "missing", "archived")
+    actions = ("reprocess",)
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[LawVersion]:
+        return LawVersion.objects.defer("canonical")  # megabytes, and a law's text
+
+    @admin.display(description="document")
+    def document(self, version: LawVersion) -> str:
+        return whole(version.pk)
+
+    @admin.display(description="law")
+    def of_law(self, version: LawVersion) -> str:
+        page = reverse("admin:statutes_law_change", args=[version.law_id])
+        return format_html('<a class="whitespace-nowrap underline" href="{}">{}</a>', page, version.law_id)
+
+    @admin.display(description="job")
+    def job(self, version: LawVersion) -> str:
+        return linked(version.job_id) if version.job_id else ""
+
+    @admin.display(description="passages that the embedder refused")
+    def missing(self, version: LawVersion) -> int:
+        return len(version.refused)
+
+    @admin.display(description="kept of its failure")
+    def archived(self, version: LawVersion) -> str:
+        return keys.failed(version.law_id, version.version) if version.status == Law.Status.FAILED else ""
+
+    def response_action(self, request: HttpRequest, queryset: QuerySet[LawVersion]) -> HttpResponse | None:
+        try:
+            for chosen in request.POST.getlist(ACTION_CHECKBOX_NAME):
+                UUID(chosen)
+        except ValueError:
+            messages.error(request, "What was chosen is no version; choose again.")
+            return HttpResponseRedirect(request.get_full_path())
+        return cast("HttpResponse | None", super().response_action(request, queryset))
+
+    def has_reprocess_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm("statutes.reprocess_lawversion")
+
+    @admin.action(description="Do again from the raw file", permissions=["reprocess"])
+    def reprocess(self, request: HttpRequest, queryset: QuerySet[LawVersion]) -> HttpResponse | None:
+        """Ask why, and let what was chosen be done again once that has been confirmed."""
+        line = "Each is read, cut and embedded again from its raw file; what is found of it stays until then."
+        asked = _Asked(
+            self, request, "reprocess", most=MOST_AGAIN, line=line, title="Do versions again", button="Do again"
+        )
+        return asked.answer(_reprocess, done="begun again")
+
+
+def _reprocess(chosen: str, **said: Any) -> UploadJob:
+    version = LawVersion.objects.only("law_id", "version").get(pk=UUID(chosen))
+    return services.reprocess(version.law_id, version.version, **said)
+
+
+class _Asked:
+    """A reason that is asked for, and the act upon each that was chosen."""
+
+    def __init__(
+        self, of: ReadOnlyAdmin, request: HttpRequest, verb: str, *, most: int, line: str, **shown: str
+    ) -> None:
+        self._site, self._request, self._verb, self._shown = of.admin_site, request, verb, shown
+        self._chosen = [each for each in request.POST.getlist(ACTION_CHECKBOX_NAME) if "\0" not in each][:most]
+        self._lines = (f"{len(self._chosen)} chosen. {line}",)
+
+    def answer(self, act: Callable[..., object], *, done: str) -> HttpResponse:
+        form = asking.ReasonForm(self._request.POST if "confirmed" in self._request.POST else None)
+        if form.is_valid():
+            said = {"by": cast(User, self._request.user), "reason": form.cleaned_data["reason"]}
+            return self._told(lambda chosen: act(chosen, **said), done)
+        hidden = [(ACTION_CHECKBOX_NAME, each) for each in self._chosen]
+        return asking.page(
+            self._request, self._site, form, lines=self._lines, back=self._request.get_full_path(),
+            hidden=[*hidden, ("action", self._verb), ("index", "0"), ("confirmed", "yes")], **self._shown,
+        )  # fmt: skip
+
+    def _told(self, act: Act, done: str) -> HttpResponse:
+        became = Counter(filter(None, [_refusal(act, chosen) for chosen in self._chosen]))
+        if count := len(self._chosen) - became.total():
+            messages.success(self._request, f"{count} {done}.")
+        for code, refused in sorted(became.items()):
+            messages.warning(self._request, f"{refused} not {done}: {code}.")
+        return HttpResponseRedirect(self._request.get_full_path())
+
+
+def _refusal(act: Act, chosen: str) -> str:
+    """Act upon one; return the code of its refusal, or nothing."""
+    try:
+        act(chosen)
+    except Refused as refused:
+        return refused.code
+    except LawVersion.DoesNotExist:
+        return "NOT_FOUND"
+    return ""
+
+
+@admin.register(Consumer)
+class ConsumerAdmin(ReadOnlyAdmin):
+    list_display = ("name", "state", "heard", "received", "ended", "failed", "seen_at", "changed_at", "job")
+    list_filter = (one_of("state", "state", _named(Consumer.State.values)),)
+    id_fields = ("name",)
+    ordering = ("name",)
+    fields = (
+        "name",
+        ("state", "heard", "job"),
+        ("received", "ended", "failed"),
+        ("started_at", "changed_at", "seen_at"),
+    )
+    readonly_fields = ("heard", "job")
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Consumer]:
+        return Consumer.objects.annotate(is_alive=ExpressionWrapper(ALIVE, output_field=BooleanField()))
+
+    @admin.display(description="heard of")
+    def heard(self, consumer: Consumer) -> str:
+        if consumer.state == Consumer.State.SHUTDOWN:
+            return "stopped"
+        return "alive" if getattr(consumer, "is_alive", False) else "silent"
+
+    @admin.display(description="job")
+    def job(self, consumer: Consumer) -> str:
+        return linked(consumer.job_id) if consumer.job_id else ""

@@ -1,0 +1,140 @@
+"""Look at the laws of the corpus, let one be done again, take one out, and see to the queue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from rich.console import Console
+from rich.table import Table
+
+from campaigns import asking
+from jobs.faults import named
+from jobs.models import UploadJob
+from jobs.outcomes import Postponed, StageFailure
+from statutes import keys, redriving, sending, services
+from statutes.messages import PRIORITIES
+from statutes.models import Law, LawVersion
+
+LATEST = 50
+MOMENT = "%Y-%m-%d %H:%M"
+
+
+class Command(BaseCommand):
+    help = "Lists laws, shows one with its versions, does a version again, takes a law out, and sees to the queue."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        verbs = parser.add_subparsers(dest="verb", required=True)
+        listing = verbs.add_parser("list", help=f"the {LATEST} that have changed last")
+        listing.add_argument("--status", choices=Law.Status.values)
+        show = verbs.add_parser("show", help="a law, its versions, their jobs, and where its artifacts lie")
+        show.add_argument("law")
+        again = verbs.add_parser("reprocess", help="do a version again from its raw file")
+        again.add_argument("law")
+        again.add_argument("version")
+        asking.add_reason(again)
+        out = verbs.add_parser("withdraw", help="take a law out of the corpus and the bucket; its raw files stay")
+        out.add_argument("law")
+        asking.add_reason(out)
+        redrive = verbs.add_parser("redrive", help="show the messages that were given up; with --yes put them back")
+        redrive.add_argument("--yes", action="store_true", help="put back those that can be worked on")
+        asking.add_reason(redrive)
+        _add_send(verbs.add_parser("send", help="put a message for a file of the bucket into the queue"))
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        act = getattr(self, f"_{options['verb']}")
+        with asking.refusals(), _away():
+            act(options)
+
+    def _list(self, options: dict[str, Any]) -> None:
+        table = Table("Law", "Status", "Version", "Passages", "Language", "Changed, UTC", box=None)
+        rows = Law.objects.filter(**({"status": options["status"]} if options["status"] else {}))
+        for law in rows.order_by("-updated_at", "law_id")[:LATEST]:
+            changed = f"{law.updated_at:{MOMENT}}"
+            table.add_row(law.pk, law.status, law.version, str(law.chunk_count), law.language, changed)
+        self._print(table)
+
+    def _show(self, options: dict[str, Any]) -> None:
+        versions = list(LawVersion.objects.filter(law_id=options["law"]).defer("canonical").order_by("-created_at"))
+        law = Law.objects.filter(pk=options["law"]).first()
+        if law is None and not versions:
+            raise CommandError("There is no such law.")
+        if law is not None:
+            self.stdout.write(f"{law.pk}: {law.status}, version {law.version}, {law.chunk_count} passages")
+        table = Table("Version", "Status", "Job", "Stands at", "Format", "Priority", "Created, UTC", box=None)
+        jobs = UploadJob.objects.only("stage", "state").in_bulk([each.job_id for each in versions if each.job_id])
+        for each in versions:
+            job = jobs.get(each.job_id) if each.job_id else None
+            status = f"{each.status}: {each.error_code}" if each.error_code else each.status
+            stands = f"{job.stage}, {job.state}" if job else ""
+            created = f"{each.created_at:{MOMENT}}"
+            table.add_row(
+                each.version, status, str(each.job_id or ""), stands, each.format or "", each.priority, created
+            )
+        self._print(table)
+        if law is not None and law.document_id is not None:
+            for key in (keys.manifest(law.pk), keys.law(law.pk), keys.chunks(law.pk), keys.vectors(law.pk)):
+                self.stdout.write(key)
+
+    def _reprocess(self, options: dict[str, Any]) -> None:
+        job = services.reprocess(options["law"], options["version"], by=None, reason=options["reason"])
+        self.stdout.write(f"Begun again: job {job.pk}")
+
+    def _withdraw(self, options: dict[str, Any]) -> None:
+        services.withdraw(options["law"], by=None, reason=options["reason"])
+        self.stdout.write("Taken out.")
+
+    def _redrive(self, options: dict[str, Any]) -> None:
+        urls = redriving.queues()
+        if not urls:
+            raise CommandError("Set SQS_QUEUE_URL.")
+        found = redriving.held(urls)
+        try:
+            for each in found:
+                about = each.code or ", ".join(each.laws) or "nothing of laws"
+                self.stdout.write(f"{each.received.message_id}: {about}")
+            if options["yes"]:
+                moved = redriving.move(found, by=None, reason=options["reason"])
+                left = len(found) - moved
+                self.stdout.write(f"{moved} put back" + (f", {left} left: nobody could work on them." if left else "."))
+            else:
+                self.stdout.write(f"{len(found)} given up. Put them back: manage.py laws redrive --yes")
+        finally:
+            redriving.let_go([each for each in found if each.code or not options["yes"]])
+
+    def _send(self, options: dict[str, Any]) -> None:
+        asked = {name: options[name] for name in ("key", "law", "version", "priority", "bucket", "force", "urgent")}
+        sent = sending.send(**asked, by=None, reason=options["reason"])
+        self.stdout.write(f"Sent: message {sent}")
+
+    def _print(self, table: Table) -> None:
+        Console(file=self.stdout, width=200).print(table)  # type: ignore[arg-type]
+
+
+def _add_send(parser: CommandParser) -> None:
+    parser.add_argument("key", help="of the file, as raw/federal/2024/ley-iva.pdf")
+    parser.add_argument("--law", required=True, help="the law's id")
+    parser.add_argument("--version", required=True, dest="version", help="of the law, as 2024-01")
+    parser.add_argument("--priority", choices=PRIORITIES, default="normal")
+    parser.add_argument("--bucket", default="", help="another than STATUTES_BUCKET")
+    parser.add_argument("--force", action="store_true", help="do it again though this version is there")
+    parser.add_argument("--urgent", action="store_true", help="into SQS_PRIORITY_QUEUE_URL")
+    asking.add_reason(parser)
+
+
+@contextmanager
+def _away() -> Iterator[None]:
+    """Say what is away as a sentence with its code."""
+    try:
+        yield
+    except ImproperlyConfigured as error:
+        raise CommandError(str(error)) from error
+    except Postponed as postponed:
+        raise CommandError(f"{postponed.wait.reason}: The queue cannot be used now.") from postponed
+    except StageFailure as failure:
+        raise CommandError(f"{failure.code}: {failure.detail}") from failure
+    except OSError as error:
+        raise CommandError(f"STORE_AWAY: {named(error)}") from error

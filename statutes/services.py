@@ -1,0 +1,149 @@
+"""What staff may ask of a law: to be done again, or to be taken out of the corpus. Each with its audit entry."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from http import HTTPStatus
+
+import structlog
+from django.conf import settings
+from django.db import transaction
+from django.db.models.functions import Now
+
+from auditing import services as auditing
+from documents import services as documents
+from documents.locks import lock
+from documents.models import Document
+from jobs.models import UploadJob
+from statutes import intake, keys, objects, turns
+from statutes.intake import Kind
+from statutes.messages import Message
+from statutes.models import Law, LawVersion
+from tenancy.corpus import CORPUS
+from tenancy.models import User
+from tenancy.refusals import Refused, not_found, unavailable
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.statutes")
+WITHDRAWN = "LAW_WITHDRAWN"
+
+
+def reprocess(law_id: str, version: str, *, by: User | None, reason: str) -> UploadJob:
+    """Do a version again from its raw file, and return its job; what is found of it stays until the new is there.
+
+    Raises ``Refused``: ``NOT_FOUND``, ``LAW_FILE_UNKNOWN``, ``LAW_OUTDATED``, ``JOB_ALREADY_ACTIVE``,
+    ``REASON_REQUIRED``, ``UNAVAILABLE``.
+    """
+
+    def noted(seen: UploadJob, moved: UploadJob) -> None:
+        details = {"law_id": law_id, "version": version, "job_id": str(moved.pk)}
+        _record("laws.reprocess", "law_version", seen.document_id, by=by, reason=reason, **details)
+
+    auditing.checked(reason)
+    found = LawVersion.objects.filter(law_id=law_id, version=version).defer("canonical").first()
+    if found is None:
+        raise not_found()
+    try:
+        accepted = intake.accept(_message(found), by=_name(by), noted=noted)
+    except OSError as error:
+        raise unavailable("The store cannot be reached, so nothing can be proven; try again shortly.") from error
+    if accepted.kind == Kind.OUTDATED:
+        raise _conflict("LAW_OUTDATED", "A newer version of this law is found today.")
+    if accepted.kind != Kind.ACCEPTED or accepted.job_id is None:
+        raise _conflict("JOB_ALREADY_ACTIVE", "This version is being worked on; wait until its job has ended.")
+    return UploadJob.objects.get(pk=accepted.job_id)
+
+
+def _message(version: LawVersion) -> Message:
+    if not version.bucket or not version.raw_key:  # its passages came as artifacts, from elsewhere
+        raise _conflict(
+            "LAW_FILE_UNKNOWN", "Nothing is noted of this version's raw file; send a message that names it."
+        )
+    return Message(
+        law_id=version.law_id,
+        version=version.version,
+        raw_key=version.raw_key,
+        bucket=version.bucket,
+        uploader_id=version.uploader_id,
+        ingest_timestamp=version.ingest_timestamp or version.created_at,
+        priority=version.priority,
+        force_reprocess=True,
+    )
+
+
+def withdraw(law_id: str, *, by: User | None, reason: str) -> None:
+    """Take a law out, all versions of it: rows, passages, vectors, work, and what we put into the bucket.
+
+    The raw files are their uploaders' and stay. Safe to repeat: what a crash has left goes then. Raises
+    ``Refused``: ``NOT_FOUND``, ``LAW_BUSY`` (it is just being published), ``REASON_REQUIRED``, and ``UNAVAILABLE`` of
+    the bucket: then it is found no more, and repeating removes the rest.
+    """
+    auditing.checked(reason)
+    with turns.alone(law_id) as is_ours:  # who publishes meanwhile would upload what is removed here
+        if not is_ours:
+            raise _conflict("LAW_BUSY", "This law is just being published; try again in a minute.")
+        known = Law.objects.filter(pk=law_id).exists() or LawVersion.objects.filter(law_id=law_id).exists()
+        if not known:
+            raise not_found()
+        for document in _hide(law_id, by=by, reason=reason):
+            documents.clear(document.pk)
+        try:
+            _remove_objects(law_id)
+        except OSError as error:
+            raise unavailable("The bucket cannot be reached; take the law out once more to remove the rest.") from error
+        _forget(law_id)
+    log.info("A law was taken out.", law=law_id)
+
+
+def _hide(law_id: str, *, by: User | None, reason: str) -> list[Document]:
+    """Let nothing of the law be found or worked on; return the documents whose files are to be removed."""
+    with transaction.atomic():
+        versions = LawVersion.objects.filter(law_id=law_id)
+        document_ids = sorted(versions.values_list("pk", flat=True))
+        for document_id in document_ids:
+            lock(document_id)  # before any row, as intake and deletions do
+        found = list(Document.objects.filter(pk__in=document_ids, user_id=CORPUS).order_by("pk"))
+        for document in found:
+            documents.erase(document)
+        gone = {"status": Law.Status.FAILED, "error_code": WITHDRAWN, "job_id": None, "canonical": None}
+        versions.filter(pk__in=document_ids).update(**gone, updated_at=Now())
+        Law.objects.filter(pk=law_id).update(
+            document_id=None, status=Law.Status.FAILED, chunk_count=0, updated_at=Now()
+        )
+        _record("laws.withdraw", "law", law_id, by=by, reason=reason, versions=len(document_ids), documents=len(found))
+    return found
+
+
+def _remove_objects(law_id: str) -> None:
+    if not settings.STATUTES_BUCKET:  # its artifacts were read from a folder
+        return
+    bucket = objects.bucket()
+    objects.delete(bucket, keys.manifest(law_id))  # first: readers trust nothing but what it names
+    objects.delete(bucket, keys.vectors(law_id))
+    found = [key for folder in keys.folders(law_id) for key in objects.names(bucket, folder)]
+    with ThreadPoolExecutor(objects.AT_ONCE, thread_name_prefix="withdraw") as pool:
+        list(pool.map(lambda key: objects.delete(bucket, key), found))
+
+
+def _forget(law_id: str) -> None:
+    """Remove the rows of what was taken out; a version that a message has brought meanwhile stays."""
+    with transaction.atomic():
+        LawVersion.objects.filter(law_id=law_id, error_code=WITHDRAWN).delete()
+        if not LawVersion.objects.filter(law_id=law_id).exists():
+            Law.objects.filter(pk=law_id, document_id=None).delete()
+
+
+def _record(
+    action: str, object_type: str, object_id: object, *, by: User | None, reason: str, **details: object
+) -> None:
+    auditing.record(
+        by=by, action=action, reason=reason, object_type=object_type, object_id=str(object_id), tenant_id=CORPUS,
+        **details,
+    )  # fmt: skip
+
+
+def _name(by: User | None) -> str:
+    return str(by.pk) if by else auditing.COMMAND_LINE
+
+
+def _conflict(code: str, detail: str) -> Refused:
+    return Refused(code, detail, status=HTTPStatus.CONFLICT)

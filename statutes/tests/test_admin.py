@@ -1,0 +1,183 @@
+"""What staff see of laws, ids and codes alone, and how they let one be done again or take it out."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from django.db import connection
+from django.utils import timezone
+from django.utils.text import capfirst
+
+from accessa.sidebar import SIDEBAR
+from auditing.tests.cast import Staff, written
+from jobs.models import UploadJob
+from statutes import ids
+from statutes.models import Consumer, Law, LawVersion
+from statutes.tests.lawbooks import BUCKET, KEY, TAXED, done, put, xml
+from testing.factories import JobFactory
+from testing.vendors.s3 import S3Server
+
+pytestmark = pytest.mark.django_db
+LAWS, VERSIONS, CONSUMERS = (f"statutes_{name}_changelist" for name in ("law", "lawversion", "consumer"))
+TITLE = "Ley del Impuesto al Valor Agregado"
+
+
+def act(member: Staff, page: str, action: str, chosen: Any, *, reason: str | None = None) -> Any:
+    said = {} if reason is None else {"confirmed": "yes", "reason": reason}
+    return member.post(page, action=action, index="0", _selected_action=chosen, **said)
+
+
+def root_reads(job: UploadJob) -> str:
+    """Return the document's page, as somebody sees it who has said why."""
+    root = Staff("root", superuser=True)
+    answer = root.client.post(f"/admin/documents/{job.document_id}/read/", {"reason": "T-7"}, follow=True)
+    return str(answer.content.decode())
+
+
+def test_from_a_law_to_its_versions_their_jobs_and_its_artifacts(laws: S3Server) -> None:
+    job = done(laws, xml(TAXED))
+    support = Staff("support", group="support")
+
+    listed, shown = support.page(LAWS), support.page("statutes_law_change", "LIVA")
+    versions, version = support.page(VERSIONS, q="LIVA"), support.page("statutes_lawversion_change", job.document_id)
+
+    assert "lawversion/?q=LIVA" in listed
+    assert all(
+        key in shown for key in ("normalized/LIVA/manifest.json", "chunks/LIVA/", "embeddings/LIVA_vectors.jsonl")
+    )
+    assert f"/admin/jobs/{job.pk}/" in versions
+    assert "/statutes/law/LIVA/change/" in version
+    assert "raw/federal/2024/ley-iva.xml" in version
+    read = root_reads(job)
+    assert TAXED[:40] in read
+    assert "there is no picture of it" in read
+    assert 'console-picture"' not in read
+    for page in (listed, versions, shown, version):
+        assert TITLE not in page
+        assert TAXED[:40] not in page
+    assert "user-42" not in listed + versions + shown
+    assert "raw/federal" not in listed + versions + shown
+
+
+@pytest.mark.parametrize(
+    ("said", "others"),
+    [
+        ({"status": "failed"}, {"status": "embedded"}),
+        ({"priority": "high"}, {"priority": "low"}),
+        ({"format": "docx"}, {"format": "pdf"}),
+        ({"error_code": "NO_ARTICLES"}, {"error_code": "NO_TEXT"}),
+    ],
+)
+def test_versions_are_found_by_their_filters(said: dict[str, str], others: dict[str, str]) -> None:
+    LawVersion.objects.create(
+        document_id=uuid4(), law_id="LISR", version="7", status="failed", priority="high", format="docx",
+        error_code="NO_ARTICLES",
+    )  # fmt: skip
+    support = Staff("support", group="support")
+
+    assert "LISR" in support.page(VERSIONS, **said)
+    assert "LISR" not in support.page(VERSIONS, **others)
+
+
+def test_a_filter_reads_its_index_however_many_versions_there_are() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("""
+            INSERT INTO law_versions (document_id, law_id, version, bucket, raw_key, status, error_code)
+            SELECT gen_random_uuid(), 'L' || n, '1', 'b', 'k', CASE WHEN n % 20 = 0 THEN 'failed' ELSE 'embedded' END,
+                   CASE WHEN n % 20 = 0 THEN 'C' || n % 7 END FROM generate_series(1, 20000) n;
+            ANALYZE law_versions""")
+        plans = []
+        for where in ("status = 'failed'", "error_code = 'C3'"):
+            order = "ORDER BY created_at DESC, document_id LIMIT 50"
+            cursor.execute(f"EXPLAIN SELECT law_id FROM law_versions WHERE {where} {order}")
+            plans.append("\n".join(line for (line,) in cursor.fetchall()))
+
+    assert "ix_law_versions_status" in plans[0]
+    assert "ix_law_versions_error" in plans[1]
+    assert "Sort" not in plans[0] + plans[1]
+
+
+@pytest.fixture
+def version() -> LawVersion:
+    """A version as another deployment's artifacts leave it: found, without a job."""
+    Law.objects.create(law_id="LIVA", version="2024-01", status="embedded")
+    return LawVersion.objects.create(
+        document_id=ids.document_id("LIVA", "2024-01"), law_id="LIVA", version="2024-01", bucket=BUCKET, raw_key=KEY,
+        status="embedded",
+    )  # fmt: skip
+
+
+def test_a_version_is_done_again_once_a_reason_is_given(version: LawVersion) -> None:
+    operator = Staff("operator", group="operator")
+
+    assert "Do again" in act(operator, VERSIONS, "reprocess", version.pk).content.decode()
+    assert "This field is required" in act(operator, VERSIONS, "reprocess", version.pk, reason=" ").content.decode()
+    assert not UploadJob.objects.exists()
+    answers = [act(operator, VERSIONS, "reprocess", version.pk, reason="T-7") for _ in range(2)]
+    told = operator.client.get(answers[0].url).content.decode()
+
+    assert UploadJob.objects.get().document_id == version.pk
+    assert [(action, actor) for action, actor, *_ in written()] == [("laws.reprocess", "operator@example.org")]
+    assert "1 begun again." in told
+    assert "1 not begun again: JOB_ALREADY_ACTIVE." in told
+
+
+def test_a_law_is_taken_out_by_operators_and_not_by_support(version: LawVersion, laws: S3Server) -> None:
+    act(Staff("support", group="support"), LAWS, "withdraw", "LIVA", reason="T-7")
+    assert Law.objects.exists()
+
+    act(Staff("operator", group="operator"), LAWS, "withdraw", "LIVA", reason="repealed")
+
+    assert not Law.objects.exists()
+    assert [(action, object_id) for action, _, object_id, _ in written()] == [("laws.withdraw", "LIVA")]
+
+
+@pytest.mark.parametrize(
+    ("page", "action", "chosen"),
+    [(VERSIONS, "reprocess", "no id"), (VERSIONS, "reprocess", str(uuid4.__name__)), (LAWS, "withdraw", "a\0b")],
+)
+def test_what_is_none_is_refused_and_breaks_nothing(page: str, action: str, chosen: str) -> None:
+    answer = act(Staff("operator", group="operator"), page, action, chosen, reason="T-7")
+
+    assert answer.status_code == 302
+    assert not written()
+
+
+def test_consumers_are_shown_with_whether_they_live() -> None:
+    job = JobFactory.create()
+    Consumer.objects.create(name="a:1", state="processing", job_id=job.pk, received=41)
+    Consumer.objects.create(name="b:1", state="idle", seen_at=timezone.now() - timedelta(minutes=5))
+    Consumer.objects.create(name="c:1", state="shutdown")
+
+    page = Staff("support", group="support").page(CONSUMERS)
+
+    assert f"/admin/jobs/{job.pk}/" in page
+    shown = [page.index(word) for word in ("a:1", "alive", "b:1", "silent", "c:1", "stopped")]
+    assert shown == sorted(shown)
+
+
+def test_lists_are_called_as_the_menu_calls_them() -> None:
+    (menu,) = [each["items"] for each in SIDEBAR["navigation"] if each["title"] == "Statutes"]
+
+    assert [capfirst(each._meta.verbose_name_plural) for each in (Law, LawVersion, Consumer)] == [
+        item["title"] for item in menu
+    ]
+
+
+def test_pages_of_jobs_work_for_laws_whose_tenant_is_nobody(laws: S3Server) -> None:
+    dead, root = done(laws, b"no law"), Staff("root", superuser=True)
+    put(laws, xml(TAXED))
+
+    page = root.client.get(f"/admin/jobs/{dead.pk}/").content.decode()
+    proofs = root.client.get(f"/admin/jobs/{dead.pk}/proofs/").content.decode()
+    letters = root.client.get("/admin/dead-letters/").content.decode()
+    retried = root.client.post(f"/admin/jobs/{dead.pk}/repair/", {"verb": "retry", "reason": "T-7"})
+
+    assert "UNKNOWN_FORMAT" in page
+    assert f"/statutes/lawversion/{dead.document_id}/change/" in page
+    assert "holds" in proofs
+    assert "UNKNOWN_FORMAT" in letters
+    assert (retried.status_code, UploadJob.objects.get().state) == (302, "queued")

@@ -1,0 +1,236 @@
+"""The corpus among the tenants: no campaign and no caller takes it for one, and the audit knows what must hold."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+import jwt
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import IntegrityError, connection, transaction
+from django.test import Client
+
+from accessa.audit import findings
+from campaigns import services as campaigns
+from campaigns import sweeps
+from campaigns.forms import StartForm
+from campaigns.models import CampaignTenant
+from documents import services
+from documents.models import Document
+from embeddings import live
+from embeddings.models import DocumentChunk, LiveModel
+from embeddings.tests.campaigning import killed
+from jobs import runner
+from statutes import ids, keys, manifests, objects, sources
+from statutes.ingesting import ingest
+from statutes.intake import Kind, accept
+from statutes.models import Law, LawVersion
+from statutes.tests.lawbooks import BUCKET, LOWER, RATE, TAXED, arrived, articles, done, message, xml
+from tenancy.corpus import CORPUS
+from tenancy.models import User
+from tenancy.refusals import Refused
+from testing.passages import texts, waiting
+from testing.people import stop_before
+from testing.vendors.s3 import S3Server
+from vendors import tenants
+
+pytestmark = pytest.mark.django_db
+TARGET: dict[str, Any] = {"kind": "reembed", "model": "instant", "version": "1"}
+RECHUNK: dict[str, Any] = {"kind": "rechunk", "chunker": "markdown-simple@2"}
+TENANT = UUID(int=7)
+SECRET = "a-secret-of-the-project-that-is-long-enough-for-HS256"
+
+
+# Campaigns
+
+
+@pytest.fixture
+def searchable(laws: S3Server, settings: Any) -> None:
+    """A law and a tenant's document, both found with one model; there is another."""
+    done(laws, xml(TAXED, RATE))
+    waiting(texts(2), user_id=TENANT)
+    runner.drain()
+    settings.EMBEDDER = "testing.embedders.Instant"
+
+
+@pytest.mark.parametrize("asked", [TARGET, RECHUNK], ids=["reembed", "rechunk"])
+def test_a_campaign_over_all_tenants_leaves_the_laws_alone(searchable: None, asked: dict[str, Any]) -> None:
+    Document.objects.filter(user_id=TENANT).update(parsed_path="storage://parsed/x.md")
+
+    campaign = campaigns.start(**asked, by="sam")
+
+    assert list(campaign.tenants.values_list("user_id", flat=True)) == [TENANT]
+
+
+def test_a_pinned_corpus_is_not_even_skipped(searchable: None) -> None:
+    LiveModel.objects.filter(pk=CORPUS).update(pinned=True)
+
+    campaigns.start(**TARGET, by="sam")
+
+    assert not CampaignTenant.objects.filter(user_id=CORPUS).exists()
+
+
+def test_commands_and_forms_name_the_corpus_as_laws() -> None:
+    form = StartForm({"target": "rechunk markdown-simple@2", "tenants": f"laws {TENANT}", "keep_hours": 24})
+
+    assert tenants.named("laws") == CORPUS
+    assert form.is_valid()
+    assert form.wanted["user_ids"] == [CORPUS, TENANT]
+
+
+def test_laws_are_never_cut_by_another_chunker(searchable: None) -> None:
+    with pytest.raises(Refused) as refused:
+        campaigns.start(**RECHUNK, user_ids=[TENANT, CORPUS], by="sam")
+
+    assert (refused.value.code, refused.value.field) == ("LAWS_NOT_RECHUNKED", "user_ids")
+
+
+def test_named_the_laws_are_moved_to_another_model_and_newer_laws_follow(laws: S3Server, settings: Any) -> None:
+    done(laws, xml(TAXED, RATE))
+    settings.EMBEDDER = "testing.embedders.Instant"
+
+    campaigns.start(**TARGET, user_ids=[CORPUS], by="sam")
+    for _ in range(3):
+        runner.drain()
+        sweeps.work()
+
+    change("UPDATE upload_jobs SET state = 'deadletter' WHERE campaign_id IS NOT NULL")()
+    again = accept(message())
+    done(laws, xml(LOWER), law_id="LISR", raw_key="raw/lisr.xml")
+
+    assert live.of(CORPUS).model == "instant"
+    assert articles(TAXED, RATE, LOWER) == [True, True, True]
+    assert again.kind == Kind.DUPLICATE
+    assert [found for found in findings() if found.kind != "vector"] == []
+
+
+# Callers
+
+
+def test_nobody_gets_in_as_the_corpus(settings: Any) -> None:
+    settings.SUPABASE_JWT_SECRET = SECRET
+    claims = {"sub": str(CORPUS), "aud": "authenticated", "exp": int(time.time()) + 3600, "role": "authenticated"}
+    bearer = f"Bearer {jwt.encode(claims, SECRET, algorithm='HS256')}"
+
+    answer = Client().get("/documents", headers={"authorization": bearer})
+
+    assert (answer.status_code, answer.json()["code"]) == (401, "INVALID_TOKEN")
+
+
+def test_nobody_is_made_the_corpus() -> None:
+    with pytest.raises(CommandError, match="nobody is"):
+        call_command("create_user", "a@example.com", id=CORPUS)
+    with pytest.raises(IntegrityError, match="user_is_not_the_corpus"), transaction.atomic():
+        User.objects.create(id=CORPUS, email="a@example.com", username="a")
+    assert not User.objects.exists()
+
+
+# The audit
+
+
+def change(sql: str) -> Callable[[], None]:
+    def run() -> None:
+        with connection.cursor() as cursor:
+            cursor.execute(sql)
+
+    return run
+
+
+def remove_passage() -> None:
+    DocumentChunk.objects.filter(text__contains="enajenación").delete()
+
+
+BROKEN = {
+    "another version": ("law", change("UPDATE laws SET version = '2023-01'")),
+    "nobody's document": ("law", change("UPDATE law_versions SET law_id = 'LISR'")),
+    "a status": ("law's status", change("UPDATE laws SET status = 'failed'")),
+    "a passage lost": ("law's passages", remove_passage),
+    "passages said": ("law's passages", change("UPDATE laws SET chunk_count = 9")),
+    "no manifest": ("law without artifacts", change("UPDATE law_versions SET manifest_sha256 = NULL")),
+    "no job": (
+        "version without a job",
+        change("UPDATE law_versions SET status = 'processing', job_id = gen_random_uuid()"),
+    ),
+    "not the law's": (
+        "version beside another",
+        change("UPDATE laws SET document_id = NULL, status = 'failed'"),
+    ),
+    "text without a document": (
+        "version that stays",
+        change("INSERT INTO law_versions (document_id, law_id, version, bucket, raw_key, canonical)"
+               " VALUES (gen_random_uuid(), 'A', '1', 'b', 'k', '{}')"),
+    ),
+    "of no law": ("document of no law", change("DELETE FROM law_versions")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_the_audit_names_what_is_wrong_with_a_law(name: str, laws: S3Server) -> None:
+    assert done(laws, xml(TAXED, RATE)).state == "done"
+    kind, break_it = BROKEN[name]
+    assert list(findings()) == []
+
+    break_it()
+
+    assert kind in {found.kind for found in findings()}
+
+
+def test_a_law_on_its_way_is_as_it_should_be_and_so_is_one_that_failed(laws: S3Server) -> None:
+    done(laws, xml(TAXED, RATE))
+    arrived(laws, xml(TAXED, LOWER), force_reprocess=True)
+    stop_before("embedding")
+    arrived(laws, b"no law", law_id="LISR", raw_key="raw/lisr.xml")
+    runner.drain()
+
+    assert {found.kind for found in findings()} <= {"vector"}
+
+
+def wrong_artifacts() -> list[tuple[str, str]]:
+    return [(found.subject, found.reason) for found in findings(deep=True) if found.kind == "artifact"]
+
+
+def artifacts(law_id: str = "LIVA") -> list[str]:
+    passage = DocumentChunk.objects.filter(document_id=ids.document_id(law_id, "2024-01")).order_by("chunk_ord")[0]
+    return [keys.manifest(law_id), keys.law(law_id), keys.vectors(law_id), keys.chunk(law_id, passage.pk)]
+
+
+@pytest.mark.parametrize("which", range(4), ids=["manifest", "law", "vectors", "passage"])
+def test_the_deep_audit_finds_an_artifact_that_is_changed_or_gone(which: int, laws: S3Server) -> None:
+    done(laws, xml(TAXED, RATE))
+    key = artifacts()[which]
+    assert wrong_artifacts() == []
+    content = objects.read(BUCKET, key)
+
+    objects.put(BUCKET, key, content + b" ")
+    changed = wrong_artifacts()
+    objects.delete(BUCKET, key)
+    gone = wrong_artifacts()
+
+    assert [law_id for law_id, _ in changed + gone] == ["LIVA", "LIVA"]
+    assert not any(TAXED[:20] in reason or key in reason for _, reason in changed + gone)
+
+
+def test_the_deep_audit_knows_a_law_whose_next_version_began_to_be_uploaded(
+    laws: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done(laws, xml(TAXED, RATE))
+    arrived(laws, xml(TAXED, LOWER), "2024-02")
+
+    assert killed(monkeypatch, "uploading:vectors")
+
+    assert manifests.parse(objects.read(BUCKET, keys.manifest("LIVA"))).version == "2024-01"
+    assert wrong_artifacts() == []
+
+
+def test_a_law_that_came_as_artifacts_is_as_it_should_be(laws: S3Server) -> None:
+    done(laws, xml(TAXED, RATE))
+    services.delete(Document.objects.get())
+    Law.objects.all().delete(), LawVersion.objects.all().delete()
+
+    ingest(sources.Bucket(BUCKET), "LIVA")
+
+    assert articles(TAXED, RATE) == [True, True]
+    assert list(findings(deep=True)) == []

@@ -1,0 +1,261 @@
+"""What a consumer holds while the queue, the database or the consumer itself is interrupted: one result, none lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from django.core.management import call_command
+from django.db import connection
+from pytest_django import Settings
+
+from jobs import cluster
+from jobs.models import UploadJob
+from statutes import ids, sqs
+from statutes.consuming import Consumer
+from statutes.holding import Held, Holding
+from statutes.models import Consumer as Row
+from statutes.tests.queued import BUCKET, results, told
+from testing.chaos_statutes import CUT
+from testing.cluster import database_url, until, used_database, worker_of
+from testing.nursery import Nursery
+from testing.sqs import KEYS, REGION, Queue, SqsServer, consuming
+
+pytestmark = pytest.mark.django_db(transaction=True)
+NOWHERE = "http://127.0.0.1:9"  # nothing listens there
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[SqsServer]:
+    with SqsServer() as server:
+        yield server
+
+
+@pytest.fixture
+def queue(server: SqsServer, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Queue:
+    for name, value in KEYS.items():
+        monkeypatch.setenv(name, value)
+    queue = server.queue()
+    settings.SQS_QUEUE_URL, settings.SQS_ENDPOINT_URL = queue.url, server.endpoint
+    settings.SQS_WAIT_SECONDS, settings.SQS_VISIBILITY_SECONDS = 1, 30
+    settings.STATUTES_BUCKET = BUCKET
+    settings.JOBS_PIPELINES = "testing.statute_plans.PIPELINES"
+    return queue
+
+
+@pytest.fixture(scope="module")
+def theirs(server: SqsServer) -> Queue:
+    """The queue of the processes."""
+    return server.queue()
+
+
+@pytest.fixture(scope="module")
+def nursery(theirs: Queue, server: SqsServer, django_db_setup: None, tmp_path_factory: Any) -> Iterator[Nursery]:
+    environment = {
+        **KEYS,
+        "DATABASE_URL": database_url(used_database()),
+        "SQS_QUEUE_URL": theirs.url,
+        "SQS_ENDPOINT_URL": server.endpoint,
+        "SQS_REGION": REGION,
+        "SQS_WAIT_SECONDS": "1",
+        "SQS_VISIBILITY_SECONDS": "3",
+        "STATUTES_BUCKET": BUCKET,
+        "JOBS_PIPELINES": "testing.statute_plans.PIPELINES",
+        "JOBS_LEASE_SECONDS": "1",
+        "JOBS_STOP_GRACE_SECONDS": "1",
+        "JOBS_MAX_RETRIES": "1",
+        "JOBS_RETRY_BASE_SECONDS": "0.1",
+    }
+    log: Path = tmp_path_factory.mktemp("nursery") / "log"
+    with Nursery(environment, log) as nursery:
+        yield nursery
+
+
+def signalled(number: int, after: float) -> threading.Timer:
+    timer = threading.Timer(after, os.kill, (os.getpid(), number))
+    timer.start()
+    return timer
+
+
+@pytest.fixture
+def signals() -> Iterator[None]:
+    """The command's handlers do not outlive the test."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+    cluster.begin()
+
+
+def test_a_message_that_is_handed_out_after_the_stop_is_given_back(queue: Queue, settings: Settings) -> None:
+    settings.SQS_WAIT_SECONDS = 20
+
+    with consuming(works=False) as [consumer]:
+        until(lambda: consumer._listening, seconds=20)
+        consumer.interrupt()
+        queue.put(told())
+
+    assert queue.waiting() == (1, 0)
+    assert not UploadJob.objects.exists()
+
+
+def test_a_command_that_is_told_to_stop_twice_does_not_wait_for_the_queue(
+    queue: Queue, settings: Settings, signals: None
+) -> None:
+    settings.SQS_WAIT_SECONDS = 20
+    signalled(signal.SIGTERM, 1.0)
+    signalled(signal.SIGTERM, 1.2)
+    began = time.monotonic()
+
+    call_command("consume_sqs", "--hold-only")
+
+    assert time.monotonic() - began < 12
+    assert Row.objects.get().state == "shutdown"
+
+
+def test_a_message_that_comes_when_the_database_has_just_gone_is_held(queue: Queue, settings: Settings) -> None:
+    settings.SQS_WAIT_SECONDS = 5
+
+    with consuming(works=False) as [consumer]:
+        until(lambda: consumer._listening, seconds=10)
+        with connection.cursor() as cursor:
+            cursor.execute(CUT)
+        queue.put(told())
+        until(lambda: UploadJob.objects.filter(state="queued").exists(), seconds=15)
+
+        assert consumer.standing.received == 1
+
+
+def test_a_visibility_that_was_not_renewed_is_renewed_soon(queue: Queue, settings: Settings, caplog: Any) -> None:
+    settings.SQS_VISIBILITY_SECONDS = 3
+    queue.put(told())
+    [received] = sqs.receive(queue.url, wait=1)
+    endpoint, settings.SQS_ENDPOINT_URL = settings.SQS_ENDPOINT_URL, NOWHERE
+    holding = Holding()
+    holding.add(Held(received, []))
+    holding.begin()
+    until(lambda: len(caplog.records) == 3, seconds=20, pause=0.01)
+    failed = [record.created for record in caplog.records]
+
+    settings.SQS_ENDPOINT_URL = endpoint
+    holding.end()
+
+    assert failed[2] - failed[0] < 1  # a beat is a second
+
+
+def test_a_late_beat_does_not_hide_what_was_given_back(queue: Queue) -> None:
+    queue.put(told())
+    [received] = sqs.receive(queue.url, wait=1)
+    holding, held = Holding(), Held(received, [])
+    holding.add(held)
+
+    holding.give_back(held)
+    holding.extend(held)
+
+    assert queue.waiting() == (1, 0)
+
+
+def test_what_another_may_hold_is_not_taken_from_it(queue: Queue) -> None:
+    queue.put(told())
+    [received] = sqs.receive(queue.url, wait=1)
+    holding, held = Holding(), Held(received, [], is_lost=True)
+    holding.add(held)
+
+    holding.give_back(held)
+
+    assert queue.waiting() == (0, 1)
+
+
+def test_a_queue_that_goes_away_under_work_costs_no_result(queue: Queue, server: SqsServer, settings: Settings) -> None:
+    settings.SQS_VISIBILITY_SECONDS = 1
+    queue.put(told(what="sleep-1"))
+
+    with consuming() as [consumer]:
+        until(lambda: UploadJob.objects.filter(state="working").exists(), seconds=10)
+        with server.away():
+            until(lambda: results() == 1, seconds=10)
+            until(lambda: consumer.standing.state == Row.State.WAIT, seconds=10)
+        until(lambda: queue.is_empty, seconds=20)
+
+    assert (results(), queue.dead()) == (1, 0)
+
+
+def test_a_consumer_without_its_threads_ends_instead_of_holding_for_ever(queue: Queue) -> None:
+    consumer = Consumer()
+    consumer.holding.begin()
+
+    with pytest.raises(RuntimeError, match="thread"):
+        consumer._round()
+
+    consumer.holding.end()
+
+
+def working() -> UploadJob | None:
+    return UploadJob.objects.filter(state="working").first()
+
+
+def test_a_consumer_that_stood_still_past_its_lease_and_its_visibility_gives_no_second_result(
+    theirs: Queue, nursery: Nursery
+) -> None:
+    theirs.put(told(what="sleep-1"))
+    consumers = [nursery.fork("consume_sqs") for _ in range(2)]
+    until(working, seconds=40)
+    job = working()
+    assert job is not None
+    frozen = psutil.Process(worker_of(job.claimed_by))
+    frozen.suspend()
+    until(lambda: results() == 1 and theirs.is_empty, seconds=40)
+
+    frozen.resume()
+    theirs.put(told("NEXT"))
+    until(lambda: results("NEXT") == 1 and theirs.is_empty, seconds=40)
+    for consumer in consumers:
+        consumer.terminate()
+    psutil.wait_procs(consumers, timeout=40)
+
+    assert frozen in consumers
+    assert (results(), results("NEXT"), theirs.dead()) == (1, 1, 0)
+
+
+def test_a_hanging_consumer_gives_its_message_back_when_it_is_told_to_stop(theirs: Queue, nursery: Nursery) -> None:
+    theirs.put(told("HANGS", "sleep-60"))
+    consumer = nursery.fork("consume_sqs")
+    until(working, seconds=40)
+    began = time.monotonic()
+
+    consumer.terminate()
+    consumer.wait(40)
+
+    assert time.monotonic() - began < 15
+    assert theirs.waiting() == (1, 0)
+    job = UploadJob.objects.get()
+    assert (job.state, job.attempts) == ("queued", 0)
+    theirs.take()
+
+
+def test_a_message_that_ends_every_worker_ends_in_the_dead_letters(theirs: Queue, nursery: Nursery) -> None:
+    theirs.put(told("DEADLY", "die"))
+    theirs.put(told("GOOD"))
+    consumer, deaths = nursery.fork("consume_sqs"), 0
+
+    def is_over() -> bool:
+        nonlocal consumer, deaths
+        if not consumer.is_running():
+            consumer, deaths = nursery.fork("consume_sqs"), deaths + 1
+        states = UploadJob.objects.values_list("state", flat=True)
+        return theirs.dead() == 1 and theirs.is_empty and sorted(states) == ["deadletter", "done"]
+
+    until(is_over, seconds=90)
+    consumer.kill()
+
+    assert results("GOOD") == 1
+    assert deaths >= 2
+    failed = UploadJob.objects.get(document_id=ids.document_id("DEADLY", "2024-01"))
+    assert (failed.last_error or {})["code"] == "WORKER_LOST"

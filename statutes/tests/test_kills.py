@@ -1,0 +1,29 @@
+"""The small kill loop of statutes: SIGKILL around their artifacts, what is bought and what is taken from the queue."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from django.db import connections
+
+from testing import chaos_laws, chaos_statutes
+from testing.cluster import used_database
+
+POINTS = (
+    "embedding:answered", "uploading:law", "uploading:vectors", "uploading:manifest", "embedded:after-commit",
+    "statute:settled",
+)  # fmt: skip
+
+
+@pytest.mark.django_db(transaction=True)
+def test_statutes_whose_consumers_are_killed_leave_what_undisturbed_ones_leave(tmp_path: Path) -> None:
+    laws = list(chaos_laws.statutes(3))
+    connections.close_all()  # a database that is in use cannot be copied
+
+    calm, broken = chaos_statutes.trial(used_database(), tmp_path, laws, points=POINTS, rounds=1, extra=0)
+
+    assert calm.laws.total() == 2
+    assert (calm.bought_again, calm.differences(calm)) == (0, [])
+    assert broken.differences(calm) == []
+    assert set(broken.points) == set(POINTS)

@@ -1,0 +1,152 @@
+"""`manage.py laws`: what it lists and does, at a real queue and a bucket."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from auditing.models import AuditEntry
+from auditing.tests.cast import written
+from statutes import events, redriving, sqs
+from statutes.messages import Message
+from statutes.models import Law
+from statutes.tests.lawbooks import BUCKET, KEY, TAXED, done, put, xml
+from statutes.tests.queued import told
+from testing.sqs import KEYS, Queue, SqsServer
+from testing.vendors.s3 import S3Server
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(scope="module")
+def sqs_server() -> Iterator[SqsServer]:
+    with SqsServer() as server:
+        yield server
+
+
+@pytest.fixture
+def queue(sqs_server: SqsServer, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Queue:
+    for name, value in KEYS.items():
+        monkeypatch.setenv(name, value)
+    queue = sqs_server.queue()
+    settings.SQS_QUEUE_URL, settings.SQS_ENDPOINT_URL = queue.url, sqs_server.endpoint
+    return queue
+
+
+def said(*args: str) -> str:
+    out = io.StringIO()
+    call_command("laws", *args, stdout=out)
+    return out.getvalue()
+
+
+def put_dead(queue: Queue, *bodies: dict[str, Any] | str) -> None:
+    for body in bodies:
+        text = body if isinstance(body, str) else json.dumps(body)
+        queue._client.send_message(QueueUrl=queue.dead_url, MessageBody=text)
+
+
+def test_laws_are_listed_shown_done_again_and_taken_out(laws: S3Server) -> None:
+    job = done(laws, xml(TAXED))
+    Law.objects.create(law_id="LISR", version="2", status="failed")
+
+    assert [line.split()[:3] for line in said("list").splitlines()[1:]] == [
+        ["LISR", "failed", "2"],
+        ["LIVA", "embedded", "2024-01"],
+    ]
+    assert "LIVA" not in said("list", "--status", "failed")
+    shown = said("show", "LIVA")
+    assert all(each in shown for each in ("2024-01", str(job.pk), "embedded, done", "normalized/LIVA/manifest.json"))
+    with pytest.raises(CommandError, match="no such law"):
+        said("show", "NONE")
+
+    assert str(job.pk) not in said("reprocess", "LIVA", "2024-01", "--reason", "T-1")
+    with pytest.raises(CommandError, match=r"^JOB_ALREADY_ACTIVE: "):
+        said("reprocess", "LIVA", "2024-01")
+    assert said("withdraw", "LIVA", "--reason", "T-2") == "Taken out.\n"
+    assert not Law.objects.filter(pk="LIVA").exists()
+    assert [(action, actor) for action, actor, *_ in written()] == [
+        ("laws.reprocess", "command line"), ("laws.withdraw", "command line"),
+    ]  # fmt: skip
+
+
+def test_what_was_given_up_is_shown_and_put_back_but_for_what_nobody_can_read(queue: Queue) -> None:
+    put_dead(queue, told("ISR_2024"), told("IVA_2024", force_reprocess=True), "no JSON of somebody")
+
+    shown = said("redrive")
+    assert (queue.dead(), queue.is_empty) == (3, True)
+    moved = said("redrive", "--yes", "--reason", "T-3")
+
+    for each in (shown, moved):
+        assert "ISR_2024 2024-01" in each
+        assert "MESSAGE_NOT_JSON" in each
+        assert "somebody" not in each
+    assert "3 given up" in shown
+    assert "2 put back, 1 left" in moved
+    assert (queue.dead(), queue.waiting()) == (1, (2, 0))
+    found = [events.read(each.body)[0] for each in sqs.receive(queue.url, most=10, wait=1)]
+    assert sorted((each.law_id, each.force_reprocess) for each in found if isinstance(each, Message)) == [
+        ("ISR_2024", False), ("IVA_2024", True),
+    ]  # fmt: skip
+    entry = AuditEntry.objects.get()
+    assert (entry.action, entry.reason, entry.details) == ("laws.redrive", "T-3", {"messages": 2})
+
+
+def test_each_message_goes_back_into_the_queue_that_gave_it_up(
+    queue: Queue, sqs_server: SqsServer, settings: Any
+) -> None:
+    urgent = sqs_server.queue()
+    settings.SQS_PRIORITY_QUEUE_URL = urgent.url
+    put_dead(urgent, told("URGENT"))
+
+    said("redrive", "--yes")
+
+    assert (queue.waiting(), urgent.waiting()) == ((0, 0), (1, 0))
+
+
+def test_a_queue_that_has_no_dead_letters_has_given_up_nothing(sqs_server: SqsServer, queue: Queue) -> None:
+    assert redriving.held([sqs_server.queue(most=None).url]) == []
+
+
+def test_a_message_is_sent_for_a_file_that_is_there(queue: Queue, laws: S3Server) -> None:
+    put(laws, xml(TAXED))
+
+    sent = said(
+        "send", KEY, "--law", "LIVA", "--version", "2024-01", "--priority", "high", "--force", "--reason", "T-4"
+    )
+
+    [received] = sqs.receive(queue.url, wait=1)
+    [message] = events.read(received.body)
+    assert isinstance(message, Message)
+    assert received.message_id in sent
+    assert (message.law_id, message.version, message.raw_key, message.bucket) == ("LIVA", "2024-01", KEY, BUCKET)
+    assert (message.priority, message.force_reprocess) == ("high", True)
+    assert [(action, object_id) for action, _, object_id, _ in written()] == [("laws.send", "LIVA")]
+
+
+@pytest.mark.parametrize(
+    ("key", "law", "code"),
+    [("raw/none.pdf", "LIVA", "RAW_FILE_MISSING"), (KEY, "../LIVA", "MESSAGE_INVALID")],
+)
+def test_a_message_that_would_fail_is_not_sent(key: str, law: str, code: str, queue: Queue, laws: S3Server) -> None:
+    put(laws, xml(TAXED))
+
+    with pytest.raises(CommandError, match=f"^{code}: "):
+        said("send", key, "--law", law, "--version", "1")
+
+    assert queue.is_empty
+    assert not written()
+
+
+def test_a_queue_that_is_not_there_is_told_by_its_code(queue: Queue, settings: Any) -> None:
+    settings.SQS_QUEUE_URL += "-gone"
+
+    with pytest.raises(CommandError, match=r"^SQS_NO_QUEUE: "):
+        said("redrive")
+    settings.SQS_QUEUE_URL = ""
+    with pytest.raises(CommandError, match="Set SQS_QUEUE_URL"):
+        said("redrive")

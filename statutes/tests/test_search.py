@@ -1,0 +1,295 @@
+"""Searching laws: the shared corpus, found by every tenant, cited by article, version and page."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import pytest
+from django.core.management import call_command
+from django.test import Client
+
+from embeddings.embedders import Vectors
+from embeddings.models import DocumentChunk
+from embeddings.tests.conftest import Watched, vendor  # noqa: F401 - a fixture
+from testing.embedders import Instant
+from testing.findable import findable
+from testing.laws import enacted
+from testing.people import Person
+from vendors.models import Purchase
+
+pytestmark = pytest.mark.django_db
+BONDS = "Las autoridades fiscales podrán comprobar el cumplimiento de las obligaciones de los contribuyentes. "
+LAW = f"""CAPÍTULO I DISPOSICIONES GENERALES
+Artículo 1. Las personas físicas pagarán el impuesto por la enajenación de bienes.
+Artículo 2. La tasa será del dieciséis por ciento. {"El cálculo se hará por mes. " * 30}
+\fArtículo 12 Bis. Los comerciantes expedirán facturas a sus clientes.
+CAPÍTULO II FACULTADES
+Artículo 13. {BONDS * 14}
+Artículo 14. {"Las visitas se harán de día. " * 140}"""
+ACT = f"""CHAPTER 1 GENERAL
+Section 1. The taxpayer shall keep the records of La Plata county, and of every sale that the act names.
+Section 2. {"The inspector may examine the accounts of the taxpayer at any time of the day. " * 14}"""
+
+
+def asked(person: Person, query: str, sources: Sequence[str] = ("statutes",), **more: Any) -> dict[str, Any]:
+    said = person.post("/search", {"query": query, "sources": list(sources), **more})
+    assert said.status_code == 200, said.content
+    found: dict[str, Any] = said.json()
+    return found
+
+
+def found(person: Person, query: str, **more: Any) -> list[dict[str, Any]]:
+    laws: list[dict[str, Any]] = asked(person, query, **more)["laws"]
+    return laws
+
+
+def cited(person: Person, query: str, **more: Any) -> list[str]:
+    return [law["citation"] for law in found(person, query, **more)]
+
+
+# The citation
+
+
+def test_a_law_is_shown_with_all_that_cites_it(ana: Person) -> None:
+    enacted("LIVA", LAW)
+    row = DocumentChunk.objects.get(chunk_ord=1)
+    meta = row.meta or {}
+
+    shown = found(ana, "obligaciones de los contribuyentes", mode="text")[0]
+
+    assert shown | {"score": None, "parts": None, "snippet": None} == {
+        "chunk_id": str(row.pk),
+        "chunk_ids": [str(row.pk)],
+        "law_id": "LIVA",
+        "title": "Ley de Ejemplo",
+        "version": "2024-01",
+        "status": "embedded",
+        "language": "es",
+        "article": "Artículo 13",
+        "articles": [{"id": "13", "label": "Artículo 13"}],
+        "citation": "Ley de Ejemplo (2024-01), Artículo 13, p. 2",
+        "headings": ["CAPÍTULO II FACULTADES", "Artículo 13"],
+        "pages": [2, 2],
+        "start": meta["start"],
+        "end": meta["end"],
+        "text": row.text,
+        "score": None,
+        "parts": None,
+        "snippet": None,
+    }
+    assert "<mark>obligaciones</mark> de los <mark>contribuyentes</mark>" in shown["snippet"]
+
+
+def test_of_articles_that_share_a_passage_the_one_that_answers_is_cited_with_its_own_page(ana: Person) -> None:
+    enacted("LIVA", LAW)
+
+    assert found(ana, "facturas", mode="text")[0]["pages"] == [1, 2]
+    assert cited(ana, "facturas", mode="text") == ["Ley de Ejemplo (2024-01), Artículo 12 Bis, p. 2"]
+    assert cited(ana, "tasa", mode="text") == ["Ley de Ejemplo (2024-01), Artículo 2, p. 1"]
+    assert cited(ana, "artículo 1", mode="text", k=1) == ["Ley de Ejemplo (2024-01), Artículo 1, p. 1"]
+
+
+def test_pieces_of_a_long_article_are_cited_as_it_and_merged_into_it(ana: Person) -> None:
+    enacted("LIVA", LAW)
+
+    pieces = found(ana, "visitas", mode="text")
+    whole = found(ana, "visitas", mode="text", merge=True)
+
+    assert [law["article"] for law in pieces] == ["Artículo 14"] * 2
+    assert [(law["article"], len(law["chunk_ids"])) for law in whole] == [("Artículo 14", 2)]
+    assert whole[0]["text"].count("Las visitas") == 140
+
+
+def test_headings_and_markup_are_those_of_the_article_that_is_cited(ana: Person) -> None:
+    short = "\n".join(f"Artículo {number}. El párrafo {'cedro' if number == 5 else 'pino'}." for number in range(3, 6))
+    enacted("LF", f"CAPÍTULO I ÁRBOLES\nArtículo 1. Los abetos.\nCAPÍTULO II MADERAS\n{short}")
+
+    law = found(ana, "cedro", mode="text")[0]
+
+    assert law["citation"] == "Ley de Ejemplo (2024-01), Artículo 5, p. 1"
+    assert law["headings"] == ["CAPÍTULO II MADERAS", "Artículo 5"]
+    assert "#" not in law["snippet"]
+    assert found(ana, "maderas", mode="text")[0]["article"] is None
+    assert cited(ana, "maderas", mode="text") == ["Ley de Ejemplo (2024-01), Artículo 1 – Artículo 5, p. 1"]  # noqa: RUF001
+
+
+def test_text_in_no_article_a_file_without_pages_and_a_law_in_part_say_so(ana: Person) -> None:
+    enacted(
+        "LIVA", f"TÍTULO I PUERTOS\n{'Este título trata de puertos. ' * 30}\n{LAW}", form="xml", status="partial_failed"
+    )
+
+    law = found(ana, "puertos", mode="text", k=1)[0]
+
+    assert (law["article"], law["articles"], law["pages"]) == (None, [], [])
+    assert law["citation"] == "Ley de Ejemplo (2024-01), TÍTULO I PUERTOS"
+    assert law["status"] == "partial_failed"
+
+
+# Two languages
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["obligaciones", "obligación", "obligacion", "OBLIGACIÓN", "la obligación de otros", '"autoridad fiscal"'],
+)
+def test_spanish_words_are_found_in_any_form_with_accents_or_without(query: str, ana: Person) -> None:
+    enacted("LIVA", LAW)
+
+    assert found(ana, query, mode="text", k=1)[0]["article"] == "Artículo 13"
+
+
+def test_both_languages_are_searched_at_once_and_marked_in_their_own_way(ana: Person) -> None:
+    enacted("LIVA", LAW)
+    enacted("ACT", ACT, title="Records Act")
+
+    assert cited(ana, "examining accounts", mode="text", k=1) == ["Records Act (2024-01), Section 2, p. 1"]
+    assert "<mark>examine</mark>" in found(ana, "examining", mode="text")[0]["snippet"]
+    assert "<mark>obligaciones</mark>" in found(ana, "la obligación", mode="text")[0]["snippet"]
+
+
+def test_a_stop_word_of_one_language_is_no_rare_word_of_the_other(ana: Person) -> None:
+    enacted("LIVA", LAW)
+    enacted("ACT", ACT, title="Records Act")
+
+    assert {law["law_id"] for law in found(ana, "la tasa que es del dieciséis", mode="text")} == {"LIVA"}
+    assert found(ana, "de la que", mode="text") == []
+
+
+def test_quotes_and_exclusions_hold_in_every_language(ana: Person) -> None:
+    enacted("LIVA", LAW)
+    enacted("ACT", ACT, title="Records Act")
+
+    for mode in ("text", "vector", "hybrid"):
+        assert {law["article"] for law in found(ana, '"visita se harán"', mode=mode)} == {"Artículo 14"}, mode
+        assert {law["law_id"] for law in found(ana, "fiscal accounts -artículos", mode=mode)} == {"ACT"}, mode
+        assert {law["law_id"] for law in found(ana, 'contribuyente taxpayer "of the" "de la"', mode=mode)} != set(), (
+            mode
+        )
+
+
+def test_uploads_are_read_as_before(ana: Person) -> None:
+    findable(ana.id, ["las obligaciones de los contribuyentes", "obligations of taxpayers"])
+
+    assert [one["text"] for one in asked(ana, "obligation", ["documents"], mode="text")["passages"]] == [
+        "obligations of taxpayers"
+    ]
+    assert asked(ana, "obligación", ["documents"], mode="text")["passages"] == []
+
+
+# Whose
+
+
+def test_laws_are_everybodys_and_nobodys_documents(ana: Person, ben: Person) -> None:
+    document = enacted("LIVA", LAW)
+
+    assert cited(ana, "facturas") == cited(ben, "facturas") != []
+    assert ana.get("/documents").json()["results"] == []
+    for path in (f"/documents/{document}", f"/documents/{document}/chunks", f"/documents/{document}/parsed"):
+        assert ana.get(path).status_code == 404, path
+    assert ana.delete(f"/documents/{document}").status_code == 404
+    assert Client().post("/search", {"query": "tasa", "sources": ["statutes"]}).status_code == 401
+
+
+def test_uploads_alone_are_searched_unless_laws_are_asked_for(ana: Person) -> None:
+    document = enacted("LIVA", LAW)
+
+    said = ana.post("/search", {"query": "facturas"}).json()
+
+    assert said == {"passages": [], "records": [], "laws": []}
+    for ids in ([str(document)], []):
+        assert asked(ana, "facturas", ["documents"], document_ids=ids)["passages"] == []
+        assert asked(ana, "facturas", ["documents", "statutes"], document_ids=ids)["passages"] == []
+
+
+def test_a_tenants_own_documents_are_not_among_the_laws(ana: Person, ben: Person) -> None:
+    findable(ana.id, ["facturas"], filename="private.pdf")
+    enacted("LIVA", LAW)
+
+    both = asked(ana, "facturas", ["documents", "statutes"])
+
+    assert [one["filename"] for one in both["passages"]] == ["private.pdf"]
+    assert "private.pdf" not in str(both["laws"])
+    assert "private.pdf" not in str(asked(ben, "facturas", ["documents", "statutes"]))
+
+
+def test_laws_can_be_narrowed_to_some_and_by_the_filters_of_passages(ana: Person) -> None:
+    enacted("LIVA", LAW)
+    enacted("LISR", LAW.replace("CAPÍTULO II", "CAPÍTULO IV"), title="Ley de Renta")
+
+    def titles(**more: Any) -> set[str]:
+        return {law["title"] for law in found(ana, "obligaciones", **more)}
+
+    assert titles() == {"Ley de Ejemplo", "Ley de Renta"}
+    assert titles(law_ids=["LISR", "NONE"]) == {"Ley de Renta"}
+    assert titles(law_ids=["NONE"]) == titles(law_ids=[]) == set()
+    assert titles(filters={"heading": "capítulo iv"}) == {"Ley de Renta"}
+    assert titles(filters={"filename": "ley de ejemplo"}) == {"Ley de Ejemplo"}
+    assert titles(filters={"pages": [3, 3]}) == set()
+
+
+# Who pays
+
+
+def test_the_asking_tenant_pays_and_has_its_own_rate(
+    ana: Person,
+    ben: Person,
+    vendor: Watched,  # noqa: F811
+    settings: Any,
+) -> None:
+    enacted("LIVA", LAW)
+    Purchase.objects.all().delete()
+    settings.SEARCHES_PER_MINUTE = 1
+
+    assert found(ana, "facturas")
+    again = ana.post("/search", {"query": "tasa", "sources": ["statutes"]})
+
+    assert set(Purchase.objects.values_list("user_id", "stage")) == {(ana.id, "search")}
+    assert (again.status_code, again.json()["code"]) == (429, "SEARCH_LIMIT_REACHED")
+    assert found(ben, "facturas")
+
+
+class Noted(Instant):
+    """Remembers the texts it was given."""
+
+    model = "noted"
+    texts: ClassVar[list[str]] = []
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        self.texts.extend(texts)
+        return super().embed(texts)
+
+
+def test_one_model_for_all_embeds_the_question_once_and_for_no_laws_not_at_all(ana: Person, settings: Any) -> None:
+    settings.EMBEDDER = f"{__name__}.Noted"
+
+    Noted.texts.clear()
+    asked(ana, "visitas", ["statutes"])
+    nothing = list(Noted.texts)
+    enacted("LIVA", LAW)
+    findable(ana.id, ["visitas"])
+    Noted.texts.clear()
+    asked(ana, "visitas", ["documents", "statutes"])
+
+    assert (nothing, Noted.texts) == ([], ["visitas"])
+
+
+# The other faces
+
+
+def test_the_command_prints_citations(ana: Person) -> None:
+    enacted("LIVA", LAW)
+    out = io.StringIO()
+
+    call_command("search", "facturas", sources="statutes", user=ana.user.email, k=1, stdout=out)
+
+    assert out.getvalue().startswith("1. Ley de Ejemplo (2024-01), Artículo 12 Bis, p. 2 (")
+
+
+@pytest.mark.parametrize(("given", "code"), [("laws", "UNKNOWN_SOURCE"), ("corpus", "UNKNOWN_SOURCE")])
+def test_another_name_is_refused_with_those_there_are(given: str, code: str, ana: Person) -> None:
+    said = ana.post("/search", {"query": "tasa", "sources": ["statutes", given]})
+
+    assert (said.status_code, said.json()["code"], said.json()["field"]) == (400, code, "sources")
+    assert "statutes" in said.json()["detail"]

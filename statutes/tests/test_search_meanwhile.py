@@ -1,0 +1,138 @@
+"""What happens to laws during a search: another version takes a law's place, a model is away."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, ClassVar
+
+import pytest
+from django.db import connection, connections
+
+from embeddings.embedders import Vectors
+from embeddings.tests.conftest import Watched, vendor  # noqa: F401 - a fixture
+from jobs import runner
+from portal.tests.conftest import signed_in
+from statutes import search
+from statutes.models import Law
+from statutes.tests.lawbooks import LOWER, RATE, TAXED, arrived, done, xml
+from tenancy.corpus import CORPUS
+from testing.embedders import Instant
+from testing.findable import findable
+from testing.laws import enacted
+from testing.people import Person, stop_before
+from testing.vendors.s3 import S3Server
+
+# Before the model is looked up; before anything is ranked; between the ranking and what is shown of it; after that.
+POINTS = ('FROM "live_models"', "FROM document_terms", '"document_chunks"."text"', 'FROM "law_versions"')
+
+
+@contextmanager
+def before_the_first(marker: str, do: Callable[[], object]) -> Iterator[list[str]]:
+    """Do something on a connection of its own just before the first statement with ``marker``."""
+    seen: list[str] = []
+
+    def elsewhere() -> None:
+        do()
+        connections.close_all()
+
+    def watch(execute: Any, sql: Any, params: Any, *rest: Any) -> Any:
+        if isinstance(sql, str) and marker in sql and not seen:
+            seen.append(sql)
+            other = threading.Thread(target=elsewhere)
+            other.start()
+            other.join()
+        return execute(sql, params, *rest)
+
+    with connection.execute_wrapper(watch):
+        yield seen
+
+
+@pytest.mark.django_db(transaction=True)
+def test_while_a_newer_version_takes_its_place_a_law_is_found_in_one_of_the_two(laws: S3Server, ana: Person) -> None:
+    done(laws, xml(TAXED, RATE), "2024-00")
+
+    for at, (point, law_ids) in enumerate([*((point, None) for point in POINTS), (POINTS[1], ["LIVA"])]):
+        before, after = f"2024-{at:02}", f"2024-{at + 1:02}"
+        arrived(laws, xml(TAXED, LOWER if at % 2 == 0 else RATE), after)
+        claim = stop_before("embedded")
+        with before_the_first(point, partial(runner.attempt, claim)) as seen:
+            found = search.laws(user_id=ana.id, query="tasa del impuesto", law_ids=law_ids)
+
+        assert seen, point
+        assert Law.objects.get().version == after
+        assert ({law.version for law in found}, len(found)) in (({before}, 3), ({after}, 3)), point
+        assert all(law.citation.startswith(f"{law.title} ({law.version})") for law in found)
+        assert len({law.text for law in found} & {law.text for law in search.laws(user_id=ana.id, query="impuesto")})
+
+
+class Slow(Instant):
+    """While it embeds, something happens, once."""
+
+    model = "slow"
+    meanwhile: ClassVar[list[Callable[[], object]]] = []
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        found = super().embed(texts)
+        while self.meanwhile:
+            self.meanwhile.pop()()
+        return found
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("narrowed", [{}, {"law_ids": ["LIVA"]}, {"filters": {"filename": "ley de ejemplo"}}])
+def test_a_law_that_is_replaced_while_the_question_is_embedded_is_found(
+    narrowed: dict[str, Any], ana: Person, settings: Any
+) -> None:
+    settings.EMBEDDERS_OF = {CORPUS: f"{__name__}.Slow"}
+    old = enacted("LIVA", "Artículo 1. La tasa es del quince por ciento.")
+
+    def replaced() -> None:
+        enacted("LIVA", "Artículo 1. La tasa es del dieciséis por ciento.", version="2024-02")
+        taken_out(old)
+
+    Slow.meanwhile.append(replaced)
+    found = search.laws(user_id=ana.id, query="tasa", **narrowed)
+
+    assert not Slow.meanwhile
+    assert [law.version for law in found] == ["2024-02"]
+
+
+def taken_out(document_id: Any) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM document_terms WHERE document_id = %s", [document_id])
+        cursor.execute("DELETE FROM document_chunks WHERE document_id = %s", [document_id])
+
+
+# The laws' model is away
+
+
+@pytest.fixture
+def apart(vendor: Watched, settings: Any) -> Watched:  # noqa: F811
+    """The laws have another model than everybody else, and its vendor is down."""
+    settings.EMBEDDER, settings.EMBEDDERS_OF = "local", {CORPUS: "openai"}
+    enacted("LIVA", "Artículo 1. La tasa de los puertos es del dieciséis por ciento.")
+    vendor.misbehave("POST /v1/embeddings", "status-500", times=5)
+    return vendor
+
+
+@pytest.mark.django_db
+def test_while_their_model_is_away_the_api_says_so_and_still_finds_by_words(ana: Person, apart: Watched) -> None:
+    def said(**more: Any) -> Any:
+        return ana.post("/search", {"query": "tasa", "sources": ["statutes"], **more})
+
+    assert (said().status_code, said().json()["code"]) == (503, "SEARCH_UNAVAILABLE")
+    assert len(said(mode="text").json()["laws"]) == 1
+    assert ana.post("/search", {"query": "tasa"}).status_code == 200
+
+
+@pytest.mark.django_db
+def test_while_their_model_is_away_the_page_finds_documents_and_by_words_laws(ana: Person, apart: Watched) -> None:
+    findable(ana.id, ["la tasa de mi seguro"], filename="private.pdf")
+
+    page = signed_in(ana).post("/find", {"query": "tasa"}).content.decode()
+
+    assert "private.pdf" in page
+    assert "Ley de Ejemplo (2024-01), Artículo 1, p. 1" in page

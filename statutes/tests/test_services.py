@@ -1,0 +1,167 @@
+"""What staff may ask of a law: to be done again, and to be taken out with all that there is of it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from django.conf import settings as configured
+from django.db import connection
+from django.utils import timezone
+
+from auditing.models import AuditEntry
+from auditing.tests.cast import written
+from documents.models import Document
+from embeddings.models import DocumentChunk
+from jobs import runner
+from jobs.claims import Superseded
+from jobs.models import UploadJob
+from statutes import services, sweeps, turns
+from statutes.intake import accept
+from statutes.models import Law, LawVersion
+from statutes.tests import lawbooks
+from statutes.tests.lawbooks import KEY, LOWER, RATE, TAXED, arrived, articles, done, message, objects, put, xml
+from tenancy.corpus import CORPUS
+from tenancy.refusals import Refused
+from testing.people import run_to_the_end, stop_before
+from testing.vendors.s3 import S3Server
+
+pytestmark = pytest.mark.django_db
+OTHERS = ("chunks/LIVA.2/a.json", "embeddings/LIVA_vectors.jsonl2_vectors.jsonl", "failed/LIVA2/1/error.json", KEY)
+
+
+def refused(act: Any, *args: str) -> str:
+    with pytest.raises(Refused) as caught:
+        act(*args, by=None, reason="T-1")
+    return caught.value.code
+
+
+def test_a_version_is_done_again_from_its_raw_file_as_it_is_now(laws: S3Server) -> None:
+    done(laws, xml(TAXED, RATE))
+    put(laws, xml(TAXED, LOWER))
+
+    job = services.reprocess("LIVA", "2024-01", by=None, reason="another file")
+
+    assert articles(RATE, LOWER) == [True, False]
+    run_to_the_end()
+    assert articles(RATE, LOWER) == [False, True]
+    assert LawVersion.objects.get().job_id == job.pk
+    entry = AuditEntry.objects.get()
+    assert (entry.action, entry.object_id, entry.tenant_id) == ("laws.reprocess", str(job.document_id), CORPUS)
+    assert entry.details == {"law_id": "LIVA", "version": "2024-01", "job_id": str(job.pk)}
+
+
+def test_a_dead_version_is_tried_again_and_what_was_wrong_is_forgotten(laws: S3Server) -> None:
+    dead = done(laws, b"no law")
+    LawVersion.objects.update(status="failed", error_code="UNKNOWN_FORMAT")
+    put(laws, xml(TAXED))
+
+    job = services.reprocess("LIVA", "2024-01", by=None, reason="the file is mended")
+
+    assert (job.pk, LawVersion.objects.get().error_code) == (dead.pk, None)
+    run_to_the_end()
+    assert LawVersion.objects.get().status == "embedded"
+
+
+def test_what_cannot_be_done_again_is_refused_and_not_written_down(laws: S3Server) -> None:
+    assert refused(services.reprocess, "LIVA", "2024-01") == "NOT_FOUND"
+    arrived(laws, xml(TAXED))
+    assert refused(services.reprocess, "LIVA", "2024-01") == "JOB_ALREADY_ACTIVE"
+    run_to_the_end()
+    done(laws, xml(LOWER), "2024-02")
+    assert refused(services.reprocess, "LIVA", "2024-01") == "LAW_OUTDATED"
+    LawVersion.objects.update(raw_key="")
+    assert refused(services.reprocess, "LIVA", "2024-02") == "LAW_FILE_UNKNOWN"
+
+    assert not AuditEntry.objects.exists()
+
+
+def test_a_law_that_is_taken_out_leaves_nothing_but_its_raw_file(laws: S3Server) -> None:
+    done(laws, xml(TAXED, RATE))
+    done(laws, b"no law", "2024-02")
+    for key in OTHERS[:3]:
+        put(laws, b"another law's", key=key)
+    put(laws, b"{}", key="failed/LIVA/2024-02/error.json")
+
+    services.withdraw("LIVA", by=None, reason="repealed")
+
+    assert articles(TAXED, RATE) == [False, False]
+    for model in (Law, LawVersion, Document, DocumentChunk, UploadJob):
+        assert not model._default_manager.exists(), model
+    assert sorted(objects(laws)) == sorted(OTHERS)
+    assert not list(Path(configured.STORAGE_ROOT, "raw", str(CORPUS)).glob("*"))
+    assert [(action, object_id) for action, _, object_id, _ in written()] == [("laws.withdraw", "LIVA")]
+
+
+def test_a_law_that_was_taken_out_comes_back_by_its_message(laws: S3Server) -> None:
+    done(laws, xml(TAXED))
+    services.withdraw("LIVA", by=None, reason="by mistake")
+
+    accept(message())
+    run_to_the_end()
+
+    assert articles(TAXED) == [True]
+    assert Law.objects.get().status == "embedded"
+
+
+def test_a_bucket_that_is_away_leaves_a_law_that_is_not_found_and_can_be_taken_out_again(laws: S3Server) -> None:
+    done(laws, xml(TAXED))
+    before = objects(laws)
+    laws.misbehave("DELETE *", "status-503", times=100)
+
+    assert refused(services.withdraw, "LIVA") == "UNAVAILABLE"
+
+    assert articles(TAXED) == [False]
+    assert (Law.objects.get().document_id, LawVersion.objects.get().error_code) == (None, "LAW_WITHDRAWN")
+    laws.behave()
+    assert objects(laws) == before
+    services.withdraw("LIVA", by=None, reason="once more")
+    assert (list(objects(laws)), Law.objects.count()) == ([KEY], 0)
+
+
+def test_work_on_a_law_that_is_taken_out_writes_nothing(laws: S3Server) -> None:
+    arrived(laws, xml(TAXED))
+    claim = stop_before("embedded")
+
+    services.withdraw("LIVA", by=None, reason="repealed")
+
+    with pytest.raises(Superseded):
+        runner.attempt(claim)
+    assert list(objects(laws)) == [KEY]
+    assert not Law.objects.exists()
+
+
+def test_a_law_that_is_just_being_published_is_left_alone(laws: S3Server) -> None:
+    done(laws, xml(TAXED))
+
+    with psycopg.connect(**connection.get_connection_params() | {"cursor_factory": psycopg.Cursor}) as other:
+        other.execute(turns.LOCK, ["law:LIVA"])
+        assert refused(services.withdraw, "LIVA") == "LAW_BUSY"
+
+    assert articles(TAXED) == [True]
+    assert refused(services.withdraw, "NONE") == "NOT_FOUND"
+
+
+def test_a_version_whose_job_was_cancelled_has_failed_where_no_message_says_so(laws: S3Server) -> None:
+    arrived(laws, xml(TAXED))
+    claim = stop_before("chunked")
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE upload_jobs SET state = 'deadletter', slot = NULL, claim_token = NULL, claimed_by = NULL,"
+            """ lease_until = NULL, finished_at = now() - interval '2 minutes', last_error = '{"code": "CANCELLED"}'"""
+            " WHERE job_id = %s",
+            [claim.job.pk],
+        )
+
+    sweeps.note_failures()
+    assert LawVersion.objects.get().status == "normalized"  # a message may be about to try it again
+    LawVersion.objects.update(updated_at=timezone.now() - timedelta(minutes=2))
+    sweeps.note_failures()
+
+    found = LawVersion.objects.get()
+    assert (found.status, found.error_code, Law.objects.get().status) == ("failed", "CANCELLED", "failed")
+    assert "statutes.sweeps.note_failures" in configured.JOBS_SWEEPS
+    assert lawbooks.job_of(message()).state == "deadletter"

@@ -1,0 +1,141 @@
+"""The same queue tells that tenants' uploads have come: by what S3 itself sends, and by nothing that is made up."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+from uuid import UUID
+
+import boto3
+import pytest
+import requests
+from django.conf import settings as configured
+
+from documents import arrivals
+from documents.models import Document
+from documents.tests.s3_store import at
+from jobs import claims, runner
+from jobs.models import UploadJob
+from statutes import events
+from statutes.messages import Arrived
+from statutes.tests.queued import put_event
+from tenancy.corpus import CORPUS
+from testing.cluster import until
+from testing.factories import JobFactory
+from testing.people import Person, declaration, plan_pdf
+from testing.sqs import KEYS, REGION, Queue, SqsServer, consuming
+
+PDF = plan_pdf("hospital care")
+WAITS = {"run_after": "2099-01-01T00:00:00Z", "wait_reason": "WAITING_FOR_UPLOAD"}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[SqsServer]:
+    with SqsServer() as server:
+        yield server
+
+
+class Endpoint:
+    """moto's S3, as settings name it."""
+
+    def __init__(self, url: str) -> None:
+        self.url, self.access_key, self.secret_key = url, "test", "test"
+
+
+@pytest.fixture
+def queue(server: SqsServer, settings: Any, store: None, monkeypatch: pytest.MonkeyPatch) -> Queue:
+    """A queue, and a bucket of uploads that tells it of what is put there."""
+    for name, value in KEYS.items():
+        monkeypatch.setenv(name, value)
+    queue = server.queue()
+    settings.SQS_QUEUE_URL, settings.SQS_ENDPOINT_URL, settings.SQS_WAIT_SECONDS = queue.url, server.endpoint, 1
+    settings.STATUTES_BUCKET = "fiscal"
+    at(settings, Endpoint(server.endpoint))  # type: ignore[arg-type]
+    s3 = boto3.client(
+        "s3", endpoint_url=server.endpoint, region_name=REGION, aws_access_key_id="test", aws_secret_access_key="test"
+    )
+    for bucket in (settings.S3_RAW_BUCKET, settings.S3_PARSED_BUCKET):
+        s3.create_bucket(Bucket=bucket)
+    arn = f"arn:aws:sqs:{REGION}:123456789012:{queue.url.rpartition('/')[2]}"
+    told = {"QueueConfigurations": [{"QueueArn": arn, "Events": ["s3:ObjectCreated:*"]}]}
+    s3.put_bucket_notification_configuration(Bucket=settings.S3_RAW_BUCKET, NotificationConfiguration=told)
+    s3.close()
+    return queue
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_uploads_job_goes_on_as_soon_as_s3_has_the_bytes(queue: Queue, ana: Person) -> None:
+    declared = ana.declare(PDF).json()
+    runner.drain()
+    UploadJob.objects.update(run_after=WAITS["run_after"])  # its own timer would not look for years
+
+    with consuming(works=False):
+        answer = requests.put(
+            declared["signed_url"], PDF, headers={"Content-Type": declaration(PDF)["mime"]}, timeout=10
+        )
+        until(lambda: UploadJob.objects.get().run_after is None, seconds=20)
+        until(lambda: queue.is_empty, seconds=10)
+
+    claim = claims.take("w")
+    assert answer.status_code == 200
+    assert claim is not None
+    runner.attempt(claim)
+    assert UploadJob.objects.get().stage == "job_validated"
+    assert Document.objects.get().stored_at is not None
+
+
+def told(key: str, bucket: str = "") -> list[bool]:
+    """Tell of an object as the queue would, and return whether somebody waited for it."""
+    record = put_event(key, bucket or configured.S3_RAW_BUCKET)
+    found = events.read(json.dumps({"Records": [record]}))
+    uploads = [item for item in found if isinstance(item, Arrived)]
+    return [arrivals.notified(user_id=item.user_id, document_id=item.document_id) for item in uploads]
+
+
+ANA, BEN = UUID(int=3), UUID(int=4)
+FORGED = {
+    "another tenant's folder": (f"{BEN}/{{}}.pdf", [False]),
+    "a document that is not there": (f"{ANA}/{UUID(int=5)}.pdf", [False]),
+    "another kind of file": (f"{ANA}/{{}}.md", []),
+    "a deeper folder": (f"x/{ANA}/{{}}.pdf", []),
+    "no tenant": ("-" * 36 + "/{}.pdf", []),
+}
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("name", FORGED)
+def test_a_key_that_nobody_was_given_wakes_nobody(name: str, settings: Any) -> None:
+    settings.STATUTES_BUCKET = "fiscal"
+    job = JobFactory.create(user_id=ANA, pipeline="wait", **WAITS)
+    key, expected = FORGED[name]
+
+    answered = told(key.format(job.document_id))
+
+    assert answered == expected
+    assert UploadJob.objects.get().wait_reason == "WAITING_FOR_UPLOAD"
+
+
+@pytest.mark.django_db
+def test_another_bucket_wakes_nobody(settings: Any) -> None:
+    settings.STATUTES_BUCKET = "fiscal"
+    job = JobFactory.create(user_id=ANA, pipeline="wait", **WAITS)
+
+    assert told(f"{ANA}/{job.document_id}.pdf", "elsewhere") == []
+    assert told(f"{ANA}/{job.document_id}.pdf") == [True]
+    assert UploadJob.objects.get().run_after is None
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("user_id", "stored"), [(ANA, "2026-01-01T00:00:00Z"), (CORPUS, None)], ids=["stored", "a law"]
+)
+def test_what_is_stored_already_and_a_law_of_ours_are_left_alone(
+    user_id: UUID, stored: str | None, settings: Any
+) -> None:
+    settings.STATUTES_BUCKET = "fiscal"
+    job = JobFactory.create(user_id=user_id, pipeline="wait", **WAITS)
+    Document.objects.update(stored_at=stored)
+
+    assert told(f"{user_id}/{job.document_id}.pdf") == [False]
+    assert UploadJob.objects.get().run_after is not None

@@ -1,0 +1,48 @@
+"""Which law goes first, however many there are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.utils import timezone
+
+from jobs import runner
+from jobs.models import UploadJob
+from statutes import stages
+from statutes.models import LawVersion
+from statutes.tests import lawbooks
+from statutes.tests.lawbooks import RATE, TAXED, arrived, xml
+from testing.vendors.s3 import S3Server
+
+pytestmark = pytest.mark.django_db
+
+
+def test_a_failed_law_that_is_tried_again_goes_before_a_less_urgent_one(laws: S3Server) -> None:
+    low = arrived(laws, xml(TAXED), law_id="low", raw_key="raw/low.xml", priority="low")
+    high = arrived(laws, xml(RATE), law_id="high", raw_key="raw/high.xml", priority="high")
+    LawVersion.objects.filter(law_id="high").update(status="failed")
+
+    runner.drain()
+
+    ended = UploadJob.objects.filter(state="done").values_list("pk", flat=True)
+    assert list(ended) == [lawbooks.job_of(high).pk]
+    assert lawbooks.job_of(low).wait_reason == "MORE_URGENT_LAW"
+
+
+def test_urgent_laws_that_were_done_are_not_looked_at() -> None:
+    asked: dict[str, Any] = {
+        "since": timezone.now(), "aged": 900.0, "before": ["high"], "pipeline": "statute", "first": "queued",
+    }  # fmt: skip
+    with connection.cursor() as cursor:
+        cursor.execute("""
+            INSERT INTO law_versions (document_id, law_id, version, bucket, raw_key, status, priority)
+            SELECT gen_random_uuid(), 'L' || n, '1', 'b', 'k', 'embedded', 'high' FROM generate_series(1, 20000) n;
+            ANALYZE law_versions""")
+        cursor.execute(f"EXPLAIN {stages._MORE_URGENT}", asked)
+        plan = "\n".join(line for (line,) in cursor.fetchall())
+
+    assert "ix_law_versions_urgent" in plan
+    assert "Seq Scan" not in plan
+    assert "Join" not in plan
