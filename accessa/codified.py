@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from django.conf import settings
 
+from jobs.states import ACTIVE
 from statutes import keys, sources
 from statutes.manifests import Entry, Manifest, ManifestRefused
 from statutes.models import Law, LawVersion
@@ -14,6 +15,16 @@ from tenancy.corpus import CORPUS
 
 # A version's status is "processing" from the message on: what is said here is of those that nobody is at.
 _AT_REST = "v.status IN ('embedded', 'partial_failed')"
+_NOBODY_AT_IT = f"""NOT EXISTS (
+            SELECT FROM upload_jobs j WHERE j.document_id = v.document_id
+              AND j.state IN ({", ".join(f"'{state}'" for state in sorted(ACTIVE))}))"""
+_INCOMPLETE = """FROM laws w JOIN law_versions v USING (document_id) JOIN documents d USING (document_id)
+        CROSS JOIN LATERAL (
+            SELECT count(*) AS passages,
+                   count(*) FILTER (WHERE c.embed_model IS NULL AND NOT v.refused ? c.chunk_id::text) AS lost
+            FROM document_chunks c WHERE c.document_id = w.document_id
+              AND c.chunker_name || '@' || c.chunker_version = d.chunks_version) c
+        WHERE (c.passages <> w.chunk_count OR c.lost > 0)"""
 
 ROWS = {
     "law": f"""SELECT w.law_id, 'What is found of the law is not its version, or no document of the corpus.'
@@ -23,13 +34,9 @@ ROWS = {
     "law's status": """SELECT w.law_id, 'The law is found and does not say so, or the other way round.'
         FROM laws w WHERE (w.document_id IS NOT NULL) <> (w.status IN ('embedded', 'partial_failed'))""",
     "law's passages": f"""SELECT w.law_id, 'Passages of the law are missing, or are neither found nor noted as refused.'
-        FROM laws w JOIN law_versions v USING (document_id) JOIN documents d USING (document_id)
-        CROSS JOIN LATERAL (
-            SELECT count(*) AS passages,
-                   count(*) FILTER (WHERE c.embed_model IS NULL AND NOT v.refused ? c.chunk_id::text) AS lost
-            FROM document_chunks c WHERE c.document_id = w.document_id
-              AND c.chunker_name || '@' || c.chunker_version = d.chunks_version) c
-        WHERE {_AT_REST} AND (c.passages <> w.chunk_count OR c.lost > 0)""",
+        {_INCOMPLETE} AND {_AT_REST}""",
+    "law in part": f"""SELECT w.law_id, 'Passages went when the law was begun anew, and no job goes on with it.'
+        {_INCOMPLETE} AND NOT {_AT_REST} AND w.status = 'partial_failed' AND {_NOBODY_AT_IT}""",
     "law without artifacts": f"""SELECT w.law_id, 'The law is found, and no manifest of it was uploaded.'
         FROM laws w JOIN law_versions v USING (document_id) WHERE {_AT_REST} AND v.manifest_sha256 IS NULL""",
     "version without a job": """SELECT v.document_id, 'The version is to be worked on, and has no job.'

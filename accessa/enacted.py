@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable
-from html import unescape
 
 from rich.console import Console
 from rich.table import Table
@@ -14,6 +12,7 @@ from accessa.rounds import OURS, NotEnacted, Rounds, Sample
 from accessa.standin_aws import DEAD, QUEUE, Aws, Stored
 from accessa.visitor import Visitor
 from embeddings.search.asking import TEXT
+from embeddings.search.snippets import plain
 from statutes import keys
 from statutes.models import Consumer, Law, LawVersion
 
@@ -80,7 +79,7 @@ def _empty(console: Console, aws: Aws) -> None:
     received = Consumer.objects.latest("started_at").received
     waiting, dead = aws.waiting(), aws.dead_letters()
     console.print(
-        f"The consumer has received {received} messages. In the queue {QUEUE} are {waiting}, in {DEAD} {dead}.\n"
+        f"The consumer has received {received} messages. Waiting in {QUEUE}: {waiting}; given up, in {DEAD}: {dead}.\n"
     )
     if waiting or dead:
         raise NotEnacted("Not every message has ended well.")
@@ -99,5 +98,4 @@ def _ask(console: Console, visitor: Visitor, law: Sample) -> None:
     if not found or found[0]["law_id"] != law.law_id or law.article not in found[0]["citation"]:
         raise NotEnacted(f"{law.article} of {law.law_id} was not found.")
     console.print(f"  {found[0]['citation']}", style="cyan", markup=False)
-    words = unescape(re.sub("</?mark>", "", found[0]["snippet"]))
-    console.print(f"    {' '.join(words.split())} …", markup=False, highlight=False)
+    console.print(f"    {plain(found[0]['snippet'])} …", markup=False, highlight=False)

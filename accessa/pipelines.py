@@ -39,7 +39,7 @@ STATUTE = Pipeline(statutes.PIPELINE, (
     Step(Stage.PARSED,              normalizing.check,         laws.normalized,             limit=60,   reached_pct=45),
     Step(Stage.PARSE_VALIDATED,     normalizing.plan_chunks,   laws.normalized,             limit=30,   reached_pct=48),
     Step(Stage.CHUNKING,            searchable.buffer_chunks,  embeddings.planned,          limit=120,  reached_pct=50, skippable=True),
-    Step(Stage.CHUNKS_BUFFERED,     searchable.commit_chunks,  embeddings.buffered,         limit=120,  reached_pct=60, skippable=True),
+    Step(Stage.CHUNKS_BUFFERED,     publishing.commit_chunks,  embeddings.buffered,         limit=120,  reached_pct=60, skippable=True),
     Step(Stage.CHUNKED,             searchable.plan_vectors,   embeddings.chunked,          limit=60,   reached_pct=65),
     # Never passed over: what was refused before is noted, and is asked for again.
     Step(Stage.EMBEDDING,           publishing.embed,          embeddings.vectors_planned,  limit=1800, reached_pct=70),

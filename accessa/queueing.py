@@ -64,11 +64,16 @@ def _queues() -> Found:
 
 
 def _places() -> Found:
-    """Artifacts, which anybody may be let read, beside tenants' files, which nobody may."""
+    """Artifacts and raw files, which anybody may be let read, beside tenants' files, which nobody may."""
+    tenants = (settings.S3_RAW_BUCKET, settings.S3_PARSED_BUCKET)
     is_one_store = settings.STORAGE == "s3" and settings.STATUTES_S3_ENDPOINT_URL == settings.S3_ENDPOINT_URL
-    if is_one_store and settings.STATUTES_BUCKET in (settings.S3_RAW_BUCKET, settings.S3_PARSED_BUCKET):
+    if is_one_store and settings.STATUTES_BUCKET in tenants:
         hint = "Give STATUTES_BUCKET a bucket of its own."
         yield Error("Laws and tenants' files have one bucket.", hint=hint, id="accessa.E258")
+    # Whatever the endpoints: one store has many names, and one wrong word would show tenants' files to everybody.
+    if settings.STORAGE == "s3" and not set(tenants).isdisjoint(settings.STATUTES_RAW_BUCKETS):
+        hint = "Take S3_RAW_BUCKET and S3_PARSED_BUCKET out of STATUTES_RAW_BUCKETS."
+        yield Error("A message may make a law of a tenant's file.", hint=hint, id="accessa.E259")
 
 
 def fit_for_production() -> Found:

@@ -116,16 +116,20 @@ def pointed(told: dict[str, Any], queue: str) -> Iterator[None]:
     environment, ours = dict(os.environ), {name: getattr(settings, name) for name in chosen}
     for name in FOREIGN:
         os.environ.pop(name, None)
-    # Bedrock's stand-in looks at signatures; the other takes any key.
-    keys = {"AWS_ACCESS_KEY_ID": bedrock["access_key"], "AWS_SECRET_ACCESS_KEY": bedrock["secret_key"]}
-    os.environ.update(chosen | keys)
+    theirs = {
+        # Bedrock's stand-in looks at signatures; the other takes any key.
+        "AWS_ACCESS_KEY_ID": bedrock["access_key"],
+        "AWS_SECRET_ACCESS_KEY": bedrock["secret_key"],
+        "SQS_WAIT_SECONDS": "1",  # a consumer that is told to stop hears its long poll out
+    }
+    os.environ.update(chosen | theirs)
     _set(chosen)
     try:
         yield
     finally:
-        for name in {*chosen, *keys, *FOREIGN}:
+        for name in {*chosen, *theirs, *FOREIGN}:
             os.environ.pop(name, None)
-        os.environ.update({name: environment[name] for name in {*chosen, *keys, *FOREIGN} & environment.keys()})
+        os.environ.update({name: environment[name] for name in {*chosen, *theirs, *FOREIGN} & environment.keys()})
         _set(ours)
 
 

@@ -11,6 +11,7 @@ RIGHTS = "Make the bucket, and let the key do s3:PutObject, s3:GetObject, s3:Del
 # Of one that is not the documents'.
 BUCKETS, ENDPOINTS = {"statutes": "STATUTES_BUCKET"}, {"statutes": "STATUTES_S3_ENDPOINT_URL"}
 KEYS = "Correct S3_ACCESS_KEY_ID and S3_SECRET_ACCESS_KEY, and look at S3_REGION and at this machine's clock."
+NO_BUCKET = "it does not exist"
 REFUSED = ("InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "AuthorizationHeaderMalformed")
 
 
@@ -32,7 +33,7 @@ def _answered(alias: str, error: ClientError) -> tuple[str, str]:
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     code = str(error.response.get("Error", {}).get("Code", ""))
     if code == "NoSuchBucket":
-        return "it does not exist", f"{RIGHTS} Or correct {BUCKETS.get(alias, f'S3_{alias.upper()}_BUCKET')}."
+        return NO_BUCKET, f"{RIGHTS} Or correct {BUCKETS.get(alias, f'S3_{alias.upper()}_BUCKET')}."
     if code in REFUSED or status == HTTPStatus.UNAUTHORIZED:
         return "the key is refused", KEYS
     if status == HTTPStatus.FORBIDDEN:

@@ -45,7 +45,9 @@ GROUPS = """
         SELECT max(few.finished_at) AS finished_at,
                json_agg(json_build_object('job_id', few.job_id, 'document_id', few.document_id,
                                           'attempts', few.attempts, 'campaign_id', few.campaign_id,
-                                          'pipeline', few.pipeline, 'detail', few.last_error ->> 'detail')
+                                          'pipeline', few.pipeline, 'detail', few.last_error ->> 'detail',
+                                          'law', (SELECT v.law_id || ' ' || v.version FROM law_versions v
+                                                  WHERE v.document_id = few.document_id))
                         ORDER BY few.finished_at DESC) AS samples
         FROM (SELECT * FROM upload_jobs j
               WHERE j.state = 'deadletter' AND j.stage = c.stage AND j.last_error ->> 'code' = c.code
@@ -67,6 +69,7 @@ class Sample:
     campaign_id: str | None
     pipeline: str
     detail: str | None
+    law: str | None  # with its version, where the job is a law's
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,8 +32,14 @@ PIECE = 256 * 1024
 LISTED = 1000  # objects in one answer: S3's most
 TYPES = {"raw": MIME, "parsed": "text/markdown; charset=utf-8"}
 MISSING = {"404", "NoSuchKey", "NotFound"}
+NO_TAGS = "NoSuchTagSet"  # some makers' 404 for an object that is there
 # What each answer of an S3 has and a proxy's page of status 200 has not: such a page is no file of a tenant's.
-PROOF = {"head_object": "ETag", "get_object": "ETag", "put_object": "ETag", "list_objects_v2": "Name"}
+PROOF = {
+    "head_object": "ETag", "get_object": "ETag", "put_object": "ETag", "list_objects_v2": "Name",
+    "get_object_tagging": "TagSet",
+}  # fmt: skip
+DECLINED = {HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMENTED}
+PASSING = ("Throttl", "Timeout", "Expired", "Skewed")  # in codes of a 400 or 403 that say nothing of what was asked for
 CONNECT_SECONDS, READ_SECONDS = 5, 60
 
 
@@ -245,8 +251,8 @@ def _there() -> Iterator[None]:
         raise _away() from None
 
 
-class Forbidden(OSError):
-    """The store does not let us: for whoever does not ask why, it is away."""
+class Declined(OSError):
+    """The store answers, but not this question: for whoever does not ask why, it is away."""
 
     def __init__(self) -> None:
         super().__init__(errno.ENOTCONN, "The file store does not allow it.")
@@ -278,7 +284,8 @@ def _refused(response: Any) -> OSError:
         return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     ours = status < HTTPStatus.INTERNAL_SERVER_ERROR and status != HTTPStatus.TOO_MANY_REQUESTS
     log.log(logging.ERROR if ours else logging.WARNING, "The file store answers %s %s.", status, _word(code))
-    return Forbidden() if status == HTTPStatus.FORBIDDEN else _away()
+    declined = (status in DECLINED and not any(word in code for word in PASSING)) or code == NO_TAGS
+    return Declined() if declined else _away()
 
 
 def _word(code: str) -> str:

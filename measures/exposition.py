@@ -161,7 +161,9 @@ def _statutes() -> Iterator[Metric]:
     text = "For how long no consumer has been heard; none where none is known."
     silence = statutes.silence()
     yield gauge("statutes_consumer_silence_seconds", text, [], [] if silence is None else [([], silence)])
-    text = "Messages of each consumer since it began: received, ended well, failed."
+    text = (
+        "Messages of each consumer since it began, each time that they were handed out: received, ended well, failed."
+    )
     family = CounterMetricFamily("accessa_statutes_messages", text, labels=["consumer", "outcome"])
     for counted in statutes.messages():
         family.add_metric([safe(counted.consumer), counted.outcome], counted.messages)

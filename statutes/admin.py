@@ -13,13 +13,15 @@ from django.db.models import BooleanField, ExpressionWrapper, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils.html import format_html, format_html_join
+from django.utils.text import Truncator
 
 from auditing import asking
 from auditing.browsing import ReadOnlyAdmin
 from auditing.filters import exact, one_of
-from jobs.admin import linked, whole
+from jobs.admin import UploadJobAdmin, linked, whole
 from jobs.models import UploadJob
 from statutes import keys, services
+from statutes.listing import documents_of, with_codes
 from statutes.messages import PRIORITIES
 from statutes.models import Consumer, Law, LawVersion
 from statutes.presence import ALIVE
@@ -28,7 +30,9 @@ from tenancy.models import User
 from tenancy.refusals import Refused
 
 MOST_AGAIN, MOST_OUT = 100, 10  # at once: a request must be answered, and a law has hundreds of objects
+MOST_TITLE_CHARS = 60  # in a list
 Act = Callable[[str], object]
+UploadJobAdmin.named_otherwise.append(documents_of)
 
 
 def _named(values: Iterable[str]) -> list[tuple[str, str]]:
@@ -37,24 +41,34 @@ def _named(values: Iterable[str]) -> list[tuple[str, str]]:
 
 @admin.register(Law)
 class LawAdmin(ReadOnlyAdmin):
-    list_display = ("law", "status", "version", "chunk_count", "language", "updated_at", "of_versions")
+    list_display = (
+        "law", "named", "status", "code", "version", "chunk_count", "language", "updated_at", "of_versions",
+    )  # fmt: skip
     list_filter = (one_of("status", "status", _named(Law.Status.values)),)
     list_disable_select_all = True
     id_fields = ("law_id",)
     ordering = ("-updated_at", "law_id")
     fields = (
-        ("law_id", "status"), ("version", "chunk_count", "language"), "document_id", "of_versions",
+        "law_id", "title", ("status", "code"), "version", ("chunk_count", "language"), "document_id", "of_versions",
         ("created_at", "updated_at"), "artifacts",
     )  # fmt: skip
-    readonly_fields = ("of_versions", "artifacts")
+    readonly_fields = ("code", "of_versions", "artifacts")
     actions = ("withdraw",)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Law]:
-        return Law.objects.defer("title", "uploader_id")
+        return with_codes().defer("uploader_id")
 
     @admin.display(description="law")
     def law(self, law: Law) -> str:
         return whole(law.pk)
+
+    @admin.display(description="title")
+    def named(self, law: Law) -> str:
+        return Truncator(law.title).chars(MOST_TITLE_CHARS)
+
+    @admin.display(description="error code of the latest version")
+    def code(self, law: Law) -> str:
+        return getattr(law, "error_code", None) or ""
 
     @admin.display(description="versions")
     def of_versions(self, law: Law) -> str:
@@ -94,9 +108,9 @@ class LawVersionAdmin(ReadOnlyAdmin):
     id_fields = ("law_id", "document_id")
     ordering = ("-created_at", "document_id")
     fields = (
-        ("document_id", "of_law"), ("version", "status", "error_code"), ("job", "priority", "format"),
-        ("missing", "reprocessed"), ("bucket", "raw_key"), ("uploader_id", "ingest_timestamp"),
-        ("raw_sha256", "manifest_sha256"), ("created_at", "updated_at"), "archived",
+        "of_law", "version", "document_id", "job", ("status", "error_code"), ("priority", "format"),
+        ("missing", "reprocessed"), "bucket", "raw_key", "uploader_id", "raw_sha256", "manifest_sha256",
+        ("ingest_timestamp", "created_at"), "updated_at", "archived",
     )  # fmt: skip
     readonly_fields = ("of_law", "job", "missing", "archived")
     actions = ("reprocess",)
@@ -111,7 +125,7 @@ class LawVersionAdmin(ReadOnlyAdmin):
     @admin.display(description="law")
     def of_law(self, version: LawVersion) -> str:
         page = reverse("admin:statutes_law_change", args=[version.law_id])
-        return format_html('<a class="whitespace-nowrap underline" href="{}">{}</a>', page, version.law_id)
+        return format_html('<a class="underline" href="{}">{}</a>', page, version.law_id)
 
     @admin.display(description="job")
     def job(self, version: LawVersion) -> str:
@@ -140,7 +154,10 @@ class LawVersionAdmin(ReadOnlyAdmin):
     @admin.action(description="Do again from the raw file", permissions=["reprocess"])
     def reprocess(self, request: HttpRequest, queryset: QuerySet[LawVersion]) -> HttpResponse | None:
         """Ask why, and let what was chosen be done again once that has been confirmed."""
-        line = "Each is read, cut and embedded again from its raw file; what is found of it stays until then."
+        line = (
+            "Each is read, cut and embedded again from its raw file. What is found of it stays; where the file was"
+            " changed, passages that it has otherwise are missing until that is done (partial_failed)."
+        )
         asked = _Asked(
             self, request, "reprocess", most=MOST_AGAIN, line=line, title="Do versions again", button="Do again"
         )
@@ -159,8 +176,11 @@ class _Asked:
         self, of: ReadOnlyAdmin, request: HttpRequest, verb: str, *, most: int, line: str, **shown: str
     ) -> None:
         self._site, self._request, self._verb, self._shown = of.admin_site, request, verb, shown
-        self._chosen = [each for each in request.POST.getlist(ACTION_CHECKBOX_NAME) if "\0" not in each][:most]
-        self._lines = (f"{len(self._chosen)} chosen. {line}",)
+        chosen = [each for each in request.POST.getlist(ACTION_CHECKBOX_NAME) if "\0" not in each]
+        self._chosen = chosen[:most]
+        left = f" At most {most} at once: the other {len(chosen) - most} are left." if len(chosen) > most else ""
+        names = sorted(map(str, of.get_queryset(request).filter(pk__in=self._chosen)))
+        self._lines = (f"{len(self._chosen)} chosen: {', '.join(names)}.{left}", line)
 
     def answer(self, act: Callable[..., object], *, done: str) -> HttpResponse:
         form = asking.ReasonForm(self._request.POST if "confirmed" in self._request.POST else None)
@@ -195,20 +215,34 @@ def _refusal(act: Act, chosen: str) -> str:
 
 @admin.register(Consumer)
 class ConsumerAdmin(ReadOnlyAdmin):
-    list_display = ("name", "state", "heard", "received", "ended", "failed", "seen_at", "changed_at", "job")
+    list_display = ("name", "state", "heard", "handed_out", "done", "not_done", "seen_at", "changed_at", "job")
     list_filter = (one_of("state", "state", _named(Consumer.State.values)),)
     id_fields = ("name",)
     ordering = ("name",)
     fields = (
         "name",
-        ("state", "heard", "job"),
-        ("received", "ended", "failed"),
+        "job",
+        ("state", "heard"),
+        ("handed_out", "done", "not_done"),
         ("started_at", "changed_at", "seen_at"),
     )
-    readonly_fields = ("heard", "job")
+    readonly_fields = ("heard", "job", "handed_out", "done", "not_done")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Consumer]:
         return Consumer.objects.annotate(is_alive=ExpressionWrapper(ALIVE, output_field=BooleanField()))
+
+    # As statutes.standing counts: a message that comes again is counted again.
+    @admin.display(description="messages handed out")
+    def handed_out(self, consumer: Consumer) -> int:
+        return consumer.received
+
+    @admin.display(description="done and deleted")
+    def done(self, consumer: Consumer) -> int:
+        return consumer.ended
+
+    @admin.display(description="refused or failed")
+    def not_done(self, consumer: Consumer) -> int:
+        return consumer.failed
 
     @admin.display(description="heard of")
     def heard(self, consumer: Consumer) -> str:

@@ -2,26 +2,28 @@
 
 It reads a rendered law alone (``statutes.rendering``), so that a campaign can cut a stored one anew. The rules:
 
-- An article of 200 to 1,200 tokens is one chunk.
-- Shorter neighbours of one division are joined in order until they have 200. What is left of a division joins the chunk
-  before it there; where that has no room, the next article across the boundary, else the last one before it.
-- A longer article is cut at paragraphs and fractions, then sentences, into pieces of like length; what is before or
-  after it never joins a piece.
-- Text that stands in no article (a preamble, a division's own words) is by itself, however short.
-- Headings without text of their own begin the chunk of what follows. No two chunks share a character.
+- An article of 200 to 1,200 tokens is a passage. A longer one is cut at paragraphs and fractions, then sentences, into
+  pieces of like length.
+- What has fewer than 200 is joined to a neighbour, whole, where both have at most 1,200 together: within a division the
+  articles that follow it until there are 200, else the one before it; where those are cut, the last piece before it,
+  else the first after it; where its division has no room, what follows across the boundary, else what is before.
+- Text that stands in no article (a preamble, a division's own words) is joined to what follows it in its division, so
+  that a title is cited as the first article; after an article it stays by itself, to be cited as no article's.
+- Headings without text of their own begin the passage of what follows. No two passages share a character.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from typing import NamedTuple
 
 from documents.normalization import page_of
 from embeddings import tokens
 from embeddings.chunking import Chunk
 from statutes.outline import language
-from statutes.pieces import Limits, Piece, pieces
+from statutes.pieces import Limits, pieces
 from statutes.units import Unit, counted, units
 
 NAME = "legal-articles"
@@ -31,7 +33,7 @@ LIMITS = Limits(smallest=200, largest=1200, aim=900)
 
 @dataclass(frozen=True)
 class ArticleChunk(Chunk):
-    """``articles`` are the ids of those it holds, in order; ``piece`` is (n, of) where it holds a part of one unit."""
+    """``articles`` are the ids of those it holds, in order; ``piece`` is (n, of) of the first cut one."""
 
     articles: tuple[str, ...] = ()
     piece: tuple[int, int] | None = None
@@ -46,19 +48,40 @@ class ArticleChunk(Chunk):
         return told | {"piece": list(self.piece)} if self.piece else told
 
 
+class _Part(NamedTuple):
+    """A unit, or a piece of one: text at [start, end), of [start, stop), which counts ``cost`` tokens."""
+
+    unit: Unit
+    start: int
+    end: int
+    tokens: int
+    cost: int
+    piece: tuple[int, int] | None
+
+
 @dataclass(slots=True)
 class _Group:
-    """Neighbours that make one chunk; one unit may make several."""
+    """Neighbours that make one passage, which ends where its last part does."""
 
-    units: list[Unit]
-    cost: int
+    parts: list[_Part]
+    tokens: int
+    cost: int  # with the white space that follows
 
     @property
     def path(self) -> tuple[str, ...]:
-        return self.units[-1].path
+        return self.parts[-1].unit.path
 
-    def tokens(self, text: str) -> int:
-        return counted(text, self.units[0].start, self.units[-1].end, self.units[-1].stop, self.cost)
+    @property
+    def articles(self) -> tuple[str, ...]:
+        return tuple(part.unit.article for part in self.parts if part.unit.article)
+
+    @property
+    def headings(self) -> tuple[str, ...]:
+        return next((part.unit for part in self.parts if part.unit.article), self.parts[0].unit).headings
+
+    @property
+    def piece(self) -> tuple[int, int] | None:
+        return next((part.piece for part in self.parts if part.piece), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,80 +109,101 @@ class ArticleChunker:
         """
         chunks: list[Chunk] = []
         spoken = language([text])
-        for group in _grouped(text, units(text), self.limits):
-            articles = tuple(unit.article for unit in group.units if unit.article)
-            found = self._pieces(text, group)
-            for at, (start, end, count) in enumerate(found, 1):
-                pages = (page_of(page_starts, start), page_of(page_starts, end - 1)) if page_starts else (1, last_page)
-                chunks.append(
-                    ArticleChunk(
-                        ord=len(chunks),
-                        text=text[start:end],
-                        start=start,
-                        end=end,
-                        pages=pages,
-                        headings=group.units[0].headings,
-                        tokens=count,
-                        articles=articles,
-                        piece=(at, len(found)) if len(found) > 1 else None,
-                        language=spoken,
-                    )
+        for group in _joined(_parts(text, units(text), self.limits), self.limits):
+            start, end = group.parts[0].start, group.parts[-1].end
+            pages = (page_of(page_starts, start), page_of(page_starts, end - 1)) if page_starts else (1, last_page)
+            chunks.append(
+                ArticleChunk(
+                    ord=len(chunks),
+                    text=text[start:end],
+                    start=start,
+                    end=end,
+                    pages=pages,
+                    headings=group.headings,
+                    tokens=group.tokens,
+                    articles=group.articles,
+                    piece=group.piece,
+                    language=spoken,
                 )
+            )
         return chunks
 
-    def _pieces(self, text: str, group: _Group) -> list[Piece]:
-        first, last, count = group.units[0], group.units[-1], group.tokens(text)
-        if count <= self.limits.largest:
-            return [Piece(first.start, last.end, count)]
-        return pieces(text, first.start, last.stop, group.cost, self.limits)
 
-
-def _grouped(text: str, found: Iterable[Unit], limits: Limits) -> list[_Group]:
-    """Join what is too short: first within a division, in order, then the rests."""
-    joining = _Joining(text, limits)
-    groups: list[_Group] = []
+def _parts(text: str, found: Iterable[Unit], limits: Limits) -> Iterator[_Part]:
     for unit in found:
-        group = _Group([unit], unit.cost)
-        if not (groups and joining.is_short(groups[-1]) and joining.within(groups[-1], group)):
-            groups.append(group)
-    return joining.backward(joining.forward(joining.backward(groups, across=False)), across=True)
+        count = counted(text, unit.start, unit.end, unit.stop, unit.cost)
+        if count <= limits.largest:
+            yield _Part(unit, unit.start, unit.end, count, unit.cost, None)
+            continue
+        cut = pieces(text, unit.start, unit.stop, unit.cost, limits)
+        for at, (start, end, count) in enumerate(cut, 1):
+            cost = tokens.count(text[start : unit.stop]) if at == len(cut) else count
+            yield _Part(unit, start, end, count, cost, (at, len(cut)))
+
+
+def _joined(parts: Iterable[_Part], limits: Limits) -> list[_Group]:
+    """Join what is too short to a neighbour. Each step goes through the law once."""
+    groups = [_Group([part], part.tokens, part.cost) for part in parts]
+    for backward, across, cut in STEPS:
+        joining = _Joining(limits, across, cut)
+        groups = joining.backward(groups) if backward else joining.forward(groups)
+    return groups
+
+
+# What a short one is joined to:
+#  what is before, across a division's end, what is cut
+STEPS = (
+    (False,       False,                   False),
+    (True,        False,                   False),
+    (True,        False,                   True),
+    (False,       False,                   True),
+    (False,       True,                    True),
+    (True,        True,                    True),
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class _Joining:
-    text: str
     limits: Limits
+    across: bool
+    cut: bool
 
     def is_short(self, group: _Group) -> bool:
-        return bool(group.units[0].article) and group.tokens(self.text) < self.limits.smallest
+        return group.tokens < self.limits.smallest
 
-    def within(self, group: _Group, other: _Group) -> bool:
-        """Take the other in, if it is of the same division too."""
-        return group.path == other.path and self.joined(group, other)
-
-    def joined(self, group: _Group, other: _Group) -> bool:
-        """Take the other in, if both are articles and there is room."""
-        last, cost = other.units[-1], group.cost + other.cost
-        if not (group.units[0].article and other.units[0].article):
+    def takes(self, group: _Group, other: _Group) -> bool:
+        """Take the other in, which follows, if it may be."""
+        if not self._may(group, other):
             return False
-        if counted(self.text, group.units[0].start, last.end, last.stop, cost) > self.limits.largest:
-            return False
-        group.units += other.units
-        group.cost = cost
+        group.parts += other.parts
+        # A unit begins with a line, so that no token spans the seam.
+        group.tokens, group.cost = group.cost + other.tokens, group.cost + other.cost
         return True
 
-    def backward(self, groups: list[_Group], *, across: bool) -> list[_Group]:
+    def _may(self, group: _Group, other: _Group) -> bool:
+        if group.cost + other.tokens > self.limits.largest:
+            return False
+        if not self.across and group.path != other.path:
+            return False
+        if not self.cut and (group.piece or other.piece):
+            return False
+        if group.parts[-1].unit is other.parts[0].unit:
+            return False
+        if group.articles:
+            return bool(other.articles)
+        return other.parts[0].unit.path[: len(group.path)] == group.path
+
+    def backward(self, groups: list[_Group]) -> list[_Group]:
         kept: list[_Group] = []
         for group in groups:
-            before = kept[-1] if kept and self.is_short(group) else None
-            if before is None or not (self.joined if across else self.within)(before, group):
+            if not (kept and self.is_short(group) and self.takes(kept[-1], group)):
                 kept.append(group)
         return kept
 
     def forward(self, groups: list[_Group]) -> list[_Group]:
         kept: list[_Group] = []
         for group in groups:
-            if not (kept and self.is_short(kept[-1]) and self.joined(kept[-1], group)):
+            if not (kept and self.is_short(kept[-1]) and self.takes(kept[-1], group)):
                 kept.append(group)
         return kept
 

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from documents.ids import minified
 from documents.models import Document
-from documents.s3 import Forbidden
+from documents.s3 import Declined
 from embeddings.embedders import DIMENSIONS
 from jobs import crashpoints
 from jobs.models import UploadJob
@@ -30,12 +30,13 @@ ERROR = "error.json"
 Each = TypeVar("Each")
 
 
-def upload(version: LawVersion, *, sure: Callable[[], None] = lambda: None) -> str:
+def upload(version: LawVersion, *, sure: Callable[[], None] = lambda: None, known: str | None = None) -> str:
     """Put a version's objects into the bucket, the manifest last; return the sha256 of the manifest.
 
     Safe to repeat, with the same bytes each time. Its job says which chunker and which model; passages of which that
     model has no vector are named as missing. Call it with the law's turn (``turns.alone``); ``sure`` raises when that
-    is lost, and is asked before the manifest. Raises ``OSError`` of the store.
+    is lost, and is asked before the manifest. ``known`` is the sha256 of a manifest that the caller has had uploaded
+    already: nothing is written where it is this one, and stands. Raises ``OSError`` of the store.
     """
     if version.job_id is None:
         raise Permanent("LAW_UNKNOWN", "Nothing is noted of this version's job.")
@@ -54,15 +55,25 @@ def upload(version: LawVersion, *, sure: Callable[[], None] = lambda: None) -> s
             raise Permanent("NO_CHUNKS", "There is nothing in the law to upload.")
         law = minified(version.canonical).encode()
         manifest = _manifest(version, what, made, Entry.of(keys.law(version.law_id), law))
+        content = manifest.content()
+        sha256 = hashlib.sha256(content).hexdigest()
+        if sha256 == known and _stands(bucket, version.law_id, content):
+            return sha256
         _keep_former(bucket, manifest)
         _put(bucket, manifest, law, made)
-    content = manifest.content()
     sure()
     crashpoints.reach("uploading:manifest")
     objects.put(bucket, keys.manifest(version.law_id), content)
     crashpoints.reach("uploading:tidying")
     _tidy(bucket, manifest)
-    return hashlib.sha256(content).hexdigest()
+    return sha256
+
+
+def _stands(bucket: str, law_id: str, content: bytes) -> bool:
+    try:
+        return objects.read(bucket, keys.manifest(law_id), most=manifests.MOST_BYTES) == content
+    except FileNotFoundError:
+        return False
 
 
 def _manifest(version: LawVersion, what: What, made: Spool, law: Entry) -> Manifest:
@@ -165,28 +176,33 @@ def _each(act: Callable[[Each], None], those: Iterable[Each]) -> None:
 def archive(version: LawVersion, error: Mapping[str, Any]) -> None:
     """Copy what failed for good to failed/, with a record of why, its ``error`` (spec 004 §5.1); safe to repeat.
 
-    A raw file that is gone, or that nobody may read (an infected one), leaves the record alone. Raises ``OSError`` of
-    the store.
+    What an earlier failure of the version has left there goes. A raw file that is gone, or that nobody may read (an
+    infected one), leaves the record alone. Raises ``OSError`` of the store.
     """
     bucket, folder = objects.bucket(), keys.failed(version.law_id, version.version)
+    raw = _kept_raw(version, bucket, folder)
     record = {
         "law_id": version.law_id,
         "version": version.version,
         "document_id": str(version.pk),
         "source": {"bucket": version.bucket, "key": version.raw_key, "sha256": version.raw_sha256},
-        "raw": _kept_raw(version, bucket, folder),
+        "raw": raw,
         **error,
     }
     objects.put(bucket, f"{folder}{ERROR}", minified(record).encode())
+    for former in set(objects.names(bucket, folder)) - {raw, f"{folder}{ERROR}"}:  # of a failure before this one
+        objects.delete(bucket, former)
 
 
 def _kept_raw(version: LawVersion, bucket: str, folder: str) -> str | None:
+    if version.bucket not in objects.raw_buckets():
+        return None
     if version.bucket != bucket and not objects.is_open(version.bucket):
         return None
     name = keys.name(PurePosixPath(version.raw_key).name or "raw")
     key = f"{folder}{f'raw.{name}' if name == ERROR else name}"
     try:
         objects.copy(version.bucket, version.raw_key, to=key, to_bucket=bucket)
-    except (FileNotFoundError, Forbidden):  # where it is our own bucket that refuses, the record is refused as well
+    except (FileNotFoundError, Declined):  # where it is our own bucket that refuses, the record is refused as well
         return None
     return key

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -28,6 +29,7 @@ State = Row.State
 TICK = 0.5  # how late the end of a job that another worker has may be noticed
 URGENT_SECONDS = 2  # how late an urgent message may be noticed while the other queue is listened to
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0  # while the queue or the database is away
+LONGEST_ASKED = 300.0  # that the queue may ask for: somebody may have mended it by then
 
 
 class Interrupted(BaseException):
@@ -45,8 +47,9 @@ class Consumer:
         self.standing = Standing()
         self.holding = Holding()
         self.hands = Hands(mortal=mortal) if works else None
-        self.working = Working(self.holding, self.standing)
-        self._deadlettered: dict[str, bool] = {}  # by queue: whether what always fails ends in a queue for people
+        # By queue: after how many receipts what always fails ends in a queue for people, if ever.
+        self._most_receives: dict[str, int | None] = {}
+        self.working = Working(self.holding, self.standing, self._most_receives)
         self._until_idle = until_idle
         self._failures = 0
         self._listening = False
@@ -82,8 +85,8 @@ class Consumer:
 
     def _init(self) -> None:
         self.standing.turn(State.INIT)
-        for url in _queues():
-            self._deadlettered[url] = redrive.most_receives(url) is not None
+        for url in sqs.queues():
+            self._most_receives[url] = redrive.most_receives(url)
 
     def _round(self) -> None:
         if not cluster.stopping() and not (self.holding.is_beating and (not self.hands or self.hands.at_work)):
@@ -116,7 +119,7 @@ class Consumer:
 
     def _received(self, room: int) -> list[Received]:
         """Ask the urgent queue first. Who holds something listens shortly, for its job may end meanwhile."""
-        *urgent, queue_url = _queues()
+        *urgent, queue_url = sqs.queues()
         patience = max(1, min(settings.SQS_WAIT_SECONDS, 1 if self.holding else sqs.LONGEST_WAIT))
         for url in urgent:
             found = sqs.receive(url, most=room, wait=0, asking=self._interruptible())
@@ -140,18 +143,23 @@ class Consumer:
         if self.holding.again(received):
             return
         self.standing.received += 1
-        try:
-            self.holding.add(Held(received, events.read(received.body)))
-        except MessageRefused as refused:
-            self._refuse(received, refused)
-
-    def _refuse(self, received: Received, refused: MessageRefused) -> None:
-        """Leave a message to the dead-letter queue, where people find it: sooner or later it is moved there."""
+        asked = events.asked(received.body)
+        self._say_refused(received, asked.refused)
+        is_refused = bool(asked.refused)
+        held = Held(received, asked.items, reappears=is_refused, has_failed=is_refused)
+        if asked.items or not is_refused:
+            self.holding.add(held)  # what can be read is done first
+            return
         self.standing.failed += 1
-        about = {"message": received.message_id, "field": refused.field, "receives": received.receives}
-        log.warning("A message was refused.", code=refused.code, **about)
-        if self._deadlettered.get(received.queue_url):
-            self.holding.give_back(Held(received, []))
+        if self._most_receives.get(received.queue_url):
+            self.holding.give_back(held)
+
+    @staticmethod
+    def _say_refused(received: Received, refused: list[MessageRefused]) -> None:
+        """Say why a message is left to the dead letters, where people find it: sooner or later it is moved there."""
+        about = {"message": received.message_id, "receives": received.receives}
+        for (code, part), times in Counter((each.code, each.field) for each in refused).items():
+            log.warning("A message was refused.", code=code, field=part, times=times, **about)
 
     def _tried(self, step: Callable[[], None]) -> bool:
         """Do one step; wait a while when the queue or the database is away. Tell whether it went well."""
@@ -174,10 +182,11 @@ class Consumer:
     def _wait(self, code: str, at_least: float) -> None:
         """Pause, the longer the more often it failed; the jitter keeps consumers from coming back all at once."""
         longest = min(LONGEST_PAUSE, FIRST_PAUSE * 2**self._failures)
-        until = time.monotonic() + max(at_least, random.uniform(longest / 2, longest))  # noqa: S311
+        pause = max(min(at_least, LONGEST_ASKED), random.uniform(longest / 2, longest))  # noqa: S311
+        until = time.monotonic() + pause
         self._failures = min(self._failures + 1, 16)
-        self.standing.turn(State.WAIT, code=code)
         while not cluster.stopping() and (left := until - time.monotonic()) > 0:
+            self.standing.turn(State.WAIT, code=code)  # now and then: who says nothing is taken for dead
             time.sleep(min(left, 0.1))
 
     def _shutdown(self) -> bool:
@@ -200,8 +209,3 @@ class Consumer:
         self.holding.end()
         self.standing.say()
         return is_orderly
-
-
-def _queues() -> list[str]:
-    """Return the queues, the one that is asked first before the other."""
-    return [url for url in (settings.SQS_PRIORITY_QUEUE_URL, settings.SQS_QUEUE_URL) if url]

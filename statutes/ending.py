@@ -6,6 +6,7 @@ from typing import Literal
 
 import structlog
 from django.conf import settings
+from django.db import transaction
 from django.db.models import F
 from django.db.models.functions import Now
 
@@ -18,6 +19,7 @@ from statutes.models import Law, LawVersion
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.statutes")
 Outcome = Literal["delete", "reappear"]
 AGAIN_SECONDS, LATEST_SECONDS = 60, 900  # after which the rest of a law is asked for: the model may be mended by then
+ASKED = "rest_asked"  # in a job's payload: what it has left out was asked for
 
 
 def settle(message: Message, job: UploadJob) -> Outcome:
@@ -32,10 +34,9 @@ def settle(message: Message, job: UploadJob) -> Outcome:
         return "delete"
     if job.state == State.DONE:
         if version.status == Law.Status.PARTIAL_FAILED:
-            _ask_for_the_rest(message, version)
+            _ask_for_the_rest(message, version, job)
         return "delete"
-    error = job.last_error or {}
-    code = str(error.get("code", "internal"))
+    code = told(job)["code"]
     if job.state != State.DEADLETTER:
         return "reappear"
     if code in LET_GO:  # support has ended it
@@ -43,8 +44,18 @@ def settle(message: Message, job: UploadJob) -> Outcome:
     _note(version, code)
     if not is_fatal(job):
         return "reappear"
-    artifacts.archive(version, {"code": code, "detail": error.get("detail", ""), "stage": str(job.stage)})
+    artifacts.archive(version, told(job))
     return "delete"
+
+
+def told(job: UploadJob) -> dict[str, str]:
+    """Return what the archive's record says of a dead job."""
+    error = job.last_error or {}
+    return {
+        "code": str(error.get("code", "internal")),
+        "detail": str(error.get("detail", "")),
+        "stage": str(job.stage),
+    }
 
 
 def is_fatal(job: UploadJob) -> bool:
@@ -60,15 +71,34 @@ def _note(version: LawVersion, code: str) -> None:
     )
 
 
-def _ask_for_the_rest(message: Message, version: LawVersion) -> None:
-    """Send a message for what is missing, a few times at most: a text may be refused for ever."""
+def _ask_for_the_rest(message: Message, version: LawVersion, job: UploadJob) -> None:
+    """Send a message for what is missing, a few times at most: a text may be refused for ever. Once for each job."""
     row = LawVersion.objects.filter(pk=version.pk)
-    if not row.filter(reprocessed__lt=settings.STATUTES_REPROCESS_MOST).update(reprocessed=F("reprocessed") + 1):
+    with transaction.atomic():
+        if _is_asked(job):
+            return
+        is_due = row.filter(reprocessed__lt=settings.STATUTES_REPROCESS_MOST).update(reprocessed=F("reprocessed") + 1)
+        if is_due:
+            _note_asked(job, asked=True)
+    if not is_due:
         log.warning("A law stays incomplete.", code="LAW_INCOMPLETE", law=version.law_id, refused=len(version.refused))
         return
     pause = min(LATEST_SECONDS, AGAIN_SECONDS * 2**version.reprocessed)
     try:
-        sqs.send({**message.as_json(), "force_reprocess": True}, delay=pause)
+        sqs.send({**message.as_json(), "force_reprocess": True, "rest": True}, delay=pause)
     except BaseException:
-        row.update(reprocessed=F("reprocessed") - 1)  # counted before: a crash must not send without end
+        with transaction.atomic():
+            _is_asked(job)
+            row.update(reprocessed=F("reprocessed") - 1)  # counted before: a crash must not send without end
+            _note_asked(job, asked=False)
         raise
+
+
+def _is_asked(job: UploadJob) -> bool:
+    """Tell whether another message of the job has asked, or it is gone; locks the job until the transaction ends."""
+    row = UploadJob.objects.select_for_update(no_key=True).filter(pk=job.pk).values_list("payload", flat=True).first()
+    return row is None or bool(row.get(ASKED))
+
+
+def _note_asked(job: UploadJob, *, asked: bool) -> None:
+    UploadJob.objects.filter(pk=job.pk).update(payload={**job.payload, ASKED: asked})

@@ -4,36 +4,87 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import PurePosixPath
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote_plus
 from uuid import UUID
 
+import structlog
 from django.conf import settings
 
+from jobs import faults
 from statutes import messages
 from statutes.messages import Arrived, Message, MessageRefused
 
+log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.statutes")
 Item = Message | Arrived
 RAW = "raw/"  # below which a statute's file is put: what we upload ourselves is beside it
 _UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 UPLOADED = re.compile(rf"({_UUID})/({_UUID})\.pdf")
-UNUSABLE = re.compile(r"[^A-Za-z0-9._-]+")
+FORMAT = re.compile(r"\.(?:pdf|docx|xml)$", re.IGNORECASE)
+PART = re.compile(r"[A-Za-z0-9_-]+")  # no dot: that joins the parts
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a body asks for, and why what else is in it cannot be read."""
+
+    items: list[Item] = field(default_factory=list)
+    refused: list[MessageRefused] = field(default_factory=list)
 
 
 def read(body: str) -> list[Item]:
     """Return what a body asks for: nothing, when it tells of what is of no concern here. Raises ``MessageRefused``."""
+    found = asked(body)
+    if found.refused:
+        raise found.refused[0]
+    return found.items
+
+
+def asked(body: str) -> Asked:
+    """Return what a body asks for; a record of S3's that cannot be read does not take the others along.
+
+    Raises nothing: whatever a body may hold, its reader lives on.
+    """
+    found = Asked()
+    with _noted(found):
+        told = _unwrapped(body)
+        if "document_id" not in told and isinstance(told.get("Records"), list):
+            for record in told["Records"]:
+                with _noted(found):
+                    found.items.extend(_notified(record))
+        else:
+            found.items.extend(_items(told))
+    return found
+
+
+@contextmanager
+def _noted(found: Asked) -> Iterator[None]:
+    """Add to ``found`` why what is read inside cannot be."""
+    try:
+        yield
+    except MessageRefused as refused:
+        found.refused.append(refused)
+    except Exception as error:
+        log.error("A message cannot be read.", exception=faults.frames(error), reported=True)
+        found.refused.append(MessageRefused(messages.UNREADABLE))
+
+
+def _unwrapped(body: str) -> dict[str, Any]:
     told = messages.opened(body)
     if told.get("Type") == "Notification" and "TopicArn" in told:
         inner = told.get("Message")
         if not isinstance(inner, str):
             raise MessageRefused(messages.INVALID, "Message")
         told = messages.opened(inner)
+    return told
+
+
+def _items(told: dict[str, Any]) -> list[Item]:
     if "document_id" not in told:
         if told.get("Event") == "s3:TestEvent":  # S3 sends one when a bucket's notifications are configured
             return []
-        if isinstance(told.get("Records"), list):
-            return [item for record in told["Records"] for item in _notified(record)]
         if told.get("source") == "aws.s3":
             return list(_bridged(told))
     return [messages.statute(told)]
@@ -82,10 +133,13 @@ def _put(bucket: str, key: str, at: str, who: Any) -> Iterator[Item]:
 
 
 def law_id(key: str) -> str:
-    """Return the law that a key names: its folders and its name, for laws of two states may be named alike."""
-    path = PurePosixPath(key.removeprefix(RAW))
-    found = ".".join(part for part in path.with_suffix("").parts if part not in ("/", ".", ".."))
-    if UNUSABLE.search(found) or not found[:1].isalnum() or len(found) > 128:
+    """Return the law that a key names: its folders and its name, for laws of two states may be named alike.
+
+    Two keys have one law only where nothing but the format's suffix differs: two forms of it.
+    """
+    parts = FORMAT.sub("", key.removeprefix(RAW)).split("/")
+    found = ".".join(parts)
+    if not all(PART.fullmatch(part) for part in parts) or not found[0].isalnum() or len(found) > 128:
         raise MessageRefused(messages.KEY, "key")  # another spelling of it could be another law's
     return found
 

@@ -27,6 +27,8 @@ class Held:
     items: list[Item]
     jobs: dict[UUID, Message] = field(default_factory=dict)
     reappears: bool = False  # one of its jobs is to be tried again, by the queue's next delivery
+    pause: float = 0.0  # in seconds, for which it is hidden then; 0 leaves what is left of its time
+    has_failed: bool = False  # something of what it asks for
     is_lost: bool = False  # SQS may hand it to another; its work goes on, and is done once
 
     @property
@@ -77,14 +79,14 @@ class Holding:
         """Hold a message no longer; it reappears when its time is up."""
         self._held.pop(held.received.message_id, None)
 
-    def give_back(self, held: Held) -> bool:
-        """Hold a message no longer, and let it reappear at once; tell whether the queue answered.
+    def give_back(self, held: Held, *, after: float = 0) -> bool:
+        """Hold a message no longer, and let it reappear, at once or later; tell whether the queue answered.
 
         One that another may have by now is left alone.
         """
         self.drop(held)
         with self._telling:
-            return held.is_lost or self._told(held, 0)
+            return held.is_lost or self._told(held, after)
 
     def give_all_back(self, those: Iterable[Held]) -> None:
         """Give back as many as the queue hears of: who has to stop cannot wait for one that is away."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from tempfile import TemporaryFile
+from typing import IO, Any, NamedTuple
 from uuid import UUID
 
 import numpy
@@ -24,7 +26,8 @@ from embeddings import live, terms
 from embeddings.embedders import DIMENSIONS, vector_sha
 from jobs.models import UploadJob
 from jobs.states import ACTIVE
-from statutes import ids, objects, sources, turns, versions
+from statutes import ids, objects, sources, turns
+from statutes.intake import is_outdated
 from statutes.manifests import Entry, Manifest, ManifestRefused
 from statutes.models import Law, LawVersion
 from statutes.sources import Source
@@ -88,9 +91,10 @@ def ingest(source: Source, law_id: str) -> Ingested:
     with turns.alone(law_id) as is_ours, sources.lent(source, manifest.embeddings) as lines:
         if not is_ours:
             raise ManifestRefused("LAW_BUSY", "Another process is publishing this law.")
-        with transaction.atomic():
+        _check(manifest, document_id)  # before everything is fetched in vain
+        with _fetched(source, manifest, lines) as rows, transaction.atomic():
             old = _prepare(manifest, document_id)
-            _arrive(source, manifest, lines)
+            _arrive(rows)
             _commit(manifest, document_id)
             _record(manifest, document_id, law, sha256)
             if old is not None:
@@ -106,9 +110,7 @@ def _prepare(manifest: Manifest, document_id: UUID) -> Document | None:
     replaced = found.document_id if found and found.document_id != document_id else None
     for each in sorted({document_id, *([replaced] if replaced else [])}):
         lock(each)
-    _check_version(manifest, found)
-    if UploadJob.objects.filter(document_id=document_id, state__in=ACTIVE).exists():
-        raise ManifestRefused("LAW_BUSY", "This version of the law is being worked on.")
+    _check(manifest, document_id)
     model = manifest.told["model"]
     if not live.confirm(CORPUS, model=model["name"], version=model["version"]):
         raise ManifestRefused("OTHER_MODEL", "The laws here are found with another model than these vectors are of.")
@@ -121,16 +123,12 @@ def _prepare(manifest: Manifest, document_id: UUID) -> Document | None:
     return Document.objects.filter(pk=replaced).first() if replaced else None
 
 
-def _check_version(manifest: Manifest, found: Law | None) -> None:
-    if found is None or found.version == manifest.version:
-        return
-    came = (
-        LawVersion.objects.filter(law_id=found.pk, version=found.version)
-        .values_list("ingest_timestamp", flat=True)
-        .first()
-    )
-    if versions.is_older(manifest.version, _ingested(manifest), than=found.version, than_ingested=came):
+def _check(manifest: Manifest, document_id: UUID) -> None:
+    came = LawVersion(ingest_timestamp=_ingested(manifest))
+    if is_outdated(manifest.law_id, manifest.version, came):
         raise ManifestRefused("OUTDATED", "A newer version of the law is found here.")
+    if UploadJob.objects.filter(document_id=document_id, state__in=ACTIVE).exists():
+        raise ManifestRefused("LAW_BUSY", "This version of the law is being worked on.")
 
 
 def _made(manifest: Manifest, document_id: UUID) -> dict[str, Any]:
@@ -155,22 +153,40 @@ def _source(manifest: Manifest) -> dict[str, Any]:
 
 def _ingested(manifest: Manifest) -> datetime | None:
     said = manifest.told.get("ingest_timestamp")
-    return datetime.fromisoformat(said) if isinstance(said, str) else None
+    try:
+        came = datetime.fromisoformat(said) if isinstance(said, str) else None
+    except ValueError:
+        came = datetime.min
+    if came is not None and came.tzinfo is None:
+        raise ManifestRefused("MANIFEST_INVALID", "The manifest does not say when the law came.")
+    return came
 
 
-def _arrive(source: Source, manifest: Manifest, lines: Path) -> None:
-    """Copy passages and vectors into a table of this transaction, in the law's order."""
+@contextmanager
+def _fetched(source: Source, manifest: Manifest, lines: Path) -> Iterator[IO[bytes]]:
+    """Lend passages with their vectors, proven, as rows on this machine's disk: no transaction waits for a bucket."""
     missing = set(manifest.missing)
-    with connection.cursor() as cursor, lines.open("rb") as file:
-        cursor.execute(ARRIVING)
-        with cursor.copy(COPY) as copy:
+    with TemporaryFile() as rows:
+        with lines.open("rb") as file:
             for passage in _passages(source, manifest):
                 sha = vector = None
                 if passage.chunk_id not in missing:
                     sha, vector = _vector(file.readline(), manifest.law_id, passage)
-                copy.write_row((*passage[:4], Jsonb(passage.meta), sha, vector))
-        if file.readline():
-            raise _unsound("There are vectors of passages that the manifest does not name.")
+                rows.write(json.dumps([str(passage.chunk_id), *passage[1:], sha, vector]).encode() + b"\n")
+            if file.readline():
+                raise _unsound("There are vectors of passages that the manifest does not name.")
+        rows.seek(0)
+        yield rows
+
+
+def _arrive(rows: IO[bytes]) -> None:
+    """Copy what was fetched into a table of this transaction, in the law's order."""
+    with connection.cursor() as cursor:
+        cursor.execute(ARRIVING)
+        with cursor.copy(COPY) as copy:
+            for row in rows:
+                chunk_id, ord_, chunk_sha, text, meta, sha, vector = json.loads(row)
+                copy.write_row((chunk_id, ord_, chunk_sha, text, Jsonb(meta), sha, vector))
 
 
 def _passages(source: Source, manifest: Manifest) -> Iterator[Passage]:

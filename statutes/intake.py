@@ -26,6 +26,7 @@ PIPELINE = "statute"
 Noted = Callable[[UploadJob, UploadJob], None]  # the job before and after
 # What failed here has failed by its file: a better one may lie in its place by now.
 BEFORE_TEXT = (Stage.QUEUED, Stage.JOB_VALIDATED, Stage.PARSING, Stage.PARSED)
+WITHDRAWN, OVERTAKEN = "LAW_WITHDRAWN", "LAW_OUTDATED"  # why the document and the job of a version were taken out
 
 
 class Kind(StrEnum):
@@ -33,6 +34,7 @@ class Kind(StrEnum):
     IN_PROGRESS = "in_progress"  # a job has it already
     DUPLICATE = "duplicate"  # it was done before
     OUTDATED = "outdated"  # a newer version of the law is found today
+    WITHDRAWN = "withdrawn"  # the law was taken out since we sent the message
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,8 @@ def accept(message: Message, *, by: str = "sqs", noted: Noted | None = None) -> 
         lock(document_id)  # before any row, as deletions do
         if is_outdated(message.law_id, message.version, message):
             return Accepted(Kind.OUTDATED)
+        if message.rest and not _is_known(document_id):
+            return Accepted(Kind.WITHDRAWN)
         version = _locked(document_id, message)
         job = jobs.newest(jobs.of_tenants().filter(document_id=document_id))
         if job is not None and job.state in ACTIVE:
@@ -64,7 +68,9 @@ def accept(message: Message, *, by: str = "sqs", noted: Noted | None = None) -> 
         if job is None or job.state == State.DONE:
             return Accepted(Kind.ACCEPTED, _enqueued(version, noted))
     # In no transaction: its proofs look into the store.
-    return _retried(job, forced=message.force_reprocess, by=by, noted=noted)
+    retried = _retried(job, forced=message.force_reprocess, by=by, noted=noted)
+    # Its document was erased meanwhile: what a message asks for has no work then.
+    return retried or accept(message, by=by, noted=noted)
 
 
 def is_outdated(law_id: str, version: str, came: Message | LawVersion) -> bool:
@@ -74,6 +80,18 @@ def is_outdated(law_id: str, version: str, came: Message | LawVersion) -> bool:
         return False
     found = LawVersion.objects.filter(document_id=law.document_id).values_list("ingest_timestamp", flat=True).first()
     return versions.is_older(version, came.ingest_timestamp, than=law.version, than_ingested=found)
+
+
+def is_taken_out(message: Message) -> bool:
+    """Tell whether a version was to lose its job: a newer one took its place, or the law was taken out."""
+    document_id = ids.document_id(message.law_id, message.version)
+    overtaken = LawVersion.objects.filter(pk=document_id, error_code=OVERTAKEN).exists()
+    return overtaken or not _is_known(document_id) or is_outdated(message.law_id, message.version, message)
+
+
+def _is_known(document_id: UUID) -> bool:
+    """Tell whether there is such a version, which is not just being taken out with its law."""
+    return LawVersion.objects.filter(pk=document_id).exclude(error_code=WITHDRAWN).exists()
 
 
 def _locked(document_id: UUID, message: Message) -> LawVersion:
@@ -106,11 +124,19 @@ def _note(version: LawVersion, message: Message) -> None:
         error_code=None,
         updated_at=Now(),
     )
-    Law.objects.bulk_create([Law(law_id=message.law_id, version=message.version)], ignore_conflicts=True)
-    law = Law.objects.select_for_update().get(pk=message.law_id)
+    law = _law(message)
     if law.document_id is None and versions.key(law.version) <= versions.key(message.version):
         law.version, law.status, law.uploader_id = message.version, Law.Status.PROCESSING, message.uploader_id
         law.save(update_fields=["version", "status", "uploader_id"])
+
+
+def _law(message: Message) -> Law:
+    """Return the law's row, made if need be, locked until the transaction ends."""
+    mine = Law.objects.select_for_update().filter(pk=message.law_id)
+    while True:  # who takes the law out may remove a row that was there
+        Law.objects.bulk_create([Law(law_id=message.law_id, version=message.version)], ignore_conflicts=True)
+        if (law := mine.first()) is not None:
+            return law
 
 
 def _enqueued(version: LawVersion, noted: Noted | None) -> UUID:
@@ -135,11 +161,14 @@ def _enqueued(version: LawVersion, noted: Noted | None) -> UUID:
     return job.pk
 
 
-def _retried(job: UploadJob, *, forced: bool, by: str, noted: Noted | None) -> Accepted:
+def _retried(job: UploadJob, *, forced: bool, by: str, noted: Noted | None) -> Accepted | None:
+    """Try a dead job again; return None if it was erased meanwhile."""
     stage = Stage.QUEUED.value if forced or job.stage in BEFORE_TEXT else None
     try:
         return Accepted(Kind.ACCEPTED, jobs.retry(job, by=by, stage=stage, noted=noted).pk)
     except Refused as refused:  # another consumer, or support, was faster
-        if refused.code not in ("JOB_ALREADY_ACTIVE", "JOB_STATE_CHANGED", "JOB_DONE", "NOT_FOUND"):
+        if refused.code == "NOT_FOUND":
+            return None
+        if refused.code not in ("JOB_ALREADY_ACTIVE", "JOB_STATE_CHANGED", "JOB_DONE"):
             raise
         return Accepted(Kind.IN_PROGRESS, job.pk)

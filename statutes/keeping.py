@@ -14,17 +14,19 @@ from documents.locks import lock
 from documents.models import Document
 from jobs.models import UploadJob
 from jobs.states import ACTIVE
-from statutes.models import Law, LawVersion
+from statutes.models import LawVersion
 
 log = logging.getLogger("accessa.statutes")
 
 AT_ONCE = 20
 _OLD = "v.updated_at < clock_timestamp() - make_interval(days => %(days)s)"
 _NOT_FOUND = "NOT EXISTS (SELECT FROM laws w WHERE w.document_id = v.document_id)"
+_DUE = f"v.status = 'failed' AND {_OLD} AND {_NOT_FOUND}"
 # Asked before any lock is taken, so that what is due and never goes does not stand before the rest.
 FAILED = f"""
     SELECT v.document_id FROM law_versions v JOIN documents d USING (document_id)
-    WHERE v.status = 'failed' AND {_OLD} AND {_NOT_FOUND} ORDER BY v.updated_at LIMIT %(most)s"""
+    WHERE {_DUE} ORDER BY v.updated_at LIMIT %(most)s"""
+STILL = f"SELECT EXISTS (SELECT FROM law_versions v WHERE v.document_id = %(document_id)s AND {_DUE})"
 
 
 def take_out_failed() -> None:
@@ -44,14 +46,19 @@ def take_out_failed() -> None:
 
 
 def _taken_out(document_id: UUID) -> bool:
-    """Take a version out unless somebody works on it by now, or it is found."""
+    """Take a version out unless a message has come for it by now, or somebody works on it."""
     with transaction.atomic():
         lock(document_id)  # before any row, as intake and deletions do
         document = Document.objects.filter(pk=document_id).first()
         is_active = UploadJob.objects.filter(document_id=document_id, state__in=ACTIVE).exists()
-        is_found = Law.objects.filter(document_id=document_id).exists()
-        if document is None or is_active or is_found:
+        if document is None or is_active or not _is_due(document_id):
             return False
         services.erase(document)
         LawVersion.objects.filter(pk=document_id).update(canonical=None, job_id=None, refused=[], updated_at=Now())
     return True
+
+
+def _is_due(document_id: UUID) -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute(STILL, {"document_id": document_id, "days": settings.STATUTES_FAILED_DAYS})
+        return bool(cursor.fetchone()[0])

@@ -13,6 +13,8 @@ import structlog
 from django.conf import settings
 from jsonschema import Draft202012Validator
 
+from statutes import objects
+
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.statutes")
 
 MOST_BYTES = 1024 * 1024  # SQS' own limit
@@ -33,7 +35,8 @@ class MessageRefused(Exception):
 
 TOO_LARGE, NOT_JSON, AMBIGUOUS = "MESSAGE_TOO_LARGE", "MESSAGE_NOT_JSON", "MESSAGE_AMBIGUOUS"
 CONTROL, INVALID, KEY = "MESSAGE_CONTROL_CHARACTER", "MESSAGE_INVALID", "MESSAGE_KEY_UNUSABLE"
-CODES = (TOO_LARGE, NOT_JSON, AMBIGUOUS, CONTROL, INVALID, KEY)
+BUCKET, UNREADABLE = "MESSAGE_BUCKET_REFUSED", "MESSAGE_UNREADABLE"
+CODES = (TOO_LARGE, NOT_JSON, AMBIGUOUS, CONTROL, INVALID, KEY, BUCKET, UNREADABLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,7 @@ class Message:
     ingest_timestamp: datetime
     priority: str = "normal"
     force_reprocess: bool = False
+    rest: bool = False  # we have sent it, for what is missing of a law
 
     @property
     def urgency(self) -> int:
@@ -63,6 +67,7 @@ class Message:
             "priority": self.priority,
             "version": self.version,
             "force_reprocess": self.force_reprocess,
+            "rest": self.rest,
             "bucket": self.bucket,
         }
 
@@ -111,17 +116,21 @@ def statute(told: dict[str, Any]) -> Message:
     wrong = sorted(_validator().iter_errors(known), key=lambda error: [str(part) for part in error.path])
     if wrong:
         raise MessageRefused(INVALID, _field(wrong[0]))
+    bucket = known.get("bucket") or settings.STATUTES_BUCKET
+    if bucket not in objects.raw_buckets():  # it may be any that our key opens, such as that of the tenants' uploads
+        raise MessageRefused(BUCKET, "bucket")
     if len(told) > len(known):
         log.info("A message has fields that nobody reads.", unknown=len(told) - len(known))
     return Message(
         law_id=known["document_id"],
         version=known["version"],
         raw_key=_key(known["s3_raw_key"]),
-        bucket=known.get("bucket") or settings.STATUTES_BUCKET,
+        bucket=bucket,
         uploader_id=known["uploader_id"],
         ingest_timestamp=moment(known["ingest_timestamp"]),
         priority=known.get("priority", "normal"),
         force_reprocess=known.get("force_reprocess", False),
+        rest=known.get("rest", False),
     )
 
 

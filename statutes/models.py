@@ -73,7 +73,11 @@ class LawVersion(models.Model):
             models.Index(F("created_at").desc(), "document_id", name="ix_law_versions_created"),
             models.Index("status", F("created_at").desc(), "document_id", name="ix_law_versions_status"),
             # What is begun and not read: stages._MORE_URGENT looks here for what goes first.
-            models.Index("priority", name="ix_law_versions_urgent", condition=Q(status__in=["processing", "failed"])),
+            models.Index(
+                "priority",
+                name="ix_law_versions_urgent",
+                condition=Q(status__in=["processing", "failed"], job_id__isnull=False),
+            ),
             models.Index(
                 "error_code",
                 F("created_at").desc(),

@@ -17,7 +17,7 @@ from botocore.config import Config
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
-from documents.s3 import CONNECT_SECONDS, LISTED, PIECE, PROOF, READ_SECONDS, Forbidden, told_as_os_errors
+from documents.s3 import CONNECT_SECONDS, LISTED, PIECE, PROOF, READ_SECONDS, Declined, told_as_os_errors
 
 AT_ONCE = 16  # connections, and so uploads, together: the 300 objects of a law at 30 ms each take 0.9 s, not 1.7
 JSON = "application/json"
@@ -39,7 +39,7 @@ class NoBucket(OSError):
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """``tags`` is None where the store has none to tell, or does not let us read them."""
+    """``tags`` is None where the store knows no tags, or does not let us read them."""
 
     size: int
     etag: str
@@ -52,6 +52,11 @@ def bucket() -> str:
         raise ImproperlyConfigured("Statutes need STATUTES_BUCKET.")
     name: str = settings.STATUTES_BUCKET
     return name
+
+
+def raw_buckets() -> set[str]:
+    """Return the buckets from which a message may have a law made: what is read there, every tenant may find."""
+    return {settings.STATUTES_BUCKET, *settings.STATUTES_RAW_BUCKETS}
 
 
 def head(bucket: str, key: str) -> Head:
@@ -67,9 +72,7 @@ def head(bucket: str, key: str) -> Head:
 def _tags(bucket: str, key: str) -> dict[str, str] | None:
     try:
         found = _ask("get_object_tagging", Bucket=bucket, Key=key)["TagSet"]
-    except FileNotFoundError:
-        raise
-    except OSError:  # an S3 without tags, or a key that may not read them
+    except Declined:  # an S3 without tags, or a key that may not read them; while it is away nobody knows
         return None
     return {tag["Key"]: tag["Value"] for tag in found}
 
@@ -86,7 +89,7 @@ def is_open(bucket: str) -> bool:
     """Tell whether a bucket is there and lets us look. Raises ``OSError`` when the store is away."""
     try:
         _require(bucket)
-    except (NoBucket, Forbidden):
+    except (NoBucket, Declined):
         return False
     return True
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from django.conf import settings
 
 from documents import storage
-from documents.s3 import Forbidden
+from documents.s3 import Declined
 from jobs.outcomes import Permanent
 from statutes import objects
 from statutes.models import LawVersion
@@ -22,6 +22,7 @@ from statutes.refusals import Unreadable
 
 # https://docs.aws.amazon.com/guardduty/latest/ug/monitoring-malware-protection-s3-scans-gdu.html
 SCANNED, INFECTED = "GuardDutyMalwareScanStatus", "THREATS_FOUND"
+NOBODYS = ".accessa-looks"  # a name that no file has
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +36,10 @@ class Fetched:
 
 def look(version: LawVersion) -> Head:
     """Check an object's size and tags. Raises ``Permanent``; ``OSError`` while the bucket is away."""
-    try:
+    if version.bucket not in objects.raw_buckets():  # the row may be older than the setting, or told by a manifest
+        raise _closed()
+    with _blamed(version):
         head = objects.head(version.bucket, version.raw_key)
-    except FileNotFoundError:
-        raise _missing() from None
-    except (objects.NoBucket, Forbidden):
-        _refuse_foreign(version.bucket)
-        raise
     if not head.size:
         raise Unreadable("EMPTY_FILE")
     if head.size > settings.STATUTES_MAX_BYTES:
@@ -50,14 +48,35 @@ def look(version: LawVersion) -> Head:
     return head
 
 
-def _missing() -> Permanent:
-    return Permanent("RAW_FILE_MISSING", "There is no file under the key that the message names.")
+@contextmanager
+def _blamed(version: LawVersion) -> Iterator[None]:
+    """Let what is refused of one file, or of a bucket that is not our own, fail its law; wait for all else."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise Permanent("RAW_FILE_MISSING", "There is no file under the key that the message names.") from None
+    except (objects.NoBucket, Declined):
+        if _are_others_open(version):
+            raise Permanent("RAW_FILE_CLOSED", "The store does not give this file to us, but others.") from None
+        if version.bucket != objects.bucket() and objects.is_open(objects.bucket()):
+            raise _closed() from None
+        raise
 
 
-def _refuse_foreign(bucket: str) -> None:
-    """Let a bucket that only the message knows fail its law alone; our own, or a key that opens none, is waited for."""
-    if bucket != objects.bucket() and objects.is_open(objects.bucket()):
-        raise Permanent("RAW_BUCKET_CLOSED", "The bucket of the message is not there, or may not be read.")
+def _are_others_open(version: LawVersion) -> bool:
+    """Tell whether we may look at files beside this one: in the key's first folder, for a deeper one may be closed."""
+    folder, slash, _ = version.raw_key.partition("/")
+    try:
+        objects.head(version.bucket, f"{folder}/{NOBODYS}" if slash else NOBODYS)
+    except FileNotFoundError:
+        return True
+    except (objects.NoBucket, Declined):
+        return False
+    return True
+
+
+def _closed() -> Permanent:
+    return Permanent("RAW_BUCKET_CLOSED", "The bucket of the message is not there, or may not be read.")
 
 
 def _check_tags(version: LawVersion, tags: dict[str, str]) -> None:
@@ -86,8 +105,7 @@ def fetched(version: LawVersion, head: Head) -> Iterator[Fetched]:
 
 def _downloaded(version: LawVersion, head: Head, path: Path) -> int:
     try:
-        return objects.download(version.bucket, version.raw_key, path, etag=head.etag)
-    except FileNotFoundError:
-        raise _missing() from None
+        with _blamed(version):
+            return objects.download(version.bucket, version.raw_key, path, etag=head.etag)
     except TooLarge:
         raise Unreadable("FILE_TOO_LARGE") from None

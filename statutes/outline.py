@@ -27,7 +27,8 @@ _COUNT = (
 _LATIN = r"[\s-]*(?:bis|ter|qu[aá]ter|quinquies|quintus|sexies|septies|octies|nonies|decies|unvicies|vicies)\b"
 _LETTER = rf"(?:\s?\.?[{_DASH}]|\s|)(?-i:[A-Z]{{1,2}})\b(?=\s*[.:{_DASH}]|\s*$|\s+(?-i:[A-ZÁÉÍÓÚÑ])|\s+(?:bis|ter)\b)"
 _NUMBER = (
-    r"\d{1,4}(?:\.\d{1,3}){0,3}(?:\s?[oºª°](?!\w)|\.[ºª°])?"
+    r"\d{1,4}(?:\.\d{1,3}){0,3}"
+    rf"(?:\s?[oºª°](?!\w)(?:\.(?={_LATIN}))?|\.[ºª°])?"  # "2o. Bis"
     rf"(?:{_LATIN}|{_LETTER}|[{_DASH}]\d{{1,2}}\b){{0,3}}(?:\s\d{{1,2}}(?=\s?\.))?"
 )
 _END = rf"(?:\s*[.:;]?\s*[{_DASH}]+|\s*[.:](?!\d)|\s*$|\s+(?=(?-i:[A-ZÁÉÍÓÚÑ¿¡«])|[\[(\"“]))"
@@ -78,6 +79,12 @@ _SECTION_EN = re.compile(
     rf"(?:(?<=\d)(?:,|\s+to|\s+and)\s+\d{{1,5}}[A-Za-z]{{0,2}}(?=\.\s)|\s*[.:](?!\d)|\s*[{_DASH}]++(?!\d)|\s*(?=\()|\s*$|\s+(?=(?-i:[A-Z])|[\[\"“]))",
     re.I,
 )
+# Subsections may have headings of their own: "Section 4(a)", "§ 12-3-4(b)(1)".
+_SUBSECTION = r"\((?:\d{1,3}|[A-Za-z]|[ivx]{2,5}|[IVX]{2,5}|aa|bb|cc)\)"
+_SUBSECTIONS = re.compile(rf"(?:{_SUBSECTION})+(?!\w|\s*[{_DASH}]\s*\()")
+_LAST_SUBSECTIONS = re.compile(rf"(?<=[a-z0-9])\s*({_SUBSECTION}(?:\s*{_SUBSECTION})*)[\s.:]*$")
+_SECOND = {"(a)": "(b)", "(A)": "(B)", "(1)": "(2)", "(i)": "(ii)", "(I)": "(II)"}
+_CLAUSES = re.compile(rf"(?:^|[.;:,{_DASH}]\s+(?:and\s+|or\s+)?)((?:{_SUBSECTION})+)(?=\s)")
 _ORDINAL = re.compile(rf"({ORDINALS_ES})(?:\s*[.:]?\s*[{_DASH}]+|\s*[.:]\s+(?=(?-i:[A-ZÁÉÍÓÚÑ])))", re.I)
 # What begins a paragraph of its own: fractions, clauses, subsections.
 _CLAUSE = rf"(?:{ROMAN}|[ivx]{{1,6}}|[a-zA-Z]|\d{{1,3}})"
@@ -121,6 +128,7 @@ class Outline:
         articles = sum(1 for text in texts if _ARTICLE_EN.match(text)) if self.language == "en" else 0
         # Where an English law has sections, its articles hold them; where it has none, articles are what is cited.
         self.is_by_section = sections >= max(1, articles)
+        self.whole = whole(texts) if self.is_by_section and self.language == "en" else frozenset[str]()
         self._numbered = _numbered(texts) if self.language == "en" and not (sections or articles) else frozenset()
         kinds = [kind for text in texts for kind, pattern in DIVISIONS.items() if pattern.match(text)]
         self.has_inner_parts = "part" in kinds and "chapter" in kinds[: kinds.index("part")]
@@ -164,7 +172,38 @@ class Outline:
             found = _ORDINAL.match(text)
         if found is None or (text[found.end() :][:1] == "(" and _SPOKEN_OF.match(text[found.end() :])):
             return None
-        return _heading("article", found[1], text, found.end())
+        number, end = found[1], found.end()
+        if found.re is _SECTION_EN and number not in self.whole and (more := _SUBSECTIONS.match(text, end)):
+            number, end = number + more[0], more.end()
+        return _heading("article", number, text, end)
+
+
+def whole(texts: list[str]) -> frozenset[str]:
+    """Return the numbers of sections whose label shares its line with their first subsection.
+
+    "Section 4(a) The board …" is one where "(b) The clerk …" goes on with it, and no "Section 4(b)" begins anew.
+    """
+    headed: dict[str, set[str]] = {}
+    followed: set[str] = set()
+    number, own, awaited = "", frozenset[str](), frozenset[str]()
+    for text in texts:
+        at = 0
+        if found := _SECTION_EN.match(text):
+            at = found.end()
+            more = None if _SPOKEN_OF.match(text, at) else _SUBSECTIONS.match(text, at)
+            groups = re.findall(_SUBSECTION, more[0]) if more else []
+            number, own = found[1], frozenset(groups)
+            awaited = frozenset(_SECOND[group] for group in groups if group in _SECOND)
+            if more:
+                headed.setdefault(number, set()).add(more[0])
+                at = more.end()
+        for clause in _CLAUSES.finditer(text, at) if awaited else ():
+            first = re.match(_SUBSECTION, clause[1])
+            if first and first[0] in own:
+                awaited = frozenset()  # a list within the subsection
+            elif first and first[0] in awaited:
+                followed.add(number)
+    return frozenset(number for number in followed if len(headed[number]) == 1)
 
 
 def _provision_or_paragraph(text: str) -> Heading | None:
@@ -198,11 +237,16 @@ def _heading(kind: str, number: str, text: str, end: int) -> Heading:
 
 
 def key(number: str) -> str:
-    """Return a number as it is compared: "12 Bis" is "12-bis", "3o" is "3", "Décimo Primero" is "decimo-primero"."""
+    """Return a number as it is compared: "12 Bis" is "12-bis", "3o" is "3", "Décimo Primero" "decimo-primero".
+
+    Subsections stay: "4 (a)" is "4(a)".
+    """
     plain = unicodedata.normalize("NFKD", re.sub(r"(?<=\d)\s?\.?[ºª°]", "", number))
     plain = "".join(letter for letter in plain if not unicodedata.combining(letter)).lower()
     plain = re.sub(r"(?<=\d)\s?o\b", "", plain)
-    return re.sub(r"[^a-z0-9.:]+", "-", plain).replace(".-", "-").strip("-.:")
+    below = _LAST_SUBSECTIONS.search(plain)
+    plain = re.sub(r"[^a-z0-9.:]+", "-", plain[: below.start()] if below else plain).replace(".-", "-").strip("-.:")
+    return plain + "".join(below[1].split()) if below else plain
 
 
 _SPANISH = re.compile(r"\b(?:el|la|los|las|de|del|que|en|por|para|se|art[ií]culo|ley|cap[ií]tulo)\b", re.I)

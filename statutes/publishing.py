@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
 from uuid import UUID
 
 from django.db import connection, transaction
@@ -15,16 +17,44 @@ from embeddings import stages as searchable
 from jobs import crashpoints
 from jobs.claims import Claim
 from jobs.models import UploadJob
-from jobs.outcomes import Moved, Outcome, Permanent, Retryable, Wait
+from jobs.outcomes import Moved, Outcome, Permanent, Postponed, Retryable, Wait
 from jobs.states import State
 from statutes import artifacts, lambda_, proofs, turns
 from statutes.intake import is_outdated
 from statutes.models import Law, LawVersion
 
 BUSY_SECONDS = 2.0
+UPLOADED = "uploaded_manifest"  # in the job's payload: the sha256 of what this run of it has put into the bucket
 _LACKING = f"""
     SELECT c.chunk_id::text {proofs.LACKING.format(wanted="j", committed="false")} ORDER BY c.chunk_ord"""
 LACKING = f"SELECT array(({_LACKING})) FROM upload_jobs j WHERE j.job_id = %s"
+# Of the version that is found: where a passage of it is no more as it was in what is to be committed.
+LOSING = """
+    UPDATE laws w SET status = %(status)s, updated_at = clock_timestamp() FROM law_versions v
+    WHERE v.document_id = %(document)s AND w.law_id = v.law_id AND w.document_id = v.document_id AND EXISTS (
+        SELECT FROM document_chunks c
+        WHERE c.document_id = v.document_id AND c.chunker_name || '@' || c.chunker_version = %(chunker)s
+          AND NOT EXISTS (
+            SELECT FROM document_chunk_buffer b WHERE b.chunk_id = c.chunk_id AND b.chunk_sha = c.chunk_sha))"""
+
+
+def commit_chunks(claim: Claim) -> Outcome:
+    """chunks_buffered: as every document's; a law that is found and loses passages by this says so from here on.
+
+    The version that is found, done anew from other bytes, is not built beside itself: passages of which the text is
+    another one are found again when it is published.
+    """
+    job = claim.job
+    losing: dict[str, Any] = {
+        "status": Law.Status.PARTIAL_FAILED.value,
+        "document": job.document_id,
+        "chunker": job.chunks_version,
+    }
+    with transaction.atomic():
+        lock(job.document_id)  # before any row, as whoever publishes does
+        with connection.cursor() as cursor:
+            cursor.execute(LOSING, losing)
+        return searchable.commit_chunks(claim)  # undoes it as well, where the claim is lost
 
 
 def embed(claim: Claim) -> Outcome:
@@ -63,7 +93,7 @@ def verify(claim: Claim) -> Outcome:
         LawVersion.objects.filter(pk=version.pk).update(refused=refused)  # what was refused before may be there by now
         broken = proofs.covered([job.pk])
         if not broken:
-            return claim.advance(code="EMBED_VERIFIED", event={"refused": len(refused)})
+            return claim.advance(code="EMBED_VERIFIED", event={"refused": len(refused)}, payload={UPLOADED: None})
         vectors.drop_unsound(job.document_id)
     raise Retryable("VECTORS_NOT_SOUND", broken[job.pk])
 
@@ -78,27 +108,39 @@ def publish(claim: Claim) -> Outcome:
     with turns.alone(version.law_id) as is_ours:
         if not is_ours:
             return Wait(BUSY_SECONDS, "LAW_BUSY")
+
+        def sure() -> None:
+            _require(claim, version.law_id)
+
         if is_outdated(version.law_id, version.version, version):
-            _mend(version.law_id)
+            _mend(version.law_id, sure)
             return _withdraw(claim)
-        _require(claim)
-        manifest = artifacts.upload(version, sure=lambda: _require(claim))
+        sure()
+        manifest = artifacts.upload(version, sure=sure, known=claim.job.payload.get(UPLOADED))
         crashpoints.reach("embedded:uploaded")
+        _note(claim, manifest)
         lambda_.invoke(version, manifest)
         return _swap(claim, version, manifest)
 
 
-def _require(claim: Claim) -> None:
-    """Raise unless the claim is ours, and the connection the one that has the law's turn."""
+def _require(claim: Claim, law_id: str) -> None:
+    """Raise unless the claim is ours, and this session still the one that has the law's turn."""
     with claim.held():
-        pass
+        if not turns.is_ours(law_id):
+            raise Postponed(BUSY_SECONDS, "LAW_BUSY")
 
 
-def _mend(law_id: str) -> None:
+def _note(claim: Claim, manifest: str) -> None:
+    """Let a later try of this run, which may wait for long for the Lambda, not upload the same once more."""
+    with claim.held():
+        claim.save(total_pct=claim.job.total_pct, payload={UPLOADED: manifest})
+
+
+def _mend(law_id: str, sure: Callable[[], None]) -> None:
     """Upload once more what is found: an earlier try that lost its turn at work may have written over it."""
     found = LawVersion.objects.filter(pk__in=Law.objects.filter(pk=law_id).values("document_id"))
     for version in found.filter(job_id__in=UploadJob.objects.filter(state=State.DONE).values("job_id")):
-        artifacts.upload(version)
+        artifacts.upload(version, sure=sure)
 
 
 def _swap(claim: Claim, version: LawVersion, manifest: str) -> Moved:

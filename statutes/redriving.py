@@ -7,8 +7,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from django.conf import settings
-
 from auditing import services as auditing
 from statutes import events, messages, sqs
 from statutes.messages import Message, MessageRefused
@@ -86,6 +84,14 @@ def let_go(found: Sequence[Dead]) -> None:
             sqs.extend(each.received, 0)
 
 
+def told(found: Sequence[Dead]) -> str:
+    """Say how many were given up, and what can be done about them."""
+    sound = sum(not each.code for each in found)
+    stuck = f" {len(found) - sound} cannot: nobody could work on them." if sound < len(found) else ""
+    put = f" {sound} can be put back: manage.py laws redrive --yes." if sound else ""
+    return f"{len(found)} given up.{put}{stuck}"
+
+
 def move(found: Sequence[Dead], *, by: User | None, reason: str) -> int:
     """Put back what can be worked on, each into its queue; return how many. Raises ``Refused("REASON_REQUIRED")``.
 
@@ -101,7 +107,3 @@ def move(found: Sequence[Dead], *, by: User | None, reason: str) -> int:
         with suppress(sqs.Lost):  # another has it, and puts it back too
             sqs.delete(each.received)
     return len(sound)
-
-
-def queues() -> list[str]:
-    return [url for url in (settings.SQS_QUEUE_URL, settings.SQS_PRIORITY_QUEUE_URL) if url]

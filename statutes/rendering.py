@@ -53,9 +53,9 @@ class Rendered:
         """
         first = bisect_right(self.blocks, start, key=lambda block: block.end)
         inside = self.blocks[first : bisect_left(self.blocks, end, lo=first, key=lambda block: block.start)]
-        articles = [block for block in inside if block.article]
+        told = [block for block in inside if block.article or self.text[block.start] != "#"]
         found = []
-        for article, run in groupby(articles or inside, key=lambda block: block.article):
+        for article, run in groupby(told or inside, key=lambda block: block.article):
             places = [block.place for block in run]
             whole = Place(min(at.start for at in places), max(at.end for at in places), places[0].page)
             found.append({"article": article or None, **whole.as_json()})

@@ -32,8 +32,8 @@ def send(
 ) -> str:
     """Put a message of spec 004 §3.4 for a file into the queue; return the message's id.
 
-    Raises ``Refused``: ``MESSAGE_INVALID`` with the field, ``RAW_FILE_MISSING``, ``REASON_REQUIRED``; ``OSError`` of
-    the store, and as ``vendors.gate``.
+    Raises ``Refused``: ``MESSAGE_INVALID`` with the field, ``MESSAGE_BUCKET_REFUSED``, ``RAW_FILE_MISSING``,
+    ``REASON_REQUIRED``; ``OSError`` of the store, and as ``vendors.gate``.
     """
     queue_url = _queue(urgent)
     told = {
@@ -49,7 +49,8 @@ def send(
     try:
         message = messages.statute(told)
     except MessageRefused as refused:
-        detail = "The message would be refused: look at the ids' letters and lengths."
+        look = "STATUTES_RAW_BUCKETS" if refused.code == messages.BUCKET else "the ids' letters and lengths"
+        detail = f"The message would be refused: look at {look}."
         raise Refused(refused.code, detail, field=refused.field or None) from refused
     try:
         objects.head(message.bucket or objects.bucket(), key)

@@ -16,7 +16,7 @@ from documents.locks import lock
 from documents.models import Document
 from jobs.models import UploadJob
 from statutes import intake, keys, objects, turns
-from statutes.intake import Kind
+from statutes.intake import WITHDRAWN, Kind
 from statutes.messages import Message
 from statutes.models import Law, LawVersion
 from tenancy.corpus import CORPUS
@@ -24,11 +24,13 @@ from tenancy.models import User
 from tenancy.refusals import Refused, not_found, unavailable
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.statutes")
-WITHDRAWN = "LAW_WITHDRAWN"
 
 
 def reprocess(law_id: str, version: str, *, by: User | None, reason: str) -> UploadJob:
-    """Do a version again from its raw file, and return its job; what is found of it stays until the new is there.
+    """Do a version again from its raw file, and return its job; from the same bytes, what is found of it stays.
+
+    From others it is found in part, and ``partial_failed``, from the moment it is cut until it is published: passages
+    keep their ids, and those whose text is another one now are neither the old nor the new until then.
 
     Raises ``Refused``: ``NOT_FOUND``, ``LAW_FILE_UNKNOWN``, ``LAW_OUTDATED``, ``JOB_ALREADY_ACTIVE``,
     ``REASON_REQUIRED``, ``UNAVAILABLE``.
@@ -127,9 +129,14 @@ def _remove_objects(law_id: str) -> None:
 def _forget(law_id: str) -> None:
     """Remove the rows of what was taken out; a version that a message has brought meanwhile stays."""
     with transaction.atomic():
-        LawVersion.objects.filter(law_id=law_id, error_code=WITHDRAWN).delete()
-        if not LawVersion.objects.filter(law_id=law_id).exists():
-            Law.objects.filter(pk=law_id, document_id=None).delete()
+        gone = LawVersion.objects.filter(law_id=law_id, error_code=WITHDRAWN)
+        for document_id in sorted(gone.values_list("pk", flat=True)):
+            lock(document_id)  # before any row, as intake does, which looks for a row that it has just seen
+        gone.delete()
+        law = Law.objects.select_for_update().filter(pk=law_id, document_id=None).first()
+        # Asked once the law is locked: until then a message may be bringing a version of it.
+        if law is not None and not LawVersion.objects.filter(law_id=law_id).exists():
+            law.delete()
 
 
 def _record(

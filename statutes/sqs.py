@@ -127,6 +127,11 @@ def send(told: dict[str, Any], *, queue_url: str = "", delay: int = 0) -> str:
     return sent
 
 
+def queues() -> list[str]:
+    """Return the queues that are set, the one that is asked first before the other."""
+    return [url for url in (settings.SQS_PRIORITY_QUEUE_URL, settings.SQS_QUEUE_URL) if url]
+
+
 def attributes(queue_url: str) -> dict[str, str]:
     """Return what the queue is set to. Raises as ``vendors.gate``."""
     # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_GetQueueAttributes.html

@@ -38,11 +38,12 @@ GIVING_WAY_SECONDS = 5.0
 AGED_SECONDS = 900.0  # whoever has waited so long gives way no more: nobody waits for ever
 
 # From the versions that are begun and not read, by ix_law_versions_urgent, to each one's job: all laws are of one user,
-# whose jobs take 150 ms to look through at 100,000 laws. The inner LIMIT keeps the planner from joining.
+# whose jobs take 150 ms to look through at 100,000 laws. What failed and was taken out has no job. The inner LIMIT
+# keeps the planner from joining.
 _MORE_URGENT = """
     SELECT clock_timestamp() < %(since)s + make_interval(secs => %(aged)s) AND EXISTS (
         SELECT FROM law_versions v
-        WHERE v.status IN ('processing', 'failed') AND v.priority = ANY(%(before)s) AND (
+        WHERE v.status IN ('processing', 'failed') AND v.job_id IS NOT NULL AND v.priority = ANY(%(before)s) AND (
             SELECT j.job_id FROM upload_jobs j
             WHERE j.document_id = v.document_id AND j.pipeline = %(pipeline)s AND j.stage = %(first)s
               AND j.state = 'queued' AND (j.run_after IS NULL OR j.wait_reason = 'MORE_URGENT_LAW')
@@ -75,6 +76,7 @@ def receive(claim: Claim) -> Outcome:
             )
             if fetched.sha256 != version.raw_sha256:
                 ScannedPage.objects.filter(document_id=document.pk).delete()  # what was read of another file
+                _noted(version, reprocessed=0)  # and what the model refused of it was another text
             _noted(version, raw_sha256=fetched.sha256, format=found)
             return claim.advance(event={"format": found, "bytes": fetched.length}, payload={"format": found})
     except Superseded:

@@ -53,7 +53,11 @@ ON CONFLICT (name) DO UPDATE SET
 
 
 class Standing:
-    """Where a consumer is. Its counts are of messages: received, ended well, and failed."""
+    """Where a consumer is. Its counts are of messages, each time that they are handed out.
+
+    ``received``: all. ``ended``: nothing is left of what they ask for, and they are deleted. ``failed``: refused, or
+    something of what they ask for has failed. What is left for later, since another works on it, is neither.
+    """
 
     def __init__(self) -> None:
         self.state = State.BOOT
@@ -72,7 +76,8 @@ class Standing:
             self._said = float("-inf")
             about: dict[str, Any] = {"code": code} if code else {}
             about |= {"sub_state": sub_state, "job": str(job_id)} if job_id else {}
-            log.info("Consumer's state.", state=state.value, **about)
+            say = log.warning if state == State.WAIT and code else log.info
+            say("Consumer's state.", state=state.value, **about)
         if time.monotonic() - self._said >= EVERY_SECONDS:
             self.say()
 

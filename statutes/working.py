@@ -2,35 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from uuid import UUID
 
 import structlog
+from django.conf import settings
 
 from documents import arrivals
-from jobs import context, crashpoints, faults, runner, tracing
+from jobs import context, crashpoints, faults, tracing
 from jobs.models import UploadJob
 from jobs.outcomes import Postponed, Retryable
 from jobs.states import ACTIVE
 from jobs.states import State as JobState
-from statutes import ending, intake, sqs
+from statutes import elsewhere, ending, intake, sqs
 from statutes.events import Item
 from statutes.holding import Held, Holding
 from statutes.intake import Kind
 from statutes.messages import Arrived, Message
 from statutes.models import Consumer
+from statutes.sqs import Received
 from statutes.standing import FINALIZE, Standing
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.statutes")
 State = Consumer.State
 ENDED = (JobState.DONE, JobState.DEADLETTER)
+NOTHING_NEW = (Kind.DUPLICATE, Kind.OUTDATED, Kind.WITHDRAWN)
 
 
 class Working:
-    """What of the held messages is under way."""
+    """What of the held messages is under way. ``most_receives``: see ``redrive``, by queue."""
 
-    def __init__(self, holding: Holding, standing: Standing) -> None:
+    def __init__(self, holding: Holding, standing: Standing, most_receives: Mapping[str, int | None]) -> None:
         self._holding = holding
         self._standing = standing
+        self._most_receives = most_receives
 
     def begin(self, *, one: bool) -> bool:
         """Begin what is held and not begun, the most urgent first; with ``one``, only while no job is under way.
@@ -62,13 +67,14 @@ class Working:
             is_awaited = arrivals.notified(user_id=item.user_id, document_id=item.document_id)
             log.info("An upload has arrived." if is_awaited else "Nobody waits for what has arrived.")
             return is_awaited
-        accepted = intake.accept(item)
+        by = held.received.message_id
+        accepted = intake.accept(item, noted=lambda _, begun: elsewhere.mark(begun, by))
         job_id = accepted.job_id
-        if accepted.kind in (Kind.DUPLICATE, Kind.OUTDATED) or job_id is None:
+        if accepted.kind in NOTHING_NEW or job_id is None:
             log.info("A message asks for nothing new.", outcome=accepted.kind.value)
             return False
-        if accepted.kind == Kind.IN_PROGRESS and (self._is_ours(job_id) or is_worked_on(job_id)):
-            self._skip(held)
+        if accepted.kind == Kind.IN_PROGRESS and (self._is_ours(job_id) or elsewhere.is_anothers(job_id, item, by)):
+            self._skip(held, job_id)
             return False
         log.info("A message is worked on.", outcome=accepted.kind.value, job=str(job_id))
         held.jobs[job_id] = item
@@ -85,11 +91,21 @@ class Working:
     def _is_ours(self, job_id: UUID) -> bool:
         return job_id in self._jobs()
 
-    def _skip(self, held: Held) -> None:
+    def _skip(self, held: Held, job_id: UUID) -> None:
         """Leave a message for later: another has its work, and may not bring it to an end (spec 004 §4.1)."""
         log.info("A message's work is in progress elsewhere.", outcome=Kind.IN_PROGRESS.value)
         held.reappears = True
-        self._holding.extend(held)
+        held.pause = max(held.pause, self._pause(held.received, job_id))
+
+    def _pause(self, received: Received, job_id: UUID) -> float:
+        """Return for how long to leave a message.
+
+        The receipt after the next may be its last: by then the job is to have ended, or the message that waits for
+        it becomes a dead letter.
+        """
+        most = self._most_receives.get(received.queue_url)
+        soon = float(settings.SQS_VISIBILITY_SECONDS)
+        return soon if most is None or received.receives < most - 1 else max(soon, elsewhere.time_left(job_id))
 
     def settle(self) -> None:
         """End what has ended: delete the message, or let it reappear. Raises as ``begin``, and as ``vendors.gate``."""
@@ -97,7 +113,8 @@ class Working:
             found = UploadJob.objects.in_bulk(list(held.jobs))
             for job_id, message in list(held.jobs.items()):
                 job = found.get(job_id)
-                if job is None:  # deleted with its document: a newer version has taken its place
+                if job is None:  # deleted with its document, and the message with it if that was meant
+                    held.reappears |= not intake.is_taken_out(message)
                     del held.jobs[job_id]
                 elif job.state in ENDED:
                     self._settle(held, message, job)
@@ -115,14 +132,8 @@ class Working:
             crashpoints.reach("statute:settled")
             log.info("A message's work has ended.", outcome=outcome, state=str(job.state), stage=str(job.stage))
             held.reappears |= outcome == "reappear"
-            self._count(job)
+            held.has_failed |= job.state != JobState.DONE
             held.jobs.pop(job.pk, None)
-
-    def _count(self, job: UploadJob) -> None:
-        if job.state == JobState.DONE:
-            self._standing.ended += 1
-        else:
-            self._standing.failed += 1
 
     def _finish(self, held: Held) -> None:
         """Let go of a message when all that it asks for is done."""
@@ -134,7 +145,12 @@ class Working:
             except sqs.Lost:  # another has it, and will find it done
                 log.info("A message could not be deleted: it is held by another.", code="SQS_MESSAGE_LOST")
             crashpoints.reach("statute:deleted")
-        self._holding.drop(held)
+        self._standing.failed += held.has_failed
+        self._standing.ended += not (held.has_failed or held.reappears)
+        if held.reappears and held.pause:
+            self._holding.give_back(held, after=held.pause)
+        else:
+            self._holding.drop(held)
 
     def _reappear(self, held: Held, error: Exception) -> None:
         """Let go of a message for a later delivery; raise what is to be waited for, since all would fail alike."""
@@ -155,12 +171,6 @@ class Working:
             return
         stage = UploadJob.objects.filter(pk=jobs[0]).values_list("stage", flat=True).first()
         self._standing.turn(State.PROCESSING, job_id=jobs[0], stage=str(stage or ""))
-
-
-def is_worked_on(job_id: UUID) -> bool:
-    """Tell whether another worker holds the job by a lease in force: one whose worker is gone may be taken over."""
-    held = UploadJob.objects.filter(pk=job_id, state=JobState.WORKING).exclude(claimed_by=runner.worker_name())
-    return held.extra(where=["lease_until > clock_timestamp()"]).exists()
 
 
 def _postponed(error: Exception) -> Postponed:

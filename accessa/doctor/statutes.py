@@ -34,23 +34,30 @@ REMEDIES = {
 PREFIXES, PROBE, CONTENT = ("normalized", "chunks", "embeddings", "failed"), ".doctor", b"written by manage.py doctor"
 DO = "Let the key do s3:PutObject, s3:GetObject, s3:DeleteObject below normalized/, chunks/, embeddings/ and failed/."
 READ = "Let the key do s3:GetObject below raw/, and s3:ListBucket: without it a missing file looks like a refusal."
+MISSING = f"STATUTES_BUCKET: {stores.NO_BUCKET}."
 WAITS_LONG = timedelta(minutes=5)
+LOOKED_INTO = 50  # dead letters, in the seconds that a check has
 
 
 def queue() -> Iterator[Finding]:
     if not settings.SQS_QUEUE_URL:
         yield not_needed("SQS_QUEUE_URL is not set")
         return
+    giving_up: dict[str, list[str]] = {}  # by their dead letters, which queues may share
     for name in QUEUES:
         if url := getattr(settings, name):
-            yield from _asked(name, url)
+            yield from _asked(name, url, giving_up)
+    for dead_url, names in giving_up.items():
+        yield from _given_up(dead_url, names)
     yield from _consumers()
 
 
-def _asked(name: str, url: str) -> Iterator[Finding]:
+def _asked(name: str, url: str, giving_up: dict[str, list[str]]) -> Iterator[Finding]:
     try:
         found = sqs.attributes(url)
         yield from _policy(name, url, found.get("RedrivePolicy"))
+        if dead_url := redriving.dead_letters_of(url):
+            giving_up.setdefault(dead_url, []).append(name)
         yield from _rights(name, url)
     except Postponed as postponed:
         yield _away(name, postponed.wait.reason)
@@ -78,10 +85,28 @@ def _policy(name: str, url: str, policy: str | None) -> Iterator[Finding]:
         yield wrong(f"maxReceiveCount of {name} is {most}: no consumer begins.", "Set it to 3, 4 or 5.")
     elif most < redrive.USUAL:
         yield doubtful(f"maxReceiveCount of {name} is {most}: one hiccup is half of it.", "Set it to 3, 4 or 5.")
-    dead_url = redriving.dead_letters_of(url)
-    if dead_url and (dead := redriving.depth(dead_url)):
+
+
+def _given_up(dead_url: str, names: list[str]) -> Iterator[Finding]:
+    """Count them, and look into some, which are back at once: what nobody can read is not to be put back."""
+    try:
+        dead = redriving.depth(dead_url)
+        some = redriving.held([getattr(settings, names[0])], most=LOOKED_INTO) if dead else []
+        redriving.let_go(some)
+    except Postponed as postponed:
+        yield _away(f"The dead-letter queue of {names[0]}", postponed.wait.reason)
+        return
+    except StageFailure as failure:
+        yield _away(f"The dead-letter queue of {names[0]}", failure.code)
+        return
+    if dead:
         says = "1 message was given up" if dead == 1 else f"{dead} messages were given up"
-        yield doubtful(f"{says} ({name}).", "Look at them: manage.py laws redrive; with --yes they are put back.")
+        sound = sum(not each.code for each in some)
+        of = f"Of {len(some)} looked into, " if len(some) < dead else ""
+        remedy = (
+            f"Look at them: manage.py laws redrive. {of}{sound} can be put back (--yes), {len(some) - sound} cannot."
+        )
+        yield doubtful(f"{says} ({' and '.join(names)}).", remedy)
 
 
 def _rights(name: str, url: str) -> Iterator[Finding]:
@@ -112,7 +137,10 @@ def bucket() -> Iterator[Finding]:
         yield not_needed("STATUTES_BUCKET is not set")
         return
     for prefix in PREFIXES:
-        yield from _kept(f"{prefix}/{PROBE}/{uuid4()}", prefix)
+        for finding in _kept(f"{prefix}/{PROBE}/{uuid4()}", prefix):
+            yield finding
+            if finding.says == MISSING:  # nothing else of it can be known
+                return
     try:
         objects.head(settings.STATUTES_BUCKET, f"raw/{PROBE}/{uuid4()}")
     except FileNotFoundError:
@@ -130,6 +158,9 @@ def _kept(key: str, prefix: str) -> Iterator[Finding]:
         objects.delete(place, key)
     except OSError as error:
         why, remedy = stores.why("statutes", error)
+        if why == stores.NO_BUCKET:
+            yield wrong(MISSING, remedy)
+            return
         yield wrong(f"STATUTES_BUCKET cannot be written and emptied below {prefix}/: {why}.", f"{DO} {remedy}")
         with suppress(OSError):
             objects.delete(place, key)

@@ -14,6 +14,7 @@ from accessa import contradictions, environment, queueing
 from accessa.doctor.exam import Level
 from accessa.tests.doctored import found, told
 from statutes.models import Consumer
+from statutes.tests.queued import told as message
 from testing.sqs import KEYS, Queue, SqsServer
 from testing.vendors.misbehaviour import Status
 from testing.vendors.s3 import S3Server
@@ -91,6 +92,24 @@ def test_what_keeps_messages_from_being_worked_on_is_found(queue: Queue, server:
 
 
 @pytest.mark.django_db(transaction=True)
+def test_dead_letters_that_two_queues_share_are_told_once(queue: Queue, server: SqsServer, settings: Any) -> None:
+    Consumer.objects.create(name="host:1", state="idle")
+    urgent = server.queue()
+    urgent.dead_url = queue.dead_url
+    set_policy(urgent, 3)
+    settings.SQS_PRIORITY_QUEUE_URL = urgent.url
+    queue._client.send_message(QueueUrl=queue.dead_url, MessageBody="{}")
+
+    queue._client.send_message(QueueUrl=queue.dead_url, MessageBody=json.dumps(message("LIVA")))
+
+    [(says, remedy)] = [(says, remedy) for level, says, remedy in told(QUEUE) if level is Level.WARNING]
+
+    assert says == "2 messages were given up (SQS_QUEUE_URL and SQS_PRIORITY_QUEUE_URL)."
+    assert remedy.endswith("1 can be put back (--yes), 1 cannot.")
+    assert queue.dead() == 2
+
+
+@pytest.mark.django_db(transaction=True)
 def test_a_queue_that_is_not_there_and_one_that_does_not_answer_are_found(queue: Queue, settings: Any) -> None:
     settings.SQS_QUEUE_URL += "-gone"
     assert found(QUEUE, "SQS_QUEUE_URL is no queue that is there.", "SQS_REGION")
@@ -132,6 +151,7 @@ def test_a_bucket_that_is_not_there_and_a_store_that_is_away_are_told_by_their_o
     bucket: S3Server, settings: Any
 ) -> None:
     settings.STATUTES_BUCKET = "none"
+    assert [says for _, says, _ in told(BUCKET)] == ["STATUTES_BUCKET: it does not exist."]
     assert found(BUCKET, "it does not exist", "STATUTES_BUCKET")
     settings.STATUTES_S3_ENDPOINT_URL = settings.S3_ENDPOINT_URL = "http://127.0.0.1:9"
 
@@ -156,6 +176,7 @@ def test_a_bucket_that_is_not_there_and_a_store_that_is_away_are_told_by_their_o
         ({"STATUTES_EMBEDDER": "titam"}, "accessa.E256"),
         ({"SQS_QUEUE_URL": QUEUE_URL, "STATUTES_BUCKET": "laws", "SQS_VISIBILITY_SECONDS": 12}, "accessa.W257"),
         ({"STORAGE": "s3", "STATUTES_BUCKET": "tenants", "S3_RAW_BUCKET": "tenants"}, "accessa.E258"),
+        ({"STORAGE": "s3", "STATUTES_RAW_BUCKETS": ["more", "tenants"], "S3_PARSED_BUCKET": "tenants"}, "accessa.E259"),
     ],
 )
 def test_what_cannot_be_meant_is_found(planted: dict[str, Any], id: str, settings: Any) -> None:

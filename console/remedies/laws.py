@@ -19,8 +19,12 @@ FAILED: Mapping[str, Remedy] = {
     # The raw file, before it is read.
     "RAW_FILE_MISSING": Remedy("There is no file under the message's key.", "Put it there. Send the message again."),
     "RAW_BUCKET_CLOSED": Remedy(
-        "The bucket that the message names is not there, or may not be read.",
-        "Let the worker's role read it, or correct the message. Send the message again.",
+        "The bucket that the message names is not there, may not be read, or is not in STATUTES_RAW_BUCKETS.",
+        "Let the worker's role read it and name it there, or correct the message. Send the message again.",
+    ),
+    "RAW_FILE_CLOSED": Remedy(
+        "The store does not give us this one file: archived, encrypted with a key that we may not use, or denied.",
+        "Restore it, or let the worker's role have it. Send the message again, or have the version done again.",
     ),
     "RAW_FILE_INFECTED": _file("The bucket's malware scanner has found a threat in the file."),
     "RAW_FILE_TAGS_DIFFER": _file(
@@ -44,6 +48,14 @@ FAILED: Mapping[str, Remedy] = {
     "DOCX_TRUNCATED": _file("The Word document is damaged or cut short."),
     "DOCX_TOO_LARGE": _file("The Word document unpacks to more than is read.", _SPLIT),
     "DOCX_ENCRYPTED": _file("The Word document is encrypted.", "Save it without a password."),
+    "NOT_A_PDF": _file("The law's file is not a PDF, whatever its name says."),
+    "PDF_TRUNCATED": _file("The law's PDF is cut short."),
+    "PDF_MALFORMED": _file("The law's PDF is damaged; two engines could not open it."),
+    "PASSWORD_REQUIRED": _file("The law's PDF needs a password.", f"Take the password off. {_ANEW}"),
+    "NO_PAGES": _file("The law's PDF has no pages."),
+    "TOO_MANY_PAGES": _file("The law's PDF has more pages than MAX_PAGES.", f"Raise it and retry. Or: {_SPLIT}"),
+    "NO_TEXT_LAYER": _file("The law's pages are pictures: a scan.", f"Have it read by OCR. {_ANEW}"),
+    "NO_TEXT_FOUND": _file("OCR found no text on any page of the law.", f"Look for a better scan. {_ANEW}"),
     # What is read of it.
     "NO_TEXT": _file("The law's file has no text."),
     "NO_ARTICLES": _file("No article and no section was found in the text: it may be no law."),

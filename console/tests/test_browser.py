@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from playwright.sync_api import expect
@@ -12,6 +13,7 @@ from auditing.models import AuditEntry
 from jobs.models import UploadJob
 from jobs.outcomes import Permanent
 from jobs.settling import settle
+from statutes.models import Law, LawVersion
 from testing.browser import Visit, browser, visit  # noqa: F401 - fixtures
 from testing.pdfs import text_pdf
 from testing.people import Person, stop_before
@@ -44,6 +46,30 @@ def desk(visit: Callable[..., Visit], sam: Person, settings: Any) -> Visit:  # n
     sams = visit()
     sams.sign_in(sam.user.email, PASSWORD, at="/admin/login/?next=/admin/")
     return sams
+
+
+# What sticks out of its cell, by the text's own place.
+STICKING_OUT = """() => [...document.querySelectorAll('#content .readonly')].filter(shown => {
+    const text = document.createRange(), cell = shown.closest('.field-line, .form-row > div');
+    text.selectNodeContents(shown);
+    return text.getBoundingClientRect().right > cell.getBoundingClientRect().right;
+}).map(shown => shown.textContent)"""
+
+
+def test_the_pages_of_a_law_and_its_version_do_not_overlap_themselves(desk: Visit) -> None:
+    law_id, document_id = f"LEY_{'LARGA_' * 20}2024", uuid4()
+    Law.objects.create(law_id=law_id, version="1" * 64, status="failed", title="Ley " * 60)
+    LawVersion.objects.create(
+        document_id=document_id, law_id=law_id, version="1" * 64, bucket="b" * 63, raw_key=f"raw/{'k' * 200}.pdf",
+        raw_sha256="a" * 64, manifest_sha256="b" * 64, uploader_id="u" * 200, job_id=uuid4(), status="failed",
+        error_code="PARSER_OUT_OF_MEMORY",
+    )  # fmt: skip
+
+    for name, at in (("version", f"lawversion/{document_id}"), ("law", f"law/{law_id}")):
+        desk.page.goto(f"/admin/statutes/{at}/change/")
+        desk.shot(f"support-law-{name}")
+        assert desk.page.locator("#content .readonly").count() > 9
+        assert desk.page.evaluate(STICKING_OUT) == []
 
 
 def test_support_finds_what_failed_reads_why_retries_the_group_and_sees_it_end(

@@ -7,6 +7,7 @@ from django.test import Client
 
 from console import dead_letters, remedies
 from console.tests.test_job_page import at
+from documents.parsers.refusals import FAILURES
 from testing.factories import JobFactory
 
 SHARED = sorted({*remedies.FAILED} & {*remedies.laws.FAILED})
@@ -30,6 +31,12 @@ def test_nothing_of_laws_sends_staff_to_a_tenant() -> None:
     told = [known for table in remedies.laws.TABLES for known in table.values()]
 
     assert [known for known in told if "tenant" in known.meaning + known.remedy] == []
+
+
+@pytest.mark.parametrize("code", sorted({code for _, code, _ in FAILURES.values()}))
+def test_what_reading_any_pdf_ends_in_is_told_of_laws_in_words_of_laws(code: str) -> None:
+    assert "ask for" not in remedies.of(code, "statute").remedy.casefold()
+    assert "tenant" not in remedies.of(code, "statute").remedy
 
 
 def test_the_page_of_a_law_s_job_says_what_to_do_about_a_law(sue: Client) -> None:

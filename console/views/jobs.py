@@ -49,6 +49,7 @@ def page(request: HttpRequest, job_id: UUID) -> HttpResponse:
         job=job,
         document=job.document,
         law=_law(user, job),
+        is_law=job.pipeline == PIPELINE,
         standing=standing.named(job, is_starved=getattr(job, "is_starved", False)),
         error=error,
         remedy=remedies.of(error.get("code"), job.pipeline) if error else None,

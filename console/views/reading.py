@@ -14,6 +14,7 @@ from console import access, reading
 from documents import pictures, rendering
 from documents.models import Document
 from embeddings.models import DocumentChunk
+from tenancy.corpus import CORPUS
 from tenancy.refusals import Refused, unavailable
 
 WIDTH = 900  # of a page's picture
@@ -32,9 +33,12 @@ def ask(request: HttpRequest, document_id: UUID) -> HttpResponse:
             messages.error(request, f"{refused.code}: {refused.detail}")
         else:
             return HttpResponseRedirect(reverse("console:reading", args=[entry.pk]))
-    if not Document.objects.filter(pk=document_id).exists():
+    owner = Document.objects.filter(pk=document_id).values_list("user_id", flat=True).first()
+    if owner is None:
         raise Http404
-    return access.answer(request, "console/ask_to_read.html", "Read a document", document_id=document_id)
+    return access.answer(
+        request, "console/ask_to_read.html", "Read a document", document_id=document_id, is_law=owner == CORPUS
+    )
 
 
 def _opened(request: HttpRequest, entry_id: UUID) -> Document:

@@ -36,6 +36,11 @@ def cut(texts: Sequence[str], words: Sequence[str], configurations: Sequence[str
         return [_escaped(snippet) for (snippet,) in cursor.fetchall()]
 
 
+def plain(snippet: str) -> str:
+    """Return a snippet as text, for where nothing can be marked."""
+    return html.unescape(snippet.replace("<mark>", "").replace("</mark>", ""))
+
+
 def quoted(word: str) -> str:
     return "'" + word.replace("\\", "\\\\").replace("'", "''") + "'"
 

@@ -69,6 +69,29 @@ def test_laws_stand_last_as_they_are_cited_and_in_their_own_language(ana: Person
     assert "1 passage of laws found" in alone
 
 
+def test_the_whole_passage_of_a_law_can_be_read_as_text_and_nothing_of_it_is_markup(ana: Person) -> None:
+    enacted("LFM", "Artículo 7. Los productores de <b>apples</b>." + " El párrafo sigue." * 60 + " Su fin & nada más.")
+
+    page = shown(ana, "productores")
+
+    whole = page.partition("<details")[2].partition("</details>")[0]
+    assert whole.endswith("Su fin &amp; nada más.</div>")
+    assert "&lt;b&gt;apples" in whole
+    assert "Artículo 7" in whole
+    assert not any(mark in whole for mark in ("##", "{#", "<b>"))
+
+
+def test_laws_alone_can_be_asked(ana: Person) -> None:
+    findable(ana.id, ["apples in the plan"])
+    enacted("LFM", "Artículo 7. Los productores de apples.")
+
+    page = shown(ana, "apples", document="laws")
+
+    assert "1 passage of laws found" in page
+    assert "in the plan" not in page
+    assert '<option value="laws" selected>' in page
+
+
 def test_who_asks_one_document_asks_no_law(ana: Person) -> None:
     document = findable(ana.id, ["pears in the plan"])
     enacted("LFM", "Artículo 7. Los productores de apples.")

@@ -17,6 +17,7 @@ from portal import sentences
 from portal.views.access import only, page, tenant
 from statutes import search
 from statutes.search import FoundLaw, FoundRecord
+from statutes.search.found import plain
 from tenancy.refusals import Refused
 from tenancy.rls import as_tenant
 
@@ -24,6 +25,7 @@ SHOWN = 10
 CHOICES = 100  # documents to choose from, the newest
 SYSTEMS = dict(Provider.choices)
 OWN = [name for name in search.SOURCES if name != search.STATUTES]
+LAWS = "laws"  # chosen instead of a document
 AWAY = ("MODEL_UNAVAILABLE", "SEARCH_UNAVAILABLE")
 MODES = ((HYBRID, "By meaning and by words"), (VECTOR, "By meaning"), (TEXT, "By words"))
 
@@ -33,6 +35,7 @@ class Asked:
     query: str
     mode: str
     document: UUID | None
+    only_laws: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +60,7 @@ def find(request: HttpRequest) -> HttpResponse:
     if getattr(request, "htmx", False):
         return render(request, "portal/results.html", answer)
     choices = _choices(user_id, asked.document)
-    return render(request, "portal/find.html", answer | {"choices": choices, "modes": MODES})
+    return render(request, "portal/find.html", answer | {"choices": choices, "modes": MODES, "laws_alone": LAWS})
 
 
 def _asked(request: HttpRequest) -> Asked:
@@ -67,14 +70,15 @@ def _asked(request: HttpRequest) -> Asked:
     except ValueError:
         document = None
     mode = request.POST.get("mode", HYBRID)
-    return Asked(request.POST.get("query", ""), mode if mode in dict(MODES) else HYBRID, document)
+    query, only_laws = request.POST.get("query", ""), said.get("document") == LAWS
+    return Asked(query, mode if mode in dict(MODES) else HYBRID, document, only_laws)
 
 
 def _answer(user_id: UUID, asked: Asked) -> dict[str, object]:
-    """Connected systems and laws are searched too, unless it is one document that is asked."""
+    """Connected systems and laws are searched too, unless it is one document that is asked, or the laws alone."""
     question: dict[str, Any] = {"user_id": user_id, "query": asked.query, "k": SHOWN, "mode": asked.mode}
     bought = Bought(user_id)
-    where: dict[str, Any] = {"sources": OWN}
+    where: dict[str, Any] = {"sources": [] if asked.only_laws else OWN}
     if asked.document:
         where = {"sources": [search.UPLOADS], "document_ids": [asked.document]}
     try:
@@ -83,7 +87,7 @@ def _answer(user_id: UUID, asked: Asked) -> dict[str, object]:
         laws = [] if asked.document else _laws(question, bought)
     except Refused as refused:
         return {"problem": sentences.refusal(refused.code, refused.detail, refused.retry_after)}
-    return {"passages": found.passages, "records": [_shown(record) for record in found.records], "laws": laws}
+    return {"passages": found.passages, "records": [_shown(record) for record in found.records], "laws": _read(laws)}
 
 
 def _laws(question: dict[str, Any], bought: Bought) -> list[FoundLaw]:
@@ -94,6 +98,11 @@ def _laws(question: dict[str, Any], bought: Bought) -> list[FoundLaw]:
         if refused.code not in AWAY:
             raise
         return search.laws(**question | {"mode": TEXT})
+
+
+def _read(laws: list[FoundLaw]) -> list[tuple[FoundLaw, str]]:
+    """Return each law with the whole text of its passage, as people read it."""
+    return [(law, plain(law.text)) for law in laws]
 
 
 def _shown(record: FoundRecord) -> Shown:

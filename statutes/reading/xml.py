@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from statutes.building import LONGEST_TITLE, TRANSITORY, Numbering, build, title
 from statutes.canonical import RANKS, Article, Division, Law, Line, Paragraph, Place
-from statutes.outline import AFTER_LABEL, Heading, Outline, key, language
+from statutes.outline import AFTER_LABEL, Heading, Outline, key, language, whole
 from statutes.reading import dialects
 from statutes.reading.blocks import ASIDE, CONTENTS, HEADINGS, NUMBERS, paragraphs, place
 from statutes.reading.tree import Element, parse
@@ -166,6 +166,7 @@ class _Reader:
             label, heading = self._said_in(heading)
         body = list(paragraphs(rest))
         if not label and not _attribute(element) and body:
+            self._outline.whole = whole([paragraph.text for paragraph in body])
             label, body[0].text = self._said_in(body[0].text)
             body = [paragraph for paragraph in body if paragraph.text]
         number = _number(label, element) or "unnumbered"

@@ -19,6 +19,7 @@ from tenancy.corpus import CORPUS
 PARTIAL = Law.Status.PARTIAL_FAILED.value
 # What the headings of a rendered law look like among other words.
 _MARKUP = re.compile(r"(?:(?<=\s)|^)#{1,6} | ?\{#[^{}]*\}")
+_MOMENT = re.compile(r"(\d{4}-\d\d-\d\d)T\d\d:\d\d:\d\d(?:\.\d+)?Z")  # a version that an event's time has made
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,7 @@ def _law(passage: Passage, fact: Mapping[str, Any], inside: list[Part], one: Par
         language=str(passage.meta.get("language", "")),
         article=one.label if one else None,
         articles=inside,
-        citation=", ".join(filter(None, (f"{title} ({fact['version']})", place, _paged(cited)))),
+        citation=", ".join(filter(None, (f"{title} ({_dated(fact['version'])})", place, _paged(cited)))),
         headings=one.headings if one else passage.headings,
         pages=pages,
         start=passage.start,
@@ -95,6 +96,17 @@ def _law(passage: Passage, fact: Mapping[str, Any], inside: list[Part], one: Par
         score=passage.score,
         parts=passage.parts,
     )
+
+
+def plain(text: str) -> str:
+    """Return a passage's text without the marks of its headings, for people to read."""
+    return _MARKUP.sub("", text)
+
+
+def _dated(version: str) -> str:
+    """Return a version as it is cited: of a moment its day."""
+    moment = _MOMENT.fullmatch(version)
+    return moment[1] if moment else version
 
 
 def _range(inside: Sequence[Part]) -> str:

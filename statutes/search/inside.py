@@ -14,6 +14,7 @@ from embeddings.search import Passage, asking, words
 from embeddings.search.snippets import quoted
 from statutes import labels
 from statutes.rendering import ARTICLE_LEVEL
+from statutes.units import LONGEST_TITLE
 from tenancy.corpus import CORPUS
 
 _HEADING = re.compile(r"^(#{1,6})(?: +([^\n]*))?$", re.MULTILINE)
@@ -42,10 +43,17 @@ def parts(passage: Passage) -> list[Part]:
     """Return the articles of a passage in order; none, where it is text that stands in no article."""
     ids = list(dict.fromkeys(map(str, passage.meta.get("articles") or ())))
     found = list(_titled(passage))
+    if found and _goes_on(passage, found[0][0][-1], len(ids) - len(found)):
+        found.insert(0, (passage.headings, (0, found[0][1][0])))
     if len(found) != len(ids):  # a later piece of a long article does not repeat its heading
         headings = passage.headings if len(ids) == 1 else []
         return [_part(passage, each, headings, (0, len(passage.text))) for each in ids]
     return [_part(passage, each, headings, place) for each, (headings, place) in zip(ids, found, strict=True)]
+
+
+def _goes_on(passage: Passage, title: str, more: int) -> bool:
+    """Tell whether a later piece of a long article stands before the first article that begins here."""
+    return more == 1 or (title != "" and passage.headings[-1:] != [title[:LONGEST_TITLE]])
 
 
 def _titled(passage: Passage) -> Iterator[tuple[list[str], tuple[int, int]]]:
@@ -69,10 +77,23 @@ def _part(passage: Passage, article: str, headings: Sequence[str], place: tuple[
 
 
 def answering(passages: Sequence[Sequence[Part]], query: str) -> list[Part | None]:
-    """Return of each passage the article that answers: the only one, or the one in which the words stand best."""
+    """Return of each passage the article that answers: the one that is named, or in which the words stand best."""
     several = [each for inside in passages if len(inside) > 1 for each in inside]
     ranks = dict(zip(map(id, several), _ranks(several, query), strict=True))
-    return [_best(inside, [ranks.get(id(each), 0.0) for each in inside]) for inside in passages]
+    asked = _plain(query)
+    return [
+        _named(inside, asked) or _best(inside, [ranks.get(id(each), 0.0) for each in inside]) for inside in passages
+    ]
+
+
+def _named(inside: Sequence[Part], asked: str) -> Part | None:
+    """Return the article that the query names, if it names one of these: words alone take "4(a)" for "4(b)"."""
+    named = [each for each in inside if re.search(rf"(?<!\w){re.escape(_plain(each.label))}(?![\w(])", asked)]
+    return named[0] if len(named) == 1 else None
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.casefold().split())
 
 
 def _best(inside: Sequence[Part], ranks: Sequence[float]) -> Part | None:

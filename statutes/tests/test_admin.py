@@ -15,6 +15,7 @@ from accessa.sidebar import SIDEBAR
 from auditing.tests.cast import Staff, written
 from jobs.models import UploadJob
 from statutes import ids
+from statutes.listing import with_codes
 from statutes.models import Consumer, Law, LawVersion
 from statutes.tests.lawbooks import BUCKET, KEY, TAXED, done, put, xml
 from testing.factories import JobFactory
@@ -56,7 +57,7 @@ def test_from_a_law_to_its_versions_their_jobs_and_its_artifacts(laws: S3Server)
     assert "there is no picture of it" in read
     assert 'console-picture"' not in read
     for page in (listed, versions, shown, version):
-        assert TITLE not in page
+        assert (TITLE in page) == (page in (listed, shown))
         assert TAXED[:40] not in page
     assert "user-42" not in listed + versions + shown
     assert "raw/federal" not in listed + versions + shown
@@ -94,10 +95,32 @@ def test_a_filter_reads_its_index_however_many_versions_there_are() -> None:
             order = "ORDER BY created_at DESC, document_id LIMIT 50"
             cursor.execute(f"EXPLAIN SELECT law_id FROM law_versions WHERE {where} {order}")
             plans.append("\n".join(line for (line,) in cursor.fetchall()))
+        cursor.execute("""
+            INSERT INTO laws (law_id, version, status) SELECT law_id, version, status FROM law_versions;
+            ANALYZE laws""")
+        sql, values = with_codes().order_by("-updated_at", "law_id")[:50].query.sql_with_params()
+        cursor.execute(f"EXPLAIN {sql}", values)
+        listed = "\n".join(line for (line,) in cursor.fetchall())
 
     assert "ix_law_versions_status" in plans[0]
     assert "ix_law_versions_error" in plans[1]
     assert "Sort" not in plans[0] + plans[1]
+    assert "ix_laws_updated" in listed
+    assert "uq_law_version" in listed
+
+
+def test_a_law_that_fails_is_found_from_its_id_and_named_wherever_its_job_is_told(laws: S3Server) -> None:
+    dead, support = done(laws, b"no law"), Staff("support", group="support")
+    LawVersion.objects.update(status="failed", error_code="UNKNOWN_FORMAT")
+
+    listed, jobs = support.page(LAWS), support.page("jobs_uploadjob_changelist", q=" LIVA ")
+    letters = support.client.get("/admin/dead-letters/").content.decode()
+
+    assert "UNKNOWN_FORMAT" in listed
+    assert f"/admin/jobs/{dead.pk}/" in jobs
+    assert f"/admin/jobs/{dead.pk}/" not in support.page("jobs_uploadjob_changelist", q="LIV")
+    assert f'href="/admin/statutes/lawversion/{dead.document_id}/change/">LIVA 2024-01</a>' in letters
+    assert "LIVA" not in Staff("sue", "jobs.view_uploadjob").client.get("/admin/dead-letters/").content.decode()
 
 
 @pytest.fixture
@@ -113,7 +136,9 @@ def version() -> LawVersion:
 def test_a_version_is_done_again_once_a_reason_is_given(version: LawVersion) -> None:
     operator = Staff("operator", group="operator")
 
-    assert "Do again" in act(operator, VERSIONS, "reprocess", version.pk).content.decode()
+    asked = act(operator, VERSIONS, "reprocess", version.pk).content.decode()
+    assert "Do again" in asked
+    assert "1 chosen: LIVA 2024-01." in asked
     assert "This field is required" in act(operator, VERSIONS, "reprocess", version.pk, reason=" ").content.decode()
     assert not UploadJob.objects.exists()
     answers = [act(operator, VERSIONS, "reprocess", version.pk, reason="T-7") for _ in range(2)]
@@ -129,10 +154,23 @@ def test_a_law_is_taken_out_by_operators_and_not_by_support(version: LawVersion,
     act(Staff("support", group="support"), LAWS, "withdraw", "LIVA", reason="T-7")
     assert Law.objects.exists()
 
-    act(Staff("operator", group="operator"), LAWS, "withdraw", "LIVA", reason="repealed")
+    operator = Staff("operator", group="operator")
+    assert "1 chosen: LIVA." in act(operator, LAWS, "withdraw", "LIVA").content.decode()
+    act(operator, LAWS, "withdraw", "LIVA", reason="repealed")
 
     assert not Law.objects.exists()
     assert [(action, object_id) for action, _, object_id, _ in written()] == [("laws.withdraw", "LIVA")]
+
+
+def test_which_laws_go_is_named_before_they_go_and_that_some_stay() -> None:
+    for number in range(12):
+        Law.objects.create(law_id=f"L{number:02}", version="1", status="embedded")
+    chosen = [f"L{number:02}" for number in range(12)]
+
+    asked = act(Staff("operator", group="operator"), LAWS, "withdraw", chosen).content.decode()
+
+    assert f"10 chosen: {', '.join(chosen[:10])}. At most 10 at once: the other 2 are left." in asked
+    assert "L11" not in asked.partition("10 chosen")[2]
 
 
 @pytest.mark.parametrize(
@@ -148,13 +186,17 @@ def test_what_is_none_is_refused_and_breaks_nothing(page: str, action: str, chos
 
 def test_consumers_are_shown_with_whether_they_live() -> None:
     job = JobFactory.create()
-    Consumer.objects.create(name="a:1", state="processing", job_id=job.pk, received=41)
+    Consumer.objects.create(name="a:1", state="processing", job_id=job.pk, received=41, ended=37, failed=3)
     Consumer.objects.create(name="b:1", state="idle", seen_at=timezone.now() - timedelta(minutes=5))
     Consumer.objects.create(name="c:1", state="shutdown")
 
     page = Staff("support", group="support").page(CONSUMERS)
 
     assert f"/admin/jobs/{job.pk}/" in page
+    assert all(column in page for column in ("Messages handed out", "Done and deleted", "Refused or failed"))
+    assert [page.index(f">{count}</td>") for count in (41, 37, 3)] == sorted(
+        page.index(f">{count}</td>") for count in (41, 37, 3)
+    )
     shown = [page.index(word) for word in ("a:1", "alive", "b:1", "silent", "c:1", "stopped")]
     assert shown == sorted(shown)
 
@@ -172,12 +214,16 @@ def test_pages_of_jobs_work_for_laws_whose_tenant_is_nobody(laws: S3Server) -> N
     put(laws, xml(TAXED))
 
     page = root.client.get(f"/admin/jobs/{dead.pk}/").content.decode()
+    ask = root.client.get(f"/admin/documents/{dead.document_id}/read/").content.decode()
     proofs = root.client.get(f"/admin/jobs/{dead.pk}/proofs/").content.decode()
     letters = root.client.get("/admin/dead-letters/").content.decode()
     retried = root.client.post(f"/admin/jobs/{dead.pk}/repair/", {"verb": "retry", "reason": "T-7"})
 
     assert "UNKNOWN_FORMAT" in page
     assert f"/statutes/lawversion/{dead.document_id}/change/" in page
+    assert "Why you read the law's text" in page
+    assert "Why you read the law's text" in ask
+    assert "a tenant's text" not in page + ask
     assert "holds" in proofs
     assert "UNKNOWN_FORMAT" in letters
     assert (retried.status_code, UploadJob.objects.get().state) == (302, "queued")

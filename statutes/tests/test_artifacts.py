@@ -250,15 +250,31 @@ def test_what_failed_is_copied_with_its_reason() -> None:
     )
 
 
-def test_a_raw_file_of_another_bucket_or_of_none_is_archived_too() -> None:
+def test_a_raw_file_of_another_bucket_or_of_none_is_archived_too(settings: Any) -> None:
+    settings.STATUTES_RAW_BUCKETS = ["elsewhere"]
     version = law()
     version.bucket, version.raw_key = "elsewhere", "error.json"
     objects.put("elsewhere", "error.json", b"raw")
 
     artifacts.archive(version, {"code": "X", "detail": ""})
+    found = stored("failed/")
     version.raw_key = "gone.pdf"
     artifacts.archive(version, {"code": "RAW_FILE_MISSING", "detail": ""})
 
-    found = stored("failed/")
     assert found["failed/ISR_2024/2024-01/raw.error.json"] == b"raw"
-    assert json.loads(found["failed/ISR_2024/2024-01/error.json"])["raw"] is None
+    assert json.loads(stored("failed/")["failed/ISR_2024/2024-01/error.json"])["raw"] is None
+
+
+def test_a_later_failure_leaves_nothing_of_an_earlier_one_and_what_is_beside_it_alone() -> None:
+    version, beside = law(), "failed/ISR_2024/2024-01.1/raw.xml"
+    objects.put(BUCKET, beside, b"another version's")
+    for key in ("raw/first.xml", "raw/second.docx"):
+        objects.put(BUCKET, key, key.encode())
+        version.raw_key = key
+        artifacts.archive(version, {"code": "NOT_XML", "detail": ""})
+
+    found = stored("failed/")
+
+    record = json.loads(found["failed/ISR_2024/2024-01/error.json"])
+    assert set(found) == {beside, record["raw"], "failed/ISR_2024/2024-01/error.json"}
+    assert found[record["raw"]] == b"raw/second.docx"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -12,11 +13,14 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import CommandError, call_command
 from django.db import connection
+from django.db.models import F
 from pytest_django import Settings
 
 from jobs import claims, cluster
 from jobs.models import Event, UploadJob
-from statutes import events, ids, intake, redrive, sqs
+from statutes import consuming as consuming_
+from statutes import events, ids, intake, presence, redrive, sqs, standing
+from statutes.consuming import Consumer
 from statutes.holding import Held, Holding
 from statutes.messages import Message
 from statutes.models import Consumer as Row
@@ -50,6 +54,22 @@ def queue(server: SqsServer, settings: Settings, monkeypatch: pytest.MonkeyPatch
     settings.JOBS_PIPELINES = "testing.statute_plans.PIPELINES"
     settings.JOBS_RETRY_BASE_SECONDS = 0.1
     return queue
+
+
+class Clock:
+    """Time that passes by sleeping alone, for consumers' rows too; notes every 20 s whether one is alive."""
+
+    def __init__(self) -> None:
+        self.now, self.is_alive = 0.0, list[bool]()
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        before, self.now = self.now, self.now + seconds
+        if before // 20 < self.now // 20:
+            Row.objects.update(seen_at=F("seen_at") - timedelta(seconds=20))
+            self.is_alive.append(presence.alive().exists())
 
 
 def codes(caplog: Any, name: str) -> list[str]:
@@ -203,6 +223,7 @@ def test_a_law_that_is_deleted_meanwhile_leaves_no_message(queue: Queue) -> None
     with consuming():
         until(lambda: UploadJob.objects.filter(state="working").exists(), seconds=10)
         UploadJob.objects.all().delete()
+        LawVersion.objects.all().delete()
         until(lambda: queue.is_empty, seconds=10)
 
     assert results() == 0
@@ -262,6 +283,20 @@ def test_a_queue_that_is_away_is_waited_for(queue: Queue, settings: Settings, ca
         assert Row.objects.get().state == "wait"
         settings.SQS_ENDPOINT_URL = endpoint
         until(lambda: results() == 1 and queue.is_empty, seconds=20)
+
+
+def test_a_consumer_that_waits_says_that_it_is_alive_and_waits_no_longer_than_it_has_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(consuming_, "time", clock)
+    monkeypatch.setattr(standing, "time", clock)
+
+    Consumer()._wait("VENDOR_RATE_LIMITED", 7200.0)
+
+    assert 299 < clock.now < 301
+    assert len(clock.is_alive) >= 14
+    assert all(clock.is_alive)
 
 
 def test_an_upload_that_arrives_wakes_its_job(queue: Queue) -> None:

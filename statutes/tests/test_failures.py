@@ -17,8 +17,10 @@ from statutes.tests import failing, lawbooks
 from statutes.tests.lawbooks import BUCKET, KEY, LOWER, RATE, TAXED, arrived, articles, done, message, objects, put, xml
 from testing.people import run_to_the_end, stages
 from testing.pipelines import fail, refuse
-from testing.vendors.misbehaviour import Status
+from testing.vendors import misbehaviour
+from testing.vendors.misbehaviour import KINDS, Status
 from testing.vendors.s3 import S3Server
+from testing.vendors.wire import Answer
 
 pytestmark = pytest.mark.django_db
 
@@ -157,7 +159,8 @@ def test_a_bucket_that_is_away_costs_no_attempt(laws: S3Server) -> None:
 
 
 @pytest.mark.parametrize("bucket", ["nowhere", "anothers"])
-def test_a_bucket_that_only_the_message_knows_fails_its_law_alone(bucket: str, laws: S3Server) -> None:
+def test_a_bucket_that_only_the_message_knows_fails_its_law_alone(bucket: str, laws: S3Server, settings: Any) -> None:
+    settings.STATUTES_RAW_BUCKETS = [bucket]
     laws.misbehave("* /anothers*", Status(403, code="AccessDenied"), times=9)
     sent = message(bucket=bucket)
     accept(sent)
@@ -169,7 +172,8 @@ def test_a_bucket_that_only_the_message_knows_fails_its_law_alone(bucket: str, l
     assert (outcome, error["code"], error["raw"]) == ("delete", "RAW_BUCKET_CLOSED", None)
 
 
-def test_a_key_that_opens_no_bucket_at_all_is_waited_for(laws: S3Server) -> None:
+def test_a_key_that_opens_no_bucket_at_all_is_waited_for(laws: S3Server, settings: Any) -> None:
+    settings.STATUTES_RAW_BUCKETS = ["anothers"]
     laws.misbehave("*", Status(403, code="AccessDenied"), times=9)
     sent = message(bucket="anothers")
     accept(sent)
@@ -178,6 +182,98 @@ def test_a_key_that_opens_no_bucket_at_all_is_waited_for(laws: S3Server) -> None
 
     waiting = lawbooks.job_of(sent)
     assert (waiting.state, waiting.wait_reason) == ("queued", "STORAGE_UNAVAILABLE")
+
+
+ARCHIVED, DENIED = Status(403, code="InvalidObjectState"), Status(403, code="AccessDenied")
+
+
+@pytest.mark.parametrize(
+    ("route", "answer"),
+    [
+        (f"GET /{BUCKET}/{KEY}", ARCHIVED),
+        (f"HEAD /{BUCKET}/{KEY}", Status(400)),  # encrypted with a key of its own
+        (f"* /{BUCKET}/raw/federal/*", DENIED),
+    ],
+    ids=["archived", "encrypted", "denied"],
+)
+def test_a_file_that_is_refused_where_others_are_not_fails_its_law_alone(
+    route: str, answer: misbehaviour.Kind, laws: S3Server
+) -> None:
+    sent = arrived(laws, xml(TAXED))
+    laws.misbehave(route, answer, times=9)
+    runner.drain()
+
+    outcome = settle(sent, lawbooks.job_of(sent))
+
+    laws.behave()
+    error = json.loads(objects(laws)["failed/LIVA/2024-01/error.json"])
+    assert (outcome, error["code"]) == ("delete", "RAW_FILE_CLOSED")
+
+
+@pytest.mark.parametrize("route", [f"* /{BUCKET}/raw/*", f"* /{BUCKET}*"])
+def test_a_right_that_is_missing_for_all_files_is_waited_for(route: str, laws: S3Server) -> None:
+    laws.misbehave(route, DENIED, times=9)
+    accept(message())
+
+    runner.drain()
+
+    waiting = lawbooks.job_of(message())
+    assert (waiting.state, waiting.attempts, waiting.wait_reason) == ("queued", 0, "STORAGE_UNAVAILABLE")
+
+
+def test_a_tenants_file_is_neither_read_nor_copied_whatever_a_row_says(laws: S3Server) -> None:
+    client = laws.client()
+    client.create_bucket(Bucket="tenants")
+    client.put_object(Bucket="tenants", Key="u/d.pdf", Body=xml(TAXED))
+    client.close()
+    sent = message(bucket="tenants", raw_key="u/d.pdf")
+    accept(sent)
+    run_to_the_end()
+
+    settle(sent, lawbooks.job_of(sent))
+
+    assert list(objects(laws)) == ["failed/LIVA/2024-01/error.json"]
+    assert (code(lawbooks.job_of(sent)), articles(TAXED)) == ("RAW_BUCKET_CLOSED", [False])
+
+
+@pytest.mark.parametrize(
+    ("answer", "times"),
+    [
+        (Status(503), 2),
+        (KINDS["html-200"], 2),
+        (Status(400, code="ExpiredToken"), 1),
+        (misbehaviour.instead("object", Answer(200, xml(TAXED), {"ETag": '"0"'})), 1),
+    ],
+    ids=["503", "no-s3", "expired", "untold"],
+)
+def test_a_file_whose_tags_cannot_be_had_at_present_is_not_taken_for_clean(
+    answer: misbehaviour.Kind, times: int, laws: S3Server
+) -> None:
+    put(laws, xml(TAXED), tags="GuardDutyMalwareScanStatus=THREATS_FOUND")
+    laws.misbehave(f"GET /{BUCKET}/{KEY}", answer, times=times)  # as often as the tags are asked for
+    accept(message())
+
+    runner.drain()
+    waiting = lawbooks.job_of(message())
+    run_to_the_end()
+
+    assert waiting.wait_reason == "STORAGE_UNAVAILABLE"
+    assert code(lawbooks.job_of(message())) == "RAW_FILE_INFECTED"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [DENIED, Status(501, code="NotImplemented"), Status(404, code="NoSuchTagSet")],
+    ids=["denied", "no-tags", "none-set"],
+)
+def test_a_store_that_tells_no_tags_is_read_without_them(answer: misbehaviour.Kind, laws: S3Server) -> None:
+    put(laws, xml(TAXED))
+    laws.misbehave(f"GET /{BUCKET}/{KEY}", answer, times=1)
+    accept(message())
+
+    runner.drain()
+
+    assert lawbooks.job_of(message()).stage != Stage.QUEUED
 
 
 def test_an_infected_file_that_nobody_may_read_is_told_of_without_it(laws: S3Server) -> None:

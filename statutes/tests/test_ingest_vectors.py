@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator
 from io import StringIO
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 import numpy
 import pytest
 from django.core.management import CommandError, call_command
+from django.db import connections
 from django.db.models.functions import Now
 
 from documents import services
@@ -204,6 +206,14 @@ SPOILT: dict[str, tuple[Spoil, str]] = {
         lambda at: _rewritten(at, lambda body: body["law"].update(key="../../etc/passwd")),
         "MANIFEST_INVALID",
     ),
+    "a time that is none": (
+        lambda at: _rewritten(at, lambda body: body.update(ingest_timestamp="yesterday")),
+        "MANIFEST_INVALID",
+    ),
+    "a time of no zone": (
+        lambda at: _rewritten(at, lambda body: body.update(ingest_timestamp="2025-01-12T15:31:00")),
+        "MANIFEST_INVALID",
+    ),
     "a stranger's passage": (lambda at: _rewritten(at, _of_another_document), "VECTORS_NOT_SOUND"),
     "another width": (
         lambda at: _rewritten(at, lambda body: body["model"].update(dimensions=1024)),
@@ -228,6 +238,38 @@ def test_what_is_not_to_be_trusted_is_refused_and_changes_nothing(spoil: Spoil, 
     assert refused(folder) == code
     assert not DocumentChunk.objects.exists()
     assert not Law.objects.exists()
+
+
+class Watching(Folder):
+    """Notes of each object that is read, what it is and in how many transactions."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.seen: list[tuple[str, int]] = []
+        self._mine = connections["default"]  # the reading threads would have one each
+
+    def read(self, key: str, most: int) -> bytes:
+        self.seen.append((key.split("/")[0], len(self._mine.savepoint_ids)))
+        return super().read(key, most)
+
+
+def test_no_transaction_is_open_while_anything_is_fetched(folder: Path) -> None:
+    source, before = Watching(folder), len(connections["default"].savepoint_ids)
+
+    ingesting.ingest(source, LAW)
+
+    assert Counter(source.seen) == {("normalized", before): 2, ("chunks", before): len(TEXTS)}
+
+
+def test_what_is_refused_by_its_manifest_costs_no_passage(folder: Path) -> None:
+    ingesting.ingest(Folder(folder), LAW)
+    Law.objects.update(version="2024-10")
+    source = Watching(folder)
+
+    with pytest.raises(ManifestRefused, match="OUTDATED"):
+        ingesting.ingest(source, LAW)
+
+    assert {kind for kind, _ in source.seen} == {"normalized"}
 
 
 def test_the_command_goes_on_after_a_law_that_is_refused(folder: Path) -> None:

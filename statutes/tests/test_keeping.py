@@ -20,6 +20,7 @@ from statutes.messages import Message
 from statutes.models import Law, LawVersion
 from statutes.tests import lawbooks
 from statutes.tests.lawbooks import LOWER, TAXED, arrived, articles, done, put, xml
+from statutes.tests.racing import after
 from testing.people import run_to_the_end
 from testing.vendors.s3 import S3Server
 
@@ -94,6 +95,20 @@ def test_what_is_tried_again_is_kept_and_so_is_everything_without_an_end_to_it(l
     keeping.take_out_failed()
 
     assert UploadJob.objects.get().state == "queued"
+
+
+def test_what_a_message_has_just_come_for_is_kept(laws: S3Server) -> None:
+    sent = failed(laws)
+    days_pass()
+    taken: list[bool] = []
+
+    # Noted, and not yet begun.
+    with after("RELEASE SAVEPOINT", lambda: taken.append(keeping._taken_out(lawbooks.version_of(sent).pk))):
+        again = accept(sent)
+
+    assert taken == [False]
+    assert again.job_id == UploadJob.objects.get().pk
+    assert (UploadJob.objects.get().state, lawbooks.version_of(sent).status) == ("queued", "processing")
 
 
 def test_what_a_version_that_was_replaced_said_is_not_kept(laws: S3Server) -> None:

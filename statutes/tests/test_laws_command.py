@@ -12,9 +12,9 @@ from django.core.management import CommandError, call_command
 
 from auditing.models import AuditEntry
 from auditing.tests.cast import written
-from statutes import events, redriving, sqs
+from statutes import events, ids, redriving, sqs
 from statutes.messages import Message
-from statutes.models import Law
+from statutes.models import Law, LawVersion
 from statutes.tests.lawbooks import BUCKET, KEY, TAXED, done, put, xml
 from statutes.tests.queued import told
 from testing.sqs import KEYS, Queue, SqsServer
@@ -52,12 +52,15 @@ def put_dead(queue: Queue, *bodies: dict[str, Any] | str) -> None:
 
 def test_laws_are_listed_shown_done_again_and_taken_out(laws: S3Server) -> None:
     job = done(laws, xml(TAXED))
-    Law.objects.create(law_id="LISR", version="2", status="failed")
+    Law.objects.create(law_id="LISR", version="2", status="failed", title="Ley de Renta")
+    LawVersion.objects.create(
+        document_id=ids.document_id("LISR", "2"), law_id="LISR", version="2", bucket="b", raw_key="k", status="failed",
+        error_code="NO_TEXT",
+    )  # fmt: skip
 
-    assert [line.split()[:3] for line in said("list").splitlines()[1:]] == [
-        ["LISR", "failed", "2"],
-        ["LIVA", "embedded", "2024-01"],
-    ]
+    listed = said("list").splitlines()[1:]
+    assert [line.split()[:3] for line in listed] == [["LISR", "failed:", "NO_TEXT"], ["LIVA", "embedded", "2024-01"]]
+    assert listed[0].rstrip().endswith("Ley de Renta")
     assert "LIVA" not in said("list", "--status", "failed")
     shown = said("show", "LIVA")
     assert all(each in shown for each in ("2024-01", str(job.pk), "embedded, done", "normalized/LIVA/manifest.json"))
@@ -85,7 +88,7 @@ def test_what_was_given_up_is_shown_and_put_back_but_for_what_nobody_can_read(qu
         assert "ISR_2024 2024-01" in each
         assert "MESSAGE_NOT_JSON" in each
         assert "somebody" not in each
-    assert "3 given up" in shown
+    assert "3 given up. 2 can be put back: manage.py laws redrive --yes. 1 cannot: nobody could work" in shown
     assert "2 put back, 1 left" in moved
     assert (queue.dead(), queue.waiting()) == (1, (2, 0))
     found = [events.read(each.body)[0] for each in sqs.receive(queue.url, most=10, wait=1)]

@@ -47,7 +47,8 @@ def test_the_specs_own_message_is_read() -> None:
     assert message == Message("ISR_2024", "2024-01", "raw/federal/2024/ley-iva.pdf", BUCKET, "user-42", at)
 
 
-def test_a_message_that_we_send_is_read_as_it_was() -> None:
+def test_a_message_that_we_send_is_read_as_it_was(settings: Settings) -> None:
+    settings.STATUTES_RAW_BUCKETS = ["elsewhere"]
     [message] = read(told(priority="high", force_reprocess=True, bucket="elsewhere", version="2024.2 b"))
     assert isinstance(message, Message)
 
@@ -94,6 +95,7 @@ def test_the_schema_is_sound() -> None:
         (told(ingest_timestamp="2025-01-12T15:31:45"), "MESSAGE_INVALID", "ingest_timestamp"),
         ({"Records": [{}]}, "MESSAGE_INVALID", "Records"),
         ({"Records": ["x"]}, "MESSAGE_INVALID", "Records"),
+        (told(bucket="raw"), "MESSAGE_BUCKET_REFUSED", "bucket"),
         ({"Records": [put_event("raw/a%20b.pdf")]}, "MESSAGE_KEY_UNUSABLE", "key"),
         ({"Type": "Notification", "TopicArn": "arn", "Message": 1}, "MESSAGE_INVALID", "Message"),
     ],
@@ -115,6 +117,35 @@ def test_a_file_below_raw_becomes_a_law_named_after_its_folders() -> None:
     assert isinstance(message, Message)
     assert (message.law_id, message.raw_key) == ("federal.2024.ley-iva", "raw/federal/2024/ley-iva.pdf")
     assert (message.version, message.uploader_id) == ("2025-01-12T15:31:45.123000Z", "AWS:AIDAEXAMPLE")
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "raw/.", "raw/..", "raw/x/..", "raw/./x.pdf", "raw/x/../y.pdf", "raw//x.pdf", "raw//x", "raw/.pdf",
+        "raw/us.ca/tax.pdf", "raw/us/ca.tax.docx", "raw/Act.1", "raw/Act.2", "raw/tax.pdf.xml", "raw/-tax.pdf",
+        "raw/ley%C3%B1.pdf", f"raw/{'x' * 129}.pdf",
+    ],
+)  # fmt: skip
+def test_a_key_whose_law_could_be_anothers_is_refused(key: str) -> None:
+    assert refusal({"Records": [put_event(key)]}) == ("MESSAGE_KEY_UNUSABLE", "key")
+
+
+def test_only_forms_of_one_law_have_one_id() -> None:
+    keys = ["raw/us/ca/tax", "raw/us/ca/tax.pdf", "raw/us/ca/tax.DOCX", "raw/us/ca/tax.xml", "raw/us/ca-tax.pdf"]
+
+    assert [events.law_id(key) for key in keys] == [*["us.ca.tax"] * 4, "us.ca-tax"]
+
+
+def test_what_nobody_foresaw_refuses_its_message_and_is_told_by_its_frames(
+    settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings.STATUTES_RAW_BUCKETS = None  # stands for a defect of ours
+
+    with caplog.at_level("ERROR"):
+        assert refusal(told()) == ("MESSAGE_UNREADABLE", "")
+    assert "raw_buckets" in caplog.text
+    assert "user-42" not in caplog.text
 
 
 def test_a_tenants_upload_is_told_by_its_document() -> None:

@@ -13,6 +13,9 @@ BRITISH = Outline(["1 The overview of the act", "2 The duty of the supplier", "2
 HEADINGS = [
     #  the line                               kind       number            label                    rest
     (SPANISH, "Artículo 12 Bis. Los", "article", "12-bis", "Artículo 12 Bis", "Los"),
+    (SPANISH, "Artículo 2o. Bis.- Los", "article", "2-bis", "Artículo 2o. Bis", "Los"),
+    (SPANISH, "Artículo 5o. Ter. Los", "article", "5-ter", "Artículo 5o. Ter", "Los"),
+    (SPANISH, "Artículo 2o. Biscayne paga", "article", "2", "Artículo 2o", "Biscayne paga"),
     (SPANISH, "Art. 3o.- Las", "article", "3", "Art. 3o", "Las"),
     (SPANISH, "ARTÍCULO 12.-A", "article", "12-a", "ARTÍCULO 12.-A", ""),
     (SPANISH, "ARTÍCULO 12.-A Los", "article", "12-a", "ARTÍCULO 12.-A", "Los"),
@@ -47,9 +50,14 @@ HEADINGS = [
     (EUROPEAN, "Section 2", "section", "2", "Section 2", ""),
     (BRITISH, "2 The duty of the supplier", "article", "2", "Section 2", "The duty of the supplier"),
     (BRITISH, "2A The tariffs", "article", "2a", "Section 2A", "The tariffs"),
-    (ENGLISH, "Section 4(a) The board", "article", "4", "Section 4", "(a) The board"),
+    (ENGLISH, "Section 4(a) The board", "article", "4(a)", "Section 4(a)", "The board"),
+    (ENGLISH, "Section 4(b)", "article", "4(b)", "Section 4(b)", ""),
+    (ENGLISH, "Section 4 (b). Records", "article", "4(b)", "Section 4 (b)", "Records"),
+    (ENGLISH, "Sec. 4(b)(2)(iv) Records", "article", "4(b)(2)(iv)", "Sec. 4(b)(2)(iv)", "Records"),
+    (ENGLISH, "Section 4. (a) The board", "article", "4", "Section 4", "(a) The board"),
+    (ENGLISH, "Section 4(a)\u2013(c). Repealed", "article", "4", "Section 4", "(a)\u2013(c). Repealed"),
     (ENGLISH, "§ 12-3-4. Definitions.", "article", "12-3-4", "§ 12-3-4", "Definitions."),
-    (ENGLISH, "§ 12A-3.1(b) No person", "article", "12a-3.1", "§ 12A-3.1", "(b) No person"),
+    (ENGLISH, "§ 12A-3.1(b) No person", "article", "12a-3.1(b)", "§ 12A-3.1(b)", "No person"),
     (ENGLISH, "SEC. 2. FINDINGS.", "article", "2", "SEC. 2", "FINDINGS."),
     (ENGLISH, "Section 5 Board", "article", "5", "Section 5", "Board"),
     (ENGLISH, "PART II\u2014GENERAL", "part", "ii", "PART II", "GENERAL"),
@@ -90,6 +98,26 @@ def test_a_heading_is_parted_into_label_and_rest(
     assert (found.kind, found.number, found.label, found.rest) == (kind, number, label, rest)
 
 
+@pytest.mark.parametrize(
+    ("more", "number"),
+    [
+        (["(b) The clerk shall keep them."], "4"),
+        (["(1) the first; and", "(2) the second.", "(b) The clerk."], "4"),
+        (["The clerk shall; (b) the act too."], "4"),
+        (["Section 5. The act.", "(b) The clerk."], "4(a)"),
+        (["(a) the records; and", "(b) the act."], "4(a)"),
+        (["(b) The clerk.", "Section 4(b) The act."], "4(a)"),
+    ],
+)
+def test_a_section_whose_label_shares_the_line_of_its_first_subsection_is_one(more: list[str], number: str) -> None:
+    line = "Section 4(a) The board shall keep the records:"
+
+    found = Outline([line, *more]).heading(line)
+
+    assert found is not None
+    assert (found.number, found.rest) == (number, f"{'(a) ' if number == '4' else ''}The board shall keep the records:")
+
+
 @pytest.mark.parametrize(("outline", "line"), REFERENCES)
 def test_what_is_only_spoken_of_is_no_heading(outline: Outline, line: str) -> None:
     assert outline.heading(line) is None
@@ -121,7 +149,17 @@ def test_among_transitory_articles_an_ordinal_is_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "expected"), [("12 Bis", "12-bis"), ("3o", "3"), ("1º", "1"), ("VII", "vii"), ("Único", "unico")]
+    ("number", "expected"),
+    [
+        ("12 Bis", "12-bis"),
+        ("3o", "3"),
+        ("1º", "1"),
+        ("VII", "vii"),
+        ("Único", "unico"),
+        ("4 (A) (1)", "4(a)(1)"),
+        ("12 (bis)", "12-bis"),
+        ("(4)", "4"),
+    ],
 )
 def test_numbers_are_compared_without_case_accents_and_signs(number: str, expected: str) -> None:
     assert key(number) == expected

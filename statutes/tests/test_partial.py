@@ -13,15 +13,18 @@ import pytest
 from accessa.audit import findings
 from embeddings.models import DocumentChunk
 from embeddings.tests.conftest import Watched, vendor  # noqa: F401  (a fixture)
+from jobs.models import UploadJob
 from jobs.outcomes import Postponed
-from statutes import ending, events, sqs
+from statutes import ending, events, services, sqs
 from statutes.ending import settle
 from statutes.events import Item
 from statutes.intake import Kind, accept
-from statutes.models import Law
+from statutes.messages import Message
+from statutes.models import Law, LawVersion
 from statutes.tests import lawbooks
 from statutes.tests.lawbooks import LOWER, RATE, TAXED, arrived, articles, done, message, objects, xml
 from tenancy.corpus import CORPUS
+from tenancy.refusals import Refused
 from testing.people import run_to_the_end
 from testing.sqs import Queue, SqsServer
 from testing.vendors.s3 import S3Server
@@ -74,7 +77,7 @@ def test_what_is_accepted_is_kept_and_the_rest_is_asked_for_by_a_message(
     assert job.embed_model == "text-embedding-3-small"
     assert outcome == "delete"
     assert lawbooks.version_of(sent).reprocessed == 1
-    assert asked_for(queue) == [replace(sent, force_reprocess=True)]
+    assert asked_for(queue) == [replace(sent, force_reprocess=True, rest=True)]
     assert list(findings(deep=True)) == []
 
 
@@ -107,6 +110,48 @@ def test_what_is_refused_for_ever_is_asked_for_a_few_times(
 
     assert len(asked_for(queue)) == 2
     assert Law.objects.get().status == "partial_failed"
+
+
+def test_two_messages_of_one_job_ask_for_the_rest_once(model: Watched, laws: S3Server, queue: Queue) -> None:
+    job = done(laws, xml(TAXED, LOWER))
+
+    outcomes = [settle(message(), UploadJob.objects.get(pk=job.pk)) for _ in range(2)]
+
+    assert outcomes == ["delete", "delete"]
+    assert (len(asked_for(queue)), lawbooks.version_of(message()).reprocessed) == (1, 1)
+
+
+def test_another_file_has_all_its_tries(model: Watched, laws: S3Server) -> None:
+    done(laws, xml(TAXED, LOWER))
+    LawVersion.objects.update(reprocessed=3)
+    done(laws, xml(TAXED, LOWER), force_reprocess=True)
+    same = lawbooks.version_of(message())
+
+    done(laws, xml(RATE, LOWER), force_reprocess=True)
+
+    other = lawbooks.version_of(message())
+    assert (same.status, same.reprocessed) == (other.status, 3) == ("partial_failed", 3)
+    assert other.reprocessed == 0
+
+
+def test_what_we_ask_for_ourselves_brings_no_law_back_that_was_taken_out(
+    model: Watched, laws: S3Server, queue: Queue
+) -> None:
+    settle(message(), done(laws, xml(TAXED, LOWER)))
+    [rest] = asked_for(queue)
+    assert isinstance(rest, Message)
+    laws.misbehave("DELETE *", "status-503", times=100)
+    with pytest.raises(Refused):
+        services.withdraw("LIVA", by=None, reason="a court has ordered it")
+    meanwhile = accept(rest)
+    laws.behave()
+    services.withdraw("LIVA", by=None, reason="a court has ordered it")
+
+    afterwards = accept(rest)
+
+    assert meanwhile.kind == afterwards.kind == Kind.WITHDRAWN
+    for each in (Law, LawVersion, UploadJob):
+        assert not each._default_manager.exists(), each
 
 
 def test_a_law_of_which_everything_is_refused_has_failed(model: Watched, laws: S3Server) -> None:

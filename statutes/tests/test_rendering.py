@@ -46,6 +46,7 @@ def test_the_published_example() -> None:
     assert found.articles == ((47, 90, "12-bis", ("TÍTULO I General",), 2),)
     assert found.sources(47, 90) == [{"article": "12-bis", "start": 40, "end": 90, "page": 2}]
     assert found.sources(0, 45) == [{"article": None, "start": 0, "end": 39, "page": 1}]
+    assert found.sources(0, 90) == [*found.sources(0, 45), *found.sources(47, 90)]
 
 
 @settings(max_examples=50, deadline=None)

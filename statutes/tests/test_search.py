@@ -102,6 +102,19 @@ def test_pieces_of_a_long_article_are_cited_as_it_and_merged_into_it(ana: Person
     assert whole[0]["text"].count("Las visitas") == 140
 
 
+def test_an_article_that_shares_the_last_piece_of_a_longer_one_is_told_from_it(ana: Person) -> None:
+    again = f"Artículo 16. {'Los muelles cierran de noche. ' * 200}"
+    enacted("LIVA", f"LEY DE EJEMPLO\n{LAW}\nArtículo 15. Los faros no pagan.\n{again}")
+
+    assert found(ana, "faros", mode="text")[0]["articles"] == [
+        {"id": "14", "label": "Artículo 14"}, {"id": "15", "label": "Artículo 15"}
+    ]  # fmt: skip
+    assert cited(ana, "faros", mode="text") == ["Ley de Ejemplo (2024-01), Artículo 15, p. 2"]
+    assert cited(ana, "visitas", mode="text", k=2) == ["Ley de Ejemplo (2024-01), Artículo 14, p. 2"] * 2
+    merged = found(ana, "visitas", mode="text", merge=True)
+    assert [(law["article"], len(law["chunk_ids"])) for law in merged] == [("Artículo 14", 2)]
+
+
 def test_headings_and_markup_are_those_of_the_article_that_is_cited(ana: Person) -> None:
     short = "\n".join(f"Artículo {number}. El párrafo {'cedro' if number == 5 else 'pino'}." for number in range(3, 6))
     enacted("LF", f"CAPÍTULO I ÁRBOLES\nArtículo 1. Los abetos.\nCAPÍTULO II MADERAS\n{short}")
@@ -125,6 +138,24 @@ def test_text_in_no_article_a_file_without_pages_and_a_law_in_part_say_so(ana: P
     assert (law["article"], law["articles"], law["pages"]) == (None, [], [])
     assert law["citation"] == "Ley de Ejemplo (2024-01), TÍTULO I PUERTOS"
     assert law["status"] == "partial_failed"
+
+
+def test_of_subsections_that_share_a_passage_the_one_that_is_named_is_cited(ana: Person) -> None:
+    enacted("ACT", "Section 4(a) Records of the board.\nSection 4(b) The records that the clerk of the act keeps.")
+
+    for label in ("Section 4(a)", "Section 4(b)"):
+        assert cited(ana, f"What does {label.lower()} say of records?", mode="text") == [
+            f"Ley de Ejemplo (2024-01), {label}, p. 1"
+        ]
+
+
+def test_a_version_that_a_notification_s_time_has_made_is_cited_by_its_day(ana: Person) -> None:
+    enacted("LIVA", LAW, version="2026-01-02T03:04:05.000000Z")
+
+    law = found(ana, "facturas", mode="text")[0]
+
+    assert law["citation"] == "Ley de Ejemplo (2026-01-02), Artículo 12 Bis, p. 2"
+    assert law["version"] == "2026-01-02T03:04:05.000000Z"
 
 
 # Two languages
@@ -278,13 +309,19 @@ def test_one_model_for_all_embeds_the_question_once_and_for_no_laws_not_at_all(a
 # The other faces
 
 
-def test_the_command_prints_citations(ana: Person) -> None:
-    enacted("LIVA", LAW)
+def test_the_command_prints_citations_each_with_the_words_around_what_answers(ana: Person) -> None:
+    enacted("LIVA", LAW.replace("a sus clientes", "a A & 3 < 4"))
+    findable(ana.id, [f"{'A word of it. ' * 60}Of facturas & 3 < 4."], filename="private.pdf")
     out = io.StringIO()
 
-    call_command("search", "facturas", sources="statutes", user=ana.user.email, k=1, stdout=out)
+    call_command("search", "facturas", sources="documents,statutes", user=ana.user.email, k=1, stdout=out)
 
-    assert out.getvalue().startswith("1. Ley de Ejemplo (2024-01), Artículo 12 Bis, p. 2 (")
+    own, own_words, law, words = out.getvalue().splitlines()
+    assert own.startswith("1. private.pdf, page 1")
+    assert "Of facturas & 3 < 4." in own_words
+    assert law.startswith("1. Ley de Ejemplo (2024-01), Artículo 12 Bis, p. 2 (")
+    assert "expedirán facturas a A & 3 < 4." in words
+    assert not any(mark in own_words + words for mark in ("<mark>", "&amp;", "##"))
 
 
 @pytest.mark.parametrize(("given", "code"), [("laws", "UNKNOWN_SOURCE"), ("corpus", "UNKNOWN_SOURCE")])

@@ -24,6 +24,7 @@ from statutes.intake import accept
 from statutes.models import Law, LawVersion
 from statutes.tests import lawbooks
 from statutes.tests.lawbooks import KEY, LOWER, RATE, TAXED, arrived, articles, done, message, objects, put, xml
+from statutes.tests.racing import after
 from tenancy.corpus import CORPUS
 from tenancy.refusals import Refused
 from testing.people import run_to_the_end, stop_before
@@ -105,6 +106,35 @@ def test_a_law_that_was_taken_out_comes_back_by_its_message(laws: S3Server) -> N
 
     assert articles(TAXED) == [True]
     assert Law.objects.get().status == "embedded"
+
+
+def test_a_message_that_comes_while_its_law_is_taken_out_begins_it_anew(laws: S3Server) -> None:
+    done(laws, b"no law")
+    LawVersion.objects.update(status="failed")
+
+    with after("RELEASE SAVEPOINT", lambda: services.withdraw("LIVA", by=None, reason="repealed")):
+        again = accept(message())
+
+    assert (again.kind, again.job_id) == ("accepted", UploadJob.objects.get().pk)
+    assert (LawVersion.objects.get().job_id, LawVersion.objects.get().status) == (again.job_id, "processing")
+
+
+def test_a_law_that_is_forgotten_while_a_message_notes_it_is_noted_anew(laws: S3Server) -> None:
+    Law.objects.create(law_id="LIVA", version="2023-01", status="failed")
+
+    with after('INSERT INTO "laws"', Law.objects.all().delete):
+        accept(message())
+
+    assert Law.objects.get().version == "2024-01"
+
+
+def test_a_law_is_not_forgotten_of_which_a_message_has_just_brought_a_version(laws: S3Server) -> None:
+    Law.objects.create(law_id="LIVA", version="2023-01", status="failed")
+
+    with after('DELETE FROM "law_versions"', lambda: accept(message())):
+        services._forget("LIVA")
+
+    assert Law.objects.get().version == "2024-01"
 
 
 def test_a_bucket_that_is_away_leaves_a_law_that_is_not_found_and_can_be_taken_out_again(laws: S3Server) -> None:

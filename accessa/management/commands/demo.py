@@ -35,6 +35,7 @@ from tenancy.models import ApiToken, User
 EMAIL, WITH_VENDORS = "demo@accessa.example", "demo-vendors@accessa.example"
 SAMPLES = settings.BASE_DIR / "samples"
 START_SECONDS = 60.0
+WIDTH = 120  # of what is written to no terminal: a job's line is longer than the 80 that are taken for granted
 QUESTIONS = ("What does the plan cover?", "What do I pay for a visit?", "How do I appeal a decision?")
 
 
@@ -60,7 +61,7 @@ class Command(BaseCommand):
         missing = [str(file) for file in files if not file.is_file()]
         if missing:
             raise CommandError(f"There is no file {', '.join(missing)}.")
-        console = Console(file=cast(IO[str], self.stdout))
+        console = Console(file=cast(IO[str], self.stdout), width=None if self.stdout.isatty() else WIDTH)
         chosen = files or ([] if connectors == "fixtures" or statutes else sorted(SAMPLES.glob("*.pdf")))
         address = Address("127.0.0.1", _free_port())
         take_no_messages()
@@ -86,6 +87,10 @@ class Command(BaseCommand):
             unwell = examined(console, address)
         console.print("\nNothing is left running. `make serve` keeps the API and the workers up:")
         console.print("  the API lives at http://127.0.0.1:8000, its documentation at http://127.0.0.1:8000/docs")
+        if statutes:
+            console.print(
+                "  it has a database of its own, without these laws: README's Statutes section has the way there"
+            )
         if failed:
             raise CommandError(f"{failed} of {len(chosen)} documents did not end well.")
         if unwell:

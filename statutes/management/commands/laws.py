@@ -8,6 +8,7 @@ from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.utils.text import Truncator
 from rich.console import Console
 from rich.table import Table
 
@@ -15,11 +16,13 @@ from campaigns import asking
 from jobs.faults import named
 from jobs.models import UploadJob
 from jobs.outcomes import Postponed, StageFailure
-from statutes import keys, redriving, sending, services
+from statutes import keys, redriving, sending, services, sqs
+from statutes.listing import with_codes
 from statutes.messages import PRIORITIES
 from statutes.models import Law, LawVersion
 
 LATEST = 50
+MOST_TITLE_CHARS = 60
 MOMENT = "%Y-%m-%d %H:%M"
 
 
@@ -50,11 +53,13 @@ class Command(BaseCommand):
             act(options)
 
     def _list(self, options: dict[str, Any]) -> None:
-        table = Table("Law", "Status", "Version", "Passages", "Language", "Changed, UTC", box=None)
-        rows = Law.objects.filter(**({"status": options["status"]} if options["status"] else {}))
+        table = Table("Law", "Status", "Version", "Passages", "Language", "Changed, UTC", "Title", box=None)
+        rows = with_codes().filter(**({"status": options["status"]} if options["status"] else {}))
         for law in rows.order_by("-updated_at", "law_id")[:LATEST]:
             changed = f"{law.updated_at:{MOMENT}}"
-            table.add_row(law.pk, law.status, law.version, str(law.chunk_count), law.language, changed)
+            status = _status(law.status, getattr(law, "error_code", None))
+            title = Truncator(law.title).chars(MOST_TITLE_CHARS)
+            table.add_row(law.pk, status, law.version, str(law.chunk_count), law.language, changed, title)
         self._print(table)
 
     def _show(self, options: dict[str, Any]) -> None:
@@ -68,7 +73,7 @@ class Command(BaseCommand):
         jobs = UploadJob.objects.only("stage", "state").in_bulk([each.job_id for each in versions if each.job_id])
         for each in versions:
             job = jobs.get(each.job_id) if each.job_id else None
-            status = f"{each.status}: {each.error_code}" if each.error_code else each.status
+            status = _status(each.status, each.error_code)
             stands = f"{job.stage}, {job.state}" if job else ""
             created = f"{each.created_at:{MOMENT}}"
             table.add_row(
@@ -88,7 +93,7 @@ class Command(BaseCommand):
         self.stdout.write("Taken out.")
 
     def _redrive(self, options: dict[str, Any]) -> None:
-        urls = redriving.queues()
+        urls = sqs.queues()
         if not urls:
             raise CommandError("Set SQS_QUEUE_URL.")
         found = redriving.held(urls)
@@ -101,7 +106,7 @@ class Command(BaseCommand):
                 left = len(found) - moved
                 self.stdout.write(f"{moved} put back" + (f", {left} left: nobody could work on them." if left else "."))
             else:
-                self.stdout.write(f"{len(found)} given up. Put them back: manage.py laws redrive --yes")
+                self.stdout.write(redriving.told(found))
         finally:
             redriving.let_go([each for each in found if each.code or not options["yes"]])
 
@@ -114,12 +119,16 @@ class Command(BaseCommand):
         Console(file=self.stdout, width=200).print(table)  # type: ignore[arg-type]
 
 
+def _status(status: str, code: str | None) -> str:
+    return f"{status}: {code}" if code else status
+
+
 def _add_send(parser: CommandParser) -> None:
     parser.add_argument("key", help="of the file, as raw/federal/2024/ley-iva.pdf")
     parser.add_argument("--law", required=True, help="the law's id")
     parser.add_argument("--version", required=True, dest="version", help="of the law, as 2024-01")
     parser.add_argument("--priority", choices=PRIORITIES, default="normal")
-    parser.add_argument("--bucket", default="", help="another than STATUTES_BUCKET")
+    parser.add_argument("--bucket", default="", help="another than STATUTES_BUCKET, of STATUTES_RAW_BUCKETS")
     parser.add_argument("--force", action="store_true", help="do it again though this version is there")
     parser.add_argument("--urgent", action="store_true", help="into SQS_PRIORITY_QUEUE_URL")
     asking.add_reason(parser)

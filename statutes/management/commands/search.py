@@ -8,6 +8,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from documents.management.commands.ingest import chosen_user
 from embeddings.search import Passage
+from embeddings.search.snippets import plain
 from statutes.search import SOURCES, UPLOADS, search
 from tenancy.refusals import Refused
 
@@ -31,17 +32,17 @@ class Command(BaseCommand):
         except Refused as refused:
             raise CommandError(f"{refused.code}: {refused.detail}") from None
         for number, passage in enumerate(found.passages, 1):
-            self._say(number, _place(passage), passage.score, passage.text)
+            self._say(number, _place(passage), passage.score, passage.snippet)
         for number, record in enumerate(found.records, 1):
-            self._say(number, f"{record.source}, {record.title or record.external_id}", record.score, record.text)
+            self._say(number, f"{record.source}, {record.title or record.external_id}", record.score, record.snippet)
         for number, law in enumerate(found.laws, 1):
-            self._say(number, law.citation, law.score, law.text)
+            self._say(number, law.citation, law.score, law.snippet)
         if not found.passages and not found.records and not found.laws:
             self.stdout.write("Nothing found.")
 
-    def _say(self, number: int, place: str, score: float, text: str) -> None:
+    def _say(self, number: int, place: str, score: float, snippet: str) -> None:
         self.stdout.write(f"{number}. {place} ({score:.3f})")
-        self.stdout.write(f"   {' '.join(text.split())[:300]}\n")
+        self.stdout.write(f"   {plain(snippet)}\n")
 
 
 def _place(passage: Passage) -> str:

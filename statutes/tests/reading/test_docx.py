@@ -147,3 +147,12 @@ def test_a_bomb_in_a_bomb_is_not_unpacked() -> None:
         docx.read(content)
 
     assert refused.value.code == "DOCX_TRUNCATED"
+
+
+def test_subsections_with_headings_of_their_own_are_articles_of_their_own() -> None:
+    lines = ("Example Act", "Section 4(a) Of the board.", "Section 4(b) Of the clerk.", "Section 5. (a) Of the act.")
+
+    law = docx.read(packed(paragraphs(*lines)))
+
+    assert articles(law) == {"4(a)": "Of the board.", "4(b)": "Of the clerk.", "5": "(a) Of the act."}
+    assert [article.label for _, article in law.articles()] == ["Section 4(a)", "Section 4(b)", "Section 5"]

@@ -7,7 +7,9 @@ import pytest
 from statutes.canonical import Division
 from statutes.reading import xml
 from statutes.refusals import Unreadable
+from statutes.rendering import render
 from statutes.tests.laws import articles, paths, shown
+from statutes.units import units
 
 AKN = """<?xml version="1.0" encoding="UTF-8"?>
 <akomaNtoso xmlns="http://docs.oasis-open.org/legaldocml/ns/akn/3.0"><act>
@@ -58,6 +60,22 @@ def test_an_attachment_is_an_annex() -> None:
     assert isinstance(annex, Division)
     assert (annex.kind, annex.number, annex.label) == ("annex", "1", "Schedule 1")
     assert [paragraph.text for paragraph in annex.paragraphs] == ["Fees"]
+
+
+@pytest.mark.parametrize(
+    ("section", "number", "text"),
+    [
+        ("<num>Section 4(a)</num><p>The board.</p>", "4(a)", "The board."),
+        ("<num>4 (b)</num><p>The clerk.</p>", "4(b)", "The clerk."),
+        ("<p>Section 4(a) The board.</p>", "4(a)", "The board."),
+        ("<p>Section 4(a) The board.</p><p>(b) The clerk.</p>", "4", "(a) The board.\n(b) The clerk."),
+    ],
+)
+def test_a_subsection_that_a_label_says_is_in_the_number(section: str, number: str, text: str) -> None:
+    law = xml.read(f"<act><title>Act of the people</title><section>{section}</section></act>".encode())
+
+    assert articles(law) == {number: text}
+    assert [unit.article for unit in units(render(law).text) if unit.article] == [number]
 
 
 def test_data_about_the_law_and_editors_notes_are_no_law() -> None:

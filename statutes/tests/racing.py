@@ -1,0 +1,25 @@
+"""What happens between two statements of another's work: a race whose order the test says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from django.db import connection
+
+
+@contextmanager
+def after(sql: str, act: Callable[[], object]) -> Iterator[None]:
+    """Let ``act`` happen right after the first statement that begins so."""
+    waiting = [act]
+
+    def executed(execute: Any, statement: str, params: Any, many: bool, context: Any) -> Any:
+        result = execute(statement, params, many, context)
+        if waiting and statement.startswith(sql):
+            waiting.pop()()
+        return result
+
+    with connection.execute_wrapper(executed):
+        yield
+    assert not waiting, "It never came to that."

@@ -1,0 +1,210 @@
+"""Messages for work that another message has begun: none is lost, and none becomes a dead letter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from jobs import claims, runner
+from jobs.claims import Claim
+from jobs.models import UploadJob
+from jobs.outcomes import Wait
+from jobs.states import Stage
+from statutes import elsewhere, services, sqs
+from statutes.holding import Held, Holding
+from statutes.intake import accept
+from statutes.messages import Message
+from statutes.standing import Standing
+from statutes.tests import failing, lawbooks
+from statutes.tests.lawbooks import LOWER, RATE, TAXED, arrived, articles, done, message, put, xml
+from statutes.working import Working
+from testing.people import let_pauses_pass, run_to_the_end
+from testing.sqs import KEYS, Queue, SqsServer
+from testing.vendors.s3 import S3Server
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(scope="module")
+def queues() -> Iterator[SqsServer]:
+    with SqsServer() as server:
+        yield server
+
+
+@pytest.fixture
+def queue(queues: SqsServer, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Queue:
+    for name, value in KEYS.items():
+        monkeypatch.setenv(name, value)
+    made = queues.queue()
+    settings.SQS_QUEUE_URL, settings.SQS_ENDPOINT_URL = made.url, queues.endpoint
+    settings.JOBS_PIPELINES = "statutes.tests.failing.PIPELINES"
+    return made
+
+
+class Hand:
+    """A consumer's hand: it holds what it is given, and works when it is told to."""
+
+    def __init__(self, queue: Queue) -> None:
+        self.queue, self.holding, self.standing = queue, Holding(), Standing()
+        self.working = Working(self.holding, self.standing, {queue.url: 3})
+
+    def take(self, *items: Message) -> Held:
+        """Receive what the queue has, as a message that asks for ``items``, and begin it."""
+        [received] = sqs.receive(self.queue.url, wait=0)
+        held = Held(received, list(items))
+        self.holding.add(held)
+        self.working.begin(one=False)
+        return held
+
+
+@pytest.fixture
+def hand(queue: Queue) -> Hand:
+    queue.put("{}")
+    return Hand(queue)
+
+
+def waits(claim: Claim) -> Wait:
+    return Wait(600.0, "VENDOR_RATE_LIMITED")
+
+
+def again(held: Held) -> None:
+    """Let a message come again at once."""
+    sqs.extend(held.received, 0)
+
+
+def test_who_asks_for_a_law_anew_gets_the_file_of_today_though_an_older_one_is_being_worked_on(
+    laws: S3Server, hand: Hand
+) -> None:
+    with failing.at(Stage.EMBEDDING, waits):
+        arrived(laws, xml(TAXED, RATE))
+        runner.drain()
+    forced = message(force_reprocess=True)
+    put(laws, xml(TAXED, LOWER))
+
+    skipped = hand.take(forced)
+    let_pauses_pass()
+    run_to_the_end()
+    hand.working.settle()
+
+    assert (list(skipped.jobs), hand.queue.waiting()) == ([], (0, 1))
+    assert articles(TAXED, RATE, LOWER) == [True, True, False]
+    again(skipped)
+    hand.take(forced)
+    run_to_the_end()
+    hand.working.settle()
+    assert articles(TAXED, RATE, LOWER) == [True, False, True]
+    assert hand.queue.is_empty
+
+
+@pytest.mark.parametrize(
+    ("fields", "is_anothers"),
+    [({}, False), ({"force_reprocess": True}, False), ({"force_reprocess": True, "raw_key": "raw/mended.xml"}, True)],
+    ids=["again", "anew", "another file"],
+)
+def test_who_asks_anew_waits_for_a_job_that_has_yet_to_fetch_the_same_file(
+    laws: S3Server, fields: dict[str, Any], is_anothers: bool
+) -> None:
+    sent = arrived(laws, xml(TAXED))
+
+    found = elsewhere.is_anothers(lawbooks.job_of(sent).pk, replace(sent, **fields), "another")
+
+    assert found is is_anothers
+
+
+@pytest.mark.parametrize("is_dead", [False, True], ids=["new", "tried again"])
+def test_the_message_that_has_begun_a_job_waits_for_it_whoever_works_on_it(
+    laws: S3Server, hand: Hand, is_dead: bool
+) -> None:
+    sent = message(force_reprocess=True)
+    if is_dead:
+        done(laws, b"no law")
+    put(laws, xml(TAXED))
+    first = hand.take(sent)
+    assert claims.take("another:1:1") is not None
+    again(first)
+
+    second = Hand(hand.queue).take(sent)
+
+    assert list(second.jobs) == list(first.jobs) == [lawbooks.job_of(sent).pk]
+
+
+@pytest.mark.parametrize(("receives", "pause"), [(1, 300.0), (2, 4980.0), (3, 4980.0)])
+def test_a_message_for_what_another_works_on_comes_last_when_that_has_ended(
+    laws: S3Server, hand: Hand, settings: Any, receives: int, pause: float
+) -> None:
+    settings.SQS_VISIBILITY_SECONDS = 300
+    arrived(laws, xml(TAXED))
+    assert claims.take("another:1:1") is not None
+    for _ in range(receives - 1):
+        [received] = sqs.receive(hand.queue.url, wait=0)
+        sqs.extend(received, 0)
+
+    skipped = hand.take(message())
+
+    assert (skipped.received.receives, skipped.pause) == (receives, pause)
+    assert hand.queue.waiting() == (0, 1)
+
+
+def test_what_a_job_waits_for_is_no_part_of_its_plan(laws: S3Server, settings: Any) -> None:
+    settings.JOBS_PIPELINES = "statutes.tests.failing.PIPELINES"
+    with failing.at(Stage.EMBEDDING, waits):
+        sent = arrived(laws, xml(TAXED))
+        runner.drain()
+
+    left = elsewhere.time_left(lawbooks.job_of(sent).pk)
+
+    assert 3000 + 500 < left <= 3000 + 600
+
+
+def test_a_message_whose_job_is_gone_comes_again_unless_its_law_was_taken_out(laws: S3Server, hand: Hand) -> None:
+    put(laws, xml(TAXED))
+    lost = hand.take(message())
+    UploadJob.objects.all().delete()
+    hand.working.settle()
+    assert (len(hand.holding), hand.queue.waiting()) == (0, (0, 1))
+
+    again(lost)
+    hand.take(message())
+    services.withdraw("LIVA", by=None, reason="repealed")
+    hand.working.settle()
+
+    assert hand.queue.is_empty
+
+
+def test_a_message_whose_version_was_overtaken_is_done_with(laws: S3Server, hand: Hand) -> None:
+    put(laws, xml(TAXED))
+    hand.take(message())
+    done(laws, xml(LOWER), "2024-02")
+    run_to_the_end()
+
+    hand.working.settle()
+
+    assert not UploadJob.objects.filter(document_id=lawbooks.version_of(message()).pk).exists()
+    assert hand.queue.is_empty
+
+
+@pytest.mark.parametrize(("second", "counts"), [(xml(RATE), (1, 0)), (b"no law", (0, 1))], ids=["sound", "bad"])
+def test_a_message_is_counted_once_whatever_it_asks_for(
+    laws: S3Server, hand: Hand, second: bytes, counts: tuple[int, int]
+) -> None:
+    put(laws, xml(TAXED))
+    put(laws, second, key="raw/second.xml")
+
+    hand.take(message(), message(law_id="SECOND", raw_key="raw/second.xml"))
+    run_to_the_end()
+    hand.working.settle()
+
+    assert (hand.standing.ended, hand.standing.failed) == counts
+    assert hand.queue.is_empty
+
+
+def test_a_message_that_was_done_before_has_ended_well(laws: S3Server, hand: Hand) -> None:
+    done(laws, xml(TAXED))
+
+    hand.take(message())
+
+    assert accept(message()).kind == "duplicate"
+    assert (hand.standing.ended, hand.standing.failed) == (1, 0)

@@ -1,0 +1,160 @@
+"""A law on its way into the bucket: whoever has lost its turn writes no manifest, and nothing goes up twice in vain."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from accessa import codified
+from jobs import runner, services
+from jobs.outcomes import Wait
+from statutes import spool, turns
+from statutes.intake import accept
+from statutes.models import Law
+from statutes.tests import lawbooks
+from statutes.tests.lawbooks import BUCKET, LOWER, RATE, TAXED, arrived, articles, done, message, objects, xml
+from statutes.tests.test_lambda import ARN, Lambda
+from testing.people import run_to_the_end, stop_before
+from testing.vendors.misbehaviour import Status
+from testing.vendors.s3 import S3Server
+
+pytestmark = pytest.mark.django_db
+ELSEWHERE = ARN.replace("eu-west-1", "eu-central-1")  # clients are kept by their region
+
+
+def standing(s3: S3Server) -> str:
+    return str(json.loads(objects(s3)["normalized/LIVA/manifest.json"])["version"])
+
+
+# The turn
+
+
+@contextmanager
+def overtaken(s3: S3Server) -> Iterator[list[str]]:
+    """While a version is about to be uploaded its turn is lost, and another worker publishes a newer one."""
+    seen: list[str] = []
+
+    def watch(execute: Any, sql: Any, *rest: Any) -> Any:
+        answer = execute(sql, *rest)
+        if sql == spool.PASSAGES and not seen:
+            seen.append(sql)
+            with connection.cursor() as cursor:
+                cursor.execute(turns.UNLOCK, ["law:LIVA"])
+            done(s3, xml(TAXED, LOWER), "2024-03")
+        return answer
+
+    with connection.execute_wrapper(watch):
+        yield seen
+
+
+@pytest.mark.parametrize("found", [None, "2024-02"], ids=["publishing", "mending what is found"])
+def test_whoever_has_lost_the_turn_writes_no_manifest_over_a_newer_one(found: str | None, laws: S3Server) -> None:
+    arrived(laws, xml(TAXED))
+    claim = stop_before("embedded")
+    if found:
+        done(laws, xml(TAXED, RATE), found)
+
+    with overtaken(laws) as seen:
+        ending = runner.attempt(claim)
+    left = standing(laws)
+    again = runner.attempt(claim)
+
+    assert seen
+    assert (ending, left) == (Wait(2.0, "LAW_BUSY"), "2024-03")
+    assert not isinstance(again, Wait)
+    assert (standing(laws), Law.objects.get().version) == ("2024-03", "2024-03")
+    assert list(codified.changed_artifacts()) == []
+
+
+def test_a_turn_is_this_sessions_alone_and_each_law_has_its_own() -> None:
+    before = turns.is_ours("LIVA")
+
+    with turns.alone("LIVA"), turns.alone("~ley/ñ"):
+        held = [turns.is_ours(law_id) for law_id in ("LIVA", "~ley/ñ", "LISR")]
+
+    assert (before, held, turns.is_ours("LIVA")) == (False, [True, True, False], False)
+
+
+# What is there already
+
+
+@pytest.fixture(scope="module")
+def function() -> Iterator[Lambda]:
+    with Lambda() as function:
+        yield function
+
+
+@pytest.fixture
+def refusing(function: Lambda, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lambda]:
+    """A function that is not there, as it is when an operator has misspelled it."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL_LAMBDA", function.url)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    settings.STATUTES_LAMBDA = ELSEWHERE
+    function.told_.clear()
+    function.misbehave("*", Status(404, code="ResourceNotFoundException"), times=99)
+    yield function
+    function.behave()
+
+
+def writes(s3: S3Server) -> int:
+    routes = s3.ledger.counts.items()
+    return sum(count for route, count in routes if route.startswith(("PUT", "DELETE")) and f"/{BUCKET}/" in route)
+
+
+def test_a_law_that_waits_for_its_function_is_uploaded_once_and_the_function_is_told(
+    refusing: Lambda, laws: S3Server
+) -> None:
+    sent = arrived(laws, xml(TAXED, RATE, LOWER))
+    run_to_the_end(1)
+    uploaded = writes(laws)
+    run_to_the_end(3)
+    waiting = lawbooks.job_of(sent).wait_reason
+
+    refusing.behave()
+    run_to_the_end()
+
+    assert uploaded > 3
+    assert (waiting, writes(laws)) == ("LAMBDA_REFUSED", uploaded)
+    assert len(refusing.told_) == 1
+    assert articles(TAXED, RATE, LOWER) == [True, True, True]
+    assert list(codified.changed_artifacts()) == []
+
+
+def spoil(s3: S3Server, name: str) -> None:
+    client = s3.client()
+    client.put_object(Bucket=BUCKET, Key=f"normalized/LIVA/{name}.json", Body=b"{}")
+    client.close()
+
+
+def test_what_waits_is_uploaded_anew_where_another_manifest_stands(refusing: Lambda, laws: S3Server) -> None:
+    arrived(laws, xml(TAXED, RATE))
+    run_to_the_end(1)
+    whole = objects(laws)
+
+    spoil(laws, "manifest")
+    refusing.behave()
+    run_to_the_end()
+
+    assert objects(laws) == whole
+    assert Law.objects.get().status == "embedded"
+
+
+def test_begun_again_a_law_is_uploaded_whatever_the_manifest_says(refusing: Lambda, laws: S3Server) -> None:
+    sent = arrived(laws, xml(TAXED, RATE))
+    run_to_the_end(1)
+    whole = objects(laws)
+    services.cancel(lawbooks.job_of(sent), by="sam")
+
+    spoil(laws, "law")
+    refusing.behave()
+    accept(message(force_reprocess=True))
+    run_to_the_end()
+
+    assert lawbooks.job_of(sent).state == "done"
+    assert objects(laws) == whole
