@@ -1,4 +1,4 @@
-"""A bucket of laws."""
+"""A bucket of laws, and a queue."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from statutes.tests.bucketed import Mortal, empty
 from statutes.tests.lawbooks import BUCKET
+from testing.sqs import KEYS, Queue, SqsServer
 from testing.vendors.s3 import S3Server
 
 
@@ -28,3 +30,36 @@ def laws(server: S3Server, store: None, settings: Any) -> Iterator[S3Server]:
     for each in client.list_objects_v2(Bucket=BUCKET).get("Contents", []):
         client.delete_object(Bucket=BUCKET, Key=each["Key"])
     client.close()
+
+
+@pytest.fixture(scope="module")
+def mortal() -> Iterator[Mortal]:
+    with Mortal() as server:
+        yield server
+
+
+@pytest.fixture
+def s3(mortal: Mortal, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mortal]:
+    """The bucket of what is read and written without a law's way there."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", mortal.access_key)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", mortal.secret_key)
+    settings.STATUTES_BUCKET, settings.STATUTES_S3_ENDPOINT_URL = BUCKET, mortal.url
+    yield mortal
+    mortal.left = None
+    mortal.behave()
+    empty()
+
+
+@pytest.fixture(scope="module")
+def queues() -> Iterator[SqsServer]:
+    with SqsServer() as server:
+        yield server
+
+
+@pytest.fixture
+def queue(queues: SqsServer, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Queue:
+    for name, value in KEYS.items():
+        monkeypatch.setenv(name, value)
+    made = queues.queue()
+    settings.SQS_QUEUE_URL, settings.SQS_ENDPOINT_URL = made.url, queues.endpoint
+    return made

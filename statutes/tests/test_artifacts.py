@@ -7,7 +7,6 @@ import hashlib
 import json
 import re
 import tracemalloc
-from collections.abc import Iterator
 from typing import Any
 
 import numpy
@@ -18,27 +17,10 @@ from embeddings.models import DocumentChunk
 from statutes import artifacts, keys, objects
 from statutes.models import LawVersion
 from statutes.spool import What, spooled
-from statutes.tests.bucketed import BUCKET, CHUNKER, TEXTS, Mortal, empty, law, stored, whole
+from statutes.tests.bucketed import BUCKET, CHUNKER, TEXTS, Mortal, law, stored, whole
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("s3")]
 LAW = "ISR_2024"
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Mortal]:
-    with Mortal() as server:
-        yield server
-
-
-@pytest.fixture(autouse=True)
-def s3(server: Mortal, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mortal]:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", server.access_key)
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", server.secret_key)
-    settings.STATUTES_BUCKET, settings.STATUTES_S3_ENDPOINT_URL = BUCKET, server.url
-    yield server
-    server.left = None
-    server.behave()
-    empty()
 
 
 def test_the_objects_lie_where_the_spec_says() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -28,7 +27,7 @@ from statutes.models import LawVersion
 from statutes.tests.queued import BUCKET, put_event, results, told
 from testing.cluster import until
 from testing.factories import JobFactory
-from testing.sqs import KEYS, Queue, SqsServer, consuming
+from testing.sqs import Queue, SqsServer, consuming
 
 pytestmark = pytest.mark.django_db(transaction=True)
 NOWHERE = "http://127.0.0.1:9"  # nothing listens there
@@ -37,18 +36,8 @@ SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 WHERE datname = current_database() AND pid <> pg_backend_pid() AND usename = current_user"""
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[SqsServer]:
-    with SqsServer() as server:
-        yield server
-
-
 @pytest.fixture
-def queue(server: SqsServer, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Queue:
-    for name, value in KEYS.items():
-        monkeypatch.setenv(name, value)
-    queue = server.queue()
-    settings.SQS_QUEUE_URL, settings.SQS_ENDPOINT_URL = queue.url, server.endpoint
+def queue(queue: Queue, settings: Settings) -> Queue:
     settings.SQS_WAIT_SECONDS, settings.SQS_VISIBILITY_SECONDS = 1, 30
     settings.STATUTES_BUCKET = BUCKET
     settings.JOBS_PIPELINES = "testing.statute_plans.PIPELINES"
@@ -229,8 +218,8 @@ def test_a_law_that_is_deleted_meanwhile_leaves_no_message(queue: Queue) -> None
     assert results() == 0
 
 
-def test_the_urgent_queue_is_asked_first(queue: Queue, server: SqsServer, settings: Settings) -> None:
-    urgent = server.queue()
+def test_the_urgent_queue_is_asked_first(queue: Queue, queues: SqsServer, settings: Settings) -> None:
+    urgent = queues.queue()
     settings.SQS_PRIORITY_QUEUE_URL = urgent.url
     queue.put(told("COMMON"))
     urgent.put(told("URGENT"))
@@ -311,16 +300,16 @@ def test_an_upload_that_arrives_wakes_its_job(queue: Queue) -> None:
     assert (job.state, job.run_after) == ("queued", None)
 
 
-def test_a_queue_without_dead_letters_is_warned_of(queue: Queue, server: SqsServer, caplog: Any) -> None:
-    assert redrive.most_receives(server.queue(most=None).url) is None
-    assert redrive.most_receives(server.queue(most=5).url) == 5
+def test_a_queue_without_dead_letters_is_warned_of(queue: Queue, queues: SqsServer, caplog: Any) -> None:
+    assert redrive.most_receives(queues.queue(most=None).url) is None
+    assert redrive.most_receives(queues.queue(most=5).url) == 5
 
     assert codes(caplog, "code") == ["SQS_NO_DLQ"]
 
 
-def test_a_queue_that_gives_each_message_one_chance_is_refused(queue: Queue, server: SqsServer) -> None:
+def test_a_queue_that_gives_each_message_one_chance_is_refused(queue: Queue, queues: SqsServer) -> None:
     with pytest.raises(ImproperlyConfigured, match="maxReceiveCount"):
-        redrive.most_receives(server.queue(most=1).url)
+        redrive.most_receives(queues.queue(most=1).url)
 
 
 def test_a_message_is_held_for_12_hours_at_most(queue: Queue) -> None:
@@ -361,17 +350,17 @@ def test_connections_that_are_cut_cost_no_result(queue: Queue, settings: Setting
 
 
 def test_a_file_that_is_no_law_is_set_aside_once_the_bucket_is_there(
-    queue: Queue, server: SqsServer, settings: Settings, caplog: Any
+    queue: Queue, queues: SqsServer, settings: Settings, caplog: Any
 ) -> None:
     caplog.set_level("INFO")
-    store = server.bucket(BUCKET, {told(what="refuse")["s3_raw_key"]: b"no law"})
+    store = queues.bucket(BUCKET, {told(what="refuse")["s3_raw_key"]: b"no law"})
     settings.STATUTES_S3_ENDPOINT_URL = NOWHERE
     queue.put(told(what="refuse"))
 
     with consuming():
         until(lambda: "wait" in codes(caplog, "state"), seconds=20)
         assert queue.waiting() == (0, 1)
-        settings.STATUTES_S3_ENDPOINT_URL = server.endpoint
+        settings.STATUTES_S3_ENDPOINT_URL = queues.endpoint
         until(lambda: queue.is_empty, seconds=20)
 
     assert sorted(store()) == [

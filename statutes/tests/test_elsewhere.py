@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -22,26 +21,16 @@ from statutes.tests import failing, lawbooks
 from statutes.tests.lawbooks import LOWER, RATE, TAXED, arrived, articles, done, message, put, xml
 from statutes.working import Working
 from testing.people import let_pauses_pass, run_to_the_end
-from testing.sqs import KEYS, Queue, SqsServer
+from testing.sqs import Queue
 from testing.vendors.s3 import S3Server
 
 pytestmark = pytest.mark.django_db
 
 
-@pytest.fixture(scope="module")
-def queues() -> Iterator[SqsServer]:
-    with SqsServer() as server:
-        yield server
-
-
 @pytest.fixture
-def queue(queues: SqsServer, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Queue:
-    for name, value in KEYS.items():
-        monkeypatch.setenv(name, value)
-    made = queues.queue()
-    settings.SQS_QUEUE_URL, settings.SQS_ENDPOINT_URL = made.url, queues.endpoint
+def queue(queue: Queue, settings: Any) -> Queue:
     settings.JOBS_PIPELINES = "statutes.tests.failing.PIPELINES"
-    return made
+    return queue
 
 
 class Hand:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from statutes import artifacts, ids, ingesting, keys
 from statutes.manifests import ManifestRefused
 from statutes.models import Law, LawVersion
 from statutes.sources import Folder
-from statutes.tests.bucketed import BUCKET, CHUNKER, TEXTS, Mortal, empty, law, stored
+from statutes.tests.bucketed import CHUNKER, TEXTS, Mortal, law, stored
 from tenancy.corpus import CORPUS
 
 pytestmark = pytest.mark.django_db
@@ -35,20 +35,10 @@ LAW = "ISR_2024"
 Spoil = Callable[[Path], object]
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Mortal]:
-    with Mortal() as server:
-        yield server
-
-
 @pytest.fixture(autouse=True)
-def s3(server: Mortal, settings: Any, monkeypatch: pytest.MonkeyPatch, store: None) -> Iterator[Mortal]:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", server.access_key)
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", server.secret_key)
-    settings.STATUTES_BUCKET, settings.STATUTES_S3_ENDPOINT_URL = BUCKET, server.url
+def s3(s3: Mortal, store: None, settings: Any) -> Mortal:
     settings.EMBEDDER = "testing.embedders.Instant"
-    yield server
-    empty()
+    return s3
 
 
 def published(version: LawVersion) -> None:

@@ -32,18 +32,8 @@ pytestmark = pytest.mark.django_db(transaction=True)
 NOWHERE = "http://127.0.0.1:9"  # nothing listens there
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[SqsServer]:
-    with SqsServer() as server:
-        yield server
-
-
 @pytest.fixture
-def queue(server: SqsServer, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Queue:
-    for name, value in KEYS.items():
-        monkeypatch.setenv(name, value)
-    queue = server.queue()
-    settings.SQS_QUEUE_URL, settings.SQS_ENDPOINT_URL = queue.url, server.endpoint
+def queue(queue: Queue, settings: Settings) -> Queue:
     settings.SQS_WAIT_SECONDS, settings.SQS_VISIBILITY_SECONDS = 1, 30
     settings.STATUTES_BUCKET = BUCKET
     settings.JOBS_PIPELINES = "testing.statute_plans.PIPELINES"
@@ -51,18 +41,18 @@ def queue(server: SqsServer, settings: Settings, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.fixture(scope="module")
-def theirs(server: SqsServer) -> Queue:
+def theirs(queues: SqsServer) -> Queue:
     """The queue of the processes."""
-    return server.queue()
+    return queues.queue()
 
 
 @pytest.fixture(scope="module")
-def nursery(theirs: Queue, server: SqsServer, django_db_setup: None, tmp_path_factory: Any) -> Iterator[Nursery]:
+def nursery(theirs: Queue, queues: SqsServer, django_db_setup: None, tmp_path_factory: Any) -> Iterator[Nursery]:
     environment = {
         **KEYS,
         "DATABASE_URL": database_url(used_database()),
         "SQS_QUEUE_URL": theirs.url,
-        "SQS_ENDPOINT_URL": server.endpoint,
+        "SQS_ENDPOINT_URL": queues.endpoint,
         "SQS_REGION": REGION,
         "SQS_WAIT_SECONDS": "1",
         "SQS_VISIBILITY_SECONDS": "3",
@@ -173,13 +163,13 @@ def test_what_another_may_hold_is_not_taken_from_it(queue: Queue) -> None:
     assert queue.waiting() == (0, 1)
 
 
-def test_a_queue_that_goes_away_under_work_costs_no_result(queue: Queue, server: SqsServer, settings: Settings) -> None:
+def test_a_queue_that_goes_away_under_work_costs_no_result(queue: Queue, queues: SqsServer, settings: Settings) -> None:
     settings.SQS_VISIBILITY_SECONDS = 1
     queue.put(told(what="sleep-1"))
 
     with consuming() as [consumer]:
         until(lambda: UploadJob.objects.filter(state="working").exists(), seconds=10)
-        with server.away():
+        with queues.away():
             until(lambda: results() == 1, seconds=10)
             until(lambda: consumer.standing.state == Row.State.WAIT, seconds=10)
         until(lambda: queue.is_empty, seconds=20)

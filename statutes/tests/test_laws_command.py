@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,25 +16,10 @@ from statutes.messages import Message
 from statutes.models import Law, LawVersion
 from statutes.tests.lawbooks import BUCKET, KEY, TAXED, done, put, xml
 from statutes.tests.queued import told
-from testing.sqs import KEYS, Queue, SqsServer
+from testing.sqs import Queue, SqsServer
 from testing.vendors.s3 import S3Server
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture(scope="module")
-def sqs_server() -> Iterator[SqsServer]:
-    with SqsServer() as server:
-        yield server
-
-
-@pytest.fixture
-def queue(sqs_server: SqsServer, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Queue:
-    for name, value in KEYS.items():
-        monkeypatch.setenv(name, value)
-    queue = sqs_server.queue()
-    settings.SQS_QUEUE_URL, settings.SQS_ENDPOINT_URL = queue.url, sqs_server.endpoint
-    return queue
 
 
 def said(*args: str) -> str:
@@ -99,10 +83,8 @@ def test_what_was_given_up_is_shown_and_put_back_but_for_what_nobody_can_read(qu
     assert (entry.action, entry.reason, entry.details) == ("laws.redrive", "T-3", {"messages": 2})
 
 
-def test_each_message_goes_back_into_the_queue_that_gave_it_up(
-    queue: Queue, sqs_server: SqsServer, settings: Any
-) -> None:
-    urgent = sqs_server.queue()
+def test_each_message_goes_back_into_the_queue_that_gave_it_up(queue: Queue, queues: SqsServer, settings: Any) -> None:
+    urgent = queues.queue()
     settings.SQS_PRIORITY_QUEUE_URL = urgent.url
     put_dead(urgent, told("URGENT"))
 
@@ -111,8 +93,8 @@ def test_each_message_goes_back_into_the_queue_that_gave_it_up(
     assert (queue.waiting(), urgent.waiting()) == ((0, 0), (1, 0))
 
 
-def test_a_queue_that_has_no_dead_letters_has_given_up_nothing(sqs_server: SqsServer, queue: Queue) -> None:
-    assert redriving.held([sqs_server.queue(most=None).url]) == []
+def test_a_queue_that_has_no_dead_letters_has_given_up_nothing(queues: SqsServer, queue: Queue) -> None:
+    assert redriving.held([queues.queue(most=None).url]) == []
 
 
 def test_a_message_is_sent_for_a_file_that_is_there(queue: Queue, laws: S3Server) -> None:

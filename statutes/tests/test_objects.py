@@ -3,33 +3,17 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from statutes import objects
-from statutes.tests.bucketed import BUCKET, Mortal, empty
+from statutes.tests.bucketed import BUCKET, Mortal
 from testing.vendors.misbehaviour import KINDS, Status
 
+pytestmark = pytest.mark.usefixtures("s3")
 RAW = "raw/federal/2024/ley del IVA ñ+%.pdf"
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Mortal]:
-    with Mortal() as server:
-        yield server
-
-
-@pytest.fixture(autouse=True)
-def s3(server: Mortal, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mortal]:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", server.access_key)
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", server.secret_key)
-    settings.STATUTES_BUCKET, settings.STATUTES_S3_ENDPOINT_URL = BUCKET, server.url
-    yield server
-    server.behave()
-    empty()
 
 
 def test_a_raw_file_is_looked_at_and_fetched(s3: Mortal, tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -26,26 +25,16 @@ from statutes.tests.lawbooks import LOWER, RATE, TAXED, arrived, articles, done,
 from tenancy.corpus import CORPUS
 from tenancy.refusals import Refused
 from testing.people import run_to_the_end
-from testing.sqs import Queue, SqsServer
+from testing.sqs import Queue
 from testing.vendors.s3 import S3Server
 
 pytestmark = pytest.mark.django_db
 
 
-@pytest.fixture(scope="module")
-def queues() -> Iterator[SqsServer]:
-    with SqsServer() as server:
-        yield server
-
-
 @pytest.fixture
-def queue(queues: SqsServer, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Queue:
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "test")
-    made = queues.queue()
+def queue(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> Queue:
     monkeypatch.setattr(ending, "AGAIN_SECONDS", 0)
-    settings.SQS_QUEUE_URL, settings.SQS_ENDPOINT_URL = made.url, queues.endpoint
-    return made
+    return queue
 
 
 @pytest.fixture

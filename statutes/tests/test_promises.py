@@ -29,7 +29,7 @@ from statutes.tests.lawbooks import BUCKET, KEY, LOWER, RATE, TAXED, arrived, ar
 from statutes.tests.test_lambda import ARN, Lambda
 from tenancy.corpus import CORPUS
 from testing.people import run_to_the_end, stop_before
-from testing.sqs import KEYS, SqsServer
+from testing.sqs import KEYS, Queue, SqsServer
 from testing.vendors.s3 import S3Server
 from testing.vendors.wire import Answer, Request
 
@@ -218,19 +218,9 @@ def test_whoever_repeats_the_message_of_a_law_that_is_there_in_part_asks_for_the
     assert (Law.objects.get().status, articles(TAXED, LOWER)) == ("embedded", [True, True])
 
 
-@pytest.fixture(scope="module")
-def queues() -> Iterator[SqsServer]:
-    with SqsServer() as server:
-        yield server
-
-
 def test_the_rest_of_a_law_is_not_asked_for_at_once(
-    choosy: Watched, laws: S3Server, queues: SqsServer, settings: Any, monkeypatch: pytest.MonkeyPatch
+    choosy: Watched, laws: S3Server, queues: SqsServer, queue: Queue
 ) -> None:
-    for name, value in KEYS.items():
-        monkeypatch.setenv(name, value)
-    queue = queues.queue()
-    settings.SQS_QUEUE_URL, settings.SQS_ENDPOINT_URL = queue.url, queues.endpoint
     done(laws, xml(TAXED, LOWER))
 
     outcome = settle_message(message(), lawbooks.job_of(message()))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ from statutes.messages import Message, MessageRefused
 from statutes.models import LawVersion
 from statutes.tests.queued import BUCKET, put_event
 from testing.cluster import until
-from testing.sqs import KEYS, SqsServer, consuming
+from testing.sqs import Queue, consuming
 
 BODY = {"Records": [put_event("raw/one/ok"), put_event("raw/two+words/ok"), {"s3": 7}, put_event("raw/three/ok")]}
 
@@ -31,20 +30,10 @@ def test_what_can_be_read_is_asked_for_beside_what_cannot(settings: Settings) ->
         events.read(json.dumps(BODY))
 
 
-@pytest.fixture
-def queues() -> Iterator[SqsServer]:
-    with SqsServer() as server:
-        yield server
-
-
 @pytest.mark.django_db(transaction=True)
 def test_a_bad_record_ends_in_the_dead_letters_once_the_others_are_laws(
-    queues: SqsServer, settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: Any
+    queue: Queue, settings: Settings, caplog: Any
 ) -> None:
-    for name, value in KEYS.items():
-        monkeypatch.setenv(name, value)
-    queue = queues.queue()
-    settings.SQS_QUEUE_URL, settings.SQS_ENDPOINT_URL = queue.url, queues.endpoint
     settings.SQS_WAIT_SECONDS, settings.SQS_VISIBILITY_SECONDS = 1, 1
     settings.STATUTES_BUCKET, settings.JOBS_PIPELINES = BUCKET, "testing.statute_plans.PIPELINES"
     queue.put(BODY)

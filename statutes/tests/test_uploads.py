@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
 
@@ -24,16 +23,10 @@ from tenancy.corpus import CORPUS
 from testing.cluster import until
 from testing.factories import JobFactory
 from testing.people import Person, declaration, plan_pdf
-from testing.sqs import KEYS, REGION, Queue, SqsServer, consuming
+from testing.sqs import REGION, Queue, SqsServer, consuming
 
 PDF = plan_pdf("hospital care")
 WAITS = {"run_after": "2099-01-01T00:00:00Z", "wait_reason": "WAITING_FOR_UPLOAD"}
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[SqsServer]:
-    with SqsServer() as server:
-        yield server
 
 
 class Endpoint:
@@ -44,16 +37,12 @@ class Endpoint:
 
 
 @pytest.fixture
-def queue(server: SqsServer, settings: Any, store: None, monkeypatch: pytest.MonkeyPatch) -> Queue:
+def queue(queue: Queue, queues: SqsServer, settings: Any, store: None) -> Queue:
     """A queue, and a bucket of uploads that tells it of what is put there."""
-    for name, value in KEYS.items():
-        monkeypatch.setenv(name, value)
-    queue = server.queue()
-    settings.SQS_QUEUE_URL, settings.SQS_ENDPOINT_URL, settings.SQS_WAIT_SECONDS = queue.url, server.endpoint, 1
-    settings.STATUTES_BUCKET = "fiscal"
-    at(settings, Endpoint(server.endpoint))  # type: ignore[arg-type]
+    settings.SQS_WAIT_SECONDS, settings.STATUTES_BUCKET = 1, "fiscal"
+    at(settings, Endpoint(queues.endpoint))  # type: ignore[arg-type]
     s3 = boto3.client(
-        "s3", endpoint_url=server.endpoint, region_name=REGION, aws_access_key_id="test", aws_secret_access_key="test"
+        "s3", endpoint_url=queues.endpoint, region_name=REGION, aws_access_key_id="test", aws_secret_access_key="test"
     )
     for bucket in (settings.S3_RAW_BUCKET, settings.S3_PARSED_BUCKET):
         s3.create_bucket(Bucket=bucket)
