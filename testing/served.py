@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import os
+import random
 import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import requests
 from django.conf import settings
 
 from testing.cluster import database_url, until, used_database
+
+BELOW_EPHEMERAL = 15_000, 30_000
 
 
 class Web:
@@ -51,8 +54,11 @@ class Web:
 
 
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
+    """Return a port below those of outgoing connections: one of these may take it before it is listened at."""
+    while True:
+        port = random.SystemRandom().randint(*BELOW_EPHEMERAL)
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
 
 
 @contextmanager

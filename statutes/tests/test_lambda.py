@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -14,6 +14,7 @@ from statutes.models import LawVersion
 from testing.vendors.misbehaviour import Status
 from testing.vendors.server import Server
 from testing.vendors.wire import Answer, Request, as_json
+from vendors import aws
 
 pytestmark = pytest.mark.django_db
 LAW = LawVersion(law_id="ISR/2024", version="2024-01")
@@ -26,6 +27,10 @@ class Lambda(Server):
     def __init__(self) -> None:
         super().__init__()
         self.told_: list[tuple[str, str | None, Any]] = []
+
+    def __enter__(self) -> Self:
+        aws._client.cache_clear()  # one that was made for another's address
+        return super().__enter__()
 
     def answer(self, request: Request) -> Answer:
         kind = request.headers.get("X-Amz-Invocation-Type")
