@@ -20,7 +20,7 @@ from jobs.models import UploadJob
 from jobs.outcomes import Moved, Outcome, Permanent, Postponed, Retryable, Wait
 from jobs.states import State
 from statutes import artifacts, lambda_, proofs, turns
-from statutes.intake import is_outdated
+from statutes.intake import OVERTAKEN, is_outdated
 from statutes.models import Law, LawVersion
 
 BUSY_SECONDS = 2.0
@@ -204,7 +204,7 @@ def _withdraw(claim: Claim) -> Moved:
         with claim.held():
             services.erase(document)
             LawVersion.objects.filter(pk=document.pk).update(
-                status=Law.Status.FAILED, error_code="LAW_OUTDATED", canonical=None, job_id=None, updated_at=Now()
+                status=Law.Status.FAILED, error_code=OVERTAKEN, canonical=None, job_id=None, updated_at=Now()
             )
     services.clear(document.pk)
     return Moved(claim.job.stage, finished=True)

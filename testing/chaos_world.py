@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import random
-import socket
 import subprocess
 import sys
 import time
@@ -28,6 +27,7 @@ from accessa.supervisor import Child, Program
 from jobs.states import Stage
 from testing.cluster import MANAGE, SECRET, copied, database_url
 from testing.pdfs import text_pdf
+from testing.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[1]
 WRITES = ("queued", "parsing", "chunking", "chunks_buffered", "embedding", "embeddings_buffered")
@@ -155,7 +155,7 @@ class World:
         self.stand_ins = self._stand_ins() if vendors else None
         with self.connect("postgres") as connection:
             copied(connection, self.name, template=params["dbname"])
-        self.port = _free_port()
+        self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.database = self.connect(self.name)
         self.database.execute(LEDGER)
@@ -292,8 +292,3 @@ def world(params: Mapping[str, str], folder: Path, name: str, *, vendors: bool =
 def one(database: psycopg.Connection[Any], sql: str) -> Any:
     row = database.execute(sql).fetchone()
     return row and row[0]
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import os
-import random
-import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import requests
 from django.conf import settings
 
 from testing.cluster import database_url, until, used_database
-
-BELOW_EPHEMERAL = 15_000, 30_000
+from testing.ports import free_port
 
 
 class Web:
@@ -51,14 +48,6 @@ class Web:
     @property
     def said(self) -> str:
         return self.log.read_text(errors="replace")
-
-
-def free_port() -> int:
-    """Return a port below those of outgoing connections: one of these may take it before it is listened at."""
-    while True:
-        port = random.SystemRandom().randint(*BELOW_EPHEMERAL)
-        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            return port
 
 
 @contextmanager

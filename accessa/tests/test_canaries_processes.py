@@ -26,7 +26,8 @@ from testing.leaking import CANARIES, FILENAME, PASSWORD, POLICY, QUESTION, SECR
 from testing.leaky_plan import LEAKY
 from testing.pdfs import text_pdf
 from testing.people import Person, declaration
-from testing.served import Web, free_port, web
+from testing.ports import free_port
+from testing.served import Web, web
 from testing.vendors.llamaparse import LlamaParseServer
 from testing.vendors.misbehaviour import Kind, instead
 from testing.vendors.openai import OpenAIServer

@@ -21,6 +21,7 @@ import requests
 from botocore.config import Config
 from moto.server import ThreadedMotoServer
 
+from testing.ports import free_port
 from testing.vendors.server import Server, pause
 from testing.vendors.wire import Answer, Refusal, Request
 
@@ -129,7 +130,7 @@ def _moto() -> tuple[tuple[str, int], Stop]:
 
 
 def _ministack() -> tuple[tuple[str, int], Stop]:
-    port = _free_port()
+    port = free_port()
     folder = tempfile.TemporaryDirectory(prefix="ministack-")
     process = subprocess.Popen(
         [sys.executable, "-m", "ministack"],
@@ -159,8 +160,3 @@ def _await(port: int, process: subprocess.Popen[bytes], stop: Stop) -> None:
         time.sleep(0.05)
     stop()
     raise RuntimeError("ministack did not start")
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
