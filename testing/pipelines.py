@@ -74,6 +74,12 @@ def sleep(claim: Claim) -> Outcome:
         return claim.advance()
 
 
+def nap(claim: Claim) -> Outcome:
+    """Sleep, and say so first: a job that is claimed may still be let go of before its stage begins."""
+    claim.log("ASLEEP")
+    return sleep(claim)
+
+
 def deaf(claim: Claim) -> Outcome:
     """Hold the GIL for an hour or so: no thread of this process can do anything about it."""
     return Advance(payload={"never": sum(range(10**12))})
@@ -83,7 +89,7 @@ def _single(name: str, handler: Handler, *, limit: float = 60.0) -> Pipeline:
     return Pipeline(name, (Step(Stage.EMBEDDED, handler, holds, limit=limit),))
 
 
-_SINGLES = [_single(h.__name__, h) for h in (noop, hold, wait, fail, refuse, crash, violate, full, die, sleep)]
+_SINGLES = [_single(h.__name__, h) for h in (noop, hold, wait, fail, refuse, crash, violate, full, die, sleep, nap)]
 _STAGES = Pipeline(
     "stages", tuple(Step(stage, noop, holds, reached_pct=index * 9.0) for index, stage in enumerate(Stage))
 )

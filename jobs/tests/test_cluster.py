@@ -85,13 +85,14 @@ def test_sigterm_ends_a_cluster_whose_workers_are_all_held_up() -> None:
 
 
 def test_sigterm_lets_a_job_that_is_nearly_done_finish() -> None:
-    fill(2, "sleep", seconds=1.5)
+    fill(2, "nap", seconds=1.5)
     with cluster() as machine:
-        until(lambda: working() == 2, seconds=10)
+        until(lambda: Event.objects.filter(code="ASLEEP").count() == 2, seconds=20)
 
         assert machine.stop() == 0
 
-    assert states("sleep") == {"done": 2}
+    assert states("nap") == {"done": 2}
+    assert not Event.objects.filter(code="RELEASED").exists()
 
 
 def test_when_the_main_process_is_killed_nothing_goes_on_working() -> None:
