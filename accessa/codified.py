@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from django.conf import settings
 
 from jobs.states import ACTIVE
-from statutes import keys, sources
-from statutes.manifests import Entry, Manifest, ManifestRefused
+from statutes.bucket import keys, sources
+from statutes.bucket.manifests import Entry, Manifest, ManifestRefused
+from statutes.bucket.sources import Source
 from statutes.models import Law, LawVersion
-from statutes.sources import Source
 from tenancy.corpus import CORPUS
 
 # A version's status is "processing" from the message on: what is said here is of those that nobody is at.

@@ -13,7 +13,7 @@ from accessa.standin_aws import DEAD, QUEUE, Aws, Stored
 from accessa.visitor import Visitor
 from embeddings.search.asking import TEXT
 from embeddings.search.snippets import plain
-from statutes import keys
+from statutes.bucket import keys
 from statutes.models import Consumer, Law, LawVersion
 
 LAWS = ("law", "version", "status", "language", "passages", "title")

@@ -11,7 +11,7 @@ from django.core.checks import CheckMessage, Error, Warning
 
 from accessa import bedrock
 from embeddings import embedders
-from statutes.bounds import BOUNDS
+from statutes.queue.bounds import BOUNDS
 
 Found = Iterator[CheckMessage]
 QUEUES = ("SQS_QUEUE_URL", "SQS_PRIORITY_QUEUE_URL")

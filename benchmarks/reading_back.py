@@ -11,8 +11,9 @@ from typing import Any
 from django.db import connection
 
 from benchmarks.aws import BUCKET, Aws
-from statutes import ingesting, keys
-from statutes.sources import Folder
+from statutes import ingesting
+from statutes.bucket import keys
+from statutes.bucket.sources import Folder
 
 FORGET = """
     DELETE FROM document_terms WHERE document_id IN (SELECT document_id FROM laws WHERE law_id = ANY(%(laws)s));

@@ -21,7 +21,7 @@ from benchmarks.lawbook import FORMATS
 from benchmarks.orders import Orders, format_of
 from benchmarks.report import Result, say
 from jobs.models import UploadJob
-from statutes import keys
+from statutes.bucket import keys
 from statutes.models import Law
 
 SUMMARY = __doc__ or ""

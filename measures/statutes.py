@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 from django.db import connection
 
+from statutes.consumer.presence import ALIVE
 from statutes.models import Consumer
-from statutes.presence import ALIVE
 
 OUTCOMES = ("received", "ended", "failed")
 LAWS = "SELECT status, count(*) FROM laws GROUP BY 1"

@@ -20,11 +20,12 @@ from auditing.browsing import ReadOnlyAdmin
 from auditing.filters import exact, one_of
 from jobs.admin import UploadJobAdmin, linked, whole
 from jobs.models import UploadJob
-from statutes import keys, services
+from statutes import services
+from statutes.bucket import keys
+from statutes.consumer.presence import ALIVE
 from statutes.listing import documents_of, with_codes
-from statutes.messages import PRIORITIES
 from statutes.models import Consumer, Law, LawVersion
-from statutes.presence import ALIVE
+from statutes.queue.messages import PRIORITIES
 from statutes.stages import MIMES
 from tenancy.models import User
 from tenancy.refusals import Refused
@@ -231,7 +232,7 @@ class ConsumerAdmin(ReadOnlyAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[Consumer]:
         return Consumer.objects.annotate(is_alive=ExpressionWrapper(ALIVE, output_field=BooleanField()))
 
-    # As statutes.standing counts: a message that comes again is counted again.
+    # As statutes.consumer.status counts: a message that comes again is counted again.
     @admin.display(description="messages handed out")
     def handed_out(self, consumer: Consumer) -> int:
         return consumer.received

@@ -12,9 +12,10 @@ from django.db.models.functions import Now
 
 from jobs.models import UploadJob
 from jobs.states import LET_GO, State
-from statutes import artifacts, sqs
-from statutes.messages import Message
+from statutes.bucket import artifacts
 from statutes.models import Law, LawVersion
+from statutes.queue import sqs
+from statutes.queue.messages import Message
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.statutes")
 Outcome = Literal["delete", "reappear"]

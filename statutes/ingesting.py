@@ -26,11 +26,12 @@ from embeddings import live, terms
 from embeddings.embedders import DIMENSIONS, vector_sha
 from jobs.models import UploadJob
 from jobs.states import ACTIVE
-from statutes import ids, objects, sources, turns
+from statutes import ids, turns
+from statutes.bucket import objects, sources
+from statutes.bucket.manifests import Entry, Manifest, ManifestRefused
+from statutes.bucket.sources import Source
 from statutes.intake import is_outdated
-from statutes.manifests import Entry, Manifest, ManifestRefused
 from statutes.models import Law, LawVersion
-from statutes.sources import Source
 from tenancy.corpus import CORPUS
 
 AT_ONCE = 64  # passages read together

@@ -17,8 +17,8 @@ from jobs import services as jobs
 from jobs.models import UploadJob
 from jobs.states import ACTIVE, Stage, State
 from statutes import ids, versions
-from statutes.messages import Message
 from statutes.models import Law, LawVersion
+from statutes.queue.messages import Message
 from tenancy.corpus import CORPUS
 from tenancy.refusals import Refused
 

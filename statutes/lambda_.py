@@ -6,7 +6,7 @@ from django.conf import settings
 
 from documents.ids import minified
 from jobs.outcomes import Postponed
-from statutes import keys, objects
+from statutes.bucket import keys, objects
 from statutes.models import LawVersion
 from vendors import aws, gate
 from vendors.vendors import Vendor

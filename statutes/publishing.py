@@ -19,7 +19,8 @@ from jobs.claims import Claim
 from jobs.models import UploadJob
 from jobs.outcomes import Moved, Outcome, Permanent, Postponed, Retryable, Wait
 from jobs.states import State
-from statutes import artifacts, lambda_, proofs, turns
+from statutes import lambda_, proofs, turns
+from statutes.bucket import artifacts
 from statutes.intake import OVERTAKEN, is_outdated
 from statutes.models import Law, LawVersion
 

@@ -15,10 +15,11 @@ from documents import services as documents
 from documents.locks import lock
 from documents.models import Document
 from jobs.models import UploadJob
-from statutes import intake, keys, objects, turns
+from statutes import intake, turns
+from statutes.bucket import keys, objects
 from statutes.intake import WITHDRAWN, Kind
-from statutes.messages import Message
 from statutes.models import Law, LawVersion
+from statutes.queue.messages import Message
 from tenancy.corpus import CORPUS
 from tenancy.models import User
 from tenancy.refusals import Refused, not_found, unavailable

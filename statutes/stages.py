@@ -21,12 +21,15 @@ from jobs import crashpoints
 from jobs.claims import Claim, Superseded
 from jobs.outcomes import Advance, Outcome, Permanent, Postponed, Retryable, Wait
 from jobs.states import Stage
-from statutes import articles, canonical, ids, originals, reading, rendering, schema
+from statutes import ids, reading
+from statutes.bucket import originals
+from statutes.chunking import articles
 from statutes.intake import PIPELINE
-from statutes.messages import PRIORITIES
 from statutes.models import Law, LawVersion
+from statutes.queue.messages import PRIORITIES
 from statutes.reading import Format
 from statutes.reading.sniff import sniff
+from statutes.structure import canonical, rendering, schema
 
 MIMES = {
     "pdf": "application/pdf",

@@ -12,7 +12,8 @@ from django.db.models.functions import Now
 
 from jobs.models import UploadJob
 from jobs.states import LET_GO
-from statutes import artifacts, ending
+from statutes import ending
+from statutes.bucket import artifacts
 from statutes.models import LawVersion
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.statutes")

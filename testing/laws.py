@@ -10,11 +10,13 @@ from django.db.models.functions import Now
 from embeddings import chunks, live, terms
 from embeddings.embedders import DIMENSIONS, vector_shas
 from embeddings.models import DocumentChunk
-from statutes import articles, ids, rendering
-from statutes.building import build
-from statutes.canonical import Law as Canonical
-from statutes.canonical import Line, Place
+from statutes import ids
+from statutes.chunking import articles
 from statutes.models import Law, LawVersion
+from statutes.structure import rendering
+from statutes.structure.building import build
+from statutes.structure.canonical import Law as Canonical
+from statutes.structure.canonical import Line, Place
 from tenancy.corpus import CORPUS
 from testing.factories import DocumentFactory
 

@@ -82,6 +82,6 @@ def _run(command: list[str]) -> None:
 if __name__ == "__main__":
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "accessa.settings")
     django.setup()
-    for loaded_late in ("accessa.pipelines", "statutes.consuming", "vendors.aws"):
+    for loaded_late in ("accessa.pipelines", "statutes.consumer.lifecycle", "vendors.aws"):
         import_module(loaded_late)
     _serve()

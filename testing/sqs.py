@@ -17,7 +17,7 @@ from django.db import connection
 from moto.server import ThreadedMotoServer
 
 from jobs import cluster
-from statutes.consuming import Consumer
+from statutes.consumer.lifecycle import Consumer
 
 KEYS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
 REGION = "us-east-1"

@@ -14,9 +14,11 @@ from django.db.models.functions import Now
 from accessa import stores
 from accessa.doctor.exam import Finding, doubtful, not_needed, note, wrong
 from jobs.outcomes import Postponed, StageFailure
-from statutes import objects, presence, redrive, redriving, sqs
+from statutes.bucket import objects
+from statutes.consumer import presence
 from statutes.models import Consumer
-from statutes.sqs import Received
+from statutes.queue import dead_letters, redrive, sqs
+from statutes.queue.sqs import Received
 from vendors import gate
 
 QUEUES = ("SQS_QUEUE_URL", "SQS_PRIORITY_QUEUE_URL")
@@ -56,7 +58,7 @@ def _asked(name: str, url: str, giving_up: dict[str, list[str]]) -> Iterator[Fin
     try:
         found = sqs.attributes(url)
         yield from _policy(name, url, found.get("RedrivePolicy"))
-        if dead_url := redriving.dead_letters_of(url):
+        if dead_url := dead_letters.dead_letters_of(url):
             giving_up.setdefault(dead_url, []).append(name)
         yield from _rights(name, url)
     except Postponed as postponed:
@@ -90,9 +92,9 @@ def _policy(name: str, url: str, policy: str | None) -> Iterator[Finding]:
 def _given_up(dead_url: str, names: list[str]) -> Iterator[Finding]:
     """Count them, and look into some, which are back at once: what nobody can read is not to be put back."""
     try:
-        dead = redriving.depth(dead_url)
-        some = redriving.held([getattr(settings, names[0])], most=LOOKED_INTO) if dead else []
-        redriving.let_go(some)
+        dead = dead_letters.depth(dead_url)
+        some = dead_letters.held([getattr(settings, names[0])], most=LOOKED_INTO) if dead else []
+        dead_letters.let_go(some)
     except Postponed as postponed:
         yield _away(f"The dead-letter queue of {names[0]}", postponed.wait.reason)
         return

@@ -38,8 +38,9 @@ def carry(s3: Any, sqs: Any, queue_url: str) -> float:
 def _objects(path: Path, law_id: str) -> dict[str, bytes]:
     from documents.ids import NAMESPACE  # noqa: PLC0415  needs the settings
     from documents.parsers import engines  # noqa: PLC0415
-    from statutes import articles, rendering  # noqa: PLC0415
+    from statutes.chunking import articles  # noqa: PLC0415
     from statutes.reading import docx, pdf, xml  # noqa: PLC0415
+    from statutes.structure import rendering  # noqa: PLC0415
     from testing.embedders import Instant  # noqa: PLC0415
 
     if path.suffix == ".pdf":

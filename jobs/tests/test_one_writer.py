@@ -22,7 +22,7 @@ INNOCENT = {
     "vendors/breaker.py": {"state"},
     "vendors/pacing.py": {"state"},
     # Of a consumer of the queue.
-    "statutes/standing.py": {"state"},
+    "statutes/consumer/status.py": {"state"},
     # Of a campaign and of a tenant's part of it.
     "campaigns/services.py": {"update"},
     "campaigns/feeding.py": {"update"},

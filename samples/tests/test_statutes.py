@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from samples.make_statutes import HERE, blocks, make
-from statutes import reading, schema
-from statutes.canonical import Law, encoded
+from statutes import reading
+from statutes.structure import schema
+from statutes.structure.canonical import Law, encoded
 
 LAWS = HERE / "statutes"
 #  the file                       its text      language  articles

@@ -11,9 +11,9 @@ from typing import Any
 from documents.parsers import ocr
 from documents.parsers.zygote import Zygote, kept
 from jobs.outcomes import StageFailure
-from statutes.canonical import Law, law_of
 from statutes.reading.sniff import FORMATS, Format, sniff
 from statutes.refusals import ENDED, Unreadable
+from statutes.structure.canonical import Law, law_of
 
 __all__ = ["FORMATS", "VERSION", "Format", "read", "read_scans", "sniff"]
 

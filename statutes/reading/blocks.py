@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from statutes.canonical import Paragraph, Place
 from statutes.reading.tree import INLINE, Element
+from statutes.structure.canonical import Paragraph, Place
 
 BLOCKS = (
     "p", "paragraph", "parrafo", "párrafo", "para", "block", "blocklist", "fraccion", "fracción", "inciso", "li",

@@ -15,9 +15,9 @@ from pathlib import Path
 import pdf_oxide
 
 from documents.parsers import cage, engines, forks
-from statutes.canonical import Law
 from statutes.reading import docx, pdf, xml
 from statutes.refusals import Unreadable
+from statutes.structure.canonical import Law
 
 CPU_SECONDS = 20.0  # of building; a law of 3,000 articles takes 1 to 2 s
 

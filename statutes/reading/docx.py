@@ -7,11 +7,11 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
 
-from statutes.building import build
-from statutes.canonical import Law, Line, Place
 from statutes.reading.numbering import Numbers, value
 from statutes.reading.tree import Element, parse
 from statutes.refusals import Unreadable
+from statutes.structure.building import build
+from statutes.structure.canonical import Law, Line, Place
 
 BODY, RELATIONS = "word/document.xml", "_rels/.rels"
 NUMBERING, STYLES = "numbering.xml", "styles.xml"

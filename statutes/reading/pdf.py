@@ -11,10 +11,10 @@ import pypdfium2
 
 from documents.parsers import cage, engines
 from documents.parsers.running import without_running_lines
-from statutes.building import LONGEST_TITLE, NOTE, TITLE, build
-from statutes.canonical import Law, Line, Place
-from statutes.outline import Outline
 from statutes.reading import columns
+from statutes.structure.building import LONGEST_TITLE, NOTE, TITLE, build
+from statutes.structure.canonical import Law, Line, Place
+from statutes.structure.outline import Outline
 
 HIDDEN = "\ue000"  # no text has it
 EDGE = 6  # lines at either edge of a page among which running lines are looked for

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from statutes.building import LONGEST_TITLE, TRANSITORY, Numbering, build, title
-from statutes.canonical import RANKS, Article, Division, Law, Line, Paragraph, Place
-from statutes.outline import AFTER_LABEL, Heading, Outline, key, language, whole
 from statutes.reading import dialects
 from statutes.reading.blocks import ASIDE, CONTENTS, HEADINGS, NUMBERS, paragraphs, place
 from statutes.reading.tree import Element, parse
+from statutes.structure.building import LONGEST_TITLE, TRANSITORY, Numbering, build, title
+from statutes.structure.canonical import RANKS, Article, Division, Law, Line, Paragraph, Place
+from statutes.structure.outline import AFTER_LABEL, Heading, Outline, key, language, whole
 
 DIVISIONS = {
     "annex": "annex", "anexo": "annex", "attachment": "annex", "component": "annex", "schedule": "annex",

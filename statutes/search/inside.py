@@ -12,9 +12,9 @@ from django.db import connection
 from embeddings import languages
 from embeddings.search import Passage, asking, words
 from embeddings.search.snippets import quoted
-from statutes import labels
-from statutes.rendering import ARTICLE_LEVEL
-from statutes.units import LONGEST_TITLE
+from statutes.chunking.units import LONGEST_TITLE
+from statutes.structure import labels
+from statutes.structure.rendering import ARTICLE_LEVEL
 from tenancy.corpus import CORPUS
 
 _HEADING = re.compile(r"^(#{1,6})(?: +([^\n]*))?$", re.MULTILINE)

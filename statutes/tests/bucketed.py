@@ -14,7 +14,8 @@ from embeddings import chunks, embedders, vectors
 from embeddings.chunking import Chunk
 from jobs import services as jobs
 from jobs.models import UploadJob
-from statutes import ids, keys, manifests, objects
+from statutes import ids
+from statutes.bucket import keys, manifests, objects
 from statutes.models import LawVersion
 from tenancy.corpus import CORPUS
 from testing.vendors.s3 import S3Server

@@ -10,8 +10,8 @@ from embeddings.search import search
 from jobs.models import UploadJob
 from statutes import ids
 from statutes.intake import accept
-from statutes.messages import Message
 from statutes.models import LawVersion
+from statutes.queue.messages import Message
 from tenancy.corpus import CORPUS
 from testing.people import run_to_the_end
 from testing.vendors.s3 import S3Server

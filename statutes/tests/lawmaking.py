@@ -7,8 +7,8 @@ from itertools import count
 
 from hypothesis import strategies as st
 
-from statutes.building import Numbering
-from statutes.canonical import Article, Division, Law, Paragraph, Place
+from statutes.structure.building import Numbering
+from statutes.structure.canonical import Article, Division, Law, Paragraph, Place
 
 SENTENCE = "El contribuyente deberá presentar su declaración anual ante la autoridad fiscal competente. "  # 20 tokens
 TEXTS = [

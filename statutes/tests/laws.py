@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from statutes.building import build
-from statutes.canonical import Article, Division, Law, Line, Paragraph, Place
+from statutes.structure.building import build
+from statutes.structure.canonical import Article, Division, Law, Line, Paragraph, Place
 
 
 def built(text: str, *, is_whole: bool = False) -> Law:

@@ -16,9 +16,9 @@ from documents.normalization import normalize
 from embeddings import chunking, tokens
 from embeddings.chunking import Chunk
 from embeddings.tests.test_chunking import assert_sound, documents
-from statutes.articles import CHUNKER, ArticleChunk
-from statutes.canonical import Law
-from statutes.rendering import Rendered, render
+from statutes.chunking.articles import CHUNKER, ArticleChunk
+from statutes.structure.canonical import Law
+from statutes.structure.rendering import Rendered, render
 from statutes.tests.lawmaking import SENTENCE, article, chapter, law, made, plans
 
 LEAST, MOST = CHUNKER.limits.smallest, CHUNKER.limits.largest

@@ -14,9 +14,9 @@ import pytest
 
 from embeddings import embedders, vectors
 from embeddings.models import DocumentChunk
-from statutes import artifacts, keys, objects
+from statutes.bucket import artifacts, keys, objects
+from statutes.bucket.spool import What, spooled
 from statutes.models import LawVersion
-from statutes.spool import What, spooled
 from statutes.tests.bucketed import BUCKET, CHUNKER, TEXTS, Mortal, law, stored, whole
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("s3")]

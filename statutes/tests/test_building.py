@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from statutes.canonical import Article, Division, encoded, law_of
-from statutes.outline import DASHES
+from statutes.structure.canonical import Article, Division, encoded, law_of
+from statutes.structure.outline import DASHES
 from statutes.tests.laws import articles, built, paths, shown, told
 
 SPANISH = """LEY DE PRUEBA

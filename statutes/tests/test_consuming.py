@@ -17,13 +17,14 @@ from pytest_django import Settings
 
 from jobs import claims, cluster
 from jobs.models import Event, UploadJob
-from statutes import consuming as consuming_
-from statutes import events, ids, intake, presence, redrive, sqs, standing
-from statutes.consuming import Consumer
-from statutes.holding import Held, Holding
-from statutes.messages import Message
+from statutes import ids, intake
+from statutes.consumer import lifecycle, presence, status
+from statutes.consumer.in_flight import Held, InFlight
+from statutes.consumer.lifecycle import Consumer
 from statutes.models import Consumer as Row
 from statutes.models import LawVersion
+from statutes.queue import events, redrive, sqs
+from statutes.queue.messages import Message
 from statutes.tests.queued import BUCKET, put_event, results, told
 from testing.cluster import until
 from testing.factories import JobFactory
@@ -75,7 +76,7 @@ def test_a_message_becomes_one_result_and_goes_through_every_state(queue: Queue,
     queue.put(told(what="sleep-0.3"))
 
     with consuming() as [consumer]:
-        until(lambda: consumer.standing.ended, seconds=20)
+        until(lambda: consumer.status.ended, seconds=20)
         until(lambda: queue.is_empty, seconds=5)
 
     assert results() == 1
@@ -103,15 +104,15 @@ def test_a_held_message_stays_hidden_for_longer_than_its_visibility(queue: Queue
     queue.put(told(what="sleep-2.2"))
 
     with consuming() as [consumer]:
-        until(lambda: len(consumer.holding), seconds=10)
+        until(lambda: len(consumer.in_flight), seconds=10)
         seen = []
-        while not consumer.standing.ended:
+        while not consumer.status.ended:
             seen.append(queue.waiting()[0])
             time.sleep(0.05)
 
     assert len(seen) > 20
     assert set(seen) == {0}
-    assert (results(), consumer.standing.received) == (1, 1)
+    assert (results(), consumer.status.received) == (1, 1)
 
 
 def test_a_visibility_that_ends_in_mid_work_gives_one_result(queue: Queue, settings: Settings) -> None:
@@ -119,10 +120,10 @@ def test_a_visibility_that_ends_in_mid_work_gives_one_result(queue: Queue, setti
 
     with consuming(2) as consumers:
         until(lambda: UploadJob.objects.filter(state="working").exists(), seconds=10)
-        holder = next(consumer for consumer in consumers if len(consumer.holding))
+        holder = next(consumer for consumer in consumers if len(consumer.in_flight))
         settings.SQS_VISIBILITY_SECONDS = 1
-        sqs.extend(next(iter(holder.holding)).received, 0)
-        until(lambda: sum(consumer.standing.received for consumer in consumers) >= 2, seconds=10)
+        sqs.extend(next(iter(holder.in_flight)).received, 0)
+        until(lambda: sum(consumer.status.received for consumer in consumers) >= 2, seconds=10)
         until(lambda: ended("ISR_2024") and queue.is_empty, seconds=20)
 
     assert results() == 1
@@ -150,7 +151,7 @@ def test_what_another_works_on_is_skipped_for_the_next(queue: Queue) -> None:
     queue.put(told("FREE"))
 
     with consuming() as [consumer]:
-        until(lambda: consumer.standing.ended, seconds=20)
+        until(lambda: consumer.status.ended, seconds=20)
         assert ended("FREE")
         until(lambda: queue.waiting() == (0, 1), seconds=5)
 
@@ -164,9 +165,9 @@ def test_work_that_nobody_has_is_held_until_its_end(queue: Queue) -> None:
     queue.put(told())
 
     with consuming(works=False) as [holder]:
-        until(lambda: holder.standing.state == Row.State.PROCESSING, seconds=10)
+        until(lambda: holder.status.state == Row.State.PROCESSING, seconds=10)
 
-        assert [list(held.jobs) for held in holder.holding] == [[job_id]]
+        assert [list(held.jobs) for held in holder.in_flight] == [[job_id]]
 
 
 def test_work_whose_worker_is_gone_is_taken_over(queue: Queue) -> None:
@@ -202,7 +203,7 @@ def test_work_that_always_fails_ends_in_the_dead_letters(queue: Queue, settings:
     with consuming() as [consumer]:
         until(lambda: queue.dead() == 1, seconds=30)
 
-    assert consumer.standing.received == 3
+    assert consumer.status.received == 3
     assert UploadJob.objects.get().state == "deadletter"
 
 
@@ -259,7 +260,7 @@ def test_holding_only_leaves_the_work_to_others(queue: Queue) -> None:
             claim.step.handler(claim)
         until(lambda: queue.is_empty, seconds=5)
 
-    assert (holder.standing.ended, results()) == (1, 1)
+    assert (holder.status.ended, results()) == (1, 1)
 
 
 def test_a_queue_that_is_away_is_waited_for(queue: Queue, settings: Settings, caplog: Any) -> None:
@@ -278,8 +279,8 @@ def test_a_consumer_that_waits_says_that_it_is_alive_and_waits_no_longer_than_it
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock = Clock()
-    monkeypatch.setattr(consuming_, "time", clock)
-    monkeypatch.setattr(standing, "time", clock)
+    monkeypatch.setattr(lifecycle, "time", clock)
+    monkeypatch.setattr(status, "time", clock)
 
     Consumer()._wait("VENDOR_RATE_LIMITED", 7200.0)
 
@@ -318,10 +319,10 @@ def test_a_message_is_held_for_12_hours_at_most(queue: Queue) -> None:
     received.at -= 12 * 3600 - 60
     assert 50 < received.visible_at_most(300) < 60
     received.at -= 60
-    holding, held = Holding(), Held(received, [])
-    holding.add(held)
+    in_flight, held = InFlight(), Held(received, [])
+    in_flight.add(held)
 
-    holding.renew()
+    in_flight.renew()
 
     assert held.is_lost
     assert queue.waiting() == (0, 1)  # an extension by nothing would have given it back
@@ -387,7 +388,7 @@ def test_a_command_ends_when_the_queue_is_empty_if_asked_to(queue: Queue) -> Non
     with consuming(until_idle=True) as [consumer]:
         until(cluster.stopping, seconds=20)
 
-    assert (consumer.standing.ended, results()) == (1, 1)
+    assert (consumer.status.ended, results()) == (1, 1)
 
 
 @pytest.mark.parametrize("name", ["SQS_QUEUE_URL", "STATUTES_BUCKET", "SQS_VISIBILITY_SECONDS"])

@@ -24,7 +24,8 @@ from embeddings import live
 from embeddings.models import DocumentChunk, LiveModel
 from embeddings.tests.campaigning import killed
 from jobs import runner
-from statutes import ids, keys, manifests, objects, sources
+from statutes import ids
+from statutes.bucket import keys, manifests, objects, sources
 from statutes.ingesting import ingest
 from statutes.intake import Kind, accept
 from statutes.models import Law, LawVersion

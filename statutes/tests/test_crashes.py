@@ -17,7 +17,7 @@ from documents.models import Document
 from jobs import crashpoints, runner, services
 from jobs.claims import Superseded
 from jobs.models import UploadJob
-from statutes import artifacts
+from statutes.bucket import artifacts
 from statutes.models import Law, LawVersion
 from statutes.tests.lawbooks import LOWER, RATE, TAXED, arrived, articles, done, message, objects, put, version_of, xml
 from testing.people import stop_before

@@ -14,12 +14,13 @@ import pytest
 
 from documents.ids import minified
 from embeddings.models import DocumentChunk
-from statutes import ids, ingesting, keys
+from statutes import ids, ingesting
+from statutes.bucket import keys
+from statutes.bucket.manifests import ManifestRefused
+from statutes.bucket.sources import Bucket
 from statutes.intake import Kind, accept
-from statutes.manifests import ManifestRefused
 from statutes.reading import docx
 from statutes.refusals import Unreadable
-from statutes.sources import Bucket
 from statutes.tests.lawbooks import BUCKET, RATE, TAXED, done, message, objects, put, xml
 from testing.vendors.s3 import S3Server
 

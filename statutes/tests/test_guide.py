@@ -11,17 +11,17 @@ import pytest
 from django.conf import settings
 
 from accessa import laws
-from statutes import messages
+from statutes.consumer.status import FINALIZE, SUB_STATES
 from statutes.models import Consumer, Law
-from statutes.standing import FINALIZE, SUB_STATES
+from statutes.queue import messages
 
 ROOT = Path(settings.BASE_DIR)
 GUIDE = (ROOT / "docs/operations/statutes.md").read_text(encoding="utf-8")
 SETTINGS = (ROOT / "docs/operations/settings.md").read_text(encoding="utf-8")
 # Where AWS is called, how a call is spelled there, and which right each operation takes.
 CALLS = {
-    "statutes/objects.py": r'_ask\("(\w+)"',
-    "statutes/sqs.py": r"_client\([^)]*\)\.(\w+)\(",
+    "statutes/bucket/objects.py": r'_ask\("(\w+)"',
+    "statutes/queue/sqs.py": r"_client\([^)]*\)\.(\w+)\(",
     "statutes/lambda_.py": r"\bclient\.(\w+)\(\s",
     "embeddings/embedders/titan.py": r"\bclient\.(\w+)\(\s",
 }

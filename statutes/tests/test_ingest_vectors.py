@@ -23,10 +23,11 @@ from embeddings import live, terms, vectors
 from embeddings.models import DocumentChunk
 from embeddings.search import search
 from jobs.models import UploadJob
-from statutes import artifacts, ids, ingesting, keys
-from statutes.manifests import ManifestRefused
+from statutes import ids, ingesting
+from statutes.bucket import artifacts, keys
+from statutes.bucket.manifests import ManifestRefused
+from statutes.bucket.sources import Folder
 from statutes.models import Law, LawVersion
-from statutes.sources import Folder
 from statutes.tests.bucketed import CHUNKER, TEXTS, Mortal, law, stored
 from tenancy.corpus import CORPUS
 

@@ -18,10 +18,11 @@ from pytest_django import Settings
 
 from jobs import cluster
 from jobs.models import UploadJob
-from statutes import ids, sqs
-from statutes.consuming import Consumer
-from statutes.holding import Held, Holding
+from statutes import ids
+from statutes.consumer.in_flight import Held, InFlight
+from statutes.consumer.lifecycle import Consumer
 from statutes.models import Consumer as Row
+from statutes.queue import sqs
 from statutes.tests.queued import BUCKET, results, told
 from testing.chaos_statutes import CUT
 from testing.cluster import database_url, until, used_database, worker_of
@@ -120,7 +121,7 @@ def test_a_message_that_comes_when_the_database_has_just_gone_is_held(queue: Que
         queue.put(told())
         until(lambda: UploadJob.objects.filter(state="queued").exists(), seconds=15)
 
-        assert consumer.standing.received == 1
+        assert consumer.status.received == 1
 
 
 def test_a_visibility_that_was_not_renewed_is_renewed_soon(queue: Queue, settings: Settings, caplog: Any) -> None:
@@ -128,14 +129,14 @@ def test_a_visibility_that_was_not_renewed_is_renewed_soon(queue: Queue, setting
     queue.put(told())
     [received] = sqs.receive(queue.url, wait=1)
     endpoint, settings.SQS_ENDPOINT_URL = settings.SQS_ENDPOINT_URL, NOWHERE
-    holding = Holding()
-    holding.add(Held(received, []))
-    holding.begin()
+    in_flight = InFlight()
+    in_flight.add(Held(received, []))
+    in_flight.begin()
     until(lambda: len(caplog.records) == 3, seconds=20, pause=0.01)
     failed = [record.created for record in caplog.records]
 
     settings.SQS_ENDPOINT_URL = endpoint
-    holding.end()
+    in_flight.end()
 
     assert failed[2] - failed[0] < 1  # a beat is a second
 
@@ -143,11 +144,11 @@ def test_a_visibility_that_was_not_renewed_is_renewed_soon(queue: Queue, setting
 def test_a_late_beat_does_not_hide_what_was_given_back(queue: Queue) -> None:
     queue.put(told())
     [received] = sqs.receive(queue.url, wait=1)
-    holding, held = Holding(), Held(received, [])
-    holding.add(held)
+    in_flight, held = InFlight(), Held(received, [])
+    in_flight.add(held)
 
-    holding.give_back(held)
-    holding.extend(held)
+    in_flight.give_back(held)
+    in_flight.extend(held)
 
     assert queue.waiting() == (1, 0)
 
@@ -155,10 +156,10 @@ def test_a_late_beat_does_not_hide_what_was_given_back(queue: Queue) -> None:
 def test_what_another_may_hold_is_not_taken_from_it(queue: Queue) -> None:
     queue.put(told())
     [received] = sqs.receive(queue.url, wait=1)
-    holding, held = Holding(), Held(received, [], is_lost=True)
-    holding.add(held)
+    in_flight, held = InFlight(), Held(received, [], is_lost=True)
+    in_flight.add(held)
 
-    holding.give_back(held)
+    in_flight.give_back(held)
 
     assert queue.waiting() == (0, 1)
 
@@ -171,7 +172,7 @@ def test_a_queue_that_goes_away_under_work_costs_no_result(queue: Queue, queues:
         until(lambda: UploadJob.objects.filter(state="working").exists(), seconds=10)
         with queues.away():
             until(lambda: results() == 1, seconds=10)
-            until(lambda: consumer.standing.state == Row.State.WAIT, seconds=10)
+            until(lambda: consumer.status.state == Row.State.WAIT, seconds=10)
         until(lambda: queue.is_empty, seconds=20)
 
     assert (results(), queue.dead()) == (1, 0)
@@ -179,12 +180,12 @@ def test_a_queue_that_goes_away_under_work_costs_no_result(queue: Queue, queues:
 
 def test_a_consumer_without_its_threads_ends_instead_of_holding_for_ever(queue: Queue) -> None:
     consumer = Consumer()
-    consumer.holding.begin()
+    consumer.in_flight.begin()
 
     with pytest.raises(RuntimeError, match="thread"):
         consumer._round()
 
-    consumer.holding.end()
+    consumer.in_flight.end()
 
 
 def working() -> UploadJob | None:

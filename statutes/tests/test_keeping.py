@@ -16,8 +16,8 @@ from jobs.models import UploadJob
 from statutes import keeping
 from statutes.ending import settle
 from statutes.intake import Kind, accept
-from statutes.messages import Message
 from statutes.models import Law, LawVersion
+from statutes.queue.messages import Message
 from statutes.tests import lawbooks
 from statutes.tests.lawbooks import LOWER, TAXED, arrived, articles, done, put, xml
 from statutes.tests.racing import after

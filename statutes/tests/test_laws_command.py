@@ -11,9 +11,10 @@ from django.core.management import CommandError, call_command
 
 from auditing.models import AuditEntry
 from auditing.tests.cast import written
-from statutes import events, ids, redriving, sqs
-from statutes.messages import Message
+from statutes import ids
 from statutes.models import Law, LawVersion
+from statutes.queue import dead_letters, events, sqs
+from statutes.queue.messages import Message
 from statutes.tests.lawbooks import BUCKET, KEY, TAXED, done, put, xml
 from statutes.tests.queued import told
 from testing.sqs import Queue, SqsServer
@@ -94,7 +95,7 @@ def test_each_message_goes_back_into_the_queue_that_gave_it_up(queue: Queue, que
 
 
 def test_a_queue_that_has_no_dead_letters_has_given_up_nothing(queues: SqsServer, queue: Queue) -> None:
-    assert redriving.held([queues.queue(most=None).url]) == []
+    assert dead_letters.held([queues.queue(most=None).url]) == []
 
 
 def test_a_message_is_sent_for_a_file_that_is_there(queue: Queue, laws: S3Server) -> None:

@@ -11,8 +11,8 @@ import jsonschema
 import pytest
 from pytest_django import Settings
 
-from statutes import events, messages
-from statutes.messages import Arrived, Message, MessageRefused
+from statutes.queue import events, messages
+from statutes.queue.messages import Arrived, Message, MessageRefused
 from statutes.tests.queued import BUCKET, put_event, told
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from statutes import objects
+from statutes.bucket import objects
 from statutes.tests.bucketed import BUCKET, Mortal
 from testing.vendors.misbehaviour import KINDS, Status
 
@@ -87,7 +87,7 @@ def test_all_pages_of_a_long_list_are_read(s3: Mortal, monkeypatch: pytest.Monke
     for number in range(5):
         objects.put(BUCKET, f"chunks/A/{number}", b"")
     objects.put(BUCKET, "chunks/AB/0", b"")
-    monkeypatch.setattr("statutes.objects.LISTED", 2)
+    monkeypatch.setattr("statutes.bucket.objects.LISTED", 2)
 
     assert list(objects.names(BUCKET, "chunks/A/")) == [f"chunks/A/{number}" for number in range(5)]
 

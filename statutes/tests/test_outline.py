@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from statutes.outline import ENUMERATED, Outline, key
+from statutes.structure.outline import ENUMERATED, Outline, key
 
 SPANISH = Outline(["Artículo 1. La ley de los que en el"])
 ENGLISH = Outline(["Section 1. The act of the people"])

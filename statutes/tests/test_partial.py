@@ -14,12 +14,13 @@ from embeddings.models import DocumentChunk
 from embeddings.tests.conftest import Watched, vendor  # noqa: F401  (a fixture)
 from jobs.models import UploadJob
 from jobs.outcomes import Postponed
-from statutes import ending, events, services, sqs
+from statutes import ending, services
 from statutes.ending import settle
-from statutes.events import Item
 from statutes.intake import Kind, accept
-from statutes.messages import Message
 from statutes.models import Law, LawVersion
+from statutes.queue import events, sqs
+from statutes.queue.events import Item
+from statutes.queue.messages import Message
 from statutes.tests import lawbooks
 from statutes.tests.lawbooks import LOWER, RATE, TAXED, arrived, articles, done, message, objects, xml
 from tenancy.corpus import CORPUS

@@ -19,11 +19,12 @@ from embeddings.tests.conftest import Watched, vendor  # noqa: F401  (a fixture)
 from jobs import runner
 from jobs.claims import Superseded
 from jobs.settling import settle
-from statutes import keeping, services, sqs
-from statutes import objects as bucketed
+from statutes import keeping, services
+from statutes.bucket import objects as bucketed
 from statutes.ending import settle as settle_message
 from statutes.intake import Kind, accept
 from statutes.models import Law, LawVersion
+from statutes.queue import sqs
 from statutes.tests import lawbooks
 from statutes.tests.lawbooks import BUCKET, KEY, LOWER, RATE, TAXED, arrived, articles, done, message, objects, put, xml
 from statutes.tests.test_lambda import ARN, Lambda

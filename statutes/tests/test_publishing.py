@@ -13,7 +13,8 @@ from django.db import connection
 from accessa import codified
 from jobs import runner, services
 from jobs.outcomes import Wait
-from statutes import spool, turns
+from statutes import turns
+from statutes.bucket import spool
 from statutes.intake import accept
 from statutes.models import Law
 from statutes.tests import lawbooks

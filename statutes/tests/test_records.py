@@ -9,9 +9,9 @@ import pytest
 from pytest_django import Settings
 
 from jobs.models import UploadJob
-from statutes import events
-from statutes.messages import Message, MessageRefused
 from statutes.models import LawVersion
+from statutes.queue import events
+from statutes.queue.messages import Message, MessageRefused
 from statutes.tests.queued import BUCKET, put_event
 from testing.cluster import until
 from testing.sqs import Queue, consuming
@@ -40,11 +40,11 @@ def test_a_bad_record_ends_in_the_dead_letters_once_the_others_are_laws(
 
     with consuming() as [consumer]:
         until(lambda: queue.dead() == 1 and queue.is_empty, seconds=30)
-        until(lambda: not len(consumer.holding), seconds=5)
+        until(lambda: not len(consumer.in_flight), seconds=5)
 
     said = [record.msg for record in caplog.records if isinstance(record.msg, dict)]
     codes = [each["code"] for each in said if each["event"] == "A message was refused."]
     assert sorted(LawVersion.objects.values_list("law_id", "reprocessed")) == [("one.ok", 1), ("three.ok", 1)]
     assert list(UploadJob.objects.values_list("state", flat=True)) == ["done", "done"]
-    assert codes == ["MESSAGE_KEY_UNUSABLE", "MESSAGE_INVALID"] * consumer.standing.received
-    assert (consumer.standing.failed, consumer.standing.ended) == (consumer.standing.received, 0)
+    assert codes == ["MESSAGE_KEY_UNUSABLE", "MESSAGE_INVALID"] * consumer.status.received
+    assert (consumer.status.failed, consumer.status.ended) == (consumer.status.received, 0)

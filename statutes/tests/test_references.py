@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from jsonschema import Draft202012Validator
 
-from statutes import schema
-from statutes.references import written_out
+from statutes.structure import schema
+from statutes.structure.references import written_out
 from statutes.tests.lawmaking import made, plans
 from statutes.tests.test_schema import CHANGES, broken
 

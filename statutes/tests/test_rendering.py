@@ -9,12 +9,12 @@ from hypothesis import given, settings
 
 from documents import fences
 from documents.normalization import normalize
-from statutes.building import build
-from statutes.canonical import Article, Division, Law, Line, Paragraph, Place
-from statutes.labels import shown
-from statutes.rendering import DEEPEST, render
+from statutes.chunking.units import units
+from statutes.structure.building import build
+from statutes.structure.canonical import Article, Division, Law, Line, Paragraph, Place
+from statutes.structure.labels import shown
+from statutes.structure.rendering import DEEPEST, render
 from statutes.tests.lawmaking import article, chapter, law, made, plans
-from statutes.units import units
 
 
 def at(start: int, end: int, page: int | None = None) -> Place:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from statutes import schema
-from statutes.canonical import RANKS, RANKS_OF_INNER_PARTS
+from statutes.structure import schema
+from statutes.structure.canonical import RANKS, RANKS_OF_INNER_PARTS
 from statutes.tests.laws import built, told
 
 LAW = told(built("LEY\nCAPÍTULO I\nDe la ley\nArtículo 1. La ley es de los que la hacen."))

@@ -16,8 +16,8 @@ from documents.models import Document
 from documents.tests.s3_store import at
 from jobs import claims, runner
 from jobs.models import UploadJob
-from statutes import events
-from statutes.messages import Arrived
+from statutes.queue import events
+from statutes.queue.messages import Arrived
 from statutes.tests.queued import put_event
 from tenancy.corpus import CORPUS
 from testing.cluster import until

@@ -11,8 +11,8 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from jobs import cluster, tracing
-from statutes.bounds import BOUNDS
-from statutes.consuming import Consumer
+from statutes.consumer.lifecycle import Consumer
+from statutes.queue.bounds import BOUNDS
 
 
 class Command(BaseCommand):

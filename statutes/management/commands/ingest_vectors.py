@@ -9,9 +9,10 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from jobs.faults import named
-from statutes import ingesting, objects
-from statutes.manifests import ManifestRefused
-from statutes.sources import Bucket, Folder, Source
+from statutes import ingesting
+from statutes.bucket import objects
+from statutes.bucket.manifests import ManifestRefused
+from statutes.bucket.sources import Bucket, Folder, Source
 
 
 class Command(BaseCommand):

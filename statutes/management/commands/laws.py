@@ -16,10 +16,12 @@ from campaigns import asking
 from jobs.faults import named
 from jobs.models import UploadJob
 from jobs.outcomes import Postponed, StageFailure
-from statutes import keys, redriving, sending, services, sqs
+from statutes import services
+from statutes.bucket import keys
 from statutes.listing import with_codes
-from statutes.messages import PRIORITIES
 from statutes.models import Law, LawVersion
+from statutes.queue import dead_letters, sending, sqs
+from statutes.queue.messages import PRIORITIES
 
 LATEST = 50
 MOST_TITLE_CHARS = 60
@@ -96,19 +98,19 @@ class Command(BaseCommand):
         urls = sqs.queues()
         if not urls:
             raise CommandError("Set SQS_QUEUE_URL.")
-        found = redriving.held(urls)
+        found = dead_letters.held(urls)
         try:
             for each in found:
                 about = each.code or ", ".join(each.laws) or "nothing of laws"
                 self.stdout.write(f"{each.received.message_id}: {about}")
             if options["yes"]:
-                moved = redriving.move(found, by=None, reason=options["reason"])
+                moved = dead_letters.move(found, by=None, reason=options["reason"])
                 left = len(found) - moved
                 self.stdout.write(f"{moved} put back" + (f", {left} left: nobody could work on them." if left else "."))
             else:
-                self.stdout.write(redriving.told(found))
+                self.stdout.write(dead_letters.told(found))
         finally:
-            redriving.let_go([each for each in found if each.code or not options["yes"]])
+            dead_letters.let_go([each for each in found if each.code or not options["yes"]])
 
     def _send(self, options: dict[str, Any]) -> None:
         asked = {name: options[name] for name in ("key", "law", "version", "priority", "bucket", "force", "urgent")}

@@ -11,10 +11,10 @@ import pytest
 
 from jobs.outcomes import Permanent
 from statutes import reading
-from statutes.canonical import Law
 from statutes.reading import Format, docx, tree, xml
 from statutes.reading.sniff import sniff
 from statutes.refusals import Unreadable
+from statutes.structure.canonical import Law
 from statutes.tests.laws import articles, shown
 from statutes.tests.reading.test_docx import NUMBERING, W, numbered, packed, paragraphs, zipped
 from testing.pdfs import text_pdf

@@ -14,10 +14,11 @@ from reportlab.pdfgen.canvas import Canvas
 
 from documents.parsers.zygote import ROOT
 from jobs.outcomes import Permanent, StageFailure
-from statutes import reading, schema
-from statutes.canonical import Law, encoded
+from statutes import reading
 from statutes.reading import Format, docx, sniff
 from statutes.refusals import ENDED, REFUSALS, Unreadable
+from statutes.structure import schema
+from statutes.structure.canonical import Law, encoded
 from statutes.tests.laws import articles, told
 from statutes.tests.reading.test_docx import packed, paragraphs, zipped
 from testing import pdf_bombs

@@ -15,11 +15,11 @@ from xml.etree import ElementTree
 import pytest
 
 from documents.parsers.zygote import ROOT
-from statutes import schema
-from statutes.articles import CHUNKER, ArticleChunk
-from statutes.canonical import Article, Division, Law, encoded
+from statutes.chunking.articles import CHUNKER, ArticleChunk
 from statutes.reading import pdf, xml
-from statutes.rendering import render
+from statutes.structure import schema
+from statutes.structure.canonical import Article, Division, Law, encoded
+from statutes.structure.rendering import render
 from statutes.tests.laws import shown, told
 
 HERE = Path(__file__).parent / "specimens"
@@ -86,7 +86,7 @@ def test_every_article_can_be_cited_by_its_chunk(name: str) -> None:
 READ = """
 import hashlib, sys
 from pathlib import Path
-from statutes.canonical import encoded
+from statutes.structure.canonical import encoded
 from statutes.reading import pdf, xml
 found = hashlib.sha256()
 for path in map(Path, sys.argv[1:]):

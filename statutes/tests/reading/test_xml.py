@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from statutes.canonical import Division
+from statutes.chunking.units import units
 from statutes.reading import xml
 from statutes.refusals import Unreadable
-from statutes.rendering import render
+from statutes.structure.canonical import Division
+from statutes.structure.rendering import render
 from statutes.tests.laws import articles, paths, shown
-from statutes.units import units
 
 AKN = """<?xml version="1.0" encoding="UTF-8"?>
 <akomaNtoso xmlns="http://docs.oasis-open.org/legaldocml/ns/akn/3.0"><act>

@@ -15,14 +15,14 @@ from django.db.utils import InterfaceError, OperationalError
 
 from jobs import cluster
 from jobs.outcomes import Postponed, StageFailure
-from statutes import events, redrive, sqs
-from statutes.hands import Hands, unhurried
-from statutes.holding import Held, Holding
-from statutes.messages import MessageRefused
+from statutes.consumer.in_flight import Held, InFlight
+from statutes.consumer.status import Status
+from statutes.consumer.work import Work
+from statutes.consumer.worker import Worker, unhurried
 from statutes.models import Consumer as Row
-from statutes.sqs import Received
-from statutes.standing import Standing
-from statutes.working import Working
+from statutes.queue import events, redrive, sqs
+from statutes.queue.messages import MessageRefused
+from statutes.queue.sqs import Received
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.statutes")
 State = Row.State
@@ -39,17 +39,17 @@ class Interrupted(BaseException):
 class Consumer:
     """One process' life: BOOT, INIT, IDLE, PROCESSING, WAIT, SHUTDOWN.
 
-    One that ``works`` works on its messages itself; otherwise other workers do. ``mortal``: see ``Hands``.
+    One that ``works`` works on its messages itself; otherwise other workers do. ``mortal``: see ``Worker``.
     ``until_idle``: it stops when it holds nothing and the queue has nothing for it.
     """
 
     def __init__(self, *, works: bool = True, mortal: bool = False, until_idle: bool = False) -> None:
-        self.standing = Standing()
-        self.holding = Holding()
-        self.hands = Hands(mortal=mortal) if works else None
+        self.status = Status()
+        self.in_flight = InFlight()
+        self.worker = Worker(mortal=mortal) if works else None
         # By queue: after how many receipts what always fails ends in a queue for people, if ever.
         self._most_receives: dict[str, int | None] = {}
-        self.working = Working(self.holding, self.standing, self._most_receives)
+        self.work = Work(self.in_flight, self.status, self._most_receives)
         self._until_idle = until_idle
         self._failures = 0
         self._listening = False
@@ -60,13 +60,13 @@ class Consumer:
 
         Raises ``ImproperlyConfigured`` for a queue that cannot be worked from.
         """
-        self.standing.turn(State.BOOT)
+        self.status.turn(State.BOOT)
         while not cluster.stopping() and not self._tried(self._init):
             continue
         if not cluster.stopping():
-            self.holding.begin()
-            if self.hands:
-                self.hands.begin()
+            self.in_flight.begin()
+            if self.worker:
+                self.worker.begin()
         while not cluster.stopping():
             self._tried(self._round)
         return self._shutdown()
@@ -84,43 +84,43 @@ class Consumer:
         cluster.stop()
 
     def _init(self) -> None:
-        self.standing.turn(State.INIT)
+        self.status.turn(State.INIT)
         for url in sqs.queues():
             self._most_receives[url] = redrive.most_receives(url)
 
     def _round(self) -> None:
-        if not cluster.stopping() and not (self.holding.is_beating and (not self.hands or self.hands.at_work)):
+        if not cluster.stopping() and not (self.in_flight.is_beating and (not self.worker or self.worker.at_work)):
             raise RuntimeError("A thread of this process has died: what is held would be lost, or be held for ever.")
-        self.working.tell()
-        self.working.settle()
+        self.work.tell()
+        self.work.settle()
         self._begin()
-        room = settings.SQS_MESSAGES_AT_ONCE - len(self.holding)
+        room = settings.SQS_MESSAGES_AT_ONCE - len(self.in_flight)
         if room > 0:
             found = self._received(room)
             if cluster.stopping():  # handed out to one that has been told to stop
-                self.holding.give_all_back(Held(received, []) for received in found)
+                self.in_flight.give_all_back(Held(received, []) for received in found)
                 return
             for received in found:
                 self._take(received)
             self._begin()
-            if self._until_idle and not found and not self.holding:
+            if self._until_idle and not found and not self.in_flight:
                 cluster.stop()
-        self.working.tell()
-        if self.holding and self.hands:
-            self.hands.changed.wait(TICK)
-            self.hands.changed.clear()
-        elif self.holding:
+        self.work.tell()
+        if self.in_flight and self.worker:
+            self.worker.changed.wait(TICK)
+            self.worker.changed.clear()
+        elif self.in_flight:
             time.sleep(TICK)
 
     def _begin(self) -> None:
         """Begin the most urgent of what is held; all of it, where other workers take it from here."""
-        if self.working.begin(one=self.hands is not None) and self.hands:
-            self.hands.ring()
+        if self.work.begin(one=self.worker is not None) and self.worker:
+            self.worker.ring()
 
     def _received(self, room: int) -> list[Received]:
         """Ask the urgent queue first. Who holds something listens shortly, for its job may end meanwhile."""
         *urgent, queue_url = sqs.queues()
-        patience = max(1, min(settings.SQS_WAIT_SECONDS, 1 if self.holding else sqs.LONGEST_WAIT))
+        patience = max(1, min(settings.SQS_WAIT_SECONDS, 1 if self.in_flight else sqs.LONGEST_WAIT))
         for url in urgent:
             found = sqs.receive(url, most=room, wait=0, asking=self._interruptible())
             if found or cluster.stopping():
@@ -140,19 +140,19 @@ class Consumer:
             self._listening = False
 
     def _take(self, received: Received) -> None:
-        if self.holding.again(received):
+        if self.in_flight.again(received):
             return
-        self.standing.received += 1
+        self.status.received += 1
         asked = events.asked(received.body)
         self._say_refused(received, asked.refused)
         is_refused = bool(asked.refused)
         held = Held(received, asked.items, reappears=is_refused, has_failed=is_refused)
         if asked.items or not is_refused:
-            self.holding.add(held)  # what can be read is done first
+            self.in_flight.add(held)  # what can be read is done first
             return
-        self.standing.failed += 1
+        self.status.failed += 1
         if self._most_receives.get(received.queue_url):
-            self.holding.give_back(held)
+            self.in_flight.give_back(held)
 
     @staticmethod
     def _say_refused(received: Received, refused: list[MessageRefused]) -> None:
@@ -186,26 +186,26 @@ class Consumer:
         until = time.monotonic() + pause
         self._failures = min(self._failures + 1, 16)
         while not cluster.stopping() and (left := until - time.monotonic()) > 0:
-            self.standing.turn(State.WAIT, code=code)  # now and then: who says nothing is taken for dead
+            self.status.turn(State.WAIT, code=code)  # now and then: who says nothing is taken for dead
             time.sleep(min(left, 0.1))
 
     def _shutdown(self) -> bool:
         """Finish the stage that is under way, or let go of it when the grace is over; give back what has not ended."""
         promised = (self._told_at or time.monotonic()) + settings.JOBS_STOP_GRACE_SECONDS
         unhurried()
-        self.standing.turn(State.SHUTDOWN)
-        self.holding.give_all_back(held for held in self.holding if not held.jobs)
+        self.status.turn(State.SHUTDOWN)
+        self.in_flight.give_all_back(held for held in self.in_flight if not held.jobs)
         is_orderly = True
-        if self.hands and self.hands.begun:
-            self.hands.stop(max(0.0, promised - time.monotonic()))
-            is_orderly = not self.hands.at_work
+        if self.worker and self.worker.begun:
+            self.worker.stop(max(0.0, promised - time.monotonic()))
+            is_orderly = not self.worker.at_work
         try:
-            if self.hands and not is_orderly:
-                self.hands.let_go()
-            self.working.settle()
+            if self.worker and not is_orderly:
+                self.worker.let_go()
+            self.work.settle()
         except (OperationalError, InterfaceError, Postponed, StageFailure):
             log.warning("What is held could not be settled; the messages reappear.")
-        self.holding.give_all_back(self.holding)
-        self.holding.end()
-        self.standing.say()
+        self.in_flight.give_all_back(self.in_flight)
+        self.in_flight.end()
+        self.status.say()
         return is_orderly

@@ -9,8 +9,8 @@ from django.utils import timezone
 from jobs import plan, runner
 from jobs.models import UploadJob
 from jobs.states import Stage, State
-from statutes.messages import Message
 from statutes.models import LawVersion
+from statutes.queue.messages import Message
 
 BEGUN_BY = "message"  # in a job's payload: the id of the message that has begun it
 

@@ -10,10 +10,10 @@ from uuid import UUID
 import structlog
 from django.conf import settings
 
-from statutes import sqs
-from statutes.events import Item
-from statutes.messages import Message
-from statutes.sqs import Received
+from statutes.queue import sqs
+from statutes.queue.events import Item
+from statutes.queue.messages import Message
+from statutes.queue.sqs import Received
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.statutes")
 BEATS, HASTE = 3, 10  # a visibility is renewed so often before it ends; after a beat that failed, sooner
@@ -40,7 +40,7 @@ class Held:
         return not self.items and not self.jobs
 
 
-class Holding:
+class InFlight:
     """The messages that this process holds, in the order of their receipt."""
 
     def __init__(self) -> None:

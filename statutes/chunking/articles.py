@@ -1,6 +1,6 @@
 """The chunker of laws, ``legal-articles@1``: an article is a passage.
 
-It reads a rendered law alone (``statutes.rendering``), so that a campaign can cut a stored one anew. The rules:
+It reads a rendered law alone (``structure.rendering``), so that a campaign can cut a stored one anew. The rules:
 
 - An article of 200 to 1,200 tokens is a passage. A longer one is cut at paragraphs and fractions, then sentences, into
   pieces of like length.
@@ -22,9 +22,9 @@ from typing import NamedTuple
 from documents.normalization import page_of
 from embeddings import tokens
 from embeddings.chunking import Chunk
-from statutes.outline import language
-from statutes.pieces import Limits, pieces
-from statutes.units import Unit, counted, units
+from statutes.chunking.pieces import Limits, pieces
+from statutes.chunking.units import Unit, counted, units
+from statutes.structure.outline import language
 
 NAME = "legal-articles"
 VERSION = "1"  # Other limits, or another cut of the same text, are another version.

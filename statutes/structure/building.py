@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from statutes import contents
-from statutes.canonical import RANKS, RANKS_OF_INNER_PARTS, Article, Division, Law, Line, Paragraph, Place
-from statutes.outline import DASHES, ENUMERATED, GOES_ON, Heading, Outline
+from statutes.structure import contents
+from statutes.structure.canonical import RANKS, RANKS_OF_INNER_PARTS, Article, Division, Law, Line, Paragraph, Place
+from statutes.structure.outline import DASHES, ENUMERATED, GOES_ON, Heading, Outline
 
 LONGEST_TITLE = 300  # characters
 LONGEST_HEADING, LONGEST_ARTICLE_HEADING = 200, 80

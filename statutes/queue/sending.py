@@ -9,8 +9,9 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
 from auditing import services as auditing
-from statutes import messages, objects, sqs
-from statutes.messages import MessageRefused
+from statutes.bucket import objects
+from statutes.queue import messages, sqs
+from statutes.queue.messages import MessageRefused
 from tenancy.corpus import CORPUS
 from tenancy.models import User
 from tenancy.refusals import Refused

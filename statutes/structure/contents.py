@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from statutes.outline import Heading, Outline
+from statutes.structure.outline import Heading, Outline
 
 LEADERS = re.compile(r"(?:\.{4,}|(?:\. ){3,}|…{2,}|_{4,}|\t)\s*\.*\s*\d{1,4}$")
 LONGEST = 500  # characters of an entry: the search for leaders looks at each dot, and at all that follow it

@@ -8,9 +8,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from auditing import services as auditing
-from statutes import events, messages, sqs
-from statutes.messages import Message, MessageRefused
-from statutes.sqs import Received
+from statutes.queue import events, messages, sqs
+from statutes.queue.messages import Message, MessageRefused
+from statutes.queue.sqs import Received
 from tenancy.corpus import CORPUS
 from tenancy.models import User
 

@@ -15,9 +15,9 @@ from django.conf import settings
 from documents import storage
 from documents.s3 import Declined
 from jobs.outcomes import Permanent
-from statutes import objects
+from statutes.bucket import objects
+from statutes.bucket.objects import Head, TooLarge
 from statutes.models import LawVersion
-from statutes.objects import Head, TooLarge
 from statutes.refusals import Unreadable
 
 # https://docs.aws.amazon.com/guardduty/latest/ug/monitoring-malware-protection-s3-scans-gdu.html

@@ -9,8 +9,8 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from documents.normalization import normalize
-from statutes.canonical import Article, Division, Law, Paragraph, Place
-from statutes.labels import BETWEEN, Divisions, Ids
+from statutes.structure.canonical import Article, Division, Law, Paragraph, Place
+from statutes.structure.labels import BETWEEN, Divisions, Ids
 
 ARTICLE_LEVEL = 6  # headings of this level are articles, those above are divisions
 DEEPEST = ARTICLE_LEVEL - 1  # divisions deeper than this share a level

@@ -52,7 +52,7 @@ ON CONFLICT (name) DO UPDATE SET
 """
 
 
-class Standing:
+class Status:
     """Where a consumer is. Its counts are of messages, each time that they are handed out.
 
     ``received``: all. ``ended``: nothing is left of what they ask for, and they are deleted. ``failed``: refused, or

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass, field
 
-from statutes.outline import key
+from statutes.structure.outline import key
 
 BETWEEN = " — "  # an article's label and its own heading
 _ANCHOR = re.compile(r" ?\{#([^{}\s]++)\}$")
@@ -47,7 +47,7 @@ class Divisions:
 class Ids:
     """Tells the ids of one law's articles from their headings. Ask for all of them, in order: a number may return.
 
-    The label says the number, as ``statutes.building`` reads it; where it does not, the heading ends in ``{#id}``.
+    The label says the number, as ``structure.building`` reads it; where it does not, the heading ends in ``{#id}``.
     """
 
     def __init__(self) -> None:

@@ -7,7 +7,7 @@ import json
 import structlog
 from django.core.exceptions import ImproperlyConfigured
 
-from statutes import sqs
+from statutes.queue import sqs
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.statutes")
 FEWEST, USUAL = 2, 3  # deliveries; spec 004 §3.3: 3 to 5

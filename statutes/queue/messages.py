@@ -13,7 +13,7 @@ import structlog
 from django.conf import settings
 from jsonschema import Draft202012Validator
 
-from statutes import objects
+from statutes.bucket import objects
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.statutes")
 

@@ -15,8 +15,8 @@ from uuid import UUID
 from django.db import connection
 
 from documents.ids import minified
-from statutes import keys
-from statutes.manifests import Entry
+from statutes.bucket import keys
+from statutes.bucket.manifests import Entry
 
 AT_ONCE = 40  # passages read together: 1 MB
 # pgvector writes the shortest decimals that give the same float32 again, and always the same: JSON as it is.

@@ -12,14 +12,16 @@ from jobs.claims import Claim
 from jobs.models import UploadJob
 from jobs.outcomes import Wait
 from jobs.states import Stage
-from statutes import elsewhere, services, sqs
-from statutes.holding import Held, Holding
+from statutes import services
+from statutes.consumer import in_progress
+from statutes.consumer.in_flight import Held, InFlight
+from statutes.consumer.status import Status
+from statutes.consumer.work import Work
 from statutes.intake import accept
-from statutes.messages import Message
-from statutes.standing import Standing
+from statutes.queue import sqs
+from statutes.queue.messages import Message
 from statutes.tests import failing, lawbooks
 from statutes.tests.lawbooks import LOWER, RATE, TAXED, arrived, articles, done, message, put, xml
-from statutes.working import Working
 from testing.people import let_pauses_pass, run_to_the_end
 from testing.sqs import Queue
 from testing.vendors.s3 import S3Server
@@ -37,15 +39,15 @@ class Hand:
     """A consumer's hand: it holds what it is given, and works when it is told to."""
 
     def __init__(self, queue: Queue) -> None:
-        self.queue, self.holding, self.standing = queue, Holding(), Standing()
-        self.working = Working(self.holding, self.standing, {queue.url: 3})
+        self.queue, self.in_flight, self.status = queue, InFlight(), Status()
+        self.work = Work(self.in_flight, self.status, {queue.url: 3})
 
     def take(self, *items: Message) -> Held:
         """Receive what the queue has, as a message that asks for ``items``, and begin it."""
         [received] = sqs.receive(self.queue.url, wait=0)
         held = Held(received, list(items))
-        self.holding.add(held)
-        self.working.begin(one=False)
+        self.in_flight.add(held)
+        self.work.begin(one=False)
         return held
 
 
@@ -76,14 +78,14 @@ def test_who_asks_for_a_law_anew_gets_the_file_of_today_though_an_older_one_is_b
     skipped = hand.take(forced)
     let_pauses_pass()
     run_to_the_end()
-    hand.working.settle()
+    hand.work.settle()
 
     assert (list(skipped.jobs), hand.queue.waiting()) == ([], (0, 1))
     assert articles(TAXED, RATE, LOWER) == [True, True, False]
     again(skipped)
     hand.take(forced)
     run_to_the_end()
-    hand.working.settle()
+    hand.work.settle()
     assert articles(TAXED, RATE, LOWER) == [True, False, True]
     assert hand.queue.is_empty
 
@@ -98,7 +100,7 @@ def test_who_asks_anew_waits_for_a_job_that_has_yet_to_fetch_the_same_file(
 ) -> None:
     sent = arrived(laws, xml(TAXED))
 
-    found = elsewhere.is_anothers(lawbooks.job_of(sent).pk, replace(sent, **fields), "another")
+    found = in_progress.is_anothers(lawbooks.job_of(sent).pk, replace(sent, **fields), "another")
 
     assert found is is_anothers
 
@@ -143,7 +145,7 @@ def test_what_a_job_waits_for_is_no_part_of_its_plan(laws: S3Server, settings: A
         sent = arrived(laws, xml(TAXED))
         runner.drain()
 
-    left = elsewhere.time_left(lawbooks.job_of(sent).pk)
+    left = in_progress.time_left(lawbooks.job_of(sent).pk)
 
     assert 3000 + 500 < left <= 3000 + 600
 
@@ -152,13 +154,13 @@ def test_a_message_whose_job_is_gone_comes_again_unless_its_law_was_taken_out(la
     put(laws, xml(TAXED))
     lost = hand.take(message())
     UploadJob.objects.all().delete()
-    hand.working.settle()
-    assert (len(hand.holding), hand.queue.waiting()) == (0, (0, 1))
+    hand.work.settle()
+    assert (len(hand.in_flight), hand.queue.waiting()) == (0, (0, 1))
 
     again(lost)
     hand.take(message())
     services.withdraw("LIVA", by=None, reason="repealed")
-    hand.working.settle()
+    hand.work.settle()
 
     assert hand.queue.is_empty
 
@@ -169,7 +171,7 @@ def test_a_message_whose_version_was_overtaken_is_done_with(laws: S3Server, hand
     done(laws, xml(LOWER), "2024-02")
     run_to_the_end()
 
-    hand.working.settle()
+    hand.work.settle()
 
     assert not UploadJob.objects.filter(document_id=lawbooks.version_of(message()).pk).exists()
     assert hand.queue.is_empty
@@ -184,9 +186,9 @@ def test_a_message_is_counted_once_whatever_it_asks_for(
 
     hand.take(message(), message(law_id="SECOND", raw_key="raw/second.xml"))
     run_to_the_end()
-    hand.working.settle()
+    hand.work.settle()
 
-    assert (hand.standing.ended, hand.standing.failed) == counts
+    assert (hand.status.ended, hand.status.failed) == counts
     assert hand.queue.is_empty
 
 
@@ -196,4 +198,4 @@ def test_a_message_that_was_done_before_has_ended_well(laws: S3Server, hand: Han
     hand.take(message())
 
     assert accept(message()).kind == "duplicate"
-    assert (hand.standing.ended, hand.standing.failed) == (1, 0)
+    assert (hand.status.ended, hand.status.failed) == (1, 0)

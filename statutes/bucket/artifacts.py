@@ -20,10 +20,10 @@ from embeddings.embedders import DIMENSIONS
 from jobs import crashpoints
 from jobs.models import UploadJob
 from jobs.outcomes import Permanent
-from statutes import keys, manifests, objects
-from statutes.manifests import Entry, Manifest, ManifestRefused
+from statutes.bucket import keys, manifests, objects
+from statutes.bucket.manifests import Entry, Manifest, ManifestRefused
+from statutes.bucket.spool import Spool, What, spooled
 from statutes.models import LawVersion
-from statutes.spool import Spool, What, spooled
 
 JSONL = "application/jsonl"
 ERROR = "error.json"

@@ -10,8 +10,8 @@ from shutil import copyfile
 from tempfile import NamedTemporaryFile
 from typing import Protocol
 
-from statutes import keys, manifests, objects
-from statutes.manifests import Entry, Manifest, ManifestRefused
+from statutes.bucket import keys, manifests, objects
+from statutes.bucket.manifests import Entry, Manifest, ManifestRefused
 
 
 class Source(Protocol):

@@ -14,14 +14,16 @@ from jobs.models import UploadJob
 from jobs.outcomes import Postponed, Retryable
 from jobs.states import ACTIVE
 from jobs.states import State as JobState
-from statutes import elsewhere, ending, intake, sqs
-from statutes.events import Item
-from statutes.holding import Held, Holding
+from statutes import ending, intake
+from statutes.consumer import in_progress
+from statutes.consumer.in_flight import Held, InFlight
+from statutes.consumer.status import FINALIZE, Status
 from statutes.intake import Kind
-from statutes.messages import Arrived, Message
 from statutes.models import Consumer
-from statutes.sqs import Received
-from statutes.standing import FINALIZE, Standing
+from statutes.queue import sqs
+from statutes.queue.events import Item
+from statutes.queue.messages import Arrived, Message
+from statutes.queue.sqs import Received
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.statutes")
 State = Consumer.State
@@ -29,12 +31,12 @@ ENDED = (JobState.DONE, JobState.DEADLETTER)
 NOTHING_NEW = (Kind.DUPLICATE, Kind.OUTDATED, Kind.WITHDRAWN)
 
 
-class Working:
+class Work:
     """What of the held messages is under way. ``most_receives``: see ``redrive``, by queue."""
 
-    def __init__(self, holding: Holding, standing: Standing, most_receives: Mapping[str, int | None]) -> None:
-        self._holding = holding
-        self._standing = standing
+    def __init__(self, in_flight: InFlight, status: Status, most_receives: Mapping[str, int | None]) -> None:
+        self._in_flight = in_flight
+        self._status = status
         self._most_receives = most_receives
 
     def begin(self, *, one: bool) -> bool:
@@ -43,7 +45,7 @@ class Working:
         Tells whether there is work now. Raises what the database raises when it is away, and ``Postponed``.
         """
         begun = False
-        while waiting := sorted((held for held in self._holding if held.items), key=lambda held: held.urgency):
+        while waiting := sorted((held for held in self._in_flight if held.items), key=lambda held: held.urgency):
             if one and self._is_busy():
                 break
             begun |= self._begin(waiting[0])
@@ -68,12 +70,12 @@ class Working:
             log.info("An upload has arrived." if is_awaited else "Nobody waits for what has arrived.")
             return is_awaited
         by = held.received.message_id
-        accepted = intake.accept(item, noted=lambda _, begun: elsewhere.mark(begun, by))
+        accepted = intake.accept(item, noted=lambda _, begun: in_progress.mark(begun, by))
         job_id = accepted.job_id
         if accepted.kind in NOTHING_NEW or job_id is None:
             log.info("A message asks for nothing new.", outcome=accepted.kind.value)
             return False
-        if accepted.kind == Kind.IN_PROGRESS and (self._is_ours(job_id) or elsewhere.is_anothers(job_id, item, by)):
+        if accepted.kind == Kind.IN_PROGRESS and (self._is_ours(job_id) or in_progress.is_anothers(job_id, item, by)):
             self._skip(held, job_id)
             return False
         log.info("A message is worked on.", outcome=accepted.kind.value, job=str(job_id))
@@ -86,7 +88,7 @@ class Working:
         return ours.exists()
 
     def _jobs(self) -> list[UUID]:
-        return [job_id for held in self._holding for job_id in held.jobs]
+        return [job_id for held in self._in_flight for job_id in held.jobs]
 
     def _is_ours(self, job_id: UUID) -> bool:
         return job_id in self._jobs()
@@ -105,11 +107,11 @@ class Working:
         """
         most = self._most_receives.get(received.queue_url)
         soon = float(settings.SQS_VISIBILITY_SECONDS)
-        return soon if most is None or received.receives < most - 1 else max(soon, elsewhere.time_left(job_id))
+        return soon if most is None or received.receives < most - 1 else max(soon, in_progress.time_left(job_id))
 
     def settle(self) -> None:
         """End what has ended: delete the message, or let it reappear. Raises as ``begin``, and as ``vendors.gate``."""
-        for held in self._holding:
+        for held in self._in_flight:
             found = UploadJob.objects.in_bulk(list(held.jobs))
             for job_id, message in list(held.jobs.items()):
                 job = found.get(job_id)
@@ -121,7 +123,7 @@ class Working:
             self._finish(held)
 
     def _settle(self, held: Held, message: Message, job: UploadJob) -> None:
-        self._standing.turn(State.PROCESSING, job_id=job.pk, stage=FINALIZE)
+        self._status.turn(State.PROCESSING, job_id=job.pk, stage=FINALIZE)
         with context.only(**_said(held, message), job=str(job.pk)):
             crashpoints.reach("statute:ended")
             try:
@@ -145,12 +147,12 @@ class Working:
             except sqs.Lost:  # another has it, and will find it done
                 log.info("A message could not be deleted: it is held by another.", code="SQS_MESSAGE_LOST")
             crashpoints.reach("statute:deleted")
-        self._standing.failed += held.has_failed
-        self._standing.ended += not (held.has_failed or held.reappears)
+        self._status.failed += held.has_failed
+        self._status.ended += not (held.has_failed or held.reappears)
         if held.reappears and held.pause:
-            self._holding.give_back(held, after=held.pause)
+            self._in_flight.give_back(held, after=held.pause)
         else:
-            self._holding.drop(held)
+            self._in_flight.drop(held)
 
     def _reappear(self, held: Held, error: Exception) -> None:
         """Let go of a message for a later delivery; raise what is to be waited for, since all would fail alike."""
@@ -160,17 +162,17 @@ class Working:
             raise _postponed(error) from error
         log.error("A message's work broke off.", exception=faults.frames(error), reported=True)
         tracing.report(error)
-        self._standing.failed += 1
-        self._holding.drop(held)
+        self._status.failed += 1
+        self._in_flight.drop(held)
 
     def tell(self) -> None:
         """Say what is worked on, and how far that is."""
         jobs = self._jobs()
         if not jobs:
-            self._standing.turn(State.IDLE)
+            self._status.turn(State.IDLE)
             return
         stage = UploadJob.objects.filter(pk=jobs[0]).values_list("stage", flat=True).first()
-        self._standing.turn(State.PROCESSING, job_id=jobs[0], stage=str(stage or ""))
+        self._status.turn(State.PROCESSING, job_id=jobs[0], stage=str(stage or ""))
 
 
 def _postponed(error: Exception) -> Postponed:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from embeddings import tokens
-from statutes.labels import Divisions, Ids, shown
-from statutes.rendering import ARTICLE_LEVEL
+from statutes.structure.labels import Divisions, Ids, shown
+from statutes.structure.rendering import ARTICLE_LEVEL
 
 LONGEST_TITLE = 200  # characters of a heading in a path; a path is repeated in every chunk of a division
 _HEADING = re.compile(r"^(#{1,6})(?: +([^\n]*))?$", re.MULTILINE)

@@ -20,14 +20,14 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.statutes")
 PAUSE = 0.5  # how late a timer may be
 
 
-class Hands:
+class Worker:
     """Works until the process is told to stop. ``mortal``: a stage that takes too long ends the process."""
 
     def __init__(self, *, mortal: bool) -> None:
         self._mortal = mortal
         self._due = threading.Event()
         self.changed = threading.Event()  # a turn is over: look at the jobs again
-        self._thread = threading.Thread(target=self._work, name="hands", daemon=True)
+        self._thread = threading.Thread(target=self._work, name="worker", daemon=True)
 
     def begin(self) -> None:
         HEART.mortal = self._mortal

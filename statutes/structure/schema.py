@@ -10,8 +10,8 @@ from typing import Any
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
 
-from statutes.references import written_out
 from statutes.refusals import Unreadable
+from statutes.structure.references import written_out
 
 PATH = Path(__file__).resolve().parents[1] / "schemas" / "law.schema.json"
 

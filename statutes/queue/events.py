@@ -14,8 +14,8 @@ import structlog
 from django.conf import settings
 
 from jobs import faults
-from statutes import messages
-from statutes.messages import Arrived, Message, MessageRefused
+from statutes.queue import messages
+from statutes.queue.messages import Arrived, Message, MessageRefused
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.statutes")
 Item = Message | Arrived
