@@ -176,7 +176,7 @@ class Work:
         self._write_texts(source, stored, [each for each in ready if not each.record.is_pdf], vectors)
         for each in ready:  # last: what one of them waits for, the others need not
             if each.record.is_pdf and self._pass_on(client, source, stored, each):
-                self._write_one(source, each, vectors)
+                self._write_group(source, [each], vectors)
 
     def _write_texts(self, source: ConnectedSource, stored: Stored, ready: Sequence[Draft], vectors: Vectors) -> None:
         for each in ready:
@@ -187,10 +187,10 @@ class Work:
             texts = [text for each in batch for text in each.lacking]
             vectors.buy(texts)
             crashpoints.reach("page:embedded")
-            for each in batch:
+            for group in writing.together(batch):
                 if not texts:  # what was bought is written, whoever waits
                     stopping.go_on()
-                self._write_one(source, each, vectors)
+                self._write_group(source, group, vectors)
 
     def _pass_on(self, client: McpClient, source: ConnectedSource, stored: Stored, each: Draft) -> bool:
         stopping.go_on()
@@ -209,17 +209,23 @@ class Work:
         self._tally.fail(failed)
         return False
 
-    def _write_one(self, source: ConnectedSource, each: Draft, vectors: Vectors) -> None:
+    def _write_group(self, source: ConnectedSource, group: Sequence[Draft], vectors: Vectors) -> None:
+        """Write records together; halve what does not go until the one at fault stands alone."""
         try:
-            writing.write(self._message, source, self._provider, each, vectors)
-        except (DataError, IntegrityError):  # a number too large, say: this record's fault
-            self._tally.fail(Failed(each.external_id, "ITEM_NOT_STORED"))
+            writing.write(self._message, source, self._provider, group, vectors)
+        except (DataError, IntegrityError, *UNREADABLE) as error:
+            if len(group) > 1:
+                half = len(group) // 2
+                self._write_group(source, group[:half], vectors)
+                self._write_group(source, group[half:], vectors)
+            elif isinstance(error, UNREADABLE):
+                self._unreadable(group[0].external_id, error)
+            else:  # a number too large, say: this record's fault
+                self._tally.fail(Failed(group[0].external_id, "ITEM_NOT_STORED"))
             return
-        except UNREADABLE as error:
-            self._unreadable(each.external_id, error)
-            return
-        if any(text.sha in vectors.refused for text in each.lacking):
-            self._tally.tell(each.external_id, "TEXT_REFUSED")
+        for each in group:
+            if any(text.sha in vectors.refused for text in each.lacking):
+                self._tally.tell(each.external_id, "TEXT_REFUSED")
 
     def _close(self, page: Page, cursor: dict[str, Any]) -> None:
         body = self._message.body

@@ -15,6 +15,7 @@ from integrations.texts import plain
 # Each escape is read whole: in \\u0000 the backslash is escaped, and the rest is text.
 _ESCAPE = re.compile(rb"\\(u0000|.)", re.DOTALL)
 _LARGE = 2**63
+_DECODER = json.JSONDecoder(parse_float=Decimal)  # once: ``json.loads`` makes one for each call
 
 
 def dumps(told: Mapping[str, Any]) -> str:
@@ -34,7 +35,7 @@ def dumps(told: Mapping[str, Any]) -> str:
 
 def loads(stored: str) -> Any:
     """Return what a jsonb column holds, numbers with a point as ``Decimal``."""
-    return json.loads(stored, parse_float=Decimal)
+    return _DECODER.decode(stored)
 
 
 def _exact(value: Any) -> Any:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from decimal import Decimal
 from typing import Any, cast
 
-from integrations import payloads
+from integrations import arrays, payloads
 from integrations.items import Client
 from integrations.models import ConnectedSource, SourceDocument
 from integrations.providers import Provider
@@ -40,19 +40,30 @@ READ = f"""
                 length(d.external_id) DESC, d.external_id COLLATE "C" DESC
             LIMIT %(most)s) d) shown
     WHERE own.source_id = %(source)s AND own.external_id = ANY(%(keys)s) AND own.deleted_at IS NULL"""
-_COLUMNS = ("client_name", "industry", "summary", "key_facts", "text", "source_updated_at")
+_WRITTEN = {
+    "external_id": "text",
+    "client_name": "text",
+    "industry": "text",
+    "summary": "text",
+    "key_facts": "jsonb",
+    "text": "text",
+    "source_updated_at": "timestamptz",
+    "embedding": "vector",
+    "embedding_model": "text",
+    "embedding_text_sha256": "bytea",
+}
+_VECTOR = ("embedding", "embedding_model", "embedding_text_sha256")
 _KEPT = ", ".join(
     f"{name} = CASE WHEN EXCLUDED.embedding IS NULL AND c.text = EXCLUDED.text THEN c.{name} ELSE EXCLUDED.{name} END"
-    for name in ("embedding", "embedding_model", "embedding_text_sha256")
+    for name in _VECTOR
 )
+_CHANGED = ", ".join(f"{name} = EXCLUDED.{name}" for name in _WRITTEN if name not in ("external_id", *_VECTOR))
 # The conflict's condition leaves rows without a source, which are the tenant's own, out of all this.
 WRITE = f"""
-    INSERT INTO client_intelligence AS c (user_id, source_id, external_id, {", ".join(_COLUMNS)},
-        embedding, embedding_model, embedding_text_sha256, updated_at)
-    VALUES (%(user)s, %(source)s, %(key)s, %(client_name)s, %(industry)s, %(summary)s, %(key_facts)s, %(text)s,
-        %(updated)s, %(vector)s::vector, %(model)s, %(sha)s::bytea, clock_timestamp())
+    INSERT INTO client_intelligence AS c (user_id, source_id, updated_at, {", ".join(_WRITTEN)})
+    SELECT %(user)s, %(source)s, clock_timestamp(), {arrays.cast(_WRITTEN)} FROM {arrays.unnested(_WRITTEN)}
     ON CONFLICT (source_id, external_id) WHERE source_id IS NOT NULL AND external_id IS NOT NULL DO UPDATE SET
-        {", ".join(f"{name} = EXCLUDED.{name}" for name in _COLUMNS)}, updated_at = EXCLUDED.updated_at, {_KEPT}"""
+        {_CHANGED}, updated_at = EXCLUDED.updated_at, {_KEPT}"""
 DROP = "DELETE FROM client_intelligence WHERE source_id = %(source)s AND external_id = ANY(%(keys)s)"
 
 # Of a provider whose clients nothing counts for: no record is of this type.
@@ -85,8 +96,11 @@ def write(source: ConnectedSource, provider: Provider, keys: Sequence[str], mode
     """Write clients that are locked; ``told`` has the texts that were embedded by ``model`` just now, by client."""
     params = {"source": source.pk, "keys": list(keys), **needed(provider)}
     own = {row.key: row for row in execute(READ, params)}
-    lost = [key for key in keys if not _write(source, provider, key, own.get(key), model, told)]
-    if lost:
+    found = {key: _client(provider, own[key]) for key in keys if key in own}
+    rows = [_written(provider, own[key], client, model, told.get(key)) for key, client in found.items() if client]
+    if rows:
+        execute(WRITE, {"user": source.user_id, "source": source.pk, **arrays.columns(_WRITTEN, rows)})
+    if lost := [key for key in keys if not found.get(key)]:
         execute(DROP, {"source": source.pk, "keys": lost})
 
 
@@ -103,25 +117,20 @@ def _client(provider: Provider, row: Any) -> Client | None:
     return provider.client(cast(SourceDocument, own), Children(newest, row.count, Decimal(row.total)))
 
 
-def _write(source: ConnectedSource, provider: Provider, key: str, row: Any, model: str, told: Told) -> bool:
-    client = _client(provider, row) if row else None
-    if client is None:
-        return False
-    text, made = Text.of(provider.client_text(client)), told.get(key)
+def _written(
+    provider: Provider, row: Any, client: Client, model: str, made: tuple[Text, Wire] | None
+) -> dict[str, Any]:
+    text = Text.of(provider.client_text(client))
     vector = made[1] if made and made[0].sha == text.sha else None
-    params = {
-        "user": source.user_id,
-        "source": source.pk,
-        "key": key,
+    return {
+        "external_id": row.key,
         "client_name": plain(client.client_name),
         "industry": client.industry,
         "summary": client.summary,
         "key_facts": payloads.dumps(client.key_facts),
         "text": text.text,
-        "updated": row.source_updated_at,
-        "vector": vector,
-        "model": model if vector else None,
-        "sha": text.sha if vector else None,
+        "source_updated_at": row.source_updated_at,
+        "embedding": vector,
+        "embedding_model": model if vector else None,
+        "embedding_text_sha256": text.sha if vector else None,
     }
-    execute(WRITE, params)
-    return True

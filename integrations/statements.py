@@ -12,6 +12,7 @@ from psycopg import Cursor
 from psycopg.adapt import Buffer, Dumper
 from psycopg.pq import Format
 from psycopg.rows import namedtuple_row
+from psycopg.types import TypeInfo
 
 from embeddings.embedders import DIMENSIONS, Vectors
 
@@ -19,7 +20,7 @@ _HEAD = struct.pack(">hh", DIMENSIONS, 0)  # and an unused half-word
 
 
 class Wire(bytes):
-    """A vector as pgvector sends and receives it. Cast it in the statement: its type has no fixed number."""
+    """A vector as pgvector sends and receives it. Bind a list of them as ``%(name)b``."""
 
     __slots__ = ()
 
@@ -35,6 +36,15 @@ class _WireDumper(Dumper):
         return obj
 
 
+def _know_vectors(raw: Any) -> None:
+    """Tell a connection the number of pgvector's type, another in each database: arrays are not sent without it."""
+    if not getattr(raw, "accessa_vectors", False):
+        found = TypeInfo.fetch(raw, "vector")
+        raw.adapters.types.add(found)
+        raw.adapters.register_dumper(Wire, type("_VectorDumper", (_WireDumper,), {"oid": found.oid}))
+        raw.accessa_vectors = True
+
+
 def execute(sql: str, params: Mapping[str, Any], *, binary: bool = False) -> list[Any]:
     """Return the rows as named tuples; jsonb comes as text. Raises Django's database errors.
 
@@ -43,8 +53,9 @@ def execute(sql: str, params: Mapping[str, Any], *, binary: bool = False) -> lis
     """
     connection.ensure_connection()
     raw = connection.connection
+    with connection.wrap_database_errors:
+        _know_vectors(raw)
     with connection.wrap_database_errors, Cursor(raw, row_factory=namedtuple_row) as cursor:
-        cursor.adapters.register_dumper(Wire, _WireDumper)
         cursor.execute(sql, params, prepare=True, binary=binary)
         return cursor.fetchall() if cursor.pgresult and cursor.pgresult.nfields else []
 

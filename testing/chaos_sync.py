@@ -29,7 +29,7 @@ from testing.cluster import MANAGE, copied, database_url
 from testing.vendors.hubspot import HubSpotServer
 
 # Between an answer and a write, on both sides of each commit, and before the message is deleted.
-POINTS = ("page:begin", "page:fetched", "page:embedded", "item:before-commit", "item:after-commit",
+POINTS = ("page:begin", "page:fetched", "page:embedded", "items:before-commit", "items:after-commit",
           "page:before-commit", "page:after-commit", "page:committed")  # fmt: skip
 BATCH = 32  # EMBEDDING_BATCH_SIZE
 VT = 2  # seconds: an orphaned page is picked up again so soon

@@ -91,5 +91,6 @@ def _answer(
         meant.live.model,
         arms.nearest(meant, vector, n) if vector else [],
         arms.with_words(meant, lexemes, n) if by_text else [],
+        k,
     )
-    return fetch(meant, ranking[:k], lexemes)
+    return fetch(meant, ranking, lexemes)

@@ -13,6 +13,7 @@ STREAMS = (
 )
 ROLLUP = Rollup("invented.deal", newest="name", most=20, first="open", total="amount")
 BUG = "a bug in the rollup"
+UNREADABLE = "unreadable when it is rolled up"
 
 
 def record(item: RawItem) -> Record:
@@ -33,6 +34,8 @@ def client(own: SourceDocument | None, children: Children) -> Client | None:
         return None
     if any(each.facts["name"] == BUG for each in children.newest):
         raise RuntimeError(BUG)
+    if any(each.facts["name"] == UNREADABLE for each in children.newest):
+        raise ValueError(UNREADABLE)
     facts = {"deals": sorted(each.facts["name"] for each in children.newest), "total": children.total}
     return Client(own.facts["name"], summary=own.facts.get("note"), key_facts=facts)
 
