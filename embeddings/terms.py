@@ -58,8 +58,7 @@ def write(document_id: UUID) -> None:
         "every": EVERY_PASSAGE,
     }
     with connection.cursor() as cursor:
-        cursor.execute(FORGET, values)
-        cursor.execute(WRITE, values)
+        cursor.execute(f"{FORGET};{WRITE}", values)
 
 
 def read(postings: bytes | memoryview) -> NDArray[Any]:

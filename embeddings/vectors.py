@@ -122,9 +122,8 @@ def commit(document_id: UUID, *, model: str, version: str) -> int:
     moved = 0
     with connection.cursor() as cursor:
         for source in (SHADOW, BUFFER):
-            cursor.execute(COMMIT.format(source=source), params)
-            moved += cursor.rowcount
-            cursor.execute(DROP.format(source=source), params)
+            cursor.execute(f"{COMMIT};{DROP}".format(source=source), params)
+            moved += cursor.rowcount  # the first statement's
     empty_chunks(document_id)
     return moved
 

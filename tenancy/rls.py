@@ -15,7 +15,14 @@ ENTER = """
     SELECT current_setting('role'), coalesce(current_setting('request.jwt.claims', true), ''),
            set_config('request.jwt.claims', %s, true), set_config('role', %s, true)
 """
+# For the rest of the transaction.
+BECOME = "SELECT set_config('request.jwt.claims', %s, true), set_config('role', %s, true)"
 LEAVE = "SELECT set_config('role', %s, true), set_config('request.jwt.claims', %s, true)"
+
+
+def identity(user_id: UUID) -> list[str]:
+    """Return the values of ``BECOME``: the claims and the role by which the database knows the tenant."""
+    return [json.dumps({"sub": str(user_id), "role": "authenticated"}), settings.TENANT_ROLE]
 
 
 @contextmanager
@@ -25,9 +32,8 @@ def as_tenant(user_id: UUID) -> Iterator[None]:
     Role and claims are restored on leaving, nested or not: SET LOCAL would last until the outer transaction ends.
     An exception needs no restoring, the savepoint's rollback does it.
     """
-    claims = json.dumps({"sub": str(user_id), "role": "authenticated"})
     with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute(ENTER, [claims, settings.TENANT_ROLE])
+        cursor.execute(ENTER, identity(user_id))
         role, outer_claims, *_ = cursor.fetchone()
         yield
         with connection.cursor() as leaving:

@@ -73,11 +73,12 @@ def _found(
     merge: bool,
     bought: Bought,
 ) -> list[Passage]:
-    with reading(user_id):
-        scope = _scope(user_id, live, question, narrowed, document_ids)
-        if not _findable(scope):
-            return []
-    vector = None if mode == TEXT else bought.vector(live, question)
+    vector = None
+    if mode != TEXT:
+        with reading(user_id):
+            if not _findable(_scope(user_id, live, question, narrowed, document_ids)):
+                return []
+        vector = bought.vector(live, question)
     with reading(user_id):
         scope = _scope(user_id, live, question, narrowed, document_ids)  # anew: documents come and go
         return _answer(scope, question, vector, k, by_text=mode != VECTOR, merge=merge)
@@ -126,9 +127,10 @@ def _answer(
         scope.live.model,
         nearest(scope, vector, n) if vector else [],
         words.find(scope, lexemes, n) if by_text else [],
+        k,
     )
-    found = fetch(scope.user_id, ranking[:k])
-    return _shown(merging.neighbours(found) if merge else [[one] for one in found], lexemes)
+    found = fetch(scope.user_id, ranking)
+    return [] if not found else _shown(merging.neighbours(found) if merge else [[one] for one in found], lexemes)
 
 
 def _shown(groups: Sequence[Sequence[Found]], lexemes: list[str]) -> list[Passage]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from heapq import nsmallest
 from uuid import UUID
 
 from embeddings.embedders.local import WordLlama
@@ -46,15 +47,17 @@ class Ranked:
     parts: Parts
 
 
-def fuse(model: str, vectors: Sequence[Hit], texts: Sequence[Match]) -> list[Ranked]:
-    """Return all that either arm found, the best first; what is equally good in the order of its id."""
+def fuse(model: str, vectors: Sequence[Hit], texts: Sequence[Match], k: int) -> list[Ranked]:
+    """Return at most ``k`` of what either arm found, the best first; what is equally good in the order of its id."""
     weight = VECTOR_WEIGHTS.get(model, VECTOR_WEIGHT)
-    by_vector = {hit.chunk_id: ByVector(rank, hit.similarity) for rank, hit in enumerate(vectors, 1)}
-    by_text = {match.chunk_id: ByText(rank, match.bm25) for rank, match in enumerate(texts, 1)}
-    found = []
-    for chunk_id in by_vector | by_text:
-        parts = Parts(by_vector.get(chunk_id), by_text.get(chunk_id))
-        score = weight / (K + parts.vector.rank) if parts.vector else 0.0
-        score += TEXT_WEIGHT / (K + parts.text.rank) if parts.text else 0.0
-        found.append(Ranked(chunk_id, score, parts))
-    return sorted(found, key=lambda ranked: (-ranked.score, ranked.chunk_id))
+    by_vector = {hit.chunk_id: (rank, hit.similarity) for rank, hit in enumerate(vectors, 1)}
+    by_text = {match.chunk_id: (rank, match.bm25) for rank, match in enumerate(texts, 1)}
+    scores = {chunk_id: weight / (K + rank) for chunk_id, (rank, _) in by_vector.items()}
+    for chunk_id, (rank, _) in by_text.items():
+        scores[chunk_id] = scores.get(chunk_id, 0.0) + TEXT_WEIGHT / (K + rank)
+    best = nsmallest(k, scores, key=lambda chunk_id: (-scores[chunk_id], chunk_id))
+    return [Ranked(each, scores[each], _parts(by_vector.get(each), by_text.get(each))) for each in best]
+
+
+def _parts(by_vector: tuple[int, float] | None, by_text: tuple[int, float] | None) -> Parts:
+    return Parts(ByVector(*by_vector) if by_vector else None, ByText(*by_text) if by_text else None)

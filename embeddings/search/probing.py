@@ -7,11 +7,10 @@ from typing import Any
 from uuid import UUID
 
 import psycopg
-from django.db import connection, transaction
+from django.db import connection
 from django.db.models import QuerySet
 from django.db.utils import OperationalError
 
-from documents.models import Document
 from embeddings import live as pointers
 from embeddings.live import Live
 from embeddings.models import DocumentChunk, ShadowVector
@@ -19,23 +18,19 @@ from embeddings.search.nearest import Scope, nearest
 from tenancy.rls import as_tenant
 
 
-def probe(document_id: UUID, *, seconds: float) -> float | None:
+def probe(document_id: UUID, *, user_id: UUID, seconds: float) -> float | None:
     """Search once, as the tenant does, for the document's first passage, and return the seconds; None if it has none.
 
     Raises ``OperationalError`` when that takes too long.
     """
-    user_id = Document.objects.filter(pk=document_id).values_list("user_id", flat=True).first()
-    if user_id is None:
-        return None
     live = pointers.of(user_id)
-    with transaction.atomic(), connection.cursor() as cursor:
+    with as_tenant(user_id), connection.cursor() as cursor:
         cursor.execute("SELECT set_config('statement_timeout', %s, true)", [str(max(1, int(seconds * 1000)))])
         vector = _first(document_id, live)
         if vector is None:
             return None
         began = time.monotonic()
-        with as_tenant(user_id):
-            nearest(Scope(user_id, live), vector, 1)
+        nearest(Scope(user_id, live), vector, 1)
         return time.monotonic() - began
 
 

@@ -12,11 +12,15 @@ from django.db.utils import OperationalError
 
 from embeddings.search.probing import timed_out
 from tenancy.refusals import Refused
-from tenancy.rls import as_tenant
+from tenancy.rls import BECOME, as_tenant, identity
 
 SECONDS = 10  # for each statement
 SOON = 5
-ONE_SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"
+# Together, since a search is made of statements that take less time than the way to the database and back.
+ALONE = f"""
+    SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
+    SELECT set_config('statement_timeout', %s, true);
+    {BECOME}"""
 LIMIT = "SELECT current_setting('statement_timeout'), set_config('statement_timeout', %s, true)"
 UNLIMIT = "SELECT set_config('statement_timeout', %s, true)"
 
@@ -29,7 +33,7 @@ def reading(user_id: UUID) -> Iterator[None]:
     statement takes too long.
     """
     try:
-        with _limited(), as_tenant(user_id):
+        with _alone(user_id) if connection.get_autocommit() else _within(user_id):
             yield
     except OperationalError as error:
         if not timed_out(error):
@@ -40,11 +44,16 @@ def reading(user_id: UUID) -> Iterator[None]:
 
 
 @contextmanager
-def _limited() -> Iterator[None]:
-    begins = connection.get_autocommit()
+def _alone(user_id: UUID) -> Iterator[None]:
+    """In a transaction of its own, whose end takes isolation, limit, role and claims along."""
     with transaction.atomic(), connection.cursor() as cursor:
-        if begins:
-            cursor.execute(ONE_SNAPSHOT)
+        cursor.execute(ALONE, [f"{SECONDS}s", *identity(user_id)])
+        yield
+
+
+@contextmanager
+def _within(user_id: UUID) -> Iterator[None]:
+    with as_tenant(user_id), connection.cursor() as cursor:
         cursor.execute(LIMIT, [f"{SECONDS}s"])
         (before, _) = cursor.fetchone()
         yield

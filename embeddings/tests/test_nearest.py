@@ -255,8 +255,8 @@ def test_the_probe_searches_as_the_tenant_does(user: UUID) -> None:
     sealed(user)
 
     with plans() as seen:
-        probe(made.document_ids[0], seconds=5)
-        probe(uuid4(), seconds=5)
+        probe(made.document_ids[0], user_id=user, seconds=5)
+        probe(uuid4(), user_id=user, seconds=5)
 
     (plan,) = seen
     assert "hnsw" in plan

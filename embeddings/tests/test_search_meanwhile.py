@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar
 from uuid import UUID
 
 import pytest
+from django.conf import settings
 from django.db import connection
 
 from embeddings import embedders, live
 from embeddings.embedders import Vectors
 from embeddings.models import DocumentChunk, LiveModel
 from embeddings.search import search, snapshot
+from embeddings.search.passages import SHOWN
 from testing.embedders import Instant
 from testing.findable import findable
 from testing.people import Person
@@ -57,7 +60,9 @@ def before_each(marker: str, do: Callable[[], None], *, instead: str | None = No
         yield seen
 
 
-FETCH, POINTER = '"document_chunks"."text"', 'SELECT "live_models"."embed_model"'
+FETCH, POINTER = SHOWN, live.POINTER
+STATE = """SELECT current_user, coalesce(current_setting('request.jwt.claims', true), ''),
+    current_setting('statement_timeout'), current_setting('transaction_isolation')"""
 
 
 # The model
@@ -150,3 +155,41 @@ def test_a_statement_that_takes_too_long_is_503_and_the_limit_goes_with_the_sear
     with connection.cursor() as cursor:
         cursor.execute("SELECT current_setting('statement_timeout'), current_user = session_user")
         assert cursor.fetchone() == ("0", True)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_search_reads_as_the_tenant_in_time_and_from_one_snapshot_and_leaves_none_of_it_behind(ana: Person) -> None:
+    findable(ana.id, ["wig care"])
+    seen: list[tuple[Any, ...]] = []
+
+    def look() -> None:
+        with connection.cursor() as cursor:
+            cursor.execute(STATE)
+            seen.append(cursor.fetchone())
+
+    with before_each(FETCH, look):
+        search(user_id=ana.id, query="wig")
+    look()
+
+    claims = json.dumps({"sub": str(ana.id), "role": "authenticated"})
+    assert seen == [
+        (settings.TENANT_ROLE, claims, "10s", "repeatable read"),
+        (connection.settings_dict["USER"], "", "0", "read committed"),
+    ]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_words_that_cannot_be_read_in_time_are_503(ana: Person, monkeypatch: pytest.MonkeyPatch) -> None:
+    findable(ana.id, ["wig care"])
+    monkeypatch.setattr(snapshot, "SECONDS", 0.1)
+    other = connection.copy()
+
+    try:
+        other.set_autocommit(False)
+        with other.cursor() as cursor:
+            cursor.execute("LOCK TABLE document_terms")
+            answer = ana.post("/search", {"query": "wig", "mode": "text"})
+    finally:
+        other.close()
+
+    assert (answer.status_code, answer.json()["code"]) == (503, "SEARCH_UNAVAILABLE")

@@ -108,6 +108,17 @@ def test_the_formula_holds_over_many_documents_and_common_words(ana: Person) -> 
         assert found(ana.id, query, n=8) == ranked[:8]
 
 
+def test_of_many_that_are_equally_good_the_first_in_their_documents_are_found(ana: Person) -> None:
+    for _ in range(2):
+        findable(ana.id, ["zebra"] * 30)
+    scope = Scope(ana.id, live.of(ana.id))
+
+    few, every = ([match.chunk_id for match in words.find(scope, ["zebra"], n)] for n in (5, 100))
+
+    assert every == list(DocumentChunk.objects.order_by("document_id", "chunk_ord").values_list("pk", flat=True))
+    assert few == every[:5]
+
+
 def test_of_words_that_stand_in_too_many_places_the_rarest_are_counted(
     ana: Person, monkeypatch: pytest.MonkeyPatch
 ) -> None:

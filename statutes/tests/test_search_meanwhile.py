@@ -26,7 +26,7 @@ from testing.people import Person, stop_before
 from testing.vendors.s3 import S3Server
 
 # Before the model is looked up; before anything is ranked; between the ranking and what is shown of it; after that.
-POINTS = ('FROM "live_models"', "FROM document_terms", '"document_chunks"."text"', 'FROM "law_versions"')
+POINTS = ("FROM live_models", "tsvector_to_array", "c.text, c.meta", 'FROM "law_versions"')
 
 
 @contextmanager
