@@ -89,7 +89,7 @@ def canonical(document: Document, sha256: str) -> Document | None:
     """Return another of the tenant's documents that has the same text stored, soundly, under its own path (002 §13)."""
     twins = Document.objects.filter(user_id=document.user_id, parsed_sha256=sha256).exclude(pk=document.pk)
     owners = twins.extra(where=["parsed_path LIKE '%%/' || document_id || '.md'"]).order_by("created_at", "pk")
-    return next((twin for twin in owners.iterator(chunk_size=10) if is_sound(twin)), None)
+    return next((twin for twin in owners if is_sound(twin)), None)
 
 
 def place(document: Document, parse: Parse) -> str:

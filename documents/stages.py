@@ -43,7 +43,7 @@ def receive(claim: Claim) -> Outcome:
         raise
     if inspection.pages > settings.MAX_PAGES:
         raise Permanent("TOO_MANY_PAGES", f"The PDF has more than {settings.MAX_PAGES} pages.")
-    with claim.held():
+    with claim.held(durable=False):
         Document.objects.filter(pk=document.pk).update(pages=inspection.pages, stored_at=Now(), updated_at=Now())
         return claim.advance(event={"pages": inspection.pages}, payload=_validated(document))
 
@@ -147,8 +147,7 @@ def _store_bought(claim: Claim, parser: Parser, collected: Collected) -> Outcome
 
 def _store(claim: Claim, parse: Parse, collected: Collected | None = None) -> Outcome:
     document = claim.job.document
-    with claim.held():
-        pass  # a document that was deleted while it was parsed gets no new object
+    claim.check()  # a document that was deleted while it was parsed gets no new object
     path = parsed.place(document, parse)
     crashpoints.reach("parsing:stored")
     try:

@@ -70,8 +70,8 @@ SURPLUS = """
 def commit(document_id: UUID, *, chunks_version: str = CHUNKS_VERSION) -> None:
     """Make ``document_chunks`` say what the buffer says; passages of other chunkers are left alone."""
     with connection.cursor() as cursor:
-        for statement in (STALE, STALE_SHADOWS, COMMIT, SURPLUS):
-            cursor.execute(statement, {"document": document_id, "chunker": chunks_version})
+        statements = ";".join((STALE, STALE_SHADOWS, COMMIT, SURPLUS))
+        cursor.execute(statements, {"document": document_id, "chunker": chunks_version})
 
 
 # Of everything that another chunker has cut: the vectors first, which point at the passages.
@@ -94,8 +94,7 @@ def replace_others(document_id: UUID, *, chunks_version: str) -> None:
     Call inside the transaction that makes the new ones findable.
     """
     with connection.cursor() as cursor:
-        for statement in REPLACED:
-            cursor.execute(statement, {"document": document_id, "chunker": chunks_version})
+        cursor.execute(";".join(REPLACED), {"document": document_id, "chunker": chunks_version})
 
 
 def of(document: Document) -> QuerySet[DocumentChunk]:

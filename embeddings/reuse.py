@@ -110,12 +110,13 @@ def take(claim: Claim, embedder: Embedder) -> Reused:
     params = missing.sought(claim, embedder)
     with connection.cursor() as cursor:
         cursor.execute(COUNT, params)
-        passages, tokens, *_ = cursor.fetchone()
+        passages, tokens, texts, left = cursor.fetchone()
+        lacking = passages
         cursor.execute(COPY_ALL if settings.REUSE_ACROSS_TENANTS else COPY_OWN, params)
         if cursor.rowcount:  # a stored vector that was damaged since is made anew, not spread
             vectors.drop_unsound(claim.job.document_id)
-        cursor.execute(COUNT, params)
-        lacking, _, texts, left = cursor.fetchone()
+            cursor.execute(COUNT, params)
+            lacking, _, texts, left = cursor.fetchone()
     saved = _at_least(claim, embedder, int(passages - texts), int(tokens - left))
     return replace(saved, taken=max(0, int(passages - lacking)))
 

@@ -47,7 +47,7 @@ def buffer_chunks(claim: Claim) -> Outcome:
     cut = chunker.cut(parsed.text_of(document), document.page_starts or (), last_page=document.pages or 1)
     if not cut:
         raise Permanent("NO_CHUNKS", "There is nothing in the document to cut into passages.")
-    with claim.held():
+    with claim.held(durable=False):
         chunks.buffer(user_id=document.user_id, document_id=document.pk, chunks=cut, chunks_version=chunker.label)
         progress = {"chunks_total": len(cut), "chunks_done": 0}
         return claim.advance(
@@ -60,7 +60,7 @@ def buffer_chunks(claim: Claim) -> Outcome:
 
 def commit_chunks(claim: Claim) -> Outcome:
     """chunks_buffered: check count, order and sha, then make the chunks those of the buffer."""
-    with claim.held():
+    with claim.held(durable=False):
         if broken := proofs.buffer_whole([claim.job.pk]):
             raise Retryable("CHUNKS_NOT_SOUND", broken[claim.job.pk])
         chunks.commit(claim.job.document_id, chunks_version=claim.job.chunks_version)
@@ -80,7 +80,7 @@ def plan_reembedding(claim: Claim) -> Outcome:
 
 def _plan(claim: Claim, embedder: Embedder) -> Outcome:
     total = claim.job.progress["chunks_total"]
-    with claim.held():
+    with claim.held(durable=False):
         reused = reuse.take(claim, embedder)
         left = missing.count(claim, embedder)
         if reused.taken:
@@ -153,14 +153,14 @@ def _embed_here(claim: Claim, embedder: Embedder, total: int) -> Moved | None:
         found = embedder.embed([text for _, text in batch])
         crashpoints.reach("embedding:answered")
         done = min(done + len(batch), total)
-        with claim.held():
+        with claim.held(durable=False):
             missing.keep(claim, embedder, [chunk_id for chunk_id, _ in batch], found)
-            claim.save(progress={"embeds_done": done}, total_pct=missing.pct(done / total))
-            if is_first and done < total:
-                missing.tell_first(claim)
-            is_first = False
             if done == total:
                 return _embedded(claim, embedder)
+            claim.save(progress={"embeds_done": done}, total_pct=missing.pct(done / total))
+            if is_first:
+                missing.tell_first(claim)
+            is_first = False
         if claim.is_in_the_way():
             raise Postponed(0.0, "GAVE_WAY")
         if not missing.is_wanted(claim):
@@ -227,7 +227,7 @@ def finish(claim: Claim) -> Outcome:
     """embedded: look once through the index; a slow one is told, and is no reason to fail the document."""
     seconds = settings.INDEX_PROBE_SECONDS
     try:
-        took = probing.probe(claim.job.document_id, seconds=seconds)
+        took = probing.probe(claim.job.document_id, user_id=claim.job.user_id, seconds=seconds)
     except OperationalError as error:
         if not probing.timed_out(error):
             raise

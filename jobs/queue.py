@@ -13,7 +13,12 @@ from jobs import lifecycle
 NOBODY = UUID(int=0)
 
 # The fence: the row, locked, if the token is still the one that holds it.
-HELD = "SELECT job_id FROM upload_jobs WHERE job_id = %(job_id)s AND claim_token = %(held)s FOR UPDATE"
+_OURS = "FROM upload_jobs WHERE job_id = %(job_id)s AND claim_token = %(held)s"
+HELD = f"SELECT job_id {_OURS} FOR UPDATE"
+# The same of a transaction whose commit does not wait for the disk.
+HELD_IN_HASTE = f"SELECT job_id, set_config('synchronous_commit', 'off', true) {_OURS} FOR UPDATE"
+# A look, without the lock.
+IS_OURS = f"SELECT job_id {_OURS}"
 
 # What may be claimed, as the two partial indexes spell it. Campaigns' jobs are taken when no other can be, and never in
 # a user's first slot where there are more: the user's own upload always finds one.

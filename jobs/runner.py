@@ -145,7 +145,7 @@ def attempt(claim: Claim) -> Ending:
     """Run one try of the stage at which the job stands; a failure is an answer too."""
     try:
         step, following = claim.step, claim.pipeline.after(claim.job.stage)
-        if step.skippable and following is not None and not following.proof([claim.job.pk]):
+        if step.skippable and _was_further(claim) and following is not None and not following.proof([claim.job.pk]):
             return Advance(code="ALREADY_DONE")
         return step.handler(claim)
     except Superseded:
@@ -165,6 +165,11 @@ def attempt(claim: Claim) -> Ending:
         bug = Retryable("internal", "Something went wrong on our side; it will be tried again.")
         bug.__cause__ = error
         return bug
+
+
+def _was_further(claim: Claim) -> bool:
+    """Tell whether the job has been past its stage before: only then can the stage's work be done already."""
+    return claim.job.total_pct > claim.step.reached_pct
 
 
 def worker_name() -> str:

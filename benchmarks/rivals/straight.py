@@ -15,6 +15,7 @@ from typing import Any
 from uuid import UUID
 
 import django
+import numpy as np
 
 django.setup()
 
@@ -31,10 +32,12 @@ from embeddings import chunking, embedders  # noqa: E402
 from jobs.outcomes import StageFailure  # noqa: E402
 
 COPY = """COPY document_chunks (chunk_id, user_id, document_id, chunker_name, chunker_version, chunk_ord, chunk_sha,
-    text, meta, embed_model, embed_version, vector_dim, embed_updated_at, embedding) FROM STDIN (FORMAT binary)"""
+    text, meta, embed_model, embed_version, vector_dim, vector_sha, embed_updated_at, embedding)
+    FROM STDIN (FORMAT binary)"""
 TYPES = (
-    ["uuid"] * 3 + ["text"] * 2 + ["int4"] + ["text"] * 2 + ["jsonb"] + ["text"] * 2 + ["int4", "timestamptz", "vector"]
-)
+    ["uuid"] * 3 + ["text"] * 2 + ["int4"] + ["text"] * 2 + ["jsonb"] + ["text"] * 2
+    + ["int4", "text", "timestamptz", "vector"]
+)  # fmt: skip
 
 
 def make(path: Path, document_id: UUID, user_id: UUID) -> None:
@@ -54,12 +57,12 @@ def _copy(document_id: UUID, user_id: UUID, chunks: Any, embedder: Any, vectors:
     own = (chunking.NAME, chunking.VERSION)
     with connection.cursor() as cursor, cursor.copy(COPY) as copy:
         copy.set_types(TYPES)
-        for chunk, vector in zip(chunks, vectors, strict=True):
+        for chunk, vector, vector_sha in zip(chunks, vectors, embedders.vector_shas(np.stack(vectors)), strict=True):
             sha = hashlib.sha256(chunk.text.encode()).hexdigest()
             made = chunk_id(document_id, *own, chunk.ord)
             copy.write_row((
                 made, user_id, document_id, *own, chunk.ord, sha, chunk.text, Jsonb(chunk.meta), embedder.model,
-                embedder.version, embedders.DIMENSIONS, now, vector,
+                embedder.version, embedders.DIMENSIONS, vector_sha, now, vector,
             ))  # fmt: skip
 
 
@@ -91,7 +94,10 @@ def main(processes: int) -> float:
     began = time.perf_counter()
     for runner in runners:
         runner.join()
-    return time.perf_counter() - began
+    took = time.perf_counter() - began
+    if any(runner.exitcode for runner in runners):
+        raise SystemExit("The script did not get through.")
+    return took
 
 
 if __name__ == "__main__":

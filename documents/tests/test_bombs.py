@@ -14,6 +14,8 @@ from documents.parsers.zygote import worker_zygote
 from jobs.outcomes import StageFailure
 from testing import pdf_bombs
 
+pytestmark = pytest.mark.slow
+
 SECONDS = 5.0
 WORKER_GROWTH = 20 << 20
 KNOWN = {code for _, code, _ in FAILURES.values()} | {"read"}

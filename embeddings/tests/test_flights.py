@@ -27,7 +27,7 @@ from testing.people import Person, run_to_the_end, stop_before
 from testing.vendors.openai import KEY, vector
 from vendors.models import Budget, Purchase
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 CALL = "POST /v1/embeddings"
 POISON = "POISON"
 ATTEMPTS_OF_ONE_TRY = 0  # a wait takes the claim's count back

@@ -18,6 +18,8 @@ from psycopg.conninfo import make_conninfo
 from accessa.embedded.server import EmbeddedServer
 from testing.cluster import MANAGE, cluster, database_url, seed, until
 
+pytestmark = pytest.mark.slow
+
 RESTARTS, CUTS = 3, 20
 
 
@@ -58,7 +60,7 @@ def test_work_goes_on_within_15_seconds_of_each_restart_and_each_cut(server: Emb
             time.sleep(0.5)
             server.ensure_running()
             before = done(server)
-            until(lambda: done(server) > before, seconds=15)  # noqa: B023
+            until(lambda: done(server) > before, seconds=15, patience=1)  # noqa: B023
 
         cut = 0
         while cut < CUTS:
@@ -68,7 +70,7 @@ def test_work_goes_on_within_15_seconds_of_each_restart_and_each_cut(server: Emb
                 " WHERE datname = 'accessa' AND pid <> pg_backend_pid()",
             )
             before = done(server)
-            until(lambda: done(server) > before or done(server) == 300, seconds=15)  # noqa: B023
+            until(lambda: done(server) > before or done(server) == 300, seconds=15, patience=1)  # noqa: B023
 
         until(lambda: done(server) == 300, seconds=60)
         assert machine.process.poll() is None

@@ -19,7 +19,7 @@ from jobs.models import UploadJob
 from testing.cluster import cluster, seed, until
 from testing.factories import DocumentFactory, JobFactory
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
 
 
 @pytest.fixture

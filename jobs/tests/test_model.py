@@ -37,6 +37,8 @@ from jobs.states import Stage
 from tenancy.refusals import Refused
 from testing.factories import DocumentFactory
 
+pytestmark = pytest.mark.slow
+
 RUNS, STEPS = int(os.environ.get("ACCESSA_MODEL_RUNS", 100)), 50
 USERS = [UUID(int=number) for number in range(1, 3)]
 STAGES = [stage.value for stage in Stage]

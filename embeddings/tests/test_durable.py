@@ -1,0 +1,104 @@
+"""Which commits of a document's way wait for the disk: those after which something is bought, written or deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from django.db import connection
+
+from embeddings.tests.conftest import Watched
+from jobs import claims, runner
+from testing.factories import JobFactory
+from testing.passages import texts, waiting
+from testing.people import Person, plan_pdf
+
+TRIGGER = """
+    CREATE TABLE commits (at serial, what text, waits text);
+    CREATE FUNCTION note_commit() RETURNS trigger LANGUAGE plpgsql AS $f$
+    BEGIN
+        INSERT INTO commits (what, waits) VALUES (
+            coalesce(to_jsonb(NEW) ->> 'code', TG_TABLE_NAME), current_setting('synchronous_commit'));
+        RETURN NULL;
+    END $f$;
+    CREATE TRIGGER note_commit AFTER INSERT ON events FOR EACH ROW EXECUTE FUNCTION note_commit();
+    CREATE TRIGGER note_commit AFTER INSERT OR UPDATE ON purchases FOR EACH ROW EXECUTE FUNCTION note_commit()"""
+AGAIN = """
+    DROP TRIGGER note_commit ON events; DROP TRIGGER note_commit ON purchases;
+    DROP FUNCTION note_commit; DROP TABLE commits"""
+
+
+@pytest.fixture
+def careful(transactional_db: None) -> Iterator[None]:
+    """A session that waits for the disk, as in production; the tests' server never does."""
+    with connection.cursor() as cursor:
+        cursor.execute("SET synchronous_commit = on")
+        yield
+        cursor.execute("RESET synchronous_commit")
+
+
+@pytest.fixture
+def noted(careful: None) -> Iterator[None]:
+    with connection.cursor() as cursor:
+        cursor.execute(TRIGGER)
+        yield
+        cursor.execute(AGAIN)
+
+
+def waiting_for_the_disk() -> list[str]:
+    """Return what was committed durably, in order."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT what FROM commits WHERE waits = 'on' ORDER BY at")
+        return [what for (what,) in cursor.fetchall()]
+
+
+def test_only_what_cannot_be_made_again_for_nothing_waits_for_the_disk(noted: None, ana: Person) -> None:
+    uploaded = ana.upload(plan_pdf("hospital care"))
+    with connection.cursor() as cursor:
+        cursor.execute("TRUNCATE commits")
+
+    runner.drain()
+
+    assert uploaded.job.state == "done"
+    assert waiting_for_the_disk() == ["PARSE_STORED", "EMBED_COMMITTED", "FINALIZED"]
+
+
+def test_all_that_is_noted_of_a_purchase_waits_for_the_disk(noted: None, ana: Person, vendor: Watched) -> None:
+    waiting(texts(5), user_id=ana.id)
+
+    runner.drain()
+
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) > 1, bool_and(waits = 'on') FROM commits WHERE what = 'purchases'")
+        assert cursor.fetchone() == (True, True)
+    assert "EMBED_BUFFERED" in waiting_for_the_disk()
+
+
+def test_haste_ends_with_its_own_commit(careful: None, ana: Person) -> None:
+    JobFactory.create(user_id=ana.id, pipeline="stages", stage="queued")
+    claim = claims.take("w")
+    assert claim is not None
+    with connection.cursor() as cursor:
+        with claim.held(durable=False):
+            cursor.execute("SHOW synchronous_commit")
+            assert cursor.fetchone() == ("off",)
+
+        with claim.held():
+            cursor.execute("SHOW synchronous_commit")
+            assert cursor.fetchone() == ("on",)
+
+
+@pytest.mark.django_db
+def test_a_document_on_its_way_makes_no_worker_forget_its_statements(ana: Person) -> None:
+    """psycopg drops every prepared statement after a rollback, be it to a savepoint."""
+    with connection.cursor() as cursor:
+        ana.ingest(plan_pdf("hospital care"))
+        cursor.execute("SELECT name FROM pg_prepared_statements")
+        before = {name for (name,) in cursor.fetchall()}
+
+        ana.ingest(plan_pdf("drugs"))
+
+        cursor.execute("SELECT name FROM pg_prepared_statements")
+        after = {name for (name,) in cursor.fetchall()}
+    assert before
+    assert before <= after
