@@ -8,7 +8,8 @@ It reads a rendered law alone (``structure.rendering``), so that a campaign can 
   articles that follow it until there are 200, else the one before it; where those are cut, the last piece before it,
   else the first after it; where its division has no room, what follows across the boundary, else what is before.
 - Text that stands in no article (a preamble, a division's own words) is joined to what follows it in its division, so
-  that a title is cited as the first article; after an article it stays by itself, to be cited as no article's.
+  that a title is cited as the first article; after an article it stays by itself, to be cited as no article's, and so
+  do signatures and notes, which stand under a heading without words.
 - Headings without text of their own begin the passage of what follows. No two passages share a character.
 """
 
@@ -187,7 +188,7 @@ class _Joining:
             return False
         if not self.cut and (group.piece or other.piece):
             return False
-        if group.parts[-1].unit is other.parts[0].unit:
+        if group.parts[-1].unit is other.parts[0].unit or group.parts[-1].unit.alone or other.parts[0].unit.alone:
             return False
         if group.articles:
             return bool(other.articles)

@@ -20,7 +20,8 @@ class Unit:
     """Text at [start, end), no white space at either end, of [start, stop), which counts ``cost`` tokens.
 
     It begins with the headings that stand above it. ``article`` is the id, "" of text that stands in none; ``path`` the
-    titles of the divisions around it, ``headings`` with the article's own.
+    titles of the divisions around it, ``headings`` with the article's own. What stands ``alone`` is under a heading
+    without words: signatures are no part of the annex that follows them.
     """
 
     start: int
@@ -30,6 +31,7 @@ class Unit:
     path: tuple[str, ...]
     headings: tuple[str, ...]
     article: str
+    alone: bool = False
 
 
 def counted(text: str, start: int, end: int, stop: int, cost: int) -> int:
@@ -68,10 +70,12 @@ class _Reader:
     ids: Ids = field(default_factory=Ids)
     article: str = ""
     title: str = ""
+    alone: bool = False
 
     def enter(self, level: int, title: str) -> bool:
         """Open what a heading begins; tell whether that is an article."""
         is_article = level == ARTICLE_LEVEL
+        self.alone = not (is_article or title)
         if is_article:
             self.article, self.title = self.ids.read(title, self.divisions.innermost), shown(title)
         else:
@@ -83,4 +87,4 @@ class _Reader:
         end = start + len(text[start:stop].rstrip())
         path = tuple(title[:LONGEST_TITLE] for title in self.divisions.titles)
         headings = (*path, self.title[:LONGEST_TITLE]) if self.title else path
-        return Unit(start, end, stop, tokens.count(text[start:stop]), path, headings, self.article)
+        return Unit(start, end, stop, tokens.count(text[start:stop]), path, headings, self.article, self.alone)

@@ -8,14 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from documents.parsers import ocr
 from documents.parsers.zygote import Zygote, kept
 from jobs.outcomes import StageFailure
 from statutes.reading.sniff import FORMATS, Format, sniff
 from statutes.refusals import ENDED, Unreadable
 from statutes.structure.canonical import Law, law_of
 
-__all__ = ["FORMATS", "VERSION", "Format", "read", "read_scans", "sniff"]
+__all__ = ["FORMATS", "VERSION", "Format", "read", "sniff"]
 
 VERSION = "1"  # of the rules that make a law of a file: another one makes other articles of the same bytes
 MEMORY_MB, CPU_SECONDS, WALL_SECONDS = 768, 120, 300.0  # a law of 3,000 articles takes 100 MB and 3 s
@@ -26,16 +25,7 @@ Scanner = Callable[[Path, Sequence[int]], Mapping[int, str]]
 statute_zygote = kept(Zygote("statutes.reading.child", MEMORY_MB))
 
 
-def read_scans(path: Path, pages: Sequence[int]) -> dict[int, str]:
-    """Read scanned pages by OCR, a slice after the other, to the end. Raises as ``documents.parsers.ocr.read`` does."""
-    found: dict[int, str] = {}
-    for start in range(0, len(pages), ocr.SLICE):
-        numbers = [page - 1 for page in pages[start : start + ocr.SLICE]]
-        found |= {number + 1: text for number, text in ocr.read(path, numbers).items()}
-    return found
-
-
-def read(path: Path, *, format: Format, scan: Scanner = read_scans) -> Law:
+def read(path: Path, *, format: Format, scan: Scanner) -> Law:
     """Return the law of a file that ``sniff`` has named. The same bytes give the same law.
 
     Raises ``Unreadable`` and other ``Permanent`` (those of ``documents.parsers.refusals`` for PDFs), ``Retryable``,

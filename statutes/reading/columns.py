@@ -13,6 +13,7 @@ from documents.parsers.engines import clean
 FEWEST_ROWS = 4  # side by side: fewer are a letterhead or signatures
 SHARE = 0.6  # of the jumps to the right that end at one place
 PROSE = 8.0  # a line of prose is this much longer than high; a table's figures are not
+RAGGED = 3  # points by which the lines of a column begin apart: letters differ in the room before them
 MOST_PIECES = 2_000  # of a page: beyond, it is a drawing
 
 
@@ -55,8 +56,10 @@ def _gutter(pieces: Sequence[_Piece]) -> float | None:
     prose = [(one, other) for one, other in jumps if one.is_prose and other.is_prose]
     if len(prose) < FEWEST_ROWS or len(prose) < SHARE * len(jumps):
         return None
-    place, count = Counter(round(other.left / 3) for _, other in prose).most_common(1)[0]
-    return place * 3 - 2.0 if count >= SHARE * len(prose) else None
+    lefts = Counter(round(other.left) for _, other in prose)
+    place = lefts.most_common(1)[0][0]
+    column = [other.left for _, other in prose if abs(other.left - place) <= RAGGED]
+    return min(column) - 2.0 if len(column) >= SHARE * len(prose) else None
 
 
 def _ordered(pieces: Sequence[_Piece], gutter: float) -> Iterator[_Piece]:

@@ -12,9 +12,10 @@ import pypdfium2
 from documents.parsers import cage, engines
 from documents.parsers.running import without_running_lines
 from statutes.reading import columns
-from statutes.structure.building import LONGEST_TITLE, NOTE, TITLE, build
+from statutes.structure.building import build
 from statutes.structure.canonical import Law, Line, Place
 from statutes.structure.outline import Outline
+from statutes.structure.titles import LONGEST_TITLE, NOTE, TITLE
 
 HIDDEN = "\ue000"  # no text has it
 EDGE = 6  # lines at either edge of a page among which running lines are looked for
@@ -22,6 +23,11 @@ FEWEST, SHARE = 3, 0.4  # of the pages that a running line is on: the left ones 
 _PAGE_NUMBER = re.compile(
     r"(?:[-–—]\s*)?(?:p(?:[áa]gina|age|[áa]g\.)\s*)?\d{1,4}(?:\s*(?:de|of|/)\s*\d{1,4})?(?:\s*[-–—])?$",  # noqa: RUF001
     re.I,
+)
+# What gazettes print at the edges of each page: a law of two pages repeats it too seldom to be told by that.
+_FURNITURE = re.compile(
+    r"(?:BOLET[ÍI]N OFICIAL DEL ESTADO|cve: [A-Z]+-[\w-]+|Verificable en https?://\S+"
+    r"|N[úu]m\. \d{1,4} .{5,60}P[áa]g\. \d{1,6}|CVE \d{6,9}(?: \|.*)?|VerDate \w.*|Jkt \d{6} PO \d{5}.*)$"
 )
 _DIGITS = re.compile(r"\d+")
 _MARKS = re.compile(r"^#{1,6} |\*\*")
@@ -113,7 +119,8 @@ def _trimmed(lines: list[str], running: set[str], but: Callable[[str], bool] = l
     dropped: set[int] = set()
     for edge in (shown[: 2 * EDGE], shown[: -2 * EDGE - 1 : -1]):
         for index in edge:
-            if not (_shape(lines[index]) in running or _PAGE_NUMBER.match(lines[index].strip())):
+            line = lines[index].strip()
+            if not (_shape(line) in running or _PAGE_NUMBER.match(line) or _FURNITURE.match(line)):
                 break
             if not but(lines[index]):
                 dropped.add(index)

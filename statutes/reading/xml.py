@@ -7,10 +7,16 @@ from collections.abc import Iterator
 
 from statutes.reading import dialects
 from statutes.reading.blocks import ASIDE, CONTENTS, HEADINGS, NUMBERS, paragraphs, place
+from statutes.reading.holder import Holder
 from statutes.reading.tree import Element, parse
-from statutes.structure.building import LONGEST_TITLE, TRANSITORY, Numbering, build, title
-from statutes.structure.canonical import RANKS, Article, Division, Law, Line, Paragraph, Place
-from statutes.structure.outline import AFTER_LABEL, Heading, Outline, key, language, whole
+from statutes.structure.building import TRANSITORY, build
+from statutes.structure.canonical import Article, Division, Law, Line, Paragraph
+from statutes.structure.closing import closing
+from statutes.structure.counting import whole
+from statutes.structure.labels import Numbering, within
+from statutes.structure.outline import Heading, Outline, key, language
+from statutes.structure.patterns import AFTER_LABEL
+from statutes.structure.titles import LONGEST_TITLE, title
 
 DIVISIONS = {
     "annex": "annex", "anexo": "annex", "attachment": "annex", "component": "annex", "schedule": "annex",
@@ -18,6 +24,8 @@ DIVISIONS = {
     "part": "part", "parte": "part", "subpart": "subpart",
     "title": "title", "titulo": "title", "título": "title", "subtitle": "subtitle",
     "transitorios": "title", "transitorio": "title", "transitional": "title", "disposicionestransitorias": "title",
+    "disposicionesfinales": "title", "disposicionesadicionales": "title", "disposicionesderogatorias": "title",
+    "disposicionescomplementarias": "title",
     "chapter": "chapter", "capitulo": "chapter", "capítulo": "chapter", "subchapter": "subchapter",
     "section": "section", "seccion": "section", "sección": "section", "division": "section",
     "subsection": "subsection", "subseccion": "subsection", "subsección": "subsection",
@@ -92,35 +100,58 @@ class _Reader:
 
     def law(self) -> Law:
         law = self._law
-        self._fill(self._root, _Holder(law.children, law.preamble))
+        self._fill(self._root, Holder(law.children, law.preamble))
         law.title = _title(self._root, self._unit) or title(law.preamble)
         return law
 
-    def _fill(self, element: Element, holder: _Holder) -> None:
+    def _fill(self, element: Element, holder: Holder) -> None:
         """Sort what stands in an element: articles, divisions with what they hold, and the text between."""
         loose = Element(element.name, {}, element.start, element.end)
-        is_mixed = element.has(*self._unit)
+        is_mixed = element.has(*self._unit, *ANNEXES)
         for piece in element.pieces:
             is_structure = not isinstance(piece, str) and self._is_structure(piece)
             opened = self._opened(piece) if is_mixed and not is_structure else None
             if isinstance(piece, str) or not (opened or is_structure):
                 loose.pieces.append(piece)
                 continue
-            holder.paragraphs.extend(paragraphs(loose))
+            self._say(loose, holder)
             loose.pieces.clear()
             if opened:
                 holder.open(opened)
             elif piece.name in CONTENTS:
                 self._law.contents.extend(paragraphs(piece))
             elif piece.name in self._unit:
-                holder.add(self._article(piece), place(piece))
+                holder.add(self._article(piece, self._prefix(holder)))
             elif piece.name in self._divisions:
                 made = self._division(piece)
                 holder.close(made)
                 holder.children.append(made)
             else:
                 self._fill(piece, holder)
-        holder.paragraphs.extend(paragraphs(loose))
+        self._say(loose, holder)
+
+    def _say(self, loose: Element, holder: Holder) -> None:
+        """Put text where it stands; among what is transitory, additional or final, an ordinal begins an article."""
+        prefix, article = self._prefix(holder), None
+        for paragraph in paragraphs(loose):
+            found = self._outline.heading(paragraph.text, in_transitory=True) if prefix else None
+            if found is not None and found.kind == "article":
+                identity, number = self._numbering.named(found.number, prefix)
+                article = Article(identity, number, found.label, paragraph.place)
+                if found.rest:
+                    article.paragraphs.append(Paragraph(found.rest, paragraph.place))
+                holder.add(article)
+                continue
+            ends = closing(paragraph.text, "", is_behind=True, in_transitory=bool(prefix))
+            if article is not None and ends is None:
+                article.paragraphs.append(paragraph)
+                article.place = article.place.upto(paragraph.place)
+            else:
+                article = None
+                holder.say(paragraph, ends.label if ends else "")
+
+    def _prefix(self, holder: Holder) -> str:
+        return "transitorio" if self._in_transitory else within(holder.label)
 
     def _opened(self, element: str | Element) -> Division | None:
         """Return the division that a mere heading begins, where the articles stand beside it and not in it."""
@@ -137,6 +168,8 @@ class _Reader:
             return False
         if element.name in (*self._unit, *ANNEXES, *CONTENTS) or element.has(*self._unit, *ANNEXES):
             return True
+        if element.name == "title" and element.child() is None:
+            return False  # what something is called; "TITLE II" alone is told by its words
         return element.name in self._divisions and element.name not in (*HEADINGS, *NUMBERS, "p")
 
     def _said(self, text: str) -> Heading | None:
@@ -154,13 +187,20 @@ class _Reader:
         number = _number(label, element)
         if was_outside := element.name in TRANSITORIES and not self._in_transitory:
             number, self._in_transitory = TRANSITORY, True
-        made = Division(kind, number, self._full(kind, label, element) or number, place(element), heading)
-        self._fill(rest, _Holder(made.children, made.paragraphs))
+        said = self._full(kind, label, element) or number or ("" if heading else self._unnumbered(kind, element))
+        made = Division(kind, number, said, place(element), heading)
+        self._fill(rest, Holder(made.children, made.paragraphs, made.label))
         if was_outside:
             self._in_transitory = False
         return made
 
-    def _article(self, element: Element) -> Article:
+    def _unnumbered(self, kind: str, element: Element) -> str:
+        """Return what to call a division that says nothing of itself."""
+        if element.name.startswith("disposiciones"):
+            return f"Disposiciones {element.name.removeprefix('disposiciones')}"
+        return _COUNTED["annex"][self._language == "en"] if kind == "annex" else ""
+
+    def _article(self, element: Element, prefix: str) -> Article:
         label, heading, rest = _parted(element, self._unit)
         if not label:
             label, heading = self._said_in(heading)
@@ -170,7 +210,7 @@ class _Reader:
             label, body[0].text = self._said_in(body[0].text)
             body = [paragraph for paragraph in body if paragraph.text]
         number = _number(label, element) or "unnumbered"
-        identity, number = self._numbering.named(number, in_transitory=self._in_transitory)
+        identity, number = self._numbering.named(number, prefix)
         return Article(identity, number, self._label(label, element), place(element), heading, body)
 
     def _said_in(self, text: str) -> tuple[str, str]:
@@ -186,7 +226,7 @@ class _Reader:
         """Return a label that says what it counts: "12." of a section is "Section 12"."""
         said = label.strip(AFTER_LABEL) or _attribute(element)
         first, *more = said.split() or [""]
-        if not first or first[0] == "§" or (more and not first[0].isdigit()) or not key(first):
+        if not first or first[0] == "§" or within(said) or (more and not first[0].isdigit()) or not key(first):
             return said
         return f"{_COUNTED[kind][self._language == 'en']} {said}"
 
@@ -220,34 +260,3 @@ def _attribute(element: Element) -> str:
             return given[name]
     found = next((match for name in IDS if (match := _IDENTIFIER.search(given.get(name, "")[-40:]))), None)
     return found[1] or found[2] if found else ""
-
-
-class _Holder:
-    """Where the articles of an element go: into it, or into the division that a mere heading among them began."""
-
-    def __init__(self, children: list[Division | Article], between: list[Paragraph]) -> None:
-        self._own, self._between = children, between
-        self._open: list[Division] = []
-
-    @property
-    def children(self) -> list[Division | Article]:
-        return self._open[-1].children if self._open else self._own
-
-    @property
-    def paragraphs(self) -> list[Paragraph]:
-        return self._open[-1].paragraphs if self._open else self._between
-
-    def open(self, division: Division) -> None:
-        self.close(division)
-        self.children.append(division)
-        self._open.append(division)
-
-    def close(self, other: Division) -> None:
-        """End what the other division cannot stand in."""
-        while self._open and RANKS[self._open[-1].kind] >= RANKS[other.kind]:
-            self._open.pop()
-
-    def add(self, article: Article, where: Place) -> None:
-        self.children.append(article)
-        for division in self._open:
-            division.place = division.place.upto(where)

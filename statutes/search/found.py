@@ -18,7 +18,7 @@ from tenancy.corpus import CORPUS
 
 PARTIAL = Law.Status.PARTIAL_FAILED.value
 # What the headings of a rendered law look like among other words.
-_MARKUP = re.compile(r"(?:(?<=\s)|^)#{1,6} | ?\{#[^{}]*\}")
+_MARKUP = re.compile(r"(?:(?<=\s)|^)#{1,6}(?: |\n+)| ?\{#[^{}]*\}")
 _MOMENT = re.compile(r"(\d{4}-\d\d-\d\d)T\d\d:\d\d:\d\d(?:\.\d+)?Z")  # a version that an event's time has made
 
 

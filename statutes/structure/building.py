@@ -2,37 +2,26 @@
 
 from __future__ import annotations
 
-import re
-from collections import Counter
-
-from statutes.structure import contents
+from statutes.structure import contents, quoting
 from statutes.structure.canonical import RANKS, RANKS_OF_INNER_PARTS, Article, Division, Law, Line, Paragraph, Place
-from statutes.structure.outline import DASHES, ENUMERATED, GOES_ON, Heading, Outline
+from statutes.structure.closing import closing, is_of_names
+from statutes.structure.labels import Numbering, within
+from statutes.structure.outline import Heading, Outline
+from statutes.structure.patterns import BARE, DASHES, ENUMERATED, GENERAL, GOES_ON
+from statutes.structure.titles import (
+    LONGEST_ARTICLE_HEADING,
+    NOTE,
+    give_headings,
+    is_of_preamble,
+    is_sentence,
+    run_in,
+    title,
+)
 
-LONGEST_TITLE = 300  # characters
-LONGEST_HEADING, LONGEST_ARTICLE_HEADING = 200, 80
+LONGEST_HEADING = 200
 SHORT = 0.7  # of the longest lines: a line of prose goes on to the margin, a heading seldom does
 ENDS = (".", ";", ":", ".”", '."', ".»", ".)", ".]")
-TRANSITORY, PROVISIONS, PROVISION = "transitorios", "disposiciones-", "disposicion-"
-TITLE = re.compile(
-    r"(?:(?:THE|LA|EL|REAL)\s+)?(?:LEY|C[OÓ]DIGO|REGLAMENTO|DECRETO|ESTATUTO|CONSTITUCI[OÓ]N|LINEAMIENTOS|DIRECTIVA)\b"
-    r"|(?:COMMISSION\s+|COUNCIL\s+)?(?:(?:IMPLEMENTING|DELEGATED)\s+)?(?:REGULATION|DIRECTIVE|DECISION)\s*\((?:E[UC]|EEC)\b"
-    r"|AN\s+ACT\b|(?=[^.]*\s(?:ACT|CODE|LAW|STATUTE|REGULATIONS)\b(?:,?\s+(?:OF\s+)?\d{4})?\W*$)",
-    re.I,
-)
-
-
-# What an editor adds below a paragraph: "Fracción reformada DOF 01-01-2024".
-NOTE = re.compile(
-    r"(?:P[áa]rrafos?|Fracci[óo]n(?:es)?|(?:Sub)?[Ii]ncisos?|Art[íi]culos?|Apartados?|Numeral(?:es)?|Denominaci[óo]n"
-    r"|Cap[íi]tulos?|T[íi]tulos?|Secci[óo]n(?:es)?|Libros?|Reforma|Fe de erratas|Nota"
-    r"|Última reforma)\b[^.;:]{3,160}\bDOF(?:,?\s+(?:y\s+)?\d{1,2}-\d{1,2}-\d{4})+\.?$"
-)
-_RECITALS = re.compile(
-    r"(?:Having regard|Whereas|WHEREAS|Acting in|HA[SV]E? ADOPTED|BE IT ENACTED|Be it|Vist[oa]s?|Considerando)\b"
-)
-_YEAR = re.compile(r"\b(?:Act|ACT|Order|Regulations|Rules),? \d{4}$")
-_RUN_IN = re.compile(r"([A-Z][^.\u2014]{2,100}\.) ?[\u2013\u2014] ?(\S.*)$")  # "4. Meters.—(1) A supplier …"
+TRANSITORY, PROVISIONS, PROVISION = "transitorios", "disposicion", "disposicion-"
 _OPENING = "([“\"«‘'¿¡§"  # noqa: RUF001
 
 
@@ -46,20 +35,6 @@ def build(lines: list[Line], *, offsets: str = "characters") -> Law:
     return _Builder([line.text.strip() for line in kept], offsets).law(kept)
 
 
-class Numbering:
-    """The keys of a law's articles: what is transitory has numbers of its own, what repeats one is told apart."""
-
-    def __init__(self) -> None:
-        self._seen: Counter[str] = Counter()
-
-    def named(self, number: str, *, in_transitory: bool) -> tuple[str, str]:
-        """Return an article's id and number."""
-        number = f"transitorio-{number}" if in_transitory else number
-        self._seen[number] += 1
-        again = self._seen[number]
-        return (number if again == 1 else f"{number}~{again}"), number
-
-
 class _Builder:
     def __init__(self, texts: list[str], offsets: str) -> None:
         self._outline = Outline(texts)
@@ -67,6 +42,8 @@ class _Builder:
         self._width = sorted(map(len, texts))[len(texts) * 9 // 10] if texts else 0
         self._next = 0  # of the line after the one that is read
         self._contents = contents.lines(texts, self._outline)
+        self._quoted = quoting.lines(texts, self._outline, self._contents)
+        self._behind = self._last_article() + 1
         self._ranks = RANKS_OF_INNER_PARTS if self._outline.has_inner_parts else RANKS
         self._law = Law("", self._outline.language, offsets)
         self._open: list[Division] = []
@@ -84,26 +61,64 @@ class _Builder:
                 continue
             self._line(line, "" if before is None or line.is_whole else before.text.strip())
             before = line
-        for _, article in self._law.articles():
-            _give_heading(article)
+        give_headings(self._law)
+        _lift(self._law.children)
         for child in self._law.children:
             _stretch(child)
-        self._law.title = title(self._law.preamble)
+        first = self._law.children[0] if self._law.children else None  # "CHAPTER 2027-15", and below it the title
+        self._law.title = title(self._law.preamble or (first.paragraphs if isinstance(first, Division) else []))
         return self._law
 
+    def _last_article(self) -> int:
+        """Return the line in which the law's last article begins, or that of an ordinal, which may be one."""
+        for number in range(len(self._texts) - 1, -1, -1):
+            if number in self._quoted or number in self._contents:
+                continue
+            found = self._outline.heading(self._texts[number], in_transitory=True)
+            if found is not None and found.kind == "article":
+                return number
+        return -1
+
     def _line(self, line: Line, before: str) -> None:
-        heading = self._outline.heading(line.text.strip(), before, in_transitory=self._in_transitory())
-        if heading is None:
+        text, is_in_last = line.text.strip(), self._is_in_last()
+        heading = self._outline.heading(text, before, in_transitory=is_in_last)
+        if self._next - 1 in self._quoted:
+            self._text(line, begins=heading is not None)
+            return
+        if heading is None and (self._article is not None or self._open):
+            is_behind = self._next > self._behind
+            heading = closing(text, before, is_behind=is_behind, in_transitory=is_in_last and bool(self._said()))
+        if heading is None and self._outline.numbered and self._is_crosshead(text, before):
+            self._begin_division(Heading("subchapter", "", "", text), line)
+        elif heading is None:
             self._text(line)
         elif heading.kind == "article":
             self._begin_article(heading, line)
+        elif heading.kind == "text":
+            self._begin_text(heading, line)
         else:
             self._begin_division(heading, line)
 
+    def _is_crosshead(self, text: str, before: str) -> bool:
+        """Tell whether a line names the sections that follow it, as in British acts, where those only have numbers."""
+        following = self._texts[self._next] if self._next < len(self._texts) else ""
+        if following not in self._outline.numbered:
+            return False
+        if len(text) > LONGEST_ARTICLE_HEADING or not text[:1].isupper() or text.endswith((*ENDS, ",")):
+            return False
+        if isinstance(self._untitled, Division):
+            return bool(self._untitled.heading) and not self._is_heading(text, self._untitled)
+        return not before or before.endswith((*ENDS, "”"))
+
     def _begin_division(self, heading: Heading, line: Line) -> None:
         is_last = heading.number == TRANSITORY or heading.number.startswith(PROVISIONS)
+        above = self._untitled
+        if is_last and isinstance(above, Division) and not above.heading and above.kind != "annex":
+            above.heading, self._untitled = heading.label, None  # "TÍTULO VI", and below it "DISPOSICIONES FINALES"
+            above.place = above.place.upto(line.place)
+            return
         rank = -1 if is_last else self._ranks[heading.kind]
-        while self._open and (self._in_transitory() or self._ranks[self._open[-1].kind] >= rank):
+        while self._open and (self._open[-1].number == TRANSITORY or self._ranks[self._open[-1].kind] >= rank):
             self._open.pop()
         made = Division(heading.kind, heading.number, heading.label, line.place, " ".join(heading.rest.split()))
         self._children().append(made)
@@ -111,18 +126,45 @@ class _Builder:
         self._article = None
         self._untitled = made if not heading.rest and not is_last else None
 
+    def _begin_text(self, heading: Heading, line: Line) -> None:
+        """Begin what is in no article, in its place. It takes the names of those who sign from what is before it."""
+        if not (heading.label or heading.number) and self._open and self._open[-1].kind == "text":
+            self._text(line, begins=True)
+            return
+        made = Division("text", "", heading.label, line.place)
+        self._close_text()
+        if self._article is not None and len(self._article.paragraphs) > 1:
+            last = self._article.paragraphs[-1]
+            if not heading.label and is_of_names(last.text) and not last.text.endswith("."):
+                made.paragraphs.append(self._article.paragraphs.pop())
+                made.place = last.place.upto(line.place)
+        self._children().append(made)
+        self._open.append(made)
+        self._article, self._untitled = None, None
+        if heading.rest:
+            self._text(Line(heading.rest, line.place, line.is_whole), begins=True)
+
+    def _said(self) -> list[Division | Article]:
+        """Return what the innermost division holds already."""
+        return next((one.children for one in self._open[::-1] if one.kind != "text"), self._law.children)
+
+    def _close_text(self) -> None:
+        while self._open and self._open[-1].kind == "text":
+            self._open.pop()
+
     def _begin_article(self, heading: Heading, line: Line) -> None:
+        self._close_text()
         if heading.number.startswith(PROVISION):
             self._open = [
                 one for one in self._open[:1] if one.number == TRANSITORY or one.number.startswith(PROVISIONS)
             ]
-        identity, number = self._numbering.named(heading.number, in_transitory=self._in_transitory())
+        identity, number = self._numbering.named(heading.number, self._prefix(heading.number))
         made = Article(identity, number, heading.label, line.place)
         self._children().append(made)
         self._article, self._untitled = made, None
-        if self._outline.language == "en" and (found := _RUN_IN.match(heading.rest)):
-            made.heading = found[1]
-            self._text(Line(found[2], line.place, line.is_whole))
+        if found := run_in(heading.rest, self._outline.language):
+            made.heading = found[0]
+            self._text(Line(found[1], line.place, line.is_whole))
         elif heading.rest and self._is_title(heading.rest, len(line.text)):
             made.heading = " ".join(heading.rest.split())
         elif heading.rest:
@@ -137,25 +179,34 @@ class _Builder:
             return False
         if text.endswith((*ENDS, ",")) or GOES_ON.search(text) or not text[0].isupper():
             return False
+        if is_sentence(text, self._outline.language):
+            return False
         return _is_opening(following) and not self._outline.heading(following)
 
-    def _in_transitory(self) -> bool:
-        return bool(self._open) and self._open[-1].number == TRANSITORY
+    def _is_in_last(self) -> bool:
+        """Tell whether bare ordinals are articles here: among what is transitory, additional or final."""
+        return any(within(one.label) or _within(one) for one in self._open[-2:] if one.kind != "annex")
+
+    def _prefix(self, number: str) -> str:
+        """Return what an article's number begins with; under "TÍTULO VI DISPOSICIONES FINALES" counting goes on."""
+        if not self._open:
+            return ""
+        return within(self._open[-1].label) or ("" if number[:1].isdigit() else _within(self._open[-1]))
 
     def _children(self) -> list[Division | Article]:
         return self._open[-1].children if self._open else self._law.children
 
-    def _text(self, line: Line) -> None:
+    def _text(self, line: Line, *, begins: bool = False) -> None:
         text = " ".join(line.text.split())
-        if self._untitled is not None and self._names(text, self._untitled, line):
+        if self._untitled is not None and not begins and self._names(text, self._untitled):
             self._untitled.heading = f"{self._untitled.heading} {text}".strip()
             self._untitled.place = self._untitled.place.upto(line.place)
             return
         self._untitled = None
         paragraphs = self._paragraphs()
         last = paragraphs[-1] if paragraphs else None
-        begins = last is None or line.is_whole or self._begins(text, last, line.place)
-        if last is None or begins or (paragraphs is self._law.preamble and _is_of_preamble(text, last.text)):
+        begins = begins or last is None or line.is_whole or self._begins(text, last, line.place)
+        if last is None or begins or (paragraphs is self._law.preamble and is_of_preamble(text, last.text)):
             paragraphs.append(Paragraph(text, line.place))
         else:
             last.text = _joined(last.text, text)
@@ -163,7 +214,7 @@ class _Builder:
         if self._article is not None:
             self._article.place = self._article.place.upto(line.place)
 
-    def _names(self, text: str, untitled: Division | Article, line: Line) -> bool:
+    def _names(self, text: str, untitled: Division | Article) -> bool:
         if isinstance(untitled, Article):
             return not untitled.heading and self._is_title(text, len(text))
         return self._is_heading(text, untitled)
@@ -171,7 +222,9 @@ class _Builder:
     @staticmethod
     def _is_heading(text: str, untitled: Division) -> bool:
         """Tell whether a line below "CHAPTER II" names it; a second one only goes on in capitals."""
-        if len(text) + len(untitled.heading) > LONGEST_HEADING or text.endswith(".") or ENUMERATED.match(text):
+        if len(text) + len(untitled.heading) > LONGEST_HEADING or ENUMERATED.match(text):
+            return False
+        if text.endswith(".") and not text.isupper():
             return False
         return not untitled.heading or (untitled.heading.isupper() and text.isupper())
 
@@ -191,7 +244,12 @@ class _Builder:
         ):
             return True
         gap = place.start - last.place.end > 1
-        return last.text.endswith(ENDS) and (gap or _is_opening(text))
+        return last.text.endswith(ENDS) and (gap or _is_opening(text) or BARE.match(text) is not None)
+
+
+def _within(division: Division) -> str:
+    """Return what a division's heading says as others' labels do; a chapter of general provisions is any chapter."""
+    return "" if GENERAL.match(division.heading) else within(division.heading)
 
 
 def _is_opening(text: str) -> bool:
@@ -199,32 +257,23 @@ def _is_opening(text: str) -> bool:
     return text.lstrip(_OPENING)[:1].isupper() or ENUMERATED.match(text) is not None
 
 
-def _is_of_preamble(text: str, before: str) -> bool:
-    """Tell whether a line begins a paragraph there: a recital, a title, or what follows "Water Act 2027"."""
-    if _RECITALS.match(text) or _YEAR.search(before[-20:]):
-        return True
-    return TITLE.match(text[:LONGEST_TITLE]) is not None
+def _lift(children: list[Division | Article]) -> None:
+    """Let a text that ends a division stand behind it: who signs a law does not sign its last chapter."""
+    at = 0
+    while at < len(children):
+        child = children[at]
+        if isinstance(child, Division):
+            _lift(child.children)
+            first = len(child.children)
+            while first and _is_text(child.children[first - 1]):
+                first -= 1
+            children[at + 1 : at + 1] = child.children[first:]
+            del child.children[first:]
+        at += 1
 
 
-def title(preamble: list[Paragraph]) -> str:
-    """Return what the law calls itself, or its first words."""
-    shown = (one.text for one in preamble[:40] if len(one.text.split()) > 1 and len(one.text) <= LONGEST_TITLE)
-    named = (text for text in shown if TITLE.match(text))
-    return next(named, preamble[0].text if preamble else "")[:LONGEST_TITLE]
-
-
-def _give_heading(article: Article) -> None:
-    """Take a short first line for the article's heading: "Section 4. Definitions." """
-    is_clause = "transitorio" in article.number and PROVISION not in article.number
-    if len(article.paragraphs) < 2 or article.heading or is_clause:
-        return
-    first, second = article.paragraphs[:2]
-    if second.text.startswith("[") or NOTE.match(second.text):
-        return  # what is said of an article is not its text
-    is_in_label_line = first.place.start == article.place.start
-    if is_in_label_line and len(first.text) <= LONGEST_ARTICLE_HEADING and not first.text.endswith((":", ";", ",")):
-        article.heading = first.text
-        del article.paragraphs[0]
+def _is_text(child: Division | Article) -> bool:
+    return isinstance(child, Division) and child.kind == "text"
 
 
 def _stretch(child: Division | Article) -> Place:

@@ -5,16 +5,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 SCHEMA_VERSION = "1"
 # From the outside in; of what stands inside another, the rank is greater. What is transitory is a title of its own.
+# A "text" holds no article: what stands after or between articles and divisions, signatures and notes for example.
 RANKS = {
     "annex": 0, "book": 1, "part": 2, "subpart": 3, "title": 4, "subtitle": 5,
-    "chapter": 6, "subchapter": 7, "section": 8, "subsection": 9,
+    "chapter": 6, "subchapter": 7, "section": 8, "subsection": 9, "text": 10,
 }  # fmt: skip
 # American codes divide chapters into parts.
 RANKS_OF_INNER_PARTS = RANKS | {"part": 8, "subpart": 9}
@@ -85,11 +85,11 @@ class Article:
 
 @dataclass(slots=True)
 class Division:
-    """A book, part, title, chapter, section or annex (``RANKS``). Its own paragraphs are in no article of it."""
+    """A book, part, title, chapter, section, annex or text (``RANKS``). Its own paragraphs are in no article of it."""
 
     kind: str
     number: str
-    label: str  # "TÍTULO II"
+    label: str  # "TÍTULO II"; a text may have none
     place: Place
     heading: str = ""
     paragraphs: list[Paragraph] = field(default_factory=list)
@@ -153,11 +153,6 @@ def law_of(told: dict[str, Any]) -> Law:
         _paragraphs(told["contents"]),
         [_child(child) for child in told["children"]],
     )
-
-
-def encoded(value: Any) -> bytes:
-    """Return JSON whose bytes depend on the value alone."""
-    return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode() + b"\n"
 
 
 def _child(told: dict[str, Any]) -> Division | Article:

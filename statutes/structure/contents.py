@@ -14,6 +14,7 @@ _BEGINS = re.compile(
     r"|ARRANGEMENT\s+OF\s+(?:SECTIONS|ACT))\s*[.:]?$",
     re.I,
 )
+_ANNEX = re.compile(r"(?:ANEXOS?|AP[ÉE]NDICES?|ANNEX(?:ES)?|SCHEDULES?|APPENDIX)\b", re.I)
 # Acts of Congress have their contents in section 1: "The table of contents of this Act is as follows:".
 _IN_SECTION = re.compile(r"\btable\s+of\s+contents\b[^.;]{0,80}\bfollows\s*:$", re.I)
 
@@ -42,7 +43,10 @@ def _block(start: int, texts: list[str], outline: Outline) -> range:
     again = next((place for place, (_, found) in enumerate(listed) if place and _identity(found) == first), None)
     if again is None:
         return range(start, start)
-    return range(start, listed[again - 1][0] + 1)
+    stop = listed[again - 1][0] + 1
+    while stop < listed[again][0] and _ANNEX.match(texts[stop]):
+        stop += 1
+    return range(start, stop)
 
 
 def _within_section(number: int, texts: list[str], outline: Outline) -> range:

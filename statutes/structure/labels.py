@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from statutes.structure.outline import key
+from statutes.structure.patterns import GENERAL, PROVISIONS
 
 BETWEEN = " — "  # an article's label and its own heading
 _ANCHOR = re.compile(r" ?\{#([^{}\s]++)\}$")
@@ -16,6 +17,39 @@ _TRANSITORY = re.compile(
     r"(?:TRANSITORI[OA]S?\b|T R A N S I T O R I [OA](?: S)?$|TRANSITIONAL PROVISIONS\b)",
     re.IGNORECASE,
 )
+
+
+def within(title: str) -> str:
+    """Return what the numbers of articles in such a division begin with: "transitorio", "disposicion-final"."""
+    if _TRANSITORY.match(title):
+        return "transitorio"
+    found = PROVISIONS.match(title) or GENERAL.match(title)
+    return "-".join(map(_singular, key(found[1]).split("-"))) if found else ""
+
+
+def numbered(number: str, prefix: str) -> str:
+    """Return an article's number within such a division; "Disposición final primera" says it all by itself."""
+    if not prefix or number.startswith("disposicion-") or (prefix != "transitorio" and number[:1].isdigit()):
+        return number
+    return f"{prefix}-{number}"
+
+
+def _singular(word: str) -> str:
+    return word.removesuffix("es" if word.endswith(("ales", "ones")) else "s")
+
+
+class Numbering:
+    """The ids of a law's articles: what is transitory has numbers of its own, what repeats one is told apart."""
+
+    def __init__(self) -> None:
+        self._seen: Counter[str] = Counter()
+
+    def named(self, number: str, prefix: str = "") -> tuple[str, str]:
+        """Return an article's id and number; ``prefix`` is what ``within`` says of its division."""
+        number = numbered(number, prefix)
+        self._seen[number] += 1
+        again = self._seen[number]
+        return (number if again == 1 else f"{number}~{again}"), number
 
 
 def shown(title: str) -> str:
@@ -70,7 +104,5 @@ class Ids:
     def _found(self, title: str, division: str) -> tuple[str, int]:
         if anchor := _ANCHOR.search(title):
             return anchor[1], 1
-        number = key(_NOUN.sub("", title.partition(BETWEEN)[0]))
-        if _TRANSITORY.match(division):
-            number = f"transitorio-{number}"
+        number = numbered(key(_NOUN.sub("", title.partition(BETWEEN)[0])), within(division))
         return number, self._seen[number] + 1

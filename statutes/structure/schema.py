@@ -13,7 +13,7 @@ from jsonschema.exceptions import best_match
 from statutes.refusals import Unreadable
 from statutes.structure.references import written_out
 
-PATH = Path(__file__).resolve().parents[1] / "schemas" / "law.schema.json"
+PATH = Path(__file__).resolve().parents[2] / "schemas" / "law.schema.json"
 
 
 class SchemaInvalid(Unreadable):

@@ -7,8 +7,8 @@ from itertools import count
 
 from hypothesis import strategies as st
 
-from statutes.structure.building import Numbering
 from statutes.structure.canonical import Article, Division, Law, Paragraph, Place
+from statutes.structure.labels import Numbering
 
 SENTENCE = "El contribuyente deberá presentar su declaración anual ante la autoridad fiscal competente. "  # 20 tokens
 TEXTS = [
@@ -93,7 +93,7 @@ class _Maker:
         assert isinstance(title, str)
         assert isinstance(texts, list)
         if kind == "article":
-            identity, number = self._numbering.named(str(inner), in_transitory=False)
+            identity, number = self._numbering.named(str(inner))
             return Article(identity, number, title, place, "", self.paragraphs(texts))
         assert isinstance(inner, list)
         own = self.paragraphs(texts)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from statutes.structure.building import build
@@ -23,6 +25,16 @@ def lines(text: str, *, is_whole: bool = False) -> Iterator[Line]:
 
 def told(law: Law) -> dict[str, Any]:
     return law.as_json(law_id="law", version="1", source={})
+
+
+def encoded(law: Law) -> bytes:
+    """Return JSON whose bytes depend on the law alone."""
+    return json.dumps(told(law), ensure_ascii=False, sort_keys=True).encode()
+
+
+def unscanned(path: Path, pages: Sequence[int]) -> Mapping[int, str]:
+    """Read no page: for files whose pages all have text."""
+    raise AssertionError(f"pages {pages} have no text")
 
 
 def articles(law: Law) -> dict[str, str]:

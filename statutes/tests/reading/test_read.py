@@ -12,14 +12,15 @@ import pytest
 from PIL import Image, ImageDraw, ImageFont
 from reportlab.pdfgen.canvas import Canvas
 
+from documents.parsers import ocr
 from documents.parsers.zygote import ROOT
 from jobs.outcomes import Permanent, StageFailure
 from statutes import reading
 from statutes.reading import Format, docx, sniff
 from statutes.refusals import ENDED, REFUSALS, Unreadable
 from statutes.structure import schema
-from statutes.structure.canonical import Law, encoded
-from statutes.tests.laws import articles, told
+from statutes.structure.canonical import Law
+from statutes.tests.laws import articles, encoded, told, unscanned
 from statutes.tests.reading.test_docx import packed, paragraphs, zipped
 from testing import pdf_bombs
 from testing.pdfs import locked_pdf, stream, text_pdf
@@ -36,13 +37,13 @@ def path(tmp_path: Path) -> Path:
 
 def read(path: Path, content: bytes) -> Law:
     path.write_bytes(content)
-    return reading.read(path, format=sniff(path, most=MOST))
+    return reading.read(path, format=sniff(path, most=MOST), scan=unscanned)
 
 
 def refused(path: Path, content: bytes, format: Format) -> StageFailure:
     path.write_bytes(content)
     with pytest.raises(StageFailure) as failure:
-        reading.read(path, format=format)
+        reading.read(path, format=format, scan=unscanned)
     return failure.value
 
 
@@ -60,9 +61,9 @@ def test_each_format_is_told_by_its_content_and_read(path: Path, format: Format)
     found = sniff(path, most=MOST)
 
     assert found == format
-    law = reading.read(path, format=found)
+    law = reading.read(path, format=found, scan=unscanned)
     schema.check(told(law))
-    assert encoded(told(law)) == encoded(told(reading.read(path, format=found)))
+    assert encoded(law) == encoded(reading.read(path, format=found, scan=unscanned))
 
 
 # Which format it is
@@ -123,6 +124,23 @@ def test_running_heads_and_page_numbers_are_in_no_article(path: Path) -> None:
     assert [article.place.page for _, article in law.articles()] == [2, 3, 4, 5, 6, 7]
 
 
+def test_what_a_gazette_prints_on_both_pages_of_a_short_law_is_in_no_article(path: Path) -> None:
+    head, foot = (
+        "BOLETÍN OFICIAL DEL ESTADO\nNúm. 61 Jueves 11 de marzo de 2027 Sec. I. Pág. 3010",
+        "cve: BOE-A-2027-3791",
+    )
+    pages = [
+        f"{head}{page}\n{text}\n{foot}\nVerificable en https://www.boe.es"
+        for page, text in enumerate(
+            ("LEY DE PRUEBA\nArtículo 1. La ley de los que la hacen es la", "ley de todos.\nArtículo 2. La otra.")
+        )
+    ]
+
+    law = read(path, text_pdf(*pages))
+
+    assert articles(law) == {"1": "La ley de los que la hacen es la ley de todos.", "2": "La otra."}
+
+
 def test_an_article_may_run_over_a_page(path: Path) -> None:
     law = read(path, text_pdf("Artículo 1. Los de la ley no\n- 1 -", "acaban aquí.\nPágina 2 de 2"))
 
@@ -135,7 +153,7 @@ def test_an_article_may_run_over_a_page(path: Path) -> None:
     )
 
 
-def two_columns(*, row_by_row: bool) -> bytes:
+def two_columns(*, row_by_row: bool, x: int = 320) -> bytes:
     left = [
         "Artículo 1. La ley de los que la",
         "hacen es la ley de todos ellos,",
@@ -150,19 +168,20 @@ def two_columns(*, row_by_row: bool) -> bytes:
         "Artículo 4. La autoridad es la",
         "asamblea de la comunidad.",
     ]
-    drawn = [(60, left), (320, right)]
-    placed = [(x, 700 - 14 * row, line) for x, lines in drawn for row, line in enumerate(lines)]
+    drawn = [(60, left), (x, right)]
+    placed = [(at, 700 - 14 * row, line) for at, lines in drawn for row, line in enumerate(lines)]
     file = io.BytesIO()
     canvas = Canvas(file, invariant=1)
-    for x, y, line in sorted(placed, key=lambda one: -one[1]) if row_by_row else placed:
-        canvas.drawString(x, y, line)
+    for at, y, line in sorted(placed, key=lambda one: -one[1]) if row_by_row else placed:
+        canvas.drawString(at, y, line)
     canvas.save()
     return file.getvalue()
 
 
+@pytest.mark.parametrize("x", [319, 320, 321])
 @pytest.mark.parametrize("row_by_row", [False, True])
-def test_two_columns_are_read_one_after_the_other(path: Path, row_by_row: bool) -> None:
-    law = read(path, two_columns(row_by_row=row_by_row))
+def test_two_columns_are_read_one_after_the_other(path: Path, row_by_row: bool, x: int) -> None:
+    law = read(path, two_columns(row_by_row=row_by_row, x=x))
 
     assert articles(law) == {
         "1": "La ley de los que la hacen es la ley de todos ellos, y a todos obliga por igual.",
@@ -214,7 +233,9 @@ def test_a_scanned_law_is_read_by_ocr(path: Path) -> None:
     ImageDraw.Draw(page).text((60, 60), text, fill="black", font=ImageFont.load_default(32), spacing=10)
     page.save(path, format="PDF", resolution=100)
 
-    law = reading.read(path, format="pdf")
+    law = reading.read(
+        path, format="pdf", scan=lambda path, pages: {page: ocr.read(path, [page - 1])[page - 1] for page in pages}
+    )
 
     assert articles(law) == {"1": "The board of the act", "2": "The rest of the act"}
 

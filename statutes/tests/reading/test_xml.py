@@ -7,7 +7,7 @@ import pytest
 from statutes.chunking.units import units
 from statutes.reading import xml
 from statutes.refusals import Unreadable
-from statutes.structure.canonical import Division
+from statutes.structure.canonical import Article, Division
 from statutes.structure.rendering import render
 from statutes.tests.laws import articles, paths, shown
 
@@ -130,12 +130,30 @@ def test_any_usual_encoding_is_read(encoding: str) -> None:
     assert "12-bis" in articles(xml.read(declared.encode(encoding)))
 
 
+@pytest.mark.parametrize("name", ["title", "titulo"])
+def test_what_a_law_is_called_is_no_division_of_it(name: str) -> None:
+    law = xml.read(f"<law><{name}>Ley de la luz</{name}><articulo><num>1</num><p>La luz.</p></articulo></law>".encode())
+
+    assert [paragraph.text for paragraph in law.preamble] == ["Ley de la luz"]
+    assert [article.id for article in law.children if isinstance(article, Article)] == ["1"]
+
+
+def test_text_behind_an_article_stands_behind_it_and_not_in_the_preamble() -> None:
+    law = xml.read(
+        b"<law><chapter><num>1</num><article><num>1</num><p>One.</p></article></chapter><p>Between.</p>"
+        b"<chapter><num>2</num><article><num>2</num><p>Two.</p></article></chapter><p>Signed.</p></law>"
+    )
+
+    assert law.preamble == []
+    assert [child.kind for child in law.children if isinstance(child, Division)] == ["chapter", "text"] * 2
+
+
 def test_text_between_elements_is_kept() -> None:
     section = "<section><num>1</num>bare <i>text</i> of it</section>"
 
     law = xml.read(f"<act>before<chapter><num>1</num>within{section}after</chapter></act>".encode())
 
-    assert "".join(" ".join(shown(law)).split()) == "beforeChapter1withinafterSection1baretextofit"
+    assert "".join(" ".join(shown(law)).split()) == "beforeChapter1withinSection1baretextofitafter"
 
 
 BILLION = '<!DOCTYPE l [<!ENTITY a "aaaaaaaaaa">' + "".join(

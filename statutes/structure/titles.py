@@ -1,0 +1,109 @@
+"""What a law and its articles are called, told from the sentences that they begin with."""
+
+from __future__ import annotations
+
+import re
+
+from statutes.structure.canonical import Article, Law, Paragraph
+from statutes.structure.patterns import GOES_ON
+
+LONGEST_TITLE = 300  # characters
+LONGEST_ARTICLE_HEADING = 80
+TITLE = re.compile(
+    r"(?:\d{1,6}\s+)?(?:(?:THE|LA|EL|REAL)\s+)?(?:LEY|C[OÓ]DIGO|REGLAMENTO|DECRETO|ESTATUTO|CONSTITUCI[OÓ]N|LINEAMIENTOS)\b"
+    r"|DIRECTIVA\b"
+    r"|(?:COMMISSION\s+|COUNCIL\s+)?(?:(?:IMPLEMENTING|DELEGATED)\s+)?(?:REGULATION|DIRECTIVE|DECISION)\s*\((?:E[UC]|EEC)\b"
+    r"|AN\s+ACT\b|(?=[^.]*\s(?:ACT|CODE|LAW|STATUTE|REGULATIONS|ORDER|RULES)\b(?:,?\s+(?:OF\s+)?\d{4})?\W*$)",
+    re.I,
+)
+# What an editor adds below a paragraph: "Fracción reformada DOF 01-01-2024".
+NOTE = re.compile(
+    r"(?:P[áa]rrafos?|Fracci[óo]n(?:es)?|(?:Sub)?[Ii]ncisos?|Art[íi]culos?|Apartados?|Numeral(?:es)?|Denominaci[óo]n"
+    r"|Cap[íi]tulos?|T[íi]tulos?|Secci[óo]n(?:es)?|Libros?|Reforma|Fe de erratas|Nota"
+    r"|Última reforma)\b[^.;:]{3,160}\bDOF(?:,?\s+(?:y\s+)?\d{1,2}-\d{1,2}-\d{4})+\.?$"
+)
+_RECITALS = re.compile(
+    r"(?:Having regard|Whereas|WHEREAS|Acting in|HA[SV]E? ADOPTED|BE IT ENACTED|Be it|Vist[oa]s?|Considerando"
+    r"|TEXTO VIGENTE|Texto vigente|Última reforma|Nueva Ley|POR CUANTO|(?:EL|LA) PRESIDENT[EA]|EL CONGRESO)\b"
+)
+_ITEM = re.compile(r"^\d{1,6}\s+(?=[A-ZÁÉÍÓÚ])")  # a gazette's number of what it publishes
+_YEAR = re.compile(r"\b(?:Act|ACT|Order|Regulations|Rules),? \d{4}$")
+# A sentence has a verb, a title has none. In Spanish the future tells itself, and so does "se".
+_SENTENCE = {
+    "es": re.compile(
+        r"\b(?:se\s\w|\w{2,}rán?\b|(?:es|son|est[áa]n?|ser[íi]an?|ha|han|hay|tienen?|pueden?"
+        r"|deben?|quedan?|rigen?|entran?|corresponden?|regulan?|establecen?|gozan?|constituyen?|comprenden?|aplican?"
+        r"|pertenecen?|ejercen?|garantizan?|reconocen?|fijan?|dictan?|reglamentan?|derivan?|emanan?|corren?|consisten?)\b)",
+        re.I,
+    ),
+    "en": re.compile(
+        r"\b(?:shall|is|are|was|were|may|must|has|have|does|do|will|means|includes?|applies|apply|takes?|consists?|comes?)\b"
+    ),
+}
+# A sentence begins so more often than a title does.
+_DETERMINED = re.compile(
+    r"(?:El|La|Los|Las|Un|Una|Tod[oa]s?|Cada|Cuando|Si|Son|Es|En|Para|A|Al|Est[aeo]s?|Quien(?:es)?|Nadie|Ning[úu]n[oa]?"
+    r"|The|An?|Any|Every|Each|All|If|When|No|This|These)\s"
+)
+_CAPITALS = re.compile(r"([A-ZÁÉÍÓÚÜÑ][A-ZÁÉÍÓÚÜÑ\d ,;/()\-]{2,100}\.) +(?=[(“\"«¿]?\w)(?![A-ZÁÉÍÓÚÜÑ ]{4})(\S.*)$")
+# "Naturaleza jurídica.- Los recursos …", "Vigencia. La presente ley …"
+_NAMED_ES = re.compile(
+    r"([A-ZÁÉÍÓÚÑ][^.:;]{2,80}(?<=[a-záéíóúñ]{4})\.)(?: ?[-\u2013\u2014]+ *| +)(?=[A-ZÁÉÍÓÚÑ¿(«“\"])(\S+ \S.*)$"
+)
+_RUN_IN = re.compile(r"([A-Z][^.—]{2,100}\.) ?[\u2013\u2014] ?(\S.*)$")  # "4. Meters.—(1) A supplier …"
+
+
+def title(preamble: list[Paragraph]) -> str:
+    """Return what the law calls itself, or its first words."""
+    shown = [one.text for one in preamble[:40] if len(one.text.split()) > 1 and len(one.text) <= LONGEST_TITLE]
+    named = next((at for at, text in enumerate(shown) if TITLE.match(text)), None)
+    if named is None:
+        return (preamble[0].text if preamble else "")[:LONGEST_TITLE]
+    if shown[named].upper() == "AN ACT":
+        return " ".join(shown[named : named + 2])[:LONGEST_TITLE]
+    return _ITEM.sub("", shown[named])
+
+
+def is_of_preamble(text: str, before: str) -> bool:
+    """Tell whether a line begins a paragraph there: a recital, a title, or what follows "Water Act 2027"."""
+    if _RECITALS.match(text) or _YEAR.search(before[-20:]):
+        return True
+    return TITLE.match(text[:LONGEST_TITLE]) is not None and not GOES_ON.search(before[-20:])
+
+
+def is_sentence(text: str, language: str) -> bool:
+    return _SENTENCE[language].search(text) is not None
+
+
+def run_in(text: str, language: str) -> tuple[str, str] | None:
+    """Part an article's heading from the text in the same line: "OBJETO. La ley …", "Meters.—(1) A supplier …" """
+    found = _CAPITALS.match(text) or (_RUN_IN if language == "en" else _NAMED_ES).match(text)
+    if found is None or _is_said(found[1], language):
+        return None
+    return found[1], found[2]
+
+
+def _is_said(text: str, language: str) -> bool:
+    return is_sentence(text, language) or _DETERMINED.match(text) is not None
+
+
+def give_headings(law: Law) -> None:
+    """Take the short first lines of articles for their headings: "Section 4. Definitions." """
+    articles = [article for _, article in law.articles()]
+    found = [article for article in articles if _may_be_headed(article, law.language)]
+    plain = [article for article in found if not _DETERMINED.match(article.paragraphs[0].text)]
+    headed = sum(1 for article in articles if article.heading) + len(plain)
+    for article in found if 2 * headed >= len(articles) else plain:
+        article.heading = article.paragraphs.pop(0).text
+
+
+def _may_be_headed(article: Article, language: str) -> bool:
+    is_clause = "transitorio" in article.number and not article.number.startswith("disposicion-")
+    if len(article.paragraphs) < 2 or article.heading or is_clause:
+        return False
+    first, second = article.paragraphs[:2]
+    if second.text.startswith("[") or NOTE.match(second.text):
+        return False  # what is said of an article is not its text
+    if first.place.start != article.place.start or len(first.text) > LONGEST_ARTICLE_HEADING:
+        return False
+    return not first.text.endswith((":", ";", ",")) and not is_sentence(first.text, language)
