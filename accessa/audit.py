@@ -26,7 +26,6 @@ from embeddings.sweeps import WAITS_FOR_RETRY
 from jobs import plan
 from jobs.models import UploadJob
 from jobs.states import Stage, State
-from statutes import intake as statutes
 from statutes.models import LawVersion
 
 AT_ONCE = 200
@@ -82,9 +81,7 @@ def broken_jobs() -> Iterator[Finding]:
 
 def _superseded() -> Q:
     later = Q(created_at__gt=OuterRef("created_at")) | Q(created_at=OuterRef("created_at"), pk__gt=OuterRef("pk"))
-    # A law that is done anew loses the passages that are other ones now as soon as these are cut.
-    took_over = Q(stage=Stage.EMBEDDED) | Q(pipeline=statutes.PIPELINE)
-    reached = UploadJob.objects.filter(later, took_over, document_id=OuterRef("document_id"))
+    reached = UploadJob.objects.filter(later, stage=Stage.EMBEDDED, document_id=OuterRef("document_id"))
     return Q(Exists(reached), state=State.DONE)
 
 

@@ -34,9 +34,7 @@ ROWS = {
     "law's status": """SELECT w.law_id, 'The law is found and does not say so, or the other way round.'
         FROM laws w WHERE (w.document_id IS NOT NULL) <> (w.status IN ('embedded', 'partial_failed'))""",
     "law's passages": f"""SELECT w.law_id, 'Passages of the law are missing, or are neither found nor noted as refused.'
-        {_INCOMPLETE} AND {_AT_REST}""",
-    "law in part": f"""SELECT w.law_id, 'Passages went when the law was begun anew, and no job goes on with it.'
-        {_INCOMPLETE} AND NOT {_AT_REST} AND w.status = 'partial_failed' AND {_NOBODY_AT_IT}""",
+        {_INCOMPLETE} AND ({_AT_REST} OR {_NOBODY_AT_IT})""",
     "law without artifacts": f"""SELECT w.law_id, 'The law is found, and no manifest of it was uploaded.'
         FROM laws w JOIN law_versions v USING (document_id) WHERE {_AT_REST} AND v.manifest_sha256 IS NULL""",
     "version without a job": """SELECT v.document_id, 'The version is to be worked on, and has no job.'

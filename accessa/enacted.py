@@ -32,7 +32,7 @@ def show(console: Console, visitor: Visitor, aws: Aws, look: Callable[[], object
 
     ``look`` is called again and again meanwhile.
     """
-    known = {law.law_id for law in OURS if Law.objects.filter(pk=law.law_id, document_id=law.document_id).exists()}
+    known = {law.law_id for law in OURS if Law.objects.filter(pk=law.law_id, document_id__in=law.document_ids).exists()}
     for law in OURS:
         aws.put(law.key, law.file.read_bytes())
     if known:

@@ -12,6 +12,7 @@ from uuid import UUID
 
 from django.conf import settings
 from django.core.management.base import CommandError
+from django.db.models import QuerySet
 from rich.console import Console
 from rich.table import Table
 
@@ -45,6 +46,11 @@ class Sample:
     @property
     def document_id(self) -> UUID:
         return ids.document_id(self.law_id, VERSION)
+
+    @property
+    def document_ids(self) -> tuple[UUID, UUID]:
+        """Done anew, a law may have another document."""
+        return ids.document_ids(self.law_id, VERSION)
 
 
 OURS = (
@@ -139,13 +145,17 @@ class Rounds:
 
 def _jobs() -> dict[UUID, datetime]:
     """Return the jobs of our laws, each with when it has changed."""
-    wanted = UploadJob.objects.filter(document_id__in=[law.document_id for law in OURS])
-    return dict(wanted.values_list("job_id", "updated_at"))
+    return dict(_of_ours().values_list("job_id", "updated_at"))
+
+
+def _of_ours() -> QuerySet[UploadJob]:
+    return UploadJob.objects.filter(document_id__in=[each for law in OURS for each in law.document_ids])
 
 
 def _seen(before: dict[UUID, datetime]) -> Iterator[Seen]:
     """Yield what has become of each law, under its document's id, by the jobs that have changed since ``before``."""
-    for job in UploadJob.objects.filter(document_id__in=[law.document_id for law in OURS]):
+    names = {each: law.document_id for law in OURS for each in law.document_ids}
+    for job in _of_ours():
         if before.get(job.pk) != job.updated_at:
             failure = (job.last_error or {}).get("code") if job.state == "deadletter" else None
-            yield Seen(job.document_id, str(job.stage), str(job.state), job.total_pct, failure)
+            yield Seen(names[job.document_id], str(job.stage), str(job.state), job.total_pct, failure)

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
-from django.db.models import BooleanField, ExpressionWrapper, QuerySet
+from django.db.models import BooleanField, Exists, ExpressionWrapper, OuterRef, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils.html import format_html, format_html_join
@@ -98,8 +98,8 @@ class LawAdmin(ReadOnlyAdmin):
 @admin.register(LawVersion)
 class LawVersionAdmin(ReadOnlyAdmin):
     list_display = (
-        "document", "law_id", "version", "status", "error_code", "priority", "format", "created_at", "updated_at",
-        "job",
+        "document", "law_id", "version", "found", "status", "error_code", "priority", "format", "created_at",
+        "updated_at", "job",
     )  # fmt: skip
     list_filter = (
         one_of("status", "status", _named(Law.Status.values)), one_of("priority", "priority", _named(PRIORITIES)),
@@ -117,11 +117,17 @@ class LawVersionAdmin(ReadOnlyAdmin):
     actions = ("reprocess",)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[LawVersion]:
-        return LawVersion.objects.defer("canonical")  # megabytes, and a law's text
+        found = Law.objects.filter(pk=OuterRef("law_id"), document_id=OuterRef("pk"))
+        # Its canonical form is megabytes, and a law's text.
+        return LawVersion.objects.defer("canonical").annotate(is_found=Exists(found))
 
     @admin.display(description="document")
     def document(self, version: LawVersion) -> str:
         return whole(version.pk)
+
+    @admin.display(description="found", boolean=True)
+    def found(self, version: LawVersion) -> bool:
+        return bool(getattr(version, "is_found", False))
 
     @admin.display(description="law")
     def of_law(self, version: LawVersion) -> str:
@@ -156,8 +162,8 @@ class LawVersionAdmin(ReadOnlyAdmin):
     def reprocess(self, request: HttpRequest, queryset: QuerySet[LawVersion]) -> HttpResponse | None:
         """Ask why, and let what was chosen be done again once that has been confirmed."""
         line = (
-            "Each is read, cut and embedded again from its raw file. What is found of it stays; where the file was"
-            " changed, passages that it has otherwise are missing until that is done (partial_failed)."
+            "Each is read, cut and embedded again from its raw file. What is found of it stays as it is until that is"
+            " done, and where it fails."
         )
         asked = _Asked(
             self, request, "reprocess", most=MOST_AGAIN, line=line, title="Do versions again", button="Do again"
@@ -167,7 +173,7 @@ class LawVersionAdmin(ReadOnlyAdmin):
 
 def _reprocess(chosen: str, **said: Any) -> UploadJob:
     version = LawVersion.objects.only("law_id", "version").get(pk=UUID(chosen))
-    return services.reprocess(version.law_id, version.version, **said)
+    return services.reprocess(version.law_id, version.version, document_id=version.pk, **said)
 
 
 class _Asked:

@@ -10,10 +10,21 @@ from documents.ids import NAMESPACE
 
 
 def document_id(law_id: str, version: str) -> UUID:
-    """Return the document of a version. As spelled: laws whose names differ in their capitals are different laws."""
+    """Return the first document of a version. As spelled: laws whose names differ in capitals are different laws."""
     return uuid.uuid5(NAMESPACE, f"law:{law_id}:{version}")
 
 
-def file_sha256(law_id: str, version: str, raw_sha256: str = "") -> str:
-    """Return what stands for the file: two versions may be of the same bytes, which a tenant's documents may not."""
-    return hashlib.sha256(f"law:{law_id}:{version}:{raw_sha256}".encode()).hexdigest()
+def document_ids(law_id: str, version: str) -> tuple[UUID, UUID]:
+    """Return the two documents that a version may have: while one is found, it is done anew in the other."""
+    return document_id(law_id, version), uuid.uuid5(NAMESPACE, f"law-anew:{law_id}:{version}")
+
+
+def beside(law_id: str, version: str, found: UUID) -> UUID:
+    """Return the other of a version's two documents."""
+    first, second = document_ids(law_id, version)
+    return second if found == first else first
+
+
+def file_sha256(document_id: UUID, raw_sha256: str = "") -> str:
+    """Return what stands for the file: two of them may be of the same bytes, which a tenant's documents may not."""
+    return hashlib.sha256(f"law:{document_id}:{raw_sha256}".encode()).hexdigest()

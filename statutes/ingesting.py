@@ -85,14 +85,12 @@ def ingest(source: Source, law_id: str) -> Ingested:
     older than the one that is found, a version that is being worked on), and ``OSError`` of the source.
     """
     manifest, sha256 = sources.manifest(source, law_id)
-    document_id = ids.document_id(law_id, manifest.version)
-    if manifest.told.get("document_id") != str(document_id):
-        raise ManifestRefused("MANIFEST_INVALID", "The manifest names another document.")
+    document_id = _document_id(manifest)
     law = json.loads(sources.trusted(source, manifest.law))
     with turns.alone(law_id) as is_ours, sources.lent(source, manifest.embeddings) as lines:
         if not is_ours:
             raise ManifestRefused("LAW_BUSY", "Another process is publishing this law.")
-        _check(manifest, document_id)  # before everything is fetched in vain
+        _check(manifest)  # before everything is fetched in vain
         with _fetched(source, manifest, lines) as rows, transaction.atomic():
             old = _prepare(manifest, document_id)
             _arrive(rows)
@@ -100,18 +98,27 @@ def ingest(source: Source, law_id: str) -> Ingested:
             _record(manifest, document_id, law, sha256)
             if old is not None:
                 services.erase(old)
+                LawVersion.objects.filter(pk=old.pk).update(canonical=None, job_id=None, updated_at=Now())
     if old is not None:
         services.clear(old.pk)
     return Ingested(len(manifest.chunks), len(manifest.chunks) - len(manifest.missing))
+
+
+def _document_id(manifest: Manifest) -> UUID:
+    """Return the document that a manifest names: one of its version's, or its passages could be another law's."""
+    named = str(manifest.told.get("document_id"))
+    if named not in map(str, ids.document_ids(manifest.law_id, manifest.version)):
+        raise ManifestRefused("MANIFEST_INVALID", "The manifest names another document.")
+    return UUID(named)
 
 
 def _prepare(manifest: Manifest, document_id: UUID) -> Document | None:
     """Make the version's document, locked; return the one that it replaces, if there is one."""
     found = Law.objects.filter(pk=manifest.law_id).exclude(document_id=None).first()
     replaced = found.document_id if found and found.document_id != document_id else None
-    for each in sorted({document_id, *([replaced] if replaced else [])}):
+    for each in sorted({*ids.document_ids(manifest.law_id, manifest.version), *([replaced] if replaced else [])}):
         lock(each)
-    _check(manifest, document_id)
+    _check(manifest)
     model = manifest.told["model"]
     if not live.confirm(CORPUS, model=model["name"], version=model["version"]):
         raise ManifestRefused("OTHER_MODEL", "The laws here are found with another model than these vectors are of.")
@@ -124,11 +131,12 @@ def _prepare(manifest: Manifest, document_id: UUID) -> Document | None:
     return Document.objects.filter(pk=replaced).first() if replaced else None
 
 
-def _check(manifest: Manifest, document_id: UUID) -> None:
+def _check(manifest: Manifest) -> None:
     came = LawVersion(ingest_timestamp=_ingested(manifest))
     if is_outdated(manifest.law_id, manifest.version, came):
         raise ManifestRefused("OUTDATED", "A newer version of the law is found here.")
-    if UploadJob.objects.filter(document_id=document_id, state__in=ACTIVE).exists():
+    both = ids.document_ids(manifest.law_id, manifest.version)
+    if UploadJob.objects.filter(document_id__in=both, state__in=ACTIVE).exists():
         raise ManifestRefused("LAW_BUSY", "This version of the law is being worked on.")
 
 
@@ -139,7 +147,7 @@ def _made(manifest: Manifest, document_id: UUID) -> dict[str, Any]:
         "user_id": CORPUS,
         "mime": "application/octet-stream",
         "bytes_len": source.get("size") or 0,
-        "file_sha256": ids.file_sha256(manifest.law_id, manifest.version, source.get("sha256") or ""),
+        "file_sha256": ids.file_sha256(document_id, source.get("sha256") or ""),
         "raw_path": storage.uri("raw", CORPUS, document_id, "pdf"),
         "pages": source.get("pages"),
         "parser_name": reader or None,
@@ -193,7 +201,7 @@ def _arrive(rows: IO[bytes]) -> None:
 def _passages(source: Source, manifest: Manifest) -> Iterator[Passage]:
     entries, ord_ = iter(manifest.chunks), 0
     chunker, _, version = manifest.told["chunker"].partition("@")
-    document_id = ids.document_id(manifest.law_id, manifest.version)
+    document_id = _document_id(manifest)
     with ThreadPoolExecutor(objects.AT_ONCE, thread_name_prefix="ingest") as pool:
         while some := list(islice(entries, AT_ONCE)):
             for entry, content in zip(some, pool.map(lambda each: sources.trusted(source, each), some), strict=True):

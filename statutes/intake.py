@@ -8,15 +8,13 @@ from enum import StrEnum
 from uuid import UUID
 
 from django.db import transaction
+from django.db.models import QuerySet
 from django.db.models.functions import Now
 
-from documents import storage
-from documents.locks import lock
-from documents.models import Document
 from jobs import services as jobs
 from jobs.models import UploadJob
 from jobs.states import ACTIVE, Stage, State
-from statutes import ids, versions
+from statutes import anew, ids, versions
 from statutes.models import Law, LawVersion
 from statutes.queue.messages import Message
 from tenancy.corpus import CORPUS
@@ -52,19 +50,21 @@ def accept(message: Message, *, by: str = "sqs", noted: Noted | None = None) -> 
     the store, when what a dead job has done so far cannot be looked at.
     """
     with transaction.atomic():
-        document_id = ids.document_id(message.law_id, message.version)
-        lock(document_id)  # before any row, as deletions do
+        anew.lock_both(message.law_id, message.version)
         if is_outdated(message.law_id, message.version, message):
             return Accepted(Kind.OUTDATED)
-        if message.rest and not _is_known(document_id):
+        if message.rest and not _is_known(message):
             return Accepted(Kind.WITHDRAWN)
-        version = _locked(document_id, message)
-        job = jobs.newest(jobs.of_tenants().filter(document_id=document_id))
-        if job is not None and job.state in ACTIVE:
-            return Accepted(Kind.IN_PROGRESS, job.pk)
-        if job is not None and job.state == State.DONE and not message.force_reprocess and _is_whole(version):
-            return Accepted(Kind.DUPLICATE, job.pk)
+        if (under_way := _under_way(message)) is not None:
+            return Accepted(Kind.IN_PROGRESS, under_way.pk)
+        found = anew.found(message.law_id, message.version)
+        if (done := _done(found or ids.document_id(message.law_id, message.version), message)) is not None:
+            return Accepted(Kind.DUPLICATE, done.pk)
+        version = _locked(_where(found, message), message)
+        job = _newest(version.pk)
         _note(version, message)
+        if job is None:  # whatever an earlier one has made of the version's document is gone with it
+            LawVersion.objects.filter(pk=version.pk).update(**anew.UNREAD, created_at=Now())
         if job is None or job.state == State.DONE:
             return Accepted(Kind.ACCEPTED, _enqueued(version, noted))
     # In no transaction: its proofs look into the store.
@@ -84,14 +84,50 @@ def is_outdated(law_id: str, version: str, came: Message | LawVersion) -> bool:
 
 def is_taken_out(message: Message) -> bool:
     """Tell whether a version was to lose its job: a newer one took its place, or the law was taken out."""
-    document_id = ids.document_id(message.law_id, message.version)
-    overtaken = LawVersion.objects.filter(pk=document_id, error_code=OVERTAKEN).exists()
-    return overtaken or not _is_known(document_id) or is_outdated(message.law_id, message.version, message)
+    overtaken = _rows(message).filter(error_code=OVERTAKEN).exists()
+    return overtaken or not _is_known(message) or is_outdated(message.law_id, message.version, message)
 
 
-def _is_known(document_id: UUID) -> bool:
+def _is_known(message: Message) -> bool:
     """Tell whether there is such a version, which is not just being taken out with its law."""
-    return LawVersion.objects.filter(pk=document_id).exclude(error_code=WITHDRAWN).exists()
+    return _rows(message).exclude(error_code=WITHDRAWN).exists()
+
+
+def _rows(message: Message) -> QuerySet[LawVersion]:
+    return LawVersion.objects.filter(pk__in=ids.document_ids(message.law_id, message.version))
+
+
+def _under_way(message: Message) -> UploadJob | None:
+    both = ids.document_ids(message.law_id, message.version)
+    return jobs.newest(jobs.of_tenants().filter(document_id__in=both, state__in=ACTIVE))
+
+
+def _newest(document_id: UUID) -> UploadJob | None:
+    return jobs.newest(jobs.of_tenants().filter(document_id=document_id))
+
+
+def _done(document_id: UUID, message: Message) -> UploadJob | None:
+    """Return the document's job, if it has done what a message asks for; None where that asks for more.
+
+    For what a law is there in part, whoever asks again asks for the rest.
+    """
+    job = _newest(document_id)
+    if message.force_reprocess or job is None or job.state != State.DONE:
+        return None
+    is_whole = LawVersion.objects.filter(pk=document_id).exclude(status=Law.Status.PARTIAL_FAILED).exists()
+    return job if is_whole else None
+
+
+def _where(found: UUID | None, message: Message) -> UUID:
+    """Return the document in which a version is to be done: beside the one that is found, if it is.
+
+    Where that is being done again without having changed, and has failed, it goes on (``anew.go_home``).
+    """
+    if found is None:
+        return ids.document_id(message.law_id, message.version)
+    job = _newest(found)
+    has_failed = job is not None and job.state == State.DEADLETTER
+    return found if has_failed else ids.beside(message.law_id, message.version, found)
 
 
 def _locked(document_id: UUID, message: Message) -> LawVersion:
@@ -105,11 +141,6 @@ def _locked(document_id: UUID, message: Message) -> LawVersion:
     )
     LawVersion.objects.bulk_create([row], ignore_conflicts=True)
     return LawVersion.objects.select_for_update().defer("canonical").get(pk=document_id)
-
-
-def _is_whole(version: LawVersion) -> bool:
-    """Tell whether nothing is missing: for what a law is there in part, whoever asks again asks for the rest."""
-    return version.status != Law.Status.PARTIAL_FAILED
 
 
 def _note(version: LawVersion, message: Message) -> None:
@@ -140,18 +171,7 @@ def _law(message: Message) -> Law:
 
 
 def _enqueued(version: LawVersion, noted: Noted | None) -> UUID:
-    document, _ = Document.objects.get_or_create(
-        pk=version.pk,
-        defaults={
-            "user_id": CORPUS,
-            "filename": version.law_id,
-            "mime": "application/octet-stream",
-            "bytes_len": 0,
-            "file_sha256": ids.file_sha256(version.law_id, version.version),
-            # One name for all formats, as the audit looks for it: a law's format is known when its bytes are.
-            "raw_path": storage.uri("raw", CORPUS, version.pk, "pdf"),
-        },
-    )
+    document = anew.declared(version)
     job = jobs.enqueue(
         pipeline=PIPELINE, user_id=CORPUS, document_id=document.pk, raw_path=document.raw_path, chunks_version=""
     )

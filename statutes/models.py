@@ -42,9 +42,12 @@ class Law(models.Model):
 
 
 class LawVersion(models.Model):
-    """One version of a law, which is processed once: its row is the lock, its job the work (spec 004 §5.2)."""
+    """One version of a law, which is processed once: its row is the lock, its job the work (spec 004 §5.2).
 
-    document_id = models.UUIDField(primary_key=True)  # of the corpus' document: one each version
+    Done anew while it is found, it has another row, of its other document (``statutes.anew``).
+    """
+
+    document_id = models.UUIDField(primary_key=True)  # of the corpus' document: one of ids.document_ids
     law_id = models.TextField()
     version = models.TextField()
     status = models.TextField(choices=Law.Status.choices, db_default=Law.Status.PROCESSING)
@@ -85,8 +88,8 @@ class LawVersion(models.Model):
                 name="ix_law_versions_error",
                 condition=Q(error_code__isnull=False),
             ),
+            models.Index("law_id", "version", name="ix_law_versions_law"),
         ]
-        constraints = [models.UniqueConstraint("law_id", "version", name="uq_law_version")]
 
     def __str__(self) -> str:
         return f"{self.law_id} {self.version}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 from uuid import UUID
 
 from django.db import connection, transaction
@@ -19,43 +18,34 @@ from jobs.claims import Claim
 from jobs.models import UploadJob
 from jobs.outcomes import Moved, Outcome, Permanent, Postponed, Retryable, Wait
 from jobs.states import State
-from statutes import lambda_, proofs, turns
+from statutes import anew, lambda_, proofs, turns
 from statutes.bucket import artifacts
 from statutes.intake import OVERTAKEN, is_outdated
 from statutes.models import Law, LawVersion
 
-BUSY_SECONDS = 2.0
 UPLOADED = "uploaded_manifest"  # in the job's payload: the sha256 of what this run of it has put into the bucket
 _LACKING = f"""
     SELECT c.chunk_id::text {proofs.LACKING.format(wanted="j", committed="false")} ORDER BY c.chunk_ord"""
 LACKING = f"SELECT array(({_LACKING})) FROM upload_jobs j WHERE j.job_id = %s"
-# Of the version that is found: where a passage of it is no more as it was in what is to be committed.
+# Of what is found: whether a passage of it is no more as it was in what is to be committed.
 LOSING = """
-    UPDATE laws w SET status = %(status)s, updated_at = clock_timestamp() FROM law_versions v
-    WHERE v.document_id = %(document)s AND w.law_id = v.law_id AND w.document_id = v.document_id AND EXISTS (
-        SELECT FROM document_chunks c
-        WHERE c.document_id = v.document_id AND c.chunker_name || '@' || c.chunker_version = %(chunker)s
+    SELECT EXISTS (
+        SELECT FROM law_versions v JOIN laws w USING (law_id, document_id) JOIN document_chunks c USING (document_id)
+        WHERE v.document_id = %(document)s AND c.chunker_name || '@' || c.chunker_version = %(chunker)s
           AND NOT EXISTS (
             SELECT FROM document_chunk_buffer b WHERE b.chunk_id = c.chunk_id AND b.chunk_sha = c.chunk_sha))"""
 
 
 def commit_chunks(claim: Claim) -> Outcome:
-    """chunks_buffered: as every document's; a law that is found and loses passages by this says so from here on.
+    """chunks_buffered: as every document's, but no passage that is found goes: what would take one is done beside it.
 
-    The version that is found, done anew from other bytes, is not built beside itself: passages of which the text is
-    another one are found again when it is published.
+    Nothing is known that could come so far: the same text is cut into the same passages.
     """
     job = claim.job
-    losing: dict[str, Any] = {
-        "status": Law.Status.PARTIAL_FAILED.value,
-        "document": job.document_id,
-        "chunker": job.chunks_version,
-    }
-    with transaction.atomic():
-        lock(job.document_id)  # before any row, as whoever publishes does
-        with connection.cursor() as cursor:
-            cursor.execute(LOSING, losing)
-        return searchable.commit_chunks(claim)  # undoes it as well, where the claim is lost
+    with connection.cursor() as cursor:
+        cursor.execute(LOSING, {"document": job.document_id, "chunker": job.chunks_version})
+        (is_losing,) = cursor.fetchone()
+    return anew.leave(claim, for_good=True) if is_losing else searchable.commit_chunks(claim)
 
 
 def embed(claim: Claim) -> Outcome:
@@ -108,7 +98,7 @@ def publish(claim: Claim) -> Outcome:
         version = LawVersion.objects.get(pk=claim.job.document_id)
     with turns.alone(version.law_id) as is_ours:
         if not is_ours:
-            return Wait(BUSY_SECONDS, "LAW_BUSY")
+            return Wait(anew.BUSY_SECONDS, "LAW_BUSY")
 
         def sure() -> None:
             _require(claim, version.law_id)
@@ -128,7 +118,7 @@ def _require(claim: Claim, law_id: str) -> None:
     """Raise unless the claim is ours, and this session still the one that has the law's turn."""
     with claim.held():
         if not turns.is_ours(law_id):
-            raise Postponed(BUSY_SECONDS, "LAW_BUSY")
+            raise Postponed(anew.BUSY_SECONDS, "LAW_BUSY")
 
 
 def _note(claim: Claim, manifest: str) -> None:

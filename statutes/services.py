@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
+from uuid import UUID
 
 import structlog
 from django.conf import settings
@@ -27,26 +28,26 @@ from tenancy.refusals import Refused, not_found, unavailable
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.statutes")
 
 
-def reprocess(law_id: str, version: str, *, by: User | None, reason: str) -> UploadJob:
-    """Do a version again from its raw file, and return its job; from the same bytes, what is found of it stays.
+def reprocess(law_id: str, version: str, *, by: User | None, reason: str, document_id: UUID | None = None) -> UploadJob:
+    """Do a version again from its raw file, and return its job; what is found of it stays until that is whole.
 
-    From others it is found in part, and ``partial_failed``, from the moment it is cut until it is published: passages
-    keep their ids, and those whose text is another one now are neither the old nor the new until then.
-
-    Raises ``Refused``: ``NOT_FOUND``, ``LAW_FILE_UNKNOWN``, ``LAW_OUTDATED``, ``JOB_ALREADY_ACTIVE``,
+    Of a version that was begun anew beside what is found, the file is the one that was named last, or that of
+    ``document_id``. Raises ``Refused``: ``NOT_FOUND``, ``LAW_FILE_UNKNOWN``, ``LAW_OUTDATED``, ``JOB_ALREADY_ACTIVE``,
     ``REASON_REQUIRED``, ``UNAVAILABLE``.
     """
+    auditing.checked(reason)
+    rows = LawVersion.objects.filter(law_id=law_id, version=version).defer("canonical").order_by("-created_at", "pk")
+    row = rows.filter(**({"pk": document_id} if document_id else {})).first()
+    if row is None:
+        raise not_found()
+    asked = row.pk
 
     def noted(seen: UploadJob, moved: UploadJob) -> None:
         details = {"law_id": law_id, "version": version, "job_id": str(moved.pk)}
-        _record("laws.reprocess", "law_version", seen.document_id, by=by, reason=reason, **details)
+        _record("laws.reprocess", "law_version", asked, by=by, reason=reason, **details)
 
-    auditing.checked(reason)
-    found = LawVersion.objects.filter(law_id=law_id, version=version).defer("canonical").first()
-    if found is None:
-        raise not_found()
     try:
-        accepted = intake.accept(_message(found), by=_name(by), noted=noted)
+        accepted = intake.accept(_message(row), by=_name(by), noted=noted)
     except OSError as error:
         raise unavailable("The store cannot be reached, so nothing can be proven; try again shortly.") from error
     if accepted.kind == Kind.OUTDATED:

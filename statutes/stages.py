@@ -21,7 +21,7 @@ from jobs import crashpoints
 from jobs.claims import Claim, Superseded
 from jobs.outcomes import Advance, Outcome, Permanent, Postponed, Retryable, Wait
 from jobs.states import Stage
-from statutes import ids, reading
+from statutes import anew, ids, reading
 from statutes.bucket import originals
 from statutes.chunking import articles
 from statutes.intake import PIPELINE
@@ -43,19 +43,24 @@ AGED_SECONDS = 900.0  # whoever has waited so long gives way no more: nobody wai
 # From the versions that are begun and not read, by ix_law_versions_urgent, to each one's job: all laws are of one user,
 # whose jobs take 150 ms to look through at 100,000 laws. What failed and was taken out has no job. The inner LIMIT
 # keeps the planner from joining.
-_MORE_URGENT = """
-    SELECT clock_timestamp() < %(since)s + make_interval(secs => %(aged)s) AND EXISTS (
+_URGENT = """EXISTS (
         SELECT FROM law_versions v
-        WHERE v.status IN ('processing', 'failed') AND v.job_id IS NOT NULL AND v.priority = ANY(%(before)s) AND (
+        WHERE v.status = '{status}' AND v.job_id IS NOT NULL AND v.priority = ANY(%(before)s) AND (
             SELECT j.job_id FROM upload_jobs j
             WHERE j.document_id = v.document_id AND j.pipeline = %(pipeline)s AND j.stage = %(first)s
               AND j.state = 'queued' AND (j.run_after IS NULL OR j.wait_reason = 'MORE_URGENT_LAW')
             LIMIT 1) IS NOT NULL)"""
+# What failed, of which staff may have had one tried again, may be much: it is looked through where nothing else waits.
+_MORE_URGENT = f"""
+    SELECT clock_timestamp() < %(since)s + make_interval(secs => %(aged)s) AND (
+        {_URGENT.format(status="processing")} OR {_URGENT.format(status="failed")})"""
 
 
 def receive(claim: Claim) -> Outcome:
     """queued: let more urgent laws go first; then look at the file, fetch it, and keep what was fetched as our own."""
     version, document = _version(claim), claim.job.document
+    if anew.is_found(version):
+        return anew.leave(claim)
     if _gives_way(claim, version):
         return Wait(GIVING_WAY_SECONDS, "MORE_URGENT_LAW")
     head = originals.look(version)
@@ -71,7 +76,7 @@ def receive(claim: Claim) -> Outcome:
         with claim.held():
             Document.objects.filter(pk=document.pk).update(
                 bytes_len=fetched.length,
-                file_sha256=ids.file_sha256(version.law_id, version.version, fetched.sha256),
+                file_sha256=ids.file_sha256(document.pk, fetched.sha256),
                 mime=MIMES[found],
                 pages=pages,
                 stored_at=Now(),
@@ -123,6 +128,8 @@ def _reader(version: LawVersion) -> Parser:
 def normalize(claim: Claim) -> Outcome:
     """parsing: read the file, in a capped child, to canonical JSON; its rendered text is the document's parse."""
     document, version = claim.job.document, _version(claim)
+    if anew.is_found(version):
+        return anew.leave(claim)
     bucket, name = storage.located(document.raw_path)
     scan = _Scan(claim)
     with bucket.local(name) as path:
@@ -130,7 +137,7 @@ def normalize(claim: Claim) -> Outcome:
     told = law.as_json(law_id=version.law_id, version=version.version, source=_source(version))
     rendered = rendering.render(law, pages=(document.pages or 1) if version.format == "pdf" else 0)
     parse = Parse(_reader(version), rendered.text, rendered.page_starts, scan.failed)
-    return _store(claim, version, law, told, parse)
+    return anew.go_home(claim, version, parse, told) or _store(claim, version, law, told, parse)
 
 
 class _Scan:

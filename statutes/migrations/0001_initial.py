@@ -79,8 +79,7 @@ class Migration(migrations.Migration):
                 'db_table': 'law_versions',
                 'default_permissions': ('view',),
                 'permissions': [('reprocess_lawversion', 'Can let a version of a law be done again')],
-                'indexes': [models.Index(models.OrderBy(models.F('created_at'), descending=True), models.F('document_id'), name='ix_law_versions_created'), models.Index(models.F('status'), models.OrderBy(models.F('created_at'), descending=True), models.F('document_id'), name='ix_law_versions_status'), models.Index(models.F('priority'), condition=models.Q(('job_id__isnull', False), ('status__in', ['processing', 'failed'])), name='ix_law_versions_urgent'), models.Index(models.F('error_code'), models.OrderBy(models.F('created_at'), descending=True), models.F('document_id'), condition=models.Q(('error_code__isnull', False)), name='ix_law_versions_error')],
-                'constraints': [models.UniqueConstraint(models.F('law_id'), models.F('version'), name='uq_law_version')],
+                'indexes': [models.Index(models.OrderBy(models.F('created_at'), descending=True), models.F('document_id'), name='ix_law_versions_created'), models.Index(models.F('status'), models.OrderBy(models.F('created_at'), descending=True), models.F('document_id'), name='ix_law_versions_status'), models.Index(models.F('priority'), condition=models.Q(('job_id__isnull', False), ('status__in', ['processing', 'failed'])), name='ix_law_versions_urgent'), models.Index(models.F('error_code'), models.OrderBy(models.F('created_at'), descending=True), models.F('document_id'), condition=models.Q(('error_code__isnull', False)), name='ix_law_versions_error'), models.Index(models.F('law_id'), models.F('version'), name='ix_law_versions_law')],
             },
         ),
     ]

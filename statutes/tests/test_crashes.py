@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ from statutes.models import Law, LawVersion
 from statutes.tests.lawbooks import LOWER, RATE, TAXED, arrived, articles, done, message, objects, put, version_of, xml
 from testing.people import stop_before
 from testing.vendors.s3 import S3Server
+
+pytestmark = pytest.mark.slow
 
 POINTS = (
     "queued:stored", "queued:after-commit", "job_validated:end", "parsing:stored", "parsing:before-commit",
@@ -44,11 +47,20 @@ def worked_by_a_mortal() -> bool:
     return os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
 
 
-def killed_until_done() -> int:
-    """Go on with another worker whenever one has died; return how many have."""
+BESIDE = (
+    "queued:after-commit", "parsing:before-commit", "chunks_buffered:after-commit", "embedding:answered",
+    "embeddings_buffered:before-commit", "uploading:former", "uploading:tidying", "embedded:before-commit",
+)  # fmt: skip
+AT_HOME = ("parsing:before-commit", "parsing:after-commit", "chunked:before-commit", "uploading:vectors")
+
+
+def killed_until_done(look: Callable[[], object] = lambda: None) -> int:
+    """Go on with another worker whenever one has died, and call ``look``; return how many have."""
     deaths = 0
     while UploadJob.objects.exclude(state="done").exists():
-        deaths += worked_by_a_mortal()
+        deaths += (died := worked_by_a_mortal())
+        if died:
+            look()
         UploadJob.objects.filter(state="working").update(lease_until=Now())
         services.sweep()
     return deaths
@@ -79,6 +91,30 @@ def test_a_worker_that_dies_anywhere_leaves_what_none_would_have_left(
     assert objects(laws) == undisturbed
     assert articles(TAXED, RATE, LOWER) == [True, False, True]
     assert Law.objects.get().version == "2024-02"
+    assert list(findings(deep=True)) == []
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    ("text", "points"), [(LOWER, BESIDE), (RATE, AT_HOME)], ids=["from another file", "from the same file"]
+)
+def test_a_worker_that_dies_while_a_law_is_done_anew_costs_nothing_that_is_found(
+    text: str, points: tuple[str, ...], laws: S3Server, settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.JOBS_MAX_RETRIES, settings.JOBS_DRAIN_SECONDS = 50, 30
+    done(laws, xml(TAXED, RATE))
+    seen: list[object] = []
+    for point in points:
+        (tmp_path / f"{point}~1").touch()
+    monkeypatch.setattr(crashpoints, "_ARMED", str(tmp_path))
+
+    arrived(laws, xml(TAXED, text), force_reprocess=True)
+    deaths = killed_until_done(lambda: seen.append((articles(TAXED, RATE, LOWER), Law.objects.get().status)))
+    monkeypatch.setattr(crashpoints, "_ARMED", "")
+
+    assert deaths == len(points)
+    assert seen == [([True, True, False], "embedded")] * deaths
+    assert (articles(TAXED, text), sum(articles(RATE, LOWER))) == ([True, True], 1)
     assert list(findings(deep=True)) == []
 
 

@@ -71,15 +71,16 @@ class Command(BaseCommand):
             raise CommandError("There is no such law.")
         if law is not None:
             self.stdout.write(f"{law.pk}: {law.status}, version {law.version}, {law.chunk_count} passages")
-        table = Table("Version", "Status", "Job", "Stands at", "Format", "Priority", "Created, UTC", box=None)
+        table = Table("Version", "Found", "Status", "Job", "Stands at", "Format", "Priority", "Created, UTC", box=None)
         jobs = UploadJob.objects.only("stage", "state").in_bulk([each.job_id for each in versions if each.job_id])
         for each in versions:
             job = jobs.get(each.job_id) if each.job_id else None
             status = _status(each.status, each.error_code)
             stands = f"{job.stage}, {job.state}" if job else ""
             created = f"{each.created_at:{MOMENT}}"
+            found = "yes" if law is not None and law.document_id == each.pk else ""
             table.add_row(
-                each.version, status, str(each.job_id or ""), stands, each.format or "", each.priority, created
+                each.version, found, status, str(each.job_id or ""), stands, each.format or "", each.priority, created
             )
         self._print(table)
         if law is not None and law.document_id is not None:
