@@ -37,7 +37,7 @@ def carry(s3: Any, sqs: Any, queue_url: str) -> float:
 
 def _objects(path: Path, law_id: str) -> dict[str, bytes]:
     from documents.ids import NAMESPACE  # noqa: PLC0415  needs the settings
-    from documents.parsers import engines  # noqa: PLC0415
+    from documents.parsers import cage, engines  # noqa: PLC0415
     from statutes.chunking import articles  # noqa: PLC0415
     from statutes.reading import docx, pdf, xml  # noqa: PLC0415
     from statutes.structure import rendering  # noqa: PLC0415
@@ -45,6 +45,7 @@ def _objects(path: Path, law_id: str) -> dict[str, bytes]:
 
     if path.suffix == ".pdf":
         law = pdf.read(pdf.texts(engines.open_document(path)), {})
+        cage.allow_cpu(0)  # the last page's clock would end this process, which is no child
     else:
         law = {".xml": xml, ".docx": docx}[path.suffix].read(path.read_bytes())
     rendered = rendering.render(law)

@@ -20,11 +20,14 @@ FAILED: Mapping[str, Remedy] = {
     "RAW_FILE_MISSING": Remedy("There is no file under the message's key.", "Put it there. Send the message again."),
     "RAW_BUCKET_CLOSED": Remedy(
         "The bucket that the message names is not there, may not be read, or is not in STATUTES_RAW_BUCKETS.",
-        "Let the worker's role read it and name it there, or correct the message. Send the message again.",
+        "Let the worker's role read it and name it there, or send a right message. Then retry, or put its message"
+        " back: `manage.py laws redrive --yes`.",
     ),
     "RAW_FILE_CLOSED": Remedy(
-        "The store does not give us this one file: archived, encrypted with a key that we may not use, or denied.",
-        "Restore it, or let the worker's role have it. Send the message again, or have the version done again.",
+        "The store does not give us this file, but others: archived, encrypted with a key that we may not use, denied,"
+        " or not scanned yet.",
+        "Restore it, or let the worker's role have it (kms:Decrypt). Then retry, or put its message back:"
+        " `manage.py laws redrive --yes`.",
     ),
     "RAW_FILE_INFECTED": _file("The bucket's malware scanner has found a threat in the file."),
     "RAW_FILE_TAGS_DIFFER": _file(

@@ -19,7 +19,7 @@ from testing.pdfs import text_pdf
 from testing.people import Person, stop_before
 from testing.workers import at_work
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
 
 PASSWORD = "a long enough password"
 SECRET = "Mrs. Miller's knee"

@@ -6,6 +6,7 @@ import hashlib
 from urllib.parse import quote
 from uuid import UUID
 
+RAW = "raw/"  # below which a statute's file is put: what we upload ourselves is beside it
 LONGEST = 200  # characters of a name; S3 allows keys of 1024 bytes
 
 

@@ -66,10 +66,11 @@ def head(bucket: str, key: str) -> Head:
     except FileNotFoundError:
         _require(bucket)
         raise
-    return Head(found["ContentLength"], found["ETag"], _tags(bucket, key))
+    return Head(found["ContentLength"], found["ETag"], tags(bucket, key))
 
 
-def _tags(bucket: str, key: str) -> dict[str, str] | None:
+def tags(bucket: str, key: str) -> dict[str, str] | None:
+    """Return an object's tags, which may be told of one that is not given; as ``Head``'s."""
     try:
         found = _ask("get_object_tagging", Bucket=bucket, Key=key)["TagSet"]
     except Declined:  # an S3 without tags, or a key that may not read them; while it is away nobody knows

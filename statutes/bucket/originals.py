@@ -6,7 +6,7 @@ import hashlib
 import os
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,8 +14,8 @@ from django.conf import settings
 
 from documents import storage
 from documents.s3 import Declined
-from jobs.outcomes import Permanent
-from statutes.bucket import objects
+from jobs.outcomes import Permanent, Retryable
+from statutes.bucket import keys, objects
 from statutes.bucket.objects import Head, TooLarge
 from statutes.models import LawVersion
 from statutes.refusals import Unreadable
@@ -35,7 +35,7 @@ class Fetched:
 
 
 def look(version: LawVersion) -> Head:
-    """Check an object's size and tags. Raises ``Permanent``; ``OSError`` while the bucket is away."""
+    """Check an object's size and tags. Raises ``Permanent``, ``Retryable``; ``OSError`` while the bucket is away."""
     if version.bucket not in objects.raw_buckets():  # the row may be older than the setting, or told by a manifest
         raise _closed()
     with _blamed(version):
@@ -49,25 +49,45 @@ def look(version: LawVersion) -> Head:
 
 
 @contextmanager
-def _blamed(version: LawVersion) -> Iterator[None]:
-    """Let what is refused of one file, or of a bucket that is not our own, fail its law; wait for all else."""
+def _blamed(version: LawVersion, *, is_told_of: bool = False) -> Iterator[None]:
+    """Leave what is refused of one file, or of a bucket that is not our own, to the queue; wait for all else.
+
+    Refused is a right that is missing, a key of KMS' that we may not use (S3 tells of such a file, and does not give
+    it), an archived file, or one that a scanner is at: what people or time mend. So its law is tried again, the others
+    go on, and in the end the message is a dead letter, which can be put back. ``is_told_of``: HEAD, for which the same
+    right is needed as for GET, was answered a moment ago.
+    """
     try:
         yield
     except FileNotFoundError:
         raise Permanent("RAW_FILE_MISSING", "There is no file under the key that the message names.") from None
-    except (objects.NoBucket, Declined):
-        if _are_others_open(version):
-            raise Permanent("RAW_FILE_CLOSED", "The store does not give this file to us, but others.") from None
+    except (objects.NoBucket, Declined) as refused:
+        if isinstance(refused, Declined):
+            _check_tags(version, _tags_of_closed(version))
+        if is_told_of or any(_are_others_open(version.bucket, folder) for folder in _folders(version.raw_key)):
+            raise Retryable("RAW_FILE_CLOSED", "The store does not give this file to us, but others.") from None
         if version.bucket != objects.bucket() and objects.is_open(objects.bucket()):
             raise _closed() from None
         raise
 
 
-def _are_others_open(version: LawVersion) -> bool:
-    """Tell whether we may look at files beside this one: in the key's first folder, for a deeper one may be closed."""
-    folder, slash, _ = version.raw_key.partition("/")
+def _tags_of_closed(version: LawVersion) -> dict[str, str]:
+    """Return the tags of a file that is refused: a bucket's policy may be what closes one that a scanner has tagged."""
+    with suppress(FileNotFoundError):
+        return objects.tags(version.bucket, version.raw_key) or {}
+    return {}
+
+
+def _folders(key: str) -> list[str]:
+    """Return where to look whether other files are open: not deeper, for what a policy closes lies there."""
+    folder, slash, _ = key.partition("/")
+    return sorted({f"{folder}/" if slash else "", keys.RAW})
+
+
+def _are_others_open(bucket: str, folder: str) -> bool:
+    """Tell whether we may look at other files of a folder."""
     try:
-        objects.head(version.bucket, f"{folder}/{NOBODYS}" if slash else NOBODYS)
+        objects.head(bucket, f"{folder}{NOBODYS}")
     except FileNotFoundError:
         return True
     except (objects.NoBucket, Declined):
@@ -75,8 +95,8 @@ def _are_others_open(version: LawVersion) -> bool:
     return True
 
 
-def _closed() -> Permanent:
-    return Permanent("RAW_BUCKET_CLOSED", "The bucket of the message is not there, or may not be read.")
+def _closed() -> Retryable:
+    return Retryable("RAW_BUCKET_CLOSED", "The bucket of the message is not there, or may not be read.")
 
 
 def _check_tags(version: LawVersion, tags: dict[str, str]) -> None:
@@ -105,7 +125,7 @@ def fetched(version: LawVersion, head: Head) -> Iterator[Fetched]:
 
 def _downloaded(version: LawVersion, head: Head, path: Path) -> int:
     try:
-        with _blamed(version):
+        with _blamed(version, is_told_of=True):
             return objects.download(version.bucket, version.raw_key, path, etag=head.etag)
     except TooLarge:
         raise Unreadable("FILE_TOO_LARGE") from None

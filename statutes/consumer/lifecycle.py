@@ -30,6 +30,7 @@ TICK = 0.5  # how late the end of a job that another worker has may be noticed
 URGENT_SECONDS = 2  # how late an urgent message may be noticed while the other queue is listened to
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0  # while the queue or the database is away
 LONGEST_ASKED = 300.0  # that the queue may ask for: somebody may have mended it by then
+LAST_SECONDS = 13  # from the end of the grace (15) to the process' own, whatever hangs: at 30 hosts kill it
 
 
 class Interrupted(BaseException):
@@ -46,6 +47,7 @@ class Consumer:
     def __init__(self, *, works: bool = True, mortal: bool = False, until_idle: bool = False) -> None:
         self.status = Status()
         self.in_flight = InFlight()
+        self._mortal = mortal
         self.worker = Worker(mortal=mortal) if works else None
         # By queue: after how many receipts what always fails ends in a queue for people, if ever.
         self._most_receives: dict[str, int | None] = {}
@@ -76,8 +78,9 @@ class Consumer:
 
         For signal handlers.
         """
-        unhurried()
-        self._told_at = self._told_at or time.monotonic()
+        if self._told_at is None:
+            self._told_at = time.monotonic()
+            unhurried(at_last=int(settings.JOBS_STOP_GRACE_SECONDS) + LAST_SECONDS if self._mortal else 0)
         if cluster.stopping() and self._listening:
             self._listening = False
             raise Interrupted
@@ -151,7 +154,8 @@ class Consumer:
             self.in_flight.add(held)  # what can be read is done first
             return
         self.status.failed += 1
-        if self._most_receives.get(received.queue_url):
+        most = self._most_receives.get(received.queue_url)
+        if most and received.receives <= most:  # past that nothing takes it out, and it would be here again at once
             self.in_flight.give_back(held)
 
     @staticmethod
@@ -192,7 +196,8 @@ class Consumer:
     def _shutdown(self) -> bool:
         """Finish the stage that is under way, or let go of it when the grace is over; give back what has not ended."""
         promised = (self._told_at or time.monotonic()) + settings.JOBS_STOP_GRACE_SECONDS
-        unhurried()
+        if self._told_at is None:  # it ends of itself
+            unhurried()
         self.status.turn(State.SHUTDOWN)
         self.in_flight.give_all_back(held for held in self.in_flight if not held.jobs)
         is_orderly = True

@@ -81,7 +81,10 @@ class Worker:
         return 0
 
 
-def unhurried() -> None:
-    """Take the alarm off: from here on the process ends by itself."""
+def unhurried(*, at_last: int = 0) -> None:
+    """Take the stage's alarm off: from here on the process ends by itself, or else ``at_last``, so many seconds on.
+
+    The kernel's alarm ends what hangs, be it a call to a store that no longer answers. 0: nothing ends it.
+    """
     HEART.mortal = False
-    signal.alarm(0)
+    signal.alarm(at_last)

@@ -14,13 +14,14 @@ import structlog
 from django.conf import settings
 
 from jobs import faults
+from statutes.bucket import keys
 from statutes.queue import messages
 from statutes.queue.messages import Arrived, Message, MessageRefused
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.statutes")
 Item = Message | Arrived
-RAW = "raw/"  # below which a statute's file is put: what we upload ourselves is beside it
 _UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+MOST_RECORDS = 1_000  # of one message; S3 itself puts one or a few into it
 UPLOADED = re.compile(rf"({_UUID})/({_UUID})\.pdf")
 FORMAT = re.compile(r"\.(?:pdf|docx|xml)$", re.IGNORECASE)
 PART = re.compile(r"[A-Za-z0-9_-]+")  # no dot: that joins the parts
@@ -51,6 +52,8 @@ def asked(body: str) -> Asked:
     with _noted(found):
         told = _unwrapped(body)
         if "document_id" not in told and isinstance(told.get("Records"), list):
+            if len(told["Records"]) > MOST_RECORDS:
+                raise MessageRefused(messages.INVALID, "Records")
             for record in told["Records"]:
                 with _noted(found):
                     found.items.extend(_notified(record))
@@ -120,7 +123,7 @@ def _bridged(told: dict[str, Any]) -> Iterator[Item]:
 def _put(bucket: str, key: str, at: str, who: Any) -> Iterator[Item]:
     if bucket == settings.S3_RAW_BUCKET and (found := UPLOADED.fullmatch(key)):
         yield Arrived(UUID(found[1]), UUID(found[2]))
-    elif bucket == settings.STATUTES_BUCKET and key.startswith(RAW) and not key.endswith("/"):
+    elif bucket == settings.STATUTES_BUCKET and key.startswith(keys.RAW) and not key.endswith("/"):
         told = {
             "document_id": law_id(key),
             "s3_raw_key": key,
@@ -137,7 +140,7 @@ def law_id(key: str) -> str:
 
     Two keys have one law only where nothing but the format's suffix differs: two forms of it.
     """
-    parts = FORMAT.sub("", key.removeprefix(RAW)).split("/")
+    parts = FORMAT.sub("", key.removeprefix(keys.RAW)).split("/")
     found = ".".join(parts)
     if not all(PART.fullmatch(part) for part in parts) or not found[0].isalnum() or len(found) > 128:
         raise MessageRefused(messages.KEY, "key")  # another spelling of it could be another law's

@@ -75,12 +75,13 @@ def done(s3: S3Server, content: bytes, version: str = "2024-01", **fields: Any) 
 
 def job_of(sent: Message) -> UploadJob:
     """Return the newest job of a message's version."""
-    mine = UploadJob.objects.filter(document_id=ids.document_id(sent.law_id, sent.version))
+    mine = UploadJob.objects.filter(document_id__in=ids.document_ids(sent.law_id, sent.version))
     return mine.order_by("-created_at")[0]
 
 
 def version_of(sent: Message) -> LawVersion:
-    return LawVersion.objects.get(law_id=sent.law_id, version=sent.version)
+    """Return the row of a message's version; of two, the one that was begun last."""
+    return LawVersion.objects.filter(law_id=sent.law_id, version=sent.version).order_by("-created_at")[0]
 
 
 def found(query: str = "tasa del impuesto") -> list[str]:

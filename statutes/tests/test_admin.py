@@ -106,7 +106,7 @@ def test_a_filter_reads_its_index_however_many_versions_there_are() -> None:
     assert "ix_law_versions_error" in plans[1]
     assert "Sort" not in plans[0] + plans[1]
     assert "ix_laws_updated" in listed
-    assert "uq_law_version" in listed
+    assert "ix_law_versions_law" in listed
 
 
 def test_a_law_that_fails_is_found_from_its_id_and_named_wherever_its_job_is_told(laws: S3Server) -> None:

@@ -313,6 +313,21 @@ def test_a_queue_that_gives_each_message_one_chance_is_refused(queue: Queue, que
         redrive.most_receives(queues.queue(most=1).url)
 
 
+@pytest.mark.parametrize(("receives", "seen_at_once"), [(3, True), (4, False)])
+def test_a_message_that_nothing_takes_out_is_not_handed_out_without_end(
+    receives: int, seen_at_once: bool, queue: Queue
+) -> None:
+    consumer = Consumer(works=False)
+    consumer._most_receives[queue.url] = 3  # as the queue said when it was asked: its policy has gone since
+    queue.put("no JSON")
+    [received] = sqs.receive(queue.url, wait=1)
+    received.receives = receives
+
+    consumer._take(received)
+
+    assert queue.waiting() == ((1, 0) if seen_at_once else (0, 1))
+
+
 def test_a_message_is_held_for_12_hours_at_most(queue: Queue) -> None:
     queue.put(told())
     [received] = sqs.receive(queue.url, wait=1)

@@ -25,6 +25,9 @@ from testing.vendors.wire import Answer
 pytestmark = pytest.mark.django_db
 
 
+DENIED = Status(403, code="AccessDenied")
+
+
 def code(job: UploadJob) -> str:
     return str((job.last_error or {}).get("code"))
 
@@ -159,17 +162,18 @@ def test_a_bucket_that_is_away_costs_no_attempt(laws: S3Server) -> None:
 
 
 @pytest.mark.parametrize("bucket", ["nowhere", "anothers"])
-def test_a_bucket_that_only_the_message_knows_fails_its_law_alone(bucket: str, laws: S3Server, settings: Any) -> None:
-    settings.STATUTES_RAW_BUCKETS = [bucket]
-    laws.misbehave("* /anothers*", Status(403, code="AccessDenied"), times=9)
+def test_a_bucket_that_is_not_ours_and_closed_leaves_its_message_to_the_queue(
+    bucket: str, laws: S3Server, settings: Any
+) -> None:
+    settings.STATUTES_RAW_BUCKETS, settings.JOBS_MAX_RETRIES = [bucket], 0
+    laws.misbehave("* /anothers*", DENIED, times=99)
     sent = message(bucket=bucket)
     accept(sent)
-    run_to_the_end()
+    runner.drain()
 
     outcome = settle(sent, lawbooks.job_of(sent))
 
-    error = json.loads(objects(laws)["failed/LIVA/2024-01/error.json"])
-    assert (outcome, error["code"], error["raw"]) == ("delete", "RAW_BUCKET_CLOSED", None)
+    assert (outcome, code(lawbooks.job_of(sent)), objects(laws)) == ("reappear", "RAW_BUCKET_CLOSED", {})
 
 
 def test_a_key_that_opens_no_bucket_at_all_is_waited_for(laws: S3Server, settings: Any) -> None:
@@ -184,30 +188,59 @@ def test_a_key_that_opens_no_bucket_at_all_is_waited_for(laws: S3Server, setting
     assert (waiting.state, waiting.wait_reason) == ("queued", "STORAGE_UNAVAILABLE")
 
 
-ARCHIVED, DENIED = Status(403, code="InvalidObjectState"), Status(403, code="AccessDenied")
-
-
 @pytest.mark.parametrize(
-    ("route", "answer"),
+    ("key", "route", "answer"),
     [
-        (f"GET /{BUCKET}/{KEY}", ARCHIVED),
-        (f"HEAD /{BUCKET}/{KEY}", Status(400)),  # encrypted with a key of its own
-        (f"* /{BUCKET}/raw/federal/*", DENIED),
+        (KEY, f"GET /{BUCKET}/{KEY}", Status(403, code="InvalidObjectState")),
+        (KEY, f"GET /{BUCKET}/{KEY}", DENIED),  # so S3 tells of a kms:Decrypt that is missing, after a HEAD of 200
+        (KEY, f"GET /{BUCKET}/{KEY}", Status(400, code="KMS.DisabledException")),
+        (KEY, f"HEAD /{BUCKET}/{KEY}", Status(400)),  # encrypted with a key that only its owner has
+        (KEY, f"* /{BUCKET}/raw/federal/*", DENIED),
+        ("others/iva.xml", f"* /{BUCKET}/others/*", DENIED),
     ],
-    ids=["archived", "encrypted", "denied"],
+    ids=["archived", "kms-right", "kms-key", "customers-key", "folder", "first-folder"],
 )
-def test_a_file_that_is_refused_where_others_are_not_fails_its_law_alone(
-    route: str, answer: misbehaviour.Kind, laws: S3Server
+def test_a_file_that_is_refused_where_others_are_not_costs_no_law(
+    key: str, route: str, answer: misbehaviour.Kind, laws: S3Server, settings: Any
 ) -> None:
-    sent = arrived(laws, xml(TAXED))
-    laws.misbehave(route, answer, times=9)
+    settings.JOBS_MAX_RETRIES = 0
+    sent = arrived(laws, xml(TAXED), raw_key=key)
+    laws.misbehave(route, answer, times=99)
+    runner.drain()
+    dead = lawbooks.job_of(sent)
+    outcome = settle(sent, dead)
+    laws.behave()
+    left = list(objects(laws))
+
+    again = accept(sent)
+    run_to_the_end()
+
+    assert (code(dead), outcome, left) == ("RAW_FILE_CLOSED", "reappear", [key])
+    assert (again.kind, again.job_id) == (Kind.ACCEPTED, dead.pk)
+    assert (lawbooks.job_of(sent).state, articles(TAXED)) == ("done", [True])
+
+
+def test_a_file_that_is_told_of_and_not_given_is_closed_though_nothing_shows_that_others_are_open(
+    laws: S3Server,
+) -> None:
+    put(laws, xml(TAXED))
+    for route in (f"GET /{BUCKET}/{KEY}", f"HEAD /{BUCKET}/raw/.accessa-looks"):
+        laws.misbehave(route, DENIED, times=99)
+    accept(message())
+
     runner.drain()
 
-    outcome = settle(sent, lawbooks.job_of(sent))
+    assert code(lawbooks.job_of(message())) == "RAW_FILE_CLOSED"
 
-    laws.behave()
-    error = json.loads(objects(laws)["failed/LIVA/2024-01/error.json"])
-    assert (outcome, error["code"]) == ("delete", "RAW_FILE_CLOSED")
+
+def test_an_infected_file_that_a_policy_closes_is_told_of_by_its_tags(laws: S3Server) -> None:
+    put(laws, xml(TAXED), tags="GuardDutyMalwareScanStatus=THREATS_FOUND")
+    laws.misbehave(f"HEAD /{BUCKET}/{KEY}", DENIED, times=99)
+    accept(message())
+
+    runner.drain()
+
+    assert code(lawbooks.job_of(message())) == "RAW_FILE_INFECTED"
 
 
 @pytest.mark.parametrize("route", [f"* /{BUCKET}/raw/*", f"* /{BUCKET}*"])
@@ -230,9 +263,9 @@ def test_a_tenants_file_is_neither_read_nor_copied_whatever_a_row_says(laws: S3S
     accept(sent)
     run_to_the_end()
 
-    settle(sent, lawbooks.job_of(sent))
+    outcome = settle(sent, lawbooks.job_of(sent))
 
-    assert list(objects(laws)) == ["failed/LIVA/2024-01/error.json"]
+    assert (outcome, objects(laws)) == ("reappear", {})
     assert (code(lawbooks.job_of(sent)), articles(TAXED)) == ("RAW_BUCKET_CLOSED", [False])
 
 

@@ -136,6 +136,7 @@ def test_a_newer_version_takes_the_place_of_the_older_and_never_the_other_way_ro
     assert refused(older) == "OUTDATED"
     assert Document.objects.get().pk == ids.document_id(LAW, "2024-10")
     assert Law.objects.get().version == "2024-10"
+    assert LawVersion.objects.get(version="2024-01").canonical is None
 
 
 def test_vectors_of_another_model_than_the_corpus_are_refused(folder: Path) -> None:

@@ -29,7 +29,7 @@ from testing.cluster import database_url, until, used_database, worker_of
 from testing.nursery import Nursery
 from testing.sqs import KEYS, REGION, Queue, SqsServer, consuming
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
 NOWHERE = "http://127.0.0.1:9"  # nothing listens there
 
 
@@ -77,11 +77,12 @@ def signalled(number: int, after: float) -> threading.Timer:
 
 @pytest.fixture
 def signals() -> Iterator[None]:
-    """The command's handlers do not outlive the test."""
+    """The command's handlers and its alarm do not outlive the test."""
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
+    signal.alarm(0)
     cluster.begin()
 
 
@@ -109,6 +110,19 @@ def test_a_command_that_is_told_to_stop_twice_does_not_wait_for_the_queue(
 
     assert time.monotonic() - began < 12
     assert Row.objects.get().state == "shutdown"
+
+
+def test_who_is_told_to_stop_has_an_end_that_no_call_puts_off(settings: Settings, signals: None) -> None:
+    settings.JOBS_STOP_GRACE_SECONDS = 15.0
+    consumer = Consumer(works=False, mortal=True)
+
+    consumer.interrupt()
+    left, _ = signal.getitimer(signal.ITIMER_REAL)
+    time.sleep(0.01)
+    consumer.interrupt()
+    left_then, _ = signal.getitimer(signal.ITIMER_REAL)
+
+    assert 0 < left_then < left <= 28
 
 
 def test_a_message_that_comes_when_the_database_has_just_gone_is_held(queue: Queue, settings: Settings) -> None:

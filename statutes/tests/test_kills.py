@@ -10,6 +10,8 @@ from django.db import connections
 from testing import chaos_laws, chaos_statutes
 from testing.cluster import used_database
 
+pytestmark = pytest.mark.slow
+
 POINTS = (
     "embedding:answered", "uploading:law", "uploading:vectors", "uploading:manifest", "embedded:after-commit",
     "statute:settled",

@@ -95,6 +95,7 @@ def test_the_schema_is_sound() -> None:
         (told(ingest_timestamp="2025-01-12T15:31:45"), "MESSAGE_INVALID", "ingest_timestamp"),
         ({"Records": [{}]}, "MESSAGE_INVALID", "Records"),
         ({"Records": ["x"]}, "MESSAGE_INVALID", "Records"),
+        ({"Records": [put_event("raw/a.pdf")] * 1001}, "MESSAGE_INVALID", "Records"),
         (told(bucket="raw"), "MESSAGE_BUCKET_REFUSED", "bucket"),
         ({"Records": [put_event("raw/a%20b.pdf")]}, "MESSAGE_KEY_UNUSABLE", "key"),
         ({"Type": "Notification", "TopicArn": "arn", "Message": 1}, "MESSAGE_INVALID", "Message"),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from statutes.structure.outline import ENUMERATED, Outline, key
+from statutes.structure.outline import Outline, key
+from statutes.structure.patterns import ENUMERATED
 
 SPANISH = Outline(["Artículo 1. La ley de los que en el"])
 ENGLISH = Outline(["Section 1. The act of the people"])
