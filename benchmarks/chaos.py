@@ -127,9 +127,10 @@ def _documents(options: Namespace) -> Result:
         against="the same documents undisturbed",
         ratio=(broken.rows & calm.rows).total() / max(1, calm.rows.total()),
         goal="equal rows, nothing paid twice",
-        ok=found.ok and found.kills >= options.kills,
+        ok=found.ok and found.prompt and found.kills >= options.kills,
         details={
             **{name: value for name, value in asdict(found).items() if name != "kills"},
+            "prompt": found.prompt,
             "random": dict(broken.kills),
             "documents": broken.taken,
             "chunks": calm.rows.total(),

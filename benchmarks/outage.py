@@ -40,7 +40,7 @@ def measure(options: Namespace) -> Result:
     with standing_in() as vendors:
         _tell(vendors, AWAY)
         corpus.queue(corpus.store([corpus.SAMPLES / "amendment.pdf"] * documents))
-        with cluster.running(**_environment(vendors)):
+        with cluster.running(**_environment(vendors, quick=options.quick)):
             cluster.until(lambda: _faults(vendors) > 0, seconds=60)
             time.sleep(seconds)
             say(f"{_faults(vendors)} calls met the outage; the vendors return")
@@ -80,9 +80,10 @@ def standing_in() -> Iterator[dict[str, Any]]:
         yield json.loads(state.read_text())
 
 
-def _environment(vendors: dict[str, Any]) -> dict[str, str]:
+def _environment(vendors: dict[str, Any], *, quick: bool) -> dict[str, str]:
     llamaparse, openai = vendors["llamaparse"], vendors["openai"]
-    return {
+    pause = {"VENDOR_BREAKER_SECONDS": "1"} if quick else {}
+    return pause | {
         "LLAMAPARSE_API_KEY": llamaparse["key"],
         "LLAMAPARSE_BASE_URL": llamaparse["url"],
         "OPENAI_API_KEY": openai["key"],

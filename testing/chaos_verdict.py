@@ -38,8 +38,13 @@ class Verdict:
         twice = self.duplicated or self.paid_twice or self.parses_paid_twice
         spotless = not (self.lost or twice or self.unfinished or self.findings)
         bounded = self.bought_again_after_crash <= self.bought_again_bound
+        return spotless and bounded and not self.missed_points
+
+    @property
+    def prompt(self) -> bool:
+        """Was nobody's lease long over? For a quiet machine to say: a busy one takes its time to start a cluster."""
         # A lease may run out while the one who sweeps is being restarted itself.
-        return spotless and bounded and not self.missed_points and self.overdue < LEASE + RESTART
+        return self.overdue < LEASE + RESTART
 
 
 def verdict(broken: Found, calm: Found) -> Verdict:

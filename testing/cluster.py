@@ -22,6 +22,7 @@ from django.conf import settings
 from django.db import connection
 
 MANAGE = [sys.executable, "manage.py"]
+PATIENCE = 4.0  # 1 where the seconds are the promise
 SECRET = "a-secret-that-only-tests-know-of-32-bytes"
 # Jobs past the services and without a ring: only the row says that they are due.
 SEED = """
@@ -131,8 +132,9 @@ def cluster(*, workers: int = 2, **environment: object) -> Iterator[Cluster]:
         made.end()
 
 
-def until(holds: Callable[[], object], *, seconds: float, pause: float = 0.05) -> None:
-    """Wait until something is so, or fail."""
+def until(holds: Callable[[], object], *, seconds: float, pause: float = 0.05, patience: float = PATIENCE) -> None:
+    """Wait until something is so, or fail: ``seconds`` on a quiet machine, which may be ``patience`` times as slow."""
+    seconds *= patience
     deadline = time.monotonic() + seconds
     while not holds():
         if time.monotonic() > deadline:

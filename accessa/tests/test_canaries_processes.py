@@ -33,6 +33,8 @@ from testing.vendors.misbehaviour import Kind, instead
 from testing.vendors.openai import OpenAIServer
 from testing.vendors.wire import Answer, Request, as_json
 
+pytestmark = pytest.mark.slow
+
 CORRELATION = "5d0c2c6e-7a55-4f0e-9d6a-0f6f3f1f7a11"
 PDF = text_pdf(f"Member {SSN} holds {POLICY}.", f"The deductible of {POLICY} is 500 dollars.")
 # Tables that staff, operators or other systems read; whose own text is a tenant's is not among them.

@@ -13,6 +13,8 @@ from django.conf import settings
 from testing import cluster, served
 from testing.people import Person, plan_pdf
 
+pytestmark = pytest.mark.slow
+
 BIN = Path(sys.executable).parent
 STORY = """
 import hashlib, io, sys, time

@@ -23,6 +23,8 @@ from statutes.models import Law, LawVersion
 from testing.cluster import database_url, used_database
 from testing.sqs import consuming
 
+pytestmark = pytest.mark.slow
+
 MADE = ("law.json", "manifest.json", "_vectors.jsonl")
 
 

@@ -16,6 +16,8 @@ from accessa import pidfile, serving
 from accessa.management.commands import serve
 from accessa.serving import Address, programs
 
+pytestmark = pytest.mark.slow
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 

@@ -25,6 +25,8 @@ from testing.leaking import CANARIES, SECRETS
 from testing.people import Person
 from testing.served import web
 
+pytestmark = pytest.mark.slow
+
 CORRELATION = "5d0c2c6e-7a55-4f0e-9d6a-0f6f3f1f7a12"
 
 

@@ -14,6 +14,8 @@ from benchmarks.__main__ import NAMES
 from benchmarks.cluster import ROOT
 from benchmarks.report import percentile
 
+pytestmark = pytest.mark.slow
+
 SMALL = (
     "admin",
     "chunking",

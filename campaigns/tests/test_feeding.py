@@ -25,7 +25,7 @@ from testing.people import run_to_the_end, stages
 from testing.vendors.openai import OpenAIServer
 from vendors.models import Purchase
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 
 MANY = """
     INSERT INTO documents (document_id, user_id, filename, mime, bytes_len, file_sha256, raw_path, created_at)

@@ -23,7 +23,7 @@ from testing.passages import SENTENCE, waiting
 from testing.vendors.openai import KEY, OpenAIServer
 from vendors.models import Purchase
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
 POINTS = ["embeddings_buffered:before-commit", "feeding:begin"]
 
 

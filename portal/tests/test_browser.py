@@ -21,7 +21,7 @@ from testing.people import Person, plan_pdf, stop_before
 from testing.vendors.s3 import S3Server
 from testing.workers import at_work
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
 
 PLAN = plan_pdf("hospital care", "drugs", "dental care", lines=20)
 LETTER = text_pdf("Prior authorization is needed for every magnetic resonance imaging scan of the knee.")

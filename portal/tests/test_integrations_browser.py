@@ -14,7 +14,7 @@ from testing.browser import Visit
 from testing.people import Person
 from testing.vendors.oauth import OAuthServer
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
 
 
 @pytest.fixture

@@ -10,6 +10,8 @@ from django.db import connections
 from testing import chaos, chaos_verdict
 from testing.cluster import used_database
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.django_db(transaction=True)
 def test_nothing_is_lost_doubled_or_paid_twice_whoever_is_killed(tmp_path: Path) -> None:

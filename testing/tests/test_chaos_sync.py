@@ -11,6 +11,8 @@ from testing import chaos_sync
 from testing.cluster import used_database
 from testing.people import Person
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.django_db(transaction=True)
 def test_a_sync_whose_workers_are_killed_leaves_the_rows_of_an_undisturbed_one(ana: Person, tmp_path: Path) -> None:

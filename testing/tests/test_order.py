@@ -1,0 +1,30 @@
+"""The order in which files of tests are begun."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from testing.order import pytest_collection_modifyitems
+
+
+def one(file: str, name: str, *, slow: bool = False) -> Any:
+    return SimpleNamespace(path=Path(file), name=name, get_closest_marker=lambda asked: slow and asked == "slow")
+
+
+def test_slow_files_are_begun_first_then_those_with_most_tests_and_each_keeps_its_own_order() -> None:
+    items = [
+        one("few.py", "a"),
+        one("many.py", "z"),
+        one("many.py", "b"),
+        one("slow.py", "y", slow=True),
+        one("many.py", "a"),
+        one("slow.py", "x", slow=True),
+    ]
+
+    pytest_collection_modifyitems(items)
+
+    assert [(item.path.stem, item.name) for item in items] == [
+        ("slow", "y"), ("slow", "x"), ("many", "z"), ("many", "b"), ("many", "a"), ("few", "a"),
+    ]  # fmt: skip
