@@ -85,7 +85,8 @@ class _Builder:
         if self._next - 1 in self._quoted:
             self._text(line, begins=heading is not None)
             return
-        if heading is None and (self._article is not None or self._open):
+        has_begun = bool(self._article.paragraphs) if self._article is not None else bool(self._open)
+        if heading is None and has_begun:  # "Artículo 9.", and below it "Comuníquese, publíquese y archívese."
             is_behind = self._next > self._behind
             heading = closing(text, before, is_behind=is_behind, in_transitory=is_in_last and bool(self._said()))
         if heading is None and self._outline.numbered and self._is_crosshead(text, before):

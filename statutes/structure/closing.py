@@ -24,16 +24,18 @@ _FORMULA = re.compile(
     r"|Habi[ée]ndose cumplido con lo establecido en el|Y por cuanto he tenido a bien|Lo que transcribo a "
     r"|En cumplimiento de lo dispuesto por la fracción I del [Aa]rtículo 89"
     r"|This (?:Regulation|Directive|Decision) (?:shall be binding in its entirety|is addressed to)"
-    r"|Done at [A-Z][a-z]+,|Given under (?:my|our) hands?\b|IN WITNESS WHEREOF|In witness whereof"
-    r"|Approved by the Governor\b|Filed in (?:the )?[Oo]ffice"
-    rf"|Approved (?:{_MONTHS_EN}) \d{{1,2}}, \d{{4}}\b|\d{{1,2}}(?:st|nd|rd|th) (?:{_MONTHS_EN}) \d{{4}}(?:$| [A-Z])"
-    r"|_{10,}|I (?:hereby )?certify that [A-Z]|Signed by authority of"
+    r"|Done at [A-Z][a-z]+,"
 )
 # What an office or a name may begin only behind the last article.
 _AT_THE_END = re.compile(
     r"(?:El|La|EL|LA) (?:Primer[oa]? )?(?:President|Secretari|Ministr|Re[iy]na?|PRESIDENT|SECRETARI|MINISTR|REY)"
     r"[^.;:]{0,90},?$"
     r"|REP[ÚU]BLICA D|e\. \d\d/\d\d/\d{4} N"
+    # Forms that a section prescribes have these too.
+    r"|Given under (?:my|our) hands?\b|IN WITNESS WHEREOF|In witness whereof"
+    r"|Approved by the Governor\b|Filed in (?:the )?[Oo]ffice"
+    rf"|Approved (?:{_MONTHS_EN}) \d{{1,2}}, \d{{4}}\b|\d{{1,2}}(?:st|nd|rd|th) (?:{_MONTHS_EN}) \d{{4}}(?:$| [A-Z])"
+    r"|_{10,}|I (?:hereby )?certify that [A-Z]|Signed by authority of"
     r"|Speaker of the House|President of the Senate|Vice President of the United States|Secretary of State\b"
     r"|Passed (?:by )?the (?:House|Senate|Assembly)\b|For the (?:Commission|Council|European Parliament)$"
 )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 
 CLOSED_BY = {"«": "»", "“": "”", '"': '"', "‘": "’"}  # noqa: RUF001
 OPENING = "".join(CLOSED_BY)
@@ -18,6 +19,7 @@ def quoted(texts: Sequence[str], begins: Callable[[str, str], bool]) -> Iterator
     American bills open each paragraph anew and close the last one only.
     """
     ends: dict[str, list[int]] = {}
+    led: dict[str, list[int]] = {}  # where another quotation begins: the one before it is at an end by then
     at = 0
     while at < len(texts):
         text = texts[at]
@@ -26,9 +28,16 @@ def quoted(texts: Sequence[str], begins: Callable[[str, str], bool]) -> Iterator
             mark = text[0]
             if mark not in ends:
                 ends[mark] = [number for number, line in enumerate(texts) if _closes(line, mark)]
+                led[mark] = [
+                    number
+                    for number, (before, line) in enumerate(pairwise(texts), 1)
+                    if line[:1] == mark and before[-1:] == ":" and begins(line, before)
+                ]
             found = ends[mark]
             place = bisect_left(found, at)
-            if place < len(found) and found[place] - at < LONGEST:
+            another = bisect_right(led[mark], at)
+            is_forgotten = place == len(found) or (another < len(led[mark]) and led[mark][another] <= found[place])
+            if not is_forgotten and found[place] - at < LONGEST:
                 stop = found[place] + 1
                 yield from range(at, stop)
         at = stop

@@ -117,7 +117,7 @@ SPOKEN_OF = re.compile(
 
 # A bill that is quoted whole: "Proyecto de ley: “Artículo 1°.- …"
 QUOTED = re.compile(r"[\"“«](?=[A-ZÁÉÍÓÚ])")
-BILL = re.compile(r"\b(?:proyecto de ley|ley|decreto)\s*:$", re.I)
+BILL = re.compile(r"\b(?:proyecto de reforma constitucional|ley(?: de la rep[úu]blica)?|decreto)\s*:$", re.I)
 # So does a code: "1340. This chapter …", in chapters and articles.
 CODED = re.compile(r"(\d{3,5}(?:\.\d{1,3}){0,2})\.\s+(?=[A-Z(“])")
 # British and Commonwealth acts only number their sections: "1 Overview", "2A. Tariffs.—(1) A supplier …".

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 
@@ -16,6 +15,12 @@ LEAD_LINES, LONGEST_LEAD = 4, 4_000  # lines, characters of an article that are 
 _AMENDS = re.compile(
     r"\b(?:reform|adici[oó]n|modif[ií]|sustit[uú]|incorp[oó]r|agr[eé]g|reempl[aá]|añ[aá]d|introd[uú]|redactad|queda"
     r"|amend|insert|substitut|replac|adding\b|added\b|read\b)"
+)
+# What is issued whole is this law's own: "Se expide la Ley de Aguas, para quedar como sigue:"
+_ISSUES = re.compile(
+    r"\b(?:se (?:expid|aprueb|promulg|emit)\w+|[ée]xp[íi]dese|apru[ée]base) (?:el|la|los) (?:nuev[ao] |presente )?"
+    r"(?:ley|c[óo]digo|reglamento|estatuto|texto (?:refundido|ordenado|[úu]nico))\b"
+    r"(?!.*(?:\bse (?:reform|adicion|modific|derog|sustitu|agreg|añad)|[áéíóú]\w{1,6}se\b))"  # "Sustitúyese"
 )
 _NUMBER = re.compile(
     r"\d+[A-Z]{0,2}\b(?:[.-]\d+[A-Z]{0,2}|-[A-Z]\b)*(?:\.?[ºª°o]\b\.?)?(?:\s(?:bis|ter|qu[aá]ter)\b)?", re.I
@@ -44,7 +49,7 @@ def _amended(texts: Sequence[str], outline: Outline, known: Set[int]) -> frozens
         for number, text in enumerate(texts)
         if number not in known and (found := outline.heading(text, texts[number - 1] if number else ""))
     ]
-    reader = _Reader(texts, leads, {found.number: at for at, found in headings if found.kind == "article"})
+    reader = _Reader(texts, frozenset(leads), {found.number: at for at, found in headings if found.kind == "article"})
     for number, found in headings:
         reader.read(number, found)
     return frozenset(reader.found)
@@ -55,7 +60,7 @@ def _amends(texts: Sequence[str], number: int) -> bool:
     if number + 1 < len(texts) and texts[number + 1][:1] in marks.CLOSED_BY:
         return False
     said = " ".join(texts[max(number - LEAD_LINES, 0) : number + 1])[-LONGEST_LEAD:]
-    return _AMENDS.search(said.lower()) is not None
+    return _AMENDS.search(said.lower()) is not None and _ISSUES.search(said.lower()) is None
 
 
 @dataclass(slots=True)
@@ -63,11 +68,12 @@ class _Reader:
     """Goes through the headings: which article is this law's own, and which it only quotes."""
 
     texts: Sequence[str]
-    leads: list[int]
+    leads: Set[int]
     last: dict[str, int]  # the line in which an article of this number begins for the last time
     found: set[int] = field(default_factory=set)
     own: Heading | None = None
     line: int = 0  # of the own one
+    is_quoting: bool = False  # the own one has quoted an article already
     between: list[int] = field(default_factory=list)  # divisions since it, or since what it quoted last
     named: frozenset[str] | None = None  # the numbers that an amending article names
 
@@ -77,15 +83,16 @@ class _Reader:
         elif heading.kind != "article":
             self.between.append(number)
         elif self._is_led(number) and self._is_quoted(number, heading):
+            self.is_quoting = True
             self.found.update(self.between, [number])
             self.between.clear()
         else:
-            self.own, self.line, self.named = heading, number, None
+            self.own, self.line, self.named, self.is_quoting = heading, number, None, False
             self.between.clear()
 
     def _is_led(self, number: int) -> bool:
-        place = bisect_left(self.leads, self.line)
-        return self.own is not None and place < len(self.leads) and self.leads[place] < number
+        """Tell whether a lead stands right above it, or its divisions: a list of clauses is led to by much else."""
+        return self.is_quoting or any(self.line <= one - 1 in self.leads for one in (*self.between, number))
 
     def _is_quoted(self, number: int, heading: Heading) -> bool:
         if self.own is None:

@@ -91,6 +91,14 @@ def test_a_short_line_with_the_label_is_the_articles_heading_when_more_follows()
     assert (second.heading, second.text) == ("", "The board shall meet.")
 
 
+@pytest.mark.parametrize("line", ["Comuníquese, publíquese y archívese.", "Publíquese y cúmplase."])
+def test_a_formula_below_a_label_alone_in_its_line_is_the_articles_text(line: str) -> None:
+    law = built(f"Artículo 1.\nLa ley es ley.\nArtículo 2.\n{line}\nDado en Lima.")
+
+    assert articles(law) == {"1": "La ley es ley.", "2": line}
+    assert [child.kind for child in law.children if isinstance(child, Division)] == ["text"]
+
+
 NOT_HEADINGS = [
     "La presente ley es de orden público.",
     "Se crea el Instituto.",
