@@ -57,15 +57,17 @@ _TELLS = "{0}.document_type, {0}.title, {0}.parent_external_id, {0}.facts::text,
 # What was asked for by itself, ``current``, is newer than either.
 # Counted with the records, not with their page: what an interrupted page has written it finds unchanged the next time.
 # The message is locked as by ``messages.fenced``, here to spare a trip; and the sync, so that whoever ends it waits,
-# and nobody else has the records' locks. Clients are locked before the next statement reads their records, in the order
-# of their ids, so that nobody waits crosswise.
+# and nobody else has the records' locks; and the source before the sync, as everybody locks them: a new record's
+# foreign key asks for it at the commit. Clients are locked before the next statement reads their records, in the order
+# of their ids, which is Python's in ``rollups.recompute``, so that nobody waits crosswise.
 # Not durable by itself: a server's crash that loses it loses the page's closing commit too, or never made it, and the
 # page is read again. That commit waits for the disk, and so for all that was written before it.
 WRITE = f"""
 WITH held AS (
-    SELECT FROM {TABLE} q CROSS JOIN ingestion_jobs j
-    WHERE q.msg_id = %(message)s AND q.read_ct = %(read_ct)s AND j.id = %(job)s AND j.status = 'running'
-    FOR NO KEY UPDATE),
+    SELECT FROM {TABLE} q CROSS JOIN connected_sources c CROSS JOIN ingestion_jobs j
+    WHERE q.msg_id = %(message)s AND q.read_ct = %(read_ct)s AND c.id = %(source)s
+        AND j.id = %(job)s AND j.status = 'running'
+    FOR NO KEY UPDATE OF q FOR KEY SHARE OF c FOR NO KEY UPDATE OF j),
 said AS (SELECT {arrays.cast(_SAID)} FROM {arrays.unnested(_SAID)}),
 stored AS (
     SELECT d.* FROM held CROSS JOIN source_documents d
@@ -104,7 +106,7 @@ counted AS (
 SELECT set_config('synchronous_commit', 'off', true), (
     SELECT array_agg(key) FROM (
         SELECT key, {rollups.LOCKED} FROM (
-            SELECT DISTINCT key FROM judged j, unnest(CASE
+            SELECT DISTINCT key COLLATE "C" AS key FROM judged j, unnest(CASE
                 WHEN verdict IN ('{NEW}', '{CHANGED}') AND NOT tells_same
                     THEN ARRAY[old_parent, parent_external_id, CASE WHEN has_client THEN external_id END]
                 WHEN is_embedded THEN ARRAY[external_id] END) key

@@ -55,9 +55,9 @@ class Claim:
         """Open the transaction of the stage's one write; raise ``Superseded`` when the claim is lost.
 
         ``durable=False`` spares its commit the wait for the disk: for writes that are in this database only and are
-        made again as they were when the server loses them, with the stage, in the second before it fails. Whatever
-        is bought, or written or deleted elsewhere, follows a durable commit: all that was committed before it is then
-        on the disk too.
+        made again as they were when the server loses them, with the stage, in the second before it fails. Whatever is
+        bought, or deleted elsewhere, follows a durable commit: all that was committed before it is then on the disk
+        too. An object that is written may come first: made again, it is written to the same place.
         """
         stage = self.job.stage
         with transaction.atomic():

@@ -1,4 +1,4 @@
-"""Which commits of a document's way wait for the disk: those after which something is bought, written or deleted."""
+"""Which commits of a document's way wait for the disk: those after which something is bought, or deleted elsewhere."""
 
 from __future__ import annotations
 

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 from django.db import OperationalError, connection, connections, transaction
 
-from integrations import drafts, factory, messages, pages, payloads, syncs, writing
+from integrations import disconnecting, drafts, factory, messages, pages, payloads, syncs, writing
+from integrations.disconnecting import Grant
 from integrations.items import Page, RawItem
 from integrations.messages import Message
 from integrations.models import ClientIntelligence, ConnectedSource, IngestionJob, SourceDocument
@@ -378,6 +379,49 @@ def test_whoever_ends_a_sync_waits_for_the_records_that_are_being_written(
     assert working.result() is not None
 
 
+@pytest.mark.django_db(transaction=True)
+def test_whoever_disconnects_waits_for_the_records_that_are_being_written(
+    account: Account, source: ConnectedSource
+) -> None:
+    """A new record's foreign key asks for the source at the commit: by then it must not be somebody else's."""
+    account.list("companies", item("company:1"), item("company:2"))
+    sync(source)
+    account.list("companies", item("company:2", text="z"), item("company:3", text="q"))
+    job = begin(source)
+
+    with ThreadPoolExecutor(2) as elsewhere, transaction.atomic():
+        SourceDocument.objects.select_for_update().get(external_id="company:2")
+        working = elsewhere.submit(_on_a_connection_of_its_own)
+        until(_somebody_waits, seconds=30)
+        ending = elsewhere.submit(_disconnect, source)
+        until(lambda: ending.done() or _waiting() == 2, seconds=30)
+        transaction.set_rollback(True)
+
+    assert working.result() is not None
+    assert ending.result()
+    source.refresh_from_db()
+    job.refresh_from_db()
+    assert (source.status, job.status, job.error_message) == ("disconnected", "failed", syncs.DISCONNECTED)
+    assert row(source, "company:3").text == "q"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_records_are_written_with_the_source_locked_before_the_sync(account: Account, source: ConnectedSource) -> None:
+    """So do those who end a sync."""
+    account.list("companies", item("company:1"))
+    begin(source)
+
+    with ThreadPoolExecutor(1) as elsewhere, transaction.atomic():
+        ConnectedSource.objects.select_for_update().get(pk=source.pk)
+        working = elsewhere.submit(_on_a_connection_of_its_own)
+        until(_somebody_waits, seconds=30)
+        assert IngestionJob.objects.select_for_update(nowait=True, no_key=True).get(status="running")
+        transaction.set_rollback(True)
+
+    assert working.result() is not None
+    assert row(source, "company:1")
+
+
 def _on_a_connection_of_its_own() -> Message | None:
     try:
         return work()
@@ -385,10 +429,21 @@ def _on_a_connection_of_its_own() -> Message | None:
         connections.close_all()
 
 
+def _disconnect(source: ConnectedSource) -> Grant:
+    try:
+        return disconnecting.disconnect(source, by=None, reason="x")
+    finally:
+        connections.close_all()
+
+
 def _somebody_waits() -> bool:
+    return _waiting() > 0
+
+
+def _waiting() -> int:
     with connection.cursor() as cursor:
-        cursor.execute("SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)")
-        return bool(cursor.fetchone()[0])
+        cursor.execute("SELECT count(DISTINCT pid) FROM pg_locks WHERE NOT granted")
+        return int(cursor.fetchone()[0])
 
 
 def _stream(message: Message) -> str | None:
