@@ -127,7 +127,9 @@ def _where(found: UUID | None, message: Message) -> UUID:
         return ids.document_id(message.law_id, message.version)
     job = _newest(found)
     has_failed = job is not None and job.state == State.DEADLETTER
-    return found if has_failed else ids.beside(message.law_id, message.version, found)
+    # Else what is found would be said to be of a file that it was not made of.
+    is_its_file = LawVersion.objects.filter(pk=found, bucket=message.bucket, raw_key=message.raw_key).exists()
+    return found if has_failed and is_its_file else ids.beside(message.law_id, message.version, found)
 
 
 def _locked(document_id: UUID, message: Message) -> LawVersion:

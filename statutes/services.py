@@ -16,7 +16,7 @@ from documents import services as documents
 from documents.locks import lock
 from documents.models import Document
 from jobs.models import UploadJob
-from statutes import intake, turns
+from statutes import ids, intake, turns
 from statutes.bucket import keys, objects
 from statutes.intake import WITHDRAWN, Kind
 from statutes.models import Law, LawVersion
@@ -102,18 +102,20 @@ def _hide(law_id: str, *, by: User | None, reason: str) -> list[Document]:
     """Let nothing of the law be found or worked on; return the documents whose files are to be removed."""
     with transaction.atomic():
         versions = LawVersion.objects.filter(law_id=law_id)
-        document_ids = sorted(versions.values_list("pk", flat=True))
+        # Both of each: a job may just be on its way from one to the other.
+        known = versions.values_list("version", flat=True)
+        document_ids = sorted({each for version in known for each in ids.document_ids(law_id, version)})
         for document_id in document_ids:
             lock(document_id)  # before any row, as intake and deletions do
         found = list(Document.objects.filter(pk__in=document_ids, user_id=CORPUS).order_by("pk"))
         for document in found:
             documents.erase(document)
         gone = {"status": Law.Status.FAILED, "error_code": WITHDRAWN, "job_id": None, "canonical": None}
-        versions.filter(pk__in=document_ids).update(**gone, updated_at=Now())
+        count = versions.filter(pk__in=document_ids).update(**gone, updated_at=Now())
         Law.objects.filter(pk=law_id).update(
             document_id=None, status=Law.Status.FAILED, chunk_count=0, updated_at=Now()
         )
-        _record("laws.withdraw", "law", law_id, by=by, reason=reason, versions=len(document_ids), documents=len(found))
+        _record("laws.withdraw", "law", law_id, by=by, reason=reason, versions=count, documents=len(found))
     return found
 
 

@@ -27,6 +27,7 @@ from statutes.queue.messages import Message
 from statutes.services import withdraw
 from statutes.tests import lawbooks
 from statutes.tests.lawbooks import LOWER, RATE, TAXED, arrived, articles, done, message, objects, put, xml
+from statutes.tests.racing import after
 from testing.people import Person, run_to_the_end, stages, stop_before
 from testing.vendors.s3 import S3Server
 
@@ -267,6 +268,20 @@ def test_what_has_failed_at_home_leaves_it_for_another_file(laws: S3Server, ana:
     assert (articles(TAXED, RATE, LOWER), kinds()) == ([True, False, True], set())
 
 
+def test_what_is_found_never_says_to_be_of_a_file_that_it_was_not_made_of(laws: S3Server) -> None:
+    claim, _ = begun_at_home(laws)
+    services.cancel(claim.job, by="sam")
+    said = LawVersion.objects.values("raw_key", "ingest_timestamp", "job_id").get(pk=FIRST)
+    put(laws, b"no law", key="raw/other.xml")
+
+    accept(message(force_reprocess=True, raw_key="raw/other.xml"))
+    run_to_the_end()
+
+    assert LawVersion.objects.values("raw_key", "ingest_timestamp", "job_id").get(pk=FIRST) == said
+    assert LawVersion.objects.get(pk=SECOND).raw_key == "raw/other.xml"
+    assert articles(TAXED, RATE) == [True, True]
+
+
 def stop_before_leaving(job_id: UUID) -> UUID:
     """Let a job leave what is found; return the document that it is of now."""
     assert len(list(stages())) == 1
@@ -314,6 +329,20 @@ def test_overtaken_by_a_newer_version_what_is_done_anew_is_taken_out(laws: S3Ser
     assert list(Document.objects.values_list("pk", flat=True)) == [ids.document_id("LIVA", "2024-02")]
     assert (Law.objects.get().version, LawVersion.objects.get(pk=SECOND).error_code) == ("2024-02", "LAW_OUTDATED")
     assert (articles(RATE, LOWER), list(findings(deep=True))) == ([True, False], [])
+
+
+def test_withdrawn_while_its_job_leaves_it_the_law_is_not_published_again(laws: S3Server) -> None:
+    claim, _ = begun_at_home(laws)
+    services.cancel(claim.job, by="sam")
+    arrived(laws, xml(TAXED, LOWER), force_reprocess=True)
+
+    with after('SELECT "law_versions"."version"', lambda: stop_before_leaving(claim.job.pk)):
+        withdraw("LIVA", by=None, reason="repealed")
+    run_to_the_end()
+
+    assert not Law.objects.exclude(document_id=None).exists()
+    assert not Document.objects.exists()
+    assert (UploadJob.objects.count(), articles(TAXED, LOWER)) == (0, [False, False])
 
 
 def test_withdrawn_the_law_goes_with_what_is_done_anew(laws: S3Server) -> None:
