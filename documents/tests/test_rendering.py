@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from functools import cache
 from html.parser import HTMLParser
 
 import pytest
@@ -208,7 +209,8 @@ def test_a_table_with_more_cells_than_characters_takes_no_longer(columns: int, r
     head = "|a" * columns + "|\n" + "|-" * columns + "|\n"
     text = head + f"{row}\n" * ((LONGEST - len(head)) // 2)
 
-    assert spent(text) < 2 * spent("- a\n" * (LONGEST // 4))  # the dearest of what is no table
+    # Whatever else the machine does makes it more, never less.
+    assert min(spent(text), spent(text)) < 2 * dearest()
     assert row in check(html(text)).text
 
 
@@ -216,6 +218,13 @@ def test_a_full_page_of_a_wide_table_is_still_a_table() -> None:
     made = html("| a " * 12 + "|\n" + "|-" * 12 + "|\n" + ("| 1234567 " * 12 + "|\n") * 60)
 
     assert made.count("<td>") == 12 * 60
+
+
+@cache
+def dearest() -> float:
+    """Return what the dearest of all that is no table takes."""
+    text = "- a\n" * (LONGEST // 4)
+    return min(spent(text), spent(text))
 
 
 def spent(text: str) -> float:
