@@ -61,7 +61,7 @@ def test_a_tenant_whose_canaries_find_less_is_held_with_both_figures_until_someb
     filled: Fill, settings: Any
 ) -> None:
     settings.EMBEDDER = "local"
-    ana = filled(12, 1)
+    ana = filled(30, 1)  # of 12, ten nearest may well be right by chance
     settings.EMBEDDER = "testing.embedders.Instant"  # a sentence is nowhere near its passage
     asked = [
         {"query": f"{text[:40]} ...", "document_id": str(document), "page": 1}
@@ -80,7 +80,7 @@ def test_a_tenant_whose_canaries_find_less_is_held_with_both_figures_until_someb
 
     assert (held.state, held.reason, again, was) == ("held", "CANARIES_WORSE", "held", NEW)
     assert held.recall
-    assert held.recall["queries"] == 12
+    assert held.recall["queries"] == 30
     assert held.recall["after"] < held.recall["before"]
     assert (tenant_of(campaign, ana).state, live.of(ana).model) == ("live", OLD)
     assert tenant_of(campaign, ana).accepted_by == "sam"
