@@ -14,12 +14,12 @@ from django.db import connection, transaction
 from django.test import TransactionTestCase
 from structlog.contextvars import clear_contextvars
 
-from accessa.embedded.server import EmbeddedServer
-from auditing import staff
-from integrations import queue
-from testing import statistics
-from testing.people import Person
-from vendors import calls
+from accessa.embedded_postgres.server import EmbeddedServer
+from accounts.audit import roles
+from integrations.sync import pgmq
+from testing import planner_statistics
+from testing.personas import Person
+from vendors import call_metrics
 
 MIGRATED = {"django_migrations", "django_content_type", "auth_permission"}
 AUDITED = "audit_entries"  # refuses to be emptied
@@ -32,7 +32,7 @@ FORGET = f"""
         END IF;
     END $$"""
 # Django does not know pgmq's tables.
-QUEUED = [f"DELETE FROM {table}" for table in (queue.TABLE, queue.ARCHIVE)]
+QUEUED = [f"DELETE FROM {table}" for table in (pgmq.TABLE, pgmq.ARCHIVE)]
 
 
 def pytest_configure() -> None:
@@ -80,14 +80,14 @@ def nothing_said_before() -> None:
     And with no call noted: where no gate was asked, nobody has written it down.
     """
     clear_contextvars()
-    calls._noted.clear()
+    call_metrics._noted.clear()
 
 
 @pytest.fixture
 def never_vacuumed(db: None) -> None:
     """For tests of plans: what autovacuum noted of tables that an earlier test had filled and emptied is forgotten."""
     for table in connection.introspection.django_table_names(only_existing=True, include_views=False):
-        statistics.believe(table)
+        planner_statistics.believe(table)
 
 
 @pytest.fixture
@@ -109,7 +109,7 @@ def ben(db: None, store: None) -> Person:
 @pytest.fixture
 def sam(db: None, store: None) -> Person:
     person = Person("sam", staff=True)
-    person.user.groups.add(staff.granted("support"))
+    person.user.groups.add(roles.granted("support"))
     return person
 
 

@@ -2,7 +2,7 @@
 import os
 import sys
 
-from accessa.outset import run
+from accessa.cli import run
 
 if __name__ == "__main__":
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "accessa.settings")

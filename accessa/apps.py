@@ -1,9 +1,9 @@
 from django.apps import AppConfig
 from django.core import checks
 
-from accessa import telemetry
+from accessa import observability
 from accessa.checks import database_is_prepared, files_are_kept_and_private, fit_for_production, models_are_known
-from accessa.contradictions import contradictions
+from accessa.checks.conflicts import contradictions
 
 
 class AccessaConfig(AppConfig):
@@ -13,7 +13,7 @@ class AccessaConfig(AppConfig):
         checks.register(database_is_prepared, checks.Tags.database)
         checks.register(models_are_known, checks.Tags.database)
         checks.register(contradictions, "accessa")
-        checks.register(telemetry.packages_are_installed)
-        telemetry.listen()
+        checks.register(observability.packages_are_installed)
+        observability.listen()
         checks.register(fit_for_production, checks.Tags.security, deploy=True)
         checks.register(files_are_kept_and_private, "storage", deploy=True)

@@ -9,7 +9,7 @@ from csp.middleware import CSPMiddleware, PolicyParts
 from django.core.files.storage import storages
 from django.http import HttpRequest, HttpResponseBase
 
-from accessa import faces
+from accessa import settings_web
 from documents.storage import Bucket
 
 PERMISSIONS = ", ".join(
@@ -37,12 +37,12 @@ class Policies(CSPMiddleware):
 
 def policy(path: str) -> dict[str, Any]:
     """Return the directives of the page at ``path``."""
-    for prefix, directives in faces.POLICIES.items():
+    for prefix, directives in settings_web.POLICIES.items():
         if path == prefix or path.startswith(f"{prefix}/"):
             return directives
     if path == "/" and (origin := store_origin()):
-        return faces.TENANT_PAGES | {"connect-src": ["'self'", origin]}
-    return faces.TENANT_PAGES
+        return settings_web.TENANT_PAGES | {"connect-src": ["'self'", origin]}
+    return settings_web.TENANT_PAGES
 
 
 def store_origin() -> str | None:

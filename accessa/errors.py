@@ -13,11 +13,11 @@ from rest_framework import exceptions
 from rest_framework.response import Response
 from rest_framework.views import set_rollback
 
+from accounts.errors import Refused, not_found
 from documents.storage import trouble
 from jobs import tracing
-from jobs.faults import frames
-from portal import apologies
-from tenancy.refusals import Refused, not_found
+from jobs.errors import frames
+from portal import error_pages
 
 log = logging.getLogger("accessa.api")
 
@@ -111,7 +111,7 @@ def away(request: HttpRequest) -> HttpResponse:
 
 def refused(request: HttpRequest, refusal: Refused) -> HttpResponse:
     """Answer a refusal outside of the API's views: as a page to who asks for pages, in the one shape to all others."""
-    if apologies.wants_page(request):
-        return apologies.page(request, refusal)
+    if error_pages.wants_page(request):
+        return error_pages.page(request, refusal)
     headers = {"Retry-After": str(refusal.retry_after)} if refusal.retry_after else {}
     return JsonResponse(refusal.body, status=refusal.status, headers=headers)

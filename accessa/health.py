@@ -18,7 +18,7 @@ from django.http import HttpRequest, JsonResponse
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_safe
 
-from accessa import process
+from accessa.server import worker_state
 from documents.storage import BUCKETS
 
 OK = "ok"
@@ -54,7 +54,7 @@ def ready(request: HttpRequest) -> JsonResponse:
 
 
 def _stays() -> bool:
-    return not process.is_stopping()
+    return not worker_state.is_stopping()
 
 
 def _reachable() -> bool:

@@ -16,9 +16,9 @@ from django.db.utils import InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse
 
 from accessa.errors import away
-from jobs import context, tracing
-from tenancy.authentication import Caller
-from tenancy.models import User
+from accounts.authentication import Caller
+from accounts.models import User
+from jobs import log_context, tracing
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.requests")
 
@@ -40,7 +40,7 @@ class Correlated:
     def __call__(self, request: HttpRequest) -> HttpResponse:
         given, began = str(correlation(request)), time.monotonic()
         parent = request.headers.get("traceparent", "")
-        with context.only(request=given, correlation=given), _span(request, parent) as note:
+        with log_context.only(request=given, correlation=given), _span(request, parent) as note:
             response = self.get_response(request)
             response["X-Correlation-ID"] = given
             note(route=route(request) or "", status=response.status_code, **_about())

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from campaigns import stages as campaigns
-from documents import proofs as documents
+from documents import invariants as documents
 from documents import stages as arriving
-from embeddings import moving
-from embeddings import proofs as embeddings
+from embeddings import invariants as embeddings
+from embeddings import reindex_jobs
 from embeddings import stages as searchable
-from jobs.plan import Pipeline, Step
+from embeddings.reindexing import stages as campaigns
+from jobs.pipeline import Pipeline, Step
 from jobs.states import Stage
-from statutes import intake as statutes
-from statutes import proofs as laws
-from statutes import publishing
+from statutes import intake, publishing
+from statutes import invariants as laws
 from statutes import stages as normalizing
 
 # fmt: off
@@ -32,7 +31,7 @@ INSURANCE = Pipeline("insurance", (
 ))
 
 # Laws (spec 004): nothing of a version is found before it takes the place of the one before it, in its last stage.
-STATUTE = Pipeline(statutes.PIPELINE, (
+STATUTE = Pipeline(intake.PIPELINE, (
     Step(Stage.QUEUED,              normalizing.receive,       laws.noted,                  limit=600),
     Step(Stage.JOB_VALIDATED,       normalizing.choose_reader, laws.received,               limit=30,   reached_pct=10),
     Step(Stage.PARSING,             normalizing.normalize,     laws.requested,              limit=960,  reached_pct=15),
@@ -48,13 +47,13 @@ STATUTE = Pipeline(statutes.PIPELINE, (
 ))
 
 # A campaign's jobs (embeddings.moving): other vectors for the same passages, or other passages of the same parse.
-REEMBED = Pipeline(moving.REEMBED, (
+REEMBED = Pipeline(reindex_jobs.REEMBED, (
     Step(Stage.CHUNKED,             searchable.plan_reembedding, embeddings.target_chosen,  limit=60),
     Step(Stage.EMBEDDING,           searchable.embed,          embeddings.target_planned,   limit=1800, reached_pct=5,  skippable=True),
     Step(Stage.EMBEDDINGS_BUFFERED, searchable.commit_shadow,  embeddings.target_buffered,  limit=300,  reached_pct=95, skippable=True),
     Step(Stage.EMBEDDED,            campaigns.finish,          embeddings.shadowed,         limit=300,  reached_pct=99),
 ), of_campaigns=True)
-RECHUNK = Pipeline(moving.RECHUNK, (
+RECHUNK = Pipeline(reindex_jobs.RECHUNK, (
     Step(Stage.PARSE_VALIDATED,     searchable.plan_rechunking, documents.parsed,           limit=30),
     Step(Stage.CHUNKING,            searchable.buffer_chunks,  embeddings.planned,          limit=120,  reached_pct=5,  skippable=True),
     Step(Stage.CHUNKS_BUFFERED,     searchable.commit_chunks,  embeddings.buffered,         limit=120,  reached_pct=20, skippable=True),

@@ -9,11 +9,11 @@ from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 
-from accessa import faces
-from accessa.connectors import *  # noqa: F403
-from accessa.environment import Env, var
-from accessa.laws import *  # noqa: F403
-from accessa.secret import local_secret
+from accessa import settings_web
+from accessa.env import Env, var
+from accessa.secret_key import local_secret
+from accessa.settings_connectors import *  # noqa: F403
+from accessa.settings_statutes import *  # noqa: F403
 
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # onnxruntime reports to its maker unless told so before its import
 
@@ -29,17 +29,18 @@ SECRET_KEY_FALLBACKS = env.list("SECRET_KEY_FALLBACKS", default=[])  # what old 
 
 INSTALLED_APPS = [
     "accessa",
-    "tenancy",
-    "auditing",
+    "accounts",
+    "accounts.audit",
     "jobs",
     "vendors",
     "documents",
     "embeddings",
-    "campaigns",
+    "embeddings.reindexing",
     "webhooks",
     "integrations",
     "statutes",
-    "measures",
+    "search",
+    "metrics",
     "console",
     "portal",
     "unfold",  # before the admin, whose templates it replaces
@@ -74,12 +75,12 @@ MIDDLEWARE = [
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
 ]
-TEMPLATES = faces.templates(BASE_DIR / "templates")
+TEMPLATES = settings_web.templates(BASE_DIR / "templates")
 ROOT_URLCONF = "accessa.urls"
 WSGI_APPLICATION = "accessa.wsgi.application"
-AUTH_USER_MODEL = "tenancy.User"
-AUTHENTICATION_BACKENDS = ["tenancy.backends.EmailBackend"]
-AUTH_PASSWORD_VALIDATORS = faces.PASSWORD_RULES
+AUTH_USER_MODEL = "accounts.User"
+AUTHENTICATION_BACKENDS = ["accounts.backends.EmailBackend"]
+AUTH_PASSWORD_VALIDATORS = settings_web.PASSWORD_RULES
 LOGIN_URL = "portal:sign-in"
 LOGIN_REDIRECT_URL = "portal:home"
 LOGOUT_REDIRECT_URL = "portal:sign-in"
@@ -107,7 +108,7 @@ if env.str("DATABASE_URL", default=""):
 else:
     DATABASES = {
         "default": {
-            "ENGINE": "accessa.embedded.backend",
+            "ENGINE": "accessa.embedded_postgres.backend",
             "NAME": "accessa",
             "USER": "accessa_app",
             "EMBEDDED_DATA": VAR / "postgres",
@@ -149,7 +150,7 @@ if STORAGE == "s3" and SUPABASE_URL and SUPABASE_SERVICE_ROLE and not S3_ACCESS_
     S3_SECRET_ACCESS_KEY, S3_SESSION_TOKEN, S3_PRESIGN = SUPABASE_ANON_KEY, SUPABASE_SERVICE_ROLE, False
 if STORAGE not in ("local", "s3"):
     raise ImproperlyConfigured("STORAGE must be local or s3.")
-_BUCKET = {"local": "documents.storage.LocalSignedStorage", "s3": "documents.s3.S3Bucket"}[STORAGE]
+_BUCKET = {"local": "documents.storage.LocalSignedStorage", "s3": "documents.storage.s3.S3Bucket"}[STORAGE]
 STORAGES = {
     "raw": {"BACKEND": _BUCKET, "OPTIONS": {"bucket": "raw"}},
     "parsed": {"BACKEND": _BUCKET, "OPTIONS": {"bucket": "parsed"}},
@@ -173,26 +174,28 @@ DATA_UPLOAD_MAX_MEMORY_SIZE = 256 * 1024  # JSON bodies only; files are streamed
 
 # --- the machine (DESIGN §4) ----------------------------------------------------------------------------------------
 JOBS_PIPELINES = env.str("JOBS_PIPELINES", default="accessa.pipelines.PIPELINES")
-JOBS_FINGERPRINT = "accessa.fingerprint.tell"  # what a cluster says of its configuration
+JOBS_FINGERPRINT = "accessa.config_digest.tell"  # what a cluster says of its configuration
 JOBS_SWEEPS = [
-    "documents.sweeps.remove_objects",
-    "documents.sweeps.forget_at_vendor",
-    "documents.sweeps.remove_broken_uploads",
-    "embeddings.sweeps.empty_buffers",
-    "embeddings.indexes.sweep",
-    "campaigns.sweeps.go_on",
-    "integrations.catching_up.sweep",
-    "integrations.doubts.sweep",
-    "tenancy.rates.forget",
-    "tenancy.sweeps.forget_sessions",
-    "webhooks.sweeps.forget",
-    "integrations.vault.sweep",
-    "integrations.nightly.sweep",
-    "statutes.sweeps.note_failures",
-    "statutes.keeping.take_out_failed",
-    "measures.sweeps.measure",
+    "documents.periodic.remove_objects",
+    "documents.periodic.forget_at_vendor",
+    "documents.periodic.remove_broken_uploads",
+    "embeddings.periodic.empty_buffers",
+    "embeddings.indexes.hnsw.sweep",
+    "embeddings.reindexing.periodic.go_on",
+    "integrations.records.reembed.sweep",
+    "integrations.records.orphaned_uploads.sweep",
+    "accounts.rate_limit.forget",
+    "accounts.periodic.forget_sessions",
+    "webhooks.periodic.forget",
+    "integrations.oauth.token_vault.sweep",
+    "integrations.sync.schedule.sweep",
+    "statutes.periodic.note_failures",
+    "statutes.retention.take_out_failed",
+    "metrics.periodic.measure",
 ]
-JOBS_BESIDE = ["integrations.consumer"]  # queues that the workers serve beside the jobs (jobs.beside)
+JOBS_BESIDE = [
+    "integrations.sync.pgmq_consumer"
+]  # queues that the workers serve beside the jobs (jobs.cluster.side_queues)
 JOBS_ACTIVE_PER_USER = env.int("JOBS_ACTIVE_PER_USER", default=2)  # MVP context §9
 JOBS_MAX_RETRIES = env.int("JOBS_MAX_RETRIES", default=3)
 JOBS_RETRY_BASE_SECONDS = env.float("JOBS_RETRY_BASE_SECONDS", default=3.0)  # waits of 3, 6 and 12 s
@@ -224,7 +227,7 @@ if env.str("DOORBELL_REDIS_URL", default=""):
 elif env.str("DOORBELL_SQS_REGION", default=""):
     Q_CLUSTER["sqs"] = {"aws_region": env.str("DOORBELL_SQS_REGION"), "receive_message_wait_time_seconds": 20}
 else:
-    Q_CLUSTER["broker_class"] = "jobs.doorbell.Doorbell"
+    Q_CLUSTER["broker_class"] = "jobs.cluster.broker.Doorbell"
 
 # --- vendors: a key that is set chooses its vendor, for web and workers alike; PARSER and EMBEDDER overrule it --------
 LLAMAPARSE_API_KEY = env.str("LLAMAPARSE_API_KEY", default="")
@@ -280,13 +283,13 @@ SUPABASE_JWKS_URL = env.str("SUPABASE_JWKS_URL", default="")
 JWT_AUDIENCE = env.str("JWT_AUDIENCE", default="authenticated")
 CORS_ALLOWED_ORIGINS = env.list("CORS_ALLOWED_ORIGINS", default=[])
 CORS_EXPOSE_HEADERS = ["Retry-After", "X-Correlation-ID"]
-CORS_ALLOW_HEADERS = faces.CORS_ALLOW_HEADERS
+CORS_ALLOW_HEADERS = settings_web.CORS_ALLOW_HEADERS
 
-REST_FRAMEWORK = faces.REST_FRAMEWORK
+REST_FRAMEWORK = settings_web.REST_FRAMEWORK
 SENTRY_DSN = env.str("SENTRY_DSN", default="")  # errors, by frames; needs requirements/optional.txt
 OTEL_EXPORTER_OTLP_ENDPOINT = env.str("OTEL_EXPORTER_OTLP_ENDPOINT", default="")  # traces, over HTTP; as above
-LOGGING_CONFIG = "accessa.logs.install"
-LOGGING = faces.logging(env.str("LOG_LEVEL", default="INFO"), env.str("LOG_FORMAT", default=""), debug=DEBUG)
-SPECTACULAR_SETTINGS = faces.SPECTACULAR_SETTINGS
-UNFOLD = faces.UNFOLD
-CONTENT_SECURITY_POLICY = faces.CONTENT_SECURITY_POLICY
+LOGGING_CONFIG = "accessa.observability.logs.install"
+LOGGING = settings_web.logging(env.str("LOG_LEVEL", default="INFO"), env.str("LOG_FORMAT", default=""), debug=DEBUG)
+SPECTACULAR_SETTINGS = settings_web.SPECTACULAR_SETTINGS
+UNFOLD = settings_web.UNFOLD
+CONTENT_SECURITY_POLICY = settings_web.CONTENT_SECURITY_POLICY

@@ -5,7 +5,7 @@ from django.urls import include, path
 from drf_spectacular.views import SpectacularAPIView
 
 from accessa import health
-from accessa.schema.page import DocsView
+from accessa.openapi.docs_view import DocsView
 
 handler400 = "accessa.errors.bad_request"
 handler403 = "accessa.errors.forbidden"
@@ -18,8 +18,8 @@ urlpatterns = [
     path("", include("documents.urls")),
     path("", include("embeddings.urls")),
     path("", include("webhooks.urls")),
-    path("", include("statutes.urls")),
-    path("", include("measures.urls")),
+    path("", include("search.urls")),
+    path("", include("metrics.urls")),
     path("healthz", health.alive),
     path("readyz", health.ready),
     path("schema", SpectacularAPIView.as_view(), name="schema"),

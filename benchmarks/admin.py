@@ -12,12 +12,12 @@ from uuid import UUID
 from django.contrib import admin
 from django.test import Client, RequestFactory
 
-from benchmarks import database, stock
+from accounts.models import User
+from benchmarks import database, stock_admin
 from benchmarks.report import Result, percentile, say
 from jobs.models import UploadJob
-from measures import sweeps
-from measures.models import Measurement
-from tenancy.models import User
+from metrics import periodic
+from metrics.models import Measurement
 
 SUMMARY = __doc__
 GOAL = 300.0
@@ -103,7 +103,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def measure(options: Namespace) -> Result:
     jobs, rounds = (2_000, 2) if options.quick else (options.jobs, options.rounds)
     seconds = {"seed": _timed(lambda: seed(jobs)), "catch_up": _timed(catch_up)}
-    sweep = max(_timed(sweeps.run) for _ in range(3))
+    sweep = max(_timed(periodic.run) for _ in range(3))
     say("seeded and measured", seconds, "a sweep", sweep)
     client = _signed_in()
     times = {name: _times(partial(_get, client, path), rounds) for name, path in pages(jobs).items()}
@@ -152,10 +152,10 @@ def _execute(values: dict[str, int], *statements: str) -> None:
 def catch_up() -> None:
     """Let the sweeps run until nothing is left to count."""
     while True:
-        sweeps.run()
-        upto = Measurement.objects.get(pk=sweeps.MOVES).upto
+        periodic.run()
+        upto = Measurement.objects.get(pk=periodic.MOVES).upto
         say("counted up to", upto)
-        if upto and not sweeps.is_behind():
+        if upto and not periodic.is_behind():
             break
     database.settle("figures")
 
@@ -200,7 +200,7 @@ def _get(client: Client, path: str) -> None:
 
 def _stock_list() -> Callable[[], None]:
     site = admin.AdminSite("stock")
-    view = stock.JobAdmin(UploadJob, site).changelist_view
+    view = stock_admin.JobAdmin(UploadJob, site).changelist_view
     user = User.objects.get(email=STAFF)
 
     def look() -> None:

@@ -8,9 +8,9 @@ from uuid import uuid4
 
 from django.db import connections
 
-from accessa.embedded.server import EmbeddedServer
+from accessa.embedded_postgres.server import EmbeddedServer
 from benchmarks.report import Result, say
-from testing import chaos, chaos_laws, chaos_statutes, chaos_sync, chaos_verdict, chaos_world
+from testing.chaos import connectors, kill_loop, statute_samples, statutes, verdict, world
 
 SUMMARY = __doc__ or ""
 MOST_SECONDS = 3600.0
@@ -32,18 +32,18 @@ def measure(options: Namespace) -> Result:
 
 
 def _statutes(options: Namespace) -> Result:
-    server, laws = EmbeddedServer(), list(chaos_laws.statutes(STATUTES, seed=options.seed))
+    server, laws = EmbeddedServer(), list(statute_samples.statutes(STATUTES, seed=options.seed))
     params, folder = server.params(), server.data.parent / "chaos"
     connections.close_all()  # a database that is in use cannot be copied
     rounds = max(1, options.kills // 60)
-    extra = max(0, options.kills - rounds * len(chaos_statutes.POINTS))
-    say(f"Killing {rounds} times at each of {len(chaos_statutes.POINTS)} points and {extra} times at random …")
+    extra = max(0, options.kills - rounds * len(statutes.POINTS))
+    say(f"Killing {rounds} times at each of {len(statutes.POINTS)} points and {extra} times at random …")
     folder.mkdir()
-    calm, broken = chaos_statutes.trial(
+    calm, broken = statutes.trial(
         params, folder, laws, rounds=rounds, extra=extra, seed=options.seed, seconds=MOST_SECONDS
     )
     differences = broken.differences(calm)
-    missed = [point for point in chaos_statutes.POINTS if broken.points[point] < rounds]
+    missed = [point for point in statutes.POINTS if broken.points[point] < rounds]
     same = sum(content == calm.artifacts.get(key) for key, content in broken.artifacts.items())
     return Result(
         name="chaos",
@@ -74,16 +74,16 @@ def _statutes(options: Namespace) -> Result:
 def _sync(options: Namespace) -> Result:
     params, folder = EmbeddedServer().params(), EmbeddedServer().data.parent / "chaos"
     rounds = max(1, options.kills // 20)
-    extra = max(0, options.kills - rounds * len(chaos_sync.POINTS))
-    say(f"Killing {rounds} times at each of {len(chaos_sync.POINTS)} points and {extra} times at random …")
-    with chaos_sync.waiting_sync(uuid4(), contacts=1000, companies=500, deals=500) as environment:
+    extra = max(0, options.kills - rounds * len(connectors.POINTS))
+    say(f"Killing {rounds} times at each of {len(connectors.POINTS)} points and {extra} times at random …")
+    with connectors.waiting_sync(uuid4(), contacts=1000, companies=500, deals=500) as environment:
         connections.close_all()  # a database that is in use cannot be copied
-        calm = chaos_sync.run(params, folder, "calm", environment, seconds=MOST_SECONDS)
-        broken = chaos_sync.run(
+        calm = connectors.run(params, folder, "calm", environment, seconds=MOST_SECONDS)
+        broken = connectors.run(
             params, folder, "broken", environment, rounds=rounds, extra=extra, seed=options.seed, seconds=MOST_SECONDS
         )
     same = broken.documents == calm.documents and broken.clients == calm.clients
-    bound = calm.bought + broken.kills * chaos_sync.BATCH
+    bound = calm.bought + broken.kills * connectors.BATCH
     return Result(
         name="chaos",
         value=broken.kills,
@@ -108,9 +108,9 @@ def _documents(options: Namespace) -> Result:
     server = EmbeddedServer()
     connections.close_all()  # a database that is in use cannot be copied
     rounds = max(1, options.kills // 100)
-    extra = max(12, options.kills - rounds * len(chaos_world.POINTS))
-    say(f"Killing {rounds} times at each of {len(chaos_world.POINTS)} points and {extra} times at random …")
-    broken, calm = chaos.trial(
+    extra = max(12, options.kills - rounds * len(world.POINTS))
+    say(f"Killing {rounds} times at each of {len(world.POINTS)} points and {extra} times at random …")
+    broken, calm = kill_loop.trial(
         server.params(),
         server.data.parent / "chaos",
         rounds=rounds,
@@ -119,7 +119,7 @@ def _documents(options: Namespace) -> Result:
         seconds=MOST_SECONDS,
         vendors=options.vendors,
     )
-    found = chaos_verdict.verdict(broken, calm)
+    found = verdict.verdict(broken, calm)
     return Result(
         name="chaos",
         value=found.kills,

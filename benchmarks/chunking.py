@@ -11,7 +11,7 @@ from typing import Any
 from benchmarks import corpus
 from benchmarks.report import Result, say
 from documents import parsers
-from documents.normalization import NormalizedPages, normalize_pages
+from documents.markdown.normalization import NormalizedPages, normalize_pages
 from embeddings import chunking
 from jobs.outcomes import StageFailure
 

@@ -10,14 +10,15 @@ from uuid import UUID, uuid4
 
 from django.db import transaction
 
-from benchmarks import database, usual
+from benchmarks import database, shared_index
 from benchmarks.report import Result, say
-from embeddings import live, terms, vectors
+from embeddings import active_model, vector_store
 from embeddings.embedders import Vectors
+from embeddings.indexes import bm25
 from embeddings.models import DocumentChunk
-from testing import stored
-from testing.passages import texts, waiting
-from testing.stored import MODEL, VERSION
+from testing.factories import vectors as stored
+from testing.factories.pending_documents import texts, waiting
+from testing.factories.vectors import MODEL, VERSION
 
 SUMMARY = __doc__
 GOAL = 1_000.0
@@ -45,7 +46,7 @@ def measure(options: Namespace) -> Result:
     ours, words = _rates(_cut(count), rows)
     say(f"{ours:.0f} vectors a second, {words:.0f} with their words")
     few = _cut(max(count // 10, PASSAGES))
-    with usual.shared_index():
+    with shared_index.shared_index():
         shared, _ = _rates(few, rows)
     say(f"{shared:.0f} under one index over everything")
     return Result(
@@ -85,7 +86,7 @@ def _rates(documents: Sequence[Cut], rows: Vectors) -> tuple[float, float]:
     for at, cut in enumerate(documents):
         fresh = stored.near(rows, seed=at)
         began = time.perf_counter()
-        vectors.buffer(
+        vector_store.buffer(
             user_id=cut.user_id,
             document_id=cut.document_id,
             model=MODEL,
@@ -94,10 +95,10 @@ def _rates(documents: Sequence[Cut], rows: Vectors) -> tuple[float, float]:
             vectors=fresh,
         )
         with transaction.atomic():
-            live.confirm(cut.user_id, model=MODEL, version=VERSION)
-            vectors.commit(cut.document_id, model=MODEL, version=VERSION)
+            active_model.confirm(cut.user_id, model=MODEL, version=VERSION)
+            vector_store.commit(cut.document_id, model=MODEL, version=VERSION)
             counted = time.perf_counter()
-            terms.write(cut.document_id)
+            bm25.write(cut.document_id)
             counting += time.perf_counter() - counted
         moving += time.perf_counter() - began
     count = sum(len(cut.chunk_ids) for cut in documents)

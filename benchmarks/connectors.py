@@ -13,17 +13,17 @@ from uuid import uuid4
 from django.db import connection
 
 from benchmarks import cluster
+from benchmarks.memory_watch import watched
 from benchmarks.report import Result, say
-from benchmarks.resident import watched
-from integrations import syncs
 from integrations.models import ClientIntelligence, ConnectedSource, IngestionJob, SourceDocument
+from integrations.sync import sync_jobs
 
 SUMMARY = __doc__ or ""
 GOAL = 500.0
 MOST_GROWTH_MB = 30.0  # of a worker, from its first tenth to the end
 SETTINGS = {
     "INTEGRATIONS_USE_FIXTURES": "true",  # no token is asked for
-    "INTEGRATIONS_PROVIDERS": "hubspot=testing.instant",
+    "INTEGRATIONS_PROVIDERS": "hubspot=testing.fakes.instant_provider",
     "EMBEDDER": "testing.embedders.Instant",
 }
 
@@ -62,7 +62,7 @@ def measure(options: Namespace) -> Result:
 
 def _sync(records: int, source: ConnectedSource | None = None) -> dict[str, Any]:
     source = source or ConnectedSource.objects.create(user_id=uuid4(), provider="hubspot")
-    job = syncs.start(source, IngestionJob.Kind.FULL, by="benchmark")
+    job = sync_jobs.start(source, IngestionJob.Kind.FULL, by="benchmark")
     say(f"{records} records …")
     with cluster.running(**SETTINGS, INSTANT_RECORDS=str(records)) as process, watched(process) as memory:
         cluster.until(lambda: _ended(job.pk), seconds=3600)
@@ -87,7 +87,7 @@ def _ended(job_id: Any) -> bool:
 
 def _bare(records: int) -> float:
     """Return the records a second of the loop that anybody would write first."""
-    command = [sys.executable, "-m", "benchmarks.rivals.bare_sync", str(records)]
+    command = [sys.executable, "-m", "benchmarks.baselines.bare_sync", str(records)]
     done = subprocess.run(
         command, env=os.environ | SETTINGS | {"INSTANT_RECORDS": str(records)}, stdout=subprocess.PIPE, check=True
     )

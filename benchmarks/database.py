@@ -16,13 +16,13 @@ from typing import Any
 import django
 import psycopg
 
-from accessa.embedded.server import EmbeddedServer
+from accessa.embedded_postgres.server import EmbeddedServer
 from benchmarks.report import say
 
 # What every process of a benchmark has in common; the rest is as in production.
 ENVIRONMENT = {
     "DJANGO_SETTINGS_MODULE": "accessa.settings",
-    "JOBS_PIPELINES": "testing.pipelines.PIPELINES",
+    "JOBS_PIPELINES": "testing.noop_pipelines.PIPELINES",
     "WORKERS": "2",
 }
 FOREIGN = ("DATABASE_URL", "DOORBELL_REDIS_URL", "DOORBELL_SQS_REGION", "STORAGE_ROOT", "EMBEDDER", "MAX_PAGES")

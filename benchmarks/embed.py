@@ -20,14 +20,14 @@ from django.db import connection
 from benchmarks import cluster, database, jobs
 from benchmarks.report import Result, say
 from jobs.models import UploadJob
-from testing.passages import texts, waiting
-from testing.vendors.openai import KEY
+from testing.factories.pending_documents import texts, waiting
+from testing.fakes.openai import KEY
 
 SUMMARY = __doc__
 GOAL = 0.9
 GROWTH_GOAL = 20.0  # MB, between the second quarter of a run and its last
 WORDS = 340  # of a passage: about 450 tokens, of the chunker's 512
-BURST = 30 / 60  # of a minute's budget may be spent at once (vendors/pacing.py)
+BURST = 30 / 60  # of a minute's budget may be spent at once (vendors/rate_limit.py)
 LONGEST = 240.0
 TABLES = ("documents", "upload_jobs", "events", "document_chunks", "document_vector_buffer")
 BILLS = "purchases, vendor_paces, vendor_breakers"
@@ -102,7 +102,7 @@ def measure(options: Namespace) -> Result:
 def stand_in(delay: float) -> Iterator[str]:
     """OpenAI's protocol in a process of its own; the URL of it."""
     state = Path(settings.VAR).parent / "vendors.json"
-    command = [sys.executable, "-m", "testing.vendors", "--openai-port", "0", "--openai-delay", str(delay)]
+    command = [sys.executable, "-m", "testing.fakes", "--openai-port", "0", "--openai-delay", str(delay)]
     with cluster.started([*command, "--openai-guess-tokens", "--state", str(state)]):
         cluster.until(state.exists, seconds=30, pause=0.05)
         yield json.loads(state.read_text())["openai"]["url"]

@@ -23,7 +23,7 @@ from vendors.models import Purchase
 SUMMARY = __doc__
 GOAL = 120.0
 LONGEST = 600.0
-START = [sys.executable, "-m", "testing.vendors", "--llamaparse-port", "0", "--openai-port", "0"]
+START = [sys.executable, "-m", "testing.fakes", "--llamaparse-port", "0", "--openai-port", "0"]
 AWAY = {"misbehave": [{"route": "*", "kind": "status-503", "times": 1_000_000}]}
 BACK = {"behave": True}
 

@@ -83,7 +83,7 @@ def _straight(files: Sequence[Path], processes: int) -> float:
         (str(root / each.path.removeprefix("storage://")), str(each.document_id), str(each.user_id)) for each in stored
     ]
     answer = subprocess.run(
-        [sys.executable, "-m", "benchmarks.rivals.straight", str(processes)],
+        [sys.executable, "-m", "benchmarks.baselines.bare_pipeline", str(processes)],
         cwd=cluster.ROOT, input=json.dumps(work), stdout=subprocess.PIPE, text=True, check=True, timeout=LONGEST,
     )  # fmt: skip
     return float(answer.stdout)

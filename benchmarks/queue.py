@@ -7,7 +7,7 @@ from importlib.metadata import version
 from statistics import median
 from typing import Any
 
-from benchmarks import cluster, crowd, jobs, pickup, throughput
+from benchmarks import cluster, fairness, jobs, pickup_latency, throughput
 from benchmarks.report import Result, percentile, say
 from benchmarks.throughput import Contestant
 
@@ -47,7 +47,7 @@ def measure(options: Namespace) -> Result:
         and ratio >= RATIO_GOAL
         and held >= HELD_GOAL
         and p95 <= PICKUP_GOAL
-        and claims <= crowd.CLAIM_GOAL,
+        and claims <= fairness.CLAIM_GOAL,
         details={
             "ratio_held": held,
             "goal_held": HELD_GOAL,
@@ -58,7 +58,7 @@ def measure(options: Namespace) -> Result:
             "pickup_p95_ms": p95,
             "goal_pickup_p95_ms": PICKUP_GOAL,
             "pickups": len(idle),
-            "goal_claim_p99_ms": crowd.CLAIM_GOAL,
+            "goal_claim_p99_ms": fairness.CLAIM_GOAL,
             "queued": crowds,
         },
     )
@@ -85,12 +85,12 @@ def _ratio(rates: dict[str, list[float]], name: str) -> float:
 def _idle(samples: int) -> list[float]:
     jobs.clear()
     with cluster.running():
-        pickup.latencies(5)  # until the workers are up
-        found = pickup.latencies(samples)
+        pickup_latency.latencies(5)  # until the workers are up
+        found = pickup_latency.latencies(samples)
     say(f"pickup p95 {percentile(found, 0.95):.1f} ms")
     return found
 
 
 def _crowds(quick: bool) -> dict[str, Any]:
     sizes = [(20_000, 30)] if quick else [(100_000, 100), (1_000_000, 100)]
-    return {str(rows): crowd.measure(rows, samples=samples) for rows, samples in sizes}
+    return {str(rows): fairness.measure(rows, samples=samples) for rows, samples in sizes}

@@ -12,15 +12,15 @@ from uuid import UUID
 import numpy as np
 from django.conf import settings
 
-from benchmarks import database, usual
+from accounts.rls import as_tenant
+from benchmarks import database, shared_index
 from benchmarks.report import Result, percentile, say
-from embeddings import indexes
 from embeddings.embedders import Vectors
+from embeddings.indexes import hnsw
 from embeddings.models import VectorIndex
-from embeddings.search.nearest import Scope, nearest
-from tenancy.rls import as_tenant
-from testing import stored
-from testing.stored import LIVE, Stored
+from embeddings.search.vector_search import Scope, nearest
+from testing.factories import vectors
+from testing.factories.vectors import LIVE, Stored
 
 SUMMARY = __doc__
 GOAL = 0.99
@@ -56,7 +56,7 @@ def measure(options: Namespace) -> Result:
         settings.SEARCH_EXACT_PASSAGES = 100
     tenants = _tenants(sizes)
     ours = _asked(tenants, queries, _ours)
-    with usual.shared_index():
+    with shared_index.shared_index():
         theirs = _asked(tenants, max(queries // 10, len(tenants)), _theirs)
     worst, shared = (min(found.recall for found in each.values()) for each in (ours, theirs))
     foreign = sum(found.foreign for found in ours.values())
@@ -83,7 +83,7 @@ def measure(options: Namespace) -> Result:
 
 def _tenants(sizes: tuple[tuple[int, int], ...]) -> dict[UUID, tuple[int, Stored]]:
     """Tenants whose documents say nearly the same; the largest got its own in three parts."""
-    base = stored.vectors(max(size for size, _ in sizes))
+    base = vectors.vectors(max(size for size, _ in sizes))
     made: dict[UUID, tuple[int, Stored]] = {}
     for size, count in sizes:
         for _ in range(count):
@@ -105,7 +105,7 @@ def _rows(base: Vectors, user_id: UUID) -> Vectors:
     """The same every time: not kept, 100 tenants' vectors are half a gigabyte."""
     rows = base.copy()
     changed = np.random.default_rng(user_id.int).random(len(rows)) < CHANGED
-    rows[changed] = stored.near(rows[changed], seed=user_id.int, noise=0.005)
+    rows[changed] = vectors.near(rows[changed], seed=user_id.int, noise=0.005)
     return rows
 
 
@@ -113,15 +113,15 @@ def _stored(user_id: UUID, rows: Vectors) -> Stored:
     parts = np.array_split(rows, 2) if len(rows) > 2 * settings.SEARCH_EXACT_PASSAGES else [rows]
     written = []
     for part in parts:
-        written.append(stored.store(user_id, part))
-        indexes.seal(user_id, LIVE.model, LIVE.version)
+        written.append(vectors.store(user_id, part))
+        hnsw.seal(user_id, LIVE.model, LIVE.version)
     chunk_ids = [chunk_id for part in written for chunk_id in part.chunk_ids]
     return Stored(user_id, chunk_ids, [], rows[:0])
 
 
 def _asked(tenants: dict[UUID, tuple[int, Stored]], queries: int, ask: Ask) -> dict[int, Found]:
     """The queries, evenly among the sizes."""
-    base = stored.vectors(max(size for size, _ in tenants.values()))
+    base = vectors.vectors(max(size for size, _ in tenants.values()))
     found: dict[int, Found] = {size: Found() for size, _ in tenants.values()}
     for size, each in found.items():
         own = [made for of, made in tenants.values() if of == size]
@@ -137,7 +137,7 @@ def _asked(tenants: dict[UUID, tuple[int, Stored]], queries: int, ask: Ask) -> d
 def _ask(found: Found, made: Stored, rows: Vectors, queries: int, ask: Ask) -> None:
     own = set(made.chunk_ids)
     chance = np.random.default_rng(made.user_id.int)
-    wanted = stored.near(rows[chance.integers(0, len(rows), queries)], seed=made.user_id.int) if queries else rows[:0]
+    wanted = vectors.near(rows[chance.integers(0, len(rows), queries)], seed=made.user_id.int) if queries else rows[:0]
     for vector, least in zip(wanted, _least(rows, wanted), strict=True):
         began = time.perf_counter()
         hits = ask(made.user_id, vector)
@@ -160,7 +160,7 @@ def _ours(user_id: UUID, vector: Any) -> list[tuple[UUID, float]]:
 
 def _theirs(user_id: UUID, vector: Any) -> list[tuple[UUID, float]]:
     with as_tenant(user_id):
-        return usual.by_vector(user_id, LIVE, vector, K)
+        return shared_index.by_vector(user_id, LIVE, vector, K)
 
 
 def _told(found: dict[int, Found]) -> dict[str, dict[str, float]]:

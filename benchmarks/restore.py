@@ -14,12 +14,12 @@ from typing import Any
 import psycopg
 from django.conf import settings
 
-from accessa.embedded.account import binaries
-from accessa.embedded.server import EmbeddedServer
+from accessa.embedded_postgres.os_user import binaries
+from accessa.embedded_postgres.server import EmbeddedServer
 from benchmarks import cluster, corpus
 from benchmarks.report import Result, say
 from testing.cluster import database_url
-from testing.people import Person
+from testing.personas import Person
 
 SUMMARY = __doc__
 GOAL = 600.0  # seconds until the restored copy answers

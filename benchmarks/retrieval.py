@@ -16,17 +16,17 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connection
 
-from benchmarks import cluster, corpus, losses, questions, relevance
+from accounts.rls import as_tenant
+from benchmarks import cluster, corpus, questions, ranking_metrics, text_loss
+from benchmarks.baselines import bm25
 from benchmarks.questions import Question
 from benchmarks.report import Result, say
-from benchmarks.rivals import bm25
 from embeddings import embedders
 from embeddings.models import DocumentChunk
 from embeddings.search import HYBRID, TEXT, VECTOR, search
-from embeddings.search.words import lexemes
+from embeddings.search.bm25_search import lexemes
 from jobs.models import UploadJob
 from samples import make_retrieval
-from tenancy.rls import as_tenant
 
 SUMMARY = __doc__
 TENANT = UUID("0b54a4c6-6a0e-4a55-9c40-5d2f6f5d9c3e")
@@ -76,7 +76,7 @@ def measure(options: Namespace) -> Result:
             raise SystemExit(f"No question is in the split {options.split}.")
         passages = _ingested(asked, options.embedder)
         ranked = {name: _judged(ranking, chosen, passages) for name, ranking in _rankings().items()}
-        loss = losses.told(chosen, _by_source(passages))
+        loss = text_loss.told(chosen, _by_source(passages))
     return _result(options, chosen, passages, ranked, loss)
 
 
@@ -119,13 +119,15 @@ def _pages(meta: dict[str, Any] | None) -> range:
 
 def _rankings() -> dict[str, Ranking]:
     def ours(mode: str) -> Ranking:
-        return lambda text: [hit.chunk_id for hit in search(user_id=TENANT, query=text, k=relevance.DEPTH, mode=mode)]
+        return lambda text: [
+            hit.chunk_id for hit in search(user_id=TENANT, query=text, k=ranking_metrics.DEPTH, mode=mode)
+        ]
 
     plain, stemmed = _plain(), _stemmed()
     return {
         **{mode: ours(mode) for mode in (TEXT, VECTOR, HYBRID)},
-        "bm25": lambda text: plain.rank(bm25.words(text), relevance.DEPTH),
-        "bm25_lexemes": lambda text: stemmed.rank(lexemes(text), relevance.DEPTH),
+        "bm25": lambda text: plain.rank(bm25.words(text), ranking_metrics.DEPTH),
+        "bm25_lexemes": lambda text: stemmed.rank(lexemes(text), ranking_metrics.DEPTH),
     }
 
 
@@ -149,7 +151,7 @@ def _judged(ranking: Ranking, asked: Sequence[Question], passages: dict[UUID, Ci
     judged = []
     for question in asked:
         known = sum(cited.answers(question) for cited in passages.values())
-        judged.append(relevance.scores([passages[pk].answers(question) for pk in ranking(question.text)], known))
+        judged.append(ranking_metrics.scores([passages[pk].answers(question) for pk in ranking(question.text)], known))
     return judged
 
 
@@ -167,7 +169,7 @@ def _result(
     ranked: dict[str, list[dict[str, float]]],
     loss: dict[str, Any],
 ) -> Result:
-    figures = {name: relevance.mean(judged) for name, judged in ranked.items()}
+    figures = {name: ranking_metrics.mean(judged) for name, judged in ranked.items()}
     hybrid, rival = figures[HYBRID]["hit@5"], max(figures["bm25"]["hit@5"], figures["bm25_lexemes"]["hit@5"])
     arms = max(figures[TEXT]["hit@5"], figures[VECTOR]["hit@5"])
     return Result(

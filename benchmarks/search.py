@@ -11,15 +11,15 @@ from uuid import UUID
 import numpy as np
 from django.conf import settings
 
-from benchmarks import database, usual
+from accounts.rls import as_tenant
+from benchmarks import database, shared_index
 from benchmarks.report import Result, percentile, say
-from embeddings import indexes, terms
+from embeddings.active_model import Live
 from embeddings.embedders import Vectors
-from embeddings.live import Live
+from embeddings.indexes import bm25, hnsw
 from embeddings.search import search
-from embeddings.search.nearest import Scope, exact
-from tenancy.rls import as_tenant
-from testing import stored
+from embeddings.search.vector_search import Scope, exact
+from testing.factories import vectors as stored
 
 SUMMARY = __doc__
 GOAL = 25.0
@@ -65,7 +65,7 @@ def measure(options: Namespace) -> Result:
         grown[size] = {name: world.ask(name, queries, _ours) for name in world.tenants}
         say(size, "passages:", {name: f"{percentile(ms, 0.95):.1f} ms" for name, ms in grown[size].items()})
     recall = min(world.recall(name, min(queries, 50)) for name in SHARES)
-    with usual.shared_index():
+    with shared_index.shared_index():
         theirs = {name: world.ask(name, max(queries // 4, 10), _theirs) for name in world.tenants}
     last = grown[wanted[-1]]
     worst, shared = (max(percentile(ms, 0.95) for ms in each.values()) for each in (last, theirs))
@@ -132,7 +132,7 @@ class World:
         database.settle("document_chunks", "document_terms", "documents")
         say("Sealing what has outgrown the exact scan")
         for user_id in self.tenants.values():
-            indexes.seal(user_id, LIVE.model, LIVE.version)
+            hnsw.seal(user_id, LIVE.model, LIVE.version)
 
     def _add(self, user_id: UUID, size: int) -> None:
         """Passages as an ingested document leaves them: text, its words counted, vector."""
@@ -144,7 +144,7 @@ class World:
         rows = stored.vectors(missing, seed=user_id.int + 7 * len(held))
         made = stored.store(user_id, rows, live=LIVE, texts=texts)
         for document_id in dict.fromkeys(made.document_ids):
-            terms.write(document_id)
+            bm25.write(document_id)
         held += zip(texts, rows if user_id in self.tenants.values() else [None] * missing, strict=True)
 
     def questions(self, name: str, queries: int) -> Iterator[tuple[UUID, str, Any]]:
@@ -183,4 +183,4 @@ def _ours(user_id: UUID, text: str, vector: Any) -> object:
 
 def _theirs(user_id: UUID, text: str, vector: Any) -> object:
     with as_tenant(user_id):
-        return usual.hybrid(user_id, LIVE, text, vector, K)
+        return shared_index.hybrid(user_id, LIVE, text, vector, K)

@@ -15,14 +15,14 @@ from typing import Any
 
 import psutil
 
-from benchmarks import aws, cluster, corpus, reading_back
-from benchmarks.aws import BUCKET, Aws
-from benchmarks.lawbook import FORMATS
-from benchmarks.orders import Orders, format_of
+from benchmarks import cluster, corpus, moto_server, vector_import
+from benchmarks.moto_server import BUCKET, Aws
 from benchmarks.report import Result, say
+from benchmarks.statute_generator import FORMATS
+from benchmarks.statute_messages import Orders, format_of
 from jobs.models import UploadJob
-from statutes.bucket import keys
 from statutes.models import Law
+from statutes.s3 import keys
 
 SUMMARY = __doc__ or ""
 GOAL = 3.0
@@ -40,13 +40,13 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def measure(options: Namespace) -> Result:
     articles, rounds, laws = (20, 1, 6) if options.quick else (options.articles, options.rounds, options.laws)
-    with aws.standing() as here:
+    with moto_server.standing() as here:
         before = _bare(Orders(here, here.queue(), articles), rounds)
         ours, memory = _ours(Orders(here, here.queue(), articles), rounds, laws)
         # On both sides: the machine may be busier in one hour than in the next.
         after = before if options.quick else _bare(Orders(here, here.queue(), articles), rounds)
         uploads = _uploads(here, rounds)
-        read_back = reading_back.measure(here, [f"{name}-0" for name in FORMATS])
+        read_back = vector_import.measure(here, [f"{name}-0" for name in FORMATS])
     bare = {name: median(before[name] + after[name]) for name in FORMATS}
     slowest = max(ours, key=lambda name: median(ours[name]))
     value = median(ours[slowest])
@@ -137,7 +137,7 @@ def _bare(orders: Orders, rounds: int) -> Seconds:
     law_ids = ["xml-bare", *(f"{name}-bare-{number}" for number in range(rounds) for name in FORMATS)]
     orders.stock(law_ids)
     orders.send(law_ids)
-    command = [sys.executable, "-m", "benchmarks.rivals.bare_statute", orders.here.endpoint, orders.queue_url]
+    command = [sys.executable, "-m", "benchmarks.baselines.bare_statutes", orders.here.endpoint, orders.queue_url]
     done = subprocess.run(
         [*command, str(len(law_ids))], env=os.environ | SETTINGS, cwd=cluster.ROOT, stdout=subprocess.PIPE, check=True
     )
@@ -154,7 +154,7 @@ def _uploads(here: Aws, rounds: int) -> float:
         here.s3.put_object(Bucket=BUCKET, Key=f"alone/{number}", Body=contents[number])
 
     taken = []
-    with ThreadPoolExecutor(aws.AT_ONCE) as pool:
+    with ThreadPoolExecutor(moto_server.AT_ONCE) as pool:
         for _ in range(rounds):
             began = time.perf_counter()
             list(pool.map(put, range(len(contents))))

@@ -13,9 +13,9 @@ from typing import Any
 import psycopg
 from psycopg.conninfo import make_conninfo
 
-from accessa.embedded.server import EmbeddedServer
+from accessa.embedded_postgres.server import EmbeddedServer
 from benchmarks import cluster, database, jobs
-from benchmarks.rivals import procrastinate, skip_locked
+from benchmarks.baselines import procrastinate, skip_locked
 
 WORKERS = 2
 LONGEST = 60.0  # seconds to the first job that is finished
@@ -58,7 +58,7 @@ def bare(count: int) -> float:
             "INSERT INTO bare_jobs (user_id) SELECT gen_random_uuid() FROM generate_series(1, %s)", [count]
         )
         database.settle("bare_jobs")
-        with _workers("benchmarks.rivals.skip_locked", "accessa"):
+        with _workers("benchmarks.baselines.skip_locked", "accessa"):
             return _rate(
                 connection, "bare_jobs WHERE state <> 'done'", "SELECT finished_at FROM bare_jobs WHERE state = 'done'"
             )
@@ -68,7 +68,10 @@ def rival(count: int) -> float:
     _make_rival_database()
     asyncio.run(_defer(count))
     database.settle("procrastinate_jobs", "procrastinate_events", database="procrastinate")
-    with database.connect("procrastinate") as connection, _workers("benchmarks.rivals.procrastinate", "procrastinate"):
+    with (
+        database.connect("procrastinate") as connection,
+        _workers("benchmarks.baselines.procrastinate", "procrastinate"),
+    ):
         return _rate(connection, "procrastinate_jobs WHERE status IN ('todo', 'doing')",
                      "SELECT at FROM procrastinate_events WHERE type = 'succeeded'")  # fmt: skip
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.contrib import admin
 from django_q.admin import Failure, Schedule, Success
 
-from auditing.browsing import ReadOnlyAdmin
+from accounts.audit.admin_base import ReadOnlyAdmin
 from jobs.models import Cluster
 
 

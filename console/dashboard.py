@@ -12,13 +12,13 @@ from django.http import HttpRequest
 
 from console import dashboard_tables
 from console.charts import Chart, Series, duration, money
-from console.moments import Moment
-from jobs import presence
+from console.time_series import Moment
+from jobs.cluster import registry
 from jobs.states import STATUSES, Stage
-from measures import connectors, holdings, reading, standing, statutes
-from measures.reading import PERIODS
+from metrics import connector_gauges, gauges, queries, statute_gauges, usage
+from metrics.queries import PERIODS
 
-PERMISSION = "measures.view_figure"
+PERMISSION = "metrics.view_figure"
 LONG_DUE = 600.0  # seconds that a page of a sync may wait for a worker
 KIND_NAMES = {
     "queued": ("Queued", "due, a worker will take it"),
@@ -43,9 +43,9 @@ def context(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
     if not request.user.has_perm(PERMISSION):
         return context
     period = PERIODS.get(request.GET.get("period", ""), PERIODS["24h"])
-    moment, ages = Moment(period, reading.clock()), reading.ages()
+    moment, ages = Moment(period, queries.clock()), queries.ages()
     told = ages["standing"].told if "standing" in ages else {}
-    since = reading.reaches_back()
+    since = queries.reaches_back()
     dashboard = {
         "period": period,
         "periods": list(PERIODS.values()),
@@ -61,9 +61,9 @@ def context(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
 
 
 def _facts(told: Mapping[str, Any]) -> list[Fact]:
-    workers, busy = presence.workers(), standing.working()
-    lag, longest = standing.lag(), standing.longest_waiting()
-    pages = connectors.queue()
+    workers, busy = registry.workers(), gauges.working()
+    lag, longest = gauges.lag(), gauges.longest_waiting()
+    pages = connector_gauges.queue()
     live = [
         Fact("Workers alive", f"{workers:,}", is_bad=not workers),
         Fact("Workers busy", f"{busy:,} ({busy / workers:.0%})" if workers else f"{busy:,}"),
@@ -72,7 +72,7 @@ def _facts(told: Mapping[str, Any]) -> list[Fact]:
         Fact("Pages of syncs", f"{pages.visible + pages.held:,}", "in the connectors' queue", pages.due > LONG_DUE),
     ]
     if settings.SQS_QUEUE_URL:
-        consumers = statutes.alive()
+        consumers = statute_gauges.alive()
         live.append(Fact("Consumers alive", f"{consumers:,}", "of the statutes' queue", is_bad=not consumers))
     kinds = told.get("standing", {})
     measured = [Fact(name, f"{kinds[kind]:,}", about) for kind, (name, about) in KIND_NAMES.items() if kind in kinds]
@@ -85,7 +85,7 @@ def _charts(moment: Moment) -> list[Chart]:
 
 
 def _statuses(moment: Moment) -> Chart:
-    found = reading.series("status", moment.period, moment.now)
+    found = queries.series("status", moment.period, moment.now)
     shown = [name for name in STATUSES if name != "complete" and any(p.total for p in found.get(name, {}).values())]
     lines = [moment.looks(name.replace("_", " "), found[name], lambda point: point.mean) for name in shown]
     about = "The mean of each interval, of jobs that are not complete."
@@ -93,7 +93,7 @@ def _statuses(moment: Moment) -> Chart:
 
 
 def _throughput(moment: Moment) -> Chart:
-    ended = reading.series("ended", moment.period, moment.now, label=2)
+    ended = queries.series("ended", moment.period, moment.now, label=2)
     names = {"done": "done", "failed": "failed", "let_go": "cancelled or superseded"}
     lines = [moment.line(name, ended.get(outcome, {}), lambda point: point.count) for outcome, name in names.items()]
     return Chart("throughput", "Jobs ended", moment.labels, lines, kind="stacked")
@@ -102,7 +102,7 @@ def _throughput(moment: Moment) -> Chart:
 def _lag(moment: Moment) -> Chart:
     names = {"lag": "queue lag", "longest": "longest waiting"}
     lines = [
-        moment.looks(name, reading.series(measure, moment.period, moment.now).get("", {}), lambda point: point.peak)
+        moment.looks(name, queries.series(measure, moment.period, moment.now).get("", {}), lambda point: point.peak)
         for measure, name in names.items()
     ]
     about = "The highest of each interval: how long due work waited for a worker, and the age of the oldest open job."
@@ -110,13 +110,13 @@ def _lag(moment: Moment) -> Chart:
 
 
 def _kinds(moment: Moment) -> Chart:
-    found = reading.series("standing", moment.period, moment.now)
+    found = queries.series("standing", moment.period, moment.now)
     lines = [moment.looks(kind, found.get(kind, {}), lambda point: point.mean) for kind in KIND_NAMES]
     return Chart("kinds", "Why jobs do not move", moment.labels, lines, about="The mean of each interval.")
 
 
 def _stages(moment: Moment) -> Chart:
-    spreads = reading.spreads("stage", moment.period, moment.now, label=2)
+    spreads = queries.spreads("stage", moment.period, moment.now, label=2)
     stages = [stage.value for stage in Stage if stage.value in spreads]
     lines = [
         Series(name, [spreads[stage].percentile(share) or 0.0 for stage in stages])
@@ -128,7 +128,7 @@ def _stages(moment: Moment) -> Chart:
 
 
 def _retries(moment: Moment) -> Chart:
-    retried = reading.series("retried", moment.period, moment.now)
+    retried = queries.series("retried", moment.period, moment.now)
     lines = [
         moment.line(stage.replace("_", " "), points, lambda point: point.count)
         for stage, points in sorted(retried.items())
@@ -138,7 +138,7 @@ def _retries(moment: Moment) -> Chart:
 
 def _spend_by_day(moment: Moment) -> Chart:
     cents: dict[tuple[str, str], float] = {}
-    for row in holdings.spend_since(moment.first_day):
+    for row in usage.spend_since(moment.first_day):
         cents[row.day, row.vendor] = cents.get((row.day, row.vendor), 0.0) + row.cents
     days, vendors = sorted({day for day, _ in cents}), sorted({vendor for _, vendor in cents})
     lines = [Series(vendor, [cents.get((day, vendor), 0.0) for day in days]) for vendor in vendors]

@@ -10,12 +10,12 @@ from urllib.parse import urlencode
 from django.urls import reverse
 
 from console.charts import duration, money, size
-from console.moments import Moment
-from jobs import presence
+from console.time_series import Moment
+from jobs.cluster import registry
 from jobs.states import Stage
-from measures import connectors, holdings, reading
-from measures.holdings import Amount
-from measures.reading import Point, Spread
+from metrics import connector_gauges, queries, usage
+from metrics.queries import Point, Spread
+from metrics.usage import Amount
 
 MOST_ROWS = 10
 
@@ -52,7 +52,7 @@ def _times(spread: Spread) -> list[str]:
 
 
 def _milestones(moment: Moment) -> Table:
-    found = reading.spreads("time_to", moment.period, moment.now)
+    found = queries.spreads("time_to", moment.period, moment.now)
     names = ("parse", "chunk", "first_embedding", "complete")
     rows = [[n.replace("_", " "), f"{found[n].count:,}", *_times(found[n])] for n in names if n in found]
     about = "From the declaration of a file; jobs that a person has retried are left out."
@@ -60,13 +60,13 @@ def _milestones(moment: Moment) -> Table:
 
 
 def _waits(moment: Moment) -> Table:
-    queued = reading.spreads("queue", moment.period, moment.now, label=2)
-    parked = reading.spreads("parked", moment.period, moment.now, label=2)
+    queued = queries.spreads("queue", moment.period, moment.now, label=2)
+    parked = queries.spreads("parked", moment.period, moment.now, label=2)
     rows = [
         [
             stage.value.replace("_", " "),
-            *_times(queued.get(stage.value, reading.NOTHING)),
-            *_times(parked.get(stage.value, reading.NOTHING)),
+            *_times(queued.get(stage.value, queries.NOTHING)),
+            *_times(parked.get(stage.value, queries.NOTHING)),
         ]
         for stage in Stage
         if stage.value in queued or stage.value in parked
@@ -76,8 +76,8 @@ def _waits(moment: Moment) -> Table:
 
 
 def _errors(moment: Moment) -> Table:
-    failed = reading.totals("failed", moment.period, moment.now)
-    retried = reading.totals("retried", moment.period, moment.now)
+    failed = queries.totals("failed", moment.period, moment.now)
+    retried = queries.totals("retried", moment.period, moment.now)
     nothing = Point(0, 0.0, 0.0)
     keys = sorted(failed.keys() | retried.keys(), key=lambda key: (-failed.get(key, nothing).count, key))
     rows = [
@@ -108,29 +108,29 @@ def _dead(told: Mapping[str, Any]) -> Table:
 
 def _work(moment: Moment) -> Table:
     def amount(measure: str) -> str:
-        return f"{sum(point.total for point in reading.totals(measure, moment.period, moment.now).values()):,.0f}"
+        return f"{sum(point.total for point in queries.totals(measure, moment.period, moment.now).values()):,.0f}"
 
-    ended = sum(point.count for point in reading.totals("ended", moment.period, moment.now).values())
-    again = sum(point.count for point in reading.totals("reprocessed", moment.period, moment.now).values())
+    ended = sum(point.count for point in queries.totals("ended", moment.period, moment.now).values())
+    again = sum(point.count for point in queries.totals("reprocessed", moment.period, moment.now).values())
     rows = [
         ["Jobs ended", f"{ended:,}"],
         ["Of them with retries", f"{again:,} ({again / ended:.1%})" if ended else "0"],
         *([name, amount(measure)] for name, measure in
           (("Pages accepted", "pages"), ("Passages stored", "passages"), ("Vectors stored", "vectors"))),
     ]  # fmt: skip
-    probes = reading.spreads("probe", moment.period, moment.now, label=None).get("", reading.NOTHING)
+    probes = queries.spreads("probe", moment.period, moment.now, label=None).get("", queries.NOTHING)
     rows.append(["Index probe p95", _times(probes)[1] or "no probe"])
     return Table("work", "Work done", ["What", "How much"], rows)
 
 
 def _vendors(moment: Moment) -> Table:
-    states = {(b.vendor, b.part): b.state for b in holdings.breakers()}
-    calls = reading.spreads("vendor", moment.period, moment.now)
-    outcomes = reading.totals("vendor", moment.period, moment.now)
+    states = {(b.vendor, b.part): b.state for b in usage.breakers()}
+    calls = queries.spreads("vendor", moment.period, moment.now)
+    outcomes = queries.totals("vendor", moment.period, moment.now)
     rows = []
     for vendor in sorted({*calls, *(vendor for vendor, _ in states)}):
         bad = sum(point.count for (name, _, outcome), point in outcomes.items() if name == vendor and outcome != "ok")
-        spread = calls.get(vendor, reading.NOTHING)
+        spread = calls.get(vendor, queries.NOTHING)
         said = sorted({state for (name, _), state in states.items() if name == vendor}) or ["closed"]
         rows.append([vendor, ", ".join(said), f"{spread.count:,}", f"{bad:,}", *_times(spread)])
     heads = ["Vendor", "Breaker", "Calls", "Not well", "p50", "p95", "p99"]
@@ -139,8 +139,8 @@ def _vendors(moment: Moment) -> Table:
 
 def _connectors(moment: Moment, told: Mapping[str, Any]) -> Table:
     """Sources now, and the syncs and records of the period, by provider."""
-    ended = reading.totals(connectors.SYNC, moment.period, moment.now)
-    records = reading.totals(connectors.RECORDS, moment.period, moment.now)
+    ended = queries.totals(connector_gauges.SYNC, moment.period, moment.now)
+    records = queries.totals(connector_gauges.RECORDS, moment.period, moment.now)
     sources = {(provider, status): count for provider, status, count in told.get("connectors", {}).get("sources", [])}
     rows = []
     for provider in sorted({*(key[0] for key in (*sources, *ended))}):
@@ -158,11 +158,11 @@ def _connectors(moment: Moment, told: Mapping[str, Any]) -> Table:
 
 
 def _spend_by_vendor(moment: Moment) -> Table:
-    return _spend("vendor", "Spend by vendor", holdings.spend_by_vendor(moment.first_day))
+    return _spend("vendor", "Spend by vendor", usage.spend_by_vendor(moment.first_day))
 
 
 def _spend_by_tenant(moment: Moment) -> Table:
-    return _spend("tenant", "Spend by tenant", holdings.spend_by_tenant(moment.period))
+    return _spend("tenant", "Spend by tenant", usage.spend_by_tenant(moment.period))
 
 
 def _spend(name: str, title: str, found: Sequence[Amount]) -> Table:
@@ -175,7 +175,7 @@ def _spend(name: str, title: str, found: Sequence[Amount]) -> Table:
 
 
 def _storage() -> Table:
-    rows = [[*labels, size(count)] for labels, count in holdings.stored_by_tenant(MOST_ROWS)]
+    rows = [[*labels, size(count)] for labels, count in usage.stored_by_tenant(MOST_ROWS)]
     return Table(
         "storage",
         "Storage by tenant and type",
@@ -188,7 +188,7 @@ def _storage() -> Table:
 def _clusters() -> Table:
     rows = [
         [cluster.name, f"{cluster.workers:,}", cluster.started_at.strftime("%Y-%m-%d %H:%M UTC")]
-        for cluster in presence.alive().order_by("name")
+        for cluster in registry.alive().order_by("name")
     ]
     empty = "No cluster of workers is alive: nothing is worked on."
     return Table("clusters", "Clusters of workers now", ["Cluster", "Workers", "Since"], rows, empty=empty)

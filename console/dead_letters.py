@@ -11,8 +11,8 @@ from uuid import UUID
 from django.db import connection
 from django.db.models.fields.json import KT
 
-from console import remedies
-from console.remedies import Remedy
+from console import runbook
+from console.runbook import Remedy
 from jobs.models import UploadJob
 from jobs.states import LET_GO, Stage, State
 
@@ -94,7 +94,7 @@ class Group:
     @property
     def remedy(self) -> Remedy:
         """What to do about the newest: a code may mean one thing of uploads and another of laws."""
-        return remedies.of(self.code, self.samples[0].pipeline if self.samples else "")
+        return runbook.of(self.code, self.samples[0].pipeline if self.samples else "")
 
     @property
     def detail(self) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 from django.contrib import admin
 from django.urls import URLPattern, path
 
-from console.views import dead_letters, jobs, reading
+from console.views import dead_letters, documents, jobs
 
 app_name = "console"
 
@@ -21,8 +21,8 @@ urlpatterns: list[URLPattern] = [
     _at("jobs/<uuid:job_id>/", jobs.page, "job"),
     _at("jobs/<uuid:job_id>/proofs/", jobs.proofs, "proofs"),
     _at("jobs/<uuid:job_id>/repair/", jobs.repair, "repair"),
-    _at("documents/<uuid:document_id>/read/", reading.ask, "read"),
-    _at("reading/<uuid:entry_id>/", reading.page, "reading"),
-    _at("reading/<uuid:entry_id>/pages/<int:number>/", reading.picture, "picture"),
-    _at("reading/<uuid:entry_id>/pages/<int:number>/marks/", reading.marks, "marks"),
+    _at("documents/<uuid:document_id>/read/", documents.ask, "read"),
+    _at("reading/<uuid:entry_id>/", documents.page, "reading"),
+    _at("reading/<uuid:entry_id>/pages/<int:number>/", documents.picture, "picture"),
+    _at("reading/<uuid:entry_id>/pages/<int:number>/marks/", documents.marks, "marks"),
 ]

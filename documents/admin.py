@@ -9,8 +9,8 @@ from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from auditing.browsing import ReadOnlyAdmin
-from auditing.filters import between, exact, one_of
+from accounts.audit.admin_base import ReadOnlyAdmin
+from accounts.audit.admin_filters import between, exact, one_of
 from documents.models import Document, ParseRequest, Removal
 from jobs.models import UploadJob
 from jobs.services import newest
@@ -23,7 +23,7 @@ ABOUT = (
     ("passages", "admin:embeddings_documentchunk_changelist"),
     ("parse requests", "admin:documents_parserequest_changelist"),
     ("purchases", "admin:vendors_purchase_changelist"),
-    ("audit log", "admin:auditing_auditentry_changelist"),
+    ("audit log", "admin:audit_auditentry_changelist"),
 )
 
 

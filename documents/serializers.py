@@ -7,20 +7,20 @@ from typing import Any
 from django.utils import timezone
 from rest_framework import serializers
 
-from documents import pictures
+from accounts.strict_fields import Flag, Text, Whole
+from documents import page_images
 from documents.models import Document
-from tenancy.fields import Flag, Text, Whole
 
 
 class NameField(Text):
-    """Any text: ``documents.limits`` strips what does not belong in a name, NUL among it."""
+    """Any text: ``documents.validation`` strips what does not belong in a name, NUL among it."""
 
     def to_internal_value(self, data: Any) -> str:
         return super().to_internal_value(data).replace("\0", "")
 
 
 class UploadRequest(serializers.Serializer[object]):
-    """MVP context §6; what the values may be is decided by ``documents.limits``, with a code for each limit."""
+    """MVP context §6; what the values may be is decided by ``documents.validation``, with a code for each limit."""
 
     filename = NameField(trim_whitespace=False)
     bytes_len = Whole(min_value=0)
@@ -78,5 +78,5 @@ class LinkAnswer(serializers.Serializer[object]):
 
 class PictureRequest(serializers.Serializer[object]):
     width = serializers.IntegerField(
-        default=pictures.WIDTH, min_value=pictures.NARROWEST, max_value=pictures.WIDEST, help_text="pixels"
+        default=page_images.WIDTH, min_value=page_images.NARROWEST, max_value=page_images.WIDEST, help_text="pixels"
     )

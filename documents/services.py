@@ -12,17 +12,18 @@ from uuid import UUID
 from django.conf import settings
 from django.db import connection, transaction
 
-from documents import ids, limits, parsed, recent, removals, storage, vendor_copies
+from accounts import rate_limit
+from accounts.errors import Refused, not_found
+from documents import ids, storage, validation
 from documents.locks import lock
 from documents.models import Document, Removal
-from jobs import context, plan
-from jobs import services as jobs
-from jobs.faults import named
-from jobs.journal import log_event
+from documents.parsing import parse_store, vendor_files
+from documents.storage import file_cache, object_deletions
+from jobs import log_context, pipeline, services
+from jobs.errors import named
+from jobs.events import log_event
 from jobs.models import Event, UploadJob
 from jobs.states import State
-from tenancy import rates
-from tenancy.refusals import Refused, not_found
 
 log = logging.getLogger("accessa.documents")
 
@@ -59,7 +60,7 @@ def declare(
     A connector spends none of the tenant's own uploads, and does not try again what failed with the bytes at hand. In
     the same transaction it notes by ``claim`` what it wants the document for: ``delete`` can then ask ``unless``.
     """
-    filename = limits.checked(filename=filename, bytes_len=bytes_len, mime=mime, sha256=sha256)
+    filename = validation.checked(filename=filename, bytes_len=bytes_len, mime=mime, sha256=sha256)
     if not by_connector:
         _spend_question(user_id)
     with transaction.atomic():
@@ -71,16 +72,16 @@ def declare(
             document = _create(document_id, user_id, filename, bytes_len, mime, sha256, ocr, by_connector)
             job = _enqueue(document)
         else:
-            jobs.hold(document_id)  # before the document's row, as workers do: the other order could deadlock
+            services.hold(document_id)  # before the document's row, as workers do: the other order could deadlock
             _redeclare(document, filename, bytes_len, ocr)
-            job = jobs.latest(document_id) if by_connector else _again(document, ocr)
+            job = services.latest(document_id) if by_connector else _again(document, ocr)
         expires = _renewed(document)
         if claim is not None:
             claim(document_id)
     raw, name = storage.located(document.raw_path)
     if job.state == State.DEADLETTER and not (by_connector and raw.exists(name)):
         job = _revived(job)
-    context.turns_to(job)
+    log_context.turns_to(job)
     url = raw.sign_upload(name, length=document.bytes_len, mime=document.mime, sha256=document.file_sha256)
     return Declared(job.pk, document.pk, url, expires)
 
@@ -89,21 +90,21 @@ def _spend_question(user_id: UUID) -> None:
     """Bound how often a URL is asked for: each time leaves an event."""
     limit = settings.DECLARATIONS_PER_MINUTE
     detail = f"You can declare files {limit} times a minute."
-    rates.spend(f"declare:{user_id}", limit=limit, window=60, code="UPLOAD_LIMIT_REACHED", detail=detail)
+    rate_limit.spend(f"declare:{user_id}", limit=limit, window=60, code="UPLOAD_LIMIT_REACHED", detail=detail)
 
 
 def _spend_upload(user_id: UUID) -> None:
     """Count what costs work: a new document or one more try, not a repeated question for the same URL."""
     limit = settings.UPLOADS_PER_DAY
     detail = f"You can upload {limit} files a day."
-    rates.spend(f"upload:{user_id}", limit=limit, window=86_400, code="UPLOAD_LIMIT_REACHED", detail=detail)
+    rate_limit.spend(f"upload:{user_id}", limit=limit, window=86_400, code="UPLOAD_LIMIT_REACHED", detail=detail)
 
 
 def _spend_import(user_id: UUID) -> None:
     """Count what a tenant's connectors bring: in a window of its own, so that neither side uses up the other's."""
     limit = settings.IMPORTS_PER_DAY
     detail = f"Your connected systems can bring {limit} files a day."
-    rates.spend(f"import:{user_id}", limit=limit, window=86_400, code="IMPORT_LIMIT_REACHED", detail=detail)
+    rate_limit.spend(f"import:{user_id}", limit=limit, window=86_400, code="IMPORT_LIMIT_REACHED", detail=detail)
 
 
 def _create(
@@ -123,13 +124,13 @@ def _create(
 
 
 def _enqueue(document: Document) -> UploadJob:
-    return jobs.enqueue(
+    return services.enqueue(
         pipeline=PIPELINE,
         user_id=document.user_id,
         document_id=document.pk,
         raw_path=document.raw_path,
         chunks_version="",
-        correlation_id=context.correlation(),
+        correlation_id=log_context.correlation(),
     )
 
 
@@ -148,25 +149,25 @@ def _again(document: Document, ocr: bool) -> UploadJob:
     from now on.
     """
     Document.objects.filter(pk=document.pk, imported=True).update(imported=False)
-    job = jobs.latest(document.pk)
+    job = services.latest(document.pk)
     log_event(job, "UPLOAD_DEDUP_HIT", Event.Type.STAGE_STARTED)
     if job.state != State.DEADLETTER:
         return job
     _spend_upload(document.user_id)
     if ocr != document.ocr:
         Document.objects.filter(pk=document.pk).update(ocr=ocr)
-        jobs.replan(job)  # another way of parsing: the stage that chose it is run again
+        services.replan(job)  # another way of parsing: the stage that chose it is run again
     return job
 
 
 def _revived(job: UploadJob) -> UploadJob:
     """Retry a job that had failed, in no transaction and under no lock: its proofs look into the store."""
     try:
-        return jobs.retry(job, by="upload")
+        return services.retry(job, by="upload")
     except Refused as refused:
         if refused.code != "JOB_ALREADY_ACTIVE":  # who declared it at the same time has revived it
             raise
-        return jobs.latest(job.document_id)
+        return services.latest(job.document_id)
 
 
 def _renewed(document: Document) -> datetime:
@@ -190,9 +191,9 @@ def arrived(document_id: UUID, place: Callable[[], None]) -> None:
         lock(document_id)
         if not Document.objects.filter(pk=document_id).exists():
             raise not_found()
-        context.turns_to_document(document_id)
+        log_context.turns_to_document(document_id)
         place()
-        jobs.wake(document_id)
+        services.wake(document_id)
 
 
 def store(document: Document, pieces: Iterable[bytes]) -> None:
@@ -243,7 +244,7 @@ def erase(document: Document) -> None:
         # Waits for the one write that a worker may be making, and fences every later one.
         cursor.execute("SELECT job_id FROM upload_jobs WHERE document_id = %s FOR UPDATE", [document.pk])
         lock(document.pk, "vectors")  # a campaign may be settling them
-        parsed.pass_on(document)
+        parse_store.pass_on(document)
         _schedule_removal(document)
         for table in _TABLES:
             cursor.execute(f"DELETE FROM {table} WHERE document_id = %s", [document.pk])
@@ -251,7 +252,7 @@ def erase(document: Document) -> None:
 
 def clear(document_id: UUID) -> None:
     """Remove the objects of a document that was erased; those that cannot go now are left to the sweep."""
-    recent.forget(document_id)
+    file_cache.forget(document_id)
     try:
         remove_objects(document_id)
     except OSError as error:
@@ -260,11 +261,11 @@ def clear(document_id: UUID) -> None:
 
 def _schedule_removal(document: Document) -> None:
     # A worker whose job is gone learns of it at its next write, so at the end of its stage at the latest.
-    longest = max(step.limit for step in plan.pipeline(PIPELINE).steps) + 2 * settings.JOBS_LEASE_SECONDS
+    longest = max(step.limit for step in pipeline.pipeline(PIPELINE).steps) + 2 * settings.JOBS_LEASE_SECONDS
     # And whoever has an upload URL may use it until it expires.
     surely = max(longest, settings.SIGNED_URL_SECONDS + LATE_SECONDS)
-    for path in [document.raw_path, parsed.own_path(document), *vendor_copies.copies(document)]:
-        removals.schedule(document.pk, path, seconds=surely)
+    for path in [document.raw_path, parse_store.own_path(document), *vendor_files.copies(document)]:
+        object_deletions.schedule(document.pk, path, seconds=surely)
 
 
 def remove_objects(document_id: UUID) -> None:

@@ -11,22 +11,24 @@ from django.conf import settings
 from django.db import connection, transaction
 from django.db.models.functions import Now
 
-from documents import originals, parsed, parsers, predictions, scanned, services, storage, vendor_parse
+from documents import parsers, services, storage
 from documents.ids import parse_id
+from documents.markdown.normalization import normalize_pages
 from documents.models import Document, ParseRequest
-from documents.normalization import normalize_pages
-from documents.parsed import Parse
-from documents.parsers import choice
-from documents.parsers.choice import Parser
-from documents.parsers.refusals import failure
-from documents.scanned import Read
-from documents.vendor_parse import Collected
-from jobs import crashpoints
+from documents.parsers import registry
+from documents.parsers.errors import failure
+from documents.parsers.registry import Parser
+from documents.parsing import cost_estimate, ocr_pages, parse_requests, parse_store
+from documents.parsing.ocr_pages import Read
+from documents.parsing.parse_requests import Collected
+from documents.parsing.parse_store import Parse
+from documents.storage import original_file
+from jobs import failpoints
 from jobs.claims import Claim, Superseded
-from jobs.journal import log_event
+from jobs.events import log_event
 from jobs.models import Event
 from jobs.outcomes import Advance, Outcome, Permanent, Retryable, Wait
-from vendors import money
+from vendors import ledger
 
 
 def receive(claim: Claim) -> Outcome:
@@ -36,9 +38,9 @@ def receive(claim: Claim) -> Outcome:
     if not bucket.exists(name):
         return _wait_for_bytes(document.upload_expires_at, bucket.poll_seconds)
     try:
-        with originals.lent(document) as path:
+        with original_file.lent(document) as path:
             inspection = parsers.inspect(path)
-    except originals.OtherBytes:
+    except original_file.OtherBytes:
         bucket.delete(name)  # or the right bytes, declared again, would never be looked at
         raise
     if inspection.pages > settings.MAX_PAGES:
@@ -77,7 +79,7 @@ def request_parse(claim: Claim) -> Outcome:
     document = claim.job.document
     parser, is_fallback = _parser(document)
     pages, made = document.pages or 1, parse_id(document.pk, parser.name, parser.version)
-    predicted = predictions.predict(pages, is_parse_bought=parser.is_bought)
+    predicted = cost_estimate.predict(pages, is_parse_bought=parser.is_bought)
     plan = {
         "parser_name": parser.name,
         "parser_version": parser.version,
@@ -87,37 +89,37 @@ def request_parse(claim: Claim) -> Outcome:
         "predicted_tokens": predicted.tokens,
         "predicted_cents": float(predicted.cents),
     }
-    if not parser.is_bought or parsed.is_stored(document, parser):
+    if not parser.is_bought or parse_store.is_stored(document, parser):
         return Advance("PARSE_REQUESTED", fields={"payload": plan}, payload={"parser": parser.name})
-    if not vendor_parse.is_paid(made):
-        money.require(document.user_id, predicted.cents)
-    return vendor_parse.request(claim, parser, plan)
+    if not parse_requests.is_paid(made):
+        ledger.require(document.user_id, predicted.cents)
+    return parse_requests.request(claim, parser, plan)
 
 
 def _parser(document: Document) -> tuple[Parser, bool]:
     """Choose the parser; while the vendor is away the local one stands in, if that is wanted and nothing is bought."""
-    parser = choice.chosen(ocr=document.ocr)
-    if not (parser.is_bought and settings.PARSE_FALLBACK and vendor_parse.is_away()):
+    parser = registry.chosen(ocr=document.ocr)
+    if not (parser.is_bought and settings.PARSE_FALLBACK and parse_requests.is_away()):
         return parser, False
     asked = ParseRequest.objects.filter(document=document, parser_version=parser.version, purchase_id__isnull=False)
     if asked.exclude(state=ParseRequest.State.FAILED).exists():
         return parser, False
-    return choice.local(ocr=document.ocr), True
+    return registry.local(ocr=document.ocr), True
 
 
 def parse(claim: Claim) -> Outcome:
     """parsing: make normalized markdown of the PDF, in a capped child or at a vendor's; a stored parse is reused."""
     document, plan = claim.job.document, claim.job.payload
-    local = choice.local(ocr=document.ocr)
+    local = registry.local(ocr=document.ocr)
     parser = Parser(plan.get("parser_name", local.name), plan.get("parser_version", local.version))
-    if parsed.is_stored(document, parser):
-        return Advance("PARSE_REUSED", fields=parsed.job_fields(document.parsed_path, document.parsed_sha256))
+    if parse_store.is_stored(document, parser):
+        return Advance("PARSE_REUSED", fields=parse_store.job_fields(document.parsed_path, document.parsed_sha256))
     if parser.is_bought:
-        collected = vendor_parse.collect(claim, UUID(plan["parse_id"]))
+        collected = parse_requests.collect(claim, UUID(plan["parse_id"]))
         return collected if isinstance(collected, Wait) else _store_bought(claim, parser, collected)
-    with originals.lent(document) as path:
+    with original_file.lent(document) as path:
         pages = parsers.parse(path, pages=document.pages or 1)
-        read = scanned.read(claim, path, pages, parser.version) if document.ocr else Read(pages)
+        read = ocr_pages.read(claim, path, pages, parser.version) if document.ocr else Read(pages)
     if isinstance(read, Wait):
         return read
     _require_text(read.pages, ocr=document.ocr)
@@ -148,11 +150,11 @@ def _store_bought(claim: Claim, parser: Parser, collected: Collected) -> Outcome
 def _store(claim: Claim, parse: Parse, collected: Collected | None = None) -> Outcome:
     document = claim.job.document
     claim.check()  # a document that was deleted while it was parsed gets no new object
-    path = parsed.place(document, parse)
-    crashpoints.reach("parsing:stored")
+    path = parse_store.place(document, parse)
+    failpoints.reach("parsing:stored")
     try:
         with transaction.atomic():
-            if not parsed.borrow(document, path):
+            if not parse_store.borrow(document, path):
                 raise Retryable(
                     "PARSE_TWIN_GONE", "The document that had the same text was deleted; it is stored anew."
                 )
@@ -161,18 +163,18 @@ def _store(claim: Claim, parse: Parse, collected: Collected | None = None) -> Ou
     except Superseded:
         services.remove_objects(document.pk)  # nothing, unless the document was deleted meanwhile
         raise
-    parsed.drop_own(document, path)
+    parse_store.drop_own(document, path)
     return moved
 
 
 def _recorded(claim: Claim, parse: Parse, path: str, collected: Collected | None) -> Outcome:
-    fields = parsed.record(claim.job.document, parse, path)
+    fields = parse_store.record(claim.job.document, parse, path)
     if collected is not None:
         fields["cost_cents"] = collected.settle()
     if parse.failed:
         severity, payload = Event.Severity.WARN, {"pages": list(parse.failed)}
         log_event(claim.job, "PARSE_PAGES_FAILED", Event.Type.STAGE_DONE, severity, payload)
-    if path != parsed.own_path(claim.job.document):
+    if path != parse_store.own_path(claim.job.document):
         log_event(claim.job, "PARSE_DEDUP_HIT", Event.Type.STAGE_DONE)
     return claim.advance(code="PARSE_STORED", event={"bytes": len(parse.content)}, **fields)
 
@@ -180,7 +182,7 @@ def _recorded(claim: Claim, parse: Parse, path: str, collected: Collected | None
 def check_parse(claim: Claim) -> Outcome:
     """parsed: prove that the stored markdown is the one that was recorded, and that its pages lie within it."""
     document = claim.job.document
-    content = parsed.stored_bytes(document)
+    content = parse_store.stored_bytes(document)
     if hashlib.sha256(content).hexdigest() != document.parsed_sha256:
         with claim.held():
             log_event(claim.job, "PARSE_HASH_MISMATCH", Event.Type.ERROR, Event.Severity.ERROR)

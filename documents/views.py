@@ -12,14 +12,14 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from accounts.errors import not_found
+from accounts.pagination import Cursor
+from accounts.permissions import caller_id
+from accounts.rls import as_tenant
 from documents import services
 from documents.models import Document
 from documents.serializers import DocumentAnswer, LinkAnswer, UploadAnswer, UploadRequest
 from jobs import services as jobs
-from tenancy.pagination import Cursor
-from tenancy.permissions import caller_id
-from tenancy.refusals import not_found
-from tenancy.rls import as_tenant
 
 
 def own(request: Request) -> QuerySet[Document]:

@@ -11,9 +11,9 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import reverse
 from unfold.decorators import action
 
-from auditing import asking, services
-from auditing.browsing import ReadOnlyAdmin
-from auditing.filters import exact
+from accounts.audit import log, reason_form
+from accounts.audit.admin_base import ReadOnlyAdmin
+from accounts.audit.admin_filters import exact
 from embeddings.models import ChunkBuffer, DocumentChunk, LiveModel, VectorBuffer, VectorIndex
 
 MAY_READ = "documents.read_text"
@@ -40,15 +40,15 @@ class ReadableAdmin(PassageAdmin):
         if passage is None:
             raise Http404
         back = reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_change", args=[passage.pk])
-        form = asking.ReasonForm(request.POST or None)
+        form = reason_form.ReasonForm(request.POST or None)
         shown: dict[str, Any] = {"title": f"Read passage {passage.pk}", "button": "Read", "back": back}
         if request.method == "POST" and form.is_valid():
-            shown |= {"template": "admin/auditing/text.html", "text": self._read(request, passage, form.cleaned_data)}
-        return asking.page(request, self.admin_site, form, **shown)
+            shown |= {"template": "admin/audit/text.html", "text": self._read(request, passage, form.cleaned_data)}
+        return reason_form.page(request, self.admin_site, form, **shown)
 
     def _read(self, request: HttpRequest, passage: Any, said: dict[str, str]) -> str:
         with transaction.atomic():
-            services.record(
+            log.record(
                 by=request.user, action=MAY_READ, reason=said["reason"], object_type=self.opts.model_name or "",  # type: ignore[arg-type]
                 object_id=passage.pk, tenant_id=passage.user_id, document_id=str(passage.document_id),
             )  # fmt: skip

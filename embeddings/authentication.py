@@ -10,8 +10,8 @@ from rest_framework.authentication import BaseAuthentication, get_authorization_
 from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.request import Request
 
-from tenancy.authentication import NOBODY, Caller
-from tenancy.refusals import not_found
+from accounts.authentication import NOBODY, Caller
+from accounts.errors import not_found
 
 
 class BrainAuthentication(BaseAuthentication):

@@ -157,7 +157,7 @@ class DocumentTerm(models.Model):
     """A word of a document: in which of its findable passages it stands, and how much it counts in each.
 
     The empty term stands in every passage: its rows count the collection. Written in the transaction that makes the
-    passages findable, and read whole, so ``postings`` are bytes as embeddings.terms.POSTING lays them out.
+    passages findable, and read whole, so ``postings`` are bytes as embeddings.indexes.bm25.POSTING lays them out.
     """
 
     pk = models.CompositePrimaryKey("user_id", "term", "document")
@@ -182,7 +182,7 @@ class DocumentTerm(models.Model):
 class LiveModel(models.Model):
     """The pointer: with which model's vectors a tenant's passages are found. Made with the tenant's first vectors.
 
-    Where a tenant has none, it binds nobody (embeddings.live).
+    Where a tenant has none, it binds nobody (embeddings.active_model).
     """
 
     user_id = models.UUIDField(primary_key=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from accounts.strict_fields import Text
 from embeddings.models import DocumentChunk
-from tenancy.fields import Text
 
 
 class PlaceAnswer(serializers.Serializer[object]):

@@ -7,21 +7,33 @@ import logging
 from django.conf import settings
 from django.db.utils import OperationalError
 
-from documents import parsed
+from accounts.errors import Refused
 from documents.locks import lock
-from embeddings import chunking, chunks, embedders, flights, live, missing, proofs, reuse, shadow, terms, vectors
+from documents.parsing import parse_store
+from embeddings import (
+    active_model,
+    chunk_store,
+    chunking,
+    concurrent_embedding,
+    embedders,
+    invariants,
+    pending_chunks,
+    shadow_vectors,
+    vector_reuse,
+    vector_store,
+)
+from embeddings.active_model import Live
 from embeddings.embedders import DIMENSIONS, Embedder
-from embeddings.embedders.hosted import Hosted
-from embeddings.live import Live
-from embeddings.moving import REEMBED
-from embeddings.search import probing
-from jobs import crashpoints
+from embeddings.embedders.http_base import Hosted
+from embeddings.indexes import bm25
+from embeddings.reindex_jobs import REEMBED
+from embeddings.search import index_probe
+from jobs import failpoints
 from jobs.claims import Claim
-from jobs.journal import log_event
+from jobs.events import log_event
 from jobs.models import Event
 from jobs.outcomes import Advance, Moved, Outcome, Permanent, Postponed, Retryable
 from jobs.states import Stage
-from tenancy.refusals import Refused
 
 log = logging.getLogger("accessa.embeddings")
 
@@ -35,7 +47,7 @@ def plan_chunks(claim: Claim) -> Outcome:
 
 def plan_rechunking(claim: Claim) -> Outcome:
     """parse_validated, of a campaign: the stored parse is cut, so it must be the recorded one; it is not made anew."""
-    if not parsed.is_sound(claim.job.document):
+    if not parse_store.is_sound(claim.job.document):
         raise Permanent("PARSE_HASH_MISMATCH", "The stored parse is not the one that was recorded.")
     return plan_chunks(claim)
 
@@ -44,11 +56,11 @@ def buffer_chunks(claim: Claim) -> Outcome:
     """chunking: cut the parsed text. Writes the same rows however often it runs."""
     document = claim.job.document
     chunker = chunking.get(claim.job.chunks_version)
-    cut = chunker.cut(parsed.text_of(document), document.page_starts or (), last_page=document.pages or 1)
+    cut = chunker.cut(parse_store.text_of(document), document.page_starts or (), last_page=document.pages or 1)
     if not cut:
         raise Permanent("NO_CHUNKS", "There is nothing in the document to cut into passages.")
     with claim.held(durable=False):
-        chunks.buffer(user_id=document.user_id, document_id=document.pk, chunks=cut, chunks_version=chunker.label)
+        chunk_store.buffer(user_id=document.user_id, document_id=document.pk, chunks=cut, chunks_version=chunker.label)
         progress = {"chunks_total": len(cut), "chunks_done": 0}
         return claim.advance(
             code="CHUNK_BUFFERED",
@@ -61,16 +73,16 @@ def buffer_chunks(claim: Claim) -> Outcome:
 def commit_chunks(claim: Claim) -> Outcome:
     """chunks_buffered: check count, order and sha, then make the chunks those of the buffer."""
     with claim.held(durable=False):
-        if broken := proofs.buffer_whole([claim.job.pk]):
+        if broken := invariants.buffer_whole([claim.job.pk]):
             raise Retryable("CHUNKS_NOT_SOUND", broken[claim.job.pk])
-        chunks.commit(claim.job.document_id, chunks_version=claim.job.chunks_version)
+        chunk_store.commit(claim.job.document_id, chunks_version=claim.job.chunks_version)
         total = claim.job.progress["chunks_total"]
         return claim.advance(code="CHUNK_COMMITTED", event={"chunks": total}, progress={"chunks_done": total})
 
 
 def plan_vectors(claim: Claim) -> Outcome:
     """chunked: the model is the one by which the tenant's passages are found; known vectors are not bought again."""
-    return _plan(claim, _available(live.of(claim.job.user_id)))
+    return _plan(claim, _available(active_model.of(claim.job.user_id)))
 
 
 def plan_reembedding(claim: Claim) -> Outcome:
@@ -81,10 +93,10 @@ def plan_reembedding(claim: Claim) -> Outcome:
 def _plan(claim: Claim, embedder: Embedder) -> Outcome:
     total = claim.job.progress["chunks_total"]
     with claim.held(durable=False):
-        reused = reuse.take(claim, embedder)
-        left = missing.count(claim, embedder)
+        reused = vector_reuse.take(claim, embedder)
+        left = pending_chunks.count(claim, embedder)
         if reused.taken:
-            missing.tell_first(claim)
+            pending_chunks.tell_first(claim)
         plan = {
             "embed_model": embedder.model,
             "embed_version": embedder.version,
@@ -110,17 +122,17 @@ def _chosen(claim: Claim) -> Live:
 
 def _available(wanted: Live) -> Embedder:
     try:
-        return live.embedder(wanted)
+        return active_model.embedder(wanted)
     except Refused as refused:  # an operator's mistake: no document's fault
         log.error("Nothing here makes vectors of %s@%s: documents wait.", wanted.model, wanted.version)
-        raise Postponed(flights.MISCONFIGURED_SECONDS, refused.code) from refused
+        raise Postponed(concurrent_embedding.MISCONFIGURED_SECONDS, refused.code) from refused
 
 
 def _price(claim: Claim, embedder: Embedder) -> dict[str, float]:
     """What the document will have cost, now that its passages are counted: known before the first of them is paid."""
     if not isinstance(embedder, Hosted):
         return {}
-    tokens = missing.count_tokens(claim, embedder)
+    tokens = pending_chunks.count_tokens(claim, embedder)
     return {"planned_tokens": tokens, "planned_cents": float(claim.job.cost_cents + embedder.cents(tokens))}
 
 
@@ -129,12 +141,12 @@ def embed(claim: Claim) -> Outcome:
     embedder = _planned_embedder(claim)
     try:
         if embedder is None:
-            raise flights.ModelChanged
+            raise concurrent_embedding.ModelChanged
         if isinstance(embedder, Hosted):
-            flights.embed(claim, embedder)
+            concurrent_embedding.embed(claim, embedder)
         elif moved := _embed_here(claim, embedder, claim.job.progress["embeds_total"]):
             return moved
-    except flights.ModelChanged:
+    except concurrent_embedding.ModelChanged:
         with claim.held():
             return plan_anew(claim)
     with claim.held():
@@ -142,29 +154,29 @@ def embed(claim: Claim) -> Outcome:
 
 
 def _embedded(claim: Claim, embedder: Embedder) -> Moved:
-    reuse.spread(claim.job.document_id, embedder.model, embedder.version)
+    vector_reuse.spread(claim.job.document_id, embedder.model, embedder.version)
     total = claim.job.progress["embeds_total"]
     return claim.advance(code="EMBED_BUFFERED", event={"vectors": total}, progress={"embeds_done": total})
 
 
 def _embed_here(claim: Claim, embedder: Embedder, total: int) -> Moved | None:
     done, is_first = claim.job.progress["embeds_done"], True
-    while batch := missing.batch(claim, embedder, min(settings.EMBED_BATCH, embedder.batch_size)):
+    while batch := pending_chunks.batch(claim, embedder, min(settings.EMBED_BATCH, embedder.batch_size)):
         found = embedder.embed([text for _, text in batch])
-        crashpoints.reach("embedding:answered")
+        failpoints.reach("embedding:answered")
         done = min(done + len(batch), total)
         with claim.held(durable=False):
-            missing.keep(claim, embedder, [chunk_id for chunk_id, _ in batch], found)
+            pending_chunks.keep(claim, embedder, [chunk_id for chunk_id, _ in batch], found)
             if done == total:
                 return _embedded(claim, embedder)
-            claim.save(progress={"embeds_done": done}, total_pct=missing.pct(done / total))
+            claim.save(progress={"embeds_done": done}, total_pct=pending_chunks.pct(done / total))
             if is_first:
-                missing.tell_first(claim)
+                pending_chunks.tell_first(claim)
             is_first = False
         if claim.is_in_the_way():
             raise Postponed(0.0, "GAVE_WAY")
-        if not missing.is_wanted(claim):
-            raise flights.ModelChanged
+        if not pending_chunks.is_wanted(claim):
+            raise concurrent_embedding.ModelChanged
     return None
 
 
@@ -173,11 +185,11 @@ def _planned_embedder(claim: Claim) -> Embedder | None:
 
     Nor is it before the first vectors, when nothing here makes it and EMBEDDER names another.
     """
-    if not missing.is_wanted(claim):
+    if not pending_chunks.is_wanted(claim):
         return None
     planned = _chosen(claim)
     found = embedders.find(planned.model, planned.version)
-    if found is None and (claim.job.pipeline == REEMBED or live.of(claim.job.user_id).is_same(planned)):
+    if found is None and (claim.job.pipeline == REEMBED or active_model.of(claim.job.user_id).is_same(planned)):
         return _available(planned)
     return found
 
@@ -185,7 +197,7 @@ def _planned_embedder(claim: Claim) -> Embedder | None:
 def plan_anew(claim: Claim) -> Moved:
     """Send the job back to where its model is chosen: the planned one is not the tenant's. Call inside ``held()``."""
     planned = _chosen(claim)
-    vectors.drop(claim.job.document_id, model=planned.model, version=planned.version)
+    vector_store.drop(claim.job.document_id, model=planned.model, version=planned.version)
     claim.move("rewind", stage=Stage.CHUNKED.value, code="MODEL_CHANGED", event={"embed_model": planned.model})
     return Moved(Stage.CHUNKED, finished=True)
 
@@ -198,15 +210,15 @@ def commit_vectors(claim: Claim) -> Outcome:
     job, planned = claim.job, _chosen(claim)
     with claim.held():
         lock(job.document_id, "vectors")
-        broken = proofs.buffer_covers([job.pk])
+        broken = invariants.buffer_covers([job.pk])
         if not broken:
-            if not live.confirm(job.user_id, model=planned.model, version=planned.version):
+            if not active_model.confirm(job.user_id, model=planned.model, version=planned.version):
                 return plan_anew(claim)
-            copied = vectors.commit(job.document_id, model=planned.model, version=planned.version)
-            chunks.replace_others(job.document_id, chunks_version=job.chunks_version)
-            terms.write(job.document_id)
+            copied = vector_store.commit(job.document_id, model=planned.model, version=planned.version)
+            chunk_store.replace_others(job.document_id, chunks_version=job.chunks_version)
+            bm25.write(job.document_id)
             return claim.advance(code="EMBED_COMMITTED", event={"vectors": copied})
-        vectors.drop_unsound(job.document_id)
+        vector_store.drop_unsound(job.document_id)
     raise Retryable("VECTORS_NOT_SOUND", broken[job.pk])
 
 
@@ -215,11 +227,11 @@ def commit_shadow(claim: Claim) -> Outcome:
     job, planned = claim.job, _chosen(claim)
     with claim.held():
         lock(job.document_id, "vectors")
-        broken = proofs.buffer_covers([job.pk])
+        broken = invariants.buffer_covers([job.pk])
         if not broken:
-            copied = shadow.commit(job.document_id, model=planned.model, version=planned.version)
+            copied = shadow_vectors.commit(job.document_id, model=planned.model, version=planned.version)
             return claim.advance(code="EMBED_SHADOWED", event={"vectors": copied})
-        vectors.drop_unsound(job.document_id)
+        vector_store.drop_unsound(job.document_id)
     raise Retryable("VECTORS_NOT_SOUND", broken[job.pk])
 
 
@@ -227,9 +239,9 @@ def finish(claim: Claim) -> Outcome:
     """embedded: look once through the index; a slow one is told, and is no reason to fail the document."""
     seconds = settings.INDEX_PROBE_SECONDS
     try:
-        took = probing.probe(claim.job.document_id, user_id=claim.job.user_id, seconds=seconds)
+        took = index_probe.probe(claim.job.document_id, user_id=claim.job.user_id, seconds=seconds)
     except OperationalError as error:
-        if not probing.timed_out(error):
+        if not index_probe.timed_out(error):
             raise
         with claim.held():
             payload = {"probe_seconds": seconds}

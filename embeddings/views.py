@@ -9,13 +9,13 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from accounts.pagination import Cursor
+from accounts.permissions import IsService, caller_id
+from accounts.rls import as_tenant
 from documents.views import own_document
-from embeddings import chunks, sharing
+from embeddings import chunk_store, internal_api
 from embeddings.authentication import BrainAuthentication
 from embeddings.serializers import ChunkAnswer, EmbedAnswer, EmbedRequest
-from tenancy.pagination import Cursor
-from tenancy.permissions import IsService, caller_id
-from tenancy.rls import as_tenant
 
 
 class InOrder(Cursor):
@@ -31,7 +31,7 @@ class ChunksView(APIView):
         document = own_document(request, document_id)
         pages = InOrder()
         with as_tenant(caller_id(request)):
-            found = chunks.of(document).filter(user_id=caller_id(request)).defer("embedding")
+            found = chunk_store.of(document).filter(user_id=caller_id(request)).defer("embedding")
             shown = ChunkAnswer(pages.paginate_queryset(found, request, view=self), many=True).data
         return pages.get_paginated_response(shown)
 
@@ -47,5 +47,5 @@ class EmbedView(APIView):
         """Embed texts for another deployment, which knows the shared secret."""
         asked = EmbedRequest(data=request.data)
         asked.is_valid(raise_exception=True)
-        made = sharing.embed(asked.validated_data["texts"])
+        made = internal_api.embed(asked.validated_data["texts"])
         return Response(EmbedAnswer(made).data)

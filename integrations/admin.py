@@ -15,14 +15,14 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 
-from auditing import asking
-from auditing.browsing import ReadOnlyAdmin
-from auditing.filters import between, one_of
-from integrations import replaying
-from integrations.filters import Lately
+from accounts.audit import reason_form
+from accounts.audit.admin_base import ReadOnlyAdmin
+from accounts.audit.admin_filters import between, one_of
+from accounts.errors import Refused
+from accounts.models import User
+from integrations.admin_filters import Lately
 from integrations.models import ArchivedMessage, ConnectedSource, IngestionJob, Provider
-from tenancy.models import User
-from tenancy.refusals import Refused
+from integrations.sync import replay as replaying
 
 COUNTS = ("seen", "written", "unchanged", "embedded", "deleted", "failed")
 IS_UUID = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
@@ -184,14 +184,14 @@ class ArchivedMessageAdmin(ReadOnlyAdmin):
     def replay(self, request: HttpRequest, queryset: QuerySet[ArchivedMessage]) -> HttpResponse | None:
         """Ask why, and put back what was chosen once that has been confirmed."""
         chosen = [int(each) for each in request.POST.getlist(ACTION_CHECKBOX_NAME)[:MOST]]
-        form = asking.ReasonForm(request.POST if "confirmed" in request.POST else None)
+        form = reason_form.ReasonForm(request.POST if "confirmed" in request.POST else None)
         if form.is_valid():
             return self._replayed(request, chosen, form.cleaned_data["reason"])
         lines = (
             f"{len(chosen)} chosen. Each sync goes on from the page that was given up, if no other has begun since.",
         )
         hidden = [(ACTION_CHECKBOX_NAME, each) for each in chosen]
-        return asking.page(
+        return reason_form.page(
             request, self.admin_site, form, title="Put back into the queue", button="Put back", lines=lines,
             back=request.get_full_path(), hidden=[*hidden, ("action", "replay"), ("index", "0"), ("confirmed", "yes")],
         )  # fmt: skip

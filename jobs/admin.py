@@ -17,12 +17,13 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.timesince import timesince
 
-from auditing.browsing import ReadOnlyAdmin
-from jobs import filters, repairs, standing
+from accounts.audit.admin_base import ReadOnlyAdmin
+from accounts.errors import Refused
+from accounts.models import User
+from jobs import admin_filters, staff_actions
+from jobs import progress as standing
 from jobs.models import Event, UploadJob
 from jobs.states import Stage
-from tenancy.models import User
-from tenancy.refusals import Refused
 
 # No index has them: looked for among the newest jobs only, for which support usually asks.
 CORRELATED_AMONG = 20_000
@@ -54,8 +55,9 @@ class UploadJobAdmin(ReadOnlyAdmin):
     )  # fmt: skip
     list_display_links = None
     list_filter = (
-        filters.Standing, filters.InState, filters.InStatus, filters.AtStage, filters.ErrorCode, filters.WaitReason,
-        filters.OfPipeline, filters.AskedBy, filters.OlderThan,
+        admin_filters.Standing, admin_filters.InState, admin_filters.InStatus, admin_filters.AtStage,
+        admin_filters.ErrorCode, admin_filters.WaitReason, admin_filters.OfPipeline, admin_filters.AskedBy,
+        admin_filters.OlderThan,
     )  # fmt: skip
     list_disable_select_all = True  # a group of any size is retried from the dead letters
     id_fields = ("job_id", "document_id", "user_id")
@@ -141,13 +143,13 @@ class UploadJobAdmin(ReadOnlyAdmin):
     # What may be done, each with its permission.
 
     def has_retry_permission(self, request: HttpRequest) -> bool:
-        return request.user.has_perm(repairs.PERMISSIONS["retry"])
+        return request.user.has_perm(staff_actions.PERMISSIONS["retry"])
 
     def has_cancel_permission(self, request: HttpRequest) -> bool:
-        return request.user.has_perm(repairs.PERMISSIONS["cancel"])
+        return request.user.has_perm(staff_actions.PERMISSIONS["cancel"])
 
     def has_bury_permission(self, request: HttpRequest) -> bool:
-        return request.user.has_perm(repairs.PERMISSIONS["bury"])
+        return request.user.has_perm(staff_actions.PERMISSIONS["bury"])
 
     @admin.action(description=LABELS["retry"], permissions=["retry"])
     def retry(self, request: HttpRequest, queryset: QuerySet[UploadJob]) -> HttpResponse | None:
@@ -171,7 +173,9 @@ class UploadJobAdmin(ReadOnlyAdmin):
         if "confirmed" in request.POST:
             by, posted = cast(User, request.user), request.POST
             try:
-                done = repairs.many(verb, job_ids, by=by, reason=posted.get("reason", ""), stage=posted.get("stage"))
+                done = staff_actions.many(
+                    verb, job_ids, by=by, reason=posted.get("reason", ""), stage=posted.get("stage")
+                )
             except Refused as refused:
                 messages.error(request, f"{refused.code}: {refused.detail}")
             else:
@@ -187,7 +191,7 @@ class UploadJobAdmin(ReadOnlyAdmin):
 DONE = {"retry": "retried", "retry_from": "retried", "cancel": "cancelled", "bury": "moved to the dead letters"}
 
 
-def tell(request: HttpRequest, verb: str, done: repairs.Done) -> None:
+def tell(request: HttpRequest, verb: str, done: staff_actions.Done) -> None:
     """Say how many were done, and why others were not."""
     if done.count:
         messages.success(request, f"{done.count} {'job' if done.count == 1 else 'jobs'} {DONE[verb]}.")
@@ -201,7 +205,7 @@ def tell(request: HttpRequest, verb: str, done: repairs.Done) -> None:
 class EventAdmin(ReadOnlyAdmin):
     list_display = ("at", "code", "of_type", "how_severe", "stage", "attempt", "of_job", "of_document", "tenant")
     list_display_links = None
-    list_filter = (filters.Lately, filters.EventSeverity, filters.EventType, filters.EventCode)
+    list_filter = (admin_filters.Lately, admin_filters.EventSeverity, admin_filters.EventType, admin_filters.EventCode)
     id_fields = ("job_id", "document_id")
     ordering = ("-ts", "event_id")
 

@@ -15,8 +15,9 @@ from django.db import connection, transaction
 from django.db.utils import IntegrityError
 from psycopg.types.json import Jsonb
 
-from jobs import crashpoints, lifecycle, plan, queue
-from jobs.journal import log_event
+from jobs import failpoints, lifecycle, queries
+from jobs import pipeline as plan
+from jobs.events import log_event
 from jobs.models import Event, UploadJob
 from jobs.outcomes import Moved
 
@@ -61,14 +62,14 @@ class Claim:
         """
         stage = self.job.stage
         with transaction.atomic():
-            self._require(queue.HELD if durable else queue.HELD_IN_HASTE)
+            self._require(queries.HELD if durable else queries.HELD_IN_HASTE)
             yield
-            crashpoints.reach(f"{stage}:before-commit")
-        crashpoints.reach(f"{stage}:after-commit")
+            failpoints.reach(f"{stage}:before-commit")
+        failpoints.reach(f"{stage}:after-commit")
 
     def check(self) -> None:
         """Raise ``Superseded`` when the claim is lost by now; it may be a moment later."""
-        self._require(queue.IS_OURS)
+        self._require(queries.IS_OURS)
 
     def _require(self, selection: str) -> None:
         if not lifecycle.execute(selection, {"job_id": self.job.pk, "held": self.token}):
@@ -116,7 +117,7 @@ class Claim:
     ) -> None:
         """Make one of ``lifecycle.MOVES`` with this claim, or raise ``Superseded`` when somebody else has the job."""
         given = dict(fields or {})
-        sql = lifecycle.statement(name, queue.HELD, fields=tuple(given), durable=durable)
+        sql = lifecycle.statement(name, queries.HELD, fields=tuple(given), durable=durable)
         params = self._journalled(name, code, event) | lifecycle.adapted(given) | values
         rows = lifecycle.execute(sql, params)
         if not rows:
@@ -126,7 +127,7 @@ class Claim:
     def finish_and_take(self, worker: str, *, event: Mapping[str, Any] | None = None) -> Claim | None:
         """working -> done, and queued -> working for the next due job, in one statement and one commit."""
         params = self._journalled("finish", None, event)
-        rows = _take(queue.FINISH_AND_CLAIM, worker, self.job.user_id, params)
+        rows = _take(queries.FINISH_AND_CLAIM, worker, self.job.user_id, params)
         if not rows:  # too many collisions over the next job: end this one by itself
             self.move("finish", event=event)
             return None
@@ -143,21 +144,21 @@ class Claim:
         is_low = job.campaign_id is not None
         if not is_low and (job.slot or 0) < settings.JOBS_ACTIVE_PER_USER:
             return False
-        but = queue.NOBODY if is_low else job.user_id
-        params = {"job_id": job.pk, "last": queue.NOBODY, "but": but, **queue.caps()}
-        return bool(lifecycle.execute(queue.WANTED, params)[0]["wanted"])
+        but = queries.NOBODY if is_low else job.user_id
+        params = {"job_id": job.pk, "last": queries.NOBODY, "but": but, **queries.caps()}
+        return bool(lifecycle.execute(queries.WANTED, params)[0]["wanted"])
 
     def _journalled(self, name: str, code: str | None, event: Mapping[str, Any] | None) -> dict[str, Any]:
         payload = Jsonb({"from": self.job.stage, **(event or {})})
         return {"job_id": self.job.pk, "held": self.token, f"{name}_code": code, f"{name}_event": payload}
 
 
-def take(worker: str, last: UUID = queue.NOBODY) -> Claim | None:
+def take(worker: str, last: UUID = queries.NOBODY) -> Claim | None:
     """queued -> working: claim the next due job, the users after ``last`` first. None when nothing may run.
 
     A campaign's job is claimed when no tenant's may run.
     """
-    rows = _take(queue.CLAIM, worker, last, {}) or _take(queue.CLAIM_LOW, worker, last, {})
+    rows = _take(queries.CLAIM, worker, last, {}) or _take(queries.CLAIM_LOW, worker, last, {})
     return Claim(lifecycle.loaded(rows[0])) if rows else None
 
 
@@ -167,7 +168,7 @@ def _take(sql: str, worker: str, last: UUID, params: Mapping[str, Any]) -> list[
         **params,
         "worker": worker,
         "last": last,
-        **queue.caps(),
+        **queries.caps(),
         "lease": timedelta(seconds=settings.JOBS_LEASE_SECONDS),
         "claim_code": None,
         "claim_event": Jsonb({"worker": worker}),

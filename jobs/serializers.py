@@ -7,9 +7,9 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from jobs import standing
+from jobs import progress as standing
 from jobs.models import UploadJob
-from jobs.standing import STANDINGS
+from jobs.progress import STANDINGS
 from jobs.states import STATUSES
 
 COUNTERS = ("chunks_total", "chunks_done", "embeds_total", "embeds_done")

@@ -15,11 +15,12 @@ from django.db.models.functions import Now
 from django_q.tasks import async_task
 from psycopg.types.json import Jsonb
 
-from jobs import context, lifecycle, plan, queue, reached
-from jobs.journal import log_event
+from accounts.errors import Refused, not_found
+from jobs import lifecycle, log_context, queries, resume
+from jobs import pipeline as plan
+from jobs.events import log_event
 from jobs.models import Event, UploadJob
 from jobs.states import ACTIVE, Stage, State
-from tenancy.refusals import Refused, not_found
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.jobs")
 
@@ -81,7 +82,7 @@ def ring() -> None:
 
 
 def _ring() -> None:
-    async_task("jobs.runner.drain")
+    async_task("jobs.worker.drain")
 
 
 def of_tenants() -> QuerySet[UploadJob]:
@@ -124,10 +125,10 @@ def retry(
         if seen.state == State.DONE:
             detail = "This job has ended well; there is nothing to retry."
             raise Refused("JOB_DONE", detail, status=HTTPStatus.CONFLICT)
-        return reached.last_proven(seen) if stage is None else reached.earlier(seen, stage)
+        return resume.last_proven(seen) if stage is None else resume.earlier(seen, stage)
 
     def requeue(seen: UploadJob, start: str) -> UploadJob:
-        reached.unchanged(seen)
+        resume.unchanged(seen)
         # Planned anew, a parse is to be found or made anew: one that was made by another plan must not stand for it.
         forgotten = {"parsed_path": None, "parsed_sha256": None} if start in _BEFORE_PARSE else {}
         moved = _one("requeue", seen, event={"by": by, "from": seen.stage}, fields=forgotten, stage=start)
@@ -138,7 +139,7 @@ def retry(
     def activate(seen: UploadJob, start: str) -> UploadJob:
         return _activated(lambda: requeue(seen, start), seen.document_id, low=seen.campaign_id is not None)
 
-    return reached.proven_first(job, prove, activate)
+    return resume.proven_first(job, prove, activate)
 
 
 _BEFORE_PARSE = (Stage.QUEUED, Stage.JOB_VALIDATED)
@@ -171,23 +172,23 @@ def advance(job: UploadJob, *, by: str) -> UploadJob:
     """Move an idle job to its next stage, if what the stage promises holds in the database (002 §8)."""
 
     def prove(seen: UploadJob) -> plan.Step:
-        following = reached.planned(seen).after(seen.stage)
+        following = resume.planned(seen).after(seen.stage)
         if following is None or seen.state not in (State.QUEUED, State.RETRYABLE):
             detail = "Only a waiting job that has a next stage can be advanced."
             raise Refused("JOB_NOT_WAITING", detail, status=HTTPStatus.CONFLICT)
         if seen.stage != job.stage:  # not the step that was asked for
-            raise reached.moved_on()
+            raise resume.moved_on()
         broken = following.proof([seen.pk])
         if broken:
             raise Refused("INVARIANT_VIOLATED", broken[seen.pk], status=HTTPStatus.CONFLICT, field=following.stage)
         return following
 
     def push(seen: UploadJob, following: plan.Step) -> UploadJob:
-        reached.unchanged(seen)
+        resume.unchanged(seen)
         values: dict[str, Any] = {"stage": following.stage.value, "total_pct": following.reached_pct}
         return _one("push", seen, event={"by": by, "from": seen.stage}, **values)
 
-    return reached.proven_first(job, prove, push)
+    return resume.proven_first(job, prove, push)
 
 
 def deliver(job: UploadJob, *, code: str, event: Mapping[str, Any], **fields: Any) -> UploadJob:
@@ -197,7 +198,7 @@ def deliver(job: UploadJob, *, code: str, event: Mapping[str, Any], **fields: An
     """
     following = plan.pipeline(job.pipeline).after(job.stage)
     if following is None:  # the last stage waits for nothing
-        raise reached.moved_on()
+        raise resume.moved_on()
     values: dict[str, Any] = {"stage": following.stage.value, "total_pct": following.reached_pct}
     return _one("deliver", job, event={"from": job.stage, **event}, code=code, fields=fields, **values)
 
@@ -210,19 +211,19 @@ def wake(document_id: UUID) -> None:
     params = {"document_id": document_id, **_journalled("due", {})}
     with transaction.atomic():
         # In this order: a wait that is just being written is waited for here, and seen by the next statement.
-        lifecycle.execute(queue.WAKE_WORKING, params)
-        if lifecycle.execute(lifecycle.statement("due", queue.WAITING), params):
+        lifecycle.execute(queries.WAKE_WORKING, params)
+        if lifecycle.execute(lifecycle.statement("due", queries.WAITING), params):
             ring()
 
 
 def sweep() -> int:
     """Move what time alone moves: parked rows that are due, and rows whose worker is gone. Returns how many."""
     lost = {"code": "WORKER_LOST", "detail": "The worker that ran this stage is gone."}
-    moved = _all("due", queue.PARKED, {})
-    moved += _all("expire", queue.EXPIRED_AGAIN, {"error": Jsonb(lost), "retries": settings.JOBS_MAX_RETRIES})
+    moved = _all("due", queries.PARKED, {})
+    moved += _all("expire", queries.EXPIRED_AGAIN, {"error": Jsonb(lost), "retries": settings.JOBS_MAX_RETRIES})
     _all(
         "bury",
-        queue.EXPIRED_ONCE_TOO_OFTEN,
+        queries.EXPIRED_ONCE_TOO_OFTEN,
         {"error": Jsonb(lost), "retries": settings.JOBS_MAX_RETRIES, "traceback": None},
     )
     return moved
@@ -231,7 +232,7 @@ def sweep() -> int:
 def _all(name: str, pick: str, params: Mapping[str, Any]) -> int:
     rows = lifecycle.execute(lifecycle.statement(name, pick), {**params, **_journalled(name, {})})
     for row in rows if "error" in params else ():
-        log.warning(lifecycle.MOVES[name].code, **context.of(lifecycle.loaded(row)), stage=row["stage"])
+        log.warning(lifecycle.MOVES[name].code, **log_context.of(lifecycle.loaded(row)), stage=row["stage"])
     return len(rows)
 
 
@@ -251,7 +252,7 @@ def _one(
     params = {"job_id": job.pk, **values, **lifecycle.adapted(given), **_journalled(name, event, code)}
     rows = lifecycle.execute(lifecycle.statement(name, _ONE, fields=tuple(given)), params)
     if not rows:
-        raise reached.moved_on()
+        raise resume.moved_on()
     ring()
     return lifecycle.loaded(rows[0])
 

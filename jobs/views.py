@@ -12,16 +12,16 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from jobs import repairs, services, standing
+from accounts import rate_limit
+from accounts.errors import not_found
+from accounts.models import User
+from accounts.pagination import Cursor
+from accounts.permissions import IsService, caller_id, may
+from accounts.rls import as_tenant
+from jobs import progress, services, staff_actions
 from jobs.models import UploadJob
 from jobs.serializers import CountedJobAnswer, JobAnswer, RetryRequest
 from jobs.states import ACTIVE
-from tenancy import rates
-from tenancy.models import User
-from tenancy.pagination import Cursor
-from tenancy.permissions import IsService, caller_id, may
-from tenancy.refusals import not_found
-from tenancy.rls import as_tenant
 
 
 def _poll(job: UploadJob | None) -> UploadJob:
@@ -30,12 +30,12 @@ def _poll(job: UploadJob | None) -> UploadJob:
         raise not_found()
     limit = settings.POLLS_PER_MINUTE
     detail = f"A job can be polled {limit} times a minute; GET /jobs shows all of yours in one call."
-    rates.spend(f"poll:{job.pk}", limit=limit, window=60, code="POLL_LIMIT_REACHED", detail=detail)
+    rate_limit.spend(f"poll:{job.pk}", limit=limit, window=60, code="POLL_LIMIT_REACHED", detail=detail)
     return job
 
 
 def _counted(job: UploadJob) -> dict[str, Any]:
-    return dict(CountedJobAnswer(job, context={"running": standing.running(job.user_id)}).data)
+    return dict(CountedJobAnswer(job, context={"running": progress.running(job.user_id)}).data)
 
 
 class JobView(APIView):
@@ -65,7 +65,7 @@ class JobsView(APIView):
         pages = Cursor()
         with as_tenant(user_id):
             page = pages.paginate_queryset(found, request, view=self)
-            shown = CountedJobAnswer(page, many=True, context={"running": standing.running(user_id)}).data
+            shown = CountedJobAnswer(page, many=True, context={"running": progress.running(user_id)}).data
         return pages.get_paginated_response(shown)
 
 
@@ -85,7 +85,7 @@ class RetryView(APIView):
         """
         job = (
             services.latest(document_id)
-            if may(request, repairs.PERMISSIONS["retry"])
+            if may(request, staff_actions.PERMISSIONS["retry"])
             else own_job(request, document_id)
         )
         if job is None:
@@ -93,7 +93,7 @@ class RetryView(APIView):
         if job.user_id == caller_id(request):
             moved = services.retry(job, by=str(caller_id(request)))
         else:
-            moved = repairs.retry(job, by=User.objects.get(pk=caller_id(request)), reason=_reason(request))
+            moved = staff_actions.retry(job, by=User.objects.get(pk=caller_id(request)), reason=_reason(request))
         return Response(_counted(moved), status=HTTPStatus.ACCEPTED)
 
 

@@ -5,8 +5,8 @@ from django.templatetags.static import static
 from django.urls import path
 from django.views.generic import RedirectView
 
-from portal.views import documents, finding, home, integrations
-from portal.views.access import SignIn
+from portal.views import documents, home, integrations, search
+from portal.views.auth import SignIn
 
 app_name = "portal"
 urlpatterns = [
@@ -15,7 +15,7 @@ urlpatterns = [
     path("favicon.ico", RedirectView.as_view(url=static("portal/icon.svg"))),  # browsers ask for it on every page
     path("sign-in", SignIn.as_view(), name="sign-in"),
     path("sign-out", LogoutView.as_view(), name="sign-out"),
-    path("find", finding.find, name="search"),
+    path("find", search.find, name="search"),
     path("d/<uuid:document_id>", documents.document, name="document"),
     path("d/<uuid:document_id>/status", documents.status, name="status"),
     path("d/<uuid:document_id>/marks", documents.marks, name="marks"),

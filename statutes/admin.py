@@ -15,20 +15,20 @@ from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.text import Truncator
 
-from auditing import asking
-from auditing.browsing import ReadOnlyAdmin
-from auditing.filters import exact, one_of
+from accounts.audit import reason_form
+from accounts.audit.admin_base import ReadOnlyAdmin
+from accounts.audit.admin_filters import exact, one_of
+from accounts.errors import Refused
+from accounts.models import User
 from jobs.admin import UploadJobAdmin, linked, whole
 from jobs.models import UploadJob
 from statutes import services
-from statutes.bucket import keys
-from statutes.consumer.presence import ALIVE
-from statutes.listing import documents_of, with_codes
+from statutes.admin_queries import documents_of, with_codes
+from statutes.consumer.registry import ALIVE
 from statutes.models import Consumer, Law, LawVersion
-from statutes.queue.messages import PRIORITIES
+from statutes.s3 import keys
+from statutes.sqs.messages import PRIORITIES
 from statutes.stages import MIMES
-from tenancy.models import User
-from tenancy.refusals import Refused
 
 MOST_AGAIN, MOST_OUT = 100, 10  # at once: a request must be answered, and a law has hundreds of objects
 MOST_TITLE_CHARS = 60  # in a list
@@ -190,12 +190,12 @@ class _Asked:
         self._lines = (f"{len(self._chosen)} chosen: {', '.join(names)}.{left}", line)
 
     def answer(self, act: Callable[..., object], *, done: str) -> HttpResponse:
-        form = asking.ReasonForm(self._request.POST if "confirmed" in self._request.POST else None)
+        form = reason_form.ReasonForm(self._request.POST if "confirmed" in self._request.POST else None)
         if form.is_valid():
             said = {"by": cast(User, self._request.user), "reason": form.cleaned_data["reason"]}
             return self._told(lambda chosen: act(chosen, **said), done)
         hidden = [(ACTION_CHECKBOX_NAME, each) for each in self._chosen]
-        return asking.page(
+        return reason_form.page(
             self._request, self._site, form, lines=self._lines, back=self._request.get_full_path(),
             hidden=[*hidden, ("action", self._verb), ("index", "0"), ("confirmed", "yes")], **self._shown,
         )  # fmt: skip

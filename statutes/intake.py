@@ -11,14 +11,14 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.db.models.functions import Now
 
-from jobs import services as jobs
+from accounts.errors import Refused
+from accounts.system_tenant import CORPUS
+from jobs import services
 from jobs.models import UploadJob
 from jobs.states import ACTIVE, Stage, State
-from statutes import anew, ids, versions
+from statutes import ids, reprocessing, versions
 from statutes.models import Law, LawVersion
-from statutes.queue.messages import Message
-from tenancy.corpus import CORPUS
-from tenancy.refusals import Refused
+from statutes.sqs.messages import Message
 
 PIPELINE = "statute"
 Noted = Callable[[UploadJob, UploadJob], None]  # the job before and after
@@ -50,21 +50,21 @@ def accept(message: Message, *, by: str = "sqs", noted: Noted | None = None) -> 
     the store, when what a dead job has done so far cannot be looked at.
     """
     with transaction.atomic():
-        anew.lock_both(message.law_id, message.version)
+        reprocessing.lock_both(message.law_id, message.version)
         if is_outdated(message.law_id, message.version, message):
             return Accepted(Kind.OUTDATED)
         if message.rest and not _is_known(message):
             return Accepted(Kind.WITHDRAWN)
         if (under_way := _under_way(message)) is not None:
             return Accepted(Kind.IN_PROGRESS, under_way.pk)
-        found = anew.found(message.law_id, message.version)
+        found = reprocessing.found(message.law_id, message.version)
         if (done := _done(found or ids.document_id(message.law_id, message.version), message)) is not None:
             return Accepted(Kind.DUPLICATE, done.pk)
         version = _locked(_where(found, message), message)
         job = _newest(version.pk)
         _note(version, message)
         if job is None:  # whatever an earlier one has made of the version's document is gone with it
-            LawVersion.objects.filter(pk=version.pk).update(**anew.UNREAD, created_at=Now())
+            LawVersion.objects.filter(pk=version.pk).update(**reprocessing.UNREAD, created_at=Now())
         if job is None or job.state == State.DONE:
             return Accepted(Kind.ACCEPTED, _enqueued(version, noted))
     # In no transaction: its proofs look into the store.
@@ -99,11 +99,11 @@ def _rows(message: Message) -> QuerySet[LawVersion]:
 
 def _under_way(message: Message) -> UploadJob | None:
     both = ids.document_ids(message.law_id, message.version)
-    return jobs.newest(jobs.of_tenants().filter(document_id__in=both, state__in=ACTIVE))
+    return services.newest(services.of_tenants().filter(document_id__in=both, state__in=ACTIVE))
 
 
 def _newest(document_id: UUID) -> UploadJob | None:
-    return jobs.newest(jobs.of_tenants().filter(document_id=document_id))
+    return services.newest(services.of_tenants().filter(document_id=document_id))
 
 
 def _done(document_id: UUID, message: Message) -> UploadJob | None:
@@ -173,8 +173,8 @@ def _law(message: Message) -> Law:
 
 
 def _enqueued(version: LawVersion, noted: Noted | None) -> UUID:
-    document = anew.declared(version)
-    job = jobs.enqueue(
+    document = reprocessing.declared(version)
+    job = services.enqueue(
         pipeline=PIPELINE, user_id=CORPUS, document_id=document.pk, raw_path=document.raw_path, chunks_version=""
     )
     LawVersion.objects.filter(pk=version.pk).update(job_id=job.pk)
@@ -187,7 +187,7 @@ def _retried(job: UploadJob, *, forced: bool, by: str, noted: Noted | None) -> A
     """Try a dead job again; return None if it was erased meanwhile."""
     stage = Stage.QUEUED.value if forced or job.stage in BEFORE_TEXT else None
     try:
-        return Accepted(Kind.ACCEPTED, jobs.retry(job, by=by, stage=stage, noted=noted).pk)
+        return Accepted(Kind.ACCEPTED, services.retry(job, by=by, stage=stage, noted=noted).pk)
     except Refused as refused:  # another consumer, or support, was faster
         if refused.code == "NOT_FOUND":
             return None

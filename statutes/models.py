@@ -44,7 +44,7 @@ class Law(models.Model):
 class LawVersion(models.Model):
     """One version of a law, which is processed once: its row is the lock, its job the work (spec 004 §5.2).
 
-    Done anew while it is found, it has another row, of its other document (``statutes.anew``).
+    Done anew while it is found, it has another row, of its other document (``statutes.reprocessing``).
     """
 
     document_id = models.UUIDField(primary_key=True)  # of the corpus' document: one of ids.document_ids

@@ -11,21 +11,21 @@ from django.db.models.functions import Now
 from documents import services
 from documents.locks import lock
 from documents.models import Document
-from embeddings import chunks, live, reuse, terms, vectors
-from embeddings import stages as searchable
-from jobs import crashpoints
+from embeddings import active_model, chunk_store, stages, vector_reuse, vector_store
+from embeddings.indexes import bm25
+from jobs import failpoints
 from jobs.claims import Claim
 from jobs.models import UploadJob
 from jobs.outcomes import Moved, Outcome, Permanent, Postponed, Retryable, Wait
 from jobs.states import State
-from statutes import anew, lambda_, proofs, turns
-from statutes.bucket import artifacts
+from statutes import aws_lambda, invariants, publish_lock, reprocessing
 from statutes.intake import OVERTAKEN, is_outdated
 from statutes.models import Law, LawVersion
+from statutes.s3 import artifacts
 
 UPLOADED = "uploaded_manifest"  # in the job's payload: the sha256 of what this run of it has put into the bucket
 _LACKING = f"""
-    SELECT c.chunk_id::text {proofs.LACKING.format(wanted="j", committed="false")} ORDER BY c.chunk_ord"""
+    SELECT c.chunk_id::text {invariants.LACKING.format(wanted="j", committed="false")} ORDER BY c.chunk_ord"""
 LACKING = f"SELECT array(({_LACKING})) FROM upload_jobs j WHERE j.job_id = %s"
 # Of what is found: whether a passage of it is no more as it was in what is to be committed.
 LOSING = """
@@ -45,19 +45,19 @@ def commit_chunks(claim: Claim) -> Outcome:
     with connection.cursor() as cursor:
         cursor.execute(LOSING, {"document": job.document_id, "chunker": job.chunks_version})
         (is_losing,) = cursor.fetchone()
-    return anew.leave(claim, for_good=True) if is_losing else searchable.commit_chunks(claim)
+    return reprocessing.leave(claim, for_good=True) if is_losing else stages.commit_chunks(claim)
 
 
 def embed(claim: Claim) -> Outcome:
     """embedding: as every document's, but what the model refuses costs the law only those passages (spec 004 §5.1)."""
     try:
-        return searchable.embed(claim)
+        return stages.embed(claim)
     except Permanent as failure:
         if failure.code != "TEXT_REFUSED":
             raise
         job, total = claim.job, claim.job.progress["embeds_total"]
         with claim.held():
-            reuse.spread(job.document_id, job.embed_model or "", job.embed_version or "")
+            vector_reuse.spread(job.document_id, job.embed_model or "", job.embed_version or "")
             refused = _lacking(job.pk)
             if len(refused) < total:
                 LawVersion.objects.filter(pk=job.document_id).update(refused=refused, updated_at=Now())
@@ -82,10 +82,10 @@ def verify(claim: Claim) -> Outcome:
         version = LawVersion.objects.defer("canonical").get(pk=job.document_id)
         refused = [chunk_id for chunk_id in _lacking(job.pk) if chunk_id in version.refused]
         LawVersion.objects.filter(pk=version.pk).update(refused=refused)  # what was refused before may be there by now
-        broken = proofs.covered([job.pk])
+        broken = invariants.covered([job.pk])
         if not broken:
             return claim.advance(code="EMBED_VERIFIED", event={"refused": len(refused)}, payload={UPLOADED: None})
-        vectors.drop_unsound(job.document_id)
+        vector_store.drop_unsound(job.document_id)
     raise Retryable("VECTORS_NOT_SOUND", broken[job.pk])
 
 
@@ -96,9 +96,9 @@ def publish(claim: Claim) -> Outcome:
     """
     with claim.held():  # a law that was taken out meanwhile has no row
         version = LawVersion.objects.get(pk=claim.job.document_id)
-    with turns.alone(version.law_id) as is_ours:
+    with publish_lock.alone(version.law_id) as is_ours:
         if not is_ours:
-            return Wait(anew.BUSY_SECONDS, "LAW_BUSY")
+            return Wait(reprocessing.BUSY_SECONDS, "LAW_BUSY")
 
         def sure() -> None:
             _require(claim, version.law_id)
@@ -108,17 +108,17 @@ def publish(claim: Claim) -> Outcome:
             return _withdraw(claim)
         sure()
         manifest = artifacts.upload(version, sure=sure, known=claim.job.payload.get(UPLOADED))
-        crashpoints.reach("embedded:uploaded")
+        failpoints.reach("embedded:uploaded")
         _note(claim, manifest)
-        lambda_.invoke(version, manifest)
+        aws_lambda.invoke(version, manifest)
         return _swap(claim, version, manifest)
 
 
 def _require(claim: Claim, law_id: str) -> None:
     """Raise unless the claim is ours, and this session still the one that has the law's turn."""
     with claim.held():
-        if not turns.is_ours(law_id):
-            raise Postponed(anew.BUSY_SECONDS, "LAW_BUSY")
+        if not publish_lock.is_ours(law_id):
+            raise Postponed(reprocessing.BUSY_SECONDS, "LAW_BUSY")
 
 
 def _note(claim: Claim, manifest: str) -> None:
@@ -152,11 +152,11 @@ def _found(claim: Claim, version: LawVersion, manifest: str, old: Document | Non
     job = claim.job
     lock(job.document_id, "vectors")
     model = {"model": job.embed_model or "", "version": job.embed_version or ""}
-    if not live.confirm(job.user_id, **model):
-        return searchable.plan_anew(claim)
-    vectors.commit(job.document_id, **model)
-    chunks.replace_others(job.document_id, chunks_version=job.chunks_version)
-    terms.write(job.document_id)
+    if not active_model.confirm(job.user_id, **model):
+        return stages.plan_anew(claim)
+    vector_store.commit(job.document_id, **model)
+    chunk_store.replace_others(job.document_id, chunks_version=job.chunks_version)
+    bm25.write(job.document_id)
     status = Law.Status.PARTIAL_FAILED if version.refused else Law.Status.EMBEDDED
     _record(version, status, manifest, chunk_count=job.progress["chunks_total"])
     if old is not None:

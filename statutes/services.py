@@ -11,19 +11,19 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models.functions import Now
 
-from auditing import services as auditing
-from documents import services as documents
+from accounts.audit import log as auditing
+from accounts.errors import Refused, not_found, unavailable
+from accounts.models import User
+from accounts.system_tenant import CORPUS
+from documents import services
 from documents.locks import lock
 from documents.models import Document
 from jobs.models import UploadJob
-from statutes import ids, intake, turns
-from statutes.bucket import keys, objects
+from statutes import ids, intake, publish_lock
 from statutes.intake import WITHDRAWN, Kind
 from statutes.models import Law, LawVersion
-from statutes.queue.messages import Message
-from tenancy.corpus import CORPUS
-from tenancy.models import User
-from tenancy.refusals import Refused, not_found, unavailable
+from statutes.s3 import client, keys
+from statutes.sqs.messages import Message
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.statutes")
 
@@ -82,14 +82,14 @@ def withdraw(law_id: str, *, by: User | None, reason: str) -> None:
     the bucket: then it is found no more, and repeating removes the rest.
     """
     auditing.checked(reason)
-    with turns.alone(law_id) as is_ours:  # who publishes meanwhile would upload what is removed here
+    with publish_lock.alone(law_id) as is_ours:  # who publishes meanwhile would upload what is removed here
         if not is_ours:
             raise _conflict("LAW_BUSY", "This law is just being published; try again in a minute.")
         known = Law.objects.filter(pk=law_id).exists() or LawVersion.objects.filter(law_id=law_id).exists()
         if not known:
             raise not_found()
         for document in _hide(law_id, by=by, reason=reason):
-            documents.clear(document.pk)
+            services.clear(document.pk)
         try:
             _remove_objects(law_id)
         except OSError as error:
@@ -109,7 +109,7 @@ def _hide(law_id: str, *, by: User | None, reason: str) -> list[Document]:
             lock(document_id)  # before any row, as intake and deletions do
         found = list(Document.objects.filter(pk__in=document_ids, user_id=CORPUS).order_by("pk"))
         for document in found:
-            documents.erase(document)
+            services.erase(document)
         gone = {"status": Law.Status.FAILED, "error_code": WITHDRAWN, "job_id": None, "canonical": None}
         count = versions.filter(pk__in=document_ids).update(**gone, updated_at=Now())
         Law.objects.filter(pk=law_id).update(
@@ -122,12 +122,12 @@ def _hide(law_id: str, *, by: User | None, reason: str) -> list[Document]:
 def _remove_objects(law_id: str) -> None:
     if not settings.STATUTES_BUCKET:  # its artifacts were read from a folder
         return
-    bucket = objects.bucket()
-    objects.delete(bucket, keys.manifest(law_id))  # first: readers trust nothing but what it names
-    objects.delete(bucket, keys.vectors(law_id))
-    found = [key for folder in keys.folders(law_id) for key in objects.names(bucket, folder)]
-    with ThreadPoolExecutor(objects.AT_ONCE, thread_name_prefix="withdraw") as pool:
-        list(pool.map(lambda key: objects.delete(bucket, key), found))
+    bucket = client.bucket()
+    client.delete(bucket, keys.manifest(law_id))  # first: readers trust nothing but what it names
+    client.delete(bucket, keys.vectors(law_id))
+    found = [key for folder in keys.folders(law_id) for key in client.names(bucket, folder)]
+    with ThreadPoolExecutor(client.AT_ONCE, thread_name_prefix="withdraw") as pool:
+        list(pool.map(lambda key: client.delete(bucket, key), found))
 
 
 def _forget(law_id: str) -> None:

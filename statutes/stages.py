@@ -11,32 +11,33 @@ from django.conf import settings
 from django.db import connection, transaction
 from django.db.models.functions import Now
 
-from documents import parsed, parsers, scanned, services, storage
+from documents import parsers, services, storage
 from documents.ids import parse_id
 from documents.models import Document, ScannedPage
-from documents.parsed import Parse
 from documents.parsers import ocr
-from documents.parsers.choice import Parser
-from jobs import crashpoints
+from documents.parsers.registry import Parser
+from documents.parsing import ocr_pages, parse_store
+from documents.parsing.parse_store import Parse
+from jobs import failpoints
 from jobs.claims import Claim, Superseded
 from jobs.outcomes import Advance, Outcome, Permanent, Postponed, Retryable, Wait
 from jobs.states import Stage
-from statutes import anew, ids, reading
-from statutes.bucket import originals
+from statutes import ids, readers, reprocessing
 from statutes.chunking import articles
 from statutes.intake import PIPELINE
 from statutes.models import Law, LawVersion
-from statutes.queue.messages import PRIORITIES
-from statutes.reading import Format
-from statutes.reading.sniff import sniff
-from statutes.structure import canonical, rendering, schema
+from statutes.readers import Format
+from statutes.readers.file_type import sniff
+from statutes.s3 import raw_files
+from statutes.sqs.messages import PRIORITIES
+from statutes.structure import json_schema, markdown, model
 
 MIMES = {
     "pdf": "application/pdf",
     "docx": "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
     "xml": "application/xml",
 }
-SCANS = f"{reading.VERSION}.ocr-{ocr.VERSION}"  # whose scanned pages are taken over
+SCANS = f"{readers.VERSION}.ocr-{ocr.VERSION}"  # whose scanned pages are taken over
 GIVING_WAY_SECONDS = 5.0
 AGED_SECONDS = 900.0  # whoever has waited so long gives way no more: nobody waits for ever
 
@@ -59,19 +60,19 @@ _MORE_URGENT = f"""
 def receive(claim: Claim) -> Outcome:
     """queued: let more urgent laws go first; then look at the file, fetch it, and keep what was fetched as our own."""
     version, document = _version(claim), claim.job.document
-    if anew.is_found(version):
-        return anew.leave(claim)
+    if reprocessing.is_found(version):
+        return reprocessing.leave(claim)
     if _gives_way(claim, version):
         return Wait(GIVING_WAY_SECONDS, "MORE_URGENT_LAW")
-    head = originals.look(version)
-    with originals.fetched(version, head) as fetched:
+    head = raw_files.look(version)
+    with raw_files.fetched(version, head) as fetched:
         found = sniff(fetched.path, most=settings.STATUTES_MAX_BYTES)
         pages = parsers.inspect(fetched.path).pages if found == "pdf" else 1
         with claim.held():
             pass  # a version that was taken out meanwhile gets no new object
         bucket, name = storage.located(document.raw_path)
         bucket.place(fetched.path, name)
-    crashpoints.reach("queued:stored")
+    failpoints.reach("queued:stored")
     try:
         with claim.held():
             Document.objects.filter(pk=document.pk).update(
@@ -122,22 +123,22 @@ def choose_reader(claim: Claim) -> Outcome:
 
 
 def _reader(version: LawVersion) -> Parser:
-    return Parser(f"law-{version.format}", reading.VERSION)
+    return Parser(f"law-{version.format}", readers.VERSION)
 
 
 def normalize(claim: Claim) -> Outcome:
     """parsing: read the file, in a capped child, to canonical JSON; its rendered text is the document's parse."""
     document, version = claim.job.document, _version(claim)
-    if anew.is_found(version):
-        return anew.leave(claim)
+    if reprocessing.is_found(version):
+        return reprocessing.leave(claim)
     bucket, name = storage.located(document.raw_path)
     scan = _Scan(claim)
     with bucket.local(name) as path:
-        law = reading.read(path, format=cast(Format, version.format), scan=scan)
+        law = readers.read(path, format=cast(Format, version.format), scan=scan)
     told = law.as_json(law_id=version.law_id, version=version.version, source=_source(version))
-    rendered = rendering.render(law, pages=(document.pages or 1) if version.format == "pdf" else 0)
+    rendered = markdown.render(law, pages=(document.pages or 1) if version.format == "pdf" else 0)
     parse = Parse(_reader(version), rendered.text, rendered.page_starts, scan.failed)
-    return anew.go_home(claim, version, parse, told) or _store(claim, version, law, told, parse)
+    return reprocessing.go_home(claim, version, parse, told) or _store(claim, version, law, told, parse)
 
 
 class _Scan:
@@ -149,7 +150,7 @@ class _Scan:
 
     def __call__(self, path: Path, blank: Sequence[int]) -> dict[int, str]:
         pages = ["" if number in blank else "-" for number in range(1, max(blank) + 1)]
-        read = scanned.read(self._claim, path, pages, SCANS)
+        read = ocr_pages.read(self._claim, path, pages, SCANS)
         if isinstance(read, Wait):
             raise Postponed(read.seconds, read.reason)
         self.failed = read.failed
@@ -160,20 +161,20 @@ def _source(version: LawVersion) -> dict[str, object]:
     return {"key": version.raw_key, "format": version.format, "sha256": version.raw_sha256}
 
 
-def _store(claim: Claim, version: LawVersion, law: canonical.Law, told: dict[str, object], parse: Parse) -> Outcome:
+def _store(claim: Claim, version: LawVersion, law: model.Law, told: dict[str, object], parse: Parse) -> Outcome:
     document = claim.job.document
     with claim.held():
         pass
-    path = parsed.place(document, parse)
-    crashpoints.reach("parsing:stored")
+    path = parse_store.place(document, parse)
+    failpoints.reach("parsing:stored")
     try:
         with transaction.atomic():
-            if not parsed.borrow(document, path):
+            if not parse_store.borrow(document, path):
                 raise Retryable(
                     "PARSE_TWIN_GONE", "The document that had the same text was deleted; it is stored anew."
                 )
             with claim.held():
-                fields = parsed.record(document, parse, path)
+                fields = parse_store.record(document, parse, path)
                 Document.objects.filter(pk=document.pk).update(filename=law.title or version.law_id)
                 _noted(version, canonical=told, status=Law.Status.NORMALIZED)
                 Law.objects.filter(pk=version.law_id, document_id=None, version=version.version).update(
@@ -183,15 +184,15 @@ def _store(claim: Claim, version: LawVersion, law: canonical.Law, told: dict[str
     except Superseded:
         services.remove_objects(document.pk)
         raise
-    parsed.drop_own(document, path)
+    parse_store.drop_own(document, path)
     return moved
 
 
 def check(claim: Claim) -> Outcome:
     """parsed: prove that the law fits its published schema, and that the stored text is the one that was recorded."""
     document, version = claim.job.document, _version(claim)
-    schema.check(version.canonical)
-    content = parsed.stored_bytes(document)
+    json_schema.check(version.canonical)
+    content = parse_store.stored_bytes(document)
     if hashlib.sha256(content).hexdigest() != document.parsed_sha256:
         raise Permanent("PARSE_HASH_MISMATCH", "The parsed text was changed in the store; retrying parses it again.")
     return Advance()

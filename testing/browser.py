@@ -14,7 +14,7 @@ from django.conf import settings
 from django.test import Client
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, ViewportSize, expect, sync_playwright
 
-from tenancy.models import User
+from accounts.models import User
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 SCREENSHOTS = Path(settings.BASE_DIR) / "var" / "screenshots"

@@ -121,7 +121,7 @@ def cluster(*, workers: int = 2, **environment: object) -> Iterator[Cluster]:
     """A cluster that is up, until the end of the block."""
     given = {
         "DATABASE_URL": database_url(used_database()),
-        "JOBS_PIPELINES": "testing.pipelines.PIPELINES",
+        "JOBS_PIPELINES": "testing.noop_pipelines.PIPELINES",
         "WORKERS": workers,
     }
     made = Cluster(workers, os.environ | {name: str(value) for name, value in (given | environment).items()})

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from schemathesis import Case
 from schemathesis.checks import CHECKS
 
-from documents.limits import MIME
+from documents.validation import MIME
 
 if TYPE_CHECKING:
     from schemathesis.schemas import BaseSchema

@@ -9,7 +9,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from accessa.embedded.server import EmbeddedServer
+from accessa.embedded_postgres.server import EmbeddedServer
 
 # /tmp, not $TMPDIR: a socket's path is limited to 107 bytes. `var` below it, so that a process which outlives the
 # session finds no parent to start a server in.

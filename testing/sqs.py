@@ -16,8 +16,8 @@ from botocore.config import Config
 from django.db import connection
 from moto.server import ThreadedMotoServer
 
-from jobs import cluster
-from statutes.consumer.lifecycle import Consumer
+from jobs.cluster import state
+from statutes.consumer.consumer import Consumer
 
 KEYS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
 REGION = "us-east-1"
@@ -125,7 +125,7 @@ class Queue:
 @contextmanager
 def consuming(count: int = 1, **options: bool) -> Iterator[list[Consumer]]:
     """Consumers in threads of this process, until the end of the block."""
-    cluster.begin()
+    state.begin()
     consumers = [Consumer(**options) for _ in range(count)]
     threads = [threading.Thread(target=_run, args=(consumer,)) for consumer in consumers]
     for thread in threads:
@@ -133,10 +133,10 @@ def consuming(count: int = 1, **options: bool) -> Iterator[list[Consumer]]:
     try:
         yield consumers
     finally:
-        cluster.stop()
+        state.stop()
         for thread in threads:
             thread.join(30)
-        cluster.begin()
+        state.begin()
 
 
 def _run(consumer: Consumer) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from django.contrib import admin
 
-from auditing.browsing import ReadOnlyAdmin
-from auditing.filters import between, exact, one_of
+from accounts.audit.admin_base import ReadOnlyAdmin
+from accounts.audit.admin_filters import between, exact, one_of
 from vendors.models import Breaker, Budget, Pace, Purchase
 
 

@@ -15,7 +15,7 @@ import httpx
 from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from botocore.config import Config
 
-from vendors import deadline
+from vendors import http_deadline
 
 CONNECT_SECONDS = 5.0
 # Of a body that has been decoded, and read to its end, neither is true any more.
@@ -46,7 +46,7 @@ def _client(service: str, region: str, endpoint: str | None, seconds: float, pro
     made = boto3.Session().client(service, region_name=region, endpoint_url=endpoint, config=config)
     timeout = httpx.Timeout(seconds, connect=CONNECT_SECONDS)
     http = httpx.Client(
-        transport=deadline.transport(httpx, httpcore, seconds),
+        transport=http_deadline.transport(httpx, httpcore, seconds),
         timeout=timeout,
         trust_env=False,
         headers={"accept-encoding": "identity"},

@@ -12,10 +12,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from tenancy.pagination import Cursor
-from tenancy.permissions import caller_id
-from tenancy.rls import as_tenant
-from vendors import money
+from accounts.pagination import Cursor
+from accounts.permissions import caller_id
+from accounts.rls import as_tenant
+from vendors import ledger
 from vendors.models import Purchase
 from vendors.serializers import PurchaseAnswer, UsageAnswer
 
@@ -26,20 +26,20 @@ class UsageView(APIView):
         """Show what the caller has spent today and this month (UTC), and what is left of today's budget."""
         user_id = caller_id(request)
         with as_tenant(user_id):
-            own = money.own(user_id)
-            today, month = (own.filter(created_at__gte=money.begin_of(period)) for period in ("day", "month"))
+            own = ledger.own(user_id)
+            today, month = (own.filter(created_at__gte=ledger.begin_of(period)) for period in ("day", "month"))
             shown = {
                 "today": _spent(today),
                 "month": _spent(month),
-                "budget_cents_per_day": money.day_budget(user_id),
-                "left_today_cents": money.left_today(user_id),
-                "bought_this_month": list(money.summed(month.values("vendor", "unit")).order_by("vendor", "unit")),
+                "budget_cents_per_day": ledger.day_budget(user_id),
+                "left_today_cents": ledger.left_today(user_id),
+                "bought_this_month": list(ledger.summed(month.values("vendor", "unit")).order_by("vendor", "unit")),
             }
         return Response(UsageAnswer(shown).data)
 
 
 def _spent(purchases: QuerySet[Purchase]) -> dict[str, Any]:
-    rows = list(money.summed(purchases.values("user_id")).order_by("user_id"))
+    rows = list(ledger.summed(purchases.values("user_id")).order_by("user_id"))
     row = rows[0] if rows else {"settled_cents": Decimal(0), "unsettled_cents": Decimal(0)}
     return {**row, "cents": row["settled_cents"] + row["unsettled_cents"]}
 
@@ -55,6 +55,6 @@ class PurchasesView(APIView):
         """
         user_id, pages = caller_id(request), Cursor()
         with as_tenant(user_id):
-            own = money.own(user_id).filter(document_id=document_id)
+            own = ledger.own(user_id).filter(document_id=document_id)
             shown = PurchaseAnswer(pages.paginate_queryset(own, request, view=self), many=True).data
         return pages.get_paginated_response(shown)

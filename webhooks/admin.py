@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from django.contrib import admin
 
-from auditing.browsing import ReadOnlyAdmin
-from auditing.filters import between, one_of
+from accounts.audit.admin_base import ReadOnlyAdmin
+from accounts.audit.admin_filters import between, one_of
 from webhooks.models import Delivery
 
 CODES = ("JOB_WOKEN", "PARSE_STORED", "ALREADY_PARSED", "ALREADY_ENDED", "EVENT_IGNORED")

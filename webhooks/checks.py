@@ -9,7 +9,7 @@ from django.apps import AppConfig
 from django.conf import settings
 from django.core.checks import CheckMessage, Error
 
-from vendors.signing import LEAST_BYTES, is_weak
+from vendors.webhook_secrets import LEAST_BYTES, is_weak
 
 
 def secrets_are_long(*, app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:

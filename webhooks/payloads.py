@@ -11,7 +11,7 @@ from http import HTTPStatus
 from typing import Any, NoReturn
 from uuid import UUID
 
-from tenancy.refusals import Refused
+from accounts.errors import Refused
 
 LONGEST_NAME = 200
 # A name is stored and compared: no control characters (PostgreSQL takes no NUL), no lone surrogates.

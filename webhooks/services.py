@@ -9,11 +9,11 @@ from http import HTTPStatus
 from django.db import transaction
 from django.db.models.functions import Now
 
-from documents import deliveries
+from accounts.errors import Refused
 from documents.models import ParseRequest
-from jobs import context
+from documents.parsing import parse_callbacks
+from jobs import log_context
 from jobs.models import UploadJob
-from tenancy.refusals import Refused
 from webhooks.models import Delivery
 from webhooks.payloads import Announcement, Contract, understand
 from webhooks.verifiers import Verified
@@ -59,10 +59,10 @@ def _delivered(said: Contract) -> str:
     job = UploadJob.objects.filter(pk=said.job_id, document_id=said.document_id).first()
     if job is None:
         raise _unknown()
-    context.turns_to(job)
+    log_context.turns_to(job)
     if said.content is None:
         return _woken(ParseRequest.objects.filter(pk=job.payload.get("parse_id")).first())
-    return deliveries.deliver(
+    return parse_callbacks.deliver(
         job=job, content=said.content, parser_name=said.parser_name, parser_version=said.parser_version
     )
 
@@ -70,8 +70,8 @@ def _delivered(said: Contract) -> str:
 def _woken(asked: ParseRequest | None) -> str:
     if asked is None:
         raise _unknown()
-    context.turns_to_document(asked.document_id)
-    return "JOB_WOKEN" if deliveries.announce(asked) else "ALREADY_ENDED"
+    log_context.turns_to_document(asked.document_id)
+    return "JOB_WOKEN" if parse_callbacks.announce(asked) else "ALREADY_ENDED"
 
 
 def _unknown() -> Refused:

@@ -14,8 +14,8 @@ from typing import Protocol
 
 from standardwebhooks import Webhook
 
-from tenancy.refusals import Refused
-from vendors.signing import standard_key
+from accounts.errors import Refused
+from vendors.webhook_secrets import standard_key
 from webhooks import payloads
 from webhooks.payloads import Payload
 

@@ -33,9 +33,9 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse, JsonResponse, UnreadablePostError
 from django.views import View
 
+from accounts.errors import Refused
 from documents.storage import trouble
-from tenancy.refusals import Refused
-from vendors.signing import webhook_secrets
+from vendors.webhook_secrets import webhook_secrets
 from webhooks import services, verifiers
 
 log = logging.getLogger("accessa.webhooks")

@@ -6,21 +6,24 @@ from collections.abc import Iterator
 
 from django.core.exceptions import ImproperlyConfigured
 
-from accessa import bedrock
-from accessa.doctor.exam import Finding, not_needed, note, wrong
+from accessa.checks import bedrock
+from accessa.doctor.runner import Finding, not_needed, note, wrong
 from embeddings.embedders.titan import Titan
 from jobs.outcomes import Postponed, Retryable
-from vendors import gate
-from vendors.gate import VendorRefused
+from vendors import guard
+from vendors.guard import VendorRefused
 
 WORD = "doctor"
 ACCESS = "Let the role or the key do bedrock:InvokeModel, and let the account use the model in TITAN_REGION."
 REACH = "Let this machine out to Bedrock, or correct TITAN_REGION and TITAN_ENDPOINT_URL."
 REMEDIES = {
-    gate.KEY: ("Bedrock refuses the key, or there is none.", ACCESS),
-    gate.QUOTA: ("The account's quota for the model is used up.", "Raise it in AWS' Service Quotas."),
-    gate.LIMITED: ("Bedrock has had too many calls.", "Lower TITAN_REQUESTS_PER_MINUTE, or raise the account's quota."),
-    gate.AWAY: ("Bedrock has failed again and again; calls are held back.", "Wait, or look at AWS' health page."),
+    guard.KEY: ("Bedrock refuses the key, or there is none.", ACCESS),
+    guard.QUOTA: ("The account's quota for the model is used up.", "Raise it in AWS' Service Quotas."),
+    guard.LIMITED: (
+        "Bedrock has had too many calls.",
+        "Lower TITAN_REQUESTS_PER_MINUTE, or raise the account's quota.",
+    ),
+    guard.AWAY: ("Bedrock has failed again and again; calls are held back.", "Wait, or look at AWS' health page."),
     "VENDOR_UNAVAILABLE": ("Bedrock has a fault of its own.", "Wait, or look at AWS' health page."),
     "VENDOR_UNREACHABLE": ("Bedrock does not answer.", REACH),
 }
@@ -33,7 +36,7 @@ def titan() -> Iterator[Finding]:
         return
     model = Titan()
     try:
-        with gate.calling(model.vendor, "embed", tokens=1):
+        with guard.calling(model.vendor, "embed", tokens=1):
             model.call([WORD])
     except ImproperlyConfigured as error:
         yield wrong(str(error), "Set what it names.")

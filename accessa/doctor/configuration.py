@@ -8,9 +8,9 @@ from django.conf import settings
 from django.core.checks import run_checks
 
 from accessa import checks
-from accessa.contradictions import is_local
+from accessa.checks.conflicts import is_local
 from accessa.doctor.database import told
-from accessa.doctor.exam import Finding
+from accessa.doctor.runner import Finding
 
 
 def consistent() -> Iterator[Finding]:

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from django.conf import settings
 from django.db import connection
 
-from accessa.doctor.exam import Finding, doubtful, note, wrong
-from integrations import vault
+from accessa.doctor.runner import Finding, doubtful, note, wrong
 from integrations.models import ConnectedSource
+from integrations.oauth import token_vault
 from jobs.outcomes import StageFailure
-from measures import connectors
+from metrics import connector_gauges
 
 WRAPPERS = (
     "public.ingestion_enqueue(text, jsonb, integer)", "public.ingestion_read(text, integer, integer)",
@@ -60,7 +60,7 @@ def _wrappers() -> Iterator[Finding]:
 
 
 def _queue() -> Iterator[Finding]:
-    queue = connectors.queue()
+    queue = connector_gauges.queue()
     if queue.due > LONG_SECONDS:
         says = f"{queue.visible} pages of syncs are due, one of them for {queue.due / 60:.0f} minutes."
         yield doubtful(says, "Look at the workers: start some, or raise WORKERS or INGESTION_WORKERS.")
@@ -72,8 +72,8 @@ def _vault() -> Iterator[Finding]:
     try:
         for vault_id, source in kept:
             if vault_id is not None:
-                vault.read(vault_id, source)
-    except (StageFailure, vault.KeyUnknown) as failure:
+                token_vault.read(vault_id, source)
+    except (StageFailure, token_vault.KeyUnknown) as failure:
         yield wrong(
             f"A tenant's token cannot be read ({failure.code}).",
             "Put the key that it was written with into INTEGRATIONS_VAULT_KEYS again, behind the newest.",

@@ -13,10 +13,10 @@ from django.db import DatabaseError, InterfaceError, connection
 from django.db.migrations.executor import MigrationExecutor
 
 from accessa import checks
-from accessa.doctor.exam import Finding, doubtful, note, wrong
-from accessa.embedded.account import EmbeddedError
-from jobs import presence
-from jobs.faults import named
+from accessa.doctor.runner import Finding, doubtful, note, wrong
+from accessa.embedded_postgres.os_user import EmbeddedError
+from jobs.cluster import registry
+from jobs.errors import named
 
 GIGABYTE = 1024**3
 A_WORKER_NEEDS, A_CLUSTER_NEEDS = 3, 6  # connections: its own, its heart's, a batch's; keeper, ears, sweeps aside
@@ -116,8 +116,8 @@ def limits() -> Iterator[Finding]:
 
 
 def _connections(found: dict[str, Any]) -> Iterator[Finding]:
-    clusters = max(presence.alive().count(), 1)
-    workers = max(presence.workers(), settings.WORKERS)
+    clusters = max(registry.alive().count(), 1)
+    workers = max(registry.workers(), settings.WORKERS)
     web = int(os.environ.get("WEB_WORKERS", "2")) * int(os.environ.get("WEB_THREADS", "16"))
     needed = workers * A_WORKER_NEEDS + clusters * A_CLUSTER_NEEDS + web
     offered = int(found["max_connections"] - found["superuser_reserved_connections"])

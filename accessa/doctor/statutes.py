@@ -11,24 +11,25 @@ from uuid import uuid4
 from django.conf import settings
 from django.db.models.functions import Now
 
-from accessa import stores
-from accessa.doctor.exam import Finding, doubtful, not_needed, note, wrong
+from accessa.checks import s3_errors
+from accessa.doctor.runner import Finding, doubtful, not_needed, note, wrong
 from jobs.outcomes import Postponed, StageFailure
-from statutes.bucket import objects
-from statutes.consumer import presence
+from statutes.consumer import registry
 from statutes.models import Consumer
-from statutes.queue import dead_letters, redrive, sqs
-from statutes.queue.sqs import Received
-from vendors import gate
+from statutes.s3 import client as objects
+from statutes.sqs import client as sqs
+from statutes.sqs import dead_letters, redrive_policy
+from statutes.sqs.client import Received
+from vendors import guard
 
 QUEUES = ("SQS_QUEUE_URL", "SQS_PRIORITY_QUEUE_URL")
 RIGHTS = "sqs:ReceiveMessage, sqs:DeleteMessage, sqs:ChangeMessageVisibility, sqs:SendMessage, sqs:GetQueueAttributes"
 REACH = "Let this machine out to SQS, or correct SQS_REGION and SQS_ENDPOINT_URL."
 REMEDIES = {
     "SQS_NO_QUEUE": ("is no queue that is there", "Correct it, or SQS_REGION."),
-    gate.KEY: ("refuses the key, or there is none", f"Let the role or the key do {RIGHTS}."),
-    gate.LIMITED: ("has had too many calls", "Run doctor again in a minute."),
-    gate.AWAY: ("has failed again and again; calls are held back", "Wait, or look at AWS' health page."),
+    guard.KEY: ("refuses the key, or there is none", f"Let the role or the key do {RIGHTS}."),
+    guard.LIMITED: ("has had too many calls", "Run doctor again in a minute."),
+    guard.AWAY: ("has failed again and again; calls are held back", "Wait, or look at AWS' health page."),
     "VENDOR_UNAVAILABLE": ("has a fault of its own", "Wait, or look at AWS' health page."),
     "VENDOR_REFUSED": ("refuses what it is asked", "Look whether it is the address of a queue of SQS."),
 }
@@ -36,7 +37,7 @@ REMEDIES = {
 PREFIXES, PROBE, CONTENT = ("normalized", "chunks", "embeddings", "failed"), ".doctor", b"written by manage.py doctor"
 DO = "Let the key do s3:PutObject, s3:GetObject, s3:DeleteObject below normalized/, chunks/, embeddings/ and failed/."
 READ = "Let the key do s3:GetObject below raw/, and s3:ListBucket: without it a missing file looks like a refusal."
-MISSING = f"STATUTES_BUCKET: {stores.NO_BUCKET}."
+MISSING = f"STATUTES_BUCKET: {s3_errors.NO_BUCKET}."
 WAITS_LONG = timedelta(minutes=5)
 LOOKED_INTO = 50  # dead letters, in the seconds that a check has
 
@@ -83,9 +84,9 @@ def _policy(name: str, url: str, policy: str | None) -> Iterator[Finding]:
         )
         return
     most = int(json.loads(policy)["maxReceiveCount"])
-    if most < redrive.FEWEST:
+    if most < redrive_policy.FEWEST:
         yield wrong(f"maxReceiveCount of {name} is {most}: no consumer begins.", "Set it to 3, 4 or 5.")
-    elif most < redrive.USUAL:
+    elif most < redrive_policy.USUAL:
         yield doubtful(f"maxReceiveCount of {name} is {most}: one hiccup is half of it.", "Set it to 3, 4 or 5.")
 
 
@@ -123,7 +124,7 @@ def _rights(name: str, url: str) -> Iterator[Finding]:
 
 
 def _consumers() -> Iterator[Finding]:
-    alive = presence.alive()
+    alive = registry.alive()
     if not (count := alive.count()):
         yield wrong("No consumer is alive: no message is worked on.", "Start one: manage.py consume_sqs")
         return
@@ -148,7 +149,7 @@ def bucket() -> Iterator[Finding]:
     except FileNotFoundError:
         return
     except OSError as error:
-        why, remedy = stores.why("statutes", error)
+        why, remedy = s3_errors.why("statutes", error)
         yield wrong(f"Files below raw/ of STATUTES_BUCKET cannot be looked at: {why}.", f"{READ} {remedy}")
 
 
@@ -159,8 +160,8 @@ def _kept(key: str, prefix: str) -> Iterator[Finding]:
         given = objects.read(place, key)
         objects.delete(place, key)
     except OSError as error:
-        why, remedy = stores.why("statutes", error)
-        if why == stores.NO_BUCKET:
+        why, remedy = s3_errors.why("statutes", error)
+        if why == s3_errors.NO_BUCKET:
             yield wrong(MISSING, remedy)
             return
         yield wrong(f"STATUTES_BUCKET cannot be written and emptied below {prefix}/: {why}.", f"{DO} {remedy}")

@@ -14,17 +14,17 @@ from django.db import transaction
 
 from accessa.checks import models_are_known
 from accessa.doctor.database import told
-from accessa.doctor.exam import Finding, Level, doubtful, not_needed, note, wrong
-from accessa.doctor.wire import Said, Silent, ask
+from accessa.doctor.http import Said, Silent, ask
+from accessa.doctor.runner import Finding, Level, doubtful, not_needed, note, wrong
 from documents import parsers
 from documents.parsers import ocr as reader
 from embeddings import embedders
 from embeddings.embedders import DIMENSIONS, Embedder
-from embeddings.embedders.hosted import GROUND, parsed, whole
+from embeddings.embedders.http_base import GROUND, parsed, whole
 from embeddings.embedders.openai import OpenAI
 from jobs.outcomes import Permanent, Postponed, Retryable
-from vendors import gate
-from vendors.gate import BadAnswer, VendorRefused
+from vendors import guard
+from vendors.guard import BadAnswer, VendorRefused
 from vendors.models import Breaker, Pace
 
 PDF = (
@@ -127,15 +127,15 @@ def _bought() -> Iterator[Finding]:
 
 def _through_the_gate(model: _OneToken) -> dict[str, Any]:
     """Ask as ``gate.calling`` does, but in transactions: inside one the gate writes no row about the call."""
-    gate.admit(model.vendor, tokens=1)
+    guard.admit(model.vendor, tokens=1)
     try:
         body = model.ask()
     except Exception as error:
         with transaction.atomic():
-            outcome = gate.failed(model.vendor, error)
+            outcome = guard.failed(model.vendor, error)
         raise outcome from error
     with transaction.atomic():
-        gate.succeeded(model.vendor)
+        guard.succeeded(model.vendor)
     return body
 
 
@@ -156,10 +156,10 @@ def _failed(error: Exception) -> Finding:
         return _answered("OpenAI", error.status, "OPENAI_API_KEY", "OPENAI_BASE_URL")
     reason = error.wait.reason if isinstance(error, Postponed) else getattr(error, "code", "VENDOR_ANSWER_INVALID")
     remedies = {
-        gate.KEY: ("OpenAI refuses its key.", KEY_REMEDY.format("OPENAI_API_KEY")),
-        gate.QUOTA: ("OpenAI's account has no credit left.", "Top it up; the jobs that wait go on by themselves."),
-        gate.LIMITED: ("OpenAI has had too many calls.", "Lower OPENAI_REQUESTS_PER_MINUTE, or wait."),
-        gate.AWAY: ("OpenAI has failed again and again; calls are held back.", "Wait, or look at its status page."),
+        guard.KEY: ("OpenAI refuses its key.", KEY_REMEDY.format("OPENAI_API_KEY")),
+        guard.QUOTA: ("OpenAI's account has no credit left.", "Top it up; the jobs that wait go on by themselves."),
+        guard.LIMITED: ("OpenAI has had too many calls.", "Lower OPENAI_REQUESTS_PER_MINUTE, or wait."),
+        guard.AWAY: ("OpenAI has failed again and again; calls are held back.", "Wait, or look at its status page."),
         "VENDOR_UNAVAILABLE": ("OpenAI has a fault of its own.", "Wait, or look at its status page."),
         "VENDOR_UNREACHABLE": ("OpenAI does not answer.", "Let this machine out to it, or correct OPENAI_BASE_URL."),
     }

@@ -14,13 +14,13 @@ from django.core.files.storage import storages
 from django.db import DEFAULT_DB_ALIAS, connection, connections
 from django_q.brokers import get_broker
 
-from accessa import fingerprint
-from accessa.doctor.exam import Finding, doubtful, not_needed, note, wrong
-from accessa.doctor.wire import Silent, ask
-from documents.s3 import S3Bucket
-from jobs import presence
-from jobs.doorbell import Doorbell
-from jobs.faults import named
+from accessa import config_digest
+from accessa.doctor.http import Silent, ask
+from accessa.doctor.runner import Finding, doubtful, not_needed, note, wrong
+from documents.storage.s3 import S3Bucket
+from jobs.cluster import registry
+from jobs.cluster.broker import Doorbell
+from jobs.errors import named
 from jobs.models import Cluster
 
 SKEW_SECONDS, TOO_MUCH_SECONDS = 60.0, 240.0  # callbacks are good for 300 s, S3's signatures for 900
@@ -28,29 +28,29 @@ SYNCHRONISE = "Let its clock follow a time server (chrony, systemd-timesyncd): s
 
 
 def alive() -> Iterator[Finding]:
-    workers = presence.workers()
+    workers = registry.workers()
     if not workers:
         says = "No worker is alive: what is uploaded waits."
         yield wrong(says, "Start one: manage.py qcluster (manage.py serve starts API and workers).")
         return
-    clusters = presence.alive().count()
+    clusters = registry.alive().count()
     yield note(f"{workers} in {clusters} cluster{'s' if clusters > 1 else ''}.")
 
 
 def alike() -> Iterator[Finding]:
     """Compare what each cluster runs with to what this process runs with: digests, which nobody can read."""
-    own = fingerprint.tell()
-    clusters = list(presence.alive().order_by("name"))
+    own = config_digest.tell()
+    clusters = list(registry.alive().order_by("name"))
     for cluster in clusters:
         differing = sorted(name for name in own if cluster.fingerprint.get(name) != own[name])
         if not cluster.fingerprint:
             yield wrong(f"The workers {cluster.name} are of an older version.", "Restart them with this version.")
-        elif fingerprint.SECRET_KEY in differing:
+        elif config_digest.SECRET_KEY in differing:
             yield wrong(
                 f"The workers {cluster.name} have another SECRET_KEY.",
                 "Give API, workers and this shell one SECRET_KEY.",
             )
-        elif differing == [fingerprint.CODE]:
+        elif differing == [config_digest.CODE]:
             yield doubtful(f"The workers {cluster.name} run another version of this program.", "Restart them.")
         elif differing:
             yield wrong(
@@ -135,7 +135,7 @@ def clocks() -> Iterator[Finding]:
         (there,) = cursor.fetchone()
     here = time.time()
     yield from _skewed("The database's clock", there - here)
-    for cluster in presence.alive():
+    for cluster in registry.alive():
         yield from _skewed(f"The clock of the workers {cluster.name}", there + cluster.clock_ahead - here)
     for who, url in _others():
         try:

@@ -15,16 +15,16 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
-from auditing import services
-from auditing.filters import parameters
-from auditing.tests.cast import Staff
-from campaigns.models import Campaign
+from accounts.audit import log
+from accounts.audit.admin_filters import parameters
+from accounts.audit.tests.personas import Staff
 from documents.models import Document, ParseRequest, Removal
 from embeddings.models import LiveModel, VectorIndex
+from embeddings.reindexing.models import Campaign
 from integrations.models import ArchivedMessage, ConnectedSource, IngestionJob
 from jobs.models import Cluster
 from statutes.models import Consumer, Law, LawVersion
-from testing.people import Person, plan_pdf, stop_before
+from testing.personas import Person, plan_pdf, stop_before
 from vendors.models import Breaker, Budget, Pace, Purchase
 from webhooks.models import Delivery
 
@@ -83,7 +83,7 @@ def rows(ana: Person) -> Document:
     )  # fmt: skip
     Consumer.objects.create(name="host:2", state="idle")
     Group.objects.create(name="support")
-    services.record(by=None, action="jobs.retry", reason="x", object_type="upload_job", object_id=uploaded.job_id)
+    log.record(by=None, action="jobs.retry", reason="x", object_type="upload_job", object_id=uploaded.job_id)
     return document
 
 
@@ -119,7 +119,7 @@ def test_who_has_no_permission_sees_nothing() -> None:
 
     assert set(answers.values()) == {403}
     assert "/admin/documents/" not in menu
-    assert "/admin/auditing/" not in menu
+    assert "/admin/audit/" not in menu
 
 
 def test_who_is_no_staff_is_asked_to_sign_in(ana: Person) -> None:
@@ -140,7 +140,7 @@ def test_a_group_s_members_find_in_their_menu_what_they_may_open(group: str) -> 
 
     assert set(answers.values()) == {200}, answers
     assert "/admin/documents/document/" in links
-    assert ("/admin/auditing/auditentry/" in links) is (group == "operator")
+    assert ("/admin/audit/auditentry/" in links) is (group == "operator")
 
 
 # What an address might ask to learn, letter by letter, what no list shows: a column's own, and along a filter's.
@@ -164,9 +164,9 @@ GUESSES: dict[str, tuple[str, ...]] = {
     "documents_document": ("filename__startswith", "user_id__startswith", "chunks__text__contains", "created_at__gte"),
     "documents_parserequest": ("document_id__filename__startswith", "document_id__chunks__text__contains"),
     "documents_removal": ("path__startswith", "drop_after__gte"),
-    "tenancy_apitoken": ("user_id__password__startswith", "user_id__email__startswith", "digest__startswith"),
-    "tenancy_user": ("password__startswith", "is_staff__gte", "api_tokens__digest__startswith"),
-    "campaigns_campaign": ("canaries__contains", "state__startswith"),
+    "accounts_apitoken": ("user_id__password__startswith", "user_id__email__startswith", "digest__startswith"),
+    "accounts_user": ("password__startswith", "is_staff__gte", "api_tokens__digest__startswith"),
+    "reindexing_campaign": ("canaries__contains", "state__startswith"),
 }
 
 
@@ -200,7 +200,7 @@ FOUND_BY = (
     ("documents_document", "document_id"), ("documents_document", "user_id"),
     ("embeddings_documentchunk", "document_id"), ("embeddings_documentchunk", "chunk_id"),
     ("documents_parserequest", "vendor_job_id"), ("vendors_purchase", "purchase_id"),
-    ("webhooks_delivery", "key"), ("tenancy_user", "email"),
+    ("webhooks_delivery", "key"), ("accounts_user", "email"),
 )  # fmt: skip
 
 
@@ -238,8 +238,8 @@ def test_hostile_names_run_nowhere(ana: Person, root: Staff) -> None:
     ana.user.save()
     Breaker.objects.create(key=hostile)
     Delivery.objects.create(key=hostile, body_sha256="x", code=hostile, expires_at=timezone.now())
-    services.record(by=ana.user, action=hostile, reason=hostile, object_type=hostile, object_id=hostile, said=hostile)
+    log.record(by=ana.user, action=hostile, reason=hostile, object_type=hostile, object_id=hostile, said=hostile)
 
-    for page in ("vendors_breaker", "webhooks_delivery", "auditing_auditentry", "tenancy_user"):
+    for page in ("vendors_breaker", "webhooks_delivery", "audit_auditentry", "accounts_user"):
         assert hostile not in root.page(f"{page}_changelist")
-    assert hostile not in root.page("tenancy_user_change", ana.id)
+    assert hostile not in root.page("accounts_user_change", ana.id)

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from accessa import bedrock, contradictions
+from accessa.checks import bedrock, conflicts
 from accessa.doctor.bedrock import titan
-from testing.vendors.bedrock import BedrockServer
-from testing.vendors.misbehaviour import Status
+from testing.fakes.bedrock import BedrockServer
+from testing.fakes.faults import Status
 
 
 @pytest.fixture
@@ -67,4 +67,4 @@ def test_a_deployment_without_keys_is_refused(server: BedrockServer, monkeypatch
 def test_a_model_that_is_none_of_titans_is_named(settings: Any) -> None:
     settings.STATUTES_EMBEDDER, settings.TITAN_MODEL = "titan", "amazon.nova"
 
-    assert "accessa.E250" in {message.id for message in contradictions.contradictions(app_configs=None)}
+    assert "accessa.E250" in {message.id for message in conflicts.contradictions(app_configs=None)}

@@ -9,10 +9,11 @@ from botocore.exceptions import ClientError
 from django.core.checks import CheckMessage
 from django.core.files.storage import storages
 
-from accessa import checks, stores
+from accessa import checks
+from accessa.checks import s3_errors
 from documents.tests.s3_store import at
 from embeddings.models import LiveModel
-from testing.vendors.s3 import S3Server
+from testing.fakes.s3 import S3Server
 
 STATEMENT = {"Effect": "Allow", "Principal": "*", "Action": "s3:GetObject", "Resource": "arn:aws:s3:::raw/*"}
 PUBLIC = json.dumps({"Version": "2012-10-17", "Statement": [STATEMENT]})
@@ -86,7 +87,7 @@ def test_a_superuser_is_warned_about() -> None:
 
 
 def test_deployment_refuses_every_default_of_a_laptop(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(settings.DATABASES["default"], "ENGINE", "accessa.embedded.backend")
+    monkeypatch.setitem(settings.DATABASES["default"], "ENGINE", "accessa.embedded_postgres.backend")
     monkeypatch.setitem(settings.STORAGES["raw"], "BACKEND", "documents.storage.LocalSignedStorage")
     settings.SECRET_KEY_IS_LOCAL = True
     settings.DEBUG = True
@@ -96,7 +97,7 @@ def test_deployment_refuses_every_default_of_a_laptop(settings: Any, monkeypatch
 
 def test_deployment_accepts_what_was_chosen(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(settings.DATABASES["default"], "ENGINE", "django.db.backends.postgresql")
-    monkeypatch.setitem(settings.STORAGES["raw"], "BACKEND", "documents.s3.S3Bucket")
+    monkeypatch.setitem(settings.STORAGES["raw"], "BACKEND", "documents.storage.s3.S3Bucket")
     settings.SECRET_KEY_IS_LOCAL = False
 
     assert ids(_unfit()) == []
@@ -170,7 +171,7 @@ def test_what_a_store_answers_names_its_remedy(status: int, code: str, says: str
     error = OSError("away")
     error.__context__ = ClientError(answer, "PutObject")
 
-    why, what_to_do = stores.why("raw", error)
+    why, what_to_do = s3_errors.why("raw", error)
 
     assert says in why
     assert remedy in what_to_do

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from django.conf import settings
 
-from testing import cluster, served
-from testing.people import Person, plan_pdf
+from testing import api_server, cluster
+from testing.personas import Person, plan_pdf
 
 pytestmark = pytest.mark.slow
 
@@ -94,7 +94,7 @@ def test_the_generated_client_drives_the_story(generated: Path, ana: Person) -> 
     pdf = plan_pdf("therapy")
     (generated / "plan.pdf").write_bytes(pdf)
 
-    with served.web() as web, cluster.cluster():
+    with api_server.web() as web, cluster.cluster():
         out = run(sys.executable, "story.py", web.url, ana.token, "plan.pdf", where=generated)
 
     assert out == "told\n"

@@ -15,15 +15,15 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 from structlog.contextvars import get_contextvars
 
-from accessa.audit import findings
-from auditing.models import AuditEntry
+from accessa.integrity import findings
+from accounts import api_tokens
+from accounts.audit.models import AuditEntry
+from accounts.models import ApiToken, User
 from documents.models import Document
 from embeddings.models import DocumentChunk
-from jobs import runner
+from jobs import worker as runner
 from jobs.models import UploadJob
-from tenancy import tokens
-from tenancy.models import ApiToken, User
-from testing.people import Person, plan_pdf, stop_before
+from testing.personas import Person, plan_pdf, stop_before
 
 PDF = plan_pdf("hospital care", "drugs")
 pytestmark = pytest.mark.django_db
@@ -163,7 +163,7 @@ def test_requeue_sends_back_what_it_is_asked_to(ana: Person) -> None:
 def test_create_user_prints_a_token_that_works(db: None) -> None:
     token = said("create_user", "Zoe@Example.org").strip()
 
-    found = tokens.find(token)
+    found = api_tokens.find(token)
     assert found is not None
     assert (found.user.email, found.scope, found.user.is_staff) == ("zoe@example.org", "tenant", False)
     assert not found.user.has_usable_password()

@@ -19,18 +19,18 @@ from django.core.management import call_command
 from django.db import connection
 from django.test import override_settings
 
-from accessa import checks, fingerprint
-from accessa.cleaning import forget_secrets
-from accessa.doctor.exam import Check, Finding, Level, examine, note
-from accessa.doctor.table import CHECKS, NAMES
-from accessa.tests.doctored import Elsewhere, done, found, said, spoiled, told
+from accessa import checks, config_digest
+from accessa.doctor.registry import CHECKS, NAMES
+from accessa.doctor.runner import Check, Finding, Level, examine, note
+from accessa.observability.redaction import forget_secrets
+from accessa.tests.doctor_fixtures import Elsewhere, done, found, said, spoiled, told
 from documents.tests.s3_store import at
 from embeddings.models import LiveModel
-from jobs import presence
+from jobs.cluster import registry
 from jobs.models import Cluster
-from testing.vendors.llamaparse import LlamaParseServer
-from testing.vendors.openai import OpenAIServer
-from testing.vendors.s3 import S3Server
+from testing.fakes.llamaparse import LlamaParseServer
+from testing.fakes.openai import OpenAIServer
+from testing.fakes.s3 import S3Server
 from webhooks.tests.senders import RETIRED, SECRET
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -88,7 +88,7 @@ def test_a_deployment_that_is_well_is_all_green_and_keeps_no_trace(
     at(settings, strict)
     settings.STORAGE = "s3"
     settings.CORS_ALLOWED_ORIGINS = [ORIGIN]
-    presence.say()
+    registry.say()
     before, out = rows(), io.StringIO()
 
     call_command("doctor", "--json", "--skip", SLOW, stdout=out)
@@ -106,7 +106,7 @@ def test_a_deployment_that_is_well_is_all_green_and_keeps_no_trace(
 
 
 def test_without_vendors_all_is_green_too(api: None, settings: Any) -> None:
-    presence.say()
+    registry.say()
 
     levels = {verdict.name: verdict.level for verdict in examine(CHECKS, skip=[SLOW])}
 
@@ -336,22 +336,22 @@ def test_workers_of_another_configuration_are_found(
 ) -> None:
     settings.STORAGE_ROOT.mkdir(parents=True)
     with override_settings(**changed):
-        presence.say()
+        registry.say()
 
     assert found("likeness", says, remedy)
 
 
 def test_a_store_that_nobody_has_written_to_yet_is_the_same_store(settings: Any, tmp_path: Path) -> None:
     settings.STORAGE_ROOT = tmp_path / "not there yet"
-    before = fingerprint.tell()
+    before = config_digest.tell()
 
     (settings.STORAGE_ROOT / "raw").mkdir(parents=True)
 
-    assert fingerprint.tell() == before
+    assert config_digest.tell() == before
 
 
 def test_workers_on_another_machine_than_the_files_are_found() -> None:
-    presence.say()
+    registry.say()
     own = Cluster.objects.get()
     Cluster.objects.create(name="elsewhere:7", workers=2, fingerprint=own.fingerprint)
 
@@ -610,7 +610,7 @@ def test_keys_of_tokens_that_cannot_be_had_are_found(settings: Any) -> None:
 
 
 def test_clocks_that_are_wrong_are_found(settings: Any) -> None:
-    presence.say()
+    registry.say()
     Cluster.objects.update(clock_ahead=90)
     with Elsewhere(clock=-1000) as other:
         settings.PUBLIC_URL = other.url

@@ -16,12 +16,12 @@ import pytest
 from django.db import connections
 from psycopg.conninfo import make_conninfo
 
-from accessa.doctor.surroundings import as_it_was
-from accessa.embedded import account, bootstrap, datadir
-from accessa.embedded.account import EmbeddedError
-from accessa.embedded.server import EmbeddedServer
+from accessa.doctor.environment import as_it_was
+from accessa.embedded_postgres import bootstrap, data_directory, os_user
+from accessa.embedded_postgres.os_user import EmbeddedError
+from accessa.embedded_postgres.server import EmbeddedServer
 
-START = "from accessa.embedded.server import EmbeddedServer; print(EmbeddedServer().ensure_running())"
+START = "from accessa.embedded_postgres.server import EmbeddedServer; print(EmbeddedServer().ensure_running())"
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
@@ -134,7 +134,7 @@ def test_a_pid_file_whose_number_is_somebody_elses_is_stale(server: EmbeddedServ
     left = (server.data / "postmaster.pid").read_text()
     server.stop()
     stranger = left.replace(left.split()[0], str(os.getpid()), 1)
-    account.for_data(server.data).write(server.data / "postmaster.pid", stranger)
+    os_user.for_data(server.data).write(server.data / "postmaster.pid", stranger)
 
     assert not server.running
     assert not server.stop()
@@ -189,13 +189,13 @@ def test_a_path_too_long_for_a_socket_still_serves(folder: Path) -> None:
 
 def test_a_socket_folder_of_somebody_else_is_refused(folder: Path) -> None:
     deep = folder / ("a" * 60) / ("b" * 60) / "postgres"
-    squatted = datadir.socket_folder(deep)
+    squatted = data_directory.socket_folder(deep)
     squatted.mkdir(mode=0o777)
     squatted.chmod(0o777)
 
     try:
         with pytest.raises(EmbeddedError, match="only its owner"):
-            datadir.open_socket_folder(deep, account.for_data(deep))
+            data_directory.open_socket_folder(deep, os_user.for_data(deep))
     finally:
         squatted.rmdir()
 
@@ -251,7 +251,7 @@ def test_bootstrap_can_run_again(server: EmbeddedServer) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_other_users_of_the_machine_cannot_connect(server: EmbeddedServer, tmp_path: Path) -> None:
-    nobody = account.Account("nobody", 65534, 65534)
+    nobody = os_user.Account("nobody", 65534, 65534)
     said = tmp_path / "said"
 
     def knock(user: str) -> str:
@@ -284,7 +284,7 @@ def test_tenants_text_does_not_reach_the_log(server: EmbeddedServer) -> None:
 
 def test_the_command_line_says_what_is_so(folder: Path) -> None:
     def run(action: str) -> tuple[int, str]:
-        command = [sys.executable, "-m", "accessa.embedded", action]
+        command = [sys.executable, "-m", "accessa.embedded_postgres", action]
         environment = {**os.environ, "ACCESSA_VAR": str(folder)}
         done = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True)
         return done.returncode, done.stdout.split(" /")[0]

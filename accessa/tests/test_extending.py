@@ -26,12 +26,12 @@ def test_an_example_is_taken_from_the_tree(path: str, shown: str) -> None:
 def test_there_is_an_example_of_each_thing() -> None:
     assert {path for path, _ in EXAMPLES} >= {
         "embeddings/stages.py",
-        "embeddings/proofs.py",
+        "embeddings/invariants.py",
         "accessa/pipelines.py",
         "testing/embedders.py",
-        "embeddings/embedders/remote.py",
-        "documents/parsers/choice.py",
-        "embeddings/chunking.py",
+        "embeddings/embedders/peer.py",
+        "documents/parsers/registry.py",
+        "embeddings/chunking/__init__.py",
     }
 
 

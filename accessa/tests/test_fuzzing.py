@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, settings
 from schemathesis import Case
 
 from testing.fuzzing import SECRET, World, one_connection, schema
-from testing.people import Person, declaration, plan_pdf
+from testing.personas import Person, declaration, plan_pdf
 
 # And those that schemathesis derives from each parameter's limits. FUZZ_CASES=1000 asks for longer.
 CASES = int(os.environ.get("FUZZ_CASES", "40"))

@@ -12,10 +12,10 @@ from django.conf import settings
 from django.db import connection
 from django.test import Client
 
-from jobs import runner
+from jobs import worker
 from jobs.models import UploadJob
 from testing.factories import JobFactory
-from testing.people import Person, Upload, plan_pdf, stop_before
+from testing.personas import Person, Upload, plan_pdf, stop_before
 
 PDF = plan_pdf("drugs")
 pytestmark = pytest.mark.django_db
@@ -74,15 +74,15 @@ def test_the_standing_tells_the_ways_of_not_moving_apart(ana: Person, settings: 
 
     ana.declare(PDF)
     assert standing() == "queued"
-    runner.drain()
+    worker.drain()
     assert standing() == "waiting"
     uploaded = ana.upload(PDF)
     stop_before("parsing")
     assert standing() == "working"
     with connection.cursor() as cursor:
         cursor.execute("UPDATE upload_jobs SET lease_until = now() - interval '1 second'")
-    settings.EMBEDDER = "testing.people.BrokenEmbedder"
-    runner.services.sweep() if hasattr(runner, "services") else None
+    settings.EMBEDDER = "testing.personas.BrokenEmbedder"
+    worker.services.sweep() if hasattr(worker, "services") else None
     ana.post(f"/jobs/{uploaded.document_id}/retry")
     UploadJob.objects.update(
         state="retryable", run_after="2099-01-01T00:00Z", claim_token=None, lease_until=None, slot=None
@@ -185,7 +185,7 @@ def test_what_ended_well_is_not_retried(ana: Person) -> None:
 
 def test_staff_retry_for_any_tenant_by_token_and_by_session(dead: Upload, sam: Person) -> None:
     assert sam.post(f"/jobs/{dead.document_id}/retry").status_code == 202
-    runner.drain()
+    worker.drain()
     browser = Client()
     browser.force_login(sam.user)
 
@@ -262,7 +262,7 @@ def test_a_bug_is_500_in_the_one_shape_and_shows_nothing(
         raise RuntimeError(f"policy {secret}")
 
     secret = "-".join(["123", "45", "6789"])
-    monkeypatch.setattr("jobs.standing.running", bug)
+    monkeypatch.setattr("jobs.progress.running", bug)
 
     answer = ana.get("/jobs")
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from testing.people import Person, declaration
-from vendors.signing import webhook_secrets
+from testing.personas import Person, declaration
+from vendors.webhook_secrets import webhook_secrets
 
 PDF = b"%PDF-1.7"
 

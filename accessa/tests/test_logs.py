@@ -16,13 +16,14 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import connection
 from django.test import Client
 
-from accessa import faces, health, process
-from accessa.cleaning import cleaned
-from accessa.logs import Formatter
-from jobs import context, runner, services
+from accessa import health, settings_web
+from accessa.observability.logs import Formatter
+from accessa.observability.redaction import cleaned
+from accessa.server import worker_state
+from jobs import log_context, services, worker
 from jobs.models import Event, UploadJob
 from testing.pdfs import text_pdf
-from testing.people import Person, run_to_the_end
+from testing.personas import Person, run_to_the_end
 
 GIVEN = "0b8e6a52-3a0f-4c5e-8f6a-6d1f0a2b3c4d"
 PDF = text_pdf("The plan pays 80 percent after the deductible.")
@@ -86,13 +87,13 @@ def test_machines_read_json_and_people_text(
 ) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal, raising=False)
 
-    assert faces.logging("INFO", given, debug=debug)["formatters"]["line"]["form"] == form
+    assert settings_web.logging("INFO", given, debug=debug)["formatters"]["line"]["form"] == form
 
 
 @pytest.mark.parametrize(("level", "form"), [("LOUD", "json"), ("INFO", "xml")])
 def test_a_wrong_level_or_form_is_named(level: str, form: str) -> None:
     with pytest.raises(ImproperlyConfigured, match=r"LOG_(LEVEL|FORMAT) must be"):
-        faces.logging(level, form)
+        settings_web.logging(level, form)
 
 
 @pytest.mark.parametrize(
@@ -223,13 +224,13 @@ def test_a_retry_and_a_repeated_declaration_keep_the_jobs_id(ana: Person, heard:
 def test_a_worker_lets_go_of_what_a_line_is_about_with_the_job(ana: Person) -> None:
     ana.upload(PDF)
 
-    runner.drain()
+    worker.drain()
 
     assert structlog.contextvars.get_contextvars() == {}
 
 
 def test_outside_of_requests_each_thing_has_an_id_of_its_own() -> None:
-    assert context.correlation() != context.correlation()
+    assert log_context.correlation() != log_context.correlation()
 
 
 def test_a_bug_outside_of_every_stage_is_told_by_its_kind_alone(ana: Person, heard: list[dict[str, Any]]) -> None:
@@ -238,8 +239,8 @@ def test_a_bug_outside_of_every_stage_is_told_by_its_kind_alone(ana: Person, hea
         cursor.execute("SET CONSTRAINTS ALL IMMEDIATE; SET CONSTRAINTS ALL DEFERRED")
         cursor.execute("ALTER TABLE events ADD CONSTRAINT none CHECK (false) NOT VALID")
 
-    with pytest.raises(runner.DrainBroke) as broke:
-        runner.drain()
+    with pytest.raises(worker.DrainBroke) as broke:
+        worker.drain()
 
     assert "IntegrityError" in str(broke.value) or "CheckViolation" in str(broke.value)
     assert broke.value.__cause__ is None
@@ -254,9 +255,9 @@ def stopping() -> Any:
     class Worker:
         alive = False
 
-    process.belongs_to(Worker())
+    worker_state.belongs_to(Worker())
     yield
-    process._workers.clear()
+    worker_state._workers.clear()
 
 
 @pytest.mark.django_db
@@ -306,4 +307,4 @@ def test_a_store_that_is_not_configured_is_not_ready(break_it: Callable[[Any], N
 def test_a_jobs_lines_say_only_ids_and_words_of_ours() -> None:
     job = UploadJob(user_id=uuid4(), document_id=uuid4(), raw_path="storage://x", pipeline="insurance")
 
-    assert {*context.of(job)} == {"correlation", "job", "document", "user", "pipeline"}
+    assert {*log_context.of(job)} == {"correlation", "job", "document", "user", "pipeline"}

@@ -16,10 +16,10 @@ from drf_spectacular.generators import SchemaGenerator
 from jsonschema import Draft202012Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
-from accessa.schema.examples import FILE, examples
-from accessa.schema.refusals import ANYWHERE, CODES
-from console import remedies
-from testing.codes import (
+from accessa.openapi.error_codes import ANYWHERE, CODES
+from accessa.openapi.examples import FILE, examples
+from console import runbook
+from testing.error_codes import (
     documented,
     failures_in_source,
     law_failures_in_source,
@@ -31,9 +31,9 @@ from testing.codes import (
     sync_failures_in_source,
     waits_in_source,
 )
-from testing.exemplary import collect
 from testing.fuzzing import SECRET
-from testing.people import Person
+from testing.openapi_examples import collect
+from testing.personas import Person
 
 ROOT = Path(configured.BASE_DIR)
 API_GUIDE = ROOT / "docs" / "api.md"
@@ -156,23 +156,23 @@ def test_every_code_that_a_job_can_show_has_its_line_among_the_incidents() -> No
     """The console and the page say the same, in the same words."""
     lines = INCIDENTS.read_text(encoding="utf-8").splitlines()
 
-    tables = (remedies.WAITING, remedies.FAILED, remedies.SYNC_FAILED, remedies.PAGE_WAITS, remedies.RECORD_FAILED)
+    tables = (runbook.WAITING, runbook.FAILED, runbook.SYNC_FAILED, runbook.PAGE_WAITS, runbook.RECORD_FAILED)
     for code, known in (each for table in tables for each in table.items()):
         assert f"| `{code}` | {known.meaning} | {known.remedy} |" in lines
-    assert failures_in_source() - set(remedies.FAILED) == set()
-    assert waits_in_source() - set(remedies.WAITING) == set()
+    assert failures_in_source() - set(runbook.FAILED) == set()
+    assert waits_in_source() - set(runbook.WAITING) == set()
 
 
 def test_every_code_that_a_law_can_show_has_its_line_among_the_incidents() -> None:
     told = INCIDENTS.read_text(encoding="utf-8")
-    of_laws = remedies.laws
+    of_laws = runbook.statutes
 
     for code, known in (each for table in of_laws.TABLES for each in table.items()):
         assert f"| `{code}` | {known.meaning} | {known.remedy} |" in told.splitlines()
     assert law_failures_in_source() >= {"RAW_FILE_MISSING", "NO_ARTICLES", "XML_ENTITY_REFUSED", "LAW_UNKNOWN"}
-    assert law_failures_in_source() - {*of_laws.FAILED, *remedies.FAILED} == set()
+    assert law_failures_in_source() - {*of_laws.FAILED, *runbook.FAILED} == set()
     assert law_waits_in_source() >= {"MORE_URGENT_LAW", "SQS_NO_QUEUE"}
-    assert law_waits_in_source() - {*of_laws.WAITING, *of_laws.CONSUMER_WAITS, *remedies.WAITING} == set()
+    assert law_waits_in_source() - {*of_laws.WAITING, *of_laws.CONSUMER_WAITS, *runbook.WAITING} == set()
 
 
 def test_every_code_that_the_statute_worker_spells_is_documented() -> None:
@@ -183,12 +183,12 @@ def test_every_code_that_the_statute_worker_spells_is_documented() -> None:
 
 
 def test_every_code_that_a_sync_can_show_has_its_line_among_the_incidents() -> None:
-    known_of_jobs = {*remedies.WAITING, *remedies.FAILED}
+    known_of_jobs = {*runbook.WAITING, *runbook.FAILED}
 
     assert sync_failures_in_source() >= {"REFRESH_TOKEN_INVALID", "CURSOR_EXPIRED", "SCOPES_MISSING"}
-    assert sync_failures_in_source() - set(remedies.SYNC_FAILED) == set()
-    assert page_waits_in_source() - {*remedies.PAGE_WAITS, *known_of_jobs} == set()
-    assert record_failures_in_source() - set(remedies.RECORD_FAILED) == set()
+    assert sync_failures_in_source() - set(runbook.SYNC_FAILED) == set()
+    assert page_waits_in_source() - {*runbook.PAGE_WAITS, *known_of_jobs} == set()
+    assert record_failures_in_source() - set(runbook.RECORD_FAILED) == set()
 
 
 # The page

@@ -12,9 +12,10 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 from pytest_django import Settings
 
-from accessa import pidfile, serving
 from accessa.management.commands import serve
-from accessa.serving import Address, programs
+from accessa.server import pidfile
+from accessa.server import programs as serving
+from accessa.server.programs import Address, programs
 
 pytestmark = pytest.mark.slow
 

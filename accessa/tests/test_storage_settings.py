@@ -25,7 +25,7 @@ def read(monkeypatch: pytest.MonkeyPatch, **variables: str) -> dict[str, Any]:
 
 
 def is_s3(found: dict[str, Any]) -> bool:
-    return bool(found["STORAGES"]["raw"]["BACKEND"] == "documents.s3.S3Bucket")
+    return bool(found["STORAGES"]["raw"]["BACKEND"] == "documents.storage.s3.S3Bucket")
 
 
 @pytest.mark.parametrize(

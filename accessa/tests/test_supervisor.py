@@ -11,8 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from accessa import pidfile, supervisor
-from accessa.supervisor import Child, Program, Supervisor
+from accessa.server import pidfile, supervisor
+from accessa.server.supervisor import Child, Program, Supervisor
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SLEEPER = "import time; time.sleep(600)"
@@ -36,7 +36,7 @@ with pidfile.held(pathlib.Path(sys.argv[1])):
 """
 SERVE_SLEEPERS = f"""
 import sys
-from accessa.supervisor import Program, Supervisor
+from accessa.server.supervisor import Program, Supervisor
 sleeper = [sys.executable, "-c", {SLEEPER!r}]
 supervisor = Supervisor([Program("one", sleeper), Program("two", sleeper)])
 def tell():

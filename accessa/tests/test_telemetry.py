@@ -18,12 +18,12 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connection
 
-from accessa import telemetry
-from testing import leaking
+from accessa import observability
+from testing import log_leaks
+from testing.api_server import web
 from testing.cluster import cluster, seed, until
-from testing.leaking import CANARIES, SECRETS
-from testing.people import Person
-from testing.served import web
+from testing.log_leaks import CANARIES, SECRETS
+from testing.personas import Person
 
 pytestmark = pytest.mark.slow
 
@@ -111,7 +111,7 @@ def told(receiver: Receiver) -> dict[str, Any]:
         **SECRETS,
         "SENTRY_DSN": receiver.dsn,
         "OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url,
-        "JOBS_PIPELINES": "testing.leaky_plan.PIPELINES",
+        "JOBS_PIPELINES": "testing.log_leaks.pipelines.PIPELINES",
         "JOBS_RETRY_BASE_SECONDS": 0.05,
         "STORAGE_ROOT": settings.STORAGE_ROOT,
         "LOG_LEVEL": "DEBUG",
@@ -123,15 +123,15 @@ def told(receiver: Receiver) -> dict[str, Any]:
 def test_errors_and_traces_of_both_processes_arrive_without_any_canary(ana: Person, receiver: Receiver) -> None:
     pytest.importorskip("sentry_sdk")
     pytest.importorskip("opentelemetry.sdk")
-    ask = {"Authorization": f"Bearer {ana.token}", "X-Correlation-ID": CORRELATION, "X-Note": leaking.POLICY}
+    ask = {"Authorization": f"Bearer {ana.token}", "X-Correlation-ID": CORRELATION, "X-Note": log_leaks.POLICY}
     with cluster(workers=1, **told(receiver)) as workers:
         with connection.cursor() as cursor:
             seed(cursor, 1, "leaky")
             seed(cursor, 1, "leaky-constraint")
-        with web(application="testing.leaking_api:application", **told(receiver)) as api:
-            for query in (f"q={leaking.QUESTION}&token=canary-token-6612", f"database=1&q={leaking.QUESTION}"):
+        with web(application="testing.log_leaks.api:application", **told(receiver)) as api:
+            for query in (f"q={log_leaks.QUESTION}&token=canary-token-6612", f"database=1&q={log_leaks.QUESTION}"):
                 requests.get(f"{api.url}/leak?{query}", headers=ask, timeout=20)
-            requests.post(f"{api.url}/upload", json={"filename": leaking.ALL}, headers=ask, timeout=20)
+            requests.post(f"{api.url}/upload", json={"filename": log_leaks.ALL}, headers=ask, timeout=20)
             until(lambda: {"request /leak", "stage"} <= {span.name for span in spans(receiver)}, seconds=30)
             until(lambda: any("stage" in event["tags"] for event in events(receiver)), seconds=20)
             until(lambda: any(event["tags"].get("route") == "/leak" for event in events(receiver)), seconds=20)
@@ -163,25 +163,28 @@ def _frames(event: dict[str, Any]) -> list[dict[str, Any]]:
     return [frame for value in event["exception"]["values"] for frame in value["stacktrace"]["frames"]]
 
 
-@pytest.mark.parametrize("receiver", telemetry.RECEIVERS, ids=lambda receiver: receiver.setting)
+@pytest.mark.parametrize("receiver", observability.RECEIVERS, ids=lambda receiver: receiver.setting)
 def test_a_package_that_is_missing_is_named_with_its_remedy(
-    receiver: telemetry.Receiver, settings: Any, monkeypatch: pytest.MonkeyPatch
+    receiver: observability.Receiver, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.SENTRY_DSN = settings.OTEL_EXPORTER_OTLP_ENDPOINT = ""
     setattr(settings, receiver.setting, "http://127.0.0.1:1")
     monkeypatch.setitem(sys.modules, receiver.package.partition(".")[0], None)
 
-    (found,) = telemetry.packages_are_installed(app_configs=None)
+    (found,) = observability.packages_are_installed(app_configs=None)
 
     assert receiver.setting in found.msg
     assert found.hint is not None
     assert "requirements/optional.txt" in found.hint
     with pytest.raises(ImproperlyConfigured, match=r"requirements/optional\.txt"):
-        telemetry.Late(receiver).begin()
+        observability.Late(receiver).begin()
 
 
 def test_without_a_receiver_nothing_is_loaded() -> None:
-    code = "import django, sys; django.setup(); print(*{'sentry_sdk', 'accessa.telemetry.otel'} & sys.modules.keys())"
+    code = (
+        "import django, sys; django.setup()"
+        "; print(*{'sentry_sdk', 'accessa.observability.opentelemetry'} & sys.modules.keys())"
+    )
     environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "accessa.settings"}
 
     ran = subprocess.run([sys.executable, "-c", code], cwd=settings.BASE_DIR, env=environment, capture_output=True)

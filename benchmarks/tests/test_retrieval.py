@@ -13,10 +13,10 @@ from uuid import UUID
 import pytest
 from reportlab.pdfgen.canvas import Canvas
 
-from benchmarks import losses, questions, relevance
+from benchmarks import questions, ranking_metrics, text_loss
+from benchmarks.baselines.bm25 import Okapi, words
 from benchmarks.cluster import ROOT
 from benchmarks.questions import Question
-from benchmarks.rivals.bm25 import Okapi, words
 
 GOOD = {"document": "plan.pdf", "question": "Is ice cream covered?", "pages": [2]}
 FIRST, SECOND, THIRD = (UUID(int=number) for number in (1, 2, 3))
@@ -109,12 +109,12 @@ def test_a_question_stays_in_its_split_whatever_is_added(folder: Path) -> None:
 
 
 def test_a_ranking_is_judged_by_where_its_first_hit_stands() -> None:
-    third = relevance.scores([False, False, True, False], known=1)
+    third = ranking_metrics.scores([False, False, True, False], known=1)
 
     assert third == {"hit@1": 0, "hit@5": 1, "hit@10": 1, "mrr": 1 / 3, "ndcg@10": 0.5}
-    assert relevance.scores([True, True], known=2)["ndcg@10"] == 1
-    assert [relevance.scores([False] * before + [True], known=1)["hit@5"] for before in (4, 5)] == [1, 0]
-    assert relevance.scores([], known=0) == dict.fromkeys(third, 0)
+    assert ranking_metrics.scores([True, True], known=2)["ndcg@10"] == 1
+    assert [ranking_metrics.scores([False] * before + [True], known=1)["hit@5"] for before in (4, 5)] == [1, 0]
+    assert ranking_metrics.scores([], known=0) == dict.fromkeys(third, 0)
 
 
 def test_the_rival_prefers_rare_words_and_short_passages() -> None:
@@ -130,7 +130,7 @@ def test_a_page_that_reached_no_passage_counts_as_lost(folder: Path) -> None:
     (document,) = kept.gold
 
     passages = [(range(2, 4), "Ice | cream is\ncovered on Sundays"), (range(1, 2), "Index of this plan")]
-    told = losses.told([kept, lost], {document: passages})
+    told = text_loss.told([kept, lost], {document: passages})
 
     assert told["lost_questions"] == ["index"]
     assert told["lost"] == 0.5

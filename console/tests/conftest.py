@@ -9,8 +9,8 @@ import pytest
 from django.contrib.auth.models import Permission
 from django.test import Client
 
+from accounts.models import User
 from jobs.models import UploadJob
-from tenancy.models import User
 from testing.factories import JobFactory
 
 Staff = Callable[..., Client]
@@ -18,7 +18,7 @@ Staff = Callable[..., Client]
 
 @pytest.fixture(autouse=True)
 def _plans(settings: Any) -> None:
-    settings.JOBS_PIPELINES = "testing.pipelines.PIPELINES"
+    settings.JOBS_PIPELINES = "testing.noop_pipelines.PIPELINES"
 
 
 @pytest.fixture

@@ -9,15 +9,15 @@ from uuid import uuid4
 import pytest
 from playwright.sync_api import expect
 
-from auditing.models import AuditEntry
+from accounts.audit.models import AuditEntry
 from jobs.models import UploadJob
 from jobs.outcomes import Permanent
-from jobs.settling import settle
+from jobs.settlement import settle
 from statutes.models import Law, LawVersion
 from testing.browser import Visit, browser, visit  # noqa: F401 - fixtures
 from testing.pdfs import text_pdf
-from testing.people import Person, stop_before
-from testing.workers import at_work
+from testing.personas import Person, stop_before
+from testing.worker_thread import at_work
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
 

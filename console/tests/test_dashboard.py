@@ -13,11 +13,11 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from console.charts import Chart, Series, duration, money, rounded_up, size
-from jobs import presence
-from measures.models import Figure, Measurement
-from measures.tests.histories import History, again, clock
+from jobs.cluster import registry
+from metrics.models import Figure, Measurement
+from metrics.tests.event_histories import History, again, clock
 from statutes.models import Consumer
-from testing.people import Person, plan_pdf
+from testing.personas import Person, plan_pdf
 
 pytestmark = pytest.mark.django_db(transaction=True)
 Staff = Callable[..., Client]
@@ -51,7 +51,7 @@ def test_it_shows_what_happened(client: Client) -> None:
         10, "FINALIZED", "embedded"
     )
     failing("embedding", "TEXT_REFUSED")
-    presence.say()
+    registry.say()
     again()
 
     html = page(client)

@@ -15,19 +15,19 @@ from django.db import connection
 from django.test import Client
 from django.urls import reverse
 
-from auditing.models import AuditEntry
-from console import dead_letters, remedies
+from accounts.audit.models import AuditEntry
+from console import dead_letters, runbook
 from console.tests.conftest import Staff
 from documents.models import Document
-from documents.parsers.refusals import FAILURES
-from documents.vendor_parse import GIVEN_UP
-from jobs import repairs
+from documents.parsers.errors import FAILURES
+from documents.parsing.parse_requests import GIVEN_UP
+from jobs import staff_actions
 from jobs.models import UploadJob
 from jobs.states import LET_GO, Stage
 from testing.factories import JobFactory
-from testing.people import run_to_the_end
-from vendors import money, pacing
-from vendors.gate import AWAY, DETAILS, KEY, LIMITED, QUOTA
+from testing.personas import run_to_the_end
+from vendors import ledger, rate_limit
+from vendors.guard import AWAY, DETAILS, KEY, LIMITED, QUOTA
 
 CODE = re.compile("[A-Z][A-Z_]{5,}|internal")
 PAGE, RETRY = "/admin/dead-letters/", "/admin/dead-letters/retry/"
@@ -71,8 +71,8 @@ def test_the_page_says_what_a_code_means_and_what_to_do_and_keeps_what_was_let_g
 
     page = sue.get(PAGE).content.decode()
 
-    assert remedies.FAILED["PARSE_LOST"].meaning in page
-    assert remedies.FAILED["PARSE_LOST"].remedy in page
+    assert runbook.FAILED["PARSE_LOST"].meaning in page
+    assert runbook.FAILED["PARSE_LOST"].remedy in page
     assert "What PARSE_LOST says." in page
     assert reverse("console:job", args=[failed.pk]) in page
     above, below = page.split("Let go of")
@@ -142,7 +142,7 @@ def test_a_group_is_retried_once_it_is_said_why_and_each_is_written_down(sue: Cl
 def test_a_large_group_goes_in_batches_and_the_rest_is_offered(
     sue: Client, dead: Dead, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(repairs, "MOST", 2)
+    monkeypatch.setattr(staff_actions, "MOST", 2)
     now = datetime.now(UTC)
     for minutes in range(5):
         dead(finished_at=now - timedelta(minutes=minutes))
@@ -214,12 +214,12 @@ def test_every_code_that_the_product_can_end_or_park_a_job_with_has_its_meaning_
         | set(LET_GO)
         | set(DETAILS)
     )
-    waits = {AWAY, LIMITED, QUOTA, KEY, pacing.SPENT, money.SPENT}
+    waits = {AWAY, LIMITED, QUOTA, KEY, rate_limit.SPENT, ledger.SPENT}
     for name, code in raised():
         (waits if name in ("Wait", "Postponed") else codes).add(code)
 
-    assert codes - set(remedies.FAILED) == set()
-    assert waits - set(remedies.WAITING) == set()
+    assert codes - set(runbook.FAILED) == set()
+    assert waits - set(runbook.WAITING) == set()
     assert len(codes) > 25
     assert len(waits) > 8
 

@@ -12,17 +12,16 @@ import pytest
 from django.db import connection
 from django.test import Client
 
-from auditing.models import AuditEntry
+from accounts.audit.models import AuditEntry
 from console import timeline
 from console.tests.conftest import Staff
-from documents import services as documents
-from documents import storage
+from documents import services, storage
 from documents.models import Document
 from jobs.models import Event, UploadJob
 from testing.factories import JobFactory
 from testing.pdfs import text_pdf
-from testing.people import Person, Upload, plan_pdf, run_to_the_end
-from vendors import money
+from testing.personas import Person, Upload, plan_pdf, run_to_the_end
+from vendors import ledger
 from vendors.models import Purchase
 
 Dead = Callable[..., UploadJob]
@@ -121,8 +120,8 @@ def test_each_call_to_a_vendor_is_shown_with_its_price(sue: Client, dead: Dead) 
         "unit": "tokens",
         "stage": "embedding",
     }
-    money.reserve(document_id=job.document_id, job_id=job.pk, quantity=1234, cents=Decimal("0.125"), **bought)
-    money.reserve(document_id=job.document_id, job_id=uuid.uuid4(), quantity=9876, cents=Decimal(1), **bought)
+    ledger.reserve(document_id=job.document_id, job_id=job.pk, quantity=1234, cents=Decimal("0.125"), **bought)
+    ledger.reserve(document_id=job.document_id, job_id=uuid.uuid4(), quantity=9876, cents=Decimal(1), **bought)
 
     page = sue.get(at(job)).content.decode()
 
@@ -372,7 +371,7 @@ def test_a_document_without_a_parse_or_without_its_original_still_has_its_page(s
 def test_a_document_that_is_deleted_while_it_is_read_is_gone(sue: Client, real: Upload) -> None:
     where = read(sue, real.document_id)
 
-    documents.delete(Document.objects.get(pk=real.document_id))
+    services.delete(Document.objects.get(pk=real.document_id))
 
     assert sue.get(where).status_code == 404
     assert sue.get(f"{where}pages/1/").status_code == 404

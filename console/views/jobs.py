@@ -12,15 +12,15 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
-from console import access, proving, remedies, timeline
-from jobs import plan, repairs, standing
+from accounts.errors import Refused
+from accounts.models import User
+from console import invariant_report, permissions, runbook, timeline
+from jobs import pipeline, progress, staff_actions
 from jobs.admin import LABELS, tell
 from jobs.models import UploadJob
 from jobs.states import ACTIVE, State
 from statutes.intake import PIPELINE
 from statutes.models import LawVersion
-from tenancy.models import User
-from tenancy.refusals import Refused
 from vendors.models import Purchase
 
 MOST_CALLS = 100
@@ -28,7 +28,7 @@ MOST_JOBS = 20
 
 
 def found(job_id: UUID) -> UploadJob:
-    jobs = UploadJob.objects.annotate(is_starved=standing.starved()).select_related("document")
+    jobs = UploadJob.objects.annotate(is_starved=progress.starved()).select_related("document")
     job = jobs.filter(pk=job_id).first()
     if job is None:
         raise Http404
@@ -37,12 +37,12 @@ def found(job_id: UUID) -> UploadJob:
 
 @require_safe
 def page(request: HttpRequest, job_id: UUID) -> HttpResponse:
-    user = access.require(request, access.VIEW)
+    user = permissions.require(request, permissions.VIEW)
     job = found(job_id)
     error = job.last_error or {}
     others = UploadJob.objects.filter(document_id=job.document_id).exclude(pk=job.pk).order_by("-created_at")
     calls = Purchase.objects.filter(document_id=job.document_id, job_id=job.pk).order_by("created_at")
-    return access.answer(
+    return permissions.answer(
         request,
         "console/job.html",
         f"Job {job.pk}",
@@ -50,16 +50,16 @@ def page(request: HttpRequest, job_id: UUID) -> HttpResponse:
         document=job.document,
         law=_law(user, job),
         is_law=job.pipeline == PIPELINE,
-        standing=standing.named(job, is_starved=getattr(job, "is_starved", False)),
+        standing=progress.named(job, is_starved=getattr(job, "is_starved", False)),
         error=error,
-        remedy=remedies.of(error.get("code"), job.pipeline) if error else None,
-        wait=remedies.of_wait(job.wait_reason) if job.run_after else None,
+        remedy=runbook.of(error.get("code"), job.pipeline) if error else None,
+        wait=runbook.of_wait(job.wait_reason) if job.run_after else None,
         timeline=timeline.of(job, whole=request.GET.get("events") == "all"),
         calls=[(call, timeline.span(_took(call))) for call in calls[:MOST_CALLS]],
         others=others[:MOST_JOBS],
         buttons=list(_buttons(user, job)),
         stages=_stages(job),
-        may_read=user.has_perm(access.READ),
+        may_read=user.has_perm(permissions.READ),
     )
 
 
@@ -79,7 +79,7 @@ def _buttons(user: User, job: UploadJob) -> Iterator[tuple[str, str]]:
     suited = {"retry", "retry_from"} if job.state == State.DEADLETTER else set()
     if job.state in ACTIVE:
         suited = {"cancel", "bury"}
-    for verb in access.verbs(user):
+    for verb in permissions.verbs(user):
         if verb in suited:
             yield verb, LABELS[verb]
 
@@ -87,7 +87,7 @@ def _buttons(user: User, job: UploadJob) -> Iterator[tuple[str, str]]:
 def _stages(job: UploadJob) -> list[str]:
     """Return the stages that a retry may be asked from: no later one than where the job stands."""
     try:
-        return [step.stage.value for step in plan.pipeline(job.pipeline).upto(job.stage)]
+        return [step.stage.value for step in pipeline.pipeline(job.pipeline).upto(job.stage)]
     except ImproperlyConfigured:  # no such pipeline here
         return []
 
@@ -95,24 +95,24 @@ def _stages(job: UploadJob) -> list[str]:
 @require_safe
 def proofs(request: HttpRequest, job_id: UUID) -> HttpResponse:
     """What holds of each stage: a part of the page, fetched by itself, because it reads the store."""
-    access.require(request, access.VIEW)
+    permissions.require(request, permissions.VIEW)
     job = found(job_id)
     is_part = request.headers.get("HX-Request") == "true"
     template = "console/proofs.html" if is_part else "console/proofs_page.html"
-    return access.answer(request, template, f"Proofs of job {job.pk}", job=job, proofs=proving.of(job))
+    return permissions.answer(request, template, f"Proofs of job {job.pk}", job=job, proofs=invariant_report.of(job))
 
 
 @require_POST
 def repair(request: HttpRequest, job_id: UUID) -> HttpResponse:
     """A button was pressed."""
     verb = request.POST.get("verb", "")
-    user = access.require(request, access.VIEW, repairs.PERMISSIONS.get(verb, "there is no such verb"))
+    user = permissions.require(request, permissions.VIEW, staff_actions.PERMISSIONS.get(verb, "there is no such verb"))
     try:
-        repairs.one(verb, job_id, by=user, reason=request.POST.get("reason", ""), stage=request.POST.get("stage"))
+        staff_actions.one(verb, job_id, by=user, reason=request.POST.get("reason", ""), stage=request.POST.get("stage"))
     except Refused as refused:
         if refused.code == "NOT_FOUND":
             raise Http404 from refused
         messages.error(request, f"{refused.code}: {refused.detail}")
     else:
-        tell(request, verb, repairs.Done(1))
+        tell(request, verb, staff_actions.Done(1))
     return HttpResponseRedirect(reverse("console:job", args=[job_id]))

@@ -5,7 +5,7 @@ import django.db.models.deletion
 import django.db.models.functions.datetime
 from django.db import migrations, models
 
-from tenancy.rls import protect
+from accounts.rls import protect
 
 
 class Migration(migrations.Migration):

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from documents.parsers.outline import tidy
-from documents.parsers.refusals import failure
-from documents.parsers.zygote import worker_zygote
+from documents.parsers.errors import failure
+from documents.parsers.headings import tidy
+from documents.parsers.sandbox.client import worker_zygote
 
 NAME = "pdf-oxide"
 VERSION = f"{version('pdf-oxide')}+1"  # the number is that of the outline's rules

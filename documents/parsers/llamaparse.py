@@ -17,10 +17,10 @@ from django.conf import settings
 from llama_cloud import DefaultHttpxClient, LlamaCloud
 
 from documents.parsers import wall_seconds
-from documents.parsers.choice import Look, Status
-from vendors import deadline
-from vendors.gate import BadAnswer
-from vendors.signing import webhook_secrets
+from documents.parsers.registry import Look, Status
+from vendors import http_deadline
+from vendors.guard import BadAnswer
+from vendors.webhook_secrets import webhook_secrets
 
 TERMINAL_EVENTS = ["parse.success", "parse.error", "parse.partial_success", "parse.cancelled"]
 STATUSES: dict[str, Status] = {
@@ -51,7 +51,7 @@ class LlamaParse:
             timeout=timeout,
             max_retries=0,
             http_client=_Client(
-                transport=deadline.transport(httpx, httpcore, seconds), timeout=timeout, follow_redirects=False
+                transport=http_deadline.transport(httpx, httpcore, seconds), timeout=timeout, follow_redirects=False
             ),
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from testing.vendors.s3 import S3Server
+from testing.fakes.s3 import S3Server
 
 
 def at(settings: Any, server: S3Server, **changed: Any) -> None:
@@ -22,5 +22,5 @@ def at(settings: Any, server: S3Server, **changed: Any) -> None:
         setattr(settings, name, value)
     stores = copy.deepcopy(settings.STORAGES)
     for name in ("raw", "parsed"):
-        stores[name]["BACKEND"] = "documents.s3.S3Bucket"
+        stores[name]["BACKEND"] = "documents.storage.s3.S3Bucket"
     settings.STORAGES = stores  # last: only this makes Django build its stores anew

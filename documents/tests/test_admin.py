@@ -8,9 +8,9 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from auditing.tests.cast import Staff
+from accounts.audit.tests.personas import Staff
 from documents.models import Document
-from testing.people import Person, plan_pdf
+from testing.personas import Person, plan_pdf
 
 pytestmark = pytest.mark.django_db
 

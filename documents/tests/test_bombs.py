@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from documents import parsers
-from documents.parsers.refusals import FAILURES
-from documents.parsers.zygote import worker_zygote
+from documents.parsers.errors import FAILURES
+from documents.parsers.sandbox.client import worker_zygote
 from jobs.outcomes import StageFailure
 from testing import pdf_bombs
 

@@ -10,15 +10,15 @@ import pytest
 from django.db import connection
 
 from accessa.pipelines import INSURANCE
-from documents import storage, sweeps
+from documents import periodic, storage
 from documents.models import Document, ParseRequest, Removal
-from documents.parsers import choice
-from jobs import crashpoints, runner, services
+from documents.parsers import registry
+from jobs import failpoints, services, worker
 from jobs.models import Event, UploadJob
+from testing.fakes.faults import Status, hang
+from testing.fakes.llamaparse import LlamaParseServer
 from testing.pdfs import text_pdf
-from testing.people import Person, Upload, let_pauses_pass, plan_pdf, run_to_the_end, stop_before
-from testing.vendors.llamaparse import LlamaParseServer
-from testing.vendors.misbehaviour import Status, hang
+from testing.personas import Person, Upload, let_pauses_pass, plan_pdf, run_to_the_end, stop_before
 from vendors.models import Breaker, Purchase
 
 PDF = plan_pdf("hospital care", "drugs", "dental care")
@@ -35,9 +35,9 @@ def vendor(settings: Any) -> Iterator[LlamaParseServer]:
         settings.LLAMAPARSE_BASE_URL = server.url
         settings.PARSE_POLL_FIRST_SECONDS = 0.0
         settings.VENDOR_TIMEOUT_SECONDS = 3.0
-        choice.bought.cache_clear()
+        registry.bought.cache_clear()
         yield server
-    choice.bought.cache_clear()
+    registry.bought.cache_clear()
 
 
 def asked(uploaded: Upload) -> ParseRequest:
@@ -80,7 +80,7 @@ def test_the_price_is_known_before_the_first_paid_call(ana: Person, vendor: Llam
     uploaded = ana.upload(PDF)
     vendor.misbehave("POST *", Status(503), times=100)
 
-    runner.drain()
+    worker.drain()
 
     assert sold(vendor) == 0
     shown = ana.get(f"/jobs/{uploaded.document_id}").json()
@@ -156,9 +156,9 @@ def test_a_crash_between_two_steps_of_the_submit_finds_the_job_again(
 
     uploaded = ana.upload(PDF)
     claim = stop_before("job_validated")
-    monkeypatch.setattr(crashpoints, "reach", die)
+    monkeypatch.setattr(failpoints, "reach", die)
     with pytest.raises(Died):
-        runner.attempt(claim)
+        worker.attempt(claim)
     monkeypatch.undo()
     _expire(uploaded)
 
@@ -256,7 +256,7 @@ def test_the_poller_waits_first_and_then_longer_each_time(ana: Person, vendor: L
     for elapsed in (0, 6, 12, 25, 50, 100):
         ParseRequest.objects.update(submitted_at=_ago(elapsed), deadline=_ago(-500))
         let_pauses_pass()
-        runner.drain()
+        worker.drain()
         pauses.append(_pause(uploaded))
 
     assert pauses == [5, 6, 12, 25, 30, 30]
@@ -285,7 +285,7 @@ def test_deleting_a_document_deletes_the_vendors_copy(ana: Person, vendor: Llama
     assert (len(vendor.files), len(vendor.jobs)) == (1, 1)
 
     ana.delete(f"/documents/{uploaded.document_id}")
-    sweeps.forget_copies()
+    periodic.forget_copies()
 
     assert (len(vendor.files), len(vendor.jobs)) == (0, 0)
     assert not Removal.objects.filter(path__startswith="llamaparse").exists()
@@ -300,7 +300,7 @@ def test_a_copy_is_deleted_even_when_its_submit_was_never_recorded(ana: Person, 
     assert asked(uploaded).vendor_job_id is None
 
     ana.delete(f"/documents/{uploaded.document_id}")
-    sweeps.forget_copies()
+    periodic.forget_copies()
 
     assert (len(vendor.files), len(vendor.jobs)) == (0, 0)
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from documents.normalization import normalize, normalize_pages, page_of
+from documents.markdown.normalization import normalize, normalize_pages, page_of
 
 GOLDEN = [
     ("1 line ends", "a\r\nb\rc\u2028d\u2029e\x85f\vg\fh", "a\nb\nc\nd\ne\nf\ng\nh\n"),

@@ -20,7 +20,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from documents.parsers import ocr
 from documents.parsers.ocr import ocr_zygote
-from documents.parsers.scans.layout import markdown
+from documents.parsers.ocr.layout import markdown
 from jobs.outcomes import Permanent, Retryable, StageFailure
 from testing import pdf_bombs
 from testing.pdfs import Saved, file, page_objects, stream, words

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from documents import parsers
-from documents.parsers.zygote import CPU_SECONDS, MEMORY_MB, ROOT, worker_zygote
+from documents.parsers.sandbox.client import CPU_SECONDS, MEMORY_MB, ROOT, worker_zygote
 from jobs.outcomes import Permanent, Retryable, StageFailure
 from testing import pdf_bombs
 from testing.pdfs import Saved, file, page_objects, stream, text_pdf, words
@@ -72,7 +72,7 @@ def test_a_missed_deadline_is_worth_another_try(saved: Saved) -> None:
 
 
 def test_the_child_can_open_neither_file_nor_socket_once_it_reads_pages(saved: Saved) -> None:
-    code = "import sys, socket; from documents.parsers.child import answer_to\n"
+    code = "import sys, socket; from documents.parsers.sandbox.pdf_child import answer_to\n"
     code += "answer_to({'ask': 'parse', 'path': sys.argv[1]}); socket.socket()"
 
     run = subprocess.run([sys.executable, "-c", code, str(saved(WHOLE))], cwd=ROOT, capture_output=True, text=True)
@@ -225,7 +225,7 @@ def test_the_child_knows_no_secrets_and_no_django(saved: Saved, monkeypatch: pyt
     parsers.inspect(saved(WHOLE))
 
     assert b"do not tell" not in Path(f"/proc/{zygote_pid()}/environ").read_bytes()
-    code = "import sys, documents.parsers.child; sys.exit('django' in sys.modules)"
+    code = "import sys, documents.parsers.sandbox.pdf_child; sys.exit('django' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
 

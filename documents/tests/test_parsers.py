@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from documents import parsers
-from documents.parsers import engines
-from documents.parsers.refusals import FAILURES
-from documents.parsers.zygote import ROOT
+from documents.parsers import pdf_engines
+from documents.parsers.errors import FAILURES
+from documents.parsers.sandbox.client import ROOT
 from jobs.outcomes import Permanent, Retryable, StageFailure
 from testing import pdf_bombs
 from testing.pdfs import Saved, file, locked_pdf, page_objects, stream, text_pdf, words
@@ -88,7 +88,7 @@ def test_right_to_left_pages_are_read_by_pdfium(saved: Saved) -> None:
 def test_text_is_storable_whatever_the_font_claims() -> None:
     dirty = "a\x00b\ud800c\ufffed\r\ne\rf \x7f\n\n"
 
-    assert engines.clean(dirty) == "abcd\ne\nf"
+    assert pdf_engines.clean(dirty) == "abcd\ne\nf"
 
 
 def test_a_font_that_maps_to_nul_and_surrogates_does_no_harm(saved: Saved) -> None:

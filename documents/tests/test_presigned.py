@@ -14,11 +14,11 @@ import requests
 from django.core.files.storage import storages
 
 from documents.models import Document
-from documents.s3 import S3Bucket
+from documents.storage.s3 import S3Bucket
 from documents.tests.s3_store import at
-from jobs import runner
-from testing.people import Person, plan_pdf
-from testing.vendors.s3 import S3Server
+from jobs import worker
+from testing.fakes.s3 import S3Server
+from testing.personas import Person, plan_pdf
 
 PDF = plan_pdf("drugs")
 OTHER = PDF[:-1] + b"x"
@@ -82,7 +82,7 @@ def signed(person: Person, content: bytes = PDF) -> str:
 def test_the_declared_bytes_are_taken(s3: S3Server, ana: Person) -> None:
     assert put(signed(ana), PDF, headers()) == 200
 
-    runner.drain()
+    worker.drain()
     assert Document.objects.get().stored_at is not None
 
 
@@ -154,7 +154,7 @@ def test_a_store_without_checksums_still_fixes_length_and_type(s3: S3Server, ana
 
 def test_downloads_are_for_one_name_and_a_few_minutes(s3: S3Server, ana: Person) -> None:
     put(signed(ana), PDF, headers())
-    runner.drain()
+    worker.drain()
     link = ana.get(f"/documents/{Document.objects.get().pk}/original").json()["signed_url"]
 
     assert requests.get(link, timeout=10).content == PDF
@@ -199,7 +199,7 @@ def test_bytes_go_through_us_where_nothing_is_presigned(
     assert stored() == []
     assert put(url, PDF, headers()) == 200
 
-    runner.drain()
+    worker.drain()
     document = Document.objects.get()
     assert document.stored_at is not None
     link = ana.get(f"/documents/{document.pk}/original").json()["signed_url"]

@@ -17,18 +17,18 @@ import requests
 from botocore.exceptions import ClientError
 from django.core.files.storage import storages
 
-from accessa.audit import findings
+from accessa.integrity import findings
 from documents import services, storage
+from documents.markdown.normalization import normalize_pages
 from documents.models import Document
-from documents.normalization import normalize_pages
-from documents.s3 import S3Bucket, told_as_os_errors
+from documents.storage.s3 import S3Bucket, told_as_os_errors
 from documents.tests.s3_store import at
-from jobs import runner
-from jobs.faults import not_the_documents
+from jobs import worker
+from jobs.errors import not_the_documents
 from jobs.models import UploadJob
-from testing.people import Person, Upload, let_pauses_pass, plan_pdf, run_to_the_end
-from testing.vendors.misbehaviour import kinds_for
-from testing.vendors.s3 import S3Server
+from testing.fakes.faults import kinds_for
+from testing.fakes.s3 import S3Server
+from testing.personas import Person, Upload, let_pauses_pass, plan_pdf, run_to_the_end
 
 PDF = plan_pdf("drugs")
 NAME = "6f1c/9a2b.pdf"
@@ -89,7 +89,7 @@ def waits() -> tuple[str, str, str | None, int]:
 def test_a_document_goes_its_whole_way_through_the_bucket(s3: S3Server, ana: Person) -> None:
     upload, url = declared(ana)
     assert url.startswith(f"{s3.url}/raw/{ana.id}/{upload.document_id}.pdf?")
-    runner.drain()
+    worker.drain()
     assert waits() == ("queued", "queued", "WAITING_FOR_UPLOAD", 0)
 
     assert put(url) == 200
@@ -113,7 +113,7 @@ def test_a_document_goes_its_whole_way_through_the_bucket(s3: S3Server, ana: Per
 def test_a_job_looks_every_two_seconds_whether_its_presigned_upload_is_done(s3: S3Server, ana: Person) -> None:
     upload, _ = declared(ana)
 
-    runner.drain()
+    worker.drain()
 
     job = upload.job
     assert job.run_after is not None
@@ -136,7 +136,7 @@ def test_other_bytes_in_the_bucket_are_refused_and_removed(s3: S3Server, ana: Pe
     upload, _ = declared(ana)
     raw().put(f"{ana.id}/{upload.document_id}.pdf", PDF[:-1] + b"x")
 
-    runner.drain()
+    worker.drain()
 
     assert upload.failure == "HASH_MISMATCH"
     assert stored() == []
@@ -180,7 +180,7 @@ def test_what_was_found_a_moment_ago_and_cannot_be_had_is_away(s3: S3Server) -> 
 
 
 def test_names_are_listed_over_many_pages(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("documents.s3.LISTED", 3)
+    monkeypatch.setattr("documents.storage.s3.LISTED", 3)
     names = [f"a/{number:04}.pdf" for number in range(7)]
     for name in names:
         raw().put(name, b"x")
@@ -228,7 +228,7 @@ def test_a_store_that_is_away_charges_no_attempt_and_is_waited_for(s3: S3Server,
 
     for _ in range(5):
         let_pauses_pass()
-        runner.drain()
+        worker.drain()
         assert waits() == ("queued", "queued", "STORAGE_UNAVAILABLE", 0)
 
     s3.open()
@@ -243,7 +243,7 @@ def test_a_store_that_goes_while_parsing_is_waited_for_too(
     put(url)
     monkeypatch.setattr("documents.stages.normalize_pages", _closing(s3))
 
-    runner.drain()
+    worker.drain()
 
     assert waits() == ("parsing", "queued", "STORAGE_UNAVAILABLE", 0)
     monkeypatch.undo()
@@ -300,7 +300,7 @@ LIES = {"truncated-json"}
 def test_whatever_the_store_does_wrong_no_wrong_file_comes_of_it(
     server: S3Server, settings: Any, quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("documents.s3.READ_SECONDS", 0.3)
+    monkeypatch.setattr("documents.storage.s3.READ_SECONDS", 0.3)
     at(settings, server)
     raw().put(NAME, PDF)
 
@@ -340,7 +340,7 @@ def test_no_path_and_no_token_is_logged(
     for kind in ("status-403", "status-500", "html-200", "reset"):
         s3.misbehave("*", kind, times=2)
         let_pauses_pass()
-        runner.drain()
+        worker.drain()
         s3.behave()
     run_to_the_end(1)
     ana.get(f"/documents/{upload.document_id}/original")

@@ -15,14 +15,14 @@ import pytest
 from django.conf import settings
 from django.db import connection
 
+from accounts.models import RateWindow
 from documents.ids import document_id
 from documents.models import Document
-from jobs import runner
+from jobs import worker
 from jobs.models import Event, UploadJob
-from tenancy.models import RateWindow
+from testing.concurrency import at_once
 from testing.pdfs import text_pdf
-from testing.people import Person, declaration, let_pauses_pass, plan_pdf
-from testing.racing import at_once
+from testing.personas import Person, declaration, let_pauses_pass, plan_pdf
 
 ROOT = Path(__file__).resolve().parents[2]
 PDF = plan_pdf("drugs")
@@ -115,7 +115,7 @@ def test_a_finished_document_is_not_worked_on_again(ana: Person) -> None:
     before = uploaded.job.updated_at
 
     again = ana.declare(PDF).json()
-    runner.drain()
+    worker.drain()
 
     assert UUID(again["job_id"]) == uploaded.job_id
     assert (uploaded.job.state, uploaded.job.updated_at) == ("done", before)
@@ -136,7 +136,7 @@ def test_a_file_that_never_came_can_be_declared_again_and_then_comes(ana: Person
     ana.declare(PDF)
     with connection.cursor() as cursor:
         cursor.execute("UPDATE documents SET upload_expires_at = now() - interval '2 minutes'")
-    runner.drain()
+    worker.drain()
     assert (UploadJob.objects.get().last_error or {})["code"] == "UPLOAD_EXPIRED"
 
     uploaded = ana.ingest(PDF)
@@ -157,7 +157,7 @@ def test_another_tenant_who_has_the_same_bytes_cannot_be_told_from_none(ana: Per
     states = UploadJob.objects.filter(user_id=ben.id).values_list("stage", "state", "progress", "payload", "total_pct")
     assert len(set(map(str, states))) == 1
     # And her bytes are not lent to him: his job waits for his own.
-    runner.drain()
+    worker.drain()
     assert set(UploadJob.objects.filter(user_id=ben.id).values_list("wait_reason", flat=True)) == {"WAITING_FOR_UPLOAD"}
 
 
@@ -362,7 +362,7 @@ def test_two_uploads_run_at_once_and_a_third_waits(ana: Person) -> None:
             " AS slot FROM upload_jobs LIMIT 2) n WHERE n.job_id = upload_jobs.job_id"
         )
 
-    assert runner.drain() == 0
+    assert worker.drain() == 0
 
     standing = [job["standing"] for job in ana.get("/jobs").json()["results"]]
     assert sorted(standing) == ["starved", "working", "working"]

@@ -9,15 +9,15 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
-from embeddings.embedders.vectors import DIMENSIONS, Vectors, vector_sha, vector_shas
+from embeddings.embedders.vector_format import DIMENSIONS, Vectors, vector_sha, vector_shas
 
 __all__ = ["DIMENSIONS", "Embedder", "Vectors", "configured", "find", "get", "known", "vector_sha", "vector_shas"]
 
 NAMES = {
-    "local": "embeddings.embedders.local.WordLlama",
+    "local": "embeddings.embedders.wordllama.WordLlama",
     "minilm": "embeddings.embedders.minilm.MiniLM",
     "openai": "embeddings.embedders.openai.OpenAI",
-    "remote": "embeddings.embedders.remote.Remote",
+    "remote": "embeddings.embedders.peer.Remote",
     "titan": "embeddings.embedders.titan.Titan",
 }
 

@@ -11,8 +11,8 @@ from django.core.exceptions import ImproperlyConfigured
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from embeddings.embedders.packaged import encodable, packaged, tokenizer
-from embeddings.embedders.vectors import Vectors, unit
+from embeddings.embedders.model_files import encodable, packaged, tokenizer
+from embeddings.embedders.vector_format import Vectors, unit
 
 REQUIREMENTS = "requirements/optional.txt"
 WIDTH = 384

@@ -17,13 +17,13 @@ import openai
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
-from embeddings import tokens
-from embeddings.embedders.hosted import CONNECT_SECONDS, GROUND, Hosted, Sold, parsed, read, whole
-from embeddings.embedders.packaged import encodable
-from jobs import context
-from vendors import calls, deadline, money
-from vendors.gate import BadAnswer
-from vendors.vendors import Vendor
+from embeddings import tokenizer as tokens
+from embeddings.embedders.http_base import CONNECT_SECONDS, GROUND, Hosted, Sold, parsed, read, whole
+from embeddings.embedders.model_files import encodable
+from jobs import log_context
+from vendors import call_metrics, http_deadline, ledger
+from vendors.guard import BadAnswer
+from vendors.vendor import Vendor
 
 LONGEST_TEXT = 8_191  # tokens; the client's own documentation says 8192, the model's page 8191
 
@@ -41,7 +41,7 @@ class OpenAI(Hosted):
         return Vendor("openai", settings.OPENAI_API_KEY, requests_per_minute=requests, tokens_per_minute=tokens_)
 
     def cents(self, tokens: int) -> Decimal:
-        return money.embedding_cents(tokens)
+        return ledger.embedding_cents(tokens)
 
     def call(self, texts: Sequence[str], *, air: AbstractContextManager[object] = GROUND) -> Sold:
         content, headers = self._asked([_sendable(text) for text in texts], air)
@@ -57,9 +57,9 @@ class OpenAI(Hosted):
             input=texts,
             model=self.model,
             encoding_format="base64",
-            extra_headers={"X-Client-Request-Id": context.call()},  # found in OpenAI's own logs by it
+            extra_headers={"X-Client-Request-Id": log_context.call()},  # found in OpenAI's own logs by it
         )
-        with air, calls.timed(self.vendor, "embed"), asking as response:
+        with air, call_metrics.timed(self.vendor, "embed"), asking as response:
             return read(response.iter_bytes(), time.monotonic() + seconds), dict(response.headers)
 
 
@@ -98,7 +98,7 @@ def _client(key: str, url: str, seconds: float, process: int) -> openai.OpenAI:
     """One a process: connections do not survive a fork."""
     timeout = openai.Timeout(seconds, connect=CONNECT_SECONDS)
     # A redirect is no answer: it would end at a portal's page that looks like one.
-    http = _Http(transport=deadline.transport(httpx2, httpcore2, seconds), timeout=timeout, follow_redirects=False)
+    http = _Http(transport=http_deadline.transport(httpx2, httpcore2, seconds), timeout=timeout, follow_redirects=False)
     client = openai.OpenAI(api_key=key, base_url=url, timeout=timeout, max_retries=0, http_client=http)
     client.organization = client.project = None  # it reads them from variables that are not ours
     return client

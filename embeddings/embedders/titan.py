@@ -13,14 +13,14 @@ import numpy
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
-from embeddings import tokens
-from embeddings.embedders.hosted import GROUND, Hosted, Sold, parsed, whole
-from embeddings.embedders.packaged import encodable
-from embeddings.embedders.vectors import DIMENSIONS
-from vendors import aws, calls
-from vendors.gate import BadAnswer
-from vendors.money import CENT_FRACTION
-from vendors.vendors import Vendor
+from embeddings import tokenizer as tokens
+from embeddings.embedders.http_base import GROUND, Hosted, Sold, parsed, whole
+from embeddings.embedders.model_files import encodable
+from embeddings.embedders.vector_format import DIMENSIONS
+from vendors import aws, call_metrics
+from vendors.guard import BadAnswer
+from vendors.ledger import CENT_FRACTION
+from vendors.vendor import Vendor
 
 LONGEST_TEXT, MOST_CHARACTERS = 8_192, 50_000
 CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_ROLE_ARN", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI")
@@ -70,7 +70,7 @@ class Titan(Hosted):
 
     def call(self, texts: Sequence[str], *, air: AbstractContextManager[object] = GROUND) -> Sold:
         """As all models; more than one text are as many calls, of which the last failure is the failure of all."""
-        with air, calls.timed(self.vendor, "embed"):
+        with air, call_metrics.timed(self.vendor, "embed"):
             answers = [parsed(self._asked(text)) for text in texts]
         rows = [_padded(answer.get("embedding"), _model().width) for answer in answers]
         charged = [_charged(answer) for answer in answers]

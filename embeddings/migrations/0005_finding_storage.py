@@ -2,7 +2,7 @@
 
 from django.db import migrations
 
-from tenancy.rls import protect
+from accounts.rls import protect
 
 
 class Migration(migrations.Migration):

@@ -8,18 +8,19 @@ from uuid import UUID
 
 from django.db import connection
 
-from embeddings import languages
-from embeddings import live as pointers
-from embeddings.live import Live
-from embeddings.search import asking, merging, snippets, words
-from embeddings.search.asking import HYBRID, TEXT, VECTOR, Question
-from embeddings.search.bought import Bought
+from embeddings import active_model
+from embeddings.active_model import Live
+from embeddings.indexes import text_search_config
+from embeddings.search import bm25_search, merge_neighbours, snippets
+from embeddings.search import query as asking
 from embeddings.search.filters import Filters
 from embeddings.search.filters import read as read_filters
 from embeddings.search.fusion import fuse
-from embeddings.search.nearest import Scope, nearest
-from embeddings.search.passages import Found, Passage, fetch
+from embeddings.search.query import HYBRID, TEXT, VECTOR, Question
+from embeddings.search.query_embedding import Bought
+from embeddings.search.results import Found, Passage, fetch
 from embeddings.search.snapshot import reading
+from embeddings.search.vector_search import Scope, nearest
 
 __all__ = ["HYBRID", "TEXT", "VECTOR", "Passage", "search"]
 
@@ -49,11 +50,11 @@ def search(
     question = asking.read(query)
     asking.check(k, mode)
     narrowed = read_filters(filters)
-    pointer = live or pointers.of(user_id)
+    pointer = live or active_model.of(user_id)
     bought = bought or Bought(user_id)
     for _ in range(MOST_TRIES):
         found = _found(user_id, pointer, question, narrowed, document_ids, k=k, mode=mode, merge=merge, bought=bought)
-        now = live or pointers.of(user_id)
+        now = live or active_model.of(user_id)
         if now == pointer:
             break
         # Moved meanwhile: vectors of the former model may have been gone already.
@@ -91,7 +92,7 @@ def _scope(
     passing = narrowed.document_ids(user_id)
     if passing is not None:
         wanted = passing if wanted is None else tuple(sorted(set(passing) & set(wanted)))
-    return Scope(user_id, live, wanted, (*narrowed.conditions, *question.conditions(languages.among(user_id))))
+    return Scope(user_id, live, wanted, (*narrowed.conditions, *question.conditions(text_search_config.among(user_id))))
 
 
 ANY = """
@@ -122,20 +123,22 @@ def _answer(
     scope: Scope, question: Question, vector: list[float] | None, k: int, *, by_text: bool, merge: bool
 ) -> list[Passage]:
     n = max(FEWEST_CANDIDATES, 4 * k)
-    lexemes = words.lexemes(question.text, languages.among(scope.user_id))
+    lexemes = bm25_search.lexemes(question.text, text_search_config.among(scope.user_id))
     ranking = fuse(
         scope.live.model,
         nearest(scope, vector, n) if vector else [],
-        words.find(scope, lexemes, n) if by_text else [],
+        bm25_search.find(scope, lexemes, n) if by_text else [],
         k,
     )
     found = fetch(scope.user_id, ranking)
-    return [] if not found else _shown(merging.neighbours(found) if merge else [[one] for one in found], lexemes)
+    return (
+        [] if not found else _shown(merge_neighbours.neighbours(found) if merge else [[one] for one in found], lexemes)
+    )
 
 
 def _shown(groups: Sequence[Sequence[Found]], lexemes: list[str]) -> list[Passage]:
-    texts = [merging.joined(group) for group in groups]
-    marked = snippets.cut(texts, lexemes, [languages.of(group[0].meta) for group in groups])
+    texts = [merge_neighbours.joined(group) for group in groups]
+    marked = snippets.cut(texts, lexemes, [text_search_config.of(group[0].meta) for group in groups])
     return [_passage(group, text, snippet) for group, text, snippet in zip(groups, texts, marked, strict=True)]
 
 

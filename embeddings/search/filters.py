@@ -10,8 +10,8 @@ from uuid import UUID
 
 from django.utils.dateparse import parse_date, parse_datetime
 
+from accounts.errors import Refused
 from documents.models import Document
-from tenancy.refusals import Refused
 
 LAST_PAGE = 1_000_000
 LONGEST = 1_000  # characters of a heading or a filename

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from heapq import nsmallest
 from uuid import UUID
 
-from embeddings.embedders.local import WordLlama
-from embeddings.search.nearest import Hit
-from embeddings.search.words import Match
+from embeddings.embedders.wordllama import WordLlama
+from embeddings.search.bm25_search import Match
+from embeddings.search.vector_search import Hit
 
 # Measured on the dev questions of docs/retrieval.md. The usual 60 lets what both arms rank thirtieth overtake what one
 # ranks first: hit@5 of .64 where 3 gives .75.

@@ -10,9 +10,9 @@ from uuid import UUID
 from django.db import connection, transaction
 from django.db.utils import OperationalError
 
-from embeddings.search.probing import timed_out
-from tenancy.refusals import Refused
-from tenancy.rls import BECOME, as_tenant, identity
+from accounts.errors import Refused
+from accounts.rls import BECOME, as_tenant, identity
+from embeddings.search.index_probe import timed_out
 
 SECONDS = 10  # for each statement
 SOON = 5

@@ -8,7 +8,7 @@ from typing import Any
 
 from django.db import connection
 
-from embeddings.languages import ENGLISH
+from embeddings.indexes.text_search_config import ENGLISH
 
 # Control characters mark the words until everything else is escaped: no text of a document has them.
 START, STOP = "\x02", "\x03"

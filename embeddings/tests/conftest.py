@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from embeddings.embedders import openai
-from testing.vendors.openai import KEY, OpenAIServer
-from testing.vendors.wire import Answer, Request
+from testing.fakes.http_messages import Answer, Request
+from testing.fakes.openai import KEY, OpenAIServer
 
 
 class Watched(OpenAIServer):

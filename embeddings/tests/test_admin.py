@@ -6,10 +6,10 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from auditing.models import AuditEntry
-from auditing.tests.cast import Staff, written
+from accounts.audit.models import AuditEntry
+from accounts.audit.tests.personas import Staff, written
 from embeddings.models import ChunkBuffer, DocumentChunk, VectorBuffer
-from testing.people import Person, plan_pdf, stop_before
+from testing.personas import Person, plan_pdf, stop_before
 
 pytestmark = pytest.mark.django_db
 

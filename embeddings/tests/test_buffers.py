@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from accessa.audit import findings
-from embeddings import sweeps
-from embeddings.live import Live
+from accessa.integrity import findings
+from embeddings import periodic
+from embeddings.active_model import Live
 from embeddings.models import ChunkBuffer, DocumentChunk, DocumentTerm, LiveModel, ShadowVector, VectorBuffer
 from embeddings.search import search
-from embeddings.tests.campaigning import FAILING, LOCAL, PDF, again, reembed, remembering
-from jobs import runner, services
-from testing.people import FailingEmbedder, Person, Upload
+from embeddings.tests.campaign_helpers import FAILING, LOCAL, PDF, again, reembed, remembering
+from jobs import services, worker
+from testing.personas import FailingEmbedder, Person, Upload
 
 TARGET = Live(FailingEmbedder.model, FailingEmbedder.version)
 pytestmark = pytest.mark.django_db
@@ -34,7 +34,7 @@ def sql(statement: str) -> None:
 def left() -> list[Any]:
     """What the next sweep would look at."""
     with connection.cursor() as cursor:
-        cursor.execute(sweeps.LEFT)
+        cursor.execute(periodic.LEFT)
         return list(cursor.fetchall())
 
 
@@ -42,7 +42,7 @@ def dead_halfway(person: Person, target: FailingEmbedder) -> Upload:
     """A new document that died when some of its vectors were bought, long ago."""
     target.calls_until_failure = 1
     uploaded = person.upload(PDF)
-    runner.drain()
+    worker.drain()
     services.cancel(uploaded.job, by="test")
     sql("UPDATE upload_jobs SET finished_at = finished_at - interval '1 hour'")
     return uploaded
@@ -54,7 +54,7 @@ def test_half_a_new_document_is_not_found_and_its_retry_buys_only_the_rest(
     uploaded = dead_halfway(ana, target)
     bought = len(target.seen)
 
-    sweeps.empty_buffers()
+    periodic.empty_buffers()
 
     assert VectorBuffer.objects.count() == bought > 0
     assert not ChunkBuffer.objects.exists()
@@ -65,7 +65,7 @@ def test_half_a_new_document_is_not_found_and_its_retry_buys_only_the_rest(
     assert [search(user_id=ana.id, query=text, mode=mode) for mode in ("vector", "text", "hybrid")] == [[], [], []]
     asked = len(target.seen) - bought  # by these searches
     services.retry(uploaded.job, by="test")
-    runner.drain()
+    worker.drain()
     assert uploaded.job.state == "done"
     assert set(Counter(target.seen[:bought] + target.seen[bought + asked :]).values()) == {1}
     assert not DocumentChunk.objects.filter(embedding=None).exists()
@@ -75,11 +75,11 @@ def test_half_a_new_document_is_not_found_and_its_retry_buys_only_the_rest(
 
 def test_what_waits_for_a_retry_goes_with_its_document(ana: Person, target: FailingEmbedder) -> None:
     uploaded = dead_halfway(ana, target)
-    sweeps.empty_buffers()
+    periodic.empty_buffers()
     assert VectorBuffer.objects.exists()
 
     ana.delete(f"/documents/{uploaded.document_id}")
-    runner.drain()
+    worker.drain()
 
     assert not VectorBuffer.objects.exists()
 
@@ -92,17 +92,17 @@ def test_a_commit_leaves_what_a_campaign_has_paid_for_another_model(
     settings.EMBEDDER = FAILING
     target.calls_until_failure = 1
     job = reembed(uploaded, TARGET)
-    runner.drain()
+    worker.drain()
     services.cancel(again(job), by="test")
     bought = len(target.seen)
     sql("UPDATE upload_jobs SET state = 'queued', stage = 'embeddings_buffered', finished_at = NULL"
         " WHERE campaign_id IS NULL")  # fmt: skip
     sql("DELETE FROM document_terms")  # or the job would only see that its work is done
 
-    runner.drain()
+    worker.drain()
 
     assert uploaded.job.state == "done"
     assert VectorBuffer.objects.filter(embed_model=TARGET.model).count() == bought > 0
-    sweeps.empty_buffers()
+    periodic.empty_buffers()
     assert (ShadowVector.objects.count(), VectorBuffer.objects.count()) == (bought, 0)
     assert set(DocumentChunk.objects.values_list("embed_model", flat=True)) == {LOCAL.model}

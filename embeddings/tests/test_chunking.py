@@ -14,8 +14,8 @@ from django.core.exceptions import ImproperlyConfigured
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from documents.normalization import normalize, normalize_pages
-from embeddings import chunking, tokens
+from documents.markdown.normalization import normalize, normalize_pages
+from embeddings import chunking, tokenizer
 from embeddings.chunking import PASSAGES, Chunk, MarkdownChunker, cut
 
 SENTENCE = "The plan pays 80 percent of the allowed amount after the deductible is met. "
@@ -66,7 +66,7 @@ def assert_sound(text: str, chunks: list[Chunk], most: int = PASSAGES.target) ->
         header = text[slice(*chunk.header)] if chunk.header else ""
         assert chunk.ord == order
         assert chunk.text == header + text[chunk.start : chunk.end]
-        assert chunk.tokens == tokens.count(chunk.text) <= most
+        assert chunk.tokens == tokenizer.count(chunk.text) <= most
         assert last_start <= chunk.start
         assert covered < chunk.end
         assert not text[covered : chunk.start].strip()
@@ -206,7 +206,7 @@ def test_neighbours_overlap_by_whole_sentences_of_one_section() -> None:
             assert shared == ""
         else:
             assert shared.startswith("The plan pays")
-            assert 32 <= tokens.count(shared) <= 80
+            assert 32 <= tokenizer.count(shared) <= 80
 
 
 def test_a_split_table_repeats_its_header_over_whole_rows() -> None:

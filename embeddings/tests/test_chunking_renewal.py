@@ -8,7 +8,7 @@ from statistics import mean
 
 import pytest
 
-from documents.normalization import normalize
+from documents.markdown.normalization import normalize
 from embeddings import chunking
 from embeddings.chunking import Chunk
 

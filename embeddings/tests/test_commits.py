@@ -10,15 +10,15 @@ import pytest
 from django.conf import settings
 from django.db import connection
 
-from accessa.audit import findings
+from accessa.integrity import findings
 from accessa.pipelines import INSURANCE
 from documents.models import Document
-from embeddings import embedders, proofs, sweeps
+from embeddings import embedders, invariants, periodic
 from embeddings.models import ChunkBuffer, DocumentChunk, VectorBuffer
-from jobs import runner
+from jobs import worker
 from jobs.models import UploadJob
 from jobs.states import Stage
-from testing.people import Person, Upload, plan_pdf, run_to_the_end, stages, stop_before
+from testing.personas import Person, Upload, plan_pdf, run_to_the_end, stages, stop_before
 
 PDF = plan_pdf("hospital care", "drugs", "dental care")
 pytestmark = pytest.mark.django_db
@@ -96,7 +96,7 @@ def test_surplus_ordinals_go_with_their_vectors(ana: Person) -> None:
     dead_at("chunking")
 
     ana.post(f"/jobs/{uploaded.document_id}/retry")
-    runner.drain()
+    worker.drain()
 
     assert uploaded.job.state == "done"
     assert DocumentChunk.objects.count() == total
@@ -111,7 +111,7 @@ def test_a_buffer_left_by_another_parse_is_not_taken_for_the_new_cut(ana: Person
     parsed_file(uploaded).unlink()
 
     ana.post(f"/jobs/{uploaded.document_id}/retry")
-    runner.drain()
+    worker.drain()
 
     assert uploaded.job.state == "done"
     assert not DocumentChunk.objects.filter(text="old").exists()
@@ -124,7 +124,7 @@ def test_a_retry_after_everything_was_bought_buys_nothing_again(ana: Person, set
     before = list(DocumentChunk.objects.order_by("pk").values_list("pk", "embed_updated_at"))
 
     ana.post(f"/jobs/{uploaded.document_id}/retry")
-    runner.drain()
+    worker.drain()
 
     assert uploaded.job.state == "done"
     assert list(DocumentChunk.objects.order_by("pk").values_list("pk", "embed_updated_at")) == before
@@ -143,7 +143,7 @@ def test_another_model_between_plan_and_embedding_does_not_matter(ana: Person, s
 
 
 def test_vectors_of_another_width_are_never_stored(ana: Person, settings: Any) -> None:
-    settings.EMBEDDER = "testing.people.NarrowEmbedder"
+    settings.EMBEDDER = "testing.personas.NarrowEmbedder"
 
     uploaded = ana.ingest(PDF)
     run_to_the_end(5)
@@ -164,7 +164,7 @@ def test_a_buffered_chunk_that_changed_is_not_committed_and_a_retry_cuts_anew(an
     assert uploaded.failure == "CHUNKS_NOT_SOUND"
     assert not DocumentChunk.objects.exists()
     ana.post(f"/jobs/{uploaded.document_id}/retry")
-    runner.drain()
+    worker.drain()
     assert uploaded.job.state == "done"
     assert not DocumentChunk.objects.filter(text="altered").exists()
 
@@ -179,14 +179,14 @@ def test_a_buffered_vector_that_changed_is_never_committed(swept: bool, ana: Per
     )
     if swept:
         dead_at("embeddings_buffered")
-        sweeps.empty_buffers()
+        periodic.empty_buffers()
     else:
         run_to_the_end(5)
         assert uploaded.failure == "VECTORS_NOT_SOUND"
     assert DocumentChunk.objects.get(chunk_ord=0).embedding is None
 
     ana.post(f"/jobs/{uploaded.document_id}/retry")
-    runner.drain()
+    worker.drain()
 
     assert uploaded.job.state == "done"
     chunk = DocumentChunk.objects.get(chunk_ord=0)
@@ -202,7 +202,7 @@ def test_when_every_vector_is_there_already_nothing_is_embedded(ana: Person, set
     sql("UPDATE document_vector_buffer SET vector_sha = 'x' WHERE vector_sha IN"
         " (SELECT min(vector_sha) FROM document_vector_buffer)")  # fmt: skip
 
-    runner.drain()
+    worker.drain()
 
     assert (uploaded.job.stage, uploaded.job.state) == ("embeddings_buffered", "retryable")
 
@@ -213,7 +213,7 @@ def test_a_stored_parse_is_used_by_a_job_that_did_not_make_it(ana: Person) -> No
     sql("UPDATE upload_jobs SET parsed_sha256 = NULL, parsed_path = NULL")
 
     ana.post(f"/jobs/{uploaded.document_id}/retry")
-    runner.drain()
+    worker.drain()
 
     job = uploaded.job
     assert (job.state, job.parsed_sha256) == ("done", Document.objects.get().parsed_sha256)
@@ -226,7 +226,7 @@ def test_pages_that_do_not_fit_the_text_are_refused(ana: Person) -> None:
     stop_before("parsed").move("release")
     sql("UPDATE documents SET page_starts = page_starts || 1000000")
 
-    runner.drain()
+    worker.drain()
 
     assert uploaded.failure == "PARSE_MALFORMED"
 
@@ -241,12 +241,12 @@ def test_buffers_of_dead_letters_are_swept_and_the_retry_still_ends_well(stage: 
     dead_at(stage)
     assert ChunkBuffer.objects.exists()
 
-    sweeps.empty_buffers()
+    periodic.empty_buffers()
 
     assert not ChunkBuffer.objects.exists()
     assert not DocumentChunk.objects.exclude(embedding=None).exists()
     assert ana.post(f"/jobs/{uploaded.document_id}/retry").status_code == 202
-    runner.drain()
+    worker.drain()
     assert uploaded.job.state == "done"
     assert not VectorBuffer.objects.exists()
 
@@ -256,7 +256,7 @@ def test_buffers_of_jobs_under_way_are_let_be(ana: Person, ben: Person) -> None:
     stop_before("embeddings_buffered")
     count = ChunkBuffer.objects.count(), VectorBuffer.objects.count()
 
-    sweeps.empty_buffers()
+    periodic.empty_buffers()
 
     assert (ChunkBuffer.objects.count(), VectorBuffer.objects.count()) == count
 
@@ -374,7 +374,7 @@ def test_a_proof_answers_for_many_jobs_and_blames_only_the_broken(ana: Person, b
     good, bad = ana.ingest(PDF), ben.ingest(PDF)
     sql("UPDATE document_chunks SET text = 'x' WHERE user_id = %s AND chunk_ord = 0", ben.id)
 
-    assert set(proofs.chunked([good.job_id, bad.job_id])) == {bad.job_id}
+    assert set(invariants.chunked([good.job_id, bad.job_id])) == {bad.job_id}
 
 
 @pytest.mark.parametrize("stage", [stage for stage in Stage.values if stage in BREAKS])
@@ -403,5 +403,5 @@ def test_advance_takes_a_stage_that_is_truly_reached(stage: str, ana: Person, pl
     answer = platform.post(f"/jobs/{uploaded.document_id}/advance")
 
     assert (answer.status_code, answer.json()["stage"]) == (200, stage)
-    runner.drain()
+    worker.drain()
     assert uploaded.job.state == "done"

@@ -8,10 +8,10 @@ import pytest
 from django.db import connection
 
 from embeddings.tests.conftest import Watched
-from jobs import claims, runner
+from jobs import claims, worker
 from testing.factories import JobFactory
-from testing.passages import texts, waiting
-from testing.people import Person, plan_pdf
+from testing.factories.pending_documents import texts, waiting
+from testing.personas import Person, plan_pdf
 
 TRIGGER = """
     CREATE TABLE commits (at serial, what text, waits text);
@@ -57,7 +57,7 @@ def test_only_what_cannot_be_made_again_for_nothing_waits_for_the_disk(noted: No
     with connection.cursor() as cursor:
         cursor.execute("TRUNCATE commits")
 
-    runner.drain()
+    worker.drain()
 
     assert uploaded.job.state == "done"
     assert waiting_for_the_disk() == ["PARSE_STORED", "EMBED_COMMITTED", "FINALIZED"]
@@ -66,7 +66,7 @@ def test_only_what_cannot_be_made_again_for_nothing_waits_for_the_disk(noted: No
 def test_all_that_is_noted_of_a_purchase_waits_for_the_disk(noted: None, ana: Person, vendor: Watched) -> None:
     waiting(texts(5), user_id=ana.id)
 
-    runner.drain()
+    worker.drain()
 
     with connection.cursor() as cursor:
         cursor.execute("SELECT count(*) > 1, bool_and(waits = 'on') FROM commits WHERE what = 'purchases'")

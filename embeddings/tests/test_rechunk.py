@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from documents.models import Document
-from embeddings import moving, sweeps
+from embeddings import periodic, reindex_jobs
 from embeddings.models import ChunkBuffer, DocumentChunk, VectorBuffer
-from embeddings.tests.campaigning import (
+from embeddings.tests.campaign_helpers import (
     ANOTHER_CUT,
     PDF,
     again,
@@ -21,9 +21,9 @@ from embeddings.tests.campaigning import (
     remembering,
     wrong,
 )
-from jobs import runner, services
+from jobs import services, worker
 from jobs.models import UploadJob
-from testing.people import FailingEmbedder, Person, Upload, run_to_the_end, stages, stop_before
+from testing.personas import FailingEmbedder, Person, Upload, run_to_the_end, stages, stop_before
 
 pytestmark = pytest.mark.django_db
 
@@ -100,16 +100,16 @@ def test_a_dead_rechunking_leaves_the_old_passages_and_its_retry_buys_only_the_r
     before, job = live_rows(), rechunk(uploaded)
     target.seen.clear()
     target.calls_until_failure = 1
-    runner.drain()
+    worker.drain()
     services.cancel(again(job), by="test")
 
-    sweeps.empty_buffers()
+    periodic.empty_buffers()
 
     assert (live_rows(), wrong()) == (before, [])
     bought = len(target.seen)
     assert VectorBuffer.objects.count() == bought > 0
     services.retry(again(job), by="test")
-    runner.drain()
+    worker.drain()
     assert (again(job).state, cuts(), wrong()) == ("done", {ANOTHER_CUT}, [])
     assert set(Counter(target.seen).values()) == {1}
 
@@ -117,10 +117,10 @@ def test_a_dead_rechunking_leaves_the_old_passages_and_its_retry_buys_only_the_r
 def test_a_rechunking_that_is_given_up_leaves_nothing_behind(uploaded: Upload) -> None:
     before, job = live_rows(), rechunk(uploaded)
     stop_before("embeddings_buffered")
-    assert not moving.abandon(uploaded.document_id)
+    assert not reindex_jobs.abandon(uploaded.document_id)
     services.cancel(again(job), by="test")
 
-    assert moving.abandon(uploaded.document_id)
+    assert reindex_jobs.abandon(uploaded.document_id)
 
     assert (live_rows(), cuts(), VectorBuffer.objects.count()) == (before, {"markdown-simple@1"}, 0)
     assert wrong() == []
@@ -131,7 +131,7 @@ def test_a_rechunking_whose_parse_was_changed_is_refused_and_changes_nothing(upl
     Document.objects.update(parsed_sha256="other")
 
     job = rechunk(uploaded)
-    runner.drain()
+    worker.drain()
 
     assert (again(job).last_error or {})["code"] == "PARSE_HASH_MISMATCH"
     assert live_rows() == before

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from embeddings import shadow, sweeps
-from embeddings.live import Live
+from accounts.errors import Refused
+from embeddings import periodic, shadow_vectors
+from embeddings.active_model import Live
 from embeddings.models import DocumentChunk, DocumentTerm, LiveModel, ShadowVector, VectorBuffer
-from embeddings.tests.campaigning import (
+from embeddings.tests.campaign_helpers import (
     LOCAL,
     PDF,
     TARGET,
@@ -25,11 +26,10 @@ from embeddings.tests.campaigning import (
     wrong,
 )
 from embeddings.tests.conftest import Watched
-from jobs import claims, runner, services
+from jobs import claims, services, worker
 from jobs.outcomes import Wait
-from tenancy.refusals import Refused
-from testing.people import FailingEmbedder, Person, Upload, plan_pdf, run_to_the_end, stop_before
-from vendors import money
+from testing.personas import FailingEmbedder, Person, Upload, plan_pdf, run_to_the_end, stop_before
+from vendors import ledger
 from vendors.models import Purchase
 
 COLUMNS = ("chunk_id", "user_id", "document_id", "embed_version", "vector_dim", "vector_sha", "embedding")
@@ -57,10 +57,10 @@ def test_a_reembedding_writes_beside_the_live_vectors_and_search_sees_nothing_of
 ) -> None:
     before, question = live_rows(), {"query": "hospital deductible"}
     found = ana.post("/search", question).json()
-    assert shadow.uncovered(ana.id, model=TARGET.model, version=TARGET.version) == [uploaded.document_id]
+    assert shadow_vectors.uncovered(ana.id, model=TARGET.model, version=TARGET.version) == [uploaded.document_id]
 
     job = reembed(uploaded)
-    runner.drain()
+    worker.drain()
 
     texts = list(DocumentChunk.objects.order_by("chunk_ord").values_list("text", flat=True))
     assert again(job).state == "done"
@@ -70,7 +70,7 @@ def test_a_reembedding_writes_beside_the_live_vectors_and_search_sees_nothing_of
         each.chunk.text for each in ShadowVector.objects.order_by("chunk__chunk_ord").select_related("chunk")
     ] == texts
     assert Counter(target.seen) == Counter(set(texts))
-    assert shadow.uncovered(ana.id, model=TARGET.model, version=TARGET.version) == []
+    assert shadow_vectors.uncovered(ana.id, model=TARGET.model, version=TARGET.version) == []
     assert (VectorBuffer.objects.count(), wrong()) == (0, [])
 
 
@@ -108,15 +108,15 @@ def test_what_a_dead_reembedding_has_bought_is_kept_and_its_retry_buys_the_rest(
 ) -> None:
     before, job = live_rows(), reembed(uploaded)
     target.calls_until_failure = 1
-    runner.drain()
+    worker.drain()
     services.cancel(again(job), by="test")
     kept = len(target.seen)
 
-    sweeps.empty_buffers()
+    periodic.empty_buffers()
 
     assert (ShadowVector.objects.count(), VectorBuffer.objects.count()) == (kept, 0)
     services.retry(again(job), by="test")
-    runner.drain()
+    worker.drain()
     assert again(job).state == "done"
     assert set(Counter(target.seen).values()) == {1}
     assert ShadowVector.objects.count() == DocumentChunk.objects.count()
@@ -127,27 +127,27 @@ def test_a_document_that_comes_while_its_tenant_is_moved_has_to_be_moved_too(
     uploaded: Upload, target: FailingEmbedder, ana: Person
 ) -> None:
     reembed(uploaded)
-    runner.drain()
+    worker.drain()
 
     late = ana.ingest(plan_pdf("eyes"))
 
     assert late.job.embed_model == LOCAL.model
-    assert shadow.uncovered(ana.id, model=TARGET.model, version=TARGET.version) == [late.document_id]
+    assert shadow_vectors.uncovered(ana.id, model=TARGET.model, version=TARGET.version) == [late.document_id]
 
 
 def test_settling_moves_what_is_live_and_drops_the_rest_however_often_it_is_run(
     uploaded: Upload, target: FailingEmbedder, ana: Person
 ) -> None:
     reembed(uploaded)
-    runner.drain()
+    worker.drain()
     vectors = dict(ShadowVector.objects.values_list("chunk_id", "vector_sha"))
-    assert shadow.settle(ana.id, model=TARGET.model, version=TARGET.version) == 0, "another model is live"
+    assert shadow_vectors.settle(ana.id, model=TARGET.model, version=TARGET.version) == 0, "another model is live"
     point(ana, TARGET)
     ShadowVector.objects.bulk_create(
         [ShadowVector(**{**row, "embed_model": "older"}) for row in ShadowVector.objects.values(*COLUMNS)]
     )
     moved = []
-    while done := shadow.settle(ana.id, model=TARGET.model, version=TARGET.version, most=2):
+    while done := shadow_vectors.settle(ana.id, model=TARGET.model, version=TARGET.version, most=2):
         moved.append(done)
 
     assert sum(moved) == 2 * len(vectors)
@@ -158,14 +158,14 @@ def test_settling_moves_what_is_live_and_drops_the_rest_however_often_it_is_run(
 
 
 def test_a_campaign_buys_on_its_own_bill(uploaded: Upload, vendor: Watched, ana: Person) -> None:
-    money.set_budget(ana.id, Decimal("0.000001"))
+    ledger.set_budget(ana.id, Decimal("0.000001"))
 
     job = reembed(uploaded, Live("text-embedding-3-small", "1"))
-    runner.drain()
+    worker.drain()
 
     assert again(job).state == "done"
     assert set(Purchase.objects.values_list("campaign_id", "state")) == {(job.campaign_id, "settled")}
-    assert money.spent_today(ana.id) == 0
+    assert ledger.spent_today(ana.id) == 0
 
 
 def test_a_document_that_is_worked_on_is_left_alone(uploaded: Upload, target: FailingEmbedder) -> None:
@@ -188,7 +188,7 @@ def test_a_deleted_document_takes_its_other_vectors_along(
     uploaded: Upload, target: FailingEmbedder, ana: Person
 ) -> None:
     reembed(uploaded)
-    runner.drain()
+    worker.drain()
 
     assert ana.delete(f"/documents/{uploaded.document_id}").status_code == 204
 
@@ -216,7 +216,7 @@ def test_a_reembedding_gives_way_between_two_batches(
     claim = stop_before("embedding")
     ben.upload(plan_pdf("hearing aids"))
 
-    ending = runner.attempt(claim)
+    ending = worker.attempt(claim)
 
     assert ending == Wait(0.0, "GAVE_WAY")
     assert VectorBuffer.objects.count() == 1

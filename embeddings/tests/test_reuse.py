@@ -13,19 +13,19 @@ from django.test.utils import CaptureQueriesContext
 
 from benchmarks.corpus import SAMPLES
 from documents import parsers, services
+from documents.markdown.normalization import normalize, normalize_pages
 from documents.models import Document
-from documents.normalization import normalize, normalize_pages
-from embeddings import chunking, embedders, missing, reuse, tokens
+from embeddings import chunking, embedders, pending_chunks, tokenizer, vector_reuse
 from embeddings.chunking import Chunk
 from embeddings.models import DocumentChunk, VectorBuffer
-from embeddings.reuse import Reused
 from embeddings.tests.conftest import Watched
-from jobs import runner
+from embeddings.vector_reuse import Reused
+from jobs import worker
 from jobs.models import Event, UploadJob
-from testing import statistics
-from testing.passages import texts, waiting
-from testing.people import Person, stages, stop_before
-from testing.vendors.openai import vector
+from testing import planner_statistics
+from testing.factories.pending_documents import texts, waiting
+from testing.fakes.openai import vector
+from testing.personas import Person, stages, stop_before
 
 pytestmark = pytest.mark.django_db
 INSERTED = "From January the plan also covers services of this kind, after prior authorization. "
@@ -43,7 +43,7 @@ def bought(vendor: Watched, passages: Sequence[str]) -> list[int]:
 def embedded(passages: Sequence[str], person: Person) -> UploadJob:
     """A document that has its vectors."""
     job = waiting(passages, user_id=person.id)
-    runner.drain()
+    worker.drain()
     assert again(job).state == "done", again(job).last_error
     return job
 
@@ -53,7 +53,7 @@ def taken(passages: Sequence[str], person: Person) -> Reused:
     waiting(passages, user_id=person.id)
     claim = stop_before("chunked")
     with claim.held():
-        return reuse.take(claim, embedders.get("openai"))
+        return vector_reuse.take(claim, embedders.get("openai"))
 
 
 def execute(sql: str) -> None:
@@ -71,7 +71,7 @@ def test_what_the_tenant_has_embedded_is_not_bought_again(ana: Person, vendor: W
     embedded(old, ana)
 
     job = waiting([*old[:20], *new, *old[20:]], user_id=ana.id)
-    runner.drain()
+    worker.drain()
 
     assert again(job).state == "done"
     assert bought(vendor, [*old, *new]) == [1] * 43
@@ -144,9 +144,9 @@ def test_vectors_spread_within_a_document_and_not_to_another_cut(ana: Person, ve
     row = {"user_id": ana.id, "document_id": job.document_id, "embed_model": "m", "embed_version": "1"}
     VectorBuffer.objects.create(chunk=first, vector_dim=1536, vector_sha="x", embedding=vector("twice"), **row)
 
-    reuse.spread(job.document_id, "m", "2")
-    reuse.spread(job.document_id, "m", "1")
-    reuse.spread(job.document_id, "m", "1")
+    vector_reuse.spread(job.document_id, "m", "2")
+    vector_reuse.spread(job.document_id, "m", "1")
+    vector_reuse.spread(job.document_id, "m", "1")
 
     found = VectorBuffer.objects.order_by("chunk__chunk_ord").values_list("chunk__chunk_ord", "vector_sha")
     assert list(found) == [(0, "x"), (1, "x")]
@@ -202,7 +202,7 @@ def test_what_is_saved_is_shown_with_the_document(ana: Person, ben: Person, vend
 
     shown = {each["document_id"]: each["saved"] for each in ana.get("/documents").json()["results"]}
 
-    count = sum(tokens.count_many(texts(40)))
+    count = sum(tokenizer.count_many(texts(40)))
     saved = {"passages": 40, "tokens": count, "cents": float(Decimal(count) * 2 / 1_000_000)}
     assert shown[str(first.document_id)] == {"passages": 0, "tokens": 0, "cents": 0.0}
     assert shown[str(second.document_id)] == saved
@@ -239,16 +239,16 @@ def test_what_was_saved_is_still_saved_when_the_document_is_planned_again(ana: P
     claim, embedder = stop_before("chunked"), embedders.get("openai")
 
     with claim.held():
-        first = reuse.take(claim, embedder)
+        first = vector_reuse.take(claim, embedder)
         made_with = {"embed_model": embedder.model, "embed_version": embedder.version}
         claim.job.payload |= made_with | {"reused": first.passages, "tokens_saved": first.tokens}
-        second = reuse.take(claim, embedder)
+        second = vector_reuse.take(claim, embedder)
 
     assert first.passages == 10
     assert second == first
 
 
-@pytest.mark.parametrize("statement", [reuse.COPY_OWN, reuse.COPY_ALL])
+@pytest.mark.parametrize("statement", [vector_reuse.COPY_OWN, vector_reuse.COPY_ALL])
 @pytest.mark.parametrize(("pages", "rows"), [(0, -1), (1, 0), (500, 0)], ids=["never seen", "seen empty", "emptied"])
 def test_a_known_text_is_looked_up_by_its_sha_whatever_the_statistics_say(
     statement: str, pages: int, rows: int, ana: Person, vendor: Watched
@@ -259,10 +259,12 @@ def test_a_known_text_is_looked_up_by_its_sha_whatever_the_statistics_say(
             (chunk_id, user_id, document_id, chunker_name, chunker_version, chunk_ord, chunk_sha, text)
         SELECT gen_random_uuid(), user_id, document_id, 'other', '1', n, encode(sha256(n::text::bytea), 'hex'), ''
         FROM document_chunks, generate_series(1, 20000) n""")
-    statistics.believe("document_chunks", pages=pages, rows=rows)
-    statistics.believe("shadow_vectors")  # one that was vacuumed while it was empty is read through, as it may be
-    statistics.believe("document_vector_buffer")
-    sought = missing.sought(stop_before("chunked"), embedders.get("openai"))
+    planner_statistics.believe("document_chunks", pages=pages, rows=rows)
+    planner_statistics.believe(
+        "shadow_vectors"
+    )  # one that was vacuumed while it was empty is read through, as it may be
+    planner_statistics.believe("document_vector_buffer")
+    sought = pending_chunks.sought(stop_before("chunked"), embedders.get("openai"))
 
     with connection.cursor() as cursor:
         cursor.execute(f"EXPLAIN {statement}", sought)

@@ -10,7 +10,7 @@ from django.conf import settings
 from django.db import connection
 
 from embeddings.models import DocumentChunk
-from testing.people import Person, plan_pdf
+from testing.personas import Person, plan_pdf
 
 pytestmark = pytest.mark.django_db
 

@@ -11,16 +11,16 @@ import pytest
 from django.conf import settings
 from django.db import connection
 
+from accounts.rls import as_tenant
 from documents.models import Document
-from embeddings import embedders, live
+from embeddings import active_model, embedders
 from embeddings.embedders import DIMENSIONS
 from embeddings.models import DocumentChunk
-from embeddings.search import fusion, words
-from embeddings.search.nearest import Scope, nearest
+from embeddings.search import bm25_search, fusion
+from embeddings.search.vector_search import Scope, nearest
 from embeddings.tests.conftest import Watched
-from tenancy.rls import as_tenant
-from testing.findable import findable
-from testing.people import Person
+from testing.factories.searchable_documents import findable
+from testing.personas import Person
 
 pytestmark = pytest.mark.django_db
 
@@ -209,12 +209,12 @@ def test_nothing_is_bought_by_text_nor_where_there_is_nothing_to_find(ana: Perso
 def scopes(ana: Person, ben: Person) -> dict[str, Scope]:
     """Ana has a passage, Ben has none."""
     findable(ana.id, ["wig care"])
-    return {person.user.username[:3]: Scope(person.id, live.of(person.id)) for person in (ana, ben)}
+    return {person.user.username[:3]: Scope(person.id, active_model.of(person.id)) for person in (ana, ben)}
 
 
 def both(scope: Scope) -> list[int]:
     vector = embedders.get(settings.EMBEDDER).embed(["wig"])[0].tolist()
-    return [len(words.find(scope, ["wig"], 5)), len(nearest(scope, vector, 5))]
+    return [len(bm25_search.find(scope, ["wig"], 5)), len(nearest(scope, vector, 5))]
 
 
 def test_the_policies_alone_hide_another_tenants_passages(scopes: dict[str, Scope], ana: Person, ben: Person) -> None:

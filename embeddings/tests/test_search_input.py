@@ -9,10 +9,10 @@ from uuid import uuid4
 import pytest
 from django.conf import settings
 
+from accounts.errors import Refused
 from embeddings.search import search
-from tenancy.refusals import Refused
-from testing.findable import findable
-from testing.people import Person
+from testing.factories.searchable_documents import findable
+from testing.personas import Person
 
 pytestmark = pytest.mark.django_db
 

@@ -11,17 +11,17 @@ import numpy
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
-from embeddings import embedders, tokens
+from embeddings import embedders, tokenizer
 from embeddings.embedders.titan import Titan
 from embeddings.models import DocumentChunk
 from jobs.models import UploadJob
 from jobs.outcomes import Permanent, Postponed, Retryable
-from testing.people import Person, plan_pdf
-from testing.vendors.bedrock import V2, BedrockServer
-from testing.vendors.misbehaviour import KINDS, Status, dripping, instead
-from testing.vendors.openai import vector
-from testing.vendors.wire import as_json
-from vendors import gate
+from testing.fakes.bedrock import V2, BedrockServer
+from testing.fakes.faults import KINDS, Status, dripping, instead
+from testing.fakes.http_messages import as_json
+from testing.fakes.openai import vector
+from testing.personas import Person, plan_pdf
+from vendors import guard
 
 INVOKE = "POST /model/*"
 
@@ -49,7 +49,7 @@ def test_v1_gives_its_own_1536_numbers_and_the_tokens_that_are_charged(bedrock: 
 
     assert Titan().model == "amazon.titan-embed-text-v1"
     assert numpy.allclose(sold.vectors[0], vector("Artículo 12 Bis."), atol=1e-6)
-    assert sold.tokens == tokens.count("Artículo 12 Bis.") == bedrock.ledger.totals["tokens"]
+    assert sold.tokens == tokenizer.count("Artículo 12 Bis.") == bedrock.ledger.totals["tokens"]
 
 
 def test_v2_is_padded_and_says_so_in_its_name(bedrock: BedrockServer, settings: Any) -> None:
@@ -106,7 +106,7 @@ def _outcome() -> Exception:
     try:
         Titan().call(["a text of Ana's"])
     except Exception as error:
-        return gate.failed(Titan().vendor, error)
+        return guard.failed(Titan().vendor, error)
     raise AssertionError("the call went well")
 
 
@@ -127,7 +127,7 @@ def test_each_refusal_of_bedrock_has_its_outcome(
     outcome = _outcome()
 
     assert _named(outcome) == expected
-    assert gate.may_have_charged(outcome) == (expected == AWAY)
+    assert guard.may_have_charged(outcome) == (expected == AWAY)
     assert bedrock.ledger.calls == 0
     assert "Ana" not in str(outcome)
 
@@ -140,7 +140,7 @@ def test_a_model_that_the_account_may_not_ask_is_no_texts_fault(bedrock: Bedrock
 
     outcome = _outcome()
 
-    assert isinstance(outcome, gate.VendorRefused)
+    assert isinstance(outcome, guard.VendorRefused)
     assert outcome.status == 404
 
 
@@ -161,7 +161,7 @@ def test_nobody_listening_buys_nothing(bedrock: BedrockServer, settings: Any) ->
     outcome = _outcome()
 
     assert _named(outcome) == (Retryable, "VENDOR_UNREACHABLE")
-    assert not gate.may_have_charged(outcome)
+    assert not guard.may_have_charged(outcome)
 
 
 @pytest.mark.django_db
@@ -177,7 +177,7 @@ def test_without_keys_work_waits_instead_of_failing(
     outcome = _outcome()
 
     assert _named(outcome) == (Postponed, KEY)
-    assert not gate.may_have_charged(outcome)
+    assert not guard.may_have_charged(outcome)
     assert bedrock.ledger.calls == 0
 
 
@@ -206,7 +206,7 @@ BAD = {
 def test_a_vector_that_is_none_is_not_used(body: dict[str, Any], bedrock: BedrockServer) -> None:
     bedrock.misbehave(INVOKE, instead("bad", as_json(body)))
 
-    with pytest.raises(gate.BadAnswer):
+    with pytest.raises(guard.BadAnswer):
         Titan().call(["a"])
 
 

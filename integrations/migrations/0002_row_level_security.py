@@ -1,6 +1,6 @@
 from django.db import migrations
 
-from tenancy.rls import protect
+from accounts.rls import protect
 
 # However a record ceases to refer to an uploaded document: a new version, a tombstone, a source that is forgotten.
 DOUBT = """
@@ -26,7 +26,7 @@ DROP FUNCTION doubt_upload();
 
 
 class Migration(migrations.Migration):
-    dependencies = [("integrations", "0001_initial"), ("tenancy", "0002_row_level_security")]
+    dependencies = [("integrations", "0001_initial"), ("accounts", "0002_row_level_security")]
 
     operations = [
         protect("connected_sources", "connected_source_select_self"),

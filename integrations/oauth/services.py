@@ -14,13 +14,14 @@ from uuid import UUID
 from django.conf import settings
 from django.utils.crypto import constant_time_compare
 
+from accounts.errors import Refused, not_found
 from integrations.models import ConnectedSource
-from integrations.oauth import endpoints, landing, states
-from integrations.oauth.dialects import DIALECTS, uses_pkce
-from integrations.oauth.endpoints import GrantRefused, Tokens
+from integrations.oauth import connect_source, token_endpoint
+from integrations.oauth import state as states
+from integrations.oauth.provider_config import DIALECTS, uses_pkce
+from integrations.oauth.token_endpoint import GrantRefused, Tokens
 from jobs.outcomes import Postponed, StageFailure
-from tenancy.refusals import Refused, not_found
-from vendors import gate
+from vendors import guard
 
 RECORDED = "recorded"  # the account of fixture mode
 _NUMBER = re.compile(r"[0-9]{1,32}")
@@ -80,7 +81,7 @@ def complete(
     tokens = _exchanged(provider, code, redirect_uri=redirect_uri, verifier=verifier)
     _check(provider, tokens)
     account = account if in_callback else tokens.account or _asked_account(provider, tokens)
-    return landing.connected(user_id, provider, account, tokens)
+    return connect_source.connected(user_id, provider, account, tokens)
 
 
 def connect_recorded(*, user_id: UUID, provider: str) -> ConnectedSource:
@@ -89,13 +90,13 @@ def connect_recorded(*, user_id: UUID, provider: str) -> ConnectedSource:
         raise not_found()
     if not settings.INTEGRATIONS_USE_FIXTURES:
         raise _not_configured()
-    return landing.connected(user_id, provider, RECORDED, None)
+    return connect_source.connected(user_id, provider, RECORDED, None)
 
 
 def _config(provider: str) -> dict[str, str]:
     if provider not in settings.CONNECTORS:
         raise not_found()
-    if not endpoints.configured(provider):
+    if not token_endpoint.configured(provider):
         raise _not_configured()
     config: dict[str, str] = settings.CONNECTORS[provider]
     return config
@@ -112,13 +113,13 @@ def _challenge(verifier: str) -> str:
 
 def _exchanged(provider: str, code: str, *, redirect_uri: str, verifier: str) -> Tokens:
     try:
-        return endpoints.exchange(provider, code, redirect_uri=redirect_uri, verifier=verifier)
+        return token_endpoint.exchange(provider, code, redirect_uri=redirect_uri, verifier=verifier)
     except GrantRefused as refused:
         raise _code_refused() from refused
     except Postponed as postponed:
         raise _refused_later(postponed.wait.reason) from postponed
     except StageFailure as failure:
-        raise (_code_refused() if isinstance(failure, gate.VendorRefused) else _refused_later("")) from failure
+        raise (_code_refused() if isinstance(failure, guard.VendorRefused) else _refused_later("")) from failure
 
 
 def _code_refused() -> Refused:
@@ -126,7 +127,7 @@ def _code_refused() -> Refused:
 
 
 def _refused_later(reason: str) -> Refused:
-    if reason in ("OAUTH_CLIENT_REFUSED", gate.KEY):
+    if reason in ("OAUTH_CLIENT_REFUSED", guard.KEY):
         return _not_configured()
     detail = "The provider cannot be reached at present. Try again in a moment."
     return Refused("PROVIDER_UNREACHABLE", detail, status=HTTPStatus.SERVICE_UNAVAILABLE, retry_after=5)
@@ -145,7 +146,7 @@ def _asked_account(provider: str, tokens: Tokens) -> str:
     if provider != "hubspot":
         return ""
     try:
-        return endpoints.account_of(provider, tokens.access)
+        return token_endpoint.account_of(provider, tokens.access)
     except GrantRefused as refused:
         raise _code_refused() from refused
     except (Postponed, StageFailure) as failure:

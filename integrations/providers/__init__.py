@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from integrations.items import Client, Page, RawItem, Record
 from integrations.models import SourceDocument
-from integrations.providers.children import Children, Rollup
+from integrations.providers.rollup_rules import Children, Rollup
+from integrations.types import Client, Page, RawItem, Record
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Stream:
 class McpClient(Protocol):
     """A tenant's account at a provider, over either transport. Call it outside of transactions.
 
-    Raises what ``vendors.gate`` raises, ``TokenRefused`` and ``CapabilityMissing``.
+    Raises what ``vendors.guard`` raises, ``TokenRefused`` and ``CapabilityMissing``.
     """
 
     @property

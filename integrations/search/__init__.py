@@ -7,16 +7,17 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from embeddings import live as pointers
-from embeddings.live import Live
-from embeddings.search import FEWEST_CANDIDATES, Passage, asking, words
+from embeddings import active_model
+from embeddings.active_model import Live
+from embeddings.search import FEWEST_CANDIDATES, Passage, bm25_search
+from embeddings.search import query as asking
 from embeddings.search import search as find_passages
-from embeddings.search.asking import HYBRID, TEXT, VECTOR, Question
-from embeddings.search.bought import Bought
 from embeddings.search.fusion import fuse
+from embeddings.search.query import HYBRID, TEXT, VECTOR, Question
+from embeddings.search.query_embedding import Bought
 from embeddings.search.snapshot import reading
-from integrations.search import arms, scope
-from integrations.search.found import FoundRecord, fetch
+from integrations.search import queries, scope
+from integrations.search.results import FoundRecord, fetch
 from integrations.search.scope import RECORDS, SOURCES, UPLOADS, Scope, check
 
 __all__ = ["RECORDS", "SOURCES", "UPLOADS", "Answer", "FoundRecord", "records", "search"]
@@ -71,10 +72,10 @@ def records(
     question = asking.read(query)
     asking.check(k, mode)
     check(sources)
-    pointer = live or pointers.of(user_id)
+    pointer = live or active_model.of(user_id)
     with reading(user_id):
         meant = scope.of(user_id, pointer, question, sources)
-        wants_vector = mode != TEXT and arms.has_vectors(meant)
+        wants_vector = mode != TEXT and queries.has_vectors(meant)
     if not meant.parts:
         return []
     vector = (bought or Bought(user_id)).vector(pointer, question) if wants_vector else None
@@ -86,11 +87,11 @@ def _answer(
     meant: Scope, question: Question, vector: list[float] | None, k: int, *, by_text: bool
 ) -> list[FoundRecord]:
     n = max(FEWEST_CANDIDATES, 4 * k)
-    lexemes = words.lexemes(question.text)
+    lexemes = bm25_search.lexemes(question.text)
     ranking = fuse(
         meant.live.model,
-        arms.nearest(meant, vector, n) if vector else [],
-        arms.with_words(meant, lexemes, n) if by_text else [],
+        queries.nearest(meant, vector, n) if vector else [],
+        queries.with_words(meant, lexemes, n) if by_text else [],
         k,
     )
     return fetch(meant, ranking, lexemes)

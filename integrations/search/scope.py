@@ -8,10 +8,10 @@ from uuid import UUID
 
 from django.db import connection
 
-from embeddings.live import Live
-from embeddings.search.asking import Question
+from accounts.errors import Refused
+from embeddings.active_model import Live
+from embeddings.search.query import Question
 from integrations.models import ConnectedSource, Provider
-from tenancy.refusals import Refused
 
 UPLOADS, CLIENTS = "documents", "clients"
 RECORDS = (*Provider.values, CLIENTS)

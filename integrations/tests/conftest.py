@@ -13,8 +13,8 @@ from integrations.tests import grants
 from integrations.tests.invented import rest
 from integrations.tests.invented.embedder import Remembering
 from integrations.tests.invented.rest import Account
-from testing.people import Person
-from testing.vendors.oauth import OAuthServer
+from testing.fakes.oauth import OAuthServer
+from testing.personas import Person
 
 REMEMBERING = "integrations.tests.invented.embedder.Remembering"
 

@@ -7,11 +7,11 @@ from urllib.parse import parse_qs, urlsplit
 import httpx
 import pytest
 
+from accounts.errors import Refused
 from integrations.models import ConnectedSource
 from integrations.oauth import services
-from tenancy.refusals import Refused
-from testing.people import Person
-from testing.vendors.oauth import PROSE
+from testing.fakes.oauth import PROSE
+from testing.personas import Person
 
 BACK = "https://accessa.example.org/settings/integrations/callback"
 

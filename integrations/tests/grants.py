@@ -9,12 +9,12 @@ from uuid import UUID
 from django.db import connection
 from django.utils import timezone
 
-from integrations import refreshing, vault
 from integrations.models import ConnectedSource
-from integrations.refreshing import SourceBroken
+from integrations.oauth import token_refresh, token_vault
+from integrations.oauth.token_refresh import SourceBroken
 from jobs.outcomes import Permanent, Postponed, Retryable
-from testing.people import Person
-from testing.vendors.oauth import OAuthServer
+from testing.fakes.oauth import OAuthServer
+from testing.personas import Person
 
 PROVIDERS = ("hubspot", "google_drive", "quickbooks", "gmail")
 TABLES = "SELECT format('%I.%I', schemaname, tablename) FROM pg_tables WHERE schemaname !~ '^(pg_|information_)'"
@@ -32,8 +32,8 @@ def connect(person: Person, provider: str, oauth: OAuthServer, *, seconds: float
     """Make a source whose access token ends in ``seconds``."""
     source = ConnectedSource.objects.create(user_id=person.id, provider=provider, account="1001")
     access, refresh = oauth.granted(provider)
-    source.access_token_vault_id = vault.store(source, "access", access)
-    source.refresh_token_vault_id = vault.store(source, "refresh", refresh)
+    source.access_token_vault_id = token_vault.store(source, "access", access)
+    source.refresh_token_vault_id = token_vault.store(source, "refresh", refresh)
     source.token_expires_at = timezone.now() + timedelta(seconds=seconds)
     source.save()
     return source
@@ -42,7 +42,7 @@ def connect(person: Person, provider: str, oauth: OAuthServer, *, seconds: float
 def refresh_token(source: ConnectedSource) -> str:
     source.refresh_from_db()
     assert source.refresh_token_vault_id
-    return vault.read(source.refresh_token_vault_id, source)
+    return token_vault.read(source.refresh_token_vault_id, source)
 
 
 def stored() -> str:
@@ -55,13 +55,13 @@ def stored() -> str:
 
 
 def token_of(source_id: UUID) -> str:
-    return refreshing.fresh(source_id)[1]
+    return token_refresh.fresh(source_id)[1]
 
 
 def outcome_of(source_id: UUID) -> str:
     """Return how asking for a token ends, by the name of what is raised."""
     try:
-        refreshing.fresh(source_id)
+        token_refresh.fresh(source_id)
     except (Retryable, Postponed, SourceBroken, Permanent) as outcome:
         return type(outcome).__name__
     return "fresh"

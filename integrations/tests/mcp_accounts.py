@@ -10,18 +10,18 @@ from uuid import uuid4
 import pytest
 from django.conf import LazySettings
 
-from integrations import factory
-from integrations.items import RawItem
+from integrations import client_factory
 from integrations.models import ConnectedSource
 from integrations.providers import McpClient
-from testing.vendors import mcp_tools
-from testing.vendors.accounts import AccountServer
-from testing.vendors.google import DriveServer, GmailServer
-from testing.vendors.google_drive import SPREADSHEET
-from testing.vendors.google_mail import message
-from testing.vendors.hubspot import HubSpotServer
-from testing.vendors.intuit import REALM, IntuitServer
-from testing.vendors.mcp import TOKEN, McpServer, Tool
+from integrations.types import RawItem
+from testing.fakes import mcp_tools
+from testing.fakes.account_server import AccountServer
+from testing.fakes.gmail import message
+from testing.fakes.google import DriveServer, GmailServer
+from testing.fakes.google_drive import SPREADSHEET
+from testing.fakes.hubspot import HubSpotServer
+from testing.fakes.mcp import TOKEN, McpServer, Tool
+from testing.fakes.quickbooks import REALM, IntuitServer
 
 
 @dataclass
@@ -33,7 +33,7 @@ class Account:
     server: McpServer
 
     def client(self, transport: str) -> McpClient:
-        return factory.make_client(self.source(transport), TOKEN)
+        return client_factory.make_client(self.source(transport), TOKEN)
 
     def source(self, transport: str) -> ConnectedSource:
         return ConnectedSource(id=uuid4(), provider=self.provider, transport=transport, account=REALM)
@@ -110,7 +110,7 @@ def gmail(gmail_running: Account, use: Callable[[Account], Account]) -> Account:
 
 def synced(client: McpClient, kind: str = "full_sync", since: Any = None) -> dict[str, RawItem]:
     found: dict[str, RawItem] = {}
-    for stream in factory.provider(client.provider).STREAMS:
+    for stream in client_factory.provider(client.provider).STREAMS:
         following = None
         while True:
             page = client.page(stream, kind, since, following)

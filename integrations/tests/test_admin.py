@@ -10,12 +10,12 @@ from django.db import connection
 from django.utils import timezone
 from django.utils.text import capfirst
 
-from accessa.sidebar import SIDEBAR
-from auditing.tests.cast import Staff, written
-from integrations import messages
-from integrations.messages import Body
+from accessa.admin_menu import SIDEBAR
+from accounts.audit.tests.personas import Staff, written
 from integrations.models import ArchivedMessage, ConnectedSource, IngestionJob
-from testing.people import Person
+from integrations.sync import page_messages
+from integrations.sync.page_messages import Body
+from testing.personas import Person
 
 pytestmark = pytest.mark.django_db
 
@@ -32,7 +32,7 @@ def given_up(ana: Person) -> ArchivedMessage:
     )  # fmt: skip
     body = Body(job.pk, source.pk, ana.id, "full_sync", 1, "a cursor of ana@corp.example", 3)
     with connection.cursor() as cursor:
-        cursor.execute("SELECT ingestion_archive('ingestion_queue', %s)", [messages.enqueue(body)])
+        cursor.execute("SELECT ingestion_archive('ingestion_queue', %s)", [page_messages.enqueue(body)])
     return ArchivedMessage.objects.get()
 
 
@@ -110,7 +110,7 @@ def test_a_page_is_put_back_with_a_reason_once_that_is_confirmed(given_up: Archi
     replay(operator, reason="HubSpot is well again", chosen=given_up.pk)
 
     assert not ArchivedMessage.objects.exists()
-    assert messages.waiting()
+    assert page_messages.waiting()
     assert [(action, actor) for action, actor, *_ in written()] == [("ingestion.replay", "operator@example.org")]
 
 

@@ -15,19 +15,19 @@ from django.db import connection, connections
 from django.db.utils import DatabaseError
 from pytest_django import Settings
 
-from integrations import consumer, messages, slots
-from integrations.messages import Body, Message
 from integrations.models import ConnectedSource, IngestionJob
+from integrations.oauth.token_refresh import SourceBroken
 from integrations.providers import CapabilityMissing, TokenRefused
-from integrations.queue import ARCHIVE, TABLE
-from integrations.refreshing import SourceBroken
-from jobs import cluster, keeper
+from integrations.sync import page_messages, pgmq_consumer, worker_slots
+from integrations.sync.page_messages import Body, Message
+from integrations.sync.pgmq import ARCHIVE, TABLE
+from jobs.cluster import maintenance, state
 from jobs.models import UploadJob
 from jobs.outcomes import Permanent, Postponed, Retryable
-from testing import paged
 from testing.cluster import cluster as running
 from testing.cluster import seed, until
-from testing.racing import at_once
+from testing.concurrency import at_once
+from testing.factories import syncs
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -42,7 +42,7 @@ def does(message: Message) -> None:
 @pytest.fixture(autouse=True)
 def _page(settings: Settings) -> Any:
     settings.INGESTION_WORK = f"{__name__}.does"
-    doing[:] = [paged.work]
+    doing[:] = [syncs.work]
     yield
     doing.clear()
 
@@ -59,7 +59,7 @@ def fails(error: Exception) -> None:
 
 
 def turn(seconds: float = 60) -> int:
-    return consumer.turn(time.monotonic() + seconds)
+    return pgmq_consumer.turn(time.monotonic() + seconds)
 
 
 def sql(statement: str, *params: Any) -> list[Any]:
@@ -73,8 +73,8 @@ def lapse() -> None:
 
 
 def queued(**columns: Any) -> Body:
-    body = paged.sync(**columns)
-    messages.enqueue(body)
+    body = syncs.sync(**columns)
+    page_messages.enqueue(body)
     return body
 
 
@@ -98,10 +98,10 @@ def archived() -> int:
 def test_a_sync_is_worked_through_page_by_page_and_leaves_no_message() -> None:
     body = queued()
 
-    assert turn() == paged.PAGES
+    assert turn() == syncs.PAGES
 
-    assert (job(body).status, job(body).items_written) == ("completed", paged.PAGES)
-    assert (left(), archived(), consumer.idle()) == ([], 0, True)
+    assert (job(body).status, job(body).items_written) == ("completed", syncs.PAGES)
+    assert (left(), archived(), pgmq_consumer.idle()) == ([], 0, True)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_a_page_that_may_go_better_is_left_for_later(error: Exception, held: int
     body = queued()
     fails(error)
 
-    consumer._carry(_read())
+    pgmq_consumer._carry(_read())
 
     ((reads, holds, hidden),) = left()
     assert (reads, holds) == (1, held)
@@ -132,7 +132,7 @@ def test_a_page_that_may_go_better_is_left_for_later(error: Exception, held: int
 
 
 def _read() -> Message:
-    message = messages.read()
+    message = page_messages.read()
     assert message is not None
     return message
 
@@ -195,9 +195,9 @@ def test_no_number_of_holds_uses_up_the_deliveries() -> None:
         lapse()
     assert archived() == 0
 
-    works(paged.work)
+    works(syncs.work)
 
-    assert turn() == paged.PAGES
+    assert turn() == syncs.PAGES
     assert job(body).status == "completed"
 
 
@@ -230,18 +230,18 @@ def test_a_message_whose_transaction_fails_at_its_commit_stays_in_the_queue() ->
     assert (job(body).items_written, job(body).page) == (0, 0)
     assert [(reads, held) for reads, held, _ in left()] == [(1, 0)]
     lapse()
-    assert turn() == paged.PAGES
-    assert job(body).items_written == paged.PAGES
+    assert turn() == syncs.PAGES
+    assert job(body).items_written == syncs.PAGES
 
 
 def test_a_crash_between_commit_and_delete_repeats_no_page() -> None:
     body = queued()
-    paged.work(_read())
+    syncs.work(_read())
     lapse()
 
     turn()
 
-    assert (job(body).status, job(body).items_written) == ("completed", paged.PAGES)
+    assert (job(body).status, job(body).items_written) == ("completed", syncs.PAGES)
     assert left() == []
 
 
@@ -252,7 +252,7 @@ def test_a_reader_that_was_overtaken_writes_nothing_and_leaves_the_message_to_th
     def slow(message: Message) -> None:
         lapse()
         reads.append(_read().read_ct)
-        paged.work(message)
+        syncs.work(message)
 
     works(slow)
 
@@ -307,7 +307,7 @@ def test_a_database_that_goes_away_ends_the_turn_and_not_the_sync(caplog: pytest
 
     def cut(message: Message) -> None:
         at_once(lambda: sql("SELECT pg_terminate_backend(%s)", pid))
-        paged.work(message)
+        syncs.work(message)
 
     pid = sql("SELECT pg_backend_pid()")[0][0]
     works(cut)
@@ -335,13 +335,13 @@ def test_a_long_sync_keeps_no_other_waiting() -> None:
 
     def page(message: Message) -> None:
         order.append([body.job_id for body in bodies].index(message.body.job_id))
-        paged.work(message)
+        syncs.work(message)
 
     works(page)
 
     turn()
 
-    assert order == [0, 1] * paged.PAGES
+    assert order == [0, 1] * syncs.PAGES
 
 
 def test_every_page_leaves_one_line_with_ids_and_codes_only(caplog: pytest.LogCaptureFixture) -> None:
@@ -367,7 +367,7 @@ def test_every_page_leaves_one_line_with_ids_and_codes_only(caplog: pytest.LogCa
 # --- slots ----------------------------------------------------------------------------------------------------------
 def claimable(most: int = 9) -> int:
     with connection.cursor() as cursor:
-        return consumer.claimable(cursor, most=most)
+        return pgmq_consumer.claimable(cursor, most=most)
 
 
 @pytest.mark.parametrize(
@@ -378,7 +378,7 @@ def test_half_of_the_workers_may_be_at_pages_unless_it_is_said(
 ) -> None:
     settings.INGESTION_WORKERS, settings.WORKERS = wanted, workers
 
-    assert slots.most() == most
+    assert worker_slots.most() == most
 
 
 def test_as_many_workers_as_there_are_slots_find_pages(settings: Settings) -> None:
@@ -388,7 +388,7 @@ def test_as_many_workers_as_there_are_slots_find_pages(settings: Settings) -> No
     gate = threading.Barrier(4)
 
     def worker() -> bool:
-        with slots.taken() as mine:
+        with worker_slots.taken() as mine:
             gate.wait(10)
             return mine
 
@@ -402,7 +402,7 @@ def test_what_no_worker_may_take_rings_nothing(settings: Settings) -> None:
         queued()
     assert (claimable(), claimable(1)) == (2, 1)
 
-    with slots.taken():
+    with worker_slots.taken():
         assert claimable() == 1
         assert at_once(lambda: _taken_and_asked()) == [0]
 
@@ -410,7 +410,7 @@ def test_what_no_worker_may_take_rings_nothing(settings: Settings) -> None:
 
 
 def _taken_and_asked() -> int:
-    with slots.taken() as mine:
+    with worker_slots.taken() as mine:
         assert mine
         return claimable()
 
@@ -419,7 +419,7 @@ def test_a_slot_is_free_again_when_its_worker_is_gone() -> None:
     queued()
 
     def dies() -> None:
-        slots.taken().__enter__()
+        worker_slots.taken().__enter__()
         connections.close_all()
 
     at_once(dies)
@@ -428,7 +428,7 @@ def test_a_slot_is_free_again_when_its_worker_is_gone() -> None:
 
 
 def test_without_a_page_no_slot_is_asked_for() -> None:
-    with slots.taken() as due:
+    with worker_slots.taken() as due:
         assert not due
 
     assert sql("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'") == [(0,)]
@@ -445,8 +445,8 @@ def test_a_long_page_stays_invisible_and_its_worker_alive(settings: Settings) ->
         ends = time.monotonic() + 2.5
         while time.monotonic() < ends:
             time.sleep(0.1)
-            seen.extend(filter(None, at_once(messages.read)))
-            silent.append(cluster.unclaimed_for())
+            seen.extend(filter(None, at_once(page_messages.read)))
+            silent.append(state.unclaimed_for())
         raise Postponed(60, "VENDOR_BUSY")
 
     works(long)
@@ -472,13 +472,13 @@ def test_a_worker_that_is_killed_in_mid_page_costs_a_repeated_page_and_the_jobs_
     with connection.cursor() as cursor:
         seed(cursor, 20, "noop")
 
-    with running(workers=1, ACCESSA_CRASHPOINTS=tmp_path, INGESTION_WORK=paged.WORK, INGESTION_VT_SECONDS=3):
+    with running(workers=1, ACCESSA_CRASHPOINTS=tmp_path, INGESTION_WORK=syncs.WORK, INGESTION_VT_SECONDS=3):
         until(lambda: of(body, status="completed") and of(other, status="completed"), seconds=40)
-        until(keeper.idle, seconds=20)
+        until(maintenance.idle, seconds=20)
 
     tries = sum(job(each).items_seen for each in (body, other))
-    assert tries - 2 * paged.PAGES in (1, 2)  # a page that is committed is begun again only while its sync goes on
-    assert {job(each).items_written for each in (body, other)} == {paged.PAGES}
+    assert tries - 2 * syncs.PAGES in (1, 2)  # a page that is committed is begun again only while its sync goes on
+    assert {job(each).items_written for each in (body, other)} == {syncs.PAGES}
     assert UploadJob.objects.filter(state="done").count() == 20
     assert archived() == 0
 
@@ -489,7 +489,7 @@ def test_a_page_that_hangs_ends_its_worker_and_one_that_must_stop_costs_no_deliv
     queued()
     environment = {"INGESTION_PAGE_SECONDS": 2, "JOBS_STOP_GRACE_SECONDS": 1, "PAGED_UNTIL_GONE": gate}
 
-    with running(workers=1, INGESTION_WORK=paged.WORK, **environment) as workers:
+    with running(workers=1, INGESTION_WORK=syncs.WORK, **environment) as workers:
         until(lambda: [reads for reads, _, _ in left()] == [2], seconds=30)
         assert [held for _, held, _ in left()] == [0]  # the first try hung: that was a delivery
         code = workers.stop()

@@ -10,13 +10,13 @@ from uuid import uuid4
 import pytest
 from django.conf import LazySettings
 
-from integrations import factory
+from integrations import client_factory
 from integrations.models import ConnectedSource, Provider
 from integrations.providers import CapabilityMissing, TokenRefused
-from integrations.transports.answers import TooLarge
 from integrations.transports.fixtures import NotRecorded, Recorded
+from integrations.transports.responses import TooLarge
 from jobs.outcomes import Permanent, Retryable
-from vendors.gate import VendorRefused
+from vendors.guard import VendorRefused
 
 ROUTES = [
     {"method": "GET", "path": "/things", "file": "one.json"},
@@ -85,7 +85,7 @@ def test_each_provider_has_a_client_of_either_transport(settings: LazySettings, 
     for transport in ("rest", "mcp"):
         source = ConnectedSource(id=uuid4(), provider=name, transport=transport, account="1")
 
-        client = factory.make_client(source, "token")
+        client = client_factory.make_client(source, "token")
 
         assert client.provider == name
         assert type(client).__module__ == f"integrations.providers.{name}.{transport}"
@@ -97,20 +97,20 @@ def test_recorded_answers_need_no_provider(settings: LazySettings, name: str) ->
     settings.INTEGRATIONS_USE_FIXTURES = True
     source = ConnectedSource(id=uuid4(), provider=name, transport="mcp", account="1")
 
-    client = factory.make_client(source, "recorded")
+    client = client_factory.make_client(source, "recorded")
 
     assert type(client).__module__ == f"integrations.providers.{name}.rest"
-    assert factory.provider(name).STREAMS
+    assert client_factory.provider(name).STREAMS
 
 
 def test_a_provider_without_a_server_says_so() -> None:
     source = ConnectedSource(id=uuid4(), provider="quickbooks", transport="mcp")
 
     with pytest.raises(CapabilityMissing, match="server"):
-        factory.make_client(source, "token")
+        client_factory.make_client(source, "token")
 
 
 def test_tests_and_benchmarks_can_name_another_module(settings: LazySettings) -> None:
     settings.INTEGRATIONS_PROVIDERS = {"hubspot": "integrations.providers.gmail"}
 
-    assert factory.provider("hubspot").__name__ == "integrations.providers.gmail"  # type: ignore[attr-defined]
+    assert client_factory.provider("hubspot").__name__ == "integrations.providers.gmail"  # type: ignore[attr-defined]

@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from integrations.items import RawItem
 from integrations.models import ClientIntelligence, ConnectedSource
 from integrations.providers import CapabilityMissing, TokenRefused, gmail
-from integrations.providers.children import Children
-from integrations.tests.asking import TOKEN, asking, brought, ids, pages, recorded
-from integrations.tests.syncing import sync
-from jobs import cluster
+from integrations.providers.rollup_rules import Children
+from integrations.tests.provider_settings import TOKEN, asking, brought, ids, pages, recorded
+from integrations.tests.sync_helpers import sync
+from integrations.types import RawItem
+from jobs.cluster import state
 from jobs.outcomes import Postponed, Retryable
-from testing.people import Person
-from testing.vendors.google import GmailServer
-from testing.vendors.google_mail import FIRST, message
-from testing.vendors.misbehaviour import KINDS, Status
+from testing.fakes.faults import KINDS, Status
+from testing.fakes.gmail import FIRST, message
+from testing.fakes.google import GmailServer
+from testing.personas import Person
 
 FULL, DELTA = "full_sync", "delta_sync"
 RENEWAL = "thread:18c4f2a9d07b31e5"
@@ -339,11 +339,11 @@ def test_the_face_of_spec_002(box: GmailServer, settings: Any) -> None:
 def test_a_worker_that_must_stop_asks_for_no_further_thread(settings: Any) -> None:
     with GmailServer(tokens={TOKEN}, threads=3) as box:
         client = asking(settings, box)
-        cluster.stop()
+        state.stop()
         try:
             with pytest.raises(Postponed, match="STOPPING"):
                 pages(client, gmail, "threads", FULL)
         finally:
-            cluster.begin()
+            state.begin()
 
     assert box.routes == ["GET /gmail/v1/users/me/threads"]

@@ -12,12 +12,12 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from integrations.providers import gmail
-from integrations.providers.gmail import bodies, threads
-from testing.vendors.google_mail import NEWEST, attachment, message, multipart, text_part
+from integrations.providers.gmail import mime_body, threads
+from testing.fakes.gmail import NEWEST, attachment, message, multipart, text_part
 
 
 def texts(*parts: dict[str, Any], kind: str = "mixed") -> str:
-    return bodies.text_of(multipart(*parts, kind=kind))
+    return mime_body.text_of(multipart(*parts, kind=kind))
 
 
 @pytest.mark.parametrize("padding", [0, 1, 2, 3])
@@ -77,8 +77,8 @@ def test_attachments_are_named_and_not_read() -> None:
     forwarded = {**multipart(text_part("inside"), kind="mixed"), "mimeType": "message/rfc822", "filename": "old.eml"}
     payload = multipart(text_part("hello"), attachment("q.pdf"), secret, forwarded, kind="mixed")
 
-    assert bodies.text_of(payload) == "hello"
-    assert bodies.attachments(payload) == ["q.pdf", "notes.txt", "old.eml"]
+    assert mime_body.text_of(payload) == "hello"
+    assert mime_body.attachments(payload) == ["q.pdf", "notes.txt", "old.eml"]
 
 
 HOSTILE = {
@@ -122,7 +122,7 @@ def test_html_is_read_in_time_in_proportion(unit: str) -> None:
 def cost(markup: str) -> float:
     def once() -> float:
         began = time.process_time()
-        bodies.readable(markup)
+        mime_body.readable(markup)
         return time.process_time() - began
 
     return min(once() for _ in range(2))
@@ -136,16 +136,16 @@ def nested(depth: int) -> dict[str, Any]:
 
 
 def test_parts_within_parts_are_read_to_a_depth_and_no_further() -> None:
-    assert bodies.text_of(nested(5)) == "found"
-    assert bodies.text_of(nested(900)) == ""
-    assert bodies.attachments(nested(900)) == []
+    assert mime_body.text_of(nested(5)) == "found"
+    assert mime_body.text_of(nested(900)) == ""
+    assert mime_body.attachments(nested(900)) == []
 
 
 def test_only_so_many_parts_and_bytes_are_read() -> None:
     small, large = [text_part("x")] * 10_000, [text_part("x" * 900_000)] * 8
 
-    assert bodies.text_of(multipart(*small, kind="mixed")).count("x") < bodies.MOST_PARTS
-    assert bodies.text_of(multipart(*large, kind="mixed")).count("x") <= bodies.MOST_BYTES_OF_THREAD
+    assert mime_body.text_of(multipart(*small, kind="mixed")).count("x") < mime_body.MOST_PARTS
+    assert mime_body.text_of(multipart(*large, kind="mixed")).count("x") <= mime_body.MOST_BYTES_OF_THREAD
 
 
 def test_a_thread_is_stored_up_to_a_length_the_newest_messages_first() -> None:

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from integrations.items import RawItem
 from integrations.providers import CapabilityMissing, TokenRefused, google_drive
-from integrations.providers.ahead import BATCH
-from integrations.providers.children import Children
-from integrations.tests.asking import TOKEN, asking, brought, ids, pages, recorded
+from integrations.providers.id_listing import BATCH
+from integrations.providers.rollup_rules import Children
+from integrations.tests.provider_settings import TOKEN, asking, brought, ids, pages, recorded
+from integrations.types import RawItem
 from jobs.outcomes import Postponed, Retryable
-from testing.vendors.google import DriveServer
-from testing.vendors.google_drive import MOST_EXPORTED, SPREADSHEET
-from testing.vendors.misbehaviour import KINDS, Status
+from testing.fakes.faults import KINDS, Status
+from testing.fakes.google import DriveServer
+from testing.fakes.google_drive import MOST_EXPORTED, SPREADSHEET
 
 FULL, DELTA = "full_sync", "delta_sync"
 PDF = "application/pdf"

@@ -10,21 +10,21 @@ from typing import Any
 
 import pytest
 
-from integrations.items import Client, RawItem
 from integrations.models import ConnectedSource, SourceDocument
 from integrations.providers import CapabilityMissing, TokenRefused, hubspot
-from integrations.providers.children import Children
 from integrations.providers.hubspot import objects
-from integrations.providers.hubspot.deltas import Place
-from integrations.tests import plainly, syncing
-from integrations.tests.asking import TOKEN, asking, brought, ids, pages, recorded, stored
+from integrations.providers.hubspot.incremental import Place
+from integrations.providers.rollup_rules import Children
+from integrations.tests import plain_text, sync_helpers
 from integrations.tests.invented.embedder import Remembering
-from integrations.tests.syncing import sync
+from integrations.tests.provider_settings import TOKEN, asking, brought, ids, pages, recorded, stored
+from integrations.tests.sync_helpers import sync
+from integrations.types import Client, RawItem
 from jobs.outcomes import Postponed, Retryable
-from testing.people import Person
-from testing.vendors.hubspot import HubSpotServer
-from testing.vendors.misbehaviour import KINDS, Status
-from testing.vendors.wire import as_json
+from testing.fakes.faults import KINDS, Status
+from testing.fakes.http_messages import as_json
+from testing.fakes.hubspot import HubSpotServer
+from testing.personas import Person
 
 FULL, DELTA = "full_sync", "delta_sync"
 CONTACTS, COMPANIES, DEALS = (stream.method for stream in hubspot.STREAMS)
@@ -47,7 +47,7 @@ def crm(db: None) -> Iterator[HubSpotServer]:
 
 
 def client_of(told: dict[str, RawItem], own: str, *children: str) -> Client | None:
-    deals = plainly.children(hubspot.ROLLUP, [stored(hubspot, told[child]) for child in children])
+    deals = plain_text.children(hubspot.ROLLUP, [stored(hubspot, told[child]) for child in children])
     return hubspot.client(stored(hubspot, told[own]), deals)
 
 
@@ -466,7 +466,7 @@ def test_what_is_recorded_lands_in_both_tables_and_a_second_sync_changes_nothing
     source = ConnectedSource.objects.create(user_id=ana.id, provider="hubspot", account="recorded")
 
     first, asked = sync(source), len(model.texts)
-    rows, clients = everything(source), syncing.told(source)
+    rows, clients = everything(source), sync_helpers.told(source)
     second, delta = sync(source), sync(source, DELTA)
 
     assert (first.status, first.items_written, first.items_failed) == ("completed", 20, 0)
@@ -478,7 +478,7 @@ def test_what_is_recorded_lands_in_both_tables_and_a_second_sync_changes_nothing
     assert (second.items_written, second.items_unchanged, second.items_deleted) == (0, 20, 0)
     assert (delta.status, delta.items_seen, delta.items_written) == ("completed", 1, 0)
     assert len(model.texts) == asked
-    assert (everything(source), syncing.told(source)) == (rows, clients)
+    assert (everything(source), sync_helpers.told(source)) == (rows, clients)
 
 
 def everything(source: ConnectedSource) -> dict[str, list[tuple[str, str]]]:

@@ -13,11 +13,11 @@ from django.conf import LazySettings
 
 from integrations.models import ConnectedSource
 from integrations.providers import CapabilityMissing, TokenRefused
-from integrations.transports.answers import TooLarge
 from integrations.transports.mcp import Tools
+from integrations.transports.responses import TooLarge
 from jobs.outcomes import Postponed, Retryable
-from testing.vendors.mcp import TOKEN, Fault, McpServer, Tool
-from vendors.gate import VendorRefused
+from testing.fakes.mcp import TOKEN, Fault, McpServer, Tool
+from vendors.guard import VendorRefused
 
 PROSE = "ana@example.com may not read Renewal of Acme"
 

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from integrations import factory
+from integrations import client_factory
 from integrations.providers import CapabilityMissing
 from integrations.tests.mcp_accounts import (  # noqa: F401
     Account,
@@ -26,7 +26,7 @@ from integrations.tests.mcp_accounts import (  # noqa: F401
     use,
 )
 from jobs.outcomes import Retryable
-from testing.vendors.mcp import TOKEN, Fault, Tool
+from testing.fakes.mcp import TOKEN, Fault, Tool
 
 pytestmark = pytest.mark.django_db
 
@@ -39,7 +39,7 @@ def test_a_missing_tool_is_named_and_kept(hubspot: Account, tool: str) -> None:
     del hubspot.server.tools[tool]
 
     with pytest.raises(CapabilityMissing, match=tool):
-        synced(factory.make_client(source, TOKEN))
+        synced(client_factory.make_client(source, TOKEN))
 
     source.refresh_from_db()
     assert source.capabilities == {"tools": ["get_crm_objects"], "missing": tool}
@@ -50,7 +50,7 @@ def test_what_a_server_has_is_kept(hubspot: Account) -> None:
     source.user_id, source.capabilities = uuid4(), {"tools": [], "missing": "search_crm_objects"}
     source.save()
 
-    synced(factory.make_client(source, TOKEN))
+    synced(client_factory.make_client(source, TOKEN))
 
     source.refresh_from_db()
     assert source.capabilities == {"tools": ["search_crm_objects", "get_crm_objects"]}
@@ -113,12 +113,12 @@ def test_a_server_that_tells_nothing_of_a_deals_company_is_not_believed(hubspot:
     hubspot.server.tools["search_crm_objects"] = Tool(was.properties, act)
 
     with pytest.raises(CapabilityMissing, match="hs_primary_associated_company"):
-        hubspot.client("mcp").page(factory.provider("hubspot").STREAMS[2], "full_sync", None, None)
+        hubspot.client("mcp").page(client_factory.provider("hubspot").STREAMS[2], "full_sync", None, None)
 
 
 # --- what is not believed -------------------------------------------------------------------------------------------
 def test_a_page_that_comes_twice_does_not_go_round(hubspot: Account) -> None:
-    stream, client = factory.provider("hubspot").STREAMS[0], hubspot.client("mcp")
+    stream, client = client_factory.provider("hubspot").STREAMS[0], hubspot.client("mcp")
     first = client.page(stream, "full_sync", None, None)
     page = {"results": [{"id": 1, "properties": {}}, {"id": 2, "properties": {}}], "total": 7}
     hubspot.server.misbehave("tool search_crm_objects", Fault(instead=page))

@@ -9,8 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from integrations import factory
-from integrations.items import RawItem
+from integrations import client_factory
 from integrations.tests.mcp_accounts import (  # noqa: F401
     Account,
     drive,
@@ -24,8 +23,9 @@ from integrations.tests.mcp_accounts import (  # noqa: F401
     synced,
     use,
 )
-from testing.vendors import mcp_tools
-from testing.vendors.google_mail import message
+from integrations.types import RawItem
+from testing.fakes import mcp_tools
+from testing.fakes.gmail import message
 
 pytestmark = pytest.mark.django_db
 
@@ -139,6 +139,6 @@ def test_a_delta_of_googles_goes_by_the_time(drive: Account, gmail: Account) -> 
 
 def test_a_cursor_of_the_rest_api_asks_for_a_full_sync(drive: Account, gmail: Account) -> None:
     for account, cursor in ((drive, "4711"), (gmail, "4711")):
-        stream = factory.provider(account.provider).STREAMS[0]
+        stream = client_factory.provider(account.provider).STREAMS[0]
 
         assert account.client("mcp").page(stream, "delta_sync", cursor, None).expired

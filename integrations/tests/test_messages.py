@@ -13,13 +13,13 @@ from django.conf import settings as configured
 from django.db import connection, transaction
 from django.db.utils import DatabaseError, OperationalError, ProgrammingError
 
-from integrations import messages
-from integrations.messages import Body, Message
 from integrations.models import IngestionJob
-from integrations.queue import ARCHIVE, NAME, QUEUES, TABLE
+from integrations.sync import page_messages
+from integrations.sync.page_messages import Body, Message
+from integrations.sync.pgmq import ARCHIVE, NAME, QUEUES, TABLE
 from jobs.claims import Superseded
-from testing import paged
-from testing.racing import at_once
+from testing.concurrency import at_once
+from testing.factories import syncs
 
 WRAPPERS = {
     "ingestion_enqueue": "'ingestion_queue', '{}'::jsonb",
@@ -38,8 +38,8 @@ def sql(statement: str, *params: Any) -> list[Any]:
 
 def sent(**body: Any) -> Message:
     """A message that has been read once."""
-    messages.enqueue(paged.sync(**body))
-    message = messages.read()
+    page_messages.enqueue(syncs.sync(**body))
+    message = page_messages.read()
     assert message is not None
     return message
 
@@ -57,16 +57,16 @@ def seconds_hidden(message: Message) -> float:
 # --- what it says ---------------------------------------------------------------------------------------------------
 @pytest.mark.django_db
 def test_a_message_comes_back_as_it_was_sent() -> None:
-    body = paged.sync().next_stream().next_page("after:100")
+    body = syncs.sync().next_stream().next_page("after:100")
 
-    msg_id = messages.enqueue(body)
+    msg_id = page_messages.enqueue(body)
 
-    message = messages.read()
+    message = page_messages.read()
     assert message is not None
     assert (message.msg_id, message.read_ct, message.held, message.body) == (msg_id, 1, 0, body)
     assert (body.stream, body.page, body.following) == (1, 2, "after:100")
     assert 290 < seconds_hidden(message) <= 300
-    assert messages.read() is None
+    assert page_messages.read() is None
 
 
 @pytest.mark.django_db
@@ -89,26 +89,26 @@ def test_a_message_comes_back_as_it_was_sent() -> None:
     ids=str,
 )
 def test_what_is_no_page_of_ours_is_archived_and_the_next_is_read(told: Any, caplog: pytest.LogCaptureFixture) -> None:
-    good = paged.sync()
+    good = syncs.sync()
     whole = {**good.told(), **told} if isinstance(told, dict) and told else told
     (strange,) = sql("SELECT ingestion_enqueue(%s, %s::jsonb)", NAME, json.dumps(whole))[0]
-    messages.enqueue(good)
+    page_messages.enqueue(good)
 
-    message = messages.read()
+    message = page_messages.read()
 
     assert message is not None
     assert message.body == good
     assert sql(f"SELECT msg_id FROM {ARCHIVE}") == [(strange,)]
     assert str(strange) in caplog.text
-    assert messages.read() is None
+    assert page_messages.read() is None
 
 
 @pytest.mark.django_db
 def test_a_page_that_cannot_be_read_ends_its_sync_so_that_another_can_begin() -> None:
-    body = paged.sync()
+    body = syncs.sync()
     sql("SELECT ingestion_enqueue(%s, %s::jsonb)", NAME, json.dumps(body.told() | {"stream": "of another release"}))
 
-    assert messages.read() is None
+    assert page_messages.read() is None
 
     job = IngestionJob.objects.get(pk=body.job_id)
     assert (job.status, job.error_message) == ("failed", "MESSAGE_MALFORMED")
@@ -116,11 +116,11 @@ def test_a_page_that_cannot_be_read_ends_its_sync_so_that_another_can_begin() ->
 
 @pytest.mark.django_db
 def test_a_page_of_a_newer_release_is_read_without_what_it_adds() -> None:
-    body = paged.sync()
+    body = syncs.sync()
     told = {name: value for name, value in body.told().items() if name != "following"}
     sql("SELECT ingestion_enqueue(%s, %s::jsonb)", NAME, json.dumps(told | {"more": 1}))
 
-    message = messages.read()
+    message = page_messages.read()
 
     assert message is not None
     assert message.body == body
@@ -128,11 +128,11 @@ def test_a_page_of_a_newer_release_is_read_without_what_it_adds() -> None:
 
 @pytest.mark.django_db
 def test_headers_that_are_not_ours_hold_nothing() -> None:
-    messages.enqueue(paged.sync())
+    page_messages.enqueue(syncs.sync())
     for headers in ("[]", '{"held": "3"}', '{"held": true}', "null"):
         sql(f"UPDATE {TABLE} SET headers = %s::jsonb, vt = clock_timestamp()", headers)
 
-        message = messages.read()
+        message = page_messages.read()
 
         assert message is not None
         assert message.held == 0
@@ -142,21 +142,21 @@ def test_headers_that_are_not_ours_hold_nothing() -> None:
 @pytest.mark.django_db
 def test_every_read_is_a_delivery_but_for_those_that_were_held() -> None:
     first = sent()
-    messages.hold(first, 30)
+    page_messages.hold(first, 30)
     assert 29 < seconds_hidden(first) <= 30
     lapse()
-    second = messages.read()
+    second = page_messages.read()
     assert second is not None
-    messages.leave(second)
+    page_messages.leave(second)
     lapse()
-    third = messages.read()
+    third = page_messages.read()
     assert third is not None
-    messages.hold(third, 0.4)
+    page_messages.hold(third, 0.4)
     assert 0 < seconds_hidden(third) <= 1
 
     lapse()
 
-    fourth = messages.read()
+    fourth = page_messages.read()
     assert fourth is not None
     assert [message.deliveries for message in (first, second, third, fourth)] == [1, 1, 2, 2]
     assert (fourth.read_ct, fourth.held) == (4, 2)
@@ -166,19 +166,19 @@ def test_every_read_is_a_delivery_but_for_those_that_were_held() -> None:
 def test_a_message_that_is_left_reappears_when_its_time_is_over_or_when_told() -> None:
     message = sent()
 
-    messages.leave(message)
+    page_messages.leave(message)
     assert seconds_hidden(message) > 290
 
-    messages.leave(message, 0)
-    assert messages.read() is not None
+    page_messages.leave(message, 0)
+    assert page_messages.read() is not None
 
 
 @pytest.mark.django_db
 def test_a_delayed_message_is_not_read_before() -> None:
-    messages.enqueue(paged.sync(), delay=60)
+    page_messages.enqueue(syncs.sync(), delay=60)
 
-    assert messages.read() is None
-    assert messages.waiting()
+    assert page_messages.read() is None
+    assert page_messages.waiting()
 
 
 # --- the fence ------------------------------------------------------------------------------------------------------
@@ -186,21 +186,21 @@ def test_a_delayed_message_is_not_read_before() -> None:
 def test_an_overtaken_reader_can_write_nothing() -> None:
     overtaken = sent()
     lapse()
-    reader = messages.read()
+    reader = page_messages.read()
     assert reader is not None
 
     for write in (
-        lambda: messages.hold(overtaken, 60),
-        lambda: messages.leave(overtaken, 60),
-        lambda: messages.extend(overtaken, 60),
-        lambda: messages.fenced(overtaken).__enter__(),
+        lambda: page_messages.hold(overtaken, 60),
+        lambda: page_messages.leave(overtaken, 60),
+        lambda: page_messages.extend(overtaken, 60),
+        lambda: page_messages.fenced(overtaken).__enter__(),
     ):
         with pytest.raises(Superseded):
             write()
 
     assert seconds_hidden(reader) > 290
-    with messages.fenced(reader):
-        assert messages.archive(reader)
+    with page_messages.fenced(reader):
+        assert page_messages.archive(reader)
 
 
 @committing
@@ -208,18 +208,18 @@ def test_nobody_reads_a_message_while_its_reader_writes() -> None:
     message = sent()
     lapse()
 
-    with messages.fenced(message):
-        assert at_once(messages.read) == [None]
+    with page_messages.fenced(message):
+        assert at_once(page_messages.read) == [None]
 
-    assert messages.read() is not None
+    assert page_messages.read() is not None
 
 
 @committing
 def test_the_heart_does_not_wait_long_for_the_write_that_it_watches() -> None:
     message = sent()
 
-    with messages.fenced(message), pytest.raises(OperationalError, match="lock timeout"):
-        at_once(lambda: messages.extend(message, 60))
+    with page_messages.fenced(message), pytest.raises(OperationalError, match="lock timeout"):
+        at_once(lambda: page_messages.extend(message, 60))
 
 
 @committing
@@ -232,7 +232,7 @@ def test_a_message_outlives_a_transaction_that_fails() -> None:
     )
     try:
         with pytest.raises(DatabaseError):
-            paged.work(message)
+            syncs.work(message)
     finally:
         sql("DROP FUNCTION fails CASCADE")
 
@@ -242,23 +242,23 @@ def test_a_message_outlives_a_transaction_that_fails() -> None:
 @committing
 def test_the_next_page_is_there_only_if_its_page_is_committed() -> None:
     with transaction.atomic():
-        messages.enqueue(paged.sync())
+        page_messages.enqueue(syncs.sync())
         transaction.set_rollback(True)
 
-    assert not messages.waiting()
+    assert not page_messages.waiting()
 
 
 def _reads(database: dict[str, Any], found: Any) -> None:
     connection.settings_dict.update(database)
     connection.connection = None
-    while message := messages.read():
+    while message := page_messages.read():
         found.put(message.msg_id)
     found.put(None)
 
 
 @committing
 def test_two_processes_never_hold_one_message() -> None:
-    ids = [messages.enqueue(paged.sync(status="failed")) for _ in range(40)]
+    ids = [page_messages.enqueue(syncs.sync(status="failed")) for _ in range(40)]
     spawn = multiprocessing.get_context("fork")
     found: Any = spawn.Queue()
     own = dict(connection.settings_dict)
@@ -326,9 +326,9 @@ def test_what_a_caller_defines_for_itself_is_not_called_with_the_owners_rights()
     sql("CREATE FUNCTION pg_temp.clock_timestamp() RETURNS timestamptz LANGUAGE plpgsql AS $$ BEGIN RAISE 'no'; END $$")
     sql("SET LOCAL search_path = pg_temp, public, pg_catalog")
 
-    messages.enqueue(paged.sync())
+    page_messages.enqueue(syncs.sync())
 
-    assert messages.read() is not None
+    assert page_messages.read() is not None
 
 
 @pytest.mark.django_db
@@ -362,8 +362,8 @@ def test_the_migration_takes_back_what_it_made_and_makes_it_again(migration: Any
 
     migration.install(None, Editor)
 
-    messages.enqueue(paged.sync())
-    assert messages.read() is not None
+    page_messages.enqueue(syncs.sync())
+    assert page_messages.read() is not None
 
 
 def test_a_pgmq_that_others_use_stays(migration: Any) -> None:
@@ -384,7 +384,7 @@ def test_a_pgmq_that_was_there_before_stays(migration: Any) -> None:
 
     assert has_schema()
     migration.install(None, Editor)
-    assert not messages.waiting()
+    assert not page_messages.waiting()
 
 
 def test_an_extension_that_may_not_be_made_is_made_up_for(migration: Any) -> None:
@@ -394,8 +394,8 @@ def test_an_extension_that_may_not_be_made_is_made_up_for(migration: Any) -> Non
 
     migration.install(None, Editor)
 
-    messages.enqueue(paged.sync())
-    assert messages.read() is not None
+    page_messages.enqueue(syncs.sync())
+    assert page_messages.read() is not None
 
 
 def test_a_schema_of_that_name_that_is_something_else_is_told_of(migration: Any) -> None:
@@ -409,8 +409,8 @@ def test_a_schema_of_that_name_that_is_something_else_is_told_of(migration: Any)
 @pytest.mark.django_db
 def test_pgmqs_own_client_works_in_our_transaction() -> None:
     with transaction.atomic():
-        QUEUES.send(NAME, paged.sync().told())
+        QUEUES.send(NAME, syncs.sync().told())
         transaction.set_rollback(True)
 
     assert QUEUES.metrics(NAME).queue_length == 0
-    assert Body.of(paged.sync().told()).page == 0
+    assert Body.of(syncs.sync().told()).page == 0

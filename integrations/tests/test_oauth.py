@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from integrations import disconnecting, refreshing
+from accounts.errors import Refused
+from integrations import disconnect
 from integrations.models import ConnectedSource, IngestionJob, VaultToken
-from integrations.oauth import services, states
+from integrations.oauth import services, state, token_refresh
 from integrations.tests.consents import BACK, asked, connected, refusal
 from integrations.tests.grants import PROVIDERS, named, refresh_token, stored
-from tenancy.refusals import Refused
-from testing.people import Person
-from testing.racing import at_once
-from testing.vendors.misbehaviour import Status
-from testing.vendors.oauth import CLIENT_SECRET, MARK, OAuthServer
+from testing.concurrency import at_once
+from testing.fakes.faults import Status
+from testing.fakes.oauth import CLIENT_SECRET, MARK, OAuthServer
+from testing.personas import Person
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -29,7 +29,7 @@ def test_a_consent_connects_an_account_and_starts_a_full_sync(
 
     source = connected(ana, provider)
 
-    token = refreshing.fresh(source.pk)[1]
+    token = token_refresh.fresh(source.pk)[1]
     job = IngestionJob.objects.get()
     assert oauth.accepts(token)
     assert oauth.requests == 2  # the page and the exchange
@@ -79,7 +79,7 @@ def test_a_state_is_good_for_who_began_with_what_and_not_for_long(
         refusal(ana, "hubspot", state=bens, expected_state=bens),
         refusal(ana, "hubspot", state=others, expected_state=others),
     ]
-    monkeypatch.setattr(states, "SECONDS", -1)
+    monkeypatch.setattr(state, "SECONDS", -1)
     codes.append(refusal(ana, "hubspot"))
 
     assert codes == ["STATE_MISMATCH"] * 6
@@ -159,15 +159,15 @@ def test_connecting_again_revives_the_same_source(ana: Person, oauth: OAuthServe
     first = connected(ana, "hubspot")
     IngestionJob.objects.update(status="failed")
     oauth.take_back(refresh_token(first))
-    refreshing.expire(first.pk, first.token_expires_at)
-    with pytest.raises(refreshing.SourceBroken):
-        refreshing.fresh(first.pk)
+    token_refresh.expire(first.pk, first.token_expires_at)
+    with pytest.raises(token_refresh.SourceBroken):
+        token_refresh.fresh(first.pk)
 
     second = connected(ana, "hubspot")
 
     assert second.pk == first.pk
     assert (second.status, second.status_message) == ("active", None)
-    assert oauth.accepts(refreshing.fresh(second.pk)[1])
+    assert oauth.accepts(token_refresh.fresh(second.pk)[1])
     assert sorted(IngestionJob.objects.values_list("status", flat=True)) == ["failed", "queued"]
     assert VaultToken.objects.filter(orphaned_at__isnull=True).count() == 2
 
@@ -207,6 +207,6 @@ def test_recorded_answers_are_connected_only_where_they_are_used(
     source = services.connect_recorded(user_id=ana.id, provider="gmail")
 
     assert (source.status, IngestionJob.objects.get().kind) == ("active", "full_sync")
-    assert refreshing.fresh(source.pk)[1] == "recorded"
-    assert disconnecting.disconnect(source, by=ana.user) == disconnecting.Grant.GIVEN_BACK
+    assert token_refresh.fresh(source.pk)[1] == "recorded"
+    assert disconnect.disconnect(source, by=ana.user) == disconnect.Grant.GIVEN_BACK
     assert oauth.requests == 0

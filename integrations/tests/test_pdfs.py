@@ -10,20 +10,21 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
+from accounts.errors import Refused
 from documents import services
 from documents.models import Document
-from integrations import pdfs, vault
 from integrations.models import ConnectedSource, SourceDocument
+from integrations.oauth import token_vault
 from integrations.providers import google_drive
-from integrations.tests.asking import NOBODY, TOKEN, asking
-from integrations.tests.syncing import DELTA, row, stored, sync
-from jobs import runner
+from integrations.records import pdf_import
+from integrations.tests.provider_settings import NOBODY, TOKEN, asking
+from integrations.tests.sync_helpers import DELTA, row, stored, sync
+from jobs import worker
 from jobs.models import UploadJob
-from tenancy.refusals import Refused
+from testing.fakes.faults import KINDS
+from testing.fakes.google import DriveServer
 from testing.pdfs import locked_pdf
-from testing.people import Person, declaration, plan_pdf
-from testing.vendors.google import DriveServer
-from testing.vendors.misbehaviour import KINDS
+from testing.personas import Person, declaration, plan_pdf
 
 PDF = "application/pdf"
 DRUGS, TEETH = plan_pdf("drugs", lines=5), plan_pdf("teeth", lines=5)
@@ -39,7 +40,7 @@ def drive(db: None) -> Iterator[DriveServer]:
 @pytest.fixture
 def anas(ana: Person) -> ConnectedSource:
     made: ConnectedSource = ConnectedSource.objects.create(user_id=ana.id, provider="google_drive")
-    made.access_token_vault_id = vault.store(made, "access", TOKEN)
+    made.access_token_vault_id = token_vault.store(made, "access", TOKEN)
     made.token_expires_at = timezone.now() + timedelta(hours=1)
     made.save()
     return made
@@ -53,7 +54,9 @@ def bring(drive: DriveServer, anas: ConnectedSource, settings: Any) -> Any:
     def pass_on(content: bytes, file_id: str = "a", **fields: Any) -> Any:
         drive.drive.put(file_id, content, mime=PDF, **fields)
         item = client.get("drive.files.get", file_id)
-        return pdfs.pass_on(source=anas, client=client, item=item, record=google_drive.record(item), job_id=NOBODY)
+        return pdf_import.pass_on(
+            source=anas, client=client, item=item, record=google_drive.record(item), job_id=NOBODY
+        )
 
     return pass_on
 
@@ -72,7 +75,7 @@ def refer(source: ConnectedSource, document_id: Any, external_id: str = "file:a"
 
 def test_a_pdf_goes_through_the_pipeline_as_the_tenants_own(bring: Any, ana: Person, ben: Person) -> None:
     document_id = bring(DRUGS, name="Plan A")
-    runner.drain()
+    worker.drain()
 
     document = Document.objects.get()
     assert (document.pk, document.user_id, document.filename) == (document_id, ana.id, "Plan A.pdf")
@@ -85,7 +88,7 @@ def test_a_pdf_goes_through_the_pipeline_as_the_tenants_own(bring: Any, ana: Per
 def test_the_same_pdf_is_one_document_however_often_it_comes(bring: Any, drive: DriveServer) -> None:
     first = bring(DRUGS, "a")
     second = bring(DRUGS, "b")
-    runner.drain()
+    worker.drain()
     third = bring(DRUGS, "a")
 
     assert first == second == third
@@ -94,11 +97,11 @@ def test_the_same_pdf_is_one_document_however_often_it_comes(bring: Any, drive: 
 
 def test_a_crash_between_declaring_and_storing_is_mended_by_the_next_try(bring: Any, ana: Person) -> None:
     services.declare(user_id=ana.id, **declaration(DRUGS), by_connector=True)
-    runner.drain()
+    worker.drain()
     assert UploadJob.objects.get().stage == "queued"
 
     bring(DRUGS)
-    runner.drain()
+    worker.drain()
 
     assert UploadJob.objects.get().state == "done"
 
@@ -106,23 +109,23 @@ def test_a_crash_between_declaring_and_storing_is_mended_by_the_next_try(bring: 
 def test_bytes_that_came_too_late_revive_their_job(bring: Any, ana: Person) -> None:
     services.declare(user_id=ana.id, **declaration(DRUGS), by_connector=True)
     Document.objects.update(upload_expires_at="2026-01-01T00:00:00Z")
-    runner.drain()
+    worker.drain()
     assert UploadJob.objects.get().state == "deadletter"
 
     bring(DRUGS)
-    runner.drain()
+    worker.drain()
 
     assert UploadJob.objects.get().state == "done"
 
 
 def test_a_pdf_that_the_pipeline_refused_is_not_tried_at_every_sync(bring: Any) -> None:
     bring(LOCKED)
-    runner.drain()
+    worker.drain()
     before = UploadJob.objects.values("state", "updated_at", "last_error").get()
     assert before["state"] == "deadletter"
 
     bring(LOCKED)
-    runner.drain()
+    worker.drain()
 
     assert UploadJob.objects.values("state", "updated_at", "last_error").get() == before
 
@@ -192,16 +195,16 @@ def test_any_name_becomes_a_file_name(bring: Any, name: str, filename: str) -> N
 def test_a_document_that_an_import_made_goes_with_its_file(bring: Any) -> None:
     document_id = bring(DRUGS)
 
-    assert pdfs.withdraw(document_id)
+    assert pdf_import.withdraw(document_id)
     assert not Document.objects.exists()
-    assert pdfs.withdraw(document_id)  # again, after a crash
+    assert pdf_import.withdraw(document_id)  # again, after a crash
 
 
 def test_a_document_that_the_tenant_uploaded_stays(bring: Any, ana: Person) -> None:
     ana.upload(DRUGS)
     document_id = bring(DRUGS)
 
-    assert not pdfs.withdraw(document_id)
+    assert not pdf_import.withdraw(document_id)
     assert Document.objects.count() == 1
 
 
@@ -209,7 +212,7 @@ def test_a_document_that_the_tenant_uploaded_after_the_import_stays(bring: Any, 
     document_id = bring(DRUGS)
     ana.upload(DRUGS)
 
-    assert not pdfs.withdraw(document_id)
+    assert not pdf_import.withdraw(document_id)
     assert Document.objects.count() == 1
 
 
@@ -217,9 +220,9 @@ def test_a_document_that_another_file_has_as_well_stays(bring: Any, anas: Connec
     document_id = bring(DRUGS, "a")
     refer(anas, document_id, "file:b")
 
-    assert not pdfs.withdraw(document_id)
+    assert not pdf_import.withdraw(document_id)
     SourceDocument.objects.update(deleted_at="2026-01-01T00:00:00Z")
-    assert pdfs.withdraw(document_id)
+    assert pdf_import.withdraw(document_id)
 
 
 # In a sync
@@ -229,7 +232,7 @@ def test_the_recorded_drive_is_synced_and_its_pdf_searched(anas: ConnectedSource
     settings.INTEGRATIONS_USE_FIXTURES = True
 
     job = sync(anas)
-    runner.drain()
+    worker.drain()
 
     assert (job.status, job.items_seen, job.items_failed) == ("completed", 4, 0)
     document = Document.objects.get()

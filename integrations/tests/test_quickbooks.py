@@ -12,20 +12,20 @@ from typing import Any
 
 import pytest
 
-from integrations.items import Client, RawItem
 from integrations.models import ConnectedSource, SourceDocument
 from integrations.providers import CapabilityMissing, TokenRefused, quickbooks
 from integrations.providers.quickbooks import rest
-from integrations.tests import plainly, syncing
-from integrations.tests.asking import TOKEN, asking, brought, ids, pages, recorded, stored
+from integrations.tests import plain_text, sync_helpers
 from integrations.tests.invented.embedder import Remembering
-from integrations.tests.syncing import sync
+from integrations.tests.provider_settings import TOKEN, asking, brought, ids, pages, recorded, stored
+from integrations.tests.sync_helpers import sync
+from integrations.types import Client, RawItem
 from jobs.outcomes import Postponed, Retryable
-from testing.people import Person
-from testing.vendors.intuit import REALM, IntuitServer
-from testing.vendors.misbehaviour import KINDS, Status
-from testing.vendors.wire import as_json
-from vendors.gate import VendorRefused
+from testing.fakes.faults import KINDS, Status
+from testing.fakes.http_messages import as_json
+from testing.fakes.quickbooks import REALM, IntuitServer
+from testing.personas import Person
+from vendors.guard import VendorRefused
 
 FULL, DELTA = "full_sync", "delta_sync"
 CUSTOMERS, INVOICES = (stream.method for stream in quickbooks.STREAMS)
@@ -50,7 +50,7 @@ def client_of(told: dict[str, RawItem], own: str, *children: str) -> Client | No
 
 
 def rolled(own: SourceDocument | None, *documents: SourceDocument) -> Client | None:
-    return quickbooks.client(own, plainly.children(quickbooks.ROLLUP, documents))
+    return quickbooks.client(own, plain_text.children(quickbooks.ROLLUP, documents))
 
 
 def invoice(id: int, total: str | None, date: str = "2026-01-01") -> SourceDocument:
@@ -361,7 +361,7 @@ def test_what_is_recorded_lands_in_both_tables_and_a_second_sync_changes_nothing
     source = ConnectedSource.objects.create(user_id=ana.id, provider="quickbooks", account="recorded")
 
     first, asked = sync(source), len(model.texts)
-    clients = syncing.told(source)
+    clients = sync_helpers.told(source)
     second, delta = sync(source), sync(source, DELTA)
 
     assert (first.status, first.items_written, first.items_failed) == ("completed", 16, 0)
@@ -376,7 +376,7 @@ def test_what_is_recorded_lands_in_both_tables_and_a_second_sync_changes_nothing
     assert (second.items_written, second.items_unchanged, second.items_deleted) == (0, 16, 0)
     assert (delta.status, delta.items_written, delta.items_deleted) == ("completed", 0, 0)
     assert len(model.texts) == asked
-    assert syncing.told(source) == clients
+    assert sync_helpers.told(source) == clients
 
 
 def test_an_empty_company_is_empty(books: IntuitServer, settings: Any) -> None:

@@ -14,13 +14,13 @@ from django.conf import LazySettings
 
 from integrations.models import ConnectedSource
 from integrations.providers import TokenRefused
-from integrations.transports.answers import MOST_BYTES, SCOPES_MISSING, TooLarge
+from integrations.transports.responses import MOST_BYTES, SCOPES_MISSING, TooLarge
 from integrations.transports.rest import Rest
 from jobs.outcomes import Permanent, Postponed, Retryable
-from testing.vendors.misbehaviour import KINDS, Status
-from testing.vendors.server import Server
-from testing.vendors.wire import Answer, Refusal, Request, as_json
-from vendors.gate import VendorRefused
+from testing.fakes.faults import KINDS, Status
+from testing.fakes.http_messages import Answer, Refusal, Request, as_json
+from testing.fakes.server import Server
+from vendors.guard import VendorRefused
 from vendors.models import Breaker
 
 TOKEN = "t0ken-of-ana"

@@ -12,16 +12,16 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 from django.utils import timezone
 
+from accounts.rls import as_tenant
 from embeddings import embedders
 from embeddings.embedders import Vectors
 from embeddings.models import LiveModel
 from integrations.models import SourceDocument
-from integrations.search.found import MOST_TEXT
-from tenancy.rls import as_tenant
+from integrations.search.results import MOST_TEXT
 from testing.embedders import Instant
-from testing.findable import findable
-from testing.people import Person
-from testing.records import client, connected, record
+from testing.factories.records import client, connected, record
+from testing.factories.searchable_documents import findable
+from testing.personas import Person
 
 pytestmark = pytest.mark.django_db
 ALL = ["documents", "hubspot", "google_drive", "quickbooks", "gmail", "clients"]

@@ -11,12 +11,12 @@ from uuid import UUID
 import pytest
 from django.db import connection
 
-from integrations import catching_up, embedding
 from integrations.models import ConnectedSource
+from integrations.records import record_embedding, reembed
 from integrations.search import records
-from testing import statistics
-from testing.people import Person
-from testing.records import connected, record
+from testing import planner_statistics
+from testing.factories.records import connected, record
+from testing.personas import Person
 
 pytestmark = pytest.mark.django_db
 TABLES = ("source_documents", "client_intelligence")
@@ -31,7 +31,7 @@ def believed(request: pytest.FixtureRequest, never_vacuumed: None, ana: Person, 
     record(source, "company:1", "apples")
     pages, rows = SIZES[request.param]
     for table in TABLES:
-        statistics.believe(table, pages=pages, rows=rows)
+        planner_statistics.believe(table, pages=pages, rows=rows)
     return source
 
 
@@ -105,7 +105,7 @@ def test_words_are_looked_up_in_the_tenants_own_entries(believed: ConnectedSourc
 
 def test_who_waits_is_found_without_reading_the_records(believed: ConnectedSource, ben: Person) -> None:
     with plans("may_wait") as seen:
-        waiting = list(catching_up.Round().tenants())
+        waiting = list(reembed.Round().tenants())
 
     assert waiting == [ben.id]
     assert "Seq Scan on source_documents" not in seen[0]
@@ -113,10 +113,10 @@ def test_who_waits_is_found_without_reading_the_records(believed: ConnectedSourc
 
 
 def test_what_waits_is_not_looked_for_among_what_is_done(believed: ConnectedSource) -> None:
-    model = embedding.of_tenant(believed.user_id).model
+    model = record_embedding.of_tenant(believed.user_id).model
     with connection.cursor() as cursor:
-        cursor.execute(catching_up.PINNED)
-        sql = catching_up.LEFT.format(table="source_documents", wanted=catching_up.WANTED)
+        cursor.execute(reembed.PINNED)
+        sql = reembed.LEFT.format(table="source_documents", wanted=reembed.WANTED)
         values: dict[str, Any] = {"user": believed.user_id, "model": model, "most": 32, "refused": []}
         cursor.execute("EXPLAIN " + sql, values)
         plan = "\n".join(line for (line,) in cursor.fetchall())

@@ -7,16 +7,17 @@ from typing import Any
 import pytest
 from django.db import IntegrityError, connection, transaction
 
-from integrations import forgetting, messages, pages, syncs, tombstones
-from integrations.items import Page
+from accounts.errors import Refused
 from integrations.models import ClientIntelligence, ConnectedSource, IngestionJob, SourceDocument, VaultToken
+from integrations.records import purge, tombstones
+from integrations.sync import page_messages, page_worker, sync_jobs
 from integrations.tests.invented.embedder import Remembering
 from integrations.tests.invented.rest import Account
-from integrations.tests.syncing import DELTA, FORGET, FULL, begin, client, item, row, stored, sync, work
-from jobs import cluster
+from integrations.tests.sync_helpers import DELTA, FORGET, FULL, begin, client, item, row, stored, sync, work
+from integrations.types import Page
+from jobs.cluster import state
 from jobs.outcomes import Postponed
-from tenancy.refusals import Refused
-from testing.racing import at_once
+from testing.concurrency import at_once
 
 pytestmark = pytest.mark.django_db
 
@@ -43,7 +44,7 @@ def test_nothing_is_fetched_from_a_source_that_is_not_active(source: ConnectedSo
         begin(source)
 
     assert (refused.value.code, refused.value.status) == ("SOURCE_NOT_ACTIVE", 409)
-    assert not messages.waiting()
+    assert not page_messages.waiting()
 
 
 def test_the_first_sync_is_a_full_one(source: ConnectedSource) -> None:
@@ -73,8 +74,8 @@ def test_of_two_that_begin_at_once_one_is_refused(source: ConnectedSource) -> No
 def test_a_failed_sync_stays_failed(account: Account, source: ConnectedSource) -> None:
     job = begin(source)
 
-    assert syncs.fail(job.pk, "SOME_CODE")
-    assert not syncs.fail(job.pk, "ANOTHER")
+    assert sync_jobs.fail(job.pk, "SOME_CODE")
+    assert not sync_jobs.fail(job.pk, "ANOTHER")
 
     work()
     job.refresh_from_db()
@@ -197,16 +198,16 @@ def test_a_sweep_that_must_stop_goes_on_later(account: Account, source: Connecte
     begin(source)
     work()
     work()
-    message = messages.read()
+    message = page_messages.read()
     assert message is not None
-    cluster.stop()
+    state.stop()
     try:
         with pytest.raises(Postponed):
-            pages.work(message)
+            page_worker.work(message)
     finally:
-        cluster.begin()
+        state.begin()
 
-    pages.work(message)
+    page_worker.work(message)
 
     assert row(source, "company:1").deleted_at is not None
     assert IngestionJob.objects.order_by("created_at").last().status == "completed"  # type: ignore[union-attr]
@@ -215,7 +216,7 @@ def test_a_sweep_that_must_stop_goes_on_later(account: Account, source: Connecte
 def test_forgetting_removes_everything_of_a_source_and_nothing_else(
     account: Account, source: ConnectedSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(forgetting, "BATCH", 2)
+    monkeypatch.setattr(purge, "BATCH", 2)
     other = ConnectedSource.objects.create(user_id=source.user_id, provider="hubspot", account="second")
     account.list("companies", *[item(f"company:{n}") for n in range(5)])
     sync(source)
@@ -235,7 +236,7 @@ def test_forgetting_removes_everything_of_a_source_and_nothing_else(
     assert not VaultToken.objects.exists()
     assert SourceDocument.objects.count() == 5
     assert ClientIntelligence.objects.count() == 6
-    assert not messages.waiting()
+    assert not page_messages.waiting()
 
 
 def test_forgetting_ends_the_sync_that_is_under_way(account: Account, source: ConnectedSource) -> None:
@@ -269,7 +270,7 @@ PLANS: list[tuple[str, dict[str, Any]]] = [
     (tombstones.UNSEEN, {"after": "", "upto": "x", "types": None}),
     (tombstones.UPTO, {"after": "", "most": 500}),
     (tombstones.NAMED, {"ids": ["company:1"], "times": [None]}),
-    (forgetting.ROWS, {"most": 1000}),
+    (purge.ROWS, {"most": 1000}),
 ]
 
 

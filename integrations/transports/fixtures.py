@@ -8,11 +8,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from integrations.transports.answers import Refused, TooLarge, decoded, meaning, reason
+from integrations.transports.responses import Refused, TooLarge, decoded, meaning, reason
 from jobs.outcomes import Permanent, Retryable
-from vendors import gate
-from vendors.faults import Status
-from vendors.gate import VendorRefused
+from vendors import guard
+from vendors.errors import Status
+from vendors.guard import VendorRefused
 
 FOLDER = Path(__file__).resolve().parent.parent / "fixtures"
 PIECE = 64 * 1024
@@ -100,8 +100,8 @@ def _spelled(value: Any) -> str:
 
 
 def _outcome(refused: Refused) -> Exception:
-    """Return what ``vendors.gate`` would raise, without its budget and breaker."""
+    """Return what ``vendors.guard`` would raise, without its budget and breaker."""
     answer = Status(refused.response.status_code, refused.response.headers, refused.code)
     if answer.status >= 500:
-        return Retryable("VENDOR_UNAVAILABLE", gate.DETAILS["VENDOR_UNAVAILABLE"])
+        return Retryable("VENDOR_UNAVAILABLE", guard.DETAILS["VENDOR_UNAVAILABLE"])
     return meaning(answer) or VendorRefused(answer.status, answer.vendor_code)

@@ -30,14 +30,14 @@ from mcp_types import (
 )
 from pydantic import ValidationError
 
-from integrations import budget
+from integrations import vendor_key
 from integrations.models import ConnectedSource
 from integrations.providers import CapabilityMissing
-from integrations.transports.answers import MOST_BYTES, Refused, TooLarge, decoded, meaning
-from integrations.transports.tools import told
-from integrations.transports.wire import CONNECT_SECONDS, TooMuch, Wire
-from vendors import gate
-from vendors.gate import BadAnswer
+from integrations.transports.mcp_http import CONNECT_SECONDS, TooMuch, Wire
+from integrations.transports.mcp_tools import told
+from integrations.transports.responses import MOST_BYTES, Refused, TooLarge, decoded, meaning
+from vendors import guard
+from vendors.guard import BadAnswer
 
 T = TypeVar("T")
 
@@ -65,7 +65,7 @@ class Tools:
     """
 
     def __init__(self, source: ConnectedSource, token: str, *, requests_per_minute: int = 0) -> None:
-        self.vendor = budget.vendor(source, requests_per_minute)
+        self.vendor = vendor_key.vendor(source, requests_per_minute)
         self._url: str = settings.CONNECTORS[source.provider]["mcp_url"]
         if not self._url:
             raise CapabilityMissing("server")
@@ -77,7 +77,7 @@ class Tools:
     def names(self) -> dict[str, Mapping[str, Any]]:
         """Return the JSON schema of each tool's arguments, by the tool's name."""
         if self._names is None:
-            with gate.calling(self.vendor, "tools/list", meaning=meaning):
+            with guard.calling(self.vendor, "tools/list", meaning=meaning):
                 self._names = self._run(_listed, "tools", MOST_BYTES)
         return self._names
 
@@ -99,7 +99,7 @@ class Tools:
         async def step(client: Client) -> CallToolResult:
             return await client.call_tool(tool, dict(arguments))
 
-        with gate.calling(self.vendor, operation, meaning=meaning):
+        with guard.calling(self.vendor, operation, meaning=meaning):
             try:
                 return read(_object(self._run(step, tool, most or MOST_BYTES)))
             except TooMuch:

@@ -16,11 +16,11 @@ import httpcore
 import httpx
 from django.conf import settings
 
-from integrations import budget
+from integrations import vendor_key
 from integrations.models import ConnectedSource
-from integrations.transports.answers import ERROR_BYTES, Refused, TooLarge, bounded, decoded, meaning, reason
-from vendors import deadline, gate
-from vendors.gate import BadAnswer
+from integrations.transports.responses import ERROR_BYTES, Refused, TooLarge, bounded, decoded, meaning, reason
+from vendors import guard, http_deadline
+from vendors.guard import BadAnswer
 
 CONNECT_SECONDS = 5.0
 DOWNLOADS_TAKE = 5  # times a call's time: a file of many megabytes over a slow line
@@ -31,11 +31,11 @@ _LEADS_AWAY = re.compile(r"[?#\\\s\x00-\x1f]|(?:^|/)\.{1,2}(?:/|$)")
 class Rest:
     """One account at a provider. Its calls share the account's budget and breaker with those of all processes.
 
-    Raises what ``vendors.gate`` raises, and ``TokenRefused``. Use it outside of transactions, in one thread.
+    Raises what ``vendors.guard`` raises, and ``TokenRefused``. Use it outside of transactions, in one thread.
     """
 
     def __init__(self, source: ConnectedSource, token: str, *, requests_per_minute: int) -> None:
-        self.vendor = budget.vendor(source, requests_per_minute)
+        self.vendor = vendor_key.vendor(source, requests_per_minute)
         self._token = token
         self._base: str = settings.CONNECTORS[source.provider]["api_url"].rstrip("/")
 
@@ -68,7 +68,7 @@ class Rest:
         """Nothing to do: connections are the process's."""
 
     def _calling(self, operation: str) -> Any:
-        return gate.calling(self.vendor, operation, meaning=meaning)
+        return guard.calling(self.vendor, operation, meaning=meaning)
 
     @contextmanager
     def _asked(
@@ -107,7 +107,7 @@ _making = threading.Lock()  # the cache alone lets threads that come together ma
 def _client(seconds: float, process: int) -> httpx.Client:
     """One a process, for all tenants: it keeps no cookies, and a .netrc would replace the tenant's token."""
     return httpx.Client(
-        transport=deadline.transport(httpx, httpcore, seconds),
+        transport=http_deadline.transport(httpx, httpcore, seconds),
         timeout=httpx.Timeout(seconds, connect=CONNECT_SECONDS),
         trust_env=False,
         follow_redirects=False,

@@ -17,12 +17,12 @@ from django.db import connection
 from django.test import Client
 from django.urls import reverse
 
-from auditing.models import AuditEntry
-from jobs import filters
+from accounts.audit.models import AuditEntry
+from accounts.models import User
+from jobs import admin_filters
 from jobs.admin import UploadJobAdmin
 from jobs.models import Event, UploadJob
-from measures import standing as measured
-from tenancy.models import User
+from metrics import gauges
 from testing.factories import JobFactory, UserFactory
 
 LIST, EVENTS = "/admin/jobs/uploadjob/", "/admin/jobs/event/"
@@ -92,7 +92,7 @@ def test_each_kind_of_not_moving_is_a_question_of_its_own(sue: Client) -> None:
         for job in page.context["cl"].result_list
     }
     assert shown == {job.pk: name for name, jobs in made.items() for job in jobs}
-    told = measured.look()["standing"]
+    told = gauges.look()["standing"]
     assert told == {name: len(made[name]) for name in told}
 
 
@@ -195,7 +195,7 @@ def test_what_stands_at_a_stage_and_what_a_campaign_asked_for_has_an_index(sue: 
 def test_of_tenants_jobs_of_a_pipeline_only_the_newest_are_looked_through(
     sue: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(filters, "NEWEST", 2)
+    monkeypatch.setattr(admin_filters, "NEWEST", 2)
     made = [JobFactory.create(created_at=datetime(2026, 1, day, tzinfo=UTC)) for day in (1, 2, 3, 4)]
 
     assert listed(sue, pipeline="noop") == {job.pk for job in made[1:]}  # and the one at the edge

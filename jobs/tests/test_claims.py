@@ -10,12 +10,12 @@ from uuid import UUID
 import pytest
 from django.db import connection, transaction
 
-from jobs import claims, queue, runner
+from jobs import claims, queries, worker
 from jobs.claims import Claim, Superseded
 from jobs.models import Event, UploadJob
 from testing.cluster import seed
+from testing.concurrency import at_once
 from testing.factories import JobFactory
-from testing.racing import at_once
 
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 
@@ -25,7 +25,7 @@ def queued(user_id: UUID, *, age: float = 0, **columns: object) -> UploadJob:
     return job
 
 
-def taken(last: UUID = queue.NOBODY) -> Claim:
+def taken(last: UUID = queries.NOBODY) -> Claim:
     claim = claims.take("w", last)
     assert claim is not None
     return claim
@@ -97,7 +97,7 @@ def test_claims_rotate_over_the_users(ana: UUID, ben: UUID) -> None:
     for user_id in (ana, ben, third):
         queued(user_id), queued(user_id)
 
-    order, last = [], queue.NOBODY
+    order, last = [], queries.NOBODY
     for _ in range(6):
         last = taken(last).job.user_id
         order.append(last)
@@ -138,14 +138,14 @@ def test_a_parked_job_lets_the_younger_ones_of_its_user_pass(ana: UUID) -> None:
 def test_a_worker_goes_on_with_the_user_after_the_last_in_its_next_drain_too(ana: UUID, ben: UUID) -> None:
     for age in (3, 2, 1):
         queued(ana, age=age), queued(ben, age=age)
-    runner.Turn.last_user = queue.NOBODY
+    worker.Turn.last_user = queries.NOBODY
 
     for _ in range(6):
-        turn = runner.Turn(until=time.monotonic() + 5)
+        turn = worker.Turn(until=time.monotonic() + 5)
         claim = turn.next()
         assert claim is not None
         turn.until = 0  # this drain has had its time
-        runner.carry(claim, turn)
+        worker.carry(claim, turn)
 
     order = Event.objects.filter(code="FINALIZED").order_by("ts").values_list("user_id", flat=True)
     assert list(order) == [ana, ben] * 3

@@ -12,7 +12,7 @@ import psutil
 import pytest
 from django.db import connection
 
-from accessa.supervisor import Child, Program
+from accessa.server.supervisor import Child, Program
 from jobs.models import Event, UploadJob
 from testing.cluster import MANAGE, cluster, database_url, seed, until, used_database, worker_of
 
@@ -111,7 +111,7 @@ def test_killing_idle_workers_stops_no_work_for_long() -> None:
     """django-q2 may lose its queue's lock with an idle worker: the watchdog then ends the cluster."""
     environment = {
         "DATABASE_URL": database_url(used_database()),
-        "JOBS_PIPELINES": "testing.pipelines.PIPELINES",
+        "JOBS_PIPELINES": "testing.noop_pipelines.PIPELINES",
         "JOBS_HANG_SECONDS": "4",  # more than a cluster needs to begin on a busy machine, or it would never get there
         "JOBS_LEASE_SECONDS": "2",
     }
@@ -187,7 +187,7 @@ def test_a_cluster_that_is_to_run_until_idle_ends_by_itself() -> None:
     fill(20, "noop")
     environment = os.environ | {
         "DATABASE_URL": database_url(used_database()),
-        "JOBS_PIPELINES": "testing.pipelines.PIPELINES",
+        "JOBS_PIPELINES": "testing.noop_pipelines.PIPELINES",
     }
 
     ended = subprocess.run([*MANAGE, "qcluster", "--until-idle"], env=environment, timeout=30, capture_output=True)

@@ -15,7 +15,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from accessa.embedded.server import EmbeddedServer
+from accessa.embedded_postgres.server import EmbeddedServer
 from testing.cluster import MANAGE, cluster, database_url, seed, until
 
 pytestmark = pytest.mark.slow

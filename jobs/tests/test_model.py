@@ -27,14 +27,15 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from accounts.errors import Refused
 from documents import services as documents
-from jobs import claims, heart, services
+from jobs import claims, services
 from jobs.claims import Claim, Superseded
+from jobs.cluster import heartbeat as heart
 from jobs.models import Event, UploadJob
 from jobs.outcomes import Advance, Permanent, Retryable, Wait
-from jobs.settling import settle
+from jobs.settlement import settle
 from jobs.states import Stage
-from tenancy.refusals import Refused
 from testing.factories import DocumentFactory
 
 pytestmark = pytest.mark.slow

@@ -9,11 +9,11 @@ from uuid import UUID
 import pytest
 from django.db import transaction
 
-from jobs import claims, runner, services
+from accounts.errors import Refused
+from jobs import claims, services, worker
 from jobs.models import Event, UploadJob
-from tenancy.refusals import Refused
+from testing.concurrency import at_once
 from testing.factories import DocumentFactory, JobFactory
-from testing.racing import at_once
 
 
 def said(work: Callable[[], object]) -> str:
@@ -311,6 +311,6 @@ def test_two_sweeps_at_once_move_each_job_once() -> None:
 def test_a_worker_does_what_is_due_and_stops(ana: UUID) -> None:
     JobFactory.create_batch(3, user_id=ana, pipeline="stages", stage="queued")
 
-    assert runner.drain() == 3
+    assert worker.drain() == 3
 
     assert set(UploadJob.objects.values_list("stage", "state", "total_pct")) == {("embedded", "done", 100.0)}

@@ -8,7 +8,7 @@ import pytest
 from django.test import Client
 
 from testing.browser import browser, visit  # noqa: F401 - fixtures
-from testing.people import Person
+from testing.personas import Person
 
 PASSWORD = "a long enough password"
 

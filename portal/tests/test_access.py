@@ -10,10 +10,10 @@ from django.contrib.auth import authenticate
 from django.contrib.auth.hashers import PBKDF2PasswordHasher
 from django.test import Client, RequestFactory
 
+from accounts import backends
+from accounts.models import RateWindow, User
 from portal.tests.conftest import PASSWORD, signed_in, with_password
-from tenancy import backends
-from tenancy.models import RateWindow, User
-from testing.people import Person
+from testing.personas import Person
 
 PAGES = ["/", "/list", "/find", "/d/6c8a1e6e-1f0b-4aa8-9f0a-1a7c2e6f2b42"]
 

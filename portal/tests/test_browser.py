@@ -13,13 +13,13 @@ from playwright.sync_api import Dialog, Page, expect
 from documents.models import Document
 from documents.tests.s3_store import at
 from jobs.outcomes import Permanent
-from jobs.settling import settle
+from jobs.settlement import settle
 from portal.tests.conftest import PASSWORD, with_password
 from testing.browser import Visit
+from testing.fakes.s3 import S3Server
 from testing.pdfs import locked_pdf, text_pdf
-from testing.people import Person, plan_pdf, stop_before
-from testing.vendors.s3 import S3Server
-from testing.workers import at_work
+from testing.personas import Person, plan_pdf, stop_before
+from testing.worker_thread import at_work
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
 

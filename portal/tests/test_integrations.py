@@ -17,12 +17,12 @@ from django.utils import timezone
 
 from integrations.models import ClientIntelligence, ConnectedSource, IngestionJob, SourceDocument, VaultToken
 from integrations.tests import grants
-from portal import connections
-from portal.sentences import SYNC_FAILED
+from portal import sources
 from portal.tests.conftest import signed_in
-from testing.people import Person
-from testing.vendors.misbehaviour import Status
-from testing.vendors.oauth import OAuthServer
+from portal.user_messages import SYNC_FAILED
+from testing.fakes.faults import Status
+from testing.fakes.oauth import OAuthServer
+from testing.personas import Person
 
 pytestmark = pytest.mark.django_db
 PAGE = "/settings/integrations"
@@ -122,7 +122,7 @@ def test_a_source_shows_what_it_has_brought_and_when(ana: Person, ben: Person) -
 
 
 def test_records_are_counted_no_further_than_a_bound(ana: Person, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "COUNTED", 2)
+    monkeypatch.setattr(sources, "COUNTED", 2)
     own = source(ana, "gmail")
     for n in range(5):
         SourceDocument.objects.create(

@@ -11,8 +11,8 @@ from playwright.sync_api import expect
 from integrations.models import ConnectedSource, IngestionJob
 from integrations.tests import grants
 from testing.browser import Visit
-from testing.people import Person
-from testing.vendors.oauth import OAuthServer
+from testing.fakes.oauth import OAuthServer
+from testing.personas import Person
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
 

@@ -11,21 +11,21 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from accounts.rls import as_tenant
 from documents.models import Document
 from embeddings.models import DocumentChunk
 from jobs.models import UploadJob
 from jobs.outcomes import Permanent
-from jobs.settling import settle
-from portal import listing
-from portal.sentences import FAILED, WAITING
+from jobs.settlement import settle
+from portal import document_list
 from portal.tests.conftest import signed_in
+from portal.user_messages import FAILED, WAITING
 from portal.views.home import PACE
-from tenancy.rls import as_tenant
 from testing.embedders import Instant
+from testing.factories.vectors import store as findable
+from testing.factories.vectors import vectors
 from testing.pdfs import text_pdf
-from testing.people import Person, plan_pdf, stop_before
-from testing.stored import store as findable
-from testing.stored import vectors
+from testing.personas import Person, plan_pdf, stop_before
 
 PDF = plan_pdf("hospital care", "drugs")
 NOBODYS = "00000000-0000-4000-8000-000000000000"
@@ -94,7 +94,7 @@ def test_the_list_is_read_as_the_tenant_whatever_its_query_says(
     with CaptureQueriesContext(
         connection,
     ) as asked:
-        listing.listed(ben.id)
+        document_list.listed(ben.id)
 
     reads = [query["sql"] for query in asked if 'FROM "documents"' in query["sql"] or "upload_jobs" in query["sql"]]
     roles = [query["sql"] for query in asked if "set_config('role'" in query["sql"]]
@@ -110,7 +110,7 @@ def test_the_list_is_read_as_the_tenant_whatever_its_query_says(
 def test_the_list_costs_the_same_queries_for_one_document_and_for_many(ana: Person) -> None:
     def cost() -> int:
         with CaptureQueriesContext(connection) as asked:
-            listing.listed(ana.id)
+            document_list.listed(ana.id)
         return len(asked)
 
     ana.upload(PDF)

@@ -11,14 +11,14 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import redirect, render
 from django_htmx.http import HttpResponseClientRefresh
 
-from documents import looks, pictures, services
+from accounts.errors import Refused, not_found
+from documents import page_images, rate_limits, services
 from jobs import services as jobs
-from portal import listing, reading, sentences
-from portal.showing import Shown
-from portal.views.access import only, page, tenant
+from portal import document_list, document_page, user_messages
+from portal.document_status import Shown
+from portal.views.auth import only, page, tenant
 from portal.views.home import place_of
 from portal.views.home import shown as list_context
-from tenancy.refusals import Refused, not_found
 
 log = logging.getLogger("accessa.portal")
 
@@ -27,9 +27,9 @@ log = logging.getLogger("accessa.portal")
 def document(request: HttpRequest, document_id: UUID) -> HttpResponse:
     """Show a page of a document: its text, beside the picture of it, with what was cited."""
     only(request, "GET", "HEAD")
-    found = listing.one(tenant(request), document_id)
-    looks.spend(tenant(request))
-    shown = reading.page(found.document, _page(request), _passage(request))
+    found = document_list.one(tenant(request), document_id)
+    rate_limits.spend(tenant(request))
+    shown = document_page.page(found.document, _page(request), _passage(request))
     return render(request, "portal/document.html", {"row": found, "page": shown, "was": found.standing})
 
 
@@ -37,7 +37,7 @@ def document(request: HttpRequest, document_id: UUID) -> HttpResponse:
 def status(request: HttpRequest, document_id: UUID) -> HttpResponse:
     """Show how far the document is; once something else is to be seen, have the whole page loaded again."""
     only(request, "GET", "HEAD")
-    found = listing.one(tenant(request), document_id)
+    found = document_list.one(tenant(request), document_id)
     if not found.active:
         return HttpResponseClientRefresh()
     return render(request, "portal/status.html", {"row": found})
@@ -47,14 +47,14 @@ def status(request: HttpRequest, document_id: UUID) -> HttpResponse:
 def marks(request: HttpRequest, document_id: UUID) -> HttpResponse:
     """Show where on the picture of a page the cited passage stands; nothing when it cannot be told."""
     only(request, "GET", "HEAD")
-    found = listing.one(tenant(request), document_id)
+    found = document_list.one(tenant(request), document_id)
     number, passage_id = _page(request), _passage(request)
     if number is None or passage_id is None:
         raise not_found()
     try:
-        looks.spend(tenant(request))
-        text = reading.cited_text(found.document, number, passage_id)
-        located = pictures.locate(found.document, number, text) if text.strip() else None
+        rate_limits.spend(tenant(request))
+        text = document_page.cited_text(found.document, number, passage_id)
+        located = page_images.locate(found.document, number, text) if text.strip() else None
     except Refused as refused:
         log.info("The passage is not shown on the picture of its page: %s", refused.code)
         located = None
@@ -65,7 +65,7 @@ def marks(request: HttpRequest, document_id: UUID) -> HttpResponse:
 def original(request: HttpRequest, document_id: UUID) -> HttpResponse:
     """Lead to the file as it was uploaded."""
     only(request, "GET", "HEAD")
-    url = services.signed_original(listing.one(tenant(request), document_id).document)
+    url = services.signed_original(document_list.one(tenant(request), document_id).document)
     # Under whatever name this page was opened, our own files are under the same.
     return HttpResponseRedirect(url.removeprefix(settings.PUBLIC_URL))
 
@@ -75,15 +75,15 @@ def retry(request: HttpRequest, document_id: UUID) -> HttpResponse:
     """Try a failed document again, as a scan if that is asked for."""
     only(request, "POST")
     user_id = tenant(request)
-    found = listing.one(user_id, document_id)
+    found = document_list.one(user_id, document_id)
     problem = None
     try:
         _retry(found, user_id, as_scan="ocr" in request.POST)
     except Refused as refused:
-        problem = sentences.refusal(refused.code, refused.detail, refused.retry_after)
+        problem = user_messages.refusal(refused.code, refused.detail, refused.retry_after)
     if getattr(request, "htmx", False):
         place = place_of(request.POST)
-        now = list_context(request, listing.listed(user_id, place), place)
+        now = list_context(request, document_list.listed(user_id, place), place)
         return render(request, "portal/list.html", now | {"problem": problem})
     if problem:
         messages.error(request, problem)
@@ -111,7 +111,7 @@ def _retry(found: Shown, user_id: UUID, *, as_scan: bool) -> None:
 def delete(request: HttpRequest, document_id: UUID) -> HttpResponse:
     """Ask first, on a page of its own where no script asks in a dialog; then remove the document for good."""
     only(request, "GET", "HEAD", "POST")
-    found = listing.one(tenant(request), document_id)
+    found = document_list.one(tenant(request), document_id)
     if request.method != "POST":
         return render(request, "portal/delete.html", {"row": found})
     services.delete(found.document)

@@ -9,10 +9,10 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import render
 
-from portal import sentences
-from portal.listing import Listed
-from portal.listing import listed as documents
-from portal.views.access import only, page, tenant
+from portal import user_messages
+from portal.document_list import Listed
+from portal.document_list import listed as documents
+from portal.views.auth import only, page, tenant
 
 # Seconds between two looks at the list, by how many looks in a row have seen nothing new.
 PACE = (1, 1, 2, 3, 5, 8, 10)
@@ -56,7 +56,7 @@ def _number(text: str | None) -> int:
 def _uploads() -> dict[str, Any]:
     """Return what the page's script must know of uploading."""
     told = {
-        "sentences": sentences.REFUSED,
+        "sentences": user_messages.REFUSED,
         "most": settings.MAX_FILE_BYTES,
         "longest": settings.MAX_FILENAME_CHARS,
         "ours": settings.PUBLIC_URL,

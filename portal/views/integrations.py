@@ -11,13 +11,14 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import redirect, render
 from django.urls import reverse
 
-from integrations import disconnecting, syncs
+from accounts.errors import Refused, not_found
+from accounts.models import User
+from integrations import disconnect as disconnecting
 from integrations.models import ConnectedSource, IngestionJob, Provider
 from integrations.oauth import services
-from portal import connections, sentences
-from portal.views.access import only, page, tenant
-from tenancy.models import User
-from tenancy.refusals import Refused, not_found
+from integrations.sync import sync_jobs
+from portal import sources, user_messages
+from portal.views.auth import only, page, tenant
 
 EVERY = 3  # seconds between two looks while something is being fetched
 CONSENTS = "consents"  # in the session: what was begun at a provider, by its state
@@ -39,7 +40,7 @@ def listed(request: HttpRequest) -> HttpResponse:
 
 
 def _shown(request: HttpRequest) -> dict[str, object]:
-    providers = connections.offered(tenant(request))
+    providers = sources.offered(tenant(request))
     is_moving = any(each.is_syncing for provider in providers for each in provider.connections)
     return {"providers": providers, "every": EVERY if is_moving else None}
 
@@ -96,9 +97,9 @@ def callback(request: HttpRequest, provider: str) -> HttpResponse:
 def sync(request: HttpRequest, source_id: UUID) -> HttpResponse:
     """Fetch now what has changed."""
     only(request, "POST")
-    source = connections.one(tenant(request), source_id)
+    source = sources.one(tenant(request), source_id)
     try:
-        syncs.start(source, IngestionJob.Kind.DELTA, by=str(tenant(request)))
+        sync_jobs.start(source, IngestionJob.Kind.DELTA, by=str(tenant(request)))
     except Refused as refused:
         return _refused(request, refused)
     return redirect("portal:integrations")
@@ -108,7 +109,7 @@ def sync(request: HttpRequest, source_id: UUID) -> HttpResponse:
 def disconnect(request: HttpRequest, source_id: UUID) -> HttpResponse:
     """Ask first, on a page of its own."""
     only(request, "GET", "HEAD", "POST")
-    source = connections.one(tenant(request), source_id)
+    source = sources.one(tenant(request), source_id)
     if request.method != "POST":
         is_shared = disconnecting.is_shared(source, source.account)
         return render(request, "portal/settings/disconnect.html", {"source": source, "is_shared": is_shared})
@@ -118,7 +119,7 @@ def disconnect(request: HttpRequest, source_id: UUID) -> HttpResponse:
         return _refused(request, refused)
     name = Provider(source.provider).label
     messages.success(request, f"{name} is disconnected. What it has brought is being removed.")
-    if said := sentences.GRANTS.get(grant):
+    if said := user_messages.GRANTS.get(grant):
         messages.warning(request, said.format(name=name))
     return redirect("portal:integrations")
 
@@ -138,5 +139,5 @@ def _connected(request: HttpRequest, source: ConnectedSource) -> HttpResponse:
 
 
 def _refused(request: HttpRequest, refused: Refused) -> HttpResponse:
-    messages.error(request, sentences.refusal(refused.code, refused.detail, refused.retry_after))
+    messages.error(request, user_messages.refusal(refused.code, refused.detail, refused.retry_after))
     return redirect("portal:integrations")

@@ -20,12 +20,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
-from documents.normalization import page_of
-from embeddings import tokens
+from documents.markdown.normalization import page_of
+from embeddings import tokenizer as tokens
 from embeddings.chunking import Chunk
-from statutes.chunking.pieces import Limits, pieces
-from statutes.chunking.units import Unit, counted, units
-from statutes.structure.outline import language
+from statutes.chunking.sections import Unit, counted, units
+from statutes.chunking.splitting import Limits, pieces
+from statutes.structure.headings import language
 
 NAME = "legal-articles"
 VERSION = "1"  # Other limits, or another cut of the same text, are another version.

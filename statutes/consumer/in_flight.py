@@ -10,10 +10,10 @@ from uuid import UUID
 import structlog
 from django.conf import settings
 
-from statutes.queue import sqs
-from statutes.queue.events import Item
-from statutes.queue.messages import Message
-from statutes.queue.sqs import Received
+from statutes.sqs import client
+from statutes.sqs.client import Received
+from statutes.sqs.envelope import Item
+from statutes.sqs.messages import Message
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.statutes")
 BEATS, HASTE = 3, 10  # a visibility is renewed so often before it ends; after a beat that failed, sooner
@@ -123,11 +123,11 @@ class InFlight:
 
     def _told(self, held: Held, seconds: float) -> bool:
         try:
-            sqs.extend(held.received, seconds)
-        except sqs.Lost as lost:
+            client.extend(held.received, seconds)
+        except client.Lost as lost:
             held.is_lost = True
             log.warning("A message is no longer held by us.", message=held.received.message_id, code=lost.code)
-        except sqs.FAILURES as error:  # its time runs out unless a later beat succeeds
+        except client.FAILURES as error:  # its time runs out unless a later beat succeeds
             named = type(error).__name__
             log.warning("A message's visibility was not changed.", message=held.received.message_id, error=named)
             return False

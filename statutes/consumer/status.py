@@ -10,8 +10,8 @@ import structlog
 from django.db import connection
 from django.db.utils import DatabaseError, InterfaceError
 
-from jobs import cluster
-from jobs.faults import named
+from jobs.cluster import state as cluster
+from jobs.errors import named
 from jobs.states import Stage
 from statutes.models import Consumer
 

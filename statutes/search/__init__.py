@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from accounts.errors import Refused
+from accounts.system_tenant import CORPUS
 from embeddings.search import HYBRID, Passage
 from embeddings.search import search as find_passages
-from embeddings.search.bought import Bought
+from embeddings.search.query_embedding import Bought
 from integrations import search as others
 from integrations.search import RECORDS, UPLOADS, FoundRecord
 from statutes.models import Law
-from statutes.search.found import FoundLaw, shown
-from tenancy.corpus import CORPUS
-from tenancy.refusals import Refused
+from statutes.search.results import FoundLaw, shown
 
 __all__ = ["RECORDS", "SOURCES", "STATUTES", "UPLOADS", "Answer", "FoundLaw", "FoundRecord", "laws", "search"]
 

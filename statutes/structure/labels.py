@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass, field
 
-from statutes.structure.outline import key
+from statutes.structure.headings import key
 from statutes.structure.patterns import GENERAL, PROVISIONS
 
 BETWEEN = " — "  # an article's label and its own heading

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from statutes.structure.canonical import Article, Law, Paragraph
+from statutes.structure.model import Article, Law, Paragraph
 from statutes.structure.patterns import GOES_ON
 
 LONGEST_TITLE = 300  # characters

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from statutes.tests.bucketed import Mortal, empty
-from statutes.tests.lawbooks import BUCKET
+from statutes.tests.s3_helpers import Mortal, empty
+from statutes.tests.sample_laws import BUCKET
+from testing.fakes.s3 import S3Server
 from testing.sqs import KEYS, Queue, SqsServer
-from testing.vendors.s3 import S3Server
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from statutes.structure.building import build
-from statutes.structure.canonical import Article, Division, Law, Line, Paragraph, Place
+from statutes.structure.builder import build
+from statutes.structure.model import Article, Division, Law, Line, Paragraph, Place
 
 
 def built(text: str, *, is_whole: bool = False) -> Law:

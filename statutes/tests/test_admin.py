@@ -11,15 +11,15 @@ from django.db import connection
 from django.utils import timezone
 from django.utils.text import capfirst
 
-from accessa.sidebar import SIDEBAR
-from auditing.tests.cast import Staff, written
+from accessa.admin_menu import SIDEBAR
+from accounts.audit.tests.personas import Staff, written
 from jobs.models import UploadJob
 from statutes import ids
-from statutes.listing import with_codes
+from statutes.admin_queries import with_codes
 from statutes.models import Consumer, Law, LawVersion
-from statutes.tests.lawbooks import BUCKET, KEY, TAXED, done, put, xml
+from statutes.tests.sample_laws import BUCKET, KEY, TAXED, done, put, xml
 from testing.factories import JobFactory
-from testing.vendors.s3 import S3Server
+from testing.fakes.s3 import S3Server
 
 pytestmark = pytest.mark.django_db
 LAWS, VERSIONS, CONSUMERS = (f"statutes_{name}_changelist" for name in ("law", "lawversion", "consumer"))

@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from documents.normalization import normalize
-from embeddings import chunking, tokens
+from documents.markdown.normalization import normalize
+from embeddings import chunking, tokenizer
 from embeddings.chunking import Chunk
 from embeddings.tests.test_chunking import assert_sound, documents
 from statutes.chunking.articles import CHUNKER, ArticleChunk
-from statutes.chunking.units import units
-from statutes.structure.canonical import Law
-from statutes.structure.rendering import Rendered, render
-from statutes.tests.lawmaking import SENTENCE, article, chapter, law, made, plans
+from statutes.chunking.sections import units
+from statutes.structure.markdown import Rendered, render
+from statutes.structure.model import Law
+from statutes.tests.law_builders import SENTENCE, article, chapter, law, made, plans
 
 LEAST, MOST = CHUNKER.limits.smallest, CHUNKER.limits.largest
 
@@ -36,7 +36,7 @@ def articles(chunks: list[Chunk]) -> list[tuple[str, ...]]:
 
 def of(many: int) -> str:
     """A text of about so many tokens."""
-    return SENTENCE * (many // tokens.count(SENTENCE))
+    return SENTENCE * (many // tokenizer.count(SENTENCE))
 
 
 def test_the_pipeline_finds_it_by_its_label() -> None:
@@ -181,7 +181,7 @@ def test_no_passage_is_over_1200_nor_under_200_where_a_neighbour_has_room(sizes:
     assert_told(found, chunks)
     for one, two in pairwise(chunks):
         is_short = min(one.tokens, two.tokens) < LEAST
-        assert not is_short or tokens.count(found.text[one.start : two.end]) > MOST
+        assert not is_short or tokenizer.count(found.text[one.start : two.end]) > MOST
 
 
 def test_headings_without_text_stand_above_what_follows_them() -> None:

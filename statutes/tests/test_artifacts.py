@@ -12,12 +12,13 @@ from typing import Any
 import numpy
 import pytest
 
-from embeddings import embedders, vectors
+from embeddings import embedders, vector_store
 from embeddings.models import DocumentChunk
-from statutes.bucket import artifacts, keys, objects
-from statutes.bucket.spool import What, spooled
 from statutes.models import LawVersion
-from statutes.tests.bucketed import BUCKET, CHUNKER, TEXTS, Mortal, law, stored, whole
+from statutes.s3 import artifacts, keys
+from statutes.s3 import client as objects
+from statutes.s3.spool import What, spooled
+from statutes.tests.s3_helpers import BUCKET, CHUNKER, TEXTS, Mortal, law, stored, whole
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("s3")]
 LAW = "ISR_2024"
@@ -61,7 +62,7 @@ def test_committed_vectors_give_the_same_bytes_as_buffered_ones() -> None:
     artifacts.upload(version)
     before = stored()
 
-    vectors.commit(version.pk, model="instant", version="1")
+    vector_store.commit(version.pk, model="instant", version="1")
     artifacts.upload(version)
 
     assert stored() == before

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from statutes.structure.canonical import Article, Division, law_of
+from statutes.structure.model import Article, Division, law_of
 from statutes.structure.patterns import DASHES
 from statutes.tests.laws import articles, built, encoded, paths, shown, told
 

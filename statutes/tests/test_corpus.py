@@ -13,30 +13,30 @@ from django.core.management import CommandError, call_command
 from django.db import IntegrityError, connection, transaction
 from django.test import Client
 
-from accessa.audit import findings
-from campaigns import services as campaigns
-from campaigns import sweeps
-from campaigns.forms import StartForm
-from campaigns.models import CampaignTenant
+from accessa.integrity import findings
+from accounts.errors import Refused
+from accounts.models import User
+from accounts.system_tenant import CORPUS
 from documents import services
 from documents.models import Document
-from embeddings import live
+from embeddings import active_model
 from embeddings.models import DocumentChunk, LiveModel
-from embeddings.tests.campaigning import killed
-from jobs import runner
+from embeddings.reindexing import periodic
+from embeddings.reindexing import services as campaigns
+from embeddings.reindexing.forms import StartForm
+from embeddings.reindexing.models import CampaignTenant
+from embeddings.tests.campaign_helpers import killed
+from jobs import worker
 from statutes import ids
-from statutes.bucket import keys, manifests, objects, sources
-from statutes.ingesting import ingest
+from statutes.artifact_import import ingest
 from statutes.intake import Kind, accept
 from statutes.models import Law, LawVersion
-from statutes.tests.lawbooks import BUCKET, LOWER, RATE, TAXED, arrived, articles, done, message, xml
-from tenancy.corpus import CORPUS
-from tenancy.models import User
-from tenancy.refusals import Refused
-from testing.passages import texts, waiting
-from testing.people import stop_before
-from testing.vendors.s3 import S3Server
-from vendors import tenants
+from statutes.s3 import artifact_source, client, keys, manifests
+from statutes.tests.sample_laws import BUCKET, LOWER, RATE, TAXED, arrived, articles, done, message, xml
+from testing.factories.pending_documents import texts, waiting
+from testing.fakes.s3 import S3Server
+from testing.personas import stop_before
+from vendors import tenant_argument
 
 pytestmark = pytest.mark.django_db
 TARGET: dict[str, Any] = {"kind": "reembed", "model": "instant", "version": "1"}
@@ -53,7 +53,7 @@ def searchable(laws: S3Server, settings: Any) -> None:
     """A law and a tenant's document, both found with one model; there is another."""
     done(laws, xml(TAXED, RATE))
     waiting(texts(2), user_id=TENANT)
-    runner.drain()
+    worker.drain()
     settings.EMBEDDER = "testing.embedders.Instant"
 
 
@@ -77,7 +77,7 @@ def test_a_pinned_corpus_is_not_even_skipped(searchable: None) -> None:
 def test_commands_and_forms_name_the_corpus_as_laws() -> None:
     form = StartForm({"target": "rechunk markdown-simple@2", "tenants": f"laws {TENANT}", "keep_hours": 24})
 
-    assert tenants.named("laws") == CORPUS
+    assert tenant_argument.named("laws") == CORPUS
     assert form.is_valid()
     assert form.wanted["user_ids"] == [CORPUS, TENANT]
 
@@ -95,14 +95,14 @@ def test_named_the_laws_are_moved_to_another_model_and_newer_laws_follow(laws: S
 
     campaigns.start(**TARGET, user_ids=[CORPUS], by="sam")
     for _ in range(3):
-        runner.drain()
-        sweeps.work()
+        worker.drain()
+        periodic.work()
 
     change("UPDATE upload_jobs SET state = 'deadletter' WHERE campaign_id IS NOT NULL")()
     again = accept(message())
     done(laws, xml(LOWER), law_id="LISR", raw_key="raw/lisr.xml")
 
-    assert live.of(CORPUS).model == "instant"
+    assert active_model.of(CORPUS).model == "instant"
     assert articles(TAXED, RATE, LOWER) == [True, True, True]
     assert again.kind == Kind.DUPLICATE
     assert [found for found in findings() if found.kind != "vector"] == []
@@ -184,7 +184,7 @@ def test_a_law_on_its_way_is_as_it_should_be_and_so_is_one_that_failed(laws: S3S
     arrived(laws, xml(TAXED, LOWER), force_reprocess=True)
     stop_before("embedding")
     arrived(laws, b"no law", law_id="LISR", raw_key="raw/lisr.xml")
-    runner.drain()
+    worker.drain()
 
     assert {found.kind for found in findings()} <= {"vector"}
 
@@ -203,11 +203,11 @@ def test_the_deep_audit_finds_an_artifact_that_is_changed_or_gone(which: int, la
     done(laws, xml(TAXED, RATE))
     key = artifacts()[which]
     assert wrong_artifacts() == []
-    content = objects.read(BUCKET, key)
+    content = client.read(BUCKET, key)
 
-    objects.put(BUCKET, key, content + b" ")
+    client.put(BUCKET, key, content + b" ")
     changed = wrong_artifacts()
-    objects.delete(BUCKET, key)
+    client.delete(BUCKET, key)
     gone = wrong_artifacts()
 
     assert [law_id for law_id, _ in changed + gone] == ["LIVA", "LIVA"]
@@ -222,7 +222,7 @@ def test_the_deep_audit_knows_a_law_whose_next_version_began_to_be_uploaded(
 
     assert killed(monkeypatch, "uploading:vectors")
 
-    assert manifests.parse(objects.read(BUCKET, keys.manifest("LIVA"))).version == "2024-01"
+    assert manifests.parse(client.read(BUCKET, keys.manifest("LIVA"))).version == "2024-01"
     assert wrong_artifacts() == []
 
 
@@ -231,7 +231,7 @@ def test_a_law_that_came_as_artifacts_is_as_it_should_be(laws: S3Server) -> None
     services.delete(Document.objects.get())
     Law.objects.all().delete(), LawVersion.objects.all().delete()
 
-    ingest(sources.Bucket(BUCKET), "LIVA")
+    ingest(artifact_source.Bucket(BUCKET), "LIVA")
 
     assert articles(TAXED, RATE) == [True, True]
     assert list(findings(deep=True)) == []

@@ -12,17 +12,29 @@ import pytest
 from django.db import connection
 from django.db.models.functions import Now
 
-from accessa.audit import findings
+from accessa.integrity import findings
 from documents import services as services_of_documents
 from documents.models import Document
-from jobs import crashpoints, runner, services
+from jobs import failpoints, services, worker
 from jobs.claims import Superseded
 from jobs.models import UploadJob
-from statutes.bucket import artifacts
 from statutes.models import Law, LawVersion
-from statutes.tests.lawbooks import LOWER, RATE, TAXED, arrived, articles, done, message, objects, put, version_of, xml
-from testing.people import stop_before
-from testing.vendors.s3 import S3Server
+from statutes.s3 import artifacts
+from statutes.tests.sample_laws import (
+    LOWER,
+    RATE,
+    TAXED,
+    arrived,
+    articles,
+    done,
+    message,
+    objects,
+    put,
+    version_of,
+    xml,
+)
+from testing.fakes.s3 import S3Server
+from testing.personas import stop_before
 
 pytestmark = pytest.mark.slow
 
@@ -40,7 +52,7 @@ def worked_by_a_mortal() -> bool:
     child = os.fork()
     if child == 0:
         try:
-            runner.drain()
+            worker.drain()
         finally:
             os._exit(0)
     _, status = os.waitpid(child, 0)
@@ -81,10 +93,10 @@ def test_a_worker_that_dies_anywhere_leaves_what_none_would_have_left(
 
     for point in POINTS:
         (tmp_path / f"{point}~1").touch()
-    monkeypatch.setattr(crashpoints, "_ARMED", str(tmp_path))
+    monkeypatch.setattr(failpoints, "_ARMED", str(tmp_path))
     arrived(laws, xml(TAXED, LOWER), "2024-02")
     deaths = killed_until_done()
-    monkeypatch.setattr(crashpoints, "_ARMED", "")
+    monkeypatch.setattr(failpoints, "_ARMED", "")
 
     assert {path.name for path in tmp_path.glob("*~*")} == set()
     assert deaths == len(POINTS)
@@ -106,11 +118,11 @@ def test_a_worker_that_dies_while_a_law_is_done_anew_costs_nothing_that_is_found
     seen: list[object] = []
     for point in points:
         (tmp_path / f"{point}~1").touch()
-    monkeypatch.setattr(crashpoints, "_ARMED", str(tmp_path))
+    monkeypatch.setattr(failpoints, "_ARMED", str(tmp_path))
 
     arrived(laws, xml(TAXED, text), force_reprocess=True)
     deaths = killed_until_done(lambda: seen.append((articles(TAXED, RATE, LOWER), Law.objects.get().status)))
-    monkeypatch.setattr(crashpoints, "_ARMED", "")
+    monkeypatch.setattr(failpoints, "_ARMED", "")
 
     assert deaths == len(points)
     assert seen == [([True, True, False], "embedded")] * deaths
@@ -126,7 +138,7 @@ def test_a_version_that_lost_its_turn_at_work_leaves_nothing_of_its_own(laws: S3
     before = objects(laws)
     put(laws, b"what the first try has put there", key="normalized/LIVA/law.json")
 
-    runner.attempt(claim)
+    worker.attempt(claim)
 
     assert objects(laws) == before
 

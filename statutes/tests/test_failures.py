@@ -7,20 +7,33 @@ from typing import Any
 
 import pytest
 
-from jobs import runner, services
+from jobs import services, worker
 from jobs.models import UploadJob
 from jobs.states import Stage
-from statutes.ending import settle
 from statutes.intake import Kind, accept
 from statutes.models import Law
-from statutes.tests import failing, lawbooks
-from statutes.tests.lawbooks import BUCKET, KEY, LOWER, RATE, TAXED, arrived, articles, done, message, objects, put, xml
-from testing.people import run_to_the_end, stages
-from testing.pipelines import fail, refuse
-from testing.vendors import misbehaviour
-from testing.vendors.misbehaviour import KINDS, Status
-from testing.vendors.s3 import S3Server
-from testing.vendors.wire import Answer
+from statutes.settlement import settle
+from statutes.tests import failure_helpers, sample_laws
+from statutes.tests.sample_laws import (
+    BUCKET,
+    KEY,
+    LOWER,
+    RATE,
+    TAXED,
+    arrived,
+    articles,
+    done,
+    message,
+    objects,
+    put,
+    xml,
+)
+from testing.fakes import faults
+from testing.fakes.faults import KINDS, Status
+from testing.fakes.http_messages import Answer
+from testing.fakes.s3 import S3Server
+from testing.noop_pipelines import fail, refuse
+from testing.personas import run_to_the_end, stages
 
 pytestmark = pytest.mark.django_db
 
@@ -53,20 +66,20 @@ def test_a_file_that_is_no_law_is_archived_with_its_error(
     accept(sent)
     run_to_the_end()
 
-    outcome = settle(sent, lawbooks.job_of(sent))
+    outcome = settle(sent, sample_laws.job_of(sent))
 
     lies = objects(laws)
     error = json.loads(lies["failed/LIVA/2024-01/error.json"])
-    assert (outcome, error["code"], code(lawbooks.job_of(sent))) == ("delete", expected, expected)
+    assert (outcome, error["code"], code(sample_laws.job_of(sent))) == ("delete", expected, expected)
     assert lies[error["raw"]] == content
     assert len(lies) == 3
-    assert (Law.objects.get().status, lawbooks.version_of(sent).error_code) == ("failed", expected)
+    assert (Law.objects.get().status, sample_laws.version_of(sent).error_code) == ("failed", expected)
 
 
 def test_a_file_that_is_missing_is_told_and_taken_once_it_is_there(laws: S3Server) -> None:
     accept(message())
     run_to_the_end()
-    missing = lawbooks.job_of(message())
+    missing = sample_laws.job_of(message())
     outcome = settle(message(), missing)
 
     put(laws, xml(TAXED))
@@ -75,8 +88,8 @@ def test_a_file_that_is_missing_is_told_and_taken_once_it_is_there(laws: S3Serve
 
     assert (code(missing), outcome) == ("RAW_FILE_MISSING", "delete")
     assert (again.kind, again.job_id) == (Kind.ACCEPTED, missing.pk)
-    assert lawbooks.job_of(message()).state == "done"
-    assert (Law.objects.get().status, lawbooks.version_of(message()).error_code) == ("embedded", None)
+    assert sample_laws.job_of(message()).state == "done"
+    assert (Law.objects.get().status, sample_laws.version_of(message()).error_code) == ("embedded", None)
 
 
 def test_a_better_file_is_fetched_anew_when_a_bad_one_had_failed(laws: S3Server) -> None:
@@ -91,16 +104,16 @@ def test_a_better_file_is_fetched_anew_when_a_bad_one_had_failed(laws: S3Server)
 def test_a_stage_that_fails_is_left_to_the_queue_and_one_that_refuses_is_archived(
     stage: Stage, laws: S3Server, settings: Any
 ) -> None:
-    settings.JOBS_PIPELINES, settings.JOBS_MAX_RETRIES = "statutes.tests.failing.PIPELINES", 0
-    with failing.at(stage, fail):
+    settings.JOBS_PIPELINES, settings.JOBS_MAX_RETRIES = "statutes.tests.failure_helpers.PIPELINES", 0
+    with failure_helpers.at(stage, fail):
         sent = arrived(laws, xml(TAXED))
-        runner.drain()
-        transient = settle(sent, lawbooks.job_of(sent))
+        worker.drain()
+        transient = settle(sent, sample_laws.job_of(sent))
     kept = objects(laws, "failed/")
-    with failing.at(stage, refuse):
+    with failure_helpers.at(stage, refuse):
         again = accept(sent)
-        runner.drain()
-        fatal = settle(sent, lawbooks.job_of(sent))
+        worker.drain()
+        fatal = settle(sent, sample_laws.job_of(sent))
 
     error = json.loads(objects(laws, "failed/")["failed/LIVA/2024-01/error.json"])
     assert (transient, again.kind, fatal) == ("reappear", Kind.ACCEPTED, "delete")
@@ -110,17 +123,17 @@ def test_a_stage_that_fails_is_left_to_the_queue_and_one_that_refuses_is_archive
 
 
 def test_a_law_whose_tries_were_used_up_goes_on_where_it_stood(laws: S3Server, settings: Any) -> None:
-    settings.JOBS_PIPELINES, settings.JOBS_MAX_RETRIES = "statutes.tests.failing.PIPELINES", 0
-    with failing.at(Stage.EMBEDDED, fail):
+    settings.JOBS_PIPELINES, settings.JOBS_MAX_RETRIES = "statutes.tests.failure_helpers.PIPELINES", 0
+    with failure_helpers.at(Stage.EMBEDDED, fail):
         sent = arrived(laws, xml(TAXED))
-        runner.drain()
-        settle(sent, lawbooks.job_of(sent))
+        worker.drain()
+        settle(sent, sample_laws.job_of(sent))
 
     accept(sent)
     seen = [claim.job.stage for claim in stages()]
 
     assert seen == ["embedded"]
-    assert (Law.objects.get().status, lawbooks.version_of(sent).error_code) == ("embedded", None)
+    assert (Law.objects.get().status, sample_laws.version_of(sent).error_code) == ("embedded", None)
 
 
 def test_a_version_that_fails_leaves_the_one_that_is_found(laws: S3Server) -> None:
@@ -129,20 +142,20 @@ def test_a_version_that_fails_leaves_the_one_that_is_found(laws: S3Server) -> No
     put(laws, b"no law")
     accept(sent)
     run_to_the_end()
-    settle(sent, lawbooks.job_of(sent))
+    settle(sent, sample_laws.job_of(sent))
 
     law = Law.objects.get()
     assert (law.version, law.status) == ("2024-01", "embedded")
     assert articles(TAXED, RATE) == [True, True]
-    assert lawbooks.version_of(sent).status == "failed"
+    assert sample_laws.version_of(sent).status == "failed"
 
 
 def test_a_cancelled_law_takes_its_message_along(laws: S3Server) -> None:
     sent = arrived(laws, xml(TAXED))
 
-    services.cancel(lawbooks.job_of(sent), by="sam")
+    services.cancel(sample_laws.job_of(sent), by="sam")
 
-    assert settle(sent, lawbooks.job_of(sent)) == "delete"
+    assert settle(sent, sample_laws.job_of(sent)) == "delete"
     assert list(objects(laws)) == [KEY]
 
 
@@ -150,15 +163,15 @@ def test_a_bucket_that_is_away_costs_no_attempt(laws: S3Server) -> None:
     laws.shut()
     sent = message()
     accept(sent)
-    runner.drain()
-    waiting = lawbooks.job_of(sent)
+    worker.drain()
+    waiting = sample_laws.job_of(sent)
 
     laws.open()
     put(laws, xml(LOWER))
     run_to_the_end()
 
     assert (waiting.state, waiting.attempts, waiting.wait_reason) == ("queued", 0, "STORAGE_UNAVAILABLE")
-    assert lawbooks.job_of(sent).state == "done"
+    assert sample_laws.job_of(sent).state == "done"
 
 
 @pytest.mark.parametrize("bucket", ["nowhere", "anothers"])
@@ -169,11 +182,11 @@ def test_a_bucket_that_is_not_ours_and_closed_leaves_its_message_to_the_queue(
     laws.misbehave("* /anothers*", DENIED, times=99)
     sent = message(bucket=bucket)
     accept(sent)
-    runner.drain()
+    worker.drain()
 
-    outcome = settle(sent, lawbooks.job_of(sent))
+    outcome = settle(sent, sample_laws.job_of(sent))
 
-    assert (outcome, code(lawbooks.job_of(sent)), objects(laws)) == ("reappear", "RAW_BUCKET_CLOSED", {})
+    assert (outcome, code(sample_laws.job_of(sent)), objects(laws)) == ("reappear", "RAW_BUCKET_CLOSED", {})
 
 
 def test_a_key_that_opens_no_bucket_at_all_is_waited_for(laws: S3Server, settings: Any) -> None:
@@ -182,9 +195,9 @@ def test_a_key_that_opens_no_bucket_at_all_is_waited_for(laws: S3Server, setting
     sent = message(bucket="anothers")
     accept(sent)
 
-    runner.drain()
+    worker.drain()
 
-    waiting = lawbooks.job_of(sent)
+    waiting = sample_laws.job_of(sent)
     assert (waiting.state, waiting.wait_reason) == ("queued", "STORAGE_UNAVAILABLE")
 
 
@@ -201,13 +214,13 @@ def test_a_key_that_opens_no_bucket_at_all_is_waited_for(laws: S3Server, setting
     ids=["archived", "kms-right", "kms-key", "customers-key", "folder", "first-folder"],
 )
 def test_a_file_that_is_refused_where_others_are_not_costs_no_law(
-    key: str, route: str, answer: misbehaviour.Kind, laws: S3Server, settings: Any
+    key: str, route: str, answer: faults.Kind, laws: S3Server, settings: Any
 ) -> None:
     settings.JOBS_MAX_RETRIES = 0
     sent = arrived(laws, xml(TAXED), raw_key=key)
     laws.misbehave(route, answer, times=99)
-    runner.drain()
-    dead = lawbooks.job_of(sent)
+    worker.drain()
+    dead = sample_laws.job_of(sent)
     outcome = settle(sent, dead)
     laws.behave()
     left = list(objects(laws))
@@ -217,7 +230,7 @@ def test_a_file_that_is_refused_where_others_are_not_costs_no_law(
 
     assert (code(dead), outcome, left) == ("RAW_FILE_CLOSED", "reappear", [key])
     assert (again.kind, again.job_id) == (Kind.ACCEPTED, dead.pk)
-    assert (lawbooks.job_of(sent).state, articles(TAXED)) == ("done", [True])
+    assert (sample_laws.job_of(sent).state, articles(TAXED)) == ("done", [True])
 
 
 def test_a_file_that_is_told_of_and_not_given_is_closed_though_nothing_shows_that_others_are_open(
@@ -228,9 +241,9 @@ def test_a_file_that_is_told_of_and_not_given_is_closed_though_nothing_shows_tha
         laws.misbehave(route, DENIED, times=99)
     accept(message())
 
-    runner.drain()
+    worker.drain()
 
-    assert code(lawbooks.job_of(message())) == "RAW_FILE_CLOSED"
+    assert code(sample_laws.job_of(message())) == "RAW_FILE_CLOSED"
 
 
 def test_an_infected_file_that_a_policy_closes_is_told_of_by_its_tags(laws: S3Server) -> None:
@@ -238,9 +251,9 @@ def test_an_infected_file_that_a_policy_closes_is_told_of_by_its_tags(laws: S3Se
     laws.misbehave(f"HEAD /{BUCKET}/{KEY}", DENIED, times=99)
     accept(message())
 
-    runner.drain()
+    worker.drain()
 
-    assert code(lawbooks.job_of(message())) == "RAW_FILE_INFECTED"
+    assert code(sample_laws.job_of(message())) == "RAW_FILE_INFECTED"
 
 
 @pytest.mark.parametrize("route", [f"* /{BUCKET}/raw/*", f"* /{BUCKET}*"])
@@ -248,9 +261,9 @@ def test_a_right_that_is_missing_for_all_files_is_waited_for(route: str, laws: S
     laws.misbehave(route, DENIED, times=9)
     accept(message())
 
-    runner.drain()
+    worker.drain()
 
-    waiting = lawbooks.job_of(message())
+    waiting = sample_laws.job_of(message())
     assert (waiting.state, waiting.attempts, waiting.wait_reason) == ("queued", 0, "STORAGE_UNAVAILABLE")
 
 
@@ -263,10 +276,10 @@ def test_a_tenants_file_is_neither_read_nor_copied_whatever_a_row_says(laws: S3S
     accept(sent)
     run_to_the_end()
 
-    outcome = settle(sent, lawbooks.job_of(sent))
+    outcome = settle(sent, sample_laws.job_of(sent))
 
     assert (outcome, objects(laws)) == ("reappear", {})
-    assert (code(lawbooks.job_of(sent)), articles(TAXED)) == ("RAW_BUCKET_CLOSED", [False])
+    assert (code(sample_laws.job_of(sent)), articles(TAXED)) == ("RAW_BUCKET_CLOSED", [False])
 
 
 @pytest.mark.parametrize(
@@ -275,23 +288,23 @@ def test_a_tenants_file_is_neither_read_nor_copied_whatever_a_row_says(laws: S3S
         (Status(503), 2),
         (KINDS["html-200"], 2),
         (Status(400, code="ExpiredToken"), 1),
-        (misbehaviour.instead("object", Answer(200, xml(TAXED), {"ETag": '"0"'})), 1),
+        (faults.instead("object", Answer(200, xml(TAXED), {"ETag": '"0"'})), 1),
     ],
     ids=["503", "no-s3", "expired", "untold"],
 )
 def test_a_file_whose_tags_cannot_be_had_at_present_is_not_taken_for_clean(
-    answer: misbehaviour.Kind, times: int, laws: S3Server
+    answer: faults.Kind, times: int, laws: S3Server
 ) -> None:
     put(laws, xml(TAXED), tags="GuardDutyMalwareScanStatus=THREATS_FOUND")
     laws.misbehave(f"GET /{BUCKET}/{KEY}", answer, times=times)  # as often as the tags are asked for
     accept(message())
 
-    runner.drain()
-    waiting = lawbooks.job_of(message())
+    worker.drain()
+    waiting = sample_laws.job_of(message())
     run_to_the_end()
 
     assert waiting.wait_reason == "STORAGE_UNAVAILABLE"
-    assert code(lawbooks.job_of(message())) == "RAW_FILE_INFECTED"
+    assert code(sample_laws.job_of(message())) == "RAW_FILE_INFECTED"
 
 
 @pytest.mark.parametrize(
@@ -299,14 +312,14 @@ def test_a_file_whose_tags_cannot_be_had_at_present_is_not_taken_for_clean(
     [DENIED, Status(501, code="NotImplemented"), Status(404, code="NoSuchTagSet")],
     ids=["denied", "no-tags", "none-set"],
 )
-def test_a_store_that_tells_no_tags_is_read_without_them(answer: misbehaviour.Kind, laws: S3Server) -> None:
+def test_a_store_that_tells_no_tags_is_read_without_them(answer: faults.Kind, laws: S3Server) -> None:
     put(laws, xml(TAXED))
     laws.misbehave(f"GET /{BUCKET}/{KEY}", answer, times=1)
     accept(message())
 
-    runner.drain()
+    worker.drain()
 
-    assert lawbooks.job_of(message()).stage != Stage.QUEUED
+    assert sample_laws.job_of(message()).stage != Stage.QUEUED
 
 
 def test_an_infected_file_that_nobody_may_read_is_told_of_without_it(laws: S3Server) -> None:
@@ -316,7 +329,7 @@ def test_an_infected_file_that_nobody_may_read_is_told_of_without_it(laws: S3Ser
     run_to_the_end()
     laws.misbehave(f"PUT /{BUCKET}/failed/LIVA/2024-01/ley-iva.xml", Status(403, code="AccessDenied"))
 
-    outcome = settle(sent, lawbooks.job_of(sent))
+    outcome = settle(sent, sample_laws.job_of(sent))
 
     error = json.loads(objects(laws)["failed/LIVA/2024-01/error.json"])
     assert (outcome, error["code"], error["raw"]) == ("delete", "RAW_FILE_INFECTED", None)

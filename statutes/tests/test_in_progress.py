@@ -7,31 +7,31 @@ from typing import Any
 
 import pytest
 
-from jobs import claims, runner
+from jobs import claims, worker
 from jobs.claims import Claim
 from jobs.models import UploadJob
 from jobs.outcomes import Wait
 from jobs.states import Stage
 from statutes import services
-from statutes.consumer import in_progress
+from statutes.consumer import ownership
+from statutes.consumer.dispatcher import Work
 from statutes.consumer.in_flight import Held, InFlight
 from statutes.consumer.status import Status
-from statutes.consumer.work import Work
 from statutes.intake import accept
-from statutes.queue import sqs
-from statutes.queue.messages import Message
-from statutes.tests import failing, lawbooks
-from statutes.tests.lawbooks import LOWER, RATE, TAXED, arrived, articles, done, message, put, xml
-from testing.people import let_pauses_pass, run_to_the_end
+from statutes.sqs import client
+from statutes.sqs.messages import Message
+from statutes.tests import failure_helpers, sample_laws
+from statutes.tests.sample_laws import LOWER, RATE, TAXED, arrived, articles, done, message, put, xml
+from testing.fakes.s3 import S3Server
+from testing.personas import let_pauses_pass, run_to_the_end
 from testing.sqs import Queue
-from testing.vendors.s3 import S3Server
 
 pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
 def queue(queue: Queue, settings: Any) -> Queue:
-    settings.JOBS_PIPELINES = "statutes.tests.failing.PIPELINES"
+    settings.JOBS_PIPELINES = "statutes.tests.failure_helpers.PIPELINES"
     return queue
 
 
@@ -44,7 +44,7 @@ class Hand:
 
     def take(self, *items: Message) -> Held:
         """Receive what the queue has, as a message that asks for ``items``, and begin it."""
-        [received] = sqs.receive(self.queue.url, wait=0)
+        [received] = client.receive(self.queue.url, wait=0)
         held = Held(received, list(items))
         self.in_flight.add(held)
         self.work.begin(one=False)
@@ -63,15 +63,15 @@ def waits(claim: Claim) -> Wait:
 
 def again(held: Held) -> None:
     """Let a message come again at once."""
-    sqs.extend(held.received, 0)
+    client.extend(held.received, 0)
 
 
 def test_who_asks_for_a_law_anew_gets_the_file_of_today_though_an_older_one_is_being_worked_on(
     laws: S3Server, hand: Hand
 ) -> None:
-    with failing.at(Stage.EMBEDDING, waits):
+    with failure_helpers.at(Stage.EMBEDDING, waits):
         arrived(laws, xml(TAXED, RATE))
-        runner.drain()
+        worker.drain()
     forced = message(force_reprocess=True)
     put(laws, xml(TAXED, LOWER))
 
@@ -100,7 +100,7 @@ def test_who_asks_anew_waits_for_a_job_that_has_yet_to_fetch_the_same_file(
 ) -> None:
     sent = arrived(laws, xml(TAXED))
 
-    found = in_progress.is_anothers(lawbooks.job_of(sent).pk, replace(sent, **fields), "another")
+    found = ownership.is_anothers(sample_laws.job_of(sent).pk, replace(sent, **fields), "another")
 
     assert found is is_anothers
 
@@ -119,7 +119,7 @@ def test_the_message_that_has_begun_a_job_waits_for_it_whoever_works_on_it(
 
     second = Hand(hand.queue).take(sent)
 
-    assert list(second.jobs) == list(first.jobs) == [lawbooks.job_of(sent).pk]
+    assert list(second.jobs) == list(first.jobs) == [sample_laws.job_of(sent).pk]
 
 
 @pytest.mark.parametrize(("receives", "pause"), [(1, 300.0), (2, 4980.0), (3, 4980.0)])
@@ -130,8 +130,8 @@ def test_a_message_for_what_another_works_on_comes_last_when_that_has_ended(
     arrived(laws, xml(TAXED))
     assert claims.take("another:1:1") is not None
     for _ in range(receives - 1):
-        [received] = sqs.receive(hand.queue.url, wait=0)
-        sqs.extend(received, 0)
+        [received] = client.receive(hand.queue.url, wait=0)
+        client.extend(received, 0)
 
     skipped = hand.take(message())
 
@@ -140,12 +140,12 @@ def test_a_message_for_what_another_works_on_comes_last_when_that_has_ended(
 
 
 def test_what_a_job_waits_for_is_no_part_of_its_plan(laws: S3Server, settings: Any) -> None:
-    settings.JOBS_PIPELINES = "statutes.tests.failing.PIPELINES"
-    with failing.at(Stage.EMBEDDING, waits):
+    settings.JOBS_PIPELINES = "statutes.tests.failure_helpers.PIPELINES"
+    with failure_helpers.at(Stage.EMBEDDING, waits):
         sent = arrived(laws, xml(TAXED))
-        runner.drain()
+        worker.drain()
 
-    left = in_progress.time_left(lawbooks.job_of(sent).pk)
+    left = ownership.time_left(sample_laws.job_of(sent).pk)
 
     assert 3000 + 500 < left <= 3000 + 600
 
@@ -173,7 +173,7 @@ def test_a_message_whose_version_was_overtaken_is_done_with(laws: S3Server, hand
 
     hand.work.settle()
 
-    assert not UploadJob.objects.filter(document_id=lawbooks.version_of(message()).pk).exists()
+    assert not UploadJob.objects.filter(document_id=sample_laws.version_of(message()).pk).exists()
     assert hand.queue.is_empty
 
 

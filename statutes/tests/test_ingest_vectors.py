@@ -17,19 +17,20 @@ from django.core.management import CommandError, call_command
 from django.db import connections
 from django.db.models.functions import Now
 
+from accounts.system_tenant import CORPUS
 from documents import services
 from documents.models import Document
-from embeddings import live, terms, vectors
+from embeddings import active_model, vector_store
+from embeddings.indexes import bm25
 from embeddings.models import DocumentChunk
 from embeddings.search import search
 from jobs.models import UploadJob
-from statutes import ids, ingesting
-from statutes.bucket import artifacts, keys
-from statutes.bucket.manifests import ManifestRefused
-from statutes.bucket.sources import Folder
+from statutes import artifact_import, ids
 from statutes.models import Law, LawVersion
-from statutes.tests.bucketed import CHUNKER, TEXTS, Mortal, law, stored
-from tenancy.corpus import CORPUS
+from statutes.s3 import artifacts, keys
+from statutes.s3.artifact_source import Folder
+from statutes.s3.manifests import ManifestRefused
+from statutes.tests.s3_helpers import CHUNKER, TEXTS, Mortal, law, stored
 
 pytestmark = pytest.mark.django_db
 LAW = "ISR_2024"
@@ -46,10 +47,10 @@ def published(version: LawVersion) -> None:
     """As the pipeline's last stage does, but for the job's own state."""
     artifacts.upload(version)
     UploadJob.objects.filter(document_id=version.pk).update(stage="embedded", state="done", finished_at=Now())
-    live.confirm(CORPUS, model="instant", version="1")
-    vectors.commit(version.pk, model="instant", version="1")
+    active_model.confirm(CORPUS, model="instant", version="1")
+    vector_store.commit(version.pk, model="instant", version="1")
     Document.objects.filter(pk=version.pk).update(chunks_version=CHUNKER)
-    terms.write(version.pk)
+    bm25.write(version.pk)
 
 
 def forgotten() -> None:
@@ -70,7 +71,7 @@ def found() -> list[Any]:
 
 def refused(folder: Path) -> str:
     with pytest.raises(ManifestRefused) as caught:
-        ingesting.ingest(Folder(folder), LAW)
+        artifact_import.ingest(Folder(folder), LAW)
     return caught.value.code
 
 
@@ -97,17 +98,17 @@ def test_a_law_that_went_through_the_bucket_is_found_as_before() -> None:
     assert before
     assert found() == before
     assert dict(DocumentChunk.objects.values_list("chunk_id", "vector_sha")) == sums
-    assert list(vectors.changed()) == []
+    assert list(vector_store.changed()) == []
     assert out.getvalue() == "ISR_2024: 3 passages, 3 vectors\n"
     law_ = Law.objects.get()
     assert (law_.pk, law_.version, law_.status, law_.chunk_count) == (LAW, "2024-01", "embedded", 3)
 
 
 def test_ingesting_again_changes_nothing(folder: Path) -> None:
-    ingesting.ingest(Folder(folder), LAW)
+    artifact_import.ingest(Folder(folder), LAW)
     before = list(DocumentChunk.objects.values_list("chunk_id", "updated_at", "vector_sha"))
 
-    ingesting.ingest(Folder(folder), LAW)
+    artifact_import.ingest(Folder(folder), LAW)
 
     assert list(DocumentChunk.objects.values_list("chunk_id", "updated_at", "vector_sha")) == before
 
@@ -128,7 +129,7 @@ def test_a_newer_version_takes_the_place_of_the_older_and_never_the_other_way_ro
     for key, content in stored().items():
         (older / key).parent.mkdir(parents=True, exist_ok=True)
         (older / key).write_bytes(content)
-    ingesting.ingest(Folder(older), LAW)
+    artifact_import.ingest(Folder(older), LAW)
     published(law(version="2024-10"))
 
     call_command("ingest_vectors", LAW, stdout=StringIO())
@@ -141,12 +142,12 @@ def test_a_newer_version_takes_the_place_of_the_older_and_never_the_other_way_ro
 
 def test_vectors_of_another_model_than_the_corpus_are_refused(folder: Path) -> None:
     other = law("OTHER")
-    live.confirm(CORPUS, model="wordllama", version="1")
-    vectors.buffer(
+    active_model.confirm(CORPUS, model="wordllama", version="1")
+    vector_store.buffer(
         user_id=CORPUS, document_id=other.pk, model="wordllama", version="1",
         chunk_ids=[DocumentChunk.objects.filter(chunk_ord=0).get().pk], vectors=numpy.eye(1, 1536, dtype="f4"),
     )  # fmt: skip
-    vectors.commit(other.pk, model="wordllama", version="1")
+    vector_store.commit(other.pk, model="wordllama", version="1")
 
     assert refused(folder) == "OTHER_MODEL"
     assert not Law.objects.exists()
@@ -248,18 +249,18 @@ class Watching(Folder):
 def test_no_transaction_is_open_while_anything_is_fetched(folder: Path) -> None:
     source, before = Watching(folder), len(connections["default"].savepoint_ids)
 
-    ingesting.ingest(source, LAW)
+    artifact_import.ingest(source, LAW)
 
     assert Counter(source.seen) == {("normalized", before): 2, ("chunks", before): len(TEXTS)}
 
 
 def test_what_is_refused_by_its_manifest_costs_no_passage(folder: Path) -> None:
-    ingesting.ingest(Folder(folder), LAW)
+    artifact_import.ingest(Folder(folder), LAW)
     Law.objects.update(version="2024-10")
     source = Watching(folder)
 
     with pytest.raises(ManifestRefused, match="OUTDATED"):
-        ingesting.ingest(source, LAW)
+        artifact_import.ingest(source, LAW)
 
     assert {kind for kind, _ in source.seen} == {"normalized"}
 

@@ -12,16 +12,16 @@ import pytest
 from django.conf import settings
 from django.db import connection
 
-from jobs import runner
+from accounts.system_tenant import CORPUS
+from jobs import worker
 from jobs.models import UploadJob
 from statutes import versions
 from statutes.intake import Kind, accept
 from statutes.models import Law, LawVersion
-from statutes.tests import lawbooks
-from statutes.tests.lawbooks import RATE, TAXED, arrived, message, xml
-from tenancy.corpus import CORPUS
-from testing.people import let_pauses_pass
-from testing.vendors.s3 import S3Server
+from statutes.tests import sample_laws
+from statutes.tests.sample_laws import RATE, TAXED, arrived, message, xml
+from testing.fakes.s3 import S3Server
+from testing.personas import let_pauses_pass
 
 EARLY, LATE = datetime(2025, 1, 1, tzinfo=UTC), datetime(2025, 6, 1, tzinfo=UTC)
 
@@ -61,7 +61,7 @@ def test_laws_whose_names_differ_in_their_capitals_are_different(laws: S3Server)
 
 def drained() -> None:
     """Work until nothing is due: a turn ends after two seconds, whatever is left."""
-    while runner.drain():
+    while worker.drain():
         pass
 
 
@@ -78,15 +78,15 @@ def test_the_more_urgent_law_is_begun_first(laws: S3Server) -> None:
     drained()
 
     ended = UploadJob.objects.filter(state="done").order_by("finished_at").values_list("document_id", flat=True)
-    assert list(ended) == [lawbooks.job_of(each).document_id for each in reversed(sent)]
-    assert lawbooks.job_of(sent[0]).attempts == 1
+    assert list(ended) == [sample_laws.job_of(each).document_id for each in reversed(sent)]
+    assert sample_laws.job_of(sent[0]).attempts == 1
 
 
 @pytest.mark.django_db
 def test_who_has_waited_long_gives_way_no_more(laws: S3Server) -> None:
     low = arrived(laws, xml(TAXED), law_id="low", raw_key="raw/low.xml", priority="low")
     arrived(laws, xml(RATE), law_id="high", raw_key="raw/high.xml", priority="high")
-    UploadJob.objects.filter(pk=lawbooks.job_of(low).pk).update(created_at=EARLY)
+    UploadJob.objects.filter(pk=sample_laws.job_of(low).pk).update(created_at=EARLY)
 
     drained()
 
@@ -110,7 +110,11 @@ def test_two_consumers_that_take_the_same_message_begin_one_job(laws: S3Server) 
 
 def test_the_setting_for_the_corpus_names_the_corpus() -> None:
     environment = os.environ | {"STATUTES_EMBEDDER": "titan"}
-    asked = [sys.executable, "-c", "from accessa import laws; print(*laws.EMBEDDERS_OF.items())"]
+    asked = [
+        sys.executable,
+        "-c",
+        "from accessa import settings_statutes; print(*settings_statutes.EMBEDDERS_OF.items())",
+    ]
     told = subprocess.run(asked, env=environment, cwd=settings.BASE_DIR, capture_output=True, text=True, check=True)
 
     assert told.stdout.strip() == str((CORPUS, "titan"))

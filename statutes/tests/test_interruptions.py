@@ -16,17 +16,17 @@ from django.core.management import call_command
 from django.db import connection
 from pytest_django import Settings
 
-from jobs import cluster
+from jobs.cluster import state
 from jobs.models import UploadJob
 from statutes import ids
+from statutes.consumer.consumer import Consumer
 from statutes.consumer.in_flight import Held, InFlight
-from statutes.consumer.lifecycle import Consumer
 from statutes.models import Consumer as Row
-from statutes.queue import sqs
-from statutes.tests.queued import BUCKET, results, told
-from testing.chaos_statutes import CUT
+from statutes.sqs import client
+from statutes.tests.sqs_helpers import BUCKET, results, told
+from testing.chaos.statutes import CUT
 from testing.cluster import database_url, until, used_database, worker_of
-from testing.nursery import Nursery
+from testing.fork_server import Nursery
 from testing.sqs import KEYS, REGION, Queue, SqsServer, consuming
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
@@ -37,7 +37,7 @@ NOWHERE = "http://127.0.0.1:9"  # nothing listens there
 def queue(queue: Queue, settings: Settings) -> Queue:
     settings.SQS_WAIT_SECONDS, settings.SQS_VISIBILITY_SECONDS = 1, 30
     settings.STATUTES_BUCKET = BUCKET
-    settings.JOBS_PIPELINES = "testing.statute_plans.PIPELINES"
+    settings.JOBS_PIPELINES = "testing.statute_pipelines.PIPELINES"
     return queue
 
 
@@ -58,7 +58,7 @@ def nursery(theirs: Queue, queues: SqsServer, django_db_setup: None, tmp_path_fa
         "SQS_WAIT_SECONDS": "1",
         "SQS_VISIBILITY_SECONDS": "3",
         "STATUTES_BUCKET": BUCKET,
-        "JOBS_PIPELINES": "testing.statute_plans.PIPELINES",
+        "JOBS_PIPELINES": "testing.statute_pipelines.PIPELINES",
         "JOBS_LEASE_SECONDS": "1",
         "JOBS_STOP_GRACE_SECONDS": "1",
         "JOBS_MAX_RETRIES": "1",
@@ -83,7 +83,7 @@ def signals() -> Iterator[None]:
     for number, handler in before.items():
         signal.signal(number, handler)
     signal.alarm(0)
-    cluster.begin()
+    state.begin()
 
 
 def test_a_message_that_is_handed_out_after_the_stop_is_given_back(queue: Queue, settings: Settings) -> None:
@@ -141,7 +141,7 @@ def test_a_message_that_comes_when_the_database_has_just_gone_is_held(queue: Que
 def test_a_visibility_that_was_not_renewed_is_renewed_soon(queue: Queue, settings: Settings, caplog: Any) -> None:
     settings.SQS_VISIBILITY_SECONDS = 3
     queue.put(told())
-    [received] = sqs.receive(queue.url, wait=1)
+    [received] = client.receive(queue.url, wait=1)
     endpoint, settings.SQS_ENDPOINT_URL = settings.SQS_ENDPOINT_URL, NOWHERE
     in_flight = InFlight()
     in_flight.add(Held(received, []))
@@ -157,7 +157,7 @@ def test_a_visibility_that_was_not_renewed_is_renewed_soon(queue: Queue, setting
 
 def test_a_late_beat_does_not_hide_what_was_given_back(queue: Queue) -> None:
     queue.put(told())
-    [received] = sqs.receive(queue.url, wait=1)
+    [received] = client.receive(queue.url, wait=1)
     in_flight, held = InFlight(), Held(received, [])
     in_flight.add(held)
 
@@ -169,7 +169,7 @@ def test_a_late_beat_does_not_hide_what_was_given_back(queue: Queue) -> None:
 
 def test_what_another_may_hold_is_not_taken_from_it(queue: Queue) -> None:
     queue.put(told())
-    [received] = sqs.receive(queue.url, wait=1)
+    [received] = client.receive(queue.url, wait=1)
     in_flight, held = InFlight(), Held(received, [], is_lost=True)
     in_flight.add(held)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from django.db import connections
 
-from testing import chaos_laws, chaos_statutes
+from testing.chaos import statute_samples, statutes
 from testing.cluster import used_database
 
 pytestmark = pytest.mark.slow
@@ -20,10 +20,10 @@ POINTS = (
 
 @pytest.mark.django_db(transaction=True)
 def test_statutes_whose_consumers_are_killed_leave_what_undisturbed_ones_leave(tmp_path: Path) -> None:
-    laws = list(chaos_laws.statutes(3))
+    laws = list(statute_samples.statutes(3))
     connections.close_all()  # a database that is in use cannot be copied
 
-    calm, broken = chaos_statutes.trial(used_database(), tmp_path, laws, points=POINTS, rounds=1, extra=0)
+    calm, broken = statutes.trial(used_database(), tmp_path, laws, points=POINTS, rounds=1, extra=0)
 
     assert calm.laws.total() == 2
     assert (calm.bought_again, calm.differences(calm)) == (0, [])

@@ -9,11 +9,11 @@ from typing import Any, Self
 import pytest
 
 from jobs.outcomes import Postponed, Retryable
-from statutes import lambda_
+from statutes import aws_lambda
 from statutes.models import LawVersion
-from testing.vendors.misbehaviour import Status
-from testing.vendors.server import Server
-from testing.vendors.wire import Answer, Request, as_json
+from testing.fakes.faults import Status
+from testing.fakes.http_messages import Answer, Request, as_json
+from testing.fakes.server import Server
 from vendors import aws
 
 pytestmark = pytest.mark.django_db
@@ -58,7 +58,7 @@ def server(opened: Lambda, settings: Any, monkeypatch: pytest.MonkeyPatch) -> La
 
 
 def test_the_function_learns_which_manifest_stands(server: Lambda) -> None:
-    assert lambda_.invoke(LAW, "ab" * 32)
+    assert aws_lambda.invoke(LAW, "ab" * 32)
 
     ((path, kind, told),) = server.told_
     assert path == f"/2015-03-31/functions/{ARN}/invocations"
@@ -75,7 +75,7 @@ def test_the_function_learns_which_manifest_stands(server: Lambda) -> None:
 def test_without_a_function_nothing_is_told(server: Lambda, settings: Any) -> None:
     settings.STATUTES_LAMBDA = ""
 
-    assert not lambda_.invoke(LAW, "ab")
+    assert not aws_lambda.invoke(LAW, "ab")
     assert server.told_ == []
 
 
@@ -92,4 +92,4 @@ def test_a_function_that_refuses_fails_no_law(status: int, code: str, kind: type
     server.misbehave("*", Status(status, code=code))
 
     with pytest.raises(kind):
-        lambda_.invoke(LAW, "ab")
+        aws_lambda.invoke(LAW, "ab")

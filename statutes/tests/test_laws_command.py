@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 
-from auditing.models import AuditEntry
-from auditing.tests.cast import written
+from accounts.audit.models import AuditEntry
+from accounts.audit.tests.personas import written
 from statutes import ids
 from statutes.models import Law, LawVersion
-from statutes.queue import dead_letters, events, sqs
-from statutes.queue.messages import Message
-from statutes.tests.lawbooks import BUCKET, KEY, TAXED, done, put, xml
-from statutes.tests.queued import told
+from statutes.sqs import client, dead_letters, envelope
+from statutes.sqs.messages import Message
+from statutes.tests.sample_laws import BUCKET, KEY, TAXED, done, put, xml
+from statutes.tests.sqs_helpers import told
+from testing.fakes.s3 import S3Server
 from testing.sqs import Queue, SqsServer
-from testing.vendors.s3 import S3Server
 
 pytestmark = pytest.mark.django_db
 
@@ -76,7 +76,7 @@ def test_what_was_given_up_is_shown_and_put_back_but_for_what_nobody_can_read(qu
     assert "3 given up. 2 can be put back: manage.py laws redrive --yes. 1 cannot: nobody could work" in shown
     assert "2 put back, 1 left" in moved
     assert (queue.dead(), queue.waiting()) == (1, (2, 0))
-    found = [events.read(each.body)[0] for each in sqs.receive(queue.url, most=10, wait=1)]
+    found = [envelope.read(each.body)[0] for each in client.receive(queue.url, most=10, wait=1)]
     assert sorted((each.law_id, each.force_reprocess) for each in found if isinstance(each, Message)) == [
         ("ISR_2024", False), ("IVA_2024", True),
     ]  # fmt: skip
@@ -105,8 +105,8 @@ def test_a_message_is_sent_for_a_file_that_is_there(queue: Queue, laws: S3Server
         "send", KEY, "--law", "LIVA", "--version", "2024-01", "--priority", "high", "--force", "--reason", "T-4"
     )
 
-    [received] = sqs.receive(queue.url, wait=1)
-    [message] = events.read(received.body)
+    [received] = client.receive(queue.url, wait=1)
+    [message] = envelope.read(received.body)
     assert isinstance(message, Message)
     assert received.message_id in sent
     assert (message.law_id, message.version, message.raw_key, message.bucket) == ("LIVA", "2024-01", KEY, BUCKET)

@@ -11,9 +11,10 @@ import jsonschema
 import pytest
 from pytest_django import Settings
 
-from statutes.queue import events, messages
-from statutes.queue.messages import Arrived, Message, MessageRefused
-from statutes.tests.queued import BUCKET, put_event, told
+from statutes.sqs import envelope as events
+from statutes.sqs import messages
+from statutes.sqs.messages import Arrived, Message, MessageRefused
+from statutes.tests.sqs_helpers import BUCKET, put_event, told
 
 
 @pytest.fixture(autouse=True)

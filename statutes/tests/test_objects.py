@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from statutes.bucket import objects
-from statutes.tests.bucketed import BUCKET, Mortal
-from testing.vendors.misbehaviour import KINDS, Status
+from statutes.s3 import client as objects
+from statutes.tests.s3_helpers import BUCKET, Mortal
+from testing.fakes.faults import KINDS, Status
 
 pytestmark = pytest.mark.usefixtures("s3")
 RAW = "raw/federal/2024/ley del IVA ñ+%.pdf"
@@ -87,7 +87,7 @@ def test_all_pages_of_a_long_list_are_read(s3: Mortal, monkeypatch: pytest.Monke
     for number in range(5):
         objects.put(BUCKET, f"chunks/A/{number}", b"")
     objects.put(BUCKET, "chunks/AB/0", b"")
-    monkeypatch.setattr("statutes.bucket.objects.LISTED", 2)
+    monkeypatch.setattr("statutes.s3.client.LISTED", 2)
 
     assert list(objects.names(BUCKET, "chunks/A/")) == [f"chunks/A/{number}" for number in range(5)]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from statutes.structure.outline import Outline, key
+from statutes.structure.headings import Outline, key
 from statutes.structure.patterns import ENUMERATED
 
 SPANISH = Outline(["Artículo 1. La ley de los que en el"])

@@ -9,32 +9,32 @@ from typing import Any
 
 import pytest
 
-from accessa.audit import findings
+from accessa.integrity import findings
+from accounts.errors import Refused
+from accounts.system_tenant import CORPUS
 from embeddings.models import DocumentChunk
 from embeddings.tests.conftest import Watched, vendor  # noqa: F401  (a fixture)
 from jobs.models import UploadJob
 from jobs.outcomes import Postponed
-from statutes import ending, services
-from statutes.ending import settle
+from statutes import services, settlement
 from statutes.intake import Kind, accept
 from statutes.models import Law, LawVersion
-from statutes.queue import events, sqs
-from statutes.queue.events import Item
-from statutes.queue.messages import Message
-from statutes.tests import lawbooks
-from statutes.tests.lawbooks import LOWER, RATE, TAXED, arrived, articles, done, message, objects, xml
-from tenancy.corpus import CORPUS
-from tenancy.refusals import Refused
-from testing.people import run_to_the_end
+from statutes.settlement import settle
+from statutes.sqs import client, envelope
+from statutes.sqs.envelope import Item
+from statutes.sqs.messages import Message
+from statutes.tests import sample_laws
+from statutes.tests.sample_laws import LOWER, RATE, TAXED, arrived, articles, done, message, objects, xml
+from testing.fakes.s3 import S3Server
+from testing.personas import run_to_the_end
 from testing.sqs import Queue
-from testing.vendors.s3 import S3Server
 
 pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
 def queue(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> Queue:
-    monkeypatch.setattr(ending, "AGAIN_SECONDS", 0)
+    monkeypatch.setattr(settlement, "AGAIN_SECONDS", 0)
     return queue
 
 
@@ -47,7 +47,7 @@ def model(vendor: Watched, settings: Any) -> Watched:  # noqa: F811
 
 
 def asked_for(queue: Queue) -> list[Item]:
-    return [item for received in sqs.receive(queue.url, most=10, wait=0) for item in events.read(received.body)]
+    return [item for received in client.receive(queue.url, most=10, wait=0) for item in envelope.read(received.body)]
 
 
 def test_what_is_accepted_is_kept_and_the_rest_is_asked_for_by_a_message(
@@ -55,7 +55,7 @@ def test_what_is_accepted_is_kept_and_the_rest_is_asked_for_by_a_message(
 ) -> None:
     sent = arrived(laws, xml(TAXED, RATE, LOWER))
     run_to_the_end()
-    job, version = lawbooks.job_of(sent), lawbooks.version_of(sent)
+    job, version = sample_laws.job_of(sent), sample_laws.version_of(sent)
 
     outcome = settle(sent, job)
 
@@ -66,7 +66,7 @@ def test_what_is_accepted_is_kept_and_the_rest_is_asked_for_by_a_message(
     assert articles(TAXED, RATE, LOWER) == [True, True, False]
     assert job.embed_model == "text-embedding-3-small"
     assert outcome == "delete"
-    assert lawbooks.version_of(sent).reprocessed == 1
+    assert sample_laws.version_of(sent).reprocessed == 1
     assert asked_for(queue) == [replace(sent, force_reprocess=True, rest=True)]
     assert list(findings(deep=True)) == []
 
@@ -81,7 +81,7 @@ def test_what_was_missing_completes_the_law_and_nothing_is_bought_twice(model: W
     texts = list(DocumentChunk.objects.values_list("text", flat=True))
     assert again.kind == Kind.ACCEPTED
     assert articles(TAXED, RATE, LOWER) == [True, True, True]
-    assert (Law.objects.get().status, lawbooks.version_of(message()).refused) == ("embedded", [])
+    assert (Law.objects.get().status, sample_laws.version_of(message()).refused) == ("embedded", [])
     assert [model.ledger.counts[hashlib.sha256(text.encode()).hexdigest()] for text in texts] == [1] * len(texts)
     assert json.loads(objects(laws)["normalized/LIVA/manifest.json"])["missing"] == []
 
@@ -94,7 +94,7 @@ def test_what_is_refused_for_ever_is_asked_for_a_few_times(
     done(laws, xml(TAXED, LOWER))
 
     for _ in range(4):
-        assert settle(sent, lawbooks.job_of(sent)) == "delete"
+        assert settle(sent, sample_laws.job_of(sent)) == "delete"
         accept(message(force_reprocess=True))
         run_to_the_end()
 
@@ -108,18 +108,18 @@ def test_two_messages_of_one_job_ask_for_the_rest_once(model: Watched, laws: S3S
     outcomes = [settle(message(), UploadJob.objects.get(pk=job.pk)) for _ in range(2)]
 
     assert outcomes == ["delete", "delete"]
-    assert (len(asked_for(queue)), lawbooks.version_of(message()).reprocessed) == (1, 1)
+    assert (len(asked_for(queue)), sample_laws.version_of(message()).reprocessed) == (1, 1)
 
 
 def test_another_file_has_all_its_tries(model: Watched, laws: S3Server) -> None:
     done(laws, xml(TAXED, LOWER))
     LawVersion.objects.update(reprocessed=3)
     done(laws, xml(TAXED, LOWER), force_reprocess=True)
-    same = lawbooks.version_of(message())
+    same = sample_laws.version_of(message())
 
     done(laws, xml(RATE, LOWER), force_reprocess=True)
 
-    other = lawbooks.version_of(message())
+    other = sample_laws.version_of(message())
     assert (same.status, same.reprocessed) == (other.status, 3) == ("partial_failed", 3)
     assert other.reprocessed == 0
 
@@ -156,6 +156,6 @@ def test_a_queue_that_is_away_is_asked_again(model: Watched, laws: S3Server, que
     settings.SQS_QUEUE_URL = queue.url + "-gone"
 
     with pytest.raises(Postponed):
-        settle(message(), lawbooks.job_of(message()))
+        settle(message(), sample_laws.job_of(message()))
 
-    assert lawbooks.version_of(message()).reprocessed == 0
+    assert sample_laws.version_of(message()).reprocessed == 0

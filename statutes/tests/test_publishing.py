@@ -10,19 +10,19 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from accessa import codified
-from jobs import runner, services
+from accessa.integrity import statutes
+from jobs import services, worker
 from jobs.outcomes import Wait
-from statutes import turns
-from statutes.bucket import spool
+from statutes import publish_lock
 from statutes.intake import accept
 from statutes.models import Law
-from statutes.tests import lawbooks
-from statutes.tests.lawbooks import BUCKET, LOWER, RATE, TAXED, arrived, articles, done, message, objects, xml
+from statutes.s3 import spool
+from statutes.tests import sample_laws
+from statutes.tests.sample_laws import BUCKET, LOWER, RATE, TAXED, arrived, articles, done, message, objects, xml
 from statutes.tests.test_lambda import ARN, Lambda
-from testing.people import run_to_the_end, stop_before
-from testing.vendors.misbehaviour import Status
-from testing.vendors.s3 import S3Server
+from testing.fakes.faults import Status
+from testing.fakes.s3 import S3Server
+from testing.personas import run_to_the_end, stop_before
 
 pytestmark = pytest.mark.django_db
 ELSEWHERE = ARN.replace("eu-west-1", "eu-central-1")  # clients are kept by their region
@@ -45,7 +45,7 @@ def overtaken(s3: S3Server) -> Iterator[list[str]]:
         if sql == spool.PASSAGES and not seen:
             seen.append(sql)
             with connection.cursor() as cursor:
-                cursor.execute(turns.UNLOCK, ["law:LIVA"])
+                cursor.execute(publish_lock.UNLOCK, ["law:LIVA"])
             done(s3, xml(TAXED, LOWER), "2024-03")
         return answer
 
@@ -61,24 +61,24 @@ def test_whoever_has_lost_the_turn_writes_no_manifest_over_a_newer_one(found: st
         done(laws, xml(TAXED, RATE), found)
 
     with overtaken(laws) as seen:
-        ending = runner.attempt(claim)
+        ending = worker.attempt(claim)
     left = standing(laws)
-    again = runner.attempt(claim)
+    again = worker.attempt(claim)
 
     assert seen
     assert (ending, left) == (Wait(2.0, "LAW_BUSY"), "2024-03")
     assert not isinstance(again, Wait)
     assert (standing(laws), Law.objects.get().version) == ("2024-03", "2024-03")
-    assert list(codified.changed_artifacts()) == []
+    assert list(statutes.changed_artifacts()) == []
 
 
 def test_a_turn_is_this_sessions_alone_and_each_law_has_its_own() -> None:
-    before = turns.is_ours("LIVA")
+    before = publish_lock.is_ours("LIVA")
 
-    with turns.alone("LIVA"), turns.alone("~ley/ñ"):
-        held = [turns.is_ours(law_id) for law_id in ("LIVA", "~ley/ñ", "LISR")]
+    with publish_lock.alone("LIVA"), publish_lock.alone("~ley/ñ"):
+        held = [publish_lock.is_ours(law_id) for law_id in ("LIVA", "~ley/ñ", "LISR")]
 
-    assert (before, held, turns.is_ours("LIVA")) == (False, [True, True, False], False)
+    assert (before, held, publish_lock.is_ours("LIVA")) == (False, [True, True, False], False)
 
 
 # What is there already
@@ -115,7 +115,7 @@ def test_a_law_that_waits_for_its_function_is_uploaded_once_and_the_function_is_
     run_to_the_end(1)
     uploaded = writes(laws)
     run_to_the_end(3)
-    waiting = lawbooks.job_of(sent).wait_reason
+    waiting = sample_laws.job_of(sent).wait_reason
 
     refusing.behave()
     run_to_the_end()
@@ -124,7 +124,7 @@ def test_a_law_that_waits_for_its_function_is_uploaded_once_and_the_function_is_
     assert (waiting, writes(laws)) == ("LAMBDA_REFUSED", uploaded)
     assert len(refusing.told_) == 1
     assert articles(TAXED, RATE, LOWER) == [True, True, True]
-    assert list(codified.changed_artifacts()) == []
+    assert list(statutes.changed_artifacts()) == []
 
 
 def spoil(s3: S3Server, name: str) -> None:
@@ -150,12 +150,12 @@ def test_begun_again_a_law_is_uploaded_whatever_the_manifest_says(refusing: Lamb
     sent = arrived(laws, xml(TAXED, RATE))
     run_to_the_end(1)
     whole = objects(laws)
-    services.cancel(lawbooks.job_of(sent), by="sam")
+    services.cancel(sample_laws.job_of(sent), by="sam")
 
     spoil(laws, "law")
     refusing.behave()
     accept(message(force_reprocess=True))
     run_to_the_end()
 
-    assert lawbooks.job_of(sent).state == "done"
+    assert sample_laws.job_of(sent).state == "done"
     assert objects(laws) == whole

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from documents import fences
-from documents.normalization import normalize
-from statutes.chunking.units import units
-from statutes.structure.building import build
-from statutes.structure.canonical import Article, Division, Law, Line, Paragraph, Place
+from documents.markdown import code_fences
+from documents.markdown.normalization import normalize
+from statutes.chunking.sections import units
+from statutes.structure.builder import build
 from statutes.structure.labels import shown
-from statutes.structure.rendering import DEEPEST, render
-from statutes.tests.lawmaking import article, chapter, law, made, plans
+from statutes.structure.markdown import DEEPEST, render
+from statutes.structure.model import Article, Division, Law, Line, Paragraph, Place
+from statutes.tests.law_builders import article, chapter, law, made, plans
 
 
 def at(start: int, end: int, page: int | None = None) -> Place:
@@ -53,7 +53,7 @@ def test_whatever_a_law_says_its_text_is_normal_and_tells_its_articles(plan: Any
     found = render(given_law)
 
     assert normalize(found.text) == found.text
-    assert not list(fences.spans(found.text))
+    assert not list(code_fences.spans(found.text))
     assert found == render(given_law)
     read = [unit for unit in units(found.text) if unit.article or unit.headings != unit.path]
     assert [unit.article for unit in read] == [one.id for _, one in given_law.articles()]

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from statutes.structure import schema
-from statutes.structure.canonical import RANKS, RANKS_OF_INNER_PARTS
+from statutes.structure import json_schema
+from statutes.structure.model import RANKS, RANKS_OF_INNER_PARTS
 from statutes.tests.laws import built, told
 
 LAW = told(built("LEY\nCAPÍTULO I\nDe la ley\nArtículo 1. La ley es de los que la hacen."))
@@ -43,18 +43,18 @@ CHANGES = ["another version", "another language", "an unknown field", "an unknow
 def test_what_does_not_fit_is_refused_by_its_place_and_not_its_text(change: str) -> None:
     law, where = broken(change)
 
-    with pytest.raises(schema.SchemaInvalid) as refused:
-        schema.check(law)
+    with pytest.raises(json_schema.SchemaInvalid) as refused:
+        json_schema.check(law)
 
     assert (refused.value.code, refused.value.where) == ("LAW_SCHEMA_INVALID", where)
 
 
 def test_a_law_fits() -> None:
-    schema.check(LAW)
+    json_schema.check(LAW)
 
 
 def test_the_schema_is_one_and_names_the_divisions_that_are_made() -> None:
-    published = json.loads(schema.PATH.read_text())
+    published = json.loads(json_schema.PATH.read_text())
 
     Draft202012Validator.check_schema(published)
     assert set(published["$defs"]["division"]["properties"]["type"]["enum"]) == RANKS.keys()

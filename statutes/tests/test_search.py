@@ -14,9 +14,9 @@ from embeddings.embedders import Vectors
 from embeddings.models import DocumentChunk
 from embeddings.tests.conftest import Watched, vendor  # noqa: F401 - a fixture
 from testing.embedders import Instant
-from testing.findable import findable
-from testing.laws import enacted
-from testing.people import Person
+from testing.factories.searchable_documents import findable
+from testing.factories.searchable_statutes import enacted
+from testing.personas import Person
 from vendors.models import Purchase
 
 pytestmark = pytest.mark.django_db

@@ -11,19 +11,19 @@ from typing import Any, ClassVar
 import pytest
 from django.db import connection, connections
 
+from accounts.system_tenant import CORPUS
 from embeddings.embedders import Vectors
 from embeddings.tests.conftest import Watched, vendor  # noqa: F401 - a fixture
-from jobs import runner
+from jobs import worker
 from portal.tests.conftest import signed_in
 from statutes import search
 from statutes.models import Law
-from statutes.tests.lawbooks import LOWER, RATE, TAXED, arrived, done, xml
-from tenancy.corpus import CORPUS
+from statutes.tests.sample_laws import LOWER, RATE, TAXED, arrived, done, xml
 from testing.embedders import Instant
-from testing.findable import findable
-from testing.laws import enacted
-from testing.people import Person, stop_before
-from testing.vendors.s3 import S3Server
+from testing.factories.searchable_documents import findable
+from testing.factories.searchable_statutes import enacted
+from testing.fakes.s3 import S3Server
+from testing.personas import Person, stop_before
 
 # Before the model is looked up; before anything is ranked; between the ranking and what is shown of it; after that.
 POINTS = ("FROM live_models", "tsvector_to_array", "c.text, c.meta", 'FROM "law_versions"')
@@ -58,7 +58,7 @@ def test_while_a_newer_version_takes_its_place_a_law_is_found_in_one_of_the_two(
         before, after = f"2024-{at:02}", f"2024-{at + 1:02}"
         arrived(laws, xml(TAXED, LOWER if at % 2 == 0 else RATE), after)
         claim = stop_before("embedded")
-        with before_the_first(point, partial(runner.attempt, claim)) as seen:
+        with before_the_first(point, partial(worker.attempt, claim)) as seen:
             found = search.laws(user_id=ana.id, query="tasa del impuesto", law_ids=law_ids)
 
         assert seen, point

@@ -12,23 +12,23 @@ from django.conf import settings as configured
 from django.db import connection
 from django.utils import timezone
 
-from auditing.models import AuditEntry
-from auditing.tests.cast import written
+from accounts.audit.models import AuditEntry
+from accounts.audit.tests.personas import written
+from accounts.errors import Refused
+from accounts.system_tenant import CORPUS
 from documents.models import Document
 from embeddings.models import DocumentChunk
-from jobs import runner
+from jobs import worker
 from jobs.claims import Superseded
 from jobs.models import UploadJob
-from statutes import ids, services, sweeps, turns
+from statutes import ids, periodic, publish_lock, services
 from statutes.intake import accept
 from statutes.models import Law, LawVersion
-from statutes.tests import lawbooks
-from statutes.tests.lawbooks import KEY, LOWER, RATE, TAXED, arrived, articles, done, message, objects, put, xml
-from statutes.tests.racing import after
-from tenancy.corpus import CORPUS
-from tenancy.refusals import Refused
-from testing.people import run_to_the_end, stop_before
-from testing.vendors.s3 import S3Server
+from statutes.tests import sample_laws
+from statutes.tests.race_helpers import after
+from statutes.tests.sample_laws import KEY, LOWER, RATE, TAXED, arrived, articles, done, message, objects, put, xml
+from testing.fakes.s3 import S3Server
+from testing.personas import run_to_the_end, stop_before
 
 pytestmark = pytest.mark.django_db
 OTHERS = ("chunks/LIVA.2/a.json", "embeddings/LIVA_vectors.jsonl2_vectors.jsonl", "failed/LIVA2/1/error.json", KEY)
@@ -160,7 +160,7 @@ def test_work_on_a_law_that_is_taken_out_writes_nothing(laws: S3Server) -> None:
     services.withdraw("LIVA", by=None, reason="repealed")
 
     with pytest.raises(Superseded):
-        runner.attempt(claim)
+        worker.attempt(claim)
     assert list(objects(laws)) == [KEY]
     assert not Law.objects.exists()
 
@@ -169,7 +169,7 @@ def test_a_law_that_is_just_being_published_is_left_alone(laws: S3Server) -> Non
     done(laws, xml(TAXED))
 
     with psycopg.connect(**connection.get_connection_params() | {"cursor_factory": psycopg.Cursor}) as other:
-        other.execute(turns.LOCK, ["law:LIVA"])
+        other.execute(publish_lock.LOCK, ["law:LIVA"])
         assert refused(services.withdraw, "LIVA") == "LAW_BUSY"
 
     assert articles(TAXED) == [True]
@@ -187,12 +187,12 @@ def test_a_version_whose_job_was_cancelled_has_failed_where_no_message_says_so(l
             [claim.job.pk],
         )
 
-    sweeps.note_failures()
+    periodic.note_failures()
     assert LawVersion.objects.get().status == "normalized"  # a message may be about to try it again
     LawVersion.objects.update(updated_at=timezone.now() - timedelta(minutes=2))
-    sweeps.note_failures()
+    periodic.note_failures()
 
     found = LawVersion.objects.get()
     assert (found.status, found.error_code, Law.objects.get().status) == ("failed", "CANCELLED", "failed")
-    assert "statutes.sweeps.note_failures" in configured.JOBS_SWEEPS
-    assert lawbooks.job_of(message()).state == "deadletter"
+    assert "statutes.periodic.note_failures" in configured.JOBS_SWEEPS
+    assert sample_laws.job_of(message()).state == "deadletter"

@@ -10,21 +10,21 @@ import pytest
 from django.conf import settings
 from django.db import connection, transaction
 
-from accessa.audit import findings
+from accessa.integrity import findings
+from accounts.system_tenant import CORPUS
 from documents.models import Document, ScannedPage
-from jobs import runner
+from jobs import worker
 from jobs.models import UploadJob
 from jobs.outcomes import Moved, Retryable, Wait
 from jobs.states import Stage
 from statutes.intake import Kind, accept
 from statutes.models import Law, LawVersion
 from statutes.stages import SCANS
-from statutes.tests import lawbooks
-from statutes.tests.lawbooks import LOWER, RATE, TAXED, arrived, articles, done, found, message, objects, xml
-from tenancy.corpus import CORPUS
+from statutes.tests import sample_laws
+from statutes.tests.sample_laws import LOWER, RATE, TAXED, arrived, articles, done, found, message, objects, xml
+from testing.fakes.s3 import S3Server
 from testing.pdfs import text_pdf
-from testing.people import run_to_the_end, stages, stop_before
-from testing.vendors.s3 import S3Server
+from testing.personas import run_to_the_end, stages, stop_before
 
 pytestmark = pytest.mark.django_db
 
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.django_db
 def test_a_law_goes_from_its_message_to_passages_that_are_found(laws: S3Server) -> None:
     job = done(laws, xml(TAXED, RATE))
 
-    law, version = Law.objects.get(), lawbooks.version_of(message())
+    law, version = Law.objects.get(), sample_laws.version_of(message())
     manifest = json.loads(objects(laws)["normalized/LIVA/manifest.json"])
     assert (job.state, job.last_error, job.user_id) == ("done", None, CORPUS)
     assert articles(TAXED, RATE) == [True, True]
@@ -83,7 +83,7 @@ def test_a_swap_that_breaks_off_leaves_the_old_version_whole(laws: S3Server) -> 
             CREATE TRIGGER refused BEFORE DELETE ON documents FOR EACH ROW EXECUTE FUNCTION refuse();""")
 
     with transaction.atomic():
-        ending = runner.attempt(claim)
+        ending = worker.attempt(claim)
 
     assert isinstance(ending, Retryable)
     assert articles(TAXED, RATE, LOWER) == [True, True, False]
@@ -105,7 +105,7 @@ def test_a_version_that_was_overtaken_at_work_is_taken_out(laws: S3Server) -> No
     newer = done(laws, xml(LOWER), "2024-02")
     before = objects(laws)
 
-    ending = runner.attempt(claim)
+    ending = worker.attempt(claim)
 
     assert isinstance(ending, Moved)
     assert ending.finished
@@ -113,7 +113,7 @@ def test_a_version_that_was_overtaken_at_work_is_taken_out(laws: S3Server) -> No
     assert articles(RATE, LOWER) == [False, True]
     assert objects(laws) == before
     assert list(Document.objects.values_list("pk", flat=True)) == [newer.document_id]
-    assert lawbooks.version_of(slow).error_code == "LAW_OUTDATED"
+    assert sample_laws.version_of(slow).error_code == "LAW_OUTDATED"
 
 
 def test_forced_the_same_version_is_done_anew_and_found_meanwhile(laws: S3Server) -> None:
@@ -127,7 +127,7 @@ def test_forced_the_same_version_is_done_anew_and_found_meanwhile(laws: S3Server
     assert again.job_id != first.pk
     assert all(shown == [True, True] for shown in seen)
     assert objects(laws) == before
-    assert lawbooks.job_of(message()).state == "done"
+    assert sample_laws.job_of(message()).state == "done"
 
 
 def test_forced_another_file_of_the_same_version_replaces_it(laws: S3Server) -> None:
@@ -146,10 +146,10 @@ def test_only_one_worker_publishes_a_law(laws: S3Server) -> None:
 
     with psycopg.connect(**connection.get_connection_params() | {"cursor_factory": psycopg.Cursor}) as other:
         other.execute("SELECT pg_advisory_lock(hashtextextended('law:LIVA', 0))")
-        ending = runner.attempt(claim)
+        ending = worker.attempt(claim)
 
     assert ending == Wait(2.0, "LAW_BUSY")
-    assert list(objects(laws)) == [lawbooks.KEY]
+    assert list(objects(laws)) == [sample_laws.KEY]
 
 
 def test_what_stands_at_a_stage_is_proven_there(laws: S3Server) -> None:
@@ -170,9 +170,9 @@ def test_what_ocr_has_read_is_kept_until_another_file_comes(laws: S3Server) -> N
     left = ScannedPage.objects.exists()
 
     ScannedPage.objects.create(**read, text="Artículo 2. El resto de la ley.")
-    moved = runner.attempt(claim)
+    moved = worker.attempt(claim)
 
-    canonical = lawbooks.version_of(sent).canonical or {}
+    canonical = sample_laws.version_of(sent).canonical or {}
     assert isinstance(moved, Moved)
     assert not left
     assert [(article["paragraphs"][0]["text"], article["page"]) for article in canonical["children"]] == [

@@ -11,14 +11,14 @@ from django.utils import timezone
 
 from jobs.models import UploadJob
 from jobs.states import Stage
-from statutes import sweeps
+from statutes import periodic
 from statutes.models import Law, LawVersion
-from statutes.tests import failing, lawbooks
-from statutes.tests.lawbooks import KEY, TAXED, arrived, objects, xml
-from testing.people import run_to_the_end
-from testing.pipelines import fail
-from testing.vendors.misbehaviour import Status
-from testing.vendors.s3 import S3Server
+from statutes.tests import failure_helpers, sample_laws
+from statutes.tests.sample_laws import KEY, TAXED, arrived, objects, xml
+from testing.fakes.faults import Status
+from testing.fakes.s3 import S3Server
+from testing.noop_pipelines import fail
+from testing.personas import run_to_the_end
 
 pytestmark = pytest.mark.django_db
 RECORD = "failed/LIVA/2024-01/error.json"
@@ -38,10 +38,10 @@ def noted() -> tuple[str, str | None]:
 def test_what_failed_for_good_is_archived_once(laws: S3Server) -> None:
     sent = arrived(laws, b"no law")
     run_to_the_end()
-    job = lawbooks.job_of(sent)
+    job = sample_laws.job_of(sent)
     a_while_passes()
 
-    sweeps.note_failures()
+    periodic.note_failures()
 
     error = json.loads(objects(laws)[RECORD])
     assert noted() == ("failed", "UNKNOWN_FORMAT")
@@ -49,7 +49,7 @@ def test_what_failed_for_good_is_archived_once(laws: S3Server) -> None:
     assert objects(laws)[error["raw"]] == b"no law"
     laws.ledger.clear()
     a_while_passes()
-    sweeps.note_failures()
+    periodic.note_failures()
     assert not laws.ledger.counts
 
 
@@ -63,26 +63,26 @@ def test_a_bucket_that_is_away_keeps_a_failure_unnoted_and_nobody_elses(laws: S3
     UploadJob.objects.update(finished_at=timezone.now() - timedelta(minutes=2))
     LawVersion.objects.filter(law_id="OTHER").update(updated_at=timezone.now() - timedelta(minutes=1, seconds=30))
 
-    sweeps.note_failures()
-    sweeps.note_failures()
+    periodic.note_failures()
+    periodic.note_failures()
 
     assert set(LawVersion.objects.values_list("law_id", "status")) == {("LIVA", "processing"), ("OTHER", "failed")}
     assert "failed/OTHER/2024-01/error.json" in objects(laws)
     laws.behave()
     a_while_passes()
-    sweeps.note_failures()
+    periodic.note_failures()
     assert set(Law.objects.values_list("status", flat=True)) == {"failed"}
     assert RECORD in objects(laws)
 
 
 def test_what_another_try_may_mend_is_noted_and_not_archived(laws: S3Server, settings: Any) -> None:
-    settings.JOBS_PIPELINES, settings.JOBS_MAX_RETRIES = "statutes.tests.failing.PIPELINES", 0
-    with failing.at(Stage.CHUNKED, fail):
+    settings.JOBS_PIPELINES, settings.JOBS_MAX_RETRIES = "statutes.tests.failure_helpers.PIPELINES", 0
+    with failure_helpers.at(Stage.CHUNKED, fail):
         arrived(laws, xml(TAXED))
         run_to_the_end()
     a_while_passes()
 
-    sweeps.note_failures()
+    periodic.note_failures()
 
     assert noted()[0] == "failed"
     assert list(objects(laws)) == [KEY]

@@ -11,18 +11,18 @@ import pytest
 import requests
 from django.conf import settings as configured
 
-from documents import arrivals
+from accounts.system_tenant import CORPUS
+from documents import upload_notifications
 from documents.models import Document
 from documents.tests.s3_store import at
-from jobs import claims, runner
+from jobs import claims, worker
 from jobs.models import UploadJob
-from statutes.queue import events
-from statutes.queue.messages import Arrived
-from statutes.tests.queued import put_event
-from tenancy.corpus import CORPUS
+from statutes.sqs import envelope
+from statutes.sqs.messages import Arrived
+from statutes.tests.sqs_helpers import put_event
 from testing.cluster import until
 from testing.factories import JobFactory
-from testing.people import Person, declaration, plan_pdf
+from testing.personas import Person, declaration, plan_pdf
 from testing.sqs import REGION, Queue, SqsServer, consuming
 
 PDF = plan_pdf("hospital care")
@@ -56,7 +56,7 @@ def queue(queue: Queue, queues: SqsServer, settings: Any, store: None) -> Queue:
 @pytest.mark.django_db(transaction=True)
 def test_an_uploads_job_goes_on_as_soon_as_s3_has_the_bytes(queue: Queue, ana: Person) -> None:
     declared = ana.declare(PDF).json()
-    runner.drain()
+    worker.drain()
     UploadJob.objects.update(run_after=WAITS["run_after"])  # its own timer would not look for years
 
     with consuming(works=False):
@@ -69,7 +69,7 @@ def test_an_uploads_job_goes_on_as_soon_as_s3_has_the_bytes(queue: Queue, ana: P
     claim = claims.take("w")
     assert answer.status_code == 200
     assert claim is not None
-    runner.attempt(claim)
+    worker.attempt(claim)
     assert UploadJob.objects.get().stage == "job_validated"
     assert Document.objects.get().stored_at is not None
 
@@ -77,9 +77,9 @@ def test_an_uploads_job_goes_on_as_soon_as_s3_has_the_bytes(queue: Queue, ana: P
 def told(key: str, bucket: str = "") -> list[bool]:
     """Tell of an object as the queue would, and return whether somebody waited for it."""
     record = put_event(key, bucket or configured.S3_RAW_BUCKET)
-    found = events.read(json.dumps({"Records": [record]}))
+    found = envelope.read(json.dumps({"Records": [record]}))
     uploads = [item for item in found if isinstance(item, Arrived)]
-    return [arrivals.notified(user_id=item.user_id, document_id=item.document_id) for item in uploads]
+    return [upload_notifications.notified(user_id=item.user_id, document_id=item.document_id) for item in uploads]
 
 
 ANA, BEN = UUID(int=3), UUID(int=4)

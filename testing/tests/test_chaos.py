@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from django.db import connections
 
-from testing import chaos, chaos_verdict
+from testing.chaos import kill_loop, verdict
 from testing.cluster import used_database
 
 pytestmark = pytest.mark.slow
@@ -17,9 +17,9 @@ pytestmark = pytest.mark.slow
 def test_nothing_is_lost_doubled_or_paid_twice_whoever_is_killed(tmp_path: Path) -> None:
     connections.close_all()  # a database that is in use cannot be copied
 
-    broken, calm = chaos.trial(used_database(), tmp_path, rounds=1, extra=6)
+    broken, calm = kill_loop.trial(used_database(), tmp_path, rounds=1, extra=6)
 
-    found = chaos_verdict.verdict(broken, calm)
+    found = verdict.verdict(broken, calm)
     assert found.ok, found
     assert found.kills >= 40
     assert calm.rows.total() > 100
@@ -29,9 +29,9 @@ def test_nothing_is_lost_doubled_or_paid_twice_whoever_is_killed(tmp_path: Path)
 def test_with_vendors_every_parse_is_bought_once_though_callbacks_are_lost_and_doubled(tmp_path: Path) -> None:
     connections.close_all()
 
-    broken, calm = chaos.trial(used_database(), tmp_path, rounds=1, extra=2, vendors=True)
+    broken, calm = kill_loop.trial(used_database(), tmp_path, rounds=1, extra=2, vendors=True)
 
-    found = chaos_verdict.verdict(broken, calm)
+    found = verdict.verdict(broken, calm)
     assert found.ok, found
     assert broken.parses.total() == broken.taken
     assert found.callbacks["lost"] > 0

@@ -7,26 +7,26 @@ from pathlib import Path
 import pytest
 from django.db import connections
 
-from testing import chaos_sync
+from testing.chaos import connectors
 from testing.cluster import used_database
-from testing.people import Person
+from testing.personas import Person
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.mark.django_db(transaction=True)
 def test_a_sync_whose_workers_are_killed_leaves_the_rows_of_an_undisturbed_one(ana: Person, tmp_path: Path) -> None:
-    with chaos_sync.waiting_sync(ana.id, contacts=60, companies=60, deals=60) as environment:
+    with connectors.waiting_sync(ana.id, contacts=60, companies=60, deals=60) as environment:
         connections.close_all()  # a database that is in use cannot be copied
 
-        calm = chaos_sync.run(used_database(), tmp_path, "calm", environment)
-        broken = chaos_sync.run(used_database(), tmp_path, "broken", environment, rounds=1, extra=2)
+        calm = connectors.run(used_database(), tmp_path, "calm", environment)
+        broken = connectors.run(used_database(), tmp_path, "broken", environment, rounds=1, extra=2)
 
     assert (calm.status, broken.status) == ({"completed": 1}, {"completed": 1})
     assert calm.documents.total() == 180
     assert broken.documents == calm.documents
     assert broken.clients == calm.clients
     assert broken.messages == 0
-    assert set(broken.points) == set(chaos_sync.POINTS)
+    assert set(broken.points) == set(connectors.POINTS)
     # A death between an answer and its rows buys one call's texts anew, and nothing else does.
-    assert broken.bought <= calm.bought + broken.kills * chaos_sync.BATCH
+    assert broken.bought <= calm.bought + broken.kills * connectors.BATCH

@@ -6,7 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from testing.order import pytest_collection_modifyitems
+from testing.slow_first import pytest_collection_modifyitems
 
 
 def one(file: str, name: str, *, slow: bool = False) -> Any:

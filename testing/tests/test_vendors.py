@@ -11,10 +11,10 @@ import openai
 import pytest
 import requests
 
+from testing.fakes.faults import HARMLESS, KINDS, STATUSES, Status, kinds_for, late
+from testing.fakes.openai import MODEL, OpenAIServer
+from testing.fakes.s3 import S3Server
 from testing.tests.vendor_clients import PDF, SHORT, embedder
-from testing.vendors.misbehaviour import HARMLESS, KINDS, STATUSES, Status, kinds_for, late
-from testing.vendors.openai import MODEL, OpenAIServer
-from testing.vendors.s3 import S3Server
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from urllib.parse import urlencode
 
 import pytest
 
-from testing.vendors.hubspot import HubSpotServer
-from testing.vendors.intuit import REALM, IntuitServer
+from testing.fakes.hubspot import HubSpotServer
+from testing.fakes.quickbooks import REALM, IntuitServer
 
 TOKEN = "a-token"
 

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 import pytest
 from standardwebhooks import Webhook
 
+from testing.fakes.callback_receiver import Mailbox
+from testing.fakes.llamaparse import LlamaParseServer
+from testing.fakes.llamaparse_callbacks import lc_signature
 from testing.tests.vendor_clients import SECRET, cloud, submit, until, upload, webhook
-from testing.vendors.callbacks import lc_signature
-from testing.vendors.llamaparse import LlamaParseServer
-from testing.vendors.mailbox import Mailbox
 
 SIGNED = (
     b'{"event_id":"149744dd-9002-4411-a6c7-9635da372caa","event_type":"parse.success","timestamp":1753985275.1154444,'

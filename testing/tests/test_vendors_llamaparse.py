@@ -9,9 +9,9 @@ import httpx
 import llama_cloud
 import pytest
 
+from testing.fakes.faults import KINDS, kinds_for
+from testing.fakes.llamaparse import LlamaParseServer
 from testing.tests.vendor_clients import SHORT, cloud, done, submit, upload
-from testing.vendors.llamaparse import LlamaParseServer
-from testing.vendors.misbehaviour import KINDS, kinds_for
 
 
 @pytest.fixture

@@ -13,11 +13,11 @@ import numpy
 import openai
 import pytest
 
-from embeddings import tokens
+from embeddings import tokenizer
+from testing.fakes.faults import KINDS, kinds_for
+from testing.fakes.ledger import Ledger
+from testing.fakes.openai import MODEL, OpenAIServer, vector
 from testing.tests.vendor_clients import SHORT, embedder
-from testing.vendors.ledger import Ledger
-from testing.vendors.misbehaviour import KINDS, kinds_for
-from testing.vendors.openai import MODEL, OpenAIServer, vector
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def test_openai_gives_the_same_unit_vectors_in_both_encodings(seller: OpenAIServ
     assert numpy.array_equal(rows[0], vector("copay"))
     assert numpy.allclose(numpy.linalg.norm(rows, axis=1), 1)
     assert abs(rows[0] @ rows[1]) < 0.2
-    assert packed.usage.prompt_tokens == tokens.count("copay") + tokens.count("deductible")
+    assert packed.usage.prompt_tokens == tokenizer.count("copay") + tokenizer.count("deductible")
 
 
 def test_openai_shortens_to_the_dimensions_asked_for(seller: OpenAIServer) -> None:

@@ -18,7 +18,7 @@ import requests
 from openai import InternalServerError, OpenAI
 
 ROOT = Path(__file__).resolve().parents[2]
-START = [sys.executable, "-m", "testing.vendors", "--openai-port", "0", "--llamaparse-port", "0"]
+START = [sys.executable, "-m", "testing.fakes", "--openai-port", "0", "--llamaparse-port", "0"]
 
 
 @contextmanager

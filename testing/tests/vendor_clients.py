@@ -9,12 +9,11 @@ from typing import Any
 from llama_cloud import LlamaCloud
 from openai import OpenAI
 
+from testing.fakes import llamaparse, openai
+from testing.fakes.llamaparse import LlamaParseServer
+from testing.fakes.openai import OpenAIServer
+from testing.fakes.server import Server
 from testing.pdfs import text_pdf
-from testing.vendors import llamaparse
-from testing.vendors import openai as standin
-from testing.vendors.llamaparse import LlamaParseServer
-from testing.vendors.openai import OpenAIServer
-from testing.vendors.server import Server
 
 SHORT = 0.5  # a client's patience with a server that hangs
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -22,7 +21,7 @@ PDF = text_pdf("Deductible $500", "Copay $20", "Referral")
 
 
 def embedder(server: OpenAIServer, timeout: float = 10) -> OpenAI:
-    return OpenAI(api_key=standin.KEY, base_url=server.url, max_retries=0, timeout=timeout)
+    return OpenAI(api_key=openai.KEY, base_url=server.url, max_retries=0, timeout=timeout)
 
 
 def cloud(server: LlamaParseServer, timeout: float = 10) -> LlamaCloud:

@@ -1,10 +1,10 @@
 from django.db import migrations
 
-from tenancy.rls import protect
+from accounts.rls import protect
 
 
 class Migration(migrations.Migration):
-    dependencies = [("vendors", "0001_initial"), ("tenancy", "0002_row_level_security")]
+    dependencies = [("vendors", "0001_initial"), ("accounts", "0002_row_level_security")]
 
     operations = [
         protect("purchases", "purchase_select_self"),

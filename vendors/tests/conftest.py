@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from vendors.tests.wire import Server, serving
-from vendors.vendors import Vendor
+from vendors.tests.http_helpers import Server, serving
+from vendors.vendor import Vendor
 
 
 @pytest.fixture

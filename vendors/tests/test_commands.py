@@ -9,9 +9,9 @@ from decimal import Decimal
 import pytest
 from django.core.management import CommandError, call_command
 
-from auditing.models import AuditEntry
-from testing.people import Person
-from vendors import money
+from accounts.audit.models import AuditEntry
+from testing.personas import Person
+from vendors import ledger
 from vendors.models import Budget
 
 pytestmark = pytest.mark.django_db
@@ -24,7 +24,7 @@ def run(*args: str) -> str:
 
 
 def buy(person: Person, cents: int, campaign_id: uuid.UUID | None = None) -> uuid.UUID:
-    return money.reserve(
+    return ledger.reserve(
         user_id=person.id,
         vendor="llamaparse",
         model="cost_effective",
@@ -94,9 +94,9 @@ def test_wrong_input_is_a_sentence(args: tuple[str, ...], ana: Person) -> None:
         run(*args)
 
 
-@pytest.mark.parametrize("by", money.GROUPS)
+@pytest.mark.parametrize("by", ledger.GROUPS)
 def test_the_bill_shows_what_is_unsettled_too(by: str, ana: Person) -> None:
-    money.settle(buy(ana, 9), quantity=12, cents=Decimal(3))
+    ledger.settle(buy(ana, 9), quantity=12, cents=Decimal(3))
     buy(ana, 2)
 
     shown = run("bill", "--user", "ana@example.org", "--by", by)

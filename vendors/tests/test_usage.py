@@ -10,9 +10,9 @@ from uuid import UUID
 import pytest
 from django.db import connection
 
-from tenancy.rls import as_tenant
-from testing.people import Person
-from vendors import money
+from accounts.rls import as_tenant
+from testing.personas import Person
+from vendors import ledger
 from vendors.models import Budget, Purchase
 
 pytestmark = pytest.mark.django_db
@@ -22,7 +22,7 @@ DOCUMENT = uuid.UUID(int=5)
 
 def buy(person: Person, cents: int, document_id: UUID = DOCUMENT, **said: Any) -> UUID:
     bought: dict[str, Any] = {"vendor": "openai", "model": "m", "unit": "tokens", "quantity": 100, "stage": "embedding"}
-    return money.reserve(user_id=person.id, cents=Decimal(cents), document_id=document_id, **(bought | said))
+    return ledger.reserve(user_id=person.id, cents=Decimal(cents), document_id=document_id, **(bought | said))
 
 
 def spent(cents: float, settled: float, unsettled: float) -> dict[str, float]:
@@ -41,7 +41,7 @@ def test_nothing_was_spent_yet(ana: Person) -> None:
 
 def test_usage_shows_settled_and_unsettled_apart_and_what_is_left(ana: Person, ben: Person) -> None:
     Budget.objects.create(user_id=ana.id, cents_per_day=20)
-    money.settle(buy(ana, 5), quantity=80, cents=Decimal(4))
+    ledger.settle(buy(ana, 5), quantity=80, cents=Decimal(4))
     buy(ana, 3, vendor="llamaparse", unit="pages", quantity=2, stage="parsing")
     buy(ben, 11)
 
@@ -76,7 +76,7 @@ def test_last_months_purchases_are_not_this_months(ana: Person) -> None:
 
 
 def test_a_documents_purchases_are_its_owners(ana: Person, ben: Person) -> None:
-    money.settle(buy(ana, 5), quantity=80, cents=Decimal(4))
+    ledger.settle(buy(ana, 5), quantity=80, cents=Decimal(4))
 
     (shown,) = ana.get(f"/documents/{DOCUMENT}/purchases").json()["results"]
 

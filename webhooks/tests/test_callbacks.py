@@ -20,8 +20,8 @@ from django.test import Client
 from documents.models import Document, ParseRequest
 from jobs import services
 from jobs.models import UploadJob
-from testing.vendors import callbacks
-from vendors.signing import webhook_secrets
+from testing.fakes import llamaparse_callbacks
+from vendors.webhook_secrets import webhook_secrets
 from webhooks.models import Delivery
 from webhooks.tests.conftest import VENDOR_JOB, Parse, asked
 from webhooks.tests.senders import SENDERS, Llama, Sender, Sent, Standard, call, ending, told
@@ -303,7 +303,7 @@ def test_the_vendors_letter_is_accepted_over_http_and_a_forged_one_is_not(
         "webhook_output_format": output,
         "webhook_signing_secret": webhook_secrets()[0],
     }
-    letter = callbacks.letter(VENDOR_JOB, to, callbacks.event(VENDOR_JOB, "parse.success"))
+    letter = llamaparse_callbacks.letter(VENDOR_JOB, to, llamaparse_callbacks.event(VENDOR_JOB, "parse.success"))
 
     bodies = [letter.body.replace(b"success", b"failure"), letter.body, letter.body]
     answers = [requests.post(letter.url, body, headers=letter.headers, timeout=10) for body in bodies]

@@ -18,8 +18,8 @@ from django.conf import settings as configured
 from django.db.models.functions import Now
 
 from testing.cluster import database_url, used_database
-from testing.racing import at_once
-from webhooks import sweeps
+from testing.concurrency import at_once
+from webhooks import periodic
 from webhooks.models import Delivery
 from webhooks.tests.conftest import VENDOR_JOB, Effects, Parse, asked
 from webhooks.tests.senders import (
@@ -133,10 +133,10 @@ def test_deliveries_are_forgotten_after_a_day_and_not_before(parse: Parse) -> No
     call(Llama().send(ending(VENDOR_JOB)))
     kept = Delivery.objects.get()
 
-    sweeps.forget()
+    periodic.forget()
     remembered = Delivery.objects.count()
     Delivery.objects.update(expires_at=Now() - timedelta(seconds=1))
-    sweeps.forget()
+    periodic.forget()
 
     assert timedelta(hours=23, minutes=59) < kept.expires_at - kept.received_at < timedelta(hours=24, minutes=1)
     assert remembered == 1
@@ -144,7 +144,7 @@ def test_deliveries_are_forgotten_after_a_day_and_not_before(parse: Parse) -> No
 
 
 def test_the_keeper_forgets_deliveries() -> None:
-    assert "webhooks.sweeps.forget" in configured.JOBS_SWEEPS
+    assert "webhooks.periodic.forget" in configured.JOBS_SWEEPS
 
 
 @pytest.mark.django_db(transaction=True)

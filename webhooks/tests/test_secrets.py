@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
-from vendors.signing import standard_key, webhook_secrets
+from vendors.webhook_secrets import standard_key, webhook_secrets
 from webhooks.checks import secrets_are_long
 from webhooks.tests.senders import FOREIGN, RETIRED, SECRET, Llama, call, ending
 

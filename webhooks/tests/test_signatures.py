@@ -15,7 +15,7 @@ import pytest
 from django.test import RequestFactory
 from standardwebhooks import Webhook
 
-from tenancy.refusals import Refused
+from accounts.errors import Refused
 from webhooks import verifiers
 from webhooks.models import Delivery
 from webhooks.tests.senders import (

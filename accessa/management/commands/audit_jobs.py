@@ -6,7 +6,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
 
-from accessa.audit import findings
+from accessa.integrity import findings
 
 
 class Command(BaseCommand):

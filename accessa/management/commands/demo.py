@@ -22,14 +22,16 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import connection, connections
 from rich.console import Console
 
-from accessa import connected, enacted, standin_aws
-from accessa.serving import Address, programs
-from accessa.standins import print_bill, standing_in
-from accessa.supervisor import Supervisor
-from accessa.visitor import Answered, Visitor
-from documents.watching import Seen, follow
-from tenancy import tokens
-from tenancy.models import ApiToken, User
+from accessa.demo import connectors as connected
+from accessa.demo import fake_aws
+from accessa.demo import statutes as enacted
+from accessa.demo.client import Answered, Visitor
+from accessa.demo.fake_vendors import print_bill, standing_in
+from accessa.server.programs import Address, programs
+from accessa.server.supervisor import Supervisor
+from accounts import api_tokens
+from accounts.models import ApiToken, User
+from documents.cli_progress import Seen, follow
 
 # Two tenants: each stays with the model of its first document.
 EMAIL, WITH_VENDORS = "demo@accessa.example", "demo-vendors@accessa.example"
@@ -67,7 +69,7 @@ class Command(BaseCommand):
         take_no_messages()
         with ExitStack() as stack:
             fakes = stack.enter_context(standing_in(address)) if vendors == "fake" else None
-            aws = stack.enter_context(standin_aws.standing_in()) if statutes else None
+            aws = stack.enter_context(fake_aws.standing_in()) if statutes else None
             if connectors == "fixtures":
                 connected.use_recorded()
             supervisor = stack.enter_context(running(console, address, before=enacted.check if aws else lambda: None))
@@ -161,7 +163,7 @@ def _start(supervisor: Supervisor, address: Address) -> None:
 def visiting(address: Address, email: str) -> Iterator[Visitor]:
     """Visit as a demo tenant, with a token for this visit and without what an earlier one left."""
     user, _ = User.objects.get_or_create(email=email, defaults={"username": email})
-    visitor = Visitor(address.url, tokens.make(user, name="demo"))
+    visitor = Visitor(address.url, api_tokens.make(user, name="demo"))
     try:
         visitor.forget()
         yield visitor

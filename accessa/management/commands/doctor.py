@@ -10,9 +10,9 @@ from typing import Any
 from django.core.management.base import BaseCommand
 
 from accessa.doctor.database import is_made
-from accessa.doctor.exam import Level, Verdict, examine
-from accessa.doctor.surroundings import as_it_was, where_it_is_served
-from accessa.doctor.table import CHECKS, NAMES
+from accessa.doctor.environment import as_it_was, where_it_is_served
+from accessa.doctor.registry import CHECKS, NAMES
+from accessa.doctor.runner import Level, Verdict, examine
 
 MARKS = {Level.OK: "ok", Level.WARNING: "warn", Level.ERROR: "FAIL", Level.SKIPPED: "skip"}
 WIDTH = max(map(len, NAMES))

@@ -11,11 +11,12 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError, connection, connections
 
-from accessa import pidfile, serving
-from accessa.embedded.account import EmbeddedError
-from accessa.embedded.server import EmbeddedServer
-from accessa.serving import Address, programs
-from accessa.supervisor import Supervisor
+from accessa.embedded_postgres.os_user import EmbeddedError
+from accessa.embedded_postgres.server import EmbeddedServer
+from accessa.server import pidfile
+from accessa.server import programs as serving
+from accessa.server.programs import Address, programs
+from accessa.server.supervisor import Supervisor
 
 PIDFILE = settings.VAR / serving.PIDFILE
 

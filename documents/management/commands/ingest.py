@@ -11,14 +11,14 @@ from uuid import UUID
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from rich.console import Console
 
+from accounts.errors import Refused
+from accounts.models import User
 from documents import services, storage
-from documents.limits import MIME
+from documents.cli_progress import ENDED, Seen, follow
 from documents.models import Document
-from documents.watching import ENDED, Seen, follow
-from jobs import context
+from documents.validation import MIME
+from jobs import log_context
 from jobs.models import UploadJob
-from tenancy.models import User
-from tenancy.refusals import Refused
 
 PIECE = 1024 * 1024
 
@@ -39,7 +39,7 @@ class Command(BaseCommand):
         refused = 0
         for file in options["files"]:
             try:
-                with context.only():  # each file has an id of its own
+                with log_context.only():  # each file has an id of its own
                     names[_upload(user_id, file)] = file.name
             except (Refused, storage.Rejected, OSError) as error:
                 refused += 1

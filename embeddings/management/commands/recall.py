@@ -17,11 +17,11 @@ from django.db import connection
 from rich.console import Console
 from rich.table import Table
 
-from embeddings import live as pointers
+from accounts.rls import as_tenant
+from embeddings import active_model
+from embeddings.active_model import Live
 from embeddings.embedders import Vectors
-from embeddings.live import Live
-from embeddings.search.nearest import Hit, Scope, exact, nearest
-from tenancy.rls import as_tenant
+from embeddings.search.vector_search import Hit, Scope, exact, nearest
 
 GOAL = 0.99
 CLASSES = (1_000, 30_000)  # and where the exact scan ends
@@ -94,7 +94,7 @@ def _sampled(tenant: UUID | None, most: int, chance: np.random.Generator) -> Ite
     for largest in _classes():
         own = [user_id for user_id, size in sizes if before < size <= largest]
         for at in sorted(chance.permutation(len(own))[:most]):
-            yield largest, own[at], pointers.of(own[at])
+            yield largest, own[at], active_model.of(own[at])
         before = largest
 
 

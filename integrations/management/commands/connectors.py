@@ -13,10 +13,10 @@ from django.db.models import OuterRef, Subquery
 from rich.console import Console
 from rich.table import Table
 
-from auditing import services as audit
-from campaigns import asking
-from integrations import abandoning, nightly, syncs
+from accounts.audit import log
+from embeddings.reindexing import command_arguments
 from integrations.models import ConnectedSource, IngestionJob
+from integrations.sync import schedule, stop_sync, sync_jobs
 
 LATEST = 50
 MOMENT = "%Y-%m-%d %H:%M"
@@ -33,10 +33,10 @@ class Command(BaseCommand):
         sync = verbs.add_parser("sync", help="fetch what has changed since the last sync")
         sync.add_argument("source", type=UUID, help="the source's id")
         sync.add_argument("--full", action="store_true", help="fetch everything anew; what is gone is removed")
-        asking.add_reason(sync)
+        command_arguments.add_reason(sync)
         stop = verbs.add_parser("stop", help="end the sync that is under way; what it has brought stays")
         stop.add_argument("source", type=UUID, help="the source's id")
-        asking.add_reason(stop)
+        command_arguments.add_reason(stop)
         night = verbs.add_parser("nightly", help="fetch what has changed at all sources, every night")
         when = night.add_mutually_exclusive_group()
         when.add_argument("--at", type=_time, metavar="HH:MM", help="when, UTC")
@@ -69,9 +69,9 @@ class Command(BaseCommand):
     def _sync(self, options: dict[str, Any]) -> None:
         source = _source(options["source"])
         kind = IngestionJob.Kind.FULL if options["full"] else IngestionJob.Kind.DELTA
-        with asking.refusals(), transaction.atomic():
-            job = syncs.start(source, kind, by="command")
-            audit.record(
+        with command_arguments.refusals(), transaction.atomic():
+            job = sync_jobs.start(source, kind, by="command")
+            log.record(
                 by=None, action="connectors.sync", reason=options["reason"], object_type="connected_source",
                 object_id=source.pk, tenant_id=source.user_id, kind=job.kind,
             )  # fmt: skip
@@ -79,17 +79,17 @@ class Command(BaseCommand):
 
     def _stop(self, options: dict[str, Any]) -> None:
         source = _source(options["source"])
-        with asking.refusals():
-            job = abandoning.stop(source, by=None, reason=options["reason"])
+        with command_arguments.refusals():
+            job = stop_sync.stop(source, by=None, reason=options["reason"])
         self.stdout.write(f"{job.get_kind_display()} sync ended: {job.pk}")
 
     def _nightly(self, options: dict[str, Any]) -> None:
         if options["off"]:
-            self.stdout.write("No more nights are planned." if nightly.off() else "None were planned.")
+            self.stdout.write("No more nights are planned." if schedule.off() else "None were planned.")
         elif options["at"]:
-            nightly.plan(options["at"].hour, options["at"].minute)
+            schedule.plan(options["at"].hour, options["at"].minute)
         if not options["off"]:
-            begins = nightly.planned()
+            begins = schedule.planned()
             said = f"The next night begins at {begins:{MOMENT}} UTC." if begins else "No nights are planned."
             self.stdout.write(said)
 

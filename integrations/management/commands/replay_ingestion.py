@@ -6,8 +6,8 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from integrations import replaying
-from tenancy.refusals import Refused
+from accounts.errors import Refused
+from integrations.sync import replay
 
 
 class Command(BaseCommand):
@@ -19,11 +19,11 @@ class Command(BaseCommand):
         parser.add_argument("--reason", default="replayed", help="kept with what is done")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        wanted = replaying.archived() if options["all"] else options["messages"]
+        wanted = replay.archived() if options["all"] else options["messages"]
         if not wanted and not options["all"]:
             raise CommandError("Name messages, or say --all.")
         replayed = 0
-        for archived, became in replaying.replay(wanted, by=None, reason=options["reason"]).items():
+        for archived, became in replay.replay(wanted, by=None, reason=options["reason"]).items():
             if isinstance(became, Refused):
                 self.stdout.write(f"{archived}  {became.code}: {became.detail}")
             else:

@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
-from documents.normalization import normalize
-from integrations.items import Client, RawItem, Record
+from documents.markdown.normalization import normalize
 from integrations.models import SourceDocument
 from integrations.providers import Stream
-from integrations.providers.children import Children
+from integrations.providers.rollup_rules import Children
+from integrations.types import Client, RawItem, Record
 
 THREAD = "gmail.thread"
 STREAMS: Sequence[Stream] = (Stream("threads", "gmail.threads.list", THREAD, moves=True),)

@@ -18,9 +18,9 @@ from django.conf import settings
 from integrations.models import ConnectedSource
 from integrations.providers import CapabilityMissing
 from integrations.providers.gmail import rest
+from integrations.transports.mcp_adapter import Asked, Translated
 from integrations.transports.rest import Rest
-from integrations.transports.translated import Asked, Translated
-from vendors.gate import BadAnswer, VendorRefused
+from vendors.guard import BadAnswer, VendorRefused
 
 SEARCH, GET = "search_threads", "get_thread"
 PAGE = 50  # the tool's most

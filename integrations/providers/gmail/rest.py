@@ -9,15 +9,15 @@ from typing import Any
 
 from django.conf import settings
 
-from integrations.items import Page, RawItem
 from integrations.models import ConnectedSource, IngestionJob
 from integrations.providers import CapabilityMissing, Stream, gmail
-from integrations.providers.ahead import LOT, Ahead, Listing, everything, page_of
 from integrations.providers.gmail import STREAMS, threads
-from integrations.providers.reading import Unreadable, next_token, objects, require, require_one, word
+from integrations.providers.id_listing import LOT, Ahead, Listing, everything, page_of
+from integrations.providers.listing_response import Unreadable, next_token, objects, require, require_one, word
 from integrations.transports.fixtures import Recorded
 from integrations.transports.rest import Rest
-from vendors.gate import VendorRefused
+from integrations.types import Page, RawItem
+from vendors.guard import VendorRefused
 
 CHANGES = 500  # of the history that are listed at once
 MOVED = {"TRASH", "SPAM"}  # the labels that make a thread come or go; read and starred change nothing of it

@@ -8,7 +8,7 @@ from email.header import decode_header, make_header
 from typing import Any
 
 from integrations.providers.gmail import MOST_CHARS, moment
-from integrations.providers.gmail.bodies import Budget, attachments, text_of
+from integrations.providers.gmail.mime_body import Budget, attachments, text_of
 
 # Mail that its owner threw away, that nobody wanted, or that was never sent.
 UNSEEN = {"TRASH", "SPAM", "DRAFT"}

@@ -10,11 +10,11 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit
 
-from documents.normalization import normalize
-from integrations.items import Client, RawItem, Record
+from documents.markdown.normalization import normalize
 from integrations.models import SourceDocument
 from integrations.providers import Stream
-from integrations.providers.children import Children
+from integrations.providers.rollup_rules import Children
+from integrations.types import Client, RawItem, Record
 
 DOC, SHEET, PDF = "google_drive.doc", "google_drive.sheet", "google_drive.pdf"
 STREAMS: Sequence[Stream] = (Stream("files", "drive.files.list", DOC, moves=True),)

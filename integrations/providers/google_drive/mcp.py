@@ -19,10 +19,10 @@ from django.conf import settings
 from integrations.models import ConnectedSource
 from integrations.providers import CapabilityMissing
 from integrations.providers.google_drive import KINDS, rest
-from integrations.transports.answers import TooLarge
+from integrations.transports.mcp_adapter import Asked, Translated
+from integrations.transports.responses import TooLarge
 from integrations.transports.rest import Rest
-from integrations.transports.translated import Asked, Translated
-from vendors.gate import BadAnswer, VendorRefused
+from vendors.guard import BadAnswer, VendorRefused
 
 SEARCH, METADATA, DOWNLOAD, READ = "search_files", "get_file_metadata", "download_file_content", "read_file_content"
 WANTED = " or ".join(f"mimeType = '{mime}'" for mime in KINDS)

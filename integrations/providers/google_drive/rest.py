@@ -10,16 +10,16 @@ from typing import Any
 
 from django.conf import settings
 
-from integrations.items import Page, RawItem
 from integrations.models import ConnectedSource, IngestionJob
 from integrations.providers import Stream, google_drive
-from integrations.providers.ahead import LOT, Ahead, Listing, everything, page_of
 from integrations.providers.google_drive import KINDS, STREAMS
-from integrations.providers.reading import next_token, objects, require, require_one, word
-from integrations.transports.answers import TooLarge
+from integrations.providers.id_listing import LOT, Ahead, Listing, everything, page_of
+from integrations.providers.listing_response import next_token, objects, require, require_one, word
 from integrations.transports.fixtures import Recorded
+from integrations.transports.responses import TooLarge
 from integrations.transports.rest import Rest
-from vendors.gate import VendorRefused
+from integrations.types import Page, RawItem
+from vendors.guard import VendorRefused
 
 FILE = "id,name,mimeType,createdTime,modifiedTime,size,md5Checksum,trashed,webViewLink"
 WANTED = "trashed=false and (" + " or ".join(f"mimeType='{mime}'" for mime in KINDS) + ")"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from integrations.items import Client, RawItem, Record
 from integrations.models import SourceDocument
 from integrations.providers import Stream
-from integrations.providers.children import Children, Rollup
 from integrations.providers.hubspot.objects import COMPANIES, CONTACTS, DEALS, company_of, properties
-from integrations.providers.told import day, identity, lines, word
+from integrations.providers.rollup_rules import Children, Rollup
+from integrations.providers.values import day, identity, lines, word
+from integrations.types import Client, RawItem, Record
 
 STREAMS: Sequence[Stream] = (
     Stream("contacts", "hubspot.crm.contacts.list", CONTACTS.document_type),

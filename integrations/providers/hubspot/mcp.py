@@ -13,9 +13,9 @@ from integrations.models import ConnectedSource
 from integrations.providers import CapabilityMissing
 from integrations.providers.hubspot import rest
 from integrations.providers.hubspot.objects import KINDS, Kind
-from integrations.transports.answers import Refused
-from integrations.transports.translated import Asked, Translated
-from vendors.gate import BadAnswer
+from integrations.transports.mcp_adapter import Asked, Translated
+from integrations.transports.responses import Refused
+from vendors.guard import BadAnswer
 
 SEARCH, GET = "search_crm_objects", "get_crm_objects"
 PRIMARY = "hs_primary_associated_company"  # of a deal: tools tell no associations, but this property names the first

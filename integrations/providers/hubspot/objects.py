@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from integrations.items import Failed, RawItem
-from integrations.providers.told import identity, time, word
+from integrations.providers.values import identity, time, word
+from integrations.types import Failed, RawItem
 
 UNREADABLE = "ITEM_UNREADABLE"
 MERGED = "hs_merged_object_ids"

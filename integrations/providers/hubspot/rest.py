@@ -7,11 +7,10 @@ from typing import Any
 
 from django.conf import settings
 
-from integrations.items import Page, RawItem
 from integrations.models import ConnectedSource, IngestionJob
 from integrations.providers import CapabilityMissing, Stream
 from integrations.providers.hubspot import STREAMS
-from integrations.providers.hubspot.deltas import Place
+from integrations.providers.hubspot.incremental import Place
 from integrations.providers.hubspot.objects import (
     COMPANY_TYPES,
     KINDS,
@@ -21,8 +20,9 @@ from integrations.providers.hubspot.objects import (
     items,
     merged_into,
 )
-from integrations.providers.reading import Unreadable
-from integrations.providers.told import now, objects, with_overlap, word
+from integrations.providers.listing_response import Unreadable
+from integrations.providers.values import now, objects, with_overlap, word
+from integrations.types import Page, RawItem
 
 MOST = 100  # records a page
 NONE_FOUND = "OBJECT_NOT_FOUND"  # of a deal without a company, or one that was deleted just now

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from integrations.items import Client, RawItem, Record
 from integrations.models import SourceDocument
 from integrations.providers import Stream
-from integrations.providers.children import Children, Rollup
 from integrations.providers.quickbooks.objects import CUSTOMERS, INVOICES
-from integrations.providers.told import day, identity, lines, part, word
+from integrations.providers.rollup_rules import Children, Rollup
+from integrations.providers.values import day, identity, lines, part, word
+from integrations.types import Client, RawItem, Record
 
 STREAMS: Sequence[Stream] = (
     Stream("customers", "quickbooks.customers.list", CUSTOMERS.document_type),

@@ -13,10 +13,10 @@ from typing import Any
 from integrations.models import ConnectedSource
 from integrations.providers import CapabilityMissing
 from integrations.providers.quickbooks import rest
-from integrations.transports.answers import Refused, decoded
-from integrations.transports.tools import told
-from integrations.transports.translated import Asked, Translated
-from vendors.gate import BadAnswer
+from integrations.transports.mcp_adapter import Asked, Translated
+from integrations.transports.mcp_tools import told
+from integrations.transports.responses import Refused, decoded
+from vendors.guard import BadAnswer
 
 SEARCHES = {"Customer": "search_customers", "Invoice": "search_invoices"}
 GETS = {"customer": ("get_customer", "read_customer"), "invoice": ("get_invoice", "read_invoice")}

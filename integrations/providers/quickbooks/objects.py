@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from integrations.items import Failed, RawItem
-from integrations.providers.told import identity, part, time
+from integrations.providers.values import identity, part, time
+from integrations.types import Failed, RawItem
 
 UNREADABLE = "ITEM_UNREADABLE"
 

@@ -10,13 +10,13 @@ from typing import Any
 
 from django.conf import settings
 
-from integrations.items import Page, RawItem
 from integrations.models import ConnectedSource, IngestionJob
 from integrations.providers import CapabilityMissing, Stream
+from integrations.providers.listing_response import Unreadable
 from integrations.providers.quickbooks import STREAMS
 from integrations.providers.quickbooks.objects import KINDS, Kind, id_of, item, items
-from integrations.providers.reading import Unreadable
-from integrations.providers.told import moment, now, objects, with_overlap
+from integrations.providers.values import moment, now, objects, with_overlap
+from integrations.types import Page, RawItem
 
 # developer.intuit.com/app/developer/qbo/docs/learn/explore-the-quickbooks-online-api/data-queries, …/minor-versions
 MINOR_VERSION = "75"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from integrations.items import Client, RawItem, Record
 from integrations.models import SourceDocument
 from integrations.providers import Stream
-from integrations.providers.children import Children, Rollup
+from integrations.providers.rollup_rules import Children, Rollup
+from integrations.types import Client, RawItem, Record
 
 STREAMS = (
     Stream("companies", "invented.companies.list", "invented.company"),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from embeddings.embedders import Vectors
 from jobs.outcomes import Postponed
 from testing.embedders import Instant
-from vendors.gate import VendorRefused
+from vendors.guard import VendorRefused
 
 
 class Remembering(Instant):

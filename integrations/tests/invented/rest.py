@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from integrations.items import Page, RawItem
 from integrations.models import ConnectedSource
 from integrations.providers import Stream
+from integrations.types import Page, RawItem
 
 
 @dataclass

@@ -19,8 +19,9 @@ from django.db.utils import DatabaseError, InterfaceError
 from django_q.cluster import Cluster
 from django_q.signals import post_spawn
 
-from jobs import cluster, keeper, presence, tracing
-from jobs.heart import HEART
+from jobs import tracing
+from jobs.cluster import maintenance, registry, state
+from jobs.cluster.heartbeat import HEART
 
 log = logging.getLogger("accessa.jobs")
 STOPS = {signal.SIGTERM, signal.SIGINT}
@@ -35,28 +36,28 @@ class Command(BaseCommand):
         parser.add_argument("--until-idle", action="store_true", help="stop when no job is active any more")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        cluster.begin()
+        state.begin()
         pool = start()
         tracing.begin()
         for number in STOPS:
-            signal.signal(number, lambda *_: cluster.stop())
+            signal.signal(number, lambda *_: state.stop())
         try:
             watch(pool, until_idle=options["until_idle"])
         except BaseException:
             # Leaving would wait for the pool for ever; a main process that cannot keep must not look alive.
             log.exception("The cluster's main process failed.")
-            keeper.end()
+            maintenance.end()
         stop(pool)
 
 
 def watch(pool: Cluster, *, until_idle: bool = False) -> None:
     """Keep the cluster until it is told to stop; return as well when django-q2's own guard is gone."""
-    keep = keeper.Keeper()
-    while not cluster.stopping() and pool.sentinel.is_alive():
+    keep = maintenance.Keeper()
+    while not state.stopping() and pool.sentinel.is_alive():
         keep.keep()
-        if until_idle and keeper.idle():
+        if until_idle and maintenance.idle():
             return
-        _nap(keeper.TICK)
+        _nap(maintenance.TICK)
 
 
 def start() -> Cluster:
@@ -66,7 +67,7 @@ def start() -> Cluster:
     them. And they die with the process that forked them: orphans would go on working with nobody to stop them.
     """
     parent_bound()
-    post_spawn.connect(_begin_worker, dispatch_uid="jobs.heart")
+    post_spawn.connect(_begin_worker, dispatch_uid="jobs.cluster.heartbeat")
     signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
     pool = Cluster()
     connections.close_all()
@@ -77,11 +78,11 @@ def start() -> Cluster:
 
 def stop(pool: Cluster) -> None:
     """Let the workers finish or release what they hold, and end what does not end by itself."""
-    cluster.stop()
+    state.stop()
     threading.Thread(target=_insist, name="insist", daemon=True).start()
     pool.stop()
     with suppress(DatabaseError, InterfaceError):  # unseen for half a minute it counts as gone all the same
-        presence.forget()
+        registry.forget()
 
 
 def _insist() -> None:
@@ -91,10 +92,10 @@ def _insist() -> None:
     """
     promised = time.monotonic() + settings.JOBS_STOP_SECONDS
     time.sleep(settings.JOBS_STOP_GRACE_SECONDS + PATIENCE)
-    while (holding := keeper.is_holding()) and time.monotonic() < promised:
+    while (holding := maintenance.is_holding()) and time.monotonic() < promised:
         time.sleep(0.5)
     log.warning("django-q2 did not stop by itself; ending it.")
-    keeper.end(None if holding else 0)
+    maintenance.end(None if holding else 0)
 
 
 def parent_bound() -> None:
@@ -123,5 +124,5 @@ def _begin_worker(**_: Any) -> None:
 def _nap(seconds: float) -> None:
     """Sleep, but wake for a signal that asks to stop."""
     until = time.monotonic() + seconds
-    while not cluster.stopping() and (left := until - time.monotonic()) > 0:
+    while not state.stopping() and (left := until - time.monotonic()) > 0:
         time.sleep(min(left, 0.1))

@@ -7,10 +7,10 @@ from uuid import UUID
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from jobs import repairs
+from accounts.errors import Refused
+from jobs import staff_actions
 from jobs.models import UploadJob
 from jobs.states import LET_GO, State
-from tenancy.refusals import Refused
 
 
 class Command(BaseCommand):
@@ -45,7 +45,7 @@ class Command(BaseCommand):
         if dry:
             return True
         try:
-            repairs.retry(job, by=None, reason=reason)
+            staff_actions.retry(job, by=None, reason=reason)
         except Refused as refused:
             self.stdout.write(f"  {refused.code}: {refused.detail}")
             return False

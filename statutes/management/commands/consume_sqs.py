@@ -10,9 +10,10 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from jobs import cluster, tracing
-from statutes.consumer.lifecycle import Consumer
-from statutes.queue.bounds import BOUNDS
+from jobs import tracing
+from jobs.cluster import state
+from statutes.consumer.consumer import Consumer
+from statutes.sqs.limits import BOUNDS
 
 
 class Command(BaseCommand):
@@ -26,7 +27,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         _check()
-        cluster.begin()
+        state.begin()
         tracing.begin()
         consumer = Consumer(works=not options["hold_only"], mortal=True, until_idle=options["until_idle"])
         for number in (signal.SIGTERM, signal.SIGINT):

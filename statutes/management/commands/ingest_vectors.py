@@ -8,11 +8,11 @@ from typing import Any
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from jobs.faults import named
-from statutes import ingesting
-from statutes.bucket import objects
-from statutes.bucket.manifests import ManifestRefused
-from statutes.bucket.sources import Bucket, Folder, Source
+from jobs.errors import named
+from statutes import artifact_import
+from statutes.s3 import client
+from statutes.s3.artifact_source import Bucket, Folder, Source
+from statutes.s3.manifests import ManifestRefused
 
 
 class Command(BaseCommand):
@@ -32,7 +32,7 @@ class Command(BaseCommand):
         refused = 0
         for law_id in options["law_id"]:
             try:
-                found = ingesting.ingest(source, law_id)
+                found = artifact_import.ingest(source, law_id)
             except ManifestRefused as why:
                 refused += 1
                 self.stderr.write(f"{law_id}: {why.code}: {why.detail}")
@@ -51,6 +51,6 @@ def _source(bucket: str | None, folder: Path | None) -> Source:
     if folder:
         return Folder(folder)
     try:
-        return Bucket(bucket or objects.bucket())
+        return Bucket(bucket or client.bucket())
     except ImproperlyConfigured as error:
         raise CommandError(str(error)) from error

@@ -12,16 +12,16 @@ from django.utils.text import Truncator
 from rich.console import Console
 from rich.table import Table
 
-from campaigns import asking
-from jobs.faults import named
+from embeddings.reindexing import command_arguments
+from jobs.errors import named
 from jobs.models import UploadJob
 from jobs.outcomes import Postponed, StageFailure
 from statutes import services
-from statutes.bucket import keys
-from statutes.listing import with_codes
+from statutes.admin_queries import with_codes
 from statutes.models import Law, LawVersion
-from statutes.queue import dead_letters, sending, sqs
-from statutes.queue.messages import PRIORITIES
+from statutes.s3 import keys
+from statutes.sqs import client, dead_letters, send
+from statutes.sqs.messages import PRIORITIES
 
 LATEST = 50
 MOST_TITLE_CHARS = 60
@@ -40,18 +40,18 @@ class Command(BaseCommand):
         again = verbs.add_parser("reprocess", help="do a version again from its raw file")
         again.add_argument("law")
         again.add_argument("version")
-        asking.add_reason(again)
+        command_arguments.add_reason(again)
         out = verbs.add_parser("withdraw", help="take a law out of the corpus and the bucket; its raw files stay")
         out.add_argument("law")
-        asking.add_reason(out)
+        command_arguments.add_reason(out)
         redrive = verbs.add_parser("redrive", help="show the messages that were given up; with --yes put them back")
         redrive.add_argument("--yes", action="store_true", help="put back those that can be worked on")
-        asking.add_reason(redrive)
+        command_arguments.add_reason(redrive)
         _add_send(verbs.add_parser("send", help="put a message for a file of the bucket into the queue"))
 
     def handle(self, *args: Any, **options: Any) -> None:
         act = getattr(self, f"_{options['verb']}")
-        with asking.refusals(), _away():
+        with command_arguments.refusals(), _away():
             act(options)
 
     def _list(self, options: dict[str, Any]) -> None:
@@ -96,7 +96,7 @@ class Command(BaseCommand):
         self.stdout.write("Taken out.")
 
     def _redrive(self, options: dict[str, Any]) -> None:
-        urls = sqs.queues()
+        urls = client.queues()
         if not urls:
             raise CommandError("Set SQS_QUEUE_URL.")
         found = dead_letters.held(urls)
@@ -115,7 +115,7 @@ class Command(BaseCommand):
 
     def _send(self, options: dict[str, Any]) -> None:
         asked = {name: options[name] for name in ("key", "law", "version", "priority", "bucket", "force", "urgent")}
-        sent = sending.send(**asked, by=None, reason=options["reason"])
+        sent = send.send(**asked, by=None, reason=options["reason"])
         self.stdout.write(f"Sent: message {sent}")
 
     def _print(self, table: Table) -> None:
@@ -134,7 +134,7 @@ def _add_send(parser: CommandParser) -> None:
     parser.add_argument("--bucket", default="", help="another than STATUTES_BUCKET, of STATUTES_RAW_BUCKETS")
     parser.add_argument("--force", action="store_true", help="do it again though this version is there")
     parser.add_argument("--urgent", action="store_true", help="into SQS_PRIORITY_QUEUE_URL")
-    asking.add_reason(parser)
+    command_arguments.add_reason(parser)
 
 
 @contextmanager

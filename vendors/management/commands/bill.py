@@ -12,7 +12,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from rich.console import Console
 from rich.table import Table
 
-from vendors import money, tenants
+from vendors import ledger, tenant_argument
 
 
 class Command(BaseCommand):
@@ -25,12 +25,12 @@ class Command(BaseCommand):
         parser.add_argument("--user", help="a tenant's UUID or e-mail, or laws")
         parser.add_argument("--day", help="a UTC day, as 2026-11-22")
         parser.add_argument("--document", help="a document's UUID")
-        parser.add_argument("--by", choices=sorted(money.GROUPS), default="stage")
+        parser.add_argument("--by", choices=sorted(ledger.GROUPS), default="stage")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        rows = money.bill(
+        rows = ledger.bill(
             by=options["by"],
-            user_id=tenants.named(options["user"]) if options["user"] else None,
+            user_id=tenant_argument.named(options["user"]) if options["user"] else None,
             day=_day(options["day"]),
             document_id=_uuid(options["document"]),
         )
@@ -57,7 +57,7 @@ def _table(by: str, rows: list[dict[str, Any]]) -> Table:
             table.add_section()
             table.add_row(f"campaign {campaign_id}")
         for row in found:
-            table.add_row(str(row[money.GROUPS[by]] or "-"), row["unit"], *_amounts(row))
+            table.add_row(str(row[ledger.GROUPS[by]] or "-"), row["unit"], *_amounts(row))
     return table
 
 

@@ -9,9 +9,9 @@ from uuid import UUID
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import transaction
 
-from auditing import services
-from tenancy.refusals import Refused
-from vendors import money, tenants
+from accounts.audit import log
+from accounts.errors import Refused
+from vendors import ledger, tenant_argument
 
 MOST = Decimal(10) ** 9
 
@@ -28,20 +28,20 @@ class Command(BaseCommand):
         parser.add_argument("--reason", default="by command", help="kept in the audit log")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        user_id = tenants.named(options["user"])
+        user_id = tenant_argument.named(options["user"])
         if options["cents_per_day"] is not None:
             _set(user_id, _cents(options["cents_per_day"]), options["reason"])
         elif options["none"]:
             _set(user_id, Decimal(0), options["reason"])
         elif options["default"]:
             _set(user_id, None, options["reason"])
-        budget = money.day_budget(user_id)
+        budget = ledger.day_budget(user_id)
         if budget is None:
-            self.stdout.write(f"{user_id} has no limit and has spent {money.spent_today(user_id):f} cents today.")
+            self.stdout.write(f"{user_id} has no limit and has spent {ledger.spent_today(user_id):f} cents today.")
             return
         self.stdout.write(
-            f"{user_id} may spend {budget:f} cents a day, has spent {money.spent_today(user_id):f} today"
-            f" and has {money.left_today(user_id):f} left."
+            f"{user_id} may spend {budget:f} cents a day, has spent {ledger.spent_today(user_id):f} today"
+            f" and has {ledger.left_today(user_id):f} left."
         )
 
 
@@ -49,8 +49,8 @@ def _set(user_id: UUID, cents: Decimal | None, reason: str) -> None:
     """Set it and write it down, both or neither."""
     try:
         with transaction.atomic():
-            money.set_budget(user_id, cents)
-            services.record(
+            ledger.set_budget(user_id, cents)
+            log.record(
                 by=None, action="budgets.set", reason=reason, object_type="tenant", object_id=user_id,
                 tenant_id=user_id, cents_per_day=None if cents is None else str(cents),
             )  # fmt: skip
@@ -63,6 +63,6 @@ def _cents(text: str) -> Decimal:
         cents = Decimal(text)
     except InvalidOperation as error:
         raise CommandError(f"{text!r} is not a number of cents.") from error
-    if not cents.is_finite() or not money.CENT_FRACTION <= cents <= MOST:
+    if not cents.is_finite() or not ledger.CENT_FRACTION <= cents <= MOST:
         raise CommandError(f"A budget is more than 0 and at most {MOST} cents a day; say --none for no limit.")
-    return cents.quantize(money.CENT_FRACTION)
+    return cents.quantize(ledger.CENT_FRACTION)

@@ -1,0 +1,159 @@
+"""One embedded PostgreSQL for one data directory: started once, shared by every process, stopped when told."""
+
+import fcntl
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Literal
+
+import psutil
+
+from accessa.embedded_postgres import bootstrap, data_directory, os_user
+from accessa.embedded_postgres.os_user import EmbeddedError
+
+STOP_SIGNALS = {"smart": signal.SIGTERM, "fast": signal.SIGINT, "immediate": signal.SIGQUIT}
+START_SECONDS = 120  # recovery after a power cut replays the log first
+LONGEST_LOG = 10_000_000
+
+
+def default_data() -> Path:
+    """`var/postgres` in the repository, or under ACCESSA_VAR."""
+    var = os.environ.get("ACCESSA_VAR") or Path(__file__).resolve().parents[2] / "var"
+    return Path(var) / "postgres"
+
+
+class EmbeddedServer:
+    """The server of one data directory, whichever process started it."""
+
+    def __init__(self, data: Path | None = None) -> None:
+        self.data = (data or default_data()).resolve()
+        self.log = self.data.with_name(self.data.name + ".log")
+        self.socket_folder = data_directory.socket_folder(self.data)
+
+    @property
+    def running(self) -> bool:
+        """Up, accepting connections, with its roles and databases made. Takes about 0.1 ms."""
+        found = self._postmaster()
+        return found is not None and found[1] == "ready" and bootstrap.is_done(self.data)
+
+    def params(self, database: str = bootstrap.DATABASE) -> dict[str, str]:
+        """What libpq needs to connect as the application."""
+        return {"host": str(self.socket_folder), "port": "5432", "user": bootstrap.OWNER, "dbname": database}
+
+    def ensure_running(self) -> bool:
+        """Start it unless it runs; says whether this call did. Raises EmbeddedError."""
+        if self.running:
+            return False
+        with self._lock():
+            started = self._settled() is None
+            if started:
+                self._start()
+            if not bootstrap.is_done(self.data):
+                bootstrap.prepare(self.socket_folder)
+                os_user.for_data(self.data).write(self.data / "accessa.bootstrap", bootstrap.VERSION)
+        return started
+
+    def stop(self, mode: Literal["smart", "fast", "immediate"] = "fast", timeout: float = 60) -> bool:
+        """Stop it if it runs; says whether it did. Returns once its processes are gone."""
+        if not self.data.exists():
+            return False
+        with self._lock():
+            found = self._settled()
+            if found is None:
+                return False
+            found.send_signal(STOP_SIGNALS[mode])
+            deadline = time.monotonic() + timeout
+            while self._lives(found):
+                if time.monotonic() > deadline:
+                    raise EmbeddedError(f"PostgreSQL (process {found.pid}) is still stopping.")
+                time.sleep(0.01)
+            if self.socket_folder != self.data:
+                self.socket_folder.rmdir()
+        return True
+
+    def _postmaster(self) -> tuple[psutil.Process, str] | None:
+        """The living server process of this very data, and its own word on how far it is."""
+        try:
+            lines = (self.data / "postmaster.pid").read_text().splitlines()
+            process = psutil.Process(abs(int(lines[0])))
+            # A number in a file left by a power cut may be anybody's by now.
+            if not self._lives(process):
+                return None
+        except PermissionError:
+            raise EmbeddedError(f"{self.data} belongs to another user: run as that user, or remove it.") from None
+        except (FileNotFoundError, IndexError, ValueError, psutil.NoSuchProcess):
+            return None
+        return process, lines[7].strip() if len(lines) > 7 else "starting"
+
+    def _lives(self, process: psutil.Process) -> bool:
+        """Is it the server of this data?"""
+        try:
+            return str(self.data) in process.cmdline()  # a zombie has none
+        except psutil.NoSuchProcess:
+            return False
+
+    def _settled(self) -> psutil.Process | None:
+        """The server once it is ready; None once nothing of a former one is left."""
+        deadline = time.monotonic() + START_SECONDS
+        while found := self._postmaster():
+            if found[1] == "ready":
+                return found[0]
+            if time.monotonic() > deadline:
+                raise EmbeddedError(f"PostgreSQL (process {found[0].pid}) has been {found[1]} for {START_SECONDS} s.")
+            time.sleep(0.05)
+        return None
+
+    def _start(self) -> None:
+        user = os_user.for_data(self.data)
+        user.let_execute(os_user.binaries().parent)
+        user.let_reach(self.data)
+        if not (self.data / "PG_VERSION").exists():
+            data_directory.create(self.data, user, self.log)
+        self._bury()
+        data_directory.configure(self.data, user)
+        data_directory.open_socket_folder(self.data, user)
+        try:
+            with self.log.open("ab") as output:
+                user.run("pg_ctl", "-D", str(self.data), "-w", "-t", str(START_SECONDS), "start", output=output)
+        except subprocess.CalledProcessError as error:
+            last = "\n".join(self.log.read_text(errors="replace").splitlines()[-8:])
+            raise EmbeddedError(f"PostgreSQL did not start. The end of {self.log}:\n{last}") from error
+
+    def _bury(self) -> None:
+        """End what a killed server left: backends still at work, and lock files whose number is another's by now."""
+        title = f"postgres: {data_directory.cluster_name(self.data)}: "
+        orphans = [p for p in psutil.process_iter(["cmdline"]) if (p.info["cmdline"] or [""])[0].startswith(title)]
+        for orphan in orphans:
+            with suppress(psutil.NoSuchProcess):  # it has seen by itself that its server is gone
+                orphan.kill()
+        while not all(_is_gone(orphan) for orphan in orphans):
+            time.sleep(0.01)
+        (self.data / "postmaster.pid").unlink(missing_ok=True)
+        (self.socket_folder / ".s.PGSQL.5432.lock").unlink(missing_ok=True)
+
+    @contextmanager
+    def _lock(self) -> Iterator[None]:
+        try:
+            self.data.parent.mkdir(exist_ok=True)
+            descriptor = os.open(self.data.with_name(self.data.name + ".lock"), os.O_RDWR | os.O_CREAT, 0o600)
+        except PermissionError:
+            raise EmbeddedError(f"{self.data.parent} belongs to another user: run as that user.") from None
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if self.log.exists() and self.log.stat().st_size > LONGEST_LOG:
+                self.log.replace(self.log.with_name(self.log.name + ".1"))
+            yield
+        finally:
+            os.close(descriptor)
+
+
+def _is_gone(process: psutil.Process) -> bool:
+    """A zombie is: a container's PID 1 may take seconds to reap it, or never do."""
+    try:
+        return bool(process.status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True

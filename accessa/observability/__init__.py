@@ -1,0 +1,78 @@
+"""Errors to Sentry and traces to OpenTelemetry, where the environment names a receiver. Off and free otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, NamedTuple
+
+from django.apps import AppConfig
+from django.conf import settings
+from django.core.checks import CheckMessage, Error
+from django.core.exceptions import ImproperlyConfigured
+
+from jobs import tracing
+
+REMEDY = "pip install -r requirements/optional.txt, or unset {setting}."
+
+
+class Receiver(NamedTuple):
+    setting: str
+    package: str
+    module: str
+
+
+RECEIVERS = (
+    Receiver("SENTRY_DSN", "sentry_sdk", "accessa.observability.sentry"),
+    Receiver(
+        "OTEL_EXPORTER_OTLP_ENDPOINT", "opentelemetry.exporter.otlp.proto.http", "accessa.observability.opentelemetry"
+    ),
+)
+
+
+def listen() -> None:
+    """Let what is configured hear of errors and spans, from each process's ``tracing.begin`` on."""
+    for receiver in _wanted():
+        tracing.listen(Late(receiver))
+
+
+def packages_are_installed(*, app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+    return [
+        Error(f"{receiver.setting} is set and {receiver.package} is not installed.",
+              hint=REMEDY.format(setting=receiver.setting), id="accessa.E120")
+        for receiver in _wanted() if not _is_installed(receiver.package)
+    ]  # fmt: skip
+
+
+class Late:
+    """A receiver that is loaded and started in the process that it is to serve: threads do not survive a fork."""
+
+    def __init__(self, receiver: Receiver) -> None:
+        self._receiver = receiver
+        self._made: Any = None
+
+    def begin(self) -> None:
+        receiver = self._receiver
+        if not _is_installed(receiver.package):
+            remedy = REMEDY.format(setting=receiver.setting)
+            raise ImproperlyConfigured(f"{receiver.setting} is set and {receiver.package} is not installed: {remedy}")
+        self._made = import_module(receiver.module).start(getattr(settings, receiver.setting))
+
+    def span(self, name: str, attributes: dict[str, str | int | float], parent: str) -> Any:
+        return self._made.span(name, attributes, parent) if self._made else None
+
+    def report(self, error: BaseException) -> None:
+        if self._made:
+            self._made.report(error)
+
+
+def _wanted() -> Iterator[Receiver]:
+    return (receiver for receiver in RECEIVERS if getattr(settings, receiver.setting))
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        return find_spec(package) is not None
+    except ModuleNotFoundError:  # not even its parent
+        return False

@@ -1,0 +1,71 @@
+"""Traces to OpenTelemetry: requests, stages and vendors' calls, described by ids, codes and numbers of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing.util import Finalize
+
+from opentelemetry import trace
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.trace import SpanKind, Status, StatusCode
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from accessa.observability.redaction import cleaned
+from jobs.tracing import Note
+
+SEND_EVERY_MS = 1_000
+FAILED = 500
+KINDS = {"request": SpanKind.SERVER, "vendor call": SpanKind.CLIENT}
+# OpenTelemetry's own names, where it has one; all others are ours.
+NAMES = {"method": "http.request.method", "route": "http.route", "status": "http.response.status_code"}
+
+
+class OpenTelemetry:
+    def __init__(self, provider: TracerProvider) -> None:
+        self._tracer = provider.get_tracer("accessa")
+
+    @contextmanager
+    def span(self, name: str, attributes: dict[str, str | int | float], parent: str) -> Iterator[Note]:
+        """Neither an error nor its message is recorded: the outcome's code is an attribute."""
+        context = TraceContextTextMapPropagator().extract({"traceparent": parent}) if parent else None
+        opened = self._tracer.start_as_current_span(
+            name,
+            context=context,
+            kind=KINDS.get(name, SpanKind.INTERNAL),
+            record_exception=False,
+            set_status_on_exception=False,
+        )
+        with opened as span:
+            note = _noting(span)
+            note(**attributes)
+            yield note
+
+    def report(self, error: BaseException) -> None:
+        """Mark what is under way as failed."""
+        trace.get_current_span().set_status(Status(StatusCode.ERROR))
+
+
+def _noting(span: trace.Span) -> Note:
+    def note(**attributes: str | int | float) -> None:
+        for name, value in attributes.items():
+            told = cleaned(value) if isinstance(value, str) else value
+            span.set_attribute(NAMES.get(name, f"accessa.{name}"), told)
+        if "route" in attributes:
+            span.update_name(f"request {attributes['route']}")
+        if int(attributes.get("status", 0)) >= FAILED:
+            span.set_status(Status(StatusCode.ERROR))
+
+    return note
+
+
+def start(endpoint: str) -> OpenTelemetry:
+    """Start in this process. The exporter reads the endpoint and all its other settings from OTEL_ variables."""
+    provider = TracerProvider(resource=Resource.create({"service.name": "accessa"}), shutdown_on_exit=True)
+    exporter = OTLPSpanExporter(endpoint=f"{endpoint.rstrip('/')}/v1/traces")
+    provider.add_span_processor(BatchSpanProcessor(exporter, schedule_delay_millis=SEND_EVERY_MS))
+    Finalize(None, provider.shutdown, exitpriority=10)  # django-q2's workers
+    return OpenTelemetry(provider)

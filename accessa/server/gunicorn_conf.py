@@ -1,0 +1,73 @@
+"""How gunicorn serves the API: `gunicorn accessa.wsgi:application -c python:accessa.server.gunicorn_conf`."""
+
+import os
+import socket
+import struct
+from pathlib import Path
+from typing import Any
+
+from django.utils.module_loading import import_string
+from gunicorn.glogging import Logger  # type: ignore[import-untyped]
+
+from accessa import settings_web
+from accessa.observability import logs
+from accessa.observability.redaction import cleaned
+from accessa.server import worker_state
+from jobs import tracing
+
+bind = f"127.0.0.1:{os.environ.get('PORT', '8000')}"
+worker_class = "gthread"
+workers = int(os.environ.get("WEB_WORKERS", "2"))
+threads = int(os.environ.get("WEB_THREADS", "16"))
+timeout = 120  # of a worker that shows no life; a slow upload occupies a thread, not its worker
+graceful_timeout = 25  # the supervisor promises 30
+control_socket_disable = True  # would be written to the home folder
+worker_tmp_dir = "/dev/shm" if Path("/dev/shm").is_dir() and os.access("/dev/shm", os.W_OK) else None  # noqa: S108
+accesslog = None  # accessa.middleware tells of each request by its route: paths and queries are not for logs
+STALLED_SECONDS = 60
+SILENT_SECONDS = 10
+
+
+# The main process never loads Django; the workers configure the same once more when they do.
+debug = os.environ.get("DEBUG", "").lower() in ("1", "true", "yes", "on")
+logs.install(settings_web.logging(os.environ.get("LOG_LEVEL", "INFO"), os.environ.get("LOG_FORMAT", ""), debug=debug))
+
+
+class Ours(Logger):  # type: ignore[misc]  # gunicorn has no types
+    """Hands its lines to the project's handler, whatever files gunicorn was told to write to."""
+
+    def setup(self, cfg: Any) -> None:
+        super().setup(cfg)
+        for log in (self.error_log, self.access_log):
+            for handler in list(log.handlers):
+                log.removeHandler(handler)
+            log.propagate = True
+
+    def exception(self, msg: Any, *args: Any, **kwargs: Any) -> None:
+        super().exception(msg, *(str(value).partition("?")[0] for value in args), **kwargs)
+
+    def access(self, resp: Any, req: Any, environ: Any, request_time: Any) -> None:
+        """For who asks for --access-logfile: what was refused before Django saw it is here only."""
+        if self.cfg.accesslog:
+            path = cleaned(str(environ.get("PATH_INFO", "")))
+            self.access_log.info("%s %s %s", environ.get("REQUEST_METHOD"), path, str(resp.status).partition(" ")[0])
+
+
+logger_class = Ours
+
+
+def post_worker_init(worker: Any) -> None:
+    """A connection that sends no whole request gives its thread back. Accepted sockets inherit this from the listener.
+
+    Only so far: who sends a byte now and then still holds a thread. In production a buffering proxy stands in front.
+    """
+    worker_state.belongs_to(worker)
+    tracing.begin()
+    import_string("documents.storage.file_cache.begin")()  # by its name: this file is read before Django is loaded
+    for listener in worker.sockets:
+        listener.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", SILENT_SECONDS, 0))
+
+
+def pre_request(worker: Any, request: Any) -> None:
+    """A client that stops sending in the middle of a body gives its thread back."""
+    request.unreader.sock.settimeout(STALLED_SECONDS)

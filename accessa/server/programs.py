@@ -1,0 +1,94 @@
+"""What `manage.py serve` keeps up: the API under gunicorn, the workers under django-q2, the consumer of statutes."""
+
+import http.client
+import os
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from django.conf import settings
+
+from accessa.server import pidfile
+from accessa.server.supervisor import Program
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PIDFILE, ADDRESS = "serve.pid", "serve.url"  # under ACCESSA_VAR
+
+
+@dataclass(frozen=True)
+class Address:
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> "Address":
+        """`host:port` or `port`. Raises ValueError."""
+        host, _, port = text.rpartition(":")
+        return cls(host.strip("[]") or "127.0.0.1", int(port))
+
+    @property
+    def bind(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def url(self) -> str:
+        """Where this machine finds it."""
+        here = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)  # noqa: S104
+        return "http://" + Address(here, self.port).bind
+
+    def is_free(self) -> bool:
+        family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
+        with socket.socket(family) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as gunicorn does
+            try:
+                probe.bind((self.host, self.port))
+            except OSError:
+                return False
+        return True
+
+    def answers(self) -> bool:
+        """Does the API answer, whatever it says?"""
+        connection = http.client.HTTPConnection(self.url.removeprefix("http://"), timeout=2)
+        try:
+            connection.request("GET", "/healthz")
+            connection.getresponse().read()
+        except (OSError, http.client.HTTPException):
+            return False
+        finally:
+            connection.close()
+        return True
+
+
+def programs(address: Address) -> list[Program]:
+    # Signed URLs must lead back to where we listen.
+    environment = {"PUBLIC_URL": os.environ.get("PUBLIC_URL") or address.url}
+    api = ["gunicorn", "accessa.wsgi:application", "-c", "python:accessa.server.gunicorn_conf", "--bind", address.bind]
+    kept = [
+        Program("the API", [sys.executable, "-m", *api], REPOSITORY, environment),
+        Program("the workers", [sys.executable, "manage.py", "qcluster"], REPOSITORY, environment),
+    ]
+    if settings.SQS_QUEUE_URL:
+        consume = [sys.executable, "manage.py", "consume_sqs"]
+        kept.append(Program("the statutes' consumer", consume, REPOSITORY, environment))
+    return kept
+
+
+@contextmanager
+def told(folder: Path, address: Address) -> Iterator[None]:
+    """Let doctor know where we listen while the block runs, unless a PUBLIC_URL was chosen, which it knows."""
+    if not os.environ.get("PUBLIC_URL"):
+        (folder / ADDRESS).write_text(address.url)
+    try:
+        yield
+    finally:
+        (folder / ADDRESS).unlink(missing_ok=True)
+
+
+def served(folder: Path) -> str:
+    """Return where the `serve` of this folder is, if one runs and chose its PUBLIC_URL itself; else nothing."""
+    if pidfile.holder(folder / PIDFILE) is None or not (folder / ADDRESS).exists():
+        return ""
+    return (folder / ADDRESS).read_text()

@@ -1,0 +1,154 @@
+"""Settings of what people and machines look at: the API and its schema, the admin, what pages may load, logs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from corsheaders.defaults import default_headers
+from django.core.exceptions import ImproperlyConfigured
+from django.utils.log import CallbackFilter
+
+from accessa.admin_menu import SIDEBAR
+
+REST_FRAMEWORK: dict[str, Any] = {
+    "DEFAULT_AUTHENTICATION_CLASSES": [
+        "accounts.authentication.BearerAuthentication",
+        "rest_framework.authentication.SessionAuthentication",
+    ],
+    "DEFAULT_PERMISSION_CLASSES": ["accounts.permissions.IsTenant"],
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["accounts.parsers.ShallowJSON"],
+    "DEFAULT_PAGINATION_CLASS": "accounts.pagination.Cursor",
+    "PAGE_SIZE": 50,
+    "EXCEPTION_HANDLER": "accessa.errors.answer",
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "UNAUTHENTICATED_USER": None,
+}
+
+CORS_ALLOW_HEADERS = [
+    *default_headers,
+    "x-amz-checksum-sha256",  # browsers that upload through us
+    "x-correlation-id",
+    "traceparent",
+]
+
+SPECTACULAR_SETTINGS: dict[str, Any] = {
+    "TITLE": "Accessa",
+    "VERSION": "0.1.0",
+    "OAS_VERSION": "3.1.0",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "POSTPROCESSING_HOOKS": ["drf_spectacular.hooks.postprocess_schema_enums", "accessa.openapi.hooks.complete"],
+    "SERVE_PERMISSIONS": ["rest_framework.permissions.AllowAny"],
+    "SERVE_AUTHENTICATION": [],
+    "SWAGGER_UI_DIST": "SIDECAR",  # /docs works without the internet
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+    "ENUM_NAME_OVERRIDES": {
+        "StageEnum": "jobs.states.Stage",
+        "StateEnum": "jobs.states.State",
+        "StatusEnum": "jobs.states.STATUSES",
+        "StandingEnum": "jobs.progress.STANDINGS",
+        "PurchaseStateEnum": "vendors.models.Purchase.State",
+    },
+    "SWAGGER_UI_SETTINGS": {"deepLinking": True, "displayOperationId": False, "validatorUrl": None},
+}
+
+UNFOLD: dict[str, Any] = {
+    "SITE_TITLE": "Accessa",
+    "SITE_HEADER": "Accessa",
+    "SITE_SYMBOL": "description",
+    "SHOW_HISTORY": False,
+    "SHOW_VIEW_ON_SITE": False,
+    "DASHBOARD_CALLBACK": "console.dashboard.context",
+    "COLORS": {
+        "primary": {
+            "50": "oklch(97.1% .014 219)", "100": "oklch(93.9% .032 219)", "200": "oklch(88.5% .058 220)",
+            "300": "oklch(80.9% .092 221)", "400": "oklch(70.6% .111 222)", "500": "oklch(60.4% .106 223)",
+            "600": "oklch(50.3% .09 224)", "700": "oklch(43.6% .076 225)", "800": "oklch(37.9% .063 226)",
+            "900": "oklch(33.2% .053 227)", "950": "oklch(24.6% .043 228)",
+        },
+    },
+    "LOGIN": {"form": "accounts.audit.login_form.SignInForm"},
+    "SIDEBAR": SIDEBAR,
+}  # fmt: skip
+
+PASSWORD_RULES: list[dict[str, Any]] = [
+    {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+]
+
+TENANT_PAGES: dict[str, Any] = {
+    "default-src": ["'none'"],
+    "script-src": ["'self'"],
+    "style-src": ["'self'"],
+    "img-src": ["'self'"],
+    "font-src": ["'self'"],
+    "connect-src": ["'self'"],
+    "form-action": ["'self'"],
+    "base-uri": ["'none'"],
+    "frame-ancestors": ["'none'"],
+}
+# unfold's pages are run by Alpine, which evaluates attributes and sets styles. Still no script is taken from a page.
+ADMIN_PAGES = TENANT_PAGES | {
+    "script-src": ["'self'", "'unsafe-eval'"],
+    "style-src": ["'self'", "'unsafe-inline'"],
+    "img-src": ["'self'", "data:"],
+}
+DOCS_PAGE = TENANT_PAGES | {"img-src": ["'self'", "data:"]}  # the icons in swagger-ui's style sheet
+POLICIES = {"/admin": ADMIN_PAGES, "/docs": DOCS_PAGE}  # by the first part of the path; all others are TENANT_PAGES
+CONTENT_SECURITY_POLICY: dict[str, Any] = {"DIRECTIVES": TENANT_PAGES}
+
+
+LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+# Below WARNING these repeat what they send and get.
+TALKATIVE = (
+    "httpx", "httpx2", "httpcore", "httpcore2", "openai", "llama_cloud", "botocore", "boto3", "urllib3", "s3transfer",
+    "sentry_sdk", "opentelemetry", "PIL", "markdown_it",
+)  # fmt: skip
+
+
+def templates(folder: Path) -> list[dict[str, Any]]:
+    """Return TEMPLATES: those of ``folder`` before those of the apps."""
+    processors = ("template.context_processors.request", "contrib.auth.context_processors.auth",
+                  "contrib.messages.context_processors.messages")  # fmt: skip
+    return [
+        {
+            "BACKEND": "django.template.backends.django.DjangoTemplates",
+            "DIRS": [folder],
+            "APP_DIRS": True,
+            "OPTIONS": {"context_processors": [f"django.{name}" for name in processors]},
+        }
+    ]
+
+
+def logging(level: str, form: str = "", *, debug: bool = False) -> dict[str, Any]:
+    """Everything to stderr: JSON for machines, text where a person looks (DEBUG, or a terminal)."""
+    level = level.upper()
+    if level not in LEVELS:
+        raise ImproperlyConfigured(f"LOG_LEVEL must be one of {', '.join(LEVELS)}.")
+    if form not in ("", "json", "text"):
+        raise ImproperlyConfigured("LOG_FORMAT must be json or text.")
+    form = form or ("text" if debug or sys.stderr.isatty() else "json")
+    return {
+        "version": 1,
+        "disable_existing_loggers": False,
+        "filters": {"raised": {"()": CallbackFilter, "callback": lambda record: bool(record.exc_info)}},
+        "formatters": {"line": {"()": "accessa.observability.logs.Formatter", "form": form}},
+        "handlers": {"console": {"class": "accessa.observability.logs.Lines", "formatter": "line"}},
+        "root": {"handlers": ["console"], "level": level},
+        "loggers": {
+            # Django gives these handlers of their own, one of which mails requests to admins.
+            "django": {"handlers": [], "level": "NOTSET", "propagate": True},
+            "django.server": {"handlers": [], "level": "NOTSET", "propagate": True},
+            "django-q": {"level": "WARNING"},
+            # Bugs, by their frames; of what is answered 503 the request's own line tells.
+            "django.request": {"level": "ERROR", "filters": ["raised"]},
+            "django.security.DisallowedHost": {"level": "CRITICAL"},  # any stranger can send one: answered 400
+            "django.db.backends": {"level": "INFO"},  # its DEBUG is every statement with its values
+            "pdf_oxide": {"level": "ERROR"},
+            "mcp": {"level": "CRITICAL"},  # repeats what is sent and answered; what failed the gate tells by its code
+            **{name: {"level": "WARNING"} for name in TALKATIVE},
+        },
+    }

@@ -1,0 +1,154 @@
+"""What cannot be meant of the connectors' settings is named before a tenant meets it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from accessa import env as environment
+from accessa import settings_connectors
+from accessa.checks import connectors as connecting
+from accessa.checks import ranges
+from accessa.env import Env
+from accessa.observability import redaction
+
+PLANTED: list[tuple[str, dict[str, Any], str, str]] = [
+    ("hubspot", {"client_id": "id"}, "accessa.E236", "HUBSPOT_CLIENT_SECRET"),
+    ("gmail", {"transport": "mpc"}, "accessa.E237", "rest or mcp"),
+    ("quickbooks", {"transport": "mcp"}, "accessa.E238", "QUICKBOOKS_TRANSPORT=rest"),
+    ("hubspot", {"requests_per_minute": -1}, "accessa.E225", "Unset HUBSPOT_REQUESTS_PER_MINUTE"),
+    ("google_drive", {"api_url": "www.googleapis.com"}, "accessa.E239", "scheme://host"),
+]
+
+
+@pytest.fixture
+def connector(settings: Any) -> Callable[..., None]:
+    """Set something of a provider."""
+
+    def set_(provider: str, **said: Any) -> None:
+        settings.CONNECTORS = settings.CONNECTORS | {provider: settings.CONNECTORS[provider] | said}
+
+    return set_
+
+
+def test_the_defaults_contradict_nothing() -> None:
+    assert list(connecting.consistent()) == []
+    assert list(ranges.numbers()) == []
+
+
+@pytest.mark.parametrize(("provider", "said", "id", "remedy"), PLANTED, ids=[each[2] for each in PLANTED])
+def test_what_a_provider_cannot_work_with_is_found(
+    provider: str, said: dict[str, Any], id: str, remedy: str, connector: Callable[..., None]
+) -> None:
+    connector(provider, **said)
+
+    (found,) = connecting.consistent()
+    assert found.id == id
+    assert remedy in str(found.hint)
+
+
+def test_a_key_of_the_vault_that_is_none_is_found_and_not_told(settings: Any) -> None:
+    settings.INTEGRATIONS_VAULT_KEY_IS_LOCAL = False
+    settings.INTEGRATIONS_VAULT_KEYS = ["A" * 43 + "=", "too short a key"]
+
+    (found,) = connecting.consistent()
+    assert (found.id, "Key number 2" in found.msg) == ("accessa.E240", True)
+    assert "too short" not in str(found)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "id"),
+    [
+        ("TOKEN_REFRESH_SKEW_SECONDS", 1800, "accessa.W242"),
+        ("INGESTION_WORKERS", 2, "accessa.W243"),
+        ("INGESTION_VT_SECONDS", 60, "accessa.W228"),
+        ("INGESTION_PAGE_SIZE", 0, "accessa.E225"),
+    ],
+)
+def test_a_number_that_connectors_cannot_work_with_is_found(name: str, value: int, id: str, settings: Any) -> None:
+    setattr(settings, name, value)
+
+    assert [found.id for found in ranges.numbers()] == [id]
+
+
+def test_a_deployment_has_no_recorded_answers(settings: Any, connector: Callable[..., None]) -> None:
+    assert list(connecting.fit_for_production()) == []
+
+    settings.INTEGRATIONS_USE_FIXTURES = True
+    assert [found.id for found in connecting.fit_for_production()] == ["accessa.E109"]
+    connector("hubspot", client_id="id", client_secret="secret")
+    assert "accessa.W241" in [found.id for found in connecting.consistent()]
+
+
+def test_a_provider_wants_a_key_of_ones_own_and_https(settings: Any, connector: Callable[..., None]) -> None:
+    connector("hubspot", client_id="id", client_secret="secret")
+    settings.INTEGRATIONS_VAULT_KEY_IS_LOCAL = True
+
+    assert [found.id for found in connecting.fit_for_production()] == ["accessa.E110", "accessa.E111"]
+
+    settings.INTEGRATIONS_VAULT_KEY_IS_LOCAL, settings.PUBLIC_URL = False, "https://accessa.example.org"
+    assert list(connecting.fit_for_production()) == []
+
+
+def test_what_a_configured_provider_is_called_at_is_https_or_on_this_machine(
+    settings: Any, connector: Callable[..., None]
+) -> None:
+    settings.INTEGRATIONS_VAULT_KEY_IS_LOCAL, settings.PUBLIC_URL = False, "https://accessa.example.org"
+    connector("hubspot", api_url="http://hubspot.example.org")  # is not configured
+    connector("gmail", client_id="id", client_secret="secret", api_url="http://127.0.0.1:9/gmail")
+    assert list(connecting.fit_for_production()) == []
+
+    connector("gmail", token_url="http://tokens.example.org")
+
+    (found,) = connecting.fit_for_production()
+    assert (found.id, "GMAIL_TOKEN_URL" in found.msg) == ("accessa.E112", True)
+
+
+@pytest.mark.parametrize(
+    "said", [{"hubspot": "integrations.providers.hubspto"}, {"hubspot": "no.such.thing"}, {"hubspot": ""},
+             {"hubspot": "json"}, {"salesforce": "integrations.providers.hubspot"}],
+)  # fmt: skip
+def test_a_provider_that_cannot_be_imported_is_found(said: dict[str, str], settings: Any) -> None:
+    settings.INTEGRATIONS_PROVIDERS = settings.INTEGRATIONS_PROVIDERS | said
+
+    (found,) = connecting.consistent()
+
+    assert (found.id, next(iter(said)) in found.msg) == ("accessa.E244", True)
+
+
+class Asked(Env):
+    """Remembers what was asked for."""
+
+    names: set[str]
+
+    def get_value(self, var: str, *args: Any, **how: Any) -> Any:
+        self.names.add(var)
+        return how["default"]
+
+
+def test_every_variable_of_a_provider_is_known_and_a_mistyped_one_is_told() -> None:
+    env = Asked()
+    env.names = set()
+
+    settings_connectors.providers(env)
+
+    asked = settings_connectors.variables()
+    assert asked == env.names
+    beside = dict.fromkeys([*asked, "GMAIL_TRANSPROT"], "value")
+    assert dict(environment.unread(beside, also=asked)) == {}
+    assert dict(environment.unread({"GMAIL_TRANSPROT": "mcp"}, also=asked)) == {"GMAIL_TRANSPROT": "GMAIL_TRANSPORT"}
+
+
+def test_secrets_of_clients_and_keys_of_the_vault_are_kept_out_of_logs(
+    settings: Any, connector: Callable[..., None]
+) -> None:
+    connector("hubspot", client_id="id", client_secret="a-clients-own-secret")
+    settings.INTEGRATIONS_VAULT_KEYS = ["a-vaults-own-key-0123456789"]
+    redaction.forget_secrets()
+
+    told = redaction.without_secrets("a-clients-own-secret and a-vaults-own-key-0123456789")
+
+    redaction.forget_secrets()
+    assert "own" not in told

@@ -1,0 +1,63 @@
+"""Doctor looks at the connectors' queue and their vault."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from accessa.doctor.runner import Level
+from accessa.tests.doctor_fixtures import done, found, told
+from integrations.models import ConnectedSource
+from integrations.oauth import token_vault
+from integrations.sync import sync_jobs
+from testing.personas import Person
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+READ = "public.ingestion_read(text, integer, integer)"
+
+
+def connected(person: Person, **said: Any) -> ConnectedSource:
+    source = ConnectedSource.objects.create(user_id=person.id, provider="hubspot", **said)
+    source.refresh_token_vault_id = token_vault.store(source, "refresh", "r")
+    source.save()
+    return source
+
+
+def test_a_queue_that_works_and_tokens_that_can_be_read_are_well(ana: Person) -> None:
+    connected(ana)
+    connected(ana, account="2", status="error", status_message="refresh_token_invalid: invalid_grant")
+
+    assert [level for level, *_ in told("connectors")] == [Level.OK]
+    assert "1 source waits for its tenant to reconnect" in told("connectors")[0][1]
+
+
+@pytest.mark.parametrize(
+    ("do", "undo", "says", "remedy"),
+    [
+        (f"ALTER FUNCTION {READ} RENAME TO hidden", "ALTER FUNCTION hidden(text, integer, integer) RENAME TO"
+         " ingestion_read", "is missing", "migrate"),
+        (f"GRANT EXECUTE ON FUNCTION {READ} TO PUBLIC", f"REVOKE EXECUTE ON FUNCTION {READ} FROM PUBLIC",
+         "Tenants may call", "REVOKE EXECUTE"),
+    ],
+)  # fmt: skip
+def test_a_queue_that_is_not_as_it_was_made_is_found(do: str, undo: str, says: str, remedy: str, db: None) -> None:
+    with done(do, undo):
+        assert found("connectors", says, remedy)
+
+
+def test_pages_that_nobody_takes_are_found(ana: Person) -> None:
+    sync_jobs.start(connected(ana), "full_sync", by="test")
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE pgmq.q_ingestion_queue SET vt = vt - interval '1 hour'")
+
+    assert found("connectors", "1 pages of syncs are due", "INGESTION_WORKERS", level=Level.WARNING)
+
+
+def test_tokens_whose_key_is_gone_are_found(ana: Person, settings: Any) -> None:
+    connected(ana)
+    settings.INTEGRATIONS_VAULT_KEYS = ["another key, which nothing was written with"]
+
+    assert found("connectors", "VAULT_KEY_UNKNOWN", "INTEGRATIONS_VAULT_KEYS")

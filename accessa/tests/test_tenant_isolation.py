@@ -1,0 +1,251 @@
+"""Tenancy has two layers; each is taken away in turn, and the other one must hold at every address."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+from uuid import UUID
+
+import pytest
+from django.db import connection
+from django.db.models import QuerySet
+from django.db.models.sql.where import WhereNode
+
+from documents.models import Document
+from embeddings.models import DocumentChunk
+from embeddings.search import bm25_search
+from jobs.models import UploadJob
+from testing.factories.records import client, connected, record
+from testing.personas import Person, Upload, plan_pdf
+
+Look = Callable[[Person, Upload], Any]
+TENANT_TABLES = (
+    "documents",
+    "upload_jobs",
+    "events",
+    "document_chunk_buffer",
+    "document_chunks",
+    "document_vector_buffer",
+    "document_terms",
+    "shadow_vectors",
+    "connected_sources",
+    "source_documents",
+    "client_intelligence",
+)
+
+# Every address at which a tenant reads; Ben tries each with Ana's ids.
+ONE: dict[str, Look] = {
+    "job": lambda ben, ana: ben.get(f"/job/{ana.job_id}"),
+    "document's job": lambda ben, ana: ben.get(f"/jobs/{ana.document_id}"),
+    "retry": lambda ben, ana: ben.post(f"/jobs/{ana.document_id}/retry"),
+    "document": lambda ben, ana: ben.get(f"/documents/{ana.document_id}"),
+    "original": lambda ben, ana: ben.get(f"/documents/{ana.document_id}/original"),
+    "picture": lambda ben, ana: ben.get(f"/documents/{ana.document_id}/pages/1"),
+    "parsed": lambda ben, ana: ben.get(f"/documents/{ana.document_id}/parsed"),
+    "chunks": lambda ben, ana: ben.get(f"/documents/{ana.document_id}/chunks"),
+    "delete": lambda ben, ana: ben.delete(f"/documents/{ana.document_id}"),
+}
+MANY: dict[str, Look] = {
+    "jobs": lambda ben, ana: ben.get("/jobs"),
+    "documents": lambda ben, ana: ben.get("/documents"),
+    "search": lambda ben, ana: ben.post("/search", {"query": "hospital care"}),
+    "search in it": lambda ben, ana: ben.post(
+        "/search", {"query": "hospital care", "document_ids": [str(ana.document_id)]}
+    ),
+    "search in systems": lambda ben, ana: ben.post("/search", {"query": "hospital care", "sources": ["hubspot"]}),
+    "search among clients": lambda ben, ana: ben.post("/search", {"query": "hospital care", "sources": ["clients"]}),
+}
+
+
+@pytest.fixture
+def owned(ana: Person, ben: Person) -> Upload:
+    uploaded = ana.ingest(plan_pdf("hospital care", "drugs"))
+    assert uploaded.job.state == "done"
+    record(connected(ana.id), "company:1", "hospital care")
+    client(ana.id, "Northwind", "hospital care")
+    return uploaded
+
+
+# `user_id = …`, with a parameter or a value, in the SQL that is written by hand.
+WHOSE = re.compile(r"\b(?:\w+\.)?user_id = (?:%\(\w+\)s|%s\b|'[0-9a-f-]{36}'(?:::uuid)?)")
+
+
+def careless(execute: Any, sql: Any, params: Any, many: bool, context: Any) -> Any:
+    """Run a search's statement without asking whose passage it is."""
+    text = sql if isinstance(sql, str) else sql.as_string(connection.connection)
+    asks = re.search(r"document_(chunks|terms)|source_documents|client_intelligence", text)
+    return execute(WHOSE.sub("true", text) if asks else sql, params, many, context)
+
+
+@pytest.fixture
+def unscoped(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Every query forgets to ask whose row it is: filters on user_id do nothing, wherever they are written."""
+    filtered = QuerySet.filter
+
+    def forgetful(self: Any, *args: Any, **terms: Any) -> Any:
+        return filtered(self, *args, **{name: term for name, term in terms.items() if name != "user_id"})
+
+    monkeypatch.setattr(QuerySet, "filter", forgetful)
+    monkeypatch.setattr(
+        bm25_search, "POSTINGS", WHOSE.sub("true", bm25_search.POSTINGS)
+    )  # its cursor is none of Django's
+    with connection.execute_wrapper(careless):
+        yield
+
+
+@contextmanager
+def unprotected() -> Iterator[None]:
+    """Row-level security is off, and the role may still read."""
+    with connection.cursor() as cursor:
+        cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
+        cursor.execute("SET CONSTRAINTS ALL DEFERRED")
+        for table in TENANT_TABLES:
+            cursor.execute(f"ALTER TABLE {table} DISABLE ROW LEVEL SECURITY")
+            cursor.execute(f"ALTER TABLE {table} NO FORCE ROW LEVEL SECURITY")
+    yield
+
+
+@pytest.fixture
+def without_policies(owned: Upload) -> Iterator[None]:
+    with unprotected():  # the test's transaction is rolled back, and this with it
+        yield
+
+
+def hidden(answer: Any) -> bool:
+    return bool(answer.status_code == 404 and answer.json()["code"] == "NOT_FOUND")
+
+
+def nothing_in(answer: Any) -> bool:
+    body = answer.json()
+    found = body["results"] if "results" in body else body["passages"] + body["records"]
+    return bool(answer.status_code == 200 and found == [])
+
+
+def shown(ben: Person, owned: Upload) -> list[str]:
+    """The addresses at which Ben learns of Ana's document."""
+    found = [name for name, look in MANY.items() if not nothing_in(look(ben, owned))]
+    return found + [name for name, look in ONE.items() if not hidden(look(ben, owned))]
+
+
+def test_with_both_layers_nothing_of_another_tenant_exists(owned: Upload, ben: Person) -> None:
+    assert shown(ben, owned) == []
+
+
+def test_without_scoping_the_policies_still_hide(owned: Upload, ben: Person, unscoped: None) -> None:
+    assert shown(ben, owned) == []
+    assert Document.objects.filter(pk=owned.document_id).exists()
+
+
+def test_without_policies_the_querysets_still_hide(owned: Upload, ben: Person, without_policies: None) -> None:
+    assert shown(ben, owned) == []
+    assert Document.objects.filter(pk=owned.document_id).exists()
+
+
+def test_with_both_layers_gone_everything_would_show(
+    owned: Upload, ben: Person, unscoped: None, without_policies: None
+) -> None:
+    """That the two tests above take away what they say. What answers 409 to a finished job has found it."""
+    assert set(shown(ben, owned)) == {*ONE, *MANY}
+
+
+# The functions that search records by their words restrict themselves, where no policy reaches
+
+FORGETFUL = """
+    CREATE OR REPLACE FUNCTION {function}(words text[], required tsquery, sources uuid[], most integer)
+    RETURNS TABLE (id uuid, score double precision) LANGUAGE sql STABLE SECURITY DEFINER
+    AS $$ SELECT d.id, 1.0::float8 FROM {table} d $$"""
+BY_WORDS = {"find_source_documents": "source_documents", "find_clients": "client_intelligence"}
+
+
+def by_words(person: Person) -> list[Any]:
+    body = {"query": "hospital care", "sources": ["hubspot", "clients"], "mode": "text"}
+    records: list[Any] = person.post("/search", body).json()["records"]
+    return records
+
+
+@pytest.fixture
+def forgetful_functions(owned: Upload, ben: Person) -> None:
+    connected(ben.id)
+    with connection.cursor() as cursor:
+        for function, table in BY_WORDS.items():
+            cursor.execute(FORGETFUL.format(function=function, table=table))
+
+
+def test_without_the_functions_restraint_both_layers_hide(ana: Person, ben: Person, forgetful_functions: None) -> None:
+    assert by_words(ben) == []
+    assert len(by_words(ana)) == 2
+
+
+def test_without_it_and_without_scoping_the_policies_hide(
+    ben: Person, forgetful_functions: None, unscoped: None
+) -> None:
+    assert by_words(ben) == []
+
+
+def test_without_it_and_without_policies_the_querysets_hide(
+    ben: Person, forgetful_functions: None, without_policies: None
+) -> None:
+    assert by_words(ben) == []
+
+
+def test_without_policies_and_scoping_the_functions_hide(
+    owned: Upload, ana: Person, ben: Person, unscoped: None, without_policies: None
+) -> None:
+    assert by_words(ben) == []
+    assert len(by_words(ana)) == 2
+
+
+def test_the_owner_sees_all_of_it_at_the_same_addresses(owned: Upload, ana: Person) -> None:
+    for name, look in (ONE | MANY).items():
+        if name not in ("retry", "delete"):
+            answer = look(ana, owned)
+            assert answer.status_code == 200, name
+            assert name in ONE or not nothing_in(answer), name
+
+
+# Byte for byte: what is another tenant's cannot be told from what does not exist
+
+NOWHERE = Upload(UUID(int=7), UUID(int=8))
+
+
+def shared(headers: Mapping[str, str]) -> dict[str, str]:
+    """All but the id that each request has of its own."""
+    return {name: value for name, value in headers.items() if name != "X-Correlation-ID"}
+
+
+def test_a_foreign_id_answers_like_an_unknown_one(owned: Upload, ben: Person) -> None:
+    for name, look in (ONE | MANY).items():
+        foreign, unknown = look(ben, owned), look(ben, NOWHERE)
+
+        assert (foreign.status_code, foreign.content) == (unknown.status_code, unknown.content), name
+        assert shared(foreign.headers) == shared(unknown.headers), name
+
+
+def test_a_foreign_job_is_not_even_counted_as_polled(owned: Upload, ana: Person, ben: Person) -> None:
+    for _ in range(12):
+        assert hidden(ben.get(f"/job/{owned.job_id}"))
+
+    assert ana.get(f"/job/{owned.job_id}").status_code == 200
+
+
+def test_no_row_of_the_owner_changed_by_anything_that_another_tried(owned: Upload, ben: Person) -> None:
+    before = UploadJob.objects.values().get(), DocumentChunk.objects.count()
+
+    for look in (ONE | MANY).values():
+        look(ben, owned)
+
+    assert (UploadJob.objects.values().get(), DocumentChunk.objects.count()) == before
+
+
+def test_wrongly_spelled_ids_are_404_in_the_one_shape(ana: Person) -> None:
+    for path in ("/job/1", "/jobs/x", "/documents/6c8a1e6e-1f0b-4aa8-9f0a", "/documents/'--/chunks", "/jobs/%00"):
+        answer = ana.get(path)
+        assert hidden(answer), path
+        assert answer["Content-Type"] == "application/json"
+
+
+def test_scoping_is_really_forgotten_by_the_fixture(owned: Upload, unscoped: None) -> None:
+    where: WhereNode = UploadJob.objects.filter(user_id=UUID(int=1)).query.where
+    assert not where.children

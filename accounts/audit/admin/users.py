@@ -1,0 +1,125 @@
+"""Users and groups in the admin. Who may do more than others is a superuser's to say, and it is written down."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from django.contrib import admin
+from django.contrib.auth.admin import GroupAdmin as DjangoGroupAdmin
+from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
+from django.contrib.auth.models import Group
+from django.db import transaction
+from django.forms import ModelForm
+from django.http import HttpRequest, HttpResponse
+from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
+
+from accounts.audit import log, reason_form, token_actions
+from accounts.audit.admin_base import BoundedAdmin
+from accounts.audit.admin_filters import one_of
+from accounts.models import ApiToken, User
+
+POWERS = ("is_staff", "is_superuser", "groups", "user_permissions")
+WHY = ("Why", {"fields": ("reason",)})
+
+
+class Reasoned(BoundedAdmin):
+    """Rows whose every change leaves an audit entry: which fields, and why. Nobody deletes them."""
+
+    noun: str
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def save_related(self, request: HttpRequest, form: ModelForm[Any], formsets: Any, change: bool) -> None:
+        super().save_related(request, form, formsets, change)
+        self._write(
+            request, form.instance, "change" if change else "add", form.cleaned_data["reason"],
+            fields=[name for name in form.changed_data if name not in ("reason", "password1", "password2")],
+        )  # fmt: skip
+
+    def _write(self, request: HttpRequest, row: Any, verb: str, reason: str, **details: Any) -> None:
+        log.record(
+            by=request.user, action=f"{self.noun}s.{verb}", reason=reason,  # type: ignore[arg-type]
+            object_type=self.noun, object_id=str(row.pk), **details,
+        )  # fmt: skip
+
+
+class ReasonedUserForm(UserChangeForm):  # type: ignore[misc]
+    reason = reason_form.reason_field()
+
+
+class ReasonedPasswordForm(AdminPasswordChangeForm):  # type: ignore[misc]
+    reason = reason_form.reason_field()
+
+
+class NewUserForm(UserCreationForm):  # type: ignore[misc]
+    reason = reason_form.reason_field()
+
+
+class ReasonedGroupForm(ModelForm):  # type: ignore[type-arg]
+    reason = reason_form.reason_field()
+
+
+@admin.register(User)
+class UserAdmin(Reasoned, DjangoUserAdmin):  # type: ignore[type-arg]
+    noun = "user"
+    form = ReasonedUserForm
+    add_form = NewUserForm
+    change_password_form = ReasonedPasswordForm
+    change_user_password_template = "admin/audit/set_password.html"  # noqa: S105
+    list_display = ("id", "email", "is_active", "is_staff", "is_superuser", "date_joined", "last_login")
+    list_filter = (one_of("is_staff", "kind", (("True", "staff"), ("False", "tenants"))),)
+    id_fields = ("id", "email", "username")
+    ordering = ("email",)
+    filter_horizontal = ()
+    readonly_fields = ("id", "last_login", "date_joined")
+    fieldsets: ClassVar[Any] = (
+        (None, {"fields": ("id", "username", "email", "password")}),
+        ("May", {"fields": ("is_active", *POWERS)}),
+        ("When", {"fields": ("date_joined", "last_login")}),
+        WHY,
+    )
+    add_fieldsets = ((None, {"fields": ("username", "email", "usable_password", "password1", "password2", "reason")}),)
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Only a superuser changes staff: whoever sets another's password is that other."""
+        allowed = bool(super().has_change_permission(request, obj))
+        return allowed and (request.user.is_superuser or not (obj and (obj.is_staff or obj.is_superuser)))
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        powers = () if request.user.is_superuser else POWERS
+        return (*super().get_readonly_fields(request, obj), *powers)
+
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        shown = super().get_fieldsets(request, obj)
+        if obj and not self.has_change_permission(request, obj):
+            return [(title, options) for title, options in shown if title != WHY[0]]
+        return shown
+
+    def save_related(self, request: HttpRequest, form: ModelForm[Any], formsets: Any, change: bool) -> None:
+        super().save_related(request, form, formsets, change)
+        if {*POWERS} & {*form.changed_data} and form.instance.is_staff:  # whoever holds a token was not given these
+            found = ApiToken.objects.filter(user=form.instance)
+            token_actions.revoke(found, by=request.user, reason=form.cleaned_data["reason"])  # type: ignore[arg-type]
+
+    def user_change_password(self, request: HttpRequest, id: str, form_url: str = "") -> HttpResponse:
+        with transaction.atomic():
+            before = getattr(self.get_object(request, id), "password", None)
+            answer: HttpResponse = super().user_change_password(request, id, form_url)
+            now = self.get_object(request, id)
+            if now is not None and now.password != before:
+                self._write(request, now, "set_password", request.POST["reason"])
+        return answer
+
+
+admin.site.unregister(Group)
+
+
+@admin.register(Group)
+class GroupAdmin(Reasoned, DjangoGroupAdmin):
+    noun = "group"
+    form = ReasonedGroupForm
+    fields = ("name", "permissions", "reason")
+    id_fields = ("name",)
+    ordering = ("name",)
+    filter_horizontal = ()

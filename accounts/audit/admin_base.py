@@ -1,0 +1,135 @@
+"""How staff look at rows: found by ids, listed along indexes, never counted or paged through whole."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib.admin import AdminSite, ShowFacets
+from django.core.exceptions import ValidationError
+from django.core.paginator import Paginator
+from django.db import OperationalError, connection, transaction
+from django.db.models import Model, QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.utils.functional import cached_property
+from psycopg.errors import QueryCanceled
+from unfold.admin import ModelAdmin
+from unfold.views import ChangeList
+
+from accounts.audit.admin_filters import parameters
+
+MOST_ROWS = 1_000
+PATIENCE_MS = 3_000
+
+
+class Bounded(Paginator):  # type: ignore[type-arg]
+    """Counts no further than ``MOST_ROWS`` and shows no more: a deep OFFSET reads all that it skips."""
+
+    template_name = "admin/audit/pages.html"
+
+    @cached_property
+    def found(self) -> int:
+        rows: QuerySet[Model] = self.object_list  # type: ignore[assignment]
+        return rows.order_by()[: MOST_ROWS + 1].count()
+
+    @cached_property
+    def count(self) -> int:
+        return min(self.found, MOST_ROWS)
+
+    @property
+    def more(self) -> bool:
+        return self.found > MOST_ROWS
+
+    def validate_number(self, number: Any) -> int:
+        return max(1, min(int(number), self.num_pages))
+
+
+class IndexedList(ChangeList):  # type: ignore[misc]
+    """A list in its admin's own order, whatever the address asks for: another would sort the whole table."""
+
+    def get_ordering(self, request: HttpRequest, queryset: QuerySet[Model]) -> list[str]:
+        return list(self.model_admin.get_ordering(request)) or ["pk"]
+
+    page_num: int
+    result_count: int
+
+    def get_results(self, request: HttpRequest) -> None:
+        super().get_results(request)
+        self.page_num = self.paginator.validate_number(self.page_num)
+        self.full_result_count = self.result_count  # unknown: no page says that there are others to be shown
+
+
+class BoundedAdmin(ModelAdmin):  # type: ignore[misc]
+    """Lists that stay quick however many rows there are. ``ordering`` and each filter must be served by an index."""
+
+    paginator: Any = Bounded
+    show_full_result_count = False
+    show_facets = ShowFacets.NEVER  # a count for each value of each filter
+    list_per_page = 50
+    list_max_show_all = 0
+    list_filter_submit = True
+    sortable_by: Any = ()
+    search_help_text: Any = None
+    # What the search box takes, whole: the first of these columns that has the value. Each is the head of an index.
+    id_fields: tuple[str, ...] = ()
+    patience_ms = PATIENCE_MS
+
+    def __init__(self, model: type[Model], admin_site: AdminSite) -> None:
+        super().__init__(model, admin_site)
+        words = ", ".join(name.replace("_", " ") for name in self.id_fields)
+        self.search_help_text = self.search_help_text or f"A whole id: {words}"
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        return IndexedList
+
+    def get_search_fields(self, request: HttpRequest) -> tuple[str, ...]:
+        return self.id_fields
+
+    def get_search_results(self, request: HttpRequest, queryset: Any, search_term: str) -> tuple[Any, bool]:
+        term = search_term.strip()
+        if not term:
+            return queryset, False
+        for name in self.id_fields:
+            try:
+                found = queryset.filter(**{name: term})
+            except (ValidationError, ValueError):
+                continue
+            if found.exists():
+                return found, False
+        return queryset.none(), False
+
+    def lookup_allowed(self, lookup: str, value: str, request: HttpRequest | None = None) -> bool:
+        """Only the parameters of the filters that are shown, whole: ``?text__startswith=``, or along a filter's column
+        ``?user_id__password__startswith=``, would tell letter by letter what no list shows.
+        """
+        return lookup in {name for each in self.get_list_filter(request) for name in parameters(each)}
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        if request.method != "GET":  # an action: what it calls has its own transactions
+            return self._list(request, extra_context)
+        try:
+            with transaction.atomic(), connection.cursor() as cursor:
+                cursor.execute("SELECT set_config('statement_timeout', %s, true)", [f"{self.patience_ms}ms"])
+                return self._list(request, extra_context)
+        except OperationalError as error:
+            if not isinstance(error.__cause__, QueryCanceled):
+                raise
+        context = {**self.admin_site.each_context(request), "title": "Too many rows", "opts": self.opts}
+        return TemplateResponse(request, "admin/audit/too_slow.html", context, status=503)
+
+    def _list(self, request: HttpRequest, extra_context: dict[str, Any] | None) -> HttpResponse:
+        answer: HttpResponse = super().changelist_view(request, extra_context)
+        return answer.render() if isinstance(answer, TemplateResponse) else answer  # within the timeout
+
+
+class ReadOnlyAdmin(BoundedAdmin):
+    """Rows to look at. What changes them is a service, behind a button of its own."""
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False

@@ -1,0 +1,47 @@
+"""How an act of staff is written down: in the transaction of the act, so that neither is without the other."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from accounts.audit.models import AuditEntry
+from accounts.errors import Refused
+from accounts.models import User
+
+MOST_REASON_CHARS = 500
+COMMAND_LINE = "command line"
+
+
+def record(
+    *,
+    by: User | None,
+    action: str,
+    reason: str,
+    object_type: str,
+    object_id: UUID | str,
+    tenant_id: UUID | None = None,
+    **details: Any,
+) -> AuditEntry:
+    """Write one entry; ``by`` None is somebody at the command line. Raises ``Refused("REASON_REQUIRED")``.
+
+    ``details`` are ids, codes and counts.
+    """
+    return AuditEntry.objects.create(
+        actor_id=by.pk if by else None,
+        actor=by.get_username() if by else COMMAND_LINE,
+        action=action,
+        reason=checked(reason),
+        object_type=object_type,
+        object_id=str(object_id),
+        tenant_id=tenant_id,
+        details=details,
+    )
+
+
+def checked(reason: str) -> str:
+    """Return the reason as it is kept; raise ``Refused("REASON_REQUIRED")`` without one."""
+    reason = " ".join(reason.replace("\0", " ").split())[:MOST_REASON_CHARS]
+    if not reason:
+        raise Refused("REASON_REQUIRED", "Say why: it is kept with what you do.", field="reason")
+    return reason

@@ -1,0 +1,83 @@
+"""Make a tenant, with an API token."""
+
+from __future__ import annotations
+
+import getpass
+import sys
+from typing import Any
+from uuid import UUID
+
+from django.contrib.auth.password_validation import validate_password
+from django.core.exceptions import ValidationError
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.validators import validate_email
+from django.db import transaction
+
+from accounts.audit import log, token_actions
+from accounts.errors import Refused
+from accounts.models import ApiToken, User
+from accounts.system_tenant import CORPUS
+
+
+class Command(BaseCommand):
+    help = (
+        "Makes a user and prints an API token; it is shown this once. An existing user gets another token."
+        " For staff, use create_staff."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("email")
+        parser.add_argument("--id", type=UUID, help="the user's id elsewhere, e.g. in Supabase")
+        parser.add_argument(
+            "--password-stdin", action="store_true", help="may sign in: reads a password, or asks for it at a terminal"
+        )
+        parser.add_argument("--service", action="store_true", help="the token may advance jobs")
+        parser.add_argument("--token-name", default="command line")
+        parser.add_argument("--reason", default="manage.py create_user", help="kept in the audit log")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        scope = ApiToken.Scope.SERVICE if options["service"] else ApiToken.Scope.TENANT
+        reason = options["reason"]
+        try:
+            with transaction.atomic():
+                user = self._user(options)
+                plain = token_actions.make_token(user, name=options["token_name"], scope=scope, by=None, reason=reason)
+        except Refused as refused:
+            raise CommandError(refused.detail) from refused
+        self.stderr.write(f"{user.email} is {user.pk}. The token is shown this once:")
+        self.stdout.write(plain)
+
+    def _user(self, options: dict[str, Any]) -> User:
+        email = options["email"].strip().lower()
+        try:
+            validate_email(email)
+        except ValidationError as error:
+            raise CommandError(f"{email!r} is not an e-mail address.") from error
+        if options["id"] == CORPUS:
+            raise CommandError(f"{CORPUS} is the corpus of laws, which nobody is.")
+        named = {"pk": options["id"]} if options["id"] else {}
+        user, is_new = User.objects.get_or_create(email=email, defaults={"username": email, **named})
+        if options["id"] and user.pk != options["id"]:
+            raise CommandError(f"{email} has another id, {user.pk}.")
+        if is_new:
+            user.set_unusable_password()
+            _write("users.add", user, options)
+        if options["password_stdin"]:
+            user.set_password(_password(user))
+            _write("users.set_password", user, options)
+        user.save()
+        return user
+
+
+def _write(action: str, user: User, options: dict[str, Any]) -> None:
+    log.record(by=None, action=action, reason=options["reason"], object_type="user", object_id=user.pk)
+
+
+def _password(user: User) -> str:
+    """Ask for a password, or read it from the standard input when nobody sits there."""
+    password = getpass.getpass() if sys.stdin.isatty() else sys.stdin.readline().rstrip("\n")
+    try:
+        validate_password(password, user)
+    except ValidationError as error:
+        raise CommandError(" ".join(error.messages)) from error
+    return password

@@ -1,0 +1,45 @@
+"""How staff are asked why, before anything is done or shown."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.contrib.admin import AdminSite
+from django.http import HttpRequest
+from django.template.response import TemplateResponse
+from unfold.widgets import UnfoldAdminTextInputWidget
+
+from accounts.audit.log import MOST_REASON_CHARS
+
+
+def reason_field(**how: Any) -> forms.CharField:
+    return forms.CharField(
+        max_length=MOST_REASON_CHARS,
+        widget=UnfoldAdminTextInputWidget(attrs={"autocomplete": "off"}),
+        help_text="Kept in the audit log with your name. No names or texts of tenants, please: ids and ticket numbers.",
+        **how,
+    )
+
+
+class ReasonForm(forms.Form):
+    reason = reason_field()
+
+
+def page(
+    request: HttpRequest,
+    site: AdminSite,
+    form: forms.Form,
+    *,
+    title: str,
+    button: str,
+    back: str,
+    lines: tuple[str, ...] = (),
+    template: str = "admin/audit/reason.html",
+    **more: Any,
+) -> TemplateResponse:
+    """Return the page with the form and one button; nothing of it is kept by a cache."""
+    shown = {"title": title, "form": form, "button": button, "back": back, "lines": lines}
+    answer = TemplateResponse(request, template, {**site.each_context(request), **shown, **more})
+    answer.headers["Cache-Control"] = "no-store"
+    return answer

@@ -1,0 +1,88 @@
+"""Who of staff may do what: two groups, made by a command, since no migration knows the permissions yet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from django.contrib.auth.models import Group, Permission
+from django.core.exceptions import ImproperlyConfigured
+from django.db import transaction
+from django.db.models import Q
+
+from accounts.audit import log, token_actions
+from accounts.models import ApiToken, User
+
+LOOKS = (
+    "jobs.view_uploadjob", "jobs.view_event", "jobs.view_cluster",
+    "documents.view_document", "documents.view_parserequest", "documents.view_removal",
+    "embeddings.view_chunkbuffer", "embeddings.view_documentchunk", "embeddings.view_vectorbuffer",
+    "embeddings.view_livemodel", "embeddings.view_vectorindex",
+    "webhooks.view_delivery", "reindexing.view_campaign", "accounts.view_user",
+    "metrics.view_figure",
+    "integrations.view_connectedsource", "integrations.view_ingestionjob", "integrations.view_archivedmessage",
+    "statutes.view_law", "statutes.view_lawversion", "statutes.view_consumer",
+    "vendors.view_purchase", "vendors.view_budget", "vendors.view_breaker", "vendors.view_pace",
+)  # fmt: skip
+SUPPORT = (*LOOKS, "jobs.retry_uploadjob", "documents.read_text")
+GROUPS = {
+    "support": SUPPORT,
+    "operator": (
+        *SUPPORT, "jobs.cancel_uploadjob", "jobs.bury_uploadjob", "integrations.replay_archivedmessage",
+        "statutes.reprocess_lawversion", "statutes.withdraw_law",
+        "reindexing.add_campaign", "reindexing.change_campaign",
+        "accounts.view_apitoken", "accounts.add_apitoken", "accounts.revoke_apitoken",
+        "audit.view_auditentry", "audit.export_auditentry",
+    ),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Enlisted:
+    """``tokens_revoked``: how many of the user's API tokens were in force until now."""
+
+    user: User
+    is_new: bool
+    tokens_revoked: int
+
+
+def enlist(email: str, *, group: str, by: User | None, reason: str, password: str | None = None) -> Enlisted:
+    """Make a member of staff of this user, who is made if need be.
+
+    Belongs to this group only from then on. Without a password an old one stays; somebody new has none. API tokens of
+    a time with other powers are revoked: who holds them was not given these.
+    """
+    email = email.strip().lower()
+    with transaction.atomic():
+        user, is_new = User.objects.get_or_create(email=email, defaults={"username": email})
+        user = User.objects.select_for_update().get(pk=user.pk)
+        had_powers = user.is_staff and user.groups.filter(name=group).exists()
+        if password is not None:
+            user.set_password(password)
+        elif is_new:
+            user.set_unusable_password()
+        user.is_staff = True
+        user.save()
+        user.groups.remove(*Group.objects.filter(name__in=GROUPS))
+        user.groups.add(granted(group))
+        revoked = 0 if had_powers else token_actions.revoke(ApiToken.objects.filter(user=user), by=by, reason=reason)
+        log.record(
+            by=by, action="users.enlist", reason=reason, object_type="user", object_id=user.pk, group=group, new=is_new,
+            tokens_revoked=revoked,
+        )  # fmt: skip
+    return Enlisted(user, is_new, revoked)
+
+
+def granted(name: str) -> Group:
+    """Return the group with exactly the permissions of the table above."""
+    wanted = set(GROUPS[name])
+    codenames = Q()
+    for each in wanted:
+        app, _, codename = each.partition(".")
+        codenames |= Q(content_type__app_label=app, codename=codename)
+    found = list(Permission.objects.filter(codenames).select_related("content_type"))
+    missing = wanted - {f"{each.content_type.app_label}.{each.codename}" for each in found}
+    if missing:
+        raise ImproperlyConfigured(f"Run manage.py migrate first: {', '.join(sorted(missing))} is not known yet.")
+    group, _ = Group.objects.get_or_create(name=name)
+    group.permissions.set(found)
+    return group

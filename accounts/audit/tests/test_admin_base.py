@@ -1,0 +1,98 @@
+"""Lists of staff stay quick: nothing is counted or paged through whole, and what takes too long is stopped."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.db.models import F, Func, QuerySet, TextField
+from django.test.utils import CaptureQueriesContext
+
+from accounts.audit.admin.entries import AuditEntryAdmin
+from accounts.audit.admin_base import MOST_ROWS
+from accounts.audit.admin_filters import moment
+from accounts.audit.models import AuditEntry
+from accounts.audit.tests.personas import Staff
+
+pytestmark = pytest.mark.django_db
+
+LIST = "audit_auditentry_changelist"
+
+
+@pytest.fixture
+def root(db: None) -> Staff:
+    return Staff("root", superuser=True)
+
+
+def fill(rows: int) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            INSERT INTO audit_entries (at, actor, action, reason, object_type, object_id, actor_id)
+            SELECT now() - make_interval(secs => n), 'a', 'jobs.' || n %% 7, 'r', 'job', n::text, gen_random_uuid()
+            FROM generate_series(1, %s) n""",
+            [rows],
+        )
+
+
+def test_a_long_list_ends_at_its_thousandth_row_and_says_so(root: Staff) -> None:
+    fill(MOST_ROWS + 100)
+
+    with CaptureQueriesContext(connection) as seen:
+        last, beyond = root.page(LIST, p=20), root.page(LIST, p=999_999)
+
+    oldest = f">{MOST_ROWS}</"
+    assert oldest in last.replace(" ", "").replace("\n", "")
+    assert oldest in beyond.replace(" ", "").replace("\n", "")
+    assert "The first 1000 audit entries" in last
+    offsets = [int(found) for query in seen for found in re.findall(r"OFFSET (\d+)", query["sql"])]
+    assert max(offsets) == MOST_ROWS - 50
+
+
+def test_a_short_list_is_counted(root: Staff) -> None:
+    fill(51)
+
+    assert "51 audit entries" in root.page(LIST)
+    assert "audit entries" in root.page(LIST, p=2)
+
+
+def test_what_takes_too_long_is_stopped_with_a_sentence(root: Staff, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(1)
+
+    def slow(self: AuditEntryAdmin, request: Any) -> QuerySet[AuditEntry]:
+        napping = Func(F("at"), function="pg_sleep", template="pg_sleep(1)::text", output_field=TextField())
+        return AuditEntry.objects.annotate(nap=napping).exclude(nap="x")
+
+    monkeypatch.setattr(AuditEntryAdmin, "get_queryset", slow)
+    monkeypatch.setattr(AuditEntryAdmin, "patience_ms", 50)
+    answer = root.get(LIST)
+
+    assert answer.status_code == 503
+    assert "name a shorter time or a tenant" in answer.content.decode()
+    assert AuditEntry.objects.count() == 1  # the connection is well
+
+
+def test_actions_are_offered_without_reading_every_entry(root: Staff) -> None:
+    fill(300)
+
+    with CaptureQueriesContext(connection) as seen:
+        page = root.page(LIST, action="jobs.3")
+
+    assert all(f'value="jobs.{n}"' in page for n in range(7))
+    assert "43 audit entries" in page
+    assert not any("DISTINCT" in query["sql"] for query in seen)
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        ("2026-11-01", "2026-11-01T00:00:00+00:00"), ("2026-11-01T12:30", "2026-11-01T12:30:00+00:00"),
+        ("2026-11-01T12:30+02:00", "2026-11-01T12:30:00+02:00"), ("soon", None), ("", None), ("2026-13-01", None),
+    ],
+)  # fmt: skip
+def test_a_moment_is_in_utc_unless_it_says_otherwise(said: str, meant: str | None) -> None:
+    found = moment(said)
+
+    assert (found.isoformat() if found else None) == meant

@@ -1,0 +1,199 @@
+"""Who of staff may do what, and that it is written down when it changes."""
+
+from __future__ import annotations
+
+import io
+import os
+from typing import Any
+
+import pytest
+from django.contrib.auth import authenticate
+from django.contrib.auth.models import Group
+from django.core.management import CommandError, call_command
+from django.test import Client
+
+from accounts import api_tokens
+from accounts.audit import roles
+from accounts.audit.models import AuditEntry
+from accounts.audit.tests.personas import Staff, written
+from accounts.models import ApiToken, User
+from testing.personas import Person
+
+pytestmark = pytest.mark.django_db
+
+CHANGE, ADD = "accounts_user_change", "accounts_user_add"
+
+
+def create(email: str, group: str, password: str, monkeypatch: pytest.MonkeyPatch) -> User:
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"{password}\n"))
+    call_command("create_staff", email, "--group", group, "--password-stdin")
+    return User.objects.get(email=email.lower())
+
+
+def test_a_member_of_support_signs_in_and_has_exactly_its_permissions(monkeypatch: pytest.MonkeyPatch) -> None:
+    member = create("Sue@example.org", "support", "long enough, surely", monkeypatch)
+
+    assert authenticate(username="sue@example.org", password="long enough, surely") == member
+    assert member.is_staff
+    assert not member.is_superuser
+    assert member.get_all_permissions() == set(roles.SUPPORT)
+    assert written() == [("users.enlist", "command line", str(member.pk), None)]
+    assert "long enough" not in str(AuditEntry.objects.values().get())
+
+
+def test_who_becomes_an_operator_keeps_the_password_and_leaves_support(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = create("sue@example.org", "support", "long enough, surely", monkeypatch).get_all_permissions()
+
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    call_command("create_staff", "sue@example.org", "--group", "operator")
+
+    again = User.objects.get()
+    assert again.check_password("long enough, surely")
+    assert [group.name for group in again.groups.all()] == ["operator"]
+    assert again.get_all_permissions() == set(roles.GROUPS["operator"]) > before
+
+
+def test_the_api_tokens_of_before_are_revoked_when_a_tenant_becomes_staff_or_staff_more(
+    ana: Person, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call_command("create_staff", ana.user.email, "--group", "support")
+
+    token = ApiToken.objects.get(user=ana.user)
+    assert api_tokens.find(ana.token) is None
+    assert "1 revoked" in capsys.readouterr().out
+    assert {(entry[0], entry[2]) for entry in written()} == {
+        ("tokens.revoke", str(token.pk)), ("users.enlist", str(ana.id)),
+    }  # fmt: skip
+    assert AuditEntry.objects.get(action="users.enlist").details["tokens_revoked"] == 1
+
+    as_support = api_tokens.make(ana.user, name="support's")
+    call_command("create_staff", ana.user.email, "--group", "support")
+    assert api_tokens.find(as_support) is not None  # nothing was given
+    call_command("create_staff", ana.user.email, "--group", "operator")
+    assert api_tokens.find(as_support) is None
+
+
+def test_a_group_that_somebody_widened_has_its_permissions_again() -> None:
+    Staff("one", group="support")
+    wider = Group.objects.get(name="support")
+    wider.permissions.add(*roles.granted("operator").permissions.all())
+
+    member = Staff("two", group="support")
+
+    assert member.user.get_all_permissions() == set(roles.SUPPORT)
+
+
+@pytest.mark.parametrize(("email", "typed"), [("no address", "x\n"), ("sue@example.org", "\n")])
+def test_the_command_makes_nobody_of_nothing(email: str, typed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(typed))
+
+    with pytest.raises(CommandError):
+        call_command("create_staff", email, "--group", "support", "--password-stdin")
+
+    assert not User.objects.exists()
+
+
+def test_django_s_own_command_makes_a_superuser(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(os.environ, "DJANGO_SUPERUSER_PASSWORD", "long enough, surely")
+
+    call_command("createsuperuser", username="root", email="Root@Example.org", interactive=False)
+
+    assert authenticate(username="root@example.org", password="long enough, surely") == User.objects.get(
+        is_superuser=True
+    )
+
+
+def test_the_admin_asks_for_an_e_mail_address_and_lets_staff_in_with_it(
+    monkeypatch: pytest.MonkeyPatch, client: Client
+) -> None:
+    create("sue@example.org", "support", "long enough, surely", monkeypatch)
+
+    asked = client.get("/admin/login/").content.decode()
+    answer = client.post("/admin/login/", {"username": "Sue@Example.org", "password": "long enough, surely"})
+
+    assert "E-mail" in asked
+    assert answer.status_code == 302
+    assert client.get("/admin/documents/document/").status_code == 200
+
+
+def changed(user: User, **said: Any) -> dict[str, Any]:
+    return {"username": user.username, "email": user.email, "is_active": "on", "reason": "INC-7", **said}
+
+
+def test_a_superuser_changes_a_user_and_says_why(ana: Person) -> None:
+    root = Staff("root", superuser=True)
+    group = roles.granted("support")
+
+    unreasoned = root.post(CHANGE, ana.id, **changed(ana.user, reason=""))
+    assert unreasoned.status_code == 200
+    assert written() == []
+    root.post(CHANGE, ana.id, **changed(ana.user, is_staff="on", groups=[group.pk]))
+
+    ana.user.refresh_from_db()
+    assert ana.user.is_staff
+    entry = AuditEntry.objects.get(action="users.change")
+    assert (entry.object_id, entry.reason) == (str(ana.id), "INC-7")
+    assert entry.details == {"fields": ["is_staff", "groups"]}
+    assert api_tokens.find(ana.token) is None  # who holds it was not given these powers
+    assert AuditEntry.objects.filter(action="tokens.revoke", tenant_id=ana.id, reason="INC-7").count() == 1
+
+
+def test_a_password_that_is_set_for_another_is_kept_hashed_and_written_down(ana: Person) -> None:
+    root = Staff("root", superuser=True)
+
+    said = {"password1": "quite another one", "password2": "quite another one"}
+    page = root.page("auth_user_password_change", ana.id)
+    unreasoned = root.post("auth_user_password_change", ana.id, **said, reason=" ")
+    ana.user.refresh_from_db()
+    assert 'name="reason"' in page
+    assert "This field is required" in unreasoned.content.decode()
+    assert (ana.user.check_password("quite another one"), written()) == (False, [])
+
+    root.post("auth_user_password_change", ana.id, **said, reason="INC-8")
+
+    ana.user.refresh_from_db()
+    assert ana.user.check_password("quite another one")
+    assert AuditEntry.objects.get().reason == "INC-8"
+    assert ana.user.password.startswith("pbkdf2_")
+    assert ana.user.password not in root.page(CHANGE, ana.id)
+    assert written() == [("users.set_password", root.user.email, str(ana.id), None)]
+
+
+def test_a_new_user_is_written_down() -> None:
+    root = Staff("root", superuser=True)
+    password = {"usable_password": "true", "password1": "quite another one", "password2": "quite another one"}
+
+    root.post(ADD, username="kim", email="Kim@Example.org", reason="new", **password)
+
+    kim = User.objects.get(username="kim")
+    assert kim.email == "kim@example.org"
+    assert [(entry[0], entry[2]) for entry in written()] == [("users.add", str(kim.pk))]
+
+
+def test_who_may_change_users_makes_nobody_powerful_and_takes_over_no_staff(ana: Person, sam: Person) -> None:
+    clerk = Staff("clerk", "accounts.view_user", "accounts.change_user", "auth.view_permission")
+
+    clerk.post(CHANGE, ana.id, **changed(ana.user, is_staff="on", is_superuser="on", username="anna"))
+    of_staff = clerk.post(CHANGE, sam.id, **changed(sam.user, username="mine"))
+    password = clerk.post("auth_user_password_change", sam.id, password1="quite another", password2="quite another")
+
+    ana.user.refresh_from_db()
+    assert (ana.user.username, ana.user.is_staff, ana.user.is_superuser) == ("anna", False, False)
+    assert (of_staff.status_code, password.status_code) == (403, 403)
+    assert clerk.get(CHANGE, sam.id).status_code == 200  # may look
+
+
+def test_nobody_is_deleted_here(ana: Person) -> None:
+    root = Staff("root", superuser=True)
+
+    assert root.post("accounts_user_delete", ana.id, post="yes").status_code == 403
+    assert User.objects.filter(pk=ana.id).exists()
+
+
+def test_a_group_s_change_is_written_down() -> None:
+    root, group = Staff("root", superuser=True), roles.granted("support")
+
+    root.post("auth_group_change", group.pk, name="support", permissions=[], reason="INC-7")
+
+    assert not group.permissions.exists()
+    assert [(entry[0], entry[2]) for entry in written()] == [("groups.change", str(group.pk))]

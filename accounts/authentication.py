@@ -1,0 +1,137 @@
+"""Who calls: a Supabase JWT or an API token in ``Authorization: Bearer``."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from functools import lru_cache
+from json import JSONDecodeError
+from typing import Any
+from uuid import UUID
+
+import jwt
+from django.conf import settings
+from drf_spectacular.extensions import OpenApiAuthenticationExtension
+from rest_framework.authentication import BaseAuthentication, get_authorization_header
+from rest_framework.exceptions import AuthenticationFailed
+from rest_framework.request import Request
+
+from accounts import api_tokens
+from accounts.errors import unavailable
+from accounts.models import ApiToken, User
+from accounts.system_tenant import CORPUS
+
+PUBLISHED = ["RS256", "ES256", "EdDSA"]
+SERVICE_ROLE = "service_role"
+NOBODY = UUID(int=0)  # owns nothing: what the service sees of tenants' reads
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The tenant behind a request. ``service`` is the agent platform itself: it may advance jobs."""
+
+    user_id: UUID
+    service: bool = False
+    staff: bool = False
+    is_authenticated: bool = True
+    is_active: bool = True
+
+    @property
+    def pk(self) -> UUID:
+        return self.user_id
+
+
+class BearerAuthentication(BaseAuthentication):
+    """Answers 401 with one sentence whatever was wrong: a probe learns nothing from it."""
+
+    def authenticate(self, request: Request) -> tuple[Caller, object] | None:
+        parts = get_authorization_header(request).split()
+        if not parts or parts[0].lower() != b"bearer":
+            return None
+        if len(parts) != 2:
+            raise AuthenticationFailed
+        try:
+            plain = parts[1].decode("ascii")
+        except UnicodeDecodeError as error:
+            raise AuthenticationFailed from error
+        return (by_token(plain) if plain.startswith(api_tokens.PREFIX) else by_jwt(plain)), plain[:8]
+
+    def authenticate_header(self, request: Request) -> str:
+        return 'Bearer realm="accessa"'
+
+
+def by_token(plain: str) -> Caller:
+    token = api_tokens.find(plain)
+    if token is None:
+        raise AuthenticationFailed
+    return Caller(token.user_id, service=token.scope == ApiToken.Scope.SERVICE, staff=token.user.is_staff)
+
+
+def by_jwt(encoded: str) -> Caller:
+    try:
+        claims = _verified(encoded)
+        if claims.get("role") == SERVICE_ROLE:
+            return Caller(NOBODY, service=True)
+        user_id = UUID(str(claims["sub"]))
+    except (jwt.PyJWTError, ValueError, KeyError) as error:
+        raise AuthenticationFailed from error
+    if user_id == CORPUS or User.objects.filter(pk=user_id, is_active=False).exists():
+        raise AuthenticationFailed
+    return Caller(user_id)
+
+
+def _verified(encoded: str) -> dict[str, Any]:
+    """Check signature, expiry and audience. The key decides the algorithm, never the token's own header."""
+    if settings.SUPABASE_JWKS_URL and jwt.get_unverified_header(encoded).get("alg") in PUBLISHED:
+        return _decoded(encoded, _published_key(encoded), PUBLISHED)
+    if not settings.SUPABASE_JWT_SECRET:
+        raise jwt.InvalidKeyError("no secret is configured")
+    return _decoded(encoded, settings.SUPABASE_JWT_SECRET, ["HS256"])
+
+
+def _decoded(encoded: str, key: Any, algorithms: list[str]) -> dict[str, Any]:
+    """Supabase's service key names no user and no audience; every other token must."""
+    claims: dict[str, Any] = jwt.decode(encoded, key, algorithms, options={"require": ["exp"], "verify_aud": False})
+    if claims.get("role") == SERVICE_ROLE and "aud" not in claims:
+        return claims
+    return jwt.decode(
+        encoded, key, algorithms, audience=settings.JWT_AUDIENCE, options={"require": ["exp", "sub", "aud"]}
+    )
+
+
+def _published_key(encoded: str) -> jwt.PyJWK:
+    """Return the key that the token names; raise ``Refused`` when none can be had: no fault of the caller's."""
+    try:
+        return _named_key(_jwks(settings.SUPABASE_JWKS_URL), jwt.get_unverified_header(encoded).get("kid"))
+    except (jwt.PyJWKClientConnectionError, jwt.PyJWKSetError, JSONDecodeError) as error:
+        raise unavailable(
+            "The service cannot reach the keys that tokens are checked with; try again shortly."
+        ) from error
+
+
+def _named_key(client: jwt.PyJWKClient, kid: str | None) -> jwt.PyJWK:
+    """Return the key called ``kid``. An unknown name fetches the keys anew, but not each time one is made up."""
+    known = {key.key_id: key for key in client.get_signing_keys()}
+    if kid not in known and time.monotonic() - _refreshed.get(client.uri, 0.0) > REFRESH_SECONDS:
+        _refreshed[client.uri] = time.monotonic()
+        known = {key.key_id: key for key in client.get_signing_keys(refresh=True)}
+    if kid not in known:
+        raise jwt.InvalidKeyError("no such key")
+    return known[kid]
+
+
+REFRESH_SECONDS = 30.0
+_refreshed: dict[str, float] = {}
+
+
+@lru_cache(maxsize=4)
+def _jwks(url: str) -> jwt.PyJWKClient:
+    return jwt.PyJWKClient(url, cache_keys=True, lifespan=600, timeout=5)
+
+
+class BearerScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+    target_class = "accounts.authentication.BearerAuthentication"
+    name = "bearer"
+
+    def get_security_definition(self, auto_schema: object) -> dict[str, str]:
+        return {"type": "http", "scheme": "bearer", "description": "A Supabase JWT or an API token (acc_…)."}

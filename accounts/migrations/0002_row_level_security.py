@@ -1,0 +1,36 @@
+"""Who the caller is, as policies ask for it, and the tables of this project's own users."""
+
+from django.conf import settings
+from django.db import migrations
+
+from accounts.rls import protect
+
+# Supabase brings auth.uid(); elsewhere the same question is answered the same way. After SET LOCAL the setting is ''
+# and not NULL, hence the nullif.
+UID = f"""
+CREATE SCHEMA IF NOT EXISTS auth;
+DO $do$ BEGIN
+    IF to_regprocedure('auth.uid()') IS NULL THEN
+        CREATE FUNCTION auth.uid() RETURNS uuid LANGUAGE sql STABLE AS $f$
+            SELECT coalesce(
+                nullif(current_setting('request.jwt.claim.sub', true), ''),
+                nullif(current_setting('request.jwt.claims', true), '')::jsonb ->> 'sub'
+            )::uuid
+        $f$;
+    END IF;
+END $do$;
+GRANT USAGE ON SCHEMA auth TO {settings.TENANT_ROLE};
+GRANT USAGE ON SCHEMA public TO {settings.TENANT_ROLE};
+"""
+
+
+class Migration(migrations.Migration):
+    dependencies = [("accounts", "0001_initial"), ("admin", "0003_logentry_add_action_flag_choices")]
+
+    operations = [
+        migrations.RunSQL(UID, migrations.RunSQL.noop),
+        protect("api_tokens", "token_select_self", readable=False),
+        protect("users_groups", "user_group_select_self", readable=False),
+        protect("users_user_permissions", "user_permission_select_self", readable=False),
+        protect("django_admin_log", "admin_log_select_self", readable=False),
+    ]

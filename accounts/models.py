@@ -1,0 +1,81 @@
+"""Who may call: users, their API tokens, and how often they have called."""
+
+from __future__ import annotations
+
+import uuid
+from typing import ClassVar
+
+from django.conf import settings
+from django.contrib.auth.models import AbstractUser, UserManager
+from django.contrib.postgres.fields import ArrayField
+from django.db import models
+from django.db.models import F, Q
+from django.db.models.functions import Now
+
+from accounts.system_tenant import CORPUS
+
+
+class Users(UserManager["User"]):
+    """Addresses in lower case, however they come: signing in looks for them so."""
+
+    use_in_migrations = False
+
+    @classmethod
+    def normalize_email(cls, email: str | None) -> str:
+        return super().normalize_email(email).lower()
+
+
+class User(AbstractUser):
+    """A tenant or a member of staff. The id is the ``sub`` of a Supabase token, so that both name the same tenant."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4)
+    email = models.EmailField(unique=True)
+
+    objects: ClassVar[Users] = Users()
+
+    class Meta:
+        db_table = "users"
+        # Whoever was the corpus could read its documents one by one, and delete them.
+        constraints = [models.CheckConstraint(condition=~Q(id=CORPUS), name="user_is_not_the_corpus")]
+
+
+class ApiToken(models.Model):
+    """A bearer token of a user; only its digest is stored."""
+
+    class Scope(models.TextChoices):
+        TENANT = "tenant"
+        SERVICE = "service"
+
+    token_id = models.UUIDField(primary_key=True, default=uuid.uuid4)
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="api_tokens")
+    name = models.TextField()
+    scope = models.TextField(choices=Scope.choices, db_default=Scope.TENANT)
+    digest = models.TextField(unique=True)
+    created_at = models.DateTimeField(db_default=Now())
+    expires_at = models.DateTimeField(null=True)
+    revoked_at = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "api_tokens"
+        default_permissions = ("view", "add")
+        permissions = [("revoke_apitoken", "Can revoke API tokens")]
+        indexes = [models.Index(F("created_at").desc(), "token_id", name="ix_tokens_created")]
+        constraints = [models.CheckConstraint(condition=Q(scope__in=["tenant", "service"]), name="token_scope_known")]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class RateWindow(models.Model):
+    """When a key was last used: the hits inside its sliding window, counted here so that all processes agree."""
+
+    key = models.TextField(primary_key=True)
+    hits = ArrayField(models.DateTimeField())
+    expires_at = models.DateTimeField(db_index=True)
+
+    class Meta:
+        db_table = "rate_windows"
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return self.key

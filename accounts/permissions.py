@@ -1,0 +1,43 @@
+"""What a caller may do beyond reading their own rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from rest_framework.permissions import BasePermission
+from rest_framework.request import Request
+
+from accounts.authentication import Caller
+from accounts.models import User
+
+if TYPE_CHECKING:  # DRF's views load this module
+    from rest_framework.views import APIView
+
+
+class IsTenant(BasePermission):
+    def has_permission(self, request: Request, view: APIView) -> bool:
+        return bool(request.user and request.user.is_authenticated)
+
+
+class IsService(BasePermission):
+    """The agent platform, by its own token or Supabase's service role; never a tenant."""
+
+    message = "Only the service may do this."
+
+    def has_permission(self, request: Request, view: APIView) -> bool:
+        return isinstance(request.user, Caller) and request.user.service
+
+
+def caller_id(request: Request) -> UUID:
+    """Return the tenant behind a request, be it a bearer or a session."""
+    user = request.user
+    return user.user_id if isinstance(user, Caller) else UUID(str(user.pk))
+
+
+def may(request: Request, permission: str) -> bool:
+    """Tell whether the caller is of the staff and has ``permission``, as in the admin."""
+    user: object = request.user
+    if isinstance(user, Caller):
+        user = User.objects.filter(pk=user.user_id).first() if user.staff else None
+    return isinstance(user, User) and user.is_staff and user.has_perm(permission)

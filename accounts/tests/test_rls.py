@@ -1,0 +1,232 @@
+"""Row-level security by itself: raw SQL in the tenant block, on every tenant table that the catalog knows."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from django.conf import settings
+from django.db import connection, transaction
+from django.db.utils import DataError, ProgrammingError
+
+from accounts.rls import as_tenant
+from testing.personas import Person, plan_pdf, stop_before
+
+pytestmark = pytest.mark.django_db
+
+TABLES = ("documents", "upload_jobs", "events", "document_chunk_buffer", "document_chunks", "document_vector_buffer")
+Count = Callable[[str], int]
+
+
+def one(sql: str, *params: Any) -> Any:
+    with connection.cursor() as cursor:
+        cursor.execute(sql, params)
+        return cursor.fetchone()[0]
+
+
+def count(table: str) -> int:
+    return int(one(f"SELECT count(*) FROM {table}"))
+
+
+def identity() -> tuple[str, str]:
+    return one("SELECT current_user::text"), one("SELECT coalesce(current_setting('request.jwt.claims', true), '')")
+
+
+@pytest.fixture
+def full(ana: Person) -> Person:
+    """Ana, with at least one row in each of the tenant tables: her job stands before its last write."""
+    ana.upload(plan_pdf("hospital care", "drugs"))
+    stop_before("embeddings_buffered")
+    assert all(count(table) > 0 for table in TABLES)
+    return ana
+
+
+def as_claims(claims: str) -> Any:
+    """Become the client role with whatever claims somebody forged."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT set_config('request.jwt.claims', %s, true), set_config('role', %s, true)",
+            [claims, settings.TENANT_ROLE],
+        )
+
+
+NOBODY = ("", "{}", '{"sub": null}', '{"role": "service_role"}', '{"user_id": "%s"}')
+GARBAGE = ("garbage", '{"sub": "garbage"}', '{"sub": ""}', "[", "7", '{"sub": "%s\' OR true --"}')
+FORBIDDEN = (
+    "INSERT INTO {table} DEFAULT VALUES",
+    "UPDATE {table} SET user_id = user_id",
+    "DELETE FROM {table}",
+    "TRUNCATE {table} CASCADE",
+    "SELECT 1 FROM {table} FOR UPDATE",
+    "COPY {table} FROM STDIN",
+    "ALTER TABLE {table} DISABLE ROW LEVEL SECURITY",
+    "CREATE POLICY all_of_it ON {table} USING (true)",
+)
+
+
+def test_the_owner_reads_her_rows_under_active_policies(full: Person) -> None:
+    everything = {table: count(table) for table in TABLES}
+
+    with as_tenant(full.id):
+        assert {table: one("SELECT row_security_active(%s)", table) for table in TABLES} == dict.fromkeys(TABLES, True)
+        assert {table: count(table) for table in TABLES} == everything
+
+
+def test_another_tenant_reads_none_however_she_asks(full: Person) -> None:
+    with as_tenant(uuid4()):
+        for table in TABLES:
+            assert count(table) == 0
+            assert one(f"SELECT count(*) FROM {table} WHERE user_id = %s", full.id) == 0
+            assert one(f"SELECT count(*) FROM {table} WHERE user_id = %s OR true", full.id) == 0
+
+
+@pytest.mark.parametrize("claims", NOBODY)
+def test_claims_that_name_nobody_read_nothing(claims: str, full: Person) -> None:
+    with transaction.atomic():
+        as_claims(claims.replace("%s", str(full.id)))
+        assert {table: count(table) for table in TABLES} == dict.fromkeys(TABLES, 0)
+        transaction.set_rollback(True)
+
+
+def test_without_any_claims_the_role_reads_nothing(full: Person) -> None:
+    with transaction.atomic():
+        one("SELECT set_config('role', %s, true)", settings.TENANT_ROLE)
+        assert {table: count(table) for table in TABLES} == dict.fromkeys(TABLES, 0)
+        transaction.set_rollback(True)
+
+
+@pytest.mark.parametrize("claims", GARBAGE)
+def test_garbage_for_claims_is_an_error_or_nobody_and_never_a_row(claims: str, full: Person) -> None:
+    for table in TABLES:
+        with transaction.atomic():
+            as_claims(claims.replace("%s", str(full.id)))
+            try:
+                with transaction.atomic():
+                    assert count(table) == 0
+            except DataError:
+                pass
+            transaction.set_rollback(True)
+
+
+@pytest.mark.parametrize("sql", FORBIDDEN)
+def test_no_verb_but_select_is_allowed_even_to_the_owner(sql: str, full: Person) -> None:
+    for table in TABLES:
+        with pytest.raises(ProgrammingError, match=r"permission denied|must be owner"), as_tenant(full.id):
+            one(sql.format(table=table))
+
+
+# The block itself
+
+
+def test_the_block_changes_role_and_claims_and_restores_both(full: Person) -> None:
+    before = identity()
+
+    with as_tenant(full.id):
+        role, claims = identity()
+        assert role == "accessa_client"
+        assert json.loads(claims)["sub"] == str(full.id)
+
+    assert identity() == before == ("accessa_app", "")
+
+
+def test_a_block_in_a_block_restores_the_outer_one(full: Person) -> None:
+    with as_tenant(full.id):
+        with as_tenant(uuid4()):
+            assert count("documents") == 0
+        assert count("documents") == 1
+        assert identity()[0] == "accessa_client"
+
+    assert identity() == ("accessa_app", "")
+
+
+@pytest.mark.parametrize("sql", ["SELECT 1/0", "SELECT 'x'::uuid", "DELETE FROM documents"])
+def test_an_error_in_the_block_leaves_nothing_of_the_tenant_behind(sql: str, full: Person) -> None:
+    with pytest.raises((DataError, ProgrammingError)), as_tenant(full.id):
+        one(sql)
+
+    assert identity() == ("accessa_app", "")
+    assert count("documents") == 1
+
+
+def test_an_error_in_an_inner_block_leaves_the_outer_one_in_force(full: Person) -> None:
+    with as_tenant(full.id):
+        with pytest.raises(DataError), as_tenant(uuid4()):
+            one("SELECT 1/0")
+        assert identity()[0] == "accessa_client"
+        assert count("documents") == 1
+
+
+def test_python_errors_and_early_returns_restore_as_well(full: Person) -> None:
+    def peek() -> int:
+        with as_tenant(full.id):
+            return count("documents")
+
+    with pytest.raises(KeyError), as_tenant(full.id):
+        raise KeyError
+
+    assert peek() == 1
+    assert identity() == ("accessa_app", "")
+
+
+def test_the_block_ends_with_its_transaction_on_a_connection_that_is_used_again(ana: Person) -> None:
+    for tenant in (ana.id, uuid4(), ana.id):
+        with as_tenant(tenant):
+            assert identity()[0] == "accessa_client"
+        assert identity() == ("accessa_app", "")
+
+
+def test_claims_of_one_caller_never_outlive_the_next(full: Person) -> None:
+    with as_tenant(full.id):
+        pass
+    with as_tenant(uuid4()):
+        assert count("documents") == 0
+
+
+def test_a_client_cannot_become_the_application_again_through_its_claims(full: Person) -> None:
+    forged = json.dumps({"sub": str(full.id), "role": "accessa_app", "is_superuser": True})
+    with transaction.atomic():
+        as_claims(forged)
+        assert identity()[0] == "accessa_client"
+        transaction.set_rollback(True)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_another_thread_is_not_inside_the_block(full: Person) -> None:
+    seen: list[tuple[str, str]] = []
+
+    def look() -> None:
+        seen.append(identity())
+        connection.close()
+
+    with as_tenant(full.id):
+        thread = threading.Thread(target=look)
+        thread.start()
+        thread.join(10)
+        assert identity()[0] == "accessa_client"
+
+    assert seen == [("accessa_app", "")]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_outside_any_transaction_the_block_makes_its_own(full: Person) -> None:
+    with as_tenant(full.id):
+        assert count("documents") == 1
+
+    assert identity() == ("accessa_app", "")
+
+
+def test_uid_reads_claims_as_supabase_does(db: None) -> None:
+    user: UUID = uuid4()
+    with transaction.atomic():
+        as_claims(json.dumps({"sub": str(user)}))
+        assert one("SELECT auth.uid()") == user
+        transaction.set_rollback(True)
+    with transaction.atomic():
+        one("SELECT set_config('request.jwt.claim.sub', %s, true)", str(user))
+        assert one("SELECT auth.uid()") == user
+        transaction.set_rollback(True)
+    assert one("SELECT auth.uid()") is None

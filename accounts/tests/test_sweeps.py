@@ -1,0 +1,35 @@
+"""What ends is forgotten."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.conf import settings
+from django.contrib.sessions.models import Session
+from django.utils import timezone
+
+from accounts import periodic
+
+pytestmark = pytest.mark.django_db
+
+
+def lasting(key: str, hours: float) -> None:
+    Session.objects.create(session_key=key, session_data="", expire_date=timezone.now() + timedelta(hours=hours))
+
+
+def test_sessions_that_have_ended_are_dropped_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(periodic, "BATCH", 2)
+    for key, hours in (("older", -2.0), ("oldest", -3.0), ("old", -0.01), ("lasts", 0.01)):
+        lasting(key, hours)
+
+    periodic.forget_sessions()
+    left = set(Session.objects.values_list("pk", flat=True))
+    periodic.forget_sessions()
+
+    assert left == {"old", "lasts"}
+    assert [session.pk for session in Session.objects.all()] == ["lasts"]
+
+
+def test_the_keeper_does_it() -> None:
+    assert "accounts.periodic.forget_sessions" in settings.JOBS_SWEEPS

@@ -1,5 +1,0 @@
-"""What staff see of access: the audit log, users and their groups, API tokens."""
-
-from auditing.admin import entries, tokens, users
-
-__all__ = ["entries", "tokens", "users"]

@@ -1,0 +1,83 @@
+"""The script that anybody would write first: take a message, read the law, cut, embed, upload. No way back in."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from uuid import uuid5
+
+from benchmarks import moto_server
+
+MOST_SECONDS = 20
+
+
+def carry(s3: Any, sqs: Any, queue_url: str) -> float:
+    """Work on the queue's one message; return the seconds from its receipt to its deletion."""
+    (message,) = sqs.receive_message(QueueUrl=queue_url, WaitTimeSeconds=MOST_SECONDS)["Messages"]
+    began = time.perf_counter()
+    told = json.loads(message["Body"])
+    law_id = told["document_id"]
+    with TemporaryDirectory() as folder:
+        path = Path(folder, Path(told["s3_raw_key"]).name)
+        s3.download_file(moto_server.BUCKET, told["s3_raw_key"], str(path))
+        objects = _objects(path, law_id)
+    manifest = {key: hashlib.sha256(content).hexdigest() for key, content in objects.items()}
+    with ThreadPoolExecutor(moto_server.AT_ONCE) as pool:
+        list(
+            pool.map(lambda each: s3.put_object(Bucket=moto_server.BUCKET, Key=each[0], Body=each[1]), objects.items())
+        )
+    s3.put_object(
+        Bucket=moto_server.BUCKET, Key=f"bare/normalized/{law_id}/manifest.json", Body=json.dumps(manifest).encode()
+    )
+    sqs.delete_message(QueueUrl=queue_url, ReceiptHandle=message["ReceiptHandle"])
+    return time.perf_counter() - began
+
+
+def _objects(path: Path, law_id: str) -> dict[str, bytes]:
+    from documents.ids import NAMESPACE  # noqa: PLC0415  needs the settings
+    from documents.parsers import pdf_engines  # noqa: PLC0415
+    from documents.parsers.sandbox import rlimits  # noqa: PLC0415
+    from statutes.chunking import articles  # noqa: PLC0415
+    from statutes.readers import docx, pdf, xml  # noqa: PLC0415
+    from statutes.structure import markdown  # noqa: PLC0415
+    from testing.embedders import Instant  # noqa: PLC0415
+
+    if path.suffix == ".pdf":
+        law = pdf.read(pdf.texts(pdf_engines.open_document(path)), {})
+        rlimits.allow_cpu(0)  # the last page's clock would end this process, which is no child
+    else:
+        law = {".xml": xml, ".docx": docx}[path.suffix].read(path.read_bytes())
+    rendered = markdown.render(law)
+    chunks = articles.CHUNKER.cut(rendered.text, rendered.page_starts)
+    vectors = Instant().embed([chunk.text for chunk in chunks])
+    found = {
+        f"bare/normalized/{law_id}/law.json": json.dumps(law.as_json(law_id=law_id, version="1", source={})).encode()
+    }
+    lines = []
+    for chunk, vector in zip(chunks, vectors, strict=True):
+        chunk_id = str(uuid5(NAMESPACE, f"{law_id}:{chunk.ord}"))
+        passage = {"chunk_id": chunk_id, "law_id": law_id, "chunk_text": chunk.text, "chunk_meta": chunk.meta}
+        found[f"bare/chunks/{law_id}/{chunk_id}.json"] = json.dumps(passage).encode()
+        record = {"chunk_id": chunk_id, "vector": vector.tolist(), "law_id": law_id, "metadata": chunk.meta}
+        lines.append(json.dumps(record))
+    found[f"bare/embeddings/{law_id}_vectors.jsonl"] = "\n".join(lines).encode()
+    return found
+
+
+def main(endpoint: str, queue_url: str, laws: int) -> list[float]:
+    """Carry so many laws, one after the other, and return the seconds of each."""
+    s3, sqs = moto_server.client("s3", endpoint), moto_server.client("sqs", endpoint)
+    return [carry(s3, sqs, queue_url) for _ in range(laws)]
+
+
+if __name__ == "__main__":
+    import django
+
+    django.setup()
+    print(json.dumps(main(sys.argv[1], sys.argv[2], int(sys.argv[3]))))

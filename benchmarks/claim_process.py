@@ -1,0 +1,33 @@
+"""A process that claims and finishes jobs as a worker does, and prints what each claim took, in milliseconds."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+
+import django
+
+django.setup()
+
+from jobs import claims, queries, worker  # noqa: E402
+
+
+def claim_and_finish(count: int) -> list[float]:
+    """Raises ``RuntimeError`` when nothing is left to claim."""
+    worker._pin_plans()
+    last = queries.NOBODY
+    took: list[float] = []
+    while len(took) < count:
+        began = time.perf_counter()
+        claim = claims.take("benchmark", last)
+        took.append(1000 * (time.perf_counter() - began))
+        if claim is None:
+            raise RuntimeError("there was nothing to claim")
+        last = claim.job.user_id
+        claim.move("finish")
+    return took
+
+
+if __name__ == "__main__":
+    print(json.dumps(claim_and_finish(int(sys.argv[1]))))

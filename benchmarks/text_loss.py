@@ -1,0 +1,96 @@
+"""What the pipeline loses before anything is searched: words of a page that stand in no passage that cites it."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import pypdfium2
+
+from benchmarks.baselines.bm25 import words
+from benchmarks.questions import Question
+
+PRESENT = 0.95  # of a page's different words: two readers do not split all words alike
+FEWEST_PAGES = 3  # of a document whose repeated lines are taken for running heads
+
+
+def told(questions: Sequence[Question], passages: dict[Path, list[tuple[range, str]]]) -> dict[str, Any]:
+    """Return the share of questions that no ranking could answer, and how whole the pages and answers arrived.
+
+    ``passages``: for each document the pages and the text of its passages. The pages' words are those that another
+    reader than the pipeline's sees; of a page on which it sees none nothing is said.
+    """
+    known = {question.name: _best(question, passages) for question in questions}
+    seen = {name: share for name, share in known.items() if share is not None}
+    lost = sorted(name for name, share in seen.items() if share < PRESENT)
+    quoted = [question for question in questions if question.answer]
+    whole = [
+        any(_letters(question.answer) in _letters(text) for text in _texts(question, passages)) for question in quoted
+    ]
+    return {
+        "lost": len(lost) / max(1, len(seen)),
+        "lost_questions": lost,
+        "page_words_kept": fmean(seen.values()) if seen else 0.0,
+        "pages_without_text": len(known) - len(seen),
+        "answers_whole_in_a_passage": fmean(whole) if whole else None,
+    }
+
+
+def _best(question: Question, passages: dict[Path, list[tuple[range, str]]]) -> float | None:
+    """The share of the words of the gold page that is best preserved."""
+    shares = []
+    for document, pages in question.gold.items():
+        for page in pages:
+            wanted = _words(document, page)
+            if wanted:
+                kept = {word for cited, text in passages.get(document, []) if page in cited for word in words(text)}
+                shares.append(len(wanted & kept) / len(wanted))
+    return max(shares, default=None)
+
+
+def _texts(question: Question, passages: dict[Path, list[tuple[range, str]]]) -> list[str]:
+    return [
+        text
+        for document, pages in question.gold.items()
+        for cited, text in passages.get(document, [])
+        if pages.intersection(cited)
+    ]
+
+
+def _letters(text: str) -> str:
+    """A text without what a table's ruling and a line's end put between its words."""
+    return re.sub(r"[\W_]+", "", text.lower())
+
+
+@cache
+def _words(document: Path, page: int) -> frozenset[str]:
+    lines = _lines(document)
+    if page > len(lines):
+        return frozenset()
+    heads = _running_heads(document)
+    return frozenset(words("\n".join(line for line in lines[page - 1] if _masked(line) not in heads)))
+
+
+@cache
+def _lines(document: Path) -> list[list[str]]:
+    with pypdfium2.PdfDocument(document) as pdf:
+        return [page.get_textpage().get_text_range().splitlines() for page in pdf]
+
+
+@cache
+def _running_heads(document: Path) -> frozenset[str]:
+    """Lines that, but for their numbers, stand on more than half of the pages: the pipeline drops those on purpose."""
+    pages = _lines(document)
+    if len(pages) < FEWEST_PAGES:
+        return frozenset()
+    found = Counter(line for lines in pages for line in {_masked(line) for line in lines})
+    return frozenset(line for line, times in found.items() if times > len(pages) / 2)
+
+
+def _masked(line: str) -> str:
+    return re.sub(r"\d+", "#", line.strip())

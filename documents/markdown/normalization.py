@@ -1,0 +1,103 @@
+"""The one form in which parsed markdown is stored, hashed and cut (MVP context §10)."""
+
+import re
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from documents.markdown import code_fences
+from documents.markdown.links import reduce_links
+from documents.markdown.lists import ListLevels
+
+# Rule 8: control and format characters, CGJ, lone surrogates. Arabic number signs are format characters that print.
+_UNPRINTED = re.compile(
+    "[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\xad\u034f\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f"
+    "\ufeff\ufff9-\ufffb\ud800-\udfff\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0001-\U000e007f]+"
+)
+_LINE_ENDS = ("\r\n", "\r", "\v", "\f", "\x85", "\u2028", "\u2029")
+_SPACES = "\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000"
+
+# Each looks behind instead of starting with a repeat: a long run of spaces that ends in a letter must be read once.
+_TRAILING = re.compile(r"(?<![ \t])[ \t]++(?=\n|\Z)")
+_INDENT = re.compile(r"\n[ \t]++")
+_GAP = re.compile(r" (?<=[^ \n] ) ++")
+_BLANKS = re.compile(r"\n{3,}+")
+_HEADING = re.compile(r"(\n {0,3}#{1,6}+)(?=[^ #\n])")
+
+
+@dataclass(frozen=True, slots=True)
+class NormalizedPages:
+    """A document's normalized text, and for each page the offset of its first character there.
+
+    A page without text has the offset of the next one that has some, or the length of the text.
+    """
+
+    text: str
+    page_starts: tuple[int, ...]
+
+
+def normalize(text: str) -> str:
+    """Apply the nine rules of MVP context §10; doing it twice changes nothing. Text without a visible line gives ""."""
+    return _normalize(text)[0]
+
+
+def normalize_pages(pages: Sequence[str]) -> NormalizedPages:
+    """Normalize each page and join them by a blank line; a fence left open at a page's end is closed there."""
+    bodies = [_closed(page) for page in pages]
+    text = "\n".join(filter(None, bodies))
+    starts: list[int] = []
+    start = end = len(text)
+    for body in reversed(bodies):
+        if body:
+            start = end - len(body)
+            end = start - 1
+        starts.append(start)
+    return NormalizedPages(text, tuple(reversed(starts)))
+
+
+def page_of(page_starts: Sequence[int], offset: int) -> int:
+    """Return the 1-based page of the character at offset; of pages with one start, only the last has text."""
+    return max(bisect_right(page_starts, offset), 1)
+
+
+def _closed(page: str) -> str:
+    body, closer = _normalize(page)
+    return f"{body}{closer}\n" if closer else body
+
+
+def _normalize(text: str) -> tuple[str, str]:
+    """Return the normalized text and the line that would close the fence it leaves open."""
+    # A newline before the first line lets every pattern below start with one, which `re` finds fastest.
+    text = "\n" + _plain_characters(text)
+    parts: list[str] = []
+    done, missing, lists = 0, "", ListLevels()
+    for start, end, closer in code_fences.spans(text):
+        missing = closer
+        parts += (_prose(text[done:start], lists), text[start:end])
+        done = end
+    body = "".join((*parts, _prose(text[done:], lists))).strip("\n")
+    return (f"{body}\n", missing) if body else ("", "")
+
+
+def _plain_characters(text: str) -> str:
+    """Return text of printing characters, single spaces' width or newlines, no line ending in a space."""
+    text = _UNPRINTED.sub("", text)
+    for line_end in _LINE_ENDS:
+        text = text.replace(line_end, "\n")
+    if not text.isascii():
+        for space in _SPACES:
+            text = text.replace(space, " ")
+    text = _TRAILING.sub("", text)
+    if "\t" in text:
+        text = _INDENT.sub(lambda indent: indent[0].replace("\t", "    "), f"\n{text}").replace("\t", " ")[1:]
+    return text
+
+
+def _prose(text: str, lists: ListLevels) -> str:
+    """Apply the rules that spare code to text outside fences, each of whose lines starts with a newline."""
+    if not text.strip("\n"):
+        return _BLANKS.sub("\n\n", text)
+    text = _GAP.sub(" ", text)
+    text = _BLANKS.sub("\n\n", text)
+    text = _HEADING.sub(r"\1 ", text)
+    return reduce_links(lists.rewrite(text))

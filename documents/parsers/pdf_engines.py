@@ -1,0 +1,194 @@
+"""From a path to pages of markdown, with both engines in this very process. Runs in the child only."""
+
+from __future__ import annotations
+
+import codecs
+import re
+import unicodedata
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pdf_oxide
+import pypdfium2
+import pypdfium2.raw as pdfium
+
+from documents.parsers.sandbox import rlimits
+
+REASONS = {pdfium.FPDF_ERR_PASSWORD: "PASSWORD_REQUIRED", pdfium.FPDF_ERR_SUCCESS: "NO_PAGES"}
+TAIL = 1024  # bytes from the end within which the end-of-file mark must stand
+PADDED, PADDING = 64 * 1024, b"\0\t\n\r "  # mail and backups fill files up
+PAGE_CPU_SECONDS = 4.0  # real pages take 0.01 to 0.3 s; bombs must be refused within 5 s (RELIABILITY)
+SURVEY_CPU_SECONDS = 0.005  # for each page of the document: at the first one pdf-oxide looks through all of them
+RIGHT_TO_LEFT_SHARE = 0.3  # a line of Arabic at the foot of an English page must not cost the page its headings
+LOST_SHARE = 0.5
+# C0 and C1 controls but for tab and newline, surrogates, and the noncharacters that PDFium puts at a hyphenated break.
+UNCLEAN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+
+codecs.lookup("utf-16-le")  # pypdfium2's; Python loads codecs from files, and cage.close_the_door() ends that
+# One page in two fonts. It has no cross-reference table, so that nobody must count bytes: both engines rebuild it.
+SPECIMEN = b"""%PDF-1.4
+1 0 obj << /Type /Catalog /Pages 2 0 R >> endobj
+2 0 obj << /Type /Pages /Kids [3 0 R] /Count 1 >> endobj
+3 0 obj << /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents 4 0 R
+  /Resources << /Font << /F1 5 0 R /F2 6 0 R >> >> >> endobj
+4 0 obj << /Length 92 >> stream
+BT /F1 20 Tf 72 720 Td (Heading) Tj /F2 10 Tf 0 -30 Td (Some words, and a few more.) Tj ET          
+endstream endobj
+5 0 obj << /Type /Font /Subtype /Type1 /BaseFont /Helvetica-Bold /Encoding /WinAnsiEncoding >> endobj
+6 0 obj << /Type /Font /Subtype /TrueType /BaseFont /Arial /Encoding /WinAnsiEncoding >> endobj
+trailer << /Size 7 /Root 1 0 R >>
+%%EOF
+"""
+
+
+class Refused(Exception):
+    """The document cannot be parsed, for the reason given by this stable code."""
+
+    def __init__(self, code: str) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+@dataclass(frozen=True)
+class Opened:
+    """One document in whichever engines could open it."""
+
+    oxide: Any
+    fium: Any
+    count: int
+    encrypted: bool
+    ruin: str  # what to call it if no page can be read: found out now, as no file can be opened later on
+
+
+def open_document(path: Path) -> Opened:
+    """Raises ``Refused``. A PDF that only restricts its use (an empty user password) opens like any other."""
+    rlimits.allow_cpu(PAGE_CPU_SECONDS)
+    fium, fium_error = _open_fium(path)
+    oxide, oxide_count = _open_oxide(path)
+    if fium is None and not oxide_count:
+        raise Refused(REASONS.get(fium_error) or _ruin(path))
+    if _is_truncated(path):
+        # Both engines rebuild what is left and show the rest as blank pages: nobody would learn of what is missing.
+        raise Refused("PDF_TRUNCATED")
+    count = _believable_count(fium, oxide_count) if fium is not None else oxide_count
+    return Opened(oxide, fium, count, _is_encrypted(oxide, fium), _ruin(path))
+
+
+def warm_up() -> None:
+    """Let both engines build their tables of glyphs and fonts once, in the zygote, not once a document."""
+    pdf_oxide.PdfDocument.from_bytes(SPECIMEN).to_markdown(0, include_images=False)
+    fium = pypdfium2.PdfDocument(SPECIMEN)
+    fium[0].get_textpage().get_text_bounded()
+
+
+def markdown(document: Opened) -> list[str]:
+    """One string a page, ``""`` for a page that neither engine could read. Raises ``Refused`` when none could be."""
+    pages = []
+    for number in range(document.count):
+        rlimits.allow_cpu(PAGE_CPU_SECONDS + (SURVEY_CPU_SECONDS * document.count if number == 0 else 0))
+        pages.append(_page(document, number))
+    if all(page is None for page in pages) or (document.ruin == "PDF_TRUNCATED" and not any(pages)):
+        raise Refused(document.ruin)  # "needs OCR" would be the wrong advice
+    return [page or "" for page in pages]
+
+
+def _ruin(path: Path) -> str:
+    """Which of the two codes fits a file that has a header and does not open."""
+    return "PDF_TRUNCATED" if _is_truncated(path) else "PDF_MALFORMED"
+
+
+def _is_truncated(path: Path) -> bool:
+    """Tell whether the end-of-file mark is missing where every reader wants it (PDF 1.7, appendix H, note 18)."""
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - PADDED))
+        return b"%%EOF" not in file.read().rstrip(PADDING)[-TAIL:]
+
+
+def _page(document: Opened, number: int) -> str | None:
+    """PDFium goes first: where it sees no text, pdf-oxide would only decode the page's images, for 20 to 400 ms."""
+    plain, annotated = _plain(document.fium, number)
+    if plain is not None and (_is_right_to_left(plain) or not (plain or annotated)):
+        return plain
+    rich = _rich(document.oxide, number)
+    if rich is None or _letters(rich) < LOST_SHARE * _letters(plain or ""):
+        return plain
+    return rich
+
+
+def _rich(oxide: Any, number: int) -> str | None:
+    if oxide is None:
+        return None
+    try:
+        return clean(oxide.to_markdown(number, include_images=False, embed_images=False))
+    except MemoryError:
+        raise
+    except BaseException:  # a Rust panic arrives as a BaseException of its own
+        return None
+
+
+def _plain(fium: Any, number: int) -> tuple[str | None, bool]:
+    if fium is None:
+        return None, False
+    try:
+        page = fium[number]
+        text = page.get_textpage()
+        plain = clean(text.get_text_bounded()), pdfium.FPDFPage_GetAnnotCount(page.raw) > 0
+        text.close()
+        page.close()
+        return plain
+    except pypdfium2.PdfiumError:
+        return None, False
+
+
+def _open_oxide(path: Path) -> tuple[Any, int]:
+    """The document and its page count; nothing when it does not open, or only as a shell of what a password hides."""
+    try:
+        oxide = pdf_oxide.PdfDocument(str(path))
+        return (oxide, int(oxide.page_count)) if oxide.authenticate("") else (None, 0)
+    except MemoryError:
+        raise
+    except BaseException:  # as in _rich
+        return None, 0
+
+
+def _open_fium(path: Path) -> tuple[Any, int | None]:
+    """The document, or PDFium's reason. Its "success" is a document without pages."""
+    try:
+        return pypdfium2.PdfDocument(path), None
+    except pypdfium2.PdfiumError as error:
+        return None, error.err_code
+
+
+def _believable_count(fium: Any, oxide_count: int) -> int:
+    """PDFium repeats what /Count claims, be it a million; pdf-oxide counts the pages that are there."""
+    claimed = len(fium)
+    if not 0 < oxide_count < claimed:
+        return claimed
+    try:
+        fium[claimed - 1].close()
+    except pypdfium2.PdfiumError:
+        return oxide_count
+    return claimed
+
+
+def _is_encrypted(oxide: Any, fium: Any) -> bool:
+    if fium is not None:
+        return bool(pdfium.FPDF_GetSecurityHandlerRevision(fium.raw) >= 0)
+    return oxide.permissions() is not None
+
+
+def clean(text: str) -> str:
+    """UTF-8 can hold it, PostgreSQL can hold it (no NUL), and it has one kind of line end."""
+    text = UNCLEAN.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
+    return "\n".join(line.rstrip() for line in text.split("\n")).strip("\n")
+
+
+def _letters(text: str) -> int:
+    return sum(map(str.isalnum, text))
+
+
+def _is_right_to_left(text: str) -> bool:
+    letters = [character for character in text if character.isalpha()]
+    reversed_ = sum(unicodedata.bidirectional(character) in ("R", "AL") for character in letters)
+    return bool(letters) and reversed_ >= RIGHT_TO_LEFT_SHARE * len(letters)

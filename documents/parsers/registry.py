@@ -1,0 +1,79 @@
+"""Who parses: the engine here, or a vendor behind one face."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
+from pathlib import Path
+from typing import Literal, Protocol
+
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+from django.utils.module_loading import import_string
+
+from documents import parsers
+from documents.parsers import ocr as engine
+from vendors.vendor import Vendor
+
+Status = Literal["pending", "completed", "failed", "cancelled", "lost", "malformed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Parser:
+    """Who turns a document into markdown. Another configuration of the same parser is another ``version``."""
+
+    name: str
+    version: str
+
+    @property
+    def is_bought(self) -> bool:
+        return self.name != parsers.NAME
+
+
+def chosen(*, ocr: bool) -> Parser:
+    """Return the parser that ``settings.PARSER`` names. Raises ``ImproperlyConfigured`` for one that nobody knows."""
+    if settings.PARSER == "local":
+        return local(ocr=ocr)
+    if settings.PARSER == "llamaparse":
+        return Parser("llamaparse", f"{settings.LLAMAPARSE_VERSION}+{settings.LLAMAPARSE_TIER}{'.ocr' if ocr else ''}")
+    raise ImproperlyConfigured(f"There is no parser {settings.PARSER!r}: use local or llamaparse.")
+
+
+def local(*, ocr: bool) -> Parser:
+    return Parser(parsers.NAME, f"{parsers.VERSION}.ocr-{engine.VERSION}" if ocr else parsers.VERSION)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A parse as its vendor shows it. ``pages`` by number from 1, when completed; ``credits`` when the vendor says."""
+
+    status: Status
+    pages: dict[int, str]
+    failed: tuple[int, ...] = ()
+    credits: float | None = None
+
+
+class ParsingVendor(Protocol):
+    """A parser at a vendor. Raises what the vendor's client raises: ``vendors.guard`` explains it."""
+
+    def upload(self, path: Path, key: str) -> str: ...
+    def submit(self, file_id: str, *, tags: dict[str, str], ocr: bool, pages: int) -> str: ...
+    def find(self, tags: dict[str, str], since: datetime) -> str | None: ...
+    def find_file(self, key: str) -> str | None: ...
+    def look(self, vendor_job_id: str, pages: int) -> Look: ...
+    def cancel(self, vendor_job_id: str) -> None: ...
+    def forget(self, *, vendor_job_id: str | None, file_id: str | None) -> bool: ...
+
+
+@cache
+def bought() -> ParsingVendor:
+    """Return the vendor's client; importing its package takes a second and 40 MB, so only who buys does."""
+    made: ParsingVendor = import_string("documents.parsers.llamaparse.LlamaParse")()
+    return made
+
+
+def vendor(part: str = "") -> Vendor:
+    """Return who is asked; what is bought, "submit", has a breaker of its own."""
+    allowed = settings.LLAMAPARSE_REQUESTS_PER_MINUTE
+    return Vendor("llamaparse", settings.LLAMAPARSE_API_KEY, allowed, part=part, circuits=2)

@@ -1,0 +1,35 @@
+"""The zygote: has imported the engines once and forks a capped child for each document. No Django in here.
+
+``python -m documents.parsers.sandbox.pdf_child`` reads requests on stdin and writes two messages for each on stdout:
+how the child ended, and what it answered. It ends when stdin does, which is when the worker dies.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pdf_oxide
+
+from documents.parsers import pdf_engines
+from documents.parsers.sandbox import fork_server, rlimits
+
+
+def answer_to(request: dict[str, Any]) -> dict[str, Any]:
+    """The one thing a child does."""
+    try:
+        document = pdf_engines.open_document(Path(request["path"]))
+        if request["ask"] == "inspect":
+            return {"pages": document.count, "encrypted": document.encrypted}
+        rlimits.close_the_door()
+        return {"markdown": pdf_engines.markdown(document)}
+    except pdf_engines.Refused as refused:
+        return {"refused": refused.code}
+    except MemoryError:
+        return {"refused": "PARSER_OUT_OF_MEMORY"}
+
+
+if __name__ == "__main__":
+    pdf_oxide.disable_logging()  # it logs pieces of the document
+    pdf_engines.warm_up()
+    fork_server.serve(0, 1, answer_to)

@@ -1,1 +1,0 @@
-"""Reading pictures of pages: what the OCR's child does."""

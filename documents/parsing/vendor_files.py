@@ -1,0 +1,36 @@
+"""What the parsing vendor has of a document: how it is named there, found again, and deleted with its document."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from documents.models import Document, ParseRequest
+from documents.parsers import registry
+from vendors import guard
+
+PREFIX = "llamaparse://"
+
+
+def key(asked: ParseRequest) -> str:
+    """Return the name of the document's file at the vendor's: deleted and uploaded anew, it is another file."""
+    return f"{asked.pk}-{asked.round}-{asked.job_id}"
+
+
+def copies(document: Document) -> list[str]:
+    """Name what the vendor has of a document: job and file, or how to find them when a submit may be under way."""
+    return [copy(asked) for asked in ParseRequest.objects.filter(document=document)]
+
+
+def copy(asked: ParseRequest) -> str:
+    return f"{PREFIX}{asked.vendor_job_id or ''}/{asked.file_id or ''}/{asked.pk}:{asked.round}/{asked.job_id}"
+
+
+def forget(what: str) -> bool:
+    """Delete a copy at the vendor's; return whether nothing of it can be left or come late."""
+    vendor_job_id, file_id, parse, job_id = what.removeprefix(PREFIX).split("/")
+    with guard.calling(registry.vendor(), "forget"):
+        since = datetime.now(UTC) - timedelta(days=2)
+        found = vendor_job_id or registry.bought().find({"parse_id": parse, "job_id": job_id}, since)
+        file = file_id or registry.bought().find_file(f"{parse.replace(':', '-')}-{job_id}")
+        is_gone = registry.bought().forget(vendor_job_id=found, file_id=file)
+    return is_gone and bool(vendor_job_id and file_id)

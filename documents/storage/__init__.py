@@ -1,0 +1,187 @@
+"""Where the files are: two private buckets, reached by tenants through signed URLs of a few minutes."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import time
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, Protocol, cast
+from urllib.parse import quote, urlencode
+
+from django.conf import settings
+from django.core import signing
+from django.core.files.storage import FileSystemStorage, storages
+
+from accounts.errors import Refused
+
+PREFIX = "storage://"
+SALT = "accessa.storage"
+INCOMING = ".incoming"
+
+
+class Rejected(Exception):
+    """The bytes that arrived are not those that were declared. Nothing of them is kept."""
+
+    def __init__(self, code: str) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+class Bucket(Protocol):
+    """What the pipeline asks of a store. Writes are all or nothing: a reader sees the whole object or none."""
+
+    # How often, in seconds, a job looks by itself whether its bytes have come.
+    poll_seconds: float
+
+    def sign_upload(self, name: str, *, length: int, mime: str, sha256: str) -> str: ...
+    def sign_download(self, name: str, *, filename: str) -> str: ...
+    def put(self, name: str, content: bytes) -> None: ...
+    def arrive(self, pieces: Iterable[bytes], *, length: int | None = None, sha256: str = "") -> Path: ...
+    def place(self, arriving: Path, name: str) -> None: ...
+    def exists(self, name: str) -> bool: ...
+    def size(self, name: str) -> int: ...
+    def delete(self, name: str) -> None: ...
+    def read(self, name: str) -> bytes: ...
+    def names(self) -> Iterator[str]: ...
+    def strays(self, older: float) -> list[Path]: ...
+    def local(self, name: str) -> AbstractContextManager[Path]: ...
+    def public(self, name: str) -> bool:
+        """Tell whether a stranger can read the object."""
+        ...
+
+
+class OnThisSide:
+    """What every store does on this machine: sign this project's own URLs, and let bytes arrive in a file first."""
+
+    alias: str
+
+    def sign_upload(self, name: str, *, length: int, mime: str, sha256: str) -> str:
+        """Return a URL that takes exactly the bytes declared, for ``SIGNED_URL_SECONDS``."""
+        return self._signed("PUT", name, length=length, mime=mime, sha256=sha256)
+
+    def sign_download(self, name: str, *, filename: str) -> str:
+        return self._signed("GET", name, filename=filename)
+
+    def _signed(self, method: str, name: str, **terms: Any) -> str:
+        token = signing.dumps({"method": method, "bucket": self.alias, "name": name, **terms}, salt=SALT)
+        return f"{settings.PUBLIC_URL}/storage/{self.alias}/{quote(name)}?{urlencode({'token': token})}"
+
+    def arrive(self, pieces: Iterable[bytes], *, length: int | None = None, sha256: str = "") -> Path:
+        """Stream bytes to a file of their own, hashing on the way; the caller places or removes it.
+
+        Raises ``Rejected``, and keeps nothing, when they are not what was declared.
+        """
+        arriving = self.incoming() / uuid.uuid4().hex
+        try:
+            _write(arriving, pieces, length, sha256)
+        except BaseException:
+            arriving.unlink(missing_ok=True)
+            raise
+        return arriving
+
+    def incoming(self) -> Path:
+        """Return the folder for what is on its way to or from the store."""
+        folder = Path(settings.STORAGE_ROOT, self.alias, INCOMING)
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def strays(self, older: float) -> list[Path]:
+        """Return files that began to arrive more than ``older`` seconds ago; their process was killed."""
+        before = time.time() - older
+        arriving = Path(settings.STORAGE_ROOT, self.alias, INCOMING).glob("*")
+        return [path for path in arriving if path.is_file() and path.stat().st_mtime < before]
+
+
+class LocalSignedStorage(OnThisSide, FileSystemStorage):
+    """A folder behind this project's own signed URLs; for one machine."""
+
+    poll_seconds = 60.0  # only a safety net: the upload itself wakes its job
+
+    def __init__(self, bucket: str) -> None:
+        super().__init__(location=settings.STORAGE_ROOT / bucket)
+        self.alias = bucket
+
+    def put(self, name: str, content: bytes) -> None:
+        """Write an object at once: whole, or not at all."""
+        self.place(self.arrive([content]), name)
+
+    def place(self, arriving: Path, name: str) -> None:
+        """Give a file that has arrived its name, at once and durably."""
+        target = Path(self.path(name))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        os.replace(arriving, target)
+        folder = os.open(target.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    def read(self, name: str) -> bytes:
+        return Path(self.path(name)).read_bytes()
+
+    def names(self) -> Iterator[str]:
+        """Yield every object's name in order, for the audit."""
+        root = Path(self.location)
+        for folder in sorted(root.glob("*/")):
+            for path in sorted(folder.glob("*")):
+                if path.is_file() and folder.name != INCOMING:
+                    yield str(path.relative_to(root))
+
+    def public(self, name: str) -> bool:
+        return False  # only the signed URLs reach the folder
+
+    @contextmanager
+    def local(self, name: str) -> Iterator[Path]:
+        """Lend the object as a file on this machine."""
+        yield Path(self.path(name))
+
+
+def _write(target: Path, pieces: Iterable[bytes], length: int | None, sha256: str) -> None:
+    digest, written = hashlib.sha256(), 0
+    with target.open("wb") as file:
+        for piece in pieces:
+            written += len(piece)
+            if length is not None and written > length:
+                raise Rejected("LENGTH_MISMATCH")
+            if sha256:
+                digest.update(piece)
+            file.write(piece)
+        if length is not None and written != length:
+            raise Rejected("LENGTH_MISMATCH")
+        if sha256 and digest.hexdigest() != sha256:
+            raise Rejected("HASH_MISMATCH")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def trouble(error: OSError) -> Refused:
+    """Say what a tenant is told when the store fails: full, or away."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        detail = "There is no room for the file at the moment."
+        return Refused("INSUFFICIENT_STORAGE", detail, status=HTTPStatus.INSUFFICIENT_STORAGE, retry_after=60)
+    detail = "The file store cannot be reached; try again shortly."
+    return Refused("STORAGE_UNAVAILABLE", detail, status=HTTPStatus.SERVICE_UNAVAILABLE, retry_after=5)
+
+
+def uri(bucket: str, user_id: uuid.UUID, document_id: uuid.UUID, extension: str) -> str:
+    """Return ``storage://{bucket}/{user_id}/{document_id}.{ext}``, the canonical path (MVP context §0)."""
+    return f"{PREFIX}{bucket}/{user_id}/{document_id}.{extension}"
+
+
+BUCKETS = ("raw", "parsed")
+
+
+def buckets() -> list[Bucket]:
+    return [cast(Bucket, storages[name]) for name in BUCKETS]
+
+
+def located(path: str) -> tuple[Bucket, str]:
+    """Return the bucket and the name inside it of a ``storage://`` path."""
+    bucket, _, name = path.removeprefix(PREFIX).partition("/")
+    return cast(Bucket, storages[bucket]), name

@@ -1,0 +1,108 @@
+"""The other end of this project's own signed URLs: bytes in, bytes out, never whole in memory."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, cast
+
+from django.conf import settings
+from django.core import signing
+from django.core.files.storage import storages
+from django.http import FileResponse, HttpRequest, HttpResponse, JsonResponse, UnreadablePostError
+from django.views import View
+
+from accounts.errors import Refused, not_found
+from documents import services
+from documents.models import Document
+from documents.storage import BUCKETS, SALT, Rejected, trouble
+
+PIECE = 64 * 1024
+REJECTIONS = {
+    "LENGTH_MISMATCH": "The file is not as long as was declared.",
+    "HASH_MISMATCH": "The file is not the one whose sha256 was declared.",
+}
+
+
+class TransferView(View):
+    """No login: whoever holds the URL may do the one thing that it was signed for, until it expires."""
+
+    def put(self, request: HttpRequest, bucket: str, name: str) -> HttpResponse:
+        terms = _terms(request, "PUT", bucket, name)
+        _require_declared_headers(request, terms)
+        document = Document.objects.filter(pk=Path(name).stem).first()
+        if document is None:
+            raise not_found()
+        services.store(document, _pieces(request))
+        return HttpResponse(status=HTTPStatus.OK)
+
+    def get(self, request: HttpRequest, bucket: str, name: str) -> FileResponse:
+        terms = _terms(request, "GET", bucket, name)
+        try:
+            file = storages[bucket].open(name, "rb")
+        except FileNotFoundError:
+            raise not_found() from None
+        response = FileResponse(file, as_attachment=True, filename=terms["filename"])
+        # A tenant's file is never interpreted on our origin, whatever it contains.
+        response["Content-Security-Policy"] = "default-src 'none'; sandbox"
+        response["Cache-Control"] = "private, no-store"
+        return response
+
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return super().dispatch(request, *args, **kwargs)
+        except Rejected as rejected:
+            refusal = Refused(rejected.code, REJECTIONS[rejected.code], status=HTTPStatus.UNPROCESSABLE_ENTITY)
+        except (UnreadablePostError, TimeoutError):
+            refusal = Refused("UPLOAD_INTERRUPTED", "The upload broke off; nothing of it was kept.")
+        except Refused as refused:
+            refusal = refused
+        except OSError as error:  # a full or absent disk
+            refusal = trouble(error)
+        headers = {"Retry-After": str(refusal.retry_after)} if refusal.retry_after else {}
+        return JsonResponse(refusal.body, status=refusal.status, headers=headers)
+
+    def http_method_not_allowed(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        refusal = Refused(
+            "METHOD_NOT_ALLOWED", "This method is not allowed here.", status=HTTPStatus.METHOD_NOT_ALLOWED
+        )
+        return JsonResponse(refusal.body, status=refusal.status, headers={"Allow": "GET, HEAD, OPTIONS, PUT"})
+
+
+def _terms(request: HttpRequest, method: str, bucket: str, name: str) -> dict[str, Any]:
+    """Return what the URL was signed for; raise ``Refused`` when it is altered, expired or for something else."""
+    try:
+        terms = signing.loads(request.GET.get("token", ""), salt=SALT, max_age=settings.SIGNED_URL_SECONDS)
+    except signing.SignatureExpired:
+        raise Refused("URL_EXPIRED", "This URL has expired; ask for a new one.", status=HTTPStatus.FORBIDDEN) from None
+    except signing.BadSignature:
+        raise _forbidden() from None
+    if bucket not in BUCKETS or (terms["method"], terms["bucket"], terms["name"]) != (method, bucket, name):
+        raise _forbidden()
+    return cast(dict[str, Any], terms)
+
+
+def _forbidden() -> Refused:
+    return Refused("URL_NOT_VALID", "This URL was not signed for that.", status=HTTPStatus.FORBIDDEN)
+
+
+def _require_declared_headers(request: HttpRequest, terms: dict[str, Any]) -> None:
+    length = request.headers.get("Content-Length", "")
+    if not (length.isascii() and length.isdigit()):
+        raise Refused("LENGTH_REQUIRED", "Send Content-Length.", status=HTTPStatus.LENGTH_REQUIRED)
+    if int(length) != terms["length"]:
+        raise Rejected("LENGTH_MISMATCH")
+    if request.content_type and request.content_type != terms["mime"].lower():
+        detail = "The content type is not the one that was declared."
+        raise Refused("TYPE_MISMATCH", detail, status=HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
+
+
+def _pieces(request: HttpRequest) -> Iterator[bytes]:
+    """Yield the body, for as long as its URL lasts: a client that drips must not keep a thread for ever."""
+    until = time.monotonic() + settings.SIGNED_URL_SECONDS
+    while piece := request.read(PIECE):
+        if time.monotonic() > until:
+            raise TimeoutError
+        yield piece

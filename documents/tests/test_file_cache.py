@@ -1,0 +1,119 @@
+"""What was fetched from afar is fetched once, belongs to a document that is there, and goes in its time."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from django.db.models.functions import Now
+
+from accessa.server import gunicorn_conf, worker_state
+from accounts.errors import Refused
+from documents import page_images, storage
+from documents.models import Document
+from documents.parsing import parse_store
+from documents.storage import file_cache
+from documents.tests.s3_store import at
+from testing.fakes.faults import Kind
+from testing.fakes.s3 import S3Server
+from testing.pdfs import text_pdf
+from testing.personas import Person, plan_pdf
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[S3Server]:
+    with S3Server() as server:
+        yield server
+
+
+@pytest.fixture
+def far(ana: Person, server: S3Server, settings: Any) -> Person:
+    """Ana, whose files are at a store of another machine."""
+    at(settings, server, S3_PRESIGN=False)
+    settings.EMBEDDER = "testing.embedders.Instant"
+    return ana
+
+
+def kept(settings: Any) -> list[Path]:
+    return list(Path(settings.STORAGE_ROOT, file_cache.FOLDER).glob("*"))
+
+
+def watched(seen: list[int], look: Callable[[], int]) -> Kind:
+    """A way of the store to answer well, and to look at something first."""
+
+    def change(_faults: object, answer: Any) -> Any:
+        seen.append(look())
+        return answer
+
+    return Kind("watched", sold=True, change=change)
+
+
+def test_nobody_draws_less_while_the_store_is_asked(far: Person, server: S3Server) -> None:
+    uploaded, free = far.upload(text_pdf("words")), list[int]()
+    Document.objects.filter(pk=uploaded.document_id).update(stored_at=Now())
+    server.misbehave("GET /raw/*", watched(free, page_images._free.qsize))
+
+    page_images.render(Document.objects.get(pk=uploaded.document_id), 1)
+
+    assert free == [page_images.AT_ONCE]
+
+
+def test_a_text_is_fetched_once_for_all_its_pages(far: Person, settings: Any) -> None:
+    document = Document.objects.get(pk=far.ingest(plan_pdf("hospital care", "drugs")).document_id)
+    first = parse_store.page_of(document, 1)
+    bucket, name = storage.located(str(document.parsed_path))
+    text = bucket.read(name).decode()
+    bucket.delete(name)
+
+    second = parse_store.page_of(document, 2)
+
+    assert first is not None
+    assert second is not None
+    assert (first[0] + second[0], first[1], second[1]) == (text, 0, len(first[0]))
+    assert "drugs" in second[0]
+    assert parse_store.page_of(document, 3) == parse_store.page_of(document, 0) == ("", len(text))
+
+
+def test_a_text_that_is_not_the_recorded_one_is_not_kept(far: Person, settings: Any) -> None:
+    document = Document.objects.get(pk=far.ingest(plan_pdf("hospital care")).document_id)
+    document.parsed_sha256 = "0" * 64
+
+    assert parse_store.page_of(document, 1) is not None
+    assert kept(settings) == []
+
+
+def test_what_was_deleted_while_it_was_fetched_is_not_kept(far: Person, settings: Any) -> None:
+    document = Document.objects.get(pk=far.ingest(plan_pdf("hospital care")).document_id)
+    stranger = Document.objects.get(pk=document.pk)
+    stranger.user_id = uuid4()
+
+    for gone in (stranger, document):
+        if gone is document:
+            Document.objects.filter(pk=document.pk).delete()
+        with pytest.raises(Refused, match="no such"), file_cache.lent(gone):
+            pass
+        with pytest.raises(Refused, match="no such"):
+            parse_store.page_of(gone, 1)
+        assert kept(settings) == []
+
+
+def test_a_web_process_begins_with_dropping_what_another_has_left(settings: Any, store: None) -> None:
+    settings.STORAGE_ROOT.joinpath(file_cache.FOLDER).mkdir(parents=True)
+    old, young = (settings.STORAGE_ROOT / file_cache.FOLDER / f"{uuid4()}.sha" for _ in range(2))
+    for path in (old, young):
+        path.touch()
+    os.utime(old, (time.time() - file_cache.KEPT_SECONDS - 1,) * 2)
+
+    gunicorn_conf.post_worker_init(SimpleNamespace(sockets=[], alive=True))
+    worker_state._workers.clear()
+
+    assert kept(settings) == [young]
+    assert file_cache._waiting.locked(), "the young one goes too, though nobody looks at a page"

@@ -1,0 +1,134 @@
+"""Scans through the whole pipeline: pages without a text layer are read, a slice at a time, and only those."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from documents.models import Document, ScannedPage
+from documents.parsers import ocr
+from jobs import services
+from jobs.outcomes import Permanent, Retryable
+from testing.pdfs import text_pdf
+from testing.personas import Person, run_to_the_end
+
+pytestmark = pytest.mark.django_db
+
+
+class Reader:
+    """Reads any page at once, and remembers which."""
+
+    def __init__(self) -> None:
+        self.asked: list[list[int]] = []
+        self.fails: dict[int, Exception] = {}
+
+    def __call__(self, path: Any, pages: list[int]) -> dict[int, str]:
+        self.asked.append(list(pages))
+        for page in pages:
+            if page in self.fails:
+                raise self.fails[page]
+        return {page: f"Scanned words of page {page + 1}." for page in pages}
+
+
+@pytest.fixture
+def reader(monkeypatch: pytest.MonkeyPatch) -> Reader:
+    made = Reader()
+    monkeypatch.setattr(ocr, "read", made)
+    return made
+
+
+def test_only_pages_without_a_text_layer_are_read(ana: Person, reader: Reader) -> None:
+    uploaded = ana.ingest(text_pdf("printed words", "", "more printed words", ""), ocr=True)
+
+    assert uploaded.job.state == "done"
+    assert reader.asked == [[1, 3]]
+    assert str(Document.objects.get().parser_version).endswith(f".ocr-{ocr.VERSION}")
+    passages = ana.post("/search", {"query": "scanned words of page 4", "k": 5}).json()["passages"]
+    assert any("Scanned words of page 4." in passage["text"] for passage in passages)
+
+
+def test_without_ocr_a_scan_says_that_it_needs_it_and_is_read_when_declared_again(ana: Person, reader: Reader) -> None:
+    scan = text_pdf("", "")
+    uploaded = ana.ingest(scan)
+    assert uploaded.failure == "NO_TEXT_LAYER"
+
+    ana.declare(scan, ocr=True)
+    run_to_the_end(3)
+
+    assert uploaded.job.state == "done"
+
+
+def test_slices_are_kept_and_a_lost_worker_reads_only_what_is_left(ana: Person, reader: Reader) -> None:
+    reader.fails[5] = Retryable("PARSER_CRASHED", "Once.")
+    uploaded = ana.ingest(text_pdf(*[""] * 7), ocr=True)
+    assert ScannedPage.objects.count() == ocr.SLICE
+    reader.fails.clear()
+
+    run_to_the_end(2)
+
+    assert uploaded.job.state == "done"
+    assert reader.asked == [[0, 1, 2, 3], [4, 5, 6], [4, 5, 6]]
+    assert not ScannedPage.objects.exists(), "they are in the parsed text now"
+
+
+def test_what_another_engine_has_read_is_read_again(
+    ana: Person, reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader.fails[5] = Retryable("PARSER_CRASHED", "Once.")
+    uploaded = ana.ingest(text_pdf(*[""] * 7), ocr=True)
+    reader.fails.clear()
+    monkeypatch.setattr(ocr, "VERSION", "newer")
+    services.retry(services.cancel(uploaded.job, by="sam"), by="sam", stage="job_validated")
+
+    run_to_the_end(2)
+
+    assert (uploaded.job.state, uploaded.job.last_error) == ("done", None)
+    assert reader.asked[-2:] == [[0, 1, 2, 3], [4, 5, 6]]
+
+
+def test_a_page_that_cannot_be_read_loses_only_itself(ana: Person, reader: Reader) -> None:
+    reader.fails[1] = Permanent("PARSER_OUT_OF_MEMORY", "Too large.")
+
+    uploaded = ana.ingest(text_pdf("", "", ""), ocr=True)
+
+    assert uploaded.job.state == "done"
+    assert ana.get(f"/documents/{uploaded.document_id}").json()["failed_pages"] == [2]
+
+
+def test_a_page_that_crashes_ocr_every_time_is_given_up_at_the_last_try(ana: Person, reader: Reader) -> None:
+    reader.fails[2] = Retryable("PARSER_CRASHED", "Always.")
+
+    uploaded = ana.ingest(text_pdf("", "", ""), ocr=True)
+    run_to_the_end(6)
+
+    assert uploaded.job.state == "done"
+    assert ana.get(f"/documents/{uploaded.document_id}").json()["failed_pages"] == [3]
+
+
+def test_a_long_scan_lets_others_go_first_between_its_slices(
+    ana: Person, reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("documents.parsing.ocr_pages.TURN_SECONDS", -1.0)
+    uploaded = ana.ingest(text_pdf("", ""), ocr=True)
+
+    job = uploaded.job
+
+    assert (job.state, job.wait_reason, job.attempts) == ("queued", "OCR_CONTINUES", 0)
+
+
+def test_a_scan_in_which_nothing_can_be_read_says_so(ana: Person, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ocr, "read", lambda path, pages: dict.fromkeys(pages, ""))
+
+    uploaded = ana.ingest(text_pdf("", ""), ocr=True)
+
+    assert uploaded.failure == "NO_TEXT_FOUND"
+
+
+def test_deleting_a_document_deletes_what_was_read(ana: Person, reader: Reader) -> None:
+    reader.fails[5] = Retryable("PARSER_CRASHED", "Once.")
+    uploaded = ana.ingest(text_pdf(*[""] * 7), ocr=True)
+
+    ana.delete(f"/documents/{uploaded.document_id}")
+
+    assert not ScannedPage.objects.exists()

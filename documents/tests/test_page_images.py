@@ -1,0 +1,539 @@
+"""Pages as people see them: the right one, the right words marked, whatever the file does; and only to its owner."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pypdfium2
+import pytest
+from django.db.models.functions import Now
+from django.test import Client
+from PIL import Image
+from reportlab.pdfbase.pdfmetrics import stringWidth
+from reportlab.pdfgen.canvas import Canvas
+
+from accounts.errors import Refused
+from documents import page_images, storage
+from documents.models import Document
+from documents.page_images import Box, locate, render
+from documents.parsers.page_images import text_alignment
+from documents.parsers.sandbox.client import ROOT
+from documents.storage import file_cache
+from documents.tests.s3_store import at
+from testing import pdf_bombs
+from testing.fakes.s3 import S3Server
+from testing.pdfs import file, locked_pdf, page_objects, stream, text_pdf, words
+from testing.personas import Person
+
+pytestmark = pytest.mark.django_db
+
+Stored = Callable[..., Document]
+SENTENCE = "You pay nothing for preventive care within the network of this plan."
+OTHERS = [f"Rule {n}: other services cost {n * 7} percent after the deductible of {n * 100}." for n in range(1, 9)]
+
+
+@pytest.fixture
+def stored(ana: Person) -> Stored:
+    """Puts a file of Ana's into the store, as if the first stage had looked at it."""
+
+    def store(content: bytes, pages: int | None = None) -> Document:
+        uploaded = ana.upload(content)
+        Document.objects.filter(pk=uploaded.document_id).update(stored_at=Now(), pages=pages)
+        return Document.objects.get(pk=uploaded.document_id)
+
+    return store
+
+
+def drawn(*pages: Callable[[Canvas], None], size: tuple[float, float] = (612, 792)) -> bytes:
+    made = io.BytesIO()
+    canvas = Canvas(made, pagesize=size, invariant=True)
+    for draw in pages:
+        draw(canvas)
+        canvas.showPage()
+    canvas.save()
+    return made.getvalue()
+
+
+def printed(canvas: Canvas) -> None:
+    """The sentence in red among other lines in black, broken over two of them."""
+    for number, line in enumerate(OTHERS):
+        canvas.drawString(60, 700 - 40 * number, line)
+    canvas.setFillColorRGB(1, 0, 0)
+    canvas.drawString(60, 340, "You pay nothing for preventive care within the net-")
+    canvas.drawString(60, 325, "work of this plan.")
+
+
+def altered(content: bytes, change: Callable[[Any], None]) -> bytes:
+    document, made = pypdfium2.PdfDocument(content), io.BytesIO()
+    change(document[0])
+    document.save(made)
+    return made.getvalue()
+
+
+def opened(picture: bytes) -> Image.Image:
+    return Image.open(io.BytesIO(picture)).convert("RGB")
+
+
+def refusal(document: Document, page: int = 1) -> Refused:
+    with pytest.raises(Refused) as refused:
+        render(document, page)
+    return refused.value
+
+
+# Pictures
+
+
+def coloured(red: float, green: float, blue: float, *size: float) -> Callable[[Canvas], None]:
+    def draw(canvas: Canvas) -> None:
+        canvas.setPageSize(size)
+        canvas.setFillColorRGB(red, green, blue)
+        canvas.rect(0, 0, *size, fill=1)
+
+    return draw
+
+
+def test_the_picture_is_of_the_page_that_was_asked_for(stored: Stored) -> None:
+    document = stored(drawn(coloured(1, 0, 0, 300, 300), coloured(0, 1, 0, 300, 600), coloured(0, 0, 1, 600, 300)))
+
+    shown = [opened(render(document, page, width=200)) for page in (1, 2, 3)]
+
+    assert [picture.size for picture in shown] == [(200, 200), (200, 400), (200, 100)]
+    for number, picture in enumerate(shown):
+        colour = picture.getpixel((100, 50))
+        assert isinstance(colour, tuple)
+        assert [value > 200 for value in colour] == [number == place for place in range(3)]
+
+
+@pytest.mark.parametrize(("wanted", "got"), [(1, 100), (10**9, 1600)])
+def test_no_width_is_drawn_that_nobody_needs(stored: Stored, wanted: int, got: int) -> None:
+    assert opened(render(stored(text_pdf("words")), 1, width=wanted)).width == got
+
+
+def test_a_page_without_end_is_shown_narrower(stored: Stored) -> None:
+    assert opened(render(stored(drawn(printed, size=(300, 6000))), 1)).size == (125, 2500)
+
+
+def test_a_page_too_thin_to_be_seen_is_refused(stored: Stored) -> None:
+    assert refusal(stored(drawn(printed, size=(3, 14_000)))).code == "PAGE_NOT_SHOWN"
+
+
+def test_an_encrypted_file_that_opens_without_a_password_is_shown(stored: Stored) -> None:
+    empty, locked = text_pdf(""), locked_pdf("A clause under seal")
+
+    assert render(stored(locked), 1) != render(stored(empty), 1)
+
+
+# Boxes
+
+
+def reds(picture: Image.Image) -> Iterator[tuple[int, int]]:
+    for number, (red, green, blue) in enumerate(zip(*[iter(picture.tobytes())] * 3, strict=True)):
+        if red > 150 and green < 100 and blue < 100:
+            yield number % picture.width, number // picture.width
+
+
+def covers(box: Box, x: float, y: float) -> bool:
+    return box.x - 1 <= x <= box.x + box.width + 1 and box.y - 1 <= y <= box.y + box.height + 1
+
+
+@pytest.mark.parametrize("cropped", [False, True], ids=["whole", "cropped"])
+@pytest.mark.parametrize("rotation", [0, 90, 180, 270])
+def test_boxes_lie_on_the_words_however_the_page_is_turned_and_cropped(
+    stored: Stored, rotation: int, cropped: bool
+) -> None:
+    def change(page: Any) -> None:
+        page.set_rotation(rotation)
+        if cropped:
+            page.set_mediabox(-40, -30, 640, 800)
+            page.set_cropbox(20, 300, 500, 760)
+
+    document = stored(altered(drawn(printed), change))
+
+    found = locate(document, 1, SENTENCE)
+
+    picture = opened(render(document, 1, width=600))
+    scale = picture.width / found.width
+    points = [(x / scale, y / scale) for x, y in reds(picture)]
+    assert len(points) > 100
+    assert picture.height == pytest.approx(found.height * scale, abs=1)
+    assert len(found.boxes) == 2
+    assert all(any(covers(box, x, y) for box in found.boxes) for x, y in points)
+    assert sum(box.width * box.height for box in found.boxes) < 7000
+
+
+def test_a_box_is_where_the_words_were_set(stored: Stored) -> None:
+    document = stored(drawn(printed))
+
+    first, second = locate(document, 1, SENTENCE).boxes
+
+    begin = stringWidth("You ", "Helvetica", 12)
+    assert first.x == pytest.approx(60, abs=1.5)
+    assert first.width == pytest.approx(
+        stringWidth("You pay nothing for preventive care within the net-", "Helvetica", 12), abs=2
+    )
+    assert first.y < 792 - 340 < first.y + first.height < 792 - 340 + 5
+    assert second.y < 792 - 325 < second.y + second.height
+    assert begin < second.width < first.width
+
+
+@pytest.mark.parametrize(
+    "passage",
+    [
+        "**You pay nothing** for _preventive care_ within the network of this plan.",
+        "## You pay\n\nnothing for preventive\ncare within   the net\u00adwork of this plan.",
+        "| You pay | nothing |\n|---|---|\n| for preventive care | within the network of this plan |",
+        "YOU PAY NOTHING FOR [preventive care](https://example.org/care) WITHIN THE NETWORK OF THIS PLAN",
+    ],
+)
+def test_markdown_is_found_in_what_it_was_made_of(stored: Stored, passage: str) -> None:
+    document = stored(drawn(printed))
+
+    assert locate(document, 1, passage).boxes == locate(document, 1, SENTENCE).boxes != []
+
+
+def test_of_a_passage_over_two_pages_each_shows_its_part(stored: Stored) -> None:
+    def end(canvas: Canvas) -> None:
+        canvas.drawString(60, 60, "The plan covers forty visits of physical therapy a year")
+
+    def begin(canvas: Canvas) -> None:
+        canvas.drawString(60, 740, "when your physician has ordered them in writing beforehand.")
+
+    document = stored(drawn(end, begin))
+    passage = (
+        "The plan covers forty visits of physical therapy a year when your physician has ordered them in"
+        " writing beforehand."
+    )
+
+    assert [len(locate(document, page, passage).boxes) for page in (1, 2)] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    "passage",
+    [
+        "",
+        "****",
+        "Nothing of this sentence was ever printed anywhere in the file, not one clause.",
+        "percent",
+        "Rule 99",
+    ],
+)
+def test_when_in_doubt_nothing_is_marked(stored: Stored, passage: str) -> None:
+    assert locate(stored(drawn(printed)), 1, passage).boxes == []
+
+
+def test_a_page_without_text_has_no_boxes(stored: Stored) -> None:
+    found = locate(stored(drawn(coloured(1, 0, 0, 300, 300))), 1, SENTENCE)
+
+    assert (found.width, found.height, found.boxes) == (300, 300, [])
+
+
+def test_repeated_words_are_taken_where_the_passage_is() -> None:
+    blocks = [f"service{name}costs{name * 3}percentinnetworkyoupay" for name in ("alpha", "beta", "gamma", "delta")]
+    page = "".join(block + str(number) * 400 for number, block in enumerate(blocks))
+    text = "innetworkyoupayservicegammacostsgammagammagammapercent"
+
+    spans = text_alignment.spans(page, text)
+
+    assert sorted(page[start:end] for start, end in spans) == ["innetworkyoupay", text.removeprefix("innetworkyoupay")]
+    assert {page.index(blocks[2]) <= start < end <= page.index(blocks[2]) + len(blocks[2]) for start, end in spans} == {
+        True
+    }
+
+
+def test_a_few_words_in_common_are_no_match() -> None:
+    page = "yourplanpaysforotherservicescostwhateverthebookletsays"
+    text = "thedentistsbillstatesthatotherservicescostflatfeesinanyyearunlesstheinsurerwaivesthem"
+
+    assert text_alignment.spans(page, text) == []
+
+
+@pytest.mark.parametrize(
+    ("page", "text"),
+    [
+        ("a" * 60_000, "a" * 20_000),
+        ("a" * 60_000, ("a" * 23 + "b") * 800),
+        ("abcdefghijkl" * 5000, "abcdefghijklx" * 1500),
+    ],
+)
+def test_time_to_align_grows_with_the_text_and_no_faster(page: str, text: str) -> None:
+    before = time.process_time()
+    text_alignment.spans(page, text)
+
+    assert time.process_time() - before < 2
+
+
+# What a file may do
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pdf_bombs.flate_once,
+        pdf_bombs.cyclic_tree,
+        lambda: text_pdf("x").replace(b"/Kids", b"/Gone"),
+        lambda: b"%PDF-1.7 nothing else %%EOF",
+        lambda: locked_pdf("secret", user_password=b"unknown"),
+    ],
+    ids=["bomb", "cyclic", "no pages", "malformed", "password"],
+)
+def test_what_cannot_be_drawn_has_a_code_and_kills_nothing(stored: Stored, content: Callable[[], bytes]) -> None:
+    document = stored(content())
+    assert refusal(document).code in ("PAGE_NOT_SHOWN", "PAGE_NOT_FOUND")
+
+    before = time.monotonic()
+    assert refusal(document).status in (404, 422)
+
+    assert time.monotonic() - before < 0.5, "a hopeless page is tried once"
+    assert render(stored(text_pdf("another")), 1)
+
+
+def test_a_picture_is_drawn_though_one_of_its_images_is_a_flood(stored: Stored) -> None:
+    assert render(stored(pdf_bombs.pixel_flood()), 1)
+
+
+def test_the_child_knows_no_django() -> None:
+    code = "import sys, documents.parsers.sandbox.page_image_child; sys.exit('django' in sys.modules)"
+
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+
+
+def test_who_finds_too_many_before_him_is_told_when_to_come_back(
+    stored: Stored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document = stored(text_pdf("words"))
+    monkeypatch.setattr(page_images, "TURN_SECONDS", 0.05)
+
+    with ExitStack() as others:
+        for _ in range(page_images.AT_ONCE):
+            others.enter_context(page_images._turn())
+        busy = refusal(document)
+
+    assert (busy.code, busy.status, bool(busy.retry_after)) == ("UNAVAILABLE", 503, True)
+    assert render(document, 1)
+
+
+def test_only_so_many_are_let_in(stored: Stored) -> None:
+    document = stored(text_pdf("words"))
+
+    with ExitStack() as others:
+        for _ in range(page_images.ADMITTED):
+            others.enter_context(page_images._admission(uuid4()))
+        before = time.monotonic()
+        busy = refusal(document)
+        spent = time.monotonic() - before
+
+    assert (busy.code, busy.status, bool(busy.retry_after)) == ("UNAVAILABLE", 503, True)
+    assert spent < 1
+    assert render(document, 1)
+
+
+def test_one_tenant_takes_no_others_place(ana: Person, stored: Stored) -> None:
+    document = stored(text_pdf("words"))
+
+    with ExitStack() as own:
+        for _ in range(page_images.ADMITTED_OF_TENANT):
+            own.enter_context(page_images._admission(ana.id))
+        assert refusal(document).code == "UNAVAILABLE"
+        with page_images._admission(uuid4()):
+            pass
+
+    assert render(document, 1)
+
+
+def test_words_that_take_too_long_to_find_do_not_hide_the_page(stored: Stored) -> None:
+    document = stored(text_pdf("words"))
+    page_images._hopeless.add(page_images._key(document, 1, {"ask": "boxes", "text": "one"}))
+
+    with pytest.raises(Refused):
+        locate(document, 1, "one")
+
+    assert render(document, 1)
+    assert locate(document, 1, "another").boxes == []
+
+
+def test_looks_are_limited_and_what_the_browser_has_costs_none(ana: Person, stored: Stored, settings: Any) -> None:
+    settings.LOOKS_PER_MINUTE = 2
+    document = stored(text_pdf("words"), pages=1)
+    ana.get(path(document))
+    tag = ana.get(path(document))["ETag"]
+
+    refused = ana.get(path(document))
+    again = ana.client.get(path(document), headers={"if-none-match": tag})
+
+    assert (refused.status_code, refused.json()["code"]) == (429, "LOOK_LIMIT_REACHED")
+    assert 0 < int(refused["Retry-After"]) <= 60
+    assert again.status_code == 304
+
+
+# In the API
+
+
+def path(document: Document, page: object = 1) -> str:
+    return f"/documents/{document.pk}/pages/{page}"
+
+
+def test_the_api_shows_a_page_to_bearer_and_session(ana: Person, stored: Stored) -> None:
+    document = stored(text_pdf("words"), pages=1)
+    browser = Client()
+    browser.force_login(ana.user)
+
+    answers = [ana.get(path(document), width=300), browser.get(path(document), {"width": 300})]
+
+    for answer in answers:
+        assert (answer.status_code, answer["Content-Type"]) == (200, "image/jpeg")
+        assert opened(answer.content).width == 300
+        assert answer["X-Content-Type-Options"] == "nosniff"
+        assert answer["Content-Security-Policy"] == "default-src 'none'"
+        assert answer["Cache-Control"].startswith("private, max-age=")
+    assert ana.client.get(path(document), headers={"accept": "image/avif"}).status_code == 200
+    assert Client().get(path(document)).status_code == 401
+
+
+def test_what_a_browser_has_already_is_not_drawn_again(ana: Person, stored: Stored) -> None:
+    document = stored(text_pdf("words"), pages=1)
+    tag = ana.get(path(document))["ETag"]
+
+    again = ana.client.get(path(document), headers={"if-none-match": f'W/"x", {tag}'})
+    other = ana.client.get(path(document) + "?width=500", headers={"if-none-match": tag})
+
+    assert (again.status_code, again.content, again["ETag"]) == (304, b"", tag)
+    assert other.status_code == 200
+
+
+def test_anothers_page_does_not_exist(ana: Person, ben: Person, stored: Stored) -> None:
+    document = stored(text_pdf("words"), pages=1)
+    tag = ana.get(path(document))["ETag"]
+
+    foreign = ben.client.get(path(document), headers={"if-none-match": tag})
+    absent = ben.get(f"/documents/{uuid4()}/pages/1")
+
+    assert foreign.status_code == absent.status_code == 404
+    assert foreign.json() == absent.json()
+    document.user_id = ben.id
+    assert refusal(document).code == "NOT_FOUND"
+
+
+@pytest.mark.parametrize(
+    ("page", "query", "status", "code"),
+    [
+        (0, {}, 404, "PAGE_NOT_FOUND"),
+        (3, {}, 404, "PAGE_NOT_FOUND"),
+        (10**30, {}, 404, "PAGE_NOT_FOUND"),
+        (-1, {}, 404, "NOT_FOUND"),
+        (1, {"width": 99}, 400, "INVALID_REQUEST"),
+        (1, {"width": 1601}, 400, "INVALID_REQUEST"),
+        (1, {"width": "wide"}, 400, "INVALID_REQUEST"),
+    ],
+)
+@pytest.mark.parametrize("counted", [True, False], ids=["counted", "not counted yet"])
+def test_what_is_asked_for_wrongly_is_named(
+    ana: Person, stored: Stored, page: int, query: dict[str, Any], status: int, code: str, counted: bool
+) -> None:
+    document = stored(text_pdf("one", "two"), pages=2 if counted else None)
+
+    answer = ana.get(path(document, page), **query)
+
+    assert (answer.status_code, answer.json()["code"]) == (status, code)
+
+
+def test_before_the_bytes_have_come_there_is_nothing_to_see(ana: Person) -> None:
+    document = Document.objects.get(pk=ana.declare(text_pdf("words")).json()["document_id"])
+
+    answer = ana.get(path(document))
+
+    assert (answer.status_code, answer.json()["code"]) == (409, "NOT_READY")
+
+
+def test_other_bytes_than_were_declared_are_not_shown(stored: Stored, settings: Any) -> None:
+    document = stored(text_pdf("declared"))
+    original = Path(settings.STORAGE_ROOT, document.raw_path.removeprefix("storage://"))
+    original.write_bytes(text_pdf("exchange"))
+
+    assert refusal(document).code == "PAGE_NOT_SHOWN"
+
+
+# Files from afar
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[S3Server]:
+    with S3Server() as server:
+        yield server
+
+
+@pytest.fixture
+def far(ana: Person, server: S3Server, settings: Any) -> Stored:
+    at(settings, server, S3_PRESIGN=False)
+
+    def store(content: bytes) -> Document:
+        uploaded = ana.upload(content)
+        Document.objects.filter(pk=uploaded.document_id).update(stored_at=Now())
+        return Document.objects.get(pk=uploaded.document_id)
+
+    return store
+
+
+def kept(settings: Any) -> list[Path]:
+    return list(Path(settings.STORAGE_ROOT, file_cache.FOLDER).glob("*"))
+
+
+def test_a_deleted_document_is_not_shown_though_it_was_fetched(ana: Person, far: Stored, settings: Any) -> None:
+    document = far(text_pdf("words"))
+    assert ana.get(path(document)).status_code == 200
+    assert [file.name.split(".")[0] for file in kept(settings)] == [str(document.pk)]
+
+    assert ana.delete(f"/documents/{document.pk}").status_code == 204
+
+    assert ana.get(path(document)).status_code == 404
+    assert refusal(document).code == "NOT_FOUND"
+    assert kept(settings) == []
+
+
+def test_a_second_page_needs_no_second_fetch(far: Stored, server: S3Server) -> None:
+    document = far(text_pdf("one", "two"))
+    first = render(document, 1)
+    bucket, name = storage.located(document.raw_path)
+    bucket.delete(name)
+
+    assert render(document, 2) != first
+
+
+def test_little_is_kept_and_not_for_long(far: Stored, settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    documents = [far(text_pdf(text)) for text in ("one", "two", "three")]
+    monkeypatch.setattr(file_cache, "KEPT_BYTES", 2 * max(document.bytes_len for document in documents))
+    for document in documents:
+        render(document, 1)
+    assert len(kept(settings)) == 2
+
+    monkeypatch.setattr(file_cache, "KEPT_SECONDS", 0.0)
+    file_cache.sweep()
+
+    assert kept(settings) == []
+
+
+def test_a_store_that_is_away_is_said_to_be(far: Stored, settings: Any) -> None:
+    document = far(text_pdf("words"))
+    settings.S3_ENDPOINT_URL = "http://127.0.0.1:9"
+    settings.STORAGES = dict(settings.STORAGES)
+
+    assert refusal(document).code == "STORAGE_UNAVAILABLE"
+
+
+def test_hand_written_pages_of_odd_shapes_are_shown_or_refused(stored: Stored) -> None:
+    odd = [b"/UserUnit 1000", b"/CropBox [0 0 0 0]", b"/CropBox [9999 9999 10000 10000]", b"/Rotate 45"]
+
+    for extra in odd:
+        document = stored(file(page_objects([stream(words("words"))], page=extra)))
+        try:
+            assert opened(render(document, 1)).width <= page_images.WIDEST
+            locate(document, 1, "words")
+        except Refused as refused:
+            assert refused.code == "PAGE_NOT_SHOWN"  # noqa: PT017 - either is right

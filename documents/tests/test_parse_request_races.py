@@ -1,0 +1,596 @@
+"""A bought parse when things overlap, come late or never come: nothing is lost, left over or bought twice."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from django.db import connection, transaction
+from django.db.models.functions import Now
+
+from documents import periodic, storage
+from documents import services as documents
+from documents.models import Document, ParseRequest, Removal
+from documents.parsers import ocr, registry
+from documents.parsing import parse_callbacks, parse_store
+from documents.tests import test_llamaparse
+from documents.tests.test_llamaparse import PDF, THREE_PAGES_CENTS, asked, document, ingest, sold
+from jobs import claims, failpoints, services, worker
+from jobs.models import Event, UploadJob
+from testing.concurrency import at_once
+from testing.fakes.faults import Kind, Status, dripping, hang
+from testing.fakes.http_messages import Answer, Request, Wire
+from testing.fakes.llamaparse import LlamaParseServer
+from testing.pdfs import text_pdf
+from testing.personas import Person, Upload, let_pauses_pass, plan_pdf, run_to_the_end, stop_before
+from vendors.models import Breaker, Pace, Purchase
+
+POLL, SUBMIT, CANCEL, DROP = (
+    "GET /api/v2/parse/*",
+    "POST /api/v2/parse",
+    "POST /api/v2/parse/*",
+    "DELETE /api/v2/parse/*",
+)
+FIND, FIND_FILE, UPLOAD = "GET /api/v2/parse", "GET /api/v1/beta/files", "POST /api/v1/beta/files"
+LONG_AGO = "2020-01-01T00:00Z"
+NEVER = 1000.0  # seconds until a parse is done
+vendor = test_llamaparse.vendor
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def heard(vendor: LlamaParseServer, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What the vendor is asked, in order."""
+    routes: list[str] = []
+    serve = vendor.serve
+
+    def listen(request: Request, wire: Wire) -> None:
+        routes.append(request.route)
+        serve(request, wire)
+
+    monkeypatch.setattr(vendor, "serve", listen)
+    return routes
+
+
+def twins(ana: Person, count: int) -> list[Upload]:
+    """Documents of other bytes and the same text, which is stored once, with the first."""
+    return [ana.ingest(text_pdf("the same text") + b"\n%% copy %d\n" % number) for number in range(count)]
+
+
+def under_way(ana: Person, vendor: LlamaParseServer, content: bytes = PDF) -> Upload:
+    """A document whose parse is submitted and does not end."""
+    vendor.delay = NEVER
+    uploaded = ana.upload(content)
+    run_to_the_end(2)
+    assert uploaded.job.wait_reason == "WAITING_FOR_PARSER"
+    return uploaded
+
+
+def finish(vendor: LlamaParseServer) -> None:
+    """Let all parses end that are under way."""
+    until(lambda: all(job.status != "PENDING" for job in vendor.jobs.values()))
+    for job in list(vendor.jobs.values()):
+        vendor._finish(job)
+
+
+def until(true: Callable[[], bool]) -> None:
+    end = time.monotonic() + 10
+    while not true():
+        assert time.monotonic() < end, "it never came true"
+        time.sleep(0.01)
+
+
+def let_the_vendor_rest() -> None:
+    """Let it be asked again, as if the time that it wanted, or the breaker's, had passed."""
+    Pace.objects.update(paused_until=None)
+    Breaker.objects.update(opened_at=LONG_AGO, probe_until=None)
+
+
+def forget_again() -> None:
+    """Do the sweep of deleted documents' copies, as if what failed had waited long enough."""
+    Removal.objects.update(try_after=Now() - timedelta(seconds=1))
+    periodic.forget_copies()
+
+
+def overwrite(uploaded: Upload) -> None:
+    """Change a document's text in the store."""
+    bucket, name = storage.located(str(document(uploaded).parsed_path))
+    bucket.put(name, b"another text")
+
+
+def purchases() -> list[tuple[str, Decimal]]:
+    return list(Purchase.objects.filter(vendor="llamaparse").values_list("state", "cents").order_by("created_at"))
+
+
+def faults() -> int:
+    return sum(Breaker.objects.values_list("faults", flat=True))
+
+
+# Twins that are deleted at the same time
+
+
+def assert_whole(uploaded: Upload) -> None:
+    assert parse_store.text_of(document(uploaded)).strip() == "the same text"
+    assert parse_store.is_sound(document(uploaded))
+    assert uploaded.job.parsed_path == document(uploaded).parsed_path
+
+
+def test_a_deletion_that_read_its_document_before_a_twin_was_deleted_leaves_the_third_whole(ana: Person) -> None:
+    first, second, third = twins(ana, 3)
+    stale = document(second)
+    ana.delete(f"/documents/{first.document_id}")
+
+    documents.delete(stale)
+
+    assert_whole(third)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_twins_deleted_at_the_same_moment_leave_the_others_whole(ana: Person) -> None:
+    first, second, third, fourth = twins(ana, 4)
+    doomed = [document(each) for each in (first, second, third)]
+
+    at_once(*(lambda one=one: documents.delete(one) for one in doomed))
+
+    assert Document.objects.count() == 1
+    assert_whole(fourth)
+
+
+def test_who_borrows_a_text_while_its_owner_is_parsed_anew_keeps_it(
+    ana: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ocr, "read", lambda path, pages: dict.fromkeys(pages, "Scanned words."))
+    content = text_pdf("the same text", "")
+    owner = ana.upload(content)
+    stop_before("chunking")
+    services.cancel(owner.job, by="test")
+    ana.ingest(content + b"\n% read\n", ocr=True)
+    ana.declare(content, ocr=True)
+    claim = stop_before("parsing")
+    borrowed: list[Upload] = []
+
+    def borrow(point: str) -> None:
+        if point == "parsing:stored" and not borrowed:
+            borrowed.append(ana.upload(content + b"\n% not read\n"))
+            run_to_the_end(1)
+
+    monkeypatch.setattr(failpoints, "reach", borrow)
+
+    worker.attempt(claim)
+
+    assert document(owner).parsed_path != parse_store.own_path(document(owner)), "it shares the text that was read"
+    assert_whole(borrowed[0])
+
+
+# Deleted, and uploaded again
+
+
+def test_a_document_uploaded_again_keeps_its_parse_when_the_deleted_ones_copy_is_forgotten(
+    ana: Person, vendor: LlamaParseServer
+) -> None:
+    vendor.misbehave(SUBMIT, Status(429), times=1)
+    first = ana.upload(PDF)
+    run_to_the_end(1)
+    old_file = asked(first).file_id
+    ana.delete(f"/documents/{first.document_id}")
+    let_the_vendor_rest()
+    again = under_way(ana, vendor)
+
+    forget_again()
+    forget_again()
+
+    assert list(vendor.jobs) == [asked(again).vendor_job_id]
+    assert list(vendor.files) == [asked(again).file_id] != [old_file]
+    finish(vendor)
+    run_to_the_end(4)
+    assert (again.job.state, sold(vendor)) == ("done", 1)
+
+
+@pytest.mark.parametrize(("lost", "bought"), [(UPLOAD, ["settled"]), (SUBMIT, ["reserved", "settled"])])
+def test_what_a_lost_answer_left_is_forgotten_without_that_of_the_same_file_uploaded_again(
+    lost: str, bought: list[str], ana: Person, vendor: LlamaParseServer, settings: Any
+) -> None:
+    settings.VENDOR_TIMEOUT_SECONDS = 1.0
+    vendor.misbehave(lost, hang(sold=True))
+    first = ana.upload(PDF)
+    run_to_the_end(1)
+    ana.delete(f"/documents/{first.document_id}")
+    again = under_way(ana, vendor)
+    assert len(vendor.files) == 2
+
+    forget_again()
+    forget_again()
+
+    assert list(vendor.jobs) == [asked(again).vendor_job_id]
+    assert list(vendor.files) == [asked(again).file_id]
+    finish(vendor)
+    run_to_the_end(4)
+    assert again.job.state == "done"
+    assert [state for state, _ in purchases()] == bought, "what was sold is in the books, be it lost"
+    assert sold(vendor) == len(bought)
+
+
+# A parse that does not come, or not as it should
+
+
+def test_a_parse_that_was_lost_after_it_was_recorded_is_bought_anew_by_a_retry(
+    ana: Person, vendor: LlamaParseServer
+) -> None:
+    uploaded = ana.upload(PDF)
+    stop_before("parsed")
+    overwrite(uploaded)
+    services.cancel(uploaded.job, by="test")
+    vendor.jobs.clear()
+    ParseRequest.objects.update(deadline=LONG_AGO)
+    services.retry(uploaded.job, by="test")
+    run_to_the_end(2)
+    assert uploaded.failure == "PARSE_LOST"
+
+    services.retry(uploaded.job, by="test")
+
+    assert uploaded.job.stage == "job_validated"
+    run_to_the_end(6)
+    assert (uploaded.job.state, asked(uploaded).round, sold(vendor)) == ("done", 2, 2)
+    assert uploaded.job.cost_cents == 2 * THREE_PAGES_CENTS
+
+
+@pytest.mark.parametrize("wrong", ["page-twice", "page-beyond-the-last"])
+def test_pages_that_the_document_does_not_have_end_it_at_once_and_are_charged_to_it_alone(
+    wrong: str, ana: Person, vendor: LlamaParseServer
+) -> None:
+    vendor.misbehave(POLL, wrong, times=100)
+
+    uploaded = ingest(ana)
+
+    assert uploaded.failure == "PARSE_MALFORMED"
+    assert not Event.objects.filter(job_id=uploaded.job_id, code="RETRY_SCHEDULED").exists()
+    assert purchases() == [("settled", THREE_PAGES_CENTS)]
+    assert (uploaded.job.cost_cents, sold(vendor), faults()) == (THREE_PAGES_CENTS, 1, 0)
+
+
+def test_a_vendor_that_counts_more_pages_than_we_do_is_not_asked_again(ana: Person, vendor: LlamaParseServer) -> None:
+    uploaded = ana.upload(PDF)
+    stop_before("parsing").move("release")
+    Document.objects.update(pages=2)
+
+    run_to_the_end(6)
+
+    assert uploaded.failure == "PARSE_MALFORMED"
+    assert (uploaded.job.cost_cents, sold(vendor), faults()) == (THREE_PAGES_CENTS, 1, 0)
+
+
+def test_a_blank_parse_is_charged_once_to_its_document(ana: Person, vendor: LlamaParseServer) -> None:
+    uploaded = ingest(ana, text_pdf("", "", ""))
+    assert uploaded.failure == "NO_TEXT_LAYER"
+
+    services.retry(uploaded.job, by="test")
+    run_to_the_end(4)
+
+    assert uploaded.failure == "NO_TEXT_LAYER"
+    assert purchases() == [("settled", THREE_PAGES_CENTS)]
+    assert (uploaded.job.cost_cents, sold(vendor)) == (THREE_PAGES_CENTS, 1)
+
+
+def test_one_404_right_after_the_submit_does_not_give_the_parse_up(ana: Person, vendor: LlamaParseServer) -> None:
+    vendor.misbehave(POLL, Status(404), times=1)
+
+    uploaded = ingest(ana)
+
+    assert (uploaded.job.state, asked(uploaded).round, sold(vendor)) == ("done", 1, 1)
+
+
+# Time
+
+
+@pytest.mark.parametrize("outage", [Status(503), "refused"])
+@pytest.mark.parametrize("is_done_when_back", [True, False])
+def test_an_outage_that_outlasts_the_deadline_buries_nothing(
+    is_done_when_back: bool, outage: Any, ana: Person, vendor: LlamaParseServer
+) -> None:
+    uploaded = under_way(ana, vendor)
+    vendor.misbehave("*", outage, times=1000)
+    ParseRequest.objects.update(submitted_at=LONG_AGO, deadline=LONG_AGO)
+    for _ in range(6):
+        let_the_vendor_rest()
+        run_to_the_end(1)
+    assert uploaded.job.state == "queued"
+    vendor.behave()
+    let_the_vendor_rest()
+    if is_done_when_back:
+        finish(vendor)
+    run_to_the_end(2)
+
+    finish(vendor)
+    run_to_the_end(6)
+
+    assert (uploaded.job.state, asked(uploaded).round, sold(vendor)) == ("done", 1, 1)
+
+
+@pytest.mark.parametrize("away", [Status(402), Status(403), Status(503), Status(503, retry_after="600")])
+def test_a_parse_is_looked_at_once_more_before_its_deadline_after_a_wait_for_the_vendor(
+    away: Kind, ana: Person, vendor: LlamaParseServer
+) -> None:
+    uploaded = under_way(ana, vendor)
+    vendor.misbehave(POLL, away, times=1)
+    ParseRequest.objects.update(deadline=LONG_AGO)
+
+    run_to_the_end(1)
+
+    job, deadline = uploaded.job, asked(uploaded).deadline
+    assert job.wait_reason != "WAITING_FOR_PARSER"
+    assert deadline is not None
+    assert job.run_after is not None
+    assert deadline > job.run_after
+
+
+def test_a_parse_that_ends_while_it_is_cancelled_is_kept(
+    ana: Person, vendor: LlamaParseServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uploaded = under_way(ana, vendor)
+    ParseRequest.objects.update(deadline=LONG_AGO)
+    honest = vendor.answer
+
+    def answer(request: Request) -> Answer:
+        if request.path.endswith("/cancel"):
+            finish(vendor)
+        return honest(request)
+
+    monkeypatch.setattr(vendor, "answer", answer)
+
+    run_to_the_end(6)
+
+    assert (uploaded.job.state, asked(uploaded).round, sold(vendor)) == ("done", 1, 1)
+    assert purchases() == [("settled", THREE_PAGES_CENTS)]
+
+
+def _dripping_head(wire: Wire, answer: Answer) -> None:
+    for byte in answer.head(len(answer.body)):
+        if not wire.wait(0.1):
+            break
+        wire.send(bytes([byte]))
+    wire.end()
+
+
+DRIPS = {"body": dripping(0.1), "head": Kind("dripping-head", sold=True, send=_dripping_head)}
+
+
+@pytest.mark.parametrize("route", [SUBMIT, POLL])
+@pytest.mark.parametrize("drip", DRIPS)
+def test_an_answer_that_drips_is_over_in_time_and_buys_nothing_again(
+    drip: str, route: str, ana: Person, vendor: LlamaParseServer, settings: Any
+) -> None:
+    settings.VENDOR_TIMEOUT_SECONDS = 0.8
+    uploaded = ana.upload(PDF)
+    if route == POLL:
+        stop_before("parsing").move("release")
+    vendor.misbehave(route, DRIPS[drip])
+    began = time.monotonic()
+
+    run_to_the_end(1)
+
+    assert time.monotonic() - began < 2.5
+    assert (uploaded.job.last_error or {})["code"] == "VENDOR_UNREACHABLE"
+    run_to_the_end(6)
+    assert (uploaded.job.state, sold(vendor)) == ("done", 1)
+
+
+# Deleting at the vendor's
+
+
+def test_a_parse_that_is_deleted_while_it_runs_is_cancelled_and_goes(ana: Person, vendor: LlamaParseServer) -> None:
+    uploaded = under_way(ana, vendor)
+    ana.delete(f"/documents/{uploaded.document_id}")
+
+    periodic.forget_copies()
+
+    assert (len(vendor.jobs), len(vendor.files), faults()) == (0, 0, 0)
+    assert not Removal.objects.filter(path__startswith="llamaparse").exists()
+
+
+def test_a_job_that_is_still_being_cancelled_is_no_fault_and_is_deleted_later(
+    ana: Person, vendor: LlamaParseServer
+) -> None:
+    uploaded = under_way(ana, vendor)
+    ana.delete(f"/documents/{uploaded.document_id}")
+    vendor.misbehave(DROP, Status(409), times=1)
+
+    periodic.forget_copies()
+
+    assert (len(vendor.jobs), faults()) == (1, 0)
+    forget_again()
+    assert (len(vendor.jobs), len(vendor.files)) == (0, 0)
+
+
+def test_a_copy_that_cannot_be_deleted_keeps_no_other_from_it(ana: Person, vendor: LlamaParseServer) -> None:
+    stuck, other = ingest(ana), ingest(ana, plan_pdf("vision care", "foot care", "eye care"))
+    left = asked(stuck).vendor_job_id
+    vendor.misbehave(f"DELETE /api/v2/parse/{left}", Status(503), times=1000)
+    for each in (stuck, other):
+        ana.delete(f"/documents/{each.document_id}")
+
+    periodic.forget_copies()
+
+    assert list(vendor.jobs) == [left]
+    assert Removal.objects.filter(path__startswith="llamaparse", try_after__gt=Now()).count() == 1
+
+
+def test_a_copy_whose_failure_opens_the_breaker_keeps_no_other_from_being_deleted(
+    ana: Person, vendor: LlamaParseServer
+) -> None:
+    stuck, other = ingest(ana), ingest(ana, plan_pdf("vision care", "foot care", "eye care"))
+    left = asked(stuck).vendor_job_id
+    vendor.misbehave(f"DELETE /api/v2/parse/{left}", Status(503), times=1000)
+    ana.delete(f"/documents/{stuck.document_id}")
+    for _ in range(8):
+        forget_again()
+    assert Breaker.objects.filter(state="open").exists()
+    ana.delete(f"/documents/{other.document_id}")
+
+    for _ in range(3):
+        let_the_vendor_rest()
+        periodic.forget_copies()
+
+    assert list(vendor.jobs) == [left]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_keeper_does_not_wait_for_a_vendor_that_hangs_and_asks_it_once(
+    vendor: LlamaParseServer, heard: list[str], settings: Any
+) -> None:
+    settings.VENDOR_TIMEOUT_SECONDS = 1.5
+    path = f"llamaparse://job/file/{uuid4()}:1/{uuid4()}"
+    Removal.objects.create(document_id=uuid4(), path=path, drop_after=LONG_AGO)
+    vendor.misbehave("*", hang(), times=100)
+    began = time.monotonic()
+
+    for _ in range(5):
+        periodic.forget_at_vendor()
+
+    assert time.monotonic() - began < 0.5
+    (thread,) = [thread for thread in threading.enumerate() if thread.name == periodic.FORGETTING]
+    thread.join(10)
+    assert heard == ["POST /api/v2/parse/job/cancel"]
+    assert Removal.objects.filter(try_after__gt=Now()).count() == 1, "it is not gone: later again"
+
+
+def test_what_a_failed_round_left_at_the_vendors_is_deleted_and_the_next_rounds_is_kept(
+    ana: Person, vendor: LlamaParseServer
+) -> None:
+    vendor.fails = True
+    uploaded = ingest(ana)
+    vendor.fails = False
+    services.retry(uploaded.job, by="test")
+    run_to_the_end(6)
+    assert (uploaded.job.state, len(vendor.jobs)) == ("done", 2)
+
+    periodic.forget_copies()
+
+    assert list(vendor.jobs) == [asked(uploaded).vendor_job_id]
+    assert list(vendor.files) == [asked(uploaded).file_id]
+    ana.delete(f"/documents/{uploaded.document_id}")
+    periodic.forget_copies()
+    assert (len(vendor.jobs), len(vendor.files)) == (0, 0)
+
+
+# Budget
+
+
+def test_a_submit_that_timed_out_is_not_counted_against_itself(
+    ana: Person, vendor: LlamaParseServer, settings: Any
+) -> None:
+    settings.TENANT_DAILY_CENTS = float(THREE_PAGES_CENTS)
+    settings.VENDOR_TIMEOUT_SECONDS = 1.0
+    vendor.misbehave(SUBMIT, hang())
+
+    uploaded = ingest(ana)
+
+    assert (uploaded.job.state, sold(vendor)) == ("done", 1)
+    assert purchases() == [("settled", THREE_PAGES_CENTS)]
+
+
+def test_a_parse_that_was_paid_is_fetched_again_with_a_spent_budget(
+    ana: Person, vendor: LlamaParseServer, settings: Any
+) -> None:
+    settings.TENANT_DAILY_CENTS = float(THREE_PAGES_CENTS)
+    uploaded = ana.upload(PDF)
+    stop_before("parsed")
+    overwrite(uploaded)
+    services.cancel(uploaded.job, by="test")
+    services.replan(uploaded.job)
+
+    services.retry(uploaded.job, by="test")
+
+    assert uploaded.job.stage == "job_validated"
+    run_to_the_end(6)
+    assert (uploaded.job.state, sold(vendor)) == ("done", 1)
+    assert purchases() == [("settled", THREE_PAGES_CENTS)]
+    assert uploaded.job.cost_cents == THREE_PAGES_CENTS
+
+
+def test_waiting_for_budget_asks_the_vendor_nothing(
+    ana: Person, vendor: LlamaParseServer, heard: list[str], settings: Any
+) -> None:
+    settings.TENANT_DAILY_CENTS = 2.0
+    ingest(ana)
+    heard.clear()
+    waiting = ana.upload(plan_pdf("vision care", "foot care", "eye care"))
+
+    run_to_the_end(5)
+
+    assert waiting.job.wait_reason == "BUDGET_SPENT"
+    assert heard == []
+
+
+def test_being_rate_limited_spends_no_requests_on_looking_for_what_was_never_made(
+    ana: Person, vendor: LlamaParseServer, heard: list[str]
+) -> None:
+    vendor.misbehave(SUBMIT, Status(429), times=4)
+    uploaded = ana.upload(PDF)
+
+    for _ in range(4):
+        let_the_vendor_rest()
+        run_to_the_end(1)
+
+    assert uploaded.job.wait_reason == "VENDOR_RATE_LIMITED"
+    assert heard == [UPLOAD, *[SUBMIT] * 4]
+
+
+# Callbacks, and declaring again
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_callback_and_a_worker_do_not_wait_for_each_other(ana: Person, vendor: LlamaParseServer) -> None:
+    uploaded = under_way(ana, vendor)
+    let_pauses_pass()
+    claim = claims.take("test:1:1")
+    assert claim is not None
+    told: list[object] = []
+
+    def call_back() -> None:
+        try:
+            with transaction.atomic():
+                told.append(parse_callbacks.announce(asked(uploaded)))
+        except Exception as error:
+            told.append(error)
+        finally:
+            connection.close()
+
+    thread = threading.Thread(target=call_back)
+    with claim.held():
+        thread.start()
+        until(_somebody_waits)
+        ParseRequest.objects.filter(pk=asked(uploaded).pk).update(submitted_at=Now())
+    thread.join(10)
+
+    assert told == [True]
+
+
+def _somebody_waits() -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
+        return bool(cursor.fetchone()[0])
+
+
+def test_a_document_that_was_parsed_is_parsed_again_when_it_is_declared_with_ocr(
+    ana: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ocr, "read", lambda path, pages: {page: f"Scanned words of page {page + 1}." for page in pages})
+    content = text_pdf("printed words", "")
+    uploaded = ana.upload(content)
+    stop_before("chunking")
+    services.cancel(uploaded.job, by="test")
+
+    ana.declare(content, ocr=True)
+
+    assert uploaded.job.stage == "job_validated"
+    run_to_the_end(4)
+    assert uploaded.job.state == "done"
+    assert document(uploaded).parser_version == registry.local(ocr=True).version
+    assert "Scanned words of page 2." in parse_store.text_of(document(uploaded))
+    assert UploadJob.objects.get(pk=uploaded.job_id).parsed_sha256 == document(uploaded).parsed_sha256

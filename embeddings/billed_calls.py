@@ -1,0 +1,130 @@
+"""Vectors from a model that somebody else runs: reserved before the call, settled after it, refused by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from decimal import Decimal
+from http import HTTPStatus
+from math import ceil
+from uuid import UUID
+
+from accounts.errors import Refused
+from embeddings import tokenizer as tokens
+from embeddings.embedders import Embedder, Vectors
+from embeddings.embedders.http_base import Hosted, Sold
+from jobs.outcomes import Permanent, Postponed, Retryable
+from vendors import guard, ledger
+
+# What a vendor answers when it is the request's content that it does not want.
+ABOUT_THE_TEXT = {HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY}
+SOON = 5  # seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A call that is about to be made. ``purchase_id`` is None where nothing is charged."""
+
+    tokens: int
+    purchase_id: UUID | None = None
+
+
+def reserve(
+    embedder: Hosted,
+    tokens: int,
+    *,
+    user_id: UUID,
+    stage: str,
+    document_id: UUID | None = None,
+    job_id: UUID | None = None,
+    campaign_id: UUID | None = None,
+    limited: bool = True,
+) -> Order:
+    """Write down a call of ``tokens`` before it is made, or raise what ``money.reserve`` raises.
+
+    What is not ``limited`` is on a campaign's bill, not on the tenant's.
+    """
+    if not embedder.sells:
+        return Order(tokens)
+    purchase_id = ledger.reserve(
+        user_id=user_id,
+        vendor=embedder.vendor.name,
+        model=embedder.model,
+        unit="tokens",
+        quantity=tokens,
+        cents=embedder.cents(tokens),
+        stage=stage,
+        document_id=document_id,
+        job_id=job_id,
+        campaign_id=campaign_id,
+        limited=limited,
+    )
+    return Order(tokens, purchase_id)
+
+
+def settle(embedder: Hosted, order: Order, sold: Sold) -> Decimal:
+    """Enter what was charged, in the caller's transaction; return the cents."""
+    if order.purchase_id is None:
+        return Decimal(0)
+    charged = order.tokens if sold.tokens is None else sold.tokens
+    cents = embedder.cents(charged)
+    ledger.settle(order.purchase_id, quantity=charged, cents=cents)
+    return cents
+
+
+def lost(embedder: Hosted, order: Order | None, error: Exception) -> Exception:
+    """Report a failed call; return what to raise. What the vendor certainly did not do is not paid."""
+    if order and order.purchase_id and not guard.may_have_charged(error):
+        ledger.void(order.purchase_id)
+    return guard.failed(embedder.vendor, error)
+
+
+def embed(
+    embedder: Embedder, texts: Sequence[str], *, user_id: UUID, stage: str, campaign_id: UUID | None = None
+) -> Vectors:
+    """Embed a few texts now, in one call that the user or the campaign pays for. Raises what gate and budget raise."""
+    if not isinstance(embedder, Hosted):
+        return embedder.embed(texts)
+    expected = sum(tokens.count_many(texts))
+    guard.admit(embedder.vendor, tokens=expected)
+    order = None
+    try:
+        order = reserve(embedder, expected, user_id=user_id, stage=stage, campaign_id=campaign_id)
+        sold = embedder.call(texts)
+    except Exception as error:
+        outcome = lost(embedder, order, error)
+        if outcome is error:
+            raise
+        raise outcome from error
+    guard.succeeded(embedder.vendor, sold.headers)
+    settle(embedder, order, sold)
+    return sold.vectors
+
+
+@contextmanager
+def answerable(code: str, detail: str, *, field: str) -> Iterator[None]:
+    """Turn what a vendor or a budget holds up into a refusal: ``code``, 503, where it will go better later."""
+    try:
+        yield
+    except Postponed as postponed:
+        seconds = max(1, ceil(postponed.wait.seconds))
+        if postponed.wait.reason == ledger.SPENT:
+            raise _spent(seconds) from postponed
+        raise Refused(code, detail, status=HTTPStatus.SERVICE_UNAVAILABLE, retry_after=seconds) from postponed
+    except Retryable as away:
+        seconds = max(SOON, ceil(away.retry_after))
+        raise Refused(code, detail, status=HTTPStatus.SERVICE_UNAVAILABLE, retry_after=seconds) from away
+    except guard.VendorRefused as refused:
+        if refused.status not in ABOUT_THE_TEXT:
+            raise Refused(code, detail, status=HTTPStatus.SERVICE_UNAVAILABLE, retry_after=SOON) from refused
+        raise Refused("TEXT_REFUSED", "The embedding service refuses this text.", field=field) from refused
+    except Permanent as never:
+        if never.code != ledger.TOO_SMALL:
+            raise
+        raise _spent(None) from never
+
+
+def _spent(retry_after: int | None) -> Refused:
+    detail = "The day's budget does not have what this costs."
+    return Refused(ledger.SPENT, detail, status=HTTPStatus.TOO_MANY_REQUESTS, retry_after=retry_after)

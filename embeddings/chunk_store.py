@@ -1,0 +1,113 @@
+"""Chunks in the database: buffered by COPY, committed by one set-wise statement."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from uuid import UUID
+
+from django.db import connection
+from django.db.models import QuerySet
+from psycopg.types.json import Jsonb
+
+from documents.ids import chunk_id
+from documents.models import Document
+from embeddings.chunking import NAME, VERSION, Chunk
+from embeddings.models import DocumentChunk
+from jobs import services
+from jobs.models import UploadJob
+
+CHUNKS_VERSION = f"{NAME}@{VERSION}"
+COPY = """COPY document_chunk_buffer
+    (chunk_id, user_id, document_id, chunk_ord, chunker_name, chunker_version, chunk_sha, text, meta) FROM STDIN"""
+
+
+def buffer(*, user_id: UUID, document_id: UUID, chunks: Sequence[Chunk], chunks_version: str = CHUNKS_VERSION) -> None:
+    """Write the chunks of one run of the chunker ``chunks_version``; what an earlier run left is replaced."""
+    name, _, version = chunks_version.partition("@")
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM document_chunk_buffer WHERE document_id = %s", [document_id])
+        with cursor.copy(COPY) as copy:
+            for chunk in chunks:
+                sha = hashlib.sha256(chunk.text.encode()).hexdigest()
+                made = chunk_id(document_id, name, version, chunk.ord)
+                row = (made, user_id, document_id, chunk.ord, name, version, sha, chunk.text, Jsonb(chunk.meta))
+                copy.write_row(row)
+
+
+# A chunk whose text changed under the same id loses its vector with its text; one that did not keeps both.
+COMMIT = """
+    INSERT INTO document_chunks AS c
+        (chunk_id, user_id, document_id, chunker_name, chunker_version, chunk_ord, chunk_sha, text, meta)
+    SELECT chunk_id, user_id, document_id, chunker_name, chunker_version, chunk_ord, chunk_sha, text, meta
+    FROM document_chunk_buffer WHERE document_id = %(document)s
+    ON CONFLICT (chunk_id) DO UPDATE SET
+        chunk_sha = excluded.chunk_sha, text = excluded.text, meta = excluded.meta, updated_at = clock_timestamp(),
+        embed_model = CASE WHEN c.chunk_sha = excluded.chunk_sha THEN c.embed_model END,
+        embed_version = CASE WHEN c.chunk_sha = excluded.chunk_sha THEN c.embed_version END,
+        vector_dim = CASE WHEN c.chunk_sha = excluded.chunk_sha THEN c.vector_dim END,
+        vector_sha = CASE WHEN c.chunk_sha = excluded.chunk_sha THEN c.vector_sha END,
+        embed_updated_at = CASE WHEN c.chunk_sha = excluded.chunk_sha THEN c.embed_updated_at END,
+        embedding = CASE WHEN c.chunk_sha = excluded.chunk_sha THEN c.embedding END
+    WHERE c.chunk_sha <> excluded.chunk_sha OR c.meta IS DISTINCT FROM excluded.meta"""
+# Vectors that were bought for a text that is no longer there, or for an ordinal that is no longer used.
+STALE = """
+    DELETE FROM document_vector_buffer v WHERE v.document_id = %(document)s AND NOT EXISTS (
+        SELECT 1 FROM document_chunk_buffer b JOIN document_chunks c USING (chunk_id)
+        WHERE b.chunk_id = v.chunk_id AND b.chunk_sha = c.chunk_sha)"""
+# The same of vectors beside the live ones; those of another chunker's passages are still searched.
+STALE_SHADOWS = """
+    DELETE FROM shadow_vectors v USING document_chunks c
+    WHERE v.document_id = %(document)s AND c.chunk_id = v.chunk_id
+      AND c.chunker_name || '@' || c.chunker_version = %(chunker)s AND NOT EXISTS (
+        SELECT 1 FROM document_chunk_buffer b WHERE b.chunk_id = c.chunk_id AND b.chunk_sha = c.chunk_sha)"""
+SURPLUS = """
+    DELETE FROM document_chunks c
+    WHERE c.document_id = %(document)s AND c.chunker_name || '@' || c.chunker_version = %(chunker)s
+      AND NOT EXISTS (SELECT 1 FROM document_chunk_buffer b WHERE b.chunk_id = c.chunk_id)"""
+
+
+def commit(document_id: UUID, *, chunks_version: str = CHUNKS_VERSION) -> None:
+    """Make ``document_chunks`` say what the buffer says; passages of other chunkers are left alone."""
+    with connection.cursor() as cursor:
+        statements = ";".join((STALE, STALE_SHADOWS, COMMIT, SURPLUS))
+        cursor.execute(statements, {"document": document_id, "chunker": chunks_version})
+
+
+# Of everything that another chunker has cut: the vectors first, which point at the passages.
+OTHERS = """
+    WITH others AS MATERIALIZED (
+        SELECT chunk_id FROM document_chunks
+        WHERE document_id = %(document)s AND chunker_name || '@' || chunker_version <> %(chunker)s)"""
+REPLACED = (
+    f"{OTHERS} DELETE FROM shadow_vectors v USING others o WHERE v.chunk_id = o.chunk_id",
+    f"{OTHERS} DELETE FROM document_vector_buffer v USING others o WHERE v.chunk_id = o.chunk_id",
+    f"{OTHERS} DELETE FROM document_chunks c USING others o WHERE c.chunk_id = o.chunk_id",
+    """UPDATE documents SET chunks_version = %(chunker)s, updated_at = clock_timestamp()
+       WHERE document_id = %(document)s AND chunks_version IS DISTINCT FROM %(chunker)s""",
+)
+
+
+def replace_others(document_id: UUID, *, chunks_version: str) -> None:
+    """Make one chunker's passages the document's: the others go, with their vectors.
+
+    Call inside the transaction that makes the new ones findable.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(";".join(REPLACED), {"document": document_id, "chunker": chunks_version})
+
+
+def of(document: Document) -> QuerySet[DocumentChunk]:
+    """Return the document's passages, as one chunker has cut them: what a campaign is still cutting is not shown."""
+    version = document.chunks_version
+    if version is None:  # never yet searchable: what its own job has cut
+        job = services.newest(UploadJob.objects.filter(document=document, campaign_id=None))
+        version = job.chunks_version if job else ""
+    name, _, number = version.partition("@")
+    return DocumentChunk.objects.filter(document=document, chunker_name=name, chunker_version=number)
+
+
+def on_page(document: Document, number: int) -> QuerySet[DocumentChunk]:
+    """Return the document's passages that stand on a page, from 1, or partly on it, in order."""
+    found = of(document).filter(meta__pages__0__lte=number, meta__pages__1__gte=number)
+    return found.order_by("chunk_ord").defer("embedding", "search")

@@ -1,0 +1,118 @@
+"""What all models behind HTTP have in common: who sells, one call, and the check of what came back."""
+
+from __future__ import annotations
+
+import binascii
+import json
+import time
+from abc import ABC, abstractmethod
+from base64 import b64decode
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any, ClassVar
+
+import numpy
+
+from embeddings.embedders.vector_format import DIMENSIONS, Vectors, unit
+from vendors.guard import BadAnswer
+from vendors.vendor import Vendor
+
+CONNECT_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sold:
+    """What one call brought. ``tokens`` is None where the vendor names none."""
+
+    vectors: Vectors
+    tokens: int | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+GROUND: AbstractContextManager[object] = nullcontext()
+
+
+class Hosted(ABC):
+    """A model that somebody else runs. ``sells``: its calls cost money, and each is a purchase."""
+
+    version = "1"
+    batch_size = 256
+    sells: ClassVar[bool] = True
+
+    @property
+    @abstractmethod
+    def model(self) -> str: ...
+
+    @property
+    @abstractmethod
+    def vendor(self) -> Vendor: ...
+
+    @abstractmethod
+    def cents(self, tokens: int) -> Decimal:
+        """Return the price of embedding ``tokens``."""
+
+    @abstractmethod
+    def call(self, texts: Sequence[str], *, air: AbstractContextManager[object] = GROUND) -> Sold:
+        """Make one call, without retries, pacing or a bill, and touch no database: it may run in any thread.
+
+        ``air`` is held while the call is in flight: reading its answer takes time too, and another may fly meanwhile.
+
+        Raises what its client raises, ``TimeoutError`` past the deadline, and ``BadAnswer`` for an answer of which
+        anything is wrong: nothing of it is used.
+        """
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        """The face of every model. Who is to be billed for it goes through ``embeddings.billed_calls``."""
+        return self.call(texts).vectors if texts else numpy.zeros((0, DIMENSIONS), dtype=numpy.float32)
+
+
+def read(pieces: Iterable[bytes], deadline: float) -> bytes:
+    """Join a body; raise ``TimeoutError`` past the deadline: a client's own timeout is only for the next piece."""
+    found = []
+    for piece in pieces:
+        found.append(piece)
+        if time.monotonic() > deadline:
+            raise TimeoutError("The answer did not end in time.")
+    return b"".join(found)
+
+
+def parsed(content: bytes) -> dict[str, Any]:
+    """Return the JSON object of a body."""
+    try:
+        body = json.loads(content)
+    except (ValueError, RecursionError):
+        raise BadAnswer("The answer is not JSON.") from None  # the error itself would keep the whole body
+    if not isinstance(body, dict):
+        raise BadAnswer("The answer is not a JSON object.")
+    return body
+
+
+def whole(rows: object, count: int) -> Vectors:
+    """Return vectors, base64 of little-endian float32 or lists of numbers, as ``count`` unit rows."""
+    if not isinstance(rows, list) or len(rows) != count:
+        raise BadAnswer("The answer does not have a vector for each text.")
+    found = numpy.empty((count, DIMENSIONS), dtype=numpy.float32)
+    for at, row in enumerate(rows):
+        found[at] = _row(row)
+    if not numpy.isfinite(found).all():
+        raise BadAnswer("A vector has a number that is not finite.")
+    if not found.any(axis=1).all():
+        raise BadAnswer("A vector has no length.")
+    return unit(found)
+
+
+def _row(row: object) -> Vectors:
+    try:
+        with numpy.errstate(over="ignore"):  # too large for float32 is infinite, and refused as that
+            numbers = (
+                numpy.frombuffer(b64decode(row, validate=True), dtype="<f4")
+                if isinstance(row, str)
+                else numpy.array(row, dtype=numpy.float32)
+            )
+    except (binascii.Error, ValueError, TypeError, OverflowError):
+        raise BadAnswer("A vector cannot be read.") from None
+    if numbers.shape != (DIMENSIONS,):
+        raise BadAnswer(f"A vector is not {DIMENSIONS} wide.")
+    return numbers

@@ -1,0 +1,108 @@
+"""Another deployment's model, by its POST /internal/embed (spec 002 §1)."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any
+
+import httpcore
+import httpx
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+
+from embeddings.embedders.http_base import CONNECT_SECONDS, GROUND, Hosted, Sold, parsed, read, whole
+from embeddings.embedders.model_files import encodable
+from embeddings.embedders.vector_format import DIMENSIONS
+from jobs import log_context
+from vendors import call_metrics, guard
+from vendors import http_deadline as deadline
+from vendors.guard import BadAnswer
+from vendors.vendor import Vendor
+
+PROBE = "model"  # what is sent to learn the model's name
+
+
+class Remote(Hosted):
+    """Costs nothing here: the other deployment pays its vendor, if it has one."""
+
+    sells = False
+
+    def __init__(self) -> None:
+        self._models: dict[str, str] = {}
+        self.batch_size = settings.EMBEDDING_BATCH_SIZE
+
+    @property
+    def model(self) -> str:
+        """The name that the other deployment gives; asked once a process, through the gate, by who holds a connection.
+
+        Raises what the gate raises.
+        """
+        url = _url()
+        if url not in self._models:
+            with guard.calling(self.vendor, "name"):
+                self._models[url] = _model(self._asked([PROBE]))
+        return self._models[url]
+
+    @property
+    def vendor(self) -> Vendor:
+        if not settings.BRAIN_API_SECRET:
+            raise ImproperlyConfigured("EMBEDDER=remote needs BRAIN_API_SECRET.")
+        return Vendor("brain", f"{_url()} {settings.BRAIN_API_SECRET}", requests_per_minute=0)
+
+    def cents(self, tokens: int) -> Decimal:
+        return Decimal(0)
+
+    def call(self, texts: Sequence[str], *, air: AbstractContextManager[object] = GROUND) -> Sold:
+        with air, call_metrics.timed(self.vendor, "embed"):
+            body = self._asked(texts)
+        vectors = whole(body.get("embeddings"), len(texts))
+        said, url = _model(body), _url()
+        if self._models.setdefault(url, said) != said:
+            self._models.pop(url, None)  # the next document is planned with the new one
+            raise BadAnswer("The other deployment has changed its model.")
+        return Sold(vectors)
+
+    def _asked(self, texts: Sequence[str]) -> dict[str, Any]:
+        seconds = settings.VENDOR_TIMEOUT_SECONDS
+        deadline = time.monotonic() + seconds
+        asked = {"texts": [encodable(text) for text in texts]}
+        headers = {
+            "Authorization": f"Bearer {settings.BRAIN_API_SECRET}",
+            "X-Correlation-ID": str(log_context.correlation()),
+        }
+        with _making:
+            client = _client(seconds, os.getpid())
+        with client.stream("POST", f"{_url()}/internal/embed", json=asked, headers=headers) as response:
+            content = read(response.iter_bytes(), deadline)
+            response.raise_for_status()
+        return parsed(content)
+
+
+def _url() -> str:
+    if not settings.BOOTS_BRAIN_URL:
+        raise ImproperlyConfigured("EMBEDDER=remote needs BOOTS_BRAIN_URL.")
+    url: str = settings.BOOTS_BRAIN_URL
+    return url.rstrip("/")
+
+
+def _model(body: dict[str, Any]) -> str:
+    model, dim = body.get("model"), body.get("dim")
+    if not isinstance(model, str) or not 0 < len(model) <= 200 or dim != DIMENSIONS:
+        raise BadAnswer("The answer does not name its model and its width.")
+    return model
+
+
+_making = threading.Lock()  # the cache alone lets threads that come together make one each
+
+
+@lru_cache(maxsize=2)
+def _client(seconds: float, process: int) -> httpx.Client:
+    """One a process: connections do not survive a fork. A .netrc would replace the header that carries the secret."""
+    timeout = httpx.Timeout(seconds, connect=CONNECT_SECONDS)
+    return httpx.Client(transport=deadline.transport(httpx, httpcore, seconds), timeout=timeout, trust_env=False)

@@ -1,0 +1,50 @@
+"""Vectors for another deployment (spec 002 §1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import TypedDict
+
+from django.conf import settings
+
+from accounts.authentication import NOBODY
+from accounts.errors import Refused
+from embeddings import billed_calls, embedders
+from embeddings.embedders import DIMENSIONS
+from embeddings.embedders.peer import Remote
+
+MOST_TEXTS = 256
+MOST_CHARS = 32_000  # of one text; the body as a whole is limited by DATA_UPLOAD_MAX_MEMORY_SIZE
+
+
+class Shared(TypedDict):
+    embeddings: list[list[float]]
+    model: str
+    dim: int
+
+
+def embed(texts: Sequence[str]) -> Shared:
+    """Embed ``texts`` with this deployment's model; where that costs money, it is on nobody's bill but the platform's.
+
+    Raises ``Refused``.
+    """
+    _check(texts)
+    embedder = embedders.get(settings.EMBEDDER)
+    if isinstance(embedder, Remote):
+        detail = "This deployment asks another one for its vectors: the two would ask in circles."
+        raise Refused("NO_MODEL_HERE", detail, status=HTTPStatus.CONFLICT)
+    with billed_calls.answerable("EMBEDDER_UNAVAILABLE", "The embedder is away; try again shortly.", field="texts"):
+        vectors = billed_calls.embed(embedder, texts, user_id=NOBODY, stage="internal_embed")
+        return {"embeddings": vectors.tolist(), "model": embedder.model, "dim": DIMENSIONS}
+
+
+def _check(texts: Sequence[str]) -> None:
+    if not texts:
+        raise Refused("INVALID_REQUEST", "Send at least one text.", field="texts")
+    if len(texts) > MOST_TEXTS:
+        raise Refused("TOO_MANY_TEXTS", f"Send at most {MOST_TEXTS} texts at once.", field="texts")
+    if not all(text.strip() for text in texts):
+        raise Refused("EMPTY_TEXT", "A text is empty.", field="texts")
+    if any(len(text) > MOST_CHARS for text in texts):
+        raise Refused("TEXT_TOO_LONG", f"A text is longer than {MOST_CHARS} characters.", field="texts")

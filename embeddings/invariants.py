@@ -1,0 +1,142 @@
+"""What proves that a document's chunks are whole and that each has the vector that was bought for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from django.db import connection
+
+from documents import invariants
+from embeddings import vector_store
+from embeddings.embedders import DIMENSIONS
+from jobs.invariants import by_sql, each
+from jobs.pipeline import Proof
+
+planned = each(
+    invariants.parsed,
+    by_sql("""
+        SELECT job_id, 'No chunker is chosen.' FROM upload_jobs
+        WHERE job_id = ANY(%(jobs)s) AND chunks_version !~ '^.+@.+$'"""),
+)
+
+# Count, order and content: a chunk table that has the right number of wrong rows proves nothing.
+_WHOLE = """
+    SELECT j.job_id, CASE
+        WHEN coalesce((j.progress ->> 'chunks_total')::int, 0) < 1 THEN 'The number of chunks is not recorded.'
+        WHEN c.rows <> (j.progress ->> 'chunks_total')::int THEN 'There are more or fewer chunks than were cut.'
+        WHEN c.first <> 0 OR c.last <> c.rows - 1 THEN 'The chunks are not numbered without a gap.'
+        ELSE 'A chunk''s text does not have its sha.' END
+    FROM upload_jobs j
+    CROSS JOIN LATERAL (
+        SELECT count(*) AS rows, min(chunk_ord) AS first, max(chunk_ord) AS last,
+               coalesce(bool_and(chunk_sha = encode(sha256(convert_to(text, 'UTF8')), 'hex')), false) AS sound
+        FROM {table} t
+        WHERE t.document_id = j.document_id AND t.chunker_name || '@' || t.chunker_version = j.chunks_version) c
+    WHERE j.job_id = ANY(%(jobs)s) AND NOT (
+        c.sound AND c.first = 0 AND c.last = c.rows - 1
+        AND c.rows = coalesce((j.progress ->> 'chunks_total')::int, 0))"""
+# The rows come first in each proof: they fail fast where a stage only asks whether its work is done already.
+buffer_whole = by_sql(_WHOLE.format(table="document_chunk_buffer"))
+buffered = each(buffer_whole, invariants.parsed)
+_committed = by_sql("""
+    SELECT j.job_id, 'Chunks that were cut anew wait in the buffer.'
+    FROM upload_jobs j
+    WHERE j.job_id = ANY(%(jobs)s) AND EXISTS (
+        SELECT 1 FROM document_chunk_buffer b LEFT JOIN document_chunks c USING (chunk_id)
+        WHERE b.document_id = j.document_id AND b.chunker_name || '@' || b.chunker_version = j.chunks_version
+          AND (c.chunk_sha IS DISTINCT FROM b.chunk_sha OR c.meta IS DISTINCT FROM b.meta))""")
+chunked = each(by_sql(_WHOLE.format(table="document_chunks")), _committed, invariants.parsed)
+
+vectors_planned = each(
+    chunked,
+    by_sql("""
+        SELECT job_id, 'No model is chosen.' FROM upload_jobs
+        WHERE job_id = ANY(%(jobs)s) AND (embed_model IS NULL OR embed_version IS NULL)"""),
+)
+
+# A campaign's re-embedding is for what is found today; all others are for every passage of their cut.
+_COVERED = """
+    SELECT j.job_id, '{reason}'
+    FROM upload_jobs j LEFT JOIN live_models l ON l.user_id = j.user_id
+    WHERE j.job_id = ANY(%(jobs)s) AND {held_against} AND ({wanted}.embed_model IS NULL OR EXISTS (
+        SELECT 1 FROM document_chunks c
+        WHERE c.document_id = j.document_id AND c.chunker_name || '@' || c.chunker_version = j.chunks_version
+          AND (j.pipeline <> 'reembed' OR c.embed_model IS NOT NULL)
+          AND (c.embed_model IS DISTINCT FROM {wanted}.embed_model
+               OR c.embed_version IS DISTINCT FROM {wanted}.embed_version)
+          {and_not}))"""
+_NOT_IN = """AND NOT EXISTS (
+              SELECT 1 FROM {table} b WHERE b.chunk_id = c.chunk_id
+                AND b.embed_model = {wanted}.embed_model AND b.embed_version = {wanted}.embed_version)"""
+
+
+def _covered(*tables: str, wanted: str, reason: str, held_against: str = "true") -> Proof:
+    """Every passage has the wanted model's vector, committed or in one of ``tables``."""
+    and_not = "".join(_NOT_IN.format(table=table, wanted=wanted) for table in tables)
+    return by_sql(_COVERED.format(wanted=wanted, reason=reason, held_against=held_against, and_not=and_not))
+
+
+def _sound_vectors(job_ids: Sequence[UUID]) -> dict[UUID, str]:
+    """Compare every buffered vector with the sha that was written beside it."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT job_id, document_id FROM upload_jobs WHERE job_id = ANY(%s)", [list(job_ids)])
+        jobs = cursor.fetchall()
+    reason = "A buffered vector does not have its sha."
+    return {job_id: reason for job_id, document_id in jobs if not vector_store.sound(document_id)}
+
+
+_CHOSEN, _LIVE = "A chunk has no vector of the chosen model.", "A chunk has no vector of the live model."
+buffer_covers = each(_covered("document_vector_buffer", "shadow_vectors", wanted="j", reason=_CHOSEN), _sound_vectors)
+vectors_buffered = each(buffer_covers, vectors_planned)
+
+# What makes passages findable. The words are written with the vectors, and the empty word names every passage.
+_live = _covered("shadow_vectors", wanted="l", reason=_LIVE)
+_words = by_sql("""
+    SELECT j.job_id, 'The words of the document are not those of its findable passages.'
+    FROM upload_jobs j JOIN documents d USING (document_id)
+    WHERE j.job_id = ANY(%(jobs)s) AND d.chunks_version IS NOT NULL
+      AND (SELECT t.postings FROM document_terms t WHERE t.document_id = j.document_id AND t.term = '')
+          IS DISTINCT FROM (
+              SELECT string_agg(int4send(c.chunk_ord) || int2send(0::smallint), '' ORDER BY c.chunk_ord)
+              FROM document_chunks c
+              WHERE c.document_id = j.document_id AND c.embed_model IS NOT NULL)""")
+_wide = by_sql(f"""
+    SELECT j.job_id, 'A vector is not {DIMENSIONS} wide or has no length.'
+    FROM upload_jobs j
+    WHERE j.job_id = ANY(%(jobs)s) AND EXISTS (
+        SELECT 1 FROM document_chunks c WHERE c.document_id = j.document_id AND c.embedding IS NOT NULL
+          AND (vector_dims(c.embedding) <> {DIMENSIONS} OR NOT vector_norm(c.embedding) > 0))""")
+_cut = by_sql("""
+    SELECT j.job_id, 'The document is searched by the chunks of another cut.'
+    FROM upload_jobs j JOIN documents d USING (document_id)
+    WHERE j.job_id = ANY(%(jobs)s) AND d.chunks_version IS DISTINCT FROM j.chunks_version""")
+findable = each(_cut, vectors_planned, _words, _wide)  # whatever is found, though it may not be all
+embedded = each(_cut, _live, vectors_planned, _words, _wide)
+
+# A campaign's re-embedding.
+target_chosen = each(
+    invariants.declared,
+    by_sql("""
+        SELECT job_id, 'No model is chosen.' FROM upload_jobs
+        WHERE job_id = ANY(%(jobs)s) AND (embed_model IS NULL OR embed_version IS NULL)"""),
+    by_sql("""
+        SELECT job_id, 'The document has been cut anew since.' FROM upload_jobs j JOIN documents d USING (document_id)
+        WHERE j.job_id = ANY(%(jobs)s) AND d.chunks_version <> j.chunks_version"""),
+)
+target_planned = each(
+    target_chosen,
+    by_sql("""
+        SELECT job_id, 'The number of vectors is not recorded.' FROM upload_jobs
+        WHERE job_id = ANY(%(jobs)s) AND progress ->> 'embeds_total' IS NULL"""),
+)
+target_buffered = each(buffer_covers, target_planned)
+# Once it is done, its tenant may have been cut over, rolled back or settled: then it answers for what is live.
+shadowed = each(
+    _covered("shadow_vectors", wanted="j", reason=_CHOSEN, held_against="j.state <> 'done'"),
+    _live,
+    target_planned,
+    invariants.parsed,
+    _words,
+    _wide,
+)

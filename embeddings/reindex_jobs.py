@@ -1,0 +1,98 @@
+"""Documents on their way to another model or another cut, as jobs of a campaign.
+
+What a campaign must know: such a job is the tenant's document's only active one, and is claimed when nothing else is
+due. It buys what it needs on the campaign's bill, never a parse. Dead, it may be retried like any other; what it has
+bought is kept. A ``reembed`` job ends with the target's vectors beside the live ones
+(``embeddings.shadow_vectors``), where no
+search looks; a ``rechunk`` job ends with the new passages in the place of the old, in one transaction.
+"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from django.db import connection, transaction
+
+from accounts.errors import not_found
+from documents.locks import lock
+from documents.models import Document
+from embeddings import chunk_store, chunking, vector_store
+from embeddings.embedders import DIMENSIONS
+from jobs import services
+from jobs.models import UploadJob
+from jobs.states import ACTIVE
+
+REEMBED, RECHUNK = "reembed", "rechunk"
+
+FINDABLE = """
+    SELECT min(chunker_name || '@' || chunker_version), count(*) FROM document_chunks
+    WHERE document_id = %(document)s AND embed_model IS NOT NULL"""
+
+
+def reembed(*, document_id: UUID, campaign_id: UUID, model: str, version: str) -> UploadJob:
+    """Enqueue the embedding of a document's findable passages with another model.
+
+    Raises ``Refused``: "JOB_ALREADY_ACTIVE" while the document has a job, "NOT_FOUND" without findable passages.
+    """
+    document = _document(document_id)
+    with connection.cursor() as cursor:
+        cursor.execute(FINDABLE, {"document": document_id})
+        chunks_version, total = cursor.fetchone()
+    if not total:
+        raise not_found()
+    return services.enqueue(
+        pipeline=REEMBED,
+        user_id=document.user_id,
+        document_id=document_id,
+        campaign_id=campaign_id,
+        raw_path=document.raw_path,
+        parsed_path=document.parsed_path,
+        parsed_sha256=document.parsed_sha256,
+        chunks_version=document.chunks_version or chunks_version,
+        embed_model=model,
+        embed_version=version,
+        payload={"vector_dim": DIMENSIONS},
+        progress={"chunks_total": total, "chunks_done": total},
+    )
+
+
+def rechunk(*, document_id: UUID, campaign_id: UUID, chunker: str) -> UploadJob:
+    """Enqueue the cutting anew of a document's stored parse by ``chunker`` (name@version).
+
+    Raises ``Refused``: "JOB_ALREADY_ACTIVE" while the document has a job, "NOT_FOUND" where it or its parse is gone.
+    """
+    label, document = chunking.get(chunker).label, _document(document_id)
+    if document.parsed_path is None:
+        raise not_found()
+    return services.enqueue(
+        pipeline=RECHUNK,
+        user_id=document.user_id,
+        document_id=document_id,
+        campaign_id=campaign_id,
+        raw_path=document.raw_path,
+        parsed_path=document.parsed_path,
+        parsed_sha256=document.parsed_sha256,
+        chunks_version=label,
+        payload={"chunker": label},
+    )
+
+
+def abandon(document_id: UUID) -> bool:
+    """Remove what a rechunking that is given up has cut and bought; False while the document is worked on."""
+    with transaction.atomic():
+        jobs = UploadJob.objects.select_for_update().filter(document_id=document_id)
+        document = Document.objects.filter(pk=document_id).first()
+        if any(job.state in ACTIVE for job in jobs):
+            return False
+        if document is not None and document.chunks_version is not None:
+            lock(document_id, "vectors")
+            chunk_store.replace_others(document_id, chunks_version=document.chunks_version)
+            vector_store.empty(document_id)
+        return True
+
+
+def _document(document_id: UUID) -> Document:
+    document = Document.objects.filter(pk=document_id).first()
+    if document is None:
+        raise not_found()
+    return document

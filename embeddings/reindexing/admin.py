@@ -1,0 +1,162 @@
+"""Campaigns for staff: what each will cost before it starts, how far it is, and the buttons that move it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
+from django.db import transaction
+from django.db.models import Count
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
+from django.utils.html import format_html_join
+
+from accounts.audit import log
+from accounts.audit.admin_base import BoundedAdmin
+from accounts.audit.admin_filters import one_of
+from accounts.errors import Refused
+from embeddings.reindexing import services
+from embeddings.reindexing.forms import MoveForm, StartForm
+from embeddings.reindexing.models import Campaign, CampaignTenant
+
+SHOWN = 50  # tenants on a campaign's page, those that need somebody first
+
+# What a button does, and in which states of the campaign it is shown.
+BUTTONS: Mapping[str, tuple[str, Callable[..., Any], frozenset[str]]] = {
+    "pause": ("Pause", services.pause, frozenset({"running"})),
+    "resume": ("Resume", services.resume, frozenset({"paused"})),
+    "cancel": ("Cancel", services.cancel, frozenset({"running", "paused"})),
+    "roll-back": ("Roll back", services.roll_back, frozenset({"running", "paused", "cancelled"})),
+    "settle": ("Remove the old vectors now", services.settle_now, frozenset({"running", "paused", "cancelled"})),
+}
+OF_LIVE = {"roll-back", "settle"}  # want a tenant that is cut over
+
+
+@admin.register(Campaign)
+class CampaignAdmin(BoundedAdmin):
+    list_display = ("kind", "target", "state", "reason", "tenants_by_state", "budget_cents", "created_at", "created_by")
+    list_filter = (
+        one_of("state", "state", Campaign.State.choices), one_of("kind", "kind", Campaign.Kind.choices),
+    )  # fmt: skip
+    id_fields = ("campaign_id",)
+    # Not the canaries: they are tenants' questions.
+    fields = (
+        ("kind", "target"), ("state", "reason"), ("budget_cents", "tolerance", "keep_seconds"),
+        ("created_by", "created_at", "finished_at"),
+    )  # fmt: skip
+    readonly_fields = ("target",)
+    ordering = ("-created_at", "campaign_id")
+    change_form_template = "admin/reindexing/campaign/change_form.html"
+
+    def get_urls(self) -> list[URLPattern]:
+        moving = self.admin_site.admin_view(self.move_view)
+        return [path("<uuid:campaign_id>/move/", moving, name="reindexing_campaign_move"), *super().get_urls()]
+
+    # Nobody edits a row by hand.
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    @admin.display(description="to")
+    def target(self, campaign: Campaign) -> str:
+        return campaign.target
+
+    @admin.display(description="tenants")
+    def tenants_by_state(self, campaign: Campaign) -> str:
+        counted = campaign.tenants.values_list("state").annotate(Count("pk")).order_by("state")
+        return format_html_join(", ", "{} {}", ((number, state) for state, number in counted))
+
+    def add_view(self, request: HttpRequest, form_url: str = "", extra_context: Any = None) -> HttpResponse:
+        """The price first, then the button: nothing is started that was not priced on the same page."""
+        if not self.has_add_permission(request):
+            raise PermissionDenied
+        form = StartForm(request.POST or None)
+        estimate = None
+        if form.is_valid():
+            try:
+                if "start" in request.POST:
+                    campaign = self._start(request, form)
+                    messages.success(request, "The campaign has begun.")
+                    return HttpResponseRedirect(reverse("admin:reindexing_campaign_change", args=[campaign.pk]))
+                estimate = services.estimate(**form.wanted)
+            except Refused as refused:
+                form.add_error(None, f"{refused.code}: {refused.detail}")
+        context = {**self.admin_site.each_context(request), "title": "New campaign", "opts": self.opts}
+        return TemplateResponse(
+            request, "admin/reindexing/campaign/start.html", {**context, "form": form, "estimate": estimate}
+        )
+
+    def _start(self, request: HttpRequest, form: StartForm) -> Campaign:
+        reason = log.checked(form.cleaned_data["reason"])
+        with transaction.atomic():
+            campaign = services.start(**form.wanted, **form.limits, by=str(request.user.pk))
+            self._write(request, campaign, "start", reason, target=campaign.target)
+        return campaign
+
+    def _write(self, request: HttpRequest, campaign: Campaign, verb: str, reason: str, **details: Any) -> None:
+        log.record(
+            by=request.user, action=f"campaigns.{verb}", reason=reason,  # type: ignore[arg-type]
+            object_type="campaign", object_id=campaign.pk, **details,
+        )  # fmt: skip
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
+    ) -> HttpResponse:
+        campaign = self.get_object(request, object_id)
+        more: dict[str, Any] = {}
+        if campaign is not None:
+            tenants = campaign.tenants.order_by("-reason", "state", "user_id")
+            may = self._may_move(request)
+            more = {
+                "buttons": list(self._buttons(campaign)) if may else [],
+                "why": MoveForm(),
+                "progress": services.progress(campaign),
+                "counted": tenants.order_by().values_list("state").annotate(Count("pk")).order_by("state"),
+                "tenants": [*tenants.filter(reason__isnull=False)[:SHOWN], *tenants.filter(reason=None)[:SHOWN]],
+                "held": CampaignTenant.State.HELD if may else None,
+            }
+        shown: HttpResponse = super().change_view(request, object_id, form_url, {**more, **(extra_context or {})})
+        return shown
+
+    def _buttons(self, campaign: Campaign) -> Iterator[tuple[str, str]]:
+        is_live = campaign.tenants.filter(state=CampaignTenant.State.LIVE).exists()
+        for name, (label, _, states) in BUTTONS.items():
+            if campaign.state in states and (is_live or name not in OF_LIVE):
+                yield name, label
+
+    def _may_move(self, request: HttpRequest) -> bool:
+        return request.user.has_perm("reindexing.change_campaign")
+
+    def move_view(self, request: HttpRequest, campaign_id: Any) -> HttpResponse:
+        """A button was pressed. POST only: a link that somebody sends must not cancel a campaign."""
+        if request.method != "POST" or not self._may_move(request):
+            raise PermissionDenied
+        campaign = Campaign.objects.filter(pk=campaign_id).first()
+        if campaign is None:
+            raise PermissionDenied
+        try:
+            self._move(request, campaign, request.POST.get("move", ""), request.POST.get("tenant"))
+        except Refused as refused:
+            messages.error(request, f"{refused.code}: {refused.detail}")
+        else:
+            messages.success(request, "Done: the workers go on from here.")
+        return HttpResponseRedirect(reverse("admin:reindexing_campaign_change", args=[campaign_id]))
+
+    def _move(self, request: HttpRequest, campaign: Campaign, name: str, tenant: str | None) -> None:
+        """Do what the button says and write it down, both or neither."""
+        by, reason = str(request.user.pk), log.checked(request.POST.get("reason", ""))
+        with transaction.atomic():
+            if name == "accept" and tenant:
+                accepted = services.accept(campaign, tenant, by=by)
+                self._write(request, campaign, name, reason, tenant_id=accepted.user_id)
+            elif name in BUTTONS:
+                BUTTONS[name][1](campaign, by=by)
+                self._write(request, campaign, name.replace("-", "_"), reason)
+            else:
+                raise PermissionDenied

@@ -1,0 +1,126 @@
+"""Show campaigns, and move one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+from uuid import UUID
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import transaction
+from rich.console import Console
+from rich.table import Table
+
+from embeddings.reindexing import command_arguments, services
+from embeddings.reindexing.models import Campaign, CampaignTenant
+from embeddings.reindexing.progress import by_tenant
+from vendors import tenant_argument
+
+LATEST = 50
+VERBS: Mapping[str, tuple[Callable[..., object], str]] = {
+    "pause": (services.pause, "nothing more is begun"),
+    "resume": (services.resume, "go on, with --budget if that was spent"),
+    "cancel": (services.cancel, "end it; tenants that are cut over stay so"),
+    "roll_back": (services.roll_back, "back to the old model, where it is still there"),
+    "settle": (services.settle_now, "remove the old vectors now"),
+}
+
+
+class Command(BaseCommand):
+    help = "Shows all campaigns, or one tenant by tenant, and pauses, resumes, cancels, rolls back or settles it."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("campaign", nargs="?", help="its id")
+        verbs = parser.add_mutually_exclusive_group()
+        for name, (_, what) in VERBS.items():
+            verbs.add_argument(f"--{name.replace('_', '-')}", action="store_const", const=name, dest="verb", help=what)
+        verbs.add_argument("--accept", metavar="TENANT", help="cut a held tenant over all the same")
+        parser.add_argument(
+            "--budget", type=command_arguments.cents, metavar="CENTS", help="with --resume: the new budget"
+        )
+        parser.add_argument("--tenant", help="with --roll-back: only this one")
+        command_arguments.add_reason(parser)
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        if options["campaign"] is None:
+            if options["verb"] or options["accept"]:
+                raise CommandError("Name the campaign.")
+            self._print(_all())
+            return
+        campaign = _named(options["campaign"])
+        with command_arguments.refusals(), transaction.atomic():
+            _move(campaign, options)
+        self._show(Campaign.objects.get(pk=campaign.pk))
+
+    def _show(self, campaign: Campaign) -> None:
+        found = services.progress(campaign)
+        reason = f" ({campaign.reason})" if campaign.reason else ""
+        budget = "" if campaign.budget_cents is None else f" of {campaign.budget_cents:f}"
+        self.stdout.write(
+            f"{campaign.kind} to {campaign.target}: {campaign.state}{reason}. {found.done} of {found.documents}"
+            f" documents, {found.active} in the queue, {found.failed} failed; {found.cents:f}{budget} cents."
+        )
+        self._print(_tenants(campaign))
+
+    def _print(self, table: Table) -> None:
+        Console(file=self.stdout, width=150).print(table)  # type: ignore[arg-type]
+
+
+def _move(campaign: Campaign, options: Mapping[str, Any]) -> None:
+    """Do what was asked and write it down, both or neither."""
+    if options["accept"]:
+        accepted = services.accept(campaign, tenant_argument.named(options["accept"]), by="command")
+        command_arguments.write_down("accept", campaign, options["reason"], tenant_id=accepted.user_id)
+    elif options["verb"]:
+        more = _more(options)
+        VERBS[options["verb"]][0](campaign, by="command", **more)
+        command_arguments.write_down(options["verb"], campaign, options["reason"], tenant_id=more.get("user_id"))
+
+
+def _more(options: Mapping[str, Any]) -> dict[str, Any]:
+    if options["verb"] == "resume":
+        return {"budget_cents": options["budget"]}
+    if options["verb"] == "roll_back" and options["tenant"]:
+        return {"user_id": tenant_argument.named(options["tenant"])}
+    return {}
+
+
+def _named(text: str) -> Campaign:
+    try:
+        found = Campaign.objects.filter(pk=UUID(text)).first()
+    except ValueError:
+        found = None
+    if found is None:
+        raise CommandError(f"There is no campaign {text!r}.")
+    return found
+
+
+def _all() -> Table:
+    table = Table("campaign", "kind", "to", "state", "reason", "begun")
+    for each in Campaign.objects.order_by("-created_at")[:LATEST]:
+        begun = f"{each.created_at:%Y-%m-%d %H:%M}"
+        table.add_row(str(each.pk), each.kind, each.target, each.state, each.reason or "", begun)
+    return table
+
+
+def _tenants(campaign: Campaign) -> Table:
+    table = Table("tenant", "state", "documents", "cents", "recall", "reason")
+    found = by_tenant(campaign)
+    for tenant in campaign.tenants.order_by("state", "user_id").iterator():
+        part = found[tenant.user_id]
+        done = f"{part.done} of {part.documents}"
+        table.add_row(str(tenant.user_id), tenant.state, done, f"{part.cents:f}", _recall(tenant), _reason(tenant))
+    return table
+
+
+def _recall(tenant: CampaignTenant) -> str:
+    if not tenant.recall:
+        return ""
+    before, after = (
+        "?" if tenant.recall.get(name) is None else f"{tenant.recall[name]:.3f}" for name in ("before", "after")
+    )
+    return f"{before} -> {after} ({tenant.recall['queries']})"
+
+
+def _reason(tenant: CampaignTenant) -> str:
+    return f"{tenant.reason}: {tenant.failed}" if tenant.failed else tenant.reason or ""

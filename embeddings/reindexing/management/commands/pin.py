@@ -1,0 +1,41 @@
+"""Hold a tenant at one embedding model, or let it go."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import transaction
+
+from accounts.audit import log
+from embeddings import active_model
+from embeddings.reindexing import command_arguments, services
+from vendors import tenant_argument
+
+
+class Command(BaseCommand):
+    help = "Pins a tenant to a model, whose vectors must all be there; no campaign moves it until it is unpinned."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("tenant", help="the tenant's UUID or e-mail, or laws")
+        parser.add_argument("model", nargs="?", metavar="MODEL@VERSION")
+        parser.add_argument("--unpin", action="store_true")
+        command_arguments.add_reason(parser)
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        user_id = tenant_argument.named(options["tenant"])
+        if bool(options["model"]) == options["unpin"]:
+            raise CommandError("Name a model as MODEL@VERSION, or say --unpin.")
+        with command_arguments.refusals(), transaction.atomic():
+            if options["unpin"]:
+                services.unpin(user_id, by="command")
+            else:
+                model, _, version = options["model"].rpartition("@")
+                services.pin(user_id, model=model, version=version, by="command")
+            log.record(
+                by=None, action=f"tenants.{'unpin' if options['unpin'] else 'pin'}", reason=options["reason"],
+                object_type="tenant", object_id=user_id, tenant_id=user_id, model=options["model"] or "",
+            )  # fmt: skip
+        now = active_model.of(user_id)
+        held = "free to be moved from" if options["unpin"] else "pinned to"
+        self.stdout.write(f"{user_id} is {held} {now.model}@{now.version}.")

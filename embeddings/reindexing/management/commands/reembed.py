@@ -1,0 +1,63 @@
+"""Move tenants to another embedding model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandParser
+from django.db import transaction
+
+from embeddings import embedders
+from embeddings.reindexing import command_arguments, services
+from embeddings.reindexing.models import Campaign
+
+HOUR = 3600.0
+
+
+class Command(BaseCommand):
+    help = (
+        "Embeds all passages with another model, beside the live vectors, and cuts tenant after tenant over when its"
+        " canaries find as much as before. Returns at once: the workers do it. See `campaigns` for how far it is."
+    )
+
+    def create_parser(self, prog_name: str, subcommand: str, **options: Any) -> CommandParser:
+        """Take Django's own --version off: here it is the model's."""
+        return super().create_parser(prog_name, subcommand, conflict_handler="resolve", **options)
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--model", required=True, help="as embeddings are labelled, e.g. text-embedding-3-small")
+        parser.add_argument("--version", required=True, dest="model_version", help="of the model, e.g. 1")
+        command_arguments.add_limits(parser)
+        parser.add_argument("--canaries", metavar="FILE", help='JSONL: {"query", "document_id", "page"}')
+        parser.add_argument("--keep", type=float, default=24.0, metavar="HOURS", help="how long it can be rolled back")
+        share = "how much recall on the canaries a cut-over may cost, 0 to 1"
+        parser.add_argument("--tolerance", type=float, default=services.TOLERANCE, metavar="SHARE", help=share)
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        wanted = {
+            "kind": Campaign.Kind.REEMBED,
+            "model": options["model"],
+            "version": options["model_version"],
+            "user_ids": command_arguments.named(options["tenant"]),
+        }
+        canaries = command_arguments.read_canaries(options["canaries"])
+        with command_arguments.refusals():
+            if options["dry_run"]:
+                self.stdout.write(command_arguments.told(services.estimate(**wanted)))
+                return
+            with transaction.atomic():
+                campaign = services.start(
+                    **wanted,
+                    budget_cents=options["budget"],
+                    canaries=canaries,
+                    keep_seconds=options["keep"] * HOUR,
+                    tolerance=options["tolerance"],
+                    by="command",
+                )
+                command_arguments.write_down("start", campaign, options["reason"], target=campaign.target)
+        self.stdout.write(command_arguments.begun(campaign))
+        chosen = embedders.get(settings.EMBEDDER)
+        if (chosen.model, chosen.version) != (options["model"], options["model_version"]):
+            said = f"EMBEDDER is {settings.EMBEDDER!r}: tenants without passages go on beginning with {chosen.model}."
+            self.stdout.write(said)

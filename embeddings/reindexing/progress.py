@@ -1,0 +1,54 @@
+"""How far a campaign is, in documents and in cents."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+from uuid import UUID
+
+from django.db.models import Count, Q, Sum
+
+from embeddings.reindexing.models import Campaign
+from jobs.models import UploadJob
+from jobs.states import ACTIVE, LET_GO, State
+from vendors import ledger
+from vendors.models import Purchase
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """``documents`` were there when it was started; ``done`` may be more: what was uploaded since is moved too."""
+
+    documents: int
+    done: int
+    active: int
+    failed: int
+    cents: Decimal
+
+
+def progress(campaign: Campaign) -> Progress:
+    """Return how far a campaign is. Reads all of its jobs and purchases, by their indexes."""
+    documents = campaign.tenants.aggregate(total=Sum("documents"))["total"] or 0
+    jobs = UploadJob.objects.filter(campaign_id=campaign.pk).aggregate(**_COUNTS)
+    return Progress(documents, jobs["done"], jobs["active"], jobs["failed"], ledger.spent_by_campaign(campaign.pk))
+
+
+def by_tenant(campaign: Campaign) -> dict[UUID, Progress]:
+    """Return the same for each tenant that has had a job or a purchase, or any document."""
+    enlisted = campaign.tenants.values_list("user_id", "documents")
+    jobs = UploadJob.objects.filter(campaign_id=campaign.pk).values("user_id").annotate(**_COUNTS)
+    counted = {row.pop("user_id"): row for row in jobs}
+    bought = Purchase.objects.filter(campaign_id=campaign.pk).values_list("user_id").annotate(Sum("cents"))
+    cents = dict(bought)
+    nothing = dict.fromkeys(_COUNTS, 0)
+    return {
+        user_id: Progress(documents=documents, cents=cents.get(user_id, Decimal(0)), **counted.get(user_id, nothing))
+        for user_id, documents in enlisted
+    }
+
+
+_COUNTS = {
+    "done": Count("document_id", distinct=True, filter=Q(state=State.DONE)),
+    "active": Count("pk", filter=Q(state__in=ACTIVE)),
+    "failed": Count("document_id", distinct=True, filter=Q(state=State.DEADLETTER) & ~Q(last_error__code__in=LET_GO)),
+}

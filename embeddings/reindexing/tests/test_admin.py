@@ -1,0 +1,152 @@
+"""Campaigns in the admin: the price before the button, and buttons for those who may press them."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+from django.contrib.auth.models import Permission
+from django.test import Client
+from django.urls import reverse
+
+from accounts.audit.models import AuditEntry
+from accounts.models import User
+from embeddings import embedders
+from embeddings.models import LiveModel
+from embeddings.reindexing.models import Campaign
+from embeddings.reindexing.tests.conftest import Fill
+
+pytestmark = pytest.mark.django_db
+
+ADD = reverse("admin:reindexing_campaign_add")
+
+
+def staff(*permissions: str) -> Client:
+    user = User.objects.create(username="sam", email="sam@example.com", is_staff=True)
+    user.user_permissions.set(Permission.objects.filter(codename__in=permissions))
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+@pytest.fixture
+def sam(db: None) -> Client:
+    return staff("view_campaign", "add_campaign", "change_campaign")
+
+
+@pytest.fixture
+def wanted(filled: Fill) -> dict[str, Any]:
+    target = embedders.get("local")
+    return {
+        "target": f"reembed {target.model}@{target.version}",
+        "tenants": str(filled()),
+        "keep_hours": "24",
+        "reason": "INC-7",
+    }
+
+
+def begun(sam: Client, wanted: dict[str, Any]) -> Campaign:
+    sam.post(ADD, {**wanted, "start": "yes"})
+    return Campaign.objects.get()
+
+
+def press(client: Client, campaign: Campaign, move: str, **more: str) -> Any:
+    said = {"move": move, "reason": "INC-7", **more}
+    return client.post(reverse("admin:reindexing_campaign_move", args=[campaign.pk]), said)
+
+
+def test_the_price_is_shown_and_nothing_begins(sam: Client, wanted: dict[str, Any]) -> None:
+    page = sam.post(ADD, {**wanted, "price": "yes"}).content.decode()
+
+    assert "<th>Passages</th><td>6</td>" in page
+    assert "Start for about" in page
+    assert not Campaign.objects.exists()
+
+
+def test_the_button_begins_it_and_its_page_shows_how_far_it_is(sam: Client, wanted: dict[str, Any]) -> None:
+    campaign = begun(sam, wanted)
+
+    page = sam.get(reverse("admin:reindexing_campaign_change", args=[campaign.pk])).content.decode()
+    listed = sam.get(reverse("admin:reindexing_campaign_changelist")).content.decode()
+
+    assert wanted["tenants"] in page
+    assert "of 2 documents" in page
+    assert "wordllama" in listed
+    assert "1 working" in listed
+
+
+def test_buttons_move_it_and_refusals_are_said(sam: Client, wanted: dict[str, Any]) -> None:
+    campaign = begun(sam, wanted)
+    states = []
+
+    for move in ("pause", "resume", "settle", "cancel"):
+        press(sam, campaign, move)
+        states.append(Campaign.objects.get().state)
+
+    page = sam.get(reverse("admin:reindexing_campaign_changelist")).content.decode()
+    assert states == ["paused", "running", "running", "cancelled"]
+    assert "CAMPAIGN_STATE" in page  # there was nothing to settle
+
+
+def test_what_a_button_did_is_written_down_with_its_reason_and_without_one_nothing_is_done(
+    sam: Client, wanted: dict[str, Any]
+) -> None:
+    refused = sam.post(ADD, {**wanted, "reason": " ", "start": "yes"}).content.decode()
+    assert "REASON_REQUIRED" in refused
+    campaign = begun(sam, wanted)
+
+    press(sam, campaign, "pause", reason="")
+    press(sam, campaign, "settle")  # refused: there is nothing to settle
+    press(sam, campaign, "pause", reason="  the vendor\n is slow ")
+
+    written = AuditEntry.objects.order_by("at").values_list("action", "actor", "reason", "object_id")
+    assert list(written) == [
+        ("campaigns.start", "sam", "INC-7", str(campaign.pk)),
+        ("campaigns.pause", "sam", "the vendor is slow", str(campaign.pk)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("tenants", "not-an-id", "not the id of a tenant"),
+        ("tenants", str(UUID(int=7)), "NOTHING_TO_DO"),
+        ("target", "reembed gone@1", "Select a valid choice"),
+        ("budget_cents", "-1", "greater than or equal to 0"),
+        ("budget_cents", "1e30", "less than or equal to"),
+        ("keep_hours", "x", "Enter a number"),
+    ],
+)
+def test_what_cannot_be_begun_is_explained(
+    sam: Client, wanted: dict[str, Any], field: str, value: str, said: str
+) -> None:
+    answer = sam.post(ADD, {**wanted, field: value, "start": "yes"})
+
+    assert answer.status_code == 200
+    assert said in answer.content.decode()
+    assert not Campaign.objects.exists()
+
+
+def test_who_may_only_look_has_no_buttons(wanted: dict[str, Any]) -> None:
+    campaign = Campaign.objects.create(kind="reembed", embed_model="m", embed_version="1", created_by="x")
+    looker = staff("view_campaign")
+
+    page = looker.get(reverse("admin:reindexing_campaign_change", args=[campaign.pk]))
+    answers = [looker.get(ADD), looker.post(ADD, {**wanted, "start": "yes"}), press(looker, campaign, "pause")]
+
+    assert page.status_code == 200
+    assert 'name="move"' not in page.content.decode()
+    assert [answer.status_code for answer in answers] == [403] * 3
+    assert Campaign.objects.get().state == "running"
+
+
+def test_a_link_moves_nothing_and_strangers_see_nothing(sam: Client, wanted: dict[str, Any]) -> None:
+    campaign = begun(sam, wanted)
+    address = reverse("admin:reindexing_campaign_move", args=[campaign.pk])
+
+    linked, stranger = sam.get(address + "?move=cancel"), Client().post(address, {"move": "cancel"})
+
+    assert (linked.status_code, stranger.status_code) == (403, 302)
+    assert Campaign.objects.get().state == "running"
+    assert not LiveModel.objects.filter(embed_model__startswith="wordllama").exists()

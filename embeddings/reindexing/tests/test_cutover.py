@@ -1,0 +1,281 @@
+"""When a tenant is found by the new model, by the old one again, and when the old vectors go."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+from uuid import UUID
+
+import pytest
+from django.db import transaction
+
+from accounts.errors import Refused
+from embeddings import active_model, shadow_vectors
+from embeddings.models import DocumentChunk, LiveModel, ShadowVector, VectorIndex
+from embeddings.reindexing import cutover, periodic, scheduler, services, tenant_workflow
+from embeddings.reindexing.models import Campaign, CampaignTenant
+from embeddings.reindexing.tests.conftest import MODEL, OLD_MODEL, Fill, drain, go_on, is_waited_for
+from embeddings.search import search
+from testing.cluster import until
+from testing.concurrency import at_once
+
+pytestmark = pytest.mark.django_db
+OLD, NEW = OLD_MODEL["model"], MODEL["model"]
+
+
+def begun(**more: Any) -> Campaign:
+    return services.start(kind="reembed", **MODEL, by="sam", **more)
+
+
+def tenant_of(campaign: Campaign, user_id: UUID) -> CampaignTenant:
+    return campaign.tenants.get(user_id=user_id)
+
+
+def is_found(user_id: UUID) -> bool:
+    """Tell whether each passage is what its own text finds first, by vectors alone."""
+    rows = DocumentChunk.objects.filter(user_id=user_id).values_list("pk", "text")
+    return all(search(user_id=user_id, query=text, mode="vector", k=1)[0].chunk_id == pk for pk, text in rows)
+
+
+def models(user_id: UUID) -> set[str | None]:
+    return set(DocumentChunk.objects.filter(user_id=user_id).values_list("embed_model", flat=True))
+
+
+def test_search_stays_with_the_old_model_until_all_vectors_are_there_and_then_has_the_new(filled: Fill) -> None:
+    ana, ben = filled(), filled(1)
+    campaign = begun(user_ids=[ana])
+
+    drain()
+    before = active_model.of(ana).model, is_found(ana), tenant_of(campaign, ana).state
+    go_on(1)
+
+    assert before == (OLD, True, "working")
+    assert (active_model.of(ana).model, is_found(ana)) == (NEW, True)
+    moved = tenant_of(campaign, ana)
+    assert (moved.state, moved.from_model, moved.documents, moved.passages) == ("live", OLD, 2, 6)
+    assert moved.recall == {"queries": 6, "before": pytest.approx(0.5, abs=0.5), "after": 1.0}
+    assert active_model.of(ben).model == OLD
+
+
+def test_a_tenant_whose_canaries_find_less_is_held_with_both_figures_until_somebody_accepts(
+    filled: Fill, settings: Any
+) -> None:
+    settings.EMBEDDER = "local"
+    ana = filled(30, 1)  # of 12, ten nearest may well be right by chance
+    settings.EMBEDDER = "testing.embedders.Instant"  # a sentence is nowhere near its passage
+    asked = [
+        {"query": f"{text[:40]} ...", "document_id": str(document), "page": 1}
+        for document, text in DocumentChunk.objects.values_list("document_id", "text")
+    ]
+    campaign = services.start(kind="reembed", **OLD_MODEL, canaries=asked, by="sam")
+
+    go_on()
+    held = tenant_of(campaign, ana)
+    campaign.tenants.update(state="working", reason=None)  # as if killed after the figures were written
+    periodic.work()
+    again = tenant_of(campaign, ana).state
+    was = active_model.of(ana).model
+    services.accept(campaign, ana, by="sam")
+    go_on(1)
+
+    assert (held.state, held.reason, again, was) == ("held", "CANARIES_WORSE", "held", NEW)
+    assert held.recall
+    assert held.recall["queries"] == 30
+    assert held.recall["after"] < held.recall["before"]
+    assert (tenant_of(campaign, ana).state, active_model.of(ana).model) == ("live", OLD)
+    assert tenant_of(campaign, ana).accepted_by == "sam"
+    with pytest.raises(Refused, match="CAMPAIGN_STATE"):
+        services.accept(campaign, ana, by="sam")
+
+
+def test_what_is_uploaded_meanwhile_is_moved_too_before_the_pointer(filled: Fill) -> None:
+    ana = filled()
+    campaign = begun()
+    drain()
+    filled(1, user_id=ana)
+
+    periodic.work()
+    between = active_model.of(ana).model
+    go_on(2)
+
+    assert between == OLD
+    assert (active_model.of(ana).model, tenant_of(campaign, ana).state) == (NEW, "live")
+    assert is_found(ana)
+    filled(1, user_id=ana)
+    assert is_found(ana)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_commit_of_the_old_model_that_is_under_way_keeps_the_pointer_where_it_is(filled: Fill) -> None:
+    ana = filled(1)
+    campaign = begun()
+    drain()
+    committing = threading.Event()
+
+    def commit() -> bool:
+        with transaction.atomic():
+            assert active_model.confirm(ana, **OLD_MODEL)
+            committing.set()
+            until(is_waited_for, seconds=10)
+            ShadowVector.objects.filter(chunk__chunk_ord=0).delete()  # as if it had just been committed
+        return False
+
+    def cut_over() -> bool:
+        committing.wait(10)
+        return cutover.cut_over(tenant_of(campaign, ana))
+
+    assert at_once(commit, cut_over) == [False, False]
+    assert active_model.of(ana).model == OLD
+    go_on()
+    assert active_model.of(ana).model == NEW
+
+
+def test_a_tenant_is_rolled_back_at_once_and_nothing_is_left_of_the_new_model(filled: Fill) -> None:
+    ana, ben = filled(), filled()
+    campaign = begun()
+    go_on(1)
+    assert {active_model.of(ana).model, active_model.of(ben).model} == {NEW}
+
+    number = services.roll_back(campaign, by="sam")
+    after = active_model.of(ana).model, active_model.of(ben).model
+    found = is_found(ana)
+    go_on(1)
+
+    assert (number, after, found) == (2, (OLD, OLD), True)
+    assert is_found(ana)
+    assert not ShadowVector.objects.exists()
+    assert not LiveModel.objects.filter(shadowed=True).exists()
+    campaign.refresh_from_db()
+    assert campaign.state == "rolled_back"
+    assert set(campaign.tenants.exclude(ended_at=None).values_list("user_id", "state")) == {
+        (ana, "rolled_back"),
+        (ben, "rolled_back"),
+    }
+
+
+def test_what_was_uploaded_since_is_embedded_with_the_old_model_before_the_way_back(filled: Fill) -> None:
+    ana, ben = filled(1), filled(1)
+    campaign = begun()
+    go_on(1)
+    filled(2, user_id=ana)
+
+    services.roll_back(campaign, by="sam", user_id=ana)
+    between = tenant_of(campaign, ana).state, active_model.of(ana).model, is_found(ana)
+    go_on()
+
+    assert between == ("reverting", NEW, True)
+    assert (tenant_of(campaign, ana).state, active_model.of(ana).model, is_found(ana)) == ("rolled_back", OLD, True)
+    assert models(ana) == {OLD}
+    assert not ShadowVector.objects.filter(user_id=ana).exists()
+    assert (tenant_of(campaign, ben).state, active_model.of(ben).model) == ("live", NEW)
+
+
+def test_settled_the_new_vectors_are_the_only_ones_and_there_is_no_way_back(filled: Fill) -> None:
+    ana = filled()
+    campaign = begun()
+    go_on(1)
+    kept = models(ana), ShadowVector.objects.count()
+
+    services.settle_now(campaign, by="sam")
+    go_on(1)
+
+    assert kept == ({OLD}, 6)
+    assert models(ana) == {NEW}
+    assert not ShadowVector.objects.exists()
+    assert is_found(ana)
+    pointed = LiveModel.objects.get(pk=ana)
+    assert (pointed.shadowed, pointed.previous_model) == (False, None)
+    campaign.refresh_from_db()
+    assert (campaign.state, tenant_of(campaign, ana).state) == ("finished", "settled")
+    with pytest.raises(Refused, match="CAMPAIGN_STATE"):
+        services.roll_back(campaign, by="sam")
+
+
+def test_a_process_that_comes_late_does_not_take_the_next_step_for_the_one_that_it_saw(filled: Fill) -> None:
+    ana = filled(1)
+    campaign = begun()
+    drain()
+    seen = tenant_of(campaign, ana)
+    go_on(1)
+
+    tenant_workflow.advance(seen)
+
+    assert tenant_of(campaign, ana).state == "live"
+
+
+def test_a_settling_that_was_killed_half_way_is_ended_by_the_next_sweep(filled: Fill) -> None:
+    ana = filled(2)
+    campaign = begun()
+    go_on(1)
+    campaign.tenants.update(state="settled")
+    shadow_vectors.settle(ana, **MODEL, most=2)
+    between = models(ana), is_found(ana)
+    with pytest.raises(Refused, match="CAMPAIGN_STATE"):
+        services.roll_back(campaign, by="sam")
+    with pytest.raises(Refused, match="VECTORS_MISSING"):
+        services.pin(ana, **OLD_MODEL, by="sam")
+
+    periodic.work()
+
+    assert between == ({OLD, NEW}, True)
+    assert models(ana) == {NEW}
+    assert is_found(ana)
+    assert not campaign.tenants.filter(ended_at=None).exists()
+
+
+def test_old_vectors_go_by_themselves_when_their_time_is_over(filled: Fill) -> None:
+    filled(1)
+    campaign = begun(keep_seconds=0)
+
+    go_on(2)
+
+    campaign.refresh_from_db()
+    assert campaign.state == "finished"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_large_tenant_has_its_index_before_the_cut_over_and_the_old_one_goes(filled: Fill, settings: Any) -> None:
+    settings.SEARCH_EXACT_PASSAGES = 4
+    ana = filled(2, 4)
+    campaign = begun()
+
+    go_on(1)
+    (index,) = VectorIndex.objects.all()
+    found = is_found(ana)
+    services.settle_now(campaign, by="sam")
+    go_on(1)
+
+    assert (index.table_name, index.embed_model, index.built_at is not None, found) == (
+        "shadow_vectors",
+        NEW,
+        True,
+        True,
+    )
+    assert not VectorIndex.objects.filter(table_name="shadow_vectors").exists()
+    assert is_found(ana)
+
+
+def test_a_cancelled_campaign_leaves_nothing_but_who_is_cut_over(filled: Fill) -> None:
+    ana = filled()
+    campaign = begun()
+    go_on(1)
+    ben = filled(3)
+    other = begun()
+    drain()
+    filled(1, user_id=ben)
+    other.tenants.update(after_created=None, after_document=None, passed_at=None)
+    scheduler.feed(other.pk)
+    assert ShadowVector.objects.filter(user_id=ben).exists()
+    assert services.progress(other).active == 1
+
+    services.cancel(other, by="sam")
+    services.cancel(campaign, by="sam")
+    go_on(1)
+
+    assert (active_model.of(ana).model, active_model.of(ben).model) == (NEW, OLD)
+    assert not ShadowVector.objects.filter(user_id=ben).exists()
+    assert ShadowVector.objects.filter(user_id=ana).exists()
+    assert tenant_of(other, ben).reason == "CANCELLED"
+    assert services.progress(other).active == 0
+    services.roll_back(campaign, by="sam")
+    assert active_model.of(ana).model == OLD

@@ -1,0 +1,176 @@
+"""Campaigns that are stopped half way: who is let go, who goes on, and that nothing is left behind."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+from uuid import UUID
+
+import pytest
+from django.db import transaction
+
+from accounts.errors import Refused
+from documents.models import Document
+from embeddings import active_model, shadow_vectors
+from embeddings.models import ChunkBuffer, DocumentChunk, LiveModel, ShadowVector, VectorBuffer, VectorIndex
+from embeddings.reindexing import cutover, periodic, scheduler, services
+from embeddings.reindexing.models import Campaign
+from embeddings.reindexing.tests.conftest import MODEL, OLD_MODEL, Fill, drain, go_on, is_waited_for
+from embeddings.search import search
+from jobs.models import UploadJob
+from testing.cluster import until
+from testing.concurrency import at_once
+from testing.personas import Person, plan_pdf, stop_before
+
+pytestmark = pytest.mark.django_db
+OLD, NEW = OLD_MODEL["model"], MODEL["model"]
+NOTHING: dict[str, Any] = {
+    "embed_model": None, "embed_version": None, "vector_dim": None, "vector_sha": None, "embed_updated_at": None,
+    "embedding": None,
+}  # fmt: skip
+
+
+def begun(**more: Any) -> Campaign:
+    return services.start(kind="reembed", **MODEL, by="sam", **more)
+
+
+def state(campaign: Campaign, user_id: UUID) -> str:
+    return campaign.tenants.get(user_id=user_id).state
+
+
+@pytest.mark.django_db(transaction=True)
+def test_vectors_that_have_just_become_the_live_ones_are_not_cleared_away(filled: Fill) -> None:
+    ana = filled(1)
+    begun()
+    drain()
+    pointed = threading.Event()
+
+    def pin() -> int:
+        with transaction.atomic():
+            held = cutover.held(ana)
+            assert held
+            cutover.point(held, **MODEL)
+            pointed.set()
+            until(is_waited_for, seconds=10)
+        return 0
+
+    def clear() -> int:
+        pointed.wait(10)
+        return shadow_vectors.drop(ana, **MODEL)
+
+    assert at_once(pin, clear) == [0, 0]
+    assert ShadowVector.objects.filter(user_id=ana).count() == 3
+    text = DocumentChunk.objects.filter(user_id=ana)[0].text
+    assert search(user_id=ana, query=text, mode="vector")
+
+
+@pytest.mark.parametrize("is_rolled_back", [True, False])
+def test_nobody_is_pinned_to_vectors_that_are_being_cleared_away(is_rolled_back: bool, filled: Fill) -> None:
+    ana = filled(1)
+    campaign = begun()
+    drain()
+    if is_rolled_back:
+        periodic.work()
+        services.roll_back(campaign, by="sam")
+    else:
+        services.cancel(campaign, by="sam")
+    assert ShadowVector.objects.filter(user_id=ana).count() == 3
+
+    with pytest.raises(Refused, match="VECTORS_MISSING"):
+        services.pin(ana, **MODEL, by="sam")
+
+    assert active_model.of(ana).model == OLD
+
+
+@pytest.mark.parametrize("stop", [services.cancel, services.roll_back])
+def test_whoever_is_on_the_way_back_arrives_although_the_campaign_is_stopped(stop: Any, filled: Fill) -> None:
+    ana, _ben = filled(1), filled(1)
+    campaign = begun()
+    go_on(1)
+    filled(2, user_id=ana)
+    services.roll_back(campaign, by="sam", user_id=ana)
+    queued = scheduler.active(campaign.pk, ana)
+
+    stop(campaign, by="sam")
+    left = scheduler.active(campaign.pk, ana)
+    go_on()
+
+    assert queued == left == 2
+    assert (state(campaign, ana), active_model.of(ana).model) == ("rolled_back", OLD)
+
+
+def test_a_job_that_was_cancelled_counts_as_no_failure_and_is_fed_again(filled: Fill) -> None:
+    ana = filled(2, 1)
+    campaign = begun()
+    scheduler.cancel(campaign.pk, [ana], by="sam")
+    assert services.progress(campaign).failed == 0
+
+    go_on()
+
+    assert (state(campaign, ana), active_model.of(ana).model) == ("live", NEW)
+
+
+def test_a_pinned_tenant_is_left_out_of_a_rollback_and_refused_by_name(filled: Fill) -> None:
+    ana, ben = filled(1), filled(1)
+    campaign = begun()
+    go_on(1)
+    services.pin(ana, **MODEL, by="sam")
+
+    with pytest.raises(Refused, match="TENANT_PINNED"):
+        services.roll_back(campaign, by="sam", user_id=ana)
+    number = services.roll_back(campaign, by="sam")
+    late = cutover.point_back(campaign.tenants.get(user_id=ana))  # pinned after it was chosen
+
+    assert (number, late, active_model.of(ana).model, active_model.of(ben).model) == (1, True, NEW, OLD)
+    assert LiveModel.objects.get(pk=ana).pinned
+    assert state(campaign, ana) == "live"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_large_tenant_has_an_index_of_its_settled_vectors_when_that_of_the_others_goes(
+    filled: Fill, settings: Any
+) -> None:
+    settings.SEARCH_EXACT_PASSAGES = 4
+    filled(2, 4)
+    campaign = begun()
+    go_on(1)
+    services.settle_now(campaign, by="sam")
+
+    go_on(1)
+
+    (index,) = VectorIndex.objects.all()
+    assert (index.table_name, index.embed_model, index.passages) == ("document_chunks", NEW, 8)
+    assert index.built_at
+
+
+def test_a_cancelled_rechunk_removes_what_it_had_cut(ana: Person) -> None:
+    ana.ingest(plan_pdf("drugs", "dental care"))
+    before = set(DocumentChunk.objects.values_list("pk", flat=True))
+    campaign = services.start(kind="rechunk", chunker="markdown-simple@2", by="sam")
+    stop_before("embeddings_buffered")
+    assert set(DocumentChunk.objects.values_list("pk", flat=True)) > before
+    services.cancel(campaign, by="sam")
+
+    periodic.work()
+
+    assert set(DocumentChunk.objects.values_list("pk", flat=True)) == before
+    assert not VectorBuffer.objects.exists()
+    assert not ChunkBuffer.objects.exists()
+    assert campaign.tenants.get().ended_at
+    assert Document.objects.get().chunks_version == "markdown-simple@1"
+
+
+def test_dead_letters_of_what_wants_nothing_any_more_keep_nobody_waiting(filled: Fill) -> None:
+    ana = filled(2, 1)
+    campaign = begun()
+    job = UploadJob.objects.filter(campaign_id=campaign.pk)[0]
+    dead = {"state": "deadletter", "finished_at": "2026-01-01T00:00Z", "last_error": {"code": "TEXT_REFUSED"}}
+    UploadJob.objects.filter(pk=job.pk).update(**dead)
+    go_on(2)
+    held = campaign.tenants.get()
+
+    DocumentChunk.objects.filter(document_id=job.document_id).update(**NOTHING)
+    go_on()
+
+    assert (held.state, held.reason, held.failed) == ("held", "JOBS_FAILED", 1)
+    assert (state(campaign, ana), active_model.of(ana).model) == ("live", NEW)

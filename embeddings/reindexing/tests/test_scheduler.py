@@ -1,0 +1,275 @@
+"""Which documents are fed to the queue, how many, in whose turn, and when not."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections import Counter
+from typing import Any
+from uuid import UUID
+
+import pytest
+from django.db import connection
+
+from accounts.errors import Refused
+from documents.models import Document
+from embeddings import active_model, embedders
+from embeddings.reindexing import cost_estimates, periodic, scheduler, services
+from embeddings.reindexing.models import Campaign, CampaignTenant
+from embeddings.reindexing.stages import MOST_STEPS
+from embeddings.reindexing.tests.conftest import HOSTED, MODEL, Fill, drain, go_on
+from jobs.models import UploadJob
+from jobs.services import retry
+from testing.factories.pending_documents import texts, waiting
+from testing.fakes.openai import OpenAIServer
+from testing.personas import run_to_the_end, stages
+from vendors.models import Purchase
+
+pytestmark = [pytest.mark.django_db, pytest.mark.slow]
+
+MANY = """
+    INSERT INTO documents (document_id, user_id, filename, mime, bytes_len, file_sha256, raw_path, created_at)
+    SELECT gen_random_uuid(), %s, 'x.pdf', 'application/pdf', 1, gen_random_uuid()::text, 'x',
+           now() - i * interval '1 second' FROM generate_series(1, %s) i"""
+
+
+def begun(target: dict[str, Any] = MODEL, **more: Any) -> Campaign:
+    return services.start(kind="reembed", **target, by="sam", **more)
+
+
+def asked(user_id: UUID) -> list[dict[str, str]]:
+    """A canary that repeats no passage, so that what is sold twice is a passage."""
+    return [{"query": "Who pays?", "document_id": str(Document.objects.filter(user_id=user_id)[0].pk)}]
+
+
+def queued(campaign: Campaign) -> Counter[UUID]:
+    return Counter(UploadJob.objects.filter(campaign_id=campaign.pk, state="queued").values_list("user_id", flat=True))
+
+
+def test_only_so_many_are_in_the_queue_and_tenants_take_turns(filled: Fill, settings: Any) -> None:
+    settings.CAMPAIGN_JOBS = 4
+    ana, ben = filled(5, 1), filled(3, 1)
+
+    campaign = begun()
+
+    assert queued(campaign) == {ana: 2, ben: 2}
+
+
+def test_the_end_of_a_job_feeds_the_next_without_the_sweep(filled: Fill, settings: Any) -> None:
+    settings.CAMPAIGN_JOBS = 1
+    ana = filled(5, 1)
+    campaign = begun()
+    assert queued(campaign) == {ana: 1}
+
+    drain()
+
+    assert services.progress(campaign).done == 5
+    assert campaign.tenants.get().passed_at
+
+
+def test_the_end_of_a_job_feeds_a_few_and_leaves_the_rest_to_the_sweep(filled: Fill, settings: Any) -> None:
+    settings.CAMPAIGN_JOBS = 1
+    filled(MOST_STEPS + 3, 1)
+    campaign = begun()
+    settings.CAMPAIGN_JOBS = 20
+
+    for _ in stages():
+        pass
+    few = scheduler.active(campaign.pk)
+    periodic.work()
+
+    assert few == MOST_STEPS
+    assert scheduler.active(campaign.pk) == MOST_STEPS + 2
+
+
+def test_a_feeder_that_was_killed_is_made_up_for_by_the_sweep(filled: Fill, settings: Any) -> None:
+    settings.CAMPAIGN_JOBS = 1
+    filled(3, 1)
+    campaign = begun()
+    UploadJob.objects.filter(campaign_id=campaign.pk).delete()  # fed, and the next never was
+
+    go_on(4)
+
+    assert campaign.tenants.get().state == "live"
+
+
+def test_a_paused_campaign_feeds_nothing_and_cuts_nobody_over(filled: Fill, settings: Any) -> None:
+    settings.CAMPAIGN_JOBS = 1
+    ana = filled(3, 1)
+    campaign = begun()
+    services.pause(campaign, by="sam")
+
+    go_on()
+    between = services.progress(campaign).done, active_model.of(ana).model
+    services.resume(campaign, by="sam")
+    go_on()
+
+    assert between == (1, "instant")
+    assert active_model.of(ana).model == MODEL["model"]
+
+
+def test_a_document_that_is_busy_is_met_again_in_the_next_pass(filled: Fill) -> None:
+    ana = filled(2, 1)
+    busy = Document.objects.filter(user_id=ana).first()
+    assert busy
+    UploadJob.objects.filter(document=busy).update(state="queued", finished_at=None, run_after="2100-01-01T00:00Z")
+
+    campaign = begun()
+    go_on()
+    between = campaign.tenants.get().state, services.progress(campaign).done
+    UploadJob.objects.filter(document=busy).update(state="done", finished_at="2026-01-01T00:00Z", run_after=None)
+    go_on()
+
+    assert between == ("working", 1)
+    assert campaign.tenants.get().state == "live"
+
+
+def test_a_tenants_own_job_comes_first_and_the_campaign_comes_back(filled: Fill) -> None:
+    ana = filled(1, 1)
+    campaign = begun()
+    superseded = {"code": "SUPERSEDED", "detail": "x"}
+    UploadJob.objects.filter(campaign_id=campaign.pk).update(
+        state="deadletter", finished_at="2026-01-01T00:00Z", last_error=superseded
+    )
+
+    go_on()
+
+    assert campaign.tenants.get().state == "live"
+    assert services.progress(campaign).failed == 0
+    assert active_model.of(ana).model == MODEL["model"]
+
+
+def test_a_budget_pauses_the_campaign_before_a_document_that_it_does_not_pay_for(
+    filled: Fill, vendor: OpenAIServer, settings: Any
+) -> None:
+    settings.CAMPAIGN_JOBS, settings.TENANT_DAILY_CENTS = 2, 0.000001
+    ana = filled(4, 2)
+    price = services.estimate(kind="reembed", **HOSTED)
+    each = cost_estimates.price(embedders.find(**HOSTED), price.tokens // 4)
+
+    budget = each * 2 + each / 2
+    campaign = begun(HOSTED, budget_cents=budget, canaries=asked(ana))
+    go_on()
+
+    campaign.refresh_from_db()
+    assert (campaign.state, campaign.reason) == ("paused", "BUDGET_SPENT")
+    assert services.progress(campaign).done == 2
+    assert services.progress(campaign).cents <= budget
+    with pytest.raises(Refused, match="BUDGET_TOO_SMALL"):
+        services.resume(campaign, by="sam")
+    with pytest.raises(Refused, match="BUDGET_TOO_SMALL"):
+        services.resume(campaign, by="sam", budget_cents=budget)
+    services.resume(campaign, by="sam", budget_cents=price.cents * 2)
+    go_on()
+    assert services.progress(campaign).done == 4
+    assert each * 4 < services.progress(campaign).cents < price.cents
+    assert vendor.ledger.repeated == 0
+    assert set(Purchase.objects.values_list("campaign_id", flat=True)) == {campaign.pk}
+    assert Purchase.objects.filter(stage="canaries").exists()
+
+
+def test_a_budget_of_the_price_is_enough_where_documents_repeat_each_other(vendor: OpenAIServer) -> None:
+    ana = uuid.uuid4()
+    for _ in range(4):
+        waiting(texts(3, words=1_500), user_id=ana)  # next to which the canaries cost little
+    drain()
+    price = services.estimate(kind="reembed", **HOSTED)
+
+    campaign = begun(HOSTED, budget_cents=price.cents, canaries=asked(ana))
+    go_on()
+
+    campaign.refresh_from_db()
+    assert price.reused_tokens == price.tokens * 3 // 4
+    assert (campaign.state, services.progress(campaign).done) == ("running", 4)
+
+
+def test_documents_that_fail_hold_the_tenant_with_their_number_until_they_are_retried(
+    filled: Fill, vendor: OpenAIServer
+) -> None:
+    ana = filled(2, 1)
+    waiting(["A text that the vendor does not take: poison."], user_id=ana)
+    drain()
+    vendor.poison = "poison"
+    campaign = begun(HOSTED)
+
+    go_on()
+    held = campaign.tenants.get()
+    calls = vendor.requests
+    CampaignTenant.objects.update(state="working", after_created=None, after_document=None, passed_at=None)
+    go_on()
+    with pytest.raises(Refused, match="CAMPAIGN_STATE"):
+        services.accept(campaign, ana, by="sam")
+    same = vendor.requests == calls
+    vendor.poison = ""
+    retry(UploadJob.objects.get(campaign_id=campaign.pk, state="deadletter"), by="sam")
+    go_on()
+
+    assert (held.state, held.reason, held.failed, services.progress(campaign).done) == ("held", "JOBS_FAILED", 1, 3)
+    assert same
+    after = campaign.tenants.get()
+    assert (after.failed, after.reason) in [(0, None), (0, "CANARIES_WORSE")]
+    assert after.recall
+
+
+def test_a_deleted_document_holds_nobody_up(filled: Fill, settings: Any) -> None:
+    settings.CAMPAIGN_JOBS = 1
+    ana = filled(3, 1)
+    campaign = begun()
+
+    Document.objects.filter(user_id=ana).order_by("-created_at")[0].delete()
+    go_on()
+
+    assert campaign.tenants.get().state == "live"
+
+
+@pytest.mark.usefixtures("never_vacuumed")
+def test_a_step_reads_a_few_documents_by_the_index_however_many_there_are(filled: Fill) -> None:
+    ana = filled(1, 1)
+    with connection.cursor() as cursor:
+        cursor.execute(MANY, [ana, 5000])
+        cursor.execute(MANY, [uuid.uuid4(), 5000])
+        cursor.execute("ANALYZE documents")
+    campaign = begun()
+    tenant = campaign.tenants.get()
+    assert tenant.after_document is not None or tenant.passed_at
+
+    for sql in (scheduler.REEMBED, scheduler.RECHUNK):
+        params = {
+            **scheduler._sought(campaign, tenant),
+            "created": Document.objects.order_by("created_at")[4000].created_at,
+        }
+        with connection.cursor() as cursor:
+            cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {sql}", {**params, "document": uuid.UUID(int=0)})
+            (found,) = cursor.fetchone()
+        nodes = list(_nodes((json.loads(found) if isinstance(found, str) else found)[0]["Plan"]))
+        read = [node for node in nodes if node.get("Relation Name") == "documents"]
+        assert [node["Index Name"] for node in read] == ["ix_documents_user_created"]
+        assert sum(node["Actual Rows"] * node["Actual Loops"] for node in read) <= scheduler.AT_ONCE
+        assert "Seq Scan" not in {node["Node Type"] for node in nodes if node["Actual Loops"]}
+
+
+def _nodes(plan: dict[str, Any]) -> Any:
+    yield plan
+    for part in plan.get("Plans", ()):
+        yield from _nodes(part)
+
+
+def test_a_catch_up_walks_past_what_is_covered_and_passages_are_never_embedded_twice(
+    filled: Fill, settings: Any, vendor: OpenAIServer
+) -> None:
+    ana = filled(scheduler.AT_ONCE + 3, 1)
+    campaign = begun(HOSTED, canaries=asked(ana))
+    run_to_the_end(3)
+    for text in texts(2, about="late"):
+        settings.EMBEDDER = "testing.embedders.Instant"
+        waiting([text], user_id=ana)
+    drain()
+    CampaignTenant.objects.update(after_created=None, after_document=None, passed_at=None)
+
+    periodic.work()
+    drain()
+    periodic.work()
+
+    assert services.progress(campaign).done == scheduler.AT_ONCE + 5
+    assert UploadJob.objects.filter(campaign_id=campaign.pk).count() == scheduler.AT_ONCE + 5
+    assert vendor.ledger.repeated == 0

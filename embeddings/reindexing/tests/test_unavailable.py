@@ -1,0 +1,121 @@
+"""A model that is not configured any more: who waits for it, and who does not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from accounts.errors import Refused
+from embeddings import active_model, embedders
+from embeddings.models import DocumentChunk, LiveModel
+from embeddings.reindexing import periodic, scheduler, services
+from embeddings.reindexing.models import Campaign, CampaignTenant
+from embeddings.reindexing.tests.conftest import HOSTED, MODEL, NEW, OLD, OLD_MODEL, Fill, drain, go_on
+from jobs.models import UploadJob
+from testing.fakes.openai import OpenAIServer
+from testing.personas import Person, plan_pdf
+
+pytestmark = pytest.mark.django_db
+FAILING = "testing.personas.FailingEmbedder"
+GONE = {"embed_model": "gone"}
+
+
+def state(campaign: Campaign, user_id: Any) -> tuple[str, str | None]:
+    found = campaign.tenants.get(user_id=user_id)
+    return found.state, found.reason
+
+
+def test_a_tenant_whose_model_is_gone_waits_for_it_and_keeps_nobody_waiting(
+    ana: Person, ben: Person, settings: Any
+) -> None:
+    settings.EMBEDDER, settings.CAMPAIGN_JOBS = "local", 1
+    ana.ingest(plan_pdf("drugs"))
+    ben.ingest(plan_pdf("dental care"))
+    campaign = services.start(kind="rechunk", chunker="markdown-simple@2", user_ids=[ana.id, ben.id], by="sam")
+    UploadJob.objects.filter(campaign_id=campaign.pk).delete()
+    anew = {"after_created": None, "after_document": None, "passed_at": None}
+    campaign.tenants.filter(user_id=ana.id).update(fed_at="2000-01-01T00:00Z", **anew)
+    campaign.tenants.filter(user_id=ben.id).update(**anew)
+    for rows in (DocumentChunk.objects.filter(user_id=ana.id), LiveModel.objects.filter(pk=ana.id)):
+        rows.update(**GONE)
+
+    go_on()
+
+    assert state(campaign, ana.id) == ("held", "MODEL_UNAVAILABLE")
+    assert state(campaign, ben.id) == ("settled", None)
+    with pytest.raises(Refused, match="CAMPAIGN_STATE"):
+        services.accept(campaign, ana.id, by="sam")
+    for rows in (DocumentChunk.objects.filter(user_id=ana.id), LiveModel.objects.filter(pk=ana.id)):
+        rows.update(embed_model=MODEL["model"])
+    go_on()
+    assert state(campaign, ana.id) == ("settled", None)
+
+
+def test_jobs_that_wait_for_a_model_that_is_gone_leave_the_queue_and_come_back_with_it(
+    filled: Fill, vendor: OpenAIServer, settings: Any
+) -> None:
+    ana = filled(2, 1)
+    campaign = services.start(kind="reembed", **HOSTED, by="sam")
+    key, settings.OPENAI_API_KEY = settings.OPENAI_API_KEY, ""
+
+    go_on(1)
+    held = state(campaign, ana), scheduler.active(campaign.pk), services.progress(campaign).failed
+    settings.OPENAI_API_KEY = key
+    go_on()
+
+    assert held == (("held", "MODEL_UNAVAILABLE"), 0, 0)
+    assert state(campaign, ana)[0] == "live"
+
+
+def test_a_tenant_on_its_way_back_waits_for_the_old_model_and_is_found_meanwhile(filled: Fill, settings: Any) -> None:
+    ana = filled(1)
+    campaign = services.start(kind="reembed", **MODEL, by="sam")
+    go_on(1)
+    filled(2, user_id=ana)
+    services.roll_back(campaign, by="sam", user_id=ana)
+    settings.EMBEDDER = NEW
+
+    go_on()
+    waits = state(campaign, ana), active_model.of(ana).model
+    settings.EMBEDDER = OLD
+    go_on()
+
+    assert waits == (("reverting", "MODEL_UNAVAILABLE"), MODEL["model"])
+    assert (state(campaign, ana), active_model.of(ana).model) == (("rolled_back", None), "instant")
+
+
+def test_nobody_is_rolled_back_to_a_model_that_nothing_here_makes(filled: Fill, settings: Any) -> None:
+    ana = filled(1)
+    campaign = services.start(kind="reembed", **MODEL, by="sam")
+    go_on(1)
+    settings.EMBEDDER = NEW
+
+    with pytest.raises(Refused, match="UNKNOWN_MODEL"):
+        services.roll_back(campaign, by="sam")
+
+    campaign.refresh_from_db()
+    assert (campaign.state, active_model.of(ana).model, state(campaign, ana)[0]) == ("running", MODEL["model"], "live")
+
+
+def test_canaries_that_were_bought_are_not_bought_again_because_the_other_model_is_away(
+    filled: Fill, vendor: OpenAIServer, settings: Any
+) -> None:
+    settings.EMBEDDER = FAILING
+    old: Any = embedders.get(FAILING)
+    old.seen, old.calls_until_failure = [], -1
+    ana = filled(1)
+    services.start(kind="reembed", **HOSTED, tolerance=1.0, by="sam")
+    drain()
+    old.calls_until_failure = 0
+
+    periodic.work()
+    first = CampaignTenant.objects.get(user_id=ana).recall
+    calls = vendor.requests
+    periodic.work()
+
+    assert (first or {}).keys() == {"queries", "after"}
+    moved = CampaignTenant.objects.get(user_id=ana)
+    assert (moved.state, moved.recall) == ("live", {**(first or {}), "before": pytest.approx(0.5, abs=0.5)})
+    assert vendor.requests == calls
+    assert OLD_MODEL["model"] == moved.from_model

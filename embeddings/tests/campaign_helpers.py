@@ -1,0 +1,84 @@
+"""Jobs of a campaign, started and killed: what the tests of re-embedding and rechunking share."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from django.db import connection
+
+from accessa.integrity import findings
+from embeddings import embedders, reindex_jobs
+from embeddings.active_model import Live
+from embeddings.models import DocumentChunk, DocumentTerm
+from jobs import failpoints, worker
+from jobs.models import UploadJob
+from testing.personas import FailingEmbedder, Upload, plan_pdf
+
+PDF = plan_pdf("hospital care", "drugs", "dental care")
+FAILING = "testing.personas.FailingEmbedder"
+LOCAL, TARGET = Live("wordllama-l2-supercat-256-padded", "1"), Live("instant", "1")
+ANOTHER_CUT = "markdown-simple@2"
+
+
+class Died(BaseException):
+    """A worker's death: nothing after it runs."""
+
+
+def reembed(uploaded: Upload, to: Live = TARGET) -> UploadJob:
+    return reindex_jobs.reembed(
+        document_id=uploaded.document_id, campaign_id=uuid4(), model=to.model, version=to.version
+    )
+
+
+def rechunk(uploaded: Upload) -> UploadJob:
+    return reindex_jobs.rechunk(document_id=uploaded.document_id, campaign_id=uuid4(), chunker=ANOTHER_CUT)
+
+
+def again(job: UploadJob) -> UploadJob:
+    return UploadJob.objects.get(pk=job.pk)
+
+
+def live_rows() -> list[Any]:
+    """What search reads."""
+    chunks = DocumentChunk.objects.exclude(embedding=None).order_by("pk")
+    terms = DocumentTerm.objects.order_by("term").values_list("term", "postings")
+    return [*chunks.values_list("pk", "text", "embed_model", "vector_sha", "embed_updated_at"), *terms]
+
+
+def cuts() -> set[str]:
+    return {
+        f"{name}@{version}" for name, version in DocumentChunk.objects.values_list("chunker_name", "chunker_version")
+    }
+
+
+def wrong() -> list[Any]:
+    return [finding for finding in findings(deep=True) if "waits in the buffer" not in finding.reason]
+
+
+def killed(monkeypatch: pytest.MonkeyPatch, point: str) -> bool:
+    """Let a worker die where it first reaches ``point``, and its lease run out; tell whether it came there."""
+
+    def reach(reached: str) -> None:
+        if reached == point:
+            raise Died
+
+    with monkeypatch.context() as patch:
+        patch.setattr(failpoints, "reach", reach)
+        try:
+            worker.drain()
+        except Died:
+            with connection.cursor() as cursor:
+                cursor.execute("UPDATE upload_jobs SET lease_until = now() - interval '1 hour' WHERE state = 'working'")
+            return True
+    return False
+
+
+def remembering(settings: Any) -> FailingEmbedder:
+    """The model to move to; it remembers what it was asked."""
+    settings.EMBEDDER = FAILING
+    settings.EMBED_BATCH = 2
+    found: Any = embedders.get(FAILING)
+    found.seen, found.calls_until_failure = [], -1
+    return found  # type: ignore[no-any-return]

@@ -1,0 +1,265 @@
+"""The pointer: the first vectors decide it, documents follow it, and a commit of another model is made anew."""
+
+from __future__ import annotations
+
+import logging
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from embeddings import active_model, embedders, periodic
+from embeddings.active_model import Live
+from embeddings.indexes import bm25
+from embeddings.models import DocumentChunk, DocumentTerm, LiveModel, VectorBuffer
+from embeddings.tests.conftest import Watched
+from jobs import claims, failpoints, worker
+from jobs.claims import Claim
+from jobs.models import UploadJob
+from jobs.outcomes import Moved
+from testing.concurrency import at_once
+from testing.factories.pending_documents import texts, waiting
+from testing.personas import Person, Upload, plan_pdf, run_to_the_end, stop_before
+
+PDF, ANOTHER = plan_pdf("hospital care", "drugs"), plan_pdf("dental care")
+INSTANT = "testing.embedders.Instant"
+LOCAL = Live("wordllama-l2-supercat-256-padded", "1")
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def instant(settings: Any) -> None:
+    settings.EMBEDDER = INSTANT
+
+
+def models(uploaded: Upload) -> set[str | None]:
+    return set(DocumentChunk.objects.filter(document=uploaded.document_id).values_list("embed_model", flat=True))
+
+
+def point(person: Person, model: str, version: str = "1") -> None:
+    """Pinned: a pointer that has no vectors yet would bind nobody."""
+    named = {"embed_model": model, "embed_version": version, "pinned": True}
+    LiveModel.objects.update_or_create(pk=person.id, defaults=named)
+
+
+def expire() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE upload_jobs SET lease_until = now() - interval '1 hour' WHERE state = 'working'")
+
+
+def sent_back_from(job: UploadJob) -> list[str]:
+    return list(job.events.filter(code="MODEL_CHANGED").values_list("payload__from", flat=True))
+
+
+def counted(uploaded: Upload) -> list[int]:
+    """The passages that full text search knows."""
+    every = DocumentTerm.objects.get(document=uploaded.document_id, term="")
+    return list(bm25.read(every.postings)["ord"])
+
+
+def test_the_first_vectors_decide_with_which_model_a_tenant_is_searched(ana: Person, settings: Any) -> None:
+    assert not LiveModel.objects.exists()
+    assert active_model.of(ana.id) == Live("instant", "1")
+
+    uploaded = ana.ingest(PDF)
+    settings.EMBEDDER = "local"
+
+    assert active_model.of(ana.id) == Live("instant", "1")
+    assert models(uploaded) == {"instant"}
+    assert counted(uploaded) == sorted(DocumentChunk.objects.values_list("chunk_ord", flat=True))
+
+
+def test_who_has_deleted_everything_begins_with_the_model_of_today(ana: Person, settings: Any) -> None:
+    first = ana.ingest(PDF)
+    settings.EMBEDDER = "local"
+    assert ana.delete(f"/documents/{first.document_id}").status_code == 204
+
+    assert active_model.of(ana.id) == LOCAL
+    uploaded = ana.ingest(ANOTHER)
+
+    assert uploaded.job.state == "done"
+    assert models(uploaded) == {LOCAL.model}
+    assert LiveModel.objects.get(pk=ana.id).embed_model == LOCAL.model
+    assert not uploaded.job.events.filter(code="MODEL_CHANGED").exists()
+
+
+def test_another_embedder_leaves_a_tenant_and_its_new_documents_on_its_model(
+    ana: Person, ben: Person, settings: Any
+) -> None:
+    settings.EMBEDDER = "local"
+    ana.ingest(PDF)
+    settings.EMBEDDER = INSTANT
+
+    old, new = ana.ingest(ANOTHER), ben.ingest(ANOTHER)
+
+    assert (old.job.state, new.job.state) == ("done", "done")
+    assert (active_model.of(ana.id), active_model.of(ben.id)) == (LOCAL, Live("instant", "1"))
+    assert (models(old), models(new)) == ({LOCAL.model}, {"instant"})
+
+
+@pytest.mark.parametrize("stage", ["embedding", "embeddings_buffered"])
+def test_a_job_that_planned_before_a_cut_over_ends_with_the_new_model(stage: str, ana: Person) -> None:
+    uploaded = ana.upload(PDF)
+    stop_before(stage)
+    point(ana, *_named(LOCAL))
+    expire()
+
+    run_to_the_end(1)
+
+    job = uploaded.job
+    assert (job.state, job.embed_model) == ("done", LOCAL.model)
+    assert models(uploaded) == {LOCAL.model}
+    assert not VectorBuffer.objects.exists()
+    assert sent_back_from(job) == [stage]
+
+
+@pytest.mark.parametrize("sold_here", [False, True])
+def test_a_cut_over_ends_the_buying_with_the_old_model(
+    sold_here: bool, ana: Person, vendor: Watched, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.EMBED_BATCH, settings.EMBED_IN_FLIGHT = 10, 1
+    if sold_here:
+        settings.EMBEDDER = "testing.personas.FailingEmbedder"
+    seen, job = _asked(), waiting(texts(60), user_id=ana.id)
+    monkeypatch.setattr(
+        failpoints, "reach", lambda place: point(ana, *_named(LOCAL)) if place == "embedding:answered" else None
+    )
+
+    worker.drain()
+
+    bought = len(seen) + vendor.ledger.sold
+    assert bought == 10 if sold_here else 10 < bought <= 30  # what was in the air is kept, and goes with the plan
+    ended = UploadJob.objects.get(pk=job.pk)
+    assert (ended.state, ended.embed_model, sent_back_from(ended)) == ("done", LOCAL.model, ["embedding"])
+    assert set(DocumentChunk.objects.values_list("embed_model", flat=True)) == {LOCAL.model}
+    assert not VectorBuffer.objects.exists()
+
+
+def test_a_try_that_begins_after_a_cut_over_buys_nothing_with_the_old_model(ana: Person, vendor: Watched) -> None:
+    job = waiting(texts(20), user_id=ana.id)
+    stop_before("embedding")
+    point(ana, *_named(LOCAL))
+    expire()
+
+    run_to_the_end(1)
+
+    assert vendor.requests == 0
+    assert UploadJob.objects.get(pk=job.pk).state == "done"
+
+
+def test_what_is_sent_back_commits_nothing_and_is_held_by_nobody(ana: Person) -> None:
+    uploaded = ana.upload(PDF)
+    claim = stop_before("embeddings_buffered")
+    point(ana, *_named(LOCAL))
+
+    ending = worker.attempt(claim)
+
+    assert isinstance(ending, Moved)
+    assert ending.finished
+    job = uploaded.job
+    assert (job.stage, job.state, job.claim_token, job.attempts) == ("chunked", "queued", None, 0)
+    assert models(uploaded) == {None}
+    assert not VectorBuffer.objects.exists()
+    assert not DocumentTerm.objects.exists()
+
+
+def test_two_first_documents_with_two_models_end_with_one(ana: Person, settings: Any) -> None:
+    first = ana.upload(PDF)
+    one = stop_before("embeddings_buffered")
+    settings.EMBEDDER = "local"
+    second = ana.upload(ANOTHER)
+    other = stop_before("embeddings_buffered")
+    assert {one.job.embed_model, other.job.embed_model} == {"instant", LOCAL.model}
+
+    endings = [worker.attempt(other), worker.attempt(one)]
+    settings.EMBEDDER = INSTANT  # so that both models are made here
+    expire()
+    run_to_the_end(1)
+
+    assert [isinstance(ending, Moved) and ending.finished for ending in endings] == [False, True]
+    assert (first.job.state, second.job.state) == ("done", "done")
+    assert models(first) == models(second) == {LOCAL.model}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_commits_at_the_same_moment_agree_on_a_model(ana: Person, settings: Any) -> None:
+    uploads = [ana.upload(PDF)]
+    held = [stop_before("embeddings_buffered")]
+    settings.EMBEDDER = "local"
+    uploads.append(ana.upload(ANOTHER))
+    held.append(stop_before("embeddings_buffered"))
+
+    at_once(*(lambda claim=claim: worker.attempt(claim) for claim in held))
+
+    settings.EMBEDDER = INSTANT
+    expire()
+    run_to_the_end(1)
+    assert [uploaded.job.state for uploaded in uploads] == ["done", "done"]
+    assert {model for uploaded in uploads for model in models(uploaded)} == {active_model.of(ana.id).model}
+
+
+def test_a_model_that_nothing_here_makes_is_waited_for_and_costs_no_attempt(
+    ana: Person, caplog: pytest.LogCaptureFixture
+) -> None:
+    point(ana, "gone")
+
+    uploaded = ana.ingest(PDF)
+
+    job = uploaded.job
+    assert (job.stage, job.state, job.wait_reason, job.attempts) == ("chunked", "queued", "MODEL_UNAVAILABLE", 0)
+    assert any(record.levelno == logging.ERROR and "gone@1" in record.message for record in caplog.records)
+    point(ana, "instant")
+    run_to_the_end(1)
+    assert uploaded.job.state == "done"
+
+
+def test_a_planned_model_that_is_gone_is_planned_anew_where_another_is_live(ana: Person, settings: Any) -> None:
+    uploaded = ana.upload(PDF)
+    stop_before("embedding")
+    settings.EMBEDDER = "local"  # nobody makes instant's vectors any more, and no vector of the tenant is of it
+    expire()
+
+    run_to_the_end(1)
+
+    assert (uploaded.job.state, models(uploaded)) == ("done", {LOCAL.model})
+
+
+def test_a_passage_that_is_repeated_is_embedded_once_and_found_each_time(ana: Person, settings: Any) -> None:
+    settings.EMBEDDER = "testing.personas.FailingEmbedder"
+    from_vendor = _asked()
+    uploaded = ana.ingest(plan_pdf("hospital care", "hospital care", "hospital care"))
+
+    chunks = DocumentChunk.objects.filter(document=uploaded.document_id)
+    assert uploaded.job.state == "done"
+    assert len(from_vendor) == chunks.values("chunk_sha").distinct().count() < chunks.count()
+    assert not chunks.filter(embedding=None).exists()
+    plan = uploaded.job.payload
+    assert (plan["reused"], plan["cents_saved"]) == (chunks.count() - len(from_vendor), 0)
+    assert Decimal(plan["tokens_saved"]) > 0
+
+
+def test_vectors_of_a_model_that_is_no_longer_live_are_not_kept_by_the_sweep(ana: Person) -> None:
+    uploaded = ana.upload(PDF)
+    claim: Claim = stop_before("embeddings_buffered")
+    UploadJob.objects.filter(pk=claim.job.pk).update(
+        state="deadletter", finished_at=uploaded.job.created_at, claim_token=None, lease_until=None, slot=None
+    )
+    point(ana, *_named(LOCAL))
+
+    periodic.empty_buffers()
+
+    assert models(uploaded) == {None}
+    assert not VectorBuffer.objects.exists()
+    assert claims.take("w") is None
+
+
+def _named(model: Live) -> tuple[str, str]:
+    return model.model, model.version
+
+
+def _asked() -> list[str]:
+    embedder: Any = embedders.get("testing.personas.FailingEmbedder")
+    embedder.seen, embedder.calls_until_failure = [], -1
+    seen: list[str] = embedder.seen
+    return seen

@@ -1,0 +1,511 @@
+"""The embed stage with OpenAI's own client against a server that speaks its protocol: what is bought, kept and paid."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+from django.db import connection
+from django.db.models import Sum
+
+from embeddings.embedders import DIMENSIONS
+from embeddings.models import DocumentChunk, VectorBuffer
+from embeddings.tests.conftest import Watched
+from jobs import worker
+from jobs.claims import Superseded
+from jobs.cluster import state
+from jobs.models import UploadJob
+from testing.cluster import cluster as real_cluster
+from testing.cluster import until
+from testing.factories.pending_documents import texts, waiting
+from testing.factories.searchable_documents import findable
+from testing.fakes.openai import KEY, vector
+from testing.personas import Person, run_to_the_end, stop_before
+from vendors.models import Budget, Purchase
+
+pytestmark = [pytest.mark.django_db, pytest.mark.slow]
+CALL = "POST /v1/embeddings"
+POISON = "POISON"
+ATTEMPTS_OF_ONE_TRY = 0  # a wait takes the claim's count back
+
+
+def again(job: UploadJob) -> UploadJob:
+    return UploadJob.objects.get(pk=job.pk)
+
+
+def requeue(job: UploadJob) -> None:
+    """As a person's retry does; no parse is behind these passages, so the service would go back to the beginning."""
+    UploadJob.objects.filter(pk=job.pk).update(state="queued", finished_at=None, attempts=0, last_error=None)
+
+
+def vectors_of(job: UploadJob) -> dict[str, list[float]]:
+    """The text of each passage that has its vector, committed or buffered."""
+    buffered = VectorBuffer.objects.filter(document=job.document_id).values_list("chunk__text", "embedding")
+    chunks = DocumentChunk.objects.filter(document=job.document_id).exclude(embedding=None)
+    return {text: list(found) for text, found in [*buffered, *chunks.values_list("text", "embedding")]}
+
+
+def bought(vendor: Watched, passages: Sequence[str]) -> list[int]:
+    """How often each of ``passages`` was sold."""
+    return [vendor.ledger.counts[hashlib.sha256(text.encode()).hexdigest()] for text in passages]
+
+
+def settled(job: UploadJob) -> tuple[int, Decimal]:
+    found = Purchase.objects.filter(job_id=job.pk, state="settled").aggregate(Sum("quantity"), Sum("cents"))
+    return found["quantity__sum"] or 0, found["cents__sum"] or Decimal(0)
+
+
+def test_each_passage_gets_its_own_vector_and_is_bought_once(ana: Person, vendor: Watched) -> None:
+    passages = texts(600)
+    job = waiting(passages, user_id=ana.id)
+
+    worker.drain()
+
+    found = vectors_of(job)
+    assert again(job).state == "done"
+    assert all(found[text] == pytest.approx(vector(text).tolist(), abs=1e-6) for text in passages)
+    assert bought(vendor, passages) == [1] * 600
+    assert again(job).embed_model == "text-embedding-3-small"
+
+
+def test_the_job_costs_what_the_vendor_charged_and_was_predicted(ana: Person, vendor: Watched, settings: Any) -> None:
+    settings.OPENAI_CENTS_PER_MILLION_TOKENS = 2.0
+    job = waiting(texts(300), user_id=ana.id)
+
+    worker.drain()
+
+    sold = vendor.ledger.totals["tokens"]
+    shown = ana.get(f"/job/{job.pk}").json()
+    assert settled(job) == (sold, Decimal(sold) * 2 / 1_000_000)
+    assert Decimal(str(shown["cost_cents"])) == Decimal(sold) * 2 / 1_000_000
+    assert again(job).payload["planned_tokens"] == sold
+    assert again(job).payload["planned_cents"] == shown["cost_cents"]
+    assert set(Purchase.objects.values_list("document_id", "user_id", "stage", "vendor", "unit", "state")) == {
+        (job.document_id, ana.id, "embedding", "openai", "tokens", "settled")
+    }
+
+
+@pytest.mark.parametrize("at_once", [1, 3])
+def test_no_more_calls_are_in_flight_than_are_allowed(
+    at_once: int, ana: Person, vendor: Watched, settings: Any
+) -> None:
+    settings.EMBED_IN_FLIGHT, settings.EMBED_BATCH = at_once, 10
+    vendor.delay = 0.05
+    job = waiting(texts(120), user_id=ana.id)
+
+    worker.drain()
+
+    assert again(job).state == "done"
+    assert vendor.most_in_hand == at_once
+
+
+def test_a_call_has_256_texts_at_most(ana: Person, vendor: Watched) -> None:
+    waiting(texts(600), user_id=ana.id)
+
+    worker.drain()
+
+    assert sorted(vendor.sizes) == [88, 256, 256]
+
+
+def test_a_call_has_300_000_tokens_at_most(ana: Person, vendor: Watched) -> None:
+    waiting(texts(80, words=7_000), user_id=ana.id)
+
+    worker.drain()
+
+    assert len(vendor.tokens) == 2
+    assert max(vendor.tokens) <= 300_000
+
+
+def test_progress_cost_and_vectors_are_written_in_one_transaction(ana: Person, vendor: Watched, settings: Any) -> None:
+    settings.EMBED_IN_FLIGHT = 1
+    job = waiting(texts(300), user_id=ana.id)
+    claim = stop_before("embedding")
+    with connection.cursor() as cursor:
+        cursor.execute("""
+            CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
+            $$ BEGIN IF NEW.state = 'settled' THEN RAISE 'no'; END IF; RETURN NEW; END $$;
+            CREATE TRIGGER refused BEFORE UPDATE ON purchases FOR EACH ROW EXECUTE FUNCTION refuse();""")
+
+    worker.attempt(claim)
+
+    assert not VectorBuffer.objects.exists()
+    assert (again(job).progress["embeds_done"], int(again(job).cost_cents)) == (0, 0)
+
+
+def test_a_text_that_the_vendor_refuses_loses_only_itself(ana: Person, vendor: Watched) -> None:
+    passages = texts(300)
+    passages[137] += POISON
+    vendor.poison = POISON
+    job = waiting(passages, user_id=ana.id)
+
+    worker.drain()
+
+    good = [text for text in passages if POISON not in text]
+    assert again(job).state == "deadletter"
+    assert (again(job).last_error or {})["code"] == "TEXT_REFUSED"
+    assert vectors_of(job).keys() == set(good)
+    assert bought(vendor, passages) == [POISON not in text for text in passages]
+    assert vendor.requests <= 2 + 2 * 9  # two calls a halving
+    assert not Purchase.objects.filter(state="reserved").exists()
+
+
+def test_a_retry_after_a_refused_text_buys_nothing_again(ana: Person, vendor: Watched) -> None:
+    passages = [*texts(30), f"A {POISON} of its own."]
+    vendor.poison = POISON
+    job = waiting(passages, user_id=ana.id)
+    worker.drain()
+    vendor.poison = ""
+
+    requeue(job)
+    run_to_the_end()
+
+    assert again(job).state == "done"
+    assert bought(vendor, passages) == [1] * 31
+
+
+def test_a_vendor_that_refuses_every_text_is_not_asked_for_each(ana: Person, vendor: Watched) -> None:
+    vendor.poison = "Passage"
+    job = waiting(texts(512), user_id=ana.id)
+
+    worker.drain()
+
+    assert (again(job).last_error or {})["code"] == "VENDOR_REFUSED"
+    assert vendor.requests < 100
+
+
+def test_passages_whose_tokens_were_counted_too_low_are_split(ana: Person, vendor: Watched) -> None:
+    passages = texts(80, words=7_000)
+    job = waiting(passages, user_id=ana.id, counts=[1] * 80)
+
+    worker.drain()
+
+    assert again(job).state == "done"
+    assert bought(vendor, passages) == [1] * 80
+
+
+@pytest.mark.parametrize("kind", ["status-413", "status-422"])
+def test_what_is_too_much_for_the_vendor_is_split(kind: str, ana: Person, vendor: Watched) -> None:
+    passages = texts(20)
+    vendor.misbehave(CALL, kind)
+    job = waiting(passages, user_id=ana.id)
+
+    worker.drain()
+
+    assert again(job).state == "done"
+    assert bought(vendor, passages) == [1] * 20
+
+
+WAITS = {
+    "status-429": "VENDOR_RATE_LIMITED",
+    "status-429-seconds": "VENDOR_RATE_LIMITED",
+    "status-429-insufficient_quota": "VENDOR_QUOTA_EXHAUSTED",
+    "status-402": "VENDOR_QUOTA_EXHAUSTED",
+    "status-401": "VENDOR_REFUSES_KEY",
+    "status-403": "VENDOR_REFUSES_KEY",
+    "status-404": "VENDOR_MISCONFIGURED",
+}
+
+
+@pytest.mark.parametrize(("kind", "reason"), WAITS.items())
+def test_what_is_not_the_documents_fault_is_a_wait_and_no_attempt(
+    kind: str, reason: str, ana: Person, vendor: Watched
+) -> None:
+    passages = texts(20)
+    vendor.misbehave(CALL, kind)
+    job = waiting(passages, user_id=ana.id)
+
+    worker.drain()
+    held = again(job)
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE vendor_paces SET paused_until = NULL")
+    run_to_the_end()
+
+    assert (held.state, held.wait_reason, held.attempts) == ("queued", reason, ATTEMPTS_OF_ONE_TRY)
+    assert again(job).state == "done"
+    assert bought(vendor, passages) == [1] * 20
+    assert not Purchase.objects.filter(state="reserved").exists()
+
+
+# kind, code, and how often each passage is sold in the end: what was sold and then lost must be bought again.
+FAULTS = [
+    ("status-500", "VENDOR_UNAVAILABLE", 1),
+    ("status-503", "VENDOR_UNAVAILABLE", 1),
+    ("status-408", "VENDOR_UNAVAILABLE", 1),
+    ("reset", "VENDOR_UNREACHABLE", 1),
+    ("reset-mid-body", "VENDOR_UNREACHABLE", 2),
+    ("truncated-body", "VENDOR_ANSWER_INVALID", 2),
+    ("truncated-json", "VENDOR_ANSWER_INVALID", 2),
+    ("hang", "VENDOR_UNREACHABLE", 1),
+    ("one-byte-a-second", "VENDOR_UNREACHABLE", 2),
+    ("empty-200", "VENDOR_ANSWER_INVALID", 2),
+    ("garbage", "VENDOR_ANSWER_INVALID", 2),
+    ("html-200", "VENDOR_ANSWER_INVALID", 2),
+    ("another-shape", "VENDOR_ANSWER_INVALID", 2),
+    ("json-list", "VENDOR_ANSWER_INVALID", 2),
+    ("json-null", "VENDOR_ANSWER_INVALID", 2),
+    ("redirect-302", "VENDOR_ANSWER_INVALID", 1),
+    ("status-204", "VENDOR_ANSWER_INVALID", 2),
+    ("fewer", "VENDOR_ANSWER_INVALID", 2),
+    ("more", "VENDOR_ANSWER_INVALID", 2),
+    ("none", "VENDOR_ANSWER_INVALID", 2),
+    ("index-repeated", "VENDOR_ANSWER_INVALID", 2),
+    ("too-narrow", "VENDOR_ANSWER_INVALID", 2),
+    ("too-wide", "VENDOR_ANSWER_INVALID", 2),
+    ("nan", "VENDOR_ANSWER_INVALID", 2),
+    ("infinite", "VENDOR_ANSWER_INVALID", 2),
+    ("zero-vector", "VENDOR_ANSWER_INVALID", 2),
+]
+
+
+@pytest.mark.parametrize(("kind", "code", "times"), FAULTS)
+def test_a_fault_is_tried_again_and_nothing_of_a_bad_answer_is_kept(
+    kind: str, code: str, times: int, ana: Person, vendor: Watched, settings: Any
+) -> None:
+    settings.VENDOR_TIMEOUT_SECONDS = 1.2
+    passages = texts(20)
+    vendor.misbehave(CALL, kind)
+    job = waiting(passages, user_id=ana.id)
+
+    worker.drain()
+    held, kept = again(job), VectorBuffer.objects.count()
+    run_to_the_end()
+
+    assert (held.state, (held.last_error or {})["code"], kept) == ("retryable", code, 0)
+    assert again(job).state == "done"
+    assert bought(vendor, passages) == [times] * 20
+    assert vectors_of(job)[passages[7]] == pytest.approx(vector(passages[7]).tolist(), abs=1e-6)
+
+
+def test_a_refused_connection_is_tried_again_and_costs_nothing(ana: Person, vendor: Watched) -> None:
+    vendor.misbehave(CALL, "refused")
+    job = waiting(texts(20), user_id=ana.id)
+
+    worker.drain()
+    code = (again(job).last_error or {})["code"]
+    left = Purchase.objects.count()
+    vendor.behave()
+    run_to_the_end()
+
+    assert (code, left) == ("VENDOR_UNREACHABLE", 0)
+    assert again(job).state == "done"
+
+
+@pytest.mark.parametrize("kind", ["shuffled", "wrong-model"])
+def test_vectors_are_told_apart_by_their_index(kind: str, ana: Person, vendor: Watched) -> None:
+    passages = texts(20)
+    vendor.misbehave(CALL, kind)
+    job = waiting(passages, user_id=ana.id)
+
+    worker.drain()
+
+    found = vectors_of(job)
+    assert all(found[text] == pytest.approx(vector(text).tolist(), abs=1e-6) for text in passages)
+
+
+def test_when_one_call_fails_those_beside_it_are_kept(ana: Person, vendor: Watched, settings: Any) -> None:
+    settings.EMBED_BATCH = 10
+    passages = texts(30)
+    vendor.delay = 0.1
+    vendor.misbehave(CALL, "status-500")
+    job = waiting(passages, user_id=ana.id)
+
+    worker.drain()
+
+    assert again(job).state == "retryable"
+    assert again(job).progress["embeds_done"] == VectorBuffer.objects.count() == 20
+    assert settled(job)[0] == vendor.ledger.totals["tokens"]
+    run_to_the_end()
+    assert bought(vendor, passages) == [1] * 30
+
+
+def test_a_fault_that_may_have_been_charged_stays_in_the_books(ana: Person, vendor: Watched) -> None:
+    vendor.misbehave(CALL, "truncated-json")
+    job = waiting(texts(20), user_id=ana.id)
+
+    run_to_the_end()
+
+    left = Purchase.objects.filter(job_id=job.pk, state="reserved").aggregate(Sum("quantity"))["quantity__sum"]
+    assert left + settled(job)[0] == vendor.ledger.totals["tokens"]
+
+
+def test_a_budget_that_ends_midway_stops_before_the_spend_and_goes_on_next_day(
+    ana: Person, vendor: Watched, settings: Any
+) -> None:
+    settings.EMBED_BATCH = 10
+    passages = texts(60)
+    job = waiting(passages, user_id=ana.id)
+    one = sum(len(text) for text in passages[:10]) // 4  # about as many tokens
+    budget = Budget.objects.create(user_id=ana.id, cents_per_day=Decimal(one * 3) * 2 / 1_000_000)
+
+    worker.drain()
+    held, spent = again(job), Purchase.objects.aggregate(Sum("cents"))["cents__sum"]
+    budget.delete()
+    run_to_the_end()
+
+    assert (held.state, held.wait_reason, held.attempts) == ("queued", "BUDGET_SPENT", ATTEMPTS_OF_ONE_TRY)
+    assert 0 < spent <= budget.cents_per_day
+    assert held.cost_cents == spent
+    assert again(job).state == "done"
+    assert bought(vendor, passages) == [1] * 60
+
+
+def test_a_pace_that_is_used_up_keeps_what_is_in_the_air_and_waits(ana: Person, vendor: Watched, settings: Any) -> None:
+    settings.EMBED_BATCH, settings.OPENAI_REQUESTS_PER_MINUTE = 10, 4  # a burst of two
+    vendor.delay = 0.1
+    job = waiting(texts(60), user_id=ana.id)
+
+    worker.drain()
+
+    held = again(job)
+    assert (held.state, held.wait_reason, held.attempts) == ("queued", "VENDOR_BUDGET", ATTEMPTS_OF_ONE_TRY)
+    assert held.progress["embeds_done"] == VectorBuffer.objects.count() == 20
+
+
+def test_an_outage_charges_no_attempt_once_the_breaker_is_open(ana: Person, vendor: Watched, settings: Any) -> None:
+    settings.EMBED_BATCH, settings.VENDOR_BREAKER_FAULTS = 10, 3
+    vendor.misbehave(CALL, "status-500", times=3)
+    job = waiting(texts(30), user_id=ana.id)
+
+    worker.drain()
+
+    held = again(job)
+    assert (held.state, held.wait_reason, held.attempts) == ("queued", "VENDOR_AWAY", ATTEMPTS_OF_ONE_TRY)
+
+
+def test_who_lost_the_claim_meanwhile_writes_nothing_and_buys_no_more(
+    ana: Person, vendor: Watched, settings: Any
+) -> None:
+    settings.EMBED_BATCH, settings.EMBED_IN_FLIGHT = 10, 2
+    job = waiting(texts(60), user_id=ana.id)
+    claim = stop_before("embedding")
+
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE upload_jobs SET claim_token = gen_random_uuid()")
+    with pytest.raises(Superseded):
+        worker.attempt(claim)
+
+    assert vendor.requests == 0
+    assert not VectorBuffer.objects.exists()
+    assert again(job).cost_cents == 0
+
+
+def test_a_cluster_that_stops_keeps_what_it_has_bought(
+    ana: Person, vendor: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = waiting(texts(60), user_id=ana.id)
+    claim = stop_before("embedding")
+    monkeypatch.setattr(state, "stopping", lambda: vendor.requests > 0)
+    monkeypatch.setattr("django.conf.settings.EMBED_BATCH", 10, raising=False)
+
+    ending = worker.attempt(claim)
+
+    assert getattr(ending, "reason", None) == "STOPPING"
+    assert VectorBuffer.objects.count() == vendor.ledger.sold > 0
+    assert again(job).progress["embeds_done"] == vendor.ledger.sold
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_worker_that_dies_between_answer_and_commit_costs_no_more_than_its_calls(
+    ana: Person, vendor: Watched, tmp_path: Path
+) -> None:
+    (tmp_path / "embedding:answered~1").touch()
+    passages = texts(100)
+    job = waiting(passages, user_id=ana.id)
+    there = {"EMBEDDER": "openai", "OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": vendor.url, "EMBED_BATCH": 10}
+
+    with real_cluster(workers=1, ACCESSA_CRASHPOINTS=tmp_path, JOBS_LEASE_SECONDS=2, **there):
+        until(lambda: again(job).state == "done", seconds=60)
+
+    at_once = 3 + 1 + 1  # in the air, answered and being read, and the one that is being written down
+    assert list(tmp_path.glob("*~1")) == []
+    assert 10 <= vendor.ledger.repeated <= at_once * 10
+    assert settled(job)[1] == again(job).cost_cents
+    assert vectors_of(job).keys() == set(passages)
+
+
+# A query, and what one that cannot be embedded is answered with
+
+
+def test_a_search_is_on_the_bill_of_who_asks(ana: Person, vendor: Watched) -> None:
+    passages = texts(20)
+    waiting(passages, user_id=ana.id)
+    worker.drain()
+
+    found = ana.post("/search", {"query": passages[3]}).json()["passages"]
+
+    assert found[0]["text"] == passages[3]
+    (entry,) = Purchase.objects.filter(stage="search").values_list("user_id", "state", "document_id")
+    assert entry == (ana.id, "settled", None)
+
+
+UNAVAILABLE = [kind for kind, _, _ in FAULTS if kind not in ("hang", "one-byte-a-second")] + [*WAITS]
+
+
+@pytest.mark.parametrize("kind", UNAVAILABLE)
+def test_a_search_while_the_vendor_is_away_is_503_and_says_when(kind: str, ana: Person, vendor: Watched) -> None:
+    findable(ana.id, ["covered care"], vectors=numpy.eye(1, DIMENSIONS, dtype=numpy.float32))
+    vendor.misbehave(CALL, kind)
+
+    answer = ana.post("/search", {"query": "copay"})
+
+    assert (answer.status_code, answer.json()["code"]) == (503, "SEARCH_UNAVAILABLE")
+    assert int(answer.headers["Retry-After"]) > 0
+
+
+def test_a_search_past_the_budget_is_429(ana: Person, vendor: Watched) -> None:
+    findable(ana.id, ["covered care"], vectors=numpy.eye(1, DIMENSIONS, dtype=numpy.float32))
+    Budget.objects.create(user_id=ana.id, cents_per_day=Decimal("0.000009"))
+
+    answers = [ana.post("/search", {"query": "is care covered"}) for _ in range(5)]
+
+    assert [answer.status_code for answer in answers[:1]] == [200]
+    assert (answers[-1].status_code, answers[-1].json()["code"]) == (429, "BUDGET_SPENT")
+    assert int(answers[-1].headers["Retry-After"]) > 0
+    assert vendor.requests == [answer.status_code for answer in answers].count(200)
+
+
+def test_a_query_that_no_day_can_pay_is_429(ana: Person, vendor: Watched) -> None:
+    findable(ana.id, ["covered care"], vectors=numpy.eye(1, DIMENSIONS, dtype=numpy.float32))
+    Budget.objects.create(user_id=ana.id, cents_per_day=Decimal("0.000001"))
+
+    answer = ana.post("/search", {"query": "is care covered"})
+
+    assert (answer.status_code, answer.json()["code"]) == (429, "BUDGET_SPENT")
+    assert vendor.requests == 0
+
+
+def test_a_query_that_the_vendor_refuses_is_the_callers_fault(ana: Person, vendor: Watched) -> None:
+    findable(ana.id, ["covered care"], vectors=numpy.eye(1, DIMENSIONS, dtype=numpy.float32))
+    vendor.misbehave(CALL, "status-400")
+
+    answer = ana.post("/search", {"query": "copay"})
+
+    assert (answer.status_code, answer.json()["code"], answer.json()["field"]) == (400, "TEXT_REFUSED", "query")
+
+
+def test_a_query_of_more_tokens_than_the_vendor_takes_is_refused_unsent(
+    ana: Person, vendor: Watched, settings: Any
+) -> None:
+    findable(ana.id, ["covered care"], vectors=numpy.eye(1, DIMENSIONS, dtype=numpy.float32))
+    settings.MAX_QUERY_CHARS = 100_000
+
+    answer = ana.post("/search", {"query": "保険 " * 20_000})
+
+    assert (answer.status_code, answer.json()["code"]) == (400, "QUERY_TOO_LONG")
+    assert vendor.requests == 0
+
+
+def test_nothing_is_bought_for_a_model_of_our_own(ana: Person, settings: Any) -> None:
+    settings.EMBEDDER = "testing.embedders.Instant"
+    job = waiting(texts(20), user_id=ana.id)
+
+    worker.drain()
+
+    assert again(job).state == "done"
+    assert not Purchase.objects.exists()
+    assert "planned_cents" not in again(job).payload

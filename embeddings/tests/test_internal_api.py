@@ -1,0 +1,314 @@
+"""One deployment's vectors for another: POST /internal/embed, and the embedder that asks there."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+import numpy
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+from django.test import Client
+
+from accounts.authentication import NOBODY
+from embeddings import embedders
+from embeddings.embedders import DIMENSIONS, peer
+from embeddings.embedders.peer import Remote
+from embeddings.models import DocumentChunk
+from embeddings.tests.conftest import Watched
+from jobs import worker
+from jobs.models import UploadJob
+from jobs.outcomes import Postponed, Retryable
+from testing.embedders import Instant
+from testing.factories.pending_documents import texts, waiting
+from testing.fakes.http_messages import Answer, Request, as_json
+from testing.fakes.server import Server
+from testing.personas import Person, run_to_the_end
+from vendors.guard import BadAnswer
+from vendors.models import Purchase
+
+SECRET = "what-only-two-deployments-know"
+PATH = "/internal/embed"
+CALL = f"POST {PATH}"
+
+
+@pytest.fixture
+def shared(settings: Any, db: None) -> Client:
+    settings.BRAIN_API_SECRET = SECRET
+    settings.EMBEDDER = "testing.embedders.Instant"
+    return Client(headers={"authorization": f"Bearer {SECRET}"}, raise_request_exception=False)
+
+
+def ask(client: Client, body: object, **headers: Any) -> Any:
+    return client.post(PATH, body, content_type="application/json", headers=headers or None)
+
+
+# The face
+
+
+def test_texts_become_vectors_with_their_model_and_width(shared: Client) -> None:
+    answer = ask(shared, {"texts": ["copay", "deductible"]})
+
+    body = answer.json()
+    assert (answer.status_code, body["model"], body["dim"]) == (200, "instant", DIMENSIONS)
+    assert (
+        numpy.array(body["embeddings"], numpy.float32).tobytes() == Instant().embed(["copay", "deductible"]).tobytes()
+    )
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"authorization": f"Bearer {SECRET}"},
+        {"authorization": f"bearer  {SECRET} "},
+        {"x-brain-api-secret": SECRET},
+    ],
+)
+def test_the_secret_may_come_in_either_header(headers: dict[str, str], shared: Client) -> None:
+    assert ask(Client(), {"texts": ["copay"]}, **headers).status_code == 200
+
+
+WRONG = [
+    ({}, "NOT_AUTHENTICATED"),
+    ({"authorization": "Basic eDp4"}, "NOT_AUTHENTICATED"),
+    ({"authorization": "Bearer"}, "INVALID_TOKEN"),
+    ({"authorization": "Bearer "}, "INVALID_TOKEN"),
+    ({"authorization": f"Bearer {SECRET}x"}, "INVALID_TOKEN"),
+    ({"authorization": f"Bearer {SECRET[:-1]}"}, "INVALID_TOKEN"),
+    ({"authorization": "Bearer \xe9"}, "INVALID_TOKEN"),
+    ({"x-brain-api-secret": ""}, "INVALID_TOKEN"),
+    ({"x-brain-api-secret": SECRET.upper()}, "INVALID_TOKEN"),
+    ({"x-brain-api-secret": "wrong", "authorization": f"Bearer {SECRET}"}, "INVALID_TOKEN"),
+]
+
+
+@pytest.mark.parametrize(("headers", "code"), WRONG)
+def test_without_the_secret_it_is_401(headers: dict[str, str], code: str, shared: Client) -> None:
+    answer = ask(Client(raise_request_exception=False), {"texts": ["copay"]}, **headers)
+
+    assert (answer.status_code, answer.json()["code"]) == (401, code)
+    assert answer.headers["WWW-Authenticate"].startswith("Bearer")
+
+
+def test_neither_a_tenant_nor_the_platform_may_ask(shared: Client, ana: Person, platform: Person) -> None:
+    for person in (ana, platform):
+        assert person.post(PATH, {"texts": ["copay"]}).status_code == 401
+
+
+@pytest.mark.parametrize("headers", [{}, {"authorization": "Bearer "}, {"x-brain-api-secret": ""}])
+@pytest.mark.parametrize("method", ["get", "post", "options", "delete"])
+def test_without_a_secret_of_ours_there_is_no_such_address(
+    method: str, headers: dict[str, str], settings: Any, db: None
+) -> None:
+    settings.BRAIN_API_SECRET = ""
+
+    answer = getattr(Client(headers=headers), method)(PATH)
+
+    assert (answer.status_code, answer.json()["code"]) == (404, "NOT_FOUND")
+
+
+BAD = [
+    ({"texts": ["x"] * 257}, 400, "TOO_MANY_TEXTS"),
+    ({"texts": ["x", ""]}, 400, "EMPTY_TEXT"),
+    ({"texts": [" \n"]}, 400, "EMPTY_TEXT"),
+    ({"texts": ["x" * 32_001]}, 400, "TEXT_TOO_LONG"),
+    ({"texts": []}, 400, "INVALID_REQUEST"),
+    ({"texts": "copay"}, 400, "INVALID_REQUEST"),
+    ({"texts": None}, 400, "INVALID_REQUEST"),
+    ({"texts": [["x"]]}, 400, "INVALID_REQUEST"),
+    ({"texts": [None]}, 400, "INVALID_REQUEST"),
+    ({"texts": ["\0"]}, 400, "INVALID_REQUEST"),
+    ({}, 400, "INVALID_REQUEST"),
+    ([], 400, "INVALID_REQUEST"),
+    ("{", 400, "MALFORMED_JSON"),
+    ({"texts": ["x" * 30_000] * 10}, 413, "BODY_TOO_LARGE"),
+]
+
+
+@pytest.mark.parametrize(("body", "status", "code"), BAD)
+def test_what_cannot_be_embedded_is_refused_by_name(body: object, status: int, code: str, shared: Client) -> None:
+    answer = ask(shared, body)
+
+    assert (answer.status_code, answer.json()["code"]) == (status, code)
+
+
+def test_the_most_that_is_allowed_is_embedded(shared: Client) -> None:
+    assert ask(shared, {"texts": [f"text {n}" for n in range(256)]}).status_code == 200
+    assert ask(shared, {"texts": ["x" * 32_000]}).status_code == 200
+
+
+def test_who_asks_elsewhere_itself_answers_409(shared: Client, settings: Any) -> None:
+    settings.EMBEDDER = "remote"
+
+    answer = ask(shared, {"texts": ["copay"]})
+
+    assert (answer.status_code, answer.json()["code"]) == (409, "NO_MODEL_HERE")
+
+
+def test_a_paid_model_is_on_the_platforms_bill(shared: Client, vendor: Watched) -> None:
+    answer = ask(shared, {"texts": ["copay", "deductible"]})
+
+    assert answer.json()["model"] == "text-embedding-3-small"
+    (entry,) = Purchase.objects.values_list("user_id", "stage", "state", "quantity")
+    assert entry == (NOBODY, "internal_embed", "settled", vendor.ledger.totals["tokens"])
+
+
+@pytest.mark.parametrize(("kind", "status", "code"), [
+    ("status-500", 503, "EMBEDDER_UNAVAILABLE"),
+    ("status-429", 503, "EMBEDDER_UNAVAILABLE"),
+    ("garbage", 503, "EMBEDDER_UNAVAILABLE"),
+    ("status-400", 400, "TEXT_REFUSED"),
+])  # fmt: skip
+def test_a_vendor_that_fails_is_no_fault_of_ours(
+    kind: str, status: int, code: str, shared: Client, vendor: Watched
+) -> None:
+    vendor.misbehave("*", kind)
+
+    answer = ask(shared, {"texts": ["copay"]})
+
+    assert (answer.status_code, answer.json()["code"]) == (status, code)
+
+
+# The embedder that asks there
+
+
+class Brain(Server):
+    """Another deployment, as its wire shows it."""
+
+    name = "brain"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = "instant"
+        self.sizes: list[int] = []
+
+    def answer(self, request: Request) -> Answer:
+        if request.bearer != SECRET:
+            return as_json({"code": "INVALID_TOKEN", "detail": "The token is not valid."}, 401)
+        asked = json.loads(request.body)["texts"]
+        self.sizes.append(len(asked))
+        self.ledger.sell(asked)
+        found = Instant().embed(asked).tolist()
+        return as_json(self.spoilt({"embeddings": found, "model": self.model, "dim": DIMENSIONS}))
+
+    def spoilt(self, body: dict[str, Any]) -> dict[str, Any]:
+        return body
+
+    def error(self, status: int, code: str | None = None) -> Answer:
+        return as_json({"code": code or "REFUSED", "detail": "No."}, status)
+
+
+@pytest.fixture
+def brain(settings: Any, db: None) -> Any:
+    embedders.get.cache_clear()
+    with Brain() as server:
+        settings.EMBEDDER = "remote"
+        settings.BOOTS_BRAIN_URL = server.url + "/"
+        settings.BRAIN_API_SECRET = SECRET
+        settings.VENDOR_TIMEOUT_SECONDS = 5.0
+        yield server
+    peer._client(5.0, os.getpid()).close()
+    peer._client.cache_clear()
+    embedders.get.cache_clear()
+
+
+def test_a_document_is_embedded_elsewhere_for_free(brain: Brain, ana: Person) -> None:
+    passages = texts(100)
+    job = waiting(passages, user_id=ana.id)
+
+    worker.drain()
+
+    done = UploadJob.objects.get(pk=job.pk)
+    assert (done.state, done.embed_model, int(done.cost_cents)) == ("done", "instant", 0)
+    assert brain.sizes == [1, *[32] * 3, 4] or sorted(brain.sizes) == [1, 4, 32, 32, 32]
+    assert set(brain.ledger.counts.values()) == {1}
+    assert DocumentChunk.objects.filter(embed_model="instant").count() == 100
+    assert not Purchase.objects.exists()
+    assert ana.post("/search", {"query": passages[5]}).json()["passages"][0]["text"] == passages[5]
+
+
+def test_the_answer_is_what_the_other_deployments_model_makes(brain: Brain) -> None:
+    assert Remote().embed(["copay", "x"]) == pytest.approx(Instant().embed(["copay", "x"]))
+    assert Remote().embed([]).shape == (0, DIMENSIONS)
+
+
+SPOILT = [
+    {"embeddings": []},
+    {"embeddings": None},
+    {"embeddings": [[1.0] * (DIMENSIONS - 1)]},
+    {"embeddings": [[0.0] * DIMENSIONS]},
+    {"embeddings": [[float("nan")] * DIMENSIONS]},
+    {"embeddings": [[1e300] * DIMENSIONS]},
+    {"embeddings": [["x"] * DIMENSIONS]},
+    {"embeddings": [{}]},
+    {"dim": 384},
+    {"dim": None},
+    {"model": ""},
+    {"model": 7},
+    {"model": "x" * 300},
+]
+
+
+@pytest.mark.parametrize("spoilt", SPOILT)
+def test_an_answer_that_is_wrong_in_anything_is_no_answer(
+    spoilt: dict[str, Any], brain: Brain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(brain, "spoilt", lambda body: body | spoilt)
+
+    with pytest.raises(BadAnswer):
+        Remote().call(["copay"])
+
+
+def test_a_model_that_changed_is_a_bad_answer_once_and_then_the_new_one(brain: Brain) -> None:
+    embedder = Remote()
+    assert embedder.model == "instant"
+    brain.model = "another"
+
+    with pytest.raises(BadAnswer):
+        embedder.call(["copay"])
+
+    assert embedder.model == "another"
+
+
+def test_the_model_is_asked_for_once(brain: Brain) -> None:
+    embedder = Remote()
+
+    assert [embedder.model, embedder.model] == ["instant"] * 2
+    assert brain.sizes == [1]
+
+
+@pytest.mark.parametrize("kind", ["status-500", "garbage", "reset", "redirect-302", "truncated-body", "refused"])
+def test_a_deployment_that_is_away_is_tried_again(kind: str, brain: Brain, ana: Person) -> None:
+    job = waiting(texts(10), user_id=ana.id)
+    brain.misbehave(CALL, kind)
+
+    worker.drain()
+    held = UploadJob.objects.get(pk=job.pk)
+    brain.behave()
+    run_to_the_end()
+
+    assert held.state == "retryable"
+    assert UploadJob.objects.get(pk=job.pk).state == "done"
+
+
+def test_another_secret_there_is_a_wait(brain: Brain, settings: Any) -> None:
+    settings.BRAIN_API_SECRET = "another"
+
+    with pytest.raises(Postponed, match="VENDOR_REFUSES_KEY"):
+        _ = Remote().model
+
+
+def test_a_deployment_that_is_gone_is_a_fault_not_a_crash(brain: Brain) -> None:
+    brain.close()
+
+    with pytest.raises(Retryable, match="VENDOR_UNREACHABLE"):
+        _ = Remote().model
+
+
+@pytest.mark.parametrize("name", ["BOOTS_BRAIN_URL", "BRAIN_API_SECRET"])
+def test_a_missing_setting_is_named(name: str, brain: Brain, settings: Any) -> None:
+    setattr(settings, name, "")
+
+    with pytest.raises(ImproperlyConfigured, match=name):
+        _ = Remote().model

@@ -1,0 +1,195 @@
+"""What happens during a search: the model changes, a document is deleted, the database does not answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, ClassVar
+from uuid import UUID
+
+import pytest
+from django.conf import settings
+from django.db import connection
+
+from embeddings import active_model, embedders
+from embeddings.embedders import Vectors
+from embeddings.models import DocumentChunk, LiveModel
+from embeddings.search import search, snapshot
+from embeddings.search.results import SHOWN
+from testing.embedders import Instant
+from testing.factories.searchable_documents import findable
+from testing.personas import Person
+
+pytestmark = pytest.mark.django_db
+
+
+class Slow(Instant):
+    """While it embeds, something happens, once."""
+
+    model = "slow"
+    meanwhile: ClassVar[list[Callable[[], None]]] = []
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        found = super().embed(texts)
+        while self.meanwhile:
+            self.meanwhile.pop()()
+        return found
+
+
+def move(user_id: UUID, model: str, version: str = "1") -> None:
+    """A cut-over that is settled already: no vector of the former model is left."""
+    DocumentChunk.objects.filter(user_id=user_id).update(embed_model=model, embed_version=version)
+    LiveModel.objects.update_or_create(pk=user_id, defaults={"embed_model": model, "embed_version": version})
+
+
+@contextmanager
+def before_each(marker: str, do: Callable[[], None], *, instead: str | None = None) -> Iterator[list[str]]:
+    """Do something whenever a statement with ``marker`` is about to run; yield those statements."""
+    seen: list[str] = []
+
+    def watch(execute: Any, sql: Any, params: Any, *rest: Any) -> Any:
+        if isinstance(sql, str) and marker in sql:
+            seen.append(sql)
+            do()
+            if instead:
+                return execute(instead, None, *rest)
+        return execute(sql, params, *rest)
+
+    with connection.execute_wrapper(watch):
+        yield seen
+
+
+FETCH, POINTER = SHOWN, active_model.POINTER
+STATE = """SELECT current_user, coalesce(current_setting('request.jwt.claims', true), ''),
+    current_setting('statement_timeout'), current_setting('transaction_isolation')"""
+
+
+# The model
+
+
+@pytest.mark.parametrize("mode", ["hybrid", "vector"])
+def test_a_cut_over_while_the_query_is_embedded_does_not_empty_the_answer(
+    mode: str, ana: Person, settings: Any
+) -> None:
+    settings.EMBEDDER = f"{__name__}.Slow"
+    local = embedders.get("local")
+    findable(ana.id, ["wig care", "wig repair"], vectors=local.embed(["wig care", "wig repair"]))
+    move(ana.id, "slow")
+    Slow.meanwhile.append(lambda: move(ana.id, local.model, local.version))
+
+    passages = search(user_id=ana.id, query="wig care", mode=mode)
+
+    assert not Slow.meanwhile
+    assert [passage.text for passage in passages] == ["wig care", "wig repair"]
+    vector = passages[0].parts.vector
+    assert vector
+    assert vector.similarity == pytest.approx(1, abs=1e-4)  # asked with the model that is live now
+
+
+def test_a_model_that_never_stays_is_not_followed_for_ever(ana: Person) -> None:
+    findable(ana.id, ["wig care"])
+    versions = iter(range(1, 100))
+
+    with before_each(POINTER, lambda: move(ana.id, "known", str(next(versions)))) as reads:
+        passages = search(user_id=ana.id, query="wig care", mode="text")
+
+    assert len(reads) == 4
+    assert [passage.text for passage in passages] == ["wig care"]
+
+
+def test_a_model_that_is_asked_for_stays_that_one(ana: Person) -> None:
+    findable(ana.id, ["wig care"])
+
+    with before_each(POINTER, lambda: None) as reads:
+        search(user_id=ana.id, query="wig", live=active_model.Live("another", "1"))
+
+    assert reads == []
+
+
+# The documents
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_document_that_is_deleted_during_the_search_leaves_no_gap(ana: Person) -> None:
+    kept, gone = findable(ana.id, ["wig hair care"]), findable(ana.id, ["wig"])
+    other = connection.copy()
+
+    def delete() -> None:
+        """Once the arms have named it, and before it is fetched."""
+        with other.cursor() as cursor:
+            cursor.execute("DELETE FROM document_terms WHERE document_id = %s", [gone])
+            cursor.execute("DELETE FROM document_chunks WHERE document_id = %s", [gone])
+
+    try:
+        with before_each(FETCH, delete) as fetches:
+            during = search(user_id=ana.id, query="wig", k=1)
+    finally:
+        other.close()
+    after = search(user_id=ana.id, query="wig", k=1)
+
+    assert fetches
+    assert [passage.document_id for passage in during] == [gone]  # as it was when the search began to look
+    assert [passage.document_id for passage in after] == [kept]
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT current_setting('transaction_isolation')")
+        assert cursor.fetchone() == ("read committed",)
+
+
+# The database
+
+
+def test_a_statement_that_takes_too_long_is_503_and_the_limit_goes_with_the_search(
+    ana: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    findable(ana.id, ["wig care"])
+    monkeypatch.setattr(snapshot, "SECONDS", 0.1)
+
+    with before_each(FETCH, lambda: None, instead="SELECT pg_sleep(20)"):
+        answer = ana.post("/search", {"query": "wig"})
+
+    assert (answer.status_code, answer.json()["code"]) == (503, "SEARCH_UNAVAILABLE")
+    assert int(answer["Retry-After"]) > 0
+    monkeypatch.undo()
+    assert ana.post("/search", {"query": "wig"}).status_code == 200
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT current_setting('statement_timeout'), current_user = session_user")
+        assert cursor.fetchone() == ("0", True)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_search_reads_as_the_tenant_in_time_and_from_one_snapshot_and_leaves_none_of_it_behind(ana: Person) -> None:
+    findable(ana.id, ["wig care"])
+    seen: list[tuple[Any, ...]] = []
+
+    def look() -> None:
+        with connection.cursor() as cursor:
+            cursor.execute(STATE)
+            seen.append(cursor.fetchone())
+
+    with before_each(FETCH, look):
+        search(user_id=ana.id, query="wig")
+    look()
+
+    claims = json.dumps({"sub": str(ana.id), "role": "authenticated"})
+    assert seen == [
+        (settings.TENANT_ROLE, claims, "10s", "repeatable read"),
+        (connection.settings_dict["USER"], "", "0", "read committed"),
+    ]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_words_that_cannot_be_read_in_time_are_503(ana: Person, monkeypatch: pytest.MonkeyPatch) -> None:
+    findable(ana.id, ["wig care"])
+    monkeypatch.setattr(snapshot, "SECONDS", 0.1)
+    other = connection.copy()
+
+    try:
+        other.set_autocommit(False)
+        with other.cursor() as cursor:
+            cursor.execute("LOCK TABLE document_terms")
+            answer = ana.post("/search", {"query": "wig", "mode": "text"})
+    finally:
+        other.close()
+
+    assert (answer.status_code, answer.json()["code"]) == (503, "SEARCH_UNAVAILABLE")

@@ -1,0 +1,29 @@
+"""What is done already is passed over, and only a job that has been further is asked for it."""
+
+from __future__ import annotations
+
+import pytest
+
+from jobs import worker
+from jobs.models import Event, UploadJob
+from testing.personas import Person, plan_pdf, stop_before
+
+pytestmark = pytest.mark.django_db
+
+
+def passed_over() -> list[str]:
+    events = Event.objects.filter(code="ALREADY_DONE").order_by("ts")
+    return list(events.values_list("payload__from", flat=True))
+
+
+def test_a_job_that_is_sent_back_passes_over_what_is_done(ana: Person) -> None:
+    uploaded = ana.upload(plan_pdf("hospital care"))
+    stop_before("embeddings_buffered")
+    assert passed_over() == []
+    free = {"claim_token": None, "lease_until": None, "slot": None, "attempts": 0}
+    UploadJob.objects.filter(pk=uploaded.job_id).update(stage="parsing", state="queued", **free)
+
+    worker.drain()
+
+    assert passed_over() == ["parsing", "chunking", "chunks_buffered", "embedding"]
+    assert uploaded.job.state == "done"

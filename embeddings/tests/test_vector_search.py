@@ -1,0 +1,263 @@
+"""The vector arm: every row of one's own and none of another's, whatever the plan and whichever table it is in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from django.db import connection
+from django.db.models.functions import Now
+from psycopg.sql import SQL, Composable
+
+from accounts.rls import as_tenant
+from embeddings.active_model import Live
+from embeddings.indexes import hnsw, hnsw_ddl
+from embeddings.models import DocumentChunk, LiveModel, ShadowVector, VectorIndex
+from embeddings.search.index_probe import probe
+from embeddings.search.vector_search import Hit, Scope, exact, nearest
+from testing import planner_statistics
+from testing.factories import vectors
+from testing.factories.vectors import LIVE, Stored, store
+
+pytestmark = pytest.mark.django_db
+OTHER = Live("other'; -- {0} %s \\", "2%")
+
+
+@pytest.fixture
+def user() -> UUID:
+    return uuid4()
+
+
+@pytest.fixture(autouse=True)
+def inside_a_transaction(db: None, monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
+    """Indexes as they are sealed, but rolled back with the test: CONCURRENTLY is for test_indexes.
+
+    In tables whose size is known, as autovacuum leaves them: it may have seen those of another test empty.
+    """
+    for table in ("document_chunks", "shadow_vectors"):
+        planner_statistics.believe(table, pages=2000, rows=100_000)
+    settings.SEARCH_EXACT_PASSAGES = 100
+    monkeypatch.setattr(hnsw_ddl, "CREATE", hnsw_ddl.CREATE.replace("CONCURRENTLY", ""))
+
+
+def sealed(user_id: UUID, live: Live = LIVE, table: str = "document_chunks") -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
+        hnsw._seal(user_id, live.model, live.version, table)
+        cursor.execute("SET CONSTRAINTS ALL DEFERRED")
+
+
+@contextmanager
+def plans() -> Iterator[list[str]]:
+    """How PostgreSQL goes about each statement that looks for vectors."""
+    seen: list[str] = []
+
+    def explained(execute: Any, sql: Any, params: Any, many: bool, context: Any) -> Any:
+        if isinstance(sql, Composable):
+            with connection.connection.cursor() as cursor:
+                cursor.execute(SQL("EXPLAIN (COSTS OFF) ") + sql)
+                seen.append("\n".join(line for (line,) in cursor.fetchall()))
+        return execute(sql, params, many, context)
+
+    with connection.execute_wrapper(explained):
+        yield seen
+
+
+def mislead_the_planner(**costs: str) -> None:
+    """What is not pinned goes another way than it should."""
+    with connection.cursor() as cursor:
+        for name, value in costs.items():
+            cursor.execute("SELECT set_config(%s, %s, true)", [name, value])
+
+
+def asked(made: Stored, count: int = 12) -> Any:
+    return vectors.near(made.vectors[:: max(1, len(made.vectors) // count)], seed=7)
+
+
+def same(scope: Scope, vector: Any, n: int = 10) -> list[Hit]:
+    """What both ways find."""
+    with as_tenant(scope.user_id):
+        found, wanted = nearest(scope, vector, n), exact(scope, vector, n)
+    assert found == wanted
+    return found
+
+
+def test_a_small_tenant_is_scanned_by_its_own_index_and_no_other_rows_are_read(user: UUID) -> None:
+    made = store(user, vectors.vectors(60))
+    mislead_the_planner(random_page_cost="1000000")
+
+    with plans() as seen:
+        hits = same(Scope(user, LIVE), made.vectors[7], 100)
+
+    assert hits[0].chunk_id == made.chunk_ids[7]
+    assert hits[0].similarity == pytest.approx(1.0)
+    assert len(hits) == 60
+    assert all("Seq Scan" not in plan and "ix_chunks_user_model" in plan and "hnsw" not in plan for plan in seen)
+
+
+def test_sealed_segments_and_what_came_later_are_searched_together(user: UUID) -> None:
+    first = store(user, vectors.vectors(150, seed=1))
+    sealed(user)
+    second = store(user, vectors.vectors(150, seed=2))
+    sealed(user)
+    last = store(user, vectors.vectors(60, seed=3))
+    names = VectorIndex.objects.values_list("name", flat=True)
+
+    for made in (first, second, last):
+        for vector in asked(made):
+            with plans() as seen, as_tenant(user):
+                found = nearest(Scope(user, LIVE), vector, 10)
+
+            assert found == same(Scope(user, LIVE), vector)
+            assert "Seq Scan" not in seen[0]
+            assert len(names) == 2
+            assert all(f"Index Scan using {name}" in seen[0] for name in names)
+            assert len(seen) == 1  # no exact scan was needed
+
+
+def test_what_is_deleted_or_embedded_anew_after_sealing_is_found_as_it_is_now(user: UUID) -> None:
+    made = store(user, vectors.vectors(150))
+    sealed(user)
+    moved = vectors.vectors(1, seed=9)[0]
+
+    DocumentChunk.objects.filter(pk=made.chunk_ids[3]).delete()
+    DocumentChunk.objects.filter(pk=made.chunk_ids[5]).update(embedding=moved, embed_updated_at=Now())
+
+    assert made.chunk_ids[3] not in {hit.chunk_id for hit in same(Scope(user, LIVE), made.vectors[3])}
+    assert same(Scope(user, LIVE), moved)[0].chunk_id == made.chunk_ids[5]
+    assert made.chunk_ids[5] != same(Scope(user, LIVE), made.vectors[5])[0].chunk_id
+    assert len({hit.chunk_id for hit in same(Scope(user, LIVE), moved, 149)}) == 149
+
+
+def test_a_filter_that_the_index_cannot_serve_still_finds_all_there_are(
+    user: UUID, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = import_module("embeddings.search.vector_search").THROUGH_INDEX
+    monkeypatch.setitem(limits, "hnsw.max_scan_tuples", 1)  # as soon as 80 were looked at
+    made = store(user, vectors.vectors(300), texts=[f"100% of {{0}} '{at}'" for at in range(300)])
+    sealed(user)
+    rare = (("c.text LIKE %(like)s", {"like": "100%\\% of {0} '%9'"}), ("c.chunk_ord <> %(not)s", {"not": 9}))
+    scope = Scope(user, LIVE, conditions=rare)
+
+    hits = same(scope, made.vectors[0], 10)
+    every = same(scope, made.vectors[0], 100)
+
+    assert len(hits) == 10
+    assert {hit.chunk_id for hit in every} == {made.chunk_ids[at] for at in range(9, 300, 10) if at % 100 != 9}
+
+
+def test_documents_narrow_a_large_tenant(user: UUID, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = store(user, vectors.vectors(300))
+    sealed(user)
+    own = made.document_ids[100]
+    scope = Scope(user, LIVE, document_ids=(own, uuid4()))
+
+    with plans() as seen, as_tenant(user):
+        few = nearest(scope, made.vectors[0], 100)
+    monkeypatch.setattr("embeddings.search.vector_sql.FEW_PASSAGES", 10)
+
+    assert {hit.chunk_id for hit in few} == set(made.chunk_ids[100:200])
+    assert "hnsw" not in seen[0]
+    assert same(scope, made.vectors[0], 100) == few
+    assert same(Scope(user, LIVE, document_ids=()), made.vectors[0]) == []
+    assert same(Scope(user, LIVE), made.vectors[0], 0) == []
+
+
+def test_only_vectors_of_the_asked_model_and_version_are_compared(user: UUID) -> None:
+    ours = store(user, vectors.vectors(150))
+    LiveModel.objects.all().delete()
+    theirs = store(user, ours.vectors, live=OTHER)
+    DocumentChunk.objects.filter(pk=theirs.chunk_ids[0]).update(embed_version="3")
+    DocumentChunk.objects.filter(pk=theirs.chunk_ids[1]).update(
+        embed_model=None, embed_version=None, vector_dim=None, vector_sha=None, embedding=None, embed_updated_at=None
+    )
+    for live in (LIVE, OTHER):
+        sealed(user, live)
+
+    assert {hit.chunk_id for hit in same(Scope(user, LIVE), ours.vectors[0], 400)} == set(ours.chunk_ids)
+    assert {hit.chunk_id for hit in same(Scope(user, OTHER), ours.vectors[0], 400)} == set(theirs.chunk_ids[2:])
+
+
+def test_a_tenant_that_was_cut_over_is_found_in_both_tables(user: UUID) -> None:
+    before = store(user, vectors.vectors(150))
+    LiveModel.objects.all().delete()
+    vectors.shadow(before, vectors.vectors(150, seed=5), live=OTHER)
+    sealed(user, OTHER, "shadow_vectors")
+    after = store(user, vectors.vectors(40, seed=6), live=OTHER)
+    scope = Scope(user, Live(OTHER.model, OTHER.version, shadowed=True))
+
+    with plans() as seen, as_tenant(user):
+        assert len(nearest(scope, after.vectors[0], 100)) == 100
+    hits = same(scope, after.vectors[0], 400)
+    filtered = Scope(user, scope.live, conditions=(("c.chunk_ord < %(most)s", {"most": 40}),))
+
+    assert "Seq Scan" not in seen[0]
+    assert "idx_hnsw_shadow_" in seen[0]
+    assert {hit.chunk_id for hit in hits} == {*before.chunk_ids, *after.chunk_ids}
+    assert len(same(filtered, after.vectors[0], 400)) == 40 + 40 + 40
+    assert len(same(Scope(user, OTHER), after.vectors[0], 400)) == 40
+
+
+def test_two_tenants_with_the_same_text_never_see_each_other(user: UUID) -> None:
+    other = uuid4()
+    rows = vectors.vectors(150)
+    own, theirs = store(user, rows), store(other, rows)
+    for tenant in (user, other):
+        sealed(tenant)
+
+    for look in (nearest, exact):
+        scoped = {hit.chunk_id for hit in look(Scope(user, LIVE), rows[0], 300)}  # no policies: as the application
+        with as_tenant(user):  # no scoping: asked for the other's
+            guarded = look(Scope(other, LIVE), rows[0], 300)
+        unguarded = {hit.chunk_id for hit in look(Scope(other, LIVE), rows[0], 300)}
+
+        assert scoped == set(own.chunk_ids)
+        assert guarded == []
+        assert unguarded == set(theirs.chunk_ids)
+
+
+def test_the_policies_hide_shadow_vectors_and_indexes_too(user: UUID) -> None:
+    made = store(user, vectors.vectors(150))
+    vectors.shadow(made, made.vectors, live=OTHER)
+    sealed(user)
+
+    with as_tenant(uuid4()):
+        assert not ShadowVector.objects.exists()
+        assert not VectorIndex.objects.exists()
+    with as_tenant(user):
+        assert ShadowVector.objects.count() == 150
+        assert VectorIndex.objects.count() == 1
+
+
+SETTINGS = "SELECT current_setting('enable_sort') || current_setting('enable_seqscan') || current_setting('jit')"
+
+
+def test_what_a_search_sets_it_takes_back(user: UUID) -> None:
+    made = store(user, vectors.vectors(150))
+    sealed(user)
+    with connection.cursor() as cursor, as_tenant(user):
+        cursor.execute(SETTINGS)
+        before = cursor.fetchone()
+
+        nearest(Scope(user, LIVE), made.vectors[0], 10)
+
+        cursor.execute(SETTINGS)
+        assert cursor.fetchone() == before
+        cursor.execute("SELECT current_setting('role'), current_setting('hnsw.iterative_scan')")
+        assert cursor.fetchone() == ("accessa_client", "off")
+
+
+def test_the_probe_searches_as_the_tenant_does(user: UUID) -> None:
+    made = store(user, vectors.vectors(150))
+    sealed(user)
+
+    with plans() as seen:
+        probe(made.document_ids[0], user_id=user, seconds=5)
+        probe(uuid4(), user_id=user, seconds=5)
+
+    (plan,) = seen
+    assert "hnsw" in plan

@@ -1,0 +1,100 @@
+"""Where a delta of HubSpot stands: first what has changed, then what was put into the bin."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Self
+
+from integrations.providers.hubspot.objects import Kind, properties
+from integrations.providers.listing_response import Unreadable
+from integrations.providers.values import identity, time
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """``since`` is a millisecond of the epoch, from which on is read.
+
+    ``beyond`` an id: the records of that one millisecond, by id. ``archived``: the bin, from after ``beyond``.
+    """
+
+    since: int
+    beyond: str | None = None
+    archived: bool = False
+
+    @classmethod
+    def at(cls, since: datetime) -> Self:
+        return cls(_ms(since))
+
+    @classmethod
+    def read(cls, following: str) -> Self:
+        return cls(**json.loads(following))
+
+    def __str__(self) -> str:
+        return json.dumps(asdict(self))
+
+    def bin(self, beyond: str | None = None) -> Place:
+        return Place(self.since, beyond, archived=True)
+
+    def is_not_after(self, when: datetime) -> bool:
+        return _ms(when) >= self.since
+
+    def search(self, kind: Kind) -> dict[str, Any]:
+        """Return the filters and the one sort rule, more are not allowed, of the next search."""
+        when, order = [_filter(kind.modified, "GTE", str(self.since))], kind.modified
+        if self.beyond is not None:
+            when += [_filter(kind.modified, "LTE", str(self.since)), _filter("hs_object_id", "GT", self.beyond)]
+            order = "hs_object_id"
+        sorts = [{"propertyName": order, "direction": "ASCENDING"}]
+        return {"filterGroups": [{"filters": when}], "sorts": sorts}
+
+    def after(self, kind: Kind, rows: Sequence[Any], *, more: bool) -> Place | None:
+        """Return where the next search begins; None after the last.
+
+        Never the provider's own ``after``: it counts, so that a record which changes meanwhile, and goes to the end,
+        moves another one to a place that was read; and it ends at 10,000.
+        """
+        if not more:
+            return None if self.beyond is None else Place(self.since + 1)
+        if self.beyond is not None:
+            return Place(self.since, _further(self.beyond, rows))
+        changed = _changed(kind, rows)
+        # A page full of one millisecond, as an import leaves them: only their ids tell them apart.
+        return Place(changed) if changed > self.since else Place(self.since, "0")
+
+
+def _filter(name: str, operator: str, value: str) -> dict[str, str]:
+    return {"propertyName": name, "operator": operator, "value": value}
+
+
+def _further(beyond: str, rows: Sequence[Any]) -> str:
+    """Return the last id; raise ``Unreadable`` when it is not beyond: the same page would come without end."""
+    for row in reversed(rows):
+        try:
+            found = identity(row, "id")
+            if int(found) > int(beyond):
+                return found
+        except ValueError:
+            continue
+    raise Unreadable
+
+
+def _changed(kind: Kind, rows: Sequence[Any]) -> int:
+    """Return when the last of the rows changed that tells it."""
+    for row in reversed(rows):
+        try:
+            found = time(properties(row), kind.modified) or time(row, "updatedAt")
+        except ValueError:
+            continue
+        if found is not None:
+            return _ms(found)
+    raise Unreadable
+
+
+def _ms(when: datetime) -> int:
+    """Return the millisecond that a time is in: what HubSpot's filters compare, whatever it shows beyond."""
+    return (when - EPOCH) // timedelta(milliseconds=1)

@@ -1,0 +1,90 @@
+"""Records that are gone at their provider: found no more, and kept as empty rows so that no older page revives them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from integrations.models import ConnectedSource
+from integrations.providers import Provider
+from integrations.records import client_rollups
+from integrations.records.sql import execute
+from integrations.records.text import plain
+from integrations.sync import page_messages, shutdown
+from integrations.sync.page_messages import Message
+from integrations.types import RawItem
+
+SLICE = 500  # rows a transaction: the locks of a large source's sweep are held for milliseconds
+
+# Its version stays, not the time of the deletion: a record that is restored unchanged must not look older.
+_EMPTY = """
+gone AS MATERIALIZED ({which} ORDER BY d.external_id FOR NO KEY UPDATE OF d),
+emptied AS (
+    UPDATE source_documents d
+    SET deleted_at = clock_timestamp(), updated_at = clock_timestamp(), seen_in = %(job)s, title = '', url = NULL,
+        text = '', raw_payload = '{{}}', facts = '{{}}', parent_external_id = NULL,
+        upload_document_id = NULL, embedding = NULL, embedding_model = NULL, embedding_text_sha256 = NULL
+    FROM gone g WHERE d.id = g.id),
+counted AS (
+    UPDATE ingestion_jobs SET items_deleted = items_deleted + (SELECT count(*) FROM gone) WHERE id = %(job)s)
+SELECT g.external_id, g.parent_external_id,
+    EXISTS (SELECT FROM client_intelligence c
+            WHERE c.source_id = %(source)s AND c.external_id = g.external_id) AS is_client,
+    set_config('synchronous_commit', 'off', true)
+FROM gone g"""
+_ROW = "SELECT d.id, d.external_id, d.parent_external_id"
+# What changed after the deletion that is told was restored meanwhile.
+NAMED = "WITH " + _EMPTY.format(
+    which=f"""{_ROW}
+    FROM unnest(%(ids)s::text[], %(times)s::timestamptz[]) AS told (external_id, at)
+    JOIN source_documents d ON d.source_id = %(source)s AND d.external_id = told.external_id
+    WHERE d.deleted_at IS NULL AND (d.source_updated_at > told.at) IS NOT TRUE"""
+)
+UNSEEN = "WITH " + _EMPTY.format(
+    which=f"""{_ROW} FROM source_documents d
+    WHERE d.source_id = %(source)s AND d.external_id > %(after)s AND d.external_id <= %(upto)s
+      AND d.deleted_at IS NULL AND d.seen_in IS DISTINCT FROM %(job)s
+      AND (%(types)s::text[] IS NULL OR d.document_type = ANY(%(types)s))"""
+)
+UPTO = """
+    SELECT max(external_id) AS upto FROM (
+        SELECT d.external_id FROM source_documents d WHERE d.source_id = %(source)s AND d.external_id > %(after)s
+        ORDER BY d.external_id LIMIT %(most)s) slice"""
+
+
+def bury(message: Message, source: ConnectedSource, provider: Provider, gone: Sequence[RawItem]) -> int:
+    """Empty the rows of records that the provider says are deleted, and count them; return how many there were."""
+    count = 0
+    known = [item for item in gone if plain(item.external_id) == item.external_id]
+    for start in range(0, len(known), SLICE):
+        batch = known[start : start + SLICE]
+        ids, times = [item.external_id for item in batch], [item.source_updated_at for item in batch]
+        count += _empty(message, source, provider, NAMED, {"ids": ids, "times": times})
+    return count
+
+
+def sweep(message: Message, source: ConnectedSource, provider: Provider, types: Collection[str] | None) -> int:
+    """Empty what a complete full sync has not seen, of these types or of all; count and return how many there were.
+
+    Goes through the source's rows once, by their index. Safe to repeat.
+    """
+    count, after = 0, ""
+    listed = None if types is None else sorted(types)
+    while upto := _upto(source, after):
+        shutdown.go_on()
+        count += _empty(message, source, provider, UNSEEN, {"after": after, "upto": upto, "types": listed})
+        after = upto
+    return count
+
+
+def _upto(source: ConnectedSource, after: str) -> str | None:
+    found: str | None = execute(UPTO, {"source": source.pk, "after": after, "most": SLICE})[0].upto
+    return found
+
+
+def _empty(message: Message, source: ConnectedSource, provider: Provider, sql: str, params: Mapping[str, Any]) -> int:
+    with page_messages.fenced(message):
+        rows = execute(sql, {"source": source.pk, "job": message.body.job_id, **params})
+        parents = {row.parent_external_id for row in rows} - {None}
+        client_rollups.recompute(source, provider, parents | {row.external_id for row in rows if row.is_client})
+    return len(rows)

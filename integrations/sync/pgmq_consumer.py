@@ -1,0 +1,146 @@
+"""What a worker does with connectors' pages: one message at a time, and what becomes of it (spec 002 §4)."""
+
+from __future__ import annotations
+
+import logging
+import time
+from functools import partial
+from typing import Any
+
+import structlog
+from django.conf import settings
+from django.utils.module_loading import import_string
+
+from integrations.models import IngestionJob
+from integrations.oauth.token_refresh import SourceBroken
+from integrations.providers import CapabilityMissing, TokenRefused
+from integrations.sync import page_messages, sync_jobs, visibility_timeout, worker_slots
+from integrations.sync.page_messages import Message
+from integrations.sync.shutdown import STOPPING
+from jobs import errors, failpoints, log_context, tracing
+from jobs.claims import Superseded
+from jobs.cluster import state
+from jobs.outcomes import Permanent, Postponed, Retryable
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.integrations")
+EXHAUSTED = "max_retries_exceeded"  # spec 002 §4
+
+Ending = tuple[int, str]  # how loud to be about it, and its code
+
+
+def claimable(cursor: Any, *, most: int) -> int:
+    """Return how many workers of this cluster would find a page they may work on."""
+    return worker_slots.claimable(cursor, most_wanted=most)
+
+
+def idle() -> bool:
+    """Tell whether no page is left, due now or later."""
+    return not page_messages.waiting()
+
+
+def turn(until: float) -> int:
+    """Work through pages until none is due or it is ``until``; return how many. A slot is taken for each anew."""
+    worked = 0
+    while not state.stopping() and time.monotonic() <= until:
+        state.claimed_now()
+        with worker_slots.taken() as due:
+            message = page_messages.read() if due else None
+            if message is None:
+                break
+            _carry(message)
+            worked += 1
+    return worked
+
+
+def _carry(message: Message) -> None:
+    """Work on one page, and say how it went in log and trace."""
+    job = IngestionJob.objects.select_related("source").filter(pk=message.body.job_id).first()
+    said, began = _said(message, job), time.monotonic()
+    with log_context.only(**said), tracing.span("page", **said) as note:
+        level, outcome = _ended(message, job, said)
+        note(outcome=outcome)
+        duration = round((time.monotonic() - began) * 1000, 1)
+        log.log(level, "Page ended.", outcome=outcome, duration_ms=duration, delivery=message.deliveries)
+
+
+def _said(message: Message, job: IngestionJob | None) -> dict[str, str]:
+    """Return what every line about a page says. Ids and words of ours only."""
+    body = message.body
+    ids = {"ingestion": body.job_id, "source": body.source_id, "user": body.user_id}
+    said = {name: str(value) for name, value in ids.items()} | {"kind": body.kind, "page": str(body.page)}
+    return said | ({"correlation": str(job.correlation_id), "provider": job.source.provider} if job else {})
+
+
+def _ended(message: Message, job: IngestionJob | None, said: dict[str, str]) -> Ending:
+    if job is None or job.status not in sync_jobs.ACTIVE or job.page > message.body.page:
+        page_messages.delete(message)  # its source is gone, or its sync has ended or has gone on from this page
+        return logging.INFO, "NOTHING_TO_DO"
+    if message.deliveries >= settings.INGESTION_MAX_DELIVERIES:
+        settle = partial(_fail, message, EXHAUSTED)
+    else:
+        with visibility_timeout.kept(message, said):
+            settle = _worked(message)
+    try:
+        return settle()
+    except Superseded:
+        return _superseded()
+
+
+def _worked(message: Message) -> partial[Ending]:
+    """Work on the page; return what is to be done about its message. A database that is away is raised."""
+    try:
+        failpoints.reach("page:begin")
+        import_string(settings.INGESTION_WORK)(message)
+        failpoints.reach("page:committed")
+        return partial(_delete, message)
+    except Superseded:
+        return partial(_superseded)
+    except Postponed as postponed:
+        return partial(_hold, message, postponed.wait.seconds, postponed.wait.reason)
+    except TokenRefused:
+        return partial(_leave, message, 0.0, "TOKEN_REFUSED")
+    except Retryable as failure:
+        return partial(_leave, message, failure.retry_after, failure.code)
+    except (Permanent, SourceBroken) as failure:
+        return partial(_fail, message, failure.code)
+    except CapabilityMissing as missing:
+        log.warning("The provider's server lacks what is needed.", capability=missing.capability)
+        return partial(_fail, message, "CAPABILITY_MISSING")
+    except Exception as error:  # a bug: a delivery is used up, and it is never shown with its values
+        if errors.database_away(error):
+            raise
+        if wait := errors.not_the_documents(error):
+            return partial(_hold, message, wait.seconds, wait.reason)
+        log.error("A page failed.", exception=errors.frames(error), reported=True)
+        tracing.report(error)
+        return partial(_leave, message, 0.0, "internal")
+
+
+def _superseded() -> Ending:
+    return logging.INFO, "SUPERSEDED"
+
+
+def _delete(message: Message) -> Ending:
+    page_messages.delete(message)
+    return logging.INFO, "DONE"
+
+
+def _hold(message: Message, seconds: float, reason: str) -> Ending:
+    page_messages.hold(message, seconds)
+    if reason != STOPPING:
+        sync_jobs.note(message.body, reason)
+    return logging.INFO, reason
+
+
+def _leave(message: Message, at_least: float, code: str) -> Ending:
+    """Let the visibility end by itself, or later where the provider has said so (no backoff: spec 002 §4)."""
+    page_messages.leave(message, at_least if at_least > settings.INGESTION_VT_SECONDS else None)
+    sync_jobs.note(message.body, code)
+    return logging.WARNING, code
+
+
+def _fail(message: Message, code: str) -> Ending:
+    with page_messages.fenced(message):
+        sync_jobs.fail(message.body.job_id, code)
+        page_messages.archive(message)
+    return logging.WARNING, code

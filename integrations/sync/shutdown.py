@@ -1,0 +1,14 @@
+"""What a page asks between two of its steps: whether its worker has to stop."""
+
+from __future__ import annotations
+
+from jobs.cluster import state
+from jobs.outcomes import Postponed
+
+STOPPING = "STOPPING"
+
+
+def go_on() -> None:
+    """Raise ``Postponed`` when this worker has to stop: its message is given back, and no delivery is used up."""
+    if state.stopping():
+        raise Postponed(0.0, STOPPING)

@@ -1,0 +1,40 @@
+"""Ending a sync by hand: one that nobody wants any more, or whose message was lost with a queue."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+from django.db import transaction
+
+from accounts.audit import log
+from accounts.errors import Refused
+from accounts.models import User
+from integrations.models import ConnectedSource, IngestionJob
+from integrations.sync import sync_jobs
+
+STOPPED = "SYNC_STOPPED"
+
+
+def stop(source: ConnectedSource, *, by: User | None, reason: str) -> IngestionJob:
+    """End the sync of a source that is under way; what it has brought stays. Return it.
+
+    A worker that has a page of it ends with that page. Forgetting is not given up but begun anew, for what a tenant
+    has let go of must go. Raises ``Refused``: "SYNC_NOT_ACTIVE", "REASON_REQUIRED".
+    """
+    with transaction.atomic():
+        ConnectedSource.objects.select_for_update(no_key=True).filter(pk=source.pk).first()
+        job = IngestionJob.objects.filter(source=source, status__in=sync_jobs.ACTIVE).first()
+        if job is None or not sync_jobs.fail(job.pk, STOPPED):
+            raise Refused("SYNC_NOT_ACTIVE", "No sync of this source is under way.", status=HTTPStatus.CONFLICT)
+        if job.kind == IngestionJob.Kind.FORGET:
+            sync_jobs.start(source, IngestionJob.Kind.FORGET, by=log.COMMAND_LINE)
+        log.record(
+            by=by,
+            action="connectors.stop",
+            reason=reason,
+            object_type="connected_source",
+            object_id=source.pk,
+            tenant_id=source.user_id,
+            kind=job.kind,
+        )
+    return job

@@ -1,0 +1,62 @@
+"""Clients that ask a stand-in, or recorded answers; and rows as they would be stored."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from uuid import UUID
+
+from integrations import client_factory
+from integrations.models import ConnectedSource, SourceDocument
+from integrations.providers import McpClient, Provider
+from integrations.records.json_codec import dumps
+from integrations.types import Page, RawItem
+from testing.fakes.account_server import AccountServer
+
+NOBODY = UUID("00000000-0000-4000-8000-000000000001")
+TOKEN = "a-token"
+
+
+def recorded(settings: Any, provider: str) -> McpClient:
+    """Return a client of the answers that are recorded."""
+    settings.INTEGRATIONS_USE_FIXTURES = True
+    return client_factory.make_client(ConnectedSource(user_id=NOBODY, provider=provider, account="recorded"), TOKEN)
+
+
+def asking(settings: Any, server: AccountServer, account: str = "", **own: Any) -> McpClient:
+    """Return a client that asks a stand-in; ``own`` replaces settings of its provider."""
+    provider = server.name
+    own = {"api_url": server.url, "transport": "rest", "requests_per_minute": 600_000, **own}
+    settings.CONNECTORS = {**settings.CONNECTORS, provider: {**settings.CONNECTORS[provider], **own}}
+    settings.INTEGRATIONS_USE_FIXTURES = False
+    return client_factory.make_client(ConnectedSource(user_id=NOBODY, provider=provider, account=account), TOKEN)
+
+
+def pages(client: McpClient, provider: Provider, stream: str, kind: str, since: str | None = None) -> list[Page]:
+    """Follow a stream to its end."""
+    chosen = next(each for each in provider.STREAMS if each.name == stream)
+    found = [client.page(chosen, kind, since, None)]
+    while found[-1].following is not None:
+        assert len(found) < 500, "a listing without end"
+        found.append(client.page(chosen, kind, since, found[-1].following))
+    return found
+
+
+def brought(found: list[Page]) -> list[RawItem]:
+    return [item for page in found for item in page.items]
+
+
+def ids(found: list[Page], *, deleted: bool = False) -> set[str]:
+    return {item.external_id for item in brought(found) if item.deleted is deleted}
+
+
+def stored(provider: Provider, item: RawItem) -> SourceDocument:
+    """Return the row that an item becomes, its facts as they come back from the database."""
+    record = provider.record(item)
+    return SourceDocument(
+        external_id=item.external_id,
+        document_type=item.document_type,
+        title=record.title,
+        parent_external_id=record.parent_external_id,
+        facts=json.loads(dumps(record.facts)),
+    )

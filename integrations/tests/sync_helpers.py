@@ -1,0 +1,61 @@
+"""Syncs of an invented account, page by page."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from integrations.models import ClientIntelligence, ConnectedSource, IngestionJob, SourceDocument
+from integrations.sync import page_messages, page_worker, sync_jobs
+from integrations.types import RawItem
+
+FULL, DELTA, FORGET = IngestionJob.Kind
+BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def item(external_id: str, at: int | None = 0, *, deleted: bool = False, **payload: Any) -> RawItem:
+    """Return a record as of hour ``at``; "company:1" is a company."""
+    changed = None if at is None else BEGAN + timedelta(hours=at)
+    told = {"name": external_id, **payload}
+    kind = f"invented.{external_id.partition(':')[0]}"
+    return RawItem(external_id, kind, told, BEGAN, changed, deleted=deleted)
+
+
+def begin(source: ConnectedSource, kind: str = FULL) -> IngestionJob:
+    return sync_jobs.start(source, kind, by="a test")
+
+
+def work() -> page_messages.Message | None:
+    """Work on the next page and delete its message, as the consumer does."""
+    message = page_messages.read()
+    if message is not None:
+        page_worker.work(message)
+        page_messages.delete(message)
+    return message
+
+
+def sync(source: ConnectedSource, kind: str = FULL) -> IngestionJob:
+    """Run a sync to its end."""
+    job = begin(source, kind)
+    while work():
+        pass
+    job.refresh_from_db()
+    return job
+
+
+def row(source: ConnectedSource, external_id: str) -> SourceDocument:
+    return SourceDocument.objects.get(source=source, external_id=external_id)
+
+
+def stored(source: ConnectedSource) -> dict[str, SourceDocument]:
+    return {each.external_id: each for each in SourceDocument.objects.filter(source=source)}
+
+
+def client(source: ConnectedSource, external_id: str = "company:1") -> ClientIntelligence:
+    return ClientIntelligence.objects.get(source=source, external_id=external_id)
+
+
+def told(source: ConnectedSource) -> list[tuple[Any, ...]]:
+    """Return what is known of the source's clients, as it may be compared."""
+    rows = ClientIntelligence.objects.filter(source=source).order_by("external_id")
+    return list(rows.values_list("external_id", "client_name", "summary", "key_facts", "text", "embedding_text_sha256"))

@@ -1,0 +1,316 @@
+"""Uploaded documents that perhaps no record refers to: withdrawn whoever dies when, and never under a record."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+import pytest
+from django.db import DatabaseError, connection, connections
+
+from documents import services
+from documents.models import Document
+from integrations import client_factory, disconnect
+from integrations.models import ConnectedSource, IngestionJob, SourceDocument, UploadInDoubt
+from integrations.records import orphaned_uploads, pdf_import
+from integrations.sync import page_messages, page_worker, sync_jobs
+from integrations.tests.invented.rest import Account
+from integrations.tests.provider_settings import NOBODY
+from integrations.tests.sync_helpers import DELTA, begin, item, row, sync, work
+from testing.pdfs import text_pdf
+from testing.personas import Person, declaration
+
+pytestmark = pytest.mark.django_db
+
+FIRST, SECOND = text_pdf("first"), text_pdf("second")
+
+
+@pytest.fixture
+def deal(account: Account, source: ConnectedSource) -> SourceDocument:
+    """A PDF in the source, synced."""
+    show(account, FIRST)
+    sync(source)
+    return row(source, "deal:1")
+
+
+@pytest.fixture
+def another(account: Account, ana: Person) -> ConnectedSource:
+    """Another source of hers."""
+    made: ConnectedSource = ConnectedSource.objects.create(user_id=ana.id, provider="hubspot", account="another")
+    return made
+
+
+def show(account: Account, content: bytes, external_id: str = "deal:1", at: int = 1) -> None:
+    account.files[external_id] = content
+    account.list("deals", item(external_id, at, is_pdf=True))
+    account.pages["deals+"] = account.pages["deals"]
+
+
+def pass_on(source: ConnectedSource, job_id: UUID, external_id: str = "deal:1") -> UUID:
+    """Do what a worker does before it writes a record."""
+    found, provider = item(external_id, is_pdf=True), client_factory.provider(source.provider)
+    client, record = client_factory.make_client(source, "recorded"), provider.record(found)
+    passed_on = pdf_import.pass_on(source=source, client=client, item=found, record=record, job_id=job_id)
+    assert passed_on is not None
+    return passed_on
+
+
+def names(source: ConnectedSource) -> set[UUID]:
+    return set(Document.objects.filter(user_id=source.user_id).values_list("pk", flat=True))
+
+
+# Whoever dies when
+
+LEFT: dict[str, Callable[[SourceDocument], object]] = {
+    "a source that is forgotten": lambda deal: deal.delete(),
+    "a tombstone": lambda deal: SourceDocument.objects.update(deleted_at="2026-11-01T00:00Z"),
+    "a new version": lambda deal: SourceDocument.objects.update(upload_document_id=NOBODY),
+}
+
+
+@pytest.mark.parametrize("why", LEFT)
+def test_what_a_worker_left_that_died_after_its_commit_is_swept(why: str, deal: SourceDocument) -> None:
+    LEFT[why](deal)
+
+    swept = [orphaned_uploads.sweep(), orphaned_uploads.sweep()]
+
+    assert swept == [1, 0]
+    assert not Document.objects.exists()
+
+
+def test_what_a_worker_passed_on_and_never_wrote_is_swept_when_its_sync_is_over(
+    account: Account, source: ConnectedSource
+) -> None:
+    account.files["deal:1"] = FIRST
+    job = begin(source)
+    pass_on(source, job.pk)
+
+    swept = [orphaned_uploads.sweep(), names(source) != set()]
+    sync_jobs.fail(job.pk, "max_retries_exceeded")
+    swept += [orphaned_uploads.sweep(), names(source) != set()]
+
+    assert swept == [0, True, 1, False]
+
+
+def _refuse_deletions() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("""
+            CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+                IF current_setting('accessa.away', true) = 'yes' THEN RAISE EXCEPTION 'away'; END IF;
+                RETURN OLD; END $$;
+            CREATE TRIGGER refused BEFORE DELETE ON documents FOR EACH ROW EXECUTE FUNCTION refuse();""")
+
+
+def _away(said: str) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT set_config('accessa.away', %s, false)", [said])
+
+
+@pytest.mark.parametrize("why", ["forget", "tombstone", "sweep", "replace"])
+def test_a_withdrawal_that_breaks_off_is_done_by_the_next_delivery(
+    why: str, account: Account, ana: Person, source: ConnectedSource
+) -> None:
+    _refuse_deletions()
+    show(account, FIRST)
+    sync(source)
+    first, source = names(source), ConnectedSource.objects.get()
+    if why == "forget":
+        disconnect.disconnect(source, by=ana.user)
+    elif why == "sweep":
+        account.list("deals")
+        begin(source)
+    else:
+        account.files["deal:1"] = SECOND
+        account.list("deals+", item("deal:1", 2, is_pdf=True, deleted=why == "tombstone"))
+        begin(source, DELTA)
+
+    broke = 0
+    _away("yes")
+    while message := page_messages.read():
+        try:
+            page_worker.work(message)
+            page_messages.delete(message)
+        except DatabaseError:
+            broke += 1
+            _away("no")
+            page_messages.leave(message, 0)
+
+    assert broke == 1
+    assert not first & names(source)
+    assert len(names(source)) == (1 if why == "replace" else 0)
+    assert not UploadInDoubt.objects.exists()
+
+
+def test_nothing_stays_of_a_source_that_is_disconnected_while_its_pdfs_are_fetched(
+    account: Account, ana: Person, source: ConnectedSource
+) -> None:
+    for external_id, content in (("deal:1", FIRST), ("deal:2", SECOND)):
+        account.files[external_id] = content
+    account.list("deals", *[item(each, is_pdf=True) for each in account.files])
+    account.during = lambda external_id: external_id == "deal:2" and disconnect.disconnect(source, by=ana.user)
+    job = begin(source)
+
+    work()
+    with pytest.raises(Exception, match=str(job.pk)):  # superseded
+        work()
+    left = names(source)
+    while work():
+        pass
+
+    assert len(left) == 2
+    assert not Document.objects.exists()
+    assert not UploadInDoubt.objects.exists()
+
+
+# Never under a record
+
+
+def test_what_another_sync_has_passed_on_stays_for_its_record(
+    deal: SourceDocument, account: Account, ana: Person, source: ConnectedSource, another: ConnectedSource
+) -> None:
+    """The same account, connected anew, while what it had brought before is being forgotten."""
+    job = begin(another)
+    waiting = page_messages.read()
+    document_id = pass_on(another, job.pk)
+    disconnect.disconnect(source, by=ana.user)
+
+    while work():
+        pass
+
+    assert not ConnectedSource.objects.filter(pk=source.pk).exists()
+    assert names(another) == {document_id}
+    assert waiting is not None
+    page_worker.work(waiting)
+    while work():
+        pass
+    assert row(another, "deal:1").upload_document_id == document_id
+
+
+def test_a_copy_of_a_file_keeps_its_document_when_the_file_is_edited_in_the_same_page(
+    deal: SourceDocument, account: Account, source: ConnectedSource
+) -> None:
+    account.files |= {"deal:1": SECOND, "deal:2": FIRST}
+    account.list("deals+", item("deal:1", 2, is_pdf=True), item("deal:2", 2, is_pdf=True))
+
+    sync(source, DELTA)
+
+    assert row(source, "deal:2").upload_document_id == deal.upload_document_id
+    assert {each.upload_document_id for each in SourceDocument.objects.all()} == names(source)
+
+
+def test_that_another_record_refers_to_a_document_is_no_end_of_a_claim(
+    deal: SourceDocument, account: Account, source: ConnectedSource
+) -> None:
+    account.files["deal:2"] = FIRST
+    document_id = pass_on(source, begin(source).pk, "deal:2")
+
+    orphaned_uploads.settle(source.pk)
+    deal.delete()
+    orphaned_uploads.settle(source.pk)
+
+    assert names(source) == {document_id}
+
+
+def test_a_document_that_was_withdrawn_is_declared_anew_when_its_file_comes_back(
+    deal: SourceDocument, account: Account
+) -> None:
+    deal.delete()
+    orphaned_uploads.sweep()
+
+    sync(deal.source)
+
+    assert names(deal.source) == {row(deal.source, "deal:1").upload_document_id}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_withdrawing_waits_for_whoever_is_declaring_the_document(
+    deal: SourceDocument, account: Account, source: ConnectedSource
+) -> None:
+    job, declaring, go_on = begin(source), threading.Event(), threading.Event()
+    deal.delete()
+
+    def claim(document_id: UUID) -> None:
+        UploadInDoubt.objects.create(document_id=document_id, source_id=NOBODY, external_id="a", job_id=job.pk)
+        declaring.set()
+        go_on.wait(30)
+
+    def declare() -> None:
+        fields: dict[str, Any] = declaration(FIRST)
+        services.declare(user_id=source.user_id, **fields, by_connector=True, claim=claim)
+        connections.close_all()
+
+    def withdraw() -> None:
+        gone.append(pdf_import.withdraw(deal.upload_document_id or NOBODY))
+        connections.close_all()
+
+    gone: list[bool] = []
+    threads = [threading.Thread(target=declare), threading.Thread(target=withdraw)]
+    threads[0].start()
+    assert declaring.wait(30)
+    threads[1].start()
+    threads[1].join(0.3)
+    go_on.set()
+    for each in threads:
+        each.join(30)
+
+    assert gone == [False]
+    assert names(source) == {deal.upload_document_id}
+
+
+# What a tenant says
+
+
+def test_what_the_tenant_deletes_stays_deleted_until_its_file_changes(
+    deal: SourceDocument, account: Account, source: ConnectedSource
+) -> None:
+    services.delete(Document.objects.get())
+
+    sync(source)
+    unchanged = names(source)
+    show(account, SECOND, at=2)
+    sync(source)
+
+    assert unchanged == set()
+    assert names(source) == {row(source, "deal:1").upload_document_id}
+
+
+def test_what_the_tenant_uploads_too_is_in_doubt_no_longer(deal: SourceDocument, ana: Person) -> None:
+    ana.upload(FIRST)
+    deal.delete()
+
+    swept = [orphaned_uploads.sweep(), orphaned_uploads.sweep()]
+
+    assert swept == [1, 0]
+    assert names(deal.source) == {deal.upload_document_id}
+
+
+def test_a_sync_leaves_no_doubts(account: Account, source: ConnectedSource) -> None:
+    show(account, FIRST)
+    sync(source)
+    after = [UploadInDoubt.objects.count()]
+    show(account, SECOND, at=2)
+    sync(source)
+    after.append(UploadInDoubt.objects.count())
+
+    assert after == [0, 0]
+    assert IngestionJob.objects.filter(status="completed").count() == 2
+
+
+@pytest.mark.parametrize(
+    "sql", [orphaned_uploads.KEPT, orphaned_uploads.DUE, orphaned_uploads.DUE_OF, pdf_import.WANTED]
+)
+def test_doubts_are_looked_up_and_records_never_read_through(sql: str, never_vacuumed: None) -> None:
+    params: dict[str, Any] = {"source": NOBODY, "document": NOBODY, "most": orphaned_uploads.AT_ONCE}
+    with connection.cursor() as cursor:
+        cursor.execute(f"EXPLAIN {sql}", params)
+        plan = "\n".join(line for (line,) in cursor.fetchall())
+
+    assert "Seq Scan" not in plan
+    if sql == orphaned_uploads.KEPT:
+        assert "Index Cond: ((source_id = u.source_id) AND (external_id = u.external_id))" in plan
+
+
+def test_the_keeper_sweeps(settings: Any) -> None:
+    assert "integrations.records.orphaned_uploads.sweep" in settings.JOBS_SWEEPS

@@ -1,0 +1,376 @@
+"""A page of a sync: what it asks the provider for, what interrupts it, and where the sync stands afterwards."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from documents.models import Document
+from embeddings.embedders import openai
+from integrations.models import ConnectedSource, IngestionJob, SourceDocument
+from integrations.providers import TokenRefused
+from integrations.records import orphaned_uploads
+from integrations.sync import page_messages, page_worker, pgmq_consumer, sync_jobs
+from integrations.sync.pgmq import NAME, QUEUES
+from integrations.tests.invented import BUG
+from integrations.tests.invented.embedder import Remembering
+from integrations.tests.invented.rest import Account
+from integrations.tests.sync_helpers import DELTA, FULL, begin, client, item, row, stored, sync, work
+from integrations.types import Failed, Page
+from jobs import failpoints
+from jobs.cluster import state
+from jobs.outcomes import Permanent, Postponed, Retryable
+from testing.fakes.openai import KEY, OpenAIServer
+from testing.pdfs import text_pdf
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def _model(model: Remembering) -> None:
+    """Each test asks the model that remembers, unless it names another."""
+
+
+@pytest.fixture
+def vendor(settings: Any) -> Iterator[OpenAIServer]:
+    with OpenAIServer() as server:
+        settings.EMBEDDER, settings.OPENAI_API_KEY, settings.OPENAI_BASE_URL = "openai", KEY, server.url
+        yield server
+        openai._client.cache_clear()
+
+
+def test_embeds_only_when_text_changes(account: Account, source: ConnectedSource, vendor: OpenAIServer) -> None:
+    """Spec 002 §8, against the vendor's own protocol: the same records twice are one call."""
+    account.list("companies", item("company:1", name="Acme"))
+
+    first = sync(source)
+    calls = vendor.requests
+    second = sync(source)
+
+    assert (calls, vendor.requests) == (1, 1)
+    assert (first.items_embedded, second.items_embedded) == (1, 0)
+    assert row(source, "company:1").embedding_model == "text-embedding-3-small@1"
+
+
+def test_a_full_sync_reads_every_page_of_every_stream_and_begins_before_the_first(
+    account: Account, source: ConnectedSource
+) -> None:
+    account.begun = {"companies": "then", "deals": "then"}
+    account.list("companies", *[item(f"company:{n}") for n in range(5)], size=2)
+    account.list("deals", item("deal:1"))
+    account.before = lambda: account.begun.update(companies="later")
+
+    job = sync(source)
+
+    source.refresh_from_db()
+    assert [asked[0] + (asked[3] or "") for asked in account.asked] == [
+        "companies", "companies1", "companies2", "deals",
+    ]  # fmt: skip
+    assert source.cursor == {"companies": "then", "deals": "then"}
+    assert (job.status, job.page, job.items_seen) == ("completed", 5, 6)
+    assert source.last_synced_at is not None
+    assert account.closed == 4
+    assert not page_messages.waiting()
+
+
+def test_a_delta_asks_from_the_sources_cursor_on_and_moves_it(account: Account, source: ConnectedSource) -> None:
+    account.begun = {"companies": 1, "deals": 1}
+    sync(source)
+    account.begun = {"companies": 2, "deals": 2}
+    account.asked.clear()
+
+    job = sync(source, DELTA)
+
+    source.refresh_from_db()
+    assert account.asked == [("companies", "delta_sync", 1, None), ("deals", "delta_sync", 1, None)]
+    assert source.cursor == {"companies": 2, "deals": 2}
+    assert job.kind == DELTA
+
+
+def test_a_page_may_tell_its_streams_cursor_itself(account: Account, source: ConnectedSource) -> None:
+    account.pages["companies"] = [Page([], following="1"), Page([], cursor="from the last page")]
+
+    sync(source)
+
+    source.refresh_from_db()
+    assert source.cursor == {"companies": "from the last page", "deals": 1}
+
+
+def test_a_delta_that_is_not_whole_leaves_its_streams_cursor_where_it_was(
+    account: Account, source: ConnectedSource
+) -> None:
+    sync(source)
+    account.begun = {"companies": 2, "deals": 2}
+    account.pages["companies+"] = [Page([item("company:1")], capped=True)]
+
+    sync(source, DELTA)
+
+    source.refresh_from_db()
+    assert source.cursor == {"companies": 1, "deals": 2}
+
+
+def test_the_message_of_a_page_is_deleted_only_after_its_commit(account: Account, source: ConnectedSource) -> None:
+    """Spec 002 §8: what breaks in the middle of a write leaves the message, and the next delivery ends it."""
+    account.list("companies", item("company:1"))
+    account.list("deals", item("deal:1", company="company:1", name=BUG))
+    begin(source)
+    pgmq_consumer.turn(time.monotonic() + 60)
+    assert page_messages.waiting()
+    assert stored(source).keys() == {"company:1"}
+
+    account.list("deals", item("deal:1", company="company:1"))
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE pgmq.q_ingestion_queue SET vt = clock_timestamp()")
+    pgmq_consumer.turn(time.monotonic() + 60)
+
+    job = IngestionJob.objects.get(source=source)
+    assert (job.status, job.items_written) == ("completed", 2)
+    assert stored(source).keys() == {"company:1", "deal:1"}
+    assert not page_messages.waiting()
+
+
+def test_the_cursor_stays_until_the_sync_has_ended_well(account: Account, source: ConnectedSource) -> None:
+    sync(source)
+    account.begun = {"companies": 2, "deals": 2}
+    job = begin(source, DELTA)
+    work()
+
+    sync_jobs.fail(job.pk, "SOME_CODE")
+
+    source.refresh_from_db()
+    assert source.cursor == {"companies": 1, "deals": 1}
+    assert work() is not None
+    assert not page_messages.waiting()
+
+
+def test_a_page_that_is_closed_already_is_no_work(account: Account, source: ConnectedSource) -> None:
+    account.list("companies", item("company:1"))
+    begin(source)
+    message = page_messages.read()
+    assert message is not None
+    page_worker.work(message)
+    account.asked.clear()
+
+    page_worker.work(message)
+
+    assert not account.asked
+    assert IngestionJob.objects.get(source=source).page == 1
+
+
+def test_a_cursor_that_the_provider_has_forgotten_becomes_a_full_sync(
+    account: Account, source: ConnectedSource
+) -> None:
+    account.list("companies", item("company:1"), item("company:2"))
+    sync(source)
+    account.list("companies", item("company:2"))
+    account.pages["companies+"] = [Page([], expired=True)]
+    account.begun = {"companies": 9, "deals": 9}
+
+    job = sync(source, DELTA)
+
+    source.refresh_from_db()
+    assert (job.kind, job.status) == (FULL, "completed")
+    assert [each["code"] for each in job.error_details] == ["CURSOR_EXPIRED"]
+    assert source.cursor == {"companies": 9, "deals": 9}
+    assert row(source, "company:1").deleted_at is not None
+
+
+def test_a_provider_that_forgets_at_once_does_not_keep_a_sync_going_for_ever(
+    account: Account, source: ConnectedSource
+) -> None:
+    account.pages["companies"] = [Page([], expired=True)]
+    begin(source)
+    work()
+
+    with pytest.raises(Permanent) as never:
+        work()
+
+    assert never.value.code == "CURSOR_EXPIRED"
+
+
+def test_a_page_that_names_itself_as_the_next_is_not_read_for_ever(account: Account, source: ConnectedSource) -> None:
+    account.pages["companies"] = [Page([], following="1"), Page([], following="1")]
+    begin(source)
+    work()
+
+    with pytest.raises(Retryable):
+        work()
+
+
+def test_a_refused_token_is_refreshed_before_the_next_delivery(
+    account: Account, source: ConnectedSource, settings: Any
+) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE connected_sources SET token_expires_at = now() + interval '1 hour'")
+    account.raises = [TokenRefused()]
+    begin(source)
+
+    with pytest.raises(TokenRefused):
+        work()
+
+    source.refresh_from_db()
+    assert source.token_expires_at is None
+    assert account.closed == 1
+
+
+def test_records_that_the_provider_could_not_show_are_told_and_not_taken_for_gone(
+    account: Account, source: ConnectedSource
+) -> None:
+    account.list("companies", item("company:1"), item("company:2"))
+    sync(source)
+
+    account.pages["companies"] = [Page([item("company:1")], failed=[Failed("company:2", "ITEM_UNREADABLE")])]
+    job = sync(source)
+
+    assert row(source, "company:2").deleted_at is None
+    assert (job.items_seen, job.items_failed, job.items_deleted) == (2, 1, 0)
+    assert [(each["external_id"], each["code"]) for each in job.error_details] == [("company:2", "ITEM_UNREADABLE")]
+
+
+def test_the_last_fifty_details_are_kept(account: Account, source: ConnectedSource) -> None:
+    account.pages["companies"] = [
+        Page([], failed=[Failed(f"company:{n}", "ITEM_UNREADABLE") for n in range(40)], following="1"),
+        Page([], failed=[Failed(f"company:{n}", "ITEM_UNREADABLE") for n in range(40, 60)]),
+    ]
+
+    job = sync(source)
+
+    assert job.items_failed == 60
+    assert [each["external_id"] for each in job.error_details] == [f"company:{n}" for n in range(10, 60)]
+
+
+def test_a_worker_that_must_stop_writes_what_it_has_bought_and_no_more(
+    account: Account, source: ConnectedSource, model: Remembering, settings: Any
+) -> None:
+    settings.EMBEDDING_BATCH_SIZE = 2
+    account.list("companies")
+    account.list("deals", *[item(f"deal:{n}", text=f"text {n}") for n in range(5)])
+    begin(source)
+    work()
+    embed, message = model.embed, page_messages.read()
+    assert message is not None
+
+    def stopped_meanwhile(texts: Any) -> Any:
+        state.stop()
+        return embed(texts)
+
+    model.embed = stopped_meanwhile  # type: ignore[method-assign]
+    try:
+        with pytest.raises(Postponed) as postponed:
+            page_worker.work(message)
+    finally:
+        state.begin()
+        del model.embed
+
+    assert (postponed.value.wait.seconds, postponed.value.wait.reason) == (0, "STOPPING")
+    assert len(stored(source)) == 2
+    page_worker.work(message)
+    assert len(stored(source)) == 5
+    assert len(model.texts) == 5
+
+
+def test_the_same_page_twice_leaves_the_same_rows(account: Account, source: ConnectedSource) -> None:
+    shown = [item("company:1"), item("company:2")]
+    account.pages["companies"] = [Page(shown, following="1"), Page(shown)]
+    account.list("deals", item("deal:1", company="company:1", amount=2))
+
+    sync(source)
+
+    assert stored(source).keys() == {"company:1", "company:2", "deal:1"}
+    assert client(source).key_facts == {"deals": ["deal:1"], "total": 2}
+
+
+def test_an_id_that_no_index_takes_costs_only_its_record(account: Account, source: ConnectedSource) -> None:
+    account.list("deals", item(f"deal:{'9' * 5000}"), item("deal:1", company=f"company:{'x' * 5000}"), item("deal:2"))
+
+    job = sync(source)
+
+    assert stored(source).keys() == {"deal:2"}
+    assert (job.status, job.items_failed) == ("completed", 2)
+
+
+class _Died(BaseException):
+    """As SIGKILL: nothing catches it."""
+
+
+@pytest.mark.parametrize(("point", "left"), [("page:before-commit", 1), ("page:after-commit", 2)])
+@pytest.mark.django_db(transaction=True)
+def test_the_next_page_is_committed_with_its_page(
+    account: Account, source: ConnectedSource, monkeypatch: pytest.MonkeyPatch, point: str, left: int
+) -> None:
+    account.list("companies", item("company:1"), item("company:2"), size=1)
+    job = begin(source)
+    message = page_messages.read()
+    assert message is not None
+
+    def die(name: str) -> None:
+        if name == point:
+            raise _Died
+
+    monkeypatch.setattr(failpoints, "reach", die)
+    with pytest.raises(_Died):
+        page_worker.work(message)
+
+    job.refresh_from_db()
+    assert (job.page, QUEUES.metrics(NAME).queue_length) == (left - 1, left)
+
+
+def _documents(source: ConnectedSource) -> set[Any]:
+    return set(Document.objects.filter(user_id=source.user_id).values_list("pk", flat=True))
+
+
+def test_a_pdf_is_passed_on_once_a_version_and_withdrawn_with_its_record(
+    account: Account, source: ConnectedSource, model: Remembering
+) -> None:
+    account.files["deal:1"] = text_pdf("first")
+    account.list("deals", item("deal:1", 1, is_pdf=True))
+    sync(source)
+    sync(source)
+    first = _documents(source)
+    assert account.downloads == ["deal:1"]
+    assert first == {row(source, "deal:1").upload_document_id}
+    assert model.texts == []
+
+    account.files["deal:1"] = text_pdf("second")
+    account.list("deals", item("deal:1", 2, is_pdf=True))
+    sync(source)
+    second = _documents(source)
+    assert second == {row(source, "deal:1").upload_document_id}
+    assert not first & second
+
+    account.list("deals")
+    sync(source)
+    assert not _documents(source)
+
+
+def test_a_document_whose_withdrawal_was_cut_off_is_withdrawn_by_the_sweep(
+    account: Account, source: ConnectedSource
+) -> None:
+    account.files["deal:1"] = text_pdf("first")
+    account.list("deals", item("deal:1", is_pdf=True))
+    sync(source)
+    # What a worker leaves that dies between the tombstone's commit and the withdrawal.
+    SourceDocument.objects.filter(source=source).update(deleted_at="2026-11-01T00:00Z")
+    left = _documents(source)
+
+    swept = [orphaned_uploads.sweep(), orphaned_uploads.sweep()]
+
+    assert (len(left), _documents(source), swept) == (1, set(), [1, 0])
+    sync(source)
+    assert account.downloads == ["deal:1", "deal:1"]
+    assert len(_documents(source)) == 1
+
+
+def test_a_pdf_that_is_not_taken_costs_only_itself(account: Account, source: ConnectedSource, settings: Any) -> None:
+    settings.MAX_FILE_BYTES = 10
+    account.files["deal:1"] = text_pdf("first")
+    account.list("deals", item("deal:1", is_pdf=True), item("deal:2"))
+
+    job = sync(source)
+
+    assert stored(source).keys() == {"deal:2"}
+    assert (job.items_failed, len(job.error_details)) == (1, 1)

@@ -1,0 +1,96 @@
+"""Texts in one form, and payloads as they were told."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from django.db import connection
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from embeddings import tokenizer
+from integrations.records import json_codec
+from integrations.records.text import MOST_TOKENS, Text, embeddable, normalized
+
+
+@given(st.text(st.characters(codec=None) | st.sampled_from(" \t\r\n\x00\u2028\ud800")))
+@settings(max_examples=300, deadline=None)
+def test_normalizing_twice_changes_nothing(raw: str) -> None:
+    once = normalized(raw)
+
+    assert normalized(once) == once
+    assert once.encode().decode() == once
+    assert "\x00" not in once
+
+
+@pytest.mark.parametrize(
+    ("raw", "kept"),
+    [
+        ("  a \t b\r\nc\rd ", "a b\nc\nd"),
+        ("a\n \n\n \nb", "a\n\nb"),
+        ("a\x00b\ud800c", "abc"),
+        ("Ångström, 保険 👩‍⚕️", "Ångström, 保険 👩‍⚕️"),
+        (" \n\x00 ", ""),
+    ],
+)
+def test_runs_of_spaces_and_blank_lines_are_one(raw: str, kept: str) -> None:
+    assert normalized(raw) == kept
+
+
+def test_what_looks_the_same_has_the_same_sha() -> None:
+    assert Text.of("a  b\r\n").sha == Text.of(" a b").sha != Text.of("a c").sha
+
+
+def test_a_long_text_is_cut_to_what_every_model_takes() -> None:
+    assert embeddable("x" * 100_000) == "x" * len(embeddable("x" * 100_000))
+    assert tokenizer.count(embeddable("0 1 2 " * 20_000)) <= MOST_TOKENS
+
+
+@pytest.mark.parametrize(
+    ("told", "stored"),
+    [
+        ({"a": Decimal("239.00"), "b": Decimal("1E+3")}, '{"a":239.00,"b":1E+3}'),
+        ({"a": "x\x00y", "b\x00": 1}, '{"a":"xy","b":1}'),
+        ({"a": "\\u0000", "b": '\\"\x00"'}, '{"a":"\\\\u0000","b":"\\\\\\"\\""}'),
+        ({"a": "x\ud800y", "big": 2**70}, '{"a":"xy","big":1180591620717411303424}'),
+        ({"a": [None, True, {"b": "é"}]}, '{"a":[null,true,{"b":"é"}]}'),
+    ],
+)
+def test_payloads_are_stored_as_they_were_told(told: dict[str, Any], stored: str) -> None:
+    assert json_codec.dumps(told) == stored
+
+
+@pytest.mark.parametrize("told", [{"a": object()}, {"a": Decimal("NaN")}, {"a": {1, 2}}])
+def test_what_is_no_json_is_refused(told: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="not JSON"):
+        json_codec.dumps(told)
+
+
+def test_a_payload_that_is_nested_too_deeply_is_refused() -> None:
+    told: Any = []
+    for _ in range(5_000):
+        told = [told]
+
+    with pytest.raises(ValueError, match="not JSON"):
+        json_codec.dumps({"a": told})
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(st.characters(codec=None)),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(st.characters(codec=None)), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@pytest.mark.django_db
+@given(st.dictionaries(st.text(), json_values, max_size=4))
+@settings(max_examples=150, deadline=None)
+def test_the_database_takes_every_payload(told: dict[str, Any]) -> None:
+    written = json_codec.dumps(told)
+
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT %s::jsonb", [written])
+        assert json_codec.loads(cursor.fetchone()[0]) == json.loads(written)

@@ -1,0 +1,199 @@
+"""Records follow their tenant's model: embedded again from their text, once, by one process, and no others touched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from hashlib import sha256
+from typing import Any, ClassVar
+
+import psycopg
+import pytest
+from django.conf import settings as configured
+from django.db import connection
+
+from embeddings import active_model
+from embeddings.embedders import Vectors
+from embeddings.models import LiveModel
+from integrations.models import ClientIntelligence, ConnectedSource, SourceDocument
+from integrations.records import reembed
+from integrations.records.reembed import LOCK, catch_up
+from jobs.outcomes import Postponed
+from testing.embedders import Instant
+from testing.factories.records import client, connected, record
+from testing.personas import Person
+from vendors.guard import VendorRefused
+
+pytestmark = pytest.mark.django_db
+
+
+class Watched(Instant):
+    """Remembers what it was asked; refuses what is unwanted; is away, or does something, when it is told to."""
+
+    model = "watched"
+    batch_size = 4
+    seen: ClassVar[list[str]] = []
+    refused: ClassVar[list[int]] = []
+    away: ClassVar[list[bool]] = []  # of the next call, the last first
+    meanwhile: ClassVar[list[Callable[[], object]]] = []
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        if any("unwanted" in text for text in texts):
+            self.refused.append(len(texts))
+            raise VendorRefused(400, None)
+        if (self.away and self.away.pop()) or any("away" in text for text in texts):
+            raise Postponed(60, "VENDOR_AWAY")
+        while self.meanwhile:
+            self.meanwhile.pop()()
+        self.seen.extend(texts)
+        return super().embed(texts)
+
+
+@pytest.fixture(autouse=True)
+def moved(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever was embedded before the test says otherwise is of a former model."""
+    settings.EMBEDDER = f"{__name__}.Watched"
+    Watched.seen.clear()
+    Watched.away.clear()
+    Watched.refused.clear()
+    Watched.meanwhile.clear()
+    monkeypatch.setattr(reembed, "_refused", set())
+    monkeypatch.setattr(reembed, "_round", reembed.Round())
+
+
+def former(source: ConnectedSource, count: int) -> None:
+    for number in range(count):
+        record(source, f"company:{number}", f"text {number}", embedding_model="former@1")
+
+
+def database() -> dict[str, Any]:
+    named = connection.get_connection_params()
+    return {name: value for name, value in named.items() if name in ("host", "port", "dbname", "user", "password")}
+
+
+def models() -> set[str | None]:
+    documents = SourceDocument.objects.exclude(text="").values_list("embedding_model", flat=True)
+    return {*documents, *ClientIntelligence.objects.values_list("embedding_model", flat=True)}
+
+
+def test_after_a_change_of_model_every_record_is_embedded_again_and_then_nothing_is(ana: Person, ben: Person) -> None:
+    former(connected(ana.id), 9)
+    former(connected(ben.id), 2)
+    client(ben.id, "Northwind", "a client", embedding_model="former@1")
+    Watched.seen.clear()
+
+    assert catch_up() == 12
+
+    assert len(Watched.seen) == 12
+    assert models() == {"watched@1"}
+    assert catch_up() == 0
+    assert len(Watched.seen) == 12
+
+
+def test_what_is_embedded_again_is_found_again(ana: Person) -> None:
+    former(connected(ana.id), 3)
+    asked = {"query": "text 1", "sources": ["hubspot"], "mode": "vector", "k": 1}
+    assert ana.post("/search", asked).json()["records"] == []
+
+    catch_up()
+
+    assert ana.post("/search", asked).json()["records"][0]["external_id"] == "company:1"
+
+
+def test_a_record_that_was_left_without_a_vector_gets_one_and_no_other_is_touched(ana: Person) -> None:
+    source = connected(ana.id)
+    record(source, "company:1", "left", embed=False)
+    record(source, "company:2", "")
+    client(ana.id, "Northwind", "left too", embed=False)
+    record(source, "company:3", "right")
+    others = SourceDocument.objects.exclude(external_id="company:1").extra(select={"xmin": "xmin::text"})
+    before = list(others.values("pk", "xmin"))
+    Watched.seen.clear()
+
+    assert catch_up() == 2
+
+    assert sorted(Watched.seen) == ["left", "left too"]
+    row = SourceDocument.objects.get(external_id="company:1")
+    assert bytes(row.embedding_text_sha256 or b"") == sha256(b"left").digest()
+    assert list(others.values("pk", "xmin")) == before
+
+
+def test_a_pinned_tenant_keeps_its_model(ana: Person) -> None:
+    LiveModel.objects.create(user_id=ana.id, embed_model="local", embed_version="1", pinned=True)
+    record(connected(ana.id), "company:1", "text", embed=False, embedding_model=None)
+
+    assert active_model.of(ana.id).model == "local"
+    assert catch_up() in (0, 1)
+    assert Watched.seen == []
+
+
+def test_a_text_that_no_model_takes_holds_up_no_other_and_is_offered_once(ana: Person) -> None:
+    source = connected(ana.id)
+    record(source, "file:1", "unwanted", embed=False)
+    former(source, 5)
+    Watched.seen.clear()
+
+    catch_up()
+    refused = list(Watched.refused)
+    catch_up()
+
+    assert len(Watched.seen) == 5
+    assert refused[-1] == 1, "alone at last"
+    assert Watched.refused == refused
+    assert SourceDocument.objects.filter(embedding_model=None).count() == 1
+
+
+def test_what_was_bought_before_the_vendor_went_away_is_kept(ana: Person) -> None:
+    former(connected(ana.id), 12)
+    Watched.seen.clear()
+    Watched.away.extend([True, False])
+
+    assert catch_up() == 4
+
+    assert SourceDocument.objects.filter(embedding_model="watched@1").count() == len(Watched.seen) == 4
+    assert catch_up() == 8
+
+
+def test_one_tenants_trouble_is_not_the_others(ana: Person, ben: Person) -> None:
+    record(connected(ana.id), "company:1", "away", embed=False)
+    former(connected(ben.id), 3)
+
+    assert catch_up() == 3
+
+
+def test_no_time_left_is_no_work(ana: Person) -> None:
+    former(connected(ana.id), 3)
+
+    assert catch_up(seconds=0) == 0
+
+
+def test_two_processes_do_not_embed_the_same(ana: Person) -> None:
+    former(connected(ana.id), 3)
+    with psycopg.connect(**database()) as other:
+        other.execute(LOCK)
+
+        assert catch_up() == 0
+
+        other.execute("SELECT pg_advisory_unlock_all()")
+    assert catch_up() == 3
+
+
+def test_a_source_that_is_being_forgotten_costs_nothing_more(ana: Person) -> None:
+    former(connected(ana.id, status="disconnected"), 3)
+    Watched.seen.clear()
+
+    assert catch_up() == 0
+    assert Watched.seen == []
+
+
+def test_a_text_that_changed_meanwhile_keeps_what_the_sync_wrote(ana: Person) -> None:
+    former(connected(ana.id), 1)
+    Watched.meanwhile.append(lambda: SourceDocument.objects.update(text="newer"))
+
+    assert catch_up(seconds=5) == 0
+
+    assert Watched.meanwhile == []
+    assert SourceDocument.objects.get().embedding_model == "former@1"
+
+
+def test_the_keeper_does_it() -> None:
+    assert "integrations.records.reembed.sweep" in configured.JOBS_SWEEPS

@@ -1,0 +1,161 @@
+"""Archived pages put back: their sync goes on, once, and only where it stopped."""
+
+from __future__ import annotations
+
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection
+from django.db.models.functions import Now
+
+from accounts.audit.models import AuditEntry
+from accounts.errors import Refused
+from integrations.models import ConnectedSource, IngestionJob
+from integrations.sync import page_messages, replay
+from integrations.sync.page_messages import Body
+from integrations.sync.pgmq import ARCHIVE, NAME
+from testing.factories import syncs
+from testing.personas import Person
+
+pytestmark = pytest.mark.django_db
+
+
+def given_up(page: int = 0, **columns: Any) -> tuple[int, Body]:
+    """A sync that failed at ``page``, and the archived message of that page."""
+    body = syncs.sync(page=page, status="failed", error_message="max_retries_exceeded", **columns)
+    msg_id = page_messages.enqueue(body)
+    message = page_messages.read()
+    assert message is not None
+    assert page_messages.archive(message)
+    return msg_id, body
+
+
+def archived() -> list[int]:
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT msg_id FROM {ARCHIVE} ORDER BY msg_id")
+        return [row[0] for row in cursor.fetchall()]
+
+
+def refusal(msg_id: int) -> str:
+    became = replay.replay([msg_id], by=None)[msg_id]
+    assert isinstance(became, Refused)
+    return became.code
+
+
+@pytest.mark.parametrize(("page", "status"), [(0, "queued"), (4, "running")])
+def test_a_page_that_is_put_back_is_read_anew_and_its_sync_goes_on(page: int, status: str) -> None:
+    began = {"started_at": "2026-01-01T00:00Z"} if page else {}
+    msg_id, body = given_up(page, finished_at="2026-01-02T00:00Z", **began)
+
+    sent = replay.replay([msg_id], by=None)[msg_id]
+
+    message = page_messages.read()
+    assert message is not None
+    assert (message.msg_id, message.deliveries, message.body) == (sent, 1, body)
+    job = IngestionJob.objects.get(pk=body.job_id)
+    assert (job.status, job.error_message, job.finished_at, job.page) == (status, None, None, page)
+    assert archived() == []
+    assert replay.replay([msg_id], by=None)[msg_id].code == "NOT_FOUND"  # type: ignore[union-attr]
+
+
+def test_who_put_it_back_and_why_is_kept(sam: Person) -> None:
+    msg_id, body = given_up()
+
+    sent = replay.replay([msg_id], by=sam.user, reason="the provider is well again")[msg_id]
+
+    entry = AuditEntry.objects.get(action="ingestion.replay")
+    assert (entry.actor_id, entry.reason) == (sam.user.pk, "the provider is well again")
+    assert (entry.object_id, entry.tenant_id) == (str(body.job_id), body.user_id)
+    assert entry.details == {"archived": msg_id, "message": sent}
+
+
+def test_nothing_is_put_back_beside_another_sync_of_the_source() -> None:
+    msg_id, body = given_up()
+    syncs.sync(ConnectedSource.objects.get(pk=body.source_id))
+
+    assert refusal(msg_id) == "SYNC_ALREADY_ACTIVE"
+
+    assert archived() == [msg_id]
+    assert not page_messages.waiting()
+    assert IngestionJob.objects.get(pk=body.job_id).status == "failed"
+    assert not AuditEntry.objects.filter(action="ingestion.replay").exists()
+
+
+@pytest.mark.parametrize("status", ["error", "disconnected"])
+def test_nothing_is_put_back_for_a_source_that_is_not_active(status: str) -> None:
+    msg_id, body = given_up()
+    ConnectedSource.objects.filter(pk=body.source_id).update(status=status)
+
+    assert refusal(msg_id) == "SOURCE_NOT_ACTIVE"
+
+
+def test_what_a_disconnected_source_has_left_can_still_be_removed() -> None:
+    msg_id, body = given_up(kind="forget")
+    ConnectedSource.objects.filter(pk=body.source_id).update(status="disconnected")
+
+    assert isinstance(replay.replay([msg_id], by=None)[msg_id], int)
+
+
+@pytest.mark.parametrize("now", [{"page": 3}, {"status": "completed"}, {"status": "running"}])
+def test_a_page_that_its_sync_has_left_behind_is_not_put_back(now: dict[str, Any]) -> None:
+    msg_id, body = given_up(2)
+    IngestionJob.objects.filter(pk=body.job_id).update(**now)
+
+    assert refusal(msg_id) == "SYNC_WENT_ON"
+
+
+def test_a_page_of_a_sync_that_another_has_followed_is_not_put_back() -> None:
+    """Its end would take for gone whatever only the newer sync has seen."""
+    msg_id, body = given_up()
+    newer = IngestionJob.objects.create(
+        source_id=body.source_id, user_id=body.user_id, kind="full_sync", status="completed", finished_at=Now()
+    )
+
+    assert (refusal(msg_id), newer.page) == ("SYNC_WENT_ON", 0)
+
+
+def test_a_page_whose_source_is_gone_is_not_put_back() -> None:
+    msg_id, _ = given_up()
+    ConnectedSource.objects.all().delete()
+
+    assert refusal(msg_id) == "SYNC_GONE"
+
+
+def test_what_is_no_page_of_ours_is_not_put_back() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT ingestion_enqueue(%s, '{}'::jsonb)", [NAME])
+        msg_id = cursor.fetchone()[0]
+    assert page_messages.read() is None
+
+    assert refusal(msg_id) == "MESSAGE_MALFORMED"
+
+
+def run(*arguments: str) -> str:
+    said = StringIO()
+    call_command("replay_ingestion", *arguments, stdout=said)
+    return said.getvalue()
+
+
+def test_the_command_puts_back_what_it_is_told_and_says_what_it_could_not() -> None:
+    first, _ = given_up()
+    second, body = given_up()
+    third, _ = given_up()
+    syncs.sync(ConnectedSource.objects.get(pk=body.source_id))
+
+    assert "1 replayed." in run(str(first))
+    said = run("--all", "--reason", "they are well again")
+
+    assert f"{second}  SYNC_ALREADY_ACTIVE" in said
+    assert f"{third} -> " in said
+    assert "1 replayed." in said
+    assert archived() == [second]
+    assert set(AuditEntry.objects.filter(action="ingestion.replay").values_list("actor", "reason")) == {
+        ("command line", "replayed"), ("command line", "they are well again")
+    }  # fmt: skip
+
+
+def test_the_command_asks_which() -> None:
+    with pytest.raises(CommandError, match="--all"):
+        run()

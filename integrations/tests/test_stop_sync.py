@@ -1,0 +1,84 @@
+"""A sync that is ended by hand: its source is free again, and what a tenant has let go of still goes."""
+
+from __future__ import annotations
+
+from io import StringIO
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection
+
+from accounts.audit.models import AuditEntry
+from integrations.models import ConnectedSource, IngestionJob
+from integrations.sync import page_messages, pgmq_consumer, sync_jobs
+from integrations.sync.page_messages import Body
+from integrations.sync.pgmq import TABLE
+from testing.factories import syncs as paged
+from testing.factories.records import connected
+from testing.personas import Person
+
+pytestmark = pytest.mark.django_db
+Kind, Status = IngestionJob.Kind, IngestionJob.Status
+
+
+def lost() -> None:
+    """Empty the queue, as a database that was restored without it has it."""
+    with connection.cursor() as cursor:
+        cursor.execute(f"DELETE FROM {TABLE}")
+
+
+def stop(source_id: object, *more: str) -> str:
+    said = StringIO()
+    call_command("connectors", "stop", str(source_id), *more, stdout=said)
+    return said.getvalue()
+
+
+def test_a_sync_whose_message_is_lost_is_ended_and_another_may_begin(ana: Person) -> None:
+    source = connected(ana.id)
+    stranded = sync_jobs.start(source, Kind.FULL, by="test")
+    lost()
+
+    said = stop(source.pk, "--reason", "restored without its queue")
+
+    stranded.refresh_from_db()
+    assert str(stranded.pk) in said
+    assert (stranded.status, stranded.error_message) == (Status.FAILED, "SYNC_STOPPED")
+    assert sync_jobs.start(source, Kind.FULL, by="test").status == Status.QUEUED
+    entry = AuditEntry.objects.get(action="connectors.stop")
+    assert (entry.object_id, entry.tenant_id, entry.details) == (str(source.pk), ana.id, {"kind": Kind.FULL})
+
+
+def test_the_page_of_a_stopped_sync_is_not_worked_on() -> None:
+    body = paged.sync()
+    page_messages.enqueue(body)
+
+    stop(body.source_id, "--reason", "it fetches the wrong account")
+    pgmq_consumer.turn(float("inf"))
+
+    assert not page_messages.waiting()
+    assert IngestionJob.objects.get(pk=body.job_id).error_message == "SYNC_STOPPED"
+
+
+def test_forgetting_is_begun_anew(ana: Person) -> None:
+    source = connected(ana.id)
+    ConnectedSource.objects.filter(pk=source.pk).update(status=ConnectedSource.Status.DISCONNECTED)
+    sync_jobs.start(source, Kind.FORGET, by="test")
+    lost()
+
+    stop(source.pk, "--reason", "restored without its queue")
+
+    anew = IngestionJob.objects.get(source=source, status=Status.QUEUED)
+    message = page_messages.read()
+    assert message is not None
+    assert message.body == Body(anew.pk, source.pk, ana.id, Kind.FORGET)
+
+
+def test_without_a_sync_or_a_source_nothing_is_stopped(ana: Person) -> None:
+    source = connected(ana.id)
+
+    with pytest.raises(CommandError, match="No sync of this source is under way"):
+        stop(source.pk, "--reason", "why not")
+    with pytest.raises(CommandError, match="no such source"):
+        stop(ana.id, "--reason", "why not")
+
+    assert not AuditEntry.objects.filter(action="connectors.stop").exists()

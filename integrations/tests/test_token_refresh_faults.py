@@ -1,0 +1,171 @@
+"""What a token endpoint may answer, and what becomes of the source (spec 002 §2; VENDORS §7)."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from integrations.models import ConnectedSource, IngestionJob, VaultToken
+from integrations.oauth import token_endpoint, token_refresh
+from integrations.oauth.token_refresh import SourceBroken
+from integrations.sync import page_messages, page_worker, sync_jobs
+from integrations.tests.grants import PROVIDERS, connect, named, outcome_of, refresh_token, token_of
+from jobs.outcomes import Postponed, Retryable
+from testing.fakes.faults import Kind, Status, instead, late
+from testing.fakes.http_messages import as_json
+from testing.fakes.oauth import PROSE, OAuthServer
+from testing.personas import Person
+
+
+@pytest.mark.parametrize("provider", ["hubspot", "google_drive", "quickbooks"])
+def test_a_dead_grant_is_an_error_that_says_a_code_and_no_prose(
+    ana: Person, oauth: OAuthServer, provider: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    source = connect(ana, provider, oauth)
+    oauth.take_back(refresh_token(source))
+
+    outcomes = [outcome_of(source.pk), outcome_of(source.pk)]
+
+    source.refresh_from_db()
+    code = "BAD_REFRESH_TOKEN" if provider == "hubspot" else "invalid_grant"
+    assert outcomes == ["SourceBroken", "SourceBroken"]
+    assert (source.status, source.status_message) == ("error", f"refresh_token_invalid: {code}")
+    assert oauth.requests == 1
+    assert PROSE not in caplog.text
+
+
+STANDARD = {"category": "VALIDATION_ERROR", "message": PROSE, "errors": [{"in": "refresh_token", "message": PROSE}]}
+
+
+@pytest.mark.parametrize(
+    ("provider", "kind", "code"),
+    [
+        ("gmail", Status(401, code="invalid_grant"), "invalid_grant"),
+        ("hubspot", instead("standard-error", as_json(STANDARD, 400)), "BAD_REFRESH_TOKEN"),
+    ],
+    ids=named,
+)
+def test_a_dead_grant_that_is_told_otherwise_is_one_too(
+    ana: Person, oauth: OAuthServer, provider: str, kind: Kind, code: str
+) -> None:
+    source = connect(ana, provider, oauth)
+    oauth.misbehave("POST *", kind)
+
+    with pytest.raises(SourceBroken, match="REFRESH_TOKEN_INVALID"):
+        token_of(source.pk)
+
+    assert ConnectedSource.objects.get().status_message == f"refresh_token_invalid: {code}"
+
+
+# The tenant's grant is well in each of these: nothing of the source may change.
+@pytest.mark.parametrize(
+    ("kind", "outcome"),
+    [
+        *[(Status(status), "Retryable") for status in (500, 502, 503, 408)],
+        *[(name, "Retryable") for name in ("reset", "reset-after-sale", "reset-mid-body", "refused")],
+        *[(name, "Retryable") for name in ("truncated-json", "empty-200", "garbage", "html-200", "json-list")],
+        *[(name, "Retryable") for name in ("another-shape", "redirect-302", "status-204")],
+        (Status(429, retry_after="7"), "Postponed"),
+        (Status(401, code="invalid_client"), "Postponed"),
+        (Status(400, code="unauthorized_client"), "Postponed"),
+        (Status(401), "Postponed"),
+        (Status(403), "Postponed"),
+        (Status(400, code="invalid_request"), "VendorRefused"),
+    ],
+    ids=named,
+)
+def test_a_fault_of_others_leaves_the_source_and_the_vault_as_they_were(
+    ana: Person, oauth: OAuthServer, kind: Any, outcome: str
+) -> None:
+    source = connect(ana, "google_drive", oauth)
+    before = ConnectedSource.objects.values().get(), list(VaultToken.objects.order_by("id").values_list())
+    oauth.misbehave("POST /google/token", kind)
+
+    assert outcome_of(source.pk) == outcome
+
+    assert (ConnectedSource.objects.values().get(), list(VaultToken.objects.order_by("id").values_list())) == before
+
+
+def test_an_answer_that_is_slow_is_waited_for_and_one_that_never_comes_is_not(
+    ana: Person, oauth: OAuthServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(token_endpoint, "SECONDS", 1.0)
+    source = connect(ana, "hubspot", oauth)
+    oauth.misbehave("*", "hang")
+    oauth.misbehave("*", late(0.2))
+
+    assert [outcome_of(source.pk), outcome_of(source.pk)] == ["Retryable", "fresh"]
+
+
+def test_a_wrong_client_secret_of_ours_breaks_no_tenants_source(
+    ana: Person, ben: Person, oauth: OAuthServer, settings: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    sources = [connect(person, provider, oauth) for person in (ana, ben) for provider in PROVIDERS]
+    right = settings.CONNECTORS
+    settings.CONNECTORS = {name: {**config, "client_secret": "wrong"} for name, config in right.items()}
+    wrong = [outcome_of(source.pk) for source in sources]
+    settings.CONNECTORS = right
+
+    assert set(wrong) == {"Postponed"}
+    assert {outcome_of(source.pk) for source in sources} == {"fresh"}
+    assert "OAuth client: invalid_client" in caplog.text
+
+
+def test_a_provider_that_is_not_set_up_any_more_is_waited_for(ana: Person, oauth: OAuthServer, settings: Any) -> None:
+    source = connect(ana, "hubspot", oauth)
+    settings.CONNECTORS = {"hubspot": {**settings.CONNECTORS["hubspot"], "client_secret": ""}}
+
+    with pytest.raises(Postponed, match="PROVIDER_NOT_CONFIGURED"):
+        token_of(source.pk)
+
+
+def test_a_refresh_token_that_is_left_out_stays(ana: Person, oauth: OAuthServer) -> None:
+    source = connect(ana, "gmail", oauth)
+    before = refresh_token(source)
+
+    token_of(source.pk)
+
+    assert refresh_token(source) == before
+    assert VaultToken.objects.filter(kind="refresh").count() == 1
+
+
+def test_a_rotated_refresh_token_is_the_one_that_is_used_next(ana: Person, oauth: OAuthServer) -> None:
+    source = connect(ana, "quickbooks", oauth)
+    before = refresh_token(source)
+
+    for _ in range(3):
+        token_of(source.pk)
+        token_refresh.expire(source.pk, ConnectedSource.objects.get().token_expires_at)
+
+    assert refresh_token(source) != before
+    assert oauth.requests == 3
+    assert VaultToken.objects.filter(orphaned_at__isnull=True).count() == 2
+
+
+def test_after_a_lost_answer_the_old_token_is_tried_again(ana: Person, oauth: OAuthServer) -> None:
+    oauth.grace = 1
+    source = connect(ana, "quickbooks", oauth)
+    oauth.misbehave("POST /intuit/token", "reset-after-sale")
+
+    assert [outcome_of(source.pk), outcome_of(source.pk)] == ["Retryable", "fresh"]
+    assert oauth.asked == {"intuit:refresh_token": 2}
+
+
+@pytest.mark.django_db
+def test_a_refresh_that_fails_is_counted_by_its_sync_and_uses_up_a_delivery(ana: Person, oauth: OAuthServer) -> None:
+    source = connect(ana, "hubspot", oauth)
+    job = sync_jobs.start(source, IngestionJob.Kind.FULL, by="a test")
+    oauth.misbehave("POST *", Status(503))
+    message = page_messages.read()
+    assert message is not None
+
+    with pytest.raises(Retryable):
+        page_worker.work(message)
+
+    job.refresh_from_db()
+    assert (job.status, job.items_failed) == ("running", 1)
+    assert [(told["external_id"], told["code"]) for told in job.error_details] == [("token", "VENDOR_UNAVAILABLE")]
+    assert ConnectedSource.objects.get().status == "active"

@@ -1,0 +1,202 @@
+"""Refreshing by many at once, and by those who die or come too late: one call, and no connection lost."""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import psycopg
+import pytest
+from django.db import connection, connections
+from django.utils import timezone
+from psycopg.conninfo import make_conninfo
+
+from integrations.models import ConnectedSource, VaultToken
+from integrations.oauth import token_refresh
+from integrations.tests.grants import connect, outcome_of, refresh_token, token_of
+from jobs import failpoints
+from jobs.outcomes import Postponed
+from testing.cluster import used_database
+from testing.concurrency import at_once
+from testing.fakes.faults import Status
+from testing.fakes.oauth import OAuthServer
+from testing.personas import Person
+from vendors.tests.process_helpers import in_processes
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine may be slow, and fifty threads on it slower."""
+    monkeypatch.setattr(token_refresh, "PATIENCE_SECONDS", 60.0)
+
+
+def test_fifty_at_once_are_one_call_and_one_token(ana: Person, oauth: OAuthServer, patient: None) -> None:
+    source = connect(ana, "quickbooks", oauth)
+
+    tokens = at_once(*[lambda: token_of(source.pk)] * 50)
+
+    assert len(set(tokens)) == 1
+    assert oauth.accepts(tokens[0])
+    assert oauth.requests == 1
+
+
+def test_two_processes_are_one_call_and_one_token(ana: Person, oauth: OAuthServer, patient: None) -> None:
+    """The specification's token-refresh-serializes."""
+    source = connect(ana, "quickbooks", oauth)
+    oauth.delay = 0.3
+
+    tokens = in_processes(2, token_of, source.pk)
+
+    assert len(set(tokens)) == 1
+    assert oauth.accepts(tokens[0])
+    assert oauth.requests == 1
+
+
+def test_a_crowd_does_not_call_a_failing_provider_one_after_the_other(ana: Person, oauth: OAuthServer) -> None:
+    source = connect(ana, "hubspot", oauth)
+    oauth.misbehave("POST /hubspot/token", Status(503).after_sale(), times=50)
+    oauth.delay = 0.6
+
+    outcomes = at_once(*[lambda: outcome_of(source.pk)] * 8)
+
+    assert set(outcomes) <= {"Retryable", "Postponed"}
+    assert oauth.requests <= 2  # and not as many as it takes until the breaker opens
+
+
+def test_who_waits_too_long_goes_away_and_loses_no_delivery(
+    ana: Person, oauth: OAuthServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(token_refresh, "PATIENCE_SECONDS", 0.1)
+    source = connect(ana, "hubspot", oauth)
+    ConnectedSource.objects.update(refresh_lease_until=timezone.now() + timedelta(seconds=30))
+
+    with pytest.raises(Postponed, match="TOKEN_BEING_REFRESHED"):
+        token_of(source.pk)
+
+    assert oauth.requests == 0
+
+
+def test_no_transaction_is_open_during_the_call(ana: Person, oauth: OAuthServer) -> None:
+    source = connect(ana, "hubspot", oauth)
+    oauth.delay = 0.8
+    asks = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in%'"
+
+    def watch() -> str:
+        while oauth.requests == 0:
+            time.sleep(0.01)
+        with connection.cursor() as cursor:
+            cursor.execute(asks)
+            return str(cursor.fetchone()[0])
+
+    open_ones, _ = at_once(watch, lambda: token_of(source.pk))
+
+    assert open_ones == "0"
+
+
+def _die(folder: Path, source_id: UUID) -> None:
+    failpoints._ARMED = str(folder)  # what ACCESSA_CRASHPOINTS says to a process that is started with it
+    connections.close_all()
+    token_refresh.fresh(source_id)
+
+
+@pytest.mark.parametrize("point_of_death", ["leased", "answered", "stored", "swung"])
+def test_a_crash_between_any_two_steps_loses_no_connection(
+    ana: Person, oauth: OAuthServer, tmp_path: Path, point_of_death: str
+) -> None:
+    # Only what nobody can mend is forgiven: an answer that was in no table yet, of a provider that takes a token once.
+    oauth.grace = 1 if point_of_death == "answered" else 0
+    source = connect(ana, "quickbooks", oauth)
+    (tmp_path / f"refresh:{point_of_death}~1").touch()
+    connections.close_all()
+
+    dying = multiprocessing.get_context("fork").Process(target=_die, args=(tmp_path, source.pk))
+    dying.start()
+    dying.join(20)
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE connected_sources SET refresh_lease_until = clock_timestamp() - interval '1 second'")
+    token = token_of(source.pk)
+    token_refresh.expire(source.pk, ConnectedSource.objects.get().token_expires_at)
+    token = token_of(source.pk)
+
+    assert dying.exitcode == -signal.SIGKILL
+    assert oauth.accepts(token)
+    assert ConnectedSource.objects.get().status == "active"
+    assert VaultToken.objects.filter(orphaned_at__isnull=True).count() == 2
+
+
+def test_who_lost_the_lease_overwrites_nothing(ana: Person, oauth: OAuthServer) -> None:
+    source = connect(ana, "hubspot", oauth)
+    slow = token_refresh._lease(source.pk)
+    assert slow
+    ConnectedSource.objects.update(refresh_lease_until=timezone.now() - timedelta(seconds=1))
+    token = token_of(source.pk)
+
+    late_token = token_refresh._refreshed(slow)
+
+    assert late_token is None
+    assert token_of(source.pk) == token
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"refresh_lease": None}, {"token_expires_at": timezone.now() + timedelta(hours=1)}],
+    ids=["lease", "end"],
+)
+@pytest.mark.parametrize("is_refused", [True, False])
+def test_what_comes_after_a_new_consent_changes_nothing(
+    ana: Person, oauth: OAuthServer, changed: dict[str, Any], is_refused: bool
+) -> None:
+    source = connect(ana, "hubspot", oauth)
+    slow = token_refresh._lease(source.pk)
+    assert slow
+    if is_refused:
+        oauth.take_back(refresh_token(source))
+    ConnectedSource.objects.update(**changed)
+    before = ConnectedSource.objects.values().get()
+
+    assert token_refresh._refreshed(slow) is None
+
+    assert ConnectedSource.objects.values().get() == before
+
+
+def test_who_holds_the_specifications_lock_refreshes_alone(
+    ana: Person, oauth: OAuthServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(token_refresh, "PATIENCE_SECONDS", 0.1)
+    source = connect(ana, "hubspot", oauth)
+
+    with psycopg.connect(make_conninfo(**used_database())) as other:
+        other.execute("SELECT pg_advisory_xact_lock(hashtext('refresh:' || %s))", [str(source.pk)])
+        held = outcome_of(source.pk)
+
+    assert (held, outcome_of(source.pk)) == ("Postponed", "fresh")
+
+
+def test_a_refusal_of_the_old_token_costs_a_refresh_under_way_nothing(ana: Person, oauth: OAuthServer) -> None:
+    source = connect(ana, "quickbooks", oauth)
+    under_way = token_refresh._lease(source.pk)
+    assert under_way
+
+    token_refresh.expire(source.pk, source.token_expires_at)
+
+    token = token_refresh._refreshed(under_way)
+    assert token
+    assert token_of(source.pk) == token
+
+
+def test_what_a_refresh_brings_after_a_disconnect_is_not_kept(ana: Person, oauth: OAuthServer) -> None:
+    source = connect(ana, "quickbooks", oauth)
+    slow = token_refresh._lease(source.pk)
+    assert slow
+    ConnectedSource.objects.update(status="disconnected")
+
+    assert token_refresh._refreshed(slow) is None
+
+    assert VaultToken.objects.count() == 2

@@ -1,0 +1,71 @@
+"""Queues that are worked through beside the jobs, by the same workers: the engine knows their modules by name only."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Any, Protocol, cast
+
+import structlog
+from django.conf import settings
+from django.db.utils import InterfaceError, OperationalError
+
+from jobs import errors, tracing
+from jobs.cluster import state
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.jobs")
+
+
+class Queue(Protocol):
+    """What each module of ``settings.JOBS_BESIDE`` has."""
+
+    def claimable(self, cursor: Any, *, most: int) -> int:
+        """Return how many workers of this cluster would find work, up to ``most``. ``cursor`` may be psycopg's."""
+        ...
+
+    def turn(self, until: float) -> int:
+        """Work until nothing is due or ``time.monotonic()`` says ``until``; return how many pieces were worked on.
+
+        What it works on is kept by ``jobs.cluster.heartbeat``, so that a worker that hangs ends.
+        """
+        ...
+
+    def idle(self) -> bool:
+        """Tell whether nothing is left to do, now or later."""
+        ...
+
+
+def claimable(cursor: Any, *, most: int) -> int:
+    found = 0
+    for queue in _queues():
+        found += queue.claimable(cursor, most=most - found) if found < most else 0
+    return found
+
+
+def turns() -> bool:
+    """Give each queue a turn of JOBS_DRAIN_SECONDS; tell whether one had to stop before its work was done.
+
+    A queue that is broken must not keep the jobs from their turn.
+    """
+    cut_short = False
+    for queue in _queues():
+        until = time.monotonic() + settings.JOBS_DRAIN_SECONDS
+        try:
+            worked = queue.turn(until)
+        except (OperationalError, InterfaceError):
+            raise
+        except Exception as error:
+            log.error("A queue beside the jobs failed.", exception=errors.frames(error), reported=True)
+            tracing.report(error)
+            continue
+        cut_short |= bool(worked) and (state.stopping() or time.monotonic() > until)
+    return cut_short
+
+
+def idle() -> bool:
+    return all(queue.idle() for queue in _queues())
+
+
+def _queues() -> Iterator[Queue]:
+    return (cast(Queue, import_module(path)) for path in settings.JOBS_BESIDE)

@@ -1,0 +1,84 @@
+"""How far a job is, and why it is not moving."""
+
+from __future__ import annotations
+
+import re
+from uuid import UUID
+
+from django.conf import settings
+from django.db.models import Q
+from django.db.models.expressions import RawSQL
+
+from jobs import queries
+from jobs.models import UploadJob
+from jobs.states import Stage, State
+
+STANDINGS = ("queued", "waiting", "starved", "working", "retrying", "dead", "done")
+
+
+def stage_pct(job: UploadJob) -> float:
+    """Return the share of the present stage that is done, in percent; only embedding is counted within its stage."""
+    if job.state == State.DONE:
+        return 100.0
+    total = job.progress.get("embeds_total") or 0
+    if job.stage == Stage.EMBEDDING and total:
+        return round(100.0 * int(job.progress.get("embeds_done", 0)) / int(total), 1)
+    return 0.0
+
+
+def total_pct(job: UploadJob) -> float:
+    """Return the share of the whole that is done, in percent. Kept in the row as a high-water mark: it never falls."""
+    return round(job.total_pct, 1)
+
+
+def standing(job: UploadJob, *, running: int) -> str:
+    """Tell the kinds of not moving apart, of a job that a tenant asked for: one of ``STANDINGS``.
+
+    ``running`` is how many of the user's own jobs are being worked on.
+    """
+    most = settings.JOBS_ACTIVE_OF.get(job.user_id, settings.JOBS_ACTIVE_PER_USER)
+    return named(job, is_starved=running >= most)
+
+
+def named(job: UploadJob, *, is_starved: bool) -> str:
+    """Tell the kinds of not moving apart, of any job; ``is_starved`` as ``starved`` found it."""
+    match job.state:
+        case State.DEADLETTER:
+            return "dead"
+        case State.RETRYABLE:
+            return "retrying"
+        case State.QUEUED if job.run_after is not None:
+            return "waiting"
+        case State.QUEUED:
+            return "starved" if is_starved else "queued"
+    return str(job.state)
+
+
+def running(user_id: UUID) -> int:
+    """Return how many of the user's own jobs are being worked on: a campaign's gives its slot back."""
+    return UploadJob.objects.filter(user_id=user_id, state=State.WORKING, campaign_id=None).count()
+
+
+# Who has no slot left: for a job of their own, to which a campaign's gives way, and for a campaign's, which never takes
+# the first slot where there are more (jobs.queue). Few have: each slot is a worker at work. Parameters: queue.caps().
+_CAP = queries.cap_of("user_id")
+FULL = f"""
+SELECT user_id FROM upload_jobs WHERE state = 'working' AND campaign_id IS NULL GROUP BY 1
+HAVING count(*) >= {_CAP}"""
+FULL_FOR_CAMPAIGNS = f"""
+SELECT user_id FROM upload_jobs WHERE state = 'working' AND slot >= least(1, {_CAP} - 1) GROUP BY 1
+HAVING count(*) >= greatest(1, {_CAP} - 1)"""
+DUE = Q(state=State.QUEUED, run_after=None)
+
+
+def starved() -> Q:
+    """Return what tells the due jobs (``DUE``) for whose tenant no slot is left."""
+    own, low = _raw(FULL), _raw(FULL_FOR_CAMPAIGNS)
+    return Q(campaign_id=None, user_id__in=own) | Q(campaign_id__isnull=False, user_id__in=low)
+
+
+def _raw(sql: str) -> RawSQL:
+    """Django's own SQL has its parameters by their place."""
+    caps = queries.caps()
+    params = [caps[name] for name in re.findall(r"%\((\w+)\)s", sql)]
+    return RawSQL(re.sub(r"%\(\w+\)s", "%s", sql), params)  # noqa: S611  (constants)

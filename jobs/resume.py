@@ -1,0 +1,84 @@
+"""Which stage a job has truly reached: proven with no lock held, and acted upon only while the row is as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import TypeVar
+
+from django.core.exceptions import ImproperlyConfigured
+from django.db import transaction
+
+from accounts.errors import Refused, not_found
+from jobs import invariants, pipeline
+from jobs.models import UploadJob
+
+T = TypeVar("T")
+TRIES = 3
+
+
+def proven_first(
+    job: UploadJob, prove: Callable[[UploadJob], T], act: Callable[[UploadJob, T], UploadJob]
+) -> UploadJob:
+    """Do ``act(seen, prove(seen))`` in a transaction, where ``seen`` is the job as it was read before the proof.
+
+    Proofs look into the store, which may be far away: no transaction and no lock is held meanwhile (DESIGN §4.4). When
+    ``act`` raises ``Changed``, as ``unchanged`` does, all is proven anew. Raises ``Refused``: ``NOT_FOUND`` (deleted),
+    ``JOB_STATE_CHANGED`` (changed time and again), and what ``prove`` and ``act`` raise.
+    """
+    for _ in range(TRIES):
+        seen = UploadJob.objects.filter(pk=job.pk).first()
+        if seen is None:
+            raise not_found()
+        with invariants.one_pass():
+            proven = prove(seen)
+        try:
+            with transaction.atomic():
+                return act(seen, proven)
+        except Changed:
+            continue
+    raise moved_on()
+
+
+class Changed(Exception):
+    """The row is not what was proven."""
+
+
+def unchanged(seen: UploadJob) -> None:
+    """Lock the job's row until the transaction ends; raise ``Changed`` unless it is as it was ``seen``."""
+    row = UploadJob.objects.select_for_update().filter(pk=seen.pk).values_list("stage", "state", "updated_at").first()
+    if row != (seen.stage, seen.state, seen.updated_at):
+        raise Changed
+
+
+def last_proven(job: UploadJob) -> str:
+    """Return the latest stage, up to where the job stands, at which the database agrees that it may stand."""
+    reached = planned(job).upto(job.stage)
+    return next((step.stage for step in reversed(reached) if not step.proof([job.pk])), reached[0].stage).value
+
+
+def earlier(job: UploadJob, stage: str) -> str:
+    """Return ``stage`` if the job may be retried from there; the refusal names the latest that it may."""
+    if stage not in [step.stage for step in planned(job).steps]:
+        raise Refused("STAGE_UNKNOWN", "The job's pipeline has no such stage.", field="stage")
+    latest = last_proven(job)
+    step = next((step for step in planned(job).upto(latest) if step.stage == stage), None)
+    why = "The job has not come so far." if step is None else step.proof([job.pk]).get(job.pk)
+    if why and stage != latest:
+        detail = f"The job cannot be retried from there. {why} The latest stage that is proven is {latest}."
+        raise Refused("STAGE_NOT_REACHED", detail, status=HTTPStatus.CONFLICT, field="stage")
+    return stage
+
+
+def planned(job: UploadJob) -> pipeline.Pipeline:
+    """Return the job's pipeline, or raise ``Refused("PIPELINE_UNKNOWN")``."""
+    try:
+        return pipeline.pipeline(job.pipeline)
+    except ImproperlyConfigured as error:
+        detail = "The job's pipeline is not deployed here."
+        raise Refused("PIPELINE_UNKNOWN", detail, status=HTTPStatus.CONFLICT) from error
+
+
+def moved_on() -> Refused:
+    detail = "The job has moved on meanwhile; look at it again."
+    return Refused("JOB_STATE_CHANGED", detail, status=HTTPStatus.CONFLICT)

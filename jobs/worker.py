@@ -1,0 +1,191 @@
+"""What a worker does when the doorbell rings: claim, and carry a job through its stages."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from dataclasses import dataclass
+from typing import ClassVar
+from uuid import UUID
+
+import structlog
+from django.conf import settings
+from django.db import connection
+from django.db.utils import InterfaceError, OperationalError
+
+from jobs import claims, errors, failpoints, log_context, queries, services, tracing
+from jobs.claims import Claim, Superseded
+from jobs.cluster import side_queues, state
+from jobs.cluster.heartbeat import HEART
+from jobs.outcomes import Advance, Moved, Permanent, Postponed, Retryable, Wait
+from jobs.settlement import Ending, settle
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.jobs")
+
+
+def drain() -> int:
+    """Claim and run until nothing is due or a few seconds have passed; return how many jobs were let go of.
+
+    Rings carry nothing: a lost one is made up by the next, a repeated one finds nothing due. The queues beside the jobs
+    have their turn first, and the jobs theirs after it: neither waits for the other to be empty.
+    """
+    turn = Turn()
+    try:
+        _pin_plans()
+        cut_short = side_queues.turns()
+        turn.begin()
+        claim = turn.next()
+        while claim is not None:
+            claim = carry(claim, turn)
+        if (cut_short or turn.over) and not state.stopping():
+            services.ring()  # time was up, not the work: brokers that do not look for themselves must hear of it
+    except (OperationalError, InterfaceError) as error:
+        # What is held expires and is picked up again, by this worker or by another.
+        log.warning("The database is away.", error=errors.named(error))
+        connection.close()
+    except Exception as error:
+        # django-q2 would log the message and keep it in its table of failures.
+        tracing.report(error)
+        raise DrainBroke(errors.named(error)) from None
+    return turn.ended
+
+
+class DrainBroke(Exception):
+    """A bug outside of any stage: the next ring drains again. Says which kind, and no value."""
+
+
+@dataclass
+class Turn:
+    """One drain: until when it goes on, and how many jobs it has let go of."""
+
+    until: float = 0.0
+    ended: int = 0
+
+    # The user whose job this process ran last: the rotation goes on from there, in the next drain too.
+    last_user: ClassVar[UUID] = queries.NOBODY
+
+    def begin(self) -> None:
+        self.until = time.monotonic() + settings.JOBS_DRAIN_SECONDS
+
+    @property
+    def over(self) -> bool:
+        return state.stopping() or time.monotonic() > self.until
+
+    def next(self) -> Claim | None:
+        state.claimed_now()
+        return None if self.over else claims.take(worker_name(), Turn.last_user)
+
+
+def carry(claim: Claim, turn: Turn) -> Claim | None:
+    """Carry one job as far as it goes; return the next claim, or None when the turn is over or nothing is due."""
+    Turn.last_user = claim.job.user_id
+    following = None
+    try:
+        with log_context.about(claim.job, worker=worker_name()):
+            following = _carry(claim, turn)
+    except Superseded:
+        log.info("Lost the claim; what it would have written was refused.", **log_context.of(claim.job))
+    finally:
+        HEART.rest()
+    turn.ended += 1
+    return following or turn.next()
+
+
+def _carry(claim: Claim, turn: Turn) -> Claim | None:
+    while True:
+        if state.stopping():
+            claim.move("release")
+            return None
+        HEART.watch(claim)
+        stage = claim.job.stage
+        failpoints.reach(f"{stage}:begin")
+        ending = _timed(claim)
+        failpoints.reach(f"{stage}:end")
+        if isinstance(ending, Advance) and _only_finishes(claim, ending) and not turn.over:
+            state.claimed_now()
+            return claim.finish_and_take(worker_name(), event=ending.payload)
+        going_on = not ending.finished if isinstance(ending, Moved) else settle(claim, ending)
+        if not going_on:
+            return None
+        if claim.is_in_the_way():
+            claim.move("release", code="GAVE_WAY")
+            return None
+
+
+def _only_finishes(claim: Claim, ending: Advance) -> bool:
+    """Tell whether the try ended the job with nothing to write: then the next claim can share its commit."""
+    return not ending.fields and claim.pipeline.after(claim.job.stage) is None
+
+
+def _timed(claim: Claim) -> Ending:
+    """Run one try, and say how it went in log and trace."""
+    job, began = claim.job, time.monotonic()
+    log_context.at(job)
+    about = log_context.of(job) if tracing.is_heard() else {}
+    with tracing.span("stage", stage=str(job.stage), attempt=job.attempts, **about) as note:
+        ending = attempt(claim)
+        level, outcome = _told(claim, ending)
+        note(outcome=outcome)
+    log.log(level, "Stage ended.", outcome=outcome, duration_ms=round((time.monotonic() - began) * 1000, 1))
+    return ending
+
+
+def _told(claim: Claim, ending: Ending) -> tuple[int, str]:
+    """Return how loud to be about an ending, and its code."""
+    match ending:
+        case Wait():
+            return logging.INFO, ending.reason
+        case Retryable() | Permanent():
+            return logging.WARNING, ending.code
+    is_last = ending.finished if isinstance(ending, Moved) else claim.pipeline.after(claim.job.stage) is None
+    return logging.INFO, "FINALIZED" if is_last else "ADVANCED"
+
+
+def attempt(claim: Claim) -> Ending:
+    """Run one try of the stage at which the job stands; a failure is an answer too."""
+    try:
+        step, following = claim.step, claim.pipeline.after(claim.job.stage)
+        if step.skippable and _was_further(claim) and following is not None and not following.proof([claim.job.pk]):
+            return Advance(code="ALREADY_DONE")
+        return step.handler(claim)
+    except Superseded:
+        raise
+    except (Permanent, Retryable) as failure:
+        return failure
+    except Postponed as postponed:
+        return postponed.wait
+    except Exception as error:  # a bug: kept for staff, retried, and never shown with its values
+        if errors.database_away(error):
+            raise
+        if wait := errors.not_the_documents(error):
+            log.error("Stage %s waits: %s", claim.job.stage, wait.reason)
+            return wait
+        log.error("Stage %s failed.", claim.job.stage, exception=errors.frames(error), reported=True)
+        tracing.report(error)
+        bug = Retryable("internal", "Something went wrong on our side; it will be tried again.")
+        bug.__cause__ = error
+        return bug
+
+
+def _was_further(claim: Claim) -> bool:
+    """Tell whether the job has been past its stage before: only then can the stage's work be done already."""
+    return claim.job.total_pct > claim.step.reached_pct
+
+
+def worker_name() -> str:
+    """Return ``host:cluster:worker``: the watchdog recognizes the claims of its own cluster by the first two."""
+    return f"{state.name()}:{os.getpid()}"
+
+
+def _pin_plans() -> None:
+    """Keep this connection's planner from sequential scans: statistics lag behind a queue that fills in seconds."""
+    connection.ensure_connection()
+    raw = connection.connection
+    if not getattr(raw, "accessa_pinned", False):
+        with connection.cursor() as cursor:
+            cursor.execute("SET enable_seqscan = off")
+        raw.prepare_threshold = (
+            0  # Django switches prepared statements off: planning a claim costs more than running it
+        )
+        raw.accessa_pinned = True

@@ -1,5 +1,0 @@
-from django.urls import path
-
-from measures import views
-
-urlpatterns = [path("metrics", views.metrics)]

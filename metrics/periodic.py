@@ -1,0 +1,147 @@
+"""What the keeper measures from time to time, in whichever cluster comes first."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any, TypeVar
+
+from django.db import DatabaseError, InterfaceError, connection, transaction
+
+from jobs.cluster import background
+from jobs.errors import named
+from metrics import connector_gauges, cost_rollups, event_counts, gauges, rollups, tenant_totals, vendor_calls
+from metrics.models import Measurement
+
+log = logging.getLogger("accessa.measures")
+T = TypeVar("T")
+
+MEASURING = "measuring"
+MOVES, STANDING, SPENDING, STORAGE = "moves", "standing", "spending", "storage"
+# How often, in seconds. What takes long is done the more rarely: measuring takes a fiftieth of the time at most.
+EVERY = {STANDING: 25.0, SPENDING: 60.0, STORAGE: 600.0}
+SHARE = 50.0
+# Of the journal, so much at once: after a day away the sweep catches up hour by hour, for some seconds each time.
+SHORTEST_STEP, FIRST_STEP, LONGEST_STEP = timedelta(seconds=30), timedelta(minutes=5), timedelta(days=1)
+STEP_SECONDS, SWEEP_SECONDS = 1.0, 5.0
+
+LOCK = "SELECT pg_try_advisory_xact_lock(hashtextextended('measuring', 0))"
+LAST = """
+INSERT INTO measurements AS m (name, upto, measured_at, seconds, told)
+VALUES (%(name)s, %(upto)s, clock_timestamp(), %(seconds)s, %(told)s::jsonb)
+ON CONFLICT (name) DO UPDATE SET
+    upto = excluded.upto, measured_at = excluded.measured_at, seconds = excluded.seconds, told = excluded.told
+"""
+REMEMBER = """
+INSERT INTO measurements AS m (name, measured_at, seconds, told)
+VALUES (%(name)s, clock_timestamp(), 0, %(told)s::jsonb)
+ON CONFLICT (name) DO UPDATE SET told = excluded.told"""
+
+
+def measure() -> None:
+    """Begin to measure, if this process is not at it. Aside: a snapshot of a million jobs takes part of a second."""
+    background.begin(MEASURING, run, log=log, broke_off="Measuring broke off")
+
+
+def run() -> None:
+    """Measure what is due; nothing while another cluster does. What cannot be measured keeps nothing else from it."""
+    _each(MOVES, _catch_up)
+    for name, look in ((STANDING, _stand), (SPENDING, cost_rollups.sum_up), (STORAGE, _weigh)):
+        _each(name, partial(_alone, partial(_if_due, name, look)))
+
+
+def _each(name: str, work: Callable[[], object]) -> None:
+    try:
+        work()
+    except (DatabaseError, InterfaceError) as error:
+        log.warning("Measuring broke off, of %s: %s", name, named(error))
+        connection.close_if_unusable_or_obsolete()
+
+
+def _catch_up() -> None:
+    """Count the journal up to now, or for ``SWEEP_SECONDS``, in steps that suit how busy it was."""
+    until, step = time.monotonic() + SWEEP_SECONDS, _first_step()
+    while True:
+        try:
+            took = _alone(partial(go_on, step))
+        except DatabaseError:
+            _remember(max(step / 2, SHORTEST_STEP))  # the same step would take as long again
+            raise
+        if took is None or time.monotonic() >= until:
+            return
+        step = min(step * 2, LONGEST_STEP) if took < STEP_SECONDS / 4 else max(step / 2, SHORTEST_STEP)
+
+
+def _first_step() -> timedelta:
+    told = Measurement.objects.filter(pk=MOVES).values_list("told", flat=True).first() or {}
+    return min(timedelta(seconds=told["step"]), FIRST_STEP) if "step" in told else FIRST_STEP
+
+
+def _remember(step: timedelta) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(REMEMBER, {"name": MOVES, "told": json.dumps({"step": step.total_seconds()})})
+
+
+def _alone(work: Callable[[], T]) -> T | None:
+    """Do ``work`` in a transaction that no other process measures in meanwhile, or not at all."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SELECT set_config('statement_timeout', '60s', true)")
+        cursor.execute(LOCK)
+        return work() if cursor.fetchone()[0] else None
+
+
+def go_on(step: timedelta) -> float | None:
+    """Count the next ``step`` of the journal, in a transaction in which nobody else does.
+
+    Returns the seconds it took, or None when that was all there is.
+    """
+    began = time.monotonic()
+    now, horizon = event_counts.horizon()
+    last = Measurement.objects.filter(pk=MOVES).first()
+    since = last.upto if last and last.upto else event_counts.beginning(horizon)
+    upto = min(since + step, horizon)
+    if upto > since:
+        found = [*event_counts.count(since, upto), *connector_gauges.count(since, upto)]
+        rollups.add([*found, *vendor_calls.take(now)], now=now)
+        took = time.monotonic() - began
+        _tell(MOVES, took, upto=upto, told={"step": step.total_seconds()})
+    return None if upto == horizon or upto <= since else time.monotonic() - began
+
+
+def _if_due(name: str, work: Callable[[datetime, Measurement | None], Any]) -> None:
+    last = Measurement.objects.filter(pk=name).first()
+    now, _ = event_counts.horizon()
+    if last and (now - last.measured_at).total_seconds() < max(EVERY[name], SHARE * last.seconds):
+        return
+    began = time.monotonic()
+    told = work(now, last)
+    _tell(name, time.monotonic() - began, told=told)
+
+
+def _stand(now: datetime, last: Measurement | None) -> dict[str, Any]:
+    told = gauges.look()
+    rollups.add(gauges.tallies(told, now), now=now)
+    return told
+
+
+def _weigh(now: datetime, last: Measurement | None) -> dict[str, Any]:
+    cost_rollups.weigh()
+    rollups.forget(now)
+    return {"stored": tenant_totals.stored(), "tenants": tenant_totals.tenants(now)}
+
+
+def _tell(name: str, seconds: float, *, upto: datetime | None = None, told: Any = None) -> None:
+    values = {"name": name, "upto": upto, "seconds": seconds, "told": json.dumps(told or {})}
+    with connection.cursor() as cursor:
+        cursor.execute(LAST, values)
+
+
+def is_behind() -> bool:
+    """Tell whether the journal has more to count than a sweep finds anyway."""
+    last = Measurement.objects.filter(pk=MOVES).first()
+    _, horizon = event_counts.horizon()
+    return last is None or last.upto is None or horizon - last.upto > FIRST_STEP

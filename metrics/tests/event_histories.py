@@ -1,0 +1,89 @@
+"""Jobs whose whole history is known: what the figures must say is worked out by hand."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+from django.db import connection
+from django.db.models import F
+from django.db.models.functions import Now
+
+from documents.models import Document
+from jobs.models import Event, UploadJob
+from metrics import periodic
+from metrics.models import Figure, Measurement, Span
+
+TYPES = {
+    "CLAIMED": ("stage_started", "info"),
+    "WAITING": ("stage_started", "info"),
+    "DUE": ("stage_started", "info"),
+    "UPLOAD_ACCEPTED": ("stage_started", "info"),
+    "RETRY_SCHEDULED": ("retry", "warn"),
+    "LEASE_EXPIRED": ("retry", "warn"),
+    "REQUEUED": ("retry", "info"),
+    "DLQ_MOVED": ("error", "error"),
+    "CANCELLED": ("error", "warn"),
+    "FINALIZED": ("finalized", "info"),
+}
+
+
+class History:
+    """One job; each entry is ``seconds`` after its declaration."""
+
+    def __init__(self, at: datetime, *, pipeline: str = "insurance", user_id: UUID | None = None) -> None:
+        self.at, made = at, uuid4()
+        self.document = Document.objects.create(
+            document_id=made, user_id=user_id or uuid4(), filename="x.pdf", bytes_len=1000, mime="application/pdf",
+            file_sha256=made.hex, raw_path="x", pages=3, stored_at=at,
+        )  # fmt: skip
+        self.job = UploadJob.objects.create(
+            user_id=self.document.user_id, document=self.document, raw_path="x", chunks_version="x", pipeline=pipeline,
+            created_at=at, state="done", stage="embedded", finished_at=at,
+        )  # fmt: skip
+        self.add(0, "UPLOAD_ACCEPTED")
+
+    def add(self, seconds: float, code: str, stage: str = "", /, **payload: Any) -> History:
+        """One move; ``stage`` is where the job stood before it."""
+        kind, severity = TYPES.get(code, ("stage_done", "info"))
+        said: dict[str, Any] = {}
+        if code != "UPLOAD_ACCEPTED":
+            said = {"stage": stage, "attempt": 1}
+        if code == "FINALIZED" or kind == "stage_done" or code in ("RETRY_SCHEDULED", "DLQ_MOVED", "WAITING"):
+            said["from"] = stage
+        self.log(seconds, code, kind, severity, **{**said, **payload})
+        return self
+
+    def log(
+        self, seconds: float, code: str, kind: str = "stage_done", severity: str = "info", /, **payload: Any
+    ) -> History:
+        Event.objects.create(
+            job=self.job, document=self.document, user_id=self.job.user_id, ts=self.at + timedelta(seconds=seconds),
+            type=kind, severity=severity, code=code, payload=payload,
+        )  # fmt: skip
+        return self
+
+
+def clock() -> datetime:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT clock_timestamp()")
+        now: datetime = cursor.fetchone()[0]
+    return now
+
+
+def again() -> None:
+    """Measure now, whatever was measured just before."""
+    Measurement.objects.exclude(pk=periodic.MOVES).update(measured_at=Now() - timedelta(days=1))
+    periodic.run()
+
+
+def figures(measure: str, span: str = Span.EVER) -> dict[tuple[str, ...], Figure]:
+    return {tuple(figure.labels): figure for figure in Figure.objects.filter(measure=measure, span=span)}
+
+
+def every_figure() -> list[tuple[Any, ...]]:
+    """All that happened; what is only looked at may be looked at once more."""
+    happened = Figure.objects.exclude(measure__in=["status", "standing", "lag", "longest", "workers"])
+    fields = ("measure", "span", "begin", "labels", "count", "total", "peak", "histogram")
+    return list(happened.order_by(F("measure"), "span", "begin", "labels").values_list(*fields))

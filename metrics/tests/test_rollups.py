@@ -1,0 +1,224 @@
+"""Known histories give known figures, each counted once however often, late or crowded the sweeps are."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from django.db import transaction
+from django.db.models import F
+
+from metrics import histograms, periodic
+from metrics.models import Figure, Measurement, Span
+from metrics.tests.event_histories import History, again, clock, every_figure, figures
+from testing.concurrency import at_once
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def noon() -> datetime:
+    return clock() - timedelta(hours=3)
+
+
+def smooth(at: datetime) -> History:
+    return (
+        History(at)
+        .add(2, "CLAIMED", "queued")
+        .add(3, "STAGE_DONE", "queued", pages=3)
+        .add(3.5, "PARSE_REQUESTED", "job_validated")
+        .add(7.5, "PARSE_STORED", "parsing")
+        .add(8, "STAGE_DONE", "parsed")
+        .add(8.5, "STAGE_DONE", "parse_validated")
+        .add(9, "CHUNK_BUFFERED", "chunking", chunks=7)
+        .add(9.5, "CHUNK_COMMITTED", "chunks_buffered", chunks=7)
+        .add(10, "STAGE_DONE", "chunked")
+        .log(11, "EMBED_FIRST", stage="embedding")
+        .add(14, "EMBED_BUFFERED", "embedding", vectors=7)
+        .add(15, "EMBED_COMMITTED", "embeddings_buffered", vectors=7)
+        .add(16, "FINALIZED", "embedded", probe_seconds=0.02)
+    )
+
+
+def test_a_smooth_job_is_timed_stage_by_stage_and_from_its_declaration(noon: datetime) -> None:
+    smooth(noon)
+
+    periodic.run()
+
+    stages, times = figures("stage"), figures("time_to")
+    assert stages["insurance", "parsing"].total == pytest.approx(4.0)
+    assert stages["insurance", "embedding"].total == pytest.approx(4.0)
+    assert stages["insurance", "embedded"].total == pytest.approx(1.0)
+    assert len(stages) == 11
+    assert figures("queue")["insurance", "queued"].total == pytest.approx(2.0)
+    assert {labels[0]: figure.total for labels, figure in times.items()} == pytest.approx(
+        {"parse": 7.5, "chunk": 9.5, "first_embedding": 11.0, "complete": 16.0}
+    )
+    assert figures("pages")[()].total == 3
+    assert figures("passages")[()].total == 7
+    assert figures("probe")["ok",].total == pytest.approx(0.02)
+    assert figures("ended")["insurance", "done"].count == 1
+    assert not figures("reprocessed")
+
+
+def test_a_job_that_fails_waits_and_is_given_up_is_counted_as_that(noon: datetime) -> None:
+    (
+        History(noon)
+        .add(1, "CLAIMED", "queued")
+        .add(2, "WAITING", "queued")
+        .add(12, "DUE", "queued")
+        .add(13, "CLAIMED", "queued")
+        .add(14, "STAGE_DONE", "queued", pages=3)
+        .log(14.5, "PARSE_PAGES_FAILED", pages=[2])
+        .add(15, "RETRY_SCHEDULED", "job_validated", code="VENDOR_UNREACHABLE")
+        .add(18, "DUE", "job_validated")
+        .add(19, "CLAIMED", "job_validated")
+        .add(39, "LEASE_EXPIRED", "job_validated")
+        .add(40, "CLAIMED", "job_validated")
+        .add(42, "DLQ_MOVED", "job_validated", code="VENDOR_REFUSED")
+    )
+
+    periodic.run()
+
+    assert {labels: figure.count for labels, figure in figures("retried").items()} == {
+        ("job_validated", "VENDOR_UNREACHABLE"): 1,
+        ("job_validated", "WORKER_LOST"): 1,
+    }
+    assert {labels: figure.count for labels, figure in figures("failed").items()} == {
+        ("job_validated", "VENDOR_REFUSED"): 1
+    }
+    parked, queue = figures("parked"), figures("queue")
+    assert parked["insurance", "queued"].total == pytest.approx(10.0)
+    assert parked["insurance", "job_validated"].total == pytest.approx(3.0)
+    assert queue["insurance", "queued"].total == pytest.approx(2.0)
+    assert queue["insurance", "job_validated"].total == pytest.approx(2.0)
+    assert figures("tried")["insurance",].total == pytest.approx(1 + 1 + 1 + 20 + 2)
+    assert figures("ended")["insurance", "failed"].count == 1
+    assert figures("reprocessed")["insurance",].count == 1
+
+
+def test_a_persons_retry_days_later_is_no_slow_job(noon: datetime) -> None:
+    job = History(noon).add(1, "CLAIMED", "embedded").add(2, "DLQ_MOVED", "embedded", code="X")
+    job.add(3600, "REQUEUED", "embedded", by="somebody").add(3601, "CLAIMED", "embedded").add(
+        3602, "FINALIZED", "embedded"
+    )
+
+    periodic.run()
+
+    assert not figures("time_to")
+    assert figures("queue")["insurance", "embedded"].peak == pytest.approx(1.0)
+    assert figures("requeued")["embedded",].count == 1
+
+
+def test_a_cancelled_job_has_not_failed(noon: datetime) -> None:
+    History(noon).add(1, "CANCELLED", "queued", by="somebody")
+
+    periodic.run()
+
+    assert figures("ended")["insurance", "let_go"].count == 1
+    assert not figures("failed")
+
+
+def test_measuring_again_counts_nothing_again(noon: datetime) -> None:
+    smooth(noon)
+    again()
+    before = every_figure()
+
+    again()
+
+    assert every_figure() == before
+
+
+def test_a_history_that_comes_in_parts_is_the_same_as_whole(noon: datetime) -> None:
+    smooth(noon)
+    periodic.run()
+    whole = rounded()
+    Figure.objects.all().delete()
+    Measurement.objects.filter(pk=periodic.MOVES).update(upto=noon - timedelta(seconds=1))
+
+    for _ in range(12):
+        periodic.go_on(timedelta(seconds=1.7))
+
+    assert rounded() == whole
+
+
+def rounded() -> list[Any]:
+    return [(*row[:5], round(row[5], 6), round(row[6], 6), *row[7:]) for row in every_figure()]
+
+
+def test_after_days_away_one_sweep_catches_up(noon: datetime) -> None:
+    for days in (20, 2, 0):
+        smooth(noon - timedelta(days=days))
+
+    periodic.run()
+
+    assert figures("ended")["insurance", "done"].count == 3
+    assert sum(figure.count for figure in Figure.objects.filter(measure="ended", span=Span.DAY)) == 3
+    assert Figure.objects.filter(measure="ended", span=Span.MINUTES).count() == 1  # the others would be forgotten
+
+
+def test_sweeps_at_once_count_everything_once(noon: datetime) -> None:
+    smooth(noon)
+    smooth(noon + timedelta(minutes=10))
+
+    at_once(*[periodic.run] * 4)
+
+    assert figures("ended")["insurance", "done"].count == 2
+    assert figures("stage")["insurance", "parsing"].count == 2
+
+
+def test_what_was_counted_stays_counted_when_the_document_goes(noon: datetime) -> None:
+    job = smooth(noon)
+    periodic.run()
+    before = every_figure()
+
+    job.document.delete()
+    again()
+
+    assert every_figure() == before
+
+
+def test_an_event_whose_transaction_is_still_open_is_waited_for() -> None:
+    periodic.run()
+    with transaction.atomic():
+        History(clock())
+        time.sleep(1.2)  # longer than what is left for clocks and snapshots
+        at_once(periodic.run)
+
+    periodic.run()
+
+    assert figures("declared")["insurance",].count == 1
+
+
+def test_an_empty_database_is_measured_as_empty() -> None:
+    again()
+
+    assert every_figure() == []
+    assert Measurement.objects.get(pk=periodic.STANDING).told["standing"]["queued"] == 0
+
+
+def test_what_is_old_is_forgotten_and_the_days_stay(noon: datetime) -> None:
+    smooth(noon)
+    periodic.run()
+    Figure.objects.exclude(span=Span.EVER).update(begin=F("begin") - timedelta(days=100))
+
+    again()
+
+    spans = set(Figure.objects.filter(measure="ended").values_list("span", flat=True))
+    assert spans == {Span.DAY, Span.EVER}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "share", "expected"),
+    [([], 0.5, None), ([0.2] * 10, 0.5, 0.15), ([1.0, 1.0, 1.0, 50.0], 0.99, 49.2), ([90_000.0], 0.95, None)],
+)
+def test_a_percentile_lies_in_its_class(seconds: list[float], share: float, expected: float | None) -> None:
+    found = histograms.percentile(histograms.counted(seconds), share, peak=max(seconds, default=0.0))
+
+    if expected is None and seconds:
+        assert found is not None
+        assert 14_400 < found <= 90_000
+    else:
+        assert found == (None if expected is None else pytest.approx(expected, rel=0.05))

@@ -1,0 +1,124 @@
+"""What was spent is counted whenever it was, and no page reads a row for each tenant."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from prometheus_client import CollectorRegistry, generate_latest
+
+from metrics import cost_rollups, periodic, usage
+from metrics import queries as reading
+from metrics.models import Measurement, Spend
+from metrics.prometheus import Collector
+from metrics.queries import PERIODS
+from metrics.tests.event_histories import again, clock
+from vendors import ledger
+from vendors.models import Purchase
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def bought(days_ago: int, cents: str, user_id: UUID | None = None) -> Any:
+    what: dict[str, Any] = {"vendor": "openai", "model": "m", "unit": "tokens", "quantity": 100, "stage": "embedding"}
+    purchase = ledger.reserve(user_id=user_id or uuid4(), cents=Decimal(cents), **what)
+    Purchase.objects.update_or_create(pk=purchase, defaults={"created_at": clock() - timedelta(days=days_ago)})
+    return purchase
+
+
+def days() -> dict[int, Decimal]:
+    today = clock().astimezone(UTC).date()
+    return {(today - row.day).days: row.cents for row in Spend.objects.order_by("day")}
+
+
+def last_measured(days_ago: int) -> None:
+    Measurement.objects.filter(pk=periodic.SPENDING).update(measured_at=clock() - timedelta(days=days_ago))
+
+
+def test_a_first_run_counts_the_last_thirty_days() -> None:
+    for ago in (0, 1, 7, 29, 33):
+        bought(ago, "2")
+
+    periodic.run()
+
+    assert set(days()) == {0, 1, 7, 29}
+    assert sum(row.cents for row in usage.spend_since(clock().date() - timedelta(days=30))) == 8
+
+
+def test_what_was_bought_before_the_clusters_stood_still_is_counted() -> None:
+    periodic.run()
+    bought(5, "3"), bought(4, "4")
+    last_measured(4)
+
+    periodic.run()
+
+    assert days() == {5: 3, 4: 4}
+    assert [row.cents for row in usage.spend_by_vendor(clock().date() - timedelta(days=7))] == [7]
+
+
+def test_what_was_taken_back_while_the_clusters_stood_still_is_not_counted() -> None:
+    void = bought(5, "3")
+    periodic.run()
+    assert days() == {5: 3}
+    ledger.void(void)
+    last_measured(4)
+
+    periodic.run()
+
+    assert days() == {}
+
+
+def test_what_takes_long_is_counted_day_by_day_over_several_sweeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cost_rollups, "SECONDS", -1.0)
+    for ago in (30, 29, 0):
+        bought(ago, "2")
+
+    periodic.run()
+    assert set(days()) == {30}
+    for _ in range(30):
+        again()
+
+    assert set(days()) == {30, 29, 0}
+    assert Measurement.objects.get(pk=periodic.SPENDING).told["next"] is None
+    assert len(usage.spend_since(clock().date() - timedelta(days=30))) == 3
+
+
+def test_the_tenants_who_spend_and_keep_the_most_are_named() -> None:
+    tenants = [uuid4() for _ in range(25)]
+    for n, tenant in enumerate(tenants):
+        bought(3, str(n + 1), tenant)
+    bought(0, "5", tenants[0])
+
+    again()
+
+    week = usage.spend_by_tenant(PERIODS["7d"])
+    assert [each.name for each in week[:2]] == [str(tenants[24]), str(tenants[23])]
+    assert len(week) == 20
+    assert [each.name for each in usage.spend_by_tenant(PERIODS["24h"])] == [str(tenants[0])]
+
+
+def test_neither_a_page_nor_a_scrape_reads_the_rows_of_tenants() -> None:
+    bought(0, "5")
+    again()
+    registry = CollectorRegistry()
+    registry.register(Collector())
+
+    with CaptureQueriesContext(connection) as queries:
+        generate_latest(registry)
+        usage.spend_by_tenant(PERIODS["30d"])
+        usage.spend_by_vendor(datetime(2026, 1, 1, tzinfo=UTC).date())
+        usage.stored_by_tenant(10)
+
+    assert not [query["sql"] for query in queries if "spends" in query["sql"] or '"stored"' in query["sql"]]
+
+
+def test_a_label_of_none_is_all_together() -> None:
+    periodic.run()
+
+    assert reading.series("status", PERIODS["1h"], clock(), label=None).keys() == {""}
+    assert len(reading.series("status", PERIODS["1h"], clock())) > 1

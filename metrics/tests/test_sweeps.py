@@ -1,0 +1,69 @@
+"""A measurement that fails keeps no other from being made, and is tried again in a smaller step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+import pytest
+from django.db import connection
+
+from metrics import periodic
+from metrics.models import Measurement
+from metrics.tests.event_histories import History, again, clock, figures
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@contextmanager
+def without(table: str) -> Iterator[None]:
+    """As if what reads ``table`` failed."""
+    with connection.cursor() as cursor:
+        cursor.execute(f"ALTER TABLE {table} RENAME TO away")
+    try:
+        yield
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute(f"ALTER TABLE away RENAME TO {table}")
+
+
+def measured() -> set[str]:
+    return set(Measurement.objects.exclude(seconds=0).values_list("name", flat=True))
+
+
+@pytest.mark.parametrize(
+    ("table", "fails"),
+    [
+        ("events", {periodic.MOVES}),
+        ("clusters", {periodic.STANDING}),
+        ("purchases", {periodic.SPENDING}),
+        ("stored", {periodic.STORAGE}),
+    ],
+)
+def test_what_cannot_be_measured_keeps_nothing_else_from_it(table: str, fails: set[str]) -> None:
+    History(clock() - timedelta(hours=1))
+
+    with without(table):
+        periodic.run()
+
+    kinds = {periodic.MOVES, periodic.STANDING, periodic.SPENDING, periodic.STORAGE}
+    assert kinds - measured() >= fails
+    assert kinds - measured() <= fails | ({periodic.SPENDING} if table == "events" else set())
+    again()
+    assert measured() == kinds
+
+
+def test_a_step_that_failed_is_tried_again_smaller_and_grows_again() -> None:
+    History(clock() - timedelta(hours=3))
+
+    with without("vendor_calls"):
+        periodic.run()
+        periodic.run()
+    assert periodic._first_step() == periodic.FIRST_STEP / 4
+    assert not figures("declared")
+
+    periodic.run()
+
+    assert figures("declared")["insurance",].count == 1
+    assert periodic._first_step() == periodic.FIRST_STEP

@@ -1,0 +1,81 @@
+"""What each page may load, and who may keep or frame it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.test import Client, RequestFactory
+
+from accessa import csp, errors
+from documents.tests.s3_store import at
+from portal.tests.conftest import signed_in
+from testing.personas import Person
+
+
+def directives(answer: Any) -> dict[str, str]:
+    parts = (part.strip().partition(" ") for part in answer["Content-Security-Policy"].split(";"))
+    return {name: sources for name, _, sources in parts}
+
+
+@pytest.mark.parametrize("path", ["/", "/find", "/sign-in", "/no-such-page"])
+def test_tenants_pages_run_and_load_nothing_but_our_own(path: str, ana: Person) -> None:
+    client = Client() if path == "/sign-in" else signed_in(ana)
+    answer = client.get(path)
+
+    found = directives(answer)
+    assert found["default-src"] == "'none'"
+    assert {found[name] for name in ("script-src", "style-src", "img-src", "connect-src", "form-action")} == {"'self'"}
+    assert (found["frame-ancestors"], found["base-uri"]) == ("'none'", "'none'")
+    assert "no-store" in answer["Cache-Control"]
+    assert answer["X-Content-Type-Options"] == "nosniff"
+    assert answer["X-Frame-Options"] == "DENY"
+    assert answer["Referrer-Policy"] == "same-origin"
+    assert "camera=()" in answer["Permissions-Policy"]
+
+
+def test_staffs_pages_load_nothing_of_other_origins(db: None) -> None:
+    found = directives(Client().get("/admin/login/"))
+
+    sources = {source for name in found for source in found[name].split()}
+    assert sources <= {"'self'", "'none'", "'unsafe-inline'", "'unsafe-eval'", "data:"}
+    assert "'unsafe-inline'" not in found["script-src"]
+    assert found["frame-ancestors"] == "'none'"
+
+
+def test_only_the_admin_may_evaluate() -> None:
+    assert "'unsafe-eval'" in csp.policy("/admin/login/")["script-src"]
+    for path in ("/", "/docs", "/administrator", "/find"):
+        assert "'unsafe-eval'" not in csp.policy(path)["script-src"]
+
+
+def test_files_go_straight_to_an_s3_and_nowhere_else(settings: Any) -> None:
+    class Server:
+        url, access_key, secret_key = "https://objects.example.org:9000", "test", "test"
+
+    elsewhere: Any = Server()
+
+    at(settings, elsewhere)
+    assert csp.policy("/")["connect-src"] == ["'self'", "https://objects.example.org:9000"]
+    assert csp.policy("/find")["connect-src"] == ["'self'"]
+
+    at(settings, elsewhere, S3_PRESIGN=False)
+    assert csp.policy("/")["connect-src"] == ["'self'"]
+
+    at(settings, elsewhere, S3_ENDPOINT_URL=None, S3_ADDRESSING_STYLE="virtual", S3_REGION="eu-central-1")
+    assert csp.policy("/")["connect-src"] == ["'self'", "https://raw.s3.eu-central-1.amazonaws.com"]
+
+
+def test_errors_are_pages_for_browsers_and_json_for_programs(ana: Person) -> None:
+    page, answer = Client(headers={"accept": "text/html"}).get("/nowhere"), Client().get("/nowhere")
+
+    assert (page.status_code, page["Content-Type"]) == (404, "text/html; charset=utf-8")
+    assert b"There is no such page" in page.content
+    assert (answer.status_code, answer.json()["code"]) == (404, "NOT_FOUND")
+    assert b"Out of order" in errors.away(RequestFactory().get("/", headers={"accept": "text/html"})).content
+    assert errors.away(RequestFactory().get("/"))["Retry-After"] == "5"
+    assert (
+        b"Something went wrong"
+        in errors.server_error(RequestFactory().get("/", headers={"accept": "text/html"})).content
+    )
+    assert signed_in(ana).get("/documents/6c8a1e6e-1f0b-4aa8-9f0a-1a7c2e6f2b42").json()["code"] == "NOT_FOUND"

@@ -1,0 +1,99 @@
+"""The search page shows records and laws beside passages; links of records lead to the provider's page only."""
+
+from __future__ import annotations
+
+import pytest
+
+from portal.tests.conftest import signed_in
+from testing.factories.records import client, connected, record
+from testing.factories.searchable_documents import findable
+from testing.factories.searchable_statutes import enacted
+from testing.personas import Person
+
+pytestmark = pytest.mark.django_db
+
+
+def shown(person: Person, query: str, **more: str) -> str:
+    answer = signed_in(person).post("/find", {"query": query, "mode": "text", **more})
+    assert answer.status_code == 200
+    return str(answer.content.decode())
+
+
+def test_records_stand_below_the_passages_with_system_title_words_and_link(ana: Person) -> None:
+    findable(ana.id, ["apples in the plan"])
+    record(connected(ana.id), "company:1", "Northwind grows apples", title="North & wind", url="https://a.example/1")
+    client(ana.id, "Tailspin", "buys apples")
+
+    page = shown(ana, "apples")
+
+    assert "1 passage found" in page
+    assert "2 records of connected systems" in page
+    assert '<a href="https://a.example/1" target="_blank" rel="noopener noreferrer">' in page
+    assert "North &amp; wind" in page
+    assert "HubSpot" in page
+    assert "Northwind grows <mark>apples</mark>" in page
+    assert "Tailspin" in page
+    assert "Client" in page
+
+
+def test_a_link_that_is_no_web_page_is_not_made_one(ana: Person) -> None:
+    source = connected(ana.id)
+    for number, url in enumerate(("javascript:alert(1)", "http://a.example", "//a.example", "HTTPS", None)):
+        record(source, f"company:{number}", "apples", title="North", url=url)
+
+    page = shown(ana, "apples")
+
+    assert "5 records found" in page
+    assert "noopener" not in page
+
+
+def test_who_asks_one_document_asks_no_system_and_another_tenant_finds_nothing(ana: Person, ben: Person) -> None:
+    document = findable(ana.id, ["pears in the plan"])
+    record(connected(ana.id), "company:1", "apples", title="North")
+
+    assert "Nothing was found" in shown(ana, "apples", document=str(document))
+    assert "Nothing was found" in shown(ben, "apples")
+
+
+def test_laws_stand_last_as_they_are_cited_and_in_their_own_language(ana: Person) -> None:
+    findable(ana.id, ["apples in the plan"])
+    enacted("LFM", "Artículo 7. Los productores de apples & pears.", title="Ley <b>", status="partial_failed")
+
+    page, alone = shown(ana, "apples"), shown(ana, "productores")
+
+    assert page.index("1 passage found") < page.index("1 passage of laws")
+    assert '<li lang="es">' in page
+    assert '<bdi class="name">Ley &lt;b&gt; (2024-01), Artículo 7, p. 1</bdi>' in page
+    assert "productores de <mark>apples</mark> &amp; pears" in page
+    assert "Parts of this law are missing here." in page
+    assert "1 passage of laws found" in alone
+
+
+def test_the_whole_passage_of_a_law_can_be_read_as_text_and_nothing_of_it_is_markup(ana: Person) -> None:
+    enacted("LFM", "Artículo 7. Los productores de <b>apples</b>." + " El párrafo sigue." * 60 + " Su fin & nada más.")
+
+    page = shown(ana, "productores")
+
+    whole = page.partition("<details")[2].partition("</details>")[0]
+    assert whole.endswith("Su fin &amp; nada más.</div>")
+    assert "&lt;b&gt;apples" in whole
+    assert "Artículo 7" in whole
+    assert not any(mark in whole for mark in ("##", "{#", "<b>"))
+
+
+def test_laws_alone_can_be_asked(ana: Person) -> None:
+    findable(ana.id, ["apples in the plan"])
+    enacted("LFM", "Artículo 7. Los productores de apples.")
+
+    page = shown(ana, "apples", document="laws")
+
+    assert "1 passage of laws found" in page
+    assert "in the plan" not in page
+    assert '<option value="laws" selected>' in page
+
+
+def test_who_asks_one_document_asks_no_law(ana: Person) -> None:
+    document = findable(ana.id, ["pears in the plan"])
+    enacted("LFM", "Artículo 7. Los productores de apples.")
+
+    assert "Nothing was found" in shown(ana, "apples", document=str(document))

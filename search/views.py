@@ -1,0 +1,23 @@
+"""Searching in the API: what a tenant has uploaded, what its connected systems hold, and the laws."""
+
+from __future__ import annotations
+
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from accounts.permissions import caller_id
+from embeddings.search import rate_limit
+from search.serializers import SearchAnswer, SearchRequest
+from statutes import search
+
+
+class SearchView(APIView):
+    @extend_schema(operation_id="search", request=SearchRequest, responses=SearchAnswer)
+    def post(self, request: Request) -> Response:
+        """Find what answers a question: passages of the caller's documents, records of connected systems, laws."""
+        asked = SearchRequest(data=request.data)
+        asked.is_valid(raise_exception=True)
+        rate_limit.spend(caller_id(request))
+        return Response(SearchAnswer(search.search(user_id=caller_id(request), **asked.validated_data)).data)

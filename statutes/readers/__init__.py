@@ -1,0 +1,56 @@
+"""A statute's file in, PDF, DOCX or XML, a canonical law out. Whatever a file does, it does to a capped child."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from documents.parsers.sandbox.client import Zygote, kept
+from jobs.outcomes import StageFailure
+from statutes.errors import ENDED, Unreadable
+from statutes.readers.file_type import FORMATS, Format, sniff
+from statutes.structure.model import Law, law_of
+
+__all__ = ["FORMATS", "VERSION", "Format", "read", "sniff"]
+
+VERSION = "1"  # of the rules that make a law of a file: another one makes other articles of the same bytes
+MEMORY_MB, CPU_SECONDS, WALL_SECONDS = 768, 120, 300.0  # a law of 3,000 articles takes 100 MB and 3 s
+
+# Reads pages without text, from 1; a page that it cannot read is "" or missing.
+Scanner = Callable[[Path, Sequence[int]], Mapping[int, str]]
+
+statute_zygote = kept(Zygote("statutes.readers.child", MEMORY_MB))
+
+
+def read(path: Path, *, format: Format, scan: Scanner) -> Law:
+    """Return the law of a file that ``sniff`` has named. The same bytes give the same law.
+
+    Raises ``Unreadable`` and other ``Permanent`` (those of ``documents.parsers.errors`` for PDFs), ``Retryable``,
+    what ``scan`` raises, and ``OSError`` when the file itself cannot be read.
+    """
+    with path.open("rb"):
+        pass
+    told = _ask(path, format)
+    if "blank" in told:
+        scanned = scan(path, told["blank"])
+        with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as file:
+            json.dump(scanned, file)
+            file.flush()
+            told = _ask(path, format, scanned=file.name)
+    return law_of(told["law"])
+
+
+def _ask(path: Path, format: Format, scanned: str | None = None) -> dict[str, Any]:
+    request = {"path": str(path.resolve()), "format": format, "scanned": scanned, "cpu_seconds": CPU_SECONDS}
+    try:
+        told = statute_zygote.ask(request, wall_seconds=WALL_SECONDS)
+    except StageFailure as failure:
+        if failure.code not in ENDED:
+            raise
+        raise type(failure)(failure.code, ENDED[failure.code]) from None
+    if "unreadable" in told:
+        raise Unreadable(told["unreadable"])
+    return told

@@ -1,0 +1,97 @@
+"""The zygote of statutes: forks a capped child for each file. No Django in here.
+
+It speaks as ``documents.parsers.sandbox.pdf_child`` does, and says ``unreadable`` for the refusals of this app.
+"""
+
+from __future__ import annotations
+
+import codecs
+import gc
+import io
+import json
+import zipfile
+from pathlib import Path
+
+import pdf_oxide
+
+from documents.parsers import pdf_engines
+from documents.parsers.sandbox import fork_server, rlimits
+from statutes.errors import Unreadable
+from statutes.readers import docx, pdf, xml
+from statutes.structure.model import Law
+
+CPU_SECONDS = 20.0  # of building; a law of 3,000 articles takes 1 to 2 s
+
+# Those of the Americas and of Europe that expat leaves to Python; a DOCX names its members in the first.
+ENCODINGS = (
+    "cp437", "cp850", "cp1250", "cp1252", "iso-8859-2", "iso-8859-9", "iso-8859-15", "mac-roman", "utf-16-be",
+    "utf-16-le",
+)  # fmt: skip
+BALLAST_BYTES = 8 << 20  # kept so that there is room to say that there is no more
+SPECIMEN = b"<document><body><p><t>Section 1. Some words.</t></p></body></document>"
+
+
+def answer_to(request: fork_server.Message) -> fork_server.Message:
+    """The one thing a child does: a ``law``, or the ``blank`` pages of a PDF that OCR has not seen yet."""
+    ballast = bytearray(BALLAST_BYTES)
+    try:
+        found = _pdf(request) if request["format"] == "pdf" else _marked_up(request)
+        return {"blank": found} if isinstance(found, list) else {"law": _told(found)}
+    except Unreadable as refused:
+        return {"unreadable": refused.code}
+    except pdf_engines.Refused as refused:
+        return {"refused": refused.code}
+    except RecursionError:
+        return {"unreadable": "XML_TOO_DEEP"}
+    except MemoryError:
+        del ballast
+        return {"refused": "PARSER_OUT_OF_MEMORY"}
+
+
+def _marked_up(request: fork_server.Message) -> Law:
+    gc.disable()  # a tree of a million elements has no rings, and looking for them takes most of the time
+    rlimits.allow_cpu(CPU_SECONDS)
+    content = Path(request["path"]).read_bytes()
+    rlimits.close_the_door()
+    return docx.read(content) if request["format"] == "docx" else xml.read(content)
+
+
+def _pdf(request: fork_server.Message) -> Law | list[int]:
+    document = pdf_engines.open_document(Path(request["path"]))
+    scanned = None
+    if request["scanned"]:
+        scanned = {int(page): text for page, text in json.loads(Path(request["scanned"]).read_bytes()).items()}
+    rlimits.close_the_door()
+    pages = pdf.texts(document)
+    blank = [number for number, page in enumerate(pages, 1) if not page.strip()]
+    if blank and scanned is None:
+        return blank
+    rlimits.allow_cpu(CPU_SECONDS)
+    return pdf.read(pages, scanned or {})
+
+
+def _told(law: Law) -> fork_server.Message:
+    """Raises ``Unreadable`` for what is no law: NO_TEXT, NO_ARTICLES."""
+    if not (law.preamble or law.contents or law.children):
+        raise Unreadable("NO_TEXT")
+    if next(law.articles(), None) is None:
+        raise Unreadable("NO_ARTICLES")
+    return law.as_json(law_id="", version="", source={})
+
+
+def warm_up() -> None:
+    """Load what is loaded late, in the zygote: a child can open no file that it would still need."""
+    pdf_engines.warm_up()
+    for encoding in ENCODINGS:
+        codecs.lookup(encoding)
+    xml.read(SPECIMEN)
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(docx.BODY, SPECIMEN)
+    docx.read(packed.getvalue())
+
+
+if __name__ == "__main__":
+    pdf_oxide.disable_logging()  # it logs pieces of the document
+    warm_up()
+    fork_server.serve(0, 1, answer_to)

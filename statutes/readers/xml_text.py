@@ -1,0 +1,80 @@
+"""The text of an XML element as paragraphs, the number of each before it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from statutes.readers.xml_tree import INLINE, Element
+from statutes.structure.model import Paragraph, Place
+
+BLOCKS = (
+    "p", "paragraph", "parrafo", "párrafo", "para", "block", "blocklist", "fraccion", "fracción", "inciso", "li",
+    "item", "point", "alinea", "intro", "wrapup", "wrap", "subparagraph", "clause", "subclause", "level", "tr", "list",
+    "content", "texto", "text", "contenido", "tblock", "hcontainer", "crossheading", "longtitle", "recital",
+    "chapeau", "continuation", "subitem", "subsection", "tocitem", "contentsitem", "row", "blockquote",
+    "h1", "h2", "h3",
+)  # fmt: skip
+NUMBERS = ("num", "number", "numero", "número", "label")
+HEADINGS = (
+    "heading", "titulo", "título", "encabezado", "rubrica", "rúbrica", "head", "name", "nombre", "subheading",
+    "denominacion", "denominación", "epigrafe", "epígrafe", "rubro",
+)  # fmt: skip
+CONTENTS = ("toc", "tableofcontents", "indice", "índice")
+ROWS = {"tr": " | ", "row": " | ", "tocitem": " ", "contentsitem": " "}
+# What is in them and no block is part of their sentence.
+_SENTENCES = ("p", "parrafo", "párrafo", "text", "texto", "para", "td", "th", "li")
+# A clause whose number is an attribute only; the law prints it so.
+_CLAUSES = {"fraccion": ".", "fracción": ".", "inciso": ")", "numeral": ".", "apartado": "."}
+_GIVEN = ("numero", "número", "num", "number", "n")
+# Not of the law's text: data about it, footnotes of editors, text that was struck.
+ASIDE = frozenset({"meta", "metadata", "metadatos", "note", "authorialnote", "editorial", "script", "style", "del"})
+_LABELS = frozenset((*NUMBERS, *HEADINGS))
+
+
+def paragraphs(element: Element, lead: str = "") -> Iterator[Paragraph]:
+    """Yield the blocks below in order; ``lead`` is what stands before the first, the number of a list for one.
+
+    Whatever is no block is text of the paragraph that it stands in.
+    """
+    if element.name in ROWS:
+        if text := f"{lead} {_row(element)}".strip():
+            yield Paragraph(text, place(element))
+        return
+    run, is_lead = [f"{lead} {_given(element)} "], True
+    is_mixed = element.name in _SENTENCES or any(isinstance(piece, str) and piece.strip() for piece in element.pieces)
+    for piece in element.pieces:
+        if isinstance(piece, str):
+            run.append(piece)
+            is_lead = is_lead and not piece.strip()
+        elif piece.name in ASIDE:
+            run.append(" ")
+        elif piece.name in _LABELS and not piece.has(*BLOCKS):
+            run.append(f" {piece.text(without=ASIDE)} ")
+        elif (is_mixed or piece.name in INLINE) and piece.name not in BLOCKS and not piece.has(*BLOCKS):
+            run.append(piece.raw(without=ASIDE))
+            is_lead = is_lead and not run[-1].strip()
+        else:
+            text = " ".join("".join(run).split())
+            if text and not is_lead:
+                yield Paragraph(text, place(element))
+            yield from paragraphs(piece, text if is_lead else "")
+            run, is_lead = [], True
+    if text := " ".join("".join(run).split()):
+        yield Paragraph(text, place(element))
+
+
+def _row(element: Element) -> str:
+    cells = [child.text(without=ASIDE) for child in element.children()]
+    return ROWS[element.name].join(cell for cell in cells if cell) or element.text(without=ASIDE)
+
+
+def _given(element: Element) -> str:
+    if element.name not in _CLAUSES or element.child(*NUMBERS) is not None:
+        return ""
+    number = next((element.attributes[name].strip() for name in _GIVEN if element.attributes.get(name)), "")
+    said = element.text().startswith((f"{number}.", f"{number})", f"{number} "))
+    return "" if not number or said else number + (_CLAUSES[element.name] if number[-1].isalnum() else "")
+
+
+def place(element: Element) -> Place:
+    return Place(element.start, element.end)

@@ -1,0 +1,72 @@
+"""What is said when a law's articles are at an end: promulgation, signatures, notes that are no part of it."""
+
+from __future__ import annotations
+
+import re
+
+from statutes.structure.headings import Heading
+
+DECREE = "decreto"  # what a reform is called by begins a text of its own
+ENDED = (".", ":", ";", "”", "»", '"', ")", "]", "_")
+LONGEST_NAMES = 90  # characters of a line with the names of those who sign
+_MONTHS_ES = "enero|febrero|marzo|abril|mayo|junio|julio|agosto|sep?tiembre|octubre|noviembre|diciembre"
+_MONTHS_EN = "January|February|March|April|May|June|July|August|September|October|November|December"
+# Nothing else begins so, wherever it stands.
+_FORMULA = re.compile(
+    rf"[A-ZÁÉÍÓÚ][\w. ]{{2,40}},(?: D\.? ?[FC]\.?,)?(?: a)? \d{{1,2}}[º°]? de (?:{_MONTHS_ES}) del? \d{{4}}"
+    r"\s*(?:[.\-\u2013\u2014]|$)"
+    r"|En [A-ZÁÉÍÓÚ][\w ]{2,30}, a (?:los|las) \w+ días? del mes"
+    r"|D(?:ad[oa]s?|AD[OA]S?) (?:en|EN) (?:(?:el|la|EL|LA) )?[A-ZÁÉÍÓÚ]"
+    r"|REGISTRAD[OA] BAJO EL"
+    r"|(?:Por tanto|POR TANTO)\s*(?:[,:]?$|[,:]\s+[Mm]ando\b)|Mando a todos los"
+    r"|(?:Comun[ií]quese|Reg[ií]strese|Publ[ií]quese|C[úu]mplase|Prom[úu]lguese)\b[^.]*"
+    r"\b(?:promulgaci[óo]n|publ[ií]quese|c[úu]mplase|ejec[úu]tese|arch[ií]vese)\b"
+    r"|Habi[ée]ndose cumplido con lo establecido en el|Y por cuanto he tenido a bien|Lo que transcribo a "
+    r"|En cumplimiento de lo dispuesto por la fracción I del [Aa]rtículo 89"
+    r"|This (?:Regulation|Directive|Decision) (?:shall be binding in its entirety|is addressed to)"
+    r"|Done at [A-Z][a-z]+,"
+)
+# What an office or a name may begin only behind the last article.
+_AT_THE_END = re.compile(
+    r"(?:El|La|EL|LA) (?:Primer[oa]? )?(?:President|Secretari|Ministr|Re[iy]na?|PRESIDENT|SECRETARI|MINISTR|REY)"
+    r"[^.;:]{0,90},?$"
+    r"|REP[ÚU]BLICA D|e\. \d\d/\d\d/\d{4} N"
+    # Forms that a section prescribes have these too.
+    r"|Given under (?:my|our) hands?\b|IN WITNESS WHEREOF|In witness whereof"
+    r"|Approved by the Governor\b|Filed in (?:the )?[Oo]ffice"
+    rf"|Approved (?:{_MONTHS_EN}) \d{{1,2}}, \d{{4}}\b|\d{{1,2}}(?:st|nd|rd|th) (?:{_MONTHS_EN}) \d{{4}}(?:$| [A-Z])"
+    r"|_{10,}|I (?:hereby )?certify that [A-Z]|Signed by authority of"
+    r"|Speaker of the House|President of the Senate|Vice President of the United States|Secretary of State\b"
+    r"|Passed (?:by )?the (?:House|Senate|Assembly)\b|For the (?:Commission|Council|European Parliament)$"
+)
+# A part of the paper that has a name of its own.
+_NOTE = re.compile(
+    r"(?:EXPLANATORY NOTES?|Explanatory Notes?|LEGISLATIVE HISTORY\b.*|NOTES?|NOTAS?(?: (?:EXPLICATIVAS?|DEL EDITOR))?"
+    r"|ENDNOTES|REFERENDUM CERTIFICATE|VOTACI[OÓ]N|FE DE ERRATAS|TABLE OF (?:REPEALS|CASES|AMENDMENTS))\s*[.:]?$"
+)
+_DECREE = re.compile(
+    r"(?:DECRETO|Decreto|LEY|Ley|FE DE ERRATAS) (?:por (?:el|la) que|de reformas?|que reforma|al Decreto)"
+)
+_PARTICLES = frozenset(("de", "del", "la", "las", "los", "y", "e", "van", "von", "of", "-", "\u2013"))
+
+
+def closing(text: str, before: str, *, is_behind: bool, in_transitory: bool) -> Heading | None:
+    """Return the text that a line begins, of no article, or None. ``before`` is the line that it may go on with.
+
+    ``is_behind`` says that no article follows any more. Reforms begin so behind the transitory articles of others.
+    """
+    if before and not before.endswith(ENDED) and not (is_behind and is_of_names(before)):
+        return None
+    if _NOTE.match(text) and is_behind:
+        return Heading("text", "", text.strip(" .:"), "")
+    if in_transitory and _DECREE.match(text):
+        return Heading("text", DECREE, "", text)
+    if _FORMULA.match(text) or (is_behind and _AT_THE_END.match(text)):
+        return Heading("text", "", "", text)
+    return None
+
+
+def is_of_names(text: str) -> bool:
+    """Tell whether a line has nothing but the names of those who sign."""
+    words = text.split() if len(text) <= LONGEST_NAMES else []
+    return bool(words) and all(word[0].isupper() or word in _PARTICLES for word in words)

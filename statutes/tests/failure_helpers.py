@@ -1,0 +1,27 @@
+"""The plan of laws with a stage that fails: which, and how, a test says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from accessa import pipelines
+from jobs.pipeline import Handler
+from jobs.states import Stage
+
+PIPELINES = dict(pipelines.PIPELINES)
+
+
+@contextmanager
+def at(stage: Stage, handler: Handler) -> Iterator[None]:
+    """Let a stage have another handler until the end of the block."""
+    steps = tuple(
+        replace(step, handler=handler, skippable=False) if step.stage == stage else step
+        for step in pipelines.STATUTE.steps
+    )
+    PIPELINES["statute"] = replace(pipelines.STATUTE, steps=steps)
+    try:
+        yield
+    finally:
+        PIPELINES["statute"] = pipelines.STATUTE

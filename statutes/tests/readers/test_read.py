@@ -1,0 +1,316 @@
+"""A file is read in a capped child, whatever it is: a law or a typed refusal comes out."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+from PIL import Image, ImageDraw, ImageFont
+from reportlab.pdfgen.canvas import Canvas
+
+from documents.parsers import ocr
+from documents.parsers.sandbox.client import ROOT
+from jobs.outcomes import Permanent, StageFailure
+from statutes import readers
+from statutes.errors import ENDED, REFUSALS, Unreadable
+from statutes.readers import Format, docx, sniff
+from statutes.structure import json_schema
+from statutes.structure.model import Law
+from statutes.tests.laws import articles, encoded, told, unscanned
+from statutes.tests.readers.test_docx import packed, paragraphs, zipped
+from testing import pdf_bombs
+from testing.pdfs import locked_pdf, stream, text_pdf
+
+FIRST, SECOND = "Artículo 1. Los de la ley.", "Artículo 2. El resto de la ley."
+ACT = b"<act><section><num>1</num><p>The board of the act.</p></section></act>"
+MOST = 1_000_000
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "ley.bin"  # the name says nothing
+
+
+def read(path: Path, content: bytes) -> Law:
+    path.write_bytes(content)
+    return readers.read(path, format=sniff(path, most=MOST), scan=unscanned)
+
+
+def refused(path: Path, content: bytes, format: Format) -> StageFailure:
+    path.write_bytes(content)
+    with pytest.raises(StageFailure) as failure:
+        readers.read(path, format=format, scan=unscanned)
+    return failure.value
+
+
+FORMATS: dict[Format, bytes] = {
+    "pdf": text_pdf(f"{FIRST}\n{SECOND}"),
+    "docx": packed(paragraphs(FIRST, SECOND)),
+    "xml": ACT,
+}
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_each_format_is_told_by_its_content_and_read(path: Path, format: Format) -> None:
+    path.write_bytes(FORMATS[format])
+
+    found = sniff(path, most=MOST)
+
+    assert found == format
+    law = readers.read(path, format=found, scan=unscanned)
+    json_schema.check(told(law))
+    assert encoded(law) == encoded(readers.read(path, format=found, scan=unscanned))
+
+
+# Which format it is
+
+SNIFFED = {
+    b"\xef\xbb\xbf<?xml version='1.0'?>": "xml",
+    "<?xml version='1.0'?>".encode("utf-16"): "xml",
+    "<ley>".encode("utf-16-be"): "xml",
+    b"\n  <!-- a law --><ley>": "xml",
+    b"<!DOCTYPE act SYSTEM 'x'><act/>": "xml",
+    b"mail header\n%PDF-1.7": "pdf",
+    b"PK\x03\x04 %PDF-1.7": "docx",  # what begins like a ZIP is one, whatever it hides
+    b"<ley> %PDF-1.7": "xml",
+}
+NOT_SNIFFED = {
+    b"": "EMPTY_FILE",
+    b"Ley de aguas": "UNKNOWN_FORMAT",
+    b"<html><p>Section 1": "UNKNOWN_FORMAT",
+    b"<!DOCTYPE html><p>": "UNKNOWN_FORMAT",
+    b"{\\rtf1 Ley": "UNKNOWN_FORMAT",
+    b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1": "OLD_OR_LOCKED_WORD",
+    b"<" * (MOST + 1): "FILE_TOO_LARGE",
+}
+
+
+@pytest.mark.parametrize("content", SNIFFED)
+def test_a_format_is_known_by_its_first_bytes(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+
+    assert sniff(path, most=MOST) == SNIFFED[content]
+
+
+@pytest.mark.parametrize("content", NOT_SNIFFED, ids=lambda content: repr(content[:12]))
+def test_what_is_no_format_that_is_read_is_refused(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+
+    with pytest.raises(Unreadable) as refused:
+        sniff(path, most=MOST)
+
+    assert refused.value.code == NOT_SNIFFED[content]
+
+
+# PDFs
+
+WORDS = ["sigue", "manda", "obliga", "ordena", "dispone", "prohíbe"]
+
+
+def test_running_heads_and_page_numbers_are_in_no_article(path: Path) -> None:
+    pages = [
+        f"DIARIO OFICIAL {day}\nArtículo {day}\nLa ley {word}\ny acaba {word}.\n{day + 40}"
+        for day, word in enumerate(WORDS, 1)
+    ]
+
+    law = read(path, text_pdf("LEY DE PRUEBA", *pages))
+
+    assert articles(law) == {str(day): f"La ley {word} y acaba {word}." for day, word in enumerate(WORDS, 1)}
+    assert [paragraph.text for paragraph in law.preamble] == ["LEY DE PRUEBA"]
+    assert [article.place.page for _, article in law.articles()] == [2, 3, 4, 5, 6, 7]
+
+
+def test_what_a_gazette_prints_on_both_pages_of_a_short_law_is_in_no_article(path: Path) -> None:
+    head, foot = (
+        "BOLETÍN OFICIAL DEL ESTADO\nNúm. 61 Jueves 11 de marzo de 2027 Sec. I. Pág. 3010",
+        "cve: BOE-A-2027-3791",
+    )
+    pages = [
+        f"{head}{page}\n{text}\n{foot}\nVerificable en https://www.boe.es"
+        for page, text in enumerate(
+            ("LEY DE PRUEBA\nArtículo 1. La ley de los que la hacen es la", "ley de todos.\nArtículo 2. La otra.")
+        )
+    ]
+
+    law = read(path, text_pdf(*pages))
+
+    assert articles(law) == {"1": "La ley de los que la hacen es la ley de todos.", "2": "La otra."}
+
+
+def test_an_article_may_run_over_a_page(path: Path) -> None:
+    law = read(path, text_pdf("Artículo 1. Los de la ley no\n- 1 -", "acaban aquí.\nPágina 2 de 2"))
+
+    article = next(article for _, article in law.articles())
+    assert article.text == "Los de la ley no acaban aquí."
+    assert (article.place.start, article.place.end, article.place.page) == (
+        0,
+        len("Artículo 1. Los de la ley no\n- 1 -\nacaban aquí."),
+        1,
+    )
+
+
+def two_columns(*, row_by_row: bool, x: int = 320) -> bytes:
+    left = [
+        "Artículo 1. La ley de los que la",
+        "hacen es la ley de todos ellos,",
+        "y a todos obliga por igual.",
+        "Artículo 2. Los demás también",
+        "quedan obligados por la ley.",
+    ]
+    right = [
+        "Artículo 3. En lo no previsto se",
+        "aplicará el código de la materia",
+        "y los usos de cada comunidad.",
+        "Artículo 4. La autoridad es la",
+        "asamblea de la comunidad.",
+    ]
+    drawn = [(60, left), (x, right)]
+    placed = [(at, 700 - 14 * row, line) for at, lines in drawn for row, line in enumerate(lines)]
+    file = io.BytesIO()
+    canvas = Canvas(file, invariant=1)
+    for at, y, line in sorted(placed, key=lambda one: -one[1]) if row_by_row else placed:
+        canvas.drawString(at, y, line)
+    canvas.save()
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("x", [319, 320, 321])
+@pytest.mark.parametrize("row_by_row", [False, True])
+def test_two_columns_are_read_one_after_the_other(path: Path, row_by_row: bool, x: int) -> None:
+    law = read(path, two_columns(row_by_row=row_by_row, x=x))
+
+    assert articles(law) == {
+        "1": "La ley de los que la hacen es la ley de todos ellos, y a todos obliga por igual.",
+        "2": "Los demás también quedan obligados por la ley.",
+        "3": "En lo no previsto se aplicará el código de la materia y los usos de cada comunidad.",
+        "4": "La autoridad es la asamblea de la comunidad.",
+    }
+
+
+def test_heads_that_the_left_and_the_right_pages_turn_round_are_in_no_article(path: Path) -> None:
+    file = io.BytesIO()
+    canvas = Canvas(file, invariant=1)
+    for page, word in enumerate(WORDS[:4], 1):
+        sides = ["(Primera Sección)", "Lunes 1 de marzo"][:: 1 if page % 2 else -1]
+        for x, text in ((60, sides[0]), (250, "DIARIO OFICIAL"), (400, f"{sides[1]} {page}")):
+            canvas.drawString(x, 760, text)
+        for x, number in ((60, page * 2 - 1), (320, page * 2)):
+            lines = (f"Artículo {number}. La ley de los que", f"la hacen {word} a todos, y", f"a cada uno lo {word}.")
+            for row, line in enumerate(lines):
+                canvas.drawString(x, 700 - 14 * row, line)
+        canvas.showPage()
+    canvas.save()
+
+    law = read(path, file.getvalue())
+
+    assert list(articles(law).values()) == [
+        f"La ley de los que la hacen {word} a todos, y a cada uno lo {word}." for word in WORDS[:4] for _ in range(2)
+    ]
+
+
+def test_only_pages_without_text_are_scanned(path: Path) -> None:
+    asked: list[Sequence[int]] = []
+
+    def scan(path: Path, pages: Sequence[int]) -> Mapping[int, str]:
+        asked.append(pages)
+        return {2: SECOND}
+
+    path.write_bytes(text_pdf(FIRST, "", "Artículo 3. Lo demás.", ""))
+
+    law = readers.read(path, format="pdf", scan=scan)
+
+    assert asked == [[2, 4]]
+    assert [(article.number, article.place.page) for _, article in law.articles()] == [("1", 1), ("2", 2), ("3", 3)]
+
+
+def test_a_scanned_law_is_read_by_ocr(path: Path) -> None:
+    page = Image.new("RGB", (900, 400), "white")
+    text = "Section 1. The board of the act\n\n\nSection 2. The rest of the act"
+    ImageDraw.Draw(page).text((60, 60), text, fill="black", font=ImageFont.load_default(32), spacing=10)
+    page.save(path, format="PDF", resolution=100)
+
+    law = readers.read(
+        path, format="pdf", scan=lambda path, pages: {page: ocr.read(path, [page - 1])[page - 1] for page in pages}
+    )
+
+    assert articles(law) == {"1": "The board of the act", "2": "The rest of the act"}
+
+
+# What is refused
+
+
+def bomb() -> bytes:
+    return pdf_bombs.one_page(stream(pdf_bombs.deflated(1 << 29, 2), b"/Filter [/FlateDecode /FlateDecode]"))
+
+
+REFUSED: dict[str, tuple[bytes, Format, str]] = {
+    "a PDF cut short": (text_pdf(FIRST)[:-40], "pdf", "PDF_TRUNCATED"),
+    "a PDF that is none": (ACT, "pdf", "PDF_TRUNCATED"),
+    "a PDF with a password": (locked_pdf(FIRST, user_password=b"secret"), "pdf", "PASSWORD_REQUIRED"),
+    "a PDF without articles": (text_pdf("Just the words of it."), "pdf", "NO_ARTICLES"),
+    "XML without text": (b"<act><p/></act>", "xml", "NO_TEXT"),
+    "XML without articles": (b"<act><p>Just words.</p></act>", "xml", "NO_ARTICLES"),
+    "XML as DOCX": (ACT, "docx", "DOCX_TRUNCATED"),
+    "DOCX as XML": (packed(""), "xml", "NOT_XML"),
+    "entities": (b'<!DOCTYPE a [<!ENTITY x "y">]><a>&x;</a>', "xml", "XML_ENTITY_REFUSED"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_a_file_that_cannot_be_read_has_a_code_for_good(path: Path, kind: str) -> None:
+    content, format, code = REFUSED[kind]
+
+    failure = refused(path, content, format)
+
+    assert isinstance(failure, Permanent)
+    assert failure.code == code
+    assert "PDF" not in failure.detail or format == "pdf"
+
+
+def test_a_zip_bomb_is_not_unpacked_beyond_its_limit(path: Path) -> None:
+    content = zipped({docx.BODY: b"<a>" + b" " * docx.LARGEST})
+
+    assert refused(path, content, "docx").code == "DOCX_TOO_LARGE"
+
+
+def test_a_pdf_that_only_restricts_its_use_is_read(path: Path) -> None:
+    assert articles(read(path, locked_pdf(FIRST))) == {"1": "Los de la ley."}
+
+
+def test_a_pdf_bomb_is_no_law(path: Path) -> None:
+    assert refused(path, bomb(), "pdf").code in ENDED.keys() | {"NO_TEXT", "NO_TEXT_FOUND"}
+
+
+def test_memory_is_capped_and_the_next_file_is_read(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readers.statute_zygote, "memory_mb", 200)
+
+    failure = refused(path, b"<a>" + b"<b/>" * 600_000, "xml")
+
+    assert isinstance(failure, Permanent)
+    assert (failure.code, failure.detail) == ("PARSER_OUT_OF_MEMORY", ENDED["PARSER_OUT_OF_MEMORY"])
+    monkeypatch.undo()
+    assert articles(read(path, ACT)) == {"1": "The board of the act."}
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_the_child_can_open_neither_file_nor_socket_once_it_reads(path: Path, format: Format) -> None:
+    path.write_bytes(FORMATS[format])
+    code = (
+        "import sys, socket; from statutes.readers import child; child.warm_up()\n"
+        "print('law' in child.answer_to({'path': sys.argv[1], 'format': sys.argv[2], 'scanned': None}), flush=True)\n"
+        "socket.socket()"
+    )
+
+    run = subprocess.run([sys.executable, "-c", code, str(path), format], cwd=ROOT, capture_output=True, text=True)
+
+    assert run.stdout == "True\n"
+    assert "Too many open files" in run.stderr
+
+
+def test_each_refusal_says_what_is_wrong_once() -> None:
+    assert len(set(REFUSALS.values())) == len(REFUSALS)
+    assert all(text.endswith(".") and text[0].isupper() for text in (*REFUSALS.values(), *ENDED.values()))

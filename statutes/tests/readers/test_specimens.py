@@ -1,0 +1,137 @@
+"""Laws as states publish them, in a few lines each: what is read of them, and that nothing of them is lost."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from documents.parsers.sandbox.client import ROOT
+from statutes.chunking.articles import CHUNKER, ArticleChunk
+from statutes.readers import pdf, xml
+from statutes.structure import json_schema
+from statutes.structure.markdown import render
+from statutes.structure.model import Article, Division, Law
+from statutes.tests.laws import encoded, shown, told
+
+HERE = Path(__file__).parent / "specimens"
+NAMES = sorted(path.name for path in HERE.iterdir() if path.suffix in (".xml", ".txt"))
+# What an XML file says of itself, and what its editors add to it.
+DROPPED = {
+    "meta", "metadatos", "metadata", "analisis", "status", "note", "notes", "noteref", "BIB.INSTANCE", "NOTE",
+    "Metadata", "Commentaries", "HistoricalNote", "HEADER", "Identificador", "Metadatos",
+}  # fmt: skip
+# The lines that each page of a paper repeats, or that number it.
+RUNNING = re.compile(
+    r"LEY DEL AGUA PARA EL USO DOMÉSTICO|CÁMARA DE|Secretaría General|Nueva Ley DOF|\d de 3"
+    r"|BOLETÍN OFICIAL DEL ESTADO|Núm\. 61 |cve: |Verificable en"
+)
+
+
+def law_of(name: str) -> Law:
+    content = (HERE / name).read_bytes()
+    return xml.read(content) if name.endswith(".xml") else pdf.read(content.decode().rstrip("\n").split("\f"), {})
+
+
+def outlined(law: Law) -> str:
+    """Return the law as its specimen shows it: a division's or an article's label in brackets, then its heading."""
+    lines = [f"{law.language} {law.title}"]
+    lines += [f"contents: {paragraph.text}" for paragraph in law.contents]
+    lines += [paragraph.text for paragraph in law.preamble]
+    for child in law.children:
+        lines += _outlined(child, 0)
+    return "\n".join(lines) + "\n"
+
+
+def _outlined(child: Division | Article, depth: int) -> Iterator[str]:
+    kind = f"{child.kind} {child.number}".strip() if isinstance(child, Division) else f"= {child.id}"
+    yield f"{'  ' * depth}{kind} [{child.label}] {child.heading}".rstrip()
+    for paragraph in child.paragraphs:
+        yield f"{'  ' * depth}  | {paragraph.text}"
+    if isinstance(child, Division):
+        for one in child.children:
+            yield from _outlined(one, depth + 1)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_law_is_read_as_it_is_published(name: str) -> None:
+    law = law_of(name)
+
+    json_schema.check(told(law))
+    assert outlined(law) == (HERE / name).with_suffix(f"{Path(name).suffix}.law").read_text()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_letter_of_a_law_is_in_what_is_read_of_it(name: str) -> None:
+    source = visible(_seen(name))
+
+    assert not source - visible(shown(law_of(name)))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_article_can_be_cited_by_its_chunk(name: str) -> None:
+    law = law_of(name)
+
+    chunks = CHUNKER.cut(render(law).text)
+
+    cited = [article for chunk in chunks if isinstance(chunk, ArticleChunk) for article in chunk.articles]
+    assert cited == [article.id for _, article in law.articles()]
+
+
+READ = """
+import hashlib, sys
+from pathlib import Path
+from statutes.readers import pdf, xml
+from statutes.tests.laws import encoded
+found = hashlib.sha256()
+for path in map(Path, sys.argv[1:]):
+    content = path.read_bytes()
+    law = xml.read(content) if path.suffix == ".xml" else pdf.read(content.decode().rstrip("\\n").split("\\f"), {})
+    found.update(encoded(law))
+print(found.hexdigest())
+"""
+
+
+def test_another_process_reads_the_same() -> None:
+    here = hashlib.sha256(b"".join(encoded(law_of(name)) for name in NAMES)).hexdigest()
+    environment, paths = {**os.environ, "PYTHONHASHSEED": "7"}, [str(HERE / name) for name in NAMES]
+
+    run = subprocess.run(
+        [sys.executable, "-c", READ, *paths], cwd=ROOT, env=environment, capture_output=True, text=True
+    )
+
+    assert run.stdout.strip() == here
+
+
+def visible(texts: Iterator[str]) -> Counter[str]:
+    return Counter(sign for text in texts for sign in text if sign.isalnum())
+
+
+def _seen(name: str) -> Iterator[str]:
+    """Yield what a reader of the file sees, read by other means than ours."""
+    content = (HERE / name).read_bytes()
+    if name.endswith(".txt"):
+        lines = content.decode().replace("\f", "\n").split("\n")
+        yield from (line for line in lines if not RUNNING.match(line))
+        return
+    root = ElementTree.fromstring(content)
+    for block in root.iter("bloque"):
+        for old in block.findall("version")[:-1]:
+            block.remove(old)
+    yield from _texts(root)
+
+
+def _texts(element: ElementTree.Element) -> Iterator[str]:
+    if element.tag.rpartition("}")[2] not in DROPPED:
+        yield element.text or ""
+        for child in element:
+            yield from _texts(child)
+            yield child.tail or ""

@@ -1,0 +1,132 @@
+"""Laws that are cut and embedded, and a bucket for their artifacts."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from accounts.system_tenant import CORPUS
+from documents import storage
+from documents.ids import chunk_id
+from documents.models import Document
+from embeddings import chunk_store, embedders, vector_store
+from embeddings.chunking import Chunk
+from jobs import services
+from jobs.models import UploadJob
+from statutes import ids
+from statutes.models import LawVersion
+from statutes.s3 import client, keys, manifests
+from testing.fakes.http_messages import Answer, Refusal, Request
+from testing.fakes.s3 import S3Server
+
+BUCKET = "laws"
+CHUNKER = "legal-articles@1"
+TEXTS = (
+    "Artículo 1. El impuesto se paga.",
+    "Artículo 2 Bis. La tasa es del 16 %.",
+    "Artículo 3. Nadie paga dos veces.",
+)
+
+
+class Mortal(S3Server):
+    """An S3 that from some write on takes no more: what a worker that died at that point leaves."""
+
+    def __init__(self) -> None:
+        super().__init__(buckets=(BUCKET, "elsewhere"))
+        self.left: int | None = None
+
+    def answer(self, request: Request) -> Answer:
+        if self.left is not None and request.method in ("PUT", "DELETE"):
+            if self.left == 0:
+                raise Refusal(self.error(403))
+            self.left -= 1
+        return super().answer(request)
+
+
+def law(
+    law_id: str = "ISR_2024",
+    version: str = "2024-01",
+    *,
+    texts: Sequence[str] = TEXTS,
+    refused: Sequence[int] = (),
+) -> LawVersion:
+    """Return a version as it stands before its artifacts are uploaded: cut, its vectors buffered."""
+    document_id = ids.document_id(law_id, version)
+    Document.objects.get_or_create(
+        pk=document_id,
+        defaults={
+            "user_id": CORPUS,
+            "filename": law_id,
+            "mime": "application/xml",
+            "bytes_len": 4_711,
+            "file_sha256": ids.file_sha256(document_id),
+            "raw_path": storage.uri("raw", CORPUS, document_id, "pdf"),
+            "parser_name": "law-xml",
+            "parser_version": "1",
+        },
+    )
+    model = embedders.get("testing.embedders.Instant")
+    job = services.newest(UploadJob.objects.filter(document_id=document_id)) or services.enqueue(
+        pipeline="statute",
+        user_id=CORPUS,
+        document_id=document_id,
+        raw_path="",
+        chunks_version=CHUNKER,
+        embed_model=model.model,
+        embed_version=model.version,
+    )
+    cut(document_id, texts, refused)
+    made, _ = LawVersion.objects.update_or_create(
+        pk=document_id,
+        defaults={
+            "law_id": law_id,
+            "version": version,
+            "job_id": job.pk,
+            "bucket": BUCKET,
+            "raw_key": f"raw/{version}.xml",
+            "raw_sha256": "0" * 64,
+            "format": "xml",
+            "canonical": {"title": f"Ley {version}", "language": "es", "children": list(texts)},
+        },
+    )
+    return made
+
+
+def cut(document_id: Any, texts: Sequence[str], refused: Sequence[int]) -> None:
+    model = embedders.get("testing.embedders.Instant")
+    passages = [Chunk(at, text, at, at + 1, (1, 1), ("Título I",), 9) for at, text in enumerate(texts)]
+    chunk_store.buffer(user_id=CORPUS, document_id=document_id, chunks=passages, chunks_version=CHUNKER)
+    chunk_store.commit(document_id, chunks_version=CHUNKER)
+    vector_store.empty(document_id)
+    taken = [at for at in range(len(texts)) if at not in refused]
+    vector_store.buffer(
+        user_id=CORPUS,
+        document_id=document_id,
+        model=model.model,
+        version=model.version,
+        chunk_ids=[chunk_id(document_id, "legal-articles", "1", at) for at in taken],
+        vectors=model.embed([texts[at] for at in taken]),
+    )
+
+
+def stored(prefix: str = "") -> dict[str, bytes]:
+    return {key: client.read(BUCKET, key) for key in client.names(BUCKET, prefix)}
+
+
+def empty() -> None:
+    for bucket in (BUCKET, "elsewhere"):
+        for key in list(client.names(bucket, "")):
+            client.delete(bucket, key)
+
+
+def whole(law_id: str) -> str:
+    """Read a law as its readers do; return its version, once every object is what the manifest says."""
+    found = manifests.parse(client.read(BUCKET, keys.manifest(law_id)))
+    for entry in found.entries():
+        content = client.read(BUCKET, entry.key)
+        assert (len(content), hashlib.sha256(content).hexdigest()) == (entry.size, entry.sha256), entry.key
+    told = json.loads(client.read(BUCKET, found.law.key))
+    assert told["title"] == f"Ley {found.version}"
+    return found.version

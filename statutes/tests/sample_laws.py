@@ -1,0 +1,95 @@
+"""Laws in a bucket, their messages, and what is found of them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+from xml.sax.saxutils import escape
+
+from accounts.system_tenant import CORPUS
+from embeddings.search import search
+from jobs.models import UploadJob
+from statutes import ids
+from statutes.intake import accept
+from statutes.models import LawVersion
+from statutes.sqs.messages import Message
+from testing.fakes.s3 import S3Server
+from testing.personas import run_to_the_end
+
+BUCKET = "laws"
+KEY = "raw/federal/2024/ley-iva.xml"
+# Each is long enough to be a passage of its own.
+TAXED = "Las personas físicas pagarán el impuesto por la enajenación de bienes en territorio nacional. " * 14
+RATE = "El impuesto se calculará aplicando la tasa del dieciséis por ciento a los valores señalados. " * 14
+LOWER = "El impuesto se calculará aplicando la tasa del ocho por ciento en la región fronteriza norte. " * 14
+
+
+def xml(*articles: str, title: str = "Ley del Impuesto al Valor Agregado") -> bytes:
+    body = "".join(
+        f"<article><num>Artículo {number}</num><p>{escape(text)}</p></article>"
+        for number, text in enumerate(articles, 1)
+    )
+    return f'<?xml version="1.0" encoding="UTF-8"?><law><title>{title}</title>{body}</law>'.encode()
+
+
+def put(s3: S3Server, content: bytes, *, key: str = KEY, tags: str = "") -> None:
+    client = s3.client()
+    client.put_object(Bucket=BUCKET, Key=key, Body=content, Tagging=tags)
+    client.close()
+
+
+def objects(s3: S3Server, prefix: str = "") -> dict[str, bytes]:
+    """Return what lies in the bucket below a prefix."""
+    client = s3.client()
+    listed = client.list_objects_v2(Bucket=BUCKET, Prefix=prefix).get("Contents", [])
+    found = {each["Key"]: client.get_object(Bucket=BUCKET, Key=each["Key"])["Body"].read() for each in listed}
+    client.close()
+    return found
+
+
+def message(version: str = "2024-01", **fields: Any) -> Message:
+    given: dict[str, Any] = {
+        "law_id": "LIVA",
+        "raw_key": KEY,
+        "bucket": BUCKET,
+        "uploader_id": "user-42",
+        "ingest_timestamp": datetime(2025, 1, 12, 15, 31, tzinfo=UTC),
+    }
+    return Message(version=version, **(given | fields))
+
+
+def arrived(s3: S3Server, content: bytes, version: str = "2024-01", **fields: Any) -> Message:
+    """Put a file into the bucket and its message's job into the queue."""
+    sent = message(version, **fields)
+    put(s3, content, key=sent.raw_key)
+    accept(sent)
+    return sent
+
+
+def done(s3: S3Server, content: bytes, version: str = "2024-01", **fields: Any) -> UploadJob:
+    """Let a worker carry a law to its end, whatever that is."""
+    sent = arrived(s3, content, version, **fields)
+    run_to_the_end()
+    return job_of(sent)
+
+
+def job_of(sent: Message) -> UploadJob:
+    """Return the newest job of a message's version."""
+    mine = UploadJob.objects.filter(document_id__in=ids.document_ids(sent.law_id, sent.version))
+    return mine.order_by("-created_at")[0]
+
+
+def version_of(sent: Message) -> LawVersion:
+    """Return the row of a message's version; of two, the one that was begun last."""
+    return LawVersion.objects.filter(law_id=sent.law_id, version=sent.version).order_by("-created_at")[0]
+
+
+def found(query: str = "tasa del impuesto") -> list[str]:
+    """Return the texts that a search of the corpus finds."""
+    return sorted(passage.text for passage in search(user_id=CORPUS, query=query, k=20))
+
+
+def articles(*texts: str) -> list[bool]:
+    """Tell which of the texts are found."""
+    shown = "\n".join(found())
+    return [text.strip() in shown for text in texts]

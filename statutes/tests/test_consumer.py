@@ -1,0 +1,416 @@
+"""The consumer against a real SQS server: each state, each outcome, and one result whatever is delivered twice."""
+
+from __future__ import annotations
+
+import json
+import time
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management import CommandError, call_command
+from django.db import connection
+from django.db.models import F
+from pytest_django import Settings
+
+from jobs import claims
+from jobs.cluster import state as cluster
+from jobs.models import Event, UploadJob
+from statutes import ids, intake
+from statutes.consumer import consumer as lifecycle
+from statutes.consumer import registry, status
+from statutes.consumer.consumer import Consumer
+from statutes.consumer.in_flight import Held, InFlight
+from statutes.models import Consumer as Row
+from statutes.models import LawVersion
+from statutes.sqs import client, envelope, redrive_policy
+from statutes.sqs.messages import Message
+from statutes.tests.sqs_helpers import BUCKET, put_event, results, told
+from testing.cluster import until
+from testing.factories import JobFactory
+from testing.sqs import Queue, SqsServer, consuming
+
+pytestmark = pytest.mark.django_db(transaction=True)
+NOWHERE = "http://127.0.0.1:9"  # nothing listens there
+CUT = """
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+WHERE datname = current_database() AND pid <> pg_backend_pid() AND usename = current_user"""
+
+
+@pytest.fixture
+def queue(queue: Queue, settings: Settings) -> Queue:
+    settings.SQS_WAIT_SECONDS, settings.SQS_VISIBILITY_SECONDS = 1, 30
+    settings.STATUTES_BUCKET = BUCKET
+    settings.JOBS_PIPELINES = "testing.statute_pipelines.PIPELINES"
+    settings.JOBS_RETRY_BASE_SECONDS = 0.1
+    return queue
+
+
+class Clock:
+    """Time that passes by sleeping alone, for consumers' rows too; notes every 20 s whether one is alive."""
+
+    def __init__(self) -> None:
+        self.now, self.is_alive = 0.0, list[bool]()
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        before, self.now = self.now, self.now + seconds
+        if before // 20 < self.now // 20:
+            Row.objects.update(seen_at=F("seen_at") - timedelta(seconds=20))
+            self.is_alive.append(registry.alive().exists())
+
+
+def codes(caplog: Any, name: str) -> list[str]:
+    """Return what log lines say under ``name``, in their order."""
+    return [record.msg[name] for record in caplog.records if isinstance(record.msg, dict) and name in record.msg]
+
+
+def ended(law_id: str) -> bool:
+    return UploadJob.objects.filter(document_id=ids.document_id(law_id, "2024-01"), state="done").exists()
+
+
+def test_a_message_becomes_one_result_and_goes_through_every_state(queue: Queue, caplog: Any) -> None:
+    caplog.set_level("INFO")
+    queue.put(told(what="sleep-0.3"))
+
+    with consuming() as [consumer]:
+        until(lambda: consumer.status.ended, seconds=20)
+        until(lambda: queue.is_empty, seconds=5)
+
+    assert results() == 1
+    states = [state for state in codes(caplog, "state") if state in Row.State.values]
+    assert [*dict.fromkeys(states)] == ["boot", "init", "idle", "processing", "shutdown"]
+    assert codes(caplog, "sub_state")[0] == "downloading"
+    assert codes(caplog, "sub_state")[-1] == "finalize"
+    row = Row.objects.get()
+    assert (row.state, row.received, row.ended, row.failed) == ("shutdown", 1, 1, 0)
+
+
+def test_a_version_is_done_once_unless_it_is_forced(queue: Queue) -> None:
+    queue.put(told())
+    queue.put(told())
+    with consuming():
+        until(lambda: queue.is_empty and ended("ISR_2024"), seconds=20)
+        assert results() == 1
+
+        queue.put(told(force_reprocess=True))
+        until(lambda: results() == 2 and queue.is_empty, seconds=20)
+
+
+def test_a_held_message_stays_hidden_for_longer_than_its_visibility(queue: Queue, settings: Settings) -> None:
+    settings.SQS_VISIBILITY_SECONDS = 1
+    queue.put(told(what="sleep-2.2"))
+
+    with consuming() as [consumer]:
+        until(lambda: len(consumer.in_flight), seconds=10)
+        seen = []
+        while not consumer.status.ended:
+            seen.append(queue.waiting()[0])
+            time.sleep(0.05)
+
+    assert len(seen) > 20
+    assert set(seen) == {0}
+    assert (results(), consumer.status.received) == (1, 1)
+
+
+def test_a_visibility_that_ends_in_mid_work_gives_one_result(queue: Queue, settings: Settings) -> None:
+    queue.put(told(what="sleep-2"))
+
+    with consuming(2) as consumers:
+        until(lambda: UploadJob.objects.filter(state="working").exists(), seconds=10)
+        holder = next(consumer for consumer in consumers if len(consumer.in_flight))
+        settings.SQS_VISIBILITY_SECONDS = 1
+        client.extend(next(iter(holder.in_flight)).received, 0)
+        until(lambda: sum(consumer.status.received for consumer in consumers) >= 2, seconds=10)
+        until(lambda: ended("ISR_2024") and queue.is_empty, seconds=20)
+
+    assert results() == 1
+    assert Event.objects.filter(code="CLAIMED").count() == 1
+
+
+def test_two_consumers_give_one_result_each_law(queue: Queue) -> None:
+    laws = [f"LAW_{number}" for number in range(6)]
+    for law in laws * 2:
+        queue.put(told(law))
+
+    with consuming(2):
+        until(lambda: all(ended(law) for law in laws) and queue.is_empty, seconds=30)
+
+    assert [results(law) for law in laws] == [1] * 6
+
+
+def test_what_another_works_on_is_skipped_for_the_next(queue: Queue) -> None:
+    [message] = envelope.read(json.dumps(told("TAKEN")))
+    assert isinstance(message, Message)
+    intake.accept(message)
+    held = claims.take("another:1:1")
+    assert held is not None
+    queue.put(told("TAKEN"))
+    queue.put(told("FREE"))
+
+    with consuming() as [consumer]:
+        until(lambda: consumer.status.ended, seconds=20)
+        assert ended("FREE")
+        until(lambda: queue.waiting() == (0, 1), seconds=5)
+
+    assert (results("TAKEN"), queue.dead()) == (0, 0)
+
+
+def test_work_that_nobody_has_is_held_until_its_end(queue: Queue) -> None:
+    [message] = envelope.read(json.dumps(told()))
+    assert isinstance(message, Message)
+    job_id = intake.accept(message).job_id  # as a consumer leaves it that stops
+    queue.put(told())
+
+    with consuming(works=False) as [holder]:
+        until(lambda: holder.status.state == Row.State.PROCESSING, seconds=10)
+
+        assert [list(held.jobs) for held in holder.in_flight] == [[job_id]]
+
+
+def test_work_whose_worker_is_gone_is_taken_over(queue: Queue) -> None:
+    [message] = envelope.read(json.dumps(told()))
+    assert isinstance(message, Message)
+    intake.accept(message)
+    assert claims.take("another:1:1") is not None
+    UploadJob.objects.update(lease_until="2020-01-01T00:00:00Z")
+    queue.put(told())
+
+    with consuming():
+        until(lambda: ended("ISR_2024") and queue.is_empty, seconds=20)
+
+    assert results() == 1
+
+
+@pytest.mark.parametrize("body", ["no JSON", json.dumps(told("a/b"))])
+def test_a_message_that_nobody_understands_ends_in_the_dead_letters(queue: Queue, body: str, caplog: Any) -> None:
+    queue.put(body)
+    queue.put(told("GOOD"))
+
+    with consuming():
+        until(lambda: queue.dead() == 1 and ended("GOOD") and queue.is_empty, seconds=20)
+
+    assert UploadJob.objects.count() == 1
+    assert set(codes(caplog, "code")) & {"MESSAGE_NOT_JSON", "MESSAGE_INVALID"}
+
+
+def test_work_that_always_fails_ends_in_the_dead_letters(queue: Queue, settings: Settings) -> None:
+    settings.SQS_VISIBILITY_SECONDS, settings.JOBS_MAX_RETRIES = 1, 1
+    queue.put(told(what="fail"))
+
+    with consuming() as [consumer]:
+        until(lambda: queue.dead() == 1, seconds=30)
+
+    assert consumer.status.received == 3
+    assert UploadJob.objects.get().state == "deadletter"
+
+
+def test_a_law_that_is_deleted_meanwhile_leaves_no_message(queue: Queue) -> None:
+    queue.put(told(what="sleep-1"))
+
+    with consuming():
+        until(lambda: UploadJob.objects.filter(state="working").exists(), seconds=10)
+        UploadJob.objects.all().delete()
+        LawVersion.objects.all().delete()
+        until(lambda: queue.is_empty, seconds=10)
+
+    assert results() == 0
+
+
+def test_the_urgent_queue_is_asked_first(queue: Queue, queues: SqsServer, settings: Settings) -> None:
+    urgent = queues.queue()
+    settings.SQS_PRIORITY_QUEUE_URL = urgent.url
+    queue.put(told("COMMON"))
+    urgent.put(told("URGENT"))
+
+    with consuming():
+        until(lambda: ended("COMMON") and ended("URGENT"), seconds=20)
+
+    first, second = UploadJob.objects.order_by("finished_at").values_list("document_id", flat=True)
+    assert [first, second] == [ids.document_id(law, "2024-01") for law in ("URGENT", "COMMON")]
+
+
+def test_of_what_is_held_the_most_urgent_is_next(queue: Queue, settings: Settings) -> None:
+    settings.SQS_MESSAGES_AT_ONCE = 10
+    queue.put(told("FIRST", "sleep-2.5"))
+    with consuming():
+        until(lambda: UploadJob.objects.filter(state="working").exists(), seconds=10)
+
+        for law, priority in (("LOW", "low"), ("NORMAL", "normal"), ("HIGH", "high")):
+            queue.put(told(law, priority=priority))
+        until(lambda: UploadJob.objects.filter(state="done").count() == 4, seconds=20)
+
+    order = UploadJob.objects.order_by("finished_at").values_list("document_id", flat=True)
+    laws = dict(LawVersion.objects.values_list("document_id", "law_id"))
+    assert [laws[document] for document in order] == ["FIRST", "HIGH", "NORMAL", "LOW"]
+
+
+def test_holding_only_leaves_the_work_to_others(queue: Queue) -> None:
+    queue.put(told())
+
+    with consuming(works=False) as [holder]:
+        until(lambda: UploadJob.objects.filter(state="queued").exists(), seconds=10)
+        time.sleep(1)
+        assert (results(), queue.waiting()) == (0, (0, 1))
+        claim = claims.take("another:1:1")
+        assert claim is not None
+        while claim.job.state == "working":
+            claim.step.handler(claim)
+        until(lambda: queue.is_empty, seconds=5)
+
+    assert (holder.status.ended, results()) == (1, 1)
+
+
+def test_a_queue_that_is_away_is_waited_for(queue: Queue, settings: Settings, caplog: Any) -> None:
+    caplog.set_level("INFO")
+    queue.put(told())
+    endpoint, settings.SQS_ENDPOINT_URL = settings.SQS_ENDPOINT_URL, NOWHERE
+
+    with consuming():
+        until(lambda: "VENDOR_UNREACHABLE" in codes(caplog, "code"), seconds=10)
+        assert Row.objects.get().state == "wait"
+        settings.SQS_ENDPOINT_URL = endpoint
+        until(lambda: results() == 1 and queue.is_empty, seconds=20)
+
+
+def test_a_consumer_that_waits_says_that_it_is_alive_and_waits_no_longer_than_it_has_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(lifecycle, "time", clock)
+    monkeypatch.setattr(status, "time", clock)
+
+    Consumer()._wait("VENDOR_RATE_LIMITED", 7200.0)
+
+    assert 299 < clock.now < 301
+    assert len(clock.is_alive) >= 14
+    assert all(clock.is_alive)
+
+
+def test_an_upload_that_arrives_wakes_its_job(queue: Queue) -> None:
+    job = JobFactory.create(user_id=UUID(int=3), pipeline="wait", run_after="2099-01-01T00:00:00Z")
+    queue.put({"Records": [put_event(f"{UUID(int=3)}/{job.document_id}.pdf", "raw")]})
+    queue.put({"Service": "Amazon S3", "Event": "s3:TestEvent", "Bucket": "raw"})
+
+    with consuming(works=False):
+        until(lambda: queue.is_empty, seconds=10)
+
+    job.refresh_from_db()
+    assert (job.state, job.run_after) == ("queued", None)
+
+
+def test_a_queue_without_dead_letters_is_warned_of(queue: Queue, queues: SqsServer, caplog: Any) -> None:
+    assert redrive_policy.most_receives(queues.queue(most=None).url) is None
+    assert redrive_policy.most_receives(queues.queue(most=5).url) == 5
+
+    assert codes(caplog, "code") == ["SQS_NO_DLQ"]
+
+
+def test_a_queue_that_gives_each_message_one_chance_is_refused(queue: Queue, queues: SqsServer) -> None:
+    with pytest.raises(ImproperlyConfigured, match="maxReceiveCount"):
+        redrive_policy.most_receives(queues.queue(most=1).url)
+
+
+@pytest.mark.parametrize(("receives", "seen_at_once"), [(3, True), (4, False)])
+def test_a_message_that_nothing_takes_out_is_not_handed_out_without_end(
+    receives: int, seen_at_once: bool, queue: Queue
+) -> None:
+    consumer = Consumer(works=False)
+    consumer._most_receives[queue.url] = 3  # as the queue said when it was asked: its policy has gone since
+    queue.put("no JSON")
+    [received] = client.receive(queue.url, wait=1)
+    received.receives = receives
+
+    consumer._take(received)
+
+    assert queue.waiting() == ((1, 0) if seen_at_once else (0, 1))
+
+
+def test_a_message_is_held_for_12_hours_at_most(queue: Queue) -> None:
+    queue.put(told())
+    [received] = client.receive(queue.url, wait=1)
+    received.at -= 12 * 3600 - 60
+    assert 50 < received.visible_at_most(300) < 60
+    received.at -= 60
+    in_flight, held = InFlight(), Held(received, [])
+    in_flight.add(held)
+
+    in_flight.renew()
+
+    assert held.is_lost
+    assert queue.waiting() == (0, 1)  # an extension by nothing would have given it back
+
+
+def test_a_queue_that_is_not_there_is_waited_for(queue: Queue, settings: Settings, caplog: Any) -> None:
+    caplog.set_level("INFO")
+    settings.SQS_QUEUE_URL = f"{queue.url}-x"
+
+    with consuming():
+        until(lambda: "SQS_NO_QUEUE" in codes(caplog, "code"), seconds=10)
+        assert Row.objects.get().state == "wait"
+
+
+def test_connections_that_are_cut_cost_no_result(queue: Queue, settings: Settings) -> None:
+    settings.JOBS_LEASE_SECONDS = 1
+    queue.put(told(what="sleep-0.5"))
+
+    with consuming():
+        until(lambda: UploadJob.objects.filter(state="working").exists(), seconds=10)
+        with connection.cursor() as cursor:
+            cursor.execute(CUT)
+        until(lambda: queue.is_empty, seconds=20)
+
+    assert results() == 1
+
+
+def test_a_file_that_is_no_law_is_set_aside_once_the_bucket_is_there(
+    queue: Queue, queues: SqsServer, settings: Settings, caplog: Any
+) -> None:
+    caplog.set_level("INFO")
+    store = queues.bucket(BUCKET, {told(what="refuse")["s3_raw_key"]: b"no law"})
+    settings.STATUTES_S3_ENDPOINT_URL = NOWHERE
+    queue.put(told(what="refuse"))
+
+    with consuming():
+        until(lambda: "wait" in codes(caplog, "state"), seconds=20)
+        assert queue.waiting() == (0, 1)
+        settings.STATUTES_S3_ENDPOINT_URL = queues.endpoint
+        until(lambda: queue.is_empty, seconds=20)
+
+    assert sorted(store()) == [
+        "failed/ISR_2024/2024-01/error.json",
+        "failed/ISR_2024/2024-01/refuse",
+        "raw/federal/2024/refuse",
+    ]
+
+
+def test_a_stop_lets_the_stage_end_within_the_grace(queue: Queue) -> None:
+    queue.put(told(what="sleep-1"))
+
+    with consuming():
+        until(lambda: UploadJob.objects.filter(state="working").exists(), seconds=10)
+
+    job = UploadJob.objects.get()
+    assert (job.stage, job.state, job.attempts) == ("embedded", "queued", 0)
+    assert queue.waiting() == (1, 0)
+
+
+def test_a_command_ends_when_the_queue_is_empty_if_asked_to(queue: Queue) -> None:
+    queue.put(told())
+
+    with consuming(until_idle=True) as [consumer]:
+        until(cluster.stopping, seconds=20)
+
+    assert (consumer.status.ended, results()) == (1, 1)
+
+
+@pytest.mark.parametrize("name", ["SQS_QUEUE_URL", "STATUTES_BUCKET", "SQS_VISIBILITY_SECONDS"])
+def test_a_command_says_what_is_not_set_right(queue: Queue, settings: Settings, name: str) -> None:
+    setattr(settings, name, 0)
+
+    with pytest.raises(CommandError, match=name):
+        call_command("consume_sqs")

@@ -1,0 +1,50 @@
+"""A notification of S3's that tells of several files, of which one cannot be a law: the others are."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from pytest_django import Settings
+
+from jobs.models import UploadJob
+from statutes.models import LawVersion
+from statutes.sqs import envelope
+from statutes.sqs.messages import Message, MessageRefused
+from statutes.tests.sqs_helpers import BUCKET, put_event
+from testing.cluster import until
+from testing.sqs import Queue, consuming
+
+BODY = {"Records": [put_event("raw/one/ok"), put_event("raw/two+words/ok"), {"s3": 7}, put_event("raw/three/ok")]}
+
+
+def test_what_can_be_read_is_asked_for_beside_what_cannot(settings: Settings) -> None:
+    settings.STATUTES_BUCKET = BUCKET
+
+    asked = envelope.asked(json.dumps(BODY))
+
+    assert [item.law_id for item in asked.items if isinstance(item, Message)] == ["one.ok", "three.ok"]
+    assert [refused.code for refused in asked.refused] == ["MESSAGE_KEY_UNUSABLE", "MESSAGE_INVALID"]
+    with pytest.raises(MessageRefused, match="MESSAGE_KEY_UNUSABLE"):
+        envelope.read(json.dumps(BODY))
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_bad_record_ends_in_the_dead_letters_once_the_others_are_laws(
+    queue: Queue, settings: Settings, caplog: Any
+) -> None:
+    settings.SQS_WAIT_SECONDS, settings.SQS_VISIBILITY_SECONDS = 1, 1
+    settings.STATUTES_BUCKET, settings.JOBS_PIPELINES = BUCKET, "testing.statute_pipelines.PIPELINES"
+    queue.put(BODY)
+
+    with consuming() as [consumer]:
+        until(lambda: queue.dead() == 1 and queue.is_empty, seconds=30)
+        until(lambda: not len(consumer.in_flight), seconds=5)
+
+    said = [record.msg for record in caplog.records if isinstance(record.msg, dict)]
+    codes = [each["code"] for each in said if each["event"] == "A message was refused."]
+    assert sorted(LawVersion.objects.values_list("law_id", "reprocessed")) == [("one.ok", 1), ("three.ok", 1)]
+    assert list(UploadJob.objects.values_list("state", flat=True)) == ["done", "done"]
+    assert codes == ["MESSAGE_KEY_UNUSABLE", "MESSAGE_INVALID"] * consumer.status.received
+    assert (consumer.status.failed, consumer.status.ended) == (consumer.status.received, 0)

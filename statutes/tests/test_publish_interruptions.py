@@ -1,0 +1,276 @@
+"""What a law's publishing promises when something happens at the worst moment: between two steps that look like one."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from django.conf import settings as configured
+from django.db import connection
+from django.db.utils import InterfaceError, OperationalError
+
+from accounts.system_tenant import CORPUS
+from documents.models import Document
+from embeddings.tests.conftest import Watched, vendor  # noqa: F401  (a fixture)
+from jobs import worker
+from jobs.claims import Superseded
+from jobs.settlement import settle
+from statutes import retention, services
+from statutes.intake import Kind, accept
+from statutes.models import Law, LawVersion
+from statutes.s3 import client as bucketed
+from statutes.settlement import settle as settle_message
+from statutes.sqs import client as sqs
+from statutes.tests import sample_laws
+from statutes.tests.sample_laws import (
+    BUCKET,
+    KEY,
+    LOWER,
+    RATE,
+    TAXED,
+    arrived,
+    articles,
+    done,
+    message,
+    objects,
+    put,
+    xml,
+)
+from statutes.tests.test_lambda import ARN, Lambda
+from testing.fakes.http_messages import Answer, Request
+from testing.fakes.s3 import S3Server
+from testing.personas import run_to_the_end, stop_before
+from testing.sqs import KEYS, Queue, SqsServer
+
+pytestmark = pytest.mark.django_db
+MANIFEST, VECTORS = "normalized/LIVA/manifest.json", "embeddings/LIVA_vectors.jsonl"
+Event = Callable[[], object]
+
+
+class Eventful(S3Server):
+    """An S3 during whose work something happens: once, after the first request that ``at`` knows."""
+
+    def __init__(self) -> None:
+        super().__init__(buckets=(BUCKET,))
+        self.happens: tuple[str, str, Event] | None = None
+
+    def after(self, method: str, target: str, event: Event) -> None:
+        self.happens = (method, target, event)
+
+    def answer(self, request: Request) -> Answer:
+        answer = super().answer(request)
+        if self.happens and request.method == self.happens[0] and request.target == self.happens[1]:
+            _, _, event = self.happens
+            self.happens = None
+            event()
+        return answer
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Eventful]:
+    with Eventful() as server:
+        yield server
+
+
+class Witness(Lambda):
+    """A function that reads the manifest when it is told of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read: list[str] = []
+
+    def answer(self, request: Request) -> Answer:
+        told = json.loads(request.body)
+        self.read.append(hashlib.sha256(bucketed.read(told["bucket"], told["manifest_key"])).hexdigest())
+        return super().answer(request)
+
+
+def test_the_function_is_told_once_of_each_version_when_its_manifest_stands(
+    laws: S3Server, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Witness() as function:
+        for name, value in {**KEYS, "AWS_ENDPOINT_URL_LAMBDA": function.url}.items():
+            monkeypatch.setenv(name, value)
+        settings.STATUTES_LAMBDA = ARN
+
+        done(laws, xml(TAXED))
+        done(laws, xml(LOWER), "2024-02")
+
+    assert [told["version"] for _, _, told in function.told_] == ["2024-01", "2024-02"]
+    assert [told["manifest_sha256"] for _, _, told in function.told_] == function.read
+
+
+def test_a_law_that_does_not_fit_its_schema_is_not_uploaded(laws: S3Server) -> None:
+    sent = arrived(laws, xml(TAXED))
+    claim = stop_before("parsed")
+    LawVersion.objects.update(canonical={**(sample_laws.version_of(sent).canonical or {}), "title": 7})
+
+    settle(claim, worker.attempt(claim))
+    run_to_the_end()
+
+    job = sample_laws.job_of(sent)
+    assert (job.state, (job.last_error or {}).get("code")) == ("deadletter", "LAW_SCHEMA_INVALID")
+    assert list(objects(laws)) == [KEY]
+
+
+def test_a_text_that_was_changed_in_the_store_is_not_published(laws: S3Server) -> None:
+    sent = arrived(laws, xml(TAXED))
+    claim = stop_before("parsed")
+    path = Path(configured.STORAGE_ROOT, str(Document.objects.get().parsed_path).removeprefix("storage://"))
+    path.write_bytes(path.read_bytes().replace(b"impuesto", b"IMPUESTO", 1))
+
+    settle(claim, worker.attempt(claim))
+    run_to_the_end()
+
+    job = sample_laws.job_of(sent)
+    assert (job.state, (job.last_error or {}).get("code")) == ("deadletter", "PARSE_HASH_MISMATCH")
+    assert list(objects(laws)) == [KEY]
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        "DELETE FROM document_vector_buffer WHERE chunk_id IN (SELECT min(chunk_id::text)::uuid FROM document_chunks)",
+        "UPDATE document_vector_buffer SET embedding = embedding * embedding",
+    ],
+    ids=["missing", "unsound"],
+)
+def test_a_law_whose_vectors_are_not_as_they_were_bought_is_not_published(harm: str, laws: S3Server) -> None:
+    sent = arrived(laws, xml(TAXED, RATE))
+    claim = stop_before("embeddings_buffered")
+    with connection.cursor() as cursor:
+        cursor.execute(harm)
+
+    settle(claim, worker.attempt(claim))
+    run_to_the_end()
+
+    job = sample_laws.job_of(sent)
+    assert (job.state, (job.last_error or {}).get("code")) == ("deadletter", "VECTORS_NOT_SOUND")
+    assert list(objects(laws)) == [KEY]
+    accept(sent)  # the queue's next delivery buys what is missing
+    run_to_the_end()
+    assert (Law.objects.get().status, articles(TAXED, RATE)) == ("embedded", [True, True])
+
+
+def _elsewhere(sql: str) -> Event:
+    """Return what lets another process change the database."""
+    params = connection.get_connection_params() | {"cursor_factory": psycopg.Cursor}
+
+    def act() -> None:
+        with psycopg.connect(**params) as other:
+            other.execute(sql)
+
+    return act
+
+
+CLAIM_LOST = "UPDATE upload_jobs SET claim_token = gen_random_uuid()"
+TURN_LOST = """
+    SELECT pg_terminate_backend(l.pid) FROM pg_locks l JOIN pg_database d ON d.oid = l.database
+    WHERE l.locktype = 'advisory' AND d.datname = current_database() AND l.pid <> pg_backend_pid()"""
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    ("lost", "error"),
+    [(CLAIM_LOST, Superseded), (TURN_LOST, (OperationalError, InterfaceError))],
+    ids=["claim", "turn"],
+)
+def test_who_lost_a_law_while_its_objects_were_uploaded_writes_no_manifest(
+    lost: str, error: type[Exception], laws: Eventful
+) -> None:
+    arrived(laws, xml(TAXED))
+    claim = stop_before("embedded")
+    laws.after("PUT", f"/{BUCKET}/{VECTORS}", _elsewhere(lost))
+
+    with pytest.raises(error):
+        worker.attempt(claim)
+    connection.close()
+
+    lies = objects(laws)
+    assert VECTORS in lies
+    assert MANIFEST not in lies
+
+
+def test_a_file_that_is_swapped_after_it_was_looked_at_is_looked_at_again(laws: Eventful) -> None:
+    infected = "GuardDutyMalwareScanStatus=THREATS_FOUND"
+    sent = message()
+    put(laws, xml(TAXED))
+    accept(sent)
+    laws.after("GET", f"/{BUCKET}/{KEY}?tagging", lambda: put(laws, xml(LOWER), tags=infected))
+
+    run_to_the_end()
+
+    job = sample_laws.job_of(sent)
+    assert laws.happens is None
+    assert (job.state, (job.last_error or {}).get("code")) == ("deadletter", "RAW_FILE_INFECTED")
+    assert list(objects(laws)) == [KEY]
+
+
+@pytest.fixture
+def choosy(vendor: Watched, settings: Any) -> Watched:  # noqa: F811
+    """The corpus has a model of its own, which refuses what speaks of the border."""
+    settings.EMBEDDER, settings.EMBEDDERS_OF = "local", {CORPUS: "openai"}
+    vendor.poison = "fronteriza"
+    return vendor
+
+
+def test_whoever_repeats_the_message_of_a_law_that_is_there_in_part_asks_for_the_rest(
+    choosy: Watched, laws: S3Server
+) -> None:
+    done(laws, xml(TAXED, LOWER))
+    choosy.poison = ""
+
+    again = accept(message())
+    run_to_the_end()
+
+    assert again.kind == Kind.ACCEPTED
+    assert (Law.objects.get().status, articles(TAXED, LOWER)) == ("embedded", [True, True])
+
+
+def test_the_rest_of_a_law_is_not_asked_for_at_once(
+    choosy: Watched, laws: S3Server, queues: SqsServer, queue: Queue
+) -> None:
+    done(laws, xml(TAXED, LOWER))
+
+    outcome = settle_message(message(), sample_laws.job_of(message()))
+
+    told = queues.client.get_queue_attributes(QueueUrl=queue.url, AttributeNames=["All"])["Attributes"]
+    seen = sqs.receive(queue.url, most=1, wait=0)
+
+    assert (outcome, told["ApproximateNumberOfMessagesDelayed"], seen) == ("delete", "1", [])
+
+
+def test_a_law_that_is_taken_out_loses_its_manifest_before_anything_that_it_names(laws: S3Server) -> None:
+    done(laws, xml(TAXED, RATE))
+    laws.ledger.clear()
+
+    services.withdraw("LIVA", by=None, reason="repealed")
+
+    removed = [route.partition(" ")[2] for route in laws.ledger.counts if route.startswith("DELETE")]
+    assert removed[0] == f"/{BUCKET}/{MANIFEST}"
+    assert {f"/{BUCKET}/{VECTORS}", f"/{BUCKET}/normalized/LIVA/law.json"} < set(removed)
+
+
+def test_a_failed_version_that_is_found_by_the_time_it_would_be_taken_out_is_kept(laws: S3Server) -> None:
+    for law_id in ("FIRST", "SECOND"):
+        sent = arrived(laws, b"no law", law_id=law_id)
+        run_to_the_end()
+        settle_message(sent, sample_laws.job_of(sent))
+    second = sample_laws.version_of(sent).pk
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE law_versions SET updated_at = updated_at - make_interval(days => 31)")
+        cursor.execute(f"""
+            CREATE FUNCTION pg_temp.found() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+                UPDATE laws SET document_id = '{second}' WHERE law_id = 'SECOND';
+                RETURN NULL;
+            END $$;
+            CREATE TRIGGER meanwhile AFTER DELETE ON documents FOR EACH ROW EXECUTE FUNCTION pg_temp.found()""")
+
+    retention.take_out_failed()
+
+    assert Document.objects.get().pk == Law.objects.get(pk="SECOND").document_id == second

@@ -1,0 +1,357 @@
+"""A version that is found and done anew: until what is new is whole, what is found is what was found, and all of it."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from accessa.integrity import findings, statutes
+from documents import storage
+from documents.models import Document
+from documents.services import delete
+from embeddings.models import DocumentChunk
+from jobs import services, worker
+from jobs.claims import Claim, Superseded
+from jobs.models import UploadJob
+from jobs.states import Stage
+from statutes import ids, search
+from statutes.artifact_import import ingest
+from statutes.intake import Kind, accept
+from statutes.models import Law, LawVersion
+from statutes.s3.artifact_source import Bucket
+from statutes.services import withdraw
+from statutes.settlement import settle
+from statutes.sqs.messages import Message
+from statutes.tests import sample_laws
+from statutes.tests.race_helpers import after
+from statutes.tests.sample_laws import LOWER, RATE, TAXED, arrived, articles, done, message, objects, put, xml
+from testing.fakes.s3 import S3Server
+from testing.personas import Person, run_to_the_end, stages, stop_before
+
+pytestmark = pytest.mark.django_db
+FIRST, SECOND = ids.document_ids("LIVA", "2024-01")
+RENAMED = xml(TAXED, LOWER, title="Ley del Impuesto Reformado")
+
+
+def kinds() -> set[str]:
+    return {found.kind for found in findings()} - {"vector"}
+
+
+def shown(reader: Person) -> list[Any]:
+    """Return all that a reader is shown of the law, and what its rows say of it."""
+    seen = search.laws(user_id=reader.id, query="impuesto enajenación de bienes tasa", law_ids=["LIVA"])
+    cited = [(law.chunk_id, law.text, law.citation, law.title, law.status, law.version) for law in seen]
+    law = Law.objects.values().get()
+    assert law["document_id"]
+    return [sorted(cited), law, LawVersion.objects.values().get(pk=law["document_id"])]
+
+
+def uploaded(s3: S3Server) -> dict[str, bytes]:
+    """Return what is uploaded of laws that are found."""
+    return {key: content for key, content in objects(s3).items() if not key.startswith(("raw/", "failed/"))}
+
+
+# From another file
+
+
+def test_until_what_is_made_of_another_file_is_whole_all_of_what_was_found_is_found(
+    laws: S3Server, ana: Person
+) -> None:
+    done(laws, xml(TAXED, RATE))
+    before = shown(ana)
+    put(laws, RENAMED, key="raw/reformed.xml")
+    accept(message(force_reprocess=True, raw_key="raw/reformed.xml"))
+
+    seen = [(claim.job.stage, shown(ana), kinds()) for claim in stages()]
+
+    after = shown(ana)
+    assert before[0]
+    assert seen == [(stage.value, before, set()) for stage in Stage]
+    assert {text for _, _, _, text, *_ in after[0]} == {"Ley del Impuesto Reformado"}
+    assert articles(TAXED, RATE, LOWER) == [True, False, True]
+    assert not {row[0] for row in before[0]} & {row[0] for row in after[0]}
+    assert (Document.objects.get().pk, after[1]["document_id"], after[1]["status"]) == (SECOND, SECOND, "embedded")
+    assert (kinds(), list(statutes.changed_artifacts())) == (set(), [])
+
+
+def test_what_was_the_same_in_both_files_is_not_bought_again(laws: S3Server) -> None:
+    done(laws, xml(TAXED, RATE))
+
+    job = done(laws, xml(TAXED, LOWER), force_reprocess=True)
+
+    total = Law.objects.get().chunk_count
+    assert (job.document_id, job.payload["num_vectors"], job.payload["reused"]) == (SECOND, total, total - 1)
+
+
+def test_a_version_has_two_documents_at_most_however_often_its_file_changes(laws: S3Server) -> None:
+    done(laws, xml(TAXED, RATE))
+    first = set(DocumentChunk.objects.values_list("pk", flat=True))
+
+    at = []
+    for text in (LOWER, RATE, LOWER):
+        at.append(done(laws, xml(TAXED, text), force_reprocess=True).document_id)
+        assert articles(TAXED, text) == [True, True]
+        assert sum(articles(RATE, LOWER)) == 1
+
+    assert at == [SECOND, FIRST, SECOND]
+    assert not first & set(DocumentChunk.objects.values_list("pk", flat=True))
+    assert set(LawVersion.objects.values_list("pk", flat=True)) == {FIRST, SECOND}
+    assert list(findings(deep=True)) == []
+
+
+@pytest.mark.parametrize("stage", ["queued", "chunks_buffered", "embedded"])
+def test_what_ends_on_its_way_leaves_what_is_found_alone_and_is_gone_on_with(
+    stage: str, laws: S3Server, ana: Person
+) -> None:
+    done(laws, xml(TAXED, RATE))
+    before = shown(ana), uploaded(laws)
+    sent = arrived(laws, RENAMED, force_reprocess=True)
+    claim = stop_before(stage)
+
+    services.cancel(claim.job, by="sam")
+    settle(sent, sample_laws.job_of(sent))
+    left = (shown(ana), uploaded(laws)), kinds()
+    repeated = accept(message())
+    again = accept(sent)
+    run_to_the_end()
+
+    assert left == (before, set())
+    assert (repeated.kind, again.kind, again.job_id) == (Kind.DUPLICATE, Kind.ACCEPTED, claim.job.pk)
+    assert (articles(TAXED, RATE, LOWER), kinds()) == ([True, False, True], set())
+
+
+@pytest.mark.parametrize("file", [b"no law", xml(TAXED) + b"<"], ids=["no law", "cut off"])
+def test_a_file_that_cannot_be_read_costs_nothing_that_is_found(file: bytes, laws: S3Server, ana: Person) -> None:
+    done(laws, xml(TAXED, RATE))
+    before, files = shown(ana), uploaded(laws)
+    sent = arrived(laws, file, force_reprocess=True)
+
+    seen = [shown(ana) for _ in stages()]
+    ended = settle(sent, sample_laws.job_of(sent))
+
+    assert (ended, [*seen, shown(ana)], uploaded(laws)) == ("delete", [before] * (len(seen) + 1), files)
+    failed = sample_laws.version_of(sent)
+    assert (failed.pk, failed.status, failed.error_code is None) == (SECOND, "failed", False)
+    assert [key for key in objects(laws, "failed/") if key.endswith("error.json")]
+    assert kinds() == set()
+
+
+def test_done_right_after_it_had_failed_the_version_says_nothing_of_its_failure(laws: S3Server) -> None:
+    done(laws, xml(TAXED, RATE))
+    sent = arrived(laws, b"no law", force_reprocess=True)
+    run_to_the_end()
+    settle(sent, sample_laws.job_of(sent))
+
+    done(laws, xml(TAXED, LOWER), force_reprocess=True)
+
+    found = sample_laws.version_of(sent)
+    assert (found.pk, found.status, found.error_code) == (SECOND, "embedded", None)
+    assert (articles(RATE, LOWER), kinds()) == ([False, True], set())
+
+
+def test_whoever_has_lost_the_job_writes_nothing(laws: S3Server, ana: Person) -> None:
+    done(laws, xml(TAXED, RATE))
+    before = shown(ana)
+    arrived(laws, xml(TAXED, LOWER), force_reprocess=True)
+    claim = stop_before("embedded")
+
+    services.cancel(claim.job, by="sam")
+
+    with pytest.raises(Superseded):
+        worker.attempt(claim)
+    assert (shown(ana), kinds()) == (before, set())
+
+
+def test_artifacts_of_what_was_done_anew_are_ingested_like_any(laws: S3Server) -> None:
+    done(laws, xml(TAXED, RATE))
+    done(laws, xml(TAXED, LOWER), force_reprocess=True)
+    before = list(DocumentChunk.objects.order_by("pk").values_list("pk", "text", "vector_sha"))
+    delete(Document.objects.get())
+    LawVersion.objects.all().delete()
+    Law.objects.all().delete()
+
+    ingest(Bucket(sample_laws.BUCKET), "LIVA")
+
+    assert list(DocumentChunk.objects.order_by("pk").values_list("pk", "text", "vector_sha")) == before
+    assert (Law.objects.get().document_id, articles(TAXED, RATE, LOWER)) == (SECOND, [True, False, True])
+
+
+# From the same file
+
+
+def test_from_the_same_file_the_law_stays_as_it_is_its_ids_too(laws: S3Server, ana: Person) -> None:
+    job = done(laws, xml(TAXED, RATE))
+    before, files = shown(ana)[:2], objects(laws)
+    rows = list(DocumentChunk.objects.order_by("pk").values())
+    arrived(laws, xml(TAXED, RATE), force_reprocess=True)
+
+    seen = [shown(ana)[:2] for _ in stages()]
+
+    again = UploadJob.objects.exclude(pk=job.pk).get()
+    assert seen == [before] * len(Stage)
+    assert (again.state, again.document_id, again.payload["reused"]) == ("done", FIRST, 0)
+    assert list(DocumentChunk.objects.order_by("pk").values()) == rows
+    assert (list(LawVersion.objects.values_list("pk", flat=True)), Document.objects.count()) == ([FIRST], 1)
+    assert objects(laws) == files
+    assert set(again.events.values_list("document_id", flat=True)) == {FIRST}
+    assert list(findings(deep=True)) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "fields"),
+    [(xml(TAXED, RATE, LOWER), {"force_reprocess": True}), (xml(TAXED, LOWER), {"version": "2024-02"})],
+    ids=["with an article more", "as a newer version"],
+)
+def test_until_it_is_done_the_law_stays_as_it_is(file: bytes, fields: dict[str, Any], laws: S3Server) -> None:
+    done(laws, xml(TAXED, RATE))
+    before = Law.objects.values().get()
+    arrived(laws, file, **fields)
+
+    seen = [(Law.objects.values().get(), articles(TAXED, RATE)) for _ in stages()]
+
+    assert len(seen) == len(Stage)
+    assert all(shown == (before, [True, True]) for shown in seen)
+
+
+@pytest.mark.parametrize("column", ["parsed_path", "raw_path"])
+def test_what_is_found_and_damaged_is_made_anew_beside_it(column: str, laws: S3Server) -> None:
+    done(laws, xml(TAXED, RATE))
+    bucket, name = storage.located(Document.objects.values_list(column, flat=True).get())
+    bucket.delete(name)
+
+    job = done(laws, xml(TAXED, RATE), force_reprocess=True)
+
+    assert (job.state, job.document_id, articles(TAXED, RATE)) == ("done", SECOND, [True, True])
+    assert kinds() == set()
+
+
+def begun_at_home(laws: S3Server) -> tuple[Claim, Message]:
+    """Return the claim of a job that does again what is found, from the same file."""
+    done(laws, xml(TAXED, RATE))
+    sent = arrived(laws, xml(TAXED, RATE), force_reprocess=True)
+    claim = stop_before("chunked")
+    assert claim.job.document_id == FIRST
+    return claim, sent
+
+
+@pytest.mark.parametrize("forced", [False, True])
+def test_what_has_failed_at_home_is_gone_on_with(forced: bool, laws: S3Server) -> None:
+    claim, sent = begun_at_home(laws)
+    services.cancel(claim.job, by="sam")
+    settle(sent, sample_laws.job_of(sent))
+
+    again = accept(message(force_reprocess=forced))
+    run_to_the_end()
+
+    assert (again.kind, again.job_id) == (Kind.ACCEPTED, claim.job.pk)
+    assert (sample_laws.job_of(sent).state, sample_laws.version_of(sent).status) == ("done", "embedded")
+    assert (Document.objects.get().pk, articles(TAXED, RATE), kinds()) == (FIRST, [True, True], set())
+
+
+def test_what_has_failed_at_home_leaves_it_for_another_file(laws: S3Server, ana: Person) -> None:
+    claim, _ = begun_at_home(laws)
+    services.cancel(claim.job, by="sam")
+    arrived(laws, xml(TAXED, LOWER), force_reprocess=True)
+    before = shown(ana)[:2]
+
+    left = stop_before_leaving(claim.job.pk)
+    restored = LawVersion.objects.get(pk=FIRST)
+    meanwhile = shown(ana)[:2], kinds()
+    run_to_the_end()
+
+    assert left == SECOND
+    assert (restored.status, restored.job_id == claim.job.pk) == ("embedded", False)
+    assert meanwhile == (before, set())
+    assert (articles(TAXED, RATE, LOWER), kinds()) == ([True, False, True], set())
+
+
+def test_what_is_found_never_says_to_be_of_a_file_that_it_was_not_made_of(laws: S3Server) -> None:
+    claim, _ = begun_at_home(laws)
+    services.cancel(claim.job, by="sam")
+    said = LawVersion.objects.values("raw_key", "ingest_timestamp", "job_id").get(pk=FIRST)
+    put(laws, b"no law", key="raw/other.xml")
+
+    accept(message(force_reprocess=True, raw_key="raw/other.xml"))
+    run_to_the_end()
+
+    assert LawVersion.objects.values("raw_key", "ingest_timestamp", "job_id").get(pk=FIRST) == said
+    assert LawVersion.objects.get(pk=SECOND).raw_key == "raw/other.xml"
+    assert articles(TAXED, RATE) == [True, True]
+
+
+def stop_before_leaving(job_id: UUID) -> UUID:
+    """Let a job leave what is found; return the document that it is of now."""
+    assert len(list(stages())) == 1
+    job = UploadJob.objects.get(pk=job_id)
+    assert (job.stage, job.state) == ("queued", "queued")
+    return job.document_id
+
+
+def test_what_was_cut_otherwise_by_an_earlier_release_is_not_taken_out_before_its_heirs_are_found(
+    laws: S3Server, ana: Person
+) -> None:
+    done(laws, xml(TAXED, RATE))
+    DocumentChunk.objects.filter(chunk_ord=1).update(chunk_sha="0" * 64)
+    before = shown(ana)[0]
+    arrived(laws, xml(TAXED, RATE), force_reprocess=True)
+
+    seen = [shown(ana)[0] for _ in stages()] + [shown(ana)[0] for _ in stages()]
+
+    assert seen == [before] * len(seen)
+    assert (Law.objects.get().document_id, articles(TAXED, RATE)) == (SECOND, [True, True])
+    assert kinds() == set()
+
+
+# Meanwhile
+
+
+def test_a_message_that_comes_meanwhile_begins_no_second_job(laws: S3Server) -> None:
+    done(laws, xml(TAXED, RATE))
+    sent = arrived(laws, xml(TAXED, LOWER), force_reprocess=True)
+
+    kinds_ = [accept(each).kind for each in (sent, message(), message(force_reprocess=True, raw_key="raw/other.xml"))]
+
+    assert kinds_ == [Kind.IN_PROGRESS] * 3
+    assert UploadJob.objects.filter(state="queued").count() == 1
+
+
+def test_overtaken_by_a_newer_version_what_is_done_anew_is_taken_out(laws: S3Server) -> None:
+    done(laws, xml(TAXED, RATE))
+    arrived(laws, xml(TAXED, LOWER), force_reprocess=True)
+    claim = stop_before("embedded")
+    done(laws, xml(RATE), "2024-02")
+
+    worker.attempt(claim)
+
+    assert list(Document.objects.values_list("pk", flat=True)) == [ids.document_id("LIVA", "2024-02")]
+    assert (Law.objects.get().version, LawVersion.objects.get(pk=SECOND).error_code) == ("2024-02", "LAW_OUTDATED")
+    assert (articles(RATE, LOWER), list(findings(deep=True))) == ([True, False], [])
+
+
+def test_withdrawn_while_its_job_leaves_it_the_law_is_not_published_again(laws: S3Server) -> None:
+    claim, _ = begun_at_home(laws)
+    services.cancel(claim.job, by="sam")
+    arrived(laws, xml(TAXED, LOWER), force_reprocess=True)
+
+    with after('SELECT "law_versions"."version"', lambda: stop_before_leaving(claim.job.pk)):
+        withdraw("LIVA", by=None, reason="repealed")
+    run_to_the_end()
+
+    assert not Law.objects.exclude(document_id=None).exists()
+    assert not Document.objects.exists()
+    assert (UploadJob.objects.count(), articles(TAXED, LOWER)) == (0, [False, False])
+
+
+def test_withdrawn_the_law_goes_with_what_is_done_anew(laws: S3Server) -> None:
+    done(laws, xml(TAXED, RATE))
+    arrived(laws, xml(TAXED, LOWER), force_reprocess=True)
+    stop_before("chunked")
+
+    withdraw("LIVA", by=None, reason="repealed")
+
+    assert not Document.objects.exists()
+    assert not LawVersion.objects.exists()
+    assert not UploadJob.objects.exists()
+    assert list(objects(laws)) == [sample_laws.KEY]

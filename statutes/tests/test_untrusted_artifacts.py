@@ -1,0 +1,107 @@
+"""What comes from outside is not believed, though all of it agrees: artifacts, and the archive that a DOCX is."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import struct
+import tracemalloc
+import zipfile
+from typing import Any
+
+import pytest
+
+from documents.ids import minified
+from embeddings.models import DocumentChunk
+from statutes import artifact_import, ids
+from statutes.errors import Unreadable
+from statutes.intake import Kind, accept
+from statutes.readers import docx
+from statutes.s3 import keys
+from statutes.s3.artifact_source import Bucket
+from statutes.s3.manifests import ManifestRefused
+from statutes.tests.sample_laws import BUCKET, RATE, TAXED, done, message, objects, put, xml
+from testing.fakes.s3 import S3Server
+
+LAW = "LIVA"
+
+
+def refused() -> tuple[str, str]:
+    with pytest.raises(ManifestRefused) as caught:
+        artifact_import.ingest(Bucket(BUCKET), LAW)
+    return caught.value.code, caught.value.detail
+
+
+def known() -> list[tuple[Any, ...]]:
+    return list(DocumentChunk.objects.order_by("pk").values_list("pk", "document_id", "text", "vector_sha"))
+
+
+@pytest.mark.django_db
+def test_vectors_of_which_one_digit_differs_are_not_ingested(laws: S3Server) -> None:
+    done(laws, xml(TAXED))
+    before, key = known(), keys.vectors(LAW)
+    lines = objects(laws, key)[key].decode()
+    at = lines.index(".") + 1
+    changed = lines[:at] + ("1" if lines[at] != "1" else "2") + lines[at + 1 :]
+    put(laws, changed.encode(), key=key)
+
+    assert refused()[0] == "HASH_MISMATCH"
+    assert known() == before
+
+
+@pytest.mark.django_db
+def test_a_passage_with_the_id_of_anothers_does_not_take_its_place(laws: S3Server) -> None:
+    done(laws, xml(RATE), law_id="LISR", raw_key="raw/lisr.xml")
+    done(laws, xml(TAXED))
+    before = known()
+    other = str(DocumentChunk.objects.get(document_id=ids.document_id("LISR", "2024-01"), chunk_ord=0).pk)
+    manifest = json.loads(objects(laws)[keys.manifest(LAW)])
+    entry = manifest["chunks"][0]
+    own = entry["chunk_id"]
+    for told in (entry, manifest["embeddings"]):
+        content = objects(laws)[told["key"]].replace(own.encode(), other.encode())
+        put(laws, content, key=told["key"])
+        told["sha256"] = hashlib.sha256(content).hexdigest()
+    entry["chunk_id"] = other
+    put(laws, minified(manifest).encode(), key=keys.manifest(LAW))
+
+    assert refused()[0] == "VECTORS_NOT_SOUND"
+    assert known() == before
+
+
+@pytest.mark.django_db
+def test_a_version_that_is_worked_on_is_not_ingested(laws: S3Server) -> None:
+    done(laws, xml(TAXED))
+    before = known()
+    assert accept(message(force_reprocess=True)).kind == Kind.ACCEPTED
+
+    assert refused() == ("LAW_BUSY", "This version of the law is being worked on.")
+    assert known() == before
+
+
+UNPACKED = 24 << 20
+
+
+def lying() -> bytes:
+    """A DOCX of a few KB whose body says that it has 100 bytes, and has 24 MB."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+        archive.writestr(docx.BODY, b" " * UNPACKED)
+    return file.getvalue().replace(struct.pack("<L", UNPACKED), struct.pack("<L", 100))
+
+
+def test_a_member_that_lies_about_its_size_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(docx, "LARGEST", 1 << 20)
+    content = lying()
+    tracemalloc.start()
+
+    try:
+        with pytest.raises(Unreadable):
+            docx.read(content)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert len(content) < 100_000
+    assert peak < 4 << 20

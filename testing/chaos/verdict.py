@@ -1,0 +1,68 @@
+"""What the kill loop proves: the same rows as undisturbed, each once, nothing paid for twice."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from testing.chaos.world import BATCH, IN_FLIGHT, LEASE, RESTART, WORKERS, Found
+
+
+@dataclass(frozen=True)
+class Verdict:
+    kills: int
+    lost: int
+    duplicated: int
+    paid_twice: int
+    parses_paid_twice: int
+    callbacks: Mapping[str, int]
+    bought_again_after_crash: int
+    bought_again_bound: int
+    points: Mapping[str, int]
+    missed_points: list[str]
+    unfinished: int
+    dead: list[str]
+    overdue: float
+    findings: str
+
+    @property
+    def ok(self) -> bool:
+        twice = self.duplicated or self.paid_twice or self.parses_paid_twice
+        spotless = not (self.lost or twice or self.unfinished or self.findings)
+        bounded = self.bought_again_after_crash <= self.bought_again_bound
+        return spotless and bounded and not self.missed_points
+
+    @property
+    def prompt(self) -> bool:
+        """Was nobody's lease long over? For a quiet machine to say: a busy one takes its time to start a cluster."""
+        # A lease may run out while the one who sweeps is being restarted itself.
+        return self.overdue < LEASE + RESTART
+
+
+def verdict(broken: Found, calm: Found) -> Verdict:
+    """Compare what a disturbed run left with what an undisturbed one of the same documents left."""
+    keys = Counter((user, file, ordinal) for user, file, ordinal, *_ in broken.rows.elements())
+    twice = sum(times - 1 for times in keys.values())
+    unfinished = sum(broken.jobs.values()) - broken.jobs["done"]
+    paid_twice = sum(times - 1 for times in broken.committed.values())
+    # A death between the vendor's answer and the commit loses the batch; a death at random may fall there too.
+    gaps = sum(broken.points[f"embedding:{edge}"] for edge in ("answered", "before-commit"))
+    # So may several batches of one worker, where they are in flight together.
+    gaps += broken.kills["worker"] + WORKERS * broken.kills["cluster"]
+    return Verdict(
+        kills=sum(broken.kills.values()) + sum(broken.points.values()),
+        lost=(calm.rows - broken.rows).total() + max(0, broken.taken - sum(broken.jobs.values())),
+        duplicated=twice + (broken.rows - calm.rows).total() + broken.repeated,
+        paid_twice=paid_twice,
+        parses_paid_twice=sum(times - 1 for times in broken.parses.values()),
+        callbacks=broken.callbacks,
+        bought_again_after_crash=broken.bought - sum(broken.committed.values()),
+        bought_again_bound=gaps * BATCH * (IN_FLIGHT + 2 if broken.parses else 1),
+        points=dict(sorted(broken.points.items())),
+        missed_points=[point for point in broken.expected if not broken.points[point]],
+        unfinished=unfinished,
+        dead=broken.dead,
+        overdue=broken.overdue,
+        findings=broken.findings + calm.findings,
+    )

@@ -1,0 +1,302 @@
+"""The world of the kill loop: the product on a database of its own, what is uploaded to it, and what is left."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import jwt
+import psycopg
+import requests
+from psycopg.conninfo import make_conninfo
+
+from accessa.server.supervisor import Child, Program
+from jobs.states import Stage
+from testing.cluster import MANAGE, SECRET, copied, database_url
+from testing.pdfs import text_pdf
+from testing.ports import free_port
+
+ROOT = Path(__file__).resolve().parents[2]
+WRITES = ("queued", "parsing", "chunking", "chunks_buffered", "embedding", "embeddings_buffered")
+POINTS = (
+    *(f"{stage}:{edge}" for stage in Stage.values for edge in ("begin", "end")),
+    *(f"{stage}:{edge}" for stage in WRITES for edge in ("before-commit", "after-commit")),
+    "parsing:stored",
+    "embedding:answered",
+)
+VENDOR_POINTS = tuple(f"job_validated:{edge}" for edge in ("before-commit", "after-commit", "uploaded", "submitted"))
+LEASE, BATCH, IN_FLIGHT, WORKERS, USERS = 3.0, 2, 3, 3, 5
+RESTART = 8.0  # seconds until a cluster that hangs has been ended and its successor sweeps
+AT_A_TIME = 12  # documents under way while the killing lasts
+SETTINGS = {
+    "EMBEDDER": "testing.embedders.Counting",
+    "EMBED_BATCH": str(BATCH),
+    "WORKERS": str(WORKERS),
+    "WEB_WORKERS": "1",
+    "JOBS_LEASE_SECONDS": str(LEASE),
+    "JOBS_HANG_SECONDS": "3",
+    "JOBS_RETRY_BASE_SECONDS": "0.5",
+    "JOBS_SWEEP_SECONDS": "1",
+    "UPLOADS_PER_DAY": "1000000",
+    "SUPABASE_JWT_SECRET": SECRET,
+    "LOG_LEVEL": "WARNING",
+}
+# With vendors: a fifth of LlamaParse's callbacks is lost, a tenth comes twice.
+VENDORS = {
+    "EMBEDDER": "openai",
+    "PARSE_POLL_FIRST_SECONDS": "1",
+    "PARSE_POLL_MOST_SECONDS": "2",
+    "VENDOR_TIMEOUT_SECONDS": "5",
+}
+STAND_INS = ("--llamaparse-port", "0", "--openai-port", "0", "--p-lost", "0.2", "--p-doubled", "0.1")
+# Every vector that was ever committed to the buffer: the buffer itself is emptied.
+LEDGER = """
+    CREATE TABLE committed_vectors (chunk_id uuid, at timestamptz DEFAULT clock_timestamp());
+    CREATE FUNCTION note_vector() RETURNS trigger LANGUAGE plpgsql AS
+        'BEGIN INSERT INTO committed_vectors VALUES (NEW.chunk_id); RETURN NULL; END';
+    CREATE TRIGGER vector_bought AFTER INSERT ON document_vector_buffer
+        FOR EACH ROW EXECUTE FUNCTION note_vector()"""
+ROWS = """
+    SELECT d.user_id, d.file_sha256, c.chunk_ord, c.chunk_sha, encode(sha256(vector_send(c.embedding)), 'hex')
+    FROM documents d JOIN document_chunks c USING (document_id)"""
+# Effects that may happen once for each job, whoever dies: the end of each stage, and the end.
+REPEATED = """
+    SELECT coalesce(sum(n - 1), 0) FROM (SELECT count(*) AS n FROM events WHERE type IN ('stage_done', 'finalized')
+    AND code <> 'UPLOAD_DEDUP_HIT' GROUP BY job_id, payload ->> 'from') e"""
+OVERDUE = """
+    SELECT coalesce(extract(epoch FROM max(clock_timestamp() - lease_until)), 0)::float8 FROM upload_jobs
+    WHERE state = 'working'"""
+ACTIVE = "SELECT count(*) FROM upload_jobs WHERE state IN ('queued', 'working', 'retryable')"
+# Who dies at random moments, in turn.
+DECK = ("worker", "web", "worker", "worker", "cluster", "worker", "web", "worker", "worker")
+# A job on its last try: one more death would rightly make it a dead letter, so nobody is killed at random meanwhile.
+LAST_TRY = """
+    SELECT count(*) FROM upload_jobs
+    WHERE (state = 'queued' AND attempts >= 3) OR (state = 'working' AND attempts >= 4)"""
+DEAD = "SELECT last_error ->> 'code' || ' at ' || stage FROM upload_jobs WHERE state = 'deadletter'"
+Row = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Paper:
+    """A document somebody uploads."""
+
+    user: UUID
+    content: bytes
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.content).hexdigest()
+
+
+def papers(seed: int) -> Iterator[Paper]:
+    """An endless pile, the same for the same seed: real plans first, then small ones of many words."""
+    plans = sorted((ROOT / "samples").glob("*.pdf"))
+    plans += sorted(path for path in (ROOT.parent / "shared/pdfs/plans").glob("*.pdf") if path.stat().st_size < 200_000)
+    contents = [path.read_bytes() for path in plans]
+    dice = random.Random(seed)
+    for number in count():
+        user = UUID(int=0xCA05 + number % USERS)
+        yield Paper(user, contents[number] if number < len(contents) else _small(dice, number))
+
+
+def _small(dice: random.Random, number: int) -> bytes:
+    words = ("deductible", "copay", "network", "claim", "referral", "coverage", "annual", "limit", "drug", "visit")
+    lines = [" ".join(dice.choices(words, k=9)) for _ in range(40)]
+    return text_pdf(*("\n".join([f"Plan {number} page {page}", *lines[page::3], *lines]) for page in range(3)))
+
+
+@dataclass
+class Found:
+    """What a run left behind."""
+
+    rows: Counter[Row]
+    jobs: Counter[str]
+    bought: int
+    committed: Counter[UUID]
+    repeated: int
+    findings: str
+    expected: tuple[str, ...] = POINTS
+    parses: Counter[str] = field(default_factory=Counter)
+    callbacks: Mapping[str, int] = field(default_factory=dict)
+    dead: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+    kills: Counter[str] = field(default_factory=Counter)
+    points: Counter[str] = field(default_factory=Counter)
+    overdue: float = 0.0
+    taken: int = 0
+
+
+class World:
+    """The product on a database and a folder of its own, and the supervisor that keeps it up."""
+
+    def __init__(self, params: Mapping[str, str], folder: Path, name: str, *, vendors: bool = False) -> None:
+        self.params, self.name, self.folder = params, f"{name}_{os.getpid()}", folder / name
+        self.armed = self.folder / "armed"
+        self.armed.mkdir(parents=True)
+        self.ledger = self.folder / "purchases"
+        self.ledger.touch()
+        self.parses = self.folder / "parses"
+        self.parses.touch()
+        self.points = POINTS + VENDOR_POINTS if vendors else POINTS
+        self.stand_ins = self._stand_ins() if vendors else None
+        with self.connect("postgres") as connection:
+            copied(connection, self.name, template=params["dbname"])
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.database = self.connect(self.name)
+        self.database.execute(LEDGER)
+        bind = ["--bind", f"127.0.0.1:{self.port}"]
+        api = [
+            sys.executable,
+            "-m",
+            "gunicorn",
+            "accessa.wsgi:application",
+            "-c",
+            "python:accessa.server.gunicorn_conf",
+            *bind,
+        ]
+        self.web = Child(Program("web", api, ROOT, self.environment))
+        self.cluster = Child(Program("cluster", [*MANAGE, "qcluster"], ROOT, self.environment))
+
+    def _stand_ins(self) -> tuple[subprocess.Popen[str], dict[str, Any]]:
+        """Start the vendors; they are never killed."""
+        ledgers = ["--openai-ledger", str(self.ledger), "--llamaparse-ledger", str(self.parses)]
+        command = [sys.executable, "-m", "testing.fakes", *STAND_INS, *ledgers]
+        process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+        assert process.stdout
+        return process, json.loads(process.stdout.readline())
+
+    @property
+    def _vendors(self) -> dict[str, str]:
+        if self.stand_ins is None:
+            return {}
+        _, found = self.stand_ins
+        return VENDORS | {
+            "LLAMAPARSE_API_KEY": found["llamaparse"]["key"],
+            "LLAMAPARSE_BASE_URL": found["llamaparse"]["url"],
+            "LLAMAPARSE_CALLBACK_URL": f"{self.url}/webhooks/llamaparse",
+            "OPENAI_API_KEY": found["openai"]["key"],
+            "OPENAI_BASE_URL": found["openai"]["url"],
+        }
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return (
+            SETTINGS
+            | self._vendors
+            | {
+                "DATABASE_URL": database_url({**self.params, "dbname": self.name}),
+                "STORAGE_ROOT": str(self.folder / "storage"),
+                "PUBLIC_URL": self.url,
+                "ACCESSA_PURCHASES": str(self.ledger),
+                "ACCESSA_CRASHPOINTS": str(self.armed),
+            }
+        )
+
+    def connect(self, database: str) -> psycopg.Connection[Any]:
+        return psycopg.connect(make_conninfo(**{**self.params, "dbname": database}), autocommit=True)
+
+    def value(self, sql: str) -> Any:
+        row = self.database.execute(sql).fetchone()
+        return row and row[0]
+
+    def keep_up(self) -> None:
+        """Start what is not there, start again what died: what a supervisor does, without its growing patience."""
+        for child in (self.web, self.cluster):
+            if child.process is None or child.died() is not None:
+                child.start()
+
+    def upload(self, paper: Paper) -> None:
+        """Declare and put one document, as a client that goes on until it is through."""
+        claims = {"sub": str(paper.user), "aud": "authenticated", "exp": time.time() + 3600}
+        headers = {"Authorization": f"Bearer {jwt.encode(claims, SECRET, 'HS256')}"}
+        declared = {
+            "filename": "plan.pdf",
+            "bytes_len": len(paper.content),
+            "mime": "application/pdf",
+            "sha256": paper.sha256,
+        }
+        while True:
+            with suppress(requests.RequestException):
+                answer = requests.post(f"{self.url}/upload", json=declared, headers=headers, timeout=10)
+                put = answer.ok and requests.put(
+                    answer.json()["signed_url"], paper.content, headers={"Content-Type": "application/pdf"}, timeout=10
+                )
+                if put and put.ok:
+                    return
+                if answer.status_code < 500 and not answer.ok:
+                    raise RuntimeError(f"The upload was refused: {answer.text}")
+            time.sleep(0.1)
+
+    def look(self) -> Found:
+        audit = subprocess.run(
+            [*MANAGE, "audit_jobs"],
+            cwd=ROOT,
+            env=os.environ | self.environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        states = self.database.execute("SELECT state, count(*) FROM upload_jobs GROUP BY 1").fetchall()
+        bought = self.ledger.read_text().count("\n")
+        committed = self.database.execute("SELECT chunk_id FROM committed_vectors").fetchall()
+        return Found(
+            rows=Counter(self.database.execute(ROWS).fetchall()),
+            jobs=Counter(dict(states)),
+            bought=bought,
+            committed=Counter(row[0] for row in committed),
+            repeated=int(self.value(REPEATED)),
+            dead=[row[0] for row in self.database.execute(DEAD).fetchall()],
+            expected=self.points,
+            parses=Counter(self.parses.read_text().split()),
+            callbacks=self._callbacks(),
+            findings="" if audit.returncode == 0 else audit.stdout + audit.stderr[-2000:],
+        )
+
+    def _callbacks(self) -> Mapping[str, int]:
+        if self.stand_ins is None:
+            return {}
+        found: dict[str, int] = requests.get(self.stand_ins[1]["llamaparse"]["control"], timeout=10).json()["callbacks"]
+        return found
+
+    def close(self) -> None:
+        if self.stand_ins is not None:
+            self.stand_ins[0].terminate()
+            self.stand_ins[0].communicate()
+        for child in (self.web, self.cluster):
+            with suppress(ProcessLookupError):
+                child.kill()
+            if child.process:
+                child.process.wait()
+        self.database.close()
+        with self.connect("postgres") as connection:
+            connection.execute(f"DROP DATABASE {self.name} WITH (FORCE)")
+
+
+@contextmanager
+def world(params: Mapping[str, str], folder: Path, name: str, *, vendors: bool = False) -> Iterator[World]:
+    """The product on a copy of the migrated, empty database that ``params`` name, until the end of the block."""
+    made = World(params, folder, name, vendors=vendors)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def one(database: psycopg.Connection[Any], sql: str) -> Any:
+    row = database.execute(sql).fetchone()
+    return row and row[0]

@@ -1,0 +1,77 @@
+"""Laws that are there to be found, without the way that leads there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from django.db.models.functions import Now
+
+from accounts.system_tenant import CORPUS
+from embeddings import active_model, chunk_store
+from embeddings.embedders import DIMENSIONS, vector_shas
+from embeddings.indexes import bm25
+from embeddings.models import DocumentChunk
+from statutes import ids
+from statutes.chunking import articles
+from statutes.models import Law, LawVersion
+from statutes.structure import markdown
+from statutes.structure.builder import build
+from statutes.structure.model import Law as Canonical
+from statutes.structure.model import Line, Place
+from testing.factories import DocumentFactory
+
+
+def enacted(
+    law_id: str,
+    text: str,
+    *,
+    title: str = "Ley de Ejemplo",
+    version: str = "2024-01",
+    form: str = "pdf",
+    status: str = Law.Status.EMBEDDED.value,
+) -> UUID:
+    """Store a law of some lines, a page for each text between form feeds; return its document's id."""
+    law = _read(text)
+    rendered = markdown.render(law, pages=text.count("\f") + 1 if form == "pdf" else 0)
+    made: UUID = DocumentFactory.create(
+        pk=ids.document_id(law_id, version),
+        user_id=CORPUS,
+        filename=title,
+        chunks_version=articles.CHUNKER.label,
+        page_starts=list(rendered.page_starts),
+    ).pk
+    cut = articles.CHUNKER.cut(rendered.text, rendered.page_starts)
+    chunk_store.buffer(user_id=CORPUS, document_id=made, chunks=cut, chunks_version=articles.CHUNKER.label)
+    chunk_store.commit(made, chunks_version=articles.CHUNKER.label)
+    _embed(made, [chunk.text for chunk in cut])
+    known = {"version": version, "status": status}
+    row = {"law_id": law_id, "bucket": "laws", "raw_key": "raw/law", "format": form}
+    LawVersion.objects.create(pk=made, **row, **known)
+    found = {"title": title, "language": law.language, "document_id": made, "chunk_count": len(cut), **known}
+    Law.objects.update_or_create(pk=law_id, defaults=found)
+    return made
+
+
+def _read(text: str) -> Canonical:
+    lines, at = [], 0
+    for page, lying in enumerate(text.split("\f"), 1):
+        for line in lying.strip("\n").split("\n"):
+            lines.append(Line(line, Place(at, at + len(line), page)))
+            at += len(line) + 1
+    return build(lines)
+
+
+def _embed(document_id: UUID, texts: Sequence[str]) -> None:
+    embedder = active_model.embedder(active_model.of(CORPUS))
+    found = embedder.embed(texts)
+    for at, (row, sha) in enumerate(zip(found, vector_shas(found), strict=True)):
+        DocumentChunk.objects.filter(document_id=document_id, chunk_ord=at).update(
+            embedding=row,
+            embed_model=embedder.model,
+            embed_version=embedder.version,
+            vector_dim=DIMENSIONS,
+            vector_sha=sha,
+            embed_updated_at=Now(),
+        )
+    bm25.write(document_id)

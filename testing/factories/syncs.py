@@ -1,0 +1,55 @@
+"""Sources and syncs as a connection leaves them, and what stands in for a page's work: ``settings.INGESTION_WORK``."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+from django.db.models import F
+
+from integrations.models import ConnectedSource, IngestionJob
+from integrations.sync import page_messages
+from integrations.sync.page_messages import Body, Message
+from jobs import failpoints
+
+PAGES = 3  # of each sync
+WORK = "testing.factories.syncs.work"
+
+
+def source(user_id: UUID | None = None, **columns: Any) -> ConnectedSource:
+    given = {"provider": "hubspot", "account": uuid4().hex, **columns}
+    return ConnectedSource.objects.create(user_id=user_id or uuid4(), **given)
+
+
+def sync(of: ConnectedSource | None = None, *, kind: str = "full_sync", **columns: Any) -> Body:
+    """Begin a sync of ``of``; return the body of its first message, which is not sent yet."""
+    of = of or source()
+    job = IngestionJob.objects.create(user_id=of.user_id, source=of, kind=kind, **columns)
+    return Body(job_id=job.pk, source_id=of.pk, user_id=of.user_id, kind=kind, page=job.page)
+
+
+def work(message: Message) -> None:
+    """Count one item a page, as a page's work does: under the fence, with the next page or the end of the sync.
+
+    Before that it waits for as long as the file that PAGED_UNTIL_GONE names is there.
+    """
+    body = message.body
+    IngestionJob.objects.filter(pk=body.job_id).update(status="running", items_seen=F("items_seen") + 1)
+    failpoints.reach("page:items")
+    _wait()
+    with page_messages.fenced(message):
+        job = IngestionJob.objects.filter(pk=body.job_id, page=body.page)
+        if job.update(page=F("page") + 1, items_written=F("items_written") + 1):
+            if body.page + 1 < PAGES:
+                page_messages.enqueue(body.next_page(str(body.page + 1)))
+            else:
+                IngestionJob.objects.filter(pk=body.job_id).update(status="completed")
+
+
+def _wait() -> None:
+    gate = os.environ.get("PAGED_UNTIL_GONE", "")
+    while gate and Path(gate).exists():
+        time.sleep(0.02)

@@ -1,0 +1,100 @@
+"""Plans that do nothing, hold the row, or fail on purpose: what the machine is measured and broken with."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import time
+from collections.abc import Sequence
+from uuid import UUID
+
+from django.db import connection
+
+from accessa import pipelines
+from jobs.claims import Claim
+from jobs.outcomes import Advance, Moved, Outcome, Permanent, Retryable, Wait
+from jobs.pipeline import Handler, Pipeline, Step
+from jobs.states import Stage
+
+
+def holds(job_ids: Sequence[UUID]) -> dict[UUID, str]:
+    return {}
+
+
+def breaks(job_ids: Sequence[UUID]) -> dict[UUID, str]:
+    return dict.fromkeys(job_ids, "This never holds.")
+
+
+def noop(claim: Claim) -> Outcome:
+    return Advance()
+
+
+def hold(claim: Claim) -> Moved:
+    with claim.held():
+        return claim.advance()
+
+
+def wait(claim: Claim) -> Wait:
+    return Wait(seconds=60, reason="waiting_for_nothing")
+
+
+def fail(claim: Claim) -> Outcome:
+    raise Retryable("ALWAYS_FAILS", "This stage always fails.")
+
+
+def refuse(claim: Claim) -> Outcome:
+    raise Permanent("NEVER_GOOD", "This stage never goes well.")
+
+
+def crash(claim: Claim) -> Outcome:
+    raise RuntimeError(f"with a value that must not be shown: {claim.job.payload.get('ssn')}")
+
+
+def violate(claim: Claim) -> Outcome:
+    """Meet a unique index with a value that the database repeats in the DETAIL of its error."""
+    with claim.held(), connection.cursor() as cursor:
+        cursor.execute("CREATE TEMPORARY TABLE owed (ssn text UNIQUE) ON COMMIT DROP")
+        cursor.execute("INSERT INTO owed VALUES (%(ssn)s), (%(ssn)s)", claim.job.payload)
+    raise AssertionError
+
+
+def full(claim: Claim) -> Outcome:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def die(claim: Claim) -> Outcome:
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError
+
+
+def sleep(claim: Claim) -> Outcome:
+    time.sleep(float(claim.job.payload.get("seconds", 60)))
+    with claim.held():
+        return claim.advance()
+
+
+def nap(claim: Claim) -> Outcome:
+    """Sleep, and say so first: a job that is claimed may still be let go of before its stage begins."""
+    claim.log("ASLEEP")
+    return sleep(claim)
+
+
+def deaf(claim: Claim) -> Outcome:
+    """Hold the GIL for an hour or so: no thread of this process can do anything about it."""
+    return Advance(payload={"never": sum(range(10**12))})
+
+
+def _single(name: str, handler: Handler, *, limit: float = 60.0) -> Pipeline:
+    return Pipeline(name, (Step(Stage.EMBEDDED, handler, holds, limit=limit),))
+
+
+_SINGLES = [_single(h.__name__, h) for h in (noop, hold, wait, fail, refuse, crash, violate, full, die, sleep, nap)]
+_STAGES = Pipeline(
+    "stages", tuple(Step(stage, noop, holds, reached_pct=index * 9.0) for index, stage in enumerate(Stage))
+)
+# Its proofs hold up to chunking and no further.
+_UNPROVEN = Pipeline("unproven", tuple(Step(s, noop, holds if n < 6 else breaks) for n, s in enumerate(Stage)))
+_HANGS = _single("hangs", sleep, limit=1.0)
+_DEAF = _single("deaf", deaf, limit=1.0)
+PIPELINES = {**pipelines.PIPELINES, **{plan.name: plan for plan in [*_SINGLES, _STAGES, _UNPROVEN, _HANGS, _DEAF]}}

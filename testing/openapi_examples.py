@@ -1,0 +1,100 @@
+"""The requests and answers that the schema shows: taken from the API itself, by the story of one document."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from django.test import Client
+
+from jobs import worker
+from testing.factories.records import connected, record
+from testing.factories.searchable_statutes import enacted
+from testing.fuzzing import SECRET
+from testing.personas import Person, declaration, plan_pdf
+from vendors.models import Purchase
+
+NOWHERE = UUID(int=4)
+SHOWN_NUMBERS = 3  # of a vector's 1,536
+BOUGHT: dict[str, Any] = {"stage": "job_validated", "vendor": "llamaparse", "model": "cost_effective"}
+BOUGHT |= {"unit": "pages", "quantity": 1, "cents": "0.375"}
+QUESTION = {
+    "query": "What does the plan pay for therapy?",
+    "k": 1,
+    "sources": ["documents", "hubspot", "statutes"],
+    "filters": {"pages": [1, 20]},
+}
+LINK = "https://app.hubspot.com/contacts/1/company/512"
+ACT = f"Section 12. {'A health plan pays for therapy that a physician has ordered. ' * 18}"
+COMPANY = "Northwind Therapy runs twelve clinics. Renewal of their plan in June."
+
+
+class Collector:
+    """Remembers what was asked and answered, by operation and status."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, dict[str, Any]] = {}
+
+    def note(self, operation: str, answer: Any, asked: Any = None) -> Any:
+        body = answer.json()
+        example = self.found.setdefault(operation, {"answers": {}})
+        if asked is not None and answer.status_code < 300:
+            example["request"] = asked
+        example["answers"][str(answer.status_code)] = body
+        return body
+
+
+def collect(ana: Person, platform: Person) -> dict[str, Any]:
+    """Carry a document of Ana's from its declaration to an answer, and return what was said.
+
+    Needs BRAIN_API_SECRET to be ``SECRET``.
+    """
+    noted = Collector()
+    note = noted.note
+    pdf = plan_pdf("therapy")
+    file = declaration(pdf) | {"ocr": False}
+    declared = note("upload", ana.post("/upload", file), file)
+    note("upload", ana.post("/upload", file | {"sha256": "unknown"}))
+    note("put_bytes", ana.client.put(declared["signed_url"], b"%PDF-1.7", content_type="application/pdf"))
+    ana.client.put(declared["signed_url"], pdf, content_type="application/pdf")
+    note("document_parsed", ana.get(f"/documents/{declared['document_id']}/parsed"))
+    worker.drain()
+    _done(note, ana, declared)
+    _failed(note, ana, platform)
+    texts = {"texts": ["What is the deductible?"]}
+    embedded = ana.post("/internal/embed", texts, headers={"authorization": f"Bearer {SECRET}"})
+    note("internal_embed", embedded, texts)["embeddings"][0][SHOWN_NUMBERS:] = []
+    return noted.found
+
+
+def _done(note: Any, ana: Person, declared: dict[str, Any]) -> None:
+    document = f"/documents/{declared['document_id']}"
+    Purchase.objects.create(user_id=ana.id, document_id=declared["document_id"], state="settled", **BOUGHT)
+    for operation, path in (
+        ("job", f"/job/{declared['job_id']}"),
+        ("document_job", f"/jobs/{declared['document_id']}"),
+        ("jobs", "/jobs"),
+        ("documents", "/documents"),
+        ("document", document),
+        ("document_original", f"{document}/original"),
+        ("document_parsed", f"{document}/parsed"),
+        ("document_chunks", f"{document}/chunks?page_size=1"),
+        ("document_purchases", f"{document}/purchases"),
+        ("usage", "/usage"),
+    ):
+        note(operation, ana.client.get(path))
+        note(operation, Client().get(path))
+    for operation, path in (("job", f"/job/{NOWHERE}"), ("document", f"/documents/{NOWHERE}")):
+        note(operation, ana.client.get(path))
+    record(connected(ana.id), "company:512", COMPANY, title="Northwind Therapy", url=LINK)
+    enacted("HEALTH_2024", ACT, title="Health Plans Act")
+    note("search", ana.post("/search", QUESTION), QUESTION)
+    note("search", ana.post("/search", {"query": "deductible", "k": 0}))
+    note("retry_job", ana.post(f"/jobs/{declared['document_id']}/retry"))
+
+
+def _failed(note: Any, ana: Person, platform: Person) -> None:
+    failed = ana.ingest(b"not a PDF", filename="letter.pdf")
+    note("retry_job", ana.post(f"/jobs/{failed.document_id}/retry"))
+    note("advance_job", platform.post(f"/jobs/{failed.document_id}/advance"))
+    note("advance_job", ana.post(f"/jobs/{failed.document_id}/advance"))

@@ -1,0 +1,45 @@
+"""Plans for statutes that read no file: the message's key says what becomes of its job."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import PurePosixPath
+
+from django.db.models import F
+
+from accessa import pipelines
+from jobs.claims import Claim
+from jobs.outcomes import Moved, Outcome, Permanent, Retryable
+from jobs.pipeline import Pipeline, Step
+from jobs.states import Stage
+from statutes.models import LawVersion
+from testing.noop_pipelines import holds
+
+
+def work(claim: Claim) -> Outcome:
+    """Do what the last part of the key says: ``ok``, ``sleep-1.5``, ``refuse``, ``fail``, ``die``."""
+    version = LawVersion.objects.get(pk=claim.job.document_id)
+    what, _, seconds = PurePosixPath(version.raw_key).name.partition("-")
+    if what == "sleep":
+        time.sleep(float(seconds))
+    elif what == "refuse":
+        raise Permanent("NOT_A_LAW", "This file is no law.")
+    elif what == "fail":
+        raise Retryable("ALWAYS_FAILS", "This file is never read.")
+    elif what == "die":
+        os.kill(os.getpid(), signal.SIGKILL)
+    with claim.held():
+        return claim.advance()
+
+
+def publish(claim: Claim) -> Moved:
+    """Count the result: of one version there must be one, however often its message came."""
+    with claim.held():
+        LawVersion.objects.filter(pk=claim.job.document_id).update(reprocessed=F("reprocessed") + 1)
+        return claim.advance()
+
+
+STATUTE = Pipeline("statute", (Step(Stage.QUEUED, work, holds), Step(Stage.EMBEDDED, publish, holds)))
+PIPELINES = {**pipelines.PIPELINES, "statute": STATUTE}

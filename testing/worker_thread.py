@@ -1,0 +1,34 @@
+"""A worker beside a test: the machine itself, in a thread of this process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from django.db import connection
+
+from jobs import services
+from jobs import worker as runner
+
+
+@contextmanager
+def at_work(*, pause: float = 0.1) -> Iterator[None]:
+    """Carry whatever is due or becomes due, until the end of the block."""
+    stop = threading.Event()
+
+    def work() -> None:
+        try:
+            while not stop.wait(pause):
+                services.sweep()
+                runner.drain()
+        finally:
+            connection.close()
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        worker.join()
