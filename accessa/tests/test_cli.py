@@ -101,13 +101,13 @@ def test_every_number_of_the_settings_has_a_least_value() -> None:
 @pytest.mark.django_db(transaction=True)
 def test_a_database_to_migrate_is_one_sentence_and_a_missing_table_is_not() -> None:
     hidden = done("ALTER TABLE tenant_budgets RENAME TO hidden", "ALTER TABLE hidden RENAME TO tenant_budgets")
-    row = "INSERT INTO django_migrations (app, name, applied) VALUES ('jobs', '0005_console', now())"
+    row = "INSERT INTO django_migrations (app, name, applied) VALUES ('jobs', '0002_policies', now())"
     command = ["manage.py", "budget", str(uuid4())]
 
     with hidden:
         with pytest.raises(ProgrammingError):
             cli.run(command)
-        forgotten = done("DELETE FROM django_migrations WHERE (app, name) = ('jobs', '0005_console')", row)
+        forgotten = done("DELETE FROM django_migrations WHERE (app, name) = ('jobs', '0002_policies')", row)
         with forgotten, pytest.raises(SystemExit) as leaving:
             cli.run(command)
 

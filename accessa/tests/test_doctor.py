@@ -287,10 +287,10 @@ def test_each_difference_between_models_and_catalog_is_found_in_one_look() -> No
 
 
 def test_migrations_that_are_missing_or_ahead_are_found() -> None:
-    of_jobs = "app = 'jobs' AND name = '0005_console'"
+    of_jobs = "app = 'jobs' AND name = '0002_policies'"
     insert = "INSERT INTO django_migrations (app, name, applied) VALUES ('jobs', '{}', now())"
-    with done(f"DELETE FROM django_migrations WHERE {of_jobs}", insert.format("0005_console")):
-        assert found("migrations", "not applied, jobs.0005_console first.", "manage.py migrate")
+    with done(f"DELETE FROM django_migrations WHERE {of_jobs}", insert.format("0002_policies")):
+        assert found("migrations", "not applied, jobs.0002_policies first.", "manage.py migrate")
 
     with done(insert.format("9999_later"), "DELETE FROM django_migrations WHERE name = '9999_later'"):
         assert found("migrations", "it has jobs.9999_later", "Deploy the version that was migrated")

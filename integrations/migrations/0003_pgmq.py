@@ -115,6 +115,6 @@ def _says(cursor: Any, question: str) -> bool:
 
 
 class Migration(migrations.Migration):
-    dependencies = [("integrations", "0002_row_level_security")]
+    dependencies = [("integrations", "0002_policies")]
 
     operations = [migrations.RunPython(install, remove)]

@@ -1,12 +1,12 @@
-"""Who the caller is, as policies ask for it, and the tables of this project's own users."""
+"""auth.uid() as policies call it, and row-level security of the user tables."""
 
 from django.conf import settings
 from django.db import migrations
 
 from accounts.rls import protect
 
-# Supabase brings auth.uid(); elsewhere the same question is answered the same way. After SET LOCAL the setting is ''
-# and not NULL, hence the nullif.
+# Supabase has auth.uid(); elsewhere it is created here with the same result. After SET LOCAL the setting is '' and not
+# NULL, hence the nullif.
 UID = f"""
 CREATE SCHEMA IF NOT EXISTS auth;
 DO $do$ BEGIN

@@ -1,10 +1,10 @@
-"""What is written stays as it was written: the table takes new rows and nothing else."""
+"""Triggers that make the audit log append-only."""
 
 from django.conf import settings
 from django.db import migrations
 
-# Of rows for UPDATE and DELETE: a statement that meets none changes nothing. TRUNCATE has no rows.
-KEEP = f"""
+# Row triggers for UPDATE and DELETE: a statement that matches no row changes nothing. TRUNCATE needs a statement trigger.
+APPEND_ONLY = f"""
 CREATE FUNCTION keep_audit_entries() RETURNS trigger LANGUAGE plpgsql AS $f$
 BEGIN
     RAISE EXCEPTION 'Audit entries are kept as they were written: % is refused.', TG_OP
@@ -14,12 +14,12 @@ CREATE TRIGGER audit_entries_are_kept BEFORE UPDATE OR DELETE ON audit_entries
     FOR EACH ROW EXECUTE FUNCTION keep_audit_entries();
 CREATE TRIGGER audit_entries_are_not_emptied BEFORE TRUNCATE ON audit_entries
     FOR EACH STATEMENT EXECUTE FUNCTION keep_audit_entries();
--- Nothing in it is a tenant's to see, whatever a host grants to its roles on new tables.
+-- No tenant may read it, whatever the host grants to its roles on new tables.
 REVOKE ALL ON audit_entries FROM {settings.TENANT_ROLE};
 ALTER TABLE audit_entries ENABLE ROW LEVEL SECURITY;
 ALTER TABLE audit_entries FORCE ROW LEVEL SECURITY;
 """
-LET_GO = """
+REVERSE = """
 ALTER TABLE audit_entries NO FORCE ROW LEVEL SECURITY;
 ALTER TABLE audit_entries DISABLE ROW LEVEL SECURITY;
 DROP TRIGGER audit_entries_are_not_emptied ON audit_entries;
@@ -31,4 +31,4 @@ DROP FUNCTION keep_audit_entries();
 class Migration(migrations.Migration):
     dependencies = [("audit", "0001_initial")]
 
-    operations = [migrations.RunSQL(KEEP, LET_GO)]
+    operations = [migrations.RunSQL(APPEND_ONLY, REVERSE)]

@@ -1,0 +1,18 @@
+from django.db import migrations
+
+from accounts.rls import protect
+
+
+class Migration(migrations.Migration):
+    dependencies = [("jobs", "0001_initial"), ("accounts", "0002_policies")]
+
+    operations = [
+        protect("upload_jobs", "job_select_self"),
+        protect("events", "evt_select_self"),
+        # Only staff see the jobs of campaigns.
+        migrations.RunSQL(
+            "ALTER POLICY job_select_self ON upload_jobs"
+            " USING (user_id = (SELECT auth.uid()) AND campaign_id IS NULL)",
+            migrations.RunSQL.noop,
+        ),
+    ]

@@ -1,0 +1,18 @@
+from django.db import migrations
+
+from accounts.rls import protect
+
+
+class Migration(migrations.Migration):
+    dependencies = [("vendors", "0001_initial"), ("accounts", "0002_policies")]
+
+    operations = [
+        protect("purchases", "purchase_select_self"),
+        protect("tenant_budgets", "tenant_budget_select_self"),
+        # Only staff see the purchases of campaigns.
+        migrations.RunSQL(
+            "ALTER POLICY purchase_select_self ON purchases"
+            " USING (user_id = (SELECT auth.uid()) AND campaign_id IS NULL)",
+            migrations.RunSQL.noop,
+        ),
+    ]
