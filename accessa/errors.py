@@ -13,7 +13,7 @@ from rest_framework import exceptions
 from rest_framework.response import Response
 from rest_framework.views import set_rollback
 
-from accounts.errors import Refused, not_found
+from accounts.errors import ApiError, not_found
 from documents.storage import trouble
 from jobs import tracing
 from jobs.errors import frames
@@ -35,7 +35,7 @@ CODES: dict[type[exceptions.APIException], tuple[str, str]] = {
 }
 
 
-def answer(error: Exception, context: dict[str, Any]) -> Response:
+def exception_handler(error: Exception, context: dict[str, Any]) -> Response:
     """Turn whatever a view raised into the one shape; what nobody foresaw is logged by its frames and shown as 500."""
     set_rollback()
     refusal = _refusal(error)
@@ -45,31 +45,31 @@ def answer(error: Exception, context: dict[str, Any]) -> Response:
     return Response(refusal.body, status=refusal.status, headers=headers)
 
 
-def _refusal(error: Exception) -> Refused:
+def _refusal(error: Exception) -> ApiError:
     match error:
-        case Refused():
+        case ApiError():
             return error
         case Http404():
             return not_found()
         case PermissionDenied():
-            return Refused("FORBIDDEN", "You may not do this.", status=HTTPStatus.FORBIDDEN)
+            return ApiError("FORBIDDEN", "You may not do this.", status=HTTPStatus.FORBIDDEN)
         case RequestDataTooBig():
-            return Refused("BODY_TOO_LARGE", "The body is too large.", status=HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+            return ApiError("BODY_TOO_LARGE", "The body is too large.", status=HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
         case exceptions.ValidationError():
             return _invalid(error)
         case exceptions.APIException():
             code, detail = CODES.get(type(error), ("REFUSED", "The request cannot be granted."))
-            return Refused(code, detail, status=error.status_code)
+            return ApiError(code, detail, status=error.status_code)
         case OperationalError() | InterfaceError():
-            return Refused(**AWAY, status=HTTPStatus.SERVICE_UNAVAILABLE, retry_after=AWAY_SECONDS)
+            return ApiError(**AWAY, status=HTTPStatus.SERVICE_UNAVAILABLE, retry_after=AWAY_SECONDS)
         case OSError():
             return trouble(error)
     log.error("Unforeseen: %s", frames(error), extra={"reported": True})
     tracing.report(error)
-    return Refused("INTERNAL", "Something went wrong on our side.", status=HTTPStatus.INTERNAL_SERVER_ERROR)
+    return ApiError("INTERNAL", "Something went wrong on our side.", status=HTTPStatus.INTERNAL_SERVER_ERROR)
 
 
-def _invalid(error: exceptions.ValidationError) -> Refused:
+def _invalid(error: exceptions.ValidationError) -> ApiError:
     """Name the first field that is wrong; DRF's nested lists are no shape for a client to branch on."""
     detail: Any = error.detail
     field = None
@@ -79,37 +79,37 @@ def _invalid(error: exceptions.ValidationError) -> Refused:
             field = field or (key if key != "non_field_errors" else None)
         else:
             detail = detail[0]
-    return Refused("INVALID_REQUEST", str(detail), field=field)
+    return ApiError("INVALID_REQUEST", str(detail), field=field)
 
 
-def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
-    return refused(request, not_found())
+def not_found_page(request: HttpRequest, exception: Exception) -> HttpResponse:
+    return error_response(request, not_found())
 
 
-def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
-    return refused(request, Refused("INVALID_REQUEST", "The request cannot be read."))
+def bad_request_page(request: HttpRequest, exception: Exception) -> HttpResponse:
+    return error_response(request, ApiError("INVALID_REQUEST", "The request cannot be read."))
 
 
-def forbidden(request: HttpRequest, exception: Exception) -> HttpResponse:
-    return refused(request, Refused("FORBIDDEN", "You may not do this.", status=HTTPStatus.FORBIDDEN))
+def forbidden_page(request: HttpRequest, exception: Exception) -> HttpResponse:
+    return error_response(request, ApiError("FORBIDDEN", "You may not do this.", status=HTTPStatus.FORBIDDEN))
 
 
-def form_refused(request: HttpRequest, reason: str = "") -> HttpResponse:
+def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
     """Answer a form without its secret: a page that was open for too long, or somebody else's form."""
     detail = "This form is no longer valid. Go back, load the page again and try once more."
-    return refused(request, Refused("FORM_EXPIRED", detail, status=HTTPStatus.FORBIDDEN))
+    return error_response(request, ApiError("FORM_EXPIRED", detail, status=HTTPStatus.FORBIDDEN))
 
 
-def server_error(request: HttpRequest) -> HttpResponse:
+def server_error_page(request: HttpRequest) -> HttpResponse:
     detail = "Something went wrong on our side."
-    return refused(request, Refused("INTERNAL", detail, status=HTTPStatus.INTERNAL_SERVER_ERROR))
+    return error_response(request, ApiError("INTERNAL", detail, status=HTTPStatus.INTERNAL_SERVER_ERROR))
 
 
-def away(request: HttpRequest) -> HttpResponse:
-    return refused(request, Refused(**AWAY, status=HTTPStatus.SERVICE_UNAVAILABLE, retry_after=AWAY_SECONDS))
+def database_unavailable(request: HttpRequest) -> HttpResponse:
+    return error_response(request, ApiError(**AWAY, status=HTTPStatus.SERVICE_UNAVAILABLE, retry_after=AWAY_SECONDS))
 
 
-def refused(request: HttpRequest, refusal: Refused) -> HttpResponse:
+def error_response(request: HttpRequest, refusal: ApiError) -> HttpResponse:
     """Answer a refusal outside of the API's views: as a page to who asks for pages, in the one shape to all others."""
     if error_pages.wants_page(request):
         return error_pages.page(request, refusal)

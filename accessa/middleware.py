@@ -15,7 +15,7 @@ from django.core.exceptions import PermissionDenied, SuspiciousOperation
 from django.db.utils import InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse
 
-from accessa.errors import away
+from accessa.errors import database_unavailable
 from accounts.authentication import Caller
 from accounts.models import User
 from jobs import log_context, tracing
@@ -117,4 +117,4 @@ class DatabaseAway:
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
         if not isinstance(error, (OperationalError, InterfaceError)):
             return None
-        return away(request)
+        return database_unavailable(request)

@@ -22,7 +22,7 @@ REST_FRAMEWORK: dict[str, Any] = {
     "DEFAULT_PARSER_CLASSES": ["accounts.parsers.ShallowJSON"],
     "DEFAULT_PAGINATION_CLASS": "accounts.pagination.Cursor",
     "PAGE_SIZE": 50,
-    "EXCEPTION_HANDLER": "accessa.errors.answer",
+    "EXCEPTION_HANDLER": "accessa.errors.exception_handler",
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
     "UNAUTHENTICATED_USER": None,
 }

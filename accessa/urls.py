@@ -7,10 +7,10 @@ from drf_spectacular.views import SpectacularAPIView
 from accessa import health
 from accessa.openapi.docs_view import DocsView
 
-handler400 = "accessa.errors.bad_request"
-handler403 = "accessa.errors.forbidden"
-handler404 = "accessa.errors.page_not_found"
-handler500 = "accessa.errors.server_error"
+handler400 = "accessa.errors.bad_request_page"
+handler403 = "accessa.errors.forbidden_page"
+handler404 = "accessa.errors.not_found_page"
+handler500 = "accessa.errors.server_error_page"
 
 urlpatterns = [
     path("", include("jobs.urls")),

@@ -12,7 +12,7 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest
 
 from accounts import rate_limit
-from accounts.errors import Refused
+from accounts.errors import ApiError
 from accounts.models import User
 
 WINDOW = 600.0
@@ -45,7 +45,7 @@ def _count(client: str, email: str) -> None:
     try:
         rate_limit.spend(f"sign-in:{one}", limit=TRIES_OF_ONE, window=WINDOW, code="TRIED_TOO_OFTEN", detail="")
         rate_limit.spend(_every(client), limit=TRIES_OF_ADDRESS, window=WINDOW, code="TRIED_TOO_OFTEN", detail="")
-    except Refused as refused:
+    except ApiError as refused:
         raise PermissionDenied from refused  # no other backend is asked, and the form says its one sentence
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from http import HTTPStatus
 
 
-class Refused(Exception):
+class ApiError(Exception):
     """A request that cannot be granted. ``detail`` is shown as it is: it names no other tenant's things."""
 
     def __init__(
@@ -30,11 +30,11 @@ class Refused(Exception):
         return found | {"field": self.field} if self.field else found
 
 
-def not_found() -> Refused:
+def not_found() -> ApiError:
     """Say the same of what does not exist and of what belongs to somebody else."""
-    return Refused("NOT_FOUND", "There is no such thing here.", status=HTTPStatus.NOT_FOUND)
+    return ApiError("NOT_FOUND", "There is no such thing here.", status=HTTPStatus.NOT_FOUND)
 
 
-def unavailable(detail: str) -> Refused:
+def unavailable(detail: str) -> ApiError:
     """Say that something of ours is away: the same request may go well in a moment."""
-    return Refused("UNAVAILABLE", detail, status=HTTPStatus.SERVICE_UNAVAILABLE, retry_after=5)
+    return ApiError("UNAVAILABLE", detail, status=HTTPStatus.SERVICE_UNAVAILABLE, retry_after=5)

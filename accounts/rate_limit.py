@@ -7,7 +7,7 @@ from math import ceil
 
 from django.db import connection
 
-from accounts.errors import Refused
+from accounts.errors import ApiError
 
 # One statement counts and decides; a refused call is not counted, or a busy caller would never get in again.
 HIT = """
@@ -39,7 +39,7 @@ def spend(key: str, *, limit: int, window: float, code: str, detail: str) -> Non
         cursor.execute(NEXT, values)
         (wait,) = cursor.fetchone()
     retry_after = max(1, ceil(wait or window))
-    raise Refused(code, detail, status=HTTPStatus.TOO_MANY_REQUESTS, retry_after=retry_after)
+    raise ApiError(code, detail, status=HTTPStatus.TOO_MANY_REQUESTS, retry_after=retry_after)
 
 
 def give_back(key: str) -> None:

@@ -16,7 +16,7 @@ from http import HTTPStatus
 from typing import Any
 from uuid import UUID
 
-from accounts.errors import Refused, not_found, unavailable
+from accounts.errors import ApiError, not_found, unavailable
 from accounts.rls import as_tenant
 from documents.models import Document
 from documents.parsers.sandbox.client import Zygote, kept
@@ -81,7 +81,7 @@ def require(document: Document, page: int) -> None:
     if not is_there:
         raise not_found()
     if document.stored_at is None:
-        raise Refused("NOT_READY", "The document has not come that far yet.", status=HTTPStatus.CONFLICT)
+        raise ApiError("NOT_READY", "The document has not come that far yet.", status=HTTPStatus.CONFLICT)
     if page < 1 or (document.pages is not None and page > document.pages):
         raise _no_such_page()
 
@@ -111,7 +111,7 @@ def _key(document: Document, page: int, request: dict[str, Any]) -> Key:
     return document.pk, page, hashlib.sha256(json.dumps(request).encode()).hexdigest()
 
 
-def _refusal(key: Key, failure: StageFailure) -> Refused:
+def _refusal(key: Key, failure: StageFailure) -> ApiError:
     log.info("A page is not shown: %s", failure.code)
     if isinstance(failure, Retryable) and failure.code == "PARSE_TIMEOUT":  # the machine's fault, not the page's
         return unavailable("The page could not be drawn in time; try again shortly.")
@@ -120,12 +120,12 @@ def _refusal(key: Key, failure: StageFailure) -> Refused:
     return _not_shown()
 
 
-def _not_shown() -> Refused:
-    return Refused("PAGE_NOT_SHOWN", "This page cannot be shown.", status=HTTPStatus.UNPROCESSABLE_ENTITY)
+def _not_shown() -> ApiError:
+    return ApiError("PAGE_NOT_SHOWN", "This page cannot be shown.", status=HTTPStatus.UNPROCESSABLE_ENTITY)
 
 
-def _no_such_page() -> Refused:
-    return Refused("PAGE_NOT_FOUND", "The document has no such page.", status=HTTPStatus.NOT_FOUND, field="page")
+def _no_such_page() -> ApiError:
+    return ApiError("PAGE_NOT_FOUND", "The document has no such page.", status=HTTPStatus.NOT_FOUND, field="page")
 
 
 class _Hopeless:
@@ -196,5 +196,5 @@ def _turn() -> Iterator[Zygote]:
         _free.put(zygote)
 
 
-def _busy() -> Refused:
+def _busy() -> ApiError:
     return unavailable("Too many pages are being drawn; try again shortly.")

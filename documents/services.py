@@ -13,7 +13,7 @@ from django.conf import settings
 from django.db import connection, transaction
 
 from accounts import rate_limit
-from accounts.errors import Refused, not_found
+from accounts.errors import ApiError, not_found
 from documents import ids, storage, validation
 from documents.locks import lock
 from documents.models import Document, Removal
@@ -164,7 +164,7 @@ def _revived(job: UploadJob) -> UploadJob:
     """Retry a job that had failed, in no transaction and under no lock: its proofs look into the store."""
     try:
         return services.retry(job, by="upload")
-    except Refused as refused:
+    except ApiError as refused:
         if refused.code != "JOB_ALREADY_ACTIVE":  # who declared it at the same time has revived it
             raise
         return services.latest(job.document_id)
@@ -293,6 +293,6 @@ def signed_parsed(document: Document) -> str:
 def _signed(path: str | None, filename: str) -> str:
     if path is None:
         detail = "The document has not come that far yet."
-        raise Refused("NOT_READY", detail, status=HTTPStatus.CONFLICT)
+        raise ApiError("NOT_READY", detail, status=HTTPStatus.CONFLICT)
     bucket, name = storage.located(path)
     return bucket.sign_download(name, filename=filename)

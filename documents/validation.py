@@ -8,7 +8,7 @@ from http import HTTPStatus
 
 from django.conf import settings
 
-from accounts.errors import Refused
+from accounts.errors import ApiError
 
 MIME = "application/pdf"
 SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -18,15 +18,15 @@ def checked(*, filename: str, bytes_len: int, mime: str, sha256: str) -> str:
     """Return the file's name as it will be kept; raise ``Refused`` with the limit's own code otherwise."""
     if mime.lower() != MIME:
         detail = "Only PDF files (application/pdf) can be uploaded."
-        raise Refused("UNSUPPORTED_TYPE", detail, status=HTTPStatus.UNSUPPORTED_MEDIA_TYPE, field="mime")
+        raise ApiError("UNSUPPORTED_TYPE", detail, status=HTTPStatus.UNSUPPORTED_MEDIA_TYPE, field="mime")
     if bytes_len <= 0:
-        raise Refused("EMPTY_FILE", "The file is empty.", field="bytes_len")
+        raise ApiError("EMPTY_FILE", "The file is empty.", field="bytes_len")
     if bytes_len > settings.MAX_FILE_BYTES:
         detail = f"The file is larger than {settings.MAX_FILE_BYTES} bytes."
-        raise Refused("FILE_TOO_LARGE", detail, status=HTTPStatus.REQUEST_ENTITY_TOO_LARGE, field="bytes_len")
+        raise ApiError("FILE_TOO_LARGE", detail, status=HTTPStatus.REQUEST_ENTITY_TOO_LARGE, field="bytes_len")
     if not SHA256.fullmatch(sha256):
         detail = "sha256 must be 64 lowercase hexadecimal digits."
-        raise Refused("INVALID_SHA256", detail, field="sha256")
+        raise ApiError("INVALID_SHA256", detail, field="sha256")
     return kept_name(filename)
 
 
@@ -35,8 +35,8 @@ def kept_name(filename: str) -> str:
     visible = "".join(c for c in filename if unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Zl", "Zp"))
     name = re.split(r"[\\/]", visible)[-1].strip()
     if name in ("", ".", ".."):
-        raise Refused("INVALID_FILENAME", "The file needs a name.", field="filename")
+        raise ApiError("INVALID_FILENAME", "The file needs a name.", field="filename")
     if len(name) > settings.MAX_FILENAME_CHARS:
         detail = f"The file's name is longer than {settings.MAX_FILENAME_CHARS} characters."
-        raise Refused("FILENAME_TOO_LONG", detail, field="filename")
+        raise ApiError("FILENAME_TOO_LONG", detail, field="filename")
     return name

@@ -10,7 +10,7 @@ from uuid import UUID
 from django.conf import settings
 from django.db import connection
 
-from accounts.errors import Refused
+from accounts.errors import ApiError
 from embeddings import embedders
 from embeddings.embedders import Embedder
 from embeddings.models import LiveModel
@@ -61,7 +61,7 @@ def embedder(live: Live) -> Embedder:
     """Return what embeds for this pointer; raise ``Refused("MODEL_UNAVAILABLE")`` when nothing here does."""
     found = embedders.find(live.model, live.version)
     if found is None:
-        raise Refused("MODEL_UNAVAILABLE", DETAIL, status=HTTPStatus.SERVICE_UNAVAILABLE, retry_after=600)
+        raise ApiError("MODEL_UNAVAILABLE", DETAIL, status=HTTPStatus.SERVICE_UNAVAILABLE, retry_after=600)
     return found
 
 

@@ -10,7 +10,7 @@ from http import HTTPStatus
 from math import ceil
 from uuid import UUID
 
-from accounts.errors import Refused
+from accounts.errors import ApiError
 from embeddings import tokenizer as tokens
 from embeddings.embedders import Embedder, Vectors
 from embeddings.embedders.http_base import Hosted, Sold
@@ -111,20 +111,20 @@ def answerable(code: str, detail: str, *, field: str) -> Iterator[None]:
         seconds = max(1, ceil(postponed.wait.seconds))
         if postponed.wait.reason == ledger.SPENT:
             raise _spent(seconds) from postponed
-        raise Refused(code, detail, status=HTTPStatus.SERVICE_UNAVAILABLE, retry_after=seconds) from postponed
+        raise ApiError(code, detail, status=HTTPStatus.SERVICE_UNAVAILABLE, retry_after=seconds) from postponed
     except Retryable as away:
         seconds = max(SOON, ceil(away.retry_after))
-        raise Refused(code, detail, status=HTTPStatus.SERVICE_UNAVAILABLE, retry_after=seconds) from away
+        raise ApiError(code, detail, status=HTTPStatus.SERVICE_UNAVAILABLE, retry_after=seconds) from away
     except guard.VendorRefused as refused:
         if refused.status not in ABOUT_THE_TEXT:
-            raise Refused(code, detail, status=HTTPStatus.SERVICE_UNAVAILABLE, retry_after=SOON) from refused
-        raise Refused("TEXT_REFUSED", "The embedding service refuses this text.", field=field) from refused
+            raise ApiError(code, detail, status=HTTPStatus.SERVICE_UNAVAILABLE, retry_after=SOON) from refused
+        raise ApiError("TEXT_REFUSED", "The embedding service refuses this text.", field=field) from refused
     except Permanent as never:
         if never.code != ledger.TOO_SMALL:
             raise
         raise _spent(None) from never
 
 
-def _spent(retry_after: int | None) -> Refused:
+def _spent(retry_after: int | None) -> ApiError:
     detail = "The day's budget does not have what this costs."
-    return Refused(ledger.SPENT, detail, status=HTTPStatus.TOO_MANY_REQUESTS, retry_after=retry_after)
+    return ApiError(ledger.SPENT, detail, status=HTTPStatus.TOO_MANY_REQUESTS, retry_after=retry_after)

@@ -9,7 +9,7 @@ from typing import TypedDict
 from django.conf import settings
 
 from accounts.authentication import NOBODY
-from accounts.errors import Refused
+from accounts.errors import ApiError
 from embeddings import billed_calls, embedders
 from embeddings.embedders import DIMENSIONS
 from embeddings.embedders.peer import Remote
@@ -33,7 +33,7 @@ def embed(texts: Sequence[str]) -> Shared:
     embedder = embedders.get(settings.EMBEDDER)
     if isinstance(embedder, Remote):
         detail = "This deployment asks another one for its vectors: the two would ask in circles."
-        raise Refused("NO_MODEL_HERE", detail, status=HTTPStatus.CONFLICT)
+        raise ApiError("NO_MODEL_HERE", detail, status=HTTPStatus.CONFLICT)
     with billed_calls.answerable("EMBEDDER_UNAVAILABLE", "The embedder is away; try again shortly.", field="texts"):
         vectors = billed_calls.embed(embedder, texts, user_id=NOBODY, stage="internal_embed")
         return {"embeddings": vectors.tolist(), "model": embedder.model, "dim": DIMENSIONS}
@@ -41,10 +41,10 @@ def embed(texts: Sequence[str]) -> Shared:
 
 def _check(texts: Sequence[str]) -> None:
     if not texts:
-        raise Refused("INVALID_REQUEST", "Send at least one text.", field="texts")
+        raise ApiError("INVALID_REQUEST", "Send at least one text.", field="texts")
     if len(texts) > MOST_TEXTS:
-        raise Refused("TOO_MANY_TEXTS", f"Send at most {MOST_TEXTS} texts at once.", field="texts")
+        raise ApiError("TOO_MANY_TEXTS", f"Send at most {MOST_TEXTS} texts at once.", field="texts")
     if not all(text.strip() for text in texts):
-        raise Refused("EMPTY_TEXT", "A text is empty.", field="texts")
+        raise ApiError("EMPTY_TEXT", "A text is empty.", field="texts")
     if any(len(text) > MOST_CHARS for text in texts):
-        raise Refused("TEXT_TOO_LONG", f"A text is longer than {MOST_CHARS} characters.", field="texts")
+        raise ApiError("TEXT_TOO_LONG", f"A text is longer than {MOST_CHARS} characters.", field="texts")

@@ -7,7 +7,7 @@ import logging
 from django.conf import settings
 from django.db.utils import OperationalError
 
-from accounts.errors import Refused
+from accounts.errors import ApiError
 from documents.locks import lock
 from documents.parsing import parse_store
 from embeddings import (
@@ -123,7 +123,7 @@ def _chosen(claim: Claim) -> Live:
 def _available(wanted: Live) -> Embedder:
     try:
         return active_model.embedder(wanted)
-    except Refused as refused:  # an operator's mistake: no document's fault
+    except ApiError as refused:  # an operator's mistake: no document's fault
         log.error("Nothing here makes vectors of %s@%s: documents wait.", wanted.model, wanted.version)
         raise Postponed(concurrent_embedding.MISCONFIGURED_SECONDS, refused.code) from refused
 

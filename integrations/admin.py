@@ -18,7 +18,7 @@ from django.utils.html import format_html, format_html_join
 from accounts.audit import reason_form
 from accounts.audit.admin_base import ReadOnlyAdmin
 from accounts.audit.admin_filters import between, one_of
-from accounts.errors import Refused
+from accounts.errors import ApiError
 from accounts.models import User
 from integrations.admin_filters import Lately
 from integrations.models import ArchivedMessage, ConnectedSource, IngestionJob, Provider
@@ -198,7 +198,7 @@ class ArchivedMessageAdmin(ReadOnlyAdmin):
 
     def _replayed(self, request: HttpRequest, msg_ids: list[int], reason: str) -> HttpResponse:
         became = replaying.replay(msg_ids, by=cast(User, request.user), reason=reason)
-        refused = Counter(each.code for each in became.values() if isinstance(each, Refused))
+        refused = Counter(each.code for each in became.values() if isinstance(each, ApiError))
         if done := len(became) - refused.total():
             messages.success(request, f"{done} put back.")
         for code, count in sorted(refused.items()):

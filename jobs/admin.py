@@ -18,7 +18,7 @@ from django.utils.html import format_html
 from django.utils.timesince import timesince
 
 from accounts.audit.admin_base import ReadOnlyAdmin
-from accounts.errors import Refused
+from accounts.errors import ApiError
 from accounts.models import User
 from jobs import admin_filters, staff_actions
 from jobs import progress as standing
@@ -176,7 +176,7 @@ class UploadJobAdmin(ReadOnlyAdmin):
                 done = staff_actions.many(
                     verb, job_ids, by=by, reason=posted.get("reason", ""), stage=posted.get("stage")
                 )
-            except Refused as refused:
+            except ApiError as refused:
                 messages.error(request, f"{refused.code}: {refused.detail}")
             else:
                 tell(request, verb, done)

@@ -9,7 +9,7 @@ from typing import TypeVar
 from django.core.exceptions import ImproperlyConfigured
 from django.db import transaction
 
-from accounts.errors import Refused, not_found
+from accounts.errors import ApiError, not_found
 from jobs import invariants, pipeline
 from jobs.models import UploadJob
 
@@ -60,13 +60,13 @@ def last_proven(job: UploadJob) -> str:
 def earlier(job: UploadJob, stage: str) -> str:
     """Return ``stage`` if the job may be retried from there; the refusal names the latest that it may."""
     if stage not in [step.stage for step in planned(job).steps]:
-        raise Refused("STAGE_UNKNOWN", "The job's pipeline has no such stage.", field="stage")
+        raise ApiError("STAGE_UNKNOWN", "The job's pipeline has no such stage.", field="stage")
     latest = last_proven(job)
     step = next((step for step in planned(job).upto(latest) if step.stage == stage), None)
     why = "The job has not come so far." if step is None else step.proof([job.pk]).get(job.pk)
     if why and stage != latest:
         detail = f"The job cannot be retried from there. {why} The latest stage that is proven is {latest}."
-        raise Refused("STAGE_NOT_REACHED", detail, status=HTTPStatus.CONFLICT, field="stage")
+        raise ApiError("STAGE_NOT_REACHED", detail, status=HTTPStatus.CONFLICT, field="stage")
     return stage
 
 
@@ -76,9 +76,9 @@ def planned(job: UploadJob) -> pipeline.Pipeline:
         return pipeline.pipeline(job.pipeline)
     except ImproperlyConfigured as error:
         detail = "The job's pipeline is not deployed here."
-        raise Refused("PIPELINE_UNKNOWN", detail, status=HTTPStatus.CONFLICT) from error
+        raise ApiError("PIPELINE_UNKNOWN", detail, status=HTTPStatus.CONFLICT) from error
 
 
-def moved_on() -> Refused:
+def moved_on() -> ApiError:
     detail = "The job has moved on meanwhile; look at it again."
-    return Refused("JOB_STATE_CHANGED", detail, status=HTTPStatus.CONFLICT)
+    return ApiError("JOB_STATE_CHANGED", detail, status=HTTPStatus.CONFLICT)

@@ -15,7 +15,7 @@ from django.db.models.functions import Now
 from django_q.tasks import async_task
 from psycopg.types.json import Jsonb
 
-from accounts.errors import Refused, not_found
+from accounts.errors import ApiError, not_found
 from jobs import lifecycle, log_context, queries, resume
 from jobs import pipeline as plan
 from jobs.events import log_event
@@ -71,9 +71,9 @@ def _supersede(document_id: UUID) -> None:
     lifecycle.execute(lifecycle.statement("cancel", _CAMPAIGNS), params)
 
 
-def already_active() -> Refused:
+def already_active() -> ApiError:
     detail = "This document is being worked on; wait until its job has ended."
-    return Refused("JOB_ALREADY_ACTIVE", detail, status=HTTPStatus.CONFLICT)
+    return ApiError("JOB_ALREADY_ACTIVE", detail, status=HTTPStatus.CONFLICT)
 
 
 def ring() -> None:
@@ -124,7 +124,7 @@ def retry(
             raise already_active()
         if seen.state == State.DONE:
             detail = "This job has ended well; there is nothing to retry."
-            raise Refused("JOB_DONE", detail, status=HTTPStatus.CONFLICT)
+            raise ApiError("JOB_DONE", detail, status=HTTPStatus.CONFLICT)
         return resume.last_proven(seen) if stage is None else resume.earlier(seen, stage)
 
     def requeue(seen: UploadJob, start: str) -> UploadJob:
@@ -175,12 +175,12 @@ def advance(job: UploadJob, *, by: str) -> UploadJob:
         following = resume.planned(seen).after(seen.stage)
         if following is None or seen.state not in (State.QUEUED, State.RETRYABLE):
             detail = "Only a waiting job that has a next stage can be advanced."
-            raise Refused("JOB_NOT_WAITING", detail, status=HTTPStatus.CONFLICT)
+            raise ApiError("JOB_NOT_WAITING", detail, status=HTTPStatus.CONFLICT)
         if seen.stage != job.stage:  # not the step that was asked for
             raise resume.moved_on()
         broken = following.proof([seen.pk])
         if broken:
-            raise Refused("INVARIANT_VIOLATED", broken[seen.pk], status=HTTPStatus.CONFLICT, field=following.stage)
+            raise ApiError("INVARIANT_VIOLATED", broken[seen.pk], status=HTTPStatus.CONFLICT, field=following.stage)
         return following
 
     def push(seen: UploadJob, following: plan.Step) -> UploadJob:

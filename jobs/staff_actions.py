@@ -13,7 +13,7 @@ from uuid import UUID
 from django.db import transaction
 
 from accounts.audit import log
-from accounts.errors import Refused, not_found, unavailable
+from accounts.errors import ApiError, not_found, unavailable
 from accounts.models import User
 from jobs import services
 from jobs.models import UploadJob
@@ -85,7 +85,7 @@ def many(verb: str, job_ids: Iterable[UUID], *, by: User | None, reason: str, st
         tried += 1
         try:
             one(verb, job_id, by=by, reason=reason, stage=stage)
-        except Refused as refusal:
+        except ApiError as refusal:
             refused[refusal.code] += 1
     return Done(tried - refused.total(), dict(refused), len(wanted) - tried)
 
@@ -132,4 +132,4 @@ def _refuse_let_go(job: UploadJob) -> None:
     """What a campaign let go of, because it ended or a tenant's job came first, would buy for nobody."""
     if job.campaign_id is not None and (job.last_error or {}).get("code") in LET_GO:
         detail = "Its campaign has let go of this job; begin another campaign instead."
-        raise Refused("JOB_LET_GO", detail, status=HTTPStatus.CONFLICT)
+        raise ApiError("JOB_LET_GO", detail, status=HTTPStatus.CONFLICT)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.http import HttpRequest, HttpResponse
 from django.template.loader import render_to_string
 
-from accounts.errors import Refused
+from accounts.errors import ApiError
 from portal.user_messages import headline, pause
 
 
@@ -14,7 +14,7 @@ def wants_page(request: HttpRequest) -> bool:
     return "text/html" in request.headers.get("Accept", "")
 
 
-def page(request: HttpRequest, refusal: Refused) -> HttpResponse:
+def page(request: HttpRequest, refusal: ApiError) -> HttpResponse:
     """Show a refusal. Asks no database and no session: it may be their fault."""
     shown = {
         "headline": headline(refusal.status),

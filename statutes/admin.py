@@ -18,7 +18,7 @@ from django.utils.text import Truncator
 from accounts.audit import reason_form
 from accounts.audit.admin_base import ReadOnlyAdmin
 from accounts.audit.admin_filters import exact, one_of
-from accounts.errors import Refused
+from accounts.errors import ApiError
 from accounts.models import User
 from jobs.admin import UploadJobAdmin, linked, whole
 from jobs.models import UploadJob
@@ -213,7 +213,7 @@ def _refusal(act: Act, chosen: str) -> str:
     """Act upon one; return the code of its refusal, or nothing."""
     try:
         act(chosen)
-    except Refused as refused:
+    except ApiError as refused:
         return refused.code
     except LawVersion.DoesNotExist:
         return "NOT_FOUND"

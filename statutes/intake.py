@@ -11,7 +11,7 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.db.models.functions import Now
 
-from accounts.errors import Refused
+from accounts.errors import ApiError
 from accounts.system_tenant import CORPUS
 from jobs import services
 from jobs.models import UploadJob
@@ -188,7 +188,7 @@ def _retried(job: UploadJob, *, forced: bool, by: str, noted: Noted | None) -> A
     stage = Stage.QUEUED.value if forced or job.stage in BEFORE_TEXT else None
     try:
         return Accepted(Kind.ACCEPTED, services.retry(job, by=by, stage=stage, noted=noted).pk)
-    except Refused as refused:  # another consumer, or support, was faster
+    except ApiError as refused:  # another consumer, or support, was faster
         if refused.code == "NOT_FOUND":
             return None
         if refused.code not in ("JOB_ALREADY_ACTIVE", "JOB_STATE_CHANGED", "JOB_DONE"):

@@ -12,7 +12,7 @@ from django.db import transaction
 from django.db.models.functions import Now
 
 from accounts.audit import log as auditing
-from accounts.errors import Refused, not_found, unavailable
+from accounts.errors import ApiError, not_found, unavailable
 from accounts.models import User
 from accounts.system_tenant import CORPUS
 from documents import services
@@ -156,5 +156,5 @@ def _name(by: User | None) -> str:
     return str(by.pk) if by else auditing.COMMAND_LINE
 
 
-def _conflict(code: str, detail: str) -> Refused:
-    return Refused(code, detail, status=HTTPStatus.CONFLICT)
+def _conflict(code: str, detail: str) -> ApiError:
+    return ApiError(code, detail, status=HTTPStatus.CONFLICT)

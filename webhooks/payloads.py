@@ -11,7 +11,7 @@ from http import HTTPStatus
 from typing import Any, NoReturn
 from uuid import UUID
 
-from accounts.errors import Refused
+from accounts.errors import ApiError
 
 LONGEST_NAME = 200
 # A name is stored and compared: no control characters (PostgreSQL takes no NUL), no lone surrogates.
@@ -130,9 +130,9 @@ def _part(payload: Payload, field: str) -> Payload:
     return value
 
 
-def invalid(field: str | None = None) -> Refused:
-    return Refused("INVALID_REQUEST", "The callback is not of a form that is known here.", field=field)
+def invalid(field: str | None = None) -> ApiError:
+    return ApiError("INVALID_REQUEST", "The callback is not of a form that is known here.", field=field)
 
 
-def _mismatch(detail: str) -> Refused:
-    return Refused("ARTIFACT_MISMATCH", detail, status=HTTPStatus.UNPROCESSABLE_ENTITY, field="artifacts")
+def _mismatch(detail: str) -> ApiError:
+    return ApiError("ARTIFACT_MISMATCH", detail, status=HTTPStatus.UNPROCESSABLE_ENTITY, field="artifacts")

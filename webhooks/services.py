@@ -9,7 +9,7 @@ from http import HTTPStatus
 from django.db import transaction
 from django.db.models.functions import Now
 
-from accounts.errors import Refused
+from accounts.errors import ApiError
 from documents.models import ParseRequest
 from documents.parsing import parse_callbacks
 from jobs import log_context
@@ -43,7 +43,7 @@ def _remembered(verified: Verified, body_sha256: str) -> tuple[Delivery, bool]:
     delivery, is_first = Delivery.objects.get_or_create(key=key, defaults=kept)
     if not is_first and delivery.body_sha256 != body_sha256:
         detail = "A callback of this id has come with another content."
-        raise Refused("CALLBACK_CONTRADICTS", detail, status=HTTPStatus.CONFLICT)
+        raise ApiError("CALLBACK_CONTRADICTS", detail, status=HTTPStatus.CONFLICT)
     return delivery, is_first
 
 
@@ -74,6 +74,6 @@ def _woken(asked: ParseRequest | None) -> str:
     return "JOB_WOKEN" if parse_callbacks.announce(asked) else "ALREADY_ENDED"
 
 
-def _unknown() -> Refused:
+def _unknown() -> ApiError:
     """Say the same of a job that does not exist and of one that is another document's."""
-    return Refused("CALLBACK_UNKNOWN_JOB", "No such job is known here.", status=HTTPStatus.NOT_FOUND)
+    return ApiError("CALLBACK_UNKNOWN_JOB", "No such job is known here.", status=HTTPStatus.NOT_FOUND)

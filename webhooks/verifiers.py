@@ -14,7 +14,7 @@ from typing import Protocol
 
 from standardwebhooks import Webhook
 
-from accounts.errors import Refused
+from accounts.errors import ApiError
 from vendors.webhook_secrets import standard_key
 from webhooks import payloads
 from webhooks.payloads import Payload
@@ -108,9 +108,9 @@ def chosen(headers: Mapping[str, str]) -> Verifier:
     return found[0]
 
 
-def forged() -> Refused:
+def forged() -> ApiError:
     """Say the same of everything that can be wrong with a signature."""
-    return Refused("INVALID_SIGNATURE", "The signature is not valid.", status=HTTPStatus.UNAUTHORIZED)
+    return ApiError("INVALID_SIGNATURE", "The signature is not valid.", status=HTTPStatus.UNAUTHORIZED)
 
 
 def _fresh(sent: float, now: float) -> bool:

@@ -33,7 +33,7 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse, JsonResponse, UnreadablePostError
 from django.views import View
 
-from accounts.errors import Refused
+from accounts.errors import ApiError
 from documents.storage import trouble
 from vendors.webhook_secrets import webhook_secrets
 from webhooks import services, verifiers
@@ -62,8 +62,8 @@ class LlamaParseView(View):
         try:
             return super().dispatch(request, *args, **kwargs)
         except (UnreadablePostError, TimeoutError):
-            refusal = Refused("BODY_INTERRUPTED", "The body did not come to its end.")
-        except Refused as refused:
+            refusal = ApiError("BODY_INTERRUPTED", "The body did not come to its end.")
+        except ApiError as refused:
             refusal = refused
         except OSError as error:  # the store
             refusal = trouble(error)
@@ -94,5 +94,5 @@ def _body(request: HttpRequest) -> bytes:
     return bytes(body)
 
 
-def _too_large() -> Refused:
-    return Refused("BODY_TOO_LARGE", "The body is too large.", status=HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+def _too_large() -> ApiError:
+    return ApiError("BODY_TOO_LARGE", "The body is too large.", status=HTTPStatus.REQUEST_ENTITY_TOO_LARGE)

@@ -15,7 +15,7 @@ from django.db import connection
 
 from accessa.doctor.registry import CHECKS
 from accessa.doctor.runner import Level, examine
-from accounts.errors import Refused
+from accounts.errors import ApiError
 from documents.storage import SALT
 from testing.fakes.faults import Kind
 from testing.fakes.http_messages import Answer, Request, as_json
@@ -79,7 +79,7 @@ class Elsewhere(Server):
                 verifier = verifiers.chosen(dict(request.headers.items()))
                 headers = {name.lower(): value for name, value in request.headers.items()}
                 verifier.verify(headers, request.body, secrets=[FOREIGN], now=time.time())
-        except Refused as refused:
+        except ApiError as refused:
             return as_json(refused.body, refused.status)
         return as_json({"code": "CALLBACK_UNKNOWN_JOB"}, 404)
 

@@ -12,7 +12,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from accounts.audit.admin_filters import moment
-from accounts.errors import Refused
+from accounts.errors import ApiError
 from console import dead_letters, permissions
 from jobs import staff_actions
 from jobs.admin import tell
@@ -49,7 +49,7 @@ def retry(request: HttpRequest) -> HttpResponse:
             done = staff_actions.many(
                 "retry", [job_id for job_id, _ in dead], by=user, reason=request.POST.get("reason", "")
             )
-        except Refused as refused:
+        except ApiError as refused:
             messages.error(request, f"{refused.code}: {refused.detail}")
         else:
             tell(request, "retry", done)

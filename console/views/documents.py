@@ -10,7 +10,7 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.views.decorators.http import require_safe
 
-from accounts.errors import Refused, unavailable
+from accounts.errors import ApiError, unavailable
 from accounts.system_tenant import CORPUS
 from console import document_access, permissions
 from documents import page_images
@@ -28,7 +28,7 @@ def ask(request: HttpRequest, document_id: UUID) -> HttpResponse:
     if request.method == "POST":
         try:
             entry = document_access.begin(document_id, by=user, reason=request.POST.get("reason", ""))
-        except Refused as refused:
+        except ApiError as refused:
             if refused.code == "NOT_FOUND":
                 raise Http404 from refused
             messages.error(request, f"{refused.code}: {refused.detail}")
@@ -46,7 +46,7 @@ def _opened(request: HttpRequest, entry_id: UUID) -> Document:
     user = permissions.require(request, permissions.READ)
     try:
         return document_access.opened(entry_id, by=user)
-    except Refused as refused:
+    except ApiError as refused:
         raise Http404 from refused
 
 
@@ -97,7 +97,7 @@ def marks(request: HttpRequest, entry_id: UUID, number: int) -> HttpResponse:
     document = _opened(request, entry_id)
     chosen = _within(request.GET.get("passage"), MOST_ORD, least=0)
     located = None
-    with suppress(Refused, OSError):
+    with suppress(ApiError, OSError):
         text = document_access.on_page(document, number, chosen) if chosen is not None else ""
         located = page_images.locate(document, number, text) if text.strip() else None
     return permissions.answer(request, "console/marks.html", "Marks", located=located)
@@ -109,6 +109,6 @@ def picture(request: HttpRequest, entry_id: UUID, number: int) -> HttpResponse:
     document = _opened(request, entry_id)
     try:
         drawn = page_images.render(document, number, width=WIDTH)
-    except Refused as refused:
+    except ApiError as refused:
         return HttpResponse(f"{refused.code}: {refused.detail}", content_type="text/plain", status=refused.status)
     return HttpResponse(drawn, content_type=page_images.MIME)  # which nothing may keep: see admin_view

@@ -12,7 +12,7 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
-from accounts.errors import Refused
+from accounts.errors import ApiError
 from accounts.models import User
 from console import invariant_report, permissions, runbook, timeline
 from jobs import pipeline, progress, staff_actions
@@ -109,7 +109,7 @@ def repair(request: HttpRequest, job_id: UUID) -> HttpResponse:
     user = permissions.require(request, permissions.VIEW, staff_actions.PERMISSIONS.get(verb, "there is no such verb"))
     try:
         staff_actions.one(verb, job_id, by=user, reason=request.POST.get("reason", ""), stage=request.POST.get("stage"))
-    except Refused as refused:
+    except ApiError as refused:
         if refused.code == "NOT_FOUND":
             raise Http404 from refused
         messages.error(request, f"{refused.code}: {refused.detail}")

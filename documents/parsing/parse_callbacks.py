@@ -16,7 +16,7 @@ from http import HTTPStatus
 
 from django.db.models.functions import Now
 
-from accounts.errors import Refused, not_found
+from accounts.errors import ApiError, not_found
 from documents.locks import lock
 from documents.markdown.normalization import normalize_pages
 from documents.models import Document, ParseRequest
@@ -81,13 +81,13 @@ def _parse(document: Document, asked: ParseRequest, content: str) -> Parse:
 def _again(document: Document, parse: Parse) -> str:
     if parse.sha256 != document.parsed_sha256:
         detail = "Another text of this document has been delivered before."
-        raise Refused("CALLBACK_CONTRADICTS", detail, status=HTTPStatus.CONFLICT)
+        raise ApiError("CALLBACK_CONTRADICTS", detail, status=HTTPStatus.CONFLICT)
     return "ALREADY_PARSED"
 
 
 def _store(job: UploadJob, document: Document, asked: ParseRequest, parse: Parse) -> None:
     if not parse.text.strip():
-        raise Refused("ARTIFACT_EMPTY", "The artifact has no text.", status=HTTPStatus.UNPROCESSABLE_ENTITY)
+        raise ApiError("ARTIFACT_EMPTY", "The artifact has no text.", status=HTTPStatus.UNPROCESSABLE_ENTITY)
     path = parse_store.place(document, parse)
     if not parse_store.borrow(document, path):
         raise _not_parsing()
@@ -96,6 +96,6 @@ def _store(job: UploadJob, document: Document, asked: ParseRequest, parse: Parse
     services.deliver(job, code="PARSE_STORED", event={"bytes": len(parse.content), "by": "callback"}, **fields)
 
 
-def _not_parsing() -> Refused:
+def _not_parsing() -> ApiError:
     detail = "The job does not wait for a parse."
-    return Refused("JOB_NOT_PARSING", detail, status=HTTPStatus.CONFLICT)
+    return ApiError("JOB_NOT_PARSING", detail, status=HTTPStatus.CONFLICT)

@@ -18,7 +18,7 @@ from django.conf import settings
 from django.core import signing
 from django.core.files.storage import FileSystemStorage, storages
 
-from accounts.errors import Refused
+from accounts.errors import ApiError
 
 PREFIX = "storage://"
 SALT = "accessa.storage"
@@ -160,13 +160,13 @@ def _write(target: Path, pieces: Iterable[bytes], length: int | None, sha256: st
         os.fsync(file.fileno())
 
 
-def trouble(error: OSError) -> Refused:
+def trouble(error: OSError) -> ApiError:
     """Say what a tenant is told when the store fails: full, or away."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         detail = "There is no room for the file at the moment."
-        return Refused("INSUFFICIENT_STORAGE", detail, status=HTTPStatus.INSUFFICIENT_STORAGE, retry_after=60)
+        return ApiError("INSUFFICIENT_STORAGE", detail, status=HTTPStatus.INSUFFICIENT_STORAGE, retry_after=60)
     detail = "The file store cannot be reached; try again shortly."
-    return Refused("STORAGE_UNAVAILABLE", detail, status=HTTPStatus.SERVICE_UNAVAILABLE, retry_after=5)
+    return ApiError("STORAGE_UNAVAILABLE", detail, status=HTTPStatus.SERVICE_UNAVAILABLE, retry_after=5)
 
 
 def uri(bucket: str, user_id: uuid.UUID, document_id: uuid.UUID, extension: str) -> str:

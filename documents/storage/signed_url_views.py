@@ -14,7 +14,7 @@ from django.core.files.storage import storages
 from django.http import FileResponse, HttpRequest, HttpResponse, JsonResponse, UnreadablePostError
 from django.views import View
 
-from accounts.errors import Refused, not_found
+from accounts.errors import ApiError, not_found
 from documents import services
 from documents.models import Document
 from documents.storage import BUCKETS, SALT, Rejected, trouble
@@ -54,10 +54,10 @@ class TransferView(View):
         try:
             return super().dispatch(request, *args, **kwargs)
         except Rejected as rejected:
-            refusal = Refused(rejected.code, REJECTIONS[rejected.code], status=HTTPStatus.UNPROCESSABLE_ENTITY)
+            refusal = ApiError(rejected.code, REJECTIONS[rejected.code], status=HTTPStatus.UNPROCESSABLE_ENTITY)
         except (UnreadablePostError, TimeoutError):
-            refusal = Refused("UPLOAD_INTERRUPTED", "The upload broke off; nothing of it was kept.")
-        except Refused as refused:
+            refusal = ApiError("UPLOAD_INTERRUPTED", "The upload broke off; nothing of it was kept.")
+        except ApiError as refused:
             refusal = refused
         except OSError as error:  # a full or absent disk
             refusal = trouble(error)
@@ -65,7 +65,7 @@ class TransferView(View):
         return JsonResponse(refusal.body, status=refusal.status, headers=headers)
 
     def http_method_not_allowed(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        refusal = Refused(
+        refusal = ApiError(
             "METHOD_NOT_ALLOWED", "This method is not allowed here.", status=HTTPStatus.METHOD_NOT_ALLOWED
         )
         return JsonResponse(refusal.body, status=refusal.status, headers={"Allow": "GET, HEAD, OPTIONS, PUT"})
@@ -76,7 +76,7 @@ def _terms(request: HttpRequest, method: str, bucket: str, name: str) -> dict[st
     try:
         terms = signing.loads(request.GET.get("token", ""), salt=SALT, max_age=settings.SIGNED_URL_SECONDS)
     except signing.SignatureExpired:
-        raise Refused("URL_EXPIRED", "This URL has expired; ask for a new one.", status=HTTPStatus.FORBIDDEN) from None
+        raise ApiError("URL_EXPIRED", "This URL has expired; ask for a new one.", status=HTTPStatus.FORBIDDEN) from None
     except signing.BadSignature:
         raise _forbidden() from None
     if bucket not in BUCKETS or (terms["method"], terms["bucket"], terms["name"]) != (method, bucket, name):
@@ -84,19 +84,19 @@ def _terms(request: HttpRequest, method: str, bucket: str, name: str) -> dict[st
     return cast(dict[str, Any], terms)
 
 
-def _forbidden() -> Refused:
-    return Refused("URL_NOT_VALID", "This URL was not signed for that.", status=HTTPStatus.FORBIDDEN)
+def _forbidden() -> ApiError:
+    return ApiError("URL_NOT_VALID", "This URL was not signed for that.", status=HTTPStatus.FORBIDDEN)
 
 
 def _require_declared_headers(request: HttpRequest, terms: dict[str, Any]) -> None:
     length = request.headers.get("Content-Length", "")
     if not (length.isascii() and length.isdigit()):
-        raise Refused("LENGTH_REQUIRED", "Send Content-Length.", status=HTTPStatus.LENGTH_REQUIRED)
+        raise ApiError("LENGTH_REQUIRED", "Send Content-Length.", status=HTTPStatus.LENGTH_REQUIRED)
     if int(length) != terms["length"]:
         raise Rejected("LENGTH_MISMATCH")
     if request.content_type and request.content_type != terms["mime"].lower():
         detail = "The content type is not the one that was declared."
-        raise Refused("TYPE_MISMATCH", detail, status=HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
+        raise ApiError("TYPE_MISMATCH", detail, status=HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
 
 
 def _pieces(request: HttpRequest) -> Iterator[bytes]:

@@ -14,7 +14,7 @@ import pytest
 from django.db.models.functions import Now
 
 from accessa.server import gunicorn_conf, worker_state
-from accounts.errors import Refused
+from accounts.errors import ApiError
 from documents import page_images, storage
 from documents.models import Document
 from documents.parsing import parse_store
@@ -98,9 +98,9 @@ def test_what_was_deleted_while_it_was_fetched_is_not_kept(far: Person, settings
     for gone in (stranger, document):
         if gone is document:
             Document.objects.filter(pk=document.pk).delete()
-        with pytest.raises(Refused, match="no such"), file_cache.lent(gone):
+        with pytest.raises(ApiError, match="no such"), file_cache.lent(gone):
             pass
-        with pytest.raises(Refused, match="no such"):
+        with pytest.raises(ApiError, match="no such"):
             parse_store.page_of(gone, 1)
         assert kept(settings) == []
 

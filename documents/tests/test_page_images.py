@@ -20,7 +20,7 @@ from PIL import Image
 from reportlab.pdfbase.pdfmetrics import stringWidth
 from reportlab.pdfgen.canvas import Canvas
 
-from accounts.errors import Refused
+from accounts.errors import ApiError
 from documents import page_images, storage
 from documents.models import Document
 from documents.page_images import Box, locate, render
@@ -82,8 +82,8 @@ def opened(picture: bytes) -> Image.Image:
     return Image.open(io.BytesIO(picture)).convert("RGB")
 
 
-def refusal(document: Document, page: int = 1) -> Refused:
-    with pytest.raises(Refused) as refused:
+def refusal(document: Document, page: int = 1) -> ApiError:
+    with pytest.raises(ApiError) as refused:
         render(document, page)
     return refused.value
 
@@ -352,7 +352,7 @@ def test_words_that_take_too_long_to_find_do_not_hide_the_page(stored: Stored) -
     document = stored(text_pdf("words"))
     page_images._hopeless.add(page_images._key(document, 1, {"ask": "boxes", "text": "one"}))
 
-    with pytest.raises(Refused):
+    with pytest.raises(ApiError):
         locate(document, 1, "one")
 
     assert render(document, 1)
@@ -535,5 +535,5 @@ def test_hand_written_pages_of_odd_shapes_are_shown_or_refused(stored: Stored) -
         try:
             assert opened(render(document, 1)).width <= page_images.WIDEST
             locate(document, 1, "words")
-        except Refused as refused:
+        except ApiError as refused:
             assert refused.code == "PAGE_NOT_SHOWN"  # noqa: PT017 - either is right

@@ -17,7 +17,7 @@ from django.utils.html import format_html_join
 from accounts.audit import log
 from accounts.audit.admin_base import BoundedAdmin
 from accounts.audit.admin_filters import one_of
-from accounts.errors import Refused
+from accounts.errors import ApiError
 from embeddings.reindexing import services
 from embeddings.reindexing.forms import MoveForm, StartForm
 from embeddings.reindexing.models import Campaign, CampaignTenant
@@ -85,7 +85,7 @@ class CampaignAdmin(BoundedAdmin):
                     messages.success(request, "The campaign has begun.")
                     return HttpResponseRedirect(reverse("admin:reindexing_campaign_change", args=[campaign.pk]))
                 estimate = services.estimate(**form.wanted)
-            except Refused as refused:
+            except ApiError as refused:
                 form.add_error(None, f"{refused.code}: {refused.detail}")
         context = {**self.admin_site.each_context(request), "title": "New campaign", "opts": self.opts}
         return TemplateResponse(
@@ -142,7 +142,7 @@ class CampaignAdmin(BoundedAdmin):
             raise PermissionDenied
         try:
             self._move(request, campaign, request.POST.get("move", ""), request.POST.get("tenant"))
-        except Refused as refused:
+        except ApiError as refused:
             messages.error(request, f"{refused.code}: {refused.detail}")
         else:
             messages.success(request, "Done: the workers go on from here.")

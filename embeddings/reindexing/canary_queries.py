@@ -10,7 +10,7 @@ from uuid import UUID
 
 from django.conf import settings
 
-from accounts.errors import Refused
+from accounts.errors import ApiError
 from documents.models import Document
 from embeddings import billed_calls, embedders
 from embeddings.active_model import Live
@@ -66,8 +66,8 @@ def _stored(at: int, given: Mapping[str, Any]) -> dict[str, Any]:
     return {"user_id": str(owner), "query": query, "document_id": str(document_id), "page": page}
 
 
-def _invalid(detail: str) -> Refused:
-    return Refused("CANARIES_INVALID", detail, field="canaries")
+def _invalid(detail: str) -> ApiError:
+    return ApiError("CANARIES_INVALID", detail, field="canaries")
 
 
 def of(user_id: UUID, given: Sequence[Mapping[str, Any]] | None) -> list[Canary]:

@@ -15,7 +15,7 @@ from django.conf import settings
 from django.core.management.base import CommandError, CommandParser
 
 from accounts.audit import log
-from accounts.errors import Refused
+from accounts.errors import ApiError
 from embeddings.reindexing.cost_estimates import Estimate
 from embeddings.reindexing.models import Campaign
 from embeddings.reindexing.targets import MOST_CENTS
@@ -29,7 +29,7 @@ def refusals() -> Iterator[None]:
     """Say a refusal as a command does, its code first."""
     try:
         yield
-    except Refused as refused:
+    except ApiError as refused:
         raise CommandError(f"{refused.code}: {refused.detail}") from refused
 
 

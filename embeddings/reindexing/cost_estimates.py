@@ -13,7 +13,7 @@ from django.conf import settings
 from django.db import connection
 from django.db.models import QuerySet
 
-from accounts.errors import Refused
+from accounts.errors import ApiError
 from accounts.system_tenant import CORPUS
 from embeddings import embedders
 from embeddings import tokenizer as tokens
@@ -117,7 +117,7 @@ def enlisted(target: Target, user_ids: Sequence[UUID] | None) -> list[Share]:
     """
     if target.chunker and CORPUS in (user_ids or ()):
         detail = "Laws are cut by article, by their own chunker: have them processed anew (force_reprocess) instead."
-        raise Refused("LAWS_NOT_RECHUNKED", detail, field="user_ids")
+        raise ApiError("LAWS_NOT_RECHUNKED", detail, field="user_ids")
     found = LiveModel.objects.exclude(pk=CORPUS) if user_ids is None else _named(user_ids)
     if target.model:
         found = found.exclude(embed_model=target.model, embed_version=target.version)
@@ -131,8 +131,8 @@ def enlisted(target: Target, user_ids: Sequence[UUID] | None) -> list[Share]:
     return [Share(live, *counted.get(pk, ())) for pk, live in sorted(movable.items())]
 
 
-def is_pinned(user_id: UUID) -> Refused:
-    return Refused("TENANT_PINNED", f"Tenant {user_id} is pinned; unpin it first.", field="user_ids")
+def is_pinned(user_id: UUID) -> ApiError:
+    return ApiError("TENANT_PINNED", f"Tenant {user_id} is pinned; unpin it first.", field="user_ids")
 
 
 def _named(user_ids: Sequence[UUID]) -> QuerySet[LiveModel]:
@@ -141,22 +141,22 @@ def _named(user_ids: Sequence[UUID]) -> QuerySet[LiveModel]:
     if nobody:
         few = ", ".join(str(each) for each in nobody[:FEW])
         detail = f"{len(nobody)} of the tenants have no searchable passages, or are not there: {few}."
-        raise Refused("NOTHING_TO_DO", detail, field="user_ids")
+        raise ApiError("NOTHING_TO_DO", detail, field="user_ids")
     return found
 
 
 def _require(target: Target, movable: dict[UUID, LiveModel], *, pinned: int) -> None:
     if not movable:
         but = f", but {pinned} that {'is' if pinned == 1 else 'are'} pinned" if pinned else ""
-        raise Refused("NOTHING_TO_DO", f"No tenant has anything that is not of {target.label} already{but}.")
+        raise ApiError("NOTHING_TO_DO", f"No tenant has anything that is not of {target.label} already{but}.")
     busy = CampaignTenant.objects.filter(user_id__in=movable, ended_at=None).first()
     if busy:
         raise already_open(busy)
 
 
-def already_open(busy: CampaignTenant | None) -> Refused:
+def already_open(busy: CampaignTenant | None) -> ApiError:
     where = f"Tenant {busy.user_id} is in campaign {busy.campaign_id}" if busy else "A tenant is in another campaign"
-    return Refused("CAMPAIGN_OPEN", f"{where}: finish, settle or cancel that first.", status=409, field="user_ids")
+    return ApiError("CAMPAIGN_OPEN", f"{where}: finish, settle or cancel that first.", status=409, field="user_ids")
 
 
 def _counts(target: Target, user_ids: list[UUID]) -> list[tuple[Any, ...]]:

@@ -9,7 +9,7 @@ from uuid import UUID
 from django.db import transaction
 from django.db.models.functions import Now
 
-from accounts.errors import Refused, not_found
+from accounts.errors import ApiError, not_found
 from embeddings import shadow_vectors
 from embeddings.models import LiveModel
 from embeddings.reindexing import cutover
@@ -64,7 +64,7 @@ def _require_vectors(user_id: UUID, model: str, version: str, *, settling: bool)
     if missing or settling:  # the other model's are being removed
         number = f"{missing} or more" if missing == MOST else str(missing)
         detail = f"{number} documents of this tenant have no vectors of this model: re-embed them first."
-        raise Refused("VECTORS_MISSING", detail, status=HTTPStatus.CONFLICT, field="model")
+        raise ApiError("VECTORS_MISSING", detail, status=HTTPStatus.CONFLICT, field="model")
 
 
 def _note(tenant: CampaignTenant, model: str, version: str) -> None:

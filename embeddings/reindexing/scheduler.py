@@ -16,7 +16,7 @@ from django.db import IntegrityError, connection, transaction
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from accounts.errors import Refused
+from accounts.errors import ApiError
 from embeddings import active_model, embedders, reindex_jobs
 from embeddings.embedders import Embedder
 from embeddings.reindexing import cost_estimates
@@ -143,7 +143,7 @@ def _feed(campaign: Campaign, tenant: CampaignTenant) -> bool:
             job = _enqueue(campaign, tenant, found.document_id)
             priced = {**job.payload, "price_cents": float(cents)}
             UploadJob.objects.filter(pk=job.pk).update(payload=priced)
-    except Refused as refused:  # busy, or gone: met again in the next pass, if it is still there
+    except ApiError as refused:  # busy, or gone: met again in the next pass, if it is still there
         reason = refused.code
     _move(tenant, found.created_at, found.document_id, reason)
     return True
@@ -257,7 +257,7 @@ def cancel(campaign_id: UUID, user_ids: Sequence[UUID], *, by: str) -> None:
     """End these tenants' jobs that are in the queue; what was bought is kept where a new re-embedding finds it."""
     found = UploadJob.objects.filter(campaign_id=campaign_id, user_id__in=user_ids, state__in=ACTIVE)
     for job in list(found):
-        with suppress(Refused):  # it ended by itself meanwhile
+        with suppress(ApiError):  # it ended by itself meanwhile
             services.cancel(job, by=by)
 
 

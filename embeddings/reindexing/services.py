@@ -12,7 +12,7 @@ from uuid import UUID
 from django.db import IntegrityError, transaction
 from django.db.models.functions import Now
 
-from accounts.errors import Refused, not_found
+from accounts.errors import ApiError, not_found
 from accounts.system_tenant import CORPUS
 from embeddings.models import LiveModel
 from embeddings.reindexing import canary_queries, cost_estimates, cutover, scheduler, tenant_workflow
@@ -58,9 +58,9 @@ def start(
     """
     target = checked(kind=kind, model=model, version=version, chunker=chunker)
     if not 0 <= keep_seconds <= MOST_KEEP_SECONDS:
-        raise Refused("KEEP_OUT_OF_RANGE", "Old vectors are kept for 0 seconds to ten years.", field="keep_seconds")
+        raise ApiError("KEEP_OUT_OF_RANGE", "Old vectors are kept for 0 seconds to ten years.", field="keep_seconds")
     if not 0 <= tolerance <= 1:
-        raise Refused("TOLERANCE_OUT_OF_RANGE", "A cut-over may cost 0 to 1 of the recall.", field="tolerance")
+        raise ApiError("TOLERANCE_OUT_OF_RANGE", "A cut-over may cost 0 to 1 of the recall.", field="tolerance")
     _require_amount(budget_cents)
     asked = canary_queries.checked(canaries)
     shares = cost_estimates.enlisted(target, user_ids)
@@ -84,7 +84,7 @@ def start(
 
 def _require_amount(budget_cents: Decimal | None) -> None:
     if budget_cents is not None and not (budget_cents.is_finite() and abs(budget_cents) <= MOST_CENTS):
-        raise Refused("BUDGET_OUT_OF_RANGE", f"A budget is 0 to {MOST_CENTS} cents.", field="budget_cents")
+        raise ApiError("BUDGET_OUT_OF_RANGE", f"A budget is 0 to {MOST_CENTS} cents.", field="budget_cents")
 
 
 def _require_budget(target: Target, shares: Sequence[Share], budget_cents: Decimal | None) -> None:
@@ -94,8 +94,8 @@ def _require_budget(target: Target, shares: Sequence[Share], budget_cents: Decim
         raise _too_small(f"An average document costs {least:.6f} cents.")
 
 
-def _too_small(detail: str) -> Refused:
-    return Refused("BUDGET_TOO_SMALL", detail, field="budget_cents")
+def _too_small(detail: str) -> ApiError:
+    return ApiError("BUDGET_TOO_SMALL", detail, field="budget_cents")
 
 
 def _enlist(campaign: Campaign, shares: Sequence[Share], *, everybody: bool) -> None:

@@ -8,7 +8,7 @@ from http import HTTPStatus
 
 from django.core.exceptions import ImproperlyConfigured
 
-from accounts.errors import Refused
+from accounts.errors import ApiError
 from embeddings import chunking, embedders
 from embeddings.embedders import Embedder
 from embeddings.reindexing.models import Campaign
@@ -39,8 +39,8 @@ def checked(*, kind: str, model: str | None, version: str | None, chunker: str |
         try:
             return Target(kind, chunker=chunking.get(chunker or "").label)
         except ImproperlyConfigured as error:
-            raise Refused("UNKNOWN_CHUNKER", str(error), field="chunker") from error
-    raise Refused("UNKNOWN_KIND", "A campaign is a reembed or a rechunk.", field="kind")
+            raise ApiError("UNKNOWN_CHUNKER", str(error), field="chunker") from error
+    raise ApiError("UNKNOWN_KIND", "A campaign is a reembed or a rechunk.", field="kind")
 
 
 def embedder_of(model: str, version: str) -> Embedder:
@@ -49,7 +49,7 @@ def embedder_of(model: str, version: str) -> Embedder:
     if found is None:
         there = sorted({f"{made.model}@{made.version}" for made in embedders.configured()})
         detail = f"Nothing here makes vectors of this model; there are {', '.join(there)}. A vendor's needs its key."
-        raise Refused("UNKNOWN_MODEL", detail, field="model")
+        raise ApiError("UNKNOWN_MODEL", detail, field="model")
     return found
 
 
@@ -58,5 +58,5 @@ def embedder(campaign: Campaign) -> Embedder | None:
     return embedders.find(campaign.embed_model or "", campaign.embed_version or "")
 
 
-def wrong_state(detail: str) -> Refused:
-    return Refused("CAMPAIGN_STATE", detail, status=HTTPStatus.CONFLICT)
+def wrong_state(detail: str) -> ApiError:
+    return ApiError("CAMPAIGN_STATE", detail, status=HTTPStatus.CONFLICT)

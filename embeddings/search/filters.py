@@ -10,7 +10,7 @@ from uuid import UUID
 
 from django.utils.dateparse import parse_date, parse_datetime
 
-from accounts.errors import Refused
+from accounts.errors import ApiError
 from documents.models import Document
 
 LAST_PAGE = 1_000_000
@@ -48,7 +48,7 @@ def read(given: object) -> Filters:
     if not isinstance(given, Mapping):
         raise _invalid("", "filters is an object.")
     if any(name not in READERS for name in given):
-        raise Refused("UNKNOWN_FILTER", f"The filters are {', '.join(READERS)}.", field="filters")
+        raise ApiError("UNKNOWN_FILTER", f"The filters are {', '.join(READERS)}.", field="filters")
     read = [READERS[name](name, value) for name, value in given.items() if value is not None]
     conditions = tuple(one for one in read if isinstance(one[1], dict))
     lookups = tuple(one for one in read if not isinstance(one[1], dict))
@@ -58,8 +58,8 @@ def read(given: object) -> Filters:
     return Filters(conditions, lookups)
 
 
-def _invalid(name: str, detail: str) -> Refused:
-    return Refused("INVALID_FILTER", detail, field=f"filters.{name}" if name else "filters")
+def _invalid(name: str, detail: str) -> ApiError:
+    return ApiError("INVALID_FILTER", detail, field=f"filters.{name}" if name else "filters")
 
 
 def _pages(name: str, value: object) -> Condition:

@@ -9,7 +9,7 @@ from typing import Any
 
 from django.conf import settings
 
-from accounts.errors import Refused
+from accounts.errors import ApiError
 from embeddings import tokenizer
 from embeddings.indexes.text_search_config import ENGLISH, chosen
 
@@ -52,7 +52,7 @@ def read(query: str) -> Question:
     """Read a query; raise ``Refused`` for one that is empty or too long."""
     wanted = query.encode("utf-8", "replace").decode().replace("\0", " ").strip()
     if not wanted:
-        raise Refused("EMPTY_QUERY", "The query is empty.", field="query")
+        raise ApiError("EMPTY_QUERY", "The query is empty.", field="query")
     if len(wanted) > settings.MAX_QUERY_CHARS:
         raise _too_long(f"{settings.MAX_QUERY_CHARS} characters")
     if not tokenizer.fits(wanted, MOST_TOKENS):
@@ -60,8 +60,8 @@ def read(query: str) -> Question:
     return _marked(wanted)
 
 
-def _too_long(limit: str) -> Refused:
-    return Refused("QUERY_TOO_LONG", f"The query is longer than {limit}.", field="query")
+def _too_long(limit: str) -> ApiError:
+    return ApiError("QUERY_TOO_LONG", f"The query is longer than {limit}.", field="query")
 
 
 def _marked(wanted: str) -> Question:
@@ -85,6 +85,6 @@ def _marked(wanted: str) -> Question:
 def check(k: int, mode: str) -> None:
     """Raise ``Refused`` unless ``k`` and ``mode`` are among what there is."""
     if not 1 <= k <= settings.MAX_SEARCH_RESULTS:
-        raise Refused("K_OUT_OF_RANGE", f"k must be between 1 and {settings.MAX_SEARCH_RESULTS}.", field="k")
+        raise ApiError("K_OUT_OF_RANGE", f"k must be between 1 and {settings.MAX_SEARCH_RESULTS}.", field="k")
     if mode not in MODES:
-        raise Refused("UNKNOWN_MODE", f"mode must be one of {', '.join(MODES)}.", field="mode")
+        raise ApiError("UNKNOWN_MODE", f"mode must be one of {', '.join(MODES)}.", field="mode")

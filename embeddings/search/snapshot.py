@@ -10,7 +10,7 @@ from uuid import UUID
 from django.db import connection, transaction
 from django.db.utils import OperationalError
 
-from accounts.errors import Refused
+from accounts.errors import ApiError
 from accounts.rls import BECOME, as_tenant, identity
 from embeddings.search.index_probe import timed_out
 
@@ -40,7 +40,7 @@ def reading(user_id: UUID) -> Iterator[None]:
             raise
         detail = "The search took too long; try again shortly."
         status = HTTPStatus.SERVICE_UNAVAILABLE
-        raise Refused("SEARCH_UNAVAILABLE", detail, status=status, retry_after=SOON) from error
+        raise ApiError("SEARCH_UNAVAILABLE", detail, status=status, retry_after=SOON) from error
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from accounts.errors import Refused
+from accounts.errors import ApiError
 from embeddings import periodic, shadow_vectors
 from embeddings.active_model import Live
 from embeddings.models import DocumentChunk, DocumentTerm, LiveModel, ShadowVector, VectorBuffer
@@ -172,7 +172,7 @@ def test_a_document_that_is_worked_on_is_left_alone(uploaded: Upload, target: Fa
     reembed(uploaded)
 
     for ask in (reembed, rechunk):
-        with pytest.raises(Refused, match="JOB_ALREADY_ACTIVE"):
+        with pytest.raises(ApiError, match="JOB_ALREADY_ACTIVE"):
             ask(uploaded)
 
 
@@ -180,7 +180,7 @@ def test_a_document_without_passages_has_nothing_to_move(ana: Person) -> None:
     waiting = ana.upload(PDF)
     stop_before("chunking")
 
-    with pytest.raises(Refused, match="NOT_FOUND"):
+    with pytest.raises(ApiError, match="NOT_FOUND"):
         reembed(waiting)
 
 

@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 from django.conf import settings
 
-from accounts.errors import Refused
+from accounts.errors import ApiError
 from embeddings.search import search
 from testing.factories.searchable_documents import findable
 from testing.personas import Person
@@ -113,7 +113,7 @@ def test_half_a_character_from_the_command_line_is_no_crash(ana: Person) -> None
     findable(ana.id, ["Dental care is covered."])
 
     assert len(search(user_id=ana.id, query="dental \udcff\0")) == 1
-    with pytest.raises(Refused, match="EMPTY_QUERY"):
+    with pytest.raises(ApiError, match="EMPTY_QUERY"):
         search(user_id=ana.id, query="\0")
 
 

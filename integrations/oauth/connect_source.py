@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 from django.conf import settings
 from django.db import connection, transaction
 
-from accounts.errors import Refused
+from accounts.errors import ApiError
 from integrations.models import ConnectedSource, IngestionJob, VaultToken
 from integrations.oauth import token_vault
 from integrations.oauth.token_endpoint import Tokens
@@ -73,7 +73,7 @@ def _start(source: ConnectedSource) -> None:
     try:
         with transaction.atomic():
             sync_jobs.start(source, IngestionJob.Kind.FULL, by=str(source.user_id))
-    except Refused as refused:
+    except ApiError as refused:
         if refused.code != "SYNC_ALREADY_ACTIVE":
             raise
         raise _AlreadySyncing from refused

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from django.conf import settings
 
-from accounts.errors import Refused
+from accounts.errors import ApiError
 from documents import services, storage
 from documents.models import Document
 from documents.validation import MIME
@@ -107,7 +107,7 @@ def _fetched(client: McpClient, item: RawItem, file: IO[bytes]) -> _Content:
         raise _too_large() from error
     except VendorRefused as refused:  # its owner forbids downloads, say
         detail = "The provider does not give the file."
-        raise Refused("FILE_NOT_GIVEN", detail, status=HTTPStatus.FORBIDDEN) from refused
+        raise ApiError("FILE_NOT_GIVEN", detail, status=HTTPStatus.FORBIDDEN) from refused
     return _Content(digest.hexdigest(), length)
 
 
@@ -124,6 +124,6 @@ def _filename(title: str) -> str:
     return (stem.strip(" .-")[: settings.MAX_FILENAME_CHARS - len(SUFFIX)] or "document") + SUFFIX
 
 
-def _too_large() -> Refused:
+def _too_large() -> ApiError:
     detail = f"The file is larger than {settings.MAX_FILE_BYTES} bytes."
-    return Refused("FILE_TOO_LARGE", detail, status=HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+    return ApiError("FILE_TOO_LARGE", detail, status=HTTPStatus.REQUEST_ENTITY_TOO_LARGE)

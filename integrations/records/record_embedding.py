@@ -8,7 +8,7 @@ from uuid import UUID
 
 from django.conf import settings
 
-from accounts.errors import Refused
+from accounts.errors import ApiError
 from embeddings import active_model, billed_calls
 from embeddings.embedders import Embedder
 from integrations.records.changes import Draft
@@ -98,7 +98,7 @@ def of_tenant(user_id: UUID) -> Vectors:
     """Return no vectors yet, of the tenant's live model. Raises ``Postponed`` while nothing here makes them."""
     try:
         return Vectors(user_id, active_model.embedder(active_model.of(user_id)))
-    except Refused as refused:  # an operator's mistake: no record's fault
+    except ApiError as refused:  # an operator's mistake: no record's fault
         raise Postponed(MISCONFIGURED_SECONDS, refused.code) from refused
 
 

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from django.db import connection
 
-from accounts.errors import Refused
+from accounts.errors import ApiError
 from embeddings.active_model import Live
 from embeddings.search.query import Question
 from integrations.models import ConnectedSource, Provider
@@ -52,7 +52,7 @@ class Scope:
 def check(sources: Sequence[str]) -> None:
     """Raise ``Refused("UNKNOWN_SOURCE")`` for a source that there is not."""
     if any(name not in SOURCES for name in sources):
-        raise Refused("UNKNOWN_SOURCE", f"The sources are {', '.join(SOURCES)}.", field="sources")
+        raise ApiError("UNKNOWN_SOURCE", f"The sources are {', '.join(SOURCES)}.", field="sources")
 
 
 def of(user_id: UUID, live: Live, question: Question, sources: Sequence[str]) -> Scope:

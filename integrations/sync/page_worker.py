@@ -10,7 +10,7 @@ from typing import Any
 import structlog
 from django.db.utils import DataError, IntegrityError
 
-from accounts.errors import Refused
+from accounts.errors import ApiError
 from integrations import client_factory
 from integrations.models import ConnectedSource, IngestionJob
 from integrations.oauth import token_refresh
@@ -191,7 +191,7 @@ class Work:
                 source=source, client=client, item=each.item, record=each.record, job_id=self._job.pk
             )
             return True
-        except Refused as refused:  # for today, or while the storage is away
+        except ApiError as refused:  # for today, or while the storage is away
             failed = Failed(each.external_id, refused.code, again=refused.retry_after is not None)
         except Permanent as never:
             failed = Failed(each.external_id, never.code)

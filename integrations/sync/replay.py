@@ -11,7 +11,7 @@ from django.db.models.functions import Now
 from django.db.utils import IntegrityError
 
 from accounts.audit.log import record
-from accounts.errors import Refused
+from accounts.errors import ApiError
 from accounts.models import User
 from integrations.models import ConnectedSource, IngestionJob
 from integrations.sync import page_messages
@@ -29,17 +29,17 @@ def archived() -> list[int]:
         return [row[0] for row in cursor.fetchall()]
 
 
-def replay(msg_ids: Sequence[int], *, by: User | None, reason: str = "replayed") -> dict[int, int | Refused]:
+def replay(msg_ids: Sequence[int], *, by: User | None, reason: str = "replayed") -> dict[int, int | ApiError]:
     """Put archived messages back into the queue; return what became of each: its new message's id, or why not.
 
     ``by`` None is somebody at the command line. One that is refused does not keep the others from it.
     """
-    became: dict[int, int | Refused] = {}
+    became: dict[int, int | ApiError] = {}
     for msg_id in msg_ids:
         try:
             with transaction.atomic():
                 became[msg_id] = _replayed(msg_id, by, reason)
-        except Refused as refused:
+        except ApiError as refused:
             became[msg_id] = refused
     return became
 
@@ -81,7 +81,7 @@ def _body(msg_id: int) -> Body:
         cursor.execute(_ARCHIVED, [msg_id])
         row = cursor.fetchone()
     if row is None:
-        raise Refused("NOT_FOUND", "There is no such message in the archive.", status=HTTPStatus.NOT_FOUND)
+        raise ApiError("NOT_FOUND", "There is no such message in the archive.", status=HTTPStatus.NOT_FOUND)
     try:
         return Body.of(json.loads(row[0] or "null"))
     except ValueError:
@@ -104,5 +104,5 @@ def _activate(job: IngestionJob) -> None:
         raise _refused("SYNC_ALREADY_ACTIVE", "Another sync of this source is under way.") from error
 
 
-def _refused(code: str, detail: str) -> Refused:
-    return Refused(code, detail, status=HTTPStatus.CONFLICT)
+def _refused(code: str, detail: str) -> ApiError:
+    return ApiError(code, detail, status=HTTPStatus.CONFLICT)

@@ -17,7 +17,7 @@ from django.db import connection, transaction
 from django.utils import timezone
 from django_q.models import Schedule
 
-from accounts.errors import Refused
+from accounts.errors import ApiError
 from integrations.models import ConnectedSource, IngestionJob
 from integrations.sync import sync_jobs
 from integrations.sync.pgmq import TABLE
@@ -119,7 +119,7 @@ def _begun(source: ConnectedSource) -> bool:
     try:
         with transaction.atomic():
             sync_jobs.start(source, IngestionJob.Kind.DELTA, by="nightly")
-    except Refused:  # a tenant was faster, or has disconnected it
+    except ApiError:  # a tenant was faster, or has disconnected it
         return False
     return True
 

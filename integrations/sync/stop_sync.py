@@ -7,7 +7,7 @@ from http import HTTPStatus
 from django.db import transaction
 
 from accounts.audit import log
-from accounts.errors import Refused
+from accounts.errors import ApiError
 from accounts.models import User
 from integrations.models import ConnectedSource, IngestionJob
 from integrations.sync import sync_jobs
@@ -25,7 +25,7 @@ def stop(source: ConnectedSource, *, by: User | None, reason: str) -> IngestionJ
         ConnectedSource.objects.select_for_update(no_key=True).filter(pk=source.pk).first()
         job = IngestionJob.objects.filter(source=source, status__in=sync_jobs.ACTIVE).first()
         if job is None or not sync_jobs.fail(job.pk, STOPPED):
-            raise Refused("SYNC_NOT_ACTIVE", "No sync of this source is under way.", status=HTTPStatus.CONFLICT)
+            raise ApiError("SYNC_NOT_ACTIVE", "No sync of this source is under way.", status=HTTPStatus.CONFLICT)
         if job.kind == IngestionJob.Kind.FORGET:
             sync_jobs.start(source, IngestionJob.Kind.FORGET, by=log.COMMAND_LINE)
         log.record(

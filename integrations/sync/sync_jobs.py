@@ -15,7 +15,7 @@ from django.db.models.functions import Coalesce, Now
 from django.utils import timezone
 from psycopg.types.json import Jsonb
 
-from accounts.errors import Refused, not_found
+from accounts.errors import ApiError, not_found
 from integrations.models import ConnectedSource, IngestionJob
 from integrations.records.sql import execute
 from integrations.records.text import plain
@@ -82,7 +82,7 @@ def start(source: ConnectedSource, kind: str, *, by: str) -> IngestionJob:
                 fail(job_id, DISCONNECTED)
         elif locked.status != ConnectedSource.Status.ACTIVE:
             detail = "Nothing can be fetched from this source: connect it again."
-            raise Refused("SOURCE_NOT_ACTIVE", detail, status=HTTPStatus.CONFLICT)
+            raise ApiError("SOURCE_NOT_ACTIVE", detail, status=HTTPStatus.CONFLICT)
         if kind == Kind.DELTA and locked.last_synced_at is None:
             kind = Kind.FULL
         job = _created(locked, kind)
@@ -98,7 +98,7 @@ def _created(source: ConnectedSource, kind: str) -> IngestionJob:
     except IntegrityError as error:
         if "uq_ingestion_job_active" not in str(error):
             raise
-    raise Refused("SYNC_ALREADY_ACTIVE", "A sync of this source is under way.", status=HTTPStatus.CONFLICT)
+    raise ApiError("SYNC_ALREADY_ACTIVE", "A sync of this source is under way.", status=HTTPStatus.CONFLICT)
 
 
 def fail(job_id: UUID, code: str) -> bool:

@@ -7,7 +7,7 @@ from urllib.parse import parse_qs, urlsplit
 import httpx
 import pytest
 
-from accounts.errors import Refused
+from accounts.errors import ApiError
 from integrations.models import ConnectedSource
 from integrations.oauth import services
 from testing.fakes.oauth import PROSE
@@ -45,7 +45,7 @@ def connected(person: Person, provider: str, **instead: str) -> ConnectedSource:
 
 
 def refusal(person: Person, provider: str, **instead: str) -> str:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(ApiError) as refused:
         connected(person, provider, **instead)
     assert PROSE not in refused.value.detail
     return refused.value.code

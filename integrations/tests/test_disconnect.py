@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from accounts.audit.models import AuditEntry
-from accounts.errors import Refused
+from accounts.errors import ApiError
 from integrations import disconnect, vendor_key
 from integrations.disconnect import Grant
 from integrations.models import ConnectedSource, IngestionJob, VaultToken
@@ -134,7 +134,7 @@ def test_what_was_disconnected_can_be_connected_at_once(ana: Person, oauth: OAut
 
 def test_staff_say_why_they_disconnect_and_it_is_kept(ana: Person, sam: Person, oauth: OAuthServer) -> None:
     source = connect(ana, "hubspot", oauth)
-    with pytest.raises(Refused, match="REASON_REQUIRED"):
+    with pytest.raises(ApiError, match="REASON_REQUIRED"):
         disconnect.disconnect(source, by=sam.user)
     assert ConnectedSource.objects.get().status == "active"
     assert token_vault.read(source.refresh_token_vault_id or source.pk, source)

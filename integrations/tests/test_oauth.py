@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from accounts.errors import Refused
+from accounts.errors import ApiError
 from integrations import disconnect
 from integrations.models import ConnectedSource, IngestionJob, VaultToken
 from integrations.oauth import services, state, token_refresh
@@ -133,7 +133,7 @@ def test_a_provider_without_a_client_is_not_offered_a_consent(ana: Person, oauth
     settings.CONNECTORS["hubspot"]["client_id"] = ""
     refused = []
     for provider in ("hubspot", "salesforce"):
-        with pytest.raises(Refused) as error:
+        with pytest.raises(ApiError) as error:
             services.begin(user_id=ana.id, provider=provider, redirect_uri=BACK)
         refused.append(error.value.code)
 
@@ -200,7 +200,7 @@ def test_two_consents_of_one_account_at_once_are_one_source(ana: Person, oauth: 
 def test_recorded_answers_are_connected_only_where_they_are_used(
     ana: Person, oauth: OAuthServer, settings: Any
 ) -> None:
-    with pytest.raises(Refused, match="PROVIDER_NOT_CONFIGURED"):
+    with pytest.raises(ApiError, match="PROVIDER_NOT_CONFIGURED"):
         services.connect_recorded(user_id=ana.id, provider="gmail")
 
     settings.INTEGRATIONS_USE_FIXTURES = True

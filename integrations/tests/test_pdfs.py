@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from accounts.errors import Refused
+from accounts.errors import ApiError
 from documents import services
 from documents.models import Document
 from integrations.models import ConnectedSource, SourceDocument
@@ -139,7 +139,7 @@ def test_connectors_and_tenants_do_not_use_up_each_others_uploads(bring: Any, an
     bring(DRUGS, "a")
     ana.upload(TEETH)
 
-    with pytest.raises(Refused, match="IMPORT_LIMIT_REACHED"):
+    with pytest.raises(ApiError, match="IMPORT_LIMIT_REACHED"):
         bring(plan_pdf("eyes", lines=5), "b")
     assert bring(DRUGS, "a")  # what is there already costs nothing
     assert ana.declare(plan_pdf("ears", lines=5)).json()["code"] == "UPLOAD_LIMIT_REACHED"
@@ -151,7 +151,7 @@ def test_a_file_that_is_too_large_is_refused_whatever_its_size_says(
 ) -> None:
     settings.MAX_FILE_BYTES = 500
 
-    with pytest.raises(Refused, match="FILE_TOO_LARGE"):
+    with pytest.raises(ApiError, match="FILE_TOO_LARGE"):
         bring(DRUGS, **told)
 
     assert drive.ledger.sold == (0 if not told else 1)  # by the size that is told it is not even fetched
@@ -161,12 +161,12 @@ def test_a_file_that_is_too_large_is_refused_whatever_its_size_says(
 def test_a_file_that_may_not_be_downloaded_is_refused(bring: Any, drive: DriveServer) -> None:
     drive.drive.undownloadable.add("a")
 
-    with pytest.raises(Refused, match="FILE_NOT_GIVEN"):
+    with pytest.raises(ApiError, match="FILE_NOT_GIVEN"):
         bring(DRUGS)
 
 
 def test_an_empty_file_is_refused(bring: Any) -> None:
-    with pytest.raises(Refused, match="EMPTY_FILE"):
+    with pytest.raises(ApiError, match="EMPTY_FILE"):
         bring(b"")
 
 

@@ -11,7 +11,7 @@ from django.db import connection
 from django.db.models.functions import Now
 
 from accounts.audit.models import AuditEntry
-from accounts.errors import Refused
+from accounts.errors import ApiError
 from integrations.models import ConnectedSource, IngestionJob
 from integrations.sync import page_messages, replay
 from integrations.sync.page_messages import Body
@@ -40,7 +40,7 @@ def archived() -> list[int]:
 
 def refusal(msg_id: int) -> str:
     became = replay.replay([msg_id], by=None)[msg_id]
-    assert isinstance(became, Refused)
+    assert isinstance(became, ApiError)
     return became.code
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from django.db import IntegrityError, connection, transaction
 
-from accounts.errors import Refused
+from accounts.errors import ApiError
 from integrations.models import ClientIntelligence, ConnectedSource, IngestionJob, SourceDocument, VaultToken
 from integrations.records import purge, tombstones
 from integrations.sync import page_messages, page_worker, sync_jobs
@@ -30,7 +30,7 @@ def _model(model: Remembering) -> None:
 def test_a_source_has_one_sync_at_a_time(source: ConnectedSource) -> None:
     begin(source)
 
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(ApiError) as refused:
         begin(source)
 
     assert (refused.value.code, refused.value.status) == ("SYNC_ALREADY_ACTIVE", 409)
@@ -40,7 +40,7 @@ def test_a_source_has_one_sync_at_a_time(source: ConnectedSource) -> None:
 def test_nothing_is_fetched_from_a_source_that_is_not_active(source: ConnectedSource, status: str) -> None:
     ConnectedSource.objects.update(status=status)
 
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(ApiError) as refused:
         begin(source)
 
     assert (refused.value.code, refused.value.status) == ("SOURCE_NOT_ACTIVE", 409)
@@ -54,7 +54,7 @@ def test_the_first_sync_is_a_full_one(source: ConnectedSource) -> None:
 def test_a_source_that_is_gone_is_not_found(source: ConnectedSource) -> None:
     ConnectedSource.objects.all().delete()
 
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(ApiError) as refused:
         begin(source)
 
     assert refused.value.code == "NOT_FOUND"
@@ -65,7 +65,7 @@ def test_of_two_that_begin_at_once_one_is_refused(source: ConnectedSource) -> No
     def attempt() -> str:
         try:
             return begin(source).kind
-        except Refused as refused:
+        except ApiError as refused:
             return refused.code
 
     assert sorted(at_once(attempt, attempt)) == ["SYNC_ALREADY_ACTIVE", "full_sync"]
@@ -248,7 +248,7 @@ def test_forgetting_ends_the_sync_that_is_under_way(account: Account, source: Co
 
     running.refresh_from_db()
     assert (running.status, running.error_message) == ("failed", "SOURCE_DISCONNECTED")
-    with pytest.raises(Refused):
+    with pytest.raises(ApiError):
         begin(source, FORGET)
     while work():
         pass

@@ -11,7 +11,7 @@ import pytest
 from django.core.management import call_command
 from django.db import connection
 
-from accounts.errors import Refused
+from accounts.errors import ApiError
 from accounts.rls import as_tenant
 from documents import services as documents
 from jobs import claims, progress, queries, services, worker
@@ -234,15 +234,15 @@ def test_a_campaigns_job_takes_the_place_of_none(ana: UUID, owner: UUID | None) 
     active = JobFactory.create(user_id=ana, campaign_id=owner)
     dead = low(ana, document=active.document, state="deadletter")
 
-    with pytest.raises(Refused, match="JOB_ALREADY_ACTIVE"):
+    with pytest.raises(ApiError, match="JOB_ALREADY_ACTIVE"):
         enqueue(active, campaign_id=CAMPAIGN)
-    with pytest.raises(Refused, match="JOB_ALREADY_ACTIVE"):
+    with pytest.raises(ApiError, match="JOB_ALREADY_ACTIVE"):
         services.retry(dead, by="sam")
     assert read(active).state == "queued"
 
 
 def test_two_of_a_tenants_own_jobs_are_still_refused(ana: UUID) -> None:
-    with pytest.raises(Refused, match="JOB_ALREADY_ACTIVE"):
+    with pytest.raises(ApiError, match="JOB_ALREADY_ACTIVE"):
         enqueue(JobFactory.create(user_id=ana))
 
 

@@ -27,7 +27,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from accounts.errors import Refused
+from accounts.errors import ApiError
 from documents import services as documents
 from jobs import claims, services
 from jobs.claims import Claim, Superseded
@@ -143,7 +143,7 @@ class Machine(RuleBasedStateMachine):
             return multiple()
         if self.make_way(job.document, low=low):
             return self.enqueue(job.user, job.document, low=low)
-        with pytest.raises(Refused, match="JOB_ALREADY_ACTIVE"):
+        with pytest.raises(ApiError, match="JOB_ALREADY_ACTIVE"):
             self.enqueue(job.user, job.document, low=low)
         return multiple()
 
@@ -323,7 +323,7 @@ class Machine(RuleBasedStateMachine):
         try:
             with transaction.atomic():
                 verb(row, by="sam")
-        except Refused:
+        except ApiError:
             assert not expected
             return None
         assert expected

@@ -11,7 +11,7 @@ import pytest
 from django.db import connection
 
 from accounts.audit.models import AuditEntry
-from accounts.errors import Refused
+from accounts.errors import ApiError
 from accounts.models import User
 from console import invariant_report
 from documents.storage import LocalSignedStorage
@@ -95,7 +95,7 @@ def test_what_changes_while_it_is_proven_is_proven_again(dead: Upload, sue: User
 def test_what_never_stands_still_is_left_as_it_is(dead: Upload, sue: User, looked: list[Any]) -> None:
     looked.append(lambda _: services.replan(dead.job))
 
-    with pytest.raises(Refused, match="JOB_STATE_CHANGED"):
+    with pytest.raises(ApiError, match="JOB_STATE_CHANGED"):
         staff_actions.retry(dead.job, by=sue, reason=WHY)
 
     assert dead.job.state == "deadletter"
@@ -113,7 +113,7 @@ def test_of_two_who_have_both_proven_a_job_one_moves_it(dead: Upload, sue: User,
 
     looked.append(other)
 
-    with pytest.raises(Refused, match="JOB_ALREADY_ACTIVE"):
+    with pytest.raises(ApiError, match="JOB_ALREADY_ACTIVE"):
         staff_actions.retry(dead.job, by=sue, reason=WHY)
 
     assert AuditEntry.objects.get().actor == "tom"

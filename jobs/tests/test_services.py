@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 from django.db import transaction
 
-from accounts.errors import Refused
+from accounts.errors import ApiError
 from jobs import claims, services, worker
 from jobs.models import Event, UploadJob
 from testing.concurrency import at_once
@@ -20,7 +20,7 @@ def said(work: Callable[[], object]) -> str:
     """Do it; return what it was refused with, or "done"."""
     try:
         work()
-    except Refused as refused:
+    except ApiError as refused:
         return refused.code
     return "done"
 

@@ -12,7 +12,7 @@ from django.core.management import call_command
 from django.db import ProgrammingError, connection
 
 from accounts.audit.models import AuditEntry
-from accounts.errors import Refused
+from accounts.errors import ApiError
 from accounts.models import User
 from documents.parsers import registry
 from jobs import claims, services, staff_actions
@@ -30,7 +30,7 @@ WHY = "ticket 4711"
 def said(work: Callable[[], object]) -> str:
     try:
         work()
-    except Refused as refused:
+    except ApiError as refused:
         return refused.code
     return "done"
 
@@ -226,7 +226,7 @@ def test_a_retry_begins_no_later_than_what_is_proven_and_the_refusal_names_that(
         assert (read(job).stage, read(job).state) == (asked, "queued")
         assert AuditEntry.objects.get().details["to"] == asked
         return
-    with pytest.raises(Refused, match=f"STAGE_NOT_REACHED.* {found}\\.$"):
+    with pytest.raises(ApiError, match=f"STAGE_NOT_REACHED.* {found}\\.$"):
         staff_actions.retry_from(job, asked, by=sue, reason=WHY)
     assert read(job).state == "deadletter"
 

@@ -72,10 +72,13 @@ def test_errors_are_pages_for_browsers_and_json_for_programs(ana: Person) -> Non
     assert (page.status_code, page["Content-Type"]) == (404, "text/html; charset=utf-8")
     assert b"There is no such page" in page.content
     assert (answer.status_code, answer.json()["code"]) == (404, "NOT_FOUND")
-    assert b"Out of order" in errors.away(RequestFactory().get("/", headers={"accept": "text/html"})).content
-    assert errors.away(RequestFactory().get("/"))["Retry-After"] == "5"
+    assert (
+        b"Out of order"
+        in errors.database_unavailable(RequestFactory().get("/", headers={"accept": "text/html"})).content
+    )
+    assert errors.database_unavailable(RequestFactory().get("/"))["Retry-After"] == "5"
     assert (
         b"Something went wrong"
-        in errors.server_error(RequestFactory().get("/", headers={"accept": "text/html"})).content
+        in errors.server_error_page(RequestFactory().get("/", headers={"accept": "text/html"})).content
     )
     assert signed_in(ana).get("/documents/6c8a1e6e-1f0b-4aa8-9f0a-1a7c2e6f2b42").json()["code"] == "NOT_FOUND"

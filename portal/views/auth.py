@@ -20,7 +20,7 @@ from django.utils.decorators import method_decorator
 from django.views.decorators.cache import never_cache
 from django_htmx.http import HttpResponseClientRedirect
 
-from accounts.errors import Refused, not_found
+from accounts.errors import ApiError, not_found
 from documents.storage import trouble
 from portal import error_pages
 
@@ -63,7 +63,7 @@ def page(view: View) -> View:
     def shown(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         try:
             answer = view(request, *args, **kwargs)
-        except Refused as refused:
+        except ApiError as refused:
             answer = error_pages.page(request, refused)
         except Http404:
             answer = error_pages.page(request, not_found())
@@ -93,4 +93,4 @@ def tenant(request: HttpRequest) -> UUID:
 def only(request: HttpRequest, *methods: str) -> None:
     if request.method not in methods:
         detail = "This page cannot be asked for in this way."
-        raise Refused("METHOD_NOT_ALLOWED", detail, status=HTTPStatus.METHOD_NOT_ALLOWED)
+        raise ApiError("METHOD_NOT_ALLOWED", detail, status=HTTPStatus.METHOD_NOT_ALLOWED)

@@ -11,7 +11,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import redirect, render
 from django_htmx.http import HttpResponseClientRefresh
 
-from accounts.errors import Refused, not_found
+from accounts.errors import ApiError, not_found
 from documents import page_images, rate_limits, services
 from jobs import services as jobs
 from portal import document_list, document_page, user_messages
@@ -55,7 +55,7 @@ def marks(request: HttpRequest, document_id: UUID) -> HttpResponse:
         rate_limits.spend(tenant(request))
         text = document_page.cited_text(found.document, number, passage_id)
         located = page_images.locate(found.document, number, text) if text.strip() else None
-    except Refused as refused:
+    except ApiError as refused:
         log.info("The passage is not shown on the picture of its page: %s", refused.code)
         located = None
     return render(request, "portal/marks.html", {"located": located})
@@ -79,7 +79,7 @@ def retry(request: HttpRequest, document_id: UUID) -> HttpResponse:
     problem = None
     try:
         _retry(found, user_id, as_scan="ocr" in request.POST)
-    except Refused as refused:
+    except ApiError as refused:
         problem = user_messages.refusal(refused.code, refused.detail, refused.retry_after)
     if getattr(request, "htmx", False):
         place = place_of(request.POST)

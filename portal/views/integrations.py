@@ -11,7 +11,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import redirect, render
 from django.urls import reverse
 
-from accounts.errors import Refused, not_found
+from accounts.errors import ApiError, not_found
 from accounts.models import User
 from integrations import disconnect as disconnecting
 from integrations.models import ConnectedSource, IngestionJob, Provider
@@ -57,7 +57,7 @@ def connect(request: HttpRequest, provider: str) -> HttpResponse:
         if request.method == "POST":
             return _connected(request, services.connect_recorded(user_id=tenant(request), provider=provider))
         begun = services.begin(user_id=tenant(request), provider=provider, redirect_uri=_callback_url(provider))
-    except Refused as refused:
+    except ApiError as refused:
         return _refused(request, refused)
     consents = dict(list(request.session.get(CONSENTS, {}).items())[1 - MOST_CONSENTS :])
     request.session[CONSENTS] = consents | {begun.state: {"provider": provider, "verifier": begun.verifier}}
@@ -75,9 +75,9 @@ def callback(request: HttpRequest, provider: str) -> HttpResponse:
     request.session[CONSENTS] = consents
     try:
         if begun.get("provider") != provider:
-            raise Refused("STATE_MISMATCH", "This consent was not begun here, or has been used. Begin again.")
+            raise ApiError("STATE_MISMATCH", "This consent was not begun here, or has been used. Begin again.")
         if "code" not in said:
-            raise Refused("CONSENT_REFUSED", "The provider was not allowed to let us in.")
+            raise ApiError("CONSENT_REFUSED", "The provider was not allowed to let us in.")
         source = services.complete(
             user_id=tenant(request),
             provider=provider,
@@ -88,7 +88,7 @@ def callback(request: HttpRequest, provider: str) -> HttpResponse:
             redirect_uri=_callback_url(provider),
             account=said.get("realmId", "")[:LONGEST_ACCOUNT],
         )
-    except Refused as refused:
+    except ApiError as refused:
         return _refused(request, refused)
     return _connected(request, source)
 
@@ -100,7 +100,7 @@ def sync(request: HttpRequest, source_id: UUID) -> HttpResponse:
     source = sources.one(tenant(request), source_id)
     try:
         sync_jobs.start(source, IngestionJob.Kind.DELTA, by=str(tenant(request)))
-    except Refused as refused:
+    except ApiError as refused:
         return _refused(request, refused)
     return redirect("portal:integrations")
 
@@ -115,7 +115,7 @@ def disconnect(request: HttpRequest, source_id: UUID) -> HttpResponse:
         return render(request, "portal/settings/disconnect.html", {"source": source, "is_shared": is_shared})
     try:
         grant = disconnecting.disconnect(source, by=cast(User, request.user))
-    except Refused as refused:
+    except ApiError as refused:
         return _refused(request, refused)
     name = Provider(source.provider).label
     messages.success(request, f"{name} is disconnected. What it has brought is being removed.")
@@ -138,6 +138,6 @@ def _connected(request: HttpRequest, source: ConnectedSource) -> HttpResponse:
     return redirect("portal:integrations")
 
 
-def _refused(request: HttpRequest, refused: Refused) -> HttpResponse:
+def _refused(request: HttpRequest, refused: ApiError) -> HttpResponse:
     messages.error(request, user_messages.refusal(refused.code, refused.detail, refused.retry_after))
     return redirect("portal:integrations")

@@ -9,7 +9,7 @@ from uuid import UUID
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
-from accounts.errors import Refused
+from accounts.errors import ApiError
 from accounts.rls import as_tenant
 from documents.models import Document
 from embeddings.search import HYBRID, TEXT, VECTOR, rate_limit
@@ -85,7 +85,7 @@ def _answer(user_id: UUID, asked: Asked) -> dict[str, object]:
         rate_limit.spend(user_id)
         found = search.search(**question, bought=bought, **where)
         laws = [] if asked.document else _laws(question, bought)
-    except Refused as refused:
+    except ApiError as refused:
         return {"problem": user_messages.refusal(refused.code, refused.detail, refused.retry_after)}
     return {"passages": found.passages, "records": [_shown(record) for record in found.records], "laws": _read(laws)}
 
@@ -94,7 +94,7 @@ def _laws(question: dict[str, Any], bought: Bought) -> list[FoundLaw]:
     """Find laws; while their model is away by their words alone: it is not the one of the tenant's own documents."""
     try:
         return search.laws(**question, bought=bought)
-    except Refused as refused:
+    except ApiError as refused:
         if refused.code not in AWAY:
             raise
         return search.laws(**question | {"mode": TEXT})

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from accounts.errors import Refused
+from accounts.errors import ApiError
 from accounts.system_tenant import CORPUS
 from embeddings.search import HYBRID, Passage
 from embeddings.search import search as find_passages
@@ -50,7 +50,7 @@ def search(
     ``UNKNOWN_SOURCE``.
     """
     if any(name not in SOURCES for name in sources):
-        raise Refused("UNKNOWN_SOURCE", f"The sources are {', '.join(SOURCES)}.", field="sources")
+        raise ApiError("UNKNOWN_SOURCE", f"The sources are {', '.join(SOURCES)}.", field="sources")
     asked: dict[str, Any] = {"user_id": user_id, "query": query, "k": k, "mode": mode, **of_passages}
     asked["bought"] = bought or Bought(user_id)
     own = [name for name in sources if name != STATUTES]

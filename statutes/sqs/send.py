@@ -9,7 +9,7 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
 from accounts.audit import log
-from accounts.errors import Refused
+from accounts.errors import ApiError
 from accounts.models import User
 from accounts.system_tenant import CORPUS
 from statutes.s3 import client as objects
@@ -53,12 +53,12 @@ def send(
     except MessageRefused as refused:
         look = "STATUTES_RAW_BUCKETS" if refused.code == messages.BUCKET else "the ids' letters and lengths"
         detail = f"The message would be refused: look at {look}."
-        raise Refused(refused.code, detail, field=refused.field or None) from refused
+        raise ApiError(refused.code, detail, field=refused.field or None) from refused
     try:
         objects.head(message.bucket or objects.bucket(), key)
     except FileNotFoundError:
         detail = "There is no file under this key; look at the key and the bucket."
-        raise Refused("RAW_FILE_MISSING", detail, status=HTTPStatus.NOT_FOUND, field="s3_raw_key") from None
+        raise ApiError("RAW_FILE_MISSING", detail, status=HTTPStatus.NOT_FOUND, field="s3_raw_key") from None
     log.record(
         by=by, action="laws.send", reason=reason, object_type="law", object_id=law, tenant_id=CORPUS, version=version,
         priority=priority, force=force,

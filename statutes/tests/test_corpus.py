@@ -14,7 +14,7 @@ from django.db import IntegrityError, connection, transaction
 from django.test import Client
 
 from accessa.integrity import findings
-from accounts.errors import Refused
+from accounts.errors import ApiError
 from accounts.models import User
 from accounts.system_tenant import CORPUS
 from documents import services
@@ -83,7 +83,7 @@ def test_commands_and_forms_name_the_corpus_as_laws() -> None:
 
 
 def test_laws_are_never_cut_by_another_chunker(searchable: None) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(ApiError) as refused:
         campaigns.start(**RECHUNK, user_ids=[TENANT, CORPUS], by="sam")
 
     assert (refused.value.code, refused.value.field) == ("LAWS_NOT_RECHUNKED", "user_ids")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from accessa.integrity import findings
-from accounts.errors import Refused
+from accounts.errors import ApiError
 from accounts.system_tenant import CORPUS
 from embeddings.models import DocumentChunk
 from embeddings.tests.conftest import Watched, vendor  # noqa: F401  (a fixture)
@@ -131,7 +131,7 @@ def test_what_we_ask_for_ourselves_brings_no_law_back_that_was_taken_out(
     [rest] = asked_for(queue)
     assert isinstance(rest, Message)
     laws.misbehave("DELETE *", "status-503", times=100)
-    with pytest.raises(Refused):
+    with pytest.raises(ApiError):
         services.withdraw("LIVA", by=None, reason="a court has ordered it")
     meanwhile = accept(rest)
     laws.behave()

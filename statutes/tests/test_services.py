@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from accounts.audit.models import AuditEntry
 from accounts.audit.tests.personas import written
-from accounts.errors import Refused
+from accounts.errors import ApiError
 from accounts.system_tenant import CORPUS
 from documents.models import Document
 from embeddings.models import DocumentChunk
@@ -35,7 +35,7 @@ OTHERS = ("chunks/LIVA.2/a.json", "embeddings/LIVA_vectors.jsonl2_vectors.jsonl"
 
 
 def refused(act: Any, *args: str) -> str:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(ApiError) as caught:
         act(*args, by=None, reason="T-1")
     return caught.value.code
 

@@ -15,7 +15,7 @@ import pytest
 from django.test import RequestFactory
 from standardwebhooks import Webhook
 
-from accounts.errors import Refused
+from accounts.errors import ApiError
 from webhooks import verifiers
 from webhooks.models import Delivery
 from webhooks.tests.senders import (
@@ -302,7 +302,7 @@ def is_utf8(body: bytes) -> bool:
 def verified(sent: Sent) -> bool:
     try:
         verifiers.chosen(sent.headers).verify(sent.headers, sent.body, secrets=[SECRET], now=time.time())
-    except Refused:
+    except ApiError:
         return False
     return True
 

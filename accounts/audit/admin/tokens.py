@@ -18,7 +18,7 @@ from unfold.widgets import UnfoldAdminIntegerFieldWidget, UnfoldAdminSelectWidge
 from accounts.audit import reason_form, token_actions
 from accounts.audit.admin_base import ReadOnlyAdmin
 from accounts.audit.admin_filters import exact
-from accounts.errors import Refused
+from accounts.errors import ApiError
 from accounts.models import ApiToken
 
 LISTED = "admin:accounts_apitoken_changelist"
@@ -77,7 +77,7 @@ class ApiTokenAdmin(ReadOnlyAdmin):
         if form.is_valid():
             try:
                 made = form.make(request.user)
-            except Refused as refused:
+            except ApiError as refused:
                 form.add_error("user", refused.detail)
             else:
                 shown |= {"title": "The new token", "token": made, "template": "admin/audit/token.html"}

@@ -8,7 +8,7 @@ from django.db import DatabaseError, connection, transaction
 
 from accounts.audit import log
 from accounts.audit.models import AuditEntry
-from accounts.errors import Refused
+from accounts.errors import ApiError
 from accounts.rls import as_tenant
 from testing.personas import Person
 
@@ -64,7 +64,7 @@ def test_tenants_may_not_read_it(ana: Person) -> None:
 
 @pytest.mark.parametrize("reason", ["", "  \n\t "])
 def test_nothing_is_written_without_a_reason(reason: str) -> None:
-    with pytest.raises(Refused, match="REASON_REQUIRED"):
+    with pytest.raises(ApiError, match="REASON_REQUIRED"):
         entry(reason)
 
     assert not AuditEntry.objects.exists()

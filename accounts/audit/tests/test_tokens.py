@@ -13,7 +13,7 @@ from django.test import Client
 from accounts import api_tokens
 from accounts.audit import token_actions
 from accounts.audit.tests.personas import Staff, written
-from accounts.errors import Refused
+from accounts.errors import ApiError
 from accounts.models import ApiToken, User
 from testing.personas import Person
 
@@ -88,7 +88,7 @@ def test_an_operator_makes_no_token_of_other_staff_and_who_may_does(otto: Staff)
 
     answers = [otto.post(ADD, **WANTED, user=email) for email in (*(o.user.email for o in others), root.user.email)]
     answers.append(otto.post(ADD, **WANTED, user="boss@example.org"))
-    with pytest.raises(Refused, match="TOKEN_OF_STAFF") as refused:
+    with pytest.raises(ApiError, match="TOKEN_OF_STAFF") as refused:
         token_actions.make_token(others[1].user, name="x", scope="tenant", by=otto.user, reason="x")
 
     assert refused.value.status == 403

@@ -11,7 +11,7 @@ from uuid import UUID
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from rich.console import Console
 
-from accounts.errors import Refused
+from accounts.errors import ApiError
 from accounts.models import User
 from documents import services, storage
 from documents.cli_progress import ENDED, Seen, follow
@@ -41,7 +41,7 @@ class Command(BaseCommand):
             try:
                 with log_context.only():  # each file has an id of its own
                     names[_upload(user_id, file)] = file.name
-            except (Refused, storage.Rejected, OSError) as error:
+            except (ApiError, storage.Rejected, OSError) as error:
                 refused += 1
                 console.print(f"{file.name}: {_reason(error)}", style="red", markup=False)
         if options["wait"] and names:
@@ -93,7 +93,7 @@ def _look(job_ids: list[UUID]) -> Iterator[Seen]:
 
 def _reason(error: Exception) -> str:
     match error:
-        case Refused():
+        case ApiError():
             return f"{error.code}: {error.detail}"
         case storage.Rejected():
             return error.code

@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 from django.db import transaction
 
-from accounts.errors import Refused
+from accounts.errors import ApiError
 from embeddings import active_model, shadow_vectors
 from embeddings.models import DocumentChunk, LiveModel, ShadowVector, VectorIndex
 from embeddings.reindexing import cutover, periodic, scheduler, services, tenant_workflow
@@ -84,7 +84,7 @@ def test_a_tenant_whose_canaries_find_less_is_held_with_both_figures_until_someb
     assert held.recall["after"] < held.recall["before"]
     assert (tenant_of(campaign, ana).state, active_model.of(ana).model) == ("live", OLD)
     assert tenant_of(campaign, ana).accepted_by == "sam"
-    with pytest.raises(Refused, match="CAMPAIGN_STATE"):
+    with pytest.raises(ApiError, match="CAMPAIGN_STATE"):
         services.accept(campaign, ana, by="sam")
 
 
@@ -187,7 +187,7 @@ def test_settled_the_new_vectors_are_the_only_ones_and_there_is_no_way_back(fill
     assert (pointed.shadowed, pointed.previous_model) == (False, None)
     campaign.refresh_from_db()
     assert (campaign.state, tenant_of(campaign, ana).state) == ("finished", "settled")
-    with pytest.raises(Refused, match="CAMPAIGN_STATE"):
+    with pytest.raises(ApiError, match="CAMPAIGN_STATE"):
         services.roll_back(campaign, by="sam")
 
 
@@ -210,9 +210,9 @@ def test_a_settling_that_was_killed_half_way_is_ended_by_the_next_sweep(filled: 
     campaign.tenants.update(state="settled")
     shadow_vectors.settle(ana, **MODEL, most=2)
     between = models(ana), is_found(ana)
-    with pytest.raises(Refused, match="CAMPAIGN_STATE"):
+    with pytest.raises(ApiError, match="CAMPAIGN_STATE"):
         services.roll_back(campaign, by="sam")
-    with pytest.raises(Refused, match="VECTORS_MISSING"):
+    with pytest.raises(ApiError, match="VECTORS_MISSING"):
         services.pin(ana, **OLD_MODEL, by="sam")
 
     periodic.work()

@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 from django.db import transaction
 
-from accounts.errors import Refused
+from accounts.errors import ApiError
 from documents.models import Document
 from embeddings import active_model, shadow_vectors
 from embeddings.models import ChunkBuffer, DocumentChunk, LiveModel, ShadowVector, VectorBuffer, VectorIndex
@@ -76,7 +76,7 @@ def test_nobody_is_pinned_to_vectors_that_are_being_cleared_away(is_rolled_back:
         services.cancel(campaign, by="sam")
     assert ShadowVector.objects.filter(user_id=ana).count() == 3
 
-    with pytest.raises(Refused, match="VECTORS_MISSING"):
+    with pytest.raises(ApiError, match="VECTORS_MISSING"):
         services.pin(ana, **MODEL, by="sam")
 
     assert active_model.of(ana).model == OLD
@@ -116,7 +116,7 @@ def test_a_pinned_tenant_is_left_out_of_a_rollback_and_refused_by_name(filled: F
     go_on(1)
     services.pin(ana, **MODEL, by="sam")
 
-    with pytest.raises(Refused, match="TENANT_PINNED"):
+    with pytest.raises(ApiError, match="TENANT_PINNED"):
         services.roll_back(campaign, by="sam", user_id=ana)
     number = services.roll_back(campaign, by="sam")
     late = cutover.point_back(campaign.tenants.get(user_id=ana))  # pinned after it was chosen

@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 from django.db import connection
 
-from accounts.errors import Refused
+from accounts.errors import ApiError
 from documents.models import Document
 from embeddings import active_model, embedders
 from embeddings.reindexing import cost_estimates, periodic, scheduler, services
@@ -155,9 +155,9 @@ def test_a_budget_pauses_the_campaign_before_a_document_that_it_does_not_pay_for
     assert (campaign.state, campaign.reason) == ("paused", "BUDGET_SPENT")
     assert services.progress(campaign).done == 2
     assert services.progress(campaign).cents <= budget
-    with pytest.raises(Refused, match="BUDGET_TOO_SMALL"):
+    with pytest.raises(ApiError, match="BUDGET_TOO_SMALL"):
         services.resume(campaign, by="sam")
-    with pytest.raises(Refused, match="BUDGET_TOO_SMALL"):
+    with pytest.raises(ApiError, match="BUDGET_TOO_SMALL"):
         services.resume(campaign, by="sam", budget_cents=budget)
     services.resume(campaign, by="sam", budget_cents=price.cents * 2)
     go_on()
@@ -197,7 +197,7 @@ def test_documents_that_fail_hold_the_tenant_with_their_number_until_they_are_re
     calls = vendor.requests
     CampaignTenant.objects.update(state="working", after_created=None, after_document=None, passed_at=None)
     go_on()
-    with pytest.raises(Refused, match="CAMPAIGN_STATE"):
+    with pytest.raises(ApiError, match="CAMPAIGN_STATE"):
         services.accept(campaign, ana, by="sam")
     same = vendor.requests == calls
     vendor.poison = ""

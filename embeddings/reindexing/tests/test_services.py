@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from accounts.errors import Refused
+from accounts.errors import ApiError
 from documents.models import Document
 from embeddings import active_model
 from embeddings.models import DocumentChunk, LiveModel, ShadowVector
@@ -27,7 +27,7 @@ REEMBED: dict[str, Any] = {"kind": "reembed", **MODEL}
 
 
 def refusal(call: Any, *args: Any, **given: Any) -> str:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(ApiError) as refused:
         call(*args, **given)
     assert refused.value.detail.endswith(".")
     return refused.value.code
@@ -123,10 +123,10 @@ def test_what_cannot_be_is_refused_with_its_code_and_nothing_is_written(filled: 
     services.pin(ana, **OLD_MODEL, by="sam")
     assert refusal(services.start, **REEMBED, user_ids=[ana], by="sam") == "TENANT_PINNED"
     assert refusal(services.start, **REEMBED, by="sam") == "NOTHING_TO_DO"
-    with pytest.raises(Refused, match="1 that is pinned"):
+    with pytest.raises(ApiError, match="1 that is pinned"):
         services.start(**REEMBED, by="sam")
     nobody = uuid.uuid4()
-    with pytest.raises(Refused, match=str(nobody)):  # never a part of those who were named
+    with pytest.raises(ApiError, match=str(nobody)):  # never a part of those who were named
         services.estimate(**REEMBED, user_ids=[filled(1, 1), nobody])
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from accounts.errors import Refused
+from accounts.errors import ApiError
 from embeddings import active_model, embedders
 from embeddings.models import DocumentChunk, LiveModel
 from embeddings.reindexing import periodic, scheduler, services
@@ -44,7 +44,7 @@ def test_a_tenant_whose_model_is_gone_waits_for_it_and_keeps_nobody_waiting(
 
     assert state(campaign, ana.id) == ("held", "MODEL_UNAVAILABLE")
     assert state(campaign, ben.id) == ("settled", None)
-    with pytest.raises(Refused, match="CAMPAIGN_STATE"):
+    with pytest.raises(ApiError, match="CAMPAIGN_STATE"):
         services.accept(campaign, ana.id, by="sam")
     for rows in (DocumentChunk.objects.filter(user_id=ana.id), LiveModel.objects.filter(pk=ana.id)):
         rows.update(embed_model=MODEL["model"])
@@ -91,7 +91,7 @@ def test_nobody_is_rolled_back_to_a_model_that_nothing_here_makes(filled: Fill, 
     go_on(1)
     settings.EMBEDDER = NEW
 
-    with pytest.raises(Refused, match="UNKNOWN_MODEL"):
+    with pytest.raises(ApiError, match="UNKNOWN_MODEL"):
         services.roll_back(campaign, by="sam")
 
     campaign.refresh_from_db()

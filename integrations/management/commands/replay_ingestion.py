@@ -6,7 +6,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from accounts.errors import Refused
+from accounts.errors import ApiError
 from integrations.sync import replay
 
 
@@ -24,7 +24,7 @@ class Command(BaseCommand):
             raise CommandError("Name messages, or say --all.")
         replayed = 0
         for archived, became in replay.replay(wanted, by=None, reason=options["reason"]).items():
-            if isinstance(became, Refused):
+            if isinstance(became, ApiError):
                 self.stdout.write(f"{archived}  {became.code}: {became.detail}")
             else:
                 self.stdout.write(f"{archived} -> {became}")

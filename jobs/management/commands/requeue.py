@@ -7,7 +7,7 @@ from uuid import UUID
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from accounts.errors import Refused
+from accounts.errors import ApiError
 from jobs import staff_actions
 from jobs.models import UploadJob
 from jobs.states import LET_GO, State
@@ -46,7 +46,7 @@ class Command(BaseCommand):
             return True
         try:
             staff_actions.retry(job, by=None, reason=reason)
-        except Refused as refused:
+        except ApiError as refused:
             self.stdout.write(f"  {refused.code}: {refused.detail}")
             return False
         return True

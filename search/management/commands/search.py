@@ -6,7 +6,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from accounts.errors import Refused
+from accounts.errors import ApiError
 from documents.management.commands.ingest import chosen_user
 from embeddings.search import Passage
 from embeddings.search.snippets import plain
@@ -29,7 +29,7 @@ class Command(BaseCommand):
         try:
             user_id = chosen_user(options["user"])
             found = search(user_id=user_id, query=options["query"], k=options["k"], sources=named)
-        except Refused as refused:
+        except ApiError as refused:
             raise CommandError(f"{refused.code}: {refused.detail}") from None
         for number, passage in enumerate(found.passages, 1):
             self._say(number, _place(passage), passage.score, passage.snippet)

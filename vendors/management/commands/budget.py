@@ -10,7 +10,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import transaction
 
 from accounts.audit import log
-from accounts.errors import Refused
+from accounts.errors import ApiError
 from vendors import ledger, tenant_argument
 
 MOST = Decimal(10) ** 9
@@ -54,7 +54,7 @@ def _set(user_id: UUID, cents: Decimal | None, reason: str) -> None:
                 by=None, action="budgets.set", reason=reason, object_type="tenant", object_id=user_id,
                 tenant_id=user_id, cents_per_day=None if cents is None else str(cents),
             )  # fmt: skip
-    except Refused as refused:
+    except ApiError as refused:
         raise CommandError(refused.detail) from refused
 
 

@@ -13,7 +13,7 @@ from django.utils import timezone
 from accounts.audit import log
 from accounts.audit.admin_filters import moment
 from accounts.audit.export import TYPES, Selection, lines
-from accounts.errors import Refused
+from accounts.errors import ApiError
 
 
 class Command(BaseCommand):
@@ -36,7 +36,7 @@ class Command(BaseCommand):
                 by=None, action="audit.export", reason=options["reason"], object_type="audit_log",
                 object_id=options["format"], selection=chosen.words,
             )  # fmt: skip
-        except Refused as refused:
+        except ApiError as refused:
             raise CommandError(refused.detail) from refused
         for line in lines(chosen, options["format"]):
             self.stdout.write(line, ending="")

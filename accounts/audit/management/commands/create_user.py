@@ -14,7 +14,7 @@ from django.core.validators import validate_email
 from django.db import transaction
 
 from accounts.audit import log, token_actions
-from accounts.errors import Refused
+from accounts.errors import ApiError
 from accounts.models import ApiToken, User
 from accounts.system_tenant import CORPUS
 
@@ -42,7 +42,7 @@ class Command(BaseCommand):
             with transaction.atomic():
                 user = self._user(options)
                 plain = token_actions.make_token(user, name=options["token_name"], scope=scope, by=None, reason=reason)
-        except Refused as refused:
+        except ApiError as refused:
             raise CommandError(refused.detail) from refused
         self.stderr.write(f"{user.email} is {user.pk}. The token is shown this once:")
         self.stdout.write(plain)

@@ -8,7 +8,7 @@ from uuid import UUID
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from accounts.audit import token_actions
-from accounts.errors import Refused
+from accounts.errors import ApiError
 from accounts.models import ApiToken
 
 
@@ -30,6 +30,6 @@ class Command(BaseCommand):
             if options["token"] and not found.exists():
                 raise CommandError("There is no such token.")
             revoked = token_actions.revoke(found, by=None, reason=options["reason"])
-        except Refused as refused:
+        except ApiError as refused:
             raise CommandError(refused.detail) from refused
         self.stdout.write(f"{revoked} revoked.")
