@@ -22,6 +22,7 @@ class Migration(migrations.Migration):
             fields=[
                 ('chunk_id', models.UUIDField(primary_key=True, serialize=False)),
                 ('user_id', models.UUIDField()),
+                ('document', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='chunks', to='documents.document')),
                 ('chunker_name', models.TextField()),
                 ('chunker_version', models.TextField()),
                 ('chunk_ord', models.IntegerField()),
@@ -37,7 +38,6 @@ class Migration(migrations.Migration):
                 ('vector_sha', models.TextField(null=True)),
                 ('embed_updated_at', models.DateTimeField(null=True)),
                 ('embedding', pgvector.django.vector.VectorField(dimensions=1536, null=True)),
-                ('document', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='chunks', to='documents.document')),
             ],
             options={
                 'db_table': 'document_chunks',
@@ -48,10 +48,10 @@ class Migration(migrations.Migration):
             name='DocumentTerm',
             fields=[
                 ('pk', models.CompositePrimaryKey('user_id', 'term', 'document', blank=True, editable=False, primary_key=True, serialize=False)),
+                ('document', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='documents.document')),
                 ('user_id', models.UUIDField()),
                 ('term', models.TextField()),
                 ('postings', models.BinaryField()),
-                ('document', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='documents.document')),
             ],
             options={
                 'db_table': 'document_terms',
@@ -80,6 +80,8 @@ class Migration(migrations.Migration):
             name='ShadowVector',
             fields=[
                 ('pk', models.CompositePrimaryKey('chunk', 'embed_model', 'embed_version', blank=True, editable=False, primary_key=True, serialize=False)),
+                ('chunk', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='embeddings.documentchunk')),
+                ('document', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='documents.document')),
                 ('user_id', models.UUIDField()),
                 ('embed_model', models.TextField()),
                 ('embed_version', models.TextField()),
@@ -87,8 +89,6 @@ class Migration(migrations.Migration):
                 ('vector_sha', models.TextField()),
                 ('embed_updated_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
                 ('embedding', pgvector.django.vector.VectorField(dimensions=1536)),
-                ('chunk', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='embeddings.documentchunk')),
-                ('document', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='documents.document')),
             ],
             options={
                 'db_table': 'shadow_vectors',
