@@ -14,7 +14,7 @@ from rest_framework.response import Response
 from rest_framework.views import set_rollback
 
 from accounts.errors import ApiError, not_found
-from documents.storage import trouble
+from documents.storage import storage_error
 from jobs import tracing
 from jobs.errors import frames
 from portal import error_pages
@@ -63,7 +63,7 @@ def _refusal(error: Exception) -> ApiError:
         case OperationalError() | InterfaceError():
             return ApiError(**AWAY, status=HTTPStatus.SERVICE_UNAVAILABLE, retry_after=AWAY_SECONDS)
         case OSError():
-            return trouble(error)
+            return storage_error(error)
     log.error("Unforeseen: %s", frames(error), extra={"reported": True})
     tracing.report(error)
     return ApiError("INTERNAL", "Something went wrong on our side.", status=HTTPStatus.INTERNAL_SERVER_ERROR)

@@ -17,11 +17,11 @@ from statutes import stages as normalizing
 # fmt: off
 INSURANCE = Pipeline("insurance", (
     #    stage                      handler                    proof: what is true here     seconds     done, %
-    Step(Stage.QUEUED,              arriving.receive,          documents.declared,          limit=90),
-    Step(Stage.JOB_VALIDATED,       arriving.request_parse,    documents.received,          limit=360,  reached_pct=10),
-    Step(Stage.PARSING,             arriving.parse,            documents.requested,         limit=960,  reached_pct=15, skippable=True),
-    Step(Stage.PARSED,              arriving.check_parse,      documents.parsed,            limit=60,   reached_pct=45),
-    Step(Stage.PARSE_VALIDATED,     searchable.plan_chunks,    documents.parsed,            limit=30,   reached_pct=48),
+    Step(Stage.QUEUED,              arriving.receive,          documents.tenant_matches,          limit=90),
+    Step(Stage.JOB_VALIDATED,       arriving.request_parse,    documents.original_stored,          limit=360,  reached_pct=10),
+    Step(Stage.PARSING,             arriving.parse,            documents.parse_requested,         limit=960,  reached_pct=15, skippable=True),
+    Step(Stage.PARSED,              arriving.check_parse,      documents.parse_stored,            limit=60,   reached_pct=45),
+    Step(Stage.PARSE_VALIDATED,     searchable.plan_chunks,    documents.parse_stored,            limit=30,   reached_pct=48),
     Step(Stage.CHUNKING,            searchable.buffer_chunks,  embeddings.planned,          limit=120,  reached_pct=50, skippable=True),
     Step(Stage.CHUNKS_BUFFERED,     searchable.commit_chunks,  embeddings.buffered,         limit=120,  reached_pct=60, skippable=True),
     Step(Stage.CHUNKED,             searchable.plan_vectors,   embeddings.chunked,          limit=60,   reached_pct=65),
@@ -54,7 +54,7 @@ REEMBED = Pipeline(reindex_jobs.REEMBED, (
     Step(Stage.EMBEDDED,            campaigns.finish,          embeddings.shadowed,         limit=300,  reached_pct=99),
 ), of_campaigns=True)
 RECHUNK = Pipeline(reindex_jobs.RECHUNK, (
-    Step(Stage.PARSE_VALIDATED,     searchable.plan_rechunking, documents.parsed,           limit=30),
+    Step(Stage.PARSE_VALIDATED,     searchable.plan_rechunking, documents.parse_stored,           limit=30),
     Step(Stage.CHUNKING,            searchable.buffer_chunks,  embeddings.planned,          limit=120,  reached_pct=5,  skippable=True),
     Step(Stage.CHUNKS_BUFFERED,     searchable.commit_chunks,  embeddings.buffered,         limit=120,  reached_pct=20, skippable=True),
     Step(Stage.CHUNKED,             searchable.plan_vectors,   embeddings.chunked,          limit=60,   reached_pct=30),

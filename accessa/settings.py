@@ -176,9 +176,9 @@ DATA_UPLOAD_MAX_MEMORY_SIZE = 256 * 1024  # JSON bodies only; files are streamed
 JOBS_PIPELINES = env.str("JOBS_PIPELINES", default="accessa.pipelines.PIPELINES")
 JOBS_FINGERPRINT = "accessa.config_digest.tell"  # what a cluster says of its configuration
 JOBS_SWEEPS = [
-    "documents.periodic.remove_objects",
-    "documents.periodic.forget_at_vendor",
-    "documents.periodic.remove_broken_uploads",
+    "documents.periodic.delete_removed_objects",
+    "documents.periodic.start_vendor_deletions",
+    "documents.periodic.delete_stale_uploads",
     "embeddings.periodic.empty_buffers",
     "embeddings.indexes.hnsw.sweep",
     "embeddings.reindexing.periodic.go_on",

@@ -61,7 +61,7 @@ def _texts(most: int | None) -> list[NormalizedPages]:
     found: list[NormalizedPages] = []
     for path in corpus.readable()[:most]:
         try:
-            text = normalize_pages(parsers.parse(path, pages=200))
+            text = normalize_pages(parsers.parse_pdf(path, pages=200))
         except StageFailure as failure:
             say(path.name, failure.code)
             continue

@@ -75,8 +75,8 @@ def _store(path: Path, user_id: UUID) -> Stored:
     content = path.read_bytes()
     sha256 = hashlib.sha256(content).hexdigest()
     document_id = ids.document_id(user_id, sha256)
-    uri = storage.uri("raw", user_id, document_id, "pdf")
-    bucket, name = storage.located(uri)
+    uri = storage.object_uri("raw", user_id, document_id, "pdf")
+    bucket, name = storage.locate(uri)
     bucket.put(name, content)
     Document.objects.create(
         document_id=document_id, user_id=user_id, filename=path.name, mime="application/pdf", bytes_len=len(content),

@@ -58,7 +58,7 @@ def page_of(document: Document, number: int) -> tuple[str, int] | None:
 
     A parse that does not say where its pages begin is shown whole, as page 1. Raises ``OSError`` of the store.
     """
-    return parse_store.page_of(document, number)
+    return parse_store.read_page(document, number)
 
 
 def passages(document: Document, number: int) -> QuerySet[DocumentChunk]:

@@ -14,7 +14,7 @@ ENDED = ("done", "deadletter")
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class JobStatus:
     """A job as somebody who watches it sees it, through the API or in the database."""
 
     job_id: UUID
@@ -24,11 +24,16 @@ class Seen:
     failure: str | None = None
 
 
-def follow(
-    names: dict[UUID, str], look: Callable[[], Iterable[Seen]], console: Console, *, seconds: float, every: float = 0.3
-) -> dict[UUID, Seen]:
+def follow_jobs(
+    names: dict[UUID, str],
+    look: Callable[[], Iterable[JobStatus]],
+    console: Console,
+    *,
+    seconds: float,
+    every: float = 0.3,
+) -> dict[UUID, JobStatus]:
     """Draw the jobs in ``names`` until each has ended or ``seconds`` have passed; return how each was seen last."""
-    last: dict[UUID, Seen] = {}
+    last: dict[UUID, JobStatus] = {}
     until = time.monotonic() + seconds
     with _progress(console) as progress:
         bars = {job_id: progress.add_task(name, total=100.0, stage="declared") for job_id, name in names.items()}
@@ -48,7 +53,7 @@ def _progress(console: Console) -> Progress:
     return Progress(*columns, TextColumn("{task.fields[stage]:<28}"), TimeElapsedColumn(), console=console)
 
 
-def _draw(progress: Progress, bar: TaskID, name: str, seen: Seen, before: Seen | None) -> None:
+def _draw(progress: Progress, bar: TaskID, name: str, seen: JobStatus, before: JobStatus | None) -> None:
     shown = seen.failure or ("searchable" if seen.state == "done" else seen.stage)
     progress.update(bar, completed=seen.total_pct, stage=shown)
     if before is None or (before.stage, before.state) != (seen.stage, seen.state):

@@ -11,21 +11,21 @@ from uuid import UUID
 NAMESPACE = UUID("6c8a1e6e-1f0b-4aa8-9f0a-1a7c2e6f2b42")
 
 
-def canonical(*parts: object) -> str:
+def canonical_key(*parts: object) -> str:
     """Return the key of a thing: lowercase, colon-separated; configurations as minified JSON with sorted keys."""
     return ":".join(_word(part) for part in parts).lower()
 
 
 def _word(part: object) -> str:
-    return minified(part) if isinstance(part, (dict, list)) else str(part)
+    return canonical_json(part) if isinstance(part, (dict, list)) else str(part)
 
 
-def minified(config: Any) -> str:
+def canonical_json(config: Any) -> str:
     return json.dumps(config, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 def uuidv5(*parts: object) -> UUID:
-    return uuid.uuid5(NAMESPACE, canonical(*parts))
+    return uuid.uuid5(NAMESPACE, canonical_key(*parts))
 
 
 def document_id(user_id: UUID, file_sha256: str) -> UUID:

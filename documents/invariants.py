@@ -12,7 +12,7 @@ from jobs.invariants import by_sql, each, once
 from jobs.models import UploadJob
 from jobs.pipeline import Proof
 
-declared = by_sql("""
+tenant_matches = by_sql("""
     SELECT j.job_id, 'The job and its document belong to different tenants.'
     FROM upload_jobs j JOIN documents d USING (document_id)
     WHERE j.job_id = ANY(%(jobs)s) AND d.user_id <> j.user_id""")
@@ -49,14 +49,14 @@ def _parse_missing(document: Document) -> str | None:
 
 
 def _original(document: Document) -> str | None:
-    bucket, name = storage.located(document.raw_path)
+    bucket, name = storage.locate(document.raw_path)
     if not bucket.exists(name):
         return "The original file is missing."
     return None if bucket.size(name) == document.bytes_len else "The original file has another length."
 
 
 def _parse(document: Document) -> str | None:
-    bucket, name = storage.located(document.parsed_path or "")
+    bucket, name = storage.locate(document.parsed_path or "")
     if not bucket.exists(name):
         return "The parsed file is missing."
     same = hashlib.sha256(bucket.read(name)).hexdigest() == document.parsed_sha256
@@ -74,6 +74,6 @@ def _stored(missing: Callable[[Document], str | None]) -> Proof:
     return prove
 
 
-received = each(declared, _counted, _stored(_original_missing))
-requested = each(_asked, received)
-parsed = each(_recorded, received, _stored(_parse_missing))
+original_stored = each(tenant_matches, _counted, _stored(_original_missing))
+parse_requested = each(_asked, original_stored)
+parse_stored = each(_recorded, original_stored, _stored(_parse_missing))

@@ -19,8 +19,8 @@ from rest_framework.views import APIView
 from accounts.permissions import caller_id
 from documents import page_images, rate_limits
 from documents.models import Document
-from documents.serializers import PictureRequest
-from documents.views import own_document
+from documents.serializers import PageImageRequest
+from documents.views import tenant_document
 
 HEADERS = {
     # Kept by who asked alone, and not for long: a deleted document's pages must not outlive it by much.
@@ -31,7 +31,7 @@ HEADERS = {
 }
 
 
-class Whatever(BaseContentNegotiation):
+class IgnoreAcceptHeader(BaseContentNegotiation):
     """Whoever accepts images only is still told in JSON why there is none."""
 
     def select_parser(self, request: Request, parsers: Iterable[Any]) -> Any:
@@ -42,26 +42,26 @@ class Whatever(BaseContentNegotiation):
         return renderer, renderer.media_type
 
 
-class PageView(APIView):
-    content_negotiation_class = Whatever
+class PageImageView(APIView):
+    content_negotiation_class = IgnoreAcceptHeader
 
     @extend_schema(
         operation_id="document_page",
-        parameters=[PictureRequest],
+        parameters=[PageImageRequest],
         responses={(200, page_images.MIME): OpenApiTypes.BINARY, 304: None},
     )
     def get(self, request: Request, document_id: UUID, page: int) -> HttpResponse:
         """Show a page of the original, counted from 1."""
-        asked = PictureRequest(data=request.query_params)
+        asked = PageImageRequest(data=request.query_params)
         asked.is_valid(raise_exception=True)
-        document = own_document(request, document_id)
-        page_images.require(document, page)
+        document = tenant_document(request, document_id)
+        page_images.require_page(document, page)
         tag = _tag(document, page, **asked.validated_data)
         headers = HEADERS | {"ETag": tag}
         if tag in parse_etags(request.headers.get("If-None-Match", "")):
             return HttpResponse(status=HTTPStatus.NOT_MODIFIED, headers=headers)
         rate_limits.spend(caller_id(request))
-        picture = page_images.render(document, page, **asked.validated_data)
+        picture = page_images.render_page(document, page, **asked.validated_data)
         return HttpResponse(picture, content_type=page_images.MIME, headers=headers)
 
 

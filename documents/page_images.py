@@ -19,8 +19,8 @@ from uuid import UUID
 from accounts.errors import ApiError, not_found, unavailable
 from accounts.rls import as_tenant
 from documents.models import Document
-from documents.parsers.sandbox.client import Zygote, kept
-from documents.storage import file_cache, original_file, trouble
+from documents.parsers.sandbox.client import SandboxClient, register_cleanup
+from documents.storage import file_cache, original_file, storage_error
 from jobs.outcomes import Permanent, Retryable, StageFailure
 
 log = logging.getLogger("accessa.documents")
@@ -28,11 +28,11 @@ log = logging.getLogger("accessa.documents")
 Key = tuple[UUID, int, str]
 MIME = "image/jpeg"
 VERSION = 1  # of how pages are drawn: browsers keep what they have by it
-WIDTH, NARROWEST, WIDEST = 1000, 100, 1600  # pixels
+DEFAULT_WIDTH, MIN_WIDTH, MAX_WIDTH = 1000, 100, 1600  # pixels
 LONGEST_TEXT = 20_000  # characters of a passage; they have some 2,000
-AT_ONCE = 2  # pages drawn by this process at a time
-ADMITTED = 8  # callers, those that wait for the store or a turn among them: the process has threads for others
-ADMITTED_OF_TENANT = 2  # a page's picture and the boxes on it
+MAX_CONCURRENT = 2  # pages drawn by this process at a time
+MAX_WAITING = 8  # callers, those that wait for the store or a turn among them: the process has threads for others
+MAX_WAITING_PER_TENANT = 2  # a page's picture and the boxes on it
 TURN_SECONDS = 5.0
 MEMORY_MB, CPU_SECONDS, WALL_SECONDS = 512, 5, 10.0  # a scan of 35 megapixels is drawn in 256 MB and 0.7 s
 REMEMBERED = 1000
@@ -47,7 +47,7 @@ class Box:
 
 
 @dataclass(frozen=True, slots=True)
-class Located:
+class PassageLocation:
     """In points; the origin is the top left of the page as it is shown."""
 
     width: float
@@ -55,26 +55,26 @@ class Located:
     boxes: list[Box]
 
 
-def render(document: Document, page: int, *, width: int = WIDTH) -> bytes:
+def render_page(document: Document, page: int, *, width: int = DEFAULT_WIDTH) -> bytes:
     """Return a JPEG of a page, counted from 1, ``width`` pixels wide unless it is very long.
 
     Raises ``Refused``: NOT_FOUND once the document is gone, NOT_READY, PAGE_NOT_FOUND, PAGE_NOT_SHOWN for what cannot
     be drawn within the child's limits, UNAVAILABLE when too many ask, STORAGE_UNAVAILABLE.
     """
-    width = min(max(width, NARROWEST), WIDEST)
+    width = min(max(width, MIN_WIDTH), MAX_WIDTH)
     return base64.b64decode(_ask(document, page, {"ask": "picture", "width": width})["picture"])
 
 
-def locate(document: Document, page: int, text: str) -> Located:
+def locate_passage(document: Document, page: int, text: str) -> PassageLocation:
     """Return where a passage of the parsed markdown, or its part on this page, stands; no boxes when in doubt.
 
     Raises as ``render`` does.
     """
     told = _ask(document, page, {"ask": "boxes", "text": text[:LONGEST_TEXT]})
-    return Located(told["width"], told["height"], [Box(*box) for box in told["boxes"]])
+    return PassageLocation(told["width"], told["height"], [Box(*box) for box in told["boxes"]])
 
 
-def require(document: Document, page: int) -> None:
+def require_page(document: Document, page: int) -> None:
     """Raise ``Refused`` unless the document is still there, has come, and has such a page."""
     with as_tenant(document.user_id):
         is_there = Document.objects.filter(pk=document.pk, user_id=document.user_id).exists()
@@ -87,20 +87,20 @@ def require(document: Document, page: int) -> None:
 
 
 def _ask(document: Document, page: int, request: dict[str, Any]) -> dict[str, Any]:
-    require(document, page)
+    require_page(document, page)
     key = _key(document, page, request)
     if key in _hopeless:
         raise _not_shown()
     try:
         # A store that is slow holds up its own callers, and nobody's drawing.
-        with _admission(document.user_id), file_cache.lent(document) as path, _turn() as zygote:
+        with _admission(document.user_id), file_cache.cached_original(document) as path, _turn() as zygote:
             limits = {"cpu_seconds": CPU_SECONDS, "path": str(path.resolve()), "page": page}
-            told = zygote.ask(request | limits, wall_seconds=WALL_SECONDS)
+            told = zygote.request(request | limits, wall_seconds=WALL_SECONDS)
     except StageFailure as failure:
         raise _refusal(key, failure) from None
     except OSError as error:
-        require(document, page)  # its file goes with the document
-        raise trouble(error) from None
+        require_page(document, page)  # its file goes with the document
+        raise storage_error(error) from None
     if "missing" in told:
         raise _no_such_page()
     return told
@@ -115,7 +115,7 @@ def _refusal(key: Key, failure: StageFailure) -> ApiError:
     log.info("A page is not shown: %s", failure.code)
     if isinstance(failure, Retryable) and failure.code == "PARSE_TIMEOUT":  # the machine's fault, not the page's
         return unavailable("The page could not be drawn in time; try again shortly.")
-    if isinstance(failure, Permanent) and not isinstance(failure, original_file.OtherBytes):
+    if isinstance(failure, Permanent) and not isinstance(failure, original_file.ContentMismatch):
         _hopeless.add(key)
     return _not_shown()
 
@@ -154,7 +154,7 @@ class _Admissions:
 
     def take(self, user_id: UUID) -> bool:
         with self._lock:
-            is_free = self._of.total() < ADMITTED and self._of[user_id] < ADMITTED_OF_TENANT
+            is_free = self._of.total() < MAX_WAITING and self._of[user_id] < MAX_WAITING_PER_TENANT
             self._of[user_id] += is_free
             self._of += Counter()  # forgets who has none
             return is_free
@@ -167,9 +167,13 @@ class _Admissions:
 
 _hopeless = _Hopeless()
 _admissions = _Admissions()
-_free: queue.LifoQueue[Zygote] = queue.LifoQueue()  # last in, first out: the second one is started only when needed
-for _ in range(AT_ONCE):
-    _free.put(kept(Zygote("documents.parsers.sandbox.page_image_child", MEMORY_MB, grace_seconds=2.0)))
+_free: queue.LifoQueue[SandboxClient] = (
+    queue.LifoQueue()
+)  # last in, first out: the second one is started only when needed
+for _ in range(MAX_CONCURRENT):
+    _free.put(
+        register_cleanup(SandboxClient("documents.parsers.sandbox.page_image_child", MEMORY_MB, grace_seconds=2.0))
+    )
 
 
 @contextmanager
@@ -184,7 +188,7 @@ def _admission(user_id: UUID) -> Iterator[None]:
 
 
 @contextmanager
-def _turn() -> Iterator[Zygote]:
+def _turn() -> Iterator[SandboxClient]:
     """Lend one of this process's zygotes. Raises ``Refused`` to who has waited too long."""
     try:
         zygote = _free.get(timeout=TURN_SECONDS)

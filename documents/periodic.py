@@ -24,35 +24,35 @@ AGAIN_SECONDS = 300.0  # what the vendor did not delete, or may have only later,
 FORGETTING = "forget-at-vendor"
 
 
-def remove_objects() -> None:
+def delete_removed_objects() -> None:
     """Remove objects of deleted documents once no worker can write them again, then forget the removal."""
-    due = Removal.objects.filter(drop_after__lt=Now(), path__startswith=storage.PREFIX)
+    due = Removal.objects.filter(drop_after__lt=Now(), path__startswith=storage.URI_PREFIX)
     for document_id in set(due.values_list("document_id", flat=True)[:AT_ONCE]):
         try:
-            services.remove_objects(document_id)
+            services.delete_pending_objects(document_id)
         except OSError as error:  # the store is away: what is left stays due
             log.warning("Files of a deleted document are still in the store: %s", named(error))
             continue
         due.filter(document_id=document_id).delete()
 
 
-def forget_at_vendor() -> None:
+def start_vendor_deletions() -> None:
     """Begin to delete what the parsing vendor still has of deleted documents, if nobody is at it.
 
     Aside: the keeper must not wait for a vendor.
     """
-    due = Removal.objects.filter(path__startswith=vendor_files.PREFIX, try_after__lt=Now())
+    due = Removal.objects.filter(path__startswith=vendor_files.VENDOR_PREFIX, try_after__lt=Now())
     if due.exists():
-        background.begin(FORGETTING, forget_copies, log=log, broke_off="Deleting at the vendor's broke off")
+        background.begin(FORGETTING, delete_vendor_copies, log=log, broke_off="Deleting at the vendor's broke off")
 
 
-def forget_copies() -> None:
+def delete_vendor_copies() -> None:
     """Delete what is due at the vendor's, one copy after the other; what cannot go now is tried again later."""
-    copies = Removal.objects.filter(path__startswith=vendor_files.PREFIX, try_after__lt=Now())
+    copies = Removal.objects.filter(path__startswith=vendor_files.VENDOR_PREFIX, try_after__lt=Now())
     for removal in copies.order_by("try_after")[:AT_ONCE]:
         is_gone = failed = False
         try:
-            is_gone = vendor_files.forget(removal.path)
+            is_gone = vendor_files.delete_vendor_copy(removal.path)
         except Postponed:  # not now, for none of them; the next sweep begins with another
             Removal.objects.filter(pk=removal.pk).update(try_after=Now() + timedelta(seconds=AGAIN_SECONDS))
             return
@@ -66,9 +66,9 @@ def forget_copies() -> None:
             Removal.objects.filter(pk=removal.pk).update(try_after=Now() + timedelta(seconds=AGAIN_SECONDS))
 
 
-def remove_broken_uploads() -> None:
+def delete_stale_uploads() -> None:
     """Remove what arrived in part and was never placed, because its process was killed."""
     for bucket in storage.buckets():
-        for stray in bucket.strays(BROKEN_AFTER_SECONDS):
+        for stray in bucket.stale_incoming(BROKEN_AFTER_SECONDS):
             stray.unlink(missing_ok=True)
-    file_cache.sweep()
+    file_cache.evict_expired()

@@ -29,14 +29,14 @@ class UploadRequest(serializers.Serializer[object]):
     ocr = Flag(default=False)
 
 
-class UploadAnswer(serializers.Serializer[object]):
+class UploadResponse(serializers.Serializer[object]):
     job_id = serializers.UUIDField()
     document_id = serializers.UUIDField()
     signed_url = serializers.URLField()
     upload_expires_at = serializers.DateTimeField(default_timezone=timezone.get_default_timezone())
 
 
-class SavedAnswer(serializers.Serializer[object]):
+class SavedResponse(serializers.Serializer[object]):
     """What the plan of the document's newest job says; before it is made, nothing is saved."""
 
     passages = serializers.IntegerField(source="reused", default=0)
@@ -44,10 +44,10 @@ class SavedAnswer(serializers.Serializer[object]):
     cents = serializers.FloatField(source="cents_saved", default=0.0)
 
 
-class DocumentAnswer(serializers.ModelSerializer[Document]):
+class DocumentResponse(serializers.ModelSerializer[Document]):
     """Needs ``plan`` on its documents: ``views.own`` reads it with them."""
 
-    saved = SavedAnswer(source="plan", read_only=True)
+    saved = SavedResponse(source="plan", read_only=True)
 
     class Meta:
         model = Document
@@ -71,12 +71,15 @@ class DocumentAnswer(serializers.ModelSerializer[Document]):
         read_only_fields = fields
 
 
-class LinkAnswer(serializers.Serializer[object]):
+class LinkResponse(serializers.Serializer[object]):
     signed_url = serializers.URLField()
     expires_in = serializers.IntegerField(help_text="seconds")
 
 
-class PictureRequest(serializers.Serializer[object]):
+class PageImageRequest(serializers.Serializer[object]):
     width = serializers.IntegerField(
-        default=page_images.WIDTH, min_value=page_images.NARROWEST, max_value=page_images.WIDEST, help_text="pixels"
+        default=page_images.DEFAULT_WIDTH,
+        min_value=page_images.MIN_WIDTH,
+        max_value=page_images.MAX_WIDTH,
+        help_text="pixels",
     )

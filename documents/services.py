@@ -14,6 +14,7 @@ from django.db import connection, transaction
 
 from accounts import rate_limit
 from accounts.errors import ApiError, not_found
+from accounts.system_tenant import CORPUS
 from documents import ids, storage, validation
 from documents.locks import lock
 from documents.models import Document, Removal
@@ -28,13 +29,13 @@ from jobs.states import State
 log = logging.getLogger("accessa.documents")
 
 # Uploads that began just before their URL expired may still be under way.
-LATE_SECONDS = 60.0
+UPLOAD_GRACE_SECONDS = 60.0
 # What names the plan of an upload; the chunker's name is written with the job (002 §3).
 PIPELINE = "insurance"
 
 
 @dataclass(frozen=True, slots=True)
-class Declared:
+class DeclaredUpload:
     """The answer to a declared upload: the four fields of MVP context §6."""
 
     job_id: UUID
@@ -53,14 +54,14 @@ def declare(
     ocr: bool = False,
     by_connector: bool = False,
     claim: Callable[[UUID], None] | None = None,
-) -> Declared:
+) -> DeclaredUpload:
     """Declare a file and return where to put its bytes; declared again, it answers the same ids.
 
     Renews the URL while the bytes are missing and revives a job that failed. Raises ``Refused`` when over a limit.
     A connector spends none of the tenant's own uploads, and does not try again what failed with the bytes at hand. In
     the same transaction it notes by ``claim`` what it wants the document for: ``delete`` can then ask ``unless``.
     """
-    filename = validation.checked(filename=filename, bytes_len=bytes_len, mime=mime, sha256=sha256)
+    filename = validation.validate_upload(filename=filename, bytes_len=bytes_len, mime=mime, sha256=sha256)
     if not by_connector:
         _spend_question(user_id)
     with transaction.atomic():
@@ -78,12 +79,12 @@ def declare(
         expires = _renewed(document)
         if claim is not None:
             claim(document_id)
-    raw, name = storage.located(document.raw_path)
+    raw, name = storage.locate(document.raw_path)
     if job.state == State.DEADLETTER and not (by_connector and raw.exists(name)):
         job = _revived(job)
     log_context.turns_to(job)
     url = raw.sign_upload(name, length=document.bytes_len, mime=document.mime, sha256=document.file_sha256)
-    return Declared(job.pk, document.pk, url, expires)
+    return DeclaredUpload(job.pk, document.pk, url, expires)
 
 
 def _spend_question(user_id: UUID) -> None:
@@ -119,7 +120,7 @@ def _create(
         file_sha256=sha256,
         ocr=ocr,
         imported=imported,
-        raw_path=storage.uri("raw", user_id, document_id, "pdf"),
+        raw_path=storage.object_uri("raw", user_id, document_id, "pdf"),
     )
 
 
@@ -182,7 +183,7 @@ def _renewed(document: Document) -> datetime:
     return expires
 
 
-def arrived(document_id: UUID, place: Callable[[], None]) -> None:
+def complete_upload(document_id: UUID, place: Callable[[], None]) -> None:
     """Let the bytes of a declared document appear by calling ``place()``, and end the wait of its job.
 
     Under the document's lock: bytes that come while the document is being deleted are refused, not orphaned.
@@ -196,12 +197,24 @@ def arrived(document_id: UUID, place: Callable[[], None]) -> None:
         services.wake(document_id)
 
 
-def store(document: Document, pieces: Iterable[bytes]) -> None:
+def upload_arrived(*, user_id: UUID, document_id: UUID) -> bool:
+    """Let a document's job check for its bytes at once because the store reported them; the job verifies that itself.
+
+    Return whether a job waits for this upload.
+    """
+    pending = Document.objects.filter(pk=document_id, user_id=user_id, stored_at=None).exclude(user_id=CORPUS)
+    if not pending.exists():
+        return False
+    services.wake(document_id)
+    return True
+
+
+def store_upload(document: Document, pieces: Iterable[bytes]) -> None:
     """Put a declared document's bytes into the store from this side. Raises ``storage.Rejected`` for other bytes."""
-    bucket, name = storage.located(document.raw_path)
-    arriving = bucket.arrive(pieces, length=document.bytes_len, sha256=document.file_sha256)
+    bucket, name = storage.locate(document.raw_path)
+    arriving = bucket.write_incoming(pieces, length=document.bytes_len, sha256=document.file_sha256)
     try:
-        arrived(document.pk, lambda: bucket.place(arriving, name))
+        complete_upload(document.pk, lambda: bucket.put_file(arriving, name))
     finally:
         arriving.unlink(missing_ok=True)
 
@@ -232,29 +245,29 @@ def delete(document: Document, *, unless: Callable[[], bool] | None = None) -> b
         lock(document.pk)
         if unless is not None and unless():
             return False
-        erase(document)
-    clear(document.pk)
+        delete_rows(document)
+    delete_objects(document.pk)
     return True
 
 
-def erase(document: Document) -> None:
+def delete_rows(document: Document) -> None:
     """Remove a document's rows, in the caller's transaction; who has committed it calls ``clear``."""
     lock(document.pk)
     with connection.cursor() as cursor:
         # Waits for the one write that a worker may be making, and fences every later one.
         cursor.execute("SELECT job_id FROM upload_jobs WHERE document_id = %s FOR UPDATE", [document.pk])
         lock(document.pk, "vectors")  # a campaign may be settling them
-        parse_store.pass_on(document)
+        parse_store.transfer_shared_parse(document)
         _schedule_removal(document)
         for table in _TABLES:
             cursor.execute(f"DELETE FROM {table} WHERE document_id = %s", [document.pk])
 
 
-def clear(document_id: UUID) -> None:
+def delete_objects(document_id: UUID) -> None:
     """Remove the objects of a document that was erased; those that cannot go now are left to the sweep."""
-    file_cache.forget(document_id)
+    file_cache.evict_document(document_id)
     try:
-        remove_objects(document_id)
+        delete_pending_objects(document_id)
     except OSError as error:
         log.warning("The files of a deleted document are left to the sweep: %s", named(error))
 
@@ -263,29 +276,29 @@ def _schedule_removal(document: Document) -> None:
     # A worker whose job is gone learns of it at its next write, so at the end of its stage at the latest.
     longest = max(step.limit for step in pipeline.pipeline(PIPELINE).steps) + 2 * settings.JOBS_LEASE_SECONDS
     # And whoever has an upload URL may use it until it expires.
-    surely = max(longest, settings.SIGNED_URL_SECONDS + LATE_SECONDS)
-    for path in [document.raw_path, parse_store.own_path(document), *vendor_files.copies(document)]:
-        object_deletions.schedule(document.pk, path, seconds=surely)
+    surely = max(longest, settings.SIGNED_URL_SECONDS + UPLOAD_GRACE_SECONDS)
+    for path in [document.raw_path, parse_store.own_path(document), *vendor_files.vendor_paths(document)]:
+        object_deletions.schedule_deletion(document.pk, path, seconds=surely)
 
 
-def remove_objects(document_id: UUID) -> None:
+def delete_pending_objects(document_id: UUID) -> None:
     """Remove the objects of a deleted document; one that was declared anew meanwhile keeps what it has."""
     with transaction.atomic():
         lock(document_id)
         if Document.objects.filter(pk=document_id).exists():
-            Removal.objects.filter(document_id=document_id, path__startswith=storage.PREFIX).delete()
+            Removal.objects.filter(document_id=document_id, path__startswith=storage.URI_PREFIX).delete()
             return
-        for removal in Removal.objects.filter(document_id=document_id, path__startswith=storage.PREFIX):
-            bucket, name = storage.located(removal.path)
+        for removal in Removal.objects.filter(document_id=document_id, path__startswith=storage.URI_PREFIX):
+            bucket, name = storage.locate(removal.path)
             bucket.delete(name)
 
 
-def signed_original(document: Document) -> str:
+def sign_original_url(document: Document) -> str:
     """Return a URL of the original file; raise ``Refused`` while it has not arrived."""
     return _signed(document.raw_path if document.stored_at else None, document.filename)
 
 
-def signed_parsed(document: Document) -> str:
+def sign_parsed_url(document: Document) -> str:
     """Return a URL of the parsed markdown; raise ``Refused`` while there is none."""
     return _signed(document.parsed_path, document.filename.removesuffix(".pdf") + ".md")
 
@@ -294,5 +307,5 @@ def _signed(path: str | None, filename: str) -> str:
     if path is None:
         detail = "The document has not come that far yet."
         raise ApiError("NOT_READY", detail, status=HTTPStatus.CONFLICT)
-    bucket, name = storage.located(path)
+    bucket, name = storage.locate(path)
     return bucket.sign_download(name, filename=filename)

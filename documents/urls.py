@@ -2,7 +2,7 @@ from django.urls import path
 from django.views.decorators.csrf import csrf_exempt
 
 from documents import page_image_views, views
-from documents.storage.signed_url_views import TransferView
+from documents.storage.signed_url_views import SignedUrlView
 
 urlpatterns = [
     path("upload", views.UploadView.as_view()),
@@ -10,7 +10,7 @@ urlpatterns = [
     path("documents/<uuid:document_id>", views.DocumentView.as_view()),
     path("documents/<uuid:document_id>/original", views.OriginalView.as_view()),
     path("documents/<uuid:document_id>/parsed", views.ParsedView.as_view()),
-    path("documents/<uuid:document_id>/pages/<int:page>", page_image_views.PageView.as_view()),
+    path("documents/<uuid:document_id>/pages/<int:page>", page_image_views.PageImageView.as_view()),
     # The signature in the URL is the permission; no cookie takes part, so there is nothing to forge.
-    path("storage/<slug:bucket>/<path:name>", csrf_exempt(TransferView.as_view())),
+    path("storage/<slug:bucket>/<path:name>", csrf_exempt(SignedUrlView.as_view())),
 ]

@@ -14,7 +14,7 @@ MIME = "application/pdf"
 SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
-def checked(*, filename: str, bytes_len: int, mime: str, sha256: str) -> str:
+def validate_upload(*, filename: str, bytes_len: int, mime: str, sha256: str) -> str:
     """Return the file's name as it will be kept; raise ``Refused`` with the limit's own code otherwise."""
     if mime.lower() != MIME:
         detail = "Only PDF files (application/pdf) can be uploaded."
@@ -27,10 +27,10 @@ def checked(*, filename: str, bytes_len: int, mime: str, sha256: str) -> str:
     if not SHA256.fullmatch(sha256):
         detail = "sha256 must be 64 lowercase hexadecimal digits."
         raise ApiError("INVALID_SHA256", detail, field="sha256")
-    return kept_name(filename)
+    return clean_filename(filename)
 
 
-def kept_name(filename: str) -> str:
+def clean_filename(filename: str) -> str:
     """Strip what could mislead a reader or a path: control and formatting characters, folders."""
     visible = "".join(c for c in filename if unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Zl", "Zp"))
     name = re.split(r"[\\/]", visible)[-1].strip()

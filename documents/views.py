@@ -18,28 +18,28 @@ from accounts.permissions import caller_id
 from accounts.rls import as_tenant
 from documents import services
 from documents.models import Document
-from documents.serializers import DocumentAnswer, LinkAnswer, UploadAnswer, UploadRequest
+from documents.serializers import DocumentResponse, LinkResponse, UploadRequest, UploadResponse
 from jobs import services as jobs
 
 
-def own(request: Request) -> QuerySet[Document]:
+def tenant_documents(request: Request) -> QuerySet[Document]:
     """Return the caller's documents, each with ``plan``, what its newest job has planned and spared."""
     newest = jobs.of_tenants().filter(document=OuterRef("pk")).order_by("-created_at", "-job_id")
     plan = Coalesce(Subquery(newest.values("payload")[:1]), Value({}, JSONField()))
     return Document.objects.filter(user_id=caller_id(request)).annotate(plan=plan)
 
 
-def own_document(request: Request, document_id: UUID) -> Document:
+def tenant_document(request: Request, document_id: UUID) -> Document:
     """Return a document of the caller's; what is another tenant's does not exist."""
     with as_tenant(caller_id(request)):
-        document = own(request).filter(pk=document_id).first()
+        document = tenant_documents(request).filter(pk=document_id).first()
     if document is None:
         raise not_found()
     return document
 
 
 class UploadView(APIView):
-    @extend_schema(operation_id="upload", request=UploadRequest, responses=UploadAnswer)
+    @extend_schema(operation_id="upload", request=UploadRequest, responses=UploadResponse)
     def post(self, request: Request) -> Response:
         """Declare a file; put its bytes to the signed URL within five minutes."""
         asked = UploadRequest(data=request.data)
@@ -47,7 +47,7 @@ class UploadView(APIView):
         declared = services.declare(user_id=caller_id(request), **asked.validated_data)
         url = request.build_absolute_uri(declared.signed_url)
         return Response(
-            UploadAnswer(
+            UploadResponse(
                 {
                     "job_id": declared.job_id,
                     "document_id": declared.document_id,
@@ -61,42 +61,44 @@ class UploadView(APIView):
 class DocumentsView(APIView):
     pagination_class = Cursor
 
-    @extend_schema(operation_id="documents", responses=DocumentAnswer(many=True))
+    @extend_schema(operation_id="documents", responses=DocumentResponse(many=True))
     def get(self, request: Request) -> Response:
         """Show the caller's documents, the newest first."""
         pages = Cursor()
         with as_tenant(caller_id(request)):
-            shown = DocumentAnswer(pages.paginate_queryset(own(request), request, view=self), many=True).data
+            shown = DocumentResponse(
+                pages.paginate_queryset(tenant_documents(request), request, view=self), many=True
+            ).data
         return pages.get_paginated_response(shown)
 
 
 class DocumentView(APIView):
-    @extend_schema(operation_id="document", responses=DocumentAnswer)
+    @extend_schema(operation_id="document", responses=DocumentResponse)
     def get(self, request: Request, document_id: UUID) -> Response:
         """Show one document of the caller's."""
-        return Response(DocumentAnswer(own_document(request, document_id)).data)
+        return Response(DocumentResponse(tenant_document(request, document_id)).data)
 
     @extend_schema(operation_id="delete_document", responses={204: None})
     def delete(self, request: Request, document_id: UUID) -> Response:
         """Remove a document with everything that was made of it, whatever is being done with it."""
-        services.delete(own_document(request, document_id))
+        services.delete(tenant_document(request, document_id))
         return Response(status=204)
 
 
 class OriginalView(APIView):
-    @extend_schema(operation_id="document_original", responses=LinkAnswer)
+    @extend_schema(operation_id="document_original", responses=LinkResponse)
     def get(self, request: Request, document_id: UUID) -> Response:
         """Answer a signed URL of the original PDF."""
-        return _link(request, services.signed_original(own_document(request, document_id)))
+        return _link(request, services.sign_original_url(tenant_document(request, document_id)))
 
 
 class ParsedView(APIView):
-    @extend_schema(operation_id="document_parsed", responses=LinkAnswer)
+    @extend_schema(operation_id="document_parsed", responses=LinkResponse)
     def get(self, request: Request, document_id: UUID) -> Response:
         """Answer a signed URL of the parsed markdown."""
-        return _link(request, services.signed_parsed(own_document(request, document_id)))
+        return _link(request, services.sign_parsed_url(tenant_document(request, document_id)))
 
 
 def _link(request: Request, url: str) -> Response:
     link = {"signed_url": request.build_absolute_uri(url), "expires_in": settings.SIGNED_URL_SECONDS}
-    return Response(LinkAnswer(link).data)
+    return Response(LinkResponse(link).data)

@@ -14,7 +14,7 @@ from jobs.invariants import by_sql, each
 from jobs.pipeline import Proof
 
 planned = each(
-    invariants.parsed,
+    invariants.parse_stored,
     by_sql("""
         SELECT job_id, 'No chunker is chosen.' FROM upload_jobs
         WHERE job_id = ANY(%(jobs)s) AND chunks_version !~ '^.+@.+$'"""),
@@ -38,7 +38,7 @@ _WHOLE = """
         AND c.rows = coalesce((j.progress ->> 'chunks_total')::int, 0))"""
 # The rows come first in each proof: they fail fast where a stage only asks whether its work is done already.
 buffer_whole = by_sql(_WHOLE.format(table="document_chunk_buffer"))
-buffered = each(buffer_whole, invariants.parsed)
+buffered = each(buffer_whole, invariants.parse_stored)
 _committed = by_sql("""
     SELECT j.job_id, 'Chunks that were cut anew wait in the buffer.'
     FROM upload_jobs j
@@ -46,7 +46,7 @@ _committed = by_sql("""
         SELECT 1 FROM document_chunk_buffer b LEFT JOIN document_chunks c USING (chunk_id)
         WHERE b.document_id = j.document_id AND b.chunker_name || '@' || b.chunker_version = j.chunks_version
           AND (c.chunk_sha IS DISTINCT FROM b.chunk_sha OR c.meta IS DISTINCT FROM b.meta))""")
-chunked = each(by_sql(_WHOLE.format(table="document_chunks")), _committed, invariants.parsed)
+chunked = each(by_sql(_WHOLE.format(table="document_chunks")), _committed, invariants.parse_stored)
 
 vectors_planned = each(
     chunked,
@@ -116,7 +116,7 @@ embedded = each(_cut, _live, vectors_planned, _words, _wide)
 
 # A campaign's re-embedding.
 target_chosen = each(
-    invariants.declared,
+    invariants.tenant_matches,
     by_sql("""
         SELECT job_id, 'No model is chosen.' FROM upload_jobs
         WHERE job_id = ANY(%(jobs)s) AND (embed_model IS NULL OR embed_version IS NULL)"""),
@@ -136,7 +136,7 @@ shadowed = each(
     _covered("shadow_vectors", wanted="j", reason=_CHOSEN, held_against="j.state <> 'done'"),
     _live,
     target_planned,
-    invariants.parsed,
+    invariants.parse_stored,
     _words,
     _wide,
 )

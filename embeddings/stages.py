@@ -47,7 +47,7 @@ def plan_chunks(claim: Claim) -> Outcome:
 
 def plan_rechunking(claim: Claim) -> Outcome:
     """parse_validated, of a campaign: the stored parse is cut, so it must be the recorded one; it is not made anew."""
-    if not parse_store.is_sound(claim.job.document):
+    if not parse_store.is_intact(claim.job.document):
         raise Permanent("PARSE_HASH_MISMATCH", "The stored parse is not the one that was recorded.")
     return plan_chunks(claim)
 
@@ -56,7 +56,7 @@ def buffer_chunks(claim: Claim) -> Outcome:
     """chunking: cut the parsed text. Writes the same rows however often it runs."""
     document = claim.job.document
     chunker = chunking.get(claim.job.chunks_version)
-    cut = chunker.cut(parse_store.text_of(document), document.page_starts or (), last_page=document.pages or 1)
+    cut = chunker.cut(parse_store.read_text(document), document.page_starts or (), last_page=document.pages or 1)
     if not cut:
         raise Permanent("NO_CHUNKS", "There is nothing in the document to cut into passages.")
     with claim.held(durable=False):

@@ -12,7 +12,7 @@ from rest_framework.views import APIView
 from accounts.pagination import Cursor
 from accounts.permissions import IsService, caller_id
 from accounts.rls import as_tenant
-from documents.views import own_document
+from documents.views import tenant_document
 from embeddings import chunk_store, internal_api
 from embeddings.authentication import BrainAuthentication
 from embeddings.serializers import ChunkAnswer, EmbedAnswer, EmbedRequest
@@ -28,7 +28,7 @@ class ChunksView(APIView):
     @extend_schema(operation_id="document_chunks", responses=ChunkAnswer(many=True))
     def get(self, request: Request, document_id: UUID) -> Response:
         """Show a document's passages in reading order."""
-        document = own_document(request, document_id)
+        document = tenant_document(request, document_id)
         pages = InOrder()
         with as_tenant(caller_id(request)):
             found = chunk_store.of(document).filter(user_id=caller_id(request)).defer("embedding")

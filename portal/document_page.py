@@ -61,7 +61,7 @@ def page(document: Document, wanted: int | None, passage_id: UUID | None) -> Pag
     number = min(max(1, wanted or (cited.pages[0] if cited else 1)), count)
     if document.parsed_path is None:
         return Page(number, count, SafeString(), [], None, is_there=False)
-    text, begin = parse_store.page_of(document, number) or ("", 0)
+    text, begin = parse_store.read_page(document, number) or ("", 0)
     if cited and not cited.pages[0] <= number <= cited.pages[1]:
         cited = None
     shown = _shown(text, (cited.start - begin, cited.end - begin) if cited else None)
@@ -73,7 +73,7 @@ def cited_text(document: Document, number: int, passage_id: UUID) -> str:
     cited = passage(document, passage_id)
     if cited is None or document.parsed_path is None:
         return ""
-    text, begin = parse_store.page_of(document, number) or ("", 0)
+    text, begin = parse_store.read_page(document, number) or ("", 0)
     return text[max(0, cited.start - begin) : max(0, cited.end - begin)]
 
 
@@ -105,6 +105,6 @@ def _passage(chunk: DocumentChunk) -> Passage:
 
 
 def _shown(text: str, highlight: tuple[int, int] | None) -> SafeString:
-    made = html.html(text, highlight=highlight)
+    made = html.render_html(text, highlight=highlight)
     # The first mark is where a citation leads.
     return mark_safe(made.replace("<mark>", '<mark id="cited">', 1))  # noqa: S308 - one fixed attribute in safe HTML

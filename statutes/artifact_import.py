@@ -98,10 +98,10 @@ def ingest(source: Source, law_id: str) -> Ingested:
             _commit(manifest, document_id)
             _record(manifest, document_id, law, sha256)
             if old is not None:
-                services.erase(old)
+                services.delete_rows(old)
                 LawVersion.objects.filter(pk=old.pk).update(canonical=None, job_id=None, updated_at=Now())
     if old is not None:
-        services.clear(old.pk)
+        services.delete_objects(old.pk)
     return Ingested(len(manifest.chunks), len(manifest.chunks) - len(manifest.missing))
 
 
@@ -149,7 +149,7 @@ def _made(manifest: Manifest, document_id: UUID) -> dict[str, Any]:
         "mime": "application/octet-stream",
         "bytes_len": source.get("size") or 0,
         "file_sha256": ids.file_sha256(document_id, source.get("sha256") or ""),
-        "raw_path": storage.uri("raw", CORPUS, document_id, "pdf"),
+        "raw_path": storage.object_uri("raw", CORPUS, document_id, "pdf"),
         "pages": source.get("pages"),
         "parser_name": reader or None,
         "parser_version": reader_version or None,

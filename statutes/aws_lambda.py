@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.conf import settings
 
-from documents.ids import minified
+from documents.ids import canonical_json
 from jobs.outcomes import Postponed
 from statutes.models import LawVersion
 from statutes.s3 import client as objects
@@ -36,7 +36,7 @@ def invoke(version: LawVersion, manifest_sha256: str) -> bool:
         with guard.calling(Vendor("lambda", settings.STATUTES_LAMBDA, requests_per_minute=0), "invoke"):
             # https://docs.aws.amazon.com/lambda/latest/api/API_Invoke.html
             client.invoke(
-                FunctionName=settings.STATUTES_LAMBDA, InvocationType="Event", Payload=minified(told).encode()
+                FunctionName=settings.STATUTES_LAMBDA, InvocationType="Event", Payload=canonical_json(told).encode()
             )
     except guard.VendorRefused as refused:
         raise Postponed(MISCONFIGURED_SECONDS, "LAMBDA_REFUSED") from refused

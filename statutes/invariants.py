@@ -14,7 +14,7 @@ from jobs.pipeline import Proof
 from jobs.states import State
 
 noted = each(
-    documents.declared,
+    documents.tenant_matches,
     by_sql("""
         SELECT j.job_id, 'The version of the law is not noted.' FROM upload_jobs j
         WHERE j.job_id = ANY(%(jobs)s)
@@ -25,15 +25,15 @@ received = each(
         SELECT j.job_id, 'The file''s format or sum is not known.'
         FROM upload_jobs j JOIN law_versions v USING (document_id)
         WHERE j.job_id = ANY(%(jobs)s) AND (v.format IS NULL OR v.raw_sha256 IS NULL)"""),
-    documents.received,
+    documents.original_stored,
 )
-requested = each(received, documents.requested)
+requested = each(received, documents.parse_requested)
 normalized = each(
     by_sql("""
         SELECT j.job_id, 'The law is not there in its canonical form.'
         FROM upload_jobs j JOIN law_versions v USING (document_id)
         WHERE j.job_id = ANY(%(jobs)s) AND v.canonical IS NULL"""),
-    documents.parsed,
+    documents.parse_stored,
 )
 
 # One passage without a vector of the wanted model, here or on its way, that is not noted as refused.

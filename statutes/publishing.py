@@ -144,7 +144,7 @@ def _swap(claim: Claim, version: LawVersion, manifest: str) -> Moved:
         with claim.held():
             moved = _found(claim, version, manifest, old)
     if old is not None:
-        services.clear(old.pk)
+        services.delete_objects(old.pk)
     return moved
 
 
@@ -160,7 +160,7 @@ def _found(claim: Claim, version: LawVersion, manifest: str, old: Document | Non
     status = Law.Status.PARTIAL_FAILED if version.refused else Law.Status.EMBEDDED
     _record(version, status, manifest, chunk_count=job.progress["chunks_total"])
     if old is not None:
-        services.erase(old)
+        services.delete_rows(old)
         LawVersion.objects.filter(pk=old.pk).update(canonical=None, job_id=None, updated_at=Now())
     return claim.advance(code="LAW_PUBLISHED", event={"law_status": status, "replaced": old is not None})
 
@@ -193,9 +193,9 @@ def _withdraw(claim: Claim) -> Moved:
     with transaction.atomic():
         lock(document.pk)
         with claim.held():
-            services.erase(document)
+            services.delete_rows(document)
             LawVersion.objects.filter(pk=document.pk).update(
                 status=Law.Status.FAILED, error_code=OVERTAKEN, canonical=None, job_id=None, updated_at=Now()
             )
-    services.clear(document.pk)
+    services.delete_objects(document.pk)
     return Moved(claim.job.stage, finished=True)

@@ -13,7 +13,7 @@ from documents import services, storage
 from documents.locks import lock
 from documents.models import Document
 from documents.parsing import parse_store
-from documents.parsing.parse_store import Parse
+from documents.parsing.parse_store import ParseResult
 from jobs.claims import Claim
 from jobs.models import Event, UploadJob
 from jobs.outcomes import Moved, Outcome, Wait
@@ -63,7 +63,7 @@ def declared(version: LawVersion) -> Document:
             "bytes_len": 0,
             "file_sha256": ids.file_sha256(version.pk),
             # One name for all formats, as the audit looks for it: a law's format is known when its bytes are.
-            "raw_path": storage.uri("raw", CORPUS, version.pk, "pdf"),
+            "raw_path": storage.object_uri("raw", CORPUS, version.pk, "pdf"),
         },
     )
     return document
@@ -83,7 +83,7 @@ def leave(claim: Claim, *, for_good: bool = False) -> Outcome:
         with claim.held():
             _turn(claim, declared(_begun(other, version, claim)))
             _leave_as_it_was(version)
-            forgotten = {**parse_store.job_fields(None, None), "progress": parse_store.UNCUT}
+            forgotten = {**parse_store.job_fields(None, None), "progress": parse_store.NO_CHUNKS}
             forgotten["payload"] |= {APART: for_good}
             claim.move("rewind", stage=Stage.QUEUED.value, event={"reason": "LAW_FOUND"}, fields=forgotten)
     return Moved(Stage.QUEUED, finished=True)
@@ -121,7 +121,7 @@ def _leave_as_it_was(version: LawVersion) -> None:
     Document.objects.filter(pk=version.pk).update(processing_status=last.status if last else None)
 
 
-def go_home(claim: Claim, version: LawVersion, parse: Parse, told: dict[str, object]) -> Moved | None:
+def go_home(claim: Claim, version: LawVersion, parse: ParseResult, told: dict[str, object]) -> Moved | None:
     """Bring a job back to the document that is found, if its file and text are that one's; None where it stays beside.
 
     Its passages keep their ids then, and what is begun beside it goes.
@@ -136,19 +136,19 @@ def go_home(claim: Claim, version: LawVersion, parse: Parse, told: dict[str, obj
             return None
         with claim.held():
             moved = _moved_home(claim, version, home, told)
-    services.clear(version.pk)
+    services.delete_objects(version.pk)
     return moved
 
 
-def _home(version: LawVersion, parse: Parse) -> Document | None:
+def _home(version: LawVersion, parse: ParseResult) -> Document | None:
     """Return the document that is found, where it was made of this file, has this very text, and all of it is there."""
     at = found(version.law_id, version.version)
     if at is None or not LawVersion.objects.filter(pk=at, raw_sha256=version.raw_sha256).exists():
         return None
     home = Document.objects.filter(pk=at, parsed_sha256=parse.sha256, page_starts=list(parse.page_starts)).first()
-    if home is None or not parse_store.is_sound(home):
+    if home is None or not parse_store.is_intact(home):
         return None
-    bucket, name = storage.located(home.raw_path)
+    bucket, name = storage.locate(home.raw_path)
     return home if bucket.exists(name) else None
 
 
@@ -159,10 +159,12 @@ def _moved_home(claim: Claim, version: LawVersion, home: Document, told: dict[st
     )
     beside = Document.objects.get(pk=version.pk)
     _turn(claim, home)
-    services.erase(beside)
+    services.delete_rows(beside)
     LawVersion.objects.filter(pk=version.pk).delete()
     fields = parse_store.job_fields(home.parsed_path, home.parsed_sha256)
-    return claim.advance(code="PARSE_STORED", event={"reason": "LAW_UNCHANGED"}, progress=parse_store.UNCUT, **fields)
+    return claim.advance(
+        code="PARSE_STORED", event={"reason": "LAW_UNCHANGED"}, progress=parse_store.NO_CHUNKS, **fields
+    )
 
 
 def _is_worked_on(document_id: UUID) -> bool:

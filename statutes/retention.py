@@ -41,7 +41,7 @@ def take_out_failed() -> None:
         due = [document_id for (document_id,) in cursor.fetchall()]
     for document_id in due:
         if _taken_out(document_id):
-            services.clear(document_id)
+            services.delete_objects(document_id)
             log.info("A failed version of a law was taken out: %s.", document_id)
 
 
@@ -53,7 +53,7 @@ def _taken_out(document_id: UUID) -> bool:
         is_active = UploadJob.objects.filter(document_id=document_id, state__in=ACTIVE).exists()
         if document is None or is_active or not _is_due(document_id):
             return False
-        services.erase(document)
+        services.delete_rows(document)
         LawVersion.objects.filter(pk=document_id).update(canonical=None, job_id=None, refused=[], updated_at=Now())
     return True
 

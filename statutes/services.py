@@ -89,7 +89,7 @@ def withdraw(law_id: str, *, by: User | None, reason: str) -> None:
         if not known:
             raise not_found()
         for document in _hide(law_id, by=by, reason=reason):
-            services.clear(document.pk)
+            services.delete_objects(document.pk)
         try:
             _remove_objects(law_id)
         except OSError as error:
@@ -109,7 +109,7 @@ def _hide(law_id: str, *, by: User | None, reason: str) -> list[Document]:
             lock(document_id)  # before any row, as intake and deletions do
         found = list(Document.objects.filter(pk__in=document_ids, user_id=CORPUS).order_by("pk"))
         for document in found:
-            services.erase(document)
+            services.delete_rows(document)
         gone = {"status": Law.Status.FAILED, "error_code": WITHDRAWN, "job_id": None, "canonical": None}
         count = versions.filter(pk__in=document_ids).update(**gone, updated_at=Now())
         Law.objects.filter(pk=law_id).update(

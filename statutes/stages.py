@@ -17,7 +17,7 @@ from documents.models import Document, ScannedPage
 from documents.parsers import ocr
 from documents.parsers.registry import Parser
 from documents.parsing import ocr_pages, parse_store
-from documents.parsing.parse_store import Parse
+from documents.parsing.parse_store import ParseResult
 from jobs import failpoints
 from jobs.claims import Claim, Superseded
 from jobs.outcomes import Advance, Outcome, Permanent, Postponed, Retryable, Wait
@@ -67,11 +67,11 @@ def receive(claim: Claim) -> Outcome:
     head = raw_files.look(version)
     with raw_files.fetched(version, head) as fetched:
         found = sniff(fetched.path, most=settings.STATUTES_MAX_BYTES)
-        pages = parsers.inspect(fetched.path).pages if found == "pdf" else 1
+        pages = parsers.inspect_pdf(fetched.path).pages if found == "pdf" else 1
         with claim.held():
             pass  # a version that was taken out meanwhile gets no new object
-        bucket, name = storage.located(document.raw_path)
-        bucket.place(fetched.path, name)
+        bucket, name = storage.locate(document.raw_path)
+        bucket.put_file(fetched.path, name)
     failpoints.reach("queued:stored")
     try:
         with claim.held():
@@ -89,7 +89,7 @@ def receive(claim: Claim) -> Outcome:
             _noted(version, raw_sha256=fetched.sha256, format=found)
             return claim.advance(event={"format": found, "bytes": fetched.length}, payload={"format": found})
     except Superseded:
-        services.remove_objects(document.pk)  # nothing, unless the version was taken out meanwhile
+        services.delete_pending_objects(document.pk)  # nothing, unless the version was taken out meanwhile
         raise
 
 
@@ -131,13 +131,13 @@ def normalize(claim: Claim) -> Outcome:
     document, version = claim.job.document, _version(claim)
     if reprocessing.is_found(version):
         return reprocessing.leave(claim)
-    bucket, name = storage.located(document.raw_path)
+    bucket, name = storage.locate(document.raw_path)
     scan = _Scan(claim)
-    with bucket.local(name) as path:
+    with bucket.local_file(name) as path:
         law = readers.read(path, format=cast(Format, version.format), scan=scan)
     told = law.as_json(law_id=version.law_id, version=version.version, source=_source(version))
     rendered = markdown.render(law, pages=(document.pages or 1) if version.format == "pdf" else 0)
-    parse = Parse(_reader(version), rendered.text, rendered.page_starts, scan.failed)
+    parse = ParseResult(_reader(version), rendered.text, rendered.page_starts, scan.failed)
     return reprocessing.go_home(claim, version, parse, told) or _store(claim, version, law, told, parse)
 
 
@@ -150,7 +150,7 @@ class _Scan:
 
     def __call__(self, path: Path, blank: Sequence[int]) -> dict[int, str]:
         pages = ["" if number in blank else "-" for number in range(1, max(blank) + 1)]
-        read = ocr_pages.read(self._claim, path, pages, SCANS)
+        read = ocr_pages.recognize_blank_pages(self._claim, path, pages, SCANS)
         if isinstance(read, Wait):
             raise Postponed(read.seconds, read.reason)
         self.failed = read.failed
@@ -161,20 +161,20 @@ def _source(version: LawVersion) -> dict[str, object]:
     return {"key": version.raw_key, "format": version.format, "sha256": version.raw_sha256}
 
 
-def _store(claim: Claim, version: LawVersion, law: model.Law, told: dict[str, object], parse: Parse) -> Outcome:
+def _store(claim: Claim, version: LawVersion, law: model.Law, told: dict[str, object], parse: ParseResult) -> Outcome:
     document = claim.job.document
     with claim.held():
         pass
-    path = parse_store.place(document, parse)
+    path = parse_store.write_parse(document, parse)
     failpoints.reach("parsing:stored")
     try:
         with transaction.atomic():
-            if not parse_store.borrow(document, path):
+            if not parse_store.lock_shared_parse(document, path):
                 raise Retryable(
                     "PARSE_TWIN_GONE", "The document that had the same text was deleted; it is stored anew."
                 )
             with claim.held():
-                fields = parse_store.record(document, parse, path)
+                fields = parse_store.record_parse(document, parse, path)
                 Document.objects.filter(pk=document.pk).update(filename=law.title or version.law_id)
                 _noted(version, canonical=told, status=Law.Status.NORMALIZED)
                 Law.objects.filter(pk=version.law_id, document_id=None, version=version.version).update(
@@ -182,9 +182,9 @@ def _store(claim: Claim, version: LawVersion, law: model.Law, told: dict[str, ob
                 )
                 moved = claim.advance(code="PARSE_STORED", event={"bytes": len(parse.content)}, **fields)
     except Superseded:
-        services.remove_objects(document.pk)
+        services.delete_pending_objects(document.pk)
         raise
-    parse_store.drop_own(document, path)
+    parse_store.delete_own_parse(document, path)
     return moved
 
 
@@ -192,7 +192,7 @@ def check(claim: Claim) -> Outcome:
     """parsed: prove that the law fits its published schema, and that the stored text is the one that was recorded."""
     document, version = claim.job.document, _version(claim)
     json_schema.check(version.canonical)
-    content = parse_store.stored_bytes(document)
+    content = parse_store.read_bytes(document)
     if hashlib.sha256(content).hexdigest() != document.parsed_sha256:
         raise Permanent("PARSE_HASH_MISMATCH", "The parsed text was changed in the store; retrying parses it again.")
     return Advance()

@@ -62,7 +62,7 @@ def _delivered(said: Contract) -> str:
     log_context.turns_to(job)
     if said.content is None:
         return _woken(ParseRequest.objects.filter(pk=job.payload.get("parse_id")).first())
-    return parse_callbacks.deliver(
+    return parse_callbacks.store_callback(
         job=job, content=said.content, parser_name=said.parser_name, parser_version=said.parser_version
     )
 
@@ -71,7 +71,7 @@ def _woken(asked: ParseRequest | None) -> str:
     if asked is None:
         raise _unknown()
     log_context.turns_to_document(asked.document_id)
-    return "JOB_WOKEN" if parse_callbacks.announce(asked) else "ALREADY_ENDED"
+    return "JOB_WOKEN" if parse_callbacks.wake_poller(asked) else "ALREADY_ENDED"
 
 
 def _unknown() -> ApiError:

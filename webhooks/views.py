@@ -34,7 +34,7 @@ from django.http import HttpRequest, HttpResponse, JsonResponse, UnreadablePostE
 from django.views import View
 
 from accounts.errors import ApiError
-from documents.storage import trouble
+from documents.storage import storage_error
 from vendors.webhook_secrets import webhook_secrets
 from webhooks import services, verifiers
 
@@ -66,7 +66,7 @@ class LlamaParseView(View):
         except ApiError as refused:
             refusal = refused
         except OSError as error:  # the store
-            refusal = trouble(error)
+            refusal = storage_error(error)
         log.warning("Callback refused: %s", refusal.code)
         headers = {"Retry-After": str(refusal.retry_after)} if refusal.retry_after else {}
         return JsonResponse(refusal.body, status=refusal.status, headers=headers)

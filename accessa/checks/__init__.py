@@ -143,7 +143,7 @@ def _probed(name: str, bucket: Bucket) -> Iterator[CheckMessage]:
     why = remedy = ""
     try:
         bucket.put(probe, b"probe")
-        found, public = bucket.exists(probe), bucket.public(probe)
+        found, public = bucket.exists(probe), bucket.is_public(probe)
         bucket.delete(probe)
         works = found and not bucket.exists(probe)
     except OSError as error:

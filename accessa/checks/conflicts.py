@@ -98,7 +98,7 @@ NEEDS = {"openai": ("OPENAI_API_KEY",), "remote": ("BOOTS_BRAIN_URL", "BRAIN_API
 
 def _vendors() -> Found:
     try:
-        registry.chosen(ocr=False)
+        registry.configured_parser(ocr=False)
     except ImproperlyConfigured as error:
         yield Error(str(error), hint="Correct PARSER.", id="accessa.E211")
     if settings.PARSER == "llamaparse" and not settings.LLAMAPARSE_API_KEY:

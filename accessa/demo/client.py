@@ -16,7 +16,7 @@ from uuid import UUID
 
 from django.conf import settings
 
-from documents.cli_progress import Seen
+from documents.cli_progress import JobStatus
 from documents.validation import MIME
 
 TIMEOUT = 60.0
@@ -52,12 +52,12 @@ class Visitor:
             _open(request).close()
         return UUID(declared["job_id"])
 
-    def jobs(self) -> Iterator[Seen]:
+    def jobs(self) -> Iterator[JobStatus]:
         """Look at all jobs in one call a page."""
         for job in self._all("/jobs"):
             failure = (job["last_error"] or {}).get("code") if job["state"] == "deadletter" else None
             pct = job["progress"]["total_pct"]
-            yield Seen(UUID(job["job_id"]), job["stage"], job["state"], pct, failure)
+            yield JobStatus(UUID(job["job_id"]), job["stage"], job["state"], pct, failure)
 
     def bill(self) -> Iterator[tuple[str, ...]]:
         """Yield for each document its name, pages, cents, tokens, cents, the sum of both and what was predicted."""

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from accessa.demo.fake_aws import Aws
-from documents.cli_progress import Seen, follow
+from documents.cli_progress import JobStatus, follow_jobs
 from jobs.models import UploadJob
 from statutes import ids
 
@@ -126,12 +126,12 @@ class Rounds:
     def _drawn(self, laws: tuple[Sample, ...], before: dict[UUID, datetime]) -> dict[UUID, str]:
         """Draw the laws' jobs until each has ended; return their states, under the documents' ids."""
 
-        def seen() -> list[Seen]:
+        def seen() -> list[JobStatus]:
             self.look()
             return list(_seen(before))
 
         names = {law.document_id: law.file.name for law in laws}
-        found = follow(names, seen, self.console, seconds=max(0.0, self.until - time.monotonic()))
+        found = follow_jobs(names, seen, self.console, seconds=max(0.0, self.until - time.monotonic()))
         return {document_id: job.state for document_id, job in found.items()}
 
     def _wait(self) -> None:
@@ -152,10 +152,10 @@ def _of_ours() -> QuerySet[UploadJob]:
     return UploadJob.objects.filter(document_id__in=[each for law in OURS for each in law.document_ids])
 
 
-def _seen(before: dict[UUID, datetime]) -> Iterator[Seen]:
+def _seen(before: dict[UUID, datetime]) -> Iterator[JobStatus]:
     """Yield what has become of each law, under its document's id, by the jobs that have changed since ``before``."""
     names = {each: law.document_id for law in OURS for each in law.document_ids}
     for job in _of_ours():
         if before.get(job.pk) != job.updated_at:
             failure = (job.last_error or {}).get("code") if job.state == "deadletter" else None
-            yield Seen(names[job.document_id], str(job.stage), str(job.state), job.total_pct, failure)
+            yield JobStatus(names[job.document_id], str(job.stage), str(job.state), job.total_pct, failure)

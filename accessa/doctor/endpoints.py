@@ -21,7 +21,7 @@ from accessa.demo.client import upload_headers
 from accessa.doctor.http import Said, Silent, ask
 from accessa.doctor.runner import Finding, doubtful, not_needed, note, wrong
 from accessa.doctor.storage import altered, is_ours
-from documents.storage import Bucket, OnThisSide
+from documents.storage import Bucket, SignedUrlMixin
 from documents.validation import MIME
 from vendors.webhook_secrets import webhook_secrets
 from webhooks.urls import urlpatterns as callback_routes
@@ -73,8 +73,8 @@ def _unready(code: str) -> Finding:
 
 def _ours() -> Iterator[Finding]:
     """A URL that we sign must be good there; for an object that does not exist, so that nothing is given out."""
-    bucket = cast(OnThisSide, storages["raw"])
-    url = OnThisSide.sign_download(bucket, f"doctor/{uuid4()}", filename="doctor.pdf")
+    bucket = cast(SignedUrlMixin, storages["raw"])
+    url = SignedUrlMixin.sign_download(bucket, f"doctor/{uuid4()}", filename="doctor.pdf")
     good, bad = ask("GET", url), ask("GET", altered(url))
     if good.code == "URL_NOT_VALID":
         yield wrong(f"The API at PUBLIC_URL is {ANOTHER}.", "Give API, workers and this shell one SECRET_KEY.")

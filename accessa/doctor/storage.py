@@ -21,7 +21,7 @@ from accessa.demo.client import upload_headers
 from accessa.doctor.http import Said, Silent, ask
 from accessa.doctor.runner import Finding, doubtful, note, wrong
 from documents.storage import Bucket, LocalSignedStorage
-from documents.storage.s3 import told_as_os_errors
+from documents.storage.s3 import map_s3_errors
 from documents.validation import MIME
 
 LEFT_AFTER = timedelta(minutes=10)
@@ -54,7 +54,7 @@ def _kept(alias: str, bucket: Bucket, name: str) -> Iterator[Finding]:
     except OSError as error:
         yield _refused(alias, bucket, error)
         return
-    if bucket.public(name):
+    if bucket.is_public(name):
         yield wrong(f"Strangers can read the bucket for {alias} files.", PRIVATE)
     yield from _fetched(alias, bucket, name)
     yield from _uploaded(alias, bucket, name)
@@ -154,7 +154,7 @@ def _tidied(bucket: Any) -> Iterator[Finding]:
     """Remove what a doctor that was killed has left, and the folder."""
     before = datetime.now(UTC) - LEFT_AFTER
     try:
-        with told_as_os_errors():
+        with map_s3_errors():
             left = [f"{FOLDER}/{name}" for name in bucket.listdir(FOLDER)[1] if name]
             for name in left:
                 if bucket.get_modified_time(name) < before:

@@ -210,7 +210,7 @@ def pdf() -> Iterator[Finding]:
         file.write(PDF)
         file.flush()
         try:
-            pages = parsers.parse(Path(file.name), pages=parsers.inspect(Path(file.name)).pages)
+            pages = parsers.parse_pdf(Path(file.name), pages=parsers.inspect_pdf(Path(file.name)).pages)
         except (Permanent, Retryable) as failure:
             yield wrong(f"A small PDF cannot be parsed: {failure.code}.", CHILD)
             return
@@ -226,7 +226,7 @@ def ocr() -> Iterator[Finding]:
         file.write(PDF)
         file.flush()
         try:
-            reader.read(Path(file.name), [0])
+            reader.recognize_pages(Path(file.name), [0])
         except ImproperlyConfigured as error:
             remedy = "Install what it names, if documents are to be read by OCR here; others do not need it."
             yield doubtful(str(error), remedy)

@@ -177,7 +177,7 @@ MISSING = {"raw": "The original file is missing.", "parsed": "The parsed file is
 def _without_object(
     bucket: str, after: Owner, last: Owner, names: list[str], broken: Collection[UUID]
 ) -> Iterator[Finding]:
-    listed = {f"{storage.PREFIX}{bucket}/{name}" for name in names}
+    listed = {f"{storage.URI_PREFIX}{bucket}/{name}" for name in names}
     with connection.cursor() as cursor:
         cursor.execute(EXPECTED[bucket], [*after, *last])
         missing = [(pk, path) for pk, path in cursor.fetchall() if path not in listed]
@@ -188,17 +188,17 @@ def _without_object(
 
 def _still_missing(path: str) -> bool:
     """Look again: documents come and go between the listing and the rows."""
-    bucket, name = storage.located(path)
+    bucket, name = storage.locate(path)
     return not bucket.exists(name) and Document.objects.filter(Q(raw_path=path) | Q(parsed_path=path)).exists()
 
 
 def _without_document(bucket: str, names: list[str]) -> Iterator[Finding]:
     ids = {_document_id(name) for name in names}
     owners = Document.objects.filter(pk__in=ids).values_list("user_id", "pk")
-    known = {storage.uri(bucket, user_id, document_id, EXTENSIONS[bucket]) for user_id, document_id in owners}
+    known = {storage.object_uri(bucket, user_id, document_id, EXTENSIONS[bucket]) for user_id, document_id in owners}
     known |= set(Removal.objects.filter(document_id__in=ids).values_list("path", flat=True))
     for name in names:
-        if f"{storage.PREFIX}{bucket}/{name}" not in known:
+        if f"{storage.URI_PREFIX}{bucket}/{name}" not in known:
             yield Finding("object", f"{bucket}:{Path(name).stem}", "The object belongs to no document.")
 
 
@@ -207,10 +207,10 @@ def changed_originals() -> Iterator[Finding]:
     laws = LawVersion.objects.filter(pk=OuterRef("pk")).values("raw_sha256")
     stored = Document.objects.filter(stored_at__isnull=False)
     for document in stored.annotate(sha256=Coalesce(Subquery(laws), "file_sha256")).iterator(chunk_size=AT_ONCE):
-        bucket, name = storage.located(document.raw_path)
+        bucket, name = storage.locate(document.raw_path)
         if not bucket.exists(name):
             continue  # found by the job's proof
-        with bucket.local(name) as path, path.open("rb") as file:
+        with bucket.local_file(name) as path, path.open("rb") as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != document.sha256:
                 yield Finding("original", str(document.pk), "The original is not the file that was declared.")
 

@@ -10,7 +10,7 @@ from statutes.search import SOURCES
 
 SHA256 = "^[0-9a-f]{64}$"
 PDF = "^[Aa][Pp][Pp][Ll][Ii][Cc][Aa][Tt][Ii][Oo][Nn]/[Pp][Dd][Ff]$"
-TABLE = {"DocumentAnswer": ("file_sha256", "parsed_sha256"), "ChunkAnswer": ("chunk_sha",)}
+TABLE = {"DocumentResponse": ("file_sha256", "parsed_sha256"), "ChunkAnswer": ("chunk_sha",)}
 
 
 def properties() -> dict[str, dict[str, dict[str, Any]]]:

@@ -20,13 +20,13 @@ without one it is made.
 
 COMPONENTS = {
     "UploadRequest": "A file, before its bytes.",
-    "UploadAnswer": "Where to put the bytes, and the ids under which they will be found.",
+    "UploadResponse": "Where to put the bytes, and the ids under which they will be found.",
     "JobAnswer": "A job: the fields of MVP context §6.",
     "CountedJobAnswer": "A job with its counters, its one status, and why it is not moving.",
     "FailureAnswer": "Why a job failed, or its last try.",
-    "DocumentAnswer": "A document of the caller's.",
-    "SavedAnswer": "What was not bought, because its text had a vector already.",
-    "LinkAnswer": "A URL of a file, for as many seconds.",
+    "DocumentResponse": "A document of the caller's.",
+    "SavedResponse": "What was not bought, because its text had a vector already.",
+    "LinkResponse": "A URL of a file, for as many seconds.",
     "ChunkAnswer": "A passage. `meta` says where it stands.",
     "PlaceAnswer": "Where a passage stands. `header` are the offsets of the table header that is repeated before it.",
     "SearchRequest": "A question, and what to look among.",

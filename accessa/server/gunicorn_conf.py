@@ -63,7 +63,9 @@ def post_worker_init(worker: Any) -> None:
     """
     worker_state.belongs_to(worker)
     tracing.begin()
-    import_string("documents.storage.file_cache.begin")()  # by its name: this file is read before Django is loaded
+    import_string(
+        "documents.storage.file_cache.start_eviction"
+    )()  # by its name: this file is read before Django is loaded
     for listener in worker.sockets:
         listener.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", SILENT_SECONDS, 0))
 

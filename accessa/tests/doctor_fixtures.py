@@ -16,7 +16,7 @@ from django.db import connection
 from accessa.doctor.registry import CHECKS
 from accessa.doctor.runner import Level, examine
 from accounts.errors import ApiError
-from documents.storage import SALT
+from documents.storage import SIGNING_SALT
 from testing.fakes.faults import Kind
 from testing.fakes.http_messages import Answer, Request, as_json
 from testing.fakes.server import Server
@@ -85,7 +85,7 @@ class Elsewhere(Server):
 
     def _stored(self, request: Request) -> Answer:
         try:
-            signing.loads(request.parameter("token") or "", key="another deployment's own key", salt=SALT)
+            signing.loads(request.parameter("token") or "", key="another deployment's own key", salt=SIGNING_SALT)
         except signing.BadSignature:
             return as_json({"code": "URL_NOT_VALID"}, 403)
         return as_json({"code": "NOT_FOUND"}, 404)

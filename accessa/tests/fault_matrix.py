@@ -202,10 +202,10 @@ def leaks(caplog: pytest.LogCaptureFixture, *secrets: str) -> list[str]:
 
 def forget_parser() -> None:
     """Let the parser be made anew, by the settings of now."""
-    made: Any = registry.bought()
+    made: Any = registry.vendor_client()
     if "_client" in vars(made):
         made._client.close()
-    registry.bought.cache_clear()
+    registry.vendor_client.cache_clear()
 
 
 class Stopwatch:

@@ -11,7 +11,7 @@ from django.core.files.storage import storages
 
 from accessa import checks
 from accessa.checks import s3_errors
-from documents.tests.s3_store import at
+from documents.tests.s3_settings import use_s3_storage
 from embeddings.models import LiveModel
 from testing.fakes.s3 import S3Server
 
@@ -132,7 +132,7 @@ def test_files_on_this_machine_are_not_probed(settings: Any) -> None:
 
 def test_two_private_buckets_pass_and_keep_nothing(settings: Any) -> None:
     with S3Server() as server:
-        at(settings, server)
+        use_s3_storage(settings, server)
 
         assert checks.files_are_kept_and_private(app_configs=None) == []
 
@@ -141,9 +141,9 @@ def test_two_private_buckets_pass_and_keep_nothing(settings: Any) -> None:
 
 def test_a_missing_bucket_a_refused_key_and_an_absent_store_are_named(settings: Any) -> None:
     with S3Server() as server:
-        at(settings, server, S3_PARSED_BUCKET="nobody-made-it")
+        use_s3_storage(settings, server, S3_PARSED_BUCKET="nobody-made-it")
         (missing,) = checks.files_are_kept_and_private(app_configs=None)
-        at(settings, server, S3_PARSED_BUCKET="parsed")
+        use_s3_storage(settings, server, S3_PARSED_BUCKET="parsed")
         server.misbehave("PUT /raw/*", "status-403", times=2)
         (refused,) = checks.files_are_kept_and_private(app_configs=None)
         server.shut()
@@ -179,7 +179,7 @@ def test_what_a_store_answers_names_its_remedy(status: int, code: str, says: str
 
 def test_a_bucket_that_strangers_can_read_is_named(settings: Any) -> None:
     with S3Server() as server:
-        at(settings, server)
+        use_s3_storage(settings, server)
         server.client().put_bucket_acl(Bucket="raw", ACL="public-read")
         server.client().put_bucket_policy(Bucket="raw", Policy=PUBLIC)
 

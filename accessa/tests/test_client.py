@@ -23,8 +23,8 @@ from accessa_client.api.files import delete_document, document, put_bytes, uploa
 from accessa_client.api.jobs import jobs
 from accessa_client.api.search import search
 from accessa_client.models import (
-    DocumentAnswer, NotFound, PaginatedCountedJobAnswerList, PutBytesBucket, SearchAnswer, SearchRequest, UploadAnswer,
-    UploadBadRequest, UploadRequest,
+    DocumentResponse, NotFound, PaginatedCountedJobAnswerList, PutBytesBucket, SearchAnswer, SearchRequest,
+    UploadBadRequest, UploadRequest, UploadResponse,
 )
 from accessa_client.types import File
 from urllib.parse import parse_qs, urlsplit
@@ -35,7 +35,7 @@ client = AuthenticatedClient(base_url=url, token=token)
 file = UploadRequest("plan.pdf", len(content), "application/pdf", hashlib.sha256(content).hexdigest())
 
 declared = upload.sync(client=client, body=file)
-assert isinstance(declared, UploadAnswer), declared
+assert isinstance(declared, UploadResponse), declared
 signed = urlsplit(declared.signed_url)
 _, _, bucket, name = signed.path.split("/", 3)
 put = put_bytes.sync_detailed(
@@ -58,7 +58,7 @@ assert isinstance(found, SearchAnswer) and found.passages[0].document_id == decl
 
 refused = upload.sync(client=client, body=UploadRequest("plan.pdf", 5, "application/pdf", "no"))
 assert isinstance(refused, UploadBadRequest) and refused.code == "INVALID_SHA256", refused
-assert isinstance(document.sync(declared.document_id, client=client), DocumentAnswer)
+assert isinstance(document.sync(declared.document_id, client=client), DocumentResponse)
 assert delete_document.sync_detailed(declared.document_id, client=client).status_code == 204
 assert isinstance(document.sync(declared.document_id, client=client), NotFound)
 print("told")

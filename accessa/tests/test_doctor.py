@@ -24,7 +24,7 @@ from accessa.doctor.registry import CHECKS, NAMES
 from accessa.doctor.runner import Check, Finding, Level, examine, note
 from accessa.observability.redaction import forget_secrets
 from accessa.tests.doctor_fixtures import Elsewhere, done, found, said, spoiled, told
-from documents.tests.s3_store import at
+from documents.tests.s3_settings import use_s3_storage
 from embeddings.models import LiveModel
 from jobs.cluster import registry
 from jobs.models import Cluster
@@ -85,7 +85,7 @@ def rows() -> dict[str, int]:
 def test_a_deployment_that_is_well_is_all_green_and_keeps_no_trace(
     api: None, llamaparse: LlamaParseServer, openai: OpenAIServer, strict: S3Server, settings: Any
 ) -> None:
-    at(settings, strict)
+    use_s3_storage(settings, strict)
     settings.STORAGE = "s3"
     settings.CORS_ALLOWED_ORIGINS = [ORIGIN]
     registry.say()
@@ -421,9 +421,9 @@ def test_anybody_may_call_is_found(api: None, settings: Any) -> None:
 
 
 def test_a_missing_bucket_and_a_key_that_is_refused_are_found(strict: S3Server, settings: Any) -> None:
-    at(settings, strict, S3_PARSED_BUCKET="nobody-made-it")
+    use_s3_storage(settings, strict, S3_PARSED_BUCKET="nobody-made-it")
     assert found("storage-parsed", "parsed files cannot be written and read: it does not exist", "Make the bucket")
-    at(settings, strict)
+    use_s3_storage(settings, strict)
     strict.misbehave("PUT /raw/doctor/*", "status-403", times=2)
 
     assert found("storage-raw", "raw files cannot be written and read: the key may not do that", "s3:PutObject")
@@ -431,13 +431,13 @@ def test_a_missing_bucket_and_a_key_that_is_refused_are_found(strict: S3Server, 
 
 def test_a_store_that_nobody_answers_for_is_not_taken_for_a_key(settings: Any) -> None:
     with S3Server() as server:
-        at(settings, server)
+        use_s3_storage(settings, server)
 
     assert found("storage-raw", "written and read: nobody answers at S3_ENDPOINT_URL", "correct S3_ENDPOINT_URL")
 
 
 def test_a_bucket_that_trusts_altered_signatures_is_found(lenient: S3Server, settings: Any) -> None:
-    at(settings, lenient)  # moto looks at none
+    use_s3_storage(settings, lenient)  # moto looks at none
 
     everything = told("storage-raw")
 
@@ -447,7 +447,7 @@ def test_a_bucket_that_trusts_altered_signatures_is_found(lenient: S3Server, set
 
 
 def test_a_bucket_whose_cors_names_another_origin_is_found(lenient: S3Server, settings: Any, api: None) -> None:
-    at(settings, lenient)
+    use_s3_storage(settings, lenient)
     settings.CORS_ALLOWED_ORIGINS = [ORIGIN]
     rule = {"AllowedOrigins": [settings.PUBLIC_URL], "AllowedMethods": ["PUT"], "AllowedHeaders": ["*"]}
     lenient.client().put_bucket_cors(Bucket="raw", CORSConfiguration={"CORSRules": [rule]})
@@ -474,7 +474,7 @@ KEY_ID = "x-amz-server-side-encryption-aws-kms-key-id"
 def test_a_bucket_must_allow_the_headers_that_uploads_send_and_no_more(
     changed: dict[str, Any], allowed: list[str], missing: str | None, lenient: S3Server, settings: Any, api: None
 ) -> None:
-    at(settings, lenient, **changed)
+    use_s3_storage(settings, lenient, **changed)
     rule = {"AllowedOrigins": [settings.PUBLIC_URL], "AllowedMethods": ["PUT"], "AllowedHeaders": allowed}
     lenient.client().put_bucket_cors(Bucket="raw", CORSConfiguration={"CORSRules": [rule]})
 

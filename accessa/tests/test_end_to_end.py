@@ -428,14 +428,14 @@ def test_deleted_while_a_worker_parses_no_object_comes_back(ana: Person, monkeyp
     uploaded = ana.upload(PDF)
     claim = stop_before("parsing")
     claim.job.document  # noqa: B018  # the worker has read it
-    parse = parsers.parse
+    parse = parsers.parse_pdf
 
     def meanwhile(*args: Any, **kwargs: Any) -> list[str]:
         pages = parse(*args, **kwargs)
         assert ana.delete(f"/documents/{uploaded.document_id}").status_code == 204
         return pages
 
-    monkeypatch.setattr(parsers, "parse", meanwhile)
+    monkeypatch.setattr(parsers, "parse_pdf", meanwhile)
     with pytest.raises(claims.Superseded):
         run_stage(claim)
 
@@ -448,7 +448,7 @@ def test_deleted_while_a_worker_parses_no_object_comes_back(ana: Person, monkeyp
         cursor.execute("SELECT min(drop_after) > clock_timestamp() + interval '660 seconds' FROM object_removals")
         assert cursor.fetchone() == (True,), "the longest parse must end before the removal is forgotten"
         cursor.execute("UPDATE object_removals SET drop_after = clock_timestamp() - interval '1 second'")
-    periodic.remove_objects()
+    periodic.delete_removed_objects()
     assert objects_left() == []
 
 
@@ -471,7 +471,7 @@ def test_uploaded_again_after_the_deletion_it_is_new_and_the_sweep_spares_it(ana
     assert second.job_id != first.job_id
     with connection.cursor() as cursor:
         cursor.execute("UPDATE object_removals SET drop_after = clock_timestamp() - interval '1 second'")
-    periodic.remove_objects()
+    periodic.delete_removed_objects()
     assert second.job.state == "done"
     assert original_file(second).exists()
     assert parsed_file(second).exists()
@@ -492,7 +492,7 @@ def test_deleting_one_document_touches_no_other(ana: Person, ben: Person) -> Non
 
 def test_storage_paths_are_the_canonical_ones(ana: Person) -> None:
     uploaded = ana.ingest(PDF)
-    bucket, name = storage.located(Document.objects.get().raw_path)
+    bucket, name = storage.locate(Document.objects.get().raw_path)
 
     assert bucket.exists(name)
     assert original_file(uploaded).read_bytes() == PDF

@@ -12,7 +12,7 @@ from django.db import connection
 
 from accessa import integrity
 from documents.models import Document
-from documents.tests.s3_store import at
+from documents.tests.s3_settings import use_s3_storage
 from testing.fakes.s3 import S3Server
 from testing.personas import Person, plan_pdf
 
@@ -25,7 +25,7 @@ def files(request: pytest.FixtureRequest, settings: Any, store: None) -> Iterato
         yield None
         return
     with S3Server() as server:
-        at(settings, server)
+        use_s3_storage(settings, server)
         yield server
 
 
@@ -113,7 +113,7 @@ def test_a_dead_letters_lost_file_is_named_too(ana: Person, store: None) -> None
 
 def test_a_healthy_store_is_listed_and_not_asked_file_by_file(settings: Any, ana: Person) -> None:
     with S3Server() as server:
-        at(settings, server)
+        use_s3_storage(settings, server)
         rows_and_files(ana, 5)
         before = server.requests
 

@@ -85,7 +85,7 @@ def test_who_is_told_to_come_back_later_is_told_when() -> None:
 
 
 def test_the_schemas_for_uploads_and_the_api_s_own_say_the_same() -> None:
-    for file, component in (("request", "UploadRequest"), ("response", "UploadAnswer")):
+    for file, component in (("request", "UploadRequest"), ("response", "UploadResponse")):
         written = json.loads((ROOT / f"schemas/upload.{file}.json").read_text())
         made = schema()["components"]["schemas"][component]
 

@@ -259,7 +259,7 @@ def test_the_vendors_copy_is_deleted_sooner_or_later(
 
 def _forget() -> None:
     Removal.objects.update(try_after="2020-01-01T00:00Z")
-    periodic.forget_copies()
+    periodic.delete_vendor_copies()
 
 
 def _kept() -> bool:

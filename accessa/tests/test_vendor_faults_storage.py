@@ -22,7 +22,7 @@ from accessa.tests.fault_matrix import CANARY, MORE_KINDS, OUTCOMES, SLOW
 from documents import periodic
 from documents.models import Document
 from documents.storage.s3 import S3Bucket
-from documents.tests.s3_store import at
+from documents.tests.s3_settings import use_s3_storage
 from testing.fakes.faults import kinds_for
 from testing.fakes.s3 import S3Server
 from testing.pdfs import text_pdf
@@ -129,7 +129,7 @@ def server() -> Iterator[S3Server]:
 def s3(server: S3Server, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
     monkeypatch.setattr("botocore.retries.standard.ExponentialBackoff.delay_amount", lambda self, context: 0.0)
     monkeypatch.setattr(S3Bucket, "_create_session", lambda self: SESSION)
-    at(settings, server)
+    use_s3_storage(settings, server)
     yield server
     server.behave()
     for name in ("raw", "parsed"):
@@ -145,7 +145,7 @@ def _names() -> list[str]:
 def _hurry(kind: str, monkeypatch: pytest.MonkeyPatch, settings: Any, server: S3Server) -> None:
     if kind in SLOW:
         monkeypatch.setattr("documents.storage.s3.READ_SECONDS", 0.3)
-        at(settings, server)  # its clients are made anew
+        use_s3_storage(settings, server)  # its clients are made anew
 
 
 def _uploaded(ana: Person) -> Upload:
@@ -217,7 +217,7 @@ def test_a_deleted_documents_files_go_sooner_or_later(
     s3.behave()
     with connection.cursor() as cursor:
         cursor.execute("UPDATE object_removals SET drop_after = now() - interval '1 hour'")
-    periodic.remove_objects()
+    periodic.delete_removed_objects()
 
     assert answer.status_code in (204, 503)
     assert ana.get(f"/documents/{uploaded.document_id}").status_code == 404

@@ -41,7 +41,7 @@ TYPES = (
 
 
 def make(path: Path, document_id: UUID, user_id: UUID) -> None:
-    pages = parsers.parse(path, pages=settings.MAX_PAGES)
+    pages = parsers.parse_pdf(path, pages=settings.MAX_PAGES)
     parsers.require_text(pages)
     normalized = normalize_pages(pages)
     chunks = chunking.cut(normalized.text, normalized.page_starts)

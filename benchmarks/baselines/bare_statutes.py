@@ -50,7 +50,7 @@ def _objects(path: Path, law_id: str) -> dict[str, bytes]:
 
     if path.suffix == ".pdf":
         law = pdf.read(pdf.texts(pdf_engines.open_document(path)), {})
-        rlimits.allow_cpu(0)  # the last page's clock would end this process, which is no child
+        rlimits.limit_cpu_time(0)  # the last page's clock would end this process, which is no child
     else:
         law = {".xml": xml, ".docx": docx}[path.suffix].read(path.read_bytes())
     rendered = markdown.render(law)

@@ -359,7 +359,7 @@ def test_a_document_without_a_parse_or_without_its_original_still_has_its_page(s
     bare = JobFactory.create()
     document = Document.objects.get(pk=real.document_id)
     for path in (document.raw_path, document.parsed_path):
-        bucket, name = storage.located(str(path))
+        bucket, name = storage.locate(str(path))
         bucket.delete(name)
 
     for document_id in (bare.document_id, real.document_id):

@@ -64,7 +64,7 @@ def page(request: HttpRequest, entry_id: UUID) -> HttpResponse:
     if found is not None:
         markdown, start = found
         chosen = next((each for each in passages if str(each.chunk_ord) == request.GET.get("passage")), None)
-        shown = html.html(markdown, highlight=_on_page(chosen, start))
+        shown = html.render_html(markdown, highlight=_on_page(chosen, start))
     return permissions.answer(
         request,
         "console/reading.html",
@@ -99,7 +99,7 @@ def marks(request: HttpRequest, entry_id: UUID, number: int) -> HttpResponse:
     located = None
     with suppress(ApiError, OSError):
         text = document_access.on_page(document, number, chosen) if chosen is not None else ""
-        located = page_images.locate(document, number, text) if text.strip() else None
+        located = page_images.locate_passage(document, number, text) if text.strip() else None
     return permissions.answer(request, "console/marks.html", "Marks", located=located)
 
 
@@ -108,7 +108,7 @@ def picture(request: HttpRequest, entry_id: UUID, number: int) -> HttpResponse:
     """The page as it looks, for as long as the entry opens the document."""
     document = _opened(request, entry_id)
     try:
-        drawn = page_images.render(document, number, width=WIDTH)
+        drawn = page_images.render_page(document, number, width=WIDTH)
     except ApiError as refused:
         return HttpResponse(f"{refused.code}: {refused.detail}", content_type="text/plain", status=refused.status)
     return HttpResponse(drawn, content_type=page_images.MIME)  # which nothing may keep: see admin_view

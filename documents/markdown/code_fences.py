@@ -7,7 +7,7 @@ from collections.abc import Iterator
 _FENCE_LINE = re.compile(r"^ *+(`{3,}+(?=[^`\n]*+$)|~{3,}+)([^\n]*+)$", re.MULTILINE)
 
 
-def spans(text: str) -> Iterator[tuple[int, int, str]]:
+def find_code_fences(text: str) -> Iterator[tuple[int, int, str]]:
     """Yield (start, end, missing closer) of each fence, its first line to its last; a closed one misses nothing."""
     if "```" not in text and "~~~" not in text:
         return

@@ -13,9 +13,9 @@ from markdown_it.renderer import RendererHTML
 from markdown_it.token import Token
 from markdown_it.utils import EnvType, OptionsDict
 
-LONGEST = 25_000  # characters of one call, five dense pages: half a second at worst, in a web process
+MAX_CHARS = 25_000  # characters of one call, five dense pages: half a second at worst, in a web process
 MOST_CELLS = 4_000  # of tables; a row that ends early is filled up, so a few characters can ask for many
-CUT = '<p class="cut">The text goes on; it is too long to be shown here.</p>'
+TRUNCATED = '<p class="cut">The text goes on; it is too long to be shown here.</p>'
 ALIGNMENTS = {"left", "center", "right"}
 PROSE = {"p", "h3", "h4", "h5", "h6", "blockquote", "ul", "ol", "li", "pre", "code", "em", "strong", "hr", "br"}
 TAGS = PROSE | {"table", "thead", "tbody", "tr", "th", "td"}
@@ -51,17 +51,17 @@ _markdown, _without_tables = _parser().enable("table"), _parser()
 _DELIMITERS = frozenset("|-: \t>*+0123456789.)")  # what the line below a table's head has, inside lists and quotes too
 
 
-def html(markdown: str, *, highlight: tuple[int, int] | None = None) -> SafeString:
+def render_html(markdown: str, *, highlight: tuple[int, int] | None = None) -> SafeString:
     """Return a page's markdown as HTML without links, images, attributes that style or act, or anything to load.
 
     ``highlight`` is a slice of ``markdown`` to be put into ``<mark>``, each piece of text in one of its own. Headings
     begin at ``<h3>``: the page around has a title and one for each page. The attributes left are ``class`` of cells
     (left, center, right) and ``start`` of numbered lists.
     """
-    shown = markdown[:LONGEST].replace(START, "\ufffd").replace(END, "\ufffd")
+    shown = markdown[:MAX_CHARS].replace(START, "\ufffd").replace(END, "\ufffd")
     made = _cleaned(_made(shown) if highlight is None else _marked(shown, *highlight))
     made = _highlighted(made) if START in made and END in made else made
-    return mark_safe(made + (CUT if len(markdown) > LONGEST else ""))  # noqa: S308 - nh3 has made it safe
+    return mark_safe(made + (TRUNCATED if len(markdown) > MAX_CHARS else ""))  # noqa: S308 - nh3 has made it safe
 
 
 def _made(markdown: str) -> str:

@@ -55,7 +55,7 @@ def normalize_pages(pages: Sequence[str]) -> NormalizedPages:
     return NormalizedPages(text, tuple(reversed(starts)))
 
 
-def page_of(page_starts: Sequence[int], offset: int) -> int:
+def page_at(page_starts: Sequence[int], offset: int) -> int:
     """Return the 1-based page of the character at offset; of pages with one start, only the last has text."""
     return max(bisect_right(page_starts, offset), 1)
 
@@ -71,7 +71,7 @@ def _normalize(text: str) -> tuple[str, str]:
     text = "\n" + _plain_characters(text)
     parts: list[str] = []
     done, missing, lists = 0, "", ListLevels()
-    for start, end, closer in code_fences.spans(text):
+    for start, end, closer in code_fences.find_code_fences(text):
         missing = closer
         parts += (_prose(text[done:start], lists), text[start:end])
         done = end

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from documents.parsers.errors import failure
-from documents.parsers.headings import tidy
-from documents.parsers.sandbox.client import worker_zygote
+from documents.parsers.errors import parse_failure
+from documents.parsers.headings import normalize_headings
+from documents.parsers.sandbox.client import pdf_sandbox
 
 NAME = "pdf-oxide"
 VERSION = f"{version('pdf-oxide')}+1"  # the number is that of the outline's rules
@@ -31,27 +31,27 @@ class Inspection:
     encrypted: bool
 
 
-def inspect(path: Path) -> Inspection:
+def inspect_pdf(path: Path) -> Inspection:
     """Count the pages. Raises ``Permanent`` or ``Retryable``; ``OSError`` when the file itself cannot be read."""
     _require_pdf(path)
-    told = worker_zygote.ask({"ask": "inspect", "path": str(path.resolve())}, wall_seconds=INSPECT_SECONDS)
+    told = pdf_sandbox.request({"ask": "inspect", "path": str(path.resolve())}, wall_seconds=INSPECT_SECONDS)
     return Inspection(pages=told["pages"], encrypted=told["encrypted"])
 
 
-def parse(path: Path, *, pages: int) -> list[str]:
+def parse_pdf(path: Path, *, pages: int) -> list[str]:
     """One markdown string a page, "" for a blank one. ``pages``, as inspected, sets the deadline. Raises as above."""
     _require_pdf(path)
-    told = worker_zygote.ask({"ask": "parse", "path": str(path.resolve())}, wall_seconds=wall_seconds(pages))
-    return tidy(told["markdown"])
+    told = pdf_sandbox.request({"ask": "parse", "path": str(path.resolve())}, wall_seconds=parse_timeout(pages))
+    return normalize_headings(told["markdown"])
 
 
 def require_text(pages: Sequence[str]) -> None:
     """Raises ``Permanent`` when no page has any text: a scan."""
     if not any(page.strip() for page in pages):
-        raise failure("NO_TEXT_LAYER")
+        raise parse_failure("NO_TEXT_LAYER")
 
 
-def wall_seconds(pages: int) -> float:
+def parse_timeout(pages: int) -> float:
     """120 s for each fifty pages begun, 10 minutes at most."""
     return min(PARSE_SECONDS_PER_FIFTY * max(1, -(-pages // 50)), PARSE_SECONDS_MOST)
 
@@ -60,6 +60,6 @@ def _require_pdf(path: Path) -> None:
     with path.open("rb") as file:
         start = file.read(HEADER_WITHIN)
     if not start:
-        raise failure("EMPTY_FILE")
+        raise parse_failure("EMPTY_FILE")
     if HEADER not in start:
-        raise failure("NOT_A_PDF")
+        raise parse_failure("NOT_A_PDF")

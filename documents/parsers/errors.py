@@ -23,7 +23,7 @@ FAILURES: dict[str, tuple[type[StageFailure], str, str]] = {
 }
 
 
-def failure(reason: str) -> StageFailure:
+def parse_failure(reason: str) -> StageFailure:
     """The exception to raise."""
     kind, code, detail = FAILURES[reason]
     return kind(code, detail)

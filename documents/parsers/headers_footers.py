@@ -55,7 +55,7 @@ class Page:
         return kept if dropped and any(map(str.isalnum, kept)) else "\n".join(self.lines)
 
 
-def without_running_lines(pages: Sequence[str]) -> list[str]:
+def remove_headers_footers(pages: Sequence[str]) -> list[str]:
     """Leave each running line only on the first page that has it, as the heading that it is there, if any."""
     with_text = sum(bool(page.strip()) for page in pages)
     fewest = max(FEWEST_PAGES, SHARE * with_text)
@@ -117,7 +117,7 @@ def _fenced(text: str) -> set[int]:
     """The numbers of the lines that are code."""
     inside: set[int] = set()
     line = offset = 0
-    for start, end, _ in code_fences.spans(text):
+    for start, end, _ in code_fences.find_code_fences(text):
         first = line + text.count("\n", offset, start)
         line = first + text.count("\n", start, end)
         inside.update(range(first, line + 1))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from documents.markdown import code_fences
-from documents.parsers.headers_footers import without_running_lines
+from documents.parsers.headers_footers import remove_headers_footers
 from documents.parsers.heading_patterns import (
     LONGEST_WORDS,
     is_lettered,
@@ -67,13 +67,13 @@ class Outline:
         return small and bool(self.numbered) and len(number) == 1 and number[0] <= self.chapter
 
 
-def tidy(pages: Sequence[str]) -> list[str]:
+def normalize_headings(pages: Sequence[str]) -> list[str]:
     """The same pages in the same words, without running heads and feet, with headings that a citation can show.
 
     Takes time linear in the text, whatever it is. Fences and the rows of tables are left alone.
     """
     outline = Outline()
-    return [_outlined(page, outline) for page in without_running_lines(pages)]
+    return [_outlined(page, outline) for page in remove_headers_footers(pages)]
 
 
 def _outlined(page: str, outline: Outline) -> str:
@@ -82,7 +82,7 @@ def _outlined(page: str, outline: Outline) -> str:
     contents = _is_contents(page)
     parts: list[str] = []
     done = 0
-    for start, end, _ in code_fences.spans(page):
+    for start, end, _ in code_fences.find_code_fences(page):
         parts += (_prose(page[done:start], outline, contents=contents), page[start:end])
         done = end
     return "".join((*parts, _prose(page[done:], outline, contents=contents)))

@@ -16,8 +16,8 @@ import llama_cloud
 from django.conf import settings
 from llama_cloud import DefaultHttpxClient, LlamaCloud
 
-from documents.parsers import wall_seconds
-from documents.parsers.registry import Look, Status
+from documents.parsers import parse_timeout
+from documents.parsers.registry import Status, VendorParse
 from vendors import http_deadline
 from vendors.guard import BadAnswer
 from vendors.webhook_secrets import webhook_secrets
@@ -76,23 +76,23 @@ class LlamaParse:
             version=settings.LLAMAPARSE_VERSION,
             user_metadata=tags,
             processing_options={"ignore": {"ignore_text_in_image": not ocr}},
-            processing_control={"timeouts": {"base_in_seconds": int(wall_seconds(pages))}},
+            processing_control={"timeouts": {"base_in_seconds": int(parse_timeout(pages))}},
             **_callback(),
         )
         return _id(made)
 
-    def find(self, tags: dict[str, str], since: datetime) -> str | None:
+    def find_job(self, tags: dict[str, str], since: datetime) -> str | None:
         """Return the job that carries ``tags``, if one was made since: the newest, should there be several."""
         # The tags cannot be searched for, and the list is the vendor's newest first: so all since then are looked at.
         jobs = _listed(self._client.parsing.list(created_at_on_or_after=since, page_size=100))
         return next((_id(job) for job in jobs if (job.user_metadata or {}).items() >= tags.items()), None)
 
-    def look(self, vendor_job_id: str, pages: int) -> Look:
+    def get_parse(self, vendor_job_id: str, pages: int) -> VendorParse:
         """Return how far a job is, and what came of it."""
         try:
             answer = self._client.parsing.get(vendor_job_id, expand=["markdown"])
         except llama_cloud.NotFoundError:
-            return Look("lost", {})
+            return VendorParse("lost", {})
         job = getattr(answer, "job", None)
         status = STATUSES.get(str(getattr(job, "status", None)))
         if job is None or status is None or _id(job) != vendor_job_id:
@@ -100,7 +100,7 @@ class LlamaParse:
         usage = getattr(job, "usage", None)
         credits = getattr(usage, "credits", None)
         if status != "completed":
-            return Look(status, {}, credits=credits)
+            return VendorParse(status, {}, credits=credits)
         markdown = getattr(answer.markdown, "pages", None)
         if not isinstance(markdown, list) or not markdown:
             raise BadAnswer("a completed job without its pages")
@@ -114,7 +114,7 @@ class LlamaParse:
             if error.status_code not in (400, 404, 409):
                 raise
 
-    def forget(self, *, vendor_job_id: str | None, file_id: str | None) -> bool:
+    def delete_parse(self, *, vendor_job_id: str | None, file_id: str | None) -> bool:
         """Delete a job's result and a file at the vendor's; False when the job has yet to end.
 
         What is gone already is well.
@@ -169,15 +169,15 @@ def _listed(first: Any) -> Iterator[Any]:
         yield from page.items
 
 
-def _completed(markdown: Iterable[object], count: int, credits: float | None) -> Look:
+def _completed(markdown: Iterable[object], count: int, credits: float | None) -> VendorParse:
     """Sort the pages of a completed job into those that went well and those that the vendor gave up on."""
     pages: dict[int, str] = {}
     failed: set[int] = set(range(1, count + 1))
     for page in markdown:
         number, text = getattr(page, "page_number", None), getattr(page, "markdown", None)
         if not isinstance(number, int) or not 1 <= number <= count or number in pages:
-            return Look("malformed", {}, credits=credits)
+            return VendorParse("malformed", {}, credits=credits)
         if getattr(page, "success", None) is not False and isinstance(text, str):
             pages[number] = text
             failed.discard(number)
-    return Look("completed", pages, tuple(sorted(failed)), credits)
+    return VendorParse("completed", pages, tuple(sorted(failed)), credits)

@@ -27,7 +27,7 @@ UNCLEAN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 
 codecs.lookup("utf-16-le")  # pypdfium2's; Python loads codecs from files, and cage.close_the_door() ends that
 # One page in two fonts. It has no cross-reference table, so that nobody must count bytes: both engines rebuild it.
-SPECIMEN = b"""%PDF-1.4
+WARM_UP_PDF = b"""%PDF-1.4
 1 0 obj << /Type /Catalog /Pages 2 0 R >> endobj
 2 0 obj << /Type /Pages /Kids [3 0 R] /Count 1 >> endobj
 3 0 obj << /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents 4 0 R
@@ -42,7 +42,7 @@ trailer << /Size 7 /Root 1 0 R >>
 """
 
 
-class Refused(Exception):
+class PdfError(Exception):
     """The document cannot be parsed, for the reason given by this stable code."""
 
     def __init__(self, code: str) -> None:
@@ -51,7 +51,7 @@ class Refused(Exception):
 
 
 @dataclass(frozen=True)
-class Opened:
+class OpenedPdf:
     """One document in whichever engines could open it."""
 
     oxide: Any
@@ -61,35 +61,35 @@ class Opened:
     ruin: str  # what to call it if no page can be read: found out now, as no file can be opened later on
 
 
-def open_document(path: Path) -> Opened:
+def open_document(path: Path) -> OpenedPdf:
     """Raises ``Refused``. A PDF that only restricts its use (an empty user password) opens like any other."""
-    rlimits.allow_cpu(PAGE_CPU_SECONDS)
+    rlimits.limit_cpu_time(PAGE_CPU_SECONDS)
     fium, fium_error = _open_fium(path)
     oxide, oxide_count = _open_oxide(path)
     if fium is None and not oxide_count:
-        raise Refused(REASONS.get(fium_error) or _ruin(path))
+        raise PdfError(REASONS.get(fium_error) or _ruin(path))
     if _is_truncated(path):
         # Both engines rebuild what is left and show the rest as blank pages: nobody would learn of what is missing.
-        raise Refused("PDF_TRUNCATED")
+        raise PdfError("PDF_TRUNCATED")
     count = _believable_count(fium, oxide_count) if fium is not None else oxide_count
-    return Opened(oxide, fium, count, _is_encrypted(oxide, fium), _ruin(path))
+    return OpenedPdf(oxide, fium, count, _is_encrypted(oxide, fium), _ruin(path))
 
 
 def warm_up() -> None:
     """Let both engines build their tables of glyphs and fonts once, in the zygote, not once a document."""
-    pdf_oxide.PdfDocument.from_bytes(SPECIMEN).to_markdown(0, include_images=False)
-    fium = pypdfium2.PdfDocument(SPECIMEN)
+    pdf_oxide.PdfDocument.from_bytes(WARM_UP_PDF).to_markdown(0, include_images=False)
+    fium = pypdfium2.PdfDocument(WARM_UP_PDF)
     fium[0].get_textpage().get_text_bounded()
 
 
-def markdown(document: Opened) -> list[str]:
+def extract_markdown(document: OpenedPdf) -> list[str]:
     """One string a page, ``""`` for a page that neither engine could read. Raises ``Refused`` when none could be."""
     pages = []
     for number in range(document.count):
-        rlimits.allow_cpu(PAGE_CPU_SECONDS + (SURVEY_CPU_SECONDS * document.count if number == 0 else 0))
+        rlimits.limit_cpu_time(PAGE_CPU_SECONDS + (SURVEY_CPU_SECONDS * document.count if number == 0 else 0))
         pages.append(_page(document, number))
     if all(page is None for page in pages) or (document.ruin == "PDF_TRUNCATED" and not any(pages)):
-        raise Refused(document.ruin)  # "needs OCR" would be the wrong advice
+        raise PdfError(document.ruin)  # "needs OCR" would be the wrong advice
     return [page or "" for page in pages]
 
 
@@ -105,7 +105,7 @@ def _is_truncated(path: Path) -> bool:
         return b"%%EOF" not in file.read().rstrip(PADDING)[-TAIL:]
 
 
-def _page(document: Opened, number: int) -> str | None:
+def _page(document: OpenedPdf, number: int) -> str | None:
     """PDFium goes first: where it sees no text, pdf-oxide would only decode the page's images, for 20 to 400 ms."""
     plain, annotated = _plain(document.fium, number)
     if plain is not None and (_is_right_to_left(plain) or not (plain or annotated)):
@@ -120,7 +120,7 @@ def _rich(oxide: Any, number: int) -> str | None:
     if oxide is None:
         return None
     try:
-        return clean(oxide.to_markdown(number, include_images=False, embed_images=False))
+        return clean_text(oxide.to_markdown(number, include_images=False, embed_images=False))
     except MemoryError:
         raise
     except BaseException:  # a Rust panic arrives as a BaseException of its own
@@ -133,7 +133,7 @@ def _plain(fium: Any, number: int) -> tuple[str | None, bool]:
     try:
         page = fium[number]
         text = page.get_textpage()
-        plain = clean(text.get_text_bounded()), pdfium.FPDFPage_GetAnnotCount(page.raw) > 0
+        plain = clean_text(text.get_text_bounded()), pdfium.FPDFPage_GetAnnotCount(page.raw) > 0
         text.close()
         page.close()
         return plain
@@ -178,7 +178,7 @@ def _is_encrypted(oxide: Any, fium: Any) -> bool:
     return oxide.permissions() is not None
 
 
-def clean(text: str) -> str:
+def clean_text(text: str) -> str:
     """UTF-8 can hold it, PostgreSQL can hold it (no NUL), and it has one kind of line end."""
     text = UNCLEAN.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
     return "\n".join(line.rstrip() for line in text.split("\n")).strip("\n")

@@ -27,25 +27,25 @@ class Parser:
     version: str
 
     @property
-    def is_bought(self) -> bool:
+    def uses_vendor(self) -> bool:
         return self.name != parsers.NAME
 
 
-def chosen(*, ocr: bool) -> Parser:
+def configured_parser(*, ocr: bool) -> Parser:
     """Return the parser that ``settings.PARSER`` names. Raises ``ImproperlyConfigured`` for one that nobody knows."""
     if settings.PARSER == "local":
-        return local(ocr=ocr)
+        return local_parser(ocr=ocr)
     if settings.PARSER == "llamaparse":
         return Parser("llamaparse", f"{settings.LLAMAPARSE_VERSION}+{settings.LLAMAPARSE_TIER}{'.ocr' if ocr else ''}")
     raise ImproperlyConfigured(f"There is no parser {settings.PARSER!r}: use local or llamaparse.")
 
 
-def local(*, ocr: bool) -> Parser:
+def local_parser(*, ocr: bool) -> Parser:
     return Parser(parsers.NAME, f"{parsers.VERSION}.ocr-{engine.VERSION}" if ocr else parsers.VERSION)
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class VendorParse:
     """A parse as its vendor shows it. ``pages`` by number from 1, when completed; ``credits`` when the vendor says."""
 
     status: Status
@@ -54,26 +54,26 @@ class Look:
     credits: float | None = None
 
 
-class ParsingVendor(Protocol):
+class ParsingClient(Protocol):
     """A parser at a vendor. Raises what the vendor's client raises: ``vendors.guard`` explains it."""
 
     def upload(self, path: Path, key: str) -> str: ...
     def submit(self, file_id: str, *, tags: dict[str, str], ocr: bool, pages: int) -> str: ...
-    def find(self, tags: dict[str, str], since: datetime) -> str | None: ...
+    def find_job(self, tags: dict[str, str], since: datetime) -> str | None: ...
     def find_file(self, key: str) -> str | None: ...
-    def look(self, vendor_job_id: str, pages: int) -> Look: ...
+    def get_parse(self, vendor_job_id: str, pages: int) -> VendorParse: ...
     def cancel(self, vendor_job_id: str) -> None: ...
-    def forget(self, *, vendor_job_id: str | None, file_id: str | None) -> bool: ...
+    def delete_parse(self, *, vendor_job_id: str | None, file_id: str | None) -> bool: ...
 
 
 @cache
-def bought() -> ParsingVendor:
+def vendor_client() -> ParsingClient:
     """Return the vendor's client; importing its package takes a second and 40 MB, so only who buys does."""
-    made: ParsingVendor = import_string("documents.parsers.llamaparse.LlamaParse")()
+    made: ParsingClient = import_string("documents.parsers.llamaparse.LlamaParse")()
     return made
 
 
-def vendor(part: str = "") -> Vendor:
+def parsing_vendor(part: str = "") -> Vendor:
     """Return who is asked; what is bought, "submit", has a breaker of its own."""
     allowed = settings.LLAMAPARSE_REQUESTS_PER_MINUTE
     return Vendor("llamaparse", settings.LLAMAPARSE_API_KEY, allowed, part=part, circuits=2)

@@ -20,14 +20,14 @@ TURN_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class OcrPages:
     """Markdown by page, and the pages, from 1, that could not be read."""
 
     pages: Sequence[str]
     failed: tuple[int, ...] = ()
 
 
-def read(claim: Claim, path: Path, pages: Sequence[str], version: str) -> Read | Wait:
+def recognize_blank_pages(claim: Claim, path: Path, pages: Sequence[str], version: str) -> OcrPages | Wait:
     """Fill in the blank pages of ``pages`` by OCR; Wait when the turn is over and slices are left.
 
     Taken over is what a reader of the same ``version`` has read: it names the engine's, ``ocr.VERSION``, too.
@@ -37,16 +37,18 @@ def read(claim: Claim, path: Path, pages: Sequence[str], version: str) -> Read |
     found = dict(known.values_list("page", "text"))
     left = [number for number, text in enumerate(pages, 1) if not text.strip() and number not in found]
     until = time.monotonic() + TURN_SECONDS
-    for start in range(0, len(left), ocr.SLICE):
+    for start in range(0, len(left), ocr.PAGES_PER_BATCH):
         if time.monotonic() > until:
             return Wait(0.0, "OCR_CONTINUES")
-        made = _slice(path, left[start : start + ocr.SLICE], is_last_try=claim.job.attempts > settings.JOBS_MAX_RETRIES)
+        made = _slice(
+            path, left[start : start + ocr.PAGES_PER_BATCH], is_last_try=claim.job.attempts > settings.JOBS_MAX_RETRIES
+        )
         failpoints.reach("parsing:scanned")
         with claim.held():
             _keep(document, version, made)
         found |= made
     whole = [text if text.strip() else found.get(number) or "" for number, text in enumerate(pages, 1)]
-    return Read(whole, tuple(sorted(number for number, text in found.items() if text is None)))
+    return OcrPages(whole, tuple(sorted(number for number, text in found.items() if text is None)))
 
 
 def _keep(document: Document, version: str, made: dict[int, str | None]) -> None:
@@ -64,7 +66,9 @@ def _keep(document: Document, version: str, made: dict[int, str | None]) -> None
 def _slice(path: Path, numbers: list[int], *, is_last_try: bool) -> dict[int, str | None]:
     """Read some pages; one that cannot be read loses only itself."""
     try:
-        return {index + 1: text for index, text in ocr.read(path, [number - 1 for number in numbers]).items()}
+        return {
+            index + 1: text for index, text in ocr.recognize_pages(path, [number - 1 for number in numbers]).items()
+        }
     except StageFailure as failure:
         if isinstance(failure, Retryable) and not is_last_try:
             raise

@@ -20,10 +20,10 @@ from accounts.errors import ApiError, not_found
 from documents.locks import lock
 from documents.markdown.normalization import normalize_pages
 from documents.models import Document, ParseRequest
-from documents.parsers.registry import Look, Parser
+from documents.parsers.registry import Parser, VendorParse
 from documents.parsing import parse_store
-from documents.parsing.parse_requests import Collected
-from documents.parsing.parse_store import Parse
+from documents.parsing.parse_requests import CollectedParse
+from documents.parsing.parse_store import ParseResult
 from jobs import services
 from jobs.models import UploadJob
 from jobs.states import ACTIVE, Stage
@@ -32,7 +32,7 @@ from jobs.states import ACTIVE, Stage
 PAGE_SEPARATOR = "\n---\n"
 
 
-def announce(asked: ParseRequest) -> bool:
+def wake_poller(asked: ParseRequest) -> bool:
     """Let the worker look at a parse at once, in the caller's transaction; False when it was collected before."""
     pending = ParseRequest.objects.filter(pk=asked.pk, state=ParseRequest.State.SUBMITTED)
     if not pending.exists():
@@ -41,7 +41,7 @@ def announce(asked: ParseRequest) -> bool:
     return bool(pending.update(called_back_at=Now()))
 
 
-def deliver(*, job: UploadJob, content: str, parser_name: str, parser_version: str) -> str:
+def store_callback(*, job: UploadJob, content: str, parser_name: str, parser_version: str) -> str:
     """Store the markdown that a callback brought and move its job on, in the caller's transaction.
 
     Returns "PARSE_STORED" or "ALREADY_PARSED"; raises ``Refused`` as the table above says. The version that is recorded
@@ -68,31 +68,31 @@ def _asked(job: UploadJob) -> ParseRequest | None:
     return ParseRequest.objects.filter(pk=job.payload.get("parse_id")).first()
 
 
-def _parse(document: Document, asked: ParseRequest, content: str) -> Parse:
+def _parse(document: Document, asked: ParseRequest, content: str) -> ParseResult:
     """Normalize; where the text does not divide into the document's pages, no page is claimed for any of it."""
     pages = content.split(PAGE_SEPARATOR)
     parser = Parser(asked.parser_name, asked.parser_version)
     if len(pages) == document.pages:
-        return Parse.of(parser, normalize_pages(pages))
-    whole = Parse.of(parser, normalize_pages([content]))
-    return Parse(parser, whole.text, ())
+        return ParseResult.from_pages(parser, normalize_pages(pages))
+    whole = ParseResult.from_pages(parser, normalize_pages([content]))
+    return ParseResult(parser, whole.text, ())
 
 
-def _again(document: Document, parse: Parse) -> str:
+def _again(document: Document, parse: ParseResult) -> str:
     if parse.sha256 != document.parsed_sha256:
         detail = "Another text of this document has been delivered before."
         raise ApiError("CALLBACK_CONTRADICTS", detail, status=HTTPStatus.CONFLICT)
     return "ALREADY_PARSED"
 
 
-def _store(job: UploadJob, document: Document, asked: ParseRequest, parse: Parse) -> None:
+def _store(job: UploadJob, document: Document, asked: ParseRequest, parse: ParseResult) -> None:
     if not parse.text.strip():
         raise ApiError("ARTIFACT_EMPTY", "The artifact has no text.", status=HTTPStatus.UNPROCESSABLE_ENTITY)
-    path = parse_store.place(document, parse)
-    if not parse_store.borrow(document, path):
+    path = parse_store.write_parse(document, parse)
+    if not parse_store.lock_shared_parse(document, path):
         raise _not_parsing()
-    fields = parse_store.record(document, parse, path)
-    fields["cost_cents"] = Collected(asked, Look("completed", {}), document.pages or 1).settle()
+    fields = parse_store.record_parse(document, parse, path)
+    fields["cost_cents"] = CollectedParse(asked, VendorParse("completed", {}), document.pages or 1).settle()
     services.deliver(job, code="PARSE_STORED", event={"bytes": len(parse.content), "by": "callback"}, **fields)
 
 

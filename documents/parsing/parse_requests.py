@@ -17,7 +17,7 @@ from django.db.models.functions import Greatest, Now
 from documents import parsers
 from documents.models import Document, ParseRequest
 from documents.parsers import registry
-from documents.parsers.registry import Look, Parser
+from documents.parsers.registry import Parser, VendorParse
 from documents.parsing import vendor_files
 from documents.storage import object_deletions, original_file
 from jobs import failpoints
@@ -32,12 +32,12 @@ CLOCKS_DIFFER_SECONDS = 300.0
 GRACE_SECONDS = 120.0  # that a parse has after its vendor was away, to be looked at once more
 
 
-def is_away() -> bool:
+def is_vendor_unavailable() -> bool:
     """Tell whether a parse could not be asked for at present."""
-    return guard.is_open(registry.vendor()) or guard.is_open(registry.vendor("submit"))
+    return guard.is_open(registry.parsing_vendor()) or guard.is_open(registry.parsing_vendor("submit"))
 
 
-def request(claim: Claim, parser: Parser, plan: Mapping[str, object]) -> Moved:
+def submit_parse(claim: Claim, parser: Parser, plan: Mapping[str, object]) -> Moved:
     """job_validated: see to it that exactly one parse is under way at the vendor's, and remember which."""
     document = claim.job.document
     asked, is_new = _planned(claim, parser, plan)
@@ -69,7 +69,7 @@ def _planned(claim: Claim, parser: Parser, plan: Mapping[str, object]) -> tuple[
         )
         if asked.state == State.FAILED:
             # What the failed round left at the vendor's.
-            object_deletions.schedule(asked.document_id, vendor_files.copy(asked), seconds=0)
+            object_deletions.schedule_deletion(asked.document_id, vendor_files.vendor_path(asked), seconds=0)
             asked.round, asked.state, asked.planned_at = asked.round + 1, State.PLANNED, Now()
             asked.vendor_job_id = asked.purchase_id = asked.file_id = asked.called_back_at = None
             asked.save()
@@ -82,25 +82,25 @@ def _submit(claim: Claim, asked: ParseRequest, document: Document, *, is_new: bo
     """Find the job that a try which broke off may have bought; buy one only when there is none."""
     tags = _tags(asked)
     if asked.purchase_id:  # no job is submitted that was not reserved before
-        with guard.calling(registry.vendor(), "find"):
-            asked.vendor_job_id = registry.bought().find(tags, _since(asked))
+        with guard.calling(registry.parsing_vendor(), "find"):
+            asked.vendor_job_id = registry.vendor_client().find_job(tags, _since(asked))
         if asked.vendor_job_id:
             return
     # A wait takes its attempt back: only a try that broke off may have uploaded what it did not write down.
     file_id = _uploaded(claim, asked, document, is_new=is_new or claim.job.attempts <= 1)
-    guard.admit(registry.vendor("submit"))
+    guard.admit(registry.parsing_vendor("submit"))
     _reserve(claim, asked, document)
     try:
-        with call_metrics.timed(registry.vendor(), "submit"):
-            asked.vendor_job_id = registry.bought().submit(
+        with call_metrics.timed(registry.parsing_vendor(), "submit"):
+            asked.vendor_job_id = registry.vendor_client().submit(
                 file_id, tags=tags, ocr=document.ocr, pages=document.pages or 1
             )
     except Exception as error:
-        told = guard.failed(registry.vendor("submit"), error)
+        told = guard.failed(registry.parsing_vendor("submit"), error)
         _refused(claim, asked, error, told)
         raise told from error
     failpoints.reach("job_validated:submitted")
-    guard.succeeded(registry.vendor("submit"))
+    guard.succeeded(registry.parsing_vendor("submit"))
 
 
 def _tags(asked: ParseRequest) -> dict[str, str]:
@@ -112,14 +112,17 @@ def _uploaded(claim: Claim, asked: ParseRequest, document: Document, *, is_new: 
     """Return the vendor's id of the document's file; uploading costs nothing, but once is enough."""
     if asked.file_id:
         return asked.file_id
-    key = vendor_files.key(asked)
+    key = vendor_files.vendor_file_key(asked)
     found = None
     if not is_new:
-        with guard.calling(registry.vendor(), "find"):
-            found = registry.bought().find_file(key)
+        with guard.calling(registry.parsing_vendor(), "find"):
+            found = registry.vendor_client().find_file(key)
     if found is None:
-        with original_file.lent(document) as path, guard.calling(registry.vendor("submit"), "upload"):
-            found = registry.bought().upload(path, key)
+        with (
+            original_file.verified_original(document) as path,
+            guard.calling(registry.parsing_vendor("submit"), "upload"),
+        ):
+            found = registry.vendor_client().upload(path, key)
     failpoints.reach("job_validated:uploaded")
     with claim.held():
         ParseRequest.objects.filter(pk=asked.pk).update(file_id=found)
@@ -167,16 +170,16 @@ def _since(asked: ParseRequest) -> datetime:
 
 
 def _times(document: Document) -> dict[str, object]:
-    limit = timedelta(seconds=parsers.wall_seconds(document.pages or 1))
+    limit = timedelta(seconds=parsers.parse_timeout(document.pages or 1))
     return {"submitted_at": Now(), "deadline": Now() + limit}
 
 
 @dataclass(frozen=True, slots=True)
-class Collected:
+class CollectedParse:
     """What a finished parse brought, and what it cost."""
 
     asked: ParseRequest
-    look: Look
+    look: VendorParse
     pages: int
 
     @property
@@ -199,7 +202,7 @@ def _settled(asked: ParseRequest, cents: Decimal, pages: int) -> Decimal:
     return cents
 
 
-def collect(claim: Claim, parse_id: UUID) -> Collected | Wait:
+def collect_parse(claim: Claim, parse_id: UUID) -> CollectedParse | Wait:
     """parsing: look whether the vendor is done. Looks at 5, 10, 20, 40 … s after the submit, until the deadline.
 
     The callback wakes the job earlier; lost, it costs time and nothing else.
@@ -217,15 +220,15 @@ def collect(claim: Claim, parse_id: UUID) -> Collected | Wait:
     if look.status == "pending":
         look = _cancelled(asked, pages)
     if look.status == "completed":
-        return Collected(asked, look, pages)
+        return CollectedParse(asked, look, pages)
     raise _given_up(claim, asked, look, how)
 
 
-def _looked(asked: ParseRequest, pages: int) -> Look:
+def _looked(asked: ParseRequest, pages: int) -> VendorParse:
     """Look how far the parse is. While the vendor cannot be asked nobody is late: the deadline moves."""
     try:
-        with guard.calling(registry.vendor(), "look"):
-            return registry.bought().look(asked.vendor_job_id or "", pages)
+        with guard.calling(registry.parsing_vendor(), "look"):
+            return registry.vendor_client().get_parse(asked.vendor_job_id or "", pages)
     except (Postponed, Retryable) as away:
         seconds = away.wait.seconds if isinstance(away, Postponed) else away.retry_after
         later = Greatest(F("deadline"), Now() + timedelta(seconds=seconds + GRACE_SECONDS))
@@ -233,10 +236,10 @@ def _looked(asked: ParseRequest, pages: int) -> Look:
         raise
 
 
-def _cancelled(asked: ParseRequest, pages: int) -> Look:
+def _cancelled(asked: ParseRequest, pages: int) -> VendorParse:
     """Stop a parse that is late, and look once more: it may have ended before it was stopped."""
-    with guard.calling(registry.vendor(), "cancel"):
-        registry.bought().cancel(asked.vendor_job_id or "")
+    with guard.calling(registry.parsing_vendor(), "cancel"):
+        registry.vendor_client().cancel(asked.vendor_job_id or "")
     return _looked(asked, pages)
 
 
@@ -250,12 +253,12 @@ GIVEN_UP = {
 }
 
 
-def _given_up(claim: Claim, asked: ParseRequest, look: Look, how: str) -> Permanent:
+def _given_up(claim: Claim, asked: ParseRequest, look: VendorParse, how: str) -> Permanent:
     """End a parse that will not come. Only a person's retry buys the next one."""
     with claim.held():
         ParseRequest.objects.filter(pk=asked.pk).update(state=State.FAILED)
         if look.status == "malformed" or look.credits:
-            cents = Collected(asked, look, claim.job.document.pages or 1).cents
+            cents = CollectedParse(asked, look, claim.job.document.pages or 1).cents
             claim.save(total_pct=0, cost_cents=_settled(asked, cents, claim.job.document.pages or 1))
         elif look.status in ("failed", "cancelled") and asked.purchase_id:
             ledger.void(asked.purchase_id)

@@ -8,29 +8,29 @@ from documents.models import Document, ParseRequest
 from documents.parsers import registry
 from vendors import guard
 
-PREFIX = "llamaparse://"
+VENDOR_PREFIX = "llamaparse://"
 
 
-def key(asked: ParseRequest) -> str:
+def vendor_file_key(asked: ParseRequest) -> str:
     """Return the name of the document's file at the vendor's: deleted and uploaded anew, it is another file."""
     return f"{asked.pk}-{asked.round}-{asked.job_id}"
 
 
-def copies(document: Document) -> list[str]:
+def vendor_paths(document: Document) -> list[str]:
     """Name what the vendor has of a document: job and file, or how to find them when a submit may be under way."""
-    return [copy(asked) for asked in ParseRequest.objects.filter(document=document)]
+    return [vendor_path(asked) for asked in ParseRequest.objects.filter(document=document)]
 
 
-def copy(asked: ParseRequest) -> str:
-    return f"{PREFIX}{asked.vendor_job_id or ''}/{asked.file_id or ''}/{asked.pk}:{asked.round}/{asked.job_id}"
+def vendor_path(asked: ParseRequest) -> str:
+    return f"{VENDOR_PREFIX}{asked.vendor_job_id or ''}/{asked.file_id or ''}/{asked.pk}:{asked.round}/{asked.job_id}"
 
 
-def forget(what: str) -> bool:
+def delete_vendor_copy(what: str) -> bool:
     """Delete a copy at the vendor's; return whether nothing of it can be left or come late."""
-    vendor_job_id, file_id, parse, job_id = what.removeprefix(PREFIX).split("/")
-    with guard.calling(registry.vendor(), "forget"):
+    vendor_job_id, file_id, parse, job_id = what.removeprefix(VENDOR_PREFIX).split("/")
+    with guard.calling(registry.parsing_vendor(), "forget"):
         since = datetime.now(UTC) - timedelta(days=2)
-        found = vendor_job_id or registry.bought().find({"parse_id": parse, "job_id": job_id}, since)
-        file = file_id or registry.bought().find_file(f"{parse.replace(':', '-')}-{job_id}")
-        is_gone = registry.bought().forget(vendor_job_id=found, file_id=file)
+        found = vendor_job_id or registry.vendor_client().find_job({"parse_id": parse, "job_id": job_id}, since)
+        file = file_id or registry.vendor_client().find_file(f"{parse.replace(':', '-')}-{job_id}")
+        is_gone = registry.vendor_client().delete_parse(vendor_job_id=found, file_id=file)
     return is_gone and bool(vendor_job_id and file_id)

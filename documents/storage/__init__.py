@@ -20,12 +20,12 @@ from django.core.files.storage import FileSystemStorage, storages
 
 from accounts.errors import ApiError
 
-PREFIX = "storage://"
-SALT = "accessa.storage"
+URI_PREFIX = "storage://"
+SIGNING_SALT = "accessa.storage"
 INCOMING = ".incoming"
 
 
-class Rejected(Exception):
+class UploadRejected(Exception):
     """The bytes that arrived are not those that were declared. Nothing of them is kept."""
 
     def __init__(self, code: str) -> None:
@@ -42,21 +42,21 @@ class Bucket(Protocol):
     def sign_upload(self, name: str, *, length: int, mime: str, sha256: str) -> str: ...
     def sign_download(self, name: str, *, filename: str) -> str: ...
     def put(self, name: str, content: bytes) -> None: ...
-    def arrive(self, pieces: Iterable[bytes], *, length: int | None = None, sha256: str = "") -> Path: ...
-    def place(self, arriving: Path, name: str) -> None: ...
+    def write_incoming(self, pieces: Iterable[bytes], *, length: int | None = None, sha256: str = "") -> Path: ...
+    def put_file(self, arriving: Path, name: str) -> None: ...
     def exists(self, name: str) -> bool: ...
     def size(self, name: str) -> int: ...
     def delete(self, name: str) -> None: ...
     def read(self, name: str) -> bytes: ...
     def names(self) -> Iterator[str]: ...
-    def strays(self, older: float) -> list[Path]: ...
-    def local(self, name: str) -> AbstractContextManager[Path]: ...
-    def public(self, name: str) -> bool:
+    def stale_incoming(self, older: float) -> list[Path]: ...
+    def local_file(self, name: str) -> AbstractContextManager[Path]: ...
+    def is_public(self, name: str) -> bool:
         """Tell whether a stranger can read the object."""
         ...
 
 
-class OnThisSide:
+class SignedUrlMixin:
     """What every store does on this machine: sign this project's own URLs, and let bytes arrive in a file first."""
 
     alias: str
@@ -69,10 +69,10 @@ class OnThisSide:
         return self._signed("GET", name, filename=filename)
 
     def _signed(self, method: str, name: str, **terms: Any) -> str:
-        token = signing.dumps({"method": method, "bucket": self.alias, "name": name, **terms}, salt=SALT)
+        token = signing.dumps({"method": method, "bucket": self.alias, "name": name, **terms}, salt=SIGNING_SALT)
         return f"{settings.PUBLIC_URL}/storage/{self.alias}/{quote(name)}?{urlencode({'token': token})}"
 
-    def arrive(self, pieces: Iterable[bytes], *, length: int | None = None, sha256: str = "") -> Path:
+    def write_incoming(self, pieces: Iterable[bytes], *, length: int | None = None, sha256: str = "") -> Path:
         """Stream bytes to a file of their own, hashing on the way; the caller places or removes it.
 
         Raises ``Rejected``, and keeps nothing, when they are not what was declared.
@@ -91,14 +91,14 @@ class OnThisSide:
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
-    def strays(self, older: float) -> list[Path]:
+    def stale_incoming(self, older: float) -> list[Path]:
         """Return files that began to arrive more than ``older`` seconds ago; their process was killed."""
         before = time.time() - older
         arriving = Path(settings.STORAGE_ROOT, self.alias, INCOMING).glob("*")
         return [path for path in arriving if path.is_file() and path.stat().st_mtime < before]
 
 
-class LocalSignedStorage(OnThisSide, FileSystemStorage):
+class LocalSignedStorage(SignedUrlMixin, FileSystemStorage):
     """A folder behind this project's own signed URLs; for one machine."""
 
     poll_seconds = 60.0  # only a safety net: the upload itself wakes its job
@@ -109,9 +109,9 @@ class LocalSignedStorage(OnThisSide, FileSystemStorage):
 
     def put(self, name: str, content: bytes) -> None:
         """Write an object at once: whole, or not at all."""
-        self.place(self.arrive([content]), name)
+        self.put_file(self.write_incoming([content]), name)
 
-    def place(self, arriving: Path, name: str) -> None:
+    def put_file(self, arriving: Path, name: str) -> None:
         """Give a file that has arrived its name, at once and durably."""
         target = Path(self.path(name))
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -133,11 +133,11 @@ class LocalSignedStorage(OnThisSide, FileSystemStorage):
                 if path.is_file() and folder.name != INCOMING:
                     yield str(path.relative_to(root))
 
-    def public(self, name: str) -> bool:
+    def is_public(self, name: str) -> bool:
         return False  # only the signed URLs reach the folder
 
     @contextmanager
-    def local(self, name: str) -> Iterator[Path]:
+    def local_file(self, name: str) -> Iterator[Path]:
         """Lend the object as a file on this machine."""
         yield Path(self.path(name))
 
@@ -148,19 +148,19 @@ def _write(target: Path, pieces: Iterable[bytes], length: int | None, sha256: st
         for piece in pieces:
             written += len(piece)
             if length is not None and written > length:
-                raise Rejected("LENGTH_MISMATCH")
+                raise UploadRejected("LENGTH_MISMATCH")
             if sha256:
                 digest.update(piece)
             file.write(piece)
         if length is not None and written != length:
-            raise Rejected("LENGTH_MISMATCH")
+            raise UploadRejected("LENGTH_MISMATCH")
         if sha256 and digest.hexdigest() != sha256:
-            raise Rejected("HASH_MISMATCH")
+            raise UploadRejected("HASH_MISMATCH")
         file.flush()
         os.fsync(file.fileno())
 
 
-def trouble(error: OSError) -> ApiError:
+def storage_error(error: OSError) -> ApiError:
     """Say what a tenant is told when the store fails: full, or away."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         detail = "There is no room for the file at the moment."
@@ -169,9 +169,9 @@ def trouble(error: OSError) -> ApiError:
     return ApiError("STORAGE_UNAVAILABLE", detail, status=HTTPStatus.SERVICE_UNAVAILABLE, retry_after=5)
 
 
-def uri(bucket: str, user_id: uuid.UUID, document_id: uuid.UUID, extension: str) -> str:
+def object_uri(bucket: str, user_id: uuid.UUID, document_id: uuid.UUID, extension: str) -> str:
     """Return ``storage://{bucket}/{user_id}/{document_id}.{ext}``, the canonical path (MVP context §0)."""
-    return f"{PREFIX}{bucket}/{user_id}/{document_id}.{extension}"
+    return f"{URI_PREFIX}{bucket}/{user_id}/{document_id}.{extension}"
 
 
 BUCKETS = ("raw", "parsed")
@@ -181,7 +181,7 @@ def buckets() -> list[Bucket]:
     return [cast(Bucket, storages[name]) for name in BUCKETS]
 
 
-def located(path: str) -> tuple[Bucket, str]:
+def locate(path: str) -> tuple[Bucket, str]:
     """Return the bucket and the name inside it of a ``storage://`` path."""
-    bucket, _, name = path.removeprefix(PREFIX).partition("/")
+    bucket, _, name = path.removeprefix(URI_PREFIX).partition("/")
     return cast(Bucket, storages[bucket]), name

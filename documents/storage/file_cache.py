@@ -29,16 +29,16 @@ from documents.storage import original_file
 log = logging.getLogger("accessa.documents")
 
 FOLDER = ".recent"
-KEPT_SECONDS = 300.0
-KEPT_BYTES = 256 << 20
+MAX_AGE_SECONDS = 300.0
+MAX_BYTES = 256 << 20
 _waiting = threading.Lock()  # held while a sweep is on its way
 
 
 @contextmanager
-def lent(document: Document) -> Iterator[Path]:
+def cached_original(document: Document) -> Iterator[Path]:
     """Lend the original as ``originals.lent`` does, without fetching it again for every page."""
     if _is_near(document.raw_path):
-        with original_file.lent(document) as path:
+        with original_file.verified_original(document) as path:
             yield path
         return
     # A name of its own for each reader: what is kept may be dropped under it.
@@ -50,12 +50,12 @@ def lent(document: Document) -> Iterator[Path]:
         own.unlink(missing_ok=True)
 
 
-def content(document: Document, fetch: Callable[[], bytes]) -> bytes:
+def cached_parsed_text(document: Document, fetch: Callable[[], bytes]) -> bytes:
     """Return the parsed text that ``fetch`` reads, without reading it from afar again for every page."""
     if not document.parsed_path or _is_near(document.parsed_path):
         return fetch()
     kept = _kept(document, document.parsed_sha256 or "")
-    sweep()
+    evict_expired()
     with suppress(FileNotFoundError):
         return kept.read_bytes()
     fetched = fetch()
@@ -69,38 +69,38 @@ def content(document: Document, fetch: Callable[[], bytes]) -> bytes:
     return fetched
 
 
-def begin() -> None:
+def start_eviction() -> None:
     """See to it that what is kept goes in its time, though the process that fetched it has ended."""
     try:
-        sweep()
+        evict_expired()
         if any(_files()):
             _sweep_later()
     except OSError as error:
         log.warning("What was fetched to be shown cannot be swept: %s", type(error).__name__)
 
 
-def forget(document_id: uuid.UUID) -> None:
+def evict_document(document_id: uuid.UUID) -> None:
     """Drop what this machine keeps of a document."""
     for kept in _root().glob(f"{document_id}.*"):
         kept.unlink(missing_ok=True)
 
 
-def sweep() -> None:
+def evict_expired() -> None:
     """Drop what has been kept long enough, and the oldest of what is too much."""
-    room = KEPT_BYTES
+    room = MAX_BYTES
     for written, size, path in sorted(_files(), reverse=True):
         room -= size if path.suffix else 0  # a reader's own name is another for bytes that are counted already
-        if (room < 0 and path.suffix) or time.time() - written > KEPT_SECONDS:
+        if (room < 0 and path.suffix) or time.time() - written > MAX_AGE_SECONDS:
             path.unlink(missing_ok=True)
 
 
 def _obtain(document: Document, own: Path) -> None:
     kept = _kept(document, document.file_sha256)
-    sweep()
+    evict_expired()
     with suppress(FileNotFoundError):
         os.link(kept, own)
         return
-    with original_file.lent(document) as fetched:
+    with original_file.verified_original(document) as fetched:
         shutil.copyfile(fetched, own)
     _keep(document, own, kept)
 
@@ -113,9 +113,9 @@ def _keep(document: Document, own: Path, kept: Path) -> None:
     with as_tenant(document.user_id):
         is_there = Document.objects.filter(pk=document.pk, user_id=document.user_id).exists()
     if not is_there:
-        forget(document.pk)
+        evict_document(document.pk)
         raise not_found()
-    sweep()
+    evict_expired()
     _sweep_later()
 
 
@@ -124,20 +124,20 @@ def _kept(document: Document, sha256: str) -> Path:
 
 
 def _is_near(path: str) -> bool:
-    return isinstance(storage.located(path)[0], storage.LocalSignedStorage)
+    return isinstance(storage.locate(path)[0], storage.LocalSignedStorage)
 
 
 def _sweep_later() -> None:
     """See to it that the last page that anybody looked at goes too, though nobody looks at another."""
     if _waiting.acquire(blocking=False):
-        timer = threading.Timer(KEPT_SECONDS + 1, _sweep_now)
+        timer = threading.Timer(MAX_AGE_SECONDS + 1, _sweep_now)
         timer.daemon = True
         timer.start()
 
 
 def _sweep_now() -> None:
     _waiting.release()
-    begin()
+    start_eviction()
 
 
 def _files() -> Iterator[tuple[float, int, Path]]:

@@ -12,7 +12,7 @@ SCHEDULE = """
     ON CONFLICT (path) DO UPDATE SET drop_after = excluded.drop_after"""
 
 
-def schedule(document_id: UUID, path: str, *, seconds: float) -> None:
+def schedule_deletion(document_id: UUID, path: str, *, seconds: float) -> None:
     """Write down, in the caller's transaction, that ``path`` is to go, and that after ``seconds`` it has gone."""
     with connection.cursor() as cursor:
         cursor.execute(SCHEDULE, [document_id, path, seconds])

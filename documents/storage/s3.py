@@ -23,18 +23,18 @@ from django.core.files import File
 from django.utils.http import content_disposition_header
 from storages.backends.s3 import S3Storage
 
-from documents.storage import OnThisSide
+from documents.storage import SignedUrlMixin
 from documents.validation import MIME
 
 log = logging.getLogger("accessa.storage")
 
-PIECE = 256 * 1024
-LISTED = 1000  # objects in one answer: S3's most
+READ_BYTES = 256 * 1024
+LIST_PAGE_SIZE = 1000  # objects in one answer: S3's most
 TYPES = {"raw": MIME, "parsed": "text/markdown; charset=utf-8"}
 MISSING = {"404", "NoSuchKey", "NotFound"}
 NO_TAGS = "NoSuchTagSet"  # some makers' 404 for an object that is there
 # What each answer of an S3 has and a proxy's page of status 200 has not: such a page is no file of a tenant's.
-PROOF = {
+REQUIRED_KEYS = {
     "head_object": "ETag", "get_object": "ETag", "put_object": "ETag", "list_objects_v2": "Name",
     "get_object_tagging": "TagSet",
 }  # fmt: skip
@@ -43,7 +43,7 @@ PASSING = ("Throttl", "Timeout", "Expired", "Skewed")  # in codes of a 400 or 40
 CONNECT_SECONDS, READ_SECONDS = 5, 60
 
 
-class S3Bucket(OnThisSide, S3Storage):  # type: ignore[misc]
+class S3Bucket(SignedUrlMixin, S3Storage):  # type: ignore[misc]
     """A private bucket. Every write is one PutObject: S3 shows the whole object or what was there before."""
 
     def __init__(self, bucket: str) -> None:
@@ -79,9 +79,9 @@ class S3Bucket(OnThisSide, S3Storage):  # type: ignore[misc]
 
     def _ask(self, operation: str, **params: Any) -> Any:
         """Call the store; raise ``FileNotFoundError``, or ``OSError`` when it is full or away."""
-        with told_as_os_errors():
+        with map_s3_errors():
             answer = getattr(self.client, operation)(Bucket=self.bucket_name, **params)
-        if operation in PROOF and PROOF[operation] not in answer:
+        if operation in REQUIRED_KEYS and REQUIRED_KEYS[operation] not in answer:
             log.warning("The file store's answer is not an S3's.")
             raise _away()
         return answer
@@ -113,7 +113,7 @@ class S3Bucket(OnThisSide, S3Storage):  # type: ignore[misc]
 
     def _presigned(self, operation: str, name: str, **terms: Any) -> str:
         params = {"Bucket": self.bucket_name, "Key": name, **terms}
-        with told_as_os_errors():
+        with map_s3_errors():
             url: str = self.client.generate_presigned_url(
                 operation, Params=params, ExpiresIn=settings.SIGNED_URL_SECONDS
             )
@@ -129,7 +129,7 @@ class S3Bucket(OnThisSide, S3Storage):  # type: ignore[misc]
         """Write an object at once: whole, or not at all."""
         self._put(name, content)
 
-    def place(self, arriving: Path, name: str) -> None:
+    def put_file(self, arriving: Path, name: str) -> None:
         """Send a file that has arrived to its place; the caller removes the file."""
         with arriving.open("rb") as file:
             self._put(name, file)
@@ -176,12 +176,12 @@ class S3Bucket(OnThisSide, S3Storage):  # type: ignore[misc]
 
     def read(self, name: str) -> bytes:
         """Return an object that ``exists``; one that cannot be had all the same is away."""
-        with _there(), closing(self._ask("get_object", Key=name)["Body"]) as body, told_as_os_errors():
+        with _there(), closing(self._ask("get_object", Key=name)["Body"]) as body, map_s3_errors():
             content: bytes = body.read()
         return content
 
     @contextmanager
-    def local(self, name: str) -> Iterator[Path]:
+    def local_file(self, name: str) -> Iterator[Path]:
         """Lend an object that ``exists`` as a file on this machine, removed afterwards."""
         with _there():
             file = self._fetched(name)
@@ -194,8 +194,8 @@ class S3Bucket(OnThisSide, S3Storage):  # type: ignore[misc]
     def _fetched(self, name: str) -> IO[bytes]:
         file = NamedTemporaryFile(dir=self.incoming())  # noqa: SIM115 - the caller closes, and so removes it
         try:
-            with closing(self._ask("get_object", Key=name)["Body"]) as body, told_as_os_errors():
-                for piece in body.iter_chunks(PIECE):
+            with closing(self._ask("get_object", Key=name)["Body"]) as body, map_s3_errors():
+                for piece in body.iter_chunks(READ_BYTES):
                     file.write(piece)
             file.flush()
             file.seek(0)
@@ -206,7 +206,7 @@ class S3Bucket(OnThisSide, S3Storage):  # type: ignore[misc]
 
     def names(self) -> Iterator[str]:
         """Yield every object's name in order, for the audit."""
-        more: dict[str, Any] = {"MaxKeys": LISTED}
+        more: dict[str, Any] = {"MaxKeys": LIST_PAGE_SIZE}
         while True:
             page = self._ask("list_objects_v2", **more)
             yield from (found["Key"] for found in page.get("Contents", []))
@@ -214,7 +214,7 @@ class S3Bucket(OnThisSide, S3Storage):  # type: ignore[misc]
                 return
             more["ContinuationToken"] = page["NextContinuationToken"]
 
-    def public(self, name: str) -> bool:
+    def is_public(self, name: str) -> bool:
         """Ask for the object without any key."""
         with closing(self._client(boto3.Session(), _config(UNSIGNED))) as stranger:
             try:
@@ -251,7 +251,7 @@ def _there() -> Iterator[None]:
         raise _away() from None
 
 
-class Declined(OSError):
+class OperationNotAllowed(OSError):
     """The store answers, but not this question: for whoever does not ask why, it is away."""
 
     def __init__(self) -> None:
@@ -259,7 +259,7 @@ class Declined(OSError):
 
 
 @contextmanager
-def told_as_os_errors() -> Iterator[None]:
+def map_s3_errors() -> Iterator[None]:
     """Turn the SDK's errors, whose messages name objects, into a disk's: missing, full or away."""
     try:
         yield
@@ -285,7 +285,7 @@ def _refused(response: Any) -> OSError:
     ours = status < HTTPStatus.INTERNAL_SERVER_ERROR and status != HTTPStatus.TOO_MANY_REQUESTS
     log.log(logging.ERROR if ours else logging.WARNING, "The file store answers %s %s.", status, _word(code))
     declined = (status in DECLINED and not any(word in code for word in PASSING)) or code == NO_TAGS
-    return Declined() if declined else _away()
+    return OperationNotAllowed() if declined else _away()
 
 
 def _word(code: str) -> str:

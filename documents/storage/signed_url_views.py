@@ -17,7 +17,7 @@ from django.views import View
 from accounts.errors import ApiError, not_found
 from documents import services
 from documents.models import Document
-from documents.storage import BUCKETS, SALT, Rejected, trouble
+from documents.storage import BUCKETS, SIGNING_SALT, UploadRejected, storage_error
 
 PIECE = 64 * 1024
 REJECTIONS = {
@@ -26,7 +26,7 @@ REJECTIONS = {
 }
 
 
-class TransferView(View):
+class SignedUrlView(View):
     """No login: whoever holds the URL may do the one thing that it was signed for, until it expires."""
 
     def put(self, request: HttpRequest, bucket: str, name: str) -> HttpResponse:
@@ -35,7 +35,7 @@ class TransferView(View):
         document = Document.objects.filter(pk=Path(name).stem).first()
         if document is None:
             raise not_found()
-        services.store(document, _pieces(request))
+        services.store_upload(document, _pieces(request))
         return HttpResponse(status=HTTPStatus.OK)
 
     def get(self, request: HttpRequest, bucket: str, name: str) -> FileResponse:
@@ -53,14 +53,14 @@ class TransferView(View):
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
         try:
             return super().dispatch(request, *args, **kwargs)
-        except Rejected as rejected:
+        except UploadRejected as rejected:
             refusal = ApiError(rejected.code, REJECTIONS[rejected.code], status=HTTPStatus.UNPROCESSABLE_ENTITY)
         except (UnreadablePostError, TimeoutError):
             refusal = ApiError("UPLOAD_INTERRUPTED", "The upload broke off; nothing of it was kept.")
         except ApiError as refused:
             refusal = refused
         except OSError as error:  # a full or absent disk
-            refusal = trouble(error)
+            refusal = storage_error(error)
         headers = {"Retry-After": str(refusal.retry_after)} if refusal.retry_after else {}
         return JsonResponse(refusal.body, status=refusal.status, headers=headers)
 
@@ -74,7 +74,7 @@ class TransferView(View):
 def _terms(request: HttpRequest, method: str, bucket: str, name: str) -> dict[str, Any]:
     """Return what the URL was signed for; raise ``Refused`` when it is altered, expired or for something else."""
     try:
-        terms = signing.loads(request.GET.get("token", ""), salt=SALT, max_age=settings.SIGNED_URL_SECONDS)
+        terms = signing.loads(request.GET.get("token", ""), salt=SIGNING_SALT, max_age=settings.SIGNED_URL_SECONDS)
     except signing.SignatureExpired:
         raise ApiError("URL_EXPIRED", "This URL has expired; ask for a new one.", status=HTTPStatus.FORBIDDEN) from None
     except signing.BadSignature:
@@ -93,7 +93,7 @@ def _require_declared_headers(request: HttpRequest, terms: dict[str, Any]) -> No
     if not (length.isascii() and length.isdigit()):
         raise ApiError("LENGTH_REQUIRED", "Send Content-Length.", status=HTTPStatus.LENGTH_REQUIRED)
     if int(length) != terms["length"]:
-        raise Rejected("LENGTH_MISMATCH")
+        raise UploadRejected("LENGTH_MISMATCH")
     if request.content_type and request.content_type != terms["mime"].lower():
         detail = "The content type is not the one that was declared."
         raise ApiError("TYPE_MISMATCH", detail, status=HTTPStatus.UNSUPPORTED_MEDIA_TYPE)

@@ -10,7 +10,7 @@ import pytest
 
 from documents import parsers
 from documents.parsers.errors import FAILURES
-from documents.parsers.sandbox.client import worker_zygote
+from documents.parsers.sandbox.client import pdf_sandbox
 from jobs.outcomes import StageFailure
 from testing import pdf_bombs
 
@@ -43,7 +43,7 @@ def test_there_are_enough_kinds() -> None:
 def outcome(path: Path) -> str:
     """The parse is not tried on a file that the inspection refuses, as in the pipeline."""
     try:
-        parsers.parse(path, pages=parsers.inspect(path).pages)
+        parsers.parse_pdf(path, pages=parsers.inspect_pdf(path).pages)
     except StageFailure as failure:
         return failure.code
     return "read"
@@ -55,7 +55,7 @@ def resident() -> int:
 
 def computed() -> float:
     """CPU seconds of all children so far: unlike the wall clock, it does not depend on who else uses the machine."""
-    if worker_zygote._process is None:
+    if pdf_sandbox._process is None:
         return 0.0
-    fields = Path(f"/proc/{worker_zygote._process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+    fields = Path(f"/proc/{pdf_sandbox._process.pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[13]) + int(fields[14])) / os.sysconf("SC_CLK_TCK")

@@ -19,7 +19,7 @@ from documents import page_images, storage
 from documents.models import Document
 from documents.parsing import parse_store
 from documents.storage import file_cache
-from documents.tests.s3_store import at
+from documents.tests.s3_settings import use_s3_storage
 from testing.fakes.faults import Kind
 from testing.fakes.s3 import S3Server
 from testing.pdfs import text_pdf
@@ -37,7 +37,7 @@ def server() -> Iterator[S3Server]:
 @pytest.fixture
 def far(ana: Person, server: S3Server, settings: Any) -> Person:
     """Ana, whose files are at a store of another machine."""
-    at(settings, server, S3_PRESIGN=False)
+    use_s3_storage(settings, server, S3_PRESIGN=False)
     settings.EMBEDDER = "testing.embedders.Instant"
     return ana
 
@@ -61,32 +61,32 @@ def test_nobody_draws_less_while_the_store_is_asked(far: Person, server: S3Serve
     Document.objects.filter(pk=uploaded.document_id).update(stored_at=Now())
     server.misbehave("GET /raw/*", watched(free, page_images._free.qsize))
 
-    page_images.render(Document.objects.get(pk=uploaded.document_id), 1)
+    page_images.render_page(Document.objects.get(pk=uploaded.document_id), 1)
 
-    assert free == [page_images.AT_ONCE]
+    assert free == [page_images.MAX_CONCURRENT]
 
 
 def test_a_text_is_fetched_once_for_all_its_pages(far: Person, settings: Any) -> None:
     document = Document.objects.get(pk=far.ingest(plan_pdf("hospital care", "drugs")).document_id)
-    first = parse_store.page_of(document, 1)
-    bucket, name = storage.located(str(document.parsed_path))
+    first = parse_store.read_page(document, 1)
+    bucket, name = storage.locate(str(document.parsed_path))
     text = bucket.read(name).decode()
     bucket.delete(name)
 
-    second = parse_store.page_of(document, 2)
+    second = parse_store.read_page(document, 2)
 
     assert first is not None
     assert second is not None
     assert (first[0] + second[0], first[1], second[1]) == (text, 0, len(first[0]))
     assert "drugs" in second[0]
-    assert parse_store.page_of(document, 3) == parse_store.page_of(document, 0) == ("", len(text))
+    assert parse_store.read_page(document, 3) == parse_store.read_page(document, 0) == ("", len(text))
 
 
 def test_a_text_that_is_not_the_recorded_one_is_not_kept(far: Person, settings: Any) -> None:
     document = Document.objects.get(pk=far.ingest(plan_pdf("hospital care")).document_id)
     document.parsed_sha256 = "0" * 64
 
-    assert parse_store.page_of(document, 1) is not None
+    assert parse_store.read_page(document, 1) is not None
     assert kept(settings) == []
 
 
@@ -98,10 +98,10 @@ def test_what_was_deleted_while_it_was_fetched_is_not_kept(far: Person, settings
     for gone in (stranger, document):
         if gone is document:
             Document.objects.filter(pk=document.pk).delete()
-        with pytest.raises(ApiError, match="no such"), file_cache.lent(gone):
+        with pytest.raises(ApiError, match="no such"), file_cache.cached_original(gone):
             pass
         with pytest.raises(ApiError, match="no such"):
-            parse_store.page_of(gone, 1)
+            parse_store.read_page(gone, 1)
         assert kept(settings) == []
 
 
@@ -110,7 +110,7 @@ def test_a_web_process_begins_with_dropping_what_another_has_left(settings: Any,
     old, young = (settings.STORAGE_ROOT / file_cache.FOLDER / f"{uuid4()}.sha" for _ in range(2))
     for path in (old, young):
         path.touch()
-    os.utime(old, (time.time() - file_cache.KEPT_SECONDS - 1,) * 2)
+    os.utime(old, (time.time() - file_cache.MAX_AGE_SECONDS - 1,) * 2)
 
     gunicorn_conf.post_worker_init(SimpleNamespace(sockets=[], alive=True))
     worker_state._workers.clear()

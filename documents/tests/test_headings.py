@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from documents import parsers
 from documents.markdown.normalization import normalize_pages
-from documents.parsers.headings import tidy
+from documents.parsers.headings import normalize_headings
 from documents.parsers.sandbox.client import ROOT
 from embeddings.chunking import cut
 
@@ -21,7 +21,7 @@ SAMPLES = ROOT / "samples"
 
 
 def headings(*pages: str) -> list[str]:
-    return [line for page in tidy(pages) for line in page.split("\n") if line.startswith("#")]
+    return [line for page in normalize_headings(pages) for line in page.split("\n") if line.startswith("#")]
 
 
 def words(pages: Sequence[str]) -> Counter[str]:
@@ -36,7 +36,7 @@ def booklet(*bodies: str, head: str = "Harbor Mutual | PPO 1500", foot: str = "P
 
 
 def test_heads_and_feet_stay_on_the_first_page_only() -> None:
-    pages = tidy(booklet("One.", "Two.", "Three.", "Four."))
+    pages = normalize_headings(booklet("One.", "Two.", "Three.", "Four."))
 
     assert pages == ["Harbor Mutual | PPO 1500\n\nOne.\n\nPage 3", "Two.", "Three.", "Four."]
 
@@ -44,12 +44,15 @@ def test_heads_and_feet_stay_on_the_first_page_only() -> None:
 def test_a_title_that_is_also_the_head_stays_as_the_heading() -> None:
     bodies = ("# Evidence of Coverage\n\nOne.", "Two.", "Three.", "Four.")
 
-    assert tidy(booklet(*bodies, head="Evidence of Coverage"))[0] == "# Evidence of Coverage\n\nOne.\n\nPage 3"
+    assert (
+        normalize_headings(booklet(*bodies, head="Evidence of Coverage"))[0]
+        == "# Evidence of Coverage\n\nOne.\n\nPage 3"
+    )
 
 
 def test_a_foot_in_two_pieces_and_any_order_is_found() -> None:
     feet = ["Form A-1\n\nCoverage", "Coverage\n\nForm A-1", "Form A-1\n\nCoverage", "Coverage\n\nForm A-1"]
-    pages = tidy([f"Body {letter}.\n\n{foot}" for letter, foot in zip("abcd", feet, strict=True)])
+    pages = normalize_headings([f"Body {letter}.\n\n{foot}" for letter, foot in zip("abcd", feet, strict=True)])
 
     assert pages[1:] == ["Body b.", "Body c.", "Body d."]
 
@@ -60,7 +63,7 @@ def test_left_and_right_pages_have_heads_of_their_own() -> None:
         for n in range(8)
     ]
 
-    assert tidy(pages)[4:] == ["Text e.", "Text f.", "Text g.", "Text h."]
+    assert normalize_headings(pages)[4:] == ["Text e.", "Text f.", "Text g.", "Text h."]
 
 
 def test_a_foot_that_strayed_between_two_columns_is_found() -> None:
@@ -68,7 +71,7 @@ def test_a_foot_that_strayed_between_two_columns_is_found() -> None:
     pages = [f"{body} {n}?\n\nForm A-1" for n, body in enumerate(bodies)]
     pages.append("Left\n\nForm A-1\n\nright\n\nright again")
 
-    assert tidy(pages)[-1].split() == ["Left", "right", "right", "again"]
+    assert normalize_headings(pages)[-1].split() == ["Left", "right", "right", "again"]
 
 
 @pytest.mark.parametrize(
@@ -92,7 +95,7 @@ def test_a_foot_that_strayed_between_two_columns_is_found() -> None:
     ],
 )
 def test_nothing_else_is_taken_for_a_head(pages: list[str]) -> None:
-    assert tidy(pages) == pages
+    assert normalize_headings(pages) == pages
 
 
 # What is no heading
@@ -117,7 +120,7 @@ def test_nothing_else_is_taken_for_a_head(pages: list[str]) -> None:
     ],
 )  # fmt: skip
 def test_a_heading_that_is_none_becomes_text(page: str, tidied: str) -> None:
-    assert tidy([page]) == [tidied]
+    assert normalize_headings([page]) == [tidied]
 
 
 @pytest.mark.parametrize(
@@ -132,7 +135,7 @@ def test_a_heading_that_is_none_becomes_text(page: str, tidied: str) -> None:
     ],
 )
 def test_a_heading_that_is_one_stays(title: str) -> None:
-    assert tidy([title]) == [title]
+    assert normalize_headings([title]) == [title]
 
 
 # What is one, and where it belongs
@@ -187,7 +190,9 @@ def test_steps_within_a_section_do_not_start_the_book_again() -> None:
 
 
 def test_a_numbered_title_is_set_apart_from_its_paragraph() -> None:
-    assert tidy(["**4. Office care** Most care begins here."]) == ["## 4. Office care\n\nMost care begins here."]
+    assert normalize_headings(["**4. Office care** Most care begins here."]) == [
+        "## 4. Office care\n\nMost care begins here."
+    ]
 
 
 @pytest.mark.parametrize(
@@ -201,7 +206,7 @@ def test_a_numbered_title_is_set_apart_from_its_paragraph() -> None:
     ],
 )  # fmt: skip
 def test_other_bold_text_is_left_alone(page: str) -> None:
-    assert tidy([page]) == [page]
+    assert normalize_headings([page]) == [page]
 
 
 def test_entries_of_a_table_of_contents_are_no_places() -> None:
@@ -222,7 +227,7 @@ PAGES = st.lists(st.lists(st.tuples(LINES, LINES), max_size=12).map(lambda rows:
 
 @given(st.lists(st.text("# *\n.a1A|`:", max_size=60), max_size=3) | PAGES.map(lambda pages: pages[:3]))
 def test_no_word_is_lost_or_moved_where_no_line_is_running(pages: list[str]) -> None:
-    tidied = tidy(pages)
+    tidied = normalize_headings(pages)
 
     assert len(tidied) == len(pages)
     for before, after in zip(pages, tidied, strict=True):
@@ -231,7 +236,7 @@ def test_no_word_is_lost_or_moved_where_no_line_is_running(pages: list[str]) -> 
 
 @given(PAGES)
 def test_no_page_is_emptied_and_no_word_is_new(pages: list[str]) -> None:
-    tidied = tidy(pages)
+    tidied = normalize_headings(pages)
 
     assert [bool(page.strip("#* \t\n")) for page in tidied] == [bool(page.strip("#* \t\n")) for page in pages]
     assert words(tidied) <= words(pages)
@@ -249,7 +254,7 @@ PAGES_OF += [[piece * (1_500_000 // len(piece))] for piece in MANY] + [[piece * 
 @pytest.mark.parametrize("pages", PAGES_OF, ids=lambda pages: repr(pages[0][:20]))
 def test_time_is_linear_in_whatever_comes(pages: list[str]) -> None:
     began = time.process_time()
-    tidy(pages)
+    normalize_headings(pages)
 
     assert time.process_time() - began < 15  # microseconds a line; were it not linear, hours
 
@@ -260,7 +265,7 @@ def test_time_is_linear_in_whatever_comes(pages: list[str]) -> None:
 @pytest.fixture(scope="module")
 def evidence() -> list[str]:
     path = SAMPLES / "evidence_of_coverage.pdf"
-    return parsers.parse(path, pages=parsers.inspect(path).pages)
+    return parsers.parse_pdf(path, pages=parsers.inspect_pdf(path).pages)
 
 
 def test_passages_of_the_sample_say_where_they_are_from(evidence: list[str]) -> None:
@@ -283,7 +288,7 @@ def test_the_samples_heads_and_feet_are_gone(evidence: list[str]) -> None:
 
 
 def test_doing_it_twice_changes_nothing_more(evidence: list[str]) -> None:
-    assert tidy(evidence) == evidence
+    assert normalize_headings(evidence) == evidence
 
 
 def test_the_version_tells_one_outline_from_another() -> None:

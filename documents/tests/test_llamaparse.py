@@ -35,9 +35,9 @@ def vendor(settings: Any) -> Iterator[LlamaParseServer]:
         settings.LLAMAPARSE_BASE_URL = server.url
         settings.PARSE_POLL_FIRST_SECONDS = 0.0
         settings.VENDOR_TIMEOUT_SECONDS = 3.0
-        registry.bought.cache_clear()
+        registry.vendor_client.cache_clear()
         yield server
-    registry.bought.cache_clear()
+    registry.vendor_client.cache_clear()
 
 
 def asked(uploaded: Upload) -> ParseRequest:
@@ -139,7 +139,7 @@ def test_a_retry_after_a_broken_store_fetches_the_parse_again_and_buys_none(
 
 
 def _overwrite(path: str) -> None:
-    bucket, name = storage.located(path)
+    bucket, name = storage.locate(path)
     bucket.put(name, b"another text")
 
 
@@ -285,7 +285,7 @@ def test_deleting_a_document_deletes_the_vendors_copy(ana: Person, vendor: Llama
     assert (len(vendor.files), len(vendor.jobs)) == (1, 1)
 
     ana.delete(f"/documents/{uploaded.document_id}")
-    periodic.forget_copies()
+    periodic.delete_vendor_copies()
 
     assert (len(vendor.files), len(vendor.jobs)) == (0, 0)
     assert not Removal.objects.filter(path__startswith="llamaparse").exists()
@@ -300,7 +300,7 @@ def test_a_copy_is_deleted_even_when_its_submit_was_never_recorded(ana: Person, 
     assert asked(uploaded).vendor_job_id is None
 
     ana.delete(f"/documents/{uploaded.document_id}")
-    periodic.forget_copies()
+    periodic.delete_vendor_copies()
 
     assert (len(vendor.files), len(vendor.jobs)) == (0, 0)
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from documents.markdown.html import CUT, LONGEST, html
+from documents.markdown.html import MAX_CHARS, TRUNCATED, render_html
 
 ALLOWED = set(
     "p h3 h4 h5 h6 ul ol li blockquote pre code em strong table thead tbody tr th td hr br mark".split()  # noqa: SIM905
@@ -109,16 +109,16 @@ def check(made: str) -> Seen:
 @pytest.mark.parametrize("markdown", HOSTILE)
 def test_nothing_that_acts_is_left_of_a_hostile_text(markdown: str) -> None:
     for highlight in (None, (0, len(markdown)), (3, 9)):
-        check(html(markdown, highlight=highlight))
+        check(render_html(markdown, highlight=highlight))
 
 
 def test_what_looked_like_markup_is_shown_as_text() -> None:
-    assert "<script>alert(1)</script>" in check(html("see <script>alert(1)</script>")).text
-    assert "[x](javascript:alert(1))" in check(html("[x](javascript:alert(1))")).text
+    assert "<script>alert(1)</script>" in check(render_html("see <script>alert(1)</script>")).text
+    assert "[x](javascript:alert(1))" in check(render_html("[x](javascript:alert(1))")).text
 
 
 def test_tables_lists_and_headings_are_what_they_say() -> None:
-    made = html("# Plan\n\n| a | b |\n|:--|--:|\n| 1 | 2 |\n\n4. four\n5. five")
+    made = render_html("# Plan\n\n| a | b |\n|:--|--:|\n| 1 | 2 |\n\n4. four\n5. five")
 
     assert "<h3>Plan</h3>" in made
     assert '<td class="right">2</td>' in made
@@ -158,14 +158,14 @@ fenced words
     ],
 )
 def test_a_passage_is_marked_over_bold_tables_lists_and_code(first: str, last: str, marked: str) -> None:
-    made = html(TEXT, highlight=(TEXT.index(first), TEXT.index(last) + len(last)))
+    made = render_html(TEXT, highlight=(TEXT.index(first), TEXT.index(last) + len(last)))
 
     assert "".join(re.split(r"\n+", check(made).marked)) == marked
-    assert made.replace("<mark>", "").replace("</mark>", "") == html(TEXT)
+    assert made.replace("<mark>", "").replace("</mark>", "") == render_html(TEXT)
 
 
 def test_a_mark_never_holds_another_tag() -> None:
-    made = html(TEXT, highlight=(0, len(TEXT)))
+    made = render_html(TEXT, highlight=(0, len(TEXT)))
 
     assert made.count("<mark>") > 10
     assert all("<" not in inside for inside in re.findall("<mark>(.*?)</mark>", made, re.DOTALL))
@@ -173,18 +173,18 @@ def test_a_mark_never_holds_another_tag() -> None:
 
 @pytest.mark.parametrize("highlight", [(0, 0), (5, 2), (-10, 5), (10**9, 10**9 + 5), (0, 10**9)])
 def test_slices_beyond_the_text_are_harmless(highlight: tuple[int, int]) -> None:
-    assert check(html(TEXT, highlight=highlight)).text == check(html(TEXT)).text
+    assert check(render_html(TEXT, highlight=highlight)).text == check(render_html(TEXT)).text
 
 
 def test_what_is_too_long_says_so() -> None:
-    made = html("word " * LONGEST)
+    made = render_html("word " * MAX_CHARS)
 
-    assert made.endswith(CUT)
-    assert not html("word").endswith(CUT)
+    assert made.endswith(TRUNCATED)
+    assert not render_html("word").endswith(TRUNCATED)
 
 
 def test_text_that_is_nested_too_deep_is_still_shown() -> None:
-    assert "a hidden clause" in check(html("> " * 150 + "a hidden clause")).text
+    assert "a hidden clause" in check(render_html("> " * 150 + "a hidden clause")).text
 
 
 UNITS = [
@@ -195,9 +195,9 @@ UNITS = [
 
 @pytest.mark.parametrize("unit", UNITS)
 def test_time_grows_with_the_text_and_no_faster(unit: str) -> None:
-    text = unit * (LONGEST // len(unit))
+    text = unit * (MAX_CHARS // len(unit))
 
-    part = text[: LONGEST // 4]
+    part = text[: MAX_CHARS // 4]
 
     # Four times the text takes four times as long, and the collector's share; a square would be sixteen times.
     assert min(spent(text), spent(text)) < 12 * min(spent(part), spent(part)) + 0.1
@@ -207,15 +207,15 @@ def test_time_grows_with_the_text_and_no_faster(unit: str) -> None:
 @pytest.mark.parametrize("columns", [3, 10, 50, 200, 1000])
 def test_a_table_with_more_cells_than_characters_takes_no_longer(columns: int, row: str) -> None:
     head = "|a" * columns + "|\n" + "|-" * columns + "|\n"
-    text = head + f"{row}\n" * ((LONGEST - len(head)) // 2)
+    text = head + f"{row}\n" * ((MAX_CHARS - len(head)) // 2)
 
     # Whatever else the machine does makes it more, never less.
     assert min(spent(text), spent(text)) < 2 * dearest()
-    assert row in check(html(text)).text
+    assert row in check(render_html(text)).text
 
 
 def test_a_full_page_of_a_wide_table_is_still_a_table() -> None:
-    made = html("| a " * 12 + "|\n" + "|-" * 12 + "|\n" + ("| 1234567 " * 12 + "|\n") * 60)
+    made = render_html("| a " * 12 + "|\n" + "|-" * 12 + "|\n" + ("| 1234567 " * 12 + "|\n") * 60)
 
     assert made.count("<td>") == 12 * 60
 
@@ -223,13 +223,13 @@ def test_a_full_page_of_a_wide_table_is_still_a_table() -> None:
 @cache
 def dearest() -> float:
     """Return what the dearest of all that is no table takes."""
-    text = "- a\n" * (LONGEST // 4)
+    text = "- a\n" * (MAX_CHARS // 4)
     return min(spent(text), spent(text))
 
 
 def spent(text: str) -> float:
     before = time.process_time()
-    html(text, highlight=(0, len(text)))
+    render_html(text, highlight=(0, len(text)))
     return time.process_time() - before
 
 
@@ -239,7 +239,7 @@ LETTERS = st.text(alphabet=st.sampled_from("ab1 \n\t*_`[]()<>|-:#>!&;.\\$~+=/\"'
 @settings(max_examples=150, deadline=None)
 @given(markdown=st.one_of(LETTERS, st.text(max_size=80)), start=st.integers(-3, 120), end=st.integers(-3, 130))
 def test_whatever_is_written_only_allowed_tags_come_out(markdown: str, start: int, end: int) -> None:
-    plain, marked = html(markdown), html(markdown, highlight=(start, end))
+    plain, marked = render_html(markdown), render_html(markdown, highlight=(start, end))
 
     check(plain)
     check(marked)

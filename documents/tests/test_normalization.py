@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from documents.markdown.normalization import normalize, normalize_pages, page_of
+from documents.markdown.normalization import normalize, normalize_pages, page_at
 
 GOLDEN = [
     ("1 line ends", "a\r\nb\rc\u2028d\u2029e\x85f\vg\fh", "a\nb\nc\nd\ne\nf\ng\nh\n"),
@@ -122,7 +122,7 @@ def test_a_page_without_text_starts_where_the_next_one_does() -> None:
 
     assert joined.text == "one\n\ntwo\n"
     assert joined.page_starts == (0, 0, 5, 5, 9)
-    assert [page_of(joined.page_starts, offset) for offset in (0, 4, 5, 8)] == [2, 2, 4, 4]
+    assert [page_at(joined.page_starts, offset) for offset in (0, 4, 5, 8)] == [2, 2, 4, 4]
 
 
 def test_a_fence_does_not_run_on_into_the_next_page() -> None:

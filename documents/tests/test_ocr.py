@@ -19,8 +19,8 @@ from django.core.exceptions import ImproperlyConfigured
 from PIL import Image, ImageDraw, ImageFont
 
 from documents.parsers import ocr
-from documents.parsers.ocr import ocr_zygote
-from documents.parsers.ocr.layout import markdown
+from documents.parsers.ocr import ocr_sandbox
+from documents.parsers.ocr.layout import layout_markdown
 from jobs.outcomes import Permanent, Retryable, StageFailure
 from testing import pdf_bombs
 from testing.pdfs import Saved, file, page_objects, stream, words
@@ -63,7 +63,7 @@ Scan = Callable[..., Path]
 
 
 def one(path: Path) -> str:
-    return ocr.read(path, [0])[0]
+    return ocr.recognize_pages(path, [0])[0]
 
 
 # What is read
@@ -105,7 +105,7 @@ def test_pages_keep_their_numbers_and_a_blank_one_is_empty(scan: Scan) -> None:
     specks = Image.fromarray(np.random.default_rng(1).integers(150, 256, (600, 800, 3), dtype=np.uint8))
     path = scan(drawn("first"), drawn(""), specks, drawn("fourth"))
 
-    assert ocr.read(path, [3, 1, 2]) == {3: "fourth", 1: "", 2: ""}
+    assert ocr.recognize_pages(path, [3, 1, 2]) == {3: "fourth", 1: "", 2: ""}
 
 
 def test_text_that_runs_up_the_margin_of_an_upright_page_is_read_too(scan: Scan) -> None:
@@ -122,7 +122,7 @@ def test_the_same_page_gives_the_same_text_in_another_process(scan: Scan) -> Non
     path = scan(drawn("Policy 12-345\nCopay $25.00\nin network only"))
     before = one(path)
 
-    ocr_zygote.close()
+    ocr_sandbox.close()
 
     assert one(path) == before != ""
 
@@ -138,7 +138,7 @@ def placed(*pieces: tuple[float, float, float, str], slope: float = 0.0) -> str:
         )
         for left, right, y, _ in pieces
     ]
-    return markdown(corners, [text for *_, text in pieces])
+    return layout_markdown(corners, [text for *_, text in pieces])
 
 
 def prose(left: float, right: float, names: Sequence[str], top: float = 100) -> list[tuple[float, float, float, str]]:
@@ -178,15 +178,15 @@ def test_a_wide_step_begins_a_paragraph_and_a_short_line_ends_a_line() -> None:
 
 
 def test_nothing_gives_nothing() -> None:
-    assert markdown([], []) == ""
+    assert layout_markdown([], []) == ""
 
 
 # What is capped
 
 
 def zygote_pid() -> int:
-    assert ocr_zygote._process is not None
-    return ocr_zygote._process.pid
+    assert ocr_sandbox._process is not None
+    return ocr_sandbox._process.pid
 
 
 def status(process: int, name: str) -> int:
@@ -232,7 +232,7 @@ def reading(path: Path) -> Iterator[list[StageFailure]]:
 
     def read() -> None:
         try:
-            ocr.read(path, [0, 0, 0, 0])
+            ocr.recognize_pages(path, [0, 0, 0, 0])
         except StageFailure as failure:
             failures.append(failure)
 
@@ -270,7 +270,7 @@ BOMBS: dict[Callable[[], bytes], str] = {
 @pytest.mark.parametrize("kind", BOMBS, ids=lambda kind: kind.__name__)
 def test_a_bomb_is_typed_in_time_and_its_child_stays_small(kind: Callable[[], bytes], saved: Saved) -> None:
     path = saved(kind())
-    ocr.read(path, [])  # the zygote is there
+    ocr.recognize_pages(path, [])  # the zygote is there
     spent = computed()
 
     with resident() as peaks:
@@ -311,7 +311,7 @@ def test_a_dense_scan_at_600_dpi_fits(scan: Scan) -> None:
 
 def test_a_child_killed_midway_costs_an_attempt_and_the_next_slice_is_read(scan: Scan) -> None:
     path = scan(drawn(PARAGRAPH))
-    ocr.read(path, [])
+    ocr.recognize_pages(path, [])
 
     with reading(path) as failures:
         child = only_child()
@@ -324,10 +324,10 @@ def test_a_child_killed_midway_costs_an_attempt_and_the_next_slice_is_read(scan:
 
 def test_a_missed_deadline_is_worth_another_try(scan: Scan) -> None:
     path = scan(drawn(PARAGRAPH))
-    ocr.read(path, [])
+    ocr.recognize_pages(path, [])
 
     with pytest.raises(Retryable) as failure:
-        ocr_zygote.ask({"path": str(path), "pages": [0] * 20}, wall_seconds=0.3)
+        ocr_sandbox.request({"path": str(path), "pages": [0] * 20}, wall_seconds=0.3)
 
     assert failure.value.code == "PARSE_TIMEOUT"
     assert children() == []
@@ -336,14 +336,14 @@ def test_a_missed_deadline_is_worth_another_try(scan: Scan) -> None:
 
 def test_computing_time_that_runs_out_is_final(scan: Scan) -> None:
     with pytest.raises(Permanent) as failure:
-        ocr_zygote.ask({"path": str(scan(drawn(PARAGRAPH))), "pages": [0] * 20, "cpu_seconds": 1}, wall_seconds=60)
+        ocr_sandbox.request({"path": str(scan(drawn(PARAGRAPH))), "pages": [0] * 20, "cpu_seconds": 1}, wall_seconds=60)
 
     assert failure.value.code == "PARSE_TIMEOUT"
 
 
 def test_the_child_can_open_neither_file_nor_socket_once_it_reads_pages(scan: Scan) -> None:
     path = scan(drawn(PARAGRAPH))
-    ocr.read(path, [])
+    ocr.recognize_pages(path, [])
 
     with reading(path):
         child = only_child()
@@ -355,8 +355,8 @@ def test_the_child_can_open_neither_file_nor_socket_once_it_reads_pages(scan: Sc
 
 def test_the_zygote_has_one_thread_and_reports_to_nobody(scan: Scan, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DJANGO_SECRET_KEY", "do not tell")
-    ocr_zygote.close()
-    ocr.read(scan(drawn("warm")), [0])
+    ocr_sandbox.close()
+    ocr.recognize_pages(scan(drawn("warm")), [0])
 
     environment = Path(f"/proc/{zygote_pid()}/environ").read_bytes()
     assert b"do not tell" not in environment
@@ -369,7 +369,7 @@ def test_libraries_that_do_not_load_are_the_deployments_fault(
 ) -> None:
     path = scan(drawn(PARAGRAPH))
     (tmp_path / "cv2.py").write_text("raise ImportError('libGL.so.1: cannot open shared object file')")
-    ocr_zygote.close()
+    ocr_sandbox.close()
 
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
 

@@ -34,7 +34,7 @@ class Reader:
 @pytest.fixture
 def reader(monkeypatch: pytest.MonkeyPatch) -> Reader:
     made = Reader()
-    monkeypatch.setattr(ocr, "read", made)
+    monkeypatch.setattr(ocr, "recognize_pages", made)
     return made
 
 
@@ -62,7 +62,7 @@ def test_without_ocr_a_scan_says_that_it_needs_it_and_is_read_when_declared_agai
 def test_slices_are_kept_and_a_lost_worker_reads_only_what_is_left(ana: Person, reader: Reader) -> None:
     reader.fails[5] = Retryable("PARSER_CRASHED", "Once.")
     uploaded = ana.ingest(text_pdf(*[""] * 7), ocr=True)
-    assert ScannedPage.objects.count() == ocr.SLICE
+    assert ScannedPage.objects.count() == ocr.PAGES_PER_BATCH
     reader.fails.clear()
 
     run_to_the_end(2)
@@ -118,7 +118,7 @@ def test_a_long_scan_lets_others_go_first_between_its_slices(
 
 
 def test_a_scan_in_which_nothing_can_be_read_says_so(ana: Person, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ocr, "read", lambda path, pages: dict.fromkeys(pages, ""))
+    monkeypatch.setattr(ocr, "recognize_pages", lambda path, pages: dict.fromkeys(pages, ""))
 
     uploaded = ana.ingest(text_pdf("", ""), ocr=True)
 

@@ -23,11 +23,11 @@ from reportlab.pdfgen.canvas import Canvas
 from accounts.errors import ApiError
 from documents import page_images, storage
 from documents.models import Document
-from documents.page_images import Box, locate, render
+from documents.page_images import Box, locate_passage, render_page
 from documents.parsers.page_images import text_alignment
 from documents.parsers.sandbox.client import ROOT
 from documents.storage import file_cache
-from documents.tests.s3_store import at
+from documents.tests.s3_settings import use_s3_storage
 from testing import pdf_bombs
 from testing.fakes.s3 import S3Server
 from testing.pdfs import file, locked_pdf, page_objects, stream, text_pdf, words
@@ -84,7 +84,7 @@ def opened(picture: bytes) -> Image.Image:
 
 def refusal(document: Document, page: int = 1) -> ApiError:
     with pytest.raises(ApiError) as refused:
-        render(document, page)
+        render_page(document, page)
     return refused.value
 
 
@@ -103,7 +103,7 @@ def coloured(red: float, green: float, blue: float, *size: float) -> Callable[[C
 def test_the_picture_is_of_the_page_that_was_asked_for(stored: Stored) -> None:
     document = stored(drawn(coloured(1, 0, 0, 300, 300), coloured(0, 1, 0, 300, 600), coloured(0, 0, 1, 600, 300)))
 
-    shown = [opened(render(document, page, width=200)) for page in (1, 2, 3)]
+    shown = [opened(render_page(document, page, width=200)) for page in (1, 2, 3)]
 
     assert [picture.size for picture in shown] == [(200, 200), (200, 400), (200, 100)]
     for number, picture in enumerate(shown):
@@ -114,11 +114,11 @@ def test_the_picture_is_of_the_page_that_was_asked_for(stored: Stored) -> None:
 
 @pytest.mark.parametrize(("wanted", "got"), [(1, 100), (10**9, 1600)])
 def test_no_width_is_drawn_that_nobody_needs(stored: Stored, wanted: int, got: int) -> None:
-    assert opened(render(stored(text_pdf("words")), 1, width=wanted)).width == got
+    assert opened(render_page(stored(text_pdf("words")), 1, width=wanted)).width == got
 
 
 def test_a_page_without_end_is_shown_narrower(stored: Stored) -> None:
-    assert opened(render(stored(drawn(printed, size=(300, 6000))), 1)).size == (125, 2500)
+    assert opened(render_page(stored(drawn(printed, size=(300, 6000))), 1)).size == (125, 2500)
 
 
 def test_a_page_too_thin_to_be_seen_is_refused(stored: Stored) -> None:
@@ -128,7 +128,7 @@ def test_a_page_too_thin_to_be_seen_is_refused(stored: Stored) -> None:
 def test_an_encrypted_file_that_opens_without_a_password_is_shown(stored: Stored) -> None:
     empty, locked = text_pdf(""), locked_pdf("A clause under seal")
 
-    assert render(stored(locked), 1) != render(stored(empty), 1)
+    assert render_page(stored(locked), 1) != render_page(stored(empty), 1)
 
 
 # Boxes
@@ -157,9 +157,9 @@ def test_boxes_lie_on_the_words_however_the_page_is_turned_and_cropped(
 
     document = stored(altered(drawn(printed), change))
 
-    found = locate(document, 1, SENTENCE)
+    found = locate_passage(document, 1, SENTENCE)
 
-    picture = opened(render(document, 1, width=600))
+    picture = opened(render_page(document, 1, width=600))
     scale = picture.width / found.width
     points = [(x / scale, y / scale) for x, y in reds(picture)]
     assert len(points) > 100
@@ -172,7 +172,7 @@ def test_boxes_lie_on_the_words_however_the_page_is_turned_and_cropped(
 def test_a_box_is_where_the_words_were_set(stored: Stored) -> None:
     document = stored(drawn(printed))
 
-    first, second = locate(document, 1, SENTENCE).boxes
+    first, second = locate_passage(document, 1, SENTENCE).boxes
 
     begin = stringWidth("You ", "Helvetica", 12)
     assert first.x == pytest.approx(60, abs=1.5)
@@ -196,7 +196,7 @@ def test_a_box_is_where_the_words_were_set(stored: Stored) -> None:
 def test_markdown_is_found_in_what_it_was_made_of(stored: Stored, passage: str) -> None:
     document = stored(drawn(printed))
 
-    assert locate(document, 1, passage).boxes == locate(document, 1, SENTENCE).boxes != []
+    assert locate_passage(document, 1, passage).boxes == locate_passage(document, 1, SENTENCE).boxes != []
 
 
 def test_of_a_passage_over_two_pages_each_shows_its_part(stored: Stored) -> None:
@@ -212,7 +212,7 @@ def test_of_a_passage_over_two_pages_each_shows_its_part(stored: Stored) -> None
         " writing beforehand."
     )
 
-    assert [len(locate(document, page, passage).boxes) for page in (1, 2)] == [1, 1]
+    assert [len(locate_passage(document, page, passage).boxes) for page in (1, 2)] == [1, 1]
 
 
 @pytest.mark.parametrize(
@@ -226,11 +226,11 @@ def test_of_a_passage_over_two_pages_each_shows_its_part(stored: Stored) -> None
     ],
 )
 def test_when_in_doubt_nothing_is_marked(stored: Stored, passage: str) -> None:
-    assert locate(stored(drawn(printed)), 1, passage).boxes == []
+    assert locate_passage(stored(drawn(printed)), 1, passage).boxes == []
 
 
 def test_a_page_without_text_has_no_boxes(stored: Stored) -> None:
-    found = locate(stored(drawn(coloured(1, 0, 0, 300, 300))), 1, SENTENCE)
+    found = locate_passage(stored(drawn(coloured(1, 0, 0, 300, 300))), 1, SENTENCE)
 
     assert (found.width, found.height, found.boxes) == (300, 300, [])
 
@@ -240,7 +240,7 @@ def test_repeated_words_are_taken_where_the_passage_is() -> None:
     page = "".join(block + str(number) * 400 for number, block in enumerate(blocks))
     text = "innetworkyoupayservicegammacostsgammagammagammapercent"
 
-    spans = text_alignment.spans(page, text)
+    spans = text_alignment.find_spans(page, text)
 
     assert sorted(page[start:end] for start, end in spans) == ["innetworkyoupay", text.removeprefix("innetworkyoupay")]
     assert {page.index(blocks[2]) <= start < end <= page.index(blocks[2]) + len(blocks[2]) for start, end in spans} == {
@@ -252,7 +252,7 @@ def test_a_few_words_in_common_are_no_match() -> None:
     page = "yourplanpaysforotherservicescostwhateverthebookletsays"
     text = "thedentistsbillstatesthatotherservicescostflatfeesinanyyearunlesstheinsurerwaivesthem"
 
-    assert text_alignment.spans(page, text) == []
+    assert text_alignment.find_spans(page, text) == []
 
 
 @pytest.mark.parametrize(
@@ -265,7 +265,7 @@ def test_a_few_words_in_common_are_no_match() -> None:
 )
 def test_time_to_align_grows_with_the_text_and_no_faster(page: str, text: str) -> None:
     before = time.process_time()
-    text_alignment.spans(page, text)
+    text_alignment.find_spans(page, text)
 
     assert time.process_time() - before < 2
 
@@ -292,11 +292,11 @@ def test_what_cannot_be_drawn_has_a_code_and_kills_nothing(stored: Stored, conte
     assert refusal(document).status in (404, 422)
 
     assert time.monotonic() - before < 0.5, "a hopeless page is tried once"
-    assert render(stored(text_pdf("another")), 1)
+    assert render_page(stored(text_pdf("another")), 1)
 
 
 def test_a_picture_is_drawn_though_one_of_its_images_is_a_flood(stored: Stored) -> None:
-    assert render(stored(pdf_bombs.pixel_flood()), 1)
+    assert render_page(stored(pdf_bombs.pixel_flood()), 1)
 
 
 def test_the_child_knows_no_django() -> None:
@@ -312,19 +312,19 @@ def test_who_finds_too_many_before_him_is_told_when_to_come_back(
     monkeypatch.setattr(page_images, "TURN_SECONDS", 0.05)
 
     with ExitStack() as others:
-        for _ in range(page_images.AT_ONCE):
+        for _ in range(page_images.MAX_CONCURRENT):
             others.enter_context(page_images._turn())
         busy = refusal(document)
 
     assert (busy.code, busy.status, bool(busy.retry_after)) == ("UNAVAILABLE", 503, True)
-    assert render(document, 1)
+    assert render_page(document, 1)
 
 
 def test_only_so_many_are_let_in(stored: Stored) -> None:
     document = stored(text_pdf("words"))
 
     with ExitStack() as others:
-        for _ in range(page_images.ADMITTED):
+        for _ in range(page_images.MAX_WAITING):
             others.enter_context(page_images._admission(uuid4()))
         before = time.monotonic()
         busy = refusal(document)
@@ -332,20 +332,20 @@ def test_only_so_many_are_let_in(stored: Stored) -> None:
 
     assert (busy.code, busy.status, bool(busy.retry_after)) == ("UNAVAILABLE", 503, True)
     assert spent < 1
-    assert render(document, 1)
+    assert render_page(document, 1)
 
 
 def test_one_tenant_takes_no_others_place(ana: Person, stored: Stored) -> None:
     document = stored(text_pdf("words"))
 
     with ExitStack() as own:
-        for _ in range(page_images.ADMITTED_OF_TENANT):
+        for _ in range(page_images.MAX_WAITING_PER_TENANT):
             own.enter_context(page_images._admission(ana.id))
         assert refusal(document).code == "UNAVAILABLE"
         with page_images._admission(uuid4()):
             pass
 
-    assert render(document, 1)
+    assert render_page(document, 1)
 
 
 def test_words_that_take_too_long_to_find_do_not_hide_the_page(stored: Stored) -> None:
@@ -353,10 +353,10 @@ def test_words_that_take_too_long_to_find_do_not_hide_the_page(stored: Stored) -
     page_images._hopeless.add(page_images._key(document, 1, {"ask": "boxes", "text": "one"}))
 
     with pytest.raises(ApiError):
-        locate(document, 1, "one")
+        locate_passage(document, 1, "one")
 
-    assert render(document, 1)
-    assert locate(document, 1, "another").boxes == []
+    assert render_page(document, 1)
+    assert locate_passage(document, 1, "another").boxes == []
 
 
 def test_looks_are_limited_and_what_the_browser_has_costs_none(ana: Person, stored: Stored, settings: Any) -> None:
@@ -471,7 +471,7 @@ def server() -> Iterator[S3Server]:
 
 @pytest.fixture
 def far(ana: Person, server: S3Server, settings: Any) -> Stored:
-    at(settings, server, S3_PRESIGN=False)
+    use_s3_storage(settings, server, S3_PRESIGN=False)
 
     def store(content: bytes) -> Document:
         uploaded = ana.upload(content)
@@ -499,22 +499,22 @@ def test_a_deleted_document_is_not_shown_though_it_was_fetched(ana: Person, far:
 
 def test_a_second_page_needs_no_second_fetch(far: Stored, server: S3Server) -> None:
     document = far(text_pdf("one", "two"))
-    first = render(document, 1)
-    bucket, name = storage.located(document.raw_path)
+    first = render_page(document, 1)
+    bucket, name = storage.locate(document.raw_path)
     bucket.delete(name)
 
-    assert render(document, 2) != first
+    assert render_page(document, 2) != first
 
 
 def test_little_is_kept_and_not_for_long(far: Stored, settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     documents = [far(text_pdf(text)) for text in ("one", "two", "three")]
-    monkeypatch.setattr(file_cache, "KEPT_BYTES", 2 * max(document.bytes_len for document in documents))
+    monkeypatch.setattr(file_cache, "MAX_BYTES", 2 * max(document.bytes_len for document in documents))
     for document in documents:
-        render(document, 1)
+        render_page(document, 1)
     assert len(kept(settings)) == 2
 
-    monkeypatch.setattr(file_cache, "KEPT_SECONDS", 0.0)
-    file_cache.sweep()
+    monkeypatch.setattr(file_cache, "MAX_AGE_SECONDS", 0.0)
+    file_cache.evict_expired()
 
     assert kept(settings) == []
 
@@ -533,7 +533,7 @@ def test_hand_written_pages_of_odd_shapes_are_shown_or_refused(stored: Stored) -
     for extra in odd:
         document = stored(file(page_objects([stream(words("words"))], page=extra)))
         try:
-            assert opened(render(document, 1)).width <= page_images.WIDEST
-            locate(document, 1, "words")
+            assert opened(render_page(document, 1)).width <= page_images.MAX_WIDTH
+            locate_passage(document, 1, "words")
         except ApiError as refused:
             assert refused.code == "PAGE_NOT_SHOWN"  # noqa: PT017 - either is right

@@ -95,12 +95,12 @@ def let_the_vendor_rest() -> None:
 def forget_again() -> None:
     """Do the sweep of deleted documents' copies, as if what failed had waited long enough."""
     Removal.objects.update(try_after=Now() - timedelta(seconds=1))
-    periodic.forget_copies()
+    periodic.delete_vendor_copies()
 
 
 def overwrite(uploaded: Upload) -> None:
     """Change a document's text in the store."""
-    bucket, name = storage.located(str(document(uploaded).parsed_path))
+    bucket, name = storage.locate(str(document(uploaded).parsed_path))
     bucket.put(name, b"another text")
 
 
@@ -116,8 +116,8 @@ def faults() -> int:
 
 
 def assert_whole(uploaded: Upload) -> None:
-    assert parse_store.text_of(document(uploaded)).strip() == "the same text"
-    assert parse_store.is_sound(document(uploaded))
+    assert parse_store.read_text(document(uploaded)).strip() == "the same text"
+    assert parse_store.is_intact(document(uploaded))
     assert uploaded.job.parsed_path == document(uploaded).parsed_path
 
 
@@ -145,7 +145,7 @@ def test_twins_deleted_at_the_same_moment_leave_the_others_whole(ana: Person) ->
 def test_who_borrows_a_text_while_its_owner_is_parsed_anew_keeps_it(
     ana: Person, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ocr, "read", lambda path, pages: dict.fromkeys(pages, "Scanned words."))
+    monkeypatch.setattr(ocr, "recognize_pages", lambda path, pages: dict.fromkeys(pages, "Scanned words."))
     content = text_pdf("the same text", "")
     owner = ana.upload(content)
     stop_before("chunking")
@@ -387,7 +387,7 @@ def test_a_parse_that_is_deleted_while_it_runs_is_cancelled_and_goes(ana: Person
     uploaded = under_way(ana, vendor)
     ana.delete(f"/documents/{uploaded.document_id}")
 
-    periodic.forget_copies()
+    periodic.delete_vendor_copies()
 
     assert (len(vendor.jobs), len(vendor.files), faults()) == (0, 0, 0)
     assert not Removal.objects.filter(path__startswith="llamaparse").exists()
@@ -400,7 +400,7 @@ def test_a_job_that_is_still_being_cancelled_is_no_fault_and_is_deleted_later(
     ana.delete(f"/documents/{uploaded.document_id}")
     vendor.misbehave(DROP, Status(409), times=1)
 
-    periodic.forget_copies()
+    periodic.delete_vendor_copies()
 
     assert (len(vendor.jobs), faults()) == (1, 0)
     forget_again()
@@ -414,7 +414,7 @@ def test_a_copy_that_cannot_be_deleted_keeps_no_other_from_it(ana: Person, vendo
     for each in (stuck, other):
         ana.delete(f"/documents/{each.document_id}")
 
-    periodic.forget_copies()
+    periodic.delete_vendor_copies()
 
     assert list(vendor.jobs) == [left]
     assert Removal.objects.filter(path__startswith="llamaparse", try_after__gt=Now()).count() == 1
@@ -434,7 +434,7 @@ def test_a_copy_whose_failure_opens_the_breaker_keeps_no_other_from_being_delete
 
     for _ in range(3):
         let_the_vendor_rest()
-        periodic.forget_copies()
+        periodic.delete_vendor_copies()
 
     assert list(vendor.jobs) == [left]
 
@@ -450,7 +450,7 @@ def test_the_keeper_does_not_wait_for_a_vendor_that_hangs_and_asks_it_once(
     began = time.monotonic()
 
     for _ in range(5):
-        periodic.forget_at_vendor()
+        periodic.start_vendor_deletions()
 
     assert time.monotonic() - began < 0.5
     (thread,) = [thread for thread in threading.enumerate() if thread.name == periodic.FORGETTING]
@@ -469,12 +469,12 @@ def test_what_a_failed_round_left_at_the_vendors_is_deleted_and_the_next_rounds_
     run_to_the_end(6)
     assert (uploaded.job.state, len(vendor.jobs)) == ("done", 2)
 
-    periodic.forget_copies()
+    periodic.delete_vendor_copies()
 
     assert list(vendor.jobs) == [asked(uploaded).vendor_job_id]
     assert list(vendor.files) == [asked(uploaded).file_id]
     ana.delete(f"/documents/{uploaded.document_id}")
-    periodic.forget_copies()
+    periodic.delete_vendor_copies()
     assert (len(vendor.jobs), len(vendor.files)) == (0, 0)
 
 
@@ -555,7 +555,7 @@ def test_a_callback_and_a_worker_do_not_wait_for_each_other(ana: Person, vendor:
     def call_back() -> None:
         try:
             with transaction.atomic():
-                told.append(parse_callbacks.announce(asked(uploaded)))
+                told.append(parse_callbacks.wake_poller(asked(uploaded)))
         except Exception as error:
             told.append(error)
         finally:
@@ -580,7 +580,9 @@ def _somebody_waits() -> bool:
 def test_a_document_that_was_parsed_is_parsed_again_when_it_is_declared_with_ocr(
     ana: Person, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ocr, "read", lambda path, pages: {page: f"Scanned words of page {page + 1}." for page in pages})
+    monkeypatch.setattr(
+        ocr, "recognize_pages", lambda path, pages: {page: f"Scanned words of page {page + 1}." for page in pages}
+    )
     content = text_pdf("printed words", "")
     uploaded = ana.upload(content)
     stop_before("chunking")
@@ -591,6 +593,6 @@ def test_a_document_that_was_parsed_is_parsed_again_when_it_is_declared_with_ocr
     assert uploaded.job.stage == "job_validated"
     run_to_the_end(4)
     assert uploaded.job.state == "done"
-    assert document(uploaded).parser_version == registry.local(ocr=True).version
-    assert "Scanned words of page 2." in parse_store.text_of(document(uploaded))
+    assert document(uploaded).parser_version == registry.local_parser(ocr=True).version
+    assert "Scanned words of page 2." in parse_store.read_text(document(uploaded))
     assert UploadJob.objects.get(pk=uploaded.job_id).parsed_sha256 == document(uploaded).parsed_sha256

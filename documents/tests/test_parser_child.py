@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from documents import parsers
-from documents.parsers.sandbox.client import CPU_SECONDS, MEMORY_MB, ROOT, worker_zygote
+from documents.parsers.sandbox.client import CPU_SECONDS, MEMORY_MB, ROOT, pdf_sandbox
 from jobs.outcomes import Permanent, Retryable, StageFailure
 from testing import pdf_bombs
 from testing.pdfs import Saved, file, page_objects, stream, text_pdf, words
@@ -25,7 +25,7 @@ WHOLE = text_pdf("hello world")
 
 
 def read(path: Path) -> bool:
-    return parsers.parse(path, pages=1) == ["hello world"]
+    return parsers.parse_pdf(path, pages=1) == ["hello world"]
 
 
 # What is capped
@@ -33,7 +33,7 @@ def read(path: Path) -> bool:
 
 def asked(path: Path, **limits: int) -> StageFailure:
     with pytest.raises(StageFailure) as failure:
-        worker_zygote.ask({"ask": "parse", "path": str(path), **limits}, wall_seconds=20)
+        pdf_sandbox.request({"ask": "parse", "path": str(path), **limits}, wall_seconds=20)
     return failure.value
 
 
@@ -44,7 +44,7 @@ def test_the_memory_cap_is_the_childs(saved: Saved) -> None:
 
     assert isinstance(failure, Permanent)
     assert failure.code == "PARSER_OUT_OF_MEMORY"
-    assert parsers.parse(path, pages=1) == [""]
+    assert parsers.parse_pdf(path, pages=1) == [""]
 
 
 def test_too_much_text_is_not_handed_to_the_worker(saved: Saved) -> None:
@@ -65,15 +65,15 @@ def test_a_missed_deadline_is_worth_another_try(saved: Saved) -> None:
     path = saved(pdf_bombs.giant_cmap())
 
     with pytest.raises(Retryable) as failure:
-        worker_zygote.ask({"ask": "parse", "path": str(path)}, wall_seconds=0.3)
+        pdf_sandbox.request({"ask": "parse", "path": str(path)}, wall_seconds=0.3)
 
     assert failure.value.code == "PARSE_TIMEOUT"
     assert read(saved(WHOLE))
 
 
 def test_the_child_can_open_neither_file_nor_socket_once_it_reads_pages(saved: Saved) -> None:
-    code = "import sys, socket; from documents.parsers.sandbox.pdf_child import answer_to\n"
-    code += "answer_to({'ask': 'parse', 'path': sys.argv[1]}); socket.socket()"
+    code = "import sys, socket; from documents.parsers.sandbox.pdf_child import respond\n"
+    code += "respond({'ask': 'parse', 'path': sys.argv[1]}); socket.socket()"
 
     run = subprocess.run([sys.executable, "-c", code, str(saved(WHOLE))], cwd=ROOT, capture_output=True, text=True)
 
@@ -90,7 +90,7 @@ def test_active_content_is_neither_run_nor_fetched(saved: Saved) -> None:
         page = b"/AA << /O << /S /URI /URI %s >> >>" % url
         path = saved(file(page_objects([stream(words("harmless")), outside], page=page, catalog=catalog)))
 
-        assert parsers.parse(path, pages=2) == ["harmless", ""]
+        assert parsers.parse_pdf(path, pages=2) == ["harmless", ""]
         with pytest.raises(BlockingIOError):
             server.accept()
 
@@ -126,7 +126,7 @@ def parsing(path: Path) -> Iterator[list[StageFailure]]:
 
     def parse() -> None:
         try:
-            parsers.parse(path, pages=1)
+            parsers.parse_pdf(path, pages=1)
         except StageFailure as failure:
             failures.append(failure)
 
@@ -137,14 +137,14 @@ def parsing(path: Path) -> Iterator[list[StageFailure]]:
 
 
 def zygote_pid() -> int:
-    assert worker_zygote._process is not None
-    return worker_zygote._process.pid
+    assert pdf_sandbox._process is not None
+    return pdf_sandbox._process.pid
 
 
 @pytest.mark.parametrize("victim", ["child", "zygote"])
 def test_a_parser_killed_midway_costs_an_attempt_and_nothing_else(saved: Saved, victim: str) -> None:
     path = saved(pdf_bombs.giant_cmap())
-    parsers.inspect(path)
+    parsers.inspect_pdf(path)
     mother = zygote_pid()
 
     with parsing(path) as failures:
@@ -158,7 +158,7 @@ def test_a_parser_killed_midway_costs_an_attempt_and_nothing_else(saved: Saved, 
 
 def test_a_zygote_that_died_idle_is_not_noticed(saved: Saved) -> None:
     path = saved(WHOLE)
-    parsers.inspect(path)
+    parsers.inspect_pdf(path)
     os.kill(zygote_pid(), signal.SIGKILL)
     assert gone(zygote_pid())
 
@@ -169,7 +169,8 @@ def test_zygote_and_child_die_with_the_worker(saved: Saved) -> None:
     path = saved(pdf_bombs.giant_cmap())
     code = (
         "import sys, pathlib; from documents import parsers; path = pathlib.Path(sys.argv[1])\n"
-        "parsers.inspect(path); print(parsers.worker_zygote._process.pid, flush=True); parsers.parse(path, pages=1)"
+        "parsers.inspect_pdf(path); print(parsers.pdf_sandbox._process.pid, flush=True)\n"
+        "parsers.parse_pdf(path, pages=1)"
     )
     worker = subprocess.Popen([sys.executable, "-c", code, str(path)], cwd=ROOT, stdout=subprocess.PIPE)
     assert worker.stdout is not None
@@ -186,13 +187,13 @@ def test_zygote_and_child_die_with_the_worker(saved: Saved) -> None:
 
 def test_a_forked_worker_starts_a_zygote_of_its_own(saved: Saved) -> None:
     path = saved(WHOLE)
-    parsers.inspect(path)
+    parsers.inspect_pdf(path)
     mother = zygote_pid()
 
     fork = os.fork()
     if fork == 0:
-        fresh = worker_zygote._process is None and read(path) and zygote_pid() != mother
-        worker_zygote.close()
+        fresh = pdf_sandbox._process is None and read(path) and zygote_pid() != mother
+        pdf_sandbox.close()
         os._exit(0 if fresh else 1)
 
     assert os.waitpid(fork, 0)[1] == 0
@@ -203,7 +204,7 @@ def test_a_forked_worker_starts_a_zygote_of_its_own(saved: Saved) -> None:
 def test_threads_take_turns(saved: Saved) -> None:
     path = saved(text_pdf("shared"))
     pages: list[list[str]] = []
-    threads = [threading.Thread(target=lambda: pages.append(parsers.parse(path, pages=1))) for _ in range(4)]
+    threads = [threading.Thread(target=lambda: pages.append(parsers.parse_pdf(path, pages=1))) for _ in range(4)]
 
     for thread in threads:
         thread.start()
@@ -214,15 +215,15 @@ def test_threads_take_turns(saved: Saved) -> None:
 
 
 def test_signals_for_the_workers_group_spare_the_parser(saved: Saved) -> None:
-    parsers.inspect(saved(WHOLE))
+    parsers.inspect_pdf(saved(WHOLE))
 
     assert os.getpgid(zygote_pid()) == zygote_pid() != os.getpgid(0)
 
 
 def test_the_child_knows_no_secrets_and_no_django(saved: Saved, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DJANGO_SECRET_KEY", "do not tell")
-    worker_zygote.close()
-    parsers.inspect(saved(WHOLE))
+    pdf_sandbox.close()
+    parsers.inspect_pdf(saved(WHOLE))
 
     assert b"do not tell" not in Path(f"/proc/{zygote_pid()}/environ").read_bytes()
     code = "import sys, documents.parsers.sandbox.pdf_child; sys.exit('django' in sys.modules)"
@@ -236,7 +237,7 @@ def test_the_worker_leaks_no_descriptor(saved: Saved) -> None:
 
     for _ in range(5):
         read(path)
-        worker_zygote.close()
+        pdf_sandbox.close()
     read(path)
 
     assert len(os.listdir("/proc/self/fd")) == before

@@ -26,7 +26,7 @@ WHOLE = text_pdf("hello world")
 def outcome(path: Path) -> str:
     """As a stage would do it: the code, or "text"."""
     try:
-        pages = parsers.parse(path, pages=parsers.inspect(path).pages)
+        pages = parsers.parse_pdf(path, pages=parsers.inspect_pdf(path).pages)
         parsers.require_text(pages)
     except StageFailure as failure:
         return failure.code
@@ -39,14 +39,14 @@ def outcome(path: Path) -> str:
 def test_pages_come_back_in_order_and_blank_ones_keep_their_place(saved: Saved) -> None:
     path = saved(text_pdf("first", "", "third"))
 
-    assert parsers.inspect(path) == parsers.Inspection(pages=3, encrypted=False)
-    assert parsers.parse(path, pages=3) == ["first", "", "third"]
+    assert parsers.inspect_pdf(path) == parsers.Inspection(pages=3, encrypted=False)
+    assert parsers.parse_pdf(path, pages=3) == ["first", "", "third"]
 
 
 def test_large_type_becomes_a_heading(saved: Saved) -> None:
     big = b"BT /F1 30 Tf 72 740 Td (Your plan) Tj /F1 10 Tf 0 -60 Td (%s) Tj ET" % (b"It pays the hospital. " * 3)
 
-    (page,) = parsers.parse(saved(file(page_objects([stream(big)]))), pages=1)
+    (page,) = parsers.parse_pdf(saved(file(page_objects([stream(big)]))), pages=1)
 
     assert page.startswith("# Your plan\n")
 
@@ -54,8 +54,8 @@ def test_large_type_becomes_a_heading(saved: Saved) -> None:
 def test_a_pdf_that_only_restricts_its_use_is_read(saved: Saved) -> None:
     path = saved(locked_pdf("open to all"))
 
-    assert parsers.inspect(path) == parsers.Inspection(pages=1, encrypted=True)
-    assert parsers.parse(path, pages=1) == ["open to all"]
+    assert parsers.inspect_pdf(path) == parsers.Inspection(pages=1, encrypted=True)
+    assert parsers.parse_pdf(path, pages=1) == ["open to all"]
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_a_pdf_that_only_restricts_its_use_is_read(saved: Saved) -> None:
 def test_what_one_engine_cannot_read_the_other_does(saved: Saved, whole: bytes, wound: bytes) -> None:
     assert whole in WHOLE
 
-    assert parsers.parse(saved(WHOLE.replace(whole, wound)), pages=1) == ["hello world"]
+    assert parsers.parse_pdf(saved(WHOLE.replace(whole, wound)), pages=1) == ["hello world"]
 
 
 def test_right_to_left_pages_are_read_by_pdfium(saved: Saved) -> None:
@@ -80,7 +80,7 @@ def test_right_to_left_pages_are_read_by_pdfium(saved: Saved) -> None:
     objects = page_objects([stream(b"BT /F1 30 Tf 72 700 Td (EDCBA) Tj /F1 9 Tf 0 -50 Td (JIHGF EDCBA) Tj ET")])
     objects[2] = objects[2].replace(b">>", b"/ToUnicode 6 0 R >>")
 
-    (page,) = parsers.parse(saved(file([*objects, stream(cmap)])), pages=1)
+    (page,) = parsers.parse_pdf(saved(file([*objects, stream(cmap)])), pages=1)
 
     assert page == "אבגדה\nאבגדה וזחטי"  # alphabetical when read from the right, and no markdown
 
@@ -88,7 +88,7 @@ def test_right_to_left_pages_are_read_by_pdfium(saved: Saved) -> None:
 def test_text_is_storable_whatever_the_font_claims() -> None:
     dirty = "a\x00b\ud800c\ufffed\r\ne\rf \x7f\n\n"
 
-    assert pdf_engines.clean(dirty) == "abcd\ne\nf"
+    assert pdf_engines.clean_text(dirty) == "abcd\ne\nf"
 
 
 def test_a_font_that_maps_to_nul_and_surrogates_does_no_harm(saved: Saved) -> None:
@@ -98,7 +98,7 @@ def test_a_font_that_maps_to_nul_and_surrogates_does_no_harm(saved: Saved) -> No
     objects = page_objects([stream(words("xABx and more words"))])
     objects[2] = objects[2].replace(b">>", b"/ToUnicode 6 0 R >>")
 
-    (page,) = parsers.parse(saved(file([*objects, stream(cmap)])), pages=1)
+    (page,) = parsers.parse_pdf(saved(file([*objects, stream(cmap)])), pages=1)
 
     assert "and more words" in page
     assert "\0" not in page
@@ -108,7 +108,7 @@ def test_a_font_that_maps_to_nul_and_surrogates_does_no_harm(saved: Saved) -> No
 def test_images_are_not_carried_into_the_text(saved: Saved) -> None:
     path = saved(pdf_bombs.pixel_flood())
 
-    assert parsers.parse(path, pages=1) == ["beside the flood"]
+    assert parsers.parse_pdf(path, pages=1) == ["beside the flood"]
 
 
 def test_the_same_bytes_give_the_same_text_in_every_process(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_hopeless_files_are_refused_for_good(saved: Saved, content: bytes, code:
     path = saved(content)
 
     with pytest.raises(Permanent) as refusal:
-        parsers.require_text(parsers.parse(path, pages=parsers.inspect(path).pages))
+        parsers.require_text(parsers.parse_pdf(path, pages=parsers.inspect_pdf(path).pages))
 
     assert refusal.value.code == code
     assert str(path) not in refusal.value.detail
@@ -169,7 +169,7 @@ def test_every_failure_has_a_sentence() -> None:
 
 @pytest.mark.parametrize(("pages", "seconds"), [(0, 120), (1, 120), (50, 120), (51, 240), (200, 480), (10_000, 600)])
 def test_the_deadline_grows_with_the_pages_up_to_ten_minutes(pages: int, seconds: float) -> None:
-    assert parsers.wall_seconds(pages) == seconds
+    assert parsers.parse_timeout(pages) == seconds
 
 
 # What comes from outside

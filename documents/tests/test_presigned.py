@@ -15,7 +15,7 @@ from django.core.files.storage import storages
 
 from documents.models import Document
 from documents.storage.s3 import S3Bucket
-from documents.tests.s3_store import at
+from documents.tests.s3_settings import use_s3_storage
 from jobs import worker
 from testing.fakes.s3 import S3Server
 from testing.personas import Person, plan_pdf
@@ -40,7 +40,7 @@ def lenient() -> Iterator[S3Server]:
 
 @pytest.fixture
 def s3(strict: S3Server, settings: Any) -> Iterator[S3Server]:
-    at(settings, strict)
+    use_s3_storage(settings, strict)
     yield strict
     empty()
 
@@ -170,7 +170,7 @@ def test_downloads_are_for_one_name_and_a_few_minutes(s3: S3Server, ana: Person)
 def supabase(lenient: S3Server, settings: Any, live_server: Any) -> Iterator[S3Server]:
     """Supabase's session token mode, with somebody's wish to presign all the same."""
     settings.PUBLIC_URL = live_server.url
-    at(settings, lenient, S3_SESSION_TOKEN=SERVICE_ROLE, S3_PRESIGN=True)
+    use_s3_storage(settings, lenient, S3_SESSION_TOKEN=SERVICE_ROLE, S3_PRESIGN=True)
     yield lenient
     empty()
 
@@ -191,7 +191,7 @@ def test_bytes_go_through_us_where_nothing_is_presigned(
     mode: str, supabase: S3Server, ana: Person, ben: Person, settings: Any
 ) -> None:
     if mode != "supabase":
-        at(settings, supabase, S3_PRESIGN=False)
+        use_s3_storage(settings, supabase, S3_PRESIGN=False)
     url = signed(ana)
 
     assert requests.put(url, OTHER, headers=headers(), timeout=10).json()["code"] == "HASH_MISMATCH"

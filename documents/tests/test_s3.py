@@ -21,8 +21,8 @@ from accessa.integrity import findings
 from documents import services, storage
 from documents.markdown.normalization import normalize_pages
 from documents.models import Document
-from documents.storage.s3 import S3Bucket, told_as_os_errors
-from documents.tests.s3_store import at
+from documents.storage.s3 import S3Bucket, map_s3_errors
+from documents.tests.s3_settings import use_s3_storage
 from jobs import worker
 from jobs.errors import not_the_documents
 from jobs.models import UploadJob
@@ -43,7 +43,7 @@ def server() -> Iterator[S3Server]:
 
 @pytest.fixture
 def s3(server: S3Server, settings: Any) -> Iterator[S3Server]:
-    at(settings, server)
+    use_s3_storage(settings, server)
     yield server
     server.behave()
     for bucket in (raw(), parsed()):
@@ -123,12 +123,12 @@ def test_a_job_looks_every_two_seconds_whether_its_presigned_upload_is_done(s3: 
 def test_bytes_that_were_sent_from_this_side_are_the_same(s3: S3Server, ana: Person, settings: Any) -> None:
     upload, _ = declared(ana)
 
-    services.store(Document.objects.get(), [PDF[:100], PDF[100:]])
+    services.store_upload(Document.objects.get(), [PDF[:100], PDF[100:]])
 
     assert raw().read(f"{ana.id}/{upload.document_id}.pdf") == PDF
     assert list(raw().incoming().iterdir()) == []
-    with pytest.raises(storage.Rejected, match="HASH_MISMATCH"):
-        services.store(Document.objects.get(), [PDF[:-1] + b"x"])
+    with pytest.raises(storage.UploadRejected, match="HASH_MISMATCH"):
+        services.store_upload(Document.objects.get(), [PDF[:-1] + b"x"])
     assert list(raw().incoming().iterdir()) == []
 
 
@@ -153,7 +153,7 @@ def test_objects_are_put_found_read_lent_listed_and_removed(s3: S3Server) -> Non
     bucket.put(NAME, b"three")
 
     assert (bucket.exists(NAME), bucket.size(NAME), bucket.read(NAME)) == (True, 5, b"three")
-    with bucket.local(NAME) as path:
+    with bucket.local_file(NAME) as path:
         assert path.read_bytes() == b"three"
     assert not path.exists()
     with bucket.open(NAME) as file:
@@ -175,12 +175,12 @@ def test_what_is_not_there_is_a_missing_file(s3: S3Server) -> None:
 def test_what_was_found_a_moment_ago_and_cannot_be_had_is_away(s3: S3Server) -> None:
     with pytest.raises(OSError, match="reached"):
         raw().read(NAME)
-    with pytest.raises(OSError, match="reached"), raw().local(NAME):
+    with pytest.raises(OSError, match="reached"), raw().local_file(NAME):
         pass
 
 
 def test_names_are_listed_over_many_pages(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("documents.storage.s3.LISTED", 3)
+    monkeypatch.setattr("documents.storage.s3.LIST_PAGE_SIZE", 3)
     names = [f"a/{number:04}.pdf" for number in range(7)]
     for name in names:
         raw().put(name, b"x")
@@ -276,11 +276,11 @@ def test_a_full_bucket_is_a_full_disk(code: str) -> None:
     with pytest.raises(OSError, match="space") as failed:
         _raised({"ResponseMetadata": {"HTTPStatusCode": 400}, "Error": {"Code": code}})
 
-    assert storage.trouble(failed.value).status == 507
+    assert storage.storage_error(failed.value).status == 507
 
 
 def _raised(response: Any) -> None:
-    with told_as_os_errors():
+    with map_s3_errors():
         raise ClientError(response, "PutObject")
 
 
@@ -301,7 +301,7 @@ def test_whatever_the_store_does_wrong_no_wrong_file_comes_of_it(
     server: S3Server, settings: Any, quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("documents.storage.s3.READ_SECONDS", 0.3)
-    at(settings, server)
+    use_s3_storage(settings, server)
     raw().put(NAME, PDF)
 
     for kind in sorted(set(kinds_for("s3")) - LIES):
@@ -322,7 +322,7 @@ def outcome(call: str) -> str:
     except FileNotFoundError:
         return "missing"
     except OSError as error:
-        known = storage.trouble(error).status in (503, 507) and not_the_documents(error)
+        known = storage.storage_error(error).status in (503, 507) and not_the_documents(error)
         return "away" if known else repr(error)
     return "true" if answer == TRUTH[call] else repr(answer)
 

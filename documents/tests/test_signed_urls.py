@@ -94,7 +94,7 @@ def test_the_declared_bytes_arrive_whole_and_wake_the_job(url: str, ana: Person)
     assert requests.put(url, PDF, headers=TYPE, timeout=10).status_code == 200
 
     document = Document.objects.get()
-    bucket, name = storage.located(document.raw_path)
+    bucket, name = storage.locate(document.raw_path)
     assert bucket.read(name) == PDF
     job = UploadJob.objects.get()
     assert (job.state, job.run_after, job.wait_reason) == ("queued", None, None)
@@ -207,7 +207,7 @@ def test_a_connection_that_breaks_off_leaves_no_file(url: str, settings: Any) ->
 def test_what_follows_the_declared_length_is_not_read_as_file(url: str) -> None:
     by_socket(url, f"Content-Length: {len(PDF)}\r\nConnection: close\r\n", PDF + b"more of it")
 
-    bucket, name = storage.located(Document.objects.get().raw_path)
+    bucket, name = storage.locate(Document.objects.get().raw_path)
     assert bucket.read(name) == PDF
 
 

@@ -9,7 +9,7 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
-from documents.markdown.normalization import page_of
+from documents.markdown.normalization import page_at
 from embeddings import tokenizer as tokens
 from embeddings.chunking.splitter import Cutter, Sizes
 
@@ -64,7 +64,7 @@ def cut(text: str, page_starts: Sequence[int] = (0,), *, last_page: int = 1, siz
                 text=text[slice(*header)] + body if header else body,
                 start=start,
                 end=end,
-                pages=(page_of(page_starts, start), page_of(page_starts, end - 1)) if page_starts else (1, last_page),
+                pages=(page_at(page_starts, start), page_at(page_starts, end - 1)) if page_starts else (1, last_page),
                 headings=tuple(heading.title for heading in cutter.path),
                 tokens=count,
                 header=header,

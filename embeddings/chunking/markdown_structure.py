@@ -76,7 +76,7 @@ class Structure:
         """Find the fences and tables of text."""
         self.text = text
         self.fences = Blocks()
-        for start, end, _ in code_fences.spans(text):
+        for start, end, _ in code_fences.find_code_fences(text):
             self.fences.add(Block(start, start, min(end + 1, len(text))))
         self.tables = Blocks()
         for table in self._find_tables():

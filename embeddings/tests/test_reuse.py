@@ -301,7 +301,7 @@ def renewed(pages: Sequence[str]) -> list[str]:
 
 
 def test_a_renewed_policy_with_three_changed_pages_pays_for_three_pages(ana: Person, vendor: Watched) -> None:
-    pages = parsers.parse(SAMPLES / "evidence_of_coverage.pdf", pages=200)
+    pages = parsers.parse_pdf(SAMPLES / "evidence_of_coverage.pdf", pages=200)
     before, after = cut(pages), cut(renewed(pages))
     embedded([chunk.text for chunk in before], ana)
     paid = vendor.ledger.totals["tokens"]

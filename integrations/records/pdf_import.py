@@ -54,9 +54,9 @@ def pass_on(*, source: ConnectedSource, client: McpClient, item: RawItem, record
         document = Document.objects.filter(pk=declared.document_id).first()
         if document is None:
             return None
-        bucket, name = storage.located(document.raw_path)
+        bucket, name = storage.locate(document.raw_path)
         if not bucket.exists(name):
-            services.store(document, _pieces(file))
+            services.store_upload(document, _pieces(file))
     return declared.document_id
 
 

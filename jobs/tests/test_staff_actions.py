@@ -305,9 +305,9 @@ def bought(settings: Any) -> Iterator[LlamaParseServer]:
             server.url,
         )
         settings.PARSE_POLL_FIRST_SECONDS = 0.0
-        registry.bought.cache_clear()
+        registry.vendor_client.cache_clear()
         yield server
-    registry.bought.cache_clear()
+    registry.vendor_client.cache_clear()
 
 
 @pytest.mark.django_db

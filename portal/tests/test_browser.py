@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Dialog, Page, expect
 
 from documents.models import Document
-from documents.tests.s3_store import at
+from documents.tests.s3_settings import use_s3_storage
 from jobs.outcomes import Permanent
 from jobs.settlement import settle
 from portal.tests.conftest import PASSWORD, with_password
@@ -132,7 +132,7 @@ def test_a_tenant_drops_plans_watches_asks_opens_the_citation_and_deletes(
 @pytest.fixture
 def s3(home: Visit, settings: Any) -> Iterator[S3Server]:
     with S3Server() as server:
-        at(settings, server)
+        use_s3_storage(settings, server)
         yield server
 
 

@@ -8,7 +8,7 @@ import pytest
 from django.test import Client, RequestFactory
 
 from accessa import csp, errors
-from documents.tests.s3_store import at
+from documents.tests.s3_settings import use_s3_storage
 from portal.tests.conftest import signed_in
 from testing.personas import Person
 
@@ -55,14 +55,14 @@ def test_files_go_straight_to_an_s3_and_nowhere_else(settings: Any) -> None:
 
     elsewhere: Any = Server()
 
-    at(settings, elsewhere)
+    use_s3_storage(settings, elsewhere)
     assert csp.policy("/")["connect-src"] == ["'self'", "https://objects.example.org:9000"]
     assert csp.policy("/find")["connect-src"] == ["'self'"]
 
-    at(settings, elsewhere, S3_PRESIGN=False)
+    use_s3_storage(settings, elsewhere, S3_PRESIGN=False)
     assert csp.policy("/")["connect-src"] == ["'self'"]
 
-    at(settings, elsewhere, S3_ENDPOINT_URL=None, S3_ADDRESSING_STYLE="virtual", S3_REGION="eu-central-1")
+    use_s3_storage(settings, elsewhere, S3_ENDPOINT_URL=None, S3_ADDRESSING_STYLE="virtual", S3_REGION="eu-central-1")
     assert csp.policy("/")["connect-src"] == ["'self'", "https://raw.s3.eu-central-1.amazonaws.com"]
 
 

@@ -21,7 +21,7 @@ from django.views.decorators.cache import never_cache
 from django_htmx.http import HttpResponseClientRedirect
 
 from accounts.errors import ApiError, not_found
-from documents.storage import trouble
+from documents.storage import storage_error
 from portal import error_pages
 
 View = Callable[..., HttpResponse]
@@ -68,7 +68,7 @@ def page(view: View) -> View:
         except Http404:
             answer = error_pages.page(request, not_found())
         except OSError as error:  # the file store
-            answer = error_pages.page(request, trouble(error))
+            answer = error_pages.page(request, storage_error(error))
         answer["Cache-Control"] = "no-store"
         return answer
 

@@ -54,7 +54,7 @@ def marks(request: HttpRequest, document_id: UUID) -> HttpResponse:
     try:
         rate_limits.spend(tenant(request))
         text = document_page.cited_text(found.document, number, passage_id)
-        located = page_images.locate(found.document, number, text) if text.strip() else None
+        located = page_images.locate_passage(found.document, number, text) if text.strip() else None
     except ApiError as refused:
         log.info("The passage is not shown on the picture of its page: %s", refused.code)
         located = None
@@ -65,7 +65,7 @@ def marks(request: HttpRequest, document_id: UUID) -> HttpResponse:
 def original(request: HttpRequest, document_id: UUID) -> HttpResponse:
     """Lead to the file as it was uploaded."""
     only(request, "GET", "HEAD")
-    url = services.signed_original(document_list.one(tenant(request), document_id).document)
+    url = services.sign_original_url(document_list.one(tenant(request), document_id).document)
     # Under whatever name this page was opened, our own files are under the same.
     return HttpResponseRedirect(url.removeprefix(settings.PUBLIC_URL))
 

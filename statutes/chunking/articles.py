@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
-from documents.markdown.normalization import page_of
+from documents.markdown.normalization import page_at
 from embeddings import tokenizer as tokens
 from embeddings.chunking import Chunk
 from statutes.chunking.sections import Unit, counted, units
@@ -112,7 +112,7 @@ class ArticleChunker:
         spoken = language([text])
         for group in _joined(_parts(text, units(text), self.limits), self.limits):
             start, end = group.parts[0].start, group.parts[-1].end
-            pages = (page_of(page_starts, start), page_of(page_starts, end - 1)) if page_starts else (1, last_page)
+            pages = (page_at(page_starts, start), page_at(page_starts, end - 1)) if page_starts else (1, last_page)
             chunks.append(
                 ArticleChunk(
                     ord=len(chunks),

@@ -8,7 +8,7 @@ from uuid import UUID
 import structlog
 from django.conf import settings
 
-from documents import upload_notifications
+from documents import services
 from jobs import errors, failpoints, log_context, tracing
 from jobs.models import UploadJob
 from jobs.outcomes import Postponed, Retryable
@@ -66,7 +66,7 @@ class Work:
 
     def _asked(self, held: Held, item: Item) -> bool:
         if isinstance(item, Arrived):
-            is_awaited = upload_notifications.notified(user_id=item.user_id, document_id=item.document_id)
+            is_awaited = services.upload_arrived(user_id=item.user_id, document_id=item.document_id)
             log.info("An upload has arrived." if is_awaited else "Nobody waits for what has arrived.")
             return is_awaited
         by = held.received.message_id

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from documents.parsers.sandbox.client import Zygote, kept
+from documents.parsers.sandbox.client import SandboxClient, register_cleanup
 from jobs.outcomes import StageFailure
 from statutes.errors import ENDED, Unreadable
 from statutes.readers.file_type import FORMATS, Format, sniff
@@ -22,7 +22,7 @@ MEMORY_MB, CPU_SECONDS, WALL_SECONDS = 768, 120, 300.0  # a law of 3,000 article
 # Reads pages without text, from 1; a page that it cannot read is "" or missing.
 Scanner = Callable[[Path, Sequence[int]], Mapping[int, str]]
 
-statute_zygote = kept(Zygote("statutes.readers.child", MEMORY_MB))
+statute_zygote = register_cleanup(SandboxClient("statutes.readers.child", MEMORY_MB))
 
 
 def read(path: Path, *, format: Format, scan: Scanner) -> Law:
@@ -46,7 +46,7 @@ def read(path: Path, *, format: Format, scan: Scanner) -> Law:
 def _ask(path: Path, format: Format, scanned: str | None = None) -> dict[str, Any]:
     request = {"path": str(path.resolve()), "format": format, "scanned": scanned, "cpu_seconds": CPU_SECONDS}
     try:
-        told = statute_zygote.ask(request, wall_seconds=WALL_SECONDS)
+        told = statute_zygote.request(request, wall_seconds=WALL_SECONDS)
     except StageFailure as failure:
         if failure.code not in ENDED:
             raise

@@ -39,7 +39,7 @@ def answer_to(request: fork_server.Message) -> fork_server.Message:
         return {"blank": found} if isinstance(found, list) else {"law": _told(found)}
     except Unreadable as refused:
         return {"unreadable": refused.code}
-    except pdf_engines.Refused as refused:
+    except pdf_engines.PdfError as refused:
         return {"refused": refused.code}
     except RecursionError:
         return {"unreadable": "XML_TOO_DEEP"}
@@ -50,9 +50,9 @@ def answer_to(request: fork_server.Message) -> fork_server.Message:
 
 def _marked_up(request: fork_server.Message) -> Law:
     gc.disable()  # a tree of a million elements has no rings, and looking for them takes most of the time
-    rlimits.allow_cpu(CPU_SECONDS)
+    rlimits.limit_cpu_time(CPU_SECONDS)
     content = Path(request["path"]).read_bytes()
-    rlimits.close_the_door()
+    rlimits.forbid_opening_files()
     return docx.read(content) if request["format"] == "docx" else xml.read(content)
 
 
@@ -61,12 +61,12 @@ def _pdf(request: fork_server.Message) -> Law | list[int]:
     scanned = None
     if request["scanned"]:
         scanned = {int(page): text for page, text in json.loads(Path(request["scanned"]).read_bytes()).items()}
-    rlimits.close_the_door()
+    rlimits.forbid_opening_files()
     pages = pdf.texts(document)
     blank = [number for number, page in enumerate(pages, 1) if not page.strip()]
     if blank and scanned is None:
         return blank
-    rlimits.allow_cpu(CPU_SECONDS)
+    rlimits.limit_cpu_time(CPU_SECONDS)
     return pdf.read(pages, scanned or {})
 
 

@@ -10,7 +10,7 @@ from itertools import takewhile
 import pypdfium2
 
 from documents.parsers import pdf_engines
-from documents.parsers.headers_footers import without_running_lines
+from documents.parsers.headers_footers import remove_headers_footers
 from documents.parsers.sandbox import rlimits
 from statutes.readers import pdf_columns
 from statutes.structure.builder import build
@@ -34,10 +34,13 @@ _DIGITS = re.compile(r"\d+")
 _MARKS = re.compile(r"^#{1,6} |\*\*")
 
 
-def texts(document: pdf_engines.Opened) -> list[str]:
+def texts(document: pdf_engines.OpenedPdf) -> list[str]:
     """Return the text of each page, "" for one without. Raises ``engines.Refused``."""
     if document.fium is None:
-        return ["\n".join(_MARKS.sub("", line) for line in page.split("\n")) for page in pdf_engines.markdown(document)]
+        return [
+            "\n".join(_MARKS.sub("", line) for line in page.split("\n"))
+            for page in pdf_engines.extract_markdown(document)
+        ]
     return [_text(document, number) for number in range(document.count)]
 
 
@@ -50,12 +53,12 @@ def read(pages: Sequence[str], scanned: Mapping[int, str]) -> Law:
     return build(list(_lines(whole)))
 
 
-def _text(document: pdf_engines.Opened, number: int) -> str:
-    rlimits.allow_cpu(pdf_engines.PAGE_CPU_SECONDS)
+def _text(document: pdf_engines.OpenedPdf, number: int) -> str:
+    rlimits.limit_cpu_time(pdf_engines.PAGE_CPU_SECONDS)
     try:
         page = document.fium[number]
         text = page.get_textpage()
-        found = pdf_columns.unfolded(text) or pdf_engines.clean(text.get_text_bounded())
+        found = pdf_columns.unfolded(text) or pdf_engines.clean_text(text.get_text_bounded())
         text.close()
         page.close()
     except pypdfium2.PdfiumError:
@@ -111,7 +114,7 @@ def _without_running_lines(pages: Sequence[str], outline: Outline) -> list[list[
                 lines[index] = HIDDEN + "".join(chr(ord(digit) + 49) for digit in str(len(hidden)))  # "0" becomes "a"
                 hidden[lines[index]] = line
         masked.append("\n".join(lines))
-    return [[hidden.get(line, line) for line in page.split("\n")] for page in without_running_lines(masked)]
+    return [[hidden.get(line, line) for line in page.split("\n")] for page in remove_headers_footers(masked)]
 
 
 def _trimmed(lines: list[str], running: set[str], but: Callable[[str], bool] = lambda line: False) -> list[str]:

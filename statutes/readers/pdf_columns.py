@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from documents.parsers.pdf_engines import clean
+from documents.parsers.pdf_engines import clean_text
 
 FEWEST_ROWS = 4  # side by side: fewer are a letterhead or signatures
 SHARE = 0.6  # of the jumps to the right that end at one place
@@ -46,7 +46,9 @@ def unfolded(page: Any) -> str | None:
     gutter = _gutter(pieces)
     if gutter is None:
         return None
-    lines = (clean(page.get_text_bounded(one.left, one.bottom, one.right, one.top)) for one in _ordered(pieces, gutter))
+    lines = (
+        clean_text(page.get_text_bounded(one.left, one.bottom, one.right, one.top)) for one in _ordered(pieces, gutter)
+    )
     return "\n".join(" ".join(line.split("\n")) for line in lines if line.strip())
 
 

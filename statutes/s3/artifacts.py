@@ -13,9 +13,9 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any, TypeVar
 
-from documents.ids import minified
+from documents.ids import canonical_json
 from documents.models import Document
-from documents.storage.s3 import Declined
+from documents.storage.s3 import OperationNotAllowed
 from embeddings.embedders import DIMENSIONS
 from jobs import failpoints
 from jobs.models import UploadJob
@@ -53,7 +53,7 @@ def upload(version: LawVersion, *, sure: Callable[[], None] = lambda: None, know
     with spooled(what) as made:
         if not made.chunks:
             raise Permanent("NO_CHUNKS", "There is nothing in the law to upload.")
-        law = minified(version.canonical).encode()
+        law = canonical_json(version.canonical).encode()
         manifest = _manifest(version, what, made, Entry.of(keys.law(version.law_id), law))
         content = manifest.content()
         sha256 = hashlib.sha256(content).hexdigest()
@@ -189,7 +189,7 @@ def archive(version: LawVersion, error: Mapping[str, Any]) -> None:
         "raw": raw,
         **error,
     }
-    client.put(bucket, f"{folder}{ERROR}", minified(record).encode())
+    client.put(bucket, f"{folder}{ERROR}", canonical_json(record).encode())
     for former in set(client.names(bucket, folder)) - {raw, f"{folder}{ERROR}"}:  # of a failure before this one
         client.delete(bucket, former)
 
@@ -203,6 +203,9 @@ def _kept_raw(version: LawVersion, bucket: str, folder: str) -> str | None:
     key = f"{folder}{f'raw.{name}' if name == ERROR else name}"
     try:
         client.copy(version.bucket, version.raw_key, to=key, to_bucket=bucket)
-    except (FileNotFoundError, Declined):  # where it is our own bucket that refuses, the record is refused as well
+    except (
+        FileNotFoundError,
+        OperationNotAllowed,
+    ):  # where it is our own bucket that refuses, the record is refused as well
         return None
     return key

@@ -17,7 +17,15 @@ from botocore.config import Config
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
-from documents.storage.s3 import CONNECT_SECONDS, LISTED, PIECE, PROOF, READ_SECONDS, Declined, told_as_os_errors
+from documents.storage.s3 import (
+    CONNECT_SECONDS,
+    LIST_PAGE_SIZE,
+    READ_BYTES,
+    READ_SECONDS,
+    REQUIRED_KEYS,
+    OperationNotAllowed,
+    map_s3_errors,
+)
 
 AT_ONCE = 16  # connections, and so uploads, together: the 300 objects of a law at 30 ms each take 0.9 s, not 1.7
 JSON = "application/json"
@@ -73,7 +81,7 @@ def tags(bucket: str, key: str) -> dict[str, str] | None:
     """Return an object's tags, which may be told of one that is not given; as ``Head``'s."""
     try:
         found = _ask("get_object_tagging", Bucket=bucket, Key=key)["TagSet"]
-    except Declined:  # an S3 without tags, or a key that may not read them; while it is away nobody knows
+    except OperationNotAllowed:  # an S3 without tags, or a key that may not read them; while it is away nobody knows
         return None
     return {tag["Key"]: tag["Value"] for tag in found}
 
@@ -90,7 +98,7 @@ def is_open(bucket: str) -> bool:
     """Tell whether a bucket is there and lets us look. Raises ``OSError`` when the store is away."""
     try:
         _require(bucket)
-    except (NoBucket, Declined):
+    except (NoBucket, OperationNotAllowed):
         return False
     return True
 
@@ -125,8 +133,8 @@ def read(bucket: str, key: str, *, most: int | None = None) -> bytes:
 
 
 def _pieces(body: Any) -> Iterator[bytes]:
-    with told_as_os_errors():
-        yield from body.iter_chunks(PIECE)
+    with map_s3_errors():
+        yield from body.iter_chunks(READ_BYTES)
 
 
 def put(bucket: str, key: str, body: bytes | IO[bytes], *, mime: str = JSON) -> None:
@@ -149,7 +157,7 @@ def delete(bucket: str, key: str) -> None:
 
 def names(bucket: str, prefix: str) -> Iterator[str]:
     """Yield the keys that begin with ``prefix``, in order."""
-    more: dict[str, Any] = {"Prefix": prefix, "MaxKeys": LISTED}
+    more: dict[str, Any] = {"Prefix": prefix, "MaxKeys": LIST_PAGE_SIZE}
     while True:
         with _placed():
             page = _ask("list_objects_v2", Bucket=bucket, **more)
@@ -170,9 +178,9 @@ class _placed:
 
 
 def _ask(operation: str, **params: Any) -> Any:
-    with told_as_os_errors():
+    with map_s3_errors():
         answer = getattr(_client_here(), operation)(**params)
-    if operation in PROOF and PROOF[operation] not in answer:
+    if operation in REQUIRED_KEYS and REQUIRED_KEYS[operation] not in answer:
         if "Body" in answer:
             answer["Body"].close()
         raise OSError(errno.ENOTCONN, "What answers is no S3.")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from documents.ids import minified
+from documents.ids import canonical_json
 from embeddings.embedders import DIMENSIONS
 
 SCHEMA_VERSION = "1"
@@ -78,7 +78,7 @@ class Manifest:
             "chunk_count": len(self.chunks),
             "missing": [str(chunk_id) for chunk_id in self.missing],
         }
-        return minified(body).encode()
+        return canonical_json(body).encode()
 
 
 def parse(content: bytes) -> Manifest:

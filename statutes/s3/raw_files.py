@@ -13,7 +13,7 @@ from pathlib import Path
 from django.conf import settings
 
 from documents import storage
-from documents.storage.s3 import Declined
+from documents.storage.s3 import OperationNotAllowed
 from jobs.outcomes import Permanent, Retryable
 from statutes.errors import Unreadable
 from statutes.models import LawVersion
@@ -61,8 +61,8 @@ def _blamed(version: LawVersion, *, is_told_of: bool = False) -> Iterator[None]:
         yield
     except FileNotFoundError:
         raise Permanent("RAW_FILE_MISSING", "There is no file under the key that the message names.") from None
-    except (client.NoBucket, Declined) as refused:
-        if isinstance(refused, Declined):
+    except (client.NoBucket, OperationNotAllowed) as refused:
+        if isinstance(refused, OperationNotAllowed):
             _check_tags(version, _tags_of_closed(version))
         if is_told_of or any(_are_others_open(version.bucket, folder) for folder in _folders(version.raw_key)):
             raise Retryable("RAW_FILE_CLOSED", "The store does not give this file to us, but others.") from None
@@ -90,7 +90,7 @@ def _are_others_open(bucket: str, folder: str) -> bool:
         client.head(bucket, f"{folder}{NOBODYS}")
     except FileNotFoundError:
         return True
-    except (client.NoBucket, Declined):
+    except (client.NoBucket, OperationNotAllowed):
         return False
     return True
 

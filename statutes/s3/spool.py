@@ -14,7 +14,7 @@ from uuid import UUID
 
 from django.db import connection
 
-from documents.ids import minified
+from documents.ids import canonical_json
 from statutes.s3 import keys
 from statutes.s3.manifests import Entry
 
@@ -97,13 +97,15 @@ def _write(made: Spool, what: What, chunk_id: UUID, ord_: int, sha: str, text: s
         "chunk_text": text,
         "chunk_meta": told,
     }
-    content = minified(passage).encode()
+    content = canonical_json(passage).encode()
     made.add(Entry.of(keys.chunk(what.law_id, chunk_id), content, chunk_id), content)
     if vector is None:
         made.missing.append(chunk_id)
         return b""
-    metadata = minified({**told, "ord": ord_, "version": what.version, "chunk_sha256": sha})
-    line = f'{{"chunk_id":"{chunk_id}","vector":{vector},"law_id":{minified(what.law_id)},"metadata":{metadata}}}\n'
+    metadata = canonical_json({**told, "ord": ord_, "version": what.version, "chunk_sha256": sha})
+    line = (
+        f'{{"chunk_id":"{chunk_id}","vector":{vector},"law_id":{canonical_json(what.law_id)},"metadata":{metadata}}}\n'
+    )
     made.vectors.write(line.encode())
     return line.encode()
 

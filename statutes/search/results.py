@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from accounts.system_tenant import CORPUS
-from documents.markdown.normalization import page_of
+from documents.markdown.normalization import page_at
 from documents.models import Document
 from embeddings.search import Passage
 from embeddings.search.fusion import Parts
@@ -117,7 +117,7 @@ def _pages(passage: Passage, one: Part | None, starts: Sequence[int] | None) -> 
     """Return the first and last page of the article that is cited; of the passage, where that is all that is known."""
     if one is None or not starts:
         return passage.pages
-    return [page_of(starts, passage.start + one.start), page_of(starts, passage.start + max(one.start, one.end - 1))]
+    return [page_at(starts, passage.start + one.start), page_at(starts, passage.start + max(one.start, one.end - 1))]
 
 
 def _paged(pages: Sequence[int]) -> str:

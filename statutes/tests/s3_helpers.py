@@ -62,7 +62,7 @@ def law(
             "mime": "application/xml",
             "bytes_len": 4_711,
             "file_sha256": ids.file_sha256(document_id),
-            "raw_path": storage.uri("raw", CORPUS, document_id, "pdf"),
+            "raw_path": storage.object_uri("raw", CORPUS, document_id, "pdf"),
             "parser_name": "law-xml",
             "parser_version": "1",
         },

@@ -87,7 +87,7 @@ def test_all_pages_of_a_long_list_are_read(s3: Mortal, monkeypatch: pytest.Monke
     for number in range(5):
         objects.put(BUCKET, f"chunks/A/{number}", b"")
     objects.put(BUCKET, "chunks/AB/0", b"")
-    monkeypatch.setattr("statutes.s3.client.LISTED", 2)
+    monkeypatch.setattr("statutes.s3.client.LIST_PAGE_SIZE", 2)
 
     assert list(objects.names(BUCKET, "chunks/A/")) == [f"chunks/A/{number}" for number in range(5)]
 

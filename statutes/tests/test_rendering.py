@@ -53,7 +53,7 @@ def test_whatever_a_law_says_its_text_is_normal_and_tells_its_articles(plan: Any
     found = render(given_law)
 
     assert normalize(found.text) == found.text
-    assert not list(code_fences.spans(found.text))
+    assert not list(code_fences.find_code_fences(found.text))
     assert found == render(given_law)
     read = [unit for unit in units(found.text) if unit.article or unit.headings != unit.path]
     assert [unit.article for unit in read] == [one.id for _, one in given_law.articles()]

@@ -218,7 +218,7 @@ def test_until_it_is_done_the_law_stays_as_it_is(file: bytes, fields: dict[str, 
 @pytest.mark.parametrize("column", ["parsed_path", "raw_path"])
 def test_what_is_found_and_damaged_is_made_anew_beside_it(column: str, laws: S3Server) -> None:
     done(laws, xml(TAXED, RATE))
-    bucket, name = storage.located(Document.objects.values_list(column, flat=True).get())
+    bucket, name = storage.locate(Document.objects.values_list(column, flat=True).get())
     bucket.delete(name)
 
     job = done(laws, xml(TAXED, RATE), force_reprocess=True)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from documents.ids import minified
+from documents.ids import canonical_json
 from embeddings.models import DocumentChunk
 from statutes import artifact_import, ids
 from statutes.errors import Unreadable
@@ -64,7 +64,7 @@ def test_a_passage_with_the_id_of_anothers_does_not_take_its_place(laws: S3Serve
         put(laws, content, key=told["key"])
         told["sha256"] = hashlib.sha256(content).hexdigest()
     entry["chunk_id"] = other
-    put(laws, minified(manifest).encode(), key=keys.manifest(LAW))
+    put(laws, canonical_json(manifest).encode(), key=keys.manifest(LAW))
 
     assert refused()[0] == "VECTORS_NOT_SOUND"
     assert known() == before

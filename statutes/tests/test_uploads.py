@@ -12,9 +12,9 @@ import requests
 from django.conf import settings as configured
 
 from accounts.system_tenant import CORPUS
-from documents import upload_notifications
+from documents import services
 from documents.models import Document
-from documents.tests.s3_store import at
+from documents.tests.s3_settings import use_s3_storage
 from jobs import claims, worker
 from jobs.models import UploadJob
 from statutes.sqs import envelope
@@ -40,7 +40,7 @@ class Endpoint:
 def queue(queue: Queue, queues: SqsServer, settings: Any, store: None) -> Queue:
     """A queue, and a bucket of uploads that tells it of what is put there."""
     settings.SQS_WAIT_SECONDS, settings.STATUTES_BUCKET = 1, "fiscal"
-    at(settings, Endpoint(queues.endpoint))  # type: ignore[arg-type]
+    use_s3_storage(settings, Endpoint(queues.endpoint))  # type: ignore[arg-type]
     s3 = boto3.client(
         "s3", endpoint_url=queues.endpoint, region_name=REGION, aws_access_key_id="test", aws_secret_access_key="test"
     )
@@ -79,7 +79,7 @@ def told(key: str, bucket: str = "") -> list[bool]:
     record = put_event(key, bucket or configured.S3_RAW_BUCKET)
     found = envelope.read(json.dumps({"Records": [record]}))
     uploads = [item for item in found if isinstance(item, Arrived)]
-    return [upload_notifications.notified(user_id=item.user_id, document_id=item.document_id) for item in uploads]
+    return [services.upload_arrived(user_id=item.user_id, document_id=item.document_id) for item in uploads]
 
 
 ANA, BEN = UUID(int=3), UUID(int=4)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.db import connection
 
 from accessa import pipelines
-from documents.parsers.sandbox.client import Zygote
+from documents.parsers.sandbox.client import SandboxClient
 from jobs.claims import Claim
 from jobs.outcomes import Advance, Outcome
 from jobs.pipeline import Handler, Pipeline, Step
@@ -28,7 +28,7 @@ def meets_a_constraint(claim: Claim) -> Outcome:
 
 
 def has_a_child_that_says(claim: Claim) -> Outcome:
-    Zygote(module="testing.log_leaks").ask({}, wall_seconds=10.0)
+    SandboxClient(module="testing.log_leaks").request({}, wall_seconds=10.0)
     raise AssertionError
 
 

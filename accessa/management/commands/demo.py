@@ -31,7 +31,7 @@ from accessa.server.programs import Address, programs
 from accessa.server.supervisor import Supervisor
 from accounts import api_tokens
 from accounts.models import ApiToken, User
-from documents.cli_progress import Seen, follow
+from documents.cli_progress import JobStatus, follow_jobs
 
 # Two tenants: each stays with the model of its first document.
 EMAIL, WITH_VENDORS = "demo@accessa.example", "demo-vendors@accessa.example"
@@ -182,11 +182,11 @@ def show(console: Console, visitor: Visitor, files: list[Path], supervisor: Supe
             refused += 1
             console.print(f"  {file.name}: {answered}", style="red", markup=False)
 
-    def look() -> list[Seen]:
+    def look() -> list[JobStatus]:
         supervisor.tick()
         return list(visitor.jobs())
 
-    seen = follow(names, look, console, seconds=seconds)
+    seen = follow_jobs(names, look, console, seconds=seconds)
     ended_well = sum(job.state == "done" for job in seen.values())
     return refused + len(names) - ended_well
 

@@ -14,7 +14,7 @@ from rich.console import Console
 from accounts.errors import ApiError
 from accounts.models import User
 from documents import services, storage
-from documents.cli_progress import ENDED, Seen, follow
+from documents.cli_progress import ENDED, JobStatus, follow_jobs
 from documents.models import Document
 from documents.validation import MIME
 from jobs import log_context
@@ -33,7 +33,7 @@ class Command(BaseCommand):
         parser.add_argument("--seconds", type=float, default=3600.0, help="how long to wait at most")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        user_id = chosen_user(options["user"])
+        user_id = find_user(options["user"])
         console = Console(file=cast(IO[str], self.stdout))
         names: dict[UUID, str] = {}
         refused = 0
@@ -41,17 +41,17 @@ class Command(BaseCommand):
             try:
                 with log_context.only():  # each file has an id of its own
                     names[_upload(user_id, file)] = file.name
-            except (ApiError, storage.Rejected, OSError) as error:
+            except (ApiError, storage.UploadRejected, OSError) as error:
                 refused += 1
                 console.print(f"{file.name}: {_reason(error)}", style="red", markup=False)
         if options["wait"] and names:
-            seen = follow(names, lambda: _look(list(names)), console, seconds=options["seconds"])
+            seen = follow_jobs(names, lambda: _look(list(names)), console, seconds=options["seconds"])
             refused += sum(job.state != "done" for job in seen.values()) + len(names) - len(seen)
         if refused:
             raise CommandError(f"{refused} of {len(options['files'])} files did not end well.")
 
 
-def chosen_user(named: str | None) -> UUID:
+def find_user(named: str | None) -> UUID:
     """Return the user's id by e-mail or id, or the only tenant there is."""
     if named is None:
         users = list(User.objects.filter(is_active=True, is_staff=False)[:2])
@@ -73,9 +73,9 @@ def _upload(user_id: UUID, file: Path) -> UUID:
         user_id=user_id, filename=file.name, bytes_len=file.stat().st_size, mime=MIME, sha256=sha256
     )
     document = Document.objects.get(pk=declared.document_id)
-    bucket, name = storage.located(document.raw_path)
+    bucket, name = storage.locate(document.raw_path)
     if not bucket.exists(name):
-        services.store(document, _pieces(file))
+        services.store_upload(document, _pieces(file))
     return declared.job_id
 
 
@@ -85,17 +85,17 @@ def _pieces(file: Path) -> Iterator[bytes]:
             yield piece
 
 
-def _look(job_ids: list[UUID]) -> Iterator[Seen]:
+def _look(job_ids: list[UUID]) -> Iterator[JobStatus]:
     for job in UploadJob.objects.filter(pk__in=job_ids):
         failure = job.last_error and job.state in ENDED and job.state != "done" and job.last_error.get("code")
-        yield Seen(job.pk, job.stage, job.state, job.total_pct, failure or None)
+        yield JobStatus(job.pk, job.stage, job.state, job.total_pct, failure or None)
 
 
 def _reason(error: Exception) -> str:
     match error:
         case ApiError():
             return f"{error.code}: {error.detail}"
-        case storage.Rejected():
+        case storage.UploadRejected():
             return error.code
         case OSError():
             return error.strerror or "cannot be read"

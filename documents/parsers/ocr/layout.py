@@ -32,7 +32,7 @@ class Line:
     text: str
 
 
-def markdown(boxes: Sequence[NDArray[np.float32]], texts: Sequence[str]) -> str:
+def layout_markdown(boxes: Sequence[NDArray[np.float32]], texts: Sequence[str]) -> str:
     """``boxes`` are corners clockwise from the top left, in pixels; ``texts`` what stands in them."""
     slope = _slope(boxes)
     lines = [_line(box, text.strip(), slope) for box, text in zip(boxes, texts, strict=True)]

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rapidocr_onnxruntime import RapidOCR
 
-from documents.parsers.ocr.layout import markdown
+from documents.parsers.ocr.layout import layout_markdown
 from documents.parsers.ocr.rasterize import Picture
 
 DETECTOR_SIDE = 1280  # pixels: its memory grows with the area, and it does not need the fine picture that reading needs
@@ -60,10 +60,10 @@ def warm_up() -> None:
     """Run both models once in the zygote: a child can open no file that they would still need."""
     picture = np.full((320, 320, 3), 255, np.uint8)
     cv2.putText(picture, "Warm", (40, 160), cv2.FONT_HERSHEY_SIMPLEX, 2, (0, 0, 0), 3)
-    read(picture)
+    recognize_image(picture)
 
 
-def read(picture: Picture) -> str:
+def recognize_image(picture: Picture) -> str:
     """The picture's text in reading order, ``""`` when there is none."""
     if picture.min() == picture.max():
         return ""
@@ -77,7 +77,7 @@ def read(picture: Picture) -> str:
     boxes = _affordable(boxes)
     found = zip(boxes, _recognize_either_way(picture, boxes), strict=True)
     believed = [(box, text) for box, (text, sure) in found if sure >= BELIEVED and text.strip()]
-    return markdown([box for box, _ in believed], [text for _, text in believed])
+    return layout_markdown([box for box, _ in believed], [text for _, text in believed])
 
 
 def _detect(picture: Picture) -> list[Box]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from documents.parsers.page_images import text_alignment
-from documents.parsers.page_images.words import Box, Word, folded
+from documents.parsers.page_images.words import Box, Word, fold_character
 
 MOST = 400  # boxes of one answer; a page has some 60 lines
 MATCHED = 0.6  # of a word's letters
@@ -17,13 +17,13 @@ GAP = 2.0  # of a line's height: two columns stand further apart
 UNSEEN = re.compile(r"\]\([^()\s]*+\)|</?[a-zA-Z][^<>\n]{0,200}+>|&[a-z]{2,8};")
 
 
-def boxes(
+def locate_boxes(
     words: Sequence[Word], passage: str, place: Callable[[Box], Box], width: float, height: float
 ) -> list[list[float]]:
     """Left, top, width and height of each line's part of ``passage``, in points from the page's top left."""
-    text = "".join(map(folded, UNSEEN.sub(" ", passage)))
+    text = "".join(map(fold_character, UNSEEN.sub(" ", passage)))
     page = "".join(word.text for word in words)
-    found = _matched(words, text_alignment.spans(page, text))
+    found = _matched(words, text_alignment.find_spans(page, text))
     lines = (_clipped(place(box), width, height) for box in _lines(found))
     return [_measured(box) for box in lines if box is not None][:MOST]
 

@@ -12,24 +12,24 @@ SLIVER = 0.001  # of a pixel, for which PDFium would add a whole one
 QUALITY = 85  # with full colour; PNG takes twenty times as long
 
 
-class NotShown(Exception):
+class PageNotRenderable(Exception):
     """The page claims a size of which no picture can be made."""
 
 
-def size(page: Any) -> tuple[float, float]:
+def page_size(page: Any) -> tuple[float, float]:
     """Width and height in points, as the page is shown: cropped and turned."""
     width, height = page.get_size()
     if not (width > 0 and height > 0 and math.isfinite(width) and math.isfinite(height)):
-        raise NotShown
+        raise PageNotRenderable
     return width, height
 
 
-def jpeg(page: Any, wanted: int) -> bytes:
+def render_jpeg(page: Any, wanted: int) -> bytes:
     """Draw the page ``wanted`` pixels wide, its annotations and forms with it."""
-    width, height = size(page)
+    width, height = page_size(page)
     scale = (wanted - SLIVER) * min(1 / width, LONGEST / height)
     if min(width, height) * scale < SHORTEST:
-        raise NotShown
+        raise PageNotRenderable
     made = io.BytesIO()
     page.render(scale=scale, rev_byteorder=True).to_pil().convert("RGB").save(
         made, "JPEG", quality=QUALITY, subsampling=0

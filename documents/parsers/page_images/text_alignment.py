@@ -32,7 +32,7 @@ class Run:
         return self.place + self.length
 
 
-def spans(page: str, text: str) -> list[tuple[int, int]]:
+def find_spans(page: str, text: str) -> list[tuple[int, int]]:
     """Return the slices of ``page`` that are of ``text``; none rather than doubtful ones."""
     if len(text) < STRONG:
         only = page.find(text) if text else -1

@@ -45,12 +45,12 @@ class Word:
 
 
 @lru_cache(maxsize=4096)
-def folded(character: str) -> str:
+def fold_character(character: str) -> str:
     """What all ways of writing a letter have in common: "ﬁ" and "FI" are "fi". Nothing for what is no letter."""
     return "".join(part for part in unicodedata.normalize("NFKD", character).casefold() if part.isalnum())
 
 
-def words(page: Any) -> list[Word]:
+def extract_words(page: Any) -> list[Word]:
     """In PDFium's reading order; what is written against a word, such as a full stop, widens its box."""
     made: list[Word] = []
     last = -2
@@ -63,7 +63,7 @@ def words(page: Any) -> list[Word]:
     return [word for word in made if word.text]
 
 
-def placing(page: Any) -> Callable[[Box], Box]:
+def page_transform(page: Any) -> Callable[[Box], Box]:
     """Return what takes a box from the page's own space, whose origin may lie anywhere, to the page as it is shown.
 
     There the origin is the top left, the page is cropped, and turned as it says.
@@ -94,7 +94,7 @@ def _signs(page: Any) -> Iterator[tuple[int, Word]]:
     for number in range(min(text.count_chars(), MOST)):
         sign = _character(pdfium.FPDFText_GetUnicode(text.raw, number))
         if not sign.isspace() and pdfium.FPDFText_GetLooseCharBox(text.raw, number, rect):
-            yield number, Word(folded(sign), Box(rect.left, -rect.top, rect.right, -rect.bottom))
+            yield number, Word(fold_character(sign), Box(rect.left, -rect.top, rect.right, -rect.bottom))
 
 
 def _character(code: int) -> str:

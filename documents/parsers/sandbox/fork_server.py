@@ -18,21 +18,21 @@ COMPLAINT_BYTES = 4096
 CPU_SIGNALS = {signal.SIGXCPU, signal.SIGPROF}
 
 Message = dict[str, Any]
-Answer = Callable[[Message], Message]
+Handler = Callable[[Message], Message]
 
 
-def serve(requests: int, replies: int, answer_to: Answer) -> None:
+def serve(requests: int, replies: int, answer_to: Handler) -> None:
     """One document at a time until the worker closes its end. ``answer_to`` is called in the child, once."""
     with contextlib.suppress(EOFError, BrokenPipeError):
         while True:
-            ended, answer = run(
+            ended, answer = run_child(
                 json.loads(framing.receive(requests, limit=REQUEST_BYTES)), answer_to, lifeline=requests
             )
             framing.send(replies, ended.encode())
             framing.send(replies, answer)
 
 
-def run(request: Message, answer_to: Answer, *, lifeline: int) -> tuple[str, bytes]:
+def run_child(request: Message, answer_to: Handler, *, lifeline: int) -> tuple[str, bytes]:
     """``answered``, ``memory``, ``cpu``, ``deadline`` or ``crashed``, and the answer's bytes if it is the first."""
     until = time.monotonic() + request["wall_seconds"]
     (answer, answer_end), (complaint, complaint_end) = os.pipe(), os.pipe()
@@ -41,7 +41,7 @@ def run(request: Message, answer_to: Answer, *, lifeline: int) -> tuple[str, byt
         _be_the_child(request, answer_to, zygote, answer_end, complaint_end)
     os.close(answer_end)
     os.close(complaint_end)
-    ear = Ear(answer, complaint, most=request["answer_bytes"])
+    ear = ChildOutput(answer, complaint, most=request["answer_bytes"])
     try:
         cut_short = ear.listen(lifeline, until)
     finally:
@@ -54,7 +54,7 @@ def run(request: Message, answer_to: Answer, *, lifeline: int) -> tuple[str, byt
     return ended, bytes(ear.answer) if ended == "answered" else b""
 
 
-class Ear:
+class ChildOutput:
     """Hears a child out on both its pipes, so that it never blocks on a full one."""
 
     def __init__(self, answer: int, complaint: int, *, most: int) -> None:
@@ -101,13 +101,13 @@ def _ending(status: int, complaint: bytes) -> str:
     return "crashed"
 
 
-def _be_the_child(request: Message, answer_to: Answer, zygote: int, answer: int, complaint: int) -> NoReturn:
+def _be_the_child(request: Message, answer_to: Handler, zygote: int, answer: int, complaint: int) -> NoReturn:
     try:
-        rlimits.enter(memory_mb=request["memory_mb"], cpu_seconds=request["cpu_seconds"], parent=zygote)
+        rlimits.apply_limits(memory_mb=request["memory_mb"], cpu_seconds=request["cpu_seconds"], parent=zygote)
         nothing = os.open(os.devnull, os.O_RDWR)
         for old, new in ((nothing, 0), (nothing, 1), (complaint, 2)):
             os.dup2(old, new)  # the worker's pipes must not stay open in here
         framing.write(answer, json.dumps(answer_to(request), ensure_ascii=False).encode())
-        rlimits.leave(0)
+        rlimits.exit_process(0)
     except BaseException:  # must never return into the zygote's loop
-        rlimits.leave(1)
+        rlimits.exit_process(1)

@@ -23,7 +23,7 @@ OUT_OF_MEMORY = ("alloc", "memory")  # what OpenCV and onnxruntime say, each in 
 Reader = Callable[[rasterize.Picture], str]
 
 
-def answer_to(read: Reader, request: fork_server.Message) -> fork_server.Message:
+def respond(read: Reader, request: fork_server.Message) -> fork_server.Message:
     """The one thing a child does."""
     try:
         return {"markdown": _read(read, Path(request["path"]), request["pages"])}
@@ -36,18 +36,18 @@ def answer_to(read: Reader, request: fork_server.Message) -> fork_server.Message
 
 
 def _read(read: Reader, path: Path, pages: list[int]) -> list[str]:
-    rlimits.allow_cpu(RENDER_CPU_SECONDS)
+    rlimits.limit_cpu_time(RENDER_CPU_SECONDS)
     document = rasterize.open_document(path)
-    rlimits.close_the_door()
+    rlimits.forbid_opening_files()
     return [_page(read, document, number) for number in pages]
 
 
 def _page(read: Reader, document: Any, number: int) -> str:
-    rlimits.allow_cpu(RENDER_CPU_SECONDS)
+    rlimits.limit_cpu_time(RENDER_CPU_SECONDS)
     picture = rasterize.picture(document, number)
     if picture is None:
         return ""
-    rlimits.allow_cpu(PAGE_CPU_SECONDS)
+    rlimits.limit_cpu_time(PAGE_CPU_SECONDS)
     return read(picture)
 
 
@@ -60,4 +60,4 @@ if __name__ == "__main__":
         reason = str(error).split("\n")[0]
         fork_server.serve(0, 1, lambda request: {"unavailable": reason})
     else:
-        fork_server.serve(0, 1, partial(answer_to, reading.read))
+        fork_server.serve(0, 1, partial(respond, reading.recognize_image))

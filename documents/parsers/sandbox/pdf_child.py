@@ -15,15 +15,15 @@ from documents.parsers import pdf_engines
 from documents.parsers.sandbox import fork_server, rlimits
 
 
-def answer_to(request: dict[str, Any]) -> dict[str, Any]:
+def respond(request: dict[str, Any]) -> dict[str, Any]:
     """The one thing a child does."""
     try:
         document = pdf_engines.open_document(Path(request["path"]))
         if request["ask"] == "inspect":
             return {"pages": document.count, "encrypted": document.encrypted}
-        rlimits.close_the_door()
-        return {"markdown": pdf_engines.markdown(document)}
-    except pdf_engines.Refused as refused:
+        rlimits.forbid_opening_files()
+        return {"markdown": pdf_engines.extract_markdown(document)}
+    except pdf_engines.PdfError as refused:
         return {"refused": refused.code}
     except MemoryError:
         return {"refused": "PARSER_OUT_OF_MEMORY"}
@@ -32,4 +32,4 @@ def answer_to(request: dict[str, Any]) -> dict[str, Any]:
 if __name__ == "__main__":
     pdf_oxide.disable_logging()  # it logs pieces of the document
     pdf_engines.warm_up()
-    fork_server.serve(0, 1, answer_to)
+    fork_server.serve(0, 1, respond)

@@ -13,7 +13,7 @@ PR_SET_PDEATHSIG = 1
 OPEN_FILES = 32
 
 
-def enter(*, memory_mb: int, cpu_seconds: int, parent: int) -> None:
+def apply_limits(*, memory_mb: int, cpu_seconds: int, parent: int) -> None:
     """Give up everything a parser does not need. Call first thing after the fork."""
     os.setsid()
     _die_with(parent)
@@ -24,17 +24,17 @@ def enter(*, memory_mb: int, cpu_seconds: int, parent: int) -> None:
     _limit(resource.RLIMIT_FSIZE, 0)  # the answer leaves by a pipe, which this does not touch
 
 
-def close_the_door() -> None:
+def forbid_opening_files() -> None:
     """No file and no socket can be opened from here on, whatever a document asks for."""
     _limit(resource.RLIMIT_NOFILE, 0)
 
 
-def allow_cpu(seconds: float) -> None:
+def limit_cpu_time(seconds: float) -> None:
     """Start the clock anew: SIGPROF kills the process when it has used up this much CPU time."""
     signal.setitimer(signal.ITIMER_PROF, seconds)
 
 
-def leave(code: int) -> NoReturn:
+def exit_process(code: int) -> NoReturn:
     """Skip the interpreter's and the engines' clean-up, which would walk a hostile document's objects once more."""
     os._exit(code)
 
@@ -44,7 +44,7 @@ def _die_with(parent: int) -> None:
         return
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it died between the fork and the prctl
-        leave(1)
+        exit_process(1)
 
 
 def _limit(which: int, most: int) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from accounts.errors import ApiError
-from documents.management.commands.ingest import chosen_user
+from documents.management.commands.ingest import find_user
 from embeddings.search import Passage
 from embeddings.search.snippets import plain
 from statutes.search import SOURCES, UPLOADS, search
@@ -27,7 +27,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         named = [name.strip() for name in options["sources"].split(",")]
         try:
-            user_id = chosen_user(options["user"])
+            user_id = find_user(options["user"])
             found = search(user_id=user_id, query=options["query"], k=options["k"], sources=named)
         except ApiError as refused:
             raise CommandError(f"{refused.code}: {refused.detail}") from None

@@ -234,7 +234,9 @@ def test_a_scanned_law_is_read_by_ocr(path: Path) -> None:
     page.save(path, format="PDF", resolution=100)
 
     law = readers.read(
-        path, format="pdf", scan=lambda path, pages: {page: ocr.read(path, [page - 1])[page - 1] for page in pages}
+        path,
+        format="pdf",
+        scan=lambda path, pages: {page: ocr.recognize_pages(path, [page - 1])[page - 1] for page in pages},
     )
 
     assert articles(law) == {"1": "The board of the act", "2": "The rest of the act"}

@@ -8,7 +8,7 @@ from typing import Any
 from testing.fakes.s3 import S3Server
 
 
-def at(settings: Any, server: S3Server, **changed: Any) -> None:
+def use_s3_storage(settings: Any, server: S3Server, **changed: Any) -> None:
     """Let both buckets be at ``server``."""
     defaults = {
         "S3_ENDPOINT_URL": server.url,
