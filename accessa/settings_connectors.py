@@ -108,7 +108,7 @@ INTEGRATIONS_VAULT_KEYS = _vault_keys()
 INTEGRATIONS_VAULT_KEY_IS_LOCAL = not env.list("INTEGRATIONS_VAULT_KEYS", default=[])
 # Refreshed before they end, so that a page never begins with a token that ends in it (spec 002 §2).
 TOKEN_REFRESH_SKEW_SECONDS = env.int("TOKEN_REFRESH_SKEW_SECONDS", default=60)
-INGESTION_WORK = env.str("INGESTION_WORK", default="integrations.sync.page_worker.work")  # of one page
+INGESTION_WORK = env.str("INGESTION_WORK", default="integrations.sync.page_worker.run_page")  # of one page
 INGESTION_VT_SECONDS = env.int("INGESTION_VT_SECONDS", default=300)  # spec 002 §4
 INGESTION_MAX_DELIVERIES = env.int("INGESTION_MAX_DELIVERIES", default=5)  # spec 002 §4
 INGESTION_PAGE_SIZE = env.int("INGESTION_PAGE_SIZE", default=100)  # HubSpot's most

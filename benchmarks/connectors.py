@@ -62,7 +62,7 @@ def measure(options: Namespace) -> Result:
 
 def _sync(records: int, source: ConnectedSource | None = None) -> dict[str, Any]:
     source = source or ConnectedSource.objects.create(user_id=uuid4(), provider="hubspot")
-    job = sync_jobs.start(source, IngestionJob.Kind.FULL, by="benchmark")
+    job = sync_jobs.start_sync(source, IngestionJob.Kind.FULL, by="benchmark")
     say(f"{records} records …")
     with cluster.running(**SETTINGS, INSTANT_RECORDS=str(records)) as process, watched(process) as memory:
         cluster.until(lambda: _ended(job.pk), seconds=3600)

@@ -20,7 +20,7 @@ from accounts.audit.admin_base import ReadOnlyAdmin
 from accounts.audit.admin_filters import between, one_of
 from accounts.errors import ApiError
 from accounts.models import User
-from integrations.admin_filters import Lately
+from integrations.admin_filters import CreatedWithin
 from integrations.models import ArchivedMessage, ConnectedSource, IngestionJob, Provider
 from integrations.sync import replay as replaying
 
@@ -30,7 +30,7 @@ IS_ID = re.compile(r"[0-9]{1,18}")
 MOST = 200  # pages put back at once
 
 
-def whole(value: object) -> str:
+def nowrap(value: object) -> str:
     return format_html('<span class="whitespace-nowrap">{}</span>', value)
 
 
@@ -60,18 +60,18 @@ class ConnectedSourceAdmin(ReadOnlyAdmin):
 
     @admin.display(description="source")
     def source(self, source: ConnectedSource) -> str:
-        return whole(source.pk)
+        return nowrap(source.pk)
 
     @admin.display(description="tenant")
     def tenant(self, source: ConnectedSource) -> str:
-        return whole(source.user_id)
+        return nowrap(source.user_id)
 
 
 @admin.register(IngestionJob)
 class IngestionJobAdmin(ReadOnlyAdmin):
     list_display = ("job", "kind", "status", "error_message", "counts", "page", "created_at", "of_source", "tenant")
     list_filter = (
-        Lately, one_of("status", "status", IngestionJob.Status.choices),
+        CreatedWithin, one_of("status", "status", IngestionJob.Status.choices),
         one_of("kind", "kind", IngestionJob.Kind.choices), one_of("source__provider", "provider", Provider.choices),
     )  # fmt: skip
     id_fields = ("id", "source_id")
@@ -87,15 +87,15 @@ class IngestionJobAdmin(ReadOnlyAdmin):
 
     @admin.display(description="sync")
     def job(self, job: IngestionJob) -> str:
-        return whole(job.pk)
+        return nowrap(job.pk)
 
     @admin.display(description="source")
     def of_source(self, job: IngestionJob) -> str:
-        return whole(job.source_id)
+        return nowrap(job.source_id)
 
     @admin.display(description="tenant")
     def tenant(self, job: IngestionJob) -> str:
-        return whole(job.user_id)
+        return nowrap(job.user_id)
 
     @admin.display(description="records")
     def counts(self, job: IngestionJob) -> str:
@@ -165,17 +165,17 @@ class ArchivedMessageAdmin(ReadOnlyAdmin):
         """Show the sync's id, as the way to its page while there is one."""
         sync = getattr(message, "sync", None)
         if sync is None:
-            return whole(_said(message, "job_id"))
+            return nowrap(_said(message, "job_id"))
         page = reverse("admin:integrations_ingestionjob_change", args=[sync])
         return format_html('<a class="whitespace-nowrap underline" href="{}">{}</a>', page, sync)
 
     @admin.display(description="source")
     def of_source(self, message: ArchivedMessage) -> str:
-        return whole(_said(message, "source_id"))
+        return nowrap(_said(message, "source_id"))
 
     @admin.display(description="tenant")
     def tenant(self, message: ArchivedMessage) -> str:
-        return whole(_said(message, "user_id"))
+        return nowrap(_said(message, "user_id"))
 
     def has_replay_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm("integrations.replay_archivedmessage")
@@ -197,7 +197,7 @@ class ArchivedMessageAdmin(ReadOnlyAdmin):
         )  # fmt: skip
 
     def _replayed(self, request: HttpRequest, msg_ids: list[int], reason: str) -> HttpResponse:
-        became = replaying.replay(msg_ids, by=cast(User, request.user), reason=reason)
+        became = replaying.replay_messages(msg_ids, by=cast(User, request.user), reason=reason)
         refused = Counter(each.code for each in became.values() if isinstance(each, ApiError))
         if done := len(became) - refused.total():
             messages.success(request, f"{done} put back.")

@@ -12,7 +12,7 @@ from django.http import HttpRequest
 from accounts.audit.admin_filters import OneOf
 
 
-class Lately(OneOf):
+class CreatedWithin(OneOf):
     """Syncs are by the million after some years: without an id to look for, only the last ones are looked through."""
 
     title, parameter_name = "within", "within"

@@ -12,7 +12,7 @@ from accounts.audit import log as auditing
 from accounts.models import User
 from integrations.models import ConnectedSource, IngestionJob
 from integrations.oauth import token_endpoint, token_vault
-from integrations.oauth.provider_config import SHARING
+from integrations.oauth.provider_config import SHARED_GRANTS
 from integrations.oauth.token_endpoint import GrantRefused
 from integrations.sync import sync_jobs
 from jobs.outcomes import Postponed, StageFailure
@@ -28,15 +28,15 @@ WHERE id = %s AND status <> 'disconnected'
 """
 
 
-class Grant(StrEnum):
+class GrantOutcome(StrEnum):
     """What became of the access that the provider had granted."""
 
-    GIVEN_BACK = "given_back"
+    REVOKED = "given_back"
     SHARED = "shared"  # it stays: another source lives by it
-    UNTOLD = "untold"  # the provider could not be told, so it stays until its owner ends it there
+    NOT_REVOKED = "untold"  # the provider could not be told, so it stays until its owner ends it there
 
 
-def disconnect(source: ConnectedSource, *, by: User | None, reason: str = "") -> Grant:
+def disconnect_source(source: ConnectedSource, *, by: User | None, reason: str = "") -> GrantOutcome:
     """Stop, forget and have removed what a source has brought; then give its grant back. Call it outside transactions.
 
     Return what became of the grant. The tenant needs no ``reason``; staff (``by`` None: the command line) does, and
@@ -47,16 +47,16 @@ def disconnect(source: ConnectedSource, *, by: User | None, reason: str = "") ->
         with connection.cursor() as cursor:
             cursor.execute(LET_GO, [source.pk])
             if not cursor.rowcount:
-                return Grant.GIVEN_BACK
-        token_vault.forget(source.pk)
-        sync_jobs.start(source, IngestionJob.Kind.FORGET, by=str(by.pk) if by else auditing.COMMAND_LINE)
+                return GrantOutcome.REVOKED
+        token_vault.delete_tokens(source.pk)
+        sync_jobs.start_sync(source, IngestionJob.Kind.FORGET, by=str(by.pk) if by else auditing.COMMAND_LINE)
         if by is None or by.pk != source.user_id:
             _audit(source, by, reason)
     source.refresh_from_db()
     # Asked once this one is gone: of the last two, let go of at once, one at least sees that it was the last.
-    if token != "" and is_shared(source, account):
-        return Grant.SHARED
-    return Grant.GIVEN_BACK if token == "" or (token and _revoked(source, token)) else Grant.UNTOLD
+    if token != "" and is_grant_shared(source, account):
+        return GrantOutcome.SHARED
+    return GrantOutcome.REVOKED if token == "" or (token and _revoked(source, token)) else GrantOutcome.NOT_REVOKED
 
 
 def _refresh_token(source: ConnectedSource) -> str | None:
@@ -65,25 +65,24 @@ def _refresh_token(source: ConnectedSource) -> str | None:
     if fresh is None or fresh.refresh_token_vault_id is None:
         return ""
     try:
-        return token_vault.read(fresh.refresh_token_vault_id, fresh)
-    except (StageFailure, token_vault.KeyUnknown) as failure:
+        return token_vault.read_token(fresh.refresh_token_vault_id, fresh)
+    except (StageFailure, token_vault.UnknownVaultKey) as failure:
         log.warning("Source %s: its token cannot be given back: %s.", source.pk, failure.code)
         return None
 
 
-def is_shared(source: ConnectedSource, account: str) -> bool:
+def is_grant_shared(source: ConnectedSource, account: str) -> bool:
     """Tell whether giving the grant back would end another source's: Google takes back all of an account's at once.
 
     Another tenant's too, who has connected the same account. Of the tenant's own, one whose account is not known may be
     the same.
     """
-    if source.provider not in SHARING:
+    if source.provider not in SHARED_GRANTS:
         return False
     same = Q(account=account) if account else Q(pk=None)
     own = Q(user_id=source.user_id) & (same | Q(account="") if account else Q())
-    others = ConnectedSource.objects.filter(
-        own | same, provider__in=(source.provider, *SHARING[source.provider]), status=ConnectedSource.Status.ACTIVE
-    )
+    providers = (source.provider, *SHARED_GRANTS[source.provider])
+    others = ConnectedSource.objects.filter(own | same, provider__in=providers, status=ConnectedSource.Status.ACTIVE)
     return others.exclude(pk=source.pk).exists()
 
 
@@ -101,10 +100,10 @@ def _audit(source: ConnectedSource, by: User | None, reason: str) -> None:
 
 def _revoked(source: ConnectedSource, token: str) -> bool:
     """Give the grant back, once: a provider that is away is not waited for."""
-    if not token_endpoint.configured(source.provider):
+    if not token_endpoint.is_configured(source.provider):
         return False
     try:
-        token_endpoint.revoke(source.provider, token)
+        token_endpoint.revoke_grant(source.provider, token)
     except GrantRefused:  # gone already
         return True
     except (StageFailure, Postponed) as failure:

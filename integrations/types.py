@@ -24,12 +24,12 @@ class RawItem:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class FailedItem:
     """A record that could not be read, where its page could. ``code`` is one of ours."""
 
     external_id: str  # "company:?" when not even its id can be read
     code: str
-    again: bool = False  # may go well another time: the next delta tries it. Only of listings that are read ahead
+    retry: bool = False  # may go well another time: the next delta tries it. Only of listings that are read ahead
 
     @property
     def is_nameless(self) -> bool:
@@ -42,7 +42,7 @@ class Page:
 
     items: list[RawItem]
     following: str | None = None
-    failed: list[Failed] = field(default_factory=list)
+    failed: list[FailedItem] = field(default_factory=list)
     # The listing stopped at a cap or could not be complete: what it has not shown may still be there.
     capped: bool = False
     # What to fetch instead when the delta's cursor is too old at the provider (Drive 410, Gmail 404).

@@ -6,5 +6,5 @@ from integrations.models import ConnectedSource
 from vendors.vendor import Vendor
 
 
-def vendor(source: ConnectedSource, requests_per_minute: int = 0) -> Vendor:
+def source_vendor(source: ConnectedSource, requests_per_minute: int = 0) -> Vendor:
     return Vendor(source.provider, str(source.pk), requests_per_minute=requests_per_minute)

@@ -17,7 +17,7 @@ from django.utils.dateparse import parse_datetime
 from accounts.errors import not_found
 from accounts.rls import as_tenant
 from integrations.models import ConnectedSource, IngestionJob, Provider
-from integrations.oauth.services import RECORDED
+from integrations.oauth.services import FIXTURE_ACCOUNT
 from integrations.sync import sync_jobs
 from integrations.sync.sync_jobs import MOST_DETAILS
 from portal import user_messages
@@ -59,7 +59,7 @@ class Connection:
     @property
     def name(self) -> str:
         """Tell two accounts of one provider apart."""
-        if self.source.account == RECORDED:
+        if self.source.account == FIXTURE_ACCOUNT:
             return "Recorded answers"
         is_named = self.source.account and self.source.status != STATUS.DISCONNECTED
         return f"Account {self.source.account[:LONGEST_NAME]}" if is_named else "Account"

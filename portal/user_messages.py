@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from http import HTTPStatus
 
-from integrations.disconnect import Grant
+from integrations.disconnect import GrantOutcome
 from integrations.models import Provider
 
 # By the job's ``wait_reason``: nothing is wrong with the document, and it goes on by itself.
@@ -148,9 +148,9 @@ QUEUES = "It waits for its turn."
 SILENT = "{name} does not answer at present; it goes on by itself."
 # By what became of a disconnected system's access, where it was not given back.
 GRANTS = {
-    Grant.SHARED: "Google still lists our access: something else that is connected here with this Google account uses"
-    " it. It is given back when that is disconnected, too.",
-    Grant.UNTOLD: "{name} could not be told. Remove our app in its own settings, too.",
+    GrantOutcome.SHARED: "Google still lists our access: something else that is connected here with this Google"
+    " account uses it. It is given back when that is disconnected, too.",
+    GrantOutcome.NOT_REVOKED: "{name} could not be told. Remove our app in its own settings, too.",
 }
 
 

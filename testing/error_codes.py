@@ -72,7 +72,7 @@ def page_waits_in_source() -> set[str]:
 
 def record_failures_in_source() -> set[str]:
     """Return the codes that connectors themselves note of single records."""
-    return _first_texts({"Failed"}, of=SYNCS)
+    return _first_texts({"FailedItem"}, of=SYNCS)
 
 
 def documented(guide: Path) -> dict[int, set[str]]:

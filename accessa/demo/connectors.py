@@ -39,14 +39,14 @@ def show(console: Console, visitor: Visitor, user_id: UUID, look: Callable[[], o
     ``look`` is called again and again meanwhile.
     """
     for source in ConnectedSource.objects.filter(user_id=user_id):  # what an earlier demo has left
-        disconnect.disconnect(source, by=None, reason="The demo begins anew.")
+        disconnect.disconnect_source(source, by=None, reason="The demo begins anew.")
     _wait(user_id, look, seconds)
-    sources = [services.connect_recorded(user_id=user_id, provider=provider) for provider in Provider.values]
+    sources = [services.connect_fixtures(user_id=user_id, provider=provider) for provider in Provider.values]
     table = Table(*COLUMNS, title="Connected systems, by recorded answers")
     for again in (False, True):
         if again:
             for source in sources:
-                sync_jobs.start(source, IngestionJob.Kind.FULL, by="demo")
+                sync_jobs.start_sync(source, IngestionJob.Kind.FULL, by="demo")
         _wait(user_id, look, seconds)
         for source in sources:
             _check(_row(table, source, "second" if again else "first"), again=again)

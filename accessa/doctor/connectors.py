@@ -72,8 +72,8 @@ def _vault() -> Iterator[Finding]:
     try:
         for vault_id, source in kept:
             if vault_id is not None:
-                token_vault.read(vault_id, source)
-    except (StageFailure, token_vault.KeyUnknown) as failure:
+                token_vault.read_token(vault_id, source)
+    except (StageFailure, token_vault.UnknownVaultKey) as failure:
         yield wrong(
             f"A tenant's token cannot be read ({failure.code}).",
             "Put the key that it was written with into INTEGRATIONS_VAULT_KEYS again, behind the newest.",

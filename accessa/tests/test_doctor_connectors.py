@@ -21,7 +21,7 @@ READ = "public.ingestion_read(text, integer, integer)"
 
 def connected(person: Person, **said: Any) -> ConnectedSource:
     source = ConnectedSource.objects.create(user_id=person.id, provider="hubspot", **said)
-    source.refresh_token_vault_id = token_vault.store(source, "refresh", "r")
+    source.refresh_token_vault_id = token_vault.store_token(source, "refresh", "r")
     source.save()
     return source
 
@@ -49,7 +49,7 @@ def test_a_queue_that_is_not_as_it_was_made_is_found(do: str, undo: str, says: s
 
 
 def test_pages_that_nobody_takes_are_found(ana: Person) -> None:
-    sync_jobs.start(connected(ana), "full_sync", by="test")
+    sync_jobs.start_sync(connected(ana), "full_sync", by="test")
     with connection.cursor() as cursor:
         cursor.execute("UPDATE pgmq.q_ingestion_queue SET vt = vt - interval '1 hour'")
 

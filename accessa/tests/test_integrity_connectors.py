@@ -25,8 +25,8 @@ def sql(statement: str) -> None:
 def _synced(ana: Person) -> None:
     """A source with its tokens, a company with its client, a record that is gone, and a sync under way."""
     source = ConnectedSource.objects.create(user_id=ana.id, provider="hubspot")
-    source.access_token_vault_id = token_vault.store(source, "access", "a")
-    source.refresh_token_vault_id = token_vault.store(source, "refresh", "r")
+    source.access_token_vault_id = token_vault.store_token(source, "access", "a")
+    source.refresh_token_vault_id = token_vault.store_token(source, "refresh", "r")
     source.save()
     for number, text in (("1", "Acme"), ("2", "")):
         SourceDocument.objects.create(
@@ -43,7 +43,7 @@ def _synced(ana: Person) -> None:
             f"UPDATE {table} SET embedding = {VECTOR}, embedding_model = 'm@1',"
             " embedding_text_sha256 = sha256(convert_to(text, 'UTF8')) WHERE external_id = 'company:1'"
         )
-    sync_jobs.start(source, "full_sync", by="test")
+    sync_jobs.start_sync(source, "full_sync", by="test")
 
 
 def kinds() -> set[str]:

@@ -45,7 +45,7 @@ def main(records: int) -> float:
         following: str | None = None
         while True:
             page = client.page(stream, "full_sync", None, following)
-            made = [instant_provider.record(item) for item in page.items]
+            made = [instant_provider.map_record(item) for item in page.items]
             vectors = [
                 row
                 for at in range(0, len(made), BATCH)

@@ -12,7 +12,7 @@ from django.db import connection, transaction
 from accounts.errors import ApiError
 from integrations.models import ConnectedSource, IngestionJob, VaultToken
 from integrations.oauth import token_vault
-from integrations.oauth.token_endpoint import Tokens
+from integrations.oauth.token_endpoint import TokenResponse
 from integrations.sync import sync_jobs
 
 CREATE = """
@@ -29,7 +29,7 @@ WHERE id = %(id)s
 """
 
 
-def connected(user_id: UUID, provider: str, account: str, tokens: Tokens | None) -> ConnectedSource:
+def connect_account(user_id: UUID, provider: str, account: str, tokens: TokenResponse | None) -> ConnectedSource:
     """Make the account's source, or revive the one that it has, and start a full sync. ``tokens`` None: recorded."""
     with transaction.atomic():
         source = _locked(user_id, provider, account)
@@ -45,13 +45,13 @@ def connected(user_id: UUID, provider: str, account: str, tokens: Tokens | None)
             params |= {
                 "transport": settings.CONNECTORS[provider]["transport"],
                 "scopes": " ".join(sorted(tokens.scopes or settings.CONNECTORS[provider]["scopes"].split())),
-                "access": token_vault.store(source, VaultToken.Kind.ACCESS, tokens.access),
-                "refresh": token_vault.store(source, VaultToken.Kind.REFRESH, tokens.refresh),
+                "access": token_vault.store_token(source, VaultToken.Kind.ACCESS, tokens.access),
+                "refresh": token_vault.store_token(source, VaultToken.Kind.REFRESH, tokens.refresh),
                 "seconds": tokens.seconds,
             }
         with connection.cursor() as cursor:
             cursor.execute(REVIVE, params)
-        token_vault.orphan(source.pk)
+        token_vault.orphan_replaced_tokens(source.pk)
         source.refresh_from_db()
         with suppress(_AlreadySyncing):
             _start(source)
@@ -72,7 +72,7 @@ class _AlreadySyncing(Exception):
 def _start(source: ConnectedSource) -> None:
     try:
         with transaction.atomic():
-            sync_jobs.start(source, IngestionJob.Kind.FULL, by=str(source.user_id))
+            sync_jobs.start_sync(source, IngestionJob.Kind.FULL, by=str(source.user_id))
     except ApiError as refused:
         if refused.code != "SYNC_ALREADY_ACTIVE":
             raise

@@ -34,29 +34,30 @@ def _nobody(said: Mapping[str, Any]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Dialect:
+class OAuthConfig:
     """How a provider's endpoints are spoken to. ``account`` reads whose tokens an answer brings."""
 
-    basic: bool = False  # the client's id and secret in a header, not in the body
+    basic_auth: bool = False  # the client's id and secret in a header, not in the body
     pkce: bool = True
     revokes_in_json: bool = False
-    asked: Mapping[str, str] = field(default_factory=dict)  # more of the consent page's parameters
-    account: Callable[[Mapping[str, Any]], str] = _nobody
+    consent_params: Mapping[str, str] = field(default_factory=dict)  # more of the consent page's parameters
+    read_account: Callable[[Mapping[str, Any]], str] = _nobody
     account_in_callback: bool = False
 
 
 # Without prompt=consent Google gives a refresh token at the first consent only.
-_GOOGLE = Dialect(asked={"access_type": "offline", "prompt": "consent"}, account=_subject)
-DIALECTS = {
-    "hubspot": Dialect(pkce=False, account=_hub_id),
+_GOOGLE = OAuthConfig(consent_params={"access_type": "offline", "prompt": "consent"}, read_account=_subject)
+OAUTH_CONFIGS = {
+    "hubspot": OAuthConfig(pkce=False, read_account=_hub_id),
     "google_drive": _GOOGLE,
     "gmail": _GOOGLE,
-    "quickbooks": Dialect(basic=True, pkce=False, revokes_in_json=True, account_in_callback=True),
+    "quickbooks": OAuthConfig(basic_auth=True, pkce=False, revokes_in_json=True, account_in_callback=True),
 }
 # Google takes back all that a person has granted to a client, whichever token it is asked by: its two are one grant.
-SHARING = {"google_drive": ("gmail",), "gmail": ("google_drive",)}
+SHARED_GRANTS = {"google_drive": ("gmail",), "gmail": ("google_drive",)}
 
 
 def uses_pkce(provider: str) -> bool:
     """HubSpot's MCP apps demand PKCE; its other apps know nothing of it."""
-    return DIALECTS[provider].pkce or (provider == "hubspot" and settings.CONNECTORS[provider]["transport"] == "mcp")
+    is_mcp = settings.CONNECTORS[provider]["transport"] == "mcp"
+    return OAUTH_CONFIGS[provider].pkce or (provider == "hubspot" and is_mcp)

@@ -18,17 +18,17 @@ from accounts.errors import ApiError, not_found
 from integrations.models import ConnectedSource
 from integrations.oauth import connect_source, token_endpoint
 from integrations.oauth import state as states
-from integrations.oauth.provider_config import DIALECTS, uses_pkce
-from integrations.oauth.token_endpoint import GrantRefused, Tokens
+from integrations.oauth.provider_config import OAUTH_CONFIGS, uses_pkce
+from integrations.oauth.token_endpoint import GrantRefused, TokenResponse
 from jobs.outcomes import Postponed, StageFailure
 from vendors import guard
 
-RECORDED = "recorded"  # the account of fixture mode
+FIXTURE_ACCOUNT = "recorded"  # the account of fixture mode
 _NUMBER = re.compile(r"[0-9]{1,32}")
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class ConsentRequest:
     """Where the tenant consents, and what their session keeps until they are back."""
 
     url: str
@@ -36,10 +36,10 @@ class Begun:
     verifier: str = field(repr=False)
 
 
-def begin(*, user_id: UUID, provider: str, redirect_uri: str) -> Begun:
+def start_consent(*, user_id: UUID, provider: str, redirect_uri: str) -> ConsentRequest:
     """Return the consent page's address. Raises ``Refused`` PROVIDER_NOT_CONFIGURED."""
     config = _config(provider)
-    state = states.make(user_id, provider)
+    state = states.make_state(user_id, provider)
     verifier = secrets.token_urlsafe(48) if uses_pkce(provider) else ""
     asked = {
         "response_type": "code",
@@ -47,13 +47,13 @@ def begin(*, user_id: UUID, provider: str, redirect_uri: str) -> Begun:
         "redirect_uri": redirect_uri,
         "state": state,
         **({"scope": config["scopes"]} if config["scopes"] else {}),  # HubSpot's MCP apps are asked for none
-        **DIALECTS[provider].asked,
+        **OAUTH_CONFIGS[provider].consent_params,
         **({"code_challenge": _challenge(verifier), "code_challenge_method": "S256"} if verifier else {}),
     }
-    return Begun(f"{config['authorize_url']}?{urlencode(asked)}", state, verifier)
+    return ConsentRequest(f"{config['authorize_url']}?{urlencode(asked)}", state, verifier)
 
 
-def complete(
+def complete_consent(
     *,
     user_id: UUID,
     provider: str,
@@ -70,33 +70,33 @@ def complete(
     back), CODE_REFUSED, SCOPES_MISSING, PROVIDER_NOT_CONFIGURED, PROVIDER_UNREACHABLE.
     """
     _config(provider)
-    known = states.is_ours(state, user_id=user_id, provider=provider)
+    known = states.is_valid_state(state, user_id=user_id, provider=provider)
     if not known or not constant_time_compare(state, expected_state):
         raise ApiError("STATE_MISMATCH", "This consent was not begun here, or too long ago. Begin again.")
     if not code:
         raise ApiError("CONSENT_REFUSED", "The provider was not allowed to let us in.")
-    in_callback = DIALECTS[provider].account_in_callback
+    in_callback = OAUTH_CONFIGS[provider].account_in_callback
     if in_callback and not _NUMBER.fullmatch(account):
         raise ApiError("CODE_REFUSED", "The provider did not say which company was chosen.", field="realmId")
     tokens = _exchanged(provider, code, redirect_uri=redirect_uri, verifier=verifier)
     _check(provider, tokens)
     account = account if in_callback else tokens.account or _asked_account(provider, tokens)
-    return connect_source.connected(user_id, provider, account, tokens)
+    return connect_source.connect_account(user_id, provider, account, tokens)
 
 
-def connect_recorded(*, user_id: UUID, provider: str) -> ConnectedSource:
+def connect_fixtures(*, user_id: UUID, provider: str) -> ConnectedSource:
     """Connect recorded answers, where INTEGRATIONS_USE_FIXTURES says so: nobody consents, nothing is called."""
     if provider not in settings.CONNECTORS:
         raise not_found()
     if not settings.INTEGRATIONS_USE_FIXTURES:
         raise _not_configured()
-    return connect_source.connected(user_id, provider, RECORDED, None)
+    return connect_source.connect_account(user_id, provider, FIXTURE_ACCOUNT, None)
 
 
 def _config(provider: str) -> dict[str, str]:
     if provider not in settings.CONNECTORS:
         raise not_found()
-    if not token_endpoint.configured(provider):
+    if not token_endpoint.is_configured(provider):
         raise _not_configured()
     config: dict[str, str] = settings.CONNECTORS[provider]
     return config
@@ -111,9 +111,9 @@ def _challenge(verifier: str) -> str:
     return base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).rstrip(b"=").decode()
 
 
-def _exchanged(provider: str, code: str, *, redirect_uri: str, verifier: str) -> Tokens:
+def _exchanged(provider: str, code: str, *, redirect_uri: str, verifier: str) -> TokenResponse:
     try:
-        return token_endpoint.exchange(provider, code, redirect_uri=redirect_uri, verifier=verifier)
+        return token_endpoint.exchange_code(provider, code, redirect_uri=redirect_uri, verifier=verifier)
     except GrantRefused as refused:
         raise _code_refused() from refused
     except Postponed as postponed:
@@ -133,7 +133,7 @@ def _refused_later(reason: str) -> ApiError:
     return ApiError("PROVIDER_UNREACHABLE", detail, status=HTTPStatus.SERVICE_UNAVAILABLE, retry_after=5)
 
 
-def _check(provider: str, tokens: Tokens) -> None:
+def _check(provider: str, tokens: TokenResponse) -> None:
     needed = set(settings.CONNECTORS[provider]["scopes"].split())
     if tokens.scopes is not None and needed - tokens.scopes:
         raise ApiError("SCOPES_MISSING", "Not everything that we need was allowed. Connect again and allow all of it.")
@@ -141,12 +141,12 @@ def _check(provider: str, tokens: Tokens) -> None:
         raise ApiError("CODE_REFUSED", "The provider gave no lasting access. Remove our app there, then connect again.")
 
 
-def _asked_account(provider: str, tokens: Tokens) -> str:
+def _asked_account(provider: str, tokens: TokenResponse) -> str:
     """Ask whose tokens these are, where the provider can tell; "" is one account for each provider."""
     if provider != "hubspot":
         return ""
     try:
-        return token_endpoint.account_of(provider, tokens.access)
+        return token_endpoint.fetch_account(provider, tokens.access)
     except GrantRefused as refused:
         raise _code_refused() from refused
     except (Postponed, StageFailure) as failure:

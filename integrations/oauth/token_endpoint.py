@@ -13,7 +13,7 @@ import httpcore
 import httpx
 from django.conf import settings
 
-from integrations.oauth.provider_config import DIALECTS
+from integrations.oauth.provider_config import OAUTH_CONFIGS
 from jobs.outcomes import Postponed
 from vendors import guard, http_deadline
 from vendors.guard import BadAnswer
@@ -21,19 +21,19 @@ from vendors.vendor import Vendor
 
 log = logging.getLogger("accessa.integrations")
 
-SECONDS = 15.0  # three of them are over before a refresh lease is: two holders never call at once
+TIMEOUT_SECONDS = 15.0  # three of them are over before a refresh lease is: two holders never call at once
 REVOKE_SECONDS = 5.0  # a person waits for it
 REQUESTS_PER_MINUTE = 600
-SHORTEST_SECONDS = 1800.0  # HubSpot's tokens live no longer: assumed where the answer does not say
+DEFAULT_TOKEN_SECONDS = 1800.0  # HubSpot's tokens live no longer: assumed where the answer does not say
 MOST_TOKEN_CHARS = 4096
-OURS_SECONDS = 60.0
+CLIENT_REFUSED_SECONDS = 60.0
 
 # VENDORS §7: RFC 6749 §5.2, and HubSpot's own words for the same.
-DEAD = {"invalid_grant", "invalid_token", "BAD_REFRESH_TOKEN", "BAD_AUTH_CODE"}
+GRANT_ERRORS = {"invalid_grant", "invalid_token", "BAD_REFRESH_TOKEN", "BAD_AUTH_CODE"}
 # The client is refused, so every tenant's calls are: no tenant could mend it by connecting again.
-OURS = {"invalid_client", "unauthorized_client", "BAD_CLIENT_ID", "BAD_CLIENT_SECRET", "deleted_client"}
+CLIENT_ERRORS = {"invalid_client", "unauthorized_client", "BAD_CLIENT_ID", "BAD_CLIENT_SECRET", "deleted_client"}
 # HubSpot's standard errors have no code of their own for it: they name the parameter.
-MEANT = {"refresh_token": "BAD_REFRESH_TOKEN", "token": "BAD_REFRESH_TOKEN", "code": "BAD_AUTH_CODE"}
+PARAMETER_ERRORS = {"refresh_token": "BAD_REFRESH_TOKEN", "token": "BAD_REFRESH_TOKEN", "code": "BAD_AUTH_CODE"}
 _CODE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
@@ -46,7 +46,7 @@ class GrantRefused(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Tokens:
+class TokenResponse:
     """What a token endpoint gave. ``refresh`` "" means that the one in use stays."""
 
     access: str = field(repr=False)
@@ -56,31 +56,31 @@ class Tokens:
     account: str = ""
 
 
-def configured(provider: str) -> bool:
+def is_configured(provider: str) -> bool:
     config = settings.CONNECTORS[provider]
     return bool(config["client_id"] and config["client_secret"])
 
 
-def exchange(provider: str, code: str, *, redirect_uri: str, verifier: str) -> Tokens:
+def exchange_code(provider: str, code: str, *, redirect_uri: str, verifier: str) -> TokenResponse:
     """Return the tokens of a consent; raise ``GrantRefused`` or what ``vendors.guard`` raises."""
     form = {"grant_type": "authorization_code", "code": code, "redirect_uri": redirect_uri}
     return _tokens(provider, "exchange", form | ({"code_verifier": verifier} if verifier else {}))
 
 
-def refresh(provider: str, token: str) -> Tokens:
+def refresh_tokens(provider: str, token: str) -> TokenResponse:
     """Return new tokens; raise ``GrantRefused`` or what ``vendors.guard`` raises. Call it outside of transactions."""
     return _tokens(provider, "refresh", {"grant_type": "refresh_token", "refresh_token": token})
 
 
-def account_of(provider: str, access: str) -> str:
+def fetch_account(provider: str, access: str) -> str:
     """Ask HubSpot whose access token it is, where its answer did not say."""
     # developers.hubspot.com/docs/api-reference/2026-03/authentication/oauth-tokens/token-introspect
     url = f"{settings.CONNECTORS[provider]['token_url']}/introspect"
     said = _ask(provider, "introspect", url, {"token": access, "token_type_hint": "access_token"}, read=False)
-    return DIALECTS[provider].account(said)
+    return OAUTH_CONFIGS[provider].read_account(said)
 
 
-def revoke(provider: str, token: str) -> None:
+def revoke_grant(provider: str, token: str) -> None:
     """Give a grant back; raise ``GrantRefused`` where it is gone already, or what ``vendors.guard`` raises."""
     url, form = settings.CONNECTORS[provider]["revoke_url"], {"token": token}
     if provider == "hubspot":
@@ -88,14 +88,14 @@ def revoke(provider: str, token: str) -> None:
     _ask(provider, "revoke", url, form, seconds=REVOKE_SECONDS, read=False)
 
 
-def _tokens(provider: str, operation: str, form: dict[str, str]) -> Tokens:
+def _tokens(provider: str, operation: str, form: dict[str, str]) -> TokenResponse:
     said = _ask(provider, operation, settings.CONNECTORS[provider]["token_url"], form)
-    return Tokens(
+    return TokenResponse(
         access=str(said["access_token"]),
         refresh=str(said.get("refresh_token") or ""),
         seconds=_seconds(said.get("expires_in")),
         scopes=_scopes(said),
-        account=DIALECTS[provider].account(said),
+        account=OAUTH_CONFIGS[provider].read_account(said),
     )
 
 
@@ -107,26 +107,26 @@ def _ask(
     # By the secret too: what a wrong one has held back goes on as soon as the right one is set.
     vendor = Vendor(provider, f"{config['client_id']}:{config['client_secret']}", REQUESTS_PER_MINUTE, part="oauth")
     with guard.calling(vendor, operation):
-        answer = _post(provider, url, form, seconds or SECONDS)
+        answer = _post(provider, url, form, seconds or TIMEOUT_SECONDS)
         said, refused = _json(answer), None
         if answer.status_code in (400, 401, 403):
-            refused = next((code for code in _codes(said) if code in DEAD or code in OURS), None)
+            refused = next((code for code in _codes(said) if code in GRANT_ERRORS or code in CLIENT_ERRORS), None)
         if refused is None:
             answer.raise_for_status()
             if read:
                 _check(said)
-    if refused in OURS:
+    if refused in CLIENT_ERRORS:
         log.error("Provider %s refuses this installation's OAuth client: %s.", provider, refused)
-        raise Postponed(OURS_SECONDS, "OAUTH_CLIENT_REFUSED")
+        raise Postponed(CLIENT_REFUSED_SECONDS, "OAUTH_CLIENT_REFUSED")
     if refused:
         raise GrantRefused(refused)
     return said
 
 
 def _post(provider: str, url: str, form: dict[str, str], seconds: float) -> httpx.Response:
-    config, dialect = settings.CONNECTORS[provider], DIALECTS[provider]
+    config, dialect = settings.CONNECTORS[provider], OAUTH_CONFIGS[provider]
     client = (config["client_id"], config["client_secret"])
-    body = form if dialect.basic else {**form, "client_id": client[0], "client_secret": client[1]}
+    body = form if dialect.basic_auth else {**form, "client_id": client[0], "client_secret": client[1]}
     as_json = dialect.revokes_in_json and url == config["revoke_url"]
     transport = http_deadline.transport(httpx, httpcore, seconds)
     with httpx.Client(transport=transport, timeout=seconds, trust_env=False, follow_redirects=False) as http:
@@ -134,7 +134,7 @@ def _post(provider: str, url: str, form: dict[str, str], seconds: float) -> http
             url,
             json=body if as_json else None,
             data=None if as_json else body,
-            auth=client if dialect.basic else httpx.USE_CLIENT_DEFAULT,
+            auth=client if dialect.basic_auth else httpx.USE_CLIENT_DEFAULT,
             headers={"Accept": "application/json"},
         )
 
@@ -154,8 +154,8 @@ def _codes(said: Mapping[str, Any]) -> Iterator[str]:
             yield code
     errors = said.get("errors")
     for error in errors if isinstance(errors, list) else []:
-        if isinstance(error, dict) and error.get("in") in MEANT:
-            yield MEANT[error["in"]]
+        if isinstance(error, dict) and error.get("in") in PARAMETER_ERRORS:
+            yield PARAMETER_ERRORS[error["in"]]
 
 
 def _check(said: Mapping[str, Any]) -> None:
@@ -171,8 +171,8 @@ def _seconds(said: Any) -> float:
     try:
         seconds = float(said)
     except (TypeError, ValueError):
-        return SHORTEST_SECONDS
-    return seconds if 0 < seconds < 366 * 86400 else SHORTEST_SECONDS
+        return DEFAULT_TOKEN_SECONDS
+    return seconds if 0 < seconds < 366 * 86400 else DEFAULT_TOKEN_SECONDS
 
 
 def _scopes(said: Mapping[str, Any]) -> frozenset[str] | None:

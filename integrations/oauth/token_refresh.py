@@ -15,13 +15,13 @@ from django.db.models import DateTimeField, Func
 
 from integrations.models import ConnectedSource, VaultToken
 from integrations.oauth import token_endpoint, token_vault
-from integrations.oauth.token_endpoint import GrantRefused, Tokens
+from integrations.oauth.token_endpoint import GrantRefused, TokenResponse
 from jobs import failpoints
 from jobs.outcomes import Permanent, Postponed
 
 log = logging.getLogger("accessa.integrations")
 
-RECORDED = "recorded"  # the token of fixture mode, which nobody looks at
+FIXTURE_TOKEN = "recorded"  # noqa: S105  the token of fixture mode, which nobody looks at
 LEASE_SECONDS = 60
 SPARES = 2  # older tokens that are tried once the one in use is refused
 PATIENCE_SECONDS, POLL_SECONDS = 5.0, 0.05
@@ -66,7 +66,7 @@ class SourceBroken(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Leased:
+class RefreshLease:
     """The right to refresh a source's tokens: as it was, and when that was by the database's clock."""
 
     lease: UUID
@@ -79,14 +79,14 @@ class Leased:
 
 
 @dataclass(frozen=True, slots=True)
-class Granted:
+class TokenGrant:
     """What a refresh brought. ``refresh`` is the token to keep, or "" when the row in use has it already."""
 
-    tokens: Tokens
+    tokens: TokenResponse
     refresh: str = field(repr=False)
 
 
-def fresh(source_id: UUID) -> tuple[ConnectedSource, str]:
+def fresh_token(source_id: UUID) -> tuple[ConnectedSource, str]:
     """Return the source and an access token good for TOKEN_REFRESH_SKEW_SECONDS at least. Call it outside transactions.
 
     Raises ``SourceBroken`` (what it says of the source is committed), ``Retryable`` and ``Postponed`` (the provider, or
@@ -96,9 +96,9 @@ def fresh(source_id: UUID) -> tuple[ConnectedSource, str]:
     while True:
         source, now = _seen(source_id)
         if settings.INTEGRATIONS_USE_FIXTURES:
-            return source, RECORDED
+            return source, FIXTURE_TOKEN
         if source.access_token_vault_id and _is_good(source, now):
-            return source, token_vault.read(source.access_token_vault_id, source)
+            return source, token_vault.read_token(source.access_token_vault_id, source)
         others = others or _is_leased(source, now)
         if not _is_leased(source, now):
             if others:  # whoever refreshed has failed: a crowd that waited for it must not call one after the other
@@ -110,7 +110,7 @@ def fresh(source_id: UUID) -> tuple[ConnectedSource, str]:
         time.sleep(POLL_SECONDS)
 
 
-def expire(source_id: UUID, token_expires_at: datetime | None) -> None:
+def expire_token(source_id: UUID, token_expires_at: datetime | None) -> None:
     """Note that the provider refused the access token which was said to last until then: it is refreshed next."""
     with connection.cursor() as cursor:
         cursor.execute(EXPIRE, {"id": source_id, "previous": token_expires_at})
@@ -141,7 +141,7 @@ def _elsewhere() -> Postponed:
     return Postponed(PATIENCE_SECONDS, "TOKEN_BEING_REFRESHED")
 
 
-def _lease(source_id: UUID) -> Leased | None:
+def _lease(source_id: UUID) -> RefreshLease | None:
     """Take the right to refresh, in a short transaction; None when another has it or has just refreshed."""
     params: dict[str, Any] = {"id": source_id, "lease": uuid4(), "skew": settings.TOKEN_REFRESH_SKEW_SECONDS}
     with transaction.atomic(), connection.cursor() as cursor:
@@ -151,12 +151,12 @@ def _lease(source_id: UUID) -> Leased | None:
         cursor.execute(LEASE, params)
         if (row := cursor.fetchone()) is None:
             return None
-        leased = Leased(params["lease"], ConnectedSource.objects.get(pk=source_id), row[0])
+        leased = RefreshLease(params["lease"], ConnectedSource.objects.get(pk=source_id), row[0])
     failpoints.reach("refresh:leased")
     return leased
 
 
-def _refreshed(leased: Leased) -> str | None:
+def _refreshed(leased: RefreshLease) -> str | None:
     """Return the new access token; None when somebody else has changed the source's tokens in the meantime."""
     try:
         granted = _granted(leased.source)
@@ -173,50 +173,50 @@ def _refreshed(leased: Leased) -> str | None:
         raise
 
 
-def _granted(source: ConnectedSource) -> Granted:
+def _granted(source: ConnectedSource) -> TokenGrant:
     """Ask with the token in use, and with the newest others only when it is refused.
 
     An answer that was lost may have brought another: the provider takes the old one again (VENDORS §7), or a crash has
     left the new one in the vault without its being in use.
     """
-    if not token_endpoint.configured(source.provider):
+    if not token_endpoint.is_configured(source.provider):
         log.error("Provider %s is not configured, but tenants have connected it.", source.provider)
-        raise Postponed(token_endpoint.OURS_SECONDS, "PROVIDER_NOT_CONFIGURED")
+        raise Postponed(token_endpoint.CLIENT_REFUSED_SECONDS, "PROVIDER_NOT_CONFIGURED")
     current, said = source.refresh_token_vault_id, ""
-    for vault_id in [*([current] if current else []), *token_vault.spares(source, most=SPARES)]:
+    for vault_id in [*([current] if current else []), *token_vault.spare_refresh_tokens(source, most=SPARES)]:
         try:
-            token = token_vault.read(vault_id, source)
-            tokens = token_endpoint.refresh(source.provider, token)
+            token = token_vault.read_token(vault_id, source)
+            tokens = token_endpoint.refresh_tokens(source.provider, token)
         except (GrantRefused, Permanent) as refused:
-            if isinstance(refused, Permanent) and refused.code != token_vault.MISPLACED:
+            if isinstance(refused, Permanent) and refused.code != token_vault.TOKEN_MISPLACED:
                 raise
             said = said or refused.code
             continue
         kept = tokens.refresh or token
-        return Granted(tokens, "" if vault_id == current and kept == token else kept)
+        return TokenGrant(tokens, "" if vault_id == current and kept == token else kept)
     raise GrantRefused(said or "missing")
 
 
-def _land(leased: Leased, granted: Granted) -> str | None:
+def _land(leased: RefreshLease, granted: TokenGrant) -> str | None:
     """Store what is new, swing the source over in one statement, and let go of the old, in that order."""
     source = leased.source
     with transaction.atomic():
         # A disconnect forgets every token: what comes after it is not kept.
         if not ConnectedSource.objects.filter(pk=source.pk, status="active").select_for_update(no_key=True).exists():
             return None
-        access = token_vault.store(source, VaultToken.Kind.ACCESS, granted.tokens.access)
+        access = token_vault.store_token(source, VaultToken.Kind.ACCESS, granted.tokens.access)
         kept = source.refresh_token_vault_id
-        refresh = token_vault.store(source, VaultToken.Kind.REFRESH, granted.refresh) if granted.refresh else kept
+        refresh = token_vault.store_token(source, VaultToken.Kind.REFRESH, granted.refresh) if granted.refresh else kept
     failpoints.reach("refresh:stored")
     used = {"access": access, "refresh": refresh, "asked": leased.asked, "seconds": granted.tokens.seconds}
     if not _guarded(SWING, leased, **used):
         return None
     failpoints.reach("refresh:swung")
-    token_vault.orphan(source.pk)
+    token_vault.orphan_replaced_tokens(source.pk)
     return granted.tokens.access
 
 
-def _guarded(sql: str, leased: Leased, **params: Any) -> bool:
+def _guarded(sql: str, leased: RefreshLease, **params: Any) -> bool:
     """Run a statement that changes nothing when the lease is over or the tokens are others."""
     with connection.cursor() as cursor:
         cursor.execute(sql, leased.params | params)

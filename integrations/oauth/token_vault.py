@@ -23,7 +23,7 @@ log = logging.getLogger("accessa.integrations")
 
 MISCONFIGURED_SECONDS = 60.0
 
-MISPLACED = "VAULT_TOKEN_MISPLACED"
+TOKEN_MISPLACED = "VAULT_TOKEN_MISPLACED"  # noqa: S105
 KEEP_ORPHANS = "7 days"  # as long as a token is tried again when its successor turns out to be refused
 SWEPT_AT_ONCE = 1000
 SHORTEST_KEY = 32  # characters of a key that is no Fernet key: it is not stretched, so it must be random itself
@@ -48,7 +48,7 @@ DELETE FROM vault_tokens WHERE id IN (
 REWRITE = "UPDATE vault_tokens SET secret = %s WHERE id = %s AND secret = %s"
 
 
-class KeyUnknown(Postponed):
+class UnknownVaultKey(Postponed):
     """A wait, and no fault of any sync: an operator has to put a key back."""
 
     code = "VAULT_KEY_UNKNOWN"
@@ -58,7 +58,7 @@ class KeyUnknown(Postponed):
         super().__init__(MISCONFIGURED_SECONDS, self.code)
 
 
-def store(source: ConnectedSource, kind: str, token: str) -> UUID:
+def store_token(source: ConnectedSource, kind: str, token: str) -> UUID:
     """Keep a token; return the id of its row. Says nothing of which of the source's tokens is in use."""
     id = uuid4()
     VaultToken.objects.create(
@@ -67,7 +67,7 @@ def store(source: ConnectedSource, kind: str, token: str) -> UUID:
     return id
 
 
-def read(vault_id: UUID, source: ConnectedSource) -> str:
+def read_token(vault_id: UUID, source: ConnectedSource) -> str:
     """Return a token of the source.
 
     Raises ``KeyUnknown`` when none of the keys opens it, which only an operator can mend, and ``Permanent``
@@ -80,38 +80,38 @@ def read(vault_id: UUID, source: ConnectedSource) -> str:
         opened = json.loads(_ring().decrypt(bytes(row)))
     except InvalidToken:
         log.error("No key of the token vault opens a token.")
-        raise KeyUnknown from None
+        raise UnknownVaultKey from None
     if (opened["id"], opened["source"]) != (str(vault_id), str(source.pk)):
         raise _misplaced()
     return str(opened["t"])
 
 
-def orphan(source_id: UUID) -> None:
+def orphan_replaced_tokens(source_id: UUID) -> None:
     """Note that the source's older tokens are replaced by those in use: they are removed after some days."""
     with connection.cursor() as cursor:
         cursor.execute(ORPHAN, [source_id])
 
 
-def forget(source_id: UUID) -> None:
+def delete_tokens(source_id: UUID) -> None:
     """Remove every token of the source."""
     VaultToken.objects.filter(source_id=source_id).delete()
 
 
-def spares(source: ConnectedSource, *, most: int) -> list[UUID]:
+def spare_refresh_tokens(source: ConnectedSource, *, most: int) -> list[UUID]:
     """Return the refresh tokens that are not in use, the newest first: a crash may have left one the only good one."""
     found = VaultToken.objects.filter(source_id=source.pk, kind=VaultToken.Kind.REFRESH)
     found = found.exclude(pk=source.refresh_token_vault_id) if source.refresh_token_vault_id else found
     return list(found.order_by("-created_at").values_list("id", flat=True)[:most])
 
 
-def sweep() -> int:
+def delete_orphaned_tokens() -> int:
     """Remove tokens that were replaced more than seven days ago; return how many."""
     with connection.cursor() as cursor:
         cursor.execute(SWEEP)
         return int(cursor.rowcount)
 
 
-class Rotated(NamedTuple):
+class RotationCounts(NamedTuple):
     """Of the tokens looked at: under the newest key before, under an older one before, opened by no key."""
 
     newest: int = 0
@@ -120,7 +120,7 @@ class Rotated(NamedTuple):
     last: UUID | None = None  # the token that was looked at last; None: there are no more
 
 
-def rotate(after: UUID | None, *, most: int, write: bool) -> Rotated:
+def rotate_keys(after: UUID | None, *, most: int, write: bool) -> RotationCounts:
     """Look at the next ``most`` tokens by id, and encrypt under the newest key those that are not, if to ``write``."""
     rows = VaultToken.objects.filter(**({"pk__gt": after} if after else {})).order_by("pk")[:most]
     newest, older, unknown, last = 0, [], 0, None
@@ -135,11 +135,11 @@ def rotate(after: UUID | None, *, most: int, write: bool) -> Rotated:
     if write and older:
         with connection.cursor() as cursor:
             cursor.executemany(REWRITE, older)
-    return Rotated(newest, len(older), unknown, last)
+    return RotationCounts(newest, len(older), unknown, last)
 
 
 def _misplaced() -> Permanent:
-    return Permanent(MISPLACED, "The token is not where it was kept.")
+    return Permanent(TOKEN_MISPLACED, "The token is not where it was kept.")
 
 
 def _seal(id: UUID, token: str, source: ConnectedSource) -> bytes:

@@ -68,11 +68,11 @@ class Provider(Protocol):
         """What ``client`` is to be told of the records that count for one; None: nothing counts for any."""
         ...
 
-    def record(self, item: RawItem) -> Record:
+    def map_record(self, item: RawItem) -> Record:
         """Map an item to what is stored and found. Pure. Raises ``ValueError`` for a payload of another shape."""
         ...
 
-    def client(self, own: SourceDocument | None, children: Children) -> Client | None:
+    def build_client(self, own: SourceDocument | None, children: Children) -> Client | None:
         """Return what a client's own record and those that count for it tell; None when no client is told, or ``own``.
 
         These have ``document_type``, ``external_id``, ``facts`` and ``title`` only.

@@ -11,12 +11,12 @@ from integrations.models import IngestionJob
 from integrations.providers import McpClient, Stream
 from integrations.sync import shutdown
 from integrations.transports.responses import TooLarge
-from integrations.types import Failed, Page, RawItem
+from integrations.types import FailedItem, Page, RawItem
 from jobs.outcomes import Postponed, Retryable
 from vendors.guard import AWAY, VendorRefused
 
-BATCH = 25  # fetched for one page: some seconds of calls, and little to do again after a crash
-LOT = 500  # of ids that one listing names; they travel in the message, about 10 KB
+BATCH_SIZE = 25  # fetched for one page: some seconds of calls, and little to do again after a crash
+LISTING_SIZE = 500  # of ids that one listing names; they travel in the message, about 10 KB
 UNREADABLE = "ITEM_UNREADABLE"
 # So many failures before anything has gone well are not single records' own.
 SURELY_AWAY = 3
@@ -26,7 +26,7 @@ Fetch = Callable[[str], RawItem]
 
 
 @dataclass(frozen=True, slots=True)
-class Ahead:
+class PendingIds:
     """What a listing has named and nobody has fetched yet; travels in ``Page.following``.
 
     Ids and not places in a listing: a record that changes during the sync moves to the front of it, and would be
@@ -40,7 +40,7 @@ class Ahead:
     cursor: str | None = None
 
     @classmethod
-    def of(cls, following: str | None) -> Ahead:
+    def parse(cls, following: str | None) -> PendingIds:
         if following is None:
             return cls()
         ids, *rest = json.loads(following)
@@ -62,29 +62,29 @@ class Ahead:
         return not self.ids and not self.token
 
 
-def again(external_ids: Sequence[str]) -> str | None:
+def retry_cursor(external_ids: Sequence[str]) -> str | None:
     """Return where a delta begins that first tries again what failed in an earlier sync."""
     ids = tuple(external_id.partition(":")[2] for external_id in external_ids)
-    return Ahead(ids, token=UNLISTED).following() if ids else None
+    return PendingIds(ids, token=UNLISTED).following() if ids else None
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
     """What is ahead, what the listing has told of it already, and the records that it tells are gone."""
 
-    ahead: Ahead
+    ahead: PendingIds
     known: Mapping[str, Any] = field(default_factory=dict)
     gone: list[RawItem] = field(default_factory=list)
 
 
-def page_of(listing: Listing, one: Fetch, object_name: str) -> Page:
+def fetch_page(listing: Listing, one: Fetch, object_name: str) -> Page:
     """Fetch the next batch of what is ahead and return it as a page of the sync.
 
     A record that cannot be had costs only itself. When the vendor asks to wait in the middle, what was fetched so far
     is the page: it is not fetched again.
     """
     ahead = listing.ahead
-    batch, rest = ahead.ids[:BATCH], ahead.ids[BATCH:]
+    batch, rest = ahead.ids[:BATCH_SIZE], ahead.ids[BATCH_SIZE:]
     fetched = _fetched_again if ahead.is_again else _fetched
     items, failed, left = fetched(batch, one, object_name)
     ahead = replace(ahead, ids=(*left, *rest))
@@ -97,7 +97,7 @@ def page_of(listing: Listing, one: Fetch, object_name: str) -> Page:
     )
 
 
-def everything(client: McpClient, stream: Stream) -> Iterator[RawItem]:
+def all_items(client: McpClient, stream: Stream) -> Iterator[RawItem]:
     """Yield all records of a full sync, page after page."""
     page = client.page(stream, IngestionJob.Kind.FULL, None, None)
     yield from page.items
@@ -106,19 +106,19 @@ def everything(client: McpClient, stream: Stream) -> Iterator[RawItem]:
         yield from page.items
 
 
-def _fetched(ids: Sequence[str], one: Fetch, object_name: str) -> tuple[list[RawItem], list[Failed], list[str]]:
+def _fetched(ids: Sequence[str], one: Fetch, object_name: str) -> tuple[list[RawItem], list[FailedItem], list[str]]:
     """Return what was fetched, what failed, and what is left to fetch because the vendor asked to wait.
 
     What fails twice is its own trouble, and comes again; where several fail and nothing goes well it is the vendor's,
     and so the whole page's.
     """
     items: list[RawItem] = []
-    failed: list[Failed] = []
+    failed: list[FailedItem] = []
     tried: list[str] = []
     queue = list(ids)
     while queue:
         wanted = queue.pop(0)
-        shutdown.go_on()  # each may take a call's longest
+        shutdown.raise_if_stopping()  # each may take a call's longest
         try:
             items.append(one(wanted))
         except Postponed:
@@ -129,7 +129,7 @@ def _fetched(ids: Sequence[str], one: Fetch, object_name: str) -> tuple[list[Raw
             failed.append(_never(object_name, wanted, error))
         except Retryable as error:
             if wanted in tried:
-                failed.append(Failed(f"{object_name}:{wanted}", error.code, again=True))
+                failed.append(FailedItem(f"{object_name}:{wanted}", error.code, retry=True))
                 continue
             tried.append(wanted)
             if len(tried) == SURELY_AWAY and not items:
@@ -138,19 +138,21 @@ def _fetched(ids: Sequence[str], one: Fetch, object_name: str) -> tuple[list[Raw
     return items, failed, []
 
 
-def _fetched_again(ids: Sequence[str], one: Fetch, object_name: str) -> tuple[list[RawItem], list[Failed], list[str]]:
+def _fetched_again(
+    ids: Sequence[str], one: Fetch, object_name: str
+) -> tuple[list[RawItem], list[FailedItem], list[str]]:
     """As ``_fetched``, of what failed in an earlier sync: it holds up nothing, and has the next delta as well.
 
     A breaker that is open may be so because of just these; whether the vendor is away, the listing will tell.
     """
     items: list[RawItem] = []
-    failed: list[Failed] = []
+    failed: list[FailedItem] = []
     for at, wanted in enumerate(ids):
         try:
             items.append(one(wanted))
         except Postponed as postponed:
             if postponed.wait.reason == AWAY:
-                failed += [Failed(f"{object_name}:{each}", AWAY, again=True) for each in ids[at:]]
+                failed += [FailedItem(f"{object_name}:{each}", AWAY, retry=True) for each in ids[at:]]
                 return items, failed, []
             if not items and not failed:
                 raise
@@ -158,9 +160,9 @@ def _fetched_again(ids: Sequence[str], one: Fetch, object_name: str) -> tuple[li
         except REFUSED as error:
             failed.append(_never(object_name, wanted, error))
         except Retryable as error:
-            failed.append(Failed(f"{object_name}:{wanted}", error.code, again=True))
+            failed.append(FailedItem(f"{object_name}:{wanted}", error.code, retry=True))
     return items, failed, []
 
 
-def _never(object_name: str, wanted: str, error: Exception) -> Failed:
-    return Failed(f"{object_name}:{wanted}", getattr(error, "code", UNREADABLE))
+def _never(object_name: str, wanted: str, error: Exception) -> FailedItem:
+    return FailedItem(f"{object_name}:{wanted}", getattr(error, "code", UNREADABLE))

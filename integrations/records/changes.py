@@ -11,13 +11,13 @@ from integrations.models import ConnectedSource, SourceDocument
 from integrations.providers import Provider
 from integrations.providers.rollup_rules import Children
 from integrations.records import json_codec
-from integrations.records.client_rollups import Counted
+from integrations.records.client_rollups import RollupRecord
 from integrations.records.sql import execute
-from integrations.records.text import Text, plain
+from integrations.records.text import RecordText, strip_unstorable
 from integrations.types import RawItem, Record
 
 # What mapping a payload of another shape than the provider's documentation shows may raise: it costs that item only.
-UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
+MAPPING_ERRORS = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
 
 LONGEST_ID = 500  # characters: an index takes no more than 2,704 bytes
 
@@ -38,17 +38,17 @@ class Draft:
     record: Record
     payload: str
     facts: str
-    text: Text
-    client: Text | None  # the text of the client that the record itself tells, if it tells one
+    text: RecordText
+    client: RecordText | None  # the text of the client that the record itself tells, if it tells one
     upload_document_id: UUID | None = None
-    lacking: list[Text] = field(default_factory=list)
+    missing_texts: list[RecordText] = field(default_factory=list)
 
     @property
     def external_id(self) -> str:
         return self.item.external_id
 
 
-def newest(items: Sequence[RawItem]) -> list[RawItem]:
+def newest_versions(items: Sequence[RawItem]) -> list[RawItem]:
     """Return each record once: of a page that shows it twice the newer version, or else the later one."""
     found: dict[str, RawItem] = {}
     for item in items:
@@ -64,32 +64,32 @@ def _is_older(item: RawItem, known: RawItem) -> bool:
     return item.source_updated_at < known.source_updated_at
 
 
-def draft(provider: Provider, item: RawItem) -> Draft:
+def make_draft(provider: Provider, item: RawItem) -> Draft:
     """Map an item. Raises one of ``UNREADABLE``."""
-    if plain(item.external_id) != item.external_id or len(item.external_id) > LONGEST_ID:
+    if strip_unstorable(item.external_id) != item.external_id or len(item.external_id) > LONGEST_ID:
         raise ValueError("an id that cannot be stored")
-    record = provider.record(item)
+    record = provider.map_record(item)
     if len(record.parent_external_id or "") > LONGEST_ID:
         raise ValueError("a parent's id that cannot be stored")
     record = replace(
         record,
-        title=plain(record.title),
-        url=None if record.url is None else plain(record.url),
-        parent_external_id=None if record.parent_external_id is None else plain(record.parent_external_id),
+        title=strip_unstorable(record.title),
+        url=None if record.url is None else strip_unstorable(record.url),
+        parent_external_id=None if record.parent_external_id is None else strip_unstorable(record.parent_external_id),
     )
-    text = Text.of("" if record.is_pdf else record.text)
-    facts = json_codec.dumps(record.facts)
+    text = RecordText.normalize("" if record.is_pdf else record.text)
+    facts = json_codec.dump_json(record.facts)
     client = _client_text(provider, item, record, facts)
-    return Draft(item, record, json_codec.dumps(item.payload), facts, text, client)
+    return Draft(item, record, json_codec.dump_json(item.payload), facts, text, client)
 
 
-def _client_text(provider: Provider, item: RawItem, record: Record, facts: str) -> Text | None:
-    own = Counted(item.document_type, item.external_id, record.title, json_codec.loads(facts))
-    client = provider.client(cast(SourceDocument, own), Children())
-    return None if client is None else Text.of(provider.client_text(client))
+def _client_text(provider: Provider, item: RawItem, record: Record, facts: str) -> RecordText | None:
+    own = RollupRecord(item.document_type, item.external_id, record.title, json_codec.load_json(facts))
+    client = provider.build_client(cast(SourceDocument, own), Children())
+    return None if client is None else RecordText.normalize(provider.client_text(client))
 
 
-class Stored:
+class StoredRecords:
     """What is stored of a page's records, read once for all of them."""
 
     def __init__(self, source: ConnectedSource, ids: Sequence[str]) -> None:
@@ -97,7 +97,7 @@ class Stored:
         self.documents = {row.external_id: row for row in execute(STORED, params)}
         self.clients = {row.external_id: row for row in execute(CLIENTS, params)}
 
-    def lacking(self, draft: Draft, model: str) -> Iterator[Text]:
+    def missing_texts(self, draft: Draft, model: str) -> Iterator[RecordText]:
         """Yield the texts that ``model`` has not embedded for this record; none for one that a newer has replaced."""
         known = self.documents.get(draft.external_id)
         if known is not None and self._is_outdated(draft.item, known):
@@ -108,7 +108,7 @@ class Stored:
         if client is not None and client.text and not _is_embedded(row, client, model):
             yield client
 
-    def upload_of(self, item: RawItem) -> UUID | None:
+    def upload_id(self, item: RawItem) -> UUID | None:
         """Return the document that this very version of a PDF was passed on as, if it was."""
         known = self.documents.get(item.external_id)
         if known is None or item.source_updated_at is None or known.source_updated_at != item.source_updated_at:
@@ -122,5 +122,5 @@ class Stored:
         return not item.current and said is not None and stored is not None and said < stored
 
 
-def _is_embedded(row: Any, text: Text, model: str) -> bool:
+def _is_embedded(row: Any, text: RecordText, model: str) -> bool:
     return row is not None and row.embedding_model == model and row.embedding_text_sha256 == text.sha

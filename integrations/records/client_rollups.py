@@ -11,8 +11,8 @@ from integrations.models import ConnectedSource, SourceDocument
 from integrations.providers import Provider
 from integrations.providers.rollup_rules import Children, Rollup
 from integrations.records import json_codec, sql_arrays
-from integrations.records.sql import Wire, execute
-from integrations.records.text import Text, plain
+from integrations.records.sql import BinaryVector, execute
+from integrations.records.text import RecordText, strip_unstorable
 from integrations.types import Client
 
 # In order, so that two transactions never wait for each other crosswise; and by a statement before the one that reads:
@@ -61,7 +61,8 @@ _CHANGED = ", ".join(f"{name} = EXCLUDED.{name}" for name in _WRITTEN if name no
 # The conflict's condition leaves rows without a source, which are the tenant's own, out of all this.
 WRITE = f"""
     INSERT INTO client_intelligence AS c (user_id, source_id, updated_at, {", ".join(_WRITTEN)})
-    SELECT %(user)s, %(source)s, clock_timestamp(), {sql_arrays.cast(_WRITTEN)} FROM {sql_arrays.unnested(_WRITTEN)}
+    SELECT %(user)s, %(source)s, clock_timestamp(), {sql_arrays.cast_columns(_WRITTEN)}
+    FROM {sql_arrays.unnest_rows(_WRITTEN)}
     ON CONFLICT (source_id, external_id) WHERE source_id IS NOT NULL AND external_id IS NOT NULL DO UPDATE SET
         {_CHANGED}, updated_at = EXCLUDED.updated_at, {_KEPT}"""
 DROP = "DELETE FROM client_intelligence WHERE source_id = %(source)s AND external_id = ANY(%(keys)s)"
@@ -69,11 +70,11 @@ DROP = "DELETE FROM client_intelligence WHERE source_id = %(source)s AND externa
 # Of a provider whose clients nothing counts for: no record is of this type.
 _NOTHING = Rollup(document_type="", newest="", most=0)
 
-Told = Mapping[str, tuple[Text, Wire] | None]
+EmbeddedTexts = Mapping[str, tuple[RecordText, BinaryVector] | None]
 
 
 @dataclass(slots=True)
-class Counted:
+class RollupRecord:
     """What a provider's ``client`` reads of a record. Not a model: there is one for each record of a page."""
 
     document_type: str
@@ -82,52 +83,54 @@ class Counted:
     facts: Mapping[str, Any]
 
 
-def recompute(source: ConnectedSource, provider: Provider, keys: Iterable[str]) -> None:
+def recompute_clients(source: ConnectedSource, provider: Provider, keys: Iterable[str]) -> None:
     """Lock and write the clients whose own records have these ids, in the transaction that changed a record of theirs.
 
     Their vectors stay, while their texts do.
     """
     if ordered := sorted(set(keys)):
         execute(LOCK, {"source": source.pk, "keys": ordered})
-        write(source, provider, ordered, "", {})
+        write_clients(source, provider, ordered, "", {})
 
 
-def write(source: ConnectedSource, provider: Provider, keys: Sequence[str], model: str, told: Told) -> None:
+def write_clients(
+    source: ConnectedSource, provider: Provider, keys: Sequence[str], model: str, told: EmbeddedTexts
+) -> None:
     """Write clients that are locked; ``told`` has the texts that were embedded by ``model`` just now, by client."""
-    params = {"source": source.pk, "keys": list(keys), **needed(provider)}
+    params = {"source": source.pk, "keys": list(keys), **rollup_params(provider)}
     own = {row.key: row for row in execute(READ, params)}
     found = {key: _client(provider, own[key]) for key in keys if key in own}
     rows = [_written(provider, own[key], client, model, told.get(key)) for key, client in found.items() if client]
     if rows:
-        execute(WRITE, {"user": source.user_id, "source": source.pk, **sql_arrays.columns(_WRITTEN, rows)})
+        execute(WRITE, {"user": source.user_id, "source": source.pk, **sql_arrays.column_arrays(_WRITTEN, rows)})
     if lost := [key for key in keys if not found.get(key)]:
         execute(DROP, {"source": source.pk, "keys": lost})
 
 
-def needed(provider: Provider) -> dict[str, Any]:
+def rollup_params(provider: Provider) -> dict[str, Any]:
     """Return what the statement is told of a provider's ``Rollup``."""
     return asdict(provider.ROLLUP or _NOTHING)
 
 
 def _client(provider: Provider, row: Any) -> Client | None:
-    own = Counted(row.document_type, row.key, row.title, json_codec.loads(row.facts))
-    shown = json_codec.loads(row.newest) if row.newest else []
+    own = RollupRecord(row.document_type, row.key, row.title, json_codec.load_json(row.facts))
+    shown = json_codec.load_json(row.newest) if row.newest else []
     of = (provider.ROLLUP or _NOTHING).document_type
-    newest = [cast(SourceDocument, Counted(of, *each)) for each in shown]
-    return provider.client(cast(SourceDocument, own), Children(newest, row.count, Decimal(row.total)))
+    newest = [cast(SourceDocument, RollupRecord(of, *each)) for each in shown]
+    return provider.build_client(cast(SourceDocument, own), Children(newest, row.count, Decimal(row.total)))
 
 
 def _written(
-    provider: Provider, row: Any, client: Client, model: str, made: tuple[Text, Wire] | None
+    provider: Provider, row: Any, client: Client, model: str, made: tuple[RecordText, BinaryVector] | None
 ) -> dict[str, Any]:
-    text = Text.of(provider.client_text(client))
+    text = RecordText.normalize(provider.client_text(client))
     vector = made[1] if made and made[0].sha == text.sha else None
     return {
         "external_id": row.key,
-        "client_name": plain(client.client_name),
+        "client_name": strip_unstorable(client.client_name),
         "industry": client.industry,
         "summary": client.summary,
-        "key_facts": json_codec.dumps(client.key_facts),
+        "key_facts": json_codec.dump_json(client.key_facts),
         "text": text.text,
         "source_updated_at": row.source_updated_at,
         "embedding": vector,

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from integrations.records.text import plain
+from integrations.records.text import strip_unstorable
 
 # Each escape is read whole: in \\u0000 the backslash is escaped, and the rest is text.
 _ESCAPE = re.compile(rb"\\(u0000|.)", re.DOTALL)
@@ -18,7 +18,7 @@ _LARGE = 2**63
 _DECODER = json.JSONDecoder(parse_float=Decimal)  # once: ``json.loads`` makes one for each call
 
 
-def dumps(told: Mapping[str, Any]) -> str:
+def dump_json(told: Mapping[str, Any]) -> str:
     """Return JSON for a jsonb column, without NULs and half characters, Decimals as numbers.
 
     Raises ``ValueError`` for what is no JSON.
@@ -33,7 +33,7 @@ def dumps(told: Mapping[str, Any]) -> str:
         raise ValueError("not JSON") from None
 
 
-def loads(stored: str) -> Any:
+def load_json(stored: str) -> Any:
     """Return what a jsonb column holds, numbers with a point as ``Decimal``."""
     return _DECODER.decode(stored)
 
@@ -54,9 +54,9 @@ def _without_nuls(written: bytes) -> bytes:
 
 def _storable(told: Any) -> Any:
     if isinstance(told, str):
-        return plain(told)
+        return strip_unstorable(told)
     if isinstance(told, Mapping):
-        return {plain(name) if isinstance(name, str) else name: _storable(value) for name, value in told.items()}
+        return {_storable(name): _storable(value) for name, value in told.items()}
     if isinstance(told, list | tuple):
         return [_storable(value) for value in told]
     if isinstance(told, int) and not isinstance(told, bool) and abs(told) >= _LARGE:

@@ -35,7 +35,7 @@ DUE = _DUE.format(of="")
 DUE_OF = _DUE.format(of="u.source_id = %(source)s AND")
 
 
-def settle(source_id: UUID) -> None:
+def withdraw_orphans(source_id: UUID) -> None:
     """Withdraw what no record of a source refers to any more. Call it in no transaction.
 
     A worker that has to stop leaves the rest to the sweep.
@@ -45,7 +45,7 @@ def settle(source_id: UUID) -> None:
         _withdraw(due)
 
 
-def sweep() -> int:
+def withdraw_due_orphans() -> int:
     """Withdraw what nobody has looked at since it was left; return how many doubts there were."""
     params: Mapping[str, Any] = {"most": AT_ONCE}
     due = execute(DUE, params)
@@ -56,5 +56,5 @@ def sweep() -> int:
 def _withdraw(due: Sequence[Any]) -> None:
     """Doubts go after their document: by their ids, for a newer one may have come since."""
     for document_id in dict.fromkeys(row.document_id for row in due):
-        pdf_import.withdraw(document_id)
+        pdf_import.withdraw_upload(document_id)
         UploadInDoubt.objects.filter(pk__in=[row.id for row in due if row.document_id == document_id]).delete()

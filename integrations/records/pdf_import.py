@@ -31,7 +31,9 @@ class _Content(NamedTuple):
     length: int
 
 
-def pass_on(*, source: ConnectedSource, client: McpClient, item: RawItem, record: Record, job_id: UUID) -> UUID | None:
+def import_pdf(
+    *, source: ConnectedSource, client: McpClient, item: RawItem, record: Record, job_id: UUID
+) -> UUID | None:
     """Put a PDF into the upload pipeline and return its document's id. Call it outside of transactions.
 
     Done twice it answers the same id; None when the tenant deletes the document at this very moment. What is wrong with
@@ -60,7 +62,7 @@ def pass_on(*, source: ConnectedSource, client: McpClient, item: RawItem, record
     return declared.document_id
 
 
-def withdraw(document_id: UUID) -> bool:
+def withdraw_upload(document_id: UUID) -> bool:
     """Delete a document that a connector made, unless the tenant has declared it too or a record refers to it.
 
     Nor while a sync that has passed it on goes on: its record may be about to. Tells whether it is gone. Call it in no

@@ -9,7 +9,7 @@ from integrations.records.sql import execute
 from integrations.sync import page_messages, sync_jobs
 from integrations.sync.page_messages import Message
 from integrations.sync.pgmq import ARCHIVE
-from integrations.sync.sync_jobs import Tally
+from integrations.sync.sync_jobs import PageCounts
 from vendors import guard
 
 BATCH = 1_000
@@ -24,15 +24,15 @@ ROWS = """
 ARCHIVED = f"DELETE FROM {ARCHIVE} WHERE message ->> 'source_id' = %(source)s"
 
 
-def work(message: Message, job: IngestionJob) -> None:
+def purge_batch(message: Message, job: IngestionJob) -> None:
     """Delete the next batch of the source's records; after the last one, all else of it and the source itself."""
-    with page_messages.fenced(message):
+    with page_messages.message_lease(message):
         rows = execute(ROWS, {"source": job.source_id, "most": BATCH})
         if not rows:
             _forget(job.source)
-    orphaned_uploads.settle(job.source_id)
+    orphaned_uploads.withdraw_orphans(job.source_id)
     if rows:
-        sync_jobs.close(message, job, Tally(deleted=len(rows)), onward=message.body.next_page(None))
+        sync_jobs.close_page(message, job, PageCounts(deleted=len(rows)), onward=message.body.next_page(None))
 
 
 def _forget(source: ConnectedSource) -> None:
@@ -41,4 +41,4 @@ def _forget(source: ConnectedSource) -> None:
     IngestionJob.objects.filter(source=source).delete()
     ConnectedSource.objects.filter(pk=source.pk).delete()
     execute(ARCHIVED, {"source": str(source.pk)})
-    guard.drop(vendor_key.vendor(source))
+    guard.drop(vendor_key.source_vendor(source))

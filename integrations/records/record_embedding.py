@@ -12,8 +12,8 @@ from accounts.errors import ApiError
 from embeddings import active_model, billed_calls
 from embeddings.embedders import Embedder
 from integrations.records.changes import Draft
-from integrations.records.sql import Wire, execute, unit_rows
-from integrations.records.text import Text, embeddable
+from integrations.records.sql import BinaryVector, binary_vectors, execute
+from integrations.records.text import RecordText, truncate_for_embedding
 from jobs.outcomes import Permanent, Postponed
 from vendors import guard, ledger
 
@@ -34,7 +34,7 @@ class Vectors:
 
     user_id: UUID
     embedder: Embedder
-    found: dict[bytes, Wire] = field(default_factory=dict)
+    found: dict[bytes, BinaryVector] = field(default_factory=dict)
     refused: set[bytes] = field(default_factory=set)
     bought: int = 0
 
@@ -47,18 +47,18 @@ class Vectors:
         asked: int = settings.EMBEDDING_BATCH_SIZE
         return max(1, min(asked, self.embedder.batch_size))
 
-    def reuse(self, texts: Sequence[Text]) -> None:
+    def reuse(self, texts: Sequence[RecordText]) -> None:
         """Take the vectors that the same model has made of the same texts for others of the tenant's records."""
         params = {"shas": [text.sha for text in texts], "user": self.user_id, "model": self.model}
         if texts:
-            self.found |= {bytes(row.sha): Wire(row.wire) for row in execute(KNOWN, params, binary=True)}
+            self.found |= {bytes(row.sha): BinaryVector(row.wire) for row in execute(KNOWN, params, binary=True)}
 
-    def missing(self, texts: Sequence[Text]) -> list[Text]:
+    def missing(self, texts: Sequence[RecordText]) -> list[RecordText]:
         """Return the texts to buy, each once."""
         new = {text.sha: text for text in texts if text.sha not in self.found and text.sha not in self.refused}
         return list(new.values())
 
-    def buy(self, texts: Sequence[Text]) -> None:
+    def buy(self, texts: Sequence[RecordText]) -> None:
         """Embed what is missing. Call it outside of transactions; raises what ``buying.embed`` raises.
 
         What is bought before something is raised stays in ``found``.
@@ -66,16 +66,16 @@ class Vectors:
         for batch in _sized(self.missing(texts), self.most):
             self._buy(batch)
 
-    def _buy(self, batch: Sequence[tuple[Text, str]]) -> None:
+    def _buy(self, batch: Sequence[tuple[RecordText, str]]) -> None:
         try:
             rows = billed_calls.embed(self.embedder, [sent for _, sent in batch], user_id=self.user_id, stage=STAGE)
         except Permanent as never:
             self._split(batch, never)
             return
-        self.found |= {text.sha: wire for (text, _), wire in zip(batch, unit_rows(rows), strict=True)}
+        self.found |= {text.sha: wire for (text, _), wire in zip(batch, binary_vectors(rows), strict=True)}
         self.bought += len(batch)
 
-    def _split(self, batch: Sequence[tuple[Text, str]], never: Permanent) -> None:
+    def _split(self, batch: Sequence[tuple[RecordText, str]], never: Permanent) -> None:
         """Halve what is refused until the text that is not wanted, or cannot be paid, stands alone."""
         about_the_text = isinstance(never, guard.VendorRefused) and never.status in billed_calls.ABOUT_THE_TEXT
         if not about_the_text and isinstance(never, guard.VendorRefused):  # a wrong address or model
@@ -112,7 +112,7 @@ def batches(drafts: Sequence[Draft], vectors: Vectors) -> Iterator[list[Draft]]:
     lacking: set[bytes] = set()
     idle = []
     for draft in drafts:
-        new = {text.sha for text in vectors.missing(draft.lacking)}
+        new = {text.sha for text in vectors.missing(draft.missing_texts)}
         if not new:
             idle.append(draft)
             continue
@@ -125,12 +125,12 @@ def batches(drafts: Sequence[Draft], vectors: Vectors) -> Iterator[list[Draft]]:
     yield idle
 
 
-def _sized(texts: Sequence[Text], most: int) -> Iterator[list[tuple[Text, str]]]:
+def _sized(texts: Sequence[RecordText], most: int) -> Iterator[list[tuple[RecordText, str]]]:
     """Yield texts as they are sent, as many as one call takes. A token is at least a byte, so bytes are counted."""
-    batch: list[tuple[Text, str]] = []
+    batch: list[tuple[RecordText, str]] = []
     room = settings.EMBED_BATCH_TOKENS
     for text in texts:
-        sent = embeddable(text.text)
+        sent = truncate_for_embedding(text.text)
         size = len(sent.encode())
         if batch and (len(batch) == most or size > room):
             yield batch

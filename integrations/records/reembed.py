@@ -17,7 +17,7 @@ from integrations.models import ClientIntelligence, ConnectedSource
 from integrations.records import record_embedding
 from integrations.records.record_embedding import Vectors
 from integrations.records.sql import execute
-from integrations.records.text import Text
+from integrations.records.text import RecordText
 from jobs.cluster import background
 from jobs.errors import database_away, frames
 from jobs.outcomes import Permanent, Postponed, Retryable
@@ -78,16 +78,16 @@ WRITE = """
     RETURNING id"""
 
 
-def sweep() -> None:
+def start_backfill() -> None:
     """Begin to embed what has no vector of its tenant's model, if there is anything and nobody is at it.
 
     Aside: it asks a vendor.
     """
     if ConnectedSource.objects.exists() or ClientIntelligence.objects.exists():
-        background.begin(CATCHING_UP, catch_up, log=log, broke_off="Records were not embedded again")
+        background.begin(CATCHING_UP, backfill_embeddings, log=log, broke_off="Records were not embedded again")
 
 
-def catch_up(seconds: float = SECONDS) -> int:
+def backfill_embeddings(seconds: float = SECONDS) -> int:
     """Work for about so long, one process of all at a time; return how many records were embedded.
 
     Call outside of a transaction.
@@ -153,15 +153,15 @@ def _batch(user_id: UUID) -> int:
     return 0
 
 
-def _left(table: str, user_id: UUID, vectors: Vectors) -> dict[UUID, Text]:
+def _left(table: str, user_id: UUID, vectors: Vectors) -> dict[UUID, RecordText]:
     values = {"user": user_id, "model": vectors.model, "most": vectors.most, "refused": list(_refused)}
     with transaction.atomic():
         execute(PINNED, {})
         rows = execute(LEFT.format(table=table, wanted=WANTED), values)
-    return {row.id: Text(row.text, sha256(row.text.encode()).digest()) for row in rows}
+    return {row.id: RecordText(row.text, sha256(row.text.encode()).digest()) for row in rows}
 
 
-def _store(table: str, rows: dict[UUID, Text], vectors: Vectors) -> int:
+def _store(table: str, rows: dict[UUID, RecordText], vectors: Vectors) -> int:
     """Store each vector by itself: in one transaction the rows' locks would be taken in another order than syncs do."""
     done = 0
     for record_id, text in rows.items():
@@ -180,7 +180,7 @@ def _store(table: str, rows: dict[UUID, Text], vectors: Vectors) -> int:
 _refused: set[UUID] = set()
 
 
-class Round:
+class TenantCursor:
     """Goes through all tenants, some of them each time."""
 
     def __init__(self) -> None:
@@ -202,4 +202,4 @@ class Round:
         yield from (user_id for user_id, may_wait in looked if may_wait)
 
 
-_round = Round()
+_round = TenantCursor()

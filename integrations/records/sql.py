@@ -19,13 +19,13 @@ from embeddings.embedders import DIMENSIONS, Vectors
 _HEAD = struct.pack(">hh", DIMENSIONS, 0)  # and an unused half-word
 
 
-class Wire(bytes):
+class BinaryVector(bytes):
     """A vector as pgvector sends and receives it. Bind a list of them as ``%(name)b``."""
 
     __slots__ = ()
 
     @classmethod
-    def of(cls, row: Vectors) -> Wire:
+    def encode(cls, row: Vectors) -> BinaryVector:
         return cls(_HEAD + row.astype(">f4").tobytes())
 
 
@@ -41,7 +41,7 @@ def _know_vectors(raw: Any) -> None:
     if not getattr(raw, "accessa_vectors", False):
         found = TypeInfo.fetch(raw, "vector")
         raw.adapters.types.add(found)
-        raw.adapters.register_dumper(Wire, type("_VectorDumper", (_WireDumper,), {"oid": found.oid}))
+        raw.adapters.register_dumper(BinaryVector, type("_VectorDumper", (_WireDumper,), {"oid": found.oid}))
         raw.accessa_vectors = True
 
 
@@ -60,5 +60,5 @@ def execute(sql: str, params: Mapping[str, Any], *, binary: bool = False) -> lis
         return cursor.fetchall() if cursor.pgresult and cursor.pgresult.nfields else []
 
 
-def unit_rows(vectors: Vectors) -> list[Wire]:
-    return [Wire.of(row) for row in np.asarray(vectors)]
+def binary_vectors(vectors: Vectors) -> list[BinaryVector]:
+    return [BinaryVector.encode(row) for row in np.asarray(vectors)]

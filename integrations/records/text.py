@@ -19,19 +19,19 @@ _BLANK_LINES = re.compile(r"\n{3,}")
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class RecordText:
     """A normalized text and its sha256."""
 
     text: str
     sha: bytes
 
     @classmethod
-    def of(cls, raw: str) -> Self:
-        text = normalized(raw)
+    def normalize(cls, raw: str) -> Self:
+        text = normalize_text(raw)
         return cls(text, sha256(text.encode()).digest())
 
 
-def normalized(raw: str) -> str:
+def normalize_text(raw: str) -> str:
     """Return ``raw`` without NULs and half characters, its runs of spaces as one and of blank lines as one.
 
     Normalizing twice changes nothing. Letters, marks and case stay as they are.
@@ -41,11 +41,11 @@ def normalized(raw: str) -> str:
     return _BLANK_LINES.sub("\n\n", text).strip()
 
 
-def plain(raw: str) -> str:
+def strip_unstorable(raw: str) -> str:
     """Return ``raw`` as PostgreSQL takes it."""
     return _NEVER_STORED.sub("", raw)
 
 
-def embeddable(text: str) -> str:
+def truncate_for_embedding(text: str) -> str:
     """Return the beginning of ``text`` that every model takes; what is stored and searched by words stays whole."""
     return tokenizer.cut(text[:MOST_CHARS], MOST_TOKENS)

@@ -9,7 +9,7 @@ from integrations.models import ConnectedSource
 from integrations.providers import Provider
 from integrations.records import client_rollups
 from integrations.records.sql import execute
-from integrations.records.text import plain
+from integrations.records.text import strip_unstorable
 from integrations.sync import page_messages, shutdown
 from integrations.sync.page_messages import Message
 from integrations.types import RawItem
@@ -52,10 +52,10 @@ UPTO = """
         ORDER BY d.external_id LIMIT %(most)s) slice"""
 
 
-def bury(message: Message, source: ConnectedSource, provider: Provider, gone: Sequence[RawItem]) -> int:
+def mark_deleted(message: Message, source: ConnectedSource, provider: Provider, gone: Sequence[RawItem]) -> int:
     """Empty the rows of records that the provider says are deleted, and count them; return how many there were."""
     count = 0
-    known = [item for item in gone if plain(item.external_id) == item.external_id]
+    known = [item for item in gone if strip_unstorable(item.external_id) == item.external_id]
     for start in range(0, len(known), SLICE):
         batch = known[start : start + SLICE]
         ids, times = [item.external_id for item in batch], [item.source_updated_at for item in batch]
@@ -63,7 +63,9 @@ def bury(message: Message, source: ConnectedSource, provider: Provider, gone: Se
     return count
 
 
-def sweep(message: Message, source: ConnectedSource, provider: Provider, types: Collection[str] | None) -> int:
+def mark_unseen_deleted(
+    message: Message, source: ConnectedSource, provider: Provider, types: Collection[str] | None
+) -> int:
     """Empty what a complete full sync has not seen, of these types or of all; count and return how many there were.
 
     Goes through the source's rows once, by their index. Safe to repeat.
@@ -71,7 +73,7 @@ def sweep(message: Message, source: ConnectedSource, provider: Provider, types: 
     count, after = 0, ""
     listed = None if types is None else sorted(types)
     while upto := _upto(source, after):
-        shutdown.go_on()
+        shutdown.raise_if_stopping()
         count += _empty(message, source, provider, UNSEEN, {"after": after, "upto": upto, "types": listed})
         after = upto
     return count
@@ -83,8 +85,8 @@ def _upto(source: ConnectedSource, after: str) -> str | None:
 
 
 def _empty(message: Message, source: ConnectedSource, provider: Provider, sql: str, params: Mapping[str, Any]) -> int:
-    with page_messages.fenced(message):
+    with page_messages.message_lease(message):
         rows = execute(sql, {"source": source.pk, "job": message.body.job_id, **params})
         parents = {row.parent_external_id for row in rows} - {None}
-        client_rollups.recompute(source, provider, parents | {row.external_id for row in rows if row.is_client})
+        client_rollups.recompute_clients(source, provider, parents | {row.external_id for row in rows if row.is_client})
     return len(rows)

@@ -12,8 +12,8 @@ from integrations.providers import Provider
 from integrations.records import client_rollups, sql_arrays
 from integrations.records.changes import Draft
 from integrations.records.record_embedding import Vectors
-from integrations.records.sql import Wire, execute
-from integrations.records.text import Text
+from integrations.records.sql import BinaryVector, execute
+from integrations.records.text import RecordText
 from integrations.sync.page_messages import Message
 from integrations.sync.pgmq import TABLE
 from jobs import failpoints
@@ -68,7 +68,7 @@ WITH held AS (
     WHERE q.msg_id = %(message)s AND q.read_ct = %(read_ct)s AND c.id = %(source)s
         AND j.id = %(job)s AND j.status = 'running'
     FOR NO KEY UPDATE OF q FOR KEY SHARE OF c FOR NO KEY UPDATE OF j),
-said AS (SELECT {sql_arrays.cast(_SAID)} FROM {sql_arrays.unnested(_SAID)}),
+said AS (SELECT {sql_arrays.cast_columns(_SAID)} FROM {sql_arrays.unnest_rows(_SAID)}),
 stored AS (
     SELECT d.* FROM held CROSS JOIN source_documents d
     WHERE d.source_id = %(source)s AND d.external_id = ANY(%(external_id)b::text[])
@@ -114,7 +114,7 @@ SELECT set_config('synchronous_commit', 'off', true), (
 FROM held"""
 
 
-def write(
+def write_records(
     message: Message, source: ConnectedSource, provider: Provider, drafts: Sequence[Draft], vectors: Vectors
 ) -> None:
     """Write drafts, each of another record, and recompute the clients that they count for: all of it or nothing.
@@ -128,12 +128,12 @@ def write(
             raise Superseded(str(message.body.job_id))
         if clients := rows[0].clients:
             told = {draft.external_id: _embedded(draft, draft.client, vectors) for draft in drafts}
-            client_rollups.write(source, provider, clients, vectors.model, told)
+            client_rollups.write_clients(source, provider, clients, vectors.model, told)
         failpoints.reach("items:before-commit")
     failpoints.reach("items:after-commit")
 
 
-def together(drafts: Sequence[Draft]) -> Iterator[list[Draft]]:
+def transaction_groups(drafts: Sequence[Draft]) -> Iterator[list[Draft]]:
     """Yield drafts in groups that are written in one transaction."""
     group: list[Draft] = []
     room = MOST_CHARS
@@ -148,9 +148,9 @@ def together(drafts: Sequence[Draft]) -> Iterator[list[Draft]]:
         yield group
 
 
-def _embedded(draft: Draft, text: Text | None, vectors: Vectors) -> tuple[Text, Wire] | None:
+def _embedded(draft: Draft, text: RecordText | None, vectors: Vectors) -> tuple[RecordText, BinaryVector] | None:
     """Return a text's vector where it was made or found for this draft; None where the stored one is to stay."""
-    if text is None or text not in draft.lacking or text.sha not in vectors.found:
+    if text is None or text not in draft.missing_texts or text.sha not in vectors.found:
         return None
     return text, vectors.found[text.sha]
 
@@ -163,8 +163,8 @@ def _params(message: Message, source: ConnectedSource, drafts: Sequence[Draft], 
         "source": source.pk,
         "user": source.user_id,
         "job": message.body.job_id,
-        "embedded": sum(any(text.sha in vectors.found for text in draft.lacking) for draft in drafts),
-        **sql_arrays.columns(_SAID, said),
+        "embedded": sum(any(text.sha in vectors.found for text in draft.missing_texts) for draft in drafts),
+        **sql_arrays.column_arrays(_SAID, said),
     }
 
 

@@ -17,16 +17,16 @@ from embeddings.search.query import HYBRID, TEXT, VECTOR, Question
 from embeddings.search.query_embedding import Bought
 from embeddings.search.snapshot import reading
 from integrations.search import queries, scope
-from integrations.search.results import FoundRecord, fetch
-from integrations.search.scope import RECORDS, SOURCES, UPLOADS, Scope, check
+from integrations.search.results import RecordResult, fetch_records
+from integrations.search.scope import RECORDS, SOURCES, UPLOADS, SearchScope, check_sources
 
-__all__ = ["RECORDS", "SOURCES", "UPLOADS", "Answer", "FoundRecord", "records", "search"]
+__all__ = ["RECORDS", "SOURCES", "UPLOADS", "RecordResult", "SearchResults", "search", "search_records"]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class SearchResults:
     passages: list[Passage]
-    records: list[FoundRecord]
+    records: list[RecordResult]
 
 
 def search(
@@ -38,23 +38,23 @@ def search(
     mode: str = HYBRID,
     bought: Bought | None = None,
     **of_passages: Any,
-) -> Answer:
+) -> SearchResults:
     """Return at most ``k`` passages and ``k`` records, of whatever is among ``sources``.
 
     ``bought`` has the query's vector for another search of the same request. ``of_passages`` goes to
     ``embeddings.search.search``, which says what is raised besides ``UNKNOWN_SOURCE``.
     """
-    check(sources)
+    check_sources(sources)
     asked: dict[str, Any] = {"user_id": user_id, "query": query, "k": k, "mode": mode}
     asked["bought"] = bought or Bought(user_id)
     systems = [name for name in sources if name != UPLOADS]
-    return Answer(
+    return SearchResults(
         find_passages(**asked, **of_passages) if UPLOADS in sources else [],
-        records(**asked, sources=systems) if systems else [],
+        search_records(**asked, sources=systems) if systems else [],
     )
 
 
-def records(
+def search_records(
     *,
     user_id: UUID,
     query: str,
@@ -63,7 +63,7 @@ def records(
     mode: str = HYBRID,
     live: Live | None = None,
     bought: Bought | None = None,
-) -> list[FoundRecord]:
+) -> list[RecordResult]:
     """Return at most ``k`` records of ``user_id`` that answer ``query``, the best first.
 
     A record without a vector of the tenant's live model is found by its words. ``bought`` has the query's vector for
@@ -71,10 +71,10 @@ def records(
     """
     question = asking.read(query)
     asking.check(k, mode)
-    check(sources)
+    check_sources(sources)
     pointer = live or active_model.of(user_id)
     with reading(user_id):
-        meant = scope.of(user_id, pointer, question, sources)
+        meant = scope.resolve_scope(user_id, pointer, question, sources)
         wants_vector = mode != TEXT and queries.has_vectors(meant)
     if not meant.parts:
         return []
@@ -84,14 +84,14 @@ def records(
 
 
 def _answer(
-    meant: Scope, question: Question, vector: list[float] | None, k: int, *, by_text: bool
-) -> list[FoundRecord]:
+    meant: SearchScope, question: Question, vector: list[float] | None, k: int, *, by_text: bool
+) -> list[RecordResult]:
     n = max(FEWEST_CANDIDATES, 4 * k)
     lexemes = bm25_search.lexemes(question.text)
     ranking = fuse(
         meant.live.model,
-        queries.nearest(meant, vector, n) if vector else [],
-        queries.with_words(meant, lexemes, n) if by_text else [],
+        queries.nearest_records(meant, vector, n) if vector else [],
+        queries.keyword_matches(meant, lexemes, n) if by_text else [],
         k,
     )
-    return fetch(meant, ranking, lexemes)
+    return fetch_records(meant, ranking, lexemes)

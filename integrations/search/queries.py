@@ -9,7 +9,7 @@ from django.db import connection, transaction
 
 from embeddings.search.bm25_search import Match
 from embeddings.search.vector_search import PINNED, Hit
-from integrations.search.scope import Part, Scope
+from integrations.search.scope import SearchScope, TableScope
 
 # The nearest by their signs, which are then compared by their vectors: exact for whoever has no more. Among 50,000
 # texts of the model with the fewest signs, 99.9 % of the 10 nearest are found, and 99.3 % of the 50 nearest.
@@ -32,14 +32,14 @@ REQUIRED = " AND c.search @@ %(required)s::tsquery"
 WITH_WORDS = "SELECT id, score FROM {function}(%(words)s, %(required)s::tsquery, %(sources)s::uuid[], %(n)s)"
 
 
-def has_vectors(scope: Scope) -> bool:
+def has_vectors(scope: SearchScope) -> bool:
     """Tell whether the vector arm can find anything: for nothing, no query is embedded."""
     return any(
         _rows(ANY.format(table=part.table, findable=part.findable), _values(scope, part))[0][0] for part in scope.parts
     )
 
 
-def nearest(scope: Scope, vector: Sequence[float], n: int) -> list[Hit]:
+def nearest_records(scope: SearchScope, vector: Sequence[float], n: int) -> list[Hit]:
     """Return the ``n`` records nearest to ``vector``, the best first. Call inside ``as_tenant``."""
     digits = "[" + ",".join([f"{number:.9g}" for number in vector]) + "]"
     found: list[tuple[float, Any]] = []
@@ -50,7 +50,7 @@ def nearest(scope: Scope, vector: Sequence[float], n: int) -> list[Hit]:
     return [Hit(record_id, 1.0 - distance) for distance, record_id in sorted(found)[:n]]
 
 
-def with_words(scope: Scope, lexemes: Sequence[str], n: int) -> list[Match]:
+def keyword_matches(scope: SearchScope, lexemes: Sequence[str], n: int) -> list[Match]:
     """Return the ``n`` best records in which any of ``lexemes`` stands. Call inside ``as_tenant``."""
     found: list[tuple[Any, float]] = []
     for part in scope.parts if lexemes else ():
@@ -59,7 +59,7 @@ def with_words(scope: Scope, lexemes: Sequence[str], n: int) -> list[Match]:
     return [Match(*row) for row in sorted(found, key=lambda row: (-row[1], row[0]))[:n]]
 
 
-def _values(scope: Scope, part: Part) -> dict[str, Any]:
+def _values(scope: SearchScope, part: TableScope) -> dict[str, Any]:
     return {
         "user": scope.user_id,
         "model": scope.model,

@@ -13,7 +13,7 @@ from django.db.models.functions import Left
 from embeddings.search import snippets
 from embeddings.search.fusion import Parts, Ranked
 from integrations.models import ClientIntelligence, SourceDocument
-from integrations.search.scope import CLIENTS, Scope
+from integrations.search.scope import CLIENTS, SearchScope
 
 MOST_TEXT = 4_000  # characters shown of a record
 LOOKED_THROUGH = 20_000  # characters among which the snippet is looked for
@@ -21,7 +21,7 @@ CLIENT = "client"  # the document type of a row of client_intelligence
 
 
 @dataclass(frozen=True, slots=True)
-class FoundRecord:
+class RecordResult:
     """A record that answers a query. ``snippet`` is HTML in which nothing but <mark> is markup."""
 
     record_id: UUID
@@ -39,7 +39,7 @@ class FoundRecord:
     updated_at: datetime  # at the provider, where it tells
 
 
-def fetch(scope: Scope, ranking: Sequence[Ranked], lexemes: Sequence[str]) -> list[FoundRecord]:
+def fetch_records(scope: SearchScope, ranking: Sequence[Ranked], lexemes: Sequence[str]) -> list[RecordResult]:
     """Fetch what was ranked, in that order. Call inside ``as_tenant``."""
     ids = [ranked.chunk_id for ranked in ranking]
     rows = _documents(scope, ids) | _clients(scope, ids)
@@ -48,7 +48,7 @@ def fetch(scope: Scope, ranking: Sequence[Ranked], lexemes: Sequence[str]) -> li
     return [_found(ranked, row, snippet) for (ranked, row), snippet in zip(shown, marked, strict=True)]
 
 
-def _documents(scope: Scope, ids: Sequence[UUID]) -> dict[UUID, dict[str, Any]]:
+def _documents(scope: SearchScope, ids: Sequence[UUID]) -> dict[UUID, dict[str, Any]]:
     if scope.documents is None:
         return {}
     own = SourceDocument.objects.filter(user_id=scope.user_id, pk__in=ids, deleted_at=None)
@@ -60,7 +60,7 @@ def _documents(scope: Scope, ids: Sequence[UUID]) -> dict[UUID, dict[str, Any]]:
     }
 
 
-def _clients(scope: Scope, ids: Sequence[UUID]) -> dict[UUID, dict[str, Any]]:
+def _clients(scope: SearchScope, ids: Sequence[UUID]) -> dict[UUID, dict[str, Any]]:
     if scope.clients is None:
         return {}
     rows = ClientIntelligence.objects.filter(user_id=scope.user_id, pk__in=ids)
@@ -74,8 +74,8 @@ def _clients(scope: Scope, ids: Sequence[UUID]) -> dict[UUID, dict[str, Any]]:
     }
 
 
-def _found(ranked: Ranked, row: dict[str, Any], snippet: str) -> FoundRecord:
-    return FoundRecord(
+def _found(ranked: Ranked, row: dict[str, Any], snippet: str) -> RecordResult:
+    return RecordResult(
         record_id=row["id"],
         source=row["source"],
         source_id=row["source_id"],

@@ -19,7 +19,7 @@ SOURCES = (UPLOADS, *RECORDS)  # what a search may name
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class TableScope:
     """A table, and what of it is meant. ``findable`` is SQL on a row ``c``; ``function`` looks among its words."""
 
     table: str
@@ -29,18 +29,18 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class SearchScope:
     """``required`` is a tsquery: what must stand in a record, and what must not."""
 
     user_id: UUID
     live: Live
     providers: dict[UUID, str]  # of all connected sources
-    documents: Part | None
-    clients: Part | None
+    documents: TableScope | None
+    clients: TableScope | None
     required: str = ""
 
     @property
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[TableScope]:
         return [part for part in (self.documents, self.clients) if part]
 
     @property
@@ -49,18 +49,18 @@ class Scope:
         return f"{self.live.model}@{self.live.version}"
 
 
-def check(sources: Sequence[str]) -> None:
+def check_sources(sources: Sequence[str]) -> None:
     """Raise ``Refused("UNKNOWN_SOURCE")`` for a source that there is not."""
     if any(name not in SOURCES for name in sources):
         raise ApiError("UNKNOWN_SOURCE", f"The sources are {', '.join(SOURCES)}.", field="sources")
 
 
-def of(user_id: UUID, live: Live, question: Question, sources: Sequence[str]) -> Scope:
+def resolve_scope(user_id: UUID, live: Live, question: Question, sources: Sequence[str]) -> SearchScope:
     """Return what of the tenant's connected sources is meant. Call inside ``as_tenant``."""
     own = ConnectedSource.objects.filter(user_id=user_id).exclude(status=ConnectedSource.Status.DISCONNECTED)
     providers = dict(own.values_list("pk", "provider"))
     asked = tuple(source_id for source_id, provider in providers.items() if provider in sources)
-    return Scope(
+    return SearchScope(
         user_id,
         live,
         providers,
@@ -70,13 +70,13 @@ def of(user_id: UUID, live: Live, question: Question, sources: Sequence[str]) ->
     )
 
 
-def _documents(source_ids: tuple[UUID, ...]) -> Part:
-    return Part("source_documents", "find_source_documents", "c.source_id = ANY(%(sources)s)", source_ids)
+def _documents(source_ids: tuple[UUID, ...]) -> TableScope:
+    return TableScope("source_documents", "find_source_documents", "c.source_id = ANY(%(sources)s)", source_ids)
 
 
-def _clients(source_ids: tuple[UUID, ...]) -> Part:
+def _clients(source_ids: tuple[UUID, ...]) -> TableScope:
     findable = "(c.source_id IS NULL OR c.source_id = ANY(%(sources)s))"
-    return Part("client_intelligence", "find_clients", findable, source_ids)
+    return TableScope("client_intelligence", "find_clients", findable, source_ids)
 
 
 def _required(question: Question) -> str:

@@ -18,7 +18,7 @@ from django.db.models.functions import Now
 from psycopg.types.json import Jsonb
 
 from integrations.models import IngestionJob
-from integrations.sync.pgmq import NAME, QUEUES, TABLE
+from integrations.sync.pgmq import PGMQ, QUEUE, TABLE
 from jobs import services
 from jobs.claims import Superseded
 
@@ -50,11 +50,11 @@ class Body:
     def next_stream(self) -> Body:
         return replace(self, stream=self.stream + 1, following=None, page=self.page + 1)
 
-    def told(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         return {name: str(value) if isinstance(value, UUID) else value for name, value in asdict(self).items()}
 
     @classmethod
-    def of(cls, told: Any) -> Body:
+    def parse(cls, told: Any) -> Body:
         """Raise ``ValueError`` for what names no page of a sync. Fields that another release adds are passed over."""
         if not isinstance(told, dict):
             raise ValueError("not a page of a sync")
@@ -87,9 +87,9 @@ class Message:
         return self.read_ct - self.held
 
 
-def enqueue(body: Body, *, delay: int = 0) -> int:
+def enqueue_page(body: Body, *, delay: int = 0) -> int:
     """Put a page into the queue, in the caller's transaction, and ring when that commits; return the message's id."""
-    params: list[Any] = [NAME, Jsonb(body.told()), delay]
+    params: list[Any] = [QUEUE, Jsonb(body.to_json()), delay]
     with connection.cursor() as cursor:
         cursor.execute("SELECT ingestion_enqueue(%s, %s, %s)", params)
         msg_id: int = cursor.fetchone()[0]
@@ -97,7 +97,7 @@ def enqueue(body: Body, *, delay: int = 0) -> int:
     return msg_id
 
 
-def read() -> Message | None:
+def read_message() -> Message | None:
     """Take the next visible message for INGESTION_VT_SECONDS, or None. Call it outside of transactions.
 
     What is no page of ours is archived on the way: left where it is, it would come back for ever.
@@ -105,7 +105,7 @@ def read() -> Message | None:
     while row := _read():
         msg_id, read_ct, enqueued_at, told, headers = row
         try:
-            body = Body.of(json.loads(told or "null"))
+            body = Body.parse(json.loads(told or "null"))
         except ValueError:
             _set_aside(msg_id, told)
             continue
@@ -136,7 +136,7 @@ def _read() -> Any:
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT msg_id, read_ct, enqueued_at, message, headers FROM ingestion_read(%s, %s, 1)",
-            [NAME, settings.INGESTION_VT_SECONDS],
+            [QUEUE, settings.INGESTION_VT_SECONDS],
         )
         return cursor.fetchone()
 
@@ -146,24 +146,24 @@ def _held(headers: Any) -> int:
     return held if type(held) is int else 0
 
 
-def delete(message: Message) -> bool:
+def delete_message(message: Message) -> bool:
     """Take a message out whose page is committed, whoever has read it since; tell whether it was there."""
     return _told_id("ingestion_delete", message.msg_id)
 
 
-def archive(message: Message) -> bool:
+def archive_message(message: Message) -> bool:
     """Set a message aside for people. Call it inside ``fenced`` with what else ends the sync."""
     return _told_id("ingestion_archive", message.msg_id)
 
 
 def _told_id(wrapper: str, msg_id: int) -> bool:
     with connection.cursor() as cursor:
-        cursor.execute(f"SELECT {wrapper}(%s, %s)", [NAME, msg_id])
+        cursor.execute(f"SELECT {wrapper}(%s, %s)", [QUEUE, msg_id])
         return bool(cursor.fetchone()[0])
 
 
 @contextmanager
-def fenced(message: Message) -> Iterator[None]:
+def message_lease(message: Message) -> Iterator[None]:
     """Open a transaction in which nobody else can read the message; raise ``Superseded`` when somebody has."""
     with transaction.atomic():
         _lock(message)
@@ -177,24 +177,24 @@ def _lock(message: Message) -> None:
             raise Superseded(f"message {message.msg_id}")
 
 
-def hold(message: Message, seconds: float) -> None:
+def postpone_message(message: Message, seconds: float) -> None:
     """Hide a message for so long without using up a delivery: it is not the page's fault. May raise ``Superseded``."""
     counted: list[Any] = [Jsonb({"held": message.held + 1}), message.msg_id]
     with _patiently(message), connection.cursor() as cursor:
         cursor.execute(_COUNT_HOLD, counted)
-        QUEUES.set_vt(NAME, message.msg_id, math.ceil(seconds))
+        PGMQ.set_vt(QUEUE, message.msg_id, math.ceil(seconds))
 
 
-def leave(message: Message, seconds: float | None = None) -> None:
+def retry_message(message: Message, seconds: float | None = None) -> None:
     """Let a message reappear when its time is over, or in ``seconds``: a delivery is used up."""
     if seconds is not None:
-        extend(message, seconds)
+        extend_visibility(message, seconds)
 
 
-def extend(message: Message, seconds: float) -> None:
+def extend_visibility(message: Message, seconds: float) -> None:
     """Keep a message hidden for so long from now; raise ``Superseded`` when somebody else has read it."""
     with _patiently(message):
-        QUEUES.set_vt(NAME, message.msg_id, math.ceil(seconds))
+        PGMQ.set_vt(QUEUE, message.msg_id, math.ceil(seconds))
 
 
 @contextmanager
@@ -207,7 +207,7 @@ def _patiently(message: Message) -> Iterator[None]:
         yield
 
 
-def waiting() -> bool:
+def has_messages() -> bool:
     """Tell whether any message is in the queue, visible or not."""
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT EXISTS (SELECT FROM {TABLE})")

@@ -16,12 +16,12 @@ from integrations.models import ConnectedSource, IngestionJob
 from integrations.oauth import token_refresh
 from integrations.providers import McpClient, Provider, Stream, TokenRefused, id_listing
 from integrations.records import changes, orphaned_uploads, pdf_import, purge, record_embedding, tombstones, writer
-from integrations.records.changes import UNREADABLE, Draft, Stored
+from integrations.records.changes import MAPPING_ERRORS, Draft, StoredRecords
 from integrations.records.record_embedding import Vectors
 from integrations.sync import shutdown, sync_jobs
 from integrations.sync.page_messages import Body, Message
-from integrations.sync.sync_jobs import AGAIN, CAPPED, Kind, Tally
-from integrations.types import Failed, Page, RawItem
+from integrations.sync.sync_jobs import AGAIN, CAPPED, Kind, PageCounts
+from integrations.types import FailedItem, Page, RawItem
 from jobs import failpoints
 from jobs.outcomes import Permanent, Retryable
 
@@ -32,22 +32,22 @@ MOST_AGAIN = 1_000  # ids of a stream in a cursor, some 40 KB; a delta with more
 Listing = tuple[Stream, str]  # and how it is read: whole, or what has changed
 
 
-def work(message: Message) -> None:
+def run_page(message: Message) -> None:
     """Work through a message's page; what it raises says what becomes of the message (``consumer``).
 
     A page that is closed already, or whose sync has ended, is no work. Whatever interrupts it, it is safe to repeat:
     what was written is found unchanged, and what was embedded is not bought again.
     """
-    job = sync_jobs.at(message.body)
+    job = sync_jobs.begin_page(message.body)
     if job is None:
         return
     if job.kind == Kind.FORGET:
-        purge.work(message, job)
+        purge.purge_batch(message, job)
         return
-    provider = client_factory.provider(job.source.provider)
+    provider = client_factory.provider_module(job.source.provider)
     listings = _listings(provider, job.kind)
     if message.body.stream < len(listings):
-        Work(message, job, provider, listings).run()
+        PageRun(message, job, provider, listings).run()
     else:
         _finish(message, job, provider)
 
@@ -65,18 +65,18 @@ def _finish(message: Message, job: IngestionJob, provider: Provider) -> None:
     streams = [stream for stream in provider.STREAMS if stream.full]
     capped = {stream.document_type for stream in streams if stream.name in job.cursor.get(CAPPED, ())}
     types = {stream.document_type for stream in streams} - capped if capped else None
-    tombstones.sweep(message, job.source, provider, types)
-    orphaned_uploads.settle(job.source_id)
-    sync_jobs.close(message, job, Tally(), onward=None)
+    tombstones.mark_unseen_deleted(message, job.source, provider, types)
+    orphaned_uploads.withdraw_orphans(job.source_id)
+    sync_jobs.close_page(message, job, PageCounts(), onward=None)
 
 
-class Work:
+class PageRun:
     """One page of a stream."""
 
     def __init__(self, message: Message, job: IngestionJob, provider: Provider, listings: Sequence[Listing]) -> None:
         self._message, self._job, self._provider, self._listings = message, job, provider, listings
         self._stream, self._kind = listings[message.body.stream]
-        self._tally = Tally()
+        self._tally = PageCounts()
 
     def run(self) -> None:
         source, token = self._fresh()
@@ -86,15 +86,15 @@ class Work:
                 failpoints.reach("page:fetched")
                 self._write(client, source, page)
             except TokenRefused:
-                token_refresh.expire(source.pk, source.token_expires_at)
+                token_refresh.expire_token(source.pk, source.token_expires_at)
                 raise
         self._close(page, cursor)
 
     def _fresh(self) -> tuple[ConnectedSource, str]:
         try:
-            return token_refresh.fresh(self._job.source_id)
+            return token_refresh.fresh_token(self._job.source_id)
         except Retryable as failure:  # spec 002 §2: the message reappears, and the sync shows that something failed
-            sync_jobs.note_refresh(self._job, failure.code)
+            sync_jobs.note_refresh_error(self._job, failure.code)
             raise
 
     def _fetch(self, client: McpClient, source: ConnectedSource) -> tuple[dict[str, Any], Page]:
@@ -107,7 +107,7 @@ class Work:
             since = cursor.get(name)
         elif self._kind == Kind.DELTA:
             since = source.cursor.get(name)
-            following = following or id_listing.again(source.cursor.get(AGAIN, {}).get(name, ()))
+            following = following or id_listing.retry_cursor(source.cursor.get(AGAIN, {}).get(name, ()))
         page = client.page(self._stream, self._kind, since, following)
         if page.following is not None and page.following == body.following:
             raise Retryable("PAGE_REPEATED", "The provider names a page as its own next one.")
@@ -127,7 +127,7 @@ class Work:
 
     def _stands(self, cursor: dict[str, Any], page: Page) -> dict[str, Any]:
         """Return the sync's cursor as of this page, all of it written or told."""
-        name, again = self._stream.name, _together(cursor.get(AGAIN, {}), {self._stream.name: self._tally.again})
+        name, again = self._stream.name, _together(cursor.get(AGAIN, {}), {self._stream.name: self._tally.retry})
         too_many = len(again.get(name, ())) > MOST_AGAIN
         stands = _with_again(cursor, {each: ids[:MOST_AGAIN] for each, ids in again.items()})
         is_nameless = self._job.kind == Kind.FULL and any(failed.is_nameless for failed in page.failed)
@@ -140,83 +140,85 @@ class Work:
     def _write(self, client: McpClient, source: ConnectedSource, page: Page) -> None:
         self._tally.seen = len(page.items) + len(page.failed)
         for failed in page.failed:
-            self._tally.fail(failed)
-        items = changes.newest(page.items)
+            self._tally.add_failure(failed)
+        items = changes.newest_versions(page.items)
         ready = list(filter(None, [self._draft(item) for item in items if not item.deleted]))
         if ready:
             self._write_all(client, source, ready)
         gone = [item for item in items if item.deleted]
-        tombstones.bury(self._message, source, self._provider, gone)
-        orphaned_uploads.settle(source.pk)
+        tombstones.mark_deleted(self._message, source, self._provider, gone)
+        orphaned_uploads.withdraw_orphans(source.pk)
 
     def _draft(self, item: RawItem) -> Draft | None:
         try:
-            return changes.draft(self._provider, item)
-        except UNREADABLE as error:
+            return changes.make_draft(self._provider, item)
+        except MAPPING_ERRORS as error:
             self._unreadable(item.external_id, error)
             return None
 
     def _unreadable(self, external_id: str, error: Exception) -> None:
         kind = type(error).__name__
         log.warning("A record cannot be read", sync=str(self._job.pk), stream=self._stream.name, error=kind)
-        self._tally.fail(Failed(external_id, "ITEM_UNREADABLE"))
+        self._tally.add_failure(FailedItem(external_id, "ITEM_UNREADABLE"))
 
     def _write_all(self, client: McpClient, source: ConnectedSource, ready: Sequence[Draft]) -> None:
-        stored = Stored(source, [each.external_id for each in ready])
+        stored = StoredRecords(source, [each.external_id for each in ready])
         vectors = record_embedding.of_tenant(source.user_id)
         self._write_texts(source, stored, [each for each in ready if not each.record.is_pdf], vectors)
         for each in ready:  # last: what one of them waits for, the others need not
             if each.record.is_pdf and self._pass_on(client, source, stored, each):
                 self._write_group(source, [each], vectors)
 
-    def _write_texts(self, source: ConnectedSource, stored: Stored, ready: Sequence[Draft], vectors: Vectors) -> None:
+    def _write_texts(
+        self, source: ConnectedSource, stored: StoredRecords, ready: Sequence[Draft], vectors: Vectors
+    ) -> None:
         for each in ready:
-            each.lacking = list(stored.lacking(each, vectors.model))
-        vectors.reuse([text for each in ready for text in each.lacking])
+            each.missing_texts = list(stored.missing_texts(each, vectors.model))
+        vectors.reuse([text for each in ready for text in each.missing_texts])
         for batch in record_embedding.batches(ready, vectors):
-            shutdown.go_on()
-            texts = [text for each in batch for text in each.lacking]
+            shutdown.raise_if_stopping()
+            texts = [text for each in batch for text in each.missing_texts]
             vectors.buy(texts)
             failpoints.reach("page:embedded")
-            for group in writer.together(batch):
+            for group in writer.transaction_groups(batch):
                 if not texts:  # what was bought is written, whoever waits
-                    shutdown.go_on()
+                    shutdown.raise_if_stopping()
                 self._write_group(source, group, vectors)
 
-    def _pass_on(self, client: McpClient, source: ConnectedSource, stored: Stored, each: Draft) -> bool:
-        shutdown.go_on()
-        known = stored.upload_of(each.item)
+    def _pass_on(self, client: McpClient, source: ConnectedSource, stored: StoredRecords, each: Draft) -> bool:
+        shutdown.raise_if_stopping()
+        known = stored.upload_id(each.item)
         try:
-            each.upload_document_id = known or pdf_import.pass_on(
+            each.upload_document_id = known or pdf_import.import_pdf(
                 source=source, client=client, item=each.item, record=each.record, job_id=self._job.pk
             )
             return True
         except ApiError as refused:  # for today, or while the storage is away
-            failed = Failed(each.external_id, refused.code, again=refused.retry_after is not None)
+            failed = FailedItem(each.external_id, refused.code, retry=refused.retry_after is not None)
         except Permanent as never:
-            failed = Failed(each.external_id, never.code)
+            failed = FailedItem(each.external_id, never.code)
         except Retryable as failure:  # of this file alone: when the vendor is away, the gate says so
-            failed = Failed(each.external_id, failure.code, again=True)
-        self._tally.fail(failed)
+            failed = FailedItem(each.external_id, failure.code, retry=True)
+        self._tally.add_failure(failed)
         return False
 
     def _write_group(self, source: ConnectedSource, group: Sequence[Draft], vectors: Vectors) -> None:
         """Write records together; halve what does not go until the one at fault stands alone."""
         try:
-            writer.write(self._message, source, self._provider, group, vectors)
-        except (DataError, IntegrityError, *UNREADABLE) as error:
+            writer.write_records(self._message, source, self._provider, group, vectors)
+        except (DataError, IntegrityError, *MAPPING_ERRORS) as error:
             if len(group) > 1:
                 half = len(group) // 2
                 self._write_group(source, group[:half], vectors)
                 self._write_group(source, group[half:], vectors)
-            elif isinstance(error, UNREADABLE):
+            elif isinstance(error, MAPPING_ERRORS):
                 self._unreadable(group[0].external_id, error)
             else:  # a number too large, say: this record's fault
-                self._tally.fail(Failed(group[0].external_id, "ITEM_NOT_STORED"))
+                self._tally.add_failure(FailedItem(group[0].external_id, "ITEM_NOT_STORED"))
             return
         for each in group:
-            if any(text.sha in vectors.refused for text in each.lacking):
-                self._tally.tell(each.external_id, "TEXT_REFUSED")
+            if any(text.sha in vectors.refused for text in each.missing_texts):
+                self._tally.add_detail(each.external_id, "TEXT_REFUSED")
 
     def _close(self, page: Page, cursor: dict[str, Any]) -> None:
         body = self._message.body
@@ -228,13 +230,13 @@ class Work:
             onward = body.next_page(page.following)
         elif self._job.kind != Kind.FULL and body.stream + 1 == len(self._listings):
             onward = None
-        sync_jobs.close(self._message, self._job, self._tally, onward=onward, cursor=cursor)
+        sync_jobs.close_page(self._message, self._job, self._tally, onward=onward, cursor=cursor)
 
     def _restarted(self) -> Body:
         """Begin anew as a full sync: the provider does not remember as far back as the cursor."""
         if any(detail["code"] == EXPIRED for detail in self._job.error_details):
             raise Permanent(EXPIRED, "The provider forgets its cursors faster than a sync reads.")
-        self._tally.tell(self._stream.name, EXPIRED)
+        self._tally.add_detail(self._stream.name, EXPIRED)
         body = self._message.body
         return replace(body, kind=Kind.FULL, stream=0, following=None, page=body.page + 1)
 

@@ -11,11 +11,11 @@ from django.db import connection
 from pgmq.sync_operations import SyncPGMQueueOperationsMixin
 from psycopg.types.json import Jsonb
 
-NAME = "ingestion_queue"
-TABLE, ARCHIVE = f"pgmq.q_{NAME}", f"pgmq.a_{NAME}"
+QUEUE = "ingestion_queue"
+TABLE, ARCHIVE = f"pgmq.q_{QUEUE}", f"pgmq.a_{QUEUE}"
 
 
-class Queues(SyncPGMQueueOperationsMixin):  # type: ignore[no-untyped-call]
+class PgmqClient(SyncPGMQueueOperationsMixin):  # type: ignore[no-untyped-call]
     """The client without its pool: the mixin asks for nothing but ways to run a statement."""
 
     logger = logging.getLogger("accessa.integrations.pgmq")
@@ -41,4 +41,4 @@ class Queues(SyncPGMQueueOperationsMixin):  # type: ignore[no-untyped-call]
         return rows[0] if rows else None
 
 
-QUEUES = Queues()
+PGMQ = PgmqClient()

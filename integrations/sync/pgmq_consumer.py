@@ -30,12 +30,12 @@ Ending = tuple[int, str]  # how loud to be about it, and its code
 
 def claimable(cursor: Any, *, most: int) -> int:
     """Return how many workers of this cluster would find a page they may work on."""
-    return worker_slots.claimable(cursor, most_wanted=most)
+    return worker_slots.claimable_pages(cursor, most_wanted=most)
 
 
 def idle() -> bool:
     """Tell whether no page is left, due now or later."""
-    return not page_messages.waiting()
+    return not page_messages.has_messages()
 
 
 def turn(until: float) -> int:
@@ -43,8 +43,8 @@ def turn(until: float) -> int:
     worked = 0
     while not state.stopping() and time.monotonic() <= until:
         state.claimed_now()
-        with worker_slots.taken() as due:
-            message = page_messages.read() if due else None
+        with worker_slots.worker_slot() as due:
+            message = page_messages.read_message() if due else None
             if message is None:
                 break
             _carry(message)
@@ -73,12 +73,12 @@ def _said(message: Message, job: IngestionJob | None) -> dict[str, str]:
 
 def _ended(message: Message, job: IngestionJob | None, said: dict[str, str]) -> Ending:
     if job is None or job.status not in sync_jobs.ACTIVE or job.page > message.body.page:
-        page_messages.delete(message)  # its source is gone, or its sync has ended or has gone on from this page
+        page_messages.delete_message(message)  # its source is gone, or its sync has ended or has gone on from this page
         return logging.INFO, "NOTHING_TO_DO"
     if message.deliveries >= settings.INGESTION_MAX_DELIVERIES:
         settle = partial(_fail, message, EXHAUSTED)
     else:
-        with visibility_timeout.kept(message, said):
+        with visibility_timeout.extended_visibility(message, said):
             settle = _worked(message)
     try:
         return settle()
@@ -121,26 +121,26 @@ def _superseded() -> Ending:
 
 
 def _delete(message: Message) -> Ending:
-    page_messages.delete(message)
+    page_messages.delete_message(message)
     return logging.INFO, "DONE"
 
 
 def _hold(message: Message, seconds: float, reason: str) -> Ending:
-    page_messages.hold(message, seconds)
+    page_messages.postpone_message(message, seconds)
     if reason != STOPPING:
-        sync_jobs.note(message.body, reason)
+        sync_jobs.note_page_error(message.body, reason)
     return logging.INFO, reason
 
 
 def _leave(message: Message, at_least: float, code: str) -> Ending:
     """Let the visibility end by itself, or later where the provider has said so (no backoff: spec 002 §4)."""
-    page_messages.leave(message, at_least if at_least > settings.INGESTION_VT_SECONDS else None)
-    sync_jobs.note(message.body, code)
+    page_messages.retry_message(message, at_least if at_least > settings.INGESTION_VT_SECONDS else None)
+    sync_jobs.note_page_error(message.body, code)
     return logging.WARNING, code
 
 
 def _fail(message: Message, code: str) -> Ending:
-    with page_messages.fenced(message):
-        sync_jobs.fail(message.body.job_id, code)
-        page_messages.archive(message)
+    with page_messages.message_lease(message):
+        sync_jobs.fail_sync(message.body.job_id, code)
+        page_messages.archive_message(message)
     return logging.WARNING, code

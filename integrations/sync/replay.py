@@ -22,14 +22,14 @@ _ARCHIVED = f"SELECT message FROM {ARCHIVE} WHERE msg_id = %s FOR UPDATE"
 _FORGET = f"DELETE FROM {ARCHIVE} WHERE msg_id = %s"
 
 
-def archived() -> list[int]:
+def archived_message_ids() -> list[int]:
     """Return the ids of all archived messages, the newest first: of a source's, only the last sync's can go on."""
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT msg_id FROM {ARCHIVE} ORDER BY msg_id DESC")
         return [row[0] for row in cursor.fetchall()]
 
 
-def replay(msg_ids: Sequence[int], *, by: User | None, reason: str = "replayed") -> dict[int, int | ApiError]:
+def replay_messages(msg_ids: Sequence[int], *, by: User | None, reason: str = "replayed") -> dict[int, int | ApiError]:
     """Put archived messages back into the queue; return what became of each: its new message's id, or why not.
 
     ``by`` None is somebody at the command line. One that is refused does not keep the others from it.
@@ -62,7 +62,7 @@ def _replayed(msg_id: int, by: User | None, reason: str) -> int:
     _activate(job)
     with connection.cursor() as cursor:
         cursor.execute(_FORGET, [msg_id])
-    sent = page_messages.enqueue(body)
+    sent = page_messages.enqueue_page(body)
     record(
         by=by,
         action="ingestion.replay",
@@ -83,7 +83,7 @@ def _body(msg_id: int) -> Body:
     if row is None:
         raise ApiError("NOT_FOUND", "There is no such message in the archive.", status=HTTPStatus.NOT_FOUND)
     try:
-        return Body.of(json.loads(row[0] or "null"))
+        return Body.parse(json.loads(row[0] or "null"))
     except ValueError:
         raise _refused("MESSAGE_MALFORMED", "This message is no page of a sync.") from None
 

@@ -26,7 +26,7 @@ from jobs.cluster import background
 log = logging.getLogger("accessa.integrations")
 
 NAME = "connectors nightly"
-FUNC = "integrations.sync.schedule.run"
+FUNC = "integrations.sync.schedule.run_nightly"
 BATCH = 50
 MOST_WAITING = 500  # messages: what a tenant asks for by day waits behind no more of the night's
 SECONDS = 10.0  # of a sweep; the next goes on
@@ -41,7 +41,7 @@ ORDER BY s.id LIMIT %(most)s
 WAITING = f"SELECT count(*) FROM (SELECT FROM {TABLE} LIMIT %s) waiting"
 
 
-def plan(hour: int, minute: int) -> Schedule:
+def schedule_nightly(hour: int, minute: int) -> Schedule:
     """Fetch what changed every night at this time, UTC, from the next time on that it is so late."""
     now = timezone.now()
     at = now.replace(hour=hour, minute=minute, second=0, microsecond=0)
@@ -50,24 +50,24 @@ def plan(hour: int, minute: int) -> Schedule:
     return Schedule.objects.create(name=NAME, func=FUNC, schedule_type=Schedule.DAILY, next_run=first)
 
 
-def off() -> bool:
+def cancel_nightly() -> bool:
     """Plan no more nights; return whether any were planned."""
     return bool(Schedule.objects.filter(name=NAME).delete()[0])
 
 
-def planned() -> datetime | None:
+def next_nightly_run() -> datetime | None:
     """Return when the next night begins, or None where none is planned; a moment that has passed: it is going on."""
     begins: datetime | None = Schedule.objects.filter(name=NAME).values_list("next_run", flat=True).first()
     return begins
 
 
-def sweep() -> None:
+def start_due_nightly() -> None:
     """Go on with the night, if it is due. Aside: the keeper has other things to do."""
     if _due().exists():
-        background.begin("nightly", run, log=log, broke_off="The nightly syncs broke off")
+        background.begin("nightly", run_nightly, log=log, broke_off="The nightly syncs broke off")
 
 
-def run() -> None:
+def run_nightly() -> None:
     """Begin syncs until the night is through, the queue is long enough, or ``SECONDS`` have passed."""
     until = time.monotonic() + SECONDS
     while time.monotonic() < until and _waiting() < MOST_WAITING:
@@ -118,7 +118,7 @@ def _next(after: UUID, night: datetime) -> list[ConnectedSource]:
 def _begun(source: ConnectedSource) -> bool:
     try:
         with transaction.atomic():
-            sync_jobs.start(source, IngestionJob.Kind.DELTA, by="nightly")
+            sync_jobs.start_sync(source, IngestionJob.Kind.DELTA, by="nightly")
     except ApiError:  # a tenant was faster, or has disconnected it
         return False
     return True

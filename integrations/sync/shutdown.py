@@ -8,7 +8,7 @@ from jobs.outcomes import Postponed
 STOPPING = "STOPPING"
 
 
-def go_on() -> None:
+def raise_if_stopping() -> None:
     """Raise ``Postponed`` when this worker has to stop: its message is given back, and no delivery is used up."""
     if state.stopping():
         raise Postponed(0.0, STOPPING)

@@ -15,7 +15,7 @@ from integrations.sync import sync_jobs
 STOPPED = "SYNC_STOPPED"
 
 
-def stop(source: ConnectedSource, *, by: User | None, reason: str) -> IngestionJob:
+def stop_sync(source: ConnectedSource, *, by: User | None, reason: str) -> IngestionJob:
     """End the sync of a source that is under way; what it has brought stays. Return it.
 
     A worker that has a page of it ends with that page. Forgetting is not given up but begun anew, for what a tenant
@@ -24,10 +24,10 @@ def stop(source: ConnectedSource, *, by: User | None, reason: str) -> IngestionJ
     with transaction.atomic():
         ConnectedSource.objects.select_for_update(no_key=True).filter(pk=source.pk).first()
         job = IngestionJob.objects.filter(source=source, status__in=sync_jobs.ACTIVE).first()
-        if job is None or not sync_jobs.fail(job.pk, STOPPED):
+        if job is None or not sync_jobs.fail_sync(job.pk, STOPPED):
             raise ApiError("SYNC_NOT_ACTIVE", "No sync of this source is under way.", status=HTTPStatus.CONFLICT)
         if job.kind == IngestionJob.Kind.FORGET:
-            sync_jobs.start(source, IngestionJob.Kind.FORGET, by=log.COMMAND_LINE)
+            sync_jobs.start_sync(source, IngestionJob.Kind.FORGET, by=log.COMMAND_LINE)
         log.record(
             by=by,
             action="connectors.stop",

@@ -18,10 +18,10 @@ from psycopg.types.json import Jsonb
 from accounts.errors import ApiError, not_found
 from integrations.models import ConnectedSource, IngestionJob
 from integrations.records.sql import execute
-from integrations.records.text import plain
+from integrations.records.text import strip_unstorable
 from integrations.sync import page_messages
 from integrations.sync.page_messages import Body, Message
-from integrations.types import Failed
+from integrations.types import FailedItem
 from jobs import failpoints
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.integrations")
@@ -38,7 +38,7 @@ COUNTED = ("seen", "deleted", "failed")
 
 
 @dataclass(slots=True)
-class Tally:
+class PageCounts:
     """What became of a page's items. ``details`` tell why, by code, of those that need a look.
 
     What is written, unchanged, embedded or buried is counted with each record.
@@ -48,22 +48,22 @@ class Tally:
     deleted: int = 0
     failed: int = 0
     details: list[dict[str, str]] = field(default_factory=list)
-    unread: list[str] = field(default_factory=list)  # listed, so not gone, but not written
-    again: list[str] = field(default_factory=list)  # of those, what may go well another time
+    unwritten: list[str] = field(default_factory=list)  # listed, so not gone, but not written
+    retry: list[str] = field(default_factory=list)  # of those, what may go well another time
 
-    def tell(self, external_id: str, code: str) -> None:
+    def add_detail(self, external_id: str, code: str) -> None:
         at = timezone.now().isoformat(timespec="seconds")
-        self.details.append({"external_id": plain(external_id), "code": code, "at": at})
+        self.details.append({"external_id": strip_unstorable(external_id), "code": code, "at": at})
 
-    def fail(self, item: Failed) -> None:
+    def add_failure(self, item: FailedItem) -> None:
         self.failed += 1
-        self.unread.append(plain(item.external_id))
-        if item.again:
-            self.again.append(item.external_id)
-        self.tell(item.external_id, item.code)
+        self.unwritten.append(strip_unstorable(item.external_id))
+        if item.retry:
+            self.retry.append(item.external_id)
+        self.add_detail(item.external_id, item.code)
 
 
-def start(source: ConnectedSource, kind: str, *, by: str) -> IngestionJob:
+def start_sync(source: ConnectedSource, kind: str, *, by: str) -> IngestionJob:
     """Begin a sync of a source, or the forgetting of a disconnected one; ``by`` is who asked, for the log.
 
     There is a delta only after a full sync. Forgetting ends the sync that is under way. Raises ``Refused``:
@@ -79,14 +79,14 @@ def start(source: ConnectedSource, kind: str, *, by: str) -> IngestionJob:
                 .exclude(kind=kind)
                 .values_list("pk", flat=True)
             ):
-                fail(job_id, DISCONNECTED)
+                fail_sync(job_id, DISCONNECTED)
         elif locked.status != ConnectedSource.Status.ACTIVE:
             detail = "Nothing can be fetched from this source: connect it again."
             raise ApiError("SOURCE_NOT_ACTIVE", detail, status=HTTPStatus.CONFLICT)
         if kind == Kind.DELTA and locked.last_synced_at is None:
             kind = Kind.FULL
         job = _created(locked, kind)
-        page_messages.enqueue(Body(job.pk, locked.pk, locked.user_id, kind))
+        page_messages.enqueue_page(Body(job.pk, locked.pk, locked.user_id, kind))
     log.info("Sync begun", sync=str(job.pk), source=str(source.pk), kind=str(kind), by=by)
     return job
 
@@ -101,7 +101,7 @@ def _created(source: ConnectedSource, kind: str) -> IngestionJob:
     raise ApiError("SYNC_ALREADY_ACTIVE", "A sync of this source is under way.", status=HTTPStatus.CONFLICT)
 
 
-def fail(job_id: UUID, code: str) -> bool:
+def fail_sync(job_id: UUID, code: str) -> bool:
     """queued or running -> failed; tell whether it was."""
     failed = IngestionJob.objects.filter(pk=job_id, status__in=ACTIVE).update(
         status=Status.FAILED, error_message=code, finished_at=Now(), updated_at=Now()
@@ -119,25 +119,25 @@ NOTE = """
     WHERE id = %(job)s AND status = 'running'"""
 
 
-def note(body: Body, code: str) -> None:
+def note_page_error(body: Body, code: str) -> None:
     """Tell in the sync why a page of it has to wait or to be tried again (spec 002 §4)."""
     _note(body.job_id, f"page:{body.page}", code, failed=0)
 
 
-def note_refresh(job: IngestionJob, code: str) -> None:
+def note_refresh_error(job: IngestionJob, code: str) -> None:
     """Count a refresh of the tokens that failed and will be tried again (spec 002 §2)."""
     _note(job.pk, "token", code, failed=1)
 
 
 def _note(job_id: UUID, what: str, code: str, *, failed: int) -> None:
-    tally = Tally()
-    tally.tell(what, code)
+    tally = PageCounts()
+    tally.add_detail(what, code)
     same = Jsonb({"external_id": what, "code": code})
     params = {"job": job_id, "failed": failed, "detail": Jsonb(tally.details), "same": same, "most": MOST_DETAILS}
     execute(NOTE, params)
 
 
-def at(body: Body) -> IngestionJob | None:
+def begin_page(body: Body) -> IngestionJob | None:
     """queued -> running: return the sync if this is the page it stands at; None for a page that is closed already."""
     waiting = IngestionJob.objects.filter(pk=body.job_id, page=body.page, status__in=ACTIVE)
     waiting.filter(status=Status.QUEUED).update(
@@ -164,8 +164,13 @@ SYNCED = """
 LOCKED = "SELECT 1 FROM connected_sources WHERE id = %(source)s FOR NO KEY UPDATE"
 
 
-def close(
-    message: Message, job: IngestionJob, tally: Tally, *, onward: Body | None, cursor: Mapping[str, Any] | None = None
+def close_page(
+    message: Message,
+    job: IngestionJob,
+    tally: PageCounts,
+    *,
+    onward: Body | None,
+    cursor: Mapping[str, Any] | None = None,
 ) -> None:
     """End a page in one transaction: what came of it, where the sync stands, and its next message; or its end.
 
@@ -173,17 +178,17 @@ def close(
     own transactions, which it makes durable with itself.
     """
     cursor = job.cursor if cursor is None else cursor
-    with page_messages.fenced(message):
+    with page_messages.message_lease(message):
         if onward is None:  # the source before the sync, as everybody locks them
             execute(LOCKED, {"source": job.source_id})
         if not _closed(job, tally, onward, cursor):
             return
-        if tally.unread:
-            execute(SEEN, {"job": job.pk, "source": job.source_id, "ids": tally.unread})
+        if tally.unwritten:
+            execute(SEEN, {"job": job.pk, "source": job.source_id, "ids": tally.unwritten})
         if onward is not None:
             if onward.kind != job.kind:
                 execute(UNSEEN, {"job": job.pk, "source": job.source_id})
-            page_messages.enqueue(onward)
+            page_messages.enqueue_page(onward)
         else:
             # A delta that was not whole leaves its stream where it was.
             left = {CAPPED, *(cursor.get(CAPPED, ()) if job.kind == Kind.DELTA else ())}
@@ -193,7 +198,7 @@ def close(
     failpoints.reach("page:after-commit")
 
 
-def _closed(job: IngestionJob, tally: Tally, onward: Body | None, cursor: Mapping[str, Any]) -> bool:
+def _closed(job: IngestionJob, tally: PageCounts, onward: Body | None, cursor: Mapping[str, Any]) -> bool:
     details = [*job.error_details, *tally.details][-MOST_DETAILS:]
     params = {
         "job": job.pk,

@@ -18,9 +18,9 @@ from jobs.cluster.heartbeat import HEART
 
 
 @contextmanager
-def kept(message: Message, said: Mapping[str, str]) -> Iterator[None]:
+def extended_visibility(message: Message, said: Mapping[str, str]) -> Iterator[None]:
     """Hide the message until the end of the block; end the process if that takes longer than a page may."""
-    page = Page(message, said)
+    page = VisibilityLease(message, said)
     HEART.keep(page)
     try:
         yield
@@ -29,7 +29,7 @@ def kept(message: Message, said: Mapping[str, str]) -> Iterator[None]:
         page.end()
 
 
-class Page:
+class VisibilityLease:
     """A page as ``jobs.cluster.heartbeat`` keeps it: by the visibility of its message."""
 
     def __init__(self, message: Message, said: Mapping[str, str]) -> None:
@@ -50,7 +50,7 @@ class Page:
             if self._ended or time.monotonic() - self._extended < self._third:
                 return
             try:
-                page_messages.extend(self._message, settings.INGESTION_VT_SECONDS)
+                page_messages.extend_visibility(self._message, settings.INGESTION_VT_SECONDS)
             except Superseded:
                 self._ended = True  # whoever has it now keeps it; the fence refuses what is written here
                 raise
@@ -64,9 +64,9 @@ class Page:
     def let_go(self, *, timed_out: bool) -> None:
         """Show the message at once: it cost a delivery when the page hung, and none when the worker had to stop."""
         if timed_out:
-            page_messages.leave(self._message, 0)
+            page_messages.retry_message(self._message, 0)
         else:
-            page_messages.hold(self._message, 0)
+            page_messages.postpone_message(self._message, 0)
 
     def about(self) -> AbstractContextManager[object]:
         return log_context.only(**self._said)

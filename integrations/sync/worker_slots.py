@@ -28,22 +28,22 @@ _CLAIMABLE = f"""
     SELECT CASE WHEN pages = 0 THEN 0 ELSE least(pages, %(slots)s - ({_TAKEN})) END FROM due"""
 
 
-def most() -> int:
+def slot_count() -> int:
     wanted: int = settings.INGESTION_WORKERS or max(1, settings.WORKERS // 2)
     return min(wanted, int(settings.WORKERS))
 
 
-def claimable(cursor: Any, *, most_wanted: int) -> int:
+def claimable_pages(cursor: Any, *, most_wanted: int) -> int:
     """Return how many workers of this cluster would find both a page and a slot."""
-    cursor.execute(_CLAIMABLE, {**_named(), "slots": most(), "most": most_wanted})
+    cursor.execute(_CLAIMABLE, {**_named(), "slots": slot_count(), "most": most_wanted})
     return max(0, int(cursor.fetchone()[0]))
 
 
 @contextmanager
-def taken() -> Iterator[bool]:
+def worker_slot() -> Iterator[bool]:
     """Hold a slot for the block; say whether there was one, and a page to use it for."""
     with connection.cursor() as cursor:
-        cursor.execute(_TAKE, {**_named(), "slots": most()})
+        cursor.execute(_TAKE, {**_named(), "slots": slot_count()})
         row = cursor.fetchone()
     if row is None:
         yield False

@@ -11,12 +11,12 @@ from embeddings import embedders
 from integrations.models import ConnectedSource
 from integrations.tests import grants
 from integrations.tests.invented import rest
-from integrations.tests.invented.embedder import Remembering
+from integrations.tests.invented.embedder import SpyEmbedder
 from integrations.tests.invented.rest import Account
 from testing.fakes.oauth import OAuthServer
 from testing.personas import Person
 
-REMEMBERING = "integrations.tests.invented.embedder.Remembering"
+REMEMBERING = "integrations.tests.invented.embedder.SpyEmbedder"
 
 
 @pytest.fixture
@@ -36,11 +36,11 @@ def source(account: Account, ana: Person) -> ConnectedSource:
 
 
 @pytest.fixture
-def model(settings: Any) -> Remembering:
+def model(settings: Any) -> SpyEmbedder:
     """What embeds, and what it was asked to."""
     settings.EMBEDDER = REMEMBERING
     found = embedders.get(REMEMBERING)
-    assert isinstance(found, Remembering)
+    assert isinstance(found, SpyEmbedder)
     found.clear()
     return found
 
@@ -49,5 +49,5 @@ def model(settings: Any) -> Remembering:
 def oauth(settings: Any) -> Iterator[OAuthServer]:
     """Every provider's consent page and token endpoint."""
     with OAuthServer() as server:
-        grants.point(settings, server)
+        grants.use_fake_oauth(settings, server)
         yield server

@@ -16,11 +16,11 @@ from testing.personas import Person
 BACK = "https://accessa.example.org/settings/integrations/callback"
 
 
-def asked(begun: services.Begun) -> dict[str, str]:
+def consent_params(begun: services.ConsentRequest) -> dict[str, str]:
     return {name: values[0] for name, values in parse_qs(urlsplit(begun.url).query).items()}
 
 
-def consented(begun: services.Begun) -> dict[str, str]:
+def open_consent_page(begun: services.ConsentRequest) -> dict[str, str]:
     """Open the consent page as a browser does, and return what comes back."""
     answer = httpx.get(begun.url)
     assert answer.status_code == 302
@@ -29,10 +29,10 @@ def consented(begun: services.Begun) -> dict[str, str]:
     return {name: values[0] for name, values in parse_qs(urlsplit(address).query).items()}
 
 
-def connected(person: Person, provider: str, **instead: str) -> ConnectedSource:
+def connect(person: Person, provider: str, **instead: str) -> ConnectedSource:
     """Connect as the pages do."""
-    begun = services.begin(user_id=person.id, provider=provider, redirect_uri=BACK)
-    said = consented(begun)
+    begun = services.start_consent(user_id=person.id, provider=provider, redirect_uri=BACK)
+    said = open_consent_page(begun)
     given = {
         "code": said.get("code", ""),
         "state": said["state"],
@@ -41,11 +41,11 @@ def connected(person: Person, provider: str, **instead: str) -> ConnectedSource:
         "redirect_uri": BACK,
         "account": said.get("realmId", ""),
     }
-    return services.complete(user_id=person.id, provider=provider, **(given | instead))
+    return services.complete_consent(user_id=person.id, provider=provider, **(given | instead))
 
 
-def refusal(person: Person, provider: str, **instead: str) -> str:
+def refusal_code(person: Person, provider: str, **instead: str) -> str:
     with pytest.raises(ApiError) as refused:
-        connected(person, provider, **instead)
+        connect(person, provider, **instead)
     assert PROSE not in refused.value.detail
     return refused.value.code

@@ -20,7 +20,7 @@ PROVIDERS = ("hubspot", "google_drive", "quickbooks", "gmail")
 TABLES = "SELECT format('%I.%I', schemaname, tablename) FROM pg_tables WHERE schemaname !~ '^(pg_|information_)'"
 
 
-def point(settings: Any, oauth: OAuthServer) -> None:
+def use_fake_oauth(settings: Any, oauth: OAuthServer) -> None:
     """Let every provider's OAuth be the stand-in's."""
     settings.CONNECTORS = {
         provider: {**settings.CONNECTORS[provider], **oauth.settings_for(provider)} for provider in PROVIDERS
@@ -28,12 +28,12 @@ def point(settings: Any, oauth: OAuthServer) -> None:
     settings.INTEGRATIONS_USE_FIXTURES = False
 
 
-def connect(person: Person, provider: str, oauth: OAuthServer, *, seconds: float = -1) -> ConnectedSource:
+def connect_source(person: Person, provider: str, oauth: OAuthServer, *, seconds: float = -1) -> ConnectedSource:
     """Make a source whose access token ends in ``seconds``."""
     source = ConnectedSource.objects.create(user_id=person.id, provider=provider, account="1001")
     access, refresh = oauth.granted(provider)
-    source.access_token_vault_id = token_vault.store(source, "access", access)
-    source.refresh_token_vault_id = token_vault.store(source, "refresh", refresh)
+    source.access_token_vault_id = token_vault.store_token(source, "access", access)
+    source.refresh_token_vault_id = token_vault.store_token(source, "refresh", refresh)
     source.token_expires_at = timezone.now() + timedelta(seconds=seconds)
     source.save()
     return source
@@ -42,10 +42,10 @@ def connect(person: Person, provider: str, oauth: OAuthServer, *, seconds: float
 def refresh_token(source: ConnectedSource) -> str:
     source.refresh_from_db()
     assert source.refresh_token_vault_id
-    return token_vault.read(source.refresh_token_vault_id, source)
+    return token_vault.read_token(source.refresh_token_vault_id, source)
 
 
-def stored() -> str:
+def database_dump() -> str:
     """Return every row of every table, as a dump would hold it: bytes in hexadecimal."""
     with connection.cursor() as cursor:
         cursor.execute(TABLES)
@@ -54,19 +54,19 @@ def stored() -> str:
         return "\n".join(row for (row,) in cursor.fetchall())
 
 
-def token_of(source_id: UUID) -> str:
-    return token_refresh.fresh(source_id)[1]
+def access_token(source_id: UUID) -> str:
+    return token_refresh.fresh_token(source_id)[1]
 
 
-def outcome_of(source_id: UUID) -> str:
+def refresh_outcome(source_id: UUID) -> str:
     """Return how asking for a token ends, by the name of what is raised."""
     try:
-        token_refresh.fresh(source_id)
+        token_refresh.fresh_token(source_id)
     except (Retryable, Postponed, SourceBroken, Permanent) as outcome:
         return type(outcome).__name__
     return "fresh"
 
 
-def named(kind: object) -> str:
+def fault_name(kind: object) -> str:
     """Return what a fault is called in a test's name."""
     return str(getattr(kind, "name", kind))

@@ -108,9 +108,9 @@ def gmail(gmail_running: Account, use: Callable[[Account], Account]) -> Account:
     return use(gmail_running)
 
 
-def synced(client: McpClient, kind: str = "full_sync", since: Any = None) -> dict[str, RawItem]:
+def sync_items(client: McpClient, kind: str = "full_sync", since: Any = None) -> dict[str, RawItem]:
     found: dict[str, RawItem] = {}
-    for stream in client_factory.provider(client.provider).STREAMS:
+    for stream in client_factory.provider_module(client.provider).STREAMS:
         following = None
         while True:
             page = client.page(stream, kind, since, following)

@@ -9,7 +9,7 @@ from integrations.models import SourceDocument
 from integrations.providers.rollup_rules import Children, Rollup
 
 
-def children(rollup: Rollup, documents: Iterable[SourceDocument]) -> Children:
+def rollup_children(rollup: Rollup, documents: Iterable[SourceDocument]) -> Children:
     found = [each for each in documents if each.document_type == rollup.document_type]
 
     def is_first(each: SourceDocument) -> bool:

@@ -9,7 +9,7 @@ from uuid import UUID
 from integrations import client_factory
 from integrations.models import ConnectedSource, SourceDocument
 from integrations.providers import McpClient, Provider
-from integrations.records.json_codec import dumps
+from integrations.records.json_codec import dump_json
 from integrations.types import Page, RawItem
 from testing.fakes.account_server import AccountServer
 
@@ -17,13 +17,13 @@ NOBODY = UUID("00000000-0000-4000-8000-000000000001")
 TOKEN = "a-token"
 
 
-def recorded(settings: Any, provider: str) -> McpClient:
+def fixture_client(settings: Any, provider: str) -> McpClient:
     """Return a client of the answers that are recorded."""
     settings.INTEGRATIONS_USE_FIXTURES = True
     return client_factory.make_client(ConnectedSource(user_id=NOBODY, provider=provider, account="recorded"), TOKEN)
 
 
-def asking(settings: Any, server: AccountServer, account: str = "", **own: Any) -> McpClient:
+def fake_client(settings: Any, server: AccountServer, account: str = "", **own: Any) -> McpClient:
     """Return a client that asks a stand-in; ``own`` replaces settings of its provider."""
     provider = server.name
     own = {"api_url": server.url, "transport": "rest", "requests_per_minute": 600_000, **own}
@@ -32,7 +32,7 @@ def asking(settings: Any, server: AccountServer, account: str = "", **own: Any) 
     return client_factory.make_client(ConnectedSource(user_id=NOBODY, provider=provider, account=account), TOKEN)
 
 
-def pages(client: McpClient, provider: Provider, stream: str, kind: str, since: str | None = None) -> list[Page]:
+def pages_of(client: McpClient, provider: Provider, stream: str, kind: str, since: str | None = None) -> list[Page]:
     """Follow a stream to its end."""
     chosen = next(each for each in provider.STREAMS if each.name == stream)
     found = [client.page(chosen, kind, since, None)]
@@ -42,21 +42,21 @@ def pages(client: McpClient, provider: Provider, stream: str, kind: str, since: 
     return found
 
 
-def brought(found: list[Page]) -> list[RawItem]:
+def page_items(found: list[Page]) -> list[RawItem]:
     return [item for page in found for item in page.items]
 
 
-def ids(found: list[Page], *, deleted: bool = False) -> set[str]:
-    return {item.external_id for item in brought(found) if item.deleted is deleted}
+def item_ids(found: list[Page], *, deleted: bool = False) -> set[str]:
+    return {item.external_id for item in page_items(found) if item.deleted is deleted}
 
 
-def stored(provider: Provider, item: RawItem) -> SourceDocument:
+def stored_row(provider: Provider, item: RawItem) -> SourceDocument:
     """Return the row that an item becomes, its facts as they come back from the database."""
-    record = provider.record(item)
+    record = provider.map_record(item)
     return SourceDocument(
         external_id=item.external_id,
         document_type=item.document_type,
         title=record.title,
         parent_external_id=record.parent_external_id,
-        facts=json.loads(dumps(record.facts)),
+        facts=json.loads(dump_json(record.facts)),
     )

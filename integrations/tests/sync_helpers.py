@@ -21,23 +21,23 @@ def item(external_id: str, at: int | None = 0, *, deleted: bool = False, **paylo
     return RawItem(external_id, kind, told, BEGAN, changed, deleted=deleted)
 
 
-def begin(source: ConnectedSource, kind: str = FULL) -> IngestionJob:
-    return sync_jobs.start(source, kind, by="a test")
+def start_sync(source: ConnectedSource, kind: str = FULL) -> IngestionJob:
+    return sync_jobs.start_sync(source, kind, by="a test")
 
 
-def work() -> page_messages.Message | None:
+def run_page() -> page_messages.Message | None:
     """Work on the next page and delete its message, as the consumer does."""
-    message = page_messages.read()
+    message = page_messages.read_message()
     if message is not None:
-        page_worker.work(message)
-        page_messages.delete(message)
+        page_worker.run_page(message)
+        page_messages.delete_message(message)
     return message
 
 
-def sync(source: ConnectedSource, kind: str = FULL) -> IngestionJob:
+def run_sync(source: ConnectedSource, kind: str = FULL) -> IngestionJob:
     """Run a sync to its end."""
-    job = begin(source, kind)
-    while work():
+    job = start_sync(source, kind)
+    while run_page():
         pass
     job.refresh_from_db()
     return job
@@ -47,7 +47,7 @@ def row(source: ConnectedSource, external_id: str) -> SourceDocument:
     return SourceDocument.objects.get(source=source, external_id=external_id)
 
 
-def stored(source: ConnectedSource) -> dict[str, SourceDocument]:
+def stored_rows(source: ConnectedSource) -> dict[str, SourceDocument]:
     return {each.external_id: each for each in SourceDocument.objects.filter(source=source)}
 
 
@@ -55,7 +55,7 @@ def client(source: ConnectedSource, external_id: str = "company:1") -> ClientInt
     return ClientIntelligence.objects.get(source=source, external_id=external_id)
 
 
-def told(source: ConnectedSource) -> list[tuple[Any, ...]]:
+def client_values(source: ConnectedSource) -> list[tuple[Any, ...]]:
     """Return what is known of the source's clients, as it may be compared."""
     rows = ClientIntelligence.objects.filter(source=source).order_by("external_id")
     return list(rows.values_list("external_id", "client_name", "summary", "key_facts", "text", "embedding_text_sha256"))

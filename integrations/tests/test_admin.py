@@ -32,7 +32,7 @@ def given_up(ana: Person) -> ArchivedMessage:
     )  # fmt: skip
     body = Body(job.pk, source.pk, ana.id, "full_sync", 1, "a cursor of ana@corp.example", 3)
     with connection.cursor() as cursor:
-        cursor.execute("SELECT ingestion_archive('ingestion_queue', %s)", [page_messages.enqueue(body)])
+        cursor.execute("SELECT ingestion_archive('ingestion_queue', %s)", [page_messages.enqueue_page(body)])
     return ArchivedMessage.objects.get()
 
 
@@ -110,7 +110,7 @@ def test_a_page_is_put_back_with_a_reason_once_that_is_confirmed(given_up: Archi
     replay(operator, reason="HubSpot is well again", chosen=given_up.pk)
 
     assert not ArchivedMessage.objects.exists()
-    assert page_messages.waiting()
+    assert page_messages.has_messages()
     assert [(action, actor) for action, actor, *_ in written()] == [("ingestion.replay", "operator@example.org")]
 
 

@@ -74,7 +74,7 @@ def lapse() -> None:
 
 def queued(**columns: Any) -> Body:
     body = syncs.sync(**columns)
-    page_messages.enqueue(body)
+    page_messages.enqueue_page(body)
     return body
 
 
@@ -132,7 +132,7 @@ def test_a_page_that_may_go_better_is_left_for_later(error: Exception, held: int
 
 
 def _read() -> Message:
-    message = page_messages.read()
+    message = page_messages.read_message()
     assert message is not None
     return message
 
@@ -378,7 +378,7 @@ def test_half_of_the_workers_may_be_at_pages_unless_it_is_said(
 ) -> None:
     settings.INGESTION_WORKERS, settings.WORKERS = wanted, workers
 
-    assert worker_slots.most() == most
+    assert worker_slots.slot_count() == most
 
 
 def test_as_many_workers_as_there_are_slots_find_pages(settings: Settings) -> None:
@@ -388,7 +388,7 @@ def test_as_many_workers_as_there_are_slots_find_pages(settings: Settings) -> No
     gate = threading.Barrier(4)
 
     def worker() -> bool:
-        with worker_slots.taken() as mine:
+        with worker_slots.worker_slot() as mine:
             gate.wait(10)
             return mine
 
@@ -402,7 +402,7 @@ def test_what_no_worker_may_take_rings_nothing(settings: Settings) -> None:
         queued()
     assert (claimable(), claimable(1)) == (2, 1)
 
-    with worker_slots.taken():
+    with worker_slots.worker_slot():
         assert claimable() == 1
         assert at_once(lambda: _taken_and_asked()) == [0]
 
@@ -410,7 +410,7 @@ def test_what_no_worker_may_take_rings_nothing(settings: Settings) -> None:
 
 
 def _taken_and_asked() -> int:
-    with worker_slots.taken() as mine:
+    with worker_slots.worker_slot() as mine:
         assert mine
         return claimable()
 
@@ -419,7 +419,7 @@ def test_a_slot_is_free_again_when_its_worker_is_gone() -> None:
     queued()
 
     def dies() -> None:
-        worker_slots.taken().__enter__()
+        worker_slots.worker_slot().__enter__()
         connections.close_all()
 
     at_once(dies)
@@ -428,7 +428,7 @@ def test_a_slot_is_free_again_when_its_worker_is_gone() -> None:
 
 
 def test_without_a_page_no_slot_is_asked_for() -> None:
-    with worker_slots.taken() as due:
+    with worker_slots.worker_slot() as due:
         assert not due
 
     assert sql("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'") == [(0,)]
@@ -445,7 +445,7 @@ def test_a_long_page_stays_invisible_and_its_worker_alive(settings: Settings) ->
         ends = time.monotonic() + 2.5
         while time.monotonic() < ends:
             time.sleep(0.1)
-            seen.extend(filter(None, at_once(page_messages.read)))
+            seen.extend(filter(None, at_once(page_messages.read_message)))
             silent.append(state.unclaimed_for())
         raise Postponed(60, "VENDOR_BUSY")
 

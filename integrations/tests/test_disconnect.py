@@ -10,12 +10,12 @@ import pytest
 from accounts.audit.models import AuditEntry
 from accounts.errors import ApiError
 from integrations import disconnect, vendor_key
-from integrations.disconnect import Grant
+from integrations.disconnect import GrantOutcome
 from integrations.models import ConnectedSource, IngestionJob, VaultToken
 from integrations.oauth import token_refresh, token_vault
 from integrations.sync import page_messages, page_worker, sync_jobs
-from integrations.tests.consents import connected
-from integrations.tests.grants import PROVIDERS, connect, named, refresh_token
+from integrations.tests.consents import connect
+from integrations.tests.grants import PROVIDERS, connect_source, fault_name, refresh_token
 from testing.concurrency import at_once
 from testing.fakes.faults import Status
 from testing.fakes.oauth import OAuthServer
@@ -28,12 +28,12 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_a_disconnect_gives_back_forgets_and_has_all_removed(ana: Person, oauth: OAuthServer, provider: str) -> None:
-    source = connected(ana, provider)
-    token = token_refresh.fresh(source.pk)[1]
+    source = connect(ana, provider)
+    token = token_refresh.fresh_token(source.pk)[1]
 
-    told = disconnect.disconnect(source, by=ana.user)
+    told = disconnect.disconnect_source(source, by=ana.user)
 
-    assert told == Grant.GIVEN_BACK
+    assert told == GrantOutcome.REVOKED
     assert not oauth.accepts(token)
     assert not VaultToken.objects.exists()
     assert source.status == "disconnected"
@@ -43,103 +43,103 @@ def test_a_disconnect_gives_back_forgets_and_has_all_removed(ana: Person, oauth:
     ]
     assert not AuditEntry.objects.exists()
     with pytest.raises(token_refresh.SourceBroken):
-        token_refresh.fresh(source.pk)
+        token_refresh.fresh_token(source.pk)
 
 
 @pytest.mark.parametrize(
-    "kind", ["refused", Status(503), "hang", Status(400), Status(401, code="invalid_client")], ids=named
+    "kind", ["refused", Status(503), "hang", Status(400), Status(401, code="invalid_client")], ids=fault_name
 )
 def test_a_disconnect_forgets_even_when_the_provider_is_down(
     ana: Person, oauth: OAuthServer, kind: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("integrations.oauth.token_endpoint.REVOKE_SECONDS", 0.3)
-    source = connected(ana, "quickbooks")
+    source = connect(ana, "quickbooks")
     oauth.misbehave("*revoke", kind)
 
-    told = disconnect.disconnect(source, by=ana.user)
+    told = disconnect.disconnect_source(source, by=ana.user)
 
-    assert told == Grant.UNTOLD
+    assert told == GrantOutcome.NOT_REVOKED
     assert source.status == "disconnected"
     assert not VaultToken.objects.exists()
     assert IngestionJob.objects.filter(kind="forget").exists()
 
 
 def test_a_disconnect_forgets_what_no_key_opens(ana: Person, oauth: OAuthServer, settings: Any) -> None:
-    source = connected(ana, "hubspot")
+    source = connect(ana, "hubspot")
     settings.INTEGRATIONS_VAULT_KEYS = ["x" * 40]
 
-    assert disconnect.disconnect(source, by=ana.user) == Grant.UNTOLD
+    assert disconnect.disconnect_source(source, by=ana.user) == GrantOutcome.NOT_REVOKED
 
     assert not VaultToken.objects.exists()
 
 
 def test_a_grant_that_is_gone_already_is_given_back(ana: Person, oauth: OAuthServer) -> None:
-    source = connected(ana, "gmail")
+    source = connect(ana, "gmail")
     oauth.take_back(refresh_token(source))
 
-    assert disconnect.disconnect(source, by=ana.user) == Grant.GIVEN_BACK
+    assert disconnect.disconnect_source(source, by=ana.user) == GrantOutcome.REVOKED
 
 
 def test_googles_grant_is_given_back_with_the_last_of_its_two_sources(ana: Person, oauth: OAuthServer) -> None:
-    drive, mail = connected(ana, "google_drive"), connected(ana, "gmail")
+    drive, mail = connect(ana, "google_drive"), connect(ana, "gmail")
 
-    assert disconnect.disconnect(drive, by=ana.user) == Grant.SHARED
+    assert disconnect.disconnect_source(drive, by=ana.user) == GrantOutcome.SHARED
     assert oauth.asked["google:revoke"] == 0
-    assert oauth.accepts(token_refresh.fresh(mail.pk)[1])
+    assert oauth.accepts(token_refresh.fresh_token(mail.pk)[1])
 
-    assert disconnect.disconnect(mail, by=ana.user) == Grant.GIVEN_BACK
+    assert disconnect.disconnect_source(mail, by=ana.user) == GrantOutcome.REVOKED
     assert oauth.asked["google:revoke"] == 1
 
 
 def test_googles_grant_stays_while_another_tenant_has_connected_the_account(
     ana: Person, ben: Person, oauth: OAuthServer
 ) -> None:
-    anas, bens = connected(ana, "gmail"), connected(ben, "gmail")
+    anas, bens = connect(ana, "gmail"), connect(ben, "gmail")
     assert anas.account == bens.account
 
-    assert disconnect.disconnect(anas, by=ana.user) == Grant.SHARED
-    assert oauth.accepts(token_refresh.fresh(bens.pk)[1])
-    assert disconnect.disconnect(bens, by=ben.user) == Grant.GIVEN_BACK
+    assert disconnect.disconnect_source(anas, by=ana.user) == GrantOutcome.SHARED
+    assert oauth.accepts(token_refresh.fresh_token(bens.pk)[1])
+    assert disconnect.disconnect_source(bens, by=ben.user) == GrantOutcome.REVOKED
 
 
 def test_of_the_last_two_of_a_google_account_one_gives_the_grant_back(ana: Person, oauth: OAuthServer) -> None:
-    sources = [connected(ana, provider) for provider in ("google_drive", "gmail")]
+    sources = [connect(ana, provider) for provider in ("google_drive", "gmail")]
 
-    told = at_once(*[partial(disconnect.disconnect, source, by=ana.user) for source in sources])
+    told = at_once(*[partial(disconnect.disconnect_source, source, by=ana.user) for source in sources])
 
-    assert Grant.GIVEN_BACK in told
+    assert GrantOutcome.REVOKED in told
     assert oauth.asked["google:revoke"] >= 1
 
 
 def test_a_second_disconnect_changes_nothing(ana: Person, oauth: OAuthServer) -> None:
-    source = connected(ana, "hubspot")
+    source = connect(ana, "hubspot")
 
-    told = at_once(*[lambda: disconnect.disconnect(ConnectedSource.objects.get(), by=ana.user)] * 3)
+    told = at_once(*[lambda: disconnect.disconnect_source(ConnectedSource.objects.get(), by=ana.user)] * 3)
 
-    assert told == [Grant.GIVEN_BACK] * 3
+    assert told == [GrantOutcome.REVOKED] * 3
     assert IngestionJob.objects.filter(kind="forget").count() == 1
-    assert disconnect.disconnect(source, by=ana.user) == Grant.GIVEN_BACK
+    assert disconnect.disconnect_source(source, by=ana.user) == GrantOutcome.REVOKED
 
 
 def test_what_was_disconnected_can_be_connected_at_once(ana: Person, oauth: OAuthServer) -> None:
-    old = connected(ana, "hubspot")
-    disconnect.disconnect(old, by=ana.user)
+    old = connect(ana, "hubspot")
+    disconnect.disconnect_source(old, by=ana.user)
 
-    new = connected(ana, "hubspot")
+    new = connect(ana, "hubspot")
 
     assert new.pk != old.pk
-    assert oauth.accepts(token_refresh.fresh(new.pk)[1])
+    assert oauth.accepts(token_refresh.fresh_token(new.pk)[1])
     assert ConnectedSource.objects.get(pk=old.pk).status == "disconnected"
 
 
 def test_staff_say_why_they_disconnect_and_it_is_kept(ana: Person, sam: Person, oauth: OAuthServer) -> None:
-    source = connect(ana, "hubspot", oauth)
+    source = connect_source(ana, "hubspot", oauth)
     with pytest.raises(ApiError, match="REASON_REQUIRED"):
-        disconnect.disconnect(source, by=sam.user)
+        disconnect.disconnect_source(source, by=sam.user)
     assert ConnectedSource.objects.get().status == "active"
-    assert token_vault.read(source.refresh_token_vault_id or source.pk, source)
+    assert token_vault.read_token(source.refresh_token_vault_id or source.pk, source)
 
-    disconnect.disconnect(source, by=sam.user, reason="Ticket 7")
+    disconnect.disconnect_source(source, by=sam.user, reason="Ticket 7")
 
     entry = AuditEntry.objects.get()
     assert (entry.action, entry.reason, entry.actor_id) == ("sources.disconnect", "Ticket 7", sam.id)
@@ -148,14 +148,14 @@ def test_staff_say_why_they_disconnect_and_it_is_kept(ana: Person, sam: Person, 
 
 def test_a_forgotten_connections_budget_and_breaker_are_dropped(ana: Person) -> None:
     source = ConnectedSource.objects.create(user_id=ana.id, provider="hubspot", status="disconnected")
-    with guard.calling(vendor_key.vendor(source, 100), "a test"):
+    with guard.calling(vendor_key.source_vendor(source, 100), "a test"):
         pass
-    sync_jobs.start(source, IngestionJob.Kind.FORGET, by="a test")
+    sync_jobs.start_sync(source, IngestionJob.Kind.FORGET, by="a test")
 
-    while message := page_messages.read():
-        page_worker.work(message)
-        page_messages.delete(message)
+    while message := page_messages.read_message():
+        page_worker.run_page(message)
+        page_messages.delete_message(message)
 
     assert not ConnectedSource.objects.exists()
-    assert not Pace.objects.filter(key=vendor_key.vendor(source).key).exists()
-    assert not Breaker.objects.filter(key=vendor_key.vendor(source).key).exists()
+    assert not Pace.objects.filter(key=vendor_key.source_vendor(source).key).exists()
+    assert not Breaker.objects.filter(key=vendor_key.source_vendor(source).key).exists()

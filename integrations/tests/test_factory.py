@@ -13,7 +13,7 @@ from django.conf import LazySettings
 from integrations import client_factory
 from integrations.models import ConnectedSource, Provider
 from integrations.providers import CapabilityMissing, TokenRefused
-from integrations.transports.fixtures import NotRecorded, Recorded
+from integrations.transports.fixtures import FixtureTransport, NotRecorded
 from integrations.transports.responses import TooLarge
 from jobs.outcomes import Permanent, Retryable
 from vendors.guard import VendorRefused
@@ -32,21 +32,21 @@ ROUTES = [
 
 
 @pytest.fixture
-def recorded(tmp_path: Path) -> Recorded:
+def recorded(tmp_path: Path) -> FixtureTransport:
     folder = tmp_path / "hubspot"
     folder.mkdir()
     (folder / "routes.json").write_text(json.dumps(ROUTES))
     for number, name in enumerate(("one", "two", "three"), 1):
         (folder / f"{name}.json").write_text(f'{{"number": {number}, "price": 1.50}}')
     (folder / "scopes.json").write_text('{"category": "MISSING_SCOPES"}')
-    return Recorded("hubspot", tmp_path)
+    return FixtureTransport("hubspot", tmp_path)
 
 
-def asked(recorded: Recorded, method: str, path: str, **more: Any) -> Any:
+def asked(recorded: FixtureTransport, method: str, path: str, **more: Any) -> Any:
     return recorded.json(method, path, operation="list", **more)
 
 
-def test_the_route_that_names_the_most_params_answers(recorded: Recorded) -> None:
+def test_the_route_that_names_the_most_params_answers(recorded: FixtureTransport) -> None:
     assert asked(recorded, "GET", "/things")["number"] == 1
     assert asked(recorded, "GET", "/things", params={"after": "2", "limit": 100})["number"] == 2
     assert asked(recorded, "GET", "/things", params={"after": 3, "deep": "true"})["number"] == 3
@@ -54,13 +54,13 @@ def test_the_route_that_names_the_most_params_answers(recorded: Recorded) -> Non
     assert str(asked(recorded, "GET", "/things")["price"]) == "1.50"
 
 
-def test_files_are_read_up_to_their_size(recorded: Recorded) -> None:
+def test_files_are_read_up_to_their_size(recorded: FixtureTransport) -> None:
     assert b"".join(recorded.stream("/file", operation="download", most=29)).startswith(b'{"number"')
     with pytest.raises(TooLarge):
         list(recorded.stream("/file", operation="download", most=5))
 
 
-def test_what_was_not_recorded_is_named(recorded: Recorded) -> None:
+def test_what_was_not_recorded_is_named(recorded: FixtureTransport) -> None:
     with pytest.raises(NotRecorded, match="hubspot has no recorded answer for GET /others"):
         asked(recorded, "GET", "/others")
     with pytest.raises(NotRecorded):
@@ -71,7 +71,7 @@ def test_what_was_not_recorded_is_named(recorded: Recorded) -> None:
     ("path", "error"), [("/401", TokenRefused), ("/403", Permanent), ("/404", VendorRefused), ("/503", Retryable)]
 )
 def test_recorded_errors_are_what_the_provider_would_have_raised(
-    recorded: Recorded, path: str, error: type[Exception]
+    recorded: FixtureTransport, path: str, error: type[Exception]
 ) -> None:
     with pytest.raises(error):
         asked(recorded, "GET", path)
@@ -100,7 +100,7 @@ def test_recorded_answers_need_no_provider(settings: LazySettings, name: str) ->
     client = client_factory.make_client(source, "recorded")
 
     assert type(client).__module__ == f"integrations.providers.{name}.rest"
-    assert client_factory.provider(name).STREAMS
+    assert client_factory.provider_module(name).STREAMS
 
 
 def test_a_provider_without_a_server_says_so() -> None:
@@ -113,4 +113,4 @@ def test_a_provider_without_a_server_says_so() -> None:
 def test_tests_and_benchmarks_can_name_another_module(settings: LazySettings) -> None:
     settings.INTEGRATIONS_PROVIDERS = {"hubspot": "integrations.providers.gmail"}
 
-    assert client_factory.provider("hubspot").__name__ == "integrations.providers.gmail"  # type: ignore[attr-defined]
+    assert client_factory.provider_module("hubspot").__name__ == "integrations.providers.gmail"  # type: ignore[attr-defined]

@@ -11,8 +11,8 @@ import pytest
 from integrations.models import ClientIntelligence, ConnectedSource
 from integrations.providers import CapabilityMissing, TokenRefused, gmail
 from integrations.providers.rollup_rules import Children
-from integrations.tests.provider_settings import TOKEN, asking, brought, ids, pages, recorded
-from integrations.tests.sync_helpers import sync
+from integrations.tests.provider_settings import TOKEN, fake_client, fixture_client, item_ids, page_items, pages_of
+from integrations.tests.sync_helpers import run_sync
 from integrations.types import RawItem
 from jobs.cluster import state
 from jobs.outcomes import Postponed, Retryable
@@ -29,7 +29,7 @@ GET = "GET /gmail/v1/users/me/threads/"
 @pytest.fixture
 def told(settings: Any) -> dict[str, RawItem]:
     """Everything that is recorded, by our ids."""
-    return {item.external_id: item for item in recorded(settings, "gmail").list("gmail.threads.list")}
+    return {item.external_id: item for item in fixture_client(settings, "gmail").list("gmail.threads.list")}
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def box(db: None) -> Iterator[GmailServer]:
 def test_a_thread_is_mapped_field_by_field(told: dict[str, RawItem]) -> None:
     item = told[RENEWAL]
 
-    record = gmail.record(item)
+    record = gmail.map_record(item)
 
     first, second = item.payload["messages"]
     assert (item.document_type, item.payload["id"]) == ("gmail.thread", "18c4f2a9d07b31e5")
@@ -78,7 +78,7 @@ def test_a_thread_is_mapped_field_by_field(told: dict[str, RawItem]) -> None:
 
 
 def test_html_and_its_letters_are_read(told: dict[str, RawItem]) -> None:
-    record = gmail.record(told["thread:18c3e01b7a5590fd"])
+    record = gmail.map_record(told["thread:18c3e01b7a5590fd"])
 
     assert "From: Käthe Brandt <kaethe@brandt-druck.example.com>" in record.text  # an encoded word
     assert "Amount due € 362,07" in record.text
@@ -87,7 +87,7 @@ def test_html_and_its_letters_are_read(told: dict[str, RawItem]) -> None:
 
 
 def test_a_thread_tells_of_no_client(told: dict[str, RawItem]) -> None:
-    assert gmail.client(None, Children()) is None
+    assert gmail.build_client(None, Children()) is None
 
 
 @pytest.mark.parametrize("name", ["id", "messages"])
@@ -96,20 +96,20 @@ def test_a_payload_of_another_shape_is_no_record(told: dict[str, RawItem], name:
     spoiled = RawItem(item.external_id, item.document_type, {**item.payload, name: None})
 
     with pytest.raises(ValueError, match="thread"):
-        gmail.record(spoiled)
+        gmail.map_record(spoiled)
 
 
 def test_the_recorded_mail_is_synced_and_a_renewal_found(ana: Person, settings: Any) -> None:
     settings.INTEGRATIONS_USE_FIXTURES = True
     source = ConnectedSource.objects.create(user_id=ana.id, provider="gmail")
 
-    job = sync(source)
+    job = run_sync(source)
 
     found = ana.post("/search", {"query": "when does our health insurance renew", "sources": ["gmail"]}).json()
     assert (job.status, job.items_seen, job.items_failed) == ("completed", 3, 0)
     assert found["records"][0]["external_id"] == RENEWAL
     assert not ClientIntelligence.objects.exists()
-    again = sync(source)
+    again = run_sync(source)
     assert (again.items_written, again.items_unchanged, again.items_embedded) == (0, 3, 0)
 
 
@@ -117,29 +117,29 @@ def test_the_recorded_mail_is_synced_and_a_renewal_found(ana: Person, settings: 
 
 
 def test_recorded_pages_are_followed_and_a_delta_of_nothing_is_empty(settings: Any) -> None:
-    client = recorded(settings, "gmail")
+    client = fixture_client(settings, "gmail")
 
-    full, delta = pages(client, gmail, "threads", FULL), pages(client, gmail, "threads", DELTA, "981400")
+    full, delta = pages_of(client, gmail, "threads", FULL), pages_of(client, gmail, "threads", DELTA, "981400")
 
     assert [len(page.items) for page in full] == [2, 1]
     assert client.begin(FULL) == {"threads": "981400"}
-    assert brought(delta) == []
+    assert page_items(delta) == []
     assert delta[-1].cursor == "981400"
 
 
 def test_every_thread_is_brought_once(box: GmailServer, settings: Any) -> None:
     box.mail.generated, box.mail.most = 60, 40
 
-    found = pages(asking(settings, box), gmail, "threads", FULL)
+    found = pages_of(fake_client(settings, box), gmail, "threads", FULL)
 
-    assert ids(found) == {f"thread:{FIRST + number:x}" for number in range(60)}
-    assert len(brought(found)) == 60
+    assert item_ids(found) == {f"thread:{FIRST + number:x}" for number in range(60)}
+    assert len(page_items(found)) == 60
     assert [page.capped for page in found] == [False] * len(found)
     assert box.ledger.repeated == 0
 
 
 def test_an_empty_mailbox_has_no_key_and_no_thread(box: GmailServer, settings: Any) -> None:
-    assert brought(pages(asking(settings, box), gmail, "threads", FULL)) == []
+    assert page_items(pages_of(fake_client(settings, box), gmail, "threads", FULL)) == []
 
 
 @pytest.mark.parametrize(
@@ -151,10 +151,10 @@ def test_the_cap_keeps_the_newest_across_pages(
     settings.GMAIL_INITIAL_SYNC_MAX_THREADS = cap
     box.mail.generated, box.mail.most = there, 12
 
-    found = pages(asking(settings, box), gmail, "threads", FULL)
+    found = pages_of(fake_client(settings, box), gmail, "threads", FULL)
 
     kept = range(max(0, there - cap), there)
-    assert ids(found) == {f"thread:{FIRST + number:x}" for number in kept}
+    assert item_ids(found) == {f"thread:{FIRST + number:x}" for number in kept}
     assert found[-1].capped is is_capped
 
 
@@ -162,9 +162,9 @@ def test_a_hundred_thousand_threads_cost_no_more_than_the_cap(box: GmailServer, 
     settings.GMAIL_INITIAL_SYNC_MAX_THREADS = 50
     box.mail.generated = 100_000
 
-    found = pages(asking(settings, box), gmail, "threads", FULL)
+    found = pages_of(fake_client(settings, box), gmail, "threads", FULL)
 
-    assert (len(brought(found)), found[-1].capped, box.ledger.sold) == (50, True, 50)
+    assert (len(page_items(found)), found[-1].capped, box.ledger.sold) == (50, True, 50)
 
 
 def test_a_thread_that_gets_mail_during_the_sync_is_not_missed(box: GmailServer, settings: Any) -> None:
@@ -172,11 +172,11 @@ def test_a_thread_that_gets_mail_during_the_sync_is_not_missed(box: GmailServer,
     last = f"{FIRST:x}"
     box.meanwhile(f"{GET}*", lambda: box.mail.put(last, message("late mail")), after=10)
 
-    found = pages(asking(settings, box), gmail, "threads", FULL)
+    found = pages_of(fake_client(settings, box), gmail, "threads", FULL)
 
-    late = next(item for item in brought(found) if item.external_id == f"thread:{last}")
-    assert len(brought(found)) == 60
-    assert "late mail" in gmail.record(late).text
+    late = next(item for item in page_items(found) if item.external_id == f"thread:{last}")
+    assert len(page_items(found)) == 60
+    assert "late mail" in gmail.map_record(late).text
 
 
 def test_a_thread_that_goes_during_the_sync_is_told_as_gone(box: GmailServer, settings: Any) -> None:
@@ -184,15 +184,15 @@ def test_a_thread_that_goes_during_the_sync_is_told_as_gone(box: GmailServer, se
     last = f"{FIRST:x}"
     box.meanwhile("GET /gmail/v1/users/me/threads", lambda: box.mail.remove(last))
 
-    found = pages(asking(settings, box), gmail, "threads", FULL)
+    found = pages_of(fake_client(settings, box), gmail, "threads", FULL)
 
-    assert len(ids(found)) == 2
-    assert ids(found, deleted=True) == {f"thread:{last}"}
+    assert len(item_ids(found)) == 2
+    assert item_ids(found, deleted=True) == {f"thread:{last}"}
 
 
 def test_a_delta_brings_what_came_changed_and_went(box: GmailServer, settings: Any) -> None:
     box.mail.generated, box.mail.most = 6, 2
-    client = asking(settings, box)
+    client = fake_client(settings, box)
     since = client.begin(FULL)["threads"]
     a, b, c, d, e = (f"{FIRST + number:x}" for number in range(5))
     box.mail.put("new1", message("of a new thread"))
@@ -202,48 +202,48 @@ def test_a_delta_brings_what_came_changed_and_went(box: GmailServer, settings: A
     box.mail.label(d, "SPAM")
     box.mail.label(e, "STARRED")
 
-    found = pages(client, gmail, "threads", DELTA, since)
+    found = pages_of(client, gmail, "threads", DELTA, since)
 
-    assert ids(found) == {"thread:new1", f"thread:{a}"}  # a star changes nothing of a thread
-    assert ids(found, deleted=True) == {f"thread:{b}", f"thread:{c}", f"thread:{d}"}
+    assert item_ids(found) == {"thread:new1", f"thread:{a}"}  # a star changes nothing of a thread
+    assert item_ids(found, deleted=True) == {f"thread:{b}", f"thread:{c}", f"thread:{d}"}
     assert client.begin(DELTA) == {}
-    assert brought(pages(client, gmail, "threads", DELTA, found[-1].cursor)) == []
+    assert page_items(pages_of(client, gmail, "threads", DELTA, found[-1].cursor)) == []
 
 
 def test_what_comes_while_a_delta_is_read_is_in_the_next_one(box: GmailServer, settings: Any) -> None:
     box.mail.most = 1
-    client = asking(settings, box)
+    client = fake_client(settings, box)
     since = client.begin(FULL)["threads"]
     box.mail.put("a", message("first"))
     box.mail.put("b", message("second"))
     box.meanwhile("GET /gmail/v1/users/me/history", lambda: box.mail.put("c", message("meanwhile")))
 
-    first = pages(client, gmail, "threads", DELTA, since)
-    second = pages(client, gmail, "threads", DELTA, first[-1].cursor)
+    first = pages_of(client, gmail, "threads", DELTA, since)
+    second = pages_of(client, gmail, "threads", DELTA, first[-1].cursor)
 
-    assert ids(first) | ids(second) == {"thread:a", "thread:b", "thread:c"}
+    assert item_ids(first) | item_ids(second) == {"thread:a", "thread:b", "thread:c"}
 
 
 def test_drafts_are_not_read_and_a_thread_of_nothing_else_is_none(box: GmailServer, settings: Any) -> None:
     box.mail.put("t", message("sent"), message("unfinished", labelIds=["DRAFT"]))
     box.mail.put("d", message("only a draft", labelIds=["DRAFT"]))
 
-    found = pages(asking(settings, box), gmail, "threads", FULL)
+    found = pages_of(fake_client(settings, box), gmail, "threads", FULL)
 
-    (thread,) = (item for item in brought(found) if not item.deleted)
-    assert "unfinished" not in gmail.record(thread).text
-    assert ids(found, deleted=True) == {"thread:d"}
+    (thread,) = (item for item in page_items(found) if not item.deleted)
+    assert "unfinished" not in gmail.map_record(thread).text
+    assert item_ids(found, deleted=True) == {"thread:d"}
 
 
 def test_a_history_that_is_too_old_is_expired(box: GmailServer, settings: Any) -> None:
-    client = asking(settings, box)
+    client = fake_client(settings, box)
     since = client.begin(FULL)["threads"]
     box.mail.forget_history()
 
-    (page,) = pages(client, gmail, "threads", DELTA, since)
+    (page,) = pages_of(client, gmail, "threads", DELTA, since)
 
     assert (page.expired, page.items, page.following) == (True, [], None)
-    assert pages(client, gmail, "threads", DELTA, None)[0].expired  # and so is none
+    assert pages_of(client, gmail, "threads", DELTA, None)[0].expired  # and so is none
 
 
 # What goes wrong
@@ -256,7 +256,7 @@ def test_a_thread_that_cannot_be_had_costs_only_itself(box: GmailServer, setting
     box.misbehave(f"{GET}{refused}", Status(403, code="domainPolicy"))
     box.misbehave(f"{GET}{broken}", KINDS["truncated-json"], times=2)
 
-    (page,) = pages(asking(settings, box), gmail, "threads", FULL)
+    (page,) = pages_of(fake_client(settings, box), gmail, "threads", FULL)
 
     assert len(page.items) == 3
     assert {(failed.external_id, failed.code) for failed in page.failed} == {
@@ -270,7 +270,7 @@ def test_a_thread_that_fails_once_is_brought_by_the_second_try(box: GmailServer,
     box.mail.generated = 4
     box.misbehave(f"{GET}{FIRST:x}", Status(500))
 
-    (page,) = pages(asking(settings, box), gmail, "threads", FULL)
+    (page,) = pages_of(fake_client(settings, box), gmail, "threads", FULL)
 
     assert (len(page.items), page.failed) == (4, [])
 
@@ -280,7 +280,7 @@ def test_a_vendor_that_is_away_fails_no_thread(box: GmailServer, settings: Any) 
     box.misbehave(f"{GET}*", Status(503), times=100)
 
     with pytest.raises((Retryable, Postponed)):
-        pages(asking(settings, box), gmail, "threads", FULL)
+        pages_of(fake_client(settings, box), gmail, "threads", FULL)
 
 
 @pytest.mark.parametrize("no", [Status(429, retry_after="30"), Status(403, code="userRateLimitExceeded")])
@@ -288,7 +288,7 @@ def test_what_was_fetched_before_gmail_asked_to_wait_is_not_fetched_again(
     box: GmailServer, settings: Any, no: Any
 ) -> None:
     box.mail.generated = 10
-    client = asking(settings, box)
+    client = fake_client(settings, box)
     fifth = f"{FIRST + 5:x}"
     box.misbehave(f"{GET}{fifth}", no)
 
@@ -303,7 +303,7 @@ def test_what_was_fetched_before_gmail_asked_to_wait_is_not_fetched_again(
 
 def test_a_token_that_ends_in_mid_run_is_refused_and_the_page_is_repeated(box: GmailServer, settings: Any) -> None:
     box.mail.generated = 10
-    client = asking(settings, box)
+    client = fake_client(settings, box)
     box.meanwhile(f"{GET}*", lambda: setattr(box, "tokens", set()), after=3)
 
     with pytest.raises(TokenRefused):
@@ -316,12 +316,12 @@ def test_a_listing_of_another_shape_is_no_empty_one(box: GmailServer, settings: 
     box.misbehave(f"GET /gmail/v1/users/me/{route}", KINDS[kind])
 
     with pytest.raises(Retryable, match="VENDOR_ANSWER_INVALID"):
-        pages(asking(settings, box), gmail, "threads", FULL if route == "threads" else DELTA, "1")
+        pages_of(fake_client(settings, box), gmail, "threads", FULL if route == "threads" else DELTA, "1")
 
 
 def test_the_face_of_spec_002(box: GmailServer, settings: Any) -> None:
     box.mail.generated = 30
-    client = asking(settings, box)
+    client = fake_client(settings, box)
 
     assert len(list(client.list("gmail.threads.list"))) == 30
     assert client.get("gmail.threads.get", f"thread:{FIRST:x}").external_id == f"thread:{FIRST:x}"
@@ -338,11 +338,11 @@ def test_the_face_of_spec_002(box: GmailServer, settings: Any) -> None:
 @pytest.mark.django_db
 def test_a_worker_that_must_stop_asks_for_no_further_thread(settings: Any) -> None:
     with GmailServer(tokens={TOKEN}, threads=3) as box:
-        client = asking(settings, box)
+        client = fake_client(settings, box)
         state.stop()
         try:
             with pytest.raises(Postponed, match="STOPPING"):
-                pages(client, gmail, "threads", FULL)
+                pages_of(client, gmail, "threads", FULL)
         finally:
             state.begin()
 

@@ -17,7 +17,7 @@ from testing.fakes.gmail import NEWEST, attachment, message, multipart, text_par
 
 
 def texts(*parts: dict[str, Any], kind: str = "mixed") -> str:
-    return mime_body.text_of(multipart(*parts, kind=kind))
+    return mime_body.message_text(multipart(*parts, kind=kind))
 
 
 @pytest.mark.parametrize("padding", [0, 1, 2, 3])
@@ -77,8 +77,8 @@ def test_attachments_are_named_and_not_read() -> None:
     forwarded = {**multipart(text_part("inside"), kind="mixed"), "mimeType": "message/rfc822", "filename": "old.eml"}
     payload = multipart(text_part("hello"), attachment("q.pdf"), secret, forwarded, kind="mixed")
 
-    assert mime_body.text_of(payload) == "hello"
-    assert mime_body.attachments(payload) == ["q.pdf", "notes.txt", "old.eml"]
+    assert mime_body.message_text(payload) == "hello"
+    assert mime_body.attachment_names(payload) == ["q.pdf", "notes.txt", "old.eml"]
 
 
 HOSTILE = {
@@ -122,7 +122,7 @@ def test_html_is_read_in_time_in_proportion(unit: str) -> None:
 def cost(markup: str) -> float:
     def once() -> float:
         began = time.process_time()
-        mime_body.readable(markup)
+        mime_body.html_text(markup)
         return time.process_time() - began
 
     return min(once() for _ in range(2))
@@ -136,26 +136,26 @@ def nested(depth: int) -> dict[str, Any]:
 
 
 def test_parts_within_parts_are_read_to_a_depth_and_no_further() -> None:
-    assert mime_body.text_of(nested(5)) == "found"
-    assert mime_body.text_of(nested(900)) == ""
-    assert mime_body.attachments(nested(900)) == []
+    assert mime_body.message_text(nested(5)) == "found"
+    assert mime_body.message_text(nested(900)) == ""
+    assert mime_body.attachment_names(nested(900)) == []
 
 
 def test_only_so_many_parts_and_bytes_are_read() -> None:
     small, large = [text_part("x")] * 10_000, [text_part("x" * 900_000)] * 8
 
-    assert mime_body.text_of(multipart(*small, kind="mixed")).count("x") < mime_body.MOST_PARTS
-    assert mime_body.text_of(multipart(*large, kind="mixed")).count("x") <= mime_body.MOST_BYTES_OF_THREAD
+    assert mime_body.message_text(multipart(*small, kind="mixed")).count("x") < mime_body.MOST_PARTS
+    assert mime_body.message_text(multipart(*large, kind="mixed")).count("x") <= mime_body.MOST_BYTES_OF_THREAD
 
 
 def test_a_thread_is_stored_up_to_a_length_the_newest_messages_first() -> None:
     old = [message("o" * 150_000, moment=NEWEST - n * 1000) for n in (3, 2, 1)]
-    payload = threads.told({"id": "t", "messages": [*old, message("the newest", moment=NEWEST)]})
+    payload = threads.thread_payload({"id": "t", "messages": [*old, message("the newest", moment=NEWEST)]})
 
     assert payload is not None
     lengths = [len(each["body_text"]) for each in payload["messages"]]
     assert lengths == [0, 200_000 - 150_000 - 10, 150_000, 10]
-    assert len(gmail.record(gmail.item_of(payload)).text) <= gmail.MOST_CHARS
+    assert len(gmail.map_record(gmail.thread_item(payload)).text) <= gmail.MOST_CHARS
 
 
 WORDS = st.sampled_from(["parts", "body", "data", "headers", "name", "value", "mimeType", "filename"])
@@ -169,14 +169,14 @@ JSON = st.recursive(
 @given(payload=st.dictionaries(st.sampled_from(["parts", "body", "headers", "mimeType", "filename"]), JSON))
 @hypothesis_settings(max_examples=60, deadline=None, database=None)
 def test_no_payload_breaks_the_reading_of_it(payload: dict[str, Any]) -> None:
-    told = threads.told({"id": "t", "messages": [{"id": "m", "internalDate": "1", "payload": payload}]})
+    told = threads.thread_payload({"id": "t", "messages": [{"id": "m", "internalDate": "1", "payload": payload}]})
 
     assert told is not None
     assert json.dumps(told)
-    gmail.record(gmail.item_of(told))
+    gmail.map_record(gmail.thread_item(told))
 
 
 @pytest.mark.parametrize("wrong", ["", "soon", "-5", "9" * 20, "\uff11"])
 def test_a_message_from_no_time_is_unreadable(wrong: str) -> None:
     with pytest.raises(ValueError, match="time"):
-        threads.told({"id": "t", "messages": [message("x") | {"internalDate": wrong}]})
+        threads.thread_payload({"id": "t", "messages": [message("x") | {"internalDate": wrong}]})

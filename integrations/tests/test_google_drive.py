@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from integrations.providers import CapabilityMissing, TokenRefused, google_drive
-from integrations.providers.id_listing import BATCH
+from integrations.providers.id_listing import BATCH_SIZE
 from integrations.providers.rollup_rules import Children
-from integrations.tests.provider_settings import TOKEN, asking, brought, ids, pages, recorded
+from integrations.tests.provider_settings import TOKEN, fake_client, fixture_client, item_ids, page_items, pages_of
 from integrations.types import RawItem
 from jobs.outcomes import Postponed, Retryable
 from testing.fakes.faults import KINDS, Status
@@ -30,7 +30,7 @@ FILES = "GET /drive/v3/files"
 @pytest.fixture
 def told(settings: Any) -> dict[str, RawItem]:
     """Everything that is recorded, by our ids."""
-    return {item.external_id: item for item in recorded(settings, "google_drive").list("drive.files.list")}
+    return {item.external_id: item for item in fixture_client(settings, "google_drive").list("drive.files.list")}
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def names(*numbers: int) -> set[str]:
 def test_a_document_is_mapped_field_by_field(told: dict[str, RawItem]) -> None:
     item = told[DOC]
 
-    record = google_drive.record(item)
+    record = google_drive.map_record(item)
 
     assert item.document_type == "google_drive.doc"
     assert item.source_created_at == datetime(2026, 8, 3, 9, 12, 44, 102000, UTC)
@@ -76,7 +76,7 @@ def test_a_document_is_mapped_field_by_field(told: dict[str, RawItem]) -> None:
 
 def test_a_sheet_is_its_rows(told: dict[str, RawItem]) -> None:
     assert told[SHEET].document_type == "google_drive.sheet"
-    assert google_drive.record(told[SHEET]).text.splitlines()[:4] == [
+    assert google_drive.map_record(told[SHEET]).text.splitlines()[:4] == [
         "Quote comparison Q1",
         "",
         "Carrier,Plan,Monthly premium,Deductible,Out-of-pocket maximum",
@@ -86,26 +86,26 @@ def test_a_sheet_is_its_rows(told: dict[str, RawItem]) -> None:
 
 def test_slides_are_found_as_documents_are(told: dict[str, RawItem]) -> None:
     assert told[SLIDES].document_type == "google_drive.doc"
-    assert "Dental and vision move to one carrier." in google_drive.record(told[SLIDES]).text
+    assert "Dental and vision move to one carrier." in google_drive.map_record(told[SLIDES]).text
 
 
 def test_a_pdf_has_no_text_of_its_own(told: dict[str, RawItem]) -> None:
-    record = google_drive.record(told[AMENDMENT])
+    record = google_drive.map_record(told[AMENDMENT])
 
     assert told[AMENDMENT].document_type == "google_drive.pdf"
     assert (record.is_pdf, record.text, record.title) == (True, "", "Amendment 2026-3.pdf")
 
 
 def test_a_file_tells_of_no_client(told: dict[str, RawItem]) -> None:
-    assert google_drive.client(None, Children()) is None
+    assert google_drive.build_client(None, Children()) is None
 
 
 def test_only_so_much_of_a_text_is_stored() -> None:
     file = {"id": "1", "name": "long", "mimeType": "application/vnd.google-apps.document"}
 
-    item = google_drive.item_of(file, "x" * 1_000_000)
+    item = google_drive.file_item(file, "x" * 1_000_000)
 
-    assert len(item.payload["exported_text"]) == len(google_drive.record(item).text) - len("long\n\n\n") == 200_000
+    assert len(item.payload["exported_text"]) == len(google_drive.map_record(item).text) - len("long\n\n\n") == 200_000
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_a_file_of_another_shape_is_no_item(wrong: dict[str, Any]) -> None:
     file = {"id": "1", "name": "a", "mimeType": "application/vnd.google-apps.document"}
 
     with pytest.raises(ValueError, match=r"file|isoformat"):
-        google_drive.item_of({**file, **wrong}, "text")
+        google_drive.file_item({**file, **wrong}, "text")
 
 
 @pytest.mark.parametrize(
@@ -125,20 +125,21 @@ def test_a_link_that_does_not_lead_to_google_is_not_kept(told: dict[str, RawItem
     item = told[DOC]
     payload = {**item.payload, "webViewLink": link}
 
-    assert google_drive.record(RawItem(item.external_id, item.document_type, payload)).url is None
+    assert google_drive.map_record(RawItem(item.external_id, item.document_type, payload)).url is None
 
 
 # How they are listed
 
 
 def test_recorded_pages_are_followed_and_a_delta_of_nothing_is_empty(settings: Any) -> None:
-    client = recorded(settings, "google_drive")
+    client = fixture_client(settings, "google_drive")
 
-    full, delta = pages(client, google_drive, "files", FULL), pages(client, google_drive, "files", DELTA, "48211")
+    full = pages_of(client, google_drive, "files", FULL)
+    delta = pages_of(client, google_drive, "files", DELTA, "48211")
 
     assert [len(page.items) for page in full] == [2, 2]
     assert client.begin(FULL) == {"files": "48211"}
-    assert brought(delta) == []
+    assert page_items(delta) == []
     assert delta[-1].cursor == "48211"
 
 
@@ -149,13 +150,13 @@ def test_every_wanted_file_is_brought_once(drive: DriveServer, settings: Any) ->
     drive.drive.trash("thrown")
     drive.drive.most = 40
 
-    found = pages(asking(settings, drive), google_drive, "files", FULL)
+    found = pages_of(fake_client(settings, drive), google_drive, "files", FULL)
 
-    assert ids(found) == names(*range(60))
-    assert len(brought(found)) == 60
+    assert item_ids(found) == names(*range(60))
+    assert len(page_items(found)) == 60
     assert drive.ledger.repeated == 0
     assert not any(page.capped for page in found)
-    assert max(len(page.items) for page in found) == BATCH
+    assert max(len(page.items) for page in found) == BATCH_SIZE
 
 
 @pytest.mark.parametrize(("cap", "is_capped"), [(20, True), (30, False), (31, False), (0, True)])
@@ -164,9 +165,9 @@ def test_the_cap_keeps_the_newest_across_pages(drive: DriveServer, settings: Any
     fill(drive, 30)
     drive.drive.most = 12
 
-    found = pages(asking(settings, drive), google_drive, "files", FULL)
+    found = pages_of(fake_client(settings, drive), google_drive, "files", FULL)
 
-    assert ids(found) == names(*range(max(0, 30 - cap), 30))
+    assert item_ids(found) == names(*range(max(0, 30 - cap), 30))
     assert found[-1].capped is is_capped
 
 
@@ -174,33 +175,33 @@ def test_a_listing_that_drive_calls_incomplete_buries_nothing(drive: DriveServer
     fill(drive, 2)
     drive.drive.incomplete = True
 
-    assert pages(asking(settings, drive), google_drive, "files", FULL)[-1].capped
+    assert pages_of(fake_client(settings, drive), google_drive, "files", FULL)[-1].capped
 
 
 def test_a_file_that_changes_during_the_sync_is_not_missed(drive: DriveServer, settings: Any) -> None:
     fill(drive, 60)
     drive.meanwhile(f"{FILES}/*/export", lambda: drive.drive.put("f000", "Its newest text."), after=10)
 
-    found = pages(asking(settings, drive), google_drive, "files", FULL)
+    found = pages_of(fake_client(settings, drive), google_drive, "files", FULL)
 
-    (oldest,) = (item for item in brought(found) if item.external_id == "file:f000")
+    (oldest,) = (item for item in page_items(found) if item.external_id == "file:f000")
     assert oldest.payload["exported_text"] == "Its newest text."
-    assert len(brought(found)) == 60
+    assert len(page_items(found)) == 60
 
 
 def test_a_file_that_goes_during_the_sync_is_told_as_gone(drive: DriveServer, settings: Any) -> None:
     fill(drive, 3)
     drive.meanwhile(FILES, lambda: drive.drive.remove("f001"))
 
-    found = pages(asking(settings, drive), google_drive, "files", FULL)
+    found = pages_of(fake_client(settings, drive), google_drive, "files", FULL)
 
-    assert (ids(found), ids(found, deleted=True)) == (names(0, 2), names(1))
+    assert (item_ids(found), item_ids(found, deleted=True)) == (names(0, 2), names(1))
 
 
 def test_a_delta_brings_what_came_changed_and_went(drive: DriveServer, settings: Any) -> None:
     fill(drive, 6)
     drive.drive.most = 2
-    client = asking(settings, drive)
+    client = fake_client(settings, drive)
     since = client.begin(FULL)["files"]
     drive.drive.put("f006", "new")
     drive.drive.put("f000", "changed")
@@ -209,42 +210,42 @@ def test_a_delta_brings_what_came_changed_and_went(drive: DriveServer, settings:
     drive.drive.trash("f001")
     drive.drive.remove("f002")
 
-    found = pages(client, google_drive, "files", DELTA, since)
+    found = pages_of(client, google_drive, "files", DELTA, since)
 
-    assert ids(found) == names(0, 6) | {"file:rows"}
-    assert ids(found, deleted=True) == names(1, 2)
+    assert item_ids(found) == names(0, 6) | {"file:rows"}
+    assert item_ids(found, deleted=True) == names(1, 2)
     assert client.begin(DELTA) == {}
-    assert brought(pages(client, google_drive, "files", DELTA, found[-1].cursor)) == []
+    assert page_items(pages_of(client, google_drive, "files", DELTA, found[-1].cursor)) == []
 
 
 def test_a_file_that_comes_back_from_the_bin_is_brought(drive: DriveServer, settings: Any) -> None:
     fill(drive, 1)
-    client = asking(settings, drive)
+    client = fake_client(settings, drive)
     drive.drive.trash("f000")
     since = client.begin(FULL)["files"]
     drive.drive.put("f000", "back again")
 
-    assert ids(pages(client, google_drive, "files", DELTA, since)) == names(0)
+    assert item_ids(pages_of(client, google_drive, "files", DELTA, since)) == names(0)
 
 
 @pytest.mark.parametrize("status", [400, 404, 410])
 def test_a_page_token_that_drive_does_not_know_is_expired(drive: DriveServer, settings: Any, status: int) -> None:
-    client = asking(settings, drive)
+    client = fake_client(settings, drive)
     since = client.begin(FULL)["files"]
     drive.misbehave("GET /drive/v3/changes", Status(status))
 
-    (page,) = pages(client, google_drive, "files", DELTA, since)
+    (page,) = pages_of(client, google_drive, "files", DELTA, since)
 
     assert (page.expired, page.items, page.following) == (True, [], None)
-    assert pages(client, google_drive, "files", DELTA, None)[0].expired  # and so is none
+    assert pages_of(client, google_drive, "files", DELTA, None)[0].expired  # and so is none
 
 
 def test_changes_that_drive_has_forgotten_are_expired(drive: DriveServer, settings: Any) -> None:
-    client = asking(settings, drive)
+    client = fake_client(settings, drive)
     since = client.begin(FULL)["files"]
     drive.drive.forget_changes()
 
-    assert pages(client, google_drive, "files", DELTA, since)[0].expired
+    assert pages_of(client, google_drive, "files", DELTA, since)[0].expired
 
 
 # What goes wrong
@@ -257,7 +258,7 @@ def test_a_file_that_cannot_be_had_costs_only_itself(drive: DriveServer, setting
     drive.misbehave(f"{FILES}/f002/export", Status(403, code="cannotExportFile"))
     drive.misbehave(f"{FILES}/f003/export", KINDS["reset-mid-body"], times=2)
 
-    (page,) = pages(asking(settings, drive), google_drive, "files", FULL)
+    (page,) = pages_of(fake_client(settings, drive), google_drive, "files", FULL)
 
     assert {item.external_id for item in page.items} == names(4, 5)
     codes = {failed.external_id: failed.code for failed in page.failed}
@@ -268,7 +269,7 @@ def test_a_file_that_cannot_be_had_costs_only_itself(drive: DriveServer, setting
 def test_an_export_in_other_letters_than_utf_8_is_replaced(drive: DriveServer, settings: Any) -> None:
     drive.drive.put("f000", b"\xef\xbb\xbfGr\xfc\xdfe")
 
-    (item,) = brought(pages(asking(settings, drive), google_drive, "files", FULL))
+    (item,) = page_items(pages_of(fake_client(settings, drive), google_drive, "files", FULL))
 
     assert item.payload["exported_text"] == "Gr��e"
 
@@ -278,7 +279,7 @@ def test_a_vendor_that_is_away_fails_no_file(drive: DriveServer, settings: Any) 
     drive.misbehave(f"{FILES}/*", Status(500), times=100)
 
     with pytest.raises((Retryable, Postponed)):
-        pages(asking(settings, drive), google_drive, "files", FULL)
+        pages_of(fake_client(settings, drive), google_drive, "files", FULL)
 
 
 @pytest.mark.parametrize("code", ["rateLimitExceeded", "userRateLimitExceeded"])
@@ -286,7 +287,7 @@ def test_what_was_fetched_before_drive_asked_to_wait_is_not_fetched_again(
     drive: DriveServer, settings: Any, code: str
 ) -> None:
     fill(drive, 10)
-    client = asking(settings, drive)
+    client = fake_client(settings, drive)
     drive.misbehave(f"{FILES}/f005/export", Status(403, code=code))
 
     page = client.page(google_drive.STREAMS[0], FULL, None, None)
@@ -300,7 +301,7 @@ def test_what_was_fetched_before_drive_asked_to_wait_is_not_fetched_again(
 
 def test_a_token_that_ends_in_mid_run_is_refused_and_the_page_is_repeated(drive: DriveServer, settings: Any) -> None:
     fill(drive, 10)
-    client = asking(settings, drive)
+    client = fake_client(settings, drive)
     drive.meanwhile(f"{FILES}/*", lambda: setattr(drive, "tokens", set()), after=3)
 
     with pytest.raises(TokenRefused):
@@ -314,12 +315,12 @@ def test_a_listing_of_another_shape_is_no_empty_one(drive: DriveServer, settings
     drive.misbehave(f"GET /drive/v3/{route}", KINDS[kind])
 
     with pytest.raises(Retryable, match="VENDOR_ANSWER_INVALID"):
-        pages(asking(settings, drive), google_drive, "files", FULL if route == "files" else DELTA, "0")
+        pages_of(fake_client(settings, drive), google_drive, "files", FULL if route == "files" else DELTA, "0")
 
 
 def test_the_face_of_spec_002(drive: DriveServer, settings: Any) -> None:
     fill(drive, 30)
-    client = asking(settings, drive)
+    client = fake_client(settings, drive)
 
     assert len(list(client.list("drive.files.list"))) == 30
     assert client.get("drive.files.get", "file:f001").external_id == "file:f001"

@@ -13,12 +13,20 @@ import pytest
 from integrations.models import ConnectedSource, SourceDocument
 from integrations.providers import CapabilityMissing, TokenRefused, hubspot
 from integrations.providers.hubspot import objects
-from integrations.providers.hubspot.incremental import Place
+from integrations.providers.hubspot.incremental import SearchCursor
 from integrations.providers.rollup_rules import Children
 from integrations.tests import plain_text, sync_helpers
-from integrations.tests.invented.embedder import Remembering
-from integrations.tests.provider_settings import TOKEN, asking, brought, ids, pages, recorded, stored
-from integrations.tests.sync_helpers import sync
+from integrations.tests.invented.embedder import SpyEmbedder
+from integrations.tests.provider_settings import (
+    TOKEN,
+    fake_client,
+    fixture_client,
+    item_ids,
+    page_items,
+    pages_of,
+    stored_row,
+)
+from integrations.tests.sync_helpers import run_sync
 from integrations.types import Client, RawItem
 from jobs.outcomes import Postponed, Retryable
 from testing.fakes.faults import KINDS, Status
@@ -30,13 +38,13 @@ FULL, DELTA = "full_sync", "delta_sync"
 CONTACTS, COMPANIES, DEALS = (stream.method for stream in hubspot.STREAMS)
 SINCE = "2026-06-01T00:00:00Z"
 SINCE_MS = 1_780_272_000_000
-KIND = {kind.document_type: kind for kind in objects.KINDS.values()}
+KIND = {kind.document_type: kind for kind in objects.OBJECT_TYPES.values()}
 
 
 @pytest.fixture
 def told(settings: Any) -> dict[str, RawItem]:
     """Everything that is recorded, by our ids."""
-    client = recorded(settings, "hubspot")
+    client = fixture_client(settings, "hubspot")
     return {item.external_id: item for stream in hubspot.STREAMS for item in client.list(stream.method)}
 
 
@@ -47,8 +55,8 @@ def crm(db: None) -> Iterator[HubSpotServer]:
 
 
 def client_of(told: dict[str, RawItem], own: str, *children: str) -> Client | None:
-    deals = plain_text.children(hubspot.ROLLUP, [stored(hubspot, told[child]) for child in children])
-    return hubspot.client(stored(hubspot, told[own]), deals)
+    deals = plain_text.rollup_children(hubspot.ROLLUP, [stored_row(hubspot, told[child]) for child in children])
+    return hubspot.build_client(stored_row(hubspot, told[own]), deals)
 
 
 def with_properties(item: RawItem, **properties: Any) -> RawItem:
@@ -58,7 +66,7 @@ def with_properties(item: RawItem, **properties: Any) -> RawItem:
 def test_a_contact_is_mapped_field_by_field(told: dict[str, RawItem]) -> None:
     item = told["contact:512"]
 
-    record = hubspot.record(item)
+    record = hubspot.map_record(item)
 
     assert item.document_type == "hubspot.contact"
     assert item.source_created_at == datetime(2025, 10, 30, 3, 30, 17, 883000, UTC)
@@ -85,7 +93,7 @@ def test_a_contact_is_mapped_field_by_field(told: dict[str, RawItem]) -> None:
 def test_a_company_is_mapped_field_by_field(told: dict[str, RawItem]) -> None:
     item, summary = told["company:9001"], "Dashboards for hospital networks. Renews its employees' health plan every"
 
-    record, client = hubspot.record(item), client_of(told, "company:9001")
+    record, client = hubspot.map_record(item), client_of(told, "company:9001")
 
     assert item.document_type == "hubspot.company"
     assert (record.title, record.parent_external_id) == ("Biglytics", None)
@@ -113,7 +121,7 @@ def test_a_company_is_mapped_field_by_field(told: dict[str, RawItem]) -> None:
 def test_a_deal_is_mapped_field_by_field_and_counts_for_its_primary_company(told: dict[str, RawItem]) -> None:
     item = told["deal:70012"]
 
-    record = hubspot.record(item)
+    record = hubspot.map_record(item)
 
     assert item.document_type == "hubspot.deal"
     assert (record.title, record.parent_external_id) == ("Biglytics dental add-on", "company:9001")
@@ -184,14 +192,14 @@ def test_hubspots_own_flag_tells_an_open_deal(
 ) -> None:
     item = with_properties(told["deal:70011"], dealstage=stage, hs_is_closed=flag)
 
-    assert hubspot.record(item).facts["open"] is is_open
+    assert hubspot.map_record(item).facts["open"] is is_open
 
 
 def test_a_deal_with_unlabeled_companies_counts_for_one_of_them_always_the_same(told: dict[str, RawItem]) -> None:
     unlabeled = [{"id": id, "type": "deal_to_company_unlabeled"} for id in ("9010", "9002", "9003")]
 
     parents = {
-        hubspot.record(
+        hubspot.map_record(
             replace(
                 told["deal:70011"],
                 payload={**told["deal:70011"].payload, "associations": {"companies": {"results": list(order)}}},
@@ -206,8 +214,8 @@ def test_a_deal_with_unlabeled_companies_counts_for_one_of_them_always_the_same(
 def test_what_names_no_company_tells_of_no_client(told: dict[str, RawItem]) -> None:
     assert client_of(told, "contact:530") is None
     assert client_of(told, "deal:70016") is None
-    assert hubspot.client(None, Children([stored(hubspot, told["deal:70011"])])) is None
-    assert hubspot.record(told["deal:70016"]).parent_external_id is None
+    assert hubspot.build_client(None, Children([stored_row(hubspot, told["deal:70011"])])) is None
+    assert hubspot.map_record(told["deal:70016"]).parent_external_id is None
 
 
 def test_a_company_without_a_name_is_called_by_its_domain(told: dict[str, RawItem]) -> None:
@@ -221,23 +229,23 @@ def test_a_company_without_a_name_is_called_by_its_domain(told: dict[str, RawIte
 def test_a_record_whose_every_property_is_null_is_taken(told: dict[str, RawItem], id: str) -> None:
     empty = with_properties(told[id], **dict.fromkeys(told[id].payload["properties"]))
 
-    record = hubspot.record(empty)
+    record = hubspot.map_record(empty)
 
     assert (record.text, record.title) == ("", "")
-    assert hubspot.client(stored(hubspot, empty), Children()) is None
+    assert hubspot.build_client(stored_row(hubspot, empty), Children()) is None
 
 
 def test_letters_of_any_script_stay_as_they_are_and_nuls_go(told: dict[str, RawItem]) -> None:
-    assert "Contact: 由美 佐藤" in hubspot.record(told["contact:534"]).text
-    assert hubspot.record(told["company:9003"]).title == "Nordlys Café & Rösterei"
-    assert hubspot.record(with_properties(told["company:9003"], name="Nord\x00lys\n\ud83d 1")).title == "Nordlys 1"
+    assert "Contact: 由美 佐藤" in hubspot.map_record(told["contact:534"]).text
+    assert hubspot.map_record(told["company:9003"]).title == "Nordlys Café & Rösterei"
+    assert hubspot.map_record(with_properties(told["company:9003"], name="Nord\x00lys\n\ud83d 1")).title == "Nordlys 1"
 
 
 @pytest.mark.parametrize("payload", [{}, {"id": "1"}, {"properties": {}}, {"id": "1", "properties": []}, {"id": {}}])
 @pytest.mark.parametrize("document_type", [*KIND, "hubspot.ticket"])
 def test_a_payload_of_another_shape_is_a_value_error(document_type: str, payload: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"record|is no text"):
-        hubspot.record(RawItem("x:1", document_type, payload))
+        hubspot.map_record(RawItem("x:1", document_type, payload))
 
 
 @pytest.mark.parametrize("document_type", list(KIND))
@@ -245,11 +253,11 @@ def test_a_property_that_is_no_text_is_a_value_error(document_type: str) -> None
     said = {name: {"value": "x"} for name in KIND[document_type].properties}
 
     with pytest.raises(ValueError, match="is no text"):
-        hubspot.record(RawItem("x:1", document_type, {"id": "1", "properties": said}))
+        hubspot.map_record(RawItem("x:1", document_type, {"id": "1", "properties": said}))
 
 
 def test_the_methods_of_the_spec_list_every_recorded_page_and_get_one(settings: Any) -> None:
-    client = recorded(settings, "hubspot")
+    client = fixture_client(settings, "hubspot")
 
     listed = {method: [item.external_id for item in client.list(method)] for method in (CONTACTS, COMPANIES, DEALS)}
 
@@ -265,37 +273,37 @@ def test_the_methods_of_the_spec_list_every_recorded_page_and_get_one(settings: 
 
 
 def test_a_recorded_delta_ends(settings: Any) -> None:
-    client = recorded(settings, "hubspot")
+    client = fixture_client(settings, "hubspot")
 
-    found = {s.name: ids(pages(client, hubspot, s.name, DELTA, SINCE)) for s in hubspot.STREAMS}
+    found = {s.name: item_ids(pages_of(client, hubspot, s.name, DELTA, SINCE)) for s in hubspot.STREAMS}
 
     assert found == {"contacts": set(), "companies": {"company:9001"}, "deals": set()}
 
 
 def test_a_full_listing_survives_what_changes_meanwhile(crm: HubSpotServer, settings: Any) -> None:
     settings.INGESTION_PAGE_SIZE = 10
-    client = asking(settings, crm)
+    client = fake_client(settings, crm)
     for number in range(35):
         crm.add("companies", {"name": f"Company {number}"})
     before = [f"company:{id}" for id in crm.shelves["companies"].modified]
     crm.meanwhile("GET */companies", lambda: crm.change("companies", 2, name="Renamed"))
     crm.meanwhile("GET */companies", lambda: crm.archive("companies", 9), after=2)
 
-    found = pages(client, hubspot, "companies", FULL)
+    found = pages_of(client, hubspot, "companies", FULL)
 
     assert len(found) == 4
-    assert [item.external_id for item in brought(found)] == before
+    assert [item.external_id for item in page_items(found)] == before
 
 
 def test_a_delta_brings_what_changed_since_and_a_little_more(crm: HubSpotServer, settings: Any) -> None:
     settings.INGESTION_OVERLAP_SECONDS = 60
     ages = [crm.add("contacts", {"email": "a@example.com"}, at=SINCE_MS + ms) for ms in (-60_001, -60_000, 0, 1)]
-    client = asking(settings, crm)
+    client = fake_client(settings, crm)
 
-    found = pages(client, hubspot, "contacts", DELTA, SINCE)
+    found = pages_of(client, hubspot, "contacts", DELTA, SINCE)
 
-    assert ids(found) == {f"contact:{id}" for id in ages[1:]}
-    assert all(item.payload["properties"]["lastmodifieddate"] for item in brought(found))
+    assert item_ids(found) == {f"contact:{id}" for id in ages[1:]}
+    assert all(item.payload["properties"]["lastmodifieddate"] for item in page_items(found))
 
 
 @pytest.mark.parametrize("crowd", [0, 3, 9, 10, 11, 35])
@@ -308,11 +316,11 @@ def test_a_delta_past_the_cap_loses_none_of_those_that_changed_at_once(
     )
     for at in times:
         crm.add("companies", {"name": "Company"}, at=at)
-    client = asking(settings, crm)
+    client = fake_client(settings, crm)
 
-    found = pages(client, hubspot, "companies", DELTA, SINCE)
+    found = pages_of(client, hubspot, "companies", DELTA, SINCE)
 
-    assert ids(found) == {f"company:{id}" for id in crm.shelves["companies"].modified}
+    assert item_ids(found) == {f"company:{id}" for id in crm.shelves["companies"].modified}
 
 
 def test_a_delta_loses_none_when_one_that_was_read_changes_again(crm: HubSpotServer, settings: Any) -> None:
@@ -320,10 +328,10 @@ def test_a_delta_loses_none_when_one_that_was_read_changes_again(crm: HubSpotSer
     first, *others = [crm.add("companies", {"name": "Company"}, at=SINCE_MS + number * 1000) for number in range(20)]
     crm.meanwhile("POST */search", lambda: crm.change("companies", first, name="Again", at=SINCE_MS + 60_000))
 
-    found = pages(asking(settings, crm), hubspot, "companies", DELTA, SINCE)
+    found = pages_of(fake_client(settings, crm), hubspot, "companies", DELTA, SINCE)
 
-    assert ids(found) == {f"company:{id}" for id in (first, *others)}
-    names = [item.payload["properties"]["name"] for item in brought(found) if item.external_id == f"company:{first}"]
+    assert item_ids(found) == {f"company:{id}" for id in (first, *others)}
+    names = [item.payload["properties"]["name"] for item in page_items(found) if item.external_id == f"company:{first}"]
     assert names == ["Company", "Again"]
 
 
@@ -332,12 +340,12 @@ def test_a_delta_brings_a_deal_in_the_form_of_a_listing(crm: HubSpotServer, sett
     deals = [crm.add("deals", {"dealname": "Deal"}, at=SINCE_MS + n, company=company) for n in range(3)]
     crm.associations[deals[1]] = [(company, False), (company + 90, True)]
     del crm.associations[deals[2]]
-    client = asking(settings, crm)
+    client = fake_client(settings, crm)
 
-    delta, full = (brought(pages(client, hubspot, "deals", kind, SINCE)) for kind in (DELTA, FULL))
+    delta, full = (page_items(pages_of(client, hubspot, "deals", kind, SINCE)) for kind in (DELTA, FULL))
 
     assert delta == full
-    parents = [hubspot.record(item).parent_external_id for item in delta]
+    parents = [hubspot.map_record(item).parent_external_id for item in delta]
     assert parents == [f"company:{company}", f"company:{company + 90}", None]
 
 
@@ -347,7 +355,7 @@ def test_a_delta_does_not_take_associations_that_were_not_read_for_none(crm: Hub
     crm.misbehave("POST */read", replace(KINDS["json-null"], change=lambda *_: as_json(said, 207)))
 
     with pytest.raises(Retryable):
-        pages(asking(settings, crm), hubspot, "deals", DELTA, SINCE)
+        pages_of(fake_client(settings, crm), hubspot, "deals", DELTA, SINCE)
 
 
 def test_a_delta_tells_what_was_archived_or_merged_since(crm: HubSpotServer, settings: Any) -> None:
@@ -359,16 +367,16 @@ def test_a_delta_tells_what_was_archived_or_merged_since(crm: HubSpotServer, set
         crm.archive("contacts", id, at=SINCE_MS + 5)
     crm.merge("contacts", winner=made[6], loser=made[7])
 
-    found = pages(asking(settings, crm), hubspot, "contacts", DELTA, SINCE)
+    found = pages_of(fake_client(settings, crm), hubspot, "contacts", DELTA, SINCE)
 
-    assert ids(found) == {f"contact:{made[6]}"}
-    assert ids(found, deleted=True) == {f"contact:{id}" for id in (*made[3:6], made[7])}
-    gone = {item.external_id: item.source_updated_at for item in brought(found) if item.deleted}
+    assert item_ids(found) == {f"contact:{made[6]}"}
+    assert item_ids(found, deleted=True) == {f"contact:{id}" for id in (*made[3:6], made[7])}
+    gone = {item.external_id: item.source_updated_at for item in page_items(found) if item.deleted}
     assert gone[f"contact:{made[3]}"] == datetime.fromtimestamp((SINCE_MS + 5) / 1000, UTC)
 
 
 def test_a_delta_without_a_cursor_asks_for_all(crm: HubSpotServer, settings: Any) -> None:
-    (page,) = pages(asking(settings, crm), hubspot, "deals", DELTA, None)
+    (page,) = pages_of(fake_client(settings, crm), hubspot, "deals", DELTA, None)
 
     assert page.expired
 
@@ -377,9 +385,9 @@ def test_a_version_by_date_is_asked_at_its_own_paths(db: None, settings: Any) ->
     where: dict[str, Any] = {"objects_path": "/crm/objects/2026-03", "associations_path": "/crm/associations/2026-03"}
 
     with HubSpotServer(companies=1, deals=1, **where) as server:
-        found = pages(asking(settings, server, **where), hubspot, "deals", DELTA, "2026-01-01T00:00:00Z")
+        found = pages_of(fake_client(settings, server, **where), hubspot, "deals", DELTA, "2026-01-01T00:00:00Z")
 
-    assert [hubspot.record(item).parent_external_id for item in brought(found)] == ["company:1"]
+    assert [hubspot.map_record(item).parent_external_id for item in page_items(found)] == ["company:1"]
 
 
 SHAPELESS = (
@@ -403,14 +411,14 @@ def test_an_answer_of_another_shape_is_never_an_empty_page(
     crm.misbehave(route, kind)
 
     with pytest.raises(Retryable, match="VENDOR_ANSWER_INVALID"):
-        pages(asking(settings, crm), hubspot, "deals", FULL if route.startswith("GET") else DELTA, SINCE)
+        pages_of(fake_client(settings, crm), hubspot, "deals", FULL if route.startswith("GET") else DELTA, SINCE)
 
 
 def test_refusals_in_the_middle_of_a_listing_are_told_apart(crm: HubSpotServer, settings: Any) -> None:
     settings.INGESTION_PAGE_SIZE = 1
     for _ in range(3):
         crm.add("contacts", {})
-    client, (contacts, *_) = asking(settings, crm), hubspot.STREAMS
+    client, (contacts, *_) = fake_client(settings, crm), hubspot.STREAMS
     first = client.page(contacts, FULL, None, None)
 
     assert crm.tokens is not None
@@ -427,7 +435,7 @@ def test_refusals_in_the_middle_of_a_listing_are_told_apart(crm: HubSpotServer, 
 
 def test_a_limit_of_calls_is_kept_by_the_stand_in(db: None, settings: Any) -> None:
     with HubSpotServer(companies=500, limit=2, window=600) as server, pytest.raises(Postponed):
-        pages(asking(settings, server), hubspot, "companies", FULL)
+        pages_of(fake_client(settings, server), hubspot, "companies", FULL)
 
     assert (server.refused, server.requests) == (1, 3)
 
@@ -437,7 +445,7 @@ def test_one_record_that_cannot_be_read_does_not_take_its_page_along(crm: HubSpo
     broken = {"results": [*({"id": str(id), "properties": {}} for id in good), {"id": "7"}, "?"]}
     crm.misbehave("GET */companies", replace(KINDS["json-null"], change=lambda *_: as_json(broken)))
 
-    (page,) = pages(asking(settings, crm), hubspot, "companies", FULL)
+    (page,) = pages_of(fake_client(settings, crm), hubspot, "companies", FULL)
 
     assert [item.external_id for item in page.items] == [f"company:{id}" for id in good]
     assert [(each.external_id, each.code) for each in page.failed] == [
@@ -450,24 +458,24 @@ def test_one_record_that_cannot_be_read_does_not_take_its_page_along(crm: HubSpo
 def test_a_delta_goes_on_past_a_record_that_cannot_be_read(broken: Any) -> None:
     good = {"id": "8", "properties": {"hs_lastmodifieddate": "2026-06-01T00:00:00.000Z"}}
 
-    by_time = Place(5).after(objects.DEALS, [good, broken], more=True)
-    by_id = Place(5, "7").after(objects.DEALS, [good, broken], more=True)
+    by_time = SearchCursor(5).after(objects.DEALS, [good, broken], more=True)
+    by_id = SearchCursor(5, "7").after(objects.DEALS, [good, broken], more=True)
 
-    assert (by_time, by_id) == (Place(SINCE_MS), Place(5, "8"))
-    for place in (Place(5), Place(5, "8")):
+    assert (by_time, by_id) == (SearchCursor(SINCE_MS), SearchCursor(5, "8"))
+    for place in (SearchCursor(5), SearchCursor(5, "8")):
         with pytest.raises(Retryable):
             place.after(objects.DEALS, [broken], more=True)
 
 
 def test_what_is_recorded_lands_in_both_tables_and_a_second_sync_changes_nothing(
-    ana: Person, model: Remembering, settings: Any
+    ana: Person, model: SpyEmbedder, settings: Any
 ) -> None:
     settings.INTEGRATIONS_USE_FIXTURES = True
     source = ConnectedSource.objects.create(user_id=ana.id, provider="hubspot", account="recorded")
 
-    first, asked = sync(source), len(model.texts)
-    rows, clients = everything(source), sync_helpers.told(source)
-    second, delta = sync(source), sync(source, DELTA)
+    first, asked = run_sync(source), len(model.texts)
+    rows, clients = everything(source), sync_helpers.client_values(source)
+    second, delta = run_sync(source), run_sync(source, DELTA)
 
     assert (first.status, first.items_written, first.items_failed) == ("completed", 20, 0)
     assert {kind: len(rows[kind]) for kind in rows} == {"hubspot.contact": 7, "hubspot.company": 7, "hubspot.deal": 6}
@@ -478,7 +486,7 @@ def test_what_is_recorded_lands_in_both_tables_and_a_second_sync_changes_nothing
     assert (second.items_written, second.items_unchanged, second.items_deleted) == (0, 20, 0)
     assert (delta.status, delta.items_seen, delta.items_written) == ("completed", 1, 0)
     assert len(model.texts) == asked
-    assert (everything(source), sync_helpers.told(source)) == (rows, clients)
+    assert (everything(source), sync_helpers.client_values(source)) == (rows, clients)
 
 
 def everything(source: ConnectedSource) -> dict[str, list[tuple[str, str]]]:

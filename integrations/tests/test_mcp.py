@@ -13,7 +13,7 @@ from django.conf import LazySettings
 
 from integrations.models import ConnectedSource
 from integrations.providers import CapabilityMissing, TokenRefused
-from integrations.transports.mcp import Tools
+from integrations.transports.mcp import McpTools
 from integrations.transports.responses import TooLarge
 from jobs.outcomes import Postponed, Retryable
 from testing.fakes.mcp import TOKEN, Fault, McpServer, Tool
@@ -51,29 +51,29 @@ def server(running: McpServer, settings: LazySettings) -> McpServer:
 
 
 @pytest.fixture
-def tools(server: McpServer) -> Iterator[Tools]:
-    tools = Tools(ConnectedSource(id=uuid4(), provider="gmail"), TOKEN)
+def tools(server: McpServer) -> Iterator[McpTools]:
+    tools = McpTools(ConnectedSource(id=uuid4(), provider="gmail"), TOKEN)
     yield tools
     tools.close()
 
 
-def call(tools: Tools, tool: str = "echo", most: int | None = None, **arguments: Any) -> dict[str, Any]:
+def call(tools: McpTools, tool: str = "echo", most: int | None = None, **arguments: Any) -> dict[str, Any]:
     return tools.call(tool, arguments, operation="get", most=most, read=dict)
 
 
-def outcome(tools: Tools, tool: str = "echo") -> Exception:
+def outcome(tools: McpTools, tool: str = "echo") -> Exception:
     with pytest.raises(Exception) as raised:  # noqa: PT011
         call(tools, tool)
     return raised.value
 
 
-def test_all_pages_of_the_listing_are_read_once(server: McpServer, tools: Tools) -> None:
+def test_all_pages_of_the_listing_are_read_once(server: McpServer, tools: McpTools) -> None:
     assert list(tools.names()) == list(tools.names()) == ["echo", "texts", "large", "late"]
     assert tools.names()["echo"]["properties"] == {"text": WORD}
     assert server.requests.count("tools/list") == 2
 
 
-def test_one_session_serves_all_calls_of_a_page(server: McpServer, tools: Tools) -> None:
+def test_one_session_serves_all_calls_of_a_page(server: McpServer, tools: McpTools) -> None:
     for text in ("a", "b", "c"):
         assert call(tools, text=text)["said"] == {"text": text}
 
@@ -81,7 +81,7 @@ def test_one_session_serves_all_calls_of_a_page(server: McpServer, tools: Tools)
 
 
 @pytest.mark.parametrize("structured", [True, False])
-def test_money_keeps_its_digits(server: McpServer, tools: Tools, structured: bool) -> None:
+def test_money_keeps_its_digits(server: McpServer, tools: McpTools, structured: bool) -> None:
     server.structured = structured
 
     said = call(tools)
@@ -91,11 +91,11 @@ def test_money_keeps_its_digits(server: McpServer, tools: Tools, structured: boo
     assert isinstance(said["price"], Decimal)
 
 
-def test_what_is_no_object_comes_as_texts(tools: Tools) -> None:
+def test_what_is_no_object_comes_as_texts(tools: McpTools) -> None:
     assert call(tools, "texts") == {"texts": ["Found 1:", '{"Id": "1"}']}
 
 
-def test_a_token_that_is_refused_in_the_middle_pauses_nobody(server: McpServer, tools: Tools) -> None:
+def test_a_token_that_is_refused_in_the_middle_pauses_nobody(server: McpServer, tools: McpTools) -> None:
     call(tools)
     server.tokens.clear()
 
@@ -105,14 +105,14 @@ def test_a_token_that_is_refused_in_the_middle_pauses_nobody(server: McpServer, 
     assert call(tools)  # in a session of its own
 
 
-def test_a_token_that_is_refused_at_once_is_told_the_same(server: McpServer, tools: Tools) -> None:
+def test_a_token_that_is_refused_at_once_is_told_the_same(server: McpServer, tools: McpTools) -> None:
     server.tokens.clear()
 
     with pytest.raises(TokenRefused):
         tools.names()
 
 
-def test_429_waits_as_long_as_it_says(server: McpServer, tools: Tools) -> None:
+def test_429_waits_as_long_as_it_says(server: McpServer, tools: McpTools) -> None:
     server.misbehave("tools/call *", Fault(status=429, headers={"Retry-After": "7"}, prose=PROSE))
 
     error = outcome(tools)
@@ -122,7 +122,7 @@ def test_429_waits_as_long_as_it_says(server: McpServer, tools: Tools) -> None:
 
 
 @pytest.mark.parametrize("status", [500, 502, 503])
-def test_5xx_is_tried_again(server: McpServer, tools: Tools, status: int) -> None:
+def test_5xx_is_tried_again(server: McpServer, tools: McpTools, status: int) -> None:
     server.misbehave("tools/call *", Fault(status=status, prose=PROSE))
 
     error = outcome(tools)
@@ -144,7 +144,7 @@ def test_5xx_is_tried_again(server: McpServer, tools: Tools, status: int) -> Non
     ],
 )
 def test_of_a_tools_own_error_only_the_code_is_kept(
-    server: McpServer, tools: Tools, told: str, expected: type[Exception], code: str | None
+    server: McpServer, tools: McpTools, told: str, expected: type[Exception], code: str | None
 ) -> None:
     server.misbehave("tool echo", Fault(told=told.replace("%s", PROSE)))
 
@@ -156,7 +156,7 @@ def test_of_a_tools_own_error_only_the_code_is_kept(
 
 
 @pytest.mark.parametrize("fault", [Fault(delay=30), Fault(drip=0.02)])
-def test_a_call_ends_with_its_time(server: McpServer, tools: Tools, settings: LazySettings, fault: Fault) -> None:
+def test_a_call_ends_with_its_time(server: McpServer, tools: McpTools, settings: LazySettings, fault: Fault) -> None:
     call(tools)
     settings.VENDOR_TIMEOUT_SECONDS = 0.5
     tools.close()
@@ -168,7 +168,7 @@ def test_a_call_ends_with_its_time(server: McpServer, tools: Tools, settings: La
     assert error.code == "VENDOR_UNREACHABLE"
 
 
-def test_an_answer_without_end_is_left(server: McpServer, tools: Tools) -> None:
+def test_an_answer_without_end_is_left(server: McpServer, tools: McpTools) -> None:
     server.misbehave("tools/call *", Fault(size=1 << 40))
 
     error = outcome(tools)
@@ -177,16 +177,16 @@ def test_an_answer_without_end_is_left(server: McpServer, tools: Tools) -> None:
     assert error.code == "VENDOR_ANSWER_INVALID"
 
 
-def test_a_file_is_read_up_to_a_size(tools: Tools) -> None:
+def test_a_file_is_read_up_to_a_size(tools: McpTools) -> None:
     assert len(call(tools, "large", most=1_000_000)["content"]) == 300_000
     with pytest.raises(TooLarge):
         call(tools, "large", most=299_000)
 
 
-def test_a_server_that_is_away_is_tried_again(server: McpServer, tools: Tools, settings: LazySettings) -> None:
+def test_a_server_that_is_away_is_tried_again(server: McpServer, tools: McpTools, settings: LazySettings) -> None:
     lead_to("http://127.0.0.1:9/mcp", settings)
 
-    error = outcome(Tools(ConnectedSource(id=uuid4(), provider="gmail"), TOKEN))
+    error = outcome(McpTools(ConnectedSource(id=uuid4(), provider="gmail"), TOKEN))
 
     assert isinstance(error, Retryable)
     assert error.code == "VENDOR_UNREACHABLE"
@@ -194,7 +194,7 @@ def test_a_server_that_is_away_is_tried_again(server: McpServer, tools: Tools, s
 
 @pytest.mark.parametrize("headers", [{"Content-Encoding": "gzip"}, {"Content-Type": "text/html"}])
 def test_an_answer_that_is_not_mcp_is_the_servers_fault(
-    server: McpServer, tools: Tools, headers: dict[str, str]
+    server: McpServer, tools: McpTools, headers: dict[str, str]
 ) -> None:
     server.misbehave("tools/call *", Fault(size=1_000, headers=headers))
 
@@ -204,7 +204,7 @@ def test_an_answer_that_is_not_mcp_is_the_servers_fault(
     assert error.code == "VENDOR_ANSWER_INVALID"
 
 
-def test_a_tool_that_is_gone_is_named(server: McpServer, tools: Tools) -> None:
+def test_a_tool_that_is_gone_is_named(server: McpServer, tools: McpTools) -> None:
     server.misbehave("tools/call *", Fault(status=404))
 
     with pytest.raises(CapabilityMissing, match="echo"):
@@ -212,7 +212,7 @@ def test_a_tool_that_is_gone_is_named(server: McpServer, tools: Tools) -> None:
 
 
 @pytest.mark.parametrize("status", [400, 403, 410])
-def test_a_refusal_is_for_good(server: McpServer, tools: Tools, status: int) -> None:
+def test_a_refusal_is_for_good(server: McpServer, tools: McpTools, status: int) -> None:
     server.misbehave("tools/call *", Fault(status=status, prose=PROSE))
 
     error = outcome(tools)
@@ -225,7 +225,7 @@ def test_older_servers_answer_by_streams_in_sessions(settings: LazySettings) -> 
     with McpServer(MADE, sse=True) as server:
         server.misbehave("server/discover", Fault(status=404))
         lead_to(server.url, settings)
-        tools = Tools(ConnectedSource(id=uuid4(), provider="gmail"), TOKEN)
+        tools = McpTools(ConnectedSource(id=uuid4(), provider="gmail"), TOKEN)
 
         said = call(tools, text="a")
         assert call(tools, "large")
@@ -239,7 +239,7 @@ def test_older_servers_answer_by_streams_in_sessions(settings: LazySettings) -> 
     assert server.requests[-1] == "DELETE"  # the session is not left behind
 
 
-def test_nothing_of_a_call_is_logged(server: McpServer, tools: Tools, caplog: pytest.LogCaptureFixture) -> None:
+def test_nothing_of_a_call_is_logged(server: McpServer, tools: McpTools, caplog: pytest.LogCaptureFixture) -> None:
     server.misbehave("tools/call *", Fault(status=401, prose=PROSE))
     server.misbehave("tool echo", Fault(told=PROSE))
     with caplog.at_level(logging.DEBUG):

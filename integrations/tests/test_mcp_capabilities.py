@@ -22,7 +22,7 @@ from integrations.tests.mcp_accounts import (  # noqa: F401
     hubspot_running,
     quickbooks,
     quickbooks_running,
-    synced,
+    sync_items,
     use,
 )
 from jobs.outcomes import Retryable
@@ -39,7 +39,7 @@ def test_a_missing_tool_is_named_and_kept(hubspot: Account, tool: str) -> None:
     del hubspot.server.tools[tool]
 
     with pytest.raises(CapabilityMissing, match=tool):
-        synced(client_factory.make_client(source, TOKEN))
+        sync_items(client_factory.make_client(source, TOKEN))
 
     source.refresh_from_db()
     assert source.capabilities == {"tools": ["get_crm_objects"], "missing": tool}
@@ -50,7 +50,7 @@ def test_what_a_server_has_is_kept(hubspot: Account) -> None:
     source.user_id, source.capabilities = uuid4(), {"tools": [], "missing": "search_crm_objects"}
     source.save()
 
-    synced(client_factory.make_client(source, TOKEN))
+    sync_items(client_factory.make_client(source, TOKEN))
 
     source.refresh_from_db()
     assert source.capabilities == {"tools": ["search_crm_objects", "get_crm_objects"]}
@@ -72,7 +72,7 @@ def test_a_renamed_argument_is_named(request: pytest.FixtureRequest, name: str, 
     account.server.rename(tool, argument, f"{argument}_v2")
 
     with pytest.raises(CapabilityMissing, match=rf"^{tool}\.{argument}$"):
-        synced(account.client("mcp"))
+        sync_items(account.client("mcp"))
 
     assert not [asked for called, asked in account.server.calls if called == tool]
 
@@ -81,7 +81,7 @@ def test_a_new_required_argument_is_named(gmail: Account) -> None:
     gmail.server.require("search_threads", "consent", {"type": "string"})
 
     with pytest.raises(CapabilityMissing, match=r"^search_threads\.consent$"):
-        synced(gmail.client("mcp"))
+        sync_items(gmail.client("mcp"))
 
 
 def test_hubspots_question_about_the_conversation_is_answered(hubspot: Account) -> None:
@@ -93,7 +93,7 @@ def test_hubspots_question_about_the_conversation_is_answered(hubspot: Account) 
     for tool in ("search_crm_objects", "get_crm_objects"):
         hubspot.server.require(tool, "chatInsights", insights)
 
-    assert len(synced(hubspot.client("mcp"))) == 18
+    assert len(sync_items(hubspot.client("mcp"))) == 18
 
 
 def test_an_argument_of_another_type_is_named(hubspot: Account) -> None:
@@ -102,7 +102,7 @@ def test_an_argument_of_another_type_is_named(hubspot: Account) -> None:
     hubspot.server.tools["search_crm_objects"] = Tool(changed, was.act, was.required)
 
     with pytest.raises(CapabilityMissing, match=r"^search_crm_objects\.properties$"):
-        synced(hubspot.client("mcp"))
+        sync_items(hubspot.client("mcp"))
 
 
 def test_a_server_that_tells_nothing_of_a_deals_company_is_not_believed(hubspot: Account) -> None:
@@ -113,12 +113,12 @@ def test_a_server_that_tells_nothing_of_a_deals_company_is_not_believed(hubspot:
     hubspot.server.tools["search_crm_objects"] = Tool(was.properties, act)
 
     with pytest.raises(CapabilityMissing, match="hs_primary_associated_company"):
-        hubspot.client("mcp").page(client_factory.provider("hubspot").STREAMS[2], "full_sync", None, None)
+        hubspot.client("mcp").page(client_factory.provider_module("hubspot").STREAMS[2], "full_sync", None, None)
 
 
 # --- what is not believed -------------------------------------------------------------------------------------------
 def test_a_page_that_comes_twice_does_not_go_round(hubspot: Account) -> None:
-    stream, client = client_factory.provider("hubspot").STREAMS[0], hubspot.client("mcp")
+    stream, client = client_factory.provider_module("hubspot").STREAMS[0], hubspot.client("mcp")
     first = client.page(stream, "full_sync", None, None)
     page = {"results": [{"id": 1, "properties": {}}, {"id": 2, "properties": {}}], "total": 7}
     hubspot.server.misbehave("tool search_crm_objects", Fault(instead=page))
@@ -147,4 +147,4 @@ def test_what_is_no_listing_is_not_taken_for_an_empty_one(
     account.server.misbehave(f"tool {tool}", Fault(instead=answer))
 
     with pytest.raises(Retryable):
-        synced(account.client("mcp"))
+        sync_items(account.client("mcp"))

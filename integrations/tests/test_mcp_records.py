@@ -20,7 +20,7 @@ from integrations.tests.mcp_accounts import (  # noqa: F401
     hubspot_running,
     quickbooks,
     quickbooks_running,
-    synced,
+    sync_items,
     use,
 )
 from integrations.types import RawItem
@@ -38,7 +38,7 @@ def without(items: dict[str, RawItem], *names: str) -> dict[str, RawItem]:
 
 
 def test_hubspots_records_are_the_same_by_either_transport(hubspot: Account) -> None:
-    by_rest, by_mcp = synced(hubspot.client("rest")), synced(hubspot.client("mcp"))
+    by_rest, by_mcp = sync_items(hubspot.client("rest")), sync_items(hubspot.client("mcp"))
 
     assert len(by_mcp) == 18
     assert by_mcp == by_rest
@@ -48,7 +48,7 @@ def test_hubspots_records_are_the_same_by_either_transport(hubspot: Account) -> 
 def test_quickbooks_records_are_the_same_by_either_transport(quickbooks: Account) -> None:
     quickbooks.records.change("Customer", 2, Active=False)
 
-    by_rest, by_mcp = synced(quickbooks.client("rest")), synced(quickbooks.client("mcp"))
+    by_rest, by_mcp = sync_items(quickbooks.client("rest")), sync_items(quickbooks.client("mcp"))
 
     assert len(by_mcp) == 12
     assert by_mcp == by_rest
@@ -56,14 +56,14 @@ def test_quickbooks_records_are_the_same_by_either_transport(quickbooks: Account
 
 
 def test_drives_files_are_the_same_by_either_transport(drive: Account) -> None:
-    by_rest, by_mcp = synced(drive.client("rest")), synced(drive.client("mcp"))
+    by_rest, by_mcp = sync_items(drive.client("rest")), sync_items(drive.client("mcp"))
 
     assert set(by_mcp) == {"file:doc1", "file:sheet1", "file:pdf1"}
     assert by_mcp == without(by_rest, "md5Checksum")  # which Google's server does not tell
 
 
 def test_gmails_threads_are_the_same_by_either_transport(gmail: Account) -> None:
-    by_rest, by_mcp = synced(gmail.client("rest")), synced(gmail.client("mcp"))
+    by_rest, by_mcp = sync_items(gmail.client("rest")), sync_items(gmail.client("mcp"))
 
     assert len(by_mcp) == 5
     assert by_mcp == by_rest
@@ -72,7 +72,7 @@ def test_gmails_threads_are_the_same_by_either_transport(gmail: Account) -> None
 def test_a_message_told_by_its_day_is_still_read(gmail: Account) -> None:
     gmail.server.tools = mcp_tools.gmail(gmail.records, days=True)
 
-    by_rest, by_mcp = synced(gmail.client("rest")), synced(gmail.client("mcp"))
+    by_rest, by_mcp = sync_items(gmail.client("rest")), sync_items(gmail.client("mcp"))
 
     day = timedelta(days=1)
     assert all(by_rest[id].source_updated_at - by_mcp[id].source_updated_at < day for id in by_rest)  # type: ignore[operator]
@@ -95,7 +95,7 @@ def test_one_record_of_the_others_is_the_same(quickbooks: Account, drive: Accoun
 def test_a_pdf_is_downloaded_by_either_transport(drive: Account) -> None:
     for transport in ("rest", "mcp"):
         client = drive.client(transport)
-        item = synced(drive.client(transport))["file:pdf1"]
+        item = sync_items(drive.client(transport))["file:pdf1"]
 
         assert b"".join(client.download(item)) == b"%PDF-1.4 policy"
 
@@ -105,8 +105,8 @@ def test_a_delta_of_hubspots_brings_what_changed(hubspot: Account) -> None:
     before = datetime.now(UTC).isoformat()
     hubspot.records.change("deals", 2, amount="900.00")
 
-    by_rest = synced(hubspot.client("rest"), "delta_sync", before)
-    by_mcp = synced(hubspot.client("mcp"), "delta_sync", before)
+    by_rest = sync_items(hubspot.client("rest"), "delta_sync", before)
+    by_mcp = sync_items(hubspot.client("mcp"), "delta_sync", before)
 
     assert set(by_mcp) == {"deal:2"}
     assert by_mcp == by_rest
@@ -116,9 +116,9 @@ def test_a_delta_of_quickbooks_brings_what_changed(quickbooks: Account) -> None:
     before = datetime.now(UTC).isoformat()
     quickbooks.records.change("Invoice", 4, Balance=0)
 
-    by_mcp = synced(quickbooks.client("mcp"), "delta_sync", before)
+    by_mcp = sync_items(quickbooks.client("mcp"), "delta_sync", before)
 
-    assert by_mcp["invoice:4"] == synced(quickbooks.client("rest"), "delta_sync", before)["invoice:4"]
+    assert by_mcp["invoice:4"] == sync_items(quickbooks.client("rest"), "delta_sync", before)["invoice:4"]
     assert not [id for id in by_mcp if id.startswith("invoice:") and id != "invoice:4"]
 
 
@@ -128,8 +128,8 @@ def test_a_delta_of_googles_goes_by_the_time(drive: Account, gmail: Account) -> 
     drive.records.drive.put("doc3", "New", modifiedTime="2036-01-01T00:00:00.000Z")
     gmail.records.mail.put("18d2", message("News", moment=newest))
 
-    files = synced(drive.client("mcp"), "delta_sync", cursors["google_drive"]["files"])
-    threads = synced(gmail.client("mcp"), "delta_sync", cursors["gmail"]["threads"])
+    files = sync_items(drive.client("mcp"), "delta_sync", cursors["google_drive"]["files"])
+    threads = sync_items(gmail.client("mcp"), "delta_sync", cursors["gmail"]["threads"])
 
     drive.records.drive.remove("doc3")
     gmail.records.mail.remove("18d2")
@@ -139,6 +139,6 @@ def test_a_delta_of_googles_goes_by_the_time(drive: Account, gmail: Account) -> 
 
 def test_a_cursor_of_the_rest_api_asks_for_a_full_sync(drive: Account, gmail: Account) -> None:
     for account, cursor in ((drive, "4711"), (gmail, "4711")):
-        stream = client_factory.provider(account.provider).STREAMS[0]
+        stream = client_factory.provider_module(account.provider).STREAMS[0]
 
         assert account.client("mcp").page(stream, "delta_sync", cursor, None).expired

@@ -16,7 +16,7 @@ from django.db.utils import DatabaseError, OperationalError, ProgrammingError
 from integrations.models import IngestionJob
 from integrations.sync import page_messages
 from integrations.sync.page_messages import Body, Message
-from integrations.sync.pgmq import ARCHIVE, NAME, QUEUES, TABLE
+from integrations.sync.pgmq import ARCHIVE, PGMQ, QUEUE, TABLE
 from jobs.claims import Superseded
 from testing.concurrency import at_once
 from testing.factories import syncs
@@ -38,8 +38,8 @@ def sql(statement: str, *params: Any) -> list[Any]:
 
 def sent(**body: Any) -> Message:
     """A message that has been read once."""
-    page_messages.enqueue(syncs.sync(**body))
-    message = page_messages.read()
+    page_messages.enqueue_page(syncs.sync(**body))
+    message = page_messages.read_message()
     assert message is not None
     return message
 
@@ -59,14 +59,14 @@ def seconds_hidden(message: Message) -> float:
 def test_a_message_comes_back_as_it_was_sent() -> None:
     body = syncs.sync().next_stream().next_page("after:100")
 
-    msg_id = page_messages.enqueue(body)
+    msg_id = page_messages.enqueue_page(body)
 
-    message = page_messages.read()
+    message = page_messages.read_message()
     assert message is not None
     assert (message.msg_id, message.read_ct, message.held, message.body) == (msg_id, 1, 0, body)
     assert (body.stream, body.page, body.following) == (1, 2, "after:100")
     assert 290 < seconds_hidden(message) <= 300
-    assert page_messages.read() is None
+    assert page_messages.read_message() is None
 
 
 @pytest.mark.django_db
@@ -90,25 +90,25 @@ def test_a_message_comes_back_as_it_was_sent() -> None:
 )
 def test_what_is_no_page_of_ours_is_archived_and_the_next_is_read(told: Any, caplog: pytest.LogCaptureFixture) -> None:
     good = syncs.sync()
-    whole = {**good.told(), **told} if isinstance(told, dict) and told else told
-    (strange,) = sql("SELECT ingestion_enqueue(%s, %s::jsonb)", NAME, json.dumps(whole))[0]
-    page_messages.enqueue(good)
+    whole = {**good.to_json(), **told} if isinstance(told, dict) and told else told
+    (strange,) = sql("SELECT ingestion_enqueue(%s, %s::jsonb)", QUEUE, json.dumps(whole))[0]
+    page_messages.enqueue_page(good)
 
-    message = page_messages.read()
+    message = page_messages.read_message()
 
     assert message is not None
     assert message.body == good
     assert sql(f"SELECT msg_id FROM {ARCHIVE}") == [(strange,)]
     assert str(strange) in caplog.text
-    assert page_messages.read() is None
+    assert page_messages.read_message() is None
 
 
 @pytest.mark.django_db
 def test_a_page_that_cannot_be_read_ends_its_sync_so_that_another_can_begin() -> None:
     body = syncs.sync()
-    sql("SELECT ingestion_enqueue(%s, %s::jsonb)", NAME, json.dumps(body.told() | {"stream": "of another release"}))
+    sql("SELECT ingestion_enqueue(%s, %s::jsonb)", QUEUE, json.dumps(body.to_json() | {"stream": "of another release"}))
 
-    assert page_messages.read() is None
+    assert page_messages.read_message() is None
 
     job = IngestionJob.objects.get(pk=body.job_id)
     assert (job.status, job.error_message) == ("failed", "MESSAGE_MALFORMED")
@@ -117,10 +117,10 @@ def test_a_page_that_cannot_be_read_ends_its_sync_so_that_another_can_begin() ->
 @pytest.mark.django_db
 def test_a_page_of_a_newer_release_is_read_without_what_it_adds() -> None:
     body = syncs.sync()
-    told = {name: value for name, value in body.told().items() if name != "following"}
-    sql("SELECT ingestion_enqueue(%s, %s::jsonb)", NAME, json.dumps(told | {"more": 1}))
+    told = {name: value for name, value in body.to_json().items() if name != "following"}
+    sql("SELECT ingestion_enqueue(%s, %s::jsonb)", QUEUE, json.dumps(told | {"more": 1}))
 
-    message = page_messages.read()
+    message = page_messages.read_message()
 
     assert message is not None
     assert message.body == body
@@ -128,11 +128,11 @@ def test_a_page_of_a_newer_release_is_read_without_what_it_adds() -> None:
 
 @pytest.mark.django_db
 def test_headers_that_are_not_ours_hold_nothing() -> None:
-    page_messages.enqueue(syncs.sync())
+    page_messages.enqueue_page(syncs.sync())
     for headers in ("[]", '{"held": "3"}', '{"held": true}', "null"):
         sql(f"UPDATE {TABLE} SET headers = %s::jsonb, vt = clock_timestamp()", headers)
 
-        message = page_messages.read()
+        message = page_messages.read_message()
 
         assert message is not None
         assert message.held == 0
@@ -142,21 +142,21 @@ def test_headers_that_are_not_ours_hold_nothing() -> None:
 @pytest.mark.django_db
 def test_every_read_is_a_delivery_but_for_those_that_were_held() -> None:
     first = sent()
-    page_messages.hold(first, 30)
+    page_messages.postpone_message(first, 30)
     assert 29 < seconds_hidden(first) <= 30
     lapse()
-    second = page_messages.read()
+    second = page_messages.read_message()
     assert second is not None
-    page_messages.leave(second)
+    page_messages.retry_message(second)
     lapse()
-    third = page_messages.read()
+    third = page_messages.read_message()
     assert third is not None
-    page_messages.hold(third, 0.4)
+    page_messages.postpone_message(third, 0.4)
     assert 0 < seconds_hidden(third) <= 1
 
     lapse()
 
-    fourth = page_messages.read()
+    fourth = page_messages.read_message()
     assert fourth is not None
     assert [message.deliveries for message in (first, second, third, fourth)] == [1, 1, 2, 2]
     assert (fourth.read_ct, fourth.held) == (4, 2)
@@ -166,19 +166,19 @@ def test_every_read_is_a_delivery_but_for_those_that_were_held() -> None:
 def test_a_message_that_is_left_reappears_when_its_time_is_over_or_when_told() -> None:
     message = sent()
 
-    page_messages.leave(message)
+    page_messages.retry_message(message)
     assert seconds_hidden(message) > 290
 
-    page_messages.leave(message, 0)
-    assert page_messages.read() is not None
+    page_messages.retry_message(message, 0)
+    assert page_messages.read_message() is not None
 
 
 @pytest.mark.django_db
 def test_a_delayed_message_is_not_read_before() -> None:
-    page_messages.enqueue(syncs.sync(), delay=60)
+    page_messages.enqueue_page(syncs.sync(), delay=60)
 
-    assert page_messages.read() is None
-    assert page_messages.waiting()
+    assert page_messages.read_message() is None
+    assert page_messages.has_messages()
 
 
 # --- the fence ------------------------------------------------------------------------------------------------------
@@ -186,21 +186,21 @@ def test_a_delayed_message_is_not_read_before() -> None:
 def test_an_overtaken_reader_can_write_nothing() -> None:
     overtaken = sent()
     lapse()
-    reader = page_messages.read()
+    reader = page_messages.read_message()
     assert reader is not None
 
     for write in (
-        lambda: page_messages.hold(overtaken, 60),
-        lambda: page_messages.leave(overtaken, 60),
-        lambda: page_messages.extend(overtaken, 60),
-        lambda: page_messages.fenced(overtaken).__enter__(),
+        lambda: page_messages.postpone_message(overtaken, 60),
+        lambda: page_messages.retry_message(overtaken, 60),
+        lambda: page_messages.extend_visibility(overtaken, 60),
+        lambda: page_messages.message_lease(overtaken).__enter__(),
     ):
         with pytest.raises(Superseded):
             write()
 
     assert seconds_hidden(reader) > 290
-    with page_messages.fenced(reader):
-        assert page_messages.archive(reader)
+    with page_messages.message_lease(reader):
+        assert page_messages.archive_message(reader)
 
 
 @committing
@@ -208,18 +208,18 @@ def test_nobody_reads_a_message_while_its_reader_writes() -> None:
     message = sent()
     lapse()
 
-    with page_messages.fenced(message):
-        assert at_once(page_messages.read) == [None]
+    with page_messages.message_lease(message):
+        assert at_once(page_messages.read_message) == [None]
 
-    assert page_messages.read() is not None
+    assert page_messages.read_message() is not None
 
 
 @committing
 def test_the_heart_does_not_wait_long_for_the_write_that_it_watches() -> None:
     message = sent()
 
-    with page_messages.fenced(message), pytest.raises(OperationalError, match="lock timeout"):
-        at_once(lambda: page_messages.extend(message, 60))
+    with page_messages.message_lease(message), pytest.raises(OperationalError, match="lock timeout"):
+        at_once(lambda: page_messages.extend_visibility(message, 60))
 
 
 @committing
@@ -242,23 +242,23 @@ def test_a_message_outlives_a_transaction_that_fails() -> None:
 @committing
 def test_the_next_page_is_there_only_if_its_page_is_committed() -> None:
     with transaction.atomic():
-        page_messages.enqueue(syncs.sync())
+        page_messages.enqueue_page(syncs.sync())
         transaction.set_rollback(True)
 
-    assert not page_messages.waiting()
+    assert not page_messages.has_messages()
 
 
 def _reads(database: dict[str, Any], found: Any) -> None:
     connection.settings_dict.update(database)
     connection.connection = None
-    while message := page_messages.read():
+    while message := page_messages.read_message():
         found.put(message.msg_id)
     found.put(None)
 
 
 @committing
 def test_two_processes_never_hold_one_message() -> None:
-    ids = [page_messages.enqueue(syncs.sync(status="failed")) for _ in range(40)]
+    ids = [page_messages.enqueue_page(syncs.sync(status="failed")) for _ in range(40)]
     spawn = multiprocessing.get_context("fork")
     found: Any = spawn.Queue()
     own = dict(connection.settings_dict)
@@ -291,7 +291,7 @@ def test_a_tenants_role_may_call_no_wrapper(wrapper: str) -> None:
 
 @pytest.mark.django_db
 @pytest.mark.parametrize(
-    "statement", [f"SELECT 1 FROM {TABLE}", f"SELECT 1 FROM {ARCHIVE}", f"SELECT pgmq.read('{NAME}', 1, 1)"]
+    "statement", [f"SELECT 1 FROM {TABLE}", f"SELECT 1 FROM {ARCHIVE}", f"SELECT pgmq.read('{QUEUE}', 1, 1)"]
 )
 def test_a_tenants_role_may_not_use_the_queues_schema(statement: str) -> None:
     with transaction.atomic():
@@ -318,7 +318,7 @@ def test_a_wrapper_serves_the_one_queue_only(wrapper: str, queue: str) -> None:
     sql("SELECT pgmq.create('another')")
 
     with pytest.raises(DatabaseError, match="serves ingestion_queue only"), transaction.atomic():
-        sql(f"SELECT {wrapper}({WRAPPERS[wrapper].replace(repr(NAME), queue)})")
+        sql(f"SELECT {wrapper}({WRAPPERS[wrapper].replace(repr(QUEUE), queue)})")
 
 
 @pytest.mark.django_db
@@ -326,9 +326,9 @@ def test_what_a_caller_defines_for_itself_is_not_called_with_the_owners_rights()
     sql("CREATE FUNCTION pg_temp.clock_timestamp() RETURNS timestamptz LANGUAGE plpgsql AS $$ BEGIN RAISE 'no'; END $$")
     sql("SET LOCAL search_path = pg_temp, public, pg_catalog")
 
-    page_messages.enqueue(syncs.sync())
+    page_messages.enqueue_page(syncs.sync())
 
-    assert page_messages.read() is not None
+    assert page_messages.read_message() is not None
 
 
 @pytest.mark.django_db
@@ -362,8 +362,8 @@ def test_the_migration_takes_back_what_it_made_and_makes_it_again(migration: Any
 
     migration.install(None, Editor)
 
-    page_messages.enqueue(syncs.sync())
-    assert page_messages.read() is not None
+    page_messages.enqueue_page(syncs.sync())
+    assert page_messages.read_message() is not None
 
 
 def test_a_pgmq_that_others_use_stays(migration: Any) -> None:
@@ -372,7 +372,7 @@ def test_a_pgmq_that_others_use_stays(migration: Any) -> None:
     migration.remove(None, Editor)
     migration.install(None, Editor)
 
-    assert QUEUES.metrics("another").queue_length == 0
+    assert PGMQ.metrics("another").queue_length == 0
     migration.remove(None, Editor)
     assert has_schema()
 
@@ -384,7 +384,7 @@ def test_a_pgmq_that_was_there_before_stays(migration: Any) -> None:
 
     assert has_schema()
     migration.install(None, Editor)
-    assert not page_messages.waiting()
+    assert not page_messages.has_messages()
 
 
 def test_an_extension_that_may_not_be_made_is_made_up_for(migration: Any) -> None:
@@ -394,8 +394,8 @@ def test_an_extension_that_may_not_be_made_is_made_up_for(migration: Any) -> Non
 
     migration.install(None, Editor)
 
-    page_messages.enqueue(syncs.sync())
-    assert page_messages.read() is not None
+    page_messages.enqueue_page(syncs.sync())
+    assert page_messages.read_message() is not None
 
 
 def test_a_schema_of_that_name_that_is_something_else_is_told_of(migration: Any) -> None:
@@ -409,8 +409,8 @@ def test_a_schema_of_that_name_that_is_something_else_is_told_of(migration: Any)
 @pytest.mark.django_db
 def test_pgmqs_own_client_works_in_our_transaction() -> None:
     with transaction.atomic():
-        QUEUES.send(NAME, syncs.sync().told())
+        PGMQ.send(QUEUE, syncs.sync().to_json())
         transaction.set_rollback(True)
 
-    assert QUEUES.metrics(NAME).queue_length == 0
-    assert Body.of(syncs.sync().told()).page == 0
+    assert PGMQ.metrics(QUEUE).queue_length == 0
+    assert Body.parse(syncs.sync().to_json()).page == 0

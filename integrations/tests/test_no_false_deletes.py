@@ -16,11 +16,11 @@ from integrations.models import ConnectedSource
 from integrations.oauth import token_vault
 from integrations.providers.google_drive import rest
 from integrations.sync import page_worker, pgmq_consumer
-from integrations.tests.invented.embedder import Remembering
+from integrations.tests.invented.embedder import SpyEmbedder
 from integrations.tests.invented.rest import Account
-from integrations.tests.provider_settings import TOKEN, asking
-from integrations.tests.sync_helpers import DELTA, FULL, begin, item, row, stored, sync, work
-from integrations.types import Failed, Page
+from integrations.tests.provider_settings import TOKEN, fake_client
+from integrations.tests.sync_helpers import DELTA, FULL, item, row, run_page, run_sync, start_sync, stored_rows
+from integrations.types import FailedItem, Page
 from testing.fakes.faults import Status
 from testing.fakes.gmail import FIRST, NEWEST, message
 from testing.fakes.google import DriveServer, GmailServer
@@ -34,21 +34,21 @@ THREADS = "GET /gmail/v1/users/me/threads/"
 
 
 @pytest.fixture(autouse=True)
-def _model(model: Remembering) -> None:
+def _model(model: SpyEmbedder) -> None:
     """Each test asks the model that remembers."""
 
 
 @pytest.fixture
 def drive(settings: Any) -> Iterator[DriveServer]:
     with DriveServer(tokens={TOKEN}) as server:
-        asking(settings, server)
+        fake_client(settings, server)
         yield server
 
 
 @pytest.fixture
 def box(settings: Any) -> Iterator[GmailServer]:
     with GmailServer(tokens={TOKEN}) as server:
-        asking(settings, server)
+        fake_client(settings, server)
         yield server
 
 
@@ -64,14 +64,14 @@ def mails(box: GmailServer, ana: Person) -> ConnectedSource:
 
 def _connected(person: Person, provider: str) -> ConnectedSource:
     made: ConnectedSource = ConnectedSource.objects.create(user_id=person.id, provider=provider)
-    made.access_token_vault_id = token_vault.store(made, "access", TOKEN)
+    made.access_token_vault_id = token_vault.store_token(made, "access", TOKEN)
     made.token_expires_at = timezone.now() + timedelta(hours=1)
     made.save()
     return made
 
 
 def _there(source: ConnectedSource) -> set[str]:
-    return {external_id for external_id, each in stored(source).items() if each.deleted_at is None}
+    return {external_id for external_id, each in stored_rows(source).items() if each.deleted_at is None}
 
 
 def _be_due() -> None:
@@ -85,13 +85,13 @@ def _be_due() -> None:
 @pytest.mark.parametrize("kind", [DELTA, FULL])
 def test_a_thread_forgets_the_message_that_was_thrown_away(box: GmailServer, mails: ConnectedSource, kind: str) -> None:
     box.mail.put("t", message("old words", moment=NEWEST), message("my secret salary", moment=NEWEST + 1000))
-    sync(mails)
+    run_sync(mails)
     assert "salary" in row(mails, "thread:t").text
 
     box.mail.threads["t"]["messages"][-1]["labelIds"] = ["TRASH"]
     box.mail.label("t")
     box.mail.history[-1] |= {"labelsAdded": [{"message": {"threadId": "t"}, "labelIds": ["TRASH"]}]}
-    sync(mails, kind)
+    run_sync(mails, kind)
 
     assert "old words" in row(mails, "thread:t").text
     assert "salary" not in row(mails, "thread:t").text
@@ -100,10 +100,10 @@ def test_a_thread_forgets_the_message_that_was_thrown_away(box: GmailServer, mai
 def test_an_older_revision_that_is_restored_is_news(drive: DriveServer, files: ConnectedSource) -> None:
     drive.drive.put("other")
     drive.drive.put("a", "the second wording")
-    sync(files)
+    run_sync(files)
 
     drive.drive.put("a", "the first wording", modifiedTime="2024-01-01T00:00:00.000Z")
-    sync(files, DELTA)
+    run_sync(files, DELTA)
 
     assert "the first wording" in row(files, "file:a").text
     assert row(files, "file:a").embedding is not None
@@ -115,17 +115,17 @@ def test_a_file_that_is_restored_while_a_delta_is_read_is_there(
     monkeypatch.setattr(rest, "CHANGES", 2)
     for name in "abc":
         drive.drive.put(name)
-    sync(files)
+    run_sync(files)
     drive.drive.trash("a")
     drive.drive.put("b", "new")
     drive.drive.put("c", "new")
 
-    begin(files, DELTA)
-    work()
+    start_sync(files, DELTA)
+    run_page()
     buried = row(files, "file:a").deleted_at
     drive.drive.files["a"]["trashed"] = False  # its modifiedTime stays
     drive.drive.changes.append("a")
-    while work():
+    while run_page():
         pass
 
     assert buried is not None
@@ -136,12 +136,12 @@ def test_what_a_delta_buried_before_it_became_a_full_sync_may_come_back(
     account: Account, source: ConnectedSource
 ) -> None:
     account.list("companies", item("company:1", 1), item("company:2"))
-    sync(source)
+    run_sync(source)
     account.list("companies+", replace(item("company:1", deleted=True), source_updated_at=None))
     account.pages["deals+"] = [Page([], expired=True)]
     account.list("companies", item("company:1", 1))  # restored as it was; the other one is gone
 
-    job = sync(source, DELTA)
+    job = run_sync(source, DELTA)
 
     assert job.kind == FULL
     assert _there(source) == {"company:1"}
@@ -149,10 +149,10 @@ def test_what_a_delta_buried_before_it_became_a_full_sync_may_come_back(
 
 def test_what_a_delta_saw_before_it_became_a_full_sync_may_be_gone(account: Account, source: ConnectedSource) -> None:
     account.list("companies+", item("company:1"))
-    sync(source)
+    run_sync(source)
     account.pages["deals+"] = [Page([], expired=True)]
 
-    sync(source, DELTA)
+    run_sync(source, DELTA)
 
     assert row(source, "company:1").deleted_at is not None
 
@@ -162,12 +162,12 @@ def test_what_a_delta_saw_before_it_became_a_full_sync_may_be_gone(account: Acco
 
 def test_a_thread_that_could_not_be_had_comes_with_a_later_delta(box: GmailServer, mails: ConnectedSource) -> None:
     box.mail.put("a", message("first"))
-    sync(mails)
+    run_sync(mails)
     box.mail.put("b", message("second"))
     box.mail.put("c", message("third"))
     box.misbehave(f"{THREADS}b", Status(503), times=3)
 
-    failed = [sync(mails, DELTA).items_failed, sync(mails, DELTA).items_failed, sync(mails, DELTA).items_failed]
+    failed = [run_sync(mails, DELTA).items_failed for _ in range(3)]
 
     mails.refresh_from_db()
     assert failed == [1, 1, 0]
@@ -181,12 +181,12 @@ def test_news_comes_behind_what_is_tried_again_and_a_full_sync_keeps_it(
     box.mail.generated = 5
     bad = f"{FIRST:x}"
     box.misbehave(f"{THREADS}{bad}", Status(503), times=100)
-    sync(mails)
+    run_sync(mails)
     settings.GMAIL_INITIAL_SYNC_MAX_THREADS = 2  # the oldest is listed no more
-    sync(mails)
+    run_sync(mails)
     box.mail.put("new", message("x"))
 
-    job = sync(mails, DELTA)
+    job = run_sync(mails, DELTA)
 
     mails.refresh_from_db()
     assert (job.status, job.items_failed) == ("completed", 1)
@@ -197,12 +197,12 @@ def test_news_comes_behind_what_is_tried_again_and_a_full_sync_keeps_it(
 def test_a_thread_that_never_comes_does_not_hold_up_the_delta_that_has_nothing_else(
     box: GmailServer, mails: ConnectedSource
 ) -> None:
-    sync(mails)
+    run_sync(mails)
     box.mail.put("b", message("second"))
     box.misbehave(f"{THREADS}b", Status(503), times=100)
 
-    jobs = [sync(mails, DELTA)]
-    jobs.append(begin(mails, DELTA))
+    jobs = [run_sync(mails, DELTA)]
+    jobs.append(start_sync(mails, DELTA))
     for _ in range(5):  # the third fault opens the breaker: the page waits, and is not the thread's any more
         pgmq_consumer.turn(time.monotonic() + 60)
         _be_due()
@@ -216,7 +216,7 @@ def test_a_delta_with_too_much_to_try_again_leaves_the_cursor_where_it_was(
     box: GmailServer, mails: ConnectedSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(page_worker, "MOST_AGAIN", 1)
-    sync(mails)
+    run_sync(mails)
     mails.refresh_from_db()
     stood = mails.cursor["threads"]
     for name in "abc":
@@ -224,11 +224,11 @@ def test_a_delta_with_too_much_to_try_again_leaves_the_cursor_where_it_was(
     for name in "ab":
         box.misbehave(f"{THREADS}{name}", Status(503), times=2)
 
-    sync(mails, DELTA)
+    run_sync(mails, DELTA)
 
     mails.refresh_from_db()
     assert (mails.cursor["threads"], len(mails.cursor["again"]["threads"])) == (stood, 1)
-    sync(mails, DELTA)
+    run_sync(mails, DELTA)
     assert _there(mails) == {"thread:a", "thread:b", "thread:c"}
 
 
@@ -236,13 +236,13 @@ def test_a_pdf_over_the_days_limit_comes_with_a_later_delta(
     drive: DriveServer, files: ConnectedSource, settings: Any
 ) -> None:
     settings.IMPORTS_PER_DAY = 1
-    sync(files)
+    run_sync(files)
     for name in "ab":
         drive.drive.put(name, text_pdf(name), mime=PDF)
 
-    job = sync(files, DELTA)
+    job = run_sync(files, DELTA)
     settings.IMPORTS_PER_DAY = 100
-    sync(files, DELTA)
+    run_sync(files, DELTA)
 
     assert [detail["code"] for detail in job.error_details] == ["IMPORT_LIMIT_REACHED"]
     assert _there(files) == {"file:a", "file:b"}
@@ -254,7 +254,7 @@ def test_a_pdf_that_never_comes_costs_only_itself(drive: DriveServer, files: Con
     drive.drive.put("c", "text")
     drive.misbehave("GET /drive/v3/files/b", Status(500), times=100)
 
-    job = sync(files)
+    job = run_sync(files)
 
     files.refresh_from_db()
     assert (job.status, job.items_failed) == ("completed", 1)
@@ -267,7 +267,7 @@ def test_what_a_pdf_waits_for_the_other_records_do_not(drive: DriveServer, files
     drive.drive.put("a", text_pdf("a"), mime=PDF)
     drive.misbehave("GET /drive/v3/files/a", Status(429, retry_after="600"))
 
-    job = begin(files)
+    job = start_sync(files)
     pgmq_consumer.turn(time.monotonic() + 60)
 
     job.refresh_from_db()
@@ -283,15 +283,15 @@ def test_a_thread_that_moves_to_the_front_of_a_read_listing_is_not_buried(
 ) -> None:
     box.mail.most = 3
     box.mail.generated = 6
-    sync(mails)
+    run_sync(mails)
     gone, oldest = f"{FIRST + 1:x}", f"{FIRST:x}"
     began: list[Any] = []
 
-    begin(mails)
-    work()
+    start_sync(mails)
+    run_page()
     box.mail.remove(gone)
     box.mail.put(oldest, message("late mail", moment=NEWEST + 5000))
-    while work():
+    while run_page():
         began.append(row(mails, f"thread:{oldest}").deleted_at)
 
     assert set(began) == {None}
@@ -305,12 +305,12 @@ def test_a_file_that_moves_to_the_front_of_a_read_listing_is_not_buried(
     drive.drive.most = 2
     for name in "abcd":
         drive.drive.put(name, name)
-    sync(files)
+    run_sync(files)
 
-    begin(files)
-    work()
+    start_sync(files)
+    run_page()
     drive.drive.put("a", "late", modifiedTime="2026-01-01T00:00:00.000Z")
-    while work():
+    while run_page():
         pass
 
     assert _there(files) == {f"file:{name}" for name in "abcd"}
@@ -320,13 +320,13 @@ def test_changes_that_were_forgotten_while_a_full_sync_read_bury_nothing(
     box: GmailServer, mails: ConnectedSource
 ) -> None:
     box.mail.generated = 2
-    sync(mails)
+    run_sync(mails)
     box.mail.remove(f"{FIRST:x}")
 
-    begin(mails)
-    work()
+    start_sync(mails)
+    run_page()
     box.mail.forget_history()
-    while work():
+    while run_page():
         pass
 
     job = mails.jobs.latest("created_at")
@@ -339,11 +339,11 @@ def test_a_full_sync_with_a_record_that_tells_no_id_buries_nothing_of_its_kind(
 ) -> None:
     account.list("companies", item("company:1"), item("company:2"))
     account.list("deals", item("deal:1"), item("deal:2"))
-    sync(source)
+    run_sync(source)
 
-    account.pages["companies"] = [Page([item("company:1")], failed=[Failed("company:?", "ITEM_UNREADABLE")])]
+    account.pages["companies"] = [Page([item("company:1")], failed=[FailedItem("company:?", "ITEM_UNREADABLE")])]
     account.list("deals", item("deal:1"))
-    sync(source)
+    run_sync(source)
 
     assert _there(source) == {"company:1", "company:2", "deal:1"}
 
@@ -352,15 +352,15 @@ def test_a_full_sync_with_a_record_that_tells_no_id_buries_nothing_of_its_kind(
 
 
 def test_an_interrupted_page_counts_each_record_once_and_as_what_became_of_it(
-    account: Account, source: ConnectedSource, model: Remembering, settings: Any
+    account: Account, source: ConnectedSource, model: SpyEmbedder, settings: Any
 ) -> None:
     account.list("deals", item("deal:4"))
-    sync(source)
+    run_sync(source)
     settings.EMBEDDING_BATCH_SIZE = 1
     account.list("companies")
     account.list("deals", *[item(f"deal:{n}") for n in range(5)])
 
-    job = begin(source)
+    job = start_sync(source)
     model.calls_left = 2
     pgmq_consumer.turn(time.monotonic() + 60)
     job.refresh_from_db()

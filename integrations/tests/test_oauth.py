@@ -11,8 +11,8 @@ from accounts.errors import ApiError
 from integrations import disconnect
 from integrations.models import ConnectedSource, IngestionJob, VaultToken
 from integrations.oauth import services, state, token_refresh
-from integrations.tests.consents import BACK, asked, connected, refusal
-from integrations.tests.grants import PROVIDERS, named, refresh_token, stored
+from integrations.tests.consents import BACK, connect, consent_params, refusal_code
+from integrations.tests.grants import PROVIDERS, database_dump, fault_name, refresh_token
 from testing.concurrency import at_once
 from testing.fakes.faults import Status
 from testing.fakes.oauth import CLIENT_SECRET, MARK, OAuthServer
@@ -27,9 +27,9 @@ def test_a_consent_connects_an_account_and_starts_a_full_sync(
 ) -> None:
     caplog.set_level(logging.DEBUG)
 
-    source = connected(ana, provider)
+    source = connect(ana, provider)
 
-    token = token_refresh.fresh(source.pk)[1]
+    token = token_refresh.fresh_token(source.pk)[1]
     job = IngestionJob.objects.get()
     assert oauth.accepts(token)
     assert oauth.requests == 2  # the page and the exchange
@@ -37,13 +37,13 @@ def test_a_consent_connects_an_account_and_starts_a_full_sync(
     assert (job.source_id, job.kind, job.status) == (source.pk, "full_sync", "queued")
     assert len(source.account) == (32 if provider in ("google_drive", "gmail") else 4)
     for secret in (MARK, CLIENT_SECRET):
-        assert secret not in stored() + caplog.text
-        assert secret.encode().hex() not in stored()
+        assert secret not in database_dump() + caplog.text
+        assert secret.encode().hex() not in database_dump()
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_the_consent_page_is_asked_as_its_provider_wants_it(ana: Person, oauth: OAuthServer, provider: str) -> None:
-    question = asked(services.begin(user_id=ana.id, provider=provider, redirect_uri=BACK))
+    question = consent_params(services.start_consent(user_id=ana.id, provider=provider, redirect_uri=BACK))
 
     google = provider in ("google_drive", "gmail")
     assert question["response_type"] == "code"
@@ -55,32 +55,32 @@ def test_the_consent_page_is_asked_as_its_provider_wants_it(ana: Person, oauth: 
 def test_hubspots_mcp_apps_are_asked_with_pkce(ana: Person, oauth: OAuthServer, settings: Any) -> None:
     settings.CONNECTORS["hubspot"]["transport"] = "mcp"
 
-    source = connected(ana, "hubspot")
+    source = connect(ana, "hubspot")
 
     assert source.transport == "mcp"
-    assert refusal(ana, "hubspot", verifier="another") == "CODE_REFUSED"
+    assert refusal_code(ana, "hubspot", verifier="another") == "CODE_REFUSED"
 
 
 def test_the_code_is_of_no_use_without_the_verifier(ana: Person, oauth: OAuthServer) -> None:
-    assert refusal(ana, "gmail", verifier="") == "CODE_REFUSED"
-    assert refusal(ana, "gmail", verifier="guessed") == "CODE_REFUSED"
+    assert refusal_code(ana, "gmail", verifier="") == "CODE_REFUSED"
+    assert refusal_code(ana, "gmail", verifier="guessed") == "CODE_REFUSED"
     assert not ConnectedSource.objects.exists()
 
 
 def test_a_state_is_good_for_who_began_with_what_and_not_for_long(
     ana: Person, ben: Person, oauth: OAuthServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bens = services.begin(user_id=ben.id, provider="hubspot", redirect_uri=BACK).state
-    others = services.begin(user_id=ana.id, provider="gmail", redirect_uri=BACK).state
+    bens = services.start_consent(user_id=ben.id, provider="hubspot", redirect_uri=BACK).state
+    others = services.start_consent(user_id=ana.id, provider="gmail", redirect_uri=BACK).state
     codes = [
-        refusal(ana, "hubspot", state="forged"),
-        refusal(ana, "hubspot", state="", expected_state=""),
-        refusal(ana, "hubspot", expected_state="another"),
-        refusal(ana, "hubspot", state=bens, expected_state=bens),
-        refusal(ana, "hubspot", state=others, expected_state=others),
+        refusal_code(ana, "hubspot", state="forged"),
+        refusal_code(ana, "hubspot", state="", expected_state=""),
+        refusal_code(ana, "hubspot", expected_state="another"),
+        refusal_code(ana, "hubspot", state=bens, expected_state=bens),
+        refusal_code(ana, "hubspot", state=others, expected_state=others),
     ]
-    monkeypatch.setattr(state, "SECONDS", -1)
-    codes.append(refusal(ana, "hubspot"))
+    monkeypatch.setattr(state, "STATE_SECONDS", -1)
+    codes.append(refusal_code(ana, "hubspot"))
 
     assert codes == ["STATE_MISMATCH"] * 6
     assert not oauth.asked
@@ -89,23 +89,23 @@ def test_a_state_is_good_for_who_began_with_what_and_not_for_long(
 def test_a_person_who_says_no_connects_nothing(ana: Person, oauth: OAuthServer) -> None:
     oauth.declines = True
 
-    assert refusal(ana, "hubspot") == "CONSENT_REFUSED"
+    assert refusal_code(ana, "hubspot") == "CONSENT_REFUSED"
 
 
 def test_a_code_is_exchanged_once(ana: Person, oauth: OAuthServer) -> None:
-    assert refusal(ana, "quickbooks", code="used") == "CODE_REFUSED"
-    assert refusal(ana, "hubspot", redirect_uri="https://elsewhere.example.org") == "CODE_REFUSED"
+    assert refusal_code(ana, "quickbooks", code="used") == "CODE_REFUSED"
+    assert refusal_code(ana, "hubspot", redirect_uri="https://elsewhere.example.org") == "CODE_REFUSED"
 
 
 @pytest.mark.parametrize("account", ["", "12/../13", "x"])
 def test_quickbooks_says_which_company_and_nothing_else(ana: Person, oauth: OAuthServer, account: str) -> None:
-    assert refusal(ana, "quickbooks", account=account) == "CODE_REFUSED"
+    assert refusal_code(ana, "quickbooks", account=account) == "CODE_REFUSED"
 
 
 def test_too_little_that_was_allowed_is_refused_at_once(ana: Person, oauth: OAuthServer) -> None:
     oauth.allows = ["openid"]
 
-    assert [refusal(ana, provider) for provider in ("hubspot", "gmail")] == ["SCOPES_MISSING"] * 2
+    assert [refusal_code(ana, provider) for provider in ("hubspot", "gmail")] == ["SCOPES_MISSING"] * 2
 
 
 @pytest.mark.parametrize(
@@ -118,14 +118,14 @@ def test_too_little_that_was_allowed_is_refused_at_once(ana: Person, oauth: OAut
         (Status(401, code="invalid_client"), "PROVIDER_NOT_CONFIGURED"),
         (Status(400, code="invalid_request"), "CODE_REFUSED"),
     ],
-    ids=named,
+    ids=fault_name,
 )
 def test_a_provider_that_fails_at_the_exchange_is_told_readably(
     ana: Person, oauth: OAuthServer, kind: Any, code: str
 ) -> None:
     oauth.misbehave("POST *", kind)
 
-    assert refusal(ana, "gmail") == code
+    assert refusal_code(ana, "gmail") == code
     assert not ConnectedSource.objects.exists()
 
 
@@ -134,7 +134,7 @@ def test_a_provider_without_a_client_is_not_offered_a_consent(ana: Person, oauth
     refused = []
     for provider in ("hubspot", "salesforce"):
         with pytest.raises(ApiError) as error:
-            services.begin(user_id=ana.id, provider=provider, redirect_uri=BACK)
+            services.start_consent(user_id=ana.id, provider=provider, redirect_uri=BACK)
         refused.append(error.value.code)
 
     assert refused == ["PROVIDER_NOT_CONFIGURED", "NOT_FOUND"]
@@ -151,47 +151,47 @@ def test_hubspot_is_asked_whose_tokens_these_are_where_it_did_not_say(
 
     monkeypatch.setattr(oauth, "_tokens", silent)
 
-    assert connected(ana, "hubspot").account == "1001"
+    assert connect(ana, "hubspot").account == "1001"
     assert oauth.asked["hubspot:introspect"] == 1
 
 
 def test_connecting_again_revives_the_same_source(ana: Person, oauth: OAuthServer) -> None:
-    first = connected(ana, "hubspot")
+    first = connect(ana, "hubspot")
     IngestionJob.objects.update(status="failed")
     oauth.take_back(refresh_token(first))
-    token_refresh.expire(first.pk, first.token_expires_at)
+    token_refresh.expire_token(first.pk, first.token_expires_at)
     with pytest.raises(token_refresh.SourceBroken):
-        token_refresh.fresh(first.pk)
+        token_refresh.fresh_token(first.pk)
 
-    second = connected(ana, "hubspot")
+    second = connect(ana, "hubspot")
 
     assert second.pk == first.pk
     assert (second.status, second.status_message) == ("active", None)
-    assert oauth.accepts(token_refresh.fresh(second.pk)[1])
+    assert oauth.accepts(token_refresh.fresh_token(second.pk)[1])
     assert sorted(IngestionJob.objects.values_list("status", flat=True)) == ["failed", "queued"]
     assert VaultToken.objects.filter(orphaned_at__isnull=True).count() == 2
 
 
 def test_connecting_again_during_a_sync_lets_it_go_on(ana: Person, oauth: OAuthServer) -> None:
-    connected(ana, "hubspot")
+    connect(ana, "hubspot")
 
-    connected(ana, "hubspot")
+    connect(ana, "hubspot")
 
     assert IngestionJob.objects.get().status == "queued"
 
 
 def test_two_accounts_are_two_sources_and_two_tenants_share_none(ana: Person, ben: Person, oauth: OAuthServer) -> None:
-    connected(ana, "gmail")
-    connected(ben, "gmail")
+    connect(ana, "gmail")
+    connect(ben, "gmail")
     oauth.person = "1002"
-    connected(ana, "gmail")
+    connect(ana, "gmail")
 
     assert ConnectedSource.objects.count() == 3
     assert len(set(ConnectedSource.objects.values_list("account", flat=True))) == 2
 
 
 def test_two_consents_of_one_account_at_once_are_one_source(ana: Person, oauth: OAuthServer) -> None:
-    sources = at_once(*[lambda: connected(ana, "quickbooks")] * 4)
+    sources = at_once(*[lambda: connect(ana, "quickbooks")] * 4)
 
     assert len({source.pk for source in sources}) == 1
     assert IngestionJob.objects.count() == 1
@@ -201,12 +201,12 @@ def test_recorded_answers_are_connected_only_where_they_are_used(
     ana: Person, oauth: OAuthServer, settings: Any
 ) -> None:
     with pytest.raises(ApiError, match="PROVIDER_NOT_CONFIGURED"):
-        services.connect_recorded(user_id=ana.id, provider="gmail")
+        services.connect_fixtures(user_id=ana.id, provider="gmail")
 
     settings.INTEGRATIONS_USE_FIXTURES = True
-    source = services.connect_recorded(user_id=ana.id, provider="gmail")
+    source = services.connect_fixtures(user_id=ana.id, provider="gmail")
 
     assert (source.status, IngestionJob.objects.get().kind) == ("active", "full_sync")
-    assert token_refresh.fresh(source.pk)[1] == "recorded"
-    assert disconnect.disconnect(source, by=ana.user) == disconnect.Grant.GIVEN_BACK
+    assert token_refresh.fresh_token(source.pk)[1] == "recorded"
+    assert disconnect.disconnect_source(source, by=ana.user) == disconnect.GrantOutcome.REVOKED
     assert oauth.requests == 0

@@ -18,7 +18,7 @@ from integrations.records import orphaned_uploads, pdf_import
 from integrations.sync import page_messages, page_worker, sync_jobs
 from integrations.tests.invented.rest import Account
 from integrations.tests.provider_settings import NOBODY
-from integrations.tests.sync_helpers import DELTA, begin, item, row, sync, work
+from integrations.tests.sync_helpers import DELTA, item, row, run_page, run_sync, start_sync
 from testing.pdfs import text_pdf
 from testing.personas import Person, declaration
 
@@ -31,7 +31,7 @@ FIRST, SECOND = text_pdf("first"), text_pdf("second")
 def deal(account: Account, source: ConnectedSource) -> SourceDocument:
     """A PDF in the source, synced."""
     show(account, FIRST)
-    sync(source)
+    run_sync(source)
     return row(source, "deal:1")
 
 
@@ -50,9 +50,9 @@ def show(account: Account, content: bytes, external_id: str = "deal:1", at: int 
 
 def pass_on(source: ConnectedSource, job_id: UUID, external_id: str = "deal:1") -> UUID:
     """Do what a worker does before it writes a record."""
-    found, provider = item(external_id, is_pdf=True), client_factory.provider(source.provider)
-    client, record = client_factory.make_client(source, "recorded"), provider.record(found)
-    passed_on = pdf_import.pass_on(source=source, client=client, item=found, record=record, job_id=job_id)
+    found, provider = item(external_id, is_pdf=True), client_factory.provider_module(source.provider)
+    client, record = client_factory.make_client(source, "recorded"), provider.map_record(found)
+    passed_on = pdf_import.import_pdf(source=source, client=client, item=found, record=record, job_id=job_id)
     assert passed_on is not None
     return passed_on
 
@@ -74,7 +74,7 @@ LEFT: dict[str, Callable[[SourceDocument], object]] = {
 def test_what_a_worker_left_that_died_after_its_commit_is_swept(why: str, deal: SourceDocument) -> None:
     LEFT[why](deal)
 
-    swept = [orphaned_uploads.sweep(), orphaned_uploads.sweep()]
+    swept = [orphaned_uploads.withdraw_due_orphans(), orphaned_uploads.withdraw_due_orphans()]
 
     assert swept == [1, 0]
     assert not Document.objects.exists()
@@ -84,12 +84,12 @@ def test_what_a_worker_passed_on_and_never_wrote_is_swept_when_its_sync_is_over(
     account: Account, source: ConnectedSource
 ) -> None:
     account.files["deal:1"] = FIRST
-    job = begin(source)
+    job = start_sync(source)
     pass_on(source, job.pk)
 
-    swept = [orphaned_uploads.sweep(), names(source) != set()]
-    sync_jobs.fail(job.pk, "max_retries_exceeded")
-    swept += [orphaned_uploads.sweep(), names(source) != set()]
+    swept = [orphaned_uploads.withdraw_due_orphans(), names(source) != set()]
+    sync_jobs.fail_sync(job.pk, "max_retries_exceeded")
+    swept += [orphaned_uploads.withdraw_due_orphans(), names(source) != set()]
 
     assert swept == [0, True, 1, False]
 
@@ -114,28 +114,28 @@ def test_a_withdrawal_that_breaks_off_is_done_by_the_next_delivery(
 ) -> None:
     _refuse_deletions()
     show(account, FIRST)
-    sync(source)
+    run_sync(source)
     first, source = names(source), ConnectedSource.objects.get()
     if why == "forget":
-        disconnect.disconnect(source, by=ana.user)
+        disconnect.disconnect_source(source, by=ana.user)
     elif why == "sweep":
         account.list("deals")
-        begin(source)
+        start_sync(source)
     else:
         account.files["deal:1"] = SECOND
         account.list("deals+", item("deal:1", 2, is_pdf=True, deleted=why == "tombstone"))
-        begin(source, DELTA)
+        start_sync(source, DELTA)
 
     broke = 0
     _away("yes")
-    while message := page_messages.read():
+    while message := page_messages.read_message():
         try:
-            page_worker.work(message)
-            page_messages.delete(message)
+            page_worker.run_page(message)
+            page_messages.delete_message(message)
         except DatabaseError:
             broke += 1
             _away("no")
-            page_messages.leave(message, 0)
+            page_messages.retry_message(message, 0)
 
     assert broke == 1
     assert not first & names(source)
@@ -149,14 +149,14 @@ def test_nothing_stays_of_a_source_that_is_disconnected_while_its_pdfs_are_fetch
     for external_id, content in (("deal:1", FIRST), ("deal:2", SECOND)):
         account.files[external_id] = content
     account.list("deals", *[item(each, is_pdf=True) for each in account.files])
-    account.during = lambda external_id: external_id == "deal:2" and disconnect.disconnect(source, by=ana.user)
-    job = begin(source)
+    account.during = lambda external_id: external_id == "deal:2" and disconnect.disconnect_source(source, by=ana.user)
+    job = start_sync(source)
 
-    work()
+    run_page()
     with pytest.raises(Exception, match=str(job.pk)):  # superseded
-        work()
+        run_page()
     left = names(source)
-    while work():
+    while run_page():
         pass
 
     assert len(left) == 2
@@ -171,19 +171,19 @@ def test_what_another_sync_has_passed_on_stays_for_its_record(
     deal: SourceDocument, account: Account, ana: Person, source: ConnectedSource, another: ConnectedSource
 ) -> None:
     """The same account, connected anew, while what it had brought before is being forgotten."""
-    job = begin(another)
-    waiting = page_messages.read()
+    job = start_sync(another)
+    waiting = page_messages.read_message()
     document_id = pass_on(another, job.pk)
-    disconnect.disconnect(source, by=ana.user)
+    disconnect.disconnect_source(source, by=ana.user)
 
-    while work():
+    while run_page():
         pass
 
     assert not ConnectedSource.objects.filter(pk=source.pk).exists()
     assert names(another) == {document_id}
     assert waiting is not None
-    page_worker.work(waiting)
-    while work():
+    page_worker.run_page(waiting)
+    while run_page():
         pass
     assert row(another, "deal:1").upload_document_id == document_id
 
@@ -194,7 +194,7 @@ def test_a_copy_of_a_file_keeps_its_document_when_the_file_is_edited_in_the_same
     account.files |= {"deal:1": SECOND, "deal:2": FIRST}
     account.list("deals+", item("deal:1", 2, is_pdf=True), item("deal:2", 2, is_pdf=True))
 
-    sync(source, DELTA)
+    run_sync(source, DELTA)
 
     assert row(source, "deal:2").upload_document_id == deal.upload_document_id
     assert {each.upload_document_id for each in SourceDocument.objects.all()} == names(source)
@@ -204,11 +204,11 @@ def test_that_another_record_refers_to_a_document_is_no_end_of_a_claim(
     deal: SourceDocument, account: Account, source: ConnectedSource
 ) -> None:
     account.files["deal:2"] = FIRST
-    document_id = pass_on(source, begin(source).pk, "deal:2")
+    document_id = pass_on(source, start_sync(source).pk, "deal:2")
 
-    orphaned_uploads.settle(source.pk)
+    orphaned_uploads.withdraw_orphans(source.pk)
     deal.delete()
-    orphaned_uploads.settle(source.pk)
+    orphaned_uploads.withdraw_orphans(source.pk)
 
     assert names(source) == {document_id}
 
@@ -217,9 +217,9 @@ def test_a_document_that_was_withdrawn_is_declared_anew_when_its_file_comes_back
     deal: SourceDocument, account: Account
 ) -> None:
     deal.delete()
-    orphaned_uploads.sweep()
+    orphaned_uploads.withdraw_due_orphans()
 
-    sync(deal.source)
+    run_sync(deal.source)
 
     assert names(deal.source) == {row(deal.source, "deal:1").upload_document_id}
 
@@ -228,7 +228,7 @@ def test_a_document_that_was_withdrawn_is_declared_anew_when_its_file_comes_back
 def test_withdrawing_waits_for_whoever_is_declaring_the_document(
     deal: SourceDocument, account: Account, source: ConnectedSource
 ) -> None:
-    job, declaring, go_on = begin(source), threading.Event(), threading.Event()
+    job, declaring, go_on = start_sync(source), threading.Event(), threading.Event()
     deal.delete()
 
     def claim(document_id: UUID) -> None:
@@ -242,7 +242,7 @@ def test_withdrawing_waits_for_whoever_is_declaring_the_document(
         connections.close_all()
 
     def withdraw() -> None:
-        gone.append(pdf_import.withdraw(deal.upload_document_id or NOBODY))
+        gone.append(pdf_import.withdraw_upload(deal.upload_document_id or NOBODY))
         connections.close_all()
 
     gone: list[bool] = []
@@ -267,10 +267,10 @@ def test_what_the_tenant_deletes_stays_deleted_until_its_file_changes(
 ) -> None:
     services.delete(Document.objects.get())
 
-    sync(source)
+    run_sync(source)
     unchanged = names(source)
     show(account, SECOND, at=2)
-    sync(source)
+    run_sync(source)
 
     assert unchanged == set()
     assert names(source) == {row(source, "deal:1").upload_document_id}
@@ -280,7 +280,7 @@ def test_what_the_tenant_uploads_too_is_in_doubt_no_longer(deal: SourceDocument,
     ana.upload(FIRST)
     deal.delete()
 
-    swept = [orphaned_uploads.sweep(), orphaned_uploads.sweep()]
+    swept = [orphaned_uploads.withdraw_due_orphans(), orphaned_uploads.withdraw_due_orphans()]
 
     assert swept == [1, 0]
     assert names(deal.source) == {deal.upload_document_id}
@@ -288,10 +288,10 @@ def test_what_the_tenant_uploads_too_is_in_doubt_no_longer(deal: SourceDocument,
 
 def test_a_sync_leaves_no_doubts(account: Account, source: ConnectedSource) -> None:
     show(account, FIRST)
-    sync(source)
+    run_sync(source)
     after = [UploadInDoubt.objects.count()]
     show(account, SECOND, at=2)
-    sync(source)
+    run_sync(source)
     after.append(UploadInDoubt.objects.count())
 
     assert after == [0, 0]
@@ -313,4 +313,4 @@ def test_doubts_are_looked_up_and_records_never_read_through(sql: str, never_vac
 
 
 def test_the_keeper_sweeps(settings: Any) -> None:
-    assert "integrations.records.orphaned_uploads.sweep" in settings.JOBS_SWEEPS
+    assert "integrations.records.orphaned_uploads.withdraw_due_orphans" in settings.JOBS_SWEEPS

@@ -15,12 +15,12 @@ from integrations.models import ConnectedSource, IngestionJob, SourceDocument
 from integrations.providers import TokenRefused
 from integrations.records import orphaned_uploads
 from integrations.sync import page_messages, page_worker, pgmq_consumer, sync_jobs
-from integrations.sync.pgmq import NAME, QUEUES
+from integrations.sync.pgmq import PGMQ, QUEUE
 from integrations.tests.invented import BUG
-from integrations.tests.invented.embedder import Remembering
+from integrations.tests.invented.embedder import SpyEmbedder
 from integrations.tests.invented.rest import Account
-from integrations.tests.sync_helpers import DELTA, FULL, begin, client, item, row, stored, sync, work
-from integrations.types import Failed, Page
+from integrations.tests.sync_helpers import DELTA, FULL, client, item, row, run_page, run_sync, start_sync, stored_rows
+from integrations.types import FailedItem, Page
 from jobs import failpoints
 from jobs.cluster import state
 from jobs.outcomes import Permanent, Postponed, Retryable
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture(autouse=True)
-def _model(model: Remembering) -> None:
+def _model(model: SpyEmbedder) -> None:
     """Each test asks the model that remembers, unless it names another."""
 
 
@@ -47,9 +47,9 @@ def test_embeds_only_when_text_changes(account: Account, source: ConnectedSource
     """Spec 002 §8, against the vendor's own protocol: the same records twice are one call."""
     account.list("companies", item("company:1", name="Acme"))
 
-    first = sync(source)
+    first = run_sync(source)
     calls = vendor.requests
-    second = sync(source)
+    second = run_sync(source)
 
     assert (calls, vendor.requests) == (1, 1)
     assert (first.items_embedded, second.items_embedded) == (1, 0)
@@ -64,7 +64,7 @@ def test_a_full_sync_reads_every_page_of_every_stream_and_begins_before_the_firs
     account.list("deals", item("deal:1"))
     account.before = lambda: account.begun.update(companies="later")
 
-    job = sync(source)
+    job = run_sync(source)
 
     source.refresh_from_db()
     assert [asked[0] + (asked[3] or "") for asked in account.asked] == [
@@ -74,16 +74,16 @@ def test_a_full_sync_reads_every_page_of_every_stream_and_begins_before_the_firs
     assert (job.status, job.page, job.items_seen) == ("completed", 5, 6)
     assert source.last_synced_at is not None
     assert account.closed == 4
-    assert not page_messages.waiting()
+    assert not page_messages.has_messages()
 
 
 def test_a_delta_asks_from_the_sources_cursor_on_and_moves_it(account: Account, source: ConnectedSource) -> None:
     account.begun = {"companies": 1, "deals": 1}
-    sync(source)
+    run_sync(source)
     account.begun = {"companies": 2, "deals": 2}
     account.asked.clear()
 
-    job = sync(source, DELTA)
+    job = run_sync(source, DELTA)
 
     source.refresh_from_db()
     assert account.asked == [("companies", "delta_sync", 1, None), ("deals", "delta_sync", 1, None)]
@@ -94,7 +94,7 @@ def test_a_delta_asks_from_the_sources_cursor_on_and_moves_it(account: Account, 
 def test_a_page_may_tell_its_streams_cursor_itself(account: Account, source: ConnectedSource) -> None:
     account.pages["companies"] = [Page([], following="1"), Page([], cursor="from the last page")]
 
-    sync(source)
+    run_sync(source)
 
     source.refresh_from_db()
     assert source.cursor == {"companies": "from the last page", "deals": 1}
@@ -103,11 +103,11 @@ def test_a_page_may_tell_its_streams_cursor_itself(account: Account, source: Con
 def test_a_delta_that_is_not_whole_leaves_its_streams_cursor_where_it_was(
     account: Account, source: ConnectedSource
 ) -> None:
-    sync(source)
+    run_sync(source)
     account.begun = {"companies": 2, "deals": 2}
     account.pages["companies+"] = [Page([item("company:1")], capped=True)]
 
-    sync(source, DELTA)
+    run_sync(source, DELTA)
 
     source.refresh_from_db()
     assert source.cursor == {"companies": 1, "deals": 2}
@@ -117,10 +117,10 @@ def test_the_message_of_a_page_is_deleted_only_after_its_commit(account: Account
     """Spec 002 §8: what breaks in the middle of a write leaves the message, and the next delivery ends it."""
     account.list("companies", item("company:1"))
     account.list("deals", item("deal:1", company="company:1", name=BUG))
-    begin(source)
+    start_sync(source)
     pgmq_consumer.turn(time.monotonic() + 60)
-    assert page_messages.waiting()
-    assert stored(source).keys() == {"company:1"}
+    assert page_messages.has_messages()
+    assert stored_rows(source).keys() == {"company:1"}
 
     account.list("deals", item("deal:1", company="company:1"))
     with connection.cursor() as cursor:
@@ -129,33 +129,33 @@ def test_the_message_of_a_page_is_deleted_only_after_its_commit(account: Account
 
     job = IngestionJob.objects.get(source=source)
     assert (job.status, job.items_written) == ("completed", 2)
-    assert stored(source).keys() == {"company:1", "deal:1"}
-    assert not page_messages.waiting()
+    assert stored_rows(source).keys() == {"company:1", "deal:1"}
+    assert not page_messages.has_messages()
 
 
 def test_the_cursor_stays_until_the_sync_has_ended_well(account: Account, source: ConnectedSource) -> None:
-    sync(source)
+    run_sync(source)
     account.begun = {"companies": 2, "deals": 2}
-    job = begin(source, DELTA)
-    work()
+    job = start_sync(source, DELTA)
+    run_page()
 
-    sync_jobs.fail(job.pk, "SOME_CODE")
+    sync_jobs.fail_sync(job.pk, "SOME_CODE")
 
     source.refresh_from_db()
     assert source.cursor == {"companies": 1, "deals": 1}
-    assert work() is not None
-    assert not page_messages.waiting()
+    assert run_page() is not None
+    assert not page_messages.has_messages()
 
 
 def test_a_page_that_is_closed_already_is_no_work(account: Account, source: ConnectedSource) -> None:
     account.list("companies", item("company:1"))
-    begin(source)
-    message = page_messages.read()
+    start_sync(source)
+    message = page_messages.read_message()
     assert message is not None
-    page_worker.work(message)
+    page_worker.run_page(message)
     account.asked.clear()
 
-    page_worker.work(message)
+    page_worker.run_page(message)
 
     assert not account.asked
     assert IngestionJob.objects.get(source=source).page == 1
@@ -165,12 +165,12 @@ def test_a_cursor_that_the_provider_has_forgotten_becomes_a_full_sync(
     account: Account, source: ConnectedSource
 ) -> None:
     account.list("companies", item("company:1"), item("company:2"))
-    sync(source)
+    run_sync(source)
     account.list("companies", item("company:2"))
     account.pages["companies+"] = [Page([], expired=True)]
     account.begun = {"companies": 9, "deals": 9}
 
-    job = sync(source, DELTA)
+    job = run_sync(source, DELTA)
 
     source.refresh_from_db()
     assert (job.kind, job.status) == (FULL, "completed")
@@ -183,22 +183,22 @@ def test_a_provider_that_forgets_at_once_does_not_keep_a_sync_going_for_ever(
     account: Account, source: ConnectedSource
 ) -> None:
     account.pages["companies"] = [Page([], expired=True)]
-    begin(source)
-    work()
+    start_sync(source)
+    run_page()
 
     with pytest.raises(Permanent) as never:
-        work()
+        run_page()
 
     assert never.value.code == "CURSOR_EXPIRED"
 
 
 def test_a_page_that_names_itself_as_the_next_is_not_read_for_ever(account: Account, source: ConnectedSource) -> None:
     account.pages["companies"] = [Page([], following="1"), Page([], following="1")]
-    begin(source)
-    work()
+    start_sync(source)
+    run_page()
 
     with pytest.raises(Retryable):
-        work()
+        run_page()
 
 
 def test_a_refused_token_is_refreshed_before_the_next_delivery(
@@ -207,10 +207,10 @@ def test_a_refused_token_is_refreshed_before_the_next_delivery(
     with connection.cursor() as cursor:
         cursor.execute("UPDATE connected_sources SET token_expires_at = now() + interval '1 hour'")
     account.raises = [TokenRefused()]
-    begin(source)
+    start_sync(source)
 
     with pytest.raises(TokenRefused):
-        work()
+        run_page()
 
     source.refresh_from_db()
     assert source.token_expires_at is None
@@ -221,10 +221,10 @@ def test_records_that_the_provider_could_not_show_are_told_and_not_taken_for_gon
     account: Account, source: ConnectedSource
 ) -> None:
     account.list("companies", item("company:1"), item("company:2"))
-    sync(source)
+    run_sync(source)
 
-    account.pages["companies"] = [Page([item("company:1")], failed=[Failed("company:2", "ITEM_UNREADABLE")])]
-    job = sync(source)
+    account.pages["companies"] = [Page([item("company:1")], failed=[FailedItem("company:2", "ITEM_UNREADABLE")])]
+    job = run_sync(source)
 
     assert row(source, "company:2").deleted_at is None
     assert (job.items_seen, job.items_failed, job.items_deleted) == (2, 1, 0)
@@ -233,25 +233,25 @@ def test_records_that_the_provider_could_not_show_are_told_and_not_taken_for_gon
 
 def test_the_last_fifty_details_are_kept(account: Account, source: ConnectedSource) -> None:
     account.pages["companies"] = [
-        Page([], failed=[Failed(f"company:{n}", "ITEM_UNREADABLE") for n in range(40)], following="1"),
-        Page([], failed=[Failed(f"company:{n}", "ITEM_UNREADABLE") for n in range(40, 60)]),
+        Page([], failed=[FailedItem(f"company:{n}", "ITEM_UNREADABLE") for n in range(40)], following="1"),
+        Page([], failed=[FailedItem(f"company:{n}", "ITEM_UNREADABLE") for n in range(40, 60)]),
     ]
 
-    job = sync(source)
+    job = run_sync(source)
 
     assert job.items_failed == 60
     assert [each["external_id"] for each in job.error_details] == [f"company:{n}" for n in range(10, 60)]
 
 
 def test_a_worker_that_must_stop_writes_what_it_has_bought_and_no_more(
-    account: Account, source: ConnectedSource, model: Remembering, settings: Any
+    account: Account, source: ConnectedSource, model: SpyEmbedder, settings: Any
 ) -> None:
     settings.EMBEDDING_BATCH_SIZE = 2
     account.list("companies")
     account.list("deals", *[item(f"deal:{n}", text=f"text {n}") for n in range(5)])
-    begin(source)
-    work()
-    embed, message = model.embed, page_messages.read()
+    start_sync(source)
+    run_page()
+    embed, message = model.embed, page_messages.read_message()
     assert message is not None
 
     def stopped_meanwhile(texts: Any) -> Any:
@@ -261,15 +261,15 @@ def test_a_worker_that_must_stop_writes_what_it_has_bought_and_no_more(
     model.embed = stopped_meanwhile  # type: ignore[method-assign]
     try:
         with pytest.raises(Postponed) as postponed:
-            page_worker.work(message)
+            page_worker.run_page(message)
     finally:
         state.begin()
         del model.embed
 
     assert (postponed.value.wait.seconds, postponed.value.wait.reason) == (0, "STOPPING")
-    assert len(stored(source)) == 2
-    page_worker.work(message)
-    assert len(stored(source)) == 5
+    assert len(stored_rows(source)) == 2
+    page_worker.run_page(message)
+    assert len(stored_rows(source)) == 5
     assert len(model.texts) == 5
 
 
@@ -278,18 +278,18 @@ def test_the_same_page_twice_leaves_the_same_rows(account: Account, source: Conn
     account.pages["companies"] = [Page(shown, following="1"), Page(shown)]
     account.list("deals", item("deal:1", company="company:1", amount=2))
 
-    sync(source)
+    run_sync(source)
 
-    assert stored(source).keys() == {"company:1", "company:2", "deal:1"}
+    assert stored_rows(source).keys() == {"company:1", "company:2", "deal:1"}
     assert client(source).key_facts == {"deals": ["deal:1"], "total": 2}
 
 
 def test_an_id_that_no_index_takes_costs_only_its_record(account: Account, source: ConnectedSource) -> None:
     account.list("deals", item(f"deal:{'9' * 5000}"), item("deal:1", company=f"company:{'x' * 5000}"), item("deal:2"))
 
-    job = sync(source)
+    job = run_sync(source)
 
-    assert stored(source).keys() == {"deal:2"}
+    assert stored_rows(source).keys() == {"deal:2"}
     assert (job.status, job.items_failed) == ("completed", 2)
 
 
@@ -303,8 +303,8 @@ def test_the_next_page_is_committed_with_its_page(
     account: Account, source: ConnectedSource, monkeypatch: pytest.MonkeyPatch, point: str, left: int
 ) -> None:
     account.list("companies", item("company:1"), item("company:2"), size=1)
-    job = begin(source)
-    message = page_messages.read()
+    job = start_sync(source)
+    message = page_messages.read_message()
     assert message is not None
 
     def die(name: str) -> None:
@@ -313,10 +313,10 @@ def test_the_next_page_is_committed_with_its_page(
 
     monkeypatch.setattr(failpoints, "reach", die)
     with pytest.raises(_Died):
-        page_worker.work(message)
+        page_worker.run_page(message)
 
     job.refresh_from_db()
-    assert (job.page, QUEUES.metrics(NAME).queue_length) == (left - 1, left)
+    assert (job.page, PGMQ.metrics(QUEUE).queue_length) == (left - 1, left)
 
 
 def _documents(source: ConnectedSource) -> set[Any]:
@@ -324,12 +324,12 @@ def _documents(source: ConnectedSource) -> set[Any]:
 
 
 def test_a_pdf_is_passed_on_once_a_version_and_withdrawn_with_its_record(
-    account: Account, source: ConnectedSource, model: Remembering
+    account: Account, source: ConnectedSource, model: SpyEmbedder
 ) -> None:
     account.files["deal:1"] = text_pdf("first")
     account.list("deals", item("deal:1", 1, is_pdf=True))
-    sync(source)
-    sync(source)
+    run_sync(source)
+    run_sync(source)
     first = _documents(source)
     assert account.downloads == ["deal:1"]
     assert first == {row(source, "deal:1").upload_document_id}
@@ -337,13 +337,13 @@ def test_a_pdf_is_passed_on_once_a_version_and_withdrawn_with_its_record(
 
     account.files["deal:1"] = text_pdf("second")
     account.list("deals", item("deal:1", 2, is_pdf=True))
-    sync(source)
+    run_sync(source)
     second = _documents(source)
     assert second == {row(source, "deal:1").upload_document_id}
     assert not first & second
 
     account.list("deals")
-    sync(source)
+    run_sync(source)
     assert not _documents(source)
 
 
@@ -352,15 +352,15 @@ def test_a_document_whose_withdrawal_was_cut_off_is_withdrawn_by_the_sweep(
 ) -> None:
     account.files["deal:1"] = text_pdf("first")
     account.list("deals", item("deal:1", is_pdf=True))
-    sync(source)
+    run_sync(source)
     # What a worker leaves that dies between the tombstone's commit and the withdrawal.
     SourceDocument.objects.filter(source=source).update(deleted_at="2026-11-01T00:00Z")
     left = _documents(source)
 
-    swept = [orphaned_uploads.sweep(), orphaned_uploads.sweep()]
+    swept = [orphaned_uploads.withdraw_due_orphans(), orphaned_uploads.withdraw_due_orphans()]
 
     assert (len(left), _documents(source), swept) == (1, set(), [1, 0])
-    sync(source)
+    run_sync(source)
     assert account.downloads == ["deal:1", "deal:1"]
     assert len(_documents(source)) == 1
 
@@ -370,7 +370,7 @@ def test_a_pdf_that_is_not_taken_costs_only_itself(account: Account, source: Con
     account.files["deal:1"] = text_pdf("first")
     account.list("deals", item("deal:1", is_pdf=True), item("deal:2"))
 
-    job = sync(source)
+    job = run_sync(source)
 
-    assert stored(source).keys() == {"deal:2"}
+    assert stored_rows(source).keys() == {"deal:2"}
     assert (job.items_failed, len(job.error_details)) == (1, 1)

@@ -17,8 +17,8 @@ from integrations.models import ConnectedSource, SourceDocument
 from integrations.oauth import token_vault
 from integrations.providers import google_drive
 from integrations.records import pdf_import
-from integrations.tests.provider_settings import NOBODY, TOKEN, asking
-from integrations.tests.sync_helpers import DELTA, row, stored, sync
+from integrations.tests.provider_settings import NOBODY, TOKEN, fake_client
+from integrations.tests.sync_helpers import DELTA, row, run_sync, stored_rows
 from jobs import worker
 from jobs.models import UploadJob
 from testing.fakes.faults import KINDS
@@ -40,7 +40,7 @@ def drive(db: None) -> Iterator[DriveServer]:
 @pytest.fixture
 def anas(ana: Person) -> ConnectedSource:
     made: ConnectedSource = ConnectedSource.objects.create(user_id=ana.id, provider="google_drive")
-    made.access_token_vault_id = token_vault.store(made, "access", TOKEN)
+    made.access_token_vault_id = token_vault.store_token(made, "access", TOKEN)
     made.token_expires_at = timezone.now() + timedelta(hours=1)
     made.save()
     return made
@@ -49,13 +49,13 @@ def anas(ana: Person) -> ConnectedSource:
 @pytest.fixture
 def bring(drive: DriveServer, anas: ConnectedSource, settings: Any) -> Any:
     """Put a PDF into Drive and pass it on."""
-    client = asking(settings, drive)
+    client = fake_client(settings, drive)
 
     def pass_on(content: bytes, file_id: str = "a", **fields: Any) -> Any:
         drive.drive.put(file_id, content, mime=PDF, **fields)
         item = client.get("drive.files.get", file_id)
-        return pdf_import.pass_on(
-            source=anas, client=client, item=item, record=google_drive.record(item), job_id=NOBODY
+        return pdf_import.import_pdf(
+            source=anas, client=client, item=item, record=google_drive.map_record(item), job_id=NOBODY
         )
 
     return pass_on
@@ -195,16 +195,16 @@ def test_any_name_becomes_a_file_name(bring: Any, name: str, filename: str) -> N
 def test_a_document_that_an_import_made_goes_with_its_file(bring: Any) -> None:
     document_id = bring(DRUGS)
 
-    assert pdf_import.withdraw(document_id)
+    assert pdf_import.withdraw_upload(document_id)
     assert not Document.objects.exists()
-    assert pdf_import.withdraw(document_id)  # again, after a crash
+    assert pdf_import.withdraw_upload(document_id)  # again, after a crash
 
 
 def test_a_document_that_the_tenant_uploaded_stays(bring: Any, ana: Person) -> None:
     ana.upload(DRUGS)
     document_id = bring(DRUGS)
 
-    assert not pdf_import.withdraw(document_id)
+    assert not pdf_import.withdraw_upload(document_id)
     assert Document.objects.count() == 1
 
 
@@ -212,7 +212,7 @@ def test_a_document_that_the_tenant_uploaded_after_the_import_stays(bring: Any, 
     document_id = bring(DRUGS)
     ana.upload(DRUGS)
 
-    assert not pdf_import.withdraw(document_id)
+    assert not pdf_import.withdraw_upload(document_id)
     assert Document.objects.count() == 1
 
 
@@ -220,9 +220,9 @@ def test_a_document_that_another_file_has_as_well_stays(bring: Any, anas: Connec
     document_id = bring(DRUGS, "a")
     refer(anas, document_id, "file:b")
 
-    assert not pdf_import.withdraw(document_id)
+    assert not pdf_import.withdraw_upload(document_id)
     SourceDocument.objects.update(deleted_at="2026-01-01T00:00:00Z")
-    assert pdf_import.withdraw(document_id)
+    assert pdf_import.withdraw_upload(document_id)
 
 
 # In a sync
@@ -231,7 +231,7 @@ def test_a_document_that_another_file_has_as_well_stays(bring: Any, anas: Connec
 def test_the_recorded_drive_is_synced_and_its_pdf_searched(anas: ConnectedSource, ana: Person, settings: Any) -> None:
     settings.INTEGRATIONS_USE_FIXTURES = True
 
-    job = sync(anas)
+    job = run_sync(anas)
     worker.drain()
 
     assert (job.status, job.items_seen, job.items_failed) == ("completed", 4, 0)
@@ -240,7 +240,7 @@ def test_the_recorded_drive_is_synced_and_its_pdf_searched(anas: ConnectedSource
     assert document.filename == "Amendment 2026-3.pdf"
     found = ana.post("/search", {"query": "amendment to the plan"}).json()
     assert {hit["document_id"] for hit in found["passages"]} == {str(document.pk)}
-    again = sync(anas)
+    again = run_sync(anas)
     assert (again.items_written, again.items_embedded) == (0, 0)
     assert UploadJob.objects.count() == 1
 
@@ -248,23 +248,23 @@ def test_the_recorded_drive_is_synced_and_its_pdf_searched(anas: ConnectedSource
 def test_a_sync_passes_on_new_versions_and_takes_back_what_is_gone(
     drive: DriveServer, anas: ConnectedSource, settings: Any
 ) -> None:
-    asking(settings, drive)
+    fake_client(settings, drive)
     drive.drive.put("a", DRUGS, mime=PDF, name="A")
     drive.drive.put("b", b"", mime=PDF, name="B")
     drive.drive.put("c", "text")
 
-    full = sync(anas)
+    full = run_sync(anas)
     first = Document.objects.get().pk
     drive.drive.put("a", TEETH, mime=PDF, name="A")
     anas.refresh_from_db()
-    sync(anas, DELTA)
+    run_sync(anas, DELTA)
     second = Document.objects.get().pk
     drive.drive.trash("a")
     anas.refresh_from_db()
-    sync(anas, DELTA)
+    run_sync(anas, DELTA)
 
     assert (full.status, full.items_failed, full.error_details[0]["code"]) == ("completed", 1, "EMPTY_FILE")
-    assert set(stored(anas)) == {"file:a", "file:c"}  # one bad file has cost only itself
+    assert set(stored_rows(anas)) == {"file:a", "file:c"}  # one bad file has cost only itself
     assert first != second
     assert not Document.objects.exists()
 

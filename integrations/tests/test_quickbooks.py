@@ -16,9 +16,17 @@ from integrations.models import ConnectedSource, SourceDocument
 from integrations.providers import CapabilityMissing, TokenRefused, quickbooks
 from integrations.providers.quickbooks import rest
 from integrations.tests import plain_text, sync_helpers
-from integrations.tests.invented.embedder import Remembering
-from integrations.tests.provider_settings import TOKEN, asking, brought, ids, pages, recorded, stored
-from integrations.tests.sync_helpers import sync
+from integrations.tests.invented.embedder import SpyEmbedder
+from integrations.tests.provider_settings import (
+    TOKEN,
+    fake_client,
+    fixture_client,
+    item_ids,
+    page_items,
+    pages_of,
+    stored_row,
+)
+from integrations.tests.sync_helpers import run_sync
 from integrations.types import Client, RawItem
 from jobs.outcomes import Postponed, Retryable
 from testing.fakes.faults import KINDS, Status
@@ -35,7 +43,7 @@ OF_SONNENSCHEIN = tuple(f"invoice:{id}" for id in (60, 71, 82, 95, 104, 118, 130
 @pytest.fixture
 def told(settings: Any) -> dict[str, RawItem]:
     """Everything that is recorded, by our ids."""
-    client = recorded(settings, "quickbooks")
+    client = fixture_client(settings, "quickbooks")
     return {item.external_id: item for stream in quickbooks.STREAMS for item in client.list(stream.method)}
 
 
@@ -46,11 +54,11 @@ def books(db: None) -> Iterator[IntuitServer]:
 
 
 def client_of(told: dict[str, RawItem], own: str, *children: str) -> Client | None:
-    return rolled(stored(quickbooks, told[own]), *[stored(quickbooks, told[each]) for each in children])
+    return rolled(stored_row(quickbooks, told[own]), *[stored_row(quickbooks, told[each]) for each in children])
 
 
 def rolled(own: SourceDocument | None, *documents: SourceDocument) -> Client | None:
-    return quickbooks.client(own, plain_text.children(quickbooks.ROLLUP, documents))
+    return quickbooks.build_client(own, plain_text.rollup_children(quickbooks.ROLLUP, documents))
 
 
 def invoice(id: int, total: str | None, date: str = "2026-01-01") -> SourceDocument:
@@ -65,7 +73,7 @@ def ago(**time: float) -> str:
 def test_a_customer_is_mapped_field_by_field(told: dict[str, RawItem]) -> None:
     item = told["customer:3"]
 
-    record = quickbooks.record(item)
+    record = quickbooks.map_record(item)
 
     assert item.document_type == "quickbooks.customer"
     assert item.source_created_at == datetime(2025, 9, 11, 23, 48, 43, tzinfo=UTC)
@@ -95,7 +103,7 @@ def test_a_customer_is_mapped_field_by_field(told: dict[str, RawItem]) -> None:
 def test_an_invoice_is_mapped_field_by_field_and_counts_for_its_customer(told: dict[str, RawItem]) -> None:
     item = told["invoice:130"]
 
-    record = quickbooks.record(item)
+    record = quickbooks.map_record(item)
 
     assert item.document_type == "quickbooks.invoice"
     assert (record.title, record.parent_external_id) == ("Invoice 1037", "customer:24")
@@ -118,7 +126,7 @@ def test_an_invoice_is_mapped_field_by_field_and_counts_for_its_customer(told: d
 
 def test_a_customer_without_a_company_is_called_by_its_own_name(told: dict[str, RawItem]) -> None:
     blank = replace(told["customer:3"], payload={**told["customer:3"].payload, "CompanyName": " "})
-    clients = client_of(told, "customer:2"), rolled(stored(quickbooks, blank))
+    clients = client_of(told, "customer:2"), rolled(stored_row(quickbooks, blank))
 
     assert [client and client.client_name for client in clients] == ["Bill's Windsurf Rentals", "Cool Cars"]
 
@@ -150,7 +158,7 @@ def test_of_invoices_of_one_day_the_higher_number_is_the_later(told: dict[str, R
 
     for _ in range(5):
         random.shuffle(invoices)
-        client = rolled(stored(quickbooks, told["customer:1"]), *invoices)
+        client = rolled(stored_row(quickbooks, told["customer:1"]), *invoices)
         assert client is not None
         assert [each["number"] for each in client.key_facts["invoice_history"]] == ["100", "99", "11", "10", "9"]
 
@@ -159,7 +167,7 @@ def test_money_is_summed_to_the_last_digit(told: dict[str, RawItem]) -> None:
     totals = ["0.1"] * 1000 + ["0.2", "99999999999999999999.01", None, "-5.30", "1E+2"]
     invoices = [invoice(id, total) for id, total in enumerate(totals)]
 
-    client = rolled(stored(quickbooks, told["customer:1"]), *invoices)
+    client = rolled(stored_row(quickbooks, told["customer:1"]), *invoices)
 
     assert client is not None
     assert client.key_facts["total_lifetime_value"] == Decimal("100000000000000000193.91")
@@ -167,13 +175,13 @@ def test_money_is_summed_to_the_last_digit(told: dict[str, RawItem]) -> None:
 
 def test_money_keeps_the_digits_it_came_with(told: dict[str, RawItem]) -> None:
     assert told["invoice:60"].payload["TotalAmt"] == Decimal("100.10")
-    assert quickbooks.record(told["invoice:60"]).facts["total"] == "100.10"
+    assert quickbooks.map_record(told["invoice:60"]).facts["total"] == "100.10"
 
 
 def test_no_invoice_and_no_payment_changes_the_text_a_customer_is_found_by(told: dict[str, RawItem]) -> None:
     item = told["customer:24"]
     paid = replace(item, payload={**item.payload, "Balance": Decimal("0.00")})
-    owing, client = client_of(told, "customer:24"), rolled(stored(quickbooks, paid), invoice(1, "5"))
+    owing, client = client_of(told, "customer:24"), rolled(stored_row(quickbooks, paid), invoice(1, "5"))
 
     assert owing is not None
     assert client is not None
@@ -182,12 +190,12 @@ def test_no_invoice_and_no_payment_changes_the_text_a_customer_is_found_by(told:
         "Client: Sonnenschein Family Store",
         "Billing address: 5647 Cypress Hill Ave., Middlefield, CA 94303",
     ]
-    assert quickbooks.record(item).text == quickbooks.record(paid).text
+    assert quickbooks.map_record(item).text == quickbooks.map_record(paid).text
 
 
 def test_an_invoice_alone_tells_of_no_client(told: dict[str, RawItem]) -> None:
     assert client_of(told, "invoice:130") is None
-    assert rolled(None, stored(quickbooks, told["invoice:130"])) is None
+    assert rolled(None, stored_row(quickbooks, told["invoice:130"])) is None
 
 
 @pytest.mark.parametrize("id", ["customer:24", "invoice:130"])
@@ -195,12 +203,12 @@ def test_an_entity_whose_every_field_is_null_or_absent_is_taken(told: dict[str, 
     for payload in ({"Id": "1"}, {**dict.fromkeys(told[id].payload), "Id": "1"}):
         empty = replace(told[id], payload=payload)
 
-        assert quickbooks.record(empty).text == ""
-        assert rolled(stored(quickbooks, empty)) is None
+        assert quickbooks.map_record(empty).text == ""
+        assert rolled(stored_row(quickbooks, empty)) is None
 
 
 def test_letters_of_any_script_stay_as_they_are(told: dict[str, RawItem]) -> None:
-    text = quickbooks.record(told["customer:8"]).text
+    text = quickbooks.map_record(told["customer:8"]).text
 
     assert "Customer: Kōdō Taiko Schule\n" in text
     assert "Contact: Jürgen Weiß" in text
@@ -222,16 +230,16 @@ def test_letters_of_any_script_stay_as_they_are(told: dict[str, RawItem]) -> Non
 @pytest.mark.parametrize("document_type", ["quickbooks.customer", "quickbooks.invoice"])
 def test_a_payload_of_another_shape_is_a_value_error(document_type: str, payload: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"record|is no"):
-        quickbooks.record(RawItem("x:1", document_type, payload))
+        quickbooks.map_record(RawItem("x:1", document_type, payload))
 
 
 def test_an_entity_of_another_kind_is_a_value_error() -> None:
     with pytest.raises(ValueError, match="another kind"):
-        quickbooks.record(RawItem("vendor:1", "quickbooks.vendor", {"Id": "1"}))
+        quickbooks.map_record(RawItem("vendor:1", "quickbooks.vendor", {"Id": "1"}))
 
 
 def test_the_methods_of_the_spec_list_what_is_recorded_and_get_one(settings: Any) -> None:
-    client = recorded(settings, "quickbooks")
+    client = fixture_client(settings, "quickbooks")
 
     customers = [item.external_id for item in client.list(CUSTOMERS)]
 
@@ -245,12 +253,12 @@ def test_the_methods_of_the_spec_list_what_is_recorded_and_get_one(settings: Any
 
 
 def test_a_recorded_delta_tells_a_change_and_a_deletion(settings: Any) -> None:
-    client = recorded(settings, "quickbooks")
+    client = fixture_client(settings, "quickbooks")
 
-    customers, invoices = (pages(client, quickbooks, s.name, DELTA, ago(days=1)) for s in quickbooks.STREAMS)
+    customers, invoices = (pages_of(client, quickbooks, s.name, DELTA, ago(days=1)) for s in quickbooks.STREAMS)
 
-    assert ids(customers) == {"customer:24"}
-    assert ids(invoices, deleted=True) == {"invoice:999"}
+    assert item_ids(customers) == {"customer:24"}
+    assert item_ids(invoices, deleted=True) == {"invoice:999"}
     assert customers[0].cursor is None  # a recorded time would make every later delta one of the past
 
 
@@ -263,9 +271,9 @@ def test_a_full_listing_brings_all_in_whatever_order_ids_are(
     for number in range(25):
         books.add("Customer", {"DisplayName": f"Customer {number}", "Active": number % 5 > 0})
 
-    found = pages(asking(settings, books, REALM), quickbooks, "customers", FULL)
+    found = pages_of(fake_client(settings, books, REALM), quickbooks, "customers", FULL)
 
-    assert ids(found) == {f"customer:{id}" for id in range(1, 26)}
+    assert item_ids(found) == {f"customer:{id}" for id in range(1, 26)}
 
 
 @pytest.mark.parametrize("deletions", [1, 10, 11, 30])
@@ -281,9 +289,9 @@ def test_a_full_listing_loses_none_when_others_are_deleted_meanwhile(
 
     books.meanwhile("GET */query", delete, after=2)
 
-    found = pages(asking(settings, books, REALM), quickbooks, "invoices", FULL)
+    found = pages_of(fake_client(settings, books, REALM), quickbooks, "invoices", FULL)
 
-    assert ids(found) == {f"invoice:{id}" for id in made}
+    assert item_ids(found) == {f"invoice:{id}" for id in made}
 
 
 def test_a_delta_tells_what_changed_and_what_was_deleted_since(books: IntuitServer, settings: Any) -> None:
@@ -293,11 +301,11 @@ def test_a_delta_tells_what_changed_and_what_was_deleted_since(books: IntuitServ
     books.delete("Invoice", gone)
     books.add("Customer", {"DisplayName": "Another stream's"})
 
-    (page,) = pages(asking(settings, books, REALM), quickbooks, "invoices", DELTA, ago(hours=1))
+    (page,) = pages_of(fake_client(settings, books, REALM), quickbooks, "invoices", DELTA, ago(hours=1))
 
-    assert ids([page]) == {f"invoice:{late}", f"invoice:{new}"}
-    assert f"invoice:{old}" not in ids([page])
-    assert ids([page], deleted=True) == {f"invoice:{gone}"}
+    assert item_ids([page]) == {f"invoice:{late}", f"invoice:{new}"}
+    assert f"invoice:{old}" not in item_ids([page])
+    assert item_ids([page], deleted=True) == {f"invoice:{gone}"}
 
 
 @pytest.mark.parametrize("kind", [FULL, DELTA])
@@ -306,20 +314,20 @@ def test_the_next_delta_begins_at_quickbooks_own_time(books: IntuitServer, setti
     for _ in range(9):
         books.add("Customer", {})
 
-    found = pages(asking(settings, books, REALM), quickbooks, "customers", kind, ago(minutes=1))
+    found = pages_of(fake_client(settings, books, REALM), quickbooks, "customers", kind, ago(minutes=1))
 
     assert abs(datetime.fromisoformat(found[0].cursor) - datetime.now(UTC)) < timedelta(minutes=1)
     assert [page.cursor for page in found[1:]] == [None] * (len(found) - 1)  # what changed since the first page counts
 
 
 def test_a_delta_that_may_have_left_something_out_is_expired(books: IntuitServer, settings: Any) -> None:
-    client = asking(settings, books, REALM)
+    client = fake_client(settings, books, REALM)
     for _ in range(3):
         books.add("Customer", {})
 
-    whole = pages(client, quickbooks, "customers", DELTA, ago(minutes=1))
-    too_old = pages(client, quickbooks, "customers", DELTA, ago(days=29))
-    never = pages(client, quickbooks, "customers", DELTA, None)
+    whole = pages_of(client, quickbooks, "customers", DELTA, ago(minutes=1))
+    too_old = pages_of(client, quickbooks, "customers", DELTA, ago(days=29))
+    never = pages_of(client, quickbooks, "customers", DELTA, None)
 
     assert [page.expired for page in (*whole, *too_old, *never)] == [False, True, True]
 
@@ -328,7 +336,7 @@ def test_a_full_answer_of_changes_is_expired(db: None, settings: Any) -> None:
     with IntuitServer() as server:
         for _ in range(rest.MOST + 1):
             server.add("Customer", {})
-        (page,) = pages(asking(settings, server, REALM), quickbooks, "customers", DELTA, ago(minutes=1))
+        (page,) = pages_of(fake_client(settings, server, REALM), quickbooks, "customers", DELTA, ago(minutes=1))
 
     assert page.expired
     assert page.items == []
@@ -351,18 +359,18 @@ def test_an_answer_of_another_shape_is_never_an_empty_page(
     books.misbehave("GET *", SHAPELESS[name])
 
     with pytest.raises(Retryable, match="VENDOR_ANSWER_INVALID"):
-        pages(asking(settings, books, REALM), quickbooks, "customers", kind, ago(minutes=1))
+        pages_of(fake_client(settings, books, REALM), quickbooks, "customers", kind, ago(minutes=1))
 
 
 def test_what_is_recorded_lands_in_both_tables_and_a_second_sync_changes_nothing(
-    ana: Person, model: Remembering, settings: Any
+    ana: Person, model: SpyEmbedder, settings: Any
 ) -> None:
     settings.INTEGRATIONS_USE_FIXTURES = True
     source = ConnectedSource.objects.create(user_id=ana.id, provider="quickbooks", account="recorded")
 
-    first, asked = sync(source), len(model.texts)
-    clients = sync_helpers.told(source)
-    second, delta = sync(source), sync(source, DELTA)
+    first, asked = run_sync(source), len(model.texts)
+    clients = sync_helpers.client_values(source)
+    second, delta = run_sync(source), run_sync(source, DELTA)
 
     assert (first.status, first.items_written, first.items_failed) == ("completed", 16, 0)
     facts = {key: facts for key, _, _, facts, *_ in clients}
@@ -376,14 +384,14 @@ def test_what_is_recorded_lands_in_both_tables_and_a_second_sync_changes_nothing
     assert (second.items_written, second.items_unchanged, second.items_deleted) == (0, 16, 0)
     assert (delta.status, delta.items_written, delta.items_deleted) == ("completed", 0, 0)
     assert len(model.texts) == asked
-    assert sync_helpers.told(source) == clients
+    assert sync_helpers.client_values(source) == clients
 
 
 def test_an_empty_company_is_empty(books: IntuitServer, settings: Any) -> None:
-    client = asking(settings, books, REALM)
+    client = fake_client(settings, books, REALM)
 
-    assert brought(pages(client, quickbooks, "customers", FULL)) == []
-    assert brought(pages(client, quickbooks, "customers", DELTA, ago(minutes=1))) == []
+    assert page_items(pages_of(client, quickbooks, "customers", FULL)) == []
+    assert page_items(pages_of(client, quickbooks, "customers", DELTA, ago(minutes=1))) == []
 
 
 @pytest.mark.parametrize(
@@ -403,7 +411,7 @@ def test_refusals_are_told_apart(
     books.misbehave("GET *", Status(status, code=code))
 
     with pytest.raises(outcome):
-        pages(asking(settings, books, REALM), quickbooks, "customers", FULL)
+        pages_of(fake_client(settings, books, REALM), quickbooks, "customers", FULL)
 
 
 def test_one_entity_that_cannot_be_read_does_not_take_its_page_along(books: IntuitServer, settings: Any) -> None:
@@ -411,7 +419,7 @@ def test_one_entity_that_cannot_be_read_does_not_take_its_page_along(books: Intu
     answer = as_json({"QueryResponse": {"Customer": rows}})
     books.misbehave("GET *", replace(KINDS["json-null"], change=lambda *_: answer))
 
-    (page,) = pages(asking(settings, books, REALM), quickbooks, "customers", FULL)
+    (page,) = pages_of(fake_client(settings, books, REALM), quickbooks, "customers", FULL)
 
     assert [item.external_id for item in page.items] == ["customer:1"]
     assert [each.external_id for each in page.failed] == ["customer:?", "customer:?", "customer:2"]

@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 
 from embeddings import tokenizer
 from integrations.records import json_codec
-from integrations.records.text import MOST_TOKENS, Text, embeddable, normalized
+from integrations.records.text import MOST_TOKENS, RecordText, normalize_text, truncate_for_embedding
 
 
 @given(st.text(st.characters(codec=None) | st.sampled_from(" \t\r\n\x00\u2028\ud800")))
 @settings(max_examples=300, deadline=None)
 def test_normalizing_twice_changes_nothing(raw: str) -> None:
-    once = normalized(raw)
+    once = normalize_text(raw)
 
-    assert normalized(once) == once
+    assert normalize_text(once) == once
     assert once.encode().decode() == once
     assert "\x00" not in once
 
@@ -37,16 +37,16 @@ def test_normalizing_twice_changes_nothing(raw: str) -> None:
     ],
 )
 def test_runs_of_spaces_and_blank_lines_are_one(raw: str, kept: str) -> None:
-    assert normalized(raw) == kept
+    assert normalize_text(raw) == kept
 
 
 def test_what_looks_the_same_has_the_same_sha() -> None:
-    assert Text.of("a  b\r\n").sha == Text.of(" a b").sha != Text.of("a c").sha
+    assert RecordText.normalize("a  b\r\n").sha == RecordText.normalize(" a b").sha != RecordText.normalize("a c").sha
 
 
 def test_a_long_text_is_cut_to_what_every_model_takes() -> None:
-    assert embeddable("x" * 100_000) == "x" * len(embeddable("x" * 100_000))
-    assert tokenizer.count(embeddable("0 1 2 " * 20_000)) <= MOST_TOKENS
+    assert truncate_for_embedding("x" * 100_000) == "x" * len(truncate_for_embedding("x" * 100_000))
+    assert tokenizer.count(truncate_for_embedding("0 1 2 " * 20_000)) <= MOST_TOKENS
 
 
 @pytest.mark.parametrize(
@@ -60,13 +60,13 @@ def test_a_long_text_is_cut_to_what_every_model_takes() -> None:
     ],
 )
 def test_payloads_are_stored_as_they_were_told(told: dict[str, Any], stored: str) -> None:
-    assert json_codec.dumps(told) == stored
+    assert json_codec.dump_json(told) == stored
 
 
 @pytest.mark.parametrize("told", [{"a": object()}, {"a": Decimal("NaN")}, {"a": {1, 2}}])
 def test_what_is_no_json_is_refused(told: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="not JSON"):
-        json_codec.dumps(told)
+        json_codec.dump_json(told)
 
 
 def test_a_payload_that_is_nested_too_deeply_is_refused() -> None:
@@ -75,7 +75,7 @@ def test_a_payload_that_is_nested_too_deeply_is_refused() -> None:
         told = [told]
 
     with pytest.raises(ValueError, match="not JSON"):
-        json_codec.dumps({"a": told})
+        json_codec.dump_json({"a": told})
 
 
 json_values = st.recursive(
@@ -89,8 +89,8 @@ json_values = st.recursive(
 @given(st.dictionaries(st.text(), json_values, max_size=4))
 @settings(max_examples=150, deadline=None)
 def test_the_database_takes_every_payload(told: dict[str, Any]) -> None:
-    written = json_codec.dumps(told)
+    written = json_codec.dump_json(told)
 
     with connection.cursor() as cursor:
         cursor.execute("SELECT %s::jsonb", [written])
-        assert json_codec.loads(cursor.fetchone()[0]) == json.loads(written)
+        assert json_codec.load_json(cursor.fetchone()[0]) == json.loads(written)

@@ -15,15 +15,26 @@ import pytest
 from django.db import OperationalError, connection, connections, transaction
 
 from integrations import client_factory, disconnect
-from integrations.disconnect import Grant
+from integrations.disconnect import GrantOutcome
 from integrations.models import ClientIntelligence, ConnectedSource, IngestionJob, SourceDocument
 from integrations.records import changes, json_codec, writer
 from integrations.sync import page_messages, page_worker, sync_jobs
 from integrations.sync.page_messages import Message
 from integrations.tests.invented import BUG, UNREADABLE
-from integrations.tests.invented.embedder import Remembering
+from integrations.tests.invented.embedder import SpyEmbedder
 from integrations.tests.invented.rest import Account
-from integrations.tests.sync_helpers import BEGAN, DELTA, begin, client, item, row, stored, sync, told, work
+from integrations.tests.sync_helpers import (
+    BEGAN,
+    DELTA,
+    client,
+    client_values,
+    item,
+    row,
+    run_page,
+    run_sync,
+    start_sync,
+    stored_rows,
+)
 from integrations.types import Page, RawItem
 from jobs.claims import Superseded
 from jobs.outcomes import Postponed
@@ -34,14 +45,14 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture(autouse=True)
-def _model(model: Remembering) -> None:
+def _model(model: SpyEmbedder) -> None:
     """Each test asks the model that remembers."""
 
 
 def test_a_record_is_stored_verbatim_with_its_text_and_vector(account: Account, source: ConnectedSource) -> None:
     account.list("companies", item("company:1", name="Acme", nested={"a": [1, None, "x\x00y"]}, amount=2))
 
-    sync(source)
+    run_sync(source)
 
     found = row(source, "company:1")
     assert (found.document_type, found.title, found.text) == ("invented.company", "Acme", "invented.company Acme")
@@ -52,16 +63,16 @@ def test_a_record_is_stored_verbatim_with_its_text_and_vector(account: Account, 
     assert found.source_updated_at == BEGAN
 
 
-def test_text_is_embedded_only_when_it_changes(account: Account, source: ConnectedSource, model: Remembering) -> None:
+def test_text_is_embedded_only_when_it_changes(account: Account, source: ConnectedSource, model: SpyEmbedder) -> None:
     account.list("companies", item("company:1", 0, name="Acme", text="one"))
-    sync(source)
-    sync(source)
+    run_sync(source)
+    run_sync(source)
     assert sorted(model.texts) == ["Client: Acme.", "one"]
 
     account.list("companies", item("company:1", 1, name="Acme", text="two"))
-    changed = sync(source)
+    changed = run_sync(source)
     account.list("companies", item("company:1", 2, name="Acme", text="  two\x00 \n", more="of another kind"))
-    touched = sync(source)
+    touched = run_sync(source)
 
     assert sorted(model.texts) == ["Client: Acme.", "one", "two"]
     assert (changed.items_embedded, touched.items_embedded) == (1, 0)
@@ -71,10 +82,10 @@ def test_text_is_embedded_only_when_it_changes(account: Account, source: Connect
 
 def test_another_model_embeds_anew(account: Account, source: ConnectedSource, settings: Any) -> None:
     account.list("companies", item("company:1", name="Acme"))
-    sync(source)
+    run_sync(source)
 
     settings.EMBEDDER = "testing.embedders.Instant"
-    job = sync(source)
+    job = run_sync(source)
 
     assert row(source, "company:1").embedding_model == "instant@1"
     assert client(source).embedding_model == "instant@1"
@@ -82,30 +93,30 @@ def test_another_model_embeds_anew(account: Account, source: ConnectedSource, se
 
 
 def test_the_same_text_is_bought_once_for_a_tenant_and_never_shared_between_tenants(
-    account: Account, source: ConnectedSource, ben: Person, model: Remembering
+    account: Account, source: ConnectedSource, ben: Person, model: SpyEmbedder
 ) -> None:
     account.list("deals", item("deal:1", text="same"), item("deal:2", text="same "))
-    sync(source)
+    run_sync(source)
     account.list("deals", *account.pages["deals"][0].items, item("deal:3", text="same"))
-    sync(source)
+    run_sync(source)
     assert model.texts == ["same"]
-    vectors = {each.embedding_text_sha256: tuple(each.embedding) for each in stored(source).values()}
+    vectors = {each.embedding_text_sha256: tuple(each.embedding) for each in stored_rows(source).values()}
     assert len(vectors) == 1
 
     other = ConnectedSource.objects.create(user_id=ben.id, provider="hubspot")
-    sync(other)
+    run_sync(other)
 
     assert model.texts == ["same", "same"]
 
 
 def test_texts_go_in_batches_and_are_cut_to_what_a_model_takes(
-    account: Account, source: ConnectedSource, model: Remembering, settings: Any
+    account: Account, source: ConnectedSource, model: SpyEmbedder, settings: Any
 ) -> None:
     settings.EMBEDDING_BATCH_SIZE = 3
     long = "word " * 20_000
     account.list("deals", *[item(f"deal:{n}", text=f"text {n}") for n in range(7)], item("deal:7", text=long))
 
-    sync(source)
+    run_sync(source)
 
     assert [len(call) for call in model.calls] == [3, 3, 2]
     assert row(source, "deal:7").text == long.strip()
@@ -115,26 +126,26 @@ def test_texts_go_in_batches_and_are_cut_to_what_a_model_takes(
 def test_a_second_sync_adds_no_row_and_advances_updated_at(account: Account, source: ConnectedSource) -> None:
     account.list("companies", item("company:1", name="Acme"))
     account.list("deals", item("deal:1", company="company:1", amount=5))
-    sync(source)
-    before, clients = stored(source), told(source)
+    run_sync(source)
+    before, clients = stored_rows(source), client_values(source)
 
-    job = sync(source)
+    job = run_sync(source)
 
-    after = stored(source)
+    after = stored_rows(source)
     assert after.keys() == before.keys()
     assert all(after[id].updated_at > before[id].updated_at and after[id].pk == before[id].pk for id in before)
-    assert told(source) == clients
+    assert client_values(source) == clients
     assert (job.items_seen, job.items_unchanged, job.items_written, job.items_embedded) == (2, 2, 0, 0)
 
 
 def test_an_older_version_never_overwrites_a_newer_one(
-    account: Account, source: ConnectedSource, model: Remembering
+    account: Account, source: ConnectedSource, model: SpyEmbedder
 ) -> None:
     account.list("companies", item("company:1", 5, name="New"))
-    sync(source)
+    run_sync(source)
 
     account.list("companies", item("company:1", 4, name="Old"))
-    job = sync(source)
+    job = run_sync(source)
 
     assert row(source, "company:1").title == client(source).client_name == "New"
     assert row(source, "company:1").seen_in == job.pk
@@ -150,7 +161,7 @@ def test_a_record_that_changes_during_the_sync_ends_as_its_newest_version(
         Page([item("company:1", 1, name="Two")]),
     ]
 
-    job = sync(source)
+    job = run_sync(source)
 
     assert row(source, "company:1").title == client(source).client_name == "Three"
     assert job.items_seen == 5
@@ -175,21 +186,21 @@ def test_clients_are_the_same_whatever_order_the_records_come_in(
     order = orders[seed * len(orders) // 12 + seed]
 
     account.list("companies", *[_versions()[at] for at in order], size=1)
-    sync(source)
+    run_sync(source)
 
-    first, second = told(source)
+    first, second = client_values(source)
     assert first[:4] == ("company:1", "Acme Inc", "second", {"deals": ["deal:2"], "total": 5})
     assert second[:4] == ("company:2", "Other", None, {"deals": ["deal:1"], "total": 11})
     assert None not in (first[5], second[5])
 
 
-def test_a_deal_does_not_embed_its_company_again(account: Account, source: ConnectedSource, model: Remembering) -> None:
+def test_a_deal_does_not_embed_its_company_again(account: Account, source: ConnectedSource, model: SpyEmbedder) -> None:
     account.list("companies", item("company:1", name="Acme"))
-    sync(source)
+    run_sync(source)
     model.clear()
 
     account.list("deals", item("deal:1", company="company:1", amount=5))
-    sync(source)
+    run_sync(source)
 
     assert model.texts == ["invented.deal deal:1"]
     assert client(source).key_facts == {"deals": ["deal:1"], "total": 5}
@@ -201,9 +212,9 @@ def test_a_tenants_own_rows_are_never_touched(account: Account, source: Connecte
     before = ClientIntelligence.objects.get(pk=own.pk).updated_at
     account.list("companies", item("company:1", name="Acme Inc"))
 
-    sync(source)
+    run_sync(source)
     account.list("companies")
-    sync(source)
+    run_sync(source)
 
     assert not ClientIntelligence.objects.filter(source=source).exists()
     left = ClientIntelligence.objects.get(pk=own.pk)
@@ -216,9 +227,9 @@ def test_a_record_that_cannot_be_read_or_stored_costs_only_itself(account: Accou
     odd = item("company:3", amount=Decimal("NaN"))
     account.list("companies", item("company:1"), bad, odd, item("company:\x00"), item("company:4"))
 
-    job = sync(source)
+    job = run_sync(source)
 
-    assert stored(source).keys() == {"company:1", "company:4"}
+    assert stored_rows(source).keys() == {"company:1", "company:4"}
     assert (job.status, job.items_seen, job.items_written, job.items_failed) == ("completed", 5, 2, 3)
     assert {(each["external_id"], each["code"]) for each in job.error_details} == {
         ("company:2", "ITEM_UNREADABLE"), ("company:3", "ITEM_UNREADABLE"), ("company:", "ITEM_UNREADABLE"),
@@ -226,22 +237,22 @@ def test_a_record_that_cannot_be_read_or_stored_costs_only_itself(account: Accou
 
 
 def test_a_number_that_the_database_refuses_costs_only_its_record(account: Account, source: ConnectedSource) -> None:
-    account.list("companies", item("company:1", weight=json_codec.loads("1.5E+200000")), item("company:2"))
+    account.list("companies", item("company:1", weight=json_codec.load_json("1.5E+200000")), item("company:2"))
 
-    job = sync(source)
+    job = run_sync(source)
 
-    assert stored(source).keys() == {"company:2"}
+    assert stored_rows(source).keys() == {"company:2"}
     assert [each["code"] for each in job.error_details] == ["ITEM_NOT_STORED"]
 
 
 def test_of_records_that_are_written_together_each_has_the_vector_of_its_own_text(
-    account: Account, source: ConnectedSource, model: Remembering
+    account: Account, source: ConnectedSource, model: SpyEmbedder
 ) -> None:
     account.list("companies", *[item(f"company:{n}", text=f"{n}" if n % 3 else "") for n in range(40)])
 
-    sync(source)
+    run_sync(source)
 
-    found: list[Any] = [*stored(source).values(), *ClientIntelligence.objects.filter(source=source)]
+    found: list[Any] = [*stored_rows(source).values(), *ClientIntelligence.objects.filter(source=source)]
     assert len(found) == 80
     assert [each.embedding is None for each in found] == [each.text == "" for each in found]
     for each in (each for each in found if each.text):
@@ -254,15 +265,16 @@ def test_of_records_that_are_written_together_a_bad_one_costs_only_itself(
 ) -> None:
     """Whoever refuses it: the database, or the provider's own module when it is told of its children."""
     items = [item(f"company:{n}") for n in range(40)]
-    items[at] = item(f"company:{at}", weight=json_codec.loads("1.5E+200000"))
+    items[at] = item(f"company:{at}", weight=json_codec.load_json("1.5E+200000"))
     account.list("companies", *items)
     deals = [item(f"deal:{n}", company=f"company:{(at + 1) % 40}", amount=1) for n in range(40)]
     deals[at] = item(f"deal:{at}", company=f"company:{(at + 1) % 40}", name=UNREADABLE, amount=1000)
     account.list("deals", *deals)
 
-    job = sync(source)
+    job = run_sync(source)
 
-    assert stored(source).keys() == {each.external_id for each in [*items, *deals]} - {f"company:{at}", f"deal:{at}"}
+    expected = {each.external_id for each in [*items, *deals]} - {f"company:{at}", f"deal:{at}"}
+    assert stored_rows(source).keys() == expected
     assert client(source, f"company:{(at + 1) % 40}").key_facts["total"] == 39
     assert (job.items_seen, job.items_written, job.items_failed) == (80, 78, 2)
     assert {(each["external_id"], each["code"]) for each in job.error_details} == {
@@ -271,71 +283,71 @@ def test_of_records_that_are_written_together_a_bad_one_costs_only_itself(
 
 
 def test_few_large_records_are_written_together(account: Account, source: ConnectedSource, monkeypatch: Any) -> None:
-    provider = client_factory.provider(source.provider)
+    provider = client_factory.provider_module(source.provider)
     sizes = enumerate((1, 900, 90, 5_000, 1, 1))
-    made = [changes.draft(provider, item(f"deal:{n}", text="t" * size)) for n, size in sizes]
+    made = [changes.make_draft(provider, item(f"deal:{n}", text="t" * size)) for n, size in sizes]
     monkeypatch.setattr(writer, "MOST_CHARS", 3_000)
 
-    groups = [[each.external_id for each in group] for group in writer.together(made)]
+    groups = [[each.external_id for each in group] for group in writer.transaction_groups(made)]
 
     assert groups == [["deal:0", "deal:1", "deal:2"], ["deal:3"], ["deal:4", "deal:5"]]
 
 
 def test_a_text_that_the_model_refuses_costs_only_its_vector(
-    account: Account, source: ConnectedSource, model: Remembering
+    account: Account, source: ConnectedSource, model: SpyEmbedder
 ) -> None:
     model.poison = "poison"
     account.list("deals", *[item(f"deal:{n}", text="poison" if n == 3 else f"text {n}") for n in range(8)])
 
-    job = sync(source)
+    job = run_sync(source)
 
-    lacking = {id for id, each in stored(source).items() if each.embedding is None}
+    lacking = {id for id, each in stored_rows(source).items() if each.embedding is None}
     assert lacking == {"deal:3"}
     assert (job.items_written, job.items_failed) == (8, 0)
     assert [(each["external_id"], each["code"]) for each in job.error_details] == [("deal:3", "TEXT_REFUSED")]
 
 
 def test_what_was_embedded_before_the_budget_ended_is_kept(
-    account: Account, source: ConnectedSource, model: Remembering, settings: Any
+    account: Account, source: ConnectedSource, model: SpyEmbedder, settings: Any
 ) -> None:
     settings.EMBEDDING_BATCH_SIZE = 2
     account.list("companies")
     account.list("deals", *[item(f"deal:{n}", text=f"text {n}") for n in range(6)])
-    begin(source)
-    work()
+    start_sync(source)
+    run_page()
     model.calls_left = 2
-    message = page_messages.read()
+    message = page_messages.read_message()
     assert message is not None
 
     with pytest.raises(Postponed):
-        page_worker.work(message)
+        page_worker.run_page(message)
 
-    assert len(stored(source)) == 4
+    assert len(stored_rows(source)) == 4
     model.calls_left = None
-    page_worker.work(message)
+    page_worker.run_page(message)
     assert sorted(model.texts) == [f"text {n}" for n in range(6)]
 
 
 def test_a_record_and_its_client_are_written_together_or_not_at_all(account: Account, source: ConnectedSource) -> None:
     account.list("companies", item("company:1"))
     account.list("deals", item("deal:1"), item("deal:2", company="company:1", name=BUG))
-    begin(source)
-    work()
-    message = page_messages.read()
+    start_sync(source)
+    run_page()
+    message = page_messages.read_message()
     assert message is not None
 
     with pytest.raises(RuntimeError):
-        page_worker.work(message)
+        page_worker.run_page(message)
 
-    assert stored(source).keys() == {"company:1"}  # of the records that are written together none
+    assert stored_rows(source).keys() == {"company:1"}  # of the records that are written together none
     assert client(source).key_facts["deals"] == []
-    assert page_messages.waiting()
+    assert page_messages.has_messages()
 
 
 def test_who_was_overtaken_writes_nothing(account: Account, source: ConnectedSource) -> None:
     account.list("companies", item("company:1"))
-    begin(source)
-    message = page_messages.read()
+    start_sync(source)
+    message = page_messages.read_message()
     assert message is not None
 
     def overtake() -> None:
@@ -345,20 +357,20 @@ def test_who_was_overtaken_writes_nothing(account: Account, source: ConnectedSou
     account.before = overtake
 
     with pytest.raises(Superseded):
-        page_worker.work(message)
+        page_worker.run_page(message)
 
-    assert not stored(source)
+    assert not stored_rows(source)
 
 
 def test_a_sync_that_was_given_up_writes_nothing_more(account: Account, source: ConnectedSource) -> None:
     account.list("companies", item("company:1"))
-    job = begin(source)
-    account.before = lambda: sync_jobs.fail(job.pk, "SOME_CODE")
+    job = start_sync(source)
+    account.before = lambda: sync_jobs.fail_sync(job.pk, "SOME_CODE")
 
     with pytest.raises(Superseded):
-        work()
+        run_page()
 
-    assert not stored(source)
+    assert not stored_rows(source)
 
 
 @pytest.mark.django_db(transaction=True)
@@ -367,8 +379,8 @@ def test_whoever_ends_a_sync_waits_for_the_records_that_are_being_written(
 ) -> None:
     """Forgetting begins with ending the sync: it never deletes rows that a worker is about to write, or has locked."""
     account.list("companies", item("company:1"), item("company:2"))
-    sync(source)
-    begin(source)
+    run_sync(source)
+    start_sync(source)
 
     with ThreadPoolExecutor(1) as elsewhere, transaction.atomic():
         SourceDocument.objects.select_for_update().get(external_id="company:2")
@@ -387,9 +399,9 @@ def test_whoever_disconnects_waits_for_the_records_that_are_being_written(
 ) -> None:
     """A new record's foreign key asks for the source at the commit: by then it must not be somebody else's."""
     account.list("companies", item("company:1"), item("company:2"))
-    sync(source)
+    run_sync(source)
     account.list("companies", item("company:2", text="z"), item("company:3", text="q"))
-    job = begin(source)
+    job = start_sync(source)
 
     with ThreadPoolExecutor(2) as elsewhere, transaction.atomic():
         SourceDocument.objects.select_for_update().get(external_id="company:2")
@@ -411,7 +423,7 @@ def test_whoever_disconnects_waits_for_the_records_that_are_being_written(
 def test_records_are_written_with_the_source_locked_before_the_sync(account: Account, source: ConnectedSource) -> None:
     """So do those who end a sync."""
     account.list("companies", item("company:1"))
-    begin(source)
+    start_sync(source)
 
     with ThreadPoolExecutor(1) as elsewhere, transaction.atomic():
         ConnectedSource.objects.select_for_update().get(pk=source.pk)
@@ -426,14 +438,14 @@ def test_records_are_written_with_the_source_locked_before_the_sync(account: Acc
 
 def _on_a_connection_of_its_own() -> Message | None:
     try:
-        return work()
+        return run_page()
     finally:
         connections.close_all()
 
 
-def _disconnect(source: ConnectedSource) -> Grant:
+def _disconnect(source: ConnectedSource) -> GrantOutcome:
     try:
-        return disconnect.disconnect(source, by=None, reason="x")
+        return disconnect.disconnect_source(source, by=None, reason="x")
     finally:
         connections.close_all()
 
@@ -458,7 +470,7 @@ def _round_trips(message: Message) -> int:
         wire = connection.connection.pgconn
         wire.trace(protocol.fileno())
         try:
-            page_worker.work(message)
+            page_worker.run_page(message)
         finally:
             wire.untrace()
         protocol.seek(0)
@@ -475,19 +487,19 @@ def test_thirty_two_records_take_a_few_trips_to_the_database_together(
 ) -> None:
     """Begin, write and commit; and of clients their records and their rows."""
     account.list("companies", item("company:9"))
-    sync(source)
+    run_sync(source)
     trips = []
     for sync_no, number in enumerate((32, 32, 96)):  # the first prepares the statements and buys the text
         kind = {"deals": "deal", "companies": "company"}[stream]
         ids = [f"{kind}:{sync_no}-{n}" for n in range(number)]
         account.list(stream, *[item(id, company=company, name="Acme", text="the same") for id in ids])
-        begin(source)
-        while message := page_messages.read():
+        start_sync(source)
+        while message := page_messages.read_message():
             if _stream(message) == stream:
                 trips.append(_round_trips(message))
             else:
-                page_worker.work(message)
-            page_messages.delete(message)
+                page_worker.run_page(message)
+            page_messages.delete_message(message)
 
     assert round((trips[2] - trips[1]) / 2) == each  # psycopg lets go of a prepared statement now and then
 
@@ -495,10 +507,10 @@ def test_thirty_two_records_take_a_few_trips_to_the_database_together(
 def test_a_delta_that_touches_the_parent_only_recomputes_it(account: Account, source: ConnectedSource) -> None:
     account.list("companies", item("company:1", 0, name="Acme"), item("company:2", 0, name="Other"))
     account.list("deals", item("deal:1", 0, company="company:1", amount=3))
-    sync(source)
+    run_sync(source)
 
     account.list("deals+", item("deal:1", 1, company="company:2", amount=4))
-    sync(source, DELTA)
+    run_sync(source, DELTA)
 
     assert client(source, "company:1").key_facts == {"deals": [], "total": 0}
     assert client(source, "company:2").key_facts == {"deals": ["deal:1"], "total": 4}
@@ -508,7 +520,7 @@ def test_a_delta_that_touches_the_parent_only_recomputes_it(account: Account, so
 def test_a_client_is_locked_while_it_is_recomputed(account: Account, source: ConnectedSource) -> None:
     account.list("deals", item("deal:1", company="company:1"), item("deal:2"))
 
-    sync(source)
+    run_sync(source)
 
     with connection.cursor() as cursor:  # the test's own transaction still has it
         cursor.execute("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()")
@@ -518,10 +530,10 @@ def test_a_client_is_locked_while_it_is_recomputed(account: Account, source: Con
 def test_what_is_stored_of_another_source_is_left_alone(account: Account, source: ConnectedSource) -> None:
     other = ConnectedSource.objects.create(user_id=source.user_id, provider="hubspot", account="second")
     account.list("companies", item("company:1", name="Mine"))
-    sync(other)
+    run_sync(other)
 
     account.list("companies", item("company:1", name="Theirs"))
-    sync(source)
+    run_sync(source)
 
     assert row(other, "company:1").title == client(other).client_name == "Mine"
     assert SourceDocument.objects.count() == 2

@@ -16,7 +16,7 @@ from embeddings.embedders import Vectors
 from embeddings.models import LiveModel
 from integrations.models import ClientIntelligence, ConnectedSource, SourceDocument
 from integrations.records import reembed
-from integrations.records.reembed import LOCK, catch_up
+from integrations.records.reembed import LOCK, backfill_embeddings
 from jobs.outcomes import Postponed
 from testing.embedders import Instant
 from testing.factories.records import client, connected, record
@@ -57,7 +57,7 @@ def moved(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     Watched.refused.clear()
     Watched.meanwhile.clear()
     monkeypatch.setattr(reembed, "_refused", set())
-    monkeypatch.setattr(reembed, "_round", reembed.Round())
+    monkeypatch.setattr(reembed, "_round", reembed.TenantCursor())
 
 
 def former(source: ConnectedSource, count: int) -> None:
@@ -81,11 +81,11 @@ def test_after_a_change_of_model_every_record_is_embedded_again_and_then_nothing
     client(ben.id, "Northwind", "a client", embedding_model="former@1")
     Watched.seen.clear()
 
-    assert catch_up() == 12
+    assert backfill_embeddings() == 12
 
     assert len(Watched.seen) == 12
     assert models() == {"watched@1"}
-    assert catch_up() == 0
+    assert backfill_embeddings() == 0
     assert len(Watched.seen) == 12
 
 
@@ -94,7 +94,7 @@ def test_what_is_embedded_again_is_found_again(ana: Person) -> None:
     asked = {"query": "text 1", "sources": ["hubspot"], "mode": "vector", "k": 1}
     assert ana.post("/search", asked).json()["records"] == []
 
-    catch_up()
+    backfill_embeddings()
 
     assert ana.post("/search", asked).json()["records"][0]["external_id"] == "company:1"
 
@@ -109,7 +109,7 @@ def test_a_record_that_was_left_without_a_vector_gets_one_and_no_other_is_touche
     before = list(others.values("pk", "xmin"))
     Watched.seen.clear()
 
-    assert catch_up() == 2
+    assert backfill_embeddings() == 2
 
     assert sorted(Watched.seen) == ["left", "left too"]
     row = SourceDocument.objects.get(external_id="company:1")
@@ -122,7 +122,7 @@ def test_a_pinned_tenant_keeps_its_model(ana: Person) -> None:
     record(connected(ana.id), "company:1", "text", embed=False, embedding_model=None)
 
     assert active_model.of(ana.id).model == "local"
-    assert catch_up() in (0, 1)
+    assert backfill_embeddings() in (0, 1)
     assert Watched.seen == []
 
 
@@ -132,9 +132,9 @@ def test_a_text_that_no_model_takes_holds_up_no_other_and_is_offered_once(ana: P
     former(source, 5)
     Watched.seen.clear()
 
-    catch_up()
+    backfill_embeddings()
     refused = list(Watched.refused)
-    catch_up()
+    backfill_embeddings()
 
     assert len(Watched.seen) == 5
     assert refused[-1] == 1, "alone at last"
@@ -147,23 +147,23 @@ def test_what_was_bought_before_the_vendor_went_away_is_kept(ana: Person) -> Non
     Watched.seen.clear()
     Watched.away.extend([True, False])
 
-    assert catch_up() == 4
+    assert backfill_embeddings() == 4
 
     assert SourceDocument.objects.filter(embedding_model="watched@1").count() == len(Watched.seen) == 4
-    assert catch_up() == 8
+    assert backfill_embeddings() == 8
 
 
 def test_one_tenants_trouble_is_not_the_others(ana: Person, ben: Person) -> None:
     record(connected(ana.id), "company:1", "away", embed=False)
     former(connected(ben.id), 3)
 
-    assert catch_up() == 3
+    assert backfill_embeddings() == 3
 
 
 def test_no_time_left_is_no_work(ana: Person) -> None:
     former(connected(ana.id), 3)
 
-    assert catch_up(seconds=0) == 0
+    assert backfill_embeddings(seconds=0) == 0
 
 
 def test_two_processes_do_not_embed_the_same(ana: Person) -> None:
@@ -171,17 +171,17 @@ def test_two_processes_do_not_embed_the_same(ana: Person) -> None:
     with psycopg.connect(**database()) as other:
         other.execute(LOCK)
 
-        assert catch_up() == 0
+        assert backfill_embeddings() == 0
 
         other.execute("SELECT pg_advisory_unlock_all()")
-    assert catch_up() == 3
+    assert backfill_embeddings() == 3
 
 
 def test_a_source_that_is_being_forgotten_costs_nothing_more(ana: Person) -> None:
     former(connected(ana.id, status="disconnected"), 3)
     Watched.seen.clear()
 
-    assert catch_up() == 0
+    assert backfill_embeddings() == 0
     assert Watched.seen == []
 
 
@@ -189,11 +189,11 @@ def test_a_text_that_changed_meanwhile_keeps_what_the_sync_wrote(ana: Person) ->
     former(connected(ana.id), 1)
     Watched.meanwhile.append(lambda: SourceDocument.objects.update(text="newer"))
 
-    assert catch_up(seconds=5) == 0
+    assert backfill_embeddings(seconds=5) == 0
 
     assert Watched.meanwhile == []
     assert SourceDocument.objects.get().embedding_model == "former@1"
 
 
 def test_the_keeper_does_it() -> None:
-    assert "integrations.records.reembed.sweep" in configured.JOBS_SWEEPS
+    assert "integrations.records.reembed.start_backfill" in configured.JOBS_SWEEPS

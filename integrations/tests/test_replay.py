@@ -15,7 +15,7 @@ from accounts.errors import ApiError
 from integrations.models import ConnectedSource, IngestionJob
 from integrations.sync import page_messages, replay
 from integrations.sync.page_messages import Body
-from integrations.sync.pgmq import ARCHIVE, NAME
+from integrations.sync.pgmq import ARCHIVE, QUEUE
 from testing.factories import syncs
 from testing.personas import Person
 
@@ -25,10 +25,10 @@ pytestmark = pytest.mark.django_db
 def given_up(page: int = 0, **columns: Any) -> tuple[int, Body]:
     """A sync that failed at ``page``, and the archived message of that page."""
     body = syncs.sync(page=page, status="failed", error_message="max_retries_exceeded", **columns)
-    msg_id = page_messages.enqueue(body)
-    message = page_messages.read()
+    msg_id = page_messages.enqueue_page(body)
+    message = page_messages.read_message()
     assert message is not None
-    assert page_messages.archive(message)
+    assert page_messages.archive_message(message)
     return msg_id, body
 
 
@@ -39,7 +39,7 @@ def archived() -> list[int]:
 
 
 def refusal(msg_id: int) -> str:
-    became = replay.replay([msg_id], by=None)[msg_id]
+    became = replay.replay_messages([msg_id], by=None)[msg_id]
     assert isinstance(became, ApiError)
     return became.code
 
@@ -49,21 +49,21 @@ def test_a_page_that_is_put_back_is_read_anew_and_its_sync_goes_on(page: int, st
     began = {"started_at": "2026-01-01T00:00Z"} if page else {}
     msg_id, body = given_up(page, finished_at="2026-01-02T00:00Z", **began)
 
-    sent = replay.replay([msg_id], by=None)[msg_id]
+    sent = replay.replay_messages([msg_id], by=None)[msg_id]
 
-    message = page_messages.read()
+    message = page_messages.read_message()
     assert message is not None
     assert (message.msg_id, message.deliveries, message.body) == (sent, 1, body)
     job = IngestionJob.objects.get(pk=body.job_id)
     assert (job.status, job.error_message, job.finished_at, job.page) == (status, None, None, page)
     assert archived() == []
-    assert replay.replay([msg_id], by=None)[msg_id].code == "NOT_FOUND"  # type: ignore[union-attr]
+    assert replay.replay_messages([msg_id], by=None)[msg_id].code == "NOT_FOUND"  # type: ignore[union-attr]
 
 
 def test_who_put_it_back_and_why_is_kept(sam: Person) -> None:
     msg_id, body = given_up()
 
-    sent = replay.replay([msg_id], by=sam.user, reason="the provider is well again")[msg_id]
+    sent = replay.replay_messages([msg_id], by=sam.user, reason="the provider is well again")[msg_id]
 
     entry = AuditEntry.objects.get(action="ingestion.replay")
     assert (entry.actor_id, entry.reason) == (sam.user.pk, "the provider is well again")
@@ -78,7 +78,7 @@ def test_nothing_is_put_back_beside_another_sync_of_the_source() -> None:
     assert refusal(msg_id) == "SYNC_ALREADY_ACTIVE"
 
     assert archived() == [msg_id]
-    assert not page_messages.waiting()
+    assert not page_messages.has_messages()
     assert IngestionJob.objects.get(pk=body.job_id).status == "failed"
     assert not AuditEntry.objects.filter(action="ingestion.replay").exists()
 
@@ -95,7 +95,7 @@ def test_what_a_disconnected_source_has_left_can_still_be_removed() -> None:
     msg_id, body = given_up(kind="forget")
     ConnectedSource.objects.filter(pk=body.source_id).update(status="disconnected")
 
-    assert isinstance(replay.replay([msg_id], by=None)[msg_id], int)
+    assert isinstance(replay.replay_messages([msg_id], by=None)[msg_id], int)
 
 
 @pytest.mark.parametrize("now", [{"page": 3}, {"status": "completed"}, {"status": "running"}])
@@ -125,9 +125,9 @@ def test_a_page_whose_source_is_gone_is_not_put_back() -> None:
 
 def test_what_is_no_page_of_ours_is_not_put_back() -> None:
     with connection.cursor() as cursor:
-        cursor.execute("SELECT ingestion_enqueue(%s, '{}'::jsonb)", [NAME])
+        cursor.execute("SELECT ingestion_enqueue(%s, '{}'::jsonb)", [QUEUE])
         msg_id = cursor.fetchone()[0]
-    assert page_messages.read() is None
+    assert page_messages.read_message() is None
 
     assert refusal(msg_id) == "MESSAGE_MALFORMED"
 

@@ -15,7 +15,7 @@ from django.conf import LazySettings
 from integrations.models import ConnectedSource
 from integrations.providers import TokenRefused
 from integrations.transports.responses import MOST_BYTES, SCOPES_MISSING, TooLarge
-from integrations.transports.rest import Rest
+from integrations.transports.rest import RestTransport
 from jobs.outcomes import Permanent, Postponed, Retryable
 from testing.fakes.faults import KINDS, Status
 from testing.fakes.http_messages import Answer, Refusal, Request, as_json
@@ -60,15 +60,15 @@ def provider(settings: LazySettings) -> Iterator[Provider]:
 
 
 @pytest.fixture
-def rest(provider: Provider) -> Rest:
-    return Rest(ConnectedSource(id=uuid4(), provider="hubspot"), TOKEN, requests_per_minute=6_000)
+def rest(provider: Provider) -> RestTransport:
+    return RestTransport(ConnectedSource(id=uuid4(), provider="hubspot"), TOKEN, requests_per_minute=6_000)
 
 
-def ask(rest: Rest, **more: Any) -> dict[str, Any]:
+def ask(rest: RestTransport, **more: Any) -> dict[str, Any]:
     return rest.json("GET", "/things", operation="list", **more)
 
 
-def outcome(rest: Rest) -> Exception:
+def outcome(rest: RestTransport) -> Exception:
     with pytest.raises(Exception) as raised:  # noqa: PT011
         ask(rest)
     return raised.value
@@ -78,7 +78,7 @@ def google(status: int, reason: str) -> Answer:
     return as_json({"error": {"code": status, "message": PROSE, "errors": [{"reason": reason}]}}, status)
 
 
-def test_a_call_carries_the_token_and_its_parameters(provider: Provider, rest: Rest) -> None:
+def test_a_call_carries_the_token_and_its_parameters(provider: Provider, rest: RestTransport) -> None:
     said = ask(rest, params={"after": "7", "limit": 5, "none": None})
 
     assert said == {"ok": True}
@@ -86,7 +86,7 @@ def test_a_call_carries_the_token_and_its_parameters(provider: Provider, rest: R
     assert provider.asked[0].bearer == TOKEN
 
 
-def test_money_keeps_its_digits(provider: Provider, rest: Rest) -> None:
+def test_money_keeps_its_digits(provider: Provider, rest: RestTransport) -> None:
     provider.body = b'{"balance": 239.00, "large": 12345678901234567.89, "count": 3}'
 
     said = ask(rest)
@@ -100,7 +100,9 @@ def test_money_keeps_its_digits(provider: Provider, rest: Rest) -> None:
     "body",
     [b"", b"<html>", b"[1]", b"null", b'{"a": NaN}', b'{"a": 1e999999}', b'{"a": ' + b"[" * 99_999, b"\xff\xfe"],
 )
-def test_an_answer_that_is_no_object_is_the_providers_fault(provider: Provider, rest: Rest, body: bytes) -> None:
+def test_an_answer_that_is_no_object_is_the_providers_fault(
+    provider: Provider, rest: RestTransport, body: bytes
+) -> None:
     provider.body = body
 
     error = outcome(rest)
@@ -109,7 +111,7 @@ def test_an_answer_that_is_no_object_is_the_providers_fault(provider: Provider, 
     assert error.code == "VENDOR_ANSWER_INVALID"
 
 
-def test_a_token_that_is_refused_pauses_nobody(provider: Provider, rest: Rest) -> None:
+def test_a_token_that_is_refused_pauses_nobody(provider: Provider, rest: RestTransport) -> None:
     provider.misbehave("*", "status-401")
 
     assert isinstance(outcome(rest), TokenRefused)
@@ -117,7 +119,7 @@ def test_a_token_that_is_refused_pauses_nobody(provider: Provider, rest: Rest) -
 
 
 @pytest.mark.parametrize("reason", ["rateLimitExceeded", "userRateLimitExceeded"])
-def test_googles_403_for_haste_is_a_wait(provider: Provider, rest: Rest, reason: str) -> None:
+def test_googles_403_for_haste_is_a_wait(provider: Provider, rest: RestTransport, reason: str) -> None:
     provider.failing = replace(google(403, reason), headers={"Retry-After": "9"})
 
     error = outcome(rest)
@@ -136,7 +138,7 @@ def test_googles_403_for_haste_is_a_wait(provider: Provider, rest: Rest, reason:
         as_json({"status": "error", "policyName": "DAILY", "category": "RATE_LIMITS"}, 429),
     ],
 )
-def test_a_days_quota_waits_longer(provider: Provider, rest: Rest, answer: Answer) -> None:
+def test_a_days_quota_waits_longer(provider: Provider, rest: RestTransport, answer: Answer) -> None:
     provider.failing = answer
 
     error = outcome(rest)
@@ -145,7 +147,7 @@ def test_a_days_quota_waits_longer(provider: Provider, rest: Rest, answer: Answe
     assert (error.wait.seconds, error.wait.reason) == (600, "VENDOR_QUOTA_EXHAUSTED")
 
 
-def test_429_waits_as_long_as_it_says(provider: Provider, rest: Rest) -> None:
+def test_429_waits_as_long_as_it_says(provider: Provider, rest: RestTransport) -> None:
     provider.misbehave("*", Status(429, retry_after="4"))
 
     error = outcome(rest)
@@ -154,8 +156,8 @@ def test_429_waits_as_long_as_it_says(provider: Provider, rest: Rest) -> None:
     assert error.wait.seconds == 4
 
 
-def test_two_accounts_do_not_wait_for_each_other(provider: Provider, rest: Rest) -> None:
-    other = Rest(ConnectedSource(id=uuid4(), provider="hubspot"), "another", requests_per_minute=6_000)
+def test_two_accounts_do_not_wait_for_each_other(provider: Provider, rest: RestTransport) -> None:
+    other = RestTransport(ConnectedSource(id=uuid4(), provider="hubspot"), "another", requests_per_minute=6_000)
     provider.misbehave("*", Status(429, retry_after="4"))
 
     assert isinstance(outcome(rest), Postponed)
@@ -171,7 +173,7 @@ def test_two_accounts_do_not_wait_for_each_other(provider: Provider, rest: Rest)
     ],
 )
 def test_a_consent_that_is_too_narrow_ends_the_sync_with_its_code(
-    provider: Provider, rest: Rest, answer: Answer
+    provider: Provider, rest: RestTransport, answer: Answer
 ) -> None:
     provider.failing = answer
 
@@ -193,7 +195,7 @@ def test_a_consent_that_is_too_narrow_ends_the_sync_with_its_code(
     ],
 )
 def test_a_refusal_tells_the_providers_code_and_never_its_prose(
-    provider: Provider, rest: Rest, answer: Answer, code: str | None
+    provider: Provider, rest: RestTransport, answer: Answer, code: str | None
 ) -> None:
     provider.failing = answer
 
@@ -205,7 +207,7 @@ def test_a_refusal_tells_the_providers_code_and_never_its_prose(
 
 
 def test_faults_of_the_provider_open_the_breaker_of_the_account(
-    provider: Provider, rest: Rest, settings: LazySettings
+    provider: Provider, rest: RestTransport, settings: LazySettings
 ) -> None:
     settings.VENDOR_BREAKER_FAULTS = 2
     provider.misbehave("*", "status-503", times=2)
@@ -217,7 +219,7 @@ def test_faults_of_the_provider_open_the_breaker_of_the_account(
     assert Breaker.objects.get(key=rest.vendor.circuit).state == "open"
 
 
-def test_redirections_are_not_followed(provider: Provider, rest: Rest) -> None:
+def test_redirections_are_not_followed(provider: Provider, rest: RestTransport) -> None:
     provider.misbehave("*", "redirect-302")
 
     assert isinstance(outcome(rest), Retryable)
@@ -225,13 +227,15 @@ def test_redirections_are_not_followed(provider: Provider, rest: Rest) -> None:
 
 
 @pytest.mark.parametrize("kind", ["reset", "reset-mid-body", "truncated-body", "truncated-json"])
-def test_a_broken_wire_is_tried_again(provider: Provider, rest: Rest, kind: str) -> None:
+def test_a_broken_wire_is_tried_again(provider: Provider, rest: RestTransport, kind: str) -> None:
     provider.misbehave("*", KINDS[kind])
 
     assert isinstance(outcome(rest), Retryable)
 
 
-def test_an_answer_that_drips_ends_with_the_calls_time(provider: Provider, rest: Rest, settings: LazySettings) -> None:
+def test_an_answer_that_drips_ends_with_the_calls_time(
+    provider: Provider, rest: RestTransport, settings: LazySettings
+) -> None:
     settings.VENDOR_TIMEOUT_SECONDS = 0.3
     provider.said = {"long": "x" * 1_000}
     provider.misbehave("*", "one-byte-a-second")
@@ -242,7 +246,7 @@ def test_an_answer_that_drips_ends_with_the_calls_time(provider: Provider, rest:
     assert error.code == "VENDOR_UNREACHABLE"
 
 
-def test_an_answer_is_read_up_to_a_size(provider: Provider, rest: Rest) -> None:
+def test_an_answer_is_read_up_to_a_size(provider: Provider, rest: RestTransport) -> None:
     provider.body = b'{"long": "' + b"x" * MOST_BYTES + b'"}'
 
     error = outcome(rest)
@@ -251,7 +255,7 @@ def test_an_answer_is_read_up_to_a_size(provider: Provider, rest: Rest) -> None:
     assert error.code == "VENDOR_ANSWER_INVALID"
 
 
-def test_a_file_is_read_up_to_a_size(provider: Provider, rest: Rest) -> None:
+def test_a_file_is_read_up_to_a_size(provider: Provider, rest: RestTransport) -> None:
     provider.body = b"%PDF" + b"x" * 200_000
 
     assert b"".join(rest.stream("/file", operation="download", most=200_004)) == provider.body
@@ -260,14 +264,14 @@ def test_a_file_is_read_up_to_a_size(provider: Provider, rest: Rest) -> None:
 
 
 @pytest.mark.parametrize("id", ["../secrets", "a?b=c", "a#b", "a\\b", "a\nb", "..", "./x"])
-def test_an_id_that_would_lead_elsewhere_is_asked_of_nobody(provider: Provider, rest: Rest, id: str) -> None:
+def test_an_id_that_would_lead_elsewhere_is_asked_of_nobody(provider: Provider, rest: RestTransport, id: str) -> None:
     with pytest.raises(Retryable):
         rest.json("GET", f"/files/{id}", operation="get")
 
     assert not provider.asked
 
 
-def test_connections_are_used_again_and_cookies_are_not(provider: Provider, rest: Rest) -> None:
+def test_connections_are_used_again_and_cookies_are_not(provider: Provider, rest: RestTransport) -> None:
     provider.failing = as_json({}, 404, {"Set-Cookie": "session=of-ana; Path=/"})
     outcome(rest)
     outcome(rest)
@@ -277,7 +281,7 @@ def test_connections_are_used_again_and_cookies_are_not(provider: Provider, rest
     assert all("cookie" not in request.headers for request in provider.asked)
 
 
-def test_nothing_of_a_call_is_logged(provider: Provider, rest: Rest, caplog: pytest.LogCaptureFixture) -> None:
+def test_nothing_of_a_call_is_logged(provider: Provider, rest: RestTransport, caplog: pytest.LogCaptureFixture) -> None:
     provider.misbehave("*", "status-401")
     with caplog.at_level(logging.INFO):
         outcome(rest)

@@ -46,7 +46,7 @@ def key_facts(source: ConnectedSource, key: str) -> Any:
             "SELECT key_facts::text FROM client_intelligence WHERE source_id = %s AND external_id = %s",
             [source.pk, key],
         )
-        return json_codec.loads(cursor.fetchone()[0])
+        return json_codec.load_json(cursor.fetchone()[0])
 
 
 @pytest.mark.parametrize("of", [BOOKS, HUBSPOT], ids=["quickbooks", "hubspot"])
@@ -67,10 +67,10 @@ def test_it_is_what_all_of_them_tell(of: Any, told: dict[int, Any], ana: Person)
     counted = [each for each, (_, odd) in zip(made, told.values(), strict=True) if odd < 7]
     few = _with_few(provider)
 
-    client_rollups.recompute(source, few, [key])
+    client_rollups.recompute_clients(source, few, [key])
 
-    client = provider.client(own, plain_text.children(few.ROLLUP, counted))
-    assert key_facts(source, key) == json_codec.loads(json_codec.dumps(client.key_facts))
+    client = provider.client(own, plain_text.rollup_children(few.ROLLUP, counted))
+    assert key_facts(source, key) == json_codec.load_json(json_codec.dump_json(client.key_facts))
 
 
 def _with_few(provider: Any) -> Any:
@@ -94,7 +94,7 @@ def test_money_is_kept_as_numbers_to_the_last_digit(ana: Person) -> None:
         ]
     )
 
-    client_rollups.recompute(source, quickbooks, ["customer:1"])
+    client_rollups.recompute_clients(source, quickbooks, ["customer:1"])
 
     told = key_facts(source, "customer:1")
     assert (told["ar_balance"], told["total_lifetime_value"]) == (Decimal("362.10"), Decimal("99999999999999999993.81"))
@@ -111,7 +111,7 @@ def test_a_hundred_open_deals_are_shown_and_all_are_counted(ana: Person) -> None
         ]
     )
 
-    client_rollups.recompute(source, hubspot, ["company:1"])
+    client_rollups.recompute_clients(source, hubspot, ["company:1"])
 
     told = key_facts(source, "company:1")
     assert [each["name"] for each in told["open_deals"]] == [str(n) for n in range(103, 5, -1)] + ["4", "3"]
@@ -127,12 +127,12 @@ def test_no_more_children_are_read_than_are_shown(ana: Person, source: Connected
             for n in range(800)
         ]
     )
-    asked = {"source": source.pk, "keys": ["customer:1"], **client_rollups.needed(quickbooks)}
+    asked = {"source": source.pk, "keys": ["customer:1"], **client_rollups.rollup_params(quickbooks)}
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE source_documents")
     (row,) = execute(client_rollups.READ, asked)
     plan = "\n".join(line[0] for line in execute(f"EXPLAIN {client_rollups.READ}", asked))
 
-    assert len(json_codec.loads(row.newest)) == quickbooks.LAST
+    assert len(json_codec.load_json(row.newest)) == quickbooks.LAST
     assert plan.count("ix_source_documents_parent") == 2
     assert "Seq Scan" not in plan

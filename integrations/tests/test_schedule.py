@@ -27,7 +27,7 @@ def sources(number: int, **said: Any) -> list[ConnectedSource]:
 
 def planned(*, ago: timedelta = timedelta(minutes=5)) -> Schedule:
     """Plan the nights so that one is due."""
-    night = schedule.plan(2, 30)
+    night = schedule.schedule_nightly(2, 30)
     Schedule.objects.update(next_run=timezone.now() - ago)
     return night
 
@@ -61,7 +61,7 @@ def test_the_newest_sync_and_its_code_are_listed() -> None:
 def test_nothing_is_fetched_by_night_unless_that_was_asked_for() -> None:
     sources(1)
 
-    schedule.run()
+    schedule.run_nightly()
 
     assert begun() == 0
     assert said("nightly") == "No nights are planned.\n"
@@ -73,11 +73,11 @@ def test_each_active_source_is_synced_once_a_night() -> None:
     sources(1, status="disconnected")
     planned()
 
-    schedule.run()
-    schedule.run()
+    schedule.run_nightly()
+    schedule.run_nightly()
 
     assert begun() == 3
-    next_run = schedule.planned()
+    next_run = schedule.next_nightly_run()
     assert next_run is not None
     assert timedelta(hours=23) < next_run - timezone.now() <= timedelta(hours=24)
 
@@ -90,7 +90,7 @@ def test_a_source_that_syncs_or_has_synced_since_is_left_alone() -> None:
         IngestionJob.objects.filter(source=source).update(created_at=at)
     planned()
 
-    schedule.run()
+    schedule.run_nightly()
 
     assert [job.source_id for job in IngestionJob.objects.filter(kind="delta_sync")] == [due.pk]
 
@@ -101,11 +101,11 @@ def test_nights_that_were_missed_are_made_up_for_by_one() -> None:
     IngestionJob.objects.update(created_at=timezone.now() - timedelta(days=2))
     planned(ago=timedelta(days=3, minutes=5))
 
-    schedule.run()
-    schedule.run()
+    schedule.run_nightly()
+    schedule.run_nightly()
 
     assert begun() == 1
-    next_run = schedule.planned()
+    next_run = schedule.next_nightly_run()
     assert next_run is not None
     assert next_run > timezone.now()
 
@@ -116,13 +116,13 @@ def test_a_night_goes_on_where_a_sweep_stopped(monkeypatch: pytest.MonkeyPatch) 
     sources(5)
     planned()
 
-    schedule.run()
+    schedule.run_nightly()
     assert begun() == 4  # the queue was long enough then
-    schedule.run()
+    schedule.run_nightly()
     assert begun() == 4
 
     monkeypatch.setattr(schedule, "MOST_WAITING", 100)
-    schedule.run()
+    schedule.run_nightly()
     assert begun() == 5
 
 
@@ -131,7 +131,7 @@ def test_two_clusters_run_a_night_once() -> None:
     sources(4)
     planned()
 
-    at_once(schedule.run, schedule.run)
+    at_once(schedule.run_nightly, schedule.run_nightly)
 
     assert begun() == 4
 

@@ -13,7 +13,7 @@ from django.db import connection
 
 from integrations.models import ConnectedSource
 from integrations.records import record_embedding, reembed
-from integrations.search import records
+from integrations.search import search_records
 from testing import planner_statistics
 from testing.factories.records import connected, record
 from testing.personas import Person
@@ -60,7 +60,7 @@ def plans(marker: str) -> Iterator[list[str]]:
 
 
 def ask(user_id: UUID, **more: Any) -> None:
-    assert records(user_id=user_id, query="apples", sources=["hubspot", "clients"], **more)
+    assert search_records(user_id=user_id, query="apples", sources=["hubspot", "clients"], **more)
 
 
 def test_vectors_are_chosen_by_their_signs_from_the_index_alone(believed: ConnectedSource) -> None:
@@ -105,7 +105,7 @@ def test_words_are_looked_up_in_the_tenants_own_entries(believed: ConnectedSourc
 
 def test_who_waits_is_found_without_reading_the_records(believed: ConnectedSource, ben: Person) -> None:
     with plans("may_wait") as seen:
-        waiting = list(reembed.Round().tenants())
+        waiting = list(reembed.TenantCursor().tenants())
 
     assert waiting == [ben.id]
     assert "Seq Scan on source_documents" not in seen[0]

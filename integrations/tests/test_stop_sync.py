@@ -35,7 +35,7 @@ def stop(source_id: object, *more: str) -> str:
 
 def test_a_sync_whose_message_is_lost_is_ended_and_another_may_begin(ana: Person) -> None:
     source = connected(ana.id)
-    stranded = sync_jobs.start(source, Kind.FULL, by="test")
+    stranded = sync_jobs.start_sync(source, Kind.FULL, by="test")
     lost()
 
     said = stop(source.pk, "--reason", "restored without its queue")
@@ -43,32 +43,32 @@ def test_a_sync_whose_message_is_lost_is_ended_and_another_may_begin(ana: Person
     stranded.refresh_from_db()
     assert str(stranded.pk) in said
     assert (stranded.status, stranded.error_message) == (Status.FAILED, "SYNC_STOPPED")
-    assert sync_jobs.start(source, Kind.FULL, by="test").status == Status.QUEUED
+    assert sync_jobs.start_sync(source, Kind.FULL, by="test").status == Status.QUEUED
     entry = AuditEntry.objects.get(action="connectors.stop")
     assert (entry.object_id, entry.tenant_id, entry.details) == (str(source.pk), ana.id, {"kind": Kind.FULL})
 
 
 def test_the_page_of_a_stopped_sync_is_not_worked_on() -> None:
     body = paged.sync()
-    page_messages.enqueue(body)
+    page_messages.enqueue_page(body)
 
     stop(body.source_id, "--reason", "it fetches the wrong account")
     pgmq_consumer.turn(float("inf"))
 
-    assert not page_messages.waiting()
+    assert not page_messages.has_messages()
     assert IngestionJob.objects.get(pk=body.job_id).error_message == "SYNC_STOPPED"
 
 
 def test_forgetting_is_begun_anew(ana: Person) -> None:
     source = connected(ana.id)
     ConnectedSource.objects.filter(pk=source.pk).update(status=ConnectedSource.Status.DISCONNECTED)
-    sync_jobs.start(source, Kind.FORGET, by="test")
+    sync_jobs.start_sync(source, Kind.FORGET, by="test")
     lost()
 
     stop(source.pk, "--reason", "restored without its queue")
 
     anew = IngestionJob.objects.get(source=source, status=Status.QUEUED)
-    message = page_messages.read()
+    message = page_messages.read_message()
     assert message is not None
     assert message.body == Body(anew.pk, source.pk, ana.id, Kind.FORGET)
 

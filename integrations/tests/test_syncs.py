@@ -11,9 +11,20 @@ from accounts.errors import ApiError
 from integrations.models import ClientIntelligence, ConnectedSource, IngestionJob, SourceDocument, VaultToken
 from integrations.records import purge, tombstones
 from integrations.sync import page_messages, page_worker, sync_jobs
-from integrations.tests.invented.embedder import Remembering
+from integrations.tests.invented.embedder import SpyEmbedder
 from integrations.tests.invented.rest import Account
-from integrations.tests.sync_helpers import DELTA, FORGET, FULL, begin, client, item, row, stored, sync, work
+from integrations.tests.sync_helpers import (
+    DELTA,
+    FORGET,
+    FULL,
+    client,
+    item,
+    row,
+    run_page,
+    run_sync,
+    start_sync,
+    stored_rows,
+)
 from integrations.types import Page
 from jobs.cluster import state
 from jobs.outcomes import Postponed
@@ -23,15 +34,15 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture(autouse=True)
-def _model(model: Remembering) -> None:
+def _model(model: SpyEmbedder) -> None:
     """Each test asks the model that remembers."""
 
 
 def test_a_source_has_one_sync_at_a_time(source: ConnectedSource) -> None:
-    begin(source)
+    start_sync(source)
 
     with pytest.raises(ApiError) as refused:
-        begin(source)
+        start_sync(source)
 
     assert (refused.value.code, refused.value.status) == ("SYNC_ALREADY_ACTIVE", 409)
 
@@ -41,21 +52,21 @@ def test_nothing_is_fetched_from_a_source_that_is_not_active(source: ConnectedSo
     ConnectedSource.objects.update(status=status)
 
     with pytest.raises(ApiError) as refused:
-        begin(source)
+        start_sync(source)
 
     assert (refused.value.code, refused.value.status) == ("SOURCE_NOT_ACTIVE", 409)
-    assert not page_messages.waiting()
+    assert not page_messages.has_messages()
 
 
 def test_the_first_sync_is_a_full_one(source: ConnectedSource) -> None:
-    assert begin(source, DELTA).kind == FULL
+    assert start_sync(source, DELTA).kind == FULL
 
 
 def test_a_source_that_is_gone_is_not_found(source: ConnectedSource) -> None:
     ConnectedSource.objects.all().delete()
 
     with pytest.raises(ApiError) as refused:
-        begin(source)
+        start_sync(source)
 
     assert refused.value.code == "NOT_FOUND"
 
@@ -64,7 +75,7 @@ def test_a_source_that_is_gone_is_not_found(source: ConnectedSource) -> None:
 def test_of_two_that_begin_at_once_one_is_refused(source: ConnectedSource) -> None:
     def attempt() -> str:
         try:
-            return begin(source).kind
+            return start_sync(source).kind
         except ApiError as refused:
             return refused.code
 
@@ -72,26 +83,26 @@ def test_of_two_that_begin_at_once_one_is_refused(source: ConnectedSource) -> No
 
 
 def test_a_failed_sync_stays_failed(account: Account, source: ConnectedSource) -> None:
-    job = begin(source)
+    job = start_sync(source)
 
-    assert sync_jobs.fail(job.pk, "SOME_CODE")
-    assert not sync_jobs.fail(job.pk, "ANOTHER")
+    assert sync_jobs.fail_sync(job.pk, "SOME_CODE")
+    assert not sync_jobs.fail_sync(job.pk, "ANOTHER")
 
-    work()
+    run_page()
     job.refresh_from_db()
     assert (job.status, job.error_message) == ("failed", "SOME_CODE")
     assert job.finished_at is not None
-    assert begin(source).status == "queued"
+    assert start_sync(source).status == "queued"
 
 
 def test_a_full_sync_buries_what_it_has_not_seen(account: Account, source: ConnectedSource) -> None:
     account.list("companies", item("company:1"), item("company:2"))
     account.list("deals", item("deal:1", company="company:1", amount=3), item("deal:2", company="company:1", amount=4))
-    sync(source)
+    run_sync(source)
 
     account.list("companies", item("company:1"))
     account.list("deals", item("deal:1", company="company:1", amount=3))
-    job = sync(source)
+    job = run_sync(source)
 
     gone = row(source, "company:2")
     assert gone.deleted_at is not None
@@ -106,26 +117,26 @@ def test_a_large_source_is_swept_slice_by_slice(
 ) -> None:
     monkeypatch.setattr(tombstones, "SLICE", 3)
     account.list("companies", *[item(f"company:{n}") for n in range(10)])
-    sync(source)
+    run_sync(source)
 
     account.list("companies", item("company:4"))
-    job = sync(source)
+    job = run_sync(source)
 
-    assert {id for id, each in stored(source).items() if each.deleted_at is None} == {"company:4"}
+    assert {id for id, each in stored_rows(source).items() if each.deleted_at is None} == {"company:4"}
     assert job.items_deleted == 9
 
 
 def test_a_listing_that_was_capped_buries_nothing_of_its_kind(account: Account, source: ConnectedSource) -> None:
     account.list("companies", item("company:1"), item("company:2"))
     account.list("deals", item("deal:1"), item("deal:2"))
-    sync(source)
+    run_sync(source)
 
     account.list("companies", item("company:1"), capped=True)
     account.list("deals", item("deal:1"))
-    sync(source)
+    run_sync(source)
 
     source.refresh_from_db()
-    assert {id for id, each in stored(source).items() if each.deleted_at} == {"deal:2"}
+    assert {id for id, each in stored_rows(source).items() if each.deleted_at} == {"deal:2"}
     assert source.cursor == {"companies": 1, "deals": 1}
 
 
@@ -134,41 +145,41 @@ def test_a_delta_buries_what_the_provider_says_is_deleted_and_nothing_else(
 ) -> None:
     account.list("companies", item("company:1"), item("company:2"))
     account.list("deals", item("deal:1", company="company:1", amount=3))
-    sync(source)
+    run_sync(source)
 
     account.list("deals+", item("deal:1", 1, deleted=True), item("deal:9", 1, deleted=True))
-    job = sync(source, DELTA)
+    job = run_sync(source, DELTA)
 
-    assert {id for id, each in stored(source).items() if each.deleted_at} == {"deal:1"}
+    assert {id for id, each in stored_rows(source).items() if each.deleted_at} == {"deal:1"}
     assert client(source).key_facts == {"deals": [], "total": 0}
     assert job.items_deleted == 1
 
 
 def test_a_deletion_that_is_older_than_the_record_is_of_no_account(account: Account, source: ConnectedSource) -> None:
     account.list("companies", item("company:1", 5))
-    sync(source)
+    run_sync(source)
 
     account.list("companies+", item("company:1", 4, deleted=True))
-    sync(source, DELTA)
+    run_sync(source, DELTA)
 
     assert row(source, "company:1").deleted_at is None
 
 
 def test_an_older_page_does_not_revive_a_tombstone_but_a_newer_version_does(
-    account: Account, source: ConnectedSource, model: Remembering
+    account: Account, source: ConnectedSource, model: SpyEmbedder
 ) -> None:
     account.list("companies", item("company:1", 1, name="Acme"))
-    sync(source)
+    run_sync(source)
     account.pages["companies+"] = [
         Page([item("company:1", None, deleted=True)], following="1"),
         Page([item("company:1", 1, name="Acme")]),
     ]
-    sync(source, DELTA)
+    run_sync(source, DELTA)
     assert row(source, "company:1").deleted_at is not None
     assert not ClientIntelligence.objects.filter(source=source).exists()
 
     account.list("companies+", item("company:1", 2, name="Acme"))
-    sync(source, DELTA)
+    run_sync(source, DELTA)
 
     back = row(source, "company:1")
     assert (back.deleted_at, back.text) == (None, "invented.company Acme")
@@ -180,34 +191,34 @@ def test_a_record_that_was_restored_unchanged_comes_back_with_the_next_sync(
     account: Account, source: ConnectedSource
 ) -> None:
     account.list("companies", item("company:1", 1))
-    sync(source)
+    run_sync(source)
     account.list("companies")
-    sync(source)
+    run_sync(source)
     assert row(source, "company:1").deleted_at is not None
 
     account.list("companies", item("company:1", 1))
-    sync(source)
+    run_sync(source)
 
     assert row(source, "company:1").deleted_at is None
 
 
 def test_a_sweep_that_must_stop_goes_on_later(account: Account, source: ConnectedSource) -> None:
     account.list("companies", item("company:1"))
-    sync(source)
+    run_sync(source)
     account.list("companies")
-    begin(source)
-    work()
-    work()
-    message = page_messages.read()
+    start_sync(source)
+    run_page()
+    run_page()
+    message = page_messages.read_message()
     assert message is not None
     state.stop()
     try:
         with pytest.raises(Postponed):
-            page_worker.work(message)
+            page_worker.run_page(message)
     finally:
         state.begin()
 
-    page_worker.work(message)
+    page_worker.run_page(message)
 
     assert row(source, "company:1").deleted_at is not None
     assert IngestionJob.objects.order_by("created_at").last().status == "completed"  # type: ignore[union-attr]
@@ -219,15 +230,15 @@ def test_forgetting_removes_everything_of_a_source_and_nothing_else(
     monkeypatch.setattr(purge, "BATCH", 2)
     other = ConnectedSource.objects.create(user_id=source.user_id, provider="hubspot", account="second")
     account.list("companies", *[item(f"company:{n}") for n in range(5)])
-    sync(source)
-    sync(other)
+    run_sync(source)
+    run_sync(other)
     VaultToken.objects.create(user_id=source.user_id, source_id=source.pk, kind="access", secret=b"x")
     ClientIntelligence.objects.create(user_id=source.user_id, client_name="Own")
     ConnectedSource.objects.filter(pk=source.pk).update(status="disconnected")
 
-    begin(source, FORGET)
+    start_sync(source, FORGET)
     rounds = 0
-    while work():
+    while run_page():
         rounds += 1
 
     assert rounds == 4
@@ -236,21 +247,21 @@ def test_forgetting_removes_everything_of_a_source_and_nothing_else(
     assert not VaultToken.objects.exists()
     assert SourceDocument.objects.count() == 5
     assert ClientIntelligence.objects.count() == 6
-    assert not page_messages.waiting()
+    assert not page_messages.has_messages()
 
 
 def test_forgetting_ends_the_sync_that_is_under_way(account: Account, source: ConnectedSource) -> None:
     account.list("companies", item("company:1"))
-    running = begin(source)
+    running = start_sync(source)
     ConnectedSource.objects.update(status="disconnected")
 
-    begin(source, FORGET)
+    start_sync(source, FORGET)
 
     running.refresh_from_db()
     assert (running.status, running.error_message) == ("failed", "SOURCE_DISCONNECTED")
     with pytest.raises(ApiError):
-        begin(source, FORGET)
-    while work():
+        start_sync(source, FORGET)
+    while run_page():
         pass
     assert not SourceDocument.objects.exists()
     assert not ConnectedSource.objects.exists()
@@ -278,7 +289,7 @@ PLANS: list[tuple[str, dict[str, Any]]] = [
 def test_a_source_is_gone_through_by_its_index(
     source: ConnectedSource, never_vacuumed: None, sql: str, params: dict[str, Any]
 ) -> None:
-    job = begin(source)
+    job = start_sync(source)
     with connection.cursor() as cursor:
         cursor.execute("SET LOCAL enable_seqscan = off")  # as workers do
         cursor.execute(f"EXPLAIN {sql}", {"source": source.pk, "job": job.pk, **params})

@@ -13,7 +13,14 @@ from django.utils import timezone
 from integrations.models import ConnectedSource
 from integrations.oauth import token_refresh, token_vault
 from integrations.oauth.token_refresh import SourceBroken
-from integrations.tests.grants import PROVIDERS, connect, outcome_of, refresh_token, stored, token_of
+from integrations.tests.grants import (
+    PROVIDERS,
+    access_token,
+    connect_source,
+    database_dump,
+    refresh_outcome,
+    refresh_token,
+)
 from testing.fakes.faults import Status
 from testing.fakes.oauth import CLIENT_SECRET, MARK, OAuthServer
 from testing.personas import Person
@@ -23,13 +30,13 @@ transactional = pytest.mark.django_db(transaction=True)
 
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_a_token_that_ends_soon_is_refreshed(ana: Person, oauth: OAuthServer, provider: str) -> None:
-    source = connect(ana, provider, oauth, seconds=59)
+    source = connect_source(ana, provider, oauth, seconds=59)
 
-    found, token = token_refresh.fresh(source.pk)
+    found, token = token_refresh.fresh_token(source.pk)
 
     assert oauth.accepts(token)
     assert found.access_token_vault_id
-    assert token_vault.read(found.access_token_vault_id, found) == token
+    assert token_vault.read_token(found.access_token_vault_id, found) == token
     assert found.token_expires_at
     left = found.token_expires_at - timezone.now()
     assert timedelta(seconds=1700) < left <= timedelta(seconds=1800)
@@ -37,19 +44,19 @@ def test_a_token_that_ends_soon_is_refreshed(ana: Person, oauth: OAuthServer, pr
 
 
 def test_a_token_that_lasts_is_used_as_it_is(ana: Person, oauth: OAuthServer) -> None:
-    source = connect(ana, "hubspot", oauth, seconds=120)
+    source = connect_source(ana, "hubspot", oauth, seconds=120)
 
-    first, second = token_of(source.pk), token_of(source.pk)
+    first, second = access_token(source.pk), access_token(source.pk)
 
     assert first == second
     assert oauth.requests == 0
 
 
 def test_a_token_without_an_end_is_refreshed(ana: Person, oauth: OAuthServer) -> None:
-    source = connect(ana, "hubspot", oauth, seconds=900)
+    source = connect_source(ana, "hubspot", oauth, seconds=900)
     ConnectedSource.objects.update(token_expires_at=None)
 
-    token_of(source.pk)
+    access_token(source.pk)
 
     assert oauth.asked == {"hubspot:refresh_token": 1}
 
@@ -59,7 +66,7 @@ def test_the_databases_clock_says_what_is_soon(
     ana: Person, oauth: OAuthServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A worker whose own clock is hours off refreshes neither too early nor too late."""
-    source = connect(ana, "hubspot", oauth)
+    source = connect_source(ana, "hubspot", oauth)
     right = timezone.now
     monkeypatch.setattr(timezone, "now", lambda: right() - timedelta(hours=5))
     ends = "UPDATE connected_sources SET token_expires_at = clock_timestamp() + make_interval(secs => %s)"
@@ -67,19 +74,19 @@ def test_the_databases_clock_says_what_is_soon(
     for seconds, calls in ((90, 0), (50, 1)):
         with connection.cursor() as cursor:
             cursor.execute(ends, [seconds])
-        token_of(source.pk)
+        access_token(source.pk)
 
         assert oauth.asked["hubspot:refresh_token"] == calls
 
 
 def test_an_expired_token_is_refreshed_unless_somebody_did(ana: Person, oauth: OAuthServer) -> None:
-    source = connect(ana, "hubspot", oauth, seconds=900)
-    found, first = token_refresh.fresh(source.pk)
+    source = connect_source(ana, "hubspot", oauth, seconds=900)
+    found, first = token_refresh.fresh_token(source.pk)
 
-    token_refresh.expire(source.pk, found.token_expires_at)
-    second = token_of(source.pk)
-    token_refresh.expire(source.pk, found.token_expires_at)  # of somebody who was slow to tell
-    third = token_of(source.pk)
+    token_refresh.expire_token(source.pk, found.token_expires_at)
+    second = access_token(source.pk)
+    token_refresh.expire_token(source.pk, found.token_expires_at)  # of somebody who was slow to tell
+    third = access_token(source.pk)
 
     assert first != second == third
     assert oauth.requests == 1
@@ -89,26 +96,26 @@ def test_recorded_sources_need_no_token(ana: Person, oauth: OAuthServer, setting
     settings.INTEGRATIONS_USE_FIXTURES = True
     source = ConnectedSource.objects.create(user_id=ana.id, provider="hubspot", account="recorded")
 
-    assert token_of(source.pk) == "recorded"
+    assert access_token(source.pk) == "recorded"
 
     ConnectedSource.objects.update(status="disconnected")
     with pytest.raises(SourceBroken, match="SOURCE_DISCONNECTED"):
-        token_of(source.pk)
+        access_token(source.pk)
 
 
 @transactional
 def test_no_token_is_in_a_dump_or_in_a_log(ana: Person, oauth: OAuthServer, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     for provider in PROVIDERS:
-        source = connect(ana, provider, oauth)
-        token_of(source.pk)
+        source = connect_source(ana, provider, oauth)
+        access_token(source.pk)
         oauth.misbehave("*", Status(503))
-        token_refresh.expire(source.pk, ConnectedSource.objects.get(pk=source.pk).token_expires_at)
-        outcome_of(source.pk)
+        token_refresh.expire_token(source.pk, ConnectedSource.objects.get(pk=source.pk).token_expires_at)
+        refresh_outcome(source.pk)
         oauth.take_back(refresh_token(source))
-        outcome_of(source.pk)
+        refresh_outcome(source.pk)
 
-    dump, said = stored(), caplog.text + repr([vars(record) for record in caplog.records])
+    dump, said = database_dump(), caplog.text + repr([vars(record) for record in caplog.records])
     assert "refresh_token_invalid" in dump
     for secret in (MARK, CLIENT_SECRET):
         for form in (secret, secret.encode().hex(), secret.encode().hex().upper()):

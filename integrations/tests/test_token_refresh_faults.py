@@ -11,7 +11,14 @@ from integrations.models import ConnectedSource, IngestionJob, VaultToken
 from integrations.oauth import token_endpoint, token_refresh
 from integrations.oauth.token_refresh import SourceBroken
 from integrations.sync import page_messages, page_worker, sync_jobs
-from integrations.tests.grants import PROVIDERS, connect, named, outcome_of, refresh_token, token_of
+from integrations.tests.grants import (
+    PROVIDERS,
+    access_token,
+    connect_source,
+    fault_name,
+    refresh_outcome,
+    refresh_token,
+)
 from jobs.outcomes import Postponed, Retryable
 from testing.fakes.faults import Kind, Status, instead, late
 from testing.fakes.http_messages import as_json
@@ -24,10 +31,10 @@ def test_a_dead_grant_is_an_error_that_says_a_code_and_no_prose(
     ana: Person, oauth: OAuthServer, provider: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    source = connect(ana, provider, oauth)
+    source = connect_source(ana, provider, oauth)
     oauth.take_back(refresh_token(source))
 
-    outcomes = [outcome_of(source.pk), outcome_of(source.pk)]
+    outcomes = [refresh_outcome(source.pk), refresh_outcome(source.pk)]
 
     source.refresh_from_db()
     code = "BAD_REFRESH_TOKEN" if provider == "hubspot" else "invalid_grant"
@@ -46,16 +53,16 @@ STANDARD = {"category": "VALIDATION_ERROR", "message": PROSE, "errors": [{"in": 
         ("gmail", Status(401, code="invalid_grant"), "invalid_grant"),
         ("hubspot", instead("standard-error", as_json(STANDARD, 400)), "BAD_REFRESH_TOKEN"),
     ],
-    ids=named,
+    ids=fault_name,
 )
 def test_a_dead_grant_that_is_told_otherwise_is_one_too(
     ana: Person, oauth: OAuthServer, provider: str, kind: Kind, code: str
 ) -> None:
-    source = connect(ana, provider, oauth)
+    source = connect_source(ana, provider, oauth)
     oauth.misbehave("POST *", kind)
 
     with pytest.raises(SourceBroken, match="REFRESH_TOKEN_INVALID"):
-        token_of(source.pk)
+        access_token(source.pk)
 
     assert ConnectedSource.objects.get().status_message == f"refresh_token_invalid: {code}"
 
@@ -75,16 +82,16 @@ def test_a_dead_grant_that_is_told_otherwise_is_one_too(
         (Status(403), "Postponed"),
         (Status(400, code="invalid_request"), "VendorRefused"),
     ],
-    ids=named,
+    ids=fault_name,
 )
 def test_a_fault_of_others_leaves_the_source_and_the_vault_as_they_were(
     ana: Person, oauth: OAuthServer, kind: Any, outcome: str
 ) -> None:
-    source = connect(ana, "google_drive", oauth)
+    source = connect_source(ana, "google_drive", oauth)
     before = ConnectedSource.objects.values().get(), list(VaultToken.objects.order_by("id").values_list())
     oauth.misbehave("POST /google/token", kind)
 
-    assert outcome_of(source.pk) == outcome
+    assert refresh_outcome(source.pk) == outcome
 
     assert (ConnectedSource.objects.values().get(), list(VaultToken.objects.order_by("id").values_list())) == before
 
@@ -92,53 +99,53 @@ def test_a_fault_of_others_leaves_the_source_and_the_vault_as_they_were(
 def test_an_answer_that_is_slow_is_waited_for_and_one_that_never_comes_is_not(
     ana: Person, oauth: OAuthServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(token_endpoint, "SECONDS", 1.0)
-    source = connect(ana, "hubspot", oauth)
+    monkeypatch.setattr(token_endpoint, "TIMEOUT_SECONDS", 1.0)
+    source = connect_source(ana, "hubspot", oauth)
     oauth.misbehave("*", "hang")
     oauth.misbehave("*", late(0.2))
 
-    assert [outcome_of(source.pk), outcome_of(source.pk)] == ["Retryable", "fresh"]
+    assert [refresh_outcome(source.pk), refresh_outcome(source.pk)] == ["Retryable", "fresh"]
 
 
 def test_a_wrong_client_secret_of_ours_breaks_no_tenants_source(
     ana: Person, ben: Person, oauth: OAuthServer, settings: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    sources = [connect(person, provider, oauth) for person in (ana, ben) for provider in PROVIDERS]
+    sources = [connect_source(person, provider, oauth) for person in (ana, ben) for provider in PROVIDERS]
     right = settings.CONNECTORS
     settings.CONNECTORS = {name: {**config, "client_secret": "wrong"} for name, config in right.items()}
-    wrong = [outcome_of(source.pk) for source in sources]
+    wrong = [refresh_outcome(source.pk) for source in sources]
     settings.CONNECTORS = right
 
     assert set(wrong) == {"Postponed"}
-    assert {outcome_of(source.pk) for source in sources} == {"fresh"}
+    assert {refresh_outcome(source.pk) for source in sources} == {"fresh"}
     assert "OAuth client: invalid_client" in caplog.text
 
 
 def test_a_provider_that_is_not_set_up_any_more_is_waited_for(ana: Person, oauth: OAuthServer, settings: Any) -> None:
-    source = connect(ana, "hubspot", oauth)
+    source = connect_source(ana, "hubspot", oauth)
     settings.CONNECTORS = {"hubspot": {**settings.CONNECTORS["hubspot"], "client_secret": ""}}
 
     with pytest.raises(Postponed, match="PROVIDER_NOT_CONFIGURED"):
-        token_of(source.pk)
+        access_token(source.pk)
 
 
 def test_a_refresh_token_that_is_left_out_stays(ana: Person, oauth: OAuthServer) -> None:
-    source = connect(ana, "gmail", oauth)
+    source = connect_source(ana, "gmail", oauth)
     before = refresh_token(source)
 
-    token_of(source.pk)
+    access_token(source.pk)
 
     assert refresh_token(source) == before
     assert VaultToken.objects.filter(kind="refresh").count() == 1
 
 
 def test_a_rotated_refresh_token_is_the_one_that_is_used_next(ana: Person, oauth: OAuthServer) -> None:
-    source = connect(ana, "quickbooks", oauth)
+    source = connect_source(ana, "quickbooks", oauth)
     before = refresh_token(source)
 
     for _ in range(3):
-        token_of(source.pk)
-        token_refresh.expire(source.pk, ConnectedSource.objects.get().token_expires_at)
+        access_token(source.pk)
+        token_refresh.expire_token(source.pk, ConnectedSource.objects.get().token_expires_at)
 
     assert refresh_token(source) != before
     assert oauth.requests == 3
@@ -147,23 +154,23 @@ def test_a_rotated_refresh_token_is_the_one_that_is_used_next(ana: Person, oauth
 
 def test_after_a_lost_answer_the_old_token_is_tried_again(ana: Person, oauth: OAuthServer) -> None:
     oauth.grace = 1
-    source = connect(ana, "quickbooks", oauth)
+    source = connect_source(ana, "quickbooks", oauth)
     oauth.misbehave("POST /intuit/token", "reset-after-sale")
 
-    assert [outcome_of(source.pk), outcome_of(source.pk)] == ["Retryable", "fresh"]
+    assert [refresh_outcome(source.pk), refresh_outcome(source.pk)] == ["Retryable", "fresh"]
     assert oauth.asked == {"intuit:refresh_token": 2}
 
 
 @pytest.mark.django_db
 def test_a_refresh_that_fails_is_counted_by_its_sync_and_uses_up_a_delivery(ana: Person, oauth: OAuthServer) -> None:
-    source = connect(ana, "hubspot", oauth)
-    job = sync_jobs.start(source, IngestionJob.Kind.FULL, by="a test")
+    source = connect_source(ana, "hubspot", oauth)
+    job = sync_jobs.start_sync(source, IngestionJob.Kind.FULL, by="a test")
     oauth.misbehave("POST *", Status(503))
-    message = page_messages.read()
+    message = page_messages.read_message()
     assert message is not None
 
     with pytest.raises(Retryable):
-        page_worker.work(message)
+        page_worker.run_page(message)
 
     job.refresh_from_db()
     assert (job.status, job.items_failed) == ("running", 1)

@@ -18,7 +18,7 @@ from psycopg.conninfo import make_conninfo
 
 from integrations.models import ConnectedSource, VaultToken
 from integrations.oauth import token_refresh
-from integrations.tests.grants import connect, outcome_of, refresh_token, token_of
+from integrations.tests.grants import access_token, connect_source, refresh_outcome, refresh_token
 from jobs import failpoints
 from jobs.outcomes import Postponed
 from testing.cluster import used_database
@@ -38,9 +38,9 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_fifty_at_once_are_one_call_and_one_token(ana: Person, oauth: OAuthServer, patient: None) -> None:
-    source = connect(ana, "quickbooks", oauth)
+    source = connect_source(ana, "quickbooks", oauth)
 
-    tokens = at_once(*[lambda: token_of(source.pk)] * 50)
+    tokens = at_once(*[lambda: access_token(source.pk)] * 50)
 
     assert len(set(tokens)) == 1
     assert oauth.accepts(tokens[0])
@@ -49,10 +49,10 @@ def test_fifty_at_once_are_one_call_and_one_token(ana: Person, oauth: OAuthServe
 
 def test_two_processes_are_one_call_and_one_token(ana: Person, oauth: OAuthServer, patient: None) -> None:
     """The specification's token-refresh-serializes."""
-    source = connect(ana, "quickbooks", oauth)
+    source = connect_source(ana, "quickbooks", oauth)
     oauth.delay = 0.3
 
-    tokens = in_processes(2, token_of, source.pk)
+    tokens = in_processes(2, access_token, source.pk)
 
     assert len(set(tokens)) == 1
     assert oauth.accepts(tokens[0])
@@ -60,11 +60,11 @@ def test_two_processes_are_one_call_and_one_token(ana: Person, oauth: OAuthServe
 
 
 def test_a_crowd_does_not_call_a_failing_provider_one_after_the_other(ana: Person, oauth: OAuthServer) -> None:
-    source = connect(ana, "hubspot", oauth)
+    source = connect_source(ana, "hubspot", oauth)
     oauth.misbehave("POST /hubspot/token", Status(503).after_sale(), times=50)
     oauth.delay = 0.6
 
-    outcomes = at_once(*[lambda: outcome_of(source.pk)] * 8)
+    outcomes = at_once(*[lambda: refresh_outcome(source.pk)] * 8)
 
     assert set(outcomes) <= {"Retryable", "Postponed"}
     assert oauth.requests <= 2  # and not as many as it takes until the breaker opens
@@ -74,17 +74,17 @@ def test_who_waits_too_long_goes_away_and_loses_no_delivery(
     ana: Person, oauth: OAuthServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(token_refresh, "PATIENCE_SECONDS", 0.1)
-    source = connect(ana, "hubspot", oauth)
+    source = connect_source(ana, "hubspot", oauth)
     ConnectedSource.objects.update(refresh_lease_until=timezone.now() + timedelta(seconds=30))
 
     with pytest.raises(Postponed, match="TOKEN_BEING_REFRESHED"):
-        token_of(source.pk)
+        access_token(source.pk)
 
     assert oauth.requests == 0
 
 
 def test_no_transaction_is_open_during_the_call(ana: Person, oauth: OAuthServer) -> None:
-    source = connect(ana, "hubspot", oauth)
+    source = connect_source(ana, "hubspot", oauth)
     oauth.delay = 0.8
     asks = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in%'"
 
@@ -95,7 +95,7 @@ def test_no_transaction_is_open_during_the_call(ana: Person, oauth: OAuthServer)
             cursor.execute(asks)
             return str(cursor.fetchone()[0])
 
-    open_ones, _ = at_once(watch, lambda: token_of(source.pk))
+    open_ones, _ = at_once(watch, lambda: access_token(source.pk))
 
     assert open_ones == "0"
 
@@ -103,7 +103,7 @@ def test_no_transaction_is_open_during_the_call(ana: Person, oauth: OAuthServer)
 def _die(folder: Path, source_id: UUID) -> None:
     failpoints._ARMED = str(folder)  # what ACCESSA_CRASHPOINTS says to a process that is started with it
     connections.close_all()
-    token_refresh.fresh(source_id)
+    token_refresh.fresh_token(source_id)
 
 
 @pytest.mark.parametrize("point_of_death", ["leased", "answered", "stored", "swung"])
@@ -112,7 +112,7 @@ def test_a_crash_between_any_two_steps_loses_no_connection(
 ) -> None:
     # Only what nobody can mend is forgiven: an answer that was in no table yet, of a provider that takes a token once.
     oauth.grace = 1 if point_of_death == "answered" else 0
-    source = connect(ana, "quickbooks", oauth)
+    source = connect_source(ana, "quickbooks", oauth)
     (tmp_path / f"refresh:{point_of_death}~1").touch()
     connections.close_all()
 
@@ -121,9 +121,9 @@ def test_a_crash_between_any_two_steps_loses_no_connection(
     dying.join(20)
     with connection.cursor() as cursor:
         cursor.execute("UPDATE connected_sources SET refresh_lease_until = clock_timestamp() - interval '1 second'")
-    token = token_of(source.pk)
-    token_refresh.expire(source.pk, ConnectedSource.objects.get().token_expires_at)
-    token = token_of(source.pk)
+    token = access_token(source.pk)
+    token_refresh.expire_token(source.pk, ConnectedSource.objects.get().token_expires_at)
+    token = access_token(source.pk)
 
     assert dying.exitcode == -signal.SIGKILL
     assert oauth.accepts(token)
@@ -132,16 +132,16 @@ def test_a_crash_between_any_two_steps_loses_no_connection(
 
 
 def test_who_lost_the_lease_overwrites_nothing(ana: Person, oauth: OAuthServer) -> None:
-    source = connect(ana, "hubspot", oauth)
+    source = connect_source(ana, "hubspot", oauth)
     slow = token_refresh._lease(source.pk)
     assert slow
     ConnectedSource.objects.update(refresh_lease_until=timezone.now() - timedelta(seconds=1))
-    token = token_of(source.pk)
+    token = access_token(source.pk)
 
     late_token = token_refresh._refreshed(slow)
 
     assert late_token is None
-    assert token_of(source.pk) == token
+    assert access_token(source.pk) == token
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_who_lost_the_lease_overwrites_nothing(ana: Person, oauth: OAuthServer) 
 def test_what_comes_after_a_new_consent_changes_nothing(
     ana: Person, oauth: OAuthServer, changed: dict[str, Any], is_refused: bool
 ) -> None:
-    source = connect(ana, "hubspot", oauth)
+    source = connect_source(ana, "hubspot", oauth)
     slow = token_refresh._lease(source.pk)
     assert slow
     if is_refused:
@@ -170,29 +170,29 @@ def test_who_holds_the_specifications_lock_refreshes_alone(
     ana: Person, oauth: OAuthServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(token_refresh, "PATIENCE_SECONDS", 0.1)
-    source = connect(ana, "hubspot", oauth)
+    source = connect_source(ana, "hubspot", oauth)
 
     with psycopg.connect(make_conninfo(**used_database())) as other:
         other.execute("SELECT pg_advisory_xact_lock(hashtext('refresh:' || %s))", [str(source.pk)])
-        held = outcome_of(source.pk)
+        held = refresh_outcome(source.pk)
 
-    assert (held, outcome_of(source.pk)) == ("Postponed", "fresh")
+    assert (held, refresh_outcome(source.pk)) == ("Postponed", "fresh")
 
 
 def test_a_refusal_of_the_old_token_costs_a_refresh_under_way_nothing(ana: Person, oauth: OAuthServer) -> None:
-    source = connect(ana, "quickbooks", oauth)
+    source = connect_source(ana, "quickbooks", oauth)
     under_way = token_refresh._lease(source.pk)
     assert under_way
 
-    token_refresh.expire(source.pk, source.token_expires_at)
+    token_refresh.expire_token(source.pk, source.token_expires_at)
 
     token = token_refresh._refreshed(under_way)
     assert token
-    assert token_of(source.pk) == token
+    assert access_token(source.pk) == token
 
 
 def test_what_a_refresh_brings_after_a_disconnect_is_not_kept(ana: Person, oauth: OAuthServer) -> None:
-    source = connect(ana, "quickbooks", oauth)
+    source = connect_source(ana, "quickbooks", oauth)
     slow = token_refresh._lease(source.pk)
     assert slow
     ConnectedSource.objects.update(status="disconnected")

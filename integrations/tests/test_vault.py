@@ -18,7 +18,7 @@ from django.utils import timezone
 from accounts.rls import as_tenant
 from integrations.models import ConnectedSource, VaultToken
 from integrations.oauth import token_vault
-from integrations.tests.grants import stored
+from integrations.tests.grants import database_dump
 from jobs.outcomes import Permanent
 from testing.concurrency import at_once
 from testing.personas import Person
@@ -34,64 +34,64 @@ def source(ana: Person, settings: Any) -> ConnectedSource:
 
 
 def filled(source: ConnectedSource, count: int) -> dict[Any, str]:
-    return {token_vault.store(source, "access", token): token for token in (f"token-{n}" for n in range(count))}
+    return {token_vault.store_token(source, "access", token): token for token in (f"token-{n}" for n in range(count))}
 
 
 @pytest.mark.parametrize("token", ["t", "€" * 100, "x" * 4096], ids=["short", "not-ascii", "Intuit's-longest"])
 def test_a_token_comes_back_as_it_was_and_is_nowhere_to_be_read(source: ConnectedSource, token: str) -> None:
-    id = token_vault.store(source, "refresh", token)
+    id = token_vault.store_token(source, "refresh", token)
 
-    assert token_vault.read(id, source) == token
+    assert token_vault.read_token(id, source) == token
     if len(token) > 1:
-        assert token not in stored()
-        assert token.encode().hex() not in stored()
+        assert token not in database_dump()
+        assert token.encode().hex() not in database_dump()
 
 
 @pytest.mark.parametrize("keys", [[NEW], [PASSPHRASE]])
 def test_a_wrong_key_is_an_error_with_a_code_and_never_ciphertext(
     source: ConnectedSource, settings: Any, keys: list[str]
 ) -> None:
-    id = token_vault.store(source, "access", "secret")
+    id = token_vault.store_token(source, "access", "secret")
     settings.INTEGRATIONS_VAULT_KEYS = keys
 
-    with pytest.raises(token_vault.KeyUnknown) as wait:
-        token_vault.read(id, source)
+    with pytest.raises(token_vault.UnknownVaultKey) as wait:
+        token_vault.read_token(id, source)
 
     assert wait.value.wait.reason == "VAULT_KEY_UNKNOWN"
 
 
 def test_any_long_secret_is_a_key_and_a_short_one_is_none(source: ConnectedSource, settings: Any) -> None:
     settings.INTEGRATIONS_VAULT_KEYS = [PASSPHRASE]
-    assert token_vault.read(token_vault.store(source, "access", "secret"), source) == "secret"
+    assert token_vault.read_token(token_vault.store_token(source, "access", "secret"), source) == "secret"
 
     for keys in (["too short"], []):
         settings.INTEGRATIONS_VAULT_KEYS = keys
         with pytest.raises(ImproperlyConfigured):
-            token_vault.store(source, "access", "secret")
+            token_vault.store_token(source, "access", "secret")
 
 
 def test_rows_cannot_be_swapped_nor_read_for_another_source(ana: Person, ben: Person, source: ConnectedSource) -> None:
     foreign = ConnectedSource.objects.create(user_id=ben.id, provider="quickbooks", account="1")
     own, other, bens = (
-        token_vault.store(*args)
+        token_vault.store_token(*args)
         for args in ((source, "access", "a"), (source, "refresh", "r"), (foreign, "access", "b"))
     )
     secrets = {row.pk: row.secret for row in VaultToken.objects.all()}
     for taken in (other, bens):
         VaultToken.objects.filter(pk=own).update(secret=secrets[taken])
         with pytest.raises(Permanent, match="VAULT_TOKEN_MISPLACED"):
-            token_vault.read(own, source)
+            token_vault.read_token(own, source)
     for id in (bens, uuid4()):
         with pytest.raises(Permanent, match="VAULT_TOKEN_MISPLACED"):
-            token_vault.read(id, source)
+            token_vault.read_token(id, source)
     # Moved as a whole, to a source of the thief's.
     VaultToken.objects.filter(pk=other).update(source_id=foreign.pk, user_id=ben.id)
     with pytest.raises(Permanent, match="VAULT_TOKEN_MISPLACED"):
-        token_vault.read(other, foreign)
+        token_vault.read_token(other, foreign)
 
 
 def test_tenants_cannot_read_the_vault_not_even_their_own_rows(ana: Person, source: ConnectedSource) -> None:
-    token_vault.store(source, "access", "secret")
+    token_vault.store_token(source, "access", "secret")
 
     with pytest.raises(ProgrammingError, match="permission denied"), as_tenant(ana.id):
         VaultToken.objects.count()
@@ -112,28 +112,28 @@ def test_the_vault_is_encrypted_under_the_newest_key(
     settings.INTEGRATIONS_VAULT_KEYS = [NEW]
 
     assert [line.split(" ")[0] for line in capsys.readouterr().out.splitlines()] == ["7", "7", "0", "0"]
-    assert {id: token_vault.read(id, source) for id in tokens} == tokens
+    assert {id: token_vault.read_token(id, source) for id in tokens} == tokens
 
 
 def test_a_rotation_that_was_stopped_goes_on(source: ConnectedSource, settings: Any) -> None:
     filled(source, 5)
     settings.INTEGRATIONS_VAULT_KEYS = [NEW, OLD]
 
-    first = token_vault.rotate(None, most=2, write=True)
-    again = token_vault.rotate(None, most=10, write=True)
+    first = token_vault.rotate_keys(None, most=2, write=True)
+    again = token_vault.rotate_keys(None, most=10, write=True)
 
     assert (first.older, again.newest, again.older) == (2, 2, 3)
 
 
 def test_a_token_that_no_key_opens_is_told_and_left_alone(source: ConnectedSource, settings: Any) -> None:
-    id = token_vault.store(source, "access", "secret")
+    id = token_vault.store_token(source, "access", "secret")
     settings.INTEGRATIONS_VAULT_KEYS = [NEW]
 
     with pytest.raises(CommandError, match="1 tokens are opened by no key"):
         call_command("rotate_vault")
 
     settings.INTEGRATIONS_VAULT_KEYS = [OLD]
-    assert token_vault.read(id, source) == "secret"
+    assert token_vault.read_token(id, source) == "secret"
 
 
 @pytest.mark.django_db(transaction=True)
@@ -143,9 +143,9 @@ def test_keys_change_under_traffic_and_no_token_is_lost(source: ConnectedSource,
     def use() -> int:
         used = 0
         while not stop.is_set():
-            id = token_vault.store(source, "access", f"mine-{used}")
-            assert token_vault.read(id, source) == f"mine-{used}"
-            assert {id: token_vault.read(id, source) for id in list(tokens)[:5]}
+            id = token_vault.store_token(source, "access", f"mine-{used}")
+            assert token_vault.read_token(id, source) == f"mine-{used}"
+            assert {id: token_vault.read_token(id, source) for id in list(tokens)[:5]}
             used += 1
         return used
 
@@ -164,7 +164,7 @@ def test_keys_change_under_traffic_and_no_token_is_lost(source: ConnectedSource,
     settings.INTEGRATIONS_VAULT_KEYS = [NEW]
 
     assert used
-    assert {id: token_vault.read(id, source) for id in tokens} == tokens
+    assert {id: token_vault.read_token(id, source) for id in tokens} == tokens
 
 
 class Silent:
@@ -175,16 +175,16 @@ class Silent:
 def test_replaced_tokens_go_after_seven_days_and_those_in_use_never(source: ConnectedSource) -> None:
     old, used, unused = filled(source, 3)
     ConnectedSource.objects.update(access_token_vault_id=used)
-    token_vault.orphan(source.pk)
+    token_vault.orphan_replaced_tokens(source.pk)
     assert set(VaultToken.objects.filter(orphaned_at__isnull=False).values_list("pk", flat=True)) == {old}
 
     for days, left in ((6, 3), (8, 2)):
         VaultToken.objects.exclude(pk=unused).update(orphaned_at=timezone.now() - timedelta(days=days))
-        token_vault.sweep()
+        token_vault.delete_orphaned_tokens()
 
         assert VaultToken.objects.count() == left
-    assert token_vault.read(used, source)
-    assert "integrations.oauth.token_vault.sweep" in configured.JOBS_SWEEPS
+    assert token_vault.read_token(used, source)
+    assert "integrations.oauth.token_vault.delete_orphaned_tokens" in configured.JOBS_SWEEPS
 
 
 def test_a_sweep_finds_its_rows_by_their_index(db: None) -> None:

@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from integrations.transports.responses import Refused, TooLarge, decoded, meaning, reason
+from integrations.transports.responses import ProviderError, TooLarge, error_code, interpret_status, parse_json_object
 from jobs.outcomes import Permanent, Retryable
 from vendors import guard
 from vendors.errors import Status
@@ -18,7 +18,7 @@ FOLDER = Path(__file__).resolve().parent.parent / "fixtures"
 PIECE = 64 * 1024
 
 
-class Recorded:
+class FixtureTransport:
     """A provider's answers from ``<folder>/<provider>/routes.json``, asked like ``Rest``.
 
     Each route has ``method``, ``path`` and ``file``, and may have ``params`` (a part of what is asked, in the query or
@@ -38,7 +38,7 @@ class Recorded:
         params: Mapping[str, Any] | None = None,
         body: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
-        return decoded(self._answer(method, path, {**(params or {}), **(body or {})}))
+        return parse_json_object(self._answer(method, path, {**(params or {}), **(body or {})}))
 
     def stream(
         self, path: str, *, operation: str, params: Mapping[str, Any] | None = None, most: int
@@ -60,7 +60,7 @@ class Recorded:
         content = (self._folder / route["file"]).read_bytes() if "file" in route else b""
         status = route.get("status", 200)
         if status >= 400:
-            raise _outcome(Refused(status, {}, reason(content)))
+            raise _outcome(ProviderError(status, {}, error_code(content)))
         return content
 
 
@@ -99,9 +99,9 @@ def _spelled(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _outcome(refused: Refused) -> Exception:
+def _outcome(refused: ProviderError) -> Exception:
     """Return what ``vendors.guard`` would raise, without its budget and breaker."""
     answer = Status(refused.response.status_code, refused.response.headers, refused.code)
     if answer.status >= 500:
         return Retryable("VENDOR_UNAVAILABLE", guard.DETAILS["VENDOR_UNAVAILABLE"])
-    return meaning(answer) or VendorRefused(answer.status, answer.vendor_code)
+    return interpret_status(answer) or VendorRefused(answer.status, answer.vendor_code)

@@ -33,9 +33,9 @@ from pydantic import ValidationError
 from integrations import vendor_key
 from integrations.models import ConnectedSource
 from integrations.providers import CapabilityMissing
-from integrations.transports.mcp_http import CONNECT_SECONDS, TooMuch, Wire
-from integrations.transports.mcp_tools import told
-from integrations.transports.responses import MOST_BYTES, Refused, TooLarge, decoded, meaning
+from integrations.transports.mcp_http import CONNECT_SECONDS, BoundedTransport, ResponseTooLarge
+from integrations.transports.mcp_tools import tool_error
+from integrations.transports.responses import MOST_BYTES, ProviderError, TooLarge, interpret_status, parse_json_object
 from vendors import guard
 from vendors.guard import BadAnswer
 
@@ -57,7 +57,7 @@ _CODES: dict[int, tuple[int, dict[str, str], str | None]] = {
 _SILENT = (CONNECTION_CLOSED, REQUEST_TIMEOUT)
 
 
-class Tools:
+class McpTools:
     """The tools of one account's server: one session from the first call until ``close``, or until a call fails.
 
     Raises what ``transports.rest.Rest`` raises, ``CapabilityMissing`` for what the server has not, and
@@ -65,19 +65,19 @@ class Tools:
     """
 
     def __init__(self, source: ConnectedSource, token: str, *, requests_per_minute: int = 0) -> None:
-        self.vendor = vendor_key.vendor(source, requests_per_minute)
+        self.vendor = vendor_key.source_vendor(source, requests_per_minute)
         self._url: str = settings.CONNECTORS[source.provider]["mcp_url"]
         if not self._url:
             raise CapabilityMissing("server")
         self._token = token
         self._stack = ExitStack()
-        self._open: tuple[BlockingPortal, Client, Wire] | None = None
+        self._open: tuple[BlockingPortal, Client, BoundedTransport] | None = None
         self._names: dict[str, Mapping[str, Any]] | None = None
 
     def names(self) -> dict[str, Mapping[str, Any]]:
         """Return the JSON schema of each tool's arguments, by the tool's name."""
         if self._names is None:
-            with guard.calling(self.vendor, "tools/list", meaning=meaning):
+            with guard.calling(self.vendor, "tools/list", meaning=interpret_status):
                 self._names = self._run(_listed, "tools", MOST_BYTES)
         return self._names
 
@@ -99,10 +99,10 @@ class Tools:
         async def step(client: Client) -> CallToolResult:
             return await client.call_tool(tool, dict(arguments))
 
-        with guard.calling(self.vendor, operation, meaning=meaning):
+        with guard.calling(self.vendor, operation, meaning=interpret_status):
             try:
                 return read(_object(self._run(step, tool, most or MOST_BYTES)))
-            except TooMuch:
+            except ResponseTooLarge:
                 raise (TooLarge() if most else BadAnswer("The answer is too large.")) from None
 
     def close(self) -> None:
@@ -112,7 +112,7 @@ class Tools:
 
     def _run(self, step: Callable[[Client], Awaitable[T]], capability: str, most: int) -> T:
         seconds = settings.VENDOR_TIMEOUT_SECONDS
-        wire = self._open[2] if self._open else Wire(seconds)
+        wire = self._open[2] if self._open else BoundedTransport(seconds)
         wire.most, wire.failed = most, None
         try:
             portal, client, _ = self._open or self._opened(wire, seconds)
@@ -122,7 +122,7 @@ class Tools:
         self.close()
         raise failure
 
-    def _opened(self, wire: Wire, seconds: float) -> tuple[BlockingPortal, Client, Wire]:
+    def _opened(self, wire: BoundedTransport, seconds: float) -> tuple[BlockingPortal, Client, BoundedTransport]:
         # A session ends in the task that it began in: that task is the portal's, and outlives each call.
         portal = self._stack.enter_context(start_blocking_portal())
         client = self._stack.enter_context(
@@ -133,7 +133,7 @@ class Tools:
 
 
 @asynccontextmanager
-async def _session(url: str, token: str, wire: Wire, seconds: float) -> AsyncIterator[Client]:
+async def _session(url: str, token: str, wire: BoundedTransport, seconds: float) -> AsyncIterator[Client]:
     headers = {"Authorization": f"Bearer {token}", "Accept-Encoding": "identity", "User-Agent": "accessa"}
     timeout = httpx2.Timeout(seconds, connect=CONNECT_SECONDS)
     async with httpx2.AsyncClient(transport=wire, headers=headers, timeout=timeout, trust_env=False) as http:
@@ -160,18 +160,18 @@ async def _listed(client: Client) -> dict[str, Mapping[str, Any]]:
     return found
 
 
-def _failure(error: Exception, wire: Wire, capability: str) -> Exception:
+def _failure(error: Exception, wire: BoundedTransport, capability: str) -> Exception:
     """Return what the gate understands: nothing of it repeats the answer."""
     failed, spoken = wire.failed, _spoken(error)
     is_rpc = spoken is not None and spoken.code != INTERNAL_ERROR  # which the SDK says itself of all that is none
-    if is_rpc and isinstance(failed, Refused) and failed.response.status_code in (400, 404):
+    if is_rpc and isinstance(failed, ProviderError) and failed.response.status_code in (400, 404):
         failed = None  # JSON-RPC's own errors come with these since 2026-07-28
     if failed is not None:
         return failed
     if spoken is not None and spoken.code == METHOD_NOT_FOUND:
         return CapabilityMissing(capability)
     if spoken is not None and spoken.code in _CODES:
-        return Refused(*_CODES[spoken.code])
+        return ProviderError(*_CODES[spoken.code])
     is_silent = isinstance(error, TimeoutError) or (spoken is not None and spoken.code in _SILENT)
     return TimeoutError() if is_silent else BadAnswer("The server does not keep to MCP.")
 
@@ -185,12 +185,12 @@ def _spoken(error: BaseException) -> MCPError | None:
 def _object(result: CallToolResult) -> dict[str, Any]:
     texts = [part.text for part in result.content if isinstance(part, TextContent)]
     if result.is_error:
-        raise told("".join(texts))
+        raise tool_error("".join(texts))
     if isinstance(result.structured_content, dict):
         found: dict[str, Any] = _exact(result.structured_content)
         return found
     if len(texts) == 1 and texts[0].lstrip().startswith("{"):
-        return decoded(texts[0])
+        return parse_json_object(texts[0])
     return {"texts": texts}
 
 

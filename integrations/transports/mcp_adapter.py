@@ -8,28 +8,28 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from integrations.models import ConnectedSource
 from integrations.providers import CapabilityMissing
-from integrations.transports.mcp_tools import fitted, takes
+from integrations.transports.mcp_tools import fit_arguments, has_argument
 
 if TYPE_CHECKING:  # the SDK takes a second to import: only where it is used
-    from integrations.transports.mcp import Tools
+    from integrations.transports.mcp import McpTools
 
 T = TypeVar("T")
-Asked = Mapping[str, Any]
+Params = Mapping[str, Any]
 # The method and path of a request, and the name of the method that answers it from the path's groups and all params.
 Route = tuple[str, str, str]
 
 
-class Translated:
+class McpRestAdapter:
     """Stands where ``Rest`` and ``Recorded`` do. A provider's own names its ``ROUTES`` and the ``TOOLS`` it uses."""
 
     ROUTES: ClassVar[Sequence[Route]] = ()
     TOOLS: ClassVar[Sequence[str]] = ()
 
-    def __init__(self, source: ConnectedSource, tools: Tools) -> None:
+    def __init__(self, source: ConnectedSource, tools: McpTools) -> None:
         self.source, self._tools = source, tools
 
     def json(
-        self, method: str, path: str, *, operation: str, params: Asked | None = None, body: Asked | None = None
+        self, method: str, path: str, *, operation: str, params: Params | None = None, body: Params | None = None
     ) -> dict[str, Any]:
         asked = {**(params or {}), **(body or {})}
         for known, pattern, answer in self.ROUTES:
@@ -38,19 +38,19 @@ class Translated:
                 return answered(operation, asked, *found.groups())
         raise CapabilityMissing(f"{method} {operation}")
 
-    def stream(self, path: str, *, operation: str, params: Asked | None = None, most: int) -> Iterator[bytes]:
+    def stream(self, path: str, *, operation: str, params: Params | None = None, most: int) -> Iterator[bytes]:
         raise CapabilityMissing(operation)
 
     def close(self) -> None:
         self._tools.close()
 
     def call(
-        self, tool: str, wanted: Asked, operation: str, read: Callable[[dict[str, Any]], T], *, most: int | None = None
+        self, tool: str, wanted: Params, operation: str, read: Callable[[dict[str, Any]], T], *, most: int | None = None
     ) -> T:
         """Call a tool if it takes these arguments; which are missing is kept in the source's ``capabilities``."""
         found: dict[str, Any] = {"tools": [name for name in self.TOOLS if name in self._tools.names()]}
         try:
-            arguments = fitted(tool, self._tools.names().get(tool), wanted)
+            arguments = fit_arguments(tool, self._tools.names().get(tool), wanted)
             answer = self._tools.call(tool, arguments, operation=operation, most=most, read=read)
         except CapabilityMissing as missing:
             self._remember({**found, "missing": missing.capability})
@@ -62,7 +62,7 @@ class Translated:
         return tool in self._tools.names()
 
     def takes(self, tool: str, argument: str) -> bool:
-        return takes(self._tools.names().get(tool), argument)
+        return has_argument(self._tools.names().get(tool), argument)
 
     def _remember(self, found: dict[str, Any]) -> None:
         if self.source.capabilities != found:

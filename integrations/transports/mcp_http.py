@@ -10,13 +10,13 @@ from ssl import SSLContext
 import anyio
 import httpx2
 
-from integrations.transports.responses import ERROR_BYTES, MOST_BYTES, Refused, reason
+from integrations.transports.responses import ERROR_BYTES, MOST_BYTES, ProviderError, error_code
 from vendors.guard import BadAnswer
 
 CONNECT_SECONDS = 5.0
 
 
-class Wire(httpx2.AsyncBaseTransport):
+class BoundedTransport(httpx2.AsyncBaseTransport):
     """Gives each request ``seconds``, from its start to the last byte of its answer, and each answer ``most`` bytes.
 
     ``failed`` is what the last call of a tool went wrong by, if it did so on the wire: the SDK answers each such with
@@ -63,7 +63,7 @@ class Wire(httpx2.AsyncBaseTransport):
                 break
         await response.aclose()
         headers = {name: value for name, value in response.headers.items() if name != "content-length"}
-        self._note(request, Refused(response.status_code, headers, reason(content)))
+        self._note(request, ProviderError(response.status_code, headers, error_code(content)))
         headers = {
             name: value for name, value in headers.items() if name not in ("content-encoding", "transfer-encoding")
         }
@@ -78,7 +78,9 @@ class Wire(httpx2.AsyncBaseTransport):
 
 
 class _Bounded(httpx2.AsyncByteStream):
-    def __init__(self, wire: Wire, request: httpx2.Request, response: httpx2.Response, until: float) -> None:
+    def __init__(
+        self, wire: BoundedTransport, request: httpx2.Request, response: httpx2.Response, until: float
+    ) -> None:
         self._wire, self._request, self._response, self._until = wire, request, response, until
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
@@ -94,7 +96,7 @@ class _Bounded(httpx2.AsyncByteStream):
                 raise
             size += len(piece)
             if size > self._wire.most:
-                self._wire._note(self._request, too_much := TooMuch("The answer is too large."))
+                self._wire._note(self._request, too_much := ResponseTooLarge("The answer is too large."))
                 raise too_much
             yield piece
 
@@ -102,7 +104,7 @@ class _Bounded(httpx2.AsyncByteStream):
         await self._response.aclose()
 
 
-class TooMuch(httpx2.ReadError):
+class ResponseTooLarge(httpx2.ReadError):
     """An answer of more than ``most`` bytes."""
 
 

@@ -15,7 +15,7 @@ from referencing import Registry
 from referencing.exceptions import Unresolvable
 
 from integrations.providers import CapabilityMissing
-from integrations.transports.responses import Refused, reason
+from integrations.transports.responses import ProviderError, error_code
 from jobs.outcomes import Retryable
 
 WRAPPER = "params"  # what Intuit's server puts all arguments of a tool into
@@ -35,7 +35,7 @@ _STATUSES = {
 }
 
 
-def fitted(tool: str, schema: Mapping[str, Any] | None, wanted: Mapping[str, Any]) -> dict[str, Any]:
+def fit_arguments(tool: str, schema: Mapping[str, Any] | None, wanted: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of a call as the tool's schema takes them; those wanted as None are left out.
 
     Raises ``CapabilityMissing`` with the name of the tool, or of its first argument that does not fit.
@@ -44,7 +44,7 @@ def fitted(tool: str, schema: Mapping[str, Any] | None, wanted: Mapping[str, Any
         raise CapabilityMissing(tool)
     inner = _properties(schema).get(WRAPPER)
     if WRAPPER not in wanted and isinstance(inner, Mapping) and _properties(inner):
-        return {WRAPPER: fitted(tool, inner, wanted)}
+        return {WRAPPER: fit_arguments(tool, inner, wanted)}
     known, given = _properties(schema), {name: value for name, value in wanted.items() if value is not None}
     for name in given:
         if name not in known:
@@ -58,20 +58,22 @@ def fitted(tool: str, schema: Mapping[str, Any] | None, wanted: Mapping[str, Any
     return given
 
 
-def takes(schema: Mapping[str, Any] | None, name: str) -> bool:
+def has_argument(schema: Mapping[str, Any] | None, name: str) -> bool:
     """Tell whether a tool has an argument of that name."""
     known = _properties(schema or {})
     inner = known.get(WRAPPER)
     return name in known or (isinstance(inner, Mapping) and name in _properties(inner))
 
 
-def told(text: str) -> Exception:
+def tool_error(text: str) -> Exception:
     """Return what to raise for an error that a tool tells in prose, without the prose."""
-    code = reason(text)
+    code = error_code(text)
     head = text[:2_000]
     status = _STATUSES.get(code or "") or next((int(found) for found in _STATUS.findall(head)), None)
     status = 404 if status is None and GONE in head else status
-    return Refused(status, {}, code) if status else Retryable("TOOL_FAILED", "A tool of the provider's server failed.")
+    if status is None:
+        return Retryable("TOOL_FAILED", "A tool of the provider's server failed.")
+    return ProviderError(status, {}, code)
 
 
 def _check(tool: str, schema: Mapping[str, Any], given: Mapping[str, Any]) -> None:

@@ -40,23 +40,23 @@ class TooLarge(Permanent):
         super().__init__("ITEM_TOO_LARGE", "The provider's answer is larger than is taken.")
 
 
-class Answered(NamedTuple):
+class ResponseMeta(NamedTuple):
     """All that is kept of an answer: not its body, which may repeat a tenant's text, nor its request with the token."""
 
     status_code: int
     headers: Mapping[str, str]
 
 
-class Refused(Exception):
+class ProviderError(Exception):
     """The provider answered with an error. ``code`` is its own word for the reason, if it gave one."""
 
     def __init__(self, status: int, said: Mapping[str, str], code: str | None) -> None:
         super().__init__(f"status {status}")
-        self.response = Answered(status, said)
+        self.response = ResponseMeta(status, said)
         self.code = code
 
 
-def meaning(answer: Status) -> Exception | None:
+def interpret_status(answer: Status) -> Exception | None:
     """Tell what an answer of 4xx means with a provider (a ``vendors.guard.Meaning``): a tenant's key is not ours."""
     code = answer.vendor_code
     if answer.status == 401:
@@ -73,7 +73,7 @@ def meaning(answer: Status) -> Exception | None:
     return VendorRefused(answer.status, code)
 
 
-def reason(content: bytes | str) -> str | None:
+def error_code(content: bytes | str) -> str | None:
     """Return the provider's own word for its error: Google's reason, HubSpot's category, Intuit's code; never prose."""
     try:
         body = json.loads(content)
@@ -106,7 +106,7 @@ def _list(body: Any, name: str) -> list[Any]:
     return found if isinstance(found, list) else []
 
 
-def bounded(pieces: Iterable[bytes], most: int = MOST_BYTES) -> bytes:
+def read_bounded(pieces: Iterable[bytes], most: int = MOST_BYTES) -> bytes:
     """Join a body; raise ``BadAnswer`` when it is larger than ``most`` bytes, however it is compressed."""
     found, size = [], 0
     for piece in pieces:
@@ -117,7 +117,7 @@ def bounded(pieces: Iterable[bytes], most: int = MOST_BYTES) -> bytes:
     return b"".join(found)
 
 
-def decoded(content: bytes | str) -> dict[str, Any]:
+def parse_json_object(content: bytes | str) -> dict[str, Any]:
     """Return the JSON object of a body, its numbers with a point as ``Decimal``: money keeps its digits."""
     try:
         body = json.loads(content, parse_float=_exact, parse_constant=_no_number)

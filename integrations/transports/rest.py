@@ -18,7 +18,15 @@ from django.conf import settings
 
 from integrations import vendor_key
 from integrations.models import ConnectedSource
-from integrations.transports.responses import ERROR_BYTES, Refused, TooLarge, bounded, decoded, meaning, reason
+from integrations.transports.responses import (
+    ERROR_BYTES,
+    ProviderError,
+    TooLarge,
+    error_code,
+    interpret_status,
+    parse_json_object,
+    read_bounded,
+)
 from vendors import guard, http_deadline
 from vendors.guard import BadAnswer
 
@@ -28,14 +36,14 @@ DOWNLOADS_TAKE = 5  # times a call's time: a file of many megabytes over a slow 
 _LEADS_AWAY = re.compile(r"[?#\\\s\x00-\x1f]|(?:^|/)\.{1,2}(?:/|$)")
 
 
-class Rest:
+class RestTransport:
     """One account at a provider. Its calls share the account's budget and breaker with those of all processes.
 
     Raises what ``vendors.guard`` raises, and ``TokenRefused``. Use it outside of transactions, in one thread.
     """
 
     def __init__(self, source: ConnectedSource, token: str, *, requests_per_minute: int) -> None:
-        self.vendor = vendor_key.vendor(source, requests_per_minute)
+        self.vendor = vendor_key.source_vendor(source, requests_per_minute)
         self._token = token
         self._base: str = settings.CONNECTORS[source.provider]["api_url"].rstrip("/")
 
@@ -50,7 +58,7 @@ class Rest:
     ) -> dict[str, Any]:
         """Return the object of an answer, its numbers with a point as ``Decimal``. ``params`` of None are left out."""
         with self._calling(operation), self._asked(method, path, params, body) as response:
-            return decoded(bounded(response.iter_bytes()))
+            return parse_json_object(read_bounded(response.iter_bytes()))
 
     def stream(
         self, path: str, *, operation: str, params: Mapping[str, Any] | None = None, most: int
@@ -68,7 +76,7 @@ class Rest:
         """Nothing to do: connections are the process's."""
 
     def _calling(self, operation: str) -> Any:
-        return guard.calling(self.vendor, operation, meaning=meaning)
+        return guard.calling(self.vendor, operation, meaning=interpret_status)
 
     @contextmanager
     def _asked(
@@ -97,7 +105,7 @@ def _check(response: httpx.Response) -> None:
     if response.status_code < 400:
         raise BadAnswer("The provider answered with a redirection.")
     content = b"".join(islice(response.iter_bytes(ERROR_BYTES), 1))
-    raise Refused(response.status_code, dict(response.headers), reason(content))
+    raise ProviderError(response.status_code, dict(response.headers), error_code(content))
 
 
 _making = threading.Lock()  # the cache alone lets threads that come together make one each

@@ -249,7 +249,7 @@ def test_syncs_that_ended_are_counted_once_and_what_stands_is_told(ana: Person) 
         )  # fmt: skip
         IngestionJob.objects.filter(pk=job.pk).update(created_at=at - timedelta(seconds=20), finished_at=at)
     History(at - timedelta(hours=1))  # from when on it is counted
-    sync_jobs.start(source, "full_sync", by="test")
+    sync_jobs.start_sync(source, "full_sync", by="test")
     periodic.run()
 
     again()

@@ -56,7 +56,7 @@ def configured(settings: Any) -> None:
 def oauth(settings: Any) -> Iterator[OAuthServer]:
     """Every provider's consent page and token endpoint."""
     with OAuthServer() as server:
-        grants.point(settings, server)
+        grants.use_fake_oauth(settings, server)
         yield server
 
 

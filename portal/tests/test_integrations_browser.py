@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
 def oauth(live_server: Any, settings: Any) -> Iterator[OAuthServer]:
     settings.PUBLIC_URL = live_server.url
     with OAuthServer() as server:
-        grants.point(settings, server)
+        grants.use_fake_oauth(settings, server)
         yield server
 
 

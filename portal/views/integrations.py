@@ -55,8 +55,8 @@ def connect(request: HttpRequest, provider: str) -> HttpResponse:
     _known(provider)
     try:
         if request.method == "POST":
-            return _connected(request, services.connect_recorded(user_id=tenant(request), provider=provider))
-        begun = services.begin(user_id=tenant(request), provider=provider, redirect_uri=_callback_url(provider))
+            return _connected(request, services.connect_fixtures(user_id=tenant(request), provider=provider))
+        begun = services.start_consent(user_id=tenant(request), provider=provider, redirect_uri=_callback_url(provider))
     except ApiError as refused:
         return _refused(request, refused)
     consents = dict(list(request.session.get(CONSENTS, {}).items())[1 - MOST_CONSENTS :])
@@ -78,7 +78,7 @@ def callback(request: HttpRequest, provider: str) -> HttpResponse:
             raise ApiError("STATE_MISMATCH", "This consent was not begun here, or has been used. Begin again.")
         if "code" not in said:
             raise ApiError("CONSENT_REFUSED", "The provider was not allowed to let us in.")
-        source = services.complete(
+        source = services.complete_consent(
             user_id=tenant(request),
             provider=provider,
             code=said["code"],
@@ -99,7 +99,7 @@ def sync(request: HttpRequest, source_id: UUID) -> HttpResponse:
     only(request, "POST")
     source = sources.one(tenant(request), source_id)
     try:
-        sync_jobs.start(source, IngestionJob.Kind.DELTA, by=str(tenant(request)))
+        sync_jobs.start_sync(source, IngestionJob.Kind.DELTA, by=str(tenant(request)))
     except ApiError as refused:
         return _refused(request, refused)
     return redirect("portal:integrations")
@@ -111,10 +111,10 @@ def disconnect(request: HttpRequest, source_id: UUID) -> HttpResponse:
     only(request, "GET", "HEAD", "POST")
     source = sources.one(tenant(request), source_id)
     if request.method != "POST":
-        is_shared = disconnecting.is_shared(source, source.account)
+        is_shared = disconnecting.is_grant_shared(source, source.account)
         return render(request, "portal/settings/disconnect.html", {"source": source, "is_shared": is_shared})
     try:
-        grant = disconnecting.disconnect(source, by=cast(User, request.user))
+        grant = disconnecting.disconnect_source(source, by=cast(User, request.user))
     except ApiError as refused:
         return _refused(request, refused)
     name = Provider(source.provider).label

@@ -18,7 +18,7 @@ from integrations.models import Provider
 from portal import user_messages
 from portal.views.auth import only, page, tenant
 from statutes import search
-from statutes.search import FoundLaw, FoundRecord
+from statutes.search import FoundLaw, RecordResult
 from statutes.search.results import plain
 
 SHOWN = 10
@@ -105,7 +105,7 @@ def _read(laws: list[FoundLaw]) -> list[tuple[FoundLaw, str]]:
     return [(law, plain(law.text)) for law in laws]
 
 
-def _shown(record: FoundRecord) -> Shown:
+def _shown(record: RecordResult) -> Shown:
     """A link leads to the provider's page, and nowhere that a record's text could lead instead."""
     url = record.url or ""
     return Shown(

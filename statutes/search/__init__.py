@@ -13,11 +13,11 @@ from embeddings.search import HYBRID, Passage
 from embeddings.search import search as find_passages
 from embeddings.search.query_embedding import Bought
 from integrations import search as others
-from integrations.search import RECORDS, UPLOADS, FoundRecord
+from integrations.search import RECORDS, UPLOADS, RecordResult
 from statutes.models import Law
 from statutes.search.results import FoundLaw, shown
 
-__all__ = ["RECORDS", "SOURCES", "STATUTES", "UPLOADS", "Answer", "FoundLaw", "FoundRecord", "laws", "search"]
+__all__ = ["RECORDS", "SOURCES", "STATUTES", "UPLOADS", "Answer", "FoundLaw", "RecordResult", "laws", "search"]
 
 STATUTES = "statutes"
 SOURCES = (*others.SOURCES, STATUTES)  # what a search may name
@@ -27,7 +27,7 @@ MOST_TRIES = 3  # while another version takes the place of a law that was named
 @dataclass(frozen=True, slots=True)
 class Answer:
     passages: list[Passage]
-    records: list[FoundRecord]
+    records: list[RecordResult]
     laws: list[FoundLaw]
 
 

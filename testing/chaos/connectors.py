@@ -145,10 +145,10 @@ def waiting_sync(user_id: UUID, *, contacts: int, companies: int, deals: int) ->
     made = HubSpotServer(contacts=contacts, companies=companies, deals=deals)
     with made as hubspot, override_settings(INTEGRATIONS_VAULT_KEYS=[VAULT_KEY]):
         source = ConnectedSource.objects.create(user_id=user_id, provider="hubspot", account="5120")
-        source.access_token_vault_id = token_vault.store(source, "access", "an-access-token")
+        source.access_token_vault_id = token_vault.store_token(source, "access", "an-access-token")
         source.token_expires_at = timezone.now() + timedelta(hours=6)
         source.save()
-        sync_jobs.start(source, IngestionJob.Kind.FULL, by="kill loop")
+        sync_jobs.start_sync(source, IngestionJob.Kind.FULL, by="kill loop")
         yield {**environment, "HUBSPOT_API_URL": hubspot.url}
 
 

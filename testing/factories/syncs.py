@@ -40,11 +40,11 @@ def work(message: Message) -> None:
     IngestionJob.objects.filter(pk=body.job_id).update(status="running", items_seen=F("items_seen") + 1)
     failpoints.reach("page:items")
     _wait()
-    with page_messages.fenced(message):
+    with page_messages.message_lease(message):
         job = IngestionJob.objects.filter(pk=body.job_id, page=body.page)
         if job.update(page=F("page") + 1, items_written=F("items_written") + 1):
             if body.page + 1 < PAGES:
-                page_messages.enqueue(body.next_page(str(body.page + 1)))
+                page_messages.enqueue_page(body.next_page(str(body.page + 1)))
             else:
                 IngestionJob.objects.filter(pk=body.job_id).update(status="completed")
 

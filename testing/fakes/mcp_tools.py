@@ -185,7 +185,7 @@ def gmail(google: GmailServer, *, days: bool = False) -> dict[str, Tool]:
         }
 
     def get(said: dict[str, Any]) -> dict[str, Any]:
-        thread = threads.told(ask(f"/threads/{said['threadId']}", format="full"))
+        thread = threads.thread_payload(ask(f"/threads/{said['threadId']}", format="full"))
         assert thread
         return {"id": thread["id"], "messages": [shown(message) for message in thread["messages"]]}
 

@@ -70,7 +70,7 @@ class Command(BaseCommand):
         source = _source(options["source"])
         kind = IngestionJob.Kind.FULL if options["full"] else IngestionJob.Kind.DELTA
         with command_arguments.refusals(), transaction.atomic():
-            job = sync_jobs.start(source, kind, by="command")
+            job = sync_jobs.start_sync(source, kind, by="command")
             log.record(
                 by=None, action="connectors.sync", reason=options["reason"], object_type="connected_source",
                 object_id=source.pk, tenant_id=source.user_id, kind=job.kind,
@@ -80,16 +80,16 @@ class Command(BaseCommand):
     def _stop(self, options: dict[str, Any]) -> None:
         source = _source(options["source"])
         with command_arguments.refusals():
-            job = stop_sync.stop(source, by=None, reason=options["reason"])
+            job = stop_sync.stop_sync(source, by=None, reason=options["reason"])
         self.stdout.write(f"{job.get_kind_display()} sync ended: {job.pk}")
 
     def _nightly(self, options: dict[str, Any]) -> None:
         if options["off"]:
-            self.stdout.write("No more nights are planned." if schedule.off() else "None were planned.")
+            self.stdout.write("No more nights are planned." if schedule.cancel_nightly() else "None were planned.")
         elif options["at"]:
-            schedule.plan(options["at"].hour, options["at"].minute)
+            schedule.schedule_nightly(options["at"].hour, options["at"].minute)
         if not options["off"]:
-            begins = schedule.planned()
+            begins = schedule.next_nightly_run()
             said = f"The next night begins at {begins:{MOMENT}} UTC." if begins else "No nights are planned."
             self.stdout.write(said)
 

@@ -19,11 +19,11 @@ class Command(BaseCommand):
         parser.add_argument("--reason", default="replayed", help="kept with what is done")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        wanted = replay.archived() if options["all"] else options["messages"]
+        wanted = replay.archived_message_ids() if options["all"] else options["messages"]
         if not wanted and not options["all"]:
             raise CommandError("Name messages, or say --all.")
         replayed = 0
-        for archived, became in replay.replay(wanted, by=None, reason=options["reason"]).items():
+        for archived, became in replay.replay_messages(wanted, by=None, reason=options["reason"]).items():
             if isinstance(became, ApiError):
                 self.stdout.write(f"{archived}  {became.code}: {became.detail}")
             else:

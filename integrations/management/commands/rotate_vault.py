@@ -25,7 +25,7 @@ class Command(BaseCommand):
         newest = older = unknown = 0
         after: UUID | None = None
         while True:
-            found = token_vault.rotate(after, most=max(batch, 1), write=not check)
+            found = token_vault.rotate_keys(after, most=max(batch, 1), write=not check)
             newest, older, unknown = newest + found.newest, older + found.older, unknown + found.unknown
             if found.last is None:
                 break

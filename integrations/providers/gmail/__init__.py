@@ -20,9 +20,9 @@ MOST_CHARS = 200_000  # of a thread's text that is stored
 MOST_TITLE_CHARS = 500
 
 
-def item_of(payload: Mapping[str, Any]) -> RawItem:
+def thread_item(payload: Mapping[str, Any]) -> RawItem:
     """Make an item of a thread as ``threads.told`` shapes it (spec 002 §5). Raises ``ValueError`` for another shape."""
-    moments = [moment(message) for message in _messages(payload)]
+    moments = [message_time(message) for message in _messages(payload)]
     return RawItem(
         external_id=external_id(_word(payload, "id")),
         document_type=THREAD,
@@ -37,11 +37,11 @@ def external_id(thread_id: str) -> str:
     return f"thread:{thread_id}"
 
 
-def gone(thread_id: str) -> RawItem:
+def deleted_item(thread_id: str) -> RawItem:
     return RawItem(external_id(thread_id), THREAD, {}, deleted=True)
 
 
-def record(item: RawItem) -> Record:
+def map_record(item: RawItem) -> Record:
     messages = _messages(item.payload)
     title = normalize(_word(messages[0], "subject"))[:MOST_TITLE_CHARS].strip()
     text = "\n\n".join([title, *("\n".join(_lines(message)) for message in messages)])
@@ -49,7 +49,7 @@ def record(item: RawItem) -> Record:
     return Record(text=normalize(text[:MOST_CHARS]), title=title, url=url)
 
 
-def client(own: SourceDocument | None, children: Children) -> Client | None:
+def build_client(own: SourceDocument | None, children: Children) -> Client | None:
     """Return None always: Gmail writes zero rows of ``client_intelligence`` (spec 002 §5)."""
     return None
 
@@ -58,7 +58,7 @@ def client_text(client: Client) -> str:
     return ""
 
 
-def moment(message: Mapping[str, Any]) -> datetime:
+def message_time(message: Mapping[str, Any]) -> datetime:
     """Return when Gmail took a message, from its milliseconds as a string."""
     told = _word(message, "internalDate")
     if not (told.isascii() and told.isdigit() and len(told) < 15):
@@ -69,7 +69,7 @@ def moment(message: Mapping[str, Any]) -> datetime:
 def _lines(message: Mapping[str, Any]) -> Iterator[str]:
     yield f"From: {_word(message, 'from')}"
     yield f"To: {_word(message, 'to')}"
-    yield f"Date: {moment(message):%Y-%m-%d}"
+    yield f"Date: {message_time(message):%Y-%m-%d}"
     if names := message.get("attachments"):
         yield f"Attachments: {', '.join(str(name) for name in names)}"
     yield ""

@@ -18,8 +18,8 @@ from django.conf import settings
 from integrations.models import ConnectedSource
 from integrations.providers import CapabilityMissing
 from integrations.providers.gmail import rest
-from integrations.transports.mcp_adapter import Asked, Translated
-from integrations.transports.rest import Rest
+from integrations.transports.mcp_adapter import McpRestAdapter, Params
+from integrations.transports.rest import RestTransport
 from vendors.guard import BadAnswer, VendorRefused
 
 SEARCH, GET = "search_threads", "get_thread"
@@ -31,10 +31,10 @@ class Client(rest.Client):
     """A tenant's mail, asked for by the tools of Google's server."""
 
     def __init__(self, source: ConnectedSource, tools: Any) -> None:
-        super().__init__(source, cast(Rest, Translator(source, tools)))
+        super().__init__(source, cast(RestTransport, GmailMcpAdapter(source, tools)))
 
 
-class Translator(Translated):
+class GmailMcpAdapter(McpRestAdapter):
     TOOLS = (SEARCH, GET)
     ROUTES = (
         ("GET", r"/users/me/profile", "now"),
@@ -43,13 +43,13 @@ class Translator(Translated):
         ("GET", r"/users/me/threads/([^/]+)", "one"),
     )
 
-    def now(self, operation: str, asked: Asked) -> dict[str, Any]:
+    def now(self, operation: str, asked: Params) -> dict[str, Any]:
         return {"historyId": _now()}
 
-    def listed(self, operation: str, asked: Asked) -> dict[str, Any]:
+    def listed(self, operation: str, asked: Params) -> dict[str, Any]:
         return self._search(operation, None, asked["pageToken"], asked["maxResults"])
 
-    def changed(self, operation: str, asked: Asked) -> dict[str, Any]:
+    def changed(self, operation: str, asked: Params) -> dict[str, Any]:
         since = CURSOR.fullmatch(asked["startHistoryId"])
         if since is None:
             # The cursor is the REST API's: this source was fetched over that before.
@@ -60,7 +60,7 @@ class Translator(Translated):
         added = [{"messagesAdded": [{"message": {"threadId": thread["id"]}}]} for thread in found.pop("threads")]
         return {"history": added, "historyId": began, **found}
 
-    def one(self, operation: str, asked: Asked, id: str) -> dict[str, Any]:
+    def one(self, operation: str, asked: Params, id: str) -> dict[str, Any]:
         whole = "FULL_CONTENT" if self.takes(GET, "messageFormat") else None
         return self.call(GET, {"threadId": id, "messageFormat": whole}, operation, _thread)
 

@@ -39,7 +39,7 @@ _CELLS = {"td", "th"}
 _NO_LETTER = re.compile(r"&#(?:\d{8,}+|x[0-9a-f]{8,}+);?", re.IGNORECASE)
 
 
-class Budget:
+class ReadBudget:
     """How much of a thread may still be read."""
 
     def __init__(self) -> None:
@@ -56,19 +56,19 @@ class Budget:
         return data
 
 
-def text_of(payload: Mapping[str, Any], budget: Budget | None = None) -> str:
+def message_text(payload: Mapping[str, Any], budget: ReadBudget | None = None) -> str:
     """Return what a reader of a message sees, plain text before HTML; attachments are not read."""
-    texts = _texts(payload, budget or Budget(), 0)
+    texts = _texts(payload, budget or ReadBudget(), 0)
     return "\n\n".join(filter(None, (text.strip() for text in texts)))
 
 
-def attachments(payload: Mapping[str, Any]) -> list[str]:
+def attachment_names(payload: Mapping[str, Any]) -> list[str]:
     """Return the names of the files that came with a message."""
-    names = (part.get("filename") for part in _parts(payload, Budget(), 0))
+    names = (part.get("filename") for part in _parts(payload, ReadBudget(), 0))
     return [name[:MOST_NAME_CHARS] for name in names if isinstance(name, str) and name][:MOST_NAMES]
 
 
-def _parts(part: Mapping[str, Any], budget: Budget, depth: int) -> Iterator[Mapping[str, Any]]:
+def _parts(part: Mapping[str, Any], budget: ReadBudget, depth: int) -> Iterator[Mapping[str, Any]]:
     if not budget.spend_part():
         return
     yield part
@@ -77,7 +77,7 @@ def _parts(part: Mapping[str, Any], budget: Budget, depth: int) -> Iterator[Mapp
             yield from _parts(child, budget, depth + 1)
 
 
-def _texts(part: Mapping[str, Any], budget: Budget, depth: int) -> list[str]:
+def _texts(part: Mapping[str, Any], budget: ReadBudget, depth: int) -> list[str]:
     if part.get("filename") or depth > MOST_DEPTH or not budget.spend_part():
         return []
     mime = str(part.get("mimeType", "")).lower()
@@ -86,11 +86,11 @@ def _texts(part: Mapping[str, Any], budget: Budget, depth: int) -> list[str]:
     if mime == "text/plain":
         return [_decoded(part, budget)]
     if mime == "text/html":
-        return [readable(_decoded(part, budget))]
+        return [html_text(_decoded(part, budget))]
     return [text for child in _children(part) for text in _texts(child, budget, depth + 1)]
 
 
-def _alternative(part: Mapping[str, Any], budget: Budget, depth: int) -> list[str]:
+def _alternative(part: Mapping[str, Any], budget: ReadBudget, depth: int) -> list[str]:
     """Return the first of the forms that has a text: the simplest stands first (RFC 2046, section 5.1.4)."""
     plain_first = sorted(_children(part), key=lambda child: child.get("mimeType") != "text/plain")
     for child in plain_first:
@@ -105,7 +105,7 @@ def _children(part: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [child for child in children if isinstance(child, Mapping)] if isinstance(children, list) else []
 
 
-def _decoded(part: Mapping[str, Any], budget: Budget) -> str:
+def _decoded(part: Mapping[str, Any], budget: ReadBudget) -> str:
     body = part.get("body")
     data = body.get("data") if isinstance(body, Mapping) else None
     return _read(_bytes(budget.spend(data)), _charset(part)) if isinstance(data, str) else ""
@@ -145,7 +145,7 @@ def _read(content: bytes, charset: str) -> str:
     return content.decode(name if name in _TRUSTED else "utf-8", "replace")
 
 
-def readable(markup: str) -> str:
+def html_text(markup: str) -> str:
     """Return the text of HTML, without scripts and styles; a block begins a line of its own. It is text, not HTML."""
     seen = _TAG.sub(_space, _HIDDEN.sub("", " ".join(markup.split())))
     text = html.unescape(_NO_LETTER.sub("\ufffd", seen))

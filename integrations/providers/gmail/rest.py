@@ -12,10 +12,17 @@ from django.conf import settings
 from integrations.models import ConnectedSource, IngestionJob
 from integrations.providers import CapabilityMissing, Stream, gmail
 from integrations.providers.gmail import STREAMS, threads
-from integrations.providers.id_listing import LOT, Ahead, Listing, everything, page_of
-from integrations.providers.listing_response import Unreadable, next_token, objects, require, require_one, word
-from integrations.transports.fixtures import Recorded
-from integrations.transports.rest import Rest
+from integrations.providers.id_listing import LISTING_SIZE, Listing, PendingIds, all_items, fetch_page
+from integrations.providers.listing_response import (
+    UnreadableResponse,
+    next_page_token,
+    object_list,
+    require_any,
+    require_method,
+    required_text,
+)
+from integrations.transports.fixtures import FixtureTransport
+from integrations.transports.rest import RestTransport
 from integrations.types import Page, RawItem
 from vendors.guard import VendorRefused
 
@@ -28,7 +35,7 @@ class Client:
 
     provider = "gmail"
 
-    def __init__(self, source: ConnectedSource, rest: Rest | Recorded) -> None:
+    def __init__(self, source: ConnectedSource, rest: RestTransport | FixtureTransport) -> None:
         self.source, self.rest = source, rest
 
     def begin(self, kind: str) -> dict[str, Any]:
@@ -37,10 +44,10 @@ class Client:
             return {}
         # …/users/getProfile; the address that it tells as well is not kept
         said = self.rest.json("GET", "/users/me/profile", operation="profile")
-        return {"threads": word(said, "historyId")}
+        return {"threads": required_text(said, "historyId")}
 
     def page(self, stream: Stream, kind: str, since: Any, following: str | None) -> Page:
-        ahead = Ahead.of(following)
+        ahead = PendingIds.parse(following)
         if kind == IngestionJob.Kind.DELTA and ahead.begins and not isinstance(since, str):
             return Page([], expired=True)
         listing = Listing(ahead)
@@ -49,15 +56,15 @@ class Client:
                 listing = self._history(since, ahead) if kind == IngestionJob.Kind.DELTA else self._threads(ahead)
             except _TooOld:
                 return Page([], expired=True)
-        return page_of(listing, self._one, "thread")
+        return fetch_page(listing, self._one, "thread")
 
     def list(self, method: str, params: Mapping[str, Any] | None = None) -> Iterator[RawItem]:
         """Return the newest threads, at most ``GMAIL_INITIAL_SYNC_MAX_THREADS``; takes no ``params``."""
-        require(method, "gmail.threads.list")
-        return everything(self, STREAMS[0])
+        require_method(method, "gmail.threads.list")
+        return all_items(self, STREAMS[0])
 
     def get(self, method: str, id: str) -> RawItem:
-        require(method, "gmail.threads.get")
+        require_method(method, "gmail.threads.get")
         return self._one(id.removeprefix("thread:"))
 
     def download(self, item: RawItem) -> Iterator[bytes]:
@@ -66,7 +73,7 @@ class Client:
     def close(self) -> None:
         self.rest.close()
 
-    def _threads(self, ahead: Ahead) -> Listing:
+    def _threads(self, ahead: PendingIds) -> Listing:
         """Name the next threads, the newest first; Gmail leaves out spam and what was thrown away."""
         most = settings.GMAIL_INITIAL_SYNC_MAX_THREADS - ahead.listed
         # …/users.threads/list
@@ -74,17 +81,17 @@ class Client:
             "GET",
             "/users/me/threads",
             operation="list_threads",
-            params={"maxResults": max(1, min(LOT, most)), "pageToken": ahead.token},
+            params={"maxResults": max(1, min(LISTING_SIZE, most)), "pageToken": ahead.token},
         )
-        require_one(said, "threads", "resultSizeEstimate")
-        found = [word(thread, "id") for thread in objects(said, "threads")]
+        require_any(said, "threads", "resultSizeEstimate")
+        found = [required_text(thread, "id") for thread in object_list(said, "threads")]
         ids = tuple(dict.fromkeys(found[: max(0, most)]))
-        token = next_token(said)
+        token = next_page_token(said)
         listed = ahead.listed + len(ids)
         at_cap = listed >= settings.GMAIL_INITIAL_SYNC_MAX_THREADS and (token is not None or len(found) > len(ids))
-        return Listing(Ahead(ids, None if at_cap else token, listed, ahead.capped or at_cap))
+        return Listing(PendingIds(ids, None if at_cap else token, listed, ahead.capped or at_cap))
 
-    def _history(self, since: str, ahead: Ahead) -> Listing:
+    def _history(self, since: str, ahead: PendingIds) -> Listing:
         """Name the threads that changed after ``since``, each once a page."""
         # …/users.history/list: 404 when ``startHistoryId`` is too old
         try:
@@ -98,11 +105,11 @@ class Client:
             if refused.status == HTTPStatus.NOT_FOUND:
                 raise _TooOld from refused
             raise
-        changed = [thread for change in objects(said, "history") for thread in _changed(change)]
+        changed = [thread for change in object_list(said, "history") for thread in _changed(change)]
         ids = tuple(dict.fromkeys(changed))
         # The first page's: what comes while the others are read is read again by the next delta.
-        cursor = ahead.cursor or word(said, "historyId")
-        token = next_token(said)
+        cursor = ahead.cursor or required_text(said, "historyId")
+        token = next_page_token(said)
         return Listing(replace(ahead, ids=ids, token=token, listed=ahead.listed + len(ids), cursor=cursor))
 
     def _one(self, thread_id: str) -> RawItem:
@@ -114,10 +121,10 @@ class Client:
             )
         except VendorRefused as refused:
             if refused.status == HTTPStatus.NOT_FOUND:
-                return gmail.gone(thread_id)
+                return gmail.deleted_item(thread_id)
             raise
-        payload = threads.told(said)
-        return gmail.item_of(payload) if payload else gmail.gone(thread_id)
+        payload = threads.thread_payload(said)
+        return gmail.thread_item(payload) if payload else gmail.deleted_item(thread_id)
 
 
 class _TooOld(Exception):
@@ -127,13 +134,13 @@ class _TooOld(Exception):
 def _changed(change: Mapping[str, Any]) -> Iterator[str]:
     """Yield the threads that a record of the history tells something new of."""
     for kind in ("messagesAdded", "messagesDeleted", "labelsAdded", "labelsRemoved"):
-        for each in objects(change, kind):
+        for each in object_list(change, kind):
             message = each.get("message")
             if not isinstance(message, dict):
-                raise Unreadable
+                raise UnreadableResponse
             is_news = not kind.startswith("labels") or bool(MOVED & _labels(each))
             if is_news and "DRAFT" not in _labels(message):
-                yield word(message, "threadId")
+                yield required_text(message, "threadId")
 
 
 def _labels(said: Mapping[str, Any]) -> set[str]:

@@ -7,15 +7,15 @@ from email.errors import HeaderParseError
 from email.header import decode_header, make_header
 from typing import Any
 
-from integrations.providers.gmail import MOST_CHARS, moment
-from integrations.providers.gmail.mime_body import Budget, attachments, text_of
+from integrations.providers.gmail import MOST_CHARS, message_time
+from integrations.providers.gmail.mime_body import ReadBudget, attachment_names, message_text
 
 # Mail that its owner threw away, that nobody wanted, or that was never sent.
 UNSEEN = {"TRASH", "SPAM", "DRAFT"}
 MOST_HEADER_CHARS = 2_000  # a message may go to thousands
 
 
-def told(thread: Mapping[str, Any]) -> dict[str, Any] | None:
+def thread_payload(thread: Mapping[str, Any]) -> dict[str, Any] | None:
     """Shape a thread of ``threads.get``; None when its owner sees no message of it any more.
 
     Raises ``ValueError`` for an answer of another shape.
@@ -23,13 +23,13 @@ def told(thread: Mapping[str, Any]) -> dict[str, Any] | None:
     messages = thread.get("messages", [])
     if not isinstance(thread.get("id"), str) or not isinstance(messages, list):
         raise ValueError("a thread of another shape")
-    seen = sorted((message for message in messages if is_seen(message)), key=moment)
+    seen = sorted((message for message in messages if is_visible(message)), key=message_time)
     if not seen:
         return None
     return {"id": thread["id"], "snippet": str(seen[-1].get("snippet", "")), "messages": _shaped(seen)}
 
 
-def is_seen(message: Any) -> bool:
+def is_visible(message: Any) -> bool:
     if not isinstance(message, Mapping):
         raise ValueError("a message of another shape")
     labels = message.get("labelIds", [])
@@ -38,7 +38,7 @@ def is_seen(message: Any) -> bool:
 
 def _shaped(messages: list[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Read the newest first, as they say what it has come to, until there is as much text as is stored."""
-    budget, left, shaped = Budget(), MOST_CHARS, []
+    budget, left, shaped = ReadBudget(), MOST_CHARS, []
     for message in reversed(messages):
         each = _message(message, budget if left else None)
         each["body_text"] = each["body_text"][:left]
@@ -47,15 +47,15 @@ def _shaped(messages: list[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return shaped[::-1]
 
 
-def _message(message: Mapping[str, Any], budget: Budget | None) -> dict[str, Any]:
+def _message(message: Mapping[str, Any], budget: ReadBudget | None) -> dict[str, Any]:
     payload = message.get("payload")
     payload = payload if isinstance(payload, Mapping) else {}
     shaped = {
         "id": str(message.get("id", "")),
         **{name: _header(payload, name) for name in ("from", "to", "cc", "subject")},
         "internalDate": message["internalDate"],
-        "body_text": text_of(payload, budget) if budget else "",
-        "attachments": attachments(payload),
+        "body_text": message_text(payload, budget) if budget else "",
+        "attachments": attachment_names(payload),
     }
     return {name: value for name, value in shaped.items() if value or name not in ("cc", "attachments")}
 

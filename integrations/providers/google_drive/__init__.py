@@ -32,7 +32,7 @@ MOST_CHARS = 200_000  # of a file's text that is stored
 MOST_NAME_CHARS = 500
 
 
-def item_of(file: Mapping[str, Any], exported_text: str | None) -> RawItem:
+def file_item(file: Mapping[str, Any], exported_text: str | None) -> RawItem:
     """Make an item of a file as ``files.get`` tells it and of its text. Raises ``ValueError`` for another shape."""
     payload = dict(file)
     if exported_text is not None:
@@ -51,16 +51,16 @@ def external_id(file_id: str) -> str:
     return f"file:{file_id}"
 
 
-def gone(file_id: str) -> RawItem:
+def deleted_item(file_id: str) -> RawItem:
     return RawItem(external_id(file_id), DOC, {}, deleted=True)
 
 
-def is_wanted(file: Mapping[str, Any]) -> bool:
+def is_supported(file: Mapping[str, Any]) -> bool:
     mime = file.get("mimeType")
     return isinstance(mime, str) and mime in KINDS
 
 
-def record(item: RawItem) -> Record:
+def map_record(item: RawItem) -> Record:
     name = _word(item.payload, "name")[:MOST_NAME_CHARS]
     url = _link(item.payload.get("webViewLink"))
     if item.document_type == PDF:
@@ -71,7 +71,7 @@ def record(item: RawItem) -> Record:
     return Record(text=normalize(f"{name}\n\n{text[:MOST_CHARS]}"), title=name, url=url)
 
 
-def client(own: SourceDocument | None, children: Children) -> Client | None:
+def build_client(own: SourceDocument | None, children: Children) -> Client | None:
     """Return None always: Drive writes zero rows of ``client_intelligence`` (spec 002 §5)."""
     return None
 

@@ -19,9 +19,9 @@ from django.conf import settings
 from integrations.models import ConnectedSource
 from integrations.providers import CapabilityMissing
 from integrations.providers.google_drive import KINDS, rest
-from integrations.transports.mcp_adapter import Asked, Translated
+from integrations.transports.mcp_adapter import McpRestAdapter, Params
 from integrations.transports.responses import TooLarge
-from integrations.transports.rest import Rest
+from integrations.transports.rest import RestTransport
 from vendors.guard import BadAnswer, VendorRefused
 
 SEARCH, METADATA, DOWNLOAD, READ = "search_files", "get_file_metadata", "download_file_content", "read_file_content"
@@ -44,10 +44,10 @@ class Client(rest.Client):
     """A tenant's files, asked for by the tools of Google's server."""
 
     def __init__(self, source: ConnectedSource, tools: Any) -> None:
-        super().__init__(source, cast(Rest, Translator(source, tools)))
+        super().__init__(source, cast(RestTransport, DriveMcpAdapter(source, tools)))
 
 
-class Translator(Translated):
+class DriveMcpAdapter(McpRestAdapter):
     TOOLS = (SEARCH, METADATA, DOWNLOAD, READ)
     ROUTES = (
         ("GET", r"/files", "listed"),
@@ -56,16 +56,16 @@ class Translator(Translated):
         ("GET", r"/changes", "changed"),
     )
 
-    def listed(self, operation: str, asked: Asked) -> dict[str, Any]:
+    def listed(self, operation: str, asked: Params) -> dict[str, Any]:
         return self._search(operation, WANTED, asked["pageToken"], asked["pageSize"])
 
-    def one(self, operation: str, asked: Asked, id: str) -> dict[str, Any]:
+    def one(self, operation: str, asked: Params, id: str) -> dict[str, Any]:
         return self.call(METADATA, {"fileId": id}, operation, _file)
 
-    def now(self, operation: str, asked: Asked) -> dict[str, Any]:
+    def now(self, operation: str, asked: Params) -> dict[str, Any]:
         return {"startPageToken": _now()}
 
-    def changed(self, operation: str, asked: Asked) -> dict[str, Any]:
+    def changed(self, operation: str, asked: Params) -> dict[str, Any]:
         since, began, token = _place(asked["pageToken"])
         query = f"modifiedTime > '{since}' and ({WANTED})"
         found = self._search(operation, query, token, asked["pageSize"])
@@ -74,7 +74,7 @@ class Translator(Translated):
         onward = {"nextPageToken": json.dumps([since, began, token])} if token else {"newStartPageToken": began}
         return {"changes": changes, **onward}
 
-    def stream(self, path: str, *, operation: str, params: Asked | None = None, most: int) -> Iterator[bytes]:
+    def stream(self, path: str, *, operation: str, params: Params | None = None, most: int) -> Iterator[bytes]:
         id, mime = path.split("/")[2], (params or {}).get("mimeType")
         if mime is not None and not self.takes(DOWNLOAD, "exportMimeType"):
             yield self.call(READ, {"fileId": id}, operation, _text)

@@ -13,11 +13,17 @@ from django.conf import settings
 from integrations.models import ConnectedSource, IngestionJob
 from integrations.providers import Stream, google_drive
 from integrations.providers.google_drive import KINDS, STREAMS
-from integrations.providers.id_listing import LOT, Ahead, Listing, everything, page_of
-from integrations.providers.listing_response import next_token, objects, require, require_one, word
-from integrations.transports.fixtures import Recorded
+from integrations.providers.id_listing import LISTING_SIZE, Listing, PendingIds, all_items, fetch_page
+from integrations.providers.listing_response import (
+    next_page_token,
+    object_list,
+    require_any,
+    require_method,
+    required_text,
+)
+from integrations.transports.fixtures import FixtureTransport
 from integrations.transports.responses import TooLarge
-from integrations.transports.rest import Rest
+from integrations.transports.rest import RestTransport
 from integrations.types import Page, RawItem
 from vendors.guard import VendorRefused
 
@@ -35,7 +41,7 @@ class Client:
 
     provider = "google_drive"
 
-    def __init__(self, source: ConnectedSource, rest: Rest | Recorded) -> None:
+    def __init__(self, source: ConnectedSource, rest: RestTransport | FixtureTransport) -> None:
         self.source, self.rest = source, rest
 
     def begin(self, kind: str) -> dict[str, Any]:
@@ -46,10 +52,10 @@ class Client:
         said = self.rest.json(
             "GET", "/changes/startPageToken", operation="start_page_token", params={"supportsAllDrives": "true"}
         )
-        return {"files": word(said, "startPageToken")}
+        return {"files": required_text(said, "startPageToken")}
 
     def page(self, stream: Stream, kind: str, since: Any, following: str | None) -> Page:
-        ahead = Ahead.of(following)
+        ahead = PendingIds.parse(following)
         if kind == IngestionJob.Kind.DELTA and ahead.begins and not isinstance(since, str):
             return Page([], expired=True)
         listing = Listing(ahead)
@@ -58,15 +64,15 @@ class Client:
                 listing = self._listed(kind, since, ahead)
             except _TooOld:
                 return Page([], expired=True)
-        return page_of(listing, partial(self._one, known=listing.known), "file")
+        return fetch_page(listing, partial(self._one, known=listing.known), "file")
 
     def list(self, method: str, params: Mapping[str, Any] | None = None) -> Iterator[RawItem]:
         """Return the newest files, at most ``DRIVE_INITIAL_SYNC_MAX_FILES``; takes no ``params``."""
-        require(method, "drive.files.list")
-        return everything(self, STREAMS[0])
+        require_method(method, "drive.files.list")
+        return all_items(self, STREAMS[0])
 
     def get(self, method: str, id: str) -> RawItem:
-        require(method, "drive.files.get", "drive.files.export")
+        require_method(method, "drive.files.get", "drive.files.export")
         return self._one(id.removeprefix("file:"))
 
     def download(self, item: RawItem) -> Iterator[bytes]:
@@ -81,10 +87,10 @@ class Client:
     def close(self) -> None:
         self.rest.close()
 
-    def _listed(self, kind: str, since: Any, ahead: Ahead) -> Listing:
+    def _listed(self, kind: str, since: Any, ahead: PendingIds) -> Listing:
         return self._changes(since, ahead) if kind == IngestionJob.Kind.DELTA else self._files(ahead)
 
-    def _files(self, ahead: Ahead) -> Listing:
+    def _files(self, ahead: PendingIds) -> Listing:
         """Name the next files, the newest first, so that the cap keeps those that matter most."""
         most = settings.DRIVE_INITIAL_SYNC_MAX_FILES - ahead.listed
         # …/files/list
@@ -95,22 +101,22 @@ class Client:
             params={
                 "q": WANTED,
                 "orderBy": "modifiedTime desc",
-                "pageSize": max(1, min(LOT, most)),
+                "pageSize": max(1, min(LISTING_SIZE, most)),
                 "pageToken": ahead.token,
                 "fields": f"nextPageToken,incompleteSearch,files({FILE})",
                 **DRIVES,
             },
         )
-        require_one(said, "files")
-        files = objects(said, "files")
-        known = {word(file, "id"): file for file in files[: max(0, most)] if google_drive.is_wanted(file)}
-        token = next_token(said)
+        require_any(said, "files")
+        files = object_list(said, "files")
+        known = {required_text(file, "id"): file for file in files[: max(0, most)] if google_drive.is_supported(file)}
+        token = next_page_token(said)
         listed = ahead.listed + len(known)
         at_cap = listed >= settings.DRIVE_INITIAL_SYNC_MAX_FILES and (token is not None or len(files) > len(known))
         capped = ahead.capped or at_cap or said.get("incompleteSearch") is True
-        return Listing(Ahead(tuple(known), None if at_cap else token, listed, capped), known)
+        return Listing(PendingIds(tuple(known), None if at_cap else token, listed, capped), known)
 
-    def _changes(self, since: str, ahead: Ahead) -> Listing:
+    def _changes(self, since: str, ahead: PendingIds) -> Listing:
         """Name the next files that changed after ``since``; those that are gone need no call."""
         # …/changes/list
         try:
@@ -130,16 +136,16 @@ class Client:
             if refused.status in TOO_OLD:
                 raise _TooOld from refused
             raise
-        require_one(said, "nextPageToken", "newStartPageToken")
-        changes = [change for change in objects(said, "changes") if change.get("changeType", "file") == "file"]
-        last = {word(change, "fileId"): change for change in changes}  # of a file that is named twice the later
-        gone = [google_drive.gone(file_id) for file_id, change in last.items() if _is_gone(change)]
+        require_any(said, "nextPageToken", "newStartPageToken")
+        changes = [change for change in object_list(said, "changes") if change.get("changeType", "file") == "file"]
+        last = {required_text(change, "fileId"): change for change in changes}  # the later of two
+        gone = [google_drive.deleted_item(file_id) for file_id, change in last.items() if _is_gone(change)]
         known = {file_id: change["file"] for file_id, change in last.items() if _is_there(change)}
         return Listing(
             replace(
                 ahead,
                 ids=tuple(known),
-                token=next_token(said),
+                token=next_page_token(said),
                 listed=ahead.listed + len(known),
                 cursor=said.get("newStartPageToken"),
             ),
@@ -151,13 +157,13 @@ class Client:
         """Return a file with its text; raise ``ValueError`` for one of another shape."""
         try:
             file = (known or {}).get(file_id) or self._file(file_id)
-            if file.get("trashed") is True or not google_drive.is_wanted(file):
-                return google_drive.gone(file_id)
+            if file.get("trashed") is True or not google_drive.is_supported(file):
+                return google_drive.deleted_item(file_id)
             exported = KINDS[file["mimeType"]][1]
-            return google_drive.item_of(file, self._text(file_id, exported) if exported else None)
+            return google_drive.file_item(file, self._text(file_id, exported) if exported else None)
         except VendorRefused as refused:
             if refused.status == HTTPStatus.NOT_FOUND:
-                return google_drive.gone(file_id)
+                return google_drive.deleted_item(file_id)
             raise
 
     def _file(self, file_id: str) -> dict[str, Any]:
@@ -193,4 +199,4 @@ def _is_gone(change: Mapping[str, Any]) -> bool:
 
 def _is_there(change: Mapping[str, Any]) -> bool:
     file = change.get("file")
-    return not _is_gone(change) and isinstance(file, dict) and google_drive.is_wanted(file)
+    return not _is_gone(change) and isinstance(file, dict) and google_drive.is_supported(file)

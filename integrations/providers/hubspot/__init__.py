@@ -7,9 +7,9 @@ from typing import Any
 
 from integrations.models import SourceDocument
 from integrations.providers import Stream
-from integrations.providers.hubspot.objects import COMPANIES, CONTACTS, DEALS, company_of, properties
+from integrations.providers.hubspot.objects import COMPANIES, CONTACTS, DEALS, company_id, record_properties
 from integrations.providers.rollup_rules import Children, Rollup
-from integrations.providers.values import day, identity, lines, word
+from integrations.providers.values import date_at, labeled_lines, record_id, text_at
 from integrations.types import Client, RawItem, Record
 
 STREAMS: Sequence[Stream] = (
@@ -22,21 +22,21 @@ ROLLUP = Rollup(DEALS.document_type, newest="changed", most=SHOWN, first="open")
 CLOSED = ("closedwon", "closedlost")  # of the default pipeline; HubSpot's own flag knows all others
 
 
-def record(item: RawItem) -> Record:
+def map_record(item: RawItem) -> Record:
     """Map a record to what is stored and found. Raises ``ValueError``."""
     told = _MAPS.get(item.document_type)
     if told is None:
         raise ValueError("a record of another kind")
-    identity(item.payload, "id")
-    return told(item, properties(item.payload))
+    record_id(item.payload, "id")
+    return told(item, record_properties(item.payload))
 
 
 def _contact(item: RawItem, said: Mapping[str, Any]) -> Record:
-    name = " ".join(filter(None, (word(said, "firstname"), word(said, "lastname")))) or None
-    email, company, role = word(said, "email"), word(said, "company"), word(said, "jobtitle")
-    lifecycle, industry = word(said, "lifecyclestage"), word(said, "industry")
+    name = " ".join(filter(None, (text_at(said, "firstname"), text_at(said, "lastname")))) or None
+    email, company, role = text_at(said, "email"), text_at(said, "company"), text_at(said, "jobtitle")
+    lifecycle, industry = text_at(said, "lifecyclestage"), text_at(said, "industry")
     return Record(
-        text=lines(
+        text=labeled_lines(
             ("Contact", name), ("E-mail", email), ("Company", company),
             ("Role", role), ("Lifecycle stage", lifecycle), ("Industry", industry),
         ),
@@ -47,11 +47,11 @@ def _contact(item: RawItem, said: Mapping[str, Any]) -> Record:
 
 
 def _company(item: RawItem, said: Mapping[str, Any]) -> Record:
-    name, domain, industry = word(said, "name"), word(said, "domain"), word(said, "industry")
-    employees, revenue = word(said, "numberofemployees"), word(said, "annualrevenue")
-    description = word(said, "description")
+    name, domain, industry = text_at(said, "name"), text_at(said, "domain"), text_at(said, "industry")
+    employees, revenue = text_at(said, "numberofemployees"), text_at(said, "annualrevenue")
+    description = text_at(said, "description")
     return Record(
-        text=lines(
+        text=labeled_lines(
             ("Company", name), ("Domain", domain), ("Industry", industry), ("Employees", employees),
             ("Annual revenue", revenue), ("Description", description),
         ),
@@ -65,16 +65,16 @@ def _company(item: RawItem, said: Mapping[str, Any]) -> Record:
 
 
 def _deal(item: RawItem, said: Mapping[str, Any]) -> Record:
-    name, amount, stage = word(said, "dealname"), word(said, "amount"), word(said, "dealstage")
-    pipeline, closes, company = word(said, "pipeline"), day(said, "closedate"), company_of(item.payload)
+    name, amount, stage = text_at(said, "dealname"), text_at(said, "amount"), text_at(said, "dealstage")
+    pipeline, closes, company = text_at(said, "pipeline"), date_at(said, "closedate"), company_id(item.payload)
     changed = item.source_updated_at
     return Record(
-        text=lines(
+        text=labeled_lines(
             ("Deal", name), ("Amount", amount), ("Stage", stage), ("Pipeline", pipeline), ("Close date", closes),
         ),
         title=name or "",
         url=_url(item),
-        parent_external_id=f"{COMPANIES.one}:{company}" if company else None,
+        parent_external_id=f"{COMPANIES.singular}:{company}" if company else None,
         facts={
             "name": name, "amount": amount, "stage": stage, "close_date": closes,
             "open": not _closed(said, stage), "changed": changed.isoformat() if changed else "",
@@ -90,7 +90,7 @@ _MAPS: dict[str, Callable[[RawItem, Mapping[str, Any]], Record]] = {
 
 
 def _closed(said: Mapping[str, Any], stage: str | None) -> bool:
-    flag = (word(said, "hs_is_closed") or "").lower()
+    flag = (text_at(said, "hs_is_closed") or "").lower()
     return flag == "true" if flag else stage in CLOSED
 
 
@@ -99,7 +99,7 @@ def _url(item: RawItem) -> str | None:
     return said if isinstance(said, str) and said.startswith("https://") else None
 
 
-def client(own: SourceDocument | None, children: Children) -> Client | None:
+def build_client(own: SourceDocument | None, children: Children) -> Client | None:
     """Return what a company with its deals, or a contact, tells of a client.
 
     ``deal_stage`` and ``deal_amount`` are of the open deal that changed last; of any deal when none is open.
@@ -134,7 +134,7 @@ def _deals(deals: Children) -> dict[str, Any]:
 def client_text(client: Client) -> str:
     """Return the text a client is found by: nothing of its deals, so that none of them changes it."""
     facts = client.key_facts
-    return lines(
+    return labeled_lines(
         ("Client", client.client_name),
         ("Industry", client.industry),
         ("Contact's role", facts.get("contact_role")),

@@ -8,15 +8,15 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 
-from integrations.providers.hubspot.objects import Kind, properties
-from integrations.providers.listing_response import Unreadable
-from integrations.providers.values import identity, time
+from integrations.providers.hubspot.objects import ObjectType, record_properties
+from integrations.providers.listing_response import UnreadableResponse
+from integrations.providers.values import record_id, time_at
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SearchCursor:
     """``since`` is a millisecond of the epoch, from which on is read.
 
     ``beyond`` an id: the records of that one millisecond, by id. ``archived``: the bin, from after ``beyond``.
@@ -31,19 +31,19 @@ class Place:
         return cls(_ms(since))
 
     @classmethod
-    def read(cls, following: str) -> Self:
+    def parse(cls, following: str) -> Self:
         return cls(**json.loads(following))
 
     def __str__(self) -> str:
         return json.dumps(asdict(self))
 
-    def bin(self, beyond: str | None = None) -> Place:
-        return Place(self.since, beyond, archived=True)
+    def archive(self, beyond: str | None = None) -> SearchCursor:
+        return SearchCursor(self.since, beyond, archived=True)
 
-    def is_not_after(self, when: datetime) -> bool:
+    def includes(self, when: datetime) -> bool:
         return _ms(when) >= self.since
 
-    def search(self, kind: Kind) -> dict[str, Any]:
+    def request(self, kind: ObjectType) -> dict[str, Any]:
         """Return the filters and the one sort rule, more are not allowed, of the next search."""
         when, order = [_filter(kind.modified, "GTE", str(self.since))], kind.modified
         if self.beyond is not None:
@@ -52,19 +52,19 @@ class Place:
         sorts = [{"propertyName": order, "direction": "ASCENDING"}]
         return {"filterGroups": [{"filters": when}], "sorts": sorts}
 
-    def after(self, kind: Kind, rows: Sequence[Any], *, more: bool) -> Place | None:
+    def after(self, kind: ObjectType, rows: Sequence[Any], *, more: bool) -> SearchCursor | None:
         """Return where the next search begins; None after the last.
 
         Never the provider's own ``after``: it counts, so that a record which changes meanwhile, and goes to the end,
         moves another one to a place that was read; and it ends at 10,000.
         """
         if not more:
-            return None if self.beyond is None else Place(self.since + 1)
+            return None if self.beyond is None else SearchCursor(self.since + 1)
         if self.beyond is not None:
-            return Place(self.since, _further(self.beyond, rows))
+            return SearchCursor(self.since, _further(self.beyond, rows))
         changed = _changed(kind, rows)
         # A page full of one millisecond, as an import leaves them: only their ids tell them apart.
-        return Place(changed) if changed > self.since else Place(self.since, "0")
+        return SearchCursor(changed) if changed > self.since else SearchCursor(self.since, "0")
 
 
 def _filter(name: str, operator: str, value: str) -> dict[str, str]:
@@ -75,24 +75,24 @@ def _further(beyond: str, rows: Sequence[Any]) -> str:
     """Return the last id; raise ``Unreadable`` when it is not beyond: the same page would come without end."""
     for row in reversed(rows):
         try:
-            found = identity(row, "id")
+            found = record_id(row, "id")
             if int(found) > int(beyond):
                 return found
         except ValueError:
             continue
-    raise Unreadable
+    raise UnreadableResponse
 
 
-def _changed(kind: Kind, rows: Sequence[Any]) -> int:
+def _changed(kind: ObjectType, rows: Sequence[Any]) -> int:
     """Return when the last of the rows changed that tells it."""
     for row in reversed(rows):
         try:
-            found = time(properties(row), kind.modified) or time(row, "updatedAt")
+            found = time_at(record_properties(row), kind.modified) or time_at(row, "updatedAt")
         except ValueError:
             continue
         if found is not None:
             return _ms(found)
-    raise Unreadable
+    raise UnreadableResponse
 
 
 def _ms(when: datetime) -> int:

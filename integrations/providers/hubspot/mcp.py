@@ -12,9 +12,9 @@ from typing import Any
 from integrations.models import ConnectedSource
 from integrations.providers import CapabilityMissing
 from integrations.providers.hubspot import rest
-from integrations.providers.hubspot.objects import KINDS, Kind
-from integrations.transports.mcp_adapter import Asked, Translated
-from integrations.transports.responses import Refused
+from integrations.providers.hubspot.objects import OBJECT_TYPES, ObjectType
+from integrations.transports.mcp_adapter import McpRestAdapter, Params
+from integrations.transports.responses import ProviderError
 from vendors.guard import BadAnswer
 
 SEARCH, GET = "search_crm_objects", "get_crm_objects"
@@ -26,10 +26,10 @@ class Client(rest.Client):
     """An account, asked through the tools of its server."""
 
     def __init__(self, source: ConnectedSource, tools: Any) -> None:
-        super().__init__(source, Translator(source, tools))
+        super().__init__(source, HubSpotMcpAdapter(source, tools))
 
 
-class Translator(Translated):
+class HubSpotMcpAdapter(McpRestAdapter):
     TOOLS = (SEARCH, GET)
     ROUTES = (
         ("GET", r".*/(contacts|companies|deals)", "listed"),
@@ -38,10 +38,10 @@ class Translator(Translated):
         ("POST", r".*/deals/companies/batch/read", "associated"),
     )
 
-    def listed(self, operation: str, asked: Asked, name: str) -> dict[str, Any]:
+    def listed(self, operation: str, asked: Params, name: str) -> dict[str, Any]:
         if asked.get("archived") == "true":
             return {"results": []}
-        kind, after = KINDS[name], str(asked.get("after") or "0")
+        kind, after = OBJECT_TYPES[name], str(asked.get("after") or "0")
         beyond = {"propertyName": "hs_object_id", "operator": "GT", "value": after}
         wanted = {
             "filterGroups": [{"filters": [beyond]}],
@@ -51,19 +51,19 @@ class Translator(Translated):
         }
         return self._search(operation, wanted, kind, int(after))
 
-    def searched(self, operation: str, asked: Asked, name: str) -> dict[str, Any]:
+    def searched(self, operation: str, asked: Params, name: str) -> dict[str, Any]:
         wanted = {each: asked.get(each) for each in ("filterGroups", "sorts", "properties", "limit")}
-        return self._search(operation, wanted, KINDS[name], None)
+        return self._search(operation, wanted, OBJECT_TYPES[name], None)
 
-    def one(self, operation: str, asked: Asked, name: str, id: str) -> dict[str, Any]:
-        kind = KINDS[name]
+    def one(self, operation: str, asked: Params, name: str, id: str) -> dict[str, Any]:
+        kind = OBJECT_TYPES[name]
         properties = [*str(asked["properties"]).split(","), *_more(kind)]
         found = self._got(operation, kind, [id], properties)
         return _row(kind, found[0], with_company=kind.associations is not None)
 
-    def associated(self, operation: str, asked: Asked) -> dict[str, Any]:
+    def associated(self, operation: str, asked: Params) -> dict[str, Any]:
         ids = [str(each["id"]) for each in asked["inputs"]]
-        rows = self._got(operation, KINDS["deals"], ids, [PRIMARY])
+        rows = self._got(operation, OBJECT_TYPES["deals"], ids, [PRIMARY])
         known = [(str(row["id"]), _company(row)) for row in rows]
         types = [{"typeId": 341}, {"typeId": 5}]
         return {
@@ -74,7 +74,7 @@ class Translator(Translated):
             ]
         }
 
-    def _search(self, operation: str, wanted: Asked, kind: Kind, after: int | None) -> dict[str, Any]:
+    def _search(self, operation: str, wanted: Params, kind: ObjectType, after: int | None) -> dict[str, Any]:
         def read(body: Mapping[str, Any]) -> dict[str, Any]:
             rows, total = _rows(body), body.get("total")
             ids = [int(row["id"]) for row in rows]
@@ -87,18 +87,20 @@ class Translator(Translated):
 
         return self.call(SEARCH, {"objectType": kind.name, **wanted}, operation, read)
 
-    def _got(self, operation: str, kind: Kind, ids: Sequence[str], properties: Sequence[str]) -> list[dict[str, Any]]:
+    def _got(
+        self, operation: str, kind: ObjectType, ids: Sequence[str], properties: Sequence[str]
+    ) -> list[dict[str, Any]]:
         def read(body: Mapping[str, Any]) -> list[dict[str, Any]]:
             rows = _rows(body)
             if len(ids) == 1 and not rows:
-                raise Refused(404, {}, "OBJECT_NOT_FOUND")
+                raise ProviderError(404, {}, "OBJECT_NOT_FOUND")
             return rows
 
         wanted = {"objectType": kind.name, "objectIds": [int(id) for id in ids], "properties": list(properties)}
         return self.call(GET, wanted, operation, read)
 
 
-def _more(kind: Kind) -> list[str]:
+def _more(kind: ObjectType) -> list[str]:
     return ["hs_object_id", *([PRIMARY] if kind.associations else [])]
 
 
@@ -113,7 +115,7 @@ def _is_row(row: Any) -> bool:
     return isinstance(row, dict) and isinstance(row.get("properties"), dict) and str(row.get("id")).isdecimal()
 
 
-def _row(kind: Kind, row: Mapping[str, Any], *, with_company: bool) -> dict[str, Any]:
+def _row(kind: ObjectType, row: Mapping[str, Any], *, with_company: bool) -> dict[str, Any]:
     """Return a record as the REST API shows it."""
     said = {name: value for name, value in row["properties"].items() if name != PRIMARY}
     found = {

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from integrations.providers.values import identity, time, word
-from integrations.types import Failed, RawItem
+from integrations.providers.values import record_id, text_at, time_at
+from integrations.types import FailedItem, RawItem
 
 UNREADABLE = "ITEM_UNREADABLE"
 MERGED = "hs_merged_object_ids"
@@ -18,44 +18,44 @@ _PRIMARY = ("deal_to_company", "deal_to_primary_company")
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ObjectType:
     """``name`` stands in paths, ``one`` in our ids and types; ``modified`` is when it changed, to its millisecond."""
 
     name: str
-    one: str
+    singular: str
     properties: tuple[str, ...]
     modified: str = "hs_lastmodifieddate"
     associations: str | None = None
 
     @property
     def document_type(self) -> str:
-        return f"hubspot.{self.one}"
+        return f"hubspot.{self.singular}"
 
     @property
-    def asked(self) -> list[str]:
+    def requested_properties(self) -> list[str]:
         """Return the properties to ask for: those of spec 002 §5, and what is needed to follow a record."""
         return [*self.properties, "createdate", self.modified, MERGED]
 
 
-CONTACTS = Kind(
+CONTACTS = ObjectType(
     "contacts",
     "contact",
     ("firstname", "lastname", "email", "company", "jobtitle", "lifecyclestage", "industry"),
     modified="lastmodifieddate",
 )
-COMPANIES = Kind(
+COMPANIES = ObjectType(
     "companies", "company", ("name", "domain", "industry", "numberofemployees", "annualrevenue", "description")
 )
-DEALS = Kind(
+DEALS = ObjectType(
     "deals",
     "deal",
     ("dealname", "amount", "dealstage", "closedate", "pipeline", "hs_is_closed"),
     associations="companies",
 )
-KINDS = {kind.name: kind for kind in (CONTACTS, COMPANIES, DEALS)}
+OBJECT_TYPES = {kind.name: kind for kind in (CONTACTS, COMPANIES, DEALS)}
 
 
-def properties(payload: Any) -> Mapping[str, Any]:
+def record_properties(payload: Any) -> Mapping[str, Any]:
     """Return a record's properties; raise ``ValueError`` for what is no record."""
     found = payload.get("properties") if isinstance(payload, Mapping) else None
     if not isinstance(found, Mapping):
@@ -63,64 +63,64 @@ def properties(payload: Any) -> Mapping[str, Any]:
     return found
 
 
-def item(kind: Kind, payload: Any) -> RawItem:
+def parse_item(kind: ObjectType, payload: Any) -> RawItem:
     """Return the item of a record as HubSpot shows it. Raises ``ValueError``."""
-    said = properties(payload)
+    said = record_properties(payload)
     return RawItem(
-        external_id=f"{kind.one}:{identity(payload, 'id')}",
+        external_id=f"{kind.singular}:{record_id(payload, 'id')}",
         document_type=kind.document_type,
         payload=payload,
-        source_created_at=time(payload, "createdAt") or time(said, "createdate"),
-        source_updated_at=time(payload, "updatedAt") or time(said, kind.modified),
+        source_created_at=time_at(payload, "createdAt") or time_at(said, "createdate"),
+        source_updated_at=time_at(payload, "updatedAt") or time_at(said, kind.modified),
     )
 
 
-def items(
-    kind: Kind, payloads: Sequence[Any], make: Callable[[Kind, Any], RawItem] = item
-) -> tuple[list[RawItem], list[Failed]]:
+def parse_items(
+    kind: ObjectType, payloads: Sequence[Any], make: Callable[[ObjectType, Any], RawItem] = parse_item
+) -> tuple[list[RawItem], list[FailedItem]]:
     """Return the items of a page, and which of its records cannot be read."""
     found: list[RawItem] = []
-    failed: list[Failed] = []
+    failed: list[FailedItem] = []
     for payload in payloads:
         try:
             found.append(make(kind, payload))
         except ValueError:
-            failed.append(Failed(_name(kind, payload), UNREADABLE))
+            failed.append(FailedItem(_name(kind, payload), UNREADABLE))
     return found, failed
 
 
-def archived(kind: Kind, payload: Any) -> RawItem:
+def archived_item(kind: ObjectType, payload: Any) -> RawItem:
     """Return what is left of a record that was put into the bin."""
     return RawItem(
-        external_id=f"{kind.one}:{identity(payload, 'id')}",
+        external_id=f"{kind.singular}:{record_id(payload, 'id')}",
         document_type=kind.document_type,
         payload={},
-        source_updated_at=time(payload, "archivedAt"),
+        source_updated_at=time_at(payload, "archivedAt"),
         deleted=True,
     )
 
 
-def merged_into(kind: Kind, winner: RawItem) -> Iterator[RawItem]:
+def merged_items(kind: ObjectType, winner: RawItem) -> Iterator[RawItem]:
     """Yield what is left of the records that were merged into one: they vanish without being archived."""
-    for lost in (word(properties(winner.payload), MERGED) or "").split(";"):
-        external_id = f"{kind.one}:{lost.strip()}"
+    for lost in (text_at(record_properties(winner.payload), MERGED) or "").split(";"):
+        external_id = f"{kind.singular}:{lost.strip()}"
         if lost.strip() and external_id != winner.external_id:
             yield RawItem(external_id, kind.document_type, {}, source_updated_at=winner.source_updated_at, deleted=True)
 
 
-def company_of(payload: Mapping[str, Any]) -> str | None:
+def company_id(payload: Mapping[str, Any]) -> str | None:
     """Return the id of a deal's company: the primary one, or else the one with the lowest id."""
     found = payload.get("associations")
     found = found.get("companies") if isinstance(found, Mapping) else None
     results = found.get("results") if isinstance(found, Mapping) else None
-    known = [each for each in results or [] if isinstance(each, Mapping) and word(each, "id")]
+    known = [each for each in results or [] if isinstance(each, Mapping) and text_at(each, "id")]
     primary = [each for each in known if each.get("type") in _PRIMARY]
     ids = sorted((str(each["id"]) for each in primary or known), key=lambda each: (len(each), each))
     return ids[0] if ids else None
 
 
-def _name(kind: Kind, payload: Any) -> str:
+def _name(kind: ObjectType, payload: Any) -> str:
     try:
-        return f"{kind.one}:{identity(payload, 'id')}"
+        return f"{kind.singular}:{record_id(payload, 'id')}"
     except ValueError:
-        return f"{kind.one}:?"
+        return f"{kind.singular}:?"

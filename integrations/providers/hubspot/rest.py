@@ -10,18 +10,18 @@ from django.conf import settings
 from integrations.models import ConnectedSource, IngestionJob
 from integrations.providers import CapabilityMissing, Stream
 from integrations.providers.hubspot import STREAMS
-from integrations.providers.hubspot.incremental import Place
+from integrations.providers.hubspot.incremental import SearchCursor
 from integrations.providers.hubspot.objects import (
     COMPANY_TYPES,
-    KINDS,
-    Kind,
-    archived,
-    item,
-    items,
-    merged_into,
+    OBJECT_TYPES,
+    ObjectType,
+    archived_item,
+    merged_items,
+    parse_item,
+    parse_items,
 )
-from integrations.providers.listing_response import Unreadable
-from integrations.providers.values import now, objects, with_overlap, word
+from integrations.providers.listing_response import UnreadableResponse
+from integrations.providers.values import now_cursor, overlap_start, required_list, text_at
 from integrations.types import Page, RawItem
 
 MOST = 100  # records a page
@@ -39,17 +39,17 @@ class Client:
         self._objects, self._associations = known["objects_path"], known["associations_path"]
 
     def begin(self, kind: str) -> dict[str, Any]:
-        return {stream.name: now() for stream in STREAMS}
+        return {stream.name: now_cursor() for stream in STREAMS}
 
     def page(self, stream: Stream, kind: str, since: Any, following: str | None) -> Page:
         if kind == IngestionJob.Kind.FULL:
-            return self._listed(KINDS[stream.name], {"after": following})
+            return self._listed(OBJECT_TYPES[stream.name], {"after": following})
         if since is None:
             return Page([], expired=True)
-        place = Place.read(following) if following else Place.at(with_overlap(since))
+        place = SearchCursor.parse(following) if following else SearchCursor.at(overlap_start(since))
         if place.archived:
-            return self._archived(KINDS[stream.name], place)
-        return self._changed(KINDS[stream.name], since, place)
+            return self._archived(OBJECT_TYPES[stream.name], place)
+        return self._changed(OBJECT_TYPES[stream.name], since, place)
 
     def list(self, method: str, params: Mapping[str, Any] | None = None) -> Iterator[RawItem]:
         kind, after = _kind(method), None
@@ -63,8 +63,8 @@ class Client:
     def get(self, method: str, id: str) -> RawItem:
         """Return one record by HubSpot's own id, or ours. Raises ``ValueError`` for an answer that is none."""
         kind = _kind(method)
-        path = f"{self._objects}/{kind.name}/{id.removeprefix(f'{kind.one}:')}"
-        return item(kind, self._rest.json("GET", path, operation=f"get-{kind.one}", params=_asked(kind)))
+        path = f"{self._objects}/{kind.name}/{id.removeprefix(f'{kind.singular}:')}"
+        return parse_item(kind, self._rest.json("GET", path, operation=f"get-{kind.singular}", params=_asked(kind)))
 
     def download(self, item: RawItem) -> Iterator[bytes]:
         raise NotImplementedError("HubSpot's records have no files")
@@ -72,56 +72,57 @@ class Client:
     def close(self) -> None:
         self._rest.close()
 
-    def _listed(self, kind: Kind, params: Mapping[str, Any]) -> Page:
+    def _listed(self, kind: ObjectType, params: Mapping[str, Any]) -> Page:
         asked = {"limit": _limit(), **_asked(kind), **params}
         body = self._rest.json("GET", f"{self._objects}/{kind.name}", operation=f"list-{kind.name}", params=asked)
-        found, failed = items(kind, objects(body, "results"))
+        found, failed = parse_items(kind, required_list(body, "results"))
         return Page(found, following=_next(body), failed=failed)
 
-    def _changed(self, kind: Kind, since: str, place: Place) -> Page:
-        asked = {**place.search(kind), "properties": kind.asked, "limit": _limit()}
+    def _changed(self, kind: ObjectType, since: str, place: SearchCursor) -> Page:
+        asked = {**place.request(kind), "properties": kind.requested_properties, "limit": _limit()}
         path = f"{self._objects}/{kind.name}/search"
         body = self._rest.json("POST", path, operation=f"search-{kind.name}", body=asked)
-        rows = objects(body, "results")
-        found, failed = items(kind, self._associated(kind, rows))
-        gone = [each for winner in found for each in merged_into(kind, winner)]
+        rows = required_list(body, "results")
+        found, failed = parse_items(kind, self._associated(kind, rows))
+        gone = [each for winner in found for each in merged_items(kind, winner)]
         onward = place.after(kind, rows, more=bool(rows and _next(body)))
-        return Page([*found, *gone], following=str(onward or Place.at(with_overlap(since)).bin()), failed=failed)
+        following = str(onward or SearchCursor.at(overlap_start(since)).archive())
+        return Page([*found, *gone], following=following, failed=failed)
 
-    def _associated(self, kind: Kind, rows: Sequence[Any]) -> Sequence[Any]:
+    def _associated(self, kind: ObjectType, rows: Sequence[Any]) -> Sequence[Any]:
         """Return the rows as a listing shows them: a search leaves out what they are associated with."""
         ids = [{"id": row["id"]} for row in rows if isinstance(row, Mapping) and isinstance(row.get("id"), str)]
         if kind.associations is None or not ids:
             return rows
         path = f"{self._associations}/{kind.name}/{kind.associations}/batch/read"
         body = self._rest.json("POST", path, operation="read-associations", body={"inputs": ids})
-        known = dict(_associations(objects(body, "results")))
-        if any(word(each, "category") != NONE_FOUND for each in body.get("errors") or []):
-            raise Unreadable  # of some deals only, in an answer of 207: they would seem to be nobody's
+        known = dict(_associations(required_list(body, "results")))
+        if any(text_at(each, "category") != NONE_FOUND for each in body.get("errors") or []):
+            raise UnreadableResponse  # of some deals only, in an answer of 207: they would seem to be nobody's
         return [_with(row, kind.associations, known) for row in rows]
 
-    def _archived(self, kind: Kind, place: Place) -> Page:
+    def _archived(self, kind: ObjectType, place: SearchCursor) -> Page:
         """Return what was put into the bin since; the bin, of 90 days, cannot be asked by time."""
         asked = {"limit": _limit(), "archived": "true", "properties": "hs_object_id", "after": place.beyond}
         body = self._rest.json("GET", f"{self._objects}/{kind.name}", operation=f"bin-{kind.name}", params=asked)
-        gone, failed = items(kind, objects(body, "results"), archived)
+        gone, failed = parse_items(kind, required_list(body, "results"), archived_item)
         after = _next(body)
         return Page(
-            [each for each in gone if each.source_updated_at is None or place.is_not_after(each.source_updated_at)],
-            following=str(place.bin(after)) if after else None,
+            [each for each in gone if each.source_updated_at is None or place.includes(each.source_updated_at)],
+            following=str(place.archive(after)) if after else None,
             failed=failed,
         )
 
 
-def _kind(method: str) -> Kind:
+def _kind(method: str) -> ObjectType:
     name = next((stream.name for stream in STREAMS if stream.method == method), None)
     if name is None:
         raise CapabilityMissing(method)
-    return KINDS[name]
+    return OBJECT_TYPES[name]
 
 
-def _asked(kind: Kind) -> dict[str, Any]:
-    return {"properties": ",".join(kind.asked), "associations": kind.associations}
+def _asked(kind: ObjectType) -> dict[str, Any]:
+    return {"properties": ",".join(kind.requested_properties), "associations": kind.associations}
 
 
 def _limit() -> int:
@@ -147,7 +148,7 @@ def _associations(results: Sequence[Any]) -> Iterator[tuple[str, list[dict[str, 
             ]
             yield str(result["from"]["id"]), companies
     except (KeyError, TypeError):
-        raise Unreadable from None
+        raise UnreadableResponse from None
 
 
 def _with(row: Any, name: str, known: Mapping[str, Any]) -> Any:

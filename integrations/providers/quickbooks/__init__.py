@@ -10,7 +10,7 @@ from integrations.models import SourceDocument
 from integrations.providers import Stream
 from integrations.providers.quickbooks.objects import CUSTOMERS, INVOICES
 from integrations.providers.rollup_rules import Children, Rollup
-from integrations.providers.values import day, identity, lines, part, word
+from integrations.providers.values import date_at, labeled_lines, object_at, record_id, text_at
 from integrations.types import Client, RawItem, Record
 
 STREAMS: Sequence[Stream] = (
@@ -25,9 +25,9 @@ LARGEST = 30  # digits before or behind the point: what is longer is no money, a
 PAGES = "https://app.qbo.intuit.com/app"
 
 
-def record(item: RawItem) -> Record:
+def map_record(item: RawItem) -> Record:
     """Map an entity to what is stored and found. Raises ``ValueError``."""
-    identity(item.payload, "Id")
+    record_id(item.payload, "Id")
     if item.document_type == CUSTOMERS.document_type:
         return _customer(item.payload)
     if item.document_type == INVOICES.document_type:
@@ -36,17 +36,17 @@ def record(item: RawItem) -> Record:
 
 
 def _customer(said: Mapping[str, Any]) -> Record:
-    shown, company = word(said, "DisplayName"), word(said, "CompanyName")
-    person = " ".join(filter(None, (word(said, "GivenName"), word(said, "FamilyName")))) or None
-    address = _address(part(said, "BillAddr"))
+    shown, company = text_at(said, "DisplayName"), text_at(said, "CompanyName")
+    person = " ".join(filter(None, (text_at(said, "GivenName"), text_at(said, "FamilyName")))) or None
+    address = _address(object_at(said, "BillAddr"))
     return Record(
         # Not its balance: each payment would have the whole record embedded again.
-        text=lines(
+        text=labeled_lines(
             ("Customer", shown), ("Company", company), ("Contact", person),
-            ("E-mail", word(part(said, "PrimaryEmailAddr"), "Address")),
-            ("Phone", word(part(said, "PrimaryPhone"), "FreeFormNumber")),
-            ("Website", word(part(said, "WebAddr"), "URI")),
-            ("Billing address", address), ("Notes", word(said, "Notes")),
+            ("E-mail", text_at(object_at(said, "PrimaryEmailAddr"), "Address")),
+            ("Phone", text_at(object_at(said, "PrimaryPhone"), "FreeFormNumber")),
+            ("Website", text_at(object_at(said, "WebAddr"), "URI")),
+            ("Billing address", address), ("Notes", text_at(said, "Notes")),
             ("Status", "inactive" if said.get("Active") is False else None),
         ),
         title=shown or company or "",
@@ -56,25 +56,25 @@ def _customer(said: Mapping[str, Any]) -> Record:
 
 
 def _invoice(said: Mapping[str, Any]) -> Record:
-    customer, number = part(said, "CustomerRef"), word(said, "DocNumber")
+    customer, number = object_at(said, "CustomerRef"), text_at(said, "DocNumber")
     dated, due, total, balance = (
-        day(said, "TxnDate"),
-        day(said, "DueDate"),
+        date_at(said, "TxnDate"),
+        date_at(said, "DueDate"),
         _money(said, "TotalAmt"),
         _money(said, "Balance"),
     )
-    currency = word(part(said, "CurrencyRef"), "value")
+    currency = text_at(object_at(said, "CurrencyRef"), "value")
     return Record(
-        text=lines(
-            ("Invoice", number), ("Customer", word(customer, "name")), ("Date", dated), ("Due", due),
+        text=labeled_lines(
+            ("Invoice", number), ("Customer", text_at(customer, "name")), ("Date", dated), ("Due", due),
             ("Total", " ".join(filter(None, (total, currency)))), ("Balance", balance), *_sold(said),
-            ("Billing address", _address(part(said, "BillAddr"))),
-            ("E-mail", word(part(said, "BillEmail"), "Address")),
-            ("Message", word(part(said, "CustomerMemo"), "value")), ("Memo", word(said, "PrivateNote")),
+            ("Billing address", _address(object_at(said, "BillAddr"))),
+            ("E-mail", text_at(object_at(said, "BillEmail"), "Address")),
+            ("Message", text_at(object_at(said, "CustomerMemo"), "value")), ("Memo", text_at(said, "PrivateNote")),
         ),
         title=f"Invoice {number}" if number else "Invoice",
         url=f"{PAGES}/invoice?txnId={_digits(said)}" if _digits(said) else None,
-        parent_external_id=f"{CUSTOMERS.one}:{word(customer, 'value')}" if word(customer, "value") else None,
+        parent_external_id=f"{CUSTOMERS.singular}:{text_at(customer, 'value')}" if text_at(customer, "value") else None,
         facts={"number": number, "date": dated, "due_date": due, "total": total, "balance": balance},
     )  # fmt: skip
 
@@ -84,21 +84,21 @@ def _sold(said: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
     for line in found if isinstance(found, list) else []:
         if not isinstance(line, Mapping):
             raise ValueError("a line is no object")
-        item = word(part(part(line, "SalesItemLineDetail"), "ItemRef"), "name")
-        said_of_it = word(line, "Description") or item
+        item = text_at(object_at(object_at(line, "SalesItemLineDetail"), "ItemRef"), "name")
+        said_of_it = text_at(line, "Description") or item
         if said_of_it:
             yield "Line", " ".join(filter(None, (said_of_it, _money(line, "Amount"))))
 
 
 def _address(said: Mapping[str, Any]) -> str | None:
-    streets = [word(said, f"Line{number}") for number in range(1, 6)]
-    region = " ".join(filter(None, (word(said, "CountrySubDivisionCode"), word(said, "PostalCode"))))
-    return ", ".join(filter(None, (*streets, word(said, "City"), region, word(said, "Country")))) or None
+    streets = [text_at(said, f"Line{number}") for number in range(1, 6)]
+    region = " ".join(filter(None, (text_at(said, "CountrySubDivisionCode"), text_at(said, "PostalCode"))))
+    return ", ".join(filter(None, (*streets, text_at(said, "City"), region, text_at(said, "Country")))) or None
 
 
 def _money(said: Mapping[str, Any], name: str) -> str | None:
     """Return an amount with the digits it was told with. Raises ``ValueError`` for what is no amount."""
-    found = word(said, name)
+    found = text_at(said, name)
     try:
         amount = None if found is None else Decimal(found)
     except InvalidOperation:
@@ -113,7 +113,7 @@ def _digits(said: Mapping[str, Any]) -> str | None:
     return id if id.isascii() and id.isdigit() else None
 
 
-def client(own: SourceDocument | None, children: Children) -> Client | None:
+def build_client(own: SourceDocument | None, children: Children) -> Client | None:
     """Return what a customer with its invoices tells of a client. The lifetime value is of all of them, exactly."""
     if own is None or own.document_type != CUSTOMERS.document_type or not own.facts.get("name"):
         return None
@@ -130,4 +130,4 @@ def _amounts(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 def client_text(client: Client) -> str:
     """Return the text a client is found by: no amount, so that no invoice and no payment changes it."""
-    return lines(("Client", client.client_name), ("Billing address", client.key_facts.get("billing_address")))
+    return labeled_lines(("Client", client.client_name), ("Billing address", client.key_facts.get("billing_address")))

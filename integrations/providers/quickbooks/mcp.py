@@ -13,9 +13,9 @@ from typing import Any
 from integrations.models import ConnectedSource
 from integrations.providers import CapabilityMissing
 from integrations.providers.quickbooks import rest
-from integrations.transports.mcp_adapter import Asked, Translated
-from integrations.transports.mcp_tools import told
-from integrations.transports.responses import Refused, decoded
+from integrations.transports.mcp_adapter import McpRestAdapter, Params
+from integrations.transports.mcp_tools import tool_error
+from integrations.transports.responses import ProviderError, parse_json_object
 from vendors.guard import BadAnswer
 
 SEARCHES = {"Customer": "search_customers", "Invoice": "search_invoices"}
@@ -30,10 +30,10 @@ class Client(rest.Client):
     """A company, asked through the tools of its server."""
 
     def __init__(self, source: ConnectedSource, tools: Any) -> None:
-        super().__init__(source, Translator(source, tools))
+        super().__init__(source, QuickBooksMcpAdapter(source, tools))
 
 
-class Translator(Translated):
+class QuickBooksMcpAdapter(McpRestAdapter):
     TOOLS = (*SEARCHES.values(), *(name for names in GETS.values() for name in names))
     ROUTES = (
         ("GET", r".*/query", "queried"),
@@ -41,26 +41,26 @@ class Translator(Translated):
         ("GET", r".*/(customer|invoice)/(\d+)", "one"),
     )
 
-    def queried(self, operation: str, asked: Asked) -> dict[str, Any]:
+    def queried(self, operation: str, asked: Params) -> dict[str, Any]:
         found = QUERY.fullmatch(asked["query"])
         if not found or found[1] not in SEARCHES:
             raise CapabilityMissing("query")
         rows = self._search(operation, found[1], ALL[found[1]], int(found[2]), int(found[3]))
         return {"QueryResponse": {found[1]: rows} if rows else {}}
 
-    def changed(self, operation: str, asked: Asked) -> dict[str, Any]:
+    def changed(self, operation: str, asked: Params) -> dict[str, Any]:
         entity = asked["entities"]
         since = {"field": "MetaData.LastUpdatedTime", "value": asked["changedSince"], "operator": ">="}
         rows = self._search(operation, entity, [*ALL[entity], since], 1, rest.MOST)
         return {"CDCResponse": [{"QueryResponse": [{entity: rows} if rows else {}]}]}
 
-    def one(self, operation: str, asked: Asked, name: str, id: str) -> dict[str, Any]:
+    def one(self, operation: str, asked: Params, name: str, id: str) -> dict[str, Any]:
         tool = next((tool for tool in GETS[name] if self.has(tool)), GETS[name][0])
 
         def read(body: Mapping[str, Any]) -> dict[str, Any]:
             rows = _rows(body, name.capitalize())
             if not rows:
-                raise Refused(404, {}, "610")
+                raise ProviderError(404, {}, "610")
             return {name.capitalize(): rows[0]}
 
         return self.call(tool, {"id": id}, operation, read)
@@ -81,9 +81,9 @@ def _rows(body: Mapping[str, Any], entity: str) -> list[dict[str, Any]]:
     if not isinstance(texts, list):
         rows = body.get(entity, [body] if "Id" in body else None)
     elif texts and FAILED.match(texts[0]):
-        raise told(texts[0])
+        raise tool_error(texts[0])
     else:
-        rows = [decoded(text) for text in texts[1:]]
+        rows = [parse_json_object(text) for text in texts[1:]]
         count = FOUND.match(texts[0]) if texts else None
         if count and int(count[1]) != len(rows):
             rows = None

@@ -12,10 +12,10 @@ from django.conf import settings
 
 from integrations.models import ConnectedSource, IngestionJob
 from integrations.providers import CapabilityMissing, Stream
-from integrations.providers.listing_response import Unreadable
+from integrations.providers.listing_response import UnreadableResponse
 from integrations.providers.quickbooks import STREAMS
-from integrations.providers.quickbooks.objects import KINDS, Kind, id_of, item, items
-from integrations.providers.values import moment, now, objects, with_overlap
+from integrations.providers.quickbooks.objects import ENTITY_TYPES, EntityType, entity_id, parse_item, parse_items
+from integrations.providers.values import now_cursor, overlap_start, parse_time, required_list
 from integrations.types import Page, RawItem
 
 # developer.intuit.com/app/developer/qbo/docs/learn/explore-the-quickbooks-online-api/data-queries, …/minor-versions
@@ -28,7 +28,7 @@ TRUSTED_CLOCK = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PagePosition:
     """Where the next page begins, counted from 1, and the ids that the last one ended with."""
 
     start: int = 1
@@ -36,13 +36,13 @@ class Place:
 
     def joins(self, rows: Sequence[Any]) -> bool:
         """Tell whether a page begins no later than the last one has ended."""
-        return self.start == 1 or not self.known or any(id_of(row) in self.known for row in rows)
+        return self.start == 1 or not self.known or any(entity_id(row) in self.known for row in rows)
 
-    def after(self, rows: Sequence[Any], most: int) -> Place | None:
+    def after(self, rows: Sequence[Any], most: int) -> PagePosition | None:
         if len(rows) < most:
             return None
         shared = rows[-min(OVERLAP, most // 2) :] if most > 1 else []
-        return Place(self.start + len(rows) - len(shared), [id for row in shared if (id := id_of(row))])
+        return PagePosition(self.start + len(rows) - len(shared), [id for row in shared if (id := entity_id(row))])
 
 
 class Client:
@@ -56,14 +56,14 @@ class Client:
 
     def begin(self, kind: str) -> dict[str, Any]:
         """Return our own clock's time; the first page of each stream then tells QuickBooks' own."""
-        return {stream.name: now() for stream in STREAMS}
+        return {stream.name: now_cursor() for stream in STREAMS}
 
     def page(self, stream: Stream, kind: str, since: Any, following: str | None) -> Page:
         if kind == IngestionJob.Kind.FULL:
-            return self._listed(KINDS[stream.name], following)
-        if since is None or datetime.now(UTC) - with_overlap(since) > LOOK_BACK:
+            return self._listed(ENTITY_TYPES[stream.name], following)
+        if since is None or datetime.now(UTC) - overlap_start(since) > LOOK_BACK:
             return Page([], expired=True)
-        return self._changed(KINDS[stream.name], with_overlap(since))
+        return self._changed(ENTITY_TYPES[stream.name], overlap_start(since))
 
     def list(self, method: str, params: Mapping[str, Any] | None = None) -> Iterator[RawItem]:
         """Yield every entity of a method; the few that two pages share come twice. It takes no ``params``."""
@@ -78,8 +78,8 @@ class Client:
     def get(self, method: str, id: str) -> RawItem:
         """Return one entity by QuickBooks' own id, or ours. Raises ``ValueError`` for an answer that is none."""
         kind = _kind(method)
-        body = self._asked(f"{kind.one}/{id.removeprefix(f'{kind.one}:')}", f"get-{kind.one}", {})
-        return item(kind, body.get(kind.entity))
+        body = self._asked(f"{kind.singular}/{id.removeprefix(f'{kind.singular}:')}", f"get-{kind.singular}", {})
+        return parse_item(kind, body.get(kind.entity))
 
     def download(self, item: RawItem) -> Iterator[bytes]:
         raise NotImplementedError("QuickBooks' records have no files")
@@ -87,53 +87,53 @@ class Client:
     def close(self) -> None:
         self._rest.close()
 
-    def _listed(self, kind: Kind, following: str | None) -> Page:
-        place, most = Place(**json.loads(following)) if following else Place(), _limit()
+    def _listed(self, kind: EntityType, following: str | None) -> Page:
+        place, most = PagePosition(**json.loads(following)) if following else PagePosition(), _limit()
         body, rows = self._queried(kind, place.start, most)
         while not place.joins(rows):
-            place = Place(max(1, place.start - most), place.known)
+            place = PagePosition(max(1, place.start - most), place.known)
             body, rows = self._queried(kind, place.start, most)
         onward = place.after(rows, most)
-        found, failed = items(kind, rows)
+        found, failed = parse_items(kind, rows)
         told = None if following else _time(body)
         return Page(found, following=json.dumps(asdict(onward)) if onward else None, failed=failed, cursor=told)
 
-    def _queried(self, kind: Kind, start: int, most: int) -> tuple[Mapping[str, Any], Sequence[Any]]:
+    def _queried(self, kind: EntityType, start: int, most: int) -> tuple[Mapping[str, Any], Sequence[Any]]:
         # By position: whether "Id > '99'" compares numbers or letters is nowhere promised.
         query = f"SELECT * FROM {kind.entity}{kind.where} ORDERBY Id STARTPOSITION {start} MAXRESULTS {most}"
-        body = self._asked("query", f"query-{kind.one}", {"query": query})
+        body = self._asked("query", f"query-{kind.singular}", {"query": query})
         answer = body.get("QueryResponse")
         if not isinstance(answer, Mapping) or "Fault" in answer:
-            raise Unreadable
-        return body, objects(answer, kind.entity) if kind.entity in answer else []
+            raise UnreadableResponse
+        return body, required_list(answer, kind.entity) if kind.entity in answer else []
 
-    def _changed(self, kind: Kind, since: datetime) -> Page:
+    def _changed(self, kind: EntityType, since: datetime) -> Page:
         asked = {"entities": kind.entity, "changedSince": since.isoformat(timespec="seconds")}
-        body = self._asked("cdc", f"cdc-{kind.one}", asked)
+        body = self._asked("cdc", f"cdc-{kind.singular}", asked)
         rows: list[Any] = []
-        for answer in objects(body, "CDCResponse"):
-            for each in objects(answer, "QueryResponse"):
+        for answer in required_list(body, "CDCResponse"):
+            for each in required_list(answer, "QueryResponse"):
                 if not isinstance(each, Mapping) or "Fault" in each:
-                    raise Unreadable
-                rows += objects(each, kind.entity) if kind.entity in each else []
+                    raise UnreadableResponse
+                rows += required_list(each, kind.entity) if kind.entity in each else []
         if len(rows) >= MOST:
             return Page([], expired=True)
-        found, failed = items(kind, rows)
+        found, failed = parse_items(kind, rows)
         return Page(found, failed=failed, cursor=_time(body))
 
     def _asked(self, path: str, operation: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         asked = {**params, "minorversion": MINOR_VERSION}
         body: Mapping[str, Any] = self._rest.json("GET", f"{self._company}/{path}", operation=operation, params=asked)
         if "Fault" in body or "fault" in body:
-            raise Unreadable
+            raise UnreadableResponse
         return body
 
 
-def _kind(method: str) -> Kind:
+def _kind(method: str) -> EntityType:
     name = next((stream.name for stream in STREAMS if stream.method == method), None)
     if name is None:
         raise CapabilityMissing(method)
-    return KINDS[name]
+    return ENTITY_TYPES[name]
 
 
 def _limit() -> int:
@@ -143,7 +143,7 @@ def _limit() -> int:
 def _time(body: Mapping[str, Any]) -> str | None:
     """Return QuickBooks' own time as a cursor, unless it is so far from ours that it was recorded, or is none."""
     try:
-        told = moment(str(body.get("time")))
+        told = parse_time(str(body.get("time")))
     except ValueError:
         return None
     return told.isoformat(timespec="milliseconds") if abs(datetime.now(UTC) - told) < TRUSTED_CLOCK else None

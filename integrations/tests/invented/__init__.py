@@ -16,7 +16,7 @@ BUG = "a bug in the rollup"
 UNREADABLE = "unreadable when it is rolled up"
 
 
-def record(item: RawItem) -> Record:
+def map_record(item: RawItem) -> Record:
     told = item.payload
     if "name" not in told:
         raise ValueError("a record without a name")
@@ -29,7 +29,7 @@ def record(item: RawItem) -> Record:
     )
 
 
-def client(own: SourceDocument | None, children: Children) -> Client | None:
+def build_client(own: SourceDocument | None, children: Children) -> Client | None:
     if own is None or own.document_type != "invented.company":
         return None
     if any(each.facts["name"] == BUG for each in children.newest):

@@ -10,7 +10,7 @@ from testing.embedders import Instant
 from vendors.guard import VendorRefused
 
 
-class Remembering(Instant):
+class SpyEmbedder(Instant):
     model = "remembering"
 
     def __init__(self) -> None:

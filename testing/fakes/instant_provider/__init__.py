@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from integrations.providers.hubspot import ROLLUP, STREAMS, client, client_text, record
+from integrations.providers.hubspot import ROLLUP, STREAMS, build_client, client_text, map_record
 
-__all__ = ["ROLLUP", "STREAMS", "client", "client_text", "record"]
+__all__ = ["ROLLUP", "STREAMS", "build_client", "client_text", "map_record"]
