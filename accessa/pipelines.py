@@ -22,12 +22,12 @@ INSURANCE = Pipeline("insurance", (
     Step(Stage.PARSING,             arriving.parse,            documents.parse_requested,         limit=960,  reached_pct=15, skippable=True),
     Step(Stage.PARSED,              arriving.check_parse,      documents.parse_stored,            limit=60,   reached_pct=45),
     Step(Stage.PARSE_VALIDATED,     searchable.plan_chunks,    documents.parse_stored,            limit=30,   reached_pct=48),
-    Step(Stage.CHUNKING,            searchable.buffer_chunks,  embeddings.planned,          limit=120,  reached_pct=50, skippable=True),
-    Step(Stage.CHUNKS_BUFFERED,     searchable.commit_chunks,  embeddings.buffered,         limit=120,  reached_pct=60, skippable=True),
-    Step(Stage.CHUNKED,             searchable.plan_vectors,   embeddings.chunked,          limit=60,   reached_pct=65),
-    Step(Stage.EMBEDDING,           searchable.embed,          embeddings.vectors_planned,  limit=1800, reached_pct=70, skippable=True),
+    Step(Stage.CHUNKING,            searchable.buffer_chunks,  embeddings.chunker_planned,          limit=120,  reached_pct=50, skippable=True),
+    Step(Stage.CHUNKS_BUFFERED,     searchable.commit_chunks,  embeddings.chunks_buffered,         limit=120,  reached_pct=60, skippable=True),
+    Step(Stage.CHUNKED,             searchable.plan_vectors,   embeddings.chunks_committed,          limit=60,   reached_pct=65),
+    Step(Stage.EMBEDDING,           searchable.embed_chunks,          embeddings.vectors_planned,  limit=1800, reached_pct=70, skippable=True),
     Step(Stage.EMBEDDINGS_BUFFERED, searchable.commit_vectors, embeddings.vectors_buffered, limit=300,  reached_pct=95, skippable=True),
-    Step(Stage.EMBEDDED,            searchable.finish,         embeddings.embedded,         limit=60,   reached_pct=99),
+    Step(Stage.EMBEDDED,            searchable.finish_document,         embeddings.vectors_committed,         limit=60,   reached_pct=99),
 ))
 
 # Laws (spec 004): nothing of a version is found before it takes the place of the one before it, in its last stage.
@@ -37,9 +37,9 @@ STATUTE = Pipeline(intake.PIPELINE, (
     Step(Stage.PARSING,             normalizing.normalize,     laws.requested,              limit=960,  reached_pct=15),
     Step(Stage.PARSED,              normalizing.check,         laws.normalized,             limit=60,   reached_pct=45),
     Step(Stage.PARSE_VALIDATED,     normalizing.plan_chunks,   laws.normalized,             limit=30,   reached_pct=48),
-    Step(Stage.CHUNKING,            searchable.buffer_chunks,  embeddings.planned,          limit=120,  reached_pct=50, skippable=True),
-    Step(Stage.CHUNKS_BUFFERED,     publishing.commit_chunks,  embeddings.buffered,         limit=120,  reached_pct=60, skippable=True),
-    Step(Stage.CHUNKED,             searchable.plan_vectors,   embeddings.chunked,          limit=60,   reached_pct=65),
+    Step(Stage.CHUNKING,            searchable.buffer_chunks,  embeddings.chunker_planned,          limit=120,  reached_pct=50, skippable=True),
+    Step(Stage.CHUNKS_BUFFERED,     publishing.commit_chunks,  embeddings.chunks_buffered,         limit=120,  reached_pct=60, skippable=True),
+    Step(Stage.CHUNKED,             searchable.plan_vectors,   embeddings.chunks_committed,          limit=60,   reached_pct=65),
     # Never passed over: what was refused before is noted, and is asked for again.
     Step(Stage.EMBEDDING,           publishing.embed,          embeddings.vectors_planned,  limit=1800, reached_pct=70),
     Step(Stage.EMBEDDINGS_BUFFERED, publishing.verify,         laws.vectors_buffered,       limit=300,  reached_pct=95),
@@ -49,18 +49,18 @@ STATUTE = Pipeline(intake.PIPELINE, (
 # A campaign's jobs (embeddings.moving): other vectors for the same passages, or other passages of the same parse.
 REEMBED = Pipeline(reindex_jobs.REEMBED, (
     Step(Stage.CHUNKED,             searchable.plan_reembedding, embeddings.target_chosen,  limit=60),
-    Step(Stage.EMBEDDING,           searchable.embed,          embeddings.target_planned,   limit=1800, reached_pct=5,  skippable=True),
-    Step(Stage.EMBEDDINGS_BUFFERED, searchable.commit_shadow,  embeddings.target_buffered,  limit=300,  reached_pct=95, skippable=True),
-    Step(Stage.EMBEDDED,            campaigns.finish,          embeddings.shadowed,         limit=300,  reached_pct=99),
+    Step(Stage.EMBEDDING,           searchable.embed_chunks,          embeddings.target_planned,   limit=1800, reached_pct=5,  skippable=True),
+    Step(Stage.EMBEDDINGS_BUFFERED, searchable.commit_shadow_vectors,  embeddings.target_buffered,  limit=300,  reached_pct=95, skippable=True),
+    Step(Stage.EMBEDDED,            campaigns.finish_reindex_job,          embeddings.shadow_vectors_committed,         limit=300,  reached_pct=99),
 ), of_campaigns=True)
 RECHUNK = Pipeline(reindex_jobs.RECHUNK, (
     Step(Stage.PARSE_VALIDATED,     searchable.plan_rechunking, documents.parse_stored,           limit=30),
-    Step(Stage.CHUNKING,            searchable.buffer_chunks,  embeddings.planned,          limit=120,  reached_pct=5,  skippable=True),
-    Step(Stage.CHUNKS_BUFFERED,     searchable.commit_chunks,  embeddings.buffered,         limit=120,  reached_pct=20, skippable=True),
-    Step(Stage.CHUNKED,             searchable.plan_vectors,   embeddings.chunked,          limit=60,   reached_pct=30),
-    Step(Stage.EMBEDDING,           searchable.embed,          embeddings.vectors_planned,  limit=1800, reached_pct=35, skippable=True),
+    Step(Stage.CHUNKING,            searchable.buffer_chunks,  embeddings.chunker_planned,          limit=120,  reached_pct=5,  skippable=True),
+    Step(Stage.CHUNKS_BUFFERED,     searchable.commit_chunks,  embeddings.chunks_buffered,         limit=120,  reached_pct=20, skippable=True),
+    Step(Stage.CHUNKED,             searchable.plan_vectors,   embeddings.chunks_committed,          limit=60,   reached_pct=30),
+    Step(Stage.EMBEDDING,           searchable.embed_chunks,          embeddings.vectors_planned,  limit=1800, reached_pct=35, skippable=True),
     Step(Stage.EMBEDDINGS_BUFFERED, searchable.commit_vectors, embeddings.vectors_buffered, limit=300,  reached_pct=95, skippable=True),
-    Step(Stage.EMBEDDED,            campaigns.finish,          embeddings.embedded,         limit=300,  reached_pct=99),
+    Step(Stage.EMBEDDED,            campaigns.finish_reindex_job,          embeddings.vectors_committed,         limit=300,  reached_pct=99),
 ), of_campaigns=True)
 # fmt: on
 

@@ -32,9 +32,11 @@ def measure(options: Namespace) -> Result:
     times = max(1, round((1.0 if options.quick else MEGABYTES) / size))
     ours, packer = [], []
     for _ in range(options.rounds):
-        ours.append(size * times / _cpu(lambda: [chunking.cut(text.text, text.page_starts) for text in texts], times))
+        ours.append(
+            size * times / _cpu(lambda: [chunking.split_markdown(text.text, text.page_starts) for text in texts], times)
+        )
         packer.append(size * times / _cpu(lambda: [pack(text.text) for text in texts], times))
-    chunks = [chunk for text in texts for chunk in chunking.cut(text.text, text.page_starts)]
+    chunks = [chunk for text in texts for chunk in chunking.split_markdown(text.text, text.page_starts)]
     stubs = sum(chunk.tokens < STUB_TOKENS for chunk in chunks) / len(chunks)
     return Result(
         name="chunking",
@@ -52,7 +54,9 @@ def measure(options: Namespace) -> Result:
             "stubs_share": stubs,
             "goal_stubs_share": STUBS_GOAL,
             "most_tokens": max(chunk.tokens for chunk in chunks),
-            "documents_of_one_stub": sum(len(chunking.cut(text.text, text.page_starts)) == 1 for text in texts),
+            "documents_of_one_stub": sum(
+                len(chunking.split_markdown(text.text, text.page_starts)) == 1 for text in texts
+            ),
         },
     )
 

@@ -86,7 +86,7 @@ def _rates(documents: Sequence[Cut], rows: Vectors) -> tuple[float, float]:
     for at, cut in enumerate(documents):
         fresh = stored.near(rows, seed=at)
         began = time.perf_counter()
-        vector_store.buffer(
+        vector_store.buffer_vectors(
             user_id=cut.user_id,
             document_id=cut.document_id,
             model=MODEL,
@@ -95,10 +95,10 @@ def _rates(documents: Sequence[Cut], rows: Vectors) -> tuple[float, float]:
             vectors=fresh,
         )
         with transaction.atomic():
-            active_model.confirm(cut.user_id, model=MODEL, version=VERSION)
-            vector_store.commit(cut.document_id, model=MODEL, version=VERSION)
+            active_model.confirm_active_model(cut.user_id, model=MODEL, version=VERSION)
+            vector_store.commit_vectors(cut.document_id, model=MODEL, version=VERSION)
             counted = time.perf_counter()
-            bm25.write(cut.document_id)
+            bm25.index_document(cut.document_id)
             counting += time.perf_counter() - counted
         moving += time.perf_counter() - began
     count = sum(len(cut.chunk_ids) for cut in documents)

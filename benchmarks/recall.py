@@ -18,7 +18,7 @@ from benchmarks.report import Result, percentile, say
 from embeddings.embedders import Vectors
 from embeddings.indexes import hnsw
 from embeddings.models import VectorIndex
-from embeddings.search.vector_search import Scope, nearest
+from embeddings.search.vector_search import Scope, nearest_chunks
 from testing.factories import vectors
 from testing.factories.vectors import LIVE, Stored
 
@@ -114,7 +114,7 @@ def _stored(user_id: UUID, rows: Vectors) -> Stored:
     written = []
     for part in parts:
         written.append(vectors.store(user_id, part))
-        hnsw.seal(user_id, LIVE.model, LIVE.version)
+        hnsw.build_index(user_id, LIVE.model, LIVE.version)
     chunk_ids = [chunk_id for part in written for chunk_id in part.chunk_ids]
     return Stored(user_id, chunk_ids, [], rows[:0])
 
@@ -155,7 +155,7 @@ def _least(rows: Vectors, wanted: Vectors) -> Iterator[float]:
 
 def _ours(user_id: UUID, vector: Any) -> list[tuple[UUID, float]]:
     with as_tenant(user_id):
-        return [(hit.chunk_id, hit.similarity) for hit in nearest(Scope(user_id, LIVE), vector, K)]
+        return [(hit.chunk_id, hit.similarity) for hit in nearest_chunks(Scope(user_id, LIVE), vector, K)]
 
 
 def _theirs(user_id: UUID, vector: Any) -> list[tuple[UUID, float]]:

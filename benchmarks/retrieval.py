@@ -24,7 +24,7 @@ from benchmarks.report import Result, say
 from embeddings import embedders
 from embeddings.models import DocumentChunk
 from embeddings.search import HYBRID, TEXT, VECTOR, search
-from embeddings.search.bm25_search import lexemes
+from embeddings.search.bm25_search import query_lexemes
 from jobs.models import UploadJob
 from samples import make_retrieval
 
@@ -51,7 +51,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def _embedder(name: str) -> str:
     try:
-        embedders.get(name)
+        embedders.get_embedder(name)
     except ImproperlyConfigured as error:
         raise ArgumentTypeError(str(error)) from error
     return name
@@ -127,7 +127,7 @@ def _rankings() -> dict[str, Ranking]:
     return {
         **{mode: ours(mode) for mode in (TEXT, VECTOR, HYBRID)},
         "bm25": lambda text: plain.rank(bm25.words(text), ranking_metrics.DEPTH),
-        "bm25_lexemes": lambda text: stemmed.rank(lexemes(text), ranking_metrics.DEPTH),
+        "bm25_lexemes": lambda text: stemmed.rank(query_lexemes(text), ranking_metrics.DEPTH),
     }
 
 

@@ -14,17 +14,17 @@ from django.conf import settings
 from accounts.rls import as_tenant
 from benchmarks import database, shared_index
 from benchmarks.report import Result, percentile, say
-from embeddings.active_model import Live
+from embeddings.active_model import EmbeddingModel
 from embeddings.embedders import Vectors
 from embeddings.indexes import bm25, hnsw
 from embeddings.search import search
-from embeddings.search.vector_search import Scope, exact
+from embeddings.search.vector_search import Scope, nearest_chunks_exact
 from testing.factories import vectors as stored
 
 SUMMARY = __doc__
 GOAL = 25.0
 K = 10
-LIVE = Live("known", "1")
+LIVE = EmbeddingModel("known", "1")
 WORDS, VOCABULARY = 130, 20_000
 SMALL = 500  # passages of each of the many others
 SHARES = {"tenant_of_30_percent": 0.3, "tenant_of_1_percent": 0.01}
@@ -132,7 +132,7 @@ class World:
         database.settle("document_chunks", "document_terms", "documents")
         say("Sealing what has outgrown the exact scan")
         for user_id in self.tenants.values():
-            hnsw.seal(user_id, LIVE.model, LIVE.version)
+            hnsw.build_index(user_id, LIVE.model, LIVE.version)
 
     def _add(self, user_id: UUID, size: int) -> None:
         """Passages as an ingested document leaves them: text, its words counted, vector."""
@@ -144,7 +144,7 @@ class World:
         rows = stored.vectors(missing, seed=user_id.int + 7 * len(held))
         made = stored.store(user_id, rows, live=LIVE, texts=texts)
         for document_id in dict.fromkeys(made.document_ids):
-            bm25.write(document_id)
+            bm25.index_document(document_id)
         held += zip(texts, rows if user_id in self.tenants.values() else [None] * missing, strict=True)
 
     def questions(self, name: str, queries: int) -> Iterator[tuple[UUID, str, Any]]:
@@ -172,7 +172,7 @@ class World:
             Known.vectors[text] = vector
             ours = {passage.chunk_id for passage in search(user_id=user_id, query=text, k=K, mode="vector")}
             with as_tenant(user_id):
-                best = exact(Scope(user_id, LIVE), vector, K)
+                best = nearest_chunks_exact(Scope(user_id, LIVE), vector, K)
             found.append(sum(hit.chunk_id in ours for hit in best) / len(best))
         return float(np.mean(found))
 

@@ -63,12 +63,12 @@ def page_of(document: Document, number: int) -> tuple[str, int] | None:
 
 def passages(document: Document, number: int) -> QuerySet[DocumentChunk]:
     """Return the passages that stand on a page, also in part."""
-    return chunk_store.on_page(document, number)[:MOST_PASSAGES]
+    return chunk_store.page_chunks(document, number)[:MOST_PASSAGES]
 
 
 def on_page(document: Document, number: int, chunk_ord: int) -> str:
     """Return what of a passage stands on a page, "" where nothing does. Raises ``OSError`` of the store."""
-    passage = chunk_store.of(document).filter(chunk_ord=chunk_ord).first()
+    passage = chunk_store.document_chunks(document).filter(chunk_ord=chunk_ord).first()
     found = page_of(document, number)
     if passage is None or not passage.meta or found is None:
         return ""

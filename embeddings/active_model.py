@@ -19,14 +19,14 @@ DETAIL = "The model that these documents were made searchable with is not config
 
 
 @dataclass(frozen=True, slots=True)
-class Live:
+class EmbeddingModel:
     """What a tenant's search reads. ``shadowed``: some of its vectors are in shadow_vectors."""
 
     model: str
     version: str
     shadowed: bool = False
 
-    def is_same(self, other: Live) -> bool:
+    def is_same(self, other: EmbeddingModel) -> bool:
         """Tell whether both name the same model and version."""
         return (self.model, self.version) == (other.model, other.version)
 
@@ -46,26 +46,26 @@ def _is_held(user_id: UUID) -> bool:
 POINTER = "SELECT embed_model, embed_version, shadowed FROM live_models WHERE user_id = %(user)s"
 
 
-def of(user_id: UUID) -> Live:
+def active_model(user_id: UUID) -> EmbeddingModel:
     """Return the tenant's pointer; without any vectors, the model that EMBEDDER, or EMBEDDERS_OF, names."""
     with connection.cursor() as cursor:  # twice in each search, where the ORM's statement costs as much as a scan
         cursor.execute(POINTER, {"user": user_id})
         pointer = cursor.fetchone()
-    chosen = embedders.get(settings.EMBEDDERS_OF.get(user_id, settings.EMBEDDER))
+    chosen = embedders.get_embedder(settings.EMBEDDERS_OF.get(user_id, settings.EMBEDDER))
     if pointer and (pointer[:2] == (chosen.model, chosen.version) or _is_held(user_id)):
-        return Live(*pointer)
-    return Live(chosen.model, chosen.version)
+        return EmbeddingModel(*pointer)
+    return EmbeddingModel(chosen.model, chosen.version)
 
 
-def embedder(live: Live) -> Embedder:
+def require_embedder(live: EmbeddingModel) -> Embedder:
     """Return what embeds for this pointer; raise ``Refused("MODEL_UNAVAILABLE")`` when nothing here does."""
-    found = embedders.find(live.model, live.version)
+    found = embedders.find_embedder(live.model, live.version)
     if found is None:
         raise ApiError("MODEL_UNAVAILABLE", DETAIL, status=HTTPStatus.SERVICE_UNAVAILABLE, retry_after=600)
     return found
 
 
-def has_moved(user_id: UUID, *, model: str, version: str) -> bool:
+def has_changed(user_id: UUID, *, model: str, version: str) -> bool:
     """Tell whether the tenant has a pointer by now, and it names another model: what is made of this one is lost."""
     pointer = LiveModel.objects.filter(pk=user_id).values_list("embed_model", "embed_version").first()
     return pointer is not None and pointer != (model, version) and _is_held(user_id)
@@ -75,7 +75,7 @@ def has_moved(user_id: UUID, *, model: str, version: str) -> bool:
 CONFIRM = """
     INSERT INTO live_models (user_id, embed_model, embed_version) VALUES (%(user)s, %(model)s, %(version)s)
     ON CONFLICT (user_id) DO NOTHING"""
-LOCKED = "SELECT embed_model, embed_version FROM live_models WHERE user_id = %(user)s FOR SHARE"
+LOCK_FOR_SHARE = "SELECT embed_model, embed_version FROM live_models WHERE user_id = %(user)s FOR SHARE"
 ALONE = "SELECT FROM live_models WHERE user_id = %(user)s FOR UPDATE"
 # A statement of its own, after the lock: what whoever held it has committed must be seen.
 ANEW = f"""
@@ -84,14 +84,14 @@ ANEW = f"""
     WHERE user_id = %(user)s AND NOT EXISTS ({HELD})"""
 
 
-def confirm(user_id: UUID, *, model: str, version: str) -> bool:
+def confirm_active_model(user_id: UUID, *, model: str, version: str) -> bool:
     """Tell whether the tenant's passages are found with this model, which its first vectors decide.
 
     Call inside the transaction that commits vectors: no cut-over happens before it ends.
     """
     named: dict[str, Any] = {"user": user_id, "model": model, "version": version}
     with connection.cursor() as cursor:
-        cursor.execute(f"{CONFIRM};{LOCKED}", named)
+        cursor.execute(f"{CONFIRM};{LOCK_FOR_SHARE}", named)
         cursor.nextset()
         if cursor.fetchone() == (model, version):
             return True
@@ -99,5 +99,5 @@ def confirm(user_id: UUID, *, model: str, version: str) -> bool:
             return False
         cursor.execute(ALONE, named)
         cursor.execute(ANEW, named)
-        cursor.execute(LOCKED, named)
+        cursor.execute(LOCK_FOR_SHARE, named)
         return bool(cursor.fetchone() == (model, version))

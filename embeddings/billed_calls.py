@@ -13,25 +13,25 @@ from uuid import UUID
 from accounts.errors import ApiError
 from embeddings import tokenizer as tokens
 from embeddings.embedders import Embedder, Vectors
-from embeddings.embedders.http_base import Hosted, Sold
+from embeddings.embedders.http_base import EmbedResponse, HttpEmbedder
 from jobs.outcomes import Permanent, Postponed, Retryable
 from vendors import guard, ledger
 
 # What a vendor answers when it is the request's content that it does not want.
-ABOUT_THE_TEXT = {HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY}
-SOON = 5  # seconds
+TEXT_ERROR_STATUSES = {HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY}
+RETRY_SECONDS = 5  # seconds
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class Reservation:
     """A call that is about to be made. ``purchase_id`` is None where nothing is charged."""
 
     tokens: int
     purchase_id: UUID | None = None
 
 
-def reserve(
-    embedder: Hosted,
+def reserve_call(
+    embedder: HttpEmbedder,
     tokens: int,
     *,
     user_id: UUID,
@@ -40,13 +40,13 @@ def reserve(
     job_id: UUID | None = None,
     campaign_id: UUID | None = None,
     limited: bool = True,
-) -> Order:
+) -> Reservation:
     """Write down a call of ``tokens`` before it is made, or raise what ``money.reserve`` raises.
 
     What is not ``limited`` is on a campaign's bill, not on the tenant's.
     """
-    if not embedder.sells:
-        return Order(tokens)
+    if not embedder.is_billed:
+        return Reservation(tokens)
     purchase_id = ledger.reserve(
         user_id=user_id,
         vendor=embedder.vendor.name,
@@ -60,10 +60,10 @@ def reserve(
         campaign_id=campaign_id,
         limited=limited,
     )
-    return Order(tokens, purchase_id)
+    return Reservation(tokens, purchase_id)
 
 
-def settle(embedder: Hosted, order: Order, sold: Sold) -> Decimal:
+def settle_call(embedder: HttpEmbedder, order: Reservation, sold: EmbedResponse) -> Decimal:
     """Enter what was charged, in the caller's transaction; return the cents."""
     if order.purchase_id is None:
         return Decimal(0)
@@ -73,37 +73,37 @@ def settle(embedder: Hosted, order: Order, sold: Sold) -> Decimal:
     return cents
 
 
-def lost(embedder: Hosted, order: Order | None, error: Exception) -> Exception:
+def record_failure(embedder: HttpEmbedder, order: Reservation | None, error: Exception) -> Exception:
     """Report a failed call; return what to raise. What the vendor certainly did not do is not paid."""
     if order and order.purchase_id and not guard.may_have_charged(error):
         ledger.void(order.purchase_id)
     return guard.failed(embedder.vendor, error)
 
 
-def embed(
+def embed_texts(
     embedder: Embedder, texts: Sequence[str], *, user_id: UUID, stage: str, campaign_id: UUID | None = None
 ) -> Vectors:
     """Embed a few texts now, in one call that the user or the campaign pays for. Raises what gate and budget raise."""
-    if not isinstance(embedder, Hosted):
+    if not isinstance(embedder, HttpEmbedder):
         return embedder.embed(texts)
     expected = sum(tokens.count_many(texts))
     guard.admit(embedder.vendor, tokens=expected)
     order = None
     try:
-        order = reserve(embedder, expected, user_id=user_id, stage=stage, campaign_id=campaign_id)
+        order = reserve_call(embedder, expected, user_id=user_id, stage=stage, campaign_id=campaign_id)
         sold = embedder.call(texts)
     except Exception as error:
-        outcome = lost(embedder, order, error)
+        outcome = record_failure(embedder, order, error)
         if outcome is error:
             raise
         raise outcome from error
     guard.succeeded(embedder.vendor, sold.headers)
-    settle(embedder, order, sold)
+    settle_call(embedder, order, sold)
     return sold.vectors
 
 
 @contextmanager
-def answerable(code: str, detail: str, *, field: str) -> Iterator[None]:
+def as_api_errors(code: str, detail: str, *, field: str) -> Iterator[None]:
     """Turn what a vendor or a budget holds up into a refusal: ``code``, 503, where it will go better later."""
     try:
         yield
@@ -113,11 +113,11 @@ def answerable(code: str, detail: str, *, field: str) -> Iterator[None]:
             raise _spent(seconds) from postponed
         raise ApiError(code, detail, status=HTTPStatus.SERVICE_UNAVAILABLE, retry_after=seconds) from postponed
     except Retryable as away:
-        seconds = max(SOON, ceil(away.retry_after))
+        seconds = max(RETRY_SECONDS, ceil(away.retry_after))
         raise ApiError(code, detail, status=HTTPStatus.SERVICE_UNAVAILABLE, retry_after=seconds) from away
     except guard.VendorRefused as refused:
-        if refused.status not in ABOUT_THE_TEXT:
-            raise ApiError(code, detail, status=HTTPStatus.SERVICE_UNAVAILABLE, retry_after=SOON) from refused
+        if refused.status not in TEXT_ERROR_STATUSES:
+            raise ApiError(code, detail, status=HTTPStatus.SERVICE_UNAVAILABLE, retry_after=RETRY_SECONDS) from refused
         raise ApiError("TEXT_REFUSED", "The embedding service refuses this text.", field=field) from refused
     except Permanent as never:
         if never.code != ledger.TOO_SMALL:

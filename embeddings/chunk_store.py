@@ -22,7 +22,9 @@ COPY = """COPY document_chunk_buffer
     (chunk_id, user_id, document_id, chunk_ord, chunker_name, chunker_version, chunk_sha, text, meta) FROM STDIN"""
 
 
-def buffer(*, user_id: UUID, document_id: UUID, chunks: Sequence[Chunk], chunks_version: str = CHUNKS_VERSION) -> None:
+def buffer_chunks(
+    *, user_id: UUID, document_id: UUID, chunks: Sequence[Chunk], chunks_version: str = CHUNKS_VERSION
+) -> None:
     """Write the chunks of one run of the chunker ``chunks_version``; what an earlier run left is replaced."""
     name, _, version = chunks_version.partition("@")
     with connection.cursor() as cursor:
@@ -67,7 +69,7 @@ SURPLUS = """
       AND NOT EXISTS (SELECT 1 FROM document_chunk_buffer b WHERE b.chunk_id = c.chunk_id)"""
 
 
-def commit(document_id: UUID, *, chunks_version: str = CHUNKS_VERSION) -> None:
+def commit_chunks(document_id: UUID, *, chunks_version: str = CHUNKS_VERSION) -> None:
     """Make ``document_chunks`` say what the buffer says; passages of other chunkers are left alone."""
     with connection.cursor() as cursor:
         statements = ";".join((STALE, STALE_SHADOWS, COMMIT, SURPLUS))
@@ -88,7 +90,7 @@ REPLACED = (
 )
 
 
-def replace_others(document_id: UUID, *, chunks_version: str) -> None:
+def replace_other_chunks(document_id: UUID, *, chunks_version: str) -> None:
     """Make one chunker's passages the document's: the others go, with their vectors.
 
     Call inside the transaction that makes the new ones findable.
@@ -97,7 +99,7 @@ def replace_others(document_id: UUID, *, chunks_version: str) -> None:
         cursor.execute(";".join(REPLACED), {"document": document_id, "chunker": chunks_version})
 
 
-def of(document: Document) -> QuerySet[DocumentChunk]:
+def document_chunks(document: Document) -> QuerySet[DocumentChunk]:
     """Return the document's passages, as one chunker has cut them: what a campaign is still cutting is not shown."""
     version = document.chunks_version
     if version is None:  # never yet searchable: what its own job has cut
@@ -107,7 +109,7 @@ def of(document: Document) -> QuerySet[DocumentChunk]:
     return DocumentChunk.objects.filter(document=document, chunker_name=name, chunker_version=number)
 
 
-def on_page(document: Document, number: int) -> QuerySet[DocumentChunk]:
+def page_chunks(document: Document, number: int) -> QuerySet[DocumentChunk]:
     """Return the document's passages that stand on a page, from 1, or partly on it, in order."""
-    found = of(document).filter(meta__pages__0__lte=number, meta__pages__1__gte=number)
+    found = document_chunks(document).filter(meta__pages__0__lte=number, meta__pages__1__gte=number)
     return found.order_by("chunk_ord").defer("embedding", "search")

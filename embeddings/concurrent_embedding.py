@@ -12,9 +12,9 @@ from typing import NamedTuple
 from django.conf import settings
 
 from embeddings import billed_calls, pending_chunks
-from embeddings.billed_calls import Order
-from embeddings.embedders.http_base import Hosted, Sold
-from embeddings.pending_chunks import Item
+from embeddings.billed_calls import Reservation
+from embeddings.embedders.http_base import EmbedResponse, HttpEmbedder
+from embeddings.pending_chunks import PendingChunk
 from jobs import failpoints
 from jobs.claims import Claim, Superseded
 from jobs.cluster import state
@@ -27,7 +27,7 @@ HOPELESS = 20  # texts refused one by one and none accepted: then it is not the 
 MISCONFIGURED_SECONDS = 60.0
 READ = 1  # answers that are read, out of the air, while others fly
 
-Batch = Sequence[Item]
+Batch = Sequence[PendingChunk]
 
 
 class ModelChanged(Exception):
@@ -36,10 +36,10 @@ class ModelChanged(Exception):
 
 class Flight(NamedTuple):
     batch: Batch
-    order: Order
+    order: Reservation
 
 
-def embed(claim: Claim, embedder: Hosted) -> None:
+def embed(claim: Claim, embedder: HttpEmbedder) -> None:
     """Buy what is missing and buffer it. Whatever ends the try, calls that are in the air are awaited and kept.
 
     Raises ``Permanent("TEXT_REFUSED")`` for passages that the vendor does not take, once all others are in, and
@@ -52,11 +52,11 @@ def embed(claim: Claim, embedder: Hosted) -> None:
 class Airport:
     """One try. All writes are made here, in the worker's own thread; the pool's threads only speak HTTP."""
 
-    def __init__(self, claim: Claim, embedder: Hosted, pool: ThreadPoolExecutor) -> None:
+    def __init__(self, claim: Claim, embedder: HttpEmbedder, pool: ThreadPoolExecutor) -> None:
         self._claim, self._embedder, self._pool = claim, embedder, pool
         progress = claim.job.progress
         self._done, self._total = int(progress["embeds_done"]), int(progress["embeds_total"])
-        self._flying: dict[Future[Sold], Flight] = {}
+        self._flying: dict[Future[EmbedResponse], Flight] = {}
         self._air = BoundedSemaphore(settings.EMBED_IN_FLIGHT)
         self._most = settings.EMBED_IN_FLIGHT + READ
         self._waiting: list[Batch] = []  # the last is the next
@@ -110,7 +110,7 @@ class Airport:
         if self._all_read:
             return []
         size = min(settings.EMBED_BATCH, self._embedder.batch_size)
-        found = pending_chunks.items(
+        found = pending_chunks.pending_batch(
             self._claim, self._embedder, after=self._after, size=size, most_tokens=settings.EMBED_BATCH_TOKENS
         )
         self._all_read = not found
@@ -118,18 +118,18 @@ class Airport:
             self._after = found[-1].ord
         return found
 
-    def _order(self, tokens: int, *, patient: bool) -> Order:
+    def _order(self, tokens: int, *, patient: bool) -> Reservation:
         """Admit a call and reserve its money; who has lost the claim meanwhile buys nothing."""
         vendor, job = self._embedder.vendor, self._claim.job
         if patient:  # inside a transaction it does not sleep, so that no answer has to wait for the next call
             guard.admit(vendor, tokens=tokens)
         try:
             with self._claim.held():
-                if not pending_chunks.is_wanted(self._claim):
+                if not pending_chunks.is_model_still_wanted(self._claim):
                     raise ModelChanged
                 if not patient:
                     guard.admit(vendor, tokens=tokens)
-                return billed_calls.reserve(
+                return billed_calls.reserve_call(
                     self._embedder,
                     tokens,
                     user_id=job.user_id,
@@ -156,21 +156,23 @@ class Airport:
             else:
                 self._failure = error
 
-    def _keep(self, flight: Flight, sold: Sold) -> None:
+    def _keep(self, flight: Flight, sold: EmbedResponse) -> None:
         failpoints.reach("embedding:answered")
         guard.succeeded(self._embedder.vendor, sold.headers)
         self._kept += len(flight.batch)
         self._done = min(self._done + len(flight.batch), self._total)
         with self._claim.held():
-            pending_chunks.keep(self._claim, self._embedder, [item.chunk_id for item in flight.batch], sold.vectors)
-            cents = billed_calls.settle(self._embedder, flight.order, sold)
-            reached = pending_chunks.pct(self._done / self._total)
+            pending_chunks.buffer_vectors(
+                self._claim, self._embedder, [item.chunk_id for item in flight.batch], sold.vectors
+            )
+            cents = billed_calls.settle_call(self._embedder, flight.order, sold)
+            reached = pending_chunks.progress_pct(self._done / self._total)
             self._claim.save(progress={"embeds_done": self._done}, total_pct=reached, cost_cents=cents)
             if self._kept == len(flight.batch) and self._done < self._total:
-                pending_chunks.tell_first(self._claim)
+                pending_chunks.log_first_vectors(self._claim)
 
     def _lose(self, flight: Flight, error: Exception) -> None:
-        outcome = billed_calls.lost(self._embedder, flight.order, error)
+        outcome = billed_calls.record_failure(self._embedder, flight.order, error)
         if isinstance(outcome, guard.VendorRefused):
             self._refuse(flight.batch, outcome)
         elif self._failure is None or isinstance(outcome, Postponed):  # a wait, if there is one, charges no attempt
@@ -178,7 +180,7 @@ class Airport:
 
     def _refuse(self, batch: Batch, refused: guard.VendorRefused) -> None:
         """Halve what the vendor refuses until the text that it does not want stands alone."""
-        if refused.status not in billed_calls.ABOUT_THE_TEXT:  # a wrong address or model: no document's fault
+        if refused.status not in billed_calls.TEXT_ERROR_STATUSES:  # a wrong address or model: no document's fault
             log.error("Vendor %s refuses embeddings with status %d.", self._embedder.vendor.name, refused.status)
             self._failure = Postponed(MISCONFIGURED_SECONDS, "VENDOR_MISCONFIGURED")
         elif len(batch) > 1:

@@ -12,7 +12,7 @@ from accounts.authentication import NOBODY
 from accounts.errors import ApiError
 from embeddings import billed_calls, embedders
 from embeddings.embedders import DIMENSIONS
-from embeddings.embedders.peer import Remote
+from embeddings.embedders.peer import PeerEmbedder
 
 MOST_TEXTS = 256
 MOST_CHARS = 32_000  # of one text; the body as a whole is limited by DATA_UPLOAD_MAX_MEMORY_SIZE
@@ -24,18 +24,18 @@ class Shared(TypedDict):
     dim: int
 
 
-def embed(texts: Sequence[str]) -> Shared:
+def embed_for_peer(texts: Sequence[str]) -> Shared:
     """Embed ``texts`` with this deployment's model; where that costs money, it is on nobody's bill but the platform's.
 
     Raises ``Refused``.
     """
     _check(texts)
-    embedder = embedders.get(settings.EMBEDDER)
-    if isinstance(embedder, Remote):
+    embedder = embedders.get_embedder(settings.EMBEDDER)
+    if isinstance(embedder, PeerEmbedder):
         detail = "This deployment asks another one for its vectors: the two would ask in circles."
         raise ApiError("NO_MODEL_HERE", detail, status=HTTPStatus.CONFLICT)
-    with billed_calls.answerable("EMBEDDER_UNAVAILABLE", "The embedder is away; try again shortly.", field="texts"):
-        vectors = billed_calls.embed(embedder, texts, user_id=NOBODY, stage="internal_embed")
+    with billed_calls.as_api_errors("EMBEDDER_UNAVAILABLE", "The embedder is away; try again shortly.", field="texts"):
+        vectors = billed_calls.embed_texts(embedder, texts, user_id=NOBODY, stage="internal_embed")
         return {"embeddings": vectors.tolist(), "model": embedder.model, "dim": DIMENSIONS}
 
 

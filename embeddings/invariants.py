@@ -13,7 +13,7 @@ from embeddings.embedders import DIMENSIONS
 from jobs.invariants import by_sql, each
 from jobs.pipeline import Proof
 
-planned = each(
+chunker_planned = each(
     invariants.parse_stored,
     by_sql("""
         SELECT job_id, 'No chunker is chosen.' FROM upload_jobs
@@ -38,7 +38,7 @@ _WHOLE = """
         AND c.rows = coalesce((j.progress ->> 'chunks_total')::int, 0))"""
 # The rows come first in each proof: they fail fast where a stage only asks whether its work is done already.
 buffer_whole = by_sql(_WHOLE.format(table="document_chunk_buffer"))
-buffered = each(buffer_whole, invariants.parse_stored)
+chunks_buffered = each(buffer_whole, invariants.parse_stored)
 _committed = by_sql("""
     SELECT j.job_id, 'Chunks that were cut anew wait in the buffer.'
     FROM upload_jobs j
@@ -46,10 +46,10 @@ _committed = by_sql("""
         SELECT 1 FROM document_chunk_buffer b LEFT JOIN document_chunks c USING (chunk_id)
         WHERE b.document_id = j.document_id AND b.chunker_name || '@' || b.chunker_version = j.chunks_version
           AND (c.chunk_sha IS DISTINCT FROM b.chunk_sha OR c.meta IS DISTINCT FROM b.meta))""")
-chunked = each(by_sql(_WHOLE.format(table="document_chunks")), _committed, invariants.parse_stored)
+chunks_committed = each(by_sql(_WHOLE.format(table="document_chunks")), _committed, invariants.parse_stored)
 
 vectors_planned = each(
-    chunked,
+    chunks_committed,
     by_sql("""
         SELECT job_id, 'No model is chosen.' FROM upload_jobs
         WHERE job_id = ANY(%(jobs)s) AND (embed_model IS NULL OR embed_version IS NULL)"""),
@@ -83,7 +83,7 @@ def _sound_vectors(job_ids: Sequence[UUID]) -> dict[UUID, str]:
         cursor.execute("SELECT job_id, document_id FROM upload_jobs WHERE job_id = ANY(%s)", [list(job_ids)])
         jobs = cursor.fetchall()
     reason = "A buffered vector does not have its sha."
-    return {job_id: reason for job_id, document_id in jobs if not vector_store.sound(document_id)}
+    return {job_id: reason for job_id, document_id in jobs if not vector_store.is_buffer_intact(document_id)}
 
 
 _CHOSEN, _LIVE = "A chunk has no vector of the chosen model.", "A chunk has no vector of the live model."
@@ -111,8 +111,8 @@ _cut = by_sql("""
     SELECT j.job_id, 'The document is searched by the chunks of another cut.'
     FROM upload_jobs j JOIN documents d USING (document_id)
     WHERE j.job_id = ANY(%(jobs)s) AND d.chunks_version IS DISTINCT FROM j.chunks_version""")
-findable = each(_cut, vectors_planned, _words, _wide)  # whatever is found, though it may not be all
-embedded = each(_cut, _live, vectors_planned, _words, _wide)
+searchable = each(_cut, vectors_planned, _words, _wide)  # whatever is found, though it may not be all
+vectors_committed = each(_cut, _live, vectors_planned, _words, _wide)
 
 # A campaign's re-embedding.
 target_chosen = each(
@@ -132,7 +132,7 @@ target_planned = each(
 )
 target_buffered = each(buffer_covers, target_planned)
 # Once it is done, its tenant may have been cut over, rolled back or settled: then it answers for what is live.
-shadowed = each(
+shadow_vectors_committed = each(
     _covered("shadow_vectors", wanted="j", reason=_CHOSEN, held_against="j.state <> 'done'"),
     _live,
     target_planned,

@@ -52,9 +52,9 @@ def _empty(document_id: UUID) -> None:
             return
         cursor.execute(WAITS, [document_id])
         (waits,) = cursor.fetchone()
-        vector_store.drop_unsound(document_id)
+        vector_store.delete_corrupt_vectors(document_id)
         _keep(document_id, waits=waits)
-        vector_store.empty_chunks(document_id)
+        vector_store.empty_chunk_buffer(document_id)
 
 
 def _keep(document_id: UUID, *, waits: bool) -> None:
@@ -63,12 +63,12 @@ def _keep(document_id: UUID, *, waits: bool) -> None:
     buffered = VectorBuffer.objects.filter(document_id=document_id)
     for user_id, model, version in list(buffered.values_list("user_id", "embed_model", "embed_version").distinct()):
         bought_by = set(jobs.filter(embed_model=model, embed_version=version).values_list("pipeline", flat=True))
-        is_for_live = bought_by - {REEMBED} and not active_model.has_moved(user_id, model=model, version=version)
+        is_for_live = bought_by - {REEMBED} and not active_model.has_changed(user_id, model=model, version=version)
         if is_for_live and waits:
             continue
-        vector_reuse.spread(document_id, model, version)
+        vector_reuse.copy_to_duplicates(document_id, model, version)
         if REEMBED in bought_by:
-            shadow_vectors.keep(document_id, model=model, version=version)
-        if is_for_live and active_model.confirm(user_id, model=model, version=version):
-            vector_store.keep(document_id, model=model, version=version)
-        vector_store.drop(document_id, model=model, version=version)
+            shadow_vectors.salvage_shadow_vectors(document_id, model=model, version=version)
+        if is_for_live and active_model.confirm_active_model(user_id, model=model, version=version):
+            vector_store.salvage_vectors(document_id, model=model, version=version)
+        vector_store.delete_buffered_vectors(document_id, model=model, version=version)

@@ -29,7 +29,7 @@ FINDABLE = """
     WHERE document_id = %(document)s AND embed_model IS NOT NULL"""
 
 
-def reembed(*, document_id: UUID, campaign_id: UUID, model: str, version: str) -> UploadJob:
+def enqueue_reembed(*, document_id: UUID, campaign_id: UUID, model: str, version: str) -> UploadJob:
     """Enqueue the embedding of a document's findable passages with another model.
 
     Raises ``Refused``: "JOB_ALREADY_ACTIVE" while the document has a job, "NOT_FOUND" without findable passages.
@@ -56,12 +56,12 @@ def reembed(*, document_id: UUID, campaign_id: UUID, model: str, version: str) -
     )
 
 
-def rechunk(*, document_id: UUID, campaign_id: UUID, chunker: str) -> UploadJob:
+def enqueue_rechunk(*, document_id: UUID, campaign_id: UUID, chunker: str) -> UploadJob:
     """Enqueue the cutting anew of a document's stored parse by ``chunker`` (name@version).
 
     Raises ``Refused``: "JOB_ALREADY_ACTIVE" while the document has a job, "NOT_FOUND" where it or its parse is gone.
     """
-    label, document = chunking.get(chunker).label, _document(document_id)
+    label, document = chunking.get_chunker(chunker).label, _document(document_id)
     if document.parsed_path is None:
         raise not_found()
     return services.enqueue(
@@ -77,7 +77,7 @@ def rechunk(*, document_id: UUID, campaign_id: UUID, chunker: str) -> UploadJob:
     )
 
 
-def abandon(document_id: UUID) -> bool:
+def abandon_rechunk(document_id: UUID) -> bool:
     """Remove what a rechunking that is given up has cut and bought; False while the document is worked on."""
     with transaction.atomic():
         jobs = UploadJob.objects.select_for_update().filter(document_id=document_id)
@@ -86,8 +86,8 @@ def abandon(document_id: UUID) -> bool:
             return False
         if document is not None and document.chunks_version is not None:
             lock(document_id, "vectors")
-            chunk_store.replace_others(document_id, chunks_version=document.chunks_version)
-            vector_store.empty(document_id)
+            chunk_store.replace_other_chunks(document_id, chunks_version=document.chunks_version)
+            vector_store.empty_buffers(document_id)
         return True
 
 

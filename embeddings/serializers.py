@@ -21,12 +21,12 @@ class PlaceAnswer(serializers.Serializer[object]):
 
 
 @extend_schema_field(PlaceAnswer)
-class Place(serializers.JSONField):
+class ChunkMetaField(serializers.JSONField):
     """As the chunker wrote it."""
 
 
 class ChunkAnswer(serializers.ModelSerializer[DocumentChunk]):
-    meta = Place(read_only=True)
+    meta = ChunkMetaField(read_only=True)
 
     class Meta:
         model = DocumentChunk
@@ -61,7 +61,7 @@ class FiltersRequest(serializers.Serializer[object]):
 
 
 @extend_schema_field(FiltersRequest)
-class Unread(serializers.JSONField):
+class FiltersField(serializers.JSONField):
     """Filters as they were sent."""
 
 

@@ -28,14 +28,14 @@ COMMIT = """
     WHERE s.vector_sha <> excluded.vector_sha"""
 
 
-def commit(document_id: UUID, *, model: str, version: str) -> int:
+def commit_shadow_vectors(document_id: UUID, *, model: str, version: str) -> int:
     """Move a document's buffered vectors beside the live ones and empty both buffers; return how many were moved."""
-    moved = keep(document_id, model=model, version=version)
-    vector_store.empty(document_id)
+    moved = salvage_shadow_vectors(document_id, model=model, version=version)
+    vector_store.empty_buffers(document_id)
     return moved
 
 
-def keep(document_id: UUID, *, model: str, version: str) -> int:
+def salvage_shadow_vectors(document_id: UUID, *, model: str, version: str) -> int:
     """Copy a document's buffered vectors beside the live ones; return how many."""
     with connection.cursor() as cursor:
         cursor.execute(COMMIT, {"document": document_id, "model": model, "version": version})
@@ -54,7 +54,7 @@ UNCOVERED = f"""
     LIMIT %(most)s"""
 
 
-def uncovered(user_id: UUID, *, model: str, version: str, most: int = 1) -> list[UUID]:
+def uncovered_documents(user_id: UUID, *, model: str, version: str, most: int = 1) -> list[UUID]:
     """Return up to ``most`` documents with a findable passage that has no vector of this model.
 
     None: the tenant can be cut over to it, if no other commit comes between; hold the pointer's row to be sure.
@@ -73,7 +73,7 @@ SETTLE = f"""
         SELECT * FROM shadow_vectors
         WHERE document_id = %(document)s AND embed_model = %(model)s AND embed_version = %(version)s
         LIMIT %(most)s FOR UPDATE),
-    settled AS ({vector_store.TAKEN}
+    settled AS ({vector_store.SET_VECTOR}
         FROM batch b WHERE c.chunk_id = b.chunk_id)
     DELETE FROM shadow_vectors s USING batch b
     WHERE s.chunk_id = b.chunk_id AND s.embed_model = b.embed_model AND s.embed_version = b.embed_version"""
@@ -87,7 +87,7 @@ DROP = """
           AND embed_model = %(model)s AND embed_version = %(version)s LIMIT %(most)s))"""
 
 
-def settle(user_id: UUID, *, model: str, version: str, most: int = AT_ONCE) -> int:
+def settle_shadow_vectors(user_id: UUID, *, model: str, version: str, most: int = AT_ONCE) -> int:
     """Move up to ``most`` vectors of the tenant's live model into its passages; return how many, 0 when all is done.
 
     Then nothing is beside the live vectors any more: those of other models are dropped. Nothing is done while another
@@ -100,13 +100,13 @@ def settle(user_id: UUID, *, model: str, version: str, most: int = AT_ONCE) -> i
     return done or _live_only(params, DROP_OTHERS, most) or 0
 
 
-def drop(user_id: UUID, *, model: str, version: str, most: int = 10 * AT_ONCE) -> int:
+def drop_shadow_vectors(user_id: UUID, *, model: str, version: str, most: int = 10 * AT_ONCE) -> int:
     """Delete up to ``most`` of the tenant's vectors beside the live ones that are of this model; return how many.
 
     Nothing is deleted while this model is live: by what is beside the others, some of its passages may be found.
     """
     with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute(active_model.LOCKED, {"user": user_id})
+        cursor.execute(active_model.LOCK_FOR_SHARE, {"user": user_id})
         if cursor.fetchone() == (model, version):
             return 0
         cursor.execute(DROP, {"user": user_id, "model": model, "version": version, "most": most})
@@ -125,7 +125,7 @@ def _settle_document(params: Parameters, most: int) -> int | None:
 
 def _live_only(params: Parameters, statement: str, most: int) -> int | None:
     with transaction.atomic(), connection.cursor() as cursor:
-        if not active_model.confirm(
+        if not active_model.confirm_active_model(
             UUID(str(params["user"])), model=str(params["model"]), version=str(params["version"])
         ):
             return None

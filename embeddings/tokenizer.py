@@ -14,7 +14,7 @@ class _Tokenizer(Protocol):
     def count_till_limit(self, text: str, token_limit: int) -> int | None: ...
 
 
-def count(text: str) -> int:
+def count_tokens(text: str) -> int:
     """Return how many cl100k tokens text has; `<|endoftext|>` and its like count as the ordinary text they are."""
     try:
         return _tokenizer().count(text)
@@ -22,7 +22,7 @@ def count(text: str) -> int:
         return _tokenizer().count(_encodable(text))
 
 
-def fits(text: str, limit: int) -> bool:
+def fits_in_tokens(text: str, limit: int) -> bool:
     """Return whether text has at most limit tokens, reading no further than that."""
     try:
         return _tokenizer().count_till_limit(text, limit) is not None
@@ -30,23 +30,23 @@ def fits(text: str, limit: int) -> bool:
         return _tokenizer().count_till_limit(_encodable(text), limit) is not None
 
 
-def cut(text: str, limit: int) -> str:
+def truncate(text: str, limit: int) -> str:
     """Return the longest beginning of text that has at most limit tokens."""
-    if len(text) * 4 <= limit or fits(text, limit):  # a token is at least a byte
+    if len(text) * 4 <= limit or fits_in_tokens(text, limit):  # a token is at least a byte
         return text
     short, long = 0, len(text)
     while long - short > 1:
         middle = (short + long) // 2
-        short, long = (middle, long) if fits(text[:middle], limit) else (short, middle)
+        short, long = (middle, long) if fits_in_tokens(text[:middle], limit) else (short, middle)
     return text[:short]
 
 
 def count_many(texts: Iterable[str]) -> list[int]:
     """Return the count of each text, in order."""
-    return [count(text) for text in texts]
+    return [count_tokens(text) for text in texts]
 
 
-def recount(text: str, start: int, old_end: int, new_end: int, known: int) -> int:
+def recount_tokens(text: str, start: int, old_end: int, new_end: int, known: int) -> int:
     """Return the count of text up to new_end when text[start:old_end], and what it follows, is known to count `known`.
 
     Counts only what is near the ends. cl100k never joins a visible character and the space after it in one token,
@@ -57,7 +57,7 @@ def recount(text: str, start: int, old_end: int, new_end: int, known: int) -> in
         seam = text.rfind(" ", start + 1, seam)
     if seam <= start:
         return -1
-    return known - count(text[seam:old_end]) + count(text[seam:new_end])
+    return known - count_tokens(text[seam:old_end]) + count_tokens(text[seam:new_end])
 
 
 def _encodable(text: str) -> str:

@@ -11,20 +11,20 @@ from django.db import connection
 
 from embeddings import pending_chunks, vector_store
 from embeddings.embedders import Embedder
-from embeddings.embedders.http_base import Hosted
-from embeddings.pending_chunks import CUT, OF_PASSAGE
+from embeddings.embedders.http_base import HttpEmbedder
+from embeddings.pending_chunks import CHUNKS_OF_JOB, VECTOR_OF_CHUNK
 from jobs.claims import Claim
 
 # Subqueries, each with its LIMIT, instead of joins: whatever the planner believes about tables that fill in seconds, it
 # can only probe an index passage by passage, and never reads a table whole.
 BUFFERED = f"""
-    (SELECT v.buffer_id FROM document_vector_buffer v WHERE {OF_PASSAGE} LIMIT 1)"""
+    (SELECT v.buffer_id FROM document_vector_buffer v WHERE {VECTOR_OF_CHUNK} LIMIT 1)"""
 COMMITTED = """
     ((c.embed_model = %(model)s AND c.embed_version = %(version)s) IS TRUE)"""
 BESIDE = f"""
-    ((SELECT v.chunk_id FROM shadow_vectors v WHERE {OF_PASSAGE} LIMIT 1) IS NOT NULL)"""
+    ((SELECT v.chunk_id FROM shadow_vectors v WHERE {VECTOR_OF_CHUNK} LIMIT 1) IS NOT NULL)"""
 LACKING = f"""
-    FROM document_chunks c WHERE {CUT} AND NOT {COMMITTED} AND {BUFFERED} IS NULL AND NOT {BESIDE}"""
+    FROM document_chunks c WHERE {CHUNKS_OF_JOB} AND NOT {COMMITTED} AND {BUFFERED} IS NULL AND NOT {BESIDE}"""
 # All that lack a vector, and what is left to buy when each text is bought once.
 COUNT = f"""
     SELECT coalesce(sum(copies), 0), coalesce(sum(copies * tokens), 0), count(*), coalesce(sum(tokens), 0)
@@ -99,7 +99,7 @@ class Reused:
     taken: int = field(default=0, compare=False)
 
 
-def take(claim: Claim, embedder: Embedder) -> Reused:
+def reuse_vectors(claim: Claim, embedder: Embedder) -> Reused:
     """Buffer the vectors that the embedder's model made earlier of the same texts. Call inside ``held()``.
 
     The same text means the same chunk_sha: the passage's text, which is cut from normalized markdown, so that
@@ -107,21 +107,21 @@ def take(claim: Claim, embedder: Embedder) -> Reused:
     among everybody's where REUSE_ACROSS_TENANTS says so. A copy is the new document's own: it stays when its source is
     deleted. Passages that repeat a text of their own document count as saved too; ``spread`` gives them their vectors.
     """
-    params = pending_chunks.sought(claim, embedder)
+    params = pending_chunks.query_params(claim, embedder)
     with connection.cursor() as cursor:
         cursor.execute(COUNT, params)
         passages, tokens, texts, left = cursor.fetchone()
         lacking = passages
         cursor.execute(COPY_ALL if settings.REUSE_ACROSS_TENANTS else COPY_OWN, params)
         if cursor.rowcount:  # a stored vector that was damaged since is made anew, not spread
-            vector_store.drop_unsound(claim.job.document_id)
+            vector_store.delete_corrupt_vectors(claim.job.document_id)
             cursor.execute(COUNT, params)
             lacking, _, texts, left = cursor.fetchone()
     saved = _at_least(claim, embedder, int(passages - texts), int(tokens - left))
     return replace(saved, taken=max(0, int(passages - lacking)))
 
 
-def spread(document_id: UUID, model: str, version: str) -> None:
+def copy_to_duplicates(document_id: UUID, model: str, version: str) -> None:
     """Buffer a copy for each passage whose text has the model's vector elsewhere in the document."""
     with connection.cursor() as cursor:
         cursor.execute(SPREAD, {"document": document_id, "model": model, "version": version})
@@ -132,5 +132,5 @@ def _at_least(claim: Claim, embedder: Embedder, passages: int, tokens: int) -> R
     plan = claim.job.payload
     if (plan.get("embed_model"), plan.get("embed_version")) == (embedder.model, embedder.version):
         passages, tokens = max(passages, plan.get("reused", 0)), max(tokens, plan.get("tokens_saved", 0))
-    cents = embedder.cents(tokens) if isinstance(embedder, Hosted) else Decimal(0)
+    cents = embedder.cents(tokens) if isinstance(embedder, HttpEmbedder) else Decimal(0)
     return Reused(passages, tokens, cents)

@@ -21,7 +21,7 @@ _TOGETHER = 32  # rows in one write, 200 kB: each write waits for the socket
 _AT_ONCE = 500  # rows read back together: 3 MB
 
 
-def buffer(
+def buffer_vectors(
     *, user_id: UUID, document_id: UUID, model: str, version: str, chunk_ids: Sequence[UUID], vectors: Vectors
 ) -> None:
     """Write vectors, shape (len(chunk_ids), 1536), beside their chunks."""
@@ -45,19 +45,19 @@ def _field(value: bytes) -> bytes:
     return struct.pack(">i", len(value)) + value
 
 
-def sound(document_id: UUID) -> bool:
+def is_buffer_intact(document_id: UUID) -> bool:
     """Tell whether every buffered vector of a document still has the sha that was computed when it came."""
     return all(vector_sha(row) == sha for _, sha, row in _buffered(document_id))
 
 
-def drop_unsound(document_id: UUID) -> None:
+def delete_corrupt_vectors(document_id: UUID) -> None:
     """Delete buffered vectors that no longer have their sha: a later try makes them anew."""
     bad = [buffer_id for buffer_id, sha, row in _buffered(document_id) if vector_sha(row) != sha]
     with connection.cursor() as cursor:
         cursor.execute("DELETE FROM document_vector_buffer WHERE buffer_id = ANY(%s)", [bad])
 
 
-def changed() -> Iterator[UUID]:
+def corrupt_chunks() -> Iterator[UUID]:
     """Yield the chunks of which a committed vector, live or beside it, no longer has its sha; reads every vector."""
     for rows in (_read(_COMMITTED, {}), _read(_BESIDE, {})):
         for chunk_id, sha, row in rows:
@@ -92,13 +92,13 @@ def _read(sql: str, params: Mapping[str, UUID]) -> Iterator[tuple[UUID, str, Vec
 
 
 # A vector of ``b`` becomes the live one of its chunk ``c``.
-TAKEN = """
+SET_VECTOR = """
     UPDATE document_chunks c
     SET embedding = b.embedding, embed_model = b.embed_model, embed_version = b.embed_version,
         vector_dim = b.vector_dim, vector_sha = b.vector_sha, embed_updated_at = clock_timestamp(),
         updated_at = clock_timestamp()"""
 # The chosen vectors move into their chunks in one statement; where they come from keeps none of them.
-COMMIT = f"""{TAKEN}
+COMMIT = f"""{SET_VECTOR}
     FROM {{source}} b
     WHERE b.document_id = %(document)s AND c.chunk_id = b.chunk_id
       AND b.embed_model = %(model)s AND b.embed_version = %(version)s"""
@@ -112,7 +112,7 @@ DROP = """
     WHERE document_id = %(document)s AND embed_model = %(model)s AND embed_version = %(version)s"""
 
 
-def commit(document_id: UUID, *, model: str, version: str) -> int:
+def commit_vectors(document_id: UUID, *, model: str, version: str) -> int:
     """Move a document's vectors of one model into its chunks and out of the buffers; return how many were moved.
 
     Call where the model is the tenant's live one: what was bought of it beside another model moves too. What a campaign
@@ -124,17 +124,17 @@ def commit(document_id: UUID, *, model: str, version: str) -> int:
         for source in (SHADOW, BUFFER):
             cursor.execute(f"{COMMIT};{DROP}".format(source=source), params)
             moved += cursor.rowcount  # the first statement's
-    empty_chunks(document_id)
+    empty_chunk_buffer(document_id)
     return moved
 
 
-def keep(document_id: UUID, *, model: str, version: str) -> None:
+def salvage_vectors(document_id: UUID, *, model: str, version: str) -> None:
     """Copy what a job that failed has in its buffer into the chunks that have no vector yet; no other cut is shown."""
     with connection.cursor() as cursor:
         cursor.execute(COMMIT.format(source=BUFFER) + _LACKING, _of_model(document_id, model, version))
 
 
-def drop(document_id: UUID, *, model: str, version: str) -> None:
+def delete_buffered_vectors(document_id: UUID, *, model: str, version: str) -> None:
     """Forget what is buffered of a model that is not wanted any more."""
     params = _of_model(document_id, model, version)
     with connection.cursor() as cursor:
@@ -145,13 +145,13 @@ def _of_model(document_id: UUID, model: str, version: str) -> dict[str, UUID | s
     return {"document": document_id, "model": model, "version": version}
 
 
-def empty(document_id: UUID) -> None:
+def empty_buffers(document_id: UUID) -> None:
     """Empty both buffers of a document."""
     with connection.cursor() as cursor:
         cursor.execute("DELETE FROM document_vector_buffer WHERE document_id = %s", [document_id])
-    empty_chunks(document_id)
+    empty_chunk_buffer(document_id)
 
 
-def empty_chunks(document_id: UUID) -> None:
+def empty_chunk_buffer(document_id: UUID) -> None:
     with connection.cursor() as cursor:
         cursor.execute("DELETE FROM document_chunk_buffer WHERE document_id = %s", [document_id])

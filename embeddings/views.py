@@ -31,7 +31,7 @@ class ChunksView(APIView):
         document = tenant_document(request, document_id)
         pages = InOrder()
         with as_tenant(caller_id(request)):
-            found = chunk_store.of(document).filter(user_id=caller_id(request)).defer("embedding")
+            found = chunk_store.document_chunks(document).filter(user_id=caller_id(request)).defer("embedding")
             shown = ChunkAnswer(pages.paginate_queryset(found, request, view=self), many=True).data
         return pages.get_paginated_response(shown)
 
@@ -47,5 +47,5 @@ class EmbedView(APIView):
         """Embed texts for another deployment, which knows the shared secret."""
         asked = EmbedRequest(data=request.data)
         asked.is_valid(raise_exception=True)
-        made = internal_api.embed(asked.validated_data["texts"])
+        made = internal_api.embed_for_peer(asked.validated_data["texts"])
         return Response(EmbedAnswer(made).data)

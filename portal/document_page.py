@@ -86,11 +86,11 @@ def passage(document: Document, passage_id: UUID) -> Passage | None:
 def passages(document: Document, number: int) -> list[Passage]:
     """Return the passages that stand on page ``number`` or partly on it."""
     with as_tenant(document.user_id):
-        return [_passage(chunk) for chunk in chunk_store.on_page(document, number).filter(user_id=document.user_id)]
+        return [_passage(chunk) for chunk in chunk_store.page_chunks(document, number).filter(user_id=document.user_id)]
 
 
 def _own(document: Document) -> QuerySet[DocumentChunk]:
-    return chunk_store.of(document).filter(user_id=document.user_id).defer("embedding", "search")
+    return chunk_store.document_chunks(document).filter(user_id=document.user_id).defer("embedding", "search")
 
 
 def _passage(chunk: DocumentChunk) -> Passage:

@@ -6,7 +6,7 @@ from django.conf import settings
 from rest_framework import serializers
 
 from accounts.strict_fields import Flag, Id, Text, Whole
-from embeddings.serializers import PartsAnswer, PassageAnswer, Unread
+from embeddings.serializers import FiltersField, PartsAnswer, PassageAnswer
 from integrations.serializers import RecordAnswer
 from statutes.models import Law
 
@@ -33,7 +33,7 @@ class SearchRequest(serializers.Serializer[object]):
     law_ids = serializers.ListField(
         child=Text(), max_length=1000, required=False, help_text="of statutes: narrows their passages"
     )
-    filters = Unread(required=False, allow_null=True)  # of both, as is merge
+    filters = FiltersField(required=False, allow_null=True)  # of both, as is merge
     merge = Flag(default=False, help_text="join neighbouring passages of one section")
 
 

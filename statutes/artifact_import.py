@@ -121,7 +121,7 @@ def _prepare(manifest: Manifest, document_id: UUID) -> Document | None:
         lock(each)
     _check(manifest)
     model = manifest.told["model"]
-    if not active_model.confirm(CORPUS, model=model["name"], version=model["version"]):
+    if not active_model.confirm_active_model(CORPUS, model=model["name"], version=model["version"]):
         raise ManifestRefused("OTHER_MODEL", "The laws here are found with another model than these vectors are of.")
     defaults = {"chunks_version": manifest.told["chunker"], "filename": manifest.told["title"] or manifest.law_id}
     Document.objects.update_or_create(
@@ -264,7 +264,7 @@ def _commit(manifest: Manifest, document_id: UUID) -> None:
         for table in ("shadow_vectors", "document_vector_buffer", "document_chunks"):
             cursor.execute(GONE.format(table=table), params)
         cursor.execute(UPSERT, params)
-    bm25.write(document_id)
+    bm25.index_document(document_id)
 
 
 def _record(manifest: Manifest, document_id: UUID, law: dict[str, Any], sha256: str) -> None:

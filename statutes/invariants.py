@@ -58,7 +58,7 @@ _COVERED = f"""
 def _sound(job_ids: Sequence[UUID]) -> dict[UUID, str]:
     jobs = UploadJob.objects.filter(pk__in=job_ids).values_list("pk", "document_id")
     reason = "A buffered vector does not have its sha."
-    return {job_id: reason for job_id, document_id in jobs if not vector_store.sound(document_id)}
+    return {job_id: reason for job_id, document_id in jobs if not vector_store.is_buffer_intact(document_id)}
 
 
 covered = each(by_sql(_COVERED.format(wanted="j", committed="false")), _sound)
@@ -68,7 +68,7 @@ _published = by_sql("""
     FROM upload_jobs j JOIN law_versions v USING (document_id)
     WHERE j.job_id = ANY(%(jobs)s) AND (v.manifest_sha256 IS NULL OR NOT EXISTS (
         SELECT FROM laws w WHERE w.law_id = v.law_id AND w.document_id = v.document_id))""")
-_found = each(by_sql(_COVERED.format(wanted="l", committed="true")), embeddings.findable, _published)
+_found = each(by_sql(_COVERED.format(wanted="l", committed="true")), embeddings.searchable, _published)
 
 
 def _by_state(*, done: Proof, before: Proof) -> Proof:

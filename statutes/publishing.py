@@ -51,13 +51,13 @@ def commit_chunks(claim: Claim) -> Outcome:
 def embed(claim: Claim) -> Outcome:
     """embedding: as every document's, but what the model refuses costs the law only those passages (spec 004 §5.1)."""
     try:
-        return stages.embed(claim)
+        return stages.embed_chunks(claim)
     except Permanent as failure:
         if failure.code != "TEXT_REFUSED":
             raise
         job, total = claim.job, claim.job.progress["embeds_total"]
         with claim.held():
-            vector_reuse.spread(job.document_id, job.embed_model or "", job.embed_version or "")
+            vector_reuse.copy_to_duplicates(job.document_id, job.embed_model or "", job.embed_version or "")
             refused = _lacking(job.pk)
             if len(refused) < total:
                 LawVersion.objects.filter(pk=job.document_id).update(refused=refused, updated_at=Now())
@@ -85,7 +85,7 @@ def verify(claim: Claim) -> Outcome:
         broken = invariants.covered([job.pk])
         if not broken:
             return claim.advance(code="EMBED_VERIFIED", event={"refused": len(refused)}, payload={UPLOADED: None})
-        vector_store.drop_unsound(job.document_id)
+        vector_store.delete_corrupt_vectors(job.document_id)
     raise Retryable("VECTORS_NOT_SOUND", broken[job.pk])
 
 
@@ -152,11 +152,11 @@ def _found(claim: Claim, version: LawVersion, manifest: str, old: Document | Non
     job = claim.job
     lock(job.document_id, "vectors")
     model = {"model": job.embed_model or "", "version": job.embed_version or ""}
-    if not active_model.confirm(job.user_id, **model):
-        return stages.plan_anew(claim)
-    vector_store.commit(job.document_id, **model)
-    chunk_store.replace_others(job.document_id, chunks_version=job.chunks_version)
-    bm25.write(job.document_id)
+    if not active_model.confirm_active_model(job.user_id, **model):
+        return stages.rewind_to_plan(claim)
+    vector_store.commit_vectors(job.document_id, **model)
+    chunk_store.replace_other_chunks(job.document_id, chunks_version=job.chunks_version)
+    bm25.index_document(job.document_id)
     status = Law.Status.PARTIAL_FAILED if version.refused else Law.Status.EMBEDDED
     _record(version, status, manifest, chunk_count=job.progress["chunks_total"])
     if old is not None:

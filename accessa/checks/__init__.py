@@ -76,7 +76,7 @@ def models_are_known(
 
 def _models(live: Sequence[tuple[str, str, int]]) -> Iterator[CheckMessage]:
     for model, version, tenants in live:
-        if embedders.find(model, version) is None:
+        if embedders.find_embedder(model, version) is None:
             yield Warning(
                 f"Nothing here embeds questions for {model}@{version}, with which {tenants} tenants are searched.",
                 hint="Configure that model again, then move them: manage.py reembed --model … --version …",

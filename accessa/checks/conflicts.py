@@ -111,8 +111,8 @@ def _vendors() -> Found:
     if missing:
         hint = f"Set {' and '.join(missing)}, or EMBEDDER=local."
         yield Error(f"EMBEDDER={settings.EMBEDDER} needs {' and '.join(missing)}.", hint=hint, id="accessa.E214")
-    if settings.EMBEDDER not in embedders.NAMES and "." not in settings.EMBEDDER:
-        hint = f"Use one of {', '.join(sorted(embedders.NAMES))}, or the dotted path of a class."
+    if settings.EMBEDDER not in embedders.EMBEDDERS and "." not in settings.EMBEDDER:
+        hint = f"Use one of {', '.join(sorted(embedders.EMBEDDERS))}, or the dotted path of a class."
         yield Error(f"There is no embedder {settings.EMBEDDER!r}.", hint=hint, id="accessa.E214")
     yield from _titan()
     if settings.OPENAI_API_KEY and settings.EMBEDDER == "local":
@@ -132,7 +132,7 @@ def _titan() -> Found:
     if "titan" not in (settings.EMBEDDER, settings.STATUTES_EMBEDDER):
         return
     try:
-        _ = embedders.get("titan").model
+        _ = embedders.get_embedder("titan").model
     except ImproperlyConfigured as error:
         yield Error(str(error), hint="Correct TITAN_MODEL.", id="accessa.E250")
 

@@ -46,7 +46,7 @@ def numbers() -> Found:
     for name in bad:
         yield Error(f"{name} is too small to work with.", hint=f"Unset {name}, or raise it.", id="accessa.E225")
     try:
-        chunking.get(settings.CHUNKER)
+        chunking.get_chunker(settings.CHUNKER)
     except ImproperlyConfigured as error:
         yield Error(str(error), hint="Correct CHUNKER.", id="accessa.E226")
     page = _page_cents()

@@ -24,8 +24,8 @@ def consistent() -> Found:
     yield from _addresses()
     yield from _queues()
     yield from _places()
-    if settings.STATUTES_EMBEDDER not in ("", *embedders.NAMES) and "." not in settings.STATUTES_EMBEDDER:
-        hint = f"Use one of {', '.join(sorted(embedders.NAMES))}, or the dotted path of a class; or unset it."
+    if settings.STATUTES_EMBEDDER not in ("", *embedders.EMBEDDERS) and "." not in settings.STATUTES_EMBEDDER:
+        hint = f"Use one of {', '.join(sorted(embedders.EMBEDDERS))}, or the dotted path of a class; or unset it."
         yield Error(f"There is no embedder {settings.STATUTES_EMBEDDER!r}.", hint=hint, id="accessa.E256")
 
 

@@ -12,7 +12,7 @@ from accessa.demo.client import Visitor
 from accessa.demo.fake_aws import DEAD, QUEUE, Aws, Stored
 from accessa.demo.statute_messages import OURS, NotEnacted, Rounds, Sample
 from embeddings.search.query import TEXT
-from embeddings.search.snippets import plain
+from embeddings.search.snippets import strip_marks
 from statutes.models import Consumer, Law, LawVersion
 from statutes.s3 import keys
 
@@ -98,4 +98,4 @@ def _ask(console: Console, visitor: Visitor, law: Sample) -> None:
     if not found or found[0]["law_id"] != law.law_id or law.article not in found[0]["citation"]:
         raise NotEnacted(f"{law.article} of {law.law_id} was not found.")
     console.print(f"  {found[0]['citation']}", style="cyan", markup=False)
-    console.print(f"    {plain(found[0]['snippet'])} …", markup=False, highlight=False)
+    console.print(f"    {strip_marks(found[0]['snippet'])} …", markup=False, highlight=False)

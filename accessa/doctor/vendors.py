@@ -20,7 +20,7 @@ from documents import parsers
 from documents.parsers import ocr as reader
 from embeddings import embedders
 from embeddings.embedders import DIMENSIONS, Embedder
-from embeddings.embedders.http_base import GROUND, parsed, whole
+from embeddings.embedders.http_base import NO_SLOT, parse_json, validate_vectors
 from embeddings.embedders.openai import OpenAI
 from jobs.outcomes import Permanent, Postponed, Retryable
 from vendors import guard
@@ -82,7 +82,7 @@ class _OneToken(OpenAI):
     """The same call; the model's name is read as well."""
 
     def ask(self) -> dict[str, Any]:
-        return parsed(self._asked([WORDS], GROUND)[0])
+        return parse_json(self._asked([WORDS], NO_SLOT)[0])
 
 
 def embedder() -> Iterator[Finding]:
@@ -145,7 +145,7 @@ def _problem(body: dict[str, Any], model: str) -> str:
         return f"Another model than {model} answers."
     try:
         data = body.get("data")
-        whole([row.get("embedding") for row in data] if isinstance(data, list) else None, 1)
+        validate_vectors([row.get("embedding") for row in data] if isinstance(data, list) else None, 1)
     except (BadAnswer, AttributeError):
         return f"The vector of {model} is not {DIMENSIONS} wide."
     return ""
@@ -168,7 +168,7 @@ def _failed(error: Exception) -> Finding:
 
 
 def _made() -> Iterator[Finding]:
-    found: Embedder = embedders.get(settings.EMBEDDER)
+    found: Embedder = embedders.get_embedder(settings.EMBEDDER)
     try:
         vectors = found.embed([WORDS])
     except (BadAnswer, OSError) as error:

@@ -217,7 +217,7 @@ def changed_originals() -> Iterator[Finding]:
 
 def changed_vectors() -> Iterator[Finding]:
     """Hold every vector against the sha that was written beside it; slow, it reads them all."""
-    for chunk_id in vector_store.changed():
+    for chunk_id in vector_store.corrupt_chunks():
         yield Finding("vector", str(chunk_id), "The vector does not have its sha.")
 
 

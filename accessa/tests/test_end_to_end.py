@@ -345,8 +345,8 @@ def failing(after: int) -> Any:
     from embeddings import embedders  # noqa: PLC0415
     from testing.personas import FailingEmbedder  # noqa: PLC0415
 
-    embedders.get.cache_clear()
-    embedder = embedders.get("testing.personas.FailingEmbedder")
+    embedders.get_embedder.cache_clear()
+    embedder = embedders.get_embedder("testing.personas.FailingEmbedder")
     assert isinstance(embedder, FailingEmbedder)
     embedder.calls_until_failure = after
     return embedder

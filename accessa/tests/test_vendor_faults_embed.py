@@ -218,12 +218,12 @@ def brain(settings: Any) -> Iterator[Brain]:
         settings.BOOTS_BRAIN_URL, settings.BRAIN_API_SECRET = server.url, SECRET
         settings.VENDOR_TIMEOUT_SECONDS = PATIENT
         settings.EMBED_BATCH = BATCH
-        embedders.get.cache_clear()
+        embedders.get_embedder.cache_clear()
         yield server
         for seconds in (QUICK, PATIENT):
             peer._client(seconds, os.getpid()).close()
         peer._client.cache_clear()
-    embedders.get.cache_clear()
+    embedders.get_embedder.cache_clear()
 
 
 @pytest.mark.parametrize(("kind", "site", "word"), cells("brain"))
@@ -232,7 +232,7 @@ def test_another_deployment_may_be_as_bad(
 ) -> None:
     fault_matrix.listen(caplog)
     job = waiting(PASSAGES, user_id=ana.id)
-    assert embedders.get("remote").model == Instant.model
+    assert embedders.get_embedder("remote").model == Instant.model
     settings.VENDOR_TIMEOUT_SECONDS = QUICK if kind in SLOW else PATIENT
     fault_matrix.misbehave(brain, "POST /internal/embed", kind)
 

@@ -44,8 +44,8 @@ def make(path: Path, document_id: UUID, user_id: UUID) -> None:
     pages = parsers.parse_pdf(path, pages=settings.MAX_PAGES)
     parsers.require_text(pages)
     normalized = normalize_pages(pages)
-    chunks = chunking.cut(normalized.text, normalized.page_starts)
-    embedder = embedders.get(settings.EMBEDDER)
+    chunks = chunking.split_markdown(normalized.text, normalized.page_starts)
+    embedder = embedders.get_embedder(settings.EMBEDDER)
     vectors: list[Any] = []
     for start in range(0, len(chunks), embedder.batch_size):
         vectors.extend(embedder.embed([chunk.text for chunk in chunks[start : start + embedder.batch_size]]))

@@ -54,7 +54,7 @@ def _objects(path: Path, law_id: str) -> dict[str, bytes]:
     else:
         law = {".xml": xml, ".docx": docx}[path.suffix].read(path.read_bytes())
     rendered = markdown.render(law)
-    chunks = articles.CHUNKER.cut(rendered.text, rendered.page_starts)
+    chunks = articles.CHUNKER.split(rendered.text, rendered.page_starts)
     vectors = Instant().embed([chunk.text for chunk in chunks])
     found = {
         f"bare/normalized/{law_id}/law.json": json.dumps(law.as_json(law_id=law_id, version="1", source={})).encode()

@@ -15,7 +15,7 @@ from documents import parsers
 from documents.markdown.normalization import normalize_pages
 from documents.parsers.headings import normalize_headings
 from documents.parsers.sandbox.client import ROOT
-from embeddings.chunking import cut
+from embeddings.chunking import split_markdown
 
 SAMPLES = ROOT / "samples"
 
@@ -270,7 +270,7 @@ def evidence() -> list[str]:
 
 def test_passages_of_the_sample_say_where_they_are_from(evidence: list[str]) -> None:
     normalized = normalize_pages(evidence)
-    paths = {chunk.headings for chunk in cut(normalized.text, normalized.page_starts)}
+    paths = {chunk.headings for chunk in split_markdown(normalized.text, normalized.page_starts)}
 
     (path,) = (path for path in paths if "Occupational" in "".join(path))
 

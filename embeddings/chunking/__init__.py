@@ -11,11 +11,11 @@ from django.utils.module_loading import import_string
 
 from documents.markdown.normalization import page_at
 from embeddings import tokenizer as tokens
-from embeddings.chunking.splitter import Cutter, Sizes
+from embeddings.chunking.splitter import ChunkSizes, Splitter
 
 NAME = "markdown-simple"
 VERSION = "1"  # Another configuration, or another cut of the same text, is another version.
-PASSAGES = Sizes(target=512, overlap=64, small=96, largest_header=256)
+DEFAULT_SIZES = ChunkSizes(target=512, overlap=64, small=96, largest_header=256)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +47,18 @@ class Chunk:
         return meta | {"header": list(self.header)} if self.header else meta
 
 
-def cut(text: str, page_starts: Sequence[int] = (0,), *, last_page: int = 1, sizes: Sizes = PASSAGES) -> list[Chunk]:
+def split_markdown(
+    text: str, page_starts: Sequence[int] = (0,), *, last_page: int = 1, sizes: ChunkSizes = DEFAULT_SIZES
+) -> list[Chunk]:
     """Cut normalized markdown into chunks that cover every visible character; text without any gives none.
 
     Without ``page_starts`` nobody knows the pages: each chunk may be on any, from 1 to ``last_page``.
     """
-    cutter = Cutter(text, sizes)
+    cutter = Splitter(text, sizes)
     chunks: list[Chunk] = []
     at = cutter.next_start(0)
     while at < cutter.end:
-        start, end, count, header = cutter.cut_at(at)
+        start, end, count, header = cutter.next_chunk(at)
         body = text[start:end]
         chunks.append(
             Chunk(
@@ -91,7 +93,7 @@ class Chunker(Protocol):
         """Say how it cuts, as JSON: for whoever compares two versions."""
         ...
 
-    def cut(self, text: str, page_starts: Sequence[int] = (0,), *, last_page: int = 1) -> Sequence[Chunk]:
+    def split(self, text: str, page_starts: Sequence[int] = (0,), *, last_page: int = 1) -> Sequence[Chunk]:
         """Cut normalized markdown into chunks that cover every visible character, numbered from 0 in order.
 
         Without ``page_starts`` nobody knows the pages: each chunk may be on any, from 1 to ``last_page``.
@@ -105,7 +107,7 @@ class MarkdownChunker:
 
     name: str
     version: str
-    sizes: Sizes
+    sizes: ChunkSizes
 
     @property
     def label(self) -> str:
@@ -116,31 +118,31 @@ class MarkdownChunker:
         sizes = {f"{name}_tokens": size for name, size in asdict(self.sizes).items()}
         return json.dumps({"encoding": tokens.ENCODING, **sizes}, sort_keys=True, separators=(",", ":"))
 
-    def cut(self, text: str, page_starts: Sequence[int] = (0,), *, last_page: int = 1) -> list[Chunk]:
+    def split(self, text: str, page_starts: Sequence[int] = (0,), *, last_page: int = 1) -> list[Chunk]:
         """Cut as ``chunking.cut`` does, to this chunker's sizes."""
-        return cut(text, page_starts, last_page=last_page, sizes=self.sizes)
+        return split_markdown(text, page_starts, last_page=last_page, sizes=self.sizes)
 
 
 CHUNKERS = {
     chunker.label: chunker
     for chunker in (
-        MarkdownChunker(NAME, VERSION, PASSAGES),
+        MarkdownChunker(NAME, VERSION, DEFAULT_SIZES),
         # Half as long: a single fact, a copay or an exclusion, is less diluted by what stands around it, and its
         # citation is narrower. Costs about as many tokens, and twice as many vectors.
-        MarkdownChunker(NAME, "2", Sizes(target=256, overlap=32, small=64, largest_header=128)),
+        MarkdownChunker(NAME, "2", ChunkSizes(target=256, overlap=32, small=64, largest_header=128)),
     )
 }
 
 
-def known() -> dict[str, Chunker]:
+def all_chunkers() -> dict[str, Chunker]:
     """Return every chunker there is by its label: those of this module, and those that the setting CHUNKERS names."""
     named: Iterable[Chunker] = map(import_string, settings.CHUNKERS)
     return {**CHUNKERS, **{chunker.label: chunker for chunker in named}}
 
 
-def get(label: str) -> Chunker:
+def get_chunker(label: str) -> Chunker:
     """Return the chunker called ``label`` (name@version), or raise ``ImproperlyConfigured``."""
-    found = known()
+    found = all_chunkers()
     if label not in found:
         raise ImproperlyConfigured(f"There is no chunker {label!r}: use one of {', '.join(sorted(found))}.")
     return found[label]

@@ -28,7 +28,7 @@ class Window:
     high: int
 
 
-def best_end(structure: Structure, window: Window, fits: Callable[[Block], bool]) -> int:
+def best_boundary(structure: Structure, window: Window, fits: Callable[[Block], bool]) -> int:
     """Return where to end: before a heading or a block, after a paragraph, sentence, line, word, or anywhere."""
     end = _before_heading(structure, window)
     if end < 0:

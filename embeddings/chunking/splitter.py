@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 
 from embeddings import tokenizer
-from embeddings.chunking.boundaries import Window, best_end
+from embeddings.chunking.boundaries import Window, best_boundary
 from embeddings.chunking.markdown_structure import Block, Heading, Structure
 
 _NONSPACE = re.compile(r"\S")
@@ -22,7 +22,7 @@ _FEWEST_CHARACTERS = 32  # four bytes each are 128 tokens at most: with any head
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class ChunkSizes:
     """How large chunks are, in tokens. ``target`` is the most for a chunk's whole text: header, overlap and all."""
 
     target: int
@@ -31,10 +31,10 @@ class Sizes:
     largest_header: int  # a larger table header is not repeated, or hostile tables would multiply
 
 
-class Cutter:
+class Splitter:
     """Walks over one text. `span` is the length of text that would fill the target, as dense as where it stands."""
 
-    def __init__(self, text: str, sizes: Sizes) -> None:
+    def __init__(self, text: str, sizes: ChunkSizes) -> None:
         """Find the structure of text."""
         self.text = text
         self.sizes = sizes
@@ -57,7 +57,7 @@ class Cutter:
             return line
         return visible
 
-    def cut_at(self, at: int) -> tuple[int, int, int, tuple[int, int] | None]:
+    def next_chunk(self, at: int) -> tuple[int, int, int, tuple[int, int] | None]:
         """Return start, end, tokens and repeated header of the chunk whose new text starts at `at`."""
         self._enter_sections(at)
         header, used = self._header(at)
@@ -94,15 +94,15 @@ class Cutter:
     def _sample(self, start: int, prefix: str) -> tuple[int, int, int]:
         """Count the first characters, as many as the target has tokens: more would often be counted twice."""
         end = min(start + self.sizes.target, self.end)
-        return start, end, tokenizer.count(prefix + self.text[start:end])
+        return start, end, tokenizer.count_tokens(prefix + self.text[start:end])
 
     def _count(self, prefix: str, start: int, end: int, last: tuple[int, int, int]) -> int:
         """Count prefix + text[start:end], building on the last try where that saves reading it all again."""
         if start == last[0] and last[1]:
-            count = tokenizer.recount(self.text, start, last[1], end, last[2])
+            count = tokenizer.recount_tokens(self.text, start, last[1], end, last[2])
             if count >= 0:
                 return count
-        return tokenizer.count(prefix + self.text[start:end])
+        return tokenizer.count_tokens(prefix + self.text[start:end])
 
     def _choose(self, start: int, at: int, limit: int) -> tuple[int, int]:
         """Return the best start and end of a chunk that may reach limit."""
@@ -115,7 +115,7 @@ class Cutter:
         high = max(min(limit, self.end - self.span * self.sizes.overlap // self.sizes.target), at + 1)
         half = max(start + reach // 2, at + 1)
         low = max(start + reach * self.sizes.small // self.sizes.target, at + 1)
-        end = best_end(self.structure, Window(at, low, half, high), self._fits)
+        end = best_boundary(self.structure, Window(at, low, half, high), self._fits)
         return start, at + len(self.text[at:end].rstrip())
 
     def _whole_block_end(self, at: int, limit: int) -> int:
@@ -130,7 +130,7 @@ class Cutter:
 
     def _fits(self, block: Block) -> bool:
         size, target = block.end - block.start, self.sizes.target
-        return size <= _LONGEST_TOKEN * target and tokenizer.fits(self.text[block.start : block.end], target)
+        return size <= _LONGEST_TOKEN * target and tokenizer.fits_in_tokens(self.text[block.start : block.end], target)
 
     def _enter_sections(self, at: int) -> None:
         for heading in self.structure.headings(self._seen, at + 1):
@@ -145,7 +145,7 @@ class Cutter:
         if not table or at < table.body:
             return None, 0
         if self._header_tokens[0] != table.start:
-            self._header_tokens = table.start, tokenizer.count(self.text[table.start : table.body])
+            self._header_tokens = table.start, tokenizer.count_tokens(self.text[table.start : table.body])
         used = self._header_tokens[1]
         return ((table.start, table.body), used) if used <= self.sizes.largest_header else (None, 0)
 
@@ -169,7 +169,7 @@ class Cutter:
     def _longest_overlap(self, at: int) -> int:
         """Sentences are whole, so the first one that is cut off leaves about the target."""
         before = self.text[max(at - _BEFORE, 0) : at]
-        return len(before) * self.sizes.overlap * 5 // (4 * max(tokenizer.count(before), 1))
+        return len(before) * self.sizes.overlap * 5 // (4 * max(tokenizer.count_tokens(before), 1))
 
     def _span(self, size: int, count: int) -> int:
         return max(_FEWEST_CHARACTERS, size * self.sizes.target // max(count, 1))

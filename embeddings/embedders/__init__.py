@@ -11,13 +11,23 @@ from django.utils.module_loading import import_string
 
 from embeddings.embedders.vector_format import DIMENSIONS, Vectors, vector_sha, vector_shas
 
-__all__ = ["DIMENSIONS", "Embedder", "Vectors", "configured", "find", "get", "known", "vector_sha", "vector_shas"]
+__all__ = [
+    "DIMENSIONS",
+    "Embedder",
+    "Vectors",
+    "configured_embedders",
+    "find_embedder",
+    "get_embedder",
+    "known",
+    "vector_sha",
+    "vector_shas",
+]
 
-NAMES = {
+EMBEDDERS = {
     "local": "embeddings.embedders.wordllama.WordLlama",
     "minilm": "embeddings.embedders.minilm.MiniLM",
     "openai": "embeddings.embedders.openai.OpenAI",
-    "remote": "embeddings.embedders.peer.Remote",
+    "remote": "embeddings.embedders.peer.PeerEmbedder",
     "titan": "embeddings.embedders.titan.Titan",
 }
 
@@ -48,30 +58,30 @@ class Embedder(Protocol):
 
 
 @cache
-def get(name: str) -> Embedder:
+def get_embedder(name: str) -> Embedder:
     """The embedder called `name` (one of `NAMES` or a dotted path to a class), one a process."""
     try:
-        return _made(NAMES.get(name, name))
+        return _made(EMBEDDERS.get(name, name))
     except ImportError as error:
         raise ImproperlyConfigured(
-            f"There is no embedder {name!r}: use one of {', '.join(sorted(NAMES))}, or the dotted path of a class "
+            f"There is no embedder {name!r}: use one of {', '.join(sorted(EMBEDDERS))}, or the dotted path of a class "
             f"({error})."
         ) from error
 
 
-def configured() -> Iterator[Embedder]:
+def configured_embedders() -> Iterator[Embedder]:
     """Every embedder that this deployment can ask, the one that EMBEDDER names first."""
-    for name in dict.fromkeys((settings.EMBEDDER, *settings.EMBEDDERS_OF.values(), *NAMES)):
-        embedder = get(name)
+    for name in dict.fromkeys((settings.EMBEDDER, *settings.EMBEDDERS_OF.values(), *EMBEDDERS)):
+        embedder = get_embedder(name)
         with suppress(ImproperlyConfigured):  # a vendor without its key or address
             _ = embedder.model, getattr(embedder, "vendor", None)
             if getattr(embedder, "installed", True):
                 yield embedder
 
 
-def find(model: str, version: str) -> Embedder | None:
+def find_embedder(model: str, version: str) -> Embedder | None:
     """The embedder that makes this model's vectors, if this deployment can ask it."""
-    return next((each for each in configured() if (each.model, each.version) == (model, version)), None)
+    return next((each for each in configured_embedders() if (each.model, each.version) == (model, version)), None)
 
 
 def _made(path: str) -> Embedder:

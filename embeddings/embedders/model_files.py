@@ -8,7 +8,7 @@ from django.core.exceptions import ImproperlyConfigured
 from tokenizers import Tokenizer
 
 
-def packaged(package: str, path: str, *, requirements: str) -> Path:
+def find_model_file(package: str, path: str, *, requirements: str) -> Path:
     """The file `path` inside an installed `package`; ImproperlyConfigured says how to install it."""
     spec = find_spec(package)  # finds a top-level package without executing it
     if spec is None or spec.origin is None:
@@ -19,7 +19,7 @@ def packaged(package: str, path: str, *, requirements: str) -> Path:
     return file
 
 
-def tokenizer(file: Path) -> Tokenizer:
+def load_tokenizer(file: Path) -> Tokenizer:
     """A tokenizer that neither pads nor truncates."""
     # Its thread pool does not survive a fork, and workers are forked.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
@@ -29,6 +29,6 @@ def tokenizer(file: Path) -> Tokenizer:
     return loaded
 
 
-def encodable(text: str) -> str:
+def replace_surrogates(text: str) -> str:
     """`text` with lone surrogates replaced: Rust strings cannot hold them."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()

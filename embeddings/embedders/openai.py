@@ -18,8 +18,16 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
 from embeddings import tokenizer as tokens
-from embeddings.embedders.http_base import CONNECT_SECONDS, GROUND, Hosted, Sold, parsed, read, whole
-from embeddings.embedders.model_files import encodable
+from embeddings.embedders.http_base import (
+    CONNECT_SECONDS,
+    NO_SLOT,
+    EmbedResponse,
+    HttpEmbedder,
+    parse_json,
+    read_body,
+    validate_vectors,
+)
+from embeddings.embedders.model_files import replace_surrogates
 from jobs import log_context
 from vendors import call_metrics, http_deadline, ledger
 from vendors.guard import BadAnswer
@@ -28,7 +36,7 @@ from vendors.vendor import Vendor
 LONGEST_TEXT = 8_191  # tokens; the client's own documentation says 8192, the model's page 8191
 
 
-class OpenAI(Hosted):
+class OpenAI(HttpEmbedder):
     """https://platform.openai.com/docs/api-reference/embeddings"""
 
     model = "text-embedding-3-small"
@@ -43,10 +51,12 @@ class OpenAI(Hosted):
     def cents(self, tokens: int) -> Decimal:
         return ledger.embedding_cents(tokens)
 
-    def call(self, texts: Sequence[str], *, air: AbstractContextManager[object] = GROUND) -> Sold:
+    def call(self, texts: Sequence[str], *, air: AbstractContextManager[object] = NO_SLOT) -> EmbedResponse:
         content, headers = self._asked([_sendable(text) for text in texts], air)
-        body = parsed(content)
-        return Sold(whole(_ordered(body.get("data"), len(texts)), len(texts)), _charged(body), headers)
+        body = parse_json(content)
+        return EmbedResponse(
+            validate_vectors(_ordered(body.get("data"), len(texts)), len(texts)), _charged(body), headers
+        )
 
     def _asked(self, texts: list[str], air: AbstractContextManager[object]) -> tuple[bytes, dict[str, str]]:
         seconds = settings.VENDOR_TIMEOUT_SECONDS
@@ -60,12 +70,12 @@ class OpenAI(Hosted):
             extra_headers={"X-Client-Request-Id": log_context.call()},  # found in OpenAI's own logs by it
         )
         with air, call_metrics.timed(self.vendor, "embed"), asking as response:
-            return read(response.iter_bytes(), time.monotonic() + seconds), dict(response.headers)
+            return read_body(response.iter_bytes(), time.monotonic() + seconds), dict(response.headers)
 
 
 def _sendable(text: str) -> str:
     """Return ``text`` as the vendor takes it: not empty, not too long."""
-    return tokens.cut(encodable(text), LONGEST_TEXT) or " "
+    return tokens.truncate(replace_surrogates(text), LONGEST_TEXT) or " "
 
 
 def _ordered(data: object, count: int) -> list[Any]:

@@ -16,8 +16,16 @@ import httpx
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
-from embeddings.embedders.http_base import CONNECT_SECONDS, GROUND, Hosted, Sold, parsed, read, whole
-from embeddings.embedders.model_files import encodable
+from embeddings.embedders.http_base import (
+    CONNECT_SECONDS,
+    NO_SLOT,
+    EmbedResponse,
+    HttpEmbedder,
+    parse_json,
+    read_body,
+    validate_vectors,
+)
+from embeddings.embedders.model_files import replace_surrogates
 from embeddings.embedders.vector_format import DIMENSIONS
 from jobs import log_context
 from vendors import call_metrics, guard
@@ -28,10 +36,10 @@ from vendors.vendor import Vendor
 PROBE = "model"  # what is sent to learn the model's name
 
 
-class Remote(Hosted):
+class PeerEmbedder(HttpEmbedder):
     """Costs nothing here: the other deployment pays its vendor, if it has one."""
 
-    sells = False
+    is_billed = False
 
     def __init__(self) -> None:
         self._models: dict[str, str] = {}
@@ -58,20 +66,20 @@ class Remote(Hosted):
     def cents(self, tokens: int) -> Decimal:
         return Decimal(0)
 
-    def call(self, texts: Sequence[str], *, air: AbstractContextManager[object] = GROUND) -> Sold:
+    def call(self, texts: Sequence[str], *, air: AbstractContextManager[object] = NO_SLOT) -> EmbedResponse:
         with air, call_metrics.timed(self.vendor, "embed"):
             body = self._asked(texts)
-        vectors = whole(body.get("embeddings"), len(texts))
+        vectors = validate_vectors(body.get("embeddings"), len(texts))
         said, url = _model(body), _url()
         if self._models.setdefault(url, said) != said:
             self._models.pop(url, None)  # the next document is planned with the new one
             raise BadAnswer("The other deployment has changed its model.")
-        return Sold(vectors)
+        return EmbedResponse(vectors)
 
     def _asked(self, texts: Sequence[str]) -> dict[str, Any]:
         seconds = settings.VENDOR_TIMEOUT_SECONDS
         deadline = time.monotonic() + seconds
-        asked = {"texts": [encodable(text) for text in texts]}
+        asked = {"texts": [replace_surrogates(text) for text in texts]}
         headers = {
             "Authorization": f"Bearer {settings.BRAIN_API_SECRET}",
             "X-Correlation-ID": str(log_context.correlation()),
@@ -79,9 +87,9 @@ class Remote(Hosted):
         with _making:
             client = _client(seconds, os.getpid())
         with client.stream("POST", f"{_url()}/internal/embed", json=asked, headers=headers) as response:
-            content = read(response.iter_bytes(), deadline)
+            content = read_body(response.iter_bytes(), deadline)
             response.raise_for_status()
-        return parsed(content)
+        return parse_json(content)
 
 
 def _url() -> str:

@@ -14,8 +14,8 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
 from embeddings import tokenizer as tokens
-from embeddings.embedders.http_base import GROUND, Hosted, Sold, parsed, whole
-from embeddings.embedders.model_files import encodable
+from embeddings.embedders.http_base import NO_SLOT, EmbedResponse, HttpEmbedder, parse_json, validate_vectors
+from embeddings.embedders.model_files import replace_surrogates
 from embeddings.embedders.vector_format import DIMENSIONS
 from vendors import aws, call_metrics
 from vendors.guard import BadAnswer
@@ -44,7 +44,7 @@ MODELS = {
 }
 
 
-class Titan(Hosted):
+class Titan(HttpEmbedder):
     """https://docs.aws.amazon.com/bedrock/latest/userguide/model-parameters-titan-embed-text.html"""
 
     batch_size = 1
@@ -68,14 +68,14 @@ class Titan(Hosted):
         price = Decimal(str(settings.TITAN_CENTS_PER_MILLION_TOKENS))
         return (tokens * price / 1_000_000).quantize(CENT_FRACTION, ROUND_HALF_UP)
 
-    def call(self, texts: Sequence[str], *, air: AbstractContextManager[object] = GROUND) -> Sold:
+    def call(self, texts: Sequence[str], *, air: AbstractContextManager[object] = NO_SLOT) -> EmbedResponse:
         """As all models; more than one text are as many calls, of which the last failure is the failure of all."""
         with air, call_metrics.timed(self.vendor, "embed"):
-            answers = [parsed(self._asked(text)) for text in texts]
+            answers = [parse_json(self._asked(text)) for text in texts]
         rows = [_padded(answer.get("embedding"), _model().width) for answer in answers]
         charged = [_charged(answer) for answer in answers]
-        vectors = whole(rows, len(texts)) if rows else numpy.zeros((0, DIMENSIONS), dtype=numpy.float32)
-        return Sold(vectors, None if None in charged else sum(each or 0 for each in charged))
+        vectors = validate_vectors(rows, len(texts)) if rows else numpy.zeros((0, DIMENSIONS), dtype=numpy.float32)
+        return EmbedResponse(vectors, None if None in charged else sum(each or 0 for each in charged))
 
     def _asked(self, text: str) -> bytes:
         client = aws.client(
@@ -108,7 +108,7 @@ def _model() -> _Model:
 
 def _sendable(text: str) -> str:
     """Return ``text`` as the vendor takes it: not empty, not too long."""
-    return tokens.cut(encodable(text), LONGEST_TEXT)[:MOST_CHARACTERS] or " "
+    return tokens.truncate(replace_surrogates(text), LONGEST_TEXT)[:MOST_CHARACTERS] or " "
 
 
 def _padded(row: object, width: int) -> list[Any]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file
 from tokenizers import Tokenizer
 
-from embeddings.embedders.model_files import encodable, packaged, tokenizer
+from embeddings.embedders.model_files import find_model_file, load_tokenizer, replace_surrogates
 from embeddings.embedders.vector_format import Vectors, unit
 
 # No token reaches over these borders (a test proves it against the vocabulary), so pieces can be looked up alone.
@@ -60,17 +60,17 @@ class WordLlama:
     @cached_property  # two threads at once would load the same twice, harmlessly
     def _rows(self) -> NDArray[numpy.float32]:
         # float32 costs 16 MB more than the stored float16, and sums four times faster.
-        file = packaged("wordllama", "weights/l2_supercat_256.safetensors", requirements=REQUIREMENTS)
+        file = find_model_file("wordllama", "weights/l2_supercat_256.safetensors", requirements=REQUIREMENTS)
         return load_file(file)["embedding.weight"].astype(numpy.float32)
 
     @cached_property
     def _tokenizer(self) -> Tokenizer:
-        file = packaged("wordllama", "tokenizers/l2_supercat_tokenizer_config.json", requirements=REQUIREMENTS)
-        loaded = tokenizer(file)
+        file = find_model_file("wordllama", "tokenizers/l2_supercat_tokenizer_config.json", requirements=REQUIREMENTS)
+        loaded = load_tokenizer(file)
         loaded.normalizer = None  # `_marked` has done its work
         return loaded
 
 
 def _marked(text: str) -> str:
     """The tokenizer's own normalization: a word begins with ▁."""
-    return "▁" + encodable(text).replace(" ", "▁") if text else ""
+    return "▁" + replace_surrogates(text).replace(" ", "▁") if text else ""

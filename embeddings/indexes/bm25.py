@@ -43,7 +43,7 @@ WRITE = """
     ORDER BY 1, 3"""
 
 
-def write(document_id: UUID) -> None:
+def index_document(document_id: UUID) -> None:
     """Replace the document's rows by those of its passages that have a vector.
 
     Call inside the transaction that commits the vectors.
@@ -61,6 +61,6 @@ def write(document_id: UUID) -> None:
         cursor.execute(f"{FORGET};{WRITE}", values)
 
 
-def read(postings: bytes | memoryview) -> NDArray[Any]:
+def read_postings(postings: bytes | memoryview) -> NDArray[Any]:
     """Return postings as records of ``ord`` and ``impact``."""
     return np.frombuffer(postings, POSTING)

@@ -28,19 +28,19 @@ NOBODY = UUID(int=0)
 TENDING = "vector-indexes"
 
 
-def seal(user_id: UUID, model: str, version: str, table: str = LIVE) -> None:
+def build_index(user_id: UUID, model: str, version: str, table: str = LIVE) -> None:
     """Build what this tenant needs to be searched through indexes, if it needs anything; returns when that is in use.
 
     Call outside any transaction. Waits while another process builds.
     """
-    with hnsw_ddl.alone():
-        hnsw_ddl.clear_up()
+    with hnsw_ddl.index_build_lock():
+        hnsw_ddl.drop_leftovers()
         _seal(user_id, model, version, table)
 
 
-def drop(user_id: UUID, model: str, version: str, table: str = LIVE) -> None:
+def drop_indexes(user_id: UUID, model: str, version: str, table: str = LIVE) -> None:
     """Remove a tenant's indexes over vectors of a model. Call outside any transaction."""
-    with hnsw_ddl.alone():
+    with hnsw_ddl.index_build_lock():
         _drop(_of(user_id, model, version, table))
 
 
@@ -53,7 +53,7 @@ def _drop(rows: QuerySet[VectorIndex]) -> None:
     names = list(rows.values_list("name", flat=True))
     VectorIndex.objects.filter(pk__in=names).delete()
     for name in names:
-        hnsw_ddl.remove(name)
+        hnsw_ddl.drop_index(name)
 
 
 def _seal(user_id: UUID, model: str, version: str, table: str) -> None:
@@ -62,9 +62,9 @@ def _seal(user_id: UUID, model: str, version: str, table: str) -> None:
     most = settings.SEARCH_EXACT_PASSAGES
     if _count(user_id, model, version, table, since=since, most=most + 1) <= most:
         return
-    replaced = merged(sealed, most)
+    replaced = segments_to_merge(sealed, most)
     index = VectorIndex(
-        name=hnsw_ddl.name_of(user_id, model, version, table),
+        name=hnsw_ddl.new_index_name(user_id, model, version, table),
         user_id=user_id,
         table_name=table,
         embed_model=model,
@@ -77,7 +77,7 @@ def _seal(user_id: UUID, model: str, version: str, table: str) -> None:
     _build(index, replaced)
 
 
-def merged(sealed: list[VectorIndex], grown: int) -> list[VectorIndex]:
+def segments_to_merge(sealed: list[VectorIndex], grown: int) -> list[VectorIndex]:
     """Return the newest segments that a new one of ``grown`` passages takes in, the oldest of them first.
 
     None while there is room for one more. Then as far back as none is more than twice what came after it: a segment
@@ -96,7 +96,7 @@ def merged(sealed: list[VectorIndex], grown: int) -> list[VectorIndex]:
 def _build(index: VectorIndex, replaced: list[VectorIndex]) -> None:
     """Build it, and put it to use in the place of those that it replaces."""
     try:
-        hnsw_ddl.create(index)
+        hnsw_ddl.create_index(index)
     except DatabaseError:
         with suppress(DatabaseError, InterfaceError):  # whoever is next at it clears up
             _drop(VectorIndex.objects.filter(pk=index.name))
@@ -106,7 +106,7 @@ def _build(index: VectorIndex, replaced: list[VectorIndex]) -> None:
         VectorIndex.objects.filter(pk__in=[old.name for old in replaced]).delete()
     log.info("Vector index %s covers %d passages.", index.name, index.passages)
     for old in replaced:
-        hnsw_ddl.remove(old.name)
+        hnsw_ddl.drop_index(old.name)
 
 
 def _clock() -> datetime:
@@ -132,29 +132,29 @@ def _count(user_id: UUID, model: str, version: str, table: str, *, since: dateti
     return counted
 
 
-def sweep() -> None:
+def start_maintenance() -> None:
     """Begin to look after the indexes, if nobody is at it.
 
     Aside: a build takes minutes.
     """
-    background.begin(TENDING, tend, log=log, broke_off="The vector indexes were not looked after")
+    background.begin(TENDING, maintain_indexes, log=log, broke_off="The vector indexes were not looked after")
 
 
-def tend() -> None:
+def maintain_indexes() -> None:
     """Clear up, seal what has grown, drop what has shrunk; nothing while another process does.
 
     A build takes minutes, and a campaign may wait to seal: after each the right to build is free for a moment.
     """
-    with hnsw_ddl.alone(wait=False) as is_ours:
+    with hnsw_ddl.index_build_lock(wait=False) as is_ours:
         if not is_ours:
             return
-        hnsw_ddl.clear_up()
+        hnsw_ddl.drop_leftovers()
     for scope in _round.outgrown():
-        with hnsw_ddl.alone():
+        with hnsw_ddl.index_build_lock():
             _seal(*scope)
         time.sleep(2 * hnsw_ddl.PAUSE)  # longer than who waits for the right pauses between two tries
     for rows in _shrunk():
-        with hnsw_ddl.alone():
+        with hnsw_ddl.index_build_lock():
             _drop(rows)
 
 

@@ -32,7 +32,7 @@ UNLOCK = "SELECT pg_advisory_unlock(hashtextextended('vector-indexes', 0))"
 
 
 @contextmanager
-def alone(*, wait: bool = True) -> Iterator[bool]:
+def index_build_lock(*, wait: bool = True) -> Iterator[bool]:
     """Hold the right to build and to remove; yields False if somebody else does and ``wait`` is off.
 
     Raises ``RuntimeError`` in a transaction: its snapshot would be one that the build waits for.
@@ -55,7 +55,7 @@ def alone(*, wait: bool = True) -> Iterator[bool]:
             _fetch(UNLOCK)
 
 
-def name_of(user_id: UUID, model: str, version: str, table: str) -> str:
+def new_index_name(user_id: UUID, model: str, version: str, table: str) -> str:
     """Return a name that no index has yet, of 63 bytes: table, model, tenant and six digits by chance."""
     tag = SHORT.get((model, version)) or sha256(f"{model}@{version}".encode()).hexdigest()[:7]
     return f"idx_hnsw_{TABLES[VectorIndex.Table(table)]}_{tag}_{user_id.hex}_{token_hex(3)}"
@@ -68,7 +68,7 @@ CREATE = """
       AND embed_updated_at >= {since} AND embed_updated_at < {upto}"""
 
 
-def create(index: VectorIndex) -> None:
+def create_index(index: VectorIndex) -> None:
     """Build it; returns once every transaction knows it. Raises ``DatabaseError`` when it is not whole."""
     _run(
         SQL(CREATE).format(
@@ -85,7 +85,7 @@ def create(index: VectorIndex) -> None:
         raise OperationalError("The index was built, and is not valid.")
 
 
-def remove(name: str) -> None:
+def drop_index(name: str) -> None:
     _run(SQL("DROP INDEX CONCURRENTLY IF EXISTS {}").format(Identifier(name)))
 
 
@@ -98,7 +98,7 @@ def _there() -> dict[str, bool]:
         return dict(cursor.fetchall())
 
 
-def clear_up() -> None:
+def drop_leftovers() -> None:
     """Remove what a killed process left: call inside ``alone``, where nothing unfinished can be anybody's.
 
     A tenant that has lost an index loses its others as well, and gets one over all.
@@ -111,7 +111,7 @@ def clear_up() -> None:
     kept = {row.name for row in rows} - {row.name for row in gone}
     for name in there.keys() - kept:
         log.warning("Vector index %s is a leftover and is removed.", name)
-        remove(name)
+        drop_index(name)
 
 
 def _whose(row: VectorIndex) -> tuple[object, ...]:

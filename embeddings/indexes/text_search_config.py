@@ -13,17 +13,17 @@ ENGLISH = "english"
 CONFIGURATIONS = {"es": "spanish"}
 
 
-def of(meta: Mapping[str, Any]) -> str:
+def config_of_chunk(meta: Mapping[str, Any]) -> str:
     """Return the configuration by which a passage with this ``meta`` is read."""
     return CONFIGURATIONS.get(str(meta.get("language")), ENGLISH)
 
 
-def among(user_id: UUID) -> tuple[str, ...]:
+def configs_of_tenant(user_id: UUID) -> tuple[str, ...]:
     """Return those by which a tenant's passages may be read: uploads tell no language, laws do."""
     return (ENGLISH, *CONFIGURATIONS.values()) if user_id == CORPUS else (ENGLISH,)
 
 
-def chosen(sql: str, configurations: Sequence[str]) -> str:
+def per_config_sql(sql: str, configurations: Sequence[str]) -> str:
     """Return SQL on a passage ``c``: ``sql``, whose ``{configuration}`` is the one of the passage's language."""
     if len(configurations) == 1:
         return sql.format(configuration=configurations[0])

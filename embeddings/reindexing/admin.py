@@ -116,7 +116,7 @@ class CampaignAdmin(BoundedAdmin):
             more = {
                 "buttons": list(self._buttons(campaign)) if may else [],
                 "why": MoveForm(),
-                "progress": services.progress(campaign),
+                "progress": services.campaign_progress(campaign),
                 "counted": tenants.order_by().values_list("state").annotate(Count("pk")).order_by("state"),
                 "tenants": [*tenants.filter(reason__isnull=False)[:SHOWN], *tenants.filter(reason=None)[:SHOWN]],
                 "held": CampaignTenant.State.HELD if may else None,

@@ -13,9 +13,9 @@ from django.conf import settings
 from accounts.errors import ApiError
 from documents.models import Document
 from embeddings import billed_calls, embedders
-from embeddings.active_model import Live
+from embeddings.active_model import EmbeddingModel
 from embeddings.models import DocumentChunk
-from embeddings.search.vector_search import Scope, nearest
+from embeddings.search.vector_search import Scope, nearest_chunks
 
 MOST = 50  # a tenant, when they are drawn
 MOST_GIVEN = 1000  # a campaign
@@ -34,7 +34,7 @@ class Canary:
     sha: str | None = None
 
 
-def checked(given: Sequence[Mapping[str, Any]] | None) -> list[dict[str, Any]] | None:
+def validate_canaries(given: Sequence[Mapping[str, Any]] | None) -> list[dict[str, Any]] | None:
     """Return an operator's questions as they are stored, or raise ``Refused("CANARIES_INVALID")``.
 
     Each is ``{"query", "document_id"}`` and may have a ``page``; whose it is, its document says.
@@ -70,7 +70,7 @@ def _invalid(detail: str) -> ApiError:
     return ApiError("CANARIES_INVALID", detail, field="canaries")
 
 
-def of(user_id: UUID, given: Sequence[Mapping[str, Any]] | None) -> list[Canary]:
+def tenant_canaries(user_id: UUID, given: Sequence[Mapping[str, Any]] | None) -> list[Canary]:
     """Return the operator's questions about this tenant; without any, sentences of its own passages."""
     own = [each for each in given or () if each["user_id"] == str(user_id)]
     if own:
@@ -80,7 +80,7 @@ def of(user_id: UUID, given: Sequence[Mapping[str, Any]] | None) -> list[Canary]
     drawn = list(findable.values_list("pk", flat=True)[:MOST])
     rows = DocumentChunk.objects.filter(pk__in=drawn).order_by("pk")
     return [
-        Canary(sentence(text), document_id, _pages((meta or {}).get("pages")), sha)
+        Canary(middle_sentence(text), document_id, _pages((meta or {}).get("pages")), sha)
         for text, document_id, meta, sha in rows.values_list("text", "document_id", "meta", "chunk_sha")
     ]
 
@@ -90,7 +90,7 @@ def _given(each: Mapping[str, Any]) -> Canary:
     return Canary(each["query"], UUID(each["document_id"]), (page, page) if page else None)
 
 
-def sentence(text: str) -> str:
+def middle_sentence(text: str) -> str:
     """Return a sentence from the middle of a passage; of one without sentences, the middle."""
     pieces = [piece.strip() for piece in re.split(r"(?<=[.!?])\s+|\n+", text)]
     told = [piece for piece in pieces if len(piece.split()) >= LEAST_WORDS]
@@ -100,26 +100,26 @@ def sentence(text: str) -> str:
     return text[start : start + MOST_CHARS].strip() or "?"
 
 
-def recall(asked: Sequence[Canary], live: Live, *, user_id: UUID, campaign_id: UUID) -> float | None:
+def measure_recall(asked: Sequence[Canary], live: EmbeddingModel, *, user_id: UUID, campaign_id: UUID) -> float | None:
     """Return the share of questions with a right passage among the ten nearest of this model's vectors.
 
     None when the model is not configured here any more. The campaign pays; raises what the vendor's gate raises.
     """
-    embedder = embedders.find(live.model, live.version)
+    embedder = embedders.find_embedder(live.model, live.version)
     if embedder is None:
         return None
     found = 0
     for start in range(0, len(asked), embedder.batch_size):
         batch = asked[start : start + embedder.batch_size]
         texts = [canary.query for canary in batch]
-        vectors = billed_calls.embed(embedder, texts, user_id=user_id, stage="canaries", campaign_id=campaign_id)
+        vectors = billed_calls.embed_texts(embedder, texts, user_id=user_id, stage="canaries", campaign_id=campaign_id)
         scope = Scope(user_id, live)
         found += sum(_answers(canary, scope, vector) for canary, vector in zip(batch, vectors, strict=True))
     return found / len(asked)
 
 
 def _answers(canary: Canary, scope: Scope, vector: Any) -> bool:
-    hits = [hit.chunk_id for hit in nearest(scope, vector, AT)]
+    hits = [hit.chunk_id for hit in nearest_chunks(scope, vector, AT)]
     rows = DocumentChunk.objects.filter(pk__in=hits).values_list("document_id", "meta", "chunk_sha")
     return any(_is_right(canary, *row) for row in rows)
 

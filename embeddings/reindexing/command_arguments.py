@@ -25,7 +25,7 @@ BY_COMMAND = "by command"
 
 
 @contextmanager
-def refusals() -> Iterator[None]:
+def as_command_errors() -> Iterator[None]:
     """Say a refusal as a command does, its code first."""
     try:
         yield
@@ -35,7 +35,9 @@ def refusals() -> Iterator[None]:
 
 def add_limits(parser: CommandParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="only say what it takes: tokens, money, hours")
-    parser.add_argument("--budget", type=cents, metavar="CENTS", help="pause when so much is spent; default: no limit")
+    parser.add_argument(
+        "--budget", type=parse_cents, metavar="CENTS", help="pause when so much is spent; default: no limit"
+    )
     parser.add_argument(
         "--tenant",
         action="append",
@@ -49,14 +51,14 @@ def add_reason(parser: CommandParser) -> None:
     parser.add_argument("--reason", default=BY_COMMAND, help="kept in the audit log")
 
 
-def write_down(verb: str, campaign: Campaign, reason: str, **details: Any) -> None:
+def record_audit(verb: str, campaign: Campaign, reason: str, **details: Any) -> None:
     """Leave the audit entry of what a command did to a campaign; call it in the same transaction."""
     log.record(
         by=None, action=f"campaigns.{verb}", reason=reason, object_type="campaign", object_id=campaign.pk, **details
     )
 
 
-def cents(text: str) -> Decimal:
+def parse_cents(text: str) -> Decimal:
     try:
         found = Decimal(text)
     except InvalidOperation as error:
@@ -66,7 +68,7 @@ def cents(text: str) -> Decimal:
     return found
 
 
-def named(given: Sequence[str] | None) -> list[UUID] | None:
+def parse_tenants(given: Sequence[str] | None) -> list[UUID] | None:
     return [tenant_argument.named(each) for each in given] if given else None
 
 
@@ -87,7 +89,7 @@ def read_canaries(path: str | None) -> list[dict[str, Any]] | None:
     return found
 
 
-def told(found: Estimate) -> str:
+def format_estimate(found: Estimate) -> str:
     return (
         f"{found.tenants} tenants, {found.documents:,} documents, {found.passages:,} passages.\n"
         f"{found.tokens:,} tokens, of which about {found.reused_tokens:,} are known already.\n"
@@ -95,7 +97,7 @@ def told(found: Estimate) -> str:
     )
 
 
-def begun(campaign: Campaign) -> str:
+def format_started(campaign: Campaign) -> str:
     return (
         f"Campaign {campaign.pk} has begun. The workers do it when they have nothing else to do;"
         " without any that run, nothing moves.\n"
@@ -103,7 +105,7 @@ def begun(campaign: Campaign) -> str:
     )
 
 
-def reminder(setting: str, wanted: str) -> str:
+def setting_reminder(setting: str, wanted: str) -> str:
     """Say what the operator has to set, so that what is new comes out like what was moved."""
     now = getattr(settings, setting)
     return f"{setting} is {now!r}: what is new goes on being made with it until it says {wanted!r}."

@@ -18,11 +18,11 @@ from accounts.system_tenant import CORPUS
 from embeddings import embedders
 from embeddings import tokenizer as tokens
 from embeddings.embedders import Embedder
-from embeddings.embedders.http_base import Hosted
+from embeddings.embedders.http_base import HttpEmbedder
 from embeddings.models import LiveModel
 from embeddings.reindexing import canary_queries
 from embeddings.reindexing.models import CampaignTenant
-from embeddings.reindexing.targets import Target, checked
+from embeddings.reindexing.targets import Target, validate_target
 
 # Some passages were cut before the chunker counted tokens.
 TOKENS = "coalesce((c.meta ->> 'tokens')::bigint, length(c.text) / 4 + 1)"
@@ -96,8 +96,8 @@ def estimate(
     "CAMPAIGN_OPEN" when a tenant is in another campaign, "LAWS_NOT_RECHUNKED". Reads all passages in question: seconds
     for a million.
     """
-    target = checked(kind=kind, model=model, version=version, chunker=chunker)
-    shares = enlisted(target, user_ids)
+    target = validate_target(kind=kind, model=model, version=version, chunker=chunker)
+    shares = select_tenants(target, user_ids)
     return Estimate(
         tenants=len(shares),
         documents=sum(share.documents for share in shares),
@@ -110,7 +110,7 @@ def estimate(
     )
 
 
-def enlisted(target: Target, user_ids: Sequence[UUID] | None) -> list[Share]:
+def select_tenants(target: Target, user_ids: Sequence[UUID] | None) -> list[Share]:
     """Return the tenants that a campaign moves, each with what it takes, or raise as ``estimate`` does.
 
     The corpus of laws is moved when it is named: its artifacts in the bucket go on holding the vectors of before.
@@ -122,7 +122,7 @@ def enlisted(target: Target, user_ids: Sequence[UUID] | None) -> list[Share]:
     if target.model:
         found = found.exclude(embed_model=target.model, embed_version=target.version)
     if user_ids is not None and (pinned := found.filter(pinned=True).values_list("pk", flat=True).first()):
-        raise is_pinned(pinned)
+        raise pinned_error(pinned)
     movable = {live.pk: live for live in found.filter(pinned=False)}
     counted = {row[0]: tuple(map(int, row[1:])) for row in _counts(target, list(movable))}
     if target.chunker:
@@ -131,7 +131,7 @@ def enlisted(target: Target, user_ids: Sequence[UUID] | None) -> list[Share]:
     return [Share(live, *counted.get(pk, ())) for pk, live in sorted(movable.items())]
 
 
-def is_pinned(user_id: UUID) -> ApiError:
+def pinned_error(user_id: UUID) -> ApiError:
     return ApiError("TENANT_PINNED", f"Tenant {user_id} is pinned; unpin it first.", field="user_ids")
 
 
@@ -151,10 +151,10 @@ def _require(target: Target, movable: dict[UUID, LiveModel], *, pinned: int) -> 
         raise ApiError("NOTHING_TO_DO", f"No tenant has anything that is not of {target.label} already{but}.")
     busy = CampaignTenant.objects.filter(user_id__in=movable, ended_at=None).first()
     if busy:
-        raise already_open(busy)
+        raise open_campaign_error(busy)
 
 
-def already_open(busy: CampaignTenant | None) -> ApiError:
+def open_campaign_error(busy: CampaignTenant | None) -> ApiError:
     where = f"Tenant {busy.user_id} is in campaign {busy.campaign_id}" if busy else "A tenant is in another campaign"
     return ApiError("CAMPAIGN_OPEN", f"{where}: finish, settle or cancel that first.", status=409, field="user_ids")
 
@@ -169,12 +169,12 @@ def _counts(target: Target, user_ids: list[UUID]) -> list[tuple[Any, ...]]:
 
 def price(embedder: Embedder | None, quantity: int) -> Decimal:
     """Return the cents of embedding so many tokens: nothing where nobody sells it."""
-    return embedder.cents(quantity) if isinstance(embedder, Hosted) and embedder.sells else Decimal(0)
+    return embedder.cents(quantity) if isinstance(embedder, HttpEmbedder) and embedder.is_billed else Decimal(0)
 
 
 def _embedder(target: Target, live: LiveModel) -> Embedder | None:
     """Return what embeds a tenant's passages in this campaign: a new cut is found with the model that is live."""
-    return embedders.find(target.model or live.embed_model, target.version or live.embed_version)
+    return embedders.find_embedder(target.model or live.embed_model, target.version or live.embed_version)
 
 
 def cents_of(target: Target, shares: Sequence[Share]) -> Decimal:
@@ -185,7 +185,7 @@ def cents_of(target: Target, shares: Sequence[Share]) -> Decimal:
         cents += price(chosen, share.tokens - share.reused_tokens)
         if target.model:
             asked = min(share.passages, canary_queries.MOST) * canary_queries.TOKENS
-            present = embedders.find(share.live.embed_model, share.live.embed_version)
+            present = embedders.find_embedder(share.live.embed_model, share.live.embed_version)
             cents += price(chosen, asked) + price(present, asked)
     return cents
 
@@ -196,14 +196,14 @@ def _hours(target: Target, shares: Sequence[Share]) -> float:
     for share in shares:
         live = share.live
         work.setdefault((target.model or live.embed_model, target.version or live.embed_version), []).append(share)
-    return max((_time(embedders.find(*model), part) for model, part in work.items()), default=0.0)
+    return max((_time(embedders.find_embedder(*model), part) for model, part in work.items()), default=0.0)
 
 
 def _time(embedder: Embedder | None, shares: Sequence[Share]) -> float:
     wanted = sum(share.tokens - share.reused_tokens for share in shares)
     if embedder is None or not wanted:
         return 0.0
-    if not isinstance(embedder, Hosted):
+    if not isinstance(embedder, HttpEmbedder):
         rate = _rate(embedder, [share.live.pk for share in shares]) * int(settings.WORKERS)
         return wanted / rate / 3600
     vendor = embedder.vendor

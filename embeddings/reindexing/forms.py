@@ -22,10 +22,10 @@ from vendors import tenant_argument
 
 def targets() -> list[tuple[str, str]]:
     """What a campaign can move to here: every model and every chunker."""
-    models = {f"{made.model}@{made.version}" for made in embedders.configured()}
+    models = {f"{made.model}@{made.version}" for made in embedders.configured_embedders()}
     return [
         *((f"reembed {label}", f"model {label}") for label in sorted(models)),
-        *((f"rechunk {label}", f"chunker {label}") for label in sorted(chunking.known())),
+        *((f"rechunk {label}", f"chunker {label}") for label in sorted(chunking.all_chunkers())),
     ]
 
 

@@ -18,21 +18,21 @@ GOING_ON = "campaigns"
 RUNNING, PAUSED, FINISHED = Campaign.State.RUNNING, Campaign.State.PAUSED, Campaign.State.FINISHED
 
 
-def go_on() -> None:
+def start_advancing() -> None:
     """Begin to go on with the campaigns, if there are any and nobody is at it.
 
     Aside: canaries ask a vendor, and an index takes minutes.
     """
     if _open().exists():
-        background.begin(GOING_ON, work, log=log, broke_off="A campaign broke off and is taken up again")
+        background.begin(GOING_ON, advance_campaigns, log=log, broke_off="A campaign broke off and is taken up again")
 
 
-def work() -> None:
+def advance_campaigns() -> None:
     """Go on with each campaign: feed it, take its tenants a step further, close it. Call outside of a transaction."""
     for campaign in _open().order_by("created_at"):
-        scheduler.hold_waiting(campaign)
+        scheduler.hold_tenants_without_model(campaign)
         _feed(campaign)
-        for tenant in list(tenant_workflow.due(campaign)):
+        for tenant in list(tenant_workflow.due_tenants(campaign)):
             _advance(tenant)
         _feed(campaign)  # tenants of which something was left
         _close(campaign)
@@ -40,7 +40,7 @@ def work() -> None:
 
 def _advance(tenant: CampaignTenant) -> None:
     try:
-        tenant_workflow.advance(tenant)
+        tenant_workflow.advance_tenant(tenant)
     except Exception as error:  # as a runner of jobs: one tenant's trouble, logged without values, is not the others'
         if database_away(error):
             raise
@@ -53,7 +53,7 @@ def _open() -> QuerySet[Campaign]:
 
 
 def _feed(campaign: Campaign) -> None:
-    while scheduler.feed(campaign.pk):
+    while scheduler.enqueue_documents(campaign.pk):
         pass
 
 

@@ -14,7 +14,7 @@ from embeddings import shadow_vectors
 from embeddings.models import LiveModel
 from embeddings.reindexing import cutover
 from embeddings.reindexing.models import Campaign, CampaignTenant
-from embeddings.reindexing.targets import embedder_of
+from embeddings.reindexing.targets import require_embedder
 
 log = logging.getLogger("accessa.campaigns")
 
@@ -30,16 +30,16 @@ def pin(user_id: UUID, *, model: str, version: str, by: str) -> None:
     Another model than the live one must have all vectors there, as both have between a cut-over and the settling:
     "VECTORS_MISSING". Raises ``Refused("UNKNOWN_MODEL")`` too.
     """
-    embedder_of(model, version)
+    require_embedder(model, version)
     with transaction.atomic():
         tenant = _open(user_id)
         LiveModel.objects.get_or_create(pk=user_id, defaults={"embed_model": model, "embed_version": version})
-        found = cutover.held(user_id)
+        found = cutover.lock_active_model(user_id)
         if found is None:  # never: nobody deletes a pointer
             raise not_found()
         if (found.embed_model, found.embed_version) != (model, version):
             _require_vectors(user_id, model, version, settling=tenant is not None and tenant.state in CLEARED)
-            cutover.point(found, model, version)
+            cutover.set_active_model(found, model, version)
         if tenant:
             _note(tenant, model, version)
         LiveModel.objects.filter(pk=user_id).update(pinned=True)
@@ -60,7 +60,7 @@ def _open(user_id: UUID) -> CampaignTenant | None:
 
 
 def _require_vectors(user_id: UUID, model: str, version: str, *, settling: bool) -> None:
-    missing = len(shadow_vectors.uncovered(user_id, model=model, version=version, most=MOST))
+    missing = len(shadow_vectors.uncovered_documents(user_id, model=model, version=version, most=MOST))
     if missing or settling:  # the other model's are being removed
         number = f"{missing} or more" if missing == MOST else str(missing)
         detail = f"{number} documents of this tenant have no vectors of this model: re-embed them first."

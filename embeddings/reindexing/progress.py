@@ -26,14 +26,14 @@ class Progress:
     cents: Decimal
 
 
-def progress(campaign: Campaign) -> Progress:
+def campaign_progress(campaign: Campaign) -> Progress:
     """Return how far a campaign is. Reads all of its jobs and purchases, by their indexes."""
     documents = campaign.tenants.aggregate(total=Sum("documents"))["total"] or 0
     jobs = UploadJob.objects.filter(campaign_id=campaign.pk).aggregate(**_COUNTS)
     return Progress(documents, jobs["done"], jobs["active"], jobs["failed"], ledger.spent_by_campaign(campaign.pk))
 
 
-def by_tenant(campaign: Campaign) -> dict[UUID, Progress]:
+def progress_by_tenant(campaign: Campaign) -> dict[UUID, Progress]:
     """Return the same for each tenant that has had a job or a purchase, or any document."""
     enlisted = campaign.tenants.values_list("user_id", "documents")
     jobs = UploadJob.objects.filter(campaign_id=campaign.pk).values("user_id").annotate(**_COUNTS)

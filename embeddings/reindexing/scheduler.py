@@ -84,7 +84,7 @@ PLANNED = """
 
 
 @dataclass(frozen=True, slots=True)
-class Next:
+class NextDocument:
     """A document that wants something, and how much."""
 
     document_id: UUID
@@ -92,7 +92,7 @@ class Next:
     tokens: int
 
 
-def feed(campaign_id: UUID, *, steps: int = MOST_STEPS) -> bool:
+def enqueue_documents(campaign_id: UUID, *, steps: int = MOST_STEPS) -> bool:
     """Put the next documents into the queue until CAMPAIGN_JOBS are in it; return whether there is more to look at.
 
     A step feeds one document, or looks past a few, in a transaction of its own under the campaign's lock: whoever is
@@ -111,11 +111,11 @@ def _step(campaign_id: UUID) -> bool:
 def _fed(campaign_id: UUID) -> bool:
     with transaction.atomic():
         campaign = Campaign.objects.select_for_update().filter(pk=campaign_id).first()
-        if campaign is None or active(campaign_id) >= settings.CAMPAIGN_JOBS:
+        if campaign is None or count_active_jobs(campaign_id) >= settings.CAMPAIGN_JOBS:
             return False
         tenant = _in_turn(campaign)
-        if tenant is not None and embedder(campaign, tenant) is None:
-            hold(tenant)
+        if tenant is not None and tenant_embedder(campaign, tenant) is None:
+            hold_tenant(tenant)
             return True
         return tenant is not None and _feed(campaign, tenant)
 
@@ -130,12 +130,12 @@ def _in_turn(campaign: Campaign) -> CampaignTenant | None:
 
 def _feed(campaign: Campaign, tenant: CampaignTenant) -> bool:
     """Feed one document, or look past as many as one step sees; False when the budget does not allow it."""
-    found = next_of(campaign, tenant)
+    found = next_document(campaign, tenant)
     if found is None:
         _look_further(tenant)
         return True
-    cents = cost_estimates.price(embedder(campaign, tenant), _to_buy(campaign, tenant, found))
-    if tenant.state == CampaignTenant.State.WORKING and not affordable(campaign, cents):
+    cents = cost_estimates.price(tenant_embedder(campaign, tenant), _to_buy(campaign, tenant, found))
+    if tenant.state == CampaignTenant.State.WORKING and not fits_budget(campaign, cents):
         return False
     reason = None
     try:
@@ -149,16 +149,16 @@ def _feed(campaign: Campaign, tenant: CampaignTenant) -> bool:
     return True
 
 
-def next_of(campaign: Campaign, tenant: CampaignTenant) -> Next | None:
+def next_document(campaign: Campaign, tenant: CampaignTenant) -> NextDocument | None:
     """Return the first of the next few documents that wants what the campaign brings."""
     sql = RECHUNK if campaign.kind == Campaign.Kind.RECHUNK else REEMBED
     with connection.cursor() as cursor:
         cursor.execute(sql, _sought(campaign, tenant))
         row = cursor.fetchone()
-    return Next(row[0], row[1], int(row[2])) if row else None
+    return NextDocument(row[0], row[1], int(row[2])) if row else None
 
 
-def _to_buy(campaign: Campaign, tenant: CampaignTenant, found: Next) -> int:
+def _to_buy(campaign: Campaign, tenant: CampaignTenant, found: NextDocument) -> int:
     """Return how many of the document's tokens are paid for. How it will be cut anew is not known: then all of them."""
     if campaign.chunker:
         return found.tokens
@@ -168,7 +168,7 @@ def _to_buy(campaign: Campaign, tenant: CampaignTenant, found: Next) -> int:
 
 
 def _sought(campaign: Campaign, tenant: CampaignTenant) -> dict[str, Any]:
-    model, version = target_of(campaign, tenant)
+    model, version = target_model(campaign, tenant)
     return {
         "campaign": campaign.pk,
         "user": tenant.user_id,
@@ -181,22 +181,22 @@ def _sought(campaign: Campaign, tenant: CampaignTenant) -> dict[str, Any]:
     }
 
 
-def target_of(campaign: Campaign, tenant: CampaignTenant) -> tuple[str, str]:
+def target_model(campaign: Campaign, tenant: CampaignTenant) -> tuple[str, str]:
     """Return the model that this tenant's documents are embedded with: the old one when it is rolled back."""
     if tenant.state == CampaignTenant.State.REVERTING:
         return tenant.from_model or "", tenant.from_version or ""
     return campaign.embed_model or "", campaign.embed_version or ""
 
 
-def embedder(campaign: Campaign, tenant: CampaignTenant) -> Embedder | None:
+def tenant_embedder(campaign: Campaign, tenant: CampaignTenant) -> Embedder | None:
     """Return what embeds the tenant's documents; a new cut is found with the model that is live. None: it is gone."""
     if campaign.kind == Campaign.Kind.RECHUNK:
-        now = active_model.of(tenant.user_id)
-        return embedders.find(now.model, now.version)
-    return embedders.find(*target_of(campaign, tenant))
+        now = active_model.active_model(tenant.user_id)
+        return embedders.find_embedder(now.model, now.version)
+    return embedders.find_embedder(*target_model(campaign, tenant))
 
 
-def hold(tenant: CampaignTenant) -> None:
+def hold_tenant(tenant: CampaignTenant) -> None:
     """Let the tenant wait until the model that it needs is configured again; one that is going back stays so."""
     is_reverting = tenant.state == CampaignTenant.State.REVERTING
     columns: dict[str, Any] = {"passed_at": Now()} if is_reverting else {"state": CampaignTenant.State.HELD}
@@ -205,21 +205,21 @@ def hold(tenant: CampaignTenant) -> None:
     log.error("Tenant %s of campaign %s waits: nothing makes its model.", tenant.user_id, tenant.campaign_id)
 
 
-def hold_waiting(campaign: Campaign) -> None:
+def hold_tenants_without_model(campaign: Campaign) -> None:
     """Hold those whose jobs wait for a model that is gone: they would keep the others' places in the queue."""
     states = [CampaignTenant.State.WORKING, CampaignTenant.State.REVERTING]
     queued = UploadJob.objects.filter(campaign_id=campaign.pk, state__in=ACTIVE).values("user_id")
     for tenant in list(campaign.tenants.filter(state__in=states, user_id__in=queued)):
-        if embedder(campaign, tenant) is None:
-            hold(tenant)
-            cancel(campaign.pk, [tenant.user_id], by="campaign")
+        if tenant_embedder(campaign, tenant) is None:
+            hold_tenant(tenant)
+            cancel_jobs(campaign.pk, [tenant.user_id], by="campaign")
 
 
 def _enqueue(campaign: Campaign, tenant: CampaignTenant, document_id: UUID) -> UploadJob:
     if campaign.chunker:
-        return reindex_jobs.rechunk(document_id=document_id, campaign_id=campaign.pk, chunker=campaign.chunker)
-    model, version = target_of(campaign, tenant)
-    return reindex_jobs.reembed(document_id=document_id, campaign_id=campaign.pk, model=model, version=version)
+        return reindex_jobs.enqueue_rechunk(document_id=document_id, campaign_id=campaign.pk, chunker=campaign.chunker)
+    model, version = target_model(campaign, tenant)
+    return reindex_jobs.enqueue_reembed(document_id=document_id, campaign_id=campaign.pk, model=model, version=version)
 
 
 def _look_further(tenant: CampaignTenant) -> None:
@@ -239,13 +239,13 @@ def _move(tenant: CampaignTenant, created: datetime, document_id: UUID, reason: 
     )
 
 
-def active(campaign_id: UUID, user_id: UUID | None = None) -> int:
+def count_active_jobs(campaign_id: UUID, user_id: UUID | None = None) -> int:
     """Return how many of the campaign's jobs are in the queue."""
     found = UploadJob.objects.filter(campaign_id=campaign_id, state__in=ACTIVE)
     return (found.filter(user_id=user_id) if user_id else found).count()
 
 
-def failed(campaign: Campaign, tenant: CampaignTenant) -> int:
+def count_failed_documents(campaign: Campaign, tenant: CampaignTenant) -> int:
     """Return how many documents want what the campaign brings and have a dead letter of it."""
     sql = _FAILED.format(wanted=_TO_CUT if campaign.kind == Campaign.Kind.RECHUNK else _TO_EMBED)
     with connection.cursor() as cursor:
@@ -253,7 +253,7 @@ def failed(campaign: Campaign, tenant: CampaignTenant) -> int:
         return int(cursor.fetchone()[0])
 
 
-def cancel(campaign_id: UUID, user_ids: Sequence[UUID], *, by: str) -> None:
+def cancel_jobs(campaign_id: UUID, user_ids: Sequence[UUID], *, by: str) -> None:
     """End these tenants' jobs that are in the queue; what was bought is kept where a new re-embedding finds it."""
     found = UploadJob.objects.filter(campaign_id=campaign_id, user_id__in=user_ids, state__in=ACTIVE)
     for job in list(found):
@@ -261,7 +261,7 @@ def cancel(campaign_id: UUID, user_ids: Sequence[UUID], *, by: str) -> None:
             services.cancel(job, by=by)
 
 
-def affordable(campaign: Campaign, cents: Decimal) -> bool:
+def fits_budget(campaign: Campaign, cents: Decimal) -> bool:
     """Tell whether the budget has this much left; with nothing under way, a campaign without it is paused."""
     if campaign.budget_cents is None or not cents:
         return True
@@ -270,7 +270,7 @@ def affordable(campaign: Campaign, cents: Decimal) -> bool:
         (planned,) = cursor.fetchone()
     if ledger.spent_by_campaign(campaign.pk) + planned + cents <= campaign.budget_cents:
         return True
-    if not active(campaign.pk):  # otherwise asked again when those have ended, and cost what they cost
+    if not count_active_jobs(campaign.pk):  # otherwise asked again when those have ended, and cost what they cost
         paused = Campaign.objects.filter(pk=campaign.pk, state=Campaign.State.RUNNING)
         paused.update(state=Campaign.State.PAUSED, reason=SPENT, updated_at=Now())
     return False

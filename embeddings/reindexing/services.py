@@ -19,13 +19,24 @@ from embeddings.reindexing import canary_queries, cost_estimates, cutover, sched
 from embeddings.reindexing.cost_estimates import Estimate, Share, estimate
 from embeddings.reindexing.models import Campaign, CampaignTenant
 from embeddings.reindexing.pinning import pin, unpin
-from embeddings.reindexing.progress import Progress, progress
-from embeddings.reindexing.targets import MOST_CENTS, Target, checked, embedder_of, wrong_state
+from embeddings.reindexing.progress import Progress, campaign_progress
+from embeddings.reindexing.targets import MOST_CENTS, Target, require_embedder, state_error, validate_target
 from vendors import ledger
 
 __all__ = [
-    "Estimate", "Progress", "accept", "cancel", "estimate", "pause", "pin", "progress", "resume", "roll_back",
-    "settle_now", "start", "unpin",
+    "Estimate",
+    "Progress",
+    "accept",
+    "campaign_progress",
+    "cancel",
+    "estimate",
+    "pause",
+    "pin",
+    "resume",
+    "roll_back",
+    "settle_now",
+    "start",
+    "unpin",
 ]  # fmt: skip
 
 log = logging.getLogger("accessa.campaigns")
@@ -56,14 +67,14 @@ def start(
     "BUDGET_OUT_OF_RANGE", and "BUDGET_TOO_SMALL" for one that does not even buy an average document.
     ``tolerance`` is how much of the canaries' recall a cut-over may cost. ``by`` is who asks, as an id.
     """
-    target = checked(kind=kind, model=model, version=version, chunker=chunker)
+    target = validate_target(kind=kind, model=model, version=version, chunker=chunker)
     if not 0 <= keep_seconds <= MOST_KEEP_SECONDS:
         raise ApiError("KEEP_OUT_OF_RANGE", "Old vectors are kept for 0 seconds to ten years.", field="keep_seconds")
     if not 0 <= tolerance <= 1:
         raise ApiError("TOLERANCE_OUT_OF_RANGE", "A cut-over may cost 0 to 1 of the recall.", field="tolerance")
     _require_amount(budget_cents)
-    asked = canary_queries.checked(canaries)
-    shares = cost_estimates.enlisted(target, user_ids)
+    asked = canary_queries.validate_canaries(canaries)
+    shares = cost_estimates.select_tenants(target, user_ids)
     _require_budget(target, shares, budget_cents)
     limits = {"budget_cents": budget_cents, "keep_seconds": keep_seconds, "tolerance": tolerance}
     columns = {**limits, "canaries": asked, "created_by": by}
@@ -76,9 +87,9 @@ def start(
     except IntegrityError as error:
         if "uq_campaign_tenant_open" not in str(error):
             raise
-        raise cost_estimates.already_open(None) from error
+        raise cost_estimates.open_campaign_error(None) from error
     log.info("Campaign %s to %s was started by %s for %d tenants.", campaign.pk, target.label, by, len(shares))
-    scheduler.feed(campaign.pk)
+    scheduler.enqueue_documents(campaign.pk)
     return _fresh(campaign)
 
 
@@ -148,7 +159,7 @@ def cancel(campaign: Campaign, *, by: str) -> Campaign:
     with transaction.atomic():
         moved = _move(campaign, [State.RUNNING, State.PAUSED], State.CANCELLED, by=by, finished_at=Now())
         skipped = _skip_the_rest(campaign, CANCELLED)
-    scheduler.cancel(campaign.pk, skipped, by=by)
+    scheduler.cancel_jobs(campaign.pk, skipped, by=by)
     return moved
 
 
@@ -168,12 +179,12 @@ def accept(campaign: Campaign, user_id: UUID | str, *, by: str) -> CampaignTenan
     """
     tenant = _tenant(campaign, user_id)
     if tenant.reason == tenant_workflow.JOBS_FAILED:
-        raise wrong_state(f"{tenant.failed} documents of this tenant are dead letters: retry or delete them.")
+        raise state_error(f"{tenant.failed} documents of this tenant are dead letters: retry or delete them.")
     if tenant.reason == scheduler.UNAVAILABLE:
-        raise wrong_state("The model that this tenant needs is not configured here.")
+        raise state_error("The model that this tenant needs is not configured here.")
     held = CampaignTenant.objects.filter(pk=tenant.pk, state=Of.HELD)
     if not held.update(state=Of.WORKING, reason=None, accepted_by=by, updated_at=Now()):
-        raise wrong_state("This tenant is not held.")
+        raise state_error("This tenant is not held.")
     log.info("Tenant %s of campaign %s was accepted by %s.", tenant.user_id, campaign.pk, by)
     return _tenant(campaign, user_id)
 
@@ -189,17 +200,17 @@ def roll_back(campaign: Campaign, *, by: str, user_id: UUID | None = None) -> in
     not configured any more: "UNKNOWN_MODEL".
     """
     if campaign.kind == Campaign.Kind.RECHUNK:
-        raise wrong_state("A rechunk replaces each document's passages: go back by a rechunk to the old chunker.")
+        raise state_error("A rechunk replaces each document's passages: go back by a rechunk to the old chunker.")
     rows = _revertible(campaign, user_id)
     if user_id is None:
         with transaction.atomic():
             states = [State.RUNNING, State.PAUSED, State.CANCELLED]
             _move(campaign, states, State.ROLLED_BACK, by=by, finished_at=Now())
             skipped = _skip_the_rest(campaign, ROLLED_BACK)
-        scheduler.cancel(campaign.pk, skipped, by=by)
+        scheduler.cancel_jobs(campaign.pk, skipped, by=by)
     for tenant in rows:
         _revert(tenant)
-    scheduler.feed(campaign.pk)
+    scheduler.enqueue_documents(campaign.pk)
     return len(rows)
 
 
@@ -207,19 +218,19 @@ def _revertible(campaign: Campaign, user_id: UUID | None) -> list[CampaignTenant
     live = campaign.tenants.filter(state=Of.LIVE)
     found = list(live.filter(user_id=_tenant(campaign, user_id).user_id) if user_id else live)
     if not found:
-        raise wrong_state("There is no tenant that is cut over and still has its old vectors.")
+        raise state_error("There is no tenant that is cut over and still has its old vectors.")
     pinned = LiveModel.objects.filter(pinned=True, pk__in=[each.user_id for each in found])
     stays = set(pinned.values_list("pk", flat=True))
     rows = [each for each in found if each.user_id not in stays]
     if not rows:
-        raise cost_estimates.is_pinned(found[0].user_id)
+        raise cost_estimates.pinned_error(found[0].user_id)
     for model, version in {(each.from_model or "", each.from_version or "") for each in rows}:
-        embedder_of(model, version)
+        require_embedder(model, version)
     return rows
 
 
 def _revert(tenant: CampaignTenant) -> None:
-    if not cutover.point_back(tenant):
+    if not cutover.roll_back(tenant):
         begin = {"after_created": None, "after_document": None, "passed_at": None}
         CampaignTenant.objects.filter(pk=tenant.pk, state=Of.LIVE).update(state=Of.REVERTING, updated_at=Now(), **begin)
 
@@ -227,7 +238,7 @@ def _revert(tenant: CampaignTenant) -> None:
 def settle_now(campaign: Campaign, *, by: str) -> Campaign:
     """Remove the old vectors of all live tenants with the next sweep; from then on nothing can be rolled back."""
     if not campaign.tenants.filter(state=Of.LIVE).exists():
-        raise wrong_state("There is no tenant that is cut over and still has its old vectors.")
+        raise state_error("There is no tenant that is cut over and still has its old vectors.")
     Campaign.objects.filter(pk=campaign.pk).update(keep_seconds=0.0, updated_at=Now())
     log.info("Campaign %s is settled by %s.", campaign.pk, by)
     return _fresh(campaign)
@@ -249,7 +260,7 @@ def _move(
     own = Campaign.objects.filter(pk=campaign.pk, state__in=sources)
     if not own.update(state=to, reason=reason, updated_at=Now(), **columns):
         state = Campaign.objects.values_list("state", flat=True).get(pk=campaign.pk)
-        raise wrong_state(f"This campaign is {state}; it would have to be {' or '.join(sources)}.")
+        raise state_error(f"This campaign is {state}; it would have to be {' or '.join(sources)}.")
     log.info("Campaign %s is %s by %s.", campaign.pk, to, by)
     return _fresh(campaign)
 

@@ -10,11 +10,11 @@ from jobs.outcomes import Outcome
 MOST_STEPS = 5  # the tenants' own jobs wait for this worker; the rest is the sweep's
 
 
-def finish(claim: Claim) -> Outcome:
+def finish_reindex_job(claim: Claim) -> Outcome:
     """embedded: the document is done, and makes room for the next. Killed in between, the sweep feeds it."""
     with claim.held():
         moved = claim.advance()
     failpoints.reach("feeding:begin")
     if claim.job.campaign_id:
-        scheduler.feed(claim.job.campaign_id, steps=MOST_STEPS)
+        scheduler.enqueue_documents(claim.job.campaign_id, steps=MOST_STEPS)
     return moved

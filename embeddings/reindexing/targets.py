@@ -30,24 +30,24 @@ class Target:
         return self.chunker or f"{self.model}@{self.version}"
 
 
-def checked(*, kind: str, model: str | None, version: str | None, chunker: str | None) -> Target:
+def validate_target(*, kind: str, model: str | None, version: str | None, chunker: str | None) -> Target:
     """Return the target, or raise ``Refused``: "UNKNOWN_KIND", "UNKNOWN_MODEL", "UNKNOWN_CHUNKER"."""
     if kind == Campaign.Kind.REEMBED:
-        embedder_of(model or "", version or "")
+        require_embedder(model or "", version or "")
         return Target(kind, model=model, version=version)
     if kind == Campaign.Kind.RECHUNK:
         try:
-            return Target(kind, chunker=chunking.get(chunker or "").label)
+            return Target(kind, chunker=chunking.get_chunker(chunker or "").label)
         except ImproperlyConfigured as error:
             raise ApiError("UNKNOWN_CHUNKER", str(error), field="chunker") from error
     raise ApiError("UNKNOWN_KIND", "A campaign is a reembed or a rechunk.", field="kind")
 
 
-def embedder_of(model: str, version: str) -> Embedder:
+def require_embedder(model: str, version: str) -> Embedder:
     """Return what makes this model's vectors here, or raise ``Refused("UNKNOWN_MODEL")``."""
-    found = embedders.find(model, version)
+    found = embedders.find_embedder(model, version)
     if found is None:
-        there = sorted({f"{made.model}@{made.version}" for made in embedders.configured()})
+        there = sorted({f"{made.model}@{made.version}" for made in embedders.configured_embedders()})
         detail = f"Nothing here makes vectors of this model; there are {', '.join(there)}. A vendor's needs its key."
         raise ApiError("UNKNOWN_MODEL", detail, field="model")
     return found
@@ -55,8 +55,8 @@ def embedder_of(model: str, version: str) -> Embedder:
 
 def embedder(campaign: Campaign) -> Embedder | None:
     """Return what makes the vectors of a re-embedding's target, if it is still configured."""
-    return embedders.find(campaign.embed_model or "", campaign.embed_version or "")
+    return embedders.find_embedder(campaign.embed_model or "", campaign.embed_version or "")
 
 
-def wrong_state(detail: str) -> ApiError:
+def state_error(detail: str) -> ApiError:
     return ApiError("CAMPAIGN_STATE", detail, status=HTTPStatus.CONFLICT)

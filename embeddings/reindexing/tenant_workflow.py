@@ -16,7 +16,7 @@ from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 
 from embeddings import active_model, embedders, reindex_jobs, shadow_vectors
-from embeddings.active_model import Live
+from embeddings.active_model import EmbeddingModel
 from embeddings.indexes import hnsw
 from embeddings.models import LiveModel, VectorIndex
 from embeddings.reindexing import canary_queries, cost_estimates, cutover, scheduler
@@ -45,7 +45,7 @@ MANY = """
         SELECT FROM {table} WHERE user_id = %s AND embed_model = %s AND embed_version = %s LIMIT %s + 1) v"""
 
 
-def due(campaign: Campaign) -> QuerySet[CampaignTenant]:
+def due_tenants(campaign: Campaign) -> QuerySet[CampaignTenant]:
     """Return the tenants that wait for a step, those first that were looked at longest ago."""
     expired = Now() - timedelta(seconds=campaign.keep_seconds)
     waiting = (
@@ -58,11 +58,13 @@ def due(campaign: Campaign) -> QuerySet[CampaignTenant]:
     return campaign.tenants.filter(waiting, ended_at=None).order_by("updated_at")
 
 
-def advance(tenant: CampaignTenant) -> None:
+def advance_tenant(tenant: CampaignTenant) -> None:
     """Take the tenant as far as it can go now, unless another process is at it. Call outside of a transaction."""
     with _alone(tenant.user_id) as is_ours:
         # Looked at again: another process may have taken the step that it waited for, and it waits for none now.
-        found = due(tenant.campaign).select_related("campaign").filter(pk=tenant.pk).first() if is_ours else None
+        found = (
+            due_tenants(tenant.campaign).select_related("campaign").filter(pk=tenant.pk).first() if is_ours else None
+        )
         if found:
             CampaignTenant.objects.filter(pk=found.pk).update(updated_at=Now())  # a step that kills us is not the next
             _STEPS[State(found.state)](found)
@@ -85,11 +87,11 @@ def _alone(user_id: UUID) -> Iterator[bool]:
 def _work(tenant: CampaignTenant) -> None:
     """working: when a pass left nothing to do, ask the canaries and cut over."""
     campaign = tenant.campaign
-    if scheduler.active(campaign.pk, tenant.user_id):
+    if scheduler.count_active_jobs(campaign.pk, tenant.user_id):
         return
-    if scheduler.embedder(campaign, tenant) is None:
-        scheduler.hold(tenant)
-    elif number := scheduler.failed(campaign, tenant):
+    if scheduler.tenant_embedder(campaign, tenant) is None:
+        scheduler.hold_tenant(tenant)
+    elif number := scheduler.count_failed_documents(campaign, tenant):
         _set(tenant, State.WORKING, state=State.HELD, reason=JOBS_FAILED, failed=number)
     elif _is_left(tenant):
         _pass_again(tenant)
@@ -108,8 +110,8 @@ def _is_left(tenant: CampaignTenant) -> bool:
             cursor.execute(UNCUT, [tenant.user_id, campaign.chunker])
             (found,) = cursor.fetchone()
         return bool(found)
-    model, version = scheduler.target_of(campaign, tenant)
-    return bool(shadow_vectors.uncovered(tenant.user_id, model=model, version=version))
+    model, version = scheduler.target_model(campaign, tenant)
+    return bool(shadow_vectors.uncovered_documents(tenant.user_id, model=model, version=version))
 
 
 def _pass_again(tenant: CampaignTenant) -> None:
@@ -119,9 +121,9 @@ def _pass_again(tenant: CampaignTenant) -> None:
 
 def _release(tenant: CampaignTenant) -> None:
     """held -> working, once the jobs that had failed were retried, or the model that was gone is back."""
-    if scheduler.embedder(tenant.campaign, tenant) is None:
+    if scheduler.tenant_embedder(tenant.campaign, tenant) is None:
         return
-    number = scheduler.failed(tenant.campaign, tenant)
+    number = scheduler.count_failed_documents(tenant.campaign, tenant)
     if number and tenant.reason == JOBS_FAILED:
         _set(tenant, State.HELD, failed=number)
     else:
@@ -133,7 +135,7 @@ def _sings(tenant: CampaignTenant) -> bool:
     """Tell whether the tenant's questions find as much as before; else it is held, with both figures."""
     if tenant.accepted_by:
         return True
-    asked = canary_queries.of(tenant.user_id, tenant.campaign.canaries)
+    asked = canary_queries.tenant_canaries(tenant.user_id, tenant.campaign.canaries)
     if not asked:
         return True
     try:
@@ -159,41 +161,41 @@ def _measured(tenant: CampaignTenant, asked: list[canary_queries.Canary]) -> dic
     Some are missing when the budget does not pay for them.
     """
     found: dict[str, Any] = tenant.recall or {"queries": len(asked)}
-    after = Live(*scheduler.target_of(tenant.campaign, tenant), shadowed=True)
-    models = {"after": after, "before": active_model.of(tenant.user_id)}
+    after = EmbeddingModel(*scheduler.target_model(tenant.campaign, tenant), shadowed=True)
+    models = {"after": after, "before": active_model.active_model(tenant.user_id)}
     left = {name: model for name, model in models.items() if name not in found}
-    if scheduler.affordable(tenant.campaign, _price(len(asked), *left.values())):
+    if scheduler.fits_budget(tenant.campaign, _price(len(asked), *left.values())):
         for name, model in left.items():
             found = {**found, name: _recall(tenant, asked, model)}
             _set(tenant, State.WORKING, recall=found)
     return found
 
 
-def _recall(tenant: CampaignTenant, asked: list[canary_queries.Canary], model: Live) -> float | None:
-    return canary_queries.recall(asked, model, user_id=tenant.user_id, campaign_id=tenant.campaign_id)
+def _recall(tenant: CampaignTenant, asked: list[canary_queries.Canary], model: EmbeddingModel) -> float | None:
+    return canary_queries.measure_recall(asked, model, user_id=tenant.user_id, campaign_id=tenant.campaign_id)
 
 
-def _price(queries: int, *models: Live) -> Decimal:
-    found = (embedders.find(each.model, each.version) for each in models)
+def _price(queries: int, *models: EmbeddingModel) -> Decimal:
+    found = (embedders.find_embedder(each.model, each.version) for each in models)
     return sum((cost_estimates.price(each, queries * canary_queries.TOKENS) for each in found), Decimal(0))
 
 
 def _seal(tenant: CampaignTenant, table: VectorIndex.Table) -> None:
     """Build a large tenant's index before anybody needs it. A small one does not wait for those who build."""
     most = settings.SEARCH_EXACT_PASSAGES
-    model, version = scheduler.target_of(tenant.campaign, tenant)
+    model, version = scheduler.target_model(tenant.campaign, tenant)
     with connection.cursor() as cursor:
         cursor.execute(MANY.format(table=table), [most, tenant.user_id, model, version, most])
         (many,) = cursor.fetchone()
     if many:
-        hnsw.seal(tenant.user_id, model, version, table=table)
+        hnsw.build_index(tenant.user_id, model, version, table=table)
 
 
 def _settle(tenant: CampaignTenant) -> None:
     """live -> settled, from where nothing goes back: the new vectors take the place of the old, and those go."""
     if tenant.state == State.LIVE and not _set(tenant, State.LIVE, state=State.SETTLED):
         return  # rolled back just now
-    model, version = scheduler.target_of(tenant.campaign, tenant)
+    model, version = scheduler.target_model(tenant.campaign, tenant)
     if _take_in(tenant.user_id, model, version):
         _seal(tenant, VectorIndex.Table.LIVE)
         _drop_indexes(tenant.user_id, (model, version), VectorIndex.Table.SHADOW)
@@ -203,27 +205,27 @@ def _settle(tenant: CampaignTenant) -> None:
 
 def _take_in(user_id: UUID, model: str, version: str) -> bool:
     """Move all of the live model's vectors to their passages; False when another model is live."""
-    while shadow_vectors.settle(user_id, model=model, version=version):
+    while shadow_vectors.settle_shadow_vectors(user_id, model=model, version=version):
         pass
-    return cutover.settled(user_id, model, version)
+    return cutover.mark_settled(user_id, model, version)
 
 
 def _revert(tenant: CampaignTenant) -> None:
     """reverting: when what has come since has the old model's vectors too, the pointer goes back."""
-    if scheduler.active(tenant.campaign_id, tenant.user_id):
+    if scheduler.count_active_jobs(tenant.campaign_id, tenant.user_id):
         return
-    if scheduler.embedder(tenant.campaign, tenant) is None:
-        scheduler.hold(tenant)
-    elif number := scheduler.failed(tenant.campaign, tenant):
+    if scheduler.tenant_embedder(tenant.campaign, tenant) is None:
+        scheduler.hold_tenant(tenant)
+    elif number := scheduler.count_failed_documents(tenant.campaign, tenant):
         _set(tenant, State.REVERTING, reason=JOBS_FAILED, failed=number)
-    elif not cutover.point_back(tenant):
+    elif not cutover.roll_back(tenant):
         _pass_again(tenant)
 
 
 def _clear(tenant: CampaignTenant) -> None:
     """rolled back or skipped: remove what was made beside the live vectors."""
     campaign, user_id = tenant.campaign, tenant.user_id
-    scheduler.cancel(campaign.pk, [user_id], by="campaign")
+    scheduler.cancel_jobs(campaign.pk, [user_id], by="campaign")
     if campaign.chunker:
         if not _give_up(tenant):
             return
@@ -232,7 +234,7 @@ def _clear(tenant: CampaignTenant) -> None:
         target = campaign.embed_model or "", campaign.embed_version or ""
         if found and found.shadowed:
             _take_in(user_id, found.embed_model, found.embed_version)
-        while shadow_vectors.drop(user_id, model=target[0], version=target[1]):
+        while shadow_vectors.drop_shadow_vectors(user_id, model=target[0], version=target[1]):
             pass
         for model in (target, (tenant.from_model, tenant.from_version)):
             _drop_indexes(user_id, model, VectorIndex.Table.SHADOW)
@@ -242,7 +244,9 @@ def _clear(tenant: CampaignTenant) -> None:
 def _give_up(tenant: CampaignTenant) -> bool:
     """Remove what was cut and did not come to its vectors; False while one of these documents is worked on."""
     dead = UploadJob.objects.filter(campaign_id=tenant.campaign_id, user_id=tenant.user_id, state=JobState.DEADLETTER)
-    gone = [reindex_jobs.abandon(document_id) for document_id in set(dead.values_list("document_id", flat=True))]
+    gone = [
+        reindex_jobs.abandon_rechunk(document_id) for document_id in set(dead.values_list("document_id", flat=True))
+    ]
     return all(gone)
 
 
@@ -250,7 +254,7 @@ def _drop_indexes(user_id: UUID, model: tuple[str | None, str | None], table: Ve
     name, version = model
     own = VectorIndex.objects.filter(user_id=user_id, embed_model=name, embed_version=version, table_name=table)
     if name and version and own.exists():
-        hnsw.drop(user_id, name, version, table=table)
+        hnsw.drop_indexes(user_id, name, version, table=table)
 
 
 def _set(tenant: CampaignTenant, was: str, /, **columns: Any) -> bool:

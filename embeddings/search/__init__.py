@@ -9,22 +9,22 @@ from uuid import UUID
 from django.db import connection
 
 from embeddings import active_model
-from embeddings.active_model import Live
+from embeddings.active_model import EmbeddingModel
 from embeddings.indexes import text_search_config
 from embeddings.search import bm25_search, merge_neighbours, snippets
 from embeddings.search import query as asking
 from embeddings.search.filters import Filters
-from embeddings.search.filters import read as read_filters
+from embeddings.search.filters import parse_filters as read_filters
 from embeddings.search.fusion import fuse
-from embeddings.search.query import HYBRID, TEXT, VECTOR, Question
-from embeddings.search.query_embedding import Bought
-from embeddings.search.results import Found, Passage, fetch
-from embeddings.search.snapshot import reading
-from embeddings.search.vector_search import Scope, nearest
+from embeddings.search.query import HYBRID, TEXT, VECTOR, Query
+from embeddings.search.query_embedding import QueryEmbedding
+from embeddings.search.results import Passage, RetrievedChunk, fetch_chunks
+from embeddings.search.snapshot import search_snapshot
+from embeddings.search.vector_search import Scope, nearest_chunks
 
 __all__ = ["HYBRID", "TEXT", "VECTOR", "Passage", "search"]
 
-FEWEST_CANDIDATES = 50  # of each arm: what one of them ranks low may be the other's first
+MIN_CANDIDATES = 50  # of each arm: what one of them ranks low may be the other's first
 MOST_TRIES = 3  # while the tenant's model changes under the search
 
 
@@ -37,8 +37,8 @@ def search(
     document_ids: Sequence[UUID] | None = None,
     filters: Any = None,
     merge: bool = False,
-    live: Live | None = None,
-    bought: Bought | None = None,
+    live: EmbeddingModel | None = None,
+    bought: QueryEmbedding | None = None,
 ) -> list[Passage]:
     """Return at most ``k`` passages of ``user_id`` that answer ``query``, the best first.
 
@@ -47,14 +47,14 @@ def search(
     cannot be asked; ``SEARCH_UNAVAILABLE`` when the database takes too long; and, unless ``mode`` is text, while the
     query cannot be embedded: ``SEARCH_UNAVAILABLE``, ``BUDGET_SPENT``, ``MODEL_UNAVAILABLE``.
     """
-    question = asking.read(query)
-    asking.check(k, mode)
+    question = asking.parse_query(query)
+    asking.validate_options(k, mode)
     narrowed = read_filters(filters)
-    pointer = live or active_model.of(user_id)
-    bought = bought or Bought(user_id)
+    pointer = live or active_model.active_model(user_id)
+    bought = bought or QueryEmbedding(user_id)
     for _ in range(MOST_TRIES):
         found = _found(user_id, pointer, question, narrowed, document_ids, k=k, mode=mode, merge=merge, bought=bought)
-        now = live or active_model.of(user_id)
+        now = live or active_model.active_model(user_id)
         if now == pointer:
             break
         # Moved meanwhile: vectors of the former model may have been gone already.
@@ -64,35 +64,40 @@ def search(
 
 def _found(
     user_id: UUID,
-    live: Live,
-    question: Question,
+    live: EmbeddingModel,
+    question: Query,
     narrowed: Filters,
     document_ids: Sequence[UUID] | None,
     *,
     k: int,
     mode: str,
     merge: bool,
-    bought: Bought,
+    bought: QueryEmbedding,
 ) -> list[Passage]:
     vector = None
     if mode != TEXT:
-        with reading(user_id):
+        with search_snapshot(user_id):
             if not _findable(_scope(user_id, live, question, narrowed, document_ids)):
                 return []
         vector = bought.vector(live, question)
-    with reading(user_id):
+    with search_snapshot(user_id):
         scope = _scope(user_id, live, question, narrowed, document_ids)  # anew: documents come and go
         return _answer(scope, question, vector, k, by_text=mode != VECTOR, merge=merge)
 
 
 def _scope(
-    user_id: UUID, live: Live, question: Question, narrowed: Filters, document_ids: Sequence[UUID] | None
+    user_id: UUID, live: EmbeddingModel, question: Query, narrowed: Filters, document_ids: Sequence[UUID] | None
 ) -> Scope:
     wanted = None if document_ids is None else tuple(sorted(set(document_ids)))
     passing = narrowed.document_ids(user_id)
     if passing is not None:
         wanted = passing if wanted is None else tuple(sorted(set(passing) & set(wanted)))
-    return Scope(user_id, live, wanted, (*narrowed.conditions, *question.conditions(text_search_config.among(user_id))))
+    return Scope(
+        user_id,
+        live,
+        wanted,
+        (*narrowed.conditions, *question.conditions(text_search_config.configs_of_tenant(user_id))),
+    )
 
 
 ANY = """
@@ -120,29 +125,31 @@ def _findable(scope: Scope) -> bool:
 
 
 def _answer(
-    scope: Scope, question: Question, vector: list[float] | None, k: int, *, by_text: bool, merge: bool
+    scope: Scope, question: Query, vector: list[float] | None, k: int, *, by_text: bool, merge: bool
 ) -> list[Passage]:
-    n = max(FEWEST_CANDIDATES, 4 * k)
-    lexemes = bm25_search.lexemes(question.text, text_search_config.among(scope.user_id))
+    n = max(MIN_CANDIDATES, 4 * k)
+    lexemes = bm25_search.query_lexemes(question.text, text_search_config.configs_of_tenant(scope.user_id))
     ranking = fuse(
         scope.live.model,
-        nearest(scope, vector, n) if vector else [],
-        bm25_search.find(scope, lexemes, n) if by_text else [],
+        nearest_chunks(scope, vector, n) if vector else [],
+        bm25_search.search_bm25(scope, lexemes, n) if by_text else [],
         k,
     )
-    found = fetch(scope.user_id, ranking)
+    found = fetch_chunks(scope.user_id, ranking)
     return (
         [] if not found else _shown(merge_neighbours.neighbours(found) if merge else [[one] for one in found], lexemes)
     )
 
 
-def _shown(groups: Sequence[Sequence[Found]], lexemes: list[str]) -> list[Passage]:
+def _shown(groups: Sequence[Sequence[RetrievedChunk]], lexemes: list[str]) -> list[Passage]:
     texts = [merge_neighbours.joined(group) for group in groups]
-    marked = snippets.cut(texts, lexemes, [text_search_config.of(group[0].meta) for group in groups])
+    marked = snippets.render_snippets(
+        texts, lexemes, [text_search_config.config_of_chunk(group[0].meta) for group in groups]
+    )
     return [_passage(group, text, snippet) for group, text, snippet in zip(groups, texts, marked, strict=True)]
 
 
-def _passage(group: Sequence[Found], text: str, snippet: str) -> Passage:
+def _passage(group: Sequence[RetrievedChunk], text: str, snippet: str) -> Passage:
     best = min(group, key=lambda one: (-one.ranked.score, one.ranked.chunk_id))
     return Passage(
         chunk_id=best.ranked.chunk_id,

@@ -75,7 +75,7 @@ SPARE, GROWTH = 10, 8  # the first look is at so many more than are wanted, each
 
 
 @dataclass(frozen=True, slots=True)
-class Match:
+class TextHit:
     """A passage in which words of the question stand; ``bm25`` says how well they single it out."""
 
     chunk_id: UUID
@@ -96,7 +96,7 @@ class Postings:
         return log(1 + (self.passages - self.places.size + 0.5) / (self.places.size + 0.5))
 
 
-def lexemes(text: str, configurations: Sequence[str] = (ENGLISH,)) -> list[str]:
+def query_lexemes(text: str, configurations: Sequence[str] = (ENGLISH,)) -> list[str]:
     """Return a text's words as full text search knows them: stemmed, without stop words, each once."""
     values: dict[str, Any] = {"text": text, "configuration": configurations[0], "configurations": list(configurations)}
     with connection.cursor() as cursor:
@@ -105,9 +105,9 @@ def lexemes(text: str, configurations: Sequence[str] = (ENGLISH,)) -> list[str]:
     return found
 
 
-def find(scope: Scope, words: list[str], n: int) -> list[Match]:
+def search_bm25(scope: Scope, words: list[str], n: int) -> list[TextHit]:
     """Return the ``n`` best passages in which any of ``words``, lexemes, stands. Call inside ``as_tenant``."""
-    found: list[Match] = []
+    found: list[TextHit] = []
     for batch in _ranked(_read(scope, words), n + SPARE) if words else ():
         found += _findable(scope, batch, n - len(found))
         if len(found) == n:
@@ -123,7 +123,7 @@ def _read(scope: Scope, words: list[str]) -> list[Postings]:
     with connection.wrap_database_errors, psycopg.Cursor(connection.connection) as cursor:
         cursor.execute(POSTINGS.format(documents=documents), values, binary=True)
         return [
-            Postings(passages, np.frombuffer(ids, "S16"), np.frombuffer(counts, ">i4"), terms.read(places))
+            Postings(passages, np.frombuffer(ids, "S16"), np.frombuffer(counts, ">i4"), terms.read_postings(places))
             for passages, ids, counts, places in cursor.fetchall()
         ]
 
@@ -167,7 +167,7 @@ def _best(scores: NDArray[Any], size: int) -> NDArray[Any]:
     return best
 
 
-def _findable(scope: Scope, batch: dict[str, list[Any]], n: int) -> list[Match]:
+def _findable(scope: Scope, batch: dict[str, list[Any]], n: int) -> list[TextHit]:
     sql = FOUND.format(
         conditions="".join(f" AND ({condition})" for condition, _ in scope.conditions),
         findable=SHADOWED if scope.live.shadowed else OF_LIVE,
@@ -179,7 +179,7 @@ def _findable(scope: Scope, batch: dict[str, list[Any]], n: int) -> list[Match]:
         values |= more
     with connection.cursor() as cursor:
         cursor.execute(sql, values)
-        return [Match(*row) for row in cursor.fetchall()]
+        return [TextHit(*row) for row in cursor.fetchall()]
 
 
 def _values(scope: Scope) -> dict[str, Any]:

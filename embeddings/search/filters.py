@@ -41,7 +41,7 @@ class Filters:
         return tuple(own.order_by("pk").values_list("pk", flat=True))
 
 
-def read(given: object) -> Filters:
+def parse_filters(given: object) -> Filters:
     """Read a request's filters; raise ``Refused`` for one that is unknown or cannot be meant."""
     if given is None:
         return Filters()

@@ -8,8 +8,8 @@ from heapq import nsmallest
 from uuid import UUID
 
 from embeddings.embedders.wordllama import WordLlama
-from embeddings.search.bm25_search import Match
-from embeddings.search.vector_search import Hit
+from embeddings.search.bm25_search import TextHit
+from embeddings.search.vector_search import VectorHit
 
 # Measured on the dev questions of docs/retrieval.md. The usual 60 lets what both arms rank thirtieth overtake what one
 # ranks first: hit@5 of .64 where 3 gives .75.
@@ -21,33 +21,33 @@ VECTOR_WEIGHTS = {WordLlama.model: 0.5}
 
 
 @dataclass(frozen=True, slots=True)
-class ByVector:
+class VectorScore:
     rank: int  # from 1
     similarity: float
 
 
 @dataclass(frozen=True, slots=True)
-class ByText:
+class TextScore:
     rank: int  # from 1
     bm25: float
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class ScoreParts:
     """What each arm said of a passage; None: it did not name it."""
 
-    vector: ByVector | None
-    text: ByText | None
+    vector: VectorScore | None
+    text: TextScore | None
 
 
 @dataclass(frozen=True, slots=True)
-class Ranked:
+class RankedChunk:
     chunk_id: UUID
     score: float
-    parts: Parts
+    parts: ScoreParts
 
 
-def fuse(model: str, vectors: Sequence[Hit], texts: Sequence[Match], k: int) -> list[Ranked]:
+def fuse(model: str, vectors: Sequence[VectorHit], texts: Sequence[TextHit], k: int) -> list[RankedChunk]:
     """Return at most ``k`` of what either arm found, the best first; what is equally good in the order of its id."""
     weight = VECTOR_WEIGHTS.get(model, VECTOR_WEIGHT)
     by_vector = {hit.chunk_id: (rank, hit.similarity) for rank, hit in enumerate(vectors, 1)}
@@ -56,8 +56,8 @@ def fuse(model: str, vectors: Sequence[Hit], texts: Sequence[Match], k: int) -> 
     for chunk_id, (rank, _) in by_text.items():
         scores[chunk_id] = scores.get(chunk_id, 0.0) + TEXT_WEIGHT / (K + rank)
     best = nsmallest(k, scores, key=lambda chunk_id: (-scores[chunk_id], chunk_id))
-    return [Ranked(each, scores[each], _parts(by_vector.get(each), by_text.get(each))) for each in best]
+    return [RankedChunk(each, scores[each], _parts(by_vector.get(each), by_text.get(each))) for each in best]
 
 
-def _parts(by_vector: tuple[int, float] | None, by_text: tuple[int, float] | None) -> Parts:
-    return Parts(ByVector(*by_vector) if by_vector else None, ByText(*by_text) if by_text else None)
+def _parts(by_vector: tuple[int, float] | None, by_text: tuple[int, float] | None) -> ScoreParts:
+    return ScoreParts(VectorScore(*by_vector) if by_vector else None, TextScore(*by_text) if by_text else None)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
-from embeddings.search.results import Found
+from embeddings.search.results import RetrievedChunk
 
 
-def neighbours(found: Sequence[Found]) -> list[list[Found]]:
+def neighbours(found: Sequence[RetrievedChunk]) -> list[list[RetrievedChunk]]:
     """Return what follows each other in one section as one group in reading order; the group with the best first."""
     place = {one.ranked.chunk_id: at for at, one in enumerate(found)}
     ordered = sorted(found, key=lambda one: (one.document_id, one.chunker, one.ord))
@@ -21,7 +21,7 @@ def neighbours(found: Sequence[Found]) -> list[list[Found]]:
     return sorted(groups, key=lambda group: min(place[one.ranked.chunk_id] for one in group))
 
 
-def joined(group: Sequence[Found]) -> str:
+def joined(group: Sequence[RetrievedChunk]) -> str:
     """Return the group's text: what overlaps stands once, and so does a table's header."""
     text, end = group[0].text, group[0].end
     for one in group[1:]:

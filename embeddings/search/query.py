@@ -11,7 +11,7 @@ from django.conf import settings
 
 from accounts.errors import ApiError
 from embeddings import tokenizer
-from embeddings.indexes.text_search_config import ENGLISH, chosen
+from embeddings.indexes.text_search_config import ENGLISH, per_config_sql
 
 HYBRID, VECTOR, TEXT = "hybrid", "vector", "text"
 MODES = (HYBRID, VECTOR, TEXT)
@@ -24,7 +24,7 @@ QUOTES = str.maketrans("“”„‟«»", '""""""')
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class Query:
     """``text`` is what is embedded and whose words are counted: all of the query but what it excludes."""
 
     text: str
@@ -40,22 +40,24 @@ class Question:
         for number, phrase in enumerate(self.phrases):
             asked = f"phraseto_tsquery('{{configuration}}', %(asked_phrase_{number})s)"
             empty = " OR ".join(f"numnode({asked.format(configuration=each)}) = 0" for each in configurations)
-            stands = chosen(f"c.search @@ {asked}", configurations)
+            stands = per_config_sql(f"c.search @@ {asked}", configurations)
             found.append((f"({empty} OR {stands})", {f"asked_phrase_{number}": phrase}))
         for number, word in enumerate(self.excluded):
             asked = f"phraseto_tsquery('{{configuration}}', %(asked_without_{number})s)"
-            found.append((chosen(f"NOT c.search @@ {asked}", configurations), {f"asked_without_{number}": word}))
+            found.append(
+                (per_config_sql(f"NOT c.search @@ {asked}", configurations), {f"asked_without_{number}": word})
+            )
         return tuple(found)
 
 
-def read(query: str) -> Question:
+def parse_query(query: str) -> Query:
     """Read a query; raise ``Refused`` for one that is empty or too long."""
     wanted = query.encode("utf-8", "replace").decode().replace("\0", " ").strip()
     if not wanted:
         raise ApiError("EMPTY_QUERY", "The query is empty.", field="query")
     if len(wanted) > settings.MAX_QUERY_CHARS:
         raise _too_long(f"{settings.MAX_QUERY_CHARS} characters")
-    if not tokenizer.fits(wanted, MOST_TOKENS):
+    if not tokenizer.fits_in_tokens(wanted, MOST_TOKENS):
         raise _too_long(f"{MOST_TOKENS} tokens")
     return _marked(wanted)
 
@@ -64,25 +66,25 @@ def _too_long(limit: str) -> ApiError:
     return ApiError("QUERY_TOO_LONG", f"The query is longer than {limit}.", field="query")
 
 
-def _marked(wanted: str) -> Question:
+def _marked(wanted: str) -> Query:
     phrases, excluded = [], []
     plain = wanted.translate(QUOTES)
     marks = list(MARKED.finditer(plain))
     if len(marks) > MOST_MARKS:
-        return Question(wanted)
+        return Query(wanted)
     for mark in marks:
         if phrase := (mark["phrase"] or "").strip():
             phrases.append(phrase)
         elif without := (mark["unwanted"] or mark["without"] or "").strip():
             excluded.append(without)
     if not excluded:
-        return Question(wanted, tuple(phrases))
+        return Query(wanted, tuple(phrases))
     text = MARKED.sub(lambda mark: mark[0] if mark["phrase"] is not None else " ", plain).strip()
     # Who only excludes asks for nothing: what is typed is then taken as it stands.
-    return Question(text, tuple(phrases), tuple(excluded)) if re.search(r"\w", text) else Question(wanted)
+    return Query(text, tuple(phrases), tuple(excluded)) if re.search(r"\w", text) else Query(wanted)
 
 
-def check(k: int, mode: str) -> None:
+def validate_options(k: int, mode: str) -> None:
     """Raise ``Refused`` unless ``k`` and ``mode`` are among what there is."""
     if not 1 <= k <= settings.MAX_SEARCH_RESULTS:
         raise ApiError("K_OUT_OF_RANGE", f"k must be between 1 and {settings.MAX_SEARCH_RESULTS}.", field="k")

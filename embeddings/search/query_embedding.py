@@ -5,23 +5,23 @@ from __future__ import annotations
 from uuid import UUID
 
 from embeddings import active_model, billed_calls
-from embeddings.active_model import Live
-from embeddings.search.query import Question
+from embeddings.active_model import EmbeddingModel
+from embeddings.search.query import Query
 
 
-class Bought:
+class QueryEmbedding:
     """What was bought for one request of ``user_id``."""
 
     def __init__(self, user_id: UUID) -> None:
         self._user_id = user_id
         self._vectors: dict[tuple[str, str, str], list[float]] = {}
 
-    def vector(self, live: Live, question: Question) -> list[float]:
+    def vector(self, live: EmbeddingModel, question: Query) -> list[float]:
         """Embed the question with the model of what it is to meet. Raises ``Refused`` while that cannot be done."""
         wanted = (live.model, live.version, question.text)
         if wanted not in self._vectors:
-            embedder = active_model.embedder(live)
-            with billed_calls.answerable("SEARCH_UNAVAILABLE", "Search is away; try again shortly.", field="query"):
-                made = billed_calls.embed(embedder, [question.text], user_id=self._user_id, stage="search")
+            embedder = active_model.require_embedder(live)
+            with billed_calls.as_api_errors("SEARCH_UNAVAILABLE", "Search is away; try again shortly.", field="query"):
+                made = billed_calls.embed_texts(embedder, [question.text], user_id=self._user_id, stage="search")
             self._vectors[wanted] = made[0].tolist()
         return self._vectors[wanted]

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from django.db import connection
 
-from embeddings.search.fusion import Parts, Ranked
+from embeddings.search.fusion import RankedChunk, ScoreParts
 
 # LIMIT keeps the planner from reading all documents of the tenant, whom the policies do not name to it, for a join.
 SHOWN = """
@@ -36,7 +36,7 @@ class Passage:
     text: str
     snippet: str
     score: float
-    parts: Parts
+    parts: ScoreParts
     pages: list[int]
     headings: list[str]
     start: int
@@ -45,10 +45,10 @@ class Passage:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class RetrievedChunk:
     """A chunk as it is stored, with what ranked it."""
 
-    ranked: Ranked
+    ranked: RankedChunk
     document_id: UUID
     filename: str
     chunker: tuple[str, str]
@@ -66,7 +66,7 @@ class Found:
         return self.text[-(self.end - self.start) :] if self.end > self.start else self.text
 
 
-def fetch(user_id: UUID, ranking: Sequence[Ranked]) -> list[Found]:
+def fetch_chunks(user_id: UUID, ranking: Sequence[RankedChunk]) -> list[RetrievedChunk]:
     """Fetch what was ranked, in that order; what was deleted meanwhile is left out. Call inside ``as_tenant``."""
     with connection.cursor() as cursor:
         cursor.execute(SHOWN, {"user": user_id, "found": [ranked.chunk_id for ranked in ranking]})
@@ -75,10 +75,17 @@ def fetch(user_id: UUID, ranking: Sequence[Ranked]) -> list[Found]:
 
 
 def _found(
-    ranked: Ranked, document_id: UUID, filename: str, name: str, version: str, ord: int, text: str, told: str | None
-) -> Found:
+    ranked: RankedChunk,
+    document_id: UUID,
+    filename: str,
+    name: str,
+    version: str,
+    ord: int,
+    text: str,
+    told: str | None,
+) -> RetrievedChunk:
     meta = json.loads(told) if told else {}
-    return Found(
+    return RetrievedChunk(
         ranked=ranked,
         document_id=document_id,
         filename=filename,

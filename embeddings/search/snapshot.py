@@ -12,7 +12,7 @@ from django.db.utils import OperationalError
 
 from accounts.errors import ApiError
 from accounts.rls import BECOME, as_tenant, identity
-from embeddings.search.index_probe import timed_out
+from embeddings.search.index_probe import is_statement_timeout
 
 SECONDS = 10  # for each statement
 SOON = 5
@@ -26,7 +26,7 @@ UNLIMIT = "SELECT set_config('statement_timeout', %s, true)"
 
 
 @contextmanager
-def reading(user_id: UUID) -> Iterator[None]:
+def search_snapshot(user_id: UUID) -> Iterator[None]:
     """Read as ``user_id``, what is found and what is shown from the same snapshot.
 
     In a caller's transaction, whose isolation is the caller's. Raises ``Refused("SEARCH_UNAVAILABLE")`` when a
@@ -36,7 +36,7 @@ def reading(user_id: UUID) -> Iterator[None]:
         with _alone(user_id) if connection.get_autocommit() else _within(user_id):
             yield
     except OperationalError as error:
-        if not timed_out(error):
+        if not is_statement_timeout(error):
             raise
         detail = "The search took too long; try again shortly."
         status = HTTPStatus.SERVICE_UNAVAILABLE

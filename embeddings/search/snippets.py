@@ -19,14 +19,14 @@ SQL = """
         WITH ORDINALITY shown(text, configuration, number) ORDER BY shown.number"""
 
 
-def cut(texts: Sequence[str], words: Sequence[str], configurations: Sequence[str] = ()) -> list[str]:
+def render_snippets(texts: Sequence[str], words: Sequence[str], configurations: Sequence[str] = ()) -> list[str]:
     """Return about 40 words of each text, ``words`` (lexemes) between <mark> and </mark>, all else escaped.
 
     ``configurations`` says how each text is read, where that is not as English.
     """
     values: dict[str, Any] = {
         "marks": START + STOP,
-        "words": " | ".join(map(quoted, words)),
+        "words": " | ".join(map(quote_lexeme, words)),
         "options": OPTIONS,
         "texts": list(texts),
         "configurations": list(configurations) or [ENGLISH] * len(texts),
@@ -36,12 +36,12 @@ def cut(texts: Sequence[str], words: Sequence[str], configurations: Sequence[str
         return [_escaped(snippet) for (snippet,) in cursor.fetchall()]
 
 
-def plain(snippet: str) -> str:
+def strip_marks(snippet: str) -> str:
     """Return a snippet as text, for where nothing can be marked."""
     return html.unescape(snippet.replace("<mark>", "").replace("</mark>", ""))
 
 
-def quoted(word: str) -> str:
+def quote_lexeme(word: str) -> str:
     return "'" + word.replace("\\", "\\\\").replace("'", "''") + "'"
 
 

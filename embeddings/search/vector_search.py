@@ -10,12 +10,12 @@ from uuid import UUID
 
 from django.db import connection, transaction
 
-from embeddings.active_model import Live
+from embeddings.active_model import EmbeddingModel
 from embeddings.embedders import Vectors
 from embeddings.models import VectorIndex
-from embeddings.search.vector_sql import Arm, Scope, arms, compose, is_small
+from embeddings.search.vector_sql import IndexSegment, Scope, compose, index_segments, is_small
 
-__all__ = ["Hit", "Live", "Scope", "exact", "nearest"]
+__all__ = ["EmbeddingModel", "Scope", "VectorHit", "nearest_chunks", "nearest_chunks_exact"]
 
 # What a scan through an index looks at: measured by `benchmarks recall`.
 EF_SEARCH, MOST_EF = 80, 1000
@@ -24,7 +24,7 @@ SPARE = 20  # more than are wanted, or a quarter more, are compared again by the
 MOST_SCANNED = 8_000
 # A sequential scan reads every tenant (86 ms instead of 1.5, FACTS), a sort of everything skips the index, and neither
 # compiling nor waiting for a parallel worker pays for milliseconds.
-PINNED = {"enable_seqscan": "off", "jit": "off", "max_parallel_workers_per_gather": "0"}
+PLANNER_SETTINGS = {"enable_seqscan": "off", "jit": "off", "max_parallel_workers_per_gather": "0"}
 PIN = "SELECT {told}; SELECT {given}"
 THROUGH_INDEX = {"enable_sort": "off", "hnsw.iterative_scan": "relaxed_order", "hnsw.max_scan_tuples": MOST_SCANNED}
 BUILT = """
@@ -33,14 +33,14 @@ BUILT = """
 
 
 @dataclass(frozen=True, slots=True)
-class Hit:
+class VectorHit:
     """A passage and its cosine similarity to what was asked for, -1 to 1."""
 
     chunk_id: UUID
     similarity: float
 
 
-def nearest(scope: Scope, vector: Sequence[float] | Vectors, n: int) -> list[Hit]:
+def nearest_chunks(scope: Scope, vector: Sequence[float] | Vectors, n: int) -> list[VectorHit]:
     """Return the ``n`` passages nearest to ``vector``, best first; fewer only if there are fewer.
 
     Call inside ``as_tenant``, or as the application's role. What an index leaves short of ``n``, as a filter can, is
@@ -48,18 +48,18 @@ def nearest(scope: Scope, vector: Sequence[float] | Vectors, n: int) -> list[Hit
     """
     indexes = _built(scope)
     if not indexes or is_small(scope):
-        return exact(scope, vector, n)
-    parts = arms(scope, indexes)
+        return nearest_chunks_exact(scope, vector, n)
+    parts = index_segments(scope, indexes)
     rows = _run(scope, parts, vector, n)
     found = Counter(arm for arm, *_ in rows)
     if any(part.indexed and found[at] < n for at, part in enumerate(parts)):
-        return exact(scope, vector, n)
+        return nearest_chunks_exact(scope, vector, n)
     return _best(rows, n)
 
 
-def exact(scope: Scope, vector: Sequence[float] | Vectors, n: int) -> list[Hit]:
+def nearest_chunks_exact(scope: Scope, vector: Sequence[float] | Vectors, n: int) -> list[VectorHit]:
     """Return what ``nearest`` returns, by comparing every passage in the scope."""
-    return _best(_run(scope, arms(scope, []), vector, n), n)
+    return _best(_run(scope, index_segments(scope, []), vector, n), n)
 
 
 def _built(scope: Scope) -> list[VectorIndex]:
@@ -69,11 +69,15 @@ def _built(scope: Scope) -> list[VectorIndex]:
         return [VectorIndex(table_name=table, since=since, upto=upto) for table, since, upto in cursor.fetchall()]
 
 
-def _run(scope: Scope, parts: list[Arm], vector: Sequence[float] | Vectors, n: int) -> list[tuple[int, UUID, float]]:
+def _run(
+    scope: Scope, parts: list[IndexSegment], vector: Sequence[float] | Vectors, n: int
+) -> list[tuple[int, UUID, float]]:
     if n < 1 or scope.document_ids == ():
         return []
     most = n + max(SPARE, n // 4)
-    pinned = PINNED | (THROUGH_INDEX | {"hnsw.ef_search": min(MOST_EF, max(EF_SEARCH, most))} if _mixed(parts) else {})
+    pinned = PLANNER_SETTINGS | (
+        THROUGH_INDEX | {"hnsw.ef_search": min(MOST_EF, max(EF_SEARCH, most))} if _mixed(parts) else {}
+    )
     told = ", ".join(f"current_setting('{name}', true)" for name in pinned)
     given = ", ".join(f"set_config('{name}', %s, true)" for name in pinned)
     # Set back, not rolled back to a savepoint: after that psycopg forgets all statements that it has prepared.
@@ -86,12 +90,12 @@ def _run(scope: Scope, parts: list[Arm], vector: Sequence[float] | Vectors, n: i
     return rows
 
 
-def _mixed(parts: list[Arm]) -> bool:
+def _mixed(parts: list[IndexSegment]) -> bool:
     return any(part.indexed for part in parts)
 
 
-def _best(rows: list[tuple[int, UUID, float]], n: int) -> list[Hit]:
+def _best(rows: list[tuple[int, UUID, float]], n: int) -> list[VectorHit]:
     """A passage that moved while it was looked for is in two arms: the later one has it as it is now."""
     distances = {chunk_id: distance for _, chunk_id, distance in rows}
     ranked = heapq.nsmallest(n, distances.items(), key=lambda found: (found[1], found[0]))
-    return [Hit(chunk_id, 1.0 - distance) for chunk_id, distance in ranked]
+    return [VectorHit(chunk_id, 1.0 - distance) for chunk_id, distance in ranked]

@@ -12,7 +12,7 @@ import psycopg
 from django.db import connection
 from psycopg.sql import SQL, Composable, Identifier, Literal
 
-from embeddings.active_model import Live
+from embeddings.active_model import EmbeddingModel
 from embeddings.embedders import Vectors
 from embeddings.models import VectorIndex
 
@@ -27,13 +27,13 @@ class Scope:
     """Whose passages, of which model, in which documents. ``conditions``: SQL on ``c``, a passage, with its values."""
 
     user_id: UUID
-    live: Live
+    live: EmbeddingModel
     document_ids: tuple[UUID, ...] | None = None
     conditions: tuple[tuple[str, dict[str, Any]], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Arm:
+class IndexSegment:
     """Vectors of one table that were written in [since, upto); without limits where these are None."""
 
     table: str
@@ -42,7 +42,7 @@ class Arm:
     indexed: bool = False
 
 
-def arms(scope: Scope, indexes: Iterable[VectorIndex]) -> list[Arm]:
+def index_segments(scope: Scope, indexes: Iterable[VectorIndex]) -> list[IndexSegment]:
     """Return arms that meet every vector of the scope.
 
     The statement has one snapshot, so their order decides nothing but who wins in case of a repeated passage.
@@ -52,16 +52,16 @@ def arms(scope: Scope, indexes: Iterable[VectorIndex]) -> list[Arm]:
     return [arm for table in tables for arm in _of_table(table, [index for index in own if index.table_name == table])]
 
 
-def _of_table(table: str, indexes: list[VectorIndex]) -> Iterator[Arm]:
+def _of_table(table: str, indexes: list[VectorIndex]) -> Iterator[IndexSegment]:
     covered: datetime | None = None
     for index in sorted(indexes, key=lambda index: (index.since, -index.upto.timestamp())):
         if covered and index.since < covered:  # of two that overlap, the one that reaches further back
             continue
         if index.since > (covered or BEGINNING):
-            yield Arm(table, covered, index.since)
-        yield Arm(table, index.since, index.upto, indexed=True)
+            yield IndexSegment(table, covered, index.since)
+        yield IndexSegment(table, index.since, index.upto, indexed=True)
         covered = index.upto
-    yield Arm(table, covered)
+    yield IndexSegment(table, covered)
 
 
 def is_small(scope: Scope) -> bool:
@@ -86,7 +86,7 @@ BY_INDEX = "{t}.embedding::halfvec(1536) <=> (SELECT v FROM q)::halfvec(1536)"
 
 
 def compose(
-    scope: Scope, parts: Sequence[Arm], vector: Sequence[float] | Vectors, *, n: int, candidates: int
+    scope: Scope, parts: Sequence[IndexSegment], vector: Sequence[float] | Vectors, *, n: int, candidates: int
 ) -> Composable:
     """Return the statement: rows of arm, passage and distance. An index arm yields ``candidates``, any other ``n``."""
     connection.ensure_connection()
@@ -95,7 +95,7 @@ def compose(
     return SQL(STATEMENT).format(vector=Literal(digits), arms=SQL(" UNION ALL ").join(composed))
 
 
-def _arm(scope: Scope, at: int, arm: Arm, most: int) -> Composable:
+def _arm(scope: Scope, at: int, arm: IndexSegment, most: int) -> Composable:
     shadow = arm.table == SHADOW
     table = Identifier("s" if shadow else "c")
     source = "shadow_vectors s" if shadow else "document_chunks c"
@@ -111,7 +111,7 @@ def _arm(scope: Scope, at: int, arm: Arm, most: int) -> Composable:
     )
 
 
-def _conditions(scope: Scope, arm: Arm, table: Identifier) -> Iterator[Composable]:
+def _conditions(scope: Scope, arm: IndexSegment, table: Identifier) -> Iterator[Composable]:
     yield SQL("{t}.user_id = {value}").format(t=table, value=Literal(scope.user_id))
     yield SQL("{t}.embed_model = {value}").format(t=table, value=Literal(scope.live.model))
     yield SQL("{t}.embed_version = {value}").format(t=table, value=Literal(scope.live.version))

@@ -10,7 +10,7 @@ from django.db import connection
 
 from accessa.integrity import findings
 from embeddings import embedders, reindex_jobs
-from embeddings.active_model import Live
+from embeddings.active_model import EmbeddingModel
 from embeddings.models import DocumentChunk, DocumentTerm
 from jobs import failpoints, worker
 from jobs.models import UploadJob
@@ -18,7 +18,7 @@ from testing.personas import FailingEmbedder, Upload, plan_pdf
 
 PDF = plan_pdf("hospital care", "drugs", "dental care")
 FAILING = "testing.personas.FailingEmbedder"
-LOCAL, TARGET = Live("wordllama-l2-supercat-256-padded", "1"), Live("instant", "1")
+LOCAL, TARGET = EmbeddingModel("wordllama-l2-supercat-256-padded", "1"), EmbeddingModel("instant", "1")
 ANOTHER_CUT = "markdown-simple@2"
 
 
@@ -26,14 +26,14 @@ class Died(BaseException):
     """A worker's death: nothing after it runs."""
 
 
-def reembed(uploaded: Upload, to: Live = TARGET) -> UploadJob:
-    return reindex_jobs.reembed(
+def reembed(uploaded: Upload, to: EmbeddingModel = TARGET) -> UploadJob:
+    return reindex_jobs.enqueue_reembed(
         document_id=uploaded.document_id, campaign_id=uuid4(), model=to.model, version=to.version
     )
 
 
 def rechunk(uploaded: Upload) -> UploadJob:
-    return reindex_jobs.rechunk(document_id=uploaded.document_id, campaign_id=uuid4(), chunker=ANOTHER_CUT)
+    return reindex_jobs.enqueue_rechunk(document_id=uploaded.document_id, campaign_id=uuid4(), chunker=ANOTHER_CUT)
 
 
 def again(job: UploadJob) -> UploadJob:
@@ -57,7 +57,7 @@ def wrong() -> list[Any]:
     return [finding for finding in findings(deep=True) if "waits in the buffer" not in finding.reason]
 
 
-def killed(monkeypatch: pytest.MonkeyPatch, point: str) -> bool:
+def kill_worker_at(monkeypatch: pytest.MonkeyPatch, point: str) -> bool:
     """Let a worker die where it first reaches ``point``, and its lease run out; tell whether it came there."""
 
     def reach(reached: str) -> None:
@@ -79,6 +79,6 @@ def remembering(settings: Any) -> FailingEmbedder:
     """The model to move to; it remembers what it was asked."""
     settings.EMBEDDER = FAILING
     settings.EMBED_BATCH = 2
-    found: Any = embedders.get(FAILING)
+    found: Any = embedders.get_embedder(FAILING)
     found.seen, found.calls_until_failure = [], -1
     return found  # type: ignore[no-any-return]

@@ -14,7 +14,7 @@ from testing.fakes.http_messages import Answer, Request
 from testing.fakes.openai import KEY, OpenAIServer
 
 
-class Watched(OpenAIServer):
+class RecordingOpenAIServer(OpenAIServer):
     """Sees how many calls it has in hand at once, and how large each is."""
 
     def __init__(self, **options: Any) -> None:
@@ -42,8 +42,8 @@ class Watched(OpenAIServer):
 
 
 @pytest.fixture
-def vendor(settings: Any) -> Iterator[Watched]:
-    with Watched() as server:
+def vendor(settings: Any) -> Iterator[RecordingOpenAIServer]:
+    with RecordingOpenAIServer() as server:
         settings.EMBEDDER = "openai"
         settings.OPENAI_API_KEY = KEY
         settings.OPENAI_BASE_URL = server.url

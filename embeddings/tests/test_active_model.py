@@ -10,10 +10,10 @@ import pytest
 from django.db import connection
 
 from embeddings import active_model, embedders, periodic
-from embeddings.active_model import Live
+from embeddings.active_model import EmbeddingModel
 from embeddings.indexes import bm25
 from embeddings.models import DocumentChunk, DocumentTerm, LiveModel, VectorBuffer
-from embeddings.tests.conftest import Watched
+from embeddings.tests.conftest import RecordingOpenAIServer
 from jobs import claims, failpoints, worker
 from jobs.claims import Claim
 from jobs.models import UploadJob
@@ -24,7 +24,7 @@ from testing.personas import Person, Upload, plan_pdf, run_to_the_end, stop_befo
 
 PDF, ANOTHER = plan_pdf("hospital care", "drugs"), plan_pdf("dental care")
 INSTANT = "testing.embedders.Instant"
-LOCAL = Live("wordllama-l2-supercat-256-padded", "1")
+LOCAL = EmbeddingModel("wordllama-l2-supercat-256-padded", "1")
 pytestmark = pytest.mark.django_db
 
 
@@ -55,17 +55,17 @@ def sent_back_from(job: UploadJob) -> list[str]:
 def counted(uploaded: Upload) -> list[int]:
     """The passages that full text search knows."""
     every = DocumentTerm.objects.get(document=uploaded.document_id, term="")
-    return list(bm25.read(every.postings)["ord"])
+    return list(bm25.read_postings(every.postings)["ord"])
 
 
 def test_the_first_vectors_decide_with_which_model_a_tenant_is_searched(ana: Person, settings: Any) -> None:
     assert not LiveModel.objects.exists()
-    assert active_model.of(ana.id) == Live("instant", "1")
+    assert active_model.active_model(ana.id) == EmbeddingModel("instant", "1")
 
     uploaded = ana.ingest(PDF)
     settings.EMBEDDER = "local"
 
-    assert active_model.of(ana.id) == Live("instant", "1")
+    assert active_model.active_model(ana.id) == EmbeddingModel("instant", "1")
     assert models(uploaded) == {"instant"}
     assert counted(uploaded) == sorted(DocumentChunk.objects.values_list("chunk_ord", flat=True))
 
@@ -75,7 +75,7 @@ def test_who_has_deleted_everything_begins_with_the_model_of_today(ana: Person, 
     settings.EMBEDDER = "local"
     assert ana.delete(f"/documents/{first.document_id}").status_code == 204
 
-    assert active_model.of(ana.id) == LOCAL
+    assert active_model.active_model(ana.id) == LOCAL
     uploaded = ana.ingest(ANOTHER)
 
     assert uploaded.job.state == "done"
@@ -94,7 +94,10 @@ def test_another_embedder_leaves_a_tenant_and_its_new_documents_on_its_model(
     old, new = ana.ingest(ANOTHER), ben.ingest(ANOTHER)
 
     assert (old.job.state, new.job.state) == ("done", "done")
-    assert (active_model.of(ana.id), active_model.of(ben.id)) == (LOCAL, Live("instant", "1"))
+    assert (active_model.active_model(ana.id), active_model.active_model(ben.id)) == (
+        LOCAL,
+        EmbeddingModel("instant", "1"),
+    )
     assert (models(old), models(new)) == ({LOCAL.model}, {"instant"})
 
 
@@ -116,7 +119,7 @@ def test_a_job_that_planned_before_a_cut_over_ends_with_the_new_model(stage: str
 
 @pytest.mark.parametrize("sold_here", [False, True])
 def test_a_cut_over_ends_the_buying_with_the_old_model(
-    sold_here: bool, ana: Person, vendor: Watched, settings: Any, monkeypatch: pytest.MonkeyPatch
+    sold_here: bool, ana: Person, vendor: RecordingOpenAIServer, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.EMBED_BATCH, settings.EMBED_IN_FLIGHT = 10, 1
     if sold_here:
@@ -136,7 +139,9 @@ def test_a_cut_over_ends_the_buying_with_the_old_model(
     assert not VectorBuffer.objects.exists()
 
 
-def test_a_try_that_begins_after_a_cut_over_buys_nothing_with_the_old_model(ana: Person, vendor: Watched) -> None:
+def test_a_try_that_begins_after_a_cut_over_buys_nothing_with_the_old_model(
+    ana: Person, vendor: RecordingOpenAIServer
+) -> None:
     job = waiting(texts(20), user_id=ana.id)
     stop_before("embedding")
     point(ana, *_named(LOCAL))
@@ -196,7 +201,7 @@ def test_commits_at_the_same_moment_agree_on_a_model(ana: Person, settings: Any)
     expire()
     run_to_the_end(1)
     assert [uploaded.job.state for uploaded in uploads] == ["done", "done"]
-    assert {model for uploaded in uploads for model in models(uploaded)} == {active_model.of(ana.id).model}
+    assert {model for uploaded in uploads for model in models(uploaded)} == {active_model.active_model(ana.id).model}
 
 
 def test_a_model_that_nothing_here_makes_is_waited_for_and_costs_no_attempt(
@@ -254,12 +259,12 @@ def test_vectors_of_a_model_that_is_no_longer_live_are_not_kept_by_the_sweep(ana
     assert claims.take("w") is None
 
 
-def _named(model: Live) -> tuple[str, str]:
+def _named(model: EmbeddingModel) -> tuple[str, str]:
     return model.model, model.version
 
 
 def _asked() -> list[str]:
-    embedder: Any = embedders.get("testing.personas.FailingEmbedder")
+    embedder: Any = embedders.get_embedder("testing.personas.FailingEmbedder")
     embedder.seen, embedder.calls_until_failure = [], -1
     seen: list[str] = embedder.seen
     return seen

@@ -47,9 +47,9 @@ def bm25(texts: Sequence[str], query: str) -> list[float]:
 
 
 def found(user_id: UUID, query: str, n: int = 50) -> list[tuple[str, float]]:
-    scope = Scope(user_id, active_model.of(user_id))
+    scope = Scope(user_id, active_model.active_model(user_id))
     with as_tenant(user_id):
-        matches = bm25_search.find(scope, bm25_search.lexemes(query), n)
+        matches = bm25_search.search_bm25(scope, bm25_search.query_lexemes(query), n)
     texts = dict(DocumentChunk.objects.values_list("pk", "text"))
     return [(texts[match.chunk_id], match.bm25) for match in matches]
 
@@ -76,13 +76,15 @@ def test_the_best_is_first_and_n_is_kept_to(ana: Person) -> None:
 def test_another_tenants_documents_change_nothing(ana: Person, ben: Person) -> None:
     findable(ana.id, TEXTS)
     before = found(ana.id, "zebra wig")
-    scope = Scope(ana.id, active_model.of(ana.id))
+    scope = Scope(ana.id, active_model.active_model(ana.id))
 
     findable(ben.id, ["zebra wig"] * 30)
 
     assert found(ana.id, "zebra wig") == before
     # And as the application's role, for which no policy hides Ben's rows.
-    assert [match.bm25 for match in bm25_search.find(scope, ["zebra", "wig"], 50)] == [score for _, score in before]
+    assert [match.bm25 for match in bm25_search.search_bm25(scope, ["zebra", "wig"], 50)] == [
+        score for _, score in before
+    ]
 
 
 def test_a_word_of_the_heading_counts_twice(ana: Person) -> None:
@@ -112,9 +114,9 @@ def test_the_formula_holds_over_many_documents_and_common_words(ana: Person) -> 
 def test_of_many_that_are_equally_good_the_first_in_their_documents_are_found(ana: Person) -> None:
     for _ in range(2):
         findable(ana.id, ["zebra"] * 30)
-    scope = Scope(ana.id, active_model.of(ana.id))
+    scope = Scope(ana.id, active_model.active_model(ana.id))
 
-    few, every = ([match.chunk_id for match in bm25_search.find(scope, ["zebra"], n)] for n in (5, 100))
+    few, every = ([match.chunk_id for match in bm25_search.search_bm25(scope, ["zebra"], n)] for n in (5, 100))
 
     assert every == list(DocumentChunk.objects.order_by("document_id", "chunk_ord").values_list("pk", flat=True))
     assert few == every[:5]
@@ -134,10 +136,10 @@ def test_of_words_that_stand_in_too_many_places_the_rarest_are_counted(
 
 def test_what_a_filter_leaves_is_found_however_far_down_it_ranks(ana: Person) -> None:
     findable(ana.id, [f"zebra {'fig ' * (number % 7)}" for number in range(400)])
-    scope = Scope(ana.id, active_model.of(ana.id), conditions=(("c.chunk_ord = %(wanted)s", {"wanted": 6}),))
+    scope = Scope(ana.id, active_model.active_model(ana.id), conditions=(("c.chunk_ord = %(wanted)s", {"wanted": 6}),))
 
     with as_tenant(ana.id):
-        matches = bm25_search.find(scope, ["zebra"], 3)
+        matches = bm25_search.search_bm25(scope, ["zebra"], 3)
 
     assert len(matches) == 1
 
@@ -151,20 +153,20 @@ def test_what_is_counted_and_cannot_be_found_takes_no_place(ana: Person) -> None
 
 def rows() -> list[tuple[str, list[int], list[int]]]:
     stored = DocumentTerm.objects.order_by("document_id", "term").values_list("term", "postings")
-    read = [(term, terms.read(postings)) for term, postings in stored]
+    read = [(term, terms.read_postings(postings)) for term, postings in stored]
     return [(term, places["ord"].tolist(), places["impact"].tolist()) for term, places in read]
 
 
 def test_writing_again_replaces_what_was_there(ana: Person) -> None:
     document_id = findable(ana.id, ["zebra wig", "wig"])
     before = rows()
-    terms.write(document_id)
+    terms.index_document(document_id)
     assert rows() == before
 
     with connection.cursor() as cursor:
         cursor.execute("UPDATE document_chunks SET text = 'mango' WHERE chunk_ord = 1")
         cursor.execute("DELETE FROM document_chunks WHERE chunk_ord = 0")
-    terms.write(document_id)
+    terms.index_document(document_id)
 
     assert [(term, ords) for term, ords, _ in rows()] == [("", [1]), ("mango", [1])]
 
@@ -173,7 +175,7 @@ def test_passages_without_a_vector_are_not_counted(ana: Person) -> None:
     document_id = findable(ana.id, ["zebra wig", "wig"])
     bare(ord=1)
 
-    terms.write(document_id)
+    terms.index_document(document_id)
 
     assert [(term, ords) for term, ords, _ in rows()] == [("", [0]), ("wig", [0]), ("zebra", [0])]
 

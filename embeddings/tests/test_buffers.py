@@ -10,14 +10,14 @@ from django.db import connection
 
 from accessa.integrity import findings
 from embeddings import periodic
-from embeddings.active_model import Live
+from embeddings.active_model import EmbeddingModel
 from embeddings.models import ChunkBuffer, DocumentChunk, DocumentTerm, LiveModel, ShadowVector, VectorBuffer
 from embeddings.search import search
 from embeddings.tests.campaign_helpers import FAILING, LOCAL, PDF, again, reembed, remembering
 from jobs import services, worker
 from testing.personas import FailingEmbedder, Person, Upload
 
-TARGET = Live(FailingEmbedder.model, FailingEmbedder.version)
+TARGET = EmbeddingModel(FailingEmbedder.model, FailingEmbedder.version)
 pytestmark = pytest.mark.django_db
 
 

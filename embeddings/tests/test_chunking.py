@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from documents.markdown.normalization import normalize, normalize_pages
 from embeddings import chunking, tokenizer
-from embeddings.chunking import PASSAGES, Chunk, MarkdownChunker, cut
+from embeddings.chunking import DEFAULT_SIZES, Chunk, MarkdownChunker, split_markdown
 
 SENTENCE = "The plan pays 80 percent of the allowed amount after the deductible is met. "
 PARAGRAPH = SENTENCE * 6
@@ -59,14 +59,14 @@ CONFIGURATIONS = [("markdown-simple@1", 256, 64, 96, 512), ("markdown-simple@2",
 documents = st.lists(st.sampled_from(PIECES), max_size=25).map("".join)
 
 
-def assert_sound(text: str, chunks: list[Chunk], most: int = PASSAGES.target) -> None:
+def assert_sound(text: str, chunks: list[Chunk], most: int = DEFAULT_SIZES.target) -> None:
     """Check what every cut of every text must hold."""
     covered, last_start = 0, 0
     for order, chunk in enumerate(chunks):
         header = text[slice(*chunk.header)] if chunk.header else ""
         assert chunk.ord == order
         assert chunk.text == header + text[chunk.start : chunk.end]
-        assert chunk.tokens == tokenizer.count(chunk.text) <= most
+        assert chunk.tokens == tokenizer.count_tokens(chunk.text) <= most
         assert last_start <= chunk.start
         assert covered < chunk.end
         assert not text[covered : chunk.start].strip()
@@ -80,11 +80,13 @@ def assert_sound(text: str, chunks: list[Chunk], most: int = PASSAGES.target) ->
 def test_every_cut_is_sound(raw: str, is_normal: bool, chunker: MarkdownChunker) -> None:
     text = normalize(raw) if is_normal else raw
 
-    assert_sound(text, chunker.cut(text), chunker.sizes.target)
+    assert_sound(text, chunker.split(text), chunker.sizes.target)
 
 
 def test_the_published_example() -> None:
-    chunks = cut(normalize_pages(["# Benefits\n\nYour plan pays for most care.", EXAMPLE[43:]]).text, (0, 43))
+    chunks = split_markdown(
+        normalize_pages(["# Benefits\n\nYour plan pays for most care.", EXAMPLE[43:]]).text, (0, 43)
+    )
 
     assert [dataclasses.astuple(chunk) for chunk in chunks] == [
         (0, EXAMPLE.rstrip(), 0, len(EXAMPLE) - 1, (1, 2), ("Benefits",), 31, None)
@@ -94,7 +96,7 @@ def test_the_published_example() -> None:
 
 @pytest.mark.parametrize(("label", "largest_header", "overlap", "small", "target"), CONFIGURATIONS)
 def test_the_configurations_are_frozen(label: str, largest_header: int, overlap: int, small: int, target: int) -> None:
-    config = json.loads(chunking.get(label).config)
+    config = json.loads(chunking.get_chunker(label).config)
 
     assert config == {
         "encoding": "cl100k_base",
@@ -107,10 +109,10 @@ def test_the_configurations_are_frozen(label: str, largest_header: int, overlap:
 
 def test_all_configurations_are_known_here() -> None:
     assert list(chunking.CHUNKERS) == [label for label, *_ in CONFIGURATIONS]
-    assert list(chunking.known()) == [*chunking.CHUNKERS, "legal-articles@1"]
-    assert chunking.get("markdown-simple@1").cut(EXAMPLE) == cut(EXAMPLE)
+    assert list(chunking.all_chunkers()) == [*chunking.CHUNKERS, "legal-articles@1"]
+    assert chunking.get_chunker("markdown-simple@1").split(EXAMPLE) == split_markdown(EXAMPLE)
     with pytest.raises(ImproperlyConfigured, match="legal-articles@1, markdown-simple@1, markdown-simple@2"):
-        chunking.get("markdown-simple@0")
+        chunking.get_chunker("markdown-simple@0")
 
 
 def long_document() -> str:
@@ -134,42 +136,42 @@ CUTS = [
 @pytest.mark.parametrize(("label", "sha"), CUTS)
 def test_the_cut_of_a_version_does_not_move(label: str, sha: str) -> None:
     """Whoever changes this hash changes the texts behind stored chunk ids: that is another version."""
-    cuts = json.dumps([dataclasses.astuple(chunk) for chunk in chunking.get(label).cut(long_document())])
+    cuts = json.dumps([dataclasses.astuple(chunk) for chunk in chunking.get_chunker(label).split(long_document())])
 
     assert hashlib.sha256(cuts.encode()).hexdigest() == sha
 
 
 @pytest.mark.parametrize("seed", ["0", "1", "4242"])
 def test_the_cut_is_the_same_in_every_process(seed: str) -> None:
-    code = "from embeddings.tests.test_chunking import *; print(repr(cut(long_document())))"
+    code = "from embeddings.tests.test_chunking import *; print(repr(split_markdown(long_document())))"
 
     done = subprocess.run(
         [sys.executable, "-c", code], env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, check=True
     )
 
-    assert done.stdout.decode().strip() == repr(cut(long_document()))
+    assert done.stdout.decode().strip() == repr(split_markdown(long_document()))
 
 
 @pytest.mark.parametrize("blank", ["", "\n", " \n\t\n", "\x1c\u2003"])
 def test_a_text_without_a_visible_character_has_no_chunk(blank: str) -> None:
-    assert cut(blank) == []
+    assert split_markdown(blank) == []
 
 
 def test_a_large_section_starts_its_own_chunk() -> None:
     text = normalize(f"# A\n\n{PARAGRAPH * 3}\n\n# B\n\n{PARAGRAPH * 3}\n\n# C\n\n{PARAGRAPH * 3}")
 
-    assert [chunk.headings for chunk in cut(text) if chunk.text.startswith("# ")] == [("A",), ("B",), ("C",)]
+    assert [chunk.headings for chunk in split_markdown(text) if chunk.text.startswith("# ")] == [("A",), ("B",), ("C",)]
 
 
 def test_small_sections_share_a_chunk() -> None:
-    chunks = cut(normalize("".join(f"## Term {n}\n\n{SENTENCE}\n\n" for n in range(100))))
+    chunks = split_markdown(normalize("".join(f"## Term {n}\n\n{SENTENCE}\n\n" for n in range(100))))
 
     assert min(chunk.tokens for chunk in chunks) >= 50
     assert all(chunk.text.startswith("## ") for chunk in chunks)
 
 
 def test_no_chunk_ends_with_a_heading() -> None:
-    chunks = cut(long_document())
+    chunks = split_markdown(long_document())
 
     assert len(chunks) > 12
     assert not [chunk for chunk in chunks if chunk.text.rsplit("\n", 1)[-1].startswith("#")]
@@ -177,14 +179,14 @@ def test_no_chunk_ends_with_a_heading() -> None:
 
 @pytest.mark.parametrize("above", ["# A\n\n## B", "Short.\n\n# A", "- a\n- b\n\n# A\n\n## B"])
 def test_a_heading_stays_with_text_that_has_no_good_end(above: str) -> None:
-    chunks = cut(normalize(f"{above}\n\n{'word ' * 2000}"))
+    chunks = split_markdown(normalize(f"{above}\n\n{'word ' * 2000}"))
 
     assert not [chunk for chunk in chunks if chunk.text.rsplit("\n", 1)[-1].startswith("#")]
 
 
 @pytest.mark.parametrize("sentences", range(28, 36))
 def test_a_short_last_section_is_no_stub(sentences: int) -> None:
-    chunks = cut(normalize(f"{SENTENCE * sentences}\n\n# End\n\nThank you."))
+    chunks = split_markdown(normalize(f"{SENTENCE * sentences}\n\n# End\n\nThank you."))
 
     assert min(chunk.tokens for chunk in chunks) >= 50
 
@@ -192,13 +194,13 @@ def test_a_short_last_section_is_no_stub(sentences: int) -> None:
 def test_the_heading_path_is_that_of_what_is_new() -> None:
     text = normalize(f"# A\n\n## B\n\n{PARAGRAPH * 8}\n\n## C #\n\n{PARAGRAPH * 8}\n\n# D\n\n{PARAGRAPH * 8}")
 
-    paths = [chunk.headings for chunk in cut(text)]
+    paths = [chunk.headings for chunk in split_markdown(text)]
 
     assert list(dict.fromkeys(paths)) == [("A",), ("A", "B"), ("A", "C"), ("D",)]
 
 
 def test_neighbours_overlap_by_whole_sentences_of_one_section() -> None:
-    chunks = cut(normalize(f"# A\n\n{SENTENCE * 80}\n\n# B\n\n{SENTENCE * 80}"))
+    chunks = split_markdown(normalize(f"# A\n\n{SENTENCE * 80}\n\n# B\n\n{SENTENCE * 80}"))
 
     for before, after in pairwise(chunks):
         shared = before.text[after.start - before.start :] if after.start < before.end else ""
@@ -206,14 +208,14 @@ def test_neighbours_overlap_by_whole_sentences_of_one_section() -> None:
             assert shared == ""
         else:
             assert shared.startswith("The plan pays")
-            assert 32 <= tokenizer.count(shared) <= 80
+            assert 32 <= tokenizer.count_tokens(shared) <= 80
 
 
 def test_a_split_table_repeats_its_header_over_whole_rows() -> None:
     head = "| Service | You pay |\n|---|---|\n"
     text = normalize(head + "".join(f"| Service number {n} | ${n}.00 |\n" for n in range(200)))
 
-    first, *rest = cut(text)
+    first, *rest = split_markdown(text)
 
     assert first.header is None
     assert len(rest) > 3
@@ -227,7 +229,7 @@ def test_a_split_table_repeats_its_header_over_whole_rows() -> None:
 def test_a_row_over_the_cap_is_cut_between_cells() -> None:
     text = "| a | b |\n|---|---|\n" + "| cell of words " * 400 + "|\n"
 
-    chunks = cut(text)
+    chunks = split_markdown(text)
 
     assert len(chunks) > 2
     assert all(
@@ -238,26 +240,26 @@ def test_a_row_over_the_cap_is_cut_between_cells() -> None:
 def test_a_header_over_its_limit_is_not_repeated() -> None:
     text = "| " + "column name " * 150 + "|\n|---|\n" + "| 1 |\n" * 400
 
-    assert not [chunk for chunk in cut(text) if chunk.header]
+    assert not [chunk for chunk in split_markdown(text) if chunk.header]
 
 
 def test_code_that_fits_is_kept_whole() -> None:
     code = "```py\n" + "total = copay + coinsurance\n" * 55 + "```"
     text = normalize(f"# A\n\n{PARAGRAPH * 3}\n\n{code}\n\n{PARAGRAPH * 3}")
 
-    assert sum(code in chunk.text for chunk in cut(text)) == 1
+    assert sum(code in chunk.text for chunk in split_markdown(text)) == 1
 
 
 def test_a_hash_in_code_is_no_heading() -> None:
     text = normalize("```\n# not one\n" + "x = 1\n" * 300 + "```\n")
 
-    assert {chunk.headings for chunk in cut(text)} == {()}
+    assert {chunk.headings for chunk in split_markdown(text)} == {()}
 
 
 def test_pages_are_those_of_the_passage() -> None:
     pages = normalize_pages([PARAGRAPH * 2, "", PARAGRAPH * 8, PARAGRAPH])
 
-    chunks = cut(pages.text, pages.page_starts)
+    chunks = split_markdown(pages.text, pages.page_starts)
 
     assert chunks[0].pages[0] == 1
     assert chunks[-1].pages[1] == 4
@@ -282,7 +284,7 @@ HOSTILE = {
 def test_hostile_text_takes_time_in_proportion(name: str) -> None:
     started = time.process_time()
 
-    chunks = cut(HOSTILE[name])
+    chunks = split_markdown(HOSTILE[name])
 
     assert time.process_time() - started < 3, "measured below 0.5 s; a quadratic step takes minutes"
     assert_sound(HOSTILE[name], chunks)

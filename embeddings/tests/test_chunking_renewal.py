@@ -58,7 +58,7 @@ def new(before: Sequence[Chunk], after: Sequence[Chunk]) -> list[Chunk]:
 def test_a_cut_meets_the_former_one_again_soon(
     edit: Callable[[list[str], int, random.Random], None], kind: str, label: str
 ) -> None:
-    cut, rng = chunking.get(label).cut, random.Random(f"{kind} {edit.__name__}")
+    cut, rng = chunking.get_chunker(label).split, random.Random(f"{kind} {edit.__name__}")
     made = blocks(kind, rng)
     before = cut(normalize("".join(made)))
 

@@ -190,7 +190,7 @@ def test_a_buffered_vector_that_changed_is_never_committed(swept: bool, ana: Per
 
     assert uploaded.job.state == "done"
     chunk = DocumentChunk.objects.get(chunk_ord=0)
-    (expected,) = embedders.get("local").embed([chunk.text])
+    (expected,) = embedders.get_embedder("local").embed([chunk.text])
     assert list(chunk.embedding) == pytest.approx(list(expected), abs=1e-6)
 
 
@@ -374,7 +374,7 @@ def test_a_proof_answers_for_many_jobs_and_blames_only_the_broken(ana: Person, b
     good, bad = ana.ingest(PDF), ben.ingest(PDF)
     sql("UPDATE document_chunks SET text = 'x' WHERE user_id = %s AND chunk_ord = 0", ben.id)
 
-    assert set(invariants.chunked([good.job_id, bad.job_id])) == {bad.job_id}
+    assert set(invariants.chunks_committed([good.job_id, bad.job_id])) == {bad.job_id}
 
 
 @pytest.mark.parametrize("stage", [stage for stage in Stage.values if stage in BREAKS])

@@ -15,7 +15,7 @@ from django.db.models import Sum
 
 from embeddings.embedders import DIMENSIONS
 from embeddings.models import DocumentChunk, VectorBuffer
-from embeddings.tests.conftest import Watched
+from embeddings.tests.conftest import RecordingOpenAIServer
 from jobs import worker
 from jobs.claims import Superseded
 from jobs.cluster import state
@@ -50,7 +50,7 @@ def vectors_of(job: UploadJob) -> dict[str, list[float]]:
     return {text: list(found) for text, found in [*buffered, *chunks.values_list("text", "embedding")]}
 
 
-def bought(vendor: Watched, passages: Sequence[str]) -> list[int]:
+def bought(vendor: RecordingOpenAIServer, passages: Sequence[str]) -> list[int]:
     """How often each of ``passages`` was sold."""
     return [vendor.ledger.counts[hashlib.sha256(text.encode()).hexdigest()] for text in passages]
 
@@ -60,7 +60,7 @@ def settled(job: UploadJob) -> tuple[int, Decimal]:
     return found["quantity__sum"] or 0, found["cents__sum"] or Decimal(0)
 
 
-def test_each_passage_gets_its_own_vector_and_is_bought_once(ana: Person, vendor: Watched) -> None:
+def test_each_passage_gets_its_own_vector_and_is_bought_once(ana: Person, vendor: RecordingOpenAIServer) -> None:
     passages = texts(600)
     job = waiting(passages, user_id=ana.id)
 
@@ -73,7 +73,9 @@ def test_each_passage_gets_its_own_vector_and_is_bought_once(ana: Person, vendor
     assert again(job).embed_model == "text-embedding-3-small"
 
 
-def test_the_job_costs_what_the_vendor_charged_and_was_predicted(ana: Person, vendor: Watched, settings: Any) -> None:
+def test_the_job_costs_what_the_vendor_charged_and_was_predicted(
+    ana: Person, vendor: RecordingOpenAIServer, settings: Any
+) -> None:
     settings.OPENAI_CENTS_PER_MILLION_TOKENS = 2.0
     job = waiting(texts(300), user_id=ana.id)
 
@@ -92,7 +94,7 @@ def test_the_job_costs_what_the_vendor_charged_and_was_predicted(ana: Person, ve
 
 @pytest.mark.parametrize("at_once", [1, 3])
 def test_no_more_calls_are_in_flight_than_are_allowed(
-    at_once: int, ana: Person, vendor: Watched, settings: Any
+    at_once: int, ana: Person, vendor: RecordingOpenAIServer, settings: Any
 ) -> None:
     settings.EMBED_IN_FLIGHT, settings.EMBED_BATCH = at_once, 10
     vendor.delay = 0.05
@@ -104,7 +106,7 @@ def test_no_more_calls_are_in_flight_than_are_allowed(
     assert vendor.most_in_hand == at_once
 
 
-def test_a_call_has_256_texts_at_most(ana: Person, vendor: Watched) -> None:
+def test_a_call_has_256_texts_at_most(ana: Person, vendor: RecordingOpenAIServer) -> None:
     waiting(texts(600), user_id=ana.id)
 
     worker.drain()
@@ -112,7 +114,7 @@ def test_a_call_has_256_texts_at_most(ana: Person, vendor: Watched) -> None:
     assert sorted(vendor.sizes) == [88, 256, 256]
 
 
-def test_a_call_has_300_000_tokens_at_most(ana: Person, vendor: Watched) -> None:
+def test_a_call_has_300_000_tokens_at_most(ana: Person, vendor: RecordingOpenAIServer) -> None:
     waiting(texts(80, words=7_000), user_id=ana.id)
 
     worker.drain()
@@ -121,7 +123,9 @@ def test_a_call_has_300_000_tokens_at_most(ana: Person, vendor: Watched) -> None
     assert max(vendor.tokens) <= 300_000
 
 
-def test_progress_cost_and_vectors_are_written_in_one_transaction(ana: Person, vendor: Watched, settings: Any) -> None:
+def test_progress_cost_and_vectors_are_written_in_one_transaction(
+    ana: Person, vendor: RecordingOpenAIServer, settings: Any
+) -> None:
     settings.EMBED_IN_FLIGHT = 1
     job = waiting(texts(300), user_id=ana.id)
     claim = stop_before("embedding")
@@ -137,7 +141,7 @@ def test_progress_cost_and_vectors_are_written_in_one_transaction(ana: Person, v
     assert (again(job).progress["embeds_done"], int(again(job).cost_cents)) == (0, 0)
 
 
-def test_a_text_that_the_vendor_refuses_loses_only_itself(ana: Person, vendor: Watched) -> None:
+def test_a_text_that_the_vendor_refuses_loses_only_itself(ana: Person, vendor: RecordingOpenAIServer) -> None:
     passages = texts(300)
     passages[137] += POISON
     vendor.poison = POISON
@@ -154,7 +158,7 @@ def test_a_text_that_the_vendor_refuses_loses_only_itself(ana: Person, vendor: W
     assert not Purchase.objects.filter(state="reserved").exists()
 
 
-def test_a_retry_after_a_refused_text_buys_nothing_again(ana: Person, vendor: Watched) -> None:
+def test_a_retry_after_a_refused_text_buys_nothing_again(ana: Person, vendor: RecordingOpenAIServer) -> None:
     passages = [*texts(30), f"A {POISON} of its own."]
     vendor.poison = POISON
     job = waiting(passages, user_id=ana.id)
@@ -168,7 +172,7 @@ def test_a_retry_after_a_refused_text_buys_nothing_again(ana: Person, vendor: Wa
     assert bought(vendor, passages) == [1] * 31
 
 
-def test_a_vendor_that_refuses_every_text_is_not_asked_for_each(ana: Person, vendor: Watched) -> None:
+def test_a_vendor_that_refuses_every_text_is_not_asked_for_each(ana: Person, vendor: RecordingOpenAIServer) -> None:
     vendor.poison = "Passage"
     job = waiting(texts(512), user_id=ana.id)
 
@@ -178,7 +182,7 @@ def test_a_vendor_that_refuses_every_text_is_not_asked_for_each(ana: Person, ven
     assert vendor.requests < 100
 
 
-def test_passages_whose_tokens_were_counted_too_low_are_split(ana: Person, vendor: Watched) -> None:
+def test_passages_whose_tokens_were_counted_too_low_are_split(ana: Person, vendor: RecordingOpenAIServer) -> None:
     passages = texts(80, words=7_000)
     job = waiting(passages, user_id=ana.id, counts=[1] * 80)
 
@@ -189,7 +193,7 @@ def test_passages_whose_tokens_were_counted_too_low_are_split(ana: Person, vendo
 
 
 @pytest.mark.parametrize("kind", ["status-413", "status-422"])
-def test_what_is_too_much_for_the_vendor_is_split(kind: str, ana: Person, vendor: Watched) -> None:
+def test_what_is_too_much_for_the_vendor_is_split(kind: str, ana: Person, vendor: RecordingOpenAIServer) -> None:
     passages = texts(20)
     vendor.misbehave(CALL, kind)
     job = waiting(passages, user_id=ana.id)
@@ -213,7 +217,7 @@ WAITS = {
 
 @pytest.mark.parametrize(("kind", "reason"), WAITS.items())
 def test_what_is_not_the_documents_fault_is_a_wait_and_no_attempt(
-    kind: str, reason: str, ana: Person, vendor: Watched
+    kind: str, reason: str, ana: Person, vendor: RecordingOpenAIServer
 ) -> None:
     passages = texts(20)
     vendor.misbehave(CALL, kind)
@@ -264,7 +268,7 @@ FAULTS = [
 
 @pytest.mark.parametrize(("kind", "code", "times"), FAULTS)
 def test_a_fault_is_tried_again_and_nothing_of_a_bad_answer_is_kept(
-    kind: str, code: str, times: int, ana: Person, vendor: Watched, settings: Any
+    kind: str, code: str, times: int, ana: Person, vendor: RecordingOpenAIServer, settings: Any
 ) -> None:
     settings.VENDOR_TIMEOUT_SECONDS = 1.2
     passages = texts(20)
@@ -281,7 +285,7 @@ def test_a_fault_is_tried_again_and_nothing_of_a_bad_answer_is_kept(
     assert vectors_of(job)[passages[7]] == pytest.approx(vector(passages[7]).tolist(), abs=1e-6)
 
 
-def test_a_refused_connection_is_tried_again_and_costs_nothing(ana: Person, vendor: Watched) -> None:
+def test_a_refused_connection_is_tried_again_and_costs_nothing(ana: Person, vendor: RecordingOpenAIServer) -> None:
     vendor.misbehave(CALL, "refused")
     job = waiting(texts(20), user_id=ana.id)
 
@@ -296,7 +300,7 @@ def test_a_refused_connection_is_tried_again_and_costs_nothing(ana: Person, vend
 
 
 @pytest.mark.parametrize("kind", ["shuffled", "wrong-model"])
-def test_vectors_are_told_apart_by_their_index(kind: str, ana: Person, vendor: Watched) -> None:
+def test_vectors_are_told_apart_by_their_index(kind: str, ana: Person, vendor: RecordingOpenAIServer) -> None:
     passages = texts(20)
     vendor.misbehave(CALL, kind)
     job = waiting(passages, user_id=ana.id)
@@ -307,7 +311,9 @@ def test_vectors_are_told_apart_by_their_index(kind: str, ana: Person, vendor: W
     assert all(found[text] == pytest.approx(vector(text).tolist(), abs=1e-6) for text in passages)
 
 
-def test_when_one_call_fails_those_beside_it_are_kept(ana: Person, vendor: Watched, settings: Any) -> None:
+def test_when_one_call_fails_those_beside_it_are_kept(
+    ana: Person, vendor: RecordingOpenAIServer, settings: Any
+) -> None:
     settings.EMBED_BATCH = 10
     passages = texts(30)
     vendor.delay = 0.1
@@ -323,7 +329,7 @@ def test_when_one_call_fails_those_beside_it_are_kept(ana: Person, vendor: Watch
     assert bought(vendor, passages) == [1] * 30
 
 
-def test_a_fault_that_may_have_been_charged_stays_in_the_books(ana: Person, vendor: Watched) -> None:
+def test_a_fault_that_may_have_been_charged_stays_in_the_books(ana: Person, vendor: RecordingOpenAIServer) -> None:
     vendor.misbehave(CALL, "truncated-json")
     job = waiting(texts(20), user_id=ana.id)
 
@@ -334,7 +340,7 @@ def test_a_fault_that_may_have_been_charged_stays_in_the_books(ana: Person, vend
 
 
 def test_a_budget_that_ends_midway_stops_before_the_spend_and_goes_on_next_day(
-    ana: Person, vendor: Watched, settings: Any
+    ana: Person, vendor: RecordingOpenAIServer, settings: Any
 ) -> None:
     settings.EMBED_BATCH = 10
     passages = texts(60)
@@ -354,7 +360,9 @@ def test_a_budget_that_ends_midway_stops_before_the_spend_and_goes_on_next_day(
     assert bought(vendor, passages) == [1] * 60
 
 
-def test_a_pace_that_is_used_up_keeps_what_is_in_the_air_and_waits(ana: Person, vendor: Watched, settings: Any) -> None:
+def test_a_pace_that_is_used_up_keeps_what_is_in_the_air_and_waits(
+    ana: Person, vendor: RecordingOpenAIServer, settings: Any
+) -> None:
     settings.EMBED_BATCH, settings.OPENAI_REQUESTS_PER_MINUTE = 10, 4  # a burst of two
     vendor.delay = 0.1
     job = waiting(texts(60), user_id=ana.id)
@@ -366,7 +374,9 @@ def test_a_pace_that_is_used_up_keeps_what_is_in_the_air_and_waits(ana: Person, 
     assert held.progress["embeds_done"] == VectorBuffer.objects.count() == 20
 
 
-def test_an_outage_charges_no_attempt_once_the_breaker_is_open(ana: Person, vendor: Watched, settings: Any) -> None:
+def test_an_outage_charges_no_attempt_once_the_breaker_is_open(
+    ana: Person, vendor: RecordingOpenAIServer, settings: Any
+) -> None:
     settings.EMBED_BATCH, settings.VENDOR_BREAKER_FAULTS = 10, 3
     vendor.misbehave(CALL, "status-500", times=3)
     job = waiting(texts(30), user_id=ana.id)
@@ -378,7 +388,7 @@ def test_an_outage_charges_no_attempt_once_the_breaker_is_open(ana: Person, vend
 
 
 def test_who_lost_the_claim_meanwhile_writes_nothing_and_buys_no_more(
-    ana: Person, vendor: Watched, settings: Any
+    ana: Person, vendor: RecordingOpenAIServer, settings: Any
 ) -> None:
     settings.EMBED_BATCH, settings.EMBED_IN_FLIGHT = 10, 2
     job = waiting(texts(60), user_id=ana.id)
@@ -395,7 +405,7 @@ def test_who_lost_the_claim_meanwhile_writes_nothing_and_buys_no_more(
 
 
 def test_a_cluster_that_stops_keeps_what_it_has_bought(
-    ana: Person, vendor: Watched, monkeypatch: pytest.MonkeyPatch
+    ana: Person, vendor: RecordingOpenAIServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = waiting(texts(60), user_id=ana.id)
     claim = stop_before("embedding")
@@ -411,7 +421,7 @@ def test_a_cluster_that_stops_keeps_what_it_has_bought(
 
 @pytest.mark.django_db(transaction=True)
 def test_a_worker_that_dies_between_answer_and_commit_costs_no_more_than_its_calls(
-    ana: Person, vendor: Watched, tmp_path: Path
+    ana: Person, vendor: RecordingOpenAIServer, tmp_path: Path
 ) -> None:
     (tmp_path / "embedding:answered~1").touch()
     passages = texts(100)
@@ -431,7 +441,7 @@ def test_a_worker_that_dies_between_answer_and_commit_costs_no_more_than_its_cal
 # A query, and what one that cannot be embedded is answered with
 
 
-def test_a_search_is_on_the_bill_of_who_asks(ana: Person, vendor: Watched) -> None:
+def test_a_search_is_on_the_bill_of_who_asks(ana: Person, vendor: RecordingOpenAIServer) -> None:
     passages = texts(20)
     waiting(passages, user_id=ana.id)
     worker.drain()
@@ -447,7 +457,9 @@ UNAVAILABLE = [kind for kind, _, _ in FAULTS if kind not in ("hang", "one-byte-a
 
 
 @pytest.mark.parametrize("kind", UNAVAILABLE)
-def test_a_search_while_the_vendor_is_away_is_503_and_says_when(kind: str, ana: Person, vendor: Watched) -> None:
+def test_a_search_while_the_vendor_is_away_is_503_and_says_when(
+    kind: str, ana: Person, vendor: RecordingOpenAIServer
+) -> None:
     findable(ana.id, ["covered care"], vectors=numpy.eye(1, DIMENSIONS, dtype=numpy.float32))
     vendor.misbehave(CALL, kind)
 
@@ -457,7 +469,7 @@ def test_a_search_while_the_vendor_is_away_is_503_and_says_when(kind: str, ana: 
     assert int(answer.headers["Retry-After"]) > 0
 
 
-def test_a_search_past_the_budget_is_429(ana: Person, vendor: Watched) -> None:
+def test_a_search_past_the_budget_is_429(ana: Person, vendor: RecordingOpenAIServer) -> None:
     findable(ana.id, ["covered care"], vectors=numpy.eye(1, DIMENSIONS, dtype=numpy.float32))
     Budget.objects.create(user_id=ana.id, cents_per_day=Decimal("0.000009"))
 
@@ -469,7 +481,7 @@ def test_a_search_past_the_budget_is_429(ana: Person, vendor: Watched) -> None:
     assert vendor.requests == [answer.status_code for answer in answers].count(200)
 
 
-def test_a_query_that_no_day_can_pay_is_429(ana: Person, vendor: Watched) -> None:
+def test_a_query_that_no_day_can_pay_is_429(ana: Person, vendor: RecordingOpenAIServer) -> None:
     findable(ana.id, ["covered care"], vectors=numpy.eye(1, DIMENSIONS, dtype=numpy.float32))
     Budget.objects.create(user_id=ana.id, cents_per_day=Decimal("0.000001"))
 
@@ -479,7 +491,7 @@ def test_a_query_that_no_day_can_pay_is_429(ana: Person, vendor: Watched) -> Non
     assert vendor.requests == 0
 
 
-def test_a_query_that_the_vendor_refuses_is_the_callers_fault(ana: Person, vendor: Watched) -> None:
+def test_a_query_that_the_vendor_refuses_is_the_callers_fault(ana: Person, vendor: RecordingOpenAIServer) -> None:
     findable(ana.id, ["covered care"], vectors=numpy.eye(1, DIMENSIONS, dtype=numpy.float32))
     vendor.misbehave(CALL, "status-400")
 
@@ -489,7 +501,7 @@ def test_a_query_that_the_vendor_refuses_is_the_callers_fault(ana: Person, vendo
 
 
 def test_a_query_of_more_tokens_than_the_vendor_takes_is_refused_unsent(
-    ana: Person, vendor: Watched, settings: Any
+    ana: Person, vendor: RecordingOpenAIServer, settings: Any
 ) -> None:
     findable(ana.id, ["covered care"], vectors=numpy.eye(1, DIMENSIONS, dtype=numpy.float32))
     settings.MAX_QUERY_CHARS = 100_000

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from django.db import connection
 
-from embeddings.tests.conftest import Watched
+from embeddings.tests.conftest import RecordingOpenAIServer
 from jobs import claims, worker
 from testing.factories import JobFactory
 from testing.factories.pending_documents import texts, waiting
@@ -63,7 +63,9 @@ def test_only_what_cannot_be_made_again_for_nothing_waits_for_the_disk(noted: No
     assert waiting_for_the_disk() == ["PARSE_STORED", "EMBED_COMMITTED", "FINALIZED"]
 
 
-def test_all_that_is_noted_of_a_purchase_waits_for_the_disk(noted: None, ana: Person, vendor: Watched) -> None:
+def test_all_that_is_noted_of_a_purchase_waits_for_the_disk(
+    noted: None, ana: Person, vendor: RecordingOpenAIServer
+) -> None:
     waiting(texts(5), user_id=ana.id)
 
     worker.drain()

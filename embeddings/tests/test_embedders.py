@@ -15,8 +15,8 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 from tokenizers import Tokenizer
 
-from embeddings.embedders import DIMENSIONS, Embedder, get, vector_sha, vector_shas
-from embeddings.embedders.model_files import packaged
+from embeddings.embedders import DIMENSIONS, Embedder, get_embedder, vector_sha, vector_shas
+from embeddings.embedders.model_files import find_model_file
 from embeddings.embedders.vector_format import unit
 from embeddings.embedders.wordllama import PIECE, WordLlama
 
@@ -36,7 +36,7 @@ HOSTILE = ["", " ", "\n", "\x00", "a\x00b", "\ud800", "x\udfff y", "<s></s><unk>
 
 @pytest.fixture(params=INSTALLED)
 def embedder(request: pytest.FixtureRequest) -> Embedder:
-    return get(request.param)
+    return get_embedder(request.param)
 
 
 def test_vectors_are_finite_float32_of_length_one(embedder: Embedder) -> None:
@@ -88,7 +88,7 @@ def test_models_have_a_name_a_version_and_a_batch_size_within_the_specs(embedder
 
 @pytest.mark.parametrize("name", [name for name in INSTALLED if name != INSTANT])
 def test_passages_of_one_subject_are_nearer_than_others(name: str) -> None:
-    question, answer, other = get(name).embed(
+    question, answer, other = get_embedder(name).embed(
         [
             "How many physical therapy visits are covered?",
             "Physical therapy: the plan covers 30 visits in a plan year.",
@@ -100,23 +100,23 @@ def test_passages_of_one_subject_are_nearer_than_others(name: str) -> None:
 
 
 def test_there_is_one_embedder_a_process_for_a_name() -> None:
-    assert get("local") is get("local")
+    assert get_embedder("local") is get_embedder("local")
 
 
 @pytest.mark.parametrize("name", ["", "openai-typo", "no.such.Module", "embeddings.embedders.wordllama.NoSuchClass"])
 def test_an_unknown_name_is_a_configuration_error(name: str) -> None:
     with pytest.raises(ImproperlyConfigured, match="There is no embedder"):
-        get(name)
+        get_embedder(name)
 
 
 def test_a_missing_package_says_how_to_install_it() -> None:
     with pytest.raises(ImproperlyConfigured, match=r"pip install -r requirements/optional\.txt"):
-        packaged("no_such_package", "model.onnx", requirements="requirements/optional.txt")
+        find_model_file("no_such_package", "model.onnx", requirements="requirements/optional.txt")
 
 
 def test_a_missing_file_says_which_package_lacks_it() -> None:
     with pytest.raises(ImproperlyConfigured, match=r"wordllama has no weights/none"):
-        packaged("wordllama", "weights/none", requirements="requirements/base.txt")
+        find_model_file("wordllama", "weights/none", requirements="requirements/base.txt")
 
 
 def test_wordllama_itself_is_never_imported() -> None:
@@ -151,7 +151,7 @@ def test_remembered_pieces_stay_bounded_and_change_nothing(monkeypatch: pytest.M
 
     assert len(forgetful._remembered) <= 20
     assert not any(len(piece) > 40 for piece in forgetful._remembered)
-    assert forgetful.embed(TEXTS).tobytes() == get("local").embed(TEXTS).tobytes()
+    assert forgetful.embed(TEXTS).tobytes() == get_embedder("local").embed(TEXTS).tobytes()
 
 
 def test_padding_keeps_cosines_and_zeros_become_the_first_axis() -> None:
@@ -164,7 +164,7 @@ def test_padding_keeps_cosines_and_zeros_become_the_first_axis() -> None:
 
 
 def test_vector_sha_is_over_base64_of_little_endian_float32() -> None:
-    vectors = get(INSTANT).embed(TEXTS)
+    vectors = get_embedder(INSTANT).embed(TEXTS)
 
     assert vector_sha(vectors[0]) == sha256(b64encode(vectors[0].astype("<f4").tobytes())).hexdigest()
     assert vector_shas(vectors) == [vector_sha(vector) for vector in vectors]
@@ -172,9 +172,13 @@ def test_vector_sha_is_over_base64_of_little_endian_float32() -> None:
 
 
 def _tokenizer_file() -> Path:
-    return packaged("wordllama", "tokenizers/l2_supercat_tokenizer_config.json", requirements="")
+    return find_model_file("wordllama", "tokenizers/l2_supercat_tokenizer_config.json", requirements="")
 
 
 def _another_process(script: str, given: str = "") -> str:
-    command = [sys.executable, "-c", f"import json, sys; from embeddings.embedders import get, vector_shas; {script}"]
+    command = [
+        sys.executable,
+        "-c",
+        f"import json, sys; from embeddings.embedders import get_embedder, vector_shas; {script}",
+    ]
     return subprocess.run(command, input=given, cwd=ROOT, capture_output=True, text=True, check=True).stdout

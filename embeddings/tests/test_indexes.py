@@ -15,7 +15,7 @@ from django.db.models.functions import Now
 
 from embeddings.indexes import hnsw, hnsw_ddl
 from embeddings.models import DocumentChunk, VectorIndex
-from embeddings.search.vector_search import Scope, exact, nearest
+from embeddings.search.vector_search import Scope, nearest_chunks, nearest_chunks_exact
 from testing.concurrency import at_once
 from testing.factories import vectors
 from testing.factories.vectors import LIVE, Stored, store
@@ -30,7 +30,7 @@ def lowered(settings: Any) -> Iterator[None]:
     settings.SEARCH_EXACT_PASSAGES = 50
     yield
     for name in hnsw_ddl._there():
-        hnsw_ddl.remove(name)
+        hnsw_ddl.drop_index(name)
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def large() -> Stored:
 
 
 def seal(user_id: UUID) -> None:
-    hnsw.seal(user_id, *MODEL)
+    hnsw.build_index(user_id, *MODEL)
 
 
 def names() -> list[str]:
@@ -52,7 +52,7 @@ def names() -> list[str]:
 
 def finds_everything(user_id: UUID) -> bool:
     scope = Scope(user_id, LIVE)
-    return all(nearest(scope, row, 10) == exact(scope, row, 10) for row in ROWS[:60:12])
+    return all(nearest_chunks(scope, row, 10) == nearest_chunks_exact(scope, row, 10) for row in ROWS[:60:12])
 
 
 @contextmanager
@@ -130,7 +130,7 @@ def test_growing_builds_nothing_more_than_some_times() -> None:
     held: list[VectorIndex] = []
     built = 0
     for _ in range(1000):
-        replaced = hnsw.merged(held, 1)
+        replaced = hnsw.segments_to_merge(held, 1)
         together = 1 + sum(index.passages for index in replaced)
         held = [*held[: len(held) - len(replaced)], VectorIndex(passages=together)]
         built += together
@@ -148,7 +148,7 @@ def test_a_build_that_was_killed_is_done_again(large: Stored) -> None:
     left = hnsw_ddl._there()
     found_meanwhile = finds_everything(large.user_id)
 
-    hnsw.tend()
+    hnsw.maintain_indexes()
 
     assert isinstance(raised[0], OperationalError)
     assert list(left.values()) == [False]
@@ -163,20 +163,20 @@ def test_indexes_without_a_row_and_rows_without_an_index_are_cleared_away(large:
     seal(large.user_id)
     first, second = names()
     VectorIndex.objects.filter(pk=first).delete()
-    hnsw.tend()
+    hnsw.maintain_indexes()
     assert names() == [second]
     assert finds_everything(large.user_id)
 
-    hnsw_ddl.remove(second)
+    hnsw_ddl.drop_index(second)
     assert finds_everything(large.user_id)
-    hnsw.tend()
+    hnsw.maintain_indexes()
 
     assert VectorIndex.objects.get(pk=names()[0]).passages == 120
     assert finds_everything(large.user_id)
 
 
 def test_two_processes_that_seal_at_once_build_one_index(large: Stored) -> None:
-    at_once(lambda: seal(large.user_id), lambda: seal(large.user_id), hnsw.tend)
+    at_once(lambda: seal(large.user_id), lambda: seal(large.user_id), hnsw.maintain_indexes)
 
     assert len(names()) == 1
 
@@ -190,18 +190,18 @@ def test_a_vector_older_than_the_index_that_is_committed_later_is_in_it(large: S
 
     index = VectorIndex.objects.get(pk=names()[0])
     assert DocumentChunk.objects.get(pk=large.chunk_ids[0]).embed_updated_at < index.upto  # type: ignore[operator]
-    assert nearest(Scope(large.user_id, LIVE), moved, 10)[0].chunk_id == large.chunk_ids[0]
+    assert nearest_chunks(Scope(large.user_id, LIVE), moved, 10)[0].chunk_id == large.chunk_ids[0]
     assert finds_everything(large.user_id)
 
 
 def test_what_has_become_small_loses_its_index(large: Stored) -> None:
     seal(large.user_id)
     DocumentChunk.objects.filter(pk__in=large.chunk_ids[:30]).delete()
-    hnsw.tend()
+    hnsw.maintain_indexes()
     assert len(names()) == 1  # 30 are more than half of what needs none: it neither comes nor goes
 
     DocumentChunk.objects.all().delete()
-    hnsw.tend()
+    hnsw.maintain_indexes()
 
     assert names() == []
 
@@ -211,7 +211,7 @@ def test_dropping_takes_one_model_of_one_tenant(large: Stored) -> None:
     seal(large.user_id)
     seal(other.user_id)
 
-    hnsw.drop(large.user_id, *MODEL)
+    hnsw.drop_indexes(large.user_id, *MODEL)
 
     assert [other.user_id.hex in name for name in names()] == [True]
     assert finds_everything(large.user_id)
@@ -223,10 +223,10 @@ def test_every_tenant_has_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     owners = [store(uuid4(), ROWS[:60]).user_id for _ in range(3)]
     store(uuid4(), ROWS[:10])
 
-    hnsw.tend()
+    hnsw.maintain_indexes()
     half = len(names())
-    hnsw.tend()
-    hnsw.tend()
+    hnsw.maintain_indexes()
+    hnsw.maintain_indexes()
 
     assert half <= 2
     assert {index.user_id for index in VectorIndex.objects.all()} == set(owners)
@@ -237,11 +237,11 @@ def test_who_waits_to_seal_comes_between_two_builds_of_a_round(large: Stored) ->
     built: list[int] = []
 
     def wait_and_count() -> None:
-        with hnsw_ddl.alone():
+        with hnsw_ddl.index_build_lock():
             built.append(VectorIndex.objects.filter(built_at__isnull=False).count())
 
     with ExitStack() as stack, a_writer():
-        stack.enter_context(meanwhile(hnsw.tend))
+        stack.enter_context(meanwhile(hnsw.maintain_indexes))
         building_backend()
         stack.enter_context(meanwhile(wait_and_count))
 
@@ -252,8 +252,8 @@ def test_who_waits_to_seal_comes_between_two_builds_of_a_round(large: Stored) ->
 def test_the_sweep_lets_the_keeper_go_on_while_it_builds(large: Stored) -> None:
     with a_writer():
         began = time.monotonic()
-        hnsw.sweep()
-        hnsw.sweep()
+        hnsw.start_maintenance()
+        hnsw.start_maintenance()
         took = time.monotonic() - began
         building_backend()
         (thread,) = [thread for thread in threading.enumerate() if thread.name == hnsw.TENDING]

@@ -14,9 +14,9 @@ from django.test import Client
 from accounts.authentication import NOBODY
 from embeddings import embedders
 from embeddings.embedders import DIMENSIONS, peer
-from embeddings.embedders.peer import Remote
+from embeddings.embedders.peer import PeerEmbedder
 from embeddings.models import DocumentChunk
-from embeddings.tests.conftest import Watched
+from embeddings.tests.conftest import RecordingOpenAIServer
 from jobs import worker
 from jobs.models import UploadJob
 from jobs.outcomes import Postponed, Retryable
@@ -146,7 +146,7 @@ def test_who_asks_elsewhere_itself_answers_409(shared: Client, settings: Any) ->
     assert (answer.status_code, answer.json()["code"]) == (409, "NO_MODEL_HERE")
 
 
-def test_a_paid_model_is_on_the_platforms_bill(shared: Client, vendor: Watched) -> None:
+def test_a_paid_model_is_on_the_platforms_bill(shared: Client, vendor: RecordingOpenAIServer) -> None:
     answer = ask(shared, {"texts": ["copay", "deductible"]})
 
     assert answer.json()["model"] == "text-embedding-3-small"
@@ -161,7 +161,7 @@ def test_a_paid_model_is_on_the_platforms_bill(shared: Client, vendor: Watched) 
     ("status-400", 400, "TEXT_REFUSED"),
 ])  # fmt: skip
 def test_a_vendor_that_fails_is_no_fault_of_ours(
-    kind: str, status: int, code: str, shared: Client, vendor: Watched
+    kind: str, status: int, code: str, shared: Client, vendor: RecordingOpenAIServer
 ) -> None:
     vendor.misbehave("*", kind)
 
@@ -201,7 +201,7 @@ class Brain(Server):
 
 @pytest.fixture
 def brain(settings: Any, db: None) -> Any:
-    embedders.get.cache_clear()
+    embedders.get_embedder.cache_clear()
     with Brain() as server:
         settings.EMBEDDER = "remote"
         settings.BOOTS_BRAIN_URL = server.url + "/"
@@ -210,7 +210,7 @@ def brain(settings: Any, db: None) -> Any:
         yield server
     peer._client(5.0, os.getpid()).close()
     peer._client.cache_clear()
-    embedders.get.cache_clear()
+    embedders.get_embedder.cache_clear()
 
 
 def test_a_document_is_embedded_elsewhere_for_free(brain: Brain, ana: Person) -> None:
@@ -229,8 +229,8 @@ def test_a_document_is_embedded_elsewhere_for_free(brain: Brain, ana: Person) ->
 
 
 def test_the_answer_is_what_the_other_deployments_model_makes(brain: Brain) -> None:
-    assert Remote().embed(["copay", "x"]) == pytest.approx(Instant().embed(["copay", "x"]))
-    assert Remote().embed([]).shape == (0, DIMENSIONS)
+    assert PeerEmbedder().embed(["copay", "x"]) == pytest.approx(Instant().embed(["copay", "x"]))
+    assert PeerEmbedder().embed([]).shape == (0, DIMENSIONS)
 
 
 SPOILT = [
@@ -257,11 +257,11 @@ def test_an_answer_that_is_wrong_in_anything_is_no_answer(
     monkeypatch.setattr(brain, "spoilt", lambda body: body | spoilt)
 
     with pytest.raises(BadAnswer):
-        Remote().call(["copay"])
+        PeerEmbedder().call(["copay"])
 
 
 def test_a_model_that_changed_is_a_bad_answer_once_and_then_the_new_one(brain: Brain) -> None:
-    embedder = Remote()
+    embedder = PeerEmbedder()
     assert embedder.model == "instant"
     brain.model = "another"
 
@@ -272,7 +272,7 @@ def test_a_model_that_changed_is_a_bad_answer_once_and_then_the_new_one(brain: B
 
 
 def test_the_model_is_asked_for_once(brain: Brain) -> None:
-    embedder = Remote()
+    embedder = PeerEmbedder()
 
     assert [embedder.model, embedder.model] == ["instant"] * 2
     assert brain.sizes == [1]
@@ -296,14 +296,14 @@ def test_another_secret_there_is_a_wait(brain: Brain, settings: Any) -> None:
     settings.BRAIN_API_SECRET = "another"
 
     with pytest.raises(Postponed, match="VENDOR_REFUSES_KEY"):
-        _ = Remote().model
+        _ = PeerEmbedder().model
 
 
 def test_a_deployment_that_is_gone_is_a_fault_not_a_crash(brain: Brain) -> None:
     brain.close()
 
     with pytest.raises(Retryable, match="VENDOR_UNREACHABLE"):
-        _ = Remote().model
+        _ = PeerEmbedder().model
 
 
 @pytest.mark.parametrize("name", ["BOOTS_BRAIN_URL", "BRAIN_API_SECRET"])
@@ -311,4 +311,4 @@ def test_a_missing_setting_is_named(name: str, brain: Brain, settings: Any) -> N
     setattr(settings, name, "")
 
     with pytest.raises(ImproperlyConfigured, match=name):
-        _ = Remote().model
+        _ = PeerEmbedder().model

@@ -11,7 +11,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
 
-from embeddings.active_model import Live
+from embeddings.active_model import EmbeddingModel
 from embeddings.indexes import hnsw, hnsw_ddl
 from embeddings.management.commands import recall
 from embeddings.models import LiveModel
@@ -52,7 +52,7 @@ def test_recall_is_told_for_each_size_of_tenant_and_what_is_scanned_apart(
 
 
 def test_one_tenant_can_be_asked_for_also_after_a_cut_over() -> None:
-    new = Live("new", "1", shadowed=True)
+    new = EmbeddingModel("new", "1", shadowed=True)
     owner = uuid4()
     made = vectors.store(owner, vectors.vectors(30))
     vectors.store(uuid4(), vectors.vectors(30))

@@ -15,7 +15,7 @@ from embeddings.tests.campaign_helpers import (
     PDF,
     again,
     cuts,
-    killed,
+    kill_worker_at,
     live_rows,
     rechunk,
     remembering,
@@ -84,7 +84,7 @@ def test_a_rechunking_killed_anywhere_shows_the_old_or_the_new_and_ends_with_the
 ) -> None:
     before, job = live_rows(), rechunk(uploaded)
 
-    assert killed(monkeypatch, place)
+    assert kill_worker_at(monkeypatch, place)
     is_new = place in {"embeddings_buffered:after-commit", "embedded:begin"}
     assert (live_rows() == before) is not is_new
     assert (cuts() == {ANOTHER_CUT}) is is_new
@@ -117,10 +117,10 @@ def test_a_dead_rechunking_leaves_the_old_passages_and_its_retry_buys_only_the_r
 def test_a_rechunking_that_is_given_up_leaves_nothing_behind(uploaded: Upload) -> None:
     before, job = live_rows(), rechunk(uploaded)
     stop_before("embeddings_buffered")
-    assert not reindex_jobs.abandon(uploaded.document_id)
+    assert not reindex_jobs.abandon_rechunk(uploaded.document_id)
     services.cancel(again(job), by="test")
 
-    assert reindex_jobs.abandon(uploaded.document_id)
+    assert reindex_jobs.abandon_rechunk(uploaded.document_id)
 
     assert (live_rows(), cuts(), VectorBuffer.objects.count()) == (before, {"markdown-simple@1"}, 0)
     assert wrong() == []

@@ -11,21 +11,21 @@ import pytest
 
 from accounts.errors import ApiError
 from embeddings import periodic, shadow_vectors
-from embeddings.active_model import Live
+from embeddings.active_model import EmbeddingModel
 from embeddings.models import DocumentChunk, DocumentTerm, LiveModel, ShadowVector, VectorBuffer
 from embeddings.tests.campaign_helpers import (
     LOCAL,
     PDF,
     TARGET,
     again,
-    killed,
+    kill_worker_at,
     live_rows,
     rechunk,
     reembed,
     remembering,
     wrong,
 )
-from embeddings.tests.conftest import Watched
+from embeddings.tests.conftest import RecordingOpenAIServer
 from jobs import claims, services, worker
 from jobs.outcomes import Wait
 from testing.personas import FailingEmbedder, Person, Upload, plan_pdf, run_to_the_end, stop_before
@@ -48,7 +48,7 @@ def uploaded(ana: Person, settings: Any) -> Upload:
     return ana.ingest(PDF)
 
 
-def point(person: Person, to: Live) -> None:
+def point(person: Person, to: EmbeddingModel) -> None:
     LiveModel.objects.filter(pk=person.id).update(embed_model=to.model, embed_version=to.version, shadowed=True)
 
 
@@ -57,7 +57,9 @@ def test_a_reembedding_writes_beside_the_live_vectors_and_search_sees_nothing_of
 ) -> None:
     before, question = live_rows(), {"query": "hospital deductible"}
     found = ana.post("/search", question).json()
-    assert shadow_vectors.uncovered(ana.id, model=TARGET.model, version=TARGET.version) == [uploaded.document_id]
+    assert shadow_vectors.uncovered_documents(ana.id, model=TARGET.model, version=TARGET.version) == [
+        uploaded.document_id
+    ]
 
     job = reembed(uploaded)
     worker.drain()
@@ -70,7 +72,7 @@ def test_a_reembedding_writes_beside_the_live_vectors_and_search_sees_nothing_of
         each.chunk.text for each in ShadowVector.objects.order_by("chunk__chunk_ord").select_related("chunk")
     ] == texts
     assert Counter(target.seen) == Counter(set(texts))
-    assert shadow_vectors.uncovered(ana.id, model=TARGET.model, version=TARGET.version) == []
+    assert shadow_vectors.uncovered_documents(ana.id, model=TARGET.model, version=TARGET.version) == []
     assert (VectorBuffer.objects.count(), wrong()) == (0, [])
 
 
@@ -88,7 +90,7 @@ def test_a_reembedding_killed_anywhere_goes_on_and_buys_nothing_it_has_twice(
 ) -> None:
     before, job = live_rows(), reembed(uploaded)
 
-    assert killed(monkeypatch, place)
+    assert kill_worker_at(monkeypatch, place)
     bought = set(VectorBuffer.objects.values_list("chunk__text", flat=True))
     run_to_the_end(1)
 
@@ -132,7 +134,7 @@ def test_a_document_that_comes_while_its_tenant_is_moved_has_to_be_moved_too(
     late = ana.ingest(plan_pdf("eyes"))
 
     assert late.job.embed_model == LOCAL.model
-    assert shadow_vectors.uncovered(ana.id, model=TARGET.model, version=TARGET.version) == [late.document_id]
+    assert shadow_vectors.uncovered_documents(ana.id, model=TARGET.model, version=TARGET.version) == [late.document_id]
 
 
 def test_settling_moves_what_is_live_and_drops_the_rest_however_often_it_is_run(
@@ -141,13 +143,15 @@ def test_settling_moves_what_is_live_and_drops_the_rest_however_often_it_is_run(
     reembed(uploaded)
     worker.drain()
     vectors = dict(ShadowVector.objects.values_list("chunk_id", "vector_sha"))
-    assert shadow_vectors.settle(ana.id, model=TARGET.model, version=TARGET.version) == 0, "another model is live"
+    assert shadow_vectors.settle_shadow_vectors(ana.id, model=TARGET.model, version=TARGET.version) == 0, (
+        "another model is live"
+    )
     point(ana, TARGET)
     ShadowVector.objects.bulk_create(
         [ShadowVector(**{**row, "embed_model": "older"}) for row in ShadowVector.objects.values(*COLUMNS)]
     )
     moved = []
-    while done := shadow_vectors.settle(ana.id, model=TARGET.model, version=TARGET.version, most=2):
+    while done := shadow_vectors.settle_shadow_vectors(ana.id, model=TARGET.model, version=TARGET.version, most=2):
         moved.append(done)
 
     assert sum(moved) == 2 * len(vectors)
@@ -157,10 +161,10 @@ def test_settling_moves_what_is_live_and_drops_the_rest_however_often_it_is_run(
     assert (ShadowVector.objects.count(), wrong()) == (0, [])
 
 
-def test_a_campaign_buys_on_its_own_bill(uploaded: Upload, vendor: Watched, ana: Person) -> None:
+def test_a_campaign_buys_on_its_own_bill(uploaded: Upload, vendor: RecordingOpenAIServer, ana: Person) -> None:
     ledger.set_budget(ana.id, Decimal("0.000001"))
 
-    job = reembed(uploaded, Live("text-embedding-3-small", "1"))
+    job = reembed(uploaded, EmbeddingModel("text-embedding-3-small", "1"))
     worker.drain()
 
     assert again(job).state == "done"

@@ -18,7 +18,7 @@ from documents.models import Document
 from embeddings import chunking, embedders, pending_chunks, tokenizer, vector_reuse
 from embeddings.chunking import Chunk
 from embeddings.models import DocumentChunk, VectorBuffer
-from embeddings.tests.conftest import Watched
+from embeddings.tests.conftest import RecordingOpenAIServer
 from embeddings.vector_reuse import Reused
 from jobs import worker
 from jobs.models import Event, UploadJob
@@ -35,7 +35,7 @@ def again(job: UploadJob) -> UploadJob:
     return UploadJob.objects.get(pk=job.pk)
 
 
-def bought(vendor: Watched, passages: Sequence[str]) -> list[int]:
+def bought(vendor: RecordingOpenAIServer, passages: Sequence[str]) -> list[int]:
     """How often each of ``passages`` was sold."""
     return [vendor.ledger.counts[hashlib.sha256(text.encode()).hexdigest()] for text in passages]
 
@@ -53,7 +53,7 @@ def taken(passages: Sequence[str], person: Person) -> Reused:
     waiting(passages, user_id=person.id)
     claim = stop_before("chunked")
     with claim.held():
-        return vector_reuse.take(claim, embedders.get("openai"))
+        return vector_reuse.reuse_vectors(claim, embedders.get_embedder("openai"))
 
 
 def execute(sql: str) -> None:
@@ -66,7 +66,7 @@ def numbers(text: str) -> Any:
     return pytest.approx(vector(text).tolist(), abs=1e-6)
 
 
-def test_what_the_tenant_has_embedded_is_not_bought_again(ana: Person, vendor: Watched) -> None:
+def test_what_the_tenant_has_embedded_is_not_bought_again(ana: Person, vendor: RecordingOpenAIServer) -> None:
     old, new = texts(40, about="last year"), texts(3, about="this year")
     embedded(old, ana)
 
@@ -81,7 +81,7 @@ def test_what_the_tenant_has_embedded_is_not_bought_again(ana: Person, vendor: W
     assert {text: sha for text, _, sha in found if text in sources} == sources
 
 
-def test_what_others_have_embedded_is_bought(ana: Person, ben: Person, vendor: Watched) -> None:
+def test_what_others_have_embedded_is_bought(ana: Person, ben: Person, vendor: RecordingOpenAIServer) -> None:
     embedded(texts(10), ana)
 
     embedded(texts(10), ben)
@@ -90,7 +90,7 @@ def test_what_others_have_embedded_is_bought(ana: Person, ben: Person, vendor: W
 
 
 def test_what_others_have_embedded_is_taken_where_that_is_allowed(
-    ana: Person, ben: Person, vendor: Watched, settings: Any
+    ana: Person, ben: Person, vendor: RecordingOpenAIServer, settings: Any
 ) -> None:
     settings.REUSE_ACROSS_TENANTS = True
     embedded(texts(10), ana)
@@ -101,7 +101,7 @@ def test_what_others_have_embedded_is_taken_where_that_is_allowed(
     assert set(DocumentChunk.objects.filter(document=job.document_id).values_list("user_id", flat=True)) == {ben.id}
 
 
-def test_a_text_that_is_repeated_within_a_document_is_bought_once(ana: Person, vendor: Watched) -> None:
+def test_a_text_that_is_repeated_within_a_document_is_bought_once(ana: Person, vendor: RecordingOpenAIServer) -> None:
     notice, body = "This is a summary. Read the policy for the whole of it.", texts(300)
     passages = [notice, *body[:150], notice, *body[150:], notice]
 
@@ -119,7 +119,9 @@ def first_told(job: UploadJob) -> list[str]:
     return [event.payload["stage"] for event in told]
 
 
-def test_the_first_vectors_are_told_of_once_when_they_are_taken(ana: Person, vendor: Watched, settings: Any) -> None:
+def test_the_first_vectors_are_told_of_once_when_they_are_taken(
+    ana: Person, vendor: RecordingOpenAIServer, settings: Any
+) -> None:
     settings.EMBED_BATCH = 10
     embedded(texts(5), ana)
 
@@ -128,7 +130,7 @@ def test_the_first_vectors_are_told_of_once_when_they_are_taken(ana: Person, ven
 
 @pytest.mark.parametrize("embedder", ["openai", "testing.embedders.Instant"])
 def test_the_first_vectors_are_told_of_once_when_the_first_batch_is_in(
-    embedder: str, ana: Person, vendor: Watched, settings: Any
+    embedder: str, ana: Person, vendor: RecordingOpenAIServer, settings: Any
 ) -> None:
     settings.EMBEDDER, settings.EMBED_BATCH = embedder, 10
 
@@ -137,30 +139,32 @@ def test_the_first_vectors_are_told_of_once_when_the_first_batch_is_in(
     assert first_told(job) == ["embedding"]
 
 
-def test_vectors_spread_within_a_document_and_not_to_another_cut(ana: Person, vendor: Watched) -> None:
+def test_vectors_spread_within_a_document_and_not_to_another_cut(ana: Person, vendor: RecordingOpenAIServer) -> None:
     job = waiting(["twice", "twice", "twice", "once"], user_id=ana.id)
     execute("UPDATE document_chunks SET chunker_version = '0' WHERE chunk_ord = 2")
     first = DocumentChunk.objects.get(chunk_ord=0)
     row = {"user_id": ana.id, "document_id": job.document_id, "embed_model": "m", "embed_version": "1"}
     VectorBuffer.objects.create(chunk=first, vector_dim=1536, vector_sha="x", embedding=vector("twice"), **row)
 
-    vector_reuse.spread(job.document_id, "m", "2")
-    vector_reuse.spread(job.document_id, "m", "1")
-    vector_reuse.spread(job.document_id, "m", "1")
+    vector_reuse.copy_to_duplicates(job.document_id, "m", "2")
+    vector_reuse.copy_to_duplicates(job.document_id, "m", "1")
+    vector_reuse.copy_to_duplicates(job.document_id, "m", "1")
 
     found = VectorBuffer.objects.order_by("chunk__chunk_ord").values_list("chunk__chunk_ord", "vector_sha")
     assert list(found) == [(0, "x"), (1, "x")]
 
 
 @pytest.mark.parametrize("column", ["embed_model", "embed_version"])
-def test_a_vector_of_another_model_or_version_is_not_taken(column: str, ana: Person, vendor: Watched) -> None:
+def test_a_vector_of_another_model_or_version_is_not_taken(
+    column: str, ana: Person, vendor: RecordingOpenAIServer
+) -> None:
     embedded(texts(10), ana)
     execute(f"UPDATE document_chunks SET {column} = 'other' WHERE chunk_ord < 4")
 
     assert taken(texts(10), ana).passages == 6
 
 
-def test_a_vector_that_waits_beside_the_live_ones_is_taken(ana: Person, vendor: Watched) -> None:
+def test_a_vector_that_waits_beside_the_live_ones_is_taken(ana: Person, vendor: RecordingOpenAIServer) -> None:
     embedded(texts(10), ana)
     execute("""
         INSERT INTO shadow_vectors (chunk_id, user_id, document_id, embed_model, embed_version, vector_dim, vector_sha,
@@ -173,7 +177,7 @@ def test_a_vector_that_waits_beside_the_live_ones_is_taken(ana: Person, vendor: 
     assert VectorBuffer.objects.count() == 10
 
 
-def test_a_damaged_vector_is_bought_anew_and_not_spread(ana: Person, vendor: Watched) -> None:
+def test_a_damaged_vector_is_bought_anew_and_not_spread(ana: Person, vendor: RecordingOpenAIServer) -> None:
     embedded(texts(10), ana)
     execute("UPDATE document_chunks SET vector_sha = repeat('0', 64) WHERE chunk_ord = 3")
 
@@ -182,7 +186,7 @@ def test_a_damaged_vector_is_bought_anew_and_not_spread(ana: Person, vendor: Wat
     assert bought(vendor, texts(10)) == [1, 1, 1, 2, 1, 1, 1, 1, 1, 1]
 
 
-def test_a_copy_stays_when_its_source_is_deleted(ana: Person, vendor: Watched) -> None:
+def test_a_copy_stays_when_its_source_is_deleted(ana: Person, vendor: RecordingOpenAIServer) -> None:
     source = embedded(texts(10), ana)
     job = waiting(texts(10), user_id=ana.id)
 
@@ -195,7 +199,9 @@ def test_a_copy_stays_when_its_source_is_deleted(ana: Person, vendor: Watched) -
     assert DocumentChunk.objects.exclude(embedding=None).count() == 10
 
 
-def test_what_is_saved_is_shown_with_the_document(ana: Person, ben: Person, vendor: Watched, settings: Any) -> None:
+def test_what_is_saved_is_shown_with_the_document(
+    ana: Person, ben: Person, vendor: RecordingOpenAIServer, settings: Any
+) -> None:
     settings.OPENAI_CENTS_PER_MILLION_TOKENS = 2.0
     first = embedded(texts(40), ana)
     second = embedded(texts(50), ana)
@@ -210,7 +216,7 @@ def test_what_is_saved_is_shown_with_the_document(ana: Person, ben: Person, vend
     assert ben.get(f"/documents/{second.document_id}").status_code == 404
 
 
-def test_a_campaigns_plan_is_not_shown_as_saved(ana: Person, vendor: Watched) -> None:
+def test_a_campaigns_plan_is_not_shown_as_saved(ana: Person, vendor: RecordingOpenAIServer) -> None:
     job = embedded(texts(10), ana)
     columns = "job_id, user_id, document_id, stage, state, finished_at, raw_path, chunks_version, correlation_id"
     execute(
@@ -222,7 +228,7 @@ def test_a_campaigns_plan_is_not_shown_as_saved(ana: Person, vendor: Watched) ->
     assert ana.get(f"/documents/{job.document_id}").json()["saved"]["passages"] == 0
 
 
-def test_a_list_of_documents_is_read_in_as_many_queries_as_one(ana: Person, vendor: Watched) -> None:
+def test_a_list_of_documents_is_read_in_as_many_queries_as_one(ana: Person, vendor: RecordingOpenAIServer) -> None:
     counts = []
     for _ in range(2):
         embedded(texts(1), ana)
@@ -233,16 +239,18 @@ def test_a_list_of_documents_is_read_in_as_many_queries_as_one(ana: Person, vend
     assert counts[0] == counts[1]
 
 
-def test_what_was_saved_is_still_saved_when_the_document_is_planned_again(ana: Person, vendor: Watched) -> None:
+def test_what_was_saved_is_still_saved_when_the_document_is_planned_again(
+    ana: Person, vendor: RecordingOpenAIServer
+) -> None:
     embedded(texts(10), ana)
     waiting(texts(12), user_id=ana.id)
-    claim, embedder = stop_before("chunked"), embedders.get("openai")
+    claim, embedder = stop_before("chunked"), embedders.get_embedder("openai")
 
     with claim.held():
-        first = vector_reuse.take(claim, embedder)
+        first = vector_reuse.reuse_vectors(claim, embedder)
         made_with = {"embed_model": embedder.model, "embed_version": embedder.version}
         claim.job.payload |= made_with | {"reused": first.passages, "tokens_saved": first.tokens}
-        second = vector_reuse.take(claim, embedder)
+        second = vector_reuse.reuse_vectors(claim, embedder)
 
     assert first.passages == 10
     assert second == first
@@ -251,7 +259,7 @@ def test_what_was_saved_is_still_saved_when_the_document_is_planned_again(ana: P
 @pytest.mark.parametrize("statement", [vector_reuse.COPY_OWN, vector_reuse.COPY_ALL])
 @pytest.mark.parametrize(("pages", "rows"), [(0, -1), (1, 0), (500, 0)], ids=["never seen", "seen empty", "emptied"])
 def test_a_known_text_is_looked_up_by_its_sha_whatever_the_statistics_say(
-    statement: str, pages: int, rows: int, ana: Person, vendor: Watched
+    statement: str, pages: int, rows: int, ana: Person, vendor: RecordingOpenAIServer
 ) -> None:
     waiting(texts(1), user_id=ana.id)
     execute("""
@@ -264,7 +272,7 @@ def test_a_known_text_is_looked_up_by_its_sha_whatever_the_statistics_say(
         "shadow_vectors"
     )  # one that was vacuumed while it was empty is read through, as it may be
     planner_statistics.believe("document_vector_buffer")
-    sought = pending_chunks.sought(stop_before("chunked"), embedders.get("openai"))
+    sought = pending_chunks.query_params(stop_before("chunked"), embedders.get_embedder("openai"))
 
     with connection.cursor() as cursor:
         cursor.execute(f"EXPLAIN {statement}", sought)
@@ -276,17 +284,17 @@ def test_a_known_text_is_looked_up_by_its_sha_whatever_the_statistics_say(
     assert "idx_vector_buffer_embedding_progress" not in plan
 
 
-def test_differences_that_nobody_sees_cost_nothing(ana: Person, vendor: Watched) -> None:
-    embedded([chunk.text for chunk in chunking.cut(normalize("# Care\n\nCare is covered.\n"))], ana)
+def test_differences_that_nobody_sees_cost_nothing(ana: Person, vendor: RecordingOpenAIServer) -> None:
+    embedded([chunk.text for chunk in chunking.split_markdown(normalize("# Care\n\nCare is covered.\n"))], ana)
 
     same = normalize("# Care\r\n\r\n\r\n\r\nCare is\u00a0covered.  \r\n")
 
-    assert taken([chunk.text for chunk in chunking.cut(same)], ana).passages == 1
+    assert taken([chunk.text for chunk in chunking.split_markdown(same)], ana).passages == 1
 
 
 def cut(pages: Sequence[str]) -> list[Chunk]:
     text = normalize_pages(pages)
-    return chunking.cut(text.text, text.page_starts)
+    return chunking.split_markdown(text.text, text.page_starts)
 
 
 def renewed(pages: Sequence[str]) -> list[str]:
@@ -300,7 +308,9 @@ def renewed(pages: Sequence[str]) -> list[str]:
     return made
 
 
-def test_a_renewed_policy_with_three_changed_pages_pays_for_three_pages(ana: Person, vendor: Watched) -> None:
+def test_a_renewed_policy_with_three_changed_pages_pays_for_three_pages(
+    ana: Person, vendor: RecordingOpenAIServer
+) -> None:
     pages = parsers.parse_pdf(SAMPLES / "evidence_of_coverage.pdf", pages=200)
     before, after = cut(pages), cut(renewed(pages))
     embedded([chunk.text for chunk in before], ana)

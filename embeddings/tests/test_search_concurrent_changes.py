@@ -73,7 +73,7 @@ def test_a_cut_over_while_the_query_is_embedded_does_not_empty_the_answer(
     mode: str, ana: Person, settings: Any
 ) -> None:
     settings.EMBEDDER = f"{__name__}.Slow"
-    local = embedders.get("local")
+    local = embedders.get_embedder("local")
     findable(ana.id, ["wig care", "wig repair"], vectors=local.embed(["wig care", "wig repair"]))
     move(ana.id, "slow")
     Slow.meanwhile.append(lambda: move(ana.id, local.model, local.version))
@@ -102,7 +102,7 @@ def test_a_model_that_is_asked_for_stays_that_one(ana: Person) -> None:
     findable(ana.id, ["wig care"])
 
     with before_each(POINTER, lambda: None) as reads:
-        search(user_id=ana.id, query="wig", live=active_model.Live("another", "1"))
+        search(user_id=ana.id, query="wig", live=active_model.EmbeddingModel("another", "1"))
 
     assert reads == []
 

@@ -17,8 +17,8 @@ from embeddings import active_model, embedders
 from embeddings.embedders import DIMENSIONS
 from embeddings.models import DocumentChunk
 from embeddings.search import bm25_search, fusion
-from embeddings.search.vector_search import Scope, nearest
-from embeddings.tests.conftest import Watched
+from embeddings.search.vector_search import Scope, nearest_chunks
+from embeddings.tests.conftest import RecordingOpenAIServer
 from testing.factories.searchable_documents import findable
 from testing.personas import Person
 
@@ -43,7 +43,7 @@ def said(passages: list[dict[str, Any]]) -> list[str]:
 
 def test_the_score_is_the_sum_of_its_parts_weighted_reciprocal_ranks(ana: Person) -> None:
     findable(ana.id, ["wig care", "wig wig repair", "kidney care", "hearing aids"])
-    weight = fusion.VECTOR_WEIGHTS.get(embedders.get(settings.EMBEDDER).model, fusion.VECTOR_WEIGHT)
+    weight = fusion.VECTOR_WEIGHTS.get(embedders.get_embedder(settings.EMBEDDER).model, fusion.VECTOR_WEIGHT)
 
     passages = found(ana, "wig care")
 
@@ -190,7 +190,9 @@ def test_what_was_not_found_between_two_keeps_them_apart(ana: Person) -> None:
 # What is not bought
 
 
-def test_nothing_is_bought_by_text_nor_where_there_is_nothing_to_find(ana: Person, vendor: Watched) -> None:
+def test_nothing_is_bought_by_text_nor_where_there_is_nothing_to_find(
+    ana: Person, vendor: RecordingOpenAIServer
+) -> None:
     assert found(ana, "wig") == []
     document_id = findable(ana.id, ["wig care"], vectors=numpy.eye(1, DIMENSIONS, dtype=numpy.float32))
 
@@ -209,12 +211,12 @@ def test_nothing_is_bought_by_text_nor_where_there_is_nothing_to_find(ana: Perso
 def scopes(ana: Person, ben: Person) -> dict[str, Scope]:
     """Ana has a passage, Ben has none."""
     findable(ana.id, ["wig care"])
-    return {person.user.username[:3]: Scope(person.id, active_model.of(person.id)) for person in (ana, ben)}
+    return {person.user.username[:3]: Scope(person.id, active_model.active_model(person.id)) for person in (ana, ben)}
 
 
 def both(scope: Scope) -> list[int]:
-    vector = embedders.get(settings.EMBEDDER).embed(["wig"])[0].tolist()
-    return [len(bm25_search.find(scope, ["wig"], 5)), len(nearest(scope, vector, 5))]
+    vector = embedders.get_embedder(settings.EMBEDDER).embed(["wig"])[0].tolist()
+    return [len(bm25_search.search_bm25(scope, ["wig"], 5)), len(nearest_chunks(scope, vector, 5))]
 
 
 def test_the_policies_alone_hide_another_tenants_passages(scopes: dict[str, Scope], ana: Person, ben: Person) -> None:

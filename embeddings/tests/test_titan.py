@@ -49,7 +49,7 @@ def test_v1_gives_its_own_1536_numbers_and_the_tokens_that_are_charged(bedrock: 
 
     assert Titan().model == "amazon.titan-embed-text-v1"
     assert numpy.allclose(sold.vectors[0], vector("Artículo 12 Bis."), atol=1e-6)
-    assert sold.tokens == tokenizer.count("Artículo 12 Bis.") == bedrock.ledger.totals["tokens"]
+    assert sold.tokens == tokenizer.count_tokens("Artículo 12 Bis.") == bedrock.ledger.totals["tokens"]
 
 
 def test_v2_is_padded_and_says_so_in_its_name(bedrock: BedrockServer, settings: Any) -> None:
@@ -222,7 +222,7 @@ def test_titan_is_not_offered_where_nothing_asks_for_it(settings: Any, monkeypat
         monkeypatch.delenv(name, raising=False)
     settings.EMBEDDER, settings.STATUTES_EMBEDDER, settings.TITAN_ENDPOINT_URL = "local", "", None
 
-    assert not any(isinstance(each, Titan) for each in embedders.configured())
+    assert not any(isinstance(each, Titan) for each in embedders.configured_embedders())
     with pytest.raises(ImproperlyConfigured, match="keys of AWS"):
         _ = Titan().vendor
 

@@ -14,17 +14,17 @@ from django.db.models.functions import Now
 from psycopg.sql import SQL, Composable
 
 from accounts.rls import as_tenant
-from embeddings.active_model import Live
+from embeddings.active_model import EmbeddingModel
 from embeddings.indexes import hnsw, hnsw_ddl
 from embeddings.models import DocumentChunk, LiveModel, ShadowVector, VectorIndex
-from embeddings.search.index_probe import probe
-from embeddings.search.vector_search import Hit, Scope, exact, nearest
+from embeddings.search.index_probe import probe_index
+from embeddings.search.vector_search import Scope, VectorHit, nearest_chunks, nearest_chunks_exact
 from testing import planner_statistics
 from testing.factories import vectors
 from testing.factories.vectors import LIVE, Stored, store
 
 pytestmark = pytest.mark.django_db
-OTHER = Live("other'; -- {0} %s \\", "2%")
+OTHER = EmbeddingModel("other'; -- {0} %s \\", "2%")
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def inside_a_transaction(db: None, monkeypatch: pytest.MonkeyPatch, settings: An
     monkeypatch.setattr(hnsw_ddl, "CREATE", hnsw_ddl.CREATE.replace("CONCURRENTLY", ""))
 
 
-def sealed(user_id: UUID, live: Live = LIVE, table: str = "document_chunks") -> None:
+def sealed(user_id: UUID, live: EmbeddingModel = LIVE, table: str = "document_chunks") -> None:
     with connection.cursor() as cursor:
         cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
         hnsw._seal(user_id, live.model, live.version, table)
@@ -78,10 +78,10 @@ def asked(made: Stored, count: int = 12) -> Any:
     return vectors.near(made.vectors[:: max(1, len(made.vectors) // count)], seed=7)
 
 
-def same(scope: Scope, vector: Any, n: int = 10) -> list[Hit]:
+def same(scope: Scope, vector: Any, n: int = 10) -> list[VectorHit]:
     """What both ways find."""
     with as_tenant(scope.user_id):
-        found, wanted = nearest(scope, vector, n), exact(scope, vector, n)
+        found, wanted = nearest_chunks(scope, vector, n), nearest_chunks_exact(scope, vector, n)
     assert found == wanted
     return found
 
@@ -110,7 +110,7 @@ def test_sealed_segments_and_what_came_later_are_searched_together(user: UUID) -
     for made in (first, second, last):
         for vector in asked(made):
             with plans() as seen, as_tenant(user):
-                found = nearest(Scope(user, LIVE), vector, 10)
+                found = nearest_chunks(Scope(user, LIVE), vector, 10)
 
             assert found == same(Scope(user, LIVE), vector)
             assert "Seq Scan" not in seen[0]
@@ -157,7 +157,7 @@ def test_documents_narrow_a_large_tenant(user: UUID, monkeypatch: pytest.MonkeyP
     scope = Scope(user, LIVE, document_ids=(own, uuid4()))
 
     with plans() as seen, as_tenant(user):
-        few = nearest(scope, made.vectors[0], 100)
+        few = nearest_chunks(scope, made.vectors[0], 100)
     monkeypatch.setattr("embeddings.search.vector_sql.FEW_PASSAGES", 10)
 
     assert {hit.chunk_id for hit in few} == set(made.chunk_ids[100:200])
@@ -188,10 +188,10 @@ def test_a_tenant_that_was_cut_over_is_found_in_both_tables(user: UUID) -> None:
     vectors.shadow(before, vectors.vectors(150, seed=5), live=OTHER)
     sealed(user, OTHER, "shadow_vectors")
     after = store(user, vectors.vectors(40, seed=6), live=OTHER)
-    scope = Scope(user, Live(OTHER.model, OTHER.version, shadowed=True))
+    scope = Scope(user, EmbeddingModel(OTHER.model, OTHER.version, shadowed=True))
 
     with plans() as seen, as_tenant(user):
-        assert len(nearest(scope, after.vectors[0], 100)) == 100
+        assert len(nearest_chunks(scope, after.vectors[0], 100)) == 100
     hits = same(scope, after.vectors[0], 400)
     filtered = Scope(user, scope.live, conditions=(("c.chunk_ord < %(most)s", {"most": 40}),))
 
@@ -209,7 +209,7 @@ def test_two_tenants_with_the_same_text_never_see_each_other(user: UUID) -> None
     for tenant in (user, other):
         sealed(tenant)
 
-    for look in (nearest, exact):
+    for look in (nearest_chunks, nearest_chunks_exact):
         scoped = {hit.chunk_id for hit in look(Scope(user, LIVE), rows[0], 300)}  # no policies: as the application
         with as_tenant(user):  # no scoping: asked for the other's
             guarded = look(Scope(other, LIVE), rows[0], 300)
@@ -243,7 +243,7 @@ def test_what_a_search_sets_it_takes_back(user: UUID) -> None:
         cursor.execute(SETTINGS)
         before = cursor.fetchone()
 
-        nearest(Scope(user, LIVE), made.vectors[0], 10)
+        nearest_chunks(Scope(user, LIVE), made.vectors[0], 10)
 
         cursor.execute(SETTINGS)
         assert cursor.fetchone() == before
@@ -256,8 +256,8 @@ def test_the_probe_searches_as_the_tenant_does(user: UUID) -> None:
     sealed(user)
 
     with plans() as seen:
-        probe(made.document_ids[0], user_id=user, seconds=5)
-        probe(uuid4(), user_id=user, seconds=5)
+        probe_index(made.document_ids[0], user_id=user, seconds=5)
+        probe_index(uuid4(), user_id=user, seconds=5)
 
     (plan,) = seen
     assert "hnsw" in plan

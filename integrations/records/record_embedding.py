@@ -68,7 +68,9 @@ class Vectors:
 
     def _buy(self, batch: Sequence[tuple[RecordText, str]]) -> None:
         try:
-            rows = billed_calls.embed(self.embedder, [sent for _, sent in batch], user_id=self.user_id, stage=STAGE)
+            rows = billed_calls.embed_texts(
+                self.embedder, [sent for _, sent in batch], user_id=self.user_id, stage=STAGE
+            )
         except Permanent as never:
             self._split(batch, never)
             return
@@ -77,7 +79,7 @@ class Vectors:
 
     def _split(self, batch: Sequence[tuple[RecordText, str]], never: Permanent) -> None:
         """Halve what is refused until the text that is not wanted, or cannot be paid, stands alone."""
-        about_the_text = isinstance(never, guard.VendorRefused) and never.status in billed_calls.ABOUT_THE_TEXT
+        about_the_text = isinstance(never, guard.VendorRefused) and never.status in billed_calls.TEXT_ERROR_STATUSES
         if not about_the_text and isinstance(never, guard.VendorRefused):  # a wrong address or model
             raise Postponed(MISCONFIGURED_SECONDS, "VENDOR_MISCONFIGURED") from never
         if not about_the_text and never.code != ledger.TOO_SMALL:
@@ -97,7 +99,7 @@ class Vectors:
 def of_tenant(user_id: UUID) -> Vectors:
     """Return no vectors yet, of the tenant's live model. Raises ``Postponed`` while nothing here makes them."""
     try:
-        return Vectors(user_id, active_model.embedder(active_model.of(user_id)))
+        return Vectors(user_id, active_model.require_embedder(active_model.active_model(user_id)))
     except ApiError as refused:  # an operator's mistake: no record's fault
         raise Postponed(MISCONFIGURED_SECONDS, refused.code) from refused
 

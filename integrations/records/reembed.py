@@ -188,7 +188,7 @@ class TenantCursor:
 
     def tenants(self) -> Iterator[UUID]:
         """Yield those that may have something to do."""
-        chosen = embedders.get(settings.EMBEDDER)
+        chosen = embedders.get_embedder(settings.EMBEDDER)
         sql = LOOK.format(
             next=NEXT.format(after="%(after)s"),
             next_after=NEXT.format(after="t.user_id"),

@@ -48,4 +48,4 @@ def strip_unstorable(raw: str) -> str:
 
 def truncate_for_embedding(text: str) -> str:
     """Return the beginning of ``text`` that every model takes; what is stored and searched by words stays whole."""
-    return tokenizer.cut(text[:MOST_CHARS], MOST_TOKENS)
+    return tokenizer.truncate(text[:MOST_CHARS], MOST_TOKENS)

@@ -8,14 +8,14 @@ from typing import Any
 from uuid import UUID
 
 from embeddings import active_model
-from embeddings.active_model import Live
-from embeddings.search import FEWEST_CANDIDATES, Passage, bm25_search
+from embeddings.active_model import EmbeddingModel
+from embeddings.search import MIN_CANDIDATES, Passage, bm25_search
 from embeddings.search import query as asking
 from embeddings.search import search as find_passages
 from embeddings.search.fusion import fuse
-from embeddings.search.query import HYBRID, TEXT, VECTOR, Question
-from embeddings.search.query_embedding import Bought
-from embeddings.search.snapshot import reading
+from embeddings.search.query import HYBRID, TEXT, VECTOR, Query
+from embeddings.search.query_embedding import QueryEmbedding
+from embeddings.search.snapshot import search_snapshot
 from integrations.search import queries, scope
 from integrations.search.results import RecordResult, fetch_records
 from integrations.search.scope import RECORDS, SOURCES, UPLOADS, SearchScope, check_sources
@@ -36,7 +36,7 @@ def search(
     sources: Sequence[str] = (UPLOADS,),
     k: int = 10,
     mode: str = HYBRID,
-    bought: Bought | None = None,
+    bought: QueryEmbedding | None = None,
     **of_passages: Any,
 ) -> SearchResults:
     """Return at most ``k`` passages and ``k`` records, of whatever is among ``sources``.
@@ -46,7 +46,7 @@ def search(
     """
     check_sources(sources)
     asked: dict[str, Any] = {"user_id": user_id, "query": query, "k": k, "mode": mode}
-    asked["bought"] = bought or Bought(user_id)
+    asked["bought"] = bought or QueryEmbedding(user_id)
     systems = [name for name in sources if name != UPLOADS]
     return SearchResults(
         find_passages(**asked, **of_passages) if UPLOADS in sources else [],
@@ -61,33 +61,33 @@ def search_records(
     sources: Sequence[str] = RECORDS,
     k: int = 10,
     mode: str = HYBRID,
-    live: Live | None = None,
-    bought: Bought | None = None,
+    live: EmbeddingModel | None = None,
+    bought: QueryEmbedding | None = None,
 ) -> list[RecordResult]:
     """Return at most ``k`` records of ``user_id`` that answer ``query``, the best first.
 
     A record without a vector of the tenant's live model is found by its words. ``bought`` has the query's vector for
     another search of the same request. Raises what ``embeddings.search.search`` raises, and ``UNKNOWN_SOURCE``.
     """
-    question = asking.read(query)
-    asking.check(k, mode)
+    question = asking.parse_query(query)
+    asking.validate_options(k, mode)
     check_sources(sources)
-    pointer = live or active_model.of(user_id)
-    with reading(user_id):
+    pointer = live or active_model.active_model(user_id)
+    with search_snapshot(user_id):
         meant = scope.resolve_scope(user_id, pointer, question, sources)
         wants_vector = mode != TEXT and queries.has_vectors(meant)
     if not meant.parts:
         return []
-    vector = (bought or Bought(user_id)).vector(pointer, question) if wants_vector else None
-    with reading(user_id):
+    vector = (bought or QueryEmbedding(user_id)).vector(pointer, question) if wants_vector else None
+    with search_snapshot(user_id):
         return _answer(meant, question, vector, k, by_text=mode != VECTOR)
 
 
 def _answer(
-    meant: SearchScope, question: Question, vector: list[float] | None, k: int, *, by_text: bool
+    meant: SearchScope, question: Query, vector: list[float] | None, k: int, *, by_text: bool
 ) -> list[RecordResult]:
-    n = max(FEWEST_CANDIDATES, 4 * k)
-    lexemes = bm25_search.lexemes(question.text)
+    n = max(MIN_CANDIDATES, 4 * k)
+    lexemes = bm25_search.query_lexemes(question.text)
     ranking = fuse(
         meant.live.model,
         queries.nearest_records(meant, vector, n) if vector else [],

@@ -7,8 +7,8 @@ from typing import Any
 
 from django.db import connection, transaction
 
-from embeddings.search.bm25_search import Match
-from embeddings.search.vector_search import PINNED, Hit
+from embeddings.search.bm25_search import TextHit
+from embeddings.search.vector_search import PLANNER_SETTINGS, VectorHit
 from integrations.search.scope import SearchScope, TableScope
 
 # The nearest by their signs, which are then compared by their vectors: exact for whoever has no more. Among 50,000
@@ -39,7 +39,7 @@ def has_vectors(scope: SearchScope) -> bool:
     )
 
 
-def nearest_records(scope: SearchScope, vector: Sequence[float], n: int) -> list[Hit]:
+def nearest_records(scope: SearchScope, vector: Sequence[float], n: int) -> list[VectorHit]:
     """Return the ``n`` records nearest to ``vector``, the best first. Call inside ``as_tenant``."""
     digits = "[" + ",".join([f"{number:.9g}" for number in vector]) + "]"
     found: list[tuple[float, Any]] = []
@@ -47,16 +47,16 @@ def nearest_records(scope: SearchScope, vector: Sequence[float], n: int) -> list
         sql = NEAREST.format(table=part.table, findable=part.findable, required=REQUIRED if scope.required else "")
         values = _values(scope, part) | {"vector": digits, "compared": max(COMPARED, n), "n": n}
         found += [(distance, record_id) for record_id, distance in _pinned(sql, values)]
-    return [Hit(record_id, 1.0 - distance) for distance, record_id in sorted(found)[:n]]
+    return [VectorHit(record_id, 1.0 - distance) for distance, record_id in sorted(found)[:n]]
 
 
-def keyword_matches(scope: SearchScope, lexemes: Sequence[str], n: int) -> list[Match]:
+def keyword_matches(scope: SearchScope, lexemes: Sequence[str], n: int) -> list[TextHit]:
     """Return the ``n`` best records in which any of ``lexemes`` stands. Call inside ``as_tenant``."""
     found: list[tuple[Any, float]] = []
     for part in scope.parts if lexemes else ():
         values = _values(scope, part) | {"words": list(lexemes), "n": n}
         found += _rows(WITH_WORDS.format(function=part.function), values)
-    return [Match(*row) for row in sorted(found, key=lambda row: (-row[1], row[0]))[:n]]
+    return [TextHit(*row) for row in sorted(found, key=lambda row: (-row[1], row[0]))[:n]]
 
 
 def _values(scope: SearchScope, part: TableScope) -> dict[str, Any]:
@@ -77,7 +77,7 @@ def _rows(sql: str, values: dict[str, Any]) -> list[tuple[Any, ...]]:
 
 def _pinned(sql: str, values: dict[str, Any]) -> list[tuple[Any, ...]]:
     """Rolled back, the savepoint takes the settings along; nothing else has happened in it."""
-    calls = ", ".join(f"set_config('{name}', '{value}', true)" for name, value in PINNED.items())
+    calls = ", ".join(f"set_config('{name}', '{value}', true)" for name, value in PLANNER_SETTINGS.items())
     with transaction.atomic():
         _rows(f"SELECT {calls}", {})
         rows = _rows(sql, values)

@@ -11,7 +11,7 @@ from uuid import UUID
 from django.db.models.functions import Left
 
 from embeddings.search import snippets
-from embeddings.search.fusion import Parts, Ranked
+from embeddings.search.fusion import RankedChunk, ScoreParts
 from integrations.models import ClientIntelligence, SourceDocument
 from integrations.search.scope import CLIENTS, SearchScope
 
@@ -35,16 +35,16 @@ class RecordResult:
     text: str
     snippet: str
     score: float
-    parts: Parts
+    parts: ScoreParts
     updated_at: datetime  # at the provider, where it tells
 
 
-def fetch_records(scope: SearchScope, ranking: Sequence[Ranked], lexemes: Sequence[str]) -> list[RecordResult]:
+def fetch_records(scope: SearchScope, ranking: Sequence[RankedChunk], lexemes: Sequence[str]) -> list[RecordResult]:
     """Fetch what was ranked, in that order. Call inside ``as_tenant``."""
     ids = [ranked.chunk_id for ranked in ranking]
     rows = _documents(scope, ids) | _clients(scope, ids)
     shown = [(ranked, rows[ranked.chunk_id]) for ranked in ranking if ranked.chunk_id in rows]
-    marked = snippets.cut([row["beginning"] for _, row in shown], lexemes)
+    marked = snippets.render_snippets([row["beginning"] for _, row in shown], lexemes)
     return [_found(ranked, row, snippet) for (ranked, row), snippet in zip(shown, marked, strict=True)]
 
 
@@ -74,7 +74,7 @@ def _clients(scope: SearchScope, ids: Sequence[UUID]) -> dict[UUID, dict[str, An
     }
 
 
-def _found(ranked: Ranked, row: dict[str, Any], snippet: str) -> RecordResult:
+def _found(ranked: RankedChunk, row: dict[str, Any], snippet: str) -> RecordResult:
     return RecordResult(
         record_id=row["id"],
         source=row["source"],

@@ -9,8 +9,8 @@ from uuid import UUID
 from django.db import connection
 
 from accounts.errors import ApiError
-from embeddings.active_model import Live
-from embeddings.search.query import Question
+from embeddings.active_model import EmbeddingModel
+from embeddings.search.query import Query
 from integrations.models import ConnectedSource, Provider
 
 UPLOADS, CLIENTS = "documents", "clients"
@@ -33,7 +33,7 @@ class SearchScope:
     """``required`` is a tsquery: what must stand in a record, and what must not."""
 
     user_id: UUID
-    live: Live
+    live: EmbeddingModel
     providers: dict[UUID, str]  # of all connected sources
     documents: TableScope | None
     clients: TableScope | None
@@ -55,7 +55,7 @@ def check_sources(sources: Sequence[str]) -> None:
         raise ApiError("UNKNOWN_SOURCE", f"The sources are {', '.join(SOURCES)}.", field="sources")
 
 
-def resolve_scope(user_id: UUID, live: Live, question: Question, sources: Sequence[str]) -> SearchScope:
+def resolve_scope(user_id: UUID, live: EmbeddingModel, question: Query, sources: Sequence[str]) -> SearchScope:
     """Return what of the tenant's connected sources is meant. Call inside ``as_tenant``."""
     own = ConnectedSource.objects.filter(user_id=user_id).exclude(status=ConnectedSource.Status.DISCONNECTED)
     providers = dict(own.values_list("pk", "provider"))
@@ -79,7 +79,7 @@ def _clients(source_ids: tuple[UUID, ...]) -> TableScope:
     return TableScope("client_intelligence", "find_clients", findable, source_ids)
 
 
-def _required(question: Question) -> str:
+def _required(question: Query) -> str:
     """A phrase of stop words asks for nothing."""
     asked = ["phraseto_tsquery('english', %s)"] * len(question.phrases)
     asked += ["!! phraseto_tsquery('english', %s)"] * len(question.excluded)

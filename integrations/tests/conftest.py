@@ -39,7 +39,7 @@ def source(account: Account, ana: Person) -> ConnectedSource:
 def model(settings: Any) -> SpyEmbedder:
     """What embeds, and what it was asked to."""
     settings.EMBEDDER = REMEMBERING
-    found = embedders.get(REMEMBERING)
+    found = embedders.get_embedder(REMEMBERING)
     assert isinstance(found, SpyEmbedder)
     found.clear()
     return found

@@ -121,7 +121,7 @@ def test_a_pinned_tenant_keeps_its_model(ana: Person) -> None:
     LiveModel.objects.create(user_id=ana.id, embed_model="local", embed_version="1", pinned=True)
     record(connected(ana.id), "company:1", "text", embed=False, embedding_model=None)
 
-    assert active_model.of(ana.id).model == "local"
+    assert active_model.active_model(ana.id).model == "local"
     assert backfill_embeddings() in (0, 1)
     assert Watched.seen == []
 

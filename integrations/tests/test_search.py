@@ -253,7 +253,7 @@ def watched(settings: Any) -> type[Watched]:
 
 def test_vectors_of_another_model_are_not_compared_and_the_words_still_find_them(ana: Person) -> None:
     companies(ana.id)
-    chosen = embedders.get("local")
+    chosen = embedders.get_embedder("local")
     LiveModel.objects.create(user_id=ana.id, embed_model=chosen.model, embed_version=chosen.version, pinned=True)
     SourceDocument.objects.exclude(external_id="company:3").update(embedding_model="former@1")
 

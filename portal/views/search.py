@@ -13,7 +13,7 @@ from accounts.errors import ApiError
 from accounts.rls import as_tenant
 from documents.models import Document
 from embeddings.search import HYBRID, TEXT, VECTOR, rate_limit
-from embeddings.search.query_embedding import Bought
+from embeddings.search.query_embedding import QueryEmbedding
 from integrations.models import Provider
 from portal import user_messages
 from portal.views.auth import only, page, tenant
@@ -77,7 +77,7 @@ def _asked(request: HttpRequest) -> Asked:
 def _answer(user_id: UUID, asked: Asked) -> dict[str, object]:
     """Connected systems and laws are searched too, unless it is one document that is asked, or the laws alone."""
     question: dict[str, Any] = {"user_id": user_id, "query": asked.query, "k": SHOWN, "mode": asked.mode}
-    bought = Bought(user_id)
+    bought = QueryEmbedding(user_id)
     where: dict[str, Any] = {"sources": [] if asked.only_laws else OWN}
     if asked.document:
         where = {"sources": [search.UPLOADS], "document_ids": [asked.document]}
@@ -90,7 +90,7 @@ def _answer(user_id: UUID, asked: Asked) -> dict[str, object]:
     return {"passages": found.passages, "records": [_shown(record) for record in found.records], "laws": _read(laws)}
 
 
-def _laws(question: dict[str, Any], bought: Bought) -> list[FoundLaw]:
+def _laws(question: dict[str, Any], bought: QueryEmbedding) -> list[FoundLaw]:
     """Find laws; while their model is away by their words alone: it is not the one of the tenant's own documents."""
     try:
         return search.laws(**question, bought=bought)

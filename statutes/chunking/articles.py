@@ -103,7 +103,7 @@ class ArticleChunker:
         limits = {f"{name}_tokens": limit for name, limit in asdict(self.limits).items()}
         return json.dumps({"encoding": tokens.ENCODING, **limits}, sort_keys=True, separators=(",", ":"))
 
-    def cut(self, text: str, page_starts: Sequence[int] = (0,), *, last_page: int = 1) -> list[Chunk]:
+    def split(self, text: str, page_starts: Sequence[int] = (0,), *, last_page: int = 1) -> list[Chunk]:
         """Cut a rendered law; of any other text it makes pieces under its headings, of level 6 too.
 
         Without ``page_starts`` nobody knows the pages: each chunk may be on any, from 1 to ``last_page``.
@@ -138,7 +138,7 @@ def _parts(text: str, found: Iterable[Unit], limits: Limits) -> Iterator[_Part]:
             continue
         cut = pieces(text, unit.start, unit.stop, unit.cost, limits)
         for at, (start, end, count) in enumerate(cut, 1):
-            cost = tokens.count(text[start : unit.stop]) if at == len(cut) else count
+            cost = tokens.count_tokens(text[start : unit.stop]) if at == len(cut) else count
             yield _Part(unit, start, end, count, cost, (at, len(cut)))
 
 

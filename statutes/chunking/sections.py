@@ -36,8 +36,8 @@ class Unit:
 
 def counted(text: str, start: int, end: int, stop: int, cost: int) -> int:
     """Return the tokens of text[start:end], when text[start:stop] has ``cost`` and only white space is between."""
-    found = tokenizer.recount(text, start, stop, end, cost)
-    return found if found >= 0 else tokenizer.count(text[start:end])
+    found = tokenizer.recount_tokens(text, start, stop, end, cost)
+    return found if found >= 0 else tokenizer.count_tokens(text[start:end])
 
 
 def units(text: str) -> Iterator[Unit]:
@@ -87,4 +87,6 @@ class _Reader:
         end = start + len(text[start:stop].rstrip())
         path = tuple(title[:LONGEST_TITLE] for title in self.divisions.titles)
         headings = (*path, self.title[:LONGEST_TITLE]) if self.title else path
-        return Unit(start, end, stop, tokenizer.count(text[start:stop]), path, headings, self.article, self.alone)
+        return Unit(
+            start, end, stop, tokenizer.count_tokens(text[start:stop]), path, headings, self.article, self.alone
+        )

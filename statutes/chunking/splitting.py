@@ -72,7 +72,7 @@ def pieces(text: str, start: int, stop: int, cost: int, limits: Limits) -> list[
 def _without_stub(text: str, done: list[Piece], limits: Limits) -> list[Piece]:
     if len(done) > 1 and done[-1].tokens < limits.smallest:
         start, end = done[-2].start, done[-1].end
-        if (count := tokens.count(text[start:end])) <= limits.largest:
+        if (count := tokens.count_tokens(text[start:end])) <= limits.largest:
             return [*done[:-2], Piece(start, end, count)]
     return done
 
@@ -88,7 +88,7 @@ class _Current:
 
     @property
     def piece(self) -> Piece:
-        return Piece(self._start, self._end, tokens.count(self._text[self._start : self._end]))
+        return Piece(self._start, self._end, tokens.count_tokens(self._text[self._start : self._end]))
 
     def with_(self, span: Span) -> tuple[int, int]:
         """Return the count with ``span``, and the count of what is visible of that."""
@@ -97,8 +97,8 @@ class _Current:
             start = self._first(span)
         elif span.level == 2 and self._text[start] != " ":
             before, start = 0, self._start
-        count = before + tokens.count(self._text[start : span.stop])
-        return count, before + tokens.count(self._text[start : span.end]) if span.end < span.stop else count
+        count = before + tokens.count_tokens(self._text[start : span.stop])
+        return count, before + tokens.count_tokens(self._text[start : span.end]) if span.end < span.stop else count
 
     def take(self, span: Span, count: int, visible: int) -> None:
         if self._start < 0:

@@ -11,7 +11,7 @@ from accounts.errors import ApiError
 from accounts.system_tenant import CORPUS
 from embeddings.search import HYBRID, Passage
 from embeddings.search import search as find_passages
-from embeddings.search.query_embedding import Bought
+from embeddings.search.query_embedding import QueryEmbedding
 from integrations import search as others
 from integrations.search import RECORDS, UPLOADS, RecordResult
 from statutes.models import Law
@@ -40,7 +40,7 @@ def search(
     mode: str = HYBRID,
     document_ids: Sequence[UUID] | None = None,
     law_ids: Sequence[str] | None = None,
-    bought: Bought | None = None,
+    bought: QueryEmbedding | None = None,
     **of_passages: Any,
 ) -> Answer:
     """Return at most ``k`` passages, ``k`` records and ``k`` passages of laws, of whatever is among ``sources``.
@@ -52,7 +52,7 @@ def search(
     if any(name not in SOURCES for name in sources):
         raise ApiError("UNKNOWN_SOURCE", f"The sources are {', '.join(SOURCES)}.", field="sources")
     asked: dict[str, Any] = {"user_id": user_id, "query": query, "k": k, "mode": mode, **of_passages}
-    asked["bought"] = bought or Bought(user_id)
+    asked["bought"] = bought or QueryEmbedding(user_id)
     own = [name for name in sources if name != STATUTES]
     found = others.search(**asked, sources=own, document_ids=document_ids) if own else None
     return Answer(
@@ -67,7 +67,7 @@ def laws(
     user_id: UUID,
     query: str,
     law_ids: Sequence[str] | None = None,
-    bought: Bought | None = None,
+    bought: QueryEmbedding | None = None,
     **asked: Any,
 ) -> list[FoundLaw]:
     """Return the passages of laws that answer ``query``, the best first. What it costs, ``user_id`` pays.
@@ -80,7 +80,7 @@ def laws(
             user_id=CORPUS,
             query=query,
             document_ids=None if named is None else list(named.values()),
-            bought=bought or Bought(user_id),
+            bought=bought or QueryEmbedding(user_id),
             **asked,
         )
         now = _versions(law_ids)

@@ -13,7 +13,7 @@ from accounts.system_tenant import CORPUS
 from embeddings.indexes import text_search_config
 from embeddings.search import Passage, bm25_search
 from embeddings.search import query as asking
-from embeddings.search.snippets import quoted
+from embeddings.search.snippets import quote_lexeme
 from statutes.chunking.sections import LONGEST_TITLE
 from statutes.structure import labels
 from statutes.structure.markdown import ARTICLE_LEVEL
@@ -75,7 +75,12 @@ def _part(passage: Passage, article: str, headings: Sequence[str], place: tuple[
     label = headings[-1].partition(labels.BETWEEN)[0].strip() if headings else ""
     text = passage.text[place[0] : place[1]]
     return Part(
-        article, label or article, list(filter(None, headings)), *place, text, text_search_config.of(passage.meta)
+        article,
+        label or article,
+        list(filter(None, headings)),
+        *place,
+        text,
+        text_search_config.config_of_chunk(passage.meta),
     )
 
 
@@ -107,11 +112,15 @@ def _best(inside: Sequence[Part], ranks: Sequence[float]) -> Part | None:
 
 
 def _ranks(several: Sequence[Part], query: str) -> list[float]:
-    lexemes = bm25_search.lexemes(asking.read(query).text, text_search_config.among(CORPUS)) if several else []
+    lexemes = (
+        bm25_search.query_lexemes(asking.parse_query(query).text, text_search_config.configs_of_tenant(CORPUS))
+        if several
+        else []
+    )
     if not lexemes:
         return [0.0] * len(several)
     values: dict[str, Any] = {
-        "words": " | ".join(map(quoted, lexemes)),
+        "words": " | ".join(map(quote_lexeme, lexemes)),
         "texts": [each.text for each in several],
         "configurations": [each.configuration for each in several],
     }

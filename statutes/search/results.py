@@ -12,7 +12,7 @@ from accounts.system_tenant import CORPUS
 from documents.markdown.normalization import page_at
 from documents.models import Document
 from embeddings.search import Passage
-from embeddings.search.fusion import Parts
+from embeddings.search.fusion import ScoreParts
 from statutes.models import Law, LawVersion
 from statutes.search.article_match import Part, answering, parts
 
@@ -43,7 +43,7 @@ class FoundLaw:
     text: str
     snippet: str
     score: float
-    parts: Parts
+    parts: ScoreParts
 
 
 def shown(found: Sequence[Passage], query: str) -> list[FoundLaw]:

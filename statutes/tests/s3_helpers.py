@@ -67,7 +67,7 @@ def law(
             "parser_version": "1",
         },
     )
-    model = embedders.get("testing.embedders.Instant")
+    model = embedders.get_embedder("testing.embedders.Instant")
     job = services.newest(UploadJob.objects.filter(document_id=document_id)) or services.enqueue(
         pipeline="statute",
         user_id=CORPUS,
@@ -95,13 +95,13 @@ def law(
 
 
 def cut(document_id: Any, texts: Sequence[str], refused: Sequence[int]) -> None:
-    model = embedders.get("testing.embedders.Instant")
+    model = embedders.get_embedder("testing.embedders.Instant")
     passages = [Chunk(at, text, at, at + 1, (1, 1), ("Título I",), 9) for at, text in enumerate(texts)]
-    chunk_store.buffer(user_id=CORPUS, document_id=document_id, chunks=passages, chunks_version=CHUNKER)
-    chunk_store.commit(document_id, chunks_version=CHUNKER)
-    vector_store.empty(document_id)
+    chunk_store.buffer_chunks(user_id=CORPUS, document_id=document_id, chunks=passages, chunks_version=CHUNKER)
+    chunk_store.commit_chunks(document_id, chunks_version=CHUNKER)
+    vector_store.empty_buffers(document_id)
     taken = [at for at in range(len(texts)) if at not in refused]
-    vector_store.buffer(
+    vector_store.buffer_vectors(
         user_id=CORPUS,
         document_id=document_id,
         model=model.model,

@@ -27,7 +27,7 @@ LEAST, MOST = CHUNKER.limits.smallest, CHUNKER.limits.largest
 
 def cut(given_law: Law) -> list[Chunk]:
     found = render(given_law)
-    return CHUNKER.cut(found.text, found.page_starts)
+    return CHUNKER.split(found.text, found.page_starts)
 
 
 def articles(chunks: list[Chunk]) -> list[tuple[str, ...]]:
@@ -36,11 +36,11 @@ def articles(chunks: list[Chunk]) -> list[tuple[str, ...]]:
 
 def of(many: int) -> str:
     """A text of about so many tokens."""
-    return SENTENCE * (many // tokenizer.count(SENTENCE))
+    return SENTENCE * (many // tokenizer.count_tokens(SENTENCE))
 
 
 def test_the_pipeline_finds_it_by_its_label() -> None:
-    assert chunking.get("legal-articles@1") is CHUNKER
+    assert chunking.get_chunker("legal-articles@1") is CHUNKER
     assert json.loads(CHUNKER.config) == {
         "aim_tokens": 900, "encoding": "cl100k_base", "largest_tokens": 1200, "smallest_tokens": 200
     }  # fmt: skip
@@ -52,11 +52,11 @@ def test_every_visible_character_of_every_article_is_in_exactly_one_chunk(plan: 
     given_law = made(plan)
     found = render(given_law)
 
-    chunks = CHUNKER.cut(found.text, found.page_starts)
+    chunks = CHUNKER.split(found.text, found.page_starts)
 
     assert_sound(found.text, chunks, MOST)
     assert all(one.end <= two.start for one, two in pairwise(chunks))
-    assert chunks == CHUNKER.cut(found.text, found.page_starts)
+    assert chunks == CHUNKER.split(found.text, found.page_starts)
     assert_told(found, chunks)
     pieces = [chunk for chunk in chunks if isinstance(chunk, ArticleChunk) and chunk.piece]
     assert all(chunk.tokens >= LEAST for chunk in pieces if chunk.piece and chunk.piece[0] < chunk.piece[1])
@@ -76,7 +76,7 @@ def assert_told(found: Rendered, chunks: list[Chunk]) -> None:
 def test_any_text_is_cut_soundly(raw: str) -> None:
     text = normalize(raw)
 
-    assert_sound(text, CHUNKER.cut(text), MOST)
+    assert_sound(text, CHUNKER.split(text), MOST)
 
 
 @pytest.mark.parametrize("many", [220, 700, 1150])
@@ -175,13 +175,13 @@ def test_no_passage_is_over_1200_nor_under_200_where_a_neighbour_has_room(sizes:
     ]
     found = render(law(*made_of, preamble=of(preamble)))
 
-    chunks = CHUNKER.cut(found.text, found.page_starts)
+    chunks = CHUNKER.split(found.text, found.page_starts)
 
     assert_sound(found.text, chunks, MOST)
     assert_told(found, chunks)
     for one, two in pairwise(chunks):
         is_short = min(one.tokens, two.tokens) < LEAST
-        assert not is_short or tokenizer.count(found.text[one.start : two.end]) > MOST
+        assert not is_short or tokenizer.count_tokens(found.text[one.start : two.end]) > MOST
 
 
 def test_headings_without_text_stand_above_what_follows_them() -> None:
@@ -256,5 +256,5 @@ def test_pages_are_those_of_the_chunk_and_unknown_ones_may_be_any() -> None:
     text = render(law(article(1, of(300)), article(2, of(300)))).text
     second = text.index("###### Artículo 2")
 
-    assert [chunk.pages for chunk in CHUNKER.cut(text, (0, 0, second))] == [(2, 2), (3, 3)]
-    assert {chunk.pages for chunk in CHUNKER.cut(text, (), last_page=9)} == {(1, 9)}
+    assert [chunk.pages for chunk in CHUNKER.split(text, (0, 0, second))] == [(2, 2), (3, 3)]
+    assert {chunk.pages for chunk in CHUNKER.split(text, (), last_page=9)} == {(1, 9)}

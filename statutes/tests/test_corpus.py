@@ -25,7 +25,7 @@ from embeddings.reindexing import periodic
 from embeddings.reindexing import services as campaigns
 from embeddings.reindexing.forms import StartForm
 from embeddings.reindexing.models import CampaignTenant
-from embeddings.tests.campaign_helpers import killed
+from embeddings.tests.campaign_helpers import kill_worker_at
 from jobs import worker
 from statutes import ids
 from statutes.artifact_import import ingest
@@ -96,13 +96,13 @@ def test_named_the_laws_are_moved_to_another_model_and_newer_laws_follow(laws: S
     campaigns.start(**TARGET, user_ids=[CORPUS], by="sam")
     for _ in range(3):
         worker.drain()
-        periodic.work()
+        periodic.advance_campaigns()
 
     change("UPDATE upload_jobs SET state = 'deadletter' WHERE campaign_id IS NOT NULL")()
     again = accept(message())
     done(laws, xml(LOWER), law_id="LISR", raw_key="raw/lisr.xml")
 
-    assert active_model.of(CORPUS).model == "instant"
+    assert active_model.active_model(CORPUS).model == "instant"
     assert articles(TAXED, RATE, LOWER) == [True, True, True]
     assert again.kind == Kind.DUPLICATE
     assert [found for found in findings() if found.kind != "vector"] == []
@@ -220,7 +220,7 @@ def test_the_deep_audit_knows_a_law_whose_next_version_began_to_be_uploaded(
     done(laws, xml(TAXED, RATE))
     arrived(laws, xml(TAXED, LOWER), "2024-02")
 
-    assert killed(monkeypatch, "uploading:vectors")
+    assert kill_worker_at(monkeypatch, "uploading:vectors")
 
     assert manifests.parse(client.read(BUCKET, keys.manifest("LIVA"))).version == "2024-01"
     assert wrong_artifacts() == []

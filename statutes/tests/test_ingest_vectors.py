@@ -47,10 +47,10 @@ def published(version: LawVersion) -> None:
     """As the pipeline's last stage does, but for the job's own state."""
     artifacts.upload(version)
     UploadJob.objects.filter(document_id=version.pk).update(stage="embedded", state="done", finished_at=Now())
-    active_model.confirm(CORPUS, model="instant", version="1")
-    vector_store.commit(version.pk, model="instant", version="1")
+    active_model.confirm_active_model(CORPUS, model="instant", version="1")
+    vector_store.commit_vectors(version.pk, model="instant", version="1")
     Document.objects.filter(pk=version.pk).update(chunks_version=CHUNKER)
-    bm25.write(version.pk)
+    bm25.index_document(version.pk)
 
 
 def forgotten() -> None:
@@ -98,7 +98,7 @@ def test_a_law_that_went_through_the_bucket_is_found_as_before() -> None:
     assert before
     assert found() == before
     assert dict(DocumentChunk.objects.values_list("chunk_id", "vector_sha")) == sums
-    assert list(vector_store.changed()) == []
+    assert list(vector_store.corrupt_chunks()) == []
     assert out.getvalue() == "ISR_2024: 3 passages, 3 vectors\n"
     law_ = Law.objects.get()
     assert (law_.pk, law_.version, law_.status, law_.chunk_count) == (LAW, "2024-01", "embedded", 3)
@@ -142,12 +142,12 @@ def test_a_newer_version_takes_the_place_of_the_older_and_never_the_other_way_ro
 
 def test_vectors_of_another_model_than_the_corpus_are_refused(folder: Path) -> None:
     other = law("OTHER")
-    active_model.confirm(CORPUS, model="wordllama", version="1")
-    vector_store.buffer(
+    active_model.confirm_active_model(CORPUS, model="wordllama", version="1")
+    vector_store.buffer_vectors(
         user_id=CORPUS, document_id=other.pk, model="wordllama", version="1",
         chunk_ids=[DocumentChunk.objects.filter(chunk_ord=0).get().pk], vectors=numpy.eye(1, 1536, dtype="f4"),
     )  # fmt: skip
-    vector_store.commit(other.pk, model="wordllama", version="1")
+    vector_store.commit_vectors(other.pk, model="wordllama", version="1")
 
     assert refused(folder) == "OTHER_MODEL"
     assert not Law.objects.exists()

@@ -13,7 +13,7 @@ from accessa.integrity import findings
 from accounts.errors import ApiError
 from accounts.system_tenant import CORPUS
 from embeddings.models import DocumentChunk
-from embeddings.tests.conftest import Watched, vendor  # noqa: F401  (a fixture)
+from embeddings.tests.conftest import RecordingOpenAIServer, vendor  # noqa: F401  (a fixture)
 from jobs.models import UploadJob
 from jobs.outcomes import Postponed
 from statutes import services, settlement
@@ -39,7 +39,7 @@ def queue(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> Queue:
 
 
 @pytest.fixture
-def model(vendor: Watched, settings: Any) -> Watched:  # noqa: F811
+def model(vendor: RecordingOpenAIServer, settings: Any) -> RecordingOpenAIServer:  # noqa: F811
     """The corpus has a model of its own, which refuses what speaks of the border."""
     settings.EMBEDDER, settings.EMBEDDERS_OF = "local", {CORPUS: "openai"}
     vendor.poison = "fronteriza"
@@ -51,7 +51,7 @@ def asked_for(queue: Queue) -> list[Item]:
 
 
 def test_what_is_accepted_is_kept_and_the_rest_is_asked_for_by_a_message(
-    model: Watched, laws: S3Server, queue: Queue
+    model: RecordingOpenAIServer, laws: S3Server, queue: Queue
 ) -> None:
     sent = arrived(laws, xml(TAXED, RATE, LOWER))
     run_to_the_end()
@@ -71,7 +71,9 @@ def test_what_is_accepted_is_kept_and_the_rest_is_asked_for_by_a_message(
     assert list(findings(deep=True)) == []
 
 
-def test_what_was_missing_completes_the_law_and_nothing_is_bought_twice(model: Watched, laws: S3Server) -> None:
+def test_what_was_missing_completes_the_law_and_nothing_is_bought_twice(
+    model: RecordingOpenAIServer, laws: S3Server
+) -> None:
     done(laws, xml(TAXED, RATE, LOWER))
     model.poison = ""
 
@@ -87,7 +89,7 @@ def test_what_was_missing_completes_the_law_and_nothing_is_bought_twice(model: W
 
 
 def test_what_is_refused_for_ever_is_asked_for_a_few_times(
-    model: Watched, laws: S3Server, queue: Queue, settings: Any
+    model: RecordingOpenAIServer, laws: S3Server, queue: Queue, settings: Any
 ) -> None:
     settings.STATUTES_REPROCESS_MOST = 2
     sent = message()
@@ -102,7 +104,9 @@ def test_what_is_refused_for_ever_is_asked_for_a_few_times(
     assert Law.objects.get().status == "partial_failed"
 
 
-def test_two_messages_of_one_job_ask_for_the_rest_once(model: Watched, laws: S3Server, queue: Queue) -> None:
+def test_two_messages_of_one_job_ask_for_the_rest_once(
+    model: RecordingOpenAIServer, laws: S3Server, queue: Queue
+) -> None:
     job = done(laws, xml(TAXED, LOWER))
 
     outcomes = [settle(message(), UploadJob.objects.get(pk=job.pk)) for _ in range(2)]
@@ -111,7 +115,7 @@ def test_two_messages_of_one_job_ask_for_the_rest_once(model: Watched, laws: S3S
     assert (len(asked_for(queue)), sample_laws.version_of(message()).reprocessed) == (1, 1)
 
 
-def test_another_file_has_all_its_tries(model: Watched, laws: S3Server) -> None:
+def test_another_file_has_all_its_tries(model: RecordingOpenAIServer, laws: S3Server) -> None:
     done(laws, xml(TAXED, LOWER))
     LawVersion.objects.update(reprocessed=3)
     done(laws, xml(TAXED, LOWER), force_reprocess=True)
@@ -125,7 +129,7 @@ def test_another_file_has_all_its_tries(model: Watched, laws: S3Server) -> None:
 
 
 def test_what_we_ask_for_ourselves_brings_no_law_back_that_was_taken_out(
-    model: Watched, laws: S3Server, queue: Queue
+    model: RecordingOpenAIServer, laws: S3Server, queue: Queue
 ) -> None:
     settle(message(), done(laws, xml(TAXED, LOWER)))
     [rest] = asked_for(queue)
@@ -144,14 +148,16 @@ def test_what_we_ask_for_ourselves_brings_no_law_back_that_was_taken_out(
         assert not each._default_manager.exists(), each
 
 
-def test_a_law_of_which_everything_is_refused_has_failed(model: Watched, laws: S3Server) -> None:
+def test_a_law_of_which_everything_is_refused_has_failed(model: RecordingOpenAIServer, laws: S3Server) -> None:
     model.poison = " "
     job = done(laws, xml(TAXED))
 
     assert (job.state, (job.last_error or {})["code"]) == ("deadletter", "TEXT_REFUSED")
 
 
-def test_a_queue_that_is_away_is_asked_again(model: Watched, laws: S3Server, queue: Queue, settings: Any) -> None:
+def test_a_queue_that_is_away_is_asked_again(
+    model: RecordingOpenAIServer, laws: S3Server, queue: Queue, settings: Any
+) -> None:
     done(laws, xml(TAXED, LOWER))
     settings.SQS_QUEUE_URL = queue.url + "-gone"
 

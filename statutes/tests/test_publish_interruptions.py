@@ -16,7 +16,7 @@ from django.db.utils import InterfaceError, OperationalError
 
 from accounts.system_tenant import CORPUS
 from documents.models import Document
-from embeddings.tests.conftest import Watched, vendor  # noqa: F401  (a fixture)
+from embeddings.tests.conftest import RecordingOpenAIServer, vendor  # noqa: F401  (a fixture)
 from jobs import worker
 from jobs.claims import Superseded
 from jobs.settlement import settle
@@ -212,7 +212,7 @@ def test_a_file_that_is_swapped_after_it_was_looked_at_is_looked_at_again(laws: 
 
 
 @pytest.fixture
-def choosy(vendor: Watched, settings: Any) -> Watched:  # noqa: F811
+def choosy(vendor: RecordingOpenAIServer, settings: Any) -> RecordingOpenAIServer:  # noqa: F811
     """The corpus has a model of its own, which refuses what speaks of the border."""
     settings.EMBEDDER, settings.EMBEDDERS_OF = "local", {CORPUS: "openai"}
     vendor.poison = "fronteriza"
@@ -220,7 +220,7 @@ def choosy(vendor: Watched, settings: Any) -> Watched:  # noqa: F811
 
 
 def test_whoever_repeats_the_message_of_a_law_that_is_there_in_part_asks_for_the_rest(
-    choosy: Watched, laws: S3Server
+    choosy: RecordingOpenAIServer, laws: S3Server
 ) -> None:
     done(laws, xml(TAXED, LOWER))
     choosy.poison = ""
@@ -233,7 +233,7 @@ def test_whoever_repeats_the_message_of_a_law_that_is_there_in_part_asks_for_the
 
 
 def test_the_rest_of_a_law_is_not_asked_for_at_once(
-    choosy: Watched, laws: S3Server, queues: SqsServer, queue: Queue
+    choosy: RecordingOpenAIServer, laws: S3Server, queues: SqsServer, queue: Queue
 ) -> None:
     done(laws, xml(TAXED, LOWER))
 

@@ -12,7 +12,7 @@ from django.test import Client
 
 from embeddings.embedders import Vectors
 from embeddings.models import DocumentChunk
-from embeddings.tests.conftest import Watched, vendor  # noqa: F401 - a fixture
+from embeddings.tests.conftest import RecordingOpenAIServer, vendor  # noqa: F401 - a fixture
 from testing.embedders import Instant
 from testing.factories.searchable_documents import findable
 from testing.factories.searchable_statutes import enacted
@@ -266,7 +266,7 @@ def test_laws_can_be_narrowed_to_some_and_by_the_filters_of_passages(ana: Person
 def test_the_asking_tenant_pays_and_has_its_own_rate(
     ana: Person,
     ben: Person,
-    vendor: Watched,  # noqa: F811
+    vendor: RecordingOpenAIServer,  # noqa: F811
     settings: Any,
 ) -> None:
     enacted("LIVA", LAW)

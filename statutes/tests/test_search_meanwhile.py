@@ -13,7 +13,7 @@ from django.db import connection, connections
 
 from accounts.system_tenant import CORPUS
 from embeddings.embedders import Vectors
-from embeddings.tests.conftest import Watched, vendor  # noqa: F401 - a fixture
+from embeddings.tests.conftest import RecordingOpenAIServer, vendor  # noqa: F401 - a fixture
 from jobs import worker
 from portal.tests.conftest import signed_in
 from statutes import search
@@ -110,7 +110,7 @@ def taken_out(document_id: Any) -> None:
 
 
 @pytest.fixture
-def apart(vendor: Watched, settings: Any) -> Watched:  # noqa: F811
+def apart(vendor: RecordingOpenAIServer, settings: Any) -> RecordingOpenAIServer:  # noqa: F811
     """The laws have another model than everybody else, and its vendor is down."""
     settings.EMBEDDER, settings.EMBEDDERS_OF = "local", {CORPUS: "openai"}
     enacted("LIVA", "Artículo 1. La tasa de los puertos es del dieciséis por ciento.")
@@ -119,7 +119,9 @@ def apart(vendor: Watched, settings: Any) -> Watched:  # noqa: F811
 
 
 @pytest.mark.django_db
-def test_while_their_model_is_away_the_api_says_so_and_still_finds_by_words(ana: Person, apart: Watched) -> None:
+def test_while_their_model_is_away_the_api_says_so_and_still_finds_by_words(
+    ana: Person, apart: RecordingOpenAIServer
+) -> None:
     def said(**more: Any) -> Any:
         return ana.post("/search", {"query": "tasa", "sources": ["statutes"], **more})
 
@@ -129,7 +131,9 @@ def test_while_their_model_is_away_the_api_says_so_and_still_finds_by_words(ana:
 
 
 @pytest.mark.django_db
-def test_while_their_model_is_away_the_page_finds_documents_and_by_words_laws(ana: Person, apart: Watched) -> None:
+def test_while_their_model_is_away_the_page_finds_documents_and_by_words_laws(
+    ana: Person, apart: RecordingOpenAIServer
+) -> None:
     findable(ana.id, ["la tasa de mi seguro"], filename="private.pdf")
 
     page = signed_in(ana).post("/find", {"query": "tasa"}).content.decode()

@@ -33,6 +33,6 @@ def waiting(passages: Sequence[str], *, user_id: UUID, counts: Sequence[int] | N
         Chunk(ord=at, text=text, start=0, end=len(text), pages=(1, 1), headings=(), tokens=count)
         for at, (text, count) in enumerate(zip(passages, known, strict=True))
     ]
-    chunk_store.buffer(user_id=user_id, document_id=job.document_id, chunks=cut)
-    chunk_store.commit(job.document_id)
+    chunk_store.buffer_chunks(user_id=user_id, document_id=job.document_id, chunks=cut)
+    chunk_store.commit_chunks(job.document_id)
     return job

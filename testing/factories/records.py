@@ -34,9 +34,9 @@ def client(user_id: UUID, name: str, text: str, *, embed: bool = True, **said: A
 
 
 def _embedded(user_id: UUID, text: str) -> dict[str, Any]:
-    pointer = active_model.of(user_id)
+    pointer = active_model.active_model(user_id)
     return {
-        "embedding": active_model.embedder(pointer).embed([text])[0],
+        "embedding": active_model.require_embedder(pointer).embed([text])[0],
         "embedding_model": f"{pointer.model}@{pointer.version}",
         "embedding_text_sha256": sha256(text.encode()).digest(),
     }

@@ -32,9 +32,9 @@ def findable(
         path = tuple(headings[at]) if headings else ()
         cut.append(Chunk(at, text, start, start + len(text), (at + 1, at + 1), path, tokens=len(text)))
         start += len(text) + 1
-    chunk_store.buffer(user_id=user_id, document_id=made, chunks=cut)
-    chunk_store.commit(made)
-    embedder = embedders.get(settings.EMBEDDER)
+    chunk_store.buffer_chunks(user_id=user_id, document_id=made, chunks=cut)
+    chunk_store.commit_chunks(made)
+    embedder = embedders.get_embedder(settings.EMBEDDER)
     found = embedder.embed(texts) if vectors is None else vectors
     for at, (row, sha) in enumerate(zip(found, vector_shas(found), strict=True)):
         DocumentChunk.objects.filter(document_id=made, chunk_ord=at).update(
@@ -45,5 +45,5 @@ def findable(
             vector_sha=sha,
             embed_updated_at=Now(),
         )
-    bm25.write(made)
+    bm25.index_document(made)
     return made

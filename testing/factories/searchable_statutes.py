@@ -41,9 +41,9 @@ def enacted(
         chunks_version=articles.CHUNKER.label,
         page_starts=list(rendered.page_starts),
     ).pk
-    cut = articles.CHUNKER.cut(rendered.text, rendered.page_starts)
-    chunk_store.buffer(user_id=CORPUS, document_id=made, chunks=cut, chunks_version=articles.CHUNKER.label)
-    chunk_store.commit(made, chunks_version=articles.CHUNKER.label)
+    cut = articles.CHUNKER.split(rendered.text, rendered.page_starts)
+    chunk_store.buffer_chunks(user_id=CORPUS, document_id=made, chunks=cut, chunks_version=articles.CHUNKER.label)
+    chunk_store.commit_chunks(made, chunks_version=articles.CHUNKER.label)
     _embed(made, [chunk.text for chunk in cut])
     known = {"version": version, "status": status}
     row = {"law_id": law_id, "bucket": "laws", "raw_key": "raw/law", "format": form}
@@ -63,7 +63,7 @@ def _read(text: str) -> Canonical:
 
 
 def _embed(document_id: UUID, texts: Sequence[str]) -> None:
-    embedder = active_model.embedder(active_model.of(CORPUS))
+    embedder = active_model.require_embedder(active_model.active_model(CORPUS))
     found = embedder.embed(texts)
     for at, (row, sha) in enumerate(zip(found, vector_shas(found), strict=True)):
         DocumentChunk.objects.filter(document_id=document_id, chunk_ord=at).update(
@@ -74,4 +74,4 @@ def _embed(document_id: UUID, texts: Sequence[str]) -> None:
             vector_sha=sha,
             embed_updated_at=Now(),
         )
-    bm25.write(document_id)
+    bm25.index_document(document_id)

@@ -15,12 +15,12 @@ import numpy as np
 from django.conf import settings
 from django.db import connection
 
-from embeddings.active_model import Live
+from embeddings.active_model import EmbeddingModel
 from embeddings.embedders import DIMENSIONS, Vectors
 from embeddings.models import LiveModel
 
 MODEL, VERSION = "text-embedding-3-small", "1"
-LIVE = Live(MODEL, VERSION)
+LIVE = EmbeddingModel(MODEL, VERSION)
 PER_DOCUMENT = 100
 _HEAD, _TAIL = b"PGCOPY\n\xff\r\n\0" + struct.pack(">ii", 0, 0), struct.pack(">h", -1)
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)  # of PostgreSQL's binary timestamps
@@ -64,7 +64,12 @@ def unit(rows: Any) -> Vectors:
 
 
 def store(
-    user_id: UUID, rows: Vectors, *, live: Live = LIVE, texts: Sequence[str] = (), per_document: int = PER_DOCUMENT
+    user_id: UUID,
+    rows: Vectors,
+    *,
+    live: EmbeddingModel = LIVE,
+    texts: Sequence[str] = (),
+    per_document: int = PER_DOCUMENT,
 ) -> Stored:
     """Write documents, passages and vectors of a tenant, and its pointer. The vectors' time is the present."""
     name, _, version = settings.CHUNKER.partition("@")
@@ -87,7 +92,7 @@ def store(
     return made
 
 
-def shadow(made: Stored, rows: Vectors, *, live: Live) -> None:
+def shadow(made: Stored, rows: Vectors, *, live: EmbeddingModel) -> None:
     """Write vectors of another model beside those that ``made`` has."""
     embedded = _embedded(live)
     every = zip(made.chunk_ids, made.document_ids, rows, strict=True)
@@ -106,7 +111,7 @@ def _documents(user_id: UUID, document_ids: Sequence[UUID]) -> None:
             )
 
 
-def _embedded(live: Live) -> list[bytes]:
+def _embedded(live: EmbeddingModel) -> list[bytes]:
     """Model, version, dimensions, a sha that nobody compares, and the database's time."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT clock_timestamp()")

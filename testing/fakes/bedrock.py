@@ -82,7 +82,7 @@ class BedrockServer(Server):
         if not found:
             raise Refusal(self.error(404, "UnknownOperationException"))
         asked, width = self._asked(request, unquote(found[1]))
-        count = tokenizer.count(asked) if self.exact_tokens else len(asked) // 4 + 1
+        count = tokenizer.count_tokens(asked) if self.exact_tokens else len(asked) // 4 + 1
         if count > MOST_TOKENS:
             raise Refusal(self._invalid(f"400 Bad Request: Too many input tokens. Max input tokens: {MOST_TOKENS}"))
         self._admit()

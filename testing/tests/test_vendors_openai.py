@@ -36,7 +36,7 @@ def test_openai_gives_the_same_unit_vectors_in_both_encodings(seller: OpenAIServ
     assert numpy.array_equal(rows[0], vector("copay"))
     assert numpy.allclose(numpy.linalg.norm(rows, axis=1), 1)
     assert abs(rows[0] @ rows[1]) < 0.2
-    assert packed.usage.prompt_tokens == tokenizer.count("copay") + tokenizer.count("deductible")
+    assert packed.usage.prompt_tokens == tokenizer.count_tokens("copay") + tokenizer.count_tokens("deductible")
 
 
 def test_openai_shortens_to_the_dimensions_asked_for(seller: OpenAIServer) -> None:

@@ -19,9 +19,9 @@ from rich.table import Table
 
 from accounts.rls import as_tenant
 from embeddings import active_model
-from embeddings.active_model import Live
+from embeddings.active_model import EmbeddingModel
 from embeddings.embedders import Vectors
-from embeddings.search.vector_search import Hit, Scope, exact, nearest
+from embeddings.search.vector_search import Scope, VectorHit, nearest_chunks, nearest_chunks_exact
 
 GOAL = 0.99
 CLASSES = (1_000, 30_000)  # and where the exact scan ends
@@ -84,7 +84,7 @@ SIZES = """
 COLUMNS = "SELECT user_id, embed_model, embed_version FROM"
 
 
-def _sampled(tenant: UUID | None, most: int, chance: np.random.Generator) -> Iterator[tuple[int, UUID, Live]]:
+def _sampled(tenant: UUID | None, most: int, chance: np.random.Generator) -> Iterator[tuple[int, UUID, EmbeddingModel]]:
     """Some tenants of each size class, with the class's largest size."""
     vectors = f"{COLUMNS} document_chunks UNION ALL {COLUMNS} shadow_vectors"
     with connection.cursor() as cursor:
@@ -94,7 +94,7 @@ def _sampled(tenant: UUID | None, most: int, chance: np.random.Generator) -> Ite
     for largest in _classes():
         own = [user_id for user_id, size in sizes if before < size <= largest]
         for at in sorted(chance.permutation(len(own))[:most]):
-            yield largest, own[at], active_model.of(own[at])
+            yield largest, own[at], active_model.active_model(own[at])
         before = largest
 
 
@@ -103,7 +103,7 @@ def _classes() -> list[int]:
     return sorted({*CLASSES, settings.SEARCH_EXACT_PASSAGES, sys.maxsize})
 
 
-def _questions(user_id: UUID, live: Live, most: int, chance: np.random.Generator) -> Iterator[Vectors]:
+def _questions(user_id: UUID, live: EmbeddingModel, most: int, chance: np.random.Generator) -> Iterator[Vectors]:
     """Stored vectors from all over the tenant's documents, each moved a little."""
     table = "shadow_vectors" if live.shadowed else "document_chunks"
     sql = f"""SELECT embedding::real[] FROM {table} WHERE user_id = %s AND embed_model = %s AND embed_version = %s
@@ -117,13 +117,13 @@ def _questions(user_id: UUID, live: Live, most: int, chance: np.random.Generator
 
 def _compare(measured: Measured, scope: Scope, vector: Vectors, k: int) -> None:
     with as_tenant(scope.user_id):
-        hits = _timed(measured.searched, lambda: nearest(scope, vector, k))
-        best = _timed(measured.scanned, lambda: exact(scope, vector, k))
+        hits = _timed(measured.searched, lambda: nearest_chunks(scope, vector, k))
+        best = _timed(measured.scanned, lambda: nearest_chunks_exact(scope, vector, k))
     if best:
         measured.recalls.append(sum(hit.similarity >= best[-1].similarity - TIE for hit in hits) / len(best))
 
 
-def _timed(into: list[float], ask: Callable[[], list[Hit]]) -> list[Hit]:
+def _timed(into: list[float], ask: Callable[[], list[VectorHit]]) -> list[VectorHit]:
     began = time.perf_counter()
     hits = ask()
     into.append((time.perf_counter() - began) * 1000)

@@ -67,7 +67,7 @@ def go_on(rounds: int = 3) -> None:
     """Let the workers and the sweep do all that they can do now."""
     for _ in range(rounds):
         drain()
-        periodic.work()
+        periodic.advance_campaigns()
 
 
 def is_waited_for() -> bool:

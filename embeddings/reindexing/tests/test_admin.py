@@ -37,7 +37,7 @@ def sam(db: None) -> Client:
 
 @pytest.fixture
 def wanted(filled: Fill) -> dict[str, Any]:
-    target = embedders.get("local")
+    target = embedders.get_embedder("local")
     return {
         "target": f"reembed {target.model}@{target.version}",
         "tenants": str(filled()),

@@ -75,7 +75,7 @@ def test_a_campaign_is_begun_watched_rolled_back_and_shown(filled: Fill, tmp_pat
     assert "1.000 -> 1.000 (1)" in shown
     assert f"{ben}" not in shown
     assert "rolled_back" in back
-    assert active_model.of(ana).model == OLD_MODEL["model"]
+    assert active_model.active_model(ana).model == OLD_MODEL["model"]
     assert str(campaign.pk) in said("campaigns")
 
 

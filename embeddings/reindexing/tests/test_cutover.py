@@ -46,15 +46,15 @@ def test_search_stays_with_the_old_model_until_all_vectors_are_there_and_then_ha
     campaign = begun(user_ids=[ana])
 
     drain()
-    before = active_model.of(ana).model, is_found(ana), tenant_of(campaign, ana).state
+    before = active_model.active_model(ana).model, is_found(ana), tenant_of(campaign, ana).state
     go_on(1)
 
     assert before == (OLD, True, "working")
-    assert (active_model.of(ana).model, is_found(ana)) == (NEW, True)
+    assert (active_model.active_model(ana).model, is_found(ana)) == (NEW, True)
     moved = tenant_of(campaign, ana)
     assert (moved.state, moved.from_model, moved.documents, moved.passages) == ("live", OLD, 2, 6)
     assert moved.recall == {"queries": 6, "before": pytest.approx(0.5, abs=0.5), "after": 1.0}
-    assert active_model.of(ben).model == OLD
+    assert active_model.active_model(ben).model == OLD
 
 
 def test_a_tenant_whose_canaries_find_less_is_held_with_both_figures_until_somebody_accepts(
@@ -72,9 +72,9 @@ def test_a_tenant_whose_canaries_find_less_is_held_with_both_figures_until_someb
     go_on()
     held = tenant_of(campaign, ana)
     campaign.tenants.update(state="working", reason=None)  # as if killed after the figures were written
-    periodic.work()
+    periodic.advance_campaigns()
     again = tenant_of(campaign, ana).state
-    was = active_model.of(ana).model
+    was = active_model.active_model(ana).model
     services.accept(campaign, ana, by="sam")
     go_on(1)
 
@@ -82,7 +82,7 @@ def test_a_tenant_whose_canaries_find_less_is_held_with_both_figures_until_someb
     assert held.recall
     assert held.recall["queries"] == 30
     assert held.recall["after"] < held.recall["before"]
-    assert (tenant_of(campaign, ana).state, active_model.of(ana).model) == ("live", OLD)
+    assert (tenant_of(campaign, ana).state, active_model.active_model(ana).model) == ("live", OLD)
     assert tenant_of(campaign, ana).accepted_by == "sam"
     with pytest.raises(ApiError, match="CAMPAIGN_STATE"):
         services.accept(campaign, ana, by="sam")
@@ -94,12 +94,12 @@ def test_what_is_uploaded_meanwhile_is_moved_too_before_the_pointer(filled: Fill
     drain()
     filled(1, user_id=ana)
 
-    periodic.work()
-    between = active_model.of(ana).model
+    periodic.advance_campaigns()
+    between = active_model.active_model(ana).model
     go_on(2)
 
     assert between == OLD
-    assert (active_model.of(ana).model, tenant_of(campaign, ana).state) == (NEW, "live")
+    assert (active_model.active_model(ana).model, tenant_of(campaign, ana).state) == (NEW, "live")
     assert is_found(ana)
     filled(1, user_id=ana)
     assert is_found(ana)
@@ -114,7 +114,7 @@ def test_a_commit_of_the_old_model_that_is_under_way_keeps_the_pointer_where_it_
 
     def commit() -> bool:
         with transaction.atomic():
-            assert active_model.confirm(ana, **OLD_MODEL)
+            assert active_model.confirm_active_model(ana, **OLD_MODEL)
             committing.set()
             until(is_waited_for, seconds=10)
             ShadowVector.objects.filter(chunk__chunk_ord=0).delete()  # as if it had just been committed
@@ -125,19 +125,19 @@ def test_a_commit_of_the_old_model_that_is_under_way_keeps_the_pointer_where_it_
         return cutover.cut_over(tenant_of(campaign, ana))
 
     assert at_once(commit, cut_over) == [False, False]
-    assert active_model.of(ana).model == OLD
+    assert active_model.active_model(ana).model == OLD
     go_on()
-    assert active_model.of(ana).model == NEW
+    assert active_model.active_model(ana).model == NEW
 
 
 def test_a_tenant_is_rolled_back_at_once_and_nothing_is_left_of_the_new_model(filled: Fill) -> None:
     ana, ben = filled(), filled()
     campaign = begun()
     go_on(1)
-    assert {active_model.of(ana).model, active_model.of(ben).model} == {NEW}
+    assert {active_model.active_model(ana).model, active_model.active_model(ben).model} == {NEW}
 
     number = services.roll_back(campaign, by="sam")
-    after = active_model.of(ana).model, active_model.of(ben).model
+    after = active_model.active_model(ana).model, active_model.active_model(ben).model
     found = is_found(ana)
     go_on(1)
 
@@ -160,14 +160,18 @@ def test_what_was_uploaded_since_is_embedded_with_the_old_model_before_the_way_b
     filled(2, user_id=ana)
 
     services.roll_back(campaign, by="sam", user_id=ana)
-    between = tenant_of(campaign, ana).state, active_model.of(ana).model, is_found(ana)
+    between = tenant_of(campaign, ana).state, active_model.active_model(ana).model, is_found(ana)
     go_on()
 
     assert between == ("reverting", NEW, True)
-    assert (tenant_of(campaign, ana).state, active_model.of(ana).model, is_found(ana)) == ("rolled_back", OLD, True)
+    assert (tenant_of(campaign, ana).state, active_model.active_model(ana).model, is_found(ana)) == (
+        "rolled_back",
+        OLD,
+        True,
+    )
     assert models(ana) == {OLD}
     assert not ShadowVector.objects.filter(user_id=ana).exists()
-    assert (tenant_of(campaign, ben).state, active_model.of(ben).model) == ("live", NEW)
+    assert (tenant_of(campaign, ben).state, active_model.active_model(ben).model) == ("live", NEW)
 
 
 def test_settled_the_new_vectors_are_the_only_ones_and_there_is_no_way_back(filled: Fill) -> None:
@@ -198,7 +202,7 @@ def test_a_process_that_comes_late_does_not_take_the_next_step_for_the_one_that_
     seen = tenant_of(campaign, ana)
     go_on(1)
 
-    tenant_workflow.advance(seen)
+    tenant_workflow.advance_tenant(seen)
 
     assert tenant_of(campaign, ana).state == "live"
 
@@ -208,14 +212,14 @@ def test_a_settling_that_was_killed_half_way_is_ended_by_the_next_sweep(filled: 
     campaign = begun()
     go_on(1)
     campaign.tenants.update(state="settled")
-    shadow_vectors.settle(ana, **MODEL, most=2)
+    shadow_vectors.settle_shadow_vectors(ana, **MODEL, most=2)
     between = models(ana), is_found(ana)
     with pytest.raises(ApiError, match="CAMPAIGN_STATE"):
         services.roll_back(campaign, by="sam")
     with pytest.raises(ApiError, match="VECTORS_MISSING"):
         services.pin(ana, **OLD_MODEL, by="sam")
 
-    periodic.work()
+    periodic.advance_campaigns()
 
     assert between == ({OLD, NEW}, True)
     assert models(ana) == {NEW}
@@ -264,18 +268,18 @@ def test_a_cancelled_campaign_leaves_nothing_but_who_is_cut_over(filled: Fill) -
     drain()
     filled(1, user_id=ben)
     other.tenants.update(after_created=None, after_document=None, passed_at=None)
-    scheduler.feed(other.pk)
+    scheduler.enqueue_documents(other.pk)
     assert ShadowVector.objects.filter(user_id=ben).exists()
-    assert services.progress(other).active == 1
+    assert services.campaign_progress(other).active == 1
 
     services.cancel(other, by="sam")
     services.cancel(campaign, by="sam")
     go_on(1)
 
-    assert (active_model.of(ana).model, active_model.of(ben).model) == (NEW, OLD)
+    assert (active_model.active_model(ana).model, active_model.active_model(ben).model) == (NEW, OLD)
     assert not ShadowVector.objects.filter(user_id=ben).exists()
     assert ShadowVector.objects.filter(user_id=ana).exists()
     assert tenant_of(other, ben).reason == "CANCELLED"
-    assert services.progress(other).active == 0
+    assert services.campaign_progress(other).active == 0
     services.roll_back(campaign, by="sam")
-    assert active_model.of(ana).model == OLD
+    assert active_model.active_model(ana).model == OLD

@@ -47,16 +47,16 @@ def test_vectors_that_have_just_become_the_live_ones_are_not_cleared_away(filled
 
     def pin() -> int:
         with transaction.atomic():
-            held = cutover.held(ana)
+            held = cutover.lock_active_model(ana)
             assert held
-            cutover.point(held, **MODEL)
+            cutover.set_active_model(held, **MODEL)
             pointed.set()
             until(is_waited_for, seconds=10)
         return 0
 
     def clear() -> int:
         pointed.wait(10)
-        return shadow_vectors.drop(ana, **MODEL)
+        return shadow_vectors.drop_shadow_vectors(ana, **MODEL)
 
     assert at_once(pin, clear) == [0, 0]
     assert ShadowVector.objects.filter(user_id=ana).count() == 3
@@ -70,7 +70,7 @@ def test_nobody_is_pinned_to_vectors_that_are_being_cleared_away(is_rolled_back:
     campaign = begun()
     drain()
     if is_rolled_back:
-        periodic.work()
+        periodic.advance_campaigns()
         services.roll_back(campaign, by="sam")
     else:
         services.cancel(campaign, by="sam")
@@ -79,7 +79,7 @@ def test_nobody_is_pinned_to_vectors_that_are_being_cleared_away(is_rolled_back:
     with pytest.raises(ApiError, match="VECTORS_MISSING"):
         services.pin(ana, **MODEL, by="sam")
 
-    assert active_model.of(ana).model == OLD
+    assert active_model.active_model(ana).model == OLD
 
 
 @pytest.mark.parametrize("stop", [services.cancel, services.roll_back])
@@ -89,25 +89,25 @@ def test_whoever_is_on_the_way_back_arrives_although_the_campaign_is_stopped(sto
     go_on(1)
     filled(2, user_id=ana)
     services.roll_back(campaign, by="sam", user_id=ana)
-    queued = scheduler.active(campaign.pk, ana)
+    queued = scheduler.count_active_jobs(campaign.pk, ana)
 
     stop(campaign, by="sam")
-    left = scheduler.active(campaign.pk, ana)
+    left = scheduler.count_active_jobs(campaign.pk, ana)
     go_on()
 
     assert queued == left == 2
-    assert (state(campaign, ana), active_model.of(ana).model) == ("rolled_back", OLD)
+    assert (state(campaign, ana), active_model.active_model(ana).model) == ("rolled_back", OLD)
 
 
 def test_a_job_that_was_cancelled_counts_as_no_failure_and_is_fed_again(filled: Fill) -> None:
     ana = filled(2, 1)
     campaign = begun()
-    scheduler.cancel(campaign.pk, [ana], by="sam")
-    assert services.progress(campaign).failed == 0
+    scheduler.cancel_jobs(campaign.pk, [ana], by="sam")
+    assert services.campaign_progress(campaign).failed == 0
 
     go_on()
 
-    assert (state(campaign, ana), active_model.of(ana).model) == ("live", NEW)
+    assert (state(campaign, ana), active_model.active_model(ana).model) == ("live", NEW)
 
 
 def test_a_pinned_tenant_is_left_out_of_a_rollback_and_refused_by_name(filled: Fill) -> None:
@@ -119,9 +119,14 @@ def test_a_pinned_tenant_is_left_out_of_a_rollback_and_refused_by_name(filled: F
     with pytest.raises(ApiError, match="TENANT_PINNED"):
         services.roll_back(campaign, by="sam", user_id=ana)
     number = services.roll_back(campaign, by="sam")
-    late = cutover.point_back(campaign.tenants.get(user_id=ana))  # pinned after it was chosen
+    late = cutover.roll_back(campaign.tenants.get(user_id=ana))  # pinned after it was chosen
 
-    assert (number, late, active_model.of(ana).model, active_model.of(ben).model) == (1, True, NEW, OLD)
+    assert (number, late, active_model.active_model(ana).model, active_model.active_model(ben).model) == (
+        1,
+        True,
+        NEW,
+        OLD,
+    )
     assert LiveModel.objects.get(pk=ana).pinned
     assert state(campaign, ana) == "live"
 
@@ -151,7 +156,7 @@ def test_a_cancelled_rechunk_removes_what_it_had_cut(ana: Person) -> None:
     assert set(DocumentChunk.objects.values_list("pk", flat=True)) > before
     services.cancel(campaign, by="sam")
 
-    periodic.work()
+    periodic.advance_campaigns()
 
     assert set(DocumentChunk.objects.values_list("pk", flat=True)) == before
     assert not VectorBuffer.objects.exists()
@@ -173,4 +178,4 @@ def test_dead_letters_of_what_wants_nothing_any_more_keep_nobody_waiting(filled:
     go_on()
 
     assert (held.state, held.reason, held.failed) == ("held", "JOBS_FAILED", 1)
-    assert (state(campaign, ana), active_model.of(ana).model) == ("live", NEW)
+    assert (state(campaign, ana), active_model.active_model(ana).model) == ("live", NEW)

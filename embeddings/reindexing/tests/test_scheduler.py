@@ -63,7 +63,7 @@ def test_the_end_of_a_job_feeds_the_next_without_the_sweep(filled: Fill, setting
 
     drain()
 
-    assert services.progress(campaign).done == 5
+    assert services.campaign_progress(campaign).done == 5
     assert campaign.tenants.get().passed_at
 
 
@@ -75,11 +75,11 @@ def test_the_end_of_a_job_feeds_a_few_and_leaves_the_rest_to_the_sweep(filled: F
 
     for _ in stages():
         pass
-    few = scheduler.active(campaign.pk)
-    periodic.work()
+    few = scheduler.count_active_jobs(campaign.pk)
+    periodic.advance_campaigns()
 
     assert few == MOST_STEPS
-    assert scheduler.active(campaign.pk) == MOST_STEPS + 2
+    assert scheduler.count_active_jobs(campaign.pk) == MOST_STEPS + 2
 
 
 def test_a_feeder_that_was_killed_is_made_up_for_by_the_sweep(filled: Fill, settings: Any) -> None:
@@ -100,12 +100,12 @@ def test_a_paused_campaign_feeds_nothing_and_cuts_nobody_over(filled: Fill, sett
     services.pause(campaign, by="sam")
 
     go_on()
-    between = services.progress(campaign).done, active_model.of(ana).model
+    between = services.campaign_progress(campaign).done, active_model.active_model(ana).model
     services.resume(campaign, by="sam")
     go_on()
 
     assert between == (1, "instant")
-    assert active_model.of(ana).model == MODEL["model"]
+    assert active_model.active_model(ana).model == MODEL["model"]
 
 
 def test_a_document_that_is_busy_is_met_again_in_the_next_pass(filled: Fill) -> None:
@@ -116,7 +116,7 @@ def test_a_document_that_is_busy_is_met_again_in_the_next_pass(filled: Fill) -> 
 
     campaign = begun()
     go_on()
-    between = campaign.tenants.get().state, services.progress(campaign).done
+    between = campaign.tenants.get().state, services.campaign_progress(campaign).done
     UploadJob.objects.filter(document=busy).update(state="done", finished_at="2026-01-01T00:00Z", run_after=None)
     go_on()
 
@@ -135,8 +135,8 @@ def test_a_tenants_own_job_comes_first_and_the_campaign_comes_back(filled: Fill)
     go_on()
 
     assert campaign.tenants.get().state == "live"
-    assert services.progress(campaign).failed == 0
-    assert active_model.of(ana).model == MODEL["model"]
+    assert services.campaign_progress(campaign).failed == 0
+    assert active_model.active_model(ana).model == MODEL["model"]
 
 
 def test_a_budget_pauses_the_campaign_before_a_document_that_it_does_not_pay_for(
@@ -145,7 +145,7 @@ def test_a_budget_pauses_the_campaign_before_a_document_that_it_does_not_pay_for
     settings.CAMPAIGN_JOBS, settings.TENANT_DAILY_CENTS = 2, 0.000001
     ana = filled(4, 2)
     price = services.estimate(kind="reembed", **HOSTED)
-    each = cost_estimates.price(embedders.find(**HOSTED), price.tokens // 4)
+    each = cost_estimates.price(embedders.find_embedder(**HOSTED), price.tokens // 4)
 
     budget = each * 2 + each / 2
     campaign = begun(HOSTED, budget_cents=budget, canaries=asked(ana))
@@ -153,16 +153,16 @@ def test_a_budget_pauses_the_campaign_before_a_document_that_it_does_not_pay_for
 
     campaign.refresh_from_db()
     assert (campaign.state, campaign.reason) == ("paused", "BUDGET_SPENT")
-    assert services.progress(campaign).done == 2
-    assert services.progress(campaign).cents <= budget
+    assert services.campaign_progress(campaign).done == 2
+    assert services.campaign_progress(campaign).cents <= budget
     with pytest.raises(ApiError, match="BUDGET_TOO_SMALL"):
         services.resume(campaign, by="sam")
     with pytest.raises(ApiError, match="BUDGET_TOO_SMALL"):
         services.resume(campaign, by="sam", budget_cents=budget)
     services.resume(campaign, by="sam", budget_cents=price.cents * 2)
     go_on()
-    assert services.progress(campaign).done == 4
-    assert each * 4 < services.progress(campaign).cents < price.cents
+    assert services.campaign_progress(campaign).done == 4
+    assert each * 4 < services.campaign_progress(campaign).cents < price.cents
     assert vendor.ledger.repeated == 0
     assert set(Purchase.objects.values_list("campaign_id", flat=True)) == {campaign.pk}
     assert Purchase.objects.filter(stage="canaries").exists()
@@ -180,7 +180,7 @@ def test_a_budget_of_the_price_is_enough_where_documents_repeat_each_other(vendo
 
     campaign.refresh_from_db()
     assert price.reused_tokens == price.tokens * 3 // 4
-    assert (campaign.state, services.progress(campaign).done) == ("running", 4)
+    assert (campaign.state, services.campaign_progress(campaign).done) == ("running", 4)
 
 
 def test_documents_that_fail_hold_the_tenant_with_their_number_until_they_are_retried(
@@ -204,7 +204,12 @@ def test_documents_that_fail_hold_the_tenant_with_their_number_until_they_are_re
     retry(UploadJob.objects.get(campaign_id=campaign.pk, state="deadletter"), by="sam")
     go_on()
 
-    assert (held.state, held.reason, held.failed, services.progress(campaign).done) == ("held", "JOBS_FAILED", 1, 3)
+    assert (held.state, held.reason, held.failed, services.campaign_progress(campaign).done) == (
+        "held",
+        "JOBS_FAILED",
+        1,
+        3,
+    )
     assert same
     after = campaign.tenants.get()
     assert (after.failed, after.reason) in [(0, None), (0, "CANARIES_WORSE")]
@@ -266,10 +271,10 @@ def test_a_catch_up_walks_past_what_is_covered_and_passages_are_never_embedded_t
     drain()
     CampaignTenant.objects.update(after_created=None, after_document=None, passed_at=None)
 
-    periodic.work()
+    periodic.advance_campaigns()
     drain()
-    periodic.work()
+    periodic.advance_campaigns()
 
-    assert services.progress(campaign).done == scheduler.AT_ONCE + 5
+    assert services.campaign_progress(campaign).done == scheduler.AT_ONCE + 5
     assert UploadJob.objects.filter(campaign_id=campaign.pk).count() == scheduler.AT_ONCE + 5
     assert vendor.ledger.repeated == 0

@@ -181,7 +181,7 @@ def test_a_pinned_tenant_is_skipped_and_one_that_is_pinned_meanwhile_is_let_go(f
 
     go_on()
 
-    assert {active_model.of(ana).model, active_model.of(ben).model} == {"instant"}
+    assert {active_model.active_model(ana).model, active_model.active_model(ben).model} == {"instant"}
     assert set(campaign.tenants.values_list("state", "reason")) == {("skipped", "PINNED")}
     assert not ShadowVector.objects.exists()
     campaign.refresh_from_db()
@@ -197,12 +197,12 @@ def test_a_pin_needs_the_vectors_and_may_go_either_way_while_both_are_there(fill
     assert refusal(services.unpin, ana, by="sam") == "NOT_FOUND"
     campaign = services.start(**REEMBED, by="sam")
     go_on(1)
-    assert active_model.of(ana).model == MODEL["model"]
+    assert active_model.active_model(ana).model == MODEL["model"]
 
     services.pin(ana, **OLD_MODEL, by="sam")
     go_on(1)
 
-    assert active_model.of(ana).model == "instant"
+    assert active_model.active_model(ana).model == "instant"
     assert campaign.tenants.get().state == "rolled_back"
     assert LiveModel.objects.get(pk=ana).pinned
     assert not ShadowVector.objects.exists()

@@ -69,10 +69,10 @@ def test_two_tenants_are_moved_through_kills_nothing_is_bought_twice_and_each_en
     vendor.delay = 0.3  # time enough to come in between
     campaign = services.start(kind="reembed", **HOSTED, by="sam")
     with cluster(workers=2, **machine) as running:
-        until(lambda: services.progress(campaign).done, seconds=90)
+        until(lambda: services.campaign_progress(campaign).done, seconds=90)
         services.pause(campaign, by="sam")
         assert is_found(ana)
-        assert active_model.of(ana).model == "instant"
+        assert active_model.active_model(ana).model == "instant"
         uploaded(ana)
         jobs.ring()
         (armed / "cut-over:before-commit~1").touch()
@@ -94,7 +94,7 @@ def test_two_tenants_are_moved_through_kills_nothing_is_bought_twice_and_each_en
         services.settle_now(campaign, by="sam")
         until(lambda: states(campaign) == {"settled", "rolled_back"}, seconds=60)
         until(lambda: Campaign.objects.get().state == "finished", seconds=60)
-    assert (active_model.of(ana).model, active_model.of(ben).model) == (HOSTED["model"], "instant")
+    assert (active_model.active_model(ana).model, active_model.active_model(ben).model) == (HOSTED["model"], "instant")
     assert not ShadowVector.objects.exists()
     assert is_found(ana)
     assert is_found(ben)

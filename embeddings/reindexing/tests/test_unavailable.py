@@ -60,7 +60,7 @@ def test_jobs_that_wait_for_a_model_that_is_gone_leave_the_queue_and_come_back_w
     key, settings.OPENAI_API_KEY = settings.OPENAI_API_KEY, ""
 
     go_on(1)
-    held = state(campaign, ana), scheduler.active(campaign.pk), services.progress(campaign).failed
+    held = state(campaign, ana), scheduler.count_active_jobs(campaign.pk), services.campaign_progress(campaign).failed
     settings.OPENAI_API_KEY = key
     go_on()
 
@@ -77,12 +77,12 @@ def test_a_tenant_on_its_way_back_waits_for_the_old_model_and_is_found_meanwhile
     settings.EMBEDDER = NEW
 
     go_on()
-    waits = state(campaign, ana), active_model.of(ana).model
+    waits = state(campaign, ana), active_model.active_model(ana).model
     settings.EMBEDDER = OLD
     go_on()
 
     assert waits == (("reverting", "MODEL_UNAVAILABLE"), MODEL["model"])
-    assert (state(campaign, ana), active_model.of(ana).model) == (("rolled_back", None), "instant")
+    assert (state(campaign, ana), active_model.active_model(ana).model) == (("rolled_back", None), "instant")
 
 
 def test_nobody_is_rolled_back_to_a_model_that_nothing_here_makes(filled: Fill, settings: Any) -> None:
@@ -95,24 +95,28 @@ def test_nobody_is_rolled_back_to_a_model_that_nothing_here_makes(filled: Fill, 
         services.roll_back(campaign, by="sam")
 
     campaign.refresh_from_db()
-    assert (campaign.state, active_model.of(ana).model, state(campaign, ana)[0]) == ("running", MODEL["model"], "live")
+    assert (campaign.state, active_model.active_model(ana).model, state(campaign, ana)[0]) == (
+        "running",
+        MODEL["model"],
+        "live",
+    )
 
 
 def test_canaries_that_were_bought_are_not_bought_again_because_the_other_model_is_away(
     filled: Fill, vendor: OpenAIServer, settings: Any
 ) -> None:
     settings.EMBEDDER = FAILING
-    old: Any = embedders.get(FAILING)
+    old: Any = embedders.get_embedder(FAILING)
     old.seen, old.calls_until_failure = [], -1
     ana = filled(1)
     services.start(kind="reembed", **HOSTED, tolerance=1.0, by="sam")
     drain()
     old.calls_until_failure = 0
 
-    periodic.work()
+    periodic.advance_campaigns()
     first = CampaignTenant.objects.get(user_id=ana).recall
     calls = vendor.requests
-    periodic.work()
+    periodic.advance_campaigns()
 
     assert (first or {}).keys() == {"queries", "after"}
     moved = CampaignTenant.objects.get(user_id=ana)

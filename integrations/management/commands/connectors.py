@@ -69,7 +69,7 @@ class Command(BaseCommand):
     def _sync(self, options: dict[str, Any]) -> None:
         source = _source(options["source"])
         kind = IngestionJob.Kind.FULL if options["full"] else IngestionJob.Kind.DELTA
-        with command_arguments.refusals(), transaction.atomic():
+        with command_arguments.as_command_errors(), transaction.atomic():
             job = sync_jobs.start_sync(source, kind, by="command")
             log.record(
                 by=None, action="connectors.sync", reason=options["reason"], object_type="connected_source",
@@ -79,7 +79,7 @@ class Command(BaseCommand):
 
     def _stop(self, options: dict[str, Any]) -> None:
         source = _source(options["source"])
-        with command_arguments.refusals():
+        with command_arguments.as_command_errors():
             job = stop_sync.stop_sync(source, by=None, reason=options["reason"])
         self.stdout.write(f"{job.get_kind_display()} sync ended: {job.pk}")
 

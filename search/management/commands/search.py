@@ -9,7 +9,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from accounts.errors import ApiError
 from documents.management.commands.ingest import find_user
 from embeddings.search import Passage
-from embeddings.search.snippets import plain
+from embeddings.search.snippets import strip_marks
 from statutes.search import SOURCES, UPLOADS, search
 
 
@@ -42,7 +42,7 @@ class Command(BaseCommand):
 
     def _say(self, number: int, place: str, score: float, snippet: str) -> None:
         self.stdout.write(f"{number}. {place} ({score:.3f})")
-        self.stdout.write(f"   {plain(snippet)}\n")
+        self.stdout.write(f"   {strip_marks(snippet)}\n")
 
 
 def _place(passage: Passage) -> str:

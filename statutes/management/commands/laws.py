@@ -51,7 +51,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         act = getattr(self, f"_{options['verb']}")
-        with command_arguments.refusals(), _away():
+        with command_arguments.as_command_errors(), _away():
             act(options)
 
     def _list(self, options: dict[str, Any]) -> None:

@@ -80,7 +80,7 @@ def test_every_letter_of_a_law_is_in_what_is_read_of_it(name: str) -> None:
 def test_every_article_can_be_cited_by_its_chunk(name: str) -> None:
     law = law_of(name)
 
-    chunks = CHUNKER.cut(render(law).text)
+    chunks = CHUNKER.split(render(law).text)
 
     cited = [article for chunk in chunks if isinstance(chunk, ArticleChunk) for article in chunk.articles]
     assert cited == [article.id for _, article in law.articles()]

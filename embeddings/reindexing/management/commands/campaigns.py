@@ -13,7 +13,7 @@ from rich.table import Table
 
 from embeddings.reindexing import command_arguments, services
 from embeddings.reindexing.models import Campaign, CampaignTenant
-from embeddings.reindexing.progress import by_tenant
+from embeddings.reindexing.progress import progress_by_tenant
 from vendors import tenant_argument
 
 LATEST = 50
@@ -36,7 +36,7 @@ class Command(BaseCommand):
             verbs.add_argument(f"--{name.replace('_', '-')}", action="store_const", const=name, dest="verb", help=what)
         verbs.add_argument("--accept", metavar="TENANT", help="cut a held tenant over all the same")
         parser.add_argument(
-            "--budget", type=command_arguments.cents, metavar="CENTS", help="with --resume: the new budget"
+            "--budget", type=command_arguments.parse_cents, metavar="CENTS", help="with --resume: the new budget"
         )
         parser.add_argument("--tenant", help="with --roll-back: only this one")
         command_arguments.add_reason(parser)
@@ -48,12 +48,12 @@ class Command(BaseCommand):
             self._print(_all())
             return
         campaign = _named(options["campaign"])
-        with command_arguments.refusals(), transaction.atomic():
+        with command_arguments.as_command_errors(), transaction.atomic():
             _move(campaign, options)
         self._show(Campaign.objects.get(pk=campaign.pk))
 
     def _show(self, campaign: Campaign) -> None:
-        found = services.progress(campaign)
+        found = services.campaign_progress(campaign)
         reason = f" ({campaign.reason})" if campaign.reason else ""
         budget = "" if campaign.budget_cents is None else f" of {campaign.budget_cents:f}"
         self.stdout.write(
@@ -70,11 +70,11 @@ def _move(campaign: Campaign, options: Mapping[str, Any]) -> None:
     """Do what was asked and write it down, both or neither."""
     if options["accept"]:
         accepted = services.accept(campaign, tenant_argument.named(options["accept"]), by="command")
-        command_arguments.write_down("accept", campaign, options["reason"], tenant_id=accepted.user_id)
+        command_arguments.record_audit("accept", campaign, options["reason"], tenant_id=accepted.user_id)
     elif options["verb"]:
         more = _more(options)
         VERBS[options["verb"]][0](campaign, by="command", **more)
-        command_arguments.write_down(options["verb"], campaign, options["reason"], tenant_id=more.get("user_id"))
+        command_arguments.record_audit(options["verb"], campaign, options["reason"], tenant_id=more.get("user_id"))
 
 
 def _more(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -105,7 +105,7 @@ def _all() -> Table:
 
 def _tenants(campaign: Campaign) -> Table:
     table = Table("tenant", "state", "documents", "cents", "recall", "reason")
-    found = by_tenant(campaign)
+    found = progress_by_tenant(campaign)
     for tenant in campaign.tenants.order_by("state", "user_id").iterator():
         part = found[tenant.user_id]
         done = f"{part.done} of {part.documents}"

@@ -26,7 +26,7 @@ class Command(BaseCommand):
         user_id = tenant_argument.named(options["tenant"])
         if bool(options["model"]) == options["unpin"]:
             raise CommandError("Name a model as MODEL@VERSION, or say --unpin.")
-        with command_arguments.refusals(), transaction.atomic():
+        with command_arguments.as_command_errors(), transaction.atomic():
             if options["unpin"]:
                 services.unpin(user_id, by="command")
             else:
@@ -36,6 +36,6 @@ class Command(BaseCommand):
                 by=None, action=f"tenants.{'unpin' if options['unpin'] else 'pin'}", reason=options["reason"],
                 object_type="tenant", object_id=user_id, tenant_id=user_id, model=options["model"] or "",
             )  # fmt: skip
-        now = active_model.of(user_id)
+        now = active_model.active_model(user_id)
         held = "free to be moved from" if options["unpin"] else "pinned to"
         self.stdout.write(f"{user_id} is {held} {now.model}@{now.version}.")

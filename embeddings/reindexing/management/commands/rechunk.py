@@ -26,15 +26,15 @@ class Command(BaseCommand):
         wanted = {
             "kind": Campaign.Kind.RECHUNK,
             "chunker": options["chunker"],
-            "user_ids": command_arguments.named(options["tenant"]),
+            "user_ids": command_arguments.parse_tenants(options["tenant"]),
         }
-        with command_arguments.refusals():
+        with command_arguments.as_command_errors():
             if options["dry_run"]:
-                self.stdout.write(command_arguments.told(services.estimate(**wanted)))
+                self.stdout.write(command_arguments.format_estimate(services.estimate(**wanted)))
                 return
             with transaction.atomic():
                 campaign = services.start(**wanted, budget_cents=options["budget"], by="command")
-                command_arguments.write_down("start", campaign, options["reason"], target=campaign.target)
-        self.stdout.write(command_arguments.begun(campaign))
+                command_arguments.record_audit("start", campaign, options["reason"], target=campaign.target)
+        self.stdout.write(command_arguments.format_started(campaign))
         if options["chunker"] != settings.CHUNKER:
-            self.stdout.write(command_arguments.reminder("CHUNKER", options["chunker"]))
+            self.stdout.write(command_arguments.setting_reminder("CHUNKER", options["chunker"]))

@@ -39,12 +39,12 @@ class Command(BaseCommand):
             "kind": Campaign.Kind.REEMBED,
             "model": options["model"],
             "version": options["model_version"],
-            "user_ids": command_arguments.named(options["tenant"]),
+            "user_ids": command_arguments.parse_tenants(options["tenant"]),
         }
         canaries = command_arguments.read_canaries(options["canaries"])
-        with command_arguments.refusals():
+        with command_arguments.as_command_errors():
             if options["dry_run"]:
-                self.stdout.write(command_arguments.told(services.estimate(**wanted)))
+                self.stdout.write(command_arguments.format_estimate(services.estimate(**wanted)))
                 return
             with transaction.atomic():
                 campaign = services.start(
@@ -55,9 +55,9 @@ class Command(BaseCommand):
                     tolerance=options["tolerance"],
                     by="command",
                 )
-                command_arguments.write_down("start", campaign, options["reason"], target=campaign.target)
-        self.stdout.write(command_arguments.begun(campaign))
-        chosen = embedders.get(settings.EMBEDDER)
+                command_arguments.record_audit("start", campaign, options["reason"], target=campaign.target)
+        self.stdout.write(command_arguments.format_started(campaign))
+        chosen = embedders.get_embedder(settings.EMBEDDER)
         if (chosen.model, chosen.version) != (options["model"], options["model_version"]):
             said = f"EMBEDDER is {settings.EMBEDDER!r}: tenants without passages go on beginning with {chosen.model}."
             self.stdout.write(said)
