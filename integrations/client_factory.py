@@ -26,7 +26,7 @@ def make_client(source: ConnectedSource, token: str) -> McpClient:
         return _client(source, "rest", FixtureTransport(source.provider))
     if source.transport == "mcp":
         transport = import_module(MCP)
-        return _client(source, "mcp", transport.Tools(source, token, requests_per_minute=_pace(source)))
+        return _client(source, "mcp", transport.McpTools(source, token, requests_per_minute=_pace(source)))
     return _client(source, "rest", RestTransport(source, token, requests_per_minute=_pace(source)))
 
 
