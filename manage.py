@@ -2,8 +2,8 @@
 import os
 import sys
 
-from accessa.cli import run
+from accessa.cli import run_command
 
 if __name__ == "__main__":
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "accessa.settings")
-    run(sys.argv)
+    run_command(sys.argv)

@@ -13,7 +13,7 @@ from django.db.migrations.executor import MigrationExecutor
 MISSING = ("42P01", "42703")  # undefined_table, undefined_column
 
 
-def run(arguments: Sequence[str]) -> None:
+def run_command(arguments: Sequence[str]) -> None:
     """Exit with 1 and a sentence for a wrong setting or a database to migrate; ``--traceback`` shows the rest."""
     try:
         execute_from_command_line(list(arguments))

@@ -29,7 +29,7 @@ SECRET_KEY, CODE, FILES = "SECRET_KEY", "the program's code", "the disk of STORA
 STRETCHES = 200_000  # guessing SECRET_KEY by its digest takes a tenth of a second a guess
 
 
-def tell() -> dict[str, str]:
+def compute_digests() -> dict[str, str]:
     """Return a digest by name. All are keyed with ``SECRET_KEY``: with another key every one of them differs."""
     key = _key(settings.SECRET_KEY)
     told = {name: _value(getattr(settings, name)) for name in SHARED}

@@ -18,7 +18,7 @@ PERMISSIONS = ", ".join(
 )
 
 
-class Policies(CSPMiddleware):
+class CspMiddleware(CSPMiddleware):
     """A policy for each face. No page of ours loads anything of another origin."""
 
     def get_policy_parts(
@@ -26,7 +26,7 @@ class Policies(CSPMiddleware):
     ) -> PolicyParts:
         parts = super().get_policy_parts(request, response, report_only)
         if parts.config is None and not report_only:
-            parts.config = policy(request.path)
+            parts.config = page_policy(request.path)
         return parts
 
     def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
@@ -35,17 +35,17 @@ class Policies(CSPMiddleware):
         return answer
 
 
-def policy(path: str) -> dict[str, Any]:
+def page_policy(path: str) -> dict[str, Any]:
     """Return the directives of the page at ``path``."""
     for prefix, directives in settings_web.POLICIES.items():
         if path == prefix or path.startswith(f"{prefix}/"):
             return directives
-    if path == "/" and (origin := store_origin()):
+    if path == "/" and (origin := upload_origin()):
         return settings_web.TENANT_PAGES | {"connect-src": ["'self'", origin]}
     return settings_web.TENANT_PAGES
 
 
-def store_origin() -> str | None:
+def upload_origin() -> str | None:
     """Return where browsers put files to when it is not here: the origin of a URL as the store signs it."""
     raw = storages["raw"]
     if not getattr(raw, "presigns", False):

@@ -133,7 +133,7 @@ MISTAKEN = {
     "REDIS_URL": "DOORBELL_REDIS_URL or VENDOR_BUDGET_REDIS_URL",
 }
 ELSEWHERE = {
-    "PORT", "GUNICORN_CMD_ARGS", "SENTRY_DSN", "DJANGO_SETTINGS_MODULE", "ACCESSA_CRASHPOINTS",
+    "PORT", "GUNICORN_CMD_ARGS", "SENTRY_DSN", "DJANGO_SETTINGS_MODULE", "ACCESSA_FAILPOINTS",
     "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY",  # SQS, Bedrock and the bucket of laws are asked with them
 }  # fmt: skip
 READ = re.compile(r"""(?:env\.\w+|environ\.get|getenv|environ)\s*[(\[]\s*["']([A-Z][A-Z0-9_]+)["']""")
@@ -143,7 +143,7 @@ ROOT = Path(__file__).resolve().parent.parent
 WHERE = ("accessa", "jobs", "vendors", "documents/parsers", "embeddings/embedders", "metrics", "portal")
 
 
-def var(env: Env) -> Path:
+def var_folder(env: Env) -> Path:
     """Return the folder of what a laptop's product keeps: database, files, keys."""
     return Path(env.str("ACCESSA_VAR", default=str(ROOT / "var"))).resolve()
 
@@ -156,7 +156,7 @@ def known() -> frozenset[str]:
     return frozenset(found | ELSEWHERE)
 
 
-def unread(given: Mapping[str, str], *, also: Collection[str] = ()) -> Iterator[tuple[str, str]]:
+def find_unread_variables(given: Mapping[str, str], *, also: Collection[str] = ()) -> Iterator[tuple[str, str]]:
     """Yield each variable that nothing reads, with the one that was meant. One beside the right one is left alone.
 
     ``also`` are read by names that the source puts together.

@@ -26,24 +26,24 @@ _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?")  # W3C Trace Context
 _PARAMETER = re.compile(r"<(?:\w+:)?(\w+)>")
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-# Answered as such, by Django or by DatabaseAway.
+# Answered as such, by Django or by DatabaseUnavailableMiddleware.
 EXPECTED = (Http404, PermissionDenied, SuspiciousOperation, OperationalError, InterfaceError)
 NOISE = frozenset({"/healthz", "/readyz", "/metrics"})  # asked every few seconds
 
 
-class Correlated:
+class CorrelationMiddleware:
     """Give each request an id, the caller's own where it is one, and say in one line what became of the request."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        given, began = str(correlation(request)), time.monotonic()
+        given, began = str(correlation_id(request)), time.monotonic()
         parent = request.headers.get("traceparent", "")
         with log_context.only(request=given, correlation=given), _span(request, parent) as note:
             response = self.get_response(request)
             response["X-Correlation-ID"] = given
-            note(route=route(request) or "", status=response.status_code, **_about())
+            note(route=route_template(request) or "", status=response.status_code, **_about())
             _tell(request, response.status_code, time.monotonic() - began)
         return response
 
@@ -56,10 +56,10 @@ class Correlated:
         """Name what the address names: only ids that are ids, never a file's name."""
         named = {"job": kwargs.get("job_id"), "document": kwargs.get("document_id")}
         found = {name: str(value) for name, value in named.items() if isinstance(value, UUID)}
-        structlog.contextvars.bind_contextvars(method=verb(request), route=route(request), **found)
+        structlog.contextvars.bind_contextvars(method=http_method(request), route=route_template(request), **found)
 
 
-def correlation(request: HttpRequest) -> UUID:
+def correlation_id(request: HttpRequest) -> UUID:
     """Return the id that the caller gave in ``X-Correlation-ID`` or ``traceparent``, or a new one."""
     given = request.headers.get("X-Correlation-ID", "")
     if _UUID.fullmatch(given):
@@ -70,12 +70,12 @@ def correlation(request: HttpRequest) -> UUID:
     return uuid4()
 
 
-def verb(request: HttpRequest) -> str:
+def http_method(request: HttpRequest) -> str:
     """Return the method, if it is one: a client may send any word."""
     return request.method if request.method in METHODS else "OTHER"
 
 
-def route(request: HttpRequest) -> str | None:
+def route_template(request: HttpRequest) -> str | None:
     """Return the address as a template, as ``/documents/{document_id}``; None where nothing answers."""
     match = request.resolver_match
     return "/" + _PARAMETER.sub(r"{\1}", match.route) if match else None
@@ -84,7 +84,7 @@ def route(request: HttpRequest) -> str | None:
 def _span(request: HttpRequest, parent: str) -> AbstractContextManager[tracing.Note]:
     if request.path in NOISE:
         return nullcontext(lambda **_: None)
-    return tracing.span("request", parent=parent, method=verb(request))
+    return tracing.span("request", parent=parent, method=http_method(request))
 
 
 def _about() -> dict[str, str]:
@@ -94,10 +94,11 @@ def _about() -> dict[str, str]:
 
 
 def _tell(request: HttpRequest, status: int, seconds: float) -> None:
-    template = route(request)
+    template = route_template(request)
     quiet = template in NOISE and status < 500
     level = logging.DEBUG if quiet else logging.WARNING if status >= 500 else logging.INFO
-    told = {"method": verb(request), "route": template, "status": status, "duration_ms": round(seconds * 1000, 1)}
+    told: dict[str, Any] = {"method": http_method(request), "route": template, "status": status}
+    told["duration_ms"] = round(seconds * 1000, 1)
     user: Any = vars(request).get("_cached_user") or vars(request).get("user")
     # What is looked up already: asking a lazy user what it is would be a query, and fail where the database is away.
     if type(user) in (User, Caller):
@@ -105,7 +106,7 @@ def _tell(request: HttpRequest, status: int, seconds: float) -> None:
     log.log(level, "Request.", **told)
 
 
-class DatabaseAway:
+class DatabaseUnavailableMiddleware:
     """Answer 503 wherever the database is missing, in middleware and admin too: it is not the request's fault."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:

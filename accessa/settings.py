@@ -10,7 +10,7 @@ from typing import Any
 from django.core.exceptions import ImproperlyConfigured
 
 from accessa import settings_web
-from accessa.env import Env, var
+from accessa.env import Env, var_folder
 from accessa.secret_key import local_secret
 from accessa.settings_connectors import *  # noqa: F403
 from accessa.settings_statutes import *  # noqa: F403
@@ -22,7 +22,7 @@ env = Env().counting("WEB_WORKERS", "WEB_THREADS", "PDF_CHILD_MEMORY_MB", "PDF_C
 
 DEBUG = env.bool("DEBUG", default=False)
 ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=["127.0.0.1", "localhost", "[::1]", "testserver"])
-VAR = var(env)
+VAR = var_folder(env)
 SECRET_KEY_IS_LOCAL = not env.str("SECRET_KEY", default="")  # `check --deploy` refuses it
 SECRET_KEY = env.str("SECRET_KEY", default="") or local_secret(VAR / "secret_key")
 SECRET_KEY_FALLBACKS = env.list("SECRET_KEY_FALLBACKS", default=[])  # what old keys signed still holds
@@ -61,10 +61,10 @@ INSTALLED_APPS = [
     "django_q",
 ]
 MIDDLEWARE = [
-    "accessa.middleware.Correlated",
-    "accessa.middleware.DatabaseAway",
+    "accessa.middleware.CorrelationMiddleware",
+    "accessa.middleware.DatabaseUnavailableMiddleware",
     "django.middleware.security.SecurityMiddleware",
-    "accessa.csp.Policies",
+    "accessa.csp.CspMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "corsheaders.middleware.CorsMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -164,9 +164,9 @@ MAX_FILE_BYTES = env.int("MAX_FILE_BYTES", default=25 * 1024 * 1024)
 MAX_PAGES = env.int("MAX_PAGES", default=200)
 MAX_FILENAME_CHARS = env.int("MAX_FILENAME_CHARS", default=120)
 UPLOADS_PER_DAY = env.int("UPLOADS_PER_DAY", default=30)
-DECLARATIONS_PER_MINUTE = env.int("DECLARATIONS_PER_MINUTE", default=300)
+UPLOAD_REQUESTS_PER_MINUTE = env.int("UPLOAD_REQUESTS_PER_MINUTE", default=300)
 POLLS_PER_MINUTE = env.int("POLLS_PER_MINUTE", default=10)
-LOOKS_PER_MINUTE = env.int("LOOKS_PER_MINUTE", default=240)  # of a tenant at pages: texts, pictures, marks on them
+PAGE_VIEWS_PER_MINUTE = env.int("PAGE_VIEWS_PER_MINUTE", default=240)  # per tenant: page text, image, highlights
 SEARCHES_PER_MINUTE = env.int("SEARCHES_PER_MINUTE", default=120)
 MAX_SEARCH_RESULTS = env.int("MAX_SEARCH_RESULTS", default=50)
 MAX_QUERY_CHARS = env.int("MAX_QUERY_CHARS", default=8_000)
@@ -174,8 +174,8 @@ DATA_UPLOAD_MAX_MEMORY_SIZE = 256 * 1024  # JSON bodies only; files are streamed
 
 # --- the machine (DESIGN §4) ----------------------------------------------------------------------------------------
 JOBS_PIPELINES = env.str("JOBS_PIPELINES", default="accessa.pipelines.PIPELINES")
-JOBS_FINGERPRINT = "accessa.config_digest.tell"  # what a cluster says of its configuration
-JOBS_SWEEPS = [
+JOBS_FINGERPRINT = "accessa.config_digest.compute_digests"  # what a cluster says of its configuration
+JOBS_PERIODIC_TASKS = [
     "documents.periodic.delete_removed_objects",
     "documents.periodic.start_vendor_deletions",
     "documents.periodic.delete_stale_uploads",
@@ -193,7 +193,7 @@ JOBS_SWEEPS = [
     "statutes.retention.take_out_failed",
     "metrics.periodic.measure",
 ]
-JOBS_BESIDE = [
+JOBS_SIDE_QUEUES = [
     "integrations.sync.pgmq_consumer"
 ]  # queues that the workers serve beside the jobs (jobs.cluster.side_queues)
 JOBS_ACTIVE_PER_USER = env.int("JOBS_ACTIVE_PER_USER", default=2)  # MVP context §9
@@ -288,7 +288,7 @@ CORS_ALLOW_HEADERS = settings_web.CORS_ALLOW_HEADERS
 REST_FRAMEWORK = settings_web.REST_FRAMEWORK
 SENTRY_DSN = env.str("SENTRY_DSN", default="")  # errors, by frames; needs requirements/optional.txt
 OTEL_EXPORTER_OTLP_ENDPOINT = env.str("OTEL_EXPORTER_OTLP_ENDPOINT", default="")  # traces, over HTTP; as above
-LOGGING_CONFIG = "accessa.observability.logs.install"
+LOGGING_CONFIG = "accessa.observability.logs.configure_logging"
 LOGGING = settings_web.logging(env.str("LOG_LEVEL", default="INFO"), env.str("LOG_FORMAT", default=""), debug=DEBUG)
 SPECTACULAR_SETTINGS = settings_web.SPECTACULAR_SETTINGS
 UNFOLD = settings_web.UNFOLD

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from accessa.env import Env, var
+from accessa.env import Env, var_folder
 from accessa.secret_key import local_secret
 
 __all__ = [
@@ -64,7 +64,7 @@ CLIENTS = {"hubspot": "HUBSPOT", "google_drive": "GOOGLE", "quickbooks": "QUICKB
 PACES = {"hubspot": 540, "google_drive": 1_200, "quickbooks": 450, "gmail": 540}
 
 
-def providers(env: Env) -> dict[str, dict[str, Any]]:
+def provider_settings(env: Env) -> dict[str, dict[str, Any]]:
     """Return CONNECTORS: by provider, ``client_id``, ``client_secret``, ``transport``, pace and the addresses above.
 
     HUBSPOT_API_URL and the like replace an address; QuickBooks' sandbox, say, or a stand-in.
@@ -96,9 +96,9 @@ def _vault_keys() -> list[str]:
 
 
 env = Env()
-VAR = var(env)
+VAR = var_folder(env)
 
-CONNECTORS = providers(env)
+CONNECTORS = provider_settings(env)
 # Where each provider's module is, whose ``rest`` and ``mcp`` hold its clients. "hubspot=testing.instant" replaces one.
 INTEGRATIONS_PROVIDERS = {provider: f"integrations.providers.{provider}" for provider in PROVIDERS} | {
     name: module for name, _, module in (pair.partition("=") for pair in env.list("INTEGRATIONS_PROVIDERS", default=[]))

@@ -135,8 +135,8 @@ def logging(level: str, form: str = "", *, debug: bool = False) -> dict[str, Any
         "version": 1,
         "disable_existing_loggers": False,
         "filters": {"raised": {"()": CallbackFilter, "callback": lambda record: bool(record.exc_info)}},
-        "formatters": {"line": {"()": "accessa.observability.logs.Formatter", "form": form}},
-        "handlers": {"console": {"class": "accessa.observability.logs.Lines", "formatter": "line"}},
+        "formatters": {"line": {"()": "accessa.observability.logs.LogFormatter", "form": form}},
+        "handlers": {"console": {"class": "accessa.observability.logs.SafeStreamHandler", "formatter": "line"}},
         "root": {"handlers": ["console"], "level": level},
         "loggers": {
             # Django gives these handlers of their own, one of which mails requests to admins.

@@ -11,6 +11,6 @@ from accounts import rate_limit
 
 def spend(user_id: UUID) -> None:
     """Count one look at a page. Raises ``Refused("LOOK_LIMIT_REACHED")``, with when to come back."""
-    limit = settings.LOOKS_PER_MINUTE
+    limit = settings.PAGE_VIEWS_PER_MINUTE
     detail = f"Pages can be looked at {limit} times a minute."
     rate_limit.spend(f"look:{user_id}", limit=limit, window=60, code="LOOK_LIMIT_REACHED", detail=detail)

@@ -89,7 +89,7 @@ def declare(
 
 def _spend_question(user_id: UUID) -> None:
     """Bound how often a URL is asked for: each time leaves an event."""
-    limit = settings.DECLARATIONS_PER_MINUTE
+    limit = settings.UPLOAD_REQUESTS_PER_MINUTE
     detail = f"You can declare files {limit} times a minute."
     rate_limit.spend(f"declare:{user_id}", limit=limit, window=60, code="UPLOAD_LIMIT_REACHED", detail=detail)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 # A folder with a file for each death that is still to come: "{point}~{number}". Whoever reaches the point renames one
 # of them, which only one process can, and dies; so each point is hit as often as the kill loop asks for.
-_ARMED = os.environ.get("ACCESSA_CRASHPOINTS", "")
+_ARMED = os.environ.get("ACCESSA_FAILPOINTS", "")
 
 
 def reach(point: str) -> None:

@@ -1,4 +1,4 @@
-"""A queue beside the jobs (``settings.JOBS_BESIDE``) whose work is to wait a moment."""
+"""A queue beside the jobs (``settings.JOBS_SIDE_QUEUES``) whose work is to wait a moment."""
 
 from __future__ import annotations
 

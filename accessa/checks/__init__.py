@@ -39,7 +39,7 @@ SELECT (SELECT extversion FROM pg_extension WHERE extname = 'vector'),
 LIVE = "SELECT embed_model, embed_version, count(*) FROM live_models GROUP BY 1, 2 ORDER BY 1, 2"
 
 
-def database_is_prepared(
+def check_database(
     *, app_configs: Sequence[AppConfig] | None, databases: Sequence[str] | None = None, **kwargs: Any
 ) -> list[CheckMessage]:
     """Runs where a database is named: `migrate` and `check --database default`."""
@@ -55,7 +55,7 @@ def database_is_prepared(
     return found
 
 
-def models_are_known(
+def check_embedding_models(
     *, app_configs: Sequence[AppConfig] | None, databases: Sequence[str] | None = None, **kwargs: Any
 ) -> list[CheckMessage]:
     """Runs where a database is named. An embedder that cannot be asked is no reason to fall: `doctor` names it."""
@@ -84,15 +84,15 @@ def _models(live: Sequence[tuple[str, str, int]]) -> Iterator[CheckMessage]:
             )
 
 
-def fit_for_production(*, app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+def check_deployment(*, app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
     """`check --deploy` refuses what is there to need nothing but Python."""
     return [
         *(Error(message, hint=hint, id=id) for unfit, message, hint, id in _defaults() if unfit),
         *_proxies(),
         *_metrics(),
-        *connectors.fit_for_production(),
-        *bedrock.fit_for_production(),
-        *statutes.fit_for_production(),
+        *connectors.check_connector_deployment(),
+        *bedrock.check_bedrock_deployment(),
+        *statutes.check_statute_deployment(),
     ]
 
 
@@ -130,7 +130,7 @@ def _defaults() -> Iterator[tuple[bool, str, str, str]]:
     yield settings.DEBUG, "DEBUG shows settings and rows to strangers.", "Unset DEBUG.", "accessa.E104"
 
 
-def files_are_kept_and_private(*, app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+def check_buckets(*, app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
     """`check --deploy` writes, finds and removes a small object in each bucket, and asks for it as a stranger."""
     raw: dict[str, Any] = settings.STORAGES["raw"]  # type: ignore[assignment]
     if raw["BACKEND"] == LOCAL_FILES:
@@ -148,7 +148,7 @@ def _probed(name: str, bucket: Bucket) -> Iterator[CheckMessage]:
         works = found and not bucket.exists(probe)
     except OSError as error:
         works = public = False
-        why, remedy = s3_errors.why(name, error)
+        why, remedy = s3_errors.explain_s3_error(name, error)
         with suppress(OSError):
             bucket.delete(probe)
     if not works:

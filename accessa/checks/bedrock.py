@@ -14,11 +14,11 @@ def is_used() -> bool:
     return "titan" in (settings.EMBEDDER, settings.STATUTES_EMBEDDER)
 
 
-def fit_for_production() -> Iterator[CheckMessage]:
+def check_bedrock_deployment() -> Iterator[CheckMessage]:
     """`check --deploy` looks for keys in AWS' own chain: the environment, a profile, the machine's role."""
     if not is_used():
         return
-    if not is_signed():
+    if not has_aws_credentials():
         yield Error(
             "Titan embeds here, and there are no keys of AWS to ask Bedrock with.",
             hint="Give the machine a role that may bedrock:InvokeModel, or set AWS_ACCESS_KEY_ID and"
@@ -27,7 +27,7 @@ def fit_for_production() -> Iterator[CheckMessage]:
         )
 
 
-def is_signed() -> bool:
+def has_aws_credentials() -> bool:
     try:
         return boto3.Session().get_credentials() is not None
     except BotoCoreError:

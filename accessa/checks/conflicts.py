@@ -24,7 +24,7 @@ from vendors.webhook_secrets import PREFIX, standard_key
 Found = Iterator[CheckMessage]
 
 
-def contradictions(*, app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+def check_settings(*, app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
     """An error is what can never work; a warning what is hardly meant."""
     return [message for part in PARTS for message in part()]
 
@@ -191,11 +191,11 @@ def _origins() -> Found:
 
 
 def _environment() -> Found:
-    for name, meant in env.unread(os.environ, also=settings_connectors.variables()):
+    for name, meant in env.find_unread_variables(os.environ, also=settings_connectors.variables()):
         yield Warning(f"Nothing reads {name}.", hint=f"Did you mean {meant}?", id="accessa.W233")
 
 
 PARTS = (
-    _addresses, _storage, _vendors, _keys, supabase.one_project, connecting.consistent, statutes.consistent,
-    ranges.numbers, _origins, _environment,
+    _addresses, _storage, _vendors, _keys, supabase.check_supabase, connecting.check_connectors,
+    statutes.check_statutes, ranges.check_ranges, _origins, _environment,
 )  # fmt: skip

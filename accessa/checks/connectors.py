@@ -19,7 +19,7 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 SHORTEST_KEY = 32  # as the vault takes them
 
 
-def consistent() -> Found:
+def check_connectors() -> Found:
     for client in sorted(set(CLIENTS.values())):
         yield from _client(client)
     for provider, said in settings.CONNECTORS.items():
@@ -30,7 +30,7 @@ def consistent() -> Found:
             yield Error(f"{name} is too small to work with.", hint=f"Unset {name}, or raise it.", id="accessa.E225")
     yield from _modules()
     yield from _vault()
-    if settings.INTEGRATIONS_USE_FIXTURES and configured():
+    if settings.INTEGRATIONS_USE_FIXTURES and configured_providers():
         yield Warning(
             "INTEGRATIONS_USE_FIXTURES is on: who connects a system gets recorded answers, though a provider's client"
             " is set.",
@@ -39,7 +39,7 @@ def consistent() -> Found:
         )
 
 
-def configured() -> list[str]:
+def configured_providers() -> list[str]:
     """Return the providers that tenants can connect."""
     return [provider for provider, said in settings.CONNECTORS.items() if said["client_id"]]
 
@@ -112,13 +112,13 @@ def _in_the_open(provider: str, said: dict[str, Any]) -> Found:
             )
 
 
-def fit_for_production() -> Found:
+def check_connector_deployment() -> Found:
     if settings.INTEGRATIONS_USE_FIXTURES:
         hint = "Unset INTEGRATIONS_USE_FIXTURES."
         yield Error("Connectors answer with recorded data.", hint=hint, id="accessa.E109")
-    for provider in configured():
+    for provider in configured_providers():
         yield from _in_the_open(provider, settings.CONNECTORS[provider])
-    if not configured():
+    if not configured_providers():
         return
     if settings.INTEGRATIONS_VAULT_KEY_IS_LOCAL:
         yield Error(

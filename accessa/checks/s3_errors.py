@@ -15,7 +15,7 @@ NO_BUCKET = "it does not exist"
 REFUSED = ("InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "AuthorizationHeaderMalformed")
 
 
-def why(alias: str, error: OSError) -> tuple[str, str]:
+def explain_s3_error(alias: str, error: OSError) -> tuple[str, str]:
     """Return the reason in a few words, and what to do about it. The storage has told the SDK's errors as a disk's."""
     endpoint = ENDPOINTS.get(alias, "S3_ENDPOINT_URL")
     for cause in _causes(error):

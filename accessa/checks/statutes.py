@@ -20,7 +20,7 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 SHORTEST_VISIBILITY = 30  # a renewal each 10 s, of which one may fail
 
 
-def consistent() -> Found:
+def check_statutes() -> Found:
     yield from _addresses()
     yield from _queues()
     yield from _places()
@@ -76,7 +76,7 @@ def _places() -> Found:
         yield Error("A message may make a law of a tenant's file.", hint=hint, id="accessa.E259")
 
 
-def fit_for_production() -> Found:
+def check_statute_deployment() -> Found:
     if not settings.SQS_QUEUE_URL and not settings.STATUTES_BUCKET:
         return
     for name in (*QUEUES, *ENDPOINTS):
@@ -87,7 +87,7 @@ def fit_for_production() -> Found:
                 hint=f"Set {name} to https, or unset it.",
                 id="accessa.E114",
             )
-    if settings.SQS_QUEUE_URL and not bedrock.is_signed():
+    if settings.SQS_QUEUE_URL and not bedrock.has_aws_credentials():
         yield Error(
             "There are no keys of AWS to ask SQS with.",
             hint="Give the machine a role that may use the queue, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.",

@@ -16,7 +16,7 @@ Found = Iterator[CheckMessage]
 LEAST_BYTES = 32  # of a key for HS256: RFC 7518 §3.2
 
 
-def one_project() -> Found:
+def check_supabase() -> Found:
     url = settings.SUPABASE_URL
     if url and not settings.SUPABASE_JWT_SECRET and not settings.SUPABASE_JWKS_URL:
         yield Warning(
@@ -44,13 +44,13 @@ def _refs() -> Iterator[tuple[str, str]]:
         found = re.match(r"https://([a-z0-9]{20})\.(?:storage\.)?supabase\.co", getattr(settings, name) or "")
         yield name, found[1] if found else ""
     for name in ("SUPABASE_ANON_KEY", "SUPABASE_SERVICE_ROLE"):
-        yield name, str(claims(getattr(settings, name)).get("ref", ""))
+        yield name, str(jwt_claims(getattr(settings, name)).get("ref", ""))
 
 
 def _role(name: str, role: str) -> Found:
     key = getattr(settings, name)
     wrong_kind = key.startswith("sb_secret_" if role == "anon" else "sb_publishable_")
-    found = claims(key)
+    found = jwt_claims(key)
     if wrong_kind or (found and found.get("role") != role):
         hint = f"Take the {role} key from the project's settings, API."
         yield Error(f"{name} is not a key of the role {role}.", hint=hint, id="accessa.E223")
@@ -59,7 +59,7 @@ def _role(name: str, role: str) -> Found:
         yield Error(f"SUPABASE_JWT_SECRET did not sign {name}: it is another project's.", hint=hint, id="accessa.E224")
 
 
-def claims(key: str) -> dict[str, Any]:
+def jwt_claims(key: str) -> dict[str, Any]:
     """Return what a JWT says, unverified; empty for a key that is none."""
     parts = key.split(".")
     if len(parts) != 3:

@@ -22,7 +22,7 @@ from documents.validation import MIME
 TIMEOUT = 60.0
 
 
-class Answered(Exception):
+class ApiClientError(Exception):
     """The API said no: a stable code and a sentence."""
 
     def __init__(self, code: str, detail: str) -> None:
@@ -32,7 +32,7 @@ class Answered(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Visitor:
+class ApiClient:
     url: str
     token: str
 
@@ -132,6 +132,6 @@ def _open(request: urllib.request.Request) -> Any:
     except urllib.error.HTTPError as error:
         try:
             answer = json.loads(error.read())
-            raise Answered(answer["code"], answer["detail"]) from None
+            raise ApiClientError(answer["code"], answer["detail"]) from None
         except (ValueError, KeyError):
-            raise Answered("UNKNOWN", f"HTTP {error.code}") from None
+            raise ApiClientError("UNKNOWN", f"HTTP {error.code}") from None

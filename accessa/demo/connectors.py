@@ -12,7 +12,7 @@ from django.conf import settings
 from rich.console import Console
 from rich.table import Table
 
-from accessa.demo.client import Visitor
+from accessa.demo.client import ApiClient
 from integrations import disconnect
 from integrations.models import ConnectedSource, IngestionJob, Provider
 from integrations.oauth import services
@@ -33,7 +33,7 @@ def use_recorded() -> None:
     settings.INTEGRATIONS_USE_FIXTURES = True
 
 
-def show(console: Console, visitor: Visitor, user_id: UUID, look: Callable[[], object], *, seconds: float) -> None:
+def show(console: Console, visitor: ApiClient, user_id: UUID, look: Callable[[], object], *, seconds: float) -> None:
     """Connect all four, sync them twice, and ask. Raises ``NotConnected`` where that does not go as promised.
 
     ``look`` is called again and again meanwhile.
@@ -81,7 +81,7 @@ def _check(job: IngestionJob, *, again: bool) -> None:
         raise NotConnected(f"{job.items_embedded} records were embedded again though nothing had changed.")
 
 
-def _ask(console: Console, visitor: Visitor, question: str, system: str) -> None:
+def _ask(console: Console, visitor: ApiClient, question: str, system: str) -> None:
     console.print(f"\n? {question}  (in {system})", style="bold", markup=False)
     found = visitor.records(question, [system], 2)
     if not found:

@@ -14,7 +14,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from accessa.demo.client import Visitor
+from accessa.demo.client import ApiClient
 from accessa.server.programs import REPOSITORY, Address
 
 VENDORS = ("llamaparse", "openai", "s3")
@@ -73,7 +73,7 @@ def _settings(found: dict[str, Any], address: Address) -> dict[str, str]:
     }
 
 
-def print_bill(console: Console, visitor: Visitor, found: dict[str, Any]) -> None:
+def print_bill(console: Console, visitor: ApiClient, found: dict[str, Any]) -> None:
     """Print what each document cost by our books, and what the vendors sold by theirs."""
     table = Table(*COLUMNS, title="The bill, in cents")
     for row in visitor.bill():

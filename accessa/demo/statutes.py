@@ -8,7 +8,7 @@ from collections.abc import Callable
 from rich.console import Console
 from rich.table import Table
 
-from accessa.demo.client import Visitor
+from accessa.demo.client import ApiClient
 from accessa.demo.fake_aws import DEAD, QUEUE, Aws, Stored
 from accessa.demo.statute_messages import OURS, NotEnacted, Rounds, Sample
 from embeddings.search.query import TEXT
@@ -27,7 +27,7 @@ def check() -> None:
         )
 
 
-def show(console: Console, visitor: Visitor, aws: Aws, look: Callable[[], object], *, seconds: float) -> None:
+def show(console: Console, visitor: ApiClient, aws: Aws, look: Callable[[], object], *, seconds: float) -> None:
     """Put three laws through the queue three times, list what came of it, and ask. Raises ``NotEnacted``.
 
     ``look`` is called again and again meanwhile.
@@ -92,7 +92,7 @@ def _tell_laws(console: Console) -> None:
     console.print(table)
 
 
-def _ask(console: Console, visitor: Visitor, law: Sample) -> None:
+def _ask(console: Console, visitor: ApiClient, law: Sample) -> None:
     console.print(f"\n? {law.question}", style="bold", markup=False)
     found = visitor.laws(law.question, 1, mode=TEXT)
     if not found or found[0]["law_id"] != law.law_id or law.article not in found[0]["citation"]:

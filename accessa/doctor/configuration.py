@@ -20,4 +20,4 @@ def consistent() -> Iterator[Finding]:
 def deployed() -> Iterator[Finding]:
     """At an address that others reach, the defaults of a laptop are faults."""
     if not is_local(settings.PUBLIC_URL):
-        yield from (told(message) for message in checks.fit_for_production(app_configs=None))
+        yield from (told(message) for message in checks.check_deployment(app_configs=None))

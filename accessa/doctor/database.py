@@ -49,7 +49,7 @@ def reachable() -> Iterator[Finding]:
     except (DatabaseError, InterfaceError) as error:
         yield wrong(f"The database cannot be reached: {_why(error)}.", "Start it, or correct DATABASE_URL.")
         return
-    yield from (told(message) for message in checks.database_is_prepared(app_configs=None, databases=["default"]))
+    yield from (told(message) for message in checks.check_database(app_configs=None, databases=["default"]))
     with connection.cursor() as cursor:
         cursor.execute(checks.VECTOR)
         yield note(f"PostgreSQL {_version()}, pgvector {cursor.fetchone()[0]}.")

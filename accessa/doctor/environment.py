@@ -14,7 +14,7 @@ from psycopg.conninfo import make_conninfo
 from accessa.doctor.database import is_made
 from accessa.embedded_postgres.os_user import EmbeddedError
 from accessa.embedded_postgres.server import EmbeddedServer
-from accessa.server.programs import Address, served
+from accessa.server.programs import Address, published_url
 
 UNSET = Address("127.0.0.1", 8000).url  # PUBLIC_URL's default
 OTHERS = """
@@ -27,7 +27,7 @@ def where_it_is_served() -> Iterator[None]:
     """Without a PUBLIC_URL of one's own the running `serve` has one by its bind address: doctor's is the same."""
     before = settings.PUBLIC_URL
     if not os.environ.get("PUBLIC_URL") and before == UNSET:
-        settings.PUBLIC_URL = served(settings.VAR) or before
+        settings.PUBLIC_URL = published_url(settings.VAR) or before
     try:
         yield
     finally:

@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from django.db import connection
 
-from accessa.observability.redaction import without_secrets
+from accessa.observability.redaction import redact_secrets
 from jobs.errors import frames, named
 
 
@@ -108,7 +108,7 @@ def _run(check: Check, found: list[Finding]) -> None:
 
 
 def _verdict(check: Check, found: Sequence[Finding], seconds: float) -> Verdict:
-    told = tuple(Finding(each.level, without_secrets(each.says), without_secrets(each.remedy)) for each in found)
+    told = tuple(Finding(each.level, redact_secrets(each.says), redact_secrets(each.remedy)) for each in found)
     levels = {finding.level for finding in told}
     worst = next((level for level in (Level.ERROR, Level.WARNING, Level.SKIPPED) if level in levels), Level.OK)
     notes = [finding.says for finding in told if finding.level is Level.OK]

@@ -149,7 +149,7 @@ def bucket() -> Iterator[Finding]:
     except FileNotFoundError:
         return
     except OSError as error:
-        why, remedy = s3_errors.why("statutes", error)
+        why, remedy = s3_errors.explain_s3_error("statutes", error)
         yield wrong(f"Files below raw/ of STATUTES_BUCKET cannot be looked at: {why}.", f"{READ} {remedy}")
 
 
@@ -160,7 +160,7 @@ def _kept(key: str, prefix: str) -> Iterator[Finding]:
         given = objects.read(place, key)
         objects.delete(place, key)
     except OSError as error:
-        why, remedy = s3_errors.why("statutes", error)
+        why, remedy = s3_errors.explain_s3_error("statutes", error)
         if why == s3_errors.NO_BUCKET:
             yield wrong(MISSING, remedy)
             return

@@ -70,7 +70,7 @@ def _refused(alias: str, bucket: Bucket, error: OSError) -> Finding:
             f"{settings.STORAGE_ROOT} cannot be written by user {user}: {error.strerror or type(error).__name__}.",
             f"chown -R {user} that folder, or set STORAGE_ROOT to one that API and workers can write.",
         )
-    why, remedy = s3_errors.why(alias, error)
+    why, remedy = s3_errors.explain_s3_error(alias, error)
     return wrong(f"The bucket for {alias} files cannot be written and read: {why}.", remedy)
 
 

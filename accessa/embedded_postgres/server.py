@@ -35,7 +35,7 @@ class EmbeddedServer:
         self.socket_folder = data_directory.socket_folder(self.data)
 
     @property
-    def running(self) -> bool:
+    def is_running(self) -> bool:
         """Up, accepting connections, with its roles and databases made. Takes about 0.1 ms."""
         found = self._postmaster()
         return found is not None and found[1] == "ready" and bootstrap.is_done(self.data)
@@ -46,7 +46,7 @@ class EmbeddedServer:
 
     def ensure_running(self) -> bool:
         """Start it unless it runs; says whether this call did. Raises EmbeddedError."""
-        if self.running:
+        if self.is_running:
             return False
         with self._lock():
             started = self._settled() is None
@@ -54,7 +54,7 @@ class EmbeddedServer:
                 self._start()
             if not bootstrap.is_done(self.data):
                 bootstrap.prepare(self.socket_folder)
-                os_user.for_data(self.data).write(self.data / "accessa.bootstrap", bootstrap.VERSION)
+                os_user.account_for(self.data).write(self.data / "accessa.bootstrap", bootstrap.VERSION)
         return started
 
     def stop(self, mode: Literal["smart", "fast", "immediate"] = "fast", timeout: float = 60) -> bool:
@@ -108,7 +108,7 @@ class EmbeddedServer:
         return None
 
     def _start(self) -> None:
-        user = os_user.for_data(self.data)
+        user = os_user.account_for(self.data)
         user.let_execute(os_user.binaries().parent)
         user.let_reach(self.data)
         if not (self.data / "PG_VERSION").exists():

@@ -36,29 +36,29 @@ EXTENSIONS = {"raw": "pdf", "parsed": "md"}
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Violation:
     kind: str
     subject: str
     reason: str
 
 
-def findings(*, deep: bool = False) -> Iterator[Finding]:
+def find_violations(*, deep: bool = False) -> Iterator[Violation]:
     """Yield all that is not as it should be; nothing when all is well. ``deep`` reads all that is stored too."""
     broken: set[UUID] = set()
-    for finding in broken_jobs():
+    for finding in find_broken_jobs():
         broken.add(UUID(finding.subject))
         yield finding
     yield from _rows(ROWS | connectors.ROWS | statutes.ROWS)
     for name in storage.BUCKETS:
-        yield from misplaced(name, broken)
+        yield from find_orphaned_files(name, broken)
     if deep:
         yield from _rows(connectors.DEEP)
-        yield from changed_originals()
-        yield from changed_vectors()
-        yield from (Finding("artifact", law_id, reason) for law_id, reason in statutes.changed_artifacts())
+        yield from find_changed_originals()
+        yield from find_changed_vectors()
+        yield from (Violation("artifact", law_id, reason) for law_id, reason in statutes.find_changed_artifacts())
 
 
-def broken_jobs() -> Iterator[Finding]:
+def find_broken_jobs() -> Iterator[Violation]:
     """Hold each job against the proof of the stage at which it stands, in batches along the primary key.
 
     Dead letters are passed over: their buffers are swept, and a retry goes back to the last stage that holds. So is a
@@ -76,7 +76,7 @@ def broken_jobs() -> Iterator[Finding]:
             for job_id, reason in _broken(name, stage, list(_broken(name, stage, job_ids))).items():
                 if not alive.filter(pk=job_id, stage=stage).exists():
                     continue
-                yield Finding("job", str(job_id), f"{stage}: {reason}")
+                yield Violation("job", str(job_id), f"{stage}: {reason}")
 
 
 def _superseded() -> Q:
@@ -136,15 +136,15 @@ ROWS = {
 }
 
 
-def _rows(questions: Mapping[str, str]) -> Iterator[Finding]:
+def _rows(questions: Mapping[str, str]) -> Iterator[Violation]:
     for kind, sql in questions.items():
         with connection.cursor() as cursor:
             cursor.execute(sql)
             for subject, reason in cursor.fetchall():
-                yield Finding(kind, str(subject), reason)
+                yield Violation(kind, str(subject), reason)
 
 
-def misplaced(bucket: str, broken: Collection[UUID] = ()) -> Iterator[Finding]:
+def find_orphaned_files(bucket: str, broken: Collection[UUID] = ()) -> Iterator[Violation]:
     """Yield objects without a document and documents without their object, in one listing of the bucket.
 
     ``broken`` are jobs that were named already: their documents are not named twice.
@@ -176,14 +176,14 @@ MISSING = {"raw": "The original file is missing.", "parsed": "The parsed file is
 
 def _without_object(
     bucket: str, after: Owner, last: Owner, names: list[str], broken: Collection[UUID]
-) -> Iterator[Finding]:
+) -> Iterator[Violation]:
     listed = {f"{storage.URI_PREFIX}{bucket}/{name}" for name in names}
     with connection.cursor() as cursor:
         cursor.execute(EXPECTED[bucket], [*after, *last])
         missing = [(pk, path) for pk, path in cursor.fetchall() if path not in listed]
     for document_id, path in missing:
         if _still_missing(path) and not UploadJob.objects.filter(document_id=document_id, pk__in=broken).exists():
-            yield Finding("file", str(document_id), MISSING[bucket])
+            yield Violation("file", str(document_id), MISSING[bucket])
 
 
 def _still_missing(path: str) -> bool:
@@ -192,17 +192,17 @@ def _still_missing(path: str) -> bool:
     return not bucket.exists(name) and Document.objects.filter(Q(raw_path=path) | Q(parsed_path=path)).exists()
 
 
-def _without_document(bucket: str, names: list[str]) -> Iterator[Finding]:
+def _without_document(bucket: str, names: list[str]) -> Iterator[Violation]:
     ids = {_document_id(name) for name in names}
     owners = Document.objects.filter(pk__in=ids).values_list("user_id", "pk")
     known = {storage.object_uri(bucket, user_id, document_id, EXTENSIONS[bucket]) for user_id, document_id in owners}
     known |= set(Removal.objects.filter(document_id__in=ids).values_list("path", flat=True))
     for name in names:
         if f"{storage.URI_PREFIX}{bucket}/{name}" not in known:
-            yield Finding("object", f"{bucket}:{Path(name).stem}", "The object belongs to no document.")
+            yield Violation("object", f"{bucket}:{Path(name).stem}", "The object belongs to no document.")
 
 
-def changed_originals() -> Iterator[Finding]:
+def find_changed_originals() -> Iterator[Violation]:
     """Hash every original again; slow, it reads the whole store."""
     laws = LawVersion.objects.filter(pk=OuterRef("pk")).values("raw_sha256")
     stored = Document.objects.filter(stored_at__isnull=False)
@@ -212,13 +212,13 @@ def changed_originals() -> Iterator[Finding]:
             continue  # found by the job's proof
         with bucket.local_file(name) as path, path.open("rb") as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != document.sha256:
-                yield Finding("original", str(document.pk), "The original is not the file that was declared.")
+                yield Violation("original", str(document.pk), "The original is not the file that was declared.")
 
 
-def changed_vectors() -> Iterator[Finding]:
+def find_changed_vectors() -> Iterator[Violation]:
     """Hold every vector against the sha that was written beside it; slow, it reads them all."""
     for chunk_id in vector_store.corrupt_chunks():
-        yield Finding("vector", str(chunk_id), "The vector does not have its sha.")
+        yield Violation("vector", str(chunk_id), "The vector does not have its sha.")
 
 
 def _owner(name: str) -> Owner | None:

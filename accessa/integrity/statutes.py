@@ -58,7 +58,7 @@ OTHER_MANIFEST = "The law's manifest is not the one that was uploaded."
 OTHER_VERSION = "The law's manifest names another version than the one that is found."
 
 
-def changed_artifacts() -> Iterator[tuple[str, str]]:
+def find_changed_artifacts() -> Iterator[tuple[str, str]]:
     """Hold each object of each law that was uploaded here against its manifest; slow, it reads the whole bucket.
 
     Yields a law's id and what is wrong. A law that is being published meanwhile is looked at once more.

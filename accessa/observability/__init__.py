@@ -31,13 +31,13 @@ RECEIVERS = (
 )
 
 
-def listen() -> None:
+def register_receivers() -> None:
     """Let what is configured hear of errors and spans, from each process's ``tracing.begin`` on."""
     for receiver in _wanted():
-        tracing.listen(Late(receiver))
+        tracing.listen(LazyReceiver(receiver))
 
 
-def packages_are_installed(*, app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+def check_packages(*, app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
     return [
         Error(f"{receiver.setting} is set and {receiver.package} is not installed.",
               hint=REMEDY.format(setting=receiver.setting), id="accessa.E120")
@@ -45,7 +45,7 @@ def packages_are_installed(*, app_configs: Sequence[AppConfig] | None, **kwargs:
     ]  # fmt: skip
 
 
-class Late:
+class LazyReceiver:
     """A receiver that is loaded and started in the process that it is to serve: threads do not survive a fork."""
 
     def __init__(self, receiver: Receiver) -> None:

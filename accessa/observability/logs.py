@@ -21,13 +21,13 @@ import structlog
 from structlog.stdlib import ProcessorFormatter
 from structlog.typing import EventDict, Processor
 
-from accessa.observability.redaction import CUT, cleaned, said, tame
+from accessa.observability.redaction import MASK, redact, redact_argument, safe_error_text
 from jobs.errors import frames
 
 log = logging.getLogger("accessa.uncaught")
 
 # What is put there by us, of ids and words of ours: it need not be looked through.
-OURS = frozenset(
+SAFE_FIELDS = frozenset(
     {"timestamp", "level", "logger", "correlation", "request", "job", "document", "user", "pipeline", "stage"}
     | {"attempt", "worker", "method", "route", "status", "duration_ms", "source", "ingestion"}
 )
@@ -35,7 +35,7 @@ _WARNING = re.compile(r"(?P<place>[^\n]*?:\d+): (?P<kind>\w+): ")
 _CONTROL = {number: f"\\x{number:02x}" for number in (*range(32), 127) if number != 10}
 
 
-def install(config: dict[str, Any]) -> None:
+def configure_logging(config: dict[str, Any]) -> None:
     """Configure logging (``settings.LOGGING_CONFIG``), and let nothing uncaught be printed past it."""
     structlog.configure(
         processors=[
@@ -73,7 +73,7 @@ def _unraisable(told: Any) -> None:
     log.error("Uncaught where nothing can be raised.", exc_info=(told.exc_type, error, told.exc_traceback))
 
 
-class Lines(logging.StreamHandler[Any]):
+class SafeStreamHandler(logging.StreamHandler[Any]):
     """Writes to stderr. A call whose message cannot be made is told of by its place: its arguments stay untold."""
 
     def handleError(self, record: logging.LogRecord) -> None:
@@ -81,27 +81,28 @@ class Lines(logging.StreamHandler[Any]):
             log.error("A message cannot be made: %s:%d", record.pathname, record.lineno)
 
 
-class Formatter(ProcessorFormatter):
+class LogFormatter(ProcessorFormatter):
     """Structlog's, for records of its loggers and of all others."""
 
     def __init__(self, form: str) -> None:
-        super().__init__(processors=[structlog.contextvars.merge_contextvars, told, discreet, _renderer(form)])
+        merge = structlog.contextvars.merge_contextvars
+        super().__init__(processors=[merge, add_base_fields, redact_event, _renderer(form)])
 
     def format(self, record: logging.LogRecord) -> str:
         if record.args:
             record = logging.makeLogRecord(record.__dict__)
             named = isinstance(record.args, dict)
-            record.args = tame(record.args) if named else tuple(tame(value) for value in record.args)  # type: ignore
+            record.args = redact_argument(record.args) if named else tuple(map(redact_argument, record.args))  # type: ignore
         return super().format(record)
 
 
 def _renderer(form: str) -> Processor:
     if form == "json":
-        return in_json
-    return in_text
+        return render_json
+    return render_text
 
 
-def in_json(_: Any, __: str, event: EventDict) -> str:
+def render_json(_: Any, __: str, event: EventDict) -> str:
     return json.dumps(event, default=_spelled, ensure_ascii=False)
 
 
@@ -110,7 +111,7 @@ _console = structlog.dev.ConsoleRenderer(
 )
 
 
-def in_text(logger: Any, name: str, event: EventDict) -> str:
+def render_text(logger: Any, name: str, event: EventDict) -> str:
     """Write one line, and the frames of an error below it."""
     flat = {key: _flat(value) if key != "exception" else value for key, value in event.items()}
     return _console(logger, name, flat)
@@ -127,7 +128,7 @@ def _spelled(value: object) -> str:
     return type(value).__name__
 
 
-def told(_: Any, __: str, event: EventDict) -> EventDict:
+def add_base_fields(_: Any, __: str, event: EventDict) -> EventDict:
     """Say when, how loud, by whom and what, in this order and before all else; an error by its class and its frames."""
     record: logging.LogRecord = event.pop("_record")
     is_foreign = not event.pop("_from_structlog")
@@ -144,7 +145,7 @@ def told(_: Any, __: str, event: EventDict) -> EventDict:
     told.update(event)
     error = _error(failure)
     if error is not None:
-        told["error"], told["exception"] = said(error), frames(error)
+        told["error"], told["exception"] = safe_error_text(error), frames(error)
     return told
 
 
@@ -199,25 +200,25 @@ REPEATING: dict[str, Callable[[str], str]] = {
 }
 
 
-def discreet(_: Any, __: str, event: EventDict) -> EventDict:
+def redact_event(_: Any, __: str, event: EventDict) -> EventDict:
     """Clean what is about to be written, whatever its key."""
-    return {name: value if name in OURS else _clean(value) for name, value in event.items()}
+    return {name: value if name in SAFE_FIELDS else _clean(value) for name, value in event.items()}
 
 
 def _clean(value: Any) -> Any:
     match value:
         case str():
-            return cleaned(str(value)).translate(_CONTROL)
+            return redact(str(value)).translate(_CONTROL)
         case None | bool() | int() | float():
             return value
         case BaseException():
-            return said(value)
+            return safe_error_text(value)
         case Enum():
             return _clean(value.value)
         case bytes() | bytearray() | memoryview():
-            return CUT
+            return MASK
         case dict():
             return {str(name): _clean(each) for name, each in value.items()}
         case list() | tuple() | set() | frozenset():
             return [_clean(each) for each in value]
-    return cleaned(_spelled(value))
+    return redact(_spelled(value))

@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from accessa.observability.redaction import cleaned
+from accessa.observability.redaction import redact
 from jobs.tracing import Note
 
 SEND_EVERY_MS = 1_000
@@ -52,7 +52,7 @@ class OpenTelemetry:
 def _noting(span: trace.Span) -> Note:
     def note(**attributes: str | int | float) -> None:
         for name, value in attributes.items():
-            told = cleaned(value) if isinstance(value, str) else value
+            told = redact(value) if isinstance(value, str) else value
             span.set_attribute(NAMES.get(name, f"accessa.{name}"), told)
         if "route" in attributes:
             span.update_name(f"request {attributes['route']}")

@@ -14,7 +14,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from jobs.errors import named
 
-CUT = "…"
+MASK = "…"
 TELLING = (ImproperlyConfigured, ImportError)
 SHORTEST_SECRET = 8  # a shorter one would be cut out of ordinary words
 _SECRET_NAME = re.compile(r"SECRET|TOKEN|_PASSWORD$|_KEYS?(_ID)?$|SERVICE_ROLE|SENTRY_DSN|REDIS_URL")
@@ -33,49 +33,49 @@ SUSPECT = re.compile(
 )
 
 
-def cleaned(text: str) -> str:
+def redact(text: str) -> str:
     """Return ``text`` without what looks like a secret, a signature, a path, a row's values or a vector."""
-    return SUSPECT.sub(_kept, without_secrets(text))
+    return SUSPECT.sub(_kept, redact_secrets(text))
 
 
-def without_secrets(text: str) -> str:
+def redact_secrets(text: str) -> str:
     """Return ``text`` without any secret of the settings, whatever else it says."""
     secrets = _pattern() if settings.configured else None
-    return text if secrets is None else secrets.sub(CUT, text)
+    return text if secrets is None else secrets.sub(MASK, text)
 
 
 def _kept(found: re.Match[str]) -> str:
     match found.lastgroup:
         case "stored":
-            return "/storage/" + CUT
+            return "/storage/" + MASK
         case "url":
-            return f"{found['url']}?{CUT}"
+            return f"{found['url']}?{MASK}"
         case "login":
-            return f"{found['login']}{CUT}@"
+            return f"{found['login']}{MASK}@"
         case "scheme":
-            return f"{found['scheme']} {CUT}"
+            return f"{found['scheme']} {MASK}"
         case "name":
-            return f"{found['name']}={CUT}"
-    return CUT
+            return f"{found['name']}={MASK}"
+    return MASK
 
 
-def said(error: BaseException) -> str:
+def safe_error_text(error: BaseException) -> str:
     """Return what may be told of an error: a database's by its code, any other by its class.
 
     A wrong setting and a module that is not there are told by the sentence, which names them and no tenant's text.
     """
-    return f"{named(error)}: {cleaned(str(error))}" if isinstance(error, TELLING) else named(error)
+    return f"{named(error)}: {redact(str(error))}" if isinstance(error, TELLING) else named(error)
 
 
-def tame(value: object) -> object:
+def redact_argument(value: object) -> object:
     """Return an argument of a message as it may be printed: errors without their messages, wherever they are in it."""
     match value:
         case BaseException():
-            return said(value)
+            return safe_error_text(value)
         case dict():
-            return {name: tame(each) for name, each in value.items()}
+            return {name: redact_argument(each) for name, each in value.items()}
         case list() | tuple() | set() | frozenset():
-            return [tame(each) for each in value]
+            return [redact_argument(each) for each in value]
     return value
 
 
@@ -102,6 +102,6 @@ def _known() -> Iterator[str]:
             yield from (url, urlsplit(url).password or "")
 
 
-def forget_secrets() -> None:
+def clear_secret_cache() -> None:
     """Read them anew: a test has changed the settings."""
     _pattern.cache_clear()

@@ -14,8 +14,8 @@ from sentry_sdk.integrations.dedupe import DedupeIntegration
 from sentry_sdk.integrations.logging import LoggingIntegration
 from structlog.contextvars import get_contextvars
 
-from accessa.observability.logs import OURS, Formatter
-from accessa.observability.redaction import cleaned, said
+from accessa.observability.logs import SAFE_FIELDS, LogFormatter
+from accessa.observability.redaction import redact, safe_error_text
 
 # Of an event and its parts, all that is sent: what a later SDK adds is left out until somebody has looked at it.
 KEPT = ("event_id", "timestamp", "level", "platform", "release", "environment", "server_name", "sdk")
@@ -23,7 +23,7 @@ KEPT_OF_A_FRAME = (
     "filename", "abs_path", "function", "module", "lineno", "pre_context", "context_line", "post_context", "in_app",
 )  # fmt: skip
 FLUSH_SECONDS = 2.0
-_lines = Formatter("json")
+_lines = LogFormatter("json")
 
 
 class Sentry:
@@ -49,14 +49,14 @@ def start(dsn: str) -> Sentry:
         include_local_variables=False,
         auto_session_tracking=False,
         send_client_reports=False,
-        before_send=rebuilt,  # type: ignore[arg-type]  # its types are dicts of its own
-        before_breadcrumb=crumb,
+        before_send=before_send,  # type: ignore[arg-type]  # its types are dicts of its own
+        before_breadcrumb=before_breadcrumb,
     )
     Finalize(None, sentry_sdk.flush, kwargs={"timeout": FLUSH_SECONDS}, exitpriority=10)  # django-q2's workers
     return Sentry()
 
 
-def rebuilt(event: dict[str, Any], hint: Mapping[str, Any]) -> dict[str, Any] | None:
+def before_send(event: dict[str, Any], hint: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return a new event of what may be sent; None for a line that tells of an error which was sent itself."""
     record = hint.get("log_record")
     line = _line(record)
@@ -64,7 +64,7 @@ def rebuilt(event: dict[str, Any], hint: Mapping[str, Any]) -> dict[str, Any] | 
         return None
     context = line or get_contextvars()
     made: dict[str, Any] = {name: event[name] for name in KEPT if name in event}
-    made["tags"] = {name: str(context[name]) for name in sorted(OURS) if name in context and name != "timestamp"}
+    made["tags"] = {name: str(context[name]) for name in sorted(SAFE_FIELDS) if name in context and name != "timestamp"}
     if line is not None:
         made["logger"], made["logentry"] = line["logger"], {"formatted": str(line["event"])}
     if "exception" in event:
@@ -75,7 +75,7 @@ def rebuilt(event: dict[str, Any], hint: Mapping[str, Any]) -> dict[str, Any] | 
     return made
 
 
-def crumb(given: dict[str, Any], hint: Mapping[str, Any]) -> dict[str, Any] | None:
+def before_breadcrumb(given: dict[str, Any], hint: Mapping[str, Any]) -> dict[str, Any] | None:
     """Keep the log's lines only, as they are written."""
     line = _line(hint.get("log_record"))
     if line is None:
@@ -107,7 +107,7 @@ def _exceptions(given: Mapping[str, Any], hint: Mapping[str, Any]) -> list[dict[
     ]
     error = (hint.get("exc_info") or (None, None))[1]
     if made and error is not None:
-        made[-1]["value"] = said(error)
+        made[-1]["value"] = safe_error_text(error)
     return made
 
 
@@ -118,4 +118,4 @@ def _frame(frame: Mapping[str, Any]) -> dict[str, Any]:
 def _clean(value: Any) -> Any:
     if isinstance(value, list):
         return [_clean(each) for each in value]
-    return cleaned(value) if isinstance(value, str) else value
+    return redact(value) if isinstance(value, str) else value

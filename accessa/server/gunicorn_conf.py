@@ -11,7 +11,7 @@ from gunicorn.glogging import Logger  # type: ignore[import-untyped]
 
 from accessa import settings_web
 from accessa.observability import logs
-from accessa.observability.redaction import cleaned
+from accessa.observability.redaction import redact
 from accessa.server import worker_state
 from jobs import tracing
 
@@ -30,10 +30,11 @@ SILENT_SECONDS = 10
 
 # The main process never loads Django; the workers configure the same once more when they do.
 debug = os.environ.get("DEBUG", "").lower() in ("1", "true", "yes", "on")
-logs.install(settings_web.logging(os.environ.get("LOG_LEVEL", "INFO"), os.environ.get("LOG_FORMAT", ""), debug=debug))
+level, form = os.environ.get("LOG_LEVEL", "INFO"), os.environ.get("LOG_FORMAT", "")
+logs.configure_logging(settings_web.logging(level, form, debug=debug))
 
 
-class Ours(Logger):  # type: ignore[misc]  # gunicorn has no types
+class RedactingLogger(Logger):  # type: ignore[misc]  # gunicorn has no types
     """Hands its lines to the project's handler, whatever files gunicorn was told to write to."""
 
     def setup(self, cfg: Any) -> None:
@@ -49,11 +50,11 @@ class Ours(Logger):  # type: ignore[misc]  # gunicorn has no types
     def access(self, resp: Any, req: Any, environ: Any, request_time: Any) -> None:
         """For who asks for --access-logfile: what was refused before Django saw it is here only."""
         if self.cfg.accesslog:
-            path = cleaned(str(environ.get("PATH_INFO", "")))
+            path = redact(str(environ.get("PATH_INFO", "")))
             self.access_log.info("%s %s %s", environ.get("REQUEST_METHOD"), path, str(resp.status).partition(" ")[0])
 
 
-logger_class = Ours
+logger_class = RedactingLogger
 
 
 def post_worker_init(worker: Any) -> None:
@@ -61,7 +62,7 @@ def post_worker_init(worker: Any) -> None:
 
     Only so far: who sends a byte now and then still holds a thread. In production a buffering proxy stands in front.
     """
-    worker_state.belongs_to(worker)
+    worker_state.register_worker(worker)
     tracing.begin()
     import_string(
         "documents.storage.file_cache.start_eviction"

@@ -14,14 +14,14 @@ class AlreadyRunning(Exception):
 
 
 @contextmanager
-def held(path: Path) -> Iterator[None]:
+def lock_pidfile(path: Path) -> Iterator[None]:
     """Hold the file while the block runs. The lock dies with us, so what a crash leaves behind holds nobody up."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise AlreadyRunning(holder(path)) from None
+            raise AlreadyRunning(read_pid(path)) from None
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()
@@ -29,7 +29,7 @@ def held(path: Path) -> Iterator[None]:
         file.truncate(0)
 
 
-def holder(path: Path) -> int | None:
+def read_pid(path: Path) -> int | None:
     """The process that holds the file, or None."""
     try:
         with path.open() as file:
@@ -41,14 +41,14 @@ def holder(path: Path) -> int | None:
     return None
 
 
-def stop(path: Path, timeout: float) -> bool:
+def stop_process(path: Path, timeout: float) -> bool:
     """End the holder by SIGTERM and wait for it; says whether there was one. Raises TimeoutError."""
-    process = holder(path)
+    process = read_pid(path)
     if process is None:
         return False
     os.kill(process, signal.SIGTERM)
     deadline = time.monotonic() + timeout
-    while holder(path) == process:
+    while read_pid(path) == process:
         if time.monotonic() > deadline:
             raise TimeoutError(f"Process {process} has not ended within {timeout:.0f} s.")
         time.sleep(0.05)

@@ -77,7 +77,7 @@ def programs(address: Address) -> list[Program]:
 
 
 @contextmanager
-def told(folder: Path, address: Address) -> Iterator[None]:
+def publish_address(folder: Path, address: Address) -> Iterator[None]:
     """Let doctor know where we listen while the block runs, unless a PUBLIC_URL was chosen, which it knows."""
     if not os.environ.get("PUBLIC_URL"):
         (folder / ADDRESS).write_text(address.url)
@@ -87,8 +87,8 @@ def told(folder: Path, address: Address) -> Iterator[None]:
         (folder / ADDRESS).unlink(missing_ok=True)
 
 
-def served(folder: Path) -> str:
+def published_url(folder: Path) -> str:
     """Return where the `serve` of this folder is, if one runs and chose its PUBLIC_URL itself; else nothing."""
-    if pidfile.holder(folder / PIDFILE) is None or not (folder / ADDRESS).exists():
+    if pidfile.read_pid(folder / PIDFILE) is None or not (folder / ADDRESS).exists():
         return ""
     return (folder / ADDRESS).read_text()

@@ -55,7 +55,7 @@ class Child:
             preexec_fn=lambda: _end_with(parent),
         )
 
-    def died(self) -> int | None:
+    def reap(self) -> int | None:
         """The exit code of a process that ended by itself, once, after ending what is left of its group."""
         if self.process is None or not _has_ended(self.process.pid):
             return None
@@ -66,7 +66,7 @@ class Child:
         self.process = None
         return code
 
-    def postpone(self) -> float:
+    def schedule_restart(self) -> float:
         """Seconds until the next start: 0.5, 1, 2 … 30 for a program that keeps dying young."""
         settled = time.monotonic() - self.started_at >= SETTLED_SECONDS
         self.deaths_in_a_row = 1 if settled else self.deaths_in_a_row + 1
@@ -112,9 +112,9 @@ class Supervisor:
     def tick(self) -> None:
         """Start what is due; notice what died."""
         for child in self.children:
-            code = child.died()
+            code = child.reap()
             if code is not None:
-                wait = child.postpone()
+                wait = child.schedule_restart()
                 self.report(f"{child.program.name} ended ({_words(code)}); starting again in {wait:g} s")
             if child.process is None and not self.stopping and time.monotonic() >= child.due_at:
                 child.start()
@@ -125,7 +125,7 @@ class Supervisor:
         for child in self.children:
             child.terminate()
         deadline = time.monotonic() + self.stop_seconds
-        while any(child.process and child.died() is None for child in self.children):
+        while any(child.process and child.reap() is None for child in self.children):
             if time.monotonic() > deadline:
                 self._kill()
                 return
@@ -136,7 +136,7 @@ class Supervisor:
             if child.process:
                 self.report(f"{child.program.name} did not stop within {self.stop_seconds:g} s and was killed")
                 child.kill()
-        while any(child.process and child.died() is None for child in self.children):
+        while any(child.process and child.reap() is None for child in self.children):
             time.sleep(TICK / 2)
 
     def _stop(self, number: int, frame: object) -> None:

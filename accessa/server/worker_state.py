@@ -7,7 +7,7 @@ from typing import Any
 _workers: list[Any] = []
 
 
-def belongs_to(worker: Any) -> None:
+def register_worker(worker: Any) -> None:
     """Remember gunicorn's worker, in its own process."""
     _workers[:] = [worker]
 

@@ -51,20 +51,20 @@ def test_where_titan_does_not_embed_nothing_is_asked(settings: Any) -> None:
     settings.EMBEDDER, settings.STATUTES_EMBEDDER = "local", ""
 
     assert [finding.level for finding in titan()] == ["skipped"]
-    assert list(bedrock.fit_for_production()) == []
+    assert list(bedrock.check_bedrock_deployment()) == []
 
 
 def test_a_deployment_without_keys_is_refused(server: BedrockServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert list(bedrock.fit_for_production()) == []
+    assert list(bedrock.check_bedrock_deployment()) == []
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent")
 
-    assert [message.id for message in bedrock.fit_for_production()] == ["accessa.E113"]
+    assert [message.id for message in bedrock.check_bedrock_deployment()] == ["accessa.E113"]
 
 
 def test_a_model_that_is_none_of_titans_is_named(settings: Any) -> None:
     settings.STATUTES_EMBEDDER, settings.TITAN_MODEL = "titan", "amazon.nova"
 
-    assert "accessa.E250" in {message.id for message in conflicts.contradictions(app_configs=None)}
+    assert "accessa.E250" in {message.id for message in conflicts.check_settings(app_configs=None)}

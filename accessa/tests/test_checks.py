@@ -25,7 +25,7 @@ def ids(messages: Any) -> list[str]:
 
 @pytest.mark.django_db
 def test_the_embedded_database_is_prepared() -> None:
-    assert checks.database_is_prepared(app_configs=None, databases=["default"]) == []
+    assert checks.check_database(app_configs=None, databases=["default"]) == []
 
 
 @pytest.mark.django_db
@@ -33,15 +33,15 @@ def test_tenants_whose_model_is_no_longer_configured_are_told_of() -> None:
     LiveModel.objects.create(user_id=uuid4(), embed_model="wordllama-l2-supercat-256-padded", embed_version="1")
     LiveModel.objects.create(user_id=uuid4(), embed_model="gone", embed_version="2")
 
-    found = checks.models_are_known(app_configs=None, databases=["default"])
+    found = checks.check_embedding_models(app_configs=None, databases=["default"])
 
     assert ids(found) == ["accessa.W003"]
     assert "gone@2, with which 1 tenants" in found[0].msg
 
 
 def test_no_database_is_asked_unless_one_is_named() -> None:
-    assert checks.database_is_prepared(app_configs=None) == []
-    assert checks.models_are_known(app_configs=None) == []
+    assert checks.check_database(app_configs=None) == []
+    assert checks.check_embedding_models(app_configs=None) == []
 
 
 @pytest.mark.parametrize(
@@ -127,14 +127,14 @@ def test_a_public_address_whose_metrics_have_no_token_is_warned_about(settings: 
 
 
 def test_files_on_this_machine_are_not_probed(settings: Any) -> None:
-    assert checks.files_are_kept_and_private(app_configs=None) == []
+    assert checks.check_buckets(app_configs=None) == []
 
 
 def test_two_private_buckets_pass_and_keep_nothing(settings: Any) -> None:
     with S3Server() as server:
         use_s3_storage(settings, server)
 
-        assert checks.files_are_kept_and_private(app_configs=None) == []
+        assert checks.check_buckets(app_configs=None) == []
 
         assert list(storages["raw"].names()) == []  # type: ignore[attr-defined]
 
@@ -142,12 +142,12 @@ def test_two_private_buckets_pass_and_keep_nothing(settings: Any) -> None:
 def test_a_missing_bucket_a_refused_key_and_an_absent_store_are_named(settings: Any) -> None:
     with S3Server() as server:
         use_s3_storage(settings, server, S3_PARSED_BUCKET="nobody-made-it")
-        (missing,) = checks.files_are_kept_and_private(app_configs=None)
+        (missing,) = checks.check_buckets(app_configs=None)
         use_s3_storage(settings, server, S3_PARSED_BUCKET="parsed")
         server.misbehave("PUT /raw/*", "status-403", times=2)
-        (refused,) = checks.files_are_kept_and_private(app_configs=None)
+        (refused,) = checks.check_buckets(app_configs=None)
         server.shut()
-        absent = checks.files_are_kept_and_private(app_configs=None)
+        absent = checks.check_buckets(app_configs=None)
 
     assert (missing.id, refused.id, ids(absent)) == ("accessa.E105",) * 2 + (["accessa.E105"] * 2,)
     assert "parsed" in missing.msg
@@ -171,7 +171,7 @@ def test_what_a_store_answers_names_its_remedy(status: int, code: str, says: str
     error = OSError("away")
     error.__context__ = ClientError(answer, "PutObject")
 
-    why, what_to_do = s3_errors.why("raw", error)
+    why, what_to_do = s3_errors.explain_s3_error("raw", error)
 
     assert says in why
     assert remedy in what_to_do
@@ -183,11 +183,11 @@ def test_a_bucket_that_strangers_can_read_is_named(settings: Any) -> None:
         server.client().put_bucket_acl(Bucket="raw", ACL="public-read")
         server.client().put_bucket_policy(Bucket="raw", Policy=PUBLIC)
 
-        (public,) = checks.files_are_kept_and_private(app_configs=None)
+        (public,) = checks.check_buckets(app_configs=None)
 
     assert public.id == "accessa.E106"
     assert "raw" in public.msg
 
 
 def _unfit() -> list[CheckMessage]:
-    return checks.fit_for_production(app_configs=None)
+    return checks.check_deployment(app_configs=None)

@@ -34,8 +34,8 @@ def connector(settings: Any) -> Callable[..., None]:
 
 
 def test_the_defaults_contradict_nothing() -> None:
-    assert list(connecting.consistent()) == []
-    assert list(ranges.numbers()) == []
+    assert list(connecting.check_connectors()) == []
+    assert list(ranges.check_ranges()) == []
 
 
 @pytest.mark.parametrize(("provider", "said", "id", "remedy"), PLANTED, ids=[each[2] for each in PLANTED])
@@ -44,7 +44,7 @@ def test_what_a_provider_cannot_work_with_is_found(
 ) -> None:
     connector(provider, **said)
 
-    (found,) = connecting.consistent()
+    (found,) = connecting.check_connectors()
     assert found.id == id
     assert remedy in str(found.hint)
 
@@ -53,7 +53,7 @@ def test_a_key_of_the_vault_that_is_none_is_found_and_not_told(settings: Any) ->
     settings.INTEGRATIONS_VAULT_KEY_IS_LOCAL = False
     settings.INTEGRATIONS_VAULT_KEYS = ["A" * 43 + "=", "too short a key"]
 
-    (found,) = connecting.consistent()
+    (found,) = connecting.check_connectors()
     assert (found.id, "Key number 2" in found.msg) == ("accessa.E240", True)
     assert "too short" not in str(found)
 
@@ -70,26 +70,26 @@ def test_a_key_of_the_vault_that_is_none_is_found_and_not_told(settings: Any) ->
 def test_a_number_that_connectors_cannot_work_with_is_found(name: str, value: int, id: str, settings: Any) -> None:
     setattr(settings, name, value)
 
-    assert [found.id for found in ranges.numbers()] == [id]
+    assert [found.id for found in ranges.check_ranges()] == [id]
 
 
 def test_a_deployment_has_no_recorded_answers(settings: Any, connector: Callable[..., None]) -> None:
-    assert list(connecting.fit_for_production()) == []
+    assert list(connecting.check_connector_deployment()) == []
 
     settings.INTEGRATIONS_USE_FIXTURES = True
-    assert [found.id for found in connecting.fit_for_production()] == ["accessa.E109"]
+    assert [found.id for found in connecting.check_connector_deployment()] == ["accessa.E109"]
     connector("hubspot", client_id="id", client_secret="secret")
-    assert "accessa.W241" in [found.id for found in connecting.consistent()]
+    assert "accessa.W241" in [found.id for found in connecting.check_connectors()]
 
 
 def test_a_provider_wants_a_key_of_ones_own_and_https(settings: Any, connector: Callable[..., None]) -> None:
     connector("hubspot", client_id="id", client_secret="secret")
     settings.INTEGRATIONS_VAULT_KEY_IS_LOCAL = True
 
-    assert [found.id for found in connecting.fit_for_production()] == ["accessa.E110", "accessa.E111"]
+    assert [found.id for found in connecting.check_connector_deployment()] == ["accessa.E110", "accessa.E111"]
 
     settings.INTEGRATIONS_VAULT_KEY_IS_LOCAL, settings.PUBLIC_URL = False, "https://accessa.example.org"
-    assert list(connecting.fit_for_production()) == []
+    assert list(connecting.check_connector_deployment()) == []
 
 
 def test_what_a_configured_provider_is_called_at_is_https_or_on_this_machine(
@@ -98,11 +98,11 @@ def test_what_a_configured_provider_is_called_at_is_https_or_on_this_machine(
     settings.INTEGRATIONS_VAULT_KEY_IS_LOCAL, settings.PUBLIC_URL = False, "https://accessa.example.org"
     connector("hubspot", api_url="http://hubspot.example.org")  # is not configured
     connector("gmail", client_id="id", client_secret="secret", api_url="http://127.0.0.1:9/gmail")
-    assert list(connecting.fit_for_production()) == []
+    assert list(connecting.check_connector_deployment()) == []
 
     connector("gmail", token_url="http://tokens.example.org")
 
-    (found,) = connecting.fit_for_production()
+    (found,) = connecting.check_connector_deployment()
     assert (found.id, "GMAIL_TOKEN_URL" in found.msg) == ("accessa.E112", True)
 
 
@@ -113,7 +113,7 @@ def test_what_a_configured_provider_is_called_at_is_https_or_on_this_machine(
 def test_a_provider_that_cannot_be_imported_is_found(said: dict[str, str], settings: Any) -> None:
     settings.INTEGRATIONS_PROVIDERS = settings.INTEGRATIONS_PROVIDERS | said
 
-    (found,) = connecting.consistent()
+    (found,) = connecting.check_connectors()
 
     assert (found.id, next(iter(said)) in found.msg) == ("accessa.E244", True)
 
@@ -132,13 +132,14 @@ def test_every_variable_of_a_provider_is_known_and_a_mistyped_one_is_told() -> N
     env = Asked()
     env.names = set()
 
-    settings_connectors.providers(env)
+    settings_connectors.provider_settings(env)
 
     asked = settings_connectors.variables()
     assert asked == env.names
     beside = dict.fromkeys([*asked, "GMAIL_TRANSPROT"], "value")
-    assert dict(environment.unread(beside, also=asked)) == {}
-    assert dict(environment.unread({"GMAIL_TRANSPROT": "mcp"}, also=asked)) == {"GMAIL_TRANSPROT": "GMAIL_TRANSPORT"}
+    assert dict(environment.find_unread_variables(beside, also=asked)) == {}
+    mistyped = environment.find_unread_variables({"GMAIL_TRANSPROT": "mcp"}, also=asked)
+    assert dict(mistyped) == {"GMAIL_TRANSPROT": "GMAIL_TRANSPORT"}
 
 
 def test_secrets_of_clients_and_keys_of_the_vault_are_kept_out_of_logs(
@@ -146,9 +147,9 @@ def test_secrets_of_clients_and_keys_of_the_vault_are_kept_out_of_logs(
 ) -> None:
     connector("hubspot", client_id="id", client_secret="a-clients-own-secret")
     settings.INTEGRATIONS_VAULT_KEYS = ["a-vaults-own-key-0123456789"]
-    redaction.forget_secrets()
+    redaction.clear_secret_cache()
 
-    told = redaction.without_secrets("a-clients-own-secret and a-vaults-own-key-0123456789")
+    told = redaction.redact_secrets("a-clients-own-secret and a-vaults-own-key-0123456789")
 
-    redaction.forget_secrets()
+    redaction.clear_secret_cache()
     assert "own" not in told

@@ -92,7 +92,7 @@ def test_every_number_of_the_settings_has_a_least_value() -> None:
     numeric = re.findall(r'env\.(?:int|float)\(\s*"(\w+)"', source)
 
     assert sorted(numeric) == sorted((*ranges.POSITIVE, *ranges.NOT_NEGATIVE))
-    assert list(ranges.numbers()) == []
+    assert list(ranges.check_ranges()) == []
 
 
 # A database that is not migrated
@@ -106,10 +106,10 @@ def test_a_database_to_migrate_is_one_sentence_and_a_missing_table_is_not() -> N
 
     with hidden:
         with pytest.raises(ProgrammingError):
-            cli.run(command)
+            cli.run_command(command)
         forgotten = done("DELETE FROM django_migrations WHERE (app, name) = ('jobs', '0002_policies')", row)
         with forgotten, pytest.raises(SystemExit) as leaving:
-            cli.run(command)
+            cli.run_command(command)
 
     assert leaving.value.code == "The database is not migrated: run manage.py migrate"
 
@@ -125,7 +125,8 @@ def test_doctor_finds_the_serve_that_runs_at_another_address(
     settings.PUBLIC_URL, settings.VAR = UNSET, tmp_path
     host, _, port = live_server.url.removeprefix("http://").rpartition(":")
 
-    with pidfile.held(tmp_path / programs.PIDFILE), programs.told(tmp_path, programs.Address(host, int(port))):
+    address = programs.Address(host, int(port))
+    with pidfile.lock_pidfile(tmp_path / programs.PIDFILE), programs.publish_address(tmp_path, address):
         call_command("doctor", "--only", "api", "--only", "storage-raw")
 
     assert f"PUBLIC_URL leads to this deployment. (http://{host}:{port})" in capsys.readouterr().out

@@ -15,7 +15,7 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 from structlog.contextvars import get_contextvars
 
-from accessa.integrity import findings
+from accessa.integrity import find_violations
 from accounts import api_tokens
 from accounts.audit.models import AuditEntry
 from accounts.models import ApiToken, User
@@ -217,7 +217,7 @@ def test_create_user_refuses_what_is_no_address(email: str, db: None) -> None:
 
 
 def kinds() -> list[str]:
-    return sorted({finding.kind for finding in findings()})
+    return sorted({finding.kind for finding in find_violations()})
 
 
 def test_the_audit_finds_nothing_where_all_is_well(ana: Person, ben: Person) -> None:
@@ -229,7 +229,7 @@ def test_the_audit_finds_nothing_where_all_is_well(ana: Person, ben: Person) -> 
     ana.upload(plan_pdf("eyes"))
     stop_before("embeddings_buffered")
 
-    assert list(findings()) == []
+    assert list(find_violations()) == []
     assert said("audit_jobs") == "All is well.\n"
 
 
@@ -262,7 +262,7 @@ def test_the_audit_names_rows_that_went_bad(statement: str, ana: Person) -> None
     sql(statement)
 
     kind, reason = ROT[statement]
-    assert any(found.kind == kind and reason in found.reason for found in findings()), list(findings())
+    assert any(found.kind == kind and reason in found.reason for found in find_violations()), list(find_violations())
     with pytest.raises(SystemExit):
         said("audit_jobs")
 
@@ -275,15 +275,15 @@ def test_the_audit_names_objects_that_are_missing_changed_or_nobodys(ana: Person
     raw.put(f"{ana.id}/{orphan}.pdf", b"x")
     parsed.put(f"{ana.id}/stray name.md", b"x")
 
-    found = [finding for finding in findings() if finding.kind == "object"]
+    found = [finding for finding in find_violations() if finding.kind == "object"]
     assert {finding.subject for finding in found} == {f"raw:{orphan}", "parsed:stray name"}
 
     raw.delete(f"{ana.id}/{orphan}.pdf")
     parsed.delete(f"{ana.id}/stray name.md")
     parsed.put(f"{ana.id}/{uploaded.document_id}.md", b"other")
-    assert ["not the one that was recorded" in finding.reason for finding in findings()] == [True]
+    assert ["not the one that was recorded" in finding.reason for finding in find_violations()] == [True]
     raw.delete(f"{ana.id}/{uploaded.document_id}.pdf")
-    assert ["original file is missing" in finding.reason for finding in findings()] == [True]
+    assert ["original file is missing" in finding.reason for finding in find_violations()] == [True]
 
 
 def test_the_audit_lets_be_what_is_about_to_be_removed(ana: Person, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -294,7 +294,7 @@ def test_the_audit_lets_be_what_is_about_to_be_removed(ana: Person, monkeypatch:
 
     ana.delete(f"/documents/{uploaded.document_id}")
 
-    assert list(findings()) == []
+    assert list(find_violations()) == []
 
 
 def test_the_audit_prints_no_paths(ana: Person) -> None:
@@ -302,7 +302,7 @@ def test_the_audit_prints_no_paths(ana: Person) -> None:
     sql("UPDATE document_chunks SET text = text || '!'")
     DocumentChunk.objects.filter(chunk_ord=0).delete()
 
-    lines = [f"{finding.subject} {finding.reason}" for finding in findings()]
+    lines = [f"{finding.subject} {finding.reason}" for finding in find_violations()]
 
     assert lines
     assert "storage://" not in "".join(lines)

@@ -22,7 +22,7 @@ from django.test import override_settings
 from accessa import checks, config_digest
 from accessa.doctor.registry import CHECKS, NAMES
 from accessa.doctor.runner import Check, Finding, Level, examine, note
-from accessa.observability.redaction import forget_secrets
+from accessa.observability.redaction import clear_secret_cache
 from accessa.tests.doctor_fixtures import Elsewhere, done, found, said, spoiled, told
 from documents.tests.s3_settings import use_s3_storage
 from embeddings.models import LiveModel
@@ -172,9 +172,9 @@ def secrets(settings: Any) -> Iterator[list[str]]:
     passwords = [f"secret-{uuid4()}" for _ in range(2)]
     settings.VENDOR_BUDGET_REDIS_URL, doorbell = (f"redis://us:{each}@redis.example:6379/1" for each in passwords)
     settings.Q_CLUSTER = {**settings.Q_CLUSTER, "redis": doorbell}
-    forget_secrets()
+    clear_secret_cache()
     yield [*named.values(), *lists, *passwords, settings.VENDOR_BUDGET_REDIS_URL, doorbell]
-    forget_secrets()
+    clear_secret_cache()
 
 
 def test_no_secret_is_ever_printed(secrets: list[str]) -> None:
@@ -343,11 +343,11 @@ def test_workers_of_another_configuration_are_found(
 
 def test_a_store_that_nobody_has_written_to_yet_is_the_same_store(settings: Any, tmp_path: Path) -> None:
     settings.STORAGE_ROOT = tmp_path / "not there yet"
-    before = config_digest.tell()
+    before = config_digest.compute_digests()
 
     (settings.STORAGE_ROOT / "raw").mkdir(parents=True)
 
-    assert config_digest.tell() == before
+    assert config_digest.compute_digests() == before
 
 
 def test_workers_on_another_machine_than_the_files_are_found() -> None:
@@ -592,7 +592,7 @@ def test_an_embedder_that_cannot_be_asked_is_named_as_such_and_the_rest_goes_on(
     assert [verdict.level.value for verdict in verdicts.values()] == ["ok", "ok", "ok", "error"]
     assert says in verdicts["embedder"].findings[0].says
     assert remedy in verdicts["embedder"].findings[0].remedy
-    (warning,) = checks.models_are_known(app_configs=None, databases=["default"])
+    (warning,) = checks.check_embedding_models(app_configs=None, databases=["default"])
     assert warning.id == "accessa.W004"
 
 

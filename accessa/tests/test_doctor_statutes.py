@@ -181,24 +181,24 @@ def test_a_bucket_that_is_not_there_and_a_store_that_is_away_are_told_by_their_o
     ],
 )
 def test_what_cannot_be_meant_is_found(planted: dict[str, Any], id: str, settings: Any) -> None:
-    assert list(statutes.consistent()) == []
+    assert list(statutes.check_statutes()) == []
     for name, value in planted.items():
         setattr(settings, name, value)
 
-    assert [message.id for message in statutes.consistent()] == [id]
-    assert all(message.hint for message in statutes.consistent())
-    assert statutes.consistent in conflicts.PARTS
+    assert [message.id for message in statutes.check_statutes()] == [id]
+    assert all(message.hint for message in statutes.check_statutes())
+    assert statutes.check_statutes in conflicts.PARTS
 
 
 def test_a_deployment_without_keys_or_in_the_open_is_refused(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in KEYS:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    assert list(statutes.fit_for_production()) == []
+    assert list(statutes.check_statute_deployment()) == []
     settings.SQS_QUEUE_URL, settings.STATUTES_BUCKET = QUEUE_URL.replace("https", "http"), "laws"
     settings.SQS_ENDPOINT_URL = "http://127.0.0.1:9324"
 
-    assert [message.id for message in statutes.fit_for_production()] == ["accessa.E114", "accessa.E115"]
+    assert [message.id for message in statutes.check_statute_deployment()] == ["accessa.E114", "accessa.E115"]
 
 
 @pytest.mark.parametrize(
@@ -206,4 +206,4 @@ def test_a_deployment_without_keys_or_in_the_open_is_refused(settings: Any, monk
                         ("BEDROCK_MODEL_ID", "TITAN_MODEL")],
 )  # fmt: skip
 def test_a_variable_of_another_name_is_told_with_the_right_one(name: str, meant: str) -> None:
-    assert list(env.unread({name: "value"})) == [(name, meant)]
+    assert list(env.find_unread_variables({name: "value"})) == [(name, meant)]

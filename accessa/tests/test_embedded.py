@@ -59,7 +59,7 @@ def ask(server: EmbeddedServer, sql: str, *, user: str = "accessa_app", database
 
 def kill(server: EmbeddedServer) -> None:
     os.kill(int((server.data / "postmaster.pid").read_text().split()[0]), signal.SIGKILL)
-    while server.running:
+    while server.is_running:
         time.sleep(0.01)
 
 
@@ -75,14 +75,14 @@ def tell(server: EmbeddedServer, sql: str, *, user: str = "accessa_app", databas
 
 def test_it_starts_once_stops_and_keeps_its_rows(folder: Path) -> None:
     server = EmbeddedServer(folder / "postgres")
-    assert not server.running
+    assert not server.is_running
 
     assert server.ensure_running()
     assert not server.ensure_running()
     tell(server, "CREATE TABLE kept AS SELECT 7 AS it")
     assert server.stop()
 
-    assert not server.running
+    assert not server.is_running
     assert not server.stop()
     assert server.ensure_running()
     assert ask(server, "SELECT it FROM kept") == 7
@@ -103,7 +103,7 @@ def test_processes_that_race_share_one_server(folder: Path) -> None:
 
     assert [racer.returncode for racer in racers] == [0, 0, 0]
     assert said == ["False", "False", "True"]
-    assert EmbeddedServer(folder / "postgres").running
+    assert EmbeddedServer(folder / "postgres").is_running
 
 
 def test_it_comes_back_after_the_server_was_killed(server: EmbeddedServer) -> None:
@@ -134,9 +134,9 @@ def test_a_pid_file_whose_number_is_somebody_elses_is_stale(server: EmbeddedServ
     left = (server.data / "postmaster.pid").read_text()
     server.stop()
     stranger = left.replace(left.split()[0], str(os.getpid()), 1)
-    os_user.for_data(server.data).write(server.data / "postmaster.pid", stranger)
+    os_user.account_for(server.data).write(server.data / "postmaster.pid", stranger)
 
-    assert not server.running
+    assert not server.is_running
     assert not server.stop()
     assert server.ensure_running()
 
@@ -154,11 +154,11 @@ def test_an_interrupted_initdb_is_done_again(folder: Path) -> None:
 
 def test_an_interrupted_bootstrap_is_finished_before_anybody_is_let_in(server: EmbeddedServer) -> None:
     (server.data / "accessa.bootstrap").unlink()
-    assert not server.running
+    assert not server.is_running
 
     assert not server.ensure_running()
 
-    assert server.running
+    assert server.is_running
 
 
 def test_a_folder_that_is_not_a_database_is_left_alone(folder: Path) -> None:
@@ -195,7 +195,7 @@ def test_a_socket_folder_of_somebody_else_is_refused(folder: Path) -> None:
 
     try:
         with pytest.raises(EmbeddedError, match="only its owner"):
-            data_directory.open_socket_folder(deep, os_user.for_data(deep))
+            data_directory.open_socket_folder(deep, os_user.account_for(deep))
     finally:
         squatted.rmdir()
 
@@ -303,15 +303,15 @@ def test_what_doctor_has_started_sleeps_again_unless_others_came(
 
     with as_it_was():
         pass
-    assert server.running  # as it was
+    assert server.is_running  # as it was
 
     server.stop()
     with as_it_was():
         other = psycopg.connect(make_conninfo(**server.params()))
-    assert server.running
+    assert server.is_running
     other.close()
 
     server.stop()
     with as_it_was():
-        assert server.running
-    assert not server.running
+        assert server.is_running
+    assert not server.is_running

@@ -20,8 +20,8 @@ CASES = int(os.environ.get("FUZZ_CASES", "40"))
 @pytest.fixture
 def world(ana: Person, platform: Person, settings: Any) -> Iterator[World]:
     settings.BRAIN_API_SECRET = SECRET
-    settings.UPLOADS_PER_DAY = settings.POLLS_PER_MINUTE = settings.DECLARATIONS_PER_MINUTE = 1_000_000
-    settings.LOOKS_PER_MINUTE = settings.SEARCHES_PER_MINUTE = 1_000_000
+    settings.UPLOADS_PER_DAY = settings.POLLS_PER_MINUTE = settings.UPLOAD_REQUESTS_PER_MINUTE = 1_000_000
+    settings.PAGE_VIEWS_PER_MINUTE = settings.SEARCHES_PER_MINUTE = 1_000_000
     settings.EMBEDDER = "testing.embedders.Instant"
     uploaded = ana.ingest(plan_pdf("therapy"))
     signed = ana.post("/upload", declaration(b"%PDF-")).json()["signed_url"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from django.db import connection
 
-from accessa.integrity import connectors, findings
+from accessa.integrity import connectors, find_violations
 from integrations.models import ClientIntelligence, ConnectedSource, SourceDocument
 from integrations.oauth import token_vault
 from integrations.sync import sync_jobs
@@ -47,7 +47,7 @@ def _synced(ana: Person) -> None:
 
 
 def kinds() -> set[str]:
-    return {finding.kind for finding in findings(deep=True)}
+    return {finding.kind for finding in find_violations(deep=True)}
 
 
 ROT = {
@@ -72,7 +72,7 @@ ROT = {
 
 
 def test_a_sync_under_way_is_well() -> None:
-    assert list(findings(deep=True)) == []
+    assert list(find_violations(deep=True)) == []
 
 
 @pytest.mark.parametrize("statement", ROT, ids=ROT.values())

@@ -57,7 +57,7 @@ def bucket(name: str) -> Any:
 
 
 def named() -> set[tuple[str, str, str]]:
-    found = [finding for name in ("raw", "parsed") for finding in integrity.misplaced(name)]
+    found = [finding for name in ("raw", "parsed") for finding in integrity.find_orphaned_files(name)]
     assert len(found) == len(set(found))
     return {(finding.kind, finding.subject, finding.reason.split()[1]) for finding in found}
 
@@ -106,7 +106,7 @@ def test_a_dead_letters_lost_file_is_named_too(ana: Person, store: None) -> None
         cursor.execute("UPDATE upload_jobs SET state = 'deadletter', finished_at = clock_timestamp()")
     bucket("raw").delete(f"{ana.id}/{uploaded.document_id}.pdf")
 
-    found = [finding for finding in integrity.findings() if finding.kind == "file"]
+    found = [finding for finding in integrity.find_violations() if finding.kind == "file"]
 
     assert [finding.subject for finding in found] == [str(uploaded.document_id)]
 

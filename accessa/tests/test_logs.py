@@ -17,8 +17,8 @@ from django.db import connection
 from django.test import Client
 
 from accessa import health, settings_web
-from accessa.observability.logs import Formatter
-from accessa.observability.redaction import cleaned
+from accessa.observability.logs import LogFormatter
+from accessa.observability.redaction import redact
 from accessa.server import worker_state
 from jobs import log_context, services, worker
 from jobs.models import Event, UploadJob
@@ -34,7 +34,7 @@ class Lines(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)
-        self.setFormatter(Formatter("json"))
+        self.setFormatter(LogFormatter("json"))
         self.lines: list[dict[str, Any]] = []
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -72,7 +72,7 @@ def test_a_line_says_when_how_loud_who_and_what_and_its_context(heard: list[dict
 def test_an_entry_is_one_line_whatever_it_says(form: str) -> None:
     record = logging.makeLogRecord({"msg": "one\ntwo\r\x1b[31m", "levelname": "INFO", "name": "x"})
 
-    written = Formatter(form).format(record)
+    written = LogFormatter(form).format(record)
 
     assert "\n" not in written
     assert "\x1b[31m" not in written
@@ -115,7 +115,7 @@ def test_a_wrong_level_or_form_is_named(level: str, form: str) -> None:
     ],
 )
 def test_what_is_cut_out_and_what_stays(said: str, left: str) -> None:
-    assert cleaned(said) == left
+    assert redact(said) == left
 
 
 def test_a_library_that_logs_with_a_name_of_values_is_cleaned_too(heard: list[dict[str, Any]]) -> None:
@@ -255,7 +255,7 @@ def stopping() -> Any:
     class Worker:
         alive = False
 
-    worker_state.belongs_to(Worker())
+    worker_state.register_worker(Worker())
     yield
     worker_state._workers.clear()
 

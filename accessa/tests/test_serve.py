@@ -40,7 +40,7 @@ def test_a_port_in_use_is_named_and_exits_2() -> None:
 
 
 def test_a_second_serve_is_told_of_the_first() -> None:
-    with pidfile.held(serve.PIDFILE), pytest.raises(CommandError, match=f"by process {os.getpid()}") as refusal:
+    with pidfile.lock_pidfile(serve.PIDFILE), pytest.raises(CommandError, match=f"by process {os.getpid()}") as refusal:
         call_command("serve")
 
     assert refusal.value.returncode == 2
@@ -84,17 +84,17 @@ def test_statutes_are_consumed_beside_the_workers_where_there_is_a_queue(
 def test_where_it_is_served_is_known_while_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PUBLIC_URL", raising=False)
 
-    with pidfile.held(tmp_path / serving.PIDFILE), serving.told(tmp_path, Address("0.0.0.0", 8123)):
-        assert serving.served(tmp_path) == "http://127.0.0.1:8123"
+    with pidfile.lock_pidfile(tmp_path / serving.PIDFILE), serving.publish_address(tmp_path, Address("0.0.0.0", 8123)):
+        assert serving.published_url(tmp_path) == "http://127.0.0.1:8123"
 
-    assert serving.served(tmp_path) == ""
+    assert serving.published_url(tmp_path) == ""
 
 
 def test_what_a_killed_serve_has_left_is_not_believed(tmp_path: Path) -> None:
     (tmp_path / serving.PIDFILE).write_text("7")
     (tmp_path / serving.ADDRESS).write_text("http://127.0.0.1:8123")
 
-    assert serving.served(tmp_path) == ""
+    assert serving.published_url(tmp_path) == ""
 
 
 @pytest.mark.parametrize("command", [["check"], ["check", "--deploy"]])

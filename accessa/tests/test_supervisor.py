@@ -109,7 +109,7 @@ def test_a_program_that_keeps_dying_young_is_started_ever_more_rarely() -> None:
     child = Child(python("raise SystemExit(3)"))
     child.started_at = time.monotonic()
 
-    waits = [child.postpone() for _ in range(9)]
+    waits = [child.schedule_restart() for _ in range(9)]
 
     assert waits == [0.5, 1, 2, 4, 8, 16, 30, 30, 30]
 
@@ -119,7 +119,7 @@ def test_a_program_that_ran_a_while_is_started_at_once_again(monkeypatch: pytest
     child = Child(python(SLEEPER))
     child.deaths_in_a_row = 6
 
-    assert child.postpone() == 0.5
+    assert child.schedule_restart() == 0.5
 
 
 def test_stopping_ends_all_and_kills_who_does_not_listen(capfd: pytest.CaptureFixture[str]) -> None:
@@ -178,21 +178,21 @@ def test_programs_do_not_outlive_a_killed_supervisor() -> None:
 def test_a_held_pidfile_names_its_holder_and_refuses_a_second(tmp_path: Path) -> None:
     path = tmp_path / "serve.pid"
 
-    with pidfile.held(path):
-        assert pidfile.holder(path) == os.getpid()
-        with pytest.raises(pidfile.AlreadyRunning, match=str(os.getpid())), pidfile.held(path):
+    with pidfile.lock_pidfile(path):
+        assert pidfile.read_pid(path) == os.getpid()
+        with pytest.raises(pidfile.AlreadyRunning, match=str(os.getpid())), pidfile.lock_pidfile(path):
             pass
 
-    assert pidfile.holder(path) is None
+    assert pidfile.read_pid(path) is None
 
 
 def test_a_pidfile_left_by_a_crash_stops_nobody(tmp_path: Path) -> None:
     path = tmp_path / "serve.pid"
     path.write_text(str(os.getpid()))
 
-    assert not pidfile.stop(path, timeout=1)
-    with pidfile.held(path):
-        assert pidfile.holder(path) == os.getpid()
+    assert not pidfile.stop_process(path, timeout=1)
+    with pidfile.lock_pidfile(path):
+        assert pidfile.read_pid(path) == os.getpid()
 
 
 def test_stopping_by_pidfile_waits_for_the_end(tmp_path: Path) -> None:
@@ -202,7 +202,7 @@ def test_stopping_by_pidfile_waits_for_the_end(tmp_path: Path) -> None:
     assert holder.stdout
     holder.stdout.readline()
 
-    assert pidfile.stop(path, timeout=10)
+    assert pidfile.stop_process(path, timeout=10)
 
     assert holder.wait(5) == -signal.SIGTERM
     holder.stdout.close()

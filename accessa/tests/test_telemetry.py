@@ -171,13 +171,13 @@ def test_a_package_that_is_missing_is_named_with_its_remedy(
     setattr(settings, receiver.setting, "http://127.0.0.1:1")
     monkeypatch.setitem(sys.modules, receiver.package.partition(".")[0], None)
 
-    (found,) = observability.packages_are_installed(app_configs=None)
+    (found,) = observability.check_packages(app_configs=None)
 
     assert receiver.setting in found.msg
     assert found.hint is not None
     assert "requirements/optional.txt" in found.hint
     with pytest.raises(ImproperlyConfigured, match=r"requirements/optional\.txt"):
-        observability.Late(receiver).begin()
+        observability.LazyReceiver(receiver).begin()
 
 
 def test_without_a_receiver_nothing_is_loaded() -> None:

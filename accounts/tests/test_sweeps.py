@@ -32,4 +32,4 @@ def test_sessions_that_have_ended_are_dropped_some_at_a_time(monkeypatch: pytest
 
 
 def test_the_keeper_does_it() -> None:
-    assert "accounts.periodic.forget_sessions" in settings.JOBS_SWEEPS
+    assert "accounts.periodic.forget_sessions" in settings.JOBS_PERIODIC_TASKS

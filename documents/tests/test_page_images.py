@@ -360,7 +360,7 @@ def test_words_that_take_too_long_to_find_do_not_hide_the_page(stored: Stored) -
 
 
 def test_looks_are_limited_and_what_the_browser_has_costs_none(ana: Person, stored: Stored, settings: Any) -> None:
-    settings.LOOKS_PER_MINUTE = 2
+    settings.PAGE_VIEWS_PER_MINUTE = 2
     document = stored(text_pdf("words"), pages=1)
     ana.get(path(document))
     tag = ana.get(path(document))["ETag"]

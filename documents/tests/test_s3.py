@@ -17,7 +17,7 @@ import requests
 from botocore.exceptions import ClientError
 from django.core.files.storage import storages
 
-from accessa.integrity import findings
+from accessa.integrity import find_violations
 from documents import services, storage
 from documents.markdown.normalization import normalize_pages
 from documents.models import Document
@@ -104,7 +104,7 @@ def test_a_document_goes_its_whole_way_through_the_bucket(s3: S3Server, ana: Per
         assert answer.content.startswith(start)
         assert "attachment" in answer.headers["Content-Disposition"]
         assert "private" in answer.headers["Cache-Control"]
-    assert list(findings(deep=True)) == []
+    assert list(find_violations(deep=True)) == []
 
     assert ana.delete(f"/documents/{upload.document_id}").status_code == 204
     assert stored() == []

@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 from django.db import connection
 
-from accessa.integrity import findings
+from accessa.integrity import find_violations
 from embeddings import embedders, reindex_jobs
 from embeddings.active_model import EmbeddingModel
 from embeddings.models import DocumentChunk, DocumentTerm
@@ -54,7 +54,7 @@ def cuts() -> set[str]:
 
 
 def wrong() -> list[Any]:
-    return [finding for finding in findings(deep=True) if "waits in the buffer" not in finding.reason]
+    return [finding for finding in find_violations(deep=True) if "waits in the buffer" not in finding.reason]
 
 
 def kill_worker_at(monkeypatch: pytest.MonkeyPatch, point: str) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from accessa.integrity import findings
+from accessa.integrity import find_violations
 from embeddings import periodic
 from embeddings.active_model import EmbeddingModel
 from embeddings.models import ChunkBuffer, DocumentChunk, DocumentTerm, LiveModel, ShadowVector, VectorBuffer
@@ -58,7 +58,7 @@ def test_half_a_new_document_is_not_found_and_its_retry_buys_only_the_rest(
 
     assert VectorBuffer.objects.count() == bought > 0
     assert not ChunkBuffer.objects.exists()
-    assert (left(), list(findings(deep=True))) == ([], [])
+    assert (left(), list(find_violations(deep=True))) == ([], [])
     assert not DocumentTerm.objects.exists()
     assert not LiveModel.objects.exists()
     text = DocumentChunk.objects.earliest("chunk_ord").text
@@ -70,7 +70,7 @@ def test_half_a_new_document_is_not_found_and_its_retry_buys_only_the_rest(
     assert set(Counter(target.seen[:bought] + target.seen[bought + asked :]).values()) == {1}
     assert not DocumentChunk.objects.filter(embedding=None).exists()
     assert not VectorBuffer.objects.exists()
-    assert list(findings(deep=True)) == []
+    assert list(find_violations(deep=True)) == []
 
 
 def test_what_waits_for_a_retry_goes_with_its_document(ana: Person, target: FailingEmbedder) -> None:

@@ -10,7 +10,7 @@ import pytest
 from django.conf import settings
 from django.db import connection
 
-from accessa.integrity import findings
+from accessa.integrity import find_violations
 from accessa.pipelines import INSURANCE
 from documents.models import Document
 from embeddings import embedders, invariants, periodic
@@ -268,9 +268,9 @@ def test_a_committed_vector_that_changed_is_found_by_a_deep_audit(ana: Person) -
     ana.ingest(PDF)
     sql("UPDATE document_chunks SET embedding = embedding - embedding - embedding WHERE chunk_ord = 1")
 
-    assert list(findings()) == []
+    assert list(find_violations()) == []
     changed = DocumentChunk.objects.get(chunk_ord=1)
-    assert [(found.kind, found.subject) for found in findings(deep=True)] == [("vector", str(changed.pk))]
+    assert [(found.kind, found.subject) for found in find_violations(deep=True)] == [("vector", str(changed.pk))]
 
 
 def test_passages_of_a_cut_that_is_not_the_documents_must_not_be_found(ana: Person) -> None:
@@ -282,7 +282,7 @@ def test_passages_of_a_cut_that_is_not_the_documents_must_not_be_found(ana: Pers
         " embed_version, vector_dim, vector_sha, embed_updated_at, embedding FROM document_chunks"
     )
 
-    assert {"passage", "job"} <= {found.kind for found in findings()}
+    assert {"passage", "job"} <= {found.kind for found in find_violations()}
 
 
 # Proofs: each holds on the way, and fails when what it promises is broken

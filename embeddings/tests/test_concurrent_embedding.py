@@ -428,7 +428,7 @@ def test_a_worker_that_dies_between_answer_and_commit_costs_no_more_than_its_cal
     job = waiting(passages, user_id=ana.id)
     there = {"EMBEDDER": "openai", "OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": vendor.url, "EMBED_BATCH": 10}
 
-    with real_cluster(workers=1, ACCESSA_CRASHPOINTS=tmp_path, JOBS_LEASE_SECONDS=2, **there):
+    with real_cluster(workers=1, ACCESSA_FAILPOINTS=tmp_path, JOBS_LEASE_SECONDS=2, **there):
         until(lambda: again(job).state == "done", seconds=60)
 
     at_once = 3 + 1 + 1  # in the air, answered and being read, and the one that is being written down

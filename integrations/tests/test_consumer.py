@@ -472,7 +472,7 @@ def test_a_worker_that_is_killed_in_mid_page_costs_a_repeated_page_and_the_jobs_
     with connection.cursor() as cursor:
         seed(cursor, 20, "noop")
 
-    with running(workers=1, ACCESSA_CRASHPOINTS=tmp_path, INGESTION_WORK=syncs.WORK, INGESTION_VT_SECONDS=3):
+    with running(workers=1, ACCESSA_FAILPOINTS=tmp_path, INGESTION_WORK=syncs.WORK, INGESTION_VT_SECONDS=3):
         until(lambda: of(body, status="completed") and of(other, status="completed"), seconds=40)
         until(maintenance.idle, seconds=20)
 

@@ -313,4 +313,4 @@ def test_doubts_are_looked_up_and_records_never_read_through(sql: str, never_vac
 
 
 def test_the_keeper_sweeps(settings: Any) -> None:
-    assert "integrations.records.orphaned_uploads.withdraw_due_orphans" in settings.JOBS_SWEEPS
+    assert "integrations.records.orphaned_uploads.withdraw_due_orphans" in settings.JOBS_PERIODIC_TASKS

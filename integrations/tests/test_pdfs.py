@@ -134,7 +134,7 @@ def test_a_pdf_that_the_pipeline_refused_is_not_tried_at_every_sync(bring: Any) 
 
 
 def test_connectors_and_tenants_do_not_use_up_each_others_uploads(bring: Any, ana: Person, settings: Any) -> None:
-    settings.UPLOADS_PER_DAY, settings.IMPORTS_PER_DAY, settings.DECLARATIONS_PER_MINUTE = 1, 1, 1
+    settings.UPLOADS_PER_DAY, settings.IMPORTS_PER_DAY, settings.UPLOAD_REQUESTS_PER_MINUTE = 1, 1, 1
 
     bring(DRUGS, "a")
     ana.upload(TEETH)

@@ -196,4 +196,4 @@ def test_a_text_that_changed_meanwhile_keeps_what_the_sync_wrote(ana: Person) ->
 
 
 def test_the_keeper_does_it() -> None:
-    assert "integrations.records.reembed.start_backfill" in configured.JOBS_SWEEPS
+    assert "integrations.records.reembed.start_backfill" in configured.JOBS_PERIODIC_TASKS

@@ -101,7 +101,7 @@ def test_no_transaction_is_open_during_the_call(ana: Person, oauth: OAuthServer)
 
 
 def _die(folder: Path, source_id: UUID) -> None:
-    failpoints._ARMED = str(folder)  # what ACCESSA_CRASHPOINTS says to a process that is started with it
+    failpoints._ARMED = str(folder)  # what ACCESSA_FAILPOINTS says to a process that is started with it
     connections.close_all()
     token_refresh.fresh_token(source_id)
 

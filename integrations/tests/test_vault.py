@@ -184,7 +184,7 @@ def test_replaced_tokens_go_after_seven_days_and_those_in_use_never(source: Conn
 
         assert VaultToken.objects.count() == left
     assert token_vault.read_token(used, source)
-    assert "integrations.oauth.token_vault.delete_orphaned_tokens" in configured.JOBS_SWEEPS
+    assert "integrations.oauth.token_vault.delete_orphaned_tokens" in configured.JOBS_PERIODIC_TASKS
 
 
 def test_a_sweep_finds_its_rows_by_their_index(db: None) -> None:

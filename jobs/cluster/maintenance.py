@@ -48,7 +48,7 @@ class Keeper:
         if time.monotonic() - self._swept < settings.JOBS_SWEEP_SECONDS:
             return
         self._swept = time.monotonic()
-        for path in settings.JOBS_SWEEPS:
+        for path in settings.JOBS_PERIODIC_TASKS:
             sweep: Callable[[], object] = import_string(path)
             sweep()
 

@@ -18,7 +18,7 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.jobs")
 
 
 class Queue(Protocol):
-    """What each module of ``settings.JOBS_BESIDE`` has."""
+    """What each module of ``settings.JOBS_SIDE_QUEUES`` has."""
 
     def claimable(self, cursor: Any, *, most: int) -> int:
         """Return how many workers of this cluster would find work, up to ``most``. ``cursor`` may be psycopg's."""
@@ -68,4 +68,4 @@ def idle() -> bool:
 
 
 def _queues() -> Iterator[Queue]:
-    return (cast(Queue, import_module(path)) for path in settings.JOBS_BESIDE)
+    return (cast(Queue, import_module(path)) for path in settings.JOBS_SIDE_QUEUES)

@@ -118,7 +118,7 @@ def test_killing_idle_workers_stops_no_work_for_long() -> None:
     machine = Child(Program("the workers", [*MANAGE, "qcluster"], None, environment))
 
     def guarded() -> list[psutil.Process]:
-        if machine.died() is not None or machine.process is None:
+        if machine.reap() is not None or machine.process is None:
             machine.start()
         assert machine.process is not None
         found = psutil.Process(machine.process.pid).children(recursive=True)

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 @pytest.fixture(autouse=True)
 def other(settings: Settings) -> Iterator[fake_side_queue.Fake]:
     """A queue beside, whose pieces take 10 ms each and notice the jobs that are done by then."""
-    settings.JOBS_BESIDE, settings.JOBS_SWEEPS = ["testing.fake_side_queue"], []
+    settings.JOBS_SIDE_QUEUES, settings.JOBS_PERIODIC_TASKS = ["testing.fake_side_queue"], []
     settings.JOBS_DRAIN_SECONDS = 0.5
     settings.JOBS_ACTIVE_PER_USER = 1
     fake_side_queue.fake = fake_side_queue.Fake()

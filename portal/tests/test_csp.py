@@ -44,9 +44,9 @@ def test_staffs_pages_load_nothing_of_other_origins(db: None) -> None:
 
 
 def test_only_the_admin_may_evaluate() -> None:
-    assert "'unsafe-eval'" in csp.policy("/admin/login/")["script-src"]
+    assert "'unsafe-eval'" in csp.page_policy("/admin/login/")["script-src"]
     for path in ("/", "/docs", "/administrator", "/find"):
-        assert "'unsafe-eval'" not in csp.policy(path)["script-src"]
+        assert "'unsafe-eval'" not in csp.page_policy(path)["script-src"]
 
 
 def test_files_go_straight_to_an_s3_and_nowhere_else(settings: Any) -> None:
@@ -56,14 +56,14 @@ def test_files_go_straight_to_an_s3_and_nowhere_else(settings: Any) -> None:
     elsewhere: Any = Server()
 
     use_s3_storage(settings, elsewhere)
-    assert csp.policy("/")["connect-src"] == ["'self'", "https://objects.example.org:9000"]
-    assert csp.policy("/find")["connect-src"] == ["'self'"]
+    assert csp.page_policy("/")["connect-src"] == ["'self'", "https://objects.example.org:9000"]
+    assert csp.page_policy("/find")["connect-src"] == ["'self'"]
 
     use_s3_storage(settings, elsewhere, S3_PRESIGN=False)
-    assert csp.policy("/")["connect-src"] == ["'self'"]
+    assert csp.page_policy("/")["connect-src"] == ["'self'"]
 
     use_s3_storage(settings, elsewhere, S3_ENDPOINT_URL=None, S3_ADDRESSING_STYLE="virtual", S3_REGION="eu-central-1")
-    assert csp.policy("/")["connect-src"] == ["'self'", "https://raw.s3.eu-central-1.amazonaws.com"]
+    assert csp.page_policy("/")["connect-src"] == ["'self'", "https://raw.s3.eu-central-1.amazonaws.com"]
 
 
 def test_errors_are_pages_for_browsers_and_json_for_programs(ana: Person) -> None:

@@ -279,7 +279,7 @@ def test_pages_and_marks_are_looked_at_so_often_and_no_more(ana: Person, setting
     assert chunk is not None
     path = f"/d/{uploaded.document_id}"
     marked = client.get(f"{path}/marks?page=1&passage={chunk.pk}")
-    settings.LOOKS_PER_MINUTE = 1
+    settings.PAGE_VIEWS_PER_MINUTE = 1
 
     refused = client.get(path)
     unmarked = client.get(f"{path}/marks?page=1&passage={chunk.pk}")

@@ -13,7 +13,7 @@ from django.core.management import CommandError, call_command
 from django.db import IntegrityError, connection, transaction
 from django.test import Client
 
-from accessa.integrity import findings
+from accessa.integrity import find_violations
 from accounts.errors import ApiError
 from accounts.models import User
 from accounts.system_tenant import CORPUS
@@ -105,7 +105,7 @@ def test_named_the_laws_are_moved_to_another_model_and_newer_laws_follow(laws: S
     assert active_model.active_model(CORPUS).model == "instant"
     assert articles(TAXED, RATE, LOWER) == [True, True, True]
     assert again.kind == Kind.DUPLICATE
-    assert [found for found in findings() if found.kind != "vector"] == []
+    assert [found for found in find_violations() if found.kind != "vector"] == []
 
 
 # Callers
@@ -172,11 +172,11 @@ BROKEN = {
 def test_the_audit_names_what_is_wrong_with_a_law(name: str, laws: S3Server) -> None:
     assert done(laws, xml(TAXED, RATE)).state == "done"
     kind, break_it = BROKEN[name]
-    assert list(findings()) == []
+    assert list(find_violations()) == []
 
     break_it()
 
-    assert kind in {found.kind for found in findings()}
+    assert kind in {found.kind for found in find_violations()}
 
 
 def test_a_law_on_its_way_is_as_it_should_be_and_so_is_one_that_failed(laws: S3Server) -> None:
@@ -186,11 +186,11 @@ def test_a_law_on_its_way_is_as_it_should_be_and_so_is_one_that_failed(laws: S3S
     arrived(laws, b"no law", law_id="LISR", raw_key="raw/lisr.xml")
     worker.drain()
 
-    assert {found.kind for found in findings()} <= {"vector"}
+    assert {found.kind for found in find_violations()} <= {"vector"}
 
 
 def wrong_artifacts() -> list[tuple[str, str]]:
-    return [(found.subject, found.reason) for found in findings(deep=True) if found.kind == "artifact"]
+    return [(found.subject, found.reason) for found in find_violations(deep=True) if found.kind == "artifact"]
 
 
 def artifacts(law_id: str = "LIVA") -> list[str]:
@@ -234,4 +234,4 @@ def test_a_law_that_came_as_artifacts_is_as_it_should_be(laws: S3Server) -> None
     ingest(artifact_source.Bucket(BUCKET), "LIVA")
 
     assert articles(TAXED, RATE) == [True, True]
-    assert list(findings(deep=True)) == []
+    assert list(find_violations(deep=True)) == []

@@ -12,7 +12,7 @@ import pytest
 from django.db import connection
 from django.db.models.functions import Now
 
-from accessa.integrity import findings
+from accessa.integrity import find_violations
 from documents import services as services_of_documents
 from documents.models import Document
 from jobs import failpoints, services, worker
@@ -103,7 +103,7 @@ def test_a_worker_that_dies_anywhere_leaves_what_none_would_have_left(
     assert objects(laws) == undisturbed
     assert articles(TAXED, RATE, LOWER) == [True, False, True]
     assert Law.objects.get().version == "2024-02"
-    assert list(findings(deep=True)) == []
+    assert list(find_violations(deep=True)) == []
 
 
 @pytest.mark.django_db(transaction=True)
@@ -127,7 +127,7 @@ def test_a_worker_that_dies_while_a_law_is_done_anew_costs_nothing_that_is_found
     assert deaths == len(points)
     assert seen == [([True, True, False], "embedded")] * deaths
     assert (articles(TAXED, text), sum(articles(RATE, LOWER))) == ([True, True], 1)
-    assert list(findings(deep=True)) == []
+    assert list(find_violations(deep=True)) == []
 
 
 @pytest.mark.django_db

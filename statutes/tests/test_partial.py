@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from accessa.integrity import findings
+from accessa.integrity import find_violations
 from accounts.errors import ApiError
 from accounts.system_tenant import CORPUS
 from embeddings.models import DocumentChunk
@@ -68,7 +68,7 @@ def test_what_is_accepted_is_kept_and_the_rest_is_asked_for_by_a_message(
     assert outcome == "delete"
     assert sample_laws.version_of(sent).reprocessed == 1
     assert asked_for(queue) == [replace(sent, force_reprocess=True, rest=True)]
-    assert list(findings(deep=True)) == []
+    assert list(find_violations(deep=True)) == []
 
 
 def test_what_was_missing_completes_the_law_and_nothing_is_bought_twice(

@@ -69,7 +69,7 @@ def test_whoever_has_lost_the_turn_writes_no_manifest_over_a_newer_one(found: st
     assert (ending, left) == (Wait(2.0, "LAW_BUSY"), "2024-03")
     assert not isinstance(again, Wait)
     assert (standing(laws), Law.objects.get().version) == ("2024-03", "2024-03")
-    assert list(statutes.changed_artifacts()) == []
+    assert list(statutes.find_changed_artifacts()) == []
 
 
 def test_a_turn_is_this_sessions_alone_and_each_law_has_its_own() -> None:
@@ -124,7 +124,7 @@ def test_a_law_that_waits_for_its_function_is_uploaded_once_and_the_function_is_
     assert (waiting, writes(laws)) == ("LAMBDA_REFUSED", uploaded)
     assert len(refusing.told_) == 1
     assert articles(TAXED, RATE, LOWER) == [True, True, True]
-    assert list(statutes.changed_artifacts()) == []
+    assert list(statutes.find_changed_artifacts()) == []
 
 
 def spoil(s3: S3Server, name: str) -> None:

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from accessa.integrity import findings, statutes
+from accessa.integrity import find_violations, statutes
 from documents import storage
 from documents.models import Document
 from documents.services import delete
@@ -36,7 +36,7 @@ RENAMED = xml(TAXED, LOWER, title="Ley del Impuesto Reformado")
 
 
 def kinds() -> set[str]:
-    return {found.kind for found in findings()} - {"vector"}
+    return {found.kind for found in find_violations()} - {"vector"}
 
 
 def shown(reader: Person) -> list[Any]:
@@ -73,7 +73,7 @@ def test_until_what_is_made_of_another_file_is_whole_all_of_what_was_found_is_fo
     assert articles(TAXED, RATE, LOWER) == [True, False, True]
     assert not {row[0] for row in before[0]} & {row[0] for row in after[0]}
     assert (Document.objects.get().pk, after[1]["document_id"], after[1]["status"]) == (SECOND, SECOND, "embedded")
-    assert (kinds(), list(statutes.changed_artifacts())) == (set(), [])
+    assert (kinds(), list(statutes.find_changed_artifacts())) == (set(), [])
 
 
 def test_what_was_the_same_in_both_files_is_not_bought_again(laws: S3Server) -> None:
@@ -98,7 +98,7 @@ def test_a_version_has_two_documents_at_most_however_often_its_file_changes(laws
     assert at == [SECOND, FIRST, SECOND]
     assert not first & set(DocumentChunk.objects.values_list("pk", flat=True))
     assert set(LawVersion.objects.values_list("pk", flat=True)) == {FIRST, SECOND}
-    assert list(findings(deep=True)) == []
+    assert list(find_violations(deep=True)) == []
 
 
 @pytest.mark.parametrize("stage", ["queued", "chunks_buffered", "embedded"])
@@ -196,7 +196,7 @@ def test_from_the_same_file_the_law_stays_as_it_is_its_ids_too(laws: S3Server, a
     assert (list(LawVersion.objects.values_list("pk", flat=True)), Document.objects.count()) == ([FIRST], 1)
     assert objects(laws) == files
     assert set(again.events.values_list("document_id", flat=True)) == {FIRST}
-    assert list(findings(deep=True)) == []
+    assert list(find_violations(deep=True)) == []
 
 
 @pytest.mark.parametrize(
@@ -327,7 +327,7 @@ def test_overtaken_by_a_newer_version_what_is_done_anew_is_taken_out(laws: S3Ser
 
     assert list(Document.objects.values_list("pk", flat=True)) == [ids.document_id("LIVA", "2024-02")]
     assert (Law.objects.get().version, LawVersion.objects.get(pk=SECOND).error_code) == ("2024-02", "LAW_OUTDATED")
-    assert (articles(RATE, LOWER), list(findings(deep=True))) == ([True, False], [])
+    assert (articles(RATE, LOWER), list(find_violations(deep=True))) == ([True, False], [])
 
 
 def test_withdrawn_while_its_job_leaves_it_the_law_is_not_published_again(laws: S3Server) -> None:

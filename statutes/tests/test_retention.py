@@ -9,7 +9,7 @@ import pytest
 from django.conf import settings as configured
 from django.db import connection
 
-from accessa.integrity import findings
+from accessa.integrity import find_violations
 from documents.models import Document
 from jobs import worker
 from jobs.models import UploadJob
@@ -55,7 +55,7 @@ def test_a_version_that_failed_long_ago_is_taken_out_and_its_row_stays(laws: S3S
     assert not UploadJob.objects.exists()
     assert not Path(configured.STORAGE_ROOT, document.raw_path.removeprefix("storage://")).exists()
     assert (version.status, version.error_code, version.job_id) == ("failed", "UNKNOWN_FORMAT", None)
-    assert list(findings(deep=True)) == []
+    assert list(find_violations(deep=True)) == []
 
 
 def test_a_message_brings_a_version_back_that_was_taken_out(laws: S3Server) -> None:

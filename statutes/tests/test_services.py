@@ -194,5 +194,5 @@ def test_a_version_whose_job_was_cancelled_has_failed_where_no_message_says_so(l
 
     found = LawVersion.objects.get()
     assert (found.status, found.error_code, Law.objects.get().status) == ("failed", "CANCELLED", "failed")
-    assert "statutes.periodic.note_failures" in configured.JOBS_SWEEPS
+    assert "statutes.periodic.note_failures" in configured.JOBS_PERIODIC_TASKS
     assert sample_laws.job_of(message()).state == "deadletter"

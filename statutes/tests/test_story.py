@@ -10,7 +10,7 @@ import pytest
 from django.conf import settings
 from django.db import connection, transaction
 
-from accessa.integrity import findings
+from accessa.integrity import find_violations
 from accounts.system_tenant import CORPUS
 from documents.models import Document, ScannedPage
 from jobs import worker
@@ -158,7 +158,7 @@ def test_what_stands_at_a_stage_is_proven_there(laws: S3Server) -> None:
     for claim in stages():
         assert claim.step.proof([claim.job.pk]) == {}
 
-    assert list(findings(deep=True)) == []
+    assert list(find_violations(deep=True)) == []
 
 
 def test_what_ocr_has_read_is_kept_until_another_file_comes(laws: S3Server) -> None:

@@ -89,7 +89,7 @@ class SyncWorld:
             "DATABASE_URL": database_url({**params, "dbname": self.name}),
             "STORAGE_ROOT": str(self.folder / "storage"),
             "ACCESSA_PURCHASES": str(self.ledger),
-            "ACCESSA_CRASHPOINTS": str(self.armed),
+            "ACCESSA_FAILPOINTS": str(self.armed),
         }
         self.cluster = Child(Program("cluster", [*MANAGE, "qcluster"], ROOT, {**SETTINGS, **environment, **own}))
         self.database = self._connect(self.name)
@@ -102,7 +102,7 @@ class SyncWorld:
         return int(row[0]) if row else 0
 
     def keep_up(self) -> None:
-        if self.cluster.process is None or self.cluster.died() is not None:
+        if self.cluster.process is None or self.cluster.reap() is not None:
             self.cluster.start()
 
     def kill_a_worker(self, dice: random.Random) -> bool:

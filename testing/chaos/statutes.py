@@ -158,7 +158,7 @@ class StatuteWorld:
             "SQS_QUEUE_URL": self.queue.url,
             "SQS_ENDPOINT_URL": self.sqs.endpoint,
             "STATUTES_S3_ENDPOINT_URL": self.sqs.endpoint,
-            "ACCESSA_CRASHPOINTS": str(self.armed),
+            "ACCESSA_FAILPOINTS": str(self.armed),
         }
 
     def begin_anew(self) -> None:

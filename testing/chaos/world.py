@@ -203,7 +203,7 @@ class World:
                 "STORAGE_ROOT": str(self.folder / "storage"),
                 "PUBLIC_URL": self.url,
                 "ACCESSA_PURCHASES": str(self.ledger),
-                "ACCESSA_CRASHPOINTS": str(self.armed),
+                "ACCESSA_FAILPOINTS": str(self.armed),
             }
         )
 
@@ -217,7 +217,7 @@ class World:
     def keep_up(self) -> None:
         """Start what is not there, start again what died: what a supervisor does, without its growing patience."""
         for child in (self.web, self.cluster):
-            if child.process is None or child.died() is not None:
+            if child.process is None or child.reap() is not None:
                 child.start()
 
     def upload(self, paper: Paper) -> None:

@@ -144,7 +144,7 @@ def test_deliveries_are_forgotten_after_a_day_and_not_before(parse: Parse) -> No
 
 
 def test_the_keeper_forgets_deliveries() -> None:
-    assert "webhooks.periodic.forget" in configured.JOBS_SWEEPS
+    assert "webhooks.periodic.forget" in configured.JOBS_PERIODIC_TASKS
 
 
 @pytest.mark.django_db(transaction=True)

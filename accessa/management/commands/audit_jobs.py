@@ -6,7 +6,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
 
-from accessa.integrity import findings
+from accessa.integrity import find_violations
 
 
 class Command(BaseCommand):
@@ -17,7 +17,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         found = 0
-        for finding in findings(deep=options["deep"]):
+        for finding in find_violations(deep=options["deep"]):
             found += 1
             self.stdout.write(f"{finding.kind} {finding.subject}: {finding.reason}")
         self.stdout.write("All is well." if not found else f"{found} findings.")

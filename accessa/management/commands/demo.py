@@ -25,7 +25,7 @@ from rich.console import Console
 from accessa.demo import connectors as connected
 from accessa.demo import fake_aws
 from accessa.demo import statutes as enacted
-from accessa.demo.client import Answered, Visitor
+from accessa.demo.client import ApiClient, ApiClientError
 from accessa.demo.fake_vendors import print_bill, standing_in
 from accessa.server.programs import Address, programs
 from accessa.server.supervisor import Supervisor
@@ -99,7 +99,7 @@ class Command(BaseCommand):
             raise CommandError("The doctor has found something.")
 
 
-def _connect(console: Console, visitor: Visitor, supervisor: Supervisor, seconds: float) -> None:
+def _connect(console: Console, visitor: ApiClient, supervisor: Supervisor, seconds: float) -> None:
     user = User.objects.get(api_tokens__name="demo", email__in=[EMAIL, WITH_VENDORS])
     try:
         connected.show(console, visitor, user.pk, supervisor.tick, seconds=seconds)
@@ -160,10 +160,10 @@ def _start(supervisor: Supervisor, address: Address) -> None:
 
 
 @contextmanager
-def visiting(address: Address, email: str) -> Iterator[Visitor]:
+def visiting(address: Address, email: str) -> Iterator[ApiClient]:
     """Visit as a demo tenant, with a token for this visit and without what an earlier one left."""
     user, _ = User.objects.get_or_create(email=email, defaults={"username": email})
-    visitor = Visitor(address.url, api_tokens.make(user, name="demo"))
+    visitor = ApiClient(address.url, api_tokens.make(user, name="demo"))
     try:
         visitor.forget()
         yield visitor
@@ -171,14 +171,14 @@ def visiting(address: Address, email: str) -> Iterator[Visitor]:
         ApiToken.objects.filter(user=user, name="demo").delete()
 
 
-def show(console: Console, visitor: Visitor, files: list[Path], supervisor: Supervisor, seconds: float) -> int:
+def show(console: Console, visitor: ApiClient, files: list[Path], supervisor: Supervisor, seconds: float) -> int:
     """Upload the files and draw them until each has ended; return how many did not end well."""
     names: dict[UUID, str] = {}
     refused = 0
     for file in files:
         try:
             names[visitor.upload(file)] = file.name
-        except Answered as answered:
+        except ApiClientError as answered:
             refused += 1
             console.print(f"  {file.name}: {answered}", style="red", markup=False)
 
@@ -206,7 +206,7 @@ def _sample_questions() -> list[str]:
     return [entry["question"] for entry in listed[:3]]
 
 
-def ask(console: Console, visitor: Visitor, questions: Any) -> None:
+def ask(console: Console, visitor: ApiClient, questions: Any) -> None:
     for question in questions:
         console.print(f"\n? {question}", style="bold", markup=False)
         for passage in visitor.search(question, 2):

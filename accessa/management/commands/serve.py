@@ -39,7 +39,7 @@ class Command(BaseCommand):
         except ValueError:
             raise CommandError(f"--bind wants host:port, not {bind!r}.", returncode=2) from None
         try:
-            with pidfile.held(PIDFILE):
+            with pidfile.lock_pidfile(PIDFILE):
                 self._serve(address)
         except pidfile.AlreadyRunning as error:
             message = f"Accessa is being served by process {error}. `make stop` ends it."
@@ -56,7 +56,7 @@ class Command(BaseCommand):
         started = server.ensure_running() if server else False
         try:
             self._migrate()
-            with serving.told(settings.VAR, address):
+            with serving.publish_address(settings.VAR, address):
                 Supervisor(programs(address), report=self._say).run(when_up=lambda: self._announce(address))
         except KeyboardInterrupt:
             self._say("Interrupted before it was up.")
@@ -83,7 +83,7 @@ class Command(BaseCommand):
         return True
 
     def _stop(self) -> None:
-        served = pidfile.stop(PIDFILE, timeout=45)
+        served = pidfile.stop_process(PIDFILE, timeout=45)
         stopped = EmbeddedServer(settings.VAR / "postgres").stop()
         self._say("Accessa has stopped." if served or stopped else "Accessa was not running.")
 

@@ -63,7 +63,7 @@ def test_two_tenants_are_moved_through_kills_nothing_is_bought_twice_and_each_en
         "EMBEDDER": OLD,
         "OPENAI_API_KEY": KEY,
         "OPENAI_BASE_URL": vendor.url,
-        "ACCESSA_CRASHPOINTS": armed,
+        "ACCESSA_FAILPOINTS": armed,
     }
 
     vendor.delay = 0.3  # time enough to come in between
