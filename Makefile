@@ -34,12 +34,15 @@ stop: $(INSTALLED)
 	@$(BIN)/python manage.py serve --stop
 
 # The tests start hundreds of programs, and each compiles the whole product where nothing may be cached.
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+
+# The daily loop: no killed processes, no browser, no fuzzing, each kind of vendor fault at one call site.
 test: $(INSTALLED)
-	PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+	$(PYTEST) -m "not slow and not matrix"
 
 # Counting what was run takes about a third more of the tests' own time.
 coverage: $(INSTALLED)
-	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder --cov --cov-report=term:skip-covered
+	$(PYTEST) --cov --cov-report=term:skip-covered
 
 check: $(INSTALLED)
 	$(BIN)/ruff format --check .
@@ -47,7 +50,7 @@ check: $(INSTALLED)
 	$(BIN)/mypy
 	$(BIN)/python manage.py check
 	$(NO_DATABASE) $(BIN)/python manage.py makemigrations --check --dry-run
-	$(MAKE) --no-print-directory test
+	$(PYTEST)
 
 lock: $(INSTALLED)
 	for set in base dev optional; do \

@@ -13,6 +13,7 @@ from schemathesis import Case
 from testing.fuzzing import SECRET, World, one_connection, schema
 from testing.personas import Person, declaration, plan_pdf
 
+pytestmark = pytest.mark.slow
 # And those that schemathesis derives from each parameter's limits. FUZZ_CASES=1000 asks for longer.
 CASES = int(os.environ.get("FUZZ_CASES", "40"))
 
