@@ -109,7 +109,7 @@ def ben(db: None, store: None) -> Person:
 @pytest.fixture
 def sam(db: None, store: None) -> Person:
     person = Person("sam", staff=True)
-    person.user.groups.add(roles.granted("support"))
+    person.user.groups.add(roles.sync_group("support"))
     return person
 
 

@@ -16,7 +16,7 @@ from rest_framework.views import set_rollback
 from accounts.errors import ApiError, not_found
 from documents.storage import storage_error
 from jobs import tracing
-from jobs.errors import frames
+from jobs.errors import safe_traceback
 from portal import error_pages
 
 log = logging.getLogger("accessa.api")
@@ -64,8 +64,8 @@ def _refusal(error: Exception) -> ApiError:
             return ApiError(**AWAY, status=HTTPStatus.SERVICE_UNAVAILABLE, retry_after=AWAY_SECONDS)
         case OSError():
             return storage_error(error)
-    log.error("Unforeseen: %s", frames(error), extra={"reported": True})
-    tracing.report(error)
+    log.error("Unforeseen: %s", safe_traceback(error), extra={"reported": True})
+    tracing.report_error(error)
     return ApiError("INTERNAL", "Something went wrong on our side.", status=HTTPStatus.INTERNAL_SERVER_ERROR)
 
 

@@ -40,7 +40,7 @@ class CorrelationMiddleware:
     def __call__(self, request: HttpRequest) -> HttpResponse:
         given, began = str(correlation_id(request)), time.monotonic()
         parent = request.headers.get("traceparent", "")
-        with log_context.only(request=given, correlation=given), _span(request, parent) as note:
+        with log_context.isolated_log_context(request=given, correlation=given), _span(request, parent) as note:
             response = self.get_response(request)
             response["X-Correlation-ID"] = given
             note(route=route_template(request) or "", status=response.status_code, **_about())
@@ -50,7 +50,7 @@ class CorrelationMiddleware:
     def process_exception(self, request: HttpRequest, error: Exception) -> None:
         """Tell of what no view has answered; Django answers and logs it."""
         if not isinstance(error, EXPECTED):
-            tracing.report(error)
+            tracing.report_error(error)
 
     def process_view(self, request: HttpRequest, view: object, args: object, kwargs: dict[str, object]) -> None:
         """Name what the address names: only ids that are ids, never a file's name."""
@@ -81,7 +81,7 @@ def route_template(request: HttpRequest) -> str | None:
     return "/" + _PARAMETER.sub(r"{\1}", match.route) if match else None
 
 
-def _span(request: HttpRequest, parent: str) -> AbstractContextManager[tracing.Note]:
+def _span(request: HttpRequest, parent: str) -> AbstractContextManager[tracing.SetAttributes]:
     if request.path in NOISE:
         return nullcontext(lambda **_: None)
     return tracing.span("request", parent=parent, method=http_method(request))

@@ -17,51 +17,51 @@ from statutes import stages as normalizing
 # fmt: off
 INSURANCE = Pipeline("insurance", (
     #    stage                      handler                    proof: what is true here     seconds     done, %
-    Step(Stage.QUEUED,              arriving.receive,          documents.tenant_matches,          limit=90),
-    Step(Stage.JOB_VALIDATED,       arriving.request_parse,    documents.original_stored,          limit=360,  reached_pct=10),
-    Step(Stage.PARSING,             arriving.parse,            documents.parse_requested,         limit=960,  reached_pct=15, skippable=True),
-    Step(Stage.PARSED,              arriving.check_parse,      documents.parse_stored,            limit=60,   reached_pct=45),
-    Step(Stage.PARSE_VALIDATED,     searchable.plan_chunks,    documents.parse_stored,            limit=30,   reached_pct=48),
-    Step(Stage.CHUNKING,            searchable.buffer_chunks,  embeddings.chunker_planned,          limit=120,  reached_pct=50, skippable=True),
-    Step(Stage.CHUNKS_BUFFERED,     searchable.commit_chunks,  embeddings.chunks_buffered,         limit=120,  reached_pct=60, skippable=True),
-    Step(Stage.CHUNKED,             searchable.plan_vectors,   embeddings.chunks_committed,          limit=60,   reached_pct=65),
-    Step(Stage.EMBEDDING,           searchable.embed_chunks,          embeddings.vectors_planned,  limit=1800, reached_pct=70, skippable=True),
-    Step(Stage.EMBEDDINGS_BUFFERED, searchable.commit_vectors, embeddings.vectors_buffered, limit=300,  reached_pct=95, skippable=True),
-    Step(Stage.EMBEDDED,            searchable.finish_document,         embeddings.vectors_committed,         limit=60,   reached_pct=99),
+    Step(Stage.QUEUED,              arriving.receive,          documents.tenant_matches,          time_limit=90),
+    Step(Stage.JOB_VALIDATED,       arriving.request_parse,    documents.original_stored,          time_limit=360,  total_pct=10),
+    Step(Stage.PARSING,             arriving.parse,            documents.parse_requested,         time_limit=960,  total_pct=15, skippable=True),
+    Step(Stage.PARSED,              arriving.check_parse,      documents.parse_stored,            time_limit=60,   total_pct=45),
+    Step(Stage.PARSE_VALIDATED,     searchable.plan_chunks,    documents.parse_stored,            time_limit=30,   total_pct=48),
+    Step(Stage.CHUNKING,            searchable.buffer_chunks,  embeddings.chunker_planned,          time_limit=120,  total_pct=50, skippable=True),
+    Step(Stage.CHUNKS_BUFFERED,     searchable.commit_chunks,  embeddings.chunks_buffered,         time_limit=120,  total_pct=60, skippable=True),
+    Step(Stage.CHUNKED,             searchable.plan_vectors,   embeddings.chunks_committed,          time_limit=60,   total_pct=65),
+    Step(Stage.EMBEDDING,           searchable.embed_chunks,          embeddings.vectors_planned,  time_limit=1800, total_pct=70, skippable=True),
+    Step(Stage.EMBEDDINGS_BUFFERED, searchable.commit_vectors, embeddings.vectors_buffered, time_limit=300,  total_pct=95, skippable=True),
+    Step(Stage.EMBEDDED,            searchable.finish_document,         embeddings.vectors_committed,         time_limit=60,   total_pct=99),
 ))
 
 # Laws (spec 004): nothing of a version is found before it takes the place of the one before it, in its last stage.
 STATUTE = Pipeline(intake.PIPELINE, (
-    Step(Stage.QUEUED,              normalizing.receive,       laws.noted,                  limit=600),
-    Step(Stage.JOB_VALIDATED,       normalizing.choose_reader, laws.received,               limit=30,   reached_pct=10),
-    Step(Stage.PARSING,             normalizing.normalize,     laws.requested,              limit=960,  reached_pct=15),
-    Step(Stage.PARSED,              normalizing.check,         laws.normalized,             limit=60,   reached_pct=45),
-    Step(Stage.PARSE_VALIDATED,     normalizing.plan_chunks,   laws.normalized,             limit=30,   reached_pct=48),
-    Step(Stage.CHUNKING,            searchable.buffer_chunks,  embeddings.chunker_planned,          limit=120,  reached_pct=50, skippable=True),
-    Step(Stage.CHUNKS_BUFFERED,     publishing.commit_chunks,  embeddings.chunks_buffered,         limit=120,  reached_pct=60, skippable=True),
-    Step(Stage.CHUNKED,             searchable.plan_vectors,   embeddings.chunks_committed,          limit=60,   reached_pct=65),
+    Step(Stage.QUEUED,              normalizing.receive,       laws.noted,                  time_limit=600),
+    Step(Stage.JOB_VALIDATED,       normalizing.choose_reader, laws.received,               time_limit=30,   total_pct=10),
+    Step(Stage.PARSING,             normalizing.normalize,     laws.requested,              time_limit=960,  total_pct=15),
+    Step(Stage.PARSED,              normalizing.check,         laws.normalized,             time_limit=60,   total_pct=45),
+    Step(Stage.PARSE_VALIDATED,     normalizing.plan_chunks,   laws.normalized,             time_limit=30,   total_pct=48),
+    Step(Stage.CHUNKING,            searchable.buffer_chunks,  embeddings.chunker_planned,          time_limit=120,  total_pct=50, skippable=True),
+    Step(Stage.CHUNKS_BUFFERED,     publishing.commit_chunks,  embeddings.chunks_buffered,         time_limit=120,  total_pct=60, skippable=True),
+    Step(Stage.CHUNKED,             searchable.plan_vectors,   embeddings.chunks_committed,          time_limit=60,   total_pct=65),
     # Never passed over: what was refused before is noted, and is asked for again.
-    Step(Stage.EMBEDDING,           publishing.embed,          embeddings.vectors_planned,  limit=1800, reached_pct=70),
-    Step(Stage.EMBEDDINGS_BUFFERED, publishing.verify,         laws.vectors_buffered,       limit=300,  reached_pct=95),
-    Step(Stage.EMBEDDED,            publishing.publish,        laws.embedded,               limit=900,  reached_pct=97),
+    Step(Stage.EMBEDDING,           publishing.embed,          embeddings.vectors_planned,  time_limit=1800, total_pct=70),
+    Step(Stage.EMBEDDINGS_BUFFERED, publishing.verify,         laws.vectors_buffered,       time_limit=300,  total_pct=95),
+    Step(Stage.EMBEDDED,            publishing.publish,        laws.embedded,               time_limit=900,  total_pct=97),
 ))
 
 # A campaign's jobs (embeddings.moving): other vectors for the same passages, or other passages of the same parse.
 REEMBED = Pipeline(reindex_jobs.REEMBED, (
-    Step(Stage.CHUNKED,             searchable.plan_reembedding, embeddings.target_chosen,  limit=60),
-    Step(Stage.EMBEDDING,           searchable.embed_chunks,          embeddings.target_planned,   limit=1800, reached_pct=5,  skippable=True),
-    Step(Stage.EMBEDDINGS_BUFFERED, searchable.commit_shadow_vectors,  embeddings.target_buffered,  limit=300,  reached_pct=95, skippable=True),
-    Step(Stage.EMBEDDED,            campaigns.finish_reindex_job,          embeddings.shadow_vectors_committed,         limit=300,  reached_pct=99),
-), of_campaigns=True)
+    Step(Stage.CHUNKED,             searchable.plan_reembedding, embeddings.target_chosen,  time_limit=60),
+    Step(Stage.EMBEDDING,           searchable.embed_chunks,          embeddings.target_planned,   time_limit=1800, total_pct=5,  skippable=True),
+    Step(Stage.EMBEDDINGS_BUFFERED, searchable.commit_shadow_vectors,  embeddings.target_buffered,  time_limit=300,  total_pct=95, skippable=True),
+    Step(Stage.EMBEDDED,            campaigns.finish_reindex_job,          embeddings.shadow_vectors_committed,         time_limit=300,  total_pct=99),
+), campaigns_only=True)
 RECHUNK = Pipeline(reindex_jobs.RECHUNK, (
-    Step(Stage.PARSE_VALIDATED,     searchable.plan_rechunking, documents.parse_stored,           limit=30),
-    Step(Stage.CHUNKING,            searchable.buffer_chunks,  embeddings.chunker_planned,          limit=120,  reached_pct=5,  skippable=True),
-    Step(Stage.CHUNKS_BUFFERED,     searchable.commit_chunks,  embeddings.chunks_buffered,         limit=120,  reached_pct=20, skippable=True),
-    Step(Stage.CHUNKED,             searchable.plan_vectors,   embeddings.chunks_committed,          limit=60,   reached_pct=30),
-    Step(Stage.EMBEDDING,           searchable.embed_chunks,          embeddings.vectors_planned,  limit=1800, reached_pct=35, skippable=True),
-    Step(Stage.EMBEDDINGS_BUFFERED, searchable.commit_vectors, embeddings.vectors_buffered, limit=300,  reached_pct=95, skippable=True),
-    Step(Stage.EMBEDDED,            campaigns.finish_reindex_job,          embeddings.vectors_committed,         limit=300,  reached_pct=99),
-), of_campaigns=True)
+    Step(Stage.PARSE_VALIDATED,     searchable.plan_rechunking, documents.parse_stored,           time_limit=30),
+    Step(Stage.CHUNKING,            searchable.buffer_chunks,  embeddings.chunker_planned,          time_limit=120,  total_pct=5,  skippable=True),
+    Step(Stage.CHUNKS_BUFFERED,     searchable.commit_chunks,  embeddings.chunks_buffered,         time_limit=120,  total_pct=20, skippable=True),
+    Step(Stage.CHUNKED,             searchable.plan_vectors,   embeddings.chunks_committed,          time_limit=60,   total_pct=30),
+    Step(Stage.EMBEDDING,           searchable.embed_chunks,          embeddings.vectors_planned,  time_limit=1800, total_pct=35, skippable=True),
+    Step(Stage.EMBEDDINGS_BUFFERED, searchable.commit_vectors, embeddings.vectors_buffered, time_limit=300,  total_pct=95, skippable=True),
+    Step(Stage.EMBEDDED,            campaigns.finish_reindex_job,          embeddings.vectors_committed,         time_limit=300,  total_pct=99),
+), campaigns_only=True)
 # fmt: on
 
 PIPELINES = {plan.name: plan for plan in (INSURANCE, STATUTE, REEMBED, RECHUNK)}

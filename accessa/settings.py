@@ -185,7 +185,7 @@ JOBS_PERIODIC_TASKS = [
     "integrations.records.reembed.start_backfill",
     "integrations.records.orphaned_uploads.withdraw_due_orphans",
     "accounts.rate_limit.forget",
-    "accounts.periodic.forget_sessions",
+    "accounts.periodic.delete_expired_sessions",
     "webhooks.periodic.forget",
     "integrations.oauth.token_vault.delete_orphaned_tokens",
     "integrations.sync.schedule.start_due_nightly",
@@ -204,7 +204,7 @@ JOBS_DRAIN_SECONDS = env.float("JOBS_DRAIN_SECONDS", default=2.0)
 JOBS_STOP_GRACE_SECONDS = env.float("JOBS_STOP_GRACE_SECONDS", default=15.0)  # then what is held is released
 JOBS_STOP_SECONDS = env.float("JOBS_STOP_SECONDS", default=27.0)  # then the cluster is killed; promised: 30
 JOBS_HANG_SECONDS = env.float("JOBS_HANG_SECONDS", default=15.0)  # due work unclaimed for so long ends the cluster
-JOBS_SWEEP_SECONDS = env.float("JOBS_SWEEP_SECONDS", default=30.0)
+JOBS_PERIODIC_SECONDS = env.float("JOBS_PERIODIC_SECONDS", default=30.0)
 
 WORKERS = env.int("WORKERS", default=2)
 Q_CLUSTER: dict[str, Any] = {
@@ -219,7 +219,7 @@ Q_CLUSTER: dict[str, Any] = {
     "scheduler": False,
     "recycle": 500,
     "max_rss": env.int("WORKER_MAX_RSS_KB", default=900_000),
-    "label": "Doorbell",
+    "label": "NotifyBroker",
 }
 # The doorbell is PostgreSQL's NOTIFY unless another of django-q2's brokers is configured.
 if env.str("DOORBELL_REDIS_URL", default=""):
@@ -227,7 +227,7 @@ if env.str("DOORBELL_REDIS_URL", default=""):
 elif env.str("DOORBELL_SQS_REGION", default=""):
     Q_CLUSTER["sqs"] = {"aws_region": env.str("DOORBELL_SQS_REGION"), "receive_message_wait_time_seconds": 20}
 else:
-    Q_CLUSTER["broker_class"] = "jobs.cluster.broker.Doorbell"
+    Q_CLUSTER["broker_class"] = "jobs.cluster.broker.NotifyBroker"
 
 # --- vendors: a key that is set chooses its vendor, for web and workers alike; PARSER and EMBEDDER overrule it --------
 LLAMAPARSE_API_KEY = env.str("LLAMAPARSE_API_KEY", default="")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from accessa.env import Env
-from accounts.system_tenant import CORPUS
+from accounts.system_tenant import SYSTEM_TENANT_ID
 
 __all__ = [
     "EMBEDDERS_OF", "JOBS_ACTIVE_OF", "SQS_ENDPOINT_URL", "SQS_MESSAGES_AT_ONCE", "SQS_PRIORITY_QUEUE_URL",
@@ -24,7 +24,7 @@ SQS_VISIBILITY_SECONDS = env.int("SQS_VISIBILITY_SECONDS", default=300)  # renew
 SQS_MESSAGES_AT_ONCE = env.int("SQS_MESSAGES_AT_ONCE", default=1)  # spec 004 §3.1
 # Laws that are worked on at once: beyond JOBS_ACTIVE_PER_USER, each gives way to tenants between its stages.
 STATUTES_AT_ONCE = env.int("STATUTES_AT_ONCE", default=8)
-JOBS_ACTIVE_OF = {CORPUS: STATUTES_AT_ONCE}
+JOBS_ACTIVE_OF = {SYSTEM_TENANT_ID: STATUTES_AT_ONCE}
 STATUTES_BUCKET = env.str("STATUTES_BUCKET", default="")
 # Which others a message may name: what it names, every tenant may find.
 STATUTES_RAW_BUCKETS = [name.strip() for name in env.list("STATUTES_RAW_BUCKETS", default=[])]
@@ -32,7 +32,7 @@ STATUTES_S3_ENDPOINT_URL = env.str("STATUTES_S3_ENDPOINT_URL", default="") or No
 STATUTES_MAX_BYTES = env.int("STATUTES_MAX_BYTES", default=100 * 1024 * 1024)
 STATUTES_EMBEDDER = env.str("STATUTES_EMBEDDER", default="")  # titan, openai, local …; empty: EMBEDDER
 # Whose first passages are embedded with another model than EMBEDDER: those of the corpus.
-EMBEDDERS_OF = {CORPUS: STATUTES_EMBEDDER} if STATUTES_EMBEDDER else {}
+EMBEDDERS_OF = {SYSTEM_TENANT_ID: STATUTES_EMBEDDER} if STATUTES_EMBEDDER else {}
 STATUTES_REPROCESS_MOST = env.int("STATUTES_REPROCESS_MOST", default=3)  # messages for what a law is missing
 STATUTES_FAILED_DAYS = env.int("STATUTES_FAILED_DAYS", default=30)  # then what failed is taken out; 0: never
 STATUTES_LAMBDA = env.str("STATUTES_LAMBDA", default="")  # invoked with the manifest's place when a law is uploaded

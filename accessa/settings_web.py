@@ -19,8 +19,8 @@ REST_FRAMEWORK: dict[str, Any] = {
     ],
     "DEFAULT_PERMISSION_CLASSES": ["accounts.permissions.IsTenant"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
-    "DEFAULT_PARSER_CLASSES": ["accounts.parsers.ShallowJSON"],
-    "DEFAULT_PAGINATION_CLASS": "accounts.pagination.Cursor",
+    "DEFAULT_PARSER_CLASSES": ["accounts.strict_json.StrictJSONParser"],
+    "DEFAULT_PAGINATION_CLASS": "accounts.pagination.NewestFirstPagination",
     "PAGE_SIZE": 50,
     "EXCEPTION_HANDLER": "accessa.errors.exception_handler",
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
@@ -48,7 +48,7 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
         "StageEnum": "jobs.states.Stage",
         "StateEnum": "jobs.states.State",
         "StatusEnum": "jobs.states.STATUSES",
-        "StandingEnum": "jobs.progress.STANDINGS",
+        "StandingEnum": "jobs.progress.DISPLAY_STATUSES",
         "PurchaseStateEnum": "vendors.models.Purchase.State",
     },
     "SWAGGER_UI_SETTINGS": {"deepLinking": True, "displayOperationId": False, "validatorUrl": None},
@@ -69,7 +69,7 @@ UNFOLD: dict[str, Any] = {
             "900": "oklch(33.2% .053 227)", "950": "oklch(24.6% .043 228)",
         },
     },
-    "LOGIN": {"form": "accounts.audit.login_form.SignInForm"},
+    "LOGIN": {"form": "accounts.audit.forms.StaffLoginForm"},
     "SIDEBAR": SIDEBAR,
 }  # fmt: skip
 

@@ -14,20 +14,24 @@ from accounts.models import ApiToken, User
 PREFIX = "acc_"
 
 
-def make(user: User, *, name: str, scope: str = ApiToken.Scope.TENANT, expires_at: datetime | None = None) -> str:
+def create_token(
+    user: User, *, name: str, scope: str = ApiToken.Scope.TENANT, expires_at: datetime | None = None
+) -> str:
     """Return the plain token; nobody can read it again."""
     plain = PREFIX + secrets.token_urlsafe(32)
-    ApiToken.objects.create(user=user, name=name, scope=scope, digest=digest(plain), expires_at=expires_at)
+    ApiToken.objects.create(user=user, name=name, scope=scope, digest=token_digest(plain), expires_at=expires_at)
     return plain
 
 
-def digest(plain: str) -> str:
+def token_digest(plain: str) -> str:
     # The token has 256 random bits: a slow hash would protect nothing and cost every request.
     return hashlib.sha256(plain.encode()).hexdigest()
 
 
-def find(plain: str) -> ApiToken | None:
+def find_valid_token(plain: str) -> ApiToken | None:
     """Return the token if it is known, in force and of an active user."""
     in_force = Q(expires_at__isnull=True) | Q(expires_at__gt=timezone.now())
-    known = ApiToken.objects.select_related("user").filter(in_force, digest=digest(plain), revoked_at__isnull=True)
+    known = ApiToken.objects.select_related("user").filter(
+        in_force, digest=token_digest(plain), revoked_at__isnull=True
+    )
     return known.filter(user__is_active=True).first()

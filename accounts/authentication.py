@@ -19,11 +19,11 @@ from rest_framework.request import Request
 from accounts import api_tokens
 from accounts.errors import unavailable
 from accounts.models import ApiToken, User
-from accounts.system_tenant import CORPUS
+from accounts.system_tenant import SYSTEM_TENANT_ID
 
-PUBLISHED = ["RS256", "ES256", "EdDSA"]
+ASYMMETRIC_ALGORITHMS = ["RS256", "ES256", "EdDSA"]
 SERVICE_ROLE = "service_role"
-NOBODY = UUID(int=0)  # owns nothing: what the service sees of tenants' reads
+NO_TENANT_ID = UUID(int=0)  # owns nothing: what the service sees of tenants' reads
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,36 +54,38 @@ class BearerAuthentication(BaseAuthentication):
             plain = parts[1].decode("ascii")
         except UnicodeDecodeError as error:
             raise AuthenticationFailed from error
-        return (by_token(plain) if plain.startswith(api_tokens.PREFIX) else by_jwt(plain)), plain[:8]
+        return (
+            authenticate_api_token(plain) if plain.startswith(api_tokens.PREFIX) else authenticate_jwt(plain)
+        ), plain[:8]
 
     def authenticate_header(self, request: Request) -> str:
         return 'Bearer realm="accessa"'
 
 
-def by_token(plain: str) -> Caller:
-    token = api_tokens.find(plain)
+def authenticate_api_token(plain: str) -> Caller:
+    token = api_tokens.find_valid_token(plain)
     if token is None:
         raise AuthenticationFailed
     return Caller(token.user_id, service=token.scope == ApiToken.Scope.SERVICE, staff=token.user.is_staff)
 
 
-def by_jwt(encoded: str) -> Caller:
+def authenticate_jwt(encoded: str) -> Caller:
     try:
         claims = _verified(encoded)
         if claims.get("role") == SERVICE_ROLE:
-            return Caller(NOBODY, service=True)
+            return Caller(NO_TENANT_ID, service=True)
         user_id = UUID(str(claims["sub"]))
     except (jwt.PyJWTError, ValueError, KeyError) as error:
         raise AuthenticationFailed from error
-    if user_id == CORPUS or User.objects.filter(pk=user_id, is_active=False).exists():
+    if user_id == SYSTEM_TENANT_ID or User.objects.filter(pk=user_id, is_active=False).exists():
         raise AuthenticationFailed
     return Caller(user_id)
 
 
 def _verified(encoded: str) -> dict[str, Any]:
     """Check signature, expiry and audience. The key decides the algorithm, never the token's own header."""
-    if settings.SUPABASE_JWKS_URL and jwt.get_unverified_header(encoded).get("alg") in PUBLISHED:
-        return _decoded(encoded, _published_key(encoded), PUBLISHED)
+    if settings.SUPABASE_JWKS_URL and jwt.get_unverified_header(encoded).get("alg") in ASYMMETRIC_ALGORITHMS:
+        return _decoded(encoded, _published_key(encoded), ASYMMETRIC_ALGORITHMS)
     if not settings.SUPABASE_JWT_SECRET:
         raise jwt.InvalidKeyError("no secret is configured")
     return _decoded(encoded, settings.SUPABASE_JWT_SECRET, ["HS256"])

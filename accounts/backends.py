@@ -15,9 +15,9 @@ from accounts import rate_limit
 from accounts.errors import ApiError
 from accounts.models import User
 
-WINDOW = 600.0
-TRIES_OF_ONE = 10  # of one account from one address: enough for a forgotten password, too few to guess one
-TRIES_OF_ADDRESS = 100  # that fail: an office shares an address
+WINDOW_SECONDS = 600.0
+MAX_TRIES_PER_ACCOUNT = 10  # of one account from one address: enough for a forgotten password, too few to guess one
+MAX_FAILURES_PER_ADDRESS = 100  # that fail: an office shares an address
 
 
 class EmailBackend(ModelBackend):
@@ -29,7 +29,7 @@ class EmailBackend(ModelBackend):
         email = (username or "").strip().lower()
         if not email or password is None:
             return None
-        client = network(address(request)) if request else ""
+        client = client_network(client_address(request)) if request else ""
         _count(client, email)
         user = User.objects.filter(email=email).first()
         # An unknown account's password is hashed too: the time must not tell who is known.
@@ -43,8 +43,12 @@ def _count(client: str, email: str) -> None:
     # Digests: what is typed as an address may be a password in the wrong field.
     one = hashlib.sha256(f"{client} {email}".encode()).hexdigest()
     try:
-        rate_limit.spend(f"sign-in:{one}", limit=TRIES_OF_ONE, window=WINDOW, code="TRIED_TOO_OFTEN", detail="")
-        rate_limit.spend(_every(client), limit=TRIES_OF_ADDRESS, window=WINDOW, code="TRIED_TOO_OFTEN", detail="")
+        rate_limit.spend(
+            f"sign-in:{one}", limit=MAX_TRIES_PER_ACCOUNT, window=WINDOW_SECONDS, code="TRIED_TOO_OFTEN", detail=""
+        )
+        rate_limit.spend(
+            _every(client), limit=MAX_FAILURES_PER_ADDRESS, window=WINDOW_SECONDS, code="TRIED_TOO_OFTEN", detail=""
+        )
     except ApiError as refused:
         raise PermissionDenied from refused  # no other backend is asked, and the form says its one sentence
 
@@ -53,7 +57,7 @@ def _every(client: str) -> str:
     return f"sign-in-from:{hashlib.sha256(client.encode()).hexdigest()}"
 
 
-def network(client: str) -> str:
+def client_network(client: str) -> str:
     """Return what is counted as one: of IPv6 a /64, whose addresses are all one customer's."""
     try:
         found = ip_address(client)
@@ -64,7 +68,7 @@ def network(client: str) -> str:
     return str(found.ipv4_mapped or ip_network((int(found), 64), strict=False))
 
 
-def address(request: HttpRequest) -> str:
+def client_address(request: HttpRequest) -> str:
     """Return whom the request comes from: past our own proxies the header is the client's to invent."""
     hops = [hop.strip() for hop in request.headers.get("X-Forwarded-For", "").split(",") if hop.strip()]
     hops.append(request.META.get("REMOTE_ADDR", ""))

@@ -12,10 +12,10 @@ from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Now
 
-from accounts.system_tenant import CORPUS
+from accounts.system_tenant import SYSTEM_TENANT_ID
 
 
-class Users(UserManager["User"]):
+class EmailUserManager(UserManager["User"]):
     """Addresses in lower case, however they come: signing in looks for them so."""
 
     use_in_migrations = False
@@ -31,12 +31,12 @@ class User(AbstractUser):
     id = models.UUIDField(primary_key=True, default=uuid.uuid4)
     email = models.EmailField(unique=True)
 
-    objects: ClassVar[Users] = Users()
+    objects: ClassVar[EmailUserManager] = EmailUserManager()
 
     class Meta:
         db_table = "users"
         # Whoever was the corpus could read its documents one by one, and delete them.
-        constraints = [models.CheckConstraint(condition=~Q(id=CORPUS), name="user_is_not_the_corpus")]
+        constraints = [models.CheckConstraint(condition=~Q(id=SYSTEM_TENANT_ID), name="user_is_not_the_corpus")]
 
 
 class ApiToken(models.Model):

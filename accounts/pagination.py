@@ -10,7 +10,7 @@ from rest_framework.pagination import CursorPagination
 from rest_framework.views import APIView
 
 
-class Cursor(CursorPagination):
+class NewestFirstPagination(CursorPagination):
     page_size = 50
     page_size_query_param = "page_size"
     max_page_size = 200

@@ -35,7 +35,7 @@ def caller_id(request: Request) -> UUID:
     return user.user_id if isinstance(user, Caller) else UUID(str(user.pk))
 
 
-def may(request: Request, permission: str) -> bool:
+def has_staff_permission(request: Request, permission: str) -> bool:
     """Tell whether the caller is of the staff and has ``permission``, as in the admin."""
     user: object = request.user
     if isinstance(user, Caller):

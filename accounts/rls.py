@@ -11,16 +11,16 @@ from django.conf import settings
 from django.db import connection, transaction
 from django.db.migrations import RunSQL
 
-ENTER = """
+ENTER_TENANT_ROLE = """
     SELECT current_setting('role'), coalesce(current_setting('request.jwt.claims', true), ''),
            set_config('request.jwt.claims', %s, true), set_config('role', %s, true)
 """
 # For the rest of the transaction.
-BECOME = "SELECT set_config('request.jwt.claims', %s, true), set_config('role', %s, true)"
-LEAVE = "SELECT set_config('role', %s, true), set_config('request.jwt.claims', %s, true)"
+SET_TENANT_ROLE = "SELECT set_config('request.jwt.claims', %s, true), set_config('role', %s, true)"
+RESTORE_ROLE = "SELECT set_config('role', %s, true), set_config('request.jwt.claims', %s, true)"
 
 
-def identity(user_id: UUID) -> list[str]:
+def tenant_role_params(user_id: UUID) -> list[str]:
     """Return the values of ``BECOME``: the claims and the role by which the database knows the tenant."""
     return [json.dumps({"sub": str(user_id), "role": "authenticated"}), settings.TENANT_ROLE]
 
@@ -33,14 +33,14 @@ def as_tenant(user_id: UUID) -> Iterator[None]:
     An exception needs no restoring, the savepoint's rollback does it.
     """
     with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute(ENTER, identity(user_id))
+        cursor.execute(ENTER_TENANT_ROLE, tenant_role_params(user_id))
         role, outer_claims, *_ = cursor.fetchone()
         yield
         with connection.cursor() as leaving:
-            leaving.execute(LEAVE, [role, outer_claims])
+            leaving.execute(RESTORE_ROLE, [role, outer_claims])
 
 
-def protect(table: str, policy: str, *, readable: bool = True) -> RunSQL:
+def enable_rls(table: str, policy: str, *, readable: bool = True) -> RunSQL:
     """Return the migration step that shows a table's rows to their owner only, whoever else owns the table."""
     grant = f"GRANT SELECT ON {table} TO {settings.TENANT_ROLE};" if readable else ""
     return RunSQL(

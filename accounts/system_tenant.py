@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from uuid import UUID
 
-CORPUS = UUID("4c415753-0000-4000-8000-000000000000")
+SYSTEM_TENANT_ID = UUID("4c415753-0000-4000-8000-000000000000")

@@ -16,11 +16,11 @@ from jobs import claims, queries, worker  # noqa: E402
 def claim_and_finish(count: int) -> list[float]:
     """Raises ``RuntimeError`` when nothing is left to claim."""
     worker._pin_plans()
-    last = queries.NOBODY
+    last = queries.NIL_UUID
     took: list[float] = []
     while len(took) < count:
         began = time.perf_counter()
-        claim = claims.take("benchmark", last)
+        claim = claims.claim_next("benchmark", last)
         took.append(1000 * (time.perf_counter() - began))
         if claim is None:
             raise RuntimeError("there was nothing to claim")

@@ -50,7 +50,7 @@ def measure(rows: int, *, samples: int) -> dict[str, Any]:
 
 def _others_wait() -> bool:
     with database.connect() as connection:
-        return bool(queries.claimable(connection.cursor(), most=1))
+        return bool(queries.count_claimable(connection.cursor(), most=1))
 
 
 def _begun() -> bool:

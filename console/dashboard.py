@@ -61,7 +61,7 @@ def context(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
 
 
 def _facts(told: Mapping[str, Any]) -> list[Fact]:
-    workers, busy = registry.workers(), gauges.working()
+    workers, busy = registry.count_workers(), gauges.working()
     lag, longest = gauges.lag(), gauges.longest_waiting()
     pages = connector_gauges.queue()
     live = [

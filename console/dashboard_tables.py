@@ -188,7 +188,7 @@ def _storage() -> Table:
 def _clusters() -> Table:
     rows = [
         [cluster.name, f"{cluster.workers:,}", cluster.started_at.strftime("%Y-%m-%d %H:%M UTC")]
-        for cluster in registry.alive().order_by("name")
+        for cluster in registry.live_clusters().order_by("name")
     ]
     empty = "No cluster of workers is alive: nothing is worked on."
     return Table("clusters", "Clusters of workers now", ["Cluster", "Workers", "Since"], rows, empty=empty)

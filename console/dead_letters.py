@@ -14,7 +14,7 @@ from django.db.models.fields.json import KT
 from console import runbook
 from console.runbook import Remedy
 from jobs.models import UploadJob
-from jobs.states import LET_GO, Stage, State
+from jobs.states import CANCELLED_CODES, Stage, State
 
 MOST_COUNTED = 1_000
 MOST_CODES = 30  # of one stage
@@ -89,7 +89,7 @@ class Group:
 
     @property
     def is_let_go(self) -> bool:
-        return self.code in LET_GO
+        return self.code in CANCELLED_CODES
 
     @property
     def remedy(self) -> Remedy:

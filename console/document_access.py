@@ -32,7 +32,7 @@ def begin(document_id: UUID, *, by: User, reason: str) -> AuditEntry:
         document = Document.objects.filter(pk=document_id).first()
         if document is None:
             raise not_found()
-        return log.record(
+        return log.record_action(
             by=by,
             action=ACTION,
             reason=reason,

@@ -26,13 +26,13 @@ class Proven:
 def of(job: UploadJob) -> list[Proven]:
     """Prove every stage of the job's pipeline; nothing where the pipeline is not deployed. Reads the store."""
     try:
-        steps = pipeline.pipeline(job.pipeline).steps
-        reached = len(pipeline.pipeline(job.pipeline).upto(job.stage))
+        steps = pipeline.get_pipeline(job.pipeline).steps
+        reached = len(pipeline.get_pipeline(job.pipeline).steps_through(job.stage))
     except ImproperlyConfigured:
         return []
     found: list[Proven] = []
     is_later_proven = False
-    with invariants.one_pass():
+    with invariants.shared_checks():
         for number, step in reversed(list(enumerate(steps))):
             proven = _proven(job, step, is_reached=number < reached, is_later_proven=is_later_proven)
             is_later_proven |= proven.verdict == "holds" and number < reached
@@ -42,7 +42,7 @@ def of(job: UploadJob) -> list[Proven]:
 
 def _proven(job: UploadJob, step: pipeline.Step, *, is_reached: bool, is_later_proven: bool) -> Proven:
     try:
-        broken = step.proof([job.pk]).get(job.pk)
+        broken = step.invariant([job.pk]).get(job.pk)
     except OSError:
         return Proven(step.stage.value, "unknown", "The file store cannot be reached.")
     if broken is None:

@@ -10,10 +10,10 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from accounts.audit.admin_base import ReadOnlyAdmin
-from accounts.audit.admin_filters import between, exact, one_of
+from accounts.audit.admin_filters import choice_filter, datetime_range_filter, exact_filter
 from documents.models import Document, ParseRequest, Removal
 from jobs.models import UploadJob
-from jobs.services import newest
+from jobs.services import newest_job
 
 LINK = '<a class="text-primary-600 dark:text-primary-500" href="{}">{}</a>'
 # Where else there is something about a document: each of these lists finds by its id.
@@ -32,7 +32,7 @@ class DocumentAdmin(ReadOnlyAdmin):
     list_display = (
         "document_id", "user_id", "processing_status", "pages", "bytes_len", "parser", "chunks_version", "created_at",
     )  # fmt: skip
-    list_filter = (exact("user_id", "tenant's id"), between("created_at", "created"))
+    list_filter = (exact_filter("user_id", "tenant's id"), datetime_range_filter("created_at", "created"))
     id_fields = ("document_id", "user_id")
     ordering = ("-created_at", "document_id")
     fields = (
@@ -51,7 +51,7 @@ class DocumentAdmin(ReadOnlyAdmin):
 
     @admin.display(empty_value="-")
     def job(self, document: Document) -> SafeString | None:
-        job = newest(UploadJob.objects.filter(document_id=document.pk))
+        job = newest_job(UploadJob.objects.filter(document_id=document.pk))
         if job is None:
             return None
         return format_html(LINK, reverse("console:job", args=[job.pk]), job.pk)
@@ -68,8 +68,8 @@ class ParseRequestAdmin(ReadOnlyAdmin):
         "called_back_at",
     )  # fmt: skip
     list_filter = (
-        one_of("state", "state", ParseRequest.State.choices), exact("document_id", "document's id"),
-        between("planned_at", "planned"),
+        choice_filter("state", "state", ParseRequest.State.choices), exact_filter("document_id", "document's id"),
+        datetime_range_filter("planned_at", "planned"),
     )  # fmt: skip
     id_fields = ("parse_id", "document_id", "vendor_job_id")
     ordering = ("-planned_at", "parse_id")
@@ -85,7 +85,7 @@ class RemovalAdmin(ReadOnlyAdmin):
     """What is still to go of deleted documents. Not the paths: they are storage's."""
 
     list_display = ("removal_id", "document_id", "drop_after", "try_after")
-    list_filter = (between("drop_after", "due"),)
+    list_filter = (datetime_range_filter("drop_after", "due"),)
     id_fields = ("removal_id",)
     ordering = ("drop_after", "removal_id")
     fields = (("removal_id", "document_id"), ("drop_after", "try_after"))

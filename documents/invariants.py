@@ -8,21 +8,21 @@ from uuid import UUID
 
 from documents import storage
 from documents.models import Document
-from jobs.invariants import by_sql, each, once
+from jobs.invariants import all_invariants, cached_check, sql_invariant
 from jobs.models import UploadJob
-from jobs.pipeline import Proof
+from jobs.pipeline import Invariant
 
-tenant_matches = by_sql("""
+tenant_matches = sql_invariant("""
     SELECT j.job_id, 'The job and its document belong to different tenants.'
     FROM upload_jobs j JOIN documents d USING (document_id)
     WHERE j.job_id = ANY(%(jobs)s) AND d.user_id <> j.user_id""")
 
-_counted = by_sql("""
+_counted = sql_invariant("""
     SELECT j.job_id, 'The document has not been received and counted.'
     FROM upload_jobs j JOIN documents d USING (document_id)
     WHERE j.job_id = ANY(%(jobs)s) AND (d.stored_at IS NULL OR coalesce(d.pages, 0) < 1)""")
 
-_recorded = by_sql("""
+_recorded = sql_invariant("""
     SELECT j.job_id, 'No parse of the document is recorded.'
     FROM upload_jobs j JOIN documents d USING (document_id)
     WHERE j.job_id = ANY(%(jobs)s) AND (
@@ -30,7 +30,7 @@ _recorded = by_sql("""
         OR j.parsed_sha256 IS DISTINCT FROM d.parsed_sha256 OR j.parsed_path IS DISTINCT FROM d.parsed_path)""")
 
 
-_asked = by_sql("""
+_asked = sql_invariant("""
     SELECT j.job_id, 'No parse of the document has been asked for.'
     FROM upload_jobs j JOIN documents d USING (document_id)
     WHERE j.job_id = ANY(%(jobs)s) AND (
@@ -41,11 +41,11 @@ _asked = by_sql("""
 
 
 def _original_missing(document: Document) -> str | None:
-    return once((document.pk, document.raw_path), lambda: _original(document))
+    return cached_check((document.pk, document.raw_path), lambda: _original(document))
 
 
 def _parse_missing(document: Document) -> str | None:
-    return once((document.pk, document.parsed_path, document.parsed_sha256), lambda: _parse(document))
+    return cached_check((document.pk, document.parsed_path, document.parsed_sha256), lambda: _parse(document))
 
 
 def _original(document: Document) -> str | None:
@@ -63,7 +63,7 @@ def _parse(document: Document) -> str | None:
     return None if same else "The parsed file is not the one that was recorded."
 
 
-def _stored(missing: Callable[[Document], str | None]) -> Proof:
+def _stored(missing: Callable[[Document], str | None]) -> Invariant:
     """Return the proof that looks into the store, object by object."""
 
     def prove(job_ids: Sequence[UUID]) -> dict[UUID, str]:
@@ -74,6 +74,6 @@ def _stored(missing: Callable[[Document], str | None]) -> Proof:
     return prove
 
 
-original_stored = each(tenant_matches, _counted, _stored(_original_missing))
-parse_requested = each(_asked, original_stored)
-parse_stored = each(_recorded, original_stored, _stored(_parse_missing))
+original_stored = all_invariants(tenant_matches, _counted, _stored(_original_missing))
+parse_requested = all_invariants(_asked, original_stored)
+parse_stored = all_invariants(_recorded, original_stored, _stored(_parse_missing))

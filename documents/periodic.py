@@ -12,7 +12,7 @@ from documents.models import Removal
 from documents.parsing import vendor_files
 from documents.storage import file_cache
 from jobs.cluster import background
-from jobs.errors import named
+from jobs.errors import safe_error_name
 from jobs.outcomes import Postponed, StageFailure
 
 log = logging.getLogger("accessa.documents")
@@ -31,7 +31,7 @@ def delete_removed_objects() -> None:
         try:
             services.delete_pending_objects(document_id)
         except OSError as error:  # the store is away: what is left stays due
-            log.warning("Files of a deleted document are still in the store: %s", named(error))
+            log.warning("Files of a deleted document are still in the store: %s", safe_error_name(error))
             continue
         due.filter(document_id=document_id).delete()
 
@@ -43,7 +43,9 @@ def start_vendor_deletions() -> None:
     """
     due = Removal.objects.filter(path__startswith=vendor_files.VENDOR_PREFIX, try_after__lt=Now())
     if due.exists():
-        background.begin(FORGETTING, delete_vendor_copies, log=log, broke_off="Deleting at the vendor's broke off")
+        background.start_in_background(
+            FORGETTING, delete_vendor_copies, log=log, broke_off="Deleting at the vendor's broke off"
+        )
 
 
 def delete_vendor_copies() -> None:

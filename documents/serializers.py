@@ -7,12 +7,12 @@ from typing import Any
 from django.utils import timezone
 from rest_framework import serializers
 
-from accounts.strict_fields import Flag, Text, Whole
+from accounts.strict_json import StrictBooleanField, StrictCharField, StrictIntegerField
 from documents import page_images
 from documents.models import Document
 
 
-class NameField(Text):
+class NameField(StrictCharField):
     """Any text: ``documents.validation`` strips what does not belong in a name, NUL among it."""
 
     def to_internal_value(self, data: Any) -> str:
@@ -23,10 +23,10 @@ class UploadRequest(serializers.Serializer[object]):
     """MVP context §6; what the values may be is decided by ``documents.validation``, with a code for each limit."""
 
     filename = NameField(trim_whitespace=False)
-    bytes_len = Whole(min_value=0)
-    mime = Text(trim_whitespace=False)
-    sha256 = Text(trim_whitespace=False)
-    ocr = Flag(default=False)
+    bytes_len = StrictIntegerField(min_value=0)
+    mime = StrictCharField(trim_whitespace=False)
+    sha256 = StrictCharField(trim_whitespace=False)
+    ocr = StrictBooleanField(default=False)
 
 
 class UploadResponse(serializers.Serializer[object]):

@@ -14,14 +14,14 @@ from django.db import connection, transaction
 
 from accounts import rate_limit
 from accounts.errors import ApiError, not_found
-from accounts.system_tenant import CORPUS
+from accounts.system_tenant import SYSTEM_TENANT_ID
 from documents import ids, storage, validation
 from documents.locks import lock
 from documents.models import Document, Removal
 from documents.parsing import parse_store, vendor_files
 from documents.storage import file_cache, object_deletions
 from jobs import log_context, pipeline, services
-from jobs.errors import named
+from jobs.errors import safe_error_name
 from jobs.events import log_event
 from jobs.models import Event, UploadJob
 from jobs.states import State
@@ -73,16 +73,16 @@ def declare(
             document = _create(document_id, user_id, filename, bytes_len, mime, sha256, ocr, by_connector)
             job = _enqueue(document)
         else:
-            services.hold(document_id)  # before the document's row, as workers do: the other order could deadlock
+            services.lock_jobs(document_id)  # before the document's row, as workers do: the other order could deadlock
             _redeclare(document, filename, bytes_len, ocr)
-            job = services.latest(document_id) if by_connector else _again(document, ocr)
+            job = services.get_latest_job(document_id) if by_connector else _again(document, ocr)
         expires = _renewed(document)
         if claim is not None:
             claim(document_id)
     raw, name = storage.locate(document.raw_path)
     if job.state == State.DEADLETTER and not (by_connector and raw.exists(name)):
         job = _revived(job)
-    log_context.turns_to(job)
+    log_context.bind_job(job)
     url = raw.sign_upload(name, length=document.bytes_len, mime=document.mime, sha256=document.file_sha256)
     return DeclaredUpload(job.pk, document.pk, url, expires)
 
@@ -131,7 +131,7 @@ def _enqueue(document: Document) -> UploadJob:
         document_id=document.pk,
         raw_path=document.raw_path,
         chunks_version="",
-        correlation_id=log_context.correlation(),
+        correlation_id=log_context.correlation_id(),
     )
 
 
@@ -150,14 +150,14 @@ def _again(document: Document, ocr: bool) -> UploadJob:
     from now on.
     """
     Document.objects.filter(pk=document.pk, imported=True).update(imported=False)
-    job = services.latest(document.pk)
+    job = services.get_latest_job(document.pk)
     log_event(job, "UPLOAD_DEDUP_HIT", Event.Type.STAGE_STARTED)
     if job.state != State.DEADLETTER:
         return job
     _spend_upload(document.user_id)
     if ocr != document.ocr:
         Document.objects.filter(pk=document.pk).update(ocr=ocr)
-        services.replan(job)  # another way of parsing: the stage that chose it is run again
+        services.reset_plan(job)  # another way of parsing: the stage that chose it is run again
     return job
 
 
@@ -168,7 +168,7 @@ def _revived(job: UploadJob) -> UploadJob:
     except ApiError as refused:
         if refused.code != "JOB_ALREADY_ACTIVE":  # who declared it at the same time has revived it
             raise
-        return services.latest(job.document_id)
+        return services.get_latest_job(job.document_id)
 
 
 def _renewed(document: Document) -> datetime:
@@ -192,9 +192,9 @@ def complete_upload(document_id: UUID, place: Callable[[], None]) -> None:
         lock(document_id)
         if not Document.objects.filter(pk=document_id).exists():
             raise not_found()
-        log_context.turns_to_document(document_id)
+        log_context.bind_document(document_id)
         place()
-        services.wake(document_id)
+        services.wake_job(document_id)
 
 
 def upload_arrived(*, user_id: UUID, document_id: UUID) -> bool:
@@ -202,10 +202,10 @@ def upload_arrived(*, user_id: UUID, document_id: UUID) -> bool:
 
     Return whether a job waits for this upload.
     """
-    pending = Document.objects.filter(pk=document_id, user_id=user_id, stored_at=None).exclude(user_id=CORPUS)
+    pending = Document.objects.filter(pk=document_id, user_id=user_id, stored_at=None).exclude(user_id=SYSTEM_TENANT_ID)
     if not pending.exists():
         return False
-    services.wake(document_id)
+    services.wake_job(document_id)
     return True
 
 
@@ -269,12 +269,12 @@ def delete_objects(document_id: UUID) -> None:
     try:
         delete_pending_objects(document_id)
     except OSError as error:
-        log.warning("The files of a deleted document are left to the sweep: %s", named(error))
+        log.warning("The files of a deleted document are left to the sweep: %s", safe_error_name(error))
 
 
 def _schedule_removal(document: Document) -> None:
     # A worker whose job is gone learns of it at its next write, so at the end of its stage at the latest.
-    longest = max(step.limit for step in pipeline.pipeline(PIPELINE).steps) + 2 * settings.JOBS_LEASE_SECONDS
+    longest = max(step.time_limit for step in pipeline.get_pipeline(PIPELINE).steps) + 2 * settings.JOBS_LEASE_SECONDS
     # And whoever has an upload URL may use it until it expires.
     surely = max(longest, settings.SIGNED_URL_SECONDS + UPLOAD_GRACE_SECONDS)
     for path in [document.raw_path, parse_store.own_path(document), *vendor_files.vendor_paths(document)]:

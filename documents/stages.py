@@ -24,7 +24,7 @@ from documents.parsing.parse_requests import CollectedParse
 from documents.parsing.parse_store import ParseResult
 from documents.storage import original_file
 from jobs import failpoints
-from jobs.claims import Claim, Superseded
+from jobs.claims import Claim, ClaimLost
 from jobs.events import log_event
 from jobs.models import Event
 from jobs.outcomes import Advance, Outcome, Permanent, Retryable, Wait
@@ -45,7 +45,7 @@ def receive(claim: Claim) -> Outcome:
         raise
     if inspection.pages > settings.MAX_PAGES:
         raise Permanent("TOO_MANY_PAGES", f"The PDF has more than {settings.MAX_PAGES} pages.")
-    with claim.held(durable=False):
+    with claim.transaction(durable=False):
         Document.objects.filter(pk=document.pk).update(pages=inspection.pages, stored_at=Now(), updated_at=Now())
         return claim.advance(event={"pages": inspection.pages}, payload=_validated(document))
 
@@ -138,8 +138,8 @@ def _store_bought(claim: Claim, parser: Parser, collected: CollectedParse) -> Ou
     """Keep what the vendor made: its pages in order, those that it gave up on blank and named."""
     look = collected.look
     if not any(text.strip() for text in look.pages.values()):  # of no use, and charged for all the same
-        with claim.held():
-            claim.save(total_pct=0, cost_cents=collected.settle())
+        with claim.transaction():
+            claim.save_progress(total_pct=0, cost_cents=collected.settle())
     if not look.pages:
         raise Permanent("PARSE_FAILED", "The parsing service could not parse any page of this PDF.")
     pages = [look.pages.get(number, "") for number in range(1, collected.pages + 1)]
@@ -149,18 +149,18 @@ def _store_bought(claim: Claim, parser: Parser, collected: CollectedParse) -> Ou
 
 def _store(claim: Claim, parse: ParseResult, collected: CollectedParse | None = None) -> Outcome:
     document = claim.job.document
-    claim.check()  # a document that was deleted while it was parsed gets no new object
+    claim.ensure_held()  # a document that was deleted while it was parsed gets no new object
     path = parse_store.write_parse(document, parse)
-    failpoints.reach("parsing:stored")
+    failpoints.failpoint("parsing:stored")
     try:
         with transaction.atomic():
             if not parse_store.lock_shared_parse(document, path):
                 raise Retryable(
                     "PARSE_TWIN_GONE", "The document that had the same text was deleted; it is stored anew."
                 )
-            with claim.held():
+            with claim.transaction():
                 moved = _recorded(claim, parse, path, collected)
-    except Superseded:
+    except ClaimLost:
         services.delete_pending_objects(document.pk)  # nothing, unless the document was deleted meanwhile
         raise
     parse_store.delete_own_parse(document, path)
@@ -184,7 +184,7 @@ def check_parse(claim: Claim) -> Outcome:
     document = claim.job.document
     content = parse_store.read_bytes(document)
     if hashlib.sha256(content).hexdigest() != document.parsed_sha256:
-        with claim.held():
+        with claim.transaction():
             log_event(claim.job, "PARSE_HASH_MISMATCH", Event.Type.ERROR, Event.Severity.ERROR)
         raise Permanent("PARSE_HASH_MISMATCH", "The parsed text was changed in the store; retrying parses it again.")
     starts, text = document.page_starts or [], content.decode()

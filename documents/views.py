@@ -13,7 +13,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from accounts.errors import not_found
-from accounts.pagination import Cursor
+from accounts.pagination import NewestFirstPagination
 from accounts.permissions import caller_id
 from accounts.rls import as_tenant
 from documents import services
@@ -24,7 +24,7 @@ from jobs import services as jobs
 
 def tenant_documents(request: Request) -> QuerySet[Document]:
     """Return the caller's documents, each with ``plan``, what its newest job has planned and spared."""
-    newest = jobs.of_tenants().filter(document=OuterRef("pk")).order_by("-created_at", "-job_id")
+    newest = jobs.tenant_jobs().filter(document=OuterRef("pk")).order_by("-created_at", "-job_id")
     plan = Coalesce(Subquery(newest.values("payload")[:1]), Value({}, JSONField()))
     return Document.objects.filter(user_id=caller_id(request)).annotate(plan=plan)
 
@@ -59,12 +59,12 @@ class UploadView(APIView):
 
 
 class DocumentsView(APIView):
-    pagination_class = Cursor
+    pagination_class = NewestFirstPagination
 
     @extend_schema(operation_id="documents", responses=DocumentResponse(many=True))
     def get(self, request: Request) -> Response:
         """Show the caller's documents, the newest first."""
-        pages = Cursor()
+        pages = NewestFirstPagination()
         with as_tenant(caller_id(request)):
             shown = DocumentResponse(
                 pages.paginate_queryset(tenant_documents(request), request, view=self), many=True

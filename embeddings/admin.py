@@ -11,9 +11,9 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import reverse
 from unfold.decorators import action
 
-from accounts.audit import log, reason_form
+from accounts.audit import forms, log
 from accounts.audit.admin_base import ReadOnlyAdmin
-from accounts.audit.admin_filters import exact
+from accounts.audit.admin_filters import exact_filter
 from embeddings.models import ChunkBuffer, DocumentChunk, LiveModel, VectorBuffer, VectorIndex
 
 MAY_READ = "documents.read_text"
@@ -40,15 +40,15 @@ class ReadableAdmin(PassageAdmin):
         if passage is None:
             raise Http404
         back = reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_change", args=[passage.pk])
-        form = reason_form.ReasonForm(request.POST or None)
+        form = forms.ReasonForm(request.POST or None)
         shown: dict[str, Any] = {"title": f"Read passage {passage.pk}", "button": "Read", "back": back}
         if request.method == "POST" and form.is_valid():
             shown |= {"template": "admin/audit/text.html", "text": self._read(request, passage, form.cleaned_data)}
-        return reason_form.page(request, self.admin_site, form, **shown)
+        return forms.reason_page(request, self.admin_site, form, **shown)
 
     def _read(self, request: HttpRequest, passage: Any, said: dict[str, str]) -> str:
         with transaction.atomic():
-            log.record(
+            log.record_action(
                 by=request.user, action=MAY_READ, reason=said["reason"], object_type=self.opts.model_name or "",  # type: ignore[arg-type]
                 object_id=passage.pk, tenant_id=passage.user_id, document_id=str(passage.document_id),
             )  # fmt: skip
@@ -61,7 +61,7 @@ class DocumentChunkAdmin(ReadableAdmin):
         "chunk_id", "user_id", "document_id", "chunk_ord", "chunker_name", "chunker_version", "embed_model",
         "embed_version", "embed_updated_at", "updated_at",
     )  # fmt: skip
-    list_filter = (exact("document_id", "document's id"),)
+    list_filter = (exact_filter("document_id", "document's id"),)
     id_fields = ("chunk_id", "document_id")
     ordering = ("document_id", "chunker_name", "chunker_version", "chunk_ord")  # uq_chunk_ord
     fields = (
@@ -74,7 +74,7 @@ class DocumentChunkAdmin(ReadableAdmin):
 @admin.register(ChunkBuffer)
 class ChunkBufferAdmin(ReadableAdmin):
     list_display = ("chunk_id", "user_id", "document_id", "chunk_ord", "chunker_name", "chunker_version", "created_at")
-    list_filter = (exact("document_id", "document's id"),)
+    list_filter = (exact_filter("document_id", "document's id"),)
     id_fields = ("chunk_id", "document_id")
     ordering = ("document_id", "chunk_ord", "chunk_id")
     fields = (
@@ -87,7 +87,7 @@ class ChunkBufferAdmin(ReadableAdmin):
 @admin.register(VectorBuffer)
 class VectorBufferAdmin(PassageAdmin):
     list_display = ("buffer_id", "user_id", "document_id", "chunk_id", "embed_model", "embed_version", "created_at")
-    list_filter = (exact("document_id", "document's id"),)
+    list_filter = (exact_filter("document_id", "document's id"),)
     id_fields = ("buffer_id", "document_id", "chunk_id")
     ordering = ("document_id", "buffer_id")
     fields = (
@@ -103,7 +103,7 @@ class LiveModelAdmin(ReadOnlyAdmin):
         "user_id", "embed_model", "embed_version", "previous_model", "previous_version", "pinned", "shadowed",
         "changed_at",
     )  # fmt: skip
-    list_filter = (exact("embed_model", "model"),)
+    list_filter = (exact_filter("embed_model", "model"),)
     id_fields = ("user_id",)
     ordering = ("user_id",)
 

@@ -10,7 +10,7 @@ from rest_framework.authentication import BaseAuthentication, get_authorization_
 from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.request import Request
 
-from accounts.authentication import NOBODY, Caller
+from accounts.authentication import NO_TENANT_ID, Caller
 from accounts.errors import not_found
 
 
@@ -25,7 +25,7 @@ class BrainAuthentication(BaseAuthentication):
             return None
         if not hmac.compare_digest(given, settings.BRAIN_API_SECRET.encode()):
             raise AuthenticationFailed
-        return Caller(NOBODY, service=True), None
+        return Caller(NO_TENANT_ID, service=True), None
 
     def authenticate_header(self, request: Request) -> str:
         return 'Bearer realm="accessa"'

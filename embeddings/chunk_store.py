@@ -103,7 +103,7 @@ def document_chunks(document: Document) -> QuerySet[DocumentChunk]:
     """Return the document's passages, as one chunker has cut them: what a campaign is still cutting is not shown."""
     version = document.chunks_version
     if version is None:  # never yet searchable: what its own job has cut
-        job = services.newest(UploadJob.objects.filter(document=document, campaign_id=None))
+        job = services.newest_job(UploadJob.objects.filter(document=document, campaign_id=None))
         version = job.chunks_version if job else ""
     name, _, number = version.partition("@")
     return DocumentChunk.objects.filter(document=document, chunker_name=name, chunker_version=number)

@@ -16,8 +16,8 @@ from embeddings.billed_calls import Reservation
 from embeddings.embedders.http_base import EmbedResponse, HttpEmbedder
 from embeddings.pending_chunks import PendingChunk
 from jobs import failpoints
-from jobs.claims import Claim, Superseded
-from jobs.cluster import state
+from jobs.claims import Claim, ClaimLost
+from jobs.cluster import shared_memory
 from jobs.outcomes import Permanent, Postponed
 from vendors import guard
 
@@ -81,8 +81,8 @@ class Airport:
         """Fill the air, as far as pace, budget and breaker allow; ``landed``: an answer waits to be written down."""
         idle = not self._flying and not landed
         while self._failure is None and len(self._flying) < self._most and (batch := self._next()):
-            if state.stopping() or self._claim.is_in_the_way():
-                self._failure = Postponed(0.0, "STOPPING" if state.stopping() else "GAVE_WAY")
+            if shared_memory.is_stopping() or self._claim.should_yield():
+                self._failure = Postponed(0.0, "STOPPING" if shared_memory.is_stopping() else "GAVE_WAY")
                 return
             try:
                 order = self._order(sum(item.tokens for item in batch), patient=idle)
@@ -124,7 +124,7 @@ class Airport:
         if patient:  # inside a transaction it does not sleep, so that no answer has to wait for the next call
             guard.admit(vendor, tokens=tokens)
         try:
-            with self._claim.held():
+            with self._claim.transaction():
                 if not pending_chunks.is_model_still_wanted(self._claim):
                     raise ModelChanged
                 if not patient:
@@ -138,7 +138,7 @@ class Airport:
                     job_id=job.pk,
                     limited=job.campaign_id is None,
                 )
-        except (Postponed, Permanent, Superseded, ModelChanged) as held_back:
+        except (Postponed, Permanent, ClaimLost, ModelChanged) as held_back:
             guard.failed(vendor, held_back)  # gives back the leave to probe
             raise
 
@@ -157,17 +157,17 @@ class Airport:
                 self._failure = error
 
     def _keep(self, flight: Flight, sold: EmbedResponse) -> None:
-        failpoints.reach("embedding:answered")
+        failpoints.failpoint("embedding:answered")
         guard.succeeded(self._embedder.vendor, sold.headers)
         self._kept += len(flight.batch)
         self._done = min(self._done + len(flight.batch), self._total)
-        with self._claim.held():
+        with self._claim.transaction():
             pending_chunks.buffer_vectors(
                 self._claim, self._embedder, [item.chunk_id for item in flight.batch], sold.vectors
             )
             cents = billed_calls.settle_call(self._embedder, flight.order, sold)
             reached = pending_chunks.progress_pct(self._done / self._total)
-            self._claim.save(progress={"embeds_done": self._done}, total_pct=reached, cost_cents=cents)
+            self._claim.save_progress(progress={"embeds_done": self._done}, total_pct=reached, cost_cents=cents)
             if self._kept == len(flight.batch) and self._done < self._total:
                 pending_chunks.log_first_vectors(self._claim)
 

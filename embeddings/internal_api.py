@@ -8,7 +8,7 @@ from typing import TypedDict
 
 from django.conf import settings
 
-from accounts.authentication import NOBODY
+from accounts.authentication import NO_TENANT_ID
 from accounts.errors import ApiError
 from embeddings import billed_calls, embedders
 from embeddings.embedders import DIMENSIONS
@@ -35,7 +35,7 @@ def embed_for_peer(texts: Sequence[str]) -> Shared:
         detail = "This deployment asks another one for its vectors: the two would ask in circles."
         raise ApiError("NO_MODEL_HERE", detail, status=HTTPStatus.CONFLICT)
     with billed_calls.as_api_errors("EMBEDDER_UNAVAILABLE", "The embedder is away; try again shortly.", field="texts"):
-        vectors = billed_calls.embed_texts(embedder, texts, user_id=NOBODY, stage="internal_embed")
+        vectors = billed_calls.embed_texts(embedder, texts, user_id=NO_TENANT_ID, stage="internal_embed")
         return {"embeddings": vectors.tolist(), "model": embedder.model, "dim": DIMENSIONS}
 
 

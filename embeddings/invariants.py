@@ -10,12 +10,12 @@ from django.db import connection
 from documents import invariants
 from embeddings import vector_store
 from embeddings.embedders import DIMENSIONS
-from jobs.invariants import by_sql, each
-from jobs.pipeline import Proof
+from jobs.invariants import all_invariants, sql_invariant
+from jobs.pipeline import Invariant
 
-chunker_planned = each(
+chunker_planned = all_invariants(
     invariants.parse_stored,
-    by_sql("""
+    sql_invariant("""
         SELECT job_id, 'No chunker is chosen.' FROM upload_jobs
         WHERE job_id = ANY(%(jobs)s) AND chunks_version !~ '^.+@.+$'"""),
 )
@@ -37,20 +37,22 @@ _WHOLE = """
         c.sound AND c.first = 0 AND c.last = c.rows - 1
         AND c.rows = coalesce((j.progress ->> 'chunks_total')::int, 0))"""
 # The rows come first in each proof: they fail fast where a stage only asks whether its work is done already.
-buffer_whole = by_sql(_WHOLE.format(table="document_chunk_buffer"))
-chunks_buffered = each(buffer_whole, invariants.parse_stored)
-_committed = by_sql("""
+buffer_whole = sql_invariant(_WHOLE.format(table="document_chunk_buffer"))
+chunks_buffered = all_invariants(buffer_whole, invariants.parse_stored)
+_committed = sql_invariant("""
     SELECT j.job_id, 'Chunks that were cut anew wait in the buffer.'
     FROM upload_jobs j
     WHERE j.job_id = ANY(%(jobs)s) AND EXISTS (
         SELECT 1 FROM document_chunk_buffer b LEFT JOIN document_chunks c USING (chunk_id)
         WHERE b.document_id = j.document_id AND b.chunker_name || '@' || b.chunker_version = j.chunks_version
           AND (c.chunk_sha IS DISTINCT FROM b.chunk_sha OR c.meta IS DISTINCT FROM b.meta))""")
-chunks_committed = each(by_sql(_WHOLE.format(table="document_chunks")), _committed, invariants.parse_stored)
+chunks_committed = all_invariants(
+    sql_invariant(_WHOLE.format(table="document_chunks")), _committed, invariants.parse_stored
+)
 
-vectors_planned = each(
+vectors_planned = all_invariants(
     chunks_committed,
-    by_sql("""
+    sql_invariant("""
         SELECT job_id, 'No model is chosen.' FROM upload_jobs
         WHERE job_id = ANY(%(jobs)s) AND (embed_model IS NULL OR embed_version IS NULL)"""),
 )
@@ -71,10 +73,10 @@ _NOT_IN = """AND NOT EXISTS (
                 AND b.embed_model = {wanted}.embed_model AND b.embed_version = {wanted}.embed_version)"""
 
 
-def _covered(*tables: str, wanted: str, reason: str, held_against: str = "true") -> Proof:
+def _covered(*tables: str, wanted: str, reason: str, held_against: str = "true") -> Invariant:
     """Every passage has the wanted model's vector, committed or in one of ``tables``."""
     and_not = "".join(_NOT_IN.format(table=table, wanted=wanted) for table in tables)
-    return by_sql(_COVERED.format(wanted=wanted, reason=reason, held_against=held_against, and_not=and_not))
+    return sql_invariant(_COVERED.format(wanted=wanted, reason=reason, held_against=held_against, and_not=and_not))
 
 
 def _sound_vectors(job_ids: Sequence[UUID]) -> dict[UUID, str]:
@@ -87,12 +89,14 @@ def _sound_vectors(job_ids: Sequence[UUID]) -> dict[UUID, str]:
 
 
 _CHOSEN, _LIVE = "A chunk has no vector of the chosen model.", "A chunk has no vector of the live model."
-buffer_covers = each(_covered("document_vector_buffer", "shadow_vectors", wanted="j", reason=_CHOSEN), _sound_vectors)
-vectors_buffered = each(buffer_covers, vectors_planned)
+buffer_covers = all_invariants(
+    _covered("document_vector_buffer", "shadow_vectors", wanted="j", reason=_CHOSEN), _sound_vectors
+)
+vectors_buffered = all_invariants(buffer_covers, vectors_planned)
 
 # What makes passages findable. The words are written with the vectors, and the empty word names every passage.
 _live = _covered("shadow_vectors", wanted="l", reason=_LIVE)
-_words = by_sql("""
+_words = sql_invariant("""
     SELECT j.job_id, 'The words of the document are not those of its findable passages.'
     FROM upload_jobs j JOIN documents d USING (document_id)
     WHERE j.job_id = ANY(%(jobs)s) AND d.chunks_version IS NOT NULL
@@ -101,38 +105,38 @@ _words = by_sql("""
               SELECT string_agg(int4send(c.chunk_ord) || int2send(0::smallint), '' ORDER BY c.chunk_ord)
               FROM document_chunks c
               WHERE c.document_id = j.document_id AND c.embed_model IS NOT NULL)""")
-_wide = by_sql(f"""
+_wide = sql_invariant(f"""
     SELECT j.job_id, 'A vector is not {DIMENSIONS} wide or has no length.'
     FROM upload_jobs j
     WHERE j.job_id = ANY(%(jobs)s) AND EXISTS (
         SELECT 1 FROM document_chunks c WHERE c.document_id = j.document_id AND c.embedding IS NOT NULL
           AND (vector_dims(c.embedding) <> {DIMENSIONS} OR NOT vector_norm(c.embedding) > 0))""")
-_cut = by_sql("""
+_cut = sql_invariant("""
     SELECT j.job_id, 'The document is searched by the chunks of another cut.'
     FROM upload_jobs j JOIN documents d USING (document_id)
     WHERE j.job_id = ANY(%(jobs)s) AND d.chunks_version IS DISTINCT FROM j.chunks_version""")
-searchable = each(_cut, vectors_planned, _words, _wide)  # whatever is found, though it may not be all
-vectors_committed = each(_cut, _live, vectors_planned, _words, _wide)
+searchable = all_invariants(_cut, vectors_planned, _words, _wide)  # whatever is found, though it may not be all
+vectors_committed = all_invariants(_cut, _live, vectors_planned, _words, _wide)
 
 # A campaign's re-embedding.
-target_chosen = each(
+target_chosen = all_invariants(
     invariants.tenant_matches,
-    by_sql("""
+    sql_invariant("""
         SELECT job_id, 'No model is chosen.' FROM upload_jobs
         WHERE job_id = ANY(%(jobs)s) AND (embed_model IS NULL OR embed_version IS NULL)"""),
-    by_sql("""
+    sql_invariant("""
         SELECT job_id, 'The document has been cut anew since.' FROM upload_jobs j JOIN documents d USING (document_id)
         WHERE j.job_id = ANY(%(jobs)s) AND d.chunks_version <> j.chunks_version"""),
 )
-target_planned = each(
+target_planned = all_invariants(
     target_chosen,
-    by_sql("""
+    sql_invariant("""
         SELECT job_id, 'The number of vectors is not recorded.' FROM upload_jobs
         WHERE job_id = ANY(%(jobs)s) AND progress ->> 'embeds_total' IS NULL"""),
 )
-target_buffered = each(buffer_covers, target_planned)
+target_buffered = all_invariants(buffer_covers, target_planned)
 # Once it is done, its tenant may have been cut over, rolled back or settled: then it answers for what is live.
-shadow_vectors_committed = each(
+shadow_vectors_committed = all_invariants(
     _covered("shadow_vectors", wanted="j", reason=_CHOSEN, held_against="j.state <> 'done'"),
     _live,
     target_planned,

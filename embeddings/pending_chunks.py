@@ -132,7 +132,7 @@ def buffer_vectors(claim: Claim, embedder: Embedder, chunk_ids: Sequence[UUID], 
 def log_first_vectors(claim: Claim) -> None:
     """Write down, once a job, that it has its first vectors. Call inside ``held()``."""
     if not Event.objects.filter(job_id=claim.job.pk, code="EMBED_FIRST").exists():
-        claim.log("EMBED_FIRST")
+        claim.log_event("EMBED_FIRST")
 
 
 def progress_pct(share: float) -> float:

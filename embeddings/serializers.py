@@ -5,7 +5,7 @@ from __future__ import annotations
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from accounts.strict_fields import Text
+from accounts.strict_json import StrictCharField
 from embeddings.models import DocumentChunk
 
 
@@ -96,7 +96,9 @@ class PassageAnswer(serializers.Serializer[object]):
 
 
 class EmbedRequest(serializers.Serializer[object]):
-    texts = serializers.ListField(child=Text(allow_blank=True, trim_whitespace=False), help_text="1 to 256, none empty")
+    texts = serializers.ListField(
+        child=StrictCharField(allow_blank=True, trim_whitespace=False), help_text="1 to 256, none empty"
+    )
 
 
 class EmbedAnswer(serializers.Serializer[object]):

@@ -59,7 +59,7 @@ def buffer_chunks(claim: Claim) -> Outcome:
     cut = chunker.split(parse_store.read_text(document), document.page_starts or (), last_page=document.pages or 1)
     if not cut:
         raise Permanent("NO_CHUNKS", "There is nothing in the document to cut into passages.")
-    with claim.held(durable=False):
+    with claim.transaction(durable=False):
         chunk_store.buffer_chunks(
             user_id=document.user_id, document_id=document.pk, chunks=cut, chunks_version=chunker.label
         )
@@ -74,7 +74,7 @@ def buffer_chunks(claim: Claim) -> Outcome:
 
 def commit_chunks(claim: Claim) -> Outcome:
     """chunks_buffered: check count, order and sha, then make the chunks those of the buffer."""
-    with claim.held(durable=False):
+    with claim.transaction(durable=False):
         if broken := invariants.buffer_whole([claim.job.pk]):
             raise Retryable("CHUNKS_NOT_SOUND", broken[claim.job.pk])
         chunk_store.commit_chunks(claim.job.document_id, chunks_version=claim.job.chunks_version)
@@ -94,7 +94,7 @@ def plan_reembedding(claim: Claim) -> Outcome:
 
 def _plan(claim: Claim, embedder: Embedder) -> Outcome:
     total = claim.job.progress["chunks_total"]
-    with claim.held(durable=False):
+    with claim.transaction(durable=False):
         reused = vector_reuse.reuse_vectors(claim, embedder)
         left = pending_chunks.count_pending(claim, embedder)
         if reused.taken:
@@ -149,9 +149,9 @@ def embed_chunks(claim: Claim) -> Outcome:
         elif moved := _embed_here(claim, embedder, claim.job.progress["embeds_total"]):
             return moved
     except concurrent_embedding.ModelChanged:
-        with claim.held():
+        with claim.transaction():
             return rewind_to_plan(claim)
-    with claim.held():
+    with claim.transaction():
         return _embedded(claim, embedder)
 
 
@@ -165,17 +165,17 @@ def _embed_here(claim: Claim, embedder: Embedder, total: int) -> Moved | None:
     done, is_first = claim.job.progress["embeds_done"], True
     while batch := pending_chunks.first_pending(claim, embedder, min(settings.EMBED_BATCH, embedder.batch_size)):
         found = embedder.embed([text for _, text in batch])
-        failpoints.reach("embedding:answered")
+        failpoints.failpoint("embedding:answered")
         done = min(done + len(batch), total)
-        with claim.held(durable=False):
+        with claim.transaction(durable=False):
             pending_chunks.buffer_vectors(claim, embedder, [chunk_id for chunk_id, _ in batch], found)
             if done == total:
                 return _embedded(claim, embedder)
-            claim.save(progress={"embeds_done": done}, total_pct=pending_chunks.progress_pct(done / total))
+            claim.save_progress(progress={"embeds_done": done}, total_pct=pending_chunks.progress_pct(done / total))
             if is_first:
                 pending_chunks.log_first_vectors(claim)
             is_first = False
-        if claim.is_in_the_way():
+        if claim.should_yield():
             raise Postponed(0.0, "GAVE_WAY")
         if not pending_chunks.is_model_still_wanted(claim):
             raise concurrent_embedding.ModelChanged
@@ -212,7 +212,7 @@ def commit_vectors(claim: Claim) -> Outcome:
     From here on the passages are found, and those of other chunkers are gone.
     """
     job, planned = claim.job, _chosen(claim)
-    with claim.held():
+    with claim.transaction():
         lock(job.document_id, "vectors")
         broken = invariants.buffer_covers([job.pk])
         if not broken:
@@ -229,7 +229,7 @@ def commit_vectors(claim: Claim) -> Outcome:
 def commit_shadow_vectors(claim: Claim) -> Outcome:
     """embeddings_buffered, of a re-embedding: the vectors wait beside the live ones, where no search looks."""
     job, planned = claim.job, _chosen(claim)
-    with claim.held():
+    with claim.transaction():
         lock(job.document_id, "vectors")
         broken = invariants.buffer_covers([job.pk])
         if not broken:
@@ -247,7 +247,7 @@ def finish_document(claim: Claim) -> Outcome:
     except OperationalError as error:
         if not index_probe.is_statement_timeout(error):
             raise
-        with claim.held():
+        with claim.transaction():
             payload = {"probe_seconds": seconds}
             log_event(claim.job, "EMBED_INDEX_TIMEOUT", Event.Type.STAGE_DONE, Event.Severity.WARN, payload)
         return Advance()

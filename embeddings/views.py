@@ -9,7 +9,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from accounts.pagination import Cursor
+from accounts.pagination import NewestFirstPagination
 from accounts.permissions import IsService, caller_id
 from accounts.rls import as_tenant
 from documents.views import tenant_document
@@ -18,7 +18,7 @@ from embeddings.authentication import BrainAuthentication
 from embeddings.serializers import ChunkAnswer, EmbedAnswer, EmbedRequest
 
 
-class InOrder(Cursor):
+class InOrder(NewestFirstPagination):
     ordering = "chunk_ord"
 
 

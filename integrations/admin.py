@@ -15,9 +15,9 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 
-from accounts.audit import reason_form
+from accounts.audit import forms
 from accounts.audit.admin_base import ReadOnlyAdmin
-from accounts.audit.admin_filters import between, one_of
+from accounts.audit.admin_filters import choice_filter, datetime_range_filter
 from accounts.errors import ApiError
 from accounts.models import User
 from integrations.admin_filters import CreatedWithin
@@ -40,7 +40,8 @@ class ConnectedSourceAdmin(ReadOnlyAdmin):
 
     list_display = ("source", "provider", "status", "status_message", "transport", "last_synced_at", "tenant")
     list_filter = (
-        one_of("status", "status", ConnectedSource.Status.choices), one_of("provider", "provider", Provider.choices),
+        choice_filter("status", "status", ConnectedSource.Status.choices),
+        choice_filter("provider", "provider", Provider.choices),
     )  # fmt: skip
     id_fields = ("id", "user_id")
     ordering = ("-created_at", "id")
@@ -71,8 +72,9 @@ class ConnectedSourceAdmin(ReadOnlyAdmin):
 class IngestionJobAdmin(ReadOnlyAdmin):
     list_display = ("job", "kind", "status", "error_message", "counts", "page", "created_at", "of_source", "tenant")
     list_filter = (
-        CreatedWithin, one_of("status", "status", IngestionJob.Status.choices),
-        one_of("kind", "kind", IngestionJob.Kind.choices), one_of("source__provider", "provider", Provider.choices),
+        CreatedWithin, choice_filter("status", "status", IngestionJob.Status.choices),
+        choice_filter("kind", "kind", IngestionJob.Kind.choices),
+        choice_filter("source__provider", "provider", Provider.choices),
     )  # fmt: skip
     id_fields = ("id", "source_id")
     ordering = ("-created_at", "id")
@@ -113,7 +115,7 @@ class ArchivedMessageAdmin(ReadOnlyAdmin):
     list_display = (
         "msg_id", "archived_at", "provider", "kind", "code", "stream", "page", "read_ct", "job", "of_source", "tenant",
     )  # fmt: skip
-    list_filter = (between("archived_at", "archived"),)
+    list_filter = (datetime_range_filter("archived_at", "archived"),)
     list_disable_select_all = True
     id_fields = ("msg_id",)
     ordering = ("-archived_at", "msg_id")
@@ -184,14 +186,14 @@ class ArchivedMessageAdmin(ReadOnlyAdmin):
     def replay(self, request: HttpRequest, queryset: QuerySet[ArchivedMessage]) -> HttpResponse | None:
         """Ask why, and put back what was chosen once that has been confirmed."""
         chosen = [int(each) for each in request.POST.getlist(ACTION_CHECKBOX_NAME)[:MOST]]
-        form = reason_form.ReasonForm(request.POST if "confirmed" in request.POST else None)
+        form = forms.ReasonForm(request.POST if "confirmed" in request.POST else None)
         if form.is_valid():
             return self._replayed(request, chosen, form.cleaned_data["reason"])
         lines = (
             f"{len(chosen)} chosen. Each sync goes on from the page that was given up, if no other has begun since.",
         )
         hidden = [(ACTION_CHECKBOX_NAME, each) for each in chosen]
-        return reason_form.page(
+        return forms.reason_page(
             request, self.admin_site, form, title="Put back into the queue", button="Put back", lines=lines,
             back=request.get_full_path(), hidden=[*hidden, ("action", "replay"), ("index", "0"), ("confirmed", "yes")],
         )  # fmt: skip

@@ -49,7 +49,7 @@ def disconnect_source(source: ConnectedSource, *, by: User | None, reason: str =
             if not cursor.rowcount:
                 return GrantOutcome.REVOKED
         token_vault.delete_tokens(source.pk)
-        sync_jobs.start_sync(source, IngestionJob.Kind.FORGET, by=str(by.pk) if by else auditing.COMMAND_LINE)
+        sync_jobs.start_sync(source, IngestionJob.Kind.FORGET, by=str(by.pk) if by else auditing.COMMAND_LINE_ACTOR)
         if by is None or by.pk != source.user_id:
             _audit(source, by, reason)
     source.refresh_from_db()
@@ -87,7 +87,7 @@ def is_grant_shared(source: ConnectedSource, account: str) -> bool:
 
 
 def _audit(source: ConnectedSource, by: User | None, reason: str) -> None:
-    auditing.record(
+    auditing.record_action(
         by=by,
         action="sources.disconnect",
         reason=reason,

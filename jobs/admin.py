@@ -27,20 +27,20 @@ from jobs.states import Stage
 
 # No index has them: looked for among the newest jobs only, for which support usually asks.
 CORRELATED_AMONG = 20_000
-LABELS = {
+ACTION_LABELS = {
     "retry": "Retry",
     "retry_from": "Retry from a stage",
     "cancel": "Cancel",
-    "bury": "Move to the dead letters",
+    "discard": "Move to the dead letters",
 }
 
 
-def whole(value: object) -> str:
+def nowrap(value: object) -> str:
     """Show what people copy in one piece, in one line."""
     return format_html('<span class="whitespace-nowrap">{}</span>', value)
 
 
-def linked(job_id: UUID) -> str:
+def job_link(job_id: UUID) -> str:
     """Show a job's id as the way to its page."""
     page = reverse("console:job", args=[job_id])
     return format_html('<a class="whitespace-nowrap underline" href="{}">{}</a>', page, job_id)
@@ -55,20 +55,22 @@ class UploadJobAdmin(ReadOnlyAdmin):
     )  # fmt: skip
     list_display_links = None
     list_filter = (
-        admin_filters.Standing, admin_filters.InState, admin_filters.InStatus, admin_filters.AtStage,
-        admin_filters.ErrorCode, admin_filters.WaitReason, admin_filters.OfPipeline, admin_filters.AskedBy,
-        admin_filters.OlderThan,
+        admin_filters.DisplayStatusFilter, admin_filters.StateFilter, admin_filters.StatusFilter,
+        admin_filters.StageFilter, admin_filters.ErrorCodeFilter, admin_filters.WaitReasonFilter,
+        admin_filters.PipelineFilter, admin_filters.OriginFilter, admin_filters.AgeFilter,
     )  # fmt: skip
     list_disable_select_all = True  # a group of any size is retried from the dead letters
     id_fields = ("job_id", "document_id", "user_id")
     search_help_text = "A whole id: of a job, a document, a tenant, a law, or of a recent upload's correlation"
     # Which documents are meant by an id that only another app knows: it adds a function of its own.
-    named_otherwise: ClassVar[list[Callable[[str], Collection[UUID]]]] = []
+    document_lookups: ClassVar[list[Callable[[str], Collection[UUID]]]] = []
     ordering = ("-created_at", "job_id")
-    actions = ("retry", "retry_from", "cancel", "bury")
+    actions = ("retry", "retry_from", "cancel", "discard")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[UploadJob]:
-        return UploadJob.objects.defer("payload", "progress", "traceback").annotate(is_starved=standing.starved())
+        return UploadJob.objects.defer("payload", "progress", "traceback").annotate(
+            is_starved=standing.starved_filter()
+        )
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[UploadJob], search_term: str
@@ -77,7 +79,7 @@ class UploadJobAdmin(ReadOnlyAdmin):
         term = search_term.strip().replace("\0", "")
         if not term or found.exists():
             return found, may_repeat
-        for documents_of in self.named_otherwise:
+        for documents_of in self.document_lookups:
             if document_ids := documents_of(term):
                 return queryset.filter(document_id__in=document_ids), may_repeat
         try:
@@ -110,15 +112,15 @@ class UploadJobAdmin(ReadOnlyAdmin):
 
     @admin.display(description="job")
     def job(self, job: UploadJob) -> str:
-        return linked(job.pk)
+        return job_link(job.pk)
 
     @admin.display(description="document")
     def of_document(self, job: UploadJob) -> str:
-        return whole(job.document_id)
+        return nowrap(job.document_id)
 
     @admin.display(description="tenant")
     def tenant(self, job: UploadJob) -> str:
-        return whole(job.user_id)
+        return nowrap(job.user_id)
 
     @admin.display(description="stage")
     def at_stage(self, job: UploadJob) -> str:
@@ -130,7 +132,7 @@ class UploadJobAdmin(ReadOnlyAdmin):
 
     @admin.display(description="standing")
     def standing(self, job: UploadJob) -> str:
-        return standing.named(job, is_starved=getattr(job, "is_starved", False))
+        return standing.display_status(job, is_starved=getattr(job, "is_starved", False))
 
     @admin.display(description="error")
     def code(self, job: UploadJob) -> str | None:
@@ -148,24 +150,24 @@ class UploadJobAdmin(ReadOnlyAdmin):
     def has_cancel_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm(staff_actions.PERMISSIONS["cancel"])
 
-    def has_bury_permission(self, request: HttpRequest) -> bool:
-        return request.user.has_perm(staff_actions.PERMISSIONS["bury"])
+    def has_discard_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm(staff_actions.PERMISSIONS["discard"])
 
-    @admin.action(description=LABELS["retry"], permissions=["retry"])
+    @admin.action(description=ACTION_LABELS["retry"], permissions=["retry"])
     def retry(self, request: HttpRequest, queryset: QuerySet[UploadJob]) -> HttpResponse | None:
         return self._repair("retry", request)
 
-    @admin.action(description=LABELS["retry_from"], permissions=["retry"])
+    @admin.action(description=ACTION_LABELS["retry_from"], permissions=["retry"])
     def retry_from(self, request: HttpRequest, queryset: QuerySet[UploadJob]) -> HttpResponse | None:
         return self._repair("retry_from", request)
 
-    @admin.action(description=LABELS["cancel"], permissions=["cancel"])
+    @admin.action(description=ACTION_LABELS["cancel"], permissions=["cancel"])
     def cancel(self, request: HttpRequest, queryset: QuerySet[UploadJob]) -> HttpResponse | None:
         return self._repair("cancel", request)
 
-    @admin.action(description=LABELS["bury"], permissions=["bury"])
-    def bury(self, request: HttpRequest, queryset: QuerySet[UploadJob]) -> HttpResponse | None:
-        return self._repair("bury", request)
+    @admin.action(description=ACTION_LABELS["discard"], permissions=["discard"])
+    def discard(self, request: HttpRequest, queryset: QuerySet[UploadJob]) -> HttpResponse | None:
+        return self._repair("discard", request)
 
     def _repair(self, verb: str, request: HttpRequest) -> HttpResponse | None:
         """Ask why and say how many; done once that has been confirmed."""
@@ -173,25 +175,25 @@ class UploadJobAdmin(ReadOnlyAdmin):
         if "confirmed" in request.POST:
             by, posted = cast(User, request.user), request.POST
             try:
-                done = staff_actions.many(
+                done = staff_actions.run_bulk_action(
                     verb, job_ids, by=by, reason=posted.get("reason", ""), stage=posted.get("stage")
                 )
             except ApiError as refused:
                 messages.error(request, f"{refused.code}: {refused.detail}")
             else:
-                tell(request, verb, done)
+                report_bulk_result(request, verb, done)
                 return None
         context = {
-            **self.admin_site.each_context(request), "title": LABELS[verb], "opts": self.opts, "verb": verb,
+            **self.admin_site.each_context(request), "title": ACTION_LABELS[verb], "opts": self.opts, "verb": verb,
             "count": len(job_ids), "job_ids": job_ids, "stages": Stage.values if verb == "retry_from" else None,
         }  # fmt: skip
         return TemplateResponse(request, "admin/jobs/uploadjob/repair.html", context)
 
 
-DONE = {"retry": "retried", "retry_from": "retried", "cancel": "cancelled", "bury": "moved to the dead letters"}
+DONE = {"retry": "retried", "retry_from": "retried", "cancel": "cancelled", "discard": "moved to the dead letters"}
 
 
-def tell(request: HttpRequest, verb: str, done: staff_actions.Done) -> None:
+def report_bulk_result(request: HttpRequest, verb: str, done: staff_actions.BulkResult) -> None:
     """Say how many were done, and why others were not."""
     if done.count:
         messages.success(request, f"{done.count} {'job' if done.count == 1 else 'jobs'} {DONE[verb]}.")
@@ -205,13 +207,18 @@ def tell(request: HttpRequest, verb: str, done: staff_actions.Done) -> None:
 class EventAdmin(ReadOnlyAdmin):
     list_display = ("at", "code", "of_type", "how_severe", "stage", "attempt", "of_job", "of_document", "tenant")
     list_display_links = None
-    list_filter = (admin_filters.Lately, admin_filters.EventSeverity, admin_filters.EventType, admin_filters.EventCode)
+    list_filter = (
+        admin_filters.RecentFilter,
+        admin_filters.EventSeverity,
+        admin_filters.EventType,
+        admin_filters.EventCode,
+    )
     id_fields = ("job_id", "document_id")
     ordering = ("-ts", "event_id")
 
     @admin.display(description="when, UTC")
     def at(self, event: Event) -> str:
-        return whole(f"{event.ts:%Y-%m-%d %H:%M:%S}")
+        return nowrap(f"{event.ts:%Y-%m-%d %H:%M:%S}")
 
     @admin.display(description="type")
     def of_type(self, event: Event) -> str:
@@ -223,15 +230,15 @@ class EventAdmin(ReadOnlyAdmin):
 
     @admin.display(description="job")
     def of_job(self, event: Event) -> str:
-        return linked(event.job_id)
+        return job_link(event.job_id)
 
     @admin.display(description="document")
     def of_document(self, event: Event) -> str:
-        return whole(event.document_id)
+        return nowrap(event.document_id)
 
     @admin.display(description="tenant")
     def tenant(self, event: Event) -> str:
-        return whole(event.user_id)
+        return nowrap(event.user_id)
 
     @admin.display(description="stage")
     def stage(self, event: Event) -> str | None:

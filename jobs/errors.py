@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from jobs.claims import Claim
 
 
-def named(error: BaseException) -> str:
+def safe_error_name(error: BaseException) -> str:
     """Name an error without its values: a database's DETAIL and many messages carry tenant text."""
     cause = error.__cause__ if isinstance(error.__cause__, psycopg.Error) else error
     if isinstance(cause, psycopg.Error) and cause.diag.sqlstate:
@@ -30,7 +30,7 @@ def named(error: BaseException) -> str:
 _AWAY = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ESTALE, errno.ENOTCONN, errno.ETIMEDOUT}
 
 
-def database_away(error: Exception) -> bool:
+def is_database_unavailable(error: Exception) -> bool:
     """Tell a database that cannot be reached from one that refused a statement (a deadlock, a timeout)."""
     if not isinstance(error, (OperationalError, InterfaceError)):
         return False
@@ -38,7 +38,7 @@ def database_away(error: Exception) -> bool:
     return state is None or state.startswith(("08", "57P"))
 
 
-def not_the_documents(error: Exception) -> Wait | None:
+def infrastructure_wait(error: Exception) -> Wait | None:
     """Return the wait for a fault that is no document's: a wrong setting, a pipeline that is not deployed, no disk."""
     if isinstance(error, ImproperlyConfigured):
         return Wait(seconds=60.0, reason="CONFIGURATION")
@@ -48,16 +48,16 @@ def not_the_documents(error: Exception) -> Wait | None:
     return None
 
 
-def frames(error: BaseException) -> str:
+def safe_traceback(error: BaseException) -> str:
     """Return where an error was raised, file by file, without the values that its message may hold."""
-    return "".join(traceback.format_tb(error.__traceback__)) + named(error)
+    return "".join(traceback.format_tb(error.__traceback__)) + safe_error_name(error)
 
 
-def recorded(claim: Claim, failure: Permanent | Retryable) -> dict[str, Any]:
+def error_columns(claim: Claim, failure: Permanent | Retryable) -> dict[str, Any]:
     """Return the two columns of a failed try: for everybody, and for staff."""
     job, shown = claim.job, dict[str, Any](code=failure.code, detail=failure.detail)
     shown |= {"stage": job.stage, "attempt": job.attempts}
     if isinstance(failure, Permanent):
         shown["permanent"] = True  # told apart from a failure that has used up its tries, however few these are
-    trace = frames(failure.__cause__ or failure) if failure.code == "internal" else None
+    trace = safe_traceback(failure.__cause__ or failure) if failure.code == "internal" else None
     return {"error": Jsonb(shown), "traceback": trace}

@@ -13,7 +13,7 @@ from jobs.models import Event, UploadJob
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.events")
 
 # MVP context §7: the codes that every deployment can count on.
-CODES = (
+EVENT_CODES = (
     "UPLOAD_DEDUP_HIT",
     "UPLOAD_ACCEPTED",
     "PARSE_REQUESTED",
@@ -47,4 +47,6 @@ def log_event(
         payload=dict(payload or {}),
         correlation_id=job.correlation_id,
     )
-    log.info(code, **log_context.of(job), **({"stage": stage} if (stage := (payload or {}).get("stage")) else {}))
+    log.info(
+        code, **log_context.job_fields(job), **({"stage": stage} if (stage := (payload or {}).get("stage")) else {})
+    )

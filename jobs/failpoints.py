@@ -11,7 +11,7 @@ from pathlib import Path
 _ARMED = os.environ.get("ACCESSA_FAILPOINTS", "")
 
 
-def reach(point: str) -> None:
+def failpoint(point: str) -> None:
     """Die here by SIGKILL when a death at this point has been asked for."""
     if not _ARMED:
         return

@@ -9,10 +9,10 @@ from uuid import UUID
 
 from django.db import connection
 
-from jobs.pipeline import Proof
+from jobs.pipeline import Invariant
 
 
-def by_sql(sql: str) -> Proof:
+def sql_invariant(sql: str) -> Invariant:
     """Return the proof of a query that selects ``(job_id, reason)`` of the jobs in ``%(jobs)s`` that break it."""
 
     def prove(job_ids: Sequence[UUID]) -> dict[UUID, str]:
@@ -23,7 +23,7 @@ def by_sql(sql: str) -> Proof:
     return prove
 
 
-def each(*proofs: Proof) -> Proof:
+def all_invariants(*proofs: Invariant) -> Invariant:
     """Return the proof that holds when all of ``proofs`` do; the first that does not gives the reason."""
 
     def prove(job_ids: Sequence[UUID]) -> dict[UUID, str]:
@@ -40,7 +40,7 @@ _seen: ContextVar[dict[Hashable, str | OSError | None] | None] = ContextVar("see
 
 
 @contextmanager
-def one_pass() -> Iterator[None]:
+def shared_checks() -> Iterator[None]:
     """Prove several stages within the block as of one moment: each object of the store is looked at once."""
     token = _seen.set({})
     try:
@@ -49,7 +49,7 @@ def one_pass() -> Iterator[None]:
         _seen.reset(token)
 
 
-def once(key: Hashable, look: Callable[[], str | None]) -> str | None:
+def cached_check(key: Hashable, look: Callable[[], str | None]) -> str | None:
     """Return ``look()``; within one pass, what it said the first time. A store that is away stays away for the pass."""
     seen = _seen.get()
     if seen is None:

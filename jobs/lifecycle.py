@@ -76,7 +76,7 @@ MOVES: Mapping[str, Move] = {
                                                  "retry", "warn", "RETRY_SCHEDULED"),
     "expire":  _move([WORKING],      QUEUED,     f"{_FREE}, retry_count = u.attempts, last_error = %(error)s",
                                                  "retry", "warn", "LEASE_EXPIRED"),
-    "bury":    _move([WORKING],      DEADLETTER, f"{_FREE}, finished_at = clock_timestamp(), last_error = %(error)s, traceback = %(traceback)s",
+    "discard": _move([WORKING],      DEADLETTER, f"{_FREE}, finished_at = clock_timestamp(), last_error = %(error)s, traceback = %(traceback)s",
                                                  "error", "error", "DLQ_MOVED"),
     "due":     _move([QUEUED, RETRYABLE], QUEUED, _UNPARKED,
                                                  "stage_started", "info", "DUE"),
@@ -93,7 +93,7 @@ MOVES: Mapping[str, Move] = {
 # fmt: on
 
 # What a handler may set along with its move; a closed set, because the names go into the statement.
-FIELDS = frozenset(
+HANDLER_FIELDS = frozenset(
     {
         "parsed_path",
         "parsed_sha256",
@@ -105,11 +105,11 @@ FIELDS = frozenset(
         "cost_cents",
     }
 )
-MERGED = frozenset({"payload", "progress"})
-_JSON = MERGED | {"last_error"}
+MERGED_FIELDS = frozenset({"payload", "progress"})
+_JSON = MERGED_FIELDS | {"last_error"}
 
 
-def ctes(name: str, pick: str, *, fields: Sequence[str] = ()) -> str:
+def move_ctes(name: str, pick: str, *, fields: Sequence[str] = ()) -> str:
     """Return the CTEs of a move: lock the rows that ``pick`` selects, change them, journal each.
 
     ``pick`` selects ``job_id`` (and ``slot`` for a claim) and locks what it selects. Rows that are no longer in one of
@@ -117,7 +117,7 @@ def ctes(name: str, pick: str, *, fields: Sequence[str] = ()) -> str:
     """
     move = MOVES[name]
     sources = ", ".join(f"'{state}'" for state in sorted(move.sources))
-    sets = ", ".join([f"state = '{move.target}'", move.sets, *assignments(fields)])
+    sets = ", ".join([f"state = '{move.target}'", move.sets, *set_clauses(fields)])
     return f"""
     {name}_picked AS MATERIALIZED ({pick}),
     {name}_moved AS (
@@ -135,18 +135,18 @@ def ctes(name: str, pick: str, *, fields: Sequence[str] = ()) -> str:
 
 
 @cache
-def statement(name: str, pick: str, *, fields: tuple[str, ...] = (), durable: bool = True) -> str:
+def move_statement(name: str, pick: str, *, fields: tuple[str, ...] = (), durable: bool = True) -> str:
     """Return the SQL of a move as a statement of its own.
 
     One that is not ``durable`` does not wait for the disk. Set in the statement, that ends with its own commit.
     """
     hurry = "" if durable else ", set_config('synchronous_commit', 'off', true)"
-    return f"WITH {ctes(name, pick, fields=fields)} SELECT *{hurry} FROM {name}_moved"
+    return f"WITH {move_ctes(name, pick, fields=fields)} SELECT *{hurry} FROM {name}_moved"
 
 
-def assignments(fields: Sequence[str]) -> list[str]:
+def set_clauses(fields: Sequence[str]) -> list[str]:
     """Return the SET clauses of what a handler reports; refuse names outside the closed set."""
-    unknown = set(fields) - FIELDS
+    unknown = set(fields) - HANDLER_FIELDS
     if unknown:
         raise ValueError(f"A move cannot set {sorted(unknown)}.")
     return [_assignment(field) for field in sorted(fields)]
@@ -155,12 +155,12 @@ def assignments(fields: Sequence[str]) -> list[str]:
 def _assignment(field: str) -> str:
     if field == "cost_cents":
         return "cost_cents = u.cost_cents + %(cost_cents)s"
-    return f"{field} = u.{field} || %({field})s" if field in MERGED else f"{field} = %({field})s"
+    return f"{field} = u.{field} || %({field})s" if field in MERGED_FIELDS else f"{field} = %({field})s"
 
 
-def adapted(fields: Mapping[str, Any]) -> dict[str, Any]:
+def adapt_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parameters of what a handler reports."""
-    return {name: Jsonb(value) if name in MERGED else value for name, value in fields.items()}
+    return {name: Jsonb(value) if name in MERGED_FIELDS else value for name, value in fields.items()}
 
 
 def execute(sql: str, params: Mapping[str, Any]) -> list[Row]:
@@ -172,7 +172,7 @@ def execute(sql: str, params: Mapping[str, Any]) -> list[Row]:
         return cursor.fetchall()
 
 
-def loaded(row: Row) -> UploadJob:
+def load_job(row: Row) -> UploadJob:
     """Return the model of a row as the database has it, ``status`` included."""
     names = [field.attname for field in UploadJob._meta.concrete_fields]
     values = [json.loads(row[name]) if name in _JSON and row[name] is not None else row[name] for name in names]

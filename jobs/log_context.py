@@ -11,7 +11,7 @@ from structlog.contextvars import bind_contextvars, bound_contextvars, clear_con
 from jobs.models import UploadJob
 
 
-def of(job: UploadJob) -> dict[str, str]:
+def job_fields(job: UploadJob) -> dict[str, str]:
     """Return what every line about ``job`` says. Ids and words of ours only."""
     return {
         "correlation": str(job.correlation_id),
@@ -23,14 +23,14 @@ def of(job: UploadJob) -> dict[str, str]:
 
 
 @contextmanager
-def about(job: UploadJob, **more: str) -> Iterator[None]:
+def job_log_context(job: UploadJob, **more: str) -> Iterator[None]:
     """Say in every line of the block, and of this thread only, which job it is about and where it stands."""
-    with bound_contextvars(**of(job), stage=str(job.stage), attempt=job.attempts, **more):
+    with bound_contextvars(**job_fields(job), stage=str(job.stage), attempt=job.attempts, **more):
         yield
 
 
 @contextmanager
-def only(**said: str) -> Iterator[None]:
+def isolated_log_context(**said: str) -> Iterator[None]:
     """Begin with nothing but ``said``, and keep what the block turns to from what follows it in this thread."""
     before = get_contextvars()
     clear_contextvars()
@@ -42,29 +42,29 @@ def only(**said: str) -> Iterator[None]:
         bind_contextvars(**before)
 
 
-def at(job: UploadJob) -> None:
+def update_stage(job: UploadJob) -> None:
     """Say where the job stands by now, inside ``about``'s block."""
     bind_contextvars(stage=str(job.stage), attempt=job.attempts)
 
 
-def turns_to(job: UploadJob) -> None:
+def bind_job(job: UploadJob) -> None:
     """Say that the rest of the present request is about ``job``. The request's own id stays beside the job's."""
-    bind_contextvars(**of(job))
+    bind_contextvars(**job_fields(job))
 
 
-def turns_to_document(document_id: UUID) -> None:
+def bind_document(document_id: UUID) -> None:
     """Say that the rest of the present request is about the newest job of a document, if it has one."""
     job = UploadJob.objects.filter(document_id=document_id).order_by("-created_at", "-job_id").first()
     if job is not None:
-        turns_to(job)
+        bind_job(job)
 
 
-def correlation() -> UUID:
+def correlation_id() -> UUID:
     """Return the id of the present request or job, or a new one where there is neither."""
     found = get_contextvars().get("correlation")
     return UUID(found) if found else uuid4()
 
 
-def call() -> str:
+def new_call_id() -> str:
     """Return a name for one call of a vendor: unique, as vendors ask, and beginning with the present correlation."""
-    return f"{correlation()}/{uuid4().hex[:12]}"
+    return f"{correlation_id()}/{uuid4().hex[:12]}"

@@ -63,7 +63,7 @@ class UploadJob(models.Model):
         permissions = [
             ("retry_uploadjob", "Can retry upload jobs"),
             ("cancel_uploadjob", "Can cancel upload jobs"),
-            ("bury_uploadjob", "Can move upload jobs to the dead letters"),
+            ("discard_uploadjob", "Can move upload jobs to the dead letters"),
         ]
         indexes = [
             models.Index("state", "created_at", name="ix_jobs_state"),

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 Handler = Callable[["Claim"], Outcome]
 # Takes job ids that stand at (or past) a stage, returns those for which its invariants do not hold, and why.
-Proof = Callable[[Sequence[UUID]], dict[UUID, str]]
+Invariant = Callable[[Sequence[UUID]], dict[UUID, str]]
 
 
-DEFAULT_LIMIT = 60.0
+DEFAULT_TIME_LIMIT = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +32,12 @@ class Step:
 
     stage: Stage
     handler: Handler
-    proof: Proof
-    limit: float = DEFAULT_LIMIT
+    invariant: Invariant
+    time_limit: float = DEFAULT_TIME_LIMIT
     # Whether the stage's work may be passed over when the next stage's proof already holds.
     skippable: bool = False
     # Share of the whole that is done when the stage is reached, in percent.
-    reached_pct: float = 0.0
+    total_pct: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,17 +45,17 @@ class Pipeline:
     name: str
     steps: tuple[Step, ...]
     # Whether only campaigns send jobs this way.
-    of_campaigns: bool = False
+    campaigns_only: bool = False
 
     def step(self, stage: str) -> Step:
         return self.steps[self._index(stage)]
 
-    def after(self, stage: str) -> Step | None:
+    def next_step(self, stage: str) -> Step | None:
         """Return the step that follows ``stage``, or None when it is the last."""
         following = self._index(stage) + 1
         return self.steps[following] if following < len(self.steps) else None
 
-    def upto(self, stage: str) -> tuple[Step, ...]:
+    def steps_through(self, stage: str) -> tuple[Step, ...]:
         """Return the steps reached by a job that stands at ``stage``, the latest last."""
         return self.steps[: self._index(stage) + 1]
 
@@ -72,7 +72,7 @@ def _pipelines(path: str) -> Mapping[str, Pipeline]:
     return found
 
 
-def pipeline(name: str) -> Pipeline:
+def get_pipeline(name: str) -> Pipeline:
     """Return a pipeline of the table that ``settings.JOBS_PIPELINES`` names, as Django finds its URLconf."""
     table = _pipelines(settings.JOBS_PIPELINES)
     if name not in table:
@@ -80,6 +80,6 @@ def pipeline(name: str) -> Pipeline:
     return table[name]
 
 
-def names() -> list[str]:
+def pipeline_names() -> list[str]:
     """Return the names of the pipelines of this deployment."""
     return sorted(_pipelines(settings.JOBS_PIPELINES))

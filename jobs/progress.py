@@ -13,7 +13,7 @@ from jobs import queries
 from jobs.models import UploadJob
 from jobs.states import Stage, State
 
-STANDINGS = ("queued", "waiting", "starved", "working", "retrying", "dead", "done")
+DISPLAY_STATUSES = ("queued", "waiting", "starved", "working", "retrying", "dead", "done")
 
 
 def stage_pct(job: UploadJob) -> float:
@@ -31,16 +31,16 @@ def total_pct(job: UploadJob) -> float:
     return round(job.total_pct, 1)
 
 
-def standing(job: UploadJob, *, running: int) -> str:
+def tenant_display_status(job: UploadJob, *, running: int) -> str:
     """Tell the kinds of not moving apart, of a job that a tenant asked for: one of ``STANDINGS``.
 
     ``running`` is how many of the user's own jobs are being worked on.
     """
     most = settings.JOBS_ACTIVE_OF.get(job.user_id, settings.JOBS_ACTIVE_PER_USER)
-    return named(job, is_starved=running >= most)
+    return display_status(job, is_starved=running >= most)
 
 
-def named(job: UploadJob, *, is_starved: bool) -> str:
+def display_status(job: UploadJob, *, is_starved: bool) -> str:
     """Tell the kinds of not moving apart, of any job; ``is_starved`` as ``starved`` found it."""
     match job.state:
         case State.DEADLETTER:
@@ -54,31 +54,31 @@ def named(job: UploadJob, *, is_starved: bool) -> str:
     return str(job.state)
 
 
-def running(user_id: UUID) -> int:
+def count_running(user_id: UUID) -> int:
     """Return how many of the user's own jobs are being worked on: a campaign's gives its slot back."""
     return UploadJob.objects.filter(user_id=user_id, state=State.WORKING, campaign_id=None).count()
 
 
 # Who has no slot left: for a job of their own, to which a campaign's gives way, and for a campaign's, which never takes
 # the first slot where there are more (jobs.queue). Few have: each slot is a worker at work. Parameters: queue.caps().
-_CAP = queries.cap_of("user_id")
-FULL = f"""
+_CAP = queries.concurrency_limit_sql("user_id")
+USERS_AT_LIMIT = f"""
 SELECT user_id FROM upload_jobs WHERE state = 'working' AND campaign_id IS NULL GROUP BY 1
 HAVING count(*) >= {_CAP}"""
-FULL_FOR_CAMPAIGNS = f"""
+USERS_AT_CAMPAIGN_LIMIT = f"""
 SELECT user_id FROM upload_jobs WHERE state = 'working' AND slot >= least(1, {_CAP} - 1) GROUP BY 1
 HAVING count(*) >= greatest(1, {_CAP} - 1)"""
 DUE = Q(state=State.QUEUED, run_after=None)
 
 
-def starved() -> Q:
+def starved_filter() -> Q:
     """Return what tells the due jobs (``DUE``) for whose tenant no slot is left."""
-    own, low = _raw(FULL), _raw(FULL_FOR_CAMPAIGNS)
+    own, low = _raw(USERS_AT_LIMIT), _raw(USERS_AT_CAMPAIGN_LIMIT)
     return Q(campaign_id=None, user_id__in=own) | Q(campaign_id__isnull=False, user_id__in=low)
 
 
 def _raw(sql: str) -> RawSQL:
     """Django's own SQL has its parameters by their place."""
-    caps = queries.caps()
+    caps = queries.concurrency_params()
     params = [caps[name] for name in re.findall(r"%\((\w+)\)s", sql)]
     return RawSQL(re.sub(r"%\(\w+\)s", "%s", sql), params)  # noqa: S611  (constants)

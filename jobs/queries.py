@@ -10,15 +10,15 @@ from django.conf import settings
 
 from jobs import lifecycle
 
-NOBODY = UUID(int=0)
+NIL_UUID = UUID(int=0)
 
 # The fence: the row, locked, if the token is still the one that holds it.
 _OURS = "FROM upload_jobs WHERE job_id = %(job_id)s AND claim_token = %(held)s"
-HELD = f"SELECT job_id {_OURS} FOR UPDATE"
+LOCK_CLAIM = f"SELECT job_id {_OURS} FOR UPDATE"
 # The same of a transaction whose commit does not wait for the disk.
-HELD_IN_HASTE = f"SELECT job_id, set_config('synchronous_commit', 'off', true) {_OURS} FOR UPDATE"
+LOCK_CLAIM_NO_FSYNC = f"SELECT job_id, set_config('synchronous_commit', 'off', true) {_OURS} FOR UPDATE"
 # A look, without the lock.
-IS_OURS = f"SELECT job_id {_OURS}"
+CHECK_CLAIM = f"SELECT job_id {_OURS}"
 
 # What may be claimed, as the two partial indexes spell it. Campaigns' jobs are taken when no other can be, and never in
 # a user's first slot where there are more: the user's own upload always finds one.
@@ -27,18 +27,18 @@ _LOW = "state = 'queued' AND run_after IS NULL AND campaign_id IS NOT NULL"
 _ANY_SLOT = "0"
 
 
-def cap_of(user: str) -> str:
+def concurrency_limit_sql(user: str) -> str:
     """Return the SQL of how many jobs of a user run at once; its parameters are those of ``caps``."""
     return f"coalesce((%(caps)s::jsonb ->> {user}::text)::int, %(cap)s)"
 
 
-def caps() -> dict[str, Any]:
+def concurrency_params() -> dict[str, Any]:
     """Return ``cap``, which is every user's, and ``caps``, of those who have another."""
     others = {str(user_id): most for user_id, most in settings.JOBS_ACTIVE_OF.items()}
     return {"cap": settings.JOBS_ACTIVE_PER_USER, "caps": json.dumps(others)}
 
 
-_CAP = cap_of("t.user_id")
+_CAP = concurrency_limit_sql("t.user_id")
 _NOT_THE_FIRST = f"least(1, {_CAP} - 1)"
 
 
@@ -87,25 +87,25 @@ _LOCK = "FOR UPDATE SKIP LOCKED"
 def _claim(due: str, first: str) -> str:
     return f"""
     WITH RECURSIVE {_turns(due)}
-    {lifecycle.ctes("claim", _next(due, first=first, lock=_LOCK))}
+    {lifecycle.move_ctes("claim", _next(due, first=first, lock=_LOCK))}
     SELECT *, set_config('synchronous_commit', 'off', true) FROM claim_moved"""
 
 
 CLAIM = _claim(_ORDINARY, _ANY_SLOT)
-CLAIM_LOW = _claim(_LOW, _NOT_THE_FIRST)
+CLAIM_CAMPAIGN_JOB = _claim(_LOW, _NOT_THE_FIRST)
 
 # Ending a job and claiming the next share one commit. The statement's snapshot still shows the ended job as working,
 # so the slot that it frees is named. Whoever had lost the ended job claims nothing: nobody would run what it claims.
 _FREED = "AND w.job_id NOT IN (SELECT job_id FROM finish_moved)"
 _FINISHED = "AND EXISTS (SELECT 1 FROM finish_moved)"
 FINISH_AND_CLAIM = f"""
-    WITH RECURSIVE {lifecycle.ctes("finish", HELD)}, {_turns(_ORDINARY)}
-    {lifecycle.ctes("claim", _next(_ORDINARY, freed=_FREED, provided=_FINISHED, lock=_LOCK))}
+    WITH RECURSIVE {lifecycle.move_ctes("finish", LOCK_CLAIM)}, {_turns(_ORDINARY)}
+    {lifecycle.move_ctes("claim", _next(_ORDINARY, freed=_FREED, provided=_FINISHED, lock=_LOCK))}
     SELECT f.finished, c.* FROM (SELECT count(*) AS finished FROM finish_moved) f LEFT JOIN claim_moved c ON true"""
 
 # How many users have something that may run now, counted up to %(most)s; who has a campaign's job too counts twice.
 # UNION, because a user is met ahead and around.
-CLAIMABLE = f"""
+COUNT_CLAIMABLE = f"""
     WITH RECURSIVE {_turns(_ORDINARY)} {_turns(_LOW, low="low_")}
     due AS ({_next(_ORDINARY, lock="", most="%(most)s")}),
     low_due AS ({_next(_LOW, low="low_", first=_NOT_THE_FIRST, lock="", most="%(most)s")})
@@ -113,7 +113,7 @@ CLAIMABLE = f"""
 
 # Whether a tenant's job, but not one of %(but)s, could be claimed if the worker at %(job_id)s let go of it.
 _FREED_BY_US, _NOT_THEIRS = "AND w.job_id <> %(job_id)s", "AND t.user_id <> %(but)s"
-WANTED = f"""
+SHOULD_YIELD = f"""
     WITH RECURSIVE {_turns(_ORDINARY)}
     due AS ({_next(_ORDINARY, freed=_FREED_BY_US, provided=_NOT_THEIRS, lock="")})
     SELECT EXISTS (SELECT FROM due) AS wanted"""
@@ -138,8 +138,8 @@ EXPIRED_AGAIN = EXPIRED.format(tries="attempts <= %(retries)s")
 EXPIRED_ONCE_TOO_OFTEN = EXPIRED.format(tries="attempts > %(retries)s")
 
 
-def claimable(cursor: Any, *, most: int) -> int:
+def count_claimable(cursor: Any, *, most: int) -> int:
     """Return how many users have a job that a worker could claim now, counted up to ``most``: for whoever rings."""
-    cursor.execute(CLAIMABLE, {"last": NOBODY, "most": most, **caps()})
+    cursor.execute(COUNT_CLAIMABLE, {"last": NIL_UUID, "most": most, **concurrency_params()})
     row = cursor.fetchone()
     return int(row[0])

@@ -14,10 +14,10 @@ from jobs import invariants, pipeline
 from jobs.models import UploadJob
 
 T = TypeVar("T")
-TRIES = 3
+MAX_TRIES = 3
 
 
-def proven_first(
+def check_then_apply(
     job: UploadJob, prove: Callable[[UploadJob], T], act: Callable[[UploadJob, T], UploadJob]
 ) -> UploadJob:
     """Do ``act(seen, prove(seen))`` in a transaction, where ``seen`` is the job as it was read before the proof.
@@ -26,59 +26,59 @@ def proven_first(
     ``act`` raises ``Changed``, as ``unchanged`` does, all is proven anew. Raises ``Refused``: ``NOT_FOUND`` (deleted),
     ``JOB_STATE_CHANGED`` (changed time and again), and what ``prove`` and ``act`` raise.
     """
-    for _ in range(TRIES):
+    for _ in range(MAX_TRIES):
         seen = UploadJob.objects.filter(pk=job.pk).first()
         if seen is None:
             raise not_found()
-        with invariants.one_pass():
+        with invariants.shared_checks():
             proven = prove(seen)
         try:
             with transaction.atomic():
                 return act(seen, proven)
-        except Changed:
+        except RowChanged:
             continue
-    raise moved_on()
+    raise state_changed()
 
 
-class Changed(Exception):
+class RowChanged(Exception):
     """The row is not what was proven."""
 
 
-def unchanged(seen: UploadJob) -> None:
+def lock_unchanged(seen: UploadJob) -> None:
     """Lock the job's row until the transaction ends; raise ``Changed`` unless it is as it was ``seen``."""
     row = UploadJob.objects.select_for_update().filter(pk=seen.pk).values_list("stage", "state", "updated_at").first()
     if row != (seen.stage, seen.state, seen.updated_at):
-        raise Changed
+        raise RowChanged
 
 
-def last_proven(job: UploadJob) -> str:
+def latest_valid_stage(job: UploadJob) -> str:
     """Return the latest stage, up to where the job stands, at which the database agrees that it may stand."""
-    reached = planned(job).upto(job.stage)
-    return next((step.stage for step in reversed(reached) if not step.proof([job.pk])), reached[0].stage).value
+    reached = pipeline_of(job).steps_through(job.stage)
+    return next((step.stage for step in reversed(reached) if not step.invariant([job.pk])), reached[0].stage).value
 
 
-def earlier(job: UploadJob, stage: str) -> str:
+def check_retry_stage(job: UploadJob, stage: str) -> str:
     """Return ``stage`` if the job may be retried from there; the refusal names the latest that it may."""
-    if stage not in [step.stage for step in planned(job).steps]:
+    if stage not in [step.stage for step in pipeline_of(job).steps]:
         raise ApiError("STAGE_UNKNOWN", "The job's pipeline has no such stage.", field="stage")
-    latest = last_proven(job)
-    step = next((step for step in planned(job).upto(latest) if step.stage == stage), None)
-    why = "The job has not come so far." if step is None else step.proof([job.pk]).get(job.pk)
+    latest = latest_valid_stage(job)
+    step = next((step for step in pipeline_of(job).steps_through(latest) if step.stage == stage), None)
+    why = "The job has not come so far." if step is None else step.invariant([job.pk]).get(job.pk)
     if why and stage != latest:
         detail = f"The job cannot be retried from there. {why} The latest stage that is proven is {latest}."
         raise ApiError("STAGE_NOT_REACHED", detail, status=HTTPStatus.CONFLICT, field="stage")
     return stage
 
 
-def planned(job: UploadJob) -> pipeline.Pipeline:
+def pipeline_of(job: UploadJob) -> pipeline.Pipeline:
     """Return the job's pipeline, or raise ``Refused("PIPELINE_UNKNOWN")``."""
     try:
-        return pipeline.pipeline(job.pipeline)
+        return pipeline.get_pipeline(job.pipeline)
     except ImproperlyConfigured as error:
         detail = "The job's pipeline is not deployed here."
         raise ApiError("PIPELINE_UNKNOWN", detail, status=HTTPStatus.CONFLICT) from error
 
 
-def moved_on() -> ApiError:
+def state_changed() -> ApiError:
     detail = "The job has moved on meanwhile; look at it again."
     return ApiError("JOB_STATE_CHANGED", detail, status=HTTPStatus.CONFLICT)

@@ -9,7 +9,7 @@ from rest_framework import serializers
 
 from jobs import progress as standing
 from jobs.models import UploadJob
-from jobs.progress import STANDINGS
+from jobs.progress import DISPLAY_STATUSES
 from jobs.states import STATUSES
 
 COUNTERS = ("chunks_total", "chunks_done", "embeds_total", "embeds_done")
@@ -24,32 +24,32 @@ class RetryRequest(serializers.Serializer[object]):
     )
 
 
-class FailureAnswer(serializers.Serializer[object]):
+class JobErrorResponse(serializers.Serializer[object]):
     code = serializers.CharField()
     detail = serializers.CharField()
     stage = serializers.CharField(required=False)
     attempt = serializers.IntegerField(required=False)
 
 
-class ProgressAnswer(serializers.Serializer[object]):
+class JobProgressResponse(serializers.Serializer[object]):
     stage_pct = serializers.FloatField(min_value=0, max_value=100)
     total_pct = serializers.FloatField(min_value=0, max_value=100, help_text="never falls")
 
 
-class CountedProgressAnswer(ProgressAnswer):
+class JobProgressDetailResponse(JobProgressResponse):
     chunks_total = serializers.IntegerField(min_value=0)
     chunks_done = serializers.IntegerField(min_value=0)
     embeds_total = serializers.IntegerField(min_value=0)
     embeds_done = serializers.IntegerField(min_value=0)
 
 
-class JobAnswer(serializers.ModelSerializer[UploadJob]):
+class JobResponse(serializers.ModelSerializer[UploadJob]):
     """Exactly the fields of MVP context §6."""
 
     progress = serializers.SerializerMethodField()
     cost_cents = serializers.FloatField()
     document_id = serializers.UUIDField()
-    last_error = FailureAnswer(allow_null=True)
+    last_error = JobErrorResponse(allow_null=True)
 
     class Meta:
         model = UploadJob
@@ -66,12 +66,12 @@ class JobAnswer(serializers.ModelSerializer[UploadJob]):
         )
         read_only_fields = fields
 
-    @extend_schema_field(ProgressAnswer)
+    @extend_schema_field(JobProgressResponse)
     def get_progress(self, job: UploadJob) -> dict[str, float]:
         return {"stage_pct": standing.stage_pct(job), "total_pct": standing.total_pct(job)}
 
 
-class CountedJobAnswer(JobAnswer):
+class JobDetailResponse(JobResponse):
     """The same with context 002's single status, its four counters, and why the job is not moving.
 
     Needs ``running`` in its context: how many jobs of the user are being worked on.
@@ -83,11 +83,11 @@ class CountedJobAnswer(JobAnswer):
     wait_reason = serializers.SerializerMethodField()
     predicted_cents = serializers.SerializerMethodField()
 
-    class Meta(JobAnswer.Meta):
-        fields = (*JobAnswer.Meta.fields, "status", "standing", "wait_reason", "predicted_cents", "created_at")
+    class Meta(JobResponse.Meta):
+        fields = (*JobResponse.Meta.fields, "status", "standing", "wait_reason", "predicted_cents", "created_at")
         read_only_fields = fields
 
-    @extend_schema_field(CountedProgressAnswer)
+    @extend_schema_field(JobProgressDetailResponse)
     def get_progress(self, job: UploadJob) -> dict[str, Any]:
         counted = {name: int(job.progress.get(name, 0)) for name in COUNTERS}
         return {**super().get_progress(job), **counted}
@@ -100,6 +100,6 @@ class CountedJobAnswer(JobAnswer):
         predicted: float | None = job.payload.get("predicted_cents")
         return predicted
 
-    @extend_schema_field(serializers.ChoiceField(choices=STANDINGS))
+    @extend_schema_field(serializers.ChoiceField(choices=DISPLAY_STATUSES))
     def get_standing(self, job: UploadJob) -> str:
-        return standing.standing(job, running=self.context["running"])
+        return standing.tenant_display_status(job, running=self.context["running"])

@@ -31,7 +31,7 @@ def enqueue(*, pipeline: str, user_id: UUID, document_id: UUID, **columns: Any) 
     Raises ``Refused("JOB_ALREADY_ACTIVE")`` when the document has a job under way. A campaign's job that is under way
     is cancelled for the sake of a tenant's.
     """
-    first = plan.pipeline(pipeline).steps[0].stage
+    first = plan.get_pipeline(pipeline).steps[0].stage
 
     def insert() -> UploadJob:
         return UploadJob.objects.create(
@@ -40,7 +40,7 @@ def enqueue(*, pipeline: str, user_id: UUID, document_id: UUID, **columns: Any) 
 
     job = _activated(insert, document_id, low=columns.get("campaign_id") is not None)
     log_event(job, "UPLOAD_ACCEPTED", Event.Type.STAGE_STARTED)
-    ring()
+    notify_workers()
     return job
 
 
@@ -68,7 +68,7 @@ def _supersede(document_id: UUID) -> None:
     """Any active state -> deadletter with code ``SUPERSEDED``: cancel the campaign's job of a document."""
     error = {"code": "SUPERSEDED", "detail": "The tenant's own job came first."}
     params = {"document_id": document_id, "error": Jsonb(error), **_journalled("cancel", {}, "SUPERSEDED")}
-    lifecycle.execute(lifecycle.statement("cancel", _CAMPAIGNS), params)
+    lifecycle.execute(lifecycle.move_statement("cancel", _CAMPAIGNS), params)
 
 
 def already_active() -> ApiError:
@@ -76,7 +76,7 @@ def already_active() -> ApiError:
     return ApiError("JOB_ALREADY_ACTIVE", detail, status=HTTPStatus.CONFLICT)
 
 
-def ring() -> None:
+def notify_workers() -> None:
     """Wake a worker once the present transaction has committed. The row decides; a lost ring costs a second."""
     transaction.on_commit(_ring, robust=True)  # what is committed must not fail for the sake of a bell
 
@@ -85,25 +85,25 @@ def _ring() -> None:
     async_task("jobs.worker.drain")
 
 
-def of_tenants() -> QuerySet[UploadJob]:
+def tenant_jobs() -> QuerySet[UploadJob]:
     """Return the jobs that tenants asked for: those of campaigns are not theirs to see."""
     return UploadJob.objects.filter(campaign_id=None)
 
 
-def latest(document_id: UUID) -> UploadJob:
+def get_latest_job(document_id: UUID) -> UploadJob:
     """Return the document's newest job, whoever owns it, or raise ``Refused("NOT_FOUND")``."""
-    job = newest(of_tenants().filter(document_id=document_id))
+    job = newest_job(tenant_jobs().filter(document_id=document_id))
     if job is None:
         raise not_found()
     return job
 
 
-def hold(document_id: UUID) -> None:
+def lock_jobs(document_id: UUID) -> None:
     """Lock the rows of a document's jobs until the caller's transaction ends."""
     list(UploadJob.objects.select_for_update(no_key=True).filter(document_id=document_id).order_by("pk").values("pk"))
 
 
-def newest(jobs: QuerySet[UploadJob]) -> UploadJob | None:
+def newest_job(jobs: QuerySet[UploadJob]) -> UploadJob | None:
     return jobs.order_by("-created_at", "-job_id").first()
 
 
@@ -125,10 +125,10 @@ def retry(
         if seen.state == State.DONE:
             detail = "This job has ended well; there is nothing to retry."
             raise ApiError("JOB_DONE", detail, status=HTTPStatus.CONFLICT)
-        return resume.last_proven(seen) if stage is None else resume.earlier(seen, stage)
+        return resume.latest_valid_stage(seen) if stage is None else resume.check_retry_stage(seen, stage)
 
     def requeue(seen: UploadJob, start: str) -> UploadJob:
-        resume.unchanged(seen)
+        resume.lock_unchanged(seen)
         # Planned anew, a parse is to be found or made anew: one that was made by another plan must not stand for it.
         forgotten = {"parsed_path": None, "parsed_sha256": None} if start in _BEFORE_PARSE else {}
         moved = _one("requeue", seen, event={"by": by, "from": seen.stage}, fields=forgotten, stage=start)
@@ -139,13 +139,13 @@ def retry(
     def activate(seen: UploadJob, start: str) -> UploadJob:
         return _activated(lambda: requeue(seen, start), seen.document_id, low=seen.campaign_id is not None)
 
-    return resume.proven_first(job, prove, activate)
+    return resume.check_then_apply(job, prove, activate)
 
 
 _BEFORE_PARSE = (Stage.QUEUED, Stage.JOB_VALIDATED)
 
 
-def replan(job: UploadJob) -> None:
+def reset_plan(job: UploadJob) -> None:
     """Forget what an idle job has planned and parsed: its retry goes back to where the plan is made."""
     dead = UploadJob.objects.filter(pk=job.pk, state=State.DEADLETTER)
     dead.update(payload={}, parsed_path=None, parsed_sha256=None, updated_at=Now())
@@ -156,7 +156,7 @@ def cancel(job: UploadJob, *, by: str) -> UploadJob:
     return _ended(job, by=by, code="CANCELLED", detail="The job was cancelled.")
 
 
-def bury(job: UploadJob, *, by: str) -> UploadJob:
+def discard(job: UploadJob, *, by: str) -> UploadJob:
     """Any active state -> deadletter with code ``MOVED_BY_STAFF``: ended like ``cancel``, and counted as failed."""
     return _ended(job, by=by, code="MOVED_BY_STAFF", detail="Support has stopped this job to look into it.")
 
@@ -172,38 +172,38 @@ def advance(job: UploadJob, *, by: str) -> UploadJob:
     """Move an idle job to its next stage, if what the stage promises holds in the database (002 §8)."""
 
     def prove(seen: UploadJob) -> plan.Step:
-        following = resume.planned(seen).after(seen.stage)
+        following = resume.pipeline_of(seen).next_step(seen.stage)
         if following is None or seen.state not in (State.QUEUED, State.RETRYABLE):
             detail = "Only a waiting job that has a next stage can be advanced."
             raise ApiError("JOB_NOT_WAITING", detail, status=HTTPStatus.CONFLICT)
         if seen.stage != job.stage:  # not the step that was asked for
-            raise resume.moved_on()
-        broken = following.proof([seen.pk])
+            raise resume.state_changed()
+        broken = following.invariant([seen.pk])
         if broken:
             raise ApiError("INVARIANT_VIOLATED", broken[seen.pk], status=HTTPStatus.CONFLICT, field=following.stage)
         return following
 
     def push(seen: UploadJob, following: plan.Step) -> UploadJob:
-        resume.unchanged(seen)
-        values: dict[str, Any] = {"stage": following.stage.value, "total_pct": following.reached_pct}
+        resume.lock_unchanged(seen)
+        values: dict[str, Any] = {"stage": following.stage.value, "total_pct": following.total_pct}
         return _one("push", seen, event={"by": by, "from": seen.stage}, **values)
 
-    return resume.proven_first(job, prove, push)
+    return resume.check_then_apply(job, prove, push)
 
 
-def deliver(job: UploadJob, *, code: str, event: Mapping[str, Any], **fields: Any) -> UploadJob:
+def complete_wait(job: UploadJob, *, code: str, event: Mapping[str, Any], **fields: Any) -> UploadJob:
     """Move a job on, in the caller's transaction, because what it waits for has come; a poller loses its claim.
 
     Raises ``Refused("JOB_STATE_CHANGED")`` when the job has moved on since ``job`` was read under its row's lock.
     """
-    following = plan.pipeline(job.pipeline).after(job.stage)
+    following = plan.get_pipeline(job.pipeline).next_step(job.stage)
     if following is None:  # the last stage waits for nothing
-        raise resume.moved_on()
-    values: dict[str, Any] = {"stage": following.stage.value, "total_pct": following.reached_pct}
+        raise resume.state_changed()
+    values: dict[str, Any] = {"stage": following.stage.value, "total_pct": following.total_pct}
     return _one("deliver", job, event={"from": job.stage, **event}, code=code, fields=fields, **values)
 
 
-def wake(document_id: UUID) -> None:
+def wake_job(document_id: UUID) -> None:
     """End the wait of the document's job at once: what it waited for has come.
 
     A job whose worker has looked in vain but has not parked it yet is told not to wait.
@@ -212,17 +212,17 @@ def wake(document_id: UUID) -> None:
     with transaction.atomic():
         # In this order: a wait that is just being written is waited for here, and seen by the next statement.
         lifecycle.execute(queries.WAKE_WORKING, params)
-        if lifecycle.execute(lifecycle.statement("due", queries.WAITING), params):
-            ring()
+        if lifecycle.execute(lifecycle.move_statement("due", queries.WAITING), params):
+            notify_workers()
 
 
-def sweep() -> int:
+def requeue_due_and_expired() -> int:
     """Move what time alone moves: parked rows that are due, and rows whose worker is gone. Returns how many."""
     lost = {"code": "WORKER_LOST", "detail": "The worker that ran this stage is gone."}
     moved = _all("due", queries.PARKED, {})
     moved += _all("expire", queries.EXPIRED_AGAIN, {"error": Jsonb(lost), "retries": settings.JOBS_MAX_RETRIES})
     _all(
-        "bury",
+        "discard",
         queries.EXPIRED_ONCE_TOO_OFTEN,
         {"error": Jsonb(lost), "retries": settings.JOBS_MAX_RETRIES, "traceback": None},
     )
@@ -230,9 +230,9 @@ def sweep() -> int:
 
 
 def _all(name: str, pick: str, params: Mapping[str, Any]) -> int:
-    rows = lifecycle.execute(lifecycle.statement(name, pick), {**params, **_journalled(name, {})})
+    rows = lifecycle.execute(lifecycle.move_statement(name, pick), {**params, **_journalled(name, {})})
     for row in rows if "error" in params else ():
-        log.warning(lifecycle.MOVES[name].code, **log_context.of(lifecycle.loaded(row)), stage=row["stage"])
+        log.warning(lifecycle.MOVES[name].code, **log_context.job_fields(lifecycle.load_job(row)), stage=row["stage"])
     return len(rows)
 
 
@@ -249,12 +249,12 @@ def _one(
     **values: Any,
 ) -> UploadJob:
     given = dict(fields or {})
-    params = {"job_id": job.pk, **values, **lifecycle.adapted(given), **_journalled(name, event, code)}
-    rows = lifecycle.execute(lifecycle.statement(name, _ONE, fields=tuple(given)), params)
+    params = {"job_id": job.pk, **values, **lifecycle.adapt_fields(given), **_journalled(name, event, code)}
+    rows = lifecycle.execute(lifecycle.move_statement(name, _ONE, fields=tuple(given)), params)
     if not rows:
-        raise resume.moved_on()
-    ring()
-    return lifecycle.loaded(rows[0])
+        raise resume.state_changed()
+    notify_workers()
+    return lifecycle.load_job(rows[0])
 
 
 def _journalled(name: str, event: Mapping[str, Any], code: str | None = None) -> dict[str, Any]:

@@ -11,10 +11,10 @@ from jobs.claims import Claim
 from jobs.outcomes import Advance, Outcome, Permanent, Retryable, Wait
 from jobs.states import State
 
-Ending = Outcome | Permanent | Retryable
+RunOutcome = Outcome | Permanent | Retryable
 
 
-def settle(claim: Claim, ending: Ending) -> bool:
+def apply_outcome(claim: Claim, ending: RunOutcome) -> bool:
     """Write down how a try ended; return whether the job goes on under the same claim."""
     match ending:
         case Advance():
@@ -25,13 +25,13 @@ def settle(claim: Claim, ending: Ending) -> bool:
                 "wait", event={"reason": ending.reason}, reason=ending.reason, pause=timedelta(seconds=ending.seconds)
             )
         case Retryable() if claim.job.attempts <= settings.JOBS_MAX_RETRIES:
-            pause = pause_before_retry(claim.job.attempts, ending.retry_after)
-            claim.move("retry", event={"code": ending.code}, pause=pause, **errors.recorded(claim, ending))
+            pause = retry_delay(claim.job.attempts, ending.retry_after)
+            claim.move("retry", event={"code": ending.code}, pause=pause, **errors.error_columns(claim, ending))
         case Permanent() | Retryable():
-            claim.move("bury", event={"code": ending.code}, **errors.recorded(claim, ending))
+            claim.move("discard", event={"code": ending.code}, **errors.error_columns(claim, ending))
     return False
 
 
-def pause_before_retry(attempts: int, floor: float = 0.0) -> timedelta:
+def retry_delay(attempts: int, floor: float = 0.0) -> timedelta:
     """Return the pause after the given number of tries: 3, 6 and 12 s (RFC001, 002 §14), or ``floor`` if longer."""
     return timedelta(seconds=max(settings.JOBS_RETRY_BASE_SECONDS * 2 ** (attempts - 1), floor))

@@ -17,10 +17,10 @@ from accounts.errors import ApiError, not_found, unavailable
 from accounts.models import User
 from jobs import services
 from jobs.models import UploadJob
-from jobs.states import LET_GO
+from jobs.states import CANCELLED_CODES
 
-MOST = 1_000  # at once
-MOST_SECONDS = 20.0  # a request must be answered: with the files in a far store each proof takes its time
+MAX_JOBS = 1_000  # at once
+MAX_SECONDS = 20.0  # a request must be answered: with the files in a far store each proof takes its time
 
 
 def retry(job: UploadJob, *, by: User | None, reason: str) -> UploadJob:
@@ -37,8 +37,8 @@ def cancel(job: UploadJob, *, by: User | None, reason: str) -> UploadJob:
     return _audited("jobs.cancel", job, lambda: services.cancel(job, by=_name(by)), by=by, reason=reason)
 
 
-def bury(job: UploadJob, *, by: User | None, reason: str) -> UploadJob:
-    return _audited("jobs.bury", job, lambda: services.bury(job, by=_name(by)), by=by, reason=reason)
+def discard(job: UploadJob, *, by: User | None, reason: str) -> UploadJob:
+    return _audited("jobs.discard", job, lambda: services.discard(job, by=_name(by)), by=by, reason=reason)
 
 
 #: What can be asked, and the permission that it needs.
@@ -46,13 +46,13 @@ PERMISSIONS: Mapping[str, str] = {
     "retry": "jobs.retry_uploadjob",
     "retry_from": "jobs.retry_uploadjob",
     "cancel": "jobs.cancel_uploadjob",
-    "bury": "jobs.bury_uploadjob",
+    "discard": "jobs.discard_uploadjob",
 }
-_VERBS: Mapping[str, Callable[..., UploadJob]] = {"retry": retry, "cancel": cancel, "bury": bury}
+_VERBS: Mapping[str, Callable[..., UploadJob]] = {"retry": retry, "cancel": cancel, "discard": discard}
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class BulkResult:
     """How many were done, how many not, by code, and how many were not tried any more."""
 
     count: int
@@ -60,9 +60,9 @@ class Done:
     left: int = 0
 
 
-def one(verb: str, job_id: UUID, *, by: User | None, reason: str, stage: str | None = None) -> UploadJob:
+def run_action(verb: str, job_id: UUID, *, by: User | None, reason: str, stage: str | None = None) -> UploadJob:
     """Do ``verb`` (a key of ``PERMISSIONS``) to a job as it is now, in a transaction of its own; raise ``Refused``."""
-    log.checked(reason)
+    log.clean_reason(reason)
     job = UploadJob.objects.filter(pk=job_id).first()
     if job is None:
         raise not_found()
@@ -71,23 +71,25 @@ def one(verb: str, job_id: UUID, *, by: User | None, reason: str, stage: str | N
     return _VERBS[verb](job, by=by, reason=reason)
 
 
-def many(verb: str, job_ids: Iterable[UUID], *, by: User | None, reason: str, stage: str | None = None) -> Done:
-    """Do ``verb`` to each of at most ``MOST`` jobs, for at most ``MOST_SECONDS``; one that is refused stops no other.
+def run_bulk_action(
+    verb: str, job_ids: Iterable[UUID], *, by: User | None, reason: str, stage: str | None = None
+) -> BulkResult:
+    """Do ``verb`` to each of at most ``MAX_JOBS`` jobs, for at most ``MAX_SECONDS``; a refused one stops no other.
 
     Raises ``Refused("REASON_REQUIRED")`` and does nothing without a reason.
     """
-    log.checked(reason)
+    log.clean_reason(reason)
     wanted = list(dict.fromkeys(job_ids))
-    until, refused, tried = time.monotonic() + MOST_SECONDS, Counter[str](), 0
-    for job_id in islice(wanted, MOST):
+    until, refused, tried = time.monotonic() + MAX_SECONDS, Counter[str](), 0
+    for job_id in islice(wanted, MAX_JOBS):
         if time.monotonic() > until:
             break
         tried += 1
         try:
-            one(verb, job_id, by=by, reason=reason, stage=stage)
+            run_action(verb, job_id, by=by, reason=reason, stage=stage)
         except ApiError as refusal:
             refused[refusal.code] += 1
-    return Done(tried - refused.total(), dict(refused), len(wanted) - tried)
+    return BulkResult(tried - refused.total(), dict(refused), len(wanted) - tried)
 
 
 def _retried(action: str, job: UploadJob, stage: str | None, *, by: User | None, reason: str) -> UploadJob:
@@ -95,7 +97,7 @@ def _retried(action: str, job: UploadJob, stage: str | None, *, by: User | None,
         _refuse_let_go(seen)  # as the row is, whatever was looked at
         _record(action, seen, moved, by=by, reason=reason)
 
-    log.checked(reason)
+    log.clean_reason(reason)
     _refuse_let_go(job)
     try:
         return services.retry(job, by=_name(by), stage=stage, noted=noted)
@@ -111,7 +113,7 @@ def _audited(action: str, job: UploadJob, act: Callable[[], UploadJob], *, by: U
 
 
 def _record(action: str, job: UploadJob, moved: UploadJob, *, by: User | None, reason: str) -> None:
-    log.record(
+    log.record_action(
         by=by,
         action=action,
         reason=reason,
@@ -125,11 +127,11 @@ def _record(action: str, job: UploadJob, moved: UploadJob, *, by: User | None, r
 
 
 def _name(by: User | None) -> str:
-    return str(by.pk) if by else log.COMMAND_LINE
+    return str(by.pk) if by else log.COMMAND_LINE_ACTOR
 
 
 def _refuse_let_go(job: UploadJob) -> None:
     """What a campaign let go of, because it ended or a tenant's job came first, would buy for nobody."""
-    if job.campaign_id is not None and (job.last_error or {}).get("code") in LET_GO:
+    if job.campaign_id is not None and (job.last_error or {}).get("code") in CANCELLED_CODES:
         detail = "Its campaign has let go of this job; begin another campaign instead."
         raise ApiError("JOB_LET_GO", detail, status=HTTPStatus.CONFLICT)

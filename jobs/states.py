@@ -29,15 +29,15 @@ class State(TextChoices):
 
 ACTIVE = (State.QUEUED, State.WORKING, State.RETRYABLE)
 # Codes of dead letters that somebody has ended: they have not failed.
-LET_GO = ("SUPERSEDED", "CANCELLED")
+CANCELLED_CODES = ("SUPERSEDED", "CANCELLED")
 
 # Context 002's single status, read from stage and state (DESIGN §3).
-FAILED = {
+FAILED_STATUSES = {
     "failed_parse": (Stage.QUEUED, Stage.JOB_VALIDATED, Stage.PARSING, Stage.PARSED),
     "failed_chunking": (Stage.PARSE_VALIDATED, Stage.CHUNKING, Stage.CHUNKS_BUFFERED),
     "failed_embedding": (Stage.CHUNKED, Stage.EMBEDDING, Stage.EMBEDDINGS_BUFFERED, Stage.EMBEDDED),
 }
-SHOWN = {
+STAGE_STATUSES = {
     "uploaded": (Stage.QUEUED,),
     "parse_queued": (Stage.JOB_VALIDATED, Stage.PARSING),
     "parsed": (Stage.PARSED,),
@@ -47,7 +47,7 @@ SHOWN = {
     "embedding_queued": (Stage.EMBEDDING,),
     "embeddings_stored": (Stage.EMBEDDINGS_BUFFERED, Stage.EMBEDDED),
 }
-STATUSES = ("embedding_in_progress", "complete", *SHOWN, *FAILED)
+STATUSES = ("embedding_in_progress", "complete", *STAGE_STATUSES, *FAILED_STATUSES)
 
 
 def _in(stages: tuple[Stage, ...], **more: str) -> Q:
@@ -56,7 +56,7 @@ def _in(stages: tuple[Stage, ...], **more: str) -> Q:
 
 def status_expression() -> Case:
     """Return the expression of the generated column ``upload_jobs.status``."""
-    dead = [When(_in(stages, state="deadletter"), then=Value(name)) for name, stages in FAILED.items()]
-    shown = [When(_in(stages), then=Value(name)) for name, stages in SHOWN.items()]
+    dead = [When(_in(stages, state="deadletter"), then=Value(name)) for name, stages in FAILED_STATUSES.items()]
+    shown = [When(_in(stages), then=Value(name)) for name, stages in STAGE_STATUSES.items()]
     busy = When(stage="embedding", state="working", then=Value("embedding_in_progress"))
     return Case(*dead, When(state="done", then=Value("complete")), busy, *shown, output_field=TextField())

@@ -15,12 +15,12 @@ from rest_framework.views import APIView
 from accounts import rate_limit
 from accounts.errors import not_found
 from accounts.models import User
-from accounts.pagination import Cursor
-from accounts.permissions import IsService, caller_id, may
+from accounts.pagination import NewestFirstPagination
+from accounts.permissions import IsService, caller_id, has_staff_permission
 from accounts.rls import as_tenant
 from jobs import progress, services, staff_actions
 from jobs.models import UploadJob
-from jobs.serializers import CountedJobAnswer, JobAnswer, RetryRequest
+from jobs.serializers import JobDetailResponse, JobResponse, RetryRequest
 from jobs.states import ACTIVE
 
 
@@ -35,58 +35,58 @@ def _poll(job: UploadJob | None) -> UploadJob:
 
 
 def _counted(job: UploadJob) -> dict[str, Any]:
-    return dict(CountedJobAnswer(job, context={"running": progress.running(job.user_id)}).data)
+    return dict(JobDetailResponse(job, context={"running": progress.count_running(job.user_id)}).data)
 
 
 class JobView(APIView):
-    @extend_schema(operation_id="job", responses=JobAnswer)
+    @extend_schema(operation_id="job", responses=JobResponse)
     def get(self, request: Request, job_id: UUID) -> Response:
         """Show one job of the caller's."""
         user_id = caller_id(request)
         with as_tenant(user_id):
-            job = services.of_tenants().filter(pk=job_id, user_id=user_id).first()
-        return Response(JobAnswer(_poll(job)).data)
+            job = services.tenant_jobs().filter(pk=job_id, user_id=user_id).first()
+        return Response(JobResponse(_poll(job)).data)
 
 
 class JobsView(APIView):
-    pagination_class = Cursor
+    pagination_class = NewestFirstPagination
 
     @extend_schema(
         operation_id="jobs",
-        responses=CountedJobAnswer(many=True),
+        responses=JobDetailResponse(many=True),
         parameters=[OpenApiParameter("active", bool, description="Only jobs that have not ended.")],
     )
     def get(self, request: Request) -> Response:
         """Show the caller's jobs, the newest first: one call watches many."""
         user_id = caller_id(request)
-        found = services.of_tenants().filter(user_id=user_id)
+        found = services.tenant_jobs().filter(user_id=user_id)
         if request.query_params.get("active", "").lower() in ("1", "true", "yes"):
             found = found.filter(state__in=ACTIVE)
-        pages = Cursor()
+        pages = NewestFirstPagination()
         with as_tenant(user_id):
             page = pages.paginate_queryset(found, request, view=self)
-            shown = CountedJobAnswer(page, many=True, context={"running": progress.running(user_id)}).data
+            shown = JobDetailResponse(page, many=True, context={"running": progress.count_running(user_id)}).data
         return pages.get_paginated_response(shown)
 
 
 class DocumentJobView(APIView):
-    @extend_schema(operation_id="document_job", responses=CountedJobAnswer)
+    @extend_schema(operation_id="document_job", responses=JobDetailResponse)
     def get(self, request: Request, document_id: UUID) -> Response:
         """Show the newest job of a document, with its counters."""
-        return Response(_counted(_poll(own_job(request, document_id))))
+        return Response(_counted(_poll(get_own_job(request, document_id))))
 
 
 class RetryView(APIView):
-    @extend_schema(operation_id="retry_job", request=RetryRequest, responses={202: CountedJobAnswer})
+    @extend_schema(operation_id="retry_job", request=RetryRequest, responses={202: JobDetailResponse})
     def post(self, request: Request, document_id: UUID) -> Response:
         """Try a failed job again from the last stage that it had truly reached.
 
         Staff with the permission may for any tenant: that is written down, with the ``reason`` if one is given.
         """
         job = (
-            services.latest(document_id)
-            if may(request, staff_actions.PERMISSIONS["retry"])
-            else own_job(request, document_id)
+            services.get_latest_job(document_id)
+            if has_staff_permission(request, staff_actions.PERMISSIONS["retry"])
+            else get_own_job(request, document_id)
         )
         if job is None:
             raise not_found()
@@ -107,14 +107,14 @@ def _reason(request: Request) -> str:
 class AdvanceView(APIView):
     permission_classes = [IsService]
 
-    @extend_schema(operation_id="advance_job", request=None, responses=CountedJobAnswer)
+    @extend_schema(operation_id="advance_job", request=None, responses=JobDetailResponse)
     def post(self, request: Request, document_id: UUID) -> Response:
         """Move a waiting job to its next stage if the next stage's invariants hold. For the service only."""
-        return Response(_counted(services.advance(services.latest(document_id), by="service")))
+        return Response(_counted(services.advance(services.get_latest_job(document_id), by="service")))
 
 
-def own_job(request: Request, document_id: UUID) -> UploadJob | None:
+def get_own_job(request: Request, document_id: UUID) -> UploadJob | None:
     """Return the newest job of a document of the caller's; None for what does not exist and for another tenant's."""
     user_id = caller_id(request)
     with as_tenant(user_id):
-        return services.newest(services.of_tenants().filter(document_id=document_id, user_id=user_id))
+        return services.newest_job(services.tenant_jobs().filter(document_id=document_id, user_id=user_id))

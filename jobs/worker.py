@@ -15,11 +15,11 @@ from django.db import connection
 from django.db.utils import InterfaceError, OperationalError
 
 from jobs import claims, errors, failpoints, log_context, queries, services, tracing
-from jobs.claims import Claim, Superseded
-from jobs.cluster import side_queues, state
-from jobs.cluster.heartbeat import HEART
+from jobs.claims import Claim, ClaimLost
+from jobs.cluster import shared_memory, side_queues
+from jobs.cluster.heartbeat import HEARTBEAT
 from jobs.outcomes import Advance, Moved, Permanent, Postponed, Retryable, Wait
-from jobs.settlement import Ending, settle
+from jobs.settlement import RunOutcome, apply_outcome
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.jobs")
 
@@ -30,139 +30,139 @@ def drain() -> int:
     Rings carry nothing: a lost one is made up by the next, a repeated one finds nothing due. The queues beside the jobs
     have their turn first, and the jobs theirs after it: neither waits for the other to be empty.
     """
-    turn = Turn()
+    turn = DrainSlice()
     try:
         _pin_plans()
-        cut_short = side_queues.turns()
-        turn.begin()
-        claim = turn.next()
+        cut_short = side_queues.drain_all()
+        turn.start()
+        claim = turn.claim_next()
         while claim is not None:
-            claim = carry(claim, turn)
-        if (cut_short or turn.over) and not state.stopping():
-            services.ring()  # time was up, not the work: brokers that do not look for themselves must hear of it
+            claim = run_job(claim, turn)
+        if (cut_short or turn.is_over) and not shared_memory.is_stopping():
+            services.notify_workers()  # work is left: brokers that do not poll must be told
     except (OperationalError, InterfaceError) as error:
         # What is held expires and is picked up again, by this worker or by another.
-        log.warning("The database is away.", error=errors.named(error))
+        log.warning("The database is away.", error=errors.safe_error_name(error))
         connection.close()
     except Exception as error:
         # django-q2 would log the message and keep it in its table of failures.
-        tracing.report(error)
-        raise DrainBroke(errors.named(error)) from None
+        tracing.report_error(error)
+        raise DrainFailed(errors.safe_error_name(error)) from None
     return turn.ended
 
 
-class DrainBroke(Exception):
+class DrainFailed(Exception):
     """A bug outside of any stage: the next ring drains again. Says which kind, and no value."""
 
 
 @dataclass
-class Turn:
+class DrainSlice:
     """One drain: until when it goes on, and how many jobs it has let go of."""
 
     until: float = 0.0
     ended: int = 0
 
     # The user whose job this process ran last: the rotation goes on from there, in the next drain too.
-    last_user: ClassVar[UUID] = queries.NOBODY
+    last_user: ClassVar[UUID] = queries.NIL_UUID
 
-    def begin(self) -> None:
+    def start(self) -> None:
         self.until = time.monotonic() + settings.JOBS_DRAIN_SECONDS
 
     @property
-    def over(self) -> bool:
-        return state.stopping() or time.monotonic() > self.until
+    def is_over(self) -> bool:
+        return shared_memory.is_stopping() or time.monotonic() > self.until
 
-    def next(self) -> Claim | None:
-        state.claimed_now()
-        return None if self.over else claims.take(worker_name(), Turn.last_user)
+    def claim_next(self) -> Claim | None:
+        shared_memory.record_claim_attempt()
+        return None if self.is_over else claims.claim_next(worker_name(), DrainSlice.last_user)
 
 
-def carry(claim: Claim, turn: Turn) -> Claim | None:
+def run_job(claim: Claim, turn: DrainSlice) -> Claim | None:
     """Carry one job as far as it goes; return the next claim, or None when the turn is over or nothing is due."""
-    Turn.last_user = claim.job.user_id
+    DrainSlice.last_user = claim.job.user_id
     following = None
     try:
-        with log_context.about(claim.job, worker=worker_name()):
+        with log_context.job_log_context(claim.job, worker=worker_name()):
             following = _carry(claim, turn)
-    except Superseded:
-        log.info("Lost the claim; what it would have written was refused.", **log_context.of(claim.job))
+    except ClaimLost:
+        log.info("Lost the claim; what it would have written was refused.", **log_context.job_fields(claim.job))
     finally:
-        HEART.rest()
+        HEARTBEAT.clear()
     turn.ended += 1
-    return following or turn.next()
+    return following or turn.claim_next()
 
 
-def _carry(claim: Claim, turn: Turn) -> Claim | None:
+def _carry(claim: Claim, turn: DrainSlice) -> Claim | None:
     while True:
-        if state.stopping():
+        if shared_memory.is_stopping():
             claim.move("release")
             return None
-        HEART.watch(claim)
+        HEARTBEAT.watch_claim(claim)
         stage = claim.job.stage
-        failpoints.reach(f"{stage}:begin")
+        failpoints.failpoint(f"{stage}:begin")
         ending = _timed(claim)
-        failpoints.reach(f"{stage}:end")
-        if isinstance(ending, Advance) and _only_finishes(claim, ending) and not turn.over:
-            state.claimed_now()
-            return claim.finish_and_take(worker_name(), event=ending.payload)
-        going_on = not ending.finished if isinstance(ending, Moved) else settle(claim, ending)
+        failpoints.failpoint(f"{stage}:end")
+        if isinstance(ending, Advance) and _only_finishes(claim, ending) and not turn.is_over:
+            shared_memory.record_claim_attempt()
+            return claim.finish_and_claim_next(worker_name(), event=ending.payload)
+        going_on = not ending.finished if isinstance(ending, Moved) else apply_outcome(claim, ending)
         if not going_on:
             return None
-        if claim.is_in_the_way():
+        if claim.should_yield():
             claim.move("release", code="GAVE_WAY")
             return None
 
 
 def _only_finishes(claim: Claim, ending: Advance) -> bool:
     """Tell whether the try ended the job with nothing to write: then the next claim can share its commit."""
-    return not ending.fields and claim.pipeline.after(claim.job.stage) is None
+    return not ending.fields and claim.pipeline.next_step(claim.job.stage) is None
 
 
-def _timed(claim: Claim) -> Ending:
+def _timed(claim: Claim) -> RunOutcome:
     """Run one try, and say how it went in log and trace."""
     job, began = claim.job, time.monotonic()
-    log_context.at(job)
-    about = log_context.of(job) if tracing.is_heard() else {}
+    log_context.update_stage(job)
+    about = log_context.job_fields(job) if tracing.is_enabled() else {}
     with tracing.span("stage", stage=str(job.stage), attempt=job.attempts, **about) as note:
-        ending = attempt(claim)
+        ending = run_stage(claim)
         level, outcome = _told(claim, ending)
         note(outcome=outcome)
     log.log(level, "Stage ended.", outcome=outcome, duration_ms=round((time.monotonic() - began) * 1000, 1))
     return ending
 
 
-def _told(claim: Claim, ending: Ending) -> tuple[int, str]:
+def _told(claim: Claim, ending: RunOutcome) -> tuple[int, str]:
     """Return how loud to be about an ending, and its code."""
     match ending:
         case Wait():
             return logging.INFO, ending.reason
         case Retryable() | Permanent():
             return logging.WARNING, ending.code
-    is_last = ending.finished if isinstance(ending, Moved) else claim.pipeline.after(claim.job.stage) is None
+    is_last = ending.finished if isinstance(ending, Moved) else claim.pipeline.next_step(claim.job.stage) is None
     return logging.INFO, "FINALIZED" if is_last else "ADVANCED"
 
 
-def attempt(claim: Claim) -> Ending:
+def run_stage(claim: Claim) -> RunOutcome:
     """Run one try of the stage at which the job stands; a failure is an answer too."""
     try:
-        step, following = claim.step, claim.pipeline.after(claim.job.stage)
-        if step.skippable and _was_further(claim) and following is not None and not following.proof([claim.job.pk]):
+        step, following = claim.step, claim.pipeline.next_step(claim.job.stage)
+        if step.skippable and _was_further(claim) and following is not None and not following.invariant([claim.job.pk]):
             return Advance(code="ALREADY_DONE")
         return step.handler(claim)
-    except Superseded:
+    except ClaimLost:
         raise
     except (Permanent, Retryable) as failure:
         return failure
     except Postponed as postponed:
         return postponed.wait
     except Exception as error:  # a bug: kept for staff, retried, and never shown with its values
-        if errors.database_away(error):
+        if errors.is_database_unavailable(error):
             raise
-        if wait := errors.not_the_documents(error):
+        if wait := errors.infrastructure_wait(error):
             log.error("Stage %s waits: %s", claim.job.stage, wait.reason)
             return wait
-        log.error("Stage %s failed.", claim.job.stage, exception=errors.frames(error), reported=True)
-        tracing.report(error)
+        log.error("Stage %s failed.", claim.job.stage, exception=errors.safe_traceback(error), reported=True)
+        tracing.report_error(error)
         bug = Retryable("internal", "Something went wrong on our side; it will be tried again.")
         bug.__cause__ = error
         return bug
@@ -170,12 +170,12 @@ def attempt(claim: Claim) -> Ending:
 
 def _was_further(claim: Claim) -> bool:
     """Tell whether the job has been past its stage before: only then can the stage's work be done already."""
-    return claim.job.total_pct > claim.step.reached_pct
+    return claim.job.total_pct > claim.step.total_pct
 
 
 def worker_name() -> str:
     """Return ``host:cluster:worker``: the watchdog recognizes the claims of its own cluster by the first two."""
-    return f"{state.name()}:{os.getpid()}"
+    return f"{shared_memory.cluster_name()}:{os.getpid()}"
 
 
 def _pin_plans() -> None:

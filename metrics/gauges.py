@@ -10,7 +10,7 @@ from django.db import connection
 from jobs import queries
 from jobs.cluster import registry
 from jobs.models import UploadJob
-from jobs.progress import DUE, FULL, starved
+from jobs.progress import DUE, USERS_AT_LIMIT, starved_filter
 from jobs.states import STATUSES, State
 from metrics import connector_gauges, statute_gauges
 from metrics.rollups import Tally
@@ -40,7 +40,7 @@ SELECT coalesce(extract(epoch FROM clock_timestamp() - min(head.updated_at)), 0)
 FROM users u CROSS JOIN LATERAL (
     SELECT j.updated_at FROM upload_jobs j WHERE j.user_id = u.user_id AND j.state = 'queued' AND j.run_after IS NULL
         AND j.campaign_id IS NULL ORDER BY j.created_at, j.job_id LIMIT 1) head
-WHERE u.user_id IS NOT NULL AND u.user_id NOT IN ({FULL})"""
+WHERE u.user_id IS NOT NULL AND u.user_id NOT IN ({USERS_AT_LIMIT})"""
 LONGEST = """
 SELECT coalesce(extract(epoch FROM clock_timestamp() - min(created_at)), 0)::float8 FROM (
     {of_states}) oldest"""
@@ -55,13 +55,13 @@ WORKING = "SELECT count(*) FROM upload_jobs WHERE state = 'working' AND lease_un
 
 def _one(sql: str) -> Any:
     with connection.cursor() as cursor:
-        cursor.execute(sql, queries.caps())
+        cursor.execute(sql, queries.concurrency_params())
         return cursor.fetchone()[0]
 
 
 def _all(sql: str) -> list[Any]:
     with connection.cursor() as cursor:
-        cursor.execute(sql, queries.caps())
+        cursor.execute(sql, queries.concurrency_params())
         return list(cursor.fetchall())
 
 
@@ -82,7 +82,7 @@ def working() -> int:
 def look() -> dict[str, Any]:
     """Return how it stands, as JSON takes it. Reads the index of every job: aside only."""
     states = dict(_all(STATE))
-    parked, without_slot = int(_one(PARKED)), UploadJob.objects.filter(DUE, starved()).count()
+    parked, without_slot = int(_one(PARKED)), UploadJob.objects.filter(DUE, starved_filter()).count()
     dead = [{"stage": stage, "code": code or "", "jobs": jobs, "oldest": age} for stage, code, jobs, age in _all(DEAD)]
     return {
         "status": dict.fromkeys(STATUSES, 0) | dict(_all(STATUS)),
@@ -97,7 +97,7 @@ def look() -> dict[str, Any]:
         "dead": sorted(dead, key=lambda each: -int(each["jobs"])),
         "lag": lag(),
         "longest": longest_waiting(),
-        "workers": registry.workers(),
+        "workers": registry.count_workers(),
         "connectors": connector_gauges.look(),
         "statutes": statute_gauges.look(),
     }

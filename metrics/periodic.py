@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from django.db import DatabaseError, InterfaceError, connection, transaction
 
 from jobs.cluster import background
-from jobs.errors import named
+from jobs.errors import safe_error_name
 from metrics import connector_gauges, cost_rollups, event_counts, gauges, rollups, tenant_totals, vendor_calls
 from metrics.models import Measurement
 
@@ -44,7 +44,7 @@ ON CONFLICT (name) DO UPDATE SET told = excluded.told"""
 
 def measure() -> None:
     """Begin to measure, if this process is not at it. Aside: a snapshot of a million jobs takes part of a second."""
-    background.begin(MEASURING, run, log=log, broke_off="Measuring broke off")
+    background.start_in_background(MEASURING, run, log=log, broke_off="Measuring broke off")
 
 
 def run() -> None:
@@ -58,7 +58,7 @@ def _each(name: str, work: Callable[[], object]) -> None:
     try:
         work()
     except (DatabaseError, InterfaceError) as error:
-        log.warning("Measuring broke off, of %s: %s", name, named(error))
+        log.warning("Measuring broke off, of %s: %s", name, safe_error_name(error))
         connection.close_if_unusable_or_obsolete()
 
 

@@ -120,14 +120,14 @@ def _standing() -> Iterator[Metric]:
 
 
 def _live() -> Iterator[Metric]:
-    workers, busy = registry.workers(), gauges.working()
+    workers, busy = registry.count_workers(), gauges.working()
     utilization = min(busy / workers, 1.0) if workers else 0.0
     text = "For how long the work that a free worker could take has been due, in the worst user's case; now."
     yield gauge("queue_lag_seconds", text, [], [([], gauges.lag())])
     text = "Age of the oldest job that has not ended; now."
     yield gauge("longest_waiting_seconds", text, [], [([], gauges.longest_waiting())])
     yield gauge("workers", "Workers of all clusters that are alive; now.", [], [([], workers)])
-    yield gauge("clusters", "Clusters that are alive; now.", [], [([], registry.alive().count())])
+    yield gauge("clusters", "Clusters that are alive; now.", [], [([], registry.live_clusters().count())])
     yield gauge("workers_busy", "Jobs that a worker holds; now.", [], [([], busy)])
     yield gauge("worker_utilization", "Share of the workers that hold a job, 0 to 1; now.", [], [([], utilization)])
     probes = queries.spreads("probe", PERIODS["24h"], queries.clock(), label=None).get("", queries.NOTHING)

@@ -45,7 +45,7 @@ def listed(user_id: UUID, place: str = "") -> Listed:
         found = list(own.filter(_after(place))[: PAGE + 1])
         page = found[:PAGE]
         newest = _newest(user_id, page)
-        running = progress.running(user_id)
+        running = progress.count_running(user_id)
     rows = [shown(document, newest.get(document.pk), running=running) for document in page]
     return Listed(rows, _place(page[-1]) if len(found) > PAGE else None)
 
@@ -57,11 +57,11 @@ def one(user_id: UUID, document_id: UUID) -> Shown:
         if document is None:
             raise not_found()
         job = _newest(user_id, [document]).get(document_id)
-        return shown(document, job, running=progress.running(user_id))
+        return shown(document, job, running=progress.count_running(user_id))
 
 
 def _newest(user_id: UUID, documents: Sequence[Document]) -> dict[UUID, UploadJob]:
-    own = services.of_tenants().filter(user_id=user_id, document_id__in=[document.pk for document in documents])
+    own = services.tenant_jobs().filter(user_id=user_id, document_id__in=[document.pk for document in documents])
     newest = own.order_by("document_id", "-created_at", "-job_id").distinct("document_id")
     return {job.document_id: job for job in newest}
 

@@ -77,7 +77,7 @@ class Shown:
 
 
 def shown(document: Document, job: UploadJob | None, *, running: int) -> Shown:
-    stands = standing.standing(job, running=running) if job else "none"
+    stands = standing.tenant_display_status(job, running=running) if job else "none"
     return Shown(document, job, stands, _sentence(document, job, stands))
 
 

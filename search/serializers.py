@@ -5,36 +5,36 @@ from __future__ import annotations
 from django.conf import settings
 from rest_framework import serializers
 
-from accounts.strict_fields import Flag, Id, Text, Whole
+from accounts.strict_json import StrictBooleanField, StrictCharField, StrictIntegerField, StrictUUIDField
 from embeddings.serializers import FiltersField, PartsAnswer, PassageAnswer
 from integrations.serializers import RecordAnswer
 from statutes.models import Law
 
 
 class SearchRequest(serializers.Serializer[object]):
-    query = Text(
+    query = StrictCharField(
         allow_blank=True,
         max_length=1_000_000,
         trim_whitespace=False,
         help_text='a question or words; "words in a row" must stand in a passage, -words must not',
     )
-    k = Whole(default=10, help_text=f"how many at most, 1 to {settings.MAX_SEARCH_RESULTS}")
-    mode = Text(default="hybrid", help_text="hybrid, vector or text")
+    k = StrictIntegerField(default=10, help_text=f"how many at most, 1 to {settings.MAX_SEARCH_RESULTS}")
+    mode = StrictCharField(default="hybrid", help_text="hybrid, vector or text")
     sources = serializers.ListField(
-        child=Text(),
+        child=StrictCharField(),
         required=False,
         allow_empty=False,
         max_length=20,
         help_text="documents (uploads, all that is searched without this), connected systems, clients, statutes",
     )
     document_ids = serializers.ListField(
-        child=Id(), max_length=1000, required=False, help_text="of uploads: narrows their passages"
+        child=StrictUUIDField(), max_length=1000, required=False, help_text="of uploads: narrows their passages"
     )
     law_ids = serializers.ListField(
-        child=Text(), max_length=1000, required=False, help_text="of statutes: narrows their passages"
+        child=StrictCharField(), max_length=1000, required=False, help_text="of statutes: narrows their passages"
     )
     filters = FiltersField(required=False, allow_null=True)  # of both, as is merge
-    merge = Flag(default=False, help_text="join neighbouring passages of one section")
+    merge = StrictBooleanField(default=False, help_text="join neighbouring passages of one section")
 
 
 class ArticleAnswer(serializers.Serializer[object]):

@@ -15,12 +15,12 @@ from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.text import Truncator
 
-from accounts.audit import reason_form
+from accounts.audit import forms
 from accounts.audit.admin_base import ReadOnlyAdmin
-from accounts.audit.admin_filters import exact, one_of
+from accounts.audit.admin_filters import choice_filter, exact_filter
 from accounts.errors import ApiError
 from accounts.models import User
-from jobs.admin import UploadJobAdmin, linked, whole
+from jobs.admin import UploadJobAdmin, job_link, nowrap
 from jobs.models import UploadJob
 from statutes import services
 from statutes.admin_queries import documents_of, with_codes
@@ -33,7 +33,7 @@ from statutes.stages import MIMES
 MOST_AGAIN, MOST_OUT = 100, 10  # at once: a request must be answered, and a law has hundreds of objects
 MOST_TITLE_CHARS = 60  # in a list
 Act = Callable[[str], object]
-UploadJobAdmin.named_otherwise.append(documents_of)
+UploadJobAdmin.document_lookups.append(documents_of)
 
 
 def _named(values: Iterable[str]) -> list[tuple[str, str]]:
@@ -45,7 +45,7 @@ class LawAdmin(ReadOnlyAdmin):
     list_display = (
         "law", "named", "status", "code", "version", "chunk_count", "language", "updated_at", "of_versions",
     )  # fmt: skip
-    list_filter = (one_of("status", "status", _named(Law.Status.values)),)
+    list_filter = (choice_filter("status", "status", _named(Law.Status.values)),)
     list_disable_select_all = True
     id_fields = ("law_id",)
     ordering = ("-updated_at", "law_id")
@@ -61,7 +61,7 @@ class LawAdmin(ReadOnlyAdmin):
 
     @admin.display(description="law")
     def law(self, law: Law) -> str:
-        return whole(law.pk)
+        return nowrap(law.pk)
 
     @admin.display(description="title")
     def named(self, law: Law) -> str:
@@ -102,8 +102,9 @@ class LawVersionAdmin(ReadOnlyAdmin):
         "updated_at", "job",
     )  # fmt: skip
     list_filter = (
-        one_of("status", "status", _named(Law.Status.values)), one_of("priority", "priority", _named(PRIORITIES)),
-        one_of("format", "format", _named(MIMES)), exact("error_code", "error code"),
+        choice_filter("status", "status", _named(Law.Status.values)),
+        choice_filter("priority", "priority", _named(PRIORITIES)), choice_filter("format", "format", _named(MIMES)),
+        exact_filter("error_code", "error code"),
     )  # fmt: skip
     list_disable_select_all = True
     id_fields = ("law_id", "document_id")
@@ -123,7 +124,7 @@ class LawVersionAdmin(ReadOnlyAdmin):
 
     @admin.display(description="document")
     def document(self, version: LawVersion) -> str:
-        return whole(version.pk)
+        return nowrap(version.pk)
 
     @admin.display(description="found", boolean=True)
     def found(self, version: LawVersion) -> bool:
@@ -136,7 +137,7 @@ class LawVersionAdmin(ReadOnlyAdmin):
 
     @admin.display(description="job")
     def job(self, version: LawVersion) -> str:
-        return linked(version.job_id) if version.job_id else ""
+        return job_link(version.job_id) if version.job_id else ""
 
     @admin.display(description="passages that the embedder refused")
     def missing(self, version: LawVersion) -> int:
@@ -190,12 +191,12 @@ class _Asked:
         self._lines = (f"{len(self._chosen)} chosen: {', '.join(names)}.{left}", line)
 
     def answer(self, act: Callable[..., object], *, done: str) -> HttpResponse:
-        form = reason_form.ReasonForm(self._request.POST if "confirmed" in self._request.POST else None)
+        form = forms.ReasonForm(self._request.POST if "confirmed" in self._request.POST else None)
         if form.is_valid():
             said = {"by": cast(User, self._request.user), "reason": form.cleaned_data["reason"]}
             return self._told(lambda chosen: act(chosen, **said), done)
         hidden = [(ACTION_CHECKBOX_NAME, each) for each in self._chosen]
-        return reason_form.page(
+        return forms.reason_page(
             self._request, self._site, form, lines=self._lines, back=self._request.get_full_path(),
             hidden=[*hidden, ("action", self._verb), ("index", "0"), ("confirmed", "yes")], **self._shown,
         )  # fmt: skip
@@ -223,7 +224,7 @@ def _refusal(act: Act, chosen: str) -> str:
 @admin.register(Consumer)
 class ConsumerAdmin(ReadOnlyAdmin):
     list_display = ("name", "state", "heard", "handed_out", "done", "not_done", "seen_at", "changed_at", "job")
-    list_filter = (one_of("state", "state", _named(Consumer.State.values)),)
+    list_filter = (choice_filter("state", "state", _named(Consumer.State.values)),)
     id_fields = ("name",)
     ordering = ("name",)
     fields = (
@@ -259,4 +260,4 @@ class ConsumerAdmin(ReadOnlyAdmin):
 
     @admin.display(description="job")
     def job(self, consumer: Consumer) -> str:
-        return linked(consumer.job_id) if consumer.job_id else ""
+        return job_link(consumer.job_id) if consumer.job_id else ""

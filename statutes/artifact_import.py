@@ -18,7 +18,7 @@ from django.db import connection, transaction
 from django.db.models.functions import Now
 from psycopg.types.json import Jsonb
 
-from accounts.system_tenant import CORPUS
+from accounts.system_tenant import SYSTEM_TENANT_ID
 from documents import services, storage
 from documents.ids import chunk_id
 from documents.locks import lock
@@ -121,7 +121,7 @@ def _prepare(manifest: Manifest, document_id: UUID) -> Document | None:
         lock(each)
     _check(manifest)
     model = manifest.told["model"]
-    if not active_model.confirm_active_model(CORPUS, model=model["name"], version=model["version"]):
+    if not active_model.confirm_active_model(SYSTEM_TENANT_ID, model=model["name"], version=model["version"]):
         raise ManifestRefused("OTHER_MODEL", "The laws here are found with another model than these vectors are of.")
     defaults = {"chunks_version": manifest.told["chunker"], "filename": manifest.told["title"] or manifest.law_id}
     Document.objects.update_or_create(
@@ -145,11 +145,11 @@ def _made(manifest: Manifest, document_id: UUID) -> dict[str, Any]:
     source = _source(manifest)
     reader, _, reader_version = manifest.told["reader"].partition("@")
     return {
-        "user_id": CORPUS,
+        "user_id": SYSTEM_TENANT_ID,
         "mime": "application/octet-stream",
         "bytes_len": source.get("size") or 0,
         "file_sha256": ids.file_sha256(document_id, source.get("sha256") or ""),
-        "raw_path": storage.object_uri("raw", CORPUS, document_id, "pdf"),
+        "raw_path": storage.object_uri("raw", SYSTEM_TENANT_ID, document_id, "pdf"),
         "pages": source.get("pages"),
         "parser_name": reader or None,
         "parser_version": reader_version or None,
@@ -252,7 +252,7 @@ def _commit(manifest: Manifest, document_id: UUID) -> None:
     model, (chunker, _, chunker_version) = manifest.told["model"], manifest.told["chunker"].partition("@")
     lock(document_id, "vectors")
     params = {
-        "corpus": CORPUS,
+        "corpus": SYSTEM_TENANT_ID,
         "document": document_id,
         "chunker": chunker,
         "chunker_version": chunker_version,

@@ -12,7 +12,7 @@ from django.db.models import QuerySet
 from django.db.models.functions import Now
 
 from accounts.errors import ApiError
-from accounts.system_tenant import CORPUS
+from accounts.system_tenant import SYSTEM_TENANT_ID
 from jobs import services
 from jobs.models import UploadJob
 from jobs.states import ACTIVE, Stage, State
@@ -99,11 +99,11 @@ def _rows(message: Message) -> QuerySet[LawVersion]:
 
 def _under_way(message: Message) -> UploadJob | None:
     both = ids.document_ids(message.law_id, message.version)
-    return services.newest(services.of_tenants().filter(document_id__in=both, state__in=ACTIVE))
+    return services.newest_job(services.tenant_jobs().filter(document_id__in=both, state__in=ACTIVE))
 
 
 def _newest(document_id: UUID) -> UploadJob | None:
-    return services.newest(services.of_tenants().filter(document_id=document_id))
+    return services.newest_job(services.tenant_jobs().filter(document_id=document_id))
 
 
 def _done(document_id: UUID, message: Message) -> UploadJob | None:
@@ -175,7 +175,11 @@ def _law(message: Message) -> Law:
 def _enqueued(version: LawVersion, noted: Noted | None) -> UUID:
     document = reprocessing.declared(version)
     job = services.enqueue(
-        pipeline=PIPELINE, user_id=CORPUS, document_id=document.pk, raw_path=document.raw_path, chunks_version=""
+        pipeline=PIPELINE,
+        user_id=SYSTEM_TENANT_ID,
+        document_id=document.pk,
+        raw_path=document.raw_path,
+        chunks_version="",
     )
     LawVersion.objects.filter(pk=version.pk).update(job_id=job.pk)
     if noted is not None:

@@ -8,28 +8,28 @@ from uuid import UUID
 from documents import invariants as documents
 from embeddings import invariants as embeddings
 from embeddings import vector_store
-from jobs.invariants import by_sql, each
+from jobs.invariants import all_invariants, sql_invariant
 from jobs.models import UploadJob
-from jobs.pipeline import Proof
+from jobs.pipeline import Invariant
 from jobs.states import State
 
-noted = each(
+noted = all_invariants(
     documents.tenant_matches,
-    by_sql("""
+    sql_invariant("""
         SELECT j.job_id, 'The version of the law is not noted.' FROM upload_jobs j
         WHERE j.job_id = ANY(%(jobs)s)
           AND NOT EXISTS (SELECT FROM law_versions v WHERE v.document_id = j.document_id)"""),
 )
-received = each(
-    by_sql("""
+received = all_invariants(
+    sql_invariant("""
         SELECT j.job_id, 'The file''s format or sum is not known.'
         FROM upload_jobs j JOIN law_versions v USING (document_id)
         WHERE j.job_id = ANY(%(jobs)s) AND (v.format IS NULL OR v.raw_sha256 IS NULL)"""),
     documents.original_stored,
 )
-requested = each(received, documents.parse_requested)
-normalized = each(
-    by_sql("""
+requested = all_invariants(received, documents.parse_requested)
+normalized = all_invariants(
+    sql_invariant("""
         SELECT j.job_id, 'The law is not there in its canonical form.'
         FROM upload_jobs j JOIN law_versions v USING (document_id)
         WHERE j.job_id = ANY(%(jobs)s) AND v.canonical IS NULL"""),
@@ -61,17 +61,17 @@ def _sound(job_ids: Sequence[UUID]) -> dict[UUID, str]:
     return {job_id: reason for job_id, document_id in jobs if not vector_store.is_buffer_intact(document_id)}
 
 
-covered = each(by_sql(_COVERED.format(wanted="j", committed="false")), _sound)
-vectors_buffered = each(covered, embeddings.vectors_planned)
-_published = by_sql("""
+covered = all_invariants(sql_invariant(_COVERED.format(wanted="j", committed="false")), _sound)
+vectors_buffered = all_invariants(covered, embeddings.vectors_planned)
+_published = sql_invariant("""
     SELECT j.job_id, 'The version''s artifacts are not uploaded, or nothing names it as the one that is found.'
     FROM upload_jobs j JOIN law_versions v USING (document_id)
     WHERE j.job_id = ANY(%(jobs)s) AND (v.manifest_sha256 IS NULL OR NOT EXISTS (
         SELECT FROM laws w WHERE w.law_id = v.law_id AND w.document_id = v.document_id))""")
-_found = each(by_sql(_COVERED.format(wanted="l", committed="true")), embeddings.searchable, _published)
+_found = all_invariants(sql_invariant(_COVERED.format(wanted="l", committed="true")), embeddings.searchable, _published)
 
 
-def _by_state(*, done: Proof, before: Proof) -> Proof:
+def _by_state(*, done: Invariant, before: Invariant) -> Invariant:
     def prove(job_ids: Sequence[UUID]) -> dict[UUID, str]:
         ended = set(UploadJob.objects.filter(pk__in=job_ids, state=State.DONE).values_list("pk", flat=True))
         return before([pk for pk in job_ids if pk not in ended]) | done([pk for pk in job_ids if pk in ended])

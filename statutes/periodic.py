@@ -11,7 +11,7 @@ from django.db import connection
 from django.db.models.functions import Now
 
 from jobs.models import UploadJob
-from jobs.states import LET_GO
+from jobs.states import CANCELLED_CODES
 from statutes import settlement
 from statutes.models import LawVersion
 from statutes.s3 import artifacts
@@ -45,7 +45,7 @@ def note_failures() -> None:
 
     What failed for good is archived first, as where a message is settled: a bucket that is away is tried again.
     """
-    params: dict[str, Any] = {"let_go": list(LET_GO), "most": ARCHIVED_AT_ONCE}
+    params: dict[str, Any] = {"let_go": list(CANCELLED_CODES), "most": ARCHIVED_AT_ONCE}
     with connection.cursor() as cursor:
         cursor.execute(FATAL, params)
         fatal = [document_id for (document_id,) in cursor.fetchall()]

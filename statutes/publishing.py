@@ -56,7 +56,7 @@ def embed(claim: Claim) -> Outcome:
         if failure.code != "TEXT_REFUSED":
             raise
         job, total = claim.job, claim.job.progress["embeds_total"]
-        with claim.held():
+        with claim.transaction():
             vector_reuse.copy_to_duplicates(job.document_id, job.embed_model or "", job.embed_version or "")
             refused = _lacking(job.pk)
             if len(refused) < total:
@@ -77,7 +77,7 @@ def _lacking(job_id: UUID) -> list[str]:
 def verify(claim: Claim) -> Outcome:
     """embeddings_buffered: prove that what is buffered is whole and sound. Nothing of it is found as yet."""
     job = claim.job
-    with claim.held():
+    with claim.transaction():
         lock(job.document_id, "vectors")
         version = LawVersion.objects.defer("canonical").get(pk=job.document_id)
         refused = [chunk_id for chunk_id in _lacking(job.pk) if chunk_id in version.refused]
@@ -94,7 +94,7 @@ def publish(claim: Claim) -> Outcome:
 
     A version that was overtaken while it was worked on is taken out.
     """
-    with claim.held():  # a law that was taken out meanwhile has no row
+    with claim.transaction():  # a law that was taken out meanwhile has no row
         version = LawVersion.objects.get(pk=claim.job.document_id)
     with publish_lock.alone(version.law_id) as is_ours:
         if not is_ours:
@@ -108,7 +108,7 @@ def publish(claim: Claim) -> Outcome:
             return _withdraw(claim)
         sure()
         manifest = artifacts.upload(version, sure=sure, known=claim.job.payload.get(UPLOADED))
-        failpoints.reach("embedded:uploaded")
+        failpoints.failpoint("embedded:uploaded")
         _note(claim, manifest)
         aws_lambda.invoke(version, manifest)
         return _swap(claim, version, manifest)
@@ -116,15 +116,15 @@ def publish(claim: Claim) -> Outcome:
 
 def _require(claim: Claim, law_id: str) -> None:
     """Raise unless the claim is ours, and this session still the one that has the law's turn."""
-    with claim.held():
+    with claim.transaction():
         if not publish_lock.is_ours(law_id):
             raise Postponed(reprocessing.BUSY_SECONDS, "LAW_BUSY")
 
 
 def _note(claim: Claim, manifest: str) -> None:
     """Let a later try of this run, which may wait for long for the Lambda, not upload the same once more."""
-    with claim.held():
-        claim.save(total_pct=claim.job.total_pct, payload={UPLOADED: manifest})
+    with claim.transaction():
+        claim.save_progress(total_pct=claim.job.total_pct, payload={UPLOADED: manifest})
 
 
 def _mend(law_id: str, sure: Callable[[], None]) -> None:
@@ -141,7 +141,7 @@ def _swap(claim: Claim, version: LawVersion, manifest: str) -> Moved:
     with transaction.atomic():
         for document_id in sorted({version.pk, *([old.pk] if old else [])}):
             lock(document_id)  # before any job's row, as deletions do
-        with claim.held():
+        with claim.transaction():
             moved = _found(claim, version, manifest, old)
     if old is not None:
         services.delete_objects(old.pk)
@@ -192,7 +192,7 @@ def _withdraw(claim: Claim) -> Moved:
     document = claim.job.document
     with transaction.atomic():
         lock(document.pk)
-        with claim.held():
+        with claim.transaction():
             services.delete_rows(document)
             LawVersion.objects.filter(pk=document.pk).update(
                 status=Law.Status.FAILED, error_code=OVERTAKEN, canonical=None, job_id=None, updated_at=Now()

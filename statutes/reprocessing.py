@@ -8,7 +8,7 @@ from uuid import UUID
 from django.db import transaction
 from django.db.models.functions import Now
 
-from accounts.system_tenant import CORPUS
+from accounts.system_tenant import SYSTEM_TENANT_ID
 from documents import services, storage
 from documents.locks import lock
 from documents.models import Document
@@ -57,13 +57,13 @@ def declared(version: LawVersion) -> Document:
     document, _ = Document.objects.get_or_create(
         pk=version.pk,
         defaults={
-            "user_id": CORPUS,
+            "user_id": SYSTEM_TENANT_ID,
             "filename": version.law_id,
             "mime": "application/octet-stream",
             "bytes_len": 0,
             "file_sha256": ids.file_sha256(version.pk),
             # One name for all formats, as the audit looks for it: a law's format is known when its bytes are.
-            "raw_path": storage.object_uri("raw", CORPUS, version.pk, "pdf"),
+            "raw_path": storage.object_uri("raw", SYSTEM_TENANT_ID, version.pk, "pdf"),
         },
     )
     return document
@@ -80,7 +80,7 @@ def leave(claim: Claim, *, for_good: bool = False) -> Outcome:
         other = ids.beside(version.law_id, version.version, version.pk)
         if _is_worked_on(other):
             return Wait(BUSY_SECONDS, "LAW_BUSY")
-        with claim.held():
+        with claim.transaction():
             _turn(claim, declared(_begun(other, version, claim)))
             _leave_as_it_was(version)
             forgotten = {**parse_store.job_fields(None, None), "progress": parse_store.NO_CHUNKS}
@@ -134,7 +134,7 @@ def go_home(claim: Claim, version: LawVersion, parse: ParseResult, told: dict[st
         mine = Law.objects.filter(pk=version.law_id, document_id=home.pk)
         if not mine.exists() or _is_worked_on(home.pk):
             return None
-        with claim.held():
+        with claim.transaction():
             moved = _moved_home(claim, version, home, told)
     services.delete_objects(version.pk)
     return moved

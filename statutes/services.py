@@ -14,7 +14,7 @@ from django.db.models.functions import Now
 from accounts.audit import log as auditing
 from accounts.errors import ApiError, not_found, unavailable
 from accounts.models import User
-from accounts.system_tenant import CORPUS
+from accounts.system_tenant import SYSTEM_TENANT_ID
 from documents import services
 from documents.locks import lock
 from documents.models import Document
@@ -35,7 +35,7 @@ def reprocess(law_id: str, version: str, *, by: User | None, reason: str, docume
     ``document_id``. Raises ``Refused``: ``NOT_FOUND``, ``LAW_FILE_UNKNOWN``, ``LAW_OUTDATED``, ``JOB_ALREADY_ACTIVE``,
     ``REASON_REQUIRED``, ``UNAVAILABLE``.
     """
-    auditing.checked(reason)
+    auditing.clean_reason(reason)
     rows = LawVersion.objects.filter(law_id=law_id, version=version).defer("canonical").order_by("-created_at", "pk")
     row = rows.filter(**({"pk": document_id} if document_id else {})).first()
     if row is None:
@@ -81,7 +81,7 @@ def withdraw(law_id: str, *, by: User | None, reason: str) -> None:
     ``Refused``: ``NOT_FOUND``, ``LAW_BUSY`` (it is just being published), ``REASON_REQUIRED``, and ``UNAVAILABLE`` of
     the bucket: then it is found no more, and repeating removes the rest.
     """
-    auditing.checked(reason)
+    auditing.clean_reason(reason)
     with publish_lock.alone(law_id) as is_ours:  # who publishes meanwhile would upload what is removed here
         if not is_ours:
             raise _conflict("LAW_BUSY", "This law is just being published; try again in a minute.")
@@ -107,7 +107,7 @@ def _hide(law_id: str, *, by: User | None, reason: str) -> list[Document]:
         document_ids = sorted({each for version in known for each in ids.document_ids(law_id, version)})
         for document_id in document_ids:
             lock(document_id)  # before any row, as intake and deletions do
-        found = list(Document.objects.filter(pk__in=document_ids, user_id=CORPUS).order_by("pk"))
+        found = list(Document.objects.filter(pk__in=document_ids, user_id=SYSTEM_TENANT_ID).order_by("pk"))
         for document in found:
             services.delete_rows(document)
         gone = {"status": Law.Status.FAILED, "error_code": WITHDRAWN, "job_id": None, "canonical": None}
@@ -146,14 +146,14 @@ def _forget(law_id: str) -> None:
 def _record(
     action: str, object_type: str, object_id: object, *, by: User | None, reason: str, **details: object
 ) -> None:
-    auditing.record(
-        by=by, action=action, reason=reason, object_type=object_type, object_id=str(object_id), tenant_id=CORPUS,
-        **details,
+    auditing.record_action(
+        by=by, action=action, reason=reason, object_type=object_type, object_id=str(object_id),
+        tenant_id=SYSTEM_TENANT_ID, **details,
     )  # fmt: skip
 
 
 def _name(by: User | None) -> str:
-    return str(by.pk) if by else auditing.COMMAND_LINE
+    return str(by.pk) if by else auditing.COMMAND_LINE_ACTOR
 
 
 def _conflict(code: str, detail: str) -> ApiError:

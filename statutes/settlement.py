@@ -11,7 +11,7 @@ from django.db.models import F
 from django.db.models.functions import Now
 
 from jobs.models import UploadJob
-from jobs.states import LET_GO, State
+from jobs.states import CANCELLED_CODES, State
 from statutes.models import Law, LawVersion
 from statutes.s3 import artifacts
 from statutes.sqs import client
@@ -40,7 +40,7 @@ def settle(message: Message, job: UploadJob) -> Outcome:
     code = told(job)["code"]
     if job.state != State.DEADLETTER:
         return "reappear"
-    if code in LET_GO:  # support has ended it
+    if code in CANCELLED_CODES:  # support has ended it
         return "delete"
     _note(version, code)
     if not is_fatal(job):

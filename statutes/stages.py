@@ -19,7 +19,7 @@ from documents.parsers.registry import Parser
 from documents.parsing import ocr_pages, parse_store
 from documents.parsing.parse_store import ParseResult
 from jobs import failpoints
-from jobs.claims import Claim, Superseded
+from jobs.claims import Claim, ClaimLost
 from jobs.outcomes import Advance, Outcome, Permanent, Postponed, Retryable, Wait
 from jobs.states import Stage
 from statutes import ids, readers, reprocessing
@@ -68,13 +68,13 @@ def receive(claim: Claim) -> Outcome:
     with raw_files.fetched(version, head) as fetched:
         found = sniff(fetched.path, most=settings.STATUTES_MAX_BYTES)
         pages = parsers.inspect_pdf(fetched.path).pages if found == "pdf" else 1
-        with claim.held():
+        with claim.transaction():
             pass  # a version that was taken out meanwhile gets no new object
         bucket, name = storage.locate(document.raw_path)
         bucket.put_file(fetched.path, name)
-    failpoints.reach("queued:stored")
+    failpoints.failpoint("queued:stored")
     try:
-        with claim.held():
+        with claim.transaction():
             Document.objects.filter(pk=document.pk).update(
                 bytes_len=fetched.length,
                 file_sha256=ids.file_sha256(document.pk, fetched.sha256),
@@ -88,7 +88,7 @@ def receive(claim: Claim) -> Outcome:
                 _noted(version, reprocessed=0)  # and what the model refused of it was another text
             _noted(version, raw_sha256=fetched.sha256, format=found)
             return claim.advance(event={"format": found, "bytes": fetched.length}, payload={"format": found})
-    except Superseded:
+    except ClaimLost:
         services.delete_pending_objects(document.pk)  # nothing, unless the version was taken out meanwhile
         raise
 
@@ -163,17 +163,17 @@ def _source(version: LawVersion) -> dict[str, object]:
 
 def _store(claim: Claim, version: LawVersion, law: model.Law, told: dict[str, object], parse: ParseResult) -> Outcome:
     document = claim.job.document
-    with claim.held():
+    with claim.transaction():
         pass
     path = parse_store.write_parse(document, parse)
-    failpoints.reach("parsing:stored")
+    failpoints.failpoint("parsing:stored")
     try:
         with transaction.atomic():
             if not parse_store.lock_shared_parse(document, path):
                 raise Retryable(
                     "PARSE_TWIN_GONE", "The document that had the same text was deleted; it is stored anew."
                 )
-            with claim.held():
+            with claim.transaction():
                 fields = parse_store.record_parse(document, parse, path)
                 Document.objects.filter(pk=document.pk).update(filename=law.title or version.law_id)
                 _noted(version, canonical=told, status=Law.Status.NORMALIZED)
@@ -181,7 +181,7 @@ def _store(claim: Claim, version: LawVersion, law: model.Law, told: dict[str, ob
                     status=Law.Status.NORMALIZED, title=law.title, language=law.language, updated_at=Now()
                 )
                 moved = claim.advance(code="PARSE_STORED", event={"bytes": len(parse.content)}, **fields)
-    except Superseded:
+    except ClaimLost:
         services.delete_pending_objects(document.pk)
         raise
     parse_store.delete_own_parse(document, path)

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from jobs.cluster import state
+from jobs.cluster import shared_memory
 
 PIECE = 0.01  # seconds that one takes at least
 
@@ -23,21 +23,21 @@ class Fake:
 fake = Fake()
 
 
-def claimable(cursor: Any, *, most: int) -> int:
+def count_claimable(cursor: Any, *, most: int) -> int:
     fake.asked += 1
     return 0 if fake.hidden else min(fake.due, most)
 
 
-def turn(until: float) -> int:
+def drain(until: float) -> int:
     if fake.breaks:
         raise fake.breaks
     worked = 0
-    while fake.due and not state.stopping() and time.monotonic() <= until:
-        state.claimed_now()
+    while fake.due and not shared_memory.is_stopping() and time.monotonic() <= until:
+        shared_memory.record_claim_attempt()
         time.sleep(PIECE)
         fake.due, fake.worked, worked = fake.due - 1, fake.worked + 1, worked + 1
     return worked
 
 
-def idle() -> bool:
+def is_idle() -> bool:
     return not fake.due

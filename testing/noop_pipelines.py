@@ -31,7 +31,7 @@ def noop(claim: Claim) -> Outcome:
 
 
 def hold(claim: Claim) -> Moved:
-    with claim.held():
+    with claim.transaction():
         return claim.advance()
 
 
@@ -53,7 +53,7 @@ def crash(claim: Claim) -> Outcome:
 
 def violate(claim: Claim) -> Outcome:
     """Meet a unique index with a value that the database repeats in the DETAIL of its error."""
-    with claim.held(), connection.cursor() as cursor:
+    with claim.transaction(), connection.cursor() as cursor:
         cursor.execute("CREATE TEMPORARY TABLE owed (ssn text UNIQUE) ON COMMIT DROP")
         cursor.execute("INSERT INTO owed VALUES (%(ssn)s), (%(ssn)s)", claim.job.payload)
     raise AssertionError
@@ -70,13 +70,13 @@ def die(claim: Claim) -> Outcome:
 
 def sleep(claim: Claim) -> Outcome:
     time.sleep(float(claim.job.payload.get("seconds", 60)))
-    with claim.held():
+    with claim.transaction():
         return claim.advance()
 
 
 def nap(claim: Claim) -> Outcome:
     """Sleep, and say so first: a job that is claimed may still be let go of before its stage begins."""
-    claim.log("ASLEEP")
+    claim.log_event("ASLEEP")
     return sleep(claim)
 
 
@@ -86,12 +86,12 @@ def deaf(claim: Claim) -> Outcome:
 
 
 def _single(name: str, handler: Handler, *, limit: float = 60.0) -> Pipeline:
-    return Pipeline(name, (Step(Stage.EMBEDDED, handler, holds, limit=limit),))
+    return Pipeline(name, (Step(Stage.EMBEDDED, handler, holds, time_limit=limit),))
 
 
 _SINGLES = [_single(h.__name__, h) for h in (noop, hold, wait, fail, refuse, crash, violate, full, die, sleep, nap)]
 _STAGES = Pipeline(
-    "stages", tuple(Step(stage, noop, holds, reached_pct=index * 9.0) for index, stage in enumerate(Stage))
+    "stages", tuple(Step(stage, noop, holds, total_pct=index * 9.0) for index, stage in enumerate(Stage))
 )
 # Its proofs hold up to chunking and no further.
 _UNPROVEN = Pipeline("unproven", tuple(Step(s, noop, holds if n < 6 else breaks) for n, s in enumerate(Stage)))

@@ -19,7 +19,7 @@ from jobs import claims, services, worker
 from jobs.claims import Claim
 from jobs.models import UploadJob
 from jobs.outcomes import Moved, Retryable
-from jobs.settlement import settle
+from jobs.settlement import apply_outcome
 from testing.embedders import Instant
 from testing.pdfs import text_pdf
 
@@ -31,7 +31,7 @@ class Person:
         email = f"{name}@example.org"
         self.user = User.objects.create_user(email, email, is_staff=staff)
         self.id: UUID = self.user.pk
-        self.token = api_tokens.make(self.user, name="test", scope=scope)
+        self.token = api_tokens.create_token(self.user, name="test", scope=scope)
         self.client = Client(headers={"authorization": f"Bearer {self.token}"}, raise_request_exception=False)
 
     def get(self, path: str, **query: Any) -> Any:
@@ -91,12 +91,12 @@ def plan_pdf(*subjects: str, lines: int = 45) -> bytes:
 
 def stages() -> Iterator[Claim]:
     """Claim the next job and carry it as a worker does, pausing before each try."""
-    claim = claims.take("test:1:1")
+    claim = claims.claim_next("test:1:1")
     assert claim is not None, "nothing is due"
     while True:
         yield claim
-        ending = worker.attempt(claim)
-        going_on = not ending.finished if isinstance(ending, Moved) else settle(claim, ending)
+        ending = worker.run_stage(claim)
+        going_on = not ending.finished if isinstance(ending, Moved) else apply_outcome(claim, ending)
         if not going_on:
             return
 
@@ -110,7 +110,7 @@ def let_pauses_pass() -> None:
     """Make what is parked due, as if its time had come."""
     with connection.cursor() as cursor:
         cursor.execute("UPDATE upload_jobs SET run_after = clock_timestamp() WHERE run_after IS NOT NULL")
-    services.sweep()
+    services.requeue_due_and_expired()
 
 
 def run_to_the_end(tries: int = 6) -> None:

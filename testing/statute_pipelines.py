@@ -30,13 +30,13 @@ def work(claim: Claim) -> Outcome:
         raise Retryable("ALWAYS_FAILS", "This file is never read.")
     elif what == "die":
         os.kill(os.getpid(), signal.SIGKILL)
-    with claim.held():
+    with claim.transaction():
         return claim.advance()
 
 
 def publish(claim: Claim) -> Moved:
     """Count the result: of one version there must be one, however often its message came."""
-    with claim.held():
+    with claim.transaction():
         LawVersion.objects.filter(pk=claim.job.document_id).update(reprocessed=F("reprocessed") + 1)
         return claim.advance()
 

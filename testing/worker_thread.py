@@ -20,7 +20,7 @@ def at_work(*, pause: float = 0.1) -> Iterator[None]:
     def work() -> None:
         try:
             while not stop.wait(pause):
-                services.sweep()
+                services.requeue_due_and_expired()
                 runner.drain()
         finally:
             connection.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.contrib import admin
 
 from accounts.audit.admin_base import ReadOnlyAdmin
-from accounts.audit.admin_filters import between, exact, one_of
+from accounts.audit.admin_filters import choice_filter, datetime_range_filter, exact_filter
 from vendors.models import Breaker, Budget, Pace, Purchase
 
 
@@ -16,10 +16,10 @@ class PurchaseAdmin(ReadOnlyAdmin):
         "created_at",
     )  # fmt: skip
     list_filter = (
-        one_of("state", "state", Purchase.State.choices),
-        exact("user_id", "tenant's id (not campaigns)", campaign_id__isnull=True),
-        exact("document_id", "document's id"), exact("campaign_id", "campaign's id"),
-        between("created_at", "bought"),
+        choice_filter("state", "state", Purchase.State.choices),
+        exact_filter("user_id", "tenant's id (not campaigns)", campaign_id__isnull=True),
+        exact_filter("document_id", "document's id"), exact_filter("campaign_id", "campaign's id"),
+        datetime_range_filter("created_at", "bought"),
     )  # fmt: skip
     id_fields = ("purchase_id", "document_id")
     ordering = ("-created_at", "purchase_id")

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from django.db import DatabaseError, InterfaceError, connection
 
 from jobs import tracing
-from jobs.errors import named
+from jobs.errors import safe_error_name
 from vendors import errors
 from vendors.vendor import Vendor
 
@@ -72,4 +72,4 @@ def keep() -> None:
         with connection.cursor() as cursor:
             cursor.execute(KEEP, [list(column) for column in zip(*rows, strict=True)])
     except (DatabaseError, InterfaceError) as error:
-        log.info("%d calls of vendors were not counted: %s", len(rows), named(error))
+        log.info("%d calls of vendors were not counted: %s", len(rows), safe_error_name(error))

@@ -188,7 +188,7 @@ def set_budget(user_id: UUID, cents_per_day: Decimal | None) -> None:
         Budget.objects.update_or_create(pk=user_id, defaults={"cents_per_day": cents_per_day})
     waiting = UploadJob.objects.filter(user_id=user_id, state=State.QUEUED, run_after__isnull=False, wait_reason=SPENT)
     for document_id in list(waiting.values_list("document_id", flat=True)):
-        services.wake(document_id)
+        services.wake_job(document_id)
 
 
 GROUPS = {

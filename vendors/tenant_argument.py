@@ -7,7 +7,7 @@ from uuid import UUID
 from django.core.management.base import CommandError
 
 from accounts.models import User
-from accounts.system_tenant import CORPUS
+from accounts.system_tenant import SYSTEM_TENANT_ID
 
 LAWS = "laws"  # the corpus, which has a model, a bill and a budget as tenants have
 
@@ -28,4 +28,4 @@ def identified(text: str) -> UUID:
 
     Raises ``ValueError``.
     """
-    return CORPUS if text.strip().lower() == LAWS else UUID(text)
+    return SYSTEM_TENANT_ID if text.strip().lower() == LAWS else UUID(text)

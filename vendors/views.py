@@ -12,7 +12,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from accounts.pagination import Cursor
+from accounts.pagination import NewestFirstPagination
 from accounts.permissions import caller_id
 from accounts.rls import as_tenant
 from vendors import ledger
@@ -45,7 +45,7 @@ def _spent(purchases: QuerySet[Purchase]) -> dict[str, Any]:
 
 
 class PurchasesView(APIView):
-    pagination_class = Cursor
+    pagination_class = NewestFirstPagination
 
     @extend_schema(operation_id="document_purchases", responses=PurchaseAnswer(many=True))
     def get(self, request: Request, document_id: UUID) -> Response:
@@ -53,7 +53,7 @@ class PurchasesView(APIView):
 
         A document that does not exist and one of another tenant have the same empty list.
         """
-        user_id, pages = caller_id(request), Cursor()
+        user_id, pages = caller_id(request), NewestFirstPagination()
         with as_tenant(user_id):
             own = ledger.own(user_id).filter(document_id=document_id)
             shown = PurchaseAnswer(pages.paginate_queryset(own, request, view=self), many=True).data

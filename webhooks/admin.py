@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.contrib import admin
 
 from accounts.audit.admin_base import ReadOnlyAdmin
-from accounts.audit.admin_filters import between, one_of
+from accounts.audit.admin_filters import choice_filter, datetime_range_filter
 from webhooks.models import Delivery
 
 CODES = ("JOB_WOKEN", "PARSE_STORED", "ALREADY_PARSED", "ALREADY_ENDED", "EVENT_IGNORED")
@@ -15,7 +15,10 @@ CODES = ("JOB_WOKEN", "PARSE_STORED", "ALREADY_PARSED", "ALREADY_ENDED", "EVENT_
 class DeliveryAdmin(ReadOnlyAdmin):
     list_display = ("key", "code", "received_at", "expires_at")
     # By code without an index of its own: a day's callbacks are all there is.
-    list_filter = (one_of("code", "what it did", [(code, code) for code in CODES]), between("received_at", "received"))
+    list_filter = (
+        choice_filter("code", "what it did", [(code, code) for code in CODES]),
+        datetime_range_filter("received_at", "received"),
+    )
     id_fields = ("key",)
     ordering = ("-received_at", "key")
     fields = ("key", "body_sha256", "code", ("received_at", "expires_at"))

@@ -59,7 +59,7 @@ def _delivered(said: Contract) -> str:
     job = UploadJob.objects.filter(pk=said.job_id, document_id=said.document_id).first()
     if job is None:
         raise _unknown()
-    log_context.turns_to(job)
+    log_context.bind_job(job)
     if said.content is None:
         return _woken(ParseRequest.objects.filter(pk=job.payload.get("parse_id")).first())
     return parse_callbacks.store_callback(
@@ -70,7 +70,7 @@ def _delivered(said: Contract) -> str:
 def _woken(asked: ParseRequest | None) -> str:
     if asked is None:
         raise _unknown()
-    log_context.turns_to_document(asked.document_id)
+    log_context.bind_document(asked.document_id)
     return "JOB_WOKEN" if parse_callbacks.wake_poller(asked) else "ALREADY_ENDED"
 
 

@@ -16,7 +16,7 @@ from accessa import checks
 from accessa.doctor.runner import Finding, doubtful, note, wrong
 from accessa.embedded_postgres.os_user import EmbeddedError
 from jobs.cluster import registry
-from jobs.errors import named
+from jobs.errors import safe_error_name
 
 GIGABYTE = 1024**3
 A_WORKER_NEEDS, A_CLUSTER_NEEDS = 3, 6  # connections: its own, its heart's, a batch's; keeper, ears, sweeps aside
@@ -69,7 +69,7 @@ def _why(error: Exception) -> str:
         "too many": "it has no connection left",
         "no such file": "nobody listens there",
     }
-    return next((why for sign, why in signs.items() if sign in said), named(error))
+    return next((why for sign, why in signs.items() if sign in said), safe_error_name(error))
 
 
 def _version() -> str:
@@ -116,8 +116,8 @@ def limits() -> Iterator[Finding]:
 
 
 def _connections(found: dict[str, Any]) -> Iterator[Finding]:
-    clusters = max(registry.alive().count(), 1)
-    workers = max(registry.workers(), settings.WORKERS)
+    clusters = max(registry.live_clusters().count(), 1)
+    workers = max(registry.count_workers(), settings.WORKERS)
     web = int(os.environ.get("WEB_WORKERS", "2")) * int(os.environ.get("WEB_THREADS", "16"))
     needed = workers * A_WORKER_NEEDS + clusters * A_CLUSTER_NEEDS + web
     offered = int(found["max_connections"] - found["superuser_reserved_connections"])

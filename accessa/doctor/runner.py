@@ -11,7 +11,7 @@ from enum import StrEnum
 from django.db import connection
 
 from accessa.observability.redaction import redact_secrets
-from jobs.errors import frames, named
+from jobs.errors import safe_error_name, safe_traceback
 
 
 class Level(StrEnum):
@@ -101,8 +101,10 @@ def _run(check: Check, found: list[Finding]) -> None:
         for finding in check.run():
             found.append(finding)
     except Exception as error:  # a check that breaks says so, and the others go on
-        last = frames(error).strip().splitlines()[-2:]
-        found.append(wrong(f"It broke: {named(error)}.", f"Report this: {' / '.join(line.strip() for line in last)}"))
+        last = safe_traceback(error).strip().splitlines()[-2:]
+        found.append(
+            wrong(f"It broke: {safe_error_name(error)}.", f"Report this: {' / '.join(line.strip() for line in last)}")
+        )
     finally:
         connection.close()
 

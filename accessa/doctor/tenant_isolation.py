@@ -14,7 +14,7 @@ from accessa.doctor.runner import Finding, note, wrong
 from accessa.doctor.schema_drift import POLICY, named_by_migrations
 from accounts.rls import as_tenant
 from documents.models import Document
-from jobs.errors import named
+from jobs.errors import safe_error_name
 
 TABLES = """
 SELECT c.relname, c.relrowsecurity, c.relforcerowsecurity, has_table_privilege(%(role)s, c.oid, 'SELECT'),
@@ -93,7 +93,7 @@ def _as_a_stranger(tables: list[str]) -> Iterator[Finding]:
                 cursor.execute(f"SELECT EXISTS (SELECT FROM {table})")
                 (seen,) = cursor.fetchone()
         except ProgrammingError as error:
-            yield wrong(f"As a tenant {table} cannot be read: {named(error)}.", "Run: manage.py migrate")
+            yield wrong(f"As a tenant {table} cannot be read: {safe_error_name(error)}.", "Run: manage.py migrate")
             continue
         if seen:
             yield wrong(

@@ -19,8 +19,8 @@ from accessa.doctor.http import Silent, ask
 from accessa.doctor.runner import Finding, doubtful, not_needed, note, wrong
 from documents.storage.s3 import S3Bucket
 from jobs.cluster import registry
-from jobs.cluster.broker import Doorbell
-from jobs.errors import named
+from jobs.cluster.broker import NotifyBroker
+from jobs.errors import safe_error_name
 from jobs.models import Cluster
 
 SKEW_SECONDS, TOO_MUCH_SECONDS = 60.0, 240.0  # callbacks are good for 300 s, S3's signatures for 900
@@ -28,19 +28,19 @@ SYNCHRONISE = "Let its clock follow a time server (chrony, systemd-timesyncd): s
 
 
 def alive() -> Iterator[Finding]:
-    workers = registry.workers()
+    workers = registry.count_workers()
     if not workers:
         says = "No worker is alive: what is uploaded waits."
         yield wrong(says, "Start one: manage.py qcluster (manage.py serve starts API and workers).")
         return
-    clusters = registry.alive().count()
+    clusters = registry.live_clusters().count()
     yield note(f"{workers} in {clusters} cluster{'s' if clusters > 1 else ''}.")
 
 
 def alike() -> Iterator[Finding]:
     """Compare what each cluster runs with to what this process runs with: digests, which nobody can read."""
     own = config_digest.compute_digests()
-    clusters = list(registry.alive().order_by("name"))
+    clusters = list(registry.live_clusters().order_by("name"))
     for cluster in clusters:
         differing = sorted(name for name in own if cluster.fingerprint.get(name) != own[name])
         if not cluster.fingerprint:
@@ -74,7 +74,7 @@ def _one_machine(clusters: list[Cluster]) -> Iterator[Finding]:
 def doorbell() -> Iterator[Finding]:
     """Ring on a channel of doctor's own, and hear it on another session: a pooler in between may lose it."""
     broker = get_broker()
-    if not isinstance(broker, Doorbell):
+    if not isinstance(broker, NotifyBroker):
         yield from _other_broker(broker)
         return
     channel = f"doctor_{uuid4().hex[:12]}"
@@ -102,7 +102,7 @@ def _other_broker(broker: Any) -> Iterator[Finding]:
         answers = bool(broker.ping())
     except Exception as error:  # a client of somebody else's: Redis, SQS
         yield wrong(
-            f"The doorbell ({kind}) does not answer: {named(error)}.",
+            f"The doorbell ({kind}) does not answer: {safe_error_name(error)}.",
             "Correct DOORBELL_REDIS_URL or DOORBELL_SQS_REGION.",
         )
         return
@@ -121,7 +121,8 @@ def budget() -> Iterator[Finding]:
             client.ping()
     except Exception as error:
         yield wrong(
-            f"The budget's Redis does not answer: {named(error)}.", "Correct VENDOR_BUDGET_REDIS_URL, or unset it."
+            f"The budget's Redis does not answer: {safe_error_name(error)}.",
+            "Correct VENDOR_BUDGET_REDIS_URL, or unset it.",
         )
 
 
@@ -135,7 +136,7 @@ def clocks() -> Iterator[Finding]:
         (there,) = cursor.fetchone()
     here = time.time()
     yield from _skewed("The database's clock", there - here)
-    for cluster in registry.alive():
+    for cluster in registry.live_clusters():
         yield from _skewed(f"The clock of the workers {cluster.name}", there + cluster.clock_ahead - here)
     for who, url in _others():
         try:

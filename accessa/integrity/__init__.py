@@ -87,7 +87,7 @@ def _superseded() -> Q:
 
 def _broken(pipeline: str, stage: str, job_ids: list[UUID]) -> dict[UUID, str]:
     try:
-        return plan.pipeline(pipeline).step(stage).proof(job_ids)
+        return plan.get_pipeline(pipeline).step(stage).invariant(job_ids)
     except ImproperlyConfigured as error:
         return dict.fromkeys(job_ids, str(error))
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from django.conf import settings
 
-from accounts.system_tenant import CORPUS
+from accounts.system_tenant import SYSTEM_TENANT_ID
 from jobs.states import ACTIVE
 from statutes.models import Law, LawVersion
 from statutes.s3 import artifact_source, keys
@@ -30,7 +30,7 @@ ROWS = {
     "law": f"""SELECT w.law_id, 'What is found of the law is not its version, or no document of the corpus.'
         FROM laws w LEFT JOIN law_versions v USING (document_id) LEFT JOIN documents d USING (document_id)
         WHERE w.document_id IS NOT NULL
-          AND (v.law_id, v.version, d.user_id) IS DISTINCT FROM (w.law_id, w.version, '{CORPUS}'::uuid)""",
+          AND (v.law_id, v.version, d.user_id) IS DISTINCT FROM (w.law_id, w.version, '{SYSTEM_TENANT_ID}'::uuid)""",
     "law's status": """SELECT w.law_id, 'The law is found and does not say so, or the other way round.'
         FROM laws w WHERE (w.document_id IS NOT NULL) <> (w.status IN ('embedded', 'partial_failed'))""",
     "law's passages": f"""SELECT w.law_id, 'Passages of the law are missing, or are neither found nor noted as refused.'
@@ -48,7 +48,7 @@ ROWS = {
         FROM law_versions v WHERE v.canonical IS NOT NULL AND NOT EXISTS (
             SELECT FROM documents d WHERE d.document_id = v.document_id)""",
     "document of no law": f"""SELECT d.document_id, 'The document is the corpus'' and of no law.'
-        FROM documents d WHERE d.user_id = '{CORPUS}' AND NOT EXISTS (
+        FROM documents d WHERE d.user_id = '{SYSTEM_TENANT_ID}' AND NOT EXISTS (
             SELECT FROM law_versions v WHERE v.document_id = d.document_id)""",
 }
 

@@ -34,7 +34,7 @@ RECEIVERS = (
 def register_receivers() -> None:
     """Let what is configured hear of errors and spans, from each process's ``tracing.begin`` on."""
     for receiver in _wanted():
-        tracing.listen(LazyReceiver(receiver))
+        tracing.add_tracer(LazyReceiver(receiver))
 
 
 def check_packages(*, app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
@@ -52,7 +52,7 @@ class LazyReceiver:
         self._receiver = receiver
         self._made: Any = None
 
-    def begin(self) -> None:
+    def start(self) -> None:
         receiver = self._receiver
         if not _is_installed(receiver.package):
             remedy = REMEDY.format(setting=receiver.setting)
@@ -62,7 +62,7 @@ class LazyReceiver:
     def span(self, name: str, attributes: dict[str, str | int | float], parent: str) -> Any:
         return self._made.span(name, attributes, parent) if self._made else None
 
-    def report(self, error: BaseException) -> None:
+    def report_error(self, error: BaseException) -> None:
         if self._made:
             self._made.report(error)
 

@@ -22,7 +22,7 @@ from structlog.stdlib import ProcessorFormatter
 from structlog.typing import EventDict, Processor
 
 from accessa.observability.redaction import MASK, redact, redact_argument, safe_error_text
-from jobs.errors import frames
+from jobs.errors import safe_traceback
 
 log = logging.getLogger("accessa.uncaught")
 
@@ -145,7 +145,7 @@ def add_base_fields(_: Any, __: str, event: EventDict) -> EventDict:
     told.update(event)
     error = _error(failure)
     if error is not None:
-        told["error"], told["exception"] = safe_error_text(error), frames(error)
+        told["error"], told["exception"] = safe_error_text(error), safe_traceback(error)
     return told
 
 

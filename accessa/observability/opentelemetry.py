@@ -15,7 +15,7 @@ from opentelemetry.trace import SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from accessa.observability.redaction import redact
-from jobs.tracing import Note
+from jobs.tracing import SetAttributes
 
 SEND_EVERY_MS = 1_000
 FAILED = 500
@@ -29,7 +29,7 @@ class OpenTelemetry:
         self._tracer = provider.get_tracer("accessa")
 
     @contextmanager
-    def span(self, name: str, attributes: dict[str, str | int | float], parent: str) -> Iterator[Note]:
+    def span(self, name: str, attributes: dict[str, str | int | float], parent: str) -> Iterator[SetAttributes]:
         """Neither an error nor its message is recorded: the outcome's code is an attribute."""
         context = TraceContextTextMapPropagator().extract({"traceparent": parent}) if parent else None
         opened = self._tracer.start_as_current_span(
@@ -49,7 +49,7 @@ class OpenTelemetry:
         trace.get_current_span().set_status(Status(StatusCode.ERROR))
 
 
-def _noting(span: trace.Span) -> Note:
+def _noting(span: trace.Span) -> SetAttributes:
     def note(**attributes: str | int | float) -> None:
         for name, value in attributes.items():
             told = redact(value) if isinstance(value, str) else value

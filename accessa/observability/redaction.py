@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
-from jobs.errors import named
+from jobs.errors import safe_error_name
 
 MASK = "…"
 TELLING = (ImproperlyConfigured, ImportError)
@@ -64,7 +64,7 @@ def safe_error_text(error: BaseException) -> str:
 
     A wrong setting and a module that is not there are told by the sentence, which names them and no tenant's text.
     """
-    return f"{named(error)}: {redact(str(error))}" if isinstance(error, TELLING) else named(error)
+    return f"{safe_error_name(error)}: {redact(str(error))}" if isinstance(error, TELLING) else safe_error_name(error)
 
 
 def redact_argument(value: object) -> object:

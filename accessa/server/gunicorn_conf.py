@@ -63,7 +63,7 @@ def post_worker_init(worker: Any) -> None:
     Only so far: who sends a byte now and then still holds a thread. In production a buffering proxy stands in front.
     """
     worker_state.register_worker(worker)
-    tracing.begin()
+    tracing.start_tracers()
     import_string(
         "documents.storage.file_cache.start_eviction"
     )()  # by its name: this file is read before Django is loaded

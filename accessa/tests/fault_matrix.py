@@ -133,7 +133,7 @@ def at(monkeypatch: pytest.MonkeyPatch, point: str, act: Any) -> None:
         if reached == point and waiting:
             waiting.pop()()
 
-    monkeypatch.setattr(failpoints, "reach", reach)
+    monkeypatch.setattr(failpoints, "failpoint", reach)
 
 
 class Died(BaseException):
@@ -147,13 +147,13 @@ def die(claim: Claim, point: str, monkeypatch: pytest.MonkeyPatch) -> None:
         if reached == point:
             raise Died
 
-    monkeypatch.setattr(failpoints, "reach", reach)
+    monkeypatch.setattr(failpoints, "failpoint", reach)
     with pytest.raises(Died):
-        worker.attempt(claim)
+        worker.run_stage(claim)
     monkeypatch.undo()
     with connection.cursor() as cursor:
         cursor.execute("UPDATE upload_jobs SET lease_until = now() - interval '1 hour' WHERE state = 'working'")
-    services.sweep()
+    services.requeue_due_and_expired()
 
 
 def let_vendors_rest() -> None:

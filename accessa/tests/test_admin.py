@@ -16,7 +16,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from accounts.audit import log
-from accounts.audit.admin_filters import parameters
+from accounts.audit.admin_filters import query_parameters
 from accounts.audit.tests.personas import Staff
 from documents.models import Document, ParseRequest, Removal
 from embeddings.models import LiveModel, VectorIndex
@@ -83,7 +83,7 @@ def rows(ana: Person) -> Document:
     )  # fmt: skip
     Consumer.objects.create(name="host:2", state="idle")
     Group.objects.create(name="support")
-    log.record(by=None, action="jobs.retry", reason="x", object_type="upload_job", object_id=uploaded.job_id)
+    log.record_action(by=None, action="jobs.retry", reason="x", object_type="upload_job", object_id=uploaded.job_id)
     return document
 
 
@@ -189,7 +189,7 @@ def test_every_filter_takes_its_parameters_for_itself(root: Staff) -> None:
 
     taken = 0
     for model, shown in filtered.items():
-        for name in (name for each in shown for name in parameters(each)):
+        for name in (name for each in shown for name in query_parameters(each)):
             root.page(route(model, "changelist"), **{name: "x"})
             taken += 1
 
@@ -238,7 +238,7 @@ def test_hostile_names_run_nowhere(ana: Person, root: Staff) -> None:
     ana.user.save()
     Breaker.objects.create(key=hostile)
     Delivery.objects.create(key=hostile, body_sha256="x", code=hostile, expires_at=timezone.now())
-    log.record(by=ana.user, action=hostile, reason=hostile, object_type=hostile, object_id=hostile, said=hostile)
+    log.record_action(by=ana.user, action=hostile, reason=hostile, object_type=hostile, object_id=hostile, said=hostile)
 
     for page in ("vendors_breaker", "webhooks_delivery", "audit_auditentry", "accounts_user"):
         assert hostile not in root.page(f"{page}_changelist")

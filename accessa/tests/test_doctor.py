@@ -88,7 +88,7 @@ def test_a_deployment_that_is_well_is_all_green_and_keeps_no_trace(
     use_s3_storage(settings, strict)
     settings.STORAGE = "s3"
     settings.CORS_ALLOWED_ORIGINS = [ORIGIN]
-    registry.say()
+    registry.record_heartbeat()
     before, out = rows(), io.StringIO()
 
     call_command("doctor", "--json", "--skip", SLOW, stdout=out)
@@ -106,7 +106,7 @@ def test_a_deployment_that_is_well_is_all_green_and_keeps_no_trace(
 
 
 def test_without_vendors_all_is_green_too(api: None, settings: Any) -> None:
-    registry.say()
+    registry.record_heartbeat()
 
     levels = {verdict.name: verdict.level for verdict in examine(CHECKS, skip=[SLOW])}
 
@@ -336,7 +336,7 @@ def test_workers_of_another_configuration_are_found(
 ) -> None:
     settings.STORAGE_ROOT.mkdir(parents=True)
     with override_settings(**changed):
-        registry.say()
+        registry.record_heartbeat()
 
     assert found("likeness", says, remedy)
 
@@ -351,7 +351,7 @@ def test_a_store_that_nobody_has_written_to_yet_is_the_same_store(settings: Any,
 
 
 def test_workers_on_another_machine_than_the_files_are_found() -> None:
-    registry.say()
+    registry.record_heartbeat()
     own = Cluster.objects.get()
     Cluster.objects.create(name="elsewhere:7", workers=2, fingerprint=own.fingerprint)
 
@@ -610,7 +610,7 @@ def test_keys_of_tokens_that_cannot_be_had_are_found(settings: Any) -> None:
 
 
 def test_clocks_that_are_wrong_are_found(settings: Any) -> None:
-    registry.say()
+    registry.record_heartbeat()
     Cluster.objects.update(clock_ahead=90)
     with Elsewhere(clock=-1000) as other:
         settings.PUBLIC_URL = other.url

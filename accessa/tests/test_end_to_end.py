@@ -16,10 +16,10 @@ from documents.models import Document
 from embeddings.models import ChunkBuffer, DocumentChunk, VectorBuffer
 from jobs import claims, services, worker
 from jobs.claims import Claim
-from jobs.events import CODES
+from jobs.events import EVENT_CODES
 from jobs.models import Event, UploadJob
 from jobs.outcomes import Moved
-from jobs.settlement import settle
+from jobs.settlement import apply_outcome
 from jobs.states import Stage
 from testing.pdfs import locked_pdf, text_pdf
 from testing.personas import Person, Upload, let_pauses_pass, plan_pdf, run_to_the_end, stages, stop_before
@@ -49,9 +49,9 @@ def codes(uploaded: Upload) -> list[str]:
 
 def run_stage(claim: Claim) -> None:
     """Let the worker that holds ``claim`` finish the stage at which it stands."""
-    ending = worker.attempt(claim)
+    ending = worker.run_stage(claim)
     if not isinstance(ending, Moved):
-        settle(claim, ending)
+        apply_outcome(claim, ending)
 
 
 # The good story
@@ -267,14 +267,14 @@ def test_a_failing_stage_is_retried_three_times_and_then_buried(ana: Person, set
 def test_each_of_the_twelve_codes_is_told_in_one_of_these_stories() -> None:
     source = Path(__file__).read_text() + (Path(__file__).parents[2] / "documents/tests/test_uploads.py").read_text()
 
-    assert len(CODES) == 12
-    assert [code for code in CODES if f'"{code}"' not in source] == []
+    assert len(EVENT_CODES) == 12
+    assert [code for code in EVENT_CODES if f'"{code}"' not in source] == []
 
 
 def test_the_good_codes_come_in_order_and_once(ana: Person) -> None:
     uploaded = ana.ingest(PDF)
 
-    assert [code for code in codes(uploaded) if code in CODES] == [
+    assert [code for code in codes(uploaded) if code in EVENT_CODES] == [
         "UPLOAD_ACCEPTED", "PARSE_REQUESTED", "PARSE_STORED", "CHUNK_BUFFERED", "CHUNK_COMMITTED",
         "EMBED_BUFFERED", "EMBED_COMMITTED",
     ]  # fmt: skip
@@ -414,7 +414,7 @@ def test_deleted_at_any_stage_nothing_is_left_and_a_late_write_is_refused(stage:
     assert ana.delete(f"/documents/{uploaded.document_id}").status_code == 204
 
     assert (rows_left(), objects_left()) == ({}, [])
-    with pytest.raises((claims.Superseded, Document.DoesNotExist)):
+    with pytest.raises((claims.ClaimLost, Document.DoesNotExist)):
         run_stage(claim)
     assert (rows_left(), objects_left()) == ({}, [])
     for path in (f"/documents/{uploaded.document_id}", f"/jobs/{uploaded.document_id}", f"/job/{uploaded.job_id}"):
@@ -436,7 +436,7 @@ def test_deleted_while_a_worker_parses_no_object_comes_back(ana: Person, monkeyp
         return pages
 
     monkeypatch.setattr(parsers, "parse_pdf", meanwhile)
-    with pytest.raises(claims.Superseded):
+    with pytest.raises(claims.ClaimLost):
         run_stage(claim)
 
     assert (rows_left(), objects_left()) == ({}, [])

@@ -82,7 +82,7 @@ def test_the_standing_tells_the_ways_of_not_moving_apart(ana: Person, settings: 
     with connection.cursor() as cursor:
         cursor.execute("UPDATE upload_jobs SET lease_until = now() - interval '1 second'")
     settings.EMBEDDER = "testing.personas.BrokenEmbedder"
-    worker.services.sweep() if hasattr(worker, "services") else None
+    worker.services.requeue_due_and_expired() if hasattr(worker, "services") else None
     ana.post(f"/jobs/{uploaded.document_id}/retry")
     UploadJob.objects.update(
         state="retryable", run_after="2099-01-01T00:00Z", claim_token=None, lease_until=None, slot=None
@@ -262,7 +262,7 @@ def test_a_bug_is_500_in_the_one_shape_and_shows_nothing(
         raise RuntimeError(f"policy {secret}")
 
     secret = "-".join(["123", "45", "6789"])
-    monkeypatch.setattr("jobs.progress.running", bug)
+    monkeypatch.setattr("jobs.progress.count_running", bug)
 
     answer = ana.get("/jobs")
 

@@ -233,7 +233,7 @@ def test_nothing_that_leaves_the_processes_repeats_a_canary(ana: Person, product
 
 def _said_enough(product: Product) -> bool:
     tried = UploadJob.objects.filter(pipeline__in=["leaky", "leaky-constraint", "leaky-child"])
-    drains = '"DrainBroke' in product.said or "leaky-drain" in product.workers.said
+    drains = '"DrainFailed' in product.said or "leaky-drain" in product.workers.said
     return drains and set(tried.values_list("state", flat=True)) == {"deadletter"}
 
 

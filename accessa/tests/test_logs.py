@@ -230,7 +230,7 @@ def test_a_worker_lets_go_of_what_a_line_is_about_with_the_job(ana: Person) -> N
 
 
 def test_outside_of_requests_each_thing_has_an_id_of_its_own() -> None:
-    assert log_context.correlation() != log_context.correlation()
+    assert log_context.correlation_id() != log_context.correlation_id()
 
 
 def test_a_bug_outside_of_every_stage_is_told_by_its_kind_alone(ana: Person, heard: list[dict[str, Any]]) -> None:
@@ -239,7 +239,7 @@ def test_a_bug_outside_of_every_stage_is_told_by_its_kind_alone(ana: Person, hea
         cursor.execute("SET CONSTRAINTS ALL IMMEDIATE; SET CONSTRAINTS ALL DEFERRED")
         cursor.execute("ALTER TABLE events ADD CONSTRAINT none CHECK (false) NOT VALID")
 
-    with pytest.raises(worker.DrainBroke) as broke:
+    with pytest.raises(worker.DrainFailed) as broke:
         worker.drain()
 
     assert "IntegrityError" in str(broke.value) or "CheckViolation" in str(broke.value)
@@ -307,4 +307,4 @@ def test_a_store_that_is_not_configured_is_not_ready(break_it: Callable[[Any], N
 def test_a_jobs_lines_say_only_ids_and_words_of_ours() -> None:
     job = UploadJob(user_id=uuid4(), document_id=uuid4(), raw_path="storage://x", pipeline="insurance")
 
-    assert {*log_context.of(job)} == {"correlation", "job", "document", "user", "pipeline"}
+    assert {*log_context.job_fields(job)} == {"correlation", "job", "document", "user", "pipeline"}

@@ -11,7 +11,7 @@ from django.db.utils import IntegrityError, ProgrammingError
 from accounts.rls import as_tenant
 from documents.models import Document
 from jobs.models import UploadJob
-from jobs.states import FAILED, SHOWN, Stage
+from jobs.states import FAILED_STATUSES, STAGE_STATUSES, Stage
 from testing.personas import Person, plan_pdf
 
 pytestmark = pytest.mark.django_db
@@ -306,10 +306,10 @@ def test_the_same_bytes_of_one_tenant_are_one_document(ana: Person) -> None:
 
 WORKING = "state = 'working', claim_token = gen_random_uuid(), claimed_at = now(), lease_until = now(), slot = 0"
 STATUSES = [
-    *[(stage, "state = 'queued'", status) for status, stages in SHOWN.items() for stage in stages],
+    *[(stage, "state = 'queued'", status) for status, stages in STAGE_STATUSES.items() for stage in stages],
     *[
         (stage, "state = 'deadletter', finished_at = now()", status)
-        for status, stages in FAILED.items()
+        for status, stages in FAILED_STATUSES.items()
         for stage in stages
     ],
     ("embedding", WORKING, "embedding_in_progress"),

@@ -177,7 +177,7 @@ def test_a_package_that_is_missing_is_named_with_its_remedy(
     assert found.hint is not None
     assert "requirements/optional.txt" in found.hint
     with pytest.raises(ImproperlyConfigured, match=r"requirements/optional\.txt"):
-        observability.LazyReceiver(receiver).begin()
+        observability.LazyReceiver(receiver).start()
 
 
 def test_without_a_receiver_nothing_is_loaded() -> None:

@@ -16,13 +16,13 @@ from psycopg.errors import QueryCanceled
 from unfold.admin import ModelAdmin
 from unfold.views import ChangeList
 
-from accounts.audit.admin_filters import parameters
+from accounts.audit.admin_filters import query_parameters
 
-MOST_ROWS = 1_000
-PATIENCE_MS = 3_000
+MAX_ROWS = 1_000
+STATEMENT_TIMEOUT_MS = 3_000
 
 
-class Bounded(Paginator):  # type: ignore[type-arg]
+class BoundedPaginator(Paginator):  # type: ignore[type-arg]
     """Counts no further than ``MOST_ROWS`` and shows no more: a deep OFFSET reads all that it skips."""
 
     template_name = "admin/audit/pages.html"
@@ -30,21 +30,21 @@ class Bounded(Paginator):  # type: ignore[type-arg]
     @cached_property
     def found(self) -> int:
         rows: QuerySet[Model] = self.object_list  # type: ignore[assignment]
-        return rows.order_by()[: MOST_ROWS + 1].count()
+        return rows.order_by()[: MAX_ROWS + 1].count()
 
     @cached_property
     def count(self) -> int:
-        return min(self.found, MOST_ROWS)
+        return min(self.found, MAX_ROWS)
 
     @property
     def more(self) -> bool:
-        return self.found > MOST_ROWS
+        return self.found > MAX_ROWS
 
     def validate_number(self, number: Any) -> int:
         return max(1, min(int(number), self.num_pages))
 
 
-class IndexedList(ChangeList):  # type: ignore[misc]
+class IndexedChangeList(ChangeList):  # type: ignore[misc]
     """A list in its admin's own order, whatever the address asks for: another would sort the whole table."""
 
     def get_ordering(self, request: HttpRequest, queryset: QuerySet[Model]) -> list[str]:
@@ -62,7 +62,7 @@ class IndexedList(ChangeList):  # type: ignore[misc]
 class BoundedAdmin(ModelAdmin):  # type: ignore[misc]
     """Lists that stay quick however many rows there are. ``ordering`` and each filter must be served by an index."""
 
-    paginator: Any = Bounded
+    paginator: Any = BoundedPaginator
     show_full_result_count = False
     show_facets = ShowFacets.NEVER  # a count for each value of each filter
     list_per_page = 50
@@ -72,7 +72,7 @@ class BoundedAdmin(ModelAdmin):  # type: ignore[misc]
     search_help_text: Any = None
     # What the search box takes, whole: the first of these columns that has the value. Each is the head of an index.
     id_fields: tuple[str, ...] = ()
-    patience_ms = PATIENCE_MS
+    statement_timeout_ms = STATEMENT_TIMEOUT_MS
 
     def __init__(self, model: type[Model], admin_site: AdminSite) -> None:
         super().__init__(model, admin_site)
@@ -80,7 +80,7 @@ class BoundedAdmin(ModelAdmin):  # type: ignore[misc]
         self.search_help_text = self.search_help_text or f"A whole id: {words}"
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
-        return IndexedList
+        return IndexedChangeList
 
     def get_search_fields(self, request: HttpRequest) -> tuple[str, ...]:
         return self.id_fields
@@ -102,14 +102,14 @@ class BoundedAdmin(ModelAdmin):  # type: ignore[misc]
         """Only the parameters of the filters that are shown, whole: ``?text__startswith=``, or along a filter's column
         ``?user_id__password__startswith=``, would tell letter by letter what no list shows.
         """
-        return lookup in {name for each in self.get_list_filter(request) for name in parameters(each)}
+        return lookup in {name for each in self.get_list_filter(request) for name in query_parameters(each)}
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         if request.method != "GET":  # an action: what it calls has its own transactions
             return self._list(request, extra_context)
         try:
             with transaction.atomic(), connection.cursor() as cursor:
-                cursor.execute("SELECT set_config('statement_timeout', %s, true)", [f"{self.patience_ms}ms"])
+                cursor.execute("SELECT set_config('statement_timeout', %s, true)", [f"{self.statement_timeout_ms}ms"])
                 return self._list(request, extra_context)
         except OperationalError as error:
             if not isinstance(error.__cause__, QueryCanceled):

@@ -19,13 +19,13 @@ from unfold.widgets import UnfoldAdminTextInputWidget
 Choices = Iterable[tuple[str, str]] | Callable[[], Iterable[tuple[str, str]]]
 
 
-def parameters(shown: Any) -> tuple[str, ...]:
+def query_parameters(shown: Any) -> tuple[str, ...]:
     """Return the names in an address that a filter's class takes, whole."""
     several: tuple[str, ...] = getattr(shown, "parameters", ())
     return several or (str(shown.parameter_name),)
 
 
-class Exact(TextFilter):  # type: ignore[misc]
+class ExactFilter(TextFilter):  # type: ignore[misc]
     """Rows with a whole value, as it is typed."""
 
     also: Mapping[str, Any] = {}
@@ -35,26 +35,26 @@ class Exact(TextFilter):  # type: ignore[misc]
         if not value:
             return queryset
         try:
-            return queryset.none() if "\0" in value else self.narrowed(queryset, value)
+            return queryset.none() if "\0" in value else self.filter_rows(queryset, value)
         except (ValidationError, ValueError):  # no such id can be
             return queryset.none()
 
-    def narrowed(self, rows: QuerySet[Any], value: str) -> QuerySet[Any]:
+    def filter_rows(self, rows: QuerySet[Any], value: str) -> QuerySet[Any]:
         return rows.filter(**{self.parameter_name: value}, **self.also)
 
 
-def exact(field: str, title: str, **also: Any) -> type[Exact]:
+def exact_filter(field: str, title: str, **also: Any) -> type[ExactFilter]:
     """Return a filter by a whole value. ``also``: what a partial index wants said."""
-    return type("Exact", (Exact,), {"parameter_name": field, "title": title, "also": also})
+    return type("ExactFilter", (ExactFilter,), {"parameter_name": field, "title": title, "also": also})
 
 
-class OneOf(DropdownFilter):  # type: ignore[misc]
+class ChoiceFilter(DropdownFilter):  # type: ignore[misc]
     """Rows with one of a few values; what is none of them narrows to nothing."""
 
-    offered: Choices
+    filter_choices: Choices
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        offered = self.offered
+        offered = self.filter_choices
         return list(offered() if callable(offered) else offered)
 
     def has_output(self) -> bool:
@@ -64,16 +64,16 @@ class OneOf(DropdownFilter):  # type: ignore[misc]
         value = self.value()
         if not value:
             return queryset
-        return self.narrowed(queryset, value) if value in dict(self.lookup_choices) else queryset.none()
+        return self.filter_rows(queryset, value) if value in dict(self.lookup_choices) else queryset.none()
 
-    def narrowed(self, rows: QuerySet[Any], value: str) -> QuerySet[Any]:
+    def filter_rows(self, rows: QuerySet[Any], value: str) -> QuerySet[Any]:
         return rows.filter(**{self.parameter_name: value})
 
 
-def one_of(field: str, title: str, choices: Choices) -> type[OneOf]:
+def choice_filter(field: str, title: str, choices: Choices) -> type[ChoiceFilter]:
     """Return a filter by one of a few values; ``choices`` may be a function, which is asked at each look."""
     offered = staticmethod(choices) if callable(choices) else tuple(choices)
-    return type("OneOf", (OneOf,), {"parameter_name": field, "title": title, "offered": offered})
+    return type("ChoiceFilter", (ChoiceFilter,), {"parameter_name": field, "title": title, "filter_choices": offered})
 
 
 class _Moments(forms.Form):
@@ -84,7 +84,7 @@ class _Moments(forms.Form):
             self.fields[name] = forms.CharField(label=f"{title}, {word} (UTC)", required=False, widget=widget)
 
 
-class _Between(admin.ListFilter):
+class _DatetimeRangeFilter(admin.ListFilter):
     template = "unfold/filters/filters_field.html"
     parameter_name = ""
     parameters: tuple[str, ...] = ()
@@ -109,18 +109,18 @@ class _Between(admin.ListFilter):
         yield {"form": _Moments(self.parameter_name, str(self.title), said)}
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Model]) -> QuerySet[Model]:
-        begin, end = (moment(self._said(name)) for name in self.expected_parameters())
+        begin, end = (parse_utc_datetime(self._said(name)) for name in self.expected_parameters())
         found = queryset.filter(**{f"{self.parameter_name}__gte": begin}) if begin else queryset
         return found.filter(**{f"{self.parameter_name}__lt": end}) if end else found
 
 
-def between(field: str, title: str) -> type[_Between]:
+def datetime_range_filter(field: str, title: str) -> type[_DatetimeRangeFilter]:
     """Return a filter by a span of time."""
     named = {"parameter_name": field, "parameters": (f"{field}_from", f"{field}_to")}
-    return type("Between", (_Between,), {**named, "title": title})
+    return type("DatetimeRangeFilter", (_DatetimeRangeFilter,), {**named, "title": title})
 
 
-def moment(said: str) -> datetime | None:
+def parse_utc_datetime(said: str) -> datetime | None:
     """Return the moment that is meant, in UTC where no zone is said; None for what is none."""
     try:
         found = parse_datetime(said.strip()) or parse_datetime(f"{said.strip()}T00:00")

@@ -17,7 +17,7 @@ from accounts.audit.models import AuditEntry
 COLUMNS = (
     "entry_id", "at", "actor_id", "actor", "action", "reason", "object_type", "object_id", "tenant_id", "details",
 )  # fmt: skip
-TYPES = {"csv": "text/csv; charset=utf-8", "jsonl": "application/jsonl; charset=utf-8"}
+CONTENT_TYPES = {"csv": "text/csv; charset=utf-8", "jsonl": "application/jsonl; charset=utf-8"}
 PAGE = 1_000
 END = "end"  # in the first column, where an entry has its id
 # How a cell begins that Excel, LibreOffice or Google Sheets would calculate (OWASP, CSV injection).
@@ -25,7 +25,7 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class EntrySelection:
     """Which entries; None leaves it open. ``until`` is not included."""
 
     since: datetime | None = None
@@ -44,13 +44,13 @@ class Selection:
         return AuditEntry.objects.filter(**{name: value for name, value in said.items() if value is not None})
 
     @property
-    def words(self) -> dict[str, str]:
+    def as_details(self) -> dict[str, str]:
         """What was asked for, for the entry about the export itself."""
         named = {name: getattr(self, name) for name in self.__slots__}
         return {name: str(value) for name, value in named.items() if value is not None}
 
 
-def lines(chosen: Selection, form: str) -> Iterator[str]:
+def export_lines(chosen: EntrySelection, form: str) -> Iterator[str]:
     """Yield the file, the oldest entry first, without ever holding more than a page of it or a cursor.
 
     The last line says that it is the last, and how many entries came before: a file without it was broken off.
@@ -58,15 +58,15 @@ def lines(chosen: Selection, form: str) -> Iterator[str]:
     return _csv(chosen) if form == "csv" else _jsonl(chosen)
 
 
-def _jsonl(chosen: Selection) -> Iterator[str]:
+def _jsonl(chosen: EntrySelection) -> Iterator[str]:
     count = 0
     for entry in _read(chosen):
-        yield json.dumps(row(entry)) + "\n"
+        yield json.dumps(serialize_entry(entry)) + "\n"
         count += 1
     yield json.dumps({END: True, "entries": count}) + "\n"
 
 
-def row(entry: AuditEntry) -> dict[str, Any]:
+def serialize_entry(entry: AuditEntry) -> dict[str, Any]:
     return {name: _plain(getattr(entry, name)) for name in COLUMNS}
 
 
@@ -79,7 +79,7 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _read(chosen: Selection) -> Iterator[AuditEntry]:
+def _read(chosen: EntrySelection) -> Iterator[AuditEntry]:
     """Walk ix_audit_at backwards: the same order as the admin's list, from its other end."""
     ordered = chosen.entries.order_by("at", "-entry_id")
     page = list(ordered[:PAGE])
@@ -97,12 +97,12 @@ class _Lines:
         return line
 
 
-def _csv(chosen: Selection) -> Iterator[str]:
+def _csv(chosen: EntrySelection) -> Iterator[str]:
     writer = csv.writer(_Lines(), quoting=csv.QUOTE_ALL)
     yield writer.writerow(COLUMNS)
     count = 0
     for entry in _read(chosen):
-        yield writer.writerow([_cell(value) for value in row(entry).values()])
+        yield writer.writerow([_cell(value) for value in serialize_entry(entry).values()])
         count += 1
     yield writer.writerow([END, *[""] * (len(COLUMNS) - 2), json.dumps({"entries": count})])
 

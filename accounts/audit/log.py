@@ -9,11 +9,11 @@ from accounts.audit.models import AuditEntry
 from accounts.errors import ApiError
 from accounts.models import User
 
-MOST_REASON_CHARS = 500
-COMMAND_LINE = "command line"
+MAX_REASON_CHARS = 500
+COMMAND_LINE_ACTOR = "command line"
 
 
-def record(
+def record_action(
     *,
     by: User | None,
     action: str,
@@ -29,9 +29,9 @@ def record(
     """
     return AuditEntry.objects.create(
         actor_id=by.pk if by else None,
-        actor=by.get_username() if by else COMMAND_LINE,
+        actor=by.get_username() if by else COMMAND_LINE_ACTOR,
         action=action,
-        reason=checked(reason),
+        reason=clean_reason(reason),
         object_type=object_type,
         object_id=str(object_id),
         tenant_id=tenant_id,
@@ -39,9 +39,9 @@ def record(
     )
 
 
-def checked(reason: str) -> str:
+def clean_reason(reason: str) -> str:
     """Return the reason as it is kept; raise ``Refused("REASON_REQUIRED")`` without one."""
-    reason = " ".join(reason.replace("\0", " ").split())[:MOST_REASON_CHARS]
+    reason = " ".join(reason.replace("\0", " ").split())[:MAX_REASON_CHARS]
     if not reason:
         raise ApiError("REASON_REQUIRED", "Say why: it is kept with what you do.", field="reason")
     return reason

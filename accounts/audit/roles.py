@@ -12,7 +12,7 @@ from django.db.models import Q
 from accounts.audit import log, token_actions
 from accounts.models import ApiToken, User
 
-LOOKS = (
+VIEW_PERMISSIONS = (
     "jobs.view_uploadjob", "jobs.view_event", "jobs.view_cluster",
     "documents.view_document", "documents.view_parserequest", "documents.view_removal",
     "embeddings.view_chunkbuffer", "embeddings.view_documentchunk", "embeddings.view_vectorbuffer",
@@ -23,11 +23,11 @@ LOOKS = (
     "statutes.view_law", "statutes.view_lawversion", "statutes.view_consumer",
     "vendors.view_purchase", "vendors.view_budget", "vendors.view_breaker", "vendors.view_pace",
 )  # fmt: skip
-SUPPORT = (*LOOKS, "jobs.retry_uploadjob", "documents.read_text")
+SUPPORT_PERMISSIONS = (*VIEW_PERMISSIONS, "jobs.retry_uploadjob", "documents.read_text")
 GROUPS = {
-    "support": SUPPORT,
+    "support": SUPPORT_PERMISSIONS,
     "operator": (
-        *SUPPORT, "jobs.cancel_uploadjob", "jobs.bury_uploadjob", "integrations.replay_archivedmessage",
+        *SUPPORT_PERMISSIONS, "jobs.cancel_uploadjob", "jobs.discard_uploadjob", "integrations.replay_archivedmessage",
         "statutes.reprocess_lawversion", "statutes.withdraw_law",
         "reindexing.add_campaign", "reindexing.change_campaign",
         "accounts.view_apitoken", "accounts.add_apitoken", "accounts.revoke_apitoken",
@@ -37,7 +37,7 @@ GROUPS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Enlisted:
+class RoleGrant:
     """``tokens_revoked``: how many of the user's API tokens were in force until now."""
 
     user: User
@@ -45,7 +45,7 @@ class Enlisted:
     tokens_revoked: int
 
 
-def enlist(email: str, *, group: str, by: User | None, reason: str, password: str | None = None) -> Enlisted:
+def grant_role(email: str, *, group: str, by: User | None, reason: str, password: str | None = None) -> RoleGrant:
     """Make a member of staff of this user, who is made if need be.
 
     Belongs to this group only from then on. Without a password an old one stays; somebody new has none. API tokens of
@@ -63,16 +63,18 @@ def enlist(email: str, *, group: str, by: User | None, reason: str, password: st
         user.is_staff = True
         user.save()
         user.groups.remove(*Group.objects.filter(name__in=GROUPS))
-        user.groups.add(granted(group))
-        revoked = 0 if had_powers else token_actions.revoke(ApiToken.objects.filter(user=user), by=by, reason=reason)
-        log.record(
+        user.groups.add(sync_group(group))
+        revoked = (
+            0 if had_powers else token_actions.revoke_tokens(ApiToken.objects.filter(user=user), by=by, reason=reason)
+        )
+        log.record_action(
             by=by, action="users.enlist", reason=reason, object_type="user", object_id=user.pk, group=group, new=is_new,
             tokens_revoked=revoked,
         )  # fmt: skip
-    return Enlisted(user, is_new, revoked)
+    return RoleGrant(user, is_new, revoked)
 
 
-def granted(name: str) -> Group:
+def sync_group(name: str) -> Group:
     """Return the group with exactly the permissions of the table above."""
     wanted = set(GROUPS[name])
     codenames = Q()

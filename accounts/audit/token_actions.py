@@ -16,7 +16,7 @@ from accounts.errors import ApiError, not_found
 from accounts.models import ApiToken, User
 
 
-def make_token(
+def issue_token(
     user: User, *, name: str, scope: str, by: User | None, reason: str, expires_at: datetime | None = None
 ) -> str:
     """Return the plain token; nobody can read it again. ``by`` None is the command line.
@@ -27,8 +27,8 @@ def make_token(
         # Locked: whoever is enlisted as staff at this moment is so before, and refused, or loses this token with it.
         user = User.objects.select_for_update().get(pk=user.pk)
         _require_lendable(user, by)
-        plain = api_tokens.make(user, name=name, scope=scope, expires_at=expires_at)
-        made = ApiToken.objects.get(digest=api_tokens.digest(plain))
+        plain = api_tokens.create_token(user, name=name, scope=scope, expires_at=expires_at)
+        made = ApiToken.objects.get(digest=api_tokens.token_digest(plain))
         _write("tokens.make", made, by=by, reason=reason, scope=scope)
     return plain
 
@@ -42,25 +42,25 @@ def _require_lendable(user: User, by: User | None) -> None:
         raise ApiError("TOKEN_OF_STAFF", detail, status=HTTPStatus.FORBIDDEN, field="user")
 
 
-def revoke(found: QuerySet[ApiToken], *, by: User | None, reason: str) -> int:
+def revoke_tokens(found: QuerySet[ApiToken], *, by: User | None, reason: str) -> int:
     """Let no request in with these tokens from now on; return how many of them were in force until now."""
     with transaction.atomic():
         in_force = list(found.filter(revoked_at__isnull=True).select_for_update().order_by("token_id"))
         ApiToken.objects.filter(pk__in=[token.pk for token in in_force]).update(revoked_at=Now())
         for token in in_force:
             _write("tokens.revoke", token, by=by, reason=reason)
-        log.checked(reason)  # also where there was nothing to revoke
+        log.clean_reason(reason)  # also where there was nothing to revoke
     return len(in_force)
 
 
 def _write(action: str, token: ApiToken, *, by: User | None, reason: str, **details: str) -> None:
-    log.record(
+    log.record_action(
         by=by, action=action, reason=reason, object_type="api_token", object_id=token.pk, tenant_id=token.user_id,
         **details,
     )  # fmt: skip
 
 
-def user_named(said: str) -> User:
+def find_user(said: str) -> User:
     """Return the user with this id or e-mail address; raise ``Refused("NOT_FOUND")``."""
     said = said.strip().replace("\0", "")
     try:

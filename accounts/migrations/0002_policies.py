@@ -3,7 +3,7 @@
 from django.conf import settings
 from django.db import migrations
 
-from accounts.rls import protect
+from accounts.rls import enable_rls
 
 # Supabase has auth.uid(); elsewhere it is created here with the same result. After SET LOCAL the setting is '' and not
 # NULL, hence the nullif.
@@ -29,8 +29,8 @@ class Migration(migrations.Migration):
 
     operations = [
         migrations.RunSQL(UID, migrations.RunSQL.noop),
-        protect("api_tokens", "token_select_self", readable=False),
-        protect("users_groups", "user_group_select_self", readable=False),
-        protect("users_user_permissions", "user_permission_select_self", readable=False),
-        protect("django_admin_log", "admin_log_select_self", readable=False),
+        enable_rls("api_tokens", "token_select_self", readable=False),
+        enable_rls("users_groups", "user_group_select_self", readable=False),
+        enable_rls("users_user_permissions", "user_permission_select_self", readable=False),
+        enable_rls("django_admin_log", "admin_log_select_self", readable=False),
     ]

@@ -23,13 +23,13 @@ def test_sessions_that_have_ended_are_dropped_some_at_a_time(monkeypatch: pytest
     for key, hours in (("older", -2.0), ("oldest", -3.0), ("old", -0.01), ("lasts", 0.01)):
         lasting(key, hours)
 
-    periodic.forget_sessions()
+    periodic.delete_expired_sessions()
     left = set(Session.objects.values_list("pk", flat=True))
-    periodic.forget_sessions()
+    periodic.delete_expired_sessions()
 
     assert left == {"old", "lasts"}
     assert [session.pk for session in Session.objects.all()] == ["lasts"]
 
 
 def test_the_keeper_does_it() -> None:
-    assert "accounts.periodic.forget_sessions" in settings.JOBS_PERIODIC_TASKS
+    assert "accounts.periodic.delete_expired_sessions" in settings.JOBS_PERIODIC_TASKS

@@ -37,7 +37,7 @@ def staff(db: None) -> Staff:
 
 @pytest.fixture
 def sue(staff: Staff) -> Client:
-    return staff("view_uploadjob", "retry_uploadjob", "cancel_uploadjob", "bury_uploadjob", "read_text")
+    return staff("view_uploadjob", "retry_uploadjob", "cancel_uploadjob", "discard_uploadjob", "read_text")
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from playwright.sync_api import expect
 from accounts.audit.models import AuditEntry
 from jobs.models import UploadJob
 from jobs.outcomes import Permanent
-from jobs.settlement import settle
+from jobs.settlement import apply_outcome
 from statutes.models import Law, LawVersion
 from testing.browser import Visit, browser, visit  # noqa: F401 - fixtures
 from testing.pdfs import text_pdf
@@ -33,7 +33,7 @@ def failed(ana: Person, ben: Person, settings: Any) -> list[UploadJob]:
     settings.EMBEDDER = "testing.embedders.Instant"
     uploaded = [person.upload(text_pdf(f"About {SECRET}."), filename=f"{SECRET}.pdf") for person in (ana, ben)]
     for _ in uploaded:
-        settle(stop_before("embedding"), Permanent("VENDOR_UNAVAILABLE", "The vendor has a fault of its own."))
+        apply_outcome(stop_before("embedding"), Permanent("VENDOR_UNAVAILABLE", "The vendor has a fault of its own."))
     return [one.job for one in uploaded]
 
 

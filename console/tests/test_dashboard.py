@@ -51,7 +51,7 @@ def test_it_shows_what_happened(client: Client) -> None:
         10, "FINALIZED", "embedded"
     )
     failing("embedding", "TEXT_REFUSED")
-    registry.say()
+    registry.record_heartbeat()
     again()
 
     html = page(client)

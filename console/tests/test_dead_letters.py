@@ -23,7 +23,7 @@ from documents.parsers.errors import FAILURES
 from documents.parsing.parse_requests import GIVEN_UP
 from jobs import staff_actions
 from jobs.models import UploadJob
-from jobs.states import LET_GO, Stage
+from jobs.states import CANCELLED_CODES, Stage
 from testing.factories import JobFactory
 from testing.personas import run_to_the_end
 from vendors import ledger, rate_limit
@@ -142,7 +142,7 @@ def test_a_group_is_retried_once_it_is_said_why_and_each_is_written_down(sue: Cl
 def test_a_large_group_goes_in_batches_and_the_rest_is_offered(
     sue: Client, dead: Dead, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(staff_actions, "MOST", 2)
+    monkeypatch.setattr(staff_actions, "MAX_JOBS", 2)
     now = datetime.now(UTC)
     for minutes in range(5):
         dead(finished_at=now - timedelta(minutes=minutes))
@@ -211,7 +211,7 @@ def test_every_code_that_the_product_can_end_or_park_a_job_with_has_its_meaning_
     codes = (
         {code for _, code, _ in FAILURES.values()}
         | {code for code, _ in GIVEN_UP.values()}
-        | set(LET_GO)
+        | set(CANCELLED_CODES)
         | set(DETAILS)
     )
     waits = {AWAY, LIMITED, QUOTA, KEY, rate_limit.SPENT, ledger.SPENT}

@@ -195,7 +195,7 @@ def test_a_job_whose_document_was_deleted_is_not_found(sue: Client, dead: Dead, 
         ("deadletter", "retry", "queued"),
         ("deadletter", "retry_from", "queued"),
         ("working", "cancel", "deadletter"),
-        ("queued", "bury", "deadletter"),
+        ("queued", "discard", "deadletter"),
     ],
 )
 def test_a_button_does_what_it_says_and_is_shown_only_where_it_can(
@@ -206,8 +206,8 @@ def test_a_button_does_what_it_says_and_is_shown_only_where_it_can(
     page = sue.get(at(job)).content.decode()
     answer = sue.post(at(job, "repair"), {"verb": verb, "reason": "ticket 1", "stage": "queued"})
 
-    shown = {name for name in ("retry", "retry_from", "cancel", "bury") if f'value="{name}"' in page}
-    assert shown == ({"retry", "retry_from"} if state == "deadletter" else {"cancel", "bury"})
+    shown = {name for name in ("retry", "retry_from", "cancel", "discard") if f'value="{name}"' in page}
+    assert shown == ({"retry", "retry_from"} if state == "deadletter" else {"cancel", "discard"})
     assert answer.status_code == 302
     job.refresh_from_db()
     assert (job.state, job.stage) == (after, "queued" if verb == "retry_from" else "parsed")
@@ -217,10 +217,10 @@ def test_a_button_does_what_it_says_and_is_shown_only_where_it_can(
 @pytest.mark.parametrize(
     ("verb", "codenames"),
     [
-        ("retry", ("view_uploadjob", "cancel_uploadjob", "bury_uploadjob")),
+        ("retry", ("view_uploadjob", "cancel_uploadjob", "discard_uploadjob")),
         ("retry_from", ("view_uploadjob",)),
         ("cancel", ("view_uploadjob", "retry_uploadjob")),
-        ("bury", ("view_uploadjob", "retry_uploadjob")),
+        ("discard", ("view_uploadjob", "retry_uploadjob")),
         ("no-such-verb", ("view_uploadjob",)),
         ("retry", ()),
     ],

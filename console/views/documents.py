@@ -11,7 +11,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from accounts.errors import ApiError, unavailable
-from accounts.system_tenant import CORPUS
+from accounts.system_tenant import SYSTEM_TENANT_ID
 from console import document_access, permissions
 from documents import page_images
 from documents.markdown import html
@@ -38,7 +38,11 @@ def ask(request: HttpRequest, document_id: UUID) -> HttpResponse:
     if owner is None:
         raise Http404
     return permissions.answer(
-        request, "console/ask_to_read.html", "Read a document", document_id=document_id, is_law=owner == CORPUS
+        request,
+        "console/ask_to_read.html",
+        "Read a document",
+        document_id=document_id,
+        is_law=owner == SYSTEM_TENANT_ID,
     )
 
 

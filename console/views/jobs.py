@@ -16,7 +16,7 @@ from accounts.errors import ApiError
 from accounts.models import User
 from console import invariant_report, permissions, runbook, timeline
 from jobs import pipeline, progress, staff_actions
-from jobs.admin import LABELS, tell
+from jobs.admin import ACTION_LABELS, report_bulk_result
 from jobs.models import UploadJob
 from jobs.states import ACTIVE, State
 from statutes.intake import PIPELINE
@@ -28,7 +28,7 @@ MOST_JOBS = 20
 
 
 def found(job_id: UUID) -> UploadJob:
-    jobs = UploadJob.objects.annotate(is_starved=progress.starved()).select_related("document")
+    jobs = UploadJob.objects.annotate(is_starved=progress.starved_filter()).select_related("document")
     job = jobs.filter(pk=job_id).first()
     if job is None:
         raise Http404
@@ -50,7 +50,7 @@ def page(request: HttpRequest, job_id: UUID) -> HttpResponse:
         document=job.document,
         law=_law(user, job),
         is_law=job.pipeline == PIPELINE,
-        standing=progress.named(job, is_starved=getattr(job, "is_starved", False)),
+        standing=progress.display_status(job, is_starved=getattr(job, "is_starved", False)),
         error=error,
         remedy=runbook.of(error.get("code"), job.pipeline) if error else None,
         wait=runbook.of_wait(job.wait_reason) if job.run_after else None,
@@ -78,16 +78,16 @@ def _buttons(user: User, job: UploadJob) -> Iterator[tuple[str, str]]:
     """Yield what this member of staff may do to the job as it is."""
     suited = {"retry", "retry_from"} if job.state == State.DEADLETTER else set()
     if job.state in ACTIVE:
-        suited = {"cancel", "bury"}
+        suited = {"cancel", "discard"}
     for verb in permissions.verbs(user):
         if verb in suited:
-            yield verb, LABELS[verb]
+            yield verb, ACTION_LABELS[verb]
 
 
 def _stages(job: UploadJob) -> list[str]:
     """Return the stages that a retry may be asked from: no later one than where the job stands."""
     try:
-        return [step.stage.value for step in pipeline.pipeline(job.pipeline).upto(job.stage)]
+        return [step.stage.value for step in pipeline.get_pipeline(job.pipeline).steps_through(job.stage)]
     except ImproperlyConfigured:  # no such pipeline here
         return []
 
@@ -108,11 +108,13 @@ def repair(request: HttpRequest, job_id: UUID) -> HttpResponse:
     verb = request.POST.get("verb", "")
     user = permissions.require(request, permissions.VIEW, staff_actions.PERMISSIONS.get(verb, "there is no such verb"))
     try:
-        staff_actions.one(verb, job_id, by=user, reason=request.POST.get("reason", ""), stage=request.POST.get("stage"))
+        staff_actions.run_action(
+            verb, job_id, by=user, reason=request.POST.get("reason", ""), stage=request.POST.get("stage")
+        )
     except ApiError as refused:
         if refused.code == "NOT_FOUND":
             raise Http404 from refused
         messages.error(request, f"{refused.code}: {refused.detail}")
     else:
-        tell(request, verb, staff_actions.Done(1))
+        report_bulk_result(request, verb, staff_actions.BulkResult(1))
     return HttpResponseRedirect(reverse("console:job", args=[job_id]))

@@ -2,7 +2,7 @@
 
 from django.db import migrations
 
-from accounts.rls import protect
+from accounts.rls import enable_rls
 
 # The job of a campaign does not belong to the tenant: a searchable document does not become "embedding" by it.
 STATUS_TRIGGER = """
@@ -29,8 +29,8 @@ class Migration(migrations.Migration):
     dependencies = [("documents", "0001_initial"), ("jobs", "0001_initial"), ("accounts", "0002_policies")]
 
     operations = [
-        protect("documents", "doc_select_self"),
-        protect("parse_requests", "parse_request_select_self", readable=False),
-        protect("document_scanned_pages", "scanned_page_select_self", readable=False),
+        enable_rls("documents", "doc_select_self"),
+        enable_rls("parse_requests", "parse_request_select_self", readable=False),
+        enable_rls("document_scanned_pages", "scanned_page_select_self", readable=False),
         migrations.RunSQL(STATUS_TRIGGER, NO_STATUS_TRIGGER),
     ]

@@ -43,8 +43,8 @@ def recognize_blank_pages(claim: Claim, path: Path, pages: Sequence[str], versio
         made = _slice(
             path, left[start : start + ocr.PAGES_PER_BATCH], is_last_try=claim.job.attempts > settings.JOBS_MAX_RETRIES
         )
-        failpoints.reach("parsing:scanned")
-        with claim.held():
+        failpoints.failpoint("parsing:scanned")
+        with claim.transaction():
             _keep(document, version, made)
         found |= made
     whole = [text if text.strip() else found.get(number) or "" for number, text in enumerate(pages, 1)]

@@ -37,7 +37,7 @@ def wake_poller(asked: ParseRequest) -> bool:
     pending = ParseRequest.objects.filter(pk=asked.pk, state=ParseRequest.State.SUBMITTED)
     if not pending.exists():
         return False
-    services.wake(asked.document_id)  # first: a worker too locks the job before its parse
+    services.wake_job(asked.document_id)  # first: a worker too locks the job before its parse
     return bool(pending.update(called_back_at=Now()))
 
 
@@ -93,7 +93,7 @@ def _store(job: UploadJob, document: Document, asked: ParseRequest, parse: Parse
         raise _not_parsing()
     fields = parse_store.record_parse(document, parse, path)
     fields["cost_cents"] = CollectedParse(asked, VendorParse("completed", {}), document.pages or 1).settle()
-    services.deliver(job, code="PARSE_STORED", event={"bytes": len(parse.content), "by": "callback"}, **fields)
+    services.complete_wait(job, code="PARSE_STORED", event={"bytes": len(parse.content), "by": "callback"}, **fields)
 
 
 def _not_parsing() -> ApiError:

@@ -43,7 +43,7 @@ def submit_parse(claim: Claim, parser: Parser, plan: Mapping[str, object]) -> Mo
     asked, is_new = _planned(claim, parser, plan)
     if asked.vendor_job_id is None:
         _submit(claim, asked, document, is_new=is_new)
-    with claim.held():
+    with claim.transaction():
         # One that was collected before and is wanted again (its text was changed in the store) is fetched again, free.
         ParseRequest.objects.filter(pk=asked.pk).update(
             state=State.SUBMITTED, vendor_job_id=asked.vendor_job_id, **_times(document)
@@ -55,8 +55,8 @@ def submit_parse(claim: Claim, parser: Parser, plan: Mapping[str, object]) -> Mo
 def _planned(claim: Claim, parser: Parser, plan: Mapping[str, object]) -> tuple[ParseRequest, bool]:
     """Write down that a parse will be asked for and its price, before it is; a failed one begins its next round."""
     parse_id = UUID(str(plan["parse_id"]))
-    with claim.held():
-        claim.save(total_pct=0, payload=dict(plan))
+    with claim.transaction():
+        claim.save_progress(total_pct=0, payload=dict(plan))
         asked, is_new = ParseRequest.objects.get_or_create(
             parse_id=parse_id,
             defaults={
@@ -99,7 +99,7 @@ def _submit(claim: Claim, asked: ParseRequest, document: Document, *, is_new: bo
         told = guard.failed(registry.parsing_vendor("submit"), error)
         _refused(claim, asked, error, told)
         raise told from error
-    failpoints.reach("job_validated:submitted")
+    failpoints.failpoint("job_validated:submitted")
     guard.succeeded(registry.parsing_vendor("submit"))
 
 
@@ -123,8 +123,8 @@ def _uploaded(claim: Claim, asked: ParseRequest, document: Document, *, is_new: 
             guard.calling(registry.parsing_vendor("submit"), "upload"),
         ):
             found = registry.vendor_client().upload(path, key)
-    failpoints.reach("job_validated:uploaded")
-    with claim.held():
+    failpoints.failpoint("job_validated:uploaded")
+    with claim.transaction():
         ParseRequest.objects.filter(pk=asked.pk).update(file_id=found)
     asked.file_id = found
     return found
@@ -135,7 +135,7 @@ def _reserve(claim: Claim, asked: ParseRequest, document: Document) -> None:
     if asked.purchase_id:
         return
     pages = document.pages or 1
-    with claim.held():
+    with claim.transaction():
         asked.purchase_id = ledger.reserve(
             user_id=document.user_id,
             document_id=document.pk,
@@ -156,7 +156,7 @@ def _refused(claim: Claim, asked: ParseRequest, error: Exception, told: Exceptio
         return
     is_file_gone = getattr(told, "status", None) == HTTPStatus.NOT_FOUND
     forgotten: dict[str, None] = {"purchase_id": None, "file_id": None} if is_file_gone else {"purchase_id": None}
-    with claim.held():
+    with claim.transaction():
         if asked.purchase_id:
             ledger.void(asked.purchase_id)
         ParseRequest.objects.filter(pk=asked.pk).update(**forgotten)
@@ -255,11 +255,11 @@ GIVEN_UP = {
 
 def _given_up(claim: Claim, asked: ParseRequest, look: VendorParse, how: str) -> Permanent:
     """End a parse that will not come. Only a person's retry buys the next one."""
-    with claim.held():
+    with claim.transaction():
         ParseRequest.objects.filter(pk=asked.pk).update(state=State.FAILED)
         if look.status == "malformed" or look.credits:
             cents = CollectedParse(asked, look, claim.job.document.pages or 1).cents
-            claim.save(total_pct=0, cost_cents=_settled(asked, cents, claim.job.document.pages or 1))
+            claim.save_progress(total_pct=0, cost_cents=_settled(asked, cents, claim.job.document.pages or 1))
         elif look.status in ("failed", "cancelled") and asked.purchase_id:
             ledger.void(asked.purchase_id)
     return Permanent(*GIVEN_UP[how])

@@ -156,9 +156,9 @@ def test_a_crash_between_two_steps_of_the_submit_finds_the_job_again(
 
     uploaded = ana.upload(PDF)
     claim = stop_before("job_validated")
-    monkeypatch.setattr(failpoints, "reach", die)
+    monkeypatch.setattr(failpoints, "failpoint", die)
     with pytest.raises(Died):
-        worker.attempt(claim)
+        worker.run_stage(claim)
     monkeypatch.undo()
     _expire(uploaded)
 
@@ -172,7 +172,7 @@ def test_a_crash_between_two_steps_of_the_submit_finds_the_job_again(
 def _expire(uploaded: Upload) -> None:
     with connection.cursor() as cursor:
         cursor.execute("UPDATE upload_jobs SET lease_until = now() - interval '1 hour' WHERE state = 'working'")
-    services.sweep()
+    services.requeue_due_and_expired()
 
 
 def test_a_submit_whose_answer_was_lost_is_not_made_twice(ana: Person, vendor: LlamaParseServer) -> None:
@@ -402,6 +402,6 @@ def test_the_stage_that_was_reached_is_proven(ana: Person, vendor: LlamaParseSer
 
     ParseRequest.objects.all().delete()
 
-    assert INSURANCE.step("parsing").proof([uploaded.job_id]) == {
+    assert INSURANCE.step("parsing").invariant([uploaded.job_id]) == {
         uploaded.job_id: "No parse of the document has been asked for."
     }

@@ -160,9 +160,9 @@ def test_who_borrows_a_text_while_its_owner_is_parsed_anew_keeps_it(
             borrowed.append(ana.upload(content + b"\n% not read\n"))
             run_to_the_end(1)
 
-    monkeypatch.setattr(failpoints, "reach", borrow)
+    monkeypatch.setattr(failpoints, "failpoint", borrow)
 
-    worker.attempt(claim)
+    worker.run_stage(claim)
 
     assert document(owner).parsed_path != parse_store.own_path(document(owner)), "it shares the text that was read"
     assert_whole(borrowed[0])
@@ -502,7 +502,7 @@ def test_a_parse_that_was_paid_is_fetched_again_with_a_spent_budget(
     stop_before("parsed")
     overwrite(uploaded)
     services.cancel(uploaded.job, by="test")
-    services.replan(uploaded.job)
+    services.reset_plan(uploaded.job)
 
     services.retry(uploaded.job, by="test")
 
@@ -548,7 +548,7 @@ def test_being_rate_limited_spends_no_requests_on_looking_for_what_was_never_mad
 def test_a_callback_and_a_worker_do_not_wait_for_each_other(ana: Person, vendor: LlamaParseServer) -> None:
     uploaded = under_way(ana, vendor)
     let_pauses_pass()
-    claim = claims.take("test:1:1")
+    claim = claims.claim_next("test:1:1")
     assert claim is not None
     told: list[object] = []
 
@@ -562,7 +562,7 @@ def test_a_callback_and_a_worker_do_not_wait_for_each_other(ana: Person, vendor:
             connection.close()
 
     thread = threading.Thread(target=call_back)
-    with claim.held():
+    with claim.transaction():
         thread.start()
         until(_somebody_waits)
         ParseRequest.objects.filter(pk=asked(uploaded).pk).update(submitted_at=Now())

@@ -24,7 +24,7 @@ from documents.models import Document
 from documents.storage.s3 import S3Bucket, map_s3_errors
 from documents.tests.s3_settings import use_s3_storage
 from jobs import worker
-from jobs.errors import not_the_documents
+from jobs.errors import infrastructure_wait
 from jobs.models import UploadJob
 from testing.fakes.faults import kinds_for
 from testing.fakes.s3 import S3Server
@@ -322,7 +322,7 @@ def outcome(call: str) -> str:
     except FileNotFoundError:
         return "missing"
     except OSError as error:
-        known = storage.storage_error(error).status in (503, 507) and not_the_documents(error)
+        known = storage.storage_error(error).status in (503, 507) and infrastructure_wait(error)
         return "away" if known else repr(error)
     return "true" if answer == TRUTH[call] else repr(answer)
 

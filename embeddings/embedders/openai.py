@@ -67,7 +67,7 @@ class OpenAI(HttpEmbedder):
             input=texts,
             model=self.model,
             encoding_format="base64",
-            extra_headers={"X-Client-Request-Id": log_context.call()},  # found in OpenAI's own logs by it
+            extra_headers={"X-Client-Request-Id": log_context.new_call_id()},  # found in OpenAI's own logs by it
         )
         with air, call_metrics.timed(self.vendor, "embed"), asking as response:
             return read_body(response.iter_bytes(), time.monotonic() + seconds), dict(response.headers)

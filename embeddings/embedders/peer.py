@@ -82,7 +82,7 @@ class PeerEmbedder(HttpEmbedder):
         asked = {"texts": [replace_surrogates(text) for text in texts]}
         headers = {
             "Authorization": f"Bearer {settings.BRAIN_API_SECRET}",
-            "X-Correlation-ID": str(log_context.correlation()),
+            "X-Correlation-ID": str(log_context.correlation_id()),
         }
         with _making:
             client = _client(seconds, os.getpid())

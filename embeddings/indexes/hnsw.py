@@ -137,7 +137,9 @@ def start_maintenance() -> None:
 
     Aside: a build takes minutes.
     """
-    background.begin(TENDING, maintain_indexes, log=log, broke_off="The vector indexes were not looked after")
+    background.start_in_background(
+        TENDING, maintain_indexes, log=log, broke_off="The vector indexes were not looked after"
+    )
 
 
 def maintain_indexes() -> None:

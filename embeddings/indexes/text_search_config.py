@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-from accounts.system_tenant import CORPUS
+from accounts.system_tenant import SYSTEM_TENANT_ID
 
 ENGLISH = "english"
 # By what a passage's meta says of its language. Another one changes embeddings.models.DocumentChunk.search too.
@@ -20,7 +20,7 @@ def config_of_chunk(meta: Mapping[str, Any]) -> str:
 
 def configs_of_tenant(user_id: UUID) -> tuple[str, ...]:
     """Return those by which a tenant's passages may be read: uploads tell no language, laws do."""
-    return (ENGLISH, *CONFIGURATIONS.values()) if user_id == CORPUS else (ENGLISH,)
+    return (ENGLISH, *CONFIGURATIONS.values()) if user_id == SYSTEM_TENANT_ID else (ENGLISH,)
 
 
 def per_config_sql(sql: str, configurations: Sequence[str]) -> str:

@@ -2,7 +2,7 @@
 
 from django.db import migrations
 
-from accounts.rls import protect
+from accounts.rls import enable_rls
 
 # Vectors in line: a scan reads 5,000 of them in 8 ms; fetching each from the TOAST table took 20 ms. The other columns
 # move out instead: only the rows of an answer need them.
@@ -35,11 +35,11 @@ class Migration(migrations.Migration):
             "DROP INDEX idx_vector_buffer_embedding_progress",
         ),
         migrations.RunSQL(STORAGE, migrations.RunSQL.noop),
-        protect("document_chunk_buffer", "chunk_buffer_select_self"),
-        protect("document_chunks", "chunk_select_self"),
-        protect("document_vector_buffer", "vector_buffer_select_self"),
-        protect("shadow_vectors", "shadow_select_self"),
-        protect("document_terms", "term_select_self"),
-        protect("live_models", "live_model_select_self", readable=False),
-        protect("vector_indexes", "vector_index_select_self"),
+        enable_rls("document_chunk_buffer", "chunk_buffer_select_self"),
+        enable_rls("document_chunks", "chunk_select_self"),
+        enable_rls("document_vector_buffer", "vector_buffer_select_self"),
+        enable_rls("shadow_vectors", "shadow_select_self"),
+        enable_rls("document_terms", "term_select_self"),
+        enable_rls("live_models", "live_model_select_self", readable=False),
+        enable_rls("vector_indexes", "vector_index_select_self"),
     ]

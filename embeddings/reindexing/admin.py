@@ -16,7 +16,7 @@ from django.utils.html import format_html_join
 
 from accounts.audit import log
 from accounts.audit.admin_base import BoundedAdmin
-from accounts.audit.admin_filters import one_of
+from accounts.audit.admin_filters import choice_filter
 from accounts.errors import ApiError
 from embeddings.reindexing import services
 from embeddings.reindexing.forms import MoveForm, StartForm
@@ -39,7 +39,7 @@ OF_LIVE = {"roll-back", "settle"}  # want a tenant that is cut over
 class CampaignAdmin(BoundedAdmin):
     list_display = ("kind", "target", "state", "reason", "tenants_by_state", "budget_cents", "created_at", "created_by")
     list_filter = (
-        one_of("state", "state", Campaign.State.choices), one_of("kind", "kind", Campaign.Kind.choices),
+        choice_filter("state", "state", Campaign.State.choices), choice_filter("kind", "kind", Campaign.Kind.choices),
     )  # fmt: skip
     id_fields = ("campaign_id",)
     # Not the canaries: they are tenants' questions.
@@ -93,14 +93,14 @@ class CampaignAdmin(BoundedAdmin):
         )
 
     def _start(self, request: HttpRequest, form: StartForm) -> Campaign:
-        reason = log.checked(form.cleaned_data["reason"])
+        reason = log.clean_reason(form.cleaned_data["reason"])
         with transaction.atomic():
             campaign = services.start(**form.wanted, **form.limits, by=str(request.user.pk))
             self._write(request, campaign, "start", reason, target=campaign.target)
         return campaign
 
     def _write(self, request: HttpRequest, campaign: Campaign, verb: str, reason: str, **details: Any) -> None:
-        log.record(
+        log.record_action(
             by=request.user, action=f"campaigns.{verb}", reason=reason,  # type: ignore[arg-type]
             object_type="campaign", object_id=campaign.pk, **details,
         )  # fmt: skip
@@ -150,7 +150,7 @@ class CampaignAdmin(BoundedAdmin):
 
     def _move(self, request: HttpRequest, campaign: Campaign, name: str, tenant: str | None) -> None:
         """Do what the button says and write it down, both or neither."""
-        by, reason = str(request.user.pk), log.checked(request.POST.get("reason", ""))
+        by, reason = str(request.user.pk), log.clean_reason(request.POST.get("reason", ""))
         with transaction.atomic():
             if name == "accept" and tenant:
                 accepted = services.accept(campaign, tenant, by=by)

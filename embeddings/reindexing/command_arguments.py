@@ -53,7 +53,7 @@ def add_reason(parser: CommandParser) -> None:
 
 def record_audit(verb: str, campaign: Campaign, reason: str, **details: Any) -> None:
     """Leave the audit entry of what a command did to a campaign; call it in the same transaction."""
-    log.record(
+    log.record_action(
         by=None, action=f"campaigns.{verb}", reason=reason, object_type="campaign", object_id=campaign.pk, **details
     )
 

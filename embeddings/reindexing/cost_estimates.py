@@ -14,7 +14,7 @@ from django.db import connection
 from django.db.models import QuerySet
 
 from accounts.errors import ApiError
-from accounts.system_tenant import CORPUS
+from accounts.system_tenant import SYSTEM_TENANT_ID
 from embeddings import embedders
 from embeddings import tokenizer as tokens
 from embeddings.embedders import Embedder
@@ -115,10 +115,10 @@ def select_tenants(target: Target, user_ids: Sequence[UUID] | None) -> list[Shar
 
     The corpus of laws is moved when it is named: its artifacts in the bucket go on holding the vectors of before.
     """
-    if target.chunker and CORPUS in (user_ids or ()):
+    if target.chunker and SYSTEM_TENANT_ID in (user_ids or ()):
         detail = "Laws are cut by article, by their own chunker: have them processed anew (force_reprocess) instead."
         raise ApiError("LAWS_NOT_RECHUNKED", detail, field="user_ids")
-    found = LiveModel.objects.exclude(pk=CORPUS) if user_ids is None else _named(user_ids)
+    found = LiveModel.objects.exclude(pk=SYSTEM_TENANT_ID) if user_ids is None else _named(user_ids)
     if target.model:
         found = found.exclude(embed_model=target.model, embed_version=target.version)
     if user_ids is not None and (pinned := found.filter(pinned=True).values_list("pk", flat=True).first()):

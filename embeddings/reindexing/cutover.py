@@ -46,7 +46,7 @@ def cut_over(tenant: CampaignTenant) -> bool:
             return False
         set_active_model(pointer, model, version)
         _leave(working, state=LIVE, reason=None, cut_over_at=Now())
-        failpoints.reach("cut-over:before-commit")
+        failpoints.failpoint("cut-over:before-commit")
     log.info("Tenant %s is found by %s@%s: campaign %s.", tenant.user_id, model, version, campaign.pk)
     return True
 

@@ -14,7 +14,7 @@ from unfold.widgets import (
     UnfoldAdminTextInputWidget,
 )
 
-from accounts.audit import reason_form
+from accounts.audit.forms import reason_field
 from embeddings import chunking, embedders
 from embeddings.reindexing.targets import MOST_CENTS
 from vendors import tenant_argument
@@ -46,7 +46,7 @@ class StartForm(forms.Form):
     keep_hours = forms.FloatField(
         initial=24, min_value=0, widget=UnfoldAdminTextInputWidget, help_text="How long a cut-over can be rolled back."
     )
-    reason = reason_form.reason_field(required=False)  # the price is shown without one
+    reason = reason_field(required=False)  # the price is shown without one
 
     def clean_tenants(self) -> list[UUID] | None:
         try:
@@ -75,7 +75,7 @@ class StartForm(forms.Form):
 class MoveForm(forms.Form):
     """Goes with every button. No ids: a page has several."""
 
-    reason = reason_form.reason_field()
+    reason = reason_field()
 
     def __init__(self) -> None:
         super().__init__(auto_id=False)

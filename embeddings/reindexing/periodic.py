@@ -10,7 +10,7 @@ from django.db.models.functions import Now
 from embeddings.reindexing import scheduler, tenant_workflow
 from embeddings.reindexing.models import Campaign, CampaignTenant
 from jobs.cluster import background
-from jobs.errors import database_away, frames
+from jobs.errors import is_database_unavailable, safe_traceback
 
 log = logging.getLogger("accessa.campaigns")
 
@@ -24,7 +24,9 @@ def start_advancing() -> None:
     Aside: canaries ask a vendor, and an index takes minutes.
     """
     if _open().exists():
-        background.begin(GOING_ON, advance_campaigns, log=log, broke_off="A campaign broke off and is taken up again")
+        background.start_in_background(
+            GOING_ON, advance_campaigns, log=log, broke_off="A campaign broke off and is taken up again"
+        )
 
 
 def advance_campaigns() -> None:
@@ -42,9 +44,9 @@ def _advance(tenant: CampaignTenant) -> None:
     try:
         tenant_workflow.advance_tenant(tenant)
     except Exception as error:  # as a runner of jobs: one tenant's trouble, logged without values, is not the others'
-        if database_away(error):
+        if is_database_unavailable(error):
             raise
-        log.error("Tenant %s of campaign %s: %s", tenant.user_id, tenant.campaign_id, frames(error))
+        log.error("Tenant %s of campaign %s: %s", tenant.user_id, tenant.campaign_id, safe_traceback(error))
 
 
 def _open() -> QuerySet[Campaign]:

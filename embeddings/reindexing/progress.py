@@ -10,7 +10,7 @@ from django.db.models import Count, Q, Sum
 
 from embeddings.reindexing.models import Campaign
 from jobs.models import UploadJob
-from jobs.states import ACTIVE, LET_GO, State
+from jobs.states import ACTIVE, CANCELLED_CODES, State
 from vendors import ledger
 from vendors.models import Purchase
 
@@ -50,5 +50,7 @@ def progress_by_tenant(campaign: Campaign) -> dict[UUID, Progress]:
 _COUNTS = {
     "done": Count("document_id", distinct=True, filter=Q(state=State.DONE)),
     "active": Count("pk", filter=Q(state__in=ACTIVE)),
-    "failed": Count("document_id", distinct=True, filter=Q(state=State.DEADLETTER) & ~Q(last_error__code__in=LET_GO)),
+    "failed": Count(
+        "document_id", distinct=True, filter=Q(state=State.DEADLETTER) & ~Q(last_error__code__in=CANCELLED_CODES)
+    ),
 }

@@ -23,7 +23,7 @@ from embeddings.reindexing import cost_estimates
 from embeddings.reindexing.models import Campaign, CampaignTenant
 from jobs import services
 from jobs.models import UploadJob
-from jobs.states import ACTIVE, LET_GO
+from jobs.states import ACTIVE, CANCELLED_CODES
 from vendors import ledger
 
 log = logging.getLogger("accessa.campaigns")
@@ -36,7 +36,7 @@ MOST_STEPS = 200  # in one feeding: whoever feeds has other things to do
 # many the tenant has. A document with a dead letter of this campaign waits for a person, not for a second purchase.
 # One that was cancelled, or gave way to a tenant's own, has not failed.
 _DEAD = f"""j.campaign_id = %(campaign)s AND j.state = 'deadletter'
-        AND coalesce(j.last_error ->> 'code', '') NOT IN {LET_GO}"""
+        AND coalesce(j.last_error ->> 'code', '') NOT IN {CANCELLED_CODES}"""
 _FROM_HERE = """
     FROM documents
     WHERE user_id = %(user)s AND created_at <= coalesce(%(created)s::timestamptz, 'infinity')

@@ -13,7 +13,7 @@ from django.db import IntegrityError, transaction
 from django.db.models.functions import Now
 
 from accounts.errors import ApiError, not_found
-from accounts.system_tenant import CORPUS
+from accounts.system_tenant import SYSTEM_TENANT_ID
 from embeddings.models import LiveModel
 from embeddings.reindexing import canary_queries, cost_estimates, cutover, scheduler, tenant_workflow
 from embeddings.reindexing.cost_estimates import Estimate, Share, estimate
@@ -123,7 +123,7 @@ def _enlist(campaign: Campaign, shares: Sequence[Share], *, everybody: bool) -> 
         for share in shares
     ]
     if everybody:
-        pinned = LiveModel.objects.filter(pinned=True).exclude(pk=CORPUS).values_list("pk", flat=True)
+        pinned = LiveModel.objects.filter(pinned=True).exclude(pk=SYSTEM_TENANT_ID).values_list("pk", flat=True)
         skipped = {"state": Of.SKIPPED, "reason": cutover.PINNED, "ended_at": Now()}
         rows += [CampaignTenant(campaign=campaign, user_id=user_id, **skipped) for user_id in pinned]
     CampaignTenant.objects.bulk_create(rows, batch_size=1000)

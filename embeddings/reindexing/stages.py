@@ -12,9 +12,9 @@ MOST_STEPS = 5  # the tenants' own jobs wait for this worker; the rest is the sw
 
 def finish_reindex_job(claim: Claim) -> Outcome:
     """embedded: the document is done, and makes room for the next. Killed in between, the sweep feeds it."""
-    with claim.held():
+    with claim.transaction():
         moved = claim.advance()
-    failpoints.reach("feeding:begin")
+    failpoints.failpoint("feeding:begin")
     if claim.job.campaign_id:
         scheduler.enqueue_documents(claim.job.campaign_id, steps=MOST_STEPS)
     return moved

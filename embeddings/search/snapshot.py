@@ -11,7 +11,7 @@ from django.db import connection, transaction
 from django.db.utils import OperationalError
 
 from accounts.errors import ApiError
-from accounts.rls import BECOME, as_tenant, identity
+from accounts.rls import SET_TENANT_ROLE, as_tenant, tenant_role_params
 from embeddings.search.index_probe import is_statement_timeout
 
 SECONDS = 10  # for each statement
@@ -20,7 +20,7 @@ SOON = 5
 ALONE = f"""
     SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
     SELECT set_config('statement_timeout', %s, true);
-    {BECOME}"""
+    {SET_TENANT_ROLE}"""
 LIMIT = "SELECT current_setting('statement_timeout'), set_config('statement_timeout', %s, true)"
 UNLIMIT = "SELECT set_config('statement_timeout', %s, true)"
 
@@ -47,7 +47,7 @@ def search_snapshot(user_id: UUID) -> Iterator[None]:
 def _alone(user_id: UUID) -> Iterator[None]:
     """In a transaction of its own, whose end takes isolation, limit, role and claims along."""
     with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute(ALONE, [f"{SECONDS}s", *identity(user_id)])
+        cursor.execute(ALONE, [f"{SECONDS}s", *tenant_role_params(user_id)])
         yield
 
 

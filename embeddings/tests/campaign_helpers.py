@@ -65,7 +65,7 @@ def kill_worker_at(monkeypatch: pytest.MonkeyPatch, point: str) -> bool:
             raise Died
 
     with monkeypatch.context() as patch:
-        patch.setattr(failpoints, "reach", reach)
+        patch.setattr(failpoints, "failpoint", reach)
         try:
             worker.drain()
         except Died:

@@ -126,7 +126,7 @@ def test_a_cut_over_ends_the_buying_with_the_old_model(
         settings.EMBEDDER = "testing.personas.FailingEmbedder"
     seen, job = _asked(), waiting(texts(60), user_id=ana.id)
     monkeypatch.setattr(
-        failpoints, "reach", lambda place: point(ana, *_named(LOCAL)) if place == "embedding:answered" else None
+        failpoints, "failpoint", lambda place: point(ana, *_named(LOCAL)) if place == "embedding:answered" else None
     )
 
     worker.drain()
@@ -158,7 +158,7 @@ def test_what_is_sent_back_commits_nothing_and_is_held_by_nobody(ana: Person) ->
     claim = stop_before("embeddings_buffered")
     point(ana, *_named(LOCAL))
 
-    ending = worker.attempt(claim)
+    ending = worker.run_stage(claim)
 
     assert isinstance(ending, Moved)
     assert ending.finished
@@ -177,7 +177,7 @@ def test_two_first_documents_with_two_models_end_with_one(ana: Person, settings:
     other = stop_before("embeddings_buffered")
     assert {one.job.embed_model, other.job.embed_model} == {"instant", LOCAL.model}
 
-    endings = [worker.attempt(other), worker.attempt(one)]
+    endings = [worker.run_stage(other), worker.run_stage(one)]
     settings.EMBEDDER = INSTANT  # so that both models are made here
     expire()
     run_to_the_end(1)
@@ -195,7 +195,7 @@ def test_commits_at_the_same_moment_agree_on_a_model(ana: Person, settings: Any)
     uploads.append(ana.upload(ANOTHER))
     held.append(stop_before("embeddings_buffered"))
 
-    at_once(*(lambda claim=claim: worker.attempt(claim) for claim in held))
+    at_once(*(lambda claim=claim: worker.run_stage(claim) for claim in held))
 
     settings.EMBEDDER = INSTANT
     expire()
@@ -256,7 +256,7 @@ def test_vectors_of_a_model_that_is_no_longer_live_are_not_kept_by_the_sweep(ana
 
     assert models(uploaded) == {None}
     assert not VectorBuffer.objects.exists()
-    assert claims.take("w") is None
+    assert claims.claim_next("w") is None
 
 
 def _named(model: EmbeddingModel) -> tuple[str, str]:

@@ -351,7 +351,7 @@ def without_negation(statement: str) -> str:
 def test_a_proof_holds_where_the_job_stands_and_names_what_is_broken(stage: str, ana: Person) -> None:
     ana.upload(PDF)
     job_id = stop_before(stage).job.pk
-    proof = INSURANCE.step(stage).proof
+    proof = INSURANCE.step(stage).invariant
     assert proof([job_id]) == {}
 
     for statement, reason in BREAKS[stage]:
@@ -367,7 +367,7 @@ def test_every_proof_of_the_plan_holds_at_its_stage_and_at_those_after_it_that_k
     ana.upload(PDF)
 
     for claim in stages():
-        assert INSURANCE.step(claim.job.stage).proof([claim.job.pk]) == {}
+        assert INSURANCE.step(claim.job.stage).invariant([claim.job.pk]) == {}
 
 
 def test_a_proof_answers_for_many_jobs_and_blames_only_the_broken(ana: Person, ben: Person) -> None:
@@ -386,7 +386,7 @@ def test_advance_refuses_a_stage_whose_invariant_does_not_hold(stage: str, ana: 
 
     answer = platform.post(f"/jobs/{uploaded.document_id}/advance")
 
-    if not INSURANCE.step(stage).proof([uploaded.job_id]):
+    if not INSURANCE.step(stage).invariant([uploaded.job_id]):
         assert answer.json()["stage"] == stage
     else:
         assert (answer.status_code, answer.json()["code"], answer.json()["field"]) == (409, "INVARIANT_VIOLATED", stage)

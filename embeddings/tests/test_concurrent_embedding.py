@@ -17,8 +17,8 @@ from embeddings.embedders import DIMENSIONS
 from embeddings.models import DocumentChunk, VectorBuffer
 from embeddings.tests.conftest import RecordingOpenAIServer
 from jobs import worker
-from jobs.claims import Superseded
-from jobs.cluster import state
+from jobs.claims import ClaimLost
+from jobs.cluster import shared_memory
 from jobs.models import UploadJob
 from testing.cluster import cluster as real_cluster
 from testing.cluster import until
@@ -135,7 +135,7 @@ def test_progress_cost_and_vectors_are_written_in_one_transaction(
             $$ BEGIN IF NEW.state = 'settled' THEN RAISE 'no'; END IF; RETURN NEW; END $$;
             CREATE TRIGGER refused BEFORE UPDATE ON purchases FOR EACH ROW EXECUTE FUNCTION refuse();""")
 
-    worker.attempt(claim)
+    worker.run_stage(claim)
 
     assert not VectorBuffer.objects.exists()
     assert (again(job).progress["embeds_done"], int(again(job).cost_cents)) == (0, 0)
@@ -396,8 +396,8 @@ def test_who_lost_the_claim_meanwhile_writes_nothing_and_buys_no_more(
 
     with connection.cursor() as cursor:
         cursor.execute("UPDATE upload_jobs SET claim_token = gen_random_uuid()")
-    with pytest.raises(Superseded):
-        worker.attempt(claim)
+    with pytest.raises(ClaimLost):
+        worker.run_stage(claim)
 
     assert vendor.requests == 0
     assert not VectorBuffer.objects.exists()
@@ -409,10 +409,10 @@ def test_a_cluster_that_stops_keeps_what_it_has_bought(
 ) -> None:
     job = waiting(texts(60), user_id=ana.id)
     claim = stop_before("embedding")
-    monkeypatch.setattr(state, "stopping", lambda: vendor.requests > 0)
+    monkeypatch.setattr(shared_memory, "is_stopping", lambda: vendor.requests > 0)
     monkeypatch.setattr("django.conf.settings.EMBED_BATCH", 10, raising=False)
 
-    ending = worker.attempt(claim)
+    ending = worker.run_stage(claim)
 
     assert getattr(ending, "reason", None) == "STOPPING"
     assert VectorBuffer.objects.count() == vendor.ledger.sold > 0

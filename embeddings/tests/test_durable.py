@@ -78,14 +78,14 @@ def test_all_that_is_noted_of_a_purchase_waits_for_the_disk(
 
 def test_haste_ends_with_its_own_commit(careful: None, ana: Person) -> None:
     JobFactory.create(user_id=ana.id, pipeline="stages", stage="queued")
-    claim = claims.take("w")
+    claim = claims.claim_next("w")
     assert claim is not None
     with connection.cursor() as cursor:
-        with claim.held(durable=False):
+        with claim.transaction(durable=False):
             cursor.execute("SHOW synchronous_commit")
             assert cursor.fetchone() == ("off",)
 
-        with claim.held():
+        with claim.transaction():
             cursor.execute("SHOW synchronous_commit")
             assert cursor.fetchone() == ("on",)
 

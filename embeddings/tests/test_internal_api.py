@@ -11,7 +11,7 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 from django.test import Client
 
-from accounts.authentication import NOBODY
+from accounts.authentication import NO_TENANT_ID
 from embeddings import embedders
 from embeddings.embedders import DIMENSIONS, peer
 from embeddings.embedders.peer import PeerEmbedder
@@ -151,7 +151,7 @@ def test_a_paid_model_is_on_the_platforms_bill(shared: Client, vendor: Recording
 
     assert answer.json()["model"] == "text-embedding-3-small"
     (entry,) = Purchase.objects.values_list("user_id", "stage", "state", "quantity")
-    assert entry == (NOBODY, "internal_embed", "settled", vendor.ledger.totals["tokens"])
+    assert entry == (NO_TENANT_ID, "internal_embed", "settled", vendor.ledger.totals["tokens"])
 
 
 @pytest.mark.parametrize(("kind", "status", "code"), [

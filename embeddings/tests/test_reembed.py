@@ -198,7 +198,7 @@ def test_a_deleted_document_takes_its_other_vectors_along(
 
     assert not ShadowVector.objects.exists()
     assert not DocumentTerm.objects.exists()
-    assert claims.take("w") is None
+    assert claims.claim_next("w") is None
 
 
 def test_no_campaign_is_seen_by_its_tenant(uploaded: Upload, target: FailingEmbedder, ana: Person) -> None:
@@ -220,7 +220,7 @@ def test_a_reembedding_gives_way_between_two_batches(
     claim = stop_before("embedding")
     ben.upload(plan_pdf("hearing aids"))
 
-    ending = worker.attempt(claim)
+    ending = worker.run_stage(claim)
 
     assert ending == Wait(0.0, "GAVE_WAY")
     assert VectorBuffer.objects.count() == 1

@@ -52,7 +52,7 @@ def taken(passages: Sequence[str], person: Person) -> Reused:
     """What a new document of ``passages`` takes; its job stays with the worker that asked."""
     waiting(passages, user_id=person.id)
     claim = stop_before("chunked")
-    with claim.held():
+    with claim.transaction():
         return vector_reuse.reuse_vectors(claim, embedders.get_embedder("openai"))
 
 
@@ -246,7 +246,7 @@ def test_what_was_saved_is_still_saved_when_the_document_is_planned_again(
     waiting(texts(12), user_id=ana.id)
     claim, embedder = stop_before("chunked"), embedders.get_embedder("openai")
 
-    with claim.held():
+    with claim.transaction():
         first = vector_reuse.reuse_vectors(claim, embedder)
         made_with = {"embed_model": embedder.model, "embed_version": embedder.version}
         claim.job.payload |= made_with | {"reused": first.passages, "tokens_saved": first.tokens}

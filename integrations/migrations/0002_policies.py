@@ -3,7 +3,7 @@
 from django.conf import settings
 from django.db import migrations
 
-from accounts.rls import protect
+from accounts.rls import enable_rls
 
 # Notes each uploaded document to which a record no longer refers: a new version, a tombstone, a purged source.
 ORPHAN_TRIGGERS = """
@@ -142,11 +142,11 @@ class Migration(migrations.Migration):
     dependencies = [("integrations", "0001_initial"), ("accounts", "0002_policies")]
 
     operations = [
-        protect("connected_sources", "connected_source_select_self"),
-        protect("ingestion_jobs", "ingestion_job_select_self"),
-        protect("source_documents", "source_document_select_self"),
-        protect("client_intelligence", "client_intelligence_select_self"),
-        protect("vault_tokens", "vault_token_select_self", readable=False),
+        enable_rls("connected_sources", "connected_source_select_self"),
+        enable_rls("ingestion_jobs", "ingestion_job_select_self"),
+        enable_rls("source_documents", "source_document_select_self"),
+        enable_rls("client_intelligence", "client_intelligence_select_self"),
+        enable_rls("vault_tokens", "vault_token_select_self", readable=False),
         migrations.RunSQL(ORPHAN_TRIGGERS, NO_ORPHAN_TRIGGERS),
         # Spec 002 §1: the name is too long for an index of Django's.
         migrations.RunSQL(

@@ -152,7 +152,7 @@ def _lease(source_id: UUID) -> RefreshLease | None:
         if (row := cursor.fetchone()) is None:
             return None
         leased = RefreshLease(params["lease"], ConnectedSource.objects.get(pk=source_id), row[0])
-    failpoints.reach("refresh:leased")
+    failpoints.failpoint("refresh:leased")
     return leased
 
 
@@ -160,7 +160,7 @@ def _refreshed(leased: RefreshLease) -> str | None:
     """Return the new access token; None when somebody else has changed the source's tokens in the meantime."""
     try:
         granted = _granted(leased.source)
-        failpoints.reach("refresh:answered")
+        failpoints.failpoint("refresh:answered")
         return _land(leased, granted)
     except GrantRefused as refused:
         if _guarded(BREAK, leased, message=f"{INVALID}: {refused.code}"):
@@ -207,11 +207,11 @@ def _land(leased: RefreshLease, granted: TokenGrant) -> str | None:
         access = token_vault.store_token(source, VaultToken.Kind.ACCESS, granted.tokens.access)
         kept = source.refresh_token_vault_id
         refresh = token_vault.store_token(source, VaultToken.Kind.REFRESH, granted.refresh) if granted.refresh else kept
-    failpoints.reach("refresh:stored")
+    failpoints.failpoint("refresh:stored")
     used = {"access": access, "refresh": refresh, "asked": leased.asked, "seconds": granted.tokens.seconds}
     if not _guarded(SWING, leased, **used):
         return None
-    failpoints.reach("refresh:swung")
+    failpoints.failpoint("refresh:swung")
     token_vault.orphan_replaced_tokens(source.pk)
     return granted.tokens.access
 

@@ -16,7 +16,7 @@ from uuid import UUID
 from integrations.models import UploadInDoubt
 from integrations.records import pdf_import
 from integrations.records.sql import execute
-from jobs.cluster import state
+from jobs.cluster import shared_memory
 
 AT_ONCE = 100
 
@@ -41,7 +41,7 @@ def withdraw_orphans(source_id: UUID) -> None:
     A worker that has to stop leaves the rest to the sweep.
     """
     execute(KEPT, {"source": source_id})
-    while not state.stopping() and (due := execute(DUE_OF, {"source": source_id, "most": AT_ONCE})):
+    while not shared_memory.is_stopping() and (due := execute(DUE_OF, {"source": source_id, "most": AT_ONCE})):
         _withdraw(due)
 
 

@@ -19,7 +19,7 @@ from integrations.records.record_embedding import Vectors
 from integrations.records.sql import execute
 from integrations.records.text import RecordText
 from jobs.cluster import background
-from jobs.errors import database_away, frames
+from jobs.errors import is_database_unavailable, safe_traceback
 from jobs.outcomes import Permanent, Postponed, Retryable
 
 log = logging.getLogger("accessa.integrations")
@@ -84,7 +84,9 @@ def start_backfill() -> None:
     Aside: it asks a vendor.
     """
     if ConnectedSource.objects.exists() or ClientIntelligence.objects.exists():
-        background.begin(CATCHING_UP, backfill_embeddings, log=log, broke_off="Records were not embedded again")
+        background.start_in_background(
+            CATCHING_UP, backfill_embeddings, log=log, broke_off="Records were not embedded again"
+        )
 
 
 def backfill_embeddings(seconds: float = SECONDS) -> int:
@@ -131,9 +133,9 @@ def _turn(user_id: UUID, until: float) -> tuple[int, bool]:
     except (Postponed, Retryable, Permanent):
         return made, False
     except Exception as error:  # one tenant's trouble, logged without values, is not the others'
-        if database_away(error):
+        if is_database_unavailable(error):
             raise
-        log.error("Records of tenant %s: %s", user_id, frames(error))
+        log.error("Records of tenant %s: %s", user_id, safe_traceback(error))
         return made, False
     return made, True
 

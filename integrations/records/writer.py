@@ -17,7 +17,7 @@ from integrations.records.text import RecordText
 from integrations.sync.page_messages import Message
 from integrations.sync.pgmq import TABLE
 from jobs import failpoints
-from jobs.claims import Superseded
+from jobs.claims import ClaimLost
 
 NEW, CHANGED, SAME, OLDER = "new", "changed", "same", "older"
 MOST = 32  # records a transaction, whose locks are held for milliseconds,
@@ -119,18 +119,18 @@ def write_records(
 ) -> None:
     """Write drafts, each of another record, and recompute the clients that they count for: all of it or nothing.
 
-    While the message is ours and its sync goes on. Raises ``Superseded``, the database's errors, and what a provider's
+    While the message is ours and its sync goes on. Raises ``ClaimLost``, the database's errors, and what a provider's
     ``client`` raises.
     """
     with transaction.atomic():
         rows = execute(WRITE, _params(message, source, drafts, vectors))
         if not rows:  # overtaken; or the sync has failed, its source was disconnected
-            raise Superseded(str(message.body.job_id))
+            raise ClaimLost(str(message.body.job_id))
         if clients := rows[0].clients:
             told = {draft.external_id: _embedded(draft, draft.client, vectors) for draft in drafts}
             client_rollups.write_clients(source, provider, clients, vectors.model, told)
-        failpoints.reach("items:before-commit")
-    failpoints.reach("items:after-commit")
+        failpoints.failpoint("items:before-commit")
+    failpoints.failpoint("items:after-commit")
 
 
 def transaction_groups(drafts: Sequence[Draft]) -> Iterator[list[Draft]]:

@@ -20,7 +20,7 @@ from psycopg.types.json import Jsonb
 from integrations.models import IngestionJob
 from integrations.sync.pgmq import PGMQ, QUEUE, TABLE
 from jobs import services
-from jobs.claims import Superseded
+from jobs.claims import ClaimLost
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.integrations")
 
@@ -93,7 +93,7 @@ def enqueue_page(body: Body, *, delay: int = 0) -> int:
     with connection.cursor() as cursor:
         cursor.execute("SELECT ingestion_enqueue(%s, %s, %s)", params)
         msg_id: int = cursor.fetchone()[0]
-    services.ring()
+    services.notify_workers()
     return msg_id
 
 
@@ -164,7 +164,7 @@ def _told_id(wrapper: str, msg_id: int) -> bool:
 
 @contextmanager
 def message_lease(message: Message) -> Iterator[None]:
-    """Open a transaction in which nobody else can read the message; raise ``Superseded`` when somebody has."""
+    """Open a transaction in which nobody else can read the message; raise ``ClaimLost`` when somebody has."""
     with transaction.atomic():
         _lock(message)
         yield
@@ -174,11 +174,11 @@ def _lock(message: Message) -> None:
     with connection.cursor() as cursor:
         cursor.execute(_HELD, [message.msg_id, message.read_ct])
         if cursor.fetchone() is None:
-            raise Superseded(f"message {message.msg_id}")
+            raise ClaimLost(f"message {message.msg_id}")
 
 
 def postpone_message(message: Message, seconds: float) -> None:
-    """Hide a message for so long without using up a delivery: it is not the page's fault. May raise ``Superseded``."""
+    """Hide a message for so long without using up a delivery: it is not the page's fault. May raise ``ClaimLost``."""
     counted: list[Any] = [Jsonb({"held": message.held + 1}), message.msg_id]
     with _patiently(message), connection.cursor() as cursor:
         cursor.execute(_COUNT_HOLD, counted)
@@ -192,7 +192,7 @@ def retry_message(message: Message, seconds: float | None = None) -> None:
 
 
 def extend_visibility(message: Message, seconds: float) -> None:
-    """Keep a message hidden for so long from now; raise ``Superseded`` when somebody else has read it."""
+    """Keep a message hidden for so long from now; raise ``ClaimLost`` when somebody else has read it."""
     with _patiently(message):
         PGMQ.set_vt(QUEUE, message.msg_id, math.ceil(seconds))
 

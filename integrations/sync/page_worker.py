@@ -83,7 +83,7 @@ class PageRun:
         with closing(client_factory.make_client(source, token)) as client:
             try:
                 cursor, page = self._fetch(client, source)
-                failpoints.reach("page:fetched")
+                failpoints.failpoint("page:fetched")
                 self._write(client, source, page)
             except TokenRefused:
                 token_refresh.expire_token(source.pk, source.token_expires_at)
@@ -179,7 +179,7 @@ class PageRun:
             shutdown.raise_if_stopping()
             texts = [text for each in batch for text in each.missing_texts]
             vectors.buy(texts)
-            failpoints.reach("page:embedded")
+            failpoints.failpoint("page:embedded")
             for group in writer.transaction_groups(batch):
                 if not texts:  # what was bought is written, whoever waits
                     shutdown.raise_if_stopping()

@@ -18,8 +18,8 @@ from integrations.sync import page_messages, sync_jobs, visibility_timeout, work
 from integrations.sync.page_messages import Message
 from integrations.sync.shutdown import STOPPING
 from jobs import errors, failpoints, log_context, tracing
-from jobs.claims import Superseded
-from jobs.cluster import state
+from jobs.claims import ClaimLost
+from jobs.cluster import shared_memory
 from jobs.outcomes import Permanent, Postponed, Retryable
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.integrations")
@@ -28,21 +28,21 @@ EXHAUSTED = "max_retries_exceeded"  # spec 002 §4
 Ending = tuple[int, str]  # how loud to be about it, and its code
 
 
-def claimable(cursor: Any, *, most: int) -> int:
+def count_claimable(cursor: Any, *, most: int) -> int:
     """Return how many workers of this cluster would find a page they may work on."""
     return worker_slots.claimable_pages(cursor, most_wanted=most)
 
 
-def idle() -> bool:
+def is_idle() -> bool:
     """Tell whether no page is left, due now or later."""
     return not page_messages.has_messages()
 
 
-def turn(until: float) -> int:
+def drain(until: float) -> int:
     """Work through pages until none is due or it is ``until``; return how many. A slot is taken for each anew."""
     worked = 0
-    while not state.stopping() and time.monotonic() <= until:
-        state.claimed_now()
+    while not shared_memory.is_stopping() and time.monotonic() <= until:
+        shared_memory.record_claim_attempt()
         with worker_slots.worker_slot() as due:
             message = page_messages.read_message() if due else None
             if message is None:
@@ -56,7 +56,7 @@ def _carry(message: Message) -> None:
     """Work on one page, and say how it went in log and trace."""
     job = IngestionJob.objects.select_related("source").filter(pk=message.body.job_id).first()
     said, began = _said(message, job), time.monotonic()
-    with log_context.only(**said), tracing.span("page", **said) as note:
+    with log_context.isolated_log_context(**said), tracing.span("page", **said) as note:
         level, outcome = _ended(message, job, said)
         note(outcome=outcome)
         duration = round((time.monotonic() - began) * 1000, 1)
@@ -82,18 +82,18 @@ def _ended(message: Message, job: IngestionJob | None, said: dict[str, str]) -> 
             settle = _worked(message)
     try:
         return settle()
-    except Superseded:
+    except ClaimLost:
         return _superseded()
 
 
 def _worked(message: Message) -> partial[Ending]:
     """Work on the page; return what is to be done about its message. A database that is away is raised."""
     try:
-        failpoints.reach("page:begin")
+        failpoints.failpoint("page:begin")
         import_string(settings.INGESTION_WORK)(message)
-        failpoints.reach("page:committed")
+        failpoints.failpoint("page:committed")
         return partial(_delete, message)
-    except Superseded:
+    except ClaimLost:
         return partial(_superseded)
     except Postponed as postponed:
         return partial(_hold, message, postponed.wait.seconds, postponed.wait.reason)
@@ -107,12 +107,12 @@ def _worked(message: Message) -> partial[Ending]:
         log.warning("The provider's server lacks what is needed.", capability=missing.capability)
         return partial(_fail, message, "CAPABILITY_MISSING")
     except Exception as error:  # a bug: a delivery is used up, and it is never shown with its values
-        if errors.database_away(error):
+        if errors.is_database_unavailable(error):
             raise
-        if wait := errors.not_the_documents(error):
+        if wait := errors.infrastructure_wait(error):
             return partial(_hold, message, wait.seconds, wait.reason)
-        log.error("A page failed.", exception=errors.frames(error), reported=True)
-        tracing.report(error)
+        log.error("A page failed.", exception=errors.safe_traceback(error), reported=True)
+        tracing.report_error(error)
         return partial(_leave, message, 0.0, "internal")
 
 

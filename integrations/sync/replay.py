@@ -10,7 +10,7 @@ from django.db import connection, transaction
 from django.db.models.functions import Now
 from django.db.utils import IntegrityError
 
-from accounts.audit.log import record
+from accounts.audit.log import record_action
 from accounts.errors import ApiError
 from accounts.models import User
 from integrations.models import ConnectedSource, IngestionJob
@@ -63,7 +63,7 @@ def _replayed(msg_id: int, by: User | None, reason: str) -> int:
     with connection.cursor() as cursor:
         cursor.execute(_FORGET, [msg_id])
     sent = page_messages.enqueue_page(body)
-    record(
+    record_action(
         by=by,
         action="ingestion.replay",
         reason=reason,

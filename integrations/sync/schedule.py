@@ -64,7 +64,7 @@ def next_nightly_run() -> datetime | None:
 def start_due_nightly() -> None:
     """Go on with the night, if it is due. Aside: the keeper has other things to do."""
     if _due().exists():
-        background.begin("nightly", run_nightly, log=log, broke_off="The nightly syncs broke off")
+        background.start_in_background("nightly", run_nightly, log=log, broke_off="The nightly syncs broke off")
 
 
 def run_nightly() -> None:

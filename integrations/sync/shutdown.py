@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jobs.cluster import state
+from jobs.cluster import shared_memory
 from jobs.outcomes import Postponed
 
 STOPPING = "STOPPING"
@@ -10,5 +10,5 @@ STOPPING = "STOPPING"
 
 def raise_if_stopping() -> None:
     """Raise ``Postponed`` when this worker has to stop: its message is given back, and no delivery is used up."""
-    if state.stopping():
+    if shared_memory.is_stopping():
         raise Postponed(0.0, STOPPING)

@@ -27,8 +27,8 @@ def stop_sync(source: ConnectedSource, *, by: User | None, reason: str) -> Inges
         if job is None or not sync_jobs.fail_sync(job.pk, STOPPED):
             raise ApiError("SYNC_NOT_ACTIVE", "No sync of this source is under way.", status=HTTPStatus.CONFLICT)
         if job.kind == IngestionJob.Kind.FORGET:
-            sync_jobs.start_sync(source, IngestionJob.Kind.FORGET, by=log.COMMAND_LINE)
-        log.record(
+            sync_jobs.start_sync(source, IngestionJob.Kind.FORGET, by=log.COMMAND_LINE_ACTOR)
+        log.record_action(
             by=by,
             action="connectors.stop",
             reason=reason,

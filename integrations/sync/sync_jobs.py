@@ -194,8 +194,8 @@ def close_page(
             left = {CAPPED, *(cursor.get(CAPPED, ()) if job.kind == Kind.DELTA else ())}
             stands = {name: place for name, place in cursor.items() if name not in left}
             execute(SYNCED, {"source": job.source_id, "cursor": Jsonb(stands), "again": AGAIN})
-        failpoints.reach("page:before-commit")
-    failpoints.reach("page:after-commit")
+        failpoints.failpoint("page:before-commit")
+    failpoints.failpoint("page:after-commit")
 
 
 def _closed(job: IngestionJob, tally: PageCounts, onward: Body | None, cursor: Mapping[str, Any]) -> bool:

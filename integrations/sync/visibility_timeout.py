@@ -12,20 +12,20 @@ from django.conf import settings
 from integrations.sync import page_messages
 from integrations.sync.page_messages import Message
 from jobs import log_context
-from jobs.claims import Superseded
-from jobs.cluster import state
-from jobs.cluster.heartbeat import HEART
+from jobs.claims import ClaimLost
+from jobs.cluster import shared_memory
+from jobs.cluster.heartbeat import HEARTBEAT
 
 
 @contextmanager
 def extended_visibility(message: Message, said: Mapping[str, str]) -> Iterator[None]:
     """Hide the message until the end of the block; end the process if that takes longer than a page may."""
     page = VisibilityLease(message, said)
-    HEART.keep(page)
+    HEARTBEAT.watch(page)
     try:
         yield
     finally:
-        HEART.rest()
+        HEARTBEAT.clear()
         page.end()
 
 
@@ -38,20 +38,20 @@ class VisibilityLease:
         self._extended = time.monotonic()
         self._ended = False
         self._changed = threading.Lock()
-        self.limit = float(settings.INGESTION_PAGE_SECONDS)
-        self.every = min(1.0, self._third)
+        self.time_limit = float(settings.INGESTION_PAGE_SECONDS)
+        self.renew_seconds = min(1.0, self._third)
 
     def __str__(self) -> str:
         return f"page {self._message.body.page} of {self._message.body.job_id} does not end"
 
     def renew(self) -> None:
-        state.claimed_now()  # the watchdog knows no other sign of a worker that is at a page
+        shared_memory.record_claim_attempt()  # the watchdog knows no other sign of a worker that is at a page
         with self._changed:
             if self._ended or time.monotonic() - self._extended < self._third:
                 return
             try:
                 page_messages.extend_visibility(self._message, settings.INGESTION_VT_SECONDS)
-            except Superseded:
+            except ClaimLost:
                 self._ended = True  # whoever has it now keeps it; the fence refuses what is written here
                 raise
             self._extended = time.monotonic()
@@ -61,12 +61,12 @@ class VisibilityLease:
         with self._changed:
             self._ended = True
 
-    def let_go(self, *, timed_out: bool) -> None:
+    def release(self, *, timed_out: bool) -> None:
         """Show the message at once: it cost a delivery when the page hung, and none when the worker had to stop."""
         if timed_out:
             page_messages.retry_message(self._message, 0)
         else:
             page_messages.postpone_message(self._message, 0)
 
-    def about(self) -> AbstractContextManager[object]:
-        return log_context.only(**self._said)
+    def log_context(self) -> AbstractContextManager[object]:
+        return log_context.isolated_log_context(**self._said)

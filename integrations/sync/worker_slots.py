@@ -10,7 +10,7 @@ from django.conf import settings
 from django.db import connection
 
 from integrations.sync.pgmq import TABLE
-from jobs.cluster import state
+from jobs.cluster import shared_memory
 
 _VISIBLE = f"SELECT 1 FROM {TABLE} WHERE vt <= clock_timestamp()"
 # A slot is a lock of the session: freed with the connection, however its process ends. Tried when a page is due only.
@@ -57,4 +57,4 @@ def worker_slot() -> Iterator[bool]:
 
 
 def _named() -> dict[str, Any]:
-    return {"name": f"ingestion:{state.name()}"}
+    return {"name": f"ingestion:{shared_memory.cluster_name()}"}

@@ -21,7 +21,7 @@ from integrations.providers import CapabilityMissing, TokenRefused
 from integrations.sync import page_messages, pgmq_consumer, worker_slots
 from integrations.sync.page_messages import Body, Message
 from integrations.sync.pgmq import ARCHIVE, TABLE
-from jobs.cluster import maintenance, state
+from jobs.cluster import maintenance, shared_memory
 from jobs.models import UploadJob
 from jobs.outcomes import Permanent, Postponed, Retryable
 from testing.cluster import cluster as running
@@ -59,7 +59,7 @@ def fails(error: Exception) -> None:
 
 
 def turn(seconds: float = 60) -> int:
-    return pgmq_consumer.turn(time.monotonic() + seconds)
+    return pgmq_consumer.drain(time.monotonic() + seconds)
 
 
 def sql(statement: str, *params: Any) -> list[Any]:
@@ -101,7 +101,7 @@ def test_a_sync_is_worked_through_page_by_page_and_leaves_no_message() -> None:
     assert turn() == syncs.PAGES
 
     assert (job(body).status, job(body).items_written) == ("completed", syncs.PAGES)
-    assert (left(), archived(), pgmq_consumer.idle()) == ([], 0, True)
+    assert (left(), archived(), pgmq_consumer.is_idle()) == ([], 0, True)
 
 
 @pytest.mark.parametrize(
@@ -367,7 +367,7 @@ def test_every_page_leaves_one_line_with_ids_and_codes_only(caplog: pytest.LogCa
 # --- slots ----------------------------------------------------------------------------------------------------------
 def claimable(most: int = 9) -> int:
     with connection.cursor() as cursor:
-        return pgmq_consumer.claimable(cursor, most=most)
+        return pgmq_consumer.count_claimable(cursor, most=most)
 
 
 @pytest.mark.parametrize(
@@ -446,7 +446,7 @@ def test_a_long_page_stays_invisible_and_its_worker_alive(settings: Settings) ->
         while time.monotonic() < ends:
             time.sleep(0.1)
             seen.extend(filter(None, at_once(page_messages.read_message)))
-            silent.append(state.unclaimed_for())
+            silent.append(shared_memory.seconds_since_claim_attempt())
         raise Postponed(60, "VENDOR_BUSY")
 
     works(long)
@@ -474,7 +474,7 @@ def test_a_worker_that_is_killed_in_mid_page_costs_a_repeated_page_and_the_jobs_
 
     with running(workers=1, ACCESSA_FAILPOINTS=tmp_path, INGESTION_WORK=syncs.WORK, INGESTION_VT_SECONDS=3):
         until(lambda: of(body, status="completed") and of(other, status="completed"), seconds=40)
-        until(maintenance.idle, seconds=20)
+        until(maintenance.is_idle, seconds=20)
 
     tries = sum(job(each).items_seen for each in (body, other))
     assert tries - 2 * syncs.PAGES in (1, 2)  # a page that is committed is begun again only while its sync goes on

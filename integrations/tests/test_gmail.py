@@ -14,7 +14,7 @@ from integrations.providers.rollup_rules import Children
 from integrations.tests.provider_settings import TOKEN, fake_client, fixture_client, item_ids, page_items, pages_of
 from integrations.tests.sync_helpers import run_sync
 from integrations.types import RawItem
-from jobs.cluster import state
+from jobs.cluster import shared_memory
 from jobs.outcomes import Postponed, Retryable
 from testing.fakes.faults import KINDS, Status
 from testing.fakes.gmail import FIRST, message
@@ -339,11 +339,11 @@ def test_the_face_of_spec_002(box: GmailServer, settings: Any) -> None:
 def test_a_worker_that_must_stop_asks_for_no_further_thread(settings: Any) -> None:
     with GmailServer(tokens={TOKEN}, threads=3) as box:
         client = fake_client(settings, box)
-        state.stop()
+        shared_memory.request_stop()
         try:
             with pytest.raises(Postponed, match="STOPPING"):
                 pages_of(client, gmail, "threads", FULL)
         finally:
-            state.begin()
+            shared_memory.start_cluster()
 
     assert box.routes == ["GET /gmail/v1/users/me/threads"]

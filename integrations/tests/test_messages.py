@@ -17,7 +17,7 @@ from integrations.models import IngestionJob
 from integrations.sync import page_messages
 from integrations.sync.page_messages import Body, Message
 from integrations.sync.pgmq import ARCHIVE, PGMQ, QUEUE, TABLE
-from jobs.claims import Superseded
+from jobs.claims import ClaimLost
 from testing.concurrency import at_once
 from testing.factories import syncs
 
@@ -195,7 +195,7 @@ def test_an_overtaken_reader_can_write_nothing() -> None:
         lambda: page_messages.extend_visibility(overtaken, 60),
         lambda: page_messages.message_lease(overtaken).__enter__(),
     ):
-        with pytest.raises(Superseded):
+        with pytest.raises(ClaimLost):
             write()
 
     assert seconds_hidden(reader) > 290

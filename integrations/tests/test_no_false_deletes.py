@@ -204,7 +204,7 @@ def test_a_thread_that_never_comes_does_not_hold_up_the_delta_that_has_nothing_e
     jobs = [run_sync(mails, DELTA)]
     jobs.append(start_sync(mails, DELTA))
     for _ in range(5):  # the third fault opens the breaker: the page waits, and is not the thread's any more
-        pgmq_consumer.turn(time.monotonic() + 60)
+        pgmq_consumer.drain(time.monotonic() + 60)
         _be_due()
         Breaker.objects.update(opened_at=timezone.now() - timedelta(hours=1))
     jobs[1].refresh_from_db()
@@ -268,7 +268,7 @@ def test_what_a_pdf_waits_for_the_other_records_do_not(drive: DriveServer, files
     drive.misbehave("GET /drive/v3/files/a", Status(429, retry_after="600"))
 
     job = start_sync(files)
-    pgmq_consumer.turn(time.monotonic() + 60)
+    pgmq_consumer.drain(time.monotonic() + 60)
 
     job.refresh_from_db()
     assert (job.status, job.page) == ("running", 0)
@@ -362,12 +362,12 @@ def test_an_interrupted_page_counts_each_record_once_and_as_what_became_of_it(
 
     job = start_sync(source)
     model.calls_left = 2
-    pgmq_consumer.turn(time.monotonic() + 60)
+    pgmq_consumer.drain(time.monotonic() + 60)
     job.refresh_from_db()
     halfway = (job.items_written, job.items_unchanged, job.items_embedded)
     model.calls_left = None
     _be_due()
-    pgmq_consumer.turn(time.monotonic() + 60)
+    pgmq_consumer.drain(time.monotonic() + 60)
 
     job.refresh_from_db()
     assert halfway == (2, 0, 2)

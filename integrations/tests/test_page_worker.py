@@ -22,7 +22,7 @@ from integrations.tests.invented.rest import Account
 from integrations.tests.sync_helpers import DELTA, FULL, client, item, row, run_page, run_sync, start_sync, stored_rows
 from integrations.types import FailedItem, Page
 from jobs import failpoints
-from jobs.cluster import state
+from jobs.cluster import shared_memory
 from jobs.outcomes import Permanent, Postponed, Retryable
 from testing.fakes.openai import KEY, OpenAIServer
 from testing.pdfs import text_pdf
@@ -118,14 +118,14 @@ def test_the_message_of_a_page_is_deleted_only_after_its_commit(account: Account
     account.list("companies", item("company:1"))
     account.list("deals", item("deal:1", company="company:1", name=BUG))
     start_sync(source)
-    pgmq_consumer.turn(time.monotonic() + 60)
+    pgmq_consumer.drain(time.monotonic() + 60)
     assert page_messages.has_messages()
     assert stored_rows(source).keys() == {"company:1"}
 
     account.list("deals", item("deal:1", company="company:1"))
     with connection.cursor() as cursor:
         cursor.execute("UPDATE pgmq.q_ingestion_queue SET vt = clock_timestamp()")
-    pgmq_consumer.turn(time.monotonic() + 60)
+    pgmq_consumer.drain(time.monotonic() + 60)
 
     job = IngestionJob.objects.get(source=source)
     assert (job.status, job.items_written) == ("completed", 2)
@@ -255,7 +255,7 @@ def test_a_worker_that_must_stop_writes_what_it_has_bought_and_no_more(
     assert message is not None
 
     def stopped_meanwhile(texts: Any) -> Any:
-        state.stop()
+        shared_memory.request_stop()
         return embed(texts)
 
     model.embed = stopped_meanwhile  # type: ignore[method-assign]
@@ -263,7 +263,7 @@ def test_a_worker_that_must_stop_writes_what_it_has_bought_and_no_more(
         with pytest.raises(Postponed) as postponed:
             page_worker.run_page(message)
     finally:
-        state.begin()
+        shared_memory.start_cluster()
         del model.embed
 
     assert (postponed.value.wait.seconds, postponed.value.wait.reason) == (0, "STOPPING")
@@ -311,7 +311,7 @@ def test_the_next_page_is_committed_with_its_page(
         if name == point:
             raise _Died
 
-    monkeypatch.setattr(failpoints, "reach", die)
+    monkeypatch.setattr(failpoints, "failpoint", die)
     with pytest.raises(_Died):
         page_worker.run_page(message)
 

@@ -36,7 +36,7 @@ from integrations.tests.sync_helpers import (
     stored_rows,
 )
 from integrations.types import Page, RawItem
-from jobs.claims import Superseded
+from jobs.claims import ClaimLost
 from jobs.outcomes import Postponed
 from testing.cluster import until
 from testing.personas import Person
@@ -356,7 +356,7 @@ def test_who_was_overtaken_writes_nothing(account: Account, source: ConnectedSou
 
     account.before = overtake
 
-    with pytest.raises(Superseded):
+    with pytest.raises(ClaimLost):
         page_worker.run_page(message)
 
     assert not stored_rows(source)
@@ -367,7 +367,7 @@ def test_a_sync_that_was_given_up_writes_nothing_more(account: Account, source: 
     job = start_sync(source)
     account.before = lambda: sync_jobs.fail_sync(job.pk, "SOME_CODE")
 
-    with pytest.raises(Superseded):
+    with pytest.raises(ClaimLost):
         run_page()
 
     assert not stored_rows(source)

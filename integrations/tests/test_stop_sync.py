@@ -53,7 +53,7 @@ def test_the_page_of_a_stopped_sync_is_not_worked_on() -> None:
     page_messages.enqueue_page(body)
 
     stop(body.source_id, "--reason", "it fetches the wrong account")
-    pgmq_consumer.turn(float("inf"))
+    pgmq_consumer.drain(float("inf"))
 
     assert not page_messages.has_messages()
     assert IngestionJob.objects.get(pk=body.job_id).error_message == "SYNC_STOPPED"

@@ -26,7 +26,7 @@ from integrations.tests.sync_helpers import (
     stored_rows,
 )
 from integrations.types import Page
-from jobs.cluster import state
+from jobs.cluster import shared_memory
 from jobs.outcomes import Postponed
 from testing.concurrency import at_once
 
@@ -211,12 +211,12 @@ def test_a_sweep_that_must_stop_goes_on_later(account: Account, source: Connecte
     run_page()
     message = page_messages.read_message()
     assert message is not None
-    state.stop()
+    shared_memory.request_stop()
     try:
         with pytest.raises(Postponed):
             page_worker.run_page(message)
     finally:
-        state.begin()
+        shared_memory.start_cluster()
 
     page_worker.run_page(message)
 

@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 from django.db import DatabaseError, InterfaceError, connection
 
-from jobs.errors import named
+from jobs.errors import safe_error_name
 
 
-def begin(name: str, work: Callable[[], object], *, log: logging.Logger, broke_off: str) -> None:
+def start_in_background(name: str, work: Callable[[], object], *, log: logging.Logger, broke_off: str) -> None:
     """Do ``work`` in a thread of its own with a connection of its own, unless this process is at it already.
 
     A database that is away ends it with a warning that begins with ``broke_off``; the next sweep begins it again.
@@ -24,6 +24,6 @@ def _do(work: Callable[[], object], log: logging.Logger, broke_off: str) -> None
     try:
         work()
     except (DatabaseError, InterfaceError) as error:
-        log.warning("%s: %s", broke_off, named(error))
+        log.warning("%s: %s", broke_off, safe_error_name(error))
     finally:
         connection.close()

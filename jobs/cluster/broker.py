@@ -20,11 +20,11 @@ from jobs.cluster import side_queues
 
 CHANNEL = "accessa_jobs"
 # How long the pusher listens before it looks by itself: what a lost ring costs.
-PATIENCE = 1.0
-AWAY = 1.0  # how long to leave a database alone that is not there
+LISTEN_SECONDS = 1.0
+RECONNECT_SECONDS = 1.0  # how long to leave a database alone that is not there
 
 
-class Doorbell(Broker):  # type: ignore[misc]
+class NotifyBroker(Broker):  # type: ignore[misc]
     """Rings by NOTIFY; hears by LISTEN on a connection of its own, in the pusher's process."""
 
     def __init__(self, list_key: str | None = None) -> None:
@@ -47,18 +47,18 @@ class Doorbell(Broker):  # type: ignore[misc]
             rings = self._claimable() or (self._hear() and self._claimable())
         except (psycopg.Error, Error):
             self.close()
-            time.sleep(AWAY)
+            time.sleep(RECONNECT_SECONDS)
             return None
         return [("ring", _ring()) for _ in range(rings)] if rings else None
 
     def _claimable(self) -> int:
         with psycopg.Cursor(self._listening()) as cursor:
-            jobs = queries.claimable(cursor, most=Conf.WORKERS)
-            return jobs + side_queues.claimable(cursor, most=Conf.WORKERS - jobs)
+            jobs = queries.count_claimable(cursor, most=Conf.WORKERS)
+            return jobs + side_queues.count_claimable(cursor, most=Conf.WORKERS - jobs)
 
     def _hear(self) -> bool:
         ears = self._listening()
-        heard = list(ears.notifies(timeout=PATIENCE, stop_after=1))
+        heard = list(ears.notifies(timeout=LISTEN_SECONDS, stop_after=1))
         # A burst of rings says no more than one: the rest of what has arrived is dropped.
         heard.extend(ears.notifies(timeout=0))
         return bool(heard)

@@ -16,36 +16,36 @@ from django.db.utils import DatabaseError, InterfaceError
 from django.utils.module_loading import import_string
 
 from jobs import queries, services
-from jobs.cluster import registry, side_queues, state
-from jobs.errors import named
+from jobs.cluster import registry, shared_memory, side_queues
+from jobs.errors import safe_error_name
 from jobs.models import UploadJob
 from jobs.states import ACTIVE, State
 
 log = logging.getLogger("accessa.jobs")
-TICK = 0.5  # how late a timer may be
+TICK_SECONDS = 0.5  # how late a timer may be
 
 
-class Keeper:
+class MaintenanceLoop:
     def __init__(self) -> None:
         self._swept = self._said = 0.0
         self._due_since: float | None = None
 
-    def keep(self) -> None:
+    def tick(self) -> None:
         """Do one round; a database that is away is waited for."""
         try:
             close_old_connections()
-            if services.sweep():
-                services.ring()
+            if services.requeue_due_and_expired():
+                services.notify_workers()
             self._sweep_apps()
             self._watch()
             self._say()
         except (DatabaseError, InterfaceError) as error:
-            log.warning("The keeper cannot reach the database: %s", named(error))
+            log.warning("The keeper cannot reach the database: %s", safe_error_name(error))
             self._due_since = None
             connection.close()
 
     def _sweep_apps(self) -> None:
-        if time.monotonic() - self._swept < settings.JOBS_SWEEP_SECONDS:
+        if time.monotonic() - self._swept < settings.JOBS_PERIODIC_SECONDS:
             return
         self._swept = time.monotonic()
         for path in settings.JOBS_PERIODIC_TASKS:
@@ -53,13 +53,13 @@ class Keeper:
             sweep()
 
     def _say(self) -> None:
-        if time.monotonic() - self._said < registry.EVERY_SECONDS:
+        if time.monotonic() - self._said < registry.HEARTBEAT_SECONDS:
             return
         self._said = time.monotonic()
         try:
-            registry.say()
+            registry.record_heartbeat()
         except (DatabaseError, InterfaceError) as error:  # work goes on without it
-            log.warning("This cluster cannot say that it is up: %s", named(error))
+            log.warning("This cluster cannot say that it is up: %s", safe_error_name(error))
             connection.close()
 
     def _watch(self) -> None:
@@ -69,35 +69,35 @@ class Keeper:
         busy look for nothing either, and hold leases: that is no hang. At a page beside they give signs of life.
         """
         with connection.cursor() as cursor:
-            due = queries.claimable(cursor, most=1) or side_queues.claimable(cursor, most=1)
-        if due and state.unclaimed_for() > TICK:
-            services.ring()  # a ring was lost, or the broker is one that does not look for itself
-        if not due or state.unclaimed_for() < settings.JOBS_HANG_SECONDS:
+            due = queries.count_claimable(cursor, most=1) or side_queues.count_claimable(cursor, most=1)
+        if due and shared_memory.seconds_since_claim_attempt() > TICK_SECONDS:
+            services.notify_workers()  # a ring was lost, or the broker is one that does not look for itself
+        if not due or shared_memory.seconds_since_claim_attempt() < settings.JOBS_HANG_SECONDS:
             self._due_since = None
             return
         self._due_since = self._due_since or time.monotonic()
-        if time.monotonic() - self._due_since < settings.JOBS_HANG_SECONDS / 3 or held() >= settings.WORKERS:
+        if time.monotonic() - self._due_since < settings.JOBS_HANG_SECONDS / 3 or count_held_jobs() >= settings.WORKERS:
             return
         log.critical("Work is due and no worker takes it: this cluster hangs and ends itself.")
-        end()
+        kill_cluster()
 
 
-def held() -> int:
+def count_held_jobs() -> int:
     """Return how many jobs the workers of this cluster hold by a lease in force."""
-    ours = UploadJob.objects.filter(state=State.WORKING, claimed_by__startswith=f"{state.name()}:")
+    ours = UploadJob.objects.filter(state=State.WORKING, claimed_by__startswith=f"{shared_memory.cluster_name()}:")
     return ours.extra(where=["lease_until > clock_timestamp()"]).count()
 
 
-def is_holding() -> bool:
+def may_hold_jobs() -> bool:
     """Tell whether a worker of this cluster holds a job; when the database does not say, one may."""
     try:
-        return held() > 0
+        return count_held_jobs() > 0
     except (DatabaseError, InterfaceError):
         connection.close()
         return True
 
 
-def end(code: int | None = None) -> None:
+def kill_cluster(code: int | None = None) -> None:
     """Kill every process of this cluster at once; what they hold expires, the supervisor starts a new one.
 
     With a ``code`` the main process leaves with it, without one it dies by the same signal.
@@ -110,6 +110,6 @@ def end(code: int | None = None) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def idle() -> bool:
+def is_idle() -> bool:
     """Tell whether no job is active any more, and nothing is left in the queues beside."""
-    return not UploadJob.objects.filter(state__in=ACTIVE).exists() and side_queues.idle()
+    return not UploadJob.objects.filter(state__in=ACTIVE).exists() and side_queues.are_idle()

@@ -14,14 +14,14 @@ from django.db.models import DateTimeField, ExpressionWrapper, QuerySet, Sum, Va
 from django.db.models.functions import Now
 from django.utils.module_loading import import_string
 
-from jobs.cluster import state
+from jobs.cluster import shared_memory
 from jobs.models import Cluster
 
-EVERY_SECONDS = 5.0
+HEARTBEAT_SECONDS = 5.0
 ALIVE_SECONDS = 30
 
 # A cluster may come back under the name of one before it: in a container every main process has the same number.
-SAY = """
+UPSERT_CLUSTER = """
 WITH old AS (
     SELECT name FROM clusters WHERE seen_at < clock_timestamp() - interval '1 hour' AND name <> %(name)s
     FOR UPDATE SKIP LOCKED
@@ -37,9 +37,9 @@ ON CONFLICT (name) DO UPDATE SET
 _begun: set[str] = set()
 
 
-def say() -> None:
+def record_heartbeat() -> None:
     """Write that this cluster is up, and forget those that have not been seen for an hour."""
-    name = state.name()
+    name = shared_memory.cluster_name()
     values = {
         "name": name,
         "workers": settings.WORKERS,
@@ -48,23 +48,23 @@ def say() -> None:
         "first": name not in _begun,
     }
     with connection.cursor() as cursor:
-        cursor.execute(SAY, values)
+        cursor.execute(UPSERT_CLUSTER, values)
     _begun.add(name)
 
 
-def forget() -> None:
+def unregister() -> None:
     """Take this cluster from the list: it stops."""
-    Cluster.objects.filter(pk=state.name()).delete()
+    Cluster.objects.filter(pk=shared_memory.cluster_name()).delete()
 
 
-def alive() -> QuerySet[Cluster]:
+def live_clusters() -> QuerySet[Cluster]:
     """Return the clusters that were seen within 30 seconds, by the database's clock."""
     return Cluster.objects.filter(seen_at__gte=_ago(ALIVE_SECONDS))
 
 
-def workers() -> int:
+def count_workers() -> int:
     """Return how many workers there are, over all clusters that are alive."""
-    return int(alive().aggregate(workers=Sum("workers"))["workers"] or 0)
+    return int(live_clusters().aggregate(workers=Sum("workers"))["workers"] or 0)
 
 
 def _ago(seconds: int) -> Any:

@@ -12,38 +12,38 @@ from django.conf import settings
 from django.db.utils import InterfaceError, OperationalError
 
 from jobs import errors, tracing
-from jobs.cluster import state
+from jobs.cluster import shared_memory
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.jobs")
 
 
-class Queue(Protocol):
+class SideQueue(Protocol):
     """What each module of ``settings.JOBS_SIDE_QUEUES`` has."""
 
-    def claimable(self, cursor: Any, *, most: int) -> int:
+    def count_claimable(self, cursor: Any, *, most: int) -> int:
         """Return how many workers of this cluster would find work, up to ``most``. ``cursor`` may be psycopg's."""
         ...
 
-    def turn(self, until: float) -> int:
+    def drain(self, until: float) -> int:
         """Work until nothing is due or ``time.monotonic()`` says ``until``; return how many pieces were worked on.
 
         What it works on is kept by ``jobs.cluster.heartbeat``, so that a worker that hangs ends.
         """
         ...
 
-    def idle(self) -> bool:
+    def is_idle(self) -> bool:
         """Tell whether nothing is left to do, now or later."""
         ...
 
 
-def claimable(cursor: Any, *, most: int) -> int:
+def count_claimable(cursor: Any, *, most: int) -> int:
     found = 0
     for queue in _queues():
-        found += queue.claimable(cursor, most=most - found) if found < most else 0
+        found += queue.count_claimable(cursor, most=most - found) if found < most else 0
     return found
 
 
-def turns() -> bool:
+def drain_all() -> bool:
     """Give each queue a turn of JOBS_DRAIN_SECONDS; tell whether one had to stop before its work was done.
 
     A queue that is broken must not keep the jobs from their turn.
@@ -52,20 +52,20 @@ def turns() -> bool:
     for queue in _queues():
         until = time.monotonic() + settings.JOBS_DRAIN_SECONDS
         try:
-            worked = queue.turn(until)
+            worked = queue.drain(until)
         except (OperationalError, InterfaceError):
             raise
         except Exception as error:
-            log.error("A queue beside the jobs failed.", exception=errors.frames(error), reported=True)
-            tracing.report(error)
+            log.error("A queue beside the jobs failed.", exception=errors.safe_traceback(error), reported=True)
+            tracing.report_error(error)
             continue
-        cut_short |= bool(worked) and (state.stopping() or time.monotonic() > until)
+        cut_short |= bool(worked) and (shared_memory.is_stopping() or time.monotonic() > until)
     return cut_short
 
 
-def idle() -> bool:
-    return all(queue.idle() for queue in _queues())
+def are_idle() -> bool:
+    return all(queue.is_idle() for queue in _queues())
 
 
-def _queues() -> Iterator[Queue]:
-    return (cast(Queue, import_module(path)) for path in settings.JOBS_SIDE_QUEUES)
+def _queues() -> Iterator[SideQueue]:
+    return (cast(SideQueue, import_module(path)) for path in settings.JOBS_SIDE_QUEUES)

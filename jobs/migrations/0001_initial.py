@@ -73,7 +73,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 'db_table': 'upload_jobs',
-                'permissions': [('retry_uploadjob', 'Can retry upload jobs'), ('cancel_uploadjob', 'Can cancel upload jobs'), ('bury_uploadjob', 'Can move upload jobs to the dead letters')],
+                'permissions': [('retry_uploadjob', 'Can retry upload jobs'), ('cancel_uploadjob', 'Can cancel upload jobs'), ('discard_uploadjob', 'Can move upload jobs to the dead letters')],
                 'default_permissions': ('view',),
             },
         ),

@@ -1,14 +1,14 @@
 from django.db import migrations
 
-from accounts.rls import protect
+from accounts.rls import enable_rls
 
 
 class Migration(migrations.Migration):
     dependencies = [("jobs", "0001_initial"), ("accounts", "0002_policies")]
 
     operations = [
-        protect("upload_jobs", "job_select_self"),
-        protect("events", "evt_select_self"),
+        enable_rls("upload_jobs", "job_select_self"),
+        enable_rls("events", "evt_select_self"),
         # Only staff see the jobs of campaigns.
         migrations.RunSQL(
             "ALTER POLICY job_select_self ON upload_jobs"

@@ -26,7 +26,7 @@ from metrics import gauges
 from testing.factories import JobFactory, UserFactory
 
 LIST, EVENTS = "/admin/jobs/uploadjob/", "/admin/jobs/event/"
-ALL = ("view_uploadjob", "view_event", "retry_uploadjob", "cancel_uploadjob", "bury_uploadjob")
+ALL = ("view_uploadjob", "view_event", "retry_uploadjob", "cancel_uploadjob", "discard_uploadjob")
 Staff = Callable[..., Client]
 pytestmark = pytest.mark.django_db
 
@@ -217,7 +217,7 @@ def test_what_no_row_can_have_finds_none(sue: Client, path: str) -> None:
     assert sue.get(path).status_code in (200, 302)
 
 
-@pytest.mark.parametrize("verb", ["retry", "retry_from", "cancel", "bury"])
+@pytest.mark.parametrize("verb", ["retry", "retry_from", "cancel", "discard"])
 def test_what_is_no_id_is_no_job(sue: Client, verb: str) -> None:
     job = JobFactory.create(state="deadletter")
 
@@ -259,7 +259,7 @@ def test_events_are_those_of_the_last_hour_unless_a_job_or_a_document_is_asked_f
 
 @pytest.mark.parametrize(
     ("verb", "state", "after"),
-    [("retry", "deadletter", "queued"), ("cancel", "working", "deadletter"), ("bury", "queued", "deadletter")],
+    [("retry", "deadletter", "queued"), ("cancel", "working", "deadletter"), ("discard", "queued", "deadletter")],
 )
 def test_chosen_jobs_are_repaired_once_it_is_confirmed_and_said_why(
     sue: Client, verb: str, state: str, after: str
@@ -294,7 +294,7 @@ def test_what_cannot_be_done_is_said_by_its_code(sue: Client) -> None:
     assert (dead.state, dead.stage) == ("queued", "chunking")
 
 
-@pytest.mark.parametrize("verb", ["retry", "retry_from", "cancel", "bury", "delete_selected"])
+@pytest.mark.parametrize("verb", ["retry", "retry_from", "cancel", "discard", "delete_selected"])
 def test_who_may_only_look_has_no_buttons_and_does_nothing(staff: Staff, verb: str) -> None:
     looking, nobody = staff("view_uploadjob"), staff()
     job = JobFactory.create(state="deadletter" if verb.startswith("retry") else "queued")

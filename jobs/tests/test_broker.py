@@ -15,7 +15,7 @@ from django_q.signing import SignedPackage
 
 from jobs import claims, services
 from jobs.cluster import broker
-from jobs.cluster.broker import Doorbell
+from jobs.cluster.broker import NotifyBroker
 from jobs.models import UploadJob
 from testing.cluster import cluster, seed, until
 from testing.factories import DocumentFactory, JobFactory
@@ -24,20 +24,20 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
 
 
 @pytest.fixture
-def bell() -> Iterator[Doorbell]:
-    made = Doorbell()
+def bell() -> Iterator[NotifyBroker]:
+    made = NotifyBroker()
     yield made
     made.close()
 
 
-def test_nothing_due_rings_nothing(bell: Doorbell) -> None:
+def test_nothing_due_rings_nothing(bell: NotifyBroker) -> None:
     began = time.monotonic()
 
     assert bell.dequeue() is None
-    assert time.monotonic() - began >= broker.PATIENCE
+    assert time.monotonic() - began >= broker.LISTEN_SECONDS
 
 
-def test_a_ring_is_a_signed_call_of_drain_and_carries_nothing(bell: Doorbell, ana: UUID) -> None:
+def test_a_ring_is_a_signed_call_of_drain_and_carries_nothing(bell: NotifyBroker, ana: UUID) -> None:
     JobFactory.create(user_id=ana)
 
     (ring,) = bell.dequeue() or []
@@ -46,7 +46,7 @@ def test_a_ring_is_a_signed_call_of_drain_and_carries_nothing(bell: Doorbell, an
     assert (task["func"], task["args"], task["kwargs"]) == ("jobs.worker.drain", (), {})
 
 
-def test_a_user_rings_once_and_no_more_than_the_workers_can_hear(bell: Doorbell, ana: UUID) -> None:
+def test_a_user_rings_once_and_no_more_than_the_workers_can_hear(bell: NotifyBroker, ana: UUID) -> None:
     JobFactory.create_batch(5, user_id=ana)
     assert len(bell.dequeue() or []) == 1
 
@@ -55,10 +55,10 @@ def test_a_user_rings_once_and_no_more_than_the_workers_can_hear(bell: Doorbell,
     assert len(bell.dequeue() or []) == Conf.WORKERS
 
 
-def test_what_is_queued_but_may_not_run_rings_nothing(bell: Doorbell, ana: UUID) -> None:
+def test_what_is_queued_but_may_not_run_rings_nothing(bell: NotifyBroker, ana: UUID) -> None:
     JobFactory.create_batch(3, user_id=ana)
-    assert claims.take("w")
-    assert claims.take("w")
+    assert claims.claim_next("w")
+    assert claims.claim_next("w")
     rings, began = 0, time.monotonic()
 
     while time.monotonic() - began < 2:
@@ -67,28 +67,28 @@ def test_what_is_queued_but_may_not_run_rings_nothing(bell: Doorbell, ana: UUID)
     assert rings == 0
 
 
-def test_what_is_parked_rings_nothing(bell: Doorbell, ana: UUID) -> None:
+def test_what_is_parked_rings_nothing(bell: NotifyBroker, ana: UUID) -> None:
     JobFactory.create(user_id=ana, run_after="2020-01-01T00:00Z")
 
     assert bell.dequeue() is None
 
 
-def test_a_ring_ends_the_listening_at_once(bell: Doorbell, ana: UUID) -> None:
+def test_a_ring_ends_the_listening_at_once(bell: NotifyBroker, ana: UUID) -> None:
     assert bell.dequeue() is None  # it listens from now on
     job = JobFactory.create(user_id=ana)
     began = time.monotonic()
 
-    services.ring()
+    services.notify_workers()
 
     assert bell.dequeue()
-    assert time.monotonic() - began < broker.PATIENCE / 2
+    assert time.monotonic() - began < broker.LISTEN_SECONDS / 2
     assert job.state == "queued"
 
 
 def test_a_bell_whose_connection_is_cut_listens_again(
-    bell: Doorbell, ana: UUID, monkeypatch: pytest.MonkeyPatch
+    bell: NotifyBroker, ana: UUID, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(broker, "AWAY", 0.01)
+    monkeypatch.setattr(broker, "RECONNECT_SECONDS", 0.01)
     assert bell.dequeue() is None
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_terminate_backend(%s)", [bell._ears.info.backend_pid])
@@ -97,9 +97,9 @@ def test_a_bell_whose_connection_is_cut_listens_again(
     until(bell.dequeue, seconds=5)
 
 
-def test_a_database_that_is_not_there_is_waited_for(bell: Doorbell, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_database_that_is_not_there_is_waited_for(bell: NotifyBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     """django-q2 gives a pusher whose broker raises ten seconds of sleep."""
-    monkeypatch.setattr(broker, "AWAY", 0.01)
+    monkeypatch.setattr(broker, "RECONNECT_SECONDS", 0.01)
     monkeypatch.setitem(connection.settings_dict, "NAME", "not_there")
 
     assert bell.dequeue() is None
@@ -126,7 +126,7 @@ def test_an_idle_cluster_is_woken_by_a_ring_makes_up_for_a_lost_one_and_minds_it
         until(lambda: UploadJob.objects.filter(state="done").count() == 4, seconds=5)
 
         rung = [pickup(enqueued()) for _ in range(8)]
-        assert statistics.median(rung) < broker.PATIENCE / 4
+        assert statistics.median(rung) < broker.LISTEN_SECONDS / 4
 
         due = datetime.now(UTC) + timedelta(seconds=1)
         late = pickup(JobFactory.create(run_after=due, created_at=due))

@@ -15,8 +15,8 @@ from accounts.errors import ApiError
 from accounts.rls import as_tenant
 from documents import services as documents
 from jobs import claims, progress, queries, services, worker
-from jobs.claims import Claim, Superseded
-from jobs.cluster.broker import Doorbell
+from jobs.claims import Claim, ClaimLost
+from jobs.cluster.broker import NotifyBroker
 from jobs.models import Event, UploadJob
 from testing.cluster import seed
 from testing.factories import DocumentFactory, JobFactory
@@ -31,7 +31,7 @@ def low(user_id: UUID, **columns: Any) -> UploadJob:
 
 
 def taken() -> Claim:
-    claim = claims.take("w")
+    claim = claims.claim_next("w")
     assert claim is not None
     return claim
 
@@ -47,7 +47,7 @@ def test_a_campaigns_job_is_claimed_when_no_other_can_be(ana: UUID, ben: UUID) -
     campaigns, parked = low(ana), JobFactory.create(user_id=ben, run_after="2999-01-01T00:00Z")
     younger = JobFactory.create(user_id=ben)
 
-    assert [taken().job.pk, taken().job.pk, claims.take("w")] == [younger.pk, campaigns.pk, None]
+    assert [taken().job.pk, taken().job.pk, claims.claim_next("w")] == [younger.pk, campaigns.pk, None]
     assert read(parked).state == "queued"
 
 
@@ -58,7 +58,7 @@ def test_it_never_has_the_first_slot_where_there_are_more(ana: UUID, settings: A
         low(ana)
 
     assert [taken().job.slot for _ in slots] == slots
-    assert claims.take("w") is None
+    assert claims.claim_next("w") is None
 
 
 def test_the_users_own_upload_finds_a_slot_beside_it(ana: UUID) -> None:
@@ -69,18 +69,18 @@ def test_the_users_own_upload_finds_a_slot_beside_it(ana: UUID) -> None:
     claim = taken()
 
     assert (claim.job.pk, claim.job.slot) == (own.pk, 0)
-    assert progress.running(ana) == 1
+    assert progress.count_running(ana) == 1
 
 
 def test_who_finishes_takes_a_tenants_job_first_and_a_campaigns_when_there_is_none(ana: UUID, ben: UUID) -> None:
     campaigns = low(ben)
     JobFactory.create_batch(2, user_id=ana)
 
-    following = taken().finish_and_take("w")
+    following = taken().finish_and_claim_next("w")
 
     assert following is not None
     assert following.job.user_id == ana
-    assert following.finish_and_take("w") is None
+    assert following.finish_and_claim_next("w") is None
     assert taken().job.pk == campaigns.pk
 
 
@@ -88,16 +88,16 @@ def test_one_ring_for_each_user_who_has_either(ana: UUID, ben: UUID) -> None:
     JobFactory.create(user_id=ana), low(ana), low(ben), low(ben)
 
     with connection.cursor() as cursor:
-        assert [queries.claimable(cursor, most=most) for most in (9, 2, 1)] == [3, 2, 1]
+        assert [queries.count_claimable(cursor, most=most) for most in (9, 2, 1)] == [3, 2, 1]
         for _ in range(3):
             taken()
-        assert queries.claimable(cursor, most=9) == 0
+        assert queries.count_claimable(cursor, most=9) == 0
 
 
 @pytest.mark.django_db(transaction=True)
 def test_the_doorbell_rings_for_a_campaigns_job(ana: UUID) -> None:
     low(ana)
-    bell = Doorbell()
+    bell = NotifyBroker()
 
     assert len(bell.dequeue() or []) == 1
     bell.close()
@@ -110,7 +110,7 @@ def plan_of(sql: str, **params: None) -> set[str]:
         "most": 4,
         "job_id": UUID(int=1),
         "but": UUID(int=2),
-        **queries.caps(),
+        **queries.concurrency_params(),
         **params,
     }
     with connection.cursor() as cursor:
@@ -129,9 +129,9 @@ def test_what_is_due_is_found_by_the_index_made_for_it() -> None:
     params = dict.fromkeys(("token", "worker", "lease", "claim_code", "claim_event"), None)
 
     assert plan_of(queries.CLAIM, **params) == {"ix_jobs_due"}
-    assert plan_of(queries.CLAIM_LOW, **params) == {"ix_jobs_due_low"}
-    assert plan_of(queries.WANTED) == {"ix_jobs_due"}
-    assert plan_of(queries.CLAIMABLE) == {"ix_jobs_due", "ix_jobs_due_low"}
+    assert plan_of(queries.CLAIM_CAMPAIGN_JOB, **params) == {"ix_jobs_due_low"}
+    assert plan_of(queries.SHOULD_YIELD) == {"ix_jobs_due"}
+    assert plan_of(queries.COUNT_CLAIMABLE) == {"ix_jobs_due", "ix_jobs_due_low"}
 
 
 # Giving way
@@ -149,9 +149,9 @@ def test_it_gives_way_after_its_stage_and_goes_on_later_at_no_attempt(ana: UUID,
     own = JobFactory.create_batch(cap, user_id=ana)  # one more than there are slots beside it
     if cap > 1:
         taken()
-    turn = worker.Turn(until=time.monotonic() + 5)
+    turn = worker.DrainSlice(until=time.monotonic() + 5)
 
-    following = worker.carry(claim, turn)
+    following = worker.run_job(claim, turn)
 
     assert following is not None
     assert following.job.pk in {job.pk for job in own}
@@ -168,7 +168,7 @@ def test_it_is_carried_through_while_nobody_else_waits(ana: UUID, ben: UUID) -> 
     low(ben)
     claim = taken()
 
-    worker.carry(claim, worker.Turn(until=0))
+    worker.run_job(claim, worker.DrainSlice(until=0))
 
     assert read(campaigns).state == "done"
 
@@ -178,7 +178,7 @@ def test_a_tenants_job_gives_way_to_nobody(ana: UUID, ben: UUID) -> None:
     claim = taken()
     JobFactory.create(user_id=ben)
 
-    worker.carry(claim, worker.Turn(until=0))
+    worker.run_job(claim, worker.DrainSlice(until=0))
 
     assert read(own).state == "done"
 
@@ -198,7 +198,7 @@ def test_the_newest_job_of_a_document_is_the_tenants(ana: UUID) -> None:
     own = JobFactory.create(user_id=ana, state="done")
     JobFactory.create(user_id=ana, document=own.document, campaign_id=CAMPAIGN)
 
-    assert services.latest(own.document_id).pk == own.pk
+    assert services.get_latest_job(own.document_id).pk == own.pk
 
 
 def enqueue(job: UploadJob, **columns: Any) -> UploadJob:
@@ -225,7 +225,7 @@ def test_so_does_a_tenants_retry_and_the_campaigns_worker_writes_nothing_more(an
 
     assert services.retry(dead, by="ana").state == "queued"
 
-    with pytest.raises(Superseded), claim.held():
+    with pytest.raises(ClaimLost), claim.transaction():
         pass
 
 
@@ -272,5 +272,5 @@ def test_a_document_is_deleted_whatever_its_campaign_is_at(ana: UUID) -> None:
     documents.delete(document)
 
     assert not UploadJob.objects.exists()
-    with pytest.raises(Superseded), claim.held():
+    with pytest.raises(ClaimLost), claim.transaction():
         pass

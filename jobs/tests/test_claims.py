@@ -11,7 +11,7 @@ import pytest
 from django.db import connection, transaction
 
 from jobs import claims, queries, worker
-from jobs.claims import Claim, Superseded
+from jobs.claims import Claim, ClaimLost
 from jobs.models import Event, UploadJob
 from testing.cluster import seed
 from testing.concurrency import at_once
@@ -25,8 +25,8 @@ def queued(user_id: UUID, *, age: float = 0, **columns: object) -> UploadJob:
     return job
 
 
-def taken(last: UUID = queries.NOBODY) -> Claim:
-    claim = claims.take("w", last)
+def taken(last: UUID = queries.NIL_UUID) -> Claim:
+    claim = claims.claim_next("w", last)
     assert claim is not None
     return claim
 
@@ -49,7 +49,7 @@ def test_a_claim_counts_its_attempt_before_the_work(ana: UUID) -> None:
 def test_of_many_workers_one_gets_a_job(ana: UUID) -> None:
     queued(ana)
 
-    found = at_once(*[lambda: claims.take("w")] * 6)
+    found = at_once(*[lambda: claims.claim_next("w")] * 6)
 
     assert len([claim for claim in found if claim]) == 1
     assert Event.objects.filter(code="CLAIMED").count() == 1
@@ -60,12 +60,12 @@ def test_workers_that_race_for_one_users_slots_get_two_and_a_third_job_waits(ana
     for _ in range(8):
         queued(ana)
 
-    found = at_once(*[lambda: claims.take("w")] * 6)
+    found = at_once(*[lambda: claims.claim_next("w")] * 6)
 
     slots = UploadJob.objects.filter(state="working").values_list("slot", flat=True)
     assert (len(slots), set(slots)) == (2, {0, 1})
     assert len([claim for claim in found if claim]) == 2
-    assert claims.take("w") is None
+    assert claims.claim_next("w") is None
 
 
 @pytest.mark.django_db
@@ -73,7 +73,7 @@ def test_the_third_job_starts_when_one_of_the_two_has_ended(ana: UUID) -> None:
     for age in (3, 2, 1):
         queued(ana, age=age)
     _, second = taken(), taken()
-    assert claims.take("w") is None
+    assert claims.claim_next("w") is None
 
     second.move("finish")
 
@@ -88,7 +88,7 @@ def test_a_user_at_the_cap_holds_nobody_else_up(ana: UUID, ben: UUID) -> None:
     queued(ben)
 
     assert taken().job.user_id == ben
-    assert claims.take("w") is None
+    assert claims.claim_next("w") is None
 
 
 @pytest.mark.django_db
@@ -97,7 +97,7 @@ def test_claims_rotate_over_the_users(ana: UUID, ben: UUID) -> None:
     for user_id in (ana, ben, third):
         queued(user_id), queued(user_id)
 
-    order, last = [], queries.NOBODY
+    order, last = [], queries.NIL_UUID
     for _ in range(6):
         last = taken(last).job.user_id
         order.append(last)
@@ -123,7 +123,7 @@ def test_within_a_user_the_oldest_is_first(ana: UUID) -> None:
 def test_a_parked_job_is_not_claimed(ana: UUID, state: str) -> None:
     queued(ana, state=state, run_after=LONG_AGO)  # even when its time has come: `due` is a move of its own
 
-    assert claims.take("w") is None
+    assert claims.claim_next("w") is None
 
 
 @pytest.mark.django_db
@@ -138,14 +138,14 @@ def test_a_parked_job_lets_the_younger_ones_of_its_user_pass(ana: UUID) -> None:
 def test_a_worker_goes_on_with_the_user_after_the_last_in_its_next_drain_too(ana: UUID, ben: UUID) -> None:
     for age in (3, 2, 1):
         queued(ana, age=age), queued(ben, age=age)
-    worker.Turn.last_user = queries.NOBODY
+    worker.DrainSlice.last_user = queries.NIL_UUID
 
     for _ in range(6):
-        turn = worker.Turn(until=time.monotonic() + 5)
-        claim = turn.next()
+        turn = worker.DrainSlice(until=time.monotonic() + 5)
+        claim = turn.claim_next()
         assert claim is not None
         turn.until = 0  # this drain has had its time
-        worker.carry(claim, turn)
+        worker.run_job(claim, turn)
 
     order = Event.objects.filter(code="FINALIZED").order_by("ts").values_list("user_id", flat=True)
     assert list(order) == [ana, ben] * 3
@@ -157,7 +157,7 @@ def test_a_row_locked_by_somebody_is_passed_over(ana: UUID) -> None:
 
     with transaction.atomic():
         UploadJob.objects.select_for_update().get(pk=locked.pk)
-        (found,) = at_once(lambda: claims.take("w"))
+        (found,) = at_once(lambda: claims.claim_next("w"))
 
     assert found is not None
     assert found.job.pk == free.pk
@@ -169,7 +169,7 @@ def test_ending_a_job_and_claiming_the_next_are_one_statement(ana: UUID) -> None
     claim = taken()
     taken()
 
-    following = claim.finish_and_take("w")
+    following = claim.finish_and_claim_next("w")
 
     assert following is not None
     assert following.job.pk == third.pk
@@ -185,8 +185,8 @@ def test_who_has_lost_the_job_that_it_ends_claims_nothing_either(ana: UUID, ben:
     claim.move("release")
     waiting = queued(ben)
 
-    with pytest.raises(Superseded):
-        claim.finish_and_take("w")
+    with pytest.raises(ClaimLost):
+        claim.finish_and_claim_next("w")
 
     waiting.refresh_from_db()
     assert (waiting.state, waiting.attempts) == ("queued", 0)
@@ -198,10 +198,10 @@ def test_eight_workers_never_hold_one_job_twice() -> None:
         seed(cursor, 600, "noop", users=60)
 
     def drain() -> list[UUID]:
-        mine, claim = [], claims.take("w")
+        mine, claim = [], claims.claim_next("w")
         while claim:
             mine.append(claim.job.pk)
-            claim = claim.finish_and_take("w")
+            claim = claim.finish_and_claim_next("w")
         return mine
 
     held = Counter(job_id for mine in at_once(*[drain] * 8) for job_id in mine)

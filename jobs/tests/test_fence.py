@@ -12,7 +12,7 @@ from psycopg.types.json import Jsonb
 
 from documents import services as documents
 from jobs import claims, services
-from jobs.claims import Claim, Superseded
+from jobs.claims import Claim, ClaimLost
 from jobs.models import Event, UploadJob
 from testing.factories import JobFactory
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture
 def claim(ana: UUID) -> Claim:
     JobFactory.create(user_id=ana, pipeline="stages", stage="queued")
-    found = claims.take("w")
+    found = claims.claim_next("w")
     assert found is not None
     return found
 
@@ -34,12 +34,12 @@ def run_out(claim: Claim) -> None:
 
 def expired(claim: Claim) -> None:
     run_out(claim)
-    assert services.sweep() == 1
+    assert services.requeue_due_and_expired() == 1
 
 
 def expired_and_claimed_again(claim: Claim) -> None:
     expired(claim)
-    assert claims.take("other") is not None
+    assert claims.claim_next("other") is not None
 
 
 def cancelled(claim: Claim) -> None:
@@ -57,8 +57,8 @@ MOVES: dict[str, Callable[[Claim], object]] = {
     "wait": lambda claim: claim.move("wait", reason="X", pause=timedelta(seconds=1)),
     "release": lambda claim: claim.move("release"),
     "retry": lambda claim: claim.move("retry", error=Jsonb({}), traceback=None, pause=timedelta(seconds=1)),
-    "bury": lambda claim: claim.move("bury", error=Jsonb({}), traceback=None),
-    "finish_and_take": lambda claim: claim.finish_and_take("w"),
+    "discard": lambda claim: claim.move("discard", error=Jsonb({}), traceback=None),
+    "finish_and_claim_next": lambda claim: claim.finish_and_claim_next("w"),
 }
 
 
@@ -71,8 +71,8 @@ def test_a_lost_claim_opens_no_transaction_to_write_in(claim: Claim, lose: Calla
     lose(claim)
     before = everything()
 
-    with pytest.raises(Superseded), claim.held():
-        claim.save(total_pct=50, progress={"never": 1})
+    with pytest.raises(ClaimLost), claim.transaction():
+        claim.save_progress(total_pct=50, progress={"never": 1})
 
     assert everything() == before
 
@@ -85,7 +85,7 @@ def test_a_lost_claim_moves_nothing(
     lose(claim)
     before = everything()
 
-    with pytest.raises(Superseded):
+    with pytest.raises(ClaimLost):
         move(claim)
 
     assert everything() == before
@@ -94,7 +94,7 @@ def test_a_lost_claim_moves_nothing(
 def test_the_two_claims_of_one_job_have_different_tokens(claim: Claim) -> None:
     expired(claim)
 
-    again = claims.take("w")
+    again = claims.claim_next("w")
 
     assert again is not None
     assert again.job.pk == claim.job.pk
@@ -105,7 +105,7 @@ def test_a_lease_that_ran_out_unnoticed_still_holds(claim: Claim) -> None:
     """Nobody else has the job yet, so the work need not be thrown away."""
     run_out(claim)
 
-    with claim.held():
+    with claim.transaction():
         claim.advance()
 
     assert UploadJob.objects.get().stage == "job_validated"
@@ -114,9 +114,9 @@ def test_a_lease_that_ran_out_unnoticed_still_holds(claim: Claim) -> None:
 def test_what_a_handler_wrote_goes_with_the_move_that_fails(claim: Claim) -> None:
     before = everything()
 
-    with pytest.raises(RuntimeError), claim.held():  # noqa: PT012
-        claim.save(total_pct=50)
-        claim.log("WRITTEN")
+    with pytest.raises(RuntimeError), claim.transaction():  # noqa: PT012
+        claim.save_progress(total_pct=50)
+        claim.log_event("WRITTEN")
         claim.advance()
         raise RuntimeError
 

@@ -30,11 +30,11 @@ from hypothesis.stateful import (
 from accounts.errors import ApiError
 from documents import services as documents
 from jobs import claims, services
-from jobs.claims import Claim, Superseded
+from jobs.claims import Claim, ClaimLost
 from jobs.cluster import heartbeat as heart
 from jobs.models import Event, UploadJob
 from jobs.outcomes import Advance, Permanent, Retryable, Wait
-from jobs.settlement import settle
+from jobs.settlement import apply_outcome
 from jobs.states import Stage
 from testing.factories import DocumentFactory
 
@@ -163,7 +163,7 @@ class Machine(RuleBasedStateMachine):
     def claim(self, last: UUID) -> Any:
         expected = self.next_after(last) or self.next_after(last, low=True)
 
-        claim = claims.take("w", last)
+        claim = claims.claim_next("w", last)
 
         assert (claim and claim.job.pk) == expected
         return self.note(claim) if claim else multiple()
@@ -184,7 +184,7 @@ class Machine(RuleBasedStateMachine):
         job = self.holds(claim)
         try:
             work()
-        except Superseded:
+        except ClaimLost:
             assert job is None
         else:
             assert job is not None
@@ -194,9 +194,9 @@ class Machine(RuleBasedStateMachine):
     def advance(self, claim: Claim, writes: bool) -> None:
         def work() -> None:
             if not writes:
-                settle(claim, Advance())
+                apply_outcome(claim, Advance())
                 return
-            with claim.held():
+            with claim.transaction():
                 claim.advance()
 
         if job := self.attempt(claim, work):
@@ -223,8 +223,8 @@ class Machine(RuleBasedStateMachine):
             following = self.next_after(job.user)
             job.state, job.codes = "working", job.codes[:-1]
         try:
-            taken = claim.finish_and_take("w")
-        except Superseded:
+            taken = claim.finish_and_claim_next("w")
+        except ClaimLost:
             assert job is None
             return claim
         assert job is not None
@@ -235,7 +235,7 @@ class Machine(RuleBasedStateMachine):
     @rule(claim=claimed)
     def wait(self, claim: Claim) -> None:
         woken = (job := self.holds(claim)) and job.woken
-        if job := self.attempt(claim, lambda: settle(claim, Wait(PAUSE, "WAITING_FOR_NOTHING"))):
+        if job := self.attempt(claim, lambda: apply_outcome(claim, Wait(PAUSE, "WAITING_FOR_NOTHING"))):
             job.let_go("queued", "WAITING", attempts=job.attempts - 1, parked=not woken)
 
     @rule(claim=claimed)
@@ -251,7 +251,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(claim=claimed)
     def fail(self, claim: Claim) -> None:
-        if job := self.attempt(claim, lambda: settle(claim, Retryable("X", "x", retry_after=PAUSE))):
+        if job := self.attempt(claim, lambda: apply_outcome(claim, Retryable("X", "x", retry_after=PAUSE))):
             if job.attempts <= settings.JOBS_MAX_RETRIES:
                 job.let_go("retryable", "RETRY_SCHEDULED", parked=True)
             else:
@@ -259,14 +259,14 @@ class Machine(RuleBasedStateMachine):
 
     @rule(claim=claimed)
     def refuse(self, claim: Claim) -> None:
-        if job := self.attempt(claim, lambda: settle(claim, Permanent("X", "x"))):
+        if job := self.attempt(claim, lambda: apply_outcome(claim, Permanent("X", "x"))):
             job.let_go("deadletter", "DLQ_MOVED")
 
     @rule(claim=claimed)
     def heartbeat(self, claim: Claim) -> None:
         with connection.cursor() as cursor:
             minute: Any = timedelta(seconds=60)
-            cursor.execute(heart.RENEW, [minute, claim.job.pk, claim.token])
+            cursor.execute(heart.RENEW_LEASE, [minute, claim.job.pk, claim.token])
             renewed = bool(cursor.rowcount)
         job = self.holds(claim)
         assert renewed == (job is not None)
@@ -286,14 +286,14 @@ class Machine(RuleBasedStateMachine):
         with connection.cursor() as cursor:
             sql = "UPDATE upload_jobs SET run_after = to_timestamp(0) WHERE job_id = %s AND run_after IS NOT NULL"
             cursor.execute(sql, [job_id])
-        services.sweep()
+        services.requeue_due_and_expired()
         if (job := self.model.get(job_id)) and job.parked:
             job.let_go("queued", "DUE")
         self.expire()
 
     @rule()
     def sweep(self) -> None:
-        services.sweep()
+        services.requeue_due_and_expired()
         self.expire()
 
     def expire(self) -> None:
@@ -307,7 +307,7 @@ class Machine(RuleBasedStateMachine):
     def wake(self, job_id: UUID) -> None:
         if not (job := self.model.get(job_id)):
             return
-        services.wake(job.document)
+        services.wake_job(job.document)
         for job in [other for other in self.model.values() if other.document == job.document]:
             if job.state == "queued" and job.parked:
                 job.let_go("queued", "DUE")

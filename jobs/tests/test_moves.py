@@ -26,7 +26,7 @@ DRAWN = {
     "rewind":  ("working",                        "queued",     "stage_started", "info",  "REWOUND"),
     "retry":   ("working",                        "retryable",  "retry",         "warn",  "RETRY_SCHEDULED"),
     "expire":  ("working",                        "queued",     "retry",         "warn",  "LEASE_EXPIRED"),
-    "bury":    ("working",                        "deadletter", "error",         "error", "DLQ_MOVED"),
+    "discard": ("working",                        "deadletter", "error",         "error", "DLQ_MOVED"),
     "due":     ("queued retryable",               "queued",     "stage_started", "info",  "DUE"),
     "push":    ("queued retryable",               "queued",     "stage_done",    "info",  "ADVANCED"),
     "deliver": ("queued working retryable",       "queued",     "stage_done",    "info",  "DELIVERED"),
@@ -51,7 +51,7 @@ EVERY = [(name, state) for name in lifecycle.MOVES for state in State.values]
 
 def make(name: str, job: UploadJob, **values: object) -> list[lifecycle.Row]:
     params = {"job_id": job.pk, **VALUES, f"{name}_code": None, f"{name}_event": Jsonb({"seen": "here"}), **values}
-    return lifecycle.execute(lifecycle.statement(name, PICK), params)
+    return lifecycle.execute(lifecycle.move_statement(name, PICK), params)
 
 
 def row(job: UploadJob) -> dict[str, object]:
@@ -144,10 +144,10 @@ def test_a_rewound_job_begins_anew_at_the_earlier_stage_and_its_progress_does_no
     assert {name: row(job)[name] for name in given} == {
         "stage": "chunked", "total_pct": 95.0, "attempts": 0, "retry_count": 0,
     }  # fmt: skip
-    claim = claims.take("w")
+    claim = claims.claim_next("w")
     assert claim is not None
     assert (claim.job.pk, claim.job.attempts, claim.job.run_after) == (job.pk, 1, None)
-    with claim.held():
+    with claim.transaction():
         claim.advance()
     assert (claim.job.stage, claim.job.total_pct) == ("embedding", 95.0)
 
@@ -155,7 +155,7 @@ def test_a_rewound_job_begins_anew_at_the_earlier_stage_and_its_progress_does_no
 @pytest.mark.django_db
 def test_a_move_sets_only_what_a_handler_may_report() -> None:
     with pytest.raises(ValueError, match="state"):
-        lifecycle.statement("advance", PICK, fields=("state",))
+        lifecycle.move_statement("advance", PICK, fields=("state",))
 
 
 @pytest.mark.django_db
@@ -167,7 +167,7 @@ def test_a_move_of_many_rows_moves_each_once() -> None:
             cursor.execute("UPDATE upload_jobs SET slot = %s WHERE job_id = %s", [slot, job.pk])
 
     params = {**VALUES, "expire_code": None, "expire_event": Jsonb({})}
-    moved = lifecycle.execute(lifecycle.statement("expire", "SELECT job_id FROM upload_jobs FOR UPDATE"), params)
+    moved = lifecycle.execute(lifecycle.move_statement("expire", "SELECT job_id FROM upload_jobs FOR UPDATE"), params)
 
     assert len(moved) == 3
     assert sorted(Event.objects.values_list("job_id", flat=True)) == sorted(job.pk for job in jobs)

@@ -93,7 +93,7 @@ def test_what_changes_while_it_is_proven_is_proven_again(dead: Upload, sue: User
 
 
 def test_what_never_stands_still_is_left_as_it_is(dead: Upload, sue: User, looked: list[Any]) -> None:
-    looked.append(lambda _: services.replan(dead.job))
+    looked.append(lambda _: services.reset_plan(dead.job))
 
     with pytest.raises(ApiError, match="JOB_STATE_CHANGED"):
         staff_actions.retry(dead.job, by=sue, reason=WHY)

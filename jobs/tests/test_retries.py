@@ -28,7 +28,7 @@ def make_due(job: UploadJob) -> None:
     """Let the pause pass."""
     with connection.cursor() as cursor:
         cursor.execute("UPDATE upload_jobs SET run_after = clock_timestamp() WHERE job_id = %s", [job.pk])
-    assert services.sweep() == 1
+    assert services.requeue_due_and_expired() == 1
 
 
 def run(job: UploadJob) -> UploadJob:
@@ -67,8 +67,8 @@ def test_waits_of_3_6_and_12_seconds_then_the_dead_letters(ana: UUID) -> None:
 
 
 def test_a_vendor_that_says_when_is_waited_for_longer() -> None:
-    assert settlement.pause_before_retry(1, floor=40) == timedelta(seconds=40)
-    assert settlement.pause_before_retry(3, floor=5) == timedelta(seconds=12)
+    assert settlement.retry_delay(1, floor=40) == timedelta(seconds=40)
+    assert settlement.retry_delay(3, floor=5) == timedelta(seconds=12)
 
 
 def test_what_no_later_try_can_mend_is_dead_at_once(ana: UUID) -> None:
@@ -119,7 +119,7 @@ def test_a_wait_costs_no_attempt(ana: UUID) -> None:
 
 def test_a_release_costs_no_attempt(ana: UUID) -> None:
     job = JobFactory.create(user_id=ana, pipeline="fail", attempts=2)
-    claim = claims.take("w")
+    claim = claims.claim_next("w")
     assert claim is not None
     assert claim.job.attempts == 3
 
@@ -140,7 +140,7 @@ def test_a_release_costs_no_attempt(ana: UUID) -> None:
 def test_a_lost_worker_counts_as_an_attempt(attempts: int, state: str, code: str) -> None:
     job = JobFactory.create(state="working", attempts=attempts, lease_until="2020-01-01T00:00Z")
 
-    services.sweep()
+    services.requeue_due_and_expired()
 
     job.refresh_from_db()
     assert (job.state, job.attempts) == (state, attempts)
@@ -152,7 +152,7 @@ def test_a_lost_worker_counts_as_an_attempt(attempts: int, state: str, code: str
 def test_a_job_whose_lease_is_in_force_is_left_alone() -> None:
     job = JobFactory.create(state="working", attempts=4)
 
-    assert services.sweep() == 0
+    assert services.requeue_due_and_expired() == 0
 
     job.refresh_from_db()
     assert job.state == "working"
@@ -162,7 +162,7 @@ def test_a_stage_that_is_reached_starts_counting_anew(ana: UUID) -> None:
     job = JobFactory.create(
         user_id=ana, pipeline="stages", stage="queued", attempts=3, retry_count=3, last_error={"code": "X"}
     )
-    claim = claims.take("w")
+    claim = claims.claim_next("w")
     assert claim is not None
 
     claim.advance()

@@ -51,7 +51,7 @@ def test_a_bell_that_is_broken_does_not_fail_what_has_been_committed(monkeypatch
 
     with transaction.atomic():
         JobFactory.create()
-        services.ring()
+        services.notify_workers()
 
     assert UploadJob.objects.count() == 1
 
@@ -155,13 +155,13 @@ def test_a_job_that_has_ended_is_not_cancelled(state: str) -> None:
 @pytest.mark.parametrize("_", range(5))
 def test_of_cancelling_and_finishing_at_once_one_wins(ana: UUID, _: int) -> None:
     job = JobFactory.create(user_id=ana)
-    claim = claims.take("w")
+    claim = claims.claim_next("w")
     assert claim is not None
 
     def finish() -> str:
         try:
             claim.move("finish")
-        except claims.Superseded:
+        except claims.ClaimLost:
             return "superseded"
         return "done"
 
@@ -218,7 +218,7 @@ def test_a_parked_job_is_woken() -> None:
         pipeline="stages", stage="queued", run_after="2999-01-01T00:00Z", wait_reason="WAITING_FOR_UPLOAD"
     )
 
-    services.wake(job.document_id)
+    services.wake_job(job.document_id)
 
     job = read(job)
     assert (job.run_after, job.wait_reason) == (None, None)
@@ -231,7 +231,7 @@ def test_waking_ends_no_penalty_and_revives_nothing(state: str) -> None:
     job = JobFactory.create(state=state)
     before = UploadJob.objects.values().get()
 
-    services.wake(job.document_id)
+    services.wake_job(job.document_id)
 
     assert UploadJob.objects.values().get() == before
 
@@ -239,10 +239,10 @@ def test_waking_ends_no_penalty_and_revives_nothing(state: str) -> None:
 @pytest.mark.django_db
 def test_a_wake_that_comes_between_the_look_and_the_wait_is_not_lost(ana: UUID) -> None:
     job = JobFactory.create(user_id=ana)
-    claim = claims.take("w")
+    claim = claims.claim_next("w")
     assert claim is not None
 
-    services.wake(job.document_id)  # the worker has looked in vain, and has not parked the job yet
+    services.wake_job(job.document_id)  # the worker has looked in vain, and has not parked the job yet
     claim.move("wait", reason="WAITING_FOR_UPLOAD", pause=timedelta(seconds=60))
 
     assert (read(job).state, read(job).run_after) == ("queued", None)
@@ -251,15 +251,15 @@ def test_a_wake_that_comes_between_the_look_and_the_wait_is_not_lost(ana: UUID) 
 @pytest.mark.django_db
 def test_a_wake_ends_one_wait_and_no_later_one(ana: UUID) -> None:
     job = JobFactory.create(user_id=ana)
-    services.wake(job.document_id)
+    services.wake_job(job.document_id)
 
     for _ in range(2):
-        claim = claims.take("w")
+        claim = claims.claim_next("w")
         assert claim is not None
-        services.wake(job.document_id)
+        services.wake_job(job.document_id)
         claim.move("wait", reason="X", pause=timedelta(seconds=60))
 
-    claim = claims.take("w")
+    claim = claims.claim_next("w")
     assert claim is not None
     claim.move("wait", reason="X", pause=timedelta(seconds=60))
 
@@ -270,12 +270,12 @@ def test_a_wake_ends_one_wait_and_no_later_one(ana: UUID) -> None:
 @pytest.mark.parametrize("_", range(5))
 def test_a_wake_and_a_wait_at_once_leave_the_job_due(ana: UUID, _: int) -> None:
     job = JobFactory.create(user_id=ana)
-    claim = claims.take("w")
+    claim = claims.claim_next("w")
     assert claim is not None
 
     at_once(
         lambda: claim.move("wait", reason="X", pause=timedelta(seconds=60)),
-        lambda: services.wake(job.document_id),
+        lambda: services.wake_job(job.document_id),
     )
 
     assert (read(job).state, read(job).run_after) == ("queued", None)
@@ -287,12 +287,12 @@ def test_the_sweep_moves_what_is_due_and_nothing_before_its_time() -> None:
     retried = JobFactory.create(state="retryable", run_after="2020-01-01T00:00Z", attempts=2)
     later = JobFactory.create(state="retryable")
 
-    assert services.sweep() == 2
+    assert services.requeue_due_and_expired() == 2
 
     assert {read(job).state for job in (parked, retried)} == {"queued"}
     assert read(retried).attempts == 2
     assert read(later).state == "retryable"
-    assert services.sweep() == 0
+    assert services.requeue_due_and_expired() == 0
 
 
 @pytest.mark.django_db(transaction=True)
@@ -301,7 +301,7 @@ def test_two_sweeps_at_once_move_each_job_once() -> None:
         JobFactory.create(run_after="2020-01-01T00:00Z")
         JobFactory.create(state="working", lease_until="2020-01-01T00:00Z")
 
-    moved = at_once(*[services.sweep] * 3)
+    moved = at_once(*[services.requeue_due_and_expired] * 3)
 
     assert sum(moved) == 40
     assert Event.objects.count() == 40

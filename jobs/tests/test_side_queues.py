@@ -12,8 +12,8 @@ from django_q.conf import Conf
 from pytest_django import Settings
 
 from jobs import worker
-from jobs.cluster import maintenance, side_queues, state
-from jobs.cluster.broker import Doorbell
+from jobs.cluster import maintenance, shared_memory, side_queues
+from jobs.cluster.broker import NotifyBroker
 from jobs.models import UploadJob
 from testing import fake_side_queue
 from testing.cluster import seed
@@ -34,8 +34,8 @@ def other(settings: Settings) -> Iterator[fake_side_queue.Fake]:
 
 
 @pytest.fixture
-def bell() -> Iterator[Doorbell]:
-    made = Doorbell()
+def bell() -> Iterator[NotifyBroker]:
+    made = NotifyBroker()
     yield made
     made.close()
 
@@ -68,7 +68,7 @@ def test_jobs_without_end_do_not_keep_a_queue_beside_from_its_turn(other: fake_s
 
 
 def test_one_ring_is_one_drain_of_both_and_asks_for_another_when_time_was_up(
-    other: fake_side_queue.Fake, bell: Doorbell
+    other: fake_side_queue.Fake, bell: NotifyBroker
 ) -> None:
     assert bell.dequeue() is None  # it listens from now on
     other.due, other.hidden = 10_000, True
@@ -78,7 +78,7 @@ def test_one_ring_is_one_drain_of_both_and_asks_for_another_when_time_was_up(
     assert bell._hear()
 
 
-def test_a_drain_that_has_done_everything_asks_for_no_other(other: fake_side_queue.Fake, bell: Doorbell) -> None:
+def test_a_drain_that_has_done_everything_asks_for_no_other(other: fake_side_queue.Fake, bell: NotifyBroker) -> None:
     assert bell.dequeue() is None
     other.due = 2
     JobFactory.create()
@@ -89,7 +89,7 @@ def test_a_drain_that_has_done_everything_asks_for_no_other(other: fake_side_que
 
 
 def test_the_bell_counts_both_up_to_the_workers(
-    other: fake_side_queue.Fake, bell: Doorbell, ana: UUID, monkeypatch: Any
+    other: fake_side_queue.Fake, bell: NotifyBroker, ana: UUID, monkeypatch: Any
 ) -> None:
     monkeypatch.setattr(Conf, "WORKERS", 3)
     other.due = 1
@@ -102,25 +102,25 @@ def test_the_bell_counts_both_up_to_the_workers(
 
 
 def test_a_cluster_is_idle_when_both_are(other: fake_side_queue.Fake) -> None:
-    assert maintenance.idle()
+    assert maintenance.is_idle()
     other.due = 1
-    assert not maintenance.idle()
+    assert not maintenance.is_idle()
     other.due = 0
     JobFactory.create()
-    assert not maintenance.idle()
+    assert not maintenance.is_idle()
 
 
 def test_a_lost_ring_of_a_queue_beside_is_made_up_for(
-    other: fake_side_queue.Fake, bell: Doorbell, monkeypatch: Any
+    other: fake_side_queue.Fake, bell: NotifyBroker, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr(maintenance, "TICK", 0.0)
+    monkeypatch.setattr(maintenance, "TICK_SECONDS", 0.0)
     assert bell.dequeue() is None
-    state.claimed_now()
-    maintenance.Keeper().keep()
+    shared_memory.record_claim_attempt()
+    maintenance.MaintenanceLoop().tick()
     assert not bell._hear()
     other.due = 1
 
-    maintenance.Keeper().keep()
+    maintenance.MaintenanceLoop().tick()
 
     assert bell._hear()
 
@@ -139,15 +139,15 @@ def test_a_broken_queue_beside_keeps_no_job_waiting(
 
 
 def test_nothing_is_begun_once_the_cluster_stops(other: fake_side_queue.Fake) -> None:
-    state.stop()
+    shared_memory.request_stop()
     try:
         other.due = 1
         JobFactory.create()
 
         worker.drain()
     finally:
-        state.begin()
-        state._main.value = 0.0
+        shared_memory.start_cluster()
+        shared_memory._main.value = 0.0
 
     assert (other.worked, done()) == (0, 0)
 
@@ -155,6 +155,6 @@ def test_nothing_is_begun_once_the_cluster_stops(other: fake_side_queue.Fake) ->
 def test_claimable_asks_no_further_than_it_must(other: fake_side_queue.Fake) -> None:
     other.due = 50
 
-    assert side_queues.claimable(None, most=0) == 0
-    assert side_queues.claimable(None, most=2) == 2
+    assert side_queues.count_claimable(None, most=0) == 0
+    assert side_queues.count_claimable(None, most=2) == 2
     assert other.asked == 1

@@ -17,7 +17,7 @@ from accounts.models import User
 from documents.parsers import registry
 from jobs import claims, services, staff_actions
 from jobs.models import Event, UploadJob
-from jobs.staff_actions import Done
+from jobs.staff_actions import BulkResult
 from testing.concurrency import at_once
 from testing.factories import DocumentFactory, JobFactory, UserFactory
 from testing.fakes.llamaparse import LlamaParseServer
@@ -51,8 +51,8 @@ def sue(db: None) -> User:
         ("retry", "deadletter", "queued", None),
         ("cancel", "queued", "deadletter", "CANCELLED"),
         ("cancel", "working", "deadletter", "CANCELLED"),
-        ("bury", "retryable", "deadletter", "MOVED_BY_STAFF"),
-        ("bury", "working", "deadletter", "MOVED_BY_STAFF"),
+        ("discard", "retryable", "deadletter", "MOVED_BY_STAFF"),
+        ("discard", "working", "deadletter", "MOVED_BY_STAFF"),
     ],
 )
 def test_a_repair_is_done_and_says_who_did_what_and_why(
@@ -60,7 +60,7 @@ def test_a_repair_is_done_and_says_who_did_what_and_why(
 ) -> None:
     job = JobFactory.create(state=state, last_error={"code": "ALWAYS_FAILS", "detail": "It always fails."})
 
-    staff_actions.one(verb, job.pk, by=sue, reason=WHY)
+    staff_actions.run_action(verb, job.pk, by=sue, reason=WHY)
 
     entry = AuditEntry.objects.get()
     assert (entry.action, entry.actor_id, entry.actor, entry.reason) == (f"jobs.{verb}", sue.pk, "sue", WHY)
@@ -85,14 +85,14 @@ def test_a_repair_is_done_and_says_who_did_what_and_why(
         ("retry_from", {"state": "deadletter", "stage": "parsed"}, "STAGE_UNKNOWN"),
         ("cancel", {"state": "deadletter"}, "JOB_STATE_CHANGED"),
         ("cancel", {"state": "done"}, "JOB_STATE_CHANGED"),
-        ("bury", {"state": "deadletter"}, "JOB_STATE_CHANGED"),
-        ("bury", {"state": "done"}, "JOB_STATE_CHANGED"),
+        ("discard", {"state": "deadletter"}, "JOB_STATE_CHANGED"),
+        ("discard", {"state": "done"}, "JOB_STATE_CHANGED"),
     ],
 )
 def test_what_is_refused_leaves_no_entry(sue: User, verb: str, columns: dict[str, Any], code: str) -> None:
     job = JobFactory.create(**{"pipeline": "stages"} | columns)
 
-    assert said(lambda: staff_actions.one(verb, job.pk, by=sue, reason=WHY, stage="no-such-stage")) == code
+    assert said(lambda: staff_actions.run_action(verb, job.pk, by=sue, reason=WHY, stage="no-such-stage")) == code
 
     assert not AuditEntry.objects.exists()
     assert not Event.objects.exists()
@@ -100,17 +100,17 @@ def test_what_is_refused_leaves_no_entry(sue: User, verb: str, columns: dict[str
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("verb", ["retry", "cancel", "bury"])
+@pytest.mark.parametrize("verb", ["retry", "cancel", "discard"])
 def test_nothing_is_done_without_a_reason_or_to_a_job_that_was_deleted(sue: User, verb: str) -> None:
     job = JobFactory.create(state="deadletter" if verb == "retry" else "queued")
 
-    assert said(lambda: staff_actions.one(verb, job.pk, by=sue, reason="  ")) == "REASON_REQUIRED"
-    assert said(lambda: staff_actions.many(verb, [job.pk], by=sue, reason="")) == "REASON_REQUIRED"
+    assert said(lambda: staff_actions.run_action(verb, job.pk, by=sue, reason="  ")) == "REASON_REQUIRED"
+    assert said(lambda: staff_actions.run_bulk_action(verb, [job.pk], by=sue, reason="")) == "REASON_REQUIRED"
     assert read(job).state == job.state
 
     job.document.delete()
 
-    assert said(lambda: staff_actions.one(verb, job.pk, by=sue, reason=WHY)) == "NOT_FOUND"
+    assert said(lambda: staff_actions.run_action(verb, job.pk, by=sue, reason=WHY)) == "NOT_FOUND"
     assert said(lambda: getattr(staff_actions, verb)(job, by=sue, reason=WHY)) in ("NOT_FOUND", "JOB_STATE_CHANGED")
     assert not AuditEntry.objects.exists()
 
@@ -138,7 +138,7 @@ def test_of_two_admins_who_retry_the_same_job_one_does_it(sue: User, _: int) -> 
     tom = UserFactory.create(username="tom")
 
     found = at_once(
-        *[lambda by=by: said(lambda: staff_actions.one("retry", job.pk, by=by, reason=WHY)) for by in (sue, tom)]
+        *[lambda by=by: said(lambda: staff_actions.run_action("retry", job.pk, by=by, reason=WHY)) for by in (sue, tom)]
     )
 
     assert sorted(found)[1] == "done"
@@ -152,9 +152,11 @@ def test_of_many_mixed_jobs_each_is_done_or_counted_by_why_not(sue: User) -> Non
     others = [JobFactory.create(state=state) for state in ("working", "queued", "done")]
     gone = uuid.uuid4()
 
-    done = staff_actions.many("retry", [job.pk for job in (*dead, *others, dead[0])] + [gone], by=sue, reason=WHY)
+    done = staff_actions.run_bulk_action(
+        "retry", [job.pk for job in (*dead, *others, dead[0])] + [gone], by=sue, reason=WHY
+    )
 
-    assert done == Done(3, {"JOB_ALREADY_ACTIVE": 2, "JOB_DONE": 1, "NOT_FOUND": 1}, 0)
+    assert done == BulkResult(3, {"JOB_ALREADY_ACTIVE": 2, "JOB_DONE": 1, "NOT_FOUND": 1}, 0)
     assert sorted(AuditEntry.objects.values_list("object_id", flat=True)) == sorted(str(job.pk) for job in dead)
 
 
@@ -162,10 +164,10 @@ def test_of_many_mixed_jobs_each_is_done_or_counted_by_why_not(sue: User) -> Non
 def test_more_than_a_request_can_do_is_left_and_said(sue: User, monkeypatch: pytest.MonkeyPatch) -> None:
     dead = JobFactory.create_batch(3, state="deadletter")
 
-    monkeypatch.setattr(staff_actions, "MOST", 2)
-    assert staff_actions.many("retry", [job.pk for job in dead], by=sue, reason=WHY) == Done(2, {}, 1)
-    monkeypatch.setattr(staff_actions, "MOST_SECONDS", -1)
-    assert staff_actions.many("retry", [dead[2].pk], by=sue, reason=WHY) == Done(0, {}, 1)
+    monkeypatch.setattr(staff_actions, "MAX_JOBS", 2)
+    assert staff_actions.run_bulk_action("retry", [job.pk for job in dead], by=sue, reason=WHY) == BulkResult(2, {}, 1)
+    monkeypatch.setattr(staff_actions, "MAX_SECONDS", -1)
+    assert staff_actions.run_bulk_action("retry", [dead[2].pk], by=sue, reason=WHY) == BulkResult(0, {}, 1)
 
     assert AuditEntry.objects.count() == 2
 
@@ -173,12 +175,12 @@ def test_more_than_a_request_can_do_is_left_and_said(sue: User, monkeypatch: pyt
 @pytest.mark.django_db
 def test_the_worker_of_a_buried_job_can_write_nothing_more(sue: User) -> None:
     job = JobFactory.create()
-    claim = claims.take("w")
+    claim = claims.claim_next("w")
     assert claim is not None
 
-    staff_actions.bury(job, by=sue, reason=WHY)
+    staff_actions.discard(job, by=sue, reason=WHY)
 
-    with pytest.raises(claims.Superseded):
+    with pytest.raises(claims.ClaimLost):
         claim.move("finish")
     assert Event.objects.filter(code="MOVED_BY_STAFF").count() == 1
 
@@ -337,8 +339,10 @@ def test_a_store_that_is_away_is_no_reason_to_begin_anew(sue: User, dead: Upload
     monkeypatch.setattr("documents.storage.LocalSignedStorage.exists", away)
 
     assert said(lambda: staff_actions.retry(dead.job, by=sue, reason=WHY)) == "UNAVAILABLE"
-    assert staff_actions.many("retry", [dead.job_id], by=sue, reason=WHY) == Done(0, {"UNAVAILABLE": 1}, 0)
-    assert (dead.job.state, services.newest(UploadJob.objects.all())) == ("deadletter", dead.job)
+    assert staff_actions.run_bulk_action("retry", [dead.job_id], by=sue, reason=WHY) == BulkResult(
+        0, {"UNAVAILABLE": 1}, 0
+    )
+    assert (dead.job.state, services.newest_job(UploadJob.objects.all())) == ("deadletter", dead.job)
 
 
 # Through the API.

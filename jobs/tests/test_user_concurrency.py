@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 from django.db import connection
 
-from accounts.system_tenant import CORPUS
+from accounts.system_tenant import SYSTEM_TENANT_ID
 from jobs import claims, progress, queries, worker
 from jobs.claims import Claim
 from jobs.models import Event, UploadJob
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture(autouse=True)
 def five_of_the_corpus(settings: Any) -> None:
-    settings.JOBS_ACTIVE_OF = {CORPUS: 5}
+    settings.JOBS_ACTIVE_OF = {SYSTEM_TENANT_ID: 5}
 
 
 def many(user_id: UUID, count: int = 7, **columns: Any) -> list[UploadJob]:
@@ -29,8 +29,8 @@ def many(user_id: UUID, count: int = 7, **columns: Any) -> list[UploadJob]:
     return made
 
 
-def taken(last: UUID = queries.NOBODY) -> Claim:
-    claim = claims.take("w", last)
+def taken(last: UUID = queries.NIL_UUID) -> Claim:
+    claim = claims.claim_next("w", last)
     assert claim is not None
     return claim
 
@@ -40,41 +40,41 @@ def codes(claim: Claim) -> list[str]:
 
 
 def test_it_gets_as_many_slots_as_it_may_have_and_a_tenant_the_usual_two(ana: UUID) -> None:
-    many(CORPUS), many(ana)
+    many(SYSTEM_TENANT_ID), many(ana)
 
-    held = [claim.job for claim in iter(lambda: claims.take("w"), None)]
+    held = [claim.job for claim in iter(lambda: claims.claim_next("w"), None)]
 
-    assert sorted(job.slot or 0 for job in held if job.user_id == CORPUS) == [0, 1, 2, 3, 4]
+    assert sorted(job.slot or 0 for job in held if job.user_id == SYSTEM_TENANT_ID) == [0, 1, 2, 3, 4]
     assert sorted(job.slot or 0 for job in held if job.user_id == ana) == [0, 1]
 
 
 @pytest.mark.django_db(transaction=True)
 def test_workers_that_race_for_its_slots_get_no_more_than_these(ana: UUID) -> None:
-    many(CORPUS, 9)
+    many(SYSTEM_TENANT_ID, 9)
 
-    at_once(*[lambda: claims.take("w")] * 7)
+    at_once(*[lambda: claims.claim_next("w")] * 7)
 
     slots = UploadJob.objects.filter(state="working").values_list("slot", flat=True)
     assert sorted(slot or 0 for slot in slots) == [0, 1, 2, 3, 4]
 
 
 def test_it_is_one_user_among_others_in_the_rotation(ana: UUID, ben: UUID) -> None:
-    many(CORPUS), many(ana, 2), many(ben, 2)
+    many(SYSTEM_TENANT_ID), many(ana, 2), many(ben, 2)
 
-    order, last = [], queries.NOBODY
+    order, last = [], queries.NIL_UUID
     for _ in range(6):
         last = taken(last).job.user_id
         order.append(last)
 
-    assert order == [ana, ben, CORPUS] * 2
+    assert order == [ana, ben, SYSTEM_TENANT_ID] * 2
 
 
 def test_who_ends_a_job_of_it_goes_on_with_a_tenants(ana: UUID) -> None:
-    many(CORPUS)
+    many(SYSTEM_TENANT_ID)
     claim = taken()
     many(ana, 1)
 
-    following = claim.finish_and_take("w")
+    following = claim.finish_and_claim_next("w")
 
     assert following is not None
     assert following.job.user_id == ana
@@ -82,7 +82,7 @@ def test_who_ends_a_job_of_it_goes_on_with_a_tenants(ana: UUID) -> None:
 
 def beyond_the_usual(**columns: Any) -> Claim:
     """Return a job of the corpus in its third slot."""
-    many(CORPUS, 3, pipeline="stages", stage="chunked", **columns)
+    many(SYSTEM_TENANT_ID, 3, pipeline="stages", stage="chunked", **columns)
     taken(), taken()
     return taken()
 
@@ -91,7 +91,7 @@ def test_a_job_beyond_the_usual_two_gives_way_to_a_tenant_after_its_stage(ana: U
     claim = beyond_the_usual()
     (waiting,) = many(ana, 1)
 
-    following = worker.carry(claim, worker.Turn(until=time.monotonic() + 5))
+    following = worker.run_job(claim, worker.DrainSlice(until=time.monotonic() + 5))
 
     assert following is not None
     assert following.job.pk == waiting.pk
@@ -102,46 +102,53 @@ def test_a_job_beyond_the_usual_two_gives_way_to_a_tenant_after_its_stage(ana: U
 
 def test_it_gives_way_neither_to_its_own_nor_to_who_has_no_slot_left(ana: UUID) -> None:
     claim = beyond_the_usual()
-    many(CORPUS, 1), many(ana, 3)
+    many(SYSTEM_TENANT_ID, 1), many(ana, 3)
     assert [taken().job.user_id, taken().job.user_id] == [ana, ana]
 
-    worker.carry(claim, worker.Turn(until=0))
+    worker.run_job(claim, worker.DrainSlice(until=0))
 
     assert UploadJob.objects.get(pk=claim.job.pk).state == "done"
 
 
 def test_the_usual_two_give_way_to_nobody(ana: UUID) -> None:
-    many(CORPUS, 2, pipeline="stages", stage="chunked")
+    many(SYSTEM_TENANT_ID, 2, pipeline="stages", stage="chunked")
     claim = taken()
     many(ana)
 
-    worker.carry(claim, worker.Turn(until=0))
+    worker.run_job(claim, worker.DrainSlice(until=0))
 
     assert UploadJob.objects.get(pk=claim.job.pk).state == "done"
 
 
 def test_it_is_starved_when_all_its_slots_are_taken_and_no_sooner(ana: UUID) -> None:
-    many(CORPUS), many(ana, 3)
+    many(SYSTEM_TENANT_ID), many(ana, 3)
 
     seen: list[tuple[bool, str]] = []
     for _ in range(6):
         if len(seen) < 5:
-            taken(last=UUID(int=CORPUS.int - 1))
-        job = UploadJob.objects.filter(user_id=CORPUS, state="queued")[0]
-        starved = set(UploadJob.objects.filter(progress.DUE, progress.starved()).values_list("user_id", flat=True))
-        seen.append((CORPUS in starved, progress.standing(job, running=progress.running(CORPUS))))
+            taken(last=UUID(int=SYSTEM_TENANT_ID.int - 1))
+        job = UploadJob.objects.filter(user_id=SYSTEM_TENANT_ID, state="queued")[0]
+        starved = set(
+            UploadJob.objects.filter(progress.DUE, progress.starved_filter()).values_list("user_id", flat=True)
+        )
+        seen.append(
+            (
+                SYSTEM_TENANT_ID in starved,
+                progress.tenant_display_status(job, running=progress.count_running(SYSTEM_TENANT_ID)),
+            )
+        )
 
     assert seen == [(False, "queued")] * 4 + [(True, "starved")] * 2
 
 
 def test_the_doorbell_rings_for_its_free_slots(ana: UUID) -> None:
-    many(CORPUS)
+    many(SYSTEM_TENANT_ID)
 
     for _ in range(4):
         taken()
     with connection.cursor() as cursor:
-        rung = queries.claimable(cursor, most=9)
+        rung = queries.count_claimable(cursor, most=9)
         taken()
-        silent = queries.claimable(cursor, most=9)
+        silent = queries.count_claimable(cursor, most=9)
 
     assert (rung, silent) == (1, 0)

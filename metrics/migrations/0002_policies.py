@@ -1,12 +1,12 @@
 from django.db import migrations
 
-from accounts.rls import protect
+from accounts.rls import enable_rls
 
 
 class Migration(migrations.Migration):
     dependencies = [("metrics", "0001_initial"), ("accounts", "0002_policies")]
 
     operations = [
-        protect("spends", "spend_select_self", readable=False),
-        protect("stored", "stored_select_self", readable=False),
+        enable_rls("spends", "spend_select_self", readable=False),
+        enable_rls("stored", "stored_select_self", readable=False),
     ]

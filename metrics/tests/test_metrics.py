@@ -90,7 +90,7 @@ def test_what_waits_starves_works_and_is_dead_is_told_apart(ana: Person, ben: Pe
     settings.JOBS_ACTIVE_PER_USER = 1
     ana.upload(plan_pdf("one"))
     ana.upload(plan_pdf("two"))
-    assert claims.take("test:1:1")
+    assert claims.claim_next("test:1:1")
     ben.upload(plan_pdf("three"))
     ben.declare(plan_pdf("four"))
     with connection.cursor() as cursor:
@@ -100,7 +100,7 @@ def test_what_waits_starves_works_and_is_dead_is_told_apart(ana: Person, ben: Pe
             " (SELECT job_id FROM upload_jobs WHERE user_id = %s LIMIT 1)",
             [ben.id],
         )
-    registry.say()
+    registry.record_heartbeat()
     again()
 
     samples = scraped()

@@ -76,7 +76,7 @@ def test_unknown_accounts_cost_as_much_hashing_as_known_ones(ana: Person, settin
 def test_who_tries_too_often_is_not_let_in_even_with_the_right_password(ana: Person, ben: Person) -> None:
     with_password(ana)
     with_password(ben)
-    for _ in range(backends.TRIES_OF_ONE):
+    for _ in range(backends.MAX_TRIES_PER_ACCOUNT):
         sign_in("ana@example.org", "wrong")
 
     late = sign_in("ana@example.org", PASSWORD)
@@ -88,7 +88,7 @@ def test_who_tries_too_often_is_not_let_in_even_with_the_right_password(ana: Per
 
 
 def test_one_address_may_not_try_account_after_account(ana: Person, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backends, "TRIES_OF_ADDRESS", 5)
+    monkeypatch.setattr(backends, "MAX_FAILURES_PER_ADDRESS", 5)
     with_password(ana)
     for number in range(5):
         sign_in(f"{number}@example.org", "wrong")
@@ -99,7 +99,7 @@ def test_one_address_may_not_try_account_after_account(ana: Person, monkeypatch:
 def test_whom_an_address_lets_in_does_not_count_against_it(
     ana: Person, ben: Person, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backends, "TRIES_OF_ADDRESS", 3)
+    monkeypatch.setattr(backends, "MAX_FAILURES_PER_ADDRESS", 3)
     for person in (ana, ben):
         with_password(person)
     sign_in("nobody@example.org", "wrong")
@@ -113,7 +113,7 @@ def test_whom_an_address_lets_in_does_not_count_against_it(
 
 
 def test_an_ipv6_client_has_one_count_for_its_whole_64(ana: Person, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backends, "TRIES_OF_ADDRESS", 5)
+    monkeypatch.setattr(backends, "MAX_FAILURES_PER_ADDRESS", 5)
     with_password(ana)
     for number in range(5):
         sign_in(f"{number}@example.org", "wrong", REMOTE_ADDR=f"2001:db8:1:2:{number + 1}::7")
@@ -130,12 +130,12 @@ def test_an_ipv6_client_has_one_count_for_its_whole_64(ana: Person, monkeypatch:
     ],
 )  # fmt: skip
 def test_what_is_counted_as_one_client(client: str, counted: str) -> None:
-    assert backends.network(client) == counted
+    assert backends.client_network(client) == counted
 
 
 def test_the_admins_own_form_is_limited_alike(sam: Person) -> None:
     with_password(sam)
-    for _ in range(backends.TRIES_OF_ONE):
+    for _ in range(backends.MAX_TRIES_PER_ACCOUNT):
         Client().post("/admin/login/", {"username": "sam@example.org", "password": "wrong"})
 
     assert Client().post("/admin/login/", {"username": "sam@example.org", "password": PASSWORD}).status_code == 200
@@ -153,10 +153,10 @@ def test_the_clients_address_is_what_our_own_proxies_say(settings: Any) -> None:
     request = RequestFactory().get("/", REMOTE_ADDR="10.0.0.1", HTTP_X_FORWARDED_FOR="6.6.6.6, 192.0.2.7")
     plain = RequestFactory().get("/", REMOTE_ADDR="10.0.0.1")
 
-    assert backends.address(request) == "10.0.0.1"
+    assert backends.client_address(request) == "10.0.0.1"
     settings.TRUSTED_PROXIES = 1
-    assert backends.address(request) == "192.0.2.7"
-    assert backends.address(plain) == "10.0.0.1"
+    assert backends.client_address(request) == "192.0.2.7"
+    assert backends.client_address(plain) == "10.0.0.1"
 
 
 @pytest.mark.parametrize(

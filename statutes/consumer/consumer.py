@@ -13,7 +13,7 @@ from django.conf import settings
 from django.db import close_old_connections, connection
 from django.db.utils import InterfaceError, OperationalError
 
-from jobs.cluster import state
+from jobs.cluster import shared_memory
 from jobs.outcomes import Postponed, StageFailure
 from statutes.consumer.dispatcher import Work
 from statutes.consumer.in_flight import Held, InFlight
@@ -63,13 +63,13 @@ class Consumer:
         Raises ``ImproperlyConfigured`` for a queue that cannot be worked from.
         """
         self.status.turn(State.BOOT)
-        while not state.stopping() and not self._tried(self._init):
+        while not shared_memory.is_stopping() and not self._tried(self._init):
             continue
-        if not state.stopping():
+        if not shared_memory.is_stopping():
             self.in_flight.begin()
             if self.worker:
                 self.worker.begin()
-        while not state.stopping():
+        while not shared_memory.is_stopping():
             self._tried(self._round)
         return self._shutdown()
 
@@ -81,10 +81,10 @@ class Consumer:
         if self._told_at is None:
             self._told_at = time.monotonic()
             unhurried(at_last=int(settings.JOBS_STOP_GRACE_SECONDS) + LAST_SECONDS if self._mortal else 0)
-        if state.stopping() and self._listening:
+        if shared_memory.is_stopping() and self._listening:
             self._listening = False
             raise Interrupted
-        state.stop()
+        shared_memory.request_stop()
 
     def _init(self) -> None:
         self.status.turn(State.INIT)
@@ -92,7 +92,9 @@ class Consumer:
             self._most_receives[url] = redrive_policy.most_receives(url)
 
     def _round(self) -> None:
-        if not state.stopping() and not (self.in_flight.is_beating and (not self.worker or self.worker.at_work)):
+        if not shared_memory.is_stopping() and not (
+            self.in_flight.is_beating and (not self.worker or self.worker.at_work)
+        ):
             raise RuntimeError("A thread of this process has died: what is held would be lost, or be held for ever.")
         self.work.tell()
         self.work.settle()
@@ -100,14 +102,14 @@ class Consumer:
         room = settings.SQS_MESSAGES_AT_ONCE - len(self.in_flight)
         if room > 0:
             found = self._received(room)
-            if state.stopping():  # handed out to one that has been told to stop
+            if shared_memory.is_stopping():  # handed out to one that has been told to stop
                 self.in_flight.give_all_back(Held(received, []) for received in found)
                 return
             for received in found:
                 self._take(received)
             self._begin()
             if self._until_idle and not found and not self.in_flight:
-                state.stop()
+                shared_memory.request_stop()
         self.work.tell()
         if self.in_flight and self.worker:
             self.worker.changed.wait(TICK)
@@ -126,7 +128,7 @@ class Consumer:
         patience = max(1, min(settings.SQS_WAIT_SECONDS, 1 if self.in_flight else client.LONGEST_WAIT))
         for url in urgent:
             found = client.receive(url, most=room, wait=0, asking=self._interruptible())
-            if found or state.stopping():
+            if found or shared_memory.is_stopping():
                 return found
             patience = min(patience, URGENT_SECONDS)
         return client.receive(queue_url, most=room, wait=patience, asking=self._interruptible())
@@ -135,7 +137,7 @@ class Consumer:
     def _interruptible(self) -> Iterator[None]:
         self._listening = True
         try:
-            if not state.stopping():
+            if not shared_memory.is_stopping():
                 yield
             else:
                 raise Interrupted
@@ -189,7 +191,7 @@ class Consumer:
         pause = max(min(at_least, LONGEST_ASKED), random.uniform(longest / 2, longest))  # noqa: S311
         until = time.monotonic() + pause
         self._failures = min(self._failures + 1, 16)
-        while not state.stopping() and (left := until - time.monotonic()) > 0:
+        while not shared_memory.is_stopping() and (left := until - time.monotonic()) > 0:
             self.status.turn(State.WAIT, code=code)  # now and then: who says nothing is taken for dead
             time.sleep(min(left, 0.1))
 

@@ -54,7 +54,7 @@ class Work:
     def _begin(self, held: Held) -> bool:
         """Begin the first thing that a message asks for; what needs no work is done with."""
         item = held.items[0]
-        with log_context.only(**_said(held, item)):
+        with log_context.isolated_log_context(**_said(held, item)):
             try:
                 is_begun = self._asked(held, item)
             except Exception as error:
@@ -124,14 +124,14 @@ class Work:
 
     def _settle(self, held: Held, message: Message, job: UploadJob) -> None:
         self._status.turn(State.PROCESSING, job_id=job.pk, stage=FINALIZE)
-        with log_context.only(**_said(held, message), job=str(job.pk)):
-            failpoints.reach("statute:ended")
+        with log_context.isolated_log_context(**_said(held, message), job=str(job.pk)):
+            failpoints.failpoint("statute:ended")
             try:
                 outcome = settlement.settle(message, job)
             except Exception as error:
                 self._reappear(held, error)
                 return
-            failpoints.reach("statute:settled")
+            failpoints.failpoint("statute:settled")
             log.info("A message's work has ended.", outcome=outcome, state=str(job.state), stage=str(job.stage))
             held.reappears |= outcome == "reappear"
             held.has_failed |= job.state != JobState.DONE
@@ -146,7 +146,7 @@ class Work:
                 client.delete(held.received)
             except client.Lost:  # another has it, and will find it done
                 log.info("A message could not be deleted: it is held by another.", code="SQS_MESSAGE_LOST")
-            failpoints.reach("statute:deleted")
+            failpoints.failpoint("statute:deleted")
         self._status.failed += held.has_failed
         self._status.ended += not (held.has_failed or held.reappears)
         if held.reappears and held.pause:
@@ -156,12 +156,12 @@ class Work:
 
     def _reappear(self, held: Held, error: Exception) -> None:
         """Let go of a message for a later delivery; raise what is to be waited for, since all would fail alike."""
-        if isinstance(error, (Postponed, Retryable)) or errors.database_away(error):
+        if isinstance(error, (Postponed, Retryable)) or errors.is_database_unavailable(error):
             raise error
-        if isinstance(error, OSError) or errors.not_the_documents(error):
+        if isinstance(error, OSError) or errors.infrastructure_wait(error):
             raise _postponed(error) from error
-        log.error("A message's work broke off.", exception=errors.frames(error), reported=True)
-        tracing.report(error)
+        log.error("A message's work broke off.", exception=errors.safe_traceback(error), reported=True)
+        tracing.report_error(error)
         self._status.failed += 1
         self._in_flight.drop(held)
 
@@ -177,7 +177,7 @@ class Work:
 
 def _postponed(error: Exception) -> Postponed:
     """Return the wait for what is no message's fault, no longer than the consumer's own backoff."""
-    wait = errors.not_the_documents(error)
+    wait = errors.infrastructure_wait(error)
     return Postponed(0.0, wait.reason if wait else "STORAGE_UNAVAILABLE")
 
 

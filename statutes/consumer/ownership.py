@@ -52,7 +52,7 @@ def time_left(job_id: UUID) -> float:
     job = UploadJob.objects.filter(pk=job_id).first()
     if job is None:
         return 0.0
-    pipeline = plan.pipeline(job.pipeline)
-    left = pipeline.steps[len(pipeline.upto(job.stage)) - 1 :]
+    pipeline = plan.get_pipeline(job.pipeline)
+    left = pipeline.steps[len(pipeline.steps_through(job.stage)) - 1 :]
     waits = (job.run_after - timezone.now()).total_seconds() if job.run_after else 0.0
-    return max(0.0, waits) + sum(step.limit for step in left)
+    return max(0.0, waits) + sum(step.time_limit for step in left)

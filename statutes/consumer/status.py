@@ -10,8 +10,8 @@ import structlog
 from django.db import connection
 from django.db.utils import DatabaseError, InterfaceError
 
-from jobs.cluster import state as cluster
-from jobs.errors import named
+from jobs.cluster import shared_memory as cluster
+from jobs.errors import safe_error_name
 from jobs.states import Stage
 from statutes.models import Consumer
 
@@ -85,7 +85,7 @@ class Status:
         """Write the row; a database that is away does not keep a consumer from its state."""
         self._said = time.monotonic()
         values = {
-            "name": cluster.name(),
+            "name": cluster.cluster_name(),
             "state": self.state.value,
             "job": self.job_id,
             "received": self.received,
@@ -98,5 +98,5 @@ class Status:
                 cursor.execute(SAY, values)
             self._first = False
         except (DatabaseError, InterfaceError) as error:
-            log.warning("A consumer cannot say where it is.", error=named(error))
+            log.warning("A consumer cannot say where it is.", error=safe_error_name(error))
             connection.close()

@@ -10,10 +10,10 @@ from django.db import connection
 from django.db.utils import DatabaseError, InterfaceError
 
 from jobs import services, worker
-from jobs.claims import Claim, Superseded
-from jobs.cluster import state
-from jobs.cluster.heartbeat import HEART
-from jobs.errors import named
+from jobs.claims import Claim, ClaimLost
+from jobs.cluster import shared_memory
+from jobs.cluster.heartbeat import HEARTBEAT
+from jobs.errors import safe_error_name
 from jobs.models import UploadJob
 from jobs.states import State
 
@@ -31,7 +31,7 @@ class Worker:
         self._thread = threading.Thread(target=self._work, name="worker", daemon=True)
 
     def begin(self) -> None:
-        HEART.mortal = self._mortal
+        HEARTBEAT.may_kill_process = self._mortal
         self._thread.start()
 
     def ring(self) -> None:
@@ -56,11 +56,11 @@ class Worker:
         for job in UploadJob.objects.filter(state=State.WORKING, claimed_by=worker.worker_name()):
             try:
                 Claim(job).move("release")
-            except Superseded:
+            except ClaimLost:
                 continue
 
     def _work(self) -> None:
-        while not state.stopping():
+        while not shared_memory.is_stopping():
             if self._turn() == 0:
                 self._due.wait(PAUSE)
             self._due.clear()
@@ -70,12 +70,12 @@ class Worker:
     def _turn(self) -> int:
         """Move what time moves, and carry what is due; return how many jobs were let go of."""
         try:
-            services.sweep()
+            services.requeue_due_and_expired()
             return worker.drain()
         except (DatabaseError, InterfaceError) as error:
-            log.warning("The database is away.", error=named(error))
+            log.warning("The database is away.", error=safe_error_name(error))
             connection.close()
-        except worker.DrainBroke as error:
+        except worker.DrainFailed as error:
             log.error("A turn broke off.", error=str(error))
         finally:
             self.changed.set()
@@ -87,5 +87,5 @@ def unhurried(*, at_last: int = 0) -> None:
 
     The kernel's alarm ends what hangs, be it a call to a store that no longer answers. 0: nothing ends it.
     """
-    HEART.mortal = False
+    HEARTBEAT.may_kill_process = False
     signal.alarm(at_last)

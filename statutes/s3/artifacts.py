@@ -62,9 +62,9 @@ def upload(version: LawVersion, *, sure: Callable[[], None] = lambda: None, know
         _keep_former(bucket, manifest)
         _put(bucket, manifest, law, made)
     sure()
-    failpoints.reach("uploading:manifest")
+    failpoints.failpoint("uploading:manifest")
     client.put(bucket, keys.manifest(version.law_id), content)
-    failpoints.reach("uploading:tidying")
+    failpoints.failpoint("uploading:tidying")
     _tidy(bucket, manifest)
     return sha256
 
@@ -128,7 +128,7 @@ def _keep_former(bucket: str, manifest: Manifest) -> None:
         _each(lambda move: client.copy(bucket, move[0], to=move[1]), moved.items())
     except FileNotFoundError:  # somebody has removed a part of it: it is not whole anyway
         return
-    failpoints.reach("uploading:former")
+    failpoints.failpoint("uploading:former")
     kept = replace(
         former,
         law=_at(former.law, moved),
@@ -145,13 +145,13 @@ def _at(entry: Entry, moved: dict[str, str]) -> Entry:
 def _put(bucket: str, manifest: Manifest, law: bytes, made: Spool) -> None:
     def passage(number: int) -> None:
         client.put(bucket, made.chunks[number].key, made.passage(number))
-        failpoints.reach("uploading:chunk")
+        failpoints.failpoint("uploading:chunk")
 
     client.put(bucket, manifest.law.key, law)
-    failpoints.reach("uploading:law")
+    failpoints.failpoint("uploading:law")
     _each(passage, range(len(made.chunks)))
     client.put(bucket, manifest.embeddings.key, made.vectors, mime=JSONL)
-    failpoints.reach("uploading:vectors")
+    failpoints.failpoint("uploading:vectors")
 
 
 def _tidy(bucket: str, manifest: Manifest) -> None:

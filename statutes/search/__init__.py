@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from accounts.errors import ApiError
-from accounts.system_tenant import CORPUS
+from accounts.system_tenant import SYSTEM_TENANT_ID
 from embeddings.search import HYBRID, Passage
 from embeddings.search import search as find_passages
 from embeddings.search.query_embedding import QueryEmbedding
@@ -77,7 +77,7 @@ def laws(
     named = _versions(law_ids)
     for _ in range(MOST_TRIES):
         found = find_passages(
-            user_id=CORPUS,
+            user_id=SYSTEM_TENANT_ID,
             query=query,
             document_ids=None if named is None else list(named.values()),
             bought=bought or QueryEmbedding(user_id),

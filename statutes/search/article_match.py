@@ -9,7 +9,7 @@ from typing import Any
 
 from django.db import connection
 
-from accounts.system_tenant import CORPUS
+from accounts.system_tenant import SYSTEM_TENANT_ID
 from embeddings.indexes import text_search_config
 from embeddings.search import Passage, bm25_search
 from embeddings.search import query as asking
@@ -113,7 +113,9 @@ def _best(inside: Sequence[Part], ranks: Sequence[float]) -> Part | None:
 
 def _ranks(several: Sequence[Part], query: str) -> list[float]:
     lexemes = (
-        bm25_search.query_lexemes(asking.parse_query(query).text, text_search_config.configs_of_tenant(CORPUS))
+        bm25_search.query_lexemes(
+            asking.parse_query(query).text, text_search_config.configs_of_tenant(SYSTEM_TENANT_ID)
+        )
         if several
         else []
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from accounts.system_tenant import CORPUS
+from accounts.system_tenant import SYSTEM_TENANT_ID
 from documents.markdown.normalization import page_at
 from documents.models import Document
 from embeddings.search import Passage
@@ -66,7 +66,9 @@ def _facts(document_ids: set[UUID]) -> dict[UUID, dict[str, Any]]:
         if law.document_id in known:
             known[law.document_id] |= {"status": law.status, "version": law.version}
     paged = [document_id for document_id, row in known.items() if row["format"] == "pdf"]
-    for document_id, starts in Document.objects.filter(pk__in=paged, user_id=CORPUS).values_list("pk", "page_starts"):
+    for document_id, starts in Document.objects.filter(pk__in=paged, user_id=SYSTEM_TENANT_ID).values_list(
+        "pk", "page_starts"
+    ):
         known[document_id]["page_starts"] = starts
     return known
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from accounts.audit import log
 from accounts.models import User
-from accounts.system_tenant import CORPUS
+from accounts.system_tenant import SYSTEM_TENANT_ID
 from statutes.sqs import client, envelope, messages
 from statutes.sqs.client import Received
 from statutes.sqs.messages import Message, MessageRefused
@@ -98,9 +98,9 @@ def move(found: Sequence[Dead], *, by: User | None, reason: str) -> int:
     Sent before it is taken out: a crash between the two leaves it in both, and its law is done once all the same.
     """
     sound = [each for each in found if not each.code]
-    log.record(
-        by=by, action="laws.redrive", reason=reason, object_type="queue", object_id="dead letters", tenant_id=CORPUS,
-        messages=len(sound),
+    log.record_action(
+        by=by, action="laws.redrive", reason=reason, object_type="queue", object_id="dead letters",
+        tenant_id=SYSTEM_TENANT_ID, messages=len(sound),
     )  # fmt: skip
     for each in sound:
         client.send(messages.opened(each.received.body), queue_url=each.queue_url)

@@ -70,7 +70,7 @@ def _noted(found: Asked) -> Iterator[None]:
     except MessageRefused as refused:
         found.refused.append(refused)
     except Exception as error:
-        log.error("A message cannot be read.", exception=errors.frames(error), reported=True)
+        log.error("A message cannot be read.", exception=errors.safe_traceback(error), reported=True)
         found.refused.append(MessageRefused(messages.UNREADABLE))
 
 

@@ -11,7 +11,7 @@ from django.core.exceptions import ImproperlyConfigured
 from accounts.audit import log
 from accounts.errors import ApiError
 from accounts.models import User
-from accounts.system_tenant import CORPUS
+from accounts.system_tenant import SYSTEM_TENANT_ID
 from statutes.s3 import client as objects
 from statutes.sqs import client as sqs
 from statutes.sqs import messages
@@ -59,9 +59,9 @@ def send(
     except FileNotFoundError:
         detail = "There is no file under this key; look at the key and the bucket."
         raise ApiError("RAW_FILE_MISSING", detail, status=HTTPStatus.NOT_FOUND, field="s3_raw_key") from None
-    log.record(
-        by=by, action="laws.send", reason=reason, object_type="law", object_id=law, tenant_id=CORPUS, version=version,
-        priority=priority, force=force,
+    log.record_action(
+        by=by, action="laws.send", reason=reason, object_type="law", object_id=law, tenant_id=SYSTEM_TENANT_ID,
+        version=version, priority=priority, force=force,
     )  # fmt: skip
     return sqs.send(told, queue_url=queue_url)
 

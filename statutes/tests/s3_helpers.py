@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from accounts.system_tenant import CORPUS
+from accounts.system_tenant import SYSTEM_TENANT_ID
 from documents import storage
 from documents.ids import chunk_id
 from documents.models import Document
@@ -57,20 +57,20 @@ def law(
     Document.objects.get_or_create(
         pk=document_id,
         defaults={
-            "user_id": CORPUS,
+            "user_id": SYSTEM_TENANT_ID,
             "filename": law_id,
             "mime": "application/xml",
             "bytes_len": 4_711,
             "file_sha256": ids.file_sha256(document_id),
-            "raw_path": storage.object_uri("raw", CORPUS, document_id, "pdf"),
+            "raw_path": storage.object_uri("raw", SYSTEM_TENANT_ID, document_id, "pdf"),
             "parser_name": "law-xml",
             "parser_version": "1",
         },
     )
     model = embedders.get_embedder("testing.embedders.Instant")
-    job = services.newest(UploadJob.objects.filter(document_id=document_id)) or services.enqueue(
+    job = services.newest_job(UploadJob.objects.filter(document_id=document_id)) or services.enqueue(
         pipeline="statute",
-        user_id=CORPUS,
+        user_id=SYSTEM_TENANT_ID,
         document_id=document_id,
         raw_path="",
         chunks_version=CHUNKER,
@@ -97,12 +97,14 @@ def law(
 def cut(document_id: Any, texts: Sequence[str], refused: Sequence[int]) -> None:
     model = embedders.get_embedder("testing.embedders.Instant")
     passages = [Chunk(at, text, at, at + 1, (1, 1), ("Título I",), 9) for at, text in enumerate(texts)]
-    chunk_store.buffer_chunks(user_id=CORPUS, document_id=document_id, chunks=passages, chunks_version=CHUNKER)
+    chunk_store.buffer_chunks(
+        user_id=SYSTEM_TENANT_ID, document_id=document_id, chunks=passages, chunks_version=CHUNKER
+    )
     chunk_store.commit_chunks(document_id, chunks_version=CHUNKER)
     vector_store.empty_buffers(document_id)
     taken = [at for at in range(len(texts)) if at not in refused]
     vector_store.buffer_vectors(
-        user_id=CORPUS,
+        user_id=SYSTEM_TENANT_ID,
         document_id=document_id,
         model=model.model,
         version=model.version,

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 from xml.sax.saxutils import escape
 
-from accounts.system_tenant import CORPUS
+from accounts.system_tenant import SYSTEM_TENANT_ID
 from embeddings.search import search
 from jobs.models import UploadJob
 from statutes import ids
@@ -86,7 +86,7 @@ def version_of(sent: Message) -> LawVersion:
 
 def found(query: str = "tasa del impuesto") -> list[str]:
     """Return the texts that a search of the corpus finds."""
-    return sorted(passage.text for passage in search(user_id=CORPUS, query=query, k=20))
+    return sorted(passage.text for passage in search(user_id=SYSTEM_TENANT_ID, query=query, k=20))
 
 
 def articles(*texts: str) -> list[bool]:

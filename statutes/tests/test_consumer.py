@@ -16,7 +16,7 @@ from django.db.models import F
 from pytest_django import Settings
 
 from jobs import claims
-from jobs.cluster import state as cluster
+from jobs.cluster import shared_memory as cluster
 from jobs.models import Event, UploadJob
 from statutes import ids, intake
 from statutes.consumer import consumer as lifecycle
@@ -147,7 +147,7 @@ def test_what_another_works_on_is_skipped_for_the_next(queue: Queue) -> None:
     [message] = envelope.read(json.dumps(told("TAKEN")))
     assert isinstance(message, Message)
     intake.accept(message)
-    held = claims.take("another:1:1")
+    held = claims.claim_next("another:1:1")
     assert held is not None
     queue.put(told("TAKEN"))
     queue.put(told("FREE"))
@@ -176,7 +176,7 @@ def test_work_whose_worker_is_gone_is_taken_over(queue: Queue) -> None:
     [message] = envelope.read(json.dumps(told()))
     assert isinstance(message, Message)
     intake.accept(message)
-    assert claims.take("another:1:1") is not None
+    assert claims.claim_next("another:1:1") is not None
     UploadJob.objects.update(lease_until="2020-01-01T00:00:00Z")
     queue.put(told())
 
@@ -256,7 +256,7 @@ def test_holding_only_leaves_the_work_to_others(queue: Queue) -> None:
         until(lambda: UploadJob.objects.filter(state="queued").exists(), seconds=10)
         time.sleep(1)
         assert (results(), queue.waiting()) == (0, (0, 1))
-        claim = claims.take("another:1:1")
+        claim = claims.claim_next("another:1:1")
         assert claim is not None
         while claim.job.state == "working":
             claim.step.handler(claim)
@@ -403,7 +403,7 @@ def test_a_command_ends_when_the_queue_is_empty_if_asked_to(queue: Queue) -> Non
     queue.put(told())
 
     with consuming(until_idle=True) as [consumer]:
-        until(cluster.stopping, seconds=20)
+        until(cluster.is_stopping, seconds=20)
 
     assert (consumer.status.ended, results()) == (1, 1)
 

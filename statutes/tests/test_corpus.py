@@ -16,7 +16,7 @@ from django.test import Client
 from accessa.integrity import find_violations
 from accounts.errors import ApiError
 from accounts.models import User
-from accounts.system_tenant import CORPUS
+from accounts.system_tenant import SYSTEM_TENANT_ID
 from documents import services
 from documents.models import Document
 from embeddings import active_model
@@ -67,24 +67,24 @@ def test_a_campaign_over_all_tenants_leaves_the_laws_alone(searchable: None, ask
 
 
 def test_a_pinned_corpus_is_not_even_skipped(searchable: None) -> None:
-    LiveModel.objects.filter(pk=CORPUS).update(pinned=True)
+    LiveModel.objects.filter(pk=SYSTEM_TENANT_ID).update(pinned=True)
 
     campaigns.start(**TARGET, by="sam")
 
-    assert not CampaignTenant.objects.filter(user_id=CORPUS).exists()
+    assert not CampaignTenant.objects.filter(user_id=SYSTEM_TENANT_ID).exists()
 
 
 def test_commands_and_forms_name_the_corpus_as_laws() -> None:
     form = StartForm({"target": "rechunk markdown-simple@2", "tenants": f"laws {TENANT}", "keep_hours": 24})
 
-    assert tenant_argument.named("laws") == CORPUS
+    assert tenant_argument.named("laws") == SYSTEM_TENANT_ID
     assert form.is_valid()
-    assert form.wanted["user_ids"] == [CORPUS, TENANT]
+    assert form.wanted["user_ids"] == [SYSTEM_TENANT_ID, TENANT]
 
 
 def test_laws_are_never_cut_by_another_chunker(searchable: None) -> None:
     with pytest.raises(ApiError) as refused:
-        campaigns.start(**RECHUNK, user_ids=[TENANT, CORPUS], by="sam")
+        campaigns.start(**RECHUNK, user_ids=[TENANT, SYSTEM_TENANT_ID], by="sam")
 
     assert (refused.value.code, refused.value.field) == ("LAWS_NOT_RECHUNKED", "user_ids")
 
@@ -93,7 +93,7 @@ def test_named_the_laws_are_moved_to_another_model_and_newer_laws_follow(laws: S
     done(laws, xml(TAXED, RATE))
     settings.EMBEDDER = "testing.embedders.Instant"
 
-    campaigns.start(**TARGET, user_ids=[CORPUS], by="sam")
+    campaigns.start(**TARGET, user_ids=[SYSTEM_TENANT_ID], by="sam")
     for _ in range(3):
         worker.drain()
         periodic.advance_campaigns()
@@ -102,7 +102,7 @@ def test_named_the_laws_are_moved_to_another_model_and_newer_laws_follow(laws: S
     again = accept(message())
     done(laws, xml(LOWER), law_id="LISR", raw_key="raw/lisr.xml")
 
-    assert active_model.active_model(CORPUS).model == "instant"
+    assert active_model.active_model(SYSTEM_TENANT_ID).model == "instant"
     assert articles(TAXED, RATE, LOWER) == [True, True, True]
     assert again.kind == Kind.DUPLICATE
     assert [found for found in find_violations() if found.kind != "vector"] == []
@@ -113,7 +113,12 @@ def test_named_the_laws_are_moved_to_another_model_and_newer_laws_follow(laws: S
 
 def test_nobody_gets_in_as_the_corpus(settings: Any) -> None:
     settings.SUPABASE_JWT_SECRET = SECRET
-    claims = {"sub": str(CORPUS), "aud": "authenticated", "exp": int(time.time()) + 3600, "role": "authenticated"}
+    claims = {
+        "sub": str(SYSTEM_TENANT_ID),
+        "aud": "authenticated",
+        "exp": int(time.time()) + 3600,
+        "role": "authenticated",
+    }
     bearer = f"Bearer {jwt.encode(claims, SECRET, algorithm='HS256')}"
 
     answer = Client().get("/documents", headers={"authorization": bearer})
@@ -123,9 +128,9 @@ def test_nobody_gets_in_as_the_corpus(settings: Any) -> None:
 
 def test_nobody_is_made_the_corpus() -> None:
     with pytest.raises(CommandError, match="nobody is"):
-        call_command("create_user", "a@example.com", id=CORPUS)
+        call_command("create_user", "a@example.com", id=SYSTEM_TENANT_ID)
     with pytest.raises(IntegrityError, match="user_is_not_the_corpus"), transaction.atomic():
-        User.objects.create(id=CORPUS, email="a@example.com", username="a")
+        User.objects.create(id=SYSTEM_TENANT_ID, email="a@example.com", username="a")
     assert not User.objects.exists()
 
 

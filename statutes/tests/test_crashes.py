@@ -16,7 +16,7 @@ from accessa.integrity import find_violations
 from documents import services as services_of_documents
 from documents.models import Document
 from jobs import failpoints, services, worker
-from jobs.claims import Superseded
+from jobs.claims import ClaimLost
 from jobs.models import UploadJob
 from statutes.models import Law, LawVersion
 from statutes.s3 import artifacts
@@ -74,7 +74,7 @@ def killed_until_done(look: Callable[[], object] = lambda: None) -> int:
         if died:
             look()
         UploadJob.objects.filter(state="working").update(lease_until=Now())
-        services.sweep()
+        services.requeue_due_and_expired()
     return deaths
 
 
@@ -138,7 +138,7 @@ def test_a_version_that_lost_its_turn_at_work_leaves_nothing_of_its_own(laws: S3
     before = objects(laws)
     put(laws, b"what the first try has put there", key="normalized/LIVA/law.json")
 
-    worker.attempt(claim)
+    worker.run_stage(claim)
 
     assert objects(laws) == before
 
@@ -152,9 +152,9 @@ def test_a_turn_that_is_lost_lets_nobody_name_what_was_uploaded(laws: S3Server) 
     version.refresh_from_db()
 
     def unsure() -> None:
-        raise Superseded("lost")
+        raise ClaimLost("lost")
 
-    with pytest.raises(Superseded):
+    with pytest.raises(ClaimLost):
         artifacts.upload(version, sure=unsure)
 
     assert objects(laws)["normalized/LIVA/manifest.json"] == manifest

@@ -17,7 +17,7 @@ from django.core.management import CommandError, call_command
 from django.db import connections
 from django.db.models.functions import Now
 
-from accounts.system_tenant import CORPUS
+from accounts.system_tenant import SYSTEM_TENANT_ID
 from documents import services
 from documents.models import Document
 from embeddings import active_model, vector_store
@@ -47,7 +47,7 @@ def published(version: LawVersion) -> None:
     """As the pipeline's last stage does, but for the job's own state."""
     artifacts.upload(version)
     UploadJob.objects.filter(document_id=version.pk).update(stage="embedded", state="done", finished_at=Now())
-    active_model.confirm_active_model(CORPUS, model="instant", version="1")
+    active_model.confirm_active_model(SYSTEM_TENANT_ID, model="instant", version="1")
     vector_store.commit_vectors(version.pk, model="instant", version="1")
     Document.objects.filter(pk=version.pk).update(chunks_version=CHUNKER)
     bm25.index_document(version.pk)
@@ -65,7 +65,7 @@ def found() -> list[Any]:
     return [
         (passage.chunk_id, passage.text, passage.headings, passage.pages, round(passage.score, 9))
         for query in queries
-        for passage in search(user_id=CORPUS, query=query, k=3)
+        for passage in search(user_id=SYSTEM_TENANT_ID, query=query, k=3)
     ]
 
 
@@ -142,9 +142,9 @@ def test_a_newer_version_takes_the_place_of_the_older_and_never_the_other_way_ro
 
 def test_vectors_of_another_model_than_the_corpus_are_refused(folder: Path) -> None:
     other = law("OTHER")
-    active_model.confirm_active_model(CORPUS, model="wordllama", version="1")
+    active_model.confirm_active_model(SYSTEM_TENANT_ID, model="wordllama", version="1")
     vector_store.buffer_vectors(
-        user_id=CORPUS, document_id=other.pk, model="wordllama", version="1",
+        user_id=SYSTEM_TENANT_ID, document_id=other.pk, model="wordllama", version="1",
         chunk_ids=[DocumentChunk.objects.filter(chunk_ord=0).get().pk], vectors=numpy.eye(1, 1536, dtype="f4"),
     )  # fmt: skip
     vector_store.commit_vectors(other.pk, model="wordllama", version="1")

@@ -12,7 +12,7 @@ import pytest
 from django.conf import settings
 from django.db import connection
 
-from accounts.system_tenant import CORPUS
+from accounts.system_tenant import SYSTEM_TENANT_ID
 from jobs import worker
 from jobs.models import UploadJob
 from statutes import versions
@@ -117,4 +117,4 @@ def test_the_setting_for_the_corpus_names_the_corpus() -> None:
     ]
     told = subprocess.run(asked, env=environment, cwd=settings.BASE_DIR, capture_output=True, text=True, check=True)
 
-    assert told.stdout.strip() == str((CORPUS, "titan"))
+    assert told.stdout.strip() == str((SYSTEM_TENANT_ID, "titan"))

@@ -16,7 +16,7 @@ from django.core.management import call_command
 from django.db import connection
 from pytest_django import Settings
 
-from jobs.cluster import state
+from jobs.cluster import shared_memory
 from jobs.models import UploadJob
 from statutes import ids
 from statutes.consumer.consumer import Consumer
@@ -83,7 +83,7 @@ def signals() -> Iterator[None]:
     for number, handler in before.items():
         signal.signal(number, handler)
     signal.alarm(0)
-    state.begin()
+    shared_memory.start_cluster()
 
 
 def test_a_message_that_is_handed_out_after_the_stop_is_given_back(queue: Queue, settings: Settings) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from accessa.integrity import find_violations
 from accounts.errors import ApiError
-from accounts.system_tenant import CORPUS
+from accounts.system_tenant import SYSTEM_TENANT_ID
 from embeddings.models import DocumentChunk
 from embeddings.tests.conftest import RecordingOpenAIServer, vendor  # noqa: F401  (a fixture)
 from jobs.models import UploadJob
@@ -41,7 +41,7 @@ def queue(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> Queue:
 @pytest.fixture
 def model(vendor: RecordingOpenAIServer, settings: Any) -> RecordingOpenAIServer:  # noqa: F811
     """The corpus has a model of its own, which refuses what speaks of the border."""
-    settings.EMBEDDER, settings.EMBEDDERS_OF = "local", {CORPUS: "openai"}
+    settings.EMBEDDER, settings.EMBEDDERS_OF = "local", {SYSTEM_TENANT_ID: "openai"}
     vendor.poison = "fronteriza"
     return vendor
 

@@ -14,12 +14,12 @@ from django.conf import settings as configured
 from django.db import connection
 from django.db.utils import InterfaceError, OperationalError
 
-from accounts.system_tenant import CORPUS
+from accounts.system_tenant import SYSTEM_TENANT_ID
 from documents.models import Document
 from embeddings.tests.conftest import RecordingOpenAIServer, vendor  # noqa: F401  (a fixture)
 from jobs import worker
-from jobs.claims import Superseded
-from jobs.settlement import settle
+from jobs.claims import ClaimLost
+from jobs.settlement import apply_outcome
 from statutes import retention, services
 from statutes.intake import Kind, accept
 from statutes.models import Law, LawVersion
@@ -110,7 +110,7 @@ def test_a_law_that_does_not_fit_its_schema_is_not_uploaded(laws: S3Server) -> N
     claim = stop_before("parsed")
     LawVersion.objects.update(canonical={**(sample_laws.version_of(sent).canonical or {}), "title": 7})
 
-    settle(claim, worker.attempt(claim))
+    apply_outcome(claim, worker.run_stage(claim))
     run_to_the_end()
 
     job = sample_laws.job_of(sent)
@@ -124,7 +124,7 @@ def test_a_text_that_was_changed_in_the_store_is_not_published(laws: S3Server) -
     path = Path(configured.STORAGE_ROOT, str(Document.objects.get().parsed_path).removeprefix("storage://"))
     path.write_bytes(path.read_bytes().replace(b"impuesto", b"IMPUESTO", 1))
 
-    settle(claim, worker.attempt(claim))
+    apply_outcome(claim, worker.run_stage(claim))
     run_to_the_end()
 
     job = sample_laws.job_of(sent)
@@ -146,7 +146,7 @@ def test_a_law_whose_vectors_are_not_as_they_were_bought_is_not_published(harm: 
     with connection.cursor() as cursor:
         cursor.execute(harm)
 
-    settle(claim, worker.attempt(claim))
+    apply_outcome(claim, worker.run_stage(claim))
     run_to_the_end()
 
     job = sample_laws.job_of(sent)
@@ -177,7 +177,7 @@ TURN_LOST = """
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize(
     ("lost", "error"),
-    [(CLAIM_LOST, Superseded), (TURN_LOST, (OperationalError, InterfaceError))],
+    [(CLAIM_LOST, ClaimLost), (TURN_LOST, (OperationalError, InterfaceError))],
     ids=["claim", "turn"],
 )
 def test_who_lost_a_law_while_its_objects_were_uploaded_writes_no_manifest(
@@ -188,7 +188,7 @@ def test_who_lost_a_law_while_its_objects_were_uploaded_writes_no_manifest(
     laws.after("PUT", f"/{BUCKET}/{VECTORS}", _elsewhere(lost))
 
     with pytest.raises(error):
-        worker.attempt(claim)
+        worker.run_stage(claim)
     connection.close()
 
     lies = objects(laws)
@@ -214,7 +214,7 @@ def test_a_file_that_is_swapped_after_it_was_looked_at_is_looked_at_again(laws: 
 @pytest.fixture
 def choosy(vendor: RecordingOpenAIServer, settings: Any) -> RecordingOpenAIServer:  # noqa: F811
     """The corpus has a model of its own, which refuses what speaks of the border."""
-    settings.EMBEDDER, settings.EMBEDDERS_OF = "local", {CORPUS: "openai"}
+    settings.EMBEDDER, settings.EMBEDDERS_OF = "local", {SYSTEM_TENANT_ID: "openai"}
     vendor.poison = "fronteriza"
     return vendor
 

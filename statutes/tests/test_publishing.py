@@ -61,9 +61,9 @@ def test_whoever_has_lost_the_turn_writes_no_manifest_over_a_newer_one(found: st
         done(laws, xml(TAXED, RATE), found)
 
     with overtaken(laws) as seen:
-        ending = worker.attempt(claim)
+        ending = worker.run_stage(claim)
     left = standing(laws)
-    again = worker.attempt(claim)
+    again = worker.run_stage(claim)
 
     assert seen
     assert (ending, left) == (Wait(2.0, "LAW_BUSY"), "2024-03")

@@ -13,7 +13,7 @@ from documents.models import Document
 from documents.services import delete
 from embeddings.models import DocumentChunk
 from jobs import services, worker
-from jobs.claims import Claim, Superseded
+from jobs.claims import Claim, ClaimLost
 from jobs.models import UploadJob
 from jobs.states import Stage
 from statutes import ids, search
@@ -159,8 +159,8 @@ def test_whoever_has_lost_the_job_writes_nothing(laws: S3Server, ana: Person) ->
 
     services.cancel(claim.job, by="sam")
 
-    with pytest.raises(Superseded):
-        worker.attempt(claim)
+    with pytest.raises(ClaimLost):
+        worker.run_stage(claim)
     assert (shown(ana), kinds()) == (before, set())
 
 
@@ -323,7 +323,7 @@ def test_overtaken_by_a_newer_version_what_is_done_anew_is_taken_out(laws: S3Ser
     claim = stop_before("embedded")
     done(laws, xml(RATE), "2024-02")
 
-    worker.attempt(claim)
+    worker.run_stage(claim)
 
     assert list(Document.objects.values_list("pk", flat=True)) == [ids.document_id("LIVA", "2024-02")]
     assert (Law.objects.get().version, LawVersion.objects.get(pk=SECOND).error_code) == ("2024-02", "LAW_OUTDATED")

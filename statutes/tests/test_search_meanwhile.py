@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import pytest
 from django.db import connection, connections
 
-from accounts.system_tenant import CORPUS
+from accounts.system_tenant import SYSTEM_TENANT_ID
 from embeddings.embedders import Vectors
 from embeddings.tests.conftest import RecordingOpenAIServer, vendor  # noqa: F401 - a fixture
 from jobs import worker
@@ -58,7 +58,7 @@ def test_while_a_newer_version_takes_its_place_a_law_is_found_in_one_of_the_two(
         before, after = f"2024-{at:02}", f"2024-{at + 1:02}"
         arrived(laws, xml(TAXED, LOWER if at % 2 == 0 else RATE), after)
         claim = stop_before("embedded")
-        with before_the_first(point, partial(worker.attempt, claim)) as seen:
+        with before_the_first(point, partial(worker.run_stage, claim)) as seen:
             found = search.laws(user_id=ana.id, query="tasa del impuesto", law_ids=law_ids)
 
         assert seen, point
@@ -86,7 +86,7 @@ class Slow(Instant):
 def test_a_law_that_is_replaced_while_the_question_is_embedded_is_found(
     narrowed: dict[str, Any], ana: Person, settings: Any
 ) -> None:
-    settings.EMBEDDERS_OF = {CORPUS: f"{__name__}.Slow"}
+    settings.EMBEDDERS_OF = {SYSTEM_TENANT_ID: f"{__name__}.Slow"}
     old = enacted("LIVA", "Artículo 1. La tasa es del quince por ciento.")
 
     def replaced() -> None:
@@ -112,7 +112,7 @@ def taken_out(document_id: Any) -> None:
 @pytest.fixture
 def apart(vendor: RecordingOpenAIServer, settings: Any) -> RecordingOpenAIServer:  # noqa: F811
     """The laws have another model than everybody else, and its vendor is down."""
-    settings.EMBEDDER, settings.EMBEDDERS_OF = "local", {CORPUS: "openai"}
+    settings.EMBEDDER, settings.EMBEDDERS_OF = "local", {SYSTEM_TENANT_ID: "openai"}
     enacted("LIVA", "Artículo 1. La tasa de los puertos es del dieciséis por ciento.")
     vendor.misbehave("POST /v1/embeddings", "status-500", times=5)
     return vendor

@@ -15,11 +15,11 @@ from django.utils import timezone
 from accounts.audit.models import AuditEntry
 from accounts.audit.tests.personas import written
 from accounts.errors import ApiError
-from accounts.system_tenant import CORPUS
+from accounts.system_tenant import SYSTEM_TENANT_ID
 from documents.models import Document
 from embeddings.models import DocumentChunk
 from jobs import worker
-from jobs.claims import Superseded
+from jobs.claims import ClaimLost
 from jobs.models import UploadJob
 from statutes import ids, periodic, publish_lock, services
 from statutes.intake import accept
@@ -52,7 +52,7 @@ def test_a_version_is_done_again_from_its_raw_file_as_it_is_now(laws: S3Server) 
     first, second = ids.document_ids("LIVA", "2024-01")
     assert (LawVersion.objects.get(pk=second).job_id, Law.objects.get().document_id) == (job.pk, second)
     entry = AuditEntry.objects.get()
-    assert (entry.action, entry.object_id, entry.tenant_id) == ("laws.reprocess", str(first), CORPUS)
+    assert (entry.action, entry.object_id, entry.tenant_id) == ("laws.reprocess", str(first), SYSTEM_TENANT_ID)
     assert entry.details == {"law_id": "LIVA", "version": "2024-01", "job_id": str(job.pk)}
 
 
@@ -94,7 +94,7 @@ def test_a_law_that_is_taken_out_leaves_nothing_but_its_raw_file(laws: S3Server)
     for model in (Law, LawVersion, Document, DocumentChunk, UploadJob):
         assert not model._default_manager.exists(), model
     assert sorted(objects(laws)) == sorted(OTHERS)
-    assert not list(Path(configured.STORAGE_ROOT, "raw", str(CORPUS)).glob("*"))
+    assert not list(Path(configured.STORAGE_ROOT, "raw", str(SYSTEM_TENANT_ID)).glob("*"))
     assert [(action, object_id) for action, _, object_id, _ in written()] == [("laws.withdraw", "LIVA")]
 
 
@@ -159,8 +159,8 @@ def test_work_on_a_law_that_is_taken_out_writes_nothing(laws: S3Server) -> None:
 
     services.withdraw("LIVA", by=None, reason="repealed")
 
-    with pytest.raises(Superseded):
-        worker.attempt(claim)
+    with pytest.raises(ClaimLost):
+        worker.run_stage(claim)
     assert list(objects(laws)) == [KEY]
     assert not Law.objects.exists()
 

@@ -11,7 +11,7 @@ from django.conf import settings
 from django.db import connection, transaction
 
 from accessa.integrity import find_violations
-from accounts.system_tenant import CORPUS
+from accounts.system_tenant import SYSTEM_TENANT_ID
 from documents.models import Document, ScannedPage
 from jobs import worker
 from jobs.models import UploadJob
@@ -34,7 +34,7 @@ def test_a_law_goes_from_its_message_to_passages_that_are_found(laws: S3Server) 
 
     law, version = Law.objects.get(), sample_laws.version_of(message())
     manifest = json.loads(objects(laws)["normalized/LIVA/manifest.json"])
-    assert (job.state, job.last_error, job.user_id) == ("done", None, CORPUS)
+    assert (job.state, job.last_error, job.user_id) == ("done", None, SYSTEM_TENANT_ID)
     assert articles(TAXED, RATE) == [True, True]
     assert (law.status, law.version, law.chunk_count, law.language) == ("embedded", "2024-01", 2, "es")
     assert (law.title, law.document_id) == ("Ley del Impuesto al Valor Agregado", job.document_id)
@@ -70,7 +70,7 @@ def test_a_new_version_takes_the_place_of_the_old_in_one_step(laws: S3Server) ->
     assert Law.objects.get().version == "2024-02"
     assert not Document.objects.filter(pk=old.document_id).exists()
     assert not UploadJob.objects.filter(pk=old.pk).exists()
-    assert not Path(settings.STORAGE_ROOT, "raw", str(CORPUS), f"{old.document_id}.pdf").exists()
+    assert not Path(settings.STORAGE_ROOT, "raw", str(SYSTEM_TENANT_ID), f"{old.document_id}.pdf").exists()
 
 
 def test_a_swap_that_breaks_off_leaves_the_old_version_whole(laws: S3Server) -> None:
@@ -83,7 +83,7 @@ def test_a_swap_that_breaks_off_leaves_the_old_version_whole(laws: S3Server) -> 
             CREATE TRIGGER refused BEFORE DELETE ON documents FOR EACH ROW EXECUTE FUNCTION refuse();""")
 
     with transaction.atomic():
-        ending = worker.attempt(claim)
+        ending = worker.run_stage(claim)
 
     assert isinstance(ending, Retryable)
     assert articles(TAXED, RATE, LOWER) == [True, True, False]
@@ -105,7 +105,7 @@ def test_a_version_that_was_overtaken_at_work_is_taken_out(laws: S3Server) -> No
     newer = done(laws, xml(LOWER), "2024-02")
     before = objects(laws)
 
-    ending = worker.attempt(claim)
+    ending = worker.run_stage(claim)
 
     assert isinstance(ending, Moved)
     assert ending.finished
@@ -146,7 +146,7 @@ def test_only_one_worker_publishes_a_law(laws: S3Server) -> None:
 
     with psycopg.connect(**connection.get_connection_params() | {"cursor_factory": psycopg.Cursor}) as other:
         other.execute("SELECT pg_advisory_lock(hashtextextended('law:LIVA', 0))")
-        ending = worker.attempt(claim)
+        ending = worker.run_stage(claim)
 
     assert ending == Wait(2.0, "LAW_BUSY")
     assert list(objects(laws)) == [sample_laws.KEY]
@@ -156,7 +156,7 @@ def test_what_stands_at_a_stage_is_proven_there(laws: S3Server) -> None:
     arrived(laws, xml(TAXED, RATE))
 
     for claim in stages():
-        assert claim.step.proof([claim.job.pk]) == {}
+        assert claim.step.invariant([claim.job.pk]) == {}
 
     assert list(find_violations(deep=True)) == []
 
@@ -164,13 +164,13 @@ def test_what_stands_at_a_stage_is_proven_there(laws: S3Server) -> None:
 def test_what_ocr_has_read_is_kept_until_another_file_comes(laws: S3Server) -> None:
     sent = arrived(laws, text_pdf("Artículo 1. Los de la ley.", ""), raw_key="raw/ley.pdf")
     document = Document.objects.get()
-    read = {"document": document, "user_id": CORPUS, "page": 2, "parser_version": SCANS}
+    read = {"document": document, "user_id": SYSTEM_TENANT_ID, "page": 2, "parser_version": SCANS}
     ScannedPage.objects.create(**read, text="Artículo 2. De otro archivo.")
     claim = stop_before("parsing")
     left = ScannedPage.objects.exists()
 
     ScannedPage.objects.create(**read, text="Artículo 2. El resto de la ley.")
-    moved = worker.attempt(claim)
+    moved = worker.run_stage(claim)
 
     canonical = sample_laws.version_of(sent).canonical or {}
     assert isinstance(moved, Moved)

@@ -11,7 +11,7 @@ import pytest
 import requests
 from django.conf import settings as configured
 
-from accounts.system_tenant import CORPUS
+from accounts.system_tenant import SYSTEM_TENANT_ID
 from documents import services
 from documents.models import Document
 from documents.tests.s3_settings import use_s3_storage
@@ -66,10 +66,10 @@ def test_an_uploads_job_goes_on_as_soon_as_s3_has_the_bytes(queue: Queue, ana: P
         until(lambda: UploadJob.objects.get().run_after is None, seconds=20)
         until(lambda: queue.is_empty, seconds=10)
 
-    claim = claims.take("w")
+    claim = claims.claim_next("w")
     assert answer.status_code == 200
     assert claim is not None
-    worker.attempt(claim)
+    worker.run_stage(claim)
     assert UploadJob.objects.get().stage == "job_validated"
     assert Document.objects.get().stored_at is not None
 
@@ -117,7 +117,7 @@ def test_another_bucket_wakes_nobody(settings: Any) -> None:
 
 @pytest.mark.django_db
 @pytest.mark.parametrize(
-    ("user_id", "stored"), [(ANA, "2026-01-01T00:00:00Z"), (CORPUS, None)], ids=["stored", "a law"]
+    ("user_id", "stored"), [(ANA, "2026-01-01T00:00:00Z"), (SYSTEM_TENANT_ID, None)], ids=["stored", "a law"]
 )
 def test_what_is_stored_already_and_a_law_of_ours_are_left_alone(
     user_id: UUID, stored: str | None, settings: Any

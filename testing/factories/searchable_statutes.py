@@ -7,7 +7,7 @@ from uuid import UUID
 
 from django.db.models.functions import Now
 
-from accounts.system_tenant import CORPUS
+from accounts.system_tenant import SYSTEM_TENANT_ID
 from embeddings import active_model, chunk_store
 from embeddings.embedders import DIMENSIONS, vector_shas
 from embeddings.indexes import bm25
@@ -36,13 +36,15 @@ def enacted(
     rendered = markdown.render(law, pages=text.count("\f") + 1 if form == "pdf" else 0)
     made: UUID = DocumentFactory.create(
         pk=ids.document_id(law_id, version),
-        user_id=CORPUS,
+        user_id=SYSTEM_TENANT_ID,
         filename=title,
         chunks_version=articles.CHUNKER.label,
         page_starts=list(rendered.page_starts),
     ).pk
     cut = articles.CHUNKER.split(rendered.text, rendered.page_starts)
-    chunk_store.buffer_chunks(user_id=CORPUS, document_id=made, chunks=cut, chunks_version=articles.CHUNKER.label)
+    chunk_store.buffer_chunks(
+        user_id=SYSTEM_TENANT_ID, document_id=made, chunks=cut, chunks_version=articles.CHUNKER.label
+    )
     chunk_store.commit_chunks(made, chunks_version=articles.CHUNKER.label)
     _embed(made, [chunk.text for chunk in cut])
     known = {"version": version, "status": status}
@@ -63,7 +65,7 @@ def _read(text: str) -> Canonical:
 
 
 def _embed(document_id: UUID, texts: Sequence[str]) -> None:
-    embedder = active_model.require_embedder(active_model.active_model(CORPUS))
+    embedder = active_model.require_embedder(active_model.active_model(SYSTEM_TENANT_ID))
     found = embedder.embed(texts)
     for at, (row, sha) in enumerate(zip(found, vector_shas(found), strict=True)):
         DocumentChunk.objects.filter(document_id=document_id, chunk_ord=at).update(

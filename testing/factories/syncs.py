@@ -38,7 +38,7 @@ def work(message: Message) -> None:
     """
     body = message.body
     IngestionJob.objects.filter(pk=body.job_id).update(status="running", items_seen=F("items_seen") + 1)
-    failpoints.reach("page:items")
+    failpoints.failpoint("page:items")
     _wait()
     with page_messages.message_lease(message):
         job = IngestionJob.objects.filter(pk=body.job_id, page=body.page)

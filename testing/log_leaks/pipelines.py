@@ -21,7 +21,7 @@ def says(claim: Claim) -> Outcome:
 
 def meets_a_constraint(claim: Claim) -> Outcome:
     """The database repeats the row in the DETAIL of its error, in its answer and in its own log."""
-    with claim.held(), connection.cursor() as cursor:
+    with claim.transaction(), connection.cursor() as cursor:
         cursor.execute("CREATE TEMPORARY TABLE owed (said text UNIQUE) ON COMMIT DROP")
         cursor.execute("INSERT INTO owed VALUES (%(all)s), (%(all)s)", {"all": log_leaks.ALL})
     raise AssertionError
@@ -38,7 +38,7 @@ def breaks_the_drain(claim: Claim) -> Outcome:
 
 
 def _plan(name: str, handler: Handler) -> Pipeline:
-    return Pipeline(name, (Step(Stage.EMBEDDED, handler, holds, limit=60),))
+    return Pipeline(name, (Step(Stage.EMBEDDED, handler, holds, time_limit=60),))
 
 
 LEAKY = {

@@ -1,14 +1,14 @@
 from django.db import migrations
 
-from accounts.rls import protect
+from accounts.rls import enable_rls
 
 
 class Migration(migrations.Migration):
     dependencies = [("vendors", "0001_initial"), ("accounts", "0002_policies")]
 
     operations = [
-        protect("purchases", "purchase_select_self"),
-        protect("tenant_budgets", "tenant_budget_select_self"),
+        enable_rls("purchases", "purchase_select_self"),
+        enable_rls("tenant_budgets", "tenant_budget_select_self"),
         # Only staff see the purchases of campaigns.
         migrations.RunSQL(
             "ALTER POLICY purchase_select_self ON purchases"

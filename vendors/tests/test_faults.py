@@ -10,7 +10,7 @@ import openai
 import pytest
 from django.db import OperationalError
 
-from jobs.claims import Superseded
+from jobs.claims import ClaimLost
 from jobs.outcomes import Permanent, Postponed, Retryable
 from vendors import guard
 from vendors.models import Breaker, Pace
@@ -163,7 +163,7 @@ def test_a_vendors_code_that_is_a_sentence_is_not_taken_over(vendor: Vendor, ser
         Retryable("EMBEDDER_AWAY", "It is away."),
         Permanent("BUDGET_TOO_SMALL", "Too small."),
         Postponed(3, "BUDGET_SPENT"),
-        Superseded("job"),
+        ClaimLost("job"),
         OperationalError("the database is away"),
         TypeError("a bug"),
         KeyError("a bug"),

@@ -11,10 +11,10 @@ from uuid import UUID
 import pytest
 from django.db import connection, transaction
 
-from jobs.claims import take
+from jobs.claims import claim_next
 from jobs.models import UploadJob
 from jobs.outcomes import Permanent, Postponed
-from jobs.settlement import settle as settle_job
+from jobs.settlement import apply_outcome as settle_job
 from testing.concurrency import at_once
 from testing.factories import JobFactory
 from vendors import ledger
@@ -225,7 +225,7 @@ def test_the_day_is_found_through_the_index() -> None:
 def test_raising_a_budget_wakes_the_jobs_that_wait_for_it() -> None:
     waiting, other = JobFactory.create(user_id=TENANT), JobFactory.create()
     for _ in range(2):
-        claim = take("test:1:1")
+        claim = claim_next("test:1:1")
         assert claim is not None
         settle_job(claim, Postponed(3600, "BUDGET_SPENT").wait)
 

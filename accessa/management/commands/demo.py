@@ -163,7 +163,7 @@ def _start(supervisor: Supervisor, address: Address) -> None:
 def visiting(address: Address, email: str) -> Iterator[ApiClient]:
     """Visit as a demo tenant, with a token for this visit and without what an earlier one left."""
     user, _ = User.objects.get_or_create(email=email, defaults={"username": email})
-    visitor = ApiClient(address.url, api_tokens.make(user, name="demo"))
+    visitor = ApiClient(address.url, api_tokens.create_token(user, name="demo"))
     try:
         visitor.forget()
         yield visitor

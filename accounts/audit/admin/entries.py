@@ -12,10 +12,11 @@ from django.urls import reverse
 from unfold.decorators import action
 from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget, UnfoldAdminUUIDInputWidget
 
-from accounts.audit import log, reason_form
+from accounts.audit import log
 from accounts.audit.admin_base import ReadOnlyAdmin
-from accounts.audit.admin_filters import between, exact, moment, one_of
-from accounts.audit.export import TYPES, Selection, lines
+from accounts.audit.admin_filters import choice_filter, datetime_range_filter, exact_filter, parse_utc_datetime
+from accounts.audit.export import CONTENT_TYPES, EntrySelection, export_lines
+from accounts.audit.forms import reason_field, reason_page
 from accounts.audit.models import AuditEntry
 
 # Each action once, along the index: DISTINCT would read every entry.
@@ -48,7 +49,7 @@ class ExportForm(forms.Form):
     format = forms.ChoiceField(
         choices=[("csv", "CSV for a spreadsheet"), ("jsonl", "JSON lines")], widget=UnfoldAdminSelectWidget
     )
-    reason = reason_form.reason_field()
+    reason = reason_field()
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -57,22 +58,23 @@ class ExportForm(forms.Form):
     def clean(self) -> dict[str, Any]:
         for name in ("since", "until"):
             said = self.cleaned_data.get(name)
-            self.cleaned_data[name] = moment(said) if said else None
+            self.cleaned_data[name] = parse_utc_datetime(said) if said else None
             if said and self.cleaned_data[name] is None:
                 self.add_error(name, "This is no moment.")
         return self.cleaned_data
 
     @property
-    def selection(self) -> Selection:
-        return Selection(**{name: self.cleaned_data[name] or None for name in Selection.__slots__})
+    def selection(self) -> EntrySelection:
+        return EntrySelection(**{name: self.cleaned_data[name] or None for name in EntrySelection.__slots__})
 
 
 @admin.register(AuditEntry)
 class AuditEntryAdmin(ReadOnlyAdmin):
     list_display = ("at", "actor", "action", "object_type", "object_id", "tenant_id", "reason")
     list_filter = (
-        one_of("action", "action", actions), exact("actor_id", "actor's id"), exact("tenant_id", "tenant's id"),
-        exact("object_id", "object's id"), between("at", "at"),
+        choice_filter("action", "action", actions), exact_filter("actor_id", "actor's id"),
+        exact_filter("tenant_id", "tenant's id"), exact_filter("object_id", "object's id"),
+        datetime_range_filter("at", "at"),
     )  # fmt: skip
     id_fields = ("entry_id", "object_id", "tenant_id", "actor_id")
     ordering = ("-at", "entry_id")
@@ -91,15 +93,13 @@ class AuditEntryAdmin(ReadOnlyAdmin):
         if request.method == "POST" and form.is_valid():
             return self._file(request, form)
         back = reverse("admin:audit_auditentry_changelist")
-        return reason_form.page(
-            request, self.admin_site, form, title="Export the audit log", button="Export", back=back
-        )
+        return reason_page(request, self.admin_site, form, title="Export the audit log", button="Export", back=back)
 
     def _file(self, request: HttpRequest, form: ExportForm) -> StreamingHttpResponse:
         chosen, kind = form.selection, form.cleaned_data["format"]
-        log.record(
+        log.record_action(
             by=request.user, action="audit.export", reason=form.cleaned_data["reason"],  # type: ignore[arg-type]
-            object_type="audit_log", object_id=kind, selection=chosen.words,
+            object_type="audit_log", object_id=kind, selection=chosen.as_details,
         )  # fmt: skip
         headers = {"Content-Disposition": f'attachment; filename="audit.{kind}"', "Cache-Control": "no-store"}
-        return StreamingHttpResponse(lines(chosen, kind), content_type=TYPES[kind], headers=headers)
+        return StreamingHttpResponse(export_lines(chosen, kind), content_type=CONTENT_TYPES[kind], headers=headers)

@@ -15,9 +15,10 @@ from unfold.decorators import action
 from unfold.enums import ActionVariant
 from unfold.widgets import UnfoldAdminIntegerFieldWidget, UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
 
-from accounts.audit import reason_form, token_actions
+from accounts.audit import token_actions
 from accounts.audit.admin_base import ReadOnlyAdmin
-from accounts.audit.admin_filters import exact
+from accounts.audit.admin_filters import exact_filter
+from accounts.audit.forms import ReasonForm, reason_field, reason_page
 from accounts.errors import ApiError
 from accounts.models import ApiToken
 
@@ -37,14 +38,14 @@ class TokenForm(forms.Form):
         label="Valid for days", required=False, min_value=1, max_value=3650, help_text="Empty: until it is revoked.",
         widget=UnfoldAdminIntegerFieldWidget,
     )  # fmt: skip
-    reason = reason_form.reason_field()
+    reason = reason_field()
 
     def make(self, by: Any) -> str:
         """Return the plain token; raise ``Refused`` where there is no such user."""
         said = self.cleaned_data
         expires_at = timezone.now() + timedelta(days=said["days"]) if said["days"] else None
-        user = token_actions.user_named(said["user"])
-        return token_actions.make_token(
+        user = token_actions.find_user(said["user"])
+        return token_actions.issue_token(
             user, name=said["name"], scope=said["scope"], expires_at=expires_at, by=by, reason=said["reason"]
         )
 
@@ -52,7 +53,7 @@ class TokenForm(forms.Form):
 @admin.register(ApiToken)
 class ApiTokenAdmin(ReadOnlyAdmin):
     list_display = ("token_id", "user_id", "name", "scope", "created_at", "expires_at", "revoked_at")
-    list_filter = (exact("user_id", "user's id"),)
+    list_filter = (exact_filter("user_id", "user's id"),)
     id_fields = ("token_id", "user_id")
     ordering = ("-created_at", "token_id")
     # Not the digest: whoever has it can tell which of two tokens is the one.
@@ -81,7 +82,7 @@ class ApiTokenAdmin(ReadOnlyAdmin):
                 form.add_error("user", refused.detail)
             else:
                 shown |= {"title": "The new token", "token": made, "template": "admin/audit/token.html"}
-        return reason_form.page(request, self.admin_site, form, **shown)
+        return reason_page(request, self.admin_site, form, **shown)
 
     @action(description="Revoke", icon="block", url_path="revoke", permissions=["revoke"], variant=ActionVariant.DANGER)  # type: ignore[untyped-decorator]
     def revoke(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -89,13 +90,13 @@ class ApiTokenAdmin(ReadOnlyAdmin):
         if token is None:
             return HttpResponseRedirect(reverse(LISTED))
         back = reverse("admin:accounts_apitoken_change", args=[token.pk])
-        form = reason_form.ReasonForm(request.POST or None)
+        form = ReasonForm(request.POST or None)
         if request.method == "POST" and form.is_valid():
             found = ApiToken.objects.filter(pk=token.pk)
-            revoked = token_actions.revoke(found, by=request.user, reason=form.cleaned_data["reason"])  # type: ignore[arg-type]
+            revoked = token_actions.revoke_tokens(found, by=request.user, reason=form.cleaned_data["reason"])  # type: ignore[arg-type]
             messages.success(request, "It is revoked." if revoked else "It was revoked already.")
             return HttpResponseRedirect(back)
         lines = ("From now on every request with this token is refused. This cannot be undone.",)
-        return reason_form.page(
+        return reason_page(
             request, self.admin_site, form, title=f"Revoke {token.pk}", button="Revoke", back=back, lines=lines
         )

@@ -13,16 +13,16 @@ from django.forms import ModelForm
 from django.http import HttpRequest, HttpResponse
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 
-from accounts.audit import log, reason_form, token_actions
+from accounts.audit import forms, log, token_actions
 from accounts.audit.admin_base import BoundedAdmin
-from accounts.audit.admin_filters import one_of
+from accounts.audit.admin_filters import choice_filter
 from accounts.models import ApiToken, User
 
-POWERS = ("is_staff", "is_superuser", "groups", "user_permissions")
+PRIVILEGE_FIELDS = ("is_staff", "is_superuser", "groups", "user_permissions")
 WHY = ("Why", {"fields": ("reason",)})
 
 
-class Reasoned(BoundedAdmin):
+class AuditedAdmin(BoundedAdmin):
     """Rows whose every change leaves an audit entry: which fields, and why. Nobody deletes them."""
 
     noun: str
@@ -38,44 +38,44 @@ class Reasoned(BoundedAdmin):
         )  # fmt: skip
 
     def _write(self, request: HttpRequest, row: Any, verb: str, reason: str, **details: Any) -> None:
-        log.record(
+        log.record_action(
             by=request.user, action=f"{self.noun}s.{verb}", reason=reason,  # type: ignore[arg-type]
             object_type=self.noun, object_id=str(row.pk), **details,
         )  # fmt: skip
 
 
 class ReasonedUserForm(UserChangeForm):  # type: ignore[misc]
-    reason = reason_form.reason_field()
+    reason = forms.reason_field()
 
 
 class ReasonedPasswordForm(AdminPasswordChangeForm):  # type: ignore[misc]
-    reason = reason_form.reason_field()
+    reason = forms.reason_field()
 
 
 class NewUserForm(UserCreationForm):  # type: ignore[misc]
-    reason = reason_form.reason_field()
+    reason = forms.reason_field()
 
 
 class ReasonedGroupForm(ModelForm):  # type: ignore[type-arg]
-    reason = reason_form.reason_field()
+    reason = forms.reason_field()
 
 
 @admin.register(User)
-class UserAdmin(Reasoned, DjangoUserAdmin):  # type: ignore[type-arg]
+class UserAdmin(AuditedAdmin, DjangoUserAdmin):  # type: ignore[type-arg]
     noun = "user"
     form = ReasonedUserForm
     add_form = NewUserForm
     change_password_form = ReasonedPasswordForm
     change_user_password_template = "admin/audit/set_password.html"  # noqa: S105
     list_display = ("id", "email", "is_active", "is_staff", "is_superuser", "date_joined", "last_login")
-    list_filter = (one_of("is_staff", "kind", (("True", "staff"), ("False", "tenants"))),)
+    list_filter = (choice_filter("is_staff", "kind", (("True", "staff"), ("False", "tenants"))),)
     id_fields = ("id", "email", "username")
     ordering = ("email",)
     filter_horizontal = ()
     readonly_fields = ("id", "last_login", "date_joined")
     fieldsets: ClassVar[Any] = (
         (None, {"fields": ("id", "username", "email", "password")}),
-        ("May", {"fields": ("is_active", *POWERS)}),
+        ("May", {"fields": ("is_active", *PRIVILEGE_FIELDS)}),
         ("When", {"fields": ("date_joined", "last_login")}),
         WHY,
     )
@@ -87,7 +87,7 @@ class UserAdmin(Reasoned, DjangoUserAdmin):  # type: ignore[type-arg]
         return allowed and (request.user.is_superuser or not (obj and (obj.is_staff or obj.is_superuser)))
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
-        powers = () if request.user.is_superuser else POWERS
+        powers = () if request.user.is_superuser else PRIVILEGE_FIELDS
         return (*super().get_readonly_fields(request, obj), *powers)
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
@@ -98,9 +98,9 @@ class UserAdmin(Reasoned, DjangoUserAdmin):  # type: ignore[type-arg]
 
     def save_related(self, request: HttpRequest, form: ModelForm[Any], formsets: Any, change: bool) -> None:
         super().save_related(request, form, formsets, change)
-        if {*POWERS} & {*form.changed_data} and form.instance.is_staff:  # whoever holds a token was not given these
+        if {*PRIVILEGE_FIELDS} & {*form.changed_data} and form.instance.is_staff:  # not for holders of old tokens
             found = ApiToken.objects.filter(user=form.instance)
-            token_actions.revoke(found, by=request.user, reason=form.cleaned_data["reason"])  # type: ignore[arg-type]
+            token_actions.revoke_tokens(found, by=request.user, reason=form.cleaned_data["reason"])  # type: ignore[arg-type]
 
     def user_change_password(self, request: HttpRequest, id: str, form_url: str = "") -> HttpResponse:
         with transaction.atomic():
@@ -116,7 +116,7 @@ admin.site.unregister(Group)
 
 
 @admin.register(Group)
-class GroupAdmin(Reasoned, DjangoGroupAdmin):
+class GroupAdmin(AuditedAdmin, DjangoGroupAdmin):
     noun = "group"
     form = ReasonedGroupForm
     fields = ("name", "permissions", "reason")

@@ -28,7 +28,7 @@ class Staff:
             wanted |= Q(content_type__app_label=app, codename=codename)
         self.user.user_permissions.set(Permission.objects.filter(wanted))
         if group:
-            self.user.groups.add(roles.granted(group))
+            self.user.groups.add(roles.sync_group(group))
         self.client = Client()
         self.client.force_login(self.user)
 

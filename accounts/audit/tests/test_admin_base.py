@@ -11,8 +11,8 @@ from django.db.models import F, Func, QuerySet, TextField
 from django.test.utils import CaptureQueriesContext
 
 from accounts.audit.admin.entries import AuditEntryAdmin
-from accounts.audit.admin_base import MOST_ROWS
-from accounts.audit.admin_filters import moment
+from accounts.audit.admin_base import MAX_ROWS
+from accounts.audit.admin_filters import parse_utc_datetime
 from accounts.audit.models import AuditEntry
 from accounts.audit.tests.personas import Staff
 
@@ -38,17 +38,17 @@ def fill(rows: int) -> None:
 
 
 def test_a_long_list_ends_at_its_thousandth_row_and_says_so(root: Staff) -> None:
-    fill(MOST_ROWS + 100)
+    fill(MAX_ROWS + 100)
 
     with CaptureQueriesContext(connection) as seen:
         last, beyond = root.page(LIST, p=20), root.page(LIST, p=999_999)
 
-    oldest = f">{MOST_ROWS}</"
+    oldest = f">{MAX_ROWS}</"
     assert oldest in last.replace(" ", "").replace("\n", "")
     assert oldest in beyond.replace(" ", "").replace("\n", "")
     assert "The first 1000 audit entries" in last
     offsets = [int(found) for query in seen for found in re.findall(r"OFFSET (\d+)", query["sql"])]
-    assert max(offsets) == MOST_ROWS - 50
+    assert max(offsets) == MAX_ROWS - 50
 
 
 def test_a_short_list_is_counted(root: Staff) -> None:
@@ -66,7 +66,7 @@ def test_what_takes_too_long_is_stopped_with_a_sentence(root: Staff, monkeypatch
         return AuditEntry.objects.annotate(nap=napping).exclude(nap="x")
 
     monkeypatch.setattr(AuditEntryAdmin, "get_queryset", slow)
-    monkeypatch.setattr(AuditEntryAdmin, "patience_ms", 50)
+    monkeypatch.setattr(AuditEntryAdmin, "statement_timeout_ms", 50)
     answer = root.get(LIST)
 
     assert answer.status_code == 503
@@ -93,6 +93,6 @@ def test_actions_are_offered_without_reading_every_entry(root: Staff) -> None:
     ],
 )  # fmt: skip
 def test_a_moment_is_in_utc_unless_it_says_otherwise(said: str, meant: str | None) -> None:
-    found = moment(said)
+    found = parse_utc_datetime(said)
 
     assert (found.isoformat() if found else None) == meant

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.django_db
 
 
 def entry(reason: str = "INC-7") -> AuditEntry:
-    return log.record(by=None, action="jobs.retry", reason=reason, object_type="upload_job", object_id="x")
+    return log.record_action(by=None, action="jobs.retry", reason=reason, object_type="upload_job", object_id="x")
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_the_model_cannot_either() -> None:
 
 
 def test_tenants_may_not_read_it(ana: Person) -> None:
-    log.record(
+    log.record_action(
         by=None, action="documents.read_text", reason="x", object_type="document", object_id="x", tenant_id=ana.id
     )
 

@@ -24,7 +24,7 @@ ROUTE = "audit_auditentry_export"
 
 def wrote(**said: Any) -> AuditEntry:
     about = {"by": None, "action": "jobs.retry", "reason": "INC-7", "object_type": "upload_job", "object_id": "x"}
-    return log.record(**{**about, **said})
+    return log.record_action(**{**about, **said})
 
 
 def exported(asked: Staff, **said: str) -> str:
@@ -93,8 +93,8 @@ def test_a_log_of_many_pages_is_exported_whole_and_once(monkeypatch: pytest.Monk
     for number in range(8):  # all of one transaction, so of one moment
         wrote(object_id=str(number))
 
-    *found, last = [json.loads(line) for line in export.lines(export.Selection(), "jsonl")]
-    rows, count = ended("".join(export.lines(export.Selection(), "csv")))
+    *found, last = [json.loads(line) for line in export.export_lines(export.EntrySelection(), "jsonl")]
+    rows, count = ended("".join(export.export_lines(export.EntrySelection(), "csv")))
 
     assert sorted(entry["object_id"] for entry in found) == [str(number) for number in range(8)]
     assert last == {"end": True, "entries": 8}

@@ -36,7 +36,7 @@ def test_a_member_of_support_signs_in_and_has_exactly_its_permissions(monkeypatc
     assert authenticate(username="sue@example.org", password="long enough, surely") == member
     assert member.is_staff
     assert not member.is_superuser
-    assert member.get_all_permissions() == set(roles.SUPPORT)
+    assert member.get_all_permissions() == set(roles.SUPPORT_PERMISSIONS)
     assert written() == [("users.enlist", "command line", str(member.pk), None)]
     assert "long enough" not in str(AuditEntry.objects.values().get())
 
@@ -59,28 +59,28 @@ def test_the_api_tokens_of_before_are_revoked_when_a_tenant_becomes_staff_or_sta
     call_command("create_staff", ana.user.email, "--group", "support")
 
     token = ApiToken.objects.get(user=ana.user)
-    assert api_tokens.find(ana.token) is None
+    assert api_tokens.find_valid_token(ana.token) is None
     assert "1 revoked" in capsys.readouterr().out
     assert {(entry[0], entry[2]) for entry in written()} == {
         ("tokens.revoke", str(token.pk)), ("users.enlist", str(ana.id)),
     }  # fmt: skip
     assert AuditEntry.objects.get(action="users.enlist").details["tokens_revoked"] == 1
 
-    as_support = api_tokens.make(ana.user, name="support's")
+    as_support = api_tokens.create_token(ana.user, name="support's")
     call_command("create_staff", ana.user.email, "--group", "support")
-    assert api_tokens.find(as_support) is not None  # nothing was given
+    assert api_tokens.find_valid_token(as_support) is not None  # nothing was given
     call_command("create_staff", ana.user.email, "--group", "operator")
-    assert api_tokens.find(as_support) is None
+    assert api_tokens.find_valid_token(as_support) is None
 
 
 def test_a_group_that_somebody_widened_has_its_permissions_again() -> None:
     Staff("one", group="support")
     wider = Group.objects.get(name="support")
-    wider.permissions.add(*roles.granted("operator").permissions.all())
+    wider.permissions.add(*roles.sync_group("operator").permissions.all())
 
     member = Staff("two", group="support")
 
-    assert member.user.get_all_permissions() == set(roles.SUPPORT)
+    assert member.user.get_all_permissions() == set(roles.SUPPORT_PERMISSIONS)
 
 
 @pytest.mark.parametrize(("email", "typed"), [("no address", "x\n"), ("sue@example.org", "\n")])
@@ -122,7 +122,7 @@ def changed(user: User, **said: Any) -> dict[str, Any]:
 
 def test_a_superuser_changes_a_user_and_says_why(ana: Person) -> None:
     root = Staff("root", superuser=True)
-    group = roles.granted("support")
+    group = roles.sync_group("support")
 
     unreasoned = root.post(CHANGE, ana.id, **changed(ana.user, reason=""))
     assert unreasoned.status_code == 200
@@ -134,7 +134,7 @@ def test_a_superuser_changes_a_user_and_says_why(ana: Person) -> None:
     entry = AuditEntry.objects.get(action="users.change")
     assert (entry.object_id, entry.reason) == (str(ana.id), "INC-7")
     assert entry.details == {"fields": ["is_staff", "groups"]}
-    assert api_tokens.find(ana.token) is None  # who holds it was not given these powers
+    assert api_tokens.find_valid_token(ana.token) is None  # who holds it was not given these powers
     assert AuditEntry.objects.filter(action="tokens.revoke", tenant_id=ana.id, reason="INC-7").count() == 1
 
 
@@ -191,7 +191,7 @@ def test_nobody_is_deleted_here(ana: Person) -> None:
 
 
 def test_a_group_s_change_is_written_down() -> None:
-    root, group = Staff("root", superuser=True), roles.granted("support")
+    root, group = Staff("root", superuser=True), roles.sync_group("support")
 
     root.post("auth_group_change", group.pk, name="support", permissions=[], reason="INC-7")
 

@@ -48,7 +48,7 @@ def test_a_token_is_shown_once_and_only_its_digest_is_kept(otto: Staff, ana: Per
 
     token = ApiToken.objects.get(name="agent platform")
     assert calls(plain) == 200
-    assert token.digest == api_tokens.digest(plain)
+    assert token.digest == api_tokens.token_digest(plain)
     assert plain not in str(ApiToken.objects.filter(pk=token.pk).values())
     assert (token.user_id, token.scope, in_days(token)) == (ana.id, "tenant", 30)
     assert written() == [("tokens.make", otto.user.email, str(token.pk), ana.id)]
@@ -89,14 +89,14 @@ def test_an_operator_makes_no_token_of_other_staff_and_who_may_does(otto: Staff)
     answers = [otto.post(ADD, **WANTED, user=email) for email in (*(o.user.email for o in others), root.user.email)]
     answers.append(otto.post(ADD, **WANTED, user="boss@example.org"))
     with pytest.raises(ApiError, match="TOKEN_OF_STAFF") as refused:
-        token_actions.make_token(others[1].user, name="x", scope="tenant", by=otto.user, reason="x")
+        token_actions.issue_token(others[1].user, name="x", scope="tenant", by=otto.user, reason="x")
 
     assert refused.value.status == 403
     assert all("you would act as them" in answer.content.decode() for answer in answers)
     assert (ApiToken.objects.count(), written()) == (0, [])
     assert calls(made(otto, user=otto.user.email)) == 200
     assert calls(made(root, user=others[0].user.email)) == 200
-    assert calls(token_actions.make_token(others[1].user, name="x", scope="tenant", by=None, reason="x")) == 200
+    assert calls(token_actions.issue_token(others[1].user, name="x", scope="tenant", by=None, reason="x")) == 200
 
 
 def test_a_revoked_token_is_refused_and_the_reason_is_kept(otto: Staff, ana: Person) -> None:

@@ -39,7 +39,7 @@ class Command(BaseCommand):
         refused = 0
         for file in options["files"]:
             try:
-                with log_context.only():  # each file has an id of its own
+                with log_context.isolated_log_context():  # each file has an id of its own
                     names[_upload(user_id, file)] = file.name
             except (ApiError, storage.UploadRejected, OSError) as error:
                 refused += 1

@@ -1,11 +1,11 @@
 from django.db import migrations
 
-from accounts.rls import protect
+from accounts.rls import enable_rls
 
 
 class Migration(migrations.Migration):
     dependencies = [("reindexing", "0001_initial"), ("accounts", "0002_policies")]
 
     operations = [
-        protect("campaign_tenants", "campaign_tenant_select_self", readable=False),
+        enable_rls("campaign_tenants", "campaign_tenant_select_self", readable=False),
     ]

@@ -57,7 +57,7 @@ def test_two_tenants_are_moved_through_kills_nothing_is_bought_twice_and_each_en
     drain()
     machine = {
         "JOBS_PIPELINES": "accessa.pipelines.PIPELINES",
-        "JOBS_SWEEP_SECONDS": 1,
+        "JOBS_PERIODIC_SECONDS": 1,
         "JOBS_LEASE_SECONDS": 2,
         "CAMPAIGN_JOBS": 2,
         "EMBEDDER": OLD,
@@ -74,7 +74,7 @@ def test_two_tenants_are_moved_through_kills_nothing_is_bought_twice_and_each_en
         assert is_found(ana)
         assert active_model.active_model(ana).model == "instant"
         uploaded(ana)
-        jobs.ring()
+        jobs.notify_workers()
         (armed / "cut-over:before-commit~1").touch()
         services.resume(campaign, by="sam")
         until(lambda: not running.main.is_running() or running.main.status() == "zombie", seconds=90)

@@ -71,7 +71,7 @@ class Command(BaseCommand):
         kind = IngestionJob.Kind.FULL if options["full"] else IngestionJob.Kind.DELTA
         with command_arguments.as_command_errors(), transaction.atomic():
             job = sync_jobs.start_sync(source, kind, by="command")
-            log.record(
+            log.record_action(
                 by=None, action="connectors.sync", reason=options["reason"], object_type="connected_source",
                 object_id=source.pk, tenant_id=source.user_id, kind=job.kind,
             )  # fmt: skip

@@ -20,8 +20,8 @@ from django_q.cluster import Cluster
 from django_q.signals import post_spawn
 
 from jobs import tracing
-from jobs.cluster import maintenance, registry, state
-from jobs.cluster.heartbeat import HEART
+from jobs.cluster import maintenance, registry, shared_memory
+from jobs.cluster.heartbeat import HEARTBEAT
 
 log = logging.getLogger("accessa.jobs")
 STOPS = {signal.SIGTERM, signal.SIGINT}
@@ -36,37 +36,37 @@ class Command(BaseCommand):
         parser.add_argument("--until-idle", action="store_true", help="stop when no job is active any more")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        state.begin()
-        pool = start()
-        tracing.begin()
+        shared_memory.start_cluster()
+        pool = start_pool()
+        tracing.start_tracers()
         for number in STOPS:
-            signal.signal(number, lambda *_: state.stop())
+            signal.signal(number, lambda *_: shared_memory.request_stop())
         try:
-            watch(pool, until_idle=options["until_idle"])
+            watch_pool(pool, until_idle=options["until_idle"])
         except BaseException:
             # Leaving would wait for the pool for ever; a main process that cannot keep must not look alive.
             log.exception("The cluster's main process failed.")
-            maintenance.end()
-        stop(pool)
+            maintenance.kill_cluster()
+        stop_pool(pool)
 
 
-def watch(pool: Cluster, *, until_idle: bool = False) -> None:
+def watch_pool(pool: Cluster, *, until_idle: bool = False) -> None:
     """Keep the cluster until it is told to stop; return as well when django-q2's own guard is gone."""
-    keep = maintenance.Keeper()
-    while not state.stopping() and pool.sentinel.is_alive():
-        keep.keep()
-        if until_idle and maintenance.idle():
+    keep = maintenance.MaintenanceLoop()
+    while not shared_memory.is_stopping() and pool.sentinel.is_alive():
+        keep.tick()
+        if until_idle and maintenance.is_idle():
             return
-        _nap(maintenance.TICK)
+        _nap(maintenance.TICK_SECONDS)
 
 
-def start() -> Cluster:
+def start_pool() -> Cluster:
     """Fork the cluster. Its processes never see SIGTERM: a signal to the whole group would hang django-q2.
 
     They inherit a mask with the two signals blocked, whatever handlers django-q2 sets; only this process unblocks
     them. And they die with the process that forked them: orphans would go on working with nobody to stop them.
     """
-    parent_bound()
+    kill_children_on_exit()
     post_spawn.connect(_begin_worker, dispatch_uid="jobs.cluster.heartbeat")
     signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
     pool = Cluster()
@@ -76,13 +76,13 @@ def start() -> Cluster:
     return pool
 
 
-def stop(pool: Cluster) -> None:
+def stop_pool(pool: Cluster) -> None:
     """Let the workers finish or release what they hold, and end what does not end by itself."""
-    state.stop()
+    shared_memory.request_stop()
     threading.Thread(target=_insist, name="insist", daemon=True).start()
     pool.stop()
     with suppress(DatabaseError, InterfaceError):  # unseen for half a minute it counts as gone all the same
-        registry.forget()
+        registry.unregister()
 
 
 def _insist() -> None:
@@ -92,13 +92,13 @@ def _insist() -> None:
     """
     promised = time.monotonic() + settings.JOBS_STOP_SECONDS
     time.sleep(settings.JOBS_STOP_GRACE_SECONDS + PATIENCE)
-    while (holding := maintenance.is_holding()) and time.monotonic() < promised:
+    while (holding := maintenance.may_hold_jobs()) and time.monotonic() < promised:
         time.sleep(0.5)
     log.warning("django-q2 did not stop by itself; ending it.")
-    maintenance.end(None if holding else 0)
+    maintenance.kill_cluster(None if holding else 0)
 
 
-def parent_bound() -> None:
+def kill_children_on_exit() -> None:
     """Make every process forked from here on die with its parent (Linux; elsewhere the leases run out)."""
     if sys.platform != "linux":
         return
@@ -117,12 +117,12 @@ def parent_bound() -> None:
 
 
 def _begin_worker(**_: Any) -> None:
-    HEART.mortal = True
-    tracing.begin()
+    HEARTBEAT.may_kill_process = True
+    tracing.start_tracers()
 
 
 def _nap(seconds: float) -> None:
     """Sleep, but wake for a signal that asks to stop."""
     until = time.monotonic() + seconds
-    while not state.stopping() and (left := until - time.monotonic()) > 0:
+    while not shared_memory.is_stopping() and (left := until - time.monotonic()) > 0:
         time.sleep(min(left, 0.1))

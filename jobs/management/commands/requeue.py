@@ -10,7 +10,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from accounts.errors import ApiError
 from jobs import staff_actions
 from jobs.models import UploadJob
-from jobs.states import LET_GO, State
+from jobs.states import CANCELLED_CODES, State
 
 
 class Command(BaseCommand):
@@ -26,7 +26,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         # What a campaign let go of when it ended would buy for nobody.
         dead = UploadJob.objects.filter(state=State.DEADLETTER).exclude(
-            campaign_id__isnull=False, last_error__code__in=LET_GO
+            campaign_id__isnull=False, last_error__code__in=CANCELLED_CODES
         )
         if options["documents"]:
             dead = dead.filter(document_id__in=options["documents"])

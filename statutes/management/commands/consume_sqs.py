@@ -11,7 +11,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from jobs import tracing
-from jobs.cluster import state
+from jobs.cluster import shared_memory
 from statutes.consumer.consumer import Consumer
 from statutes.sqs.limits import BOUNDS
 
@@ -27,8 +27,8 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         _check()
-        state.begin()
-        tracing.begin()
+        shared_memory.start_cluster()
+        tracing.start_tracers()
         consumer = Consumer(works=not options["hold_only"], mortal=True, until_idle=options["until_idle"])
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: consumer.interrupt())

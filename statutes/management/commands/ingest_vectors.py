@@ -8,7 +8,7 @@ from typing import Any
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from jobs.errors import named
+from jobs.errors import safe_error_name
 from statutes import artifact_import
 from statutes.s3 import client
 from statutes.s3.artifact_source import Bucket, Folder, Source
@@ -40,7 +40,7 @@ class Command(BaseCommand):
                 refused += 1
                 self.stderr.write(f"{law_id}: MANIFEST_MISSING: There is no manifest of this law.")
             except OSError as error:
-                raise CommandError(f"{law_id}: STORE_AWAY: {named(error)}") from error
+                raise CommandError(f"{law_id}: STORE_AWAY: {safe_error_name(error)}") from error
             else:
                 self.stdout.write(f"{law_id}: {found.passages} passages, {found.vectors} vectors")
         if refused:

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from embeddings.reindexing import command_arguments
-from jobs.errors import named
+from jobs.errors import safe_error_name
 from jobs.models import UploadJob
 from jobs.outcomes import Postponed, StageFailure
 from statutes import services
@@ -149,4 +149,4 @@ def _away() -> Iterator[None]:
     except StageFailure as failure:
         raise CommandError(f"{failure.code}: {failure.detail}") from failure
     except OSError as error:
-        raise CommandError(f"STORE_AWAY: {named(error)}") from error
+        raise CommandError(f"STORE_AWAY: {safe_error_name(error)}") from error

@@ -50,7 +50,7 @@ def _set(user_id: UUID, cents: Decimal | None, reason: str) -> None:
     try:
         with transaction.atomic():
             ledger.set_budget(user_id, cents)
-            log.record(
+            log.record_action(
                 by=None, action="budgets.set", reason=reason, object_type="tenant", object_id=user_id,
                 tenant_id=user_id, cents_per_day=None if cents is None else str(cents),
             )  # fmt: skip

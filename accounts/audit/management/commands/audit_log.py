@@ -11,8 +11,8 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils import timezone
 
 from accounts.audit import log
-from accounts.audit.admin_filters import moment
-from accounts.audit.export import TYPES, Selection, lines
+from accounts.audit.admin_filters import parse_utc_datetime
+from accounts.audit.export import CONTENT_TYPES, EntrySelection, export_lines
 from accounts.errors import ApiError
 
 
@@ -26,26 +26,26 @@ class Command(BaseCommand):
         parser.add_argument("--actor-id", type=UUID)
         parser.add_argument("--tenant-id", type=UUID)
         parser.add_argument("--object-id")
-        parser.add_argument("--format", choices=sorted(TYPES), default="jsonl")
+        parser.add_argument("--format", choices=sorted(CONTENT_TYPES), default="jsonl")
         parser.add_argument("--reason", default="manage.py audit_log", help="kept in the audit log")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        chosen = Selection(**{name: options[name] for name in Selection.__slots__})
+        chosen = EntrySelection(**{name: options[name] for name in EntrySelection.__slots__})
         try:
-            log.record(
+            log.record_action(
                 by=None, action="audit.export", reason=options["reason"], object_type="audit_log",
-                object_id=options["format"], selection=chosen.words,
+                object_id=options["format"], selection=chosen.as_details,
             )  # fmt: skip
         except ApiError as refused:
             raise CommandError(refused.detail) from refused
-        for line in lines(chosen, options["format"]):
+        for line in export_lines(chosen, options["format"]):
             self.stdout.write(line, ending="")
 
 
 def when(said: str) -> datetime:
     unit = {"d": "days", "h": "hours"}.get(said[-1:])
     try:
-        found = timezone.now() - timedelta(**{unit: int(said[:-1])}) if unit else moment(said)
+        found = timezone.now() - timedelta(**{unit: int(said[:-1])}) if unit else parse_utc_datetime(said)
     except (ValueError, OverflowError):
         found = None
     if found is None:

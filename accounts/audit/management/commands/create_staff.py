@@ -17,7 +17,7 @@ from accounts.audit import roles
 class Command(BaseCommand):
     help = (
         "Makes a member of staff. support looks, retries jobs and reads tenants' text with a reason; operator also"
-        " cancels and buries jobs, runs campaigns, makes and revokes API tokens, and exports the audit log."
+        " cancels and discards jobs, runs campaigns, makes and revokes API tokens, and exports the audit log."
         " For everything there is, use createsuperuser."
     )
 
@@ -33,7 +33,7 @@ class Command(BaseCommand):
             validate_email(options["email"].strip())
             if password is not None:
                 validate_password(password)
-            made = roles.enlist(
+            made = roles.grant_role(
                 options["email"], group=options["group"], by=None, reason=options["reason"], password=password
             )
         except ValidationError as error:

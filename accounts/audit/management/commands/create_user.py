@@ -16,7 +16,7 @@ from django.db import transaction
 from accounts.audit import log, token_actions
 from accounts.errors import ApiError
 from accounts.models import ApiToken, User
-from accounts.system_tenant import CORPUS
+from accounts.system_tenant import SYSTEM_TENANT_ID
 
 
 class Command(BaseCommand):
@@ -41,7 +41,7 @@ class Command(BaseCommand):
         try:
             with transaction.atomic():
                 user = self._user(options)
-                plain = token_actions.make_token(user, name=options["token_name"], scope=scope, by=None, reason=reason)
+                plain = token_actions.issue_token(user, name=options["token_name"], scope=scope, by=None, reason=reason)
         except ApiError as refused:
             raise CommandError(refused.detail) from refused
         self.stderr.write(f"{user.email} is {user.pk}. The token is shown this once:")
@@ -53,8 +53,8 @@ class Command(BaseCommand):
             validate_email(email)
         except ValidationError as error:
             raise CommandError(f"{email!r} is not an e-mail address.") from error
-        if options["id"] == CORPUS:
-            raise CommandError(f"{CORPUS} is the corpus of laws, which nobody is.")
+        if options["id"] == SYSTEM_TENANT_ID:
+            raise CommandError(f"{SYSTEM_TENANT_ID} is the corpus of laws, which nobody is.")
         named = {"pk": options["id"]} if options["id"] else {}
         user, is_new = User.objects.get_or_create(email=email, defaults={"username": email, **named})
         if options["id"] and user.pk != options["id"]:
@@ -70,7 +70,7 @@ class Command(BaseCommand):
 
 
 def _write(action: str, user: User, options: dict[str, Any]) -> None:
-    log.record(by=None, action=action, reason=options["reason"], object_type="user", object_id=user.pk)
+    log.record_action(by=None, action=action, reason=options["reason"], object_type="user", object_id=user.pk)
 
 
 def _password(user: User) -> str:

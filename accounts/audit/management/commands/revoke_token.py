@@ -23,13 +23,11 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
-            named = (
-                {"pk": options["token"]} if options["token"] else {"user": token_actions.user_named(options["user"])}
-            )
+            named = {"pk": options["token"]} if options["token"] else {"user": token_actions.find_user(options["user"])}
             found = ApiToken.objects.filter(**named)
             if options["token"] and not found.exists():
                 raise CommandError("There is no such token.")
-            revoked = token_actions.revoke(found, by=None, reason=options["reason"])
+            revoked = token_actions.revoke_tokens(found, by=None, reason=options["reason"])
         except ApiError as refused:
             raise CommandError(refused.detail) from refused
         self.stdout.write(f"{revoked} revoked.")

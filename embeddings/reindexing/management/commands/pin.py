@@ -32,7 +32,7 @@ class Command(BaseCommand):
             else:
                 model, _, version = options["model"].rpartition("@")
                 services.pin(user_id, model=model, version=version, by="command")
-            log.record(
+            log.record_action(
                 by=None, action=f"tenants.{'unpin' if options['unpin'] else 'pin'}", reason=options["reason"],
                 object_type="tenant", object_id=user_id, tenant_id=user_id, model=options["model"] or "",
             )  # fmt: skip

@@ -13,32 +13,32 @@ _claimed = RawValue(c_double, 0.0)
 _main = RawValue(c_double, 0.0)
 
 
-def begin() -> None:
+def start_cluster() -> None:
     """Make this process the main one of a cluster; the processes forked from it share its flags."""
     _main.value = float(os.getpid())
     _stopping.value = False
-    claimed_now()
+    record_claim_attempt()
 
 
-def name() -> str:
+def cluster_name() -> str:
     """Return ``host:pid`` of the cluster, or of this process when it belongs to none."""
     return f"{socket.gethostname()}:{int(_main.value) or os.getpid()}"
 
 
-def stop() -> None:
+def request_stop() -> None:
     """Tell the workers to claim nothing more and to let go of what they hold. Safe in a signal handler."""
     _stopping.value = True
 
 
-def stopping() -> bool:
+def is_stopping() -> bool:
     return bool(_stopping.value)
 
 
-def claimed_now() -> None:
+def record_claim_attempt() -> None:
     """Note that a worker of this cluster has just looked for work: the sign of life that the watchdog reads."""
     _claimed.value = time.monotonic()
 
 
-def unclaimed_for() -> float:
+def seconds_since_claim_attempt() -> float:
     """Return the seconds since a worker of this cluster last looked for work."""
     return time.monotonic() - float(_claimed.value)

@@ -1,4 +1,4 @@
-"""How staff are asked why, before anything is done or shown."""
+"""Forms of the admin: staff login by e-mail, and the reason that staff give for an action."""
 
 from __future__ import annotations
 
@@ -8,17 +8,25 @@ from django import forms
 from django.contrib.admin import AdminSite
 from django.http import HttpRequest
 from django.template.response import TemplateResponse
+from unfold.forms import AuthenticationForm
 from unfold.widgets import UnfoldAdminTextInputWidget
 
-from accounts.audit.log import MOST_REASON_CHARS
+from accounts.audit.log import MAX_REASON_CHARS
 
 
-def reason_field(**how: Any) -> forms.CharField:
+class StaffLoginForm(AuthenticationForm):  # type: ignore[misc]
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["username"].label = "E-mail"
+        self.fields["username"].widget.input_type = "email"
+
+
+def reason_field(**options: Any) -> forms.CharField:
     return forms.CharField(
-        max_length=MOST_REASON_CHARS,
+        max_length=MAX_REASON_CHARS,
         widget=UnfoldAdminTextInputWidget(attrs={"autocomplete": "off"}),
         help_text="Kept in the audit log with your name. No names or texts of tenants, please: ids and ticket numbers.",
-        **how,
+        **options,
     )
 
 
@@ -26,7 +34,7 @@ class ReasonForm(forms.Form):
     reason = reason_field()
 
 
-def page(
+def reason_page(
     request: HttpRequest,
     site: AdminSite,
     form: forms.Form,

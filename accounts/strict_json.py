@@ -1,14 +1,27 @@
-"""What a body may say, in JSON's own types: a number is no text, and a text no number."""
+"""JSON request bodies: a parser that rejects deep nesting, and serializer fields that do not convert between types."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import IO, Any
 from uuid import UUID
 
 from rest_framework import serializers
+from rest_framework.exceptions import ParseError
+from rest_framework.parsers import JSONParser
 
 
-class Text(serializers.CharField):
+class StrictJSONParser(JSONParser):
+    def parse(
+        self, stream: IO[Any], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
+    ) -> Any:
+        try:
+            return super().parse(stream, media_type, parser_context)
+        except RecursionError as error:  # a few kilobytes of brackets
+            raise ParseError from error
+
+
+class StrictCharField(serializers.CharField):
     default_error_messages = {"not_a_text": "Not a string."}
 
     def to_internal_value(self, data: Any) -> str:
@@ -17,21 +30,21 @@ class Text(serializers.CharField):
         return super().to_internal_value(data)
 
 
-class Whole(serializers.IntegerField):
+class StrictIntegerField(serializers.IntegerField):
     def to_internal_value(self, data: Any) -> int:
         if isinstance(data, (str, bool)):
             self.fail("invalid")
         return super().to_internal_value(data)
 
 
-class Flag(serializers.BooleanField):
+class StrictBooleanField(serializers.BooleanField):
     def to_internal_value(self, data: Any) -> bool:
         if not isinstance(data, bool):
             self.fail("invalid", input=data)
         return data
 
 
-class Id(serializers.UUIDField):
+class StrictUUIDField(serializers.UUIDField):
     def to_internal_value(self, data: Any) -> UUID:
         if not isinstance(data, str):
             self.fail("invalid", value=data)
