@@ -10,7 +10,7 @@ from embeddings import stages as searchable
 from embeddings.reindexing import stages as campaigns
 from jobs.pipeline import Pipeline, Step
 from jobs.states import Stage
-from statutes import intake, publishing
+from statutes import intake
 from statutes import invariants as laws
 from statutes import stages as normalizing
 
@@ -32,18 +32,18 @@ INSURANCE = Pipeline("insurance", (
 
 # Laws (spec 004): nothing of a version is found before it takes the place of the one before it, in its last stage.
 STATUTE = Pipeline(intake.PIPELINE, (
-    Step(Stage.QUEUED,              normalizing.receive,       laws.noted,                  time_limit=600),
+    Step(Stage.QUEUED,              normalizing.receive,       laws.version_recorded,                  time_limit=600),
     Step(Stage.JOB_VALIDATED,       normalizing.choose_reader, laws.received,               time_limit=30,   total_pct=10),
     Step(Stage.PARSING,             normalizing.normalize,     laws.requested,              time_limit=960,  total_pct=15),
-    Step(Stage.PARSED,              normalizing.check,         laws.normalized,             time_limit=60,   total_pct=45),
+    Step(Stage.PARSED,              normalizing.check_parse,   laws.normalized,             time_limit=60,   total_pct=45),
     Step(Stage.PARSE_VALIDATED,     normalizing.plan_chunks,   laws.normalized,             time_limit=30,   total_pct=48),
     Step(Stage.CHUNKING,            searchable.buffer_chunks,  embeddings.chunker_planned,          time_limit=120,  total_pct=50, skippable=True),
-    Step(Stage.CHUNKS_BUFFERED,     publishing.commit_chunks,  embeddings.chunks_buffered,         time_limit=120,  total_pct=60, skippable=True),
+    Step(Stage.CHUNKS_BUFFERED,     normalizing.commit_chunks, embeddings.chunks_buffered,         time_limit=120,  total_pct=60, skippable=True),
     Step(Stage.CHUNKED,             searchable.plan_vectors,   embeddings.chunks_committed,          time_limit=60,   total_pct=65),
     # Never passed over: what was refused before is noted, and is asked for again.
-    Step(Stage.EMBEDDING,           publishing.embed,          embeddings.vectors_planned,  time_limit=1800, total_pct=70),
-    Step(Stage.EMBEDDINGS_BUFFERED, publishing.verify,         laws.vectors_buffered,       time_limit=300,  total_pct=95),
-    Step(Stage.EMBEDDED,            publishing.publish,        laws.embedded,               time_limit=900,  total_pct=97),
+    Step(Stage.EMBEDDING,           normalizing.embed,         embeddings.vectors_planned,  time_limit=1800, total_pct=70),
+    Step(Stage.EMBEDDINGS_BUFFERED, normalizing.verify_vectors, laws.vectors_buffered,       time_limit=300,  total_pct=95),
+    Step(Stage.EMBEDDED,            normalizing.publish,       laws.embedded,               time_limit=900,  total_pct=97),
 ))
 
 # A campaign's jobs (embeddings.moving): other vectors for the same passages, or other passages of the same parse.

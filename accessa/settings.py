@@ -189,8 +189,8 @@ JOBS_PERIODIC_TASKS = [
     "webhooks.periodic.forget",
     "integrations.oauth.token_vault.delete_orphaned_tokens",
     "integrations.sync.schedule.start_due_nightly",
-    "statutes.periodic.note_failures",
-    "statutes.retention.take_out_failed",
+    "statutes.periodic.record_failures",
+    "statutes.periodic.delete_expired_failures",
     "metrics.periodic.measure",
 ]
 JOBS_SIDE_QUEUES = [

@@ -1,4 +1,4 @@
-"""Whose the laws are: a tenant that nobody is. Its documents are read by all, through the search of statutes alone."""
+"""The system tenant that owns statutes. No user can sign in as it; every tenant can search its documents."""
 
 from __future__ import annotations
 

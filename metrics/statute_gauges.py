@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from django.db import connection
 
-from statutes.consumer.registry import ALIVE
+from statutes.consumer.status import ALIVE
 from statutes.models import Consumer
 
 OUTCOMES = ("received", "ended", "failed")

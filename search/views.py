@@ -1,4 +1,4 @@
-"""Searching in the API: what a tenant has uploaded, what its connected systems hold, and the laws."""
+"""View of ``POST /search``."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from rest_framework.views import APIView
 
 from accounts.permissions import caller_id
 from embeddings.search import rate_limit
+from search import services
 from search.serializers import SearchAnswer, SearchRequest
-from statutes import search
 
 
 class SearchView(APIView):
     @extend_schema(operation_id="search", request=SearchRequest, responses=SearchAnswer)
     def post(self, request: Request) -> Response:
         """Find what answers a question: passages of the caller's documents, records of connected systems, laws."""
-        asked = SearchRequest(data=request.data)
-        asked.is_valid(raise_exception=True)
+        query = SearchRequest(data=request.data)
+        query.is_valid(raise_exception=True)
         rate_limit.spend(caller_id(request))
-        return Response(SearchAnswer(search.search(user_id=caller_id(request), **asked.validated_data)).data)
+        return Response(SearchAnswer(services.search(user_id=caller_id(request), **query.validated_data)).data)

@@ -23,9 +23,9 @@ from accounts.models import User
 from jobs.admin import UploadJobAdmin, job_link, nowrap
 from jobs.models import UploadJob
 from statutes import services
-from statutes.admin_queries import documents_of, with_codes
-from statutes.consumer.registry import ALIVE
+from statutes.consumer.status import ALIVE
 from statutes.models import Consumer, Law, LawVersion
+from statutes.queries import document_ids_of_law, laws_with_error_codes
 from statutes.s3 import keys
 from statutes.sqs.messages import PRIORITIES
 from statutes.stages import MIMES
@@ -33,7 +33,7 @@ from statutes.stages import MIMES
 MOST_AGAIN, MOST_OUT = 100, 10  # at once: a request must be answered, and a law has hundreds of objects
 MOST_TITLE_CHARS = 60  # in a list
 Act = Callable[[str], object]
-UploadJobAdmin.document_lookups.append(documents_of)
+UploadJobAdmin.document_lookups.append(document_ids_of_law)
 
 
 def _named(values: Iterable[str]) -> list[tuple[str, str]]:
@@ -57,7 +57,7 @@ class LawAdmin(ReadOnlyAdmin):
     actions = ("withdraw",)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Law]:
-        return with_codes().defer("uploader_id")
+        return laws_with_error_codes().defer("uploader_id")
 
     @admin.display(description="law")
     def law(self, law: Law) -> str:

@@ -35,7 +35,7 @@ from statutes.s3 import artifact_source, client
 from statutes.s3.artifact_source import Source
 from statutes.s3.manifests import Entry, Manifest, ManifestRefused
 
-AT_ONCE = 64  # passages read together
+BATCH_SIZE = 64  # passages read together
 ARRIVING = """
     CREATE TEMP TABLE IF NOT EXISTS arriving_passages (
         chunk_id uuid, chunk_ord int, chunk_sha text, text text, meta jsonb, vector_sha text,
@@ -72,23 +72,23 @@ class Passage(NamedTuple):
     meta: dict[str, Any]
 
 
-class Ingested(NamedTuple):
+class ImportCounts(NamedTuple):
     """How many passages a law has now, and how many of them can be found by meaning."""
 
     passages: int
     vectors: int
 
 
-def ingest(source: Source, law_id: str) -> Ingested:
+def import_artifacts(source: Source, law_id: str) -> ImportCounts:
     """Make a law's passages findable from its artifacts, all of them or none; safe to repeat.
 
     Raises ``ManifestRefused`` for what is not to be trusted or does not fit (another model than the corpus', a version
     older than the one that is found, a version that is being worked on), and ``OSError`` of the source.
     """
-    manifest, sha256 = artifact_source.manifest(source, law_id)
+    manifest, sha256 = artifact_source.read_manifest(source, law_id)
     document_id = _document_id(manifest)
-    law = json.loads(artifact_source.trusted(source, manifest.law))
-    with publish_lock.alone(law_id) as is_ours, artifact_source.lent(source, manifest.embeddings) as lines:
+    law = json.loads(artifact_source.read_verified(source, manifest.law))
+    with publish_lock.alone(law_id) as is_ours, artifact_source.verified_file(source, manifest.embeddings) as lines:
         if not is_ours:
             raise ManifestRefused("LAW_BUSY", "Another process is publishing this law.")
         _check(manifest)  # before everything is fetched in vain
@@ -102,12 +102,12 @@ def ingest(source: Source, law_id: str) -> Ingested:
                 LawVersion.objects.filter(pk=old.pk).update(canonical=None, job_id=None, updated_at=Now())
     if old is not None:
         services.delete_objects(old.pk)
-    return Ingested(len(manifest.chunks), len(manifest.chunks) - len(manifest.missing))
+    return ImportCounts(len(manifest.chunks), len(manifest.chunks) - len(manifest.missing))
 
 
 def _document_id(manifest: Manifest) -> UUID:
     """Return the document that a manifest names: one of its version's, or its passages could be another law's."""
-    named = str(manifest.told.get("document_id"))
+    named = str(manifest.header.get("document_id"))
     if named not in map(str, ids.document_ids(manifest.law_id, manifest.version)):
         raise ManifestRefused("MANIFEST_INVALID", "The manifest names another document.")
     return UUID(named)
@@ -120,10 +120,10 @@ def _prepare(manifest: Manifest, document_id: UUID) -> Document | None:
     for each in sorted({*ids.document_ids(manifest.law_id, manifest.version), *([replaced] if replaced else [])}):
         lock(each)
     _check(manifest)
-    model = manifest.told["model"]
+    model = manifest.header["model"]
     if not active_model.confirm_active_model(SYSTEM_TENANT_ID, model=model["name"], version=model["version"]):
         raise ManifestRefused("OTHER_MODEL", "The laws here are found with another model than these vectors are of.")
-    defaults = {"chunks_version": manifest.told["chunker"], "filename": manifest.told["title"] or manifest.law_id}
+    defaults = {"chunks_version": manifest.header["chunker"], "filename": manifest.header["title"] or manifest.law_id}
     Document.objects.update_or_create(
         pk=document_id,
         defaults=defaults,
@@ -143,7 +143,7 @@ def _check(manifest: Manifest) -> None:
 
 def _made(manifest: Manifest, document_id: UUID) -> dict[str, Any]:
     source = _source(manifest)
-    reader, _, reader_version = manifest.told["reader"].partition("@")
+    reader, _, reader_version = manifest.header["reader"].partition("@")
     return {
         "user_id": SYSTEM_TENANT_ID,
         "mime": "application/octet-stream",
@@ -157,12 +157,12 @@ def _made(manifest: Manifest, document_id: UUID) -> dict[str, Any]:
 
 
 def _source(manifest: Manifest) -> dict[str, Any]:
-    told = manifest.told.get("source")
+    told = manifest.header.get("source")
     return told if isinstance(told, dict) else {}
 
 
 def _ingested(manifest: Manifest) -> datetime | None:
-    said = manifest.told.get("ingest_timestamp")
+    said = manifest.header.get("ingest_timestamp")
     try:
         came = datetime.fromisoformat(said) if isinstance(said, str) else None
     except ValueError:
@@ -201,12 +201,12 @@ def _arrive(rows: IO[bytes]) -> None:
 
 def _passages(source: Source, manifest: Manifest) -> Iterator[Passage]:
     entries, ord_ = iter(manifest.chunks), 0
-    chunker, _, version = manifest.told["chunker"].partition("@")
+    chunker, _, version = manifest.header["chunker"].partition("@")
     document_id = _document_id(manifest)
-    with ThreadPoolExecutor(client.AT_ONCE, thread_name_prefix="ingest") as pool:
-        while some := list(islice(entries, AT_ONCE)):
+    with ThreadPoolExecutor(client.CONCURRENCY, thread_name_prefix="ingest") as pool:
+        while some := list(islice(entries, BATCH_SIZE)):
             for entry, content in zip(
-                some, pool.map(lambda each: artifact_source.trusted(source, each), some), strict=True
+                some, pool.map(lambda each: artifact_source.read_verified(source, each), some), strict=True
             ):
                 # Any other id could be another document's, which would be overwritten.
                 if entry.chunk_id != chunk_id(document_id, chunker, version, ord_):
@@ -249,7 +249,7 @@ def _unsound(detail: str) -> ManifestRefused:
 
 
 def _commit(manifest: Manifest, document_id: UUID) -> None:
-    model, (chunker, _, chunker_version) = manifest.told["model"], manifest.told["chunker"].partition("@")
+    model, (chunker, _, chunker_version) = manifest.header["model"], manifest.header["chunker"].partition("@")
     lock(document_id, "vectors")
     params = {
         "corpus": SYSTEM_TENANT_ID,
@@ -268,7 +268,7 @@ def _commit(manifest: Manifest, document_id: UUID) -> None:
 
 
 def _record(manifest: Manifest, document_id: UUID, law: dict[str, Any], sha256: str) -> None:
-    source, told = _source(manifest), manifest.told
+    source, told = _source(manifest), manifest.header
     status = Law.Status.PARTIAL_FAILED if manifest.missing else Law.Status.EMBEDDED
     uploader = told.get("uploader_id")
     both = {"status": status, "uploader_id": uploader if isinstance(uploader, str) else "", "updated_at": Now()}

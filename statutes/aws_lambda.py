@@ -16,7 +16,7 @@ READ_SECONDS = 20.0
 MISCONFIGURED_SECONDS = 60.0
 
 
-def invoke(version: LawVersion, manifest_sha256: str) -> bool:
+def invoke_lambda(version: LawVersion, manifest_sha256: str) -> bool:
     """Invoke STATUTES_LAMBDA, if there is one, without waiting for what it does; it may be told twice.
 
     Call it in no transaction. Raises what the gate raises, and ``Postponed("LAMBDA_REFUSED")`` for a function that is
@@ -25,7 +25,7 @@ def invoke(version: LawVersion, manifest_sha256: str) -> bool:
     if not settings.STATUTES_LAMBDA:
         return False
     told = {
-        "bucket": objects.bucket(),
+        "bucket": objects.statutes_bucket(),
         "law_id": version.law_id,
         "version": version.version,
         "manifest_key": keys.manifest(version.law_id),

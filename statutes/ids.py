@@ -19,7 +19,7 @@ def document_ids(law_id: str, version: str) -> tuple[UUID, UUID]:
     return document_id(law_id, version), uuid.uuid5(NAMESPACE, f"law-anew:{law_id}:{version}")
 
 
-def beside(law_id: str, version: str, found: UUID) -> UUID:
+def other_document_id(law_id: str, version: str, found: UUID) -> UUID:
     """Return the other of a version's two documents."""
     first, second = document_ids(law_id, version)
     return second if found == first else first

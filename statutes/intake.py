@@ -1,4 +1,4 @@
-"""From a message to a job: once for each version of a law, however often the message comes (spec 004 §4.1)."""
+"""Intake of statute messages: at most one job per version of a law, however often the message comes (spec 004 §4.1)."""
 
 from __future__ import annotations
 
@@ -21,119 +21,123 @@ from statutes.models import Law, LawVersion
 from statutes.sqs.messages import Message
 
 PIPELINE = "statute"
-Noted = Callable[[UploadJob, UploadJob], None]  # the job before and after
-# What failed here has failed by its file: a better one may lie in its place by now.
+JobCallback = Callable[[UploadJob, UploadJob], None]  # the job before and after
+# A job that failed at these stages failed because of its file, which may have been replaced by now.
 BEFORE_TEXT = (Stage.QUEUED, Stage.JOB_VALIDATED, Stage.PARSING, Stage.PARSED)
-WITHDRAWN, OVERTAKEN = "LAW_WITHDRAWN", "LAW_OUTDATED"  # why the document and the job of a version were taken out
+WITHDRAWN, OUTDATED = "LAW_WITHDRAWN", "LAW_OUTDATED"  # why a version's document and job were erased
 
 
-class Kind(StrEnum):
-    ACCEPTED = "accepted"  # there is work, and the job has it
-    IN_PROGRESS = "in_progress"  # a job has it already
-    DUPLICATE = "duplicate"  # it was done before
-    OUTDATED = "outdated"  # a newer version of the law is found today
-    WITHDRAWN = "withdrawn"  # the law was taken out since we sent the message
+class IntakeStatus(StrEnum):
+    ACCEPTED = "accepted"  # a job has the work
+    IN_PROGRESS = "in_progress"  # a job had it already
+    DUPLICATE = "duplicate"  # the version is processed
+    OUTDATED = "outdated"  # a newer version of the law is live
+    WITHDRAWN = "withdrawn"  # the law was withdrawn after we sent the message
 
 
 @dataclass(frozen=True, slots=True)
-class Accepted:
-    """What became of a message; ``job_id`` is the version's job, None where it has none."""
+class IntakeResult:
+    """``job_id`` is the version's job, None where it has none."""
 
-    kind: Kind
+    status: IntakeStatus
     job_id: UUID | None = None
 
 
-def accept(message: Message, *, by: str = "sqs", noted: Noted | None = None) -> Accepted:
-    """Take a message in: a job for what is new, forced or had failed; none for what is there. Safe to repeat.
+def accept_message(message: Message, *, by: str = "sqs", on_job: JobCallback | None = None) -> IntakeResult:
+    """Create or retry the version's job if it is new, forced or has failed. Safe to repeat.
 
-    ``noted`` is told of the job that is begun or tried again, in the transaction that does it. Raises ``OSError`` of
-    the store, when what a dead job has done so far cannot be looked at.
+    ``on_job`` is called with the job that is created or retried, in the same transaction. Raises ``OSError`` of the
+    store, when the progress of a dead job cannot be checked.
     """
     with transaction.atomic():
-        reprocessing.lock_both(message.law_id, message.version)
+        reprocessing.lock_documents(message.law_id, message.version)
         if is_outdated(message.law_id, message.version, message):
-            return Accepted(Kind.OUTDATED)
+            return IntakeResult(IntakeStatus.OUTDATED)
         if message.rest and not _is_known(message):
-            return Accepted(Kind.WITHDRAWN)
-        if (under_way := _under_way(message)) is not None:
-            return Accepted(Kind.IN_PROGRESS, under_way.pk)
-        found = reprocessing.found(message.law_id, message.version)
-        if (done := _done(found or ids.document_id(message.law_id, message.version), message)) is not None:
-            return Accepted(Kind.DUPLICATE, done.pk)
-        version = _locked(_where(found, message), message)
-        job = _newest(version.pk)
-        _note(version, message)
-        if job is None:  # whatever an earlier one has made of the version's document is gone with it
-            LawVersion.objects.filter(pk=version.pk).update(**reprocessing.UNREAD, created_at=Now())
+            return IntakeResult(IntakeStatus.WITHDRAWN)
+        both = ids.document_ids(message.law_id, message.version)
+        active = services.newest_job(services.tenant_jobs().filter(document_id__in=both, state__in=ACTIVE))
+        if active is not None:
+            return IntakeResult(IntakeStatus.IN_PROGRESS, active.pk)
+        live_id = reprocessing.live_document_id(message.law_id, message.version)
+        document_id = live_id or ids.document_id(message.law_id, message.version)
+        job = _newest_job(document_id)
+        # A partially embedded version is not done: whoever sends it again asks for its missing passages.
+        is_whole = LawVersion.objects.filter(pk=document_id).exclude(status=Law.Status.PARTIAL_FAILED).exists()
+        if job is not None and job.state == State.DONE and is_whole and not message.force_reprocess:
+            return IntakeResult(IntakeStatus.DUPLICATE, job.pk)
+        version = _lock_version(_target_document(live_id, message), message)
+        job = _newest_job(version.pk)
+        _record_message(version, message)
+        if job is None:  # whatever an earlier job has made of the version's document is gone with it
+            LawVersion.objects.filter(pk=version.pk).update(**reprocessing.RESET_FIELDS, created_at=Now())
         if job is None or job.state == State.DONE:
-            return Accepted(Kind.ACCEPTED, _enqueued(version, noted))
-    # In no transaction: its proofs look into the store.
-    retried = _retried(job, forced=message.force_reprocess, by=by, noted=noted)
-    # Its document was erased meanwhile: what a message asks for has no work then.
-    return retried or accept(message, by=by, noted=noted)
+            document = reprocessing.get_or_create_document(version)
+            job = services.enqueue(
+                pipeline=PIPELINE, user_id=SYSTEM_TENANT_ID, document_id=document.pk, raw_path=document.raw_path,
+                chunks_version="",
+            )  # fmt: skip
+            LawVersion.objects.filter(pk=version.pk).update(job_id=job.pk)
+            if on_job is not None:
+                on_job(job, job)
+            return IntakeResult(IntakeStatus.ACCEPTED, job.pk)
+    # Outside the transaction: its invariants read the store.
+    stage = Stage.QUEUED.value if message.force_reprocess or job.stage in BEFORE_TEXT else None
+    try:
+        return IntakeResult(IntakeStatus.ACCEPTED, services.retry(job, by=by, stage=stage, noted=on_job).pk)
+    except ApiError as refused:
+        if refused.code == "NOT_FOUND":  # its document was erased meanwhile: the version has no job then
+            return accept_message(message, by=by, on_job=on_job)
+        if refused.code not in ("JOB_ALREADY_ACTIVE", "JOB_STATE_CHANGED", "JOB_DONE"):
+            raise
+        return IntakeResult(IntakeStatus.IN_PROGRESS, job.pk)  # another consumer, or support, was faster
 
 
-def is_outdated(law_id: str, version: str, came: Message | LawVersion) -> bool:
-    """Tell whether a newer version of the law is found today."""
+def is_outdated(law_id: str, version: str, other: Message | LawVersion) -> bool:
+    """Tell whether a newer version of the law than ``version``, which ``other`` describes, is live."""
     law = Law.objects.filter(pk=law_id).first()
     if law is None or law.document_id is None:
         return False
-    found = LawVersion.objects.filter(document_id=law.document_id).values_list("ingest_timestamp", flat=True).first()
-    return versions.is_older(version, came.ingest_timestamp, than=law.version, than_ingested=found)
+    live = LawVersion.objects.filter(document_id=law.document_id).values_list("ingest_timestamp", flat=True).first()
+    return versions.is_older(version, other.ingest_timestamp, than=law.version, than_ingested=live)
 
 
-def is_taken_out(message: Message) -> bool:
-    """Tell whether a version was to lose its job: a newer one took its place, or the law was taken out."""
-    overtaken = _rows(message).filter(error_code=OVERTAKEN).exists()
-    return overtaken or not _is_known(message) or is_outdated(message.law_id, message.version, message)
+def is_superseded_or_withdrawn(message: Message) -> bool:
+    """Tell whether a version has lost its job on purpose: a newer one replaced it, or the law was withdrawn."""
+    outdated = _versions(message).filter(error_code=OUTDATED).exists()
+    return outdated or not _is_known(message) or is_outdated(message.law_id, message.version, message)
 
 
 def _is_known(message: Message) -> bool:
-    """Tell whether there is such a version, which is not just being taken out with its law."""
-    return _rows(message).exclude(error_code=WITHDRAWN).exists()
+    return _versions(message).exclude(error_code=WITHDRAWN).exists()
 
 
-def _rows(message: Message) -> QuerySet[LawVersion]:
+def _versions(message: Message) -> QuerySet[LawVersion]:
     return LawVersion.objects.filter(pk__in=ids.document_ids(message.law_id, message.version))
 
 
-def _under_way(message: Message) -> UploadJob | None:
-    both = ids.document_ids(message.law_id, message.version)
-    return services.newest_job(services.tenant_jobs().filter(document_id__in=both, state__in=ACTIVE))
-
-
-def _newest(document_id: UUID) -> UploadJob | None:
+def _newest_job(document_id: UUID) -> UploadJob | None:
     return services.newest_job(services.tenant_jobs().filter(document_id=document_id))
 
 
-def _done(document_id: UUID, message: Message) -> UploadJob | None:
-    """Return the document's job, if it has done what a message asks for; None where that asks for more.
+def _target_document(live_id: UUID | None, message: Message) -> UUID:
+    """Return the document in which to process a version: the second one while the first is live.
 
-    For what a law is there in part, whoever asks again asks for the rest.
+    The live document itself, where its reprocessing without a change has failed (``move_to_live_document``).
     """
-    job = _newest(document_id)
-    if message.force_reprocess or job is None or job.state != State.DONE:
-        return None
-    is_whole = LawVersion.objects.filter(pk=document_id).exclude(status=Law.Status.PARTIAL_FAILED).exists()
-    return job if is_whole else None
-
-
-def _where(found: UUID | None, message: Message) -> UUID:
-    """Return the document in which a version is to be done: beside the one that is found, if it is.
-
-    Where that is being done again without having changed, and has failed, it goes on (``anew.go_home``).
-    """
-    if found is None:
+    if live_id is None:
         return ids.document_id(message.law_id, message.version)
-    job = _newest(found)
+    job = _newest_job(live_id)
     has_failed = job is not None and job.state == State.DEADLETTER
-    # Else what is found would be said to be of a file that it was not made of.
-    is_its_file = LawVersion.objects.filter(pk=found, bucket=message.bucket, raw_key=message.raw_key).exists()
-    return found if has_failed and is_its_file else ids.beside(message.law_id, message.version, found)
+    # Otherwise the live version would name a file that it was not made of.
+    is_same_file = LawVersion.objects.filter(pk=live_id, bucket=message.bucket, raw_key=message.raw_key).exists()
+    if has_failed and is_same_file:
+        return live_id
+    return ids.other_document_id(message.law_id, message.version, live_id)
 
 
-def _locked(document_id: UUID, message: Message) -> LawVersion:
-    """Return the version's row, made if need be, locked until the transaction ends: it is the processing lock."""
+def _lock_version(document_id: UUID, message: Message) -> LawVersion:
+    """Get or create the version's row, locked until the transaction ends: it is the processing lock."""
     row = LawVersion(
         document_id=document_id,
         law_id=message.law_id,
@@ -145,8 +149,8 @@ def _locked(document_id: UUID, message: Message) -> LawVersion:
     return LawVersion.objects.select_for_update().defer("canonical").get(pk=document_id)
 
 
-def _note(version: LawVersion, message: Message) -> None:
-    """Write down what the message says: of a law that has no version yet, this is the one that is on its way."""
+def _record_message(version: LawVersion, message: Message) -> None:
+    """Store the message's fields; a law without a live version shows the newest version that is on its way."""
     LawVersion.objects.filter(pk=version.pk).update(
         status=Law.Status.PROCESSING,
         bucket=message.bucket,
@@ -157,44 +161,10 @@ def _note(version: LawVersion, message: Message) -> None:
         error_code=None,
         updated_at=Now(),
     )
-    law = _law(message)
-    if law.document_id is None and versions.key(law.version) <= versions.key(message.version):
+    law = None
+    while law is None:  # a concurrent withdrawal may delete the row after it was inserted
+        Law.objects.bulk_create([Law(law_id=message.law_id, version=message.version)], ignore_conflicts=True)
+        law = Law.objects.select_for_update().filter(pk=message.law_id).first()
+    if law.document_id is None and versions.sort_key(law.version) <= versions.sort_key(message.version):
         law.version, law.status, law.uploader_id = message.version, Law.Status.PROCESSING, message.uploader_id
         law.save(update_fields=["version", "status", "uploader_id"])
-
-
-def _law(message: Message) -> Law:
-    """Return the law's row, made if need be, locked until the transaction ends."""
-    mine = Law.objects.select_for_update().filter(pk=message.law_id)
-    while True:  # who takes the law out may remove a row that was there
-        Law.objects.bulk_create([Law(law_id=message.law_id, version=message.version)], ignore_conflicts=True)
-        if (law := mine.first()) is not None:
-            return law
-
-
-def _enqueued(version: LawVersion, noted: Noted | None) -> UUID:
-    document = reprocessing.declared(version)
-    job = services.enqueue(
-        pipeline=PIPELINE,
-        user_id=SYSTEM_TENANT_ID,
-        document_id=document.pk,
-        raw_path=document.raw_path,
-        chunks_version="",
-    )
-    LawVersion.objects.filter(pk=version.pk).update(job_id=job.pk)
-    if noted is not None:
-        noted(job, job)
-    return job.pk
-
-
-def _retried(job: UploadJob, *, forced: bool, by: str, noted: Noted | None) -> Accepted | None:
-    """Try a dead job again; return None if it was erased meanwhile."""
-    stage = Stage.QUEUED.value if forced or job.stage in BEFORE_TEXT else None
-    try:
-        return Accepted(Kind.ACCEPTED, services.retry(job, by=by, stage=stage, noted=noted).pk)
-    except ApiError as refused:  # another consumer, or support, was faster
-        if refused.code == "NOT_FOUND":
-            return None
-        if refused.code not in ("JOB_ALREADY_ACTIVE", "JOB_STATE_CHANGED", "JOB_DONE"):
-            raise
-        return Accepted(Kind.IN_PROGRESS, job.pk)

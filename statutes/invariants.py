@@ -13,7 +13,7 @@ from jobs.models import UploadJob
 from jobs.pipeline import Invariant
 from jobs.states import State
 
-noted = all_invariants(
+version_recorded = all_invariants(
     documents.tenant_matches,
     sql_invariant("""
         SELECT j.job_id, 'The version of the law is not noted.' FROM upload_jobs j
@@ -37,7 +37,7 @@ normalized = all_invariants(
 )
 
 # One passage without a vector of the wanted model, here or on its way, that is not noted as refused.
-LACKING = """
+CHUNKS_WITHOUT_VECTOR = """
     FROM document_chunks c
     WHERE c.document_id = j.document_id AND c.chunker_name || '@' || c.chunker_version = j.chunks_version
       AND (c.embed_model IS DISTINCT FROM {wanted}.embed_model
@@ -52,7 +52,8 @@ _COVERED = f"""
     SELECT j.job_id, 'A passage has no vector, and is not noted as refused.'
     FROM upload_jobs j JOIN law_versions v USING (document_id) LEFT JOIN live_models l ON l.user_id = j.user_id
     WHERE j.job_id = ANY(%(jobs)s)
-      AND ({{wanted}}.embed_model IS NULL OR EXISTS (SELECT {LACKING} AND NOT v.refused ? c.chunk_id::text))"""
+      AND ({{wanted}}.embed_model IS NULL
+           OR EXISTS (SELECT {CHUNKS_WITHOUT_VECTOR} AND NOT v.refused ? c.chunk_id::text))"""
 
 
 def _sound(job_ids: Sequence[UUID]) -> dict[UUID, str]:
@@ -61,8 +62,8 @@ def _sound(job_ids: Sequence[UUID]) -> dict[UUID, str]:
     return {job_id: reason for job_id, document_id in jobs if not vector_store.is_buffer_intact(document_id)}
 
 
-covered = all_invariants(sql_invariant(_COVERED.format(wanted="j", committed="false")), _sound)
-vectors_buffered = all_invariants(covered, embeddings.vectors_planned)
+vectors_complete = all_invariants(sql_invariant(_COVERED.format(wanted="j", committed="false")), _sound)
+vectors_buffered = all_invariants(vectors_complete, embeddings.vectors_planned)
 _published = sql_invariant("""
     SELECT j.job_id, 'The version''s artifacts are not uploaded, or nothing names it as the one that is found.'
     FROM upload_jobs j JOIN law_versions v USING (document_id)

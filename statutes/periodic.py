@@ -1,4 +1,4 @@
-"""What time alone changes of laws: a version whose job died has failed, also where no message tells of its end."""
+"""Periodic tasks of statutes: record and archive failed versions, delete expired failures."""
 
 from __future__ import annotations
 
@@ -7,67 +7,79 @@ from uuid import UUID
 
 import structlog
 from django.conf import settings
-from django.db import connection
+from django.db import connection, transaction
 from django.db.models.functions import Now
 
+from documents import services
+from documents.locks import lock
+from documents.models import Document
 from jobs.models import UploadJob
-from jobs.states import CANCELLED_CODES
-from statutes import settlement
+from jobs.states import ACTIVE, CANCELLED_CODES
+from statutes import queries, settlement
 from statutes.models import LawVersion
 from statutes.s3 import artifacts
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.statutes")
-ARCHIVED_AT_ONCE = 20
-# A minute late: a message that comes again is written down just before its dead job is tried again.
-_DEAD = """
-    FROM law_versions v JOIN upload_jobs j ON j.job_id = v.job_id
-    WHERE v.status IN ('processing', 'normalized') AND v.updated_at < clock_timestamp() - interval '1 minute'
-      AND j.state = 'deadletter' AND j.finished_at < clock_timestamp() - interval '1 minute'"""
-_IS_FATAL = """(coalesce(j.last_error -> 'permanent' = 'true', false)
-                AND coalesce(j.last_error ->> 'code', '') <> ALL(%(let_go)s))"""
-FATAL = f"SELECT v.document_id {_DEAD} AND {_IS_FATAL} ORDER BY v.updated_at LIMIT %(most)s"
-FAILED = f"""
-WITH dead AS (
-    SELECT v.document_id, coalesce(j.last_error ->> 'code', 'internal') AS code {_DEAD}
-      AND (v.document_id = ANY(%(archived)s) OR NOT {_IS_FATAL})
-    ORDER BY v.document_id LIMIT 1000
-), failed AS (
-    UPDATE law_versions v SET status = 'failed', error_code = dead.code, updated_at = clock_timestamp()
-    FROM dead WHERE v.document_id = dead.document_id AND v.status IN ('processing', 'normalized')
-    RETURNING v.law_id, v.version
-)
-UPDATE laws l SET status = 'failed', updated_at = clock_timestamp() FROM failed
-WHERE l.law_id = failed.law_id AND l.version = failed.version AND l.document_id IS NULL"""
+BATCH_SIZE = 20
 
 
-def note_failures() -> None:
-    """Write down that versions have failed whose jobs were cancelled, or whose end no message was held for.
+def record_failures() -> None:
+    """Mark versions as failed whose job was cancelled, or ended while no consumer held its message.
 
-    What failed for good is archived first, as where a message is settled: a bucket that is away is tried again.
+    Fatal failures are archived first, as when a message is settled; while the bucket is away they are tried again.
     """
-    params: dict[str, Any] = {"let_go": list(CANCELLED_CODES), "most": ARCHIVED_AT_ONCE}
+    params: dict[str, Any] = {"let_go": list(CANCELLED_CODES), "most": BATCH_SIZE}
     with connection.cursor() as cursor:
-        cursor.execute(FATAL, params)
-        fatal = [document_id for (document_id,) in cursor.fetchall()]
-    archived = _archived(fatal) if settings.STATUTES_BUCKET else fatal
+        cursor.execute(queries.FATAL_FAILURES, params)
+        document_ids = [document_id for (document_id,) in cursor.fetchall()]
+    archived = document_ids
+    if settings.STATUTES_BUCKET:
+        archived = []
+        for document_id in document_ids:
+            row = LawVersion.objects.filter(pk=document_id)
+            version = row.defer("canonical").first()
+            job = UploadJob.objects.filter(pk__in=row.values("job_id")).first()
+            if version is None or job is None or not settlement.is_fatal(job):  # withdrawn or retried meanwhile
+                continue
+            try:
+                artifacts.archive_failure(version, settlement.failure_details(job))
+            except OSError:
+                log.warning("A failed statute could not be archived; retrying later.", code="STORAGE_UNAVAILABLE")
+                row.update(updated_at=Now())  # behind the others, in case the bucket never accepts this one
+                break
+            archived.append(document_id)
     with connection.cursor() as cursor:
-        cursor.execute(FAILED, params | {"archived": archived})
+        cursor.execute(queries.MARK_FAILED, params | {"archived": archived})
 
 
-def _archived(document_ids: list[UUID]) -> list[UUID]:
-    """Archive what has failed; return what was, up to the first that the bucket does not take."""
-    done = []
+def delete_expired_failures() -> None:
+    """Delete files, rows, jobs and canonical text of versions that failed STATUTES_FAILED_DAYS ago; 0 keeps them.
+
+    The live version of a law is never touched, even where reprocessing it has failed. The version's row stays as
+    history, and a message brings the version back.
+    """
+    if not settings.STATUTES_FAILED_DAYS:
+        return
+    with connection.cursor() as cursor:
+        cursor.execute(queries.EXPIRED_FAILURES, {"days": settings.STATUTES_FAILED_DAYS, "most": BATCH_SIZE})
+        document_ids = [document_id for (document_id,) in cursor.fetchall()]
     for document_id in document_ids:
-        mine = LawVersion.objects.filter(pk=document_id)
-        version = mine.defer("canonical").first()
-        job = UploadJob.objects.filter(pk__in=mine.values("job_id")).first()
-        if version is None or job is None or not settlement.is_fatal(job):  # taken out, or tried again meanwhile
-            continue
-        try:
-            artifacts.archive(version, settlement.told(job))
-        except OSError:
-            log.warning("A failed law could not be archived; it will be tried again.", code="STORAGE_UNAVAILABLE")
-            mine.update(updated_at=Now())  # behind the others, should it be this one that the bucket never takes
-            break
-        done.append(document_id)
-    return done
+        if _erase_if_expired(document_id):
+            services.delete_objects(document_id)
+            log.info("A failed version of a statute was deleted.", document=str(document_id))
+
+
+def _erase_if_expired(document_id: UUID) -> bool:
+    """Erase a version's document, unless a message has come for it meanwhile or a job is active."""
+    with transaction.atomic():
+        lock(document_id)  # before any row, as intake and deletions do
+        document = Document.objects.filter(pk=document_id).first()
+        if document is None or UploadJob.objects.filter(document_id=document_id, state__in=ACTIVE).exists():
+            return False
+        with connection.cursor() as cursor:
+            cursor.execute(queries.IS_EXPIRED, {"document_id": document_id, "days": settings.STATUTES_FAILED_DAYS})
+            (is_expired,) = cursor.fetchone()
+        if is_expired:
+            services.delete_rows(document)
+            LawVersion.objects.filter(pk=document_id).update(canonical=None, job_id=None, refused=[], updated_at=Now())
+    return bool(is_expired)

@@ -22,10 +22,10 @@ from statutes import ids
 from statutes.models import Law, LawVersion
 
 BUSY_SECONDS = 2.0
-APART = "apart"  # in a job's payload: it has left what is found for good
+SEPARATE = "apart"  # in a job's payload: it has left what is found for good
 # What a message says of a version, and what was made of its file.
-SAID = ("bucket", "raw_key", "uploader_id", "priority", "ingest_timestamp")
-UNREAD: dict[str, Any] = {
+MESSAGE_FIELDS = ("bucket", "raw_key", "uploader_id", "priority", "ingest_timestamp")
+RESET_FIELDS: dict[str, Any] = {
     "raw_sha256": None,
     "format": None,
     "canonical": None,
@@ -36,23 +36,23 @@ UNREAD: dict[str, Any] = {
 }
 
 
-def found(law_id: str, version: str) -> UUID | None:
+def live_document_id(law_id: str, version: str) -> UUID | None:
     """Return which of a version's documents is found, if the version is."""
     mine = Law.objects.filter(pk=law_id, document_id__in=ids.document_ids(law_id, version))
     return mine.values_list("document_id", flat=True).first()
 
 
-def is_found(version: LawVersion) -> bool:
+def is_live(version: LawVersion) -> bool:
     return Law.objects.filter(pk=version.law_id, document_id=version.pk).exists()
 
 
-def lock_both(law_id: str, version: str) -> None:
+def lock_documents(law_id: str, version: str) -> None:
     """Hold both documents of a version until the transaction ends: before any row, as deletions do."""
     for document_id in sorted(ids.document_ids(law_id, version)):
         lock(document_id)
 
 
-def declared(version: LawVersion) -> Document:
+def get_or_create_document(version: LawVersion) -> Document:
     """Return the document of a version that is begun, made if need be."""
     document, _ = Document.objects.get_or_create(
         pk=version.pk,
@@ -69,30 +69,30 @@ def declared(version: LawVersion) -> Document:
     return document
 
 
-def leave(claim: Claim, *, for_good: bool = False) -> Outcome:
+def move_to_second_document(claim: Claim, *, for_good: bool = False) -> Outcome:
     """Send a job from the document that is found to the other one, where it begins anew: what is found stays as it is.
 
     ``for_good`` it is not to come back to it. Waits while another job is at the other one.
     """
     with transaction.atomic():
         version = LawVersion.objects.defer("canonical").get(pk=claim.job.document_id)
-        lock_both(version.law_id, version.version)
-        other = ids.beside(version.law_id, version.version, version.pk)
+        lock_documents(version.law_id, version.version)
+        other = ids.other_document_id(version.law_id, version.version, version.pk)
         if _is_worked_on(other):
             return Wait(BUSY_SECONDS, "LAW_BUSY")
         with claim.transaction():
-            _turn(claim, declared(_begun(other, version, claim)))
+            _turn(claim, get_or_create_document(_begun(other, version, claim)))
             _leave_as_it_was(version)
             forgotten = {**parse_store.job_fields(None, None), "progress": parse_store.NO_CHUNKS}
-            forgotten["payload"] |= {APART: for_good}
+            forgotten["payload"] |= {SEPARATE: for_good}
             claim.move("rewind", stage=Stage.QUEUED.value, event={"reason": "LAW_FOUND"}, fields=forgotten)
     return Moved(Stage.QUEUED, finished=True)
 
 
 def _begun(document_id: UUID, like: LawVersion, claim: Claim) -> LawVersion:
     """Return the row of a version's other document, begun by what its message has said."""
-    said = {name: getattr(like, name) for name in SAID}
-    now = {**said, **UNREAD, "status": Law.Status.PROCESSING, "job_id": claim.job.pk}
+    said = {name: getattr(like, name) for name in MESSAGE_FIELDS}
+    now = {**said, **RESET_FIELDS, "status": Law.Status.PROCESSING, "job_id": claim.job.pk}
     LawVersion.objects.update_or_create(
         pk=document_id,
         defaults={"law_id": like.law_id, "version": like.version, **now, "created_at": Now(), "updated_at": Now()},
@@ -121,16 +121,18 @@ def _leave_as_it_was(version: LawVersion) -> None:
     Document.objects.filter(pk=version.pk).update(processing_status=last.status if last else None)
 
 
-def go_home(claim: Claim, version: LawVersion, parse: ParseResult, told: dict[str, object]) -> Moved | None:
+def move_to_live_document(
+    claim: Claim, version: LawVersion, parse: ParseResult, told: dict[str, object]
+) -> Moved | None:
     """Bring a job back to the document that is found, if its file and text are that one's; None where it stays beside.
 
     Its passages keep their ids then, and what is begun beside it goes.
     """
-    home = None if claim.job.payload.get(APART) else _home(version, parse)
+    home = None if claim.job.payload.get(SEPARATE) else _home(version, parse)
     if home is None:
         return None
     with transaction.atomic():
-        lock_both(version.law_id, version.version)
+        lock_documents(version.law_id, version.version)
         mine = Law.objects.filter(pk=version.law_id, document_id=home.pk)
         if not mine.exists() or _is_worked_on(home.pk):
             return None
@@ -142,7 +144,7 @@ def go_home(claim: Claim, version: LawVersion, parse: ParseResult, told: dict[st
 
 def _home(version: LawVersion, parse: ParseResult) -> Document | None:
     """Return the document that is found, where it was made of this file, has this very text, and all of it is there."""
-    at = found(version.law_id, version.version)
+    at = live_document_id(version.law_id, version.version)
     if at is None or not LawVersion.objects.filter(pk=at, raw_sha256=version.raw_sha256).exists():
         return None
     home = Document.objects.filter(pk=at, parsed_sha256=parse.sha256, page_starts=list(parse.page_starts)).first()
@@ -153,7 +155,7 @@ def _home(version: LawVersion, parse: ParseResult) -> Document | None:
 
 
 def _moved_home(claim: Claim, version: LawVersion, home: Document, told: dict[str, object]) -> Moved:
-    said = {name: getattr(version, name) for name in SAID}
+    said = {name: getattr(version, name) for name in MESSAGE_FIELDS}
     LawVersion.objects.filter(pk=home.pk).update(
         **said, status=Law.Status.NORMALIZED, canonical=told, job_id=claim.job.pk, error_code=None, updated_at=Now()
     )

@@ -1,17 +1,19 @@
-"""What staff may ask of a law: to be done again, or to be taken out of the corpus. Each with its audit entry."""
+"""Staff actions on statutes: reprocess a version, withdraw a law, send a message for a file. Each is audited."""
 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from http import HTTPStatus
 from uuid import UUID
 
 import structlog
 from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
 from django.db import transaction
 from django.db.models.functions import Now
 
-from accounts.audit import log as auditing
+from accounts.audit import log as audit_log
 from accounts.errors import ApiError, not_found, unavailable
 from accounts.models import User
 from accounts.system_tenant import SYSTEM_TENANT_ID
@@ -20,140 +22,179 @@ from documents.locks import lock
 from documents.models import Document
 from jobs.models import UploadJob
 from statutes import ids, intake, publish_lock
-from statutes.intake import WITHDRAWN, Kind
+from statutes.intake import WITHDRAWN, IntakeStatus
 from statutes.models import Law, LawVersion
 from statutes.s3 import client, keys
-from statutes.sqs.messages import Message
+from statutes.sqs import client as sqs
+from statutes.sqs import messages
+from statutes.sqs.messages import Message, MessageRefused
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.statutes")
+STAFF_UPLOADER = "staff"
 
 
 def reprocess(law_id: str, version: str, *, by: User | None, reason: str, document_id: UUID | None = None) -> UploadJob:
-    """Do a version again from its raw file, and return its job; what is found of it stays until that is whole.
+    """Process a version again from its raw file and return its job; the live version stays until that has succeeded.
 
-    Of a version that was begun anew beside what is found, the file is the one that was named last, or that of
-    ``document_id``. Raises ``Refused``: ``NOT_FOUND``, ``LAW_FILE_UNKNOWN``, ``LAW_OUTDATED``, ``JOB_ALREADY_ACTIVE``,
-    ``REASON_REQUIRED``, ``UNAVAILABLE``.
+    Where the version has two documents, the file is that of ``document_id`` or else of the newer one. Raises
+    ``ApiError``: ``NOT_FOUND``, ``LAW_FILE_UNKNOWN``, ``LAW_OUTDATED``, ``JOB_ALREADY_ACTIVE``, ``REASON_REQUIRED``,
+    ``UNAVAILABLE``.
     """
-    auditing.clean_reason(reason)
+    audit_log.clean_reason(reason)
     rows = LawVersion.objects.filter(law_id=law_id, version=version).defer("canonical").order_by("-created_at", "pk")
     row = rows.filter(**({"pk": document_id} if document_id else {})).first()
     if row is None:
         raise not_found()
-    asked = row.pk
+    if not row.bucket or not row.raw_key:  # its passages were imported as artifacts of another deployment
+        raise _conflict("LAW_FILE_UNKNOWN", "This version's raw file is unknown; send a message that names it.")
+    message = Message(
+        law_id=row.law_id,
+        version=row.version,
+        raw_key=row.raw_key,
+        bucket=row.bucket,
+        uploader_id=row.uploader_id,
+        ingest_timestamp=row.ingest_timestamp or row.created_at,
+        priority=row.priority,
+        force_reprocess=True,
+    )
+    pk = row.pk
 
-    def noted(seen: UploadJob, moved: UploadJob) -> None:
-        details = {"law_id": law_id, "version": version, "job_id": str(moved.pk)}
-        _record("laws.reprocess", "law_version", asked, by=by, reason=reason, **details)
+    def record(before: UploadJob, after: UploadJob) -> None:
+        audit_log.record_action(
+            by=by, action="laws.reprocess", reason=reason, object_type="law_version", object_id=str(pk),
+            tenant_id=SYSTEM_TENANT_ID, law_id=law_id, version=version, job_id=str(after.pk),
+        )  # fmt: skip
 
     try:
-        accepted = intake.accept(_message(row), by=_name(by), noted=noted)
+        accepted = intake.accept_message(message, by=str(by.pk) if by else audit_log.COMMAND_LINE_ACTOR, on_job=record)
     except OSError as error:
         raise unavailable("The store cannot be reached, so nothing can be proven; try again shortly.") from error
-    if accepted.kind == Kind.OUTDATED:
+    if accepted.status == IntakeStatus.OUTDATED:
         raise _conflict("LAW_OUTDATED", "A newer version of this law is found today.")
-    if accepted.kind != Kind.ACCEPTED or accepted.job_id is None:
+    if accepted.status != IntakeStatus.ACCEPTED or accepted.job_id is None:
         raise _conflict("JOB_ALREADY_ACTIVE", "This version is being worked on; wait until its job has ended.")
     return UploadJob.objects.get(pk=accepted.job_id)
 
 
-def _message(version: LawVersion) -> Message:
-    if not version.bucket or not version.raw_key:  # its passages came as artifacts, from elsewhere
-        raise _conflict(
-            "LAW_FILE_UNKNOWN", "Nothing is noted of this version's raw file; send a message that names it."
-        )
-    return Message(
-        law_id=version.law_id,
-        version=version.version,
-        raw_key=version.raw_key,
-        bucket=version.bucket,
-        uploader_id=version.uploader_id,
-        ingest_timestamp=version.ingest_timestamp or version.created_at,
-        priority=version.priority,
-        force_reprocess=True,
-    )
-
-
 def withdraw(law_id: str, *, by: User | None, reason: str) -> None:
-    """Take a law out, all versions of it: rows, passages, vectors, work, and what we put into the bucket.
+    """Withdraw a law with all versions: rows, passages, vectors, jobs, and our objects in the bucket.
 
-    The raw files are their uploaders' and stay. Safe to repeat: what a crash has left goes then. Raises
-    ``Refused``: ``NOT_FOUND``, ``LAW_BUSY`` (it is just being published), ``REASON_REQUIRED``, and ``UNAVAILABLE`` of
-    the bucket: then it is found no more, and repeating removes the rest.
+    The raw files belong to their uploaders and stay. Safe to repeat after a crash. Raises ``ApiError``: ``NOT_FOUND``,
+    ``LAW_BUSY`` (it is being published), ``REASON_REQUIRED``, and ``UNAVAILABLE`` of the bucket: the law is not
+    searchable any more then, and repeating removes the rest.
     """
-    auditing.clean_reason(reason)
-    with publish_lock.alone(law_id) as is_ours:  # who publishes meanwhile would upload what is removed here
+    audit_log.clean_reason(reason)
+    with publish_lock.alone(law_id) as is_ours:  # a concurrent publication would upload what is deleted here
         if not is_ours:
             raise _conflict("LAW_BUSY", "This law is just being published; try again in a minute.")
-        known = Law.objects.filter(pk=law_id).exists() or LawVersion.objects.filter(law_id=law_id).exists()
-        if not known:
+        if not (Law.objects.filter(pk=law_id).exists() or LawVersion.objects.filter(law_id=law_id).exists()):
             raise not_found()
-        for document in _hide(law_id, by=by, reason=reason):
+        for document in _erase_documents(law_id, by=by, reason=reason):
             services.delete_objects(document.pk)
         try:
-            _remove_objects(law_id)
+            _delete_objects(law_id)
         except OSError as error:
             raise unavailable("The bucket cannot be reached; take the law out once more to remove the rest.") from error
-        _forget(law_id)
-    log.info("A law was taken out.", law=law_id)
+        _delete_rows(law_id)
+    log.info("A law was withdrawn.", law=law_id)
 
 
-def _hide(law_id: str, *, by: User | None, reason: str) -> list[Document]:
-    """Let nothing of the law be found or worked on; return the documents whose files are to be removed."""
+def _erase_documents(law_id: str, *, by: User | None, reason: str) -> list[Document]:
+    """Remove the law from search and end its jobs; return the documents whose files are to be deleted."""
     with transaction.atomic():
-        versions = LawVersion.objects.filter(law_id=law_id)
-        # Both of each: a job may just be on its way from one to the other.
-        known = versions.values_list("version", flat=True)
-        document_ids = sorted({each for version in known for each in ids.document_ids(law_id, version)})
+        rows = LawVersion.objects.filter(law_id=law_id)
+        # Both documents of each version: a job may just be moving from one to the other.
+        versions = rows.values_list("version", flat=True)
+        document_ids = sorted({pk for version in versions for pk in ids.document_ids(law_id, version)})
         for document_id in document_ids:
             lock(document_id)  # before any row, as intake and deletions do
-        found = list(Document.objects.filter(pk__in=document_ids, user_id=SYSTEM_TENANT_ID).order_by("pk"))
-        for document in found:
+        documents = list(Document.objects.filter(pk__in=document_ids, user_id=SYSTEM_TENANT_ID).order_by("pk"))
+        for document in documents:
             services.delete_rows(document)
-        gone = {"status": Law.Status.FAILED, "error_code": WITHDRAWN, "job_id": None, "canonical": None}
-        count = versions.filter(pk__in=document_ids).update(**gone, updated_at=Now())
+        count = rows.filter(pk__in=document_ids).update(
+            status=Law.Status.FAILED, error_code=WITHDRAWN, job_id=None, canonical=None, updated_at=Now()
+        )
         Law.objects.filter(pk=law_id).update(
             document_id=None, status=Law.Status.FAILED, chunk_count=0, updated_at=Now()
         )
-        _record("laws.withdraw", "law", law_id, by=by, reason=reason, versions=count, documents=len(found))
-    return found
+        audit_log.record_action(
+            by=by, action="laws.withdraw", reason=reason, object_type="law", object_id=law_id,
+            tenant_id=SYSTEM_TENANT_ID, versions=count, documents=len(documents),
+        )  # fmt: skip
+    return documents
 
 
-def _remove_objects(law_id: str) -> None:
+def _delete_objects(law_id: str) -> None:
     if not settings.STATUTES_BUCKET:  # its artifacts were read from a folder
         return
-    bucket = client.bucket()
-    client.delete(bucket, keys.manifest(law_id))  # first: readers trust nothing but what it names
-    client.delete(bucket, keys.vectors(law_id))
-    found = [key for folder in keys.folders(law_id) for key in client.names(bucket, folder)]
-    with ThreadPoolExecutor(client.AT_ONCE, thread_name_prefix="withdraw") as pool:
-        list(pool.map(lambda key: client.delete(bucket, key), found))
+    bucket = client.statutes_bucket()
+    client.delete_object(bucket, keys.manifest(law_id))  # first: readers trust only what it names
+    client.delete_object(bucket, keys.vectors(law_id))
+    names = [key for folder in keys.folders(law_id) for key in client.list_keys(bucket, folder)]
+    with ThreadPoolExecutor(client.CONCURRENCY, thread_name_prefix="withdraw") as pool:
+        list(pool.map(lambda key: client.delete_object(bucket, key), names))
 
 
-def _forget(law_id: str) -> None:
-    """Remove the rows of what was taken out; a version that a message has brought meanwhile stays."""
+def _delete_rows(law_id: str) -> None:
+    """Delete the rows of withdrawn versions; a version that a message has brought meanwhile stays."""
     with transaction.atomic():
-        gone = LawVersion.objects.filter(law_id=law_id, error_code=WITHDRAWN)
-        for document_id in sorted(gone.values_list("pk", flat=True)):
-            lock(document_id)  # before any row, as intake does, which looks for a row that it has just seen
-        gone.delete()
+        withdrawn = LawVersion.objects.filter(law_id=law_id, error_code=WITHDRAWN)
+        for document_id in sorted(withdrawn.values_list("pk", flat=True)):
+            lock(document_id)  # before any row, as intake does, which reads a row that it has just inserted
+        withdrawn.delete()
         law = Law.objects.select_for_update().filter(pk=law_id, document_id=None).first()
-        # Asked once the law is locked: until then a message may be bringing a version of it.
+        # Checked under the law's lock: until then a message may be adding a version.
         if law is not None and not LawVersion.objects.filter(law_id=law_id).exists():
             law.delete()
 
 
-def _record(
-    action: str, object_type: str, object_id: object, *, by: User | None, reason: str, **details: object
-) -> None:
-    auditing.record_action(
-        by=by, action=action, reason=reason, object_type=object_type, object_id=str(object_id),
-        tenant_id=SYSTEM_TENANT_ID, **details,
+def send_file_message(
+    *,
+    key: str,
+    law: str,
+    version: str,
+    by: User | None,
+    reason: str,
+    priority: str = "normal",
+    bucket: str = "",
+    force: bool = False,
+    urgent: bool = False,
+) -> str:
+    """Send a message of spec 004 §3.4 for a file; return the message's id.
+
+    Raises ``ApiError``: ``MESSAGE_INVALID`` with the field, ``MESSAGE_BUCKET_REFUSED``, ``RAW_FILE_MISSING``,
+    ``REASON_REQUIRED``; ``OSError`` of the store, and as ``vendors.guard``.
+    """
+    setting = "SQS_PRIORITY_QUEUE_URL" if urgent else "SQS_QUEUE_URL"
+    queue_url: str = getattr(settings, setting)
+    if not queue_url:
+        raise ImproperlyConfigured(f"Set {setting}.")
+    body = {
+        "document_id": law,
+        "s3_raw_key": key,
+        "uploader_id": STAFF_UPLOADER,
+        "ingest_timestamp": datetime.now(UTC).isoformat().replace("+00:00", "Z"),
+        "priority": priority,
+        "version": version,
+        "force_reprocess": force,
+        **({"bucket": bucket} if bucket else {}),
+    }
+    try:
+        message = messages.parse_statute_message(body)
+    except MessageRefused as refused:
+        cause = "STATUTES_RAW_BUCKETS" if refused.code == messages.BUCKET else "the ids' letters and lengths"
+        detail = f"The message would be refused: look at {cause}."
+        raise ApiError(refused.code, detail, field=refused.field or None) from refused
+    try:
+        client.head_object(message.bucket or client.statutes_bucket(), key)
+    except FileNotFoundError:
+        detail = "There is no file under this key; look at the key and the bucket."
+        raise ApiError("RAW_FILE_MISSING", detail, status=HTTPStatus.NOT_FOUND, field="s3_raw_key") from None
+    audit_log.record_action(
+        by=by, action="laws.send", reason=reason, object_type="law", object_id=law, tenant_id=SYSTEM_TENANT_ID,
+        version=version, priority=priority, force=force,
     )  # fmt: skip
-
-
-def _name(by: User | None) -> str:
-    return str(by.pk) if by else auditing.COMMAND_LINE_ACTOR
+    return sqs.send_message(body, queue_url=queue_url)
 
 
 def _conflict(code: str, detail: str) -> ApiError:

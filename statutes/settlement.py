@@ -20,10 +20,10 @@ from statutes.sqs.messages import Message
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.statutes")
 Outcome = Literal["delete", "reappear"]
 AGAIN_SECONDS, LATEST_SECONDS = 60, 900  # after which the rest of a law is asked for: the model may be mended by then
-ASKED = "rest_asked"  # in a job's payload: what it has left out was asked for
+REST_REQUESTED = "rest_asked"  # in a job's payload: what it has left out was asked for
 
 
-def settle(message: Message, job: UploadJob) -> Outcome:
+def settle_message(message: Message, job: UploadJob) -> Outcome:
     """Return what is to be done with the message, once everything else that its job's end asks for is done.
 
     A law that is there in part asks for the rest by a message of its own. A fatal failure is archived beside its raw
@@ -37,7 +37,7 @@ def settle(message: Message, job: UploadJob) -> Outcome:
         if version.status == Law.Status.PARTIAL_FAILED:
             _ask_for_the_rest(message, version, job)
         return "delete"
-    code = told(job)["code"]
+    code = failure_details(job)["code"]
     if job.state != State.DEADLETTER:
         return "reappear"
     if code in CANCELLED_CODES:  # support has ended it
@@ -45,11 +45,11 @@ def settle(message: Message, job: UploadJob) -> Outcome:
     _note(version, code)
     if not is_fatal(job):
         return "reappear"
-    artifacts.archive(version, told(job))
+    artifacts.archive_failure(version, failure_details(job))
     return "delete"
 
 
-def told(job: UploadJob) -> dict[str, str]:
+def failure_details(job: UploadJob) -> dict[str, str]:
     """Return what the archive's record says of a dead job."""
     error = job.last_error or {}
     return {
@@ -86,7 +86,7 @@ def _ask_for_the_rest(message: Message, version: LawVersion, job: UploadJob) -> 
         return
     pause = min(LATEST_SECONDS, AGAIN_SECONDS * 2**version.reprocessed)
     try:
-        client.send({**message.as_json(), "force_reprocess": True, "rest": True}, delay=pause)
+        client.send_message({**message.as_json(), "force_reprocess": True, "rest": True}, delay=pause)
     except BaseException:
         with transaction.atomic():
             _is_asked(job)
@@ -98,8 +98,8 @@ def _ask_for_the_rest(message: Message, version: LawVersion, job: UploadJob) -> 
 def _is_asked(job: UploadJob) -> bool:
     """Tell whether another message of the job has asked, or it is gone; locks the job until the transaction ends."""
     row = UploadJob.objects.select_for_update(no_key=True).filter(pk=job.pk).values_list("payload", flat=True).first()
-    return row is None or bool(row.get(ASKED))
+    return row is None or bool(row.get(REST_REQUESTED))
 
 
 def _note_asked(job: UploadJob, *, asked: bool) -> None:
-    UploadJob.objects.filter(pk=job.pk).update(payload={**job.payload, ASKED: asked})
+    UploadJob.objects.filter(pk=job.pk).update(payload={**job.payload, REST_REQUESTED: asked})

@@ -1,11 +1,12 @@
-"""From a message's key to a law that is found: the handlers of the pipeline ``statute`` (spec 004 §4)."""
+"""Stage handlers of the pipeline ``statute``, from a message's key to a live version of a law (spec 004 §4)."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
+from uuid import UUID
 
 from django.conf import settings
 from django.db import connection, transaction
@@ -13,22 +14,27 @@ from django.db.models.functions import Now
 
 from documents import parsers, services, storage
 from documents.ids import parse_id
+from documents.locks import lock
 from documents.models import Document, ScannedPage
 from documents.parsers import ocr
 from documents.parsers.registry import Parser
 from documents.parsing import ocr_pages, parse_store
 from documents.parsing.parse_store import ParseResult
+from embeddings import active_model, chunk_store, vector_reuse, vector_store
+from embeddings import stages as embedding_stages
+from embeddings.indexes import bm25
 from jobs import failpoints
 from jobs.claims import Claim, ClaimLost
-from jobs.outcomes import Advance, Outcome, Permanent, Postponed, Retryable, Wait
-from jobs.states import Stage
-from statutes import ids, readers, reprocessing
+from jobs.models import UploadJob
+from jobs.outcomes import Advance, Moved, Outcome, Permanent, Postponed, Retryable, Wait
+from jobs.states import Stage, State
+from statutes import aws_lambda, ids, invariants, publish_lock, queries, readers, reprocessing
 from statutes.chunking import articles
-from statutes.intake import PIPELINE
+from statutes.intake import OUTDATED, PIPELINE, is_outdated
 from statutes.models import Law, LawVersion
 from statutes.readers import Format
-from statutes.readers.file_type import sniff
-from statutes.s3 import raw_files
+from statutes.readers.file_type import sniff_format
+from statutes.s3 import artifacts, raw_files
 from statutes.sqs.messages import PRIORITIES
 from statutes.structure import json_schema, markdown, model
 
@@ -37,82 +43,69 @@ MIMES = {
     "docx": "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
     "xml": "application/xml",
 }
-SCANS = f"{readers.VERSION}.ocr-{ocr.VERSION}"  # whose scanned pages are taken over
-GIVING_WAY_SECONDS = 5.0
-AGED_SECONDS = 900.0  # whoever has waited so long gives way no more: nobody waits for ever
-
-# From the versions that are begun and not read, by ix_law_versions_urgent, to each one's job: all laws are of one user,
-# whose jobs take 150 ms to look through at 100,000 laws. What failed and was taken out has no job. The inner LIMIT
-# keeps the planner from joining.
-_URGENT = """EXISTS (
-        SELECT FROM law_versions v
-        WHERE v.status = '{status}' AND v.job_id IS NOT NULL AND v.priority = ANY(%(before)s) AND (
-            SELECT j.job_id FROM upload_jobs j
-            WHERE j.document_id = v.document_id AND j.pipeline = %(pipeline)s AND j.stage = %(first)s
-              AND j.state = 'queued' AND (j.run_after IS NULL OR j.wait_reason = 'MORE_URGENT_LAW')
-            LIMIT 1) IS NOT NULL)"""
-# What failed, of which staff may have had one tried again, may be much: it is looked through where nothing else waits.
-_MORE_URGENT = f"""
-    SELECT clock_timestamp() < %(since)s + make_interval(secs => %(aged)s) AND (
-        {_URGENT.format(status="processing")} OR {_URGENT.format(status="failed")})"""
+SCANS = f"{readers.VERSION}.ocr-{ocr.VERSION}"  # parser version of the OCR pages that can be reused
+YIELD_SECONDS = 5.0
+MAX_YIELD_SECONDS = 900.0  # a job older than this no longer yields, so that none starves
+UPLOADED = "uploaded_manifest"  # in the job's payload: sha256 of the manifest that this run has uploaded
 
 
 def receive(claim: Claim) -> Outcome:
-    """queued: let more urgent laws go first; then look at the file, fetch it, and keep what was fetched as our own."""
+    """queued: yield to more urgent statutes; then check the raw file, download it, and store our own copy."""
     version, document = _version(claim), claim.job.document
-    if reprocessing.is_found(version):
-        return reprocessing.leave(claim)
-    if _gives_way(claim, version):
-        return Wait(GIVING_WAY_SECONDS, "MORE_URGENT_LAW")
-    head = raw_files.look(version)
-    with raw_files.fetched(version, head) as fetched:
-        found = sniff(fetched.path, most=settings.STATUTES_MAX_BYTES)
-        pages = parsers.inspect_pdf(fetched.path).pages if found == "pdf" else 1
+    if reprocessing.is_live(version):
+        return reprocessing.move_to_second_document(claim)
+    if _yields(claim, version):
+        return Wait(YIELD_SECONDS, "MORE_URGENT_LAW")
+    head = raw_files.head_raw_file(version)
+    with raw_files.download_raw_file(version, head) as raw_file:
+        file_format = sniff_format(raw_file.path, most=settings.STATUTES_MAX_BYTES)
+        pages = parsers.inspect_pdf(raw_file.path).pages if file_format == "pdf" else 1
         with claim.transaction():
-            pass  # a version that was taken out meanwhile gets no new object
+            pass  # a version that was withdrawn meanwhile gets no new object
         bucket, name = storage.locate(document.raw_path)
-        bucket.put_file(fetched.path, name)
+        bucket.put_file(raw_file.path, name)
     failpoints.failpoint("queued:stored")
     try:
         with claim.transaction():
             Document.objects.filter(pk=document.pk).update(
-                bytes_len=fetched.length,
-                file_sha256=ids.file_sha256(document.pk, fetched.sha256),
-                mime=MIMES[found],
+                bytes_len=raw_file.length,
+                file_sha256=ids.file_sha256(document.pk, raw_file.sha256),
+                mime=MIMES[file_format],
                 pages=pages,
                 stored_at=Now(),
                 updated_at=Now(),
             )
-            if fetched.sha256 != version.raw_sha256:
-                ScannedPage.objects.filter(document_id=document.pk).delete()  # what was read of another file
-                _noted(version, reprocessed=0)  # and what the model refused of it was another text
-            _noted(version, raw_sha256=fetched.sha256, format=found)
-            return claim.advance(event={"format": found, "bytes": fetched.length}, payload={"format": found})
+            columns: dict[str, object] = {"raw_sha256": raw_file.sha256, "format": file_format}
+            if raw_file.sha256 != version.raw_sha256:  # OCR pages and refused passages were of another file
+                ScannedPage.objects.filter(document_id=document.pk).delete()
+                columns["reprocessed"] = 0
+            _update(version, **columns)
+            return claim.advance(
+                event={"format": file_format, "bytes": raw_file.length}, payload={"format": file_format}
+            )
     except ClaimLost:
-        services.delete_pending_objects(document.pk)  # nothing, unless the version was taken out meanwhile
+        services.delete_pending_objects(document.pk)  # a no-op unless the version was withdrawn meanwhile
         raise
 
 
-def _gives_way(claim: Claim, version: LawVersion) -> bool:
-    """Tell whether a more urgent law waits to be begun: within one user the machine serves the oldest first."""
+def _yields(claim: Claim, version: LawVersion) -> bool:
+    """Tell whether a more urgent statute waits: within one user, jobs are claimed the oldest first."""
     if version.priority == PRIORITIES[0]:
         return False
+    params: dict[str, Any] = {
+        "pipeline": PIPELINE,
+        "first": Stage.QUEUED.value,
+        "before": list(PRIORITIES[: PRIORITIES.index(version.priority)]),
+        "since": claim.job.created_at,
+        "aged": MAX_YIELD_SECONDS,
+    }
     with connection.cursor() as cursor:
-        cursor.execute(
-            _MORE_URGENT,
-            {
-                "pipeline": PIPELINE,
-                "first": Stage.QUEUED.value,
-                "before": list(PRIORITIES[: PRIORITIES.index(version.priority)]),
-                "since": claim.job.created_at,
-                "aged": AGED_SECONDS,
-            },
-        )
+        cursor.execute(queries.MORE_URGENT, params)
         return bool(cursor.fetchone()[0])
 
 
 def choose_reader(claim: Claim) -> Outcome:
-    """job_validated: the reader is the one of the file's format."""
+    """job_validated: choose the reader of the file's format."""
     reader = _reader(_version(claim))
     plan = {
         "parser_name": reader.name,
@@ -127,41 +120,36 @@ def _reader(version: LawVersion) -> Parser:
 
 
 def normalize(claim: Claim) -> Outcome:
-    """parsing: read the file, in a capped child, to canonical JSON; its rendered text is the document's parse."""
+    """parsing: read the file to canonical JSON, in a sandboxed child; its rendered text is the document's parse."""
     document, version = claim.job.document, _version(claim)
-    if reprocessing.is_found(version):
-        return reprocessing.leave(claim)
+    if reprocessing.is_live(version):
+        return reprocessing.move_to_second_document(claim)
     bucket, name = storage.locate(document.raw_path)
-    scan = _Scan(claim)
-    with bucket.local_file(name) as path:
-        law = readers.read(path, format=cast(Format, version.format), scan=scan)
-    told = law.as_json(law_id=version.law_id, version=version.version, source=_source(version))
-    rendered = markdown.render(law, pages=(document.pages or 1) if version.format == "pdf" else 0)
-    parse = ParseResult(_reader(version), rendered.text, rendered.page_starts, scan.failed)
-    return reprocessing.go_home(claim, version, parse, told) or _store(claim, version, law, told, parse)
+    failed_pages: tuple[int, ...] = ()
 
-
-class _Scan:
-    """Reads scanned pages slice by slice: what a lost worker has read is not read again."""
-
-    def __init__(self, claim: Claim) -> None:
-        self._claim = claim
-        self.failed: tuple[int, ...] = ()
-
-    def __call__(self, path: Path, blank: Sequence[int]) -> dict[int, str]:
+    def scan(path: Path, blank: Sequence[int]) -> dict[int, str]:
+        """Read the blank pages with OCR, slice by slice: pages that a lost worker has read are reused."""
+        nonlocal failed_pages
         pages = ["" if number in blank else "-" for number in range(1, max(blank) + 1)]
-        read = ocr_pages.recognize_blank_pages(self._claim, path, pages, SCANS)
-        if isinstance(read, Wait):
-            raise Postponed(read.seconds, read.reason)
-        self.failed = read.failed
-        return {number: read.pages[number - 1] for number in blank}
+        scanned = ocr_pages.recognize_blank_pages(claim, path, pages, SCANS)
+        if isinstance(scanned, Wait):
+            raise Postponed(scanned.seconds, scanned.reason)
+        failed_pages = scanned.failed
+        return {number: scanned.pages[number - 1] for number in blank}
+
+    with bucket.local_file(name) as path:
+        law = readers.read_statute(path, format=cast(Format, version.format), scan=scan)
+    source = {"key": version.raw_key, "format": version.format, "sha256": version.raw_sha256}
+    canonical = law.as_json(law_id=version.law_id, version=version.version, source=source)
+    rendered = markdown.render_markdown(law, pages=(document.pages or 1) if version.format == "pdf" else 0)
+    parse = ParseResult(_reader(version), rendered.text, rendered.page_starts, failed_pages)
+    moved = reprocessing.move_to_live_document(claim, version, parse, canonical)
+    return moved or _store_parse(claim, version, law, canonical, parse)
 
 
-def _source(version: LawVersion) -> dict[str, object]:
-    return {"key": version.raw_key, "format": version.format, "sha256": version.raw_sha256}
-
-
-def _store(claim: Claim, version: LawVersion, law: model.Law, told: dict[str, object], parse: ParseResult) -> Outcome:
+def _store_parse(
+    claim: Claim, version: LawVersion, law: model.Law, canonical: dict[str, object], parse: ParseResult
+) -> Outcome:
     document = claim.job.document
     with claim.transaction():
         pass
@@ -176,7 +164,7 @@ def _store(claim: Claim, version: LawVersion, law: model.Law, told: dict[str, ob
             with claim.transaction():
                 fields = parse_store.record_parse(document, parse, path)
                 Document.objects.filter(pk=document.pk).update(filename=law.title or version.law_id)
-                _noted(version, canonical=told, status=Law.Status.NORMALIZED)
+                _update(version, canonical=canonical, status=Law.Status.NORMALIZED)
                 Law.objects.filter(pk=version.law_id, document_id=None, version=version.version).update(
                     status=Law.Status.NORMALIZED, title=law.title, language=law.language, updated_at=Now()
                 )
@@ -188,10 +176,10 @@ def _store(claim: Claim, version: LawVersion, law: model.Law, told: dict[str, ob
     return moved
 
 
-def check(claim: Claim) -> Outcome:
-    """parsed: prove that the law fits its published schema, and that the stored text is the one that was recorded."""
+def check_parse(claim: Claim) -> Outcome:
+    """parsed: check the canonical JSON against its schema, and the stored text against its recorded hash."""
     document, version = claim.job.document, _version(claim)
-    json_schema.check(version.canonical)
+    json_schema.check_schema(version.canonical)
     content = parse_store.read_bytes(document)
     if hashlib.sha256(content).hexdigest() != document.parsed_sha256:
         raise Permanent("PARSE_HASH_MISMATCH", "The parsed text was changed in the store; retrying parses it again.")
@@ -199,18 +187,166 @@ def check(claim: Claim) -> Outcome:
 
 
 def plan_chunks(claim: Claim) -> Outcome:
-    """parse_validated: laws are cut by article."""
+    """parse_validated: chunk by article."""
     chunker = articles.CHUNKER
     plan = {"chunker_name": chunker.name, "chunker_version": chunker.version}
     return Advance(fields={"chunks_version": chunker.label, "payload": plan})
 
 
+def commit_chunks(claim: Claim) -> Outcome:
+    """chunks_buffered: as for any document, but in the second document where a live passage would be removed.
+
+    No case is known that comes so far: the same text gives the same passages.
+    """
+    job = claim.job
+    with connection.cursor() as cursor:
+        cursor.execute(queries.LOSES_PASSAGE, {"document": job.document_id, "chunker": job.chunks_version})
+        (loses_passage,) = cursor.fetchone()
+    if loses_passage:
+        return reprocessing.move_to_second_document(claim, for_good=True)
+    return embedding_stages.commit_chunks(claim)
+
+
+def embed(claim: Claim) -> Outcome:
+    """embedding: as for any document, but texts that the model refuses cost only their passages (spec 004 §5.1)."""
+    try:
+        return embedding_stages.embed_chunks(claim)
+    except Permanent as failure:
+        if failure.code != "TEXT_REFUSED":
+            raise
+        job, total = claim.job, claim.job.progress["embeds_total"]
+        with claim.transaction():
+            vector_reuse.copy_to_duplicates(job.document_id, job.embed_model or "", job.embed_version or "")
+            refused = _chunks_without_vector(job.pk)
+            if len(refused) < total:
+                LawVersion.objects.filter(pk=job.document_id).update(refused=refused, updated_at=Now())
+                embedded = total - len(refused)
+                event = {"vectors": embedded, "refused": len(refused)}
+                return claim.advance(code="EMBED_PARTIAL", event=event, progress={"embeds_done": embedded})
+        raise
+
+
+def _chunks_without_vector(job_id: UUID) -> list[str]:
+    """Return the ids of the job's chunks that have no vector of its model, in order."""
+    with connection.cursor() as cursor:
+        cursor.execute(queries.CHUNK_IDS_WITHOUT_VECTOR, [job_id])
+        return list(cursor.fetchone()[0])
+
+
+def verify_vectors(claim: Claim) -> Outcome:
+    """embeddings_buffered: verify that the buffered vectors are complete and sound. None is searchable yet."""
+    job = claim.job
+    with claim.transaction():
+        lock(job.document_id, "vectors")
+        version = LawVersion.objects.defer("canonical").get(pk=job.document_id)
+        refused = [chunk_id for chunk_id in _chunks_without_vector(job.pk) if chunk_id in version.refused]
+        LawVersion.objects.filter(pk=version.pk).update(refused=refused)  # some may have been embedded since
+        broken = invariants.vectors_complete([job.pk])
+        if not broken:
+            return claim.advance(code="EMBED_VERIFIED", event={"refused": len(refused)}, payload={UPLOADED: None})
+        vector_store.delete_corrupt_vectors(job.document_id)
+    raise Retryable("VECTORS_NOT_SOUND", broken[job.pk])
+
+
+def publish(claim: Claim) -> Outcome:
+    """embedded: upload the artifacts, the manifest last; then replace the live version by this one.
+
+    A version that became outdated while it was processed is erased.
+    """
+    with claim.transaction():  # a law that was withdrawn meanwhile has no row
+        version = LawVersion.objects.get(pk=claim.job.document_id)
+    with publish_lock.alone(version.law_id) as is_ours:
+        if not is_ours:
+            return Wait(reprocessing.BUSY_SECONDS, "LAW_BUSY")
+
+        def ensure_lock() -> None:
+            """Raise unless the claim holds, and this session still has the law's lock."""
+            with claim.transaction():
+                if not publish_lock.is_ours(version.law_id):
+                    raise Postponed(reprocessing.BUSY_SECONDS, "LAW_BUSY")
+
+        if is_outdated(version.law_id, version.version, version):
+            # An earlier attempt that lost its lock while uploading may have overwritten the live version's artifacts.
+            live = LawVersion.objects.filter(pk__in=Law.objects.filter(pk=version.law_id).values("document_id"))
+            for row in live.filter(job_id__in=UploadJob.objects.filter(state=State.DONE).values("job_id")):
+                artifacts.upload_artifacts(row, ensure_lock=ensure_lock)
+            return _erase_outdated(claim)
+        ensure_lock()
+        known = claim.job.payload.get(UPLOADED)
+        manifest_sha256 = artifacts.upload_artifacts(version, ensure_lock=ensure_lock, known=known)
+        failpoints.failpoint("embedded:uploaded")
+        with claim.transaction():  # so that a retry, which may wait long for the Lambda, does not upload again
+            claim.save_progress(total_pct=claim.job.total_pct, payload={UPLOADED: manifest_sha256})
+        aws_lambda.invoke_lambda(version, manifest_sha256)
+        return _replace_live_version(claim, version, manifest_sha256)
+
+
+def _replace_live_version(claim: Claim, version: LawVersion, manifest_sha256: str) -> Moved:
+    """Make this version searchable instead of the live one, and record it in ``laws``: in one transaction."""
+    live = Law.objects.filter(pk=version.law_id).exclude(document_id=version.pk).first()
+    old = Document.objects.filter(pk=live.document_id).first() if live and live.document_id else None
+    with transaction.atomic():
+        for document_id in sorted({version.pk, *([old.pk] if old else [])}):
+            lock(document_id)  # before any job's row, as deletions do
+        with claim.transaction():
+            moved = _commit_version(claim, version, manifest_sha256, old)
+    if old is not None:
+        services.delete_objects(old.pk)
+    return moved
+
+
+def _commit_version(claim: Claim, version: LawVersion, manifest_sha256: str, old: Document | None) -> Moved:
+    job = claim.job
+    lock(job.document_id, "vectors")
+    embedder = {"model": job.embed_model or "", "version": job.embed_version or ""}
+    if not active_model.confirm_active_model(job.user_id, **embedder):
+        return embedding_stages.rewind_to_plan(claim)
+    vector_store.commit_vectors(job.document_id, **embedder)
+    chunk_store.replace_other_chunks(job.document_id, chunks_version=job.chunks_version)
+    bm25.index_document(job.document_id)
+    status = Law.Status.PARTIAL_FAILED if version.refused else Law.Status.EMBEDDED
+    canonical = version.canonical or {}
+    law = Law(
+        law_id=version.law_id,
+        version=version.version,
+        status=status,
+        title=canonical.get("title", ""),
+        language=canonical.get("language", ""),
+        chunk_count=job.progress["chunks_total"],
+        document_id=version.pk,
+        uploader_id=version.uploader_id,
+        updated_at=Now(),
+    )
+    columns = ["version", "status", "title", "language", "chunk_count", "document_id", "uploader_id", "updated_at"]
+    Law.objects.bulk_create([law], update_conflicts=True, unique_fields=["law_id"], update_fields=columns)
+    reset = {} if version.refused else {"reprocessed": 0}
+    _update(version, status=status, manifest_sha256=manifest_sha256, error_code=None, **reset)
+    if old is not None:
+        services.delete_rows(old)
+        LawVersion.objects.filter(pk=old.pk).update(canonical=None, job_id=None, updated_at=Now())
+    return claim.advance(code="LAW_PUBLISHED", event={"law_status": status, "replaced": old is not None})
+
+
+def _erase_outdated(claim: Claim) -> Moved:
+    """Erase a version that a newer one has replaced meanwhile: its document, its passages, and this very job."""
+    document = claim.job.document
+    with transaction.atomic():
+        lock(document.pk)
+        with claim.transaction():
+            services.delete_rows(document)
+            LawVersion.objects.filter(pk=document.pk).update(
+                status=Law.Status.FAILED, error_code=OUTDATED, canonical=None, job_id=None, updated_at=Now()
+            )
+    services.delete_objects(document.pk)
+    return Moved(claim.job.stage, finished=True)
+
+
 def _version(claim: Claim) -> LawVersion:
-    found = LawVersion.objects.filter(pk=claim.job.document_id).defer("canonical").first()  # megabytes
-    if found is None:
+    version = LawVersion.objects.filter(pk=claim.job.document_id).defer("canonical").first()  # megabytes
+    if version is None:
         raise Permanent("LAW_UNKNOWN", "Nothing is noted of this version of a law.")
-    return found
+    return version
 
 
-def _noted(version: LawVersion, **columns: object) -> None:
+def _update(version: LawVersion, **columns: object) -> None:
     LawVersion.objects.filter(pk=version.pk).update(**columns, updated_at=Now())

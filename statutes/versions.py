@@ -10,13 +10,13 @@ _PART = re.compile(r"[0-9]+|[^\W\d_]+")
 
 def is_older(version: str, ingested: datetime | None, *, than: str, than_ingested: datetime | None) -> bool:
     """Tell whether ``version`` is the older: by the numbers in both, and where these are equal by when each came."""
-    ours, theirs = key(version), key(than)
+    ours, theirs = sort_key(version), sort_key(than)
     if ours != theirs or version == than:
         return ours < theirs
     return ingested is None or (than_ingested is not None and ingested < than_ingested)
 
 
-def key(version: str) -> tuple[tuple[int, int, str], ...]:
+def sort_key(version: str) -> tuple[tuple[int, int, str], ...]:
     """Return what sorts as versions do: numbers as numbers, and after words; how they are set apart does not matter."""
     return tuple(_rank(part) for part in _PART.findall(version.casefold()))
 

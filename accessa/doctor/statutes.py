@@ -14,12 +14,12 @@ from django.db.models.functions import Now
 from accessa.checks import s3_errors
 from accessa.doctor.runner import Finding, doubtful, not_needed, note, wrong
 from jobs.outcomes import Postponed, StageFailure
-from statutes.consumer import registry
+from statutes.consumer import status
 from statutes.models import Consumer
 from statutes.s3 import client as objects
 from statutes.sqs import client as sqs
-from statutes.sqs import dead_letters, redrive_policy
-from statutes.sqs.client import Received
+from statutes.sqs import dead_letters
+from statutes.sqs.client import ReceivedMessage
 from vendors import guard
 
 QUEUES = ("SQS_QUEUE_URL", "SQS_PRIORITY_QUEUE_URL")
@@ -57,9 +57,9 @@ def queue() -> Iterator[Finding]:
 
 def _asked(name: str, url: str, giving_up: dict[str, list[str]]) -> Iterator[Finding]:
     try:
-        found = sqs.attributes(url)
+        found = sqs.queue_attributes(url)
         yield from _policy(name, url, found.get("RedrivePolicy"))
-        if dead_url := dead_letters.dead_letters_of(url):
+        if dead_url := dead_letters.dead_letter_queue_url(url):
             giving_up.setdefault(dead_url, []).append(name)
         yield from _rights(name, url)
     except Postponed as postponed:
@@ -84,18 +84,18 @@ def _policy(name: str, url: str, policy: str | None) -> Iterator[Finding]:
         )
         return
     most = int(json.loads(policy)["maxReceiveCount"])
-    if most < redrive_policy.FEWEST:
+    if most < dead_letters.MIN_RECEIVES:
         yield wrong(f"maxReceiveCount of {name} is {most}: no consumer begins.", "Set it to 3, 4 or 5.")
-    elif most < redrive_policy.USUAL:
+    elif most < dead_letters.USUAL_RECEIVES:
         yield doubtful(f"maxReceiveCount of {name} is {most}: one hiccup is half of it.", "Set it to 3, 4 or 5.")
 
 
 def _given_up(dead_url: str, names: list[str]) -> Iterator[Finding]:
     """Count them, and look into some, which are back at once: what nobody can read is not to be put back."""
     try:
-        dead = dead_letters.depth(dead_url)
-        some = dead_letters.held([getattr(settings, names[0])], most=LOOKED_INTO) if dead else []
-        dead_letters.let_go(some)
+        dead = dead_letters.queue_depth(dead_url)
+        some = dead_letters.receive_dead_letters([getattr(settings, names[0])], most=LOOKED_INTO) if dead else []
+        dead_letters.release_dead_letters(some)
     except Postponed as postponed:
         yield _away(f"The dead-letter queue of {names[0]}", postponed.wait.reason)
         return
@@ -114,17 +114,20 @@ def _given_up(dead_url: str, names: list[str]) -> Iterator[Finding]:
 
 def _rights(name: str, url: str) -> Iterator[Finding]:
     """Ask to delete and to extend what is no message: who may do that is told so, and who may not is refused."""
-    nothing = Received(url, "doctor", "doctor", "", 0)
-    for right, ask in (("DeleteMessage", sqs.delete), ("ChangeMessageVisibility", lambda each: sqs.extend(each, 1))):
+    nothing = ReceivedMessage(url, "doctor", "doctor", "", 0)
+    for right, ask in (
+        ("DeleteMessage", sqs.delete_message),
+        ("ChangeMessageVisibility", lambda each: sqs.change_visibility(each, 1)),
+    ):
         try:
-            with suppress(sqs.Lost):
+            with suppress(sqs.MessageLost):
                 ask(nothing)
         except (Postponed, StageFailure, *sqs.FAILURES):
             yield wrong(f"sqs:{right} is refused for {name}.", f"Let the role or the key do {RIGHTS}.")
 
 
 def _consumers() -> Iterator[Finding]:
-    alive = registry.alive()
+    alive = status.alive_consumers()
     if not (count := alive.count()):
         yield wrong("No consumer is alive: no message is worked on.", "Start one: manage.py consume_sqs")
         return
@@ -145,7 +148,7 @@ def bucket() -> Iterator[Finding]:
             if finding.says == MISSING:  # nothing else of it can be known
                 return
     try:
-        objects.head(settings.STATUTES_BUCKET, f"raw/{PROBE}/{uuid4()}")
+        objects.head_object(settings.STATUTES_BUCKET, f"raw/{PROBE}/{uuid4()}")
     except FileNotFoundError:
         return
     except OSError as error:
@@ -156,9 +159,9 @@ def bucket() -> Iterator[Finding]:
 def _kept(key: str, prefix: str) -> Iterator[Finding]:
     place = settings.STATUTES_BUCKET
     try:
-        objects.put(place, key, CONTENT)
-        given = objects.read(place, key)
-        objects.delete(place, key)
+        objects.put_object(place, key, CONTENT)
+        given = objects.read_object(place, key)
+        objects.delete_object(place, key)
     except OSError as error:
         why, remedy = s3_errors.explain_s3_error("statutes", error)
         if why == s3_errors.NO_BUCKET:
@@ -166,7 +169,7 @@ def _kept(key: str, prefix: str) -> Iterator[Finding]:
             return
         yield wrong(f"STATUTES_BUCKET cannot be written and emptied below {prefix}/: {why}.", f"{DO} {remedy}")
         with suppress(OSError):
-            objects.delete(place, key)
+            objects.delete_object(place, key)
         return
     if given != CONTENT:
         yield wrong(f"STATUTES_BUCKET does not give back what was written below {prefix}/.", "Look at the store.")

@@ -65,7 +65,7 @@ def find_changed_artifacts() -> Iterator[tuple[str, str]]:
     """
     if not settings.STATUTES_BUCKET:
         return
-    source = artifact_source.Bucket(settings.STATUTES_BUCKET)
+    source = artifact_source.BucketSource(settings.STATUTES_BUCKET)
     for law_id in _uploaded():
         if _wrong(source, law_id) and (reason := _wrong(source, law_id)):
             yield law_id, reason
@@ -84,7 +84,7 @@ def _wrong(source: Source, law_id: str) -> str | None:
         return None
     version = LawVersion.objects.filter(pk=law.document_id).values_list("version", "manifest_sha256").first()
     try:
-        manifest, sha256 = artifact_source.manifest(source, law_id)
+        manifest, sha256 = artifact_source.read_manifest(source, law_id)
     except FileNotFoundError:
         return NO_MANIFEST
     except ManifestRefused as refused:
@@ -104,9 +104,9 @@ def _is_kept_aside(manifest: Manifest) -> bool:
 def _differs(source: Source, manifest: Manifest, entry: Entry) -> str | None:
     try:
         if entry is manifest.embeddings:
-            with artifact_source.lent(source, entry):
+            with artifact_source.verified_file(source, entry):
                 return None
-        artifact_source.trusted(source, entry)
+        artifact_source.read_verified(source, entry)
     except ManifestRefused:
         return f"{CHANGED}: {_name(manifest, entry)}."
     return None

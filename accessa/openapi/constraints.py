@@ -6,7 +6,7 @@ from typing import Any
 
 from django.conf import settings
 
-from statutes.search import SOURCES
+from search.services import SOURCES
 
 SHA256 = "^[0-9a-f]{64}$"
 PDF = "^[Aa][Pp][Pp][Ll][Ii][Cc][Aa][Tt][Ii][Oo][Nn]/[Pp][Dd][Ff]$"

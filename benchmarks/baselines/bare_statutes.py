@@ -49,11 +49,11 @@ def _objects(path: Path, law_id: str) -> dict[str, bytes]:
     from testing.embedders import Instant  # noqa: PLC0415
 
     if path.suffix == ".pdf":
-        law = pdf.read(pdf.texts(pdf_engines.open_document(path)), {})
+        law = pdf.read_pdf(pdf.page_texts(pdf_engines.open_document(path)), {})
         rlimits.limit_cpu_time(0)  # the last page's clock would end this process, which is no child
     else:
-        law = {".xml": xml, ".docx": docx}[path.suffix].read(path.read_bytes())
-    rendered = markdown.render(law)
+        law = {".xml": xml, ".docx": docx}[path.suffix].read_xml(path.read_bytes())
+    rendered = markdown.render_markdown(law)
     chunks = articles.CHUNKER.split(rendered.text, rendered.page_starts)
     vectors = Instant().embed([chunk.text for chunk in chunks])
     found = {

@@ -1,57 +1,23 @@
-"""Finding records of connected systems, and what is known of clients: by vector and by word, as passages are found."""
+"""Retriever of records of connected systems and of clients, by vector and by word."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 from uuid import UUID
 
 from embeddings import active_model
 from embeddings.active_model import EmbeddingModel
-from embeddings.search import MIN_CANDIDATES, Passage, bm25_search
+from embeddings.search import MIN_CANDIDATES, bm25_search
 from embeddings.search import query as asking
-from embeddings.search import search as find_passages
 from embeddings.search.fusion import fuse
 from embeddings.search.query import HYBRID, TEXT, VECTOR, Query
 from embeddings.search.query_embedding import QueryEmbedding
 from embeddings.search.snapshot import search_snapshot
 from integrations.search import queries, scope
 from integrations.search.results import RecordResult, fetch_records
-from integrations.search.scope import RECORDS, SOURCES, UPLOADS, SearchScope, check_sources
+from integrations.search.scope import RECORDS, SearchScope
 
-__all__ = ["RECORDS", "SOURCES", "UPLOADS", "RecordResult", "SearchResults", "search", "search_records"]
-
-
-@dataclass(frozen=True, slots=True)
-class SearchResults:
-    passages: list[Passage]
-    records: list[RecordResult]
-
-
-def search(
-    *,
-    user_id: UUID,
-    query: str,
-    sources: Sequence[str] = (UPLOADS,),
-    k: int = 10,
-    mode: str = HYBRID,
-    bought: QueryEmbedding | None = None,
-    **of_passages: Any,
-) -> SearchResults:
-    """Return at most ``k`` passages and ``k`` records, of whatever is among ``sources``.
-
-    ``bought`` has the query's vector for another search of the same request. ``of_passages`` goes to
-    ``embeddings.search.search``, which says what is raised besides ``UNKNOWN_SOURCE``.
-    """
-    check_sources(sources)
-    asked: dict[str, Any] = {"user_id": user_id, "query": query, "k": k, "mode": mode}
-    asked["bought"] = bought or QueryEmbedding(user_id)
-    systems = [name for name in sources if name != UPLOADS]
-    return SearchResults(
-        find_passages(**asked, **of_passages) if UPLOADS in sources else [],
-        search_records(**asked, sources=systems) if systems else [],
-    )
+__all__ = ["RECORDS", "RecordResult", "search_records"]
 
 
 def search_records(
@@ -67,11 +33,10 @@ def search_records(
     """Return at most ``k`` records of ``user_id`` that answer ``query``, the best first.
 
     A record without a vector of the tenant's live model is found by its words. ``bought`` has the query's vector for
-    another search of the same request. Raises what ``embeddings.search.search`` raises, and ``UNKNOWN_SOURCE``.
+    another search of the same request. Raises what ``embeddings.search.search`` raises.
     """
     question = asking.parse_query(query)
     asking.validate_options(k, mode)
-    check_sources(sources)
     pointer = live or active_model.active_model(user_id)
     with search_snapshot(user_id):
         meant = scope.resolve_scope(user_id, pointer, question, sources)

@@ -8,14 +8,12 @@ from uuid import UUID
 
 from django.db import connection
 
-from accounts.errors import ApiError
 from embeddings.active_model import EmbeddingModel
 from embeddings.search.query import Query
 from integrations.models import ConnectedSource, Provider
 
-UPLOADS, CLIENTS = "documents", "clients"
+CLIENTS = "clients"
 RECORDS = (*Provider.values, CLIENTS)
-SOURCES = (UPLOADS, *RECORDS)  # what a search may name
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +45,6 @@ class SearchScope:
     def model(self) -> str:
         """As records name the model of their vectors."""
         return f"{self.live.model}@{self.live.version}"
-
-
-def check_sources(sources: Sequence[str]) -> None:
-    """Raise ``Refused("UNKNOWN_SOURCE")`` for a source that there is not."""
-    if any(name not in SOURCES for name in sources):
-        raise ApiError("UNKNOWN_SOURCE", f"The sources are {', '.join(SOURCES)}.", field="sources")
 
 
 def resolve_scope(user_id: UUID, live: EmbeddingModel, question: Query, sources: Sequence[str]) -> SearchScope:

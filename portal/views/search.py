@@ -15,16 +15,17 @@ from documents.models import Document
 from embeddings.search import HYBRID, TEXT, VECTOR, rate_limit
 from embeddings.search.query_embedding import QueryEmbedding
 from integrations.models import Provider
+from integrations.search import RECORDS, RecordResult
 from portal import user_messages
 from portal.views.auth import only, page, tenant
-from statutes import search
-from statutes.search import FoundLaw, RecordResult
-from statutes.search.results import plain
+from search.services import UPLOADS, search
+from statutes.search import StatutePassage, search_statutes
+from statutes.search.results import strip_heading_marks
 
-SHOWN = 10
+SHOWN = [UPLOADS, *RECORDS]
 CHOICES = 100  # documents to choose from, the newest
 SYSTEMS = dict(Provider.choices)
-OWN = [name for name in search.SOURCES if name != search.STATUTES]
+OWN = [UPLOADS, *RECORDS]
 LAWS = "laws"  # chosen instead of a document
 AWAY = ("MODEL_UNAVAILABLE", "SEARCH_UNAVAILABLE")
 MODES = ((HYBRID, "By meaning and by words"), (VECTOR, "By meaning"), (TEXT, "By words"))
@@ -80,29 +81,29 @@ def _answer(user_id: UUID, asked: Asked) -> dict[str, object]:
     bought = QueryEmbedding(user_id)
     where: dict[str, Any] = {"sources": [] if asked.only_laws else OWN}
     if asked.document:
-        where = {"sources": [search.UPLOADS], "document_ids": [asked.document]}
+        where = {"sources": [UPLOADS], "document_ids": [asked.document]}
     try:
         rate_limit.spend(user_id)
-        found = search.search(**question, bought=bought, **where)
+        found = search(**question, query_embedding=bought, **where)
         laws = [] if asked.document else _laws(question, bought)
     except ApiError as refused:
         return {"problem": user_messages.refusal(refused.code, refused.detail, refused.retry_after)}
     return {"passages": found.passages, "records": [_shown(record) for record in found.records], "laws": _read(laws)}
 
 
-def _laws(question: dict[str, Any], bought: QueryEmbedding) -> list[FoundLaw]:
+def _laws(question: dict[str, Any], bought: QueryEmbedding) -> list[StatutePassage]:
     """Find laws; while their model is away by their words alone: it is not the one of the tenant's own documents."""
     try:
-        return search.laws(**question, bought=bought)
+        return search_statutes(**question, query_embedding=bought)
     except ApiError as refused:
         if refused.code not in AWAY:
             raise
-        return search.laws(**question | {"mode": TEXT})
+        return search_statutes(**question | {"mode": TEXT})
 
 
-def _read(laws: list[FoundLaw]) -> list[tuple[FoundLaw, str]]:
+def _read(laws: list[StatutePassage]) -> list[tuple[StatutePassage, str]]:
     """Return each law with the whole text of its passage, as people read it."""
-    return [(law, plain(law.text)) for law in laws]
+    return [(law, strip_heading_marks(law.text)) for law in laws]
 
 
 def _shown(record: RecordResult) -> Shown:

@@ -23,9 +23,9 @@ from typing import NamedTuple
 from documents.markdown.normalization import page_at
 from embeddings import tokenizer as tokens
 from embeddings.chunking import Chunk
-from statutes.chunking.sections import Unit, counted, units
-from statutes.chunking.splitting import Limits, pieces
-from statutes.structure.headings import language
+from statutes.chunking.sections import Unit, count_tokens, iter_units
+from statutes.chunking.splitting import Limits, split_text
+from statutes.structure.headings import detect_language
 
 NAME = "legal-articles"
 VERSION = "1"  # Other limits, or another cut of the same text, are another version.
@@ -109,8 +109,8 @@ class ArticleChunker:
         Without ``page_starts`` nobody knows the pages: each chunk may be on any, from 1 to ``last_page``.
         """
         chunks: list[Chunk] = []
-        spoken = language([text])
-        for group in _joined(_parts(text, units(text), self.limits), self.limits):
+        spoken = detect_language([text])
+        for group in _joined(_parts(text, iter_units(text), self.limits), self.limits):
             start, end = group.parts[0].start, group.parts[-1].end
             pages = (page_at(page_starts, start), page_at(page_starts, end - 1)) if page_starts else (1, last_page)
             chunks.append(
@@ -132,11 +132,11 @@ class ArticleChunker:
 
 def _parts(text: str, found: Iterable[Unit], limits: Limits) -> Iterator[_Part]:
     for unit in found:
-        count = counted(text, unit.start, unit.end, unit.stop, unit.cost)
+        count = count_tokens(text, unit.start, unit.end, unit.stop, unit.cost)
         if count <= limits.largest:
             yield _Part(unit, unit.start, unit.end, count, unit.cost, None)
             continue
-        cut = pieces(text, unit.start, unit.stop, unit.cost, limits)
+        cut = split_text(text, unit.start, unit.stop, unit.cost, limits)
         for at, (start, end, count) in enumerate(cut, 1):
             cost = tokens.count_tokens(text[start : unit.stop]) if at == len(cut) else count
             yield _Part(unit, start, end, count, cost, (at, len(cut)))

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from embeddings import tokenizer
-from statutes.structure.labels import Divisions, Ids, shown
+from statutes.structure.labels import ArticleIds, DivisionStack, strip_anchor
 from statutes.structure.markdown import ARTICLE_LEVEL
 
-LONGEST_TITLE = 200  # characters of a heading in a path; a path is repeated in every chunk of a division
+MAX_TITLE_CHARS = 200  # characters of a heading in a path; a path is repeated in every chunk of a division
 _HEADING = re.compile(r"^(#{1,6})(?: +([^\n]*))?$", re.MULTILINE)
 _VISIBLE = re.compile(r"\S")
 
@@ -34,13 +34,13 @@ class Unit:
     alone: bool = False
 
 
-def counted(text: str, start: int, end: int, stop: int, cost: int) -> int:
+def count_tokens(text: str, start: int, end: int, stop: int, cost: int) -> int:
     """Return the tokens of text[start:end], when text[start:stop] has ``cost`` and only white space is between."""
     found = tokenizer.recount_tokens(text, start, stop, end, cost)
     return found if found >= 0 else tokenizer.count_tokens(text[start:end])
 
 
-def units(text: str) -> Iterator[Unit]:
+def iter_units(text: str) -> Iterator[Unit]:
     """Yield the units of a text in order; they hold every visible character of it."""
     last = len(text.rstrip())
     found = _VISIBLE.search(text)
@@ -66,8 +66,8 @@ def units(text: str) -> Iterator[Unit]:
 
 @dataclass(slots=True)
 class _Reader:
-    divisions: Divisions = field(default_factory=Divisions)
-    ids: Ids = field(default_factory=Ids)
+    divisions: DivisionStack = field(default_factory=DivisionStack)
+    ids: ArticleIds = field(default_factory=ArticleIds)
     article: str = ""
     title: str = ""
     alone: bool = False
@@ -77,7 +77,7 @@ class _Reader:
         is_article = level == ARTICLE_LEVEL
         self.alone = not (is_article or title)
         if is_article:
-            self.article, self.title = self.ids.read(title, self.divisions.innermost), shown(title)
+            self.article, self.title = self.ids.next_id(title, self.divisions.innermost), strip_anchor(title)
         else:
             self.article = self.title = ""
             self.divisions.enter(level, title)
@@ -85,8 +85,8 @@ class _Reader:
 
     def unit(self, text: str, start: int, stop: int) -> Unit:
         end = start + len(text[start:stop].rstrip())
-        path = tuple(title[:LONGEST_TITLE] for title in self.divisions.titles)
-        headings = (*path, self.title[:LONGEST_TITLE]) if self.title else path
+        path = tuple(title[:MAX_TITLE_CHARS] for title in self.divisions.titles)
+        headings = (*path, self.title[:MAX_TITLE_CHARS]) if self.title else path
         return Unit(
             start, end, stop, tokenizer.count_tokens(text[start:stop]), path, headings, self.article, self.alone
         )

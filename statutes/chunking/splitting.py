@@ -48,7 +48,7 @@ class Piece(NamedTuple):
     tokens: int
 
 
-def pieces(text: str, start: int, stop: int, cost: int, limits: Limits) -> list[Piece]:
+def split_text(text: str, start: int, stop: int, cost: int, limits: Limits) -> list[Piece]:
     """Cut text[start:stop] of ``cost`` tokens into pieces of like length, each within the limits but for the last."""
     share = cost / -(-cost // limits.aim)
     todo = list(_spans(text, start, stop, 0))[::-1]

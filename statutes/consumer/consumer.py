@@ -15,13 +15,13 @@ from django.db.utils import InterfaceError, OperationalError
 
 from jobs.cluster import shared_memory
 from jobs.outcomes import Postponed, StageFailure
-from statutes.consumer.dispatcher import Work
-from statutes.consumer.in_flight import Held, InFlight
+from statutes.consumer.dispatcher import Dispatcher
+from statutes.consumer.in_flight import InFlightMessage, InFlightMessages
 from statutes.consumer.status import Status
-from statutes.consumer.worker_thread import Worker, unhurried
+from statutes.consumer.worker_thread import WorkerThread, disarm_stage_alarm
 from statutes.models import Consumer as Row
-from statutes.sqs import client, envelope, redrive_policy
-from statutes.sqs.client import Received
+from statutes.sqs import client, dead_letters, envelope
+from statutes.sqs.client import ReceivedMessage
 from statutes.sqs.messages import MessageRefused
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.statutes")
@@ -46,12 +46,12 @@ class Consumer:
 
     def __init__(self, *, works: bool = True, mortal: bool = False, until_idle: bool = False) -> None:
         self.status = Status()
-        self.in_flight = InFlight()
+        self.in_flight = InFlightMessages()
         self._mortal = mortal
-        self.worker = Worker(mortal=mortal) if works else None
+        self.worker = WorkerThread(mortal=mortal) if works else None
         # By queue: after how many receipts what always fails ends in a queue for people, if ever.
         self._most_receives: dict[str, int | None] = {}
-        self.work = Work(self.in_flight, self.status, self._most_receives)
+        self.work = Dispatcher(self.in_flight, self.status, self._most_receives)
         self._until_idle = until_idle
         self._failures = 0
         self._listening = False
@@ -62,13 +62,13 @@ class Consumer:
 
         Raises ``ImproperlyConfigured`` for a queue that cannot be worked from.
         """
-        self.status.turn(State.BOOT)
+        self.status.transition(State.BOOT)
         while not shared_memory.is_stopping() and not self._tried(self._init):
             continue
         if not shared_memory.is_stopping():
-            self.in_flight.begin()
+            self.in_flight.start()
             if self.worker:
-                self.worker.begin()
+                self.worker.start()
         while not shared_memory.is_stopping():
             self._tried(self._round)
         return self._shutdown()
@@ -80,37 +80,37 @@ class Consumer:
         """
         if self._told_at is None:
             self._told_at = time.monotonic()
-            unhurried(at_last=int(settings.JOBS_STOP_GRACE_SECONDS) + LAST_SECONDS if self._mortal else 0)
+            disarm_stage_alarm(at_last=int(settings.JOBS_STOP_GRACE_SECONDS) + LAST_SECONDS if self._mortal else 0)
         if shared_memory.is_stopping() and self._listening:
             self._listening = False
             raise Interrupted
         shared_memory.request_stop()
 
     def _init(self) -> None:
-        self.status.turn(State.INIT)
-        for url in client.queues():
-            self._most_receives[url] = redrive_policy.most_receives(url)
+        self.status.transition(State.INIT)
+        for url in client.queue_urls():
+            self._most_receives[url] = dead_letters.max_receive_count(url)
 
     def _round(self) -> None:
         if not shared_memory.is_stopping() and not (
-            self.in_flight.is_beating and (not self.worker or self.worker.at_work)
+            self.in_flight.is_alive and (not self.worker or self.worker.is_alive)
         ):
             raise RuntimeError("A thread of this process has died: what is held would be lost, or be held for ever.")
-        self.work.tell()
-        self.work.settle()
+        self.work.report()
+        self.work.settle_ended()
         self._begin()
         room = settings.SQS_MESSAGES_AT_ONCE - len(self.in_flight)
         if room > 0:
             found = self._received(room)
             if shared_memory.is_stopping():  # handed out to one that has been told to stop
-                self.in_flight.give_all_back(Held(received, []) for received in found)
+                self.in_flight.release_all(InFlightMessage(received, []) for received in found)
                 return
             for received in found:
                 self._take(received)
             self._begin()
             if self._until_idle and not found and not self.in_flight:
                 shared_memory.request_stop()
-        self.work.tell()
+        self.work.report()
         if self.in_flight and self.worker:
             self.worker.changed.wait(TICK)
             self.worker.changed.clear()
@@ -119,19 +119,19 @@ class Consumer:
 
     def _begin(self) -> None:
         """Begin the most urgent of what is held; all of it, where other workers take it from here."""
-        if self.work.begin(one=self.worker is not None) and self.worker:
-            self.worker.ring()
+        if self.work.dispatch(one=self.worker is not None) and self.worker:
+            self.worker.wake()
 
-    def _received(self, room: int) -> list[Received]:
+    def _received(self, room: int) -> list[ReceivedMessage]:
         """Ask the urgent queue first. Who holds something listens shortly, for its job may end meanwhile."""
-        *urgent, queue_url = client.queues()
-        patience = max(1, min(settings.SQS_WAIT_SECONDS, 1 if self.in_flight else client.LONGEST_WAIT))
+        *urgent, queue_url = client.queue_urls()
+        patience = max(1, min(settings.SQS_WAIT_SECONDS, 1 if self.in_flight else client.MAX_WAIT))
         for url in urgent:
-            found = client.receive(url, most=room, wait=0, asking=self._interruptible())
+            found = client.receive_messages(url, most=room, wait=0, asking=self._interruptible())
             if found or shared_memory.is_stopping():
                 return found
             patience = min(patience, URGENT_SECONDS)
-        return client.receive(queue_url, most=room, wait=patience, asking=self._interruptible())
+        return client.receive_messages(queue_url, most=room, wait=patience, asking=self._interruptible())
 
     @contextmanager
     def _interruptible(self) -> Iterator[None]:
@@ -144,24 +144,24 @@ class Consumer:
         finally:
             self._listening = False
 
-    def _take(self, received: Received) -> None:
-        if self.in_flight.again(received):
+    def _take(self, received: ReceivedMessage) -> None:
+        if self.in_flight.readd(received):
             return
         self.status.received += 1
-        asked = envelope.asked(received.body)
+        asked = envelope.parse_body(received.body)
         self._say_refused(received, asked.refused)
         is_refused = bool(asked.refused)
-        held = Held(received, asked.items, reappears=is_refused, has_failed=is_refused)
+        held = InFlightMessage(received, asked.items, reappears=is_refused, has_failed=is_refused)
         if asked.items or not is_refused:
             self.in_flight.add(held)  # what can be read is done first
             return
         self.status.failed += 1
         most = self._most_receives.get(received.queue_url)
         if most and received.receives <= most:  # past that nothing takes it out, and it would be here again at once
-            self.in_flight.give_back(held)
+            self.in_flight.release(held)
 
     @staticmethod
-    def _say_refused(received: Received, refused: list[MessageRefused]) -> None:
+    def _say_refused(received: ReceivedMessage, refused: list[MessageRefused]) -> None:
         """Say why a message is left to the dead letters, where people find it: sooner or later it is moved there."""
         about = {"message": received.message_id, "receives": received.receives}
         for (code, part), times in Counter((each.code, each.field) for each in refused).items():
@@ -192,27 +192,27 @@ class Consumer:
         until = time.monotonic() + pause
         self._failures = min(self._failures + 1, 16)
         while not shared_memory.is_stopping() and (left := until - time.monotonic()) > 0:
-            self.status.turn(State.WAIT, code=code)  # now and then: who says nothing is taken for dead
+            self.status.transition(State.WAIT, code=code)  # now and then: who says nothing is taken for dead
             time.sleep(min(left, 0.1))
 
     def _shutdown(self) -> bool:
         """Finish the stage that is under way, or let go of it when the grace is over; give back what has not ended."""
         promised = (self._told_at or time.monotonic()) + settings.JOBS_STOP_GRACE_SECONDS
         if self._told_at is None:  # it ends of itself
-            unhurried()
-        self.status.turn(State.SHUTDOWN)
-        self.in_flight.give_all_back(held for held in self.in_flight if not held.jobs)
+            disarm_stage_alarm()
+        self.status.transition(State.SHUTDOWN)
+        self.in_flight.release_all(held for held in self.in_flight if not held.jobs)
         is_orderly = True
-        if self.worker and self.worker.begun:
+        if self.worker and self.worker.is_started:
             self.worker.stop(max(0.0, promised - time.monotonic()))
-            is_orderly = not self.worker.at_work
+            is_orderly = not self.worker.is_alive
         try:
             if self.worker and not is_orderly:
-                self.worker.let_go()
-            self.work.settle()
+                self.worker.release_jobs()
+            self.work.settle_ended()
         except (OperationalError, InterfaceError, Postponed, StageFailure):
             log.warning("What is held could not be settled; the messages reappear.")
-        self.in_flight.give_all_back(self.in_flight)
-        self.in_flight.end()
-        self.status.say()
+        self.in_flight.release_all(self.in_flight)
+        self.in_flight.stop()
+        self.status.save()
         return is_orderly

@@ -11,7 +11,7 @@ import structlog
 from django.conf import settings
 
 from statutes.sqs import client
-from statutes.sqs.client import Received
+from statutes.sqs.client import ReceivedMessage
 from statutes.sqs.envelope import Item
 from statutes.sqs.messages import Message
 
@@ -20,10 +20,10 @@ BEATS, HASTE = 3, 10  # a visibility is renewed so often before it ends; after a
 
 
 @dataclass(eq=False)
-class Held:
+class InFlightMessage:
     """A message of ours: what it asks for and is not begun, and the jobs that were begun for it."""
 
-    received: Received
+    received: ReceivedMessage
     items: list[Item]
     jobs: dict[UUID, Message] = field(default_factory=dict)
     reappears: bool = False  # one of its jobs is to be tried again, by the queue's next delivery
@@ -40,11 +40,11 @@ class Held:
         return not self.items and not self.jobs
 
 
-class InFlight:
+class InFlightMessages:
     """The messages that this process holds, in the order of their receipt."""
 
     def __init__(self) -> None:
-        self._held: dict[str, Held] = {}
+        self._held: dict[str, InFlightMessage] = {}
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="visibility", daemon=True)
         self._telling = threading.Lock()  # a beat that is late must not hide what was given back meanwhile
@@ -52,34 +52,34 @@ class InFlight:
     def __len__(self) -> int:
         return len(self._held)
 
-    def __iter__(self) -> Iterator[Held]:
+    def __iter__(self) -> Iterator[InFlightMessage]:
         return iter(list(self._held.values()))
 
-    def begin(self) -> None:
+    def start(self) -> None:
         self._thread.start()
 
     @property
-    def is_beating(self) -> bool:
+    def is_alive(self) -> bool:
         return self._thread.is_alive()
 
-    def end(self) -> None:
+    def stop(self) -> None:
         self._ended.set()
 
-    def add(self, held: Held) -> None:
+    def add(self, held: InFlightMessage) -> None:
         self._held[held.received.message_id] = held
 
-    def again(self, received: Received) -> bool:
+    def readd(self, received: ReceivedMessage) -> bool:
         """Take note of a message that was handed to us once more; tell whether it is one that is held."""
         held = self._held.get(received.message_id)
         if held is not None:
             held.received, held.is_lost = received, False
         return held is not None
 
-    def drop(self, held: Held) -> None:
+    def drop(self, held: InFlightMessage) -> None:
         """Hold a message no longer; it reappears when its time is up."""
         self._held.pop(held.received.message_id, None)
 
-    def give_back(self, held: Held, *, after: float = 0) -> bool:
+    def release(self, held: InFlightMessage, *, after: float = 0) -> bool:
         """Hold a message no longer, and let it reappear, at once or later; tell whether the queue answered.
 
         One that another may have by now is left alone.
@@ -88,19 +88,19 @@ class InFlight:
         with self._telling:
             return held.is_lost or self._told(held, after)
 
-    def give_all_back(self, those: Iterable[Held]) -> None:
+    def release_all(self, those: Iterable[InFlightMessage]) -> None:
         """Give back as many as the queue hears of: who has to stop cannot wait for one that is away."""
         for held in those:
-            if not self.give_back(held):
+            if not self.release(held):
                 return
 
     def _beat(self) -> None:
         every = settings.SQS_VISIBILITY_SECONDS / BEATS
         pause = every
         while not self._ended.wait(pause):
-            pause = every if self.renew() else every / HASTE
+            pause = every if self.renew_all() else every / HASTE
 
-    def renew(self) -> bool:
+    def renew_all(self) -> bool:
         """Extend the invisibility of all that is held, up to the 12 hours that SQS allows from a receipt.
 
         Tells whether the queue has answered.
@@ -116,15 +116,15 @@ class InFlight:
             answered &= self.extend(held)
         return answered
 
-    def extend(self, held: Held) -> bool:
+    def extend(self, held: InFlightMessage) -> bool:
         """Keep a message that is held hidden for SQS_VISIBILITY_SECONDS from now; tell whether the queue answered."""
         with self._telling:
             return held.received.message_id not in self._held or self._told(held, settings.SQS_VISIBILITY_SECONDS)
 
-    def _told(self, held: Held, seconds: float) -> bool:
+    def _told(self, held: InFlightMessage, seconds: float) -> bool:
         try:
-            client.extend(held.received, seconds)
-        except client.Lost as lost:
+            client.change_visibility(held.received, seconds)
+        except client.MessageLost as lost:
             held.is_lost = True
             log.warning("A message is no longer held by us.", message=held.received.message_id, code=lost.code)
         except client.FAILURES as error:  # its time runs out unless a later beat succeeds

@@ -16,12 +16,12 @@ from statutes.sqs.messages import Message
 BEGUN_BY = "message"  # in a job's payload: the id of the message that has begun it
 
 
-def mark(job: UploadJob, message_id: str) -> None:
+def record_message(job: UploadJob, message_id: str) -> None:
     """Note which message begins a job, in the transaction that does it."""
     UploadJob.objects.filter(pk=job.pk).update(payload={**job.payload, BEGUN_BY: message_id})
 
 
-def is_anothers(job_id: UUID, message: Message, message_id: str) -> bool:
+def belongs_to_another(job_id: UUID, message: Message, message_id: str) -> bool:
     """Tell whether the end of a job that is under way is not the one that a message waits for.
 
     The message that has begun a job waits for it, whoever works on it. Any other waits for what nobody works on; one

@@ -21,7 +21,7 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.statutes")
 PAUSE = 0.5  # how late a timer may be
 
 
-class Worker:
+class WorkerThread:
     """Works until the process is told to stop. ``mortal``: a stage that takes too long ends the process."""
 
     def __init__(self, *, mortal: bool) -> None:
@@ -30,20 +30,20 @@ class Worker:
         self.changed = threading.Event()  # a turn is over: look at the jobs again
         self._thread = threading.Thread(target=self._work, name="worker", daemon=True)
 
-    def begin(self) -> None:
+    def start(self) -> None:
         HEARTBEAT.may_kill_process = self._mortal
         self._thread.start()
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """Something is due."""
         self._due.set()
 
     @property
-    def begun(self) -> bool:
+    def is_started(self) -> bool:
         return self._thread.ident is not None
 
     @property
-    def at_work(self) -> bool:
+    def is_alive(self) -> bool:
         return self._thread.is_alive()
 
     def stop(self, seconds: float) -> None:
@@ -51,7 +51,7 @@ class Worker:
         self._due.set()
         self._thread.join(seconds)
 
-    def let_go(self) -> None:
+    def release_jobs(self) -> None:
         """Release what a stage that does not come back holds. What it writes after that is refused."""
         for job in UploadJob.objects.filter(state=State.WORKING, claimed_by=worker.worker_name()):
             try:
@@ -82,7 +82,7 @@ class Worker:
         return 0
 
 
-def unhurried(*, at_last: int = 0) -> None:
+def disarm_stage_alarm(*, at_last: int = 0) -> None:
     """Take the stage's alarm off: from here on the process ends by itself, or else ``at_last``, so many seconds on.
 
     The kernel's alarm ends what hangs, be it a call to a store that no longer answers. 0: nothing ends it.

@@ -11,10 +11,10 @@ from typing import Any
 from documents.parsers.sandbox.client import SandboxClient, register_cleanup
 from jobs.outcomes import StageFailure
 from statutes.errors import ENDED, Unreadable
-from statutes.readers.file_type import FORMATS, Format, sniff
-from statutes.structure.model import Law, law_of
+from statutes.readers.file_type import FORMATS, Format, sniff_format
+from statutes.structure.model import Law, law_from_json
 
-__all__ = ["FORMATS", "VERSION", "Format", "read", "sniff"]
+__all__ = ["FORMATS", "VERSION", "Format", "read_statute", "sniff_format"]
 
 VERSION = "1"  # of the rules that make a law of a file: another one makes other articles of the same bytes
 MEMORY_MB, CPU_SECONDS, WALL_SECONDS = 768, 120, 300.0  # a law of 3,000 articles takes 100 MB and 3 s
@@ -25,7 +25,7 @@ Scanner = Callable[[Path, Sequence[int]], Mapping[int, str]]
 statute_zygote = register_cleanup(SandboxClient("statutes.readers.child", MEMORY_MB))
 
 
-def read(path: Path, *, format: Format, scan: Scanner) -> Law:
+def read_statute(path: Path, *, format: Format, scan: Scanner) -> Law:
     """Return the law of a file that ``sniff`` has named. The same bytes give the same law.
 
     Raises ``Unreadable`` and other ``Permanent`` (those of ``documents.parsers.errors`` for PDFs), ``Retryable``,
@@ -40,7 +40,7 @@ def read(path: Path, *, format: Format, scan: Scanner) -> Law:
             json.dump(scanned, file)
             file.flush()
             told = _ask(path, format, scanned=file.name)
-    return law_of(told["law"])
+    return law_from_json(told["law"])
 
 
 def _ask(path: Path, format: Format, scanned: str | None = None) -> dict[str, Any]:

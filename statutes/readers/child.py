@@ -31,7 +31,7 @@ BALLAST_BYTES = 8 << 20  # kept so that there is room to say that there is no mo
 SPECIMEN = b"<document><body><p><t>Section 1. Some words.</t></p></body></document>"
 
 
-def answer_to(request: fork_server.Message) -> fork_server.Message:
+def respond(request: fork_server.Message) -> fork_server.Message:
     """The one thing a child does: a ``law``, or the ``blank`` pages of a PDF that OCR has not seen yet."""
     ballast = bytearray(BALLAST_BYTES)
     try:
@@ -53,7 +53,7 @@ def _marked_up(request: fork_server.Message) -> Law:
     rlimits.limit_cpu_time(CPU_SECONDS)
     content = Path(request["path"]).read_bytes()
     rlimits.forbid_opening_files()
-    return docx.read(content) if request["format"] == "docx" else xml.read(content)
+    return docx.read_docx(content) if request["format"] == "docx" else xml.read_xml(content)
 
 
 def _pdf(request: fork_server.Message) -> Law | list[int]:
@@ -62,12 +62,12 @@ def _pdf(request: fork_server.Message) -> Law | list[int]:
     if request["scanned"]:
         scanned = {int(page): text for page, text in json.loads(Path(request["scanned"]).read_bytes()).items()}
     rlimits.forbid_opening_files()
-    pages = pdf.texts(document)
+    pages = pdf.page_texts(document)
     blank = [number for number, page in enumerate(pages, 1) if not page.strip()]
     if blank and scanned is None:
         return blank
     rlimits.limit_cpu_time(CPU_SECONDS)
-    return pdf.read(pages, scanned or {})
+    return pdf.read_pdf(pages, scanned or {})
 
 
 def _told(law: Law) -> fork_server.Message:
@@ -84,14 +84,14 @@ def warm_up() -> None:
     pdf_engines.warm_up()
     for encoding in ENCODINGS:
         codecs.lookup(encoding)
-    xml.read(SPECIMEN)
+    xml.read_xml(SPECIMEN)
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr(docx.BODY, SPECIMEN)
-    docx.read(packed.getvalue())
+    docx.read_docx(packed.getvalue())
 
 
 if __name__ == "__main__":
     pdf_oxide.disable_logging()  # it logs pieces of the document
     warm_up()
-    fork_server.serve(0, 1, answer_to)
+    fork_server.serve(0, 1, respond)

@@ -8,9 +8,9 @@ import zlib
 from collections.abc import Iterator, Mapping
 
 from statutes.errors import Unreadable
-from statutes.readers.docx_numbering import Numbers, value
-from statutes.readers.xml_tree import Element, parse
-from statutes.structure.builder import build
+from statutes.readers.docx_numbering import ListNumbering, attribute
+from statutes.readers.xml_tree import Element, parse_xml
+from statutes.structure.builder import build_law
 from statutes.structure.model import Law, Line, Place
 
 BODY, RELATIONS = "word/document.xml", "_rels/.rels"
@@ -25,14 +25,14 @@ SPACES = {"tab": "\t", "ptab": "\t", "br": "\n", "cr": "\n", "nobreakhyphen": "-
 OFF = ("0", "false", "off")
 
 
-def read(content: bytes) -> Law:
+def read_docx(content: bytes) -> Law:
     """Return the law of a DOCX, its places in characters of its text. Raises ``Unreadable``."""
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             lines = list(_lines(_Parts(archive)))
     except BROKEN:
         raise Unreadable("DOCX_TRUNCATED") from None
-    return build(lines)
+    return build_law(lines)
 
 
 class _Parts:
@@ -76,7 +76,7 @@ class _Parts:
 
 def _parsed(content: bytes) -> Element:
     try:
-        return parse(content)
+        return parse_xml(content)
     except Unreadable as refused:
         raise Unreadable("DOCX_TRUNCATED") if refused.code == "NOT_XML" else refused from None
 
@@ -92,22 +92,22 @@ def _lines(parts: _Parts) -> Iterator[Line]:
 
 def _paragraphs(parts: _Parts) -> Iterator[str]:
     folder, root = parts.body()
-    numbers = Numbers(parts.part(f"{folder}/{NUMBERING}"), parts.part(f"{folder}/{STYLES}"))
+    numbers = ListNumbering(parts.part(f"{folder}/{NUMBERING}"), parts.part(f"{folder}/{STYLES}"))
     notes = {kind: _notes(parts.part(f"{folder}/{name}"), note) for kind, (name, note) in NOTES.items()}
     body = root.child("body")
-    for element in body.everywhere("p", "tr") if body else ():
+    for element in body.descendants("p", "tr") if body else ():
         if element.name == "tr":
             yield from _row(element, numbers)
         else:
-            yield f"{numbers.of(element)}{_text(element)}"
+            yield f"{numbers.label(element)}{_text(element)}"
         yield from _told(element, notes)
 
 
-def _row(row: Element, numbers: Numbers) -> Iterator[str]:
+def _row(row: Element, numbers: ListNumbering) -> Iterator[str]:
     """Yield a row's cells as one text; a table that only frames its text has one, whose paragraphs are the law's."""
     cells = [
-        [f"{numbers.of(p)}{_text(p)}" for p in cell.everywhere("p")]
-        for cell in row.everywhere("tc")
+        [f"{numbers.label(p)}{_text(p)}" for p in cell.descendants("p")]
+        for cell in row.descendants("tc")
         if _text(cell).strip()
     ]
     if len(cells) == 1:
@@ -119,12 +119,12 @@ def _row(row: Element, numbers: Numbers) -> Iterator[str]:
 def _notes(part: Element | None, name: str) -> dict[str, str]:
     """Return the texts of a document's notes by their ids."""
     notes = part.children(name) if part else ()
-    return {value(note, "id"): " ".join(" ".join(map(_text, note.everywhere("p"))).split()) for note in notes}
+    return {attribute(note, "id"): " ".join(" ".join(map(_text, note.descendants("p"))).split()) for note in notes}
 
 
 def _told(element: Element, notes: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
-    for reference in element.everywhere(*NOTES, *UNSEEN):
-        if text := notes.get(reference.name, {}).get(value(reference, "id")):
+    for reference in element.descendants(*NOTES, *UNSEEN):
+        if text := notes.get(reference.name, {}).get(attribute(reference, "id")):
             yield f"[{text}]"
 
 
@@ -147,4 +147,4 @@ def _runs(element: Element) -> Iterator[str]:
 def _is_hidden(run: Element) -> bool:
     properties = run.child("rpr") if run.name == "r" else None
     hidden = properties.child("vanish") if properties else None
-    return hidden is not None and value(hidden, "val") not in OFF
+    return hidden is not None and attribute(hidden, "val") not in OFF

@@ -21,18 +21,20 @@ class _Level:
     style: str  # whose paragraphs are of this level
 
 
-class Numbers:
+class ListNumbering:
     """Counts the numbered paragraphs of one document, in their order. Lists that are made alike go on counting."""
 
     def __init__(self, numbering: Element | None, styles: Element | None) -> None:
-        lists = {value(one, "abstractNumId"): _levels(one) for one in _children(numbering, "abstractnum")}
-        self._made = {value(one, "numId"): _value(one.child("abstractnumid")) for one in _children(numbering, "num")}
+        lists = {attribute(one, "abstractNumId"): _levels(one) for one in _children(numbering, "abstractnum")}
+        self._made = {
+            attribute(one, "numId"): _value(one.child("abstractnumid")) for one in _children(numbering, "num")
+        }
         self._lists = {number: lists.get(made, {}) for number, made in self._made.items()}
-        self._begins = {value(one, "numId"): _overrides(one) for one in _children(numbering, "num")}
-        self._styles = {value(style, "styleId"): style for style in _children(styles, "style")}
+        self._begins = {attribute(one, "numId"): _overrides(one) for one in _children(numbering, "num")}
+        self._styles = {attribute(style, "styleId"): style for style in _children(styles, "style")}
         self._counts: dict[str, list[int]] = {}
 
-    def of(self, paragraph: Element) -> str:
+    def label(self, paragraph: Element) -> str:
         """Return what stands before a paragraph, with a space, or nothing."""
         style = _value(_property(paragraph, "pstyle"))
         number, level = _numbered(paragraph) or self._of_style(style)
@@ -66,7 +68,7 @@ class Numbers:
 def _levels(one: Element) -> dict[int, _Level]:
     found = {}
     for level in one.children("lvl"):
-        number, form = _whole(value(level, "ilvl")), _value(level.child("numfmt"))
+        number, form = _whole(attribute(level, "ilvl")), _value(level.child("numfmt"))
         if number < DEEPEST and form not in ("bullet", "none"):
             pattern, start = _value(level.child("lvltext"))[:LONGEST], _whole(_value(level.child("start")) or "1")
             found[number] = _Level(pattern, _WRITTEN.get(form, str), start, _value(level.child("pstyle")) or "-")
@@ -75,7 +77,7 @@ def _levels(one: Element) -> dict[int, _Level]:
 
 def _overrides(one: Element) -> dict[int, int]:
     """Return where a list begins anew, by level."""
-    starts = ((_whole(value(at, "ilvl")), at.child("startoverride")) for at in one.children("lvloverride"))
+    starts = ((_whole(attribute(at, "ilvl")), at.child("startoverride")) for at in one.children("lvloverride"))
     return {level: _whole(_value(start)) for level, start in starts if start is not None and level < DEEPEST}
 
 
@@ -96,10 +98,10 @@ def _children(element: Element | None, name: str) -> list[Element]:
 
 
 def _value(element: Element | None) -> str:
-    return value(element, "val") if element else ""
+    return attribute(element, "val") if element else ""
 
 
-def value(element: Element, name: str) -> str:
+def attribute(element: Element, name: str) -> str:
     return next((said for key, said in element.attributes.items() if key.rpartition(":")[2] == name), "")
 
 

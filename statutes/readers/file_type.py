@@ -17,7 +17,7 @@ _MARKS = ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", 
 _XML = re.compile(r"\s*<(?:\?xml\b|!--|!DOCTYPE\s+(?!html\b)|(?!html\b)[\w:.-]+[\s/>])", re.I)
 
 
-def sniff(path: Path, *, most: int) -> Format:
+def sniff_format(path: Path, *, most: int) -> Format:
     """Return the format of a file of at most so many bytes.
 
     Raises ``Unreadable``: EMPTY_FILE, FILE_TOO_LARGE, OLD_OR_LOCKED_WORD, UNKNOWN_FORMAT. Whether the file is sound,
@@ -29,10 +29,10 @@ def sniff(path: Path, *, most: int) -> Format:
     if size > most:
         raise Unreadable("FILE_TOO_LARGE")
     with path.open("rb") as file:
-        return of(file.read(HEADER_WITHIN))
+        return detect_format(file.read(HEADER_WITHIN))
 
 
-def of(start: bytes) -> Format:
+def detect_format(start: bytes) -> Format:
     """Return the format of a file that begins so. Raises ``Unreadable``."""
     if start.startswith(_ZIP):
         return "docx"

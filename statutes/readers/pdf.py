@@ -13,10 +13,10 @@ from documents.parsers import pdf_engines
 from documents.parsers.headers_footers import remove_headers_footers
 from documents.parsers.sandbox import rlimits
 from statutes.readers import pdf_columns
-from statutes.structure.builder import build
+from statutes.structure.builder import build_law
 from statutes.structure.headings import Outline
 from statutes.structure.model import Law, Line, Place
-from statutes.structure.titles import LONGEST_TITLE, NOTE, TITLE
+from statutes.structure.titles import MAX_TITLE_CHARS, NOTE, TITLE
 
 HIDDEN = "\ue000"  # no text has it
 EDGE = 6  # lines at either edge of a page among which running lines are looked for
@@ -34,7 +34,7 @@ _DIGITS = re.compile(r"\d+")
 _MARKS = re.compile(r"^#{1,6} |\*\*")
 
 
-def texts(document: pdf_engines.OpenedPdf) -> list[str]:
+def page_texts(document: pdf_engines.OpenedPdf) -> list[str]:
     """Return the text of each page, "" for one without. Raises ``engines.Refused``."""
     if document.fium is None:
         return [
@@ -44,13 +44,13 @@ def texts(document: pdf_engines.OpenedPdf) -> list[str]:
     return [_text(document, number) for number in range(document.count)]
 
 
-def read(pages: Sequence[str], scanned: Mapping[int, str]) -> Law:
+def read_pdf(pages: Sequence[str], scanned: Mapping[int, str]) -> Law:
     """Return the law of such pages. ``scanned`` has, by page from 1, what OCR read where there is no text.
 
     Places are characters of all pages' texts, a line's end between any two.
     """
     whole = [page if page.strip() else scanned.get(number, "") for number, page in enumerate(pages, 1)]
-    return build(list(_lines(whole)))
+    return build_law(list(_lines(whole)))
 
 
 def _text(document: pdf_engines.OpenedPdf, number: int) -> str:
@@ -58,7 +58,7 @@ def _text(document: pdf_engines.OpenedPdf, number: int) -> str:
     try:
         page = document.fium[number]
         text = page.get_textpage()
-        found = pdf_columns.unfolded(text) or pdf_engines.clean_text(text.get_text_bounded())
+        found = pdf_columns.unfold_columns(text) or pdf_engines.clean_text(text.get_text_bounded())
         text.close()
         page.close()
     except pypdfium2.PdfiumError:
@@ -137,7 +137,7 @@ def _is_titled(lines: list[str], outline: Outline) -> bool:
 
 
 def _is_title(line: str) -> bool:
-    return len(line.split()) > 1 and TITLE.match(line.strip()[:LONGEST_TITLE]) is not None
+    return len(line.split()) > 1 and TITLE.match(line.strip()[:MAX_TITLE_CHARS]) is not None
 
 
 def _without_number(lines: list[str]) -> list[str]:

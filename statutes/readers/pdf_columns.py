@@ -37,7 +37,7 @@ class _Piece:
         return overlap > height / 2 and other.left - self.right > height / 2
 
 
-def unfolded(page: Any) -> str | None:
+def unfold_columns(page: Any) -> str | None:
     """Return the text of a PDFium text page column by column; None when it is as it should be, or no columns are."""
     count = page.count_rects()
     if count > MOST_PIECES:

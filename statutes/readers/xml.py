@@ -6,17 +6,17 @@ import re
 from collections.abc import Iterator
 
 from statutes.readers import xml_vocabularies
-from statutes.readers.xml_builder import Holder
-from statutes.readers.xml_text import ASIDE, CONTENTS, HEADINGS, NUMBERS, paragraphs, place
-from statutes.readers.xml_tree import Element, parse
-from statutes.structure.builder import TRANSITORY, build
-from statutes.structure.end_matter import closing
-from statutes.structure.headings import Heading, Outline, key, language
-from statutes.structure.labels import Numbering, within
+from statutes.readers.xml_builder import LawBuilder
+from statutes.readers.xml_text import ASIDE, CONTENTS, HEADINGS, NUMBERS, paragraphs, place_of
+from statutes.readers.xml_tree import Element, parse_xml
+from statutes.structure.builder import TRANSITORY, build_law
+from statutes.structure.end_matter import end_matter_heading
+from statutes.structure.headings import Heading, Outline, detect_language, number_key
+from statutes.structure.labels import Numbering, number_prefix
 from statutes.structure.model import Article, Division, Law, Line, Paragraph
 from statutes.structure.patterns import AFTER_LABEL
-from statutes.structure.section_numbering import whole
-from statutes.structure.titles import LONGEST_TITLE, title
+from statutes.structure.section_numbering import sections_with_subsections
+from statutes.structure.titles import MAX_TITLE_CHARS, find_title
 
 DIVISIONS = {
     "annex": "annex", "anexo": "annex", "attachment": "annex", "component": "annex", "schedule": "annex",
@@ -54,25 +54,25 @@ _COUNTED = {
 }  # fmt: skip
 
 
-def read(content: bytes) -> Law:
+def read_xml(content: bytes) -> Law:
     """Return the law of an XML file, its places in bytes. Raises ``Unreadable``."""
-    root = xml_vocabularies.plain(parse(content))
-    articles = list(root.everywhere(*ARTICLES))
+    root = xml_vocabularies.normalize_vocabulary(parse_xml(content))
+    articles = list(root.descendants(*ARTICLES))
     if articles and not any(article.has(*SECTIONS) for article in articles):
         return _Reader(ARTICLES, root).law()
     if root.has(*SECTIONS):
         return _Reader(SECTIONS, root).law()  # English acts: sections are what is cited, articles hold them
-    law = build(list(_lines(root)), offsets="bytes")
+    law = build_law(list(_lines(root)), offsets="bytes")
     law.title = _title(root, ()) or law.title
     return law
 
 
 def _lines(root: Element) -> Iterator[Line]:
     """Yield the paragraphs of a file that names no articles: its text is read like a page's."""
-    written = list(root.everywhere("texto")) if root.name == "norma" else []
+    written = list(root.descendants("texto")) if root.name == "norma" else []
     for element in written:  # the Biblioteca del Congreso of Chile keeps the lines of the page
         for line in element.raw(without=ASIDE).split("\n"):
-            yield Line(line, place(element))
+            yield Line(line, place_of(element))
     for paragraph in () if written else paragraphs(root):
         yield Line(paragraph.text, paragraph.place, is_whole=True)
 
@@ -80,10 +80,10 @@ def _lines(root: Element) -> Iterator[Line]:
 def _title(root: Element, unit: tuple[str, ...]) -> str:
     """Return what the file calls itself; "An Act" alone is no name."""
     for name in TITLES:
-        for found in root.everywhere(name):
+        for found in root.descendants(name):
             text = "" if unit and found.has(*unit) else found.text(without=ASIDE)
             if " " in text and text != "An Act":
-                return text[:LONGEST_TITLE]
+                return text[:MAX_TITLE_CHARS]
     return ""
 
 
@@ -91,7 +91,7 @@ class _Reader:
     def __init__(self, unit: tuple[str, ...], root: Element) -> None:
         self._unit, self._root = unit, root
         self._numbering = Numbering()
-        self._language = language([root.text(without=ASIDE)[:200_000]])
+        self._language = detect_language([root.text(without=ASIDE)[:200_000]])
         self._outline = Outline([])
         self._outline.is_by_section = unit == SECTIONS
         self._divisions = DIVISIONS if unit == ARTICLES else {**DIVISIONS, **dict.fromkeys(ARTICLES, "chapter")}
@@ -100,11 +100,11 @@ class _Reader:
 
     def law(self) -> Law:
         law = self._law
-        self._fill(self._root, Holder(law.children, law.preamble))
-        law.title = _title(self._root, self._unit) or title(law.preamble)
+        self._fill(self._root, LawBuilder(law.children, law.preamble))
+        law.title = _title(self._root, self._unit) or find_title(law.preamble)
         return law
 
-    def _fill(self, element: Element, holder: Holder) -> None:
+    def _fill(self, element: Element, holder: LawBuilder) -> None:
         """Sort what stands in an element: articles, divisions with what they hold, and the text between."""
         loose = Element(element.name, {}, element.start, element.end)
         is_mixed = element.has(*self._unit, *ANNEXES)
@@ -117,51 +117,51 @@ class _Reader:
             self._say(loose, holder)
             loose.pieces.clear()
             if opened:
-                holder.open(opened)
+                holder.open_division(opened)
             elif piece.name in CONTENTS:
                 self._law.contents.extend(paragraphs(piece))
             elif piece.name in self._unit:
-                holder.add(self._article(piece, self._prefix(holder)))
+                holder.add_article(self._article(piece, self._prefix(holder)))
             elif piece.name in self._divisions:
                 made = self._division(piece)
-                holder.close(made)
+                holder.close_divisions(made)
                 holder.children.append(made)
             else:
                 self._fill(piece, holder)
         self._say(loose, holder)
 
-    def _say(self, loose: Element, holder: Holder) -> None:
+    def _say(self, loose: Element, holder: LawBuilder) -> None:
         """Put text where it stands; among what is transitory, additional or final, an ordinal begins an article."""
         prefix, article = self._prefix(holder), None
         for paragraph in paragraphs(loose):
             found = self._outline.heading(paragraph.text, in_transitory=True) if prefix else None
             if found is not None and found.kind == "article":
-                identity, number = self._numbering.named(found.number, prefix)
+                identity, number = self._numbering.assign(found.number, prefix)
                 article = Article(identity, number, found.label, paragraph.place)
                 if found.rest:
                     article.paragraphs.append(Paragraph(found.rest, paragraph.place))
-                holder.add(article)
+                holder.add_article(article)
                 continue
-            ends = closing(paragraph.text, "", is_behind=True, in_transitory=bool(prefix))
+            ends = end_matter_heading(paragraph.text, "", is_behind=True, in_transitory=bool(prefix))
             if article is not None and ends is None:
                 article.paragraphs.append(paragraph)
                 article.place = article.place.upto(paragraph.place)
             else:
                 article = None
-                holder.say(paragraph, ends.label if ends else "")
+                holder.add_text(paragraph, ends.label if ends else "")
 
-    def _prefix(self, holder: Holder) -> str:
-        return "transitorio" if self._in_transitory else within(holder.label)
+    def _prefix(self, holder: LawBuilder) -> str:
+        return "transitorio" if self._in_transitory else number_prefix(holder.label)
 
     def _opened(self, element: str | Element) -> Division | None:
         """Return the division that a mere heading begins, where the articles stand beside it and not in it."""
         if isinstance(element, str) or element.name in ASIDE or element.name in NUMBERS:
             return None
-        text = element.text(without=ASIDE) if element.length_within(LONGEST_TITLE) else ""
+        text = element.text(without=ASIDE) if element.length_within(MAX_TITLE_CHARS) else ""
         found = self._said(text)
         if found is None or found.kind == "article":
             return None
-        return Division(found.kind, found.number, found.label, place(element), found.rest)
+        return Division(found.kind, found.number, found.label, place_of(element), found.rest)
 
     def _is_structure(self, element: Element) -> bool:
         if element.name in ASIDE:
@@ -188,8 +188,8 @@ class _Reader:
         if was_outside := element.name in TRANSITORIES and not self._in_transitory:
             number, self._in_transitory = TRANSITORY, True
         said = self._full(kind, label, element) or number or ("" if heading else self._unnumbered(kind, element))
-        made = Division(kind, number, said, place(element), heading)
-        self._fill(rest, Holder(made.children, made.paragraphs, made.label))
+        made = Division(kind, number, said, place_of(element), heading)
+        self._fill(rest, LawBuilder(made.children, made.paragraphs, made.label))
         if was_outside:
             self._in_transitory = False
         return made
@@ -206,12 +206,12 @@ class _Reader:
             label, heading = self._said_in(heading)
         body = list(paragraphs(rest))
         if not label and not _attribute(element) and body:
-            self._outline.whole = whole([paragraph.text for paragraph in body])
+            self._outline.whole = sections_with_subsections([paragraph.text for paragraph in body])
             label, body[0].text = self._said_in(body[0].text)
             body = [paragraph for paragraph in body if paragraph.text]
         number = _number(label, element) or "unnumbered"
-        identity, number = self._numbering.named(number, prefix)
-        return Article(identity, number, self._label(label, element), place(element), heading, body)
+        identity, number = self._numbering.assign(number, prefix)
+        return Article(identity, number, self._label(label, element), place_of(element), heading, body)
 
     def _said_in(self, text: str) -> tuple[str, str]:
         """Part a text that begins with its own label: "Artículo 12 Bis.- Los …" """
@@ -226,7 +226,13 @@ class _Reader:
         """Return a label that says what it counts: "12." of a section is "Section 12"."""
         said = label.strip(AFTER_LABEL) or _attribute(element)
         first, *more = said.split() or [""]
-        if not first or first[0] == "§" or within(said) or (more and not first[0].isdigit()) or not key(first):
+        if (
+            not first
+            or first[0] == "§"
+            or number_prefix(said)
+            or (more and not first[0].isdigit())
+            or not number_key(first)
+        ):
             return said
         return f"{_COUNTED[kind][self._language == 'en']} {said}"
 
@@ -249,7 +255,7 @@ def _number(label: str, element: Element) -> str:
     words = label.strip(AFTER_LABEL).removeprefix("§").split()
     if len(words) > 1 and words[0].rstrip(".").lower() in _NOUNS:
         words = words[1:]
-    return key(" ".join(words)) or key(_attribute(element))
+    return number_key(" ".join(words)) or number_key(_attribute(element))
 
 
 def _attribute(element: Element) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from statutes.structure.model import RANKS, Article, Division, Paragraph, Place
 
 
-class Holder:
+class LawBuilder:
     """Where the articles of an element go: into it, or into the division that a mere heading among them began."""
 
     def __init__(self, children: list[Division | Article], before: list[Paragraph], label: str = "") -> None:
@@ -20,7 +20,7 @@ class Holder:
     def label(self) -> str:
         return self._open[-1].label if self._open else self._label
 
-    def say(self, paragraph: Paragraph, label: str = "") -> None:
+    def add_text(self, paragraph: Paragraph, label: str = "") -> None:
         """Add what is in no article: before the first one it is the division's own, later on a text in its place.
 
         A ``label`` is all that it says.
@@ -37,17 +37,17 @@ class Holder:
         last.place = last.place.upto(paragraph.place)
         self._stretch(paragraph.place)
 
-    def open(self, division: Division) -> None:
-        self.close(division)
+    def open_division(self, division: Division) -> None:
+        self.close_divisions(division)
         self.children.append(division)
         self._open.append(division)
 
-    def close(self, other: Division) -> None:
+    def close_divisions(self, other: Division) -> None:
         """End what the other division cannot stand in."""
         while self._open and RANKS[self._open[-1].kind] >= RANKS[other.kind]:
             self._open.pop()
 
-    def add(self, article: Article) -> None:
+    def add_article(self, article: Article) -> None:
         self.children.append(article)
         self._stretch(article.place)
 

@@ -38,7 +38,7 @@ def paragraphs(element: Element, lead: str = "") -> Iterator[Paragraph]:
     """
     if element.name in ROWS:
         if text := f"{lead} {_row(element)}".strip():
-            yield Paragraph(text, place(element))
+            yield Paragraph(text, place_of(element))
         return
     run, is_lead = [f"{lead} {_given(element)} "], True
     is_mixed = element.name in _SENTENCES or any(isinstance(piece, str) and piece.strip() for piece in element.pieces)
@@ -56,11 +56,11 @@ def paragraphs(element: Element, lead: str = "") -> Iterator[Paragraph]:
         else:
             text = " ".join("".join(run).split())
             if text and not is_lead:
-                yield Paragraph(text, place(element))
+                yield Paragraph(text, place_of(element))
             yield from paragraphs(piece, text if is_lead else "")
             run, is_lead = [], True
     if text := " ".join("".join(run).split()):
-        yield Paragraph(text, place(element))
+        yield Paragraph(text, place_of(element))
 
 
 def _row(element: Element) -> str:
@@ -76,5 +76,5 @@ def _given(element: Element) -> str:
     return "" if not number or said else number + (_CLAUSES[element.name] if number[-1].isalnum() else "")
 
 
-def place(element: Element) -> Place:
+def place_of(element: Element) -> Place:
     return Place(element.start, element.end)

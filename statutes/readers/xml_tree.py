@@ -9,7 +9,7 @@ from xml.parsers import expat
 
 from statutes.errors import Unreadable
 
-DEEPEST, MOST = 100, 1_000_000  # elements; a law of 1,000 pages has 300,000, and a million take 300 MB
+MAX_DEPTH, MAX_ELEMENTS = 100, 1_000_000  # elements; a law of 1,000 pages has 300,000, and a million take 300 MB
 SOFT_HYPHEN = "\xad"  # where a word may be cut; nobody sees it, and no search finds the word
 OUT_OF_MEMORY = expat.errors.codes[expat.errors.XML_ERROR_NO_MEMORY]
 # Inside a word or a sentence: nothing parts their text from its neighbours'.
@@ -43,17 +43,17 @@ class Element:
     def child(self, *names: str) -> Element | None:
         return next(self.children(*names), None)
 
-    def everywhere(self, *names: str) -> Iterator[Element]:
+    def descendants(self, *names: str) -> Iterator[Element]:
         """Yield the elements of these names below this one, outermost first and not within each other."""
         for child in self.children():
             if child.name in names:
                 yield child
             else:
-                yield from child.everywhere(*names)
+                yield from child.descendants(*names)
 
     def has(self, *names: str) -> bool:
         """Tell whether such an element is anywhere below."""
-        return any(True for _ in self.everywhere(*names))
+        return any(True for _ in self.descendants(*names))
 
     def length_within(self, most: int) -> bool:
         """Tell whether all text below has at most so many characters, without reading more of it."""
@@ -84,7 +84,7 @@ class Element:
                 yield " "
 
 
-def parse(content: bytes) -> Element:
+def parse_xml(content: bytes) -> Element:
     """Return the root. Raises ``Unreadable``: NOT_XML, XML_ENTITY_REFUSED, XML_TOO_DEEP, XML_TOO_LARGE."""
     return _Reader().read(content)
 
@@ -124,9 +124,9 @@ class _Reader:
 
     def _begin(self, name: str, attributes: dict[str, str]) -> None:
         self._count += 1
-        if len(self._open) > DEEPEST:
+        if len(self._open) > MAX_DEPTH:
             raise Unreadable("XML_TOO_DEEP")
-        if self._count > MOST:
+        if self._count > MAX_ELEMENTS:
             raise Unreadable("XML_TOO_LARGE")
         made = Element(name.rpartition(":")[2].lower(), attributes, self._parser.CurrentByteIndex)
         self._open[-1].pieces.append(made)

@@ -46,7 +46,7 @@ _LAW = re.compile(r"(?:nombre|titulo|título|title)[_.-]?(?:de[_.-]?)?(?:la[_.-]
 _HEADING = re.compile(r"(?:nombre|denominacion|titulo|título|heading)[_.-]\w+|\w+[_.-](?:nombre|titulo|título|heading)")
 
 
-def plain(root: Element) -> Element:
+def normalize_vocabulary(root: Element) -> Element:
     """Rename what is below, in place, and return the root."""
     named = _dialect(root)
     known: dict[str, str] = {}
@@ -132,7 +132,7 @@ def _schedule(element: Element) -> None:
     if reference is not None and heading is not None:
         element.pieces.remove(reference)
         element.pieces.insert(element.pieces.index(heading) + 1, reference)
-    for paragraph in element.everywhere("p1"):
+    for paragraph in element.descendants("p1"):
         paragraph.name = "paragraph"
 
 
@@ -160,6 +160,6 @@ def _formex(root: Element) -> None:
 
 def _boe(root: Element) -> None:
     """A consolidated block tells all versions of itself: the last one is the law."""
-    for block in root.everywhere("bloque"):
+    for block in root.descendants("bloque"):
         for old in list(block.children("version"))[:-1]:
             block.pieces.remove(old)

@@ -23,25 +23,27 @@ from jobs.outcomes import Permanent
 from statutes.models import LawVersion
 from statutes.s3 import client, keys, manifests
 from statutes.s3.manifests import Entry, Manifest, ManifestRefused
-from statutes.s3.spool import Spool, What, spooled
+from statutes.s3.spool import ArtifactSpec, Spool, spool_artifacts
 
 JSONL = "application/jsonl"
 ERROR = "error.json"
 Each = TypeVar("Each")
 
 
-def upload(version: LawVersion, *, sure: Callable[[], None] = lambda: None, known: str | None = None) -> str:
+def upload_artifacts(
+    version: LawVersion, *, ensure_lock: Callable[[], None] = lambda: None, known: str | None = None
+) -> str:
     """Put a version's objects into the bucket, the manifest last; return the sha256 of the manifest.
 
-    Safe to repeat, with the same bytes each time. Its job says which chunker and which model; passages of which that
-    model has no vector are named as missing. Call it with the law's turn (``turns.alone``); ``sure`` raises when that
-    is lost, and is asked before the manifest. ``known`` is the sha256 of a manifest that the caller has had uploaded
-    already: nothing is written where it is this one, and stands. Raises ``OSError`` of the store.
+    Safe to repeat, with the same bytes each time. Its job says which chunker and which model; passages without a vector
+    of that model are listed as missing. Call it under the law's publish lock; ``ensure_lock`` raises when that is lost,
+    and is called before the manifest is written. ``known`` is the sha256 of a manifest that the caller has uploaded
+    before: nothing is written where it is this one, and is still there. Raises ``OSError`` of the store.
     """
     if version.job_id is None:
         raise Permanent("LAW_UNKNOWN", "Nothing is noted of this version's job.")
     job = UploadJob.objects.get(pk=version.job_id)
-    what = What(
+    what = ArtifactSpec(
         law_id=version.law_id,
         version=version.version,
         document_id=version.pk,
@@ -49,8 +51,8 @@ def upload(version: LawVersion, *, sure: Callable[[], None] = lambda: None, know
         model=job.embed_model or "",
         model_version=job.embed_version or "",
     )
-    bucket = client.bucket()
-    with spooled(what) as made:
+    bucket = client.statutes_bucket()
+    with spool_artifacts(what) as made:
         if not made.chunks:
             raise Permanent("NO_CHUNKS", "There is nothing in the law to upload.")
         law = canonical_json(version.canonical).encode()
@@ -61,9 +63,9 @@ def upload(version: LawVersion, *, sure: Callable[[], None] = lambda: None, know
             return sha256
         _keep_former(bucket, manifest)
         _put(bucket, manifest, law, made)
-    sure()
+    ensure_lock()
     failpoints.failpoint("uploading:manifest")
-    client.put(bucket, keys.manifest(version.law_id), content)
+    client.put_object(bucket, keys.manifest(version.law_id), content)
     failpoints.failpoint("uploading:tidying")
     _tidy(bucket, manifest)
     return sha256
@@ -71,12 +73,12 @@ def upload(version: LawVersion, *, sure: Callable[[], None] = lambda: None, know
 
 def _stands(bucket: str, law_id: str, content: bytes) -> bool:
     try:
-        return client.read(bucket, keys.manifest(law_id), most=manifests.MOST_BYTES) == content
+        return client.read_object(bucket, keys.manifest(law_id), most=manifests.MAX_BYTES) == content
     except FileNotFoundError:
         return False
 
 
-def _manifest(version: LawVersion, what: What, made: Spool, law: Entry) -> Manifest:
+def _manifest(version: LawVersion, what: ArtifactSpec, made: Spool, law: Entry) -> Manifest:
     canonical: dict[str, Any] = version.canonical or {}
     document = Document.objects.filter(pk=version.pk).first()
     reader = f"{document.parser_name}@{document.parser_version}" if document and document.parser_name else ""
@@ -103,17 +105,17 @@ def _manifest(version: LawVersion, what: What, made: Spool, law: Entry) -> Manif
     return Manifest(told, law, made.embeddings, tuple(made.chunks), tuple(made.missing))
 
 
-def current(bucket: str, law_id: str) -> Manifest | None:
+def read_current_manifest(bucket: str, law_id: str) -> Manifest | None:
     """Return the manifest that stands, if there is one that can be read."""
     try:
-        return manifests.parse(client.read(bucket, keys.manifest(law_id), most=manifests.MOST_BYTES))
+        return manifests.parse_manifest(client.read_object(bucket, keys.manifest(law_id), most=manifests.MAX_BYTES))
     except (FileNotFoundError, ManifestRefused):
         return None
 
 
 def _keep_former(bucket: str, manifest: Manifest) -> None:
     """Move what will be overwritten out of the way, and let the former manifest name it there."""
-    former = current(bucket, manifest.law_id)
+    former = read_current_manifest(bucket, manifest.law_id)
     if former is None:
         return
     new = {entry.key: entry.sha256 for entry in manifest.entries()}
@@ -125,7 +127,7 @@ def _keep_former(bucket: str, manifest: Manifest) -> None:
     if not moved:
         return
     try:
-        _each(lambda move: client.copy(bucket, move[0], to=move[1]), moved.items())
+        _each(lambda move: client.copy_object(bucket, move[0], to=move[1]), moved.items())
     except FileNotFoundError:  # somebody has removed a part of it: it is not whole anyway
         return
     failpoints.failpoint("uploading:former")
@@ -135,7 +137,7 @@ def _keep_former(bucket: str, manifest: Manifest) -> None:
         embeddings=_at(former.embeddings, moved),
         chunks=tuple(_at(entry, moved) for entry in former.chunks),
     )
-    client.put(bucket, keys.manifest(manifest.law_id), kept.content())
+    client.put_object(bucket, keys.manifest(manifest.law_id), kept.content())
 
 
 def _at(entry: Entry, moved: dict[str, str]) -> Entry:
@@ -144,26 +146,29 @@ def _at(entry: Entry, moved: dict[str, str]) -> Entry:
 
 def _put(bucket: str, manifest: Manifest, law: bytes, made: Spool) -> None:
     def passage(number: int) -> None:
-        client.put(bucket, made.chunks[number].key, made.passage(number))
+        client.put_object(bucket, made.chunks[number].key, made.passage(number))
         failpoints.failpoint("uploading:chunk")
 
-    client.put(bucket, manifest.law.key, law)
+    client.put_object(bucket, manifest.law.key, law)
     failpoints.failpoint("uploading:law")
     _each(passage, range(len(made.chunks)))
-    client.put(bucket, manifest.embeddings.key, made.vectors, mime=JSONL)
+    client.put_object(bucket, manifest.embeddings.key, made.vectors, mime=JSONL)
     failpoints.failpoint("uploading:vectors")
 
 
 def _tidy(bucket: str, manifest: Manifest) -> None:
     """Remove what the manifest does not name: another version's passages, and what was kept of the former law."""
     named = {entry.key for entry in manifest.entries()}
-    found = [*client.names(bucket, keys.chunks(manifest.law_id)), *client.names(bucket, keys.former(manifest.law_id))]
-    _each(lambda key: client.delete(bucket, key), [key for key in found if key not in named])
+    found = [
+        *client.list_keys(bucket, keys.chunks(manifest.law_id)),
+        *client.list_keys(bucket, keys.former(manifest.law_id)),
+    ]
+    _each(lambda key: client.delete_object(bucket, key), [key for key in found if key not in named])
 
 
 def _each(act: Callable[[Each], None], those: Iterable[Each]) -> None:
     """Do something to each, a few at once; the first failure ends it, and is raised when none is under way."""
-    with ThreadPoolExecutor(client.AT_ONCE, thread_name_prefix="upload") as pool:
+    with ThreadPoolExecutor(client.CONCURRENCY, thread_name_prefix="upload") as pool:
         futures = [pool.submit(act, each) for each in those]
         try:
             for future in futures:
@@ -173,13 +178,13 @@ def _each(act: Callable[[Each], None], those: Iterable[Each]) -> None:
             raise
 
 
-def archive(version: LawVersion, error: Mapping[str, Any]) -> None:
+def archive_failure(version: LawVersion, error: Mapping[str, Any]) -> None:
     """Copy what failed for good to failed/, with a record of why, its ``error`` (spec 004 §5.1); safe to repeat.
 
     What an earlier failure of the version has left there goes. A raw file that is gone, or that nobody may read (an
     infected one), leaves the record alone. Raises ``OSError`` of the store.
     """
-    bucket, folder = client.bucket(), keys.failed(version.law_id, version.version)
+    bucket, folder = client.statutes_bucket(), keys.failed(version.law_id, version.version)
     raw = _kept_raw(version, bucket, folder)
     record = {
         "law_id": version.law_id,
@@ -189,20 +194,20 @@ def archive(version: LawVersion, error: Mapping[str, Any]) -> None:
         "raw": raw,
         **error,
     }
-    client.put(bucket, f"{folder}{ERROR}", canonical_json(record).encode())
-    for former in set(client.names(bucket, folder)) - {raw, f"{folder}{ERROR}"}:  # of a failure before this one
-        client.delete(bucket, former)
+    client.put_object(bucket, f"{folder}{ERROR}", canonical_json(record).encode())
+    for former in set(client.list_keys(bucket, folder)) - {raw, f"{folder}{ERROR}"}:  # of a failure before this one
+        client.delete_object(bucket, former)
 
 
 def _kept_raw(version: LawVersion, bucket: str, folder: str) -> str | None:
     if version.bucket not in client.raw_buckets():
         return None
-    if version.bucket != bucket and not client.is_open(version.bucket):
+    if version.bucket != bucket and not client.is_accessible(version.bucket):
         return None
-    name = keys.name(PurePosixPath(version.raw_key).name or "raw")
+    name = keys.quote_name(PurePosixPath(version.raw_key).name or "raw")
     key = f"{folder}{f'raw.{name}' if name == ERROR else name}"
     try:
-        client.copy(version.bucket, version.raw_key, to=key, to_bucket=bucket)
+        client.copy_object(version.bucket, version.raw_key, to=key, to_bucket=bucket)
     except (
         FileNotFoundError,
         OperationNotAllowed,

@@ -27,18 +27,18 @@ from documents.storage.s3 import (
     map_s3_errors,
 )
 
-AT_ONCE = 16  # connections, and so uploads, together: the 300 objects of a law at 30 ms each take 0.9 s, not 1.7
+CONCURRENCY = 16  # connections, and so uploads, together: the 300 objects of a law at 30 ms each take 0.9 s, not 1.7
 JSON = "application/json"
 
 
-class TooLarge(OSError):
+class ObjectTooLarge(OSError):
     """The object has more bytes than may be taken."""
 
     def __init__(self) -> None:
         super().__init__(errno.EFBIG, "The object is too large.")
 
 
-class NoBucket(OSError):
+class BucketMissing(OSError):
     """There is no such bucket. For whoever does not ask which, the store is away."""
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class Head:
     tags: dict[str, str] | None
 
 
-def bucket() -> str:
+def statutes_bucket() -> str:
     """Return the bucket of the artifacts, and of raw files whose message names none."""
     if not settings.STATUTES_BUCKET:
         raise ImproperlyConfigured("Statutes need STATUTES_BUCKET.")
@@ -67,17 +67,17 @@ def raw_buckets() -> set[str]:
     return {settings.STATUTES_BUCKET, *settings.STATUTES_RAW_BUCKETS}
 
 
-def head(bucket: str, key: str) -> Head:
+def head_object(bucket: str, key: str) -> Head:
     """Raises ``FileNotFoundError``, and ``OSError`` when the store is away: so for a bucket that is not there."""
     try:
         found = _ask("head_object", Bucket=bucket, Key=key)
     except FileNotFoundError:
         _require(bucket)
         raise
-    return Head(found["ContentLength"], found["ETag"], tags(bucket, key))
+    return Head(found["ContentLength"], found["ETag"], object_tags(bucket, key))
 
 
-def tags(bucket: str, key: str) -> dict[str, str] | None:
+def object_tags(bucket: str, key: str) -> dict[str, str] | None:
     """Return an object's tags, which may be told of one that is not given; as ``Head``'s."""
     try:
         found = _ask("get_object_tagging", Bucket=bucket, Key=key)["TagSet"]
@@ -91,19 +91,19 @@ def _require(bucket: str) -> None:
     try:
         _ask("head_bucket", Bucket=bucket)
     except FileNotFoundError:
-        raise NoBucket from None
+        raise BucketMissing from None
 
 
-def is_open(bucket: str) -> bool:
+def is_accessible(bucket: str) -> bool:
     """Tell whether a bucket is there and lets us look. Raises ``OSError`` when the store is away."""
     try:
         _require(bucket)
-    except (NoBucket, OperationNotAllowed):
+    except (BucketMissing, OperationNotAllowed):
         return False
     return True
 
 
-def download(bucket: str, key: str, to: Path, *, etag: str | None = None, most: int | None = None) -> int:
+def download_object(bucket: str, key: str, to: Path, *, etag: str | None = None, most: int | None = None) -> int:
     """Write an object into a file and return its size; with ``etag``, only the object that ``head`` has seen.
 
     Raises ``TooLarge`` past ``most`` or else ``STATUTES_MAX_BYTES``, whatever its size is said to be.
@@ -115,12 +115,12 @@ def download(bucket: str, key: str, to: Path, *, etag: str | None = None, most: 
         for piece in _pieces(body):
             size += len(piece)
             if size > most:
-                raise TooLarge
+                raise ObjectTooLarge
             file.write(piece)
     return size
 
 
-def read(bucket: str, key: str, *, most: int | None = None) -> bytes:
+def read_object(bucket: str, key: str, *, most: int | None = None) -> bytes:
     """Return a small object whole."""
     most = most or settings.STATUTES_MAX_BYTES
     found = bytearray()
@@ -128,7 +128,7 @@ def read(bucket: str, key: str, *, most: int | None = None) -> bytes:
         for piece in _pieces(body):
             found += piece
             if len(found) > most:
-                raise TooLarge
+                raise ObjectTooLarge
     return bytes(found)
 
 
@@ -137,25 +137,25 @@ def _pieces(body: Any) -> Iterator[bytes]:
         yield from body.iter_chunks(READ_BYTES)
 
 
-def put(bucket: str, key: str, body: bytes | IO[bytes], *, mime: str = JSON) -> None:
+def put_object(bucket: str, key: str, body: bytes | IO[bytes], *, mime: str = JSON) -> None:
     """Write an object at once: whole, or not at all."""
     with _placed():
         _ask("put_object", Bucket=bucket, Key=key, Body=body, ContentType=mime, **_encryption())
 
 
-def copy(bucket: str, key: str, *, to: str, to_bucket: str | None = None) -> None:
+def copy_object(bucket: str, key: str, *, to: str, to_bucket: str | None = None) -> None:
     """Copy an object, but not its tags, within the store: whole or not at all. Raises ``FileNotFoundError``."""
     target = {"Bucket": to_bucket or bucket, "Key": to, "TaggingDirective": "REPLACE"}
     _ask("copy_object", CopySource={"Bucket": bucket, "Key": key}, **target, **_encryption())
 
 
-def delete(bucket: str, key: str) -> None:
+def delete_object(bucket: str, key: str) -> None:
     """Remove an object, or nothing."""
     with _placed():
         _ask("delete_object", Bucket=bucket, Key=key)
 
 
-def names(bucket: str, prefix: str) -> Iterator[str]:
+def list_keys(bucket: str, prefix: str) -> Iterator[str]:
     """Yield the keys that begin with ``prefix``, in order."""
     more: dict[str, Any] = {"Prefix": prefix, "MaxKeys": LIST_PAGE_SIZE}
     while True:
@@ -174,7 +174,7 @@ class _placed:
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if isinstance(error, FileNotFoundError):
-            raise NoBucket from None
+            raise BucketMissing from None
 
 
 def _ask(operation: str, **params: Any) -> Any:
@@ -221,7 +221,7 @@ def _client(endpoint: str | None, region: str, keys: tuple[str, ...], process: i
         response_checksum_validation="when_required",
         connect_timeout=CONNECT_SECONDS,
         read_timeout=READ_SECONDS,
-        max_pool_connections=AT_ONCE + 2,
+        max_pool_connections=CONCURRENCY + 2,
         retries={"mode": "standard", "total_max_attempts": 2},  # the job is what tries again
     )
     access, secret, token = keys or ("", "", "")

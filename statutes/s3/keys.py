@@ -7,24 +7,24 @@ from urllib.parse import quote
 from uuid import UUID
 
 RAW = "raw/"  # below which a statute's file is put: what we upload ourselves is beside it
-LONGEST = 200  # characters of a name; S3 allows keys of 1024 bytes
+MAX_NAME_CHARS = 200  # characters of a name; S3 allows keys of 1024 bytes
 
 
 def law(law_id: str) -> str:
-    return f"normalized/{name(law_id)}/law.json"
+    return f"normalized/{quote_name(law_id)}/law.json"
 
 
 def manifest(law_id: str) -> str:
-    return f"normalized/{name(law_id)}/manifest.json"
+    return f"normalized/{quote_name(law_id)}/manifest.json"
 
 
 def former(law_id: str) -> str:
     """Return below what the last whole law is kept while another takes its place."""
-    return f"normalized/{name(law_id)}/former/"
+    return f"normalized/{quote_name(law_id)}/former/"
 
 
 def chunks(law_id: str) -> str:
-    return f"chunks/{name(law_id)}/"
+    return f"chunks/{quote_name(law_id)}/"
 
 
 def chunk(law_id: str, chunk_id: UUID) -> str:
@@ -32,24 +32,24 @@ def chunk(law_id: str, chunk_id: UUID) -> str:
 
 
 def vectors(law_id: str) -> str:
-    return f"embeddings/{name(law_id)}_vectors.jsonl"
+    return f"embeddings/{quote_name(law_id)}_vectors.jsonl"
 
 
 def failed(law_id: str, version: str) -> str:
-    return f"failed/{name(law_id)}/{name(version)}/"
+    return f"failed/{quote_name(law_id)}/{quote_name(version)}/"
 
 
 def folders(law_id: str) -> tuple[str, ...]:
     """Return below what all that we put there for a law lies, but for ``vectors``: another's may begin alike."""
-    return f"normalized/{name(law_id)}/", chunks(law_id), f"failed/{name(law_id)}/"
+    return f"normalized/{quote_name(law_id)}/", chunks(law_id), f"failed/{quote_name(law_id)}/"
 
 
-def name(text: str) -> str:
+def quote_name(text: str) -> str:
     """Return one part of a key for any text: different for each, and never a way to another folder."""
     quoted = quote(text, safe="", errors="surrogatepass").replace("~", "%7E")
     if quoted.startswith("."):
         quoted = f"%2E{quoted[1:]}"
-    if len(quoted) > LONGEST:
+    if len(quoted) > MAX_NAME_CHARS:
         digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
-        return f"{quoted[: LONGEST - 33]}~{digest}"
+        return f"{quoted[: MAX_NAME_CHARS - 33]}~{digest}"
     return quoted or "%"

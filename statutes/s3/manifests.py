@@ -13,7 +13,7 @@ from documents.ids import canonical_json
 from embeddings.embedders import DIMENSIONS
 
 SCHEMA_VERSION = "1"
-MOST_BYTES = 64 * 1024 * 1024
+MAX_BYTES = 64 * 1024 * 1024
 TEXTS = ("law_id", "version", "chunker", "reader", "title", "language")
 
 
@@ -51,7 +51,7 @@ class Manifest:
     Its bytes are the same whenever the same law is uploaded.
     """
 
-    told: Mapping[str, Any]
+    header: Mapping[str, Any]
     law: Entry
     embeddings: Entry
     chunks: tuple[Entry, ...]
@@ -59,18 +59,18 @@ class Manifest:
 
     @property
     def law_id(self) -> str:
-        return str(self.told["law_id"])
+        return str(self.header["law_id"])
 
     @property
     def version(self) -> str:
-        return str(self.told["version"])
+        return str(self.header["version"])
 
     def entries(self) -> Iterator[Entry]:
         yield from (self.law, self.embeddings, *self.chunks)
 
     def content(self) -> bytes:
         body = {
-            **self.told,
+            **self.header,
             "schema_version": SCHEMA_VERSION,
             "law": self.law.as_json(),
             "embeddings": {**self.embeddings.as_json(), "count": len(self.chunks) - len(self.missing)},
@@ -81,7 +81,7 @@ class Manifest:
         return canonical_json(body).encode()
 
 
-def parse(content: bytes) -> Manifest:
+def parse_manifest(content: bytes) -> Manifest:
     """Raises ``ManifestRefused("MANIFEST_INVALID")`` for what is none of ours."""
     try:
         body = json.loads(content)
@@ -92,7 +92,7 @@ def parse(content: bytes) -> Manifest:
             embeddings=_entry(body.pop("embeddings")),
             chunks=tuple(_entry(each, passage=True) for each in body.pop("chunks")),
             missing=tuple(UUID(each) for each in body.pop("missing")),
-            told={name: value for name, value in body.items() if name != "chunk_count"},
+            header={name: value for name, value in body.items() if name != "chunk_count"},
         )
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         raise ManifestRefused("MANIFEST_INVALID", "The manifest cannot be read.") from None
@@ -110,10 +110,10 @@ def _entry(told: dict[str, Any], *, passage: bool = False) -> Entry:
 
 
 def _check(made: Manifest) -> None:
-    model = made.told.get("model")
+    model = made.header.get("model")
     ids = {entry.chunk_id for entry in made.chunks}
     sound = (
-        all(isinstance(made.told.get(name), str) for name in TEXTS)
+        all(isinstance(made.header.get(name), str) for name in TEXTS)
         and isinstance(model, dict)
         and all(isinstance(model.get(name), str) for name in ("name", "version"))
         and len(ids) == len(made.chunks)

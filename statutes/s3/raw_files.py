@@ -18,7 +18,7 @@ from jobs.outcomes import Permanent, Retryable
 from statutes.errors import Unreadable
 from statutes.models import LawVersion
 from statutes.s3 import client, keys
-from statutes.s3.client import Head, TooLarge
+from statutes.s3.client import Head, ObjectTooLarge
 
 # https://docs.aws.amazon.com/guardduty/latest/ug/monitoring-malware-protection-s3-scans-gdu.html
 SCANNED, INFECTED = "GuardDutyMalwareScanStatus", "THREATS_FOUND"
@@ -26,7 +26,7 @@ NOBODYS = ".accessa-looks"  # a name that no file has
 
 
 @dataclass(frozen=True, slots=True)
-class Fetched:
+class RawFile:
     """A file on its way into our own store."""
 
     path: Path
@@ -34,12 +34,12 @@ class Fetched:
     sha256: str
 
 
-def look(version: LawVersion) -> Head:
+def head_raw_file(version: LawVersion) -> Head:
     """Check an object's size and tags. Raises ``Permanent``, ``Retryable``; ``OSError`` while the bucket is away."""
     if version.bucket not in client.raw_buckets():  # the row may be older than the setting, or told by a manifest
         raise _closed()
     with _blamed(version):
-        head = client.head(version.bucket, version.raw_key)
+        head = client.head_object(version.bucket, version.raw_key)
     if not head.size:
         raise Unreadable("EMPTY_FILE")
     if head.size > settings.STATUTES_MAX_BYTES:
@@ -61,12 +61,12 @@ def _blamed(version: LawVersion, *, is_told_of: bool = False) -> Iterator[None]:
         yield
     except FileNotFoundError:
         raise Permanent("RAW_FILE_MISSING", "There is no file under the key that the message names.") from None
-    except (client.NoBucket, OperationNotAllowed) as refused:
+    except (client.BucketMissing, OperationNotAllowed) as refused:
         if isinstance(refused, OperationNotAllowed):
             _check_tags(version, _tags_of_closed(version))
         if is_told_of or any(_are_others_open(version.bucket, folder) for folder in _folders(version.raw_key)):
             raise Retryable("RAW_FILE_CLOSED", "The store does not give this file to us, but others.") from None
-        if version.bucket != client.bucket() and client.is_open(client.bucket()):
+        if version.bucket != client.statutes_bucket() and client.is_accessible(client.statutes_bucket()):
             raise _closed() from None
         raise
 
@@ -74,7 +74,7 @@ def _blamed(version: LawVersion, *, is_told_of: bool = False) -> Iterator[None]:
 def _tags_of_closed(version: LawVersion) -> dict[str, str]:
     """Return the tags of a file that is refused: a bucket's policy may be what closes one that a scanner has tagged."""
     with suppress(FileNotFoundError):
-        return client.tags(version.bucket, version.raw_key) or {}
+        return client.object_tags(version.bucket, version.raw_key) or {}
     return {}
 
 
@@ -87,10 +87,10 @@ def _folders(key: str) -> list[str]:
 def _are_others_open(bucket: str, folder: str) -> bool:
     """Tell whether we may look at other files of a folder."""
     try:
-        client.head(bucket, f"{folder}{NOBODYS}")
+        client.head_object(bucket, f"{folder}{NOBODYS}")
     except FileNotFoundError:
         return True
-    except (client.NoBucket, OperationNotAllowed):
+    except (client.BucketMissing, OperationNotAllowed):
         return False
     return True
 
@@ -109,7 +109,7 @@ def _check_tags(version: LawVersion, tags: dict[str, str]) -> None:
 
 
 @contextmanager
-def fetched(version: LawVersion, head: Head) -> Iterator[Fetched]:
+def download_raw_file(version: LawVersion, head: Head) -> Iterator[RawFile]:
     """Lend the object that was looked at as a file that our store can place. Raises as ``look``."""
     folder = Path(settings.STORAGE_ROOT, "raw", storage.INCOMING)  # where the sweep finds what a crash leaves
     folder.mkdir(parents=True, exist_ok=True)
@@ -118,7 +118,7 @@ def fetched(version: LawVersion, head: Head) -> Iterator[Fetched]:
         length = _downloaded(version, head, path)
         with path.open("rb") as file:
             os.fsync(file.fileno())
-            yield Fetched(path, length, hashlib.file_digest(file, "sha256").hexdigest())
+            yield RawFile(path, length, hashlib.file_digest(file, "sha256").hexdigest())
     finally:
         path.unlink(missing_ok=True)
 
@@ -126,6 +126,6 @@ def fetched(version: LawVersion, head: Head) -> Iterator[Fetched]:
 def _downloaded(version: LawVersion, head: Head, path: Path) -> int:
     try:
         with _blamed(version, is_told_of=True):
-            return client.download(version.bucket, version.raw_key, path, etag=head.etag)
-    except TooLarge:
+            return client.download_object(version.bucket, version.raw_key, path, etag=head.etag)
+    except ObjectTooLarge:
         raise Unreadable("FILE_TOO_LARGE") from None

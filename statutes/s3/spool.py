@@ -35,7 +35,7 @@ PASSAGES = f"""
 
 
 @dataclass(frozen=True, slots=True)
-class What:
+class ArtifactSpec:
     """Which passages and vectors: of one version of a law, one chunker (name@version) and one model."""
 
     law_id: str
@@ -69,7 +69,7 @@ class Spool:
 
 
 @contextmanager
-def spooled(what: What) -> Iterator[Spool]:
+def spool_artifacts(what: ArtifactSpec) -> Iterator[Spool]:
     """Lend what is to be uploaded; memory does not grow with the law."""
     with TemporaryFile() as vectors, TemporaryFile() as passages:
         made = Spool(vectors, passages)
@@ -85,7 +85,9 @@ def spooled(what: What) -> Iterator[Spool]:
         yield made
 
 
-def _write(made: Spool, what: What, chunk_id: UUID, ord_: int, sha: str, text: str, meta: str, vector: str) -> bytes:
+def _write(
+    made: Spool, what: ArtifactSpec, chunk_id: UUID, ord_: int, sha: str, text: str, meta: str, vector: str
+) -> bytes:
     """Spool a passage and its vector; return the vector's line, nothing where there is none."""
     told: dict[str, Any] = json.loads(meta) if meta else {}
     passage = {
@@ -110,7 +112,7 @@ def _write(made: Spool, what: What, chunk_id: UUID, ord_: int, sha: str, text: s
     return line.encode()
 
 
-def _rows(what: What) -> Iterator[tuple[Any, ...]]:
+def _rows(what: ArtifactSpec) -> Iterator[tuple[Any, ...]]:
     after = -1
     while True:
         params: dict[str, Any] = {

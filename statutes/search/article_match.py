@@ -14,7 +14,7 @@ from embeddings.indexes import text_search_config
 from embeddings.search import Passage, bm25_search
 from embeddings.search import query as asking
 from embeddings.search.snippets import quote_lexeme
-from statutes.chunking.sections import LONGEST_TITLE
+from statutes.chunking.sections import MAX_TITLE_CHARS
 from statutes.structure import labels
 from statutes.structure.markdown import ARTICLE_LEVEL
 
@@ -28,7 +28,7 @@ RANKS = """
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ArticleSpan:
     """An article, or a piece of one, at [start, end) of its passage's text; ``headings`` are those that it is under."""
 
     id: str
@@ -40,7 +40,7 @@ class Part:
     configuration: str
 
 
-def parts(passage: Passage) -> list[Part]:
+def article_spans(passage: Passage) -> list[ArticleSpan]:
     """Return the articles of a passage in order; none, where it is text that stands in no article."""
     ids = list(dict.fromkeys(map(str, passage.meta.get("articles") or ())))
     found = list(_titled(passage))
@@ -54,27 +54,27 @@ def parts(passage: Passage) -> list[Part]:
 
 def _goes_on(passage: Passage, title: str, more: int) -> bool:
     """Tell whether a later piece of a long article stands before the first article that begins here."""
-    return more == 1 or (title != "" and passage.headings[-1:] != [title[:LONGEST_TITLE]])
+    return more == 1 or (title != "" and passage.headings[-1:] != [title[:MAX_TITLE_CHARS]])
 
 
 def _titled(passage: Passage) -> Iterator[tuple[list[str], tuple[int, int]]]:
     """Yield the headings and the place of each article that begins in the passage."""
     above = passage.headings[:-1]
-    divisions = labels.Divisions(list(range(1, len(above) + 1)), above)
+    divisions = labels.DivisionStack(list(range(1, len(above) + 1)), above)
     headings = list(_HEADING.finditer(passage.text))
     ends = [after.start() for after in headings[1:]] + [len(passage.text)]
     for heading, end in zip(headings, ends, strict=False):
-        title = labels.shown(heading[2] or "")
+        title = labels.strip_anchor(heading[2] or "")
         if len(heading[1]) == ARTICLE_LEVEL:
             yield [*divisions.titles, title], (heading.start(), end)
         else:
             divisions.enter(len(heading[1]), title)
 
 
-def _part(passage: Passage, article: str, headings: Sequence[str], place: tuple[int, int]) -> Part:
-    label = headings[-1].partition(labels.BETWEEN)[0].strip() if headings else ""
+def _part(passage: Passage, article: str, headings: Sequence[str], place: tuple[int, int]) -> ArticleSpan:
+    label = headings[-1].partition(labels.LABEL_SEPARATOR)[0].strip() if headings else ""
     text = passage.text[place[0] : place[1]]
-    return Part(
+    return ArticleSpan(
         article,
         label or article,
         list(filter(None, headings)),
@@ -84,7 +84,7 @@ def _part(passage: Passage, article: str, headings: Sequence[str], place: tuple[
     )
 
 
-def answering(passages: Sequence[Sequence[Part]], query: str) -> list[Part | None]:
+def best_articles(passages: Sequence[Sequence[ArticleSpan]], query: str) -> list[ArticleSpan | None]:
     """Return of each passage the article that answers: the one that is named, or in which the words stand best."""
     several = [each for inside in passages if len(inside) > 1 for each in inside]
     ranks = dict(zip(map(id, several), _ranks(several, query), strict=True))
@@ -94,7 +94,7 @@ def answering(passages: Sequence[Sequence[Part]], query: str) -> list[Part | Non
     ]
 
 
-def _named(inside: Sequence[Part], asked: str) -> Part | None:
+def _named(inside: Sequence[ArticleSpan], asked: str) -> ArticleSpan | None:
     """Return the article that the query names, if it names one of these: words alone take "4(a)" for "4(b)"."""
     named = [each for each in inside if re.search(rf"(?<!\w){re.escape(_plain(each.label))}(?![\w(])", asked)]
     return named[0] if len(named) == 1 else None
@@ -104,14 +104,14 @@ def _plain(text: str) -> str:
     return " ".join(text.casefold().split())
 
 
-def _best(inside: Sequence[Part], ranks: Sequence[float]) -> Part | None:
+def _best(inside: Sequence[ArticleSpan], ranks: Sequence[float]) -> ArticleSpan | None:
     if len(inside) < 2:
         return inside[0] if inside else None
     best = max(ranks)
     return inside[ranks.index(best)] if best > 0 and ranks.count(best) == 1 else None
 
 
-def _ranks(several: Sequence[Part], query: str) -> list[float]:
+def _ranks(several: Sequence[ArticleSpan], query: str) -> list[float]:
     lexemes = (
         bm25_search.query_lexemes(
             asking.parse_query(query).text, text_search_config.configs_of_tenant(SYSTEM_TENANT_ID)

@@ -14,7 +14,7 @@ from documents.models import Document
 from embeddings.search import Passage
 from embeddings.search.fusion import ScoreParts
 from statutes.models import Law, LawVersion
-from statutes.search.article_match import Part, answering, parts
+from statutes.search.article_match import ArticleSpan, article_spans, best_articles
 
 PARTIAL = Law.Status.PARTIAL_FAILED.value
 # What the headings of a rendered law look like among other words.
@@ -23,7 +23,7 @@ _MOMENT = re.compile(r"(\d{4}-\d\d-\d\d)T\d\d:\d\d:\d\d(?:\.\d+)?Z")  # a versio
 
 
 @dataclass(frozen=True, slots=True)
-class FoundLaw:
+class StatutePassage:
     """A passage of a law that answers a query. ``snippet`` is HTML in which nothing but <mark> is markup."""
 
     chunk_id: UUID
@@ -34,7 +34,7 @@ class FoundLaw:
     status: str  # "partial_failed" while passages are missing
     language: str
     article: str | None  # as it is labelled; None: in no article, or in several of which none stands out
-    articles: list[Part]
+    articles: list[ArticleSpan]
     citation: str
     headings: list[str]
     pages: list[int]  # none, where the file has no pages
@@ -46,12 +46,12 @@ class FoundLaw:
     parts: ScoreParts
 
 
-def shown(found: Sequence[Passage], query: str) -> list[FoundLaw]:
+def cite_passages(found: Sequence[Passage], query: str) -> list[StatutePassage]:
     """Return what was found with what cites it, in that order; what was taken out meanwhile is left out."""
     facts = _facts({passage.document_id for passage in found})
     there = [passage for passage in found if passage.document_id in facts]
-    inside = [parts(passage) for passage in there]
-    chosen = answering(inside, query)
+    inside = [article_spans(passage) for passage in there]
+    chosen = best_articles(inside, query)
     return [
         _law(passage, facts[passage.document_id], of, one)
         for passage, of, one in zip(there, inside, chosen, strict=True)
@@ -73,12 +73,14 @@ def _facts(document_ids: set[UUID]) -> dict[UUID, dict[str, Any]]:
     return known
 
 
-def _law(passage: Passage, fact: Mapping[str, Any], inside: list[Part], one: Part | None) -> FoundLaw:
+def _law(
+    passage: Passage, fact: Mapping[str, Any], inside: list[ArticleSpan], one: ArticleSpan | None
+) -> StatutePassage:
     title = passage.filename or fact["law_id"]
     pages = passage.pages if fact["format"] == "pdf" else []
     place = one.label if one else _range(inside) or (passage.headings[-1] if passage.headings else "")
     cited = _pages(passage, one, fact.get("page_starts")) if pages else []
-    return FoundLaw(
+    return StatutePassage(
         chunk_id=passage.chunk_id,
         chunk_ids=passage.chunk_ids,
         law_id=fact["law_id"],
@@ -100,7 +102,7 @@ def _law(passage: Passage, fact: Mapping[str, Any], inside: list[Part], one: Par
     )
 
 
-def plain(text: str) -> str:
+def strip_heading_marks(text: str) -> str:
     """Return a passage's text without the marks of its headings, for people to read."""
     return _MARKUP.sub("", text)
 
@@ -111,11 +113,11 @@ def _dated(version: str) -> str:
     return moment[1] if moment else version
 
 
-def _range(inside: Sequence[Part]) -> str:
+def _range(inside: Sequence[ArticleSpan]) -> str:
     return f"{inside[0].label} – {inside[-1].label}" if inside else ""  # noqa: RUF001 - as ranges are written
 
 
-def _pages(passage: Passage, one: Part | None, starts: Sequence[int] | None) -> list[int]:
+def _pages(passage: Passage, one: ArticleSpan | None, starts: Sequence[int] | None) -> list[int]:
     """Return the first and last page of the article that is cited; of the passage, where that is all that is known."""
     if one is None or not starts:
         return passage.pages

@@ -20,8 +20,8 @@ from vendors import aws, call_metrics, guard
 from vendors.errors import Status
 from vendors.vendor import Vendor
 
-LONGEST_WAIT = 20  # seconds, of a long poll
-HELD_MOST = 12 * 3600  # seconds from its receipt, however often a message's visibility is extended
+MAX_WAIT = 20  # seconds, of a long poll
+MAX_IN_FLIGHT_SECONDS = 12 * 3600  # seconds from its receipt, however often a message's visibility is extended
 PROMPT_SECONDS = 5.0  # the longest that a call may take, of one that waits for nothing
 GONE = ("ReceiptHandleIsInvalid", "MessageNotInflight", "InvalidParameterValue", "InvalidParameterValueException")
 NO_QUEUE = ("AWS.SimpleQueueService.NonExistentQueue", "QueueDoesNotExist")
@@ -30,7 +30,7 @@ MISSING_SECONDS, THROTTLED_SECONDS = 30.0, 5.0
 FAILURES = (ClientError, BotoCoreError, httpx.HTTPError)  # of a call that does not go through the gate
 
 
-class Lost(Permanent):
+class MessageLost(Permanent):
     """The message is no longer ours to change: its time was up, or it was deleted."""
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class Lost(Permanent):
 
 
 @dataclass(slots=True)
-class Received:
+class ReceivedMessage:
     """A message as it was handed out. Only the newest ``receipt`` deletes for certain."""
 
     queue_url: str
@@ -50,28 +50,28 @@ class Received:
 
     def visible_at_most(self, seconds: float) -> int:
         """Return for how long, from now, SQS lets the message be held: 0 when its 12 hours are over."""
-        return max(0, int(min(seconds, HELD_MOST - 1 - (time.monotonic() - self.at))))
+        return max(0, int(min(seconds, MAX_IN_FLIGHT_SECONDS - 1 - (time.monotonic() - self.at))))
 
 
-def receive(
+def receive_messages(
     queue_url: str,
     *,
     most: int = 1,
-    wait: int = LONGEST_WAIT,
+    wait: int = MAX_WAIT,
     asking: AbstractContextManager[object] = nullcontext(),  # noqa: B008  (has no state)
-) -> list[Received]:
+) -> list[ReceivedMessage]:
     """Take up to ``most`` messages for SQS_VISIBILITY_SECONDS, waiting for the first. Raises as ``vendors.guard``.
 
     ``asking`` is entered for the call alone, when no statement of the database is under way.
     """
-    found: list[Received] = []
+    found: list[ReceivedMessage] = []
     try:
         # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_ReceiveMessage.html
         with _calling("receive"), asking:
-            answer = _client(LONGEST_WAIT + PROMPT_SECONDS).receive_message(
+            answer = _client(MAX_WAIT + PROMPT_SECONDS).receive_message(
                 QueueUrl=queue_url,
                 MaxNumberOfMessages=min(most, 10),
-                WaitTimeSeconds=min(wait, LONGEST_WAIT),
+                WaitTimeSeconds=min(wait, MAX_WAIT),
                 VisibilityTimeout=settings.SQS_VISIBILITY_SECONDS,
                 MessageSystemAttributeNames=["ApproximateReceiveCount"],
             )
@@ -83,19 +83,19 @@ def receive(
     return found
 
 
-def _received(queue_url: str, told: Any) -> Received:
+def _received(queue_url: str, told: Any) -> ReceivedMessage:
     receives = int(told.get("Attributes", {}).get("ApproximateReceiveCount", 1))
-    return Received(queue_url, told["MessageId"], told["ReceiptHandle"], told.get("Body", ""), receives)
+    return ReceivedMessage(queue_url, told["MessageId"], told["ReceiptHandle"], told.get("Body", ""), receives)
 
 
-def delete(message: Received) -> None:
+def delete_message(message: ReceivedMessage) -> None:
     """Take a message out. Raises ``Lost`` where another has it by now, and as ``vendors.guard``."""
     # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_DeleteMessage.html
     with _calling("delete"):
         _client().delete_message(QueueUrl=message.queue_url, ReceiptHandle=message.receipt)
 
 
-def extend(message: Received, seconds: float) -> None:
+def change_visibility(message: ReceivedMessage, seconds: float) -> None:
     """Keep a message hidden for so long from now; 0 gives it back at once.
 
     Asks no database, which may be away while the message has to be held: raises ``Lost``, or one of ``FAILURES``.
@@ -110,11 +110,11 @@ def extend(message: Received, seconds: float) -> None:
             )
     except ClientError as error:
         if error.response["Error"]["Code"] in GONE:
-            raise Lost() from error
+            raise MessageLost() from error
         raise
 
 
-def send(told: dict[str, Any], *, queue_url: str = "", delay: int = 0) -> str:
+def send_message(told: dict[str, Any], *, queue_url: str = "", delay: int = 0) -> str:
     """Put a message into the queue (SQS_QUEUE_URL); return its id. Raises as ``vendors.guard``."""
     # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SendMessage.html
     with _calling("send"):
@@ -127,12 +127,12 @@ def send(told: dict[str, Any], *, queue_url: str = "", delay: int = 0) -> str:
     return sent
 
 
-def queues() -> list[str]:
+def queue_urls() -> list[str]:
     """Return the queues that are set, the one that is asked first before the other."""
     return [url for url in (settings.SQS_PRIORITY_QUEUE_URL, settings.SQS_QUEUE_URL) if url]
 
 
-def attributes(queue_url: str) -> dict[str, str]:
+def queue_attributes(queue_url: str) -> dict[str, str]:
     """Return what the queue is set to. Raises as ``vendors.guard``."""
     # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_GetQueueAttributes.html
     with _calling("attributes"):
@@ -160,4 +160,4 @@ def _meaning(answer: Status) -> Exception | None:
         return Postponed(MISSING_SECONDS, "SQS_NO_QUEUE")
     if answer.vendor_code == THROTTLED:  # of status 400
         return Postponed(THROTTLED_SECONDS, guard.LIMITED)
-    return Lost() if answer.vendor_code in GONE else None
+    return MessageLost() if answer.vendor_code in GONE else None

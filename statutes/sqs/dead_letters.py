@@ -1,109 +1,130 @@
-"""Messages that were given up: shown, and put back into the queue that gave them up."""
+"""Dead-letter queues of SQS: redrive policy, listing, and redrive of messages into their source queue."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from accounts.audit import log
+import structlog
+from django.core.exceptions import ImproperlyConfigured
+
+from accounts.audit import log as audit_log
 from accounts.models import User
 from accounts.system_tenant import SYSTEM_TENANT_ID
 from statutes.sqs import client, envelope, messages
-from statutes.sqs.client import Received
+from statutes.sqs.client import ReceivedMessage
 from statutes.sqs.messages import Message, MessageRefused
 
-MOST = 1_000  # at once
-FULL = 10  # messages of one answer
+log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.statutes")
+MAX_MESSAGES = 1_000  # per redrive
+PAGE_SIZE = 10  # messages per response
+MIN_RECEIVES, USUAL_RECEIVES = 2, 3  # deliveries; spec 004 §3.3: 3 to 5
 
 
 @dataclass(frozen=True, slots=True)
-class Dead:
-    """A message that was given up. ``code`` says why no later try goes better: it is to be mended, not put back."""
+class DeadLetter:
+    """A message from a dead-letter queue. ``code`` says why no retry can succeed: such a message must be corrected."""
 
-    received: Received
-    queue_url: str  # that gave it up
+    received: ReceivedMessage
+    queue_url: str  # of the source queue
     laws: tuple[str, ...]  # each with its version
     code: str = ""
 
 
-def dead_letters_of(queue_url: str) -> str | None:
-    """Return the queue into which this one gives up. Raises as ``vendors.guard``."""
-    policy = client.attributes(queue_url).get("RedrivePolicy")
+def max_receive_count(queue_url: str) -> int | None:
+    """Return after how many receives the queue moves a message to its dead-letter queue; None without one.
+
+    Raises ``ImproperlyConfigured`` for 1: a stopping worker returns the messages it holds, and each would become a
+    dead letter. Otherwise raises as ``vendors.guard``.
+    """
+    policy = client.queue_attributes(queue_url).get("RedrivePolicy")
+    if not policy:
+        log.warning("The queue has no dead-letter queue: failed messages return until they expire.", code="SQS_NO_DLQ")
+        return None
+    count = int(json.loads(policy)["maxReceiveCount"])
+    if count < MIN_RECEIVES:
+        raise ImproperlyConfigured(
+            f"The queue's maxReceiveCount is {count}: a message that a stopping worker returns would become a dead"
+            f" letter. Set it to 3, 4 or 5."
+        )
+    if count < USUAL_RECEIVES:
+        log.warning("The queue's maxReceiveCount is low.", code="SQS_FEW_RECEIVES", most=count)
+    return count
+
+
+def dead_letter_queue_url(queue_url: str) -> str | None:
+    """Return the dead-letter queue of a queue. Raises as ``vendors.guard``."""
+    policy = client.queue_attributes(queue_url).get("RedrivePolicy")
     if not policy:
         return None
-    # In the same account and region, SQS demands: the addresses differ in their names alone.
+    # SQS demands the same account and region: the URLs differ in their names alone.
     name = str(json.loads(policy)["deadLetterTargetArn"]).rpartition(":")[2]
     return f"{queue_url.rpartition('/')[0]}/{name}"
 
 
-def depth(queue_url: str) -> int:
-    """Return about how many messages could be received. Raises as ``vendors.guard``."""
-    return int(client.attributes(queue_url).get("ApproximateNumberOfMessages", 0))
+def queue_depth(queue_url: str) -> int:
+    """Return the approximate number of visible messages. Raises as ``vendors.guard``."""
+    return int(client.queue_attributes(queue_url).get("ApproximateNumberOfMessages", 0))
 
 
-def held(queue_urls: Sequence[str], *, most: int = MOST) -> list[Dead]:
-    """Take what was given up, until it is put back by ``move`` or let go of by ``let_go``. Raises as ``vendors.guard``.
+def receive_dead_letters(queue_urls: Sequence[str], *, most: int = MAX_MESSAGES) -> list[DeadLetter]:
+    """Receive the dead letters of these queues; finish with ``redrive`` or ``release_dead_letters``.
 
-    Whatever happens, it is there again after SQS_VISIBILITY_SECONDS.
+    Every message is visible again after SQS_VISIBILITY_SECONDS in any case. Raises as ``vendors.guard``.
     """
-    found: dict[str, Dead] = {}
+    letters: dict[str, DeadLetter] = {}
     seen: set[str] = set()
     for queue_url in queue_urls:
-        dead_url = dead_letters_of(queue_url)
+        dead_url = dead_letter_queue_url(queue_url)
         if dead_url is None or dead_url in seen:
             continue
         seen.add(dead_url)
-        for received in _received(dead_url, most - len(found)):
-            found.setdefault(received.message_id, _read(received, queue_url))
-    return list(found.values())
+        room = most - len(letters)
+        while room > 0 and (batch := client.receive_messages(dead_url, most=min(PAGE_SIZE, room), wait=1)):
+            room -= len(batch)
+            for received in batch:
+                letters.setdefault(received.message_id, _parse_dead_letter(received, queue_url))
+    return list(letters.values())
 
 
-def _received(dead_url: str, most: int) -> Iterator[Received]:
-    while most > 0:
-        some = client.receive(dead_url, most=min(FULL, most), wait=1)
-        yield from some
-        most -= len(some)
-        if not some:
-            return
-
-
-def _read(received: Received, queue_url: str) -> Dead:
+def _parse_dead_letter(received: ReceivedMessage, queue_url: str) -> DeadLetter:
     try:
-        items = [item for item in envelope.read(received.body) if isinstance(item, Message)]
+        items = [item for item in envelope.parse_items(received.body) if isinstance(item, Message)]
     except MessageRefused as refused:
-        return Dead(received, queue_url, (), f"{refused.code} {refused.field}".strip())
-    return Dead(received, queue_url, tuple(f"{item.law_id} {item.version}" for item in items))
+        return DeadLetter(received, queue_url, (), f"{refused.code} {refused.field}".strip())
+    return DeadLetter(received, queue_url, tuple(f"{item.law_id} {item.version}" for item in items))
 
 
-def let_go(found: Sequence[Dead]) -> None:
-    """Let others see what was taken, at once; what cannot be told now is seen after a while anyway."""
-    for each in found:
-        with suppress(client.Lost, *client.FAILURES):
-            client.extend(each.received, 0)
+def release_dead_letters(letters: Sequence[DeadLetter]) -> None:
+    """Make the messages visible again at once; one that cannot be changed now becomes visible after its timeout."""
+    for letter in letters:
+        with suppress(client.MessageLost, *client.FAILURES):
+            client.change_visibility(letter.received, 0)
 
 
-def told(found: Sequence[Dead]) -> str:
-    """Say how many were given up, and what can be done about them."""
-    sound = sum(not each.code for each in found)
-    stuck = f" {len(found) - sound} cannot: nobody could work on them." if sound < len(found) else ""
-    put = f" {sound} can be put back: manage.py laws redrive --yes." if sound else ""
-    return f"{len(found)} given up.{put}{stuck}"
+def summarize(letters: Sequence[DeadLetter]) -> str:
+    """Return a sentence: how many dead letters there are, and how many can be redriven."""
+    valid = sum(not letter.code for letter in letters)
+    stuck = f" {len(letters) - valid} cannot: nobody could work on them." if valid < len(letters) else ""
+    redrivable = f" {valid} can be put back: manage.py laws redrive --yes." if valid else ""
+    return f"{len(letters)} given up.{redrivable}{stuck}"
 
 
-def move(found: Sequence[Dead], *, by: User | None, reason: str) -> int:
-    """Put back what can be worked on, each into its queue; return how many. Raises ``Refused("REASON_REQUIRED")``.
+def redrive(letters: Sequence[DeadLetter], *, by: User | None, reason: str) -> int:
+    """Move the valid messages back into their source queue; return how many. Raises ``Refused("REASON_REQUIRED")``.
 
-    Sent before it is taken out: a crash between the two leaves it in both, and its law is done once all the same.
+    Each is sent before it is deleted: a crash between the two leaves it in both queues, and its law is processed once
+    all the same.
     """
-    sound = [each for each in found if not each.code]
-    log.record_action(
+    valid = [letter for letter in letters if not letter.code]
+    audit_log.record_action(
         by=by, action="laws.redrive", reason=reason, object_type="queue", object_id="dead letters",
-        tenant_id=SYSTEM_TENANT_ID, messages=len(sound),
+        tenant_id=SYSTEM_TENANT_ID, messages=len(valid),
     )  # fmt: skip
-    for each in sound:
-        client.send(messages.opened(each.received.body), queue_url=each.queue_url)
-        with suppress(client.Lost):  # another has it, and puts it back too
-            client.delete(each.received)
-    return len(sound)
+    for letter in valid:
+        client.send_message(messages.parse_json(letter.received.body), queue_url=letter.queue_url)
+        with suppress(client.MessageLost):  # another process holds it, and redrives it too
+            client.delete_message(letter.received)
+    return len(valid)

@@ -16,43 +16,43 @@ from django.conf import settings
 from jobs import errors
 from statutes.s3 import keys
 from statutes.sqs import messages
-from statutes.sqs.messages import Arrived, Message, MessageRefused
+from statutes.sqs.messages import Message, MessageRefused, UploadNotification
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.statutes")
-Item = Message | Arrived
+Item = Message | UploadNotification
 _UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-MOST_RECORDS = 1_000  # of one message; S3 itself puts one or a few into it
+MAX_RECORDS = 1_000  # of one message; S3 itself puts one or a few into it
 UPLOADED = re.compile(rf"({_UUID})/({_UUID})\.pdf")
 FORMAT = re.compile(r"\.(?:pdf|docx|xml)$", re.IGNORECASE)
 PART = re.compile(r"[A-Za-z0-9_-]+")  # no dot: that joins the parts
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ParsedBody:
     """What a body asks for, and why what else is in it cannot be read."""
 
     items: list[Item] = field(default_factory=list)
     refused: list[MessageRefused] = field(default_factory=list)
 
 
-def read(body: str) -> list[Item]:
+def parse_items(body: str) -> list[Item]:
     """Return what a body asks for: nothing, when it tells of what is of no concern here. Raises ``MessageRefused``."""
-    found = asked(body)
+    found = parse_body(body)
     if found.refused:
         raise found.refused[0]
     return found.items
 
 
-def asked(body: str) -> Asked:
+def parse_body(body: str) -> ParsedBody:
     """Return what a body asks for; a record of S3's that cannot be read does not take the others along.
 
     Raises nothing: whatever a body may hold, its reader lives on.
     """
-    found = Asked()
+    found = ParsedBody()
     with _noted(found):
         told = _unwrapped(body)
         if "document_id" not in told and isinstance(told.get("Records"), list):
-            if len(told["Records"]) > MOST_RECORDS:
+            if len(told["Records"]) > MAX_RECORDS:
                 raise MessageRefused(messages.INVALID, "Records")
             for record in told["Records"]:
                 with _noted(found):
@@ -63,7 +63,7 @@ def asked(body: str) -> Asked:
 
 
 @contextmanager
-def _noted(found: Asked) -> Iterator[None]:
+def _noted(found: ParsedBody) -> Iterator[None]:
     """Add to ``found`` why what is read inside cannot be."""
     try:
         yield
@@ -75,12 +75,12 @@ def _noted(found: Asked) -> Iterator[None]:
 
 
 def _unwrapped(body: str) -> dict[str, Any]:
-    told = messages.opened(body)
+    told = messages.parse_json(body)
     if told.get("Type") == "Notification" and "TopicArn" in told:
         inner = told.get("Message")
         if not isinstance(inner, str):
             raise MessageRefused(messages.INVALID, "Message")
-        told = messages.opened(inner)
+        told = messages.parse_json(inner)
     return told
 
 
@@ -90,7 +90,7 @@ def _items(told: dict[str, Any]) -> list[Item]:
             return []
         if told.get("source") == "aws.s3":
             return list(_bridged(told))
-    return [messages.statute(told)]
+    return [messages.parse_statute_message(told)]
 
 
 def _notified(record: Any) -> Iterator[Item]:
@@ -122,20 +122,20 @@ def _bridged(told: dict[str, Any]) -> Iterator[Item]:
 
 def _put(bucket: str, key: str, at: str, who: Any) -> Iterator[Item]:
     if bucket == settings.S3_RAW_BUCKET and (found := UPLOADED.fullmatch(key)):
-        yield Arrived(UUID(found[1]), UUID(found[2]))
+        yield UploadNotification(UUID(found[1]), UUID(found[2]))
     elif bucket == settings.STATUTES_BUCKET and key.startswith(keys.RAW) and not key.endswith("/"):
         told = {
-            "document_id": law_id(key),
+            "document_id": law_id_from_key(key),
             "s3_raw_key": key,
             "uploader_id": who if isinstance(who, str) and who else "s3",
             "ingest_timestamp": at,
-            "version": version(at),
+            "version": version_from_time(at),
             "bucket": bucket,
         }
-        yield messages.statute(told)
+        yield messages.parse_statute_message(told)
 
 
-def law_id(key: str) -> str:
+def law_id_from_key(key: str) -> str:
     """Return the law that a key names: its folders and its name, for laws of two states may be named alike.
 
     Two keys have one law only where nothing but the format's suffix differs: two forms of it.
@@ -147,6 +147,6 @@ def law_id(key: str) -> str:
     return found
 
 
-def version(at: str) -> str:
+def version_from_time(at: str) -> str:
     """Return what stands for a version where nobody gives one: when the file was put there, which a resend repeats."""
-    return messages.moment(at).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return messages.parse_timestamp(at).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -17,7 +17,7 @@ from statutes.s3 import client
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.statutes")
 
-MOST_BYTES = 1024 * 1024  # SQS' own limit
+MAX_BYTES = 1024 * 1024  # SQS' own limit
 PRIORITIES = ("high", "normal", "low")  # the first goes first
 SCHEMA = "statute.message.json"
 # What makes a message of this queue and what makes another's: both in one leave open which is meant.
@@ -73,16 +73,16 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
-class Arrived:
+class UploadNotification:
     """The bytes of a tenant's upload are there, says its store."""
 
     user_id: UUID
     document_id: UUID
 
 
-def opened(text: str) -> dict[str, Any]:
+def parse_json(text: str) -> dict[str, Any]:
     """Return the JSON object of a body. Raises ``MessageRefused``; nothing of the body is repeated in it."""
-    if len(text) > MOST_BYTES or len(text.encode(errors="replace")) > MOST_BYTES:
+    if len(text) > MAX_BYTES or len(text.encode(errors="replace")) > MAX_BYTES:
         raise MessageRefused(TOO_LARGE)
     try:
         found = json.loads(text, object_pairs_hook=_unambiguous, parse_constant=_no_number)
@@ -105,7 +105,7 @@ def _no_number(text: str) -> Any:
     raise ValueError("not a number of JSON's")
 
 
-def statute(told: dict[str, Any]) -> Message:
+def parse_statute_message(told: dict[str, Any]) -> Message:
     """Return the message of spec 004 §3.4. Raises ``MessageRefused``; fields nobody knows are ignored and logged."""
     known = {name: value for name, value in told.items() if name in _schema()["properties"]}
     if any(name in told for name in OTHERS):
@@ -127,14 +127,14 @@ def statute(told: dict[str, Any]) -> Message:
         raw_key=_key(known["s3_raw_key"]),
         bucket=bucket,
         uploader_id=known["uploader_id"],
-        ingest_timestamp=moment(known["ingest_timestamp"]),
+        ingest_timestamp=parse_timestamp(known["ingest_timestamp"]),
         priority=known.get("priority", "normal"),
         force_reprocess=known.get("force_reprocess", False),
         rest=known.get("rest", False),
     )
 
 
-def moment(text: str) -> datetime:
+def parse_timestamp(text: str) -> datetime:
     """Return a time that says which zone it is of, or raise ``MessageRefused``."""
     try:
         found = datetime.fromisoformat(text)

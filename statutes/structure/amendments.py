@@ -7,7 +7,7 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 
 from statutes.structure import quotation_marks
-from statutes.structure.headings import Heading, Outline, key
+from statutes.structure.headings import Heading, Outline, number_key
 from statutes.structure.patterns import BILL
 
 ENDS_IT = ("transitorios", "disposiciones-")
@@ -27,7 +27,7 @@ _NUMBER = re.compile(
 )
 
 
-def lines(texts: Sequence[str], outline: Outline, contents: Set[int]) -> frozenset[int]:
+def amendment_lines(texts: Sequence[str], outline: Outline, contents: Set[int]) -> frozenset[int]:
     """Return the numbers of lines that begin nothing, whatever they look like.
 
     What is quoted stands between marks, or after "para quedar como sigue:" until the article that comes next.
@@ -36,7 +36,7 @@ def lines(texts: Sequence[str], outline: Outline, contents: Set[int]) -> frozens
     def begins(text: str, before: str) -> bool:
         return not BILL.search(before) and outline.heading(text.lstrip(quotation_marks.OPENING)) is not None
 
-    marked = frozenset(quotation_marks.quoted(texts, begins))
+    marked = frozenset(quotation_marks.quoted_lines(texts, begins))
     return marked | _amended(texts, outline, marked | contents)
 
 
@@ -99,7 +99,7 @@ class _Reader:
             return False
         if self.named is None:
             said = " ".join(self.texts[self.line : number])[:LONGEST_LEAD]
-            self.named = frozenset(key(one) for one in _NUMBER.findall(said.partition(self.own.label)[2]))
+            self.named = frozenset(number_key(one) for one in _NUMBER.findall(said.partition(self.own.label)[2]))
         own, other = _base(self.own.number), _base(heading.number)
         if own is None:
             return other is not None  # "Artículo primero" amends "Artículo 5"

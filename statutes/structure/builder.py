@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from statutes.structure import amendments, table_of_contents
-from statutes.structure.end_matter import closing, is_of_names
+from statutes.structure.end_matter import end_matter_heading, is_signature_line
 from statutes.structure.headings import Heading, Outline
-from statutes.structure.labels import Numbering, within
+from statutes.structure.labels import Numbering, number_prefix
 from statutes.structure.model import RANKS, RANKS_OF_INNER_PARTS, Article, Division, Law, Line, Paragraph, Place
 from statutes.structure.patterns import BARE, DASHES, ENUMERATED, GENERAL, GOES_ON
 from statutes.structure.titles import (
     LONGEST_ARTICLE_HEADING,
     NOTE,
-    give_headings,
+    assign_article_headings,
+    find_title,
     is_of_preamble,
     is_sentence,
-    run_in,
-    title,
+    split_run_in_heading,
 )
 
 LONGEST_HEADING = 200
@@ -25,7 +25,7 @@ TRANSITORY, PROVISIONS, PROVISION = "transitorios", "disposicion", "disposicion-
 _OPENING = "([“\"«‘'¿¡§"  # noqa: RUF001
 
 
-def build(lines: list[Line], *, offsets: str = "characters") -> Law:
+def build_law(lines: list[Line], *, offsets: str = "characters") -> Law:
     """Return the law that the lines spell. Deterministic; lines without any heading give a preamble only.
 
     Nothing that can be seen is lost but what parts a label from its text, the hyphen of a word cut by a line's end, and
@@ -41,8 +41,8 @@ class _Builder:
         self._texts = texts
         self._width = sorted(map(len, texts))[len(texts) * 9 // 10] if texts else 0
         self._next = 0  # of the line after the one that is read
-        self._contents = table_of_contents.lines(texts, self._outline)
-        self._quoted = amendments.lines(texts, self._outline, self._contents)
+        self._contents = table_of_contents.contents_lines(texts, self._outline)
+        self._quoted = amendments.amendment_lines(texts, self._outline, self._contents)
         self._behind = self._last_article() + 1
         self._ranks = RANKS_OF_INNER_PARTS if self._outline.has_inner_parts else RANKS
         self._law = Law("", self._outline.language, offsets)
@@ -61,12 +61,12 @@ class _Builder:
                 continue
             self._line(line, "" if before is None or line.is_whole else before.text.strip())
             before = line
-        give_headings(self._law)
+        assign_article_headings(self._law)
         _lift(self._law.children)
         for child in self._law.children:
             _stretch(child)
         first = self._law.children[0] if self._law.children else None  # "CHAPTER 2027-15", and below it the title
-        self._law.title = title(self._law.preamble or (first.paragraphs if isinstance(first, Division) else []))
+        self._law.title = find_title(self._law.preamble or (first.paragraphs if isinstance(first, Division) else []))
         return self._law
 
     def _last_article(self) -> int:
@@ -88,7 +88,9 @@ class _Builder:
         has_begun = bool(self._article.paragraphs) if self._article is not None else bool(self._open)
         if heading is None and has_begun:  # "Artículo 9.", and below it "Comuníquese, publíquese y archívese."
             is_behind = self._next > self._behind
-            heading = closing(text, before, is_behind=is_behind, in_transitory=is_in_last and bool(self._said()))
+            heading = end_matter_heading(
+                text, before, is_behind=is_behind, in_transitory=is_in_last and bool(self._said())
+            )
         if heading is None and self._outline.numbered and self._is_crosshead(text, before):
             self._begin_division(Heading("subchapter", "", "", text), line)
         elif heading is None:
@@ -136,7 +138,7 @@ class _Builder:
         self._close_text()
         if self._article is not None and len(self._article.paragraphs) > 1:
             last = self._article.paragraphs[-1]
-            if not heading.label and is_of_names(last.text) and not last.text.endswith("."):
+            if not heading.label and is_signature_line(last.text) and not last.text.endswith("."):
                 made.paragraphs.append(self._article.paragraphs.pop())
                 made.place = last.place.upto(line.place)
         self._children().append(made)
@@ -159,11 +161,11 @@ class _Builder:
             self._open = [
                 one for one in self._open[:1] if one.number == TRANSITORY or one.number.startswith(PROVISIONS)
             ]
-        identity, number = self._numbering.named(heading.number, self._prefix(heading.number))
+        identity, number = self._numbering.assign(heading.number, self._prefix(heading.number))
         made = Article(identity, number, heading.label, line.place)
         self._children().append(made)
         self._article, self._untitled = made, None
-        if found := run_in(heading.rest, self._outline.language):
+        if found := split_run_in_heading(heading.rest, self._outline.language):
             made.heading = found[0]
             self._text(Line(found[1], line.place, line.is_whole))
         elif heading.rest and self._is_title(heading.rest, len(line.text)):
@@ -186,13 +188,13 @@ class _Builder:
 
     def _is_in_last(self) -> bool:
         """Tell whether bare ordinals are articles here: among what is transitory, additional or final."""
-        return any(within(one.label) or _within(one) for one in self._open[-2:] if one.kind != "annex")
+        return any(number_prefix(one.label) or _within(one) for one in self._open[-2:] if one.kind != "annex")
 
     def _prefix(self, number: str) -> str:
         """Return what an article's number begins with; under "TÍTULO VI DISPOSICIONES FINALES" counting goes on."""
         if not self._open:
             return ""
-        return within(self._open[-1].label) or ("" if number[:1].isdigit() else _within(self._open[-1]))
+        return number_prefix(self._open[-1].label) or ("" if number[:1].isdigit() else _within(self._open[-1]))
 
     def _children(self) -> list[Division | Article]:
         return self._open[-1].children if self._open else self._law.children
@@ -250,7 +252,7 @@ class _Builder:
 
 def _within(division: Division) -> str:
     """Return what a division's heading says as others' labels do; a chapter of general provisions is any chapter."""
-    return "" if GENERAL.match(division.heading) else within(division.heading)
+    return "" if GENERAL.match(division.heading) else number_prefix(division.heading)
 
 
 def _is_opening(text: str) -> bool:

@@ -50,12 +50,12 @@ _DECREE = re.compile(
 _PARTICLES = frozenset(("de", "del", "la", "las", "los", "y", "e", "van", "von", "of", "-", "\u2013"))
 
 
-def closing(text: str, before: str, *, is_behind: bool, in_transitory: bool) -> Heading | None:
+def end_matter_heading(text: str, before: str, *, is_behind: bool, in_transitory: bool) -> Heading | None:
     """Return the text that a line begins, of no article, or None. ``before`` is the line that it may go on with.
 
     ``is_behind`` says that no article follows any more. Reforms begin so behind the transitory articles of others.
     """
-    if before and not before.endswith(ENDED) and not (is_behind and is_of_names(before)):
+    if before and not before.endswith(ENDED) and not (is_behind and is_signature_line(before)):
         return None
     if _NOTE.match(text) and is_behind:
         return Heading("text", "", text.strip(" .:"), "")
@@ -66,7 +66,7 @@ def closing(text: str, before: str, *, is_behind: bool, in_transitory: bool) -> 
     return None
 
 
-def is_of_names(text: str) -> bool:
+def is_signature_line(text: str) -> bool:
     """Tell whether a line has nothing but the names of those who sign."""
     words = text.split() if len(text) <= LONGEST_NAMES else []
     return bool(words) and all(word[0].isupper() or word in _PARTICLES for word in words)

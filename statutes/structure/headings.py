@@ -50,20 +50,24 @@ class Outline:
     """Reads headings of one law, whose language and unit are told by the whole of it."""
 
     def __init__(self, texts: list[str]) -> None:
-        self.language = language(texts)
+        self.language = detect_language(texts)
         sections = sum(1 for text in texts if SECTION_EN.match(text)) if self.language == "en" else 0
         articles = sum(1 for text in texts if ARTICLE_EN.match(text)) if self.language == "en" else 0
-        coded = section_numbering.coded(texts) if self.language == "en" and not sections else frozenset[str]()
+        coded = (
+            section_numbering.code_section_lines(texts) if self.language == "en" and not sections else frozenset[str]()
+        )
         # Where an English law has sections, its articles hold them; where it has none, articles are what is cited.
         self.is_by_section = sections >= max(1, articles) or len(coded) > articles
         rules = sum(1 for text in texts if RULE_EN.match(text)) if self.language == "en" else 0
         self._unit_en = ARTICLE_EN if articles or rules < 2 else RULE_EN
         self.whole = (
-            section_numbering.whole(texts) if self.is_by_section and self.language == "en" else frozenset[str]()
+            section_numbering.sections_with_subsections(texts)
+            if self.is_by_section and self.language == "en"
+            else frozenset[str]()
         )
         self.numbered = coded if len(coded) > articles else frozenset[str]()
         if self.language == "en" and not (sections or articles or rules > 1 or coded):
-            self.numbered = section_numbering.numbered(texts)
+            self.numbered = section_numbering.numbered_section_lines(texts)
         kinds = [kind for text in texts for kind, pattern in DIVISIONS.items() if pattern.match(text)]
         self._division_kind = "subpart" if "part" in kinds and section_numbering.is_divided(texts) else "book"
         self._has_general = any(GENERAL.match(text) and ORDINAL.match(then) for text, then in pairwise(texts))
@@ -76,7 +80,7 @@ class Outline:
         Transitory articles may be bare ordinals: "Primero.-".
         """
         if text in self.numbered and not GOES_ON.search(before) and (found := CODED.match(text) or BARE.match(text)):
-            return Heading("article", key(found[1]), f"Section {found[1]}", text[found.end() :])
+            return Heading("article", number_key(found[1]), f"Section {found[1]}", text[found.end() :])
         if QUOTED.match(text) and BILL.search(before):
             text = text[1:]
         if not text[:1].isupper() and not text.startswith(("§", "[§")):
@@ -132,10 +136,12 @@ def _provision_or_paragraph(text: str) -> Heading | None:
 
 
 def _heading(kind: str, number: str, text: str, end: int) -> Heading:
-    return Heading(kind, key(number) or "innumerado", text[:end].strip(AFTER_LABEL), text[end:].lstrip(AFTER_LABEL))
+    return Heading(
+        kind, number_key(number) or "innumerado", text[:end].strip(AFTER_LABEL), text[end:].lstrip(AFTER_LABEL)
+    )
 
 
-def key(number: str) -> str:
+def number_key(number: str) -> str:
     """Return a number as it is compared: "12 Bis" is "12-bis", "3o" is "3", "Décimo Primero" "decimo-primero".
 
     Subsections stay: "4 (a)" is "4(a)".
@@ -152,7 +158,7 @@ _SPANISH = re.compile(r"\b(?:el|la|los|las|de|del|que|en|por|para|se|art[ií]cul
 _ENGLISH = re.compile(r"\b(?:the|of|and|to|in|shall|section|chapter|act|any|or|by|be)\b", re.I)
 
 
-def language(texts: list[str]) -> str:
+def detect_language(texts: list[str]) -> str:
     """Return "es" or "en", by the commonest words of the first lines."""
     sample = "\n".join(texts[:2000])[:200_000]
     return "es" if len(_SPANISH.findall(sample)) > len(_ENGLISH.findall(sample)) else "en"

@@ -6,10 +6,10 @@ import re
 from collections import Counter
 from dataclasses import dataclass, field
 
-from statutes.structure.headings import key
+from statutes.structure.headings import number_key
 from statutes.structure.patterns import GENERAL, PROVISIONS
 
-BETWEEN = " — "  # an article's label and its own heading
+LABEL_SEPARATOR = " — "  # an article's label and its own heading
 _ANCHOR = re.compile(r" ?\{#([^{}\s]++)\}$")
 _NOUN = re.compile(r"^(?:art[ií]culos?|articles?|art\.?|secci[oó]n|section|sec\.?|§{1,2})(?![a-z])\s*", re.I)
 _TRANSITORY = re.compile(
@@ -19,15 +19,15 @@ _TRANSITORY = re.compile(
 )
 
 
-def within(title: str) -> str:
+def number_prefix(title: str) -> str:
     """Return what the numbers of articles in such a division begin with: "transitorio", "disposicion-final"."""
     if _TRANSITORY.match(title):
         return "transitorio"
     found = PROVISIONS.match(title) or GENERAL.match(title)
-    return "-".join(map(_singular, key(found[1]).split("-"))) if found else ""
+    return "-".join(map(_singular, number_key(found[1]).split("-"))) if found else ""
 
 
-def numbered(number: str, prefix: str) -> str:
+def prefixed_number(number: str, prefix: str) -> str:
     """Return an article's number within such a division; "Disposición final primera" says it all by itself."""
     if not prefix or number.startswith("disposicion-") or (prefix != "transitorio" and number[:1].isdigit()):
         return number
@@ -44,21 +44,21 @@ class Numbering:
     def __init__(self) -> None:
         self._seen: Counter[str] = Counter()
 
-    def named(self, number: str, prefix: str = "") -> tuple[str, str]:
+    def assign(self, number: str, prefix: str = "") -> tuple[str, str]:
         """Return an article's id and number; ``prefix`` is what ``within`` says of its division."""
-        number = numbered(number, prefix)
+        number = prefixed_number(number, prefix)
         self._seen[number] += 1
         again = self._seen[number]
         return (number if again == 1 else f"{number}~{again}"), number
 
 
-def shown(title: str) -> str:
+def strip_anchor(title: str) -> str:
     """Return a heading as a citation shows it: without the id that it may carry."""
     return _ANCHOR.sub("", title)
 
 
 @dataclass(slots=True)
-class Divisions:
+class DivisionStack:
     """The divisions that the headings so far have opened, from the outside in."""
 
     levels: list[int] = field(default_factory=list)
@@ -78,7 +78,7 @@ class Divisions:
             self.titles.append(title)
 
 
-class Ids:
+class ArticleIds:
     """Tells the ids of one law's articles from their headings. Ask for all of them, in order: a number may return.
 
     The label says the number, as ``structure.building`` reads it; where it does not, the heading ends in ``{#id}``.
@@ -87,22 +87,24 @@ class Ids:
     def __init__(self) -> None:
         self._seen: Counter[str] = Counter()
 
-    def read(self, title: str, division: str) -> str:
+    def next_id(self, title: str, division: str) -> str:
         """Return the id of the article under this heading; ``division`` is the title of what it stands in."""
         found, again = self._found(title, division)
         self._seen[found.partition("~")[0]] += 1
         return f"{found}~{again}" if again > 1 else found
 
-    def written(self, title: str, division: str, article_id: str) -> str:
+    def heading_with_id(self, title: str, division: str, article_id: str) -> str:
         """Return the heading that ``read`` reads as this id: ``title``, with the id where it does not say it."""
         found, again = self._found(title, division)
         if (f"{found}~{again}" if again > 1 else found) != article_id:
             title = f"{title} {{#{article_id}}}".lstrip()
-        self.read(title, division)
+        self.next_id(title, division)
         return title
 
     def _found(self, title: str, division: str) -> tuple[str, int]:
         if anchor := _ANCHOR.search(title):
             return anchor[1], 1
-        number = numbered(key(_NOUN.sub("", title.partition(BETWEEN)[0])), within(division))
+        number = prefixed_number(
+            number_key(_NOUN.sub("", title.partition(LABEL_SEPARATOR)[0])), number_prefix(division)
+        )
         return number, self._seen[number] + 1

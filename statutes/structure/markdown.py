@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from documents.markdown.normalization import normalize
-from statutes.structure.labels import BETWEEN, Divisions, Ids
+from statutes.structure.labels import LABEL_SEPARATOR, ArticleIds, DivisionStack
 from statutes.structure.model import Article, Division, Law, Paragraph, Place
 
 ARTICLE_LEVEL = 6  # headings of this level are articles, those above are divisions
@@ -31,7 +31,7 @@ class Rendered:
     page_starts: tuple[int, ...]
 
 
-def render(law: Law, *, pages: int = 0) -> Rendered:
+def render_markdown(law: Law, *, pages: int = 0) -> Rendered:
     """Return the law's markdown; the same law gives the same, and normalizing it changes nothing.
 
     A division is a heading of its depth, an article one of level 6, a paragraph one line. A heading without words
@@ -44,8 +44,8 @@ def render(law: Law, *, pages: int = 0) -> Rendered:
 class _Renderer:
     lines: list[str] = field(default_factory=list)
     blocks: list[Block] = field(default_factory=list)
-    divisions: Divisions = field(default_factory=Divisions)
-    ids: Ids = field(default_factory=Ids)
+    divisions: DivisionStack = field(default_factory=DivisionStack)
+    ids: ArticleIds = field(default_factory=ArticleIds)
     at: int = 0
     depth: int = 0  # of the division whose heading was written last
 
@@ -76,8 +76,8 @@ class _Renderer:
         self._line(f"{'#' * level} {title}".rstrip(), place.page)
 
     def _article(self, article: Article) -> None:
-        title = _line(BETWEEN.join(filter(None, (article.label, article.heading))))
-        title = self.ids.written(title, self.divisions.innermost, article.id)
+        title = _line(LABEL_SEPARATOR.join(filter(None, (article.label, article.heading))))
+        title = self.ids.heading_with_id(title, self.divisions.innermost, article.id)
         self._line(f"{'#' * ARTICLE_LEVEL} {title}".rstrip(), article.place.page)
         self._paragraphs(article.paragraphs)
 

@@ -143,7 +143,7 @@ class Law:
         }
 
 
-def law_of(told: dict[str, Any]) -> Law:
+def law_from_json(told: dict[str, Any]) -> Law:
     """Return the law that ``Law.as_json`` told."""
     return Law(
         told["title"],

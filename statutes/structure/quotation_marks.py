@@ -8,12 +8,12 @@ from itertools import pairwise
 
 CLOSED_BY = {"«": "»", "“": "”", '"': '"', "‘": "’"}  # noqa: RUF001
 OPENING = "".join(CLOSED_BY)
-LONGEST = 3_000  # lines of one quotation: beyond, a mark was forgotten
+MAX_QUOTED_LINES = 3_000  # lines of one quotation: beyond, a mark was forgotten
 _AFTER = " .,;:)"
 _APOSTROPHE = "’"  # noqa: RUF001
 
 
-def quoted(texts: Sequence[str], begins: Callable[[str, str], bool]) -> Iterator[int]:
+def quoted_lines(texts: Sequence[str], begins: Callable[[str, str], bool]) -> Iterator[int]:
     """Yield the numbers of the lines in quotations that begin so; ``begins`` is asked of a line and the one before.
 
     American bills open each paragraph anew and close the last one only.
@@ -37,7 +37,7 @@ def quoted(texts: Sequence[str], begins: Callable[[str, str], bool]) -> Iterator
             place = bisect_left(found, at)
             another = bisect_right(led[mark], at)
             is_forgotten = place == len(found) or (another < len(led[mark]) and led[mark][another] <= found[place])
-            if not is_forgotten and found[place] - at < LONGEST:
+            if not is_forgotten and found[place] - at < MAX_QUOTED_LINES:
                 stop = found[place] + 1
                 yield from range(at, stop)
         at = stop

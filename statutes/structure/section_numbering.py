@@ -22,7 +22,7 @@ from statutes.structure.patterns import (
 )
 
 
-def whole(texts: list[str]) -> frozenset[str]:
+def sections_with_subsections(texts: list[str]) -> frozenset[str]:
     """Return the numbers of sections whose label shares its line with their first subsection.
 
     "Section 4(a) The board …" is one where "(b) The clerk …" goes on with it, and no "Section 4(b)" begins anew.
@@ -65,7 +65,7 @@ def is_divided(texts: list[str]) -> bool:
     return any(DIVISIONS["part"].match(text) for text in texts[:first])
 
 
-def coded(texts: list[str]) -> frozenset[str]:
+def code_section_lines(texts: list[str]) -> frozenset[str]:
     """Return the lines that only a number makes sections of a code: three or more, nearly all of them in order."""
     found: list[str] = []
     last: tuple[int, ...] = ()
@@ -80,11 +80,11 @@ def coded(texts: list[str]) -> frozenset[str]:
     return frozenset(found) if len(found) > 2 and len(found) > 0.8 * seen else frozenset()
 
 
-def numbered(texts: list[str]) -> frozenset[str]:
+def numbered_section_lines(texts: list[str]) -> frozenset[str]:
     """Return the lines that only a number makes sections: they count from 1 on, in the body or in its contents."""
     found: list[str] = []
     last = 0
-    quoted = frozenset(quotation_marks.quoted(texts, lambda text, _: BARE.match(text[1:]) is not None))
+    quoted = frozenset(quotation_marks.quoted_lines(texts, lambda text, _: BARE.match(text[1:]) is not None))
     for line, (before, text) in enumerate(pairwise(["", *texts])):
         if DIVISIONS["annex"].match(text):
             break  # its paragraphs are numbered too

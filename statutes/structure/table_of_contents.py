@@ -19,7 +19,7 @@ _ANNEX = re.compile(r"(?:ANEXOS?|AP[ÉE]NDICES?|ANNEX(?:ES)?|SCHEDULES?|APPENDIX
 _IN_SECTION = re.compile(r"\btable\s+of\s+contents\b[^.;]{0,80}\bfollows\s*:$", re.I)
 
 
-def lines(texts: list[str], outline: Outline) -> set[int]:
+def contents_lines(texts: list[str], outline: Outline) -> set[int]:
     """Return the numbers of the lines that are a table of contents, its heading among them."""
     found = {number for number in range(len(texts)) for number in _within_section(number, texts, outline)}
     found |= {number for number, text in enumerate(texts) if _has_leaders(text) and _named(outline, text)}

@@ -7,7 +7,7 @@ import re
 from statutes.structure.model import Article, Law, Paragraph
 from statutes.structure.patterns import GOES_ON
 
-LONGEST_TITLE = 300  # characters
+MAX_TITLE_CHARS = 300  # characters
 LONGEST_ARTICLE_HEADING = 80
 TITLE = re.compile(
     r"(?:\d{1,6}\s+)?(?:(?:THE|LA|EL|REAL)\s+)?(?:LEY|C[OÓ]DIGO|REGLAMENTO|DECRETO|ESTATUTO|CONSTITUCI[OÓ]N|LINEAMIENTOS)\b"
@@ -53,14 +53,14 @@ _NAMED_ES = re.compile(
 _RUN_IN = re.compile(r"([A-Z][^.—]{2,100}\.) ?[\u2013\u2014] ?(\S.*)$")  # "4. Meters.—(1) A supplier …"
 
 
-def title(preamble: list[Paragraph]) -> str:
+def find_title(preamble: list[Paragraph]) -> str:
     """Return what the law calls itself, or its first words."""
-    shown = [one.text for one in preamble[:40] if len(one.text.split()) > 1 and len(one.text) <= LONGEST_TITLE]
+    shown = [one.text for one in preamble[:40] if len(one.text.split()) > 1 and len(one.text) <= MAX_TITLE_CHARS]
     named = next((at for at, text in enumerate(shown) if TITLE.match(text)), None)
     if named is None:
-        return (preamble[0].text if preamble else "")[:LONGEST_TITLE]
+        return (preamble[0].text if preamble else "")[:MAX_TITLE_CHARS]
     if shown[named].upper() == "AN ACT":
-        return " ".join(shown[named : named + 2])[:LONGEST_TITLE]
+        return " ".join(shown[named : named + 2])[:MAX_TITLE_CHARS]
     return _ITEM.sub("", shown[named])
 
 
@@ -68,14 +68,14 @@ def is_of_preamble(text: str, before: str) -> bool:
     """Tell whether a line begins a paragraph there: a recital, a title, or what follows "Water Act 2027"."""
     if _RECITALS.match(text) or _YEAR.search(before[-20:]):
         return True
-    return TITLE.match(text[:LONGEST_TITLE]) is not None and not GOES_ON.search(before[-20:])
+    return TITLE.match(text[:MAX_TITLE_CHARS]) is not None and not GOES_ON.search(before[-20:])
 
 
 def is_sentence(text: str, language: str) -> bool:
     return _SENTENCE[language].search(text) is not None
 
 
-def run_in(text: str, language: str) -> tuple[str, str] | None:
+def split_run_in_heading(text: str, language: str) -> tuple[str, str] | None:
     """Part an article's heading from the text in the same line: "OBJETO. La ley …", "Meters.—(1) A supplier …" """
     found = _CAPITALS.match(text) or (_RUN_IN if language == "en" else _NAMED_ES).match(text)
     if found is None or _is_said(found[1], language):
@@ -87,7 +87,7 @@ def _is_said(text: str, language: str) -> bool:
     return is_sentence(text, language) or _DETERMINED.match(text) is not None
 
 
-def give_headings(law: Law) -> None:
+def assign_article_headings(law: Law) -> None:
     """Take the short first lines of articles for their headings: "Section 4. Definitions." """
     articles = [article for _, article in law.articles()]
     found = [article for article in articles if _may_be_headed(article, law.language)]

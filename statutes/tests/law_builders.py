@@ -93,7 +93,7 @@ class _Maker:
         assert isinstance(title, str)
         assert isinstance(texts, list)
         if kind == "article":
-            identity, number = self._numbering.named(str(inner))
+            identity, number = self._numbering.assign(str(inner))
             return Article(identity, number, title, place, "", self.paragraphs(texts))
         assert isinstance(inner, list)
         own = self.paragraphs(texts)

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from statutes.structure.builder import build
+from statutes.structure.builder import build_law
 from statutes.structure.model import Article, Division, Law, Line, Paragraph, Place
 
 
 def built(text: str, *, is_whole: bool = False) -> Law:
     """Return the law of some lines, one character apart, on one page."""
-    return build(list(lines(text, is_whole=is_whole)))
+    return build_law(list(lines(text, is_whole=is_whole)))
 
 
 def lines(text: str, *, is_whole: bool = False) -> Iterator[Line]:

@@ -114,21 +114,21 @@ def cut(document_id: Any, texts: Sequence[str], refused: Sequence[int]) -> None:
 
 
 def stored(prefix: str = "") -> dict[str, bytes]:
-    return {key: client.read(BUCKET, key) for key in client.names(BUCKET, prefix)}
+    return {key: client.read_object(BUCKET, key) for key in client.list_keys(BUCKET, prefix)}
 
 
 def empty() -> None:
     for bucket in (BUCKET, "elsewhere"):
-        for key in list(client.names(bucket, "")):
-            client.delete(bucket, key)
+        for key in list(client.list_keys(bucket, "")):
+            client.delete_object(bucket, key)
 
 
 def whole(law_id: str) -> str:
     """Read a law as its readers do; return its version, once every object is what the manifest says."""
-    found = manifests.parse(client.read(BUCKET, keys.manifest(law_id)))
+    found = manifests.parse_manifest(client.read_object(BUCKET, keys.manifest(law_id)))
     for entry in found.entries():
-        content = client.read(BUCKET, entry.key)
+        content = client.read_object(BUCKET, entry.key)
         assert (len(content), hashlib.sha256(content).hexdigest()) == (entry.size, entry.sha256), entry.key
-    told = json.loads(client.read(BUCKET, found.law.key))
+    told = json.loads(client.read_object(BUCKET, found.law.key))
     assert told["title"] == f"Ley {found.version}"
     return found.version

@@ -10,7 +10,7 @@ from accounts.system_tenant import SYSTEM_TENANT_ID
 from embeddings.search import search
 from jobs.models import UploadJob
 from statutes import ids
-from statutes.intake import accept
+from statutes.intake import accept_message
 from statutes.models import LawVersion
 from statutes.sqs.messages import Message
 from testing.fakes.s3 import S3Server
@@ -62,7 +62,7 @@ def arrived(s3: S3Server, content: bytes, version: str = "2024-01", **fields: An
     """Put a file into the bucket and its message's job into the queue."""
     sent = message(version, **fields)
     put(s3, content, key=sent.raw_key)
-    accept(sent)
+    accept_message(sent)
     return sent
 
 

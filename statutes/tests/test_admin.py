@@ -15,8 +15,8 @@ from accessa.admin_menu import SIDEBAR
 from accounts.audit.tests.personas import Staff, written
 from jobs.models import UploadJob
 from statutes import ids
-from statutes.admin_queries import with_codes
 from statutes.models import Consumer, Law, LawVersion
+from statutes.queries import laws_with_error_codes
 from statutes.tests.sample_laws import BUCKET, KEY, TAXED, done, put, xml
 from testing.factories import JobFactory
 from testing.fakes.s3 import S3Server
@@ -98,7 +98,7 @@ def test_a_filter_reads_its_index_however_many_versions_there_are() -> None:
         cursor.execute("""
             INSERT INTO laws (law_id, version, status) SELECT law_id, version, status FROM law_versions;
             ANALYZE laws""")
-        sql, values = with_codes().order_by("-updated_at", "law_id")[:50].query.sql_with_params()
+        sql, values = laws_with_error_codes().order_by("-updated_at", "law_id")[:50].query.sql_with_params()
         cursor.execute(f"EXPLAIN {sql}", values)
         listed = "\n".join(line for (line,) in cursor.fetchall())
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from statutes.chunking.articles import CHUNKER, ArticleChunk
-from statutes.structure.markdown import render
+from statutes.structure.markdown import render_markdown
 from statutes.structure.model import Division, Law
 from statutes.tests.laws import articles, built
 
@@ -235,7 +235,7 @@ def test_a_closing_is_a_passage_of_no_article_with_its_page(language: str) -> No
         f"{LAWS[language]}\n{CLOSINGS[language][1]}\n{'ANEXO I' if language == 'es' else 'SCHEDULE 1'}\nThe rest."
     )
 
-    chunks = CHUNKER.split(render(law).text)
+    chunks = CHUNKER.split(render_markdown(law).text)
 
     cited = [(chunk.articles, chunk.headings) for chunk in chunks if isinstance(chunk, ArticleChunk)]
     assert [articles for articles, _ in cited] == [("1", "2"), (), ()]
@@ -255,7 +255,7 @@ def test_a_note_after_the_schedules_is_called_by_its_name() -> None:
     law = built(f"{LAWS['en']}\nSCHEDULE 1\nMeters\nThe meters.\nEXPLANATORY NOTE\nThis note is no part of the act.")
 
     assert texts(law) == [("EXPLANATORY NOTE", ["This note is no part of the act."])]
-    assert CHUNKER.split(render(law).text)[-1].headings == ("EXPLANATORY NOTE",)
+    assert CHUNKER.split(render_markdown(law).text)[-1].headings == ("EXPLANATORY NOTE",)
 
 
 def test_those_who_sign_stand_with_the_date() -> None:
@@ -281,7 +281,7 @@ def test_ordinals_below_final_provisions_are_articles(title: str) -> None:
     law = built(f"Artículo 1. La ley es ley.\n{title}\n{ORDINALS}")
 
     assert list(articles(law)) == ["1", *BELOW[title]]
-    rendered = CHUNKER.split(render(law).text)
+    rendered = CHUNKER.split(render_markdown(law).text)
     assert [one for chunk in rendered if isinstance(chunk, ArticleChunk) for one in chunk.articles] == list(
         articles(law)
     )

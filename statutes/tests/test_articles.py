@@ -17,8 +17,8 @@ from embeddings import chunking, tokenizer
 from embeddings.chunking import Chunk
 from embeddings.tests.test_chunking import assert_sound, documents
 from statutes.chunking.articles import CHUNKER, ArticleChunk
-from statutes.chunking.sections import units
-from statutes.structure.markdown import Rendered, render
+from statutes.chunking.sections import iter_units
+from statutes.structure.markdown import Rendered, render_markdown
 from statutes.structure.model import Law
 from statutes.tests.law_builders import SENTENCE, article, chapter, law, made, plans
 
@@ -26,7 +26,7 @@ LEAST, MOST = CHUNKER.limits.smallest, CHUNKER.limits.largest
 
 
 def cut(given_law: Law) -> list[Chunk]:
-    found = render(given_law)
+    found = render_markdown(given_law)
     return CHUNKER.split(found.text, found.page_starts)
 
 
@@ -50,7 +50,7 @@ def test_the_pipeline_finds_it_by_its_label() -> None:
 @given(plans)
 def test_every_visible_character_of_every_article_is_in_exactly_one_chunk(plan: Any) -> None:
     given_law = made(plan)
-    found = render(given_law)
+    found = render_markdown(given_law)
 
     chunks = CHUNKER.split(found.text, found.page_starts)
 
@@ -64,7 +64,7 @@ def test_every_visible_character_of_every_article_is_in_exactly_one_chunk(plan: 
 
 def assert_told(found: Rendered, chunks: list[Chunk]) -> None:
     """Check that a chunk names the articles that it holds text of, and no others."""
-    told = list(units(found.text))
+    told = list(iter_units(found.text))
     for chunk in chunks:
         inside = [one.article for one in told if one.article and one.start < chunk.end and chunk.start < one.end]
         assert chunk.meta["articles"] == inside
@@ -173,7 +173,7 @@ def test_no_passage_is_over_1200_nor_under_200_where_a_neighbour_has_room(sizes:
         chapter(str(at), *(article(next(numbers), "Uno. " + of(size)) for size in each))
         for at, each in enumerate(sizes)
     ]
-    found = render(law(*made_of, preamble=of(preamble)))
+    found = render_markdown(law(*made_of, preamble=of(preamble)))
 
     chunks = CHUNKER.split(found.text, found.page_starts)
 
@@ -253,7 +253,7 @@ def test_the_cut_of_version_1_does_not_move() -> None:
 
 
 def test_pages_are_those_of_the_chunk_and_unknown_ones_may_be_any() -> None:
-    text = render(law(article(1, of(300)), article(2, of(300)))).text
+    text = render_markdown(law(article(1, of(300)), article(2, of(300)))).text
     second = text.index("###### Artículo 2")
 
     assert [chunk.pages for chunk in CHUNKER.split(text, (0, 0, second))] == [(2, 2), (3, 3)]

@@ -17,7 +17,7 @@ from embeddings.models import DocumentChunk
 from statutes.models import LawVersion
 from statutes.s3 import artifacts, keys
 from statutes.s3 import client as objects
-from statutes.s3.spool import What, spooled
+from statutes.s3.spool import ArtifactSpec, spool_artifacts
 from statutes.tests.s3_helpers import BUCKET, CHUNKER, TEXTS, Mortal, law, stored, whole
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("s3")]
@@ -27,7 +27,7 @@ LAW = "ISR_2024"
 def test_the_objects_lie_where_the_spec_says() -> None:
     version = law()
 
-    artifacts.upload(version)
+    artifacts.upload_artifacts(version)
 
     chunk_ids = [str(pk) for pk in DocumentChunk.objects.order_by("chunk_ord").values_list("pk", flat=True)]
     assert sorted(stored()) == sorted(
@@ -44,7 +44,7 @@ def test_the_objects_lie_where_the_spec_says() -> None:
 def test_vectors_are_in_the_order_of_the_passages_and_exactly_those_that_were_bought() -> None:
     version = law()
 
-    artifacts.upload(version)
+    artifacts.upload_artifacts(version)
 
     lines = [json.loads(line) for line in stored()["embeddings/ISR_2024_vectors.jsonl"].splitlines()]
     manifest = json.loads(stored()["normalized/ISR_2024/manifest.json"])
@@ -59,11 +59,11 @@ def test_vectors_are_in_the_order_of_the_passages_and_exactly_those_that_were_bo
 
 def test_committed_vectors_give_the_same_bytes_as_buffered_ones() -> None:
     version = law()
-    artifacts.upload(version)
+    artifacts.upload_artifacts(version)
     before = stored()
 
     vector_store.commit_vectors(version.pk, model="instant", version="1")
-    artifacts.upload(version)
+    artifacts.upload_artifacts(version)
 
     assert stored() == before
 
@@ -71,7 +71,7 @@ def test_committed_vectors_give_the_same_bytes_as_buffered_ones() -> None:
 def test_a_passage_is_told_with_its_text_and_its_place() -> None:
     version = law()
 
-    artifacts.upload(version)
+    artifacts.upload_artifacts(version)
 
     chunk = DocumentChunk.objects.get(chunk_ord=1)
     told = json.loads(stored()[keys.chunk(LAW, chunk.pk)])
@@ -82,7 +82,7 @@ def test_a_passage_is_told_with_its_text_and_its_place() -> None:
 def test_a_refused_passage_is_kept_and_named_as_missing() -> None:
     version = law(refused=[1])
 
-    artifacts.upload(version)
+    artifacts.upload_artifacts(version)
 
     manifest = json.loads(stored()["normalized/ISR_2024/manifest.json"])
     assert manifest["missing"] == [manifest["chunks"][1]["chunk_id"]]
@@ -94,7 +94,7 @@ def test_the_manifest_is_the_last_that_is_written(s3: Mortal) -> None:
     version = law()
     s3.ledger.clear()
 
-    artifacts.upload(version)
+    artifacts.upload_artifacts(version)
 
     written = [route for route in s3.ledger.counts if route.startswith("PUT")]
     assert written[-1] == "PUT /laws/normalized/ISR_2024/manifest.json"
@@ -104,7 +104,7 @@ def test_the_manifest_is_the_last_that_is_written(s3: Mortal) -> None:
 def test_the_digest_is_the_manifests_own() -> None:
     version = law()
 
-    digest = artifacts.upload(version)
+    digest = artifacts.upload_artifacts(version)
 
     assert digest == hashlib.sha256(stored()["normalized/ISR_2024/manifest.json"]).hexdigest()
 
@@ -114,10 +114,10 @@ NEWER = ("Artículo 1. El impuesto ya no se paga.",)
 
 @pytest.mark.parametrize("version", ["2025-01", "2024-01"], ids=["of a newer version", "of the same version, forced"])
 def test_a_death_at_any_write_leaves_one_law_or_the_other_whole(version: str, s3: Mortal) -> None:
-    artifacts.upload(law(texts=TEXTS[:2]))
+    artifacts.upload_artifacts(law(texts=TEXTS[:2]))
     before = stored()
     replacement = _replacement(version)
-    artifacts.upload(replacement)
+    artifacts.upload_artifacts(replacement)
     after = tags(s3)
     seen: list[bool] = []
 
@@ -125,12 +125,12 @@ def test_a_death_at_any_write_leaves_one_law_or_the_other_whole(version: str, s3
         _restore(before, s3)
         s3.left = len(seen)
         try:
-            artifacts.upload(replacement)
+            artifacts.upload_artifacts(replacement)
             break
         except OSError:
             s3.left = None
         seen.append(_found())
-        artifacts.upload(replacement)
+        artifacts.upload_artifacts(replacement)
         assert tags(s3) == after, seen
 
     assert seen == [False] * seen.index(True) + [True] * seen.count(True)  # from the manifest on it is the new one
@@ -154,7 +154,7 @@ def _replacement(version: str) -> LawVersion:
 def _found() -> bool:
     """Tell whether the law that is found now is the new one; whichever it is, it is whole."""
     whole(LAW)
-    manifest = artifacts.current(BUCKET, LAW)
+    manifest = artifacts.read_current_manifest(BUCKET, LAW)
     assert manifest
     return len(manifest.chunks) == len(NEWER)
 
@@ -162,18 +162,18 @@ def _found() -> bool:
 def _restore(content: dict[str, bytes], s3: Mortal) -> None:
     now = tags(s3)
     for key in now.keys() - content.keys():
-        objects.delete(BUCKET, key)
+        objects.delete_object(BUCKET, key)
     for key, body in content.items():
         if now.get(key) != f'"{hashlib.md5(body).hexdigest()}"':
-            objects.put(BUCKET, key, body)
+            objects.put_object(BUCKET, key, body)
 
 
 def test_another_law_is_left_alone() -> None:
-    artifacts.upload(law("A"))
-    artifacts.upload(law("A.B"))
+    artifacts.upload_artifacts(law("A"))
+    artifacts.upload_artifacts(law("A.B"))
     before = stored("chunks/A.B/")
 
-    artifacts.upload(law("A", "2030", texts=NEWER))
+    artifacts.upload_artifacts(law("A", "2030", texts=NEWER))
 
     assert stored("chunks/A.B/") == before
     assert whole("A.B") == "2024-01"
@@ -185,9 +185,9 @@ def test_another_law_is_left_alone() -> None:
 def test_no_law_leaves_its_folder(law_id: str) -> None:
     version = law(law_id, "../1")
 
-    artifacts.upload(version)
+    artifacts.upload_artifacts(version)
 
-    folder = keys.name(law_id)
+    folder = keys.quote_name(law_id)
     assert re.fullmatch(r"[A-Za-z0-9_%~-][A-Za-z0-9._%~-]{0,199}", folder)
     assert {key.split("/")[1].removesuffix("_vectors.jsonl") for key in stored()} == {folder}
     assert whole(law_id) == "../1"
@@ -196,15 +196,15 @@ def test_no_law_leaves_its_folder(law_id: str) -> None:
 def test_laws_whose_ids_differ_have_different_folders() -> None:
     strange = ["a/b", "a%2Fb", "a~b", "a%7Eb", ".", "%2E", "..", "%2E.", "x" * 300, "x" * 301, "A", "a", "", "%"]
 
-    assert len({keys.name(each) for each in strange}) == len(strange)
+    assert len({keys.quote_name(each) for each in strange}) == len(strange)
 
 
 def test_memory_does_not_grow_with_the_law() -> None:
     def peak(passages: int) -> int:
         version = law(f"big-{passages}", texts=[f"Artículo {at}. {'palabra ' * 50}" for at in range(passages)])
-        what = What(version.law_id, "1", version.pk, CHUNKER, "instant", "1")
+        what = ArtifactSpec(version.law_id, "1", version.pk, CHUNKER, "instant", "1")
         tracemalloc.start()
-        with spooled(what):
+        with spool_artifacts(what):
             _, most = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         return most
@@ -219,9 +219,11 @@ def test_memory_does_not_grow_with_the_law() -> None:
 
 def test_what_failed_is_copied_with_its_reason() -> None:
     version = law()
-    objects.put(BUCKET, version.raw_key, b"<broken")
+    objects.put_object(BUCKET, version.raw_key, b"<broken")
 
-    artifacts.archive(version, {"code": "NOT_XML", "detail": "The file is not well-formed XML.", "stage": "parsing"})
+    artifacts.archive_failure(
+        version, {"code": "NOT_XML", "detail": "The file is not well-formed XML.", "stage": "parsing"}
+    )
 
     found = stored("failed/")
     record = json.loads(found["failed/ISR_2024/2024-01/error.json"])
@@ -237,12 +239,12 @@ def test_a_raw_file_of_another_bucket_or_of_none_is_archived_too(settings: Any) 
     settings.STATUTES_RAW_BUCKETS = ["elsewhere"]
     version = law()
     version.bucket, version.raw_key = "elsewhere", "error.json"
-    objects.put("elsewhere", "error.json", b"raw")
+    objects.put_object("elsewhere", "error.json", b"raw")
 
-    artifacts.archive(version, {"code": "X", "detail": ""})
+    artifacts.archive_failure(version, {"code": "X", "detail": ""})
     found = stored("failed/")
     version.raw_key = "gone.pdf"
-    artifacts.archive(version, {"code": "RAW_FILE_MISSING", "detail": ""})
+    artifacts.archive_failure(version, {"code": "RAW_FILE_MISSING", "detail": ""})
 
     assert found["failed/ISR_2024/2024-01/raw.error.json"] == b"raw"
     assert json.loads(stored("failed/")["failed/ISR_2024/2024-01/error.json"])["raw"] is None
@@ -250,11 +252,11 @@ def test_a_raw_file_of_another_bucket_or_of_none_is_archived_too(settings: Any) 
 
 def test_a_later_failure_leaves_nothing_of_an_earlier_one_and_what_is_beside_it_alone() -> None:
     version, beside = law(), "failed/ISR_2024/2024-01.1/raw.xml"
-    objects.put(BUCKET, beside, b"another version's")
+    objects.put_object(BUCKET, beside, b"another version's")
     for key in ("raw/first.xml", "raw/second.docx"):
-        objects.put(BUCKET, key, key.encode())
+        objects.put_object(BUCKET, key, key.encode())
         version.raw_key = key
-        artifacts.archive(version, {"code": "NOT_XML", "detail": ""})
+        artifacts.archive_failure(version, {"code": "NOT_XML", "detail": ""})
 
     found = stored("failed/")
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from statutes.structure.model import Article, Division, law_of
+from statutes.structure.model import Article, Division, law_from_json
 from statutes.structure.patterns import DASHES
 from statutes.tests.laws import articles, built, encoded, paths, shown, told
 
@@ -202,8 +202,8 @@ def test_long_lines_of_one_kind_are_read_in_time(piece: str) -> None:
 def test_a_law_is_the_same_after_json() -> None:
     law = built(SPANISH)
 
-    assert law_of(told(law)) == law
-    assert encoded(law_of(told(law))) == encoded(law)
+    assert law_from_json(told(law)) == law
+    assert encoded(law_from_json(told(law))) == encoded(law)
 
 
 WORDS = st.sampled_from([

@@ -20,12 +20,12 @@ from jobs.cluster import shared_memory as cluster
 from jobs.models import Event, UploadJob
 from statutes import ids, intake
 from statutes.consumer import consumer as lifecycle
-from statutes.consumer import registry, status
+from statutes.consumer import status
 from statutes.consumer.consumer import Consumer
-from statutes.consumer.in_flight import Held, InFlight
+from statutes.consumer.in_flight import InFlightMessage, InFlightMessages
 from statutes.models import Consumer as Row
 from statutes.models import LawVersion
-from statutes.sqs import client, envelope, redrive_policy
+from statutes.sqs import client, dead_letters, envelope
 from statutes.sqs.messages import Message
 from statutes.tests.sqs_helpers import BUCKET, put_event, results, told
 from testing.cluster import until
@@ -61,7 +61,7 @@ class Clock:
         before, self.now = self.now, self.now + seconds
         if before // 20 < self.now // 20:
             Row.objects.update(seen_at=F("seen_at") - timedelta(seconds=20))
-            self.is_alive.append(registry.alive().exists())
+            self.is_alive.append(status.alive_consumers().exists())
 
 
 def codes(caplog: Any, name: str) -> list[str]:
@@ -124,7 +124,7 @@ def test_a_visibility_that_ends_in_mid_work_gives_one_result(queue: Queue, setti
         until(lambda: UploadJob.objects.filter(state="working").exists(), seconds=10)
         holder = next(consumer for consumer in consumers if len(consumer.in_flight))
         settings.SQS_VISIBILITY_SECONDS = 1
-        client.extend(next(iter(holder.in_flight)).received, 0)
+        client.change_visibility(next(iter(holder.in_flight)).received, 0)
         until(lambda: sum(consumer.status.received for consumer in consumers) >= 2, seconds=10)
         until(lambda: ended("ISR_2024") and queue.is_empty, seconds=20)
 
@@ -144,9 +144,9 @@ def test_two_consumers_give_one_result_each_law(queue: Queue) -> None:
 
 
 def test_what_another_works_on_is_skipped_for_the_next(queue: Queue) -> None:
-    [message] = envelope.read(json.dumps(told("TAKEN")))
+    [message] = envelope.parse_items(json.dumps(told("TAKEN")))
     assert isinstance(message, Message)
-    intake.accept(message)
+    intake.accept_message(message)
     held = claims.claim_next("another:1:1")
     assert held is not None
     queue.put(told("TAKEN"))
@@ -161,9 +161,9 @@ def test_what_another_works_on_is_skipped_for_the_next(queue: Queue) -> None:
 
 
 def test_work_that_nobody_has_is_held_until_its_end(queue: Queue) -> None:
-    [message] = envelope.read(json.dumps(told()))
+    [message] = envelope.parse_items(json.dumps(told()))
     assert isinstance(message, Message)
-    job_id = intake.accept(message).job_id  # as a consumer leaves it that stops
+    job_id = intake.accept_message(message).job_id  # as a consumer leaves it that stops
     queue.put(told())
 
     with consuming(works=False) as [holder]:
@@ -173,9 +173,9 @@ def test_work_that_nobody_has_is_held_until_its_end(queue: Queue) -> None:
 
 
 def test_work_whose_worker_is_gone_is_taken_over(queue: Queue) -> None:
-    [message] = envelope.read(json.dumps(told()))
+    [message] = envelope.parse_items(json.dumps(told()))
     assert isinstance(message, Message)
-    intake.accept(message)
+    intake.accept_message(message)
     assert claims.claim_next("another:1:1") is not None
     UploadJob.objects.update(lease_until="2020-01-01T00:00:00Z")
     queue.put(told())
@@ -304,15 +304,15 @@ def test_an_upload_that_arrives_wakes_its_job(queue: Queue) -> None:
 
 
 def test_a_queue_without_dead_letters_is_warned_of(queue: Queue, queues: SqsServer, caplog: Any) -> None:
-    assert redrive_policy.most_receives(queues.queue(most=None).url) is None
-    assert redrive_policy.most_receives(queues.queue(most=5).url) == 5
+    assert dead_letters.max_receive_count(queues.queue(most=None).url) is None
+    assert dead_letters.max_receive_count(queues.queue(most=5).url) == 5
 
     assert codes(caplog, "code") == ["SQS_NO_DLQ"]
 
 
 def test_a_queue_that_gives_each_message_one_chance_is_refused(queue: Queue, queues: SqsServer) -> None:
     with pytest.raises(ImproperlyConfigured, match="maxReceiveCount"):
-        redrive_policy.most_receives(queues.queue(most=1).url)
+        dead_letters.max_receive_count(queues.queue(most=1).url)
 
 
 @pytest.mark.parametrize(("receives", "seen_at_once"), [(3, True), (4, False)])
@@ -322,7 +322,7 @@ def test_a_message_that_nothing_takes_out_is_not_handed_out_without_end(
     consumer = Consumer(works=False)
     consumer._most_receives[queue.url] = 3  # as the queue said when it was asked: its policy has gone since
     queue.put("no JSON")
-    [received] = client.receive(queue.url, wait=1)
+    [received] = client.receive_messages(queue.url, wait=1)
     received.receives = receives
 
     consumer._take(received)
@@ -332,14 +332,14 @@ def test_a_message_that_nothing_takes_out_is_not_handed_out_without_end(
 
 def test_a_message_is_held_for_12_hours_at_most(queue: Queue) -> None:
     queue.put(told())
-    [received] = client.receive(queue.url, wait=1)
+    [received] = client.receive_messages(queue.url, wait=1)
     received.at -= 12 * 3600 - 60
     assert 50 < received.visible_at_most(300) < 60
     received.at -= 60
-    in_flight, held = InFlight(), Held(received, [])
+    in_flight, held = InFlightMessages(), InFlightMessage(received, [])
     in_flight.add(held)
 
-    in_flight.renew()
+    in_flight.renew_all()
 
     assert held.is_lost
     assert queue.waiting() == (0, 1)  # an extension by nothing would have given it back

@@ -28,8 +28,8 @@ from embeddings.reindexing.models import CampaignTenant
 from embeddings.tests.campaign_helpers import kill_worker_at
 from jobs import worker
 from statutes import ids
-from statutes.artifact_import import ingest
-from statutes.intake import Kind, accept
+from statutes.artifact_import import import_artifacts
+from statutes.intake import IntakeStatus, accept_message
 from statutes.models import Law, LawVersion
 from statutes.s3 import artifact_source, client, keys, manifests
 from statutes.tests.sample_laws import BUCKET, LOWER, RATE, TAXED, arrived, articles, done, message, xml
@@ -99,12 +99,12 @@ def test_named_the_laws_are_moved_to_another_model_and_newer_laws_follow(laws: S
         periodic.advance_campaigns()
 
     change("UPDATE upload_jobs SET state = 'deadletter' WHERE campaign_id IS NOT NULL")()
-    again = accept(message())
+    again = accept_message(message())
     done(laws, xml(LOWER), law_id="LISR", raw_key="raw/lisr.xml")
 
     assert active_model.active_model(SYSTEM_TENANT_ID).model == "instant"
     assert articles(TAXED, RATE, LOWER) == [True, True, True]
-    assert again.kind == Kind.DUPLICATE
+    assert again.status == IntakeStatus.DUPLICATE
     assert [found for found in find_violations() if found.kind != "vector"] == []
 
 
@@ -208,11 +208,11 @@ def test_the_deep_audit_finds_an_artifact_that_is_changed_or_gone(which: int, la
     done(laws, xml(TAXED, RATE))
     key = artifacts()[which]
     assert wrong_artifacts() == []
-    content = client.read(BUCKET, key)
+    content = client.read_object(BUCKET, key)
 
-    client.put(BUCKET, key, content + b" ")
+    client.put_object(BUCKET, key, content + b" ")
     changed = wrong_artifacts()
-    client.delete(BUCKET, key)
+    client.delete_object(BUCKET, key)
     gone = wrong_artifacts()
 
     assert [law_id for law_id, _ in changed + gone] == ["LIVA", "LIVA"]
@@ -227,7 +227,7 @@ def test_the_deep_audit_knows_a_law_whose_next_version_began_to_be_uploaded(
 
     assert kill_worker_at(monkeypatch, "uploading:vectors")
 
-    assert manifests.parse(client.read(BUCKET, keys.manifest("LIVA"))).version == "2024-01"
+    assert manifests.parse_manifest(client.read_object(BUCKET, keys.manifest("LIVA"))).version == "2024-01"
     assert wrong_artifacts() == []
 
 
@@ -236,7 +236,7 @@ def test_a_law_that_came_as_artifacts_is_as_it_should_be(laws: S3Server) -> None
     services.delete(Document.objects.get())
     Law.objects.all().delete(), LawVersion.objects.all().delete()
 
-    ingest(artifact_source.Bucket(BUCKET), "LIVA")
+    import_artifacts(artifact_source.BucketSource(BUCKET), "LIVA")
 
     assert articles(TAXED, RATE) == [True, True]
     assert list(find_violations(deep=True)) == []

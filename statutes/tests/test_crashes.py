@@ -155,6 +155,6 @@ def test_a_turn_that_is_lost_lets_nobody_name_what_was_uploaded(laws: S3Server) 
         raise ClaimLost("lost")
 
     with pytest.raises(ClaimLost):
-        artifacts.upload(version, sure=unsure)
+        artifacts.upload_artifacts(version, ensure_lock=unsure)
 
     assert objects(laws)["normalized/LIVA/manifest.json"] == manifest

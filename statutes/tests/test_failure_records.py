@@ -22,12 +22,12 @@ BODY = {"Records": [put_event("raw/one/ok"), put_event("raw/two+words/ok"), {"s3
 def test_what_can_be_read_is_asked_for_beside_what_cannot(settings: Settings) -> None:
     settings.STATUTES_BUCKET = BUCKET
 
-    asked = envelope.asked(json.dumps(BODY))
+    asked = envelope.parse_body(json.dumps(BODY))
 
     assert [item.law_id for item in asked.items if isinstance(item, Message)] == ["one.ok", "three.ok"]
     assert [refused.code for refused in asked.refused] == ["MESSAGE_KEY_UNUSABLE", "MESSAGE_INVALID"]
     with pytest.raises(MessageRefused, match="MESSAGE_KEY_UNUSABLE"):
-        envelope.read(json.dumps(BODY))
+        envelope.parse_items(json.dumps(BODY))
 
 
 @pytest.mark.django_db(transaction=True)

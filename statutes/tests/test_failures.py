@@ -10,9 +10,9 @@ import pytest
 from jobs import services, worker
 from jobs.models import UploadJob
 from jobs.states import Stage
-from statutes.intake import Kind, accept
+from statutes.intake import IntakeStatus, accept_message
 from statutes.models import Law
-from statutes.settlement import settle
+from statutes.settlement import settle_message
 from statutes.tests import failure_helpers, sample_laws
 from statutes.tests.sample_laws import (
     BUCKET,
@@ -63,10 +63,10 @@ def test_a_file_that_is_no_law_is_archived_with_its_error(
     settings.STATUTES_MAX_BYTES = 20_000
     sent = message()
     put(laws, content, tags=tags)
-    accept(sent)
+    accept_message(sent)
     run_to_the_end()
 
-    outcome = settle(sent, sample_laws.job_of(sent))
+    outcome = settle_message(sent, sample_laws.job_of(sent))
 
     lies = objects(laws)
     error = json.loads(lies["failed/LIVA/2024-01/error.json"])
@@ -77,17 +77,17 @@ def test_a_file_that_is_no_law_is_archived_with_its_error(
 
 
 def test_a_file_that_is_missing_is_told_and_taken_once_it_is_there(laws: S3Server) -> None:
-    accept(message())
+    accept_message(message())
     run_to_the_end()
     missing = sample_laws.job_of(message())
-    outcome = settle(message(), missing)
+    outcome = settle_message(message(), missing)
 
     put(laws, xml(TAXED))
-    again = accept(message())
+    again = accept_message(message())
     run_to_the_end()
 
     assert (code(missing), outcome) == ("RAW_FILE_MISSING", "delete")
-    assert (again.kind, again.job_id) == (Kind.ACCEPTED, missing.pk)
+    assert (again.status, again.job_id) == (IntakeStatus.ACCEPTED, missing.pk)
     assert sample_laws.job_of(message()).state == "done"
     assert (Law.objects.get().status, sample_laws.version_of(message()).error_code) == ("embedded", None)
 
@@ -108,15 +108,15 @@ def test_a_stage_that_fails_is_left_to_the_queue_and_one_that_refuses_is_archive
     with failure_helpers.at(stage, fail):
         sent = arrived(laws, xml(TAXED))
         worker.drain()
-        transient = settle(sent, sample_laws.job_of(sent))
+        transient = settle_message(sent, sample_laws.job_of(sent))
     kept = objects(laws, "failed/")
     with failure_helpers.at(stage, refuse):
-        again = accept(sent)
+        again = accept_message(sent)
         worker.drain()
-        fatal = settle(sent, sample_laws.job_of(sent))
+        fatal = settle_message(sent, sample_laws.job_of(sent))
 
     error = json.loads(objects(laws, "failed/")["failed/LIVA/2024-01/error.json"])
-    assert (transient, again.kind, fatal) == ("reappear", Kind.ACCEPTED, "delete")
+    assert (transient, again.status, fatal) == ("reappear", IntakeStatus.ACCEPTED, "delete")
     assert not kept
     assert (error["stage"], error["code"]) == (stage, "NEVER_GOOD")
     assert (articles(TAXED), Law.objects.get().status) == ([False], "failed")
@@ -127,9 +127,9 @@ def test_a_law_whose_tries_were_used_up_goes_on_where_it_stood(laws: S3Server, s
     with failure_helpers.at(Stage.EMBEDDED, fail):
         sent = arrived(laws, xml(TAXED))
         worker.drain()
-        settle(sent, sample_laws.job_of(sent))
+        settle_message(sent, sample_laws.job_of(sent))
 
-    accept(sent)
+    accept_message(sent)
     seen = [claim.job.stage for claim in stages()]
 
     assert seen == ["embedded"]
@@ -140,9 +140,9 @@ def test_a_version_that_fails_leaves_the_one_that_is_found(laws: S3Server) -> No
     done(laws, xml(TAXED, RATE))
     sent = message("2024-02")
     put(laws, b"no law")
-    accept(sent)
+    accept_message(sent)
     run_to_the_end()
-    settle(sent, sample_laws.job_of(sent))
+    settle_message(sent, sample_laws.job_of(sent))
 
     law = Law.objects.get()
     assert (law.version, law.status) == ("2024-01", "embedded")
@@ -155,14 +155,14 @@ def test_a_cancelled_law_takes_its_message_along(laws: S3Server) -> None:
 
     services.cancel(sample_laws.job_of(sent), by="sam")
 
-    assert settle(sent, sample_laws.job_of(sent)) == "delete"
+    assert settle_message(sent, sample_laws.job_of(sent)) == "delete"
     assert list(objects(laws)) == [KEY]
 
 
 def test_a_bucket_that_is_away_costs_no_attempt(laws: S3Server) -> None:
     laws.shut()
     sent = message()
-    accept(sent)
+    accept_message(sent)
     worker.drain()
     waiting = sample_laws.job_of(sent)
 
@@ -181,10 +181,10 @@ def test_a_bucket_that_is_not_ours_and_closed_leaves_its_message_to_the_queue(
     settings.STATUTES_RAW_BUCKETS, settings.JOBS_MAX_RETRIES = [bucket], 0
     laws.misbehave("* /anothers*", DENIED, times=99)
     sent = message(bucket=bucket)
-    accept(sent)
+    accept_message(sent)
     worker.drain()
 
-    outcome = settle(sent, sample_laws.job_of(sent))
+    outcome = settle_message(sent, sample_laws.job_of(sent))
 
     assert (outcome, code(sample_laws.job_of(sent)), objects(laws)) == ("reappear", "RAW_BUCKET_CLOSED", {})
 
@@ -193,7 +193,7 @@ def test_a_key_that_opens_no_bucket_at_all_is_waited_for(laws: S3Server, setting
     settings.STATUTES_RAW_BUCKETS = ["anothers"]
     laws.misbehave("*", Status(403, code="AccessDenied"), times=9)
     sent = message(bucket="anothers")
-    accept(sent)
+    accept_message(sent)
 
     worker.drain()
 
@@ -221,15 +221,15 @@ def test_a_file_that_is_refused_where_others_are_not_costs_no_law(
     laws.misbehave(route, answer, times=99)
     worker.drain()
     dead = sample_laws.job_of(sent)
-    outcome = settle(sent, dead)
+    outcome = settle_message(sent, dead)
     laws.behave()
     left = list(objects(laws))
 
-    again = accept(sent)
+    again = accept_message(sent)
     run_to_the_end()
 
     assert (code(dead), outcome, left) == ("RAW_FILE_CLOSED", "reappear", [key])
-    assert (again.kind, again.job_id) == (Kind.ACCEPTED, dead.pk)
+    assert (again.status, again.job_id) == (IntakeStatus.ACCEPTED, dead.pk)
     assert (sample_laws.job_of(sent).state, articles(TAXED)) == ("done", [True])
 
 
@@ -239,7 +239,7 @@ def test_a_file_that_is_told_of_and_not_given_is_closed_though_nothing_shows_tha
     put(laws, xml(TAXED))
     for route in (f"GET /{BUCKET}/{KEY}", f"HEAD /{BUCKET}/raw/.accessa-looks"):
         laws.misbehave(route, DENIED, times=99)
-    accept(message())
+    accept_message(message())
 
     worker.drain()
 
@@ -249,7 +249,7 @@ def test_a_file_that_is_told_of_and_not_given_is_closed_though_nothing_shows_tha
 def test_an_infected_file_that_a_policy_closes_is_told_of_by_its_tags(laws: S3Server) -> None:
     put(laws, xml(TAXED), tags="GuardDutyMalwareScanStatus=THREATS_FOUND")
     laws.misbehave(f"HEAD /{BUCKET}/{KEY}", DENIED, times=99)
-    accept(message())
+    accept_message(message())
 
     worker.drain()
 
@@ -259,7 +259,7 @@ def test_an_infected_file_that_a_policy_closes_is_told_of_by_its_tags(laws: S3Se
 @pytest.mark.parametrize("route", [f"* /{BUCKET}/raw/*", f"* /{BUCKET}*"])
 def test_a_right_that_is_missing_for_all_files_is_waited_for(route: str, laws: S3Server) -> None:
     laws.misbehave(route, DENIED, times=9)
-    accept(message())
+    accept_message(message())
 
     worker.drain()
 
@@ -273,10 +273,10 @@ def test_a_tenants_file_is_neither_read_nor_copied_whatever_a_row_says(laws: S3S
     client.put_object(Bucket="tenants", Key="u/d.pdf", Body=xml(TAXED))
     client.close()
     sent = message(bucket="tenants", raw_key="u/d.pdf")
-    accept(sent)
+    accept_message(sent)
     run_to_the_end()
 
-    outcome = settle(sent, sample_laws.job_of(sent))
+    outcome = settle_message(sent, sample_laws.job_of(sent))
 
     assert (outcome, objects(laws)) == ("reappear", {})
     assert (code(sample_laws.job_of(sent)), articles(TAXED)) == ("RAW_BUCKET_CLOSED", [False])
@@ -297,7 +297,7 @@ def test_a_file_whose_tags_cannot_be_had_at_present_is_not_taken_for_clean(
 ) -> None:
     put(laws, xml(TAXED), tags="GuardDutyMalwareScanStatus=THREATS_FOUND")
     laws.misbehave(f"GET /{BUCKET}/{KEY}", answer, times=times)  # as often as the tags are asked for
-    accept(message())
+    accept_message(message())
 
     worker.drain()
     waiting = sample_laws.job_of(message())
@@ -315,7 +315,7 @@ def test_a_file_whose_tags_cannot_be_had_at_present_is_not_taken_for_clean(
 def test_a_store_that_tells_no_tags_is_read_without_them(answer: faults.Kind, laws: S3Server) -> None:
     put(laws, xml(TAXED))
     laws.misbehave(f"GET /{BUCKET}/{KEY}", answer, times=1)
-    accept(message())
+    accept_message(message())
 
     worker.drain()
 
@@ -325,11 +325,11 @@ def test_a_store_that_tells_no_tags_is_read_without_them(answer: faults.Kind, la
 def test_an_infected_file_that_nobody_may_read_is_told_of_without_it(laws: S3Server) -> None:
     sent = message()
     put(laws, xml(TAXED), tags="GuardDutyMalwareScanStatus=THREATS_FOUND")
-    accept(sent)
+    accept_message(sent)
     run_to_the_end()
     laws.misbehave(f"PUT /{BUCKET}/failed/LIVA/2024-01/ley-iva.xml", Status(403, code="AccessDenied"))
 
-    outcome = settle(sent, sample_laws.job_of(sent))
+    outcome = settle_message(sent, sample_laws.job_of(sent))
 
     error = json.loads(objects(laws)["failed/LIVA/2024-01/error.json"])
     assert (outcome, error["code"], error["raw"]) == ("delete", "RAW_FILE_INFECTED", None)

@@ -14,10 +14,10 @@ from jobs.outcomes import Wait
 from jobs.states import Stage
 from statutes import services
 from statutes.consumer import ownership
-from statutes.consumer.dispatcher import Work
-from statutes.consumer.in_flight import Held, InFlight
+from statutes.consumer.dispatcher import Dispatcher
+from statutes.consumer.in_flight import InFlightMessage, InFlightMessages
 from statutes.consumer.status import Status
-from statutes.intake import accept
+from statutes.intake import accept_message
 from statutes.sqs import client
 from statutes.sqs.messages import Message
 from statutes.tests import failure_helpers, sample_laws
@@ -39,15 +39,15 @@ class Hand:
     """A consumer's hand: it holds what it is given, and works when it is told to."""
 
     def __init__(self, queue: Queue) -> None:
-        self.queue, self.in_flight, self.status = queue, InFlight(), Status()
-        self.work = Work(self.in_flight, self.status, {queue.url: 3})
+        self.queue, self.in_flight, self.status = queue, InFlightMessages(), Status()
+        self.work = Dispatcher(self.in_flight, self.status, {queue.url: 3})
 
-    def take(self, *items: Message) -> Held:
+    def take(self, *items: Message) -> InFlightMessage:
         """Receive what the queue has, as a message that asks for ``items``, and begin it."""
-        [received] = client.receive(self.queue.url, wait=0)
-        held = Held(received, list(items))
+        [received] = client.receive_messages(self.queue.url, wait=0)
+        held = InFlightMessage(received, list(items))
         self.in_flight.add(held)
-        self.work.begin(one=False)
+        self.work.dispatch(one=False)
         return held
 
 
@@ -61,9 +61,9 @@ def waits(claim: Claim) -> Wait:
     return Wait(600.0, "VENDOR_RATE_LIMITED")
 
 
-def again(held: Held) -> None:
+def again(held: InFlightMessage) -> None:
     """Let a message come again at once."""
-    client.extend(held.received, 0)
+    client.change_visibility(held.received, 0)
 
 
 def test_who_asks_for_a_law_anew_gets_the_file_of_today_though_an_older_one_is_being_worked_on(
@@ -78,14 +78,14 @@ def test_who_asks_for_a_law_anew_gets_the_file_of_today_though_an_older_one_is_b
     skipped = hand.take(forced)
     let_pauses_pass()
     run_to_the_end()
-    hand.work.settle()
+    hand.work.settle_ended()
 
     assert (list(skipped.jobs), hand.queue.waiting()) == ([], (0, 1))
     assert articles(TAXED, RATE, LOWER) == [True, True, False]
     again(skipped)
     hand.take(forced)
     run_to_the_end()
-    hand.work.settle()
+    hand.work.settle_ended()
     assert articles(TAXED, RATE, LOWER) == [True, False, True]
     assert hand.queue.is_empty
 
@@ -100,7 +100,7 @@ def test_who_asks_anew_waits_for_a_job_that_has_yet_to_fetch_the_same_file(
 ) -> None:
     sent = arrived(laws, xml(TAXED))
 
-    found = ownership.is_anothers(sample_laws.job_of(sent).pk, replace(sent, **fields), "another")
+    found = ownership.belongs_to_another(sample_laws.job_of(sent).pk, replace(sent, **fields), "another")
 
     assert found is is_anothers
 
@@ -130,8 +130,8 @@ def test_a_message_for_what_another_works_on_comes_last_when_that_has_ended(
     arrived(laws, xml(TAXED))
     assert claims.claim_next("another:1:1") is not None
     for _ in range(receives - 1):
-        [received] = client.receive(hand.queue.url, wait=0)
-        client.extend(received, 0)
+        [received] = client.receive_messages(hand.queue.url, wait=0)
+        client.change_visibility(received, 0)
 
     skipped = hand.take(message())
 
@@ -154,13 +154,13 @@ def test_a_message_whose_job_is_gone_comes_again_unless_its_law_was_taken_out(la
     put(laws, xml(TAXED))
     lost = hand.take(message())
     UploadJob.objects.all().delete()
-    hand.work.settle()
+    hand.work.settle_ended()
     assert (len(hand.in_flight), hand.queue.waiting()) == (0, (0, 1))
 
     again(lost)
     hand.take(message())
     services.withdraw("LIVA", by=None, reason="repealed")
-    hand.work.settle()
+    hand.work.settle_ended()
 
     assert hand.queue.is_empty
 
@@ -171,7 +171,7 @@ def test_a_message_whose_version_was_overtaken_is_done_with(laws: S3Server, hand
     done(laws, xml(LOWER), "2024-02")
     run_to_the_end()
 
-    hand.work.settle()
+    hand.work.settle_ended()
 
     assert not UploadJob.objects.filter(document_id=sample_laws.version_of(message()).pk).exists()
     assert hand.queue.is_empty
@@ -186,7 +186,7 @@ def test_a_message_is_counted_once_whatever_it_asks_for(
 
     hand.take(message(), message(law_id="SECOND", raw_key="raw/second.xml"))
     run_to_the_end()
-    hand.work.settle()
+    hand.work.settle_ended()
 
     assert (hand.status.ended, hand.status.failed) == counts
     assert hand.queue.is_empty
@@ -197,5 +197,5 @@ def test_a_message_that_was_done_before_has_ended_well(laws: S3Server, hand: Han
 
     hand.take(message())
 
-    assert accept(message()).kind == "duplicate"
+    assert accept_message(message()).status == "duplicate"
     assert (hand.status.ended, hand.status.failed) == (1, 0)

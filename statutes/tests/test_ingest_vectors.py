@@ -28,7 +28,7 @@ from jobs.models import UploadJob
 from statutes import artifact_import, ids
 from statutes.models import Law, LawVersion
 from statutes.s3 import artifacts, keys
-from statutes.s3.artifact_source import Folder
+from statutes.s3.artifact_source import FolderSource
 from statutes.s3.manifests import ManifestRefused
 from statutes.tests.s3_helpers import CHUNKER, TEXTS, Mortal, law, stored
 
@@ -45,7 +45,7 @@ def s3(s3: Mortal, store: None, settings: Any) -> Mortal:
 
 def published(version: LawVersion) -> None:
     """As the pipeline's last stage does, but for the job's own state."""
-    artifacts.upload(version)
+    artifacts.upload_artifacts(version)
     UploadJob.objects.filter(document_id=version.pk).update(stage="embedded", state="done", finished_at=Now())
     active_model.confirm_active_model(SYSTEM_TENANT_ID, model="instant", version="1")
     vector_store.commit_vectors(version.pk, model="instant", version="1")
@@ -71,7 +71,7 @@ def found() -> list[Any]:
 
 def refused(folder: Path) -> str:
     with pytest.raises(ManifestRefused) as caught:
-        artifact_import.ingest(Folder(folder), LAW)
+        artifact_import.import_artifacts(FolderSource(folder), LAW)
     return caught.value.code
 
 
@@ -105,10 +105,10 @@ def test_a_law_that_went_through_the_bucket_is_found_as_before() -> None:
 
 
 def test_ingesting_again_changes_nothing(folder: Path) -> None:
-    artifact_import.ingest(Folder(folder), LAW)
+    artifact_import.import_artifacts(FolderSource(folder), LAW)
     before = list(DocumentChunk.objects.values_list("chunk_id", "updated_at", "vector_sha"))
 
-    artifact_import.ingest(Folder(folder), LAW)
+    artifact_import.import_artifacts(FolderSource(folder), LAW)
 
     assert list(DocumentChunk.objects.values_list("chunk_id", "updated_at", "vector_sha")) == before
 
@@ -129,7 +129,7 @@ def test_a_newer_version_takes_the_place_of_the_older_and_never_the_other_way_ro
     for key, content in stored().items():
         (older / key).parent.mkdir(parents=True, exist_ok=True)
         (older / key).write_bytes(content)
-    artifact_import.ingest(Folder(older), LAW)
+    artifact_import.import_artifacts(FolderSource(older), LAW)
     published(law(version="2024-10"))
 
     call_command("ingest_vectors", LAW, stdout=StringIO())
@@ -233,7 +233,7 @@ def test_what_is_not_to_be_trusted_is_refused_and_changes_nothing(spoil: Spoil, 
     assert not Law.objects.exists()
 
 
-class Watching(Folder):
+class Watching(FolderSource):
     """Notes of each object that is read, what it is and in how many transactions."""
 
     def __init__(self, root: Path) -> None:
@@ -249,18 +249,18 @@ class Watching(Folder):
 def test_no_transaction_is_open_while_anything_is_fetched(folder: Path) -> None:
     source, before = Watching(folder), len(connections["default"].savepoint_ids)
 
-    artifact_import.ingest(source, LAW)
+    artifact_import.import_artifacts(source, LAW)
 
     assert Counter(source.seen) == {("normalized", before): 2, ("chunks", before): len(TEXTS)}
 
 
 def test_what_is_refused_by_its_manifest_costs_no_passage(folder: Path) -> None:
-    artifact_import.ingest(Folder(folder), LAW)
+    artifact_import.import_artifacts(FolderSource(folder), LAW)
     Law.objects.update(version="2024-10")
     source = Watching(folder)
 
     with pytest.raises(ManifestRefused, match="OUTDATED"):
-        artifact_import.ingest(source, LAW)
+        artifact_import.import_artifacts(source, LAW)
 
     assert {kind for kind, _ in source.seen} == {"normalized"}
 

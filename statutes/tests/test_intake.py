@@ -16,7 +16,7 @@ from accounts.system_tenant import SYSTEM_TENANT_ID
 from jobs import worker
 from jobs.models import UploadJob
 from statutes import versions
-from statutes.intake import Kind, accept
+from statutes.intake import IntakeStatus, accept_message
 from statutes.models import Law, LawVersion
 from statutes.tests import sample_laws
 from statutes.tests.sample_laws import RATE, TAXED, arrived, message, xml
@@ -52,8 +52,8 @@ def test_versions_that_say_the_same_are_told_apart_by_when_they_came() -> None:
 
 @pytest.mark.django_db
 def test_laws_whose_names_differ_in_their_capitals_are_different(laws: S3Server) -> None:
-    accept(message(law_id="liva"))
-    accept(message(law_id="LIVA"))
+    accept_message(message(law_id="liva"))
+    accept_message(message(law_id="LIVA"))
 
     assert set(Law.objects.values_list("pk", flat=True)) == {"liva", "LIVA"}
     assert UploadJob.objects.count() == 2
@@ -95,16 +95,16 @@ def test_who_has_waited_long_gives_way_no_more(laws: S3Server) -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_two_consumers_that_take_the_same_message_begin_one_job(laws: S3Server) -> None:
-    def take(_: int) -> Kind:
+    def take(_: int) -> IntakeStatus:
         try:
-            return accept(message()).kind
+            return accept_message(message()).status
         finally:
             connection.close()
 
     with ThreadPoolExecutor(4) as pool:
         kinds = sorted(pool.map(take, range(4)))
 
-    assert kinds == [Kind.ACCEPTED, *[Kind.IN_PROGRESS] * 3]
+    assert kinds == [IntakeStatus.ACCEPTED, *[IntakeStatus.IN_PROGRESS] * 3]
     assert (UploadJob.objects.count(), LawVersion.objects.count(), Law.objects.count()) == (1, 1, 1)
 
 

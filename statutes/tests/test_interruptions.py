@@ -20,7 +20,7 @@ from jobs.cluster import shared_memory
 from jobs.models import UploadJob
 from statutes import ids
 from statutes.consumer.consumer import Consumer
-from statutes.consumer.in_flight import Held, InFlight
+from statutes.consumer.in_flight import InFlightMessage, InFlightMessages
 from statutes.models import Consumer as Row
 from statutes.sqs import client
 from statutes.tests.sqs_helpers import BUCKET, results, told
@@ -141,27 +141,27 @@ def test_a_message_that_comes_when_the_database_has_just_gone_is_held(queue: Que
 def test_a_visibility_that_was_not_renewed_is_renewed_soon(queue: Queue, settings: Settings, caplog: Any) -> None:
     settings.SQS_VISIBILITY_SECONDS = 3
     queue.put(told())
-    [received] = client.receive(queue.url, wait=1)
+    [received] = client.receive_messages(queue.url, wait=1)
     endpoint, settings.SQS_ENDPOINT_URL = settings.SQS_ENDPOINT_URL, NOWHERE
-    in_flight = InFlight()
-    in_flight.add(Held(received, []))
-    in_flight.begin()
+    in_flight = InFlightMessages()
+    in_flight.add(InFlightMessage(received, []))
+    in_flight.start()
     until(lambda: len(caplog.records) == 3, seconds=20, pause=0.01)
     failed = [record.created for record in caplog.records]
 
     settings.SQS_ENDPOINT_URL = endpoint
-    in_flight.end()
+    in_flight.stop()
 
     assert failed[2] - failed[0] < 1  # a beat is a second
 
 
 def test_a_late_beat_does_not_hide_what_was_given_back(queue: Queue) -> None:
     queue.put(told())
-    [received] = client.receive(queue.url, wait=1)
-    in_flight, held = InFlight(), Held(received, [])
+    [received] = client.receive_messages(queue.url, wait=1)
+    in_flight, held = InFlightMessages(), InFlightMessage(received, [])
     in_flight.add(held)
 
-    in_flight.give_back(held)
+    in_flight.release(held)
     in_flight.extend(held)
 
     assert queue.waiting() == (1, 0)
@@ -169,11 +169,11 @@ def test_a_late_beat_does_not_hide_what_was_given_back(queue: Queue) -> None:
 
 def test_what_another_may_hold_is_not_taken_from_it(queue: Queue) -> None:
     queue.put(told())
-    [received] = client.receive(queue.url, wait=1)
-    in_flight, held = InFlight(), Held(received, [], is_lost=True)
+    [received] = client.receive_messages(queue.url, wait=1)
+    in_flight, held = InFlightMessages(), InFlightMessage(received, [], is_lost=True)
     in_flight.add(held)
 
-    in_flight.give_back(held)
+    in_flight.release(held)
 
     assert queue.waiting() == (0, 1)
 
@@ -194,12 +194,12 @@ def test_a_queue_that_goes_away_under_work_costs_no_result(queue: Queue, queues:
 
 def test_a_consumer_without_its_threads_ends_instead_of_holding_for_ever(queue: Queue) -> None:
     consumer = Consumer()
-    consumer.in_flight.begin()
+    consumer.in_flight.start()
 
     with pytest.raises(RuntimeError, match="thread"):
         consumer._round()
 
-    consumer.in_flight.end()
+    consumer.in_flight.stop()
 
 
 def working() -> UploadJob | None:

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from jsonschema import Draft202012Validator
 
 from statutes.structure import json_schema as schema
-from statutes.structure.json_schema_refs import written_out
+from statutes.structure.json_schema import inline_references
 from statutes.tests.law_builders import made, plans
 from statutes.tests.test_schema import CHANGES, broken
 
 PUBLISHED = json.loads(schema.PATH.read_text())
-AS_IT_IS, WRITTEN_OUT = Draft202012Validator(PUBLISHED), Draft202012Validator(written_out(PUBLISHED))
+AS_IT_IS, WRITTEN_OUT = Draft202012Validator(PUBLISHED), Draft202012Validator(inline_references(PUBLISHED))
 
 
 @settings(max_examples=20, deadline=None)
@@ -37,13 +37,13 @@ def test_both_find_the_same_wrong_with_what_does_not_fit(change: str) -> None:
 def test_only_what_refers_to_itself_is_still_looked_up() -> None:
     around = {"#/$defs/children", "#/$defs/division"}
 
-    assert set(references(written_out(PUBLISHED))) == around < set(references(PUBLISHED))
+    assert set(references(inline_references(PUBLISHED))) == around < set(references(PUBLISHED))
 
 
 def test_what_stands_beside_a_reference_holds_too() -> None:
     both = {"$defs": {"text": {"type": "string"}}, "properties": {"a": {"$ref": "#/$defs/text", "minLength": 2}}}
 
-    found = Draft202012Validator(written_out(both))
+    found = Draft202012Validator(inline_references(both))
 
     assert [found.is_valid({"a": value}) for value in ("ab", "a", 1)] == [True, False, False]
 

@@ -58,7 +58,7 @@ def server(opened: Lambda, settings: Any, monkeypatch: pytest.MonkeyPatch) -> La
 
 
 def test_the_function_learns_which_manifest_stands(server: Lambda) -> None:
-    assert aws_lambda.invoke(LAW, "ab" * 32)
+    assert aws_lambda.invoke_lambda(LAW, "ab" * 32)
 
     ((path, kind, told),) = server.told_
     assert path == f"/2015-03-31/functions/{ARN}/invocations"
@@ -75,7 +75,7 @@ def test_the_function_learns_which_manifest_stands(server: Lambda) -> None:
 def test_without_a_function_nothing_is_told(server: Lambda, settings: Any) -> None:
     settings.STATUTES_LAMBDA = ""
 
-    assert not aws_lambda.invoke(LAW, "ab")
+    assert not aws_lambda.invoke_lambda(LAW, "ab")
     assert server.told_ == []
 
 
@@ -92,4 +92,4 @@ def test_a_function_that_refuses_fails_no_law(status: int, code: str, kind: type
     server.misbehave("*", Status(status, code=code))
 
     with pytest.raises(kind):
-        aws_lambda.invoke(LAW, "ab")
+        aws_lambda.invoke_lambda(LAW, "ab")

@@ -76,7 +76,7 @@ def test_what_was_given_up_is_shown_and_put_back_but_for_what_nobody_can_read(qu
     assert "3 given up. 2 can be put back: manage.py laws redrive --yes. 1 cannot: nobody could work" in shown
     assert "2 put back, 1 left" in moved
     assert (queue.dead(), queue.waiting()) == (1, (2, 0))
-    found = [envelope.read(each.body)[0] for each in client.receive(queue.url, most=10, wait=1)]
+    found = [envelope.parse_items(each.body)[0] for each in client.receive_messages(queue.url, most=10, wait=1)]
     assert sorted((each.law_id, each.force_reprocess) for each in found if isinstance(each, Message)) == [
         ("ISR_2024", False), ("IVA_2024", True),
     ]  # fmt: skip
@@ -95,7 +95,7 @@ def test_each_message_goes_back_into_the_queue_that_gave_it_up(queue: Queue, que
 
 
 def test_a_queue_that_has_no_dead_letters_has_given_up_nothing(queues: SqsServer, queue: Queue) -> None:
-    assert dead_letters.held([queues.queue(most=None).url]) == []
+    assert dead_letters.receive_dead_letters([queues.queue(most=None).url]) == []
 
 
 def test_a_message_is_sent_for_a_file_that_is_there(queue: Queue, laws: S3Server) -> None:
@@ -105,8 +105,8 @@ def test_a_message_is_sent_for_a_file_that_is_there(queue: Queue, laws: S3Server
         "send", KEY, "--law", "LIVA", "--version", "2024-01", "--priority", "high", "--force", "--reason", "T-4"
     )
 
-    [received] = client.receive(queue.url, wait=1)
-    [message] = envelope.read(received.body)
+    [received] = client.receive_messages(queue.url, wait=1)
+    [message] = envelope.parse_items(received.body)
     assert isinstance(message, Message)
     assert received.message_id in sent
     assert (message.law_id, message.version, message.raw_key, message.bucket) == ("LIVA", "2024-01", KEY, BUCKET)

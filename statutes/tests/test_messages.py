@@ -13,7 +13,7 @@ from pytest_django import Settings
 
 from statutes.sqs import envelope as events
 from statutes.sqs import messages
-from statutes.sqs.messages import Arrived, Message, MessageRefused
+from statutes.sqs.messages import Message, MessageRefused, UploadNotification
 from statutes.tests.sqs_helpers import BUCKET, put_event, told
 
 
@@ -23,7 +23,7 @@ def buckets(settings: Settings) -> None:
 
 
 def read(body: Any) -> list[events.Item]:
-    return events.read(body if isinstance(body, str) else json.dumps(body))
+    return events.parse_items(body if isinstance(body, str) else json.dumps(body))
 
 
 def refusal(body: Any) -> tuple[str, str]:
@@ -136,7 +136,7 @@ def test_a_key_whose_law_could_be_anothers_is_refused(key: str) -> None:
 def test_only_forms_of_one_law_have_one_id() -> None:
     keys = ["raw/us/ca/tax", "raw/us/ca/tax.pdf", "raw/us/ca/tax.DOCX", "raw/us/ca/tax.xml", "raw/us/ca-tax.pdf"]
 
-    assert [events.law_id(key) for key in keys] == [*["us.ca.tax"] * 4, "us.ca-tax"]
+    assert [events.law_id_from_key(key) for key in keys] == [*["us.ca.tax"] * 4, "us.ca-tax"]
 
 
 def test_what_nobody_foresaw_refuses_its_message_and_is_told_by_its_frames(
@@ -155,7 +155,7 @@ def test_a_tenants_upload_is_told_by_its_document() -> None:
 
     found = read({"Records": [put_event(f"{UUID(int=3)}/{document}.pdf", "raw")]})
 
-    assert found == [Arrived(UUID(int=3), document)]
+    assert found == [UploadNotification(UUID(int=3), document)]
 
 
 def test_a_notification_may_tell_of_several_files() -> None:

@@ -21,38 +21,41 @@ def test_a_raw_file_is_looked_at_and_fetched(s3: Mortal, tmp_path: Path) -> None
     client.put_object(Bucket=BUCKET, Key=RAW, Body=b"%PDF-", Tagging="document_id=IVA&scan=clean")
     client.close()
 
-    head = objects.head(BUCKET, RAW)
-    size = objects.download(BUCKET, RAW, tmp_path / "raw", etag=head.etag)
+    head = objects.head_object(BUCKET, RAW)
+    size = objects.download_object(BUCKET, RAW, tmp_path / "raw", etag=head.etag)
 
     assert (head.size, size, (tmp_path / "raw").read_bytes()) == (5, 5, b"%PDF-")
     assert head.tags == {"document_id": "IVA", "scan": "clean"}
 
 
 def test_a_store_without_tags_is_no_reason_to_fail(s3: Mortal) -> None:
-    objects.put(BUCKET, RAW, b"x")
+    objects.put_object(BUCKET, RAW, b"x")
     s3.misbehave("GET /laws/*", Status(501, code="NotImplemented"), times=5)
 
-    assert objects.head(BUCKET, RAW).tags is None
+    assert objects.head_object(BUCKET, RAW).tags is None
 
 
 def test_an_object_that_changed_since_it_was_looked_at_is_not_taken(tmp_path: Path) -> None:
-    objects.put(BUCKET, RAW, b"one")
-    head = objects.head(BUCKET, RAW)
-    objects.put(BUCKET, RAW, b"two")
+    objects.put_object(BUCKET, RAW, b"one")
+    head = objects.head_object(BUCKET, RAW)
+    objects.put_object(BUCKET, RAW, b"two")
 
     with pytest.raises(OSError, match="cannot be reached"):
-        objects.download(BUCKET, RAW, tmp_path / "raw", etag=head.etag)
+        objects.download_object(BUCKET, RAW, tmp_path / "raw", etag=head.etag)
 
 
 def test_what_is_not_there_is_missing_but_a_bucket_that_is_not_there_is_trouble(tmp_path: Path) -> None:
-    for read in (lambda: objects.head(BUCKET, "no"), lambda: objects.download(BUCKET, "no", tmp_path / "x")):
+    for read in (
+        lambda: objects.head_object(BUCKET, "no"),
+        lambda: objects.download_object(BUCKET, "no", tmp_path / "x"),
+    ):
         with pytest.raises(FileNotFoundError):
             read()
     for away in (
-        lambda: objects.head("nowhere", "no"),
-        lambda: objects.read("nowhere", "no"),
-        lambda: objects.put("nowhere", "no", b""),
-        lambda: list(objects.names("nowhere", "")),
+        lambda: objects.head_object("nowhere", "no"),
+        lambda: objects.read_object("nowhere", "no"),
+        lambda: objects.put_object("nowhere", "no", b""),
+        lambda: list(objects.list_keys("nowhere", "")),
     ):
         with pytest.raises(OSError, match=r"bucket|reached") as caught:
             away()
@@ -60,24 +63,24 @@ def test_what_is_not_there_is_missing_but_a_bucket_that_is_not_there_is_trouble(
 
 
 def test_a_file_past_the_limit_is_not_taken(settings: Any, tmp_path: Path) -> None:
-    objects.put(BUCKET, RAW, b"x" * 11)
+    objects.put_object(BUCKET, RAW, b"x" * 11)
     settings.STATUTES_MAX_BYTES = 10
 
-    with pytest.raises(objects.TooLarge):
-        objects.download(BUCKET, RAW, tmp_path / "raw")
-    with pytest.raises(objects.TooLarge):
-        objects.read(BUCKET, RAW)
+    with pytest.raises(objects.ObjectTooLarge):
+        objects.download_object(BUCKET, RAW, tmp_path / "raw")
+    with pytest.raises(objects.ObjectTooLarge):
+        objects.read_object(BUCKET, RAW)
 
 
 @pytest.mark.parametrize("kind", ["reset", "html-200", "status-403"])
 def test_a_store_that_does_wrong_is_away_and_no_name_is_told(
     kind: str, s3: Mortal, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
-    objects.put(BUCKET, RAW, b"x")
+    objects.put_object(BUCKET, RAW, b"x")
     s3.misbehave("GET *", KINDS[kind], times=5)
 
     with pytest.raises(OSError, match=r"reached|allow|no S3") as caught:
-        objects.download(BUCKET, RAW, tmp_path / "raw")
+        objects.download_object(BUCKET, RAW, tmp_path / "raw")
 
     assert not isinstance(caught.value, (FileNotFoundError, TimeoutError))
     assert "raw/federal" not in f"{caught.value}{caplog.text}"
@@ -85,11 +88,11 @@ def test_a_store_that_does_wrong_is_away_and_no_name_is_told(
 
 def test_all_pages_of_a_long_list_are_read(s3: Mortal, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(5):
-        objects.put(BUCKET, f"chunks/A/{number}", b"")
-    objects.put(BUCKET, "chunks/AB/0", b"")
+        objects.put_object(BUCKET, f"chunks/A/{number}", b"")
+    objects.put_object(BUCKET, "chunks/AB/0", b"")
     monkeypatch.setattr("statutes.s3.client.LIST_PAGE_SIZE", 2)
 
-    assert list(objects.names(BUCKET, "chunks/A/")) == [f"chunks/A/{number}" for number in range(5)]
+    assert list(objects.list_keys(BUCKET, "chunks/A/")) == [f"chunks/A/{number}" for number in range(5)]
 
 
 def test_the_documents_keys_serve_where_both_lie_in_one_store(
@@ -100,6 +103,6 @@ def test_the_documents_keys_serve_where_both_lie_in_one_store(
     settings.S3_ENDPOINT_URL, settings.S3_ACCESS_KEY_ID, settings.S3_SECRET_ACCESS_KEY = s3.url, "own", "secret"
     settings.S3_REGION = "us-west-2"  # a client that was not made before
 
-    objects.put(BUCKET, RAW, b"x")
+    objects.put_object(BUCKET, RAW, b"x")
 
-    assert objects.read(BUCKET, RAW) == b"x"
+    assert objects.read_object(BUCKET, RAW) == b"x"

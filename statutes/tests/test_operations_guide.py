@@ -80,7 +80,7 @@ def test_nobody_else_here_calls_aws() -> None:
 def test_the_message_that_is_shown_is_one() -> None:
     shown = next(block for block in blocks() if "s3_raw_key" in block)
 
-    message = messages.statute(messages.opened(json.dumps(shown)))
+    message = messages.parse_statute_message(messages.parse_json(json.dumps(shown)))
 
     assert message.law_id == "ISR_2024"
     assert not message.force_reprocess

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from statutes.structure.headings import Outline, key
+from statutes.structure.headings import Outline, number_key
 from statutes.structure.patterns import ENUMERATED
 
 SPANISH = Outline(["Artículo 1. La ley de los que en el"])
@@ -163,7 +163,7 @@ def test_among_transitory_articles_an_ordinal_is_one() -> None:
     ],
 )
 def test_numbers_are_compared_without_case_accents_and_signs(number: str, expected: str) -> None:
-    assert key(number) == expected
+    assert number_key(number) == expected
 
 
 @pytest.mark.parametrize(

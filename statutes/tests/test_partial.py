@@ -17,9 +17,9 @@ from embeddings.tests.conftest import RecordingOpenAIServer, vendor  # noqa: F40
 from jobs.models import UploadJob
 from jobs.outcomes import Postponed
 from statutes import services, settlement
-from statutes.intake import Kind, accept
+from statutes.intake import IntakeStatus, accept_message
 from statutes.models import Law, LawVersion
-from statutes.settlement import settle
+from statutes.settlement import settle_message
 from statutes.sqs import client, envelope
 from statutes.sqs.envelope import Item
 from statutes.sqs.messages import Message
@@ -47,7 +47,11 @@ def model(vendor: RecordingOpenAIServer, settings: Any) -> RecordingOpenAIServer
 
 
 def asked_for(queue: Queue) -> list[Item]:
-    return [item for received in client.receive(queue.url, most=10, wait=0) for item in envelope.read(received.body)]
+    return [
+        item
+        for received in client.receive_messages(queue.url, most=10, wait=0)
+        for item in envelope.parse_items(received.body)
+    ]
 
 
 def test_what_is_accepted_is_kept_and_the_rest_is_asked_for_by_a_message(
@@ -57,7 +61,7 @@ def test_what_is_accepted_is_kept_and_the_rest_is_asked_for_by_a_message(
     run_to_the_end()
     job, version = sample_laws.job_of(sent), sample_laws.version_of(sent)
 
-    outcome = settle(sent, job)
+    outcome = settle_message(sent, job)
 
     refused = DocumentChunk.objects.get(text__contains="fronteriza")
     manifest = json.loads(objects(laws)["normalized/LIVA/manifest.json"])
@@ -77,11 +81,11 @@ def test_what_was_missing_completes_the_law_and_nothing_is_bought_twice(
     done(laws, xml(TAXED, RATE, LOWER))
     model.poison = ""
 
-    again = accept(message(force_reprocess=True))
+    again = accept_message(message(force_reprocess=True))
     run_to_the_end()
 
     texts = list(DocumentChunk.objects.values_list("text", flat=True))
-    assert again.kind == Kind.ACCEPTED
+    assert again.status == IntakeStatus.ACCEPTED
     assert articles(TAXED, RATE, LOWER) == [True, True, True]
     assert (Law.objects.get().status, sample_laws.version_of(message()).refused) == ("embedded", [])
     assert [model.ledger.counts[hashlib.sha256(text.encode()).hexdigest()] for text in texts] == [1] * len(texts)
@@ -96,8 +100,8 @@ def test_what_is_refused_for_ever_is_asked_for_a_few_times(
     done(laws, xml(TAXED, LOWER))
 
     for _ in range(4):
-        assert settle(sent, sample_laws.job_of(sent)) == "delete"
-        accept(message(force_reprocess=True))
+        assert settle_message(sent, sample_laws.job_of(sent)) == "delete"
+        accept_message(message(force_reprocess=True))
         run_to_the_end()
 
     assert len(asked_for(queue)) == 2
@@ -109,7 +113,7 @@ def test_two_messages_of_one_job_ask_for_the_rest_once(
 ) -> None:
     job = done(laws, xml(TAXED, LOWER))
 
-    outcomes = [settle(message(), UploadJob.objects.get(pk=job.pk)) for _ in range(2)]
+    outcomes = [settle_message(message(), UploadJob.objects.get(pk=job.pk)) for _ in range(2)]
 
     assert outcomes == ["delete", "delete"]
     assert (len(asked_for(queue)), sample_laws.version_of(message()).reprocessed) == (1, 1)
@@ -131,19 +135,19 @@ def test_another_file_has_all_its_tries(model: RecordingOpenAIServer, laws: S3Se
 def test_what_we_ask_for_ourselves_brings_no_law_back_that_was_taken_out(
     model: RecordingOpenAIServer, laws: S3Server, queue: Queue
 ) -> None:
-    settle(message(), done(laws, xml(TAXED, LOWER)))
+    settle_message(message(), done(laws, xml(TAXED, LOWER)))
     [rest] = asked_for(queue)
     assert isinstance(rest, Message)
     laws.misbehave("DELETE *", "status-503", times=100)
     with pytest.raises(ApiError):
         services.withdraw("LIVA", by=None, reason="a court has ordered it")
-    meanwhile = accept(rest)
+    meanwhile = accept_message(rest)
     laws.behave()
     services.withdraw("LIVA", by=None, reason="a court has ordered it")
 
-    afterwards = accept(rest)
+    afterwards = accept_message(rest)
 
-    assert meanwhile.kind == afterwards.kind == Kind.WITHDRAWN
+    assert meanwhile.status == afterwards.status == IntakeStatus.WITHDRAWN
     for each in (Law, LawVersion, UploadJob):
         assert not each._default_manager.exists(), each
 
@@ -162,6 +166,6 @@ def test_a_queue_that_is_away_is_asked_again(
     settings.SQS_QUEUE_URL = queue.url + "-gone"
 
     with pytest.raises(Postponed):
-        settle(message(), sample_laws.job_of(message()))
+        settle_message(message(), sample_laws.job_of(message()))
 
     assert sample_laws.version_of(message()).reprocessed == 0

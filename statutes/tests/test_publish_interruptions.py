@@ -20,11 +20,11 @@ from embeddings.tests.conftest import RecordingOpenAIServer, vendor  # noqa: F40
 from jobs import worker
 from jobs.claims import ClaimLost
 from jobs.settlement import apply_outcome
-from statutes import retention, services
-from statutes.intake import Kind, accept
+from statutes import periodic, services
+from statutes.intake import IntakeStatus, accept_message
 from statutes.models import Law, LawVersion
 from statutes.s3 import client as bucketed
-from statutes.settlement import settle as settle_message
+from statutes.settlement import settle_message
 from statutes.sqs import client as sqs
 from statutes.tests import sample_laws
 from statutes.tests.sample_laws import (
@@ -86,7 +86,7 @@ class Witness(Lambda):
 
     def answer(self, request: Request) -> Answer:
         told = json.loads(request.body)
-        self.read.append(hashlib.sha256(bucketed.read(told["bucket"], told["manifest_key"])).hexdigest())
+        self.read.append(hashlib.sha256(bucketed.read_object(told["bucket"], told["manifest_key"])).hexdigest())
         return super().answer(request)
 
 
@@ -152,7 +152,7 @@ def test_a_law_whose_vectors_are_not_as_they_were_bought_is_not_published(harm: 
     job = sample_laws.job_of(sent)
     assert (job.state, (job.last_error or {}).get("code")) == ("deadletter", "VECTORS_NOT_SOUND")
     assert list(objects(laws)) == [KEY]
-    accept(sent)  # the queue's next delivery buys what is missing
+    accept_message(sent)  # the queue's next delivery buys what is missing
     run_to_the_end()
     assert (Law.objects.get().status, articles(TAXED, RATE)) == ("embedded", [True, True])
 
@@ -200,7 +200,7 @@ def test_a_file_that_is_swapped_after_it_was_looked_at_is_looked_at_again(laws: 
     infected = "GuardDutyMalwareScanStatus=THREATS_FOUND"
     sent = message()
     put(laws, xml(TAXED))
-    accept(sent)
+    accept_message(sent)
     laws.after("GET", f"/{BUCKET}/{KEY}?tagging", lambda: put(laws, xml(LOWER), tags=infected))
 
     run_to_the_end()
@@ -225,10 +225,10 @@ def test_whoever_repeats_the_message_of_a_law_that_is_there_in_part_asks_for_the
     done(laws, xml(TAXED, LOWER))
     choosy.poison = ""
 
-    again = accept(message())
+    again = accept_message(message())
     run_to_the_end()
 
-    assert again.kind == Kind.ACCEPTED
+    assert again.status == IntakeStatus.ACCEPTED
     assert (Law.objects.get().status, articles(TAXED, LOWER)) == ("embedded", [True, True])
 
 
@@ -240,7 +240,7 @@ def test_the_rest_of_a_law_is_not_asked_for_at_once(
     outcome = settle_message(message(), sample_laws.job_of(message()))
 
     told = queues.client.get_queue_attributes(QueueUrl=queue.url, AttributeNames=["All"])["Attributes"]
-    seen = sqs.receive(queue.url, most=1, wait=0)
+    seen = sqs.receive_messages(queue.url, most=1, wait=0)
 
     assert (outcome, told["ApproximateNumberOfMessagesDelayed"], seen) == ("delete", "1", [])
 
@@ -271,6 +271,6 @@ def test_a_failed_version_that_is_found_by_the_time_it_would_be_taken_out_is_kep
             END $$;
             CREATE TRIGGER meanwhile AFTER DELETE ON documents FOR EACH ROW EXECUTE FUNCTION pg_temp.found()""")
 
-    retention.take_out_failed()
+    periodic.delete_expired_failures()
 
     assert Document.objects.get().pk == Law.objects.get(pk="SECOND").document_id == second

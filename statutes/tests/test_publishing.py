@@ -14,7 +14,7 @@ from accessa.integrity import statutes
 from jobs import services, worker
 from jobs.outcomes import Wait
 from statutes import publish_lock
-from statutes.intake import accept
+from statutes.intake import accept_message
 from statutes.models import Law
 from statutes.s3 import spool
 from statutes.tests import sample_laws
@@ -154,7 +154,7 @@ def test_begun_again_a_law_is_uploaded_whatever_the_manifest_says(refusing: Lamb
 
     spoil(laws, "law")
     refusing.behave()
-    accept(message(force_reprocess=True))
+    accept_message(message(force_reprocess=True))
     run_to_the_end()
 
     assert sample_laws.job_of(sent).state == "done"

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 
 from documents.markdown import code_fences
 from documents.markdown.normalization import normalize
-from statutes.chunking.sections import units
-from statutes.structure.builder import build
-from statutes.structure.labels import shown
-from statutes.structure.markdown import DEEPEST, render
+from statutes.chunking.sections import iter_units
+from statutes.structure.builder import build_law
+from statutes.structure.labels import strip_anchor
+from statutes.structure.markdown import DEEPEST, render_markdown
 from statutes.structure.model import Article, Division, Law, Line, Paragraph, Place
 from statutes.tests.law_builders import article, chapter, law, made, plans
 
@@ -37,7 +37,7 @@ def test_the_published_example() -> None:
     title = Division(
         "title", "i", "TÍTULO I", at(11, 90, 1), "General", [Paragraph("Se aplica.", at(30, 39, 1))], [first]
     )
-    found = render(Law("Ley", "es", "characters", [Paragraph("Ley  de prueba", at(0, 10, 1))], [], [title]))
+    found = render_markdown(Law("Ley", "es", "characters", [Paragraph("Ley  de prueba", at(0, 10, 1))], [], [title]))
 
     assert found.text == (
         "Ley de prueba\n\n# TÍTULO I General\n\nSe aplica.\n\n###### Artículo 12 Bis — Plazos\n\nDiez días.\n"
@@ -50,12 +50,12 @@ def test_the_published_example() -> None:
 def test_whatever_a_law_says_its_text_is_normal_and_tells_its_articles(plan: Any) -> None:
     given_law = made(plan)
 
-    found = render(given_law)
+    found = render_markdown(given_law)
 
     assert normalize(found.text) == found.text
     assert not list(code_fences.find_code_fences(found.text))
-    assert found == render(given_law)
-    read = [unit for unit in units(found.text) if unit.article or unit.headings != unit.path]
+    assert found == render_markdown(given_law)
+    read = [unit for unit in iter_units(found.text) if unit.article or unit.headings != unit.path]
     assert [unit.article for unit in read] == [one.id for _, one in given_law.articles()]
     if depth(given_law.children) <= DEEPEST:
         assert [unit.path for unit in read] == [titles(path) for path, _ in given_law.articles()]
@@ -63,7 +63,7 @@ def test_whatever_a_law_says_its_text_is_normal_and_tells_its_articles(plan: Any
 
 def test_an_article_behind_a_chapter_is_not_in_it() -> None:
     inner = chapter("II", article(2, "Dos."))
-    found = list(units(render(law(chapter("I", inner, article(3, "Tres.")), article(4, "Cuatro."))).text))
+    found = list(iter_units(render_markdown(law(chapter("I", inner, article(3, "Tres.")), article(4, "Cuatro."))).text))
 
     assert [(unit.article, unit.path) for unit in found] == [
         ("2", ("CAPÍTULO I", "CAPÍTULO II")), ("3", ("CAPÍTULO I",)), ("4", ())
@@ -74,11 +74,11 @@ def test_a_heading_carries_an_id_only_where_its_label_does_not_say_it() -> None:
     twice = Article("5~2", "5", "ARTÍCULO 5o.", at(0, 9))
     other = Article("art-9", "art-9", "Artículo", at(0, 9))
 
-    text = render(law(article(5, "Uno."), twice, other)).text
+    text = render_markdown(law(article(5, "Uno."), twice, other)).text
 
     assert text == "###### Artículo 5\n\nUno.\n\n###### ARTÍCULO 5o.\n\n###### Artículo {#art-9}\n"
-    assert [unit.headings for unit in units(text)] == [("Artículo 5",), ("ARTÍCULO 5o.",), ("Artículo",)]
-    assert shown("Artículo {#art-9}") == "Artículo"
+    assert [unit.headings for unit in iter_units(text)] == [("Artículo 5",), ("ARTÍCULO 5o.",), ("Artículo",)]
+    assert strip_anchor("Artículo {#art-9}") == "Artículo"
 
 
 FILES = {
@@ -93,24 +93,24 @@ FILES = {
 
 @pytest.mark.parametrize("language", FILES)
 def test_the_labels_of_a_file_that_was_read_say_their_ids(language: str) -> None:
-    read = build([Line(text, at(10 * n, 10 * n + 9), is_whole=True) for n, text in enumerate(FILES[language])])
+    read = build_law([Line(text, at(10 * n, 10 * n + 9), is_whole=True) for n, text in enumerate(FILES[language])])
 
-    text = render(read).text
+    text = render_markdown(read).text
 
     assert "{#" not in text
-    assert [unit.article for unit in units(text) if unit.article] == [one.id for _, one in read.articles()]
+    assert [unit.article for unit in iter_units(text) if unit.article] == [one.id for _, one in read.articles()]
     assert len([True for _ in read.articles()]) == len([line for line in FILES[language] if line.endswith(".")])
 
 
 def test_pages_without_text_begin_where_the_next_one_does() -> None:
-    found = render(
+    found = render_markdown(
         Law("", "es", "characters", [Paragraph("Tres.", at(0, 5, 3)), Paragraph("Cinco.", at(6, 9, 5))]), pages=7
     )
 
     assert found.page_starts == (0, 0, 0, 7, 7, 14, 14)
-    assert render(Law("", "es", "bytes", [Paragraph("Sin páginas.", at(0, 5))])).page_starts == ()
+    assert render_markdown(Law("", "es", "bytes", [Paragraph("Sin páginas.", at(0, 5))])).page_starts == ()
 
 
 def test_a_law_without_a_word_is_no_text() -> None:
-    assert render(law()).text == ""
-    assert list(units("")) == []
+    assert render_markdown(law()).text == ""
+    assert list(iter_units("")) == []

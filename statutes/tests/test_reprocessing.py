@@ -17,12 +17,12 @@ from jobs.claims import Claim, ClaimLost
 from jobs.models import UploadJob
 from jobs.states import Stage
 from statutes import ids, search
-from statutes.artifact_import import ingest
-from statutes.intake import Kind, accept
+from statutes.artifact_import import import_artifacts
+from statutes.intake import IntakeStatus, accept_message
 from statutes.models import Law, LawVersion
-from statutes.s3.artifact_source import Bucket
+from statutes.s3.artifact_source import BucketSource
 from statutes.services import withdraw
-from statutes.settlement import settle
+from statutes.settlement import settle_message
 from statutes.sqs.messages import Message
 from statutes.tests import sample_laws
 from statutes.tests.race_helpers import after
@@ -41,7 +41,7 @@ def kinds() -> set[str]:
 
 def shown(reader: Person) -> list[Any]:
     """Return all that a reader is shown of the law, and what its rows say of it."""
-    seen = search.laws(user_id=reader.id, query="impuesto enajenación de bienes tasa", law_ids=["LIVA"])
+    seen = search.search_statutes(user_id=reader.id, query="impuesto enajenación de bienes tasa", law_ids=["LIVA"])
     cited = [(law.chunk_id, law.text, law.citation, law.title, law.status, law.version) for law in seen]
     law = Law.objects.values().get()
     assert law["document_id"]
@@ -62,7 +62,7 @@ def test_until_what_is_made_of_another_file_is_whole_all_of_what_was_found_is_fo
     done(laws, xml(TAXED, RATE))
     before = shown(ana)
     put(laws, RENAMED, key="raw/reformed.xml")
-    accept(message(force_reprocess=True, raw_key="raw/reformed.xml"))
+    accept_message(message(force_reprocess=True, raw_key="raw/reformed.xml"))
 
     seen = [(claim.job.stage, shown(ana), kinds()) for claim in stages()]
 
@@ -111,14 +111,18 @@ def test_what_ends_on_its_way_leaves_what_is_found_alone_and_is_gone_on_with(
     claim = stop_before(stage)
 
     services.cancel(claim.job, by="sam")
-    settle(sent, sample_laws.job_of(sent))
+    settle_message(sent, sample_laws.job_of(sent))
     left = (shown(ana), uploaded(laws)), kinds()
-    repeated = accept(message())
-    again = accept(sent)
+    repeated = accept_message(message())
+    again = accept_message(sent)
     run_to_the_end()
 
     assert left == (before, set())
-    assert (repeated.kind, again.kind, again.job_id) == (Kind.DUPLICATE, Kind.ACCEPTED, claim.job.pk)
+    assert (repeated.status, again.status, again.job_id) == (
+        IntakeStatus.DUPLICATE,
+        IntakeStatus.ACCEPTED,
+        claim.job.pk,
+    )
     assert (articles(TAXED, RATE, LOWER), kinds()) == ([True, False, True], set())
 
 
@@ -129,7 +133,7 @@ def test_a_file_that_cannot_be_read_costs_nothing_that_is_found(file: bytes, law
     sent = arrived(laws, file, force_reprocess=True)
 
     seen = [shown(ana) for _ in stages()]
-    ended = settle(sent, sample_laws.job_of(sent))
+    ended = settle_message(sent, sample_laws.job_of(sent))
 
     assert (ended, [*seen, shown(ana)], uploaded(laws)) == ("delete", [before] * (len(seen) + 1), files)
     failed = sample_laws.version_of(sent)
@@ -142,7 +146,7 @@ def test_done_right_after_it_had_failed_the_version_says_nothing_of_its_failure(
     done(laws, xml(TAXED, RATE))
     sent = arrived(laws, b"no law", force_reprocess=True)
     run_to_the_end()
-    settle(sent, sample_laws.job_of(sent))
+    settle_message(sent, sample_laws.job_of(sent))
 
     done(laws, xml(TAXED, LOWER), force_reprocess=True)
 
@@ -172,7 +176,7 @@ def test_artifacts_of_what_was_done_anew_are_ingested_like_any(laws: S3Server) -
     LawVersion.objects.all().delete()
     Law.objects.all().delete()
 
-    ingest(Bucket(sample_laws.BUCKET), "LIVA")
+    import_artifacts(BucketSource(sample_laws.BUCKET), "LIVA")
 
     assert list(DocumentChunk.objects.order_by("pk").values_list("pk", "text", "vector_sha")) == before
     assert (Law.objects.get().document_id, articles(TAXED, RATE, LOWER)) == (SECOND, [True, False, True])
@@ -240,12 +244,12 @@ def begun_at_home(laws: S3Server) -> tuple[Claim, Message]:
 def test_what_has_failed_at_home_is_gone_on_with(forced: bool, laws: S3Server) -> None:
     claim, sent = begun_at_home(laws)
     services.cancel(claim.job, by="sam")
-    settle(sent, sample_laws.job_of(sent))
+    settle_message(sent, sample_laws.job_of(sent))
 
-    again = accept(message(force_reprocess=forced))
+    again = accept_message(message(force_reprocess=forced))
     run_to_the_end()
 
-    assert (again.kind, again.job_id) == (Kind.ACCEPTED, claim.job.pk)
+    assert (again.status, again.job_id) == (IntakeStatus.ACCEPTED, claim.job.pk)
     assert (sample_laws.job_of(sent).state, sample_laws.version_of(sent).status) == ("done", "embedded")
     assert (Document.objects.get().pk, articles(TAXED, RATE), kinds()) == (FIRST, [True, True], set())
 
@@ -273,7 +277,7 @@ def test_what_is_found_never_says_to_be_of_a_file_that_it_was_not_made_of(laws: 
     said = LawVersion.objects.values("raw_key", "ingest_timestamp", "job_id").get(pk=FIRST)
     put(laws, b"no law", key="raw/other.xml")
 
-    accept(message(force_reprocess=True, raw_key="raw/other.xml"))
+    accept_message(message(force_reprocess=True, raw_key="raw/other.xml"))
     run_to_the_end()
 
     assert LawVersion.objects.values("raw_key", "ingest_timestamp", "job_id").get(pk=FIRST) == said
@@ -311,9 +315,12 @@ def test_a_message_that_comes_meanwhile_begins_no_second_job(laws: S3Server) -> 
     done(laws, xml(TAXED, RATE))
     sent = arrived(laws, xml(TAXED, LOWER), force_reprocess=True)
 
-    kinds_ = [accept(each).kind for each in (sent, message(), message(force_reprocess=True, raw_key="raw/other.xml"))]
+    kinds_ = [
+        accept_message(each).status
+        for each in (sent, message(), message(force_reprocess=True, raw_key="raw/other.xml"))
+    ]
 
-    assert kinds_ == [Kind.IN_PROGRESS] * 3
+    assert kinds_ == [IntakeStatus.IN_PROGRESS] * 3
     assert UploadJob.objects.filter(state="queued").count() == 1
 
 

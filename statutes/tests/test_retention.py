@@ -13,10 +13,10 @@ from accessa.integrity import find_violations
 from documents.models import Document
 from jobs import worker
 from jobs.models import UploadJob
-from statutes import retention
-from statutes.intake import Kind, accept
+from statutes import periodic
+from statutes.intake import IntakeStatus, accept_message
 from statutes.models import Law, LawVersion
-from statutes.settlement import settle
+from statutes.settlement import settle_message
 from statutes.sqs.messages import Message
 from statutes.tests import sample_laws
 from statutes.tests.race_helpers import after
@@ -31,7 +31,7 @@ def failed(laws: S3Server, version: str = "2024-01", **fields: Any) -> Message:
     """Let a law fail for good, and its message be settled."""
     sent = arrived(laws, b"no law", version, **fields)
     run_to_the_end()
-    settle(sent, sample_laws.job_of(sent))
+    settle_message(sent, sample_laws.job_of(sent))
     return sent
 
 
@@ -44,11 +44,11 @@ def test_a_version_that_failed_long_ago_is_taken_out_and_its_row_stays(laws: S3S
     sent = failed(laws)
     document = Document.objects.get()
     days_pass(29)
-    retention.take_out_failed()
+    periodic.delete_expired_failures()
     assert Document.objects.exists()
     days_pass(2)
 
-    retention.take_out_failed()
+    periodic.delete_expired_failures()
 
     version = sample_laws.version_of(sent)
     assert not Document.objects.exists()
@@ -61,13 +61,13 @@ def test_a_version_that_failed_long_ago_is_taken_out_and_its_row_stays(laws: S3S
 def test_a_message_brings_a_version_back_that_was_taken_out(laws: S3Server) -> None:
     sent = failed(laws)
     days_pass()
-    retention.take_out_failed()
+    periodic.delete_expired_failures()
 
     put(laws, xml(TAXED))
-    again = accept(sent)
+    again = accept_message(sent)
     run_to_the_end()
 
-    assert again.kind == Kind.ACCEPTED
+    assert again.status == IntakeStatus.ACCEPTED
     assert (Law.objects.get().status, articles(TAXED)) == ("embedded", [True])
 
 
@@ -76,7 +76,7 @@ def test_what_is_found_is_kept_though_doing_it_anew_has_failed(laws: S3Server) -
     failed(laws, force_reprocess=True)
     days_pass()
 
-    retention.take_out_failed()
+    periodic.delete_expired_failures()
 
     assert Law.objects.get().document_id == Document.objects.get().pk
 
@@ -85,14 +85,14 @@ def test_what_is_tried_again_is_kept_and_so_is_everything_without_an_end_to_it(l
     sent = failed(laws)
     days_pass()
     settings.STATUTES_FAILED_DAYS = 0
-    retention.take_out_failed()
+    periodic.delete_expired_failures()
     assert Document.objects.exists()
     settings.STATUTES_FAILED_DAYS = 30
-    accept(sent)
+    accept_message(sent)
     LawVersion.objects.update(status="failed")
     days_pass()
 
-    retention.take_out_failed()
+    periodic.delete_expired_failures()
 
     assert UploadJob.objects.get().state == "queued"
 
@@ -103,8 +103,8 @@ def test_what_a_message_has_just_come_for_is_kept(laws: S3Server) -> None:
     taken: list[bool] = []
 
     # Noted, and not yet begun.
-    with after("RELEASE SAVEPOINT", lambda: taken.append(retention._taken_out(sample_laws.version_of(sent).pk))):
-        again = accept(sent)
+    with after("RELEASE SAVEPOINT", lambda: taken.append(periodic._erase_if_expired(sample_laws.version_of(sent).pk))):
+        again = accept_message(sent)
 
     assert taken == [False]
     assert again.job_id == UploadJob.objects.get().pk

@@ -44,13 +44,13 @@ def test_what_does_not_fit_is_refused_by_its_place_and_not_its_text(change: str)
     law, where = broken(change)
 
     with pytest.raises(json_schema.SchemaInvalid) as refused:
-        json_schema.check(law)
+        json_schema.check_schema(law)
 
     assert (refused.value.code, refused.value.where) == ("LAW_SCHEMA_INVALID", where)
 
 
 def test_a_law_fits() -> None:
-    json_schema.check(LAW)
+    json_schema.check_schema(LAW)
 
 
 def test_the_schema_is_one_and_names_the_divisions_that_are_made() -> None:

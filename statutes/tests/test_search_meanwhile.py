@@ -59,13 +59,15 @@ def test_while_a_newer_version_takes_its_place_a_law_is_found_in_one_of_the_two(
         arrived(laws, xml(TAXED, LOWER if at % 2 == 0 else RATE), after)
         claim = stop_before("embedded")
         with before_the_first(point, partial(worker.run_stage, claim)) as seen:
-            found = search.laws(user_id=ana.id, query="tasa del impuesto", law_ids=law_ids)
+            found = search.search_statutes(user_id=ana.id, query="tasa del impuesto", law_ids=law_ids)
 
         assert seen, point
         assert Law.objects.get().version == after
         assert ({law.version for law in found}, len(found)) in (({before}, 2), ({after}, 2)), point
         assert all(law.citation.startswith(f"{law.title} ({law.version})") for law in found)
-        assert len({law.text for law in found} & {law.text for law in search.laws(user_id=ana.id, query="impuesto")})
+        assert len(
+            {law.text for law in found} & {law.text for law in search.search_statutes(user_id=ana.id, query="impuesto")}
+        )
 
 
 class Slow(Instant):
@@ -94,7 +96,7 @@ def test_a_law_that_is_replaced_while_the_question_is_embedded_is_found(
         taken_out(old)
 
     Slow.meanwhile.append(replaced)
-    found = search.laws(user_id=ana.id, query="tasa", **narrowed)
+    found = search.search_statutes(user_id=ana.id, query="tasa", **narrowed)
 
     assert not Slow.meanwhile
     assert [law.version for law in found] == ["2024-02"]

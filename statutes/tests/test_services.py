@@ -22,7 +22,7 @@ from jobs import worker
 from jobs.claims import ClaimLost
 from jobs.models import UploadJob
 from statutes import ids, periodic, publish_lock, services
-from statutes.intake import accept
+from statutes.intake import accept_message
 from statutes.models import Law, LawVersion
 from statutes.tests import sample_laws
 from statutes.tests.race_helpers import after
@@ -102,7 +102,7 @@ def test_a_law_that_was_taken_out_comes_back_by_its_message(laws: S3Server) -> N
     done(laws, xml(TAXED))
     services.withdraw("LIVA", by=None, reason="by mistake")
 
-    accept(message())
+    accept_message(message())
     run_to_the_end()
 
     assert articles(TAXED) == [True]
@@ -114,9 +114,9 @@ def test_a_message_that_comes_while_its_law_is_taken_out_begins_it_anew(laws: S3
     LawVersion.objects.update(status="failed")
 
     with after("RELEASE SAVEPOINT", lambda: services.withdraw("LIVA", by=None, reason="repealed")):
-        again = accept(message())
+        again = accept_message(message())
 
-    assert (again.kind, again.job_id) == ("accepted", UploadJob.objects.get().pk)
+    assert (again.status, again.job_id) == ("accepted", UploadJob.objects.get().pk)
     assert (LawVersion.objects.get().job_id, LawVersion.objects.get().status) == (again.job_id, "processing")
 
 
@@ -124,7 +124,7 @@ def test_a_law_that_is_forgotten_while_a_message_notes_it_is_noted_anew(laws: S3
     Law.objects.create(law_id="LIVA", version="2023-01", status="failed")
 
     with after('INSERT INTO "laws"', Law.objects.all().delete):
-        accept(message())
+        accept_message(message())
 
     assert Law.objects.get().version == "2024-01"
 
@@ -132,8 +132,8 @@ def test_a_law_that_is_forgotten_while_a_message_notes_it_is_noted_anew(laws: S3
 def test_a_law_is_not_forgotten_of_which_a_message_has_just_brought_a_version(laws: S3Server) -> None:
     Law.objects.create(law_id="LIVA", version="2023-01", status="failed")
 
-    with after('DELETE FROM "law_versions"', lambda: accept(message())):
-        services._forget("LIVA")
+    with after('DELETE FROM "law_versions"', lambda: accept_message(message())):
+        services._delete_rows("LIVA")
 
     assert Law.objects.get().version == "2024-01"
 
@@ -187,12 +187,12 @@ def test_a_version_whose_job_was_cancelled_has_failed_where_no_message_says_so(l
             [claim.job.pk],
         )
 
-    periodic.note_failures()
+    periodic.record_failures()
     assert LawVersion.objects.get().status == "normalized"  # a message may be about to try it again
     LawVersion.objects.update(updated_at=timezone.now() - timedelta(minutes=2))
-    periodic.note_failures()
+    periodic.record_failures()
 
     found = LawVersion.objects.get()
     assert (found.status, found.error_code, Law.objects.get().status) == ("failed", "CANCELLED", "failed")
-    assert "statutes.periodic.note_failures" in configured.JOBS_PERIODIC_TASKS
+    assert "statutes.periodic.record_failures" in configured.JOBS_PERIODIC_TASKS
     assert sample_laws.job_of(message()).state == "deadletter"

@@ -17,7 +17,7 @@ from jobs import worker
 from jobs.models import UploadJob
 from jobs.outcomes import Moved, Retryable, Wait
 from jobs.states import Stage
-from statutes.intake import Kind, accept
+from statutes.intake import IntakeStatus, accept_message
 from statutes.models import Law, LawVersion
 from statutes.stages import SCANS
 from statutes.tests import sample_laws
@@ -45,13 +45,13 @@ def test_a_law_goes_from_its_message_to_passages_that_are_found(laws: S3Server) 
 
 def test_the_same_message_twice_is_one_result(laws: S3Server) -> None:
     sent = arrived(laws, xml(TAXED))
-    again = accept(sent)
+    again = accept_message(sent)
     run_to_the_end()
     before = objects(laws)
-    once_more = accept(sent)
+    once_more = accept_message(sent)
     run_to_the_end()
 
-    assert (again.kind, once_more.kind) == (Kind.IN_PROGRESS, Kind.DUPLICATE)
+    assert (again.status, once_more.status) == (IntakeStatus.IN_PROGRESS, IntakeStatus.DUPLICATE)
     assert again.job_id == once_more.job_id == UploadJob.objects.get().pk
     assert objects(laws) == before
     assert len(found()) == len(set(found()))
@@ -93,9 +93,9 @@ def test_a_swap_that_breaks_off_leaves_the_old_version_whole(laws: S3Server) -> 
 def test_an_older_version_never_takes_the_place_of_a_newer(laws: S3Server) -> None:
     done(laws, xml(LOWER), "2024-10")
 
-    late = accept(message("2024-9", force_reprocess=True))
+    late = accept_message(message("2024-9", force_reprocess=True))
 
-    assert (late.kind, late.job_id) == (Kind.OUTDATED, None)
+    assert (late.status, late.job_id) == (IntakeStatus.OUTDATED, None)
     assert not LawVersion.objects.filter(version="2024-9").exists()
 
 
@@ -120,10 +120,10 @@ def test_forced_the_same_version_is_done_anew_and_found_meanwhile(laws: S3Server
     first = done(laws, xml(TAXED, RATE))
     before = objects(laws)
 
-    again = accept(message(force_reprocess=True))
+    again = accept_message(message(force_reprocess=True))
     seen = [articles(TAXED, RATE) for _ in stages()]
 
-    assert again.kind == Kind.ACCEPTED
+    assert again.status == IntakeStatus.ACCEPTED
     assert again.job_id != first.pk
     assert all(shown == [True, True] for shown in seen)
     assert objects(laws) == before

@@ -41,7 +41,7 @@ def test_what_failed_for_good_is_archived_once(laws: S3Server) -> None:
     job = sample_laws.job_of(sent)
     a_while_passes()
 
-    periodic.note_failures()
+    periodic.record_failures()
 
     error = json.loads(objects(laws)[RECORD])
     assert noted() == ("failed", "UNKNOWN_FORMAT")
@@ -49,7 +49,7 @@ def test_what_failed_for_good_is_archived_once(laws: S3Server) -> None:
     assert objects(laws)[error["raw"]] == b"no law"
     laws.ledger.clear()
     a_while_passes()
-    periodic.note_failures()
+    periodic.record_failures()
     assert not laws.ledger.counts
 
 
@@ -63,14 +63,14 @@ def test_a_bucket_that_is_away_keeps_a_failure_unnoted_and_nobody_elses(laws: S3
     UploadJob.objects.update(finished_at=timezone.now() - timedelta(minutes=2))
     LawVersion.objects.filter(law_id="OTHER").update(updated_at=timezone.now() - timedelta(minutes=1, seconds=30))
 
-    periodic.note_failures()
-    periodic.note_failures()
+    periodic.record_failures()
+    periodic.record_failures()
 
     assert set(LawVersion.objects.values_list("law_id", "status")) == {("LIVA", "processing"), ("OTHER", "failed")}
     assert "failed/OTHER/2024-01/error.json" in objects(laws)
     laws.behave()
     a_while_passes()
-    periodic.note_failures()
+    periodic.record_failures()
     assert set(Law.objects.values_list("status", flat=True)) == {"failed"}
     assert RECORD in objects(laws)
 
@@ -82,7 +82,7 @@ def test_what_another_try_may_mend_is_noted_and_not_archived(laws: S3Server, set
         run_to_the_end()
     a_while_passes()
 
-    periodic.note_failures()
+    periodic.record_failures()
 
     assert noted()[0] == "failed"
     assert list(objects(laws)) == [KEY]

@@ -16,10 +16,10 @@ from documents.ids import canonical_json
 from embeddings.models import DocumentChunk
 from statutes import artifact_import, ids
 from statutes.errors import Unreadable
-from statutes.intake import Kind, accept
+from statutes.intake import IntakeStatus, accept_message
 from statutes.readers import docx
 from statutes.s3 import keys
-from statutes.s3.artifact_source import Bucket
+from statutes.s3.artifact_source import BucketSource
 from statutes.s3.manifests import ManifestRefused
 from statutes.tests.sample_laws import BUCKET, RATE, TAXED, done, message, objects, put, xml
 from testing.fakes.s3 import S3Server
@@ -29,7 +29,7 @@ LAW = "LIVA"
 
 def refused() -> tuple[str, str]:
     with pytest.raises(ManifestRefused) as caught:
-        artifact_import.ingest(Bucket(BUCKET), LAW)
+        artifact_import.import_artifacts(BucketSource(BUCKET), LAW)
     return caught.value.code, caught.value.detail
 
 
@@ -74,7 +74,7 @@ def test_a_passage_with_the_id_of_anothers_does_not_take_its_place(laws: S3Serve
 def test_a_version_that_is_worked_on_is_not_ingested(laws: S3Server) -> None:
     done(laws, xml(TAXED))
     before = known()
-    assert accept(message(force_reprocess=True)).kind == Kind.ACCEPTED
+    assert accept_message(message(force_reprocess=True)).status == IntakeStatus.ACCEPTED
 
     assert refused() == ("LAW_BUSY", "This version of the law is being worked on.")
     assert known() == before
@@ -98,7 +98,7 @@ def test_a_member_that_lies_about_its_size_is_not_unpacked(monkeypatch: pytest.M
 
     try:
         with pytest.raises(Unreadable):
-            docx.read(content)
+            docx.read_docx(content)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -18,7 +18,7 @@ from documents.tests.s3_settings import use_s3_storage
 from jobs import claims, worker
 from jobs.models import UploadJob
 from statutes.sqs import envelope
-from statutes.sqs.messages import Arrived
+from statutes.sqs.messages import UploadNotification
 from statutes.tests.sqs_helpers import put_event
 from testing.cluster import until
 from testing.factories import JobFactory
@@ -77,8 +77,8 @@ def test_an_uploads_job_goes_on_as_soon_as_s3_has_the_bytes(queue: Queue, ana: P
 def told(key: str, bucket: str = "") -> list[bool]:
     """Tell of an object as the queue would, and return whether somebody waited for it."""
     record = put_event(key, bucket or configured.S3_RAW_BUCKET)
-    found = envelope.read(json.dumps({"Records": [record]}))
-    uploads = [item for item in found if isinstance(item, Arrived)]
+    found = envelope.parse_items(json.dumps({"Records": [record]}))
+    uploads = [item for item in found if isinstance(item, UploadNotification)]
     return [services.upload_arrived(user_id=item.user_id, document_id=item.document_id) for item in uploads]
 
 

@@ -16,7 +16,7 @@ from statutes import ids
 from statutes.chunking import articles
 from statutes.models import Law, LawVersion
 from statutes.structure import markdown
-from statutes.structure.builder import build
+from statutes.structure.builder import build_law
 from statutes.structure.model import Law as Canonical
 from statutes.structure.model import Line, Place
 from testing.factories import DocumentFactory
@@ -33,7 +33,7 @@ def enacted(
 ) -> UUID:
     """Store a law of some lines, a page for each text between form feeds; return its document's id."""
     law = _read(text)
-    rendered = markdown.render(law, pages=text.count("\f") + 1 if form == "pdf" else 0)
+    rendered = markdown.render_markdown(law, pages=text.count("\f") + 1 if form == "pdf" else 0)
     made: UUID = DocumentFactory.create(
         pk=ids.document_id(law_id, version),
         user_id=SYSTEM_TENANT_ID,
@@ -61,7 +61,7 @@ def _read(text: str) -> Canonical:
         for line in lying.strip("\n").split("\n"):
             lines.append(Line(line, Place(at, at + len(line), page)))
             at += len(line) + 1
-    return build(lines)
+    return build_law(lines)
 
 
 def _embed(document_id: UUID, texts: Sequence[str]) -> None:

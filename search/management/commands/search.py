@@ -1,4 +1,4 @@
-"""Ask a question from the command line."""
+"""Search from the command line."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from accounts.errors import ApiError
 from documents.management.commands.ingest import find_user
-from embeddings.search import Passage
 from embeddings.search.snippets import strip_marks
-from statutes.search import SOURCES, UPLOADS, search
+from search.services import SOURCES, UPLOADS, search
 
 
 class Command(BaseCommand):
@@ -25,27 +24,24 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        named = [name.strip() for name in options["sources"].split(",")]
+        sources = [name.strip() for name in options["sources"].split(",")]
         try:
             user_id = find_user(options["user"])
-            found = search(user_id=user_id, query=options["query"], k=options["k"], sources=named)
+            results = search(user_id=user_id, query=options["query"], k=options["k"], sources=sources)
         except ApiError as refused:
             raise CommandError(f"{refused.code}: {refused.detail}") from None
-        for number, passage in enumerate(found.passages, 1):
-            self._say(number, _place(passage), passage.score, passage.snippet)
-        for number, record in enumerate(found.records, 1):
-            self._say(number, f"{record.source}, {record.title or record.external_id}", record.score, record.snippet)
-        for number, law in enumerate(found.laws, 1):
-            self._say(number, law.citation, law.score, law.snippet)
-        if not found.passages and not found.records and not found.laws:
+        for number, passage in enumerate(results.passages, 1):
+            first, last = passage.pages
+            pages = f"page {first}" if first == last else f"pages {first}-{last}"
+            place = f"{passage.filename}, {pages}, {' > '.join(passage.headings) or 'no heading'}"
+            self._write(number, place, passage.score, passage.snippet)
+        for number, record in enumerate(results.records, 1):
+            self._write(number, f"{record.source}, {record.title or record.external_id}", record.score, record.snippet)
+        for number, statute in enumerate(results.laws, 1):
+            self._write(number, statute.citation, statute.score, statute.snippet)
+        if not results.passages and not results.records and not results.laws:
             self.stdout.write("Nothing found.")
 
-    def _say(self, number: int, place: str, score: float, snippet: str) -> None:
+    def _write(self, number: int, place: str, score: float, snippet: str) -> None:
         self.stdout.write(f"{number}. {place} ({score:.3f})")
         self.stdout.write(f"   {strip_marks(snippet)}\n")
-
-
-def _place(passage: Passage) -> str:
-    first, last = passage.pages
-    pages = f"page {first}" if first == last else f"pages {first}-{last}"
-    return f"{passage.filename}, {pages}, {' > '.join(passage.headings) or 'no heading'}"

@@ -11,7 +11,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from jobs.errors import safe_error_name
 from statutes import artifact_import
 from statutes.s3 import client
-from statutes.s3.artifact_source import Bucket, Folder, Source
+from statutes.s3.artifact_source import BucketSource, FolderSource, Source
 from statutes.s3.manifests import ManifestRefused
 
 
@@ -32,7 +32,7 @@ class Command(BaseCommand):
         refused = 0
         for law_id in options["law_id"]:
             try:
-                found = artifact_import.ingest(source, law_id)
+                found = artifact_import.import_artifacts(source, law_id)
             except ManifestRefused as why:
                 refused += 1
                 self.stderr.write(f"{law_id}: {why.code}: {why.detail}")
@@ -49,8 +49,8 @@ class Command(BaseCommand):
 
 def _source(bucket: str | None, folder: Path | None) -> Source:
     if folder:
-        return Folder(folder)
+        return FolderSource(folder)
     try:
-        return Bucket(bucket or client.bucket())
+        return BucketSource(bucket or client.statutes_bucket())
     except ImproperlyConfigured as error:
         raise CommandError(str(error)) from error

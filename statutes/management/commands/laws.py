@@ -17,10 +17,10 @@ from jobs.errors import safe_error_name
 from jobs.models import UploadJob
 from jobs.outcomes import Postponed, StageFailure
 from statutes import services
-from statutes.admin_queries import with_codes
 from statutes.models import Law, LawVersion
+from statutes.queries import laws_with_error_codes
 from statutes.s3 import keys
-from statutes.sqs import client, dead_letters, send
+from statutes.sqs import client, dead_letters
 from statutes.sqs.messages import PRIORITIES
 
 LATEST = 50
@@ -56,7 +56,7 @@ class Command(BaseCommand):
 
     def _list(self, options: dict[str, Any]) -> None:
         table = Table("Law", "Status", "Version", "Passages", "Language", "Changed, UTC", "Title", box=None)
-        rows = with_codes().filter(**({"status": options["status"]} if options["status"] else {}))
+        rows = laws_with_error_codes().filter(**({"status": options["status"]} if options["status"] else {}))
         for law in rows.order_by("-updated_at", "law_id")[:LATEST]:
             changed = f"{law.updated_at:{MOMENT}}"
             status = _status(law.status, getattr(law, "error_code", None))
@@ -96,26 +96,26 @@ class Command(BaseCommand):
         self.stdout.write("Taken out.")
 
     def _redrive(self, options: dict[str, Any]) -> None:
-        urls = client.queues()
+        urls = client.queue_urls()
         if not urls:
             raise CommandError("Set SQS_QUEUE_URL.")
-        found = dead_letters.held(urls)
+        found = dead_letters.receive_dead_letters(urls)
         try:
             for each in found:
                 about = each.code or ", ".join(each.laws) or "nothing of laws"
                 self.stdout.write(f"{each.received.message_id}: {about}")
             if options["yes"]:
-                moved = dead_letters.move(found, by=None, reason=options["reason"])
+                moved = dead_letters.redrive(found, by=None, reason=options["reason"])
                 left = len(found) - moved
                 self.stdout.write(f"{moved} put back" + (f", {left} left: nobody could work on them." if left else "."))
             else:
-                self.stdout.write(dead_letters.told(found))
+                self.stdout.write(dead_letters.summarize(found))
         finally:
-            dead_letters.let_go([each for each in found if each.code or not options["yes"]])
+            dead_letters.release_dead_letters([each for each in found if each.code or not options["yes"]])
 
     def _send(self, options: dict[str, Any]) -> None:
         asked = {name: options[name] for name in ("key", "law", "version", "priority", "bucket", "force", "urgent")}
-        sent = send.send(**asked, by=None, reason=options["reason"])
+        sent = services.send_file_message(**asked, by=None, reason=options["reason"])
         self.stdout.write(f"Sent: message {sent}")
 
     def _print(self, table: Table) -> None:

@@ -34,7 +34,7 @@ def paragraphs(*texts: str, properties: str = "") -> str:
 
 
 def test_paragraphs_are_lines_and_offsets_count_their_characters() -> None:
-    law = docx.read(packed(paragraphs("LEY", "Artículo 1. Los de la ley.", "Artículo 2. El resto.")))
+    law = docx.read_docx(packed(paragraphs("LEY", "Artículo 1. Los de la ley.", "Artículo 2. El resto.")))
 
     assert articles(law) == {"1": "Los de la ley.", "2": "El resto."}
     second = [article for _, article in law.articles()][1]
@@ -45,7 +45,7 @@ def test_a_rows_cells_are_one_line() -> None:
     cell = "<w:tc>{}</w:tc>"
     row = f"<w:tbl><w:tr>{cell.format(paragraphs('Toma', 'de agua'))}{cell.format(paragraphs('25'))}</w:tr></w:tbl>"
 
-    law = docx.read(packed(paragraphs("Artículo 1. Las cuotas de la ley:") + row))
+    law = docx.read_docx(packed(paragraphs("Artículo 1. Las cuotas de la ley:") + row))
 
     assert articles(law) == {"1": "Las cuotas de la ley:\nToma de agua | 25"}
 
@@ -56,7 +56,7 @@ def test_struck_and_moved_text_is_no_law() -> None:
         "<w:moveFrom><w:r><w:t>movido</w:t></w:r></w:moveFrom><w:ins><w:r><w:t>es de la ley.</w:t></w:r></w:ins></w:p>"
     )
 
-    assert articles(docx.read(packed(change))) == {"1": "El plazo es de la ley."}
+    assert articles(docx.read_docx(packed(change))) == {"1": "El plazo es de la ley."}
 
 
 NUMBERING = (
@@ -79,7 +79,7 @@ def test_numbers_that_word_prints_and_does_not_write_are_read() -> None:
         + paragraphs("tres.", properties=numbered(1))
     )
 
-    law = docx.read(packed(body, numbering=NUMBERING))
+    law = docx.read_docx(packed(body, numbering=NUMBERING))
 
     assert articles(law) == {"1": "Son de la ley:\nI. una;\nII. dos.", "2": "Otras de la ley:\nI. tres."}
 
@@ -88,7 +88,7 @@ def test_numbers_may_come_from_a_style() -> None:
     styles = f'<w:styles xmlns:w="{W}"><w:style w:styleId="Art">{numbered(0)}</w:style></w:styles>'
     styled = '<w:pPr><w:pStyle w:val="Art"/></w:pPr>'
 
-    law = docx.read(packed(paragraphs("Los.", "Las.", properties=styled), numbering=NUMBERING, styles=styles))
+    law = docx.read_docx(packed(paragraphs("Los.", "Las.", properties=styled), numbering=NUMBERING, styles=styles))
 
     assert articles(law) == {"1": "Los.", "2": "Las."}
 
@@ -98,7 +98,7 @@ def test_the_body_is_where_the_package_says() -> None:
     relations = f'<Relationships><Relationship Type="{kind}" Target="/word/document2.xml"/></Relationships>'
     document = f'<w:document xmlns:w="{W}"><w:body>{paragraphs("Artículo 1. La ley.")}</w:body></w:document>'
 
-    law = docx.read(zipped({docx.RELATIONS: relations, "word/document2.xml": document}))
+    law = docx.read_docx(zipped({docx.RELATIONS: relations, "word/document2.xml": document}))
 
     assert articles(law) == {"1": "La ley."}
 
@@ -135,7 +135,7 @@ def test_what_is_no_word_document_of_a_sane_size_is_refused(kind: str, monkeypat
     content, code = REFUSED[kind]
 
     with pytest.raises(Unreadable) as refused:
-        docx.read(content)
+        docx.read_docx(content)
 
     assert refused.value.code == code
 
@@ -144,7 +144,7 @@ def test_a_bomb_in_a_bomb_is_not_unpacked() -> None:
     content = zipped({docx.BODY: zipped({docx.BODY: BOMB})})
 
     with pytest.raises(Unreadable) as refused:
-        docx.read(content)
+        docx.read_docx(content)
 
     assert refused.value.code == "DOCX_TRUNCATED"
 
@@ -152,7 +152,7 @@ def test_a_bomb_in_a_bomb_is_not_unpacked() -> None:
 def test_subsections_with_headings_of_their_own_are_articles_of_their_own() -> None:
     lines = ("Example Act", "Section 4(a) Of the board.", "Section 4(b) Of the clerk.", "Section 5. (a) Of the act.")
 
-    law = docx.read(packed(paragraphs(*lines)))
+    law = docx.read_docx(packed(paragraphs(*lines)))
 
     assert articles(law) == {"4(a)": "Of the board.", "4(b)": "Of the clerk.", "5": "(a) Of the act."}
     assert [article.label for _, article in law.articles()] == ["Section 4(a)", "Section 4(b)", "Section 5"]

@@ -13,7 +13,7 @@ from jobs.outcomes import Permanent
 from statutes import readers
 from statutes.errors import Unreadable
 from statutes.readers import Format, docx, xml, xml_tree
-from statutes.readers.file_type import sniff
+from statutes.readers.file_type import sniff_format
 from statutes.structure.model import Law
 from statutes.tests.laws import articles, shown
 from statutes.tests.readers.test_docx import NUMBERING, W, numbered, packed, paragraphs, zipped
@@ -33,7 +33,7 @@ BODY = f'<w:document xmlns:w="{W}"><w:body>{paragraphs("Artículo 1. La ley.")}<
 def outcome(path: Path, content: bytes, format: Format) -> Law | str:
     path.write_bytes(content)
     try:
-        return readers.read(path, format=format, scan=lambda path, pages: {})
+        return readers.read_statute(path, format=format, scan=lambda path, pages: {})
     except Permanent as failure:
         return failure.code
 
@@ -102,7 +102,7 @@ HARMLESS = {
 
 @pytest.mark.parametrize("kind", HARMLESS)
 def test_what_says_nothing_of_the_law_does_no_harm(kind: str) -> None:
-    law = xml.read(HARMLESS[kind].format(ONE).encode())
+    law = xml.read_xml(HARMLESS[kind].format(ONE).encode())
 
     assert articles(law) == LAW
     assert "root:" not in " ".join(shown(law))
@@ -118,16 +118,16 @@ REFUSED = {
 @pytest.mark.parametrize("kind", REFUSED)
 def test_what_would_grow_is_refused_before_it_does(kind: str) -> None:
     with pytest.raises(Unreadable) as refused:
-        xml.read(REFUSED[kind].encode())
+        xml.read_xml(REFUSED[kind].encode())
 
     assert refused.value.code in ("XML_ENTITY_REFUSED", "XML_TOO_DEEP")
 
 
 def test_elements_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(xml_tree, "MOST", 1_000)
+    monkeypatch.setattr(xml_tree, "MAX_ELEMENTS", 1_000)
 
     with pytest.raises(Unreadable) as refused:
-        xml.read(b"<a>" + b"<b/>" * 1_000)
+        xml.read_xml(b"<a>" + b"<b/>" * 1_000)
 
     assert refused.value.code == "XML_TOO_LARGE"
 
@@ -136,7 +136,9 @@ def test_elements_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_names_that_lead_out_of_the_archive_lead_nowhere() -> None:
-    law = docx.read(zipped({"../../../tmp/evil": "x", "/etc/passwd": "x", "word/vbaProject.bin": "x", docx.BODY: BODY}))
+    law = docx.read_docx(
+        zipped({"../../../tmp/evil": "x", "/etc/passwd": "x", "word/vbaProject.bin": "x", docx.BODY: BODY})
+    )
 
     assert articles(law) == {"1": "La ley."}
 
@@ -146,7 +148,7 @@ def test_a_body_elsewhere_is_not_fetched(target: str) -> None:
     relation = f'<Relationship Type="x/officeDocument" TargetMode="External" Target="{target}"/>'
 
     with pytest.raises(Unreadable) as refused:
-        docx.read(zipped({docx.RELATIONS: f"<Relationships>{relation}</Relationships>"}))
+        docx.read_docx(zipped({docx.RELATIONS: f"<Relationships>{relation}</Relationships>"}))
 
     assert refused.value.code == "NOT_DOCX"
 
@@ -156,11 +158,11 @@ def test_a_size_that_lies_is_not_believed() -> None:
     place = content.index(b"PK\x01\x02") + 24
 
     content[place : place + 4] = (0xFFFFFFF0).to_bytes(4, "little")
-    assert articles(docx.read(bytes(content))) == {"1": "La ley."}
+    assert articles(docx.read_docx(bytes(content))) == {"1": "La ley."}
 
     content[place : place + 4] = (5).to_bytes(4, "little")
     with pytest.raises(Unreadable) as refused:
-        docx.read(bytes(content))
+        docx.read_docx(bytes(content))
     assert refused.value.code == "DOCX_TRUNCATED"
 
 
@@ -174,7 +176,7 @@ def test_members_that_overlap_are_read_once(monkeypatch: pytest.MonkeyPatch) -> 
     entries, tail = content[start:end] * 4_000, bytearray(content[end:])
     tail[8:12], tail[12:16] = (4_000).to_bytes(2, "little") * 2, len(entries).to_bytes(4, "little")
 
-    law = docx.read(content[:start] + entries + bytes(tail))
+    law = docx.read_docx(content[:start] + entries + bytes(tail))
 
     assert articles(law) == {"1": "La ley ."}
 
@@ -183,7 +185,7 @@ def test_a_number_that_repeats_itself_without_end_is_cut() -> None:
     lists = NUMBERING.replace("Artículo %1.", "Artículo 1. " + "%1" * 100_000)
     lists = lists.replace("decimal", "upperRoman").replace('start w:val="1"', 'start w:val="99999"')
 
-    law = docx.read(packed(paragraphs("La ley.", properties=numbered(0)), numbering=lists))
+    law = docx.read_docx(packed(paragraphs("La ley.", properties=numbered(0)), numbering=lists))
 
     assert sum(map(len, shown(law))) < 300
 
@@ -193,7 +195,7 @@ def test_styles_that_are_based_on_each_other_end() -> None:
     styles = f'<w:styles xmlns:w="{W}">{style.format("A", "B")}{style.format("B", "A")}</w:styles>'
     styled = '<w:pPr><w:pStyle w:val="A"/></w:pPr>'
 
-    assert articles(docx.read(packed(paragraphs("Artículo 1. La ley.", properties=styled), styles=styles))) == {
+    assert articles(docx.read_docx(packed(paragraphs("Artículo 1. La ley.", properties=styled), styles=styles))) == {
         "1": "La ley."
     }
 
@@ -213,7 +215,7 @@ def test_another_kind_of_file_is_refused_whatever_its_name(tmp_path: Path, kind:
     path.write_bytes(OTHERS[kind])
 
     with pytest.raises(Unreadable):
-        sniff(path, most=1_000)
+        sniff_format(path, most=1_000)
 
 
 def test_a_file_of_any_size_is_refused_without_reading_it(tmp_path: Path) -> None:
@@ -222,6 +224,6 @@ def test_a_file_of_any_size_is_refused_without_reading_it(tmp_path: Path) -> Non
         file.truncate(200 << 30)  # sparse: nothing of it is written
 
     with pytest.raises(Unreadable) as refused:
-        sniff(path, most=100 << 20)
+        sniff_format(path, most=100 << 20)
 
     assert refused.value.code == "FILE_TOO_LARGE"

@@ -17,7 +17,7 @@ from documents.parsers.sandbox.client import ROOT
 from jobs.outcomes import Permanent, StageFailure
 from statutes import readers
 from statutes.errors import ENDED, REFUSALS, Unreadable
-from statutes.readers import Format, docx, sniff
+from statutes.readers import Format, docx, sniff_format
 from statutes.structure import json_schema
 from statutes.structure.model import Law
 from statutes.tests.laws import articles, encoded, told, unscanned
@@ -37,13 +37,13 @@ def path(tmp_path: Path) -> Path:
 
 def read(path: Path, content: bytes) -> Law:
     path.write_bytes(content)
-    return readers.read(path, format=sniff(path, most=MOST), scan=unscanned)
+    return readers.read_statute(path, format=sniff_format(path, most=MOST), scan=unscanned)
 
 
 def refused(path: Path, content: bytes, format: Format) -> StageFailure:
     path.write_bytes(content)
     with pytest.raises(StageFailure) as failure:
-        readers.read(path, format=format, scan=unscanned)
+        readers.read_statute(path, format=format, scan=unscanned)
     return failure.value
 
 
@@ -58,12 +58,12 @@ FORMATS: dict[Format, bytes] = {
 def test_each_format_is_told_by_its_content_and_read(path: Path, format: Format) -> None:
     path.write_bytes(FORMATS[format])
 
-    found = sniff(path, most=MOST)
+    found = sniff_format(path, most=MOST)
 
     assert found == format
-    law = readers.read(path, format=found, scan=unscanned)
-    json_schema.check(told(law))
-    assert encoded(law) == encoded(readers.read(path, format=found, scan=unscanned))
+    law = readers.read_statute(path, format=found, scan=unscanned)
+    json_schema.check_schema(told(law))
+    assert encoded(law) == encoded(readers.read_statute(path, format=found, scan=unscanned))
 
 
 # Which format it is
@@ -93,7 +93,7 @@ NOT_SNIFFED = {
 def test_a_format_is_known_by_its_first_bytes(path: Path, content: bytes) -> None:
     path.write_bytes(content)
 
-    assert sniff(path, most=MOST) == SNIFFED[content]
+    assert sniff_format(path, most=MOST) == SNIFFED[content]
 
 
 @pytest.mark.parametrize("content", NOT_SNIFFED, ids=lambda content: repr(content[:12]))
@@ -101,7 +101,7 @@ def test_what_is_no_format_that_is_read_is_refused(path: Path, content: bytes) -
     path.write_bytes(content)
 
     with pytest.raises(Unreadable) as refused:
-        sniff(path, most=MOST)
+        sniff_format(path, most=MOST)
 
     assert refused.value.code == NOT_SNIFFED[content]
 
@@ -221,7 +221,7 @@ def test_only_pages_without_text_are_scanned(path: Path) -> None:
 
     path.write_bytes(text_pdf(FIRST, "", "Artículo 3. Lo demás.", ""))
 
-    law = readers.read(path, format="pdf", scan=scan)
+    law = readers.read_statute(path, format="pdf", scan=scan)
 
     assert asked == [[2, 4]]
     assert [(article.number, article.place.page) for _, article in law.articles()] == [("1", 1), ("2", 2), ("3", 3)]
@@ -233,7 +233,7 @@ def test_a_scanned_law_is_read_by_ocr(path: Path) -> None:
     ImageDraw.Draw(page).text((60, 60), text, fill="black", font=ImageFont.load_default(32), spacing=10)
     page.save(path, format="PDF", resolution=100)
 
-    law = readers.read(
+    law = readers.read_statute(
         path,
         format="pdf",
         scan=lambda path, pages: {page: ocr.recognize_pages(path, [page - 1])[page - 1] for page in pages},
@@ -303,7 +303,7 @@ def test_the_child_can_open_neither_file_nor_socket_once_it_reads(path: Path, fo
     path.write_bytes(FORMATS[format])
     code = (
         "import sys, socket; from statutes.readers import child; child.warm_up()\n"
-        "print('law' in child.answer_to({'path': sys.argv[1], 'format': sys.argv[2], 'scanned': None}), flush=True)\n"
+        "print('law' in child.respond({'path': sys.argv[1], 'format': sys.argv[2], 'scanned': None}), flush=True)\n"
         "socket.socket()"
     )
 

@@ -18,7 +18,7 @@ from documents.parsers.sandbox.client import ROOT
 from statutes.chunking.articles import CHUNKER, ArticleChunk
 from statutes.readers import pdf, xml
 from statutes.structure import json_schema
-from statutes.structure.markdown import render
+from statutes.structure.markdown import render_markdown
 from statutes.structure.model import Article, Division, Law
 from statutes.tests.laws import encoded, shown, told
 
@@ -38,7 +38,9 @@ RUNNING = re.compile(
 
 def law_of(name: str) -> Law:
     content = (HERE / name).read_bytes()
-    return xml.read(content) if name.endswith(".xml") else pdf.read(content.decode().rstrip("\n").split("\f"), {})
+    return (
+        xml.read_xml(content) if name.endswith(".xml") else pdf.read_pdf(content.decode().rstrip("\n").split("\f"), {})
+    )
 
 
 def outlined(law: Law) -> str:
@@ -65,7 +67,7 @@ def _outlined(child: Division | Article, depth: int) -> Iterator[str]:
 def test_a_law_is_read_as_it_is_published(name: str) -> None:
     law = law_of(name)
 
-    json_schema.check(told(law))
+    json_schema.check_schema(told(law))
     assert outlined(law) == (HERE / name).with_suffix(f"{Path(name).suffix}.law").read_text()
 
 
@@ -80,7 +82,7 @@ def test_every_letter_of_a_law_is_in_what_is_read_of_it(name: str) -> None:
 def test_every_article_can_be_cited_by_its_chunk(name: str) -> None:
     law = law_of(name)
 
-    chunks = CHUNKER.split(render(law).text)
+    chunks = CHUNKER.split(render_markdown(law).text)
 
     cited = [article for chunk in chunks if isinstance(chunk, ArticleChunk) for article in chunk.articles]
     assert cited == [article.id for _, article in law.articles()]
@@ -94,7 +96,8 @@ from statutes.tests.laws import encoded
 found = hashlib.sha256()
 for path in map(Path, sys.argv[1:]):
     content = path.read_bytes()
-    law = xml.read(content) if path.suffix == ".xml" else pdf.read(content.decode().rstrip("\\n").split("\\f"), {})
+    pages = content.decode("utf-8", "replace").rstrip("\\n").split("\\f")
+    law = xml.read_xml(content) if path.suffix == ".xml" else pdf.read_pdf(pages, {})
     found.update(encoded(law))
 print(found.hexdigest())
 """

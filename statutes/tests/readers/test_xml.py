@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from statutes.chunking.sections import units
+from statutes.chunking.sections import iter_units
 from statutes.errors import Unreadable
 from statutes.readers import xml
-from statutes.structure.markdown import render
+from statutes.structure.markdown import render_markdown
 from statutes.structure.model import Article, Division
 from statutes.tests.laws import articles, paths, shown
 
@@ -41,7 +41,7 @@ LEY = """<ley><titulo>Ley de aguas</titulo><fecha>2027</fecha>
 
 
 def test_akoma_ntoso_gives_sections_with_their_clauses() -> None:
-    law = xml.read(AKN.encode())
+    law = xml.read_xml(AKN.encode())
 
     assert articles(law) == {
         "1": "In this Act waters means H2O.",
@@ -55,7 +55,7 @@ def test_akoma_ntoso_gives_sections_with_their_clauses() -> None:
 
 
 def test_an_attachment_is_an_annex() -> None:
-    annex = xml.read(AKN.encode()).children[-1]
+    annex = xml.read_xml(AKN.encode()).children[-1]
 
     assert isinstance(annex, Division)
     assert (annex.kind, annex.number, annex.label) == ("annex", "1", "Schedule 1")
@@ -72,21 +72,21 @@ def test_an_attachment_is_an_annex() -> None:
     ],
 )
 def test_a_subsection_that_a_label_says_is_in_the_number(section: str, number: str, text: str) -> None:
-    law = xml.read(f"<act><title>Act of the people</title><section>{section}</section></act>".encode())
+    law = xml.read_xml(f"<act><title>Act of the people</title><section>{section}</section></act>".encode())
 
     assert articles(law) == {number: text}
-    assert [unit.article for unit in units(render(law).text) if unit.article] == [number]
+    assert [unit.article for unit in iter_units(render_markdown(law).text) if unit.article] == [number]
 
 
 def test_data_about_the_law_and_editors_notes_are_no_law() -> None:
-    text = " ".join(shown(xml.read(AKN.encode())))
+    text = " ".join(shown(xml.read_xml(AKN.encode())))
 
     assert "secret" not in text
     assert "editor" not in text
 
 
 def test_plain_spanish_xml_is_read_by_its_elements_names() -> None:
-    law = xml.read(LEY.encode())
+    law = xml.read_xml(LEY.encode())
 
     assert articles(law) == {
         "12-bis": "Los que en la ley deben.\nI. Uno",
@@ -99,7 +99,7 @@ def test_plain_spanish_xml_is_read_by_its_elements_names() -> None:
 
 
 def test_articles_that_hold_sections_are_divisions() -> None:
-    law = xml.read(
+    law = xml.read_xml(
         b"<act><article><num>I</num><section><num>1</num><p>The board of the act.</p></section></article></act>"
     )
 
@@ -108,7 +108,7 @@ def test_articles_that_hold_sections_are_divisions() -> None:
 
 
 def test_a_file_that_names_no_articles_is_read_by_its_lines() -> None:
-    law = xml.read(b"<act><p>THE ACT</p><p>Section 1. The board of the act.</p><p>Section 2. The rest.</p></act>")
+    law = xml.read_xml(b"<act><p>THE ACT</p><p>Section 1. The board of the act.</p><p>Section 2. The rest.</p></act>")
 
     assert articles(law) == {"1": "The board of the act.", "2": "The rest."}
 
@@ -116,7 +116,7 @@ def test_a_file_that_names_no_articles_is_read_by_its_lines() -> None:
 def test_places_are_bytes_of_the_source() -> None:
     content = LEY.encode()
 
-    first = next(article for _, article in xml.read(content).articles())
+    first = next(article for _, article in xml.read_xml(content).articles())
 
     assert content[first.place.start : first.place.end].startswith(b"<articulo><numero>12 Bis")
     paragraph = first.paragraphs[0].place
@@ -127,19 +127,21 @@ def test_places_are_bytes_of_the_source() -> None:
 def test_any_usual_encoding_is_read(encoding: str) -> None:
     declared = f'<?xml version="1.0" encoding="{encoding}"?>' + LEY
 
-    assert "12-bis" in articles(xml.read(declared.encode(encoding)))
+    assert "12-bis" in articles(xml.read_xml(declared.encode(encoding)))
 
 
 @pytest.mark.parametrize("name", ["title", "titulo"])
 def test_what_a_law_is_called_is_no_division_of_it(name: str) -> None:
-    law = xml.read(f"<law><{name}>Ley de la luz</{name}><articulo><num>1</num><p>La luz.</p></articulo></law>".encode())
+    law = xml.read_xml(
+        f"<law><{name}>Ley de la luz</{name}><articulo><num>1</num><p>La luz.</p></articulo></law>".encode()
+    )
 
     assert [paragraph.text for paragraph in law.preamble] == ["Ley de la luz"]
     assert [article.id for article in law.children if isinstance(article, Article)] == ["1"]
 
 
 def test_text_behind_an_article_stands_behind_it_and_not_in_the_preamble() -> None:
-    law = xml.read(
+    law = xml.read_xml(
         b"<law><chapter><num>1</num><article><num>1</num><p>One.</p></article></chapter><p>Between.</p>"
         b"<chapter><num>2</num><article><num>2</num><p>Two.</p></article></chapter><p>Signed.</p></law>"
     )
@@ -151,7 +153,7 @@ def test_text_behind_an_article_stands_behind_it_and_not_in_the_preamble() -> No
 def test_text_between_elements_is_kept() -> None:
     section = "<section><num>1</num>bare <i>text</i> of it</section>"
 
-    law = xml.read(f"<act>before<chapter><num>1</num>within{section}after</chapter></act>".encode())
+    law = xml.read_xml(f"<act>before<chapter><num>1</num>within{section}after</chapter></act>".encode())
 
     assert "".join(" ".join(shown(law)).split()) == "beforeChapter1withinSection1baretextofitafter"
 
@@ -179,13 +181,13 @@ def test_what_is_no_plain_xml_is_refused(kind: str) -> None:
     content, code = REFUSED[kind]
 
     with pytest.raises(Unreadable) as refused:
-        xml.read(content.encode())
+        xml.read_xml(content.encode())
 
     assert refused.value.code == code
 
 
 def test_a_doctype_that_declares_nothing_is_accepted_and_not_fetched() -> None:
-    law = xml.read(
+    law = xml.read_xml(
         b'<!DOCTYPE act SYSTEM "http://127.0.0.1:1/act.dtd"><act><section><num>1</num>The act.</section></act>'
     )
 

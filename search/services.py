@@ -1,0 +1,66 @@
+"""Search over all sources: passages of a tenant's documents, records of its connected systems, and statutes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from accounts.errors import ApiError
+from embeddings.search import HYBRID, Passage
+from embeddings.search import search as search_passages
+from embeddings.search.query_embedding import QueryEmbedding
+from integrations.search import RECORDS, RecordResult, search_records
+from statutes.search import StatutePassage, search_statutes
+
+UPLOADS, STATUTES = "documents", "statutes"
+SOURCES = (UPLOADS, *RECORDS, STATUTES)
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResults:
+    passages: list[Passage]
+    records: list[RecordResult]
+    laws: list[StatutePassage]
+
+
+def search(
+    *,
+    user_id: UUID,
+    query: str,
+    sources: Sequence[str] = (UPLOADS,),
+    k: int = 10,
+    mode: str = HYBRID,
+    document_ids: Sequence[UUID] | None = None,
+    law_ids: Sequence[str] | None = None,
+    filters: Any = None,
+    merge: bool = False,
+    query_embedding: QueryEmbedding | None = None,
+) -> SearchResults:
+    """Return at most ``k`` results of each kind that is among ``sources``, the best first.
+
+    ``document_ids`` narrows the passages of documents, ``law_ids`` those of statutes, ``filters`` and ``merge`` apply
+    to both. The query is embedded once per model; ``query_embedding`` shares it with other searches of the request.
+    Raises ``ApiError("UNKNOWN_SOURCE")`` and as ``embeddings.search.search``.
+    """
+    if any(name not in SOURCES for name in sources):
+        raise ApiError("UNKNOWN_SOURCE", f"The sources are {', '.join(SOURCES)}.", field="sources")
+    embedding = query_embedding or QueryEmbedding(user_id)
+    systems = [name for name in sources if name in RECORDS]
+    passages: list[Passage] = []
+    records: list[RecordResult] = []
+    laws: list[StatutePassage] = []
+    if UPLOADS in sources:
+        passages = search_passages(
+            user_id=user_id, query=query, k=k, mode=mode, document_ids=document_ids, filters=filters, merge=merge,
+            bought=embedding,
+        )  # fmt: skip
+    if systems:
+        records = search_records(user_id=user_id, query=query, sources=systems, k=k, mode=mode, bought=embedding)
+    if STATUTES in sources:
+        laws = search_statutes(
+            user_id=user_id, query=query, k=k, mode=mode, law_ids=law_ids, filters=filters, merge=merge,
+            query_embedding=embedding,
+        )  # fmt: skip
+    return SearchResults(passages, records, laws)
