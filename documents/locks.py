@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from django.db import connection
+from jobs.advisory_locks import lock_transaction
 
 
 def lock(document_id: UUID, what: str = "files") -> None:
@@ -13,5 +13,4 @@ def lock(document_id: UUID, what: str = "files") -> None:
     "files" is taken before a job's row is locked, "vectors" after: were they one lock, a deletion and a worker could
     wait for each other.
     """
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"{what}:{document_id}"])
+    lock_transaction(f"{what}:{document_id}")

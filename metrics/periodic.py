@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from django.db import DatabaseError, InterfaceError, connection, transaction
 
+from jobs.advisory_locks import try_lock_transaction
 from jobs.cluster import background
 from jobs.errors import safe_error_name
 from metrics import connector_gauges, cost_rollups, event_counts, gauges, rollups, tenant_totals, vendor_calls
@@ -29,7 +30,6 @@ SHARE = 50.0
 SHORTEST_STEP, FIRST_STEP, LONGEST_STEP = timedelta(seconds=30), timedelta(minutes=5), timedelta(days=1)
 STEP_SECONDS, SWEEP_SECONDS = 1.0, 5.0
 
-LOCK = "SELECT pg_try_advisory_xact_lock(hashtextextended('measuring', 0))"
 LAST = """
 INSERT INTO measurements AS m (name, upto, measured_at, seconds, told)
 VALUES (%(name)s, %(upto)s, clock_timestamp(), %(seconds)s, %(told)s::jsonb)
@@ -90,8 +90,7 @@ def _alone(work: Callable[[], T]) -> T | None:
     """Do ``work`` in a transaction that no other process measures in meanwhile, or not at all."""
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SELECT set_config('statement_timeout', '60s', true)")
-        cursor.execute(LOCK)
-        return work() if cursor.fetchone()[0] else None
+        return work() if try_lock_transaction(MEASURING) else None
 
 
 def go_on(step: timedelta) -> float | None:

@@ -26,9 +26,10 @@ from documents.models import Document
 from embeddings import active_model
 from embeddings.embedders import DIMENSIONS, vector_sha
 from embeddings.indexes import bm25
+from jobs.advisory_locks import session_lock
 from jobs.models import UploadJob
 from jobs.states import ACTIVE
-from statutes import ids, publish_lock
+from statutes import ids
 from statutes.intake import is_outdated
 from statutes.models import Law, LawVersion
 from statutes.s3 import artifact_source, client
@@ -88,7 +89,10 @@ def import_artifacts(source: Source, law_id: str) -> ImportCounts:
     manifest, sha256 = artifact_source.read_manifest(source, law_id)
     document_id = _document_id(manifest)
     law = json.loads(artifact_source.read_verified(source, manifest.law))
-    with publish_lock.alone(law_id) as is_ours, artifact_source.verified_file(source, manifest.embeddings) as lines:
+    with (
+        session_lock(ids.publish_lock_key(law_id)) as is_ours,
+        artifact_source.verified_file(source, manifest.embeddings) as lines,
+    ):
         if not is_ours:
             raise ManifestRefused("LAW_BUSY", "Another process is publishing this law.")
         _check(manifest)  # before everything is fetched in vain

@@ -28,3 +28,12 @@ def other_document_id(law_id: str, version: str, found: UUID) -> UUID:
 def file_sha256(document_id: UUID, raw_sha256: str = "") -> str:
     """Return what stands for the file: two of them may be of the same bytes, which a tenant's documents may not."""
     return hashlib.sha256(f"law:{document_id}:{raw_sha256}".encode()).hexdigest()
+
+
+def publish_lock_key(law_id: str) -> str:
+    """Return the key of the advisory lock under which one worker at a time publishes a law.
+
+    It is a session's lock, not a transaction's: no transaction is open while objects are uploaded, and a worker that
+    has lost its claim and still uploads keeps others out.
+    """
+    return f"law:{law_id}"

@@ -20,8 +20,9 @@ from accounts.system_tenant import SYSTEM_TENANT_ID
 from documents import services
 from documents.locks import lock
 from documents.models import Document
+from jobs.advisory_locks import session_lock
 from jobs.models import UploadJob
-from statutes import ids, intake, publish_lock
+from statutes import ids, intake
 from statutes.intake import WITHDRAWN, IntakeStatus
 from statutes.models import Law, LawVersion
 from statutes.s3 import client, keys
@@ -84,7 +85,8 @@ def withdraw(law_id: str, *, by: User | None, reason: str) -> None:
     searchable any more then, and repeating removes the rest.
     """
     audit_log.clean_reason(reason)
-    with publish_lock.alone(law_id) as is_ours:  # a concurrent publication would upload what is deleted here
+    # A concurrent publication would upload what is deleted here.
+    with session_lock(ids.publish_lock_key(law_id)) as is_ours:
         if not is_ours:
             raise _conflict("LAW_BUSY", "This law is just being published; try again in a minute.")
         if not (Law.objects.filter(pk=law_id).exists() or LawVersion.objects.filter(law_id=law_id).exists()):

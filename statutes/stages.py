@@ -24,11 +24,12 @@ from embeddings import active_model, chunk_store, vector_reuse, vector_store
 from embeddings import stages as embedding_stages
 from embeddings.indexes import bm25
 from jobs import failpoints
+from jobs.advisory_locks import holds_session_lock, session_lock
 from jobs.claims import Claim, ClaimLost
 from jobs.models import UploadJob
 from jobs.outcomes import Advance, Moved, Outcome, Permanent, Postponed, Retryable, Wait
 from jobs.states import Stage, State
-from statutes import aws_lambda, ids, invariants, publish_lock, queries, readers, reprocessing
+from statutes import aws_lambda, ids, invariants, queries, readers, reprocessing
 from statutes.chunking import articles
 from statutes.intake import OUTDATED, PIPELINE, is_outdated
 from statutes.models import Law, LawVersion
@@ -255,14 +256,14 @@ def publish(claim: Claim) -> Outcome:
     """
     with claim.transaction():  # a law that was withdrawn meanwhile has no row
         version = LawVersion.objects.get(pk=claim.job.document_id)
-    with publish_lock.alone(version.law_id) as is_ours:
+    with session_lock(ids.publish_lock_key(version.law_id)) as is_ours:
         if not is_ours:
             return Wait(reprocessing.BUSY_SECONDS, "LAW_BUSY")
 
         def ensure_lock() -> None:
             """Raise unless the claim holds, and this session still has the law's lock."""
             with claim.transaction():
-                if not publish_lock.is_ours(version.law_id):
+                if not holds_session_lock(ids.publish_lock_key(version.law_id)):
                     raise Postponed(reprocessing.BUSY_SECONDS, "LAW_BUSY")
 
         if is_outdated(version.law_id, version.version, version):

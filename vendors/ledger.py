@@ -17,6 +17,7 @@ from django.db.models import Count, DateTimeField, F, Func, Q, QuerySet, Sum, Va
 from django.db.models.functions import Coalesce, TruncDate
 
 from jobs import services
+from jobs.advisory_locks import lock_transaction
 from jobs.models import UploadJob
 from jobs.outcomes import Permanent, Postponed
 from jobs.states import State
@@ -27,7 +28,6 @@ log = logging.getLogger("accessa.vendors")
 SPENT, TOO_SMALL = "BUDGET_SPENT", "BUDGET_TOO_SMALL"
 CENT_FRACTION = Decimal("0.000001")  # as the column keeps them
 
-LOCK = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"
 # Of the statement, not of the transaction, which may have begun before midnight; stable, so that the index serves.
 _TODAY = "date_trunc('day', statement_timestamp(), 'UTC')"
 TODAY = f"""
@@ -113,8 +113,8 @@ def _campaign_of(job_id: UUID) -> UUID | None:
 def _check(user_id: UUID, cents: Decimal, budget: Decimal) -> None:
     if cents > budget:
         raise Permanent(TOO_SMALL, f"This needs {cents:f} cents at once; the budget of a whole day is {budget:f}.")
+    lock_transaction(f"budget:{user_id}")
     with connection.cursor() as cursor:
-        cursor.execute(LOCK, [f"budget:{user_id}"])
         # A statement of its own: one that waited for the lock itself would not see what the holder has written.
         cursor.execute(TODAY, [user_id])
         spent, until_midnight = cursor.fetchone()

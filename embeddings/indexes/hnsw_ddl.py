@@ -14,6 +14,7 @@ from django.db import DatabaseError, InterfaceError, OperationalError, connectio
 from psycopg.sql import SQL, Composable, Identifier, Literal
 
 from embeddings.models import VectorIndex
+from jobs.advisory_locks import try_lock_session, unlock_session
 
 log = logging.getLogger("accessa.embeddings")
 
@@ -27,8 +28,7 @@ PAUSE = 0.2
 
 # One for all tenants: two such builds on one table would each wait for the other's snapshot, until PostgreSQL
 # ends one as a deadlock. Tried again and again, not waited for, because a statement that waits has a snapshot too.
-LOCK = "SELECT pg_try_advisory_lock(hashtextextended('vector-indexes', 0))"
-UNLOCK = "SELECT pg_advisory_unlock(hashtextextended('vector-indexes', 0))"
+LOCK_KEY = "vector-indexes"
 
 
 @contextmanager
@@ -39,7 +39,7 @@ def index_build_lock(*, wait: bool = True) -> Iterator[bool]:
     """
     if connection.in_atomic_block:
         raise RuntimeError("An index cannot be built inside a transaction.")
-    while not _fetch(LOCK):
+    while not try_lock_session(LOCK_KEY):
         if not wait:
             yield False
             return
@@ -49,10 +49,10 @@ def index_build_lock(*, wait: bool = True) -> Iterator[bool]:
             _run(SQL("SET {} = {}").format(Identifier(name), Literal(value)))
         yield True
     finally:
-        with suppress(DatabaseError, InterfaceError):  # a connection that broke holds neither
+        with suppress(DatabaseError, InterfaceError):  # a connection that broke has lost the settings
             for name in SESSION:
                 _run(SQL("RESET {}").format(Identifier(name)))
-            _fetch(UNLOCK)
+        unlock_session(LOCK_KEY)
 
 
 def new_index_name(user_id: UUID, model: str, version: str, table: str) -> str:
@@ -121,9 +121,3 @@ def _whose(row: VectorIndex) -> tuple[object, ...]:
 def _run(statement: Composable) -> None:
     with connection.cursor() as cursor:
         cursor.execute(statement)
-
-
-def _fetch(sql: str) -> bool:
-    with connection.cursor() as cursor:
-        cursor.execute(sql)
-        return bool(cursor.fetchone()[0])

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
 from django.conf import settings
-from django.db import DatabaseError, InterfaceError, connection
+from django.db import connection
 from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 
@@ -21,6 +19,7 @@ from embeddings.indexes import hnsw
 from embeddings.models import LiveModel, VectorIndex
 from embeddings.reindexing import canary_queries, cost_estimates, cutover, scheduler
 from embeddings.reindexing.models import Campaign, CampaignTenant
+from jobs.advisory_locks import session_lock
 from jobs.models import UploadJob
 from jobs.outcomes import Permanent, Postponed, Retryable
 from jobs.states import State as JobState
@@ -31,8 +30,6 @@ State = CampaignTenant.State
 JOBS_FAILED, CANARIES_WORSE, CANARIES_FAILED = "JOBS_FAILED", "CANARIES_WORSE", "CANARIES_FAILED"
 HELD_FOR_NOW = (JOBS_FAILED, scheduler.UNAVAILABLE)  # until what is missing is there
 
-LOCK = "SELECT pg_try_advisory_lock(hashtextextended(%s, 0))"
-UNLOCK = "SELECT pg_advisory_unlock(hashtextextended(%s, 0))"
 # A new cut is wanted by documents that have been cut; read once a pass.
 UNCUT = """
     SELECT EXISTS (
@@ -60,7 +57,7 @@ def due_tenants(campaign: Campaign) -> QuerySet[CampaignTenant]:
 
 def advance_tenant(tenant: CampaignTenant) -> None:
     """Take the tenant as far as it can go now, unless another process is at it. Call outside of a transaction."""
-    with _alone(tenant.user_id) as is_ours:
+    with session_lock(f"campaign:{tenant.user_id}") as is_ours:
         # Looked at again: another process may have taken the step that it waited for, and it waits for none now.
         found = (
             due_tenants(tenant.campaign).select_related("campaign").filter(pk=tenant.pk).first() if is_ours else None
@@ -68,20 +65,6 @@ def advance_tenant(tenant: CampaignTenant) -> None:
         if found:
             CampaignTenant.objects.filter(pk=found.pk).update(updated_at=Now())  # a step that kills us is not the next
             _STEPS[State(found.state)](found)
-
-
-@contextmanager
-def _alone(user_id: UUID) -> Iterator[bool]:
-    key = f"campaign:{user_id}"
-    with connection.cursor() as cursor:
-        cursor.execute(LOCK, [key])
-        (is_ours,) = cursor.fetchone()
-    try:
-        yield is_ours
-    finally:
-        if is_ours:
-            with suppress(DatabaseError, InterfaceError), connection.cursor() as cursor:
-                cursor.execute(UNLOCK, [key])
 
 
 def _work(tenant: CampaignTenant) -> None:

@@ -14,10 +14,11 @@ from integrations.records import json_codec, sql_arrays
 from integrations.records.sql import BinaryVector, execute
 from integrations.records.text import RecordText, strip_unstorable
 from integrations.types import Client
+from jobs.advisory_locks import transaction_lock_sql
 
 # In order, so that two transactions never wait for each other crosswise; and by a statement before the one that reads:
 # what whoever held the lock has committed must be seen.
-LOCKED = "pg_advisory_xact_lock(hashtextextended('client:' || %(source)s::text || ':' || key, 0))"
+LOCKED = transaction_lock_sql("'client:' || %(source)s::text || ':' || key")
 LOCK = f"SELECT {LOCKED} FROM unnest(%(keys)s::text[]) AS key"
 # The small facts only: a payload may be a megabyte. The children are counted, summed and ordered by the database: a
 # customer may have twenty thousand invoices, and each of them that comes has its customer computed anew.

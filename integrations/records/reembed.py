@@ -5,12 +5,11 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from hashlib import sha256
 from uuid import UUID
 
 from django.conf import settings
-from django.db import DatabaseError, InterfaceError, connection, transaction
+from django.db import connection, transaction
 
 from embeddings import embedders
 from integrations.models import ClientIntelligence, ConnectedSource
@@ -18,6 +17,7 @@ from integrations.records import record_embedding
 from integrations.records.record_embedding import Vectors
 from integrations.records.sql import execute
 from integrations.records.text import RecordText
+from jobs.advisory_locks import session_lock
 from jobs.cluster import background
 from jobs.errors import is_database_unavailable, safe_traceback
 from jobs.outcomes import Permanent, Postponed, Retryable
@@ -31,8 +31,7 @@ BATCHES = 8  # of a tenant, before the next tenant's turn
 MOST_REFUSED = 10_000  # remembered, so that what no model takes is not offered to it every half minute
 NOBODY = UUID(int=0)
 
-LOCK = "SELECT pg_try_advisory_lock(hashtextextended('records-catching-up', 0))"
-UNLOCK = "SELECT pg_advisory_unlock(hashtextextended('records-catching-up', 0))"
+LOCK_KEY = "records-catching-up"
 # With a LIMIT a sequential scan looks cheap, and reads again with each batch all that is done already; a bitmap has all
 # that is still to do.
 PINNED = """
@@ -96,7 +95,7 @@ def backfill_embeddings(seconds: float = SECONDS) -> int:
     """
     until = time.monotonic() + seconds
     made = 0
-    with _alone() as is_ours:
+    with session_lock(LOCK_KEY) as is_ours:
         waiting = list(_round.tenants()) if is_ours else []
         while waiting and time.monotonic() < until:
             turns = [_turn(user_id, until) for user_id in waiting]
@@ -105,17 +104,6 @@ def backfill_embeddings(seconds: float = SECONDS) -> int:
     if made:
         log.info("%d records were embedded again.", made)
     return made
-
-
-@contextmanager
-def _alone() -> Iterator[bool]:
-    [(is_ours,)] = execute(LOCK, {})
-    try:
-        yield is_ours
-    finally:
-        with suppress(DatabaseError, InterfaceError):  # a connection that broke holds nothing
-            if is_ours:
-                execute(UNLOCK, {})
 
 
 def _turn(user_id: UUID, until: float) -> tuple[int, bool]:

@@ -16,7 +16,7 @@ from embeddings.embedders import Vectors
 from embeddings.models import LiveModel
 from integrations.models import ClientIntelligence, ConnectedSource, SourceDocument
 from integrations.records import reembed
-from integrations.records.reembed import LOCK, backfill_embeddings
+from integrations.records.reembed import LOCK_KEY, backfill_embeddings
 from jobs.outcomes import Postponed
 from testing.embedders import Instant
 from testing.factories.records import client, connected, record
@@ -169,7 +169,7 @@ def test_no_time_left_is_no_work(ana: Person) -> None:
 def test_two_processes_do_not_embed_the_same(ana: Person) -> None:
     former(connected(ana.id), 3)
     with psycopg.connect(**database()) as other:
-        other.execute(LOCK)
+        other.execute("SELECT pg_advisory_lock(hashtextextended(%s, 0))", [LOCK_KEY])
 
         assert backfill_embeddings() == 0
 

@@ -12,8 +12,9 @@ from django.db import connection
 
 from accessa.integrity import statutes
 from jobs import services, worker
+from jobs.advisory_locks import holds_session_lock, session_lock, unlock_session
 from jobs.outcomes import Wait
-from statutes import publish_lock
+from statutes import ids
 from statutes.intake import accept_message
 from statutes.models import Law
 from statutes.s3 import spool
@@ -44,8 +45,7 @@ def overtaken(s3: S3Server) -> Iterator[list[str]]:
         answer = execute(sql, *rest)
         if sql == spool.PASSAGES and not seen:
             seen.append(sql)
-            with connection.cursor() as cursor:
-                cursor.execute(publish_lock.UNLOCK, ["law:LIVA"])
+            unlock_session(ids.publish_lock_key("LIVA"))
             done(s3, xml(TAXED, LOWER), "2024-03")
         return answer
 
@@ -73,12 +73,13 @@ def test_whoever_has_lost_the_turn_writes_no_manifest_over_a_newer_one(found: st
 
 
 def test_a_turn_is_this_sessions_alone_and_each_law_has_its_own() -> None:
-    before = publish_lock.is_ours("LIVA")
+    liva, other, third = map(ids.publish_lock_key, ("LIVA", "~ley/ñ", "LISR"))
+    before = holds_session_lock(liva)
 
-    with publish_lock.alone("LIVA"), publish_lock.alone("~ley/ñ"):
-        held = [publish_lock.is_ours(law_id) for law_id in ("LIVA", "~ley/ñ", "LISR")]
+    with session_lock(liva), session_lock(other):
+        held = [holds_session_lock(key) for key in (liva, other, third)]
 
-    assert (before, held, publish_lock.is_ours("LIVA")) == (False, [True, True, False], False)
+    assert (before, held, holds_session_lock(liva)) == (False, [True, True, False], False)
 
 
 # What is there already

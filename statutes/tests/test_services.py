@@ -21,7 +21,7 @@ from embeddings.models import DocumentChunk
 from jobs import worker
 from jobs.claims import ClaimLost
 from jobs.models import UploadJob
-from statutes import ids, periodic, publish_lock, services
+from statutes import ids, periodic, services
 from statutes.intake import accept_message
 from statutes.models import Law, LawVersion
 from statutes.tests import sample_laws
@@ -169,7 +169,7 @@ def test_a_law_that_is_just_being_published_is_left_alone(laws: S3Server) -> Non
     done(laws, xml(TAXED))
 
     with psycopg.connect(**connection.get_connection_params() | {"cursor_factory": psycopg.Cursor}) as other:
-        other.execute(publish_lock.LOCK, ["law:LIVA"])
+        other.execute("SELECT pg_advisory_lock(hashtextextended(%s, 0))", [ids.publish_lock_key("LIVA")])
         assert refused(services.withdraw, "LIVA") == "LAW_BUSY"
 
     assert articles(TAXED) == [True]

@@ -1,0 +1,68 @@
+"""PostgreSQL advisory locks by a text key, of a transaction or of a session."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from django.db import connection
+from django.db.utils import DatabaseError, InterfaceError
+
+# pg_locks shows a key of 64 bits as two halves: https://www.postgresql.org/docs/current/view-pg-locks.html
+HOLDS_SESSION_LOCK = """
+    SELECT EXISTS (
+        SELECT FROM pg_locks, hashtextextended(%s, 0) AS key
+        WHERE pid = pg_backend_pid() AND locktype = 'advisory' AND granted AND objsubid = 1
+          AND classid::bigint = (key >> 32) & 4294967295 AND objid::bigint = key & 4294967295)"""
+
+
+def transaction_lock_sql(key: str) -> str:
+    """Return the SQL expression that waits for the lock of the SQL expression ``key``, until the transaction ends."""
+    return f"pg_advisory_xact_lock(hashtextextended({key}, 0))"
+
+
+def lock_transaction(key: str) -> None:
+    """Wait for the lock and hold it until the current transaction ends."""
+    _fetch(f"SELECT {transaction_lock_sql('%s')}", key)
+
+
+def try_lock_transaction(key: str) -> bool:
+    """Take the lock until the current transaction ends; return False if another session holds it."""
+    return _fetch("SELECT pg_try_advisory_xact_lock(hashtextextended(%s, 0))", key)
+
+
+def try_lock_session(key: str) -> bool:
+    """Take the lock until ``unlock_session`` or the end of the session; return False if another session holds it."""
+    return _fetch("SELECT pg_try_advisory_lock(hashtextextended(%s, 0))", key)
+
+
+def unlock_session(key: str) -> None:
+    try:
+        _fetch("SELECT pg_advisory_unlock(hashtextextended(%s, 0))", key)
+    except (DatabaseError, InterfaceError):
+        connection.close()  # the lock ends with the session
+
+
+@contextmanager
+def session_lock(key: str) -> Iterator[bool]:
+    """Hold the lock for the block, outside of any transaction; yield False if another session holds it.
+
+    A process that dies loses the lock. So does one whose connection breaks: see ``holds_session_lock``.
+    """
+    is_locked = try_lock_session(key)
+    try:
+        yield is_locked
+    finally:
+        if is_locked:
+            unlock_session(key)
+
+
+def holds_session_lock(key: str) -> bool:
+    """Tell whether this session holds the lock. Django opens a new session unasked when the connection breaks."""
+    return _fetch(HOLDS_SESSION_LOCK, key)
+
+
+def _fetch(sql: str, key: str) -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute(sql, [key])
+        return bool(cursor.fetchone()[0])
