@@ -22,7 +22,7 @@ from search.services import UPLOADS, search
 from statutes.search import StatutePassage, search_statutes
 from statutes.search.results import strip_heading_marks
 
-SHOWN = [UPLOADS, *RECORDS]
+SHOWN = 10
 CHOICES = 100  # documents to choose from, the newest
 SYSTEMS = dict(Provider.choices)
 OWN = [UPLOADS, *RECORDS]
