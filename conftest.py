@@ -80,7 +80,7 @@ def nothing_said_before() -> None:
     And with no call noted: where no gate was asked, nobody has written it down.
     """
     clear_contextvars()
-    call_metrics._noted.clear()
+    call_metrics._buffer.clear()
 
 
 @pytest.fixture

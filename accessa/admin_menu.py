@@ -68,7 +68,7 @@ SIDEBAR: dict[str, Any] = {
                 _rows("Purchases", "receipt_long", "vendors.purchase"),
                 _rows("Budgets", "savings", "vendors.budget"),
                 _rows("Breakers", "electric_bolt", "vendors.breaker"),
-                _rows("Paces", "speed", "vendors.pace"),
+                _rows("Rate limits", "speed", "vendors.ratelimit"),
             ],
         },
         {

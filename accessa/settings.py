@@ -186,12 +186,12 @@ JOBS_PERIODIC_TASKS = [
     "integrations.records.orphaned_uploads.withdraw_due_orphans",
     "accounts.rate_limit.forget",
     "accounts.periodic.delete_expired_sessions",
-    "webhooks.periodic.forget",
+    "webhooks.periodic.delete_expired_deliveries",
     "integrations.oauth.token_vault.delete_orphaned_tokens",
     "integrations.sync.schedule.start_due_nightly",
     "statutes.periodic.record_failures",
     "statutes.periodic.delete_expired_failures",
-    "metrics.periodic.measure",
+    "metrics.periodic.start_collection",
 ]
 JOBS_SIDE_QUEUES = [
     "integrations.sync.pgmq_consumer"

@@ -17,7 +17,7 @@ from benchmarks import database, stock_admin
 from benchmarks.report import Result, percentile, say
 from jobs.models import UploadJob
 from metrics import periodic
-from metrics.models import Measurement
+from metrics.models import MeasurementRun
 
 SUMMARY = __doc__
 GOAL = 300.0
@@ -92,7 +92,7 @@ REFILL = """
     SELECT md5('j' || i)::uuid, md5('d' || i)::uuid, md5('user' || i %% %(users)s)::uuid, 'stage_started', 'info',
            'UPLOAD_DEDUP_HIT'
     FROM generate_series(1, %(jobs)s) i WHERE i %% 12 = 5 AND i %% 50 <> 7"""
-TABLES = ("documents", "upload_jobs", "events", "purchases", "figures")
+TABLES = ("documents", "upload_jobs", "events", "purchases", "metric_rollups")
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -103,7 +103,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def measure(options: Namespace) -> Result:
     jobs, rounds = (2_000, 2) if options.quick else (options.jobs, options.rounds)
     seconds = {"seed": _timed(lambda: seed(jobs)), "catch_up": _timed(catch_up)}
-    sweep = max(_timed(periodic.run) for _ in range(3))
+    sweep = max(_timed(periodic.collect_metrics) for _ in range(3))
     say("seeded and measured", seconds, "a sweep", sweep)
     client = _signed_in()
     times = {name: _times(partial(_get, client, path), rounds) for name, path in pages(jobs).items()}
@@ -152,12 +152,12 @@ def _execute(values: dict[str, int], *statements: str) -> None:
 def catch_up() -> None:
     """Let the sweeps run until nothing is left to count."""
     while True:
-        periodic.run()
-        upto = Measurement.objects.get(pk=periodic.MOVES).upto
+        periodic.collect_metrics()
+        upto = MeasurementRun.objects.get(pk=periodic.MOVES).upto
         say("counted up to", upto)
-        if upto and not periodic.is_behind():
+        if upto and not periodic.is_behind_journal():
             break
-    database.settle("figures")
+    database.settle("metric_rollups")
 
 
 def pages(jobs: int) -> dict[str, str]:

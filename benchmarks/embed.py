@@ -30,7 +30,7 @@ WORDS = 340  # of a passage: about 450 tokens, of the chunker's 512
 BURST = 30 / 60  # of a minute's budget may be spent at once (vendors/rate_limit.py)
 LONGEST = 240.0
 TABLES = ("documents", "upload_jobs", "events", "document_chunks", "document_vector_buffer")
-BILLS = "purchases, vendor_paces, vendor_breakers"
+BILLS = "purchases, vendor_rate_limits, vendor_breakers"
 SPAN = "SELECT sum(quantity), extract(epoch FROM max(settled_at) - min(created_at))::float8 FROM purchases"
 # The middle four fifths: neither the making of the client's first connections nor the last, half empty round.
 STEADY = """

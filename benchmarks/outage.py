@@ -36,7 +36,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def measure(options: Namespace) -> Result:
     documents, seconds = (5, 5.0) if options.quick else (options.documents, options.seconds)
     with connection.cursor() as cursor:
-        cursor.execute("TRUNCATE vendor_paces, vendor_breakers, purchases")
+        cursor.execute("TRUNCATE vendor_rate_limits, vendor_breakers, purchases")
     with standing_in() as vendors:
         _tell(vendors, AWAY)
         corpus.queue(corpus.store([corpus.SAMPLES / "amendment.pdf"] * documents))

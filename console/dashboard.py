@@ -18,7 +18,7 @@ from jobs.states import STATUSES, Stage
 from metrics import connector_gauges, gauges, queries, statute_gauges, usage
 from metrics.queries import PERIODS
 
-PERMISSION = "metrics.view_figure"
+PERMISSION = "metrics.view_metricrollup"
 LONG_DUE = 600.0  # seconds that a page of a sync may wait for a worker
 KIND_NAMES = {
     "queued": ("Queued", "due, a worker will take it"),
@@ -43,9 +43,9 @@ def context(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
     if not request.user.has_perm(PERMISSION):
         return context
     period = PERIODS.get(request.GET.get("period", ""), PERIODS["24h"])
-    moment, ages = Moment(period, queries.clock()), queries.ages()
+    moment, ages = Moment(period, queries.database_time()), queries.measurements()
     told = ages["standing"].told if "standing" in ages else {}
-    since = queries.reaches_back()
+    since = queries.oldest_rollup()
     dashboard = {
         "period": period,
         "periods": list(PERIODS.values()),
@@ -61,9 +61,9 @@ def context(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
 
 
 def _facts(told: Mapping[str, Any]) -> list[Fact]:
-    workers, busy = registry.count_workers(), gauges.working()
-    lag, longest = gauges.lag(), gauges.longest_waiting()
-    pages = connector_gauges.queue()
+    workers, busy = registry.count_workers(), gauges.jobs_working()
+    lag, longest = gauges.queue_lag(), gauges.longest_waiting()
+    pages = connector_gauges.connector_queue()
     live = [
         Fact("Workers alive", f"{workers:,}", is_bad=not workers),
         Fact("Workers busy", f"{busy:,} ({busy / workers:.0%})" if workers else f"{busy:,}"),
@@ -72,7 +72,7 @@ def _facts(told: Mapping[str, Any]) -> list[Fact]:
         Fact("Pages of syncs", f"{pages.visible + pages.held:,}", "in the connectors' queue", pages.due > LONG_DUE),
     ]
     if settings.SQS_QUEUE_URL:
-        consumers = statute_gauges.alive()
+        consumers = statute_gauges.live_statute_consumers()
         live.append(Fact("Consumers alive", f"{consumers:,}", "of the statutes' queue", is_bad=not consumers))
     kinds = told.get("standing", {})
     measured = [Fact(name, f"{kinds[kind]:,}", about) for kind, (name, about) in KIND_NAMES.items() if kind in kinds]
@@ -116,7 +116,7 @@ def _kinds(moment: Moment) -> Chart:
 
 
 def _stages(moment: Moment) -> Chart:
-    spreads = queries.spreads("stage", moment.period, moment.now, label=2)
+    spreads = queries.distributions("stage", moment.period, moment.now, label=2)
     stages = [stage.value for stage in Stage if stage.value in spreads]
     lines = [
         Series(name, [spreads[stage].percentile(share) or 0.0 for stage in stages])

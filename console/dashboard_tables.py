@@ -14,8 +14,8 @@ from console.time_series import Moment
 from jobs.cluster import registry
 from jobs.states import Stage
 from metrics import connector_gauges, queries, usage
-from metrics.queries import Point, Spread
-from metrics.usage import Amount
+from metrics.queries import Distribution, Point
+from metrics.usage import SpendTotal
 
 MOST_ROWS = 10
 
@@ -46,13 +46,13 @@ def tables(moment: Moment, told: Mapping[str, Any]) -> list[Table]:
     ]  # fmt: skip
 
 
-def _times(spread: Spread) -> list[str]:
+def _times(spread: Distribution) -> list[str]:
     told = [spread.percentile(share) for share in (0.50, 0.95, 0.99)]
     return ["" if seconds is None else duration(seconds) for seconds in told]
 
 
 def _milestones(moment: Moment) -> Table:
-    found = queries.spreads("time_to", moment.period, moment.now)
+    found = queries.distributions("time_to", moment.period, moment.now)
     names = ("parse", "chunk", "first_embedding", "complete")
     rows = [[n.replace("_", " "), f"{found[n].count:,}", *_times(found[n])] for n in names if n in found]
     about = "From the declaration of a file; jobs that a person has retried are left out."
@@ -60,13 +60,13 @@ def _milestones(moment: Moment) -> Table:
 
 
 def _waits(moment: Moment) -> Table:
-    queued = queries.spreads("queue", moment.period, moment.now, label=2)
-    parked = queries.spreads("parked", moment.period, moment.now, label=2)
+    queued = queries.distributions("queue", moment.period, moment.now, label=2)
+    parked = queries.distributions("parked", moment.period, moment.now, label=2)
     rows = [
         [
             stage.value.replace("_", " "),
-            *_times(queued.get(stage.value, queries.NOTHING)),
-            *_times(parked.get(stage.value, queries.NOTHING)),
+            *_times(queued.get(stage.value, queries.EMPTY_DISTRIBUTION)),
+            *_times(parked.get(stage.value, queries.EMPTY_DISTRIBUTION)),
         ]
         for stage in Stage
         if stage.value in queued or stage.value in parked
@@ -118,19 +118,19 @@ def _work(moment: Moment) -> Table:
         *([name, amount(measure)] for name, measure in
           (("Pages accepted", "pages"), ("Passages stored", "passages"), ("Vectors stored", "vectors"))),
     ]  # fmt: skip
-    probes = queries.spreads("probe", moment.period, moment.now, label=None).get("", queries.NOTHING)
+    probes = queries.distributions("probe", moment.period, moment.now, label=None).get("", queries.EMPTY_DISTRIBUTION)
     rows.append(["Index probe p95", _times(probes)[1] or "no probe"])
     return Table("work", "Work done", ["What", "How much"], rows)
 
 
 def _vendors(moment: Moment) -> Table:
-    states = {(b.vendor, b.part): b.state for b in usage.breakers()}
-    calls = queries.spreads("vendor", moment.period, moment.now)
+    states = {(b.vendor, b.part): b.state for b in usage.breaker_states()}
+    calls = queries.distributions("vendor", moment.period, moment.now)
     outcomes = queries.totals("vendor", moment.period, moment.now)
     rows = []
     for vendor in sorted({*calls, *(vendor for vendor, _ in states)}):
         bad = sum(point.count for (name, _, outcome), point in outcomes.items() if name == vendor and outcome != "ok")
-        spread = calls.get(vendor, queries.NOTHING)
+        spread = calls.get(vendor, queries.EMPTY_DISTRIBUTION)
         said = sorted({state for (name, _), state in states.items() if name == vendor}) or ["closed"]
         rows.append([vendor, ", ".join(said), f"{spread.count:,}", f"{bad:,}", *_times(spread)])
     heads = ["Vendor", "Breaker", "Calls", "Not well", "p50", "p95", "p99"]
@@ -165,7 +165,7 @@ def _spend_by_tenant(moment: Moment) -> Table:
     return _spend("tenant", "Spend by tenant", usage.spend_by_tenant(moment.period))
 
 
-def _spend(name: str, title: str, found: Sequence[Amount]) -> Table:
+def _spend(name: str, title: str, found: Sequence[SpendTotal]) -> Table:
     rows = [
         [each.name, f"{each.calls:,}", money(each.cents), money(each.retry_cents), money(each.unsettled_cents)]
         for each in found[:MOST_ROWS]

@@ -92,7 +92,7 @@ def request_parse(claim: Claim) -> Outcome:
     if not parser.uses_vendor or parse_store.is_stored(document, parser):
         return Advance("PARSE_REQUESTED", fields={"payload": plan}, payload={"parser": parser.name})
     if not parse_requests.is_paid(made):
-        ledger.require(document.user_id, predicted.cents)
+        ledger.require_budget(document.user_id, predicted.cents)
     return parse_requests.submit_parse(claim, parser, plan)
 
 

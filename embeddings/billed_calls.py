@@ -77,7 +77,7 @@ def record_failure(embedder: HttpEmbedder, order: Reservation | None, error: Exc
     """Report a failed call; return what to raise. What the vendor certainly did not do is not paid."""
     if order and order.purchase_id and not guard.may_have_charged(error):
         ledger.void(order.purchase_id)
-    return guard.failed(embedder.vendor, error)
+    return guard.record_failure(embedder.vendor, error)
 
 
 def embed_texts(
@@ -87,7 +87,7 @@ def embed_texts(
     if not isinstance(embedder, HttpEmbedder):
         return embedder.embed(texts)
     expected = sum(tokens.count_many(texts))
-    guard.admit(embedder.vendor, tokens=expected)
+    guard.acquire(embedder.vendor, tokens=expected)
     order = None
     try:
         order = reserve_call(embedder, expected, user_id=user_id, stage=stage, campaign_id=campaign_id)
@@ -97,7 +97,7 @@ def embed_texts(
         if outcome is error:
             raise
         raise outcome from error
-    guard.succeeded(embedder.vendor, sold.headers)
+    guard.record_success(embedder.vendor, sold.headers)
     settle_call(embedder, order, sold)
     return sold.vectors
 
@@ -109,7 +109,7 @@ def as_api_errors(code: str, detail: str, *, field: str) -> Iterator[None]:
         yield
     except Postponed as postponed:
         seconds = max(1, ceil(postponed.wait.seconds))
-        if postponed.wait.reason == ledger.SPENT:
+        if postponed.wait.reason == ledger.BUDGET_SPENT:
             raise _spent(seconds) from postponed
         raise ApiError(code, detail, status=HTTPStatus.SERVICE_UNAVAILABLE, retry_after=seconds) from postponed
     except Retryable as away:
@@ -120,11 +120,11 @@ def as_api_errors(code: str, detail: str, *, field: str) -> Iterator[None]:
             raise ApiError(code, detail, status=HTTPStatus.SERVICE_UNAVAILABLE, retry_after=RETRY_SECONDS) from refused
         raise ApiError("TEXT_REFUSED", "The embedding service refuses this text.", field=field) from refused
     except Permanent as never:
-        if never.code != ledger.TOO_SMALL:
+        if never.code != ledger.BUDGET_TOO_SMALL:
             raise
         raise _spent(None) from never
 
 
 def _spent(retry_after: int | None) -> ApiError:
     detail = "The day's budget does not have what this costs."
-    return ApiError(ledger.SPENT, detail, status=HTTPStatus.TOO_MANY_REQUESTS, retry_after=retry_after)
+    return ApiError(ledger.BUDGET_SPENT, detail, status=HTTPStatus.TOO_MANY_REQUESTS, retry_after=retry_after)

@@ -122,13 +122,13 @@ class Airport:
         """Admit a call and reserve its money; who has lost the claim meanwhile buys nothing."""
         vendor, job = self._embedder.vendor, self._claim.job
         if patient:  # inside a transaction it does not sleep, so that no answer has to wait for the next call
-            guard.admit(vendor, tokens=tokens)
+            guard.acquire(vendor, tokens=tokens)
         try:
             with self._claim.transaction():
                 if not pending_chunks.is_model_still_wanted(self._claim):
                     raise ModelChanged
                 if not patient:
-                    guard.admit(vendor, tokens=tokens)
+                    guard.acquire(vendor, tokens=tokens)
                 return billed_calls.reserve_call(
                     self._embedder,
                     tokens,
@@ -139,7 +139,7 @@ class Airport:
                     limited=job.campaign_id is None,
                 )
         except (Postponed, Permanent, ClaimLost, ModelChanged) as held_back:
-            guard.failed(vendor, held_back)  # gives back the leave to probe
+            guard.record_failure(vendor, held_back)  # gives back the leave to probe
             raise
 
     def _land(self) -> None:
@@ -158,7 +158,7 @@ class Airport:
 
     def _keep(self, flight: Flight, sold: EmbedResponse) -> None:
         failpoints.failpoint("embedding:answered")
-        guard.succeeded(self._embedder.vendor, sold.headers)
+        guard.record_success(self._embedder.vendor, sold.headers)
         self._kept += len(flight.batch)
         self._done = min(self._done + len(flight.batch), self._total)
         with self._claim.transaction():

@@ -1,5 +1,5 @@
 from django.apps import AppConfig
 
 
-class MeasuresConfig(AppConfig):
+class MetricsConfig(AppConfig):
     name = "metrics"

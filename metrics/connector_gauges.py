@@ -10,7 +10,7 @@ from django.db import connection
 
 from integrations.sync.pgmq import ARCHIVE, TABLE
 from metrics import histograms
-from metrics.rollups import Tally
+from metrics.rollups import MetricSample
 
 SYNC, RECORDS = "sync", "records"
 # A message is a page of a sync that is going on: there are as many as syncs, so they may be counted at a scrape.
@@ -31,7 +31,7 @@ WHERE j.finished_at > %s AND j.finished_at <= %s AND j.status IN ('completed', '
 OUTCOMES = ("written", "unchanged", "embedded", "deleted", "failed")
 
 
-class Queue(NamedTuple):
+class ConnectorQueue(NamedTuple):
     """Messages that a worker may take, and those that are being worked at or held; seconds of the oldest.
 
     ``due``: for how long the one that has been visible the longest has been so.
@@ -43,13 +43,13 @@ class Queue(NamedTuple):
     due: float
 
 
-def queue() -> Queue:
+def connector_queue() -> ConnectorQueue:
     with connection.cursor() as cursor:
         cursor.execute(QUEUE)
-        return Queue(*cursor.fetchone())
+        return ConnectorQueue(*cursor.fetchone())
 
 
-def look() -> dict[str, Any]:
+def collect_connector_gauges() -> dict[str, Any]:
     """Return what is counted row by row, as JSON takes it: aside only."""
     with connection.cursor() as cursor:
         cursor.execute(ARCHIVED)
@@ -58,7 +58,7 @@ def look() -> dict[str, Any]:
         return {"archived": archived, "sources": [list(row) for row in cursor.fetchall()]}
 
 
-def count(since: datetime, upto: datetime) -> list[Tally]:
+def count_syncs(since: datetime, upto: datetime) -> list[MetricSample]:
     """Count the syncs that ended after ``since``, up to and with ``upto``, and what became of their records."""
     times: dict[tuple[datetime, tuple[str, ...]], list[float]] = {}
     records: dict[tuple[datetime, tuple[str, ...]], int] = {}
@@ -70,12 +70,12 @@ def count(since: datetime, upto: datetime) -> list[Tally]:
                 key = (at, (provider, name))
                 records[key] = records.get(key, 0) + number
     return _syncs(times) + [
-        Tally(RECORDS, labels, at, 1, float(number), float(number)) for (at, labels), number in records.items()
+        MetricSample(RECORDS, labels, at, 1, float(number), float(number)) for (at, labels), number in records.items()
     ]
 
 
-def _syncs(times: Mapping[tuple[datetime, tuple[str, ...]], list[float]]) -> list[Tally]:
+def _syncs(times: Mapping[tuple[datetime, tuple[str, ...]], list[float]]) -> list[MetricSample]:
     return [
-        Tally(SYNC, labels, at, len(took), sum(took), max(took), histograms.counted(took))
+        MetricSample(SYNC, labels, at, len(took), sum(took), max(took), histograms.bucket_counts(took))
         for (at, labels), took in times.items()
     ]

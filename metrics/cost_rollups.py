@@ -9,7 +9,7 @@ from typing import Any
 from django.db import connection, transaction
 
 from metrics import tenant_totals
-from metrics.models import Measurement
+from metrics.models import MeasurementRun
 
 KEPT_DAYS = 30  # as far back as any page looks; a first run counts them all
 SECONDS = 5.0  # so long at once; the next sweep goes on
@@ -17,7 +17,7 @@ SECONDS = 5.0  # so long at once; the next sweep goes on
 # A day is counted anew until the one after it is over: an estimate of last night may have been settled this morning.
 # Spent in tries after a failed one is spent for the retry, whether or not the failed one was charged.
 SPEND = """
-INSERT INTO spends AS s (day, user_id, vendor, unit, calls, quantity, cents, unsettled_calls, unsettled_cents,
+INSERT INTO daily_spends AS s (day, user_id, vendor, unit, calls, quantity, cents, unsettled_calls, unsettled_cents,
                          retry_cents)
 SELECT (p.created_at AT TIME ZONE 'UTC')::date, p.user_id, p.vendor, p.unit, count(*), sum(p.quantity), sum(p.cents),
        count(*) FILTER (WHERE p.state <> 'settled'), coalesce(sum(p.cents) FILTER (WHERE p.state <> 'settled'), 0),
@@ -36,21 +36,21 @@ ON CONFLICT (day, user_id, vendor, unit) DO UPDATE SET
 """
 # What was taken back, because the vendor certainly did not do it.
 VOIDED = """
-DELETE FROM spends s WHERE s.day = %(day)s::date AND NOT EXISTS (
+DELETE FROM daily_spends s WHERE s.day = %(day)s::date AND NOT EXISTS (
     SELECT FROM purchases p WHERE p.user_id = s.user_id AND p.vendor = s.vendor AND p.unit = s.unit
         AND p.created_at >= s.day::timestamp AT TIME ZONE 'UTC'
         AND p.created_at < (s.day + 1)::timestamp AT TIME ZONE 'UTC')
 """
-FORGET = "DELETE FROM spends WHERE day < (statement_timestamp() AT TIME ZONE 'UTC')::date - 800"
+FORGET = "DELETE FROM daily_spends WHERE day < (statement_timestamp() AT TIME ZONE 'UTC')::date - 800"
 
 STORED = """
-INSERT INTO stored (user_id, mime, documents, pages, bytes)
+INSERT INTO storage_usage (user_id, mime, documents, pages, bytes)
 SELECT user_id, mime, count(*), coalesce(sum(pages), 0), sum(bytes_len) FROM documents WHERE stored_at IS NOT NULL
 GROUP BY user_id, mime
 """
 
 
-def sum_up(now: datetime, last: Measurement | None) -> dict[str, Any]:
+def update_daily_spend(now: datetime, last: MeasurementRun | None) -> dict[str, Any]:
     """Write what was spent since it was last looked at, day by day; return what the pages show of it."""
     today = now.astimezone(UTC).date()
     since = day = _since(today, last)
@@ -64,10 +64,10 @@ def sum_up(now: datetime, last: Measurement | None) -> dict[str, Any]:
         cursor.execute(FORGET)
     oldest = (today - timedelta(days=KEPT_DAYS)).isoformat()
     kept = [row for row in (last.told if last else {}).get("days", []) if oldest <= row[0] < since.isoformat()]
-    return {"days": [*kept, *tenant_totals.days(since)], "next": None if day > today else day.isoformat()}
+    return {"days": [*kept, *tenant_totals.daily_spend_totals(since)], "next": None if day > today else day.isoformat()}
 
 
-def _since(today: date, last: Measurement | None) -> date:
+def _since(today: date, last: MeasurementRun | None) -> date:
     """Return the first day to count: the clusters may have stood still for days."""
     if last is None or "days" not in last.told:
         return today - timedelta(days=KEPT_DAYS)
@@ -76,8 +76,8 @@ def _since(today: date, last: Measurement | None) -> date:
     return min(today, last.measured_at.astimezone(UTC).date()) - timedelta(days=1)
 
 
-def weigh() -> None:
+def update_storage_usage() -> None:
     """Write what is stored, in the place of what was written before."""
     with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute("DELETE FROM stored")
+        cursor.execute("DELETE FROM storage_usage")
         cursor.execute(STORED)

@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 
 from django.db import connection
 
-from metrics.histograms import BOUNDS, CLASSES
-from metrics.rollups import Tally
+from metrics.histograms import BOUNDS, BUCKETS
+from metrics.rollups import MetricSample
 
 # An event bears the time of its writing and is seen at its commit. Whoever has written something since may commit an
 # event as old as the beginning of its transaction; one that is open for minutes is not waited for.
@@ -61,7 +61,7 @@ _FACTS = (
      "(type = 'finalized' OR code = 'EMBED_INDEX_TIMEOUT') AND payload ? 'probe_seconds'"),
 )  # fmt: skip
 
-MEASURES = frozenset(fact[0] for fact in _FACTS)
+EVENT_METRICS = frozenset(fact[0] for fact in _FACTS)
 
 
 def _fact(measure: str, labels: str, total: str, seconds: str, where: str) -> str:
@@ -71,7 +71,7 @@ def _fact(measure: str, labels: str, total: str, seconds: str, where: str) -> st
     FROM told WHERE {where}"""
 
 
-_CLASSES = ", ".join(f"count(*) FILTER (WHERE class = {n})" for n in range(CLASSES))
+_CLASSES = ", ".join(f"count(*) FILTER (WHERE class = {n})" for n in range(BUCKETS))
 COUNT = f"""
 WITH seen AS MATERIALIZED (
     SELECT {_EVENT}, {_IS_MOVE} AS is_move FROM events e WHERE e.ts > %(since)s AND e.ts <= %(upto)s
@@ -123,7 +123,7 @@ FROM classed GROUP BY 1, 2, 3
 """
 
 
-def horizon() -> tuple[datetime, datetime]:
+def visibility_horizon() -> tuple[datetime, datetime]:
     """Return the database's time, and up to when every event can be seen."""
     with connection.cursor() as cursor:
         cursor.execute(HORIZON)
@@ -131,7 +131,7 @@ def horizon() -> tuple[datetime, datetime]:
     return now, upto
 
 
-def beginning(upto: datetime) -> datetime:
+def first_event_time(upto: datetime) -> datetime:
     """Return from when on to count where nothing was counted before."""
     with connection.cursor() as cursor:
         cursor.execute(OLDEST)
@@ -139,10 +139,10 @@ def beginning(upto: datetime) -> datetime:
     return (oldest or upto) - timedelta(microseconds=1)
 
 
-def count(since: datetime, upto: datetime) -> list[Tally]:
+def count_events(since: datetime, upto: datetime) -> list[MetricSample]:
     """Count what happened after ``since``, up to and with ``upto``."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT set_config('jit', 'off', true)")
         cursor.execute(COUNT, {"since": since, "upto": upto, "bounds": [-bound for bound in reversed(BOUNDS)]})
         rows = cursor.fetchall()
-    return [Tally(measure, tuple(labels), at, *rest) for measure, labels, at, *rest in rows]
+    return [MetricSample(measure, tuple(labels), at, *rest) for measure, labels, at, *rest in rows]

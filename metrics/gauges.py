@@ -13,7 +13,7 @@ from jobs.models import UploadJob
 from jobs.progress import DUE, USERS_AT_LIMIT, starved_filter
 from jobs.states import STATUSES, State
 from metrics import connector_gauges, statute_gauges
-from metrics.rollups import Tally
+from metrics.rollups import MetricSample
 
 KINDS = ("queued", "starved", "waiting", "retrying", "working", "dead")
 
@@ -65,7 +65,7 @@ def _all(sql: str) -> list[Any]:
         return list(cursor.fetchall())
 
 
-def lag() -> float:
+def queue_lag() -> float:
     """Return for how many seconds the work that a worker could take has been due, in the worst user's case."""
     return float(_one(LAG))
 
@@ -75,11 +75,11 @@ def longest_waiting() -> float:
     return float(_one(LONGEST_WAITING))
 
 
-def working() -> int:
+def jobs_working() -> int:
     return int(_one(WORKING))
 
 
-def look() -> dict[str, Any]:
+def collect_gauges() -> dict[str, Any]:
     """Return how it stands, as JSON takes it. Reads the index of every job: aside only."""
     states = dict(_all(STATE))
     parked, without_slot = int(_one(PARKED)), UploadJob.objects.filter(DUE, starved_filter()).count()
@@ -95,19 +95,19 @@ def look() -> dict[str, Any]:
             "dead": states.get(State.DEADLETTER, 0),
         },
         "dead": sorted(dead, key=lambda each: -int(each["jobs"])),
-        "lag": lag(),
+        "lag": queue_lag(),
         "longest": longest_waiting(),
         "workers": registry.count_workers(),
-        "connectors": connector_gauges.look(),
-        "statutes": statute_gauges.look(),
+        "connectors": connector_gauges.collect_connector_gauges(),
+        "statutes": statute_gauges.collect_statute_gauges(),
     }
 
 
-def tallies(told: dict[str, Any], at: datetime) -> list[Tally]:
+def gauge_samples(told: dict[str, Any], at: datetime) -> list[MetricSample]:
     """Return one look as samples, so that the figures know how it stood over time."""
     seen: list[tuple[str, tuple[str, ...], Any]] = [
         ("status", (status,), jobs) for status, jobs in told["status"].items()
     ]
     seen += [("standing", (kind,), jobs) for kind, jobs in told["standing"].items()]
     seen += [(name, (), told[name]) for name in ("lag", "longest", "workers")]
-    return [Tally(measure, labels, at, 1, float(value), float(value)) for measure, labels, value in seen]
+    return [MetricSample(measure, labels, at, 1, float(value), float(value)) for measure, labels, value in seen]

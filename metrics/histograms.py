@@ -10,18 +10,18 @@ BOUNDS = (
     0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0,
     14400.0,
 )  # fmt: skip
-CLASSES = len(BOUNDS) + 1
+BUCKETS = len(BOUNDS) + 1
 
 
-def counted(seconds: Iterable[float]) -> list[int]:
+def bucket_counts(seconds: Iterable[float]) -> list[int]:
     """Return how many of ``seconds`` fall into each class."""
-    counts = [0] * CLASSES
+    counts = [0] * BUCKETS
     for each in seconds:
         counts[bisect_left(BOUNDS, each)] += 1
     return counts
 
 
-def added(one: Sequence[int], other: Sequence[int]) -> list[int]:
+def add_counts(one: Sequence[int], other: Sequence[int]) -> list[int]:
     """Return the classes of both together; either may be empty."""
     if not one or not other:
         return list(one or other)

@@ -7,7 +7,7 @@ from django.db import models
 from django.db.models import Q
 
 
-class Span(models.TextChoices):
+class Resolution(models.TextChoices):
     """How long a time one row of figures is about."""
 
     MINUTES = "5m"
@@ -16,7 +16,7 @@ class Span(models.TextChoices):
     EVER = "ever"  # what Prometheus' counters are: they never fall
 
 
-class Figure(models.Model):
+class MetricRollup(models.Model):
     """What happened in one span of time. Labels name stages, codes, vendors: nothing of any tenant.
 
     Of something that happens, ``count`` is how often and ``total`` the seconds, pages or cents of all. Of something
@@ -25,7 +25,7 @@ class Figure(models.Model):
 
     pk = models.CompositePrimaryKey("measure", "span", "begin", "labels")
     measure = models.TextField()
-    span = models.TextField(choices=Span.choices)
+    span = models.TextField(choices=Resolution.choices)
     begin = models.DateTimeField()
     labels = ArrayField(models.TextField(), default=list)
     count = models.BigIntegerField()
@@ -34,19 +34,19 @@ class Figure(models.Model):
     histogram = ArrayField(models.BigIntegerField(), default=list)  # by histograms.BOUNDS; empty: nothing was timed
 
     class Meta:
-        db_table = "figures"
+        db_table = "metric_rollups"
         default_permissions = ("view",)
         # Read by the sweep that forgets.
-        indexes = [models.Index("span", "begin", name="ix_figures_age")]
+        indexes = [models.Index("span", "begin", name="ix_rollups_age")]
         constraints = [
-            models.CheckConstraint(condition=Q(span__in=["5m", "1h", "1d", "ever"]), name="figure_span_known")
+            models.CheckConstraint(condition=Q(span__in=["5m", "1h", "1d", "ever"]), name="rollup_resolution_known")
         ]
 
     def __str__(self) -> str:
         return f"{self.measure} {self.span} {self.begin}"
 
 
-class Measurement(models.Model):
+class MeasurementRun(models.Model):
     """One kind of measuring: up to when it has looked, when it last did, and what it then saw."""
 
     name = models.TextField(primary_key=True)
@@ -56,14 +56,14 @@ class Measurement(models.Model):
     told = models.JSONField(default=dict)
 
     class Meta:
-        db_table = "measurements"
+        db_table = "measurement_runs"
         default_permissions = ()
 
     def __str__(self) -> str:
         return self.name
 
 
-class Spend(models.Model):
+class DailySpend(models.Model):
     """What a tenant's work cost on one UTC day, by vendor. ``retry_cents``: of it, in tries after a failed one."""
 
     pk = models.CompositePrimaryKey("day", "user_id", "vendor", "unit")
@@ -79,14 +79,14 @@ class Spend(models.Model):
     retry_cents = models.DecimalField(max_digits=18, decimal_places=6)
 
     class Meta:
-        db_table = "spends"
+        db_table = "daily_spends"
         default_permissions = ()
 
     def __str__(self) -> str:
         return f"{self.day} {self.vendor}"
 
 
-class Stored(models.Model):
+class StorageUsage(models.Model):
     """What a tenant keeps here, by type of document."""
 
     pk = models.CompositePrimaryKey("user_id", "mime")
@@ -97,7 +97,7 @@ class Stored(models.Model):
     bytes = models.BigIntegerField()
 
     class Meta:
-        db_table = "stored"
+        db_table = "storage_usage"
         default_permissions = ()
 
     def __str__(self) -> str:

@@ -16,7 +16,7 @@ from jobs.advisory_locks import try_lock_transaction
 from jobs.cluster import background
 from jobs.errors import safe_error_name
 from metrics import connector_gauges, cost_rollups, event_counts, gauges, rollups, tenant_totals, vendor_calls
-from metrics.models import Measurement
+from metrics.models import MeasurementRun
 
 log = logging.getLogger("accessa.measures")
 T = TypeVar("T")
@@ -31,26 +31,26 @@ SHORTEST_STEP, FIRST_STEP, LONGEST_STEP = timedelta(seconds=30), timedelta(minut
 STEP_SECONDS, SWEEP_SECONDS = 1.0, 5.0
 
 LAST = """
-INSERT INTO measurements AS m (name, upto, measured_at, seconds, told)
+INSERT INTO measurement_runs AS m (name, upto, measured_at, seconds, told)
 VALUES (%(name)s, %(upto)s, clock_timestamp(), %(seconds)s, %(told)s::jsonb)
 ON CONFLICT (name) DO UPDATE SET
     upto = excluded.upto, measured_at = excluded.measured_at, seconds = excluded.seconds, told = excluded.told
 """
 REMEMBER = """
-INSERT INTO measurements AS m (name, measured_at, seconds, told)
+INSERT INTO measurement_runs AS m (name, measured_at, seconds, told)
 VALUES (%(name)s, clock_timestamp(), 0, %(told)s::jsonb)
 ON CONFLICT (name) DO UPDATE SET told = excluded.told"""
 
 
-def measure() -> None:
+def start_collection() -> None:
     """Begin to measure, if this process is not at it. Aside: a snapshot of a million jobs takes part of a second."""
-    background.start_in_background(MEASURING, run, log=log, broke_off="Measuring broke off")
+    background.start_in_background(MEASURING, collect_metrics, log=log, broke_off="Measuring broke off")
 
 
-def run() -> None:
+def collect_metrics() -> None:
     """Measure what is due; nothing while another cluster does. What cannot be measured keeps nothing else from it."""
     _each(MOVES, _catch_up)
-    for name, look in ((STANDING, _stand), (SPENDING, cost_rollups.sum_up), (STORAGE, _weigh)):
+    for name, look in ((STANDING, _stand), (SPENDING, cost_rollups.update_daily_spend), (STORAGE, _weigh)):
         _each(name, partial(_alone, partial(_if_due, name, look)))
 
 
@@ -67,7 +67,7 @@ def _catch_up() -> None:
     until, step = time.monotonic() + SWEEP_SECONDS, _first_step()
     while True:
         try:
-            took = _alone(partial(go_on, step))
+            took = _alone(partial(count_next_step, step))
         except DatabaseError:
             _remember(max(step / 2, SHORTEST_STEP))  # the same step would take as long again
             raise
@@ -77,7 +77,7 @@ def _catch_up() -> None:
 
 
 def _first_step() -> timedelta:
-    told = Measurement.objects.filter(pk=MOVES).values_list("told", flat=True).first() or {}
+    told = MeasurementRun.objects.filter(pk=MOVES).values_list("told", flat=True).first() or {}
     return min(timedelta(seconds=told["step"]), FIRST_STEP) if "step" in told else FIRST_STEP
 
 
@@ -93,27 +93,27 @@ def _alone(work: Callable[[], T]) -> T | None:
         return work() if try_lock_transaction(MEASURING) else None
 
 
-def go_on(step: timedelta) -> float | None:
+def count_next_step(step: timedelta) -> float | None:
     """Count the next ``step`` of the journal, in a transaction in which nobody else does.
 
     Returns the seconds it took, or None when that was all there is.
     """
     began = time.monotonic()
-    now, horizon = event_counts.horizon()
-    last = Measurement.objects.filter(pk=MOVES).first()
-    since = last.upto if last and last.upto else event_counts.beginning(horizon)
+    now, horizon = event_counts.visibility_horizon()
+    last = MeasurementRun.objects.filter(pk=MOVES).first()
+    since = last.upto if last and last.upto else event_counts.first_event_time(horizon)
     upto = min(since + step, horizon)
     if upto > since:
-        found = [*event_counts.count(since, upto), *connector_gauges.count(since, upto)]
-        rollups.add([*found, *vendor_calls.take(now)], now=now)
+        found = [*event_counts.count_events(since, upto), *connector_gauges.count_syncs(since, upto)]
+        rollups.add_samples([*found, *vendor_calls.pop_vendor_calls(now)], now=now)
         took = time.monotonic() - began
         _tell(MOVES, took, upto=upto, told={"step": step.total_seconds()})
     return None if upto == horizon or upto <= since else time.monotonic() - began
 
 
-def _if_due(name: str, work: Callable[[datetime, Measurement | None], Any]) -> None:
-    last = Measurement.objects.filter(pk=name).first()
-    now, _ = event_counts.horizon()
+def _if_due(name: str, work: Callable[[datetime, MeasurementRun | None], Any]) -> None:
+    last = MeasurementRun.objects.filter(pk=name).first()
+    now, _ = event_counts.visibility_horizon()
     if last and (now - last.measured_at).total_seconds() < max(EVERY[name], SHARE * last.seconds):
         return
     began = time.monotonic()
@@ -121,16 +121,16 @@ def _if_due(name: str, work: Callable[[datetime, Measurement | None], Any]) -> N
     _tell(name, time.monotonic() - began, told=told)
 
 
-def _stand(now: datetime, last: Measurement | None) -> dict[str, Any]:
-    told = gauges.look()
-    rollups.add(gauges.tallies(told, now), now=now)
+def _stand(now: datetime, last: MeasurementRun | None) -> dict[str, Any]:
+    told = gauges.collect_gauges()
+    rollups.add_samples(gauges.gauge_samples(told, now), now=now)
     return told
 
 
-def _weigh(now: datetime, last: Measurement | None) -> dict[str, Any]:
-    cost_rollups.weigh()
-    rollups.forget(now)
-    return {"stored": tenant_totals.stored(), "tenants": tenant_totals.tenants(now)}
+def _weigh(now: datetime, last: MeasurementRun | None) -> dict[str, Any]:
+    cost_rollups.update_storage_usage()
+    rollups.delete_expired(now)
+    return {"stored": tenant_totals.storage_totals(), "tenants": tenant_totals.largest_spenders(now)}
 
 
 def _tell(name: str, seconds: float, *, upto: datetime | None = None, told: Any = None) -> None:
@@ -139,8 +139,8 @@ def _tell(name: str, seconds: float, *, upto: datetime | None = None, told: Any 
         cursor.execute(LAST, values)
 
 
-def is_behind() -> bool:
+def is_behind_journal() -> bool:
     """Tell whether the journal has more to count than a sweep finds anyway."""
-    last = Measurement.objects.filter(pk=MOVES).first()
-    _, horizon = event_counts.horizon()
+    last = MeasurementRun.objects.filter(pk=MOVES).first()
+    _, horizon = event_counts.visibility_horizon()
     return last is None or last.upto is None or horizon - last.upto > FIRST_STEP

@@ -17,13 +17,13 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from jobs.cluster import registry
 from metrics import connector_gauges, gauges, queries, statute_gauges, usage
 from metrics.histograms import BOUNDS
-from metrics.models import Figure, Span
+from metrics.models import MetricRollup, Resolution
 from metrics.queries import PERIODS
 
 _SAFE = re.compile(r"[A-Za-z0-9_@.:+-]{0,80}")
 
 # measure: name, kind, labels, help. A counter of "total" sums seconds or pages up, one of "count" how often.
-FIGURES = {
+ROLLUP_METRICS = {
     "stage": ("stage_seconds", "histogram", ("pipeline", "stage"), "Time that a worker needed for a stage, of tries that completed it."),
     "queue": ("queue_seconds", "histogram", ("pipeline", "stage"), "Time between a job becoming due and a worker claiming it."),
     "parked": ("parked_seconds", "total", ("pipeline", "stage"), "Time that jobs waited for a moment: a vendor, an upload, a pause before a retry."),
@@ -62,7 +62,7 @@ class Collector:
         yield from _storage()
 
 
-def safe(label: str) -> str:
+def safe_label(label: str) -> str:
     """Return a label as it is, if it looks like a code: what was not made by us is not repeated."""
     return label if _SAFE.fullmatch(label) else "other"
 
@@ -70,23 +70,23 @@ def safe(label: str) -> str:
 def gauge(name: str, text: str, labels: Sequence[str], rows: Iterable[tuple[Sequence[str], float | Decimal]]) -> Metric:
     family = GaugeMetricFamily(f"accessa_{name}", text, labels=labels)
     for values, number in rows:
-        family.add_metric([safe(value) for value in values], float(number))
+        family.add_metric([safe_label(value) for value in values], float(number))
     return family
 
 
 def _figures() -> Iterator[Metric]:
-    rows = Figure.objects.filter(span=Span.EVER, measure__in=FIGURES).order_by("measure", "labels")
+    rows = MetricRollup.objects.filter(span=Resolution.EVER, measure__in=ROLLUP_METRICS).order_by("measure", "labels")
     found = {measure: list(group) for measure, group in groupby(rows, key=attrgetter("measure"))}
-    for measure, (name, kind, labels, text) in FIGURES.items():
+    for measure, (name, kind, labels, text) in ROLLUP_METRICS.items():
         family = HistogramMetricFamily if kind == "histogram" else CounterMetricFamily
         yield _filled(family(f"accessa_{name}", text, labels=labels), found.get(measure, []), kind)
 
 
 def _filled(
-    family: HistogramMetricFamily | CounterMetricFamily, rows: Iterable[Figure], kind: str
+    family: HistogramMetricFamily | CounterMetricFamily, rows: Iterable[MetricRollup], kind: str
 ) -> HistogramMetricFamily | CounterMetricFamily:
     for row in rows:
-        values = [safe(label) for label in row.labels]
+        values = [safe_label(label) for label in row.labels]
         if isinstance(family, HistogramMetricFamily):
             family.add_metric(values, buckets=_cumulated(row.histogram), sum_value=row.total)
         else:
@@ -103,7 +103,7 @@ def _cumulated(histogram: Sequence[int]) -> list[tuple[str, float]]:
 
 
 def _standing() -> Iterator[Metric]:
-    ages = queries.ages()
+    ages = queries.measurements()
     told = ages["standing"].told if "standing" in ages else {}
     status, kinds, dead = told.get("status", {}), told.get("standing", {}), told.get("dead", [])
     yield gauge("jobs", "Jobs by status, as last measured.", ["status"], [([name], n) for name, n in status.items()])
@@ -120,23 +120,25 @@ def _standing() -> Iterator[Metric]:
 
 
 def _live() -> Iterator[Metric]:
-    workers, busy = registry.count_workers(), gauges.working()
+    workers, busy = registry.count_workers(), gauges.jobs_working()
     utilization = min(busy / workers, 1.0) if workers else 0.0
     text = "For how long the work that a free worker could take has been due, in the worst user's case; now."
-    yield gauge("queue_lag_seconds", text, [], [([], gauges.lag())])
+    yield gauge("queue_lag_seconds", text, [], [([], gauges.queue_lag())])
     text = "Age of the oldest job that has not ended; now."
     yield gauge("longest_waiting_seconds", text, [], [([], gauges.longest_waiting())])
     yield gauge("workers", "Workers of all clusters that are alive; now.", [], [([], workers)])
     yield gauge("clusters", "Clusters that are alive; now.", [], [([], registry.live_clusters().count())])
     yield gauge("workers_busy", "Jobs that a worker holds; now.", [], [([], busy)])
     yield gauge("worker_utilization", "Share of the workers that hold a job, 0 to 1; now.", [], [([], utilization)])
-    probes = queries.spreads("probe", PERIODS["24h"], queries.clock(), label=None).get("", queries.NOTHING)
+    probes = queries.distributions("probe", PERIODS["24h"], queries.database_time(), label=None).get(
+        "", queries.EMPTY_DISTRIBUTION
+    )
     text = "The time that 95 % of the last day's index probes did not exceed."
     yield gauge("ann_probe_p95_seconds", text, [], [([], probes.percentile(0.95) or 0.0)])
 
 
 def _connectors() -> Iterator[Metric]:
-    queue, ages = connector_gauges.queue(), queries.ages()
+    queue, ages = connector_gauges.connector_queue(), queries.measurements()
     told = ages["standing"].told.get("connectors", {}) if "standing" in ages else {}
     text = "Pages of syncs in the queue: visible to workers, or held (being worked at, or waiting for a provider); now."
     rows = [(["visible"], queue.visible), (["held"], queue.held)]
@@ -153,40 +155,40 @@ def _connectors() -> Iterator[Metric]:
 
 
 def _statutes() -> Iterator[Metric]:
-    ages = queries.ages()
+    ages = queries.measurements()
     told = ages["standing"].told.get("statutes", {}) if "standing" in ages else {}
     text = "Consumers of the statutes' queue that are alive, by state; now."
-    rows = [([state], number) for state, number in statute_gauges.consumers().items()]
+    rows = [([state], number) for state, number in statute_gauges.statute_consumers().items()]
     yield gauge("statutes_consumers", text, ["state"], rows)
     text = "For how long no consumer has been heard; none where none is known."
-    silence = statute_gauges.silence()
+    silence = statute_gauges.consumer_silence()
     yield gauge("statutes_consumer_silence_seconds", text, [], [] if silence is None else [([], silence)])
     text = (
         "Messages of each consumer since it began, each time that they were handed out: received, ended well, failed."
     )
     family = CounterMetricFamily("accessa_statutes_messages", text, labels=["consumer", "outcome"])
-    for counted in statute_gauges.messages():
-        family.add_metric([safe(counted.consumer), counted.outcome], counted.messages)
+    for counted in statute_gauges.statute_messages():
+        family.add_metric([safe_label(counted.consumer), counted.outcome], counted.messages)
     yield family
     text = "For how long the version has stood still that has moved least lately, of those on their way; now."
-    yield gauge("statutes_still_seconds", text, [], [([], statute_gauges.still())])
+    yield gauge("statutes_still_seconds", text, [], [([], statute_gauges.statute_stall())])
     counts = [(name, [([status], number) for status, number in told.get(name, {}).items()]) for name in COUNTED]
     for name, rows in counts:
         yield gauge(f"statutes_{name}", f"{COUNTED[name]} by status, as last measured.", ["status"], rows)
 
 
 def _vendors() -> Iterator[Metric]:
-    breakers = usage.breakers()
+    breakers = usage.breaker_states()
     text = "Whether calls of a vendor are held back: 1 open, 0.5 while one call asks whether it is back, 0 closed."
     level = {"closed": 0.0, "half-open": 0.5, "open": 1.0}
     rows = [([b.vendor, b.part], level[b.state]) for b in breakers]
     yield gauge("vendor_breaker", text, ["vendor", "part"], rows)
     text = "Seconds for which a vendor asked to be left alone, by its reason."
-    yield gauge("vendor_pause_seconds", text, ["vendor", "reason"], usage.pauses())
+    yield gauge("vendor_pause_seconds", text, ["vendor", "reason"], usage.vendor_pauses())
 
 
 def _money() -> Iterator[Metric]:
-    spent = usage.recent_spend(queries.clock().date())
+    spent = usage.recent_spend(queries.database_time().date())
     labels = ["day", "vendor", "unit"]
     keys = [([s.day, s.vendor, s.unit], s) for s in spent]
     text = "Spent, unsettled calls included, in cents of a UTC day."

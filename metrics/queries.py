@@ -10,7 +10,7 @@ from typing import Any
 from django.db import connection
 
 from metrics import histograms
-from metrics.models import Figure, Measurement, Span
+from metrics.models import MeasurementRun, MetricRollup, Resolution
 from metrics.rollups import BEGINNING
 
 
@@ -21,9 +21,9 @@ class Period:
     name: str
     title: str
     length: timedelta
-    span: Span
+    span: Resolution
     step: timedelta
-    whole: Span
+    whole: Resolution
 
     def since(self, now: datetime) -> datetime:
         begin = now - self.length + self.step
@@ -38,17 +38,17 @@ _5_MINUTES, _HOUR, _6_HOURS, _DAY = timedelta(minutes=5), timedelta(hours=1), ti
 PERIODS = {
     period.name: period
     for period in (
-        Period("1h", "1 hour", timedelta(hours=1), Span.MINUTES, _5_MINUTES, Span.MINUTES),
-        Period("24h", "24 hours", timedelta(hours=24), Span.HOUR, _HOUR, Span.HOUR),
-        Period("7d", "7 days", timedelta(days=7), Span.HOUR, _6_HOURS, Span.DAY),
-        Period("30d", "30 days", timedelta(days=30), Span.DAY, _DAY, Span.DAY),
+        Period("1h", "1 hour", timedelta(hours=1), Resolution.MINUTES, _5_MINUTES, Resolution.MINUTES),
+        Period("24h", "24 hours", timedelta(hours=24), Resolution.HOUR, _HOUR, Resolution.HOUR),
+        Period("7d", "7 days", timedelta(days=7), Resolution.HOUR, _6_HOURS, Resolution.DAY),
+        Period("30d", "30 days", timedelta(days=30), Resolution.DAY, _DAY, Resolution.DAY),
     )
 }
 
 SERIES = """
 SELECT date_bin(%(step)s, begin, '2000-01-01 00:00Z') AS at, labels[%(label)s] AS label, sum(count), sum(total),
        max(peak)
-FROM figures WHERE measure = %(measure)s AND span = %(span)s AND begin >= %(since)s
+FROM metric_rollups WHERE measure = %(measure)s AND span = %(span)s AND begin >= %(since)s
 GROUP BY 1, 2"""
 
 
@@ -64,7 +64,7 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class Distribution:
     """How long something took, over a period."""
 
     count: int
@@ -75,12 +75,12 @@ class Spread:
     def percentile(self, share: float) -> float | None:
         return histograms.percentile(self.histogram, share, peak=self.peak)
 
-    def and_also(self, other: Spread) -> Spread:
-        counted = histograms.added(self.histogram, other.histogram)
-        return Spread(self.count + other.count, self.total + other.total, max(self.peak, other.peak), counted)
+    def merge(self, other: Distribution) -> Distribution:
+        counted = histograms.add_counts(self.histogram, other.histogram)
+        return Distribution(self.count + other.count, self.total + other.total, max(self.peak, other.peak), counted)
 
 
-NOTHING = Spread(0, 0.0, 0.0, ())
+EMPTY_DISTRIBUTION = Distribution(0, 0.0, 0.0, ())
 
 
 def series(measure: str, period: Period, now: datetime, *, label: int | None = 1) -> dict[str, dict[datetime, Point]]:
@@ -100,24 +100,24 @@ def series(measure: str, period: Period, now: datetime, *, label: int | None = 1
     return found
 
 
-def spreads(measure: str, period: Period, now: datetime, *, label: int | None = 1) -> dict[str, Spread]:
+def distributions(measure: str, period: Period, now: datetime, *, label: int | None = 1) -> dict[str, Distribution]:
     """Return the times of a measure over the whole period, for each value of its ``label``-th label.
 
     Of all together, under "", for None.
     """
     since = now - period.length
-    rows = Figure.objects.filter(measure=measure, span=period.whole, begin__gte=since)
-    found: dict[str, Spread] = {}
+    rows = MetricRollup.objects.filter(measure=measure, span=period.whole, begin__gte=since)
+    found: dict[str, Distribution] = {}
     for labels, count, total, peak, histogram in rows.values_list("labels", "count", "total", "peak", "histogram"):
         name = "" if label is None else labels[label - 1]
-        found[name] = Spread(count, total, peak, histogram).and_also(found.get(name, NOTHING))
+        found[name] = Distribution(count, total, peak, histogram).merge(found.get(name, EMPTY_DISTRIBUTION))
     return found
 
 
 def totals(measure: str, period: Period, now: datetime) -> dict[tuple[str, ...], Point]:
     """Return what a measure came to over the whole period, for each of its labels."""
     found: dict[tuple[str, ...], Point] = {}
-    rows = Figure.objects.filter(measure=measure, span=period.whole, begin__gte=now - period.length)
+    rows = MetricRollup.objects.filter(measure=measure, span=period.whole, begin__gte=now - period.length)
     for labels, count, total, peak in rows.values_list("labels", "count", "total", "peak"):
         before = found.get(tuple(labels), Point(0, 0.0, 0.0))
         found[tuple(labels)] = Point(before.count + count, before.total + total, max(before.peak, peak))
@@ -125,7 +125,7 @@ def totals(measure: str, period: Period, now: datetime) -> dict[tuple[str, ...],
 
 
 @dataclass(frozen=True, slots=True)
-class Age:
+class Measurement:
     """When something was last measured; ``told`` is what was seen then."""
 
     seconds: float
@@ -133,16 +133,16 @@ class Age:
     told: dict[str, Any]
 
 
-def ages() -> dict[str, Age]:
+def measurements() -> dict[str, Measurement]:
     """Return how old each kind of measurement is; of the journal, up to when it has been counted."""
-    now = clock()
+    now = database_time()
     return {
-        last.name: Age((now - (last.upto or last.measured_at)).total_seconds(), last.seconds, last.told)
-        for last in Measurement.objects.all()
+        last.name: Measurement((now - (last.upto or last.measured_at)).total_seconds(), last.seconds, last.told)
+        for last in MeasurementRun.objects.all()
     }
 
 
-def clock() -> datetime:
+def database_time() -> datetime:
     """Return the database's time."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT clock_timestamp()")
@@ -150,6 +150,6 @@ def clock() -> datetime:
     return now
 
 
-def reaches_back() -> datetime | None:
+def oldest_rollup() -> datetime | None:
     """Return since when there are figures, or None when there are none."""
-    return Figure.objects.filter(span=Span.DAY).order_by("begin").values_list("begin", flat=True).first()
+    return MetricRollup.objects.filter(span=Resolution.DAY).order_by("begin").values_list("begin", flat=True).first()

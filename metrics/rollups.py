@@ -9,16 +9,20 @@ from datetime import UTC, datetime, timedelta
 from django.db import connection
 
 from metrics import histograms
-from metrics.models import Figure, Span
+from metrics.models import MetricRollup, Resolution
 
-WIDTHS = {Span.MINUTES: timedelta(minutes=5), Span.HOUR: timedelta(hours=1), Span.DAY: timedelta(days=1)}
-KEPT = {Span.MINUTES: timedelta(days=2), Span.HOUR: timedelta(days=90), Span.DAY: timedelta(days=800)}
+WIDTHS = {
+    Resolution.MINUTES: timedelta(minutes=5),
+    Resolution.HOUR: timedelta(hours=1),
+    Resolution.DAY: timedelta(days=1),
+}
+KEPT = {Resolution.MINUTES: timedelta(days=2), Resolution.HOUR: timedelta(days=90), Resolution.DAY: timedelta(days=800)}
 BEGINNING = datetime(2000, 1, 1, tzinfo=UTC)
 
-Key = tuple[str, Span, datetime, tuple[str, ...]]
+Key = tuple[str, Resolution, datetime, tuple[str, ...]]
 
 ADD = """
-INSERT INTO figures AS f (measure, span, begin, labels, count, total, peak, histogram)
+INSERT INTO metric_rollups AS f (measure, span, begin, labels, count, total, peak, histogram)
 VALUES (%s, %s, %s, %s, %s, %s, %s, %s)
 ON CONFLICT (measure, span, begin, labels) DO UPDATE SET
     count = f.count + excluded.count, total = f.total + excluded.total, peak = greatest(f.peak, excluded.peak),
@@ -29,7 +33,7 @@ ON CONFLICT (measure, span, begin, labels) DO UPDATE SET
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class MetricSample:
     """What happened, or was seen, ``count`` times at about ``at``."""
 
     measure: str
@@ -41,39 +45,39 @@ class Tally:
     histogram: Sequence[int] = ()
 
 
-def begin_of(at: datetime, span: Span) -> datetime:
+def rollup_start(at: datetime, span: Resolution) -> datetime:
     """Return when the span began that ``at`` falls into, by UTC."""
-    if span == Span.EVER:
+    if span == Resolution.EVER:
         return BEGINNING
     return at - (at - BEGINNING) % WIDTHS[span]
 
 
-def add(tallies: Iterable[Tally], *, now: datetime) -> None:
+def add_samples(tallies: Iterable[MetricSample], *, now: datetime) -> None:
     """Add to what the figures say already, in the caller's transaction. Calls with the same facts count them twice."""
-    merged: dict[Key, Tally] = {}
+    merged: dict[Key, MetricSample] = {}
     for tally in tallies:
-        for span in Span:
-            if span != Span.EVER and tally.at < now - KEPT[span]:
+        for span in Resolution:
+            if span != Resolution.EVER and tally.at < now - KEPT[span]:
                 continue  # found late, and would be forgotten at once
-            key = (tally.measure, span, begin_of(tally.at, span), tally.labels)
+            key = (tally.measure, span, rollup_start(tally.at, span), tally.labels)
             merged[key] = _together(merged[key], tally) if key in merged else tally
     if merged:
         _write([(key, merged[key]) for key in sorted(merged)])
 
 
-def _together(one: Tally, other: Tally) -> Tally:
-    return Tally(
+def _together(one: MetricSample, other: MetricSample) -> MetricSample:
+    return MetricSample(
         one.measure,
         one.labels,
         one.at,
         one.count + other.count,
         one.total + other.total,
         max(one.peak, other.peak),
-        histograms.added(one.histogram, other.histogram),
+        histograms.add_counts(one.histogram, other.histogram),
     )
 
 
-def _write(rows: Sequence[tuple[Key, Tally]]) -> None:
+def _write(rows: Sequence[tuple[Key, MetricSample]]) -> None:
     values = [
         (measure, span.value, begin, list(labels), tally.count, tally.total, tally.peak, list(tally.histogram))
         for (measure, span, begin, labels), tally in rows
@@ -82,7 +86,7 @@ def _write(rows: Sequence[tuple[Key, Tally]]) -> None:
         cursor.executemany(ADD, values)
 
 
-def forget(now: datetime) -> None:
+def delete_expired(now: datetime) -> None:
     """Drop what is older than its span is kept."""
     for span, kept in KEPT.items():
-        Figure.objects.filter(span=span, begin__lt=now - kept).delete()
+        MetricRollup.objects.filter(span=span, begin__lt=now - kept).delete()

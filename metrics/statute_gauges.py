@@ -20,7 +20,7 @@ FROM law_versions WHERE status IN ('processing', 'normalized')"""
 HEARD = "SELECT extract(epoch FROM clock_timestamp() - max(seen_at))::float8 FROM sqs_consumers"
 
 
-class Counted(NamedTuple):
+class ConsumerMessages(NamedTuple):
     """What became of a consumer's messages since it began."""
 
     consumer: str
@@ -28,7 +28,7 @@ class Counted(NamedTuple):
     messages: int
 
 
-def consumers() -> dict[str, int]:
+def statute_consumers() -> dict[str, int]:
     """Return how many consumers are alive, by their state; those with none are there too."""
     found = dict.fromkeys(Consumer.State.values, 0)
     for state in Consumer.objects.filter(ALIVE).values_list("state", flat=True):
@@ -36,28 +36,28 @@ def consumers() -> dict[str, int]:
     return found
 
 
-def alive() -> int:
-    return sum(consumers().values())
+def live_statute_consumers() -> int:
+    return sum(statute_consumers().values())
 
 
-def messages() -> list[Counted]:
+def statute_messages() -> list[ConsumerMessages]:
     """Return the counts of each consumer of the last hour: each begins at 0, as a process' own counters do."""
     rows = Consumer.objects.order_by("name").values_list("name", *OUTCOMES)
-    return [Counted(name, *pair) for name, *counts in rows for pair in zip(OUTCOMES, counts, strict=True)]
+    return [ConsumerMessages(name, *pair) for name, *counts in rows for pair in zip(OUTCOMES, counts, strict=True)]
 
 
-def silence() -> float | None:
+def consumer_silence() -> float | None:
     """Return for how many seconds no consumer has been heard; None if there is none that is known."""
     found = _one(HEARD)
     return None if found is None else float(found)
 
 
-def still() -> float:
+def statute_stall() -> float:
     """Return for how many seconds the version on its way has stood still that has moved least lately."""
     return float(_one(STILL))
 
 
-def look() -> dict[str, Any]:
+def collect_statute_gauges() -> dict[str, Any]:
     """Return what is counted row by row, as JSON takes it: aside only."""
     with connection.cursor() as cursor:
         cursor.execute(LAWS)

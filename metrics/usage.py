@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from django.db import connection
 
-from metrics.models import Measurement
+from metrics.models import MeasurementRun
 from metrics.periodic import SPENDING, STORAGE
 from metrics.queries import Period
 
@@ -17,17 +17,17 @@ BREAKERS = """
 SELECT split_part(key, ':', 1), split_part(key, '/', 2), state, faults FROM vendor_breakers ORDER BY 1, 2"""
 PAUSES = """
 SELECT split_part(key, ':', 1), coalesce(pause_reason, ''), max(extract(epoch FROM paused_until - clock_timestamp()))
-FROM vendor_paces WHERE paused_until > clock_timestamp() GROUP BY 1, 2"""
+FROM vendor_rate_limits WHERE paused_until > clock_timestamp() GROUP BY 1, 2"""
 
 
-class Health(NamedTuple):
+class BreakerState(NamedTuple):
     vendor: str
     part: str
     state: str
     faults: int
 
 
-class Spent(NamedTuple):
+class DaySpend(NamedTuple):
     """What was spent on one day."""
 
     day: str
@@ -40,7 +40,7 @@ class Spent(NamedTuple):
     unsettled_cents: float
 
 
-class Amount(NamedTuple):
+class SpendTotal(NamedTuple):
     """What was spent over several days, by or for whom ``name`` says."""
 
     name: str
@@ -50,7 +50,7 @@ class Amount(NamedTuple):
     unsettled_cents: float
 
 
-class Kept(NamedTuple):
+class StoredTotal(NamedTuple):
     """What is stored of one type; of the tenant ``""``: of all but the largest tenants."""
 
     tenant: str
@@ -67,42 +67,42 @@ def _rows(sql: str) -> list[Any]:
 
 
 def _told(measurement: str) -> dict[str, Any]:
-    found = Measurement.objects.filter(pk=measurement).values_list("told", flat=True).first()
+    found = MeasurementRun.objects.filter(pk=measurement).values_list("told", flat=True).first()
     return found or {}
 
 
-def breakers() -> list[Health]:
+def breaker_states() -> list[BreakerState]:
     """Return the state of each vendor's breakers; of several keys the worst."""
     order = ("closed", "half-open", "open")
-    found: dict[tuple[str, str], Health] = {}
-    for row in map(Health._make, _rows(BREAKERS)):
+    found: dict[tuple[str, str], BreakerState] = {}
+    for row in map(BreakerState._make, _rows(BREAKERS)):
         other = found.get((row.vendor, row.part))
         if other is None or order.index(row.state) > order.index(other.state):
             found[row.vendor, row.part] = row
     return list(found.values())
 
 
-def pauses() -> list[tuple[Sequence[str], float]]:
+def vendor_pauses() -> list[tuple[Sequence[str], float]]:
     return [([vendor, reason], float(seconds)) for vendor, reason, seconds in _rows(PAUSES)]
 
 
-def spend_since(day: date) -> list[Spent]:
+def spend_since(day: date) -> list[DaySpend]:
     """Return what each day from ``day`` on cost, by vendor and unit, the oldest first."""
-    return [Spent._make(row) for row in _told(SPENDING).get("days", []) if row[0] >= day.isoformat()]
+    return [DaySpend._make(row) for row in _told(SPENDING).get("days", []) if row[0] >= day.isoformat()]
 
 
-def recent_spend(today: date) -> list[Spent]:
+def recent_spend(today: date) -> list[DaySpend]:
     """Return what today and yesterday cost, by vendor and unit; ``day`` is the word."""
     found = spend_since(today - timedelta(days=1))
     return [row._replace(day="today" if row.day == today.isoformat() else "yesterday") for row in found]
 
 
-def spend_by_vendor(since: date) -> list[Amount]:
+def spend_by_vendor(since: date) -> list[SpendTotal]:
     """Return what each vendor got from the day ``since`` on, the most first."""
-    found: dict[str, Amount] = {}
+    found: dict[str, SpendTotal] = {}
     for row in spend_since(since):
-        before = found.get(row.vendor, Amount(row.vendor, 0, 0.0, 0.0, 0.0))
-        found[row.vendor] = Amount(
+        before = found.get(row.vendor, SpendTotal(row.vendor, 0, 0.0, 0.0, 0.0))
+        found[row.vendor] = SpendTotal(
             row.vendor,
             before.calls + row.calls,
             before.cents + row.cents,
@@ -112,9 +112,9 @@ def spend_by_vendor(since: date) -> list[Amount]:
     return sorted(found.values(), key=lambda amount: -amount.cents)
 
 
-def spend_by_tenant(period: Period) -> list[Amount]:
+def spend_by_tenant(period: Period) -> list[SpendTotal]:
     """Return the tenants who have spent the most, the most first."""
-    return [Amount._make(row) for row in _told(STORAGE).get("tenants", {}).get(period.name, [])]
+    return [SpendTotal._make(row) for row in _told(STORAGE).get("tenants", {}).get(period.name, [])]
 
 
 def stored_by_tenant(most: int) -> list[tuple[Sequence[str], float]]:
@@ -137,8 +137,8 @@ def stored_by_type() -> list[tuple[str, int, int]]:
     return [(type_, documents[type_], pages[type_]) for type_ in sorted(documents)]
 
 
-def _kept() -> list[Kept]:
-    return [Kept(tenant, _type(mime), *rest) for tenant, mime, *rest in _told(STORAGE).get("stored", [])]
+def _kept() -> list[StoredTotal]:
+    return [StoredTotal(tenant, _type(mime), *rest) for tenant, mime, *rest in _told(STORAGE).get("stored", [])]
 
 
 def _type(mime: str) -> str:

@@ -7,7 +7,7 @@ from datetime import datetime
 from django.db import connection
 
 from metrics import histograms
-from metrics.rollups import Tally
+from metrics.rollups import MetricSample
 
 MOST = 20_000
 TAKE = """
@@ -15,7 +15,7 @@ DELETE FROM vendor_calls WHERE id IN (SELECT id FROM vendor_calls ORDER BY id LI
 RETURNING vendor, operation, outcome, seconds"""
 
 
-def take(now: datetime) -> list[Tally]:
+def pop_vendor_calls(now: datetime) -> list[MetricSample]:
     """Return the calls since the last time, in the caller's transaction."""
     found: dict[tuple[str, str, str], list[float]] = {}
     with connection.cursor() as cursor:
@@ -23,6 +23,6 @@ def take(now: datetime) -> list[Tally]:
         for vendor, operation, outcome, seconds in cursor.fetchall():
             found.setdefault((vendor, operation, outcome), []).append(seconds)
     return [
-        Tally("vendor", labels, now, len(times), sum(times), max(times), histograms.counted(times))
+        MetricSample("vendor", labels, now, len(times), sum(times), max(times), histograms.bucket_counts(times))
         for labels, times in found.items()
     ]

@@ -31,9 +31,9 @@ def invoke_lambda(version: LawVersion, manifest_sha256: str) -> bool:
         "manifest_key": keys.manifest(version.law_id),
         "manifest_sha256": manifest_sha256,
     }
-    client = aws.client("lambda", region=_region(), endpoint=None, seconds=READ_SECONDS)
+    client = aws.create_client("lambda", region=_region(), endpoint=None, seconds=READ_SECONDS)
     try:
-        with guard.calling(Vendor("lambda", settings.STATUTES_LAMBDA, requests_per_minute=0), "invoke"):
+        with guard.guarded_call(Vendor("lambda", settings.STATUTES_LAMBDA, requests_per_minute=0), "invoke"):
             # https://docs.aws.amazon.com/lambda/latest/api/API_Invoke.html
             client.invoke(
                 FunctionName=settings.STATUTES_LAMBDA, InvocationType="Event", Payload=canonical_json(told).encode()

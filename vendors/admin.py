@@ -6,7 +6,7 @@ from django.contrib import admin
 
 from accounts.audit.admin_base import ReadOnlyAdmin
 from accounts.audit.admin_filters import choice_filter, datetime_range_filter, exact_filter
-from vendors.models import Breaker, Budget, Pace, Purchase
+from vendors.models import Breaker, Budget, Purchase, RateLimit
 
 
 @admin.register(Purchase)
@@ -43,8 +43,8 @@ class BreakerAdmin(ReadOnlyAdmin):
     ordering = ("key",)
 
 
-@admin.register(Pace)
-class PaceAdmin(ReadOnlyAdmin):
+@admin.register(RateLimit)
+class RateLimitAdmin(ReadOnlyAdmin):
     list_display = ("key", "paused_until", "pause_reason")
     id_fields = ("key",)
     ordering = ("key",)

@@ -22,7 +22,7 @@ CONNECT_SECONDS = 5.0
 _OF_THE_WIRE = {"content-encoding", "content-length", "transfer-encoding"}
 
 
-def client(service: str, *, region: str, endpoint: str | None, seconds: float) -> Any:
+def create_client(service: str, *, region: str, endpoint: str | None, seconds: float) -> Any:
     """Return a client that tries once and raises what httpx raises, or botocore's ``ClientError`` for a refusal.
 
     Keys are those of AWS' own chain: the environment, a profile, the machine's role.
@@ -46,7 +46,7 @@ def _client(service: str, region: str, endpoint: str | None, seconds: float, pro
     made = boto3.Session().client(service, region_name=region, endpoint_url=endpoint, config=config)
     timeout = httpx.Timeout(seconds, connect=CONNECT_SECONDS)
     http = httpx.Client(
-        transport=http_deadline.transport(httpx, httpcore, seconds),
+        transport=http_deadline.deadline_transport(httpx, httpcore, seconds),
         timeout=timeout,
         trust_env=False,
         headers={"accept-encoding": "identity"},

@@ -31,18 +31,18 @@ SELECT set_config('synchronous_commit', 'off', true)
 """
 
 
-class Noted(NamedTuple):
+class CallRecord(NamedTuple):
     vendor: str
     operation: str
     outcome: str
     seconds: float
 
 
-_noted: deque[Noted] = deque(maxlen=MOST)
+_buffer: deque[CallRecord] = deque(maxlen=MOST)
 
 
 @contextmanager
-def timed(vendor: Vendor, operation: str) -> Iterator[None]:
+def record_call(vendor: Vendor, operation: str) -> Iterator[None]:
     """Note one call, in any thread: no database is touched. What is no vendor's fault is not noted."""
     began, outcome = time.monotonic(), BROKEN_OFF
     with tracing.span("vendor call", vendor=vendor.name, operation=operation) as note:
@@ -55,19 +55,19 @@ def timed(vendor: Vendor, operation: str) -> Iterator[None]:
         finally:
             note(outcome=outcome)
             if outcome:
-                _noted.append(Noted(vendor.name, operation, outcome, time.monotonic() - began))
+                _buffer.append(CallRecord(vendor.name, operation, outcome, time.monotonic() - began))
 
 
 def _outcome(error: Exception) -> str:
-    answer = errors.answered(error)
-    return str(answer.status) if answer else errors.silent(error) or ""
+    answer = errors.error_response(error)
+    return str(answer.status) if answer else errors.failure_code(error) or ""
 
 
-def keep() -> None:
+def flush() -> None:
     """Write down what was noted. Not inside a transaction, where a failure would be the caller's; never raises."""
-    if not _noted or connection.in_atomic_block:
+    if not _buffer or connection.in_atomic_block:
         return
-    rows = [_noted.popleft() for _ in range(len(_noted))]
+    rows = [_buffer.popleft() for _ in range(len(_buffer))]
     try:
         with connection.cursor() as cursor:
             cursor.execute(KEEP, [list(column) for column in zip(*rows, strict=True)])

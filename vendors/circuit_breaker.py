@@ -136,7 +136,7 @@ def params() -> dict[str, float]:
     return {"breaker_seconds": settings.VENDOR_BREAKER_SECONDS, "lease": settings.VENDOR_TIMEOUT_SECONDS + 10}
 
 
-def probe(vendor: Vendor) -> bool:
+def start_probe(vendor: Vendor) -> bool:
     """Become the one who asks whether the vendor is back; False when somebody else is, or it is too early."""
     with connection.cursor() as cursor:
         cursor.execute(PROBE, {"key": vendor.circuit, **params()})
@@ -145,12 +145,12 @@ def probe(vendor: Vendor) -> bool:
         return bool(cursor.rowcount)
 
 
-def forget(vendor: Vendor) -> None:
+def discard_probe(vendor: Vendor) -> None:
     """Drop a probe of this thread that never came to an end: the breaker has closed since."""
     _probing.keys.discard(vendor.circuit)
 
 
-def release(vendor: Vendor) -> None:
+def release_probe(vendor: Vendor) -> None:
     """Let another probe: this one ended without an answer of the vendor, by a fault of ours."""
     if vendor.circuit in _probing.keys:
         _probing.keys.discard(vendor.circuit)
@@ -158,7 +158,7 @@ def release(vendor: Vendor) -> None:
             cursor.execute(RELEASE, [vendor.circuit])
 
 
-def answered(vendor: Vendor) -> None:
+def record_success(vendor: Vendor) -> None:
     """Record that the vendor answered; one statement while it is well."""
     if vendor.circuit not in _probing.keys:
         with connection.cursor() as cursor:
@@ -168,7 +168,7 @@ def answered(vendor: Vendor) -> None:
     _report(vendor, fault=False)
 
 
-def faulted(vendor: Vendor) -> bool:
+def record_failure(vendor: Vendor) -> bool:
     """Record a fault of the vendor; return whether calls are held back now."""
     return _report(vendor, fault=True) != CLOSED
 

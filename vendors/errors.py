@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 from jobs.outcomes import Postponed, StageFailure
 
 
-class BadAnswer(Exception):
+class InvalidResponse(Exception):
     """The vendor answered, but not what its protocol says. The message is ours: it repeats nothing of the answer."""
 
 
-class Status(NamedTuple):
+class ErrorResponse(NamedTuple):
     """An HTTP status that the vendor answered with."""
 
     status: int
@@ -93,7 +93,7 @@ _NETWORK = {errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EHOSTDO
 _SAFE_CODE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
-def answered(error: Exception) -> Status | None:
+def error_response(error: Exception) -> ErrorResponse | None:
     """Return the HTTP status that a call ended with, whichever client raised it; None when there was none."""
     if (told := _answered_by_aws(error)) is not None:
         return told if told.status >= 400 else None
@@ -103,12 +103,12 @@ def answered(error: Exception) -> Status | None:
     if not isinstance(status, int) or headers is None or 200 <= status < 400:
         return None
     said = {str(name): str(value) for name, value in headers.items()}
-    return Status(status, said, _vendor_code(error, response))
+    return ErrorResponse(status, said, _vendor_code(error, response))
 
 
-def silent(error: Exception) -> str | None:
+def failure_code(error: Exception) -> str | None:
     """Return the code of a call that brought no usable answer; None when the error is no vendor's at all."""
-    if isinstance(error, BadAnswer):
+    if isinstance(error, InvalidResponse):
         return INVALID
     names = _names(error)
     cause = error.__cause__  # the generated clients call everything that their transport raises a lost connection
@@ -137,7 +137,7 @@ def may_have_charged(error: BaseException) -> bool:
         error = error.__cause__
     if not isinstance(error, Exception):
         return True
-    if answer := answered(error):
+    if answer := error_response(error):
         return answer.status >= 500 or answer.status == 408  # told to hurry up, or given up on: it may have been done
     return not any(_names(link) & _NEVER_SENT for link in _chain(error))
 
@@ -163,11 +163,11 @@ _NO_CREDENTIALS = {
 _MISCONFIGURED = re.compile(r"model identifier|on-demand throughput|inference profile|Operation not allowed|EndOfLife")
 
 
-def _answered_by_aws(error: Exception) -> Status | None:
+def _answered_by_aws(error: Exception) -> ErrorResponse | None:
     """Return what a service of AWS said, by boto3; a call that nobody could sign is one whose key is refused."""
     names = _names(error)
     if names & _NO_CREDENTIALS:
-        return Status(401, {}, "NoCredentials")
+        return ErrorResponse(401, {}, "NoCredentials")
     told = getattr(error, "response", None)
     if "botocore.ClientError" not in names or not isinstance(told, dict):
         return None
@@ -178,7 +178,7 @@ def _answered_by_aws(error: Exception) -> Status | None:
         return None
     if code == "ValidationException" and _MISCONFIGURED.search(message):
         status = 404
-    return Status(status, meta.get("HTTPHeaders", {}), code if _SAFE_CODE.fullmatch(code) else None)
+    return ErrorResponse(status, meta.get("HTTPHeaders", {}), code if _SAFE_CODE.fullmatch(code) else None)
 
 
 def _cut_off(error: BaseException) -> bool:

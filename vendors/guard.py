@@ -14,20 +14,20 @@ from django.db import connection, transaction
 from jobs.outcomes import Permanent, Postponed, Retryable
 from vendors import call_metrics, circuit_breaker, errors, rate_limit
 from vendors import rate_limit_headers as headers
-from vendors.errors import BadAnswer, may_have_charged
-from vendors.models import Breaker, Pace
+from vendors.errors import InvalidResponse, may_have_charged
+from vendors.models import Breaker, RateLimit
 from vendors.vendor import Vendor
 
 __all__ = [
-    "BadAnswer",
+    "InvalidResponse",
     "VendorRefused",
-    "admit",
-    "calling",
-    "drop",
-    "failed",
-    "is_open",
+    "acquire",
+    "delete_vendor_state",
+    "guarded_call",
+    "is_circuit_open",
     "may_have_charged",
-    "succeeded",
+    "record_failure",
+    "record_success",
 ]
 
 log = logging.getLogger("accessa.vendors")
@@ -40,7 +40,8 @@ LEAST_SECONDS = 0.5  # a vendor that says "at once" with every 429 is not asked 
 # The clock is read after the rows are locked: a call that waited for them has not come earlier.
 HELD = f"""
 WITH held AS MATERIALIZED (
-    SELECT key, state, paused_until, pause_reason FROM vendor_paces WHERE key = ANY(%(keys)s) ORDER BY key FOR UPDATE
+    SELECT key, state, paused_until, pause_reason FROM vendor_rate_limits WHERE key = ANY(%(keys)s)
+    ORDER BY key FOR UPDATE
 )
 SELECT held.key, held.state, held.pause_reason, extract(epoch FROM held.paused_until - clock_timestamp())::float,
        (extract(epoch FROM clock_timestamp()) * 1000)::bigint, ({circuit_breaker.WAIT})::float
@@ -57,11 +58,11 @@ DETAILS = {
 
 
 # What an answer of 4xx means with a vendor whose ways are its own; None where it means what it does with all.
-Meaning = Callable[[errors.Status], Exception | None]
+StatusInterpreter = Callable[[errors.ErrorResponse], Exception | None]
 
 
 class Row(NamedTuple):
-    """A row of ``vendor_paces``, locked: seconds left of its pause, ms of the clock, seconds until a probe."""
+    """A row of ``vendor_rate_limits``, locked: seconds left of its pause, ms of the clock, seconds until a probe."""
 
     key: str
     state: list[int]
@@ -80,7 +81,7 @@ class VendorRefused(Permanent):
         self.vendor_code = vendor_code
 
 
-def admit(vendor: Vendor, *, tokens: int = 0) -> None:
+def acquire(vendor: Vendor, *, tokens: int = 0) -> None:
     """Let one call of ``tokens`` through, or raise ``Postponed``: breaker open, told to pause, budget used up.
 
     Call it outside of transactions. Inside one it never sleeps, and holds the vendor's budget, so all other callers of
@@ -107,18 +108,18 @@ def _admit(vendor: Vendor, tokens: int) -> None:
         raise Postponed(row.away, AWAY)
     if row.paused is not None and row.paused > 0:
         raise Postponed(row.paused, row.reason or LIMITED)
-    rate_limit.take(vendor, {row.key: row.state for row in rows}, tokens=tokens, now=row.now)
+    rate_limit.acquire(vendor, {row.key: row.state for row in rows}, tokens=tokens, now=row.now)
     if row.away is None:
-        circuit_breaker.forget(vendor)
-    elif not circuit_breaker.probe(vendor):
+        circuit_breaker.discard_probe(vendor)
+    elif not circuit_breaker.start_probe(vendor):
         raise Postponed(circuit_breaker.params()["breaker_seconds"], AWAY)
 
 
 def _held(vendor: Vendor) -> list[Row]:
-    keys = rate_limit.keys(vendor)
+    keys = rate_limit.row_keys(vendor)
     rows = _lock(vendor, keys)
     if len(rows) < len(keys):  # the first call ever
-        rate_limit.create(vendor)
+        rate_limit.create_rows(vendor)
         rows = _lock(vendor, keys)
     return rows
 
@@ -132,43 +133,43 @@ def _lock(vendor: Vendor, keys: list[str]) -> list[Row]:
         return [Row(*row) for row in cursor.fetchall()]
 
 
-def succeeded(vendor: Vendor, headers: Mapping[str, str] | None = None) -> None:
+def record_success(vendor: Vendor, headers: Mapping[str, str] | None = None) -> None:
     """Tell the breaker that the vendor answered, and the budget what its rate-limit headers say."""
-    circuit_breaker.answered(vendor)
+    circuit_breaker.record_success(vendor)
     if headers:
         _note_allowance(vendor, headers)
-    call_metrics.keep()
+    call_metrics.flush()
 
 
 def _note_allowance(vendor: Vendor, said: Mapping[str, str]) -> None:
-    if seconds := headers.used_up(said):
+    if seconds := headers.quota_reset(said):
         rate_limit.pause(vendor, seconds, LIMITED)
 
 
-def failed(vendor: Vendor, error: Exception, meaning: Meaning | None = None) -> Exception:
+def record_failure(vendor: Vendor, error: Exception, meaning: StatusInterpreter | None = None) -> Exception:
     """Tell the breaker and the budget of a failed call; return what to raise: Postponed, Retryable or Permanent.
 
     What is no vendor's fault (an outcome already named, a lost claim, the database, a bug) comes back unchanged.
     """
-    answer = errors.answered(error)
-    code = None if answer else errors.silent(error)
+    answer = errors.error_response(error)
+    code = None if answer else errors.failure_code(error)
     if answer:
         outcome = _answered(vendor, answer, meaning)
     elif code:
         outcome = _fault(vendor, code)
     else:
-        circuit_breaker.release(vendor)
+        circuit_breaker.release_probe(vendor)
         return error
-    call_metrics.keep()
+    call_metrics.flush()
     outcome.__cause__ = error
     return outcome
 
 
-def _answered(vendor: Vendor, answer: errors.Status, meaning: Meaning | None) -> Exception:
+def _answered(vendor: Vendor, answer: errors.ErrorResponse, meaning: StatusInterpreter | None) -> Exception:
     status = answer.status
     if status >= 500 or status in (408, 409):
-        return _fault(vendor, "VENDOR_UNAVAILABLE", headers.told_to_wait(answer.headers) or 0.0)
-    circuit_breaker.answered(vendor)
+        return _fault(vendor, "VENDOR_UNAVAILABLE", headers.retry_after(answer.headers) or 0.0)
+    circuit_breaker.record_success(vendor)
     own = meaning(answer) if meaning else None
     if own is not None:
         return _paused(vendor, own.wait.seconds, own.wait.reason) if isinstance(own, Postponed) else own
@@ -179,7 +180,7 @@ def _answered(vendor: Vendor, answer: errors.Status, meaning: Meaning | None) ->
         log.error("Vendor %s refuses its key with status %d.", vendor.name, status)
         return _paused(vendor, KEY_SECONDS, KEY)
     if status == 429:
-        told = headers.told_to_wait(answer.headers)
+        told = headers.retry_after(answer.headers)
         return _paused(vendor, LIMITED_SECONDS if told is None else max(told, LEAST_SECONDS), LIMITED)
     return VendorRefused(status, answer.vendor_code)
 
@@ -190,33 +191,35 @@ def _paused(vendor: Vendor, seconds: float, reason: str) -> Postponed:
 
 
 def _fault(vendor: Vendor, code: str, retry_after: float = 0.0) -> Exception:
-    if circuit_breaker.faulted(vendor):
+    if circuit_breaker.record_failure(vendor):
         return Postponed(max(circuit_breaker.params()["breaker_seconds"], retry_after), AWAY)
     return Retryable(code, DETAILS[code], retry_after)
 
 
 @contextmanager
-def calling(vendor: Vendor, operation: str, *, tokens: int = 0, meaning: Meaning | None = None) -> Iterator[None]:
+def guarded_call(
+    vendor: Vendor, operation: str, *, tokens: int = 0, meaning: StatusInterpreter | None = None
+) -> Iterator[None]:
     """Admit a call, and report how it went: ``admit``, then ``succeeded`` or ``failed``. Its time is counted."""
-    admit(vendor, tokens=tokens)
+    acquire(vendor, tokens=tokens)
     try:
-        with call_metrics.timed(vendor, operation):
+        with call_metrics.record_call(vendor, operation):
             yield
     except Exception as error:
-        outcome = failed(vendor, error, meaning)
+        outcome = record_failure(vendor, error, meaning)
         if outcome is error:
             raise
         raise outcome from error
-    succeeded(vendor)
+    record_success(vendor)
 
 
-def drop(vendor: Vendor) -> None:
+def delete_vendor_state(vendor: Vendor) -> None:
     """Forget the budget and the breakers of a key that nobody will call with any more."""
-    Pace.objects.filter(key__in=rate_limit.keys(vendor)).delete()
+    RateLimit.objects.filter(key__in=rate_limit.row_keys(vendor)).delete()
     Breaker.objects.filter(key=vendor.circuit).delete()
 
 
-def is_open(vendor: Vendor) -> bool:
+def is_circuit_open(vendor: Vendor) -> bool:
     """Tell whether the vendor's breaker keeps calls back at present; False when the next call would be the probe."""
     with connection.cursor() as cursor:
         cursor.execute(IS_OPEN, {"key": vendor.circuit, **circuit_breaker.params()})

@@ -20,7 +20,7 @@ class _Until(threading.local):
 _until = _Until()
 
 
-def transport(httpx: ModuleType, httpcore: ModuleType, seconds: float) -> Any:
+def deadline_transport(httpx: ModuleType, httpcore: ModuleType, seconds: float) -> Any:
     """Return an ``HTTPTransport`` that gives each request ``seconds``, from its start to the last byte of its answer.
 
     ``httpx`` and ``httpcore`` are the two modules that the client was built with: openai has versions of its own. An

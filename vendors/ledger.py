@@ -25,7 +25,7 @@ from vendors.models import Budget, Purchase
 
 log = logging.getLogger("accessa.vendors")
 
-SPENT, TOO_SMALL = "BUDGET_SPENT", "BUDGET_TOO_SMALL"
+BUDGET_SPENT, BUDGET_TOO_SMALL = "BUDGET_SPENT", "BUDGET_TOO_SMALL"
 CENT_FRACTION = Decimal("0.000001")  # as the column keeps them
 
 # Of the statement, not of the transaction, which may have begun before midnight; stable, so that the index serves.
@@ -36,29 +36,29 @@ FROM purchases WHERE user_id = %s AND campaign_id IS NULL AND created_at >= {_TO
 """
 
 
-class Clock(Func):
+class StatementTimestamp(Func):
     """The database's time, of the statement."""
 
     function = "statement_timestamp"
     output_field = DateTimeField()
 
 
-def begin_of(period: str) -> Func:
+def period_start(period: str) -> Func:
     """Return when the present ``day`` or ``month`` began, by UTC and the database's clock."""
-    return Func(Value(period), Clock(), Value("UTC"), function="date_trunc", output_field=DateTimeField())
+    return Func(Value(period), StatementTimestamp(), Value("UTC"), function="date_trunc", output_field=DateTimeField())
 
 
-def parse_cents(pages: int) -> Decimal:
+def parse_price(pages: int) -> Decimal:
     """Return what LlamaParse charges for ``pages``."""
-    return credit_cents(pages * Decimal(str(settings.LLAMAPARSE_CREDITS_PER_PAGE)))
+    return credit_price(pages * Decimal(str(settings.LLAMAPARSE_CREDITS_PER_PAGE)))
 
 
-def credit_cents(credits: Decimal) -> Decimal:
+def credit_price(credits: Decimal) -> Decimal:
     """Return the price of LlamaParse's credits."""
     return (credits * Decimal(str(settings.LLAMAPARSE_CENTS_PER_CREDIT))).quantize(CENT_FRACTION, ROUND_HALF_UP)
 
 
-def embedding_cents(tokens: int) -> Decimal:
+def embedding_price(tokens: int) -> Decimal:
     """Return what OpenAI charges for embedding ``tokens``."""
     price = Decimal(str(settings.OPENAI_CENTS_PER_MILLION_TOKENS))
     return (tokens * price / 1_000_000).quantize(CENT_FRACTION, ROUND_HALF_UP)
@@ -101,7 +101,7 @@ def reserve(
             unit=unit,
             quantity=quantity,
             cents=cents,
-            created_at=Clock(),
+            created_at=StatementTimestamp(),
         )
     return purchase.pk
 
@@ -112,20 +112,25 @@ def _campaign_of(job_id: UUID) -> UUID | None:
 
 def _check(user_id: UUID, cents: Decimal, budget: Decimal) -> None:
     if cents > budget:
-        raise Permanent(TOO_SMALL, f"This needs {cents:f} cents at once; the budget of a whole day is {budget:f}.")
+        raise Permanent(
+            BUDGET_TOO_SMALL, f"This needs {cents:f} cents at once; the budget of a whole day is {budget:f}."
+        )
     lock_transaction(f"budget:{user_id}")
     with connection.cursor() as cursor:
         # A statement of its own: one that waited for the lock itself would not see what the holder has written.
         cursor.execute(TODAY, [user_id])
         spent, until_midnight = cursor.fetchone()
     if spent + cents > budget:
-        raise Postponed(until_midnight, SPENT)
+        raise Postponed(until_midnight, BUDGET_SPENT)
 
 
 def settle(purchase_id: UUID, *, quantity: int, cents: Decimal) -> None:
     """Replace the estimate with what was charged, in the caller's transaction."""
     settled = Purchase.objects.filter(pk=purchase_id).update(
-        state=Purchase.State.SETTLED, quantity=quantity, cents=cents, settled_at=Coalesce("settled_at", Clock())
+        state=Purchase.State.SETTLED,
+        quantity=quantity,
+        cents=cents,
+        settled_at=Coalesce("settled_at", StatementTimestamp()),
     )
     if not settled:  # voided before: the result is worth more than the entry, so it is not refused
         log.error("Purchase %s was settled and is not in the books.", purchase_id)
@@ -143,7 +148,7 @@ def day_budget(user_id: UUID) -> Decimal | None:
     return budget if budget > 0 else None
 
 
-def left_today(user_id: UUID) -> Decimal | None:
+def remaining_today(user_id: UUID) -> Decimal | None:
     """Return how many cents the tenant may still spend today; None without a budget."""
     budget = day_budget(user_id)
     return None if budget is None else max(Decimal(0), budget - spent_today(user_id))
@@ -156,7 +161,7 @@ def spent_today(user_id: UUID) -> Decimal:
         return Decimal(cursor.fetchone()[0])
 
 
-def require(user_id: UUID, cents: Decimal) -> None:
+def require_budget(user_id: UUID, cents: Decimal) -> None:
     """Raise as ``reserve`` does when the tenant has not ``cents`` left, and reserve nothing."""
     budget = day_budget(user_id)
     if budget is not None:
@@ -164,14 +169,14 @@ def require(user_id: UUID, cents: Decimal) -> None:
             _check(user_id, cents, budget)
 
 
-def own(user_id: UUID) -> QuerySet[Purchase]:
+def tenant_purchases(user_id: UUID) -> QuerySet[Purchase]:
     """Return the tenant's own purchases: a campaign's are not its to see."""
     return Purchase.objects.filter(user_id=user_id, campaign_id=None)
 
 
-def spent(user_id: UUID, day: date) -> Decimal:
+def spent_on_day(user_id: UUID, day: date) -> Decimal:
     """Return the cents of a UTC day's purchases, unsettled ones included."""
-    return _on(own(user_id), day).aggregate(cents=Sum("cents"))["cents"] or Decimal(0)
+    return _on(tenant_purchases(user_id), day).aggregate(cents=Sum("cents"))["cents"] or Decimal(0)
 
 
 def spent_by_campaign(campaign_id: UUID) -> Decimal:
@@ -186,7 +191,9 @@ def set_budget(user_id: UUID, cents_per_day: Decimal | None) -> None:
         Budget.objects.filter(pk=user_id).delete()
     else:
         Budget.objects.update_or_create(pk=user_id, defaults={"cents_per_day": cents_per_day})
-    waiting = UploadJob.objects.filter(user_id=user_id, state=State.QUEUED, run_after__isnull=False, wait_reason=SPENT)
+    waiting = UploadJob.objects.filter(
+        user_id=user_id, state=State.QUEUED, run_after__isnull=False, wait_reason=BUDGET_SPENT
+    )
     for document_id in list(waiting.values_list("document_id", flat=True)):
         services.wake_job(document_id)
 
@@ -212,10 +219,10 @@ def bill(
         found = _on(found, day)
     group = GROUPS[by]
     grouped = found.annotate(day=TruncDate("created_at")).values("campaign_id", group, "unit")
-    return list(summed(grouped).order_by(F("campaign_id").asc(nulls_first=True), group, "unit"))
+    return list(aggregate_purchases(grouped).order_by(F("campaign_id").asc(nulls_first=True), group, "unit"))
 
 
-def summed(grouped: QuerySet[Purchase, Any]) -> QuerySet[Purchase, Any]:
+def aggregate_purchases(grouped: QuerySet[Purchase, Any]) -> QuerySet[Purchase, Any]:
     """Add ``calls``, ``amount`` (pages or tokens), ``settled_cents`` and ``unsettled_cents`` to each group."""
     settled = Q(state=Purchase.State.SETTLED)
     return grouped.annotate(

@@ -10,7 +10,7 @@ from django.db.models import F, Q
 from django.db.models.functions import Now
 
 
-class Pace(models.Model):
+class RateLimit(models.Model):
     """The rate budget of one vendor key, in requests or in tokens, as the limiter keeps it."""
 
     key = models.TextField(primary_key=True)
@@ -20,7 +20,7 @@ class Pace(models.Model):
     pause_reason = models.TextField(null=True)
 
     class Meta:
-        db_table = "vendor_paces"
+        db_table = "vendor_rate_limits"
         default_permissions = ("view",)
 
     def __str__(self) -> str:
@@ -122,7 +122,7 @@ class Budget(models.Model):
         return str(self.user_id)
 
 
-class Call(models.Model):
+class VendorCall(models.Model):
     """One call of a vendor, until it is counted (``measures``). Inserted only: nobody waits for another's row."""
 
     vendor = models.TextField()

@@ -23,15 +23,15 @@ from pyrate_limiter.buckets.state_bucket import StateBucket
 from jobs.outcomes import Postponed
 from vendors.vendor import Vendor
 
-SPENT = "VENDOR_BUDGET"
+BUDGET_USED = "VENDOR_BUDGET"
 # Enough for OpenAI's largest call at the default budget; any sixty seconds see at most the budget and a half.
 BURST_SECONDS = 30
 REDIS_AWAY_SECONDS = 5.0
 
-WRITE = "UPDATE vendor_paces p SET state = v.state FROM (VALUES {rows}) v (key, state) WHERE p.key = v.key"
-CREATE = "INSERT INTO vendor_paces (key, state) SELECT k, '{}' FROM unnest(%s::text[]) k ON CONFLICT DO NOTHING"
+WRITE = "UPDATE vendor_rate_limits p SET state = v.state FROM (VALUES {rows}) v (key, state) WHERE p.key = v.key"
+CREATE = "INSERT INTO vendor_rate_limits (key, state) SELECT k, '{}' FROM unnest(%s::text[]) k ON CONFLICT DO NOTHING"
 PAUSE = """
-INSERT INTO vendor_paces AS p (key, state, paused_until, pause_reason)
+INSERT INTO vendor_rate_limits AS p (key, state, paused_until, pause_reason)
 VALUES (%(key)s, '{}', clock_timestamp() + make_interval(secs => %(seconds)s), %(reason)s)
 ON CONFLICT (key) DO UPDATE SET paused_until = excluded.paused_until, pause_reason = excluded.pause_reason
 WHERE p.paused_until IS NULL OR p.paused_until < excluded.paused_until
@@ -51,7 +51,7 @@ class Overdraft(GCRA):
 
 
 class HeldState(StateStore):
-    """The state of one row of ``vendor_paces`` that the present transaction has locked; ``take`` writes it back."""
+    """The state of one row of ``vendor_rate_limits`` that the present transaction has locked."""
 
     def __init__(self, state: Sequence[int]) -> None:
         self.state: State = tuple(state)
@@ -67,17 +67,17 @@ class HeldState(StateStore):
         self.state = ()
 
 
-def keys(vendor: Vendor) -> list[str]:
+def row_keys(vendor: Vendor) -> list[str]:
     """Return the rows of a vendor key: its requests (and its pause), and its tokens if it counts any."""
     return [vendor.key, f"{vendor.key}:tokens"] if vendor.tokens_per_minute else [vendor.key]
 
 
-def create(vendor: Vendor) -> None:
+def create_rows(vendor: Vendor) -> None:
     with connection.cursor() as cursor:
-        cursor.execute(CREATE, [keys(vendor)])
+        cursor.execute(CREATE, [row_keys(vendor)])
 
 
-def take(vendor: Vendor, states: dict[str, Sequence[int]], *, tokens: int, now: int) -> None:
+def acquire(vendor: Vendor, states: dict[str, Sequence[int]], *, tokens: int, now: int) -> None:
     """Spend one request and ``tokens``, both or neither, or raise ``Postponed("VENDOR_BUDGET")``.
 
     ``states`` are the rows as the present transaction has locked them, ``now`` is the database's clock in ms.
@@ -105,7 +105,7 @@ def _put(bucket: StateBucket, key: str, weight: int, now: int) -> None:
     item = RateItem(key, now, weight)
     if not bucket.put(item):
         wait = bucket.waiting(item)
-        raise Postponed(max(wait, 1) / 1000 if isinstance(wait, int) else 1.0, SPENT)
+        raise Postponed(max(wait, 1) / 1000 if isinstance(wait, int) else 1.0, BUDGET_USED)
 
 
 def _write(held: dict[str, HeldState]) -> None:
@@ -130,7 +130,7 @@ def _take_from_redis(asked: list[tuple[str, int, int]], now: int) -> None:
                 store = HeldState([int(n) for n in bucket.store.read(bucket.algorithm, bucket.rates)])  # type: ignore[union-attr]
                 _put(StateBucket(bucket.rates, GCRA(), store) if looking else bucket, key, capped, now)
     except _redis_module().exceptions.RedisError as error:
-        raise Postponed(REDIS_AWAY_SECONDS, SPENT) from error
+        raise Postponed(REDIS_AWAY_SECONDS, BUDGET_USED) from error
 
 
 @lru_cache(maxsize=1)

@@ -16,25 +16,25 @@ _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6,
 _KINDS = ("requests", "tokens")
 
 
-def told_to_wait(headers: Mapping[str, str]) -> float | None:
+def retry_after(headers: Mapping[str, str]) -> float | None:
     """Return the longest wait, in seconds, that an answer of 429 or 503 asks for; None when it names none."""
     said = {name.lower(): value for name, value in headers.items()}
     waits = [
         _number(said.get("retry-after-ms"), scale=1e-3),
         _retry_after(said),
-        *(duration(said.get(f"x-ratelimit-reset-{kind}")) for kind in _KINDS),
+        *(parse_duration(said.get(f"x-ratelimit-reset-{kind}")) for kind in _KINDS),
     ]
     return _longest(waits)
 
 
-def used_up(headers: Mapping[str, str]) -> float | None:
+def quota_reset(headers: Mapping[str, str]) -> float | None:
     """Return in how many seconds the vendor takes calls again when an answer used up the last of its allowance."""
     said = {name.lower(): value for name, value in headers.items()}
     spent = [kind for kind in _KINDS if _number(said.get(f"x-ratelimit-remaining-{kind}")) == 0]
-    return _longest([duration(said.get(f"x-ratelimit-reset-{kind}")) for kind in spent])
+    return _longest([parse_duration(said.get(f"x-ratelimit-reset-{kind}")) for kind in spent])
 
 
-def duration(text: str | None) -> float | None:
+def parse_duration(text: str | None) -> float | None:
     """Return the seconds of a Go duration (``12ms``, ``1s``, ``6m0s``) or of a bare number; None for anything else.
 
     https://pkg.go.dev/time#ParseDuration, as OpenAI's x-ratelimit-reset headers have it.

@@ -7,13 +7,13 @@ from rest_framework import serializers
 from vendors.models import Purchase
 
 
-class SpentAnswer(serializers.Serializer[object]):
+class SpendingResponse(serializers.Serializer[object]):
     cents = serializers.FloatField(help_text="settled and unsettled together")
     settled_cents = serializers.FloatField()
     unsettled_cents = serializers.FloatField(help_text="of calls whose outcome is not known; counted as spent")
 
 
-class BoughtAnswer(serializers.Serializer[object]):
+class PurchaseSumResponse(serializers.Serializer[object]):
     vendor = serializers.CharField()
     unit = serializers.CharField(help_text="pages or tokens")
     quantity = serializers.IntegerField(source="amount")
@@ -22,15 +22,15 @@ class BoughtAnswer(serializers.Serializer[object]):
     unsettled_cents = serializers.FloatField()
 
 
-class UsageAnswer(serializers.Serializer[object]):
-    today = SpentAnswer()
-    month = SpentAnswer()
+class UsageResponse(serializers.Serializer[object]):
+    today = SpendingResponse()
+    month = SpendingResponse()
     budget_cents_per_day = serializers.FloatField(allow_null=True, help_text="null: no limit")
     left_today_cents = serializers.FloatField(allow_null=True)
-    bought_this_month = BoughtAnswer(many=True)
+    bought_this_month = PurchaseSumResponse(many=True)
 
 
-class PurchaseAnswer(serializers.ModelSerializer[Purchase]):
+class PurchaseResponse(serializers.ModelSerializer[Purchase]):
     cents = serializers.FloatField()
 
     class Meta:

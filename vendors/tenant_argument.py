@@ -12,10 +12,10 @@ from accounts.system_tenant import SYSTEM_TENANT_ID
 LAWS = "laws"  # the corpus, which has a model, a bill and a budget as tenants have
 
 
-def named(text: str) -> UUID:
+def parse_tenant(text: str) -> UUID:
     """Return the tenant of what ``identified`` takes, or of an e-mail."""
     try:
-        return identified(text)
+        return parse_tenant_id(text)
     except ValueError:
         user = User.objects.filter(email__iexact=text.strip()).first()
     if user is None:
@@ -23,7 +23,7 @@ def named(text: str) -> UUID:
     return user.pk
 
 
-def identified(text: str) -> UUID:
+def parse_tenant_id(text: str) -> UUID:
     """Return the tenant of a UUID (that need have no row here: Supabase's users have none) or of "laws".
 
     Raises ``ValueError``.

@@ -17,29 +17,31 @@ from accounts.permissions import caller_id
 from accounts.rls import as_tenant
 from vendors import ledger
 from vendors.models import Purchase
-from vendors.serializers import PurchaseAnswer, UsageAnswer
+from vendors.serializers import PurchaseResponse, UsageResponse
 
 
 class UsageView(APIView):
-    @extend_schema(operation_id="usage", responses=UsageAnswer)
+    @extend_schema(operation_id="usage", responses=UsageResponse)
     def get(self, request: Request) -> Response:
         """Show what the caller has spent today and this month (UTC), and what is left of today's budget."""
         user_id = caller_id(request)
         with as_tenant(user_id):
-            own = ledger.own(user_id)
-            today, month = (own.filter(created_at__gte=ledger.begin_of(period)) for period in ("day", "month"))
+            own = ledger.tenant_purchases(user_id)
+            today, month = (own.filter(created_at__gte=ledger.period_start(period)) for period in ("day", "month"))
             shown = {
                 "today": _spent(today),
                 "month": _spent(month),
                 "budget_cents_per_day": ledger.day_budget(user_id),
-                "left_today_cents": ledger.left_today(user_id),
-                "bought_this_month": list(ledger.summed(month.values("vendor", "unit")).order_by("vendor", "unit")),
+                "left_today_cents": ledger.remaining_today(user_id),
+                "bought_this_month": list(
+                    ledger.aggregate_purchases(month.values("vendor", "unit")).order_by("vendor", "unit")
+                ),
             }
-        return Response(UsageAnswer(shown).data)
+        return Response(UsageResponse(shown).data)
 
 
 def _spent(purchases: QuerySet[Purchase]) -> dict[str, Any]:
-    rows = list(ledger.summed(purchases.values("user_id")).order_by("user_id"))
+    rows = list(ledger.aggregate_purchases(purchases.values("user_id")).order_by("user_id"))
     row = rows[0] if rows else {"settled_cents": Decimal(0), "unsettled_cents": Decimal(0)}
     return {**row, "cents": row["settled_cents"] + row["unsettled_cents"]}
 
@@ -47,7 +49,7 @@ def _spent(purchases: QuerySet[Purchase]) -> dict[str, Any]:
 class PurchasesView(APIView):
     pagination_class = NewestFirstPagination
 
-    @extend_schema(operation_id="document_purchases", responses=PurchaseAnswer(many=True))
+    @extend_schema(operation_id="document_purchases", responses=PurchaseResponse(many=True))
     def get(self, request: Request, document_id: UUID) -> Response:
         """Show what was bought for a document of the caller's, the newest first; it outlives the document.
 
@@ -55,6 +57,6 @@ class PurchasesView(APIView):
         """
         user_id, pages = caller_id(request), NewestFirstPagination()
         with as_tenant(user_id):
-            own = ledger.own(user_id).filter(document_id=document_id)
-            shown = PurchaseAnswer(pages.paginate_queryset(own, request, view=self), many=True).data
+            own = ledger.tenant_purchases(user_id).filter(document_id=document_id)
+            shown = PurchaseResponse(pages.paginate_queryset(own, request, view=self), many=True).data
         return pages.get_paginated_response(shown)

@@ -1,11 +1,11 @@
 from django.apps import AppConfig
 from django.core import checks
 
-from webhooks.checks import secrets_are_long
+from webhooks.checks import check_secret_lengths
 
 
 class WebhooksConfig(AppConfig):
     name = "webhooks"
 
     def ready(self) -> None:
-        checks.register(secrets_are_long, checks.Tags.security)
+        checks.register(check_secret_lengths, checks.Tags.security)

@@ -12,7 +12,7 @@ from django.core.checks import CheckMessage, Error
 from vendors.webhook_secrets import LEAST_BYTES, is_weak
 
 
-def secrets_are_long(*, app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+def check_secret_lengths(*, app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
     """Name a short secret by its place, never by itself."""
     return [
         Error(

@@ -21,7 +21,7 @@ Payload = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Announcement:
+class LlamaCloudEvent:
     """LlamaCloud says what became of a job of its own; the result has to be fetched (VENDORS §1.6)."""
 
     event_type: str
@@ -29,7 +29,7 @@ class Announcement:
 
 
 @dataclass(frozen=True, slots=True)
-class Contract:
+class ParseCallback:
     """What became of a job of ours. ``content`` is None unless the status is ``parsed``."""
 
     job_id: UUID
@@ -40,7 +40,7 @@ class Contract:
     parser_version: str
 
 
-def read(body: bytes) -> Payload:
+def parse_body(body: bytes) -> Payload:
     """Return the JSON object of a body whose signature has been verified, or raise ``Refused("INVALID_REQUEST")``.
 
     LlamaCloud's format "string" is the same object, encoded once more as a JSON string.
@@ -50,9 +50,9 @@ def read(body: bytes) -> Payload:
         if isinstance(found, str):
             found = _loads(found)
     except (ValueError, RecursionError):  # no JSON, no UTF-8, a number of 5,000 digits; kilobytes of brackets
-        raise invalid() from None
+        raise invalid_payload() from None
     if not isinstance(found, dict):
-        raise invalid()
+        raise invalid_payload()
     return found
 
 
@@ -73,26 +73,32 @@ def _no_number(name: str) -> NoReturn:
     raise ValueError
 
 
-def understand(payload: Payload) -> Announcement | Contract:
+def parse_payload(payload: Payload) -> LlamaCloudEvent | ParseCallback:
     """Tell the two payloads apart and check their form.
 
     Raises ``Refused("INVALID_REQUEST")``, or ``Refused("ARTIFACT_MISMATCH")`` when the content is not what it says.
     """
     if "event_type" in payload:
         data = _part(payload, "data")
-        return Announcement(name(payload, "event_type"), name(data, "job_id" if "job_id" in data else "id"))
-    job_id, document_id, status = _uuid(payload, "job_id"), _uuid(payload, "document_id"), name(payload, "status")
+        return LlamaCloudEvent(
+            string_field(payload, "event_type"), string_field(data, "job_id" if "job_id" in data else "id")
+        )
+    job_id, document_id, status = (
+        _uuid(payload, "job_id"),
+        _uuid(payload, "document_id"),
+        string_field(payload, "status"),
+    )
     if status != "parsed":
-        return Contract(job_id, document_id, status, None, "", "")
+        return ParseCallback(job_id, document_id, status, None, "", "")
     meta = _part(payload, "meta")
-    parser = name(meta, "parser_name"), name(meta, "parser_version")
-    return Contract(job_id, document_id, status, _markdown(payload.get("artifacts")), *parser)
+    parser = string_field(meta, "parser_name"), string_field(meta, "parser_version")
+    return ParseCallback(job_id, document_id, status, _markdown(payload.get("artifacts")), *parser)
 
 
 def _markdown(artifacts: Any) -> str:
     """Return the content of the one markdown artifact, proved by its length and hash."""
     if not isinstance(artifacts, list) or not all(isinstance(artifact, dict) for artifact in artifacts):
-        raise invalid("artifacts")
+        raise invalid_payload("artifacts")
     found = [artifact for artifact in artifacts if artifact.get("type") == "markdown"]
     if len(found) != 1:
         raise _mismatch("Send exactly one markdown artifact.")
@@ -100,7 +106,7 @@ def _markdown(artifacts: Any) -> str:
     try:
         encoded = content.encode() if isinstance(content, str) else b""
     except UnicodeEncodeError:  # lone surrogates
-        raise invalid("artifacts") from None
+        raise invalid_payload("artifacts") from None
     if not encoded:
         raise _mismatch("The markdown artifact has no content.")
     told = found[0].get("sha256"), found[0].get("bytes")
@@ -109,28 +115,28 @@ def _markdown(artifacts: Any) -> str:
     return str(content)
 
 
-def name(payload: Payload, field: str) -> str:
+def string_field(payload: Payload, field: str) -> str:
     value = payload.get(field)
     if not isinstance(value, str) or not 0 < len(value) <= LONGEST_NAME or UNCLEAN.search(value):
-        raise invalid(field)
+        raise invalid_payload(field)
     return value
 
 
 def _uuid(payload: Payload, field: str) -> UUID:
     try:
-        return UUID(name(payload, field))
+        return UUID(string_field(payload, field))
     except ValueError:
-        raise invalid(field) from None
+        raise invalid_payload(field) from None
 
 
 def _part(payload: Payload, field: str) -> Payload:
     value = payload.get(field)
     if not isinstance(value, dict):
-        raise invalid(field)
+        raise invalid_payload(field)
     return value
 
 
-def invalid(field: str | None = None) -> ApiError:
+def invalid_payload(field: str | None = None) -> ApiError:
     return ApiError("INVALID_REQUEST", "The callback is not of a form that is known here.", field=field)
 
 

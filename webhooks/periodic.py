@@ -7,6 +7,6 @@ from django.db.models.functions import Now
 from webhooks.models import Delivery
 
 
-def forget() -> None:
+def delete_expired_deliveries() -> None:
     """Drop what no replay can match any more: a signature is good for minutes, its delivery is known for a day."""
     Delivery.objects.filter(expires_at__lt=Now()).delete()

@@ -15,28 +15,28 @@ from documents.parsing import parse_callbacks
 from jobs import log_context
 from jobs.models import UploadJob
 from webhooks.models import Delivery
-from webhooks.payloads import Announcement, Contract, understand
-from webhooks.verifiers import Verified
+from webhooks.payloads import LlamaCloudEvent, ParseCallback, parse_payload
+from webhooks.verifiers import VerifiedCallback
 
 REMEMBERED = timedelta(hours=24)
 ENDINGS = frozenset({"parse.success", "parse.error", "parse.partial_success", "parse.cancelled"})
 
 
-def accept(verified: Verified, body: bytes) -> str:
+def accept_callback(verified: VerifiedCallback, body: bytes) -> str:
     """Return the code of what the callback did, or of what it did when it first came.
 
     Whatever is raised undoes both effect and memory: the same callback may come again and go well.
     """
-    said = understand(verified.payload)
+    said = parse_payload(verified.payload)
     with transaction.atomic():
         delivery, is_first = _remembered(verified, hashlib.sha256(body).hexdigest())
         if is_first:
-            delivery.code = _announced(said) if isinstance(said, Announcement) else _delivered(said)
+            delivery.code = _announced(said) if isinstance(said, LlamaCloudEvent) else _delivered(said)
             delivery.save(update_fields=["code"])
     return delivery.code
 
 
-def _remembered(verified: Verified, body_sha256: str) -> tuple[Delivery, bool]:
+def _remembered(verified: VerifiedCallback, body_sha256: str) -> tuple[Delivery, bool]:
     """Write the delivery, or return the one that is there; of several at once one writes, and the others wait."""
     key = hashlib.sha256(f"{verified.scheme}:{verified.message_id}".encode()).hexdigest()
     kept = {"body_sha256": body_sha256, "expires_at": Now() + REMEMBERED}
@@ -47,14 +47,14 @@ def _remembered(verified: Verified, body_sha256: str) -> tuple[Delivery, bool]:
     return delivery, is_first
 
 
-def _announced(said: Announcement) -> str:
+def _announced(said: LlamaCloudEvent) -> str:
     """Wake the job whose parse has ended; its worker fetches the result."""
     if said.event_type not in ENDINGS:
         return "EVENT_IGNORED"
     return _woken(ParseRequest.objects.filter(vendor_job_id=said.vendor_job_id).first())
 
 
-def _delivered(said: Contract) -> str:
+def _delivered(said: ParseCallback) -> str:
     """Store the content that came along, or wake the job to see what became of its parse."""
     job = UploadJob.objects.filter(pk=said.job_id, document_id=said.document_id).first()
     if job is None:

@@ -26,7 +26,7 @@ SECONDS = re.compile(r"[1-9][0-9]{0,10}")
 
 
 @dataclass(frozen=True, slots=True)
-class Verified:
+class VerifiedCallback:
     """A callback of somebody who has a secret. ``message_id`` is the same in each repetition of the same message."""
 
     scheme: str
@@ -38,7 +38,9 @@ class Verifier(Protocol):
     scheme: str
     headers: frozenset[str]
 
-    def verify(self, headers: Mapping[str, str], body: bytes, *, secrets: Sequence[str], now: float) -> Verified:
+    def verify(
+        self, headers: Mapping[str, str], body: bytes, *, secrets: Sequence[str], now: float
+    ) -> VerifiedCallback:
         """Raise ``Refused("INVALID_SIGNATURE")`` without a word of what was wrong, before any JSON is read."""
 
 
@@ -51,14 +53,16 @@ class StandardWebhooks:
     def __init__(self) -> None:
         self._one_at_a_time = threading.Lock()
 
-    def verify(self, headers: Mapping[str, str], body: bytes, *, secrets: Sequence[str], now: float) -> Verified:
+    def verify(
+        self, headers: Mapping[str, str], body: bytes, *, secrets: Sequence[str], now: float
+    ) -> VerifiedCallback:
         message_id, seconds = headers.get("webhook-id", ""), headers.get("webhook-timestamp", "")
         if not ID.fullmatch(message_id) or not SECONDS.fullmatch(seconds) or not _fresh(int(seconds), now):
-            raise forged()
+            raise invalid_signature()
         expected = self._signatures(message_id, int(seconds), body, secrets)
         if not _any_equal(headers.get("webhook-signature", "").split(" "), expected):
-            raise forged()
-        return Verified(self.scheme, message_id, payloads.read(body))
+            raise invalid_signature()
+        return VerifiedCallback(self.scheme, message_id, payloads.parse_body(body))
 
     def _signatures(self, message_id: str, seconds: int, body: bytes, secrets: Sequence[str]) -> list[str]:
         """Return the library's signature by each secret.
@@ -73,7 +77,7 @@ class StandardWebhooks:
             try:
                 text = body.decode()
             except UnicodeDecodeError:
-                raise forged() from None
+                raise invalid_signature() from None
             return [Webhook(key).sign(message_id, sent, text) for key in keys]
 
 
@@ -83,32 +87,34 @@ class LlamaCloud:
     scheme = "llamacloud"
     headers = frozenset({"lc-signature"})
 
-    def verify(self, headers: Mapping[str, str], body: bytes, *, secrets: Sequence[str], now: float) -> Verified:
+    def verify(
+        self, headers: Mapping[str, str], body: bytes, *, secrets: Sequence[str], now: float
+    ) -> VerifiedCallback:
         expected = ["sha256=" + hmac.new(secret.encode(), body, sha256).hexdigest() for secret in secrets]
         if not _any_equal([headers.get("lc-signature", "")], expected):
-            raise forged()
-        payload = payloads.read(body)
-        message_id, sent = payloads.name(payload, "event_id"), payload.get("timestamp")
+            raise invalid_signature()
+        payload = payloads.parse_body(body)
+        message_id, sent = payloads.string_field(payload, "event_id"), payload.get("timestamp")
         if isinstance(sent, bool) or not isinstance(sent, int | float):
-            raise payloads.invalid("timestamp")
+            raise payloads.invalid_payload("timestamp")
         if not _fresh(sent, now):  # it repeats within seconds: what is older was kept by somebody
-            raise forged()
-        return Verified(self.scheme, message_id, payload)
+            raise invalid_signature()
+        return VerifiedCallback(self.scheme, message_id, payload)
 
 
 VERIFIERS: tuple[Verifier, ...] = (StandardWebhooks(), LlamaCloud())
 
 
-def chosen(headers: Mapping[str, str]) -> Verifier:
+def select_verifier(headers: Mapping[str, str]) -> Verifier:
     """Return the verifier whose headers are there. Those of two schemes at once are nobody's: refused, not tried."""
     names = {name.lower() for name in headers}
     found = [verifier for verifier in VERIFIERS if verifier.headers & names]
     if len(found) != 1:
-        raise forged()
+        raise invalid_signature()
     return found[0]
 
 
-def forged() -> ApiError:
+def invalid_signature() -> ApiError:
     """Say the same of everything that can be wrong with a signature."""
     return ApiError("INVALID_SIGNATURE", "The signature is not valid.", status=HTTPStatus.UNAUTHORIZED)
 

@@ -51,10 +51,12 @@ class LlamaParseView(View):
     http_method_names = ["post"]
 
     def post(self, request: HttpRequest) -> HttpResponse:
-        verifier = verifiers.chosen(request.headers)  # before the body: without a signature nobody is listened to
+        verifier = verifiers.select_verifier(
+            request.headers
+        )  # before the body: without a signature nobody is listened to
         body = _body(request)
         verified = verifier.verify(request.headers, body, secrets=webhook_secrets(), now=time.time())
-        code = services.accept(verified, body)
+        code = services.accept_callback(verified, body)
         log.info("Callback: %s", code)
         return JsonResponse({"code": code})
 

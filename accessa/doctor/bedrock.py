@@ -36,7 +36,7 @@ def titan() -> Iterator[Finding]:
         return
     model = Titan()
     try:
-        with guard.calling(model.vendor, "embed", tokens=1):
+        with guard.guarded_call(model.vendor, "embed", tokens=1):
             model.call([WORD])
     except ImproperlyConfigured as error:
         yield wrong(str(error), "Set what it names.")

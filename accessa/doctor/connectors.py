@@ -60,7 +60,7 @@ def _wrappers() -> Iterator[Finding]:
 
 
 def _queue() -> Iterator[Finding]:
-    queue = connector_gauges.queue()
+    queue = connector_gauges.connector_queue()
     if queue.due > LONG_SECONDS:
         says = f"{queue.visible} pages of syncs are due, one of them for {queue.due / 60:.0f} minutes."
         yield doubtful(says, "Look at the workers: start some, or raise WORKERS or INGESTION_WORKERS.")

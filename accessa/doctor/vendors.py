@@ -24,8 +24,8 @@ from embeddings.embedders.http_base import NO_SLOT, parse_json, validate_vectors
 from embeddings.embedders.openai import OpenAI
 from jobs.outcomes import Permanent, Postponed, Retryable
 from vendors import guard
-from vendors.guard import BadAnswer, VendorRefused
-from vendors.models import Breaker, Pace
+from vendors.guard import InvalidResponse, VendorRefused
+from vendors.models import Breaker, RateLimit
 
 PDF = (
     b"%PDF-1.4\n1 0 obj<</Type/Catalog/Pages 2 0 R>>endobj\n2 0 obj<</Type/Pages/Kids[3 0 R]/Count 1>>endobj\n"
@@ -111,7 +111,7 @@ def _embedded() -> Iterator[Finding]:
 def _bought() -> Iterator[Finding]:
     model = _OneToken()
     vendor = model.vendor
-    was_known = Pace.objects.filter(pk=vendor.key).exists()
+    was_known = RateLimit.objects.filter(pk=vendor.key).exists()
     try:
         body = _through_the_gate(model)
     except (Permanent, Retryable, Postponed) as error:
@@ -119,7 +119,7 @@ def _bought() -> Iterator[Finding]:
         return
     finally:
         if not was_known:  # a key that no job has used
-            Pace.objects.filter(pk__startswith=vendor.key).delete()
+            RateLimit.objects.filter(pk__startswith=vendor.key).delete()
             Breaker.objects.filter(pk=vendor.circuit).delete()
     if problem := _problem(body, model.model):
         yield wrong(problem, "Correct OPENAI_BASE_URL: what answers there is not OpenAI's text-embedding-3-small.")
@@ -127,15 +127,15 @@ def _bought() -> Iterator[Finding]:
 
 def _through_the_gate(model: _OneToken) -> dict[str, Any]:
     """Ask as ``gate.calling`` does, but in transactions: inside one the gate writes no row about the call."""
-    guard.admit(model.vendor, tokens=1)
+    guard.acquire(model.vendor, tokens=1)
     try:
         body = model.ask()
     except Exception as error:
         with transaction.atomic():
-            outcome = guard.failed(model.vendor, error)
+            outcome = guard.record_failure(model.vendor, error)
         raise outcome from error
     with transaction.atomic():
-        guard.succeeded(model.vendor)
+        guard.record_success(model.vendor)
     return body
 
 
@@ -146,7 +146,7 @@ def _problem(body: dict[str, Any], model: str) -> str:
     try:
         data = body.get("data")
         validate_vectors([row.get("embedding") for row in data] if isinstance(data, list) else None, 1)
-    except (BadAnswer, AttributeError):
+    except (InvalidResponse, AttributeError):
         return f"The vector of {model} is not {DIMENSIONS} wide."
     return ""
 
@@ -171,7 +171,7 @@ def _made() -> Iterator[Finding]:
     found: Embedder = embedders.get_embedder(settings.EMBEDDER)
     try:
         vectors = found.embed([WORDS])
-    except (BadAnswer, OSError) as error:
+    except (InvalidResponse, OSError) as error:
         yield wrong(f"The model of EMBEDDER={settings.EMBEDDER} does not work: {type(error).__name__}.", REINSTALL)
         return
     if vectors.shape != (1, DIMENSIONS):

@@ -35,6 +35,6 @@ COMPONENTS = {
     "PassageAnswer": "A passage that answers, with what cites it.",
     "LawAnswer": "A passage of a law that answers, with what cites it. Laws are everybody's.",
     "ArticleAnswer": "An article of a law.",
-    "UsageAnswer": "Cents, by day and month (UTC).",
-    "PurchaseAnswer": "One paid call.",
+    "UsageResponse": "Cents, by day and month (UTC).",
+    "PurchaseResponse": "One paid call.",
 }

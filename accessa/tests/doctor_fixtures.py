@@ -76,7 +76,7 @@ class Elsewhere(Server):
             return as_json({"status": "ok"})
         try:
             if not self.trusting:
-                verifier = verifiers.chosen(dict(request.headers.items()))
+                verifier = verifiers.select_verifier(dict(request.headers.items()))
                 headers = {name.lower(): value for name, value in request.headers.items()}
                 verifier.verify(headers, request.body, secrets=[FOREIGN], now=time.time())
         except ApiError as refused:

@@ -20,7 +20,7 @@ from testing.fakes.faults import KINDS, Kind, dripping, instead
 from testing.fakes.http_messages import Answer, Wire, as_json
 from testing.fakes.server import Server
 from testing.personas import let_pauses_pass
-from vendors.models import Breaker, Pace
+from vendors.models import Breaker, RateLimit
 
 CANARY = "deductible-of-POLICY-XJ9-4471"  # is in every file that the tests upload
 QUICK, PATIENT = 0.3, 20.0  # seconds for a call: while something hangs, and while all is well
@@ -159,7 +159,7 @@ def die(claim: Claim, point: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def let_vendors_rest() -> None:
     """Let each vendor be asked again, as if the time that it wanted, or the breaker's, had passed."""
     with connection.cursor() as cursor:
-        cursor.execute("UPDATE vendor_paces SET paused_until = NULL")
+        cursor.execute("UPDATE vendor_rate_limits SET paused_until = NULL")
         cursor.execute("UPDATE vendor_breakers SET opened_at = now() - interval '1 hour', probe_until = NULL")
 
 
@@ -209,7 +209,7 @@ def leaks(caplog: pytest.LogCaptureFixture, *secrets: str) -> list[str]:
     logs = "\n".join(formatter.format(record) for record in ours)
     events = list(Event.objects.values_list("code", "payload"))
     jobs = list(UploadJob.objects.values_list("last_error", "traceback", "wait_reason", "payload"))
-    rows = [*Breaker.objects.values_list(), *Pace.objects.values_list()]
+    rows = [*Breaker.objects.values_list(), *RateLimit.objects.values_list()]
     written = f"{logs} {events} {jobs} {rows}"
     shown = written.replace("storage://raw/", "") if "source_path" in str(jobs) else written
     return [secret for secret in (CANARY, *secrets) if secret in shown]

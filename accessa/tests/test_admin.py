@@ -25,7 +25,7 @@ from integrations.models import ArchivedMessage, ConnectedSource, IngestionJob
 from jobs.models import Cluster
 from statutes.models import Consumer, Law, LawVersion
 from testing.personas import Person, plan_pdf, stop_before
-from vendors.models import Breaker, Budget, Pace, Purchase
+from vendors.models import Breaker, Budget, Purchase, RateLimit
 from webhooks.models import Delivery
 
 pytestmark = pytest.mark.django_db
@@ -63,7 +63,7 @@ def rows(ana: Person) -> Document:
     )
     Budget.objects.create(user_id=ana.id, cents_per_day=5)
     Breaker.objects.create(key="openai:1")
-    Pace.objects.create(key="openai:1")
+    RateLimit.objects.create(key="openai:1")
     Cluster.objects.create(name="host:1", workers=2)
     LiveModel.objects.get_or_create(user_id=ana.id, defaults={"embed_model": "m", "embed_version": "1"})
     VectorIndex.objects.create(name="hnsw_1", table_name="document_chunks", since=now - timedelta(1), upto=now, **of)

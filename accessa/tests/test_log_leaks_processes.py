@@ -39,7 +39,7 @@ CORRELATION = "5d0c2c6e-7a55-4f0e-9d6a-0f6f3f1f7a11"
 PDF = text_pdf(f"Member {SSN} holds {POLICY}.", f"The deductible of {POLICY} is 500 dollars.")
 # Tables that staff, operators or other systems read; whose own text is a tenant's is not among them.
 READ = (
-    "events", "upload_jobs", "audit_entries", "django_q_task", "rate_windows", "vendor_paces", "vendor_breakers",
+    "events", "upload_jobs", "audit_entries", "django_q_task", "rate_windows", "vendor_rate_limits", "vendor_breakers",
     "vendor_calls", "vendor_purchases", "webhook_deliveries", "clusters", "django_admin_log",
 )  # fmt: skip
 

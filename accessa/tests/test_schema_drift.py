@@ -35,11 +35,11 @@ TENANT_TABLES = (
 )
 SECRET_TABLES = (
     "api_tokens", "users", "rate_windows", "object_removals", "parse_requests", "document_scanned_pages",
-    "vendor_paces", "vendor_breakers", "webhook_deliveries", "live_models",
+    "vendor_rate_limits", "vendor_breakers", "webhook_deliveries", "live_models",
     "campaigns", "campaign_tenants", "audit_entries", "clusters", "vault_tokens", "uploads_in_doubt",
     "laws", "law_versions", "sqs_consumers",
-    "figures", "measurements", "spends", "stored", "vendor_calls", "django_session", "django_admin_log",
-    "users_groups", "users_user_permissions", "auth_group", "auth_permission",
+    "metric_rollups", "measurement_runs", "daily_spends", "storage_usage", "vendor_calls",
+    "django_session", "django_admin_log", "users_groups", "users_user_permissions", "auth_group", "auth_permission",
 )  # fmt: skip
 
 

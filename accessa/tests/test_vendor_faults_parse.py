@@ -20,7 +20,7 @@ from testing.fakes.faults import kinds_for
 from testing.fakes.llamaparse import KEY, LlamaParseServer
 from testing.pdfs import text_pdf
 from testing.personas import Person, Upload, run_to_the_end, stop_before
-from vendors.models import Breaker, Pace, Purchase
+from vendors.models import Breaker, Purchase, RateLimit
 
 pytestmark = pytest.mark.django_db
 PDF = text_pdf(f"The plan pays 80 percent after the {CANARY} of 500 dollars.")
@@ -240,7 +240,7 @@ def test_the_vendors_copy_is_deleted_sooner_or_later(
     watch = fault_matrix.Stopwatch()
     _forget()
     first = watch.seconds
-    kept, paused = _kept(), Pace.objects.exclude(paused_until=None).values_list("pause_reason", flat=True).first()
+    kept, paused = _kept(), RateLimit.objects.exclude(paused_until=None).values_list("pause_reason", flat=True).first()
     faults = sum(Breaker.objects.values_list("faults", flat=True))
     assert fault_matrix.consumed(vendor), "it never went wrong"
     vendor.behave()

@@ -18,10 +18,10 @@ VIEW_PERMISSIONS = (
     "embeddings.view_chunkbuffer", "embeddings.view_documentchunk", "embeddings.view_vectorbuffer",
     "embeddings.view_livemodel", "embeddings.view_vectorindex",
     "webhooks.view_delivery", "reindexing.view_campaign", "accounts.view_user",
-    "metrics.view_figure",
+    "metrics.view_metricrollup",
     "integrations.view_connectedsource", "integrations.view_ingestionjob", "integrations.view_archivedmessage",
     "statutes.view_law", "statutes.view_lawversion", "statutes.view_consumer",
-    "vendors.view_purchase", "vendors.view_budget", "vendors.view_breaker", "vendors.view_pace",
+    "vendors.view_purchase", "vendors.view_budget", "vendors.view_breaker", "vendors.view_ratelimit",
 )  # fmt: skip
 SUPPORT_PERMISSIONS = (*VIEW_PERMISSIONS, "jobs.retry_uploadjob", "documents.read_text")
 GROUPS = {

@@ -14,7 +14,7 @@ from django.test.utils import CaptureQueriesContext
 
 from console.charts import Chart, Series, duration, money, rounded_up, size
 from jobs.cluster import registry
-from metrics.models import Figure, Measurement
+from metrics.models import MeasurementRun, MetricRollup
 from metrics.tests.event_histories import History, again, clock
 from statutes.models import Consumer
 from testing.personas import Person, plan_pdf
@@ -25,7 +25,7 @@ Staff = Callable[..., Client]
 
 @pytest.fixture
 def client(staff: Staff) -> Client:
-    return staff("view_figure", "view_uploadjob")
+    return staff("view_metricrollup", "view_uploadjob")
 
 
 def page(client: Client, period: str = "24h") -> str:
@@ -97,7 +97,7 @@ def test_consumers_are_counted_where_there_is_a_queue_of_laws(client: Client, se
 
 def test_old_measurements_are_called_old(client: Client) -> None:
     again()
-    Measurement.objects.update(measured_at=clock() - timedelta(hours=2), upto=clock() - timedelta(hours=2))
+    MeasurementRun.objects.update(measured_at=clock() - timedelta(hours=2), upto=clock() - timedelta(hours=2))
 
     assert "The measurements are old" in page(client)
 
@@ -171,7 +171,7 @@ def test_it_reads_no_table_of_jobs_or_events_whole(client: Client) -> None:
 
 
 def test_no_figure_names_a_tenants_text(client: Client) -> None:
-    labels: list[Any] = [label for figure in Figure.objects.all() for label in figure.labels]
+    labels: list[Any] = [label for figure in MetricRollup.objects.all() for label in figure.labels]
 
     assert all(re.fullmatch(r"[\w@.+:-]*", label) for label in labels)
 

@@ -214,7 +214,7 @@ def test_every_code_that_the_product_can_end_or_park_a_job_with_has_its_meaning_
         | set(CANCELLED_CODES)
         | set(DETAILS)
     )
-    waits = {AWAY, LIMITED, QUOTA, KEY, rate_limit.SPENT, ledger.SPENT}
+    waits = {AWAY, LIMITED, QUOTA, KEY, rate_limit.BUDGET_USED, ledger.BUDGET_SPENT}
     for name, code in raised():
         (waits if name in ("Wait", "Postponed") else codes).add(code)
 

@@ -19,7 +19,7 @@ from llama_cloud import DefaultHttpxClient, LlamaCloud
 from documents.parsers import parse_timeout
 from documents.parsers.registry import Status, VendorParse
 from vendors import http_deadline
-from vendors.guard import BadAnswer
+from vendors.guard import InvalidResponse
 from vendors.webhook_secrets import webhook_secrets
 
 TERMINAL_EVENTS = ["parse.success", "parse.error", "parse.partial_success", "parse.cancelled"]
@@ -51,7 +51,9 @@ class LlamaParse:
             timeout=timeout,
             max_retries=0,
             http_client=_Client(
-                transport=http_deadline.transport(httpx, httpcore, seconds), timeout=timeout, follow_redirects=False
+                transport=http_deadline.deadline_transport(httpx, httpcore, seconds),
+                timeout=timeout,
+                follow_redirects=False,
             ),
         )
 
@@ -96,14 +98,14 @@ class LlamaParse:
         job = getattr(answer, "job", None)
         status = STATUSES.get(str(getattr(job, "status", None)))
         if job is None or status is None or _id(job) != vendor_job_id:
-            raise BadAnswer("a job without a status, or another one than was asked for")
+            raise InvalidResponse("a job without a status, or another one than was asked for")
         usage = getattr(job, "usage", None)
         credits = getattr(usage, "credits", None)
         if status != "completed":
             return VendorParse(status, {}, credits=credits)
         markdown = getattr(answer.markdown, "pages", None)
         if not isinstance(markdown, list) or not markdown:
-            raise BadAnswer("a completed job without its pages")
+            raise InvalidResponse("a completed job without its pages")
         return _completed(markdown, pages, credits)
 
     def cancel(self, vendor_job_id: str) -> None:
@@ -130,7 +132,7 @@ class LlamaParse:
             with suppress(llama_cloud.NotFoundError):
                 deleted = self._client.files.with_raw_response.delete(file_id)
                 if deleted.status_code != HTTPStatus.NO_CONTENT:
-                    raise BadAnswer("a deletion that is not confirmed")
+                    raise InvalidResponse("a deletion that is not confirmed")
         return True
 
 
@@ -151,21 +153,21 @@ def _id(made: object) -> str:
     """Return the id of what the vendor answered; its SDK does not check what it is given."""
     found = getattr(made, "id", None)
     if not isinstance(found, str) or not found:
-        raise BadAnswer("an answer without an id")
+        raise InvalidResponse("an answer without an id")
     return found
 
 
 def _echoed(made: object, vendor_job_id: str) -> None:
     """Believe what was done to a job only when the answer names it: a portal in between answers 200 to anything."""
     if _id(made) != vendor_job_id:
-        raise BadAnswer("an answer about another job")
+        raise InvalidResponse("an answer about another job")
 
 
 def _listed(first: Any) -> Iterator[Any]:
     """Yield what a list holds, page by page; a page without its items is no empty list."""
     for page in first.iter_pages():
         if not isinstance(getattr(page, "items", None), list):
-            raise BadAnswer("a list without its items")
+            raise InvalidResponse("a list without its items")
         yield from page.items
 
 

@@ -19,7 +19,7 @@ class Prediction:
 def predict(pages: int, *, is_parse_bought: bool) -> Prediction:
     """Predict by the number of pages: the parse is priced by page, and a page is taken for ``TOKENS_PER_PAGE``."""
     tokens = pages * settings.TOKENS_PER_PAGE
-    cents = ledger.parse_cents(pages) if is_parse_bought else Decimal(0)
+    cents = ledger.parse_price(pages) if is_parse_bought else Decimal(0)
     if settings.EMBEDDER == "openai":
-        cents += ledger.embedding_cents(tokens)
+        cents += ledger.embedding_price(tokens)
     return Prediction(tokens, cents)

@@ -34,7 +34,7 @@ GRACE_SECONDS = 120.0  # that a parse has after its vendor was away, to be looke
 
 def is_vendor_unavailable() -> bool:
     """Tell whether a parse could not be asked for at present."""
-    return guard.is_open(registry.parsing_vendor()) or guard.is_open(registry.parsing_vendor("submit"))
+    return guard.is_circuit_open(registry.parsing_vendor()) or guard.is_circuit_open(registry.parsing_vendor("submit"))
 
 
 def submit_parse(claim: Claim, parser: Parser, plan: Mapping[str, object]) -> Moved:
@@ -82,25 +82,25 @@ def _submit(claim: Claim, asked: ParseRequest, document: Document, *, is_new: bo
     """Find the job that a try which broke off may have bought; buy one only when there is none."""
     tags = _tags(asked)
     if asked.purchase_id:  # no job is submitted that was not reserved before
-        with guard.calling(registry.parsing_vendor(), "find"):
+        with guard.guarded_call(registry.parsing_vendor(), "find"):
             asked.vendor_job_id = registry.vendor_client().find_job(tags, _since(asked))
         if asked.vendor_job_id:
             return
     # A wait takes its attempt back: only a try that broke off may have uploaded what it did not write down.
     file_id = _uploaded(claim, asked, document, is_new=is_new or claim.job.attempts <= 1)
-    guard.admit(registry.parsing_vendor("submit"))
+    guard.acquire(registry.parsing_vendor("submit"))
     _reserve(claim, asked, document)
     try:
-        with call_metrics.timed(registry.parsing_vendor(), "submit"):
+        with call_metrics.record_call(registry.parsing_vendor(), "submit"):
             asked.vendor_job_id = registry.vendor_client().submit(
                 file_id, tags=tags, ocr=document.ocr, pages=document.pages or 1
             )
     except Exception as error:
-        told = guard.failed(registry.parsing_vendor("submit"), error)
+        told = guard.record_failure(registry.parsing_vendor("submit"), error)
         _refused(claim, asked, error, told)
         raise told from error
     failpoints.failpoint("job_validated:submitted")
-    guard.succeeded(registry.parsing_vendor("submit"))
+    guard.record_success(registry.parsing_vendor("submit"))
 
 
 def _tags(asked: ParseRequest) -> dict[str, str]:
@@ -115,12 +115,12 @@ def _uploaded(claim: Claim, asked: ParseRequest, document: Document, *, is_new: 
     key = vendor_files.vendor_file_key(asked)
     found = None
     if not is_new:
-        with guard.calling(registry.parsing_vendor(), "find"):
+        with guard.guarded_call(registry.parsing_vendor(), "find"):
             found = registry.vendor_client().find_file(key)
     if found is None:
         with (
             original_file.verified_original(document) as path,
-            guard.calling(registry.parsing_vendor("submit"), "upload"),
+            guard.guarded_call(registry.parsing_vendor("submit"), "upload"),
         ):
             found = registry.vendor_client().upload(path, key)
     failpoints.failpoint("job_validated:uploaded")
@@ -145,7 +145,7 @@ def _reserve(claim: Claim, asked: ParseRequest, document: Document) -> None:
             model=asked.parser_version,
             unit="pages",
             quantity=pages,
-            cents=ledger.parse_cents(pages),
+            cents=ledger.parse_price(pages),
         )
         ParseRequest.objects.filter(pk=asked.pk).update(purchase_id=asked.purchase_id)
 
@@ -185,8 +185,8 @@ class CollectedParse:
     @property
     def cents(self) -> Decimal:
         if self.look.credits is None:
-            return ledger.parse_cents(self.pages)
-        return ledger.credit_cents(Decimal(str(self.look.credits)))
+            return ledger.parse_price(self.pages)
+        return ledger.credit_price(Decimal(str(self.look.credits)))
 
     def settle(self) -> Decimal:
         """Write down that the parse is here and what was charged, in the caller's transaction; return the cents."""
@@ -227,7 +227,7 @@ def collect_parse(claim: Claim, parse_id: UUID) -> CollectedParse | Wait:
 def _looked(asked: ParseRequest, pages: int) -> VendorParse:
     """Look how far the parse is. While the vendor cannot be asked nobody is late: the deadline moves."""
     try:
-        with guard.calling(registry.parsing_vendor(), "look"):
+        with guard.guarded_call(registry.parsing_vendor(), "look"):
             return registry.vendor_client().get_parse(asked.vendor_job_id or "", pages)
     except (Postponed, Retryable) as away:
         seconds = away.wait.seconds if isinstance(away, Postponed) else away.retry_after
@@ -238,7 +238,7 @@ def _looked(asked: ParseRequest, pages: int) -> VendorParse:
 
 def _cancelled(asked: ParseRequest, pages: int) -> VendorParse:
     """Stop a parse that is late, and look once more: it may have ended before it was stopped."""
-    with guard.calling(registry.parsing_vendor(), "cancel"):
+    with guard.guarded_call(registry.parsing_vendor(), "cancel"):
         registry.vendor_client().cancel(asked.vendor_job_id or "")
     return _looked(asked, pages)
 

@@ -28,7 +28,7 @@ def vendor_path(asked: ParseRequest) -> str:
 def delete_vendor_copy(what: str) -> bool:
     """Delete a copy at the vendor's; return whether nothing of it can be left or come late."""
     vendor_job_id, file_id, parse, job_id = what.removeprefix(VENDOR_PREFIX).split("/")
-    with guard.calling(registry.parsing_vendor(), "forget"):
+    with guard.guarded_call(registry.parsing_vendor(), "forget"):
         since = datetime.now(UTC) - timedelta(days=2)
         found = vendor_job_id or registry.vendor_client().find_job({"parse_id": parse, "job_id": job_id}, since)
         file = file_id or registry.vendor_client().find_file(f"{parse.replace(':', '-')}-{job_id}")

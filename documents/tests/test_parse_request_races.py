@@ -29,7 +29,7 @@ from testing.fakes.http_messages import Answer, Request, Wire
 from testing.fakes.llamaparse import LlamaParseServer
 from testing.pdfs import text_pdf
 from testing.personas import Person, Upload, let_pauses_pass, plan_pdf, run_to_the_end, stop_before
-from vendors.models import Breaker, Pace, Purchase
+from vendors.models import Breaker, Purchase, RateLimit
 
 POLL, SUBMIT, CANCEL, DROP = (
     "GET /api/v2/parse/*",
@@ -88,7 +88,7 @@ def until(true: Callable[[], bool]) -> None:
 
 def let_the_vendor_rest() -> None:
     """Let it be asked again, as if the time that it wanted, or the breaker's, had passed."""
-    Pace.objects.update(paused_until=None)
+    RateLimit.objects.update(paused_until=None)
     Breaker.objects.update(opened_at=LONG_AGO, probe_until=None)
 
 

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import numpy
 
 from embeddings.embedders.vector_format import DIMENSIONS, Vectors, unit
-from vendors.guard import BadAnswer
+from vendors.guard import InvalidResponse
 from vendors.vendor import Vendor
 
 CONNECT_SECONDS = 5.0
@@ -59,8 +59,8 @@ class HttpEmbedder(ABC):
 
         ``air`` is held while the call is in flight: reading its answer takes time too, and another may fly meanwhile.
 
-        Raises what its client raises, ``TimeoutError`` past the deadline, and ``BadAnswer`` for an answer of which
-        anything is wrong: nothing of it is used.
+        Raises what its client raises, ``TimeoutError`` past the deadline, and ``InvalidResponse`` for a response of
+        which anything is wrong: nothing of it is used.
         """
 
     def embed(self, texts: Sequence[str]) -> Vectors:
@@ -83,23 +83,23 @@ def parse_json(content: bytes) -> dict[str, Any]:
     try:
         body = json.loads(content)
     except (ValueError, RecursionError):
-        raise BadAnswer("The answer is not JSON.") from None  # the error itself would keep the whole body
+        raise InvalidResponse("The answer is not JSON.") from None  # the error itself would keep the whole body
     if not isinstance(body, dict):
-        raise BadAnswer("The answer is not a JSON object.")
+        raise InvalidResponse("The answer is not a JSON object.")
     return body
 
 
 def validate_vectors(rows: object, count: int) -> Vectors:
     """Return vectors, base64 of little-endian float32 or lists of numbers, as ``count`` unit rows."""
     if not isinstance(rows, list) or len(rows) != count:
-        raise BadAnswer("The answer does not have a vector for each text.")
+        raise InvalidResponse("The answer does not have a vector for each text.")
     found = numpy.empty((count, DIMENSIONS), dtype=numpy.float32)
     for at, row in enumerate(rows):
         found[at] = _row(row)
     if not numpy.isfinite(found).all():
-        raise BadAnswer("A vector has a number that is not finite.")
+        raise InvalidResponse("A vector has a number that is not finite.")
     if not found.any(axis=1).all():
-        raise BadAnswer("A vector has no length.")
+        raise InvalidResponse("A vector has no length.")
     return unit(found)
 
 
@@ -112,7 +112,7 @@ def _row(row: object) -> Vectors:
                 else numpy.array(row, dtype=numpy.float32)
             )
     except (binascii.Error, ValueError, TypeError, OverflowError):
-        raise BadAnswer("A vector cannot be read.") from None
+        raise InvalidResponse("A vector cannot be read.") from None
     if numbers.shape != (DIMENSIONS,):
-        raise BadAnswer(f"A vector is not {DIMENSIONS} wide.")
+        raise InvalidResponse(f"A vector is not {DIMENSIONS} wide.")
     return numbers

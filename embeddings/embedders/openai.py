@@ -30,7 +30,7 @@ from embeddings.embedders.http_base import (
 from embeddings.embedders.model_files import replace_surrogates
 from jobs import log_context
 from vendors import call_metrics, http_deadline, ledger
-from vendors.guard import BadAnswer
+from vendors.guard import InvalidResponse
 from vendors.vendor import Vendor
 
 LONGEST_TEXT = 8_191  # tokens; the client's own documentation says 8192, the model's page 8191
@@ -49,7 +49,7 @@ class OpenAI(HttpEmbedder):
         return Vendor("openai", settings.OPENAI_API_KEY, requests_per_minute=requests, tokens_per_minute=tokens_)
 
     def cents(self, tokens: int) -> Decimal:
-        return ledger.embedding_cents(tokens)
+        return ledger.embedding_price(tokens)
 
     def call(self, texts: Sequence[str], *, air: AbstractContextManager[object] = NO_SLOT) -> EmbedResponse:
         content, headers = self._asked([_sendable(text) for text in texts], air)
@@ -69,7 +69,7 @@ class OpenAI(HttpEmbedder):
             encoding_format="base64",
             extra_headers={"X-Client-Request-Id": log_context.new_call_id()},  # found in OpenAI's own logs by it
         )
-        with air, call_metrics.timed(self.vendor, "embed"), asking as response:
+        with air, call_metrics.record_call(self.vendor, "embed"), asking as response:
             return read_body(response.iter_bytes(), time.monotonic() + seconds), dict(response.headers)
 
 
@@ -81,10 +81,10 @@ def _sendable(text: str) -> str:
 def _ordered(data: object, count: int) -> list[Any]:
     """Return the vectors by their index, which must name each text exactly once."""
     if not isinstance(data, list) or len(data) != count or not all(isinstance(each, dict) for each in data):
-        raise BadAnswer("The answer does not have a vector for each text.")
+        raise InvalidResponse("The answer does not have a vector for each text.")
     found = {each.get("index"): each.get("embedding") for each in data if type(each.get("index")) is int}
     if found.keys() != set(range(count)):
-        raise BadAnswer("The answer's vectors are not numbered like the texts.")
+        raise InvalidResponse("The answer's vectors are not numbered like the texts.")
     return [found[index] for index in range(count)]
 
 
@@ -108,7 +108,9 @@ def _client(key: str, url: str, seconds: float, process: int) -> openai.OpenAI:
     """One a process: connections do not survive a fork."""
     timeout = openai.Timeout(seconds, connect=CONNECT_SECONDS)
     # A redirect is no answer: it would end at a portal's page that looks like one.
-    http = _Http(transport=http_deadline.transport(httpx2, httpcore2, seconds), timeout=timeout, follow_redirects=False)
+    http = _Http(
+        transport=http_deadline.deadline_transport(httpx2, httpcore2, seconds), timeout=timeout, follow_redirects=False
+    )
     client = openai.OpenAI(api_key=key, base_url=url, timeout=timeout, max_retries=0, http_client=http)
     client.organization = client.project = None  # it reads them from variables that are not ours
     return client

@@ -30,7 +30,7 @@ from embeddings.embedders.vector_format import DIMENSIONS
 from jobs import log_context
 from vendors import call_metrics, guard
 from vendors import http_deadline as deadline
-from vendors.guard import BadAnswer
+from vendors.guard import InvalidResponse
 from vendors.vendor import Vendor
 
 PROBE = "model"  # what is sent to learn the model's name
@@ -53,7 +53,7 @@ class PeerEmbedder(HttpEmbedder):
         """
         url = _url()
         if url not in self._models:
-            with guard.calling(self.vendor, "name"):
+            with guard.guarded_call(self.vendor, "name"):
                 self._models[url] = _model(self._asked([PROBE]))
         return self._models[url]
 
@@ -67,13 +67,13 @@ class PeerEmbedder(HttpEmbedder):
         return Decimal(0)
 
     def call(self, texts: Sequence[str], *, air: AbstractContextManager[object] = NO_SLOT) -> EmbedResponse:
-        with air, call_metrics.timed(self.vendor, "embed"):
+        with air, call_metrics.record_call(self.vendor, "embed"):
             body = self._asked(texts)
         vectors = validate_vectors(body.get("embeddings"), len(texts))
         said, url = _model(body), _url()
         if self._models.setdefault(url, said) != said:
             self._models.pop(url, None)  # the next document is planned with the new one
-            raise BadAnswer("The other deployment has changed its model.")
+            raise InvalidResponse("The other deployment has changed its model.")
         return EmbedResponse(vectors)
 
     def _asked(self, texts: Sequence[str]) -> dict[str, Any]:
@@ -102,7 +102,7 @@ def _url() -> str:
 def _model(body: dict[str, Any]) -> str:
     model, dim = body.get("model"), body.get("dim")
     if not isinstance(model, str) or not 0 < len(model) <= 200 or dim != DIMENSIONS:
-        raise BadAnswer("The answer does not name its model and its width.")
+        raise InvalidResponse("The answer does not name its model and its width.")
     return model
 
 
@@ -113,4 +113,6 @@ _making = threading.Lock()  # the cache alone lets threads that come together ma
 def _client(seconds: float, process: int) -> httpx.Client:
     """One a process: connections do not survive a fork. A .netrc would replace the header that carries the secret."""
     timeout = httpx.Timeout(seconds, connect=CONNECT_SECONDS)
-    return httpx.Client(transport=deadline.transport(httpx, httpcore, seconds), timeout=timeout, trust_env=False)
+    return httpx.Client(
+        transport=deadline.deadline_transport(httpx, httpcore, seconds), timeout=timeout, trust_env=False
+    )

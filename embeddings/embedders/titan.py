@@ -18,7 +18,7 @@ from embeddings.embedders.http_base import NO_SLOT, EmbedResponse, HttpEmbedder,
 from embeddings.embedders.model_files import replace_surrogates
 from embeddings.embedders.vector_format import DIMENSIONS
 from vendors import aws, call_metrics
-from vendors.guard import BadAnswer
+from vendors.guard import InvalidResponse
 from vendors.ledger import CENT_FRACTION
 from vendors.vendor import Vendor
 
@@ -70,7 +70,7 @@ class Titan(HttpEmbedder):
 
     def call(self, texts: Sequence[str], *, air: AbstractContextManager[object] = NO_SLOT) -> EmbedResponse:
         """As all models; more than one text are as many calls, of which the last failure is the failure of all."""
-        with air, call_metrics.timed(self.vendor, "embed"):
+        with air, call_metrics.record_call(self.vendor, "embed"):
             answers = [parse_json(self._asked(text)) for text in texts]
         rows = [_padded(answer.get("embedding"), _model().width) for answer in answers]
         charged = [_charged(answer) for answer in answers]
@@ -78,7 +78,7 @@ class Titan(HttpEmbedder):
         return EmbedResponse(vectors, None if None in charged else sum(each or 0 for each in charged))
 
     def _asked(self, text: str) -> bytes:
-        client = aws.client(
+        client = aws.create_client(
             "bedrock-runtime",
             region=settings.TITAN_REGION,
             endpoint=settings.TITAN_ENDPOINT_URL,
@@ -113,7 +113,7 @@ def _sendable(text: str) -> str:
 
 def _padded(row: object, width: int) -> list[Any]:
     if not isinstance(row, list) or len(row) != width:
-        raise BadAnswer(f"A vector is not {width} wide.")
+        raise InvalidResponse(f"A vector is not {width} wide.")
     return [*row, *[0.0] * (DIMENSIONS - width)]
 
 

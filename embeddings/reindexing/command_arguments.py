@@ -69,7 +69,7 @@ def parse_cents(text: str) -> Decimal:
 
 
 def parse_tenants(given: Sequence[str] | None) -> list[UUID] | None:
-    return [tenant_argument.named(each) for each in given] if given else None
+    return [tenant_argument.parse_tenant(each) for each in given] if given else None
 
 
 def read_canaries(path: str | None) -> list[dict[str, Any]] | None:

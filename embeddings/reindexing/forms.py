@@ -51,7 +51,7 @@ class StartForm(forms.Form):
     def clean_tenants(self) -> list[UUID] | None:
         try:
             return [
-                tenant_argument.identified(each) for each in self.cleaned_data["tenants"].replace(",", " ").split()
+                tenant_argument.parse_tenant_id(each) for each in self.cleaned_data["tenants"].replace(",", " ").split()
             ] or None
         except ValueError as error:
             raise ValidationError("One of these is not the id of a tenant.") from error

@@ -226,7 +226,7 @@ def test_what_is_not_the_documents_fault_is_a_wait_and_no_attempt(
     worker.drain()
     held = again(job)
     with connection.cursor() as cursor:
-        cursor.execute("UPDATE vendor_paces SET paused_until = NULL")
+        cursor.execute("UPDATE vendor_rate_limits SET paused_until = NULL")
     run_to_the_end()
 
     assert (held.state, held.wait_reason, held.attempts) == ("queued", reason, ATTEMPTS_OF_ONE_TRY)

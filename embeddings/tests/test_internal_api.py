@@ -25,7 +25,7 @@ from testing.factories.pending_documents import texts, waiting
 from testing.fakes.http_messages import Answer, Request, as_json
 from testing.fakes.server import Server
 from testing.personas import Person, run_to_the_end
-from vendors.guard import BadAnswer
+from vendors.guard import InvalidResponse
 from vendors.models import Purchase
 
 SECRET = "what-only-two-deployments-know"
@@ -256,7 +256,7 @@ def test_an_answer_that_is_wrong_in_anything_is_no_answer(
 ) -> None:
     monkeypatch.setattr(brain, "spoilt", lambda body: body | spoilt)
 
-    with pytest.raises(BadAnswer):
+    with pytest.raises(InvalidResponse):
         PeerEmbedder().call(["copay"])
 
 
@@ -265,7 +265,7 @@ def test_a_model_that_changed_is_a_bad_answer_once_and_then_the_new_one(brain: B
     assert embedder.model == "instant"
     brain.model = "another"
 
-    with pytest.raises(BadAnswer):
+    with pytest.raises(InvalidResponse):
         embedder.call(["copay"])
 
     assert embedder.model == "another"

@@ -16,7 +16,7 @@ from django.conf import settings
 from integrations.oauth.provider_config import OAUTH_CONFIGS
 from jobs.outcomes import Postponed
 from vendors import guard, http_deadline
-from vendors.guard import BadAnswer
+from vendors.guard import InvalidResponse
 from vendors.vendor import Vendor
 
 log = logging.getLogger("accessa.integrations")
@@ -106,7 +106,7 @@ def _ask(
     config = settings.CONNECTORS[provider]
     # By the secret too: what a wrong one has held back goes on as soon as the right one is set.
     vendor = Vendor(provider, f"{config['client_id']}:{config['client_secret']}", REQUESTS_PER_MINUTE, part="oauth")
-    with guard.calling(vendor, operation):
+    with guard.guarded_call(vendor, operation):
         answer = _post(provider, url, form, seconds or TIMEOUT_SECONDS)
         said, refused = _json(answer), None
         if answer.status_code in (400, 401, 403):
@@ -128,7 +128,7 @@ def _post(provider: str, url: str, form: dict[str, str], seconds: float) -> http
     client = (config["client_id"], config["client_secret"])
     body = form if dialect.basic_auth else {**form, "client_id": client[0], "client_secret": client[1]}
     as_json = dialect.revokes_in_json and url == config["revoke_url"]
-    transport = http_deadline.transport(httpx, httpcore, seconds)
+    transport = http_deadline.deadline_transport(httpx, httpcore, seconds)
     with httpx.Client(transport=transport, timeout=seconds, trust_env=False, follow_redirects=False) as http:
         return http.post(
             url,
@@ -164,7 +164,7 @@ def _check(said: Mapping[str, Any]) -> None:
         if token is None and name == "refresh_token":
             continue
         if not isinstance(token, str) or not 0 < len(token) <= MOST_TOKEN_CHARS or not token.isprintable():
-            raise BadAnswer(f"The answer has no usable {name}.")
+            raise InvalidResponse(f"The answer has no usable {name}.")
 
 
 def _seconds(said: Any) -> float:

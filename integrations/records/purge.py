@@ -41,4 +41,4 @@ def _forget(source: ConnectedSource) -> None:
     IngestionJob.objects.filter(source=source).delete()
     ConnectedSource.objects.filter(pk=source.pk).delete()
     execute(ARCHIVED, {"source": str(source.pk)})
-    guard.drop(vendor_key.source_vendor(source))
+    guard.delete_vendor_state(vendor_key.source_vendor(source))

@@ -82,7 +82,7 @@ class Vectors:
         about_the_text = isinstance(never, guard.VendorRefused) and never.status in billed_calls.TEXT_ERROR_STATUSES
         if not about_the_text and isinstance(never, guard.VendorRefused):  # a wrong address or model
             raise Postponed(MISCONFIGURED_SECONDS, "VENDOR_MISCONFIGURED") from never
-        if not about_the_text and never.code != ledger.TOO_SMALL:
+        if not about_the_text and never.code != ledger.BUDGET_TOO_SMALL:
             raise never
         if len(batch) > 1:
             half = len(batch) // 2

@@ -21,7 +21,7 @@ from testing.fakes.faults import Status
 from testing.fakes.oauth import OAuthServer
 from testing.personas import Person
 from vendors import guard
-from vendors.models import Breaker, Pace
+from vendors.models import Breaker, RateLimit
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -148,7 +148,7 @@ def test_staff_say_why_they_disconnect_and_it_is_kept(ana: Person, sam: Person, 
 
 def test_a_forgotten_connections_budget_and_breaker_are_dropped(ana: Person) -> None:
     source = ConnectedSource.objects.create(user_id=ana.id, provider="hubspot", status="disconnected")
-    with guard.calling(vendor_key.source_vendor(source, 100), "a test"):
+    with guard.guarded_call(vendor_key.source_vendor(source, 100), "a test"):
         pass
     sync_jobs.start_sync(source, IngestionJob.Kind.FORGET, by="a test")
 
@@ -157,5 +157,5 @@ def test_a_forgotten_connections_budget_and_breaker_are_dropped(ana: Person) -> 
         page_messages.delete_message(message)
 
     assert not ConnectedSource.objects.exists()
-    assert not Pace.objects.filter(key=vendor_key.source_vendor(source).key).exists()
+    assert not RateLimit.objects.filter(key=vendor_key.source_vendor(source).key).exists()
     assert not Breaker.objects.filter(key=vendor_key.source_vendor(source).key).exists()

@@ -11,7 +11,7 @@ from typing import Any
 from integrations.transports.responses import ProviderError, TooLarge, error_code, interpret_status, parse_json_object
 from jobs.outcomes import Permanent, Retryable
 from vendors import guard
-from vendors.errors import Status
+from vendors.errors import ErrorResponse
 from vendors.guard import VendorRefused
 
 FOLDER = Path(__file__).resolve().parent.parent / "fixtures"
@@ -101,7 +101,7 @@ def _spelled(value: Any) -> str:
 
 def _outcome(refused: ProviderError) -> Exception:
     """Return what ``vendors.guard`` would raise, without its budget and breaker."""
-    answer = Status(refused.response.status_code, refused.response.headers, refused.code)
+    answer = ErrorResponse(refused.response.status_code, refused.response.headers, refused.code)
     if answer.status >= 500:
         return Retryable("VENDOR_UNAVAILABLE", guard.DETAILS["VENDOR_UNAVAILABLE"])
     return interpret_status(answer) or VendorRefused(answer.status, answer.vendor_code)

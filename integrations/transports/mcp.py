@@ -37,7 +37,7 @@ from integrations.transports.mcp_http import CONNECT_SECONDS, BoundedTransport, 
 from integrations.transports.mcp_tools import tool_error
 from integrations.transports.responses import MOST_BYTES, ProviderError, TooLarge, interpret_status, parse_json_object
 from vendors import guard
-from vendors.guard import BadAnswer
+from vendors.guard import InvalidResponse
 
 T = TypeVar("T")
 
@@ -77,7 +77,7 @@ class McpTools:
     def names(self) -> dict[str, Mapping[str, Any]]:
         """Return the JSON schema of each tool's arguments, by the tool's name."""
         if self._names is None:
-            with guard.calling(self.vendor, "tools/list", meaning=interpret_status):
+            with guard.guarded_call(self.vendor, "tools/list", meaning=interpret_status):
                 self._names = self._run(_listed, "tools", MOST_BYTES)
         return self._names
 
@@ -93,17 +93,17 @@ class McpTools:
         """Return what ``read`` makes of a tool's answer; raise ``TooLarge`` beyond ``most`` bytes.
 
         ``read`` gets the answer's object, numbers with a point as ``Decimal``, or ``{"texts": […]}`` where it is none.
-        What it raises counts as the server's fault: ``BadAnswer``, or what ``told`` makes of an error in prose.
+        What it raises counts as the server's fault: ``InvalidResponse``, or what ``told`` makes of an error in prose.
         """
 
         async def step(client: Client) -> CallToolResult:
             return await client.call_tool(tool, dict(arguments))
 
-        with guard.calling(self.vendor, operation, meaning=interpret_status):
+        with guard.guarded_call(self.vendor, operation, meaning=interpret_status):
             try:
                 return read(_object(self._run(step, tool, most or MOST_BYTES)))
             except ResponseTooLarge:
-                raise (TooLarge() if most else BadAnswer("The answer is too large.")) from None
+                raise (TooLarge() if most else InvalidResponse("The answer is too large.")) from None
 
     def close(self) -> None:
         stack, self._stack, self._open = self._stack, ExitStack(), None
@@ -173,7 +173,7 @@ def _failure(error: Exception, wire: BoundedTransport, capability: str) -> Excep
     if spoken is not None and spoken.code in _CODES:
         return ProviderError(*_CODES[spoken.code])
     is_silent = isinstance(error, TimeoutError) or (spoken is not None and spoken.code in _SILENT)
-    return TimeoutError() if is_silent else BadAnswer("The server does not keep to MCP.")
+    return TimeoutError() if is_silent else InvalidResponse("The server does not keep to MCP.")
 
 
 def _spoken(error: BaseException) -> MCPError | None:
@@ -202,7 +202,7 @@ def _exact(value: Any) -> Any:
         case list():
             return [_exact(each) for each in value]
         case float() if not math.isfinite(value):
-            raise BadAnswer("The answer has a number that is none.")
+            raise InvalidResponse("The answer has a number that is none.")
         case float():
             return Decimal(repr(value))
     return value

@@ -11,7 +11,7 @@ import anyio
 import httpx2
 
 from integrations.transports.responses import ERROR_BYTES, MOST_BYTES, ProviderError, error_code
-from vendors.guard import BadAnswer
+from vendors.guard import InvalidResponse
 
 CONNECT_SECONDS = 5.0
 
@@ -45,7 +45,7 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
         self._note(request, None)
         encoding = response.headers.get("content-encoding", "identity")
         if encoding != "identity":  # none was asked for, and a small one may unfold to anything
-            self._note(request, BadAnswer("The answer is compressed."))
+            self._note(request, InvalidResponse("The answer is compressed."))
             await response.aclose()
             return httpx2.Response(406)
         return httpx2.Response(

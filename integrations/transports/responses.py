@@ -12,8 +12,8 @@ from integrations.providers import TokenRefused
 from jobs.outcomes import Permanent, Postponed
 from vendors import guard
 from vendors import rate_limit_headers as headers
-from vendors.errors import Status
-from vendors.guard import BadAnswer, VendorRefused
+from vendors.errors import ErrorResponse
+from vendors.guard import InvalidResponse, VendorRefused
 
 MOST_BYTES = 32 * 1024 * 1024  # of an answer that is read whole; a page of 100 records has a few hundred thousand
 ERROR_BYTES = 64 * 1024  # of an error's body: its code stands near the front
@@ -56,8 +56,8 @@ class ProviderError(Exception):
         self.code = code
 
 
-def interpret_status(answer: Status) -> Exception | None:
-    """Tell what an answer of 4xx means with a provider (a ``vendors.guard.Meaning``): a tenant's key is not ours."""
+def interpret_status(answer: ErrorResponse) -> Exception | None:
+    """Interpret a 4xx of a provider (a ``vendors.guard.StatusInterpreter``): the key is the tenant's, not ours."""
     code = answer.vendor_code
     if answer.status == 401:
         return TokenRefused()
@@ -66,7 +66,7 @@ def interpret_status(answer: Status) -> Exception | None:
     if answer.status != 403:
         return None
     if code in _TOO_FAST:
-        told = headers.told_to_wait(answer.headers)
+        told = headers.retry_after(answer.headers)
         return Postponed(guard.LIMITED_SECONDS if told is None else max(told, guard.LEAST_SECONDS), guard.LIMITED)
     if code in _NO_SCOPE:
         return Permanent(SCOPES_MISSING, "The tenant's consent does not cover this.")
@@ -107,12 +107,12 @@ def _list(body: Any, name: str) -> list[Any]:
 
 
 def read_bounded(pieces: Iterable[bytes], most: int = MOST_BYTES) -> bytes:
-    """Join a body; raise ``BadAnswer`` when it is larger than ``most`` bytes, however it is compressed."""
+    """Join a body; raise ``InvalidResponse`` when it is larger than ``most`` bytes, however it is compressed."""
     found, size = [], 0
     for piece in pieces:
         size += len(piece)
         if size > most:
-            raise BadAnswer("The answer is too large.")
+            raise InvalidResponse("The answer is too large.")
         found.append(piece)
     return b"".join(found)
 
@@ -122,9 +122,9 @@ def parse_json_object(content: bytes | str) -> dict[str, Any]:
     try:
         body = json.loads(content, parse_float=_exact, parse_constant=_no_number)
     except (ValueError, RecursionError):
-        raise BadAnswer("The answer is not JSON.") from None  # the error itself would keep the whole body
+        raise InvalidResponse("The answer is not JSON.") from None  # the error itself would keep the whole body
     if not isinstance(body, dict):
-        raise BadAnswer("The answer is not a JSON object.")
+        raise InvalidResponse("The answer is not a JSON object.")
     return body
 
 

@@ -28,7 +28,7 @@ from integrations.transports.responses import (
     read_bounded,
 )
 from vendors import guard, http_deadline
-from vendors.guard import BadAnswer
+from vendors.guard import InvalidResponse
 
 CONNECT_SECONDS = 5.0
 DOWNLOADS_TAKE = 5  # times a call's time: a file of many megabytes over a slow line
@@ -76,7 +76,7 @@ class RestTransport:
         """Nothing to do: connections are the process's."""
 
     def _calling(self, operation: str) -> Any:
-        return guard.calling(self.vendor, operation, meaning=interpret_status)
+        return guard.guarded_call(self.vendor, operation, meaning=interpret_status)
 
     @contextmanager
     def _asked(
@@ -89,7 +89,7 @@ class RestTransport:
         times: int = 1,
     ) -> Iterator[httpx.Response]:
         if not path.startswith("/") or _LEADS_AWAY.search(path):
-            raise BadAnswer("An id of the provider's cannot stand in an address.")
+            raise InvalidResponse("An id of the provider's cannot stand in an address.")
         given = {name: value for name, value in (params or {}).items() if value is not None}
         with _making:
             client = _client(settings.VENDOR_TIMEOUT_SECONDS * times, os.getpid())
@@ -103,7 +103,7 @@ def _check(response: httpx.Response) -> None:
     if response.is_success:
         return
     if response.status_code < 400:
-        raise BadAnswer("The provider answered with a redirection.")
+        raise InvalidResponse("The provider answered with a redirection.")
     content = b"".join(islice(response.iter_bytes(ERROR_BYTES), 1))
     raise ProviderError(response.status_code, dict(response.headers), error_code(content))
 
@@ -115,7 +115,7 @@ _making = threading.Lock()  # the cache alone lets threads that come together ma
 def _client(seconds: float, process: int) -> httpx.Client:
     """One a process, for all tenants: it keeps no cookies, and a .netrc would replace the tenant's token."""
     return httpx.Client(
-        transport=http_deadline.transport(httpx, httpcore, seconds),
+        transport=http_deadline.deadline_transport(httpx, httpcore, seconds),
         timeout=httpx.Timeout(seconds, connect=CONNECT_SECONDS),
         trust_env=False,
         follow_redirects=False,

@@ -92,7 +92,7 @@ def test_each_kind_of_not_moving_is_a_question_of_its_own(sue: Client) -> None:
         for job in page.context["cl"].result_list
     }
     assert shown == {job.pk: name for name, jobs in made.items() for job in jobs}
-    told = gauges.look()["standing"]
+    told = gauges.collect_gauges()["standing"]
     assert told == {name: len(made[name]) for name in told}
 
 

@@ -7,6 +7,6 @@ class Migration(migrations.Migration):
     dependencies = [("metrics", "0001_initial"), ("accounts", "0002_policies")]
 
     operations = [
-        enable_rls("spends", "spend_select_self", readable=False),
-        enable_rls("stored", "stored_select_self", readable=False),
+        enable_rls("daily_spends", "daily_spend_select_self", readable=False),
+        enable_rls("storage_usage", "storage_usage_select_self", readable=False),
     ]

@@ -13,7 +13,7 @@ from django.db.models.functions import Now
 from documents.models import Document
 from jobs.models import Event, UploadJob
 from metrics import periodic
-from metrics.models import Figure, Measurement, Span
+from metrics.models import MeasurementRun, MetricRollup, Resolution
 
 TYPES = {
     "CLAIMED": ("stage_started", "info"),
@@ -74,16 +74,16 @@ def clock() -> datetime:
 
 def again() -> None:
     """Measure now, whatever was measured just before."""
-    Measurement.objects.exclude(pk=periodic.MOVES).update(measured_at=Now() - timedelta(days=1))
-    periodic.run()
+    MeasurementRun.objects.exclude(pk=periodic.MOVES).update(measured_at=Now() - timedelta(days=1))
+    periodic.collect_metrics()
 
 
-def figures(measure: str, span: str = Span.EVER) -> dict[tuple[str, ...], Figure]:
-    return {tuple(figure.labels): figure for figure in Figure.objects.filter(measure=measure, span=span)}
+def figures(measure: str, span: str = Resolution.EVER) -> dict[tuple[str, ...], MetricRollup]:
+    return {tuple(figure.labels): figure for figure in MetricRollup.objects.filter(measure=measure, span=span)}
 
 
 def every_figure() -> list[tuple[Any, ...]]:
     """All that happened; what is only looked at may be looked at once more."""
-    happened = Figure.objects.exclude(measure__in=["status", "standing", "lag", "longest", "workers"])
+    happened = MetricRollup.objects.exclude(measure__in=["status", "standing", "lag", "longest", "workers"])
     fields = ("measure", "span", "begin", "labels", "count", "total", "peak", "histogram")
     return list(happened.order_by(F("measure"), "span", "begin", "labels").values_list(*fields))

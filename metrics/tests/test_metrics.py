@@ -18,13 +18,13 @@ from jobs import claims
 from jobs.cluster import registry
 from metrics import connector_gauges, event_counts, periodic
 from metrics.gauges import KINDS
-from metrics.models import Spend
-from metrics.prometheus import FIGURES
+from metrics.models import DailySpend
+from metrics.prometheus import ROLLUP_METRICS
 from metrics.tests.event_histories import History, again, clock, figures
 from statutes.models import Consumer, Law, LawVersion
 from testing.personas import Person, plan_pdf
 from vendors import call_metrics, guard, ledger
-from vendors.models import Call
+from vendors.models import VendorCall
 from vendors.vendor import Vendor
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -51,7 +51,7 @@ def value(samples: Samples, name: str, **labels: str) -> float:
 
 def test_an_upload_shows_in_every_figure_of_its_way(ana: Person) -> None:
     ana.ingest(plan_pdf("dental"))
-    periodic.run()  # the margin for open transactions has not passed
+    periodic.collect_metrics()  # the margin for open transactions has not passed
     let_the_margin_pass()
     again()
 
@@ -122,17 +122,17 @@ def test_dead_letters_are_counted_by_stage_and_code(ana: Person) -> None:
 
 
 def test_calls_of_vendors_are_timed_and_counted_once() -> None:
-    with guard.calling(VENDOR, "embed"):
+    with guard.guarded_call(VENDOR, "embed"):
         pass
-    with pytest.raises(Exception, match="VENDOR_UNREACHABLE"), guard.calling(VENDOR, "embed"):
+    with pytest.raises(Exception, match="VENDOR_UNREACHABLE"), guard.guarded_call(VENDOR, "embed"):
         raise TimeoutError
-    with pytest.raises(KeyError), guard.calling(VENDOR, "embed"):  # a fault of ours
+    with pytest.raises(KeyError), guard.guarded_call(VENDOR, "embed"):  # a fault of ours
         raise KeyError
-    assert Call.objects.count() == 2
+    assert VendorCall.objects.count() == 2
 
     History(clock() - timedelta(hours=1))
-    periodic.run()
-    periodic.run()
+    periodic.collect_metrics()
+    periodic.collect_metrics()
 
     assert {labels: figure.count for labels, figure in figures("vendor").items()} == {
         ("openai", "embed", "ok"): 1,
@@ -142,21 +142,21 @@ def test_calls_of_vendors_are_timed_and_counted_once() -> None:
 
 
 def test_a_call_is_not_disturbed_by_a_database_that_does_not_take_its_time() -> None:
-    with call_metrics.timed(VENDOR, "embed"):
+    with call_metrics.record_call(VENDOR, "embed"):
         pass
     with connection.cursor() as cursor:
         cursor.execute("ALTER TABLE vendor_calls RENAME TO away")
         try:
-            guard.succeeded(VENDOR)
+            guard.record_success(VENDOR)
         finally:
             cursor.execute("ALTER TABLE away RENAME TO vendor_calls")
 
-    assert Call.objects.count() == 0
+    assert VendorCall.objects.count() == 0
 
 
 def test_an_open_breaker_shows() -> None:
     for _ in range(3):
-        guard.failed(VENDOR, TimeoutError())
+        guard.record_failure(VENDOR, TimeoutError())
 
     assert value(scraped(), "vendor_breaker", vendor="openai", part="") == 1
 
@@ -183,7 +183,7 @@ def test_spend_is_that_of_the_books_with_what_retries_cost_and_what_is_unsettled
     assert value(samples, "spend_retry_cents", **labels) == 4
     assert value(samples, "spend_unsettled_cents", **labels) == 12
     assert value(samples, "bought", **labels) == 290
-    assert Spend.objects.count() == 1
+    assert DailySpend.objects.count() == 1
 
 
 def test_of_many_tenants_the_largest_are_named_and_the_rest_is_one() -> None:
@@ -228,14 +228,16 @@ def test_no_label_is_anybodys_text(ana: Person) -> None:
     job = History(clock() - timedelta(hours=1))
     job.add(1, "RETRY_SCHEDULED", "queued", code="Mrs Miller's own words")
 
-    periodic.run()
+    periodic.collect_metrics()
 
     assert ("accessa_retries_total", (("code", "other"), ("stage", "queued"))) in scraped()
     assert b"Miller" not in Client().get("/metrics").content
 
 
 def test_every_figure_that_is_counted_is_told() -> None:
-    assert {*event_counts.MEASURES, "vendor", connector_gauges.SYNC, connector_gauges.RECORDS} == set(FIGURES)
+    assert {*event_counts.EVENT_METRICS, "vendor", connector_gauges.SYNC, connector_gauges.RECORDS} == set(
+        ROLLUP_METRICS
+    )
 
 
 def test_syncs_that_ended_are_counted_once_and_what_stands_is_told(ana: Person) -> None:
@@ -250,7 +252,7 @@ def test_syncs_that_ended_are_counted_once_and_what_stands_is_told(ana: Person) 
         IngestionJob.objects.filter(pk=job.pk).update(created_at=at - timedelta(seconds=20), finished_at=at)
     History(at - timedelta(hours=1))  # from when on it is counted
     sync_jobs.start_sync(source, "full_sync", by="test")
-    periodic.run()
+    periodic.collect_metrics()
 
     again()
 

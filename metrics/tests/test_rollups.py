@@ -11,7 +11,7 @@ from django.db import transaction
 from django.db.models import F
 
 from metrics import histograms, periodic
-from metrics.models import Figure, Measurement, Span
+from metrics.models import MeasurementRun, MetricRollup, Resolution
 from metrics.tests.event_histories import History, again, clock, every_figure, figures
 from testing.concurrency import at_once
 
@@ -45,7 +45,7 @@ def smooth(at: datetime) -> History:
 def test_a_smooth_job_is_timed_stage_by_stage_and_from_its_declaration(noon: datetime) -> None:
     smooth(noon)
 
-    periodic.run()
+    periodic.collect_metrics()
 
     stages, times = figures("stage"), figures("time_to")
     assert stages["insurance", "parsing"].total == pytest.approx(4.0)
@@ -80,7 +80,7 @@ def test_a_job_that_fails_waits_and_is_given_up_is_counted_as_that(noon: datetim
         .add(42, "DLQ_MOVED", "job_validated", code="VENDOR_REFUSED")
     )
 
-    periodic.run()
+    periodic.collect_metrics()
 
     assert {labels: figure.count for labels, figure in figures("retried").items()} == {
         ("job_validated", "VENDOR_UNREACHABLE"): 1,
@@ -105,7 +105,7 @@ def test_a_persons_retry_days_later_is_no_slow_job(noon: datetime) -> None:
         3602, "FINALIZED", "embedded"
     )
 
-    periodic.run()
+    periodic.collect_metrics()
 
     assert not figures("time_to")
     assert figures("queue")["insurance", "embedded"].peak == pytest.approx(1.0)
@@ -115,7 +115,7 @@ def test_a_persons_retry_days_later_is_no_slow_job(noon: datetime) -> None:
 def test_a_cancelled_job_has_not_failed(noon: datetime) -> None:
     History(noon).add(1, "CANCELLED", "queued", by="somebody")
 
-    periodic.run()
+    periodic.collect_metrics()
 
     assert figures("ended")["insurance", "let_go"].count == 1
     assert not figures("failed")
@@ -133,13 +133,13 @@ def test_measuring_again_counts_nothing_again(noon: datetime) -> None:
 
 def test_a_history_that_comes_in_parts_is_the_same_as_whole(noon: datetime) -> None:
     smooth(noon)
-    periodic.run()
+    periodic.collect_metrics()
     whole = rounded()
-    Figure.objects.all().delete()
-    Measurement.objects.filter(pk=periodic.MOVES).update(upto=noon - timedelta(seconds=1))
+    MetricRollup.objects.all().delete()
+    MeasurementRun.objects.filter(pk=periodic.MOVES).update(upto=noon - timedelta(seconds=1))
 
     for _ in range(12):
-        periodic.go_on(timedelta(seconds=1.7))
+        periodic.count_next_step(timedelta(seconds=1.7))
 
     assert rounded() == whole
 
@@ -152,18 +152,20 @@ def test_after_days_away_one_sweep_catches_up(noon: datetime) -> None:
     for days in (20, 2, 0):
         smooth(noon - timedelta(days=days))
 
-    periodic.run()
+    periodic.collect_metrics()
 
     assert figures("ended")["insurance", "done"].count == 3
-    assert sum(figure.count for figure in Figure.objects.filter(measure="ended", span=Span.DAY)) == 3
-    assert Figure.objects.filter(measure="ended", span=Span.MINUTES).count() == 1  # the others would be forgotten
+    assert sum(figure.count for figure in MetricRollup.objects.filter(measure="ended", span=Resolution.DAY)) == 3
+    assert (
+        MetricRollup.objects.filter(measure="ended", span=Resolution.MINUTES).count() == 1
+    )  # the others would be forgotten
 
 
 def test_sweeps_at_once_count_everything_once(noon: datetime) -> None:
     smooth(noon)
     smooth(noon + timedelta(minutes=10))
 
-    at_once(*[periodic.run] * 4)
+    at_once(*[periodic.collect_metrics] * 4)
 
     assert figures("ended")["insurance", "done"].count == 2
     assert figures("stage")["insurance", "parsing"].count == 2
@@ -171,7 +173,7 @@ def test_sweeps_at_once_count_everything_once(noon: datetime) -> None:
 
 def test_what_was_counted_stays_counted_when_the_document_goes(noon: datetime) -> None:
     job = smooth(noon)
-    periodic.run()
+    periodic.collect_metrics()
     before = every_figure()
 
     job.document.delete()
@@ -181,13 +183,13 @@ def test_what_was_counted_stays_counted_when_the_document_goes(noon: datetime) -
 
 
 def test_an_event_whose_transaction_is_still_open_is_waited_for() -> None:
-    periodic.run()
+    periodic.collect_metrics()
     with transaction.atomic():
         History(clock())
         time.sleep(1.2)  # longer than what is left for clocks and snapshots
-        at_once(periodic.run)
+        at_once(periodic.collect_metrics)
 
-    periodic.run()
+    periodic.collect_metrics()
 
     assert figures("declared")["insurance",].count == 1
 
@@ -196,18 +198,18 @@ def test_an_empty_database_is_measured_as_empty() -> None:
     again()
 
     assert every_figure() == []
-    assert Measurement.objects.get(pk=periodic.STANDING).told["standing"]["queued"] == 0
+    assert MeasurementRun.objects.get(pk=periodic.STANDING).told["standing"]["queued"] == 0
 
 
 def test_what_is_old_is_forgotten_and_the_days_stay(noon: datetime) -> None:
     smooth(noon)
-    periodic.run()
-    Figure.objects.exclude(span=Span.EVER).update(begin=F("begin") - timedelta(days=100))
+    periodic.collect_metrics()
+    MetricRollup.objects.exclude(span=Resolution.EVER).update(begin=F("begin") - timedelta(days=100))
 
     again()
 
-    spans = set(Figure.objects.filter(measure="ended").values_list("span", flat=True))
-    assert spans == {Span.DAY, Span.EVER}
+    spans = set(MetricRollup.objects.filter(measure="ended").values_list("span", flat=True))
+    assert spans == {Resolution.DAY, Resolution.EVER}
 
 
 @pytest.mark.parametrize(
@@ -215,7 +217,7 @@ def test_what_is_old_is_forgotten_and_the_days_stay(noon: datetime) -> None:
     [([], 0.5, None), ([0.2] * 10, 0.5, 0.15), ([1.0, 1.0, 1.0, 50.0], 0.99, 49.2), ([90_000.0], 0.95, None)],
 )
 def test_a_percentile_lies_in_its_class(seconds: list[float], share: float, expected: float | None) -> None:
-    found = histograms.percentile(histograms.counted(seconds), share, peak=max(seconds, default=0.0))
+    found = histograms.percentile(histograms.bucket_counts(seconds), share, peak=max(seconds, default=0.0))
 
     if expected is None and seconds:
         assert found is not None

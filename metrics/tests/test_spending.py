@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from metrics import cost_rollups, periodic, usage
 from metrics import queries as reading
-from metrics.models import Measurement, Spend
+from metrics.models import DailySpend, MeasurementRun
 from metrics.prometheus import Collector
 from metrics.queries import PERIODS
 from metrics.tests.event_histories import again, clock
@@ -33,29 +33,29 @@ def bought(days_ago: int, cents: str, user_id: UUID | None = None) -> Any:
 
 def days() -> dict[int, Decimal]:
     today = clock().astimezone(UTC).date()
-    return {(today - row.day).days: row.cents for row in Spend.objects.order_by("day")}
+    return {(today - row.day).days: row.cents for row in DailySpend.objects.order_by("day")}
 
 
 def last_measured(days_ago: int) -> None:
-    Measurement.objects.filter(pk=periodic.SPENDING).update(measured_at=clock() - timedelta(days=days_ago))
+    MeasurementRun.objects.filter(pk=periodic.SPENDING).update(measured_at=clock() - timedelta(days=days_ago))
 
 
 def test_a_first_run_counts_the_last_thirty_days() -> None:
     for ago in (0, 1, 7, 29, 33):
         bought(ago, "2")
 
-    periodic.run()
+    periodic.collect_metrics()
 
     assert set(days()) == {0, 1, 7, 29}
     assert sum(row.cents for row in usage.spend_since(clock().date() - timedelta(days=30))) == 8
 
 
 def test_what_was_bought_before_the_clusters_stood_still_is_counted() -> None:
-    periodic.run()
+    periodic.collect_metrics()
     bought(5, "3"), bought(4, "4")
     last_measured(4)
 
-    periodic.run()
+    periodic.collect_metrics()
 
     assert days() == {5: 3, 4: 4}
     assert [row.cents for row in usage.spend_by_vendor(clock().date() - timedelta(days=7))] == [7]
@@ -63,12 +63,12 @@ def test_what_was_bought_before_the_clusters_stood_still_is_counted() -> None:
 
 def test_what_was_taken_back_while_the_clusters_stood_still_is_not_counted() -> None:
     void = bought(5, "3")
-    periodic.run()
+    periodic.collect_metrics()
     assert days() == {5: 3}
     ledger.void(void)
     last_measured(4)
 
-    periodic.run()
+    periodic.collect_metrics()
 
     assert days() == {}
 
@@ -78,13 +78,13 @@ def test_what_takes_long_is_counted_day_by_day_over_several_sweeps(monkeypatch: 
     for ago in (30, 29, 0):
         bought(ago, "2")
 
-    periodic.run()
+    periodic.collect_metrics()
     assert set(days()) == {30}
     for _ in range(30):
         again()
 
     assert set(days()) == {30, 29, 0}
-    assert Measurement.objects.get(pk=periodic.SPENDING).told["next"] is None
+    assert MeasurementRun.objects.get(pk=periodic.SPENDING).told["next"] is None
     assert len(usage.spend_since(clock().date() - timedelta(days=30))) == 3
 
 
@@ -114,11 +114,13 @@ def test_neither_a_page_nor_a_scrape_reads_the_rows_of_tenants() -> None:
         usage.spend_by_vendor(datetime(2026, 1, 1, tzinfo=UTC).date())
         usage.stored_by_tenant(10)
 
-    assert not [query["sql"] for query in queries if "spends" in query["sql"] or '"stored"' in query["sql"]]
+    assert not [
+        query["sql"] for query in queries if "daily_spends" in query["sql"] or '"storage_usage"' in query["sql"]
+    ]
 
 
 def test_a_label_of_none_is_all_together() -> None:
-    periodic.run()
+    periodic.collect_metrics()
 
     assert reading.series("status", PERIODS["1h"], clock(), label=None).keys() == {""}
     assert len(reading.series("status", PERIODS["1h"], clock())) > 1

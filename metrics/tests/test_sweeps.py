@@ -10,7 +10,7 @@ import pytest
 from django.db import connection
 
 from metrics import periodic
-from metrics.models import Measurement
+from metrics.models import MeasurementRun
 from metrics.tests.event_histories import History, again, clock, figures
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -29,7 +29,7 @@ def without(table: str) -> Iterator[None]:
 
 
 def measured() -> set[str]:
-    return set(Measurement.objects.exclude(seconds=0).values_list("name", flat=True))
+    return set(MeasurementRun.objects.exclude(seconds=0).values_list("name", flat=True))
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_what_cannot_be_measured_keeps_nothing_else_from_it(table: str, fails: s
     History(clock() - timedelta(hours=1))
 
     with without(table):
-        periodic.run()
+        periodic.collect_metrics()
 
     kinds = {periodic.MOVES, periodic.STANDING, periodic.SPENDING, periodic.STORAGE}
     assert kinds - measured() >= fails
@@ -58,12 +58,12 @@ def test_a_step_that_failed_is_tried_again_smaller_and_grows_again() -> None:
     History(clock() - timedelta(hours=3))
 
     with without("vendor_calls"):
-        periodic.run()
-        periodic.run()
+        periodic.collect_metrics()
+        periodic.collect_metrics()
     assert periodic._first_step() == periodic.FIRST_STEP / 4
     assert not figures("declared")
 
-    periodic.run()
+    periodic.collect_metrics()
 
     assert figures("declared")["insurance",].count == 1
     assert periodic._first_step() == periodic.FIRST_STEP

@@ -17,7 +17,7 @@ from django.db.utils import DatabaseError, InterfaceError
 
 from jobs.outcomes import Permanent, Postponed
 from vendors import aws, call_metrics, guard
-from vendors.errors import Status
+from vendors.errors import ErrorResponse
 from vendors.vendor import Vendor
 
 MAX_WAIT = 20  # seconds, of a long poll
@@ -102,7 +102,7 @@ def change_visibility(message: ReceivedMessage, seconds: float) -> None:
     """
     # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_ChangeMessageVisibility.html
     try:
-        with call_metrics.timed(_vendor(), "extend"):
+        with call_metrics.record_call(_vendor(), "extend"):
             _client().change_message_visibility(
                 QueueUrl=message.queue_url,
                 ReceiptHandle=message.receipt,
@@ -142,7 +142,7 @@ def queue_attributes(queue_url: str) -> dict[str, str]:
 
 @contextmanager
 def _calling(operation: str) -> Iterator[None]:
-    with guard.calling(_vendor(), operation, meaning=_meaning):
+    with guard.guarded_call(_vendor(), operation, meaning=_meaning):
         yield
 
 
@@ -151,10 +151,10 @@ def _vendor() -> Vendor:
 
 
 def _client(seconds: float = PROMPT_SECONDS) -> Any:
-    return aws.client("sqs", region=settings.SQS_REGION, endpoint=settings.SQS_ENDPOINT_URL, seconds=seconds)
+    return aws.create_client("sqs", region=settings.SQS_REGION, endpoint=settings.SQS_ENDPOINT_URL, seconds=seconds)
 
 
-def _meaning(answer: Status) -> Exception | None:
+def _meaning(answer: ErrorResponse) -> Exception | None:
     """A queue that is missing is waited for: somebody has to set it right. A message that is lost is nobody's fault."""
     if answer.vendor_code in NO_QUEUE:
         return Postponed(MISSING_SECONDS, "SQS_NO_QUEUE")

@@ -77,7 +77,7 @@ def test_a_pinned_corpus_is_not_even_skipped(searchable: None) -> None:
 def test_commands_and_forms_name_the_corpus_as_laws() -> None:
     form = StartForm({"target": "rechunk markdown-simple@2", "tenants": f"laws {TENANT}", "keep_hours": 24})
 
-    assert tenant_argument.named("laws") == SYSTEM_TENANT_ID
+    assert tenant_argument.parse_tenant("laws") == SYSTEM_TENANT_ID
     assert form.is_valid()
     assert form.wanted["user_ids"] == [SYSTEM_TENANT_ID, TENANT]
 

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 def fail(vendor: Vendor, times: int = 1) -> Exception:
     for _ in range(times):
-        outcome = guard.failed(vendor, TimeoutError("no answer"))
+        outcome = guard.record_failure(vendor, TimeoutError("no answer"))
     return outcome
 
 
@@ -37,7 +37,7 @@ def let_the_lease_pass() -> None:
 
 def admitted(vendor: Vendor) -> bool:
     try:
-        guard.admit(vendor)
+        guard.acquire(vendor)
     except Postponed:
         return False
     return True
@@ -59,15 +59,15 @@ def test_faults_in_a_row_open_it_and_the_last_costs_no_attempt(vendor: Vendor) -
     assert isinstance(second, Retryable)
     assert isinstance(third, Postponed)
     assert third.wait.reason == "VENDOR_AWAY"
-    assert guard.is_open(vendor)
+    assert guard.is_circuit_open(vendor)
 
 
 def test_an_answer_between_faults_starts_the_count_again(vendor: Vendor) -> None:
     fail(vendor, 2)
-    guard.succeeded(vendor)
+    guard.record_success(vendor)
     fail(vendor, 2)
 
-    assert not guard.is_open(vendor)
+    assert not guard.is_circuit_open(vendor)
 
 
 def test_a_429_is_no_fault(vendor: Vendor, server: Server) -> None:
@@ -75,29 +75,29 @@ def test_a_429_is_no_fault(vendor: Vendor, server: Server) -> None:
     error = raised(embed, server.url)
 
     for _ in range(10):
-        guard.failed(vendor, error)
+        guard.record_failure(vendor, error)
 
-    assert not guard.is_open(vendor)
+    assert not guard.is_circuit_open(vendor)
 
 
 def test_while_it_is_open_calls_wait_for_the_probe(vendor: Vendor, settings: Any) -> None:
     fail(vendor, 3)
 
     with pytest.raises(Postponed) as caught:
-        guard.admit(vendor)
+        guard.acquire(vendor)
 
     assert caught.value.wait.reason == "VENDOR_AWAY"
     assert 0 < caught.value.wait.seconds <= settings.VENDOR_BREAKER_SECONDS
 
 
 def test_a_call_that_is_held_back_spends_no_budget(vendor: Vendor) -> None:
-    guard.admit(vendor)
+    guard.acquire(vendor)
     fail(vendor, 3)
     with connection.cursor() as cursor:
-        cursor.execute("SELECT array_agg(state::text ORDER BY key) FROM vendor_paces")
+        cursor.execute("SELECT array_agg(state::text ORDER BY key) FROM vendor_rate_limits")
         before = cursor.fetchone()
         admitted(vendor)
-        cursor.execute("SELECT array_agg(state::text ORDER BY key) FROM vendor_paces")
+        cursor.execute("SELECT array_agg(state::text ORDER BY key) FROM vendor_rate_limits")
         assert cursor.fetchone() == before
 
 
@@ -113,7 +113,7 @@ def fail_once(vendor: Vendor) -> None:
 
 
 def test_one_of_eight_probes(vendor: Vendor) -> None:
-    guard.admit(vendor)
+    guard.acquire(vendor)
     fail(vendor, 3)
     let_the_pause_pass()
 
@@ -121,7 +121,7 @@ def test_one_of_eight_probes(vendor: Vendor) -> None:
 
     assert sum(probing) == 1
     assert state() == "half-open"
-    assert guard.is_open(vendor)
+    assert guard.is_circuit_open(vendor)
 
 
 def test_one_of_four_processes_probes(vendor: Vendor) -> None:
@@ -135,16 +135,16 @@ def test_a_probe_that_is_due_is_not_kept_back(vendor: Vendor) -> None:
     fail(vendor, 3)
     let_the_pause_pass()
 
-    assert not guard.is_open(vendor)  # or a fallback would be taken for ever, and nobody would ask
+    assert not guard.is_circuit_open(vendor)  # or a fallback would be taken for ever, and nobody would ask
 
 
 def test_a_probe_that_is_answered_closes_it(vendor: Vendor, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "accessa.vendors")
     fail(vendor, 3)
     let_the_pause_pass()
-    guard.admit(vendor)
+    guard.acquire(vendor)
 
-    guard.succeeded(vendor)
+    guard.record_success(vendor)
 
     assert state() == "closed"
     assert elsewhere(vendor)
@@ -156,10 +156,10 @@ def test_a_probe_that_is_answered_closes_it(vendor: Vendor, caplog: pytest.LogCa
 def test_a_probe_that_is_refused_closes_it_too(status: int, vendor: Vendor, server: Server) -> None:
     fail(vendor, 3)
     let_the_pause_pass()
-    guard.admit(vendor)
+    guard.acquire(vendor)
     server.answer = Answer(status)
 
-    guard.failed(vendor, raised(embed, server.url))
+    guard.record_failure(vendor, raised(embed, server.url))
 
     assert state() == "closed"
 
@@ -167,7 +167,7 @@ def test_a_probe_that_is_refused_closes_it_too(status: int, vendor: Vendor, serv
 def test_a_failed_probe_opens_it_again_and_costs_no_attempt(vendor: Vendor) -> None:
     fail(vendor, 3)
     let_the_pause_pass()
-    guard.admit(vendor)
+    guard.acquire(vendor)
 
     outcome = fail(vendor)
 
@@ -179,7 +179,7 @@ def test_a_failed_probe_opens_it_again_and_costs_no_attempt(vendor: Vendor) -> N
 def test_a_fault_from_before_it_opened_does_not_fail_the_probe(vendor: Vendor) -> None:
     fail(vendor, 3)
     let_the_pause_pass()
-    guard.admit(vendor)
+    guard.acquire(vendor)
 
     late = at_once(lambda: fail(vendor))[0]
 
@@ -190,7 +190,7 @@ def test_a_fault_from_before_it_opened_does_not_fail_the_probe(vendor: Vendor) -
 def test_an_answer_from_before_it_opened_does_not_close_it(vendor: Vendor) -> None:
     fail(vendor, 3)
 
-    at_once(lambda: guard.succeeded(vendor))
+    at_once(lambda: guard.record_success(vendor))
 
     assert state() == "open"
 
@@ -209,9 +209,9 @@ def test_a_probe_whose_worker_died_is_made_again(vendor: Vendor) -> None:
 def test_a_probe_that_ended_by_a_bug_of_ours_is_made_again_at_once(vendor: Vendor) -> None:
     fail(vendor, 3)
     let_the_pause_pass()
-    guard.admit(vendor)
+    guard.acquire(vendor)
 
-    guard.failed(vendor, KeyError("a bug"))
+    guard.record_failure(vendor, KeyError("a bug"))
 
     assert elsewhere(vendor)
 
@@ -219,22 +219,22 @@ def test_a_probe_that_ended_by_a_bug_of_ours_is_made_again_at_once(vendor: Vendo
 def test_a_probe_that_was_never_reported_does_not_excuse_a_later_fault(vendor: Vendor) -> None:
     fail(vendor, 3)
     let_the_pause_pass()
-    guard.admit(vendor)
+    guard.acquire(vendor)
     Breaker.objects.all().delete()
 
-    guard.admit(vendor)
+    guard.acquire(vendor)
 
     assert isinstance(fail(vendor), Retryable)
 
 
 def test_a_probe_that_the_budget_holds_back_leaves_it_to_another() -> None:
     vendor = Vendor("openai", "sk-secret", requests_per_minute=2)
-    guard.admit(vendor)
+    guard.acquire(vendor)
     fail(vendor, 3)
     let_the_pause_pass()
 
     with pytest.raises(Postponed) as caught:
-        guard.admit(vendor)
+        guard.acquire(vendor)
 
     assert caught.value.wait.reason == "VENDOR_BUDGET"
     assert state() == "open"
@@ -266,13 +266,13 @@ def test_no_lock_is_held_while_a_call_is_under_way(vendor: Vendor) -> None:
     inside, done = threading.Event(), threading.Event()
 
     def slow() -> bool:
-        with guard.calling(vendor, "ask"):
+        with guard.guarded_call(vendor, "ask"):
             inside.set()
             return done.wait(10)
 
     def quick() -> bool:
         inside.wait(10)
-        with guard.calling(vendor, "ask"):
+        with guard.guarded_call(vendor, "ask"):
             done.set()
         return True
 

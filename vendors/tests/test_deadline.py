@@ -57,7 +57,7 @@ def library(request: pytest.FixtureRequest) -> tuple[ModuleType, ModuleType]:
 
 @pytest.fixture
 def client(library: tuple[ModuleType, ModuleType]) -> Iterator[Any]:
-    with library[0].Client(transport=http_deadline.transport(*library, SECONDS), timeout=10.0) as client:
+    with library[0].Client(transport=http_deadline.deadline_transport(*library, SECONDS), timeout=10.0) as client:
         yield client
 
 
@@ -83,7 +83,7 @@ def test_what_is_slow_ends_in_time_as_a_silence_of_the_vendors(kind: Kind, clien
         client.get(vendor.url)
 
     assert time.monotonic() - began < SECONDS + 1
-    assert errors.silent(failed.value) == "VENDOR_UNREACHABLE"
+    assert errors.failure_code(failed.value) == "VENDOR_UNREACHABLE"
     assert client.get(vendor.url).status_code == 200, "the connection is not used again"
 
 
@@ -99,7 +99,7 @@ def test_a_streamed_answer_ends_in_time_too(client: Any, vendor: Vendor) -> None
 
 def test_a_shorter_timeout_of_the_clients_own_still_counts(library: tuple[ModuleType, ModuleType]) -> None:
     with (
-        library[0].Client(transport=http_deadline.transport(*library, 30.0), timeout=0.2) as client,
+        library[0].Client(transport=http_deadline.deadline_transport(*library, 30.0), timeout=0.2) as client,
         Vendor() as vendor,
     ):
         vendor.misbehave("*", hang())
@@ -114,7 +114,7 @@ def test_a_shorter_timeout_of_the_clients_own_still_counts(library: tuple[Module
 def test_a_client_that_nobody_refers_to_closes_its_sockets(
     library: tuple[ModuleType, ModuleType], vendor: Vendor
 ) -> None:
-    client = library[0].Client(transport=http_deadline.transport(*library, SECONDS))
+    client = library[0].Client(transport=http_deadline.deadline_transport(*library, SECONDS))
     client.get(vendor.url)
 
     with warnings.catch_warnings(record=True) as caught:

@@ -6,7 +6,7 @@ import pytest
 
 from jobs.outcomes import Permanent, Postponed, Retryable
 from vendors import guard
-from vendors.errors import Status
+from vendors.errors import ErrorResponse
 from vendors.models import Breaker
 from vendors.vendor import Vendor
 
@@ -30,13 +30,13 @@ def error(status: int) -> Exception:
     return found
 
 
-def meaning(answer: Status) -> Exception | None:
+def meaning(answer: ErrorResponse) -> Exception | None:
     told: dict[int, Exception] = {401: KeyRefused(), 403: Postponed(9, guard.LIMITED), 500: KeyRefused()}
     return told.get(answer.status)
 
 
 def call(vendor: Vendor, status: int) -> None:
-    with guard.calling(vendor, "get", meaning=meaning):
+    with guard.guarded_call(vendor, "get", meaning=meaning):
         raise error(status)
 
 
@@ -44,7 +44,7 @@ def test_the_meaning_is_raised_and_nobody_is_held_back(vendor: Vendor) -> None:
     with pytest.raises(KeyRefused):
         call(vendor, 401)
 
-    guard.admit(vendor)
+    guard.acquire(vendor)
 
 
 def test_a_wait_holds_back_all_calls_of_the_key(vendor: Vendor) -> None:
@@ -52,7 +52,7 @@ def test_a_wait_holds_back_all_calls_of_the_key(vendor: Vendor) -> None:
         call(vendor, 403)
 
     with pytest.raises(Postponed) as held:
-        guard.admit(vendor)
+        guard.acquire(vendor)
     assert held.value.wait.seconds > 8
 
 

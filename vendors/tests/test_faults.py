@@ -13,7 +13,7 @@ from django.db import OperationalError
 from jobs.claims import ClaimLost
 from jobs.outcomes import Permanent, Postponed, Retryable
 from vendors import guard
-from vendors.models import Breaker, Pace
+from vendors.models import Breaker, RateLimit
 from vendors.tests.http_helpers import CLIENTS, Answer, Server, embed, raised, said
 from vendors.vendor import Vendor
 
@@ -102,13 +102,13 @@ def test_each_answer_has_its_outcome(
     server.answer = answer
     error = raised(call, server.url)
 
-    outcome = guard.failed(vendor, error)
+    outcome = guard.record_failure(vendor, error)
 
     kind, name, seconds = _seen(outcome)
     assert (kind, name) == (expected.kind, expected.name)
     assert seconds == pytest.approx(expected.seconds)
     assert bool(Breaker.objects.filter(faults__gt=0)) == expected.fault
-    assert bool(Pace.objects.filter(paused_until__isnull=False)) == expected.pauses
+    assert bool(RateLimit.objects.filter(paused_until__isnull=False)) == expected.pauses
     assert guard.may_have_charged(error) == guard.may_have_charged(outcome) == expected.charged
     assert outcome.__cause__ is error
     assert "Ana" not in str(outcome)
@@ -119,7 +119,7 @@ def test_each_answer_has_its_outcome(
 def test_a_refused_connection_is_a_fault_and_buys_nothing(call: Callable[[str], object], vendor: Vendor) -> None:
     error = raised(call, "http://127.0.0.1:1")
 
-    outcome = guard.failed(vendor, error)
+    outcome = guard.record_failure(vendor, error)
 
     assert _seen(outcome) == (Retryable, "VENDOR_UNREACHABLE", 0.0)
     assert not guard.may_have_charged(outcome)
@@ -128,12 +128,12 @@ def test_a_refused_connection_is_a_fault_and_buys_nothing(call: Callable[[str], 
 def test_an_unknown_host_is_a_fault_and_buys_nothing(vendor: Vendor) -> None:
     error = raised(embed, "http://nowhere.invalid")
 
-    assert _seen(guard.failed(vendor, error)) == (Retryable, "VENDOR_UNREACHABLE", 0.0)
+    assert _seen(guard.record_failure(vendor, error)) == (Retryable, "VENDOR_UNREACHABLE", 0.0)
     assert not guard.may_have_charged(error)
 
 
 def test_an_answer_that_the_caller_cannot_use_is_a_fault(vendor: Vendor) -> None:
-    outcome = guard.failed(vendor, guard.BadAnswer("3 vectors for 4 texts"))
+    outcome = guard.record_failure(vendor, guard.InvalidResponse("3 vectors for 4 texts"))
 
     assert _seen(outcome) == (Retryable, "VENDOR_ANSWER_INVALID", 0.0)
     assert guard.may_have_charged(outcome)
@@ -142,7 +142,7 @@ def test_an_answer_that_the_caller_cannot_use_is_a_fault(vendor: Vendor) -> None
 def test_a_refusal_carries_its_status_and_the_vendors_name_for_it(vendor: Vendor, server: Server) -> None:
     server.answer = Answer(400, {}, said(error={"code": "max_tokens_per_request", "message": "of Ana"}))
 
-    outcome = guard.failed(vendor, raised(embed, server.url))
+    outcome = guard.record_failure(vendor, raised(embed, server.url))
 
     assert isinstance(outcome, guard.VendorRefused)
     assert (outcome.status, outcome.vendor_code) == (400, "max_tokens_per_request")
@@ -151,7 +151,7 @@ def test_a_refusal_carries_its_status_and_the_vendors_name_for_it(vendor: Vendor
 def test_a_vendors_code_that_is_a_sentence_is_not_taken_over(vendor: Vendor, server: Server) -> None:
     server.answer = Answer(400, {}, said(error={"code": "the text of Ana is too long"}))
 
-    outcome = guard.failed(vendor, raised(embed, server.url))
+    outcome = guard.record_failure(vendor, raised(embed, server.url))
 
     assert isinstance(outcome, guard.VendorRefused)
     assert outcome.vendor_code is None
@@ -174,7 +174,7 @@ def test_a_vendors_code_that_is_a_sentence_is_not_taken_over(vendor: Vendor, ser
     ids=repr,
 )
 def test_what_is_no_vendors_comes_back_unchanged(error: Exception, vendor: Vendor) -> None:
-    assert guard.failed(vendor, error) is error
+    assert guard.record_failure(vendor, error) is error
     assert not Breaker.objects.exists()
 
 
@@ -185,13 +185,13 @@ def test_a_wrong_call_of_a_client_is_a_bug_of_ours(vendor: Vendor, server: Serve
     with openai.OpenAI(api_key="k", base_url=server.url, max_retries=0) as client:
         unserializable = wrong(client)
 
-    assert isinstance(guard.failed(vendor, unserializable), TypeError)
+    assert isinstance(guard.record_failure(vendor, unserializable), TypeError)
 
 
 def test_calling_reports_a_failure_and_raises_its_outcome(vendor: Vendor, server: Server) -> None:
     server.answer = Answer(500)
 
-    with pytest.raises(Retryable, match="VENDOR_UNAVAILABLE") as caught, guard.calling(vendor, "ask", tokens=10):
+    with pytest.raises(Retryable, match="VENDOR_UNAVAILABLE") as caught, guard.guarded_call(vendor, "ask", tokens=10):
         embed(server.url)
 
     assert isinstance(caught.value.__cause__, openai.InternalServerError)
@@ -199,7 +199,7 @@ def test_calling_reports_a_failure_and_raises_its_outcome(vendor: Vendor, server
 
 
 def test_calling_lets_a_bug_through_as_it_is(vendor: Vendor) -> None:
-    with pytest.raises(KeyError), guard.calling(vendor, "ask"):
+    with pytest.raises(KeyError), guard.guarded_call(vendor, "ask"):
         raise KeyError("a bug")
 
 
@@ -209,7 +209,7 @@ def test_a_key_that_is_refused_is_logged_without_the_key(
 ) -> None:
     server.answer = Answer(status, {}, said(error={"message": "Incorrect API key provided: sk-secret"}))
 
-    guard.failed(vendor, raised(embed, server.url))
+    guard.record_failure(vendor, raised(embed, server.url))
 
     assert [record.levelname for record in caplog.records if record.name == "accessa.vendors"] == [level]
     assert "sk-secret" not in caplog.text

@@ -48,7 +48,7 @@ def to_yesterday() -> None:
 def test_without_a_budget_nothing_is_refused() -> None:
     reserve(10**6)
 
-    assert ledger.left_today(TENANT) is None
+    assert ledger.remaining_today(TENANT) is None
 
 
 def test_the_spend_that_is_too_much_is_refused_before_it_is_made() -> None:
@@ -62,7 +62,7 @@ def test_the_spend_that_is_too_much_is_refused_before_it_is_made() -> None:
     assert wait.reason == "BUDGET_SPENT"
     assert wait.seconds == pytest.approx((midnight - now).total_seconds(), abs=5)
     assert Purchase.objects.count() == 1
-    assert ledger.left_today(TENANT) == 3
+    assert ledger.remaining_today(TENANT) == 3
 
 
 def test_a_budget_can_be_spent_to_the_last_cent() -> None:
@@ -70,7 +70,7 @@ def test_a_budget_can_be_spent_to_the_last_cent() -> None:
     reserve(7)
     reserve(3)
 
-    assert ledger.left_today(TENANT) == 0
+    assert ledger.remaining_today(TENANT) == 0
 
 
 def test_what_no_day_can_pay_is_refused_for_good() -> None:
@@ -88,8 +88,8 @@ def test_a_new_day_has_its_own_budget() -> None:
     reserve(10)
 
     yesterday = datetime.now(UTC).date() - timedelta(days=1)
-    assert ledger.spent(TENANT, yesterday) == 10
-    assert ledger.left_today(TENANT) == 0
+    assert ledger.spent_on_day(TENANT, yesterday) == 10
+    assert ledger.remaining_today(TENANT) == 0
 
 
 def test_the_setting_holds_for_whoever_has_no_budget_of_its_own(settings: Any) -> None:
@@ -98,9 +98,9 @@ def test_the_setting_holds_for_whoever_has_no_budget_of_its_own(settings: Any) -
     budget(100, rich)
     budget(0, free)
 
-    assert ledger.left_today(rich) == 100
-    assert ledger.left_today(free) is None
-    assert ledger.left_today(other) == 5
+    assert ledger.remaining_today(rich) == 100
+    assert ledger.remaining_today(free) is None
+    assert ledger.remaining_today(other) == 5
 
 
 def test_one_tenants_spending_is_not_anothers() -> None:
@@ -122,8 +122,8 @@ def test_what_a_campaign_buys_is_neither_refused_nor_counted_against_the_tenant(
     reserve(3, limited=False, campaign_id=CAMPAIGN)
 
     assert ledger.spent_today(TENANT) == 10
-    assert ledger.left_today(TENANT) == 0
-    assert ledger.spent(TENANT, datetime.now(UTC).date()) == 10
+    assert ledger.remaining_today(TENANT) == 0
+    assert ledger.spent_on_day(TENANT, datetime.now(UTC).date()) == 10
     assert ledger.spent_by_campaign(CAMPAIGN) == 14
     assert refused(1).wait.reason == "BUDGET_SPENT"
 
@@ -148,7 +148,7 @@ def test_eight_at_once_never_overspend() -> None:
     bought = at_once(*[buy] * 8)
 
     assert sum(bought) == 3
-    assert ledger.left_today(TENANT) == 1
+    assert ledger.remaining_today(TENANT) == 1
 
 
 def test_what_was_charged_replaces_the_estimate() -> None:
@@ -160,7 +160,7 @@ def test_what_was_charged_replaces_the_estimate() -> None:
     row = Purchase.objects.get()
     assert (row.state, row.quantity, row.cents) == ("settled", 42, Decimal("1.5"))
     assert row.settled_at is not None
-    assert ledger.left_today(TENANT) == Decimal("8.5")
+    assert ledger.remaining_today(TENANT) == Decimal("8.5")
 
 
 def test_what_the_vendor_did_not_do_is_forgotten() -> None:
@@ -168,7 +168,7 @@ def test_what_the_vendor_did_not_do_is_forgotten() -> None:
 
     ledger.void(reserve(9))
 
-    assert ledger.left_today(TENANT) == 10
+    assert ledger.remaining_today(TENANT) == 10
 
 
 def test_what_is_settled_cannot_be_forgotten() -> None:
@@ -205,9 +205,9 @@ def test_prices_are_exact(settings: Any) -> None:
     settings.OPENAI_CENTS_PER_MILLION_TOKENS = 2.0
     settings.LLAMAPARSE_CREDITS_PER_PAGE, settings.LLAMAPARSE_CENTS_PER_CREDIT = 3.0, 0.125
 
-    assert ledger.embedding_cents(1) == Decimal("0.000002")
-    assert ledger.embedding_cents(300_000) == Decimal("0.6")
-    assert ledger.parse_cents(100) == Decimal("37.5")
+    assert ledger.embedding_price(1) == Decimal("0.000002")
+    assert ledger.embedding_price(300_000) == Decimal("0.6")
+    assert ledger.parse_price(100) == Decimal("37.5")
 
 
 @pytest.mark.usefixtures("never_vacuumed")

@@ -13,7 +13,7 @@ from pytest_django import DjangoAssertNumQueries
 
 from jobs.outcomes import Postponed
 from vendors import guard, rate_limit
-from vendors.models import Pace
+from vendors.models import RateLimit
 from vendors.tests.http_helpers import Answer, Server, embed, raised
 from vendors.tests.process_helpers import in_processes
 from vendors.vendor import Vendor
@@ -29,7 +29,7 @@ def small(**limits: int) -> Vendor:
 def refused(vendor: Vendor, tokens: int = 0) -> Postponed:
     """Return why a call is held back; inside a transaction, where nothing sleeps."""
     with pytest.raises(Postponed) as caught, transaction.atomic():
-        guard.admit(vendor, tokens=tokens)
+        guard.acquire(vendor, tokens=tokens)
     return caught.value
 
 
@@ -39,7 +39,7 @@ def admissions(vendor: Vendor, tokens: int, until: float) -> int:
     while time.time() < until:
         try:
             with transaction.atomic():
-                guard.admit(vendor, tokens=tokens)
+                guard.acquire(vendor, tokens=tokens)
             admitted += time.time() < until
         except Postponed as postponed:
             time.sleep(min(postponed.wait.seconds, 0.02))
@@ -67,7 +67,7 @@ def test_four_processes_together_stay_within_the_budget(
 
 def test_one_more_request_than_the_burst_waits_for_its_turn() -> None:
     vendor = small(requests_per_minute=2)
-    guard.admit(vendor)
+    guard.acquire(vendor)
 
     wait = refused(vendor).wait
 
@@ -77,28 +77,28 @@ def test_one_more_request_than_the_burst_waits_for_its_turn() -> None:
 
 def test_requests_and_tokens_are_taken_together_or_not_at_all() -> None:
     vendor = small(requests_per_minute=4, tokens_per_minute=6_000)
-    guard.admit(vendor, tokens=3_000)
-    before = dict(Pace.objects.values_list("key", "state"))
+    guard.acquire(vendor, tokens=3_000)
+    before = dict(RateLimit.objects.values_list("key", "state"))
 
     held_back = refused(vendor, tokens=1_000)
 
     assert held_back.wait.reason == "VENDOR_BUDGET"
-    assert dict(Pace.objects.values_list("key", "state")) == before
+    assert dict(RateLimit.objects.values_list("key", "state")) == before
 
 
 def test_requests_that_are_used_up_cost_no_tokens() -> None:
     vendor = small(requests_per_minute=2)
-    guard.admit(vendor)
-    before = Pace.objects.get(key__endswith=":tokens").state
+    guard.acquire(vendor)
+    before = RateLimit.objects.get(key__endswith=":tokens").state
 
     refused(vendor, tokens=10)
 
-    assert Pace.objects.get(key__endswith=":tokens").state == before
+    assert RateLimit.objects.get(key__endswith=":tokens").state == before
 
 
 def test_a_call_of_more_than_a_minutes_tokens_goes_and_is_owed() -> None:
     vendor = small(tokens_per_minute=6_000)
-    guard.admit(vendor, tokens=12_000)
+    guard.acquire(vendor, tokens=12_000)
 
     wait = refused(vendor, tokens=1).wait
 
@@ -106,23 +106,23 @@ def test_a_call_of_more_than_a_minutes_tokens_goes_and_is_owed() -> None:
 
 
 def test_two_keys_of_one_vendor_are_two_budgets() -> None:
-    guard.admit(small(requests_per_minute=2))
+    guard.acquire(small(requests_per_minute=2))
 
-    guard.admit(Vendor("openai", "sk-another", requests_per_minute=2))
+    guard.acquire(Vendor("openai", "sk-another", requests_per_minute=2))
 
 
 def test_a_vendor_without_limits_is_never_held_back() -> None:
     for _ in range(20):
-        guard.admit(Vendor("brain", "secret", requests_per_minute=0))
+        guard.acquire(Vendor("brain", "secret", requests_per_minute=0))
 
 
 def test_a_short_wait_is_slept_through() -> None:
     vendor = small(requests_per_minute=40)  # one in 1.5 s
     for _ in range(20):
-        guard.admit(vendor)
+        guard.acquire(vendor)
 
     started = time.monotonic()
-    guard.admit(vendor)
+    guard.acquire(vendor)
 
     assert 0.2 < time.monotonic() - started < 2
 
@@ -130,7 +130,7 @@ def test_a_short_wait_is_slept_through() -> None:
 def test_nothing_sleeps_inside_a_transaction() -> None:
     vendor = small(requests_per_minute=40)
     for _ in range(20):
-        guard.admit(vendor)
+        guard.acquire(vendor)
 
     started = time.monotonic()
     refused(vendor)
@@ -142,15 +142,15 @@ def test_a_rollback_gives_back_what_was_taken() -> None:
     vendor = small(requests_per_minute=2)
 
     with transaction.atomic():
-        guard.admit(vendor)
+        guard.acquire(vendor)
         transaction.set_rollback(True)
 
-    guard.admit(vendor)
+    guard.acquire(vendor)
 
 
 def test_the_clock_is_the_databases(monkeypatch: pytest.MonkeyPatch) -> None:
     vendor = small(requests_per_minute=2)
-    guard.admit(vendor)
+    guard.acquire(vendor)
 
     monkeypatch.setattr(time, "time", lambda: 4e9)  # this machine believes that it is 2096
     wait = refused(vendor).wait
@@ -158,14 +158,14 @@ def test_the_clock_is_the_databases(monkeypatch: pytest.MonkeyPatch) -> None:
     with connection.cursor() as cursor:
         cursor.execute("SELECT (extract(epoch FROM clock_timestamp()) * 1e6)::bigint")
         (now,) = cursor.fetchone()
-    (owed_until,) = Pace.objects.get(key=vendor.key).state
+    (owed_until,) = RateLimit.objects.get(key=vendor.key).state
     assert 0 < owed_until - now <= 30_000_000
     assert wait.seconds == pytest.approx(30, abs=1)
 
 
 def test_a_429_holds_back_every_process(server: Server, vendor: Vendor) -> None:
     server.answer = Answer(429, {"retry-after": "20"})
-    guard.failed(vendor, raised(embed, server.url))
+    guard.record_failure(vendor, raised(embed, server.url))
 
     reasons = in_processes(2, held_back, vendor)
 
@@ -186,7 +186,7 @@ def test_a_longer_pause_outlives_a_shorter_one(vendor: Vendor) -> None:
 
 
 def test_an_answer_that_used_up_the_allowance_pauses_until_its_reset(vendor: Vendor) -> None:
-    guard.succeeded(vendor, {"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "6m0s"})
+    guard.record_success(vendor, {"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "6m0s"})
 
     wait = refused(vendor).wait
 
@@ -195,19 +195,19 @@ def test_an_answer_that_used_up_the_allowance_pauses_until_its_reset(vendor: Ven
 
 
 def test_an_allowance_that_is_left_holds_nobody_back(vendor: Vendor) -> None:
-    guard.succeeded(vendor, {"x-ratelimit-remaining-tokens": "7", "x-ratelimit-reset-tokens": "6m0s"})
+    guard.record_success(vendor, {"x-ratelimit-remaining-tokens": "7", "x-ratelimit-reset-tokens": "6m0s"})
 
-    guard.admit(vendor)
+    guard.acquire(vendor)
 
 
 def test_a_healthy_call_costs_three_statements_and_their_transaction(
     vendor: Vendor, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
-    guard.admit(vendor, tokens=10)
+    guard.acquire(vendor, tokens=10)
 
     with django_assert_num_queries(3 + 2):  # BEGIN and COMMIT
-        guard.admit(vendor, tokens=10)
-        guard.succeeded(vendor, {"x-ratelimit-remaining-tokens": "100"})
+        guard.acquire(vendor, tokens=10)
+        guard.record_success(vendor, {"x-ratelimit-remaining-tokens": "100"})
 
 
 def test_a_budget_in_redis_without_its_package_names_the_file(
@@ -220,4 +220,4 @@ def test_a_budget_in_redis_without_its_package_names_the_file(
     monkeypatch.setattr(importlib, "import_module", absent)
 
     with pytest.raises(ImproperlyConfigured, match=r"requirements/optional\.txt"):
-        guard.admit(vendor)
+        guard.acquire(vendor)

@@ -130,7 +130,7 @@ def test_the_database_itself_hides_other_tenants_money(ana: Person, ben: Person)
         assert Purchase.objects.count() == Budget.objects.count() == 1
 
 
-@pytest.mark.parametrize("table", ["vendor_paces", "vendor_breakers"])
+@pytest.mark.parametrize("table", ["vendor_rate_limits", "vendor_breakers"])
 def test_a_tenant_cannot_read_what_belongs_to_the_vendors_keys(table: str, ana: Person) -> None:
     with as_tenant(ana.id), connection.cursor() as cursor:
         cursor.execute("SELECT has_table_privilege(%s, 'SELECT')", [table])

@@ -133,10 +133,10 @@ def test_deliveries_are_forgotten_after_a_day_and_not_before(parse: Parse) -> No
     call(Llama().send(ending(VENDOR_JOB)))
     kept = Delivery.objects.get()
 
-    periodic.forget()
+    periodic.delete_expired_deliveries()
     remembered = Delivery.objects.count()
     Delivery.objects.update(expires_at=Now() - timedelta(seconds=1))
-    periodic.forget()
+    periodic.delete_expired_deliveries()
 
     assert timedelta(hours=23, minutes=59) < kept.expires_at - kept.received_at < timedelta(hours=24, minutes=1)
     assert remembered == 1
@@ -144,7 +144,7 @@ def test_deliveries_are_forgotten_after_a_day_and_not_before(parse: Parse) -> No
 
 
 def test_the_keeper_forgets_deliveries() -> None:
-    assert "webhooks.periodic.forget" in configured.JOBS_PERIODIC_TASKS
+    assert "webhooks.periodic.delete_expired_deliveries" in configured.JOBS_PERIODIC_TASKS
 
 
 @pytest.mark.django_db(transaction=True)

@@ -9,7 +9,7 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 
 from vendors.webhook_secrets import standard_key, webhook_secrets
-from webhooks.checks import secrets_are_long
+from webhooks.checks import check_secret_lengths
 from webhooks.tests.senders import FOREIGN, RETIRED, SECRET, Llama, call, ending
 
 SHORT = [
@@ -55,7 +55,7 @@ def test_a_new_secret_key_derives_another_and_its_fallbacks_stay_good(settings: 
 def test_a_short_secret_is_named_by_its_place_and_never_used(secret: str, settings: Any) -> None:
     settings.LLAMAPARSE_WEBHOOK_SECRETS = [SECRET, secret]
 
-    (message,) = secrets_are_long(app_configs=None)
+    (message,) = check_secret_lengths(app_configs=None)
 
     assert message.id == "webhooks.E001"
     assert message.msg == "Secret number 2 of LLAMAPARSE_WEBHOOK_SECRETS has fewer than 24 bytes."
@@ -69,5 +69,5 @@ def test_a_short_secret_is_named_by_its_place_and_never_used(secret: str, settin
 def test_a_long_secret_is_good(secret: str, settings: Any) -> None:
     settings.LLAMAPARSE_WEBHOOK_SECRETS = [secret]
 
-    assert secrets_are_long(app_configs=None) == []
+    assert check_secret_lengths(app_configs=None) == []
     assert webhook_secrets() == [secret]

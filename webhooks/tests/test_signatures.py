@@ -301,7 +301,7 @@ def is_utf8(body: bytes) -> bool:
 
 def verified(sent: Sent) -> bool:
     try:
-        verifiers.chosen(sent.headers).verify(sent.headers, sent.body, secrets=[SECRET], now=time.time())
+        verifiers.select_verifier(sent.headers).verify(sent.headers, sent.body, secrets=[SECRET], now=time.time())
     except ApiError:
         return False
     return True

@@ -20,7 +20,7 @@ from integrations.providers import CapabilityMissing
 from integrations.providers.gmail import rest
 from integrations.transports.mcp_adapter import McpRestAdapter, Params
 from integrations.transports.rest import RestTransport
-from vendors.guard import BadAnswer, VendorRefused
+from vendors.guard import InvalidResponse, VendorRefused
 
 SEARCH, GET = "search_threads", "get_thread"
 PAGE = 50  # the tool's most
@@ -74,7 +74,7 @@ class GmailMcpAdapter(McpRestAdapter):
 def _threads(body: Mapping[str, Any]) -> dict[str, Any]:
     threads = body.get("threads", [] if body == {} else None)  # Google leaves out what is empty
     if not isinstance(threads, list) or not all(isinstance(each, dict) and "id" in each for each in threads):
-        raise BadAnswer("A tool told no list of threads.")
+        raise InvalidResponse("A tool told no list of threads.")
     token = body.get("nextPageToken")
     return {"threads": threads, **({"nextPageToken": token} if token else {})}
 
@@ -83,13 +83,13 @@ def _thread(body: Mapping[str, Any]) -> dict[str, Any]:
     """Return a thread as the REST API shows it."""
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
-        raise BadAnswer("A tool told no thread.")
+        raise InvalidResponse("A tool told no thread.")
     return {"id": body.get("id"), "messages": [_message(message) for message in messages]}
 
 
 def _message(message: Any) -> dict[str, Any]:
     if not isinstance(message, Mapping):
-        raise BadAnswer("A tool told no message.")
+        raise InvalidResponse("A tool told no message.")
     names = message.get("attachments")
     headers = {
         "From": message.get("sender"),
@@ -126,7 +126,7 @@ def _moment(told: Any) -> str:
     try:
         moment = datetime.fromisoformat(str(told))
     except ValueError:
-        raise BadAnswer("A tool told no time.") from None
+        raise InvalidResponse("A tool told no time.") from None
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return str(max(0, round(moment.timestamp() * 1000)))
 

@@ -22,7 +22,7 @@ from integrations.providers.google_drive import KINDS, rest
 from integrations.transports.mcp_adapter import McpRestAdapter, Params
 from integrations.transports.responses import TooLarge
 from integrations.transports.rest import RestTransport
-from vendors.guard import BadAnswer, VendorRefused
+from vendors.guard import InvalidResponse, VendorRefused
 
 SEARCH, METADATA, DOWNLOAD, READ = "search_files", "get_file_metadata", "download_file_content", "read_file_content"
 WANTED = " or ".join(f"mimeType = '{mime}'" for mime in KINDS)
@@ -97,7 +97,7 @@ class DriveMcpAdapter(McpRestAdapter):
 def _files(body: Mapping[str, Any]) -> dict[str, Any]:
     files = body.get("files", [] if body == {} else None)  # Google leaves out what is empty
     if not isinstance(files, list):
-        raise BadAnswer("A tool told no list of files.")
+        raise InvalidResponse("A tool told no list of files.")
     token = body.get("nextPageToken")
     return {"files": [_file(file) for file in files], **({"nextPageToken": token} if token else {})}
 
@@ -105,11 +105,11 @@ def _files(body: Mapping[str, Any]) -> dict[str, Any]:
 def _file(file: Any) -> dict[str, Any]:
     """Return a file as the REST API shows it."""
     if not isinstance(file, Mapping):
-        raise BadAnswer("A tool told no file.")
+        raise InvalidResponse("A tool told no file.")
     told = {ours: file.get(ours, file.get(theirs)) for ours, theirs in FIELDS.items()}
     found = {name: value for name, value in told.items() if value is not None}
     if not isinstance(found.get("id"), str) or not isinstance(found.get("mimeType"), str):
-        raise BadAnswer("A tool told no file.")
+        raise InvalidResponse("A tool told no file.")
     return {**found, "trashed": file.get("trashed") is True}
 
 
@@ -117,13 +117,13 @@ def _content(body: Mapping[str, Any]) -> bytes:
     try:
         return b64decode(body["content"], validate=True)
     except (KeyError, TypeError, ValueError, binascii.Error):
-        raise BadAnswer("A tool told no content.") from None
+        raise InvalidResponse("A tool told no content.") from None
 
 
 def _text(body: Mapping[str, Any]) -> bytes:
     text = body.get("fileContent")
     if not isinstance(text, str):
-        raise BadAnswer("A tool told no content.")
+        raise InvalidResponse("A tool told no content.")
     return text.encode("utf-8", "replace")
 
 

@@ -15,7 +15,7 @@ from integrations.providers.hubspot import rest
 from integrations.providers.hubspot.objects import OBJECT_TYPES, ObjectType
 from integrations.transports.mcp_adapter import McpRestAdapter, Params
 from integrations.transports.responses import ProviderError
-from vendors.guard import BadAnswer
+from vendors.guard import InvalidResponse
 
 SEARCH, GET = "search_crm_objects", "get_crm_objects"
 PRIMARY = "hs_primary_associated_company"  # of a deal: tools tell no associations, but this property names the first
@@ -79,7 +79,7 @@ class HubSpotMcpAdapter(McpRestAdapter):
             rows, total = _rows(body), body.get("total")
             ids = [int(row["id"]) for row in rows]
             if after is not None and ids != sorted(id for id in set(ids) if id > after):
-                raise BadAnswer("The page is another one than was asked for.")
+                raise InvalidResponse("The page is another one than was asked for.")
             more = total > len(rows) if isinstance(total, int) else len(rows) >= wanted["limit"]
             following = {"paging": {"next": {"after": str(ids[-1])}}} if rows and more else {}
             with_company = after is not None and kind.associations is not None  # a search is told of it elsewhere
@@ -107,7 +107,7 @@ def _more(kind: ObjectType) -> list[str]:
 def _rows(body: Mapping[str, Any]) -> list[dict[str, Any]]:
     rows = body.get("results")
     if not isinstance(rows, list) or not all(_is_row(row) for row in rows):
-        raise BadAnswer("A tool told no list of records.")
+        raise InvalidResponse("A tool told no list of records.")
     return rows
 
 

@@ -16,7 +16,7 @@ from integrations.providers.quickbooks import rest
 from integrations.transports.mcp_adapter import McpRestAdapter, Params
 from integrations.transports.mcp_tools import tool_error
 from integrations.transports.responses import ProviderError, parse_json_object
-from vendors.guard import BadAnswer
+from vendors.guard import InvalidResponse
 
 SEARCHES = {"Customer": "search_customers", "Invoice": "search_invoices"}
 GETS = {"customer": ("get_customer", "read_customer"), "invoice": ("get_invoice", "read_invoice")}
@@ -88,5 +88,5 @@ def _rows(body: Mapping[str, Any], entity: str) -> list[dict[str, Any]]:
         if count and int(count[1]) != len(rows):
             rows = None
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows) or body == {"texts": []}:
-        raise BadAnswer("A tool told no list of entities.")  # taken for an empty one it would delete
+        raise InvalidResponse("A tool told no list of entities.")  # taken for an empty one it would delete
     return rows

@@ -30,7 +30,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         rows = ledger.bill(
             by=options["by"],
-            user_id=tenant_argument.named(options["user"]) if options["user"] else None,
+            user_id=tenant_argument.parse_tenant(options["user"]) if options["user"] else None,
             day=_day(options["day"]),
             document_id=_uuid(options["document"]),
         )

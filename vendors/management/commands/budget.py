@@ -28,7 +28,7 @@ class Command(BaseCommand):
         parser.add_argument("--reason", default="by command", help="kept in the audit log")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        user_id = tenant_argument.named(options["user"])
+        user_id = tenant_argument.parse_tenant(options["user"])
         if options["cents_per_day"] is not None:
             _set(user_id, _cents(options["cents_per_day"]), options["reason"])
         elif options["none"]:
@@ -41,7 +41,7 @@ class Command(BaseCommand):
             return
         self.stdout.write(
             f"{user_id} may spend {budget:f} cents a day, has spent {ledger.spent_today(user_id):f} today"
-            f" and has {ledger.left_today(user_id):f} left."
+            f" and has {ledger.remaining_today(user_id):f} left."
         )
 
 

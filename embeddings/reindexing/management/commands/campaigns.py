@@ -69,7 +69,7 @@ class Command(BaseCommand):
 def _move(campaign: Campaign, options: Mapping[str, Any]) -> None:
     """Do what was asked and write it down, both or neither."""
     if options["accept"]:
-        accepted = services.accept(campaign, tenant_argument.named(options["accept"]), by="command")
+        accepted = services.accept(campaign, tenant_argument.parse_tenant(options["accept"]), by="command")
         command_arguments.record_audit("accept", campaign, options["reason"], tenant_id=accepted.user_id)
     elif options["verb"]:
         more = _more(options)
@@ -81,7 +81,7 @@ def _more(options: Mapping[str, Any]) -> dict[str, Any]:
     if options["verb"] == "resume":
         return {"budget_cents": options["budget"]}
     if options["verb"] == "roll_back" and options["tenant"]:
-        return {"user_id": tenant_argument.named(options["tenant"])}
+        return {"user_id": tenant_argument.parse_tenant(options["tenant"])}
     return {}
 
 

@@ -23,7 +23,7 @@ class Command(BaseCommand):
         command_arguments.add_reason(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        user_id = tenant_argument.named(options["tenant"])
+        user_id = tenant_argument.parse_tenant(options["tenant"])
         if bool(options["model"]) == options["unpin"]:
             raise CommandError("Name a model as MODEL@VERSION, or say --unpin.")
         with command_arguments.as_command_errors(), transaction.atomic():
