@@ -1,4 +1,4 @@
-"""Documents in the admin, by their ids: a file's name is its tenant's text, shown only on the audited reading page."""
+"""Admin of documents, by id: file names are tenants' text and shown only on the audited page that reads documents."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from jobs.models import UploadJob
 from jobs.services import newest_job
 
 LINK = '<a class="text-primary-600 dark:text-primary-500" href="{}">{}</a>'
-# Where else there is something about a document: each of these lists finds by its id.
-ABOUT = (
+# Other admin lists, each searchable by document id.
+RELATED_LISTS = (
     ("jobs", "admin:jobs_uploadjob_changelist"),
     ("events", "admin:jobs_event_changelist"),
     ("passages", "admin:embeddings_documentchunk_changelist"),
@@ -42,8 +42,8 @@ class DocumentAdmin(ReadOnlyAdmin):
     )  # fmt: skip
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Document]:
-        found: QuerySet[Document] = super().get_queryset(request)
-        return found.defer("filename", "raw_path", "parsed_path", "page_starts")
+        documents: QuerySet[Document] = super().get_queryset(request)
+        return documents.defer("filename", "raw_path", "parsed_path", "page_starts")
 
     @admin.display(empty_value="-")
     def parser(self, document: Document) -> str | None:
@@ -57,7 +57,7 @@ class DocumentAdmin(ReadOnlyAdmin):
         return format_html(LINK, reverse("console:job", args=[job.pk]), job.pk)
 
     def about(self, document: Document) -> SafeString:
-        links = ((f"{reverse(route)}?q={document.pk}", word) for word, route in ABOUT)
+        links = ((f"{reverse(route)}?q={document.pk}", label) for label, route in RELATED_LISTS)
         return format_html_join(", ", LINK, links)
 
 
@@ -82,7 +82,7 @@ class ParseRequestAdmin(ReadOnlyAdmin):
 
 @admin.register(Removal)
 class RemovalAdmin(ReadOnlyAdmin):
-    """What is still to go of deleted documents. Not the paths: they are storage's."""
+    """Pending deletions of deleted documents, without their storage paths."""
 
     list_display = ("removal_id", "document_id", "drop_after", "try_after")
     list_filter = (datetime_range_filter("drop_after", "due"),)
@@ -91,5 +91,5 @@ class RemovalAdmin(ReadOnlyAdmin):
     fields = (("removal_id", "document_id"), ("drop_after", "try_after"))
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Removal]:
-        found: QuerySet[Removal] = super().get_queryset(request)
-        return found.defer("path")
+        removals: QuerySet[Removal] = super().get_queryset(request)
+        return removals.defer("path")

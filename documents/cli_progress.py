@@ -1,4 +1,4 @@
-"""Following jobs from the command line: a bar per document, a line per stage."""
+"""Progress bars for jobs on the command line: a bar per document, a line per stage."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ENDED = ("done", "deadletter")
 
 @dataclass(frozen=True, slots=True)
 class JobStatus:
-    """A job as somebody who watches it sees it, through the API or in the database."""
+    """The state of a job, read through the API or from the database."""
 
     job_id: UUID
     stage: str
@@ -26,37 +26,36 @@ class JobStatus:
 
 def follow_jobs(
     names: dict[UUID, str],
-    look: Callable[[], Iterable[JobStatus]],
+    poll: Callable[[], Iterable[JobStatus]],
     console: Console,
     *,
     seconds: float,
     every: float = 0.3,
 ) -> dict[UUID, JobStatus]:
-    """Draw the jobs in ``names`` until each has ended or ``seconds`` have passed; return how each was seen last."""
+    """Draw the jobs in ``names`` until each has ended or ``seconds`` have passed; return the last status of each."""
     last: dict[UUID, JobStatus] = {}
     until = time.monotonic() + seconds
-    with _progress(console) as progress:
+    columns = (TextColumn("{task.description:<36.36}"), BarColumn(24), TextColumn("{task.percentage:>3.0f}%"))
+    stage_column = TextColumn("{task.fields[stage]:<28}")
+    with Progress(*columns, stage_column, TimeElapsedColumn(), console=console) as progress:
         bars = {job_id: progress.add_task(name, total=100.0, stage="declared") for job_id, name in names.items()}
         while time.monotonic() < until:
-            for seen in look():
-                if seen.job_id in bars:
-                    _draw(progress, bars[seen.job_id], names[seen.job_id], seen, last.get(seen.job_id))
-                    last[seen.job_id] = seen
-            if len(last) == len(names) and all(seen.state in ENDED for seen in last.values()):
+            for status in poll():
+                if status.job_id in bars:
+                    before = last.get(status.job_id)
+                    _draw(progress, bars[status.job_id], names[status.job_id], status, before)
+                    last[status.job_id] = status
+            if len(last) == len(names) and all(status.state in ENDED for status in last.values()):
                 break
             time.sleep(every)
     return last
 
 
-def _progress(console: Console) -> Progress:
-    columns = (TextColumn("{task.description:<36.36}"), BarColumn(24), TextColumn("{task.percentage:>3.0f}%"))
-    return Progress(*columns, TextColumn("{task.fields[stage]:<28}"), TimeElapsedColumn(), console=console)
-
-
-def _draw(progress: Progress, bar: TaskID, name: str, seen: JobStatus, before: JobStatus | None) -> None:
-    shown = seen.failure or ("searchable" if seen.state == "done" else seen.stage)
-    progress.update(bar, completed=seen.total_pct, stage=shown)
-    if before is None or (before.stage, before.state) != (seen.stage, seen.state):
-        progress.console.print(f"  {name}: {seen.stage} ({seen.state})" + (f" {seen.failure}" if seen.failure else ""))
-    if seen.state in ENDED:
+def _draw(progress: Progress, bar: TaskID, name: str, status: JobStatus, before: JobStatus | None) -> None:
+    stage = status.failure or ("searchable" if status.state == "done" else status.stage)
+    progress.update(bar, completed=status.total_pct, stage=stage)
+    if before is None or (before.stage, before.state) != (status.stage, status.state):
+        failure = f" {status.failure}" if status.failure else ""
+        progress.console.print(f"  {name}: {status.stage} ({status.state}){failure}")
+    if status.state in ENDED:
         progress.stop_task(bar)

@@ -1,4 +1,4 @@
-"""Deterministic ids: the same thing has the same id in every process, in every retry."""
+"""Deterministic UUIDv5 ids of documents, parses, chunks and embeddings."""
 
 from __future__ import annotations
 
@@ -12,12 +12,8 @@ NAMESPACE = UUID("6c8a1e6e-1f0b-4aa8-9f0a-1a7c2e6f2b42")
 
 
 def canonical_key(*parts: object) -> str:
-    """Return the key of a thing: lowercase, colon-separated; configurations as minified JSON with sorted keys."""
-    return ":".join(_word(part) for part in parts).lower()
-
-
-def _word(part: object) -> str:
-    return canonical_json(part) if isinstance(part, (dict, list)) else str(part)
+    """Join the parts by colons, in lower case; configurations become minified JSON with sorted keys."""
+    return ":".join(canonical_json(part) if isinstance(part, (dict, list)) else str(part) for part in parts).lower()
 
 
 def canonical_json(config: Any) -> str:

@@ -1,9 +1,10 @@
-"""What proves that a document has arrived, and that its parse is the one that was recorded."""
+"""Stage invariants: the original is stored, a parse was requested, and the stored parse is the recorded one."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from functools import partial
 from uuid import UUID
 
 from documents import storage
@@ -17,21 +18,20 @@ tenant_matches = sql_invariant("""
     FROM upload_jobs j JOIN documents d USING (document_id)
     WHERE j.job_id = ANY(%(jobs)s) AND d.user_id <> j.user_id""")
 
-_counted = sql_invariant("""
+_pages_counted = sql_invariant("""
     SELECT j.job_id, 'The document has not been received and counted.'
     FROM upload_jobs j JOIN documents d USING (document_id)
     WHERE j.job_id = ANY(%(jobs)s) AND (d.stored_at IS NULL OR coalesce(d.pages, 0) < 1)""")
 
-_recorded = sql_invariant("""
+_parse_recorded = sql_invariant("""
     SELECT j.job_id, 'No parse of the document is recorded.'
     FROM upload_jobs j JOIN documents d USING (document_id)
     WHERE j.job_id = ANY(%(jobs)s) AND (
         d.parsed_sha256 IS NULL OR d.parsed_path IS NULL OR d.page_starts IS NULL
         OR j.parsed_sha256 IS DISTINCT FROM d.parsed_sha256 OR j.parsed_path IS DISTINCT FROM d.parsed_path)""")
 
-
-_asked = sql_invariant("""
-    SELECT j.job_id, 'No parse of the document has been asked for.'
+_request_recorded = sql_invariant("""
+    SELECT j.job_id, 'No parse of the document has been requested.'
     FROM upload_jobs j JOIN documents d USING (document_id)
     WHERE j.job_id = ANY(%(jobs)s) AND (
         j.payload ->> 'parse_id' IS NULL
@@ -40,22 +40,14 @@ _asked = sql_invariant("""
             WHERE r.parse_id = (j.payload ->> 'parse_id')::uuid AND r.state IN ('submitted', 'collected'))))""")
 
 
-def _original_missing(document: Document) -> str | None:
-    return cached_check((document.pk, document.raw_path), lambda: _original(document))
-
-
-def _parse_missing(document: Document) -> str | None:
-    return cached_check((document.pk, document.parsed_path, document.parsed_sha256), lambda: _parse(document))
-
-
-def _original(document: Document) -> str | None:
+def _original_violation(document: Document) -> str | None:
     bucket, name = storage.locate(document.raw_path)
     if not bucket.exists(name):
         return "The original file is missing."
     return None if bucket.size(name) == document.bytes_len else "The original file has another length."
 
 
-def _parse(document: Document) -> str | None:
+def _parse_violation(document: Document) -> str | None:
     bucket, name = storage.locate(document.parsed_path or "")
     if not bucket.exists(name):
         return "The parsed file is missing."
@@ -63,17 +55,21 @@ def _parse(document: Document) -> str | None:
     return None if same else "The parsed file is not the one that was recorded."
 
 
-def _stored(missing: Callable[[Document], str | None]) -> Invariant:
-    """Return the proof that looks into the store, object by object."""
+def _object_invariant(violation: Callable[[Document], str | None]) -> Invariant:
+    """Return the invariant that checks each document's object in the store, once in one pass."""
 
     def prove(job_ids: Sequence[UUID]) -> dict[UUID, str]:
-        jobs = UploadJob.objects.filter(pk__in=job_ids).select_related("document")
-        found = ((job.pk, missing(job.document)) for job in jobs)
-        return {job_id: reason for job_id, reason in found if reason}
+        reasons: dict[UUID, str] = {}
+        for job in UploadJob.objects.filter(pk__in=job_ids).select_related("document"):
+            document = job.document
+            key = (violation, document.pk, document.raw_path, document.parsed_path, document.parsed_sha256)
+            if reason := cached_check(key, partial(violation, document)):
+                reasons[job.pk] = reason
+        return reasons
 
     return prove
 
 
-original_stored = all_invariants(tenant_matches, _counted, _stored(_original_missing))
-parse_requested = all_invariants(_asked, original_stored)
-parse_stored = all_invariants(_recorded, original_stored, _stored(_parse_missing))
+original_stored = all_invariants(tenant_matches, _pages_counted, _object_invariant(_original_violation))
+parse_requested = all_invariants(_request_recorded, original_stored)
+parse_stored = all_invariants(_parse_recorded, original_stored, _object_invariant(_parse_violation))

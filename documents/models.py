@@ -1,4 +1,4 @@
-"""What a tenant owns: documents, and the objects still to be removed for those that were deleted."""
+"""Documents, pages read by OCR, pending deletions of objects, and parse requests to a vendor."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ class Document(models.Model):
     processing_status = models.TextField(null=True)
     ocr = models.BooleanField(db_default=False)
     pages = models.IntegerField(null=True)
-    # Where each page begins in the parsed markdown, in characters: how a chunk knows its pages.
+    # Offset of each page in the parsed markdown, in characters; gives a chunk its pages.
     page_starts = ArrayField(models.IntegerField(), null=True)
     parser_name = models.TextField(null=True)
     parser_version = models.TextField(null=True)
-    # Pages that the parser gave up on though the rest of the document went well.
+    # Pages that could not be parsed although the rest of the document could.
     failed_pages = ArrayField(models.IntegerField(), null=True)
-    # Which chunker's passages are shown and found, as name@version; null until there are any.
+    # The chunker whose chunks are shown and searched, as name@version; null until there are any.
     chunks_version = models.TextField(null=True)
-    # Parsed here because the vendor was away (PARSE_FALLBACK).
+    # Parsed locally because the vendor was unavailable (PARSE_FALLBACK).
     parse_fallback = models.BooleanField(db_default=False)
-    # Made by a connector of a file that it found, and never declared by the tenant: it goes when that file goes.
+    # Imported by a connector and never declared by the tenant: deleted with the connector's file.
     imported = models.BooleanField(db_default=False)
     upload_expires_at = models.DateTimeField(null=True)
     stored_at = models.DateTimeField(null=True)
@@ -49,9 +49,9 @@ class Document(models.Model):
             models.Index(F("created_at").desc(), "document_id", name="ix_documents_created"),
             models.Index("user_id", name="ix_documents_user"),
             models.Index("user_id", F("created_at").desc(), "document_id", name="ix_documents_user_created"),
-            # Read at each parse: does the tenant have the same text already?
+            # For each parse: has the tenant stored the same text already?
             models.Index("user_id", "parsed_sha256", name="ix_documents_user_parsed"),
-            # And who shares a document's text?
+            # For each deletion: which documents share the text?
             models.Index("user_id", "parsed_path", name="ix_documents_user_path"),
         ]
         constraints = [
@@ -64,7 +64,7 @@ class Document(models.Model):
 
 
 class ScannedPage(models.Model):
-    """What OCR read on one page, until the whole document is parsed: a worker that dies loses a slice, not all."""
+    """OCR text of one page, kept until the whole document is parsed: a worker that dies loses one batch, not all."""
 
     document = models.ForeignKey(Document, on_delete=models.CASCADE, related_name="scanned_pages", db_index=False)
     user_id = models.UUIDField()
@@ -82,14 +82,14 @@ class ScannedPage(models.Model):
 
 
 class Removal(models.Model):
-    """What is to go of a deleted document, here or at a vendor. Written with the deletion, dropped once it is gone."""
+    """An object in the store or a copy at a vendor that must be deleted, because its document was deleted."""
 
     removal_id = models.UUIDField(primary_key=True, default=uuid.uuid4)
     document_id = models.UUIDField()
     path = models.TextField()
     # Past the last stage of any worker that may still hold the deleted job and write the object once more.
     drop_after = models.DateTimeField(db_index=True)
-    # What cannot go now is tried again later, behind what was not tried yet.
+    # A failed deletion is tried again later, behind those that were not tried yet.
     try_after = models.DateTimeField(db_default=Now())
 
     class Meta:
@@ -102,9 +102,9 @@ class Removal(models.Model):
 
 
 class ParseRequest(models.Model):
-    """A parse that is asked of a vendor: written before it is asked, so that a crash finds it again and buys no other.
+    """A parse requested from a vendor. Written before the call, so that after a crash it is found and not bought again.
 
-    ``round`` counts the purchases: a person who retries a parse that the vendor failed buys the next one.
+    ``round`` counts the purchases: retrying a parse that failed at the vendor buys the next one.
     """
 
     class State(models.TextChoices):
@@ -124,7 +124,7 @@ class ParseRequest(models.Model):
     purchase_id = models.UUIDField(null=True)
     file_id = models.TextField(null=True)
     vendor_job_id = models.TextField(null=True, unique=True)
-    # A signed callback has come: look at once, whatever the poller's cadence says.
+    # Time of a signed callback: the poller then polls at once.
     called_back_at = models.DateTimeField(null=True)
     planned_at = models.DateTimeField(db_default=Now())
     submitted_at = models.DateTimeField(null=True)
@@ -135,7 +135,7 @@ class ParseRequest(models.Model):
         default_permissions = ("view",)
         indexes = [
             models.Index("document", name="ix_parse_requests_document"),
-            # Staff's lists, the newest first: all, and those that are out.
+            # Staff's lists, the newest first: all, and by state.
             models.Index(F("planned_at").desc(), "parse_id", name="ix_parse_requests_planned"),
             models.Index("state", F("planned_at").desc(), "parse_id", name="ix_parse_requests_state"),
         ]

@@ -1,4 +1,4 @@
-"""What the keeper does for documents from time to time."""
+"""Periodic tasks: delete what deleted documents left in the store and at the parsing vendor, and stale uploads."""
 
 from __future__ import annotations
 
@@ -7,70 +7,67 @@ from datetime import timedelta
 
 from django.db.models.functions import Now
 
-from documents import services, storage
+from documents import storage
 from documents.models import Removal
-from documents.parsing import vendor_files
-from documents.storage import file_cache
+from documents.storage import file_cache, object_deletions
 from jobs.cluster import background
 from jobs.errors import safe_error_name
 from jobs.outcomes import Postponed, StageFailure
 
 log = logging.getLogger("accessa.documents")
 
-AT_ONCE = 200
-# No upload lasts so long: its URL has expired, and what is left of it belongs to a process that was killed.
-BROKEN_AFTER_SECONDS = 3600.0
-AGAIN_SECONDS = 300.0  # what the vendor did not delete, or may have only later, is tried again after so long
-FORGETTING = "forget-at-vendor"
+BATCH = 200
+# No upload takes so long: its URL has expired, and the incoming file belongs to a process that was killed.
+STALE_UPLOAD_SECONDS = 3600.0
+VENDOR_RETRY_SECONDS = 300.0  # until a copy that the vendor did not delete, or may have only later, is tried again
+THREAD = "forget-at-vendor"
 
 
 def delete_removed_objects() -> None:
-    """Remove objects of deleted documents once no worker can write them again, then forget the removal."""
+    """Delete objects of deleted documents once no worker can write them again, then drop their rows."""
     due = Removal.objects.filter(drop_after__lt=Now(), path__startswith=storage.URI_PREFIX)
-    for document_id in set(due.values_list("document_id", flat=True)[:AT_ONCE]):
+    for document_id in set(due.values_list("document_id", flat=True)[:BATCH]):
         try:
-            services.delete_pending_objects(document_id)
-        except OSError as error:  # the store is away: what is left stays due
+            object_deletions.delete_pending_objects(document_id)
+        except OSError as error:  # the store is unavailable: the rows stay due
             log.warning("Files of a deleted document are still in the store: %s", safe_error_name(error))
             continue
         due.filter(document_id=document_id).delete()
 
 
 def start_vendor_deletions() -> None:
-    """Begin to delete what the parsing vendor still has of deleted documents, if nobody is at it.
-
-    Aside: the keeper must not wait for a vendor.
-    """
-    due = Removal.objects.filter(path__startswith=vendor_files.VENDOR_PREFIX, try_after__lt=Now())
+    """Run ``delete_vendor_copies`` in the background if any are due: the maintenance loop must not wait for it."""
+    due = Removal.objects.filter(path__startswith=object_deletions.VENDOR_PREFIX, try_after__lt=Now())
     if due.exists():
         background.start_in_background(
-            FORGETTING, delete_vendor_copies, log=log, broke_off="Deleting at the vendor's broke off"
+            THREAD, delete_vendor_copies, log=log, broke_off="Deleting at the vendor broke off"
         )
 
 
 def delete_vendor_copies() -> None:
-    """Delete what is due at the vendor's, one copy after the other; what cannot go now is tried again later."""
-    copies = Removal.objects.filter(path__startswith=vendor_files.VENDOR_PREFIX, try_after__lt=Now())
-    for removal in copies.order_by("try_after")[:AT_ONCE]:
-        is_gone = failed = False
+    """Delete the copies at the parsing vendor that are due, one after the other; failures are tried again later."""
+    copies = Removal.objects.filter(path__startswith=object_deletions.VENDOR_PREFIX, try_after__lt=Now())
+    later = Now() + timedelta(seconds=VENDOR_RETRY_SECONDS)
+    for removal in copies.order_by("try_after")[:BATCH]:
+        row = Removal.objects.filter(pk=removal.pk)
         try:
-            is_gone = vendor_files.delete_vendor_copy(removal.path)
-        except Postponed:  # not now, for none of them; the next sweep begins with another
-            Removal.objects.filter(pk=removal.pk).update(try_after=Now() + timedelta(seconds=AGAIN_SECONDS))
+            # A submit that ran during the deletion may make its job late: searched for until no worker can be left.
+            is_gone = object_deletions.delete_vendor_copy(removal.path) or row.filter(drop_after__lt=Now()).exists()
+        except Postponed:  # no vendor call is possible now; the next run begins with another copy
+            row.update(try_after=later)
             return
         except StageFailure as failure:
-            failed = True
+            is_gone = False
             log.warning("A deleted document is still at the vendor's: %s", failure.code)
-        # A submit that was under way at the deletion may make its job late: looked for until no worker can be left.
-        if is_gone or (Removal.objects.filter(pk=removal.pk, drop_after__lt=Now()).exists() and not failed):
-            removal.delete()
+        if is_gone:
+            row.delete()
         else:
-            Removal.objects.filter(pk=removal.pk).update(try_after=Now() + timedelta(seconds=AGAIN_SECONDS))
+            row.update(try_after=later)
 
 
 def delete_stale_uploads() -> None:
-    """Remove what arrived in part and was never placed, because its process was killed."""
+    """Delete uploads whose process was killed before they were complete, and expired files of the cache."""
     for bucket in storage.buckets():
-        for stray in bucket.stale_incoming(BROKEN_AFTER_SECONDS):
-            stray.unlink(missing_ok=True)
+        for path in bucket.stale_incoming(STALE_UPLOAD_SECONDS):
+            path.unlink(missing_ok=True)
     file_cache.evict_expired()

@@ -1,4 +1,4 @@
-"""What the API takes and gives for documents and uploads. Input and output are apart."""
+"""API requests and responses of uploads and documents."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from documents.models import Document
 
 
 class NameField(StrictCharField):
-    """Any text: ``documents.validation`` strips what does not belong in a name, NUL among it."""
+    """Any text: ``documents.validation`` cleans the name; NUL is removed here."""
 
     def to_internal_value(self, data: Any) -> str:
         return super().to_internal_value(data).replace("\0", "")
 
 
 class UploadRequest(serializers.Serializer[object]):
-    """MVP context §6; what the values may be is decided by ``documents.validation``, with a code for each limit."""
+    """MVP context §6; ``documents.validation`` checks the limits, each with its error code."""
 
     filename = NameField(trim_whitespace=False)
     bytes_len = StrictIntegerField(min_value=0)
@@ -37,7 +37,7 @@ class UploadResponse(serializers.Serializer[object]):
 
 
 class SavedResponse(serializers.Serializer[object]):
-    """What the plan of the document's newest job says; before it is made, nothing is saved."""
+    """Savings in the payload of the document's newest job; zero before the job has planned."""
 
     passages = serializers.IntegerField(source="reused", default=0)
     tokens = serializers.IntegerField(source="tokens_saved", default=0)
@@ -45,7 +45,7 @@ class SavedResponse(serializers.Serializer[object]):
 
 
 class DocumentResponse(serializers.ModelSerializer[Document]):
-    """Needs ``plan`` on its documents: ``views.own`` reads it with them."""
+    """Needs documents annotated with ``plan``, as ``views.tenant_documents`` returns them."""
 
     saved = SavedResponse(source="plan", read_only=True)
 

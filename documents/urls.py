@@ -1,7 +1,7 @@
 from django.urls import path
 from django.views.decorators.csrf import csrf_exempt
 
-from documents import page_image_views, views
+from documents import views
 from documents.storage.signed_url_views import SignedUrlView
 
 urlpatterns = [
@@ -10,7 +10,7 @@ urlpatterns = [
     path("documents/<uuid:document_id>", views.DocumentView.as_view()),
     path("documents/<uuid:document_id>/original", views.OriginalView.as_view()),
     path("documents/<uuid:document_id>/parsed", views.ParsedView.as_view()),
-    path("documents/<uuid:document_id>/pages/<int:page>", page_image_views.PageImageView.as_view()),
-    # The signature in the URL is the permission; no cookie takes part, so there is nothing to forge.
+    path("documents/<uuid:document_id>/pages/<int:page>", views.PageImageView.as_view()),
+    # The signature in the URL is the permission; no cookie is used, so no request can be forged.
     path("storage/<slug:bucket>/<path:name>", csrf_exempt(SignedUrlView.as_view())),
 ]

@@ -1,4 +1,4 @@
-"""What an upload may be (MVP context §9), checked before anything is stored or paid for."""
+"""Limits of an upload (MVP context §9), checked before anything is stored or paid for."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 def validate_upload(*, filename: str, bytes_len: int, mime: str, sha256: str) -> str:
-    """Return the file's name as it will be kept; raise ``Refused`` with the limit's own code otherwise."""
+    """Return the cleaned file name; raise ``ApiError`` with the code of the limit that is exceeded."""
     if mime.lower() != MIME:
         detail = "Only PDF files (application/pdf) can be uploaded."
         raise ApiError("UNSUPPORTED_TYPE", detail, status=HTTPStatus.UNSUPPORTED_MEDIA_TYPE, field="mime")
@@ -25,13 +25,12 @@ def validate_upload(*, filename: str, bytes_len: int, mime: str, sha256: str) ->
         detail = f"The file is larger than {settings.MAX_FILE_BYTES} bytes."
         raise ApiError("FILE_TOO_LARGE", detail, status=HTTPStatus.REQUEST_ENTITY_TOO_LARGE, field="bytes_len")
     if not SHA256.fullmatch(sha256):
-        detail = "sha256 must be 64 lowercase hexadecimal digits."
-        raise ApiError("INVALID_SHA256", detail, field="sha256")
+        raise ApiError("INVALID_SHA256", "sha256 must be 64 lowercase hexadecimal digits.", field="sha256")
     return clean_filename(filename)
 
 
 def clean_filename(filename: str) -> str:
-    """Strip what could mislead a reader or a path: control and formatting characters, folders."""
+    """Strip control and formatting characters and folders, which could mislead a reader or a path."""
     visible = "".join(c for c in filename if unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Zl", "Zp"))
     name = re.split(r"[\\/]", visible)[-1].strip()
     if name in ("", ".", ".."):

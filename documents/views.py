@@ -1,13 +1,21 @@
-"""Uploads and documents in the API: check the input, call one service, shape the answer."""
+"""API views of uploads, documents, their files and their page images."""
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterable
+from http import HTTPStatus
+from typing import Any
 from uuid import UUID
 
 from django.conf import settings
 from django.db.models import JSONField, OuterRef, QuerySet, Subquery, Value
 from django.db.models.functions import Coalesce
+from django.http import HttpResponse
+from django.utils.http import parse_etags
+from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
+from rest_framework.negotiation import BaseContentNegotiation
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -16,21 +24,21 @@ from accounts.errors import not_found
 from accounts.pagination import NewestFirstPagination
 from accounts.permissions import caller_id
 from accounts.rls import as_tenant
-from documents import services
+from documents import page_images, rate_limits, services
 from documents.models import Document
-from documents.serializers import DocumentResponse, LinkResponse, UploadRequest, UploadResponse
+from documents.serializers import DocumentResponse, LinkResponse, PageImageRequest, UploadRequest, UploadResponse
 from jobs import services as jobs
 
 
 def tenant_documents(request: Request) -> QuerySet[Document]:
-    """Return the caller's documents, each with ``plan``, what its newest job has planned and spared."""
+    """Return the caller's documents, each with ``plan``, the payload of its newest job."""
     newest = jobs.tenant_jobs().filter(document=OuterRef("pk")).order_by("-created_at", "-job_id")
     plan = Coalesce(Subquery(newest.values("payload")[:1]), Value({}, JSONField()))
     return Document.objects.filter(user_id=caller_id(request)).annotate(plan=plan)
 
 
 def tenant_document(request: Request, document_id: UUID) -> Document:
-    """Return a document of the caller's; what is another tenant's does not exist."""
+    """Return a document of the caller's; raise 404 for another tenant's."""
     with as_tenant(caller_id(request)):
         document = tenant_documents(request).filter(pk=document_id).first()
     if document is None:
@@ -38,24 +46,29 @@ def tenant_document(request: Request, document_id: UUID) -> Document:
     return document
 
 
+PAGE_IMAGE_HEADERS = {
+    # Cached by this user only, and not for long: a deleted document's pages must not outlive it by much.
+    "Cache-Control": "private, max-age=300",
+    "Vary": "Authorization, Cookie",
+    "Content-Security-Policy": "default-src 'none'",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
 class UploadView(APIView):
     @extend_schema(operation_id="upload", request=UploadRequest, responses=UploadResponse)
     def post(self, request: Request) -> Response:
         """Declare a file; put its bytes to the signed URL within five minutes."""
-        asked = UploadRequest(data=request.data)
-        asked.is_valid(raise_exception=True)
-        declared = services.declare(user_id=caller_id(request), **asked.validated_data)
-        url = request.build_absolute_uri(declared.signed_url)
-        return Response(
-            UploadResponse(
-                {
-                    "job_id": declared.job_id,
-                    "document_id": declared.document_id,
-                    "signed_url": url,
-                    "upload_expires_at": declared.upload_expires_at,
-                }
-            ).data
-        )
+        serializer = UploadRequest(data=request.data)
+        serializer.is_valid(raise_exception=True)
+        declared = services.declare(user_id=caller_id(request), **serializer.validated_data)
+        response = {
+            "job_id": declared.job_id,
+            "document_id": declared.document_id,
+            "signed_url": request.build_absolute_uri(declared.signed_url),
+            "upload_expires_at": declared.upload_expires_at,
+        }
+        return Response(UploadResponse(response).data)
 
 
 class DocumentsView(APIView):
@@ -63,13 +76,12 @@ class DocumentsView(APIView):
 
     @extend_schema(operation_id="documents", responses=DocumentResponse(many=True))
     def get(self, request: Request) -> Response:
-        """Show the caller's documents, the newest first."""
-        pages = NewestFirstPagination()
+        """List the caller's documents, the newest first."""
+        cursor = NewestFirstPagination()
         with as_tenant(caller_id(request)):
-            shown = DocumentResponse(
-                pages.paginate_queryset(tenant_documents(request), request, view=self), many=True
-            ).data
-        return pages.get_paginated_response(shown)
+            page = cursor.paginate_queryset(tenant_documents(request), request, view=self)
+            documents = DocumentResponse(page, many=True).data
+        return cursor.get_paginated_response(documents)
 
 
 class DocumentView(APIView):
@@ -80,7 +92,7 @@ class DocumentView(APIView):
 
     @extend_schema(operation_id="delete_document", responses={204: None})
     def delete(self, request: Request, document_id: UUID) -> Response:
-        """Remove a document with everything that was made of it, whatever is being done with it."""
+        """Delete a document with everything that was made of it, whatever stage its job is at."""
         services.delete(tenant_document(request, document_id))
         return Response(status=204)
 
@@ -88,17 +100,53 @@ class DocumentView(APIView):
 class OriginalView(APIView):
     @extend_schema(operation_id="document_original", responses=LinkResponse)
     def get(self, request: Request, document_id: UUID) -> Response:
-        """Answer a signed URL of the original PDF."""
-        return _link(request, services.sign_original_url(tenant_document(request, document_id)))
+        """Return a signed URL of the original PDF."""
+        return _link_response(request, services.sign_original_url(tenant_document(request, document_id)))
 
 
 class ParsedView(APIView):
     @extend_schema(operation_id="document_parsed", responses=LinkResponse)
     def get(self, request: Request, document_id: UUID) -> Response:
-        """Answer a signed URL of the parsed markdown."""
-        return _link(request, services.sign_parsed_url(tenant_document(request, document_id)))
+        """Return a signed URL of the parsed markdown."""
+        return _link_response(request, services.sign_parsed_url(tenant_document(request, document_id)))
 
 
-def _link(request: Request, url: str) -> Response:
+def _link_response(request: Request, url: str) -> Response:
     link = {"signed_url": request.build_absolute_uri(url), "expires_in": settings.SIGNED_URL_SECONDS}
     return Response(LinkResponse(link).data)
+
+
+class IgnoreAcceptHeader(BaseContentNegotiation):
+    """Render errors as JSON even for a client that accepts only images."""
+
+    def select_parser(self, request: Request, parsers: Iterable[Any]) -> Any:
+        return next(iter(parsers))
+
+    def select_renderer(self, request: Request, renderers: Iterable[Any], format_suffix: str | None = None) -> Any:
+        renderer = next(iter(renderers))
+        return renderer, renderer.media_type
+
+
+class PageImageView(APIView):
+    content_negotiation_class = IgnoreAcceptHeader
+
+    @extend_schema(
+        operation_id="document_page",
+        parameters=[PageImageRequest],
+        responses={(200, page_images.MIME): OpenApiTypes.BINARY, 304: None},
+    )
+    def get(self, request: Request, document_id: UUID, page: int) -> HttpResponse:
+        """Show a page of the original, counted from 1."""
+        serializer = PageImageRequest(data=request.query_params)
+        serializer.is_valid(raise_exception=True)
+        width = serializer.validated_data["width"]
+        document = tenant_document(request, document_id)
+        page_images.require_page(document, page)
+        content = f"{document.file_sha256}:{page}:{width}:{page_images.VERSION}"
+        etag = f'"{hashlib.sha256(content.encode()).hexdigest()}"'
+        headers = PAGE_IMAGE_HEADERS | {"ETag": etag}
+        if etag in parse_etags(request.headers.get("If-None-Match", "")):
+            return HttpResponse(status=HTTPStatus.NOT_MODIFIED, headers=headers)
+        rate_limits.spend(caller_id(request))
+        image = page_images.render_page(document, page, width=width)
+        return HttpResponse(image, content_type=page_images.MIME, headers=headers)

@@ -20,6 +20,7 @@ from documents.parsers import ocr
 from documents.parsers.registry import Parser
 from documents.parsing import ocr_pages, parse_store
 from documents.parsing.parse_store import ParseResult
+from documents.storage import object_deletions
 from embeddings import active_model, chunk_store, vector_reuse, vector_store
 from embeddings import stages as embedding_stages
 from embeddings.indexes import bm25
@@ -85,7 +86,7 @@ def receive(claim: Claim) -> Outcome:
                 event={"format": file_format, "bytes": raw_file.length}, payload={"format": file_format}
             )
     except ClaimLost:
-        services.delete_pending_objects(document.pk)  # a no-op unless the version was withdrawn meanwhile
+        object_deletions.delete_pending_objects(document.pk)  # a no-op unless the version was withdrawn meanwhile
         raise
 
 
@@ -171,7 +172,7 @@ def _store_parse(
                 )
                 moved = claim.advance(code="PARSE_STORED", event={"bytes": len(parse.content)}, **fields)
     except ClaimLost:
-        services.delete_pending_objects(document.pk)
+        object_deletions.delete_pending_objects(document.pk)
         raise
     parse_store.delete_own_parse(document, path)
     return moved

@@ -1,4 +1,4 @@
-"""Hostile PDFs in, pages of markdown out. Whatever a PDF does, it does to a capped child process.
+"""PDF parser: hostile PDFs to pages of markdown, in a sandboxed child process.
 
 No Django in here: the children import this package.
 """
@@ -15,11 +15,11 @@ from documents.parsers.headings import normalize_headings
 from documents.parsers.sandbox.client import pdf_sandbox
 
 NAME = "pdf-oxide"
-VERSION = f"{version('pdf-oxide')}+1"  # the number is that of the outline's rules
+VERSION = f"{version('pdf-oxide')}+1"  # the number is the version of the heading rules
 
 HEADER = b"%PDF-"
-HEADER_WITHIN = 1024  # bytes; what readers accept, though the standard wants it first
-INSPECT_SECONDS = 28.0  # opening a file repairs it at worst: never worth 30 s
+HEADER_WITHIN = 1024  # bytes; readers accept it there, though the standard wants it first
+INSPECT_SECONDS = 28.0  # opening a file may repair it: never worth 30 s
 PARSE_SECONDS_PER_FIFTY, PARSE_SECONDS_MOST = 120.0, 600.0  # MVP context §9
 
 
@@ -33,30 +33,31 @@ class Inspection:
 
 def inspect_pdf(path: Path) -> Inspection:
     """Count the pages. Raises ``Permanent`` or ``Retryable``; ``OSError`` when the file itself cannot be read."""
-    _require_pdf(path)
-    told = pdf_sandbox.request({"ask": "inspect", "path": str(path.resolve())}, wall_seconds=INSPECT_SECONDS)
-    return Inspection(pages=told["pages"], encrypted=told["encrypted"])
+    _require_header(path)
+    request = {"ask": "inspect", "path": str(path.resolve())}
+    response = pdf_sandbox.request(request, wall_seconds=INSPECT_SECONDS)
+    return Inspection(pages=response["pages"], encrypted=response["encrypted"])
 
 
 def parse_pdf(path: Path, *, pages: int) -> list[str]:
-    """One markdown string a page, "" for a blank one. ``pages``, as inspected, sets the deadline. Raises as above."""
-    _require_pdf(path)
-    told = pdf_sandbox.request({"ask": "parse", "path": str(path.resolve())}, wall_seconds=parse_timeout(pages))
-    return normalize_headings(told["markdown"])
+    """Return a markdown string for each page, "" for a blank one; ``pages`` sets the deadline. Raises as above."""
+    _require_header(path)
+    request = {"ask": "parse", "path": str(path.resolve())}
+    return normalize_headings(pdf_sandbox.request(request, wall_seconds=parse_timeout(pages))["markdown"])
 
 
 def require_text(pages: Sequence[str]) -> None:
-    """Raises ``Permanent`` when no page has any text: a scan."""
+    """Raise ``Permanent`` when no page has any text: a scan."""
     if not any(page.strip() for page in pages):
         raise parse_failure("NO_TEXT_LAYER")
 
 
 def parse_timeout(pages: int) -> float:
-    """120 s for each fifty pages begun, 10 minutes at most."""
+    """Return 120 s for each fifty pages begun, 10 minutes at most."""
     return min(PARSE_SECONDS_PER_FIFTY * max(1, -(-pages // 50)), PARSE_SECONDS_MOST)
 
 
-def _require_pdf(path: Path) -> None:
+def _require_header(path: Path) -> None:
     with path.open("rb") as file:
         start = file.read(HEADER_WITHIN)
     if not start:

@@ -1,10 +1,10 @@
-"""Every way in which a PDF is not parsed, and whether a later try could go better."""
+"""Errors of PDF parsing, and whether each is retryable."""
 
 from __future__ import annotations
 
 from jobs.outcomes import Permanent, Retryable, StageFailure
 
-#  reason given               failure     code                    what the tenant reads
+#  reason                     exception   code                    detail for the tenant
 FAILURES: dict[str, tuple[type[StageFailure], str, str]] = {
     "EMPTY_FILE": (Permanent, "EMPTY_FILE", "This file is empty."),
     "NOT_A_PDF": (Permanent, "NOT_A_PDF", "This file is not a PDF."),
@@ -15,7 +15,7 @@ FAILURES: dict[str, tuple[type[StageFailure], str, str]] = {
     "NO_TEXT_LAYER": (Permanent, "NO_TEXT_LAYER", "This PDF has no text layer; it needs OCR."),
     "NO_TEXT_FOUND": (Permanent, "NO_TEXT_FOUND", "OCR found no text in this PDF."),
     "PARSER_OUT_OF_MEMORY": (Permanent, "PARSER_OUT_OF_MEMORY", "This PDF needs more memory than parsing is allowed."),
-    # How the child ended, when it gave no answer:
+    # Outcomes of a child without a response:
     "memory": (Permanent, "PARSER_OUT_OF_MEMORY", "This PDF needs more memory than parsing is allowed."),
     "cpu": (Permanent, "PARSE_TIMEOUT", "This PDF needs more computing time than parsing is allowed."),
     "deadline": (Retryable, "PARSE_TIMEOUT", "Parsing this PDF did not finish in time."),
@@ -24,6 +24,6 @@ FAILURES: dict[str, tuple[type[StageFailure], str, str]] = {
 
 
 def parse_failure(reason: str) -> StageFailure:
-    """The exception to raise."""
+    """Return the exception to raise."""
     kind, code, detail = FAILURES[reason]
     return kind(code, detail)

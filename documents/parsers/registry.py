@@ -1,4 +1,4 @@
-"""Who parses: the engine here, or a vendor behind one face."""
+"""Parser choice (``settings.PARSER``), and the interface of a parsing vendor's client."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
 from documents import parsers
-from documents.parsers import ocr as engine
+from documents.parsers import ocr as ocr_engine
 from vendors.vendor import Vendor
 
 Status = Literal["pending", "completed", "failed", "cancelled", "lost", "malformed"]
@@ -21,7 +21,7 @@ Status = Literal["pending", "completed", "failed", "cancelled", "lost", "malform
 
 @dataclass(frozen=True, slots=True)
 class Parser:
-    """Who turns a document into markdown. Another configuration of the same parser is another ``version``."""
+    """A parser's identity. Another configuration of the same parser is another ``version``."""
 
     name: str
     version: str
@@ -32,7 +32,7 @@ class Parser:
 
 
 def configured_parser(*, ocr: bool) -> Parser:
-    """Return the parser that ``settings.PARSER`` names. Raises ``ImproperlyConfigured`` for one that nobody knows."""
+    """Return the parser that ``settings.PARSER`` names. Raises ``ImproperlyConfigured`` for an unknown one."""
     if settings.PARSER == "local":
         return local_parser(ocr=ocr)
     if settings.PARSER == "llamaparse":
@@ -41,12 +41,12 @@ def configured_parser(*, ocr: bool) -> Parser:
 
 
 def local_parser(*, ocr: bool) -> Parser:
-    return Parser(parsers.NAME, f"{parsers.VERSION}.ocr-{engine.VERSION}" if ocr else parsers.VERSION)
+    return Parser(parsers.NAME, f"{parsers.VERSION}.ocr-{ocr_engine.VERSION}" if ocr else parsers.VERSION)
 
 
 @dataclass(frozen=True, slots=True)
 class VendorParse:
-    """A parse as its vendor shows it. ``pages`` by number from 1, when completed; ``credits`` when the vendor says."""
+    """State of a parse at the vendor: ``pages`` by number from 1 once completed, ``credits`` if reported."""
 
     status: Status
     pages: dict[int, str]
@@ -55,7 +55,7 @@ class VendorParse:
 
 
 class ParsingClient(Protocol):
-    """A parser at a vendor. Raises what the vendor's client raises: ``vendors.guard`` explains it."""
+    """Client of a parsing vendor. Raises the vendor SDK's errors, which ``vendors.guard`` maps."""
 
     def upload(self, path: Path, key: str) -> str: ...
     def submit(self, file_id: str, *, tags: dict[str, str], ocr: bool, pages: int) -> str: ...
@@ -68,12 +68,12 @@ class ParsingClient(Protocol):
 
 @cache
 def vendor_client() -> ParsingClient:
-    """Return the vendor's client; importing its package takes a second and 40 MB, so only who buys does."""
-    made: ParsingClient = import_string("documents.parsers.llamaparse.LlamaParse")()
-    return made
+    """Return the vendor's client, imported on first use: its package takes a second and 40 MB."""
+    client: ParsingClient = import_string("documents.parsers.llamaparse.LlamaParse")()
+    return client
 
 
 def parsing_vendor(part: str = "") -> Vendor:
-    """Return who is asked; what is bought, "submit", has a breaker of its own."""
-    allowed = settings.LLAMAPARSE_REQUESTS_PER_MINUTE
-    return Vendor("llamaparse", settings.LLAMAPARSE_API_KEY, allowed, part=part, circuits=2)
+    """Return the parsing vendor; purchases, "submit", have a circuit breaker of their own."""
+    per_minute = settings.LLAMAPARSE_REQUESTS_PER_MINUTE
+    return Vendor("llamaparse", settings.LLAMAPARSE_API_KEY, per_minute, part=part, circuits=2)

@@ -1,4 +1,4 @@
-"""The parsed markdown of a document: stored whole, recorded with the stage, shared by a tenant's twins."""
+"""Parsed markdown: stored as one object, recorded with the stage, shared by a tenant's documents of equal text."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from documents.parsers.registry import Parser
 from documents.storage import file_cache
 from jobs.models import UploadJob
 
-# Another text makes what was cut of the old one count for nothing: no later stage may be passed over on its account.
+# The progress of a job whose text changed: the chunks of the old text must not let a later stage be skipped.
 NO_CHUNKS = {"chunks_total": 0, "chunks_done": 0, "embeds_total": 0, "embeds_done": 0}
 
 
 @dataclass(frozen=True, slots=True)
 class ParseResult:
-    """One document's text, and how it was made. ``failed`` are pages, from 1, that the parser gave up on."""
+    """One document's text and its parser. ``failed`` are the pages, from 1, that could not be parsed."""
 
     parser: Parser
     text: str
@@ -51,7 +51,7 @@ def own_path(document: Document) -> str:
 
 
 def is_stored(document: Document, parser: Parser) -> bool:
-    """Tell whether ``parser`` has parsed these bytes for this tenant before, and its text is unharmed."""
+    """Tell whether ``parser`` has parsed this document before and its text is intact."""
     same = (document.parser_name, document.parser_version) == (parser.name, parser.version)
     return same and bool(document.parsed_path) and is_intact(document)
 
@@ -73,9 +73,9 @@ def read_text(document: Document) -> str:
 
 
 def read_page(document: Document, number: int) -> tuple[str, int] | None:
-    """Return the markdown of a page, from 1, and where it begins in the parsed text; None where there is no parse.
+    """Return the markdown of a page, from 1, and its offset in the parsed text; None where there is no parse.
 
-    A parse that does not say where its pages begin is page 1 as a whole. Raises ``OSError`` of the store.
+    A parse without page starts is page 1 as a whole. Raises ``OSError`` of the store.
     """
     text = file_cache.cached_parsed_text(document, lambda: read_bytes(document)).decode()
     if not text:
@@ -87,16 +87,16 @@ def read_page(document: Document, number: int) -> tuple[str, int] | None:
 
 
 def find_shared_parse(document: Document, sha256: str) -> Document | None:
-    """Return another of the tenant's documents that has the same text stored, soundly, under its own path (002 §13)."""
+    """Return another of the tenant's documents with the same text, intact, under its own path (002 §13)."""
     twins = Document.objects.filter(user_id=document.user_id, parsed_sha256=sha256).exclude(pk=document.pk)
     owners = twins.extra(where=["parsed_path LIKE '%%/' || document_id || '.md'"]).order_by("created_at", "pk")
-    return next((twin for twin in owners if is_intact(twin)), None)
+    return next(filter(is_intact, owners), None)
 
 
 def write_parse(document: Document, parse: ParseResult) -> str:
-    """See to it that the text is in the store; return its path. Call under no transaction of a claim.
+    """Write the text to the store unless a twin has stored the same; return its path. Call in no claim's transaction.
 
-    A twin's path is only lent: who records it holds the twin's lock, and whoever deletes the twin passes it on.
+    Before recording a twin's path, call ``lock_shared_parse``; deleting the twin calls ``transfer_shared_parse``.
     """
     path = own_path(document)
     if document.parsed_path == path and document.parsed_sha256 != parse.sha256:
@@ -112,17 +112,17 @@ def write_parse(document: Document, parse: ParseResult) -> str:
 
 
 def delete_own_parse(document: Document, path: str) -> None:
-    """Remove the document's own text when ``path``, a twin's, has been recorded instead of it."""
+    """Delete the document's own text after ``path``, a twin's, has been recorded instead."""
     if document.parsed_path == own_path(document) != path:
         with transaction.atomic():
             lock(document.pk)
-            transfer_shared_parse(document)  # to who borrowed it before another path was recorded
+            transfer_shared_parse(document)  # to a twin that shared it before another path was recorded
             bucket, name = storage.locate(own_path(document))
             bucket.delete(name)
 
 
 def record_parse(document: Document, parse: ParseResult, path: str) -> dict[str, Any]:
-    """Write the parse into the document's row, in the caller's transaction; return what its job learns."""
+    """Write the parse to the document's row, in the caller's transaction; return the fields for its job."""
     sha256 = parse.sha256
     Document.objects.filter(pk=document.pk).update(
         parsed_path=path,
@@ -147,36 +147,30 @@ def job_fields(path: str | None, sha256: str | None) -> dict[str, Any]:
 
 
 def transfer_shared_parse(document: Document) -> None:
-    """Give the text that this document's path holds to a twin that shares it, before the path's content goes.
+    """Copy the text at this document's path to a twin that shares it, before the object is deleted or replaced.
 
-    In a transaction that holds the document's lock.
+    Call in a transaction that holds the document's lock.
     """
     path = own_path(document)
-    heir = _heir(document, path)
-    if heir is None:
+    sharing = Document.objects.filter(user_id=document.user_id, parsed_path=path).exclude(pk=document.pk)
+    for heir in sharing.order_by("created_at", "pk"):
+        lock(heir.pk)  # it cannot be deleted before it has inherited
+        if sharing.filter(pk=heir.pk).exists():
+            break
+    else:
         return
     bucket, name = storage.locate(path)
-    if not bucket.exists(name):  # nothing to inherit: the audit names whoever points there
+    if not bucket.exists(name):  # nothing to inherit: the integrity check reports the documents that point there
         return
-    target, heirs = own_path(heir), Document.objects.filter(user_id=document.user_id, parsed_path=path)
+    target = own_path(heir)
     bucket.put(storage.locate(target)[1], bucket.read(name))
-    ids = list(heirs.exclude(pk=document.pk).values_list("pk", flat=True))
-    heirs.filter(pk__in=ids).update(parsed_path=target)
+    ids = list(sharing.values_list("pk", flat=True))
+    sharing.filter(pk__in=ids).update(parsed_path=target)
     UploadJob.objects.filter(document_id__in=ids, parsed_path=path).update(parsed_path=target)
 
 
-def _heir(document: Document, path: str) -> Document | None:
-    """Return the oldest twin that shares the path, locked: it cannot be deleted before it has inherited."""
-    sharing = Document.objects.filter(user_id=document.user_id, parsed_path=path).exclude(pk=document.pk)
-    for heir in sharing.order_by("created_at", "pk"):
-        lock(heir.pk)
-        if sharing.filter(pk=heir.pk).exists():
-            return heir
-    return None
-
-
 def lock_shared_parse(document: Document, path: str) -> bool:
-    """Hold the lock of the twin whose path is lent until the transaction ends; False when it was lost meanwhile."""
+    """Lock the twin that owns ``path`` until the transaction ends; False when the twin no longer has the text."""
     if path == own_path(document):
         return True
     owner = UUID(PurePath(path).stem)

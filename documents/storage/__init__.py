@@ -1,4 +1,4 @@
-"""Where the files are: two private buckets, reached by tenants through signed URLs of a few minutes."""
+"""Object storage: two private buckets, which tenants reach through signed URLs of a few minutes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ INCOMING = ".incoming"
 
 
 class UploadRejected(Exception):
-    """The bytes that arrived are not those that were declared. Nothing of them is kept."""
+    """The uploaded bytes are not the declared ones; none of them are stored."""
 
     def __init__(self, code: str) -> None:
         super().__init__(code)
@@ -34,16 +34,16 @@ class UploadRejected(Exception):
 
 
 class Bucket(Protocol):
-    """What the pipeline asks of a store. Writes are all or nothing: a reader sees the whole object or none."""
+    """Interface of a bucket. Writes are all or nothing: a reader sees the whole object or none."""
 
-    # How often, in seconds, a job looks by itself whether its bytes have come.
+    # Interval, in seconds, at which a job checks whether its bytes are stored.
     poll_seconds: float
 
     def sign_upload(self, name: str, *, length: int, mime: str, sha256: str) -> str: ...
     def sign_download(self, name: str, *, filename: str) -> str: ...
     def put(self, name: str, content: bytes) -> None: ...
     def write_incoming(self, pieces: Iterable[bytes], *, length: int | None = None, sha256: str = "") -> Path: ...
-    def put_file(self, arriving: Path, name: str) -> None: ...
+    def put_file(self, file: Path, name: str) -> None: ...
     def exists(self, name: str) -> bool: ...
     def size(self, name: str) -> int: ...
     def delete(self, name: str) -> None: ...
@@ -52,17 +52,17 @@ class Bucket(Protocol):
     def stale_incoming(self, older: float) -> list[Path]: ...
     def local_file(self, name: str) -> AbstractContextManager[Path]: ...
     def is_public(self, name: str) -> bool:
-        """Tell whether a stranger can read the object."""
+        """Tell whether the object can be read without credentials."""
         ...
 
 
 class SignedUrlMixin:
-    """What every store does on this machine: sign this project's own URLs, and let bytes arrive in a file first."""
+    """Signed URLs of this project, and a local folder for incoming files."""
 
     alias: str
 
     def sign_upload(self, name: str, *, length: int, mime: str, sha256: str) -> str:
-        """Return a URL that takes exactly the bytes declared, for ``SIGNED_URL_SECONDS``."""
+        """Return a URL that accepts exactly the declared bytes, for ``SIGNED_URL_SECONDS``."""
         return self._signed("PUT", name, length=length, mime=mime, sha256=sha256)
 
     def sign_download(self, name: str, *, filename: str) -> str:
@@ -73,49 +73,63 @@ class SignedUrlMixin:
         return f"{settings.PUBLIC_URL}/storage/{self.alias}/{quote(name)}?{urlencode({'token': token})}"
 
     def write_incoming(self, pieces: Iterable[bytes], *, length: int | None = None, sha256: str = "") -> Path:
-        """Stream bytes to a file of their own, hashing on the way; the caller places or removes it.
+        """Stream bytes to a new file in the incoming folder, which the caller moves or removes.
 
-        Raises ``Rejected``, and keeps nothing, when they are not what was declared.
+        Raises ``UploadRejected``, and leaves no file, when the bytes do not match ``length`` and ``sha256``.
         """
-        arriving = self.incoming() / uuid.uuid4().hex
+        path = self.incoming() / uuid.uuid4().hex
+        digest, written = hashlib.sha256(), 0
         try:
-            _write(arriving, pieces, length, sha256)
+            with path.open("wb") as file:
+                for piece in pieces:
+                    written += len(piece)
+                    if length is not None and written > length:
+                        raise UploadRejected("LENGTH_MISMATCH")
+                    if sha256:
+                        digest.update(piece)
+                    file.write(piece)
+                if length is not None and written != length:
+                    raise UploadRejected("LENGTH_MISMATCH")
+                if sha256 and digest.hexdigest() != sha256:
+                    raise UploadRejected("HASH_MISMATCH")
+                file.flush()
+                os.fsync(file.fileno())
         except BaseException:
-            arriving.unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
             raise
-        return arriving
+        return path
 
     def incoming(self) -> Path:
-        """Return the folder for what is on its way to or from the store."""
+        """Return the folder of files on their way to or from the store."""
         folder = Path(settings.STORAGE_ROOT, self.alias, INCOMING)
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
     def stale_incoming(self, older: float) -> list[Path]:
-        """Return files that began to arrive more than ``older`` seconds ago; their process was killed."""
+        """Return incoming files that were begun more than ``older`` seconds ago: their process was killed."""
         before = time.time() - older
-        arriving = Path(settings.STORAGE_ROOT, self.alias, INCOMING).glob("*")
-        return [path for path in arriving if path.is_file() and path.stat().st_mtime < before]
+        files = Path(settings.STORAGE_ROOT, self.alias, INCOMING).glob("*")
+        return [path for path in files if path.is_file() and path.stat().st_mtime < before]
 
 
 class LocalSignedStorage(SignedUrlMixin, FileSystemStorage):
-    """A folder behind this project's own signed URLs; for one machine."""
+    """A local folder behind this project's own signed URLs; for one machine."""
 
-    poll_seconds = 60.0  # only a safety net: the upload itself wakes its job
+    poll_seconds = 60.0  # a fallback: the upload itself wakes its job
 
     def __init__(self, bucket: str) -> None:
         super().__init__(location=settings.STORAGE_ROOT / bucket)
         self.alias = bucket
 
     def put(self, name: str, content: bytes) -> None:
-        """Write an object at once: whole, or not at all."""
+        """Write an object atomically."""
         self.put_file(self.write_incoming([content]), name)
 
-    def put_file(self, arriving: Path, name: str) -> None:
-        """Give a file that has arrived its name, at once and durably."""
+    def put_file(self, file: Path, name: str) -> None:
+        """Move an incoming file to its name, atomically and durably."""
         target = Path(self.path(name))
         target.parent.mkdir(parents=True, exist_ok=True)
-        os.replace(arriving, target)
+        os.replace(file, target)
         folder = os.open(target.parent, os.O_RDONLY)
         try:
             os.fsync(folder)
@@ -126,7 +140,7 @@ class LocalSignedStorage(SignedUrlMixin, FileSystemStorage):
         return Path(self.path(name)).read_bytes()
 
     def names(self) -> Iterator[str]:
-        """Yield every object's name in order, for the audit."""
+        """Yield every object's name in order, for the integrity check."""
         root = Path(self.location)
         for folder in sorted(root.glob("*/")):
             for path in sorted(folder.glob("*")):
@@ -138,30 +152,12 @@ class LocalSignedStorage(SignedUrlMixin, FileSystemStorage):
 
     @contextmanager
     def local_file(self, name: str) -> Iterator[Path]:
-        """Lend the object as a file on this machine."""
+        """Yield the path of the object as a local file."""
         yield Path(self.path(name))
 
 
-def _write(target: Path, pieces: Iterable[bytes], length: int | None, sha256: str) -> None:
-    digest, written = hashlib.sha256(), 0
-    with target.open("wb") as file:
-        for piece in pieces:
-            written += len(piece)
-            if length is not None and written > length:
-                raise UploadRejected("LENGTH_MISMATCH")
-            if sha256:
-                digest.update(piece)
-            file.write(piece)
-        if length is not None and written != length:
-            raise UploadRejected("LENGTH_MISMATCH")
-        if sha256 and digest.hexdigest() != sha256:
-            raise UploadRejected("HASH_MISMATCH")
-        file.flush()
-        os.fsync(file.fileno())
-
-
 def storage_error(error: OSError) -> ApiError:
-    """Say what a tenant is told when the store fails: full, or away."""
+    """Return the API error of a store that is full or unavailable."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         detail = "There is no room for the file at the moment."
         return ApiError("INSUFFICIENT_STORAGE", detail, status=HTTPStatus.INSUFFICIENT_STORAGE, retry_after=60)

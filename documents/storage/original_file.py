@@ -1,4 +1,4 @@
-"""The file that a tenant uploaded, lent only while it is the one that was declared."""
+"""Verified access to originals: the uploaded file, with the declared length and sha256."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from jobs.outcomes import Permanent
 
 
 class ContentMismatch(Permanent):
-    """The store holds another file than was declared."""
+    """The store holds another file than the declared one."""
 
 
 @contextmanager
 def verified_original(document: Document) -> Iterator[Path]:
-    """Lend the original as a file on this machine. Raises ``OtherBytes`` when it is not what was declared.
+    """Yield the path of the original as a local file. Raises ``ContentMismatch`` when it is not the declared file.
 
-    At every use: an upload URL lasts a few minutes, and where the store cannot check sums its bytes can be replaced.
+    Verified at every use: an upload URL works for some minutes, and a store that checks no hash accepts other bytes.
     """
     bucket, name = storage.locate(document.raw_path)
     with bucket.local_file(name) as path:
         if path.stat().st_size != document.bytes_len:
-            if bucket.size(name) == document.bytes_len:  # whole in the store, and cut short on its way here
+            if bucket.size(name) == document.bytes_len:  # complete in the store, truncated on its way here
                 raise OSError(errno.EIO, os.strerror(errno.EIO))
             raise ContentMismatch("LENGTH_MISMATCH", "The file is not as long as was declared.")
         with path.open("rb") as file:

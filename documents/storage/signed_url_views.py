@@ -1,4 +1,4 @@
-"""The other end of this project's own signed URLs: bytes in, bytes out, never whole in memory."""
+"""Views behind this project's own signed URLs: upload and download of objects, streamed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from documents import services
 from documents.models import Document
 from documents.storage import BUCKETS, SIGNING_SALT, UploadRejected, storage_error
 
-PIECE = 64 * 1024
+READ_BYTES = 64 * 1024
 REJECTIONS = {
     "LENGTH_MISMATCH": "The file is not as long as was declared.",
     "HASH_MISMATCH": "The file is not the one whose sha256 was declared.",
@@ -27,19 +27,26 @@ REJECTIONS = {
 
 
 class SignedUrlView(View):
-    """No login: whoever holds the URL may do the one thing that it was signed for, until it expires."""
+    """No login: the URL permits the one request that it was signed for, until it expires."""
 
     def put(self, request: HttpRequest, bucket: str, name: str) -> HttpResponse:
-        terms = _terms(request, "PUT", bucket, name)
-        _require_declared_headers(request, terms)
+        terms = _signed_terms(request, "PUT", bucket, name)
+        length = request.headers.get("Content-Length", "")
+        if not (length.isascii() and length.isdigit()):
+            raise ApiError("LENGTH_REQUIRED", "Send Content-Length.", status=HTTPStatus.LENGTH_REQUIRED)
+        if int(length) != terms["length"]:
+            raise UploadRejected("LENGTH_MISMATCH")
+        if request.content_type and request.content_type != terms["mime"].lower():
+            detail = "The content type is not the one that was declared."
+            raise ApiError("TYPE_MISMATCH", detail, status=HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
         document = Document.objects.filter(pk=Path(name).stem).first()
         if document is None:
             raise not_found()
-        services.store_upload(document, _pieces(request))
+        services.store_upload(document, _read_body(request))
         return HttpResponse(status=HTTPStatus.OK)
 
     def get(self, request: HttpRequest, bucket: str, name: str) -> FileResponse:
-        terms = _terms(request, "GET", bucket, name)
+        terms = _signed_terms(request, "GET", bucket, name)
         try:
             file = storages[bucket].open(name, "rb")
         except FileNotFoundError:
@@ -54,25 +61,24 @@ class SignedUrlView(View):
         try:
             return super().dispatch(request, *args, **kwargs)
         except UploadRejected as rejected:
-            refusal = ApiError(rejected.code, REJECTIONS[rejected.code], status=HTTPStatus.UNPROCESSABLE_ENTITY)
+            error = ApiError(rejected.code, REJECTIONS[rejected.code], status=HTTPStatus.UNPROCESSABLE_ENTITY)
         except (UnreadablePostError, TimeoutError):
-            refusal = ApiError("UPLOAD_INTERRUPTED", "The upload broke off; nothing of it was kept.")
-        except ApiError as refused:
-            refusal = refused
-        except OSError as error:  # a full or absent disk
-            refusal = storage_error(error)
-        headers = {"Retry-After": str(refusal.retry_after)} if refusal.retry_after else {}
-        return JsonResponse(refusal.body, status=refusal.status, headers=headers)
+            error = ApiError("UPLOAD_INTERRUPTED", "The upload broke off; nothing of it was kept.")
+        except ApiError as api_error:
+            error = api_error
+        except OSError as os_error:  # the disk is full or missing
+            error = storage_error(os_error)
+        headers = {"Retry-After": str(error.retry_after)} if error.retry_after else {}
+        return JsonResponse(error.body, status=error.status, headers=headers)
 
     def http_method_not_allowed(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        refusal = ApiError(
-            "METHOD_NOT_ALLOWED", "This method is not allowed here.", status=HTTPStatus.METHOD_NOT_ALLOWED
-        )
-        return JsonResponse(refusal.body, status=refusal.status, headers={"Allow": "GET, HEAD, OPTIONS, PUT"})
+        detail = "This method is not allowed here."
+        error = ApiError("METHOD_NOT_ALLOWED", detail, status=HTTPStatus.METHOD_NOT_ALLOWED)
+        return JsonResponse(error.body, status=error.status, headers={"Allow": "GET, HEAD, OPTIONS, PUT"})
 
 
-def _terms(request: HttpRequest, method: str, bucket: str, name: str) -> dict[str, Any]:
-    """Return what the URL was signed for; raise ``Refused`` when it is altered, expired or for something else."""
+def _signed_terms(request: HttpRequest, method: str, bucket: str, name: str) -> dict[str, Any]:
+    """Return the signed terms; raise ``ApiError`` when the URL is altered, expired or for another request."""
     try:
         terms = signing.loads(request.GET.get("token", ""), salt=SIGNING_SALT, max_age=settings.SIGNED_URL_SECONDS)
     except signing.SignatureExpired:
@@ -88,21 +94,10 @@ def _forbidden() -> ApiError:
     return ApiError("URL_NOT_VALID", "This URL was not signed for that.", status=HTTPStatus.FORBIDDEN)
 
 
-def _require_declared_headers(request: HttpRequest, terms: dict[str, Any]) -> None:
-    length = request.headers.get("Content-Length", "")
-    if not (length.isascii() and length.isdigit()):
-        raise ApiError("LENGTH_REQUIRED", "Send Content-Length.", status=HTTPStatus.LENGTH_REQUIRED)
-    if int(length) != terms["length"]:
-        raise UploadRejected("LENGTH_MISMATCH")
-    if request.content_type and request.content_type != terms["mime"].lower():
-        detail = "The content type is not the one that was declared."
-        raise ApiError("TYPE_MISMATCH", detail, status=HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
-
-
-def _pieces(request: HttpRequest) -> Iterator[bytes]:
-    """Yield the body, for as long as its URL lasts: a client that drips must not keep a thread for ever."""
+def _read_body(request: HttpRequest) -> Iterator[bytes]:
+    """Yield the body; raise ``TimeoutError`` when the URL expires: a slow client must not occupy a thread for ever."""
     until = time.monotonic() + settings.SIGNED_URL_SECONDS
-    while piece := request.read(PIECE):
+    while piece := request.read(READ_BYTES):
         if time.monotonic() > until:
             raise TimeoutError
         yield piece

@@ -59,7 +59,7 @@ def watched(seen: list[int], look: Callable[[], int]) -> Kind:
 def test_nobody_draws_less_while_the_store_is_asked(far: Person, server: S3Server) -> None:
     uploaded, free = far.upload(text_pdf("words")), list[int]()
     Document.objects.filter(pk=uploaded.document_id).update(stored_at=Now())
-    server.misbehave("GET /raw/*", watched(free, page_images._free.qsize))
+    server.misbehave("GET /raw/*", watched(free, page_images._sandboxes.qsize))
 
     page_images.render_page(Document.objects.get(pk=uploaded.document_id), 1)
 
@@ -116,4 +116,4 @@ def test_a_web_process_begins_with_dropping_what_another_has_left(settings: Any,
     worker_state._workers.clear()
 
     assert kept(settings) == [young]
-    assert file_cache._waiting.locked(), "the young one goes too, though nobody looks at a page"
+    assert file_cache._timer_pending.locked(), "the young one goes too, though nobody looks at a page"

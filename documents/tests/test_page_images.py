@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 from uuid import uuid4
 
 import pypdfium2
@@ -24,8 +25,9 @@ from accounts.errors import ApiError
 from documents import page_images, storage
 from documents.models import Document
 from documents.page_images import Box, locate_passage, render_page
+from documents.parsers.errors import parse_failure
 from documents.parsers.page_images import text_alignment
-from documents.parsers.sandbox.client import ROOT
+from documents.parsers.sandbox.client import ROOT, SandboxClient
 from documents.storage import file_cache
 from documents.tests.s3_settings import use_s3_storage
 from testing import pdf_bombs
@@ -309,11 +311,11 @@ def test_who_finds_too_many_before_him_is_told_when_to_come_back(
     stored: Stored, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     document = stored(text_pdf("words"))
-    monkeypatch.setattr(page_images, "TURN_SECONDS", 0.05)
+    monkeypatch.setattr(page_images, "QUEUE_SECONDS", 0.05)
 
     with ExitStack() as others:
         for _ in range(page_images.MAX_CONCURRENT):
-            others.enter_context(page_images._turn())
+            others.enter_context(page_images._sandbox())
         busy = refusal(document)
 
     assert (busy.code, busy.status, bool(busy.retry_after)) == ("UNAVAILABLE", 503, True)
@@ -348,9 +350,12 @@ def test_one_tenant_takes_no_others_place(ana: Person, stored: Stored) -> None:
     assert render_page(document, 1)
 
 
-def test_words_that_take_too_long_to_find_do_not_hide_the_page(stored: Stored) -> None:
+def test_words_that_take_too_long_to_find_do_not_hide_the_page(stored: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
     document = stored(text_pdf("words"))
-    page_images._hopeless.add(page_images._key(document, 1, {"ask": "boxes", "text": "one"}))
+    with monkeypatch.context() as slow:
+        slow.setattr(SandboxClient, "request", Mock(side_effect=parse_failure("cpu")))
+        with pytest.raises(ApiError):
+            locate_passage(document, 1, "one")
 
     with pytest.raises(ApiError):
         locate_passage(document, 1, "one")

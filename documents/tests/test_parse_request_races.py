@@ -453,7 +453,7 @@ def test_the_keeper_does_not_wait_for_a_vendor_that_hangs_and_asks_it_once(
         periodic.start_vendor_deletions()
 
     assert time.monotonic() - began < 0.5
-    (thread,) = [thread for thread in threading.enumerate() if thread.name == periodic.FORGETTING]
+    (thread,) = [thread for thread in threading.enumerate() if thread.name == periodic.THREAD]
     thread.join(10)
     assert heard == ["POST /api/v2/parse/job/cancel"]
     assert Removal.objects.filter(try_after__gt=Now()).count() == 1, "it is not gone: later again"

@@ -1,4 +1,4 @@
-"""What a zygote does: fork a capped child for each request, hear it out, say how it ended. Standard library only."""
+"""Fork server of the sandbox: forks a child with resource limits for each request. Standard library only."""
 
 from __future__ import annotations
 
@@ -14,100 +14,95 @@ from typing import Any, NoReturn
 from documents.parsers.sandbox import framing, rlimits
 
 REQUEST_BYTES = 1 << 18
-COMPLAINT_BYTES = 4096
+STDERR_BYTES = 4096
 CPU_SIGNALS = {signal.SIGXCPU, signal.SIGPROF}
 
 Message = dict[str, Any]
 Handler = Callable[[Message], Message]
 
 
-def serve(requests: int, replies: int, answer_to: Handler) -> None:
-    """One document at a time until the worker closes its end. ``answer_to`` is called in the child, once."""
+def serve(requests: int, replies: int, respond: Handler) -> None:
+    """Serve one request at a time until the worker closes its end. ``respond`` is called once in each child."""
     with contextlib.suppress(EOFError, BrokenPipeError):
         while True:
-            ended, answer = run_child(
-                json.loads(framing.receive(requests, limit=REQUEST_BYTES)), answer_to, lifeline=requests
-            )
-            framing.send(replies, ended.encode())
-            framing.send(replies, answer)
+            request = json.loads(framing.receive(requests, limit=REQUEST_BYTES))
+            outcome, response = run_child(request, respond, lifeline=requests)
+            framing.send(replies, outcome.encode())
+            framing.send(replies, response)
 
 
-def run_child(request: Message, answer_to: Handler, *, lifeline: int) -> tuple[str, bytes]:
-    """``answered``, ``memory``, ``cpu``, ``deadline`` or ``crashed``, and the answer's bytes if it is the first."""
+def run_child(request: Message, respond: Handler, *, lifeline: int) -> tuple[str, bytes]:
+    """Return ``answered`` and the response, or ``memory``, ``cpu``, ``deadline`` or ``crashed`` and nothing."""
     until = time.monotonic() + request["wall_seconds"]
-    (answer, answer_end), (complaint, complaint_end) = os.pipe(), os.pipe()
-    zygote, child = os.getpid(), os.fork()
+    (stdout, stdout_end), (stderr, stderr_end) = os.pipe(), os.pipe()
+    parent, child = os.getpid(), os.fork()
     if child == 0:
-        _be_the_child(request, answer_to, zygote, answer_end, complaint_end)
-    os.close(answer_end)
-    os.close(complaint_end)
-    ear = ChildOutput(answer, complaint, most=request["answer_bytes"])
+        _run_as_child(request, respond, parent, stdout_end, stderr_end)
+    os.close(stdout_end)
+    os.close(stderr_end)
+    output = ChildOutput(stdout, stderr, max_bytes=request["answer_bytes"])
     try:
-        cut_short = ear.listen(lifeline, until)
+        interruption = output.read(lifeline, until)
     finally:
-        # Harmless to a child that is already on its way out: its exit status was fixed before its pipes closed.
+        # Harmless to a child that is already exiting: its exit status was fixed before its pipes closed.
         os.kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
-        os.close(answer)
-        os.close(complaint)
-    ended = cut_short or _ending(status, bytes(ear.complaint))
-    return ended, bytes(ear.answer) if ended == "answered" else b""
+        os.close(stdout)
+        os.close(stderr)
+    outcome = interruption or _outcome(status, bytes(output.stderr))
+    return outcome, bytes(output.response) if outcome == "answered" else b""
 
 
 class ChildOutput:
-    """Hears a child out on both its pipes, so that it never blocks on a full one."""
+    """Reads both pipes of a child to the end, so that it never blocks on a full one."""
 
-    def __init__(self, answer: int, complaint: int, *, most: int) -> None:
-        self.answer, self.complaint, self.most = bytearray(), bytearray(), most
-        self._pipes = {answer: self.answer, complaint: self.complaint}
+    def __init__(self, stdout: int, stderr: int, *, max_bytes: int) -> None:
+        self.response, self.stderr, self.max_bytes = bytearray(), bytearray(), max_bytes
+        self._pipes = {stdout: self.response, stderr: self.stderr}
 
-    def listen(self, lifeline: int, until: float) -> str | None:
-        """Until both pipes end. Returns how it was cut short, if it was; ``EOFError`` when the worker has died."""
-        ready = select.poll()
-        ready.register(lifeline, 0)  # POLLHUP is reported unasked
+    def read(self, lifeline: int, until: float) -> str | None:
+        """Read until both pipes end; return ``deadline`` or ``memory`` if cut short. ``EOFError``: the worker died."""
+        poll = select.poll()
+        poll.register(lifeline, 0)  # POLLHUP is always reported
         for pipe in self._pipes:
-            ready.register(pipe, select.POLLIN)
+            poll.register(pipe, select.POLLIN)
         while self._pipes:
-            events = ready.poll(max(0.0, until - time.monotonic()) * 1000)
+            events = poll.poll(max(0.0, until - time.monotonic()) * 1000)
             if not events:
                 return "deadline"
             for pipe, _ in events:
                 if pipe == lifeline:
                     raise EOFError
-                if not self._hear(pipe):
-                    ready.unregister(pipe)
-            if len(self.answer) > self.most:
+                part = os.read(pipe, framing.CHUNK)
+                self._pipes[pipe] += part
+                del self.stderr[STDERR_BYTES:]
+                if not part:
+                    del self._pipes[pipe]
+                    poll.unregister(pipe)
+            if len(self.response) > self.max_bytes:
                 return "memory"  # more text than the worker is willing to hold
         return None
 
-    def _hear(self, pipe: int) -> bool:
-        part = os.read(pipe, framing.CHUNK)
-        self._pipes[pipe] += part
-        del self.complaint[COMPLAINT_BYTES:]
-        if not part:
-            del self._pipes[pipe]
-        return bool(part)
 
-
-def _ending(status: int, complaint: bytes) -> str:
+def _outcome(status: int, stderr: bytes) -> str:
     if os.WIFEXITED(status):
         return "answered" if os.WEXITSTATUS(status) == 0 else "crashed"
     killer = os.WTERMSIG(status)
     if killer in CPU_SIGNALS:
         return "cpu"
     # When an allocation fails Rust says so and aborts, PDFium aborts without a word; other aborts say something else.
-    if killer == signal.SIGABRT and (not complaint or b"memory allocation" in complaint or b"bad_alloc" in complaint):
+    if killer == signal.SIGABRT and (not stderr or b"memory allocation" in stderr or b"bad_alloc" in stderr):
         return "memory"
     return "crashed"
 
 
-def _be_the_child(request: Message, answer_to: Handler, zygote: int, answer: int, complaint: int) -> NoReturn:
+def _run_as_child(request: Message, respond: Handler, parent: int, stdout: int, stderr: int) -> NoReturn:
     try:
-        rlimits.apply_limits(memory_mb=request["memory_mb"], cpu_seconds=request["cpu_seconds"], parent=zygote)
-        nothing = os.open(os.devnull, os.O_RDWR)
-        for old, new in ((nothing, 0), (nothing, 1), (complaint, 2)):
+        rlimits.apply_limits(memory_mb=request["memory_mb"], cpu_seconds=request["cpu_seconds"], parent=parent)
+        null = os.open(os.devnull, os.O_RDWR)
+        for old, new in ((null, 0), (null, 1), (stderr, 2)):
             os.dup2(old, new)  # the worker's pipes must not stay open in here
-        framing.write(answer, json.dumps(answer_to(request), ensure_ascii=False).encode())
+        framing.write(stdout, json.dumps(respond(request), ensure_ascii=False).encode())
         rlimits.exit_process(0)
-    except BaseException:  # must never return into the zygote's loop
+    except BaseException:  # must never return into the fork server's loop
         rlimits.exit_process(1)

@@ -1,4 +1,4 @@
-"""Length-prefixed messages over pipes: the one thing that worker, zygote and child must agree on."""
+"""Length-prefixed messages over pipes, between worker, fork server and child."""
 
 from __future__ import annotations
 
@@ -12,33 +12,36 @@ CHUNK = 1 << 16
 
 
 def send(pipe: int, message: bytes) -> None:
-    """Raises ``BrokenPipeError`` when the reader is gone."""
+    """Write the length and the message. Raises ``BrokenPipeError`` when the reader is gone."""
     write(pipe, LENGTH.pack(len(message)))
     write(pipe, message)
 
 
 def write(pipe: int, message: bytes) -> None:
-    """All of it, however small the bites that the pipe takes."""
+    """Write all of the message, in as many pieces as the pipe takes."""
     rest = memoryview(message)
     while rest:
         rest = rest[os.write(pipe, rest) :]
 
 
 def receive(pipe: int, *, limit: int, until: float | None = None) -> bytes:
-    """Raises ``EOFError`` when the writer is gone, ``TimeoutError`` past ``until`` (``time.monotonic``),
-    ``ValueError`` when the message would be over ``limit`` bytes."""
-    (length,) = LENGTH.unpack(_exactly(pipe, LENGTH.size, until))
+    """Read a message.
+
+    Raises ``EOFError`` when the writer is gone, ``TimeoutError`` past ``until`` (``time.monotonic``), ``ValueError``
+    when the message is longer than ``limit`` bytes.
+    """
+    (length,) = LENGTH.unpack(_read_exactly(pipe, LENGTH.size, until))
     if length > limit:
         raise ValueError(f"a message of {length} bytes is over the limit of {limit}")
-    return _exactly(pipe, length, until)
+    return _read_exactly(pipe, length, until)
 
 
-def _exactly(pipe: int, length: int, until: float | None) -> bytes:
-    ready = select.poll()  # not select(): a worker's pipe may well be numbered above 1023
-    ready.register(pipe, select.POLLIN)
+def _read_exactly(pipe: int, length: int, until: float | None) -> bytes:
+    poll = select.poll()  # not select(): a worker's pipe may well be numbered above 1023
+    poll.register(pipe, select.POLLIN)
     received = bytearray()
     while len(received) < length:
-        if not ready.poll(None if until is None else max(0.0, until - time.monotonic()) * 1000):
+        if not poll.poll(None if until is None else max(0.0, until - time.monotonic()) * 1000):
             raise TimeoutError
         part = os.read(pipe, min(CHUNK, length - len(received)))
         if not part:

@@ -1,6 +1,6 @@
-"""The zygote of page pictures: forks a capped child for each page that somebody looks at. No Django in here.
+"""Fork server for page images: forks a limited child for each page that is viewed. No Django in here.
 
-It speaks as ``documents.parsers.sandbox.pdf_child`` does.
+It uses the protocol of ``documents.parsers.sandbox.pdf_child``.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ CPU_SECONDS = 4.0  # real pages take 0.01 to 0.3 s; bombs must be refused within
 
 
 def respond(request: fork_server.Message) -> fork_server.Message:
-    """The one thing a child does: ``picture``, as JPEG in base64, or ``boxes``, or ``missing``, or ``refused``."""
+    """Return ``picture``, a JPEG in base64, or ``boxes``, ``missing`` or ``refused``, in the child."""
     rlimits.limit_cpu_time(CPU_SECONDS)
     try:
         document = pypdfium2.PdfDocument(request["path"])
         rlimits.forbid_opening_files()
         if not 1 <= request["page"] <= len(document):
             return {"missing": True}
-        return _shown(document[request["page"] - 1], request)
+        return _render_or_locate(document[request["page"] - 1], request)
     except (pypdfium2.PdfiumError, render.PageNotRenderable):
         return {"refused": "PDF_MALFORMED"}
     except MemoryError:
         return {"refused": "PARSER_OUT_OF_MEMORY"}
 
 
-def _shown(page: Any, request: fork_server.Message) -> fork_server.Message:
+def _render_or_locate(page: Any, request: fork_server.Message) -> fork_server.Message:
     width, height = render.page_size(page)
     if request["ask"] == "picture":
         return {"picture": base64.b64encode(render.render_jpeg(page, request["width"])).decode()}
@@ -41,10 +41,10 @@ def _shown(page: Any, request: fork_server.Message) -> fork_server.Message:
 
 
 def warm_up() -> None:
-    """Load what Pillow and PDFium load late, in the zygote: a child can open no file that they would still need."""
+    """Load what Pillow and PDFium load late, before the fork: a child can open no file that they would still need."""
     page = pypdfium2.PdfDocument(WARM_UP_PDF)[0]
     for request in ({"ask": "picture", "width": 100}, {"ask": "boxes", "text": "Some words, and a few more."}):
-        _shown(page, request)
+        _render_or_locate(page, request)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""The zygote: has imported the engines once and forks a capped child for each document. No Django in here.
+"""Fork server for PDFs: imports the engines once and forks a limited child for each document. No Django in here.
 
 ``python -m documents.parsers.sandbox.pdf_child`` reads requests on stdin and writes two messages for each on stdout:
-how the child ended, and what it answered. It ends when stdin does, which is when the worker dies.
+the child's outcome and its response. It ends when stdin closes, which is when the worker dies.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from documents.parsers.sandbox import fork_server, rlimits
 
 
 def respond(request: dict[str, Any]) -> dict[str, Any]:
-    """The one thing a child does."""
+    """Inspect or parse one document, in the child."""
     try:
         document = pdf_engines.open_document(Path(request["path"]))
         if request["ask"] == "inspect":
             return {"pages": document.count, "encrypted": document.encrypted}
         rlimits.forbid_opening_files()
         return {"markdown": pdf_engines.extract_markdown(document)}
-    except pdf_engines.PdfError as refused:
-        return {"refused": refused.code}
+    except pdf_engines.PdfError as error:
+        return {"refused": error.code}
     except MemoryError:
         return {"refused": "PARSER_OUT_OF_MEMORY"}
 

@@ -1,4 +1,4 @@
-"""The limits that one child lives under. Standard library only."""
+"""Resource limits of a sandboxed child. Standard library only."""
 
 from __future__ import annotations
 
@@ -14,37 +14,32 @@ OPEN_FILES = 32
 
 
 def apply_limits(*, memory_mb: int, cpu_seconds: int, parent: int) -> None:
-    """Give up everything a parser does not need. Call first thing after the fork."""
+    """Drop everything that a parser does not need. Call first after the fork."""
     os.setsid()
-    _die_with(parent)
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it died between the fork and the prctl
+            exit_process(1)
     _limit(resource.RLIMIT_AS, memory_mb << 20)
     _limit(resource.RLIMIT_CPU, cpu_seconds)
     _limit(resource.RLIMIT_CORE, 0)  # a core file would hold the tenant's text
     _limit(resource.RLIMIT_NOFILE, OPEN_FILES)
-    _limit(resource.RLIMIT_FSIZE, 0)  # the answer leaves by a pipe, which this does not touch
+    _limit(resource.RLIMIT_FSIZE, 0)  # the response leaves by a pipe, which this does not limit
 
 
 def forbid_opening_files() -> None:
-    """No file and no socket can be opened from here on, whatever a document asks for."""
+    """Let no file and no socket be opened from here on, whatever a document asks for."""
     _limit(resource.RLIMIT_NOFILE, 0)
 
 
 def limit_cpu_time(seconds: float) -> None:
-    """Start the clock anew: SIGPROF kills the process when it has used up this much CPU time."""
+    """Restart the CPU timer: SIGPROF kills the process when it has used this much CPU time."""
     signal.setitimer(signal.ITIMER_PROF, seconds)
 
 
 def exit_process(code: int) -> NoReturn:
     """Skip the interpreter's and the engines' clean-up, which would walk a hostile document's objects once more."""
     os._exit(code)
-
-
-def _die_with(parent: int) -> None:
-    if not sys.platform.startswith("linux"):
-        return
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it died between the fork and the prctl
-        exit_process(1)
 
 
 def _limit(which: int, most: int) -> None:
