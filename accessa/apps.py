@@ -2,8 +2,9 @@ from django.apps import AppConfig
 from django.core import checks
 
 from accessa import observability
-from accessa.checks import check_buckets, check_database, check_deployment, check_embedding_models
-from accessa.checks.conflicts import check_settings
+from accessa.checks.database import check_database, check_embedding_models
+from accessa.checks.deployment import check_buckets, check_deployment
+from accessa.checks.settings import check_settings
 
 
 class AccessaConfig(AppConfig):
@@ -14,6 +15,6 @@ class AccessaConfig(AppConfig):
         checks.register(check_embedding_models, checks.Tags.database)
         checks.register(check_settings, "accessa")
         checks.register(observability.check_packages)
-        observability.register_receivers()
         checks.register(check_deployment, checks.Tags.security, deploy=True)
         checks.register(check_buckets, "storage", deploy=True)
+        observability.register_receivers()

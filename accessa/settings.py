@@ -18,7 +18,7 @@ from accessa.settings_statutes import *  # noqa: F403
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # onnxruntime reports to its maker unless told so before its import
 
 BASE_DIR = Path(__file__).resolve().parent.parent
-env = Env().counting("WEB_WORKERS", "WEB_THREADS", "PDF_CHILD_MEMORY_MB", "PDF_CPU_SECONDS")
+env = Env().require_positive("WEB_WORKERS", "WEB_THREADS", "PDF_CHILD_MEMORY_MB", "PDF_CPU_SECONDS")
 
 DEBUG = env.bool("DEBUG", default=False)
 ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=["127.0.0.1", "localhost", "[::1]", "testserver"])

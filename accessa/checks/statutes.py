@@ -1,95 +1,81 @@
-"""Settings of the statute worker that cannot be meant, and what no deployment may have of them."""
+"""System checks of the statute worker's settings: SQS queues, the statutes bucket, Titan on Bedrock."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
-from urllib.parse import urlsplit
+from typing import Any
 
+import boto3
+from botocore.exceptions import BotoCoreError
 from django.conf import settings
-from django.core.checks import CheckMessage, Error, Warning
 
-from accessa.checks import bedrock
+from accessa.checks.rules import Rule, configuration_error, is_plain_http, is_url
 from embeddings import embedders
 from statutes.sqs.limits import BOUNDS
 
-Found = Iterator[CheckMessage]
 QUEUES = ("SQS_QUEUE_URL", "SQS_PRIORITY_QUEUE_URL")
-ENDPOINTS = ("SQS_ENDPOINT_URL", "STATUTES_S3_ENDPOINT_URL", "TITAN_ENDPOINT_URL")
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
+URLS = (*QUEUES, "SQS_ENDPOINT_URL", "STATUTES_S3_ENDPOINT_URL", "TITAN_ENDPOINT_URL")
 SHORTEST_VISIBILITY = 30  # a renewal each 10 s, of which one may fail
 
 
-def check_statutes() -> Found:
-    yield from _addresses()
-    yield from _queues()
-    yield from _places()
-    if settings.STATUTES_EMBEDDER not in ("", *embedders.EMBEDDERS) and "." not in settings.STATUTES_EMBEDDER:
-        hint = f"Use one of {', '.join(sorted(embedders.EMBEDDERS))}, or the dotted path of a class; or unset it."
-        yield Error(f"There is no embedder {settings.STATUTES_EMBEDDER!r}.", hint=hint, id="accessa.E256")
+def uses_titan() -> bool:
+    return "titan" in (settings.EMBEDDER, settings.STATUTES_EMBEDDER)
 
 
-def _addresses() -> Found:
-    for name in (*QUEUES, *ENDPOINTS):
-        value = getattr(settings, name)
-        if value and not re.match(r"https?://[^/\s?#]", value):
-            yield Error(f"{name} is no address.", hint="Set it to scheme://host and what follows.", id="accessa.E251")
-    for name in QUEUES:
-        if getattr(settings, name).endswith(".fifo"):
-            yield Error(
-                f"{name} is a FIFO queue: a message that failed would keep all behind it from being worked on.",
-                hint="Make a standard queue; the order of versions is kept by their numbers.",
-                id="accessa.E252",
-            )
+def has_aws_credentials() -> bool:
+    """Search AWS' own chain: the environment, a profile, the machine's role."""
+    try:
+        return boto3.Session().get_credentials() is not None
+    except BotoCoreError:
+        return False
 
 
-def _queues() -> Found:
-    queue, urgent = (getattr(settings, name) for name in QUEUES)
-    if queue and not settings.STATUTES_BUCKET:
-        yield Error("SQS_QUEUE_URL has no bucket for what it brings.", hint="Set STATUTES_BUCKET.", id="accessa.E253")
-    if urgent and urgent == queue:
-        hint = "Unset SQS_PRIORITY_QUEUE_URL, or set it to another queue."
-        yield Error("SQS_PRIORITY_QUEUE_URL is SQS_QUEUE_URL.", hint=hint, id="accessa.E254")
-    elif urgent and not queue:
-        hint = "Set SQS_QUEUE_URL too, to the queue of what is not urgent."
-        yield Error("There is a queue for what is urgent, and none for the rest.", hint=hint, id="accessa.E254")
-    for name, (least, most) in BOUNDS.items():
-        if not least <= getattr(settings, name) <= most:
-            hint = f"Set {name} to {least} to {most}."
-            yield Error(f"{name} is not what SQS takes.", hint=hint, id="accessa.E255")
-    if queue and settings.SQS_VISIBILITY_SECONDS < SHORTEST_VISIBILITY:
-        hint = f"Raise SQS_VISIBILITY_SECONDS to {SHORTEST_VISIBILITY} or more."
-        yield Warning("A hiccup of the network gives messages to others while they are worked on.", hint=hint,
-                      id="accessa.W257")  # fmt: skip
+def _shares_bucket_with_tenants(s: Any) -> bool:
+    is_one_store = s.STORAGE == "s3" and s.STATUTES_S3_ENDPOINT_URL == s.S3_ENDPOINT_URL
+    return is_one_store and s.STATUTES_BUCKET in (s.S3_RAW_BUCKET, s.S3_PARSED_BUCKET)
 
 
-def _places() -> Found:
-    """Artifacts and raw files, which anybody may be let read, beside tenants' files, which nobody may."""
-    tenants = (settings.S3_RAW_BUCKET, settings.S3_PARSED_BUCKET)
-    is_one_store = settings.STORAGE == "s3" and settings.STATUTES_S3_ENDPOINT_URL == settings.S3_ENDPOINT_URL
-    if is_one_store and settings.STATUTES_BUCKET in tenants:
-        hint = "Give STATUTES_BUCKET a bucket of its own."
-        yield Error("Laws and tenants' files have one bucket.", hint=hint, id="accessa.E258")
-    # Whatever the endpoints: one store has many names, and one wrong word would show tenants' files to everybody.
-    if settings.STORAGE == "s3" and not set(tenants).isdisjoint(settings.STATUTES_RAW_BUCKETS):
-        hint = "Take S3_RAW_BUCKET and S3_PARSED_BUCKET out of STATUTES_RAW_BUCKETS."
-        yield Error("A message may make a law of a tenant's file.", hint=hint, id="accessa.E259")
-
-
-def check_statute_deployment() -> Found:
-    if not settings.SQS_QUEUE_URL and not settings.STATUTES_BUCKET:
-        return
-    for name in (*QUEUES, *ENDPOINTS):
-        address = urlsplit(getattr(settings, name) or "")
-        if address.scheme == "http" and address.hostname not in LOOPBACK:
-            yield Error(
-                f"{name} is not https: whoever is in between can read and change what goes there.",
-                hint=f"Set {name} to https, or unset it.",
-                id="accessa.E114",
-            )
-    if settings.SQS_QUEUE_URL and not bedrock.has_aws_credentials():
-        yield Error(
-            "There are no keys of AWS to ask SQS with.",
-            hint="Give the machine a role that may use the queue, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.",
-            id="accessa.E115",
-        )
+# fmt: off
+STATUTE_RULES = (
+    Rule("accessa.E251", lambda s: [name for name in URLS if getattr(s, name) and not is_url(getattr(s, name))],
+         "{0} is no address.", "Set it to scheme://host and what follows."),
+    Rule("accessa.E252", lambda s: [name for name in QUEUES if getattr(s, name).endswith(".fifo")],
+         "{0} is a FIFO queue: a failed message would block all behind it.",
+         "Make a standard queue; version numbers keep the order."),
+    Rule("accessa.E253", lambda s: bool(s.SQS_QUEUE_URL) and not s.STATUTES_BUCKET,
+         "SQS_QUEUE_URL is set without a bucket for the artifacts.", "Set STATUTES_BUCKET."),
+    Rule("accessa.E254", lambda s: bool(s.SQS_PRIORITY_QUEUE_URL) and s.SQS_PRIORITY_QUEUE_URL == s.SQS_QUEUE_URL,
+         "SQS_PRIORITY_QUEUE_URL is SQS_QUEUE_URL.", "Unset SQS_PRIORITY_QUEUE_URL, or set it to another queue."),
+    Rule("accessa.E254", lambda s: bool(s.SQS_PRIORITY_QUEUE_URL) and not s.SQS_QUEUE_URL,
+         "There is a priority queue, and no queue for other messages.", "Set SQS_QUEUE_URL too."),
+    Rule("accessa.E255", lambda s: [(name, *bounds) for name, bounds in BOUNDS.items()
+                                    if not bounds[0] <= getattr(s, name) <= bounds[1]],
+         "{0} is not what SQS takes.", "Set {0} to {1} to {2}."),
+    Rule("accessa.E256", lambda s: [(s.STATUTES_EMBEDDER, ", ".join(sorted(embedders.EMBEDDERS)))]
+         if s.STATUTES_EMBEDDER not in ("", *embedders.EMBEDDERS) and "." not in s.STATUTES_EMBEDDER else (),
+         "There is no embedder {0!r}.", "Use one of {1}, or the dotted path of a class; or unset it."),
+    Rule("accessa.W257", lambda s: bool(s.SQS_QUEUE_URL) and s.SQS_VISIBILITY_SECONDS < SHORTEST_VISIBILITY,
+         "A short network failure makes messages visible to other consumers while they are worked on.",
+         f"Raise SQS_VISIBILITY_SECONDS to {SHORTEST_VISIBILITY} or more."),
+    Rule("accessa.E258", _shares_bucket_with_tenants,
+         "Statutes and tenants' files have one bucket.", "Give STATUTES_BUCKET a bucket of its own."),
+    # Whatever the endpoints: one store has many names, and one wrong word would publish tenants' files.
+    Rule("accessa.E259", lambda s: s.STORAGE == "s3"
+         and not {s.S3_RAW_BUCKET, s.S3_PARSED_BUCKET}.isdisjoint(s.STATUTES_RAW_BUCKETS),
+         "A message may make a statute of a tenant's file.",
+         "Take S3_RAW_BUCKET and S3_PARSED_BUCKET out of STATUTES_RAW_BUCKETS."),
+    Rule("accessa.E250", lambda s: configuration_error(lambda: embedders.get_embedder("titan").model)
+         if uses_titan() else (),
+         "{0}", "Correct TITAN_MODEL."),
+)
+STATUTE_DEPLOYMENT_RULES = (
+    Rule("accessa.E113", lambda s: uses_titan() and not has_aws_credentials(),
+         "Titan embeds here, and there are no AWS keys for Bedrock.",
+         "Give the machine a role that may bedrock:InvokeModel, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."),
+    Rule("accessa.E114", lambda s: [name for name in URLS if is_plain_http(getattr(s, name))]
+         if s.SQS_QUEUE_URL or s.STATUTES_BUCKET else (),
+         "{0} is not https: its traffic can be read and changed on the way.", "Set {0} to https, or unset it."),
+    Rule("accessa.E115", lambda s: bool(s.SQS_QUEUE_URL) and not has_aws_credentials(),
+         "There are no AWS keys for SQS.",
+         "Give the machine a role that may use the queue, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."),
+)
+# fmt: on

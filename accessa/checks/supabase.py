@@ -1,4 +1,4 @@
-"""Supabase: do its address and its keys belong to one project, each to its role."""
+"""System checks of the Supabase settings: the URL and the keys belong to one project, each key to its role."""
 
 from __future__ import annotations
 
@@ -10,68 +10,43 @@ from typing import Any
 
 import jwt
 from django.conf import settings
-from django.core.checks import CheckMessage, Error, Warning
 
-Found = Iterator[CheckMessage]
-LEAST_BYTES = 32  # of a key for HS256: RFC 7518 §3.2
+from accessa.checks.rules import Rule
 
-
-def check_supabase() -> Found:
-    url = settings.SUPABASE_URL
-    if url and not settings.SUPABASE_JWT_SECRET and not settings.SUPABASE_JWKS_URL:
-        yield Warning(
-            "SUPABASE_URL is set, and nothing to check its tokens with: tenants can sign in by API token only.",
-            hint=f"Set SUPABASE_JWKS_URL={url}/auth/v1/.well-known/jwks.json, or SUPABASE_JWT_SECRET.",
-            id="accessa.W221",
-        )
-    if 0 < len(settings.SUPABASE_JWT_SECRET.encode()) < LEAST_BYTES:
-        yield Error(
-            f"SUPABASE_JWT_SECRET has fewer than {LEAST_BYTES} bytes: tokens that it signs can be forged by guessing.",
-            hint="Take the JWT secret from the project's settings, API; or for one of your own: openssl rand -hex 32",
-            id="accessa.E234",
-        )
-    refs = {name: ref for name, ref in _refs() if ref}
-    if len(set(refs.values())) > 1:
-        told = ", ".join(f"{name} is of {ref}" for name, ref in refs.items())
-        hint = "Take URL and keys from the same project's settings, API."
-        yield Error(f"Supabase's address and keys are of different projects: {told}.", hint=hint, id="accessa.E222")
-    for name, role in (("SUPABASE_ANON_KEY", "anon"), ("SUPABASE_SERVICE_ROLE", "service_role")):
-        yield from _role(name, role)
-
-
-def _refs() -> Iterator[tuple[str, str]]:
-    for name in ("SUPABASE_URL", "SUPABASE_JWKS_URL", "S3_ENDPOINT_URL"):
-        found = re.match(r"https://([a-z0-9]{20})\.(?:storage\.)?supabase\.co", getattr(settings, name) or "")
-        yield name, found[1] if found else ""
-    for name in ("SUPABASE_ANON_KEY", "SUPABASE_SERVICE_ROLE"):
-        yield name, str(jwt_claims(getattr(settings, name)).get("ref", ""))
-
-
-def _role(name: str, role: str) -> Found:
-    key = getattr(settings, name)
-    wrong_kind = key.startswith("sb_secret_" if role == "anon" else "sb_publishable_")
-    found = jwt_claims(key)
-    if wrong_kind or (found and found.get("role") != role):
-        hint = f"Take the {role} key from the project's settings, API."
-        yield Error(f"{name} is not a key of the role {role}.", hint=hint, id="accessa.E223")
-    elif found and settings.SUPABASE_JWT_SECRET and not _is_signed(key):
-        hint = "Take both from the same project's settings, API."
-        yield Error(f"SUPABASE_JWT_SECRET did not sign {name}: it is another project's.", hint=hint, id="accessa.E224")
+SHORTEST_SECRET = 32  # bytes of a key for HS256: RFC 7518 §3.2
+ROLES = {"SUPABASE_ANON_KEY": "anon", "SUPABASE_SERVICE_ROLE": "service_role"}
+PROJECT_URL = re.compile(r"https://([a-z0-9]{20})\.(?:storage\.)?supabase\.co")
 
 
 def jwt_claims(key: str) -> dict[str, Any]:
-    """Return what a JWT says, unverified; empty for a key that is none."""
+    """Return the unverified claims of a JWT; an empty dict for another kind of key."""
     parts = key.split(".")
-    if len(parts) != 3:
-        return {}
     try:
-        found = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
+        claims = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4))) if len(parts) == 3 else {}
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return claims if isinstance(claims, dict) else {}
+
+
+def _several_projects(s: Any) -> list[str]:
+    urls = {name: PROJECT_URL.match(getattr(s, name) or "")
+            for name in ("SUPABASE_URL", "SUPABASE_JWKS_URL", "S3_ENDPOINT_URL")}  # fmt: skip
+    refs = {name: match[1] for name, match in urls.items() if match}
+    refs |= {name: str(ref) for name in ROLES if (ref := jwt_claims(getattr(s, name)).get("ref"))}
+    return [", ".join(f"{name} is of {ref}" for name, ref in refs.items())] if len(set(refs.values())) > 1 else []
+
+
+def _wrong_roles() -> Iterator[tuple[str, str]]:
+    for name, role in ROLES.items():
+        key = getattr(settings, name)
+        claims = jwt_claims(key)
+        is_opposite = key.startswith("sb_secret_" if role == "anon" else "sb_publishable_")
+        if is_opposite or (claims and claims.get("role") != role):
+            yield name, role
 
 
 def _is_signed(key: str) -> bool:
+    """Tell whether SUPABASE_JWT_SECRET signed ``key``, as far as that can be known."""
     try:
         if jwt.get_unverified_header(key).get("alg") != "HS256":
             return True
@@ -79,3 +54,27 @@ def _is_signed(key: str) -> bool:
     except jwt.PyJWTError:
         return False
     return True
+
+
+def _unsigned_keys(s: Any) -> list[str]:
+    roles = {name: jwt_claims(getattr(s, name)).get("role") for name in ROLES} if s.SUPABASE_JWT_SECRET else {}
+    return [name for name, role in roles.items() if role == ROLES[name] and not _is_signed(getattr(s, name))]
+
+
+# fmt: off
+SUPABASE_RULES = (
+    Rule("accessa.W221", lambda s: [s.SUPABASE_URL] * bool(
+            s.SUPABASE_URL and not s.SUPABASE_JWT_SECRET and not s.SUPABASE_JWKS_URL),
+         "SUPABASE_URL is set, and nothing verifies its tokens: tenants can sign in by API token only.",
+         "Set SUPABASE_JWKS_URL={0}/auth/v1/.well-known/jwks.json, or SUPABASE_JWT_SECRET."),
+    Rule("accessa.E234", lambda s: 0 < len(s.SUPABASE_JWT_SECRET.encode()) < SHORTEST_SECRET,
+         f"SUPABASE_JWT_SECRET has fewer than {SHORTEST_SECRET} bytes: tokens that it signs can be forged by guessing.",
+         "Copy the JWT secret from the project's API settings; or make your own: openssl rand -hex 32"),
+    Rule("accessa.E222", _several_projects, "Supabase's address and keys are of different projects: {0}.",
+         "Copy the URL and the keys from the API settings of the same project."),
+    Rule("accessa.E223", lambda s: _wrong_roles(), "{0} is not a key of the role {1}.",
+         "Copy the {1} key from the project's API settings."),
+    Rule("accessa.E224", _unsigned_keys, "SUPABASE_JWT_SECRET did not sign {0}: it is another project's.",
+         "Copy both from the API settings of the same project."),
+)
+# fmt: on

@@ -1,1 +1,1 @@
-"""`manage.py doctor`: does each thing for real, and says what to do about what does not work."""
+"""`manage.py doctor`: end-to-end checks of a deployment, each with a remedy."""

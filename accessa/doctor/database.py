@@ -1,147 +1,164 @@
-"""The database itself: is it there, is it prepared, does it hold what this program expects of it."""
+"""Checks of the database: reachable, migrated, enough connections, timeouts, autovacuum, disk."""
 
 from __future__ import annotations
 
 import os
 import shutil
 from collections.abc import Iterator
-from typing import Any
+from contextlib import contextmanager, suppress
 
+import psycopg
 from django.conf import settings
-from django.core.checks import CheckMessage, Error
 from django.db import DatabaseError, InterfaceError, connection
 from django.db.migrations.executor import MigrationExecutor
+from psycopg.conninfo import make_conninfo
 
-from accessa import checks
-from accessa.doctor.runner import Finding, doubtful, note, wrong
+from accessa.checks.database import VECTOR, check_database
+from accessa.checks.deployment import EMBEDDED
+from accessa.doctor.runner import Finding, error, note, system_check_findings, warning
 from accessa.embedded_postgres.os_user import EmbeddedError
+from accessa.embedded_postgres.server import EmbeddedServer
 from jobs.cluster import registry
 from jobs.errors import safe_error_name
 
 GIGABYTE = 1024**3
-A_WORKER_NEEDS, A_CLUSTER_NEEDS = 3, 6  # connections: its own, its heart's, a batch's; keeper, ears, sweeps aside
-SETTINGS = """
+# Connections of a worker: its own, the heartbeat's, a batch's. Of a cluster: maintenance, listener, periodic tasks.
+WORKER_CONNECTIONS, CLUSTER_CONNECTIONS = 3, 6
+LIMITS = """
 SELECT name, setting::float * CASE unit WHEN 's' THEN 1000 WHEN 'min' THEN 60000 ELSE 1 END FROM pg_settings
 WHERE name IN ('max_connections', 'superuser_reserved_connections', 'statement_timeout', 'lock_timeout',
                'idle_in_transaction_session_timeout')
 """
+AUTOVACUUM = "SELECT current_setting('autovacuum')::boolean AND current_setting('track_counts')::boolean"
 UNVACUUMED = """
 SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'r'
     AND reloptions::text ~ 'autovacuum_enabled=(false|off|0)' ORDER BY 1
 """
+OTHER_CLIENTS = """
+SELECT EXISTS (SELECT FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid())
+"""
+#   in libpq's message         reason, without host, user or password; most of its errors have no code
+CONNECT_ERRORS = {
+    "password authentication": "the password is refused",
+    "no password": "it wants a password",
+    "does not exist": "the database or the role does not exist",
+    "refused": "nobody listens there",
+    "timeout": "no answer in time",
+    "could not translate": "its name is unknown",
+    "resolve": "its name is unknown",
+    "too many": "it has no connection left",
+    "no such file": "nobody listens there",
+}
 
 
-def is_made() -> bool:
-    """Tell whether there is a database to look at: the embedded one would be made by the first connection."""
+def database_exists() -> bool:
+    """Tell whether there is a database to check: the first connection would create the embedded one."""
     server = getattr(connection, "server", None)
     return server is None or (server.data / "PG_VERSION").exists()
 
 
-def reachable() -> Iterator[Finding]:
-    if not is_made():
-        yield wrong("There is no database yet.", "Make it: manage.py serve (make serve), or manage.py migrate.")
+@contextmanager
+def embedded_server_running() -> Iterator[None]:
+    """Start the embedded server if it is stopped, and stop it again unless others have connected."""
+    server: EmbeddedServer | None = getattr(connection, "server", None)
+    started = False
+    if server and database_exists():
+        with suppress(EmbeddedError):  # reported by the check of the database
+            started = server.ensure_running()
+    try:
+        yield
+    finally:
+        connection.close()
+        if server and started and not _has_other_clients(server):
+            server.stop()
+
+
+def _has_other_clients(server: EmbeddedServer) -> bool:
+    try:
+        with psycopg.connect(make_conninfo(**server.params())) as own:
+            row = own.execute(OTHER_CLIENTS).fetchone()
+    except psycopg.Error:  # somebody is stopping it
+        return True
+    return row is None or bool(row[0])
+
+
+def check_connection() -> Iterator[Finding]:
+    if not database_exists():
+        yield error("There is no database yet.", "Make it: manage.py serve (make serve), or manage.py migrate.")
         return
     try:
         connection.ensure_connection()
-    except EmbeddedError as error:
-        yield wrong(f"The embedded PostgreSQL does not start: {str(error).splitlines()[0]}", "Read its log.")
+    except EmbeddedError as failure:
+        yield error(f"The embedded PostgreSQL does not start: {str(failure).splitlines()[0]}", "Read its log.")
         return
-    except (DatabaseError, InterfaceError) as error:
-        yield wrong(f"The database cannot be reached: {_why(error)}.", "Start it, or correct DATABASE_URL.")
+    except (DatabaseError, InterfaceError) as failure:
+        message = str(failure).lower()
+        reasons = (reason for sign, reason in CONNECT_ERRORS.items() if sign in message)
+        reason = next(reasons, safe_error_name(failure))
+        yield error(f"The database cannot be reached: {reason}.", "Start it, or correct DATABASE_URL.")
         return
-    yield from (told(message) for message in checks.check_database(app_configs=None, databases=["default"]))
+    yield from system_check_findings(check_database(app_configs=None, databases=["default"]))
+    version = connection.connection.info.server_version
     with connection.cursor() as cursor:
-        cursor.execute(checks.VECTOR)
-        yield note(f"PostgreSQL {_version()}, pgvector {cursor.fetchone()[0]}.")
+        cursor.execute(VECTOR)
+        yield note(f"PostgreSQL {version // 10000}.{version % 10000}, pgvector {cursor.fetchone()[0]}.")
 
 
-def _why(error: Exception) -> str:
-    """Return the reason without host, user or password; libpq has no codes for most of them."""
-    said = str(error).lower()
-    signs = {
-        "password authentication": "the password is refused",
-        "no password": "it wants a password",
-        "does not exist": "the database or the role does not exist",
-        "refused": "nobody listens there",
-        "timeout": "no answer in time",
-        "could not translate": "its name is unknown",
-        "resolve": "its name is unknown",
-        "too many": "it has no connection left",
-        "no such file": "nobody listens there",
-    }
-    return next((why for sign, why in signs.items() if sign in said), safe_error_name(error))
-
-
-def _version() -> str:
-    number = connection.connection.info.server_version
-    return f"{number // 10000}.{number % 10000}"
-
-
-def told(message: CheckMessage) -> Finding:
-    """Turn what a system check says into a finding."""
-    says, remedy = f"{message.msg} ({message.id})", str(message.hint or "")
-    return wrong(says, remedy) if isinstance(message, Error) or message.is_serious() else doubtful(says, remedy)
-
-
-def migrations() -> Iterator[Finding]:
+def check_migrations() -> Iterator[Finding]:
     executor = MigrationExecutor(connection)
     plan = executor.migration_plan(executor.loader.graph.leaf_nodes())
     if plan:
         first = plan[0][0]
-        says = f"{len(plan)} migrations are not applied, {first.app_label}.{first.name} first."
-        yield wrong(says, "Run: manage.py migrate")
-    ours = {app for app, _ in executor.loader.disk_migrations}
-    unknown = sorted(key for key in executor.loader.applied_migrations if key not in executor.loader.disk_migrations)
-    ahead = [f"{app}.{name}" for app, name in unknown if app in ours]
-    if ahead:
-        says = f"The database is ahead of this program: it has {ahead[0]}."
-        yield wrong(says, "Deploy the version that was migrated, here and for all workers.")
+        message = f"{len(plan)} migrations are not applied, {first.app_label}.{first.name} first."
+        yield error(message, "Run: manage.py migrate")
+    on_disk = executor.loader.disk_migrations
+    apps = {app for app, _ in on_disk}
+    for app, name in sorted(key for key in executor.loader.applied_migrations if key not in on_disk):
+        if app in apps:
+            message = f"The database is ahead of this program: it has {app}.{name}."
+            yield error(message, "Deploy the version that was migrated, here and for all workers.")
+            return
 
 
-def limits() -> Iterator[Finding]:
+def check_limits() -> Iterator[Finding]:
     with connection.cursor() as cursor:
-        cursor.execute(SETTINGS)
-        found = dict(cursor.fetchall())
-        cursor.execute("SELECT current_setting('autovacuum')::boolean, current_setting('track_counts')::boolean")
-        vacuums = all(cursor.fetchone())
+        cursor.execute(LIMITS)
+        limits = dict(cursor.fetchall())
+        cursor.execute(AUTOVACUUM)
+        (vacuums,) = cursor.fetchone()
         cursor.execute(UNVACUUMED)
         unvacuumed = [name for (name,) in cursor.fetchall()]
-    yield from _connections(found)
-    yield from _timeouts(found)
+    yield from _check_connection_count(limits)
+    yield from _check_timeouts(limits)
     if not vacuums or unvacuumed:
         where = f"for {', '.join(unvacuumed)}" if vacuums else "altogether"
         remedy = "ALTER TABLE … RESET (autovacuum_enabled);" if vacuums else "ALTER SYSTEM SET autovacuum = on;"
-        yield wrong(f"Autovacuum is off {where}: claims slow down with every job.", f"As a superuser: {remedy}")
-    yield from _room()
+        yield error(f"Autovacuum is off {where}: claims slow down with every job.", f"As a superuser: {remedy}")
+    if settings.DATABASES["default"]["ENGINE"] == EMBEDDED:  # the disk of another server is not visible here
+        free = shutil.disk_usage(settings.VAR).free
+        if free < GIGABYTE:
+            message = f"{free // 1024**2} MB are free for the database."
+            yield error(message, "Make room on the disk that holds ACCESSA_VAR.")
 
 
-def _connections(found: dict[str, Any]) -> Iterator[Finding]:
+def _check_connection_count(limits: dict[str, float]) -> Iterator[Finding]:
     clusters = max(registry.live_clusters().count(), 1)
     workers = max(registry.count_workers(), settings.WORKERS)
     web = int(os.environ.get("WEB_WORKERS", "2")) * int(os.environ.get("WEB_THREADS", "16"))
-    needed = workers * A_WORKER_NEEDS + clusters * A_CLUSTER_NEEDS + web
-    offered = int(found["max_connections"] - found["superuser_reserved_connections"])
+    needed = workers * WORKER_CONNECTIONS + clusters * CLUSTER_CONNECTIONS + web
+    offered = int(limits["max_connections"] - limits["superuser_reserved_connections"])
     if needed > offered:
-        says = f"{workers} workers and {web} web threads may need {needed} connections, and {offered} are offered."
-        yield doubtful(says, "Raise max_connections, or lower WORKERS, WEB_WORKERS or WEB_THREADS.")
+        message = f"{workers} workers and {web} web threads may need {needed} connections, and {offered} are offered."
+        yield warning(message, "Raise max_connections, or lower WORKERS, WEB_WORKERS or WEB_THREADS.")
 
 
-def _timeouts(found: dict[str, Any]) -> Iterator[Finding]:
-    if not found["idle_in_transaction_session_timeout"]:
-        yield doubtful(
-            "A forgotten transaction would make every claim slower, for ever.",
+def _check_timeouts(limits: dict[str, float]) -> Iterator[Finding]:
+    if not limits["idle_in_transaction_session_timeout"]:
+        yield warning(
+            "An abandoned transaction would slow down every claim, for ever.",
             "ALTER ROLE accessa_app SET idle_in_transaction_session_timeout = '60s';",
         )
     for name in ("statement_timeout", "lock_timeout"):
-        if 0 < found[name] < 10_000:
-            says = f"{name} of {found[name] / 1000:g} s ends commits of large documents, and index builds."
-            yield doubtful(says, f"ALTER ROLE accessa_app SET {name} = 0; the machine has limits of its own.")
-
-
-def _room() -> Iterator[Finding]:
-    """Only the embedded server's disk can be known from here."""
-    if settings.DATABASES["default"]["ENGINE"] != checks.EMBEDDED:
-        return
-    free = shutil.disk_usage(settings.VAR).free
-    if free < GIGABYTE:
-        yield wrong(f"{free // 1024**2} MB are free for the database.", "Make room on the disk that holds ACCESSA_VAR.")
+        if 0 < limits[name] < 10_000:
+            message = f"{name} of {limits[name] / 1000:g} s aborts commits of large documents, and index builds."
+            yield warning(message, f"ALTER ROLE accessa_app SET {name} = 0; each stage has a time limit of its own.")

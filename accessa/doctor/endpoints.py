@@ -1,13 +1,15 @@
-"""The API as others reach it: its address, the callbacks' address, and what browsers of other origins may do."""
+"""Checks of the public addresses: PUBLIC_URL, the vendor's webhook, CORS of the API and of the bucket."""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
 import json
+import os
 import secrets
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import cast
 from urllib.parse import urlsplit
 from uuid import uuid4
@@ -16,204 +18,189 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.files.storage import storages
 
-from accessa.checks.conflicts import is_allowed, is_local
+from accessa.checks.rules import is_allowed, is_local
 from accessa.demo.client import upload_headers
-from accessa.doctor.http import Said, Silent, ask
-from accessa.doctor.runner import Finding, doubtful, not_needed, note, wrong
-from accessa.doctor.storage import altered, is_ours
+from accessa.doctor.http import NoResponse, Response, send_request
+from accessa.doctor.runner import Finding, error, note, skipped, warning
+from accessa.doctor.storage import forge_signature, is_api_url
+from accessa.server.programs import Address, published_url
 from documents.storage import Bucket, SignedUrlMixin
 from documents.validation import MIME
 from vendors.webhook_secrets import webhook_secrets
-from webhooks.urls import urlpatterns as callback_routes
+from webhooks.urls import urlpatterns as webhook_routes
 
+DEFAULT_URL = Address("127.0.0.1", 8000).url  # PUBLIC_URL's default
 START = "Start the API (manage.py serve), or correct PUBLIC_URL. Behind a proxy, look whether it forwards to the API."
-CALLBACK_PATH = "/" + str(callback_routes[0].pattern)
-ANOTHER = "a deployment with another SECRET_KEY"
-
-
-# The API
-
-
-def api() -> Iterator[Finding]:
-    try:
-        answer = ask("GET", f"{settings.PUBLIC_URL}/readyz")
-    except Silent as silent:
-        yield wrong(f"PUBLIC_URL is not answered: {silent}.", START)
-        return
-    if answer.status == 400:
-        remedy = "Add its host to ALLOWED_HOSTS, or let the proxy send a Host that is there."
-        yield wrong("The API refuses the host of PUBLIC_URL.", remedy)
-    elif answer.status == 503:
-        yield _unready(answer.code)
-    elif answer.status != 200 or not answer.told:
-        yield wrong(f"PUBLIC_URL answers {answer.status}, and it is not this API.", START)
-    else:
-        yield from _ours()
-        yield note(f"({settings.PUBLIC_URL})")
-
-
-LACKS = {
+WEBHOOK_PATH = "/" + str(webhook_routes[0].pattern)
+UNREADY = {
     "UNAVAILABLE": ("does not reach its database", "Give it the DATABASE_URL that you use here."),
     "NOT_MIGRATED": ("its database lacks migrations", "Run: manage.py migrate, with the DATABASE_URL of the API."),
     "STORAGE_NOT_CONFIGURED": (
         "cannot use its file store",
         "Give it a STORAGE_ROOT that it can write, or the bucket's settings; storage-raw below says more.",
     ),
-    "STOPPING": ("is about to end", "Ask again when the next one is up."),
+    "STOPPING": ("is about to end", "Run doctor again when the next one is up."),
 }
 
 
-def _unready(code: str) -> Finding:
-    """Name what the API says that it lacks; a 503 without our codes is a proxy's, or another's."""
-    if code not in LACKS:
-        return wrong("PUBLIC_URL answers 503, and it is not this API.", START)
-    lack, remedy = LACKS[code]
-    return wrong(f"The API answers, but {lack}.", remedy)
+@contextmanager
+def public_url_of_serve() -> Iterator[None]:
+    """Use the address of the running `serve`, where no PUBLIC_URL was chosen."""
+    before = settings.PUBLIC_URL
+    if not os.environ.get("PUBLIC_URL") and before == DEFAULT_URL:
+        settings.PUBLIC_URL = published_url(settings.VAR) or before
+    try:
+        yield
+    finally:
+        settings.PUBLIC_URL = before
 
 
-def _ours() -> Iterator[Finding]:
-    """A URL that we sign must be good there; for an object that does not exist, so that nothing is given out."""
+def check_api() -> Iterator[Finding]:
+    try:
+        response = send_request("GET", f"{settings.PUBLIC_URL}/readyz")
+    except NoResponse as failure:
+        yield error(f"PUBLIC_URL is not answered: {failure}.", START)
+        return
+    if response.status == 400:
+        remedy = "Add its host to ALLOWED_HOSTS, or let the proxy send a Host that is there."
+        yield error("The API refuses the host of PUBLIC_URL.", remedy)
+    elif response.status == 503 and response.code in UNREADY:
+        lack, remedy = UNREADY[response.code]
+        yield error(f"The API answers, but {lack}.", remedy)
+    elif response.status != 200 or not response.json:  # a 503 without our codes is a proxy's
+        yield error(f"PUBLIC_URL answers {response.status}, and it is not this API.", START)
+    else:
+        yield from _check_signed_urls()
+        yield note(f"({settings.PUBLIC_URL})")
+
+
+def _check_signed_urls() -> Iterator[Finding]:
+    """Request an object that does not exist by a URL signed here, then by a forged one."""
     bucket = cast(SignedUrlMixin, storages["raw"])
     url = SignedUrlMixin.sign_download(bucket, f"doctor/{uuid4()}", filename="doctor.pdf")
-    good, bad = ask("GET", url), ask("GET", altered(url))
-    if good.code == "URL_NOT_VALID":
-        yield wrong(f"The API at PUBLIC_URL is {ANOTHER}.", "Give API, workers and this shell one SECRET_KEY.")
-    elif good.status == 503:
-        yield wrong("The API does not reach its file store.", "Give it the storage settings that you use here.")
-    elif good.status != 404:
-        yield wrong(f"The API at PUBLIC_URL answers {good.status} to a signed URL.", START)
-    if bad.status not in (403, 404) or (bad.status == 404 and bad.code == "NOT_FOUND"):
-        yield wrong("The API at PUBLIC_URL takes an altered signature.", "It is not this program. " + START)
+    signed, forged = send_request("GET", url), send_request("GET", forge_signature(url))
+    if signed.code == "URL_NOT_VALID":
+        yield error(
+            "The API at PUBLIC_URL is a deployment with another SECRET_KEY.",
+            "Give API, workers and this shell one SECRET_KEY.",
+        )
+    elif signed.status == 503:
+        yield error("The API does not reach its file store.", "Give it the storage settings that you use here.")
+    elif signed.status != 404:
+        yield error(f"The API at PUBLIC_URL answers {signed.status} to a signed URL.", START)
+    if forged.status not in (403, 404) or (forged.status == 404 and forged.code == "NOT_FOUND"):
+        yield error("The API at PUBLIC_URL takes an altered signature.", "It is not this program. " + START)
 
 
-# Callbacks
-
-
-def callback() -> Iterator[Finding]:
+def check_webhook() -> Iterator[Finding]:
     url = settings.LLAMAPARSE_CALLBACK_URL
     if settings.PARSER != "llamaparse":
-        yield not_needed("no parsing vendor is used")
+        yield skipped("no parsing vendor is used")
         return
     if not url:
-        yield doubtful(
+        yield warning(
             "The parsing vendor has no address to call back: each parse is found later, by polling.",
-            f"Set PUBLIC_URL, or LLAMAPARSE_CALLBACK_URL, to a public https address of this API ({CALLBACK_PATH}).",
+            f"Set PUBLIC_URL, or LLAMAPARSE_CALLBACK_URL, to a public https address of this API ({WEBHOOK_PATH}).",
         )
         return
-    yield from _address(url)
-    yield from _round_trip(url)
-
-
-def _address(url: str) -> Iterator[Finding]:
     if not url.startswith("https:") and not is_local(url):
-        yield wrong("The callback address is not https; LlamaCloud calls no other.", "Set it to an https address.")
+        yield error("The callback address is not https; LlamaCloud calls no other.", "Set it to an https address.")
     if urlsplit(url).hostname == urlsplit(settings.PUBLIC_URL).hostname and not is_allowed(url):
-        yield wrong("The host of the callback address is not in ALLOWED_HOSTS.", "Add it there, for the API.")
+        yield error("The host of the callback address is not in ALLOWED_HOSTS.", "Add it there, for the API.")
+    yield from _check_signatures(url)
 
 
-def _round_trip(url: str) -> Iterator[Finding]:
-    """Sign a callback about a job that does not exist: whoever trusts the signature says so, and does nothing."""
+def _check_signatures(url: str) -> Iterator[Finding]:
+    """Send signed events of an unknown job: an API that trusts the signature answers with a code and does nothing."""
     try:
-        known = webhook_secrets()
-    except ImproperlyConfigured as error:
-        yield wrong(str(error), "Make one with: echo whsec_$(openssl rand -base64 32)")
+        keys = webhook_secrets()
+    except ImproperlyConfigured as failure:
+        yield error(str(failure), "Make one with: echo whsec_$(openssl rand -base64 32)")
         return
-    for number, secret in enumerate(known, start=1):
+    for position, key in enumerate(keys, start=1):
         try:
-            answer = _call(url, secret)
-        except Silent as silent:
-            yield wrong(f"The callback address is not answered: {silent}.", "Correct LLAMAPARSE_CALLBACK_URL. " + START)
+            response = _send_event(url, key)
+        except NoResponse as failure:
+            remedy = "Correct LLAMAPARSE_CALLBACK_URL. " + START
+            yield error(f"The callback address is not answered: {failure}.", remedy)
             return
-        found = _understood(answer, number, len(known))
-        if found:
-            yield found
-            if answer.code not in ("INVALID_SIGNATURE", "CALLBACK_UNKNOWN_JOB"):
-                return
-    if _call(url, "whsec_" + secrets.token_urlsafe(32)).code != "INVALID_SIGNATURE":
-        yield wrong("The callback address takes a forged signature.", "Stop it: anybody can forge parses there.")
+        if (response.status, response.code) == (404, "CALLBACK_UNKNOWN_JOB"):
+            continue
+        yield _explain_webhook(response, f"secret {position} of {len(keys)}" if len(keys) > 1 else "the secret")
+        if response.code not in ("INVALID_SIGNATURE", "CALLBACK_UNKNOWN_JOB"):
+            return
+    if _send_event(url, "whsec_" + secrets.token_urlsafe(32)).code != "INVALID_SIGNATURE":
+        yield error("The callback address takes a forged signature.", "Stop it: anybody can forge parses there.")
 
 
-def _call(url: str, secret: str) -> Said:
+def _send_event(url: str, key: str) -> Response:
     event = {
         "event_id": str(uuid4()), "event_type": "parse.success", "timestamp": time.time(),
         "data": {"id": f"doctor-{uuid4()}", "job_id": f"doctor-{uuid4()}"},
     }  # fmt: skip
     body = json.dumps(event).encode()
-    signature = "sha256=" + hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
-    return ask("POST", url, headers={"content-type": "application/json", "lc-signature": signature}, body=body)
+    signature = "sha256=" + hmac.new(key.encode(), body, hashlib.sha256).hexdigest()
+    return send_request("POST", url, headers={"content-type": "application/json", "lc-signature": signature}, body=body)
 
 
-def _understood(answer: Said, number: int, of: int) -> Finding | None:
-    if answer.status == 404 and answer.code == "CALLBACK_UNKNOWN_JOB":
-        return None
-    if answer.status == 401 and answer.code == "INVALID_SIGNATURE":
-        which = f"secret {number} of {of}" if of > 1 else "the secret"
-        return wrong(
+def _explain_webhook(response: Response, which: str) -> Finding:
+    if response.status == 401 and response.code == "INVALID_SIGNATURE":
+        return error(
             f"The callback address does not know {which}: it is another deployment's, or runs with other secrets.",
             "Give it these LLAMAPARSE_WEBHOOK_SECRETS (or this SECRET_KEY), or correct LLAMAPARSE_CALLBACK_URL.",
         )
-    if answer.status == 400:
-        return wrong("The callback address refuses its host.", "Add it to ALLOWED_HOSTS of that API.")
-    return wrong(
-        f"The callback address answers {answer.status}, and not as this API does.",
-        f"It must end in {CALLBACK_PATH}, without a redirect, a login page or a firewall before it.",
+    if response.status == 400:
+        return error("The callback address refuses its host.", "Add it to ALLOWED_HOSTS of that API.")
+    return error(
+        f"The callback address answers {response.status}, and not as this API does.",
+        f"It must end in {WEBHOOK_PATH}, without a redirect, a login page or a firewall before it.",
     )
 
 
-# Browsers of other origins
-
-
-def cors_of_api() -> Iterator[Finding]:
+def check_api_cors() -> Iterator[Finding]:
     if not settings.CORS_ALLOWED_ORIGINS:
-        yield not_needed("CORS_ALLOWED_ORIGINS is empty: no other origin calls")
+        yield skipped("CORS_ALLOWED_ORIGINS is empty: no other origin calls")
         return
+    url = f"{settings.PUBLIC_URL}/upload"
     remedy = "Set CORS_ALLOWED_ORIGINS for the API too, scheme://host, and look whether a proxy answers OPTIONS."
     for origin in settings.CORS_ALLOWED_ORIGINS:
-        problem = _preflight(f"{settings.PUBLIC_URL}/upload", origin, "POST", "authorization,content-type")
-        if problem:
-            yield wrong(f"A browser at {origin} may not call the API: {problem}.", remedy)
-    if not _preflight(f"{settings.PUBLIC_URL}/upload", "https://doctor.invalid", "POST", "authorization"):
-        yield wrong(
-            "Browsers of any origin may call the API.", "Name the origins in CORS_ALLOWED_ORIGINS; no proxy may add *."
-        )
+        if problem := _preflight_problem(url, origin, "POST", "authorization,content-type"):
+            yield error(f"A browser at {origin} may not call the API: {problem}.", remedy)
+    if not _preflight_problem(url, "https://doctor.invalid", "POST", "authorization"):
+        remedy = "Name the origins in CORS_ALLOWED_ORIGINS; no proxy may add *."
+        yield error("Browsers of any origin may call the API.", remedy)
 
 
-def cors_of_bucket() -> Iterator[Finding]:
-    bucket = cast(Bucket, storages["raw"])
+def check_bucket_cors() -> Iterator[Finding]:
     sha256 = hashlib.sha256(b"x").hexdigest()
-    url = bucket.sign_upload(f"doctor/{uuid4()}", length=1, mime=MIME, sha256=sha256)
-    if is_ours(url):
-        yield not_needed("uploads go to the API itself")
+    url = cast(Bucket, storages["raw"]).sign_upload(f"doctor/{uuid4()}", length=1, mime=MIME, sha256=sha256)
+    if is_api_url(url):
+        yield skipped("uploads go to the API itself")
         return
-    sent = sorted(upload_headers(url, sha256))
-    origins = [settings.PUBLIC_URL, *settings.CORS_ALLOWED_ORIGINS]
-    for origin in origins:
-        problem = _preflight(url, origin, "PUT", ",".join(sent))
-        if problem:
-            yield wrong(
+    headers = sorted(upload_headers(url, sha256))
+    for origin in [settings.PUBLIC_URL, *settings.CORS_ALLOWED_ORIGINS]:
+        if problem := _preflight_problem(url, origin, "PUT", ",".join(headers)):
+            yield error(
                 f"A browser at {origin} may not upload to the bucket for raw files: {problem}.",
-                f"Give the bucket a CORS rule: PUT, this origin, and what uploads send: {', '.join(sent)}.",
+                f"Give the bucket a CORS rule: PUT, this origin, and the headers of uploads: {', '.join(headers)}.",
             )
 
 
-def _preflight(url: str, origin: str, method: str, headers: str) -> str:
-    """Ask as a browser does before it sends; return what it would stumble over, or nothing."""
-    asked = {"origin": origin, "access-control-request-method": method, "access-control-request-headers": headers}
+def _preflight_problem(url: str, origin: str, method: str, headers: str) -> str:
+    """Send the preflight request of a browser; return why the browser would give up, or nothing."""
+    preflight = {"origin": origin, "access-control-request-method": method, "access-control-request-headers": headers}
     try:
-        answer = ask("OPTIONS", url, headers=asked)
-    except Silent as silent:
-        return str(silent)
-    allowed = answer.headers.get("access-control-allow-origin", "")
-    if not 200 <= answer.status < 300 or allowed not in ("*", origin):
-        return f"its preflight is answered {answer.status} without Access-Control-Allow-Origin for it"
-    methods = _listed(answer, "methods")
+        response = send_request("OPTIONS", url, headers=preflight)
+    except NoResponse as failure:
+        return str(failure)
+    allowed = response.headers.get("access-control-allow-origin", "")
+    if not 200 <= response.status < 300 or allowed not in ("*", origin):
+        return f"its preflight is answered {response.status} without Access-Control-Allow-Origin for it"
+    methods, names = (
+        {name.strip().lower() for name in response.headers.get(f"access-control-allow-{kind}", "").split(",") if name}
+        for kind in ("methods", "headers")
+    )
     if methods and not methods & {"*", method.lower()}:
         return f"{method} is not allowed"
-    missing = set(headers.split(",")) - _listed(answer, "headers")
-    if missing and "*" not in _listed(answer, "headers"):
-        return f"the header {sorted(missing)[0]} is not allowed"
-    return ""
-
-
-def _listed(answer: Said, what: str) -> set[str]:
-    return {each.strip().lower() for each in answer.headers.get(f"access-control-allow-{what}", "").split(",") if each}
+    missing = sorted(set(headers.split(",")) - names)
+    return f"the header {missing[0]} is not allowed" if missing and "*" not in names else ""

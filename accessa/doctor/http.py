@@ -1,4 +1,4 @@
-"""What doctor asks over HTTP, as a stranger would: no redirects, no cookies, no proxies, and never for long."""
+"""HTTP requests of doctor: no redirects, cookies or proxies, short timeouts, errors as sentences without addresses."""
 
 from __future__ import annotations
 
@@ -10,72 +10,72 @@ from typing import Any
 
 import httpx
 
-SECONDS = 5.0
-LONGEST = 1024 * 1024
+TIMEOUT = 5.0
+MAX_BYTES = 1024 * 1024
+#   in httpx's message    reason
+CONNECT_ERRORS = (
+    ("certificate", "its certificate is not trusted"),
+    ("ssl", "it speaks no TLS"),
+    ("name or service", "its name is unknown"),
+    ("name resolution", "its name is unknown"),
+    ("refused", "nobody listens there"),
+    ("", "it cannot be reached"),
+)
 
 
-class Silent(Exception):
-    """Nobody answered. The message says how, and names no address."""
+class NoResponse(Exception):
+    """The server did not respond. The message says why, without the address."""
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class Response:
     status: int
     headers: httpx.Headers
     body: bytes
 
     @property
-    def told(self) -> dict[str, Any]:
-        """Return the JSON object of the body; empty when it is none: a portal's page, another's server."""
+    def json(self) -> dict[str, Any]:
+        """Return the JSON object of the body; empty when it is none: a portal's page, another server."""
         try:
-            found = json.loads(self.body)
+            body = json.loads(self.body)
         except ValueError:
             return {}
-        return found if isinstance(found, dict) else {}
+        return body if isinstance(body, dict) else {}
 
     @property
     def code(self) -> str:
-        return str(self.told.get("code", ""))
+        return str(self.json.get("code", ""))
 
     @property
-    def clock(self) -> float | None:
-        """Return the time that the answer's Date names."""
+    def timestamp(self) -> float | None:
+        """Return the time in the Date header."""
         try:
             return parsedate_to_datetime(self.headers["date"]).timestamp()
         except (KeyError, ValueError, TypeError):
             return None
 
 
-def ask(
-    method: str, url: str, *, headers: Mapping[str, str] | None = None, body: bytes = b"", seconds: float = SECONDS
-) -> Said:
-    """Raise ``Silent`` when there is no answer."""
+def send_request(
+    method: str, url: str, *, headers: Mapping[str, str] | None = None, body: bytes = b"", timeout: float = TIMEOUT
+) -> Response:
+    """Raise ``NoResponse`` where there is none."""
     try:
         with (
-            httpx.Client(timeout=seconds, trust_env=False, follow_redirects=False) as client,
-            client.stream(method, url, headers=dict(headers or {}), content=body or None) as answer,
+            httpx.Client(timeout=timeout, trust_env=False, follow_redirects=False) as client,
+            client.stream(method, url, headers=dict(headers or {}), content=body or None) as response,
         ):
             content = b""
-            for piece in answer.iter_raw():
+            for piece in response.iter_raw():
                 content += piece
-                if len(content) > LONGEST:
+                if len(content) > MAX_BYTES:
                     break
-            return Said(answer.status_code, answer.headers, content)
+            return Response(response.status_code, response.headers, content)
     except (httpx.InvalidURL, httpx.UnsupportedProtocol):
-        raise Silent("the address is none") from None
+        raise NoResponse("the address is none") from None
     except httpx.TimeoutException:
-        raise Silent(f"no answer within {seconds:g} s") from None
+        raise NoResponse(f"no answer within {timeout:g} s") from None
     except httpx.ConnectError as error:
-        raise Silent(_why(error)) from None
+        message = str(error).lower()
+        raise NoResponse(next(reason for sign, reason in CONNECT_ERRORS if sign in message)) from None
     except httpx.HTTPError as error:
-        raise Silent(f"the connection broke ({type(error).__name__})") from None
-
-
-def _why(error: httpx.ConnectError) -> str:
-    said = str(error).lower()
-    for sign, why in (("certificate", "its certificate is not trusted"), ("ssl", "it speaks no TLS"),
-                      ("name or service", "its name is unknown"), ("name resolution", "its name is unknown"),
-                      ("refused", "nobody listens there")):  # fmt: skip
-        if sign in said:
-            return why
-    return "it cannot be reached"
+        raise NoResponse(f"the connection broke ({type(error).__name__})") from None

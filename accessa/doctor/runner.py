@@ -1,4 +1,4 @@
-"""How a check is run: in its time, whatever it hangs on, and with no secret in what it says."""
+"""Check, Finding and the loop that runs checks: each in a thread with a timeout, its output redacted."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from django.core.checks import CheckMessage, Error
 from django.db import connection
 
 from accessa.observability.redaction import redact_secrets
@@ -23,97 +24,102 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One sentence, and what to do about it. A check without findings, or with notes alone, is well."""
+    """One sentence and its remedy. A check passes without findings, or with OK ones alone."""
 
     level: Level
-    says: str
+    message: str
     remedy: str = ""
 
 
-def wrong(says: str, remedy: str) -> Finding:
-    return Finding(Level.ERROR, says, remedy)
+def error(message: str, remedy: str) -> Finding:
+    return Finding(Level.ERROR, message, remedy)
 
 
-def doubtful(says: str, remedy: str) -> Finding:
-    return Finding(Level.WARNING, says, remedy)
+def warning(message: str, remedy: str) -> Finding:
+    return Finding(Level.WARNING, message, remedy)
 
 
-def note(says: str) -> Finding:
-    """What a healthy check has to tell beside that it is well."""
-    return Finding(Level.OK, says)
+def note(message: str) -> Finding:
+    """Return a detail that is printed with a check that passes."""
+    return Finding(Level.OK, message)
 
 
-def not_needed(because: str) -> Finding:
-    return Finding(Level.SKIPPED, because)
+def skipped(reason: str) -> Finding:
+    return Finding(Level.SKIPPED, reason)
+
+
+def system_check_findings(messages: Iterable[CheckMessage]) -> Iterator[Finding]:
+    """Convert messages of Django's system checks."""
+    for message in messages:
+        if not message.is_silenced():
+            make = error if isinstance(message, Error) or message.is_serious() else warning
+            yield make(f"{message.msg} ({message.id})", str(message.hint or ""))
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """``works`` is said when nothing is found; ``slow`` is the remedy when it does not end in ``seconds``."""
+    """``passed`` is printed when there is no finding; ``timeout_remedy`` when ``run`` exceeds ``timeout`` seconds."""
 
     name: str
-    works: str
+    passed: str
     run: Callable[[], Iterable[Finding]]
     needs: tuple[str, ...] = ()
-    seconds: float = 10.0
-    slow: str = "Look whether a firewall or a proxy swallows what is sent, and whether this machine is overloaded."
+    timeout: float = 10.0
+    timeout_remedy: str = "Look whether a firewall or a proxy drops packets, and whether this machine is overloaded."
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class CheckResult:
     name: str
     level: Level
     findings: tuple[Finding, ...]
     seconds: float
 
 
-def examine(checks: Sequence[Check], *, only: Collection[str] = (), skip: Collection[str] = ()) -> Iterator[Verdict]:
-    """Run the checks one after the other; what needs one that has failed, or was left out by ``skip``, is skipped."""
+def run_checks(
+    checks: Sequence[Check], *, only: Collection[str] = (), skip: Collection[str] = ()
+) -> Iterator[CheckResult]:
+    """Run the checks in order. A check is skipped when one that it needs has failed or was itself skipped for that."""
     failed: set[str] = set()
     for check in checks:
         if (only and check.name not in only) or check.name in skip:
             continue
-        missing = [name for name in check.needs if name in failed]
-        if missing:
-            findings: tuple[Finding, ...] = (not_needed(f"needs {missing[0]}"),)
-            verdict = Verdict(check.name, Level.SKIPPED, findings, 0.0)
-        else:
-            verdict = _examined(check)
-        if verdict.level in (Level.ERROR, Level.SKIPPED) and (missing or verdict.level is Level.ERROR):
-            failed.add(check.name)
-        yield verdict
-
-
-def _examined(check: Check) -> Verdict:
-    """Run one in a thread of its own: a call that hangs is left behind, not waited for."""
-    found: list[Finding] = []
-    began = time.monotonic()
-    thread = threading.Thread(target=_run, args=(check, found), name=f"doctor-{check.name}", daemon=True)
-    thread.start()
-    thread.join(check.seconds)
-    if thread.is_alive():
-        found = [*found, wrong(f"It did not end within {check.seconds:g} s.", check.slow)]
-    return _verdict(check, found, time.monotonic() - began)
-
-
-def _run(check: Check, found: list[Finding]) -> None:
-    try:
-        for finding in check.run():
-            found.append(finding)
-    except Exception as error:  # a check that breaks says so, and the others go on
-        last = safe_traceback(error).strip().splitlines()[-2:]
-        found.append(
-            wrong(f"It broke: {safe_error_name(error)}.", f"Report this: {' / '.join(line.strip() for line in last)}")
+        missing = next((name for name in check.needs if name in failed), None)
+        outcome = (
+            CheckResult(check.name, Level.SKIPPED, (skipped(f"needs {missing}"),), 0.0) if missing else _run(check)
         )
-    finally:
-        connection.close()
+        if missing or outcome.level is Level.ERROR:
+            failed.add(check.name)
+        yield outcome
 
 
-def _verdict(check: Check, found: Sequence[Finding], seconds: float) -> Verdict:
-    told = tuple(Finding(each.level, redact_secrets(each.says), redact_secrets(each.remedy)) for each in found)
-    levels = {finding.level for finding in told}
+def _run(check: Check) -> CheckResult:
+    """Run one check in a thread of its own: a call that hangs is abandoned."""
+    findings: list[Finding] = []
+
+    def run() -> None:
+        try:
+            for finding in check.run():
+                findings.append(finding)
+        except Exception as failure:  # reported as a finding, and the other checks run
+            frames = " / ".join(line.strip() for line in safe_traceback(failure).strip().splitlines()[-2:])
+            findings.append(error(f"It broke: {safe_error_name(failure)}.", f"Report this: {frames}"))
+        finally:
+            connection.close()
+
+    began = time.monotonic()
+    thread = threading.Thread(target=run, name=f"doctor-{check.name}", daemon=True)
+    thread.start()
+    thread.join(check.timeout)
+    redacted = [Finding(each.level, redact_secrets(each.message), redact_secrets(each.remedy)) for each in findings]
+    if thread.is_alive():
+        redacted.append(error(f"It did not end within {check.timeout:g} s.", check.timeout_remedy))
+    return _summarize(check, redacted, time.monotonic() - began)
+
+
+def _summarize(check: Check, findings: Sequence[Finding], seconds: float) -> CheckResult:
+    problems = tuple(finding for finding in findings if finding.level is not Level.OK)
+    levels = {finding.level for finding in problems}
     worst = next((level for level in (Level.ERROR, Level.WARNING, Level.SKIPPED) if level in levels), Level.OK)
-    notes = [finding.says for finding in told if finding.level is Level.OK]
-    if worst is Level.OK:
-        told = (note(" ".join([check.works, *notes])),)
-    return Verdict(check.name, worst, tuple(f for f in told if f.level is not Level.OK or worst is Level.OK), seconds)
+    notes = [finding.message for finding in findings if finding.level is Level.OK]
+    return CheckResult(check.name, worst, problems or (note(" ".join([check.passed, *notes])),), seconds)

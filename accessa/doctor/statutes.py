@@ -1,4 +1,4 @@
-"""Can laws be worked on: the queue with its dead letters, who takes its messages, and the bucket of artifacts."""
+"""Checks of the statute worker: SQS queues, dead letters, rights, live consumers, the bucket of artifacts."""
 
 from __future__ import annotations
 
@@ -6,170 +6,168 @@ import json
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from uuid import uuid4
 
 from django.conf import settings
 from django.db.models.functions import Now
 
 from accessa.checks import s3_errors
-from accessa.doctor.runner import Finding, doubtful, not_needed, note, wrong
+from accessa.doctor.runner import Finding, error, note, skipped, warning
 from jobs.outcomes import Postponed, StageFailure
 from statutes.consumer import status
 from statutes.models import Consumer
-from statutes.s3 import client as objects
+from statutes.s3 import client as s3
 from statutes.sqs import client as sqs
 from statutes.sqs import dead_letters
-from statutes.sqs.client import ReceivedMessage
 from vendors import guard
 
 QUEUES = ("SQS_QUEUE_URL", "SQS_PRIORITY_QUEUE_URL")
 RIGHTS = "sqs:ReceiveMessage, sqs:DeleteMessage, sqs:ChangeMessageVisibility, sqs:SendMessage, sqs:GetQueueAttributes"
-REACH = "Let this machine out to SQS, or correct SQS_REGION and SQS_ENDPOINT_URL."
+REACH = "Allow this machine to reach SQS, or correct SQS_REGION and SQS_ENDPOINT_URL."
 REMEDIES = {
     "SQS_NO_QUEUE": ("is no queue that is there", "Correct it, or SQS_REGION."),
     guard.KEY: ("refuses the key, or there is none", f"Let the role or the key do {RIGHTS}."),
     guard.LIMITED: ("has had too many calls", "Run doctor again in a minute."),
     guard.AWAY: ("has failed again and again; calls are held back", "Wait, or look at AWS' health page."),
     "VENDOR_UNAVAILABLE": ("has a fault of its own", "Wait, or look at AWS' health page."),
-    "VENDOR_REFUSED": ("refuses what it is asked", "Look whether it is the address of a queue of SQS."),
+    "VENDOR_REFUSED": ("refuses the request", "Look whether it is the address of a queue of SQS."),
 }
-# No law's id begins with a dot: nothing there is ever taken for a law's.
+# No statute's id begins with a dot.
 PREFIXES, PROBE, CONTENT = ("normalized", "chunks", "embeddings", "failed"), ".doctor", b"written by manage.py doctor"
-DO = "Let the key do s3:PutObject, s3:GetObject, s3:DeleteObject below normalized/, chunks/, embeddings/ and failed/."
+WRITE = (
+    "Let the key do s3:PutObject, s3:GetObject, s3:DeleteObject below normalized/, chunks/, embeddings/ and failed/."
+)
 READ = "Let the key do s3:GetObject below raw/, and s3:ListBucket: without it a missing file looks like a refusal."
 MISSING = f"STATUTES_BUCKET: {s3_errors.NO_BUCKET}."
-WAITS_LONG = timedelta(minutes=5)
-LOOKED_INTO = 50  # dead letters, in the seconds that a check has
+LONG_WAIT = timedelta(minutes=5)
+SAMPLED_DEAD_LETTERS = 50  # in the seconds that a check has
 
 
-def queue() -> Iterator[Finding]:
+def check_queues() -> Iterator[Finding]:
     if not settings.SQS_QUEUE_URL:
-        yield not_needed("SQS_QUEUE_URL is not set")
+        yield skipped("SQS_QUEUE_URL is not set")
         return
-    giving_up: dict[str, list[str]] = {}  # by their dead letters, which queues may share
+    names_by_dead_letters: dict[str, list[str]] = {}  # queues may share them
     for name in QUEUES:
         if url := getattr(settings, name):
-            yield from _asked(name, url, giving_up)
-    for dead_url, names in giving_up.items():
-        yield from _given_up(dead_url, names)
-    yield from _consumers()
+            yield from _check_queue(name, url, names_by_dead_letters)
+    for dead_url, names in names_by_dead_letters.items():
+        yield from _check_dead_letters(dead_url, names)
+    yield from _check_consumers()
 
 
-def _asked(name: str, url: str, giving_up: dict[str, list[str]]) -> Iterator[Finding]:
+def _check_queue(name: str, url: str, names_by_dead_letters: dict[str, list[str]]) -> Iterator[Finding]:
     try:
-        found = sqs.queue_attributes(url)
-        yield from _policy(name, url, found.get("RedrivePolicy"))
+        attributes = sqs.queue_attributes(url)
+        yield from _check_redrive_policy(name, attributes.get("RedrivePolicy"))
         if dead_url := dead_letters.dead_letter_queue_url(url):
-            giving_up.setdefault(dead_url, []).append(name)
-        yield from _rights(name, url)
-    except Postponed as postponed:
-        yield _away(name, postponed.wait.reason)
-    except StageFailure as failure:
-        yield _away(name, failure.code)
+            names_by_dead_letters.setdefault(dead_url, []).append(name)
+        yield from _check_rights(name, url)
+    except (Postponed, StageFailure) as failure:
+        yield _explain_failure(name, failure)
     else:
-        waiting = found.get("ApproximateNumberOfMessages", "0")
-        yield note(f"({name}: {waiting} waiting, {found.get('ApproximateNumberOfMessagesNotVisible', '0')} held)")
+        waiting = attributes.get("ApproximateNumberOfMessages", "0")
+        yield note(f"({name}: {waiting} waiting, {attributes.get('ApproximateNumberOfMessagesNotVisible', '0')} held)")
 
 
-def _away(name: str, code: str) -> Finding:
-    says, remedy = REMEDIES.get(code, (f"does not answer ({code})", REACH))
-    return wrong(f"{name} {says}.", remedy)
+def _explain_failure(name: str, failure: Postponed | StageFailure) -> Finding:
+    code = str(failure.wait.reason if isinstance(failure, Postponed) else failure.code)
+    message, remedy = REMEDIES.get(code, (f"does not answer ({code})", REACH))
+    return error(f"{name} {message}.", remedy)
 
 
-def _policy(name: str, url: str, policy: str | None) -> Iterator[Finding]:
+def _check_redrive_policy(name: str, policy: str | None) -> Iterator[Finding]:
     if not policy:
-        yield doubtful(
-            f"{name} has no dead-letter queue: what always fails comes back until it expires.",
+        yield warning(
+            f"{name} has no dead-letter queue: a message that always fails comes back until it expires.",
             "Give the queue a redrive policy with maxReceiveCount 3 to 5.",
         )
         return
-    most = int(json.loads(policy)["maxReceiveCount"])
-    if most < dead_letters.MIN_RECEIVES:
-        yield wrong(f"maxReceiveCount of {name} is {most}: no consumer begins.", "Set it to 3, 4 or 5.")
-    elif most < dead_letters.USUAL_RECEIVES:
-        yield doubtful(f"maxReceiveCount of {name} is {most}: one hiccup is half of it.", "Set it to 3, 4 or 5.")
+    receives = int(json.loads(policy)["maxReceiveCount"])
+    if receives < dead_letters.MIN_RECEIVES:
+        yield error(f"maxReceiveCount of {name} is {receives}: no consumer starts.", "Set it to 3, 4 or 5.")
+    elif receives < dead_letters.USUAL_RECEIVES:
+        yield warning(f"maxReceiveCount of {name} is {receives}: one failure is half of it.", "Set it to 3, 4 or 5.")
 
 
-def _given_up(dead_url: str, names: list[str]) -> Iterator[Finding]:
-    """Count them, and look into some, which are back at once: what nobody can read is not to be put back."""
+def _check_dead_letters(dead_url: str, names: list[str]) -> Iterator[Finding]:
+    """Count the dead letters, and receive some to see which can be redriven; these are visible again at once."""
     try:
-        dead = dead_letters.queue_depth(dead_url)
-        some = dead_letters.receive_dead_letters([getattr(settings, names[0])], most=LOOKED_INTO) if dead else []
-        dead_letters.release_dead_letters(some)
-    except Postponed as postponed:
-        yield _away(f"The dead-letter queue of {names[0]}", postponed.wait.reason)
+        count = dead_letters.queue_depth(dead_url)
+        queue = getattr(settings, names[0])
+        sample = dead_letters.receive_dead_letters([queue], most=SAMPLED_DEAD_LETTERS) if count else []
+        dead_letters.release_dead_letters(sample)
+    except (Postponed, StageFailure) as failure:
+        yield _explain_failure(f"The dead-letter queue of {names[0]}", failure)
         return
-    except StageFailure as failure:
-        yield _away(f"The dead-letter queue of {names[0]}", failure.code)
-        return
-    if dead:
-        says = "1 message was given up" if dead == 1 else f"{dead} messages were given up"
-        sound = sum(not each.code for each in some)
-        of = f"Of {len(some)} looked into, " if len(some) < dead else ""
-        remedy = (
-            f"Look at them: manage.py laws redrive. {of}{sound} can be put back (--yes), {len(some) - sound} cannot."
-        )
-        yield doubtful(f"{says} ({' and '.join(names)}).", remedy)
+    if count:
+        message = "1 message was given up" if count == 1 else f"{count} messages were given up"
+        valid = sum(not letter.code for letter in sample)
+        sampled = f"Of {len(sample)} looked into, " if len(sample) < count else ""
+        counts = f"{sampled}{valid} can be put back (--yes), {len(sample) - valid} cannot."
+        yield warning(f"{message} ({' and '.join(names)}).", f"Look at them: manage.py laws redrive. {counts}")
 
 
-def _rights(name: str, url: str) -> Iterator[Finding]:
-    """Ask to delete and to extend what is no message: who may do that is told so, and who may not is refused."""
-    nothing = ReceivedMessage(url, "doctor", "doctor", "", 0)
-    for right, ask in (
-        ("DeleteMessage", sqs.delete_message),
-        ("ChangeMessageVisibility", lambda each: sqs.change_visibility(each, 1)),
-    ):
+def _check_rights(name: str, url: str) -> Iterator[Finding]:
+    """Delete and extend a message that does not exist: AWS checks the right before the receipt."""
+    message = sqs.ReceivedMessage(url, "doctor", "doctor", "", 0)
+    calls = {
+        "DeleteMessage": partial(sqs.delete_message, message),
+        "ChangeMessageVisibility": partial(sqs.change_visibility, message, 1),
+    }
+    for right, call in calls.items():
         try:
             with suppress(sqs.MessageLost):
-                ask(nothing)
+                call()
         except (Postponed, StageFailure, *sqs.FAILURES):
-            yield wrong(f"sqs:{right} is refused for {name}.", f"Let the role or the key do {RIGHTS}.")
+            yield error(f"sqs:{right} is refused for {name}.", f"Let the role or the key do {RIGHTS}.")
 
 
-def _consumers() -> Iterator[Finding]:
-    alive = status.alive_consumers()
-    if not (count := alive.count()):
-        yield wrong("No consumer is alive: no message is worked on.", "Start one: manage.py consume_sqs")
+def _check_consumers() -> Iterator[Finding]:
+    consumers = status.alive_consumers()
+    if not (count := consumers.count()):
+        yield error("No consumer is alive: no message is worked on.", "Start one: manage.py consume_sqs")
         return
-    stuck = alive.filter(state=Consumer.State.WAIT, changed_at__lt=Now() - WAITS_LONG)
-    for consumer in stuck.order_by("name")[:3]:
-        yield doubtful(f"The consumer {consumer.name} has waited for minutes.", "Its log says for what, with a code.")
+    waiting = consumers.filter(state=Consumer.State.WAIT, changed_at__lt=Now() - LONG_WAIT)
+    for consumer in waiting.order_by("name")[:3]:
+        yield warning(f"The consumer {consumer.name} has waited for minutes.", "Its log says for what, with a code.")
     yield note(f"({count} {'consumer' if count == 1 else 'consumers'} alive)")
 
 
-def bucket() -> Iterator[Finding]:
-    """Write, read and remove a small object where each kind of artifact goes, and look for one among the raw files."""
+def check_bucket() -> Iterator[Finding]:
+    """Write, read and delete an object below each prefix of artifacts, and look for one among the raw files."""
     if not settings.STATUTES_BUCKET:
-        yield not_needed("STATUTES_BUCKET is not set")
+        yield skipped("STATUTES_BUCKET is not set")
         return
     for prefix in PREFIXES:
-        for finding in _kept(f"{prefix}/{PROBE}/{uuid4()}", prefix):
+        for finding in _probe_prefix(prefix, f"{prefix}/{PROBE}/{uuid4()}"):
             yield finding
-            if finding.says == MISSING:  # nothing else of it can be known
+            if finding.message == MISSING:
                 return
     try:
-        objects.head_object(settings.STATUTES_BUCKET, f"raw/{PROBE}/{uuid4()}")
+        s3.head_object(settings.STATUTES_BUCKET, f"raw/{PROBE}/{uuid4()}")
     except FileNotFoundError:
         return
-    except OSError as error:
-        why, remedy = s3_errors.explain_s3_error("statutes", error)
-        yield wrong(f"Files below raw/ of STATUTES_BUCKET cannot be looked at: {why}.", f"{READ} {remedy}")
+    except OSError as failure:
+        reason, remedy = s3_errors.explain_s3_error("statutes", failure)
+        yield error(f"Files below raw/ of STATUTES_BUCKET cannot be looked at: {reason}.", f"{READ} {remedy}")
 
 
-def _kept(key: str, prefix: str) -> Iterator[Finding]:
-    place = settings.STATUTES_BUCKET
+def _probe_prefix(prefix: str, key: str) -> Iterator[Finding]:
+    bucket = settings.STATUTES_BUCKET
     try:
-        objects.put_object(place, key, CONTENT)
-        given = objects.read_object(place, key)
-        objects.delete_object(place, key)
-    except OSError as error:
-        why, remedy = s3_errors.explain_s3_error("statutes", error)
-        if why == s3_errors.NO_BUCKET:
-            yield wrong(MISSING, remedy)
+        s3.put_object(bucket, key, CONTENT)
+        content = s3.read_object(bucket, key)
+        s3.delete_object(bucket, key)
+    except OSError as failure:
+        reason, remedy = s3_errors.explain_s3_error("statutes", failure)
+        if reason == s3_errors.NO_BUCKET:
+            yield error(MISSING, remedy)
             return
-        yield wrong(f"STATUTES_BUCKET cannot be written and emptied below {prefix}/: {why}.", f"{DO} {remedy}")
+        yield error(f"STATUTES_BUCKET cannot be written and emptied below {prefix}/: {reason}.", f"{WRITE} {remedy}")
         with suppress(OSError):
-            objects.delete_object(place, key)
+            s3.delete_object(bucket, key)
         return
-    if given != CONTENT:
-        yield wrong(f"STATUTES_BUCKET does not give back what was written below {prefix}/.", "Look at the store.")
+    if content != CONTENT:
+        yield error(f"STATUTES_BUCKET does not return the bytes written below {prefix}/.", "Look at the store.")

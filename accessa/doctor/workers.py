@@ -1,4 +1,4 @@
-"""Who does the work: is somebody there, does the doorbell ring, is it the same configuration, are the clocks right."""
+"""Checks of the workers: alive, same configuration, broker, Redis, clocks."""
 
 from __future__ import annotations
 
@@ -15,139 +15,113 @@ from django.db import DEFAULT_DB_ALIAS, connection, connections
 from django_q.brokers import get_broker
 
 from accessa import config_digest
-from accessa.doctor.http import Silent, ask
-from accessa.doctor.runner import Finding, doubtful, not_needed, note, wrong
+from accessa.doctor.http import NoResponse, send_request
+from accessa.doctor.runner import Finding, error, note, skipped, warning
 from documents.storage.s3 import S3Bucket
 from jobs.cluster import registry
 from jobs.cluster.broker import NotifyBroker
 from jobs.errors import safe_error_name
-from jobs.models import Cluster
 
-SKEW_SECONDS, TOO_MUCH_SECONDS = 60.0, 240.0  # callbacks are good for 300 s, S3's signatures for 900
-SYNCHRONISE = "Let its clock follow a time server (chrony, systemd-timesyncd): signatures name the time."
+SKEW_SECONDS, MAX_SKEW_SECONDS = 60.0, 240.0  # callbacks are valid for 300 s, S3's signatures for 900
+SAME_ENVIRONMENT = "Give API, workers and this shell the same environment, and restart them."
 
 
-def alive() -> Iterator[Finding]:
+def check_workers() -> Iterator[Finding]:
     workers = registry.count_workers()
     if not workers:
-        says = "No worker is alive: what is uploaded waits."
-        yield wrong(says, "Start one: manage.py qcluster (manage.py serve starts API and workers).")
+        message = "No worker is alive: uploads wait."
+        yield error(message, "Start one: manage.py qcluster (manage.py serve starts API and workers).")
         return
     clusters = registry.live_clusters().count()
     yield note(f"{workers} in {clusters} cluster{'s' if clusters > 1 else ''}.")
 
 
-def alike() -> Iterator[Finding]:
-    """Compare what each cluster runs with to what this process runs with: digests, which nobody can read."""
+def check_configuration() -> Iterator[Finding]:
+    """Compare the digests of each cluster's configuration with those of this process."""
     own = config_digest.compute_digests()
     clusters = list(registry.live_clusters().order_by("name"))
     for cluster in clusters:
         differing = sorted(name for name in own if cluster.fingerprint.get(name) != own[name])
+        workers = f"The workers {cluster.name}"
         if not cluster.fingerprint:
-            yield wrong(f"The workers {cluster.name} are of an older version.", "Restart them with this version.")
+            yield error(f"{workers} are of an older version.", "Restart them with this version.")
         elif config_digest.SECRET_KEY in differing:
-            yield wrong(
-                f"The workers {cluster.name} have another SECRET_KEY.",
-                "Give API, workers and this shell one SECRET_KEY.",
-            )
+            yield error(f"{workers} have another SECRET_KEY.", "Give API, workers and this shell one SECRET_KEY.")
         elif differing == [config_digest.CODE]:
-            yield doubtful(f"The workers {cluster.name} run another version of this program.", "Restart them.")
+            yield warning(f"{workers} run another version of this program.", "Restart them.")
         elif differing:
-            yield wrong(
-                f"The workers {cluster.name} run with another {', '.join(differing)}.",
-                "Give API, workers and this shell the same environment, and restart them.",
-            )
-    yield from _one_machine(clusters)
-
-
-def _one_machine(clusters: list[Cluster]) -> Iterator[Finding]:
-    if settings.STORAGE != "local":
-        return
+            yield error(f"{workers} run with another {', '.join(differing)}.", SAME_ENVIRONMENT)
     hosts = {cluster.name.rpartition(":")[0] for cluster in clusters} | {socket.gethostname()}
-    if len(hosts) > 1:
-        yield wrong(
+    if settings.STORAGE == "local" and len(hosts) > 1:
+        yield error(
             f"Files are kept on one machine's disk, and there are {len(hosts)} machines: {', '.join(sorted(hosts))}.",
             "Set up a bucket (S3_ACCESS_KEY_ID …), or let STORAGE_ROOT be one disk that all of them mount.",
         )
 
 
-def doorbell() -> Iterator[Finding]:
-    """Ring on a channel of doctor's own, and hear it on another session: a pooler in between may lose it."""
+def check_broker() -> Iterator[Finding]:
+    """Notify a channel of doctor's own and listen on another session: a connection pooler may lose it."""
     broker = get_broker()
     if not isinstance(broker, NotifyBroker):
-        yield from _other_broker(broker)
+        try:
+            reason = "" if broker.ping() else "."
+        except Exception as failure:  # of another library's client: Redis, SQS
+            reason = f": {safe_error_name(failure)}."
+        if reason:
+            remedy = "Correct DOORBELL_REDIS_URL or DOORBELL_SQS_REGION."
+            yield error(f"The broker ({type(broker).__name__}) does not answer{reason}", remedy)
         return
     channel = f"doctor_{uuid4().hex[:12]}"
-    other = connections.create_connection(DEFAULT_DB_ALIAS)
+    listener = connections.create_connection(DEFAULT_DB_ALIAS)
     try:
-        other.ensure_connection()
-        ears: Any = other.connection
-        ears.autocommit = True
-        ears.execute(f"LISTEN {channel}")
+        listener.ensure_connection()
+        session: Any = listener.connection
+        session.autocommit = True
+        session.execute(f"LISTEN {channel}")
         with connection.cursor() as cursor:
             cursor.execute("SELECT pg_notify(%s, '')", [channel])
-        heard = list(ears.notifies(timeout=3.0, stop_after=1))
+        notifications = list(session.notifies(timeout=3.0, stop_after=1))
     finally:
-        other.close()
-    if not heard:
-        yield wrong(
-            "A ring over NOTIFY is not heard: workers find new work a second late, and advisory locks do not hold.",
+        listener.close()
+    if not notifications:
+        yield error(
+            "A NOTIFY is lost: workers find new work a second late, and advisory locks do not hold.",
             "Connect the workers past the pooler, or in its session mode.",
         )
 
 
-def _other_broker(broker: Any) -> Iterator[Finding]:
-    kind = type(broker).__name__
-    try:
-        answers = bool(broker.ping())
-    except Exception as error:  # a client of somebody else's: Redis, SQS
-        yield wrong(
-            f"The doorbell ({kind}) does not answer: {safe_error_name(error)}.",
-            "Correct DOORBELL_REDIS_URL or DOORBELL_SQS_REGION.",
-        )
-        return
-    if not answers:
-        yield wrong(f"The doorbell ({kind}) does not answer.", "Correct DOORBELL_REDIS_URL or DOORBELL_SQS_REGION.")
-
-
-def budget() -> Iterator[Finding]:
-    """The shared budget in Redis, if it is there."""
+def check_budget_redis() -> Iterator[Finding]:
     if not settings.VENDOR_BUDGET_REDIS_URL:
-        yield not_needed("it is in the database")
+        yield skipped("it is in the database")
         return
     try:
         redis: Any = importlib.import_module("redis")  # of the optional set
         with redis.Redis.from_url(settings.VENDOR_BUDGET_REDIS_URL, socket_timeout=3.0) as client:
             client.ping()
-    except Exception as error:
-        yield wrong(
-            f"The budget's Redis does not answer: {safe_error_name(error)}.",
-            "Correct VENDOR_BUDGET_REDIS_URL, or unset it.",
-        )
+    except Exception as failure:
+        remedy = "Correct VENDOR_BUDGET_REDIS_URL, or unset it."
+        yield error(f"The budget's Redis does not answer: {safe_error_name(failure)}.", remedy)
 
 
-# Clocks
-
-
-def clocks() -> Iterator[Finding]:
-    """Compare this machine's clock with the database's, and all others with this one."""
+def check_clocks() -> Iterator[Finding]:
+    """Compare the clocks of the database, the clusters and the HTTP servers with this machine's."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT extract(epoch FROM clock_timestamp())::float")
-        (there,) = cursor.fetchone()
-    here = time.time()
-    yield from _skewed("The database's clock", there - here)
+        (database_time,) = cursor.fetchone()
+    ahead = database_time - time.time()
+    yield from _check_skew("The database's clock", ahead)
     for cluster in registry.live_clusters():
-        yield from _skewed(f"The clock of the workers {cluster.name}", there + cluster.clock_ahead - here)
-    for who, url in _others():
+        yield from _check_skew(f"The clock of the workers {cluster.name}", ahead + cluster.clock_ahead)
+    for server, url in _servers():
         try:
-            answer = ask("HEAD", url, seconds=3.0)
-        except Silent:  # who cannot be reached is told of by another check
+            response = send_request("HEAD", url, timeout=3.0)
+        except NoResponse:  # reported by another check
             continue
-        if answer.clock is not None:
-            yield from _skewed(f"The clock of {who}", answer.clock - time.time())
+        if response.timestamp is not None:
+            yield from _check_skew(f"The clock of {server}", response.timestamp - time.time())
 
 
-def _others() -> Iterator[tuple[str, str]]:
+def _servers() -> Iterator[tuple[str, str]]:
     yield "the API", f"{settings.PUBLIC_URL}/healthz"
     bucket = storages["raw"]
     if isinstance(bucket, S3Bucket):
@@ -158,8 +132,8 @@ def _others() -> Iterator[tuple[str, str]]:
         yield "OpenAI", settings.OPENAI_BASE_URL
 
 
-def _skewed(whose: str, seconds: float) -> Iterator[Finding]:
-    if abs(seconds) < SKEW_SECONDS:
-        return
-    says = f"{whose} is {abs(seconds):.0f} s {'ahead of' if seconds > 0 else 'behind'} this machine's."
-    yield wrong(says, SYNCHRONISE) if abs(seconds) > TOO_MUCH_SECONDS else doubtful(says, SYNCHRONISE)
+def _check_skew(clock: str, seconds: float) -> Iterator[Finding]:
+    if abs(seconds) >= SKEW_SECONDS:
+        message = f"{clock} is {abs(seconds):.0f} s {'ahead of' if seconds > 0 else 'behind'} this machine's."
+        remedy = "Let its clock follow a time server (chrony, systemd-timesyncd): signatures contain the time."
+        yield error(message, remedy) if abs(seconds) > MAX_SKEW_SECONDS else warning(message, remedy)

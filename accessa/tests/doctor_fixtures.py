@@ -1,4 +1,4 @@
-"""A whole deployment that is well, for doctor's tests: the API over HTTP, a cluster's row, and stand-ins of vendors."""
+"""Fixtures of doctor's tests: findings as tuples, another deployment, spoiled responses."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import Any
 from django.core import signing
 from django.db import connection
 
-from accessa.doctor.registry import CHECKS
-from accessa.doctor.runner import Level, examine
+from accessa.doctor.runner import Level, run_checks
+from accessa.management.commands.doctor import CHECKS
 from accounts.errors import ApiError
 from documents.storage import SIGNING_SALT
 from testing.fakes.faults import Kind
@@ -23,29 +23,29 @@ from testing.fakes.server import Server
 from webhooks import verifiers
 from webhooks.tests.senders import FOREIGN
 
-Told = list[tuple[Level, str, str]]
+Findings = list[tuple[Level, str, str]]
 
 
-def told(*names: str) -> Told:
-    """Run the checks called so, and return level, sentence and remedy of all that they say."""
+def run_findings(*names: str) -> Findings:
+    """Run the named checks; return level, message and remedy of each finding."""
     assert set(names) <= {check.name for check in CHECKS}
-    verdicts = list(examine(CHECKS, only=names))
-    return [(each.level, each.says, each.remedy) for verdict in verdicts for each in verdict.findings]
+    outcomes = run_checks(CHECKS, only=names)
+    return [(each.level, each.message, each.remedy) for outcome in outcomes for each in outcome.findings]
 
 
-def found(name: str, says: str, remedy: str, *, level: Level = Level.ERROR) -> bool:
-    """Tell whether a check says so, with that remedy; print all that it said, for whoever reads a failure."""
-    return said(told(name), says, remedy, level=level)
+def reports(name: str, message: str, remedy: str, *, level: Level = Level.ERROR) -> bool:
+    """Run a check; tell whether it has such a finding."""
+    return has_finding(run_findings(name), message, remedy, level=level)
 
 
-def said(everything: Told, says: str, remedy: str, *, level: Level = Level.ERROR) -> bool:
-    print(*everything, sep="\n")
-    return any(each[0] is level and says in each[1] and remedy in each[2] for each in everything)
+def has_finding(findings: Findings, message: str, remedy: str, *, level: Level = Level.ERROR) -> bool:
+    print(*findings, sep="\n")  # shown when the test fails
+    return any(each[0] is level and message in each[1] and remedy in each[2] for each in findings)
 
 
 @contextmanager
-def done(do: str, undo: str) -> Iterator[None]:
-    """Do something to the database for a while."""
+def temporary_sql(do: str, undo: str) -> Iterator[None]:
+    """Change the database inside the block."""
     with connection.cursor() as cursor:
         cursor.execute(do)
     try:
@@ -55,21 +55,21 @@ def done(do: str, undo: str) -> Iterator[None]:
             cursor.execute(undo)
 
 
-class Elsewhere(Server):
-    """Another deployment: it has secrets of its own, or trusts everybody, or its clock is wrong."""
+class OtherDeployment(Server):
+    """Another deployment: with its own secrets, or trusting any signature, or with a wrong clock."""
 
-    name = "elsewhere"
+    name = "other deployment"
 
     def __init__(self, *, trusting: bool = False, clock: float = 0.0) -> None:
         super().__init__()
         self.trusting, self.clock = trusting, clock
 
     def answer(self, request: Request) -> Answer:
-        answer = self._said(request)
+        answer = self._route(request)
         date = {"Date": formatdate(time.time() + self.clock, usegmt=True)}
         return replace(answer, headers={**answer.headers, **date})
 
-    def _said(self, request: Request) -> Answer:
+    def _route(self, request: Request) -> Answer:
         if request.path.startswith("/storage/"):
             return self._stored(request)
         if request.path != "/webhooks/llamaparse":
@@ -94,8 +94,8 @@ class Elsewhere(Server):
         return as_json({"code": code}, status)
 
 
-def spoiled(spoil: Callable[[dict[str, Any]], None]) -> Any:
-    """A way to misbehave: spoil the JSON object of an answer, in place."""
+def spoil_json(spoil: Callable[[dict[str, Any]], None]) -> Any:
+    """Return a kind of misbehaviour that changes the JSON object of a response in place."""
 
     def change(_faults: object, answer: Answer) -> Answer:
         body = json.loads(answer.body)

@@ -7,10 +7,16 @@ from typing import Any
 
 import pytest
 
-from accessa.checks import bedrock, conflicts
-from accessa.doctor.bedrock import titan
+from accessa.checks.rules import check_rules
+from accessa.checks.settings import check_settings
+from accessa.checks.statutes import STATUTE_DEPLOYMENT_RULES
+from accessa.doctor.vendors import check_titan
 from testing.fakes.bedrock import BedrockServer
 from testing.fakes.faults import Status
+
+
+def deployment_ids() -> list[str | None]:
+    return [message.id for message in check_rules(STATUTE_DEPLOYMENT_RULES)]
 
 
 @pytest.fixture
@@ -24,7 +30,7 @@ def server(settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[BedrockSe
 
 @pytest.mark.django_db
 def test_a_bedrock_that_is_well_is_told_with_its_model(server: BedrockServer) -> None:
-    assert [finding.says for finding in titan()] == ["(amazon.titan-embed-text-v1)"]
+    assert [finding.message for finding in check_titan()] == ["(amazon.titan-embed-text-v1)"]
 
 
 @pytest.mark.django_db
@@ -41,30 +47,30 @@ def test_a_bedrock_that_is_well_is_told_with_its_model(server: BedrockServer) ->
 def test_each_fault_has_its_remedy(status: int, code: str, says: str, server: BedrockServer) -> None:
     server.misbehave("*", Status(status, code=code))
 
-    (finding,) = titan()
+    (finding,) = check_titan()
 
-    assert says in finding.says
+    assert says in finding.message
     assert finding.remedy
 
 
 def test_where_titan_does_not_embed_nothing_is_asked(settings: Any) -> None:
     settings.EMBEDDER, settings.STATUTES_EMBEDDER = "local", ""
 
-    assert [finding.level for finding in titan()] == ["skipped"]
-    assert list(bedrock.check_bedrock_deployment()) == []
+    assert [finding.level for finding in check_titan()] == ["skipped"]
+    assert deployment_ids() == []
 
 
 def test_a_deployment_without_keys_is_refused(server: BedrockServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert list(bedrock.check_bedrock_deployment()) == []
+    assert deployment_ids() == []
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent")
 
-    assert [message.id for message in bedrock.check_bedrock_deployment()] == ["accessa.E113"]
+    assert deployment_ids() == ["accessa.E113"]
 
 
 def test_a_model_that_is_none_of_titans_is_named(settings: Any) -> None:
     settings.STATUTES_EMBEDDER, settings.TITAN_MODEL = "titan", "amazon.nova"
 
-    assert "accessa.E250" in {message.id for message in conflicts.check_settings(app_configs=None)}
+    assert "accessa.E250" in {message.id for message in check_settings(app_configs=None)}

@@ -6,11 +6,10 @@ from uuid import uuid4
 
 import pytest
 from botocore.exceptions import ClientError
-from django.core.checks import CheckMessage
 from django.core.files.storage import storages
 
-from accessa import checks
-from accessa.checks import s3_errors
+from accessa.checks import database, s3_errors
+from accessa.checks.deployment import check_buckets, check_deployment
 from documents.tests.s3_settings import use_s3_storage
 from embeddings.models import LiveModel
 from testing.fakes.s3 import S3Server
@@ -23,9 +22,13 @@ def ids(messages: Any) -> list[str]:
     return [message.id for message in messages]
 
 
+def deployment_ids() -> list[str]:
+    return ids(check_deployment(app_configs=None))
+
+
 @pytest.mark.django_db
 def test_the_embedded_database_is_prepared() -> None:
-    assert checks.check_database(app_configs=None, databases=["default"]) == []
+    assert database.check_database(app_configs=None, databases=["default"]) == []
 
 
 @pytest.mark.django_db
@@ -33,15 +36,15 @@ def test_tenants_whose_model_is_no_longer_configured_are_told_of() -> None:
     LiveModel.objects.create(user_id=uuid4(), embed_model="wordllama-l2-supercat-256-padded", embed_version="1")
     LiveModel.objects.create(user_id=uuid4(), embed_model="gone", embed_version="2")
 
-    found = checks.check_embedding_models(app_configs=None, databases=["default"])
+    found = database.check_embedding_models(app_configs=None, databases=["default"])
 
     assert ids(found) == ["accessa.W003"]
     assert "gone@2, with which 1 tenants" in found[0].msg
 
 
 def test_no_database_is_asked_unless_one_is_named() -> None:
-    assert checks.check_database(app_configs=None) == []
-    assert checks.check_embedding_models(app_configs=None) == []
+    assert database.check_database(app_configs=None) == []
+    assert database.check_embedding_models(app_configs=None) == []
 
 
 @pytest.mark.parametrize(
@@ -56,7 +59,7 @@ def test_no_database_is_asked_unless_one_is_named() -> None:
 def test_a_missing_or_old_vector_extension_is_explained(
     installed: str | None, available: str | None, expected: str, advice: str
 ) -> None:
-    (message,) = checks._vector(installed, available)
+    (message,) = database.check_vector_extension(installed, available)
 
     assert message.id == expected
     assert advice in str(message.hint)
@@ -64,7 +67,7 @@ def test_a_missing_or_old_vector_extension_is_explained(
 
 @pytest.mark.parametrize("installed", ["0.8.4", "0.8.6", "0.10.0", "1.0.0"])
 def test_a_sound_vector_extension_passes(installed: str) -> None:
-    assert ids(checks._vector(installed, installed)) == []
+    assert ids(database.check_vector_extension(installed, installed)) == []
 
 
 @pytest.mark.parametrize(
@@ -76,14 +79,14 @@ def test_a_sound_vector_extension_passes(installed: str) -> None:
     ],
 )
 def test_missing_roles_are_explained_with_their_sql(state: tuple[Any, ...], sql: str) -> None:
-    (message,) = checks._roles(*state)
+    (message,) = database.check_roles(*state)
 
     assert message.id == "accessa.E002"
     assert sql in str(message.hint)
 
 
 def test_a_superuser_is_warned_about() -> None:
-    assert ids(checks._roles(True, True, True, True, "postgres")) == ["accessa.W002"]
+    assert ids(database.check_roles(True, True, True, True, "postgres")) == ["accessa.W002"]
 
 
 def test_deployment_refuses_every_default_of_a_laptop(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,7 +95,7 @@ def test_deployment_refuses_every_default_of_a_laptop(settings: Any, monkeypatch
     settings.SECRET_KEY_IS_LOCAL = True
     settings.DEBUG = True
 
-    assert ids(_unfit()) == ["accessa.E101", "accessa.E102", "accessa.E103", "accessa.E104"]
+    assert deployment_ids() == ["accessa.E101", "accessa.E102", "accessa.E103", "accessa.E104"]
 
 
 def test_deployment_accepts_what_was_chosen(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,12 +103,12 @@ def test_deployment_accepts_what_was_chosen(settings: Any, monkeypatch: pytest.M
     monkeypatch.setitem(settings.STORAGES["raw"], "BACKEND", "documents.storage.s3.S3Bucket")
     settings.SECRET_KEY_IS_LOCAL = False
 
-    assert ids(_unfit()) == []
+    assert deployment_ids() == []
 
 
 def test_a_public_address_without_a_trusted_proxy_is_warned_about(settings: Any) -> None:
     def warned() -> list[str]:
-        return [each for each in ids(_unfit()) if each == "accessa.W107"]
+        return [each for each in deployment_ids() if each == "accessa.W107"]
 
     settings.METRICS_TOKEN = "another subject"
     assert warned() == []
@@ -118,23 +121,23 @@ def test_a_public_address_without_a_trusted_proxy_is_warned_about(settings: Any)
 def test_a_public_address_whose_metrics_have_no_token_is_warned_about(settings: Any) -> None:
     settings.PUBLIC_URL, settings.METRICS_TOKEN = "https://accessa.example.org", ""
 
-    assert "accessa.W108" in ids(_unfit())
+    assert "accessa.W108" in deployment_ids()
     settings.METRICS_TOKEN = "one"
-    assert "accessa.W108" not in ids(_unfit())
+    assert "accessa.W108" not in deployment_ids()
 
 
 # The buckets
 
 
 def test_files_on_this_machine_are_not_probed(settings: Any) -> None:
-    assert checks.check_buckets(app_configs=None) == []
+    assert check_buckets(app_configs=None) == []
 
 
 def test_two_private_buckets_pass_and_keep_nothing(settings: Any) -> None:
     with S3Server() as server:
         use_s3_storage(settings, server)
 
-        assert checks.check_buckets(app_configs=None) == []
+        assert check_buckets(app_configs=None) == []
 
         assert list(storages["raw"].names()) == []  # type: ignore[attr-defined]
 
@@ -142,12 +145,12 @@ def test_two_private_buckets_pass_and_keep_nothing(settings: Any) -> None:
 def test_a_missing_bucket_a_refused_key_and_an_absent_store_are_named(settings: Any) -> None:
     with S3Server() as server:
         use_s3_storage(settings, server, S3_PARSED_BUCKET="nobody-made-it")
-        (missing,) = checks.check_buckets(app_configs=None)
+        (missing,) = check_buckets(app_configs=None)
         use_s3_storage(settings, server, S3_PARSED_BUCKET="parsed")
         server.misbehave("PUT /raw/*", "status-403", times=2)
-        (refused,) = checks.check_buckets(app_configs=None)
+        (refused,) = check_buckets(app_configs=None)
         server.shut()
-        absent = checks.check_buckets(app_configs=None)
+        absent = check_buckets(app_configs=None)
 
     assert (missing.id, refused.id, ids(absent)) == ("accessa.E105",) * 2 + (["accessa.E105"] * 2,)
     assert "parsed" in missing.msg
@@ -183,11 +186,7 @@ def test_a_bucket_that_strangers_can_read_is_named(settings: Any) -> None:
         server.client().put_bucket_acl(Bucket="raw", ACL="public-read")
         server.client().put_bucket_policy(Bucket="raw", Policy=PUBLIC)
 
-        (public,) = checks.check_buckets(app_configs=None)
+        (public,) = check_buckets(app_configs=None)
 
     assert public.id == "accessa.E106"
     assert "raw" in public.msg
-
-
-def _unfit() -> list[CheckMessage]:
-    return checks.check_deployment(app_configs=None)

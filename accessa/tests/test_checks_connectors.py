@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from accessa import env as environment
-from accessa import settings_connectors
-from accessa.checks import connectors as connecting
-from accessa.checks import ranges
-from accessa.env import Env
+from accessa.checks import connectors
+from accessa.checks.rules import check_rules
+from accessa.checks.settings import check_settings
+from accessa.env import Env, find_unread_variables
 from accessa.observability import redaction
 
 PLANTED: list[tuple[str, dict[str, Any], str, str]] = [
@@ -34,8 +33,7 @@ def connector(settings: Any) -> Callable[..., None]:
 
 
 def test_the_defaults_contradict_nothing() -> None:
-    assert list(connecting.check_connectors()) == []
-    assert list(ranges.check_ranges()) == []
+    assert check_settings(app_configs=None) == []
 
 
 @pytest.mark.parametrize(("provider", "said", "id", "remedy"), PLANTED, ids=[each[2] for each in PLANTED])
@@ -44,7 +42,7 @@ def test_what_a_provider_cannot_work_with_is_found(
 ) -> None:
     connector(provider, **said)
 
-    (found,) = connecting.check_connectors()
+    (found,) = check_rules(connectors.CONNECTOR_RULES)
     assert found.id == id
     assert remedy in str(found.hint)
 
@@ -53,7 +51,7 @@ def test_a_key_of_the_vault_that_is_none_is_found_and_not_told(settings: Any) ->
     settings.INTEGRATIONS_VAULT_KEY_IS_LOCAL = False
     settings.INTEGRATIONS_VAULT_KEYS = ["A" * 43 + "=", "too short a key"]
 
-    (found,) = connecting.check_connectors()
+    (found,) = check_rules(connectors.CONNECTOR_RULES)
     assert (found.id, "Key number 2" in found.msg) == ("accessa.E240", True)
     assert "too short" not in str(found)
 
@@ -70,26 +68,29 @@ def test_a_key_of_the_vault_that_is_none_is_found_and_not_told(settings: Any) ->
 def test_a_number_that_connectors_cannot_work_with_is_found(name: str, value: int, id: str, settings: Any) -> None:
     setattr(settings, name, value)
 
-    assert [found.id for found in ranges.check_ranges()] == [id]
+    assert [message.id for message in check_settings(app_configs=None)] == [id]
 
 
 def test_a_deployment_has_no_recorded_answers(settings: Any, connector: Callable[..., None]) -> None:
-    assert list(connecting.check_connector_deployment()) == []
+    assert list(check_rules(connectors.CONNECTOR_DEPLOYMENT_RULES)) == []
 
     settings.INTEGRATIONS_USE_FIXTURES = True
-    assert [found.id for found in connecting.check_connector_deployment()] == ["accessa.E109"]
+    assert [found.id for found in check_rules(connectors.CONNECTOR_DEPLOYMENT_RULES)] == ["accessa.E109"]
     connector("hubspot", client_id="id", client_secret="secret")
-    assert "accessa.W241" in [found.id for found in connecting.check_connectors()]
+    assert "accessa.W241" in [found.id for found in check_rules(connectors.CONNECTOR_RULES)]
 
 
 def test_a_provider_wants_a_key_of_ones_own_and_https(settings: Any, connector: Callable[..., None]) -> None:
     connector("hubspot", client_id="id", client_secret="secret")
     settings.INTEGRATIONS_VAULT_KEY_IS_LOCAL = True
 
-    assert [found.id for found in connecting.check_connector_deployment()] == ["accessa.E110", "accessa.E111"]
+    assert [found.id for found in check_rules(connectors.CONNECTOR_DEPLOYMENT_RULES)] == [
+        "accessa.E110",
+        "accessa.E111",
+    ]
 
     settings.INTEGRATIONS_VAULT_KEY_IS_LOCAL, settings.PUBLIC_URL = False, "https://accessa.example.org"
-    assert list(connecting.check_connector_deployment()) == []
+    assert list(check_rules(connectors.CONNECTOR_DEPLOYMENT_RULES)) == []
 
 
 def test_what_a_configured_provider_is_called_at_is_https_or_on_this_machine(
@@ -98,11 +99,11 @@ def test_what_a_configured_provider_is_called_at_is_https_or_on_this_machine(
     settings.INTEGRATIONS_VAULT_KEY_IS_LOCAL, settings.PUBLIC_URL = False, "https://accessa.example.org"
     connector("hubspot", api_url="http://hubspot.example.org")  # is not configured
     connector("gmail", client_id="id", client_secret="secret", api_url="http://127.0.0.1:9/gmail")
-    assert list(connecting.check_connector_deployment()) == []
+    assert list(check_rules(connectors.CONNECTOR_DEPLOYMENT_RULES)) == []
 
     connector("gmail", token_url="http://tokens.example.org")
 
-    (found,) = connecting.check_connector_deployment()
+    (found,) = check_rules(connectors.CONNECTOR_DEPLOYMENT_RULES)
     assert (found.id, "GMAIL_TOKEN_URL" in found.msg) == ("accessa.E112", True)
 
 
@@ -113,33 +114,17 @@ def test_what_a_configured_provider_is_called_at_is_https_or_on_this_machine(
 def test_a_provider_that_cannot_be_imported_is_found(said: dict[str, str], settings: Any) -> None:
     settings.INTEGRATIONS_PROVIDERS = settings.INTEGRATIONS_PROVIDERS | said
 
-    (found,) = connecting.check_connectors()
+    (found,) = check_rules(connectors.CONNECTOR_RULES)
 
     assert (found.id, next(iter(said)) in found.msg) == ("accessa.E244", True)
 
 
-class Asked(Env):
-    """Remembers what was asked for."""
+def test_every_variable_of_a_provider_is_known_and_a_mistyped_one_is_reported() -> None:
+    known = {name for name in Env.requested if name.startswith(("HUBSPOT_", "GOOGLE_", "QUICKBOOKS_", "GMAIL_"))}
+    assert {"GOOGLE_CLIENT_ID", "HUBSPOT_API_URL", "QUICKBOOKS_TRANSPORT", "GMAIL_REQUESTS_PER_MINUTE"} <= known
 
-    names: set[str]
-
-    def get_value(self, var: str, *args: Any, **how: Any) -> Any:
-        self.names.add(var)
-        return how["default"]
-
-
-def test_every_variable_of_a_provider_is_known_and_a_mistyped_one_is_told() -> None:
-    env = Asked()
-    env.names = set()
-
-    settings_connectors.provider_settings(env)
-
-    asked = settings_connectors.variables()
-    assert asked == env.names
-    beside = dict.fromkeys([*asked, "GMAIL_TRANSPROT"], "value")
-    assert dict(environment.find_unread_variables(beside, also=asked)) == {}
-    mistyped = environment.find_unread_variables({"GMAIL_TRANSPROT": "mcp"}, also=asked)
-    assert dict(mistyped) == {"GMAIL_TRANSPROT": "GMAIL_TRANSPORT"}
+    assert dict(find_unread_variables(dict.fromkeys([*known, "GMAIL_TRANSPROT"], "value"))) == {}
+    assert dict(find_unread_variables({"GMAIL_TRANSPROT": "mcp"})) == {"GMAIL_TRANSPROT": "GMAIL_TRANSPORT"}
 
 
 def test_secrets_of_clients_and_keys_of_the_vault_are_kept_out_of_logs(

@@ -16,11 +16,11 @@ from django.core.management import call_command
 from django.db import ProgrammingError
 
 from accessa import cli
-from accessa.checks import ranges
-from accessa.doctor.environment import UNSET
+from accessa.checks.settings import NOT_NEGATIVE, POSITIVE, check_settings
+from accessa.doctor.endpoints import DEFAULT_URL
 from accessa.env import Env
 from accessa.server import pidfile, programs
-from accessa.tests.doctor_fixtures import done
+from accessa.tests.doctor_fixtures import temporary_sql
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -58,8 +58,8 @@ READINGS: list[tuple[str, str, Any]] = [
     ("float", "1,5", "a number"),
     ("postgres", "postgres://h:abc/d", "postgres://user:password@host:port/database"),
     ("postgres", "mysql://u:secret@h/d", "postgres://user:password@host:port/database"),
-    ("counting", "many", "a whole number of 1 or more"),
-    ("counting", "0", "a whole number of 1 or more"),
+    ("require_positive", "many", "a whole number of 1 or more"),
+    ("require_positive", "0", "a whole number of 1 or more"),
 ]
 
 
@@ -86,13 +86,13 @@ def test_what_can_be_read_is_and_what_is_empty_is_unset(monkeypatch: pytest.Monk
 
 
 def test_every_number_of_the_settings_has_a_least_value() -> None:
-    files = ("settings.py", "connectors.py", "laws.py")
+    files = ("settings.py", "settings_connectors.py", "settings_statutes.py")
     source = "".join((REPOSITORY / "accessa" / name).read_text() for name in files)
 
     numeric = re.findall(r'env\.(?:int|float)\(\s*"(\w+)"', source)
 
-    assert sorted(numeric) == sorted((*ranges.POSITIVE, *ranges.NOT_NEGATIVE))
-    assert list(ranges.check_ranges()) == []
+    assert sorted(numeric) == sorted((*POSITIVE, *NOT_NEGATIVE))
+    assert check_settings(app_configs=None) == []
 
 
 # A database that is not migrated
@@ -100,14 +100,14 @@ def test_every_number_of_the_settings_has_a_least_value() -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_a_database_to_migrate_is_one_sentence_and_a_missing_table_is_not() -> None:
-    hidden = done("ALTER TABLE tenant_budgets RENAME TO hidden", "ALTER TABLE hidden RENAME TO tenant_budgets")
+    hidden = temporary_sql("ALTER TABLE tenant_budgets RENAME TO hidden", "ALTER TABLE hidden RENAME TO tenant_budgets")
     row = "INSERT INTO django_migrations (app, name, applied) VALUES ('jobs', '0002_policies', now())"
     command = ["manage.py", "budget", str(uuid4())]
 
     with hidden:
         with pytest.raises(ProgrammingError):
             cli.run_command(command)
-        forgotten = done("DELETE FROM django_migrations WHERE (app, name) = ('jobs', '0002_policies')", row)
+        forgotten = temporary_sql("DELETE FROM django_migrations WHERE (app, name) = ('jobs', '0002_policies')", row)
         with forgotten, pytest.raises(SystemExit) as leaving:
             cli.run_command(command)
 
@@ -122,7 +122,7 @@ def test_doctor_finds_the_serve_that_runs_at_another_address(
     live_server: Any, store: None, settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     monkeypatch.delenv("PUBLIC_URL", raising=False)
-    settings.PUBLIC_URL, settings.VAR = UNSET, tmp_path
+    settings.PUBLIC_URL, settings.VAR = DEFAULT_URL, tmp_path
     host, _, port = live_server.url.removeprefix("http://").rpartition(":")
 
     address = programs.Address(host, int(port))
@@ -130,7 +130,7 @@ def test_doctor_finds_the_serve_that_runs_at_another_address(
         call_command("doctor", "--only", "api", "--only", "storage-raw")
 
     assert f"PUBLIC_URL leads to this deployment. (http://{host}:{port})" in capsys.readouterr().out
-    assert settings.PUBLIC_URL == UNSET
+    assert settings.PUBLIC_URL == DEFAULT_URL
 
 
 def test_doctor_makes_no_database(tmp_path: Path) -> None:

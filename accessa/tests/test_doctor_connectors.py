@@ -8,7 +8,7 @@ import pytest
 from django.db import connection
 
 from accessa.doctor.runner import Level
-from accessa.tests.doctor_fixtures import done, found, told
+from accessa.tests.doctor_fixtures import reports, run_findings, temporary_sql
 from integrations.models import ConnectedSource
 from integrations.oauth import token_vault
 from integrations.sync import sync_jobs
@@ -30,8 +30,8 @@ def test_a_queue_that_works_and_tokens_that_can_be_read_are_well(ana: Person) ->
     connected(ana)
     connected(ana, account="2", status="error", status_message="refresh_token_invalid: invalid_grant")
 
-    assert [level for level, *_ in told("connectors")] == [Level.OK]
-    assert "1 source waits for its tenant to reconnect" in told("connectors")[0][1]
+    assert [level for level, *_ in run_findings("connectors")] == [Level.OK]
+    assert "1 source waits for its tenant to reconnect" in run_findings("connectors")[0][1]
 
 
 @pytest.mark.parametrize(
@@ -44,8 +44,8 @@ def test_a_queue_that_works_and_tokens_that_can_be_read_are_well(ana: Person) ->
     ],
 )  # fmt: skip
 def test_a_queue_that_is_not_as_it_was_made_is_found(do: str, undo: str, says: str, remedy: str, db: None) -> None:
-    with done(do, undo):
-        assert found("connectors", says, remedy)
+    with temporary_sql(do, undo):
+        assert reports("connectors", says, remedy)
 
 
 def test_pages_that_nobody_takes_are_found(ana: Person) -> None:
@@ -53,11 +53,11 @@ def test_pages_that_nobody_takes_are_found(ana: Person) -> None:
     with connection.cursor() as cursor:
         cursor.execute("UPDATE pgmq.q_ingestion_queue SET vt = vt - interval '1 hour'")
 
-    assert found("connectors", "1 pages of syncs are due", "INGESTION_WORKERS", level=Level.WARNING)
+    assert reports("connectors", "1 pages of syncs are due", "INGESTION_WORKERS", level=Level.WARNING)
 
 
 def test_tokens_whose_key_is_gone_are_found(ana: Person, settings: Any) -> None:
     connected(ana)
     settings.INTEGRATIONS_VAULT_KEYS = ["another key, which nothing was written with"]
 
-    assert found("connectors", "VAULT_KEY_UNKNOWN", "INTEGRATIONS_VAULT_KEYS")
+    assert reports("connectors", "VAULT_KEY_UNKNOWN", "INTEGRATIONS_VAULT_KEYS")

@@ -16,7 +16,7 @@ import pytest
 from django.db import connections
 from psycopg.conninfo import make_conninfo
 
-from accessa.doctor.environment import as_it_was
+from accessa.doctor.database import embedded_server_running
 from accessa.embedded_postgres import bootstrap, data_directory, os_user
 from accessa.embedded_postgres.os_user import EmbeddedError
 from accessa.embedded_postgres.server import EmbeddedServer
@@ -301,17 +301,17 @@ def test_what_doctor_has_started_sleeps_again_unless_others_came(
 ) -> None:
     monkeypatch.setattr(connections["default"], "server", server)
 
-    with as_it_was():
+    with embedded_server_running():
         pass
     assert server.is_running  # as it was
 
     server.stop()
-    with as_it_was():
+    with embedded_server_running():
         other = psycopg.connect(make_conninfo(**server.params()))
     assert server.is_running
     other.close()
 
     server.stop()
-    with as_it_was():
+    with embedded_server_running():
         assert server.is_running
     assert not server.is_running

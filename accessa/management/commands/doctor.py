@@ -1,26 +1,73 @@
-"""manage.py doctor: what works, what does not, and what to do about it."""
+"""manage.py doctor: run the checks of a deployment and print findings with remedies."""
 
 from __future__ import annotations
 
 import json
 import logging
 from argparse import ArgumentParser
+from functools import partial
 from typing import Any
 
+from django.conf import settings
+from django.core.checks import run_checks as run_system_checks
 from django.core.management.base import BaseCommand
 
-from accessa.doctor.database import is_made
-from accessa.doctor.environment import as_it_was, where_it_is_served
-from accessa.doctor.registry import CHECKS, NAMES
-from accessa.doctor.runner import Level, Verdict, examine
+from accessa.checks.deployment import check_deployment
+from accessa.checks.rules import is_local
+from accessa.doctor import connectors, database, endpoints, statutes, storage, tenant_isolation, vendors, workers
+from accessa.doctor.runner import Check, CheckResult, Level, run_checks, system_check_findings
 
+FIREWALL = "Look whether a firewall or a proxy drops the packets."
+DATABASE_FIREWALL = "Look whether a firewall drops packets to the database, or its pooler has no connection left."
+MIGRATED = ("migrations",)
+# fmt: off
+CHECKS = (
+    #     name              printed when it passes                          function
+    Check("configuration", "No setting contradicts another.",
+          lambda: system_check_findings(run_system_checks())),
+    Check("deployment", "No development default is left at a public address.",
+          lambda: system_check_findings(() if is_local(settings.PUBLIC_URL) else check_deployment(app_configs=None))),
+    Check("database", "It answers, with its extension and its roles.", database.check_connection,
+          timeout_remedy=DATABASE_FIREWALL),
+    Check("migrations", "All are applied, and none is of a newer version.", database.check_migrations, ("database",)),
+    Check("tenants", "No tenant reads or writes another's rows.", tenant_isolation.check_isolation, MIGRATED, 20),
+    Check("limits", "Connections, timeouts, autovacuum and disk are sufficient.", database.check_limits, MIGRATED),
+    Check("doorbell", "A NOTIFY reaches another session.", workers.check_broker, ("database",)),
+    Check("workers", "Alive:", workers.check_workers, MIGRATED),
+    Check("likeness", "All workers run with this configuration and this code.", workers.check_configuration,
+          ("workers",)),
+    Check("connectors", "Only the application may call the queue, and tokens can be read.",
+          connectors.check_connectors, MIGRATED),
+    Check("api", "PUBLIC_URL leads to this deployment.", endpoints.check_api, timeout_remedy=FIREWALL),
+    Check("storage-raw", "Written, signed PUT and GET, refused to strangers, deleted.",
+          partial(storage.check_storage, "raw"), timeout=30, timeout_remedy=FIREWALL),
+    Check("storage-parsed", "Written, signed PUT and GET, refused to strangers, deleted.",
+          partial(storage.check_storage, "parsed"), timeout=30, timeout_remedy=FIREWALL),
+    Check("clocks", "Within a minute of each other.", workers.check_clocks, MIGRATED, 20),
+    Check("pdf", "A PDF is read in its sandboxed process.", vendors.check_pdf, timeout=40),
+    Check("ocr", "A page image can be recognized here.", vendors.check_ocr, timeout=60),
+    Check("parser", "LlamaParse takes the key.", vendors.check_llamaparse),
+    Check("embedder", "A word becomes a vector of 1536 numbers.", vendors.check_embedder, ("database",), 15),
+    Check("titan", "A word becomes a vector of 1536 numbers.", vendors.check_titan, ("database",), 15),
+    Check("statutes-queue", "It answers, and has consumers.", statutes.check_queues, MIGRATED, 30, FIREWALL),
+    Check("statutes-bucket", "Written, read and emptied below the prefixes of artifacts.", statutes.check_bucket,
+          timeout=60, timeout_remedy=FIREWALL),
+    Check("signers", "The keys of tenants' tokens can be fetched.", vendors.check_jwks),
+    Check("budget", "The shared budget answers.", workers.check_budget_redis),
+    Check("callback", "Reached, valid with each secret, refused when forged.", endpoints.check_webhook,
+          timeout_remedy=FIREWALL),
+    Check("cors-api", "Browsers of the named origins may call, others not.", endpoints.check_api_cors, ("api",)),
+    Check("cors-bucket", "Browsers may upload.", endpoints.check_bucket_cors, ("storage-raw",)),
+)
+# fmt: on
+NAMES = tuple(check.name for check in CHECKS)
 MARKS = {Level.OK: "ok", Level.WARNING: "warn", Level.ERROR: "FAIL", Level.SKIPPED: "skip"}
 WIDTH = max(map(len, NAMES))
 
 
 class Command(BaseCommand):
-    help = "Does each thing for real, says what works, and what to do if not. Exits 1 when something does not."
-    requires_system_checks = ()  # it makes them itself, and goes on
+    help = "Checks a deployment end to end and prints remedies. Exits 1 when a check fails."
+    requires_system_checks = ()  # they are one of the checks, and the others run too
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--only", action="append", default=[], choices=NAMES, metavar="NAME", help=", ".join(NAMES))
@@ -28,44 +75,39 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="one JSON object a line, for machines")
 
     def handle(self, *, only: list[str], skip: list[str], **options: Any) -> None:
-        if not is_made():  # whatever else is asked for must not make one
+        if not database.database_exists():  # no other check may create one
             only, skip = only and ["database", *only], [name for name in skip if name != "database"]
-        logging.disable(logging.ERROR)  # what a check provokes is told by the check
-        worst: list[Level] = []
+        logging.disable(logging.ERROR)  # the checks report the errors that they provoke
+        levels: list[Level] = []
         try:
-            with where_it_is_served(), as_it_was():
-                for verdict in examine(CHECKS, only=only, skip=skip):
-                    worst.append(verdict.level)
-                    for line in _json(verdict) if options["json"] else self._lines(verdict):
+            with endpoints.public_url_of_serve(), database.embedded_server_running():
+                for outcome in run_checks(CHECKS, only=only, skip=skip):
+                    levels.append(outcome.level)
+                    for line in [_format_json(outcome)] if options["json"] else self._format_lines(outcome):
                         self.stdout.write(line)
                     self.stdout.flush()
         finally:
             logging.disable(logging.NOTSET)
-        failed, doubtful = worst.count(Level.ERROR), worst.count(Level.WARNING)
+        failed, doubtful = levels.count(Level.ERROR), levels.count(Level.WARNING)
+        warnings = f"{doubtful} warning{'' if doubtful == 1 else 's'}"
         if not options["json"]:
-            self.stdout.write(_sum(failed, doubtful))
+            summary = f"It works, with {warnings}." if doubtful else "All is well."
+            self.stdout.write(f"{failed} check{'' if failed == 1 else 's'} failed, {warnings}." if failed else summary)
         if failed:
             raise SystemExit(1)
 
-    def _lines(self, verdict: Verdict) -> list[str]:
-        colour = {Level.ERROR: self.style.ERROR, Level.WARNING: self.style.WARNING, Level.OK: self.style.SUCCESS}
+    def _format_lines(self, outcome: CheckResult) -> list[str]:
+        colours = {Level.ERROR: self.style.ERROR, Level.WARNING: self.style.WARNING, Level.OK: self.style.SUCCESS}
         lines = []
-        for finding in verdict.findings:
-            mark = colour.get(finding.level, str)(f"{MARKS[finding.level]:4}")
-            lines.append(f"{mark}  {verdict.name:{WIDTH}}  {finding.says}")
+        for finding in outcome.findings:
+            mark = colours.get(finding.level, str)(f"{MARKS[finding.level]:4}")
+            lines.append(f"{mark}  {outcome.name:{WIDTH}}  {finding.message}")
             if finding.remedy:
                 lines.append(f"{'':{WIDTH + 8}}-> {finding.remedy}")
         return lines
 
 
-def _json(verdict: Verdict) -> list[str]:
-    findings = [{"level": each.level, "says": each.says, "remedy": each.remedy} for each in verdict.findings]
-    told = {"check": verdict.name, "level": verdict.level, "seconds": round(verdict.seconds, 3), "findings": findings}
-    return [json.dumps(told)]
-
-
-def _sum(failed: int, doubtful: int) -> str:
-    warnings = f"{doubtful} warning{'' if doubtful == 1 else 's'}"
-    if failed:
-        return f"{failed} check{'' if failed == 1 else 's'} failed, {warnings}."
-    return f"It works, with {warnings}." if doubtful else "All is well."
+def _format_json(outcome: CheckResult) -> str:
+    findings = [{"level": each.level, "says": each.message, "remedy": each.remedy} for each in outcome.findings]
+    seconds = round(outcome.seconds, 3)
+    return json.dumps({"check": outcome.name, "level": outcome.level, "seconds": seconds, "findings": findings})
