@@ -1,14 +1,19 @@
-"""The providers behind one face: what each has to tell, and what is made of it (spec 002 §5)."""
+"""Provider interface: streams, items, pages, records, clients and their rollup rules (spec 002 §5)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+from importlib import import_module
+from typing import Any, Protocol, cast
 
-from integrations.models import SourceDocument
-from integrations.providers.rollup_rules import Children, Rollup
-from integrations.types import Client, Page, RawItem, Record
+from django.conf import settings
+
+from integrations.models import IngestionJob, SourceDocument
+
+ITEM_UNREADABLE = "ITEM_UNREADABLE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,16 +22,105 @@ class Stream:
 
     name: str  # "contacts"
     method: str  # "hubspot.crm.contacts.list"
-    document_type: str  # "hubspot.contact"; of most of what it brings
+    document_type: str  # "hubspot.contact"; of most of its items
     full: bool = True  # part of a full sync
     delta: bool = True  # part of a delta
-    # A record that changes moves to the front of the listing, behind whoever has read the front: what a full sync did
-    # not see, the changes since it began may show.
+    # A changed record moves to the front of the listing, where a full sync that has read the front misses it: the full
+    # sync therefore ends with the changes since it began.
     moves: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class RawItem:
+    """A record as the provider returned it (spec 002 §7). ``payload`` is stored verbatim, NULs apart."""
+
+    external_id: str  # "contact:512"
+    document_type: str  # "hubspot.contact"
+    payload: Mapping[str, Any]
+    source_created_at: datetime | None = None
+    source_updated_at: datetime | None = None
+    deleted: bool = False  # gone at the provider: only ``external_id`` and ``document_type`` matter
+    # Fetched by its id just now, so newer than the stored row whatever its time says: the time goes back when an older
+    # revision of a file is restored or the last message of a thread is deleted. A listing may lag; its time decides.
+    current: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FailedItem:
+    """A record that could not be read although its page could. ``code`` is one of our error codes."""
+
+    external_id: str  # "company:?" when not even its id can be read
+    code: str
+    retry: bool = False  # the next delta fetches it again; only for listings of ids
+
+    @property
+    def is_nameless(self) -> bool:
+        return self.external_id.endswith(":?")
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page of a stream. ``following`` is where the next page begins, or None after the last."""
+
+    items: list[RawItem]
+    following: str | None = None
+    failed: list[FailedItem] = field(default_factory=list)
+    # The listing stopped at a cap or was incomplete: records it has not listed may still exist.
+    capped: bool = False
+    # The delta's cursor is too old at the provider (Drive 410, Gmail 404): a full sync is needed.
+    expired: bool = False
+    # The stream's cursor as of this page, or None to keep the one of ``begin`` (Drive returns the next one with its
+    # last page only).
+    cursor: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """The searchable form of an item, and its facts for the client's rollup."""
+
+    text: str  # "" is not embedded
+    title: str = ""
+    url: str | None = None
+    parent_external_id: str | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    is_pdf: bool = False  # its bytes go through the upload pipeline instead of being embedded here
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """The columns of ``client_intelligence``, computed from one record or several."""
+
+    client_name: str
+    industry: str | None = None
+    summary: str | None = None
+    key_facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Rollup:
+    """The facts of a client's children that ``client_rollups`` selects in the database.
+
+    ``newest`` is a fact that sorts as text in the order of time; ties go to the longer, then the greater id.
+    """
+
+    document_type: str
+    newest: str
+    most: int  # children that are shown, the newest
+    first: str | None = None  # a fact: children for which it is true are counted, and shown before all others
+    total: str | None = None  # an amount, summed over all children
+
+
+@dataclass(frozen=True, slots=True)
+class Children:
+    """``newest`` are the children shown, in order; ``count`` and ``total`` cover all that ``Rollup`` selects."""
+
+    newest: Sequence[SourceDocument] = ()
+    count: int = 0
+    total: Decimal = Decimal(0)
+
+
 class McpClient(Protocol):
-    """A tenant's account at a provider, over either transport. Call it outside of transactions.
+    """A tenant's account at a provider, over any transport. Call it outside of transactions.
 
     Raises what ``vendors.guard`` raises, ``TokenRefused`` and ``CapabilityMissing``.
     """
@@ -35,14 +129,14 @@ class McpClient(Protocol):
     def provider(self) -> str: ...
 
     def begin(self, kind: str) -> dict[str, Any]:
-        """Return, before anything is listed, where each stream stands: the next delta's cursor by stream's name.
+        """Return the cursor of each stream before anything is listed: where the next delta begins.
 
         May be empty where the stream's own records tell the time.
         """
         ...
 
     def page(self, stream: Stream, kind: str, since: Any, following: str | None) -> Page:
-        """Return one page: of all records (``kind`` full_sync), or of what changed after ``since`` (delta_sync)."""
+        """Return one page: of all records (``kind`` full_sync), or of those changed after ``since`` (delta_sync)."""
         ...
 
     def list(self, method: str, params: Mapping[str, Any] | None = None) -> Iterator[RawItem]:
@@ -65,22 +159,22 @@ class Provider(Protocol):
 
     @property
     def ROLLUP(self) -> Rollup | None:
-        """What ``client`` is to be told of the records that count for one; None: nothing counts for any."""
+        """The children that ``build_client`` needs; None when no record counts for a client."""
         ...
 
     def map_record(self, item: RawItem) -> Record:
-        """Map an item to what is stored and found. Pure. Raises ``ValueError`` for a payload of another shape."""
+        """Map an item to its stored and searchable form. Pure. Raises ``ValueError`` for an unknown payload."""
         ...
 
     def build_client(self, own: SourceDocument | None, children: Children) -> Client | None:
-        """Return what a client's own record and those that count for it tell; None when no client is told, or ``own``.
+        """Return the client of a record and its children, or None when there is none.
 
-        These have ``document_type``, ``external_id``, ``facts`` and ``title`` only.
+        The documents have ``document_type``, ``external_id``, ``facts`` and ``title`` only.
         """
         ...
 
     def client_text(self, client: Client) -> str:
-        """Return the text that a client is found by: of what its own record tells, so that no invoice changes it."""
+        """Return the searchable text of a client, from its own record only: no invoice changes it."""
         ...
 
 
@@ -89,8 +183,30 @@ class TokenRefused(Exception):
 
 
 class CapabilityMissing(Exception):
-    """The provider's MCP server has no tool, or no argument, that is needed. ``capability`` names it."""
+    """The provider's MCP server lacks a tool or an argument. ``capability`` names it."""
 
     def __init__(self, capability: str) -> None:
         super().__init__(capability)
         self.capability = capability
+
+
+def provider_module(name: str) -> Provider:
+    """Return the provider's module: its streams, its field map, its rollup."""
+    return cast(Provider, import_module(settings.INTEGRATIONS_PROVIDERS[name]))
+
+
+def stream_for(streams: Sequence[Stream], method: str) -> Stream:
+    """Return the stream that a method lists; raise ``CapabilityMissing`` without one."""
+    for stream in streams:
+        if stream.method == method:
+            return stream
+    raise CapabilityMissing(method)
+
+
+def all_items(client: McpClient, stream: Stream) -> Iterator[RawItem]:
+    """Yield all records of a full sync, page after page."""
+    page = client.page(stream, IngestionJob.Kind.FULL, None, None)
+    yield from page.items
+    while page.following is not None:
+        page = client.page(stream, IngestionJob.Kind.FULL, None, page.following)
+        yield from page.items

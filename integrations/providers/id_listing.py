@@ -1,36 +1,47 @@
-"""Listings that name their records only: each is fetched by a call of its own, a batch to a page of the sync."""
+"""Clients of listings that return ids only: each record is fetched by its own call, a batch for a page of the sync."""
 
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import partial
+from typing import Any, ClassVar
 
-from integrations.models import IngestionJob
-from integrations.providers import McpClient, Stream
-from integrations.sync import shutdown
+from integrations.models import ConnectedSource, IngestionJob
+from integrations.providers import (
+    ITEM_UNREADABLE,
+    CapabilityMissing,
+    FailedItem,
+    Page,
+    RawItem,
+    Stream,
+    all_items,
+    stream_for,
+)
+from integrations.sync.pgmq import raise_if_stopping
+from integrations.transports import Transport
 from integrations.transports.responses import TooLarge
-from integrations.types import FailedItem, Page, RawItem
 from jobs.outcomes import Postponed, Retryable
 from vendors.guard import AWAY, VendorRefused
 
 BATCH_SIZE = 25  # fetched for one page: some seconds of calls, and little to do again after a crash
-LISTING_SIZE = 500  # of ids that one listing names; they travel in the message, about 10 KB
-UNREADABLE = "ITEM_UNREADABLE"
-# So many failures before anything has gone well are not single records' own.
+LISTING_SIZE = 500  # ids of one listing; they travel in the message, about 10 KB
+# So many failures before the first success are the vendor's, not the records' own.
 SURELY_AWAY = 3
-UNLISTED = ""  # in place of a listing's token: it has not begun
-REFUSED = (VendorRefused, TooLarge, ValueError)  # of this record, and for good
+UNLISTED = ""  # token of a listing that has not begun
+PERMANENT_ERRORS = (VendorRefused, TooLarge, ValueError)  # of one record
 Fetch = Callable[[str], RawItem]
+Fetched = tuple[list[RawItem], list[FailedItem], list[str]]  # what is left to fetch comes last
 
 
 @dataclass(frozen=True, slots=True)
 class PendingIds:
-    """What a listing has named and nobody has fetched yet; travels in ``Page.following``.
+    """Ids that were listed and not fetched yet; travels in ``Page.following``.
 
-    Ids and not places in a listing: a record that changes during the sync moves to the front of it, and would be
-    missed by whoever has read the front already.
+    Ids and not positions: a record that changes during the sync moves to the front of the listing, where a reader that
+    has passed the front would miss it.
     """
 
     ids: tuple[str, ...] = ()
@@ -47,109 +58,155 @@ class PendingIds:
         return cls(tuple(ids), *rest)
 
     def following(self) -> str | None:
-        """Return it for the next page, or None when nothing is ahead."""
+        """Return the token of the sync's next page, or None when nothing is pending."""
         if not self.ids and self.token is None:
             return None
         return json.dumps([self.ids, self.token, self.listed, self.capped, self.cursor], separators=(",", ":"))
 
     @property
-    def is_again(self) -> bool:
+    def is_retry(self) -> bool:
         return bool(self.ids) and self.token == UNLISTED
 
     @property
-    def begins(self) -> bool:
-        """Tell whether the next thing is to ask for the listing's first page."""
+    def is_at_start(self) -> bool:
+        """Whether the next request is the listing's first page."""
         return not self.ids and not self.token
 
 
 def retry_cursor(external_ids: Sequence[str]) -> str | None:
-    """Return where a delta begins that first tries again what failed in an earlier sync."""
+    """Return where a delta begins that first fetches again what failed in an earlier sync."""
     ids = tuple(external_id.partition(":")[2] for external_id in external_ids)
     return PendingIds(ids, token=UNLISTED).following() if ids else None
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What is ahead, what the listing has told of it already, and the records that it tells are gone."""
+    """The pending ids, the files that the listing has shown whole, and the records that are gone."""
 
-    ahead: PendingIds
+    pending: PendingIds
     known: Mapping[str, Any] = field(default_factory=dict)
     gone: list[RawItem] = field(default_factory=list)
 
 
-def fetch_page(listing: Listing, one: Fetch, object_name: str) -> Page:
-    """Fetch the next batch of what is ahead and return it as a page of the sync.
+class CursorExpired(Exception):
+    """The provider no longer knows the delta's cursor."""
 
-    A record that cannot be had costs only itself. When the vendor asks to wait in the middle, what was fetched so far
-    is the page: it is not fetched again.
+
+class IdListingClient(ABC):
+    """A client with one stream. Subclasses list ids (``_list_all``, ``_list_changes``) and fetch one record."""
+
+    provider: ClassVar[str]
+    object_name: ClassVar[str]  # "thread", as in "thread:18c4"
+    stream: ClassVar[Stream]
+    get_methods: ClassVar[Sequence[str]]
+
+    def __init__(self, source: ConnectedSource, transport: Transport) -> None:
+        self.source, self.transport = source, transport
+
+    def page(self, stream: Stream, kind: str, since: Any, following: str | None) -> Page:
+        pending, is_delta = PendingIds.parse(following), kind == IngestionJob.Kind.DELTA
+        if is_delta and pending.is_at_start and not isinstance(since, str):
+            return Page([], expired=True)
+        listing = Listing(pending)
+        if not pending.ids:
+            try:
+                listing = self._list_changes(since, pending) if is_delta else self._list_all(pending)
+            except CursorExpired:
+                return Page([], expired=True)
+        return fetch_page(listing, partial(self._fetch, known=listing.known), self.object_name)
+
+    def list(self, method: str, params: Mapping[str, Any] | None = None) -> Iterator[RawItem]:
+        """Return the newest records up to the initial sync's cap; takes no ``params``."""
+        return all_items(self, stream_for([self.stream], method))
+
+    def get(self, method: str, id: str) -> RawItem:
+        if method not in self.get_methods:
+            raise CapabilityMissing(method)
+        return self._fetch(id.removeprefix(f"{self.object_name}:"))
+
+    def close(self) -> None:
+        self.transport.close()
+
+    @abstractmethod
+    def begin(self, kind: str) -> dict[str, Any]: ...
+
+    @abstractmethod
+    def download(self, item: RawItem) -> Iterator[bytes]: ...
+
+    @abstractmethod
+    def _list_all(self, pending: PendingIds) -> Listing:
+        """List the next ids, newest first, so that the cap keeps the newest."""
+
+    @abstractmethod
+    def _list_changes(self, since: str, pending: PendingIds) -> Listing:
+        """List the next ids that changed after ``since``; raise ``CursorExpired`` when that is too long ago."""
+
+    @abstractmethod
+    def _fetch(self, id: str, known: Mapping[str, Any] | None = None) -> RawItem:
+        """Return one record, or its deletion; raise ``ValueError`` when its payload is malformed."""
+
+
+def fetch_page(listing: Listing, fetch: Fetch, object_name: str) -> Page:
+    """Fetch the next batch of pending ids and return it as a page of the sync.
+
+    A record that cannot be fetched fails alone. When the vendor asks to wait in the middle, the page is what was
+    fetched so far: it is not fetched again.
     """
-    ahead = listing.ahead
-    batch, rest = ahead.ids[:BATCH_SIZE], ahead.ids[BATCH_SIZE:]
-    fetched = _fetched_again if ahead.is_again else _fetched
-    items, failed, left = fetched(batch, one, object_name)
-    ahead = replace(ahead, ids=(*left, *rest))
+    pending = listing.pending
+    batch, rest = pending.ids[:BATCH_SIZE], pending.ids[BATCH_SIZE:]
+    fetch_batch = _fetch_retries if pending.is_retry else _fetch_batch
+    items, failed, left = fetch_batch(batch, fetch, object_name)
     return Page(
         items=[*listing.gone, *items],
-        following=ahead.following(),
+        following=replace(pending, ids=(*left, *rest)).following(),
         failed=failed,
-        capped=ahead.capped,
-        cursor=ahead.cursor,
+        capped=pending.capped,
+        cursor=pending.cursor,
     )
 
 
-def all_items(client: McpClient, stream: Stream) -> Iterator[RawItem]:
-    """Yield all records of a full sync, page after page."""
-    page = client.page(stream, IngestionJob.Kind.FULL, None, None)
-    yield from page.items
-    while page.following is not None:
-        page = client.page(stream, IngestionJob.Kind.FULL, None, page.following)
-        yield from page.items
+def _fetch_batch(ids: Sequence[str], fetch: Fetch, object_name: str) -> Fetched:
+    """Fetch each id, once more after a fault.
 
-
-def _fetched(ids: Sequence[str], one: Fetch, object_name: str) -> tuple[list[RawItem], list[FailedItem], list[str]]:
-    """Return what was fetched, what failed, and what is left to fetch because the vendor asked to wait.
-
-    What fails twice is its own trouble, and comes again; where several fail and nothing goes well it is the vendor's,
-    and so the whole page's.
+    A record that fails twice is at fault itself and is retried by the next delta; when several fail and none succeeds,
+    the vendor is at fault and the page fails.
     """
     items: list[RawItem] = []
     failed: list[FailedItem] = []
     tried: list[str] = []
     queue = list(ids)
     while queue:
-        wanted = queue.pop(0)
-        shutdown.raise_if_stopping()  # each may take a call's longest
+        id = queue.pop(0)
+        raise_if_stopping()  # each fetch may take the longest time of a call
         try:
-            items.append(one(wanted))
+            items.append(fetch(id))
         except Postponed:
             if not items and not failed:
                 raise
-            return items, failed, [wanted, *queue]
-        except REFUSED as error:
-            failed.append(_never(object_name, wanted, error))
+            return items, failed, [id, *queue]
+        except PERMANENT_ERRORS as error:
+            failed.append(FailedItem(f"{object_name}:{id}", getattr(error, "code", ITEM_UNREADABLE)))
         except Retryable as error:
-            if wanted in tried:
-                failed.append(FailedItem(f"{object_name}:{wanted}", error.code, retry=True))
+            if id in tried:
+                failed.append(FailedItem(f"{object_name}:{id}", error.code, retry=True))
                 continue
-            tried.append(wanted)
+            tried.append(id)
             if len(tried) == SURELY_AWAY and not items:
                 raise
-            queue.append(wanted)  # once more, behind all others
+            queue.append(id)
     return items, failed, []
 
 
-def _fetched_again(
-    ids: Sequence[str], one: Fetch, object_name: str
-) -> tuple[list[RawItem], list[FailedItem], list[str]]:
-    """As ``_fetched``, of what failed in an earlier sync: it holds up nothing, and has the next delta as well.
+def _fetch_retries(ids: Sequence[str], fetch: Fetch, object_name: str) -> Fetched:
+    """Fetch what failed in an earlier sync, each id once: failures block nothing, the next delta retries them.
 
-    A breaker that is open may be so because of just these; whether the vendor is away, the listing will tell.
+    An open circuit breaker may be due to just these records; whether the vendor is away, the listing will show.
     """
     items: list[RawItem] = []
     failed: list[FailedItem] = []
-    for at, wanted in enumerate(ids):
+    for at, id in enumerate(ids):
         try:
-            items.append(one(wanted))
+            items.append(fetch(id))
         except Postponed as postponed:
             if postponed.wait.reason == AWAY:
                 failed += [FailedItem(f"{object_name}:{each}", AWAY, retry=True) for each in ids[at:]]
@@ -157,12 +214,8 @@ def _fetched_again(
             if not items and not failed:
                 raise
             return items, failed, list(ids[at:])
-        except REFUSED as error:
-            failed.append(_never(object_name, wanted, error))
+        except PERMANENT_ERRORS as error:
+            failed.append(FailedItem(f"{object_name}:{id}", getattr(error, "code", ITEM_UNREADABLE)))
         except Retryable as error:
-            failed.append(FailedItem(f"{object_name}:{wanted}", error.code, retry=True))
+            failed.append(FailedItem(f"{object_name}:{id}", error.code, retry=True))
     return items, failed, []
-
-
-def _never(object_name: str, wanted: str, error: Exception) -> FailedItem:
-    return FailedItem(f"{object_name}:{wanted}", getattr(error, "code", UNREADABLE))

@@ -8,13 +8,11 @@ from typing import Any, cast
 from uuid import UUID
 
 from integrations.models import ConnectedSource, SourceDocument
-from integrations.providers import Provider
-from integrations.providers.rollup_rules import Children
+from integrations.providers import Children, Provider, RawItem, Record
 from integrations.records import json_codec
 from integrations.records.client_rollups import RollupRecord
 from integrations.records.sql import execute
 from integrations.records.text import RecordText, strip_unstorable
-from integrations.types import RawItem, Record
 
 # What mapping a payload of another shape than the provider's documentation shows may raise: it costs that item only.
 MAPPING_ERRORS = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)

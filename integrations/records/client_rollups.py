@@ -8,12 +8,10 @@ from decimal import Decimal
 from typing import Any, cast
 
 from integrations.models import ConnectedSource, SourceDocument
-from integrations.providers import Provider
-from integrations.providers.rollup_rules import Children, Rollup
+from integrations.providers import Children, Client, Provider, Rollup
 from integrations.records import json_codec, sql_arrays
 from integrations.records.sql import BinaryVector, execute
 from integrations.records.text import RecordText, strip_unstorable
-from integrations.types import Client
 from jobs.advisory_locks import transaction_lock_sql
 
 # In order, so that two transactions never wait for each other crosswise; and by a statement before the one that reads:

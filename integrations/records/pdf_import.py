@@ -16,10 +16,9 @@ from documents import services, storage
 from documents.models import Document
 from documents.validation import MIME
 from integrations.models import ConnectedSource, UploadInDoubt
-from integrations.providers import McpClient
+from integrations.providers import McpClient, RawItem, Record
 from integrations.records.sql import execute
 from integrations.transports.responses import TooLarge
-from integrations.types import RawItem, Record
 from vendors.guard import VendorRefused
 
 PIECE = 64 * 1024

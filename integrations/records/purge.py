@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from integrations import vendor_key
 from integrations.models import ClientIntelligence, ConnectedSource, IngestionJob, VaultToken
 from integrations.records import orphaned_uploads
 from integrations.records.sql import execute
-from integrations.sync import page_messages, sync_jobs
-from integrations.sync.page_messages import Message
-from integrations.sync.pgmq import ARCHIVE
+from integrations.sync import pgmq, sync_jobs
+from integrations.sync.pgmq import ARCHIVE, Message
 from integrations.sync.sync_jobs import PageCounts
+from integrations.transports.responses import source_vendor
 from vendors import guard
 
 BATCH = 1_000
@@ -26,7 +25,7 @@ ARCHIVED = f"DELETE FROM {ARCHIVE} WHERE message ->> 'source_id' = %(source)s"
 
 def purge_batch(message: Message, job: IngestionJob) -> None:
     """Delete the next batch of the source's records; after the last one, all else of it and the source itself."""
-    with page_messages.message_lease(message):
+    with pgmq.message_lease(message):
         rows = execute(ROWS, {"source": job.source_id, "most": BATCH})
         if not rows:
             _forget(job.source)
@@ -41,4 +40,4 @@ def _forget(source: ConnectedSource) -> None:
     IngestionJob.objects.filter(source=source).delete()
     ConnectedSource.objects.filter(pk=source.pk).delete()
     execute(ARCHIVED, {"source": str(source.pk)})
-    guard.delete_vendor_state(vendor_key.source_vendor(source))
+    guard.delete_vendor_state(source_vendor(source))

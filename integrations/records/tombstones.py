@@ -6,13 +6,12 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from integrations.models import ConnectedSource
-from integrations.providers import Provider
+from integrations.providers import Provider, RawItem
 from integrations.records import client_rollups
 from integrations.records.sql import execute
 from integrations.records.text import strip_unstorable
-from integrations.sync import page_messages, shutdown
-from integrations.sync.page_messages import Message
-from integrations.types import RawItem
+from integrations.sync import pgmq
+from integrations.sync.pgmq import Message
 
 SLICE = 500  # rows a transaction: the locks of a large source's sweep are held for milliseconds
 
@@ -73,7 +72,7 @@ def mark_unseen_deleted(
     count, after = 0, ""
     listed = None if types is None else sorted(types)
     while upto := _upto(source, after):
-        shutdown.raise_if_stopping()
+        pgmq.raise_if_stopping()
         count += _empty(message, source, provider, UNSEEN, {"after": after, "upto": upto, "types": listed})
         after = upto
     return count
@@ -85,7 +84,7 @@ def _upto(source: ConnectedSource, after: str) -> str | None:
 
 
 def _empty(message: Message, source: ConnectedSource, provider: Provider, sql: str, params: Mapping[str, Any]) -> int:
-    with page_messages.message_lease(message):
+    with pgmq.message_lease(message):
         rows = execute(sql, {"source": source.pk, "job": message.body.job_id, **params})
         parents = {row.parent_external_id for row in rows} - {None}
         client_rollups.recompute_clients(source, provider, parents | {row.external_id for row in rows if row.is_client})

@@ -14,8 +14,7 @@ from integrations.records.changes import Draft
 from integrations.records.record_embedding import Vectors
 from integrations.records.sql import BinaryVector, execute
 from integrations.records.text import RecordText
-from integrations.sync.page_messages import Message
-from integrations.sync.pgmq import TABLE
+from integrations.sync.pgmq import TABLE, Message
 from jobs import failpoints
 from jobs.claims import ClaimLost
 

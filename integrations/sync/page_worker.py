@@ -11,17 +11,26 @@ import structlog
 from django.db.utils import DataError, IntegrityError
 
 from accounts.errors import ApiError
-from integrations import client_factory
 from integrations.models import ConnectedSource, IngestionJob
 from integrations.oauth import token_refresh
-from integrations.providers import McpClient, Provider, Stream, TokenRefused, id_listing
+from integrations.providers import (
+    FailedItem,
+    McpClient,
+    Page,
+    Provider,
+    RawItem,
+    Stream,
+    TokenRefused,
+    id_listing,
+    provider_module,
+)
 from integrations.records import changes, orphaned_uploads, pdf_import, purge, record_embedding, tombstones, writer
 from integrations.records.changes import MAPPING_ERRORS, Draft, StoredRecords
 from integrations.records.record_embedding import Vectors
-from integrations.sync import shutdown, sync_jobs
-from integrations.sync.page_messages import Body, Message
+from integrations.sync import pgmq, sync_jobs
+from integrations.sync.pgmq import Body, Message
 from integrations.sync.sync_jobs import AGAIN, CAPPED, Kind, PageCounts
-from integrations.types import FailedItem, Page, RawItem
+from integrations.transports import make_client
 from jobs import failpoints
 from jobs.outcomes import Permanent, Retryable
 
@@ -44,7 +53,7 @@ def run_page(message: Message) -> None:
     if job.kind == Kind.FORGET:
         purge.purge_batch(message, job)
         return
-    provider = client_factory.provider_module(job.source.provider)
+    provider = provider_module(job.source.provider)
     listings = _listings(provider, job.kind)
     if message.body.stream < len(listings):
         PageRun(message, job, provider, listings).run()
@@ -80,7 +89,7 @@ class PageRun:
 
     def run(self) -> None:
         source, token = self._fresh()
-        with closing(client_factory.make_client(source, token)) as client:
+        with closing(make_client(source, token)) as client:
             try:
                 cursor, page = self._fetch(client, source)
                 failpoints.failpoint("page:fetched")
@@ -176,17 +185,17 @@ class PageRun:
             each.missing_texts = list(stored.missing_texts(each, vectors.model))
         vectors.reuse([text for each in ready for text in each.missing_texts])
         for batch in record_embedding.batches(ready, vectors):
-            shutdown.raise_if_stopping()
+            pgmq.raise_if_stopping()
             texts = [text for each in batch for text in each.missing_texts]
             vectors.buy(texts)
             failpoints.failpoint("page:embedded")
             for group in writer.transaction_groups(batch):
                 if not texts:  # what was bought is written, whoever waits
-                    shutdown.raise_if_stopping()
+                    pgmq.raise_if_stopping()
                 self._write_group(source, group, vectors)
 
     def _pass_on(self, client: McpClient, source: ConnectedSource, stored: StoredRecords, each: Draft) -> bool:
-        shutdown.raise_if_stopping()
+        pgmq.raise_if_stopping()
         known = stored.upload_id(each.item)
         try:
             each.upload_document_id = known or pdf_import.import_pdf(

@@ -1,25 +1,48 @@
-"""pgmq's own client, on the connection that Django has open: what it does is part of the caller's transaction."""
+"""pgmq queue ``ingestion_queue``: messages that are one page of a sync each, and their lease (spec 002 §4)."""
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
 from typing import Any
+from uuid import UUID
 
-from django.db import connection
+import structlog
+from django.conf import settings
+from django.db import connection, transaction
+from django.db.models.functions import Now
 from pgmq.sync_operations import SyncPGMQueueOperationsMixin
 from psycopg.types.json import Jsonb
 
+from integrations.models import IngestionJob
+from jobs import services
+from jobs.claims import ClaimLost
+from jobs.cluster import shared_memory
+from jobs.outcomes import Postponed
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.integrations")
+
 QUEUE = "ingestion_queue"
 TABLE, ARCHIVE = f"pgmq.q_{QUEUE}", f"pgmq.a_{QUEUE}"
+MALFORMED = "MESSAGE_MALFORMED"
+STOPPING = "STOPPING"
+
+# The message lease: the message, locked, if nobody has read it since. Only short transactions lock this one row.
+_LOCK = f"SELECT 1 FROM {TABLE} WHERE msg_id = %s AND read_ct = %s FOR NO KEY UPDATE"
+_COUNT_HOLD = f"UPDATE {TABLE} SET headers = coalesce(headers, '{{}}') || %s WHERE msg_id = %s"
+_LOCK_TIMEOUT = "SELECT set_config('lock_timeout', '1s', true)"
 
 
 class PgmqClient(SyncPGMQueueOperationsMixin):  # type: ignore[no-untyped-call]
-    """The client without its pool: the mixin asks for nothing but ways to run a statement."""
+    """pgmq's own client on Django's open connection, so that its calls are part of the caller's transaction."""
 
     logger = logging.getLogger("accessa.integrations.pgmq")
-    _json_parser = staticmethod(json.loads)  # Django has psycopg hand out jsonb as text
+    _json_parser = staticmethod(json.loads)  # Django has psycopg return jsonb as text
 
     def _encode_jsonb(self, value: dict[str, Any]) -> Jsonb:
         return Jsonb(value)
@@ -42,3 +65,170 @@ class PgmqClient(SyncPGMQueueOperationsMixin):  # type: ignore[no-untyped-call]
 
 
 PGMQ = PgmqClient()
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """The content of a message: which page of which sync."""
+
+    job_id: UUID
+    source_id: UUID
+    user_id: UUID
+    kind: str
+    stream: int = 0  # index into the provider's streams for this kind
+    following: str | None = None  # where the page begins; None: the stream's first
+    page: int = 0  # counted through all streams of the sync
+
+    def next_page(self, following: str | None) -> Body:
+        return replace(self, following=following, page=self.page + 1)
+
+    def next_stream(self) -> Body:
+        return replace(self, stream=self.stream + 1, following=None, page=self.page + 1)
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: str(field) if isinstance(field, UUID) else field for name, field in asdict(self).items()}
+
+    @classmethod
+    def parse(cls, body: Any) -> Body:
+        """Parse a message; raise ``ValueError`` unless it names a page of a sync. Ignores fields of other releases."""
+        if not isinstance(body, dict):
+            raise ValueError("not a page of a sync")
+        job, source, user = (UUID(_typed(body.get(name), str)) for name in ("job_id", "source_id", "user_id"))
+        stream, page = (_typed(body.get(name, 0), int) for name in ("stream", "page"))
+        following = None if body.get("following") is None else _typed(body["following"], str)
+        if body.get("kind") not in IngestionJob.Kind.values or min(stream, page) < 0:
+            raise ValueError("no such page")
+        return cls(job, source, user, body["kind"], stream, following, page)
+
+
+def _typed(field: Any, kind: type) -> Any:
+    if type(field) is not kind:  # True is no page
+        raise ValueError(f"not of type {kind.__name__}")
+    return field
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message as it was read. A later reader has a higher ``read_ct``, and takes over the message lease."""
+
+    msg_id: int
+    read_ct: int
+    held: int  # reads that did not count: a provider asked to wait, a worker had to stop
+    enqueued_at: datetime
+    body: Body
+
+    @property
+    def deliveries(self) -> int:
+        return self.read_ct - self.held
+
+
+def enqueue_page(body: Body, *, delay: int = 0) -> int:
+    """Enqueue a page in the caller's transaction, and notify workers when it commits; return the message's id."""
+    params: list[Any] = [QUEUE, Jsonb(body.to_json()), delay]
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT ingestion_enqueue(%s, %s, %s)", params)
+        msg_id: int = cursor.fetchone()[0]
+    services.notify_workers()
+    return msg_id
+
+
+def read_message() -> Message | None:
+    """Return the next visible message, hidden for INGESTION_VT_SECONDS, or None. Call it outside of transactions.
+
+    Malformed messages are archived on the way: left in the queue, they would come back for ever.
+    """
+    sql = "SELECT msg_id, read_ct, enqueued_at, message, headers FROM ingestion_read(%s, %s, 1)"
+    while True:
+        with connection.cursor() as cursor:
+            cursor.execute(sql, [QUEUE, settings.INGESTION_VT_SECONDS])
+            row = cursor.fetchone()
+        if row is None:
+            return None
+        msg_id, read_ct, enqueued_at, text, headers = row
+        try:
+            body = Body.parse(json.loads(text or "null"))
+        except ValueError:
+            _archive_malformed(msg_id, text)
+            continue
+        headers = json.loads(headers or "null")
+        held = headers.get("held") if isinstance(headers, Mapping) else None
+        return Message(msg_id, read_ct, held if type(held) is int else 0, enqueued_at, body)
+
+
+def _archive_malformed(msg_id: int, text: str | None) -> None:
+    """Archive a malformed message and fail the sync that it names, if any: it would wait for this page for ever."""
+    try:
+        job_id = UUID(json.loads(text or "null")["job_id"])
+    except (ValueError, TypeError, LookupError, AttributeError):
+        job_id = None
+    with transaction.atomic():
+        if job_id is not None:
+            active = IngestionJob.objects.filter(pk=job_id, status__in=["queued", "running"])
+            active.update(status="failed", error_message=MALFORMED, finished_at=Now(), updated_at=Now())
+        _call("ingestion_archive", msg_id)
+    log.warning("A message is no page of a sync; it is archived.", message=msg_id)
+
+
+def delete_message(message: Message) -> bool:
+    """Delete the message of a committed page, whoever has read it since; return whether it was there."""
+    return _call("ingestion_delete", message.msg_id)
+
+
+def archive_message(message: Message) -> bool:
+    """Archive a message for staff. Call it inside ``message_lease``, with the updates that end the sync."""
+    return _call("ingestion_archive", message.msg_id)
+
+
+def _call(function: str, msg_id: int) -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT {function}(%s, %s)", [QUEUE, msg_id])
+        return bool(cursor.fetchone()[0])
+
+
+@contextmanager
+def message_lease(message: Message, *, lock_timeout: bool = False) -> Iterator[None]:
+    """Open a transaction in which nobody else can read the message; raise ``ClaimLost`` when somebody has.
+
+    ``lock_timeout`` is for the heartbeat too, which must not wait long for the transaction of the work it watches.
+    """
+    with transaction.atomic():
+        with connection.cursor() as cursor:
+            if lock_timeout:
+                cursor.execute(_LOCK_TIMEOUT)
+            cursor.execute(_LOCK, [message.msg_id, message.read_ct])
+            if cursor.fetchone() is None:
+                raise ClaimLost(f"message {message.msg_id}")
+        yield
+
+
+def postpone_message(message: Message, seconds: float) -> None:
+    """Hide a message for ``seconds`` without using up a delivery; raise ``ClaimLost`` when somebody has read it."""
+    params: list[Any] = [Jsonb({"held": message.held + 1}), message.msg_id]
+    with message_lease(message, lock_timeout=True), connection.cursor() as cursor:
+        cursor.execute(_COUNT_HOLD, params)
+        PGMQ.set_vt(QUEUE, message.msg_id, math.ceil(seconds))
+
+
+def retry_message(message: Message, seconds: float | None = None) -> None:
+    """Let a message reappear when its visibility timeout ends, or in ``seconds``: a delivery is used up."""
+    if seconds is not None:
+        extend_visibility(message, seconds)
+
+
+def extend_visibility(message: Message, seconds: float) -> None:
+    """Hide a message for ``seconds`` from now; raise ``ClaimLost`` when somebody else has read it."""
+    with message_lease(message, lock_timeout=True):
+        PGMQ.set_vt(QUEUE, message.msg_id, math.ceil(seconds))
+
+
+def has_messages() -> bool:
+    """Return whether any message is in the queue, visible or not."""
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT EXISTS (SELECT FROM {TABLE})")
+        return bool(cursor.fetchone()[0])
+
+
+def raise_if_stopping() -> None:
+    """Raise ``Postponed`` when this worker has to stop: its message returns to the queue, no delivery is used up."""
+    if shared_memory.is_stopping():
+        raise Postponed(0.0, STOPPING)

@@ -14,9 +14,8 @@ from django.utils.module_loading import import_string
 from integrations.models import IngestionJob
 from integrations.oauth.token_refresh import SourceBroken
 from integrations.providers import CapabilityMissing, TokenRefused
-from integrations.sync import page_messages, sync_jobs, visibility_timeout, worker_slots
-from integrations.sync.page_messages import Message
-from integrations.sync.shutdown import STOPPING
+from integrations.sync import pgmq, sync_jobs, visibility_timeout, worker_slots
+from integrations.sync.pgmq import STOPPING, Message
 from jobs import errors, failpoints, log_context, tracing
 from jobs.claims import ClaimLost
 from jobs.cluster import shared_memory
@@ -35,7 +34,7 @@ def count_claimable(cursor: Any, *, most: int) -> int:
 
 def is_idle() -> bool:
     """Tell whether no page is left, due now or later."""
-    return not page_messages.has_messages()
+    return not pgmq.has_messages()
 
 
 def drain(until: float) -> int:
@@ -44,7 +43,7 @@ def drain(until: float) -> int:
     while not shared_memory.is_stopping() and time.monotonic() <= until:
         shared_memory.record_claim_attempt()
         with worker_slots.worker_slot() as due:
-            message = page_messages.read_message() if due else None
+            message = pgmq.read_message() if due else None
             if message is None:
                 break
             _carry(message)
@@ -73,7 +72,7 @@ def _said(message: Message, job: IngestionJob | None) -> dict[str, str]:
 
 def _ended(message: Message, job: IngestionJob | None, said: dict[str, str]) -> Ending:
     if job is None or job.status not in sync_jobs.ACTIVE or job.page > message.body.page:
-        page_messages.delete_message(message)  # its source is gone, or its sync has ended or has gone on from this page
+        pgmq.delete_message(message)  # its source is gone, or its sync has ended or has gone on from this page
         return logging.INFO, "NOTHING_TO_DO"
     if message.deliveries >= settings.INGESTION_MAX_DELIVERIES:
         settle = partial(_fail, message, EXHAUSTED)
@@ -121,12 +120,12 @@ def _superseded() -> Ending:
 
 
 def _delete(message: Message) -> Ending:
-    page_messages.delete_message(message)
+    pgmq.delete_message(message)
     return logging.INFO, "DONE"
 
 
 def _hold(message: Message, seconds: float, reason: str) -> Ending:
-    page_messages.postpone_message(message, seconds)
+    pgmq.postpone_message(message, seconds)
     if reason != STOPPING:
         sync_jobs.note_page_error(message.body, reason)
     return logging.INFO, reason
@@ -134,13 +133,13 @@ def _hold(message: Message, seconds: float, reason: str) -> Ending:
 
 def _leave(message: Message, at_least: float, code: str) -> Ending:
     """Let the visibility end by itself, or later where the provider has said so (no backoff: spec 002 §4)."""
-    page_messages.retry_message(message, at_least if at_least > settings.INGESTION_VT_SECONDS else None)
+    pgmq.retry_message(message, at_least if at_least > settings.INGESTION_VT_SECONDS else None)
     sync_jobs.note_page_error(message.body, code)
     return logging.WARNING, code
 
 
 def _fail(message: Message, code: str) -> Ending:
-    with page_messages.message_lease(message):
+    with pgmq.message_lease(message):
         sync_jobs.fail_sync(message.body.job_id, code)
-        page_messages.archive_message(message)
+        pgmq.archive_message(message)
     return logging.WARNING, code

@@ -14,9 +14,8 @@ from accounts.audit.log import record_action
 from accounts.errors import ApiError
 from accounts.models import User
 from integrations.models import ConnectedSource, IngestionJob
-from integrations.sync import page_messages
-from integrations.sync.page_messages import Body
-from integrations.sync.pgmq import ARCHIVE
+from integrations.sync import pgmq
+from integrations.sync.pgmq import ARCHIVE, Body
 
 _ARCHIVED = f"SELECT message FROM {ARCHIVE} WHERE msg_id = %s FOR UPDATE"
 _FORGET = f"DELETE FROM {ARCHIVE} WHERE msg_id = %s"
@@ -62,7 +61,7 @@ def _replayed(msg_id: int, by: User | None, reason: str) -> int:
     _activate(job)
     with connection.cursor() as cursor:
         cursor.execute(_FORGET, [msg_id])
-    sent = page_messages.enqueue_page(body)
+    sent = pgmq.enqueue_page(body)
     record_action(
         by=by,
         action="ingestion.replay",

@@ -17,11 +17,11 @@ from psycopg.types.json import Jsonb
 
 from accounts.errors import ApiError, not_found
 from integrations.models import ConnectedSource, IngestionJob
+from integrations.providers import FailedItem
 from integrations.records.sql import execute
 from integrations.records.text import strip_unstorable
-from integrations.sync import page_messages
-from integrations.sync.page_messages import Body, Message
-from integrations.types import FailedItem
+from integrations.sync import pgmq
+from integrations.sync.pgmq import Body, Message
 from jobs import failpoints
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.integrations")
@@ -86,7 +86,7 @@ def start_sync(source: ConnectedSource, kind: str, *, by: str) -> IngestionJob:
         if kind == Kind.DELTA and locked.last_synced_at is None:
             kind = Kind.FULL
         job = _created(locked, kind)
-        page_messages.enqueue_page(Body(job.pk, locked.pk, locked.user_id, kind))
+        pgmq.enqueue_page(Body(job.pk, locked.pk, locked.user_id, kind))
     log.info("Sync begun", sync=str(job.pk), source=str(source.pk), kind=str(kind), by=by)
     return job
 
@@ -178,7 +178,7 @@ def close_page(
     own transactions, which it makes durable with itself.
     """
     cursor = job.cursor if cursor is None else cursor
-    with page_messages.message_lease(message):
+    with pgmq.message_lease(message):
         if onward is None:  # the source before the sync, as everybody locks them
             execute(LOCKED, {"source": job.source_id})
         if not _closed(job, tally, onward, cursor):
@@ -188,7 +188,7 @@ def close_page(
         if onward is not None:
             if onward.kind != job.kind:
                 execute(UNSEEN, {"job": job.pk, "source": job.source_id})
-            page_messages.enqueue_page(onward)
+            pgmq.enqueue_page(onward)
         else:
             # A delta that was not whole leaves its stream where it was.
             left = {CAPPED, *(cursor.get(CAPPED, ()) if job.kind == Kind.DELTA else ())}

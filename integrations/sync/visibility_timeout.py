@@ -9,8 +9,8 @@ from contextlib import AbstractContextManager, contextmanager
 
 from django.conf import settings
 
-from integrations.sync import page_messages
-from integrations.sync.page_messages import Message
+from integrations.sync import pgmq
+from integrations.sync.pgmq import Message
 from jobs import log_context
 from jobs.claims import ClaimLost
 from jobs.cluster import shared_memory
@@ -50,7 +50,7 @@ class VisibilityLease:
             if self._ended or time.monotonic() - self._extended < self._third:
                 return
             try:
-                page_messages.extend_visibility(self._message, settings.INGESTION_VT_SECONDS)
+                pgmq.extend_visibility(self._message, settings.INGESTION_VT_SECONDS)
             except ClaimLost:
                 self._ended = True  # whoever has it now keeps it; the fence refuses what is written here
                 raise
@@ -64,9 +64,9 @@ class VisibilityLease:
     def release(self, *, timed_out: bool) -> None:
         """Show the message at once: it cost a delivery when the page hung, and none when the worker had to stop."""
         if timed_out:
-            page_messages.retry_message(self._message, 0)
+            pgmq.retry_message(self._message, 0)
         else:
-            page_messages.postpone_message(self._message, 0)
+            pgmq.postpone_message(self._message, 0)
 
     def log_context(self) -> AbstractContextManager[object]:
         return log_context.isolated_log_context(**self._said)

@@ -10,10 +10,9 @@ from uuid import uuid4
 import pytest
 from django.conf import LazySettings
 
-from integrations import client_factory
 from integrations.models import ConnectedSource
-from integrations.providers import McpClient
-from integrations.types import RawItem
+from integrations.providers import McpClient, RawItem, provider_module
+from integrations.transports import make_client
 from testing.fakes import mcp_tools
 from testing.fakes.account_server import AccountServer
 from testing.fakes.gmail import message
@@ -33,7 +32,7 @@ class Account:
     server: McpServer
 
     def client(self, transport: str) -> McpClient:
-        return client_factory.make_client(self.source(transport), TOKEN)
+        return make_client(self.source(transport), TOKEN)
 
     def source(self, transport: str) -> ConnectedSource:
         return ConnectedSource(id=uuid4(), provider=self.provider, transport=transport, account=REALM)
@@ -110,7 +109,7 @@ def gmail(gmail_running: Account, use: Callable[[Account], Account]) -> Account:
 
 def sync_items(client: McpClient, kind: str = "full_sync", since: Any = None) -> dict[str, RawItem]:
     found: dict[str, RawItem] = {}
-    for stream in client_factory.provider_module(client.provider).STREAMS:
+    for stream in provider_module(client.provider).STREAMS:
         following = None
         while True:
             page = client.page(stream, kind, since, following)

@@ -6,11 +6,10 @@ import json
 from typing import Any
 from uuid import UUID
 
-from integrations import client_factory
 from integrations.models import ConnectedSource, SourceDocument
-from integrations.providers import McpClient, Provider
+from integrations.providers import McpClient, Page, Provider, RawItem
 from integrations.records.json_codec import dump_json
-from integrations.types import Page, RawItem
+from integrations.transports import make_client
 from testing.fakes.account_server import AccountServer
 
 NOBODY = UUID("00000000-0000-4000-8000-000000000001")
@@ -20,7 +19,7 @@ TOKEN = "a-token"
 def fixture_client(settings: Any, provider: str) -> McpClient:
     """Return a client of the answers that are recorded."""
     settings.INTEGRATIONS_USE_FIXTURES = True
-    return client_factory.make_client(ConnectedSource(user_id=NOBODY, provider=provider, account="recorded"), TOKEN)
+    return make_client(ConnectedSource(user_id=NOBODY, provider=provider, account="recorded"), TOKEN)
 
 
 def fake_client(settings: Any, server: AccountServer, account: str = "", **own: Any) -> McpClient:
@@ -29,7 +28,7 @@ def fake_client(settings: Any, server: AccountServer, account: str = "", **own: 
     own = {"api_url": server.url, "transport": "rest", "requests_per_minute": 600_000, **own}
     settings.CONNECTORS = {**settings.CONNECTORS, provider: {**settings.CONNECTORS[provider], **own}}
     settings.INTEGRATIONS_USE_FIXTURES = False
-    return client_factory.make_client(ConnectedSource(user_id=NOBODY, provider=provider, account=account), TOKEN)
+    return make_client(ConnectedSource(user_id=NOBODY, provider=provider, account=account), TOKEN)
 
 
 def pages_of(client: McpClient, provider: Provider, stream: str, kind: str, since: str | None = None) -> list[Page]:

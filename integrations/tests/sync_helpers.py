@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from integrations.models import ClientIntelligence, ConnectedSource, IngestionJob, SourceDocument
-from integrations.sync import page_messages, page_worker, sync_jobs
-from integrations.types import RawItem
+from integrations.providers import RawItem
+from integrations.sync import page_worker, pgmq, sync_jobs
 
 FULL, DELTA, FORGET = IngestionJob.Kind
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -25,12 +25,12 @@ def start_sync(source: ConnectedSource, kind: str = FULL) -> IngestionJob:
     return sync_jobs.start_sync(source, kind, by="a test")
 
 
-def run_page() -> page_messages.Message | None:
+def run_page() -> pgmq.Message | None:
     """Work on the next page and delete its message, as the consumer does."""
-    message = page_messages.read_message()
+    message = pgmq.read_message()
     if message is not None:
         page_worker.run_page(message)
-        page_messages.delete_message(message)
+        pgmq.delete_message(message)
     return message
 
 

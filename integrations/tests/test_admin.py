@@ -13,8 +13,8 @@ from django.utils.text import capfirst
 from accessa.admin_menu import SIDEBAR
 from accounts.audit.tests.personas import Staff, written
 from integrations.models import ArchivedMessage, ConnectedSource, IngestionJob
-from integrations.sync import page_messages
-from integrations.sync.page_messages import Body
+from integrations.sync import pgmq
+from integrations.sync.pgmq import Body
 from testing.personas import Person
 
 pytestmark = pytest.mark.django_db
@@ -32,7 +32,7 @@ def given_up(ana: Person) -> ArchivedMessage:
     )  # fmt: skip
     body = Body(job.pk, source.pk, ana.id, "full_sync", 1, "a cursor of ana@corp.example", 3)
     with connection.cursor() as cursor:
-        cursor.execute("SELECT ingestion_archive('ingestion_queue', %s)", [page_messages.enqueue_page(body)])
+        cursor.execute("SELECT ingestion_archive('ingestion_queue', %s)", [pgmq.enqueue_page(body)])
     return ArchivedMessage.objects.get()
 
 
@@ -110,7 +110,7 @@ def test_a_page_is_put_back_with_a_reason_once_that_is_confirmed(given_up: Archi
     replay(operator, reason="HubSpot is well again", chosen=given_up.pk)
 
     assert not ArchivedMessage.objects.exists()
-    assert page_messages.has_messages()
+    assert pgmq.has_messages()
     assert [(action, actor) for action, actor, *_ in written()] == [("ingestion.replay", "operator@example.org")]
 
 

@@ -18,9 +18,8 @@ from pytest_django import Settings
 from integrations.models import ConnectedSource, IngestionJob
 from integrations.oauth.token_refresh import SourceBroken
 from integrations.providers import CapabilityMissing, TokenRefused
-from integrations.sync import page_messages, pgmq_consumer, worker_slots
-from integrations.sync.page_messages import Body, Message
-from integrations.sync.pgmq import ARCHIVE, TABLE
+from integrations.sync import pgmq, pgmq_consumer, worker_slots
+from integrations.sync.pgmq import ARCHIVE, TABLE, Body, Message
 from jobs.cluster import maintenance, shared_memory
 from jobs.models import UploadJob
 from jobs.outcomes import Permanent, Postponed, Retryable
@@ -74,7 +73,7 @@ def lapse() -> None:
 
 def queued(**columns: Any) -> Body:
     body = syncs.sync(**columns)
-    page_messages.enqueue_page(body)
+    pgmq.enqueue_page(body)
     return body
 
 
@@ -132,7 +131,7 @@ def test_a_page_that_may_go_better_is_left_for_later(error: Exception, held: int
 
 
 def _read() -> Message:
-    message = page_messages.read_message()
+    message = pgmq.read_message()
     assert message is not None
     return message
 
@@ -445,7 +444,7 @@ def test_a_long_page_stays_invisible_and_its_worker_alive(settings: Settings) ->
         ends = time.monotonic() + 2.5
         while time.monotonic() < ends:
             time.sleep(0.1)
-            seen.extend(filter(None, at_once(page_messages.read_message)))
+            seen.extend(filter(None, at_once(pgmq.read_message)))
             silent.append(shared_memory.seconds_since_claim_attempt())
         raise Postponed(60, "VENDOR_BUSY")
 

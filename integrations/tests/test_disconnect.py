@@ -9,13 +9,14 @@ import pytest
 
 from accounts.audit.models import AuditEntry
 from accounts.errors import ApiError
-from integrations import disconnect, vendor_key
+from integrations import disconnect
 from integrations.disconnect import GrantOutcome
 from integrations.models import ConnectedSource, IngestionJob, VaultToken
 from integrations.oauth import token_refresh, token_vault
-from integrations.sync import page_messages, page_worker, sync_jobs
+from integrations.sync import page_worker, pgmq, sync_jobs
 from integrations.tests.consents import connect
 from integrations.tests.grants import PROVIDERS, connect_source, fault_name, refresh_token
+from integrations.transports.responses import source_vendor
 from testing.concurrency import at_once
 from testing.fakes.faults import Status
 from testing.fakes.oauth import OAuthServer
@@ -148,14 +149,14 @@ def test_staff_say_why_they_disconnect_and_it_is_kept(ana: Person, sam: Person, 
 
 def test_a_forgotten_connections_budget_and_breaker_are_dropped(ana: Person) -> None:
     source = ConnectedSource.objects.create(user_id=ana.id, provider="hubspot", status="disconnected")
-    with guard.guarded_call(vendor_key.source_vendor(source, 100), "a test"):
+    with guard.guarded_call(source_vendor(source, 100), "a test"):
         pass
     sync_jobs.start_sync(source, IngestionJob.Kind.FORGET, by="a test")
 
-    while message := page_messages.read_message():
+    while message := pgmq.read_message():
         page_worker.run_page(message)
-        page_messages.delete_message(message)
+        pgmq.delete_message(message)
 
     assert not ConnectedSource.objects.exists()
-    assert not RateLimit.objects.filter(key=vendor_key.source_vendor(source).key).exists()
-    assert not Breaker.objects.filter(key=vendor_key.source_vendor(source).key).exists()
+    assert not RateLimit.objects.filter(key=source_vendor(source).key).exists()
+    assert not Breaker.objects.filter(key=source_vendor(source).key).exists()

@@ -10,9 +10,9 @@ from uuid import uuid4
 import pytest
 from django.conf import LazySettings
 
-from integrations import client_factory
 from integrations.models import ConnectedSource, Provider
-from integrations.providers import CapabilityMissing, TokenRefused
+from integrations.providers import CapabilityMissing, TokenRefused, provider_module
+from integrations.transports import make_client
 from integrations.transports.fixtures import FixtureTransport, NotRecorded
 from integrations.transports.responses import TooLarge
 from jobs.outcomes import Permanent, Retryable
@@ -85,7 +85,7 @@ def test_each_provider_has_a_client_of_either_transport(settings: LazySettings, 
     for transport in ("rest", "mcp"):
         source = ConnectedSource(id=uuid4(), provider=name, transport=transport, account="1")
 
-        client = client_factory.make_client(source, "token")
+        client = make_client(source, "token")
 
         assert client.provider == name
         assert type(client).__module__ == f"integrations.providers.{name}.{transport}"
@@ -97,20 +97,20 @@ def test_recorded_answers_need_no_provider(settings: LazySettings, name: str) ->
     settings.INTEGRATIONS_USE_FIXTURES = True
     source = ConnectedSource(id=uuid4(), provider=name, transport="mcp", account="1")
 
-    client = client_factory.make_client(source, "recorded")
+    client = make_client(source, "recorded")
 
     assert type(client).__module__ == f"integrations.providers.{name}.rest"
-    assert client_factory.provider_module(name).STREAMS
+    assert provider_module(name).STREAMS
 
 
 def test_a_provider_without_a_server_says_so() -> None:
     source = ConnectedSource(id=uuid4(), provider="quickbooks", transport="mcp")
 
     with pytest.raises(CapabilityMissing, match="server"):
-        client_factory.make_client(source, "token")
+        make_client(source, "token")
 
 
 def test_tests_and_benchmarks_can_name_another_module(settings: LazySettings) -> None:
     settings.INTEGRATIONS_PROVIDERS = {"hubspot": "integrations.providers.gmail"}
 
-    assert client_factory.provider_module("hubspot").__name__ == "integrations.providers.gmail"  # type: ignore[attr-defined]
+    assert provider_module("hubspot").__name__ == "integrations.providers.gmail"  # type: ignore[attr-defined]

@@ -9,11 +9,9 @@ from typing import Any
 import pytest
 
 from integrations.models import ClientIntelligence, ConnectedSource
-from integrations.providers import CapabilityMissing, TokenRefused, gmail
-from integrations.providers.rollup_rules import Children
+from integrations.providers import CapabilityMissing, Children, RawItem, TokenRefused, gmail
 from integrations.tests.provider_settings import TOKEN, fake_client, fixture_client, item_ids, page_items, pages_of
 from integrations.tests.sync_helpers import run_sync
-from integrations.types import RawItem
 from jobs.cluster import shared_memory
 from jobs.outcomes import Postponed, Retryable
 from testing.fakes.faults import KINDS, Status

@@ -8,11 +8,9 @@ from typing import Any
 
 import pytest
 
-from integrations.providers import CapabilityMissing, TokenRefused, google_drive
+from integrations.providers import CapabilityMissing, Children, RawItem, TokenRefused, google_drive
 from integrations.providers.id_listing import BATCH_SIZE
-from integrations.providers.rollup_rules import Children
 from integrations.tests.provider_settings import TOKEN, fake_client, fixture_client, item_ids, page_items, pages_of
-from integrations.types import RawItem
 from jobs.outcomes import Postponed, Retryable
 from testing.fakes.faults import KINDS, Status
 from testing.fakes.google import DriveServer

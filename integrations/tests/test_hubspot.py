@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from integrations.models import ConnectedSource, SourceDocument
-from integrations.providers import CapabilityMissing, TokenRefused, hubspot
+from integrations.providers import CapabilityMissing, Children, Client, RawItem, TokenRefused, hubspot
 from integrations.providers.hubspot import objects
 from integrations.providers.hubspot.incremental import SearchCursor
-from integrations.providers.rollup_rules import Children
 from integrations.tests import plain_text, sync_helpers
 from integrations.tests.invented.embedder import SpyEmbedder
 from integrations.tests.provider_settings import (
@@ -27,7 +26,6 @@ from integrations.tests.provider_settings import (
     stored_row,
 )
 from integrations.tests.sync_helpers import run_sync
-from integrations.types import Client, RawItem
 from jobs.outcomes import Postponed, Retryable
 from testing.fakes.faults import KINDS, Status
 from testing.fakes.http_messages import as_json

@@ -10,8 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from integrations import client_factory
-from integrations.providers import CapabilityMissing
+from integrations.providers import CapabilityMissing, provider_module
 from integrations.tests.mcp_accounts import (  # noqa: F401
     Account,
     drive,
@@ -25,6 +24,7 @@ from integrations.tests.mcp_accounts import (  # noqa: F401
     sync_items,
     use,
 )
+from integrations.transports import make_client
 from jobs.outcomes import Retryable
 from testing.fakes.mcp import TOKEN, Fault, Tool
 
@@ -39,7 +39,7 @@ def test_a_missing_tool_is_named_and_kept(hubspot: Account, tool: str) -> None:
     del hubspot.server.tools[tool]
 
     with pytest.raises(CapabilityMissing, match=tool):
-        sync_items(client_factory.make_client(source, TOKEN))
+        sync_items(make_client(source, TOKEN))
 
     source.refresh_from_db()
     assert source.capabilities == {"tools": ["get_crm_objects"], "missing": tool}
@@ -50,7 +50,7 @@ def test_what_a_server_has_is_kept(hubspot: Account) -> None:
     source.user_id, source.capabilities = uuid4(), {"tools": [], "missing": "search_crm_objects"}
     source.save()
 
-    sync_items(client_factory.make_client(source, TOKEN))
+    sync_items(make_client(source, TOKEN))
 
     source.refresh_from_db()
     assert source.capabilities == {"tools": ["search_crm_objects", "get_crm_objects"]}
@@ -113,12 +113,12 @@ def test_a_server_that_tells_nothing_of_a_deals_company_is_not_believed(hubspot:
     hubspot.server.tools["search_crm_objects"] = Tool(was.properties, act)
 
     with pytest.raises(CapabilityMissing, match="hs_primary_associated_company"):
-        hubspot.client("mcp").page(client_factory.provider_module("hubspot").STREAMS[2], "full_sync", None, None)
+        hubspot.client("mcp").page(provider_module("hubspot").STREAMS[2], "full_sync", None, None)
 
 
 # --- what is not believed -------------------------------------------------------------------------------------------
 def test_a_page_that_comes_twice_does_not_go_round(hubspot: Account) -> None:
-    stream, client = client_factory.provider_module("hubspot").STREAMS[0], hubspot.client("mcp")
+    stream, client = provider_module("hubspot").STREAMS[0], hubspot.client("mcp")
     first = client.page(stream, "full_sync", None, None)
     page = {"results": [{"id": 1, "properties": {}}, {"id": 2, "properties": {}}], "total": 7}
     hubspot.server.misbehave("tool search_crm_objects", Fault(instead=page))

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from integrations import client_factory
+from integrations.providers import RawItem, provider_module
 from integrations.tests.mcp_accounts import (  # noqa: F401
     Account,
     drive,
@@ -23,7 +23,6 @@ from integrations.tests.mcp_accounts import (  # noqa: F401
     sync_items,
     use,
 )
-from integrations.types import RawItem
 from testing.fakes import mcp_tools
 from testing.fakes.gmail import message
 
@@ -139,6 +138,6 @@ def test_a_delta_of_googles_goes_by_the_time(drive: Account, gmail: Account) -> 
 
 def test_a_cursor_of_the_rest_api_asks_for_a_full_sync(drive: Account, gmail: Account) -> None:
     for account, cursor in ((drive, "4711"), (gmail, "4711")):
-        stream = client_factory.provider_module(account.provider).STREAMS[0]
+        stream = provider_module(account.provider).STREAMS[0]
 
         assert account.client("mcp").page(stream, "delta_sync", cursor, None).expired

@@ -14,9 +14,8 @@ from django.db import connection, transaction
 from django.db.utils import DatabaseError, OperationalError, ProgrammingError
 
 from integrations.models import IngestionJob
-from integrations.sync import page_messages
-from integrations.sync.page_messages import Body, Message
-from integrations.sync.pgmq import ARCHIVE, PGMQ, QUEUE, TABLE
+from integrations.sync import pgmq
+from integrations.sync.pgmq import ARCHIVE, PGMQ, QUEUE, TABLE, Body, Message
 from jobs.claims import ClaimLost
 from testing.concurrency import at_once
 from testing.factories import syncs
@@ -38,8 +37,8 @@ def sql(statement: str, *params: Any) -> list[Any]:
 
 def sent(**body: Any) -> Message:
     """A message that has been read once."""
-    page_messages.enqueue_page(syncs.sync(**body))
-    message = page_messages.read_message()
+    pgmq.enqueue_page(syncs.sync(**body))
+    message = pgmq.read_message()
     assert message is not None
     return message
 
@@ -59,14 +58,14 @@ def seconds_hidden(message: Message) -> float:
 def test_a_message_comes_back_as_it_was_sent() -> None:
     body = syncs.sync().next_stream().next_page("after:100")
 
-    msg_id = page_messages.enqueue_page(body)
+    msg_id = pgmq.enqueue_page(body)
 
-    message = page_messages.read_message()
+    message = pgmq.read_message()
     assert message is not None
     assert (message.msg_id, message.read_ct, message.held, message.body) == (msg_id, 1, 0, body)
     assert (body.stream, body.page, body.following) == (1, 2, "after:100")
     assert 290 < seconds_hidden(message) <= 300
-    assert page_messages.read_message() is None
+    assert pgmq.read_message() is None
 
 
 @pytest.mark.django_db
@@ -92,15 +91,15 @@ def test_what_is_no_page_of_ours_is_archived_and_the_next_is_read(told: Any, cap
     good = syncs.sync()
     whole = {**good.to_json(), **told} if isinstance(told, dict) and told else told
     (strange,) = sql("SELECT ingestion_enqueue(%s, %s::jsonb)", QUEUE, json.dumps(whole))[0]
-    page_messages.enqueue_page(good)
+    pgmq.enqueue_page(good)
 
-    message = page_messages.read_message()
+    message = pgmq.read_message()
 
     assert message is not None
     assert message.body == good
     assert sql(f"SELECT msg_id FROM {ARCHIVE}") == [(strange,)]
     assert str(strange) in caplog.text
-    assert page_messages.read_message() is None
+    assert pgmq.read_message() is None
 
 
 @pytest.mark.django_db
@@ -108,7 +107,7 @@ def test_a_page_that_cannot_be_read_ends_its_sync_so_that_another_can_begin() ->
     body = syncs.sync()
     sql("SELECT ingestion_enqueue(%s, %s::jsonb)", QUEUE, json.dumps(body.to_json() | {"stream": "of another release"}))
 
-    assert page_messages.read_message() is None
+    assert pgmq.read_message() is None
 
     job = IngestionJob.objects.get(pk=body.job_id)
     assert (job.status, job.error_message) == ("failed", "MESSAGE_MALFORMED")
@@ -120,7 +119,7 @@ def test_a_page_of_a_newer_release_is_read_without_what_it_adds() -> None:
     told = {name: value for name, value in body.to_json().items() if name != "following"}
     sql("SELECT ingestion_enqueue(%s, %s::jsonb)", QUEUE, json.dumps(told | {"more": 1}))
 
-    message = page_messages.read_message()
+    message = pgmq.read_message()
 
     assert message is not None
     assert message.body == body
@@ -128,11 +127,11 @@ def test_a_page_of_a_newer_release_is_read_without_what_it_adds() -> None:
 
 @pytest.mark.django_db
 def test_headers_that_are_not_ours_hold_nothing() -> None:
-    page_messages.enqueue_page(syncs.sync())
+    pgmq.enqueue_page(syncs.sync())
     for headers in ("[]", '{"held": "3"}', '{"held": true}', "null"):
         sql(f"UPDATE {TABLE} SET headers = %s::jsonb, vt = clock_timestamp()", headers)
 
-        message = page_messages.read_message()
+        message = pgmq.read_message()
 
         assert message is not None
         assert message.held == 0
@@ -142,21 +141,21 @@ def test_headers_that_are_not_ours_hold_nothing() -> None:
 @pytest.mark.django_db
 def test_every_read_is_a_delivery_but_for_those_that_were_held() -> None:
     first = sent()
-    page_messages.postpone_message(first, 30)
+    pgmq.postpone_message(first, 30)
     assert 29 < seconds_hidden(first) <= 30
     lapse()
-    second = page_messages.read_message()
+    second = pgmq.read_message()
     assert second is not None
-    page_messages.retry_message(second)
+    pgmq.retry_message(second)
     lapse()
-    third = page_messages.read_message()
+    third = pgmq.read_message()
     assert third is not None
-    page_messages.postpone_message(third, 0.4)
+    pgmq.postpone_message(third, 0.4)
     assert 0 < seconds_hidden(third) <= 1
 
     lapse()
 
-    fourth = page_messages.read_message()
+    fourth = pgmq.read_message()
     assert fourth is not None
     assert [message.deliveries for message in (first, second, third, fourth)] == [1, 1, 2, 2]
     assert (fourth.read_ct, fourth.held) == (4, 2)
@@ -166,19 +165,19 @@ def test_every_read_is_a_delivery_but_for_those_that_were_held() -> None:
 def test_a_message_that_is_left_reappears_when_its_time_is_over_or_when_told() -> None:
     message = sent()
 
-    page_messages.retry_message(message)
+    pgmq.retry_message(message)
     assert seconds_hidden(message) > 290
 
-    page_messages.retry_message(message, 0)
-    assert page_messages.read_message() is not None
+    pgmq.retry_message(message, 0)
+    assert pgmq.read_message() is not None
 
 
 @pytest.mark.django_db
 def test_a_delayed_message_is_not_read_before() -> None:
-    page_messages.enqueue_page(syncs.sync(), delay=60)
+    pgmq.enqueue_page(syncs.sync(), delay=60)
 
-    assert page_messages.read_message() is None
-    assert page_messages.has_messages()
+    assert pgmq.read_message() is None
+    assert pgmq.has_messages()
 
 
 # --- the fence ------------------------------------------------------------------------------------------------------
@@ -186,21 +185,21 @@ def test_a_delayed_message_is_not_read_before() -> None:
 def test_an_overtaken_reader_can_write_nothing() -> None:
     overtaken = sent()
     lapse()
-    reader = page_messages.read_message()
+    reader = pgmq.read_message()
     assert reader is not None
 
     for write in (
-        lambda: page_messages.postpone_message(overtaken, 60),
-        lambda: page_messages.retry_message(overtaken, 60),
-        lambda: page_messages.extend_visibility(overtaken, 60),
-        lambda: page_messages.message_lease(overtaken).__enter__(),
+        lambda: pgmq.postpone_message(overtaken, 60),
+        lambda: pgmq.retry_message(overtaken, 60),
+        lambda: pgmq.extend_visibility(overtaken, 60),
+        lambda: pgmq.message_lease(overtaken).__enter__(),
     ):
         with pytest.raises(ClaimLost):
             write()
 
     assert seconds_hidden(reader) > 290
-    with page_messages.message_lease(reader):
-        assert page_messages.archive_message(reader)
+    with pgmq.message_lease(reader):
+        assert pgmq.archive_message(reader)
 
 
 @committing
@@ -208,18 +207,18 @@ def test_nobody_reads_a_message_while_its_reader_writes() -> None:
     message = sent()
     lapse()
 
-    with page_messages.message_lease(message):
-        assert at_once(page_messages.read_message) == [None]
+    with pgmq.message_lease(message):
+        assert at_once(pgmq.read_message) == [None]
 
-    assert page_messages.read_message() is not None
+    assert pgmq.read_message() is not None
 
 
 @committing
 def test_the_heart_does_not_wait_long_for_the_write_that_it_watches() -> None:
     message = sent()
 
-    with page_messages.message_lease(message), pytest.raises(OperationalError, match="lock timeout"):
-        at_once(lambda: page_messages.extend_visibility(message, 60))
+    with pgmq.message_lease(message), pytest.raises(OperationalError, match="lock timeout"):
+        at_once(lambda: pgmq.extend_visibility(message, 60))
 
 
 @committing
@@ -242,23 +241,23 @@ def test_a_message_outlives_a_transaction_that_fails() -> None:
 @committing
 def test_the_next_page_is_there_only_if_its_page_is_committed() -> None:
     with transaction.atomic():
-        page_messages.enqueue_page(syncs.sync())
+        pgmq.enqueue_page(syncs.sync())
         transaction.set_rollback(True)
 
-    assert not page_messages.has_messages()
+    assert not pgmq.has_messages()
 
 
 def _reads(database: dict[str, Any], found: Any) -> None:
     connection.settings_dict.update(database)
     connection.connection = None
-    while message := page_messages.read_message():
+    while message := pgmq.read_message():
         found.put(message.msg_id)
     found.put(None)
 
 
 @committing
 def test_two_processes_never_hold_one_message() -> None:
-    ids = [page_messages.enqueue_page(syncs.sync(status="failed")) for _ in range(40)]
+    ids = [pgmq.enqueue_page(syncs.sync(status="failed")) for _ in range(40)]
     spawn = multiprocessing.get_context("fork")
     found: Any = spawn.Queue()
     own = dict(connection.settings_dict)
@@ -326,9 +325,9 @@ def test_what_a_caller_defines_for_itself_is_not_called_with_the_owners_rights()
     sql("CREATE FUNCTION pg_temp.clock_timestamp() RETURNS timestamptz LANGUAGE plpgsql AS $$ BEGIN RAISE 'no'; END $$")
     sql("SET LOCAL search_path = pg_temp, public, pg_catalog")
 
-    page_messages.enqueue_page(syncs.sync())
+    pgmq.enqueue_page(syncs.sync())
 
-    assert page_messages.read_message() is not None
+    assert pgmq.read_message() is not None
 
 
 @pytest.mark.django_db
@@ -362,8 +361,8 @@ def test_the_migration_takes_back_what_it_made_and_makes_it_again(migration: Any
 
     migration.install(None, Editor)
 
-    page_messages.enqueue_page(syncs.sync())
-    assert page_messages.read_message() is not None
+    pgmq.enqueue_page(syncs.sync())
+    assert pgmq.read_message() is not None
 
 
 def test_a_pgmq_that_others_use_stays(migration: Any) -> None:
@@ -384,7 +383,7 @@ def test_a_pgmq_that_was_there_before_stays(migration: Any) -> None:
 
     assert has_schema()
     migration.install(None, Editor)
-    assert not page_messages.has_messages()
+    assert not pgmq.has_messages()
 
 
 def test_an_extension_that_may_not_be_made_is_made_up_for(migration: Any) -> None:
@@ -394,8 +393,8 @@ def test_an_extension_that_may_not_be_made_is_made_up_for(migration: Any) -> Non
 
     migration.install(None, Editor)
 
-    page_messages.enqueue_page(syncs.sync())
-    assert page_messages.read_message() is not None
+    pgmq.enqueue_page(syncs.sync())
+    assert pgmq.read_message() is not None
 
 
 def test_a_schema_of_that_name_that_is_something_else_is_told_of(migration: Any) -> None:

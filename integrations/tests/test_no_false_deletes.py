@@ -14,13 +14,13 @@ from django.utils import timezone
 
 from integrations.models import ConnectedSource
 from integrations.oauth import token_vault
+from integrations.providers import FailedItem, Page
 from integrations.providers.google_drive import rest
 from integrations.sync import page_worker, pgmq_consumer
 from integrations.tests.invented.embedder import SpyEmbedder
 from integrations.tests.invented.rest import Account
 from integrations.tests.provider_settings import TOKEN, fake_client
 from integrations.tests.sync_helpers import DELTA, FULL, item, row, run_page, run_sync, start_sync, stored_rows
-from integrations.types import FailedItem, Page
 from testing.fakes.faults import Status
 from testing.fakes.gmail import FIRST, NEWEST, message
 from testing.fakes.google import DriveServer, GmailServer

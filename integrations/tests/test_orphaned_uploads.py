@@ -12,13 +12,15 @@ from django.db import DatabaseError, connection, connections
 
 from documents import services
 from documents.models import Document
-from integrations import client_factory, disconnect
+from integrations import disconnect
 from integrations.models import ConnectedSource, IngestionJob, SourceDocument, UploadInDoubt
+from integrations.providers import provider_module
 from integrations.records import orphaned_uploads, pdf_import
-from integrations.sync import page_messages, page_worker, sync_jobs
+from integrations.sync import page_worker, pgmq, sync_jobs
 from integrations.tests.invented.rest import Account
 from integrations.tests.provider_settings import NOBODY
 from integrations.tests.sync_helpers import DELTA, item, row, run_page, run_sync, start_sync
+from integrations.transports import make_client
 from testing.pdfs import text_pdf
 from testing.personas import Person, declaration
 
@@ -50,8 +52,8 @@ def show(account: Account, content: bytes, external_id: str = "deal:1", at: int 
 
 def pass_on(source: ConnectedSource, job_id: UUID, external_id: str = "deal:1") -> UUID:
     """Do what a worker does before it writes a record."""
-    found, provider = item(external_id, is_pdf=True), client_factory.provider_module(source.provider)
-    client, record = client_factory.make_client(source, "recorded"), provider.map_record(found)
+    found, provider = item(external_id, is_pdf=True), provider_module(source.provider)
+    client, record = make_client(source, "recorded"), provider.map_record(found)
     passed_on = pdf_import.import_pdf(source=source, client=client, item=found, record=record, job_id=job_id)
     assert passed_on is not None
     return passed_on
@@ -128,14 +130,14 @@ def test_a_withdrawal_that_breaks_off_is_done_by_the_next_delivery(
 
     broke = 0
     _away("yes")
-    while message := page_messages.read_message():
+    while message := pgmq.read_message():
         try:
             page_worker.run_page(message)
-            page_messages.delete_message(message)
+            pgmq.delete_message(message)
         except DatabaseError:
             broke += 1
             _away("no")
-            page_messages.retry_message(message, 0)
+            pgmq.retry_message(message, 0)
 
     assert broke == 1
     assert not first & names(source)
@@ -172,7 +174,7 @@ def test_what_another_sync_has_passed_on_stays_for_its_record(
 ) -> None:
     """The same account, connected anew, while what it had brought before is being forgotten."""
     job = start_sync(another)
-    waiting = page_messages.read_message()
+    waiting = pgmq.read_message()
     document_id = pass_on(another, job.pk)
     disconnect.disconnect_source(source, by=ana.user)
 

@@ -12,15 +12,14 @@ from django.db import connection
 from documents.models import Document
 from embeddings.embedders import openai
 from integrations.models import ConnectedSource, IngestionJob, SourceDocument
-from integrations.providers import TokenRefused
+from integrations.providers import FailedItem, Page, TokenRefused
 from integrations.records import orphaned_uploads
-from integrations.sync import page_messages, page_worker, pgmq_consumer, sync_jobs
+from integrations.sync import page_worker, pgmq, pgmq_consumer, sync_jobs
 from integrations.sync.pgmq import PGMQ, QUEUE
 from integrations.tests.invented import BUG
 from integrations.tests.invented.embedder import SpyEmbedder
 from integrations.tests.invented.rest import Account
 from integrations.tests.sync_helpers import DELTA, FULL, client, item, row, run_page, run_sync, start_sync, stored_rows
-from integrations.types import FailedItem, Page
 from jobs import failpoints
 from jobs.cluster import shared_memory
 from jobs.outcomes import Permanent, Postponed, Retryable
@@ -74,7 +73,7 @@ def test_a_full_sync_reads_every_page_of_every_stream_and_begins_before_the_firs
     assert (job.status, job.page, job.items_seen) == ("completed", 5, 6)
     assert source.last_synced_at is not None
     assert account.closed == 4
-    assert not page_messages.has_messages()
+    assert not pgmq.has_messages()
 
 
 def test_a_delta_asks_from_the_sources_cursor_on_and_moves_it(account: Account, source: ConnectedSource) -> None:
@@ -119,7 +118,7 @@ def test_the_message_of_a_page_is_deleted_only_after_its_commit(account: Account
     account.list("deals", item("deal:1", company="company:1", name=BUG))
     start_sync(source)
     pgmq_consumer.drain(time.monotonic() + 60)
-    assert page_messages.has_messages()
+    assert pgmq.has_messages()
     assert stored_rows(source).keys() == {"company:1"}
 
     account.list("deals", item("deal:1", company="company:1"))
@@ -130,7 +129,7 @@ def test_the_message_of_a_page_is_deleted_only_after_its_commit(account: Account
     job = IngestionJob.objects.get(source=source)
     assert (job.status, job.items_written) == ("completed", 2)
     assert stored_rows(source).keys() == {"company:1", "deal:1"}
-    assert not page_messages.has_messages()
+    assert not pgmq.has_messages()
 
 
 def test_the_cursor_stays_until_the_sync_has_ended_well(account: Account, source: ConnectedSource) -> None:
@@ -144,13 +143,13 @@ def test_the_cursor_stays_until_the_sync_has_ended_well(account: Account, source
     source.refresh_from_db()
     assert source.cursor == {"companies": 1, "deals": 1}
     assert run_page() is not None
-    assert not page_messages.has_messages()
+    assert not pgmq.has_messages()
 
 
 def test_a_page_that_is_closed_already_is_no_work(account: Account, source: ConnectedSource) -> None:
     account.list("companies", item("company:1"))
     start_sync(source)
-    message = page_messages.read_message()
+    message = pgmq.read_message()
     assert message is not None
     page_worker.run_page(message)
     account.asked.clear()
@@ -251,7 +250,7 @@ def test_a_worker_that_must_stop_writes_what_it_has_bought_and_no_more(
     account.list("deals", *[item(f"deal:{n}", text=f"text {n}") for n in range(5)])
     start_sync(source)
     run_page()
-    embed, message = model.embed, page_messages.read_message()
+    embed, message = model.embed, pgmq.read_message()
     assert message is not None
 
     def stopped_meanwhile(texts: Any) -> Any:
@@ -304,7 +303,7 @@ def test_the_next_page_is_committed_with_its_page(
 ) -> None:
     account.list("companies", item("company:1"), item("company:2"), size=1)
     job = start_sync(source)
-    message = page_messages.read_message()
+    message = pgmq.read_message()
     assert message is not None
 
     def die(name: str) -> None:

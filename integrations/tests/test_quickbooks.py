@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from integrations.models import ConnectedSource, SourceDocument
-from integrations.providers import CapabilityMissing, TokenRefused, quickbooks
+from integrations.providers import CapabilityMissing, Client, RawItem, TokenRefused, quickbooks
 from integrations.providers.quickbooks import rest
 from integrations.tests import plain_text, sync_helpers
 from integrations.tests.invented.embedder import SpyEmbedder
@@ -27,7 +27,6 @@ from integrations.tests.provider_settings import (
     stored_row,
 )
 from integrations.tests.sync_helpers import run_sync
-from integrations.types import Client, RawItem
 from jobs.outcomes import Postponed, Retryable
 from testing.fakes.faults import KINDS, Status
 from testing.fakes.http_messages import as_json

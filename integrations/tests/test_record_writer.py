@@ -14,12 +14,13 @@ import numpy as np
 import pytest
 from django.db import OperationalError, connection, connections, transaction
 
-from integrations import client_factory, disconnect
+from integrations import disconnect
 from integrations.disconnect import GrantOutcome
 from integrations.models import ClientIntelligence, ConnectedSource, IngestionJob, SourceDocument
+from integrations.providers import Page, RawItem, provider_module
 from integrations.records import changes, json_codec, writer
-from integrations.sync import page_messages, page_worker, sync_jobs
-from integrations.sync.page_messages import Message
+from integrations.sync import page_worker, pgmq, sync_jobs
+from integrations.sync.pgmq import Message
 from integrations.tests.invented import BUG, UNREADABLE
 from integrations.tests.invented.embedder import SpyEmbedder
 from integrations.tests.invented.rest import Account
@@ -35,7 +36,6 @@ from integrations.tests.sync_helpers import (
     start_sync,
     stored_rows,
 )
-from integrations.types import Page, RawItem
 from jobs.claims import ClaimLost
 from jobs.outcomes import Postponed
 from testing.cluster import until
@@ -283,7 +283,7 @@ def test_of_records_that_are_written_together_a_bad_one_costs_only_itself(
 
 
 def test_few_large_records_are_written_together(account: Account, source: ConnectedSource, monkeypatch: Any) -> None:
-    provider = client_factory.provider_module(source.provider)
+    provider = provider_module(source.provider)
     sizes = enumerate((1, 900, 90, 5_000, 1, 1))
     made = [changes.make_draft(provider, item(f"deal:{n}", text="t" * size)) for n, size in sizes]
     monkeypatch.setattr(writer, "MOST_CHARS", 3_000)
@@ -316,7 +316,7 @@ def test_what_was_embedded_before_the_budget_ended_is_kept(
     start_sync(source)
     run_page()
     model.calls_left = 2
-    message = page_messages.read_message()
+    message = pgmq.read_message()
     assert message is not None
 
     with pytest.raises(Postponed):
@@ -333,7 +333,7 @@ def test_a_record_and_its_client_are_written_together_or_not_at_all(account: Acc
     account.list("deals", item("deal:1"), item("deal:2", company="company:1", name=BUG))
     start_sync(source)
     run_page()
-    message = page_messages.read_message()
+    message = pgmq.read_message()
     assert message is not None
 
     with pytest.raises(RuntimeError):
@@ -341,13 +341,13 @@ def test_a_record_and_its_client_are_written_together_or_not_at_all(account: Acc
 
     assert stored_rows(source).keys() == {"company:1"}  # of the records that are written together none
     assert client(source).key_facts["deals"] == []
-    assert page_messages.has_messages()
+    assert pgmq.has_messages()
 
 
 def test_who_was_overtaken_writes_nothing(account: Account, source: ConnectedSource) -> None:
     account.list("companies", item("company:1"))
     start_sync(source)
-    message = page_messages.read_message()
+    message = pgmq.read_message()
     assert message is not None
 
     def overtake() -> None:
@@ -494,12 +494,12 @@ def test_thirty_two_records_take_a_few_trips_to_the_database_together(
         ids = [f"{kind}:{sync_no}-{n}" for n in range(number)]
         account.list(stream, *[item(id, company=company, name="Acme", text="the same") for id in ids])
         start_sync(source)
-        while message := page_messages.read_message():
+        while message := pgmq.read_message():
             if _stream(message) == stream:
                 trips.append(_round_trips(message))
             else:
                 page_worker.run_page(message)
-            page_messages.delete_message(message)
+            pgmq.delete_message(message)
 
     assert round((trips[2] - trips[1]) / 2) == each  # psycopg lets go of a prepared statement now and then
 

@@ -13,9 +13,8 @@ from django.db.models.functions import Now
 from accounts.audit.models import AuditEntry
 from accounts.errors import ApiError
 from integrations.models import ConnectedSource, IngestionJob
-from integrations.sync import page_messages, replay
-from integrations.sync.page_messages import Body
-from integrations.sync.pgmq import ARCHIVE, QUEUE
+from integrations.sync import pgmq, replay
+from integrations.sync.pgmq import ARCHIVE, QUEUE, Body
 from testing.factories import syncs
 from testing.personas import Person
 
@@ -25,10 +24,10 @@ pytestmark = pytest.mark.django_db
 def given_up(page: int = 0, **columns: Any) -> tuple[int, Body]:
     """A sync that failed at ``page``, and the archived message of that page."""
     body = syncs.sync(page=page, status="failed", error_message="max_retries_exceeded", **columns)
-    msg_id = page_messages.enqueue_page(body)
-    message = page_messages.read_message()
+    msg_id = pgmq.enqueue_page(body)
+    message = pgmq.read_message()
     assert message is not None
-    assert page_messages.archive_message(message)
+    assert pgmq.archive_message(message)
     return msg_id, body
 
 
@@ -51,7 +50,7 @@ def test_a_page_that_is_put_back_is_read_anew_and_its_sync_goes_on(page: int, st
 
     sent = replay.replay_messages([msg_id], by=None)[msg_id]
 
-    message = page_messages.read_message()
+    message = pgmq.read_message()
     assert message is not None
     assert (message.msg_id, message.deliveries, message.body) == (sent, 1, body)
     job = IngestionJob.objects.get(pk=body.job_id)
@@ -78,7 +77,7 @@ def test_nothing_is_put_back_beside_another_sync_of_the_source() -> None:
     assert refusal(msg_id) == "SYNC_ALREADY_ACTIVE"
 
     assert archived() == [msg_id]
-    assert not page_messages.has_messages()
+    assert not pgmq.has_messages()
     assert IngestionJob.objects.get(pk=body.job_id).status == "failed"
     assert not AuditEntry.objects.filter(action="ingestion.replay").exists()
 
@@ -127,7 +126,7 @@ def test_what_is_no_page_of_ours_is_not_put_back() -> None:
     with connection.cursor() as cursor:
         cursor.execute("SELECT ingestion_enqueue(%s, '{}'::jsonb)", [QUEUE])
         msg_id = cursor.fetchone()[0]
-    assert page_messages.read_message() is None
+    assert pgmq.read_message() is None
 
     assert refusal(msg_id) == "MESSAGE_MALFORMED"
 

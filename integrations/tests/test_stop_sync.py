@@ -10,9 +10,8 @@ from django.db import connection
 
 from accounts.audit.models import AuditEntry
 from integrations.models import ConnectedSource, IngestionJob
-from integrations.sync import page_messages, pgmq_consumer, sync_jobs
-from integrations.sync.page_messages import Body
-from integrations.sync.pgmq import TABLE
+from integrations.sync import pgmq, pgmq_consumer, sync_jobs
+from integrations.sync.pgmq import TABLE, Body
 from testing.factories import syncs as paged
 from testing.factories.records import connected
 from testing.personas import Person
@@ -50,12 +49,12 @@ def test_a_sync_whose_message_is_lost_is_ended_and_another_may_begin(ana: Person
 
 def test_the_page_of_a_stopped_sync_is_not_worked_on() -> None:
     body = paged.sync()
-    page_messages.enqueue_page(body)
+    pgmq.enqueue_page(body)
 
     stop(body.source_id, "--reason", "it fetches the wrong account")
     pgmq_consumer.drain(float("inf"))
 
-    assert not page_messages.has_messages()
+    assert not pgmq.has_messages()
     assert IngestionJob.objects.get(pk=body.job_id).error_message == "SYNC_STOPPED"
 
 
@@ -68,7 +67,7 @@ def test_forgetting_is_begun_anew(ana: Person) -> None:
     stop(source.pk, "--reason", "restored without its queue")
 
     anew = IngestionJob.objects.get(source=source, status=Status.QUEUED)
-    message = page_messages.read_message()
+    message = pgmq.read_message()
     assert message is not None
     assert message.body == Body(anew.pk, source.pk, ana.id, Kind.FORGET)
 

@@ -9,8 +9,9 @@ from django.db import IntegrityError, connection, transaction
 
 from accounts.errors import ApiError
 from integrations.models import ClientIntelligence, ConnectedSource, IngestionJob, SourceDocument, VaultToken
+from integrations.providers import Page
 from integrations.records import purge, tombstones
-from integrations.sync import page_messages, page_worker, sync_jobs
+from integrations.sync import page_worker, pgmq, sync_jobs
 from integrations.tests.invented.embedder import SpyEmbedder
 from integrations.tests.invented.rest import Account
 from integrations.tests.sync_helpers import (
@@ -25,7 +26,6 @@ from integrations.tests.sync_helpers import (
     start_sync,
     stored_rows,
 )
-from integrations.types import Page
 from jobs.cluster import shared_memory
 from jobs.outcomes import Postponed
 from testing.concurrency import at_once
@@ -55,7 +55,7 @@ def test_nothing_is_fetched_from_a_source_that_is_not_active(source: ConnectedSo
         start_sync(source)
 
     assert (refused.value.code, refused.value.status) == ("SOURCE_NOT_ACTIVE", 409)
-    assert not page_messages.has_messages()
+    assert not pgmq.has_messages()
 
 
 def test_the_first_sync_is_a_full_one(source: ConnectedSource) -> None:
@@ -209,7 +209,7 @@ def test_a_sweep_that_must_stop_goes_on_later(account: Account, source: Connecte
     start_sync(source)
     run_page()
     run_page()
-    message = page_messages.read_message()
+    message = pgmq.read_message()
     assert message is not None
     shared_memory.request_stop()
     try:
@@ -247,7 +247,7 @@ def test_forgetting_removes_everything_of_a_source_and_nothing_else(
     assert not VaultToken.objects.exists()
     assert SourceDocument.objects.count() == 5
     assert ClientIntelligence.objects.count() == 6
-    assert not page_messages.has_messages()
+    assert not pgmq.has_messages()
 
 
 def test_forgetting_ends_the_sync_that_is_under_way(account: Account, source: ConnectedSource) -> None:

@@ -10,7 +10,7 @@ import pytest
 from integrations.models import ConnectedSource, IngestionJob, VaultToken
 from integrations.oauth import token_endpoint, token_refresh
 from integrations.oauth.token_refresh import SourceBroken
-from integrations.sync import page_messages, page_worker, sync_jobs
+from integrations.sync import page_worker, pgmq, sync_jobs
 from integrations.tests.grants import (
     PROVIDERS,
     access_token,
@@ -166,7 +166,7 @@ def test_a_refresh_that_fails_is_counted_by_its_sync_and_uses_up_a_delivery(ana:
     source = connect_source(ana, "hubspot", oauth)
     job = sync_jobs.start_sync(source, IngestionJob.Kind.FULL, by="a test")
     oauth.misbehave("POST *", Status(503))
-    message = page_messages.read_message()
+    message = pgmq.read_message()
     assert message is not None
 
     with pytest.raises(Retryable):

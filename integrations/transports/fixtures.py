@@ -1,4 +1,4 @@
-"""Answers that were recorded, in place of a provider (INTEGRATIONS_USE_FIXTURES)."""
+"""Recorded responses in place of a provider (INTEGRATIONS_USE_FIXTURES)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from integrations.transports.responses import ProviderError, TooLarge, error_code, interpret_status, parse_json_object
+from integrations.transports.responses import TooLarge, error_code, interpret_status, parse_json_object
 from jobs.outcomes import Permanent, Retryable
 from vendors import guard
 from vendors.errors import ErrorResponse
@@ -19,10 +19,10 @@ PIECE = 64 * 1024
 
 
 class FixtureTransport:
-    """A provider's answers from ``<folder>/<provider>/routes.json``, asked like ``Rest``.
+    """A provider's responses from ``<folder>/<provider>/routes.json``, with the interface of ``RestTransport``.
 
-    Each route has ``method``, ``path`` and ``file``, and may have ``params`` (a part of what is asked, in the query or
-    at the top of the body) and ``status``. Of the routes that match, the one that names the most params answers.
+    Each route has ``method``, ``path`` and ``file``, and may have ``params`` (a part of the query's or the body's
+    parameters) and ``status``. Of the matching routes, the one with the most params responds.
     """
 
     def __init__(self, provider: str, folder: Path = FOLDER) -> None:
@@ -38,34 +38,42 @@ class FixtureTransport:
         params: Mapping[str, Any] | None = None,
         body: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
-        return parse_json_object(self._answer(method, path, {**(params or {}), **(body or {})}))
+        return parse_json_object(self._respond(method, path, {**(params or {}), **(body or {})}))
 
     def stream(
         self, path: str, *, operation: str, params: Mapping[str, Any] | None = None, most: int
     ) -> Iterator[bytes]:
-        content = self._answer("GET", path, params or {})
+        content = self._respond("GET", path, params or {})
         if len(content) > most:
             raise TooLarge
         for start in range(0, len(content), PIECE):
             yield content[start : start + PIECE]
 
     def close(self) -> None:
-        """Nothing to do."""
+        """Do nothing: no connection is open."""
 
-    def _answer(self, method: str, path: str, asked: Mapping[str, Any]) -> bytes:
-        routes = [route for route in _routes(self._folder) if _matches(route, method, path, asked)]
+    def _respond(self, method: str, path: str, params: Mapping[str, Any]) -> bytes:
+        routes = [
+            route
+            for route in _routes(self._folder)
+            if (route["method"], route["path"]) == (method, path)
+            and all(_matches(params.get(name), recorded) for name, recorded in route.get("params", {}).items())
+        ]
         if not routes:
             raise NotRecorded(self._provider, method, path)
         route = max(routes, key=lambda each: len(each.get("params", {})))
         content = (self._folder / route["file"]).read_bytes() if "file" in route else b""
         status = route.get("status", 200)
+        if status >= 500:  # as ``vendors.guard`` would raise, without its rate limit and circuit breaker
+            raise Retryable("VENDOR_UNAVAILABLE", guard.DETAILS["VENDOR_UNAVAILABLE"])
         if status >= 400:
-            raise _outcome(ProviderError(status, {}, error_code(content)))
+            code = error_code(content)
+            raise interpret_status(ErrorResponse(status, {}, code)) or VendorRefused(status, code)
         return content
 
 
 class NotRecorded(Permanent):
-    """No answer was recorded for a request."""
+    """No response was recorded for a request."""
 
     def __init__(self, provider: str, method: str, path: str) -> None:
         super().__init__("NOT_RECORDED", f"{provider} has no recorded answer for {method} {path}.")
@@ -73,35 +81,21 @@ class NotRecorded(Permanent):
 
 @lru_cache(maxsize=16)
 def _routes(folder: Path) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads((folder / "routes.json").read_text())
-    return found
+    routes: list[dict[str, Any]] = json.loads((folder / "routes.json").read_text())
+    return routes
 
 
-def _matches(route: Mapping[str, Any], method: str, path: str, asked: Mapping[str, Any]) -> bool:
-    if (route["method"], route["path"]) != (method, path):
-        return False
-    return all(_equal(asked.get(name), value) for name, value in route.get("params", {}).items())
+def _matches(param: Any, recorded: Any) -> bool:
+    """Compare as HTTP does, where a number is its digits; a param recorded as null must be absent.
 
-
-def _equal(asked: Any, recorded: Any) -> bool:
-    """Compare as the wire does, where a number is its digits; a param recorded as null must not be asked.
-
-    A recorded text may end in "…": so does what is asked, in whatever way.
+    A recorded text may end in "…": the rest of the param may be anything.
     """
-    if asked is None or recorded is None:
-        return asked is recorded
+    if param is None or recorded is None:
+        return param is recorded
     if isinstance(recorded, str) and recorded.endswith("…"):
-        return _spelled(asked).startswith(recorded[:-1])
-    return asked == recorded or _spelled(asked) == _spelled(recorded)
+        return _spell(param).startswith(recorded[:-1])
+    return param == recorded or _spell(param) == _spell(recorded)
 
 
-def _spelled(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _outcome(refused: ProviderError) -> Exception:
-    """Return what ``vendors.guard`` would raise, without its budget and breaker."""
-    answer = ErrorResponse(refused.response.status_code, refused.response.headers, refused.code)
-    if answer.status >= 500:
-        return Retryable("VENDOR_UNAVAILABLE", guard.DETAILS["VENDOR_UNAVAILABLE"])
-    return interpret_status(answer) or VendorRefused(answer.status, answer.vendor_code)
+def _spell(param: Any) -> str:
+    return str(param).lower() if isinstance(param, bool) else str(param)

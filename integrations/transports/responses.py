@@ -1,4 +1,4 @@
-"""What a provider's answers mean, whichever transport brought them."""
+"""Interpretation of a provider's responses, the same for all transports: errors, sizes, exact JSON."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 from typing import Any, NamedTuple
 
+from integrations.models import ConnectedSource
 from integrations.providers import TokenRefused
 from jobs.outcomes import Permanent, Postponed
 from vendors import guard
 from vendors import rate_limit_headers as headers
 from vendors.errors import ErrorResponse
 from vendors.guard import InvalidResponse, VendorRefused
+from vendors.vendor import Vendor
 
-MOST_BYTES = 32 * 1024 * 1024  # of an answer that is read whole; a page of 100 records has a few hundred thousand
+MOST_BYTES = 32 * 1024 * 1024  # of a response that is read whole; a page of 100 records has a few hundred thousand
 ERROR_BYTES = 64 * 1024  # of an error's body: its code stands near the front
-LARGEST_POWER = 400  # of ten: beyond any sum of money, far below what PostgreSQL's numeric holds
+LARGEST_POWER = 400  # of ten: beyond any sum of money, far below the limit of PostgreSQL's numeric
 
 # developers.google.com/workspace/drive/api/guides/handle-errors, …/gmail/api/guides/handle-errors
 _TOO_FAST = {
@@ -30,97 +32,102 @@ _NO_SCOPE = {
     *("MISSING_SCOPES", "insufficient_scope"),
 }
 SCOPES_MISSING = "SCOPES_MISSING"
-_WORD = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_CODE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+
+
+def source_vendor(source: ConnectedSource, requests_per_minute: int = 0) -> Vendor:
+    """Return the vendor key of a source: each connection has its own rate limit and circuit breaker."""
+    return Vendor(source.provider, str(source.pk), requests_per_minute=requests_per_minute)
 
 
 class TooLarge(Permanent):
-    """What was to be read is larger than the caller takes."""
+    """A response larger than its caller accepts."""
 
     def __init__(self) -> None:
         super().__init__("ITEM_TOO_LARGE", "The provider's answer is larger than is taken.")
 
 
 class ResponseMeta(NamedTuple):
-    """All that is kept of an answer: not its body, which may repeat a tenant's text, nor its request with the token."""
+    """The kept part of a response: not its body, which may repeat a tenant's text, nor its request with the token."""
 
     status_code: int
     headers: Mapping[str, str]
 
 
 class ProviderError(Exception):
-    """The provider answered with an error. ``code`` is its own word for the reason, if it gave one."""
+    """A response with an error status. ``code`` is the provider's own code for the reason, if there is one."""
 
-    def __init__(self, status: int, said: Mapping[str, str], code: str | None) -> None:
+    def __init__(self, status: int, headers: Mapping[str, str], code: str | None) -> None:
         super().__init__(f"status {status}")
-        self.response = ResponseMeta(status, said)
+        self.response = ResponseMeta(status, headers)
         self.code = code
 
 
-def interpret_status(answer: ErrorResponse) -> Exception | None:
-    """Interpret a 4xx of a provider (a ``vendors.guard.StatusInterpreter``): the key is the tenant's, not ours."""
-    code = answer.vendor_code
-    if answer.status == 401:
+def interpret_status(status: ErrorResponse) -> Exception | None:
+    """Return the exception for a status of 4xx (a ``vendors.guard.StatusInterpreter``): the key is a tenant's, not ours."""
+    code = status.vendor_code
+    if status.status == 401:
         return TokenRefused()
-    if answer.status in (403, 429) and code in _USED_UP:
+    if status.status in (403, 429) and code in _USED_UP:
         return Postponed(guard.QUOTA_SECONDS, guard.QUOTA)
-    if answer.status != 403:
+    if status.status != 403:
         return None
     if code in _TOO_FAST:
-        told = headers.retry_after(answer.headers)
-        return Postponed(guard.LIMITED_SECONDS if told is None else max(told, guard.LEAST_SECONDS), guard.LIMITED)
+        seconds = headers.retry_after(status.headers)
+        return Postponed(guard.LIMITED_SECONDS if seconds is None else max(seconds, guard.LEAST_SECONDS), guard.LIMITED)
     if code in _NO_SCOPE:
         return Permanent(SCOPES_MISSING, "The tenant's consent does not cover this.")
-    return VendorRefused(answer.status, code)
+    return VendorRefused(status.status, code)
 
 
 def error_code(content: bytes | str) -> str | None:
-    """Return the provider's own word for its error: Google's reason, HubSpot's category, Intuit's code; never prose."""
+    """Return the provider's own error code: Google's reason, HubSpot's category, Intuit's code; never prose."""
     try:
         body = json.loads(content)
     except (ValueError, RecursionError):
         return None
-    return next((word for word in _words(body) if isinstance(word, str) and _WORD.fullmatch(word)), None)
+    return next((code for code in _candidates(body) if isinstance(code, str) and _CODE.fullmatch(code)), None)
 
 
-def _words(body: Any) -> Iterator[Any]:
-    error = _part(body, "error")
-    for detail in _list(error, "details"):
-        yield _part(detail, "reason")
-    for each in _list(error, "errors"):
-        yield _part(each, "reason")
-    yield _part(error, "status")
-    for fault in [*_list(_part(body, "Fault"), "Error"), *_list(_part(body, "fault"), "error")]:
-        yield _part(fault, "code")
-    if _part(body, "policyName") == "DAILY":
+def _candidates(body: Any) -> Iterator[Any]:
+    error = _get(body, "error")
+    for detail in _get_list(error, "details"):
+        yield _get(detail, "reason")
+    for each in _get_list(error, "errors"):
+        yield _get(each, "reason")
+    yield _get(error, "status")
+    for fault in [*_get_list(_get(body, "Fault"), "Error"), *_get_list(_get(body, "fault"), "error")]:
+        yield _get(fault, "code")
+    if _get(body, "policyName") == "DAILY":
         yield "DAILY"
-    yield _part(body, "category")
+    yield _get(body, "category")
     yield error
 
 
-def _part(body: Any, name: str) -> Any:
+def _get(body: Any, name: str) -> Any:
     return body.get(name) if isinstance(body, dict) else None
 
 
-def _list(body: Any, name: str) -> list[Any]:
-    found = _part(body, name)
-    return found if isinstance(found, list) else []
+def _get_list(body: Any, name: str) -> list[Any]:
+    rows = _get(body, name)
+    return rows if isinstance(rows, list) else []
 
 
 def read_bounded(pieces: Iterable[bytes], most: int = MOST_BYTES) -> bytes:
     """Join a body; raise ``InvalidResponse`` when it is larger than ``most`` bytes, however it is compressed."""
-    found, size = [], 0
+    body, size = [], 0
     for piece in pieces:
         size += len(piece)
         if size > most:
             raise InvalidResponse("The answer is too large.")
-        found.append(piece)
-    return b"".join(found)
+        body.append(piece)
+    return b"".join(body)
 
 
 def parse_json_object(content: bytes | str) -> dict[str, Any]:
     """Return the JSON object of a body, its numbers with a point as ``Decimal``: money keeps its digits."""
     try:
-        body = json.loads(content, parse_float=_exact, parse_constant=_no_number)
+        body = json.loads(content, parse_float=_parse_decimal, parse_constant=_reject_constant)
     except (ValueError, RecursionError):
         raise InvalidResponse("The answer is not JSON.") from None  # the error itself would keep the whole body
     if not isinstance(body, dict):
@@ -128,7 +135,7 @@ def parse_json_object(content: bytes | str) -> dict[str, Any]:
     return body
 
 
-def _exact(text: str) -> Decimal:
+def _parse_decimal(text: str) -> Decimal:
     try:
         number = Decimal(text)
     except ArithmeticError:
@@ -138,5 +145,5 @@ def _exact(text: str) -> Decimal:
     return number
 
 
-def _no_number(text: str) -> Decimal:
+def _reject_constant(text: str) -> Decimal:
     raise ValueError(f"{text} is no JSON")

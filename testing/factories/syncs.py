@@ -11,8 +11,8 @@ from uuid import UUID, uuid4
 from django.db.models import F
 
 from integrations.models import ConnectedSource, IngestionJob
-from integrations.sync import page_messages
-from integrations.sync.page_messages import Body, Message
+from integrations.sync import pgmq
+from integrations.sync.pgmq import Body, Message
 from jobs import failpoints
 
 PAGES = 3  # of each sync
@@ -40,11 +40,11 @@ def work(message: Message) -> None:
     IngestionJob.objects.filter(pk=body.job_id).update(status="running", items_seen=F("items_seen") + 1)
     failpoints.failpoint("page:items")
     _wait()
-    with page_messages.message_lease(message):
+    with pgmq.message_lease(message):
         job = IngestionJob.objects.filter(pk=body.job_id, page=body.page)
         if job.update(page=F("page") + 1, items_written=F("items_written") + 1):
             if body.page + 1 < PAGES:
-                page_messages.enqueue_page(body.next_page(str(body.page + 1)))
+                pgmq.enqueue_page(body.next_page(str(body.page + 1)))
             else:
                 IngestionJob.objects.filter(pk=body.job_id).update(status="completed")
 

@@ -1,4 +1,4 @@
-"""Gmail: threads. They are found by search and tell of no client (spec 002 §5)."""
+"""Gmail: threads. They are searchable and belong to no client (spec 002 §5)."""
 
 from __future__ import annotations
 
@@ -9,26 +9,24 @@ from urllib.parse import quote
 
 from documents.markdown.normalization import normalize
 from integrations.models import SourceDocument
-from integrations.providers import Stream
-from integrations.providers.rollup_rules import Children
-from integrations.types import Client, RawItem, Record
+from integrations.providers import Children, Client, RawItem, Record, Stream
 
 THREAD = "gmail.thread"
 STREAMS: Sequence[Stream] = (Stream("threads", "gmail.threads.list", THREAD, moves=True),)
 ROLLUP = None
-MOST_CHARS = 200_000  # of a thread's text that is stored
+MOST_CHARS = 200_000  # of a thread's stored text
 MOST_TITLE_CHARS = 500
 
 
 def thread_item(payload: Mapping[str, Any]) -> RawItem:
-    """Make an item of a thread as ``threads.told`` shapes it (spec 002 §5). Raises ``ValueError`` for another shape."""
-    moments = [message_time(message) for message in _messages(payload)]
+    """Return the item of a ``threads.thread_payload`` (spec 002 §5). Raises ``ValueError`` for another shape."""
+    times = [message_time(message) for message in _messages(payload)]
     return RawItem(
-        external_id=external_id(_word(payload, "id")),
+        external_id=external_id(_text(payload, "id")),
         document_type=THREAD,
         payload=payload,
-        source_created_at=min(moments),
-        source_updated_at=max(moments),
+        source_created_at=min(times),
+        source_updated_at=max(times),
         current=True,
     )
 
@@ -43,14 +41,14 @@ def deleted_item(thread_id: str) -> RawItem:
 
 def map_record(item: RawItem) -> Record:
     messages = _messages(item.payload)
-    title = normalize(_word(messages[0], "subject"))[:MOST_TITLE_CHARS].strip()
+    title = normalize(_text(messages[0], "subject"))[:MOST_TITLE_CHARS].strip()
     text = "\n\n".join([title, *("\n".join(_lines(message)) for message in messages)])
-    url = f"https://mail.google.com/mail/#all/{quote(_word(item.payload, 'id'), safe='')}"
+    url = f"https://mail.google.com/mail/#all/{quote(_text(item.payload, 'id'), safe='')}"
     return Record(text=normalize(text[:MOST_CHARS]), title=title, url=url)
 
 
 def build_client(own: SourceDocument | None, children: Children) -> Client | None:
-    """Return None always: Gmail writes zero rows of ``client_intelligence`` (spec 002 §5)."""
+    """Return None always: Gmail writes no rows of ``client_intelligence`` (spec 002 §5)."""
     return None
 
 
@@ -59,21 +57,21 @@ def client_text(client: Client) -> str:
 
 
 def message_time(message: Mapping[str, Any]) -> datetime:
-    """Return when Gmail took a message, from its milliseconds as a string."""
-    told = _word(message, "internalDate")
-    if not (told.isascii() and told.isdigit() and len(told) < 15):
+    """Return when Gmail received a message, from its milliseconds as a string."""
+    milliseconds = _text(message, "internalDate")
+    if not (milliseconds.isascii() and milliseconds.isdigit() and len(milliseconds) < 15):
         raise ValueError("a message with another time")
-    return datetime.fromtimestamp(int(told) / 1000, UTC)
+    return datetime.fromtimestamp(int(milliseconds) / 1000, UTC)
 
 
 def _lines(message: Mapping[str, Any]) -> Iterator[str]:
-    yield f"From: {_word(message, 'from')}"
-    yield f"To: {_word(message, 'to')}"
+    yield f"From: {_text(message, 'from')}"
+    yield f"To: {_text(message, 'to')}"
     yield f"Date: {message_time(message):%Y-%m-%d}"
     if names := message.get("attachments"):
         yield f"Attachments: {', '.join(str(name) for name in names)}"
     yield ""
-    yield _word(message, "body_text")
+    yield _text(message, "body_text")
 
 
 def _messages(payload: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
@@ -83,8 +81,8 @@ def _messages(payload: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     return messages
 
 
-def _word(told: Mapping[str, Any], name: str) -> str:
-    word = told.get(name)
-    if not isinstance(word, str):
+def _text(payload: Mapping[str, Any], name: str) -> str:
+    text = payload.get(name)
+    if not isinstance(text, str):
         raise ValueError(f"a thread with another {name}")
-    return word
+    return text

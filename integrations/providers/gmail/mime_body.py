@@ -1,4 +1,4 @@
-"""The text of a message's parts: whatever a stranger has sent."""
+"""Text and attachment names of a message's MIME parts, bounded in depth, count and bytes."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import Any
 MOST_DEPTH = 20  # of parts within parts; mail programs nest four or five
 MOST_PARTS = 2_000  # of a thread; it has at most 100 messages
 MOST_BYTES = 1_000_000  # of one part that is read
-MOST_BYTES_OF_THREAD = 4_000_000  # whatever a stranger sends, it is read in a second or so
+MOST_BYTES_OF_THREAD = 4_000_000  # read in a second or so, whatever a stranger sends
 MOST_NAMES = 50
 MOST_NAME_CHARS = 255
 
-# A codec is chosen by a stranger's word, and some of Python's take quadratic time or are no text at all.
+# The sender names the codec, and some of Python's take quadratic time or are no text at all.
 _TRUSTED = frozenset({
     *("ascii", "utf-8", "utf-16", "utf-16-le", "utf-16-be", "big5", "gb2312", "gbk", "gb18030", "euc_jp", "euc_kr"),
     *("shift_jis", "iso2022_jp", "iso2022_kr", "cp932", "cp949", "cp950", "koi8-r", "koi8-u", "mac-roman", "tis-620"),
@@ -25,8 +25,8 @@ _TRUSTED = frozenset({
     *(f"cp{number}" for number in (437, 850, 852, 866, 874, *range(1250, 1259))),
 })  # fmt: skip
 _CHARSET = re.compile(r"""charset\s*=\s*["']?([\w.:+-]{1,40})""", re.IGNORECASE)
-# Each is read once: nothing of it looks beyond the next bracket, or it goes to the end. Parsers take quadratic time
-# over what a stranger can nest (nh3) or leave open (html.parser).
+# Linear: no pattern looks beyond the next bracket, or it goes to the end. Parsers take quadratic time over markup that
+# is nested (nh3) or left open (html.parser).
 _HIDDEN = re.compile(
     r"<!--.*?(?:-->|\Z)|<(script|style|title)\b[^<>]*+>.*?(?:</\1[\s/]*+>|\Z)", re.IGNORECASE | re.DOTALL
 )
@@ -40,7 +40,7 @@ _NO_LETTER = re.compile(r"&#(?:\d{8,}+|x[0-9a-f]{8,}+);?", re.IGNORECASE)
 
 
 class ReadBudget:
-    """How much of a thread may still be read."""
+    """The parts and bytes of a thread that may still be read."""
 
     def __init__(self) -> None:
         self.parts, self.octets = MOST_PARTS, MOST_BYTES_OF_THREAD
@@ -49,21 +49,21 @@ class ReadBudget:
         self.parts -= 1
         return self.parts >= 0
 
-    def spend(self, data: str) -> str:
+    def spend(self, base64: str) -> str:
         """Return as much of a part's base64 as may be read."""
-        data = data[: min(MOST_BYTES, self.octets) * 4 // 3]
-        self.octets -= len(data) * 3 // 4
-        return data
+        base64 = base64[: min(MOST_BYTES, self.octets) * 4 // 3]
+        self.octets -= len(base64) * 3 // 4
+        return base64
 
 
 def message_text(payload: Mapping[str, Any], budget: ReadBudget | None = None) -> str:
-    """Return what a reader of a message sees, plain text before HTML; attachments are not read."""
+    """Return the visible text of a message, plain text before HTML; attachments are not read."""
     texts = _texts(payload, budget or ReadBudget(), 0)
     return "\n\n".join(filter(None, (text.strip() for text in texts)))
 
 
 def attachment_names(payload: Mapping[str, Any]) -> list[str]:
-    """Return the names of the files that came with a message."""
+    """Return the file names of a message's attachments."""
     names = (part.get("filename") for part in _parts(payload, ReadBudget(), 0))
     return [name[:MOST_NAME_CHARS] for name in names if isinstance(name, str) and name][:MOST_NAMES]
 
@@ -81,23 +81,15 @@ def _texts(part: Mapping[str, Any], budget: ReadBudget, depth: int) -> list[str]
     if part.get("filename") or depth > MOST_DEPTH or not budget.spend_part():
         return []
     mime = str(part.get("mimeType", "")).lower()
-    if mime == "multipart/alternative":
-        return _alternative(part, budget, depth)
+    if mime == "multipart/alternative":  # the first form with a text: the simplest stands first (RFC 2046 §5.1.4)
+        plain_first = sorted(_children(part), key=lambda child: child.get("mimeType") != "text/plain")
+        forms = (_texts(child, budget, depth + 1) for child in plain_first)
+        return next((texts for texts in forms if any(text.strip() for text in texts)), [])
     if mime == "text/plain":
         return [_decoded(part, budget)]
     if mime == "text/html":
         return [html_text(_decoded(part, budget))]
     return [text for child in _children(part) for text in _texts(child, budget, depth + 1)]
-
-
-def _alternative(part: Mapping[str, Any], budget: ReadBudget, depth: int) -> list[str]:
-    """Return the first of the forms that has a text: the simplest stands first (RFC 2046, section 5.1.4)."""
-    plain_first = sorted(_children(part), key=lambda child: child.get("mimeType") != "text/plain")
-    for child in plain_first:
-        texts = _texts(child, budget, depth + 1)
-        if any(text.strip() for text in texts):
-            return texts
-    return []
 
 
 def _children(part: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -106,14 +98,27 @@ def _children(part: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _decoded(part: Mapping[str, Any], budget: ReadBudget) -> str:
+    """Decode a part's text. Gmail returns most bodies in UTF-8 whatever their header says; bad bytes are replaced."""
     body = part.get("body")
-    data = body.get("data") if isinstance(body, Mapping) else None
-    return _read(_bytes(budget.spend(data)), _charset(part)) if isinstance(data, str) else ""
+    base64 = body.get("data") if isinstance(body, Mapping) else None
+    if not isinstance(base64, str):
+        return ""
+    content = _decode_base64(budget.spend(base64))
+    try:
+        codec = codecs.lookup(_charset(part)).name
+    except LookupError:
+        codec = ""
+    if not codec.startswith(("iso2022", "utf-16")):  # plain ASCII to a decoder that does not know them
+        try:
+            return content.decode("utf-8")
+        except UnicodeDecodeError:
+            pass
+    return content.decode(codec if codec in _TRUSTED else "utf-8", "replace")
 
 
-def _bytes(data: str) -> bytes:
+def _decode_base64(text: str) -> bytes:
     """Decode base64url; its padding may be missing, and it may have been cut off."""
-    digits = data.encode("ascii", "ignore").rstrip(b"=\r\n ")
+    digits = text.encode("ascii", "ignore").rstrip(b"=\r\n ")
     digits = digits[:-1] if len(digits) % 4 == 1 else digits
     try:
         return urlsafe_b64decode(digits + b"=" * (-len(digits) % 4))
@@ -125,33 +130,18 @@ def _charset(part: Mapping[str, Any]) -> str:
     headers = part.get("headers")
     for header in headers if isinstance(headers, list) else []:
         if isinstance(header, Mapping) and str(header.get("name", "")).lower() == "content-type":
-            found = _CHARSET.search(str(header.get("value", ""))[:1000])
-            return found[1] if found else ""
+            charset = _CHARSET.search(str(header.get("value", ""))[:1000])
+            return charset[1] if charset else ""
     return ""
 
 
-def _read(content: bytes, charset: str) -> str:
-    """Decode text. Gmail tells most bodies in UTF-8 whatever their header says; what cannot be read is replaced."""
-    try:
-        name = codecs.lookup(charset).name
-    except LookupError:
-        name = ""
-    shifting = name.startswith(("iso2022", "utf-16"))  # plain ASCII to a decoder that does not know
-    if not shifting:
-        try:
-            return content.decode("utf-8")
-        except UnicodeDecodeError:
-            pass
-    return content.decode(name if name in _TRUSTED else "utf-8", "replace")
-
-
 def html_text(markup: str) -> str:
-    """Return the text of HTML, without scripts and styles; a block begins a line of its own. It is text, not HTML."""
-    seen = _TAG.sub(_space, _HIDDEN.sub("", " ".join(markup.split())))
-    text = html.unescape(_NO_LETTER.sub("\ufffd", seen))
+    """Return the text of HTML without scripts and styles, each block on its own line. The result is text, not HTML."""
+
+    def separator(tag: re.Match[str]) -> str:
+        name = tag[1].lower()
+        return "\n" if name in _ENDS_LINE else " " if name in _CELLS else ""
+
+    visible = _TAG.sub(separator, _HIDDEN.sub("", " ".join(markup.split())))
+    text = html.unescape(_NO_LETTER.sub("\ufffd", visible))
     return "\n".join(" ".join(line.split()) for line in text.split("\n"))
-
-
-def _space(tag: re.Match[str]) -> str:
-    name = tag[1].lower()
-    return "\n" if name in _ENDS_LINE else " " if name in _CELLS else ""

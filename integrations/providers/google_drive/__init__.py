@@ -1,4 +1,4 @@
-"""Google Drive: documents, sheets, slides and PDFs. They are found by search and tell of no client (spec 002 §5).
+"""Google Drive: documents, sheets, slides and PDFs. They are searchable and belong to no client (spec 002 §5).
 
 Files of other types are neither listed nor stored. Of a sheet Drive exports the first tab only.
 """
@@ -12,15 +12,13 @@ from urllib.parse import urlsplit
 
 from documents.markdown.normalization import normalize
 from integrations.models import SourceDocument
-from integrations.providers import Stream
-from integrations.providers.rollup_rules import Children
-from integrations.types import Client, RawItem, Record
+from integrations.providers import Children, Client, RawItem, Record, Stream
 
 DOC, SHEET, PDF = "google_drive.doc", "google_drive.sheet", "google_drive.pdf"
 STREAMS: Sequence[Stream] = (Stream("files", "drive.files.list", DOC, moves=True),)
 ROLLUP = None
 
-# What a file becomes, and the type that Drive exports it to; a PDF is fetched as it is.
+# Our document type of a MIME type, and the type that Drive exports it to; a PDF is fetched as it is.
 # developers.google.com/workspace/drive/api/guides/ref-export-formats
 KINDS: Mapping[str, tuple[str, str | None]] = {
     "application/vnd.google-apps.document": (DOC, "text/plain"),
@@ -28,21 +26,21 @@ KINDS: Mapping[str, tuple[str, str | None]] = {
     "application/vnd.google-apps.spreadsheet": (SHEET, "text/csv"),
     "application/pdf": (PDF, None),
 }
-MOST_CHARS = 200_000  # of a file's text that is stored
+MOST_CHARS = 200_000  # of a file's stored text
 MOST_NAME_CHARS = 500
 
 
 def file_item(file: Mapping[str, Any], exported_text: str | None) -> RawItem:
-    """Make an item of a file as ``files.get`` tells it and of its text. Raises ``ValueError`` for another shape."""
+    """Return the item of a file of ``files.get`` and its text. Raises ``ValueError`` for another shape."""
     payload = dict(file)
     if exported_text is not None:
         payload["exported_text"] = exported_text[:MOST_CHARS]
     return RawItem(
-        external_id=external_id(_word(file, "id")),
-        document_type=KINDS[_word(file, "mimeType")][0],
+        external_id=external_id(_text(file, "id")),
+        document_type=KINDS[_text(file, "mimeType")][0],
         payload=payload,
-        source_created_at=_moment(file.get("createdTime")),
-        source_updated_at=_moment(file.get("modifiedTime")),
+        source_created_at=_time(file.get("createdTime")),
+        source_updated_at=_time(file.get("modifiedTime")),
         current=True,
     )
 
@@ -61,8 +59,8 @@ def is_supported(file: Mapping[str, Any]) -> bool:
 
 
 def map_record(item: RawItem) -> Record:
-    name = _word(item.payload, "name")[:MOST_NAME_CHARS]
-    url = _link(item.payload.get("webViewLink"))
+    name = _text(item.payload, "name")[:MOST_NAME_CHARS]
+    url = _google_url(item.payload.get("webViewLink"))
     if item.document_type == PDF:
         return Record(text="", title=name, url=url, is_pdf=True)
     text = item.payload.get("exported_text")
@@ -72,7 +70,7 @@ def map_record(item: RawItem) -> Record:
 
 
 def build_client(own: SourceDocument | None, children: Children) -> Client | None:
-    """Return None always: Drive writes zero rows of ``client_intelligence`` (spec 002 §5)."""
+    """Return None always: Drive writes no rows of ``client_intelligence`` (spec 002 §5)."""
     return None
 
 
@@ -80,27 +78,27 @@ def client_text(client: Client) -> str:
     return ""
 
 
-def _word(file: Mapping[str, Any], name: str) -> str:
-    word = file.get(name)
-    if not isinstance(word, str) or (name == "mimeType" and word not in KINDS):
+def _text(file: Mapping[str, Any], name: str) -> str:
+    text = file.get(name)
+    if not isinstance(text, str) or (name == "mimeType" and text not in KINDS):
         raise ValueError(f"a file with another {name}")
-    return word
+    return text
 
 
-def _moment(told: object) -> datetime | None:
-    if told is None:
+def _time(text: object) -> datetime | None:
+    if text is None:
         return None
-    if not isinstance(told, str):
+    if not isinstance(text, str):
         raise ValueError("a file with another time")
-    moment = datetime.fromisoformat(told)
-    if moment.tzinfo is None:
+    time = datetime.fromisoformat(text)
+    if time.tzinfo is None:
         raise ValueError("a time without a zone")
-    return moment
+    return time
 
 
-def _link(told: object) -> str | None:
+def _google_url(url: object) -> str | None:
     """Return a link that leads to Google, or None: pages show it."""
-    if not isinstance(told, str):
+    if not isinstance(url, str):
         return None
-    parts = urlsplit(told)
-    return told if parts.scheme == "https" and (parts.hostname or "").endswith(".google.com") else None
+    parts = urlsplit(url)
+    return url if parts.scheme == "https" and (parts.hostname or "").endswith(".google.com") else None

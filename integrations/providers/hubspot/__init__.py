@@ -1,4 +1,4 @@
-"""HubSpot's records: what is found of them and what they tell of a client (spec 002 §5)."""
+"""HubSpot: contacts, companies and deals; companies and contacts become clients (spec 002 §5)."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from integrations.models import SourceDocument
-from integrations.providers import Stream
+from integrations.providers import Children, Client, RawItem, Record, Rollup, Stream
 from integrations.providers.hubspot.objects import COMPANIES, CONTACTS, DEALS, company_id, record_properties
-from integrations.providers.rollup_rules import Children, Rollup
-from integrations.providers.values import date_at, labeled_lines, record_id, text_at
-from integrations.types import Client, RawItem, Record
+from integrations.providers.payload import date_at, labeled_lines, record_id, text_at
 
 STREAMS: Sequence[Stream] = (
     Stream("contacts", "hubspot.crm.contacts.list", CONTACTS.document_type),
@@ -19,22 +17,21 @@ STREAMS: Sequence[Stream] = (
 )
 SHOWN = 100  # open deals of a client, the newest; all of them are counted
 ROLLUP = Rollup(DEALS.document_type, newest="changed", most=SHOWN, first="open")
-CLOSED = ("closedwon", "closedlost")  # of the default pipeline; HubSpot's own flag knows all others
+CLOSED = ("closedwon", "closedlost")  # of the default pipeline; HubSpot's own flag covers all others
 
 
 def map_record(item: RawItem) -> Record:
-    """Map a record to what is stored and found. Raises ``ValueError``."""
-    told = _MAPS.get(item.document_type)
-    if told is None:
+    mapper = _MAPPERS.get(item.document_type)
+    if mapper is None:
         raise ValueError("a record of another kind")
     record_id(item.payload, "id")
-    return told(item, record_properties(item.payload))
+    return mapper(item, record_properties(item.payload))
 
 
-def _contact(item: RawItem, said: Mapping[str, Any]) -> Record:
-    name = " ".join(filter(None, (text_at(said, "firstname"), text_at(said, "lastname")))) or None
-    email, company, role = text_at(said, "email"), text_at(said, "company"), text_at(said, "jobtitle")
-    lifecycle, industry = text_at(said, "lifecyclestage"), text_at(said, "industry")
+def _map_contact(item: RawItem, properties: Mapping[str, Any]) -> Record:
+    name = " ".join(filter(None, (text_at(properties, "firstname"), text_at(properties, "lastname")))) or None
+    email, company, role = text_at(properties, "email"), text_at(properties, "company"), text_at(properties, "jobtitle")
+    lifecycle, industry = text_at(properties, "lifecyclestage"), text_at(properties, "industry")
     return Record(
         text=labeled_lines(
             ("Contact", name), ("E-mail", email), ("Company", company),
@@ -46,10 +43,10 @@ def _contact(item: RawItem, said: Mapping[str, Any]) -> Record:
     )  # fmt: skip
 
 
-def _company(item: RawItem, said: Mapping[str, Any]) -> Record:
-    name, domain, industry = text_at(said, "name"), text_at(said, "domain"), text_at(said, "industry")
-    employees, revenue = text_at(said, "numberofemployees"), text_at(said, "annualrevenue")
-    description = text_at(said, "description")
+def _map_company(item: RawItem, properties: Mapping[str, Any]) -> Record:
+    name, domain, industry = text_at(properties, "name"), text_at(properties, "domain"), text_at(properties, "industry")
+    employees, revenue = text_at(properties, "numberofemployees"), text_at(properties, "annualrevenue")
+    description = text_at(properties, "description")
     return Record(
         text=labeled_lines(
             ("Company", name), ("Domain", domain), ("Industry", industry), ("Employees", employees),
@@ -64,10 +61,12 @@ def _company(item: RawItem, said: Mapping[str, Any]) -> Record:
     )  # fmt: skip
 
 
-def _deal(item: RawItem, said: Mapping[str, Any]) -> Record:
-    name, amount, stage = text_at(said, "dealname"), text_at(said, "amount"), text_at(said, "dealstage")
-    pipeline, closes, company = text_at(said, "pipeline"), date_at(said, "closedate"), company_id(item.payload)
-    changed = item.source_updated_at
+def _map_deal(item: RawItem, properties: Mapping[str, Any]) -> Record:
+    name, amount, stage = (text_at(properties, key) for key in ("dealname", "amount", "dealstage"))
+    pipeline, closes = text_at(properties, "pipeline"), date_at(properties, "closedate")
+    company, changed = company_id(item.payload), item.source_updated_at
+    flag = (text_at(properties, "hs_is_closed") or "").lower()
+    is_closed = flag == "true" if flag else stage in CLOSED
     return Record(
         text=labeled_lines(
             ("Deal", name), ("Amount", amount), ("Stage", stage), ("Pipeline", pipeline), ("Close date", closes),
@@ -77,62 +76,52 @@ def _deal(item: RawItem, said: Mapping[str, Any]) -> Record:
         parent_external_id=f"{COMPANIES.singular}:{company}" if company else None,
         facts={
             "name": name, "amount": amount, "stage": stage, "close_date": closes,
-            "open": not _closed(said, stage), "changed": changed.isoformat() if changed else "",
+            "open": not is_closed, "changed": changed.isoformat() if changed else "",
         },
     )  # fmt: skip
 
 
-_MAPS: dict[str, Callable[[RawItem, Mapping[str, Any]], Record]] = {
-    CONTACTS.document_type: _contact,
-    COMPANIES.document_type: _company,
-    DEALS.document_type: _deal,
+_MAPPERS: dict[str, Callable[[RawItem, Mapping[str, Any]], Record]] = {
+    CONTACTS.document_type: _map_contact,
+    COMPANIES.document_type: _map_company,
+    DEALS.document_type: _map_deal,
 }
 
 
-def _closed(said: Mapping[str, Any], stage: str | None) -> bool:
-    flag = (text_at(said, "hs_is_closed") or "").lower()
-    return flag == "true" if flag else stage in CLOSED
-
-
 def _url(item: RawItem) -> str | None:
-    said = item.payload.get("url")
-    return said if isinstance(said, str) and said.startswith("https://") else None
+    url = item.payload.get("url")
+    return url if isinstance(url, str) and url.startswith("https://") else None
 
 
 def build_client(own: SourceDocument | None, children: Children) -> Client | None:
-    """Return what a company with its deals, or a contact, tells of a client.
+    """Return the client of a company with its deals, or of a contact.
 
     ``deal_stage`` and ``deal_amount`` are of the open deal that changed last; of any deal when none is open.
     """
     if own is None or not own.facts.get("name"):
         return None
-    told = own.facts
+    name, industry = own.facts["name"], own.facts.get("industry")
     if own.document_type == CONTACTS.document_type:
-        facts = _known(told, "contact_role", "lifecycle")
-        return Client(told["name"], industry=told.get("industry"), key_facts=facts)
+        return Client(name, industry=industry, key_facts=_without_nulls(own.facts, "contact_role", "lifecycle"))
     if own.document_type != COMPANIES.document_type:
         return None
-    facts = _known(told, "employees", "revenue", "domain") | _deals(children)
-    return Client(told["name"], industry=told.get("industry"), summary=told.get("summary"), key_facts=facts)
+    open_deals = [each.facts for each in children.newest if each.facts.get("open")]
+    facts = _without_nulls(own.facts, "employees", "revenue", "domain")
+    facts["open_deals"] = [_without_nulls(deal, "name", "stage", "amount", "close_date") for deal in open_deals]
+    if children.count > len(open_deals):
+        facts["open_deals_count"] = children.count
+    if children.newest:  # the open ones come first
+        last = children.newest[0].facts
+        facts |= {"deal_stage": last.get("stage"), "deal_amount": last.get("amount")}
+    return Client(name, industry=industry, summary=own.facts.get("summary"), key_facts=facts)
 
 
-def _known(facts: Mapping[str, Any], *names: str) -> dict[str, Any]:
+def _without_nulls(facts: Mapping[str, Any], *names: str) -> dict[str, Any]:
     return {name: facts[name] for name in names if facts.get(name) is not None}
 
 
-def _deals(deals: Children) -> dict[str, Any]:
-    opened = [each.facts for each in deals.newest if each.facts.get("open")]
-    told: dict[str, Any] = {"open_deals": [_known(each, "name", "stage", "amount", "close_date") for each in opened]}
-    if deals.count > len(opened):
-        told["open_deals_count"] = deals.count
-    if deals.newest:  # the open ones come first
-        last = deals.newest[0].facts
-        told |= {"deal_stage": last.get("stage"), "deal_amount": last.get("amount")}
-    return told
-
-
 def client_text(client: Client) -> str:
-    """Return the text a client is found by: nothing of its deals, so that none of them changes it."""
+    """Return the searchable text of a client, without its deals, so that none of them changes it."""
     facts = client.key_facts
     return labeled_lines(
         ("Client", client.client_name),

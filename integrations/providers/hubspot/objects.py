@@ -1,15 +1,14 @@
-"""HubSpot's kinds of objects, and the items made of them by either transport."""
+"""HubSpot's object types, and the parsing of their records, the same for both transports."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from integrations.providers.values import record_id, text_at, time_at
-from integrations.types import FailedItem, RawItem
+from integrations.providers import RawItem
+from integrations.providers.payload import record_id, text_at, time_at
 
-UNREADABLE = "ITEM_UNREADABLE"
 MERGED = "hs_merged_object_ids"
 # "deal_to_company" is the primary company's; each one has the unlabeled type too. By the type ids of v4:
 # developers.hubspot.com/docs/api-reference/crm-associations-v4/guide
@@ -19,7 +18,7 @@ _PRIMARY = ("deal_to_company", "deal_to_primary_company")
 
 @dataclass(frozen=True, slots=True)
 class ObjectType:
-    """``name`` stands in paths, ``one`` in our ids and types; ``modified`` is when it changed, to its millisecond."""
+    """``name`` is used in paths, ``singular`` in our ids; ``modified`` is the property with the time of change."""
 
     name: str
     singular: str
@@ -33,7 +32,7 @@ class ObjectType:
 
     @property
     def requested_properties(self) -> list[str]:
-        """Return the properties to ask for: those of spec 002 §5, and what is needed to follow a record."""
+        """The properties to request: those of spec 002 §5, and those needed to follow a record."""
         return [*self.properties, "createdate", self.modified, MERGED]
 
 
@@ -56,41 +55,27 @@ OBJECT_TYPES = {kind.name: kind for kind in (CONTACTS, COMPANIES, DEALS)}
 
 
 def record_properties(payload: Any) -> Mapping[str, Any]:
-    """Return a record's properties; raise ``ValueError`` for what is no record."""
-    found = payload.get("properties") if isinstance(payload, Mapping) else None
-    if not isinstance(found, Mapping):
+    """Return a record's properties; raise ``ValueError`` without them."""
+    properties = payload.get("properties") if isinstance(payload, Mapping) else None
+    if not isinstance(properties, Mapping):
         raise ValueError("a record without properties")
-    return found
+    return properties
 
 
 def parse_item(kind: ObjectType, payload: Any) -> RawItem:
-    """Return the item of a record as HubSpot shows it. Raises ``ValueError``."""
-    said = record_properties(payload)
+    """Return the item of a record. Raises ``ValueError``."""
+    properties = record_properties(payload)
     return RawItem(
         external_id=f"{kind.singular}:{record_id(payload, 'id')}",
         document_type=kind.document_type,
         payload=payload,
-        source_created_at=time_at(payload, "createdAt") or time_at(said, "createdate"),
-        source_updated_at=time_at(payload, "updatedAt") or time_at(said, kind.modified),
+        source_created_at=time_at(payload, "createdAt") or time_at(properties, "createdate"),
+        source_updated_at=time_at(payload, "updatedAt") or time_at(properties, kind.modified),
     )
 
 
-def parse_items(
-    kind: ObjectType, payloads: Sequence[Any], make: Callable[[ObjectType, Any], RawItem] = parse_item
-) -> tuple[list[RawItem], list[FailedItem]]:
-    """Return the items of a page, and which of its records cannot be read."""
-    found: list[RawItem] = []
-    failed: list[FailedItem] = []
-    for payload in payloads:
-        try:
-            found.append(make(kind, payload))
-        except ValueError:
-            failed.append(FailedItem(_name(kind, payload), UNREADABLE))
-    return found, failed
-
-
 def archived_item(kind: ObjectType, payload: Any) -> RawItem:
-    """Return what is left of a record that was put into the bin."""
+    """Return the deletion of an archived record. Raises ``ValueError``."""
     return RawItem(
         external_id=f"{kind.singular}:{record_id(payload, 'id')}",
         document_type=kind.document_type,
@@ -101,7 +86,7 @@ def archived_item(kind: ObjectType, payload: Any) -> RawItem:
 
 
 def merged_items(kind: ObjectType, winner: RawItem) -> Iterator[RawItem]:
-    """Yield what is left of the records that were merged into one: they vanish without being archived."""
+    """Yield the deletions of the records that were merged into one: they vanish without being archived."""
     for lost in (text_at(record_properties(winner.payload), MERGED) or "").split(";"):
         external_id = f"{kind.singular}:{lost.strip()}"
         if lost.strip() and external_id != winner.external_id:
@@ -110,17 +95,10 @@ def merged_items(kind: ObjectType, winner: RawItem) -> Iterator[RawItem]:
 
 def company_id(payload: Mapping[str, Any]) -> str | None:
     """Return the id of a deal's company: the primary one, or else the one with the lowest id."""
-    found = payload.get("associations")
-    found = found.get("companies") if isinstance(found, Mapping) else None
-    results = found.get("results") if isinstance(found, Mapping) else None
+    associations = payload.get("associations")
+    companies = associations.get("companies") if isinstance(associations, Mapping) else None
+    results = companies.get("results") if isinstance(companies, Mapping) else None
     known = [each for each in results or [] if isinstance(each, Mapping) and text_at(each, "id")]
     primary = [each for each in known if each.get("type") in _PRIMARY]
-    ids = sorted((str(each["id"]) for each in primary or known), key=lambda each: (len(each), each))
+    ids = sorted((str(each["id"]) for each in primary or known), key=lambda id: (len(id), id))
     return ids[0] if ids else None
-
-
-def _name(kind: ObjectType, payload: Any) -> str:
-    try:
-        return f"{kind.singular}:{record_id(payload, 'id')}"
-    except ValueError:
-        return f"{kind.singular}:?"

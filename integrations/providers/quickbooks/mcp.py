@@ -1,6 +1,6 @@
-"""QuickBooks over Intuit's MCP server (github.com/intuit/quickbooks-online-mcp-server), behind HTTP of one's own.
+"""QuickBooks over Intuit's MCP server (github.com/intuit/quickbooks-online-mcp-server), behind one's own HTTP server.
 
-Intuit hosts none, and theirs serves one company: QUICKBOOKS_MCP_URL has to lead to one that goes by the tenant's token.
+Intuit hosts none, and theirs serves one company: QUICKBOOKS_MCP_URL must name a server that goes by the tenant's token.
 Deleted invoices are found by full syncs only.
 """
 
@@ -13,8 +13,7 @@ from typing import Any
 from integrations.models import ConnectedSource
 from integrations.providers import CapabilityMissing
 from integrations.providers.quickbooks import rest
-from integrations.transports.mcp_adapter import McpRestAdapter, Params
-from integrations.transports.mcp_tools import tool_error
+from integrations.transports.mcp_adapter import McpRestAdapter, Params, tool_error
 from integrations.transports.responses import ProviderError, parse_json_object
 from vendors.guard import InvalidResponse
 
@@ -22,12 +21,12 @@ SEARCHES = {"Customer": "search_customers", "Invoice": "search_invoices"}
 GETS = {"customer": ("get_customer", "read_customer"), "invoice": ("get_invoice", "read_invoice")}
 QUERY = re.compile(r"SELECT \* FROM (\w+)(?: WHERE .+)? ORDERBY Id STARTPOSITION (\d+) MAXRESULTS (\d+)")
 FOUND, FAILED = re.compile(r"Found (\d+)\b"), re.compile(r"(?:Error|Invalid)\b")
-# Customers that were made inactive too, which is how QuickBooks deletes them.
+# Inactive customers too: deactivating is how QuickBooks deletes them.
 ALL = {"Customer": [{"field": "Active", "value": ["true", "false"], "operator": "IN"}], "Invoice": []}
 
 
 class Client(rest.Client):
-    """A company, asked through the tools of its server."""
+    """A company over the tools of its server."""
 
     def __init__(self, source: ConnectedSource, tools: Any) -> None:
         super().__init__(source, QuickBooksMcpAdapter(source, tools))
@@ -36,25 +35,25 @@ class Client(rest.Client):
 class QuickBooksMcpAdapter(McpRestAdapter):
     TOOLS = (*SEARCHES.values(), *(name for names in GETS.values() for name in names))
     ROUTES = (
-        ("GET", r".*/query", "queried"),
-        ("GET", r".*/cdc", "changed"),
-        ("GET", r".*/(customer|invoice)/(\d+)", "one"),
+        ("GET", r".*/query", "query"),
+        ("GET", r".*/cdc", "changes"),
+        ("GET", r".*/(customer|invoice)/(\d+)", "entity"),
     )
 
-    def queried(self, operation: str, asked: Params) -> dict[str, Any]:
-        found = QUERY.fullmatch(asked["query"])
-        if not found or found[1] not in SEARCHES:
+    def query(self, operation: str, params: Params) -> dict[str, Any]:
+        query = QUERY.fullmatch(params["query"])
+        if not query or query[1] not in SEARCHES:
             raise CapabilityMissing("query")
-        rows = self._search(operation, found[1], ALL[found[1]], int(found[2]), int(found[3]))
-        return {"QueryResponse": {found[1]: rows} if rows else {}}
+        rows = self._search(operation, query[1], ALL[query[1]], int(query[2]), int(query[3]))
+        return {"QueryResponse": {query[1]: rows} if rows else {}}
 
-    def changed(self, operation: str, asked: Params) -> dict[str, Any]:
-        entity = asked["entities"]
-        since = {"field": "MetaData.LastUpdatedTime", "value": asked["changedSince"], "operator": ">="}
+    def changes(self, operation: str, params: Params) -> dict[str, Any]:
+        entity = params["entities"]
+        since = {"field": "MetaData.LastUpdatedTime", "value": params["changedSince"], "operator": ">="}
         rows = self._search(operation, entity, [*ALL[entity], since], 1, rest.MOST)
         return {"CDCResponse": [{"QueryResponse": [{entity: rows} if rows else {}]}]}
 
-    def one(self, operation: str, asked: Params, name: str, id: str) -> dict[str, Any]:
+    def entity(self, operation: str, params: Params, name: str, id: str) -> dict[str, Any]:
         tool = next((tool for tool in GETS[name] if self.has(tool)), GETS[name][0])
 
         def read(body: Mapping[str, Any]) -> dict[str, Any]:
@@ -69,14 +68,14 @@ class QuickBooksMcpAdapter(McpRestAdapter):
         self, operation: str, entity: str, filters: list[dict[str, Any]], start: int, most: int
     ) -> list[dict[str, Any]]:
         tool, bounds = SEARCHES[entity], {"asc": "Id", "limit": most, "offset": start}
-        wanted: dict[str, Any] = {"criteria": filters or None, **bounds}
+        arguments: dict[str, Any] = {"criteria": filters or None, **bounds}
         if not self.takes(tool, "limit"):
-            wanted = {"criteria": {"filters": filters, **bounds}}
-        return self.call(tool, wanted, operation, lambda body: _rows(body, entity))
+            arguments = {"criteria": {"filters": filters, **bounds}}
+        return self.call(tool, arguments, operation, lambda body: _rows(body, entity))
 
 
 def _rows(body: Mapping[str, Any], entity: str) -> list[dict[str, Any]]:
-    """Return the entities of an answer: a sentence, then one text each. An error is a sentence as well."""
+    """Return the entities of a response: a sentence, then one text each. An error is a sentence as well."""
     texts = body.get("texts")
     if not isinstance(texts, list):
         rows = body.get(entity, [body] if "Id" in body else None)
@@ -88,5 +87,5 @@ def _rows(body: Mapping[str, Any], entity: str) -> list[dict[str, Any]]:
         if count and int(count[1]) != len(rows):
             rows = None
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows) or body == {"texts": []}:
-        raise InvalidResponse("A tool told no list of entities.")  # taken for an empty one it would delete
+        raise InvalidResponse("A tool returned no list of entities.")  # taken for an empty one it would delete
     return rows

@@ -1,4 +1,4 @@
-"""QuickBooks Online over its REST API, and what that does not promise."""
+"""QuickBooks Online over its REST API, whose paging and change capture need care."""
 
 from __future__ import annotations
 
@@ -6,21 +6,28 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
-from django.conf import settings
-
 from integrations.models import ConnectedSource, IngestionJob
-from integrations.providers import CapabilityMissing, Stream
-from integrations.providers.listing_response import UnreadableResponse
+from integrations.providers import Page, RawItem, Stream, all_items, stream_for
+from integrations.providers.payload import (
+    UnreadableResponse,
+    id_or_none,
+    now_cursor,
+    overlap_start,
+    page_size,
+    parse_items,
+    parse_time,
+    required_list,
+)
 from integrations.providers.quickbooks import STREAMS
-from integrations.providers.quickbooks.objects import ENTITY_TYPES, EntityType, entity_id, parse_item, parse_items
-from integrations.providers.values import now_cursor, overlap_start, parse_time, required_list
-from integrations.types import Page, RawItem
+from integrations.providers.quickbooks.objects import ENTITY_TYPES, EntityType, parse_item
+from integrations.transports import Transport
 
 # developer.intuit.com/app/developer/qbo/docs/learn/explore-the-quickbooks-online-api/data-queries, …/minor-versions
 MINOR_VERSION = "75"
-MOST = 1000  # entities in an answer
+MOST = 1000  # entities in a response
 # …/change-data-capture: 30 days, and no more than 1,000 objects, in no known order.
 LOOK_BACK = timedelta(days=29)
 OVERLAP = 10  # entities that two pages share: when one before them is deleted, all others move up
@@ -29,121 +36,107 @@ TRUSTED_CLOCK = timedelta(days=1)
 
 @dataclass(frozen=True, slots=True)
 class PagePosition:
-    """Where the next page begins, counted from 1, and the ids that the last one ended with."""
+    """The position of the next page, counted from 1, and the ids at the end of the last one."""
 
     start: int = 1
     known: Sequence[str] = ()
 
     def joins(self, rows: Sequence[Any]) -> bool:
-        """Tell whether a page begins no later than the last one has ended."""
-        return self.start == 1 or not self.known or any(entity_id(row) in self.known for row in rows)
+        """Return whether a page begins no later than the last one has ended."""
+        return self.start == 1 or not self.known or any(id_or_none(row, "Id") in self.known for row in rows)
 
     def after(self, rows: Sequence[Any], most: int) -> PagePosition | None:
         if len(rows) < most:
             return None
         shared = rows[-min(OVERLAP, most // 2) :] if most > 1 else []
-        return PagePosition(self.start + len(rows) - len(shared), [id for row in shared if (id := entity_id(row))])
+        return PagePosition(
+            self.start + len(rows) - len(shared), [id for row in shared if (id := id_or_none(row, "Id"))]
+        )
 
 
 class Client:
-    """A company, asked through ``rest``: transports.rest.Rest, or transports.fixtures.Recorded."""
+    """A company."""
 
     provider = "quickbooks"
 
-    def __init__(self, source: ConnectedSource, rest: Any) -> None:
-        self._rest = rest
+    def __init__(self, source: ConnectedSource, transport: Transport) -> None:
+        self._transport = transport
         self._company = f"/v3/company/{source.account}"
 
     def begin(self, kind: str) -> dict[str, Any]:
-        """Return our own clock's time; the first page of each stream then tells QuickBooks' own."""
+        """Return our own clock's time; the first page of each stream then returns QuickBooks' own."""
         return {stream.name: now_cursor() for stream in STREAMS}
 
     def page(self, stream: Stream, kind: str, since: Any, following: str | None) -> Page:
         if kind == IngestionJob.Kind.FULL:
-            return self._listed(ENTITY_TYPES[stream.name], following)
+            return self._list(ENTITY_TYPES[stream.name], following)
         if since is None or datetime.now(UTC) - overlap_start(since) > LOOK_BACK:
             return Page([], expired=True)
-        return self._changed(ENTITY_TYPES[stream.name], overlap_start(since))
+        return self._list_changes(ENTITY_TYPES[stream.name], overlap_start(since))
 
     def list(self, method: str, params: Mapping[str, Any] | None = None) -> Iterator[RawItem]:
         """Yield every entity of a method; the few that two pages share come twice. It takes no ``params``."""
-        following = None
-        while True:
-            page = self._listed(_kind(method), following)
-            yield from page.items
-            following = page.following
-            if following is None:
-                return
+        return all_items(self, stream_for(STREAMS, method))
 
     def get(self, method: str, id: str) -> RawItem:
-        """Return one entity by QuickBooks' own id, or ours. Raises ``ValueError`` for an answer that is none."""
-        kind = _kind(method)
-        body = self._asked(f"{kind.singular}/{id.removeprefix(f'{kind.singular}:')}", f"get-{kind.singular}", {})
+        """Return one entity by QuickBooks' own id, or ours. Raises ``ValueError`` for a malformed response."""
+        kind = ENTITY_TYPES[stream_for(STREAMS, method).name]
+        body = self._request(f"{kind.singular}/{id.removeprefix(f'{kind.singular}:')}", f"get-{kind.singular}", {})
         return parse_item(kind, body.get(kind.entity))
 
     def download(self, item: RawItem) -> Iterator[bytes]:
         raise NotImplementedError("QuickBooks' records have no files")
 
     def close(self) -> None:
-        self._rest.close()
+        self._transport.close()
 
-    def _listed(self, kind: EntityType, following: str | None) -> Page:
-        place, most = PagePosition(**json.loads(following)) if following else PagePosition(), _limit()
-        body, rows = self._queried(kind, place.start, most)
-        while not place.joins(rows):
-            place = PagePosition(max(1, place.start - most), place.known)
-            body, rows = self._queried(kind, place.start, most)
-        onward = place.after(rows, most)
-        found, failed = parse_items(kind, rows)
-        told = None if following else _time(body)
-        return Page(found, following=json.dumps(asdict(onward)) if onward else None, failed=failed, cursor=told)
+    def _list(self, kind: EntityType, following: str | None) -> Page:
+        position, most = PagePosition(**json.loads(following)) if following else PagePosition(), page_size(MOST)
+        body, rows = self._query(kind, position.start, most)
+        while not position.joins(rows):
+            position = PagePosition(max(1, position.start - most), position.known)
+            body, rows = self._query(kind, position.start, most)
+        after = position.after(rows, most)
+        items, failed = parse_items(rows, partial(parse_item, kind), kind.singular, "Id")
+        cursor = None if following else _server_time(body)
+        return Page(items, following=json.dumps(asdict(after)) if after else None, failed=failed, cursor=cursor)
 
-    def _queried(self, kind: EntityType, start: int, most: int) -> tuple[Mapping[str, Any], Sequence[Any]]:
-        # By position: whether "Id > '99'" compares numbers or letters is nowhere promised.
+    def _query(self, kind: EntityType, start: int, most: int) -> tuple[Mapping[str, Any], Sequence[Any]]:
+        # By position: whether "Id > '99'" compares numbers or letters is promised nowhere.
         query = f"SELECT * FROM {kind.entity}{kind.where} ORDERBY Id STARTPOSITION {start} MAXRESULTS {most}"
-        body = self._asked("query", f"query-{kind.singular}", {"query": query})
-        answer = body.get("QueryResponse")
-        if not isinstance(answer, Mapping) or "Fault" in answer:
-            raise UnreadableResponse
-        return body, required_list(answer, kind.entity) if kind.entity in answer else []
+        body = self._request("query", f"query-{kind.singular}", {"query": query})
+        return body, _entities(body.get("QueryResponse"), kind)
 
-    def _changed(self, kind: EntityType, since: datetime) -> Page:
-        asked = {"entities": kind.entity, "changedSince": since.isoformat(timespec="seconds")}
-        body = self._asked("cdc", f"cdc-{kind.singular}", asked)
+    def _list_changes(self, kind: EntityType, since: datetime) -> Page:
+        params = {"entities": kind.entity, "changedSince": since.isoformat(timespec="seconds")}
+        body = self._request("cdc", f"cdc-{kind.singular}", params)
         rows: list[Any] = []
-        for answer in required_list(body, "CDCResponse"):
-            for each in required_list(answer, "QueryResponse"):
-                if not isinstance(each, Mapping) or "Fault" in each:
-                    raise UnreadableResponse
-                rows += required_list(each, kind.entity) if kind.entity in each else []
+        for changes in required_list(body, "CDCResponse"):
+            for response in required_list(changes, "QueryResponse"):
+                rows += _entities(response, kind)
         if len(rows) >= MOST:
             return Page([], expired=True)
-        found, failed = parse_items(kind, rows)
-        return Page(found, failed=failed, cursor=_time(body))
+        items, failed = parse_items(rows, partial(parse_item, kind), kind.singular, "Id")
+        return Page(items, failed=failed, cursor=_server_time(body))
 
-    def _asked(self, path: str, operation: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        asked = {**params, "minorversion": MINOR_VERSION}
-        body: Mapping[str, Any] = self._rest.json("GET", f"{self._company}/{path}", operation=operation, params=asked)
+    def _request(self, path: str, operation: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        params = {**params, "minorversion": MINOR_VERSION}
+        body = self._transport.json("GET", f"{self._company}/{path}", operation=operation, params=params)
         if "Fault" in body or "fault" in body:
             raise UnreadableResponse
         return body
 
 
-def _kind(method: str) -> EntityType:
-    name = next((stream.name for stream in STREAMS if stream.method == method), None)
-    if name is None:
-        raise CapabilityMissing(method)
-    return ENTITY_TYPES[name]
+def _entities(response: Any, kind: EntityType) -> list[Any]:
+    if not isinstance(response, Mapping) or "Fault" in response:
+        raise UnreadableResponse
+    return required_list(response, kind.entity) if kind.entity in response else []
 
 
-def _limit() -> int:
-    return min(MOST, int(settings.INGESTION_PAGE_SIZE))
-
-
-def _time(body: Mapping[str, Any]) -> str | None:
-    """Return QuickBooks' own time as a cursor, unless it is so far from ours that it was recorded, or is none."""
+def _server_time(body: Mapping[str, Any]) -> str | None:
+    """Return QuickBooks' own time as a cursor; None when absent, or so far from ours that it was recorded."""
     try:
-        told = parse_time(str(body.get("time")))
+        time = parse_time(str(body.get("time")))
     except ValueError:
         return None
-    return told.isoformat(timespec="milliseconds") if abs(datetime.now(UTC) - told) < TRUSTED_CLOCK else None
+    return time.isoformat(timespec="milliseconds") if abs(datetime.now(UTC) - time) < TRUSTED_CLOCK else None

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from integrations.models import SourceDocument
-from integrations.providers import Stream
-from integrations.providers.rollup_rules import Children, Rollup
-from integrations.types import Client, RawItem, Record
+from integrations.providers import Children, Client, RawItem, Record, Rollup, Stream
 
 STREAMS = (
     Stream("companies", "invented.companies.list", "invented.company"),

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from integrations.models import ConnectedSource
-from integrations.providers import Stream
-from integrations.types import Page, RawItem
+from integrations.providers import Page, RawItem, Stream
 
 
 @dataclass

@@ -10,8 +10,7 @@ from typing import Any
 from django.conf import settings
 
 from integrations.models import ConnectedSource
-from integrations.providers import Stream
-from integrations.types import Page, RawItem
+from integrations.providers import Page, RawItem, Stream
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 INDUSTRIES = ("INSURANCE", "CONSTRUCTION", "HOSPITAL_HEALTH_CARE", "LOGISTICS_AND_SUPPLY_CHAIN", "FARMING")
