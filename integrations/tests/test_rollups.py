@@ -69,7 +69,7 @@ def test_it_is_what_all_of_them_tell(of: Any, told: dict[int, Any], ana: Person)
 
     client_rollups.recompute_clients(source, few, [key])
 
-    client = provider.client(own, plain_text.rollup_children(few.ROLLUP, counted))
+    client = provider.build_client(own, plain_text.rollup_children(few.ROLLUP, counted))
     assert key_facts(source, key) == json_codec.load_json(json_codec.dump_json(client.key_facts))
 
 
