@@ -64,7 +64,7 @@ class ProviderError(Exception):
 
 
 def interpret_status(status: ErrorResponse) -> Exception | None:
-    """Return the exception for a status of 4xx (a ``vendors.guard.StatusInterpreter``): the key is a tenant's, not ours."""
+    """Return the exception for a 4xx (a ``vendors.guard.StatusInterpreter``): the key is a tenant's, not ours."""
     code = status.vendor_code
     if status.status == 401:
         return TokenRefused()
