@@ -184,7 +184,7 @@ JOBS_PERIODIC_TASKS = [
     "embeddings.reindexing.periodic.start_advancing",
     "integrations.records.reembed.start_backfill",
     "integrations.records.orphaned_uploads.withdraw_due_orphans",
-    "accounts.rate_limit.forget",
+    "accounts.periodic.delete_expired_rate_windows",
     "accounts.periodic.delete_expired_sessions",
     "webhooks.periodic.delete_expired_deliveries",
     "integrations.oauth.token_vault.delete_orphaned_tokens",

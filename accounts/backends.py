@@ -15,10 +15,6 @@ from accounts import rate_limit
 from accounts.errors import ApiError
 from accounts.models import User
 
-WINDOW_SECONDS = 600.0
-MAX_TRIES_PER_ACCOUNT = 10  # of one account from one address: enough for a forgotten password, too few to guess one
-MAX_FAILURES_PER_ADDRESS = 100  # that fail: an office shares an address
-
 
 class EmailBackend(ModelBackend):
     """Whatever was wrong, the answer is the same and takes as long; too many tries look like a wrong password."""
@@ -34,27 +30,23 @@ class EmailBackend(ModelBackend):
         user = User.objects.filter(email=email).first()
         # An unknown account's password is hashed too: the time must not tell who is known.
         if (user or User()).check_password(password) and user and self.user_can_authenticate(user):
-            rate_limit.give_back(_every(client))
+            rate_limit.refund(rate_limit.SIGN_IN_FAILURES, _client_digest(client))
             return user
         return None
 
 
 def _count(client: str, email: str) -> None:
     # Digests: what is typed as an address may be a password in the wrong field.
-    one = hashlib.sha256(f"{client} {email}".encode()).hexdigest()
+    account = hashlib.sha256(f"{client} {email}".encode()).hexdigest()
     try:
-        rate_limit.spend(
-            f"sign-in:{one}", limit=MAX_TRIES_PER_ACCOUNT, window=WINDOW_SECONDS, code="TRIED_TOO_OFTEN", detail=""
-        )
-        rate_limit.spend(
-            _every(client), limit=MAX_FAILURES_PER_ADDRESS, window=WINDOW_SECONDS, code="TRIED_TOO_OFTEN", detail=""
-        )
+        rate_limit.check_rate(rate_limit.SIGN_INS, account)
+        rate_limit.check_rate(rate_limit.SIGN_IN_FAILURES, _client_digest(client))
     except ApiError as refused:
         raise PermissionDenied from refused  # no other backend is asked, and the form says its one sentence
 
 
-def _every(client: str) -> str:
-    return f"sign-in-from:{hashlib.sha256(client.encode()).hexdigest()}"
+def _client_digest(client: str) -> str:
+    return hashlib.sha256(client.encode()).hexdigest()
 
 
 def client_network(client: str) -> str:

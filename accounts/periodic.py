@@ -1,14 +1,20 @@
-"""What the keeper does for who is signed in from time to time."""
+"""Periodic tasks of accounts: delete expired sessions and rate windows."""
 
 from __future__ import annotations
 
 from django.contrib.sessions.models import Session
 from django.db.models.functions import Now
 
+from accounts.models import RateWindow
+
 BATCH = 1_000
 
 
 def delete_expired_sessions() -> None:
-    """Drop sessions that have ended, some at a time along the index on their end: a flood of them delays nobody."""
-    ended = Session.objects.filter(expire_date__lt=Now()).order_by("expire_date")
-    Session.objects.filter(pk__in=list(ended.values_list("pk", flat=True)[:BATCH])).delete()
+    """Delete some sessions along the index on their end: a flood of them delays no other task."""
+    expired = Session.objects.filter(expire_date__lt=Now()).order_by("expire_date")
+    Session.objects.filter(pk__in=list(expired.values_list("pk", flat=True)[:BATCH])).delete()
+
+
+def delete_expired_rate_windows() -> None:
+    RateWindow.objects.filter(expires_at__lt=Now()).delete()

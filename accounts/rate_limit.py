@@ -1,54 +1,99 @@
-"""How often: exact sliding windows, counted in PostgreSQL so that every process sees the same count."""
+"""Rate limits: exact sliding windows, counted in PostgreSQL so that every process sees the same count."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from http import HTTPStatus
 from math import ceil
+from uuid import UUID
 
+from django.conf import settings
 from django.db import connection
 
 from accounts.errors import ApiError
 
-# One statement counts and decides; a refused call is not counted, or a busy caller would never get in again.
-HIT = """
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A limit: uses per window and subject. ``uses`` is a number or the name of a setting."""
+
+    code: str
+    name: str  # the keys' prefix
+    uses: int | str
+    seconds: float
+    detail: str = ""
+
+    @property
+    def max_uses(self) -> int:
+        return int(getattr(settings, self.uses)) if isinstance(self.uses, str) else self.uses
+
+    def key(self, subject: UUID | str) -> str:
+        return f"{self.name}:{subject}"
+
+
+UPLOAD_REQUESTS = Limit(
+    "UPLOAD_LIMIT_REACHED", "declare", "UPLOAD_REQUESTS_PER_MINUTE", 60, "You can declare files {} times a minute."
+)
+# New documents and repeated tries: a repeated request for the same URL is not counted here. What connectors import has
+# a window of its own, so that neither side uses up the other's.
+UPLOADS = Limit("UPLOAD_LIMIT_REACHED", "upload", "UPLOADS_PER_DAY", 86_400, "You can upload {} files a day.")
+IMPORTS = Limit(
+    "IMPORT_LIMIT_REACHED", "import", "IMPORTS_PER_DAY", 86_400, "Your connected systems can bring {} files a day."
+)
+POLLS = Limit(
+    "POLL_LIMIT_REACHED",
+    "poll",
+    "POLLS_PER_MINUTE",
+    60,
+    "A job can be polled {} times a minute; GET /jobs shows all of yours in one call.",
+)
+PAGE_VIEWS = Limit(
+    "LOOK_LIMIT_REACHED", "look", "PAGE_VIEWS_PER_MINUTE", 60, "Pages can be looked at {} times a minute."
+)
+SEARCHES = Limit("SEARCH_LIMIT_REACHED", "search", "SEARCHES_PER_MINUTE", 60, "There can be {} searches a minute.")
+# Of one account from one address: enough for a forgotten password, too few to guess one. An office shares an address.
+SIGN_INS = Limit("TRIED_TOO_OFTEN", "sign-in", 10, 600)
+SIGN_IN_FAILURES = Limit("TRIED_TOO_OFTEN", "sign-in-from", 100, 600)
+
+# One statement counts and decides; a rejected use is not counted, or a busy caller would never get in again.
+COUNT_USE = """
 INSERT INTO rate_windows AS w (key, hits, expires_at)
-VALUES (%(key)s, ARRAY[clock_timestamp()], clock_timestamp() + make_interval(secs => %(window)s))
+VALUES (%(key)s, ARRAY[clock_timestamp()], clock_timestamp() + make_interval(secs => %(seconds)s))
 ON CONFLICT (key) DO UPDATE SET
-    hits = ARRAY(SELECT h FROM unnest(w.hits) h WHERE h > clock_timestamp() - make_interval(secs => %(window)s))
+    hits = ARRAY(SELECT h FROM unnest(w.hits) h WHERE h > clock_timestamp() - make_interval(secs => %(seconds)s))
            || clock_timestamp(),
-    expires_at = clock_timestamp() + make_interval(secs => %(window)s)
+    expires_at = clock_timestamp() + make_interval(secs => %(seconds)s)
 WHERE (SELECT count(*) FROM unnest(w.hits) h
-       WHERE h > clock_timestamp() - make_interval(secs => %(window)s)) < %(limit)s
+       WHERE h > clock_timestamp() - make_interval(secs => %(seconds)s)) < %(max_uses)s
 RETURNING 1
 """
-NEXT = """
-SELECT extract(epoch FROM min(h) + make_interval(secs => %(window)s) - clock_timestamp())
+SECONDS_UNTIL_FREE = """
+SELECT extract(epoch FROM min(h) + make_interval(secs => %(seconds)s) - clock_timestamp())
 FROM rate_windows, unnest(hits) h
-WHERE key = %(key)s AND h > clock_timestamp() - make_interval(secs => %(window)s)
+WHERE key = %(key)s AND h > clock_timestamp() - make_interval(secs => %(seconds)s)
 """
 
 
-def spend(key: str, *, limit: int, window: float, code: str, detail: str) -> None:
-    """Count one use of ``key``, or raise ``Refused(code)`` with 429 when ``limit`` uses fell inside ``window`` s."""
-    values: dict[str, str | float] = {"key": key, "limit": limit, "window": float(window)}
+def check_rate(limit: Limit, subject: UUID | str) -> None:
+    """Count one use, or raise ``ApiError`` with the limit's code, status 429 and the seconds until the next use."""
+    max_uses = limit.max_uses
+    params: dict[str, str | float] = {"key": limit.key(subject), "max_uses": max_uses, "seconds": float(limit.seconds)}
     with connection.cursor() as cursor:
-        if limit > 0:
-            cursor.execute(HIT, values)
+        if max_uses > 0:
+            cursor.execute(COUNT_USE, params)
             if cursor.fetchone():
                 return
-        cursor.execute(NEXT, values)
+        cursor.execute(SECONDS_UNTIL_FREE, params)
         (wait,) = cursor.fetchone()
-    retry_after = max(1, ceil(wait or window))
-    raise ApiError(code, detail, status=HTTPStatus.TOO_MANY_REQUESTS, retry_after=retry_after)
+    retry_after = max(1, ceil(wait or limit.seconds))
+    raise ApiError(
+        limit.code, limit.detail.format(max_uses), status=HTTPStatus.TOO_MANY_REQUESTS, retry_after=retry_after
+    )
 
 
-def give_back(key: str) -> None:
-    """Take back the last use of ``key``: it was none of those that are limited."""
+def refund(limit: Limit, subject: UUID | str) -> None:
+    """Take back the last use."""
     with connection.cursor() as cursor:
-        cursor.execute("UPDATE rate_windows SET hits = hits[:cardinality(hits) - 1] WHERE key = %s", [key])
-
-
-def forget() -> None:
-    """Drop windows that nobody has used for their whole length."""
-    with connection.cursor() as cursor:
-        cursor.execute("DELETE FROM rate_windows WHERE expires_at < clock_timestamp()")
+        cursor.execute(
+            "UPDATE rate_windows SET hits = hits[:cardinality(hits) - 1] WHERE key = %s", [limit.key(subject)]
+        )

@@ -79,13 +79,13 @@ def declare(
     """
     filename = validation.validate_upload(filename=filename, bytes_len=bytes_len, mime=mime, sha256=sha256)
     if not by_connector:
-        _spend_question(user_id)
+        rate_limit.check_rate(rate_limit.UPLOAD_REQUESTS, user_id)  # each request leaves an event
     with transaction.atomic():
         document_id = ids.document_id(user_id, sha256)
         lock(document_id)
         document = Document.objects.filter(pk=document_id).first()
         if document is None:
-            (_spend_import if by_connector else _spend_upload)(user_id)
+            rate_limit.check_rate(rate_limit.IMPORTS if by_connector else rate_limit.UPLOADS, user_id)
             document = Document.objects.create(
                 document_id=document_id,
                 user_id=user_id,
@@ -112,27 +112,6 @@ def declare(
     return _sign_upload(document, job, expires, by_connector=by_connector)
 
 
-def _spend_question(user_id: UUID) -> None:
-    """Bound how often a URL is asked for: each time leaves an event."""
-    limit = settings.UPLOAD_REQUESTS_PER_MINUTE
-    detail = f"You can declare files {limit} times a minute."
-    rate_limit.spend(f"declare:{user_id}", limit=limit, window=60, code="UPLOAD_LIMIT_REACHED", detail=detail)
-
-
-def _spend_upload(user_id: UUID) -> None:
-    """Count what costs work: a new document or one more try, not a repeated question for the same URL."""
-    limit = settings.UPLOADS_PER_DAY
-    detail = f"You can upload {limit} files a day."
-    rate_limit.spend(f"upload:{user_id}", limit=limit, window=86_400, code="UPLOAD_LIMIT_REACHED", detail=detail)
-
-
-def _spend_import(user_id: UUID) -> None:
-    """Count what a tenant's connectors bring: in a window of its own, so that neither side uses up the other's."""
-    limit = settings.IMPORTS_PER_DAY
-    detail = f"Your connected systems can bring {limit} files a day."
-    rate_limit.spend(f"import:{user_id}", limit=limit, window=86_400, code="IMPORT_LIMIT_REACHED", detail=detail)
-
-
 def _enqueue(document: Document) -> UploadJob:
     return services.enqueue(
         pipeline=PIPELINE,
@@ -155,7 +134,7 @@ def _redeclare(document: Document, ocr: bool) -> UploadJob:
     log_event(job, "UPLOAD_DEDUP_HIT", Event.Type.STAGE_STARTED)
     if job.state != State.DEADLETTER:
         return job
-    _spend_upload(document.user_id)
+    rate_limit.check_rate(rate_limit.UPLOADS, document.user_id)
     if ocr != document.ocr:
         Document.objects.filter(pk=document.pk).update(ocr=ocr)
         services.reset_plan(job)  # another way of parsing: the stage that chose the parser runs again

@@ -20,11 +20,12 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from accounts import rate_limit
 from accounts.errors import not_found
 from accounts.pagination import NewestFirstPagination
 from accounts.permissions import caller_id
 from accounts.rls import as_tenant
-from documents import page_images, rate_limits, services
+from documents import page_images, services
 from documents.models import Document
 from documents.serializers import DocumentResponse, LinkResponse, PageImageRequest, UploadRequest, UploadResponse
 from jobs import services as jobs
@@ -147,6 +148,6 @@ class PageImageView(APIView):
         headers = PAGE_IMAGE_HEADERS | {"ETag": etag}
         if etag in parse_etags(request.headers.get("If-None-Match", "")):
             return HttpResponse(status=HTTPStatus.NOT_MODIFIED, headers=headers)
-        rate_limits.spend(caller_id(request))
+        rate_limit.check_rate(rate_limit.PAGE_VIEWS, caller_id(request))
         image = page_images.render_page(document, page, width=width)
         return HttpResponse(image, content_type=page_images.MIME, headers=headers)

@@ -6,7 +6,6 @@ from http import HTTPStatus
 from typing import Any
 from uuid import UUID
 
-from django.conf import settings
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -28,9 +27,7 @@ def _poll(job: UploadJob | None) -> UploadJob:
     """Return a job that may be looked at now: the caller's own, and not looked at too often."""
     if job is None:
         raise not_found()
-    limit = settings.POLLS_PER_MINUTE
-    detail = f"A job can be polled {limit} times a minute; GET /jobs shows all of yours in one call."
-    rate_limit.spend(f"poll:{job.pk}", limit=limit, window=60, code="POLL_LIMIT_REACHED", detail=detail)
+    rate_limit.check_rate(rate_limit.POLLS, job.pk)
     return job
 
 

@@ -7,8 +7,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from accounts import rate_limit
 from accounts.permissions import caller_id
-from embeddings.search import rate_limit
 from search import services
 from search.serializers import SearchAnswer, SearchRequest
 
@@ -19,5 +19,5 @@ class SearchView(APIView):
         """Find what answers a question: passages of the caller's documents, records of connected systems, laws."""
         query = SearchRequest(data=request.data)
         query.is_valid(raise_exception=True)
-        rate_limit.spend(caller_id(request))
+        rate_limit.check_rate(rate_limit.SEARCHES, caller_id(request))
         return Response(SearchAnswer(services.search(user_id=caller_id(request), **query.validated_data)).data)

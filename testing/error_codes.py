@@ -15,7 +15,7 @@ LED = re.compile(rf"(?:^|: )({CODE.pattern}): ")
 LISTED = re.compile(r"`([A-Z][A-Z_0-9]+)`")
 STATUS = re.compile(r"\b[1-5]\d\d\b")
 NOT_PRODUCT = {"testing", "benchmarks", "samples", "tests", "migrations", "var", ".venv"}
-REFUSING = {"ApiError", "spend", "answerable"}
+REFUSING = {"ApiError", "Limit", "answerable"}
 ENDING = {"Permanent", "Retryable"}
 WAITING = {"Wait", "Postponed", "_paused"}
 # Parts whose codes are told apart: of connected systems, of laws, and of all else, which is documents.
@@ -107,7 +107,7 @@ def _called(path: Path, names: set[str]) -> Iterator[str]:
     for node in ast.walk(_tree(path)):
         if isinstance(node, ast.Call) and _name(node.func) in names:
             # A refusal's code comes first; transports have a class of that name for what a provider answers.
-            given = node.args[:1] if _name(node.func) == "ApiError" else node.args
+            given = node.args[:1] if _name(node.func) in ("ApiError", "Limit") else node.args
             for value in (*given, *(keyword.value for keyword in node.keywords)):
                 yield from _codes(value, path)
         elif isinstance(node, ast.Tuple) and node.elts and _name(node.elts[0]) in names:  # a table of outcomes

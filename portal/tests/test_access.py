@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
@@ -10,7 +11,7 @@ from django.contrib.auth import authenticate
 from django.contrib.auth.hashers import PBKDF2PasswordHasher
 from django.test import Client, RequestFactory
 
-from accounts import backends
+from accounts import backends, rate_limit
 from accounts.models import RateWindow, User
 from portal.tests.conftest import PASSWORD, signed_in, with_password
 from testing.personas import Person
@@ -76,7 +77,7 @@ def test_unknown_accounts_cost_as_much_hashing_as_known_ones(ana: Person, settin
 def test_who_tries_too_often_is_not_let_in_even_with_the_right_password(ana: Person, ben: Person) -> None:
     with_password(ana)
     with_password(ben)
-    for _ in range(backends.MAX_TRIES_PER_ACCOUNT):
+    for _ in range(rate_limit.SIGN_INS.max_uses):
         sign_in("ana@example.org", "wrong")
 
     late = sign_in("ana@example.org", PASSWORD)
@@ -88,7 +89,7 @@ def test_who_tries_too_often_is_not_let_in_even_with_the_right_password(ana: Per
 
 
 def test_one_address_may_not_try_account_after_account(ana: Person, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backends, "MAX_FAILURES_PER_ADDRESS", 5)
+    monkeypatch.setattr(rate_limit, "SIGN_IN_FAILURES", replace(rate_limit.SIGN_IN_FAILURES, uses=5))
     with_password(ana)
     for number in range(5):
         sign_in(f"{number}@example.org", "wrong")
@@ -99,7 +100,7 @@ def test_one_address_may_not_try_account_after_account(ana: Person, monkeypatch:
 def test_whom_an_address_lets_in_does_not_count_against_it(
     ana: Person, ben: Person, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backends, "MAX_FAILURES_PER_ADDRESS", 3)
+    monkeypatch.setattr(rate_limit, "SIGN_IN_FAILURES", replace(rate_limit.SIGN_IN_FAILURES, uses=3))
     for person in (ana, ben):
         with_password(person)
     sign_in("nobody@example.org", "wrong")
@@ -113,7 +114,7 @@ def test_whom_an_address_lets_in_does_not_count_against_it(
 
 
 def test_an_ipv6_client_has_one_count_for_its_whole_64(ana: Person, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backends, "MAX_FAILURES_PER_ADDRESS", 5)
+    monkeypatch.setattr(rate_limit, "SIGN_IN_FAILURES", replace(rate_limit.SIGN_IN_FAILURES, uses=5))
     with_password(ana)
     for number in range(5):
         sign_in(f"{number}@example.org", "wrong", REMOTE_ADDR=f"2001:db8:1:2:{number + 1}::7")
@@ -135,7 +136,7 @@ def test_what_is_counted_as_one_client(client: str, counted: str) -> None:
 
 def test_the_admins_own_form_is_limited_alike(sam: Person) -> None:
     with_password(sam)
-    for _ in range(backends.MAX_TRIES_PER_ACCOUNT):
+    for _ in range(rate_limit.SIGN_INS.max_uses):
         Client().post("/admin/login/", {"username": "sam@example.org", "password": "wrong"})
 
     assert Client().post("/admin/login/", {"username": "sam@example.org", "password": PASSWORD}).status_code == 200

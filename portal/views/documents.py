@@ -11,8 +11,9 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import redirect, render
 from django_htmx.http import HttpResponseClientRefresh
 
+from accounts import rate_limit
 from accounts.errors import ApiError, not_found
-from documents import page_images, rate_limits, services
+from documents import page_images, services
 from jobs import services as jobs
 from portal import document_list, document_page, user_messages
 from portal.document_status import Shown
@@ -28,7 +29,7 @@ def document(request: HttpRequest, document_id: UUID) -> HttpResponse:
     """Show a page of a document: its text, beside the picture of it, with what was cited."""
     only(request, "GET", "HEAD")
     found = document_list.one(tenant(request), document_id)
-    rate_limits.spend(tenant(request))
+    rate_limit.check_rate(rate_limit.PAGE_VIEWS, tenant(request))
     shown = document_page.page(found.document, _page(request), _passage(request))
     return render(request, "portal/document.html", {"row": found, "page": shown, "was": found.standing})
 
@@ -52,7 +53,7 @@ def marks(request: HttpRequest, document_id: UUID) -> HttpResponse:
     if number is None or passage_id is None:
         raise not_found()
     try:
-        rate_limits.spend(tenant(request))
+        rate_limit.check_rate(rate_limit.PAGE_VIEWS, tenant(request))
         text = document_page.cited_text(found.document, number, passage_id)
         located = page_images.locate_passage(found.document, number, text) if text.strip() else None
     except ApiError as refused:

@@ -9,10 +9,11 @@ from uuid import UUID
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
+from accounts import rate_limit
 from accounts.errors import ApiError
 from accounts.rls import as_tenant
 from documents.models import Document
-from embeddings.search import HYBRID, TEXT, VECTOR, rate_limit
+from embeddings.search import HYBRID, TEXT, VECTOR
 from embeddings.search.query_embedding import QueryEmbedding
 from integrations.models import Provider
 from integrations.search import RECORDS, RecordResult
@@ -83,7 +84,7 @@ def _answer(user_id: UUID, asked: Asked) -> dict[str, object]:
     if asked.document:
         where = {"sources": [UPLOADS], "document_ids": [asked.document]}
     try:
-        rate_limit.spend(user_id)
+        rate_limit.check_rate(rate_limit.SEARCHES, user_id)
         found = search(**question, query_embedding=bought, **where)
         laws = [] if asked.document else _laws(question, bought)
     except ApiError as refused:
