@@ -1,4 +1,4 @@
-"""One shape for every error of the API: ``code``, ``detail``, and ``field`` where there is one. Browsers get pages."""
+"""Error responses: exceptions as ``code``, ``detail`` and ``field`` for API clients, and as pages for browsers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from rest_framework import exceptions
 from rest_framework.response import Response
 from rest_framework.views import set_rollback
 
-from accounts.errors import ApiError, not_found
+from accounts import errors
+from accounts.errors import ApiError
 from documents.storage import storage_error
 from jobs import tracing
 from jobs.errors import safe_traceback
@@ -21,56 +22,55 @@ from portal import error_pages
 
 log = logging.getLogger("accessa.api")
 
-AWAY_SECONDS = 5
-AWAY = {"code": "UNAVAILABLE", "detail": "The service cannot reach its database; try again shortly."}
-CODES: dict[type[exceptions.APIException], tuple[str, str]] = {
-    exceptions.NotAuthenticated: ("NOT_AUTHENTICATED", "Send a bearer token."),
-    exceptions.AuthenticationFailed: ("INVALID_TOKEN", "The token is not valid."),
-    exceptions.PermissionDenied: ("FORBIDDEN", "You may not do this."),
-    exceptions.MethodNotAllowed: ("METHOD_NOT_ALLOWED", "This method is not allowed here."),
-    exceptions.ParseError: ("MALFORMED_JSON", "The body is not valid JSON."),
-    exceptions.UnsupportedMediaType: ("UNSUPPORTED_MEDIA_TYPE", "Send application/json."),
-    exceptions.NotAcceptable: ("NOT_ACCEPTABLE", "Only application/json is answered here."),
-    exceptions.NotFound: ("NOT_FOUND", "There is no such thing here."),
+CODES = {
+    exceptions.NotAuthenticated: errors.NOT_AUTHENTICATED,
+    exceptions.AuthenticationFailed: errors.INVALID_TOKEN,
+    exceptions.PermissionDenied: errors.FORBIDDEN,
+    exceptions.MethodNotAllowed: errors.METHOD_NOT_ALLOWED,
+    exceptions.ParseError: errors.MALFORMED_JSON,
+    exceptions.UnsupportedMediaType: errors.UNSUPPORTED_MEDIA_TYPE,
+    exceptions.NotAcceptable: errors.NOT_ACCEPTABLE,
+    exceptions.NotFound: errors.NOT_FOUND,
 }
 
 
 def exception_handler(error: Exception, context: dict[str, Any]) -> Response:
-    """Turn whatever a view raised into the one shape; what nobody foresaw is logged by its frames and shown as 500."""
+    """Return the response to an exception of a view. An unexpected one is logged without its values and answers 500."""
     set_rollback()
-    refusal = _refusal(error)
-    headers = {"Retry-After": str(refusal.retry_after)} if refusal.retry_after else {}
-    if isinstance(error, exceptions.APIException) and refusal.status == HTTPStatus.UNAUTHORIZED:
+    api_error = _api_error(error)
+    headers = api_error.headers
+    if isinstance(error, exceptions.APIException) and api_error.status == HTTPStatus.UNAUTHORIZED:
         headers["WWW-Authenticate"] = getattr(error, "auth_header", "Bearer")
-    return Response(refusal.body, status=refusal.status, headers=headers)
+    return Response(api_error.body, status=api_error.status, headers=headers)
 
 
-def _refusal(error: Exception) -> ApiError:
+def _api_error(error: Exception) -> ApiError:
     match error:
         case ApiError():
             return error
         case Http404():
-            return not_found()
+            return errors.not_found()
         case PermissionDenied():
-            return ApiError("FORBIDDEN", "You may not do this.", status=HTTPStatus.FORBIDDEN)
+            return ApiError(errors.FORBIDDEN)
         case RequestDataTooBig():
-            return ApiError("BODY_TOO_LARGE", "The body is too large.", status=HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+            return ApiError(errors.BODY_TOO_LARGE)
         case exceptions.ValidationError():
-            return _invalid(error)
+            return _invalid_request(error)
         case exceptions.APIException():
-            code, detail = CODES.get(type(error), ("REFUSED", "The request cannot be granted."))
-            return ApiError(code, detail, status=error.status_code)
+            api_error = ApiError(CODES.get(type(error), errors.REFUSED))
+            api_error.status = error.status_code
+            return api_error
         case OperationalError() | InterfaceError():
-            return ApiError(**AWAY, status=HTTPStatus.SERVICE_UNAVAILABLE, retry_after=AWAY_SECONDS)
+            return errors.unavailable()
         case OSError():
             return storage_error(error)
     log.error("Unforeseen: %s", safe_traceback(error), extra={"reported": True})
     tracing.report_error(error)
-    return ApiError("INTERNAL", "Something went wrong on our side.", status=HTTPStatus.INTERNAL_SERVER_ERROR)
+    return ApiError(errors.INTERNAL)
 
 
-def _invalid(error: exceptions.ValidationError) -> ApiError:
-    """Name the first field that is wrong; DRF's nested lists are no shape for a client to branch on."""
+def _invalid_request(error: exceptions.ValidationError) -> ApiError:
+    """Name the first invalid field: clients cannot branch on REST framework's nested lists."""
     detail: Any = error.detail
     field = None
     while isinstance(detail, (dict, list)) and detail:
@@ -79,39 +79,36 @@ def _invalid(error: exceptions.ValidationError) -> ApiError:
             field = field or (key if key != "non_field_errors" else None)
         else:
             detail = detail[0]
-    return ApiError("INVALID_REQUEST", str(detail), field=field)
+    return ApiError(errors.INVALID_REQUEST, str(detail), field=field)
 
 
 def not_found_page(request: HttpRequest, exception: Exception) -> HttpResponse:
-    return error_response(request, not_found())
+    return error_response(request, errors.not_found())
 
 
 def bad_request_page(request: HttpRequest, exception: Exception) -> HttpResponse:
-    return error_response(request, ApiError("INVALID_REQUEST", "The request cannot be read."))
+    return error_response(request, ApiError(errors.INVALID_REQUEST))
 
 
 def forbidden_page(request: HttpRequest, exception: Exception) -> HttpResponse:
-    return error_response(request, ApiError("FORBIDDEN", "You may not do this.", status=HTTPStatus.FORBIDDEN))
+    return error_response(request, ApiError(errors.FORBIDDEN))
 
 
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
-    """Answer a form without its secret: a page that was open for too long, or somebody else's form."""
-    detail = "This form is no longer valid. Go back, load the page again and try once more."
-    return error_response(request, ApiError("FORM_EXPIRED", detail, status=HTTPStatus.FORBIDDEN))
+    """Answer a form without a valid CSRF token: the page was open for too long, or another site sent it."""
+    return error_response(request, ApiError(errors.FORM_EXPIRED))
 
 
 def server_error_page(request: HttpRequest) -> HttpResponse:
-    detail = "Something went wrong on our side."
-    return error_response(request, ApiError("INTERNAL", detail, status=HTTPStatus.INTERNAL_SERVER_ERROR))
+    return error_response(request, ApiError(errors.INTERNAL))
 
 
 def database_unavailable(request: HttpRequest) -> HttpResponse:
-    return error_response(request, ApiError(**AWAY, status=HTTPStatus.SERVICE_UNAVAILABLE, retry_after=AWAY_SECONDS))
+    return error_response(request, errors.unavailable())
 
 
-def error_response(request: HttpRequest, refusal: ApiError) -> HttpResponse:
-    """Answer a refusal outside of the API's views: as a page to who asks for pages, in the one shape to all others."""
+def error_response(request: HttpRequest, error: ApiError) -> HttpResponse:
+    """Return the response to an error outside of the API's views: a page for browsers, JSON for all others."""
     if error_pages.wants_page(request):
-        return error_pages.page(request, refusal)
-    headers = {"Retry-After": str(refusal.retry_after)} if refusal.retry_after else {}
-    return JsonResponse(refusal.body, status=refusal.status, headers=headers)
+        return error_pages.page(request, error)
+    return JsonResponse(error.body, status=error.status, headers=error.headers)

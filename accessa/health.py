@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from functools import cache
-from http import HTTPStatus
 from pathlib import Path
 from typing import cast
 
@@ -15,19 +14,25 @@ from django.core.files.storage import InvalidStorageError, storages
 from django.db import DatabaseError, InterfaceError, connection
 from django.db.migrations.executor import MigrationExecutor
 from django.http import HttpRequest, JsonResponse
+from django.utils.translation import gettext_lazy as _
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_safe
 
 from accessa.server import worker_state
+from accounts.errors import UNAVAILABLE, ApiError, ErrorCode
 from documents.storage import BUCKETS
+from jobs.error_codes import STOPPING
 
 OK = "ok"
-#  part           what is wrong            what to do, for who reads the answer
-DETAILS = {
-    "process": ("STOPPING", "This process is about to end; ask another."),
-    "database": ("UNAVAILABLE", "The service cannot reach its database; try again shortly."),
-    "migrations": ("NOT_MIGRATED", "The database lacks migrations; run manage.py migrate."),
-    "storage": ("STORAGE_NOT_CONFIGURED", "The file store is not configured; run manage.py doctor."),
+NOT_MIGRATED = ErrorCode("NOT_MIGRATED", status=503, detail=_("The database lacks migrations; run manage.py migrate."))
+STORAGE_NOT_CONFIGURED = ErrorCode(
+    "STORAGE_NOT_CONFIGURED", status=503, detail=_("The file store is not configured; run manage.py doctor.")
+)
+ERRORS = {
+    "process": ApiError(STOPPING, "This process is about to end; ask another."),
+    "database": ApiError(UNAVAILABLE),
+    "migrations": ApiError(NOT_MIGRATED),
+    "storage": ApiError(STORAGE_NOT_CONFIGURED),
 }
 RETRY_SECONDS = 5
 
@@ -47,10 +52,9 @@ def ready(request: HttpRequest) -> JsonResponse:
     missing = next((name for name, state in parts.items() if state != OK), None)
     if missing is None:
         return JsonResponse({"status": OK, "parts": parts})
-    code, detail = DETAILS[missing]
-    body = {"code": code, "detail": detail, "parts": parts}
-    status = HTTPStatus.SERVICE_UNAVAILABLE
-    return JsonResponse(body, status=status, headers={"Retry-After": str(RETRY_SECONDS)})
+    error = ERRORS[missing]
+    headers = {"Retry-After": str(RETRY_SECONDS)}
+    return JsonResponse(error.body | {"parts": parts}, status=error.status, headers=headers)
 
 
 def _stays() -> bool:

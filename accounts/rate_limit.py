@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from http import HTTPStatus
 from math import ceil
 from uuid import UUID
 
 from django.conf import settings
 from django.db import connection
+from django.utils.translation import gettext_lazy as _
 
-from accounts.errors import ApiError
+from accounts.errors import TRIED_TOO_OFTEN, ApiError, Context, ErrorCode, staff_error
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
     """A limit: uses per window and subject. ``uses`` is a number or the name of a setting."""
 
-    code: str
+    code: ErrorCode
     name: str  # the keys' prefix
     uses: int | str
     seconds: float
@@ -31,29 +31,43 @@ class Limit:
         return f"{self.name}:{subject}"
 
 
+UPLOAD_LIMIT_REACHED = ErrorCode("UPLOAD_LIMIT_REACHED", _("You have uploaded as much as you may for now."), status=429)
+LOOK_LIMIT_REACHED = ErrorCode(
+    "LOOK_LIMIT_REACHED", _("You have looked at as many pages as you may for now."), status=429
+)
+SEARCH_LIMIT_REACHED = ErrorCode(
+    "SEARCH_LIMIT_REACHED", _("You have asked as many questions as you may for now."), status=429
+)
+POLL_LIMIT_REACHED = ErrorCode("POLL_LIMIT_REACHED", status=429)
+IMPORT_LIMIT_REACHED = staff_error(
+    "IMPORT_LIMIT_REACHED",
+    _("Drive has reached the tenant's limit of imported PDFs for today."),
+    _("Nothing: the next delta sync tries it again. Raise IMPORTS_PER_DAY if that is every day."),
+    status=429,
+    context=Context.RECORD_FAILURE,
+)
+
 UPLOAD_REQUESTS = Limit(
-    "UPLOAD_LIMIT_REACHED", "declare", "UPLOAD_REQUESTS_PER_MINUTE", 60, "You can declare files {} times a minute."
+    UPLOAD_LIMIT_REACHED, "declare", "UPLOAD_REQUESTS_PER_MINUTE", 60, "You can declare files {} times a minute."
 )
 # New documents and repeated tries: a repeated request for the same URL is not counted here. What connectors import has
 # a window of its own, so that neither side uses up the other's.
-UPLOADS = Limit("UPLOAD_LIMIT_REACHED", "upload", "UPLOADS_PER_DAY", 86_400, "You can upload {} files a day.")
+UPLOADS = Limit(UPLOAD_LIMIT_REACHED, "upload", "UPLOADS_PER_DAY", 86_400, "You can upload {} files a day.")
 IMPORTS = Limit(
-    "IMPORT_LIMIT_REACHED", "import", "IMPORTS_PER_DAY", 86_400, "Your connected systems can bring {} files a day."
+    IMPORT_LIMIT_REACHED, "import", "IMPORTS_PER_DAY", 86_400, "Your connected systems can bring {} files a day."
 )
 POLLS = Limit(
-    "POLL_LIMIT_REACHED",
+    POLL_LIMIT_REACHED,
     "poll",
     "POLLS_PER_MINUTE",
     60,
     "A job can be polled {} times a minute; GET /jobs shows all of yours in one call.",
 )
-PAGE_VIEWS = Limit(
-    "LOOK_LIMIT_REACHED", "look", "PAGE_VIEWS_PER_MINUTE", 60, "Pages can be looked at {} times a minute."
-)
-SEARCHES = Limit("SEARCH_LIMIT_REACHED", "search", "SEARCHES_PER_MINUTE", 60, "There can be {} searches a minute.")
+PAGE_VIEWS = Limit(LOOK_LIMIT_REACHED, "look", "PAGE_VIEWS_PER_MINUTE", 60, "Pages can be looked at {} times a minute.")
+SEARCHES = Limit(SEARCH_LIMIT_REACHED, "search", "SEARCHES_PER_MINUTE", 60, "There can be {} searches a minute.")
 # Of one account from one address: enough for a forgotten password, too few to guess one. An office shares an address.
-SIGN_INS = Limit("TRIED_TOO_OFTEN", "sign-in", 10, 600)
-SIGN_IN_FAILURES = Limit("TRIED_TOO_OFTEN", "sign-in-from", 100, 600)
+SIGN_INS = Limit(TRIED_TOO_OFTEN, "sign-in", 10, 600)
+SIGN_IN_FAILURES = Limit(TRIED_TOO_OFTEN, "sign-in-from", 100, 600)
 
 # One statement counts and decides; a rejected use is not counted, or a busy caller would never get in again.
 COUNT_USE = """
@@ -86,9 +100,7 @@ def check_rate(limit: Limit, subject: UUID | str) -> None:
         cursor.execute(SECONDS_UNTIL_FREE, params)
         (wait,) = cursor.fetchone()
     retry_after = max(1, ceil(wait or limit.seconds))
-    raise ApiError(
-        limit.code, limit.detail.format(max_uses), status=HTTPStatus.TOO_MANY_REQUESTS, retry_after=retry_after
-    )
+    raise ApiError(limit.code, limit.detail.format(max_uses), retry_after=retry_after)
 
 
 def refund(limit: Limit, subject: UUID | str) -> None:

@@ -11,8 +11,8 @@ from uuid import UUID
 from django.db import connection
 from django.db.models.fields.json import KT
 
-from console import runbook
-from console.runbook import Remedy
+from accounts.errors import ErrorCode
+from console.runbook import find_failure
 from jobs.models import UploadJob
 from jobs.states import CANCELLED_CODES, Stage, State
 
@@ -92,9 +92,9 @@ class Group:
         return self.code in CANCELLED_CODES
 
     @property
-    def remedy(self) -> Remedy:
+    def remedy(self) -> ErrorCode:
         """What to do about the newest: a code may mean one thing of uploads and another of laws."""
-        return runbook.of(self.code, self.samples[0].pipeline if self.samples else "")
+        return find_failure(self.code, self.samples[0].pipeline if self.samples else "")
 
     @property
     def detail(self) -> str:

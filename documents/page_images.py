@@ -12,12 +12,12 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from http import HTTPStatus
 from typing import Any
 from uuid import UUID
 
 from accounts.errors import ApiError, not_found, unavailable
 from accounts.rls import as_tenant
+from documents.error_codes import NOT_READY, PAGE_NOT_FOUND, PAGE_NOT_SHOWN
 from documents.models import Document
 from documents.parsers.sandbox.client import SandboxClient, register_cleanup
 from documents.storage import file_cache, original_file, storage_error
@@ -108,7 +108,7 @@ def require_page(document: Document, page: int) -> None:
     if not exists:
         raise not_found()
     if document.stored_at is None:
-        raise ApiError("NOT_READY", "The document is not ready yet.", status=HTTPStatus.CONFLICT)
+        raise ApiError(NOT_READY)
     if page < 1 or (document.pages is not None and page > document.pages):
         raise _page_not_found()
 
@@ -140,11 +140,11 @@ def _request(document: Document, page: int, request: dict[str, Any]) -> dict[str
 
 
 def _page_not_shown() -> ApiError:
-    return ApiError("PAGE_NOT_SHOWN", "This page cannot be shown.", status=HTTPStatus.UNPROCESSABLE_ENTITY)
+    return ApiError(PAGE_NOT_SHOWN)
 
 
 def _page_not_found() -> ApiError:
-    return ApiError("PAGE_NOT_FOUND", "The document has no such page.", status=HTTPStatus.NOT_FOUND, field="page")
+    return ApiError(PAGE_NOT_FOUND, field="page")
 
 
 @contextmanager

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from http import HTTPStatus
 from uuid import UUID
 
 from django.conf import settings
@@ -16,6 +15,7 @@ from accounts import rate_limit
 from accounts.errors import ApiError, not_found
 from accounts.system_tenant import SYSTEM_TENANT_ID
 from documents import ids, storage, validation
+from documents.error_codes import NOT_READY
 from documents.locks import lock
 from documents.models import Document, ParseRequest
 from documents.parsing import parse_store
@@ -248,6 +248,6 @@ def sign_parsed_url(document: Document) -> str:
 
 def _sign_download(path: str | None, filename: str) -> str:
     if path is None:
-        raise ApiError("NOT_READY", "The document is not ready yet.", status=HTTPStatus.CONFLICT)
+        raise ApiError(NOT_READY)
     bucket, name = storage.locate(path)
     return bucket.sign_download(name, filename=filename)

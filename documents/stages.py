@@ -12,6 +12,15 @@ from django.db import connection, transaction
 from django.db.models.functions import Now
 
 from documents import parsers, storage
+from documents.error_codes import (
+    PARSE_FAILED,
+    PARSE_HASH_MISMATCH,
+    PARSE_MALFORMED,
+    PARSE_TWIN_GONE,
+    TOO_MANY_PAGES,
+    UPLOAD_EXPIRED,
+    WAITING_FOR_UPLOAD,
+)
 from documents.ids import parse_id
 from documents.markdown.normalization import normalize_pages
 from documents.models import Document, ParseRequest
@@ -45,7 +54,7 @@ def receive(claim: Claim) -> Outcome:
         bucket.delete(name)  # or the right bytes, declared again, would never be checked
         raise
     if inspection.pages > settings.MAX_PAGES:
-        raise Permanent("TOO_MANY_PAGES", f"The PDF has more than {settings.MAX_PAGES} pages.")
+        raise Permanent(TOO_MANY_PAGES, f"The PDF has more than {settings.MAX_PAGES} pages.")
     payload = {  # of job_validated (MVP context §6)
         "user_id": str(document.user_id),
         "document_id": str(document.pk),
@@ -65,10 +74,10 @@ def _wait_for_bytes(document: Document, poll_seconds: float) -> Wait:
         cursor.execute("SELECT extract(epoch FROM %s - clock_timestamp())::float8", [document.upload_expires_at])
         left = (cursor.fetchone()[0] or 0.0) + UPLOAD_GRACE_SECONDS
     if left <= 0:
-        raise Permanent("UPLOAD_EXPIRED", "The file was never uploaded; ask for a new URL.")
+        raise Permanent(UPLOAD_EXPIRED)
     # Most uploads come at once or never: the longer the wait, the rarer the polls.
     waited = settings.SIGNED_URL_SECONDS + UPLOAD_GRACE_SECONDS - left
-    return Wait(seconds=min(left + 0.1, max(poll_seconds, waited / 4)), reason="WAITING_FOR_UPLOAD")
+    return Wait(seconds=min(left + 0.1, max(poll_seconds, waited / 4)), reason=WAITING_FOR_UPLOAD)
 
 
 def request_parse(claim: Claim) -> Outcome:
@@ -143,7 +152,7 @@ def _store_vendor_parse(claim: Claim, parser: Parser, collected: CollectedParse)
         with claim.transaction():
             claim.save_progress(total_pct=0, cost_cents=collected.settle())
     if not parse.pages:
-        raise Permanent("PARSE_FAILED", "The parsing service could not parse any page of this PDF.")
+        raise Permanent(PARSE_FAILED, "The parsing service could not parse any page of this PDF.")
     pages = [parse.pages.get(number, "") for number in range(1, collected.pages + 1)]
     return _store(claim, _build_parse(claim.job.document, parser, pages, failed=parse.failed), collected)
 
@@ -156,7 +165,7 @@ def _store(claim: Claim, parse: ParseResult, collected: CollectedParse | None = 
     try:
         with transaction.atomic():
             if not parse_store.lock_shared_parse(document, path):
-                raise Retryable("PARSE_TWIN_GONE", "The document that shared the text was deleted; storing it again.")
+                raise Retryable(PARSE_TWIN_GONE, "The document that shared the text was deleted; storing it again.")
             with claim.transaction():
                 moved = _record(claim, parse, path, collected)
     except ClaimLost:
@@ -185,9 +194,9 @@ def check_parse(claim: Claim) -> Outcome:
     if hashlib.sha256(content).hexdigest() != document.parsed_sha256:
         with claim.transaction():
             log_event(claim.job, "PARSE_HASH_MISMATCH", Event.Type.ERROR, Event.Severity.ERROR)
-        raise Permanent("PARSE_HASH_MISMATCH", "The parsed text was changed in the store; retrying parses it again.")
+        raise Permanent(PARSE_HASH_MISMATCH)
     starts, text = document.page_starts or [], content.decode()
     # The text of a callback may come without page starts: then no page is known.
     if starts and (len(starts) != document.pages or starts != sorted(starts) or starts[-1] > len(text)):
-        raise Permanent("PARSE_MALFORMED", "The parsed text does not fit its pages.")
+        raise Permanent(PARSE_MALFORMED, "The parsed text does not fit its pages.")
     return Advance()

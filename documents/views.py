@@ -21,14 +21,28 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from accounts import rate_limit
-from accounts.errors import not_found
+from accounts.errors import INVALID_REQUEST, UNAVAILABLE, not_found, raises
 from accounts.pagination import NewestFirstPagination
 from accounts.permissions import caller_id
+from accounts.rate_limit import LOOK_LIMIT_REACHED, UPLOAD_LIMIT_REACHED
 from accounts.rls import as_tenant
 from documents import page_images, services
+from documents.error_codes import (
+    EMPTY_FILE,
+    FILE_TOO_LARGE,
+    FILENAME_TOO_LONG,
+    INSUFFICIENT_STORAGE,
+    INVALID_FILENAME,
+    INVALID_SHA256,
+    NOT_READY,
+    PAGE_NOT_FOUND,
+    PAGE_NOT_SHOWN,
+    UNSUPPORTED_TYPE,
+)
 from documents.models import Document
 from documents.serializers import DocumentResponse, LinkResponse, PageImageRequest, UploadRequest, UploadResponse
 from jobs import services as jobs
+from jobs.error_codes import JOB_ALREADY_ACTIVE, JOB_STATE_CHANGED, PIPELINE_UNKNOWN, STORAGE_UNAVAILABLE
 
 
 def tenant_documents(request: Request) -> QuerySet[Document]:
@@ -57,7 +71,23 @@ PAGE_IMAGE_HEADERS = {
 
 
 class UploadView(APIView):
-    @extend_schema(operation_id="upload", request=UploadRequest, responses=UploadResponse)
+    @extend_schema(
+        operation_id="upload",
+        request=UploadRequest,
+        responses=UploadResponse,
+        extensions=raises(
+            EMPTY_FILE,
+            INVALID_SHA256,
+            INVALID_FILENAME,
+            FILENAME_TOO_LONG,
+            FILE_TOO_LARGE,
+            UNSUPPORTED_TYPE,
+            UPLOAD_LIMIT_REACHED,
+            JOB_ALREADY_ACTIVE,
+            JOB_STATE_CHANGED,
+            PIPELINE_UNKNOWN,
+        ),
+    )
     def post(self, request: Request) -> Response:
         """Declare a file; put its bytes to the signed URL within five minutes."""
         serializer = UploadRequest(data=request.data)
@@ -99,14 +129,14 @@ class DocumentView(APIView):
 
 
 class OriginalView(APIView):
-    @extend_schema(operation_id="document_original", responses=LinkResponse)
+    @extend_schema(operation_id="document_original", responses=LinkResponse, extensions=raises(NOT_READY))
     def get(self, request: Request, document_id: UUID) -> Response:
         """Return a signed URL of the original PDF."""
         return _link_response(request, services.sign_original_url(tenant_document(request, document_id)))
 
 
 class ParsedView(APIView):
-    @extend_schema(operation_id="document_parsed", responses=LinkResponse)
+    @extend_schema(operation_id="document_parsed", responses=LinkResponse, extensions=raises(NOT_READY))
     def get(self, request: Request, document_id: UUID) -> Response:
         """Return a signed URL of the parsed markdown."""
         return _link_response(request, services.sign_parsed_url(tenant_document(request, document_id)))
@@ -135,6 +165,16 @@ class PageImageView(APIView):
         operation_id="document_page",
         parameters=[PageImageRequest],
         responses={(200, page_images.MIME): OpenApiTypes.BINARY, 304: None},
+        extensions=raises(
+            INVALID_REQUEST,
+            PAGE_NOT_FOUND,
+            NOT_READY,
+            PAGE_NOT_SHOWN,
+            LOOK_LIMIT_REACHED,
+            STORAGE_UNAVAILABLE,
+            UNAVAILABLE,
+            INSUFFICIENT_STORAGE,
+        ),
     )
     def get(self, request: Request, document_id: UUID, page: int) -> HttpResponse:
         """Show a page of the original, counted from 1."""

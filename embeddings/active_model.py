@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from http import HTTPStatus
 from typing import Any
 from uuid import UUID
 
@@ -13,6 +12,7 @@ from django.db import connection
 from accounts.errors import ApiError
 from embeddings import embedders
 from embeddings.embedders import Embedder
+from embeddings.error_codes import MODEL_UNAVAILABLE
 from embeddings.models import LiveModel
 
 DETAIL = "The model that these documents were made searchable with is not configured here."
@@ -61,7 +61,7 @@ def require_embedder(live: EmbeddingModel) -> Embedder:
     """Return what embeds for this pointer; raise ``Refused("MODEL_UNAVAILABLE")`` when nothing here does."""
     found = embedders.find_embedder(live.model, live.version)
     if found is None:
-        raise ApiError("MODEL_UNAVAILABLE", DETAIL, status=HTTPStatus.SERVICE_UNAVAILABLE, retry_after=600)
+        raise ApiError(MODEL_UNAVAILABLE, DETAIL, retry_after=600)
     return found
 
 

@@ -10,10 +10,11 @@ from http import HTTPStatus
 from math import ceil
 from uuid import UUID
 
-from accounts.errors import ApiError
+from accounts.errors import ApiError, ErrorCode
 from embeddings import tokenizer as tokens
 from embeddings.embedders import Embedder, Vectors
 from embeddings.embedders.http_base import EmbedResponse, HttpEmbedder
+from embeddings.error_codes import TEXT_REFUSED
 from jobs.outcomes import Permanent, Postponed, Retryable
 from vendors import guard, ledger
 
@@ -103,7 +104,7 @@ def embed_texts(
 
 
 @contextmanager
-def as_api_errors(code: str, detail: str, *, field: str) -> Iterator[None]:
+def as_api_errors(code: ErrorCode, detail: str, *, field: str) -> Iterator[None]:
     """Turn what a vendor or a budget holds up into a refusal: ``code``, 503, where it will go better later."""
     try:
         yield
@@ -111,14 +112,14 @@ def as_api_errors(code: str, detail: str, *, field: str) -> Iterator[None]:
         seconds = max(1, ceil(postponed.wait.seconds))
         if postponed.wait.reason == ledger.BUDGET_SPENT:
             raise _spent(seconds) from postponed
-        raise ApiError(code, detail, status=HTTPStatus.SERVICE_UNAVAILABLE, retry_after=seconds) from postponed
+        raise ApiError(code, detail, retry_after=seconds) from postponed
     except Retryable as away:
         seconds = max(RETRY_SECONDS, ceil(away.retry_after))
-        raise ApiError(code, detail, status=HTTPStatus.SERVICE_UNAVAILABLE, retry_after=seconds) from away
+        raise ApiError(code, detail, retry_after=seconds) from away
     except guard.VendorRefused as refused:
         if refused.status not in TEXT_ERROR_STATUSES:
-            raise ApiError(code, detail, status=HTTPStatus.SERVICE_UNAVAILABLE, retry_after=RETRY_SECONDS) from refused
-        raise ApiError("TEXT_REFUSED", "The embedding service refuses this text.", field=field) from refused
+            raise ApiError(code, detail, retry_after=RETRY_SECONDS) from refused
+        raise ApiError(TEXT_REFUSED, "The embedding service refuses this text.", field=field) from refused
     except Permanent as never:
         if never.code != ledger.BUDGET_TOO_SMALL:
             raise
@@ -127,4 +128,4 @@ def as_api_errors(code: str, detail: str, *, field: str) -> Iterator[None]:
 
 def _spent(retry_after: int | None) -> ApiError:
     detail = "The day's budget does not have what this costs."
-    return ApiError(ledger.BUDGET_SPENT, detail, status=HTTPStatus.TOO_MANY_REQUESTS, retry_after=retry_after)
+    return ApiError(ledger.BUDGET_SPENT, detail, retry_after=retry_after)

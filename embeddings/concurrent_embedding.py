@@ -14,12 +14,15 @@ from django.conf import settings
 from embeddings import billed_calls, pending_chunks
 from embeddings.billed_calls import Reservation
 from embeddings.embedders.http_base import EmbedResponse, HttpEmbedder
+from embeddings.error_codes import GAVE_WAY, TEXT_REFUSED
 from embeddings.pending_chunks import PendingChunk
 from jobs import failpoints
 from jobs.claims import Claim, ClaimLost
 from jobs.cluster import shared_memory
+from jobs.error_codes import STOPPING
 from jobs.outcomes import Permanent, Postponed
 from vendors import guard
+from vendors.error_codes import VENDOR_MISCONFIGURED
 
 log = logging.getLogger("accessa.embeddings")
 
@@ -75,14 +78,14 @@ class Airport:
         if self._failure:
             raise self._failure
         if self._refused:
-            raise Permanent("TEXT_REFUSED", "The embedding service refuses one passage of this document.")
+            raise Permanent(TEXT_REFUSED, "The embedding service refuses one passage of this document.")
 
     def _launch(self, *, landed: bool = False) -> None:
         """Fill the air, as far as pace, budget and breaker allow; ``landed``: an answer waits to be written down."""
         idle = not self._flying and not landed
         while self._failure is None and len(self._flying) < self._most and (batch := self._next()):
             if shared_memory.is_stopping() or self._claim.should_yield():
-                self._failure = Postponed(0.0, "STOPPING" if shared_memory.is_stopping() else "GAVE_WAY")
+                self._failure = Postponed(0.0, STOPPING if shared_memory.is_stopping() else GAVE_WAY)
                 return
             try:
                 order = self._order(sum(item.tokens for item in batch), patient=idle)
@@ -182,7 +185,7 @@ class Airport:
         """Halve what the vendor refuses until the text that it does not want stands alone."""
         if refused.status not in billed_calls.TEXT_ERROR_STATUSES:  # a wrong address or model: no document's fault
             log.error("Vendor %s refuses embeddings with status %d.", self._embedder.vendor.name, refused.status)
-            self._failure = Postponed(MISCONFIGURED_SECONDS, "VENDOR_MISCONFIGURED")
+            self._failure = Postponed(MISCONFIGURED_SECONDS, VENDOR_MISCONFIGURED)
         elif len(batch) > 1:
             half = len(batch) // 2
             self._waiting += [batch[half:], batch[:half]]

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from http import HTTPStatus
 from typing import TypedDict
 
 from django.conf import settings
 
 from accounts.authentication import NO_TENANT_ID
-from accounts.errors import ApiError
+from accounts.errors import INVALID_REQUEST, ApiError
 from embeddings import billed_calls, embedders
 from embeddings.embedders import DIMENSIONS
 from embeddings.embedders.peer import PeerEmbedder
+from embeddings.error_codes import EMBEDDER_UNAVAILABLE, EMPTY_TEXT, NO_MODEL_HERE, TEXT_TOO_LONG, TOO_MANY_TEXTS
 
 MOST_TEXTS = 256
 MOST_CHARS = 32_000  # of one text; the body as a whole is limited by DATA_UPLOAD_MAX_MEMORY_SIZE
@@ -33,18 +33,18 @@ def embed_for_peer(texts: Sequence[str]) -> Shared:
     embedder = embedders.get_embedder(settings.EMBEDDER)
     if isinstance(embedder, PeerEmbedder):
         detail = "This deployment asks another one for its vectors: the two would ask in circles."
-        raise ApiError("NO_MODEL_HERE", detail, status=HTTPStatus.CONFLICT)
-    with billed_calls.as_api_errors("EMBEDDER_UNAVAILABLE", "The embedder is away; try again shortly.", field="texts"):
+        raise ApiError(NO_MODEL_HERE, detail)
+    with billed_calls.as_api_errors(EMBEDDER_UNAVAILABLE, "The embedder is away; try again shortly.", field="texts"):
         vectors = billed_calls.embed_texts(embedder, texts, user_id=NO_TENANT_ID, stage="internal_embed")
         return {"embeddings": vectors.tolist(), "model": embedder.model, "dim": DIMENSIONS}
 
 
 def _check(texts: Sequence[str]) -> None:
     if not texts:
-        raise ApiError("INVALID_REQUEST", "Send at least one text.", field="texts")
+        raise ApiError(INVALID_REQUEST, "Send at least one text.", field="texts")
     if len(texts) > MOST_TEXTS:
-        raise ApiError("TOO_MANY_TEXTS", f"Send at most {MOST_TEXTS} texts at once.", field="texts")
+        raise ApiError(TOO_MANY_TEXTS, f"Send at most {MOST_TEXTS} texts at once.", field="texts")
     if not all(text.strip() for text in texts):
-        raise ApiError("EMPTY_TEXT", "A text is empty.", field="texts")
+        raise ApiError(EMPTY_TEXT, field="texts")
     if any(len(text) > MOST_CHARS for text in texts):
-        raise ApiError("TEXT_TOO_LONG", f"A text is longer than {MOST_CHARS} characters.", field="texts")
+        raise ApiError(TEXT_TOO_LONG, f"A text is longer than {MOST_CHARS} characters.", field="texts")

@@ -8,6 +8,7 @@ from django.conf import settings
 from django.db.utils import OperationalError
 
 from accounts.errors import ApiError
+from documents.error_codes import PARSE_HASH_MISMATCH
 from documents.locks import lock
 from documents.parsing import parse_store
 from embeddings import (
@@ -25,6 +26,7 @@ from embeddings import (
 from embeddings.active_model import EmbeddingModel
 from embeddings.embedders import DIMENSIONS, Embedder
 from embeddings.embedders.http_base import HttpEmbedder
+from embeddings.error_codes import CHUNKS_NOT_SOUND, GAVE_WAY, NO_CHUNKS, VECTORS_NOT_SOUND
 from embeddings.indexes import bm25
 from embeddings.reindex_jobs import REEMBED
 from embeddings.search import index_probe
@@ -48,7 +50,7 @@ def plan_chunks(claim: Claim) -> Outcome:
 def plan_rechunking(claim: Claim) -> Outcome:
     """parse_validated, of a campaign: the stored parse is cut, so it must be the recorded one; it is not made anew."""
     if not parse_store.is_intact(claim.job.document):
-        raise Permanent("PARSE_HASH_MISMATCH", "The stored parse is not the one that was recorded.")
+        raise Permanent(PARSE_HASH_MISMATCH, "The stored parse is not the one that was recorded.")
     return plan_chunks(claim)
 
 
@@ -58,7 +60,7 @@ def buffer_chunks(claim: Claim) -> Outcome:
     chunker = chunking.get_chunker(claim.job.chunks_version)
     cut = chunker.split(parse_store.read_text(document), document.page_starts or (), last_page=document.pages or 1)
     if not cut:
-        raise Permanent("NO_CHUNKS", "There is nothing in the document to cut into passages.")
+        raise Permanent(NO_CHUNKS, "There is nothing in the document to cut into passages.")
     with claim.transaction(durable=False):
         chunk_store.buffer_chunks(
             user_id=document.user_id, document_id=document.pk, chunks=cut, chunks_version=chunker.label
@@ -76,7 +78,7 @@ def commit_chunks(claim: Claim) -> Outcome:
     """chunks_buffered: check count, order and sha, then make the chunks those of the buffer."""
     with claim.transaction(durable=False):
         if broken := invariants.buffer_whole([claim.job.pk]):
-            raise Retryable("CHUNKS_NOT_SOUND", broken[claim.job.pk])
+            raise Retryable(CHUNKS_NOT_SOUND, broken[claim.job.pk])
         chunk_store.commit_chunks(claim.job.document_id, chunks_version=claim.job.chunks_version)
         total = claim.job.progress["chunks_total"]
         return claim.advance(code="CHUNK_COMMITTED", event={"chunks": total}, progress={"chunks_done": total})
@@ -176,7 +178,7 @@ def _embed_here(claim: Claim, embedder: Embedder, total: int) -> Moved | None:
                 pending_chunks.log_first_vectors(claim)
             is_first = False
         if claim.should_yield():
-            raise Postponed(0.0, "GAVE_WAY")
+            raise Postponed(0.0, GAVE_WAY)
         if not pending_chunks.is_model_still_wanted(claim):
             raise concurrent_embedding.ModelChanged
     return None
@@ -223,7 +225,7 @@ def commit_vectors(claim: Claim) -> Outcome:
             bm25.index_document(job.document_id)
             return claim.advance(code="EMBED_COMMITTED", event={"vectors": copied})
         vector_store.delete_corrupt_vectors(job.document_id)
-    raise Retryable("VECTORS_NOT_SOUND", broken[job.pk])
+    raise Retryable(VECTORS_NOT_SOUND, broken[job.pk])
 
 
 def commit_shadow_vectors(claim: Claim) -> Outcome:
@@ -236,7 +238,7 @@ def commit_shadow_vectors(claim: Claim) -> Outcome:
             copied = shadow_vectors.commit_shadow_vectors(job.document_id, model=planned.model, version=planned.version)
             return claim.advance(code="EMBED_SHADOWED", event={"vectors": copied})
         vector_store.delete_corrupt_vectors(job.document_id)
-    raise Retryable("VECTORS_NOT_SOUND", broken[job.pk])
+    raise Retryable(VECTORS_NOT_SOUND, broken[job.pk])
 
 
 def finish_document(claim: Claim) -> Outcome:

@@ -9,13 +9,23 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from accounts.errors import NOT_FOUND, raises
 from accounts.pagination import NewestFirstPagination
 from accounts.permissions import IsService, caller_id
 from accounts.rls import as_tenant
 from documents.views import tenant_document
 from embeddings import chunk_store, internal_api
 from embeddings.authentication import BrainAuthentication
+from embeddings.error_codes import (
+    EMBEDDER_UNAVAILABLE,
+    EMPTY_TEXT,
+    NO_MODEL_HERE,
+    TEXT_REFUSED,
+    TEXT_TOO_LONG,
+    TOO_MANY_TEXTS,
+)
 from embeddings.serializers import ChunkAnswer, EmbedAnswer, EmbedRequest
+from vendors.error_codes import BUDGET_SPENT
 
 
 class InOrder(NewestFirstPagination):
@@ -42,7 +52,21 @@ class EmbedView(APIView):
     authentication_classes = (BrainAuthentication,)
     permission_classes = (IsService,)
 
-    @extend_schema(operation_id="internal_embed", request=EmbedRequest, responses=EmbedAnswer)
+    @extend_schema(
+        operation_id="internal_embed",
+        request=EmbedRequest,
+        responses=EmbedAnswer,
+        extensions=raises(
+            TOO_MANY_TEXTS,
+            EMPTY_TEXT,
+            TEXT_TOO_LONG,
+            TEXT_REFUSED,
+            NO_MODEL_HERE,
+            BUDGET_SPENT,
+            EMBEDDER_UNAVAILABLE,
+            NOT_FOUND,
+        ),
+    )
     def post(self, request: Request) -> Response:
         """Embed texts for another deployment, which knows the shared secret."""
         asked = EmbedRequest(data=request.data)

@@ -11,6 +11,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db.utils import InterfaceError, OperationalError
 from psycopg.types.json import Jsonb
 
+from jobs.error_codes import BUG, CONFIGURATION, STORAGE_UNAVAILABLE
 from jobs.outcomes import Permanent, Retryable, Wait
 
 if TYPE_CHECKING:
@@ -41,10 +42,10 @@ def is_database_unavailable(error: Exception) -> bool:
 def infrastructure_wait(error: Exception) -> Wait | None:
     """Return the wait for a fault that is no document's: a wrong setting, a pipeline that is not deployed, no disk."""
     if isinstance(error, ImproperlyConfigured):
-        return Wait(seconds=60.0, reason="CONFIGURATION")
+        return Wait(seconds=60.0, reason=CONFIGURATION)
     full = isinstance(error.__cause__, psycopg.errors.DiskFull)
     if full or (isinstance(error, OSError) and error.errno in _AWAY):
-        return Wait(seconds=15.0, reason="STORAGE_UNAVAILABLE")
+        return Wait(seconds=15.0, reason=STORAGE_UNAVAILABLE)
     return None
 
 
@@ -59,5 +60,5 @@ def error_columns(claim: Claim, failure: Permanent | Retryable) -> dict[str, Any
     shown |= {"stage": job.stage, "attempt": job.attempts}
     if isinstance(failure, Permanent):
         shown["permanent"] = True  # told apart from a failure that has used up its tries, however few these are
-    trace = safe_traceback(failure.__cause__ or failure) if failure.code == "internal" else None
+    trace = safe_traceback(failure.__cause__ or failure) if failure.code == BUG else None
     return {"error": Jsonb(shown), "traceback": trace}

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from accounts.errors import ErrorCode
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +29,10 @@ class Moved:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Nothing to do for ``seconds``; costs no attempt. ``reason`` is a stable code shown to the tenant."""
+    """Nothing to do for ``seconds``; costs no attempt. ``reason`` is stored and shown to the tenant."""
 
     seconds: float
-    reason: str
+    reason: ErrorCode
 
 
 Outcome = Advance | Moved | Wait
@@ -38,16 +41,16 @@ Outcome = Advance | Moved | Wait
 class StageFailure(Exception):
     """A failure that the stage itself has named. ``detail`` is safe to show: no tenant text, no paths, no secrets."""
 
-    def __init__(self, code: str, detail: str) -> None:
-        super().__init__(f"{code}: {detail}")
+    def __init__(self, code: ErrorCode, detail: str = "") -> None:
         self.code = code
-        self.detail = detail
+        self.detail = detail or code.sentence
+        super().__init__(f"{code}: {self.detail}")
 
 
 class Retryable(StageFailure):
     """May go better next time: costs an attempt. ``retry_after`` is a floor, in seconds, for the pause."""
 
-    def __init__(self, code: str, detail: str, retry_after: float = 0.0) -> None:
+    def __init__(self, code: ErrorCode, detail: str = "", retry_after: float = 0.0) -> None:
         super().__init__(code, detail)
         self.retry_after = retry_after
 
@@ -59,6 +62,11 @@ class Permanent(StageFailure):
 class Postponed(Exception):
     """A wait, raised from where nothing can be returned. Costs no attempt, like the ``Wait`` that it becomes."""
 
-    def __init__(self, seconds: float, reason: str) -> None:
+    def __init__(self, seconds: float, reason: ErrorCode) -> None:
         super().__init__(reason)
         self.wait = Wait(seconds=seconds, reason=reason)
+
+
+def undeclared(code: str) -> ErrorCode:
+    """Take a code by its name where Django, and with it the declarations, cannot be imported: in sandboxed children."""
+    return cast("ErrorCode", code)

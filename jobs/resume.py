@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from http import HTTPStatus
 from typing import TypeVar
 
 from django.core.exceptions import ImproperlyConfigured
@@ -11,6 +10,7 @@ from django.db import transaction
 
 from accounts.errors import ApiError, not_found
 from jobs import invariants, pipeline
+from jobs.error_codes import JOB_STATE_CHANGED, PIPELINE_UNKNOWN, STAGE_NOT_REACHED, STAGE_UNKNOWN
 from jobs.models import UploadJob
 
 T = TypeVar("T")
@@ -60,13 +60,13 @@ def latest_valid_stage(job: UploadJob) -> str:
 def check_retry_stage(job: UploadJob, stage: str) -> str:
     """Return ``stage`` if the job may be retried from there; the refusal names the latest that it may."""
     if stage not in [step.stage for step in pipeline_of(job).steps]:
-        raise ApiError("STAGE_UNKNOWN", "The job's pipeline has no such stage.", field="stage")
+        raise ApiError(STAGE_UNKNOWN, field="stage")
     latest = latest_valid_stage(job)
     step = next((step for step in pipeline_of(job).steps_through(latest) if step.stage == stage), None)
     why = "The job has not come so far." if step is None else step.invariant([job.pk]).get(job.pk)
     if why and stage != latest:
         detail = f"The job cannot be retried from there. {why} The latest stage that is proven is {latest}."
-        raise ApiError("STAGE_NOT_REACHED", detail, status=HTTPStatus.CONFLICT, field="stage")
+        raise ApiError(STAGE_NOT_REACHED, detail, field="stage")
     return stage
 
 
@@ -76,9 +76,9 @@ def pipeline_of(job: UploadJob) -> pipeline.Pipeline:
         return pipeline.get_pipeline(job.pipeline)
     except ImproperlyConfigured as error:
         detail = "The job's pipeline is not deployed here."
-        raise ApiError("PIPELINE_UNKNOWN", detail, status=HTTPStatus.CONFLICT) from error
+        raise ApiError(PIPELINE_UNKNOWN, detail) from error
 
 
 def state_changed() -> ApiError:
     detail = "The job has moved on meanwhile; look at it again."
-    return ApiError("JOB_STATE_CHANGED", detail, status=HTTPStatus.CONFLICT)
+    return ApiError(JOB_STATE_CHANGED, detail)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from http import HTTPStatus
 from typing import Any
 from uuid import UUID
 
@@ -18,6 +17,7 @@ from psycopg.types.json import Jsonb
 from accounts.errors import ApiError, not_found
 from jobs import lifecycle, log_context, queries, resume
 from jobs import pipeline as plan
+from jobs.error_codes import INVARIANT_VIOLATED, JOB_ALREADY_ACTIVE, JOB_DONE, JOB_NOT_WAITING
 from jobs.events import log_event
 from jobs.models import Event, UploadJob
 from jobs.states import ACTIVE, Stage, State
@@ -73,7 +73,7 @@ def _supersede(document_id: UUID) -> None:
 
 def already_active() -> ApiError:
     detail = "This document is being worked on; wait until its job has ended."
-    return ApiError("JOB_ALREADY_ACTIVE", detail, status=HTTPStatus.CONFLICT)
+    return ApiError(JOB_ALREADY_ACTIVE, detail)
 
 
 def notify_workers() -> None:
@@ -124,7 +124,7 @@ def retry(
             raise already_active()
         if seen.state == State.DONE:
             detail = "This job has ended well; there is nothing to retry."
-            raise ApiError("JOB_DONE", detail, status=HTTPStatus.CONFLICT)
+            raise ApiError(JOB_DONE, detail)
         return resume.latest_valid_stage(seen) if stage is None else resume.check_retry_stage(seen, stage)
 
     def requeue(seen: UploadJob, start: str) -> UploadJob:
@@ -175,12 +175,12 @@ def advance(job: UploadJob, *, by: str) -> UploadJob:
         following = resume.pipeline_of(seen).next_step(seen.stage)
         if following is None or seen.state not in (State.QUEUED, State.RETRYABLE):
             detail = "Only a waiting job that has a next stage can be advanced."
-            raise ApiError("JOB_NOT_WAITING", detail, status=HTTPStatus.CONFLICT)
+            raise ApiError(JOB_NOT_WAITING, detail)
         if seen.stage != job.stage:  # not the step that was asked for
             raise resume.state_changed()
         broken = following.invariant([seen.pk])
         if broken:
-            raise ApiError("INVARIANT_VIOLATED", broken[seen.pk], status=HTTPStatus.CONFLICT, field=following.stage)
+            raise ApiError(INVARIANT_VIOLATED, broken[seen.pk], field=following.stage)
         return following
 
     def push(seen: UploadJob, following: plan.Step) -> UploadJob:

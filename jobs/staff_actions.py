@@ -6,7 +6,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from http import HTTPStatus
 from itertools import islice
 from uuid import UUID
 
@@ -16,6 +15,7 @@ from accounts.audit import log
 from accounts.errors import ApiError, not_found, unavailable
 from accounts.models import User
 from jobs import services
+from jobs.error_codes import JOB_LET_GO
 from jobs.models import UploadJob
 from jobs.states import CANCELLED_CODES
 
@@ -134,4 +134,4 @@ def _refuse_let_go(job: UploadJob) -> None:
     """What a campaign let go of, because it ended or a tenant's job came first, would buy for nobody."""
     if job.campaign_id is not None and (job.last_error or {}).get("code") in CANCELLED_CODES:
         detail = "Its campaign has let go of this job; begin another campaign instead."
-        raise ApiError("JOB_LET_GO", detail, status=HTTPStatus.CONFLICT)
+        raise ApiError(JOB_LET_GO, detail)

@@ -12,12 +12,21 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from accounts import rate_limit
-from accounts.errors import not_found
+from accounts.errors import not_found, raises
 from accounts.models import User
 from accounts.pagination import NewestFirstPagination
 from accounts.permissions import IsService, caller_id, has_staff_permission
+from accounts.rate_limit import POLL_LIMIT_REACHED
 from accounts.rls import as_tenant
 from jobs import progress, services, staff_actions
+from jobs.error_codes import (
+    INVARIANT_VIOLATED,
+    JOB_ALREADY_ACTIVE,
+    JOB_DONE,
+    JOB_NOT_WAITING,
+    JOB_STATE_CHANGED,
+    PIPELINE_UNKNOWN,
+)
 from jobs.models import UploadJob
 from jobs.serializers import JobDetailResponse, JobResponse, RetryRequest
 from jobs.states import ACTIVE
@@ -36,7 +45,7 @@ def _counted(job: UploadJob) -> dict[str, Any]:
 
 
 class JobView(APIView):
-    @extend_schema(operation_id="job", responses=JobResponse)
+    @extend_schema(operation_id="job", responses=JobResponse, extensions=raises(POLL_LIMIT_REACHED))
     def get(self, request: Request, job_id: UUID) -> Response:
         """Show one job of the caller's."""
         user_id = caller_id(request)
@@ -67,14 +76,19 @@ class JobsView(APIView):
 
 
 class DocumentJobView(APIView):
-    @extend_schema(operation_id="document_job", responses=JobDetailResponse)
+    @extend_schema(operation_id="document_job", responses=JobDetailResponse, extensions=raises(POLL_LIMIT_REACHED))
     def get(self, request: Request, document_id: UUID) -> Response:
         """Show the newest job of a document, with its counters."""
         return Response(_counted(_poll(get_own_job(request, document_id))))
 
 
 class RetryView(APIView):
-    @extend_schema(operation_id="retry_job", request=RetryRequest, responses={202: JobDetailResponse})
+    @extend_schema(
+        operation_id="retry_job",
+        request=RetryRequest,
+        responses={202: JobDetailResponse},
+        extensions=raises(JOB_ALREADY_ACTIVE, JOB_DONE, JOB_STATE_CHANGED, PIPELINE_UNKNOWN),
+    )
     def post(self, request: Request, document_id: UUID) -> Response:
         """Try a failed job again from the last stage that it had truly reached.
 
@@ -104,7 +118,12 @@ def _reason(request: Request) -> str:
 class AdvanceView(APIView):
     permission_classes = [IsService]
 
-    @extend_schema(operation_id="advance_job", request=None, responses=JobDetailResponse)
+    @extend_schema(
+        operation_id="advance_job",
+        request=None,
+        responses=JobDetailResponse,
+        extensions=raises(JOB_NOT_WAITING, INVARIANT_VIOLATED, JOB_STATE_CHANGED, JOB_ALREADY_ACTIVE),
+    )
     def post(self, request: Request, document_id: UUID) -> Response:
         """Move a waiting job to its next stage if the next stage's invariants hold. For the service only."""
         return Response(_counted(services.advance(services.get_latest_job(document_id), by="service")))

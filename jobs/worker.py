@@ -18,6 +18,7 @@ from jobs import claims, errors, failpoints, log_context, queries, services, tra
 from jobs.claims import Claim, ClaimLost
 from jobs.cluster import shared_memory, side_queues
 from jobs.cluster.heartbeat import HEARTBEAT
+from jobs.error_codes import BUG
 from jobs.outcomes import Advance, Moved, Permanent, Postponed, Retryable, Wait
 from jobs.settlement import RunOutcome, apply_outcome
 
@@ -163,7 +164,7 @@ def run_stage(claim: Claim) -> RunOutcome:
             return wait
         log.error("Stage %s failed.", claim.job.stage, exception=errors.safe_traceback(error), reported=True)
         tracing.report_error(error)
-        bug = Retryable("internal", "Something went wrong on our side; it will be tried again.")
+        bug = Retryable(BUG)
         bug.__cause__ = error
         return bug
 

@@ -7,12 +7,13 @@ from uuid import UUID
 
 from django.utils import timezone
 
+from accounts.errors import ErrorCode
+from documents.error_codes import NO_TEXT_LAYER
 from documents.models import Document
 from jobs import progress as standing
 from jobs.models import UploadJob
 from jobs.states import ACTIVE, Stage, State
 from portal import user_messages
-from portal.user_messages import Failure
 
 # What a tenant sees of the eleven stages.
 STEPS = (
@@ -63,8 +64,12 @@ class Shown:
         return 0 if self.job is None else int(standing.total_pct(self.job))
 
     @property
-    def failure(self) -> Failure | None:
+    def failure(self) -> ErrorCode | None:
         return failure(self.job) if self.job is not None and self.standing == "dead" else None
+
+    @property
+    def needs_ocr(self) -> bool:
+        return self.failure == NO_TEXT_LAYER
 
     @property
     def steps(self) -> list[Step]:
@@ -88,8 +93,8 @@ def steps(job: UploadJob) -> list[Step]:
     return [Step(name, "done" if n < at else here if n == at else "ahead") for n, (name, _) in enumerate(STEPS)]
 
 
-def failure(job: UploadJob) -> Failure:
-    return user_messages.FAILED.get(str((job.last_error or {}).get("code")), user_messages.FAILS)
+def failure(job: UploadJob) -> ErrorCode:
+    return user_messages.failure((job.last_error or {}).get("code"))
 
 
 def _sentence(document: Document, job: UploadJob | None, stands: str) -> str:
@@ -101,11 +106,11 @@ def _sentence(document: Document, job: UploadJob | None, stands: str) -> str:
         case "starved":
             return "It follows when your other documents are done."
         case "waiting":
-            return user_messages.WAITING.get(str(job.wait_reason), user_messages.WAITS)
+            return user_messages.wait_message(job.wait_reason)
         case "retrying":
             return f"Something went wrong; it is tried again {_when(job)}."
         case "dead":
-            return failure(job).sentence
+            return str(failure(job).tenant_message)
         case "done":
             return _done(document)
     return _working(job)
@@ -113,7 +118,7 @@ def _sentence(document: Document, job: UploadJob | None, stands: str) -> str:
 
 def _when(job: UploadJob) -> str:
     left = (job.run_after - timezone.now()).total_seconds() if job.run_after else 0.0
-    return user_messages.pause(left) if left > 1 else "in a moment"
+    return user_messages.format_pause(left) if left > 1 else "in a moment"
 
 
 def _done(document: Document) -> str:

@@ -6,7 +6,7 @@ from django.http import HttpRequest, HttpResponse
 from django.template.loader import render_to_string
 
 from accounts.errors import ApiError
-from portal.user_messages import headline, pause
+from portal.user_messages import format_pause, headline
 
 
 def wants_page(request: HttpRequest) -> bool:
@@ -19,7 +19,7 @@ def page(request: HttpRequest, refusal: ApiError) -> HttpResponse:
     shown = {
         "headline": headline(refusal.status),
         "detail": refusal.detail,
-        "pause": pause(refusal.retry_after) if refusal.retry_after else None,
+        "pause": format_pause(refusal.retry_after) if refusal.retry_after else None,
     }
     answer = HttpResponse(render_to_string("portal/error.html", shown), status=refusal.status)
     answer["Cache-Control"] = "no-store"

@@ -21,7 +21,7 @@ from integrations.oauth.services import FIXTURE_ACCOUNT
 from integrations.sync import sync_jobs
 from integrations.sync.sync_jobs import MOST_DETAILS
 from portal import user_messages
-from portal.user_messages import Trouble
+from portal.user_messages import SyncProblem
 from vendors import errors, guard
 
 MOST = 50  # sources of a tenant that are shown, the newest
@@ -86,12 +86,12 @@ class Connection:
         return user_messages.CONNECTIONS[self.standing]
 
     @property
-    def trouble(self) -> Trouble | None:
+    def trouble(self) -> SyncProblem | None:
         """Return what is wrong, and whether connecting anew mends it."""
         if self.standing == "broken":
-            return user_messages.trouble(self.source.status_message, self.source.provider, is_broken=True)
+            return user_messages.sync_problem(self.source.status_message, self.source.provider, is_broken=True)
         if self.standing == "failed" and self.job is not None:
-            return user_messages.trouble(self.job.error_message, self.source.provider)
+            return user_messages.sync_problem(self.job.error_message, self.source.provider)
         return None
 
     @property
@@ -143,7 +143,7 @@ def _waits(job: IngestionJob) -> str:
     first = parse_datetime(stuck[-1].get("at", "")) if stuck else None
     if first is None or first > since:
         return ""
-    return user_messages.SILENT if stuck[0].get("code") in AWAY else user_messages.WAITS
+    return user_messages.SILENT if stuck[0].get("code") in AWAY else user_messages.CONTINUES
 
 
 def _counted(number: int, noun: str) -> str:

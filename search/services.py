@@ -11,6 +11,7 @@ from accounts.errors import ApiError
 from embeddings.search import HYBRID, Passage
 from embeddings.search import search as search_passages
 from embeddings.search.query_embedding import QueryEmbedding
+from integrations.error_codes import UNKNOWN_SOURCE
 from integrations.search import RECORDS, RecordResult, search_records
 from statutes.search import StatutePassage, search_statutes
 
@@ -45,7 +46,7 @@ def search(
     Raises ``ApiError("UNKNOWN_SOURCE")`` and as ``embeddings.search.search``.
     """
     if any(name not in SOURCES for name in sources):
-        raise ApiError("UNKNOWN_SOURCE", f"The sources are {', '.join(SOURCES)}.", field="sources")
+        raise ApiError(UNKNOWN_SOURCE, f"The sources are {', '.join(SOURCES)}.", field="sources")
     embedding = query_embedding or QueryEmbedding(user_id)
     systems = [name for name in sources if name in RECORDS]
     passages: list[Passage] = []

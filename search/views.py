@@ -8,13 +8,46 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from accounts import rate_limit
+from accounts.errors import raises
 from accounts.permissions import caller_id
+from accounts.rate_limit import SEARCH_LIMIT_REACHED
+from embeddings.error_codes import (
+    EMPTY_QUERY,
+    INVALID_FILTER,
+    K_OUT_OF_RANGE,
+    MODEL_UNAVAILABLE,
+    QUERY_TOO_LONG,
+    SEARCH_UNAVAILABLE,
+    TEXT_REFUSED,
+    UNKNOWN_FILTER,
+    UNKNOWN_MODE,
+)
+from integrations.error_codes import UNKNOWN_SOURCE
 from search import services
 from search.serializers import SearchAnswer, SearchRequest
+from vendors.error_codes import BUDGET_SPENT
 
 
 class SearchView(APIView):
-    @extend_schema(operation_id="search", request=SearchRequest, responses=SearchAnswer)
+    @extend_schema(
+        operation_id="search",
+        request=SearchRequest,
+        responses=SearchAnswer,
+        extensions=raises(
+            EMPTY_QUERY,
+            QUERY_TOO_LONG,
+            K_OUT_OF_RANGE,
+            UNKNOWN_MODE,
+            UNKNOWN_FILTER,
+            INVALID_FILTER,
+            UNKNOWN_SOURCE,
+            TEXT_REFUSED,
+            SEARCH_LIMIT_REACHED,
+            BUDGET_SPENT,
+            SEARCH_UNAVAILABLE,
+            MODEL_UNAVAILABLE,
+        ),
+    )
     def post(self, request: Request) -> Response:
         """Find what answers a question: passages of the caller's documents, records of connected systems, laws."""
         query = SearchRequest(data=request.data)

@@ -25,11 +25,13 @@ from documents.locks import lock
 from documents.models import Document
 from embeddings import active_model
 from embeddings.embedders import DIMENSIONS, vector_sha
+from embeddings.error_codes import VECTORS_NOT_SOUND
 from embeddings.indexes import bm25
 from jobs.advisory_locks import session_lock
 from jobs.models import UploadJob
 from jobs.states import ACTIVE
 from statutes import ids
+from statutes.error_codes import LAW_BUSY, MANIFEST_INVALID, OTHER_MODEL, OUTDATED, VECTORS_TOO_WIDE
 from statutes.intake import is_outdated
 from statutes.models import Law, LawVersion
 from statutes.s3 import artifact_source, client
@@ -94,7 +96,7 @@ def import_artifacts(source: Source, law_id: str) -> ImportCounts:
         artifact_source.verified_file(source, manifest.embeddings) as lines,
     ):
         if not is_ours:
-            raise ManifestRefused("LAW_BUSY", "Another process is publishing this law.")
+            raise ManifestRefused(LAW_BUSY, "Another process is publishing this law.")
         _check(manifest)  # before everything is fetched in vain
         with _fetched(source, manifest, lines) as rows, transaction.atomic():
             old = _prepare(manifest, document_id)
@@ -113,7 +115,7 @@ def _document_id(manifest: Manifest) -> UUID:
     """Return the document that a manifest names: one of its version's, or its passages could be another law's."""
     named = str(manifest.header.get("document_id"))
     if named not in map(str, ids.document_ids(manifest.law_id, manifest.version)):
-        raise ManifestRefused("MANIFEST_INVALID", "The manifest names another document.")
+        raise ManifestRefused(MANIFEST_INVALID, "The manifest names another document.")
     return UUID(named)
 
 
@@ -126,7 +128,7 @@ def _prepare(manifest: Manifest, document_id: UUID) -> Document | None:
     _check(manifest)
     model = manifest.header["model"]
     if not active_model.confirm_active_model(SYSTEM_TENANT_ID, model=model["name"], version=model["version"]):
-        raise ManifestRefused("OTHER_MODEL", "The laws here are found with another model than these vectors are of.")
+        raise ManifestRefused(OTHER_MODEL, "The laws here are found with another model than these vectors are of.")
     defaults = {"chunks_version": manifest.header["chunker"], "filename": manifest.header["title"] or manifest.law_id}
     Document.objects.update_or_create(
         pk=document_id,
@@ -139,10 +141,10 @@ def _prepare(manifest: Manifest, document_id: UUID) -> Document | None:
 def _check(manifest: Manifest) -> None:
     came = LawVersion(ingest_timestamp=_ingested(manifest))
     if is_outdated(manifest.law_id, manifest.version, came):
-        raise ManifestRefused("OUTDATED", "A newer version of the law is found here.")
+        raise ManifestRefused(OUTDATED, "A newer version of the law is found here.")
     both = ids.document_ids(manifest.law_id, manifest.version)
     if UploadJob.objects.filter(document_id__in=both, state__in=ACTIVE).exists():
-        raise ManifestRefused("LAW_BUSY", "This version of the law is being worked on.")
+        raise ManifestRefused(LAW_BUSY, "This version of the law is being worked on.")
 
 
 def _made(manifest: Manifest, document_id: UUID) -> dict[str, Any]:
@@ -172,7 +174,7 @@ def _ingested(manifest: Manifest) -> datetime | None:
     except ValueError:
         came = datetime.min
     if came is not None and came.tzinfo is None:
-        raise ManifestRefused("MANIFEST_INVALID", "The manifest does not say when the law came.")
+        raise ManifestRefused(MANIFEST_INVALID, "The manifest does not say when the law came.")
     return came
 
 
@@ -242,14 +244,14 @@ def _vector(line: bytes, law_id: str, passage: Passage) -> tuple[str, str]:
     if named != (passage.chunk_id, law_id):
         raise _unsound("The vectors are not in the order of the passages.")
     if numbers.shape != (DIMENSIONS,):
-        raise ManifestRefused("VECTORS_TOO_WIDE", f"The vectors are not {DIMENSIONS} wide.")
+        raise ManifestRefused(VECTORS_TOO_WIDE, f"The vectors are not {DIMENSIONS} wide.")
     if not numpy.isfinite(numbers).all() or not numbers.any():
         raise _unsound("A vector has no length.")
     return vector_sha(numbers), str(numbers.tolist())
 
 
 def _unsound(detail: str) -> ManifestRefused:
-    return ManifestRefused("VECTORS_NOT_SOUND", detail)
+    return ManifestRefused(VECTORS_NOT_SOUND, detail)
 
 
 def _commit(manifest: Manifest, document_id: UUID) -> None:

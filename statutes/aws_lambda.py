@@ -6,6 +6,7 @@ from django.conf import settings
 
 from documents.ids import canonical_json
 from jobs.outcomes import Postponed
+from statutes.error_codes import LAMBDA_REFUSED
 from statutes.models import LawVersion
 from statutes.s3 import client as objects
 from statutes.s3 import keys
@@ -39,7 +40,7 @@ def invoke_lambda(version: LawVersion, manifest_sha256: str) -> bool:
                 FunctionName=settings.STATUTES_LAMBDA, InvocationType="Event", Payload=canonical_json(told).encode()
             )
     except guard.VendorRefused as refused:
-        raise Postponed(MISCONFIGURED_SECONDS, "LAMBDA_REFUSED") from refused
+        raise Postponed(MISCONFIGURED_SECONDS, LAMBDA_REFUSED) from refused
     return True
 
 

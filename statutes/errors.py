@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jobs.outcomes import Permanent
+from jobs.outcomes import Permanent, undeclared
 
 #  code                   what the log and the error record say; nothing of it repeats the file
 REFUSALS = {
@@ -34,4 +34,4 @@ class Unreadable(Permanent):
     """``code`` is one of ``REFUSALS``."""
 
     def __init__(self, code: str) -> None:
-        super().__init__(code, REFUSALS[code])
+        super().__init__(undeclared(code), REFUSALS[code])

@@ -19,6 +19,7 @@ from jobs.models import Event, UploadJob
 from jobs.outcomes import Moved, Outcome, Wait
 from jobs.states import ACTIVE, Stage, State
 from statutes import ids
+from statutes.error_codes import LAW_BUSY
 from statutes.models import Law, LawVersion
 
 BUSY_SECONDS = 2.0
@@ -79,7 +80,7 @@ def move_to_second_document(claim: Claim, *, for_good: bool = False) -> Outcome:
         lock_documents(version.law_id, version.version)
         other = ids.other_document_id(version.law_id, version.version, version.pk)
         if _is_worked_on(other):
-            return Wait(BUSY_SECONDS, "LAW_BUSY")
+            return Wait(BUSY_SECONDS, LAW_BUSY)
         with claim.transaction():
             _turn(claim, get_or_create_document(_begun(other, version, claim)))
             _leave_as_it_was(version)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from http import HTTPStatus
 from uuid import UUID
 
 import structlog
@@ -14,15 +13,17 @@ from django.db import transaction
 from django.db.models.functions import Now
 
 from accounts.audit import log as audit_log
-from accounts.errors import ApiError, not_found, unavailable
+from accounts.errors import ApiError, ErrorCode, not_found, unavailable
 from accounts.models import User
 from accounts.system_tenant import SYSTEM_TENANT_ID
 from documents import services
 from documents.locks import lock
 from documents.models import Document
 from jobs.advisory_locks import session_lock
+from jobs.error_codes import JOB_ALREADY_ACTIVE
 from jobs.models import UploadJob
 from statutes import ids, intake
+from statutes.error_codes import LAW_BUSY, LAW_FILE_UNKNOWN, LAW_OUTDATED, RAW_FILE_MISSING
 from statutes.intake import WITHDRAWN, IntakeStatus
 from statutes.models import Law, LawVersion
 from statutes.s3 import client, keys
@@ -47,7 +48,7 @@ def reprocess(law_id: str, version: str, *, by: User | None, reason: str, docume
     if row is None:
         raise not_found()
     if not row.bucket or not row.raw_key:  # its passages were imported as artifacts of another deployment
-        raise _conflict("LAW_FILE_UNKNOWN", "This version's raw file is unknown; send a message that names it.")
+        raise _conflict(LAW_FILE_UNKNOWN, "This version's raw file is unknown; send a message that names it.")
     message = Message(
         law_id=row.law_id,
         version=row.version,
@@ -71,9 +72,9 @@ def reprocess(law_id: str, version: str, *, by: User | None, reason: str, docume
     except OSError as error:
         raise unavailable("The store cannot be reached, so nothing can be proven; try again shortly.") from error
     if accepted.status == IntakeStatus.OUTDATED:
-        raise _conflict("LAW_OUTDATED", "A newer version of this law is found today.")
+        raise _conflict(LAW_OUTDATED, "A newer version of this law is found today.")
     if accepted.status != IntakeStatus.ACCEPTED or accepted.job_id is None:
-        raise _conflict("JOB_ALREADY_ACTIVE", "This version is being worked on; wait until its job has ended.")
+        raise _conflict(JOB_ALREADY_ACTIVE, "This version is being worked on; wait until its job has ended.")
     return UploadJob.objects.get(pk=accepted.job_id)
 
 
@@ -88,7 +89,7 @@ def withdraw(law_id: str, *, by: User | None, reason: str) -> None:
     # A concurrent publication would upload what is deleted here.
     with session_lock(ids.publish_lock_key(law_id)) as is_ours:
         if not is_ours:
-            raise _conflict("LAW_BUSY", "This law is just being published; try again in a minute.")
+            raise _conflict(LAW_BUSY, "This law is just being published; try again in a minute.")
         if not (Law.objects.filter(pk=law_id).exists() or LawVersion.objects.filter(law_id=law_id).exists()):
             raise not_found()
         for document in _erase_documents(law_id, by=by, reason=reason):
@@ -191,7 +192,7 @@ def send_file_message(
         client.head_object(message.bucket or client.statutes_bucket(), key)
     except FileNotFoundError:
         detail = "There is no file under this key; look at the key and the bucket."
-        raise ApiError("RAW_FILE_MISSING", detail, status=HTTPStatus.NOT_FOUND, field="s3_raw_key") from None
+        raise ApiError(RAW_FILE_MISSING, detail, field="s3_raw_key") from None
     audit_log.record_action(
         by=by, action="laws.send", reason=reason, object_type="law", object_id=law, tenant_id=SYSTEM_TENANT_ID,
         version=version, priority=priority, force=force,
@@ -199,5 +200,5 @@ def send_file_message(
     return sqs.send_message(body, queue_url=queue_url)
 
 
-def _conflict(code: str, detail: str) -> ApiError:
-    return ApiError(code, detail, status=HTTPStatus.CONFLICT)
+def _conflict(code: ErrorCode, detail: str) -> ApiError:
+    return ApiError(code, detail)

@@ -13,6 +13,7 @@ from django.db import connection, transaction
 from django.db.models.functions import Now
 
 from documents import parsers, services, storage
+from documents.error_codes import PARSE_HASH_MISMATCH, PARSE_TWIN_GONE
 from documents.ids import parse_id
 from documents.locks import lock
 from documents.models import Document, ScannedPage
@@ -23,6 +24,7 @@ from documents.parsing.parse_store import ParseResult
 from documents.storage import object_deletions
 from embeddings import active_model, chunk_store, vector_reuse, vector_store
 from embeddings import stages as embedding_stages
+from embeddings.error_codes import VECTORS_NOT_SOUND
 from embeddings.indexes import bm25
 from jobs import failpoints
 from jobs.advisory_locks import holds_session_lock, session_lock
@@ -32,6 +34,7 @@ from jobs.outcomes import Advance, Moved, Outcome, Permanent, Postponed, Retryab
 from jobs.states import Stage, State
 from statutes import aws_lambda, ids, invariants, queries, readers, reprocessing
 from statutes.chunking import articles
+from statutes.error_codes import LAW_BUSY, LAW_UNKNOWN, MORE_URGENT_LAW
 from statutes.intake import OUTDATED, PIPELINE, is_outdated
 from statutes.models import Law, LawVersion
 from statutes.readers import Format
@@ -57,7 +60,7 @@ def receive(claim: Claim) -> Outcome:
     if reprocessing.is_live(version):
         return reprocessing.move_to_second_document(claim)
     if _yields(claim, version):
-        return Wait(YIELD_SECONDS, "MORE_URGENT_LAW")
+        return Wait(YIELD_SECONDS, MORE_URGENT_LAW)
     head = raw_files.head_raw_file(version)
     with raw_files.download_raw_file(version, head) as raw_file:
         file_format = sniff_format(raw_file.path, most=settings.STATUTES_MAX_BYTES)
@@ -160,9 +163,7 @@ def _store_parse(
     try:
         with transaction.atomic():
             if not parse_store.lock_shared_parse(document, path):
-                raise Retryable(
-                    "PARSE_TWIN_GONE", "The document that had the same text was deleted; it is stored anew."
-                )
+                raise Retryable(PARSE_TWIN_GONE, "The document that had the same text was deleted; it is stored anew.")
             with claim.transaction():
                 fields = parse_store.record_parse(document, parse, path)
                 Document.objects.filter(pk=document.pk).update(filename=law.title or version.law_id)
@@ -184,7 +185,7 @@ def check_parse(claim: Claim) -> Outcome:
     json_schema.check_schema(version.canonical)
     content = parse_store.read_bytes(document)
     if hashlib.sha256(content).hexdigest() != document.parsed_sha256:
-        raise Permanent("PARSE_HASH_MISMATCH", "The parsed text was changed in the store; retrying parses it again.")
+        raise Permanent(PARSE_HASH_MISMATCH)
     return Advance()
 
 
@@ -247,7 +248,7 @@ def verify_vectors(claim: Claim) -> Outcome:
         if not broken:
             return claim.advance(code="EMBED_VERIFIED", event={"refused": len(refused)}, payload={UPLOADED: None})
         vector_store.delete_corrupt_vectors(job.document_id)
-    raise Retryable("VECTORS_NOT_SOUND", broken[job.pk])
+    raise Retryable(VECTORS_NOT_SOUND, broken[job.pk])
 
 
 def publish(claim: Claim) -> Outcome:
@@ -259,13 +260,13 @@ def publish(claim: Claim) -> Outcome:
         version = LawVersion.objects.get(pk=claim.job.document_id)
     with session_lock(ids.publish_lock_key(version.law_id)) as is_ours:
         if not is_ours:
-            return Wait(reprocessing.BUSY_SECONDS, "LAW_BUSY")
+            return Wait(reprocessing.BUSY_SECONDS, LAW_BUSY)
 
         def ensure_lock() -> None:
             """Raise unless the claim holds, and this session still has the law's lock."""
             with claim.transaction():
                 if not holds_session_lock(ids.publish_lock_key(version.law_id)):
-                    raise Postponed(reprocessing.BUSY_SECONDS, "LAW_BUSY")
+                    raise Postponed(reprocessing.BUSY_SECONDS, LAW_BUSY)
 
         if is_outdated(version.law_id, version.version, version):
             # An earlier attempt that lost its lock while uploading may have overwritten the live version's artifacts.
@@ -346,7 +347,7 @@ def _erase_outdated(claim: Claim) -> Moved:
 def _version(claim: Claim) -> LawVersion:
     version = LawVersion.objects.filter(pk=claim.job.document_id).defer("canonical").first()  # megabytes
     if version is None:
-        raise Permanent("LAW_UNKNOWN", "Nothing is noted of this version of a law.")
+        raise Permanent(LAW_UNKNOWN)
     return version
 
 

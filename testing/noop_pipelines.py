@@ -16,6 +16,7 @@ from jobs.claims import Claim
 from jobs.outcomes import Advance, Moved, Outcome, Permanent, Retryable, Wait
 from jobs.pipeline import Handler, Pipeline, Step
 from jobs.states import Stage
+from testing.error_codes import error_code
 
 
 def holds(job_ids: Sequence[UUID]) -> dict[UUID, str]:
@@ -36,15 +37,15 @@ def hold(claim: Claim) -> Moved:
 
 
 def wait(claim: Claim) -> Wait:
-    return Wait(seconds=60, reason="waiting_for_nothing")
+    return Wait(seconds=60, reason=error_code("waiting_for_nothing"))
 
 
 def fail(claim: Claim) -> Outcome:
-    raise Retryable("ALWAYS_FAILS", "This stage always fails.")
+    raise Retryable(error_code("ALWAYS_FAILS"), "This stage always fails.")
 
 
 def refuse(claim: Claim) -> Outcome:
-    raise Permanent("NEVER_GOOD", "This stage never goes well.")
+    raise Permanent(error_code("NEVER_GOOD"), "This stage never goes well.")
 
 
 def crash(claim: Claim) -> Outcome:

@@ -21,6 +21,7 @@ from jobs.models import UploadJob
 from jobs.outcomes import Moved, Retryable
 from jobs.settlement import apply_outcome
 from testing.embedders import Instant
+from testing.error_codes import error_code
 from testing.pdfs import text_pdf
 
 
@@ -130,7 +131,7 @@ class FailingEmbedder(Instant):
     def embed(self, texts: Sequence[str]) -> Vectors:
         if self.calls_until_failure == 0:
             self.calls_until_failure = -1
-            raise Retryable("EMBEDDER_AWAY", "The embedder is away.")
+            raise Retryable(error_code("EMBEDDER_AWAY"), "The embedder is away.")
         self.calls_until_failure -= 1
         self.seen += texts
         return super().embed(texts)
@@ -142,7 +143,7 @@ class BrokenEmbedder(Instant):
     model = "broken"
 
     def embed(self, texts: Sequence[str]) -> Vectors:
-        raise Retryable("EMBEDDER_AWAY", "The embedder is away.")
+        raise Retryable(error_code("EMBEDDER_AWAY"), "The embedder is away.")
 
 
 class NarrowEmbedder(Instant):

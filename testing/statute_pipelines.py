@@ -15,6 +15,7 @@ from jobs.outcomes import Moved, Outcome, Permanent, Retryable
 from jobs.pipeline import Pipeline, Step
 from jobs.states import Stage
 from statutes.models import LawVersion
+from testing.error_codes import error_code
 from testing.noop_pipelines import holds
 
 
@@ -25,9 +26,9 @@ def work(claim: Claim) -> Outcome:
     if what == "sleep":
         time.sleep(float(seconds))
     elif what == "refuse":
-        raise Permanent("NOT_A_LAW", "This file is no law.")
+        raise Permanent(error_code("NOT_A_LAW"), "This file is no law.")
     elif what == "fail":
-        raise Retryable("ALWAYS_FAILS", "This file is never read.")
+        raise Retryable(error_code("ALWAYS_FAILS"), "This file is never read.")
     elif what == "die":
         os.kill(os.getpid(), signal.SIGKILL)
     with claim.transaction():

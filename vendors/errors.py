@@ -14,7 +14,9 @@ import traceback
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from accounts.errors import ErrorCode
 from jobs.outcomes import Postponed, StageFailure
+from vendors.error_codes import VENDOR_ANSWER_INVALID, VENDOR_UNREACHABLE
 
 
 class InvalidResponse(Exception):
@@ -29,7 +31,7 @@ class ErrorResponse(NamedTuple):
     vendor_code: str | None
 
 
-UNREACHABLE, INVALID = "VENDOR_UNREACHABLE", "VENDOR_ANSWER_INVALID"
+UNREACHABLE, INVALID = VENDOR_UNREACHABLE, VENDOR_ANSWER_INVALID
 
 _UNREACHABLE = {
     "openai.APIConnectionError",
@@ -106,7 +108,7 @@ def error_response(error: Exception) -> ErrorResponse | None:
     return ErrorResponse(status, said, _vendor_code(error, response))
 
 
-def failure_code(error: Exception) -> str | None:
+def failure_code(error: Exception) -> ErrorCode | None:
     """Return the code of a call that brought no usable answer; None when the error is no vendor's at all."""
     if isinstance(error, InvalidResponse):
         return INVALID

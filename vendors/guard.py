@@ -11,9 +11,18 @@ from typing import NamedTuple
 from django.conf import settings
 from django.db import connection, transaction
 
+from accounts.errors import ErrorCode, find_error_code
 from jobs.outcomes import Permanent, Postponed, Retryable
 from vendors import call_metrics, circuit_breaker, errors, rate_limit
 from vendors import rate_limit_headers as headers
+from vendors.error_codes import (
+    VENDOR_AWAY,
+    VENDOR_QUOTA_EXHAUSTED,
+    VENDOR_RATE_LIMITED,
+    VENDOR_REFUSED,
+    VENDOR_REFUSES_KEY,
+    VENDOR_UNAVAILABLE,
+)
 from vendors.errors import InvalidResponse, may_have_charged
 from vendors.models import Breaker, RateLimit
 from vendors.vendor import Vendor
@@ -32,7 +41,7 @@ __all__ = [
 
 log = logging.getLogger("accessa.vendors")
 
-AWAY, LIMITED, QUOTA, KEY = "VENDOR_AWAY", "VENDOR_RATE_LIMITED", "VENDOR_QUOTA_EXHAUSTED", "VENDOR_REFUSES_KEY"
+AWAY, LIMITED, QUOTA, KEY = VENDOR_AWAY, VENDOR_RATE_LIMITED, VENDOR_QUOTA_EXHAUSTED, VENDOR_REFUSES_KEY
 SLEEP_SECONDS = 2.0  # a shorter wait is slept through; for a longer one the job is put back
 LIMITED_SECONDS, QUOTA_SECONDS, KEY_SECONDS = 5.0, 600.0, 60.0
 LEAST_SECONDS = 0.5  # a vendor that says "at once" with every 429 is not asked without end
@@ -49,13 +58,6 @@ FROM held LEFT JOIN vendor_breakers b ON b.key = %(key)s ORDER BY held.key
 """
 LOOK = HELD.replace(" FOR UPDATE", "")  # with the budget in Redis there is nothing here to hold
 IS_OPEN = f"SELECT ({circuit_breaker.WAIT}) > 0 FROM vendor_breakers b WHERE key = %(key)s"
-
-DETAILS = {
-    "VENDOR_UNAVAILABLE": "The vendor has a fault of its own.",
-    errors.UNREACHABLE: "The vendor could not be reached.",
-    errors.INVALID: "The vendor answered something that cannot be read.",
-}
-
 
 # What an answer of 4xx means with a vendor whose ways are its own; None where it means what it does with all.
 StatusInterpreter = Callable[[errors.ErrorResponse], Exception | None]
@@ -76,7 +78,7 @@ class VendorRefused(Permanent):
     """The vendor is well and will never do this. ``vendor_code`` is its own name for the reason, if it gave one."""
 
     def __init__(self, status: int, vendor_code: str | None) -> None:
-        super().__init__("VENDOR_REFUSED", f"The vendor refused the request with status {status}.")
+        super().__init__(VENDOR_REFUSED, f"The vendor refused the request with status {status}.")
         self.status = status
         self.vendor_code = vendor_code
 
@@ -107,7 +109,7 @@ def _admit(vendor: Vendor, tokens: int) -> None:
     if row.away is not None and row.away > 0:
         raise Postponed(row.away, AWAY)
     if row.paused is not None and row.paused > 0:
-        raise Postponed(row.paused, row.reason or LIMITED)
+        raise Postponed(row.paused, find_error_code(row.reason) or LIMITED)
     rate_limit.acquire(vendor, {row.key: row.state for row in rows}, tokens=tokens, now=row.now)
     if row.away is None:
         circuit_breaker.discard_probe(vendor)
@@ -168,7 +170,7 @@ def record_failure(vendor: Vendor, error: Exception, meaning: StatusInterpreter 
 def _answered(vendor: Vendor, answer: errors.ErrorResponse, meaning: StatusInterpreter | None) -> Exception:
     status = answer.status
     if status >= 500 or status in (408, 409):
-        return _fault(vendor, "VENDOR_UNAVAILABLE", headers.retry_after(answer.headers) or 0.0)
+        return _fault(vendor, VENDOR_UNAVAILABLE, headers.retry_after(answer.headers) or 0.0)
     circuit_breaker.record_success(vendor)
     own = meaning(answer) if meaning else None
     if own is not None:
@@ -185,15 +187,15 @@ def _answered(vendor: Vendor, answer: errors.ErrorResponse, meaning: StatusInter
     return VendorRefused(status, answer.vendor_code)
 
 
-def _paused(vendor: Vendor, seconds: float, reason: str) -> Postponed:
+def _paused(vendor: Vendor, seconds: float, reason: ErrorCode) -> Postponed:
     rate_limit.pause(vendor, seconds, reason)
     return Postponed(seconds, reason)
 
 
-def _fault(vendor: Vendor, code: str, retry_after: float = 0.0) -> Exception:
+def _fault(vendor: Vendor, code: ErrorCode, retry_after: float = 0.0) -> Exception:
     if circuit_breaker.record_failure(vendor):
         return Postponed(max(circuit_breaker.params()["breaker_seconds"], retry_after), AWAY)
-    return Retryable(code, DETAILS[code], retry_after)
+    return Retryable(code, retry_after=retry_after)
 
 
 @contextmanager

@@ -21,11 +21,12 @@ from jobs.advisory_locks import lock_transaction
 from jobs.models import UploadJob
 from jobs.outcomes import Permanent, Postponed
 from jobs.states import State
+from vendors.error_codes import BUDGET_SPENT as BUDGET_SPENT
+from vendors.error_codes import BUDGET_TOO_SMALL as BUDGET_TOO_SMALL
 from vendors.models import Budget, Purchase
 
 log = logging.getLogger("accessa.vendors")
 
-BUDGET_SPENT, BUDGET_TOO_SMALL = "BUDGET_SPENT", "BUDGET_TOO_SMALL"
 CENT_FRACTION = Decimal("0.000001")  # as the column keeps them
 
 # Of the statement, not of the transaction, which may have begun before midnight; stable, so that the index serves.

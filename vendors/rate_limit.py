@@ -21,9 +21,10 @@ from pyrate_limiter.buckets.redis_state import RedisStateStore
 from pyrate_limiter.buckets.state_bucket import StateBucket
 
 from jobs.outcomes import Postponed
+from vendors.error_codes import VENDOR_BUDGET
 from vendors.vendor import Vendor
 
-BUDGET_USED = "VENDOR_BUDGET"
+BUDGET_USED = VENDOR_BUDGET
 # Enough for OpenAI's largest call at the default budget; any sixty seconds see at most the budget and a half.
 BURST_SECONDS = 30
 REDIS_AWAY_SECONDS = 5.0

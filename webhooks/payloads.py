@@ -7,11 +7,11 @@ import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from http import HTTPStatus
 from typing import Any, NoReturn
 from uuid import UUID
 
-from accounts.errors import ApiError
+from accounts.errors import INVALID_REQUEST, ApiError
+from webhooks.error_codes import ARTIFACT_MISMATCH
 
 LONGEST_NAME = 200
 # A name is stored and compared: no control characters (PostgreSQL takes no NUL), no lone surrogates.
@@ -137,8 +137,8 @@ def _part(payload: Payload, field: str) -> Payload:
 
 
 def invalid_payload(field: str | None = None) -> ApiError:
-    return ApiError("INVALID_REQUEST", "The callback is not of a form that is known here.", field=field)
+    return ApiError(INVALID_REQUEST, "The callback is not of a form that is known here.", field=field)
 
 
 def _mismatch(detail: str) -> ApiError:
-    return ApiError("ARTIFACT_MISMATCH", detail, status=HTTPStatus.UNPROCESSABLE_ENTITY, field="artifacts")
+    return ApiError(ARTIFACT_MISMATCH, detail, field="artifacts")

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import hashlib
 from datetime import timedelta
-from http import HTTPStatus
 
 from django.db import transaction
 from django.db.models.functions import Now
 
 from accounts.errors import ApiError
+from documents.error_codes import CALLBACK_CONTRADICTS
 from documents.models import ParseRequest
 from documents.parsing import parse_callbacks
 from jobs import log_context
 from jobs.models import UploadJob
+from webhooks.error_codes import CALLBACK_UNKNOWN_JOB
 from webhooks.models import Delivery
 from webhooks.payloads import LlamaCloudEvent, ParseCallback, parse_payload
 from webhooks.verifiers import VerifiedCallback
@@ -43,7 +44,7 @@ def _remembered(verified: VerifiedCallback, body_sha256: str) -> tuple[Delivery,
     delivery, is_first = Delivery.objects.get_or_create(key=key, defaults=kept)
     if not is_first and delivery.body_sha256 != body_sha256:
         detail = "A callback of this id has come with another content."
-        raise ApiError("CALLBACK_CONTRADICTS", detail, status=HTTPStatus.CONFLICT)
+        raise ApiError(CALLBACK_CONTRADICTS, detail)
     return delivery, is_first
 
 
@@ -76,4 +77,4 @@ def _woken(asked: ParseRequest | None) -> str:
 
 def _unknown() -> ApiError:
     """Say the same of a job that does not exist and of one that is another document's."""
-    return ApiError("CALLBACK_UNKNOWN_JOB", "No such job is known here.", status=HTTPStatus.NOT_FOUND)
+    return ApiError(CALLBACK_UNKNOWN_JOB)

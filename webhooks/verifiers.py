@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
-from http import HTTPStatus
 from typing import Protocol
 
 from standardwebhooks import Webhook
@@ -17,6 +16,7 @@ from standardwebhooks import Webhook
 from accounts.errors import ApiError
 from vendors.webhook_secrets import standard_key
 from webhooks import payloads
+from webhooks.error_codes import INVALID_SIGNATURE
 from webhooks.payloads import Payload
 
 WINDOW_SECONDS = 300.0
@@ -116,7 +116,7 @@ def select_verifier(headers: Mapping[str, str]) -> Verifier:
 
 def invalid_signature() -> ApiError:
     """Say the same of everything that can be wrong with a signature."""
-    return ApiError("INVALID_SIGNATURE", "The signature is not valid.", status=HTTPStatus.UNAUTHORIZED)
+    return ApiError(INVALID_SIGNATURE)
 
 
 def _fresh(sent: float, now: float) -> bool:

@@ -33,10 +33,11 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse, JsonResponse, UnreadablePostError
 from django.views import View
 
-from accounts.errors import ApiError
+from accounts.errors import BODY_TOO_LARGE, ApiError
 from documents.storage import storage_error
 from vendors.webhook_secrets import webhook_secrets
 from webhooks import services, verifiers
+from webhooks.error_codes import BODY_INTERRUPTED
 
 log = logging.getLogger("accessa.webhooks")
 
@@ -64,7 +65,7 @@ class LlamaParseView(View):
         try:
             return super().dispatch(request, *args, **kwargs)
         except (UnreadablePostError, TimeoutError):
-            refusal = ApiError("BODY_INTERRUPTED", "The body did not come to its end.")
+            refusal = ApiError(BODY_INTERRUPTED)
         except ApiError as refused:
             refusal = refused
         except OSError as error:  # the store
@@ -97,4 +98,4 @@ def _body(request: HttpRequest) -> bytes:
 
 
 def _too_large() -> ApiError:
-    return ApiError("BODY_TOO_LARGE", "The body is too large.", status=HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+    return ApiError(BODY_TOO_LARGE)

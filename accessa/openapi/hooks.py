@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from http import HTTPStatus
 from typing import Any
 
 from accessa.openapi import constraints, error_codes, operations
 from accessa.openapi.descriptions import COMPONENTS, INTRODUCTION
 from accessa.openapi.examples import examples
+from accounts.errors import ErrorCode
 
 RETRY_AFTER = {"description": "Seconds until it may go better.", "schema": {"type": "integer", "minimum": 1}}
 CHALLENGE = {"description": "How to say who you are.", "schema": {"type": "string"}}
@@ -24,19 +25,19 @@ def complete(result: dict[str, Any], **_: Any) -> dict[str, Any]:
     components["securitySchemes"] |= operations.security_schemes()
     schemas = components["schemas"]
     _describe(schemas)
-    for operation in _operations(result):
+    for method, operation in _operations(result):
         name = operation["operationId"]
         tag, operation["summary"] = operations.SAID[name]
         operation["tags"] = [tag]
-        _refusals(name, operation, schemas)
+        _error_responses(method, operation, schemas)
         _headers(operation)
     _exemplify(result)
     return result
 
 
-def _operations(result: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _operations(result: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     for item in result["paths"].values():
-        yield from (operation for method, operation in item.items() if method != "parameters")
+        yield from ((method, operation) for method, operation in item.items() if method != "parameters")
 
 
 def _describe(schemas: dict[str, Any]) -> None:
@@ -52,10 +53,11 @@ def _describe(schemas: dict[str, Any]) -> None:
     schemas["FiltersRequest"]["additionalProperties"] = False
 
 
-def _refusals(name: str, operation: dict[str, Any], schemas: dict[str, Any]) -> None:
-    for status, codes in error_codes.CODES[name].items():
-        component = error_codes.component(name, status)
-        schemas[component] = _refusal(codes)
+def _error_responses(method: str, operation: dict[str, Any], schemas: dict[str, Any]) -> None:
+    name = operation["operationId"]
+    for status, codes in error_codes.operation_codes(method, operation).items():
+        component = error_codes.component_name(name, status, codes)
+        schemas[component] = _error_schema(codes)
         media: dict[str, Any] = {"schema": {"$ref": f"#/components/schemas/{component}"}}
         response = {
             "description": ", ".join(f"`{code}`" for code in codes),
@@ -68,12 +70,12 @@ def _refusals(name: str, operation: dict[str, Any], schemas: dict[str, Any]) -> 
         operation["responses"][str(status)] = response
 
 
-def _refusal(codes: tuple[str, ...]) -> dict[str, Any]:
+def _error_schema(codes: Sequence[ErrorCode]) -> dict[str, Any]:
     return {
         "type": "object",
         "required": ["code", "detail"],
         "properties": {
-            "code": {"type": "string", "enum": sorted(codes), "description": "Stable: branch on it."},
+            "code": {"type": "string", "enum": sorted(map(str, codes)), "description": "Stable: branch on it."},
             "detail": {"type": "string", "description": "A sentence for people; it may change."},
             "field": {"type": "string", "description": "What of the request is meant, where it is one thing."},
         },
@@ -88,7 +90,7 @@ def _headers(operation: dict[str, Any]) -> None:
 
 def _exemplify(result: dict[str, Any]) -> None:
     """Show what the API really said: the examples were taken from it (testing/openapi_examples.py)."""
-    for operation in _operations(result):
+    for _, operation in _operations(result):
         found = examples().get(operation["operationId"], {})
         if "request" in found:
             operation["requestBody"]["content"]["application/json"]["example"] = found["request"]

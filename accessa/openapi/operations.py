@@ -4,6 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
+from accessa import health
+from accessa.openapi.error_codes import STORAGE
+from accounts.errors import BODY_TOO_LARGE, INVALID_REQUEST, NOT_FOUND, UNAVAILABLE, ErrorCode, raises
+from documents.error_codes import (
+    ARTIFACT_EMPTY,
+    CALLBACK_CONTRADICTS,
+    HASH_MISMATCH,
+    JOB_NOT_PARSING,
+    LENGTH_MISMATCH,
+    LENGTH_REQUIRED,
+    TYPE_MISMATCH,
+    UPLOAD_INTERRUPTED,
+    URL_EXPIRED,
+    URL_NOT_VALID,
+)
+from jobs.error_codes import JOB_STATE_CHANGED, STORAGE_UNAVAILABLE
+from webhooks.error_codes import ARTIFACT_MISMATCH, BODY_INTERRUPTED, CALLBACK_UNKNOWN_JOB, INVALID_SIGNATURE
+
 TAGS = {
     "files": "Declare a file, put its bytes, see what is stored.",
     "jobs": "What is being done with a document, how far it is, why it does not move.",
@@ -50,6 +68,11 @@ OK = {
 }
 HEALTHY = {"description": "It does.", "content": {"application/json": {"schema": OK, "example": {"status": "ok"}}}}
 BYTES = {"schema": {"type": "string", "format": "binary"}}
+CALLBACK = (
+    INVALID_REQUEST, BODY_INTERRUPTED, INVALID_SIGNATURE, CALLBACK_UNKNOWN_JOB, CALLBACK_CONTRADICTS, JOB_NOT_PARSING,
+    JOB_STATE_CHANGED, BODY_TOO_LARGE, ARTIFACT_MISMATCH, ARTIFACT_EMPTY,
+)  # fmt: skip
+SIGNED_URL = (URL_EXPIRED, URL_NOT_VALID, NOT_FOUND)
 HEARD = (
     "JOB_WOKEN", "ALREADY_ENDED", "EVENT_IGNORED", "PARSE_STORED", "ALREADY_PARSED",
 )  # fmt: skip
@@ -67,6 +90,9 @@ def _storage() -> dict[str, Any]:
         "requestBody": {"required": True, "content": {"application/pdf": BYTES}},
         "responses": {"200": {"description": "Stored. The job sees it within about two seconds."}},
         "security": [],
+        **raises(
+            *SIGNED_URL, *STORAGE, UPLOAD_INTERRUPTED, LENGTH_REQUIRED, TYPE_MISMATCH, LENGTH_MISMATCH, HASH_MISMATCH
+        ),
     }
     get = {
         "operationId": "get_bytes",
@@ -79,6 +105,7 @@ def _storage() -> dict[str, Any]:
             }
         },
         "security": [],
+        **raises(*SIGNED_URL, STORAGE_UNAVAILABLE, UNAVAILABLE),
     }
     return {"put": put, "get": get}
 
@@ -104,13 +131,13 @@ def _webhook() -> dict[str, Any]:
             {"webhookId": [], "webhookTimestamp": [], "webhookSignature": []},
             {"llamaCloudSignature": []},
         ],
+        **raises(*CALLBACK, *STORAGE),
     }
 
 
-def _health(name: str, description: str) -> dict[str, Any]:
-    return {
-        "get": {"operationId": name, "description": description, "responses": {"200": HEALTHY}, "security": []},
-    }
+def _health(name: str, description: str, *codes: ErrorCode) -> dict[str, Any]:
+    operation = {"operationId": name, "description": description, "responses": {"200": HEALTHY}, "security": []}
+    return {"get": operation | raises(*codes)}
 
 
 def paths() -> dict[str, Any]:
@@ -119,7 +146,11 @@ def paths() -> dict[str, Any]:
         "/storage/{bucket}/{name}": _storage(),
         "/webhooks/llamaparse": {"post": _webhook()},
         "/healthz": _health("alive", "Asks nothing of anybody."),
-        "/readyz": _health("ready", "Tells of the process, the database, its migrations and the store's settings."),
+        "/readyz": _health(
+            "ready",
+            "Tells of the process, the database, its migrations and the store's settings.",
+            *(error.code for error in health.ERRORS.values()),
+        ),
     }
 
 

@@ -16,28 +16,12 @@ from drf_spectacular.generators import SchemaGenerator
 from jsonschema import Draft202012Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
-from accessa.openapi.error_codes import ANYWHERE, CODES
 from accessa.openapi.examples import FILE, examples
-from console import runbook
-from testing.error_codes import (
-    documented,
-    failures_in_source,
-    law_failures_in_source,
-    law_waits_in_source,
-    law_words_in_source,
-    page_waits_in_source,
-    record_failures_in_source,
-    refusals_in_source,
-    sync_failures_in_source,
-    waits_in_source,
-)
 from testing.fuzzing import SECRET
 from testing.openapi_examples import collect
 from testing.personas import Person
 
 ROOT = Path(configured.BASE_DIR)
-API_GUIDE = ROOT / "docs" / "api.md"
-INCIDENTS = ROOT / "docs" / "operations" / "incidents.md"
 
 
 @lru_cache(maxsize=1)
@@ -67,8 +51,8 @@ def test_every_operation_says_what_it_does_and_what_it_may_refuse() -> None:
         assert operation["description"], name
         assert operation["summary"], name
         assert len(operation["tags"]) == 1, name
-        refused = {int(status) for status in operation["responses"] if int(status) >= 400}
-        assert refused == set(CODES[name]), name
+        if name != "alive":
+            assert any(int(status) >= 400 for status in operation["responses"]), name
 
 
 def test_whoever_needs_no_login_is_known() -> None:
@@ -132,63 +116,6 @@ def test_nearly_every_operation_has_an_example() -> None:
     shown = {name for name, operation in operations() if "example" in json.dumps(operation)}
 
     assert {name for name, _ in operations()} - shown <= {"get_bytes", "delete_document", "document_page"}
-
-
-# Codes
-
-
-def test_the_guide_lists_exactly_the_codes_of_the_schema() -> None:
-    of_schema: dict[int, set[str]] = {}
-    for codes in (*CODES.values(), ANYWHERE):
-        for status, names in codes.items():
-            of_schema.setdefault(status, set()).update(names)
-
-    assert documented(API_GUIDE) == of_schema
-
-
-def test_every_refusal_in_the_code_is_documented_with_its_status() -> None:
-    words = API_GUIDE.read_text(encoding="utf-8") + INCIDENTS.read_text(encoding="utf-8")
-
-    assert {code for code in refusals_in_source() if f"`{code}`" not in words} == set()
-
-
-def test_every_code_that_a_job_can_show_has_its_line_among_the_incidents() -> None:
-    """The console and the page say the same, in the same words."""
-    lines = INCIDENTS.read_text(encoding="utf-8").splitlines()
-
-    tables = (runbook.WAITING, runbook.FAILED, runbook.SYNC_FAILED, runbook.PAGE_WAITS, runbook.RECORD_FAILED)
-    for code, known in (each for table in tables for each in table.items()):
-        assert f"| `{code}` | {known.meaning} | {known.remedy} |" in lines
-    assert failures_in_source() - set(runbook.FAILED) == set()
-    assert waits_in_source() - set(runbook.WAITING) == set()
-
-
-def test_every_code_that_a_law_can_show_has_its_line_among_the_incidents() -> None:
-    told = INCIDENTS.read_text(encoding="utf-8")
-    of_laws = runbook.statutes
-
-    for code, known in (each for table in of_laws.TABLES for each in table.items()):
-        assert f"| `{code}` | {known.meaning} | {known.remedy} |" in told.splitlines()
-    assert law_failures_in_source() >= {"RAW_FILE_MISSING", "NO_ARTICLES", "XML_ENTITY_REFUSED", "LAW_UNKNOWN"}
-    assert law_failures_in_source() - {*of_laws.FAILED, *runbook.FAILED} == set()
-    assert law_waits_in_source() >= {"MORE_URGENT_LAW", "SQS_NO_QUEUE"}
-    assert law_waits_in_source() - {*of_laws.WAITING, *of_laws.CONSUMER_WAITS, *runbook.WAITING} == set()
-
-
-def test_every_code_that_the_statute_worker_spells_is_documented() -> None:
-    words = API_GUIDE.read_text(encoding="utf-8") + INCIDENTS.read_text(encoding="utf-8")
-
-    assert law_words_in_source() >= {"MESSAGE_AMBIGUOUS", "SQS_NO_DLQ", "LAW_OUTDATED", "OUTDATED", "STORE_AWAY"}
-    assert {code for code in law_words_in_source() if f"`{code}`" not in words} == set()
-
-
-def test_every_code_that_a_sync_can_show_has_its_line_among_the_incidents() -> None:
-    known_of_jobs = {*runbook.WAITING, *runbook.FAILED}
-
-    assert sync_failures_in_source() >= {"REFRESH_TOKEN_INVALID", "CURSOR_EXPIRED", "SCOPES_MISSING"}
-    assert sync_failures_in_source() - set(runbook.SYNC_FAILED) == set()
-    assert page_waits_in_source() - {*runbook.PAGE_WAITS, *known_of_jobs} == set()
-    assert record_failures_in_source() - set(runbook.RECORD_FAILED) == set()
 
 
 # The page

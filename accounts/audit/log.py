@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID
 
 from accounts.audit.models import AuditEntry
-from accounts.errors import ApiError
+from accounts.errors import REASON_REQUIRED, ApiError
 from accounts.models import User
 
 MAX_REASON_CHARS = 500
@@ -43,5 +43,5 @@ def clean_reason(reason: str) -> str:
     """Return the reason as it is kept; raise ``Refused("REASON_REQUIRED")`` without one."""
     reason = " ".join(reason.replace("\0", " ").split())[:MAX_REASON_CHARS]
     if not reason:
-        raise ApiError("REASON_REQUIRED", "Say why: it is kept with what you do.", field="reason")
+        raise ApiError(REASON_REQUIRED, "Say why: it is kept with what you do.", field="reason")
     return reason

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import datetime
-from http import HTTPStatus
 from uuid import UUID
 
 from django.db import transaction
@@ -12,7 +11,7 @@ from django.db.models.functions import Now
 
 from accounts import api_tokens
 from accounts.audit import log
-from accounts.errors import ApiError, not_found
+from accounts.errors import TOKEN_OF_STAFF, USER_INACTIVE, ApiError, not_found
 from accounts.models import ApiToken, User
 
 
@@ -35,11 +34,11 @@ def issue_token(
 
 def _require_lendable(user: User, by: User | None) -> None:
     if not user.is_active:
-        raise ApiError("USER_INACTIVE", "This user is not active: no token of theirs would be accepted.", field="user")
+        raise ApiError(USER_INACTIVE, "This user is not active: no token of theirs would be accepted.", field="user")
     is_staff = user.is_staff or user.is_superuser
     if is_staff and by is not None and not by.is_superuser and by.pk != user.pk:
         detail = "This user is staff: with their token you would act as them. Only they and superusers can make one."
-        raise ApiError("TOKEN_OF_STAFF", detail, status=HTTPStatus.FORBIDDEN, field="user")
+        raise ApiError(TOKEN_OF_STAFF, detail, field="user")
 
 
 def revoke_tokens(found: QuerySet[ApiToken], *, by: User | None, reason: str) -> int:

@@ -15,6 +15,7 @@ from jobs.outcomes import Permanent
 from jobs.settlement import apply_outcome
 from statutes.models import Law, LawVersion
 from testing.browser import Visit, browser, visit  # noqa: F401 - fixtures
+from testing.error_codes import error_code
 from testing.pdfs import text_pdf
 from testing.personas import Person, stop_before
 from testing.worker_thread import at_work
@@ -33,7 +34,9 @@ def failed(ana: Person, ben: Person, settings: Any) -> list[UploadJob]:
     settings.EMBEDDER = "testing.embedders.Instant"
     uploaded = [person.upload(text_pdf(f"About {SECRET}."), filename=f"{SECRET}.pdf") for person in (ana, ben)]
     for _ in uploaded:
-        apply_outcome(stop_before("embedding"), Permanent("VENDOR_UNAVAILABLE", "The vendor has a fault of its own."))
+        apply_outcome(
+            stop_before("embedding"), Permanent(error_code("VENDOR_UNAVAILABLE"), "The vendor has a fault of its own.")
+        )
     return [one.job for one in uploaded]
 
 

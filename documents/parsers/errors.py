@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jobs.outcomes import Permanent, Retryable, StageFailure
+from jobs.outcomes import Permanent, Retryable, StageFailure, undeclared
 
 #  reason                     exception   code                    detail for the tenant
 FAILURES: dict[str, tuple[type[StageFailure], str, str]] = {
@@ -26,4 +26,4 @@ FAILURES: dict[str, tuple[type[StageFailure], str, str]] = {
 def parse_failure(reason: str) -> StageFailure:
     """Return the exception to raise."""
     kind, code, detail = FAILURES[reason]
-    return kind(code, detail)
+    return kind(undeclared(code), detail)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from django.conf import settings
 
+from documents.error_codes import OCR_CONTINUES
 from documents.models import ScannedPage
 from documents.parsers import ocr
 from jobs import failpoints
@@ -40,7 +41,7 @@ def recognize_blank_pages(claim: Claim, path: Path, pages: Sequence[str], versio
     is_last_try = claim.job.attempts > settings.JOBS_MAX_RETRIES
     for start in range(0, len(left), ocr.PAGES_PER_BATCH):
         if time.monotonic() > until:
-            return Wait(0.0, "OCR_CONTINUES")
+            return Wait(0.0, OCR_CONTINUES)
         batch = _recognize_batch(path, left[start : start + ocr.PAGES_PER_BATCH], is_last_try=is_last_try)
         failpoints.failpoint("parsing:scanned")
         rows = [

@@ -12,11 +12,10 @@
 
 from __future__ import annotations
 
-from http import HTTPStatus
-
 from django.db.models.functions import Now
 
 from accounts.errors import ApiError, not_found
+from documents.error_codes import ARTIFACT_EMPTY, CALLBACK_CONTRADICTS, JOB_NOT_PARSING
 from documents.locks import lock
 from documents.markdown.normalization import normalize_pages
 from documents.models import Document, ParseRequest
@@ -59,12 +58,12 @@ def store_callback(*, job: UploadJob, content: str, parser_name: str, parser_ver
     if request.state == ParseRequest.State.COLLECTED:
         if parse.sha256 != document.parsed_sha256:
             detail = "Another text of this document has been delivered before."
-            raise ApiError("CALLBACK_CONTRADICTS", detail, status=HTTPStatus.CONFLICT)
+            raise ApiError(CALLBACK_CONTRADICTS, detail)
         return "ALREADY_PARSED"
     if locked.stage != Stage.PARSING or locked.state not in ACTIVE or request.state != ParseRequest.State.SUBMITTED:
         raise _not_parsing()
     if not parse.text.strip():
-        raise ApiError("ARTIFACT_EMPTY", "The artifact has no text.", status=HTTPStatus.UNPROCESSABLE_ENTITY)
+        raise ApiError(ARTIFACT_EMPTY)
     path = parse_store.write_parse(document, parse)
     if not parse_store.lock_shared_parse(document, path):
         raise _not_parsing()
@@ -84,4 +83,4 @@ def _build_parse(document: Document, request: ParseRequest, content: str) -> Par
 
 
 def _not_parsing() -> ApiError:
-    return ApiError("JOB_NOT_PARSING", "The job does not wait for a parse.", status=HTTPStatus.CONFLICT)
+    return ApiError(JOB_NOT_PARSING, "The job does not wait for a parse.")

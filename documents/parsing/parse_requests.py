@@ -15,6 +15,14 @@ from django.db.models import F
 from django.db.models.functions import Greatest, Now
 
 from documents import parsers
+from documents.error_codes import (
+    PARSE_FAILED,
+    PARSE_FILE_GONE,
+    PARSE_LOST,
+    PARSE_MALFORMED,
+    PARSE_TIMEOUT,
+    WAITING_FOR_PARSER,
+)
 from documents.models import Document, ParseRequest
 from documents.parsers import registry
 from documents.parsers.registry import Parser, VendorParse
@@ -166,7 +174,7 @@ def _void_rejected(claim: Claim, request: ParseRequest, error: Exception, failur
         ParseRequest.objects.filter(pk=request.pk).update(**cleared)
     if is_file_gone:
         # The vendor deletes source files after 48 hours; a job may have waited longer for its budget.
-        raise Retryable("PARSE_FILE_GONE", "The parsing service no longer has the file; it is sent again.") from error
+        raise Retryable(PARSE_FILE_GONE, "The parsing service no longer has the file; it is sent again.") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,12 +210,12 @@ def collect_parse(claim: Claim, parse_id: UUID) -> CollectedParse | Wait:
         cursor.execute(CLOCK, [request.submitted_at, request.deadline])
         elapsed, left = map(float, cursor.fetchone())
     if elapsed < settings.PARSE_POLL_FIRST_SECONDS and request.called_back_at is None:
-        return Wait(settings.PARSE_POLL_FIRST_SECONDS - elapsed, "WAITING_FOR_PARSER")
+        return Wait(settings.PARSE_POLL_FIRST_SECONDS - elapsed, WAITING_FOR_PARSER)
     pages = claim.job.document.pages or 1
     parse = _poll(request, pages)
     if parse.status in ("pending", "lost") and left > 0:  # just submitted, a job may not be found at once
         pause = min(max(elapsed, settings.PARSE_POLL_FIRST_SECONDS), settings.PARSE_POLL_MOST_SECONDS)
-        return Wait(min(pause, left), "WAITING_FOR_PARSER")
+        return Wait(min(pause, left), WAITING_FOR_PARSER)
     reason = "late" if left <= 0 and parse.status in ("pending", "cancelled") else parse.status
     if parse.status == "pending":
         with guard.guarded_call(registry.parsing_vendor(), "cancel"):
@@ -232,11 +240,11 @@ def _poll(request: ParseRequest, pages: int) -> VendorParse:
 
 #  reason          code              detail for the tenant
 GIVEN_UP = {
-    "late": ("PARSE_TIMEOUT", "The parsing service did not finish in time."),
-    "failed": ("PARSE_FAILED", "The parsing service could not parse this PDF."),
-    "cancelled": ("PARSE_FAILED", "Somebody stopped this parse at the parsing service."),
-    "lost": ("PARSE_LOST", "The parsing service no longer has the result of this parse."),
-    "malformed": ("PARSE_MALFORMED", "The parsing service counts other pages than the document has."),
+    "late": (PARSE_TIMEOUT, "The parsing service did not finish in time."),
+    "failed": (PARSE_FAILED, "The parsing service could not parse this PDF."),
+    "cancelled": (PARSE_FAILED, "Somebody stopped this parse at the parsing service."),
+    "lost": (PARSE_LOST, "The parsing service no longer has the result of this parse."),
+    "malformed": (PARSE_MALFORMED, "The parsing service counts other pages than the document has."),
 }
 
 

@@ -9,7 +9,6 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Protocol, cast
 from urllib.parse import quote, urlencode
@@ -18,7 +17,9 @@ from django.conf import settings
 from django.core import signing
 from django.core.files.storage import FileSystemStorage, storages
 
-from accounts.errors import ApiError
+from accounts.errors import ApiError, ErrorCode
+from documents.error_codes import HASH_MISMATCH, INSUFFICIENT_STORAGE, LENGTH_MISMATCH
+from jobs.error_codes import STORAGE_UNAVAILABLE
 
 URI_PREFIX = "storage://"
 SIGNING_SALT = "accessa.storage"
@@ -28,7 +29,7 @@ INCOMING = ".incoming"
 class UploadRejected(Exception):
     """The uploaded bytes are not the declared ones; none of them are stored."""
 
-    def __init__(self, code: str) -> None:
+    def __init__(self, code: ErrorCode) -> None:
         super().__init__(code)
         self.code = code
 
@@ -84,14 +85,14 @@ class SignedUrlMixin:
                 for piece in pieces:
                     written += len(piece)
                     if length is not None and written > length:
-                        raise UploadRejected("LENGTH_MISMATCH")
+                        raise UploadRejected(LENGTH_MISMATCH)
                     if sha256:
                         digest.update(piece)
                     file.write(piece)
                 if length is not None and written != length:
-                    raise UploadRejected("LENGTH_MISMATCH")
+                    raise UploadRejected(LENGTH_MISMATCH)
                 if sha256 and digest.hexdigest() != sha256:
-                    raise UploadRejected("HASH_MISMATCH")
+                    raise UploadRejected(HASH_MISMATCH)
                 file.flush()
                 os.fsync(file.fileno())
         except BaseException:
@@ -160,9 +161,9 @@ def storage_error(error: OSError) -> ApiError:
     """Return the API error of a store that is full or unavailable."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         detail = "There is no room for the file at the moment."
-        return ApiError("INSUFFICIENT_STORAGE", detail, status=HTTPStatus.INSUFFICIENT_STORAGE, retry_after=60)
+        return ApiError(INSUFFICIENT_STORAGE, detail, retry_after=60)
     detail = "The file store cannot be reached; try again shortly."
-    return ApiError("STORAGE_UNAVAILABLE", detail, status=HTTPStatus.SERVICE_UNAVAILABLE, retry_after=5)
+    return ApiError(STORAGE_UNAVAILABLE, detail, retry_after=5)
 
 
 def object_uri(bucket: str, user_id: uuid.UUID, document_id: uuid.UUID, extension: str) -> str:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from documents import storage
+from documents.error_codes import HASH_MISMATCH, LENGTH_MISMATCH
 from documents.models import Document
 from jobs.outcomes import Permanent
 
@@ -29,8 +30,8 @@ def verified_original(document: Document) -> Iterator[Path]:
         if path.stat().st_size != document.bytes_len:
             if bucket.size(name) == document.bytes_len:  # complete in the store, truncated on its way here
                 raise OSError(errno.EIO, os.strerror(errno.EIO))
-            raise ContentMismatch("LENGTH_MISMATCH", "The file is not as long as was declared.")
+            raise ContentMismatch(LENGTH_MISMATCH)
         with path.open("rb") as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != document.file_sha256:
-                raise ContentMismatch("HASH_MISMATCH", "The file is not the one whose sha256 was declared.")
+                raise ContentMismatch(HASH_MISMATCH)
         yield path

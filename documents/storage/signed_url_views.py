@@ -14,16 +14,20 @@ from django.core.files.storage import storages
 from django.http import FileResponse, HttpRequest, HttpResponse, JsonResponse, UnreadablePostError
 from django.views import View
 
-from accounts.errors import ApiError, not_found
+from accounts.errors import METHOD_NOT_ALLOWED, ApiError, not_found
 from documents import services
+from documents.error_codes import (
+    LENGTH_MISMATCH,
+    LENGTH_REQUIRED,
+    TYPE_MISMATCH,
+    UPLOAD_INTERRUPTED,
+    URL_EXPIRED,
+    URL_NOT_VALID,
+)
 from documents.models import Document
 from documents.storage import BUCKETS, SIGNING_SALT, UploadRejected, storage_error
 
 READ_BYTES = 64 * 1024
-REJECTIONS = {
-    "LENGTH_MISMATCH": "The file is not as long as was declared.",
-    "HASH_MISMATCH": "The file is not the one whose sha256 was declared.",
-}
 
 
 class SignedUrlView(View):
@@ -33,12 +37,12 @@ class SignedUrlView(View):
         terms = _signed_terms(request, "PUT", bucket, name)
         length = request.headers.get("Content-Length", "")
         if not (length.isascii() and length.isdigit()):
-            raise ApiError("LENGTH_REQUIRED", "Send Content-Length.", status=HTTPStatus.LENGTH_REQUIRED)
+            raise ApiError(LENGTH_REQUIRED)
         if int(length) != terms["length"]:
-            raise UploadRejected("LENGTH_MISMATCH")
+            raise UploadRejected(LENGTH_MISMATCH)
         if request.content_type and request.content_type != terms["mime"].lower():
             detail = "The content type is not the one that was declared."
-            raise ApiError("TYPE_MISMATCH", detail, status=HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
+            raise ApiError(TYPE_MISMATCH, detail)
         document = Document.objects.filter(pk=Path(name).stem).first()
         if document is None:
             raise not_found()
@@ -61,19 +65,18 @@ class SignedUrlView(View):
         try:
             return super().dispatch(request, *args, **kwargs)
         except UploadRejected as rejected:
-            error = ApiError(rejected.code, REJECTIONS[rejected.code], status=HTTPStatus.UNPROCESSABLE_ENTITY)
+            error = ApiError(rejected.code)
         except (UnreadablePostError, TimeoutError):
-            error = ApiError("UPLOAD_INTERRUPTED", "The upload broke off; nothing of it was kept.")
+            error = ApiError(UPLOAD_INTERRUPTED)
         except ApiError as api_error:
             error = api_error
         except OSError as os_error:  # the disk is full or missing
             error = storage_error(os_error)
-        headers = {"Retry-After": str(error.retry_after)} if error.retry_after else {}
-        return JsonResponse(error.body, status=error.status, headers=headers)
+        return JsonResponse(error.body, status=error.status, headers=error.headers)
 
     def http_method_not_allowed(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         detail = "This method is not allowed here."
-        error = ApiError("METHOD_NOT_ALLOWED", detail, status=HTTPStatus.METHOD_NOT_ALLOWED)
+        error = ApiError(METHOD_NOT_ALLOWED, detail)
         return JsonResponse(error.body, status=error.status, headers={"Allow": "GET, HEAD, OPTIONS, PUT"})
 
 
@@ -82,7 +85,7 @@ def _signed_terms(request: HttpRequest, method: str, bucket: str, name: str) -> 
     try:
         terms = signing.loads(request.GET.get("token", ""), salt=SIGNING_SALT, max_age=settings.SIGNED_URL_SECONDS)
     except signing.SignatureExpired:
-        raise ApiError("URL_EXPIRED", "This URL has expired; ask for a new one.", status=HTTPStatus.FORBIDDEN) from None
+        raise ApiError(URL_EXPIRED) from None
     except signing.BadSignature:
         raise _forbidden() from None
     if bucket not in BUCKETS or (terms["method"], terms["bucket"], terms["name"]) != (method, bucket, name):
@@ -91,7 +94,7 @@ def _signed_terms(request: HttpRequest, method: str, bucket: str, name: str) -> 
 
 
 def _forbidden() -> ApiError:
-    return ApiError("URL_NOT_VALID", "This URL was not signed for that.", status=HTTPStatus.FORBIDDEN)
+    return ApiError(URL_NOT_VALID)
 
 
 def _read_body(request: HttpRequest) -> Iterator[bytes]:

@@ -10,6 +10,7 @@ from documents.models import Document, ScannedPage
 from documents.parsers import ocr
 from jobs import services
 from jobs.outcomes import Permanent, Retryable
+from testing.error_codes import error_code
 from testing.pdfs import text_pdf
 from testing.personas import Person, run_to_the_end
 
@@ -60,7 +61,7 @@ def test_without_ocr_a_scan_says_that_it_needs_it_and_is_read_when_declared_agai
 
 
 def test_slices_are_kept_and_a_lost_worker_reads_only_what_is_left(ana: Person, reader: Reader) -> None:
-    reader.fails[5] = Retryable("PARSER_CRASHED", "Once.")
+    reader.fails[5] = Retryable(error_code("PARSER_CRASHED"), "Once.")
     uploaded = ana.ingest(text_pdf(*[""] * 7), ocr=True)
     assert ScannedPage.objects.count() == ocr.PAGES_PER_BATCH
     reader.fails.clear()
@@ -75,7 +76,7 @@ def test_slices_are_kept_and_a_lost_worker_reads_only_what_is_left(ana: Person, 
 def test_what_another_engine_has_read_is_read_again(
     ana: Person, reader: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reader.fails[5] = Retryable("PARSER_CRASHED", "Once.")
+    reader.fails[5] = Retryable(error_code("PARSER_CRASHED"), "Once.")
     uploaded = ana.ingest(text_pdf(*[""] * 7), ocr=True)
     reader.fails.clear()
     monkeypatch.setattr(ocr, "VERSION", "newer")
@@ -88,7 +89,7 @@ def test_what_another_engine_has_read_is_read_again(
 
 
 def test_a_page_that_cannot_be_read_loses_only_itself(ana: Person, reader: Reader) -> None:
-    reader.fails[1] = Permanent("PARSER_OUT_OF_MEMORY", "Too large.")
+    reader.fails[1] = Permanent(error_code("PARSER_OUT_OF_MEMORY"), "Too large.")
 
     uploaded = ana.ingest(text_pdf("", "", ""), ocr=True)
 
@@ -97,7 +98,7 @@ def test_a_page_that_cannot_be_read_loses_only_itself(ana: Person, reader: Reade
 
 
 def test_a_page_that_crashes_ocr_every_time_is_given_up_at_the_last_try(ana: Person, reader: Reader) -> None:
-    reader.fails[2] = Retryable("PARSER_CRASHED", "Always.")
+    reader.fails[2] = Retryable(error_code("PARSER_CRASHED"), "Always.")
 
     uploaded = ana.ingest(text_pdf("", "", ""), ocr=True)
     run_to_the_end(6)
@@ -126,7 +127,7 @@ def test_a_scan_in_which_nothing_can_be_read_says_so(ana: Person, monkeypatch: p
 
 
 def test_deleting_a_document_deletes_what_was_read(ana: Person, reader: Reader) -> None:
-    reader.fails[5] = Retryable("PARSER_CRASHED", "Once.")
+    reader.fails[5] = Retryable(error_code("PARSER_CRASHED"), "Once.")
     uploaded = ana.ingest(text_pdf(*[""] * 7), ocr=True)
 
     ana.delete(f"/documents/{uploaded.document_id}")

@@ -15,6 +15,7 @@ from documents.models import Document
 from embeddings import billed_calls, embedders
 from embeddings.active_model import EmbeddingModel
 from embeddings.models import DocumentChunk
+from embeddings.reindexing.error_codes import CANARIES_INVALID
 from embeddings.search.vector_search import Scope, nearest_chunks
 
 MOST = 50  # a tenant, when they are drawn
@@ -67,7 +68,7 @@ def _stored(at: int, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _invalid(detail: str) -> ApiError:
-    return ApiError("CANARIES_INVALID", detail, field="canaries")
+    return ApiError(CANARIES_INVALID, detail, field="canaries")
 
 
 def tenant_canaries(user_id: UUID, given: Sequence[Mapping[str, Any]] | None) -> list[Canary]:

@@ -21,6 +21,7 @@ from embeddings.embedders import Embedder
 from embeddings.embedders.http_base import HttpEmbedder
 from embeddings.models import LiveModel
 from embeddings.reindexing import canary_queries
+from embeddings.reindexing.error_codes import CAMPAIGN_OPEN, LAWS_NOT_RECHUNKED, NOTHING_TO_DO, TENANT_PINNED
 from embeddings.reindexing.models import CampaignTenant
 from embeddings.reindexing.targets import Target, validate_target
 
@@ -117,7 +118,7 @@ def select_tenants(target: Target, user_ids: Sequence[UUID] | None) -> list[Shar
     """
     if target.chunker and SYSTEM_TENANT_ID in (user_ids or ()):
         detail = "Laws are cut by article, by their own chunker: have them processed anew (force_reprocess) instead."
-        raise ApiError("LAWS_NOT_RECHUNKED", detail, field="user_ids")
+        raise ApiError(LAWS_NOT_RECHUNKED, detail, field="user_ids")
     found = LiveModel.objects.exclude(pk=SYSTEM_TENANT_ID) if user_ids is None else _named(user_ids)
     if target.model:
         found = found.exclude(embed_model=target.model, embed_version=target.version)
@@ -132,7 +133,7 @@ def select_tenants(target: Target, user_ids: Sequence[UUID] | None) -> list[Shar
 
 
 def pinned_error(user_id: UUID) -> ApiError:
-    return ApiError("TENANT_PINNED", f"Tenant {user_id} is pinned; unpin it first.", field="user_ids")
+    return ApiError(TENANT_PINNED, f"Tenant {user_id} is pinned; unpin it first.", field="user_ids")
 
 
 def _named(user_ids: Sequence[UUID]) -> QuerySet[LiveModel]:
@@ -141,14 +142,14 @@ def _named(user_ids: Sequence[UUID]) -> QuerySet[LiveModel]:
     if nobody:
         few = ", ".join(str(each) for each in nobody[:FEW])
         detail = f"{len(nobody)} of the tenants have no searchable passages, or are not there: {few}."
-        raise ApiError("NOTHING_TO_DO", detail, field="user_ids")
+        raise ApiError(NOTHING_TO_DO, detail, field="user_ids")
     return found
 
 
 def _require(target: Target, movable: dict[UUID, LiveModel], *, pinned: int) -> None:
     if not movable:
         but = f", but {pinned} that {'is' if pinned == 1 else 'are'} pinned" if pinned else ""
-        raise ApiError("NOTHING_TO_DO", f"No tenant has anything that is not of {target.label} already{but}.")
+        raise ApiError(NOTHING_TO_DO, f"No tenant has anything that is not of {target.label} already{but}.")
     busy = CampaignTenant.objects.filter(user_id__in=movable, ended_at=None).first()
     if busy:
         raise open_campaign_error(busy)
@@ -156,7 +157,7 @@ def _require(target: Target, movable: dict[UUID, LiveModel], *, pinned: int) -> 
 
 def open_campaign_error(busy: CampaignTenant | None) -> ApiError:
     where = f"Tenant {busy.user_id} is in campaign {busy.campaign_id}" if busy else "A tenant is in another campaign"
-    return ApiError("CAMPAIGN_OPEN", f"{where}: finish, settle or cancel that first.", status=409, field="user_ids")
+    return ApiError(CAMPAIGN_OPEN, f"{where}: finish, settle or cancel that first.", field="user_ids")
 
 
 def _counts(target: Target, user_ids: list[UUID]) -> list[tuple[Any, ...]]:

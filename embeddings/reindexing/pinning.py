@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from http import HTTPStatus
 from uuid import UUID
 
 from django.db import transaction
@@ -13,6 +12,7 @@ from accounts.errors import ApiError, not_found
 from embeddings import shadow_vectors
 from embeddings.models import LiveModel
 from embeddings.reindexing import cutover
+from embeddings.reindexing.error_codes import VECTORS_MISSING
 from embeddings.reindexing.models import Campaign, CampaignTenant
 from embeddings.reindexing.targets import require_embedder
 
@@ -64,7 +64,7 @@ def _require_vectors(user_id: UUID, model: str, version: str, *, settling: bool)
     if missing or settling:  # the other model's are being removed
         number = f"{missing} or more" if missing == MOST else str(missing)
         detail = f"{number} documents of this tenant have no vectors of this model: re-embed them first."
-        raise ApiError("VECTORS_MISSING", detail, status=HTTPStatus.CONFLICT, field="model")
+        raise ApiError(VECTORS_MISSING, detail, field="model")
 
 
 def _note(tenant: CampaignTenant, model: str, version: str) -> None:

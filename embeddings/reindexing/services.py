@@ -17,11 +17,13 @@ from accounts.system_tenant import SYSTEM_TENANT_ID
 from embeddings.models import LiveModel
 from embeddings.reindexing import canary_queries, cost_estimates, cutover, scheduler, tenant_workflow
 from embeddings.reindexing.cost_estimates import Estimate, Share, estimate
+from embeddings.reindexing.error_codes import BUDGET_OUT_OF_RANGE, KEEP_OUT_OF_RANGE, TOLERANCE_OUT_OF_RANGE
 from embeddings.reindexing.models import Campaign, CampaignTenant
 from embeddings.reindexing.pinning import pin, unpin
 from embeddings.reindexing.progress import Progress, campaign_progress
 from embeddings.reindexing.targets import MOST_CENTS, Target, require_embedder, state_error, validate_target
 from vendors import ledger
+from vendors.error_codes import BUDGET_TOO_SMALL
 
 __all__ = [
     "Estimate",
@@ -69,9 +71,9 @@ def start(
     """
     target = validate_target(kind=kind, model=model, version=version, chunker=chunker)
     if not 0 <= keep_seconds <= MOST_KEEP_SECONDS:
-        raise ApiError("KEEP_OUT_OF_RANGE", "Old vectors are kept for 0 seconds to ten years.", field="keep_seconds")
+        raise ApiError(KEEP_OUT_OF_RANGE, "Old vectors are kept for 0 seconds to ten years.", field="keep_seconds")
     if not 0 <= tolerance <= 1:
-        raise ApiError("TOLERANCE_OUT_OF_RANGE", "A cut-over may cost 0 to 1 of the recall.", field="tolerance")
+        raise ApiError(TOLERANCE_OUT_OF_RANGE, "A cut-over may cost 0 to 1 of the recall.", field="tolerance")
     _require_amount(budget_cents)
     asked = canary_queries.validate_canaries(canaries)
     shares = cost_estimates.select_tenants(target, user_ids)
@@ -95,7 +97,7 @@ def start(
 
 def _require_amount(budget_cents: Decimal | None) -> None:
     if budget_cents is not None and not (budget_cents.is_finite() and abs(budget_cents) <= MOST_CENTS):
-        raise ApiError("BUDGET_OUT_OF_RANGE", f"A budget is 0 to {MOST_CENTS} cents.", field="budget_cents")
+        raise ApiError(BUDGET_OUT_OF_RANGE, f"A budget is 0 to {MOST_CENTS} cents.", field="budget_cents")
 
 
 def _require_budget(target: Target, shares: Sequence[Share], budget_cents: Decimal | None) -> None:
@@ -106,7 +108,7 @@ def _require_budget(target: Target, shares: Sequence[Share], budget_cents: Decim
 
 
 def _too_small(detail: str) -> ApiError:
-    return ApiError("BUDGET_TOO_SMALL", detail, field="budget_cents")
+    return ApiError(BUDGET_TOO_SMALL, detail, field="budget_cents")
 
 
 def _enlist(campaign: Campaign, shares: Sequence[Share], *, everybody: bool) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from decimal import Decimal
-from http import HTTPStatus
 
 from django.core.exceptions import ImproperlyConfigured
 
 from accounts.errors import ApiError
 from embeddings import chunking, embedders
 from embeddings.embedders import Embedder
+from embeddings.reindexing.error_codes import CAMPAIGN_STATE, UNKNOWN_CHUNKER, UNKNOWN_KIND, UNKNOWN_MODEL
 from embeddings.reindexing.models import Campaign
 
 MOST_CENTS = Decimal(10) ** 9  # of a budget
@@ -39,8 +39,8 @@ def validate_target(*, kind: str, model: str | None, version: str | None, chunke
         try:
             return Target(kind, chunker=chunking.get_chunker(chunker or "").label)
         except ImproperlyConfigured as error:
-            raise ApiError("UNKNOWN_CHUNKER", str(error), field="chunker") from error
-    raise ApiError("UNKNOWN_KIND", "A campaign is a reembed or a rechunk.", field="kind")
+            raise ApiError(UNKNOWN_CHUNKER, str(error), field="chunker") from error
+    raise ApiError(UNKNOWN_KIND, "A campaign is a reembed or a rechunk.", field="kind")
 
 
 def require_embedder(model: str, version: str) -> Embedder:
@@ -49,7 +49,7 @@ def require_embedder(model: str, version: str) -> Embedder:
     if found is None:
         there = sorted({f"{made.model}@{made.version}" for made in embedders.configured_embedders()})
         detail = f"Nothing here makes vectors of this model; there are {', '.join(there)}. A vendor's needs its key."
-        raise ApiError("UNKNOWN_MODEL", detail, field="model")
+        raise ApiError(UNKNOWN_MODEL, detail, field="model")
     return found
 
 
@@ -59,4 +59,4 @@ def embedder(campaign: Campaign) -> Embedder | None:
 
 
 def state_error(detail: str) -> ApiError:
-    return ApiError("CAMPAIGN_STATE", detail, status=HTTPStatus.CONFLICT)
+    return ApiError(CAMPAIGN_STATE, detail)

@@ -12,6 +12,7 @@ from django.utils.dateparse import parse_date, parse_datetime
 
 from accounts.errors import ApiError
 from documents.models import Document
+from embeddings.error_codes import INVALID_FILTER, UNKNOWN_FILTER
 
 LAST_PAGE = 1_000_000
 LONGEST = 1_000  # characters of a heading or a filename
@@ -48,7 +49,7 @@ def parse_filters(given: object) -> Filters:
     if not isinstance(given, Mapping):
         raise _invalid("", "filters is an object.")
     if any(name not in READERS for name in given):
-        raise ApiError("UNKNOWN_FILTER", f"The filters are {', '.join(READERS)}.", field="filters")
+        raise ApiError(UNKNOWN_FILTER, f"The filters are {', '.join(READERS)}.", field="filters")
     read = [READERS[name](name, value) for name, value in given.items() if value is not None]
     conditions = tuple(one for one in read if isinstance(one[1], dict))
     lookups = tuple(one for one in read if not isinstance(one[1], dict))
@@ -59,7 +60,7 @@ def parse_filters(given: object) -> Filters:
 
 
 def _invalid(name: str, detail: str) -> ApiError:
-    return ApiError("INVALID_FILTER", detail, field=f"filters.{name}" if name else "filters")
+    return ApiError(INVALID_FILTER, detail, field=f"filters.{name}" if name else "filters")
 
 
 def _pages(name: str, value: object) -> Condition:

@@ -11,6 +11,7 @@ from django.conf import settings
 
 from accounts.errors import ApiError
 from embeddings import tokenizer
+from embeddings.error_codes import EMPTY_QUERY, K_OUT_OF_RANGE, QUERY_TOO_LONG, UNKNOWN_MODE
 from embeddings.indexes.text_search_config import ENGLISH, per_config_sql
 
 HYBRID, VECTOR, TEXT = "hybrid", "vector", "text"
@@ -54,7 +55,7 @@ def parse_query(query: str) -> Query:
     """Read a query; raise ``Refused`` for one that is empty or too long."""
     wanted = query.encode("utf-8", "replace").decode().replace("\0", " ").strip()
     if not wanted:
-        raise ApiError("EMPTY_QUERY", "The query is empty.", field="query")
+        raise ApiError(EMPTY_QUERY, field="query")
     if len(wanted) > settings.MAX_QUERY_CHARS:
         raise _too_long(f"{settings.MAX_QUERY_CHARS} characters")
     if not tokenizer.fits_in_tokens(wanted, MOST_TOKENS):
@@ -63,7 +64,7 @@ def parse_query(query: str) -> Query:
 
 
 def _too_long(limit: str) -> ApiError:
-    return ApiError("QUERY_TOO_LONG", f"The query is longer than {limit}.", field="query")
+    return ApiError(QUERY_TOO_LONG, f"The query is longer than {limit}.", field="query")
 
 
 def _marked(wanted: str) -> Query:
@@ -87,6 +88,6 @@ def _marked(wanted: str) -> Query:
 def validate_options(k: int, mode: str) -> None:
     """Raise ``Refused`` unless ``k`` and ``mode`` are among what there is."""
     if not 1 <= k <= settings.MAX_SEARCH_RESULTS:
-        raise ApiError("K_OUT_OF_RANGE", f"k must be between 1 and {settings.MAX_SEARCH_RESULTS}.", field="k")
+        raise ApiError(K_OUT_OF_RANGE, f"k must be between 1 and {settings.MAX_SEARCH_RESULTS}.", field="k")
     if mode not in MODES:
-        raise ApiError("UNKNOWN_MODE", f"mode must be one of {', '.join(MODES)}.", field="mode")
+        raise ApiError(UNKNOWN_MODE, f"mode must be one of {', '.join(MODES)}.", field="mode")

@@ -6,6 +6,7 @@ from uuid import UUID
 
 from embeddings import active_model, billed_calls
 from embeddings.active_model import EmbeddingModel
+from embeddings.error_codes import SEARCH_UNAVAILABLE
 from embeddings.search.query import Query
 
 
@@ -21,7 +22,7 @@ class QueryEmbedding:
         wanted = (live.model, live.version, question.text)
         if wanted not in self._vectors:
             embedder = active_model.require_embedder(live)
-            with billed_calls.as_api_errors("SEARCH_UNAVAILABLE", "Search is away; try again shortly.", field="query"):
+            with billed_calls.as_api_errors(SEARCH_UNAVAILABLE, "Search is away; try again shortly.", field="query"):
                 made = billed_calls.embed_texts(embedder, [question.text], user_id=self._user_id, stage="search")
             self._vectors[wanted] = made[0].tolist()
         return self._vectors[wanted]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http import HTTPStatus
 from uuid import UUID
 
 from django.db import connection, transaction
@@ -12,6 +11,7 @@ from django.db.utils import OperationalError
 
 from accounts.errors import ApiError
 from accounts.rls import SET_TENANT_ROLE, as_tenant, tenant_role_params
+from embeddings.error_codes import SEARCH_UNAVAILABLE
 from embeddings.search.index_probe import is_statement_timeout
 
 SECONDS = 10  # for each statement
@@ -39,8 +39,7 @@ def search_snapshot(user_id: UUID) -> Iterator[None]:
         if not is_statement_timeout(error):
             raise
         detail = "The search took too long; try again shortly."
-        status = HTTPStatus.SERVICE_UNAVAILABLE
-        raise ApiError("SEARCH_UNAVAILABLE", detail, status=status, retry_after=SOON) from error
+        raise ApiError(SEARCH_UNAVAILABLE, detail, retry_after=SOON) from error
 
 
 @contextmanager

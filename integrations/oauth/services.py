@@ -7,7 +7,6 @@ import hashlib
 import re
 import secrets
 from dataclasses import dataclass, field
-from http import HTTPStatus
 from urllib.parse import urlencode
 from uuid import UUID
 
@@ -15,6 +14,14 @@ from django.conf import settings
 from django.utils.crypto import constant_time_compare
 
 from accounts.errors import ApiError, not_found
+from integrations.error_codes import (
+    CODE_REFUSED,
+    CONSENT_REFUSED,
+    PROVIDER_NOT_CONFIGURED,
+    PROVIDER_UNREACHABLE,
+    SCOPES_MISSING,
+    STATE_MISMATCH,
+)
 from integrations.models import ConnectedSource
 from integrations.oauth import connect_source, token_endpoint
 from integrations.oauth import state as states
@@ -72,12 +79,12 @@ def complete_consent(
     _config(provider)
     known = states.is_valid_state(state, user_id=user_id, provider=provider)
     if not known or not constant_time_compare(state, expected_state):
-        raise ApiError("STATE_MISMATCH", "This consent was not begun here, or too long ago. Begin again.")
+        raise ApiError(STATE_MISMATCH, "This consent was not begun here, or too long ago. Begin again.")
     if not code:
-        raise ApiError("CONSENT_REFUSED", "The provider was not allowed to let us in.")
+        raise ApiError(CONSENT_REFUSED, "The provider was not allowed to let us in.")
     in_callback = OAUTH_CONFIGS[provider].account_in_callback
     if in_callback and not _NUMBER.fullmatch(account):
-        raise ApiError("CODE_REFUSED", "The provider did not say which company was chosen.", field="realmId")
+        raise ApiError(CODE_REFUSED, "The provider did not say which company was chosen.", field="realmId")
     tokens = _exchanged(provider, code, redirect_uri=redirect_uri, verifier=verifier)
     _check(provider, tokens)
     account = account if in_callback else tokens.account or _asked_account(provider, tokens)
@@ -104,7 +111,7 @@ def _config(provider: str) -> dict[str, str]:
 
 def _not_configured() -> ApiError:
     detail = "This provider is not set up here. Our staff must see to it first."
-    return ApiError("PROVIDER_NOT_CONFIGURED", detail, status=HTTPStatus.CONFLICT)
+    return ApiError(PROVIDER_NOT_CONFIGURED, detail)
 
 
 def _challenge(verifier: str) -> str:
@@ -123,22 +130,22 @@ def _exchanged(provider: str, code: str, *, redirect_uri: str, verifier: str) ->
 
 
 def _code_refused() -> ApiError:
-    return ApiError("CODE_REFUSED", "The provider did not accept the consent. Begin again.")
+    return ApiError(CODE_REFUSED)
 
 
 def _refused_later(reason: str) -> ApiError:
     if reason in ("OAUTH_CLIENT_REFUSED", guard.KEY):
         return _not_configured()
     detail = "The provider cannot be reached at present. Try again in a moment."
-    return ApiError("PROVIDER_UNREACHABLE", detail, status=HTTPStatus.SERVICE_UNAVAILABLE, retry_after=5)
+    return ApiError(PROVIDER_UNREACHABLE, detail, retry_after=5)
 
 
 def _check(provider: str, tokens: TokenResponse) -> None:
     needed = set(settings.CONNECTORS[provider]["scopes"].split())
     if tokens.scopes is not None and needed - tokens.scopes:
-        raise ApiError("SCOPES_MISSING", "Not everything that we need was allowed. Connect again and allow all of it.")
+        raise ApiError(SCOPES_MISSING, "Not everything that we need was allowed. Connect again and allow all of it.")
     if not tokens.refresh:
-        raise ApiError("CODE_REFUSED", "The provider gave no lasting access. Remove our app there, then connect again.")
+        raise ApiError(CODE_REFUSED, "The provider gave no lasting access. Remove our app there, then connect again.")
 
 
 def _asked_account(provider: str, tokens: TokenResponse) -> str:

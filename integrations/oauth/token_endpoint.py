@@ -13,6 +13,7 @@ import httpcore
 import httpx
 from django.conf import settings
 
+from integrations.error_codes import OAUTH_CLIENT_REFUSED
 from integrations.oauth.provider_config import OAUTH_CONFIGS
 from jobs.outcomes import Postponed
 from vendors import guard, http_deadline
@@ -117,7 +118,7 @@ def _ask(
                 _check(said)
     if refused in CLIENT_ERRORS:
         log.error("Provider %s refuses this installation's OAuth client: %s.", provider, refused)
-        raise Postponed(CLIENT_REFUSED_SECONDS, "OAUTH_CLIENT_REFUSED")
+        raise Postponed(CLIENT_REFUSED_SECONDS, OAUTH_CLIENT_REFUSED)
     if refused:
         raise GrantRefused(refused)
     return said

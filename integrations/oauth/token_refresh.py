@@ -13,6 +13,15 @@ from django.conf import settings
 from django.db import connection, transaction
 from django.db.models import DateTimeField, Func
 
+from accounts.errors import ErrorCode
+from integrations.error_codes import (
+    PROVIDER_NOT_CONFIGURED,
+    REFRESH_TOKEN_INVALID,
+    REFRESH_TOKEN_INVALID_STATUS,
+    SOURCE_DISCONNECTED,
+    SOURCE_NOT_ACTIVE,
+    TOKEN_BEING_REFRESHED,
+)
 from integrations.models import ConnectedSource, VaultToken
 from integrations.oauth import token_endpoint, token_vault
 from integrations.oauth.token_endpoint import GrantRefused, TokenResponse
@@ -25,7 +34,7 @@ FIXTURE_TOKEN = "recorded"  # noqa: S105  the token of fixture mode, which nobod
 LEASE_SECONDS = 60
 SPARES = 2  # older tokens that are tried once the one in use is refused
 PATIENCE_SECONDS, POLL_SECONDS = 5.0, 0.05
-INVALID = "refresh_token_invalid"
+INVALID = REFRESH_TOKEN_INVALID_STATUS
 
 # clock_timestamp(), not now(): the token is compared with the time at which it is going to be used.
 LEASE = f"""
@@ -60,7 +69,7 @@ WHERE id = %(id)s AND token_expires_at IS NOT DISTINCT FROM %(previous)s::timest
 class SourceBroken(Exception):
     """Nothing can be fetched from the source until its tenant acts. ``code`` is one of ours."""
 
-    def __init__(self, code: str) -> None:
+    def __init__(self, code: ErrorCode) -> None:
         super().__init__(code)
         self.code = code
 
@@ -120,10 +129,10 @@ def _seen(source_id: UUID) -> tuple[ConnectedSource, datetime]:
     clock = Func(function="clock_timestamp", output_field=DateTimeField())
     source = ConnectedSource.objects.filter(pk=source_id).annotate(seen_at=clock).first()
     if source is None or source.status == ConnectedSource.Status.DISCONNECTED:
-        raise SourceBroken("SOURCE_DISCONNECTED")
+        raise SourceBroken(SOURCE_DISCONNECTED)
     if source.status != ConnectedSource.Status.ACTIVE:
         invalid = (source.status_message or "").startswith(INVALID)
-        raise SourceBroken("REFRESH_TOKEN_INVALID" if invalid else "SOURCE_NOT_ACTIVE")
+        raise SourceBroken(REFRESH_TOKEN_INVALID if invalid else SOURCE_NOT_ACTIVE)
     return source, source.seen_at
 
 
@@ -138,7 +147,7 @@ def _is_leased(source: ConnectedSource, now: datetime) -> bool:
 
 
 def _elsewhere() -> Postponed:
-    return Postponed(PATIENCE_SECONDS, "TOKEN_BEING_REFRESHED")
+    return Postponed(PATIENCE_SECONDS, TOKEN_BEING_REFRESHED)
 
 
 def _lease(source_id: UUID) -> RefreshLease | None:
@@ -165,7 +174,7 @@ def _refreshed(leased: RefreshLease) -> str | None:
     except GrantRefused as refused:
         if _guarded(BREAK, leased, message=f"{INVALID}: {refused.code}"):
             log.warning("Source %s is in error: its refresh token is refused, %s.", leased.source.pk, refused.code)
-            raise SourceBroken("REFRESH_TOKEN_INVALID") from None
+            raise SourceBroken(REFRESH_TOKEN_INVALID) from None
         return None
     except Exception:
         with connection.cursor() as cursor:
@@ -181,7 +190,7 @@ def _granted(source: ConnectedSource) -> TokenGrant:
     """
     if not token_endpoint.is_configured(source.provider):
         log.error("Provider %s is not configured, but tenants have connected it.", source.provider)
-        raise Postponed(token_endpoint.CLIENT_REFUSED_SECONDS, "PROVIDER_NOT_CONFIGURED")
+        raise Postponed(token_endpoint.CLIENT_REFUSED_SECONDS, PROVIDER_NOT_CONFIGURED)
     current, said = source.refresh_token_vault_id, ""
     for vault_id in [*([current] if current else []), *token_vault.spare_refresh_tokens(source, most=SPARES)]:
         try:

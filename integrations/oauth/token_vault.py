@@ -16,6 +16,7 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connection
 
+from integrations.error_codes import VAULT_KEY_UNKNOWN, VAULT_TOKEN_MISPLACED
 from integrations.models import ConnectedSource, VaultToken
 from jobs.outcomes import Permanent, Postponed
 
@@ -23,7 +24,7 @@ log = logging.getLogger("accessa.integrations")
 
 MISCONFIGURED_SECONDS = 60.0
 
-TOKEN_MISPLACED = "VAULT_TOKEN_MISPLACED"  # noqa: S105
+TOKEN_MISPLACED = VAULT_TOKEN_MISPLACED
 KEEP_ORPHANS = "7 days"  # as long as a token is tried again when its successor turns out to be refused
 SWEPT_AT_ONCE = 1000
 SHORTEST_KEY = 32  # characters of a key that is no Fernet key: it is not stretched, so it must be random itself
@@ -51,7 +52,7 @@ REWRITE = "UPDATE vault_tokens SET secret = %s WHERE id = %s AND secret = %s"
 class UnknownVaultKey(Postponed):
     """A wait, and no fault of any sync: an operator has to put a key back."""
 
-    code = "VAULT_KEY_UNKNOWN"
+    code = VAULT_KEY_UNKNOWN
     detail = "No key of the token vault opens this token."
 
     def __init__(self) -> None:

@@ -11,9 +11,9 @@ from typing import Any, Protocol, cast
 
 from django.conf import settings
 
+from accounts.errors import ErrorCode
+from integrations.error_codes import ITEM_UNREADABLE as ITEM_UNREADABLE
 from integrations.models import IngestionJob, SourceDocument
-
-ITEM_UNREADABLE = "ITEM_UNREADABLE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class FailedItem:
     """A record that could not be read although its page could. ``code`` is one of our error codes."""
 
     external_id: str  # "company:?" when not even its id can be read
-    code: str
+    code: ErrorCode
     retry: bool = False  # the next delta fetches it again; only for listings of ids
 
     @property

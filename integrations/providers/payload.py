@@ -13,14 +13,13 @@ from integrations.providers import ITEM_UNREADABLE, FailedItem, RawItem
 from integrations.records.text import strip_unstorable
 from jobs.outcomes import Retryable
 from vendors.errors import INVALID
-from vendors.guard import DETAILS
 
 
 class UnreadableResponse(Retryable):
     """A page that differs from the provider's documentation. Never taken for an empty one: that would delete."""
 
     def __init__(self) -> None:
-        super().__init__(INVALID, DETAILS[INVALID])
+        super().__init__(INVALID)
 
 
 # --- listing responses: a malformed one fails the page --------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from http import HTTPStatus
 from tempfile import TemporaryFile
 from typing import IO, NamedTuple
 from uuid import UUID
@@ -13,8 +12,10 @@ from django.conf import settings
 
 from accounts.errors import ApiError
 from documents import services, storage
+from documents.error_codes import FILE_TOO_LARGE
 from documents.models import Document
 from documents.validation import MIME
+from integrations.error_codes import FILE_NOT_GIVEN
 from integrations.models import ConnectedSource, UploadInDoubt
 from integrations.providers import McpClient, RawItem, Record
 from integrations.records.sql import execute
@@ -108,7 +109,7 @@ def _fetched(client: McpClient, item: RawItem, file: IO[bytes]) -> _Content:
         raise _too_large() from error
     except VendorRefused as refused:  # its owner forbids downloads, say
         detail = "The provider does not give the file."
-        raise ApiError("FILE_NOT_GIVEN", detail, status=HTTPStatus.FORBIDDEN) from refused
+        raise ApiError(FILE_NOT_GIVEN, detail) from refused
     return _Content(digest.hexdigest(), length)
 
 
@@ -127,4 +128,4 @@ def _filename(title: str) -> str:
 
 def _too_large() -> ApiError:
     detail = f"The file is larger than {settings.MAX_FILE_BYTES} bytes."
-    return ApiError("FILE_TOO_LARGE", detail, status=HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+    return ApiError(FILE_TOO_LARGE, detail)

@@ -16,6 +16,7 @@ from integrations.records.sql import BinaryVector, binary_vectors, execute
 from integrations.records.text import RecordText, truncate_for_embedding
 from jobs.outcomes import Permanent, Postponed
 from vendors import guard, ledger
+from vendors.error_codes import VENDOR_MISCONFIGURED
 
 STAGE = "connectors"
 HOPELESS = 20  # texts refused one by one and none accepted: then it is not the texts
@@ -81,7 +82,7 @@ class Vectors:
         """Halve what is refused until the text that is not wanted, or cannot be paid, stands alone."""
         about_the_text = isinstance(never, guard.VendorRefused) and never.status in billed_calls.TEXT_ERROR_STATUSES
         if not about_the_text and isinstance(never, guard.VendorRefused):  # a wrong address or model
-            raise Postponed(MISCONFIGURED_SECONDS, "VENDOR_MISCONFIGURED") from never
+            raise Postponed(MISCONFIGURED_SECONDS, VENDOR_MISCONFIGURED) from never
         if not about_the_text and never.code != ledger.BUDGET_TOO_SMALL:
             raise never
         if len(batch) > 1:

@@ -11,6 +11,7 @@ import structlog
 from django.db.utils import DataError, IntegrityError
 
 from accounts.errors import ApiError
+from integrations.error_codes import CURSOR_EXPIRED, ITEM_NOT_STORED, ITEM_UNREADABLE, PAGE_REPEATED
 from integrations.models import ConnectedSource, IngestionJob
 from integrations.oauth import token_refresh
 from integrations.providers import (
@@ -36,7 +37,7 @@ from jobs.outcomes import Permanent, Retryable
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.integrations")
 
-EXPIRED = "CURSOR_EXPIRED"
+EXPIRED = CURSOR_EXPIRED
 MOST_AGAIN = 1_000  # ids of a stream in a cursor, some 40 KB; a delta with more of them leaves the cursor where it was
 Listing = tuple[Stream, str]  # and how it is read: whole, or what has changed
 
@@ -119,7 +120,7 @@ class PageRun:
             following = following or id_listing.retry_cursor(source.cursor.get(AGAIN, {}).get(name, ()))
         page = client.page(self._stream, self._kind, since, following)
         if page.following is not None and page.following == body.following:
-            raise Retryable("PAGE_REPEATED", "The provider names a page as its own next one.")
+            raise Retryable(PAGE_REPEATED)
         return cursor, page
 
     @property
@@ -168,7 +169,7 @@ class PageRun:
     def _unreadable(self, external_id: str, error: Exception) -> None:
         kind = type(error).__name__
         log.warning("A record cannot be read", sync=str(self._job.pk), stream=self._stream.name, error=kind)
-        self._tally.add_failure(FailedItem(external_id, "ITEM_UNREADABLE"))
+        self._tally.add_failure(FailedItem(external_id, ITEM_UNREADABLE))
 
     def _write_all(self, client: McpClient, source: ConnectedSource, ready: Sequence[Draft]) -> None:
         stored = StoredRecords(source, [each.external_id for each in ready])
@@ -223,7 +224,7 @@ class PageRun:
             elif isinstance(error, MAPPING_ERRORS):
                 self._unreadable(group[0].external_id, error)
             else:  # a number too large, say: this record's fault
-                self._tally.add_failure(FailedItem(group[0].external_id, "ITEM_NOT_STORED"))
+                self._tally.add_failure(FailedItem(group[0].external_id, ITEM_NOT_STORED))
             return
         for each in group:
             if any(text.sha in vectors.refused for text in each.missing_texts):

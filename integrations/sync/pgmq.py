@@ -19,18 +19,19 @@ from django.db.models.functions import Now
 from pgmq.sync_operations import SyncPGMQueueOperationsMixin
 from psycopg.types.json import Jsonb
 
+from integrations.error_codes import MESSAGE_MALFORMED
 from integrations.models import IngestionJob
 from jobs import services
 from jobs.claims import ClaimLost
 from jobs.cluster import shared_memory
+from jobs.error_codes import STOPPING as STOPPING
 from jobs.outcomes import Postponed
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.integrations")
 
 QUEUE = "ingestion_queue"
 TABLE, ARCHIVE = f"pgmq.q_{QUEUE}", f"pgmq.a_{QUEUE}"
-MALFORMED = "MESSAGE_MALFORMED"
-STOPPING = "STOPPING"
+MALFORMED = MESSAGE_MALFORMED
 
 # The message lease: the message, locked, if nobody has read it since. Only short transactions lock this one row.
 _LOCK = f"SELECT 1 FROM {TABLE} WHERE msg_id = %s AND read_ct = %s FOR NO KEY UPDATE"

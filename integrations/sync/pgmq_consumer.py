@@ -11,6 +11,7 @@ import structlog
 from django.conf import settings
 from django.utils.module_loading import import_string
 
+from integrations.error_codes import CAPABILITY_MISSING, MAX_RETRIES_EXCEEDED, TOKEN_REFUSED
 from integrations.models import IngestionJob
 from integrations.oauth.token_refresh import SourceBroken
 from integrations.providers import CapabilityMissing, TokenRefused
@@ -19,10 +20,11 @@ from integrations.sync.pgmq import STOPPING, Message
 from jobs import errors, failpoints, log_context, tracing
 from jobs.claims import ClaimLost
 from jobs.cluster import shared_memory
+from jobs.error_codes import BUG
 from jobs.outcomes import Permanent, Postponed, Retryable
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.integrations")
-EXHAUSTED = "max_retries_exceeded"  # spec 002 §4
+EXHAUSTED = MAX_RETRIES_EXCEEDED  # spec 002 §4
 
 Ending = tuple[int, str]  # how loud to be about it, and its code
 
@@ -97,14 +99,14 @@ def _worked(message: Message) -> partial[Ending]:
     except Postponed as postponed:
         return partial(_hold, message, postponed.wait.seconds, postponed.wait.reason)
     except TokenRefused:
-        return partial(_leave, message, 0.0, "TOKEN_REFUSED")
+        return partial(_leave, message, 0.0, TOKEN_REFUSED)
     except Retryable as failure:
         return partial(_leave, message, failure.retry_after, failure.code)
     except (Permanent, SourceBroken) as failure:
         return partial(_fail, message, failure.code)
     except CapabilityMissing as missing:
         log.warning("The provider's server lacks what is needed.", capability=missing.capability)
-        return partial(_fail, message, "CAPABILITY_MISSING")
+        return partial(_fail, message, CAPABILITY_MISSING)
     except Exception as error:  # a bug: a delivery is used up, and it is never shown with its values
         if errors.is_database_unavailable(error):
             raise
@@ -112,7 +114,7 @@ def _worked(message: Message) -> partial[Ending]:
             return partial(_hold, message, wait.seconds, wait.reason)
         log.error("A page failed.", exception=errors.safe_traceback(error), reported=True)
         tracing.report_error(error)
-        return partial(_leave, message, 0.0, "internal")
+        return partial(_leave, message, 0.0, BUG)
 
 
 def _superseded() -> Ending:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from http import HTTPStatus
 
 from django.db import connection, transaction
 from django.db.models.functions import Now
 from django.db.utils import IntegrityError
 
 from accounts.audit.log import record_action
-from accounts.errors import ApiError
+from accounts.errors import NOT_FOUND, ApiError, ErrorCode
 from accounts.models import User
+from integrations.error_codes import MESSAGE_MALFORMED, SOURCE_NOT_ACTIVE, SYNC_ALREADY_ACTIVE, SYNC_GONE, SYNC_WENT_ON
 from integrations.models import ConnectedSource, IngestionJob
 from integrations.sync import pgmq
 from integrations.sync.pgmq import ARCHIVE, Body
@@ -47,17 +47,17 @@ def _replayed(msg_id: int, by: User | None, reason: str) -> int:
     body = _body(msg_id)
     job = IngestionJob.objects.select_related("source").select_for_update(of=("self",)).filter(pk=body.job_id).first()
     if job is None:
-        raise _refused("SYNC_GONE", "The sync of this message is gone, with its source.")
+        raise _refused(SYNC_GONE, "The sync of this message is gone, with its source.")
     if job.status != IngestionJob.Status.FAILED or job.page != body.page:
-        raise _refused("SYNC_WENT_ON", "The sync of this message is not where the message stopped it.")
+        raise _refused(SYNC_WENT_ON, "The sync of this message is not where the message stopped it.")
     # Its end would take for gone what only the newer sync has seen.
     newer = IngestionJob.objects.filter(
         source_id=job.source_id, created_at__gt=job.created_at, finished_at__isnull=False
     )
     if body.kind != IngestionJob.Kind.FORGET and newer.exists():
-        raise _refused("SYNC_WENT_ON", "A newer sync of this source has begun since.")
+        raise _refused(SYNC_WENT_ON, "A newer sync of this source has begun since.")
     if body.kind != IngestionJob.Kind.FORGET and job.source.status != ConnectedSource.Status.ACTIVE:
-        raise _refused("SOURCE_NOT_ACTIVE", "The source is not active; its tenant has to connect it again first.")
+        raise _refused(SOURCE_NOT_ACTIVE, "The source is not active; its tenant has to connect it again first.")
     _activate(job)
     with connection.cursor() as cursor:
         cursor.execute(_FORGET, [msg_id])
@@ -80,11 +80,11 @@ def _body(msg_id: int) -> Body:
         cursor.execute(_ARCHIVED, [msg_id])
         row = cursor.fetchone()
     if row is None:
-        raise ApiError("NOT_FOUND", "There is no such message in the archive.", status=HTTPStatus.NOT_FOUND)
+        raise ApiError(NOT_FOUND, "There is no such message in the archive.")
     try:
         return Body.parse(json.loads(row[0] or "null"))
     except ValueError:
-        raise _refused("MESSAGE_MALFORMED", "This message is no page of a sync.") from None
+        raise _refused(MESSAGE_MALFORMED, "This message is no page of a sync.") from None
 
 
 def _activate(job: IngestionJob) -> None:
@@ -100,8 +100,8 @@ def _activate(job: IngestionJob) -> None:
     except IntegrityError as error:
         if "uq_ingestion_job_active" not in str(error):
             raise
-        raise _refused("SYNC_ALREADY_ACTIVE", "Another sync of this source is under way.") from error
+        raise _refused(SYNC_ALREADY_ACTIVE, "Another sync of this source is under way.") from error
 
 
-def _refused(code: str, detail: str) -> ApiError:
-    return ApiError(code, detail, status=HTTPStatus.CONFLICT)
+def _refused(code: ErrorCode, detail: str) -> ApiError:
+    return ApiError(code, detail)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from http import HTTPStatus
-
 from django.db import transaction
 
 from accounts.audit import log
 from accounts.errors import ApiError
 from accounts.models import User
+from integrations.error_codes import SYNC_NOT_ACTIVE, SYNC_STOPPED
 from integrations.models import ConnectedSource, IngestionJob
 from integrations.sync import sync_jobs
 
-STOPPED = "SYNC_STOPPED"
+STOPPED = SYNC_STOPPED
 
 
 def stop_sync(source: ConnectedSource, *, by: User | None, reason: str) -> IngestionJob:
@@ -25,7 +24,7 @@ def stop_sync(source: ConnectedSource, *, by: User | None, reason: str) -> Inges
         ConnectedSource.objects.select_for_update(no_key=True).filter(pk=source.pk).first()
         job = IngestionJob.objects.filter(source=source, status__in=sync_jobs.ACTIVE).first()
         if job is None or not sync_jobs.fail_sync(job.pk, STOPPED):
-            raise ApiError("SYNC_NOT_ACTIVE", "No sync of this source is under way.", status=HTTPStatus.CONFLICT)
+            raise ApiError(SYNC_NOT_ACTIVE, "No sync of this source is under way.")
         if job.kind == IngestionJob.Kind.FORGET:
             sync_jobs.start_sync(source, IngestionJob.Kind.FORGET, by=log.COMMAND_LINE_ACTOR)
         log.record_action(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from http import HTTPStatus
 from typing import Any
 from uuid import UUID
 
@@ -16,6 +15,7 @@ from django.utils import timezone
 from psycopg.types.json import Jsonb
 
 from accounts.errors import ApiError, not_found
+from integrations.error_codes import SOURCE_DISCONNECTED, SOURCE_NOT_ACTIVE, SYNC_ALREADY_ACTIVE
 from integrations.models import ConnectedSource, IngestionJob
 from integrations.providers import FailedItem
 from integrations.records.sql import execute
@@ -28,7 +28,7 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.integrations")
 
 Kind, Status = IngestionJob.Kind, IngestionJob.Status
 ACTIVE = [Status.QUEUED, Status.RUNNING]
-DISCONNECTED = "SOURCE_DISCONNECTED"
+DISCONNECTED = SOURCE_DISCONNECTED
 # In a job's cursor, beside its streams: those whose listing was not complete,
 CAPPED = "capped"
 # and the ids that the next delta tries again, by stream; this is kept in the source's cursor too.
@@ -82,7 +82,7 @@ def start_sync(source: ConnectedSource, kind: str, *, by: str) -> IngestionJob:
                 fail_sync(job_id, DISCONNECTED)
         elif locked.status != ConnectedSource.Status.ACTIVE:
             detail = "Nothing can be fetched from this source: connect it again."
-            raise ApiError("SOURCE_NOT_ACTIVE", detail, status=HTTPStatus.CONFLICT)
+            raise ApiError(SOURCE_NOT_ACTIVE, detail)
         if kind == Kind.DELTA and locked.last_synced_at is None:
             kind = Kind.FULL
         job = _created(locked, kind)
@@ -98,7 +98,7 @@ def _created(source: ConnectedSource, kind: str) -> IngestionJob:
     except IntegrityError as error:
         if "uq_ingestion_job_active" not in str(error):
             raise
-    raise ApiError("SYNC_ALREADY_ACTIVE", "A sync of this source is under way.", status=HTTPStatus.CONFLICT)
+    raise ApiError(SYNC_ALREADY_ACTIVE, "A sync of this source is under way.")
 
 
 def fail_sync(job_id: UUID, code: str) -> bool:

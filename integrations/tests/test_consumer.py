@@ -26,6 +26,7 @@ from jobs.outcomes import Permanent, Postponed, Retryable
 from testing.cluster import cluster as running
 from testing.cluster import seed, until
 from testing.concurrency import at_once
+from testing.error_codes import error_code
 from testing.factories import syncs
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -106,13 +107,13 @@ def test_a_sync_is_worked_through_page_by_page_and_leaves_no_message() -> None:
 @pytest.mark.parametrize(
     ("error", "held", "seconds"),
     [
-        (Postponed(40, "VENDOR_BUSY"), 1, 40),
-        (Postponed(0, "STOPPING"), 1, 0),
+        (Postponed(40, error_code("VENDOR_BUSY")), 1, 40),
+        (Postponed(0, error_code("STOPPING")), 1, 0),
         (ImproperlyConfigured("no key"), 1, 60),
         (TokenRefused(), 0, 300),
-        (Retryable("VENDOR_DOWN", "It is down."), 0, 300),
-        (Retryable("VENDOR_DOWN", "It is down.", retry_after=10), 0, 300),
-        (Retryable("VENDOR_DOWN", "It is down.", retry_after=4000), 0, 4000),
+        (Retryable(error_code("VENDOR_DOWN"), "It is down."), 0, 300),
+        (Retryable(error_code("VENDOR_DOWN"), "It is down.", retry_after=10), 0, 300),
+        (Retryable(error_code("VENDOR_DOWN"), "It is down.", retry_after=4000), 0, 4000),
         (ValueError("a bug"), 0, 300),
     ],
     ids=str,
@@ -139,8 +140,8 @@ def _read() -> Message:
 @pytest.mark.parametrize(
     ("error", "code"),
     [
-        (Permanent("NOT_ALLOWED", "The account may not."), "NOT_ALLOWED"),
-        (SourceBroken("refresh_token_invalid"), "refresh_token_invalid"),
+        (Permanent(error_code("NOT_ALLOWED"), "The account may not."), "NOT_ALLOWED"),
+        (SourceBroken(error_code("refresh_token_invalid")), "refresh_token_invalid"),
         (CapabilityMissing("search.after"), "CAPABILITY_MISSING"),
     ],
 )
@@ -188,7 +189,7 @@ def test_a_page_that_was_closed_at_its_last_try_does_not_fail_its_sync(settings:
 
 def test_no_number_of_holds_uses_up_the_deliveries() -> None:
     body = queued()
-    fails(Postponed(30, "VENDOR_BUSY"))
+    fails(Postponed(30, error_code("VENDOR_BUSY")))
     for _ in range(12):
         assert turn() == 1
         lapse()
@@ -203,7 +204,11 @@ def test_no_number_of_holds_uses_up_the_deliveries() -> None:
 def test_why_a_page_waits_or_comes_again_is_told_in_its_sync_once_in_a_row() -> None:
     body = queued()
     IngestionJob.objects.filter(pk=body.job_id).update(status="running")
-    for error in (Postponed(9, "VENDOR_RATE_LIMITED"), Postponed(9, "VENDOR_RATE_LIMITED"), Retryable("AWAY", "x")):
+    for error in (
+        Postponed(9, error_code("VENDOR_RATE_LIMITED")),
+        Postponed(9, error_code("VENDOR_RATE_LIMITED")),
+        Retryable(error_code("AWAY"), "x"),
+    ):
         fails(error)
         assert turn() == 1
         lapse()
@@ -262,7 +267,9 @@ def test_a_reader_that_was_overtaken_writes_nothing_and_leaves_the_message_to_th
     assert [count for count, _, _ in left()] == [2]
 
 
-@pytest.mark.parametrize("error", [Postponed(5, "VENDOR_BUSY"), Permanent("NOT_ALLOWED", "No.")])
+@pytest.mark.parametrize(
+    "error", [Postponed(5, error_code("VENDOR_BUSY")), Permanent(error_code("NOT_ALLOWED"), "No.")]
+)
 def test_a_reader_that_was_overtaken_decides_nothing_about_the_message(error: Exception) -> None:
     body = queued()
 
@@ -446,7 +453,7 @@ def test_a_long_page_stays_invisible_and_its_worker_alive(settings: Settings) ->
             time.sleep(0.1)
             seen.extend(filter(None, at_once(pgmq.read_message)))
             silent.append(shared_memory.seconds_since_claim_attempt())
-        raise Postponed(60, "VENDOR_BUSY")
+        raise Postponed(60, error_code("VENDOR_BUSY"))
 
     works(long)
 

@@ -21,6 +21,7 @@ from integrations.tests.invented.embedder import SpyEmbedder
 from integrations.tests.invented.rest import Account
 from integrations.tests.provider_settings import TOKEN, fake_client
 from integrations.tests.sync_helpers import DELTA, FULL, item, row, run_page, run_sync, start_sync, stored_rows
+from testing.error_codes import error_code
 from testing.fakes.faults import Status
 from testing.fakes.gmail import FIRST, NEWEST, message
 from testing.fakes.google import DriveServer, GmailServer
@@ -341,7 +342,9 @@ def test_a_full_sync_with_a_record_that_tells_no_id_buries_nothing_of_its_kind(
     account.list("deals", item("deal:1"), item("deal:2"))
     run_sync(source)
 
-    account.pages["companies"] = [Page([item("company:1")], failed=[FailedItem("company:?", "ITEM_UNREADABLE")])]
+    account.pages["companies"] = [
+        Page([item("company:1")], failed=[FailedItem("company:?", error_code("ITEM_UNREADABLE"))])
+    ]
     account.list("deals", item("deal:1"))
     run_sync(source)
 

@@ -23,6 +23,7 @@ from integrations.tests.sync_helpers import DELTA, FULL, client, item, row, run_
 from jobs import failpoints
 from jobs.cluster import shared_memory
 from jobs.outcomes import Permanent, Postponed, Retryable
+from testing.error_codes import error_code
 from testing.fakes.openai import KEY, OpenAIServer
 from testing.pdfs import text_pdf
 
@@ -222,7 +223,9 @@ def test_records_that_the_provider_could_not_show_are_told_and_not_taken_for_gon
     account.list("companies", item("company:1"), item("company:2"))
     run_sync(source)
 
-    account.pages["companies"] = [Page([item("company:1")], failed=[FailedItem("company:2", "ITEM_UNREADABLE")])]
+    account.pages["companies"] = [
+        Page([item("company:1")], failed=[FailedItem("company:2", error_code("ITEM_UNREADABLE"))])
+    ]
     job = run_sync(source)
 
     assert row(source, "company:2").deleted_at is None
@@ -232,8 +235,8 @@ def test_records_that_the_provider_could_not_show_are_told_and_not_taken_for_gon
 
 def test_the_last_fifty_details_are_kept(account: Account, source: ConnectedSource) -> None:
     account.pages["companies"] = [
-        Page([], failed=[FailedItem(f"company:{n}", "ITEM_UNREADABLE") for n in range(40)], following="1"),
-        Page([], failed=[FailedItem(f"company:{n}", "ITEM_UNREADABLE") for n in range(40, 60)]),
+        Page([], failed=[FailedItem(f"company:{n}", error_code("ITEM_UNREADABLE")) for n in range(40)], following="1"),
+        Page([], failed=[FailedItem(f"company:{n}", error_code("ITEM_UNREADABLE")) for n in range(40, 60)]),
     ]
 
     job = run_sync(source)

@@ -19,6 +19,7 @@ from integrations.records import reembed
 from integrations.records.reembed import LOCK_KEY, backfill_embeddings
 from jobs.outcomes import Postponed
 from testing.embedders import Instant
+from testing.error_codes import error_code
 from testing.factories.records import client, connected, record
 from testing.personas import Person
 from vendors.guard import VendorRefused
@@ -41,7 +42,7 @@ class Watched(Instant):
             self.refused.append(len(texts))
             raise VendorRefused(400, None)
         if (self.away and self.away.pop()) or any("away" in text for text in texts):
-            raise Postponed(60, "VENDOR_AWAY")
+            raise Postponed(60, error_code("VENDOR_AWAY"))
         while self.meanwhile:
             self.meanwhile.pop()()
         self.seen.extend(texts)

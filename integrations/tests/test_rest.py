@@ -12,9 +12,10 @@ from uuid import uuid4
 import pytest
 from django.conf import LazySettings
 
+from integrations.error_codes import SCOPES_MISSING
 from integrations.models import ConnectedSource
 from integrations.providers import TokenRefused
-from integrations.transports.responses import MOST_BYTES, SCOPES_MISSING, TooLarge
+from integrations.transports.responses import MOST_BYTES, TooLarge
 from integrations.transports.rest import RestTransport
 from jobs.outcomes import Permanent, Postponed, Retryable
 from testing.fakes.faults import KINDS, Status

@@ -8,9 +8,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from integrations.error_codes import NOT_RECORDED
 from integrations.transports.responses import TooLarge, error_code, interpret_status, parse_json_object
 from jobs.outcomes import Permanent, Retryable
-from vendors import guard
+from vendors.error_codes import VENDOR_UNAVAILABLE
 from vendors.errors import ErrorResponse
 from vendors.guard import VendorRefused
 
@@ -65,7 +66,7 @@ class FixtureTransport:
         content = (self._folder / route["file"]).read_bytes() if "file" in route else b""
         status = route.get("status", 200)
         if status >= 500:  # as ``vendors.guard`` would raise, without its rate limit and circuit breaker
-            raise Retryable("VENDOR_UNAVAILABLE", guard.DETAILS["VENDOR_UNAVAILABLE"])
+            raise Retryable(VENDOR_UNAVAILABLE)
         if status >= 400:
             code = error_code(content)
             raise interpret_status(ErrorResponse(status, {}, code)) or VendorRefused(status, code)
@@ -76,7 +77,7 @@ class NotRecorded(Permanent):
     """No response was recorded for a request."""
 
     def __init__(self, provider: str, method: str, path: str) -> None:
-        super().__init__("NOT_RECORDED", f"{provider} has no recorded answer for {method} {path}.")
+        super().__init__(NOT_RECORDED, f"{provider} has no recorded answer for {method} {path}.")
 
 
 @lru_cache(maxsize=16)

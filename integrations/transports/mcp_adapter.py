@@ -14,6 +14,7 @@ from jsonschema.exceptions import SchemaError
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
+from integrations.error_codes import TOOL_FAILED
 from integrations.models import ConnectedSource
 from integrations.providers import CapabilityMissing
 from integrations.transports.responses import ProviderError, error_code
@@ -139,7 +140,7 @@ def tool_error(text: str) -> Exception:
     status = _STATUSES.get(code or "") or next((int(status) for status in _STATUS.findall(head)), None)
     status = 404 if status is None and GONE in head else status
     if status is None:
-        return Retryable("TOOL_FAILED", "A tool of the provider's server failed.")
+        return Retryable(TOOL_FAILED, "A tool of the provider's server failed.")
     return ProviderError(status, {}, code)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 from typing import Any, NamedTuple
 
+from integrations.error_codes import ITEM_TOO_LARGE, SCOPES_MISSING
 from integrations.models import ConnectedSource
 from integrations.providers import TokenRefused
 from jobs.outcomes import Permanent, Postponed
@@ -31,7 +32,6 @@ _NO_SCOPE = {
     *("insufficientPermissions", "ACCESS_TOKEN_SCOPE_INSUFFICIENT"),
     *("MISSING_SCOPES", "insufficient_scope"),
 }
-SCOPES_MISSING = "SCOPES_MISSING"
 _CODE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
@@ -44,7 +44,7 @@ class TooLarge(Permanent):
     """A response larger than its caller accepts."""
 
     def __init__(self) -> None:
-        super().__init__("ITEM_TOO_LARGE", "The provider's answer is larger than is taken.")
+        super().__init__(ITEM_TOO_LARGE, "The provider's answer is larger than is taken.")
 
 
 class ResponseMeta(NamedTuple):

@@ -18,6 +18,7 @@ from django.db.utils import DatabaseError, InterfaceError
 from jobs import log_context
 from jobs.claims import Claim, ClaimLost
 from jobs.cluster import shared_memory
+from jobs.error_codes import STAGE_TIMEOUT
 from jobs.errors import safe_error_name
 from jobs.outcomes import Retryable
 from jobs.settlement import apply_outcome
@@ -26,7 +27,7 @@ log = logging.getLogger("accessa.jobs")
 RENEW_LEASE = """
     UPDATE upload_jobs SET lease_until = clock_timestamp() + %s
     WHERE job_id = %s AND claim_token = %s AND state = 'working'"""
-TIMED_OUT = Retryable("STAGE_TIMEOUT", "The stage took longer than it may.")
+TIMED_OUT = Retryable(STAGE_TIMEOUT, "The stage took longer than it may.")
 
 
 class Renewable(Protocol):

@@ -13,6 +13,7 @@ from pytest_django import Settings
 from jobs import claims, services, settlement, worker
 from jobs.models import Event, UploadJob
 from jobs.outcomes import Retryable
+from testing.error_codes import error_code
 from testing.factories import JobFactory
 
 pytestmark = pytest.mark.django_db
@@ -172,7 +173,7 @@ def test_a_stage_that_is_reached_starts_counting_anew(ana: UUID) -> None:
 
 
 def test_a_failure_is_shown_with_its_detail_only() -> None:
-    assert str(Retryable("CODE", "detail")) == "CODE: detail"
+    assert str(Retryable(error_code("CODE"), "detail")) == "CODE: detail"
 
 
 @pytest.mark.parametrize(("pipeline", "reason"), [("not-deployed", "CONFIGURATION"), ("full", "STORAGE_UNAVAILABLE")])

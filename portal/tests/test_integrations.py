@@ -15,11 +15,11 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from accounts.errors import Context, error_codes
 from integrations.models import ClientIntelligence, ConnectedSource, IngestionJob, SourceDocument, VaultToken
 from integrations.tests import grants
 from portal import sources
 from portal.tests.conftest import signed_in
-from portal.user_messages import SYNC_FAILED
 from testing.fakes.faults import Status
 from testing.fakes.oauth import OAuthServer
 from testing.personas import Person
@@ -150,10 +150,10 @@ def test_what_is_being_fetched_is_shown_and_looked_at_again(ana: Person) -> None
 @pytest.mark.parametrize(
     ("code", "seconds", "seen", "said"),
     [
-        ("VENDOR_AWAY", 90, 0, "HubSpot does not answer at present; it goes on by itself."),
+        ("VENDOR_AWAY", 90, 0, "HubSpot does not answer at present; it continues by itself."),
         ("VENDOR_UNREACHABLE", 90, 7, "7 records looked at, 0 of them new or changed. HubSpot does not answer"),
         ("VENDOR_AWAY", 20, 0, "It begins in a moment."),
-        ("BUDGET_SPENT", 90, 0, "It goes on by itself."),
+        ("BUDGET_SPENT", 90, 0, "It continues by itself."),
     ],
 )
 def test_a_sync_that_does_not_go_on_says_why(code: str, seconds: int, seen: int, said: str, ana: Person) -> None:
@@ -198,7 +198,9 @@ def test_the_newest_sync_counts(ana: Person) -> None:
     assert "broke off too often" not in shown(ana)
 
 
-@pytest.mark.parametrize("code", [*SYNC_FAILED, "a-code-of-tomorrow", "refresh_token_invalid: b@example.org", None])
+@pytest.mark.parametrize(
+    "code", [*error_codes(Context.SYNC_FAILURE), "a-code-of-tomorrow", "refresh_token_invalid: b@example.org", None]
+)
 def test_a_broken_source_says_how_to_mend_it_and_no_code(code: str | None, ana: Person, configured: None) -> None:
     source(ana, status="error", status_message=code)
 
@@ -263,8 +265,8 @@ def test_consent_is_asked_for_at_the_provider_with_a_state_of_this_session(ana: 
 @pytest.mark.parametrize(
     ("provider", "said", "told"),
     [
-        ("hubspot", {"code": "x", "state": "another"}, "not begun here"),
-        ("gmail", {"code": "x"}, "not begun here"),  # begun at HubSpot
+        ("hubspot", {"code": "x", "state": "another"}, "not started here"),
+        ("gmail", {"code": "x"}, "not started here"),  # begun at HubSpot
         ("hubspot", {"error": "access_denied", "error_description": "Prose of ana@corp.example"}, "did not allow us"),
     ],
 )
@@ -375,7 +377,7 @@ def test_disconnecting_is_asked_first_and_forgets(ana: Person, oauth: OAuthServe
     own.refresh_from_db()
     assert own.status == "disconnected"
     assert "is disconnected" in answer.content.decode()
-    assert "could not be told" not in answer.content.decode()
+    assert "could not tell" not in answer.content.decode()
     assert "Being removed." in answer.content.decode()
     assert not VaultToken.objects.exists()
 
@@ -416,5 +418,5 @@ def test_a_provider_that_could_not_be_told_is_named(ana: Person, oauth: OAuthSer
 
     answer = client.post(f"{PAGE}/{ConnectedSource.objects.get().pk}/disconnect", follow=True)
 
-    assert "HubSpot could not be told." in answer.content.decode()
+    assert "We could not tell HubSpot." in answer.content.decode()
     assert ConnectedSource.objects.get().status == "disconnected"

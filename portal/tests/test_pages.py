@@ -11,6 +11,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from accounts.errors import Context, error_codes
 from accounts.rls import as_tenant
 from documents.models import Document
 from embeddings.models import DocumentChunk
@@ -19,9 +20,9 @@ from jobs.outcomes import Permanent
 from jobs.settlement import apply_outcome
 from portal import document_list
 from portal.tests.conftest import signed_in
-from portal.user_messages import FAILED, WAITING
 from portal.views.home import PACE
 from testing.embedders import Instant
+from testing.error_codes import error_code
 from testing.factories.vectors import store as findable
 from testing.factories.vectors import vectors
 from testing.pdfs import text_pdf
@@ -40,7 +41,7 @@ def _instant(settings: Any) -> None:
 def fail(person: Person, code: str, content: bytes = PDF) -> Any:
     """Let a document fail for ``code``."""
     uploaded = person.upload(content)
-    apply_outcome(stop_before("queued"), Permanent(code, "x"))
+    apply_outcome(stop_before("queued"), Permanent(error_code(code), "x"))
     return uploaded
 
 
@@ -159,13 +160,13 @@ def test_the_list_asks_again_only_while_something_moves_and_more_slowly_while_no
         paces.append(answer.context["every"])
         asked = {"seen": answer.context["listed"].fingerprint, "quiet": answer.context["quiet"]}
     settled = client.get("/list", asked)
-    apply_outcome(stop_before("queued"), Permanent("NOT_A_PDF", "x"))
+    apply_outcome(stop_before("queued"), Permanent(error_code("NOT_A_PDF"), "x"))
     moved = client.get("/list", asked)
 
     assert paces == list(PACE)
     assert settled.status_code == 204
     assert b"every" not in moved.content
-    assert FAILED["NOT_A_PDF"].sentence in moved.content.decode()
+    assert str(error_code("NOT_A_PDF").tenant_message) in moved.content.decode()
 
 
 def test_a_page_that_watches_is_not_held_to_the_limit_of_polls(ana: Person, settings: Any) -> None:
@@ -179,29 +180,30 @@ def test_a_page_that_watches_is_not_held_to_the_limit_of_polls(ana: Person, sett
 # Why a document does not move
 
 
-@pytest.mark.parametrize("reason", sorted(WAITING))
+@pytest.mark.parametrize("reason", sorted(error_codes(Context.WAIT)))
 def test_what_is_waited_for_is_said_in_words(reason: str, ana: Person) -> None:
     job = ana.upload(PDF).job
     UploadJob.objects.filter(pk=job.pk).update(run_after=timezone.now() + timedelta(seconds=60), wait_reason=reason)
 
     page = signed_in(ana).get("/list")
 
-    assert page.context["listed"].rows[0].sentence == WAITING[reason]
+    assert page.context["listed"].rows[0].sentence == error_codes(Context.WAIT)[reason].tenant_message
     assert reason.encode() not in page.content
 
 
 @pytest.mark.parametrize("code", ["NOT_A_PDF", "NO_TEXT_LAYER", "PARSE_FAILED", "internal", "NEVER_HEARD_OF"])
 def test_why_it_failed_is_said_in_words_with_what_can_be_done(code: str, ana: Person) -> None:
-    failure = FAILED.get(code, FAILED["internal"])
+    failed = error_codes(Context.FAILURE)
+    failure = failed.get(code, failed["internal"])
     uploaded = fail(ana, code)
     client = signed_in(ana)
 
     for path in ("/list", f"/d/{uploaded.document_id}"):
         page = client.get(path).content.decode()
-        assert failure.sentence.replace("'", "&#x27;") in page
+        assert str(failure.tenant_message).replace("'", "&#x27;") in page
         assert code not in page
-        assert ("Try again<" in page) == failure.again
-        assert ("Read as a scan" in page) == failure.ocr
+        assert ("Try again<" in page) == failure.retryable
+        assert ("Read as a scan" in page) == (code == "NO_TEXT_LAYER")
 
 
 def test_a_failed_document_is_tried_again_by_its_button(ana: Person) -> None:
@@ -284,7 +286,7 @@ def test_pages_and_marks_are_looked_at_so_often_and_no_more(ana: Person, setting
     refused = client.get(path)
     unmarked = client.get(f"{path}/marks?page=1&passage={chunk.pk}")
 
-    assert (refused.status_code, b"Too much at once" in refused.content) == (429, True)
+    assert (refused.status_code, b"Too many requests" in refused.content) == (429, True)
     assert 0 < int(refused["Retry-After"]) <= 60
     assert (b"<svg" in marked.content, b"<svg" in unmarked.content) == (True, False)
 
@@ -294,7 +296,7 @@ def test_a_document_that_is_not_read_yet_says_so_and_loads_again_when_it_is(ana:
     path = f"/d/{uploaded.document_id}"
 
     before, still = client.get(path), client.get(f"{path}/status")
-    apply_outcome(stop_before("queued"), Permanent("NOT_A_PDF", "x"))
+    apply_outcome(stop_before("queued"), Permanent(error_code("NOT_A_PDF"), "x"))
     after = client.get(f"{path}/status")
 
     assert b"as soon as" in before.content

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlsplit
 from uuid import UUID
@@ -20,7 +19,7 @@ from django.utils.decorators import method_decorator
 from django.views.decorators.cache import never_cache
 from django_htmx.http import HttpResponseClientRedirect
 
-from accounts.errors import ApiError, not_found
+from accounts.errors import METHOD_NOT_ALLOWED, ApiError, not_found
 from documents.storage import storage_error
 from portal import error_pages
 
@@ -93,4 +92,4 @@ def tenant(request: HttpRequest) -> UUID:
 def only(request: HttpRequest, *methods: str) -> None:
     if request.method not in methods:
         detail = "This page cannot be asked for in this way."
-        raise ApiError("METHOD_NOT_ALLOWED", detail, status=HTTPStatus.METHOD_NOT_ALLOWED)
+        raise ApiError(METHOD_NOT_ALLOWED, detail)

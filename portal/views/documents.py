@@ -81,7 +81,7 @@ def retry(request: HttpRequest, document_id: UUID) -> HttpResponse:
     try:
         _retry(found, user_id, as_scan="ocr" in request.POST)
     except ApiError as refused:
-        problem = user_messages.refusal(refused.code, refused.detail, refused.retry_after)
+        problem = user_messages.error_message(refused)
     if getattr(request, "htmx", False):
         place = place_of(request.POST)
         now = list_context(request, document_list.listed(user_id, place), place)

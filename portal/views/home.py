@@ -9,7 +9,7 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import render
 
-from portal import user_messages
+from accounts.errors import Context, error_codes
 from portal.document_list import Listed
 from portal.document_list import listed as documents
 from portal.views.auth import only, page, tenant
@@ -56,7 +56,9 @@ def _number(text: str | None) -> int:
 def _uploads() -> dict[str, Any]:
     """Return what the page's script must know of uploading."""
     told = {
-        "sentences": user_messages.REFUSED,
+        "sentences": {
+            code: known.tenant_message for code, known in error_codes(Context.REQUEST).items() if known.tenant_message
+        },
         "most": settings.MAX_FILE_BYTES,
         "longest": settings.MAX_FILENAME_CHARS,
         "ours": settings.PUBLIC_URL,

@@ -14,6 +14,7 @@ from django.urls import reverse
 from accounts.errors import ApiError, not_found
 from accounts.models import User
 from integrations import disconnect as disconnecting
+from integrations.error_codes import CONSENT_REFUSED, STATE_MISMATCH
 from integrations.models import ConnectedSource, IngestionJob, Provider
 from integrations.oauth import services
 from integrations.sync import sync_jobs
@@ -75,9 +76,9 @@ def callback(request: HttpRequest, provider: str) -> HttpResponse:
     request.session[CONSENTS] = consents
     try:
         if begun.get("provider") != provider:
-            raise ApiError("STATE_MISMATCH", "This consent was not begun here, or has been used. Begin again.")
+            raise ApiError(STATE_MISMATCH, "This consent was not begun here, or has been used. Begin again.")
         if "code" not in said:
-            raise ApiError("CONSENT_REFUSED", "The provider was not allowed to let us in.")
+            raise ApiError(CONSENT_REFUSED, "The provider was not allowed to let us in.")
         source = services.complete_consent(
             user_id=tenant(request),
             provider=provider,
@@ -139,5 +140,5 @@ def _connected(request: HttpRequest, source: ConnectedSource) -> HttpResponse:
 
 
 def _refused(request: HttpRequest, refused: ApiError) -> HttpResponse:
-    messages.error(request, user_messages.refusal(refused.code, refused.detail, refused.retry_after))
+    messages.error(request, user_messages.error_message(refused))
     return redirect("portal:integrations")

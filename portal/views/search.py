@@ -88,7 +88,7 @@ def _answer(user_id: UUID, asked: Asked) -> dict[str, object]:
         found = search(**question, query_embedding=bought, **where)
         laws = [] if asked.document else _laws(question, bought)
     except ApiError as refused:
-        return {"problem": user_messages.refusal(refused.code, refused.detail, refused.retry_after)}
+        return {"problem": user_messages.error_message(refused)}
     return {"passages": found.passages, "records": [_shown(record) for record in found.records], "laws": _read(laws)}
 
 

@@ -19,6 +19,7 @@ from statutes.consumer.dispatcher import Dispatcher
 from statutes.consumer.in_flight import InFlightMessage, InFlightMessages
 from statutes.consumer.status import Status
 from statutes.consumer.worker_thread import WorkerThread, disarm_stage_alarm
+from statutes.error_codes import DATABASE_AWAY
 from statutes.models import Consumer as Row
 from statutes.sqs import client, dead_letters, envelope
 from statutes.sqs.client import ReceivedMessage
@@ -178,7 +179,7 @@ class Consumer:
             return False
         except (OperationalError, InterfaceError):
             connection.close()
-            self._wait("DATABASE_AWAY", 0.0)
+            self._wait(DATABASE_AWAY, 0.0)
         except Postponed as postponed:
             self._wait(postponed.wait.reason, postponed.wait.seconds)
         except StageFailure as failure:

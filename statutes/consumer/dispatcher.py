@@ -10,6 +10,7 @@ from django.conf import settings
 
 from documents import services
 from jobs import errors, failpoints, log_context, tracing
+from jobs.error_codes import STORAGE_UNAVAILABLE
 from jobs.models import UploadJob
 from jobs.outcomes import Postponed, Retryable
 from jobs.states import ACTIVE
@@ -180,7 +181,7 @@ class Dispatcher:
 def _postponed(error: Exception) -> Postponed:
     """Return the wait for what is no message's fault, no longer than the consumer's own backoff."""
     wait = errors.infrastructure_wait(error)
-    return Postponed(0.0, wait.reason if wait else "STORAGE_UNAVAILABLE")
+    return Postponed(0.0, wait.reason if wait else STORAGE_UNAVAILABLE)
 
 
 def _said(held: InFlightMessage, item: Item) -> dict[str, str]:

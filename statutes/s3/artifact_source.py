@@ -10,6 +10,8 @@ from shutil import copyfile
 from tempfile import NamedTemporaryFile
 from typing import Protocol
 
+from documents.error_codes import HASH_MISMATCH
+from statutes.error_codes import MANIFEST_INVALID
 from statutes.s3 import client, keys, manifests
 from statutes.s3.manifests import Entry, Manifest, ManifestRefused
 
@@ -54,7 +56,7 @@ def read_manifest(source: Source, law_id: str) -> tuple[Manifest, str]:
     content = source.read(keys.manifest(law_id), manifests.MAX_BYTES)
     found = manifests.parse_manifest(content)
     if found.law_id != law_id:
-        raise ManifestRefused("MANIFEST_INVALID", "The manifest is another law's.")
+        raise ManifestRefused(MANIFEST_INVALID, "The manifest is another law's.")
     return found, hashlib.sha256(content).hexdigest()
 
 
@@ -85,4 +87,4 @@ def verified_file(source: Source, entry: Entry) -> Iterator[Path]:
 
 
 def _differs() -> ManifestRefused:
-    return ManifestRefused("HASH_MISMATCH", "An object is not the one that the manifest names: read it again.")
+    return ManifestRefused(HASH_MISMATCH, "An object is not the one that the manifest names: read it again.")

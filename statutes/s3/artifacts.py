@@ -17,9 +17,11 @@ from documents.ids import canonical_json
 from documents.models import Document
 from documents.storage.s3 import OperationNotAllowed
 from embeddings.embedders import DIMENSIONS
+from embeddings.error_codes import NO_CHUNKS
 from jobs import failpoints
 from jobs.models import UploadJob
 from jobs.outcomes import Permanent
+from statutes.error_codes import LAW_UNKNOWN
 from statutes.models import LawVersion
 from statutes.s3 import client, keys, manifests
 from statutes.s3.manifests import Entry, Manifest, ManifestRefused
@@ -41,7 +43,7 @@ def upload_artifacts(
     before: nothing is written where it is this one, and is still there. Raises ``OSError`` of the store.
     """
     if version.job_id is None:
-        raise Permanent("LAW_UNKNOWN", "Nothing is noted of this version's job.")
+        raise Permanent(LAW_UNKNOWN, "Nothing is noted of this version's job.")
     job = UploadJob.objects.get(pk=version.job_id)
     what = ArtifactSpec(
         law_id=version.law_id,
@@ -54,7 +56,7 @@ def upload_artifacts(
     bucket = client.statutes_bucket()
     with spool_artifacts(what) as made:
         if not made.chunks:
-            raise Permanent("NO_CHUNKS", "There is nothing in the law to upload.")
+            raise Permanent(NO_CHUNKS, "There is nothing in the law to upload.")
         law = canonical_json(version.canonical).encode()
         manifest = _manifest(version, what, made, Entry.of(keys.law(version.law_id), law))
         content = manifest.content()

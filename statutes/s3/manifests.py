@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from accounts.errors import ErrorCode
 from documents.ids import canonical_json
 from embeddings.embedders import DIMENSIONS
+from statutes.error_codes import MANIFEST_INVALID, VECTORS_TOO_WIDE
 
 SCHEMA_VERSION = "1"
 MAX_BYTES = 64 * 1024 * 1024
@@ -20,7 +22,7 @@ TEXTS = ("law_id", "version", "chunker", "reader", "title", "language")
 class ManifestRefused(Exception):
     """``code`` is stable; ``detail`` repeats nothing of the manifest's text."""
 
-    def __init__(self, code: str, detail: str) -> None:
+    def __init__(self, code: ErrorCode, detail: str) -> None:
         super().__init__(f"{code}: {detail}")
         self.code = code
         self.detail = detail
@@ -86,7 +88,7 @@ def parse_manifest(content: bytes) -> Manifest:
     try:
         body = json.loads(content)
         if body.pop("schema_version") != SCHEMA_VERSION:
-            raise ManifestRefused("MANIFEST_INVALID", "The manifest is of another version of its form.")
+            raise ManifestRefused(MANIFEST_INVALID, "The manifest is of another version of its form.")
         made = Manifest(
             law=_entry(body.pop("law")),
             embeddings=_entry(body.pop("embeddings")),
@@ -95,7 +97,7 @@ def parse_manifest(content: bytes) -> Manifest:
             header={name: value for name, value in body.items() if name != "chunk_count"},
         )
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        raise ManifestRefused("MANIFEST_INVALID", "The manifest cannot be read.") from None
+        raise ManifestRefused(MANIFEST_INVALID, "The manifest cannot be read.") from None
     _check(made)
     return made
 
@@ -121,6 +123,6 @@ def _check(made: Manifest) -> None:
         and len(set(made.missing)) == len(made.missing)
     )
     if not sound:
-        raise ManifestRefused("MANIFEST_INVALID", "The manifest does not say what it must.")
+        raise ManifestRefused(MANIFEST_INVALID, "The manifest does not say what it must.")
     if isinstance(model, dict) and model.get("dimensions") != DIMENSIONS:
-        raise ManifestRefused("VECTORS_TOO_WIDE", f"The vectors are not {DIMENSIONS} wide.")
+        raise ManifestRefused(VECTORS_TOO_WIDE, f"The vectors are not {DIMENSIONS} wide.")

@@ -15,6 +15,13 @@ from django.conf import settings
 from documents import storage
 from documents.storage.s3 import OperationNotAllowed
 from jobs.outcomes import Permanent, Retryable
+from statutes.error_codes import (
+    RAW_BUCKET_CLOSED,
+    RAW_FILE_CLOSED,
+    RAW_FILE_INFECTED,
+    RAW_FILE_MISSING,
+    RAW_FILE_TAGS_DIFFER,
+)
 from statutes.errors import Unreadable
 from statutes.models import LawVersion
 from statutes.s3 import client, keys
@@ -60,12 +67,12 @@ def _blamed(version: LawVersion, *, is_told_of: bool = False) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError:
-        raise Permanent("RAW_FILE_MISSING", "There is no file under the key that the message names.") from None
+        raise Permanent(RAW_FILE_MISSING, "There is no file under the key that the message names.") from None
     except (client.BucketMissing, OperationNotAllowed) as refused:
         if isinstance(refused, OperationNotAllowed):
             _check_tags(version, _tags_of_closed(version))
         if is_told_of or any(_are_others_open(version.bucket, folder) for folder in _folders(version.raw_key)):
-            raise Retryable("RAW_FILE_CLOSED", "The store does not give this file to us, but others.") from None
+            raise Retryable(RAW_FILE_CLOSED) from None
         if version.bucket != client.statutes_bucket() and client.is_accessible(client.statutes_bucket()):
             raise _closed() from None
         raise
@@ -96,16 +103,16 @@ def _are_others_open(bucket: str, folder: str) -> bool:
 
 
 def _closed() -> Retryable:
-    return Retryable("RAW_BUCKET_CLOSED", "The bucket of the message is not there, or may not be read.")
+    return Retryable(RAW_BUCKET_CLOSED)
 
 
 def _check_tags(version: LawVersion, tags: dict[str, str]) -> None:
     """Refuse a file that a scanner has found infected, or whose tags say that it is of another law."""
     if tags.get(SCANNED) == INFECTED:
-        raise Permanent("RAW_FILE_INFECTED", "The bucket's scanner has found a threat in the file.")
+        raise Permanent(RAW_FILE_INFECTED, "The bucket's scanner has found a threat in the file.")
     said = {"document_id": version.law_id, "version": version.version}
     if any(tags.get(name, value) != value for name, value in said.items()):
-        raise Permanent("RAW_FILE_TAGS_DIFFER", "The file's tags name another law or another version.")
+        raise Permanent(RAW_FILE_TAGS_DIFFER)
 
 
 @contextmanager

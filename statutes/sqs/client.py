@@ -16,6 +16,7 @@ from django.db import connection
 from django.db.utils import DatabaseError, InterfaceError
 
 from jobs.outcomes import Permanent, Postponed
+from statutes.error_codes import SQS_MESSAGE_LOST, SQS_NO_QUEUE
 from vendors import aws, call_metrics, guard
 from vendors.errors import ErrorResponse
 from vendors.vendor import Vendor
@@ -34,7 +35,7 @@ class MessageLost(Permanent):
     """The message is no longer ours to change: its time was up, or it was deleted."""
 
     def __init__(self) -> None:
-        super().__init__("SQS_MESSAGE_LOST", "The message is no longer held.")
+        super().__init__(SQS_MESSAGE_LOST)
 
 
 @dataclass(slots=True)
@@ -157,7 +158,7 @@ def _client(seconds: float = PROMPT_SECONDS) -> Any:
 def _meaning(answer: ErrorResponse) -> Exception | None:
     """A queue that is missing is waited for: somebody has to set it right. A message that is lost is nobody's fault."""
     if answer.vendor_code in NO_QUEUE:
-        return Postponed(MISSING_SECONDS, "SQS_NO_QUEUE")
+        return Postponed(MISSING_SECONDS, SQS_NO_QUEUE)
     if answer.vendor_code == THROTTLED:  # of status 400
         return Postponed(THROTTLED_SECONDS, guard.LIMITED)
     return MessageLost() if answer.vendor_code in GONE else None

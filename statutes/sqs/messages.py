@@ -13,6 +13,17 @@ import structlog
 from django.conf import settings
 from jsonschema import Draft202012Validator
 
+from accounts.errors import ErrorCode
+from statutes.error_codes import (
+    MESSAGE_AMBIGUOUS,
+    MESSAGE_BUCKET_REFUSED,
+    MESSAGE_CONTROL_CHARACTER,
+    MESSAGE_INVALID,
+    MESSAGE_KEY_UNUSABLE,
+    MESSAGE_NOT_JSON,
+    MESSAGE_TOO_LARGE,
+    MESSAGE_UNREADABLE,
+)
 from statutes.s3 import client
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.statutes")
@@ -27,15 +38,15 @@ OTHERS = ("Records", "TopicArn", "detail-type", "law_id")
 class MessageRefused(Exception):
     """No later delivery goes better. ``code`` is one of those below, ``field`` the first that is wrong."""
 
-    def __init__(self, code: str, field: str = "") -> None:
+    def __init__(self, code: ErrorCode, field: str = "") -> None:
         super().__init__(f"{code} {field}".strip())
         self.code = code
         self.field = field
 
 
-TOO_LARGE, NOT_JSON, AMBIGUOUS = "MESSAGE_TOO_LARGE", "MESSAGE_NOT_JSON", "MESSAGE_AMBIGUOUS"
-CONTROL, INVALID, KEY = "MESSAGE_CONTROL_CHARACTER", "MESSAGE_INVALID", "MESSAGE_KEY_UNUSABLE"
-BUCKET, UNREADABLE = "MESSAGE_BUCKET_REFUSED", "MESSAGE_UNREADABLE"
+TOO_LARGE, NOT_JSON, AMBIGUOUS = MESSAGE_TOO_LARGE, MESSAGE_NOT_JSON, MESSAGE_AMBIGUOUS
+CONTROL, INVALID, KEY = MESSAGE_CONTROL_CHARACTER, MESSAGE_INVALID, MESSAGE_KEY_UNUSABLE
+BUCKET, UNREADABLE = MESSAGE_BUCKET_REFUSED, MESSAGE_UNREADABLE
 CODES = (TOO_LARGE, NOT_JSON, AMBIGUOUS, CONTROL, INVALID, KEY, BUCKET, UNREADABLE)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
 
+from statutes.error_codes import LAW_SCHEMA_INVALID
 from statutes.errors import Unreadable
 
 PATH = Path(__file__).resolve().parents[2] / "schemas" / "law.schema.json"
@@ -19,7 +20,7 @@ class SchemaInvalid(Unreadable):
     """``where`` is the JSON path of the invalid part; nothing of the law's text."""
 
     def __init__(self, where: str) -> None:
-        super().__init__("LAW_SCHEMA_INVALID")
+        super().__init__(LAW_SCHEMA_INVALID)
         self.where = where
 
 

@@ -22,6 +22,7 @@ from statutes.sqs import client
 from statutes.sqs.messages import Message
 from statutes.tests import failure_helpers, sample_laws
 from statutes.tests.sample_laws import LOWER, RATE, TAXED, arrived, articles, done, message, put, xml
+from testing.error_codes import error_code
 from testing.fakes.s3 import S3Server
 from testing.personas import let_pauses_pass, run_to_the_end
 from testing.sqs import Queue
@@ -58,7 +59,7 @@ def hand(queue: Queue) -> Hand:
 
 
 def waits(claim: Claim) -> Wait:
-    return Wait(600.0, "VENDOR_RATE_LIMITED")
+    return Wait(600.0, error_code("VENDOR_RATE_LIMITED"))
 
 
 def again(held: InFlightMessage) -> None:

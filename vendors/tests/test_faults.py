@@ -12,6 +12,7 @@ from django.db import OperationalError
 
 from jobs.claims import ClaimLost
 from jobs.outcomes import Permanent, Postponed, Retryable
+from testing.error_codes import error_code
 from vendors import guard
 from vendors.models import Breaker, RateLimit
 from vendors.tests.http_helpers import CLIENTS, Answer, Server, embed, raised, said
@@ -160,9 +161,9 @@ def test_a_vendors_code_that_is_a_sentence_is_not_taken_over(vendor: Vendor, ser
 @pytest.mark.parametrize(
     "error",
     [
-        Retryable("EMBEDDER_AWAY", "It is away."),
-        Permanent("BUDGET_TOO_SMALL", "Too small."),
-        Postponed(3, "BUDGET_SPENT"),
+        Retryable(error_code("EMBEDDER_AWAY"), "It is away."),
+        Permanent(error_code("BUDGET_TOO_SMALL"), "Too small."),
+        Postponed(3, error_code("BUDGET_SPENT")),
         ClaimLost("job"),
         OperationalError("the database is away"),
         TypeError("a bug"),

@@ -16,6 +16,7 @@ from jobs.models import UploadJob
 from jobs.outcomes import Permanent, Postponed
 from jobs.settlement import apply_outcome as settle_job
 from testing.concurrency import at_once
+from testing.error_codes import error_code
 from testing.factories import JobFactory
 from vendors import ledger
 from vendors.models import Budget, Purchase
@@ -227,7 +228,7 @@ def test_raising_a_budget_wakes_the_jobs_that_wait_for_it() -> None:
     for _ in range(2):
         claim = claim_next("test:1:1")
         assert claim is not None
-        settle_job(claim, Postponed(3600, "BUDGET_SPENT").wait)
+        settle_job(claim, Postponed(3600, error_code("BUDGET_SPENT")).wait)
 
     ledger.set_budget(TENANT, Decimal(50))
 
