@@ -1,101 +1,180 @@
-"""The statutes in a minute: three laws from a queue's messages to a bucket's artifacts, and to cited answers."""
+"""Demo scenario: three sample statutes through the queue three times, to artifacts in a bucket and cited answers."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from uuid import UUID
 
-from rich.console import Console
-from rich.table import Table
+from django.conf import settings
+from django.db.models import QuerySet
 
-from accessa.demo.client import ApiClient
-from accessa.demo.fake_aws import DEAD, QUEUE, Aws, Stored
-from accessa.demo.statute_messages import OURS, NotEnacted, Rounds, Sample
+from accessa.demo.fakes import FakeAws, run_fake_aws
+from accessa.demo.scenario import Demo, DemoFailed, Scenario
+from documents.cli_progress import JobStatus, follow_jobs
 from embeddings.search.query import TEXT
 from embeddings.search.snippets import strip_marks
+from jobs.models import UploadJob
+from statutes import ids
 from statutes.models import Consumer, Law, LawVersion
 from statutes.s3 import keys
 
-LAWS = ("law", "version", "status", "language", "passages", "title")
+SAMPLES = settings.BASE_DIR / "samples" / "statutes"
+VERSION = "2027-01"
 
 
-def check() -> None:
-    """Raise ``NotEnacted`` where laws of somebody's own are: the stand-in's vectors must not come among theirs."""
-    if LawVersion.objects.exclude(law_id__in=[law.law_id for law in OURS]).exists():
-        raise NotEnacted(
-            "This database has laws of its own. `make demo STATUTES=1` without DATABASE_URL makes another."
-        )
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A statute written for the demo. ``article`` answers the ``question``."""
+
+    law_id: str
+    key: str
+    question: str
+    article: str
+
+    @property
+    def file(self) -> Path:
+        return SAMPLES / self.key.rpartition("/")[2]
+
+    @property
+    def document_id(self) -> UUID:
+        return ids.document_id(self.law_id, VERSION)
+
+    @property
+    def document_ids(self) -> tuple[UUID, UUID]:
+        """Return both documents that a version may have: reprocessing alternates between them."""
+        return ids.document_ids(self.law_id, VERSION)
 
 
-def show(console: Console, visitor: ApiClient, aws: Aws, look: Callable[[], object], *, seconds: float) -> None:
-    """Put three laws through the queue three times, list what came of it, and ask. Raises ``NotEnacted``.
-
-    ``look`` is called again and again meanwhile.
-    """
-    known = {law.law_id for law in OURS if Law.objects.filter(pk=law.law_id, document_id__in=law.document_ids).exists()}
-    for law in OURS:
-        aws.put(law.key, law.file.read_bytes())
-    if known:
-        console.print("An earlier demo has left its laws here: they are asked for by force, for the bucket is new.\n")
-    rounds = Rounds(console, aws, look, time.monotonic() + seconds)
-    rounds.run("sent by force" if known else "sent", worked_on=OURS, forced=known)
-    first = aws.stored()
-    _list(console, first)
-    rounds.run("sent again")
-    rounds.run("sent again, by force", worked_on=OURS, forced={law.law_id for law in OURS})
-    rounds.print()
-    _compare(console, first, aws.stored())
-    _empty(console, aws)
-    _tell_laws(console)
-    console.print("\nThe questions are answered by words: the stand-in's vectors know nothing of what they stand for.")
-    for law in OURS:
-        _ask(console, visitor, law)
-    console.print("\nThe laws stay in this database: when they are shown again, no vector is bought again.")
+# fmt: off
+SAMPLE_LAWS = (
+    Sample("SBA_2027", "raw/harbor/2027/sample-benefits-act.xml",
+           "How soon must a carrier decide a request for urgent care?", "Section 14"),
+    Sample("SMDA_2027", "raw/harbor/2027/sample-disclosure-act.pdf",
+           "How soon must a holder tell members of a breach?", "§ 40-2-7"),
+    Sample("AGUAS_2027", "raw/valverde/2027/ley-de-ejemplo.docx",
+           "¿Quién paga los gastos de conexión cuando una vivienda se divide?", "Artículo 12 Bis"),
+)
+# fmt: on
+LAW_IDS = [law.law_id for law in SAMPLE_LAWS]
 
 
-def _list(console: Console, stored: list[Stored]) -> None:
-    table = Table("key", "objects", "bytes", title="The bucket")
-    sizes: dict[str, list[int]] = {}
-    for found in stored:
-        folder = found.key.rpartition("/")[0]
-        shown = f"{folder}/<chunk_id>.json" if found.key.startswith("chunks/") else found.key
-        sizes.setdefault(shown, []).append(found.size)
-    for key, each in sizes.items():
-        table.add_row(key, str(len(each)), f"{sum(each):,}")
-    console.print(table)
-    lacking = [law.law_id for law in OURS if keys.manifest(law.law_id) not in sizes]
-    if lacking:
-        raise NotEnacted(f"There is no manifest of {', '.join(lacking)}.")
+class StatuteScenario(Scenario):
+    aws: FakeAws
+
+    @contextmanager
+    def environment(self) -> Iterator[None]:
+        with run_fake_aws() as self.aws:
+            yield
+
+    def check_database(self) -> None:
+        """Reject a database with other statutes: fake vectors must not be mixed with theirs."""
+        if LawVersion.objects.exclude(law_id__in=LAW_IDS).exists():
+            raise DemoFailed(
+                "This database has laws of its own. `make demo STATUTES=1` without DATABASE_URL makes another."
+            )
+
+    def run(self, demo: Demo) -> None:
+        aws, console = self.aws, demo.console
+        existing = [law.law_id for law in SAMPLE_LAWS if Law.objects.filter(document_id__in=law.document_ids)]
+        if existing:
+            console.print("The laws of an earlier demo are reprocessed by force, for the bucket is new.\n")
+        for law in SAMPLE_LAWS:
+            aws.put_object(law.key, law.file.read_bytes())
+        rounds = Rounds(demo, aws)
+        rounds.run("sent by force" if existing else "sent", expected=SAMPLE_LAWS, forced=existing)
+        first = aws.list_objects()
+        missing = {keys.manifest(law_id) for law_id in LAW_IDS} - {stored.key for stored in first}
+        if missing:
+            raise DemoFailed(f"There is no {', '.join(sorted(missing))}.")
+        rounds.run("sent again")
+        rounds.run("sent again by force", expected=SAMPLE_LAWS, forced=LAW_IDS)
+        if repeated := aws.titan_ledger()["repeated"]:
+            raise DemoFailed(f"{repeated} vectors were bought twice.")
+        if first != aws.list_objects():
+            raise DemoFailed("The artifacts of the third round differ from those of the first.")
+        console.print(f"The bucket's {len(first)} objects are, byte for byte, what they were after the first round.")
+        if dead := aws.count_messages(aws.dead_letter_url):
+            raise DemoFailed(f"{dead} messages were given up.")
+        received = Consumer.objects.latest("started_at").received
+        console.print(f"The consumer has received {received} messages; none waits and none was given up.\n")
+        for row in Law.objects.order_by("law_id"):
+            console.print(f"{row.law_id} {row.version}, {row.language}: {row.chunk_count} passages. {row.title}")
+        console.print("\nThe questions are answered by words: the fake vectors know nothing of the texts.")
+        for sample in SAMPLE_LAWS:
+            demo.print_question(sample.question)
+            hits = demo.client.search(sample.question, 1, mode=TEXT, sources=["statutes"])["laws"]
+            if not hits or hits[0]["law_id"] != sample.law_id or sample.article not in hits[0]["citation"]:
+                raise DemoFailed(f"{sample.article} of {sample.law_id} was not found.")
+            demo.print_hit(hits[0]["citation"], strip_marks(hits[0]["snippet"]))
+        console.print("\nThe laws stay in this database: the next demo buys no vector again.")
 
 
-def _compare(console: Console, first: list[Stored], last: list[Stored]) -> None:
-    """What a law is made into depends on nothing but the law and its message."""
-    if first != last:
-        raise NotEnacted("What was made again is not what was made before.")
-    console.print(f"The bucket's {len(last)} objects are, byte for byte, what they were after the first round.")
+@dataclass
+class Rounds:
+    """The same three messages, sent several times."""
+
+    demo: Demo
+    aws: FakeAws
+    sent_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+    def run(self, name: str, *, expected: tuple[Sample, ...] = (), forced: Collection[str] = ()) -> None:
+        """Send a message for each law and wait until the queue is empty. Each ``expected`` law must have a done job.
+
+        Raises ``DemoFailed``.
+        """
+        began, jobs, sold = time.monotonic(), _job_times(), self.aws.titan_ledger()["sold"]
+        for law in SAMPLE_LAWS:
+            self.aws.send_message(self._message(law, force=law.law_id in forced))
+        states = self._follow(expected, jobs) if expected else {}
+        # A message is deleted once its job has ended, by the consumer that holds it.
+        queue = self.aws.queue_url
+        self.demo.wait_while(lambda: self.aws.count_messages(queue), "A message is still in the queue.")
+        count = len(_job_times().items() - jobs.items())
+        failed = [law.law_id for law in expected if states.get(law.document_id) != "done"]
+        if failed or (count and not expected):  # jobs that an interrupted demo has left may run besides
+            raise DemoFailed(f"Messages {name}: {count} had a job; not done: {', '.join(failed) or 'none'}.")
+        vectors = self.aws.titan_ledger()["sold"] - sold
+        cost = f"{count} jobs, {vectors} vectors bought, {time.monotonic() - began:.1f} s"
+        self.demo.console.print(f"Three messages {name}: {cost}", highlight=False)
+
+    def _message(self, law: Sample, *, force: bool) -> dict[str, Any]:
+        """Return the message of spec 004 §3.4."""
+        return {
+            "document_id": law.law_id,
+            "s3_raw_key": law.key,
+            "uploader_id": "demo",
+            "ingest_timestamp": self.sent_at.isoformat(),
+            "priority": "normal",
+            "version": VERSION,
+            "force_reprocess": force,
+        }
+
+    def _follow(self, laws: tuple[Sample, ...], before: dict[UUID, datetime]) -> dict[UUID, str]:
+        """Draw the jobs that have changed since ``before`` until each has ended; return states by document."""
+        current = {each: law.document_id for law in SAMPLE_LAWS for each in law.document_ids}
+
+        def poll() -> Iterator[JobStatus]:
+            self.demo.tick()
+            for job in _sample_jobs():
+                if before.get(job.pk) != job.updated_at:
+                    failure = (job.last_error or {}).get("code") if job.state == "deadletter" else None
+                    yield JobStatus(current[job.document_id], str(job.stage), str(job.state), job.total_pct, failure)
+
+        names = {law.document_id: law.file.name for law in laws}
+        seconds = max(0.0, self.demo.deadline - time.monotonic())
+        jobs = follow_jobs(names, poll, self.demo.console, seconds=seconds)
+        return {document_id: job.state for document_id, job in jobs.items()}
 
 
-def _empty(console: Console, aws: Aws) -> None:
-    received = Consumer.objects.latest("started_at").received
-    waiting, dead = aws.waiting(), aws.dead_letters()
-    console.print(
-        f"The consumer has received {received} messages. Waiting in {QUEUE}: {waiting}; given up, in {DEAD}: {dead}.\n"
-    )
-    if waiting or dead:
-        raise NotEnacted("Not every message has ended well.")
+def _sample_jobs() -> QuerySet[UploadJob]:
+    return UploadJob.objects.filter(document_id__in=[each for law in SAMPLE_LAWS for each in law.document_ids])
 
 
-def _tell_laws(console: Console) -> None:
-    table = Table(*LAWS, title="laws")
-    for law in Law.objects.order_by("law_id"):
-        table.add_row(law.law_id, law.version, law.status, law.language, str(law.chunk_count), law.title)
-    console.print(table)
-
-
-def _ask(console: Console, visitor: ApiClient, law: Sample) -> None:
-    console.print(f"\n? {law.question}", style="bold", markup=False)
-    found = visitor.laws(law.question, 1, mode=TEXT)
-    if not found or found[0]["law_id"] != law.law_id or law.article not in found[0]["citation"]:
-        raise NotEnacted(f"{law.article} of {law.law_id} was not found.")
-    console.print(f"  {found[0]['citation']}", style="cyan", markup=False)
-    console.print(f"    {strip_marks(found[0]['snippet'])} …", markup=False, highlight=False)
+def _job_times() -> dict[UUID, datetime]:
+    return dict(_sample_jobs().values_list("job_id", "updated_at"))

@@ -1,8 +1,7 @@
-"""The product in a minute: real PDFs from upload to searchable passages, through the HTTP API."""
+"""manage.py demo: run database, API and workers, and show scenarios through the HTTP API."""
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
@@ -10,11 +9,10 @@ import subprocess
 import sys
 import time
 from argparse import ArgumentParser
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any, cast
-from uuid import UUID
 
 from django.conf import settings
 from django.core.management import call_command
@@ -22,105 +20,96 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import connection, connections
 from rich.console import Console
 
-from accessa.demo import connectors as connected
-from accessa.demo import fake_aws
-from accessa.demo import statutes as enacted
-from accessa.demo.client import ApiClient, ApiClientError
-from accessa.demo.fake_vendors import print_bill, standing_in
+from accessa.demo.client import ApiClient
+from accessa.demo.connectors import ConnectorScenario
+from accessa.demo.documents import QUESTIONS, DocumentScenario, VendorScenario, sample_files, sample_questions
+from accessa.demo.scenario import Demo, Scenario
+from accessa.demo.statutes import StatuteScenario
 from accessa.server.programs import Address, programs
 from accessa.server.supervisor import Supervisor
 from accounts import api_tokens
 from accounts.models import ApiToken, User
-from documents.cli_progress import JobStatus, follow_jobs
 
 # Two tenants: each stays with the model of its first document.
 EMAIL, WITH_VENDORS = "demo@accessa.example", "demo-vendors@accessa.example"
-SAMPLES = settings.BASE_DIR / "samples"
 START_SECONDS = 60.0
-WIDTH = 120  # of what is written to no terminal: a job's line is longer than the 80 that are taken for granted
-QUESTIONS = ("What does the plan cover?", "What do I pay for a visit?", "How do I appeal a decision?")
+WIDTH = 120  # of output to no terminal: a job's line is longer than the default of 80
 
 
 class Command(BaseCommand):
-    help = "Uploads sample documents (or yours) as a demo tenant, shows them becoming searchable, asks three questions."
+    help = "Uploads sample documents (or yours) as a demo tenant, shows their progress, asks three questions."
     requires_system_checks = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("files", nargs="*", type=Path, help="PDF files; without any, the samples of the repository")
-        fake = "fake: LlamaParse, OpenAI and S3 as stand-ins on this machine, over HTTP, with the bill at the end"
-        parser.add_argument("--vendors", choices=("none", "fake"), default="none", help=fake)
-        recorded = (
-            "fixtures: connect HubSpot, Drive, QuickBooks and Gmail by recorded answers, sync them, and search them"
+        vendors = "fake: LlamaParse, OpenAI and S3 as fakes on this machine, over HTTP, with the bill at the end"
+        parser.add_argument("--vendors", choices=("none", "fake"), default="none", help=vendors)
+        connectors = (
+            "fixtures: connect HubSpot, Drive, QuickBooks and Gmail by recorded responses, sync them, and search them"
         )
-        parser.add_argument("--connectors", choices=("none", "fixtures"), default="none", help=recorded)
-        queued = "take three sample laws from a queue to a bucket and into search, by stand-ins of AWS on this machine"
-        parser.add_argument("--statutes", action="store_true", help=queued)
-        parser.add_argument("--seconds", type=float, default=280.0, help="how long to wait for the documents at most")
+        parser.add_argument("--connectors", choices=("none", "fixtures"), default="none", help=connectors)
+        statutes = "take three sample laws from a queue to a bucket and into search, by fakes of AWS on this machine"
+        parser.add_argument("--statutes", action="store_true", help=statutes)
+        parser.add_argument("--seconds", type=float, default=280.0, help="the longest to wait for a scenario")
 
-    def handle(
-        self, *, files: list[Path], vendors: str, connectors: str, statutes: bool, seconds: float, **options: Any
-    ) -> None:
+    def handle(self, *, files: list[Path], seconds: float, **options: Any) -> None:
         missing = [str(file) for file in files if not file.is_file()]
         if missing:
             raise CommandError(f"There is no file {', '.join(missing)}.")
         console = Console(file=cast(IO[str], self.stdout), width=None if self.stdout.isatty() else WIDTH)
-        chosen = files or ([] if connectors == "fixtures" or statutes else sorted(SAMPLES.glob("*.pdf")))
         address = Address("127.0.0.1", _free_port())
-        take_no_messages()
+        email = WITH_VENDORS if options["vendors"] == "fake" else EMAIL
+        scenarios = _scenarios(files, address, email, **options)
+        clear_queue_urls()
         with ExitStack() as stack:
-            fakes = stack.enter_context(standing_in(address)) if vendors == "fake" else None
-            aws = stack.enter_context(fake_aws.standing_in()) if statutes else None
-            if connectors == "fixtures":
-                connected.use_recorded()
-            supervisor = stack.enter_context(running(console, address, before=enacted.check if aws else lambda: None))
-            visitor = stack.enter_context(visiting(address, EMAIL if fakes is None else WITH_VENDORS))
-            failed = show(console, visitor, chosen, supervisor, seconds) if chosen else 0
-            if connectors == "fixtures":
-                _connect(console, visitor, supervisor, seconds)
-            if aws:
-                enacted.show(console, visitor, aws, supervisor.tick, seconds=seconds)
-            if chosen and fakes is None:
-                ask(console, visitor, QUESTIONS if files else _sample_questions())
-            elif fakes:
-                print_bill(console, visitor, fakes)
-                console.print("No questions: the stand-in's vectors know nothing of what they stand for.")
-                visitor.forget()  # their files are in a store that is about to end
+            for scenario in scenarios:
+                stack.enter_context(scenario.environment())
+            supervisor = stack.enter_context(run_programs(console, address, scenarios))
+            client = stack.enter_context(demo_client(address, email))
+            demo = Demo(console, client, supervisor.tick, deadline=0.0)
+            for scenario in scenarios:
+                demo.deadline = time.monotonic() + seconds
+                scenario.run(demo)
             console.print("\nmanage.py doctor, on what has just run:", markup=False)
-            unwell = examined(console, address)
+            if not run_doctor(console, address):
+                demo.failures.append("The doctor has found something.")
         console.print("\nNothing is left running. `make serve` keeps the API and the workers up:")
         console.print("  the API lives at http://127.0.0.1:8000, its documentation at http://127.0.0.1:8000/docs")
-        if statutes:
+        if options["statutes"]:
             console.print(
                 "  it has a database of its own, without these laws: README's Statutes section has the way there"
             )
-        if failed:
-            raise CommandError(f"{failed} of {len(chosen)} documents did not end well.")
-        if unwell:
-            raise CommandError("The doctor has found something.")
+        if demo.failures:
+            raise CommandError(demo.failures[0])
 
 
-def _connect(console: Console, visitor: ApiClient, supervisor: Supervisor, seconds: float) -> None:
-    user = User.objects.get(api_tokens__name="demo", email__in=[EMAIL, WITH_VENDORS])
-    try:
-        connected.show(console, visitor, user.pk, supervisor.tick, seconds=seconds)
-    except connected.NotConnected as error:
-        raise CommandError(str(error)) from None
+def _scenarios(
+    files: list[Path], address: Address, email: str, *, vendors: str, connectors: str, statutes: bool, **_: Any
+) -> list[Scenario]:
+    samples = [] if connectors == "fixtures" or statutes else sample_files()
+    scenarios: list[Scenario] = []
+    if vendors == "fake":
+        scenarios.append(VendorScenario(files or samples, address))
+    elif files or samples:
+        scenarios.append(DocumentScenario(files or samples, [*QUESTIONS] if files else sample_questions()))
+    if connectors == "fixtures":
+        scenarios.append(ConnectorScenario(email))
+    if statutes:
+        scenarios.append(StatuteScenario())
+    return scenarios
 
 
-def take_no_messages() -> None:
-    """Let nothing that is started here take from a queue that this shell is set to: what it holds is no demo's."""
+def clear_queue_urls() -> None:
+    """Unset the queues of this shell: their messages are no demo's."""
     for name in ("SQS_QUEUE_URL", "SQS_PRIORITY_QUEUE_URL"):
         os.environ[name] = ""
         setattr(settings, name, "")
 
 
 @contextmanager
-def running(console: Console, address: Address, *, before: Callable[[], None] = lambda: None) -> Iterator[Supervisor]:
-    """Run database, API and workers for the demo, and leave nothing of what was started here.
-
-    ``before`` is called when the database is there, and nothing works on it yet.
-    """
-    os.environ["UPLOADS_PER_DAY"] = "100000"  # the demo may be shown more than thirty times a day
+def run_programs(console: Console, address: Address, scenarios: list[Scenario]) -> Iterator[Supervisor]:
+    """Run database, API and workers inside the block, and stop all that was started."""
+    os.environ["UPLOADS_PER_DAY"] = "100000"  # the demo may run more than thirty times a day
     os.environ.setdefault("LOG_LEVEL", "ERROR")
     os.environ.setdefault("GUNICORN_CMD_ARGS", "--log-level warning")
     os.environ["PUBLIC_URL"] = ""  # signed URLs must lead back to the API that is started here
@@ -130,9 +119,10 @@ def running(console: Console, address: Address, *, before: Callable[[], None] = 
     supervisor = Supervisor(programs(address), report=console.print)
     try:
         call_command("migrate", interactive=False, verbosity=0, skip_checks=False)
-        before()
+        for scenario in scenarios:
+            scenario.check_database()
         connections.close_all()
-        _start(supervisor, address)
+        _wait_for_api(supervisor, address)
         console.print(f"PostgreSQL, the API ({address.url}) and {settings.WORKERS} workers are up.")
         console.print("The consumer of the queue is up.\n" if settings.SQS_QUEUE_URL else "")
         yield supervisor
@@ -150,7 +140,7 @@ def _free_port() -> int:
     return port
 
 
-def _start(supervisor: Supervisor, address: Address) -> None:
+def _wait_for_api(supervisor: Supervisor, address: Address) -> None:
     for _ in range(int(START_SECONDS / 0.1)):
         supervisor.tick()
         if address.answers():
@@ -160,58 +150,22 @@ def _start(supervisor: Supervisor, address: Address) -> None:
 
 
 @contextmanager
-def visiting(address: Address, email: str) -> Iterator[ApiClient]:
-    """Visit as a demo tenant, with a token for this visit and without what an earlier one left."""
+def demo_client(address: Address, email: str) -> Iterator[ApiClient]:
+    """Yield a client of the demo tenant, with a new token and without documents of an earlier demo."""
     user, _ = User.objects.get_or_create(email=email, defaults={"username": email})
-    visitor = ApiClient(address.url, api_tokens.create_token(user, name="demo"))
+    client = ApiClient(address.url, api_tokens.create_token(user, name="demo"))
     try:
-        visitor.forget()
-        yield visitor
+        client.delete_documents()
+        yield client
     finally:
         ApiToken.objects.filter(user=user, name="demo").delete()
 
 
-def show(console: Console, visitor: ApiClient, files: list[Path], supervisor: Supervisor, seconds: float) -> int:
-    """Upload the files and draw them until each has ended; return how many did not end well."""
-    names: dict[UUID, str] = {}
-    refused = 0
-    for file in files:
-        try:
-            names[visitor.upload(file)] = file.name
-        except ApiClientError as answered:
-            refused += 1
-            console.print(f"  {file.name}: {answered}", style="red", markup=False)
-
-    def look() -> list[JobStatus]:
-        supervisor.tick()
-        return list(visitor.jobs())
-
-    seen = follow_jobs(names, look, console, seconds=seconds)
-    ended_well = sum(job.state == "done" for job in seen.values())
-    return refused + len(names) - ended_well
-
-
-def examined(console: Console, address: Address) -> bool:
-    """Let doctor look at the API and the workers that are up, with their settings; return whether it finds a fault."""
+def run_doctor(console: Console, address: Address) -> bool:
+    """Print doctor's report on the running API and workers; return whether it passed."""
     command = [sys.executable, "manage.py", "doctor"]
     doctor = subprocess.run(
         command, cwd=settings.BASE_DIR, env={**os.environ, "PUBLIC_URL": address.url}, stdout=subprocess.PIPE, text=True
     )
     console.print(doctor.stdout, markup=False, highlight=False, soft_wrap=True)
-    return doctor.returncode != 0
-
-
-def _sample_questions() -> list[str]:
-    listed = json.loads((SAMPLES / "questions.json").read_text())
-    return [entry["question"] for entry in listed[:3]]
-
-
-def ask(console: Console, visitor: ApiClient, questions: Any) -> None:
-    for question in questions:
-        console.print(f"\n? {question}", style="bold", markup=False)
-        for passage in visitor.search(question, 2):
-            first, last = passage["pages"]
-            pages = f"page {first}" if first == last else f"pages {first}-{last}"
-            heading = " > ".join(passage["headings"]) or "no heading"
-            console.print(f"  {passage['filename']}, {pages}, {heading}", style="cyan", markup=False)
-            console.print(f"    {' '.join(passage['text'].split())[:240]} …", markup=False, highlight=False)
+    return doctor.returncode == 0
