@@ -12,7 +12,7 @@ from documents.models import Removal
 from documents.storage import file_cache, object_deletions
 from jobs.cluster import background
 from jobs.errors import safe_error_name
-from jobs.outcomes import Postponed, StageFailure
+from jobs.outcomes import StageFailure, Wait
 
 log = logging.getLogger("accessa.documents")
 
@@ -53,7 +53,7 @@ def delete_vendor_copies() -> None:
         try:
             # A submit that ran during the deletion may make its job late: searched for until no worker can be left.
             is_gone = object_deletions.delete_vendor_copy(removal.path) or row.filter(drop_after__lt=Now()).exists()
-        except Postponed:  # no vendor call is possible now; the next run begins with another copy
+        except Wait:  # no vendor call is possible now; the next run begins with another copy
             row.update(try_after=later)
             return
         except StageFailure as failure:

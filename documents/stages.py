@@ -46,7 +46,7 @@ def receive(claim: Claim) -> Outcome:
     document = claim.job.document
     bucket, name = storage.locate(document.raw_path)
     if not bucket.exists(name):
-        return _wait_for_bytes(document, bucket.poll_seconds)
+        raise _wait_for_bytes(document, bucket.poll_seconds)
     try:
         with original_file.verified_original(document) as path:
             inspection = parsers.inspect_pdf(path)
@@ -69,7 +69,7 @@ def receive(claim: Claim) -> Outcome:
 
 
 def _wait_for_bytes(document: Document, poll_seconds: float) -> Wait:
-    """Wait until the upload's URL has expired, by the database's clock: this machine's may be wrong."""
+    """Return the wait until the upload's URL has expired, by the database's clock: this machine's may be wrong."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT extract(epoch FROM %s - clock_timestamp())::float8", [document.upload_expires_at])
         left = (cursor.fetchone()[0] or 0.0) + UPLOAD_GRACE_SECONDS
@@ -126,12 +126,10 @@ def parse(claim: Claim) -> Outcome:
         return Advance("PARSE_REUSED", fields=parse_store.job_fields(document.parsed_path, document.parsed_sha256))
     if parser.uses_vendor:
         collected = parse_requests.collect_parse(claim, UUID(plan["parse_id"]))
-        return collected if isinstance(collected, Wait) else _store_vendor_parse(claim, parser, collected)
+        return _store_vendor_parse(claim, parser, collected)
     with original_file.verified_original(document) as path:
         pages = parsers.parse_pdf(path, pages=document.pages or 1)
         scan = ocr_pages.recognize_blank_pages(claim, path, pages, parser.version) if document.ocr else OcrPages(pages)
-    if isinstance(scan, Wait):
-        return scan
     is_fallback = bool(plan.get("parse_fallback"))
     return _store(claim, _build_parse(document, parser, scan.pages, failed=scan.failed, is_fallback=is_fallback))
 

@@ -15,7 +15,7 @@ from embeddings import tokenizer as tokens
 from embeddings.embedders import Embedder, Vectors
 from embeddings.embedders.http_base import EmbedResponse, HttpEmbedder
 from embeddings.error_codes import TEXT_REFUSED
-from jobs.outcomes import Permanent, Postponed, Retryable
+from jobs.outcomes import Permanent, Retryable, Wait
 from vendors import guard, ledger
 
 # What a vendor answers when it is the request's content that it does not want.
@@ -108,9 +108,9 @@ def as_api_errors(code: ErrorCode, detail: str, *, field: str) -> Iterator[None]
     """Turn what a vendor or a budget holds up into a refusal: ``code``, 503, where it will go better later."""
     try:
         yield
-    except Postponed as postponed:
-        seconds = max(1, ceil(postponed.wait.seconds))
-        if postponed.wait.reason == ledger.BUDGET_SPENT:
+    except Wait as postponed:
+        seconds = max(1, ceil(postponed.seconds))
+        if postponed.reason == ledger.BUDGET_SPENT:
             raise _spent(seconds) from postponed
         raise ApiError(code, detail, retry_after=seconds) from postponed
     except Retryable as away:

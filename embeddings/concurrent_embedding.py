@@ -20,7 +20,7 @@ from jobs import failpoints
 from jobs.claims import Claim, ClaimLost
 from jobs.cluster import shared_memory
 from jobs.error_codes import STOPPING
-from jobs.outcomes import Permanent, Postponed
+from jobs.outcomes import Permanent, Wait
 from vendors import guard
 from vendors.error_codes import VENDOR_MISCONFIGURED
 
@@ -85,11 +85,11 @@ class Airport:
         idle = not self._flying and not landed
         while self._failure is None and len(self._flying) < self._most and (batch := self._next()):
             if shared_memory.is_stopping() or self._claim.should_yield():
-                self._failure = Postponed(0.0, STOPPING if shared_memory.is_stopping() else GAVE_WAY)
+                self._failure = Wait(0.0, STOPPING if shared_memory.is_stopping() else GAVE_WAY)
                 return
             try:
                 order = self._order(sum(item.tokens for item in batch), patient=idle)
-            except Postponed as held_back:
+            except Wait as held_back:
                 self._waiting.append(batch)
                 if idle:  # otherwise asked again when the next answer is in
                     self._failure = held_back
@@ -141,7 +141,7 @@ class Airport:
                     job_id=job.pk,
                     limited=job.campaign_id is None,
                 )
-        except (Postponed, Permanent, ClaimLost, ModelChanged) as held_back:
+        except (Wait, Permanent, ClaimLost, ModelChanged) as held_back:
             guard.record_failure(vendor, held_back)  # gives back the leave to probe
             raise
 
@@ -178,14 +178,14 @@ class Airport:
         outcome = billed_calls.record_failure(self._embedder, flight.order, error)
         if isinstance(outcome, guard.VendorRefused):
             self._refuse(flight.batch, outcome)
-        elif self._failure is None or isinstance(outcome, Postponed):  # a wait, if there is one, charges no attempt
+        elif self._failure is None or isinstance(outcome, Wait):  # a wait, if there is one, charges no attempt
             self._failure = outcome
 
     def _refuse(self, batch: Batch, refused: guard.VendorRefused) -> None:
         """Halve what the vendor refuses until the text that it does not want stands alone."""
         if refused.status not in billed_calls.TEXT_ERROR_STATUSES:  # a wrong address or model: no document's fault
             log.error("Vendor %s refuses embeddings with status %d.", self._embedder.vendor.name, refused.status)
-            self._failure = Postponed(MISCONFIGURED_SECONDS, VENDOR_MISCONFIGURED)
+            self._failure = Wait(MISCONFIGURED_SECONDS, VENDOR_MISCONFIGURED)
         elif len(batch) > 1:
             half = len(batch) // 2
             self._waiting += [batch[half:], batch[:half]]

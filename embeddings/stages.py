@@ -34,7 +34,7 @@ from jobs import failpoints
 from jobs.claims import Claim
 from jobs.events import log_event
 from jobs.models import Event
-from jobs.outcomes import Advance, Moved, Outcome, Permanent, Postponed, Retryable
+from jobs.outcomes import Advance, Moved, Outcome, Permanent, Retryable, Wait
 from jobs.states import Stage
 
 log = logging.getLogger("accessa.embeddings")
@@ -129,7 +129,7 @@ def _available(wanted: EmbeddingModel) -> Embedder:
         return active_model.require_embedder(wanted)
     except ApiError as refused:  # an operator's mistake: no document's fault
         log.error("Nothing here makes vectors of %s@%s: documents wait.", wanted.model, wanted.version)
-        raise Postponed(concurrent_embedding.MISCONFIGURED_SECONDS, refused.code) from refused
+        raise Wait(concurrent_embedding.MISCONFIGURED_SECONDS, refused.code) from refused
 
 
 def _price(claim: Claim, embedder: Embedder) -> dict[str, float]:
@@ -178,7 +178,7 @@ def _embed_here(claim: Claim, embedder: Embedder, total: int) -> Moved | None:
                 pending_chunks.log_first_vectors(claim)
             is_first = False
         if claim.should_yield():
-            raise Postponed(0.0, GAVE_WAY)
+            raise Wait(0.0, GAVE_WAY)
         if not pending_chunks.is_model_still_wanted(claim):
             raise concurrent_embedding.ModelChanged
     return None
@@ -205,7 +205,7 @@ def rewind_to_plan(claim: Claim) -> Moved:
     planned = _chosen(claim)
     vector_store.delete_buffered_vectors(claim.job.document_id, model=planned.model, version=planned.version)
     claim.move("rewind", stage=Stage.CHUNKED.value, code="MODEL_CHANGED", event={"embed_model": planned.model})
-    return Moved(Stage.CHUNKED, finished=True)
+    return Moved(ended=True)
 
 
 def commit_vectors(claim: Claim) -> Outcome:

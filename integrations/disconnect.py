@@ -15,7 +15,7 @@ from integrations.oauth import token_endpoint, token_vault
 from integrations.oauth.provider_config import SHARED_GRANTS
 from integrations.oauth.token_endpoint import GrantRefused
 from integrations.sync import sync_jobs
-from jobs.outcomes import Postponed, StageFailure
+from jobs.outcomes import StageFailure, Wait
 
 log = logging.getLogger("accessa.integrations")
 
@@ -106,8 +106,8 @@ def _revoked(source: ConnectedSource, token: str) -> bool:
         token_endpoint.revoke_grant(source.provider, token)
     except GrantRefused:  # gone already
         return True
-    except (StageFailure, Postponed) as failure:
-        code = failure.code if isinstance(failure, StageFailure) else failure.wait.reason
+    except (StageFailure, Wait) as failure:
+        code = failure.code if isinstance(failure, StageFailure) else failure.reason
         log.warning("Source %s: %s was not told that it is disconnected: %s.", source.pk, source.provider, code)
         return False
     return True

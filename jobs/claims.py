@@ -86,10 +86,10 @@ class Claim:
         following = self.pipeline.next_step(self.job.stage)
         if following is None:
             self.move("finish", code=code, event=event, fields=fields)
-            return Moved(self.job.stage, finished=True)
+            return Moved(ended=True)
         values = {"stage": following.stage.value, "total_pct": following.total_pct}
         self.move("advance", code=code, event=event, fields=fields, durable=durable, **values)
-        return Moved(following.stage)
+        return Moved()
 
     def save_progress(self, *, total_pct: float, **fields: Any) -> None:
         """Record progress without moving. Call inside ``held()``."""

@@ -21,21 +21,21 @@ class Advance:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """The handler has moved the job itself, inside the transaction of its one write."""
+    """The handler has moved the job itself, in the transaction of its one write; ``ended`` with it is its claim."""
 
-    stage: str
-    finished: bool = False
+    ended: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
+Outcome = Advance | Moved
+
+
+class Wait(Exception):
     """Nothing to do for ``seconds``; costs no attempt. ``reason`` is stored and shown to the tenant."""
 
-    seconds: float
-    reason: ErrorCode
-
-
-Outcome = Advance | Moved | Wait
+    def __init__(self, seconds: float, reason: ErrorCode) -> None:
+        super().__init__(reason)
+        self.seconds = seconds
+        self.reason = reason
 
 
 class StageFailure(Exception):
@@ -57,14 +57,6 @@ class Retryable(StageFailure):
 
 class Permanent(StageFailure):
     """No later try can go better: the job goes to the dead letters at once."""
-
-
-class Postponed(Exception):
-    """A wait, raised from where nothing can be returned. Costs no attempt, like the ``Wait`` that it becomes."""
-
-    def __init__(self, seconds: float, reason: ErrorCode) -> None:
-        super().__init__(reason)
-        self.wait = Wait(seconds=seconds, reason=reason)
 
 
 def undeclared(code: str) -> ErrorCode:

@@ -11,7 +11,7 @@ from jobs.claims import Claim
 from jobs.outcomes import Advance, Outcome, Permanent, Retryable, Wait
 from jobs.states import State
 
-RunOutcome = Outcome | Permanent | Retryable
+RunOutcome = Outcome | Wait | Permanent | Retryable
 
 
 def apply_outcome(claim: Claim, ending: RunOutcome) -> bool:

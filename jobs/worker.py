@@ -19,7 +19,7 @@ from jobs.claims import Claim, ClaimLost
 from jobs.cluster import shared_memory, side_queues
 from jobs.cluster.heartbeat import HEARTBEAT
 from jobs.error_codes import BUG
-from jobs.outcomes import Advance, Moved, Permanent, Postponed, Retryable, Wait
+from jobs.outcomes import Advance, Moved, Permanent, Retryable, Wait
 from jobs.settlement import RunOutcome, apply_outcome
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.jobs")
@@ -106,7 +106,7 @@ def _carry(claim: Claim, turn: DrainSlice) -> Claim | None:
         if isinstance(ending, Advance) and _only_finishes(claim, ending) and not turn.is_over:
             shared_memory.record_claim_attempt()
             return claim.finish_and_claim_next(worker_name(), event=ending.payload)
-        going_on = not ending.finished if isinstance(ending, Moved) else apply_outcome(claim, ending)
+        going_on = not ending.ended if isinstance(ending, Moved) else apply_outcome(claim, ending)
         if not going_on:
             return None
         if claim.should_yield():
@@ -139,7 +139,7 @@ def _told(claim: Claim, ending: RunOutcome) -> tuple[int, str]:
             return logging.INFO, ending.reason
         case Retryable() | Permanent():
             return logging.WARNING, ending.code
-    is_last = ending.finished if isinstance(ending, Moved) else claim.pipeline.next_step(claim.job.stage) is None
+    is_last = ending.ended if isinstance(ending, Moved) else claim.pipeline.next_step(claim.job.stage) is None
     return logging.INFO, "FINALIZED" if is_last else "ADVANCED"
 
 
@@ -152,10 +152,8 @@ def run_stage(claim: Claim) -> RunOutcome:
         return step.handler(claim)
     except ClaimLost:
         raise
-    except (Permanent, Retryable) as failure:
-        return failure
-    except Postponed as postponed:
-        return postponed.wait
+    except (Permanent, Retryable, Wait) as outcome:
+        return outcome
     except Exception as error:  # a bug: kept for staff, retried, and never shown with its values
         if errors.is_database_unavailable(error):
             raise

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.conf import settings
 
 from documents.ids import canonical_json
-from jobs.outcomes import Postponed
+from jobs.outcomes import Wait
 from statutes.error_codes import LAMBDA_REFUSED
 from statutes.models import LawVersion
 from statutes.s3 import client as objects
@@ -20,7 +20,7 @@ MISCONFIGURED_SECONDS = 60.0
 def invoke_lambda(version: LawVersion, manifest_sha256: str) -> bool:
     """Invoke STATUTES_LAMBDA, if there is one, without waiting for what it does; it may be told twice.
 
-    Call it in no transaction. Raises what the gate raises, and ``Postponed("LAMBDA_REFUSED")`` for a function that is
+    Call it in no transaction. Raises what the gate raises, and ``Wait("LAMBDA_REFUSED")`` for a function that is
     not there or not ours: an operator's mistake, no law's.
     """
     if not settings.STATUTES_LAMBDA:
@@ -40,7 +40,7 @@ def invoke_lambda(version: LawVersion, manifest_sha256: str) -> bool:
                 FunctionName=settings.STATUTES_LAMBDA, InvocationType="Event", Payload=canonical_json(told).encode()
             )
     except guard.VendorRefused as refused:
-        raise Postponed(MISCONFIGURED_SECONDS, LAMBDA_REFUSED) from refused
+        raise Wait(MISCONFIGURED_SECONDS, LAMBDA_REFUSED) from refused
     return True
 
 

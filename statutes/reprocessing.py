@@ -80,14 +80,14 @@ def move_to_second_document(claim: Claim, *, for_good: bool = False) -> Outcome:
         lock_documents(version.law_id, version.version)
         other = ids.other_document_id(version.law_id, version.version, version.pk)
         if _is_worked_on(other):
-            return Wait(BUSY_SECONDS, LAW_BUSY)
+            raise Wait(BUSY_SECONDS, LAW_BUSY)
         with claim.transaction():
             _turn(claim, get_or_create_document(_begun(other, version, claim)))
             _leave_as_it_was(version)
             forgotten = {**parse_store.job_fields(None, None), "progress": parse_store.NO_CHUNKS}
             forgotten["payload"] |= {SEPARATE: for_good}
             claim.move("rewind", stage=Stage.QUEUED.value, event={"reason": "LAW_FOUND"}, fields=forgotten)
-    return Moved(Stage.QUEUED, finished=True)
+    return Moved(ended=True)
 
 
 def _begun(document_id: UUID, like: LawVersion, claim: Claim) -> LawVersion:

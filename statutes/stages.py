@@ -30,7 +30,7 @@ from jobs import failpoints
 from jobs.advisory_locks import holds_session_lock, session_lock
 from jobs.claims import Claim, ClaimLost
 from jobs.models import UploadJob
-from jobs.outcomes import Advance, Moved, Outcome, Permanent, Postponed, Retryable, Wait
+from jobs.outcomes import Advance, Moved, Outcome, Permanent, Retryable, Wait
 from jobs.states import Stage, State
 from statutes import aws_lambda, ids, invariants, queries, readers, reprocessing
 from statutes.chunking import articles
@@ -60,7 +60,7 @@ def receive(claim: Claim) -> Outcome:
     if reprocessing.is_live(version):
         return reprocessing.move_to_second_document(claim)
     if _yields(claim, version):
-        return Wait(YIELD_SECONDS, MORE_URGENT_LAW)
+        raise Wait(YIELD_SECONDS, MORE_URGENT_LAW)
     head = raw_files.head_raw_file(version)
     with raw_files.download_raw_file(version, head) as raw_file:
         file_format = sniff_format(raw_file.path, most=settings.STATUTES_MAX_BYTES)
@@ -137,8 +137,6 @@ def normalize(claim: Claim) -> Outcome:
         nonlocal failed_pages
         pages = ["" if number in blank else "-" for number in range(1, max(blank) + 1)]
         scanned = ocr_pages.recognize_blank_pages(claim, path, pages, SCANS)
-        if isinstance(scanned, Wait):
-            raise Postponed(scanned.seconds, scanned.reason)
         failed_pages = scanned.failed
         return {number: scanned.pages[number - 1] for number in blank}
 
@@ -260,13 +258,13 @@ def publish(claim: Claim) -> Outcome:
         version = LawVersion.objects.get(pk=claim.job.document_id)
     with session_lock(ids.publish_lock_key(version.law_id)) as is_ours:
         if not is_ours:
-            return Wait(reprocessing.BUSY_SECONDS, LAW_BUSY)
+            raise Wait(reprocessing.BUSY_SECONDS, LAW_BUSY)
 
         def ensure_lock() -> None:
             """Raise unless the claim holds, and this session still has the law's lock."""
             with claim.transaction():
                 if not holds_session_lock(ids.publish_lock_key(version.law_id)):
-                    raise Postponed(reprocessing.BUSY_SECONDS, LAW_BUSY)
+                    raise Wait(reprocessing.BUSY_SECONDS, LAW_BUSY)
 
         if is_outdated(version.law_id, version.version, version):
             # An earlier attempt that lost its lock while uploading may have overwritten the live version's artifacts.
@@ -341,7 +339,7 @@ def _erase_outdated(claim: Claim) -> Moved:
                 status=Law.Status.FAILED, error_code=OUTDATED, canonical=None, job_id=None, updated_at=Now()
             )
     services.delete_objects(document.pk)
-    return Moved(claim.job.stage, finished=True)
+    return Moved(ended=True)
 
 
 def _version(claim: Claim) -> LawVersion:

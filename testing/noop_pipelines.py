@@ -36,8 +36,8 @@ def hold(claim: Claim) -> Moved:
         return claim.advance()
 
 
-def wait(claim: Claim) -> Wait:
-    return Wait(seconds=60, reason=error_code("waiting_for_nothing"))
+def wait(claim: Claim) -> Outcome:
+    raise Wait(seconds=60, reason=error_code("waiting_for_nothing"))
 
 
 def fail(claim: Claim) -> Outcome:

@@ -97,7 +97,7 @@ def stages() -> Iterator[Claim]:
     while True:
         yield claim
         ending = worker.run_stage(claim)
-        going_on = not ending.finished if isinstance(ending, Moved) else apply_outcome(claim, ending)
+        going_on = not ending.ended if isinstance(ending, Moved) else apply_outcome(claim, ending)
         if not going_on:
             return
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from accounts.errors import ErrorCode
-from jobs.outcomes import Postponed, StageFailure
+from jobs.outcomes import StageFailure, Wait
 from vendors.error_codes import VENDOR_ANSWER_INVALID, VENDOR_UNREACHABLE
 
 
@@ -133,9 +133,9 @@ def may_have_charged(error: BaseException) -> bool:
     Takes what the client raised or what ``gate.failed`` made of it. Only a refusal or a connection that never came
     about are certain; a timeout, a reset, a 5xx or an unreadable answer may have been charged.
     """
-    if isinstance(error, (StageFailure, Postponed)):
+    if isinstance(error, (StageFailure, Wait)):
         if error.__cause__ is None:
-            return not isinstance(error, Postponed)  # held back before the call
+            return not isinstance(error, Wait)  # held back before the call
         error = error.__cause__
     if not isinstance(error, Exception):
         return True

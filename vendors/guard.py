@@ -12,7 +12,7 @@ from django.conf import settings
 from django.db import connection, transaction
 
 from accounts.errors import ErrorCode, find_error_code
-from jobs.outcomes import Permanent, Postponed, Retryable
+from jobs.outcomes import Permanent, Retryable, Wait
 from vendors import call_metrics, circuit_breaker, errors, rate_limit
 from vendors import rate_limit_headers as headers
 from vendors.error_codes import (
@@ -84,7 +84,7 @@ class VendorRefused(Permanent):
 
 
 def acquire(vendor: Vendor, *, tokens: int = 0) -> None:
-    """Let one call of ``tokens`` through, or raise ``Postponed``: breaker open, told to pause, budget used up.
+    """Let one call of ``tokens`` through, or raise ``Wait``: breaker open, told to pause, budget used up.
 
     Call it outside of transactions. Inside one it never sleeps, and holds the vendor's budget, so all other callers of
     the key, until the transaction ends; a rollback gives back what was taken.
@@ -95,26 +95,26 @@ def acquire(vendor: Vendor, *, tokens: int = 0) -> None:
             with transaction.atomic():
                 _admit(vendor, tokens)
             return
-        except Postponed as postponed:
-            wait = postponed.wait
-            patient = wait.reason != AWAY and time.monotonic() + wait.seconds <= until
+        except Wait as wait:
+            seconds = wait.seconds
+            patient = wait.reason != AWAY and time.monotonic() + seconds <= until
             if connection.in_atomic_block or not patient:
                 raise
-        time.sleep(wait.seconds)
+        time.sleep(seconds)
 
 
 def _admit(vendor: Vendor, tokens: int) -> None:
     rows = _held(vendor)
     row = next(row for row in rows if row.key == vendor.key)
     if row.away is not None and row.away > 0:
-        raise Postponed(row.away, AWAY)
+        raise Wait(row.away, AWAY)
     if row.paused is not None and row.paused > 0:
-        raise Postponed(row.paused, find_error_code(row.reason) or LIMITED)
+        raise Wait(row.paused, find_error_code(row.reason) or LIMITED)
     rate_limit.acquire(vendor, {row.key: row.state for row in rows}, tokens=tokens, now=row.now)
     if row.away is None:
         circuit_breaker.discard_probe(vendor)
     elif not circuit_breaker.start_probe(vendor):
-        raise Postponed(circuit_breaker.params()["breaker_seconds"], AWAY)
+        raise Wait(circuit_breaker.params()["breaker_seconds"], AWAY)
 
 
 def _held(vendor: Vendor) -> list[Row]:
@@ -149,7 +149,7 @@ def _note_allowance(vendor: Vendor, said: Mapping[str, str]) -> None:
 
 
 def record_failure(vendor: Vendor, error: Exception, meaning: StatusInterpreter | None = None) -> Exception:
-    """Tell the breaker and the budget of a failed call; return what to raise: Postponed, Retryable or Permanent.
+    """Tell the breaker and the budget of a failed call; return what to raise: Wait, Retryable or Permanent.
 
     What is no vendor's fault (an outcome already named, a lost claim, the database, a bug) comes back unchanged.
     """
@@ -174,7 +174,7 @@ def _answered(vendor: Vendor, answer: errors.ErrorResponse, meaning: StatusInter
     circuit_breaker.record_success(vendor)
     own = meaning(answer) if meaning else None
     if own is not None:
-        return _paused(vendor, own.wait.seconds, own.wait.reason) if isinstance(own, Postponed) else own
+        return _paused(vendor, own.seconds, own.reason) if isinstance(own, Wait) else own
     if status == 402 or (status == 429 and answer.vendor_code == "insufficient_quota"):
         log.error("Vendor %s: the account's quota is exhausted.", vendor.name)
         return _paused(vendor, QUOTA_SECONDS, QUOTA)
@@ -187,14 +187,14 @@ def _answered(vendor: Vendor, answer: errors.ErrorResponse, meaning: StatusInter
     return VendorRefused(status, answer.vendor_code)
 
 
-def _paused(vendor: Vendor, seconds: float, reason: ErrorCode) -> Postponed:
+def _paused(vendor: Vendor, seconds: float, reason: ErrorCode) -> Wait:
     rate_limit.pause(vendor, seconds, reason)
-    return Postponed(seconds, reason)
+    return Wait(seconds, reason)
 
 
 def _fault(vendor: Vendor, code: ErrorCode, retry_after: float = 0.0) -> Exception:
     if circuit_breaker.record_failure(vendor):
-        return Postponed(max(circuit_breaker.params()["breaker_seconds"], retry_after), AWAY)
+        return Wait(max(circuit_breaker.params()["breaker_seconds"], retry_after), AWAY)
     return Retryable(code, retry_after=retry_after)
 
 

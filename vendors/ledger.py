@@ -19,7 +19,7 @@ from django.db.models.functions import Coalesce, TruncDate
 from jobs import services
 from jobs.advisory_locks import lock_transaction
 from jobs.models import UploadJob
-from jobs.outcomes import Permanent, Postponed
+from jobs.outcomes import Permanent, Wait
 from jobs.states import State
 from vendors.error_codes import BUDGET_SPENT as BUDGET_SPENT
 from vendors.error_codes import BUDGET_TOO_SMALL as BUDGET_TOO_SMALL
@@ -82,7 +82,7 @@ def reserve(
     """Write the purchase that is about to be made, in the caller's transaction; return its id.
 
     With ``limited=False`` a campaign pays, ``campaign_id`` or the job's: the tenant's budget is neither asked nor used.
-    Raises ``Postponed("BUDGET_SPENT")`` until the next day when the tenant's budget does not have ``cents`` left, and
+    Raises ``Wait("BUDGET_SPENT")`` until the next day when the tenant's budget does not have ``cents`` left, and
     ``Permanent("BUDGET_TOO_SMALL")`` when no day's budget ever will. A tenant with a budget is locked until the
     transaction ends: take no other lock after it, and make no call inside.
     """
@@ -122,7 +122,7 @@ def _check(user_id: UUID, cents: Decimal, budget: Decimal) -> None:
         cursor.execute(TODAY, [user_id])
         spent, until_midnight = cursor.fetchone()
     if spent + cents > budget:
-        raise Postponed(until_midnight, BUDGET_SPENT)
+        raise Wait(until_midnight, BUDGET_SPENT)
 
 
 def settle(purchase_id: UUID, *, quantity: int, cents: Decimal) -> None:

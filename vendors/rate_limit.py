@@ -20,7 +20,7 @@ from pyrate_limiter.abstracts.store import StateStore
 from pyrate_limiter.buckets.redis_state import RedisStateStore
 from pyrate_limiter.buckets.state_bucket import StateBucket
 
-from jobs.outcomes import Postponed
+from jobs.outcomes import Wait
 from vendors.error_codes import VENDOR_BUDGET
 from vendors.vendor import Vendor
 
@@ -79,7 +79,7 @@ def create_rows(vendor: Vendor) -> None:
 
 
 def acquire(vendor: Vendor, states: dict[str, Sequence[int]], *, tokens: int, now: int) -> None:
-    """Spend one request and ``tokens``, both or neither, or raise ``Postponed("VENDOR_BUDGET")``.
+    """Spend one request and ``tokens``, both or neither, or raise ``Wait("VENDOR_BUDGET")``.
 
     ``states`` are the rows as the present transaction has locked them, ``now`` is the database's clock in ms.
     """
@@ -106,7 +106,7 @@ def _put(bucket: StateBucket, key: str, weight: int, now: int) -> None:
     item = RateItem(key, now, weight)
     if not bucket.put(item):
         wait = bucket.waiting(item)
-        raise Postponed(max(wait, 1) / 1000 if isinstance(wait, int) else 1.0, BUDGET_USED)
+        raise Wait(max(wait, 1) / 1000 if isinstance(wait, int) else 1.0, BUDGET_USED)
 
 
 def _write(held: dict[str, HeldState]) -> None:
@@ -131,7 +131,7 @@ def _take_from_redis(asked: list[tuple[str, int, int]], now: int) -> None:
                 store = HeldState([int(n) for n in bucket.store.read(bucket.algorithm, bucket.rates)])  # type: ignore[union-attr]
                 _put(StateBucket(bucket.rates, GCRA(), store) if looking else bucket, key, capped, now)
     except _redis_module().exceptions.RedisError as error:
-        raise Postponed(REDIS_AWAY_SECONDS, BUDGET_USED) from error
+        raise Wait(REDIS_AWAY_SECONDS, BUDGET_USED) from error
 
 
 @lru_cache(maxsize=1)

@@ -11,7 +11,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
 
 from embeddings import embedders
-from jobs.outcomes import Permanent, Postponed, Retryable
+from jobs.outcomes import Permanent, Retryable, Wait
 
 OLDEST_VECTOR = (0, 8, 4)  # 0.8.2 to 0.8.4 fixed an overflow in parallel HNSW builds and corruption by vacuum
 OLDEST_SERVER = 160_000  # GRANT … WITH INHERIT FALSE, SET TRUE
@@ -66,7 +66,7 @@ def check_embedding_models(
             for model, version, tenants in models
             if embedders.find_embedder(model, version) is None
         ]
-    except (ImproperlyConfigured, Permanent, Postponed, Retryable):
+    except (ImproperlyConfigured, Permanent, Wait, Retryable):
         says = "EMBEDDER does not answer: it is unknown whether it embeds queries for all tenants."
         return [Warning(says, hint="Run: manage.py doctor --only embedder", id="accessa.W004")]
 

@@ -14,7 +14,7 @@ from django.db.models.functions import Now
 
 from accessa.checks import s3_errors
 from accessa.doctor.runner import Finding, error, note, skipped, warning
-from jobs.outcomes import Postponed, StageFailure
+from jobs.outcomes import StageFailure, Wait
 from statutes.consumer import status
 from statutes.models import Consumer
 from statutes.s3 import client as s3
@@ -64,15 +64,15 @@ def _check_queue(name: str, url: str, names_by_dead_letters: dict[str, list[str]
         if dead_url := dead_letters.dead_letter_queue_url(url):
             names_by_dead_letters.setdefault(dead_url, []).append(name)
         yield from _check_rights(name, url)
-    except (Postponed, StageFailure) as failure:
+    except (Wait, StageFailure) as failure:
         yield _explain_failure(name, failure)
     else:
         waiting = attributes.get("ApproximateNumberOfMessages", "0")
         yield note(f"({name}: {waiting} waiting, {attributes.get('ApproximateNumberOfMessagesNotVisible', '0')} held)")
 
 
-def _explain_failure(name: str, failure: Postponed | StageFailure) -> Finding:
-    code = str(failure.wait.reason if isinstance(failure, Postponed) else failure.code)
+def _explain_failure(name: str, failure: Wait | StageFailure) -> Finding:
+    code = str(failure.reason if isinstance(failure, Wait) else failure.code)
     message, remedy = REMEDIES.get(code, (f"does not answer ({code})", REACH))
     return error(f"{name} {message}.", remedy)
 
@@ -98,7 +98,7 @@ def _check_dead_letters(dead_url: str, names: list[str]) -> Iterator[Finding]:
         queue = getattr(settings, names[0])
         sample = dead_letters.receive_dead_letters([queue], most=SAMPLED_DEAD_LETTERS) if count else []
         dead_letters.release_dead_letters(sample)
-    except (Postponed, StageFailure) as failure:
+    except (Wait, StageFailure) as failure:
         yield _explain_failure(f"The dead-letter queue of {names[0]}", failure)
         return
     if count:
@@ -120,7 +120,7 @@ def _check_rights(name: str, url: str) -> Iterator[Finding]:
         try:
             with suppress(sqs.MessageLost):
                 call()
-        except (Postponed, StageFailure, *sqs.FAILURES):
+        except (Wait, StageFailure, *sqs.FAILURES):
             yield error(f"sqs:{right} is refused for {name}.", f"Let the role or the key do {RIGHTS}.")
 
 

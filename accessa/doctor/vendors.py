@@ -24,7 +24,7 @@ from embeddings.embedders import DIMENSIONS
 from embeddings.embedders.http_base import NO_SLOT, parse_json, validate_vectors
 from embeddings.embedders.openai import OpenAI
 from embeddings.embedders.titan import Titan
-from jobs.outcomes import Permanent, Postponed, Retryable
+from jobs.outcomes import Permanent, Retryable, Wait
 from vendors import guard
 from vendors.guard import InvalidResponse, VendorRefused
 from vendors.models import Breaker, RateLimit
@@ -131,8 +131,8 @@ def _check_openai() -> Iterator[Finding]:
     except VendorRefused as refusal:
         yield _explain_status("OpenAI", refusal.status, "OPENAI_API_KEY", "OPENAI_BASE_URL")
         return
-    except (Permanent, Retryable, Postponed) as failure:
-        reason = str(failure.wait.reason if isinstance(failure, Postponed) else failure.code)
+    except (Permanent, Retryable, Wait) as failure:
+        reason = str(failure.reason if isinstance(failure, Wait) else failure.code)
         yield error(*OPENAI_REMEDIES.get(reason, (f"OpenAI cannot be used: {reason}.", NOT_OPENAI)))
         return
     finally:
@@ -205,8 +205,8 @@ def check_titan() -> Iterator[Finding]:
         yield error(str(failure), "Set what it names.")
     except VendorRefused as refusal:
         yield error(f"Bedrock refuses the model ({refusal.status}).", f"Correct TITAN_MODEL. {TITAN_RIGHTS}")
-    except (Postponed, Retryable) as failure:
-        reason = str(failure.wait.reason if isinstance(failure, Postponed) else failure.code)
+    except (Wait, Retryable) as failure:
+        reason = str(failure.reason if isinstance(failure, Wait) else failure.code)
         yield error(*TITAN_REMEDIES.get(reason, (f"Bedrock cannot be used: {reason}.", TITAN_REACH)))
     else:
         yield note(f"({titan.model})")

@@ -28,7 +28,7 @@ class OcrPages:
     failed: tuple[int, ...] = ()
 
 
-def recognize_blank_pages(claim: Claim, path: Path, pages: Sequence[str], version: str) -> OcrPages | Wait:
+def recognize_blank_pages(claim: Claim, path: Path, pages: Sequence[str], version: str) -> OcrPages:
     """Fill the blank pages of ``pages`` by OCR; return Wait when the turn is over and batches are left.
 
     Pages that the same ``version`` has read before are reused: it contains the engine's ``ocr.VERSION``.
@@ -41,7 +41,7 @@ def recognize_blank_pages(claim: Claim, path: Path, pages: Sequence[str], versio
     is_last_try = claim.job.attempts > settings.JOBS_MAX_RETRIES
     for start in range(0, len(left), ocr.PAGES_PER_BATCH):
         if time.monotonic() > until:
-            return Wait(0.0, OCR_CONTINUES)
+            raise Wait(0.0, OCR_CONTINUES)
         batch = _recognize_batch(path, left[start : start + ocr.PAGES_PER_BATCH], is_last_try=is_last_try)
         failpoints.failpoint("parsing:scanned")
         rows = [

@@ -29,7 +29,7 @@ from documents.parsers.registry import Parser, VendorParse
 from documents.storage import object_deletions, original_file
 from jobs import failpoints
 from jobs.claims import Claim
-from jobs.outcomes import Moved, Permanent, Postponed, Retryable, Wait
+from jobs.outcomes import Moved, Permanent, Retryable, Wait
 from vendors import call_metrics, guard, ledger
 from vendors.models import Purchase
 
@@ -200,7 +200,7 @@ def _settle(request: ParseRequest, parse: VendorParse, pages: int) -> Decimal:
     return cents
 
 
-def collect_parse(claim: Claim, parse_id: UUID) -> CollectedParse | Wait:
+def collect_parse(claim: Claim, parse_id: UUID) -> CollectedParse:
     """parsing: poll the vendor 5, 10, 20, 40 … s after the submit, until the deadline (by the database's clock).
 
     The callback wakes the job earlier; a lost callback costs only time.
@@ -210,12 +210,12 @@ def collect_parse(claim: Claim, parse_id: UUID) -> CollectedParse | Wait:
         cursor.execute(CLOCK, [request.submitted_at, request.deadline])
         elapsed, left = map(float, cursor.fetchone())
     if elapsed < settings.PARSE_POLL_FIRST_SECONDS and request.called_back_at is None:
-        return Wait(settings.PARSE_POLL_FIRST_SECONDS - elapsed, WAITING_FOR_PARSER)
+        raise Wait(settings.PARSE_POLL_FIRST_SECONDS - elapsed, WAITING_FOR_PARSER)
     pages = claim.job.document.pages or 1
     parse = _poll(request, pages)
     if parse.status in ("pending", "lost") and left > 0:  # just submitted, a job may not be found at once
         pause = min(max(elapsed, settings.PARSE_POLL_FIRST_SECONDS), settings.PARSE_POLL_MOST_SECONDS)
-        return Wait(min(pause, left), WAITING_FOR_PARSER)
+        raise Wait(min(pause, left), WAITING_FOR_PARSER)
     reason = "late" if left <= 0 and parse.status in ("pending", "cancelled") else parse.status
     if parse.status == "pending":
         with guard.guarded_call(registry.parsing_vendor(), "cancel"):
@@ -231,8 +231,8 @@ def _poll(request: ParseRequest, pages: int) -> VendorParse:
     try:
         with guard.guarded_call(registry.parsing_vendor(), "look"):
             return registry.vendor_client().get_parse(request.vendor_job_id or "", pages)
-    except (Postponed, Retryable) as error:
-        seconds = error.wait.seconds if isinstance(error, Postponed) else error.retry_after
+    except (Wait, Retryable) as error:
+        seconds = error.seconds if isinstance(error, Wait) else error.retry_after
         later = Greatest(F("deadline"), Now() + timedelta(seconds=seconds + GRACE_SECONDS))
         ParseRequest.objects.filter(pk=request.pk).update(deadline=later)
         raise

@@ -21,7 +21,7 @@ from embeddings.reindexing import canary_queries, cost_estimates, cutover, sched
 from embeddings.reindexing.models import Campaign, CampaignTenant
 from jobs.advisory_locks import session_lock
 from jobs.models import UploadJob
-from jobs.outcomes import Permanent, Postponed, Retryable
+from jobs.outcomes import Permanent, Retryable, Wait
 from jobs.states import State as JobState
 
 log = logging.getLogger("accessa.campaigns")
@@ -123,7 +123,7 @@ def _sings(tenant: CampaignTenant) -> bool:
         return True
     try:
         found = _measured(tenant, asked)
-    except (Postponed, Retryable) as away:
+    except (Wait, Retryable) as away:
         log.warning("The canaries of tenant %s wait: %s", tenant.user_id, away)
         return False
     except Permanent as never:

@@ -161,7 +161,7 @@ def test_what_is_sent_back_commits_nothing_and_is_held_by_nobody(ana: Person) ->
     ending = worker.run_stage(claim)
 
     assert isinstance(ending, Moved)
-    assert ending.finished
+    assert ending.ended
     job = uploaded.job
     assert (job.stage, job.state, job.claim_token, job.attempts) == ("chunked", "queued", None, 0)
     assert models(uploaded) == {None}
@@ -182,7 +182,7 @@ def test_two_first_documents_with_two_models_end_with_one(ana: Person, settings:
     expire()
     run_to_the_end(1)
 
-    assert [isinstance(ending, Moved) and ending.finished for ending in endings] == [False, True]
+    assert [isinstance(ending, Moved) and ending.ended for ending in endings] == [False, True]
     assert (first.job.state, second.job.state) == ("done", "done")
     assert models(first) == models(second) == {LOCAL.model}
 

@@ -19,7 +19,7 @@ from embeddings.models import DocumentChunk
 from embeddings.tests.conftest import RecordingOpenAIServer
 from jobs import worker
 from jobs.models import UploadJob
-from jobs.outcomes import Postponed, Retryable
+from jobs.outcomes import Retryable, Wait
 from testing.embedders import Instant
 from testing.factories.pending_documents import texts, waiting
 from testing.fakes.http_messages import Answer, Request, as_json
@@ -295,7 +295,7 @@ def test_a_deployment_that_is_away_is_tried_again(kind: str, brain: Brain, ana: 
 def test_another_secret_there_is_a_wait(brain: Brain, settings: Any) -> None:
     settings.BRAIN_API_SECRET = "another"
 
-    with pytest.raises(Postponed, match="VENDOR_REFUSES_KEY"):
+    with pytest.raises(Wait, match="VENDOR_REFUSES_KEY"):
         _ = PeerEmbedder().model
 
 

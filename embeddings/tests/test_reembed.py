@@ -28,7 +28,6 @@ from embeddings.tests.campaign_helpers import (
 from embeddings.tests.conftest import RecordingOpenAIServer
 from jobs import claims, services, worker
 from jobs.outcomes import Wait
-from testing.error_codes import error_code
 from testing.personas import FailingEmbedder, Person, Upload, plan_pdf, run_to_the_end, stop_before
 from vendors import ledger
 from vendors.models import Purchase
@@ -223,7 +222,8 @@ def test_a_reembedding_gives_way_between_two_batches(
 
     ending = worker.run_stage(claim)
 
-    assert ending == Wait(0.0, error_code("GAVE_WAY"))
+    assert isinstance(ending, Wait)
+    assert (ending.seconds, ending.reason) == (0.0, "GAVE_WAY")
     assert VectorBuffer.objects.count() == 1
     claim.move("wait", pause=timedelta(0), reason="GAVE_WAY")
     run_to_the_end(2)

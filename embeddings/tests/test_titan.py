@@ -15,7 +15,7 @@ from embeddings import embedders, tokenizer
 from embeddings.embedders.titan import Titan
 from embeddings.models import DocumentChunk
 from jobs.models import UploadJob
-from jobs.outcomes import Permanent, Postponed, Retryable
+from jobs.outcomes import Permanent, Retryable, Wait
 from testing.fakes.bedrock import V2, BedrockServer
 from testing.fakes.faults import KINDS, Status, dripping, instead
 from testing.fakes.http_messages import as_json
@@ -85,17 +85,17 @@ LIMITED, KEY, QUOTA = "VENDOR_RATE_LIMITED", "VENDOR_REFUSES_KEY", "VENDOR_QUOTA
 AWAY = (Retryable, "VENDOR_UNAVAILABLE")
 # fmt: off
 MEANING: dict[str, tuple[int, str, tuple[type[Exception], str]]] = {
-    "throttled":        (429, "ThrottlingException", (Postponed, LIMITED)),
-    "not ready":        (429, "ModelNotReadyException", (Postponed, LIMITED)),
-    "throttled by 400": (400, "ThrottlingException", (Postponed, LIMITED)),
-    "quota":            (400, "ServiceQuotaExceededException", (Postponed, QUOTA)),
+    "throttled":        (429, "ThrottlingException", (Wait, LIMITED)),
+    "not ready":        (429, "ModelNotReadyException", (Wait, LIMITED)),
+    "throttled by 400": (400, "ThrottlingException", (Wait, LIMITED)),
+    "quota":            (400, "ServiceQuotaExceededException", (Wait, QUOTA)),
     "model timeout":    (408, "ModelTimeoutException", AWAY),
     "model error":      (424, "ModelErrorException", AWAY),
     "server":           (500, "InternalServerException", AWAY),
     "unavailable":      (503, "ServiceUnavailableException", AWAY),
-    "denied":           (403, "AccessDeniedException", (Postponed, KEY)),
-    "expired":          (403, "ExpiredTokenException", (Postponed, KEY)),
-    "no such client":   (403, "UnrecognizedClientException", (Postponed, KEY)),
+    "denied":           (403, "AccessDeniedException", (Wait, KEY)),
+    "expired":          (403, "ExpiredTokenException", (Wait, KEY)),
+    "no such client":   (403, "UnrecognizedClientException", (Wait, KEY)),
     "the text":         (400, "ValidationException", (Permanent, "VENDOR_REFUSED")),
     "no such model":    (404, "ResourceNotFoundException", (Permanent, "VENDOR_REFUSED")),
 }
@@ -111,8 +111,8 @@ def _outcome() -> Exception:
 
 
 def _named(outcome: Exception) -> tuple[type[Exception], str]:
-    if isinstance(outcome, Postponed):
-        return Postponed, outcome.wait.reason
+    if isinstance(outcome, Wait):
+        return Wait, outcome.reason
     assert isinstance(outcome, (Retryable, Permanent)), repr(outcome)
     return (Retryable if isinstance(outcome, Retryable) else Permanent), outcome.code
 
@@ -176,7 +176,7 @@ def test_without_keys_work_waits_instead_of_failing(
 
     outcome = _outcome()
 
-    assert _named(outcome) == (Postponed, KEY)
+    assert _named(outcome) == (Wait, KEY)
     assert not guard.may_have_charged(outcome)
     assert bedrock.ledger.calls == 0
 

@@ -27,7 +27,7 @@ from integrations.oauth import connect_source, token_endpoint
 from integrations.oauth import state as states
 from integrations.oauth.provider_config import OAUTH_CONFIGS, uses_pkce
 from integrations.oauth.token_endpoint import GrantRefused, TokenResponse
-from jobs.outcomes import Postponed, StageFailure
+from jobs.outcomes import StageFailure, Wait
 from vendors import guard
 
 FIXTURE_ACCOUNT = "recorded"  # the account of fixture mode
@@ -123,8 +123,8 @@ def _exchanged(provider: str, code: str, *, redirect_uri: str, verifier: str) ->
         return token_endpoint.exchange_code(provider, code, redirect_uri=redirect_uri, verifier=verifier)
     except GrantRefused as refused:
         raise _code_refused() from refused
-    except Postponed as postponed:
-        raise _refused_later(postponed.wait.reason) from postponed
+    except Wait as postponed:
+        raise _refused_later(postponed.reason) from postponed
     except StageFailure as failure:
         raise (_code_refused() if isinstance(failure, guard.VendorRefused) else _refused_later("")) from failure
 
@@ -156,5 +156,5 @@ def _asked_account(provider: str, tokens: TokenResponse) -> str:
         return token_endpoint.fetch_account(provider, tokens.access)
     except GrantRefused as refused:
         raise _code_refused() from refused
-    except (Postponed, StageFailure) as failure:
+    except (Wait, StageFailure) as failure:
         raise _refused_later("") from failure

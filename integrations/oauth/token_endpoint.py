@@ -15,7 +15,7 @@ from django.conf import settings
 
 from integrations.error_codes import OAUTH_CLIENT_REFUSED
 from integrations.oauth.provider_config import OAUTH_CONFIGS
-from jobs.outcomes import Postponed
+from jobs.outcomes import Wait
 from vendors import guard, http_deadline
 from vendors.guard import InvalidResponse
 from vendors.vendor import Vendor
@@ -118,7 +118,7 @@ def _ask(
                 _check(said)
     if refused in CLIENT_ERRORS:
         log.error("Provider %s refuses this installation's OAuth client: %s.", provider, refused)
-        raise Postponed(CLIENT_REFUSED_SECONDS, OAUTH_CLIENT_REFUSED)
+        raise Wait(CLIENT_REFUSED_SECONDS, OAUTH_CLIENT_REFUSED)
     if refused:
         raise GrantRefused(refused)
     return said

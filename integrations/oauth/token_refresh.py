@@ -26,7 +26,7 @@ from integrations.models import ConnectedSource, VaultToken
 from integrations.oauth import token_endpoint, token_vault
 from integrations.oauth.token_endpoint import GrantRefused, TokenResponse
 from jobs import failpoints
-from jobs.outcomes import Permanent, Postponed
+from jobs.outcomes import Permanent, Wait
 
 log = logging.getLogger("accessa.integrations")
 
@@ -98,7 +98,7 @@ class TokenGrant:
 def fresh_token(source_id: UUID) -> tuple[ConnectedSource, str]:
     """Return the source and an access token good for TOKEN_REFRESH_SKEW_SECONDS at least. Call it outside transactions.
 
-    Raises ``SourceBroken`` (what it says of the source is committed), ``Retryable`` and ``Postponed`` (the provider, or
+    Raises ``SourceBroken`` (what it says of the source is committed), ``Retryable`` and ``Wait`` (the provider, or
     another who refreshes these tokens at present and did not end within seconds).
     """
     until, others = time.monotonic() + PATIENCE_SECONDS, False
@@ -146,8 +146,8 @@ def _is_leased(source: ConnectedSource, now: datetime) -> bool:
     return source.refresh_lease_until is not None and source.refresh_lease_until > now
 
 
-def _elsewhere() -> Postponed:
-    return Postponed(PATIENCE_SECONDS, TOKEN_BEING_REFRESHED)
+def _elsewhere() -> Wait:
+    return Wait(PATIENCE_SECONDS, TOKEN_BEING_REFRESHED)
 
 
 def _lease(source_id: UUID) -> RefreshLease | None:
@@ -190,7 +190,7 @@ def _granted(source: ConnectedSource) -> TokenGrant:
     """
     if not token_endpoint.is_configured(source.provider):
         log.error("Provider %s is not configured, but tenants have connected it.", source.provider)
-        raise Postponed(token_endpoint.CLIENT_REFUSED_SECONDS, PROVIDER_NOT_CONFIGURED)
+        raise Wait(token_endpoint.CLIENT_REFUSED_SECONDS, PROVIDER_NOT_CONFIGURED)
     current, said = source.refresh_token_vault_id, ""
     for vault_id in [*([current] if current else []), *token_vault.spare_refresh_tokens(source, most=SPARES)]:
         try:

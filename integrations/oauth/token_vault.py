@@ -18,7 +18,7 @@ from django.db import connection
 
 from integrations.error_codes import VAULT_KEY_UNKNOWN, VAULT_TOKEN_MISPLACED
 from integrations.models import ConnectedSource, VaultToken
-from jobs.outcomes import Permanent, Postponed
+from jobs.outcomes import Permanent, Wait
 
 log = logging.getLogger("accessa.integrations")
 
@@ -49,7 +49,7 @@ DELETE FROM vault_tokens WHERE id IN (
 REWRITE = "UPDATE vault_tokens SET secret = %s WHERE id = %s AND secret = %s"
 
 
-class UnknownVaultKey(Postponed):
+class UnknownVaultKey(Wait):
     """A wait, and no fault of any sync: an operator has to put a key back."""
 
     code = VAULT_KEY_UNKNOWN

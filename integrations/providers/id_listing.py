@@ -23,7 +23,7 @@ from integrations.providers import (
 from integrations.sync.pgmq import raise_if_stopping
 from integrations.transports import Transport
 from integrations.transports.responses import TooLarge
-from jobs.outcomes import Postponed, Retryable
+from jobs.outcomes import Retryable, Wait
 from vendors.guard import AWAY, VendorRefused
 
 BATCH_SIZE = 25  # fetched for one page: some seconds of calls, and little to do again after a crash
@@ -180,7 +180,7 @@ def _fetch_batch(ids: Sequence[str], fetch: Fetch, object_name: str) -> Fetched:
         raise_if_stopping()  # each fetch may take the longest time of a call
         try:
             items.append(fetch(id))
-        except Postponed:
+        except Wait:
             if not items and not failed:
                 raise
             return items, failed, [id, *queue]
@@ -207,8 +207,8 @@ def _fetch_retries(ids: Sequence[str], fetch: Fetch, object_name: str) -> Fetche
     for at, id in enumerate(ids):
         try:
             items.append(fetch(id))
-        except Postponed as postponed:
-            if postponed.wait.reason == AWAY:
+        except Wait as postponed:
+            if postponed.reason == AWAY:
                 failed += [FailedItem(f"{object_name}:{each}", AWAY, retry=True) for each in ids[at:]]
                 return items, failed, []
             if not items and not failed:

@@ -14,7 +14,7 @@ from embeddings.embedders import Embedder
 from integrations.records.changes import Draft
 from integrations.records.sql import BinaryVector, binary_vectors, execute
 from integrations.records.text import RecordText, truncate_for_embedding
-from jobs.outcomes import Permanent, Postponed
+from jobs.outcomes import Permanent, Wait
 from vendors import guard, ledger
 from vendors.error_codes import VENDOR_MISCONFIGURED
 
@@ -82,7 +82,7 @@ class Vectors:
         """Halve what is refused until the text that is not wanted, or cannot be paid, stands alone."""
         about_the_text = isinstance(never, guard.VendorRefused) and never.status in billed_calls.TEXT_ERROR_STATUSES
         if not about_the_text and isinstance(never, guard.VendorRefused):  # a wrong address or model
-            raise Postponed(MISCONFIGURED_SECONDS, VENDOR_MISCONFIGURED) from never
+            raise Wait(MISCONFIGURED_SECONDS, VENDOR_MISCONFIGURED) from never
         if not about_the_text and never.code != ledger.BUDGET_TOO_SMALL:
             raise never
         if len(batch) > 1:
@@ -98,11 +98,11 @@ class Vectors:
 
 
 def of_tenant(user_id: UUID) -> Vectors:
-    """Return no vectors yet, of the tenant's live model. Raises ``Postponed`` while nothing here makes them."""
+    """Return no vectors yet, of the tenant's live model. Raises ``Wait`` while nothing here makes them."""
     try:
         return Vectors(user_id, active_model.require_embedder(active_model.active_model(user_id)))
     except ApiError as refused:  # an operator's mistake: no record's fault
-        raise Postponed(MISCONFIGURED_SECONDS, refused.code) from refused
+        raise Wait(MISCONFIGURED_SECONDS, refused.code) from refused
 
 
 def batches(drafts: Sequence[Draft], vectors: Vectors) -> Iterator[list[Draft]]:

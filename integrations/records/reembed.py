@@ -20,7 +20,7 @@ from integrations.records.text import RecordText
 from jobs.advisory_locks import session_lock
 from jobs.cluster import background
 from jobs.errors import is_database_unavailable, safe_traceback
-from jobs.outcomes import Permanent, Postponed, Retryable
+from jobs.outcomes import Permanent, Retryable, Wait
 
 log = logging.getLogger("accessa.integrations")
 
@@ -118,7 +118,7 @@ def _turn(user_id: UUID, until: float) -> tuple[int, bool]:
             made += done
             if not done or time.monotonic() >= until:
                 return made, False
-    except (Postponed, Retryable, Permanent):
+    except (Wait, Retryable, Permanent):
         return made, False
     except Exception as error:  # one tenant's trouble, logged without values, is not the others'
         if is_database_unavailable(error):

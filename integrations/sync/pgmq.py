@@ -25,7 +25,7 @@ from jobs import services
 from jobs.claims import ClaimLost
 from jobs.cluster import shared_memory
 from jobs.error_codes import STOPPING as STOPPING
-from jobs.outcomes import Postponed
+from jobs.outcomes import Wait
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.integrations")
 
@@ -230,6 +230,6 @@ def has_messages() -> bool:
 
 
 def raise_if_stopping() -> None:
-    """Raise ``Postponed`` when this worker has to stop: its message returns to the queue, no delivery is used up."""
+    """Raise ``Wait`` when this worker has to stop: its message returns to the queue, no delivery is used up."""
     if shared_memory.is_stopping():
-        raise Postponed(0.0, STOPPING)
+        raise Wait(0.0, STOPPING)

@@ -21,7 +21,7 @@ from jobs import errors, failpoints, log_context, tracing
 from jobs.claims import ClaimLost
 from jobs.cluster import shared_memory
 from jobs.error_codes import BUG
-from jobs.outcomes import Permanent, Postponed, Retryable
+from jobs.outcomes import Permanent, Retryable, Wait
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.integrations")
 EXHAUSTED = MAX_RETRIES_EXCEEDED  # spec 002 §4
@@ -96,8 +96,8 @@ def _worked(message: Message) -> partial[Ending]:
         return partial(_delete, message)
     except ClaimLost:
         return partial(_superseded)
-    except Postponed as postponed:
-        return partial(_hold, message, postponed.wait.seconds, postponed.wait.reason)
+    except Wait as postponed:
+        return partial(_hold, message, postponed.seconds, postponed.reason)
     except TokenRefused:
         return partial(_leave, message, 0.0, TOKEN_REFUSED)
     except Retryable as failure:

@@ -12,7 +12,7 @@ from django.utils import timezone
 from integrations.models import ConnectedSource
 from integrations.oauth import token_refresh, token_vault
 from integrations.oauth.token_refresh import SourceBroken
-from jobs.outcomes import Permanent, Postponed, Retryable
+from jobs.outcomes import Permanent, Retryable, Wait
 from testing.fakes.oauth import OAuthServer
 from testing.personas import Person
 
@@ -62,7 +62,7 @@ def refresh_outcome(source_id: UUID) -> str:
     """Return how asking for a token ends, by the name of what is raised."""
     try:
         token_refresh.fresh_token(source_id)
-    except (Retryable, Postponed, SourceBroken, Permanent) as outcome:
+    except (Retryable, Wait, SourceBroken, Permanent) as outcome:
         return type(outcome).__name__
     return "fresh"
 

@@ -22,7 +22,7 @@ from integrations.sync import pgmq, pgmq_consumer, worker_slots
 from integrations.sync.pgmq import ARCHIVE, TABLE, Body, Message
 from jobs.cluster import maintenance, shared_memory
 from jobs.models import UploadJob
-from jobs.outcomes import Permanent, Postponed, Retryable
+from jobs.outcomes import Permanent, Retryable, Wait
 from testing.cluster import cluster as running
 from testing.cluster import seed, until
 from testing.concurrency import at_once
@@ -107,8 +107,8 @@ def test_a_sync_is_worked_through_page_by_page_and_leaves_no_message() -> None:
 @pytest.mark.parametrize(
     ("error", "held", "seconds"),
     [
-        (Postponed(40, error_code("VENDOR_BUSY")), 1, 40),
-        (Postponed(0, error_code("STOPPING")), 1, 0),
+        (Wait(40, error_code("VENDOR_BUSY")), 1, 40),
+        (Wait(0, error_code("STOPPING")), 1, 0),
         (ImproperlyConfigured("no key"), 1, 60),
         (TokenRefused(), 0, 300),
         (Retryable(error_code("VENDOR_DOWN"), "It is down."), 0, 300),
@@ -189,7 +189,7 @@ def test_a_page_that_was_closed_at_its_last_try_does_not_fail_its_sync(settings:
 
 def test_no_number_of_holds_uses_up_the_deliveries() -> None:
     body = queued()
-    fails(Postponed(30, error_code("VENDOR_BUSY")))
+    fails(Wait(30, error_code("VENDOR_BUSY")))
     for _ in range(12):
         assert turn() == 1
         lapse()
@@ -205,8 +205,8 @@ def test_why_a_page_waits_or_comes_again_is_told_in_its_sync_once_in_a_row() -> 
     body = queued()
     IngestionJob.objects.filter(pk=body.job_id).update(status="running")
     for error in (
-        Postponed(9, error_code("VENDOR_RATE_LIMITED")),
-        Postponed(9, error_code("VENDOR_RATE_LIMITED")),
+        Wait(9, error_code("VENDOR_RATE_LIMITED")),
+        Wait(9, error_code("VENDOR_RATE_LIMITED")),
         Retryable(error_code("AWAY"), "x"),
     ):
         fails(error)
@@ -267,9 +267,7 @@ def test_a_reader_that_was_overtaken_writes_nothing_and_leaves_the_message_to_th
     assert [count for count, _, _ in left()] == [2]
 
 
-@pytest.mark.parametrize(
-    "error", [Postponed(5, error_code("VENDOR_BUSY")), Permanent(error_code("NOT_ALLOWED"), "No.")]
-)
+@pytest.mark.parametrize("error", [Wait(5, error_code("VENDOR_BUSY")), Permanent(error_code("NOT_ALLOWED"), "No.")])
 def test_a_reader_that_was_overtaken_decides_nothing_about_the_message(error: Exception) -> None:
     body = queued()
 
@@ -453,7 +451,7 @@ def test_a_long_page_stays_invisible_and_its_worker_alive(settings: Settings) ->
             time.sleep(0.1)
             seen.extend(filter(None, at_once(pgmq.read_message)))
             silent.append(shared_memory.seconds_since_claim_attempt())
-        raise Postponed(60, error_code("VENDOR_BUSY"))
+        raise Wait(60, error_code("VENDOR_BUSY"))
 
     works(long)
 

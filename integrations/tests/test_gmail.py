@@ -13,7 +13,7 @@ from integrations.providers import CapabilityMissing, Children, RawItem, TokenRe
 from integrations.tests.provider_settings import TOKEN, fake_client, fixture_client, item_ids, page_items, pages_of
 from integrations.tests.sync_helpers import run_sync
 from jobs.cluster import shared_memory
-from jobs.outcomes import Postponed, Retryable
+from jobs.outcomes import Retryable, Wait
 from testing.fakes.faults import KINDS, Status
 from testing.fakes.gmail import FIRST, message
 from testing.fakes.google import GmailServer
@@ -277,7 +277,7 @@ def test_a_vendor_that_is_away_fails_no_thread(box: GmailServer, settings: Any) 
     box.mail.generated = 4
     box.misbehave(f"{GET}*", Status(503), times=100)
 
-    with pytest.raises((Retryable, Postponed)):
+    with pytest.raises((Retryable, Wait)):
         pages_of(fake_client(settings, box), gmail, "threads", FULL)
 
 
@@ -295,7 +295,7 @@ def test_what_was_fetched_before_gmail_asked_to_wait_is_not_fetched_again(
     assert [item.external_id for item in page.items] == [f"thread:{FIRST + n:x}" for n in (9, 8, 7, 6)]
     assert page.following is not None
     assert fifth in page.following
-    with pytest.raises(Postponed):  # and the next page waits
+    with pytest.raises(Wait):  # and the next page waits
         client.page(gmail.STREAMS[0], FULL, None, page.following)
 
 
@@ -339,7 +339,7 @@ def test_a_worker_that_must_stop_asks_for_no_further_thread(settings: Any) -> No
         client = fake_client(settings, box)
         shared_memory.request_stop()
         try:
-            with pytest.raises(Postponed, match="STOPPING"):
+            with pytest.raises(Wait, match="STOPPING"):
                 pages_of(client, gmail, "threads", FULL)
         finally:
             shared_memory.start_cluster()

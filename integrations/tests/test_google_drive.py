@@ -11,7 +11,7 @@ import pytest
 from integrations.providers import CapabilityMissing, Children, RawItem, TokenRefused, google_drive
 from integrations.providers.id_listing import BATCH_SIZE
 from integrations.tests.provider_settings import TOKEN, fake_client, fixture_client, item_ids, page_items, pages_of
-from jobs.outcomes import Postponed, Retryable
+from jobs.outcomes import Retryable, Wait
 from testing.fakes.faults import KINDS, Status
 from testing.fakes.google import DriveServer
 from testing.fakes.google_drive import MOST_EXPORTED, SPREADSHEET
@@ -276,7 +276,7 @@ def test_a_vendor_that_is_away_fails_no_file(drive: DriveServer, settings: Any) 
     fill(drive, 4)
     drive.misbehave(f"{FILES}/*", Status(500), times=100)
 
-    with pytest.raises((Retryable, Postponed)):
+    with pytest.raises((Retryable, Wait)):
         pages_of(fake_client(settings, drive), google_drive, "files", FULL)
 
 
@@ -293,7 +293,7 @@ def test_what_was_fetched_before_drive_asked_to_wait_is_not_fetched_again(
     assert [item.external_id for item in page.items] == sorted(names(6, 7, 8, 9), reverse=True)
     assert page.following is not None
     assert page.failed == []
-    with pytest.raises(Postponed):  # and the next page waits
+    with pytest.raises(Wait):  # and the next page waits
         client.page(google_drive.STREAMS[0], FULL, None, page.following)
 
 

@@ -26,7 +26,7 @@ from integrations.tests.provider_settings import (
     stored_row,
 )
 from integrations.tests.sync_helpers import run_sync
-from jobs.outcomes import Postponed, Retryable
+from jobs.outcomes import Retryable, Wait
 from testing.fakes.faults import KINDS, Status
 from testing.fakes.http_messages import as_json
 from testing.fakes.hubspot import HubSpotServer
@@ -425,14 +425,14 @@ def test_refusals_in_the_middle_of_a_listing_are_told_apart(crm: HubSpotServer, 
         client.page(contacts, FULL, None, first.following)
     crm.tokens.add(TOKEN)
     crm.misbehave("GET */contacts", Status(429, retry_after="7"))
-    with pytest.raises(Postponed) as postponed:
+    with pytest.raises(Wait) as postponed:
         client.page(contacts, FULL, None, first.following)
 
-    assert postponed.value.wait.seconds == 7
+    assert postponed.value.seconds == 7
 
 
 def test_a_limit_of_calls_is_kept_by_the_stand_in(db: None, settings: Any) -> None:
-    with HubSpotServer(companies=500, limit=2, window=600) as server, pytest.raises(Postponed):
+    with HubSpotServer(companies=500, limit=2, window=600) as server, pytest.raises(Wait):
         pages_of(fake_client(settings, server), hubspot, "companies", FULL)
 
     assert (server.refused, server.requests) == (1, 3)

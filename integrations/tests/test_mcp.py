@@ -15,7 +15,7 @@ from integrations.models import ConnectedSource
 from integrations.providers import CapabilityMissing, TokenRefused
 from integrations.transports.mcp import McpTools
 from integrations.transports.responses import TooLarge
-from jobs.outcomes import Postponed, Retryable
+from jobs.outcomes import Retryable, Wait
 from testing.fakes.mcp import TOKEN, Fault, McpServer, Tool
 from vendors.guard import VendorRefused
 
@@ -117,8 +117,8 @@ def test_429_waits_as_long_as_it_says(server: McpServer, tools: McpTools) -> Non
 
     error = outcome(tools)
 
-    assert isinstance(error, Postponed)
-    assert (error.wait.seconds, error.wait.reason) == (7, "VENDOR_RATE_LIMITED")
+    assert isinstance(error, Wait)
+    assert (error.seconds, error.reason) == (7, "VENDOR_RATE_LIMITED")
 
 
 @pytest.mark.parametrize("status", [500, 502, 503])
@@ -136,7 +136,7 @@ def test_5xx_is_tried_again(server: McpServer, tools: McpTools, status: int) -> 
     [
         ('{"status": "error", "category": "EXPIRED_AUTHENTICATION", "message": "%s"}', TokenRefused, None),
         ("Error: Request failed with status code 401: %s", TokenRefused, None),
-        ('{"status": "error", "category": "RATE_LIMITS", "message": "%s"}', Postponed, None),
+        ('{"status": "error", "category": "RATE_LIMITS", "message": "%s"}', Wait, None),
         ("HTTP 503: %s", Retryable, "VENDOR_UNAVAILABLE"),
         ("Requested entity was not found. %s", VendorRefused, "VENDOR_REFUSED"),
         ("Something went wrong: %s", Retryable, "TOOL_FAILED"),
@@ -234,7 +234,7 @@ def test_older_servers_answer_by_streams_in_sessions(settings: LazySettings) -> 
         tools.close()
 
     assert said["said"] == {"text": "a"}
-    assert isinstance(held, Postponed)
+    assert isinstance(held, Wait)
     assert "GET" not in server.requests
     assert server.requests[-1] == "DELETE"  # the session is not left behind
 

@@ -22,7 +22,7 @@ from integrations.tests.invented.rest import Account
 from integrations.tests.sync_helpers import DELTA, FULL, client, item, row, run_page, run_sync, start_sync, stored_rows
 from jobs import failpoints
 from jobs.cluster import shared_memory
-from jobs.outcomes import Permanent, Postponed, Retryable
+from jobs.outcomes import Permanent, Retryable, Wait
 from testing.error_codes import error_code
 from testing.fakes.openai import KEY, OpenAIServer
 from testing.pdfs import text_pdf
@@ -262,13 +262,13 @@ def test_a_worker_that_must_stop_writes_what_it_has_bought_and_no_more(
 
     model.embed = stopped_meanwhile  # type: ignore[method-assign]
     try:
-        with pytest.raises(Postponed) as postponed:
+        with pytest.raises(Wait) as postponed:
             page_worker.run_page(message)
     finally:
         shared_memory.start_cluster()
         del model.embed
 
-    assert (postponed.value.wait.seconds, postponed.value.wait.reason) == (0, "STOPPING")
+    assert (postponed.value.seconds, postponed.value.reason) == (0, "STOPPING")
     assert len(stored_rows(source)) == 2
     page_worker.run_page(message)
     assert len(stored_rows(source)) == 5

@@ -27,7 +27,7 @@ from integrations.tests.provider_settings import (
     stored_row,
 )
 from integrations.tests.sync_helpers import run_sync
-from jobs.outcomes import Postponed, Retryable
+from jobs.outcomes import Retryable, Wait
 from testing.fakes.faults import KINDS, Status
 from testing.fakes.http_messages import as_json
 from testing.fakes.quickbooks import REALM, IntuitServer
@@ -397,8 +397,8 @@ def test_an_empty_company_is_empty(books: IntuitServer, settings: Any) -> None:
     ("status", "code", "outcome"),
     [
         (401, None, TokenRefused),
-        (429, None, Postponed),
-        (403, "003001", Postponed),  # a throttle, whatever its status
+        (429, None, Wait),
+        (403, "003001", Wait),  # a throttle, whatever its status
         (403, None, VendorRefused),
         (400, None, VendorRefused),
         (500, None, Retryable),

@@ -37,7 +37,7 @@ from integrations.tests.sync_helpers import (
     stored_rows,
 )
 from jobs.claims import ClaimLost
-from jobs.outcomes import Postponed
+from jobs.outcomes import Wait
 from testing.cluster import until
 from testing.personas import Person
 
@@ -319,7 +319,7 @@ def test_what_was_embedded_before_the_budget_ended_is_kept(
     message = pgmq.read_message()
     assert message is not None
 
-    with pytest.raises(Postponed):
+    with pytest.raises(Wait):
         page_worker.run_page(message)
 
     assert len(stored_rows(source)) == 4

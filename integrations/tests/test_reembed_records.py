@@ -17,7 +17,7 @@ from embeddings.models import LiveModel
 from integrations.models import ClientIntelligence, ConnectedSource, SourceDocument
 from integrations.records import reembed
 from integrations.records.reembed import LOCK_KEY, backfill_embeddings
-from jobs.outcomes import Postponed
+from jobs.outcomes import Wait
 from testing.embedders import Instant
 from testing.error_codes import error_code
 from testing.factories.records import client, connected, record
@@ -42,7 +42,7 @@ class Watched(Instant):
             self.refused.append(len(texts))
             raise VendorRefused(400, None)
         if (self.away and self.away.pop()) or any("away" in text for text in texts):
-            raise Postponed(60, error_code("VENDOR_AWAY"))
+            raise Wait(60, error_code("VENDOR_AWAY"))
         while self.meanwhile:
             self.meanwhile.pop()()
         self.seen.extend(texts)

@@ -17,7 +17,7 @@ from integrations.models import ConnectedSource
 from integrations.providers import TokenRefused
 from integrations.transports.responses import MOST_BYTES, TooLarge
 from integrations.transports.rest import RestTransport
-from jobs.outcomes import Permanent, Postponed, Retryable
+from jobs.outcomes import Permanent, Retryable, Wait
 from testing.fakes.faults import KINDS, Status
 from testing.fakes.http_messages import Answer, Refusal, Request, as_json
 from testing.fakes.server import Server
@@ -125,10 +125,10 @@ def test_googles_403_for_haste_is_a_wait(provider: Provider, rest: RestTransport
 
     error = outcome(rest)
 
-    assert isinstance(error, Postponed)
-    assert error.wait.seconds == 9
-    assert error.wait.reason == "VENDOR_RATE_LIMITED"
-    assert isinstance(outcome(rest), Postponed)
+    assert isinstance(error, Wait)
+    assert error.seconds == 9
+    assert error.reason == "VENDOR_RATE_LIMITED"
+    assert isinstance(outcome(rest), Wait)
     assert len(provider.asked) == 1  # held back before the call
 
 
@@ -144,8 +144,8 @@ def test_a_days_quota_waits_longer(provider: Provider, rest: RestTransport, answ
 
     error = outcome(rest)
 
-    assert isinstance(error, Postponed)
-    assert (error.wait.seconds, error.wait.reason) == (600, "VENDOR_QUOTA_EXHAUSTED")
+    assert isinstance(error, Wait)
+    assert (error.seconds, error.reason) == (600, "VENDOR_QUOTA_EXHAUSTED")
 
 
 def test_429_waits_as_long_as_it_says(provider: Provider, rest: RestTransport) -> None:
@@ -153,15 +153,15 @@ def test_429_waits_as_long_as_it_says(provider: Provider, rest: RestTransport) -
 
     error = outcome(rest)
 
-    assert isinstance(error, Postponed)
-    assert error.wait.seconds == 4
+    assert isinstance(error, Wait)
+    assert error.seconds == 4
 
 
 def test_two_accounts_do_not_wait_for_each_other(provider: Provider, rest: RestTransport) -> None:
     other = RestTransport(ConnectedSource(id=uuid4(), provider="hubspot"), "another", requests_per_minute=6_000)
     provider.misbehave("*", Status(429, retry_after="4"))
 
-    assert isinstance(outcome(rest), Postponed)
+    assert isinstance(outcome(rest), Wait)
     assert ask(other) == {"ok": True}
 
 
@@ -216,7 +216,7 @@ def test_faults_of_the_provider_open_the_breaker_of_the_account(
     first, second = outcome(rest), outcome(rest)
 
     assert isinstance(first, Retryable)
-    assert isinstance(second, Postponed)
+    assert isinstance(second, Wait)
     assert Breaker.objects.get(key=rest.vendor.circuit).state == "open"
 
 

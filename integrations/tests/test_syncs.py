@@ -27,7 +27,7 @@ from integrations.tests.sync_helpers import (
     stored_rows,
 )
 from jobs.cluster import shared_memory
-from jobs.outcomes import Postponed
+from jobs.outcomes import Wait
 from testing.concurrency import at_once
 
 pytestmark = pytest.mark.django_db
@@ -213,7 +213,7 @@ def test_a_sweep_that_must_stop_goes_on_later(account: Account, source: Connecte
     assert message is not None
     shared_memory.request_stop()
     try:
-        with pytest.raises(Postponed):
+        with pytest.raises(Wait):
             page_worker.run_page(message)
     finally:
         shared_memory.start_cluster()

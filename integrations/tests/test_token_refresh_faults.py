@@ -19,7 +19,7 @@ from integrations.tests.grants import (
     refresh_outcome,
     refresh_token,
 )
-from jobs.outcomes import Postponed, Retryable
+from jobs.outcomes import Retryable, Wait
 from testing.fakes.faults import Kind, Status, instead, late
 from testing.fakes.http_messages import as_json
 from testing.fakes.oauth import PROSE, OAuthServer
@@ -75,11 +75,11 @@ def test_a_dead_grant_that_is_told_otherwise_is_one_too(
         *[(name, "Retryable") for name in ("reset", "reset-after-sale", "reset-mid-body", "refused")],
         *[(name, "Retryable") for name in ("truncated-json", "empty-200", "garbage", "html-200", "json-list")],
         *[(name, "Retryable") for name in ("another-shape", "redirect-302", "status-204")],
-        (Status(429, retry_after="7"), "Postponed"),
-        (Status(401, code="invalid_client"), "Postponed"),
-        (Status(400, code="unauthorized_client"), "Postponed"),
-        (Status(401), "Postponed"),
-        (Status(403), "Postponed"),
+        (Status(429, retry_after="7"), "Wait"),
+        (Status(401, code="invalid_client"), "Wait"),
+        (Status(400, code="unauthorized_client"), "Wait"),
+        (Status(401), "Wait"),
+        (Status(403), "Wait"),
         (Status(400, code="invalid_request"), "VendorRefused"),
     ],
     ids=fault_name,
@@ -116,7 +116,7 @@ def test_a_wrong_client_secret_of_ours_breaks_no_tenants_source(
     wrong = [refresh_outcome(source.pk) for source in sources]
     settings.CONNECTORS = right
 
-    assert set(wrong) == {"Postponed"}
+    assert set(wrong) == {"Wait"}
     assert {refresh_outcome(source.pk) for source in sources} == {"fresh"}
     assert "OAuth client: invalid_client" in caplog.text
 
@@ -125,7 +125,7 @@ def test_a_provider_that_is_not_set_up_any_more_is_waited_for(ana: Person, oauth
     source = connect_source(ana, "hubspot", oauth)
     settings.CONNECTORS = {"hubspot": {**settings.CONNECTORS["hubspot"], "client_secret": ""}}
 
-    with pytest.raises(Postponed, match="PROVIDER_NOT_CONFIGURED"):
+    with pytest.raises(Wait, match="PROVIDER_NOT_CONFIGURED"):
         access_token(source.pk)
 
 

@@ -20,7 +20,7 @@ from integrations.models import ConnectedSource, VaultToken
 from integrations.oauth import token_refresh
 from integrations.tests.grants import access_token, connect_source, refresh_outcome, refresh_token
 from jobs import failpoints
-from jobs.outcomes import Postponed
+from jobs.outcomes import Wait
 from testing.cluster import used_database
 from testing.concurrency import at_once
 from testing.fakes.faults import Status
@@ -66,7 +66,7 @@ def test_a_crowd_does_not_call_a_failing_provider_one_after_the_other(ana: Perso
 
     outcomes = at_once(*[lambda: refresh_outcome(source.pk)] * 8)
 
-    assert set(outcomes) <= {"Retryable", "Postponed"}
+    assert set(outcomes) <= {"Retryable", "Wait"}
     assert oauth.requests <= 2  # and not as many as it takes until the breaker opens
 
 
@@ -77,7 +77,7 @@ def test_who_waits_too_long_goes_away_and_loses_no_delivery(
     source = connect_source(ana, "hubspot", oauth)
     ConnectedSource.objects.update(refresh_lease_until=timezone.now() + timedelta(seconds=30))
 
-    with pytest.raises(Postponed, match="TOKEN_BEING_REFRESHED"):
+    with pytest.raises(Wait, match="TOKEN_BEING_REFRESHED"):
         access_token(source.pk)
 
     assert oauth.requests == 0
@@ -176,7 +176,7 @@ def test_who_holds_the_specifications_lock_refreshes_alone(
         other.execute("SELECT pg_advisory_xact_lock(hashtext('refresh:' || %s))", [str(source.pk)])
         held = refresh_outcome(source.pk)
 
-    assert (held, refresh_outcome(source.pk)) == ("Postponed", "fresh")
+    assert (held, refresh_outcome(source.pk)) == ("Wait", "fresh")
 
 
 def test_a_refusal_of_the_old_token_costs_a_refresh_under_way_nothing(ana: Person, oauth: OAuthServer) -> None:

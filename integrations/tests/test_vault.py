@@ -57,7 +57,7 @@ def test_a_wrong_key_is_an_error_with_a_code_and_never_ciphertext(
     with pytest.raises(token_vault.UnknownVaultKey) as wait:
         token_vault.read_token(id, source)
 
-    assert wait.value.wait.reason == "VAULT_KEY_UNKNOWN"
+    assert wait.value.reason == "VAULT_KEY_UNKNOWN"
 
 
 def test_any_long_secret_is_a_key_and_a_short_one_is_none(source: ConnectedSource, settings: Any) -> None:

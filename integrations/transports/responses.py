@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from integrations.error_codes import ITEM_TOO_LARGE, SCOPES_MISSING
 from integrations.models import ConnectedSource
 from integrations.providers import TokenRefused
-from jobs.outcomes import Permanent, Postponed
+from jobs.outcomes import Permanent, Wait
 from vendors import guard
 from vendors import rate_limit_headers as headers
 from vendors.errors import ErrorResponse
@@ -69,12 +69,12 @@ def interpret_status(status: ErrorResponse) -> Exception | None:
     if status.status == 401:
         return TokenRefused()
     if status.status in (403, 429) and code in _USED_UP:
-        return Postponed(guard.QUOTA_SECONDS, guard.QUOTA)
+        return Wait(guard.QUOTA_SECONDS, guard.QUOTA)
     if status.status != 403:
         return None
     if code in _TOO_FAST:
         seconds = headers.retry_after(status.headers)
-        return Postponed(guard.LIMITED_SECONDS if seconds is None else max(seconds, guard.LEAST_SECONDS), guard.LIMITED)
+        return Wait(guard.LIMITED_SECONDS if seconds is None else max(seconds, guard.LEAST_SECONDS), guard.LIMITED)
     if code in _NO_SCOPE:
         return Permanent(SCOPES_MISSING, "The tenant's consent does not cover this.")
     return VendorRefused(status.status, code)

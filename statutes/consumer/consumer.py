@@ -14,7 +14,7 @@ from django.db import close_old_connections, connection
 from django.db.utils import InterfaceError, OperationalError
 
 from jobs.cluster import shared_memory
-from jobs.outcomes import Postponed, StageFailure
+from jobs.outcomes import StageFailure, Wait
 from statutes.consumer.dispatcher import Dispatcher
 from statutes.consumer.in_flight import InFlightMessage, InFlightMessages
 from statutes.consumer.status import Status
@@ -180,8 +180,8 @@ class Consumer:
         except (OperationalError, InterfaceError):
             connection.close()
             self._wait(DATABASE_AWAY, 0.0)
-        except Postponed as postponed:
-            self._wait(postponed.wait.reason, postponed.wait.seconds)
+        except Wait as postponed:
+            self._wait(postponed.reason, postponed.seconds)
         except StageFailure as failure:
             self._wait(failure.code, getattr(failure, "retry_after", 0.0))
         return False
@@ -211,7 +211,7 @@ class Consumer:
             if self.worker and not is_orderly:
                 self.worker.release_jobs()
             self.work.settle_ended()
-        except (OperationalError, InterfaceError, Postponed, StageFailure):
+        except (OperationalError, InterfaceError, Wait, StageFailure):
             log.warning("What is held could not be settled; the messages reappear.")
         self.in_flight.release_all(self.in_flight)
         self.in_flight.stop()

@@ -12,7 +12,7 @@ from documents import services
 from jobs import errors, failpoints, log_context, tracing
 from jobs.error_codes import STORAGE_UNAVAILABLE
 from jobs.models import UploadJob
-from jobs.outcomes import Postponed, Retryable
+from jobs.outcomes import Retryable, Wait
 from jobs.states import ACTIVE
 from jobs.states import State as JobState
 from statutes import intake, settlement
@@ -43,7 +43,7 @@ class Dispatcher:
     def dispatch(self, *, one: bool) -> bool:
         """Begin what is held and not begun, the most urgent first; with ``one``, only while no job is under way.
 
-        Tells whether there is work now. Raises what the database raises when it is away, and ``Postponed``.
+        Tells whether there is work now. Raises what the database raises when it is away, and ``Wait``.
         """
         begun = False
         while waiting := sorted((held for held in self._in_flight if held.items), key=lambda held: held.urgency):
@@ -159,7 +159,7 @@ class Dispatcher:
 
     def _reappear(self, held: InFlightMessage, error: Exception) -> None:
         """Let go of a message for a later delivery; raise what is to be waited for, since all would fail alike."""
-        if isinstance(error, (Postponed, Retryable)) or errors.is_database_unavailable(error):
+        if isinstance(error, (Wait, Retryable)) or errors.is_database_unavailable(error):
             raise error
         if isinstance(error, OSError) or errors.infrastructure_wait(error):
             raise _postponed(error) from error
@@ -178,10 +178,10 @@ class Dispatcher:
         self._status.transition(State.PROCESSING, job_id=jobs[0], stage=str(stage or ""))
 
 
-def _postponed(error: Exception) -> Postponed:
+def _postponed(error: Exception) -> Wait:
     """Return the wait for what is no message's fault, no longer than the consumer's own backoff."""
     wait = errors.infrastructure_wait(error)
-    return Postponed(0.0, wait.reason if wait else STORAGE_UNAVAILABLE)
+    return Wait(0.0, wait.reason if wait else STORAGE_UNAVAILABLE)
 
 
 def _said(held: InFlightMessage, item: Item) -> dict[str, str]:

@@ -15,7 +15,7 @@ from django.conf import settings
 from django.db import connection
 from django.db.utils import DatabaseError, InterfaceError
 
-from jobs.outcomes import Permanent, Postponed
+from jobs.outcomes import Permanent, Wait
 from statutes.error_codes import SQS_MESSAGE_LOST, SQS_NO_QUEUE
 from vendors import aws, call_metrics, guard
 from vendors.errors import ErrorResponse
@@ -158,7 +158,7 @@ def _client(seconds: float = PROMPT_SECONDS) -> Any:
 def _meaning(answer: ErrorResponse) -> Exception | None:
     """A queue that is missing is waited for: somebody has to set it right. A message that is lost is nobody's fault."""
     if answer.vendor_code in NO_QUEUE:
-        return Postponed(MISSING_SECONDS, SQS_NO_QUEUE)
+        return Wait(MISSING_SECONDS, SQS_NO_QUEUE)
     if answer.vendor_code == THROTTLED:  # of status 400
-        return Postponed(THROTTLED_SECONDS, guard.LIMITED)
+        return Wait(THROTTLED_SECONDS, guard.LIMITED)
     return MessageLost() if answer.vendor_code in GONE else None

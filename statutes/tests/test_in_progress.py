@@ -10,7 +10,7 @@ import pytest
 from jobs import claims, worker
 from jobs.claims import Claim
 from jobs.models import UploadJob
-from jobs.outcomes import Wait
+from jobs.outcomes import Outcome, Wait
 from jobs.states import Stage
 from statutes import services
 from statutes.consumer import ownership
@@ -58,8 +58,8 @@ def hand(queue: Queue) -> Hand:
     return Hand(queue)
 
 
-def waits(claim: Claim) -> Wait:
-    return Wait(600.0, error_code("VENDOR_RATE_LIMITED"))
+def waits(claim: Claim) -> Outcome:
+    raise Wait(600.0, error_code("VENDOR_RATE_LIMITED"))
 
 
 def again(held: InFlightMessage) -> None:

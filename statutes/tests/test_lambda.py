@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import pytest
 
-from jobs.outcomes import Postponed, Retryable
+from jobs.outcomes import Retryable, Wait
 from statutes import aws_lambda
 from statutes.models import LawVersion
 from testing.fakes.faults import Status
@@ -82,9 +82,9 @@ def test_without_a_function_nothing_is_told(server: Lambda, settings: Any) -> No
 @pytest.mark.parametrize(
     ("status", "code", "kind"),
     [
-        (404, "ResourceNotFoundException", Postponed),
-        (403, "AccessDeniedException", Postponed),
-        (429, "TooManyRequestsException", Postponed),
+        (404, "ResourceNotFoundException", Wait),
+        (403, "AccessDeniedException", Wait),
+        (429, "TooManyRequestsException", Wait),
         (500, "ServiceException", Retryable),
     ],
 )

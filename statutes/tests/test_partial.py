@@ -15,7 +15,7 @@ from accounts.system_tenant import SYSTEM_TENANT_ID
 from embeddings.models import DocumentChunk
 from embeddings.tests.conftest import RecordingOpenAIServer, vendor  # noqa: F401  (a fixture)
 from jobs.models import UploadJob
-from jobs.outcomes import Postponed
+from jobs.outcomes import Wait
 from statutes import services, settlement
 from statutes.intake import IntakeStatus, accept_message
 from statutes.models import Law, LawVersion
@@ -165,7 +165,7 @@ def test_a_queue_that_is_away_is_asked_again(
     done(laws, xml(TAXED, LOWER))
     settings.SQS_QUEUE_URL = queue.url + "-gone"
 
-    with pytest.raises(Postponed):
+    with pytest.raises(Wait):
         settle_message(message(), sample_laws.job_of(message()))
 
     assert sample_laws.version_of(message()).reprocessed == 0

@@ -21,7 +21,6 @@ from statutes.s3 import spool
 from statutes.tests import sample_laws
 from statutes.tests.sample_laws import BUCKET, LOWER, RATE, TAXED, arrived, articles, done, message, objects, xml
 from statutes.tests.test_lambda import ARN, Lambda
-from testing.error_codes import error_code
 from testing.fakes.faults import Status
 from testing.fakes.s3 import S3Server
 from testing.personas import run_to_the_end, stop_before
@@ -67,7 +66,8 @@ def test_whoever_has_lost_the_turn_writes_no_manifest_over_a_newer_one(found: st
     again = worker.run_stage(claim)
 
     assert seen
-    assert (ending, left) == (Wait(2.0, error_code("LAW_BUSY")), "2024-03")
+    assert isinstance(ending, Wait)
+    assert (ending.seconds, ending.reason, left) == (2.0, "LAW_BUSY", "2024-03")
     assert not isinstance(again, Wait)
     assert (standing(laws), Law.objects.get().version) == ("2024-03", "2024-03")
     assert list(statutes.find_changed_artifacts()) == []

@@ -22,7 +22,6 @@ from statutes.models import Law, LawVersion
 from statutes.stages import SCANS
 from statutes.tests import sample_laws
 from statutes.tests.sample_laws import LOWER, RATE, TAXED, arrived, articles, done, found, message, objects, xml
-from testing.error_codes import error_code
 from testing.fakes.s3 import S3Server
 from testing.pdfs import text_pdf
 from testing.personas import run_to_the_end, stages, stop_before
@@ -109,7 +108,7 @@ def test_a_version_that_was_overtaken_at_work_is_taken_out(laws: S3Server) -> No
     ending = worker.run_stage(claim)
 
     assert isinstance(ending, Moved)
-    assert ending.finished
+    assert ending.ended
     assert newer.state == "done"
     assert articles(RATE, LOWER) == [False, True]
     assert objects(laws) == before
@@ -149,7 +148,8 @@ def test_only_one_worker_publishes_a_law(laws: S3Server) -> None:
         other.execute("SELECT pg_advisory_lock(hashtextextended('law:LIVA', 0))")
         ending = worker.run_stage(claim)
 
-    assert ending == Wait(2.0, error_code("LAW_BUSY"))
+    assert isinstance(ending, Wait)
+    assert (ending.seconds, ending.reason) == (2.0, "LAW_BUSY")
     assert list(objects(laws)) == [sample_laws.KEY]
 
 

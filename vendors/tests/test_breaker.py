@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from jobs.outcomes import Postponed, Retryable
+from jobs.outcomes import Retryable, Wait
 from testing.concurrency import at_once
 from vendors import guard
 from vendors.models import Breaker
@@ -38,7 +38,7 @@ def let_the_lease_pass() -> None:
 def admitted(vendor: Vendor) -> bool:
     try:
         guard.acquire(vendor)
-    except Postponed:
+    except Wait:
         return False
     return True
 
@@ -57,8 +57,8 @@ def test_faults_in_a_row_open_it_and_the_last_costs_no_attempt(vendor: Vendor) -
 
     assert isinstance(first, Retryable)
     assert isinstance(second, Retryable)
-    assert isinstance(third, Postponed)
-    assert third.wait.reason == "VENDOR_AWAY"
+    assert isinstance(third, Wait)
+    assert third.reason == "VENDOR_AWAY"
     assert guard.is_circuit_open(vendor)
 
 
@@ -83,11 +83,11 @@ def test_a_429_is_no_fault(vendor: Vendor, server: Server) -> None:
 def test_while_it_is_open_calls_wait_for_the_probe(vendor: Vendor, settings: Any) -> None:
     fail(vendor, 3)
 
-    with pytest.raises(Postponed) as caught:
+    with pytest.raises(Wait) as caught:
         guard.acquire(vendor)
 
-    assert caught.value.wait.reason == "VENDOR_AWAY"
-    assert 0 < caught.value.wait.seconds <= settings.VENDOR_BREAKER_SECONDS
+    assert caught.value.reason == "VENDOR_AWAY"
+    assert 0 < caught.value.seconds <= settings.VENDOR_BREAKER_SECONDS
 
 
 def test_a_call_that_is_held_back_spends_no_budget(vendor: Vendor) -> None:
@@ -171,7 +171,7 @@ def test_a_failed_probe_opens_it_again_and_costs_no_attempt(vendor: Vendor) -> N
 
     outcome = fail(vendor)
 
-    assert isinstance(outcome, Postponed)
+    assert isinstance(outcome, Wait)
     assert state() == "open"
     assert not elsewhere(vendor)
 
@@ -183,7 +183,7 @@ def test_a_fault_from_before_it_opened_does_not_fail_the_probe(vendor: Vendor) -
 
     late = at_once(lambda: fail(vendor))[0]
 
-    assert isinstance(late, Postponed)
+    assert isinstance(late, Wait)
     assert state() == "half-open"
 
 
@@ -233,10 +233,10 @@ def test_a_probe_that_the_budget_holds_back_leaves_it_to_another() -> None:
     fail(vendor, 3)
     let_the_pause_pass()
 
-    with pytest.raises(Postponed) as caught:
+    with pytest.raises(Wait) as caught:
         guard.acquire(vendor)
 
-    assert caught.value.wait.reason == "VENDOR_BUDGET"
+    assert caught.value.reason == "VENDOR_BUDGET"
     assert state() == "open"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jobs.outcomes import Permanent, Postponed, Retryable
+from jobs.outcomes import Permanent, Retryable, Wait
 from vendors import guard
 from vendors.errors import ErrorResponse
 from vendors.models import Breaker
@@ -31,7 +31,7 @@ def error(status: int) -> Exception:
 
 
 def meaning(answer: ErrorResponse) -> Exception | None:
-    told: dict[int, Exception] = {401: KeyRefused(), 403: Postponed(9, guard.LIMITED), 500: KeyRefused()}
+    told: dict[int, Exception] = {401: KeyRefused(), 403: Wait(9, guard.LIMITED), 500: KeyRefused()}
     return told.get(answer.status)
 
 
@@ -48,12 +48,12 @@ def test_the_meaning_is_raised_and_nobody_is_held_back(vendor: Vendor) -> None:
 
 
 def test_a_wait_holds_back_all_calls_of_the_key(vendor: Vendor) -> None:
-    with pytest.raises(Postponed):
+    with pytest.raises(Wait):
         call(vendor, 403)
 
-    with pytest.raises(Postponed) as held:
+    with pytest.raises(Wait) as held:
         guard.acquire(vendor)
-    assert held.value.wait.seconds > 8
+    assert held.value.seconds > 8
 
 
 def test_what_has_no_meaning_of_its_own_means_what_it_does_with_all(vendor: Vendor) -> None:

@@ -11,7 +11,7 @@ import pytest
 from django.db import OperationalError
 
 from jobs.claims import ClaimLost
-from jobs.outcomes import Permanent, Postponed, Retryable
+from jobs.outcomes import Permanent, Retryable, Wait
 from testing.error_codes import error_code
 from vendors import guard
 from vendors.models import Breaker, RateLimit
@@ -32,7 +32,7 @@ class Outcome(NamedTuple):
 
     @property
     def pauses(self) -> bool:
-        return self.kind is Postponed
+        return self.kind is Wait
 
 
 def _unavailable(seconds: float = 0.0, charged: bool = True) -> Outcome:
@@ -50,19 +50,19 @@ NAMED = said(error={"code": "invalid_input"})
 
 # fmt: off
 TABLE: dict[str, tuple[Answer, Outcome]] = {
-    "429":                       (Answer(429, {}, LIMIT), Outcome(Postponed, LIMITED, 5)),
-    "429 seconds":               (Answer(429, {"retry-after": "7"}, LIMIT), Outcome(Postponed, LIMITED, 7)),
-    "429 milliseconds":          (Answer(429, {"retry-after-ms": "1500"}, LIMIT), Outcome(Postponed, LIMITED, 1.5)),
-    "429 date":                  (Answer(429, PAST, LIMIT), Outcome(Postponed, LIMITED, 0.5)),
-    "429 at once":               (Answer(429, {"retry-after": "0"}, LIMIT), Outcome(Postponed, LIMITED, 0.5)),
-    "429 reset":                 (Answer(429, RESET, LIMIT), Outcome(Postponed, LIMITED, 360)),
-    "429 for a day":             (Answer(429, {"retry-after": "86400"}, LIMIT), Outcome(Postponed, LIMITED, 600)),
-    "429 nonsense":              (Answer(429, {"retry-after": "soon"}, b"<html>"), Outcome(Postponed, LIMITED, 5)),
-    "429 number for a code":     (Answer(429, {}, said(error={"code": 429})), Outcome(Postponed, LIMITED, 5)),
-    "429 quota":                 (Answer(429, {"retry-after": "1"}, QUOTA), Outcome(Postponed, EXHAUSTED, 600)),
-    "402":                       (Answer(402), Outcome(Postponed, EXHAUSTED, 600)),
-    "401":                       (Answer(401), Outcome(Postponed, "VENDOR_REFUSES_KEY", 60)),
-    "403":                       (Answer(403, {}, b"<html>"), Outcome(Postponed, "VENDOR_REFUSES_KEY", 60)),
+    "429":                       (Answer(429, {}, LIMIT), Outcome(Wait, LIMITED, 5)),
+    "429 seconds":               (Answer(429, {"retry-after": "7"}, LIMIT), Outcome(Wait, LIMITED, 7)),
+    "429 milliseconds":          (Answer(429, {"retry-after-ms": "1500"}, LIMIT), Outcome(Wait, LIMITED, 1.5)),
+    "429 date":                  (Answer(429, PAST, LIMIT), Outcome(Wait, LIMITED, 0.5)),
+    "429 at once":               (Answer(429, {"retry-after": "0"}, LIMIT), Outcome(Wait, LIMITED, 0.5)),
+    "429 reset":                 (Answer(429, RESET, LIMIT), Outcome(Wait, LIMITED, 360)),
+    "429 for a day":             (Answer(429, {"retry-after": "86400"}, LIMIT), Outcome(Wait, LIMITED, 600)),
+    "429 nonsense":              (Answer(429, {"retry-after": "soon"}, b"<html>"), Outcome(Wait, LIMITED, 5)),
+    "429 number for a code":     (Answer(429, {}, said(error={"code": 429})), Outcome(Wait, LIMITED, 5)),
+    "429 quota":                 (Answer(429, {"retry-after": "1"}, QUOTA), Outcome(Wait, EXHAUSTED, 600)),
+    "402":                       (Answer(402), Outcome(Wait, EXHAUSTED, 600)),
+    "401":                       (Answer(401), Outcome(Wait, "VENDOR_REFUSES_KEY", 60)),
+    "403":                       (Answer(403, {}, b"<html>"), Outcome(Wait, "VENDOR_REFUSES_KEY", 60)),
     "408":                       (Answer(408), _unavailable()),
     "409":                       (Answer(409), _unavailable(charged=False)),
     "500":                       (Answer(500), _unavailable()),
@@ -88,8 +88,8 @@ TABLE: dict[str, tuple[Answer, Outcome]] = {
 
 
 def _seen(outcome: Exception) -> tuple[type[Exception], str, float]:
-    if isinstance(outcome, Postponed):
-        return Postponed, outcome.wait.reason, outcome.wait.seconds
+    if isinstance(outcome, Wait):
+        return Wait, outcome.reason, outcome.seconds
     assert isinstance(outcome, (Retryable, Permanent)), repr(outcome)
     kind = Retryable if isinstance(outcome, Retryable) else Permanent
     return kind, outcome.code, getattr(outcome, "retry_after", 0.0)
@@ -163,7 +163,7 @@ def test_a_vendors_code_that_is_a_sentence_is_not_taken_over(vendor: Vendor, ser
     [
         Retryable(error_code("EMBEDDER_AWAY"), "It is away."),
         Permanent(error_code("BUDGET_TOO_SMALL"), "Too small."),
-        Postponed(3, error_code("BUDGET_SPENT")),
+        Wait(3, error_code("BUDGET_SPENT")),
         ClaimLost("job"),
         OperationalError("the database is away"),
         TypeError("a bug"),

@@ -13,7 +13,7 @@ from django.db import connection, transaction
 
 from jobs.claims import claim_next
 from jobs.models import UploadJob
-from jobs.outcomes import Permanent, Postponed
+from jobs.outcomes import Permanent, Wait
 from jobs.settlement import apply_outcome as settle_job
 from testing.concurrency import at_once
 from testing.error_codes import error_code
@@ -31,8 +31,8 @@ def reserve(cents: str | int, user_id: UUID = TENANT, **said: Any) -> UUID:
     return ledger.reserve(user_id=user_id, cents=Decimal(cents), **(bought | said))
 
 
-def refused(cents: int) -> Postponed:
-    with pytest.raises(Postponed) as caught:
+def refused(cents: int) -> Wait:
+    with pytest.raises(Wait) as caught:
         reserve(cents)
     return caught.value
 
@@ -56,7 +56,7 @@ def test_the_spend_that_is_too_much_is_refused_before_it_is_made() -> None:
     budget(10)
     reserve(7)
 
-    wait = refused(4).wait
+    wait = refused(4)
 
     now = datetime.now(UTC)
     midnight = datetime(now.year, now.month, now.day, tzinfo=UTC) + timedelta(days=1)
@@ -126,7 +126,7 @@ def test_what_a_campaign_buys_is_neither_refused_nor_counted_against_the_tenant(
     assert ledger.remaining_today(TENANT) == 0
     assert ledger.spent_on_day(TENANT, datetime.now(UTC).date()) == 10
     assert ledger.spent_by_campaign(CAMPAIGN) == 14
-    assert refused(1).wait.reason == "BUDGET_SPENT"
+    assert refused(1).reason == "BUDGET_SPENT"
 
 
 def test_a_tenants_own_job_is_limited_whatever_is_said() -> None:
@@ -142,7 +142,7 @@ def test_eight_at_once_never_overspend() -> None:
     def buy() -> bool:
         try:
             reserve(3)
-        except Postponed:
+        except Wait:
             return False
         return True
 
@@ -228,7 +228,7 @@ def test_raising_a_budget_wakes_the_jobs_that_wait_for_it() -> None:
     for _ in range(2):
         claim = claim_next("test:1:1")
         assert claim is not None
-        settle_job(claim, Postponed(3600, error_code("BUDGET_SPENT")).wait)
+        settle_job(claim, Wait(3600, error_code("BUDGET_SPENT")))
 
     ledger.set_budget(TENANT, Decimal(50))
 

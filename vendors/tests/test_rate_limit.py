@@ -11,7 +11,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import connection, transaction
 from pytest_django import DjangoAssertNumQueries
 
-from jobs.outcomes import Postponed
+from jobs.outcomes import Wait
 from vendors import guard, rate_limit
 from vendors.models import RateLimit
 from vendors.tests.http_helpers import Answer, Server, embed, raised
@@ -26,9 +26,9 @@ def small(**limits: int) -> Vendor:
     return Vendor("openai", "sk-secret", allowed["requests_per_minute"], allowed["tokens_per_minute"])
 
 
-def refused(vendor: Vendor, tokens: int = 0) -> Postponed:
+def refused(vendor: Vendor, tokens: int = 0) -> Wait:
     """Return why a call is held back; inside a transaction, where nothing sleeps."""
-    with pytest.raises(Postponed) as caught, transaction.atomic():
+    with pytest.raises(Wait) as caught, transaction.atomic():
         guard.acquire(vendor, tokens=tokens)
     return caught.value
 
@@ -41,8 +41,8 @@ def admissions(vendor: Vendor, tokens: int, until: float) -> int:
             with transaction.atomic():
                 guard.acquire(vendor, tokens=tokens)
             admitted += time.time() < until
-        except Postponed as postponed:
-            time.sleep(min(postponed.wait.seconds, 0.02))
+        except Wait as postponed:
+            time.sleep(min(postponed.seconds, 0.02))
     return admitted
 
 
@@ -69,7 +69,7 @@ def test_one_more_request_than_the_burst_waits_for_its_turn() -> None:
     vendor = small(requests_per_minute=2)
     guard.acquire(vendor)
 
-    wait = refused(vendor).wait
+    wait = refused(vendor)
 
     assert wait.reason == "VENDOR_BUDGET"
     assert wait.seconds == pytest.approx(30, abs=1)
@@ -82,7 +82,7 @@ def test_requests_and_tokens_are_taken_together_or_not_at_all() -> None:
 
     held_back = refused(vendor, tokens=1_000)
 
-    assert held_back.wait.reason == "VENDOR_BUDGET"
+    assert held_back.reason == "VENDOR_BUDGET"
     assert dict(RateLimit.objects.values_list("key", "state")) == before
 
 
@@ -100,7 +100,7 @@ def test_a_call_of_more_than_a_minutes_tokens_goes_and_is_owed() -> None:
     vendor = small(tokens_per_minute=6_000)
     guard.acquire(vendor, tokens=12_000)
 
-    wait = refused(vendor, tokens=1).wait
+    wait = refused(vendor, tokens=1)
 
     assert wait.seconds == pytest.approx(90, abs=2)  # 12,000 at 100 a second, 3,000 of them the burst
 
@@ -153,7 +153,7 @@ def test_the_clock_is_the_databases(monkeypatch: pytest.MonkeyPatch) -> None:
     guard.acquire(vendor)
 
     monkeypatch.setattr(time, "time", lambda: 4e9)  # this machine believes that it is 2096
-    wait = refused(vendor).wait
+    wait = refused(vendor)
 
     with connection.cursor() as cursor:
         cursor.execute("SELECT (extract(epoch FROM clock_timestamp()) * 1e6)::bigint")
@@ -174,7 +174,7 @@ def test_a_429_holds_back_every_process(server: Server, vendor: Vendor) -> None:
 
 
 def held_back(vendor: Vendor) -> tuple[str, float]:
-    wait = refused(vendor).wait
+    wait = refused(vendor)
     return wait.reason, wait.seconds
 
 
@@ -182,13 +182,13 @@ def test_a_longer_pause_outlives_a_shorter_one(vendor: Vendor) -> None:
     rate_limit.pause(vendor, 100, "VENDOR_QUOTA_EXHAUSTED")
     rate_limit.pause(vendor, 5, "VENDOR_RATE_LIMITED")
 
-    assert refused(vendor).wait.reason == "VENDOR_QUOTA_EXHAUSTED"
+    assert refused(vendor).reason == "VENDOR_QUOTA_EXHAUSTED"
 
 
 def test_an_answer_that_used_up_the_allowance_pauses_until_its_reset(vendor: Vendor) -> None:
     guard.record_success(vendor, {"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "6m0s"})
 
-    wait = refused(vendor).wait
+    wait = refused(vendor)
 
     assert wait.reason == "VENDOR_RATE_LIMITED"
     assert wait.seconds == pytest.approx(360, abs=2)

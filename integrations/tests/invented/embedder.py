@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from embeddings.embedders import Vectors
-from jobs.outcomes import Postponed
+from jobs.outcomes import Wait
 from testing.embedders import Instant
 from testing.error_codes import error_code
 from vendors.guard import VendorRefused
@@ -28,7 +28,7 @@ class SpyEmbedder(Instant):
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         if self.calls_left == 0:
-            raise Postponed(60, error_code("BUDGET_SPENT"))
+            raise Wait(60, error_code("BUDGET_SPENT"))
         if self.poison and any(self.poison in text for text in texts):
             raise VendorRefused(400, None)
         if self.calls_left is not None:

@@ -15,7 +15,7 @@ from rich.table import Table
 from embeddings.reindexing import command_arguments
 from jobs.errors import safe_error_name
 from jobs.models import UploadJob
-from jobs.outcomes import Postponed, StageFailure
+from jobs.outcomes import StageFailure, Wait
 from statutes import services
 from statutes.models import Law, LawVersion
 from statutes.queries import laws_with_error_codes
@@ -144,8 +144,8 @@ def _away() -> Iterator[None]:
         yield
     except ImproperlyConfigured as error:
         raise CommandError(str(error)) from error
-    except Postponed as postponed:
-        raise CommandError(f"{postponed.wait.reason}: The queue cannot be used now.") from postponed
+    except Wait as postponed:
+        raise CommandError(f"{postponed.reason}: The queue cannot be used now.") from postponed
     except StageFailure as failure:
         raise CommandError(f"{failure.code}: {failure.detail}") from failure
     except OSError as error:
