@@ -10,7 +10,7 @@ from django.conf import settings
 
 from accessa.checks.rules import Rule, configuration_error, is_plain_http, is_url
 from embeddings import embedders
-from statutes.sqs.limits import BOUNDS
+from statutes.sqs import SETTING_BOUNDS
 
 QUEUES = ("SQS_QUEUE_URL", "SQS_PRIORITY_QUEUE_URL")
 URLS = (*QUEUES, "SQS_ENDPOINT_URL", "STATUTES_S3_ENDPOINT_URL", "TITAN_ENDPOINT_URL")
@@ -47,7 +47,7 @@ STATUTE_RULES = (
          "SQS_PRIORITY_QUEUE_URL is SQS_QUEUE_URL.", "Unset SQS_PRIORITY_QUEUE_URL, or set it to another queue."),
     Rule("accessa.E254", lambda s: bool(s.SQS_PRIORITY_QUEUE_URL) and not s.SQS_QUEUE_URL,
          "There is a priority queue, and no queue for other messages.", "Set SQS_QUEUE_URL too."),
-    Rule("accessa.E255", lambda s: [(name, *bounds) for name, bounds in BOUNDS.items()
+    Rule("accessa.E255", lambda s: [(name, *bounds) for name, bounds in SETTING_BOUNDS.items()
                                     if not bounds[0] <= getattr(s, name) <= bounds[1]],
          "{0} is not what SQS takes.", "Set {0} to {1} to {2}."),
     Rule("accessa.E256", lambda s: [(s.STATUTES_EMBEDDER, ", ".join(sorted(embedders.EMBEDDERS)))]

@@ -1,4 +1,4 @@
-"""Messages while they are worked on: kept from other consumers by a thread that renews their invisibility."""
+"""Messages in flight: a thread renews their visibility timeout, which hides them from other consumers."""
 
 from __future__ import annotations
 
@@ -16,28 +16,24 @@ from statutes.sqs.envelope import Item
 from statutes.sqs.messages import Message
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.statutes")
-BEATS, HASTE = 3, 10  # a visibility is renewed so often before it ends; after a beat that failed, sooner
+RENEWALS, RETRY_FACTOR = 3, 10  # renewals per visibility timeout; after a failed one they come so much faster
 
 
 @dataclass(eq=False)
 class InFlightMessage:
-    """A message of ours: what it asks for and is not begun, and the jobs that were begun for it."""
+    """A received message: its items that are not started, and the jobs that were started for the others."""
 
     received: ReceivedMessage
     items: list[Item]
     jobs: dict[UUID, Message] = field(default_factory=dict)
-    reappears: bool = False  # one of its jobs is to be tried again, by the queue's next delivery
-    pause: float = 0.0  # in seconds, for which it is hidden then; 0 leaves what is left of its time
-    has_failed: bool = False  # something of what it asks for
-    is_lost: bool = False  # SQS may hand it to another; its work goes on, and is done once
+    reappears: bool = False  # one of its jobs is to be retried, by the queue's next delivery
+    pause: float = 0.0  # seconds to hide it then; 0 leaves the rest of its visibility timeout
+    has_failed: bool = False  # one of its items
+    is_lost: bool = False  # SQS may deliver it to another consumer; its job goes on, and is done once
 
     @property
     def urgency(self) -> int:
         return min((item.urgency for item in self.items if isinstance(item, Message)), default=0)
-
-    @property
-    def is_over(self) -> bool:
-        return not self.items and not self.jobs
 
 
 class InFlightMessages:
@@ -45,9 +41,9 @@ class InFlightMessages:
 
     def __init__(self) -> None:
         self._held: dict[str, InFlightMessage] = {}
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._beat, name="visibility", daemon=True)
-        self._telling = threading.Lock()  # a beat that is late must not hide what was given back meanwhile
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="visibility", daemon=True)
+        self._changing = threading.Lock()  # a late renewal must not hide a message that was released meanwhile
 
     def __len__(self) -> int:
         return len(self._held)
@@ -63,53 +59,54 @@ class InFlightMessages:
         return self._thread.is_alive()
 
     def stop(self) -> None:
-        self._ended.set()
+        self._stopped.set()
 
     def add(self, held: InFlightMessage) -> None:
         self._held[held.received.message_id] = held
 
     def readd(self, received: ReceivedMessage) -> bool:
-        """Take note of a message that was handed to us once more; tell whether it is one that is held."""
+        """Update a message that was delivered again while it is held; return False for a message that is not held."""
         held = self._held.get(received.message_id)
         if held is not None:
             held.received, held.is_lost = received, False
         return held is not None
 
     def drop(self, held: InFlightMessage) -> None:
-        """Hold a message no longer; it reappears when its time is up."""
+        """Hold a message no longer; it reappears when its visibility timeout ends."""
         self._held.pop(held.received.message_id, None)
 
     def release(self, held: InFlightMessage, *, after: float = 0) -> bool:
-        """Hold a message no longer, and let it reappear, at once or later; tell whether the queue answered.
+        """Hold a message no longer, and let it reappear after so many seconds; return whether the queue answered.
 
-        One that another may have by now is left alone.
+        A lost message, which another consumer may have, is left alone.
         """
         self.drop(held)
-        with self._telling:
-            return held.is_lost or self._told(held, after)
+        with self._changing:
+            return held.is_lost or self._change_visibility(held, after)
 
-    def release_all(self, those: Iterable[InFlightMessage]) -> None:
-        """Give back as many as the queue hears of: who has to stop cannot wait for one that is away."""
-        for held in those:
+    def release_all(self, messages: Iterable[InFlightMessage]) -> None:
+        """Release messages until the queue does not answer: a stopping process cannot wait for it."""
+        for held in messages:
             if not self.release(held):
                 return
 
-    def _beat(self) -> None:
-        every = settings.SQS_VISIBILITY_SECONDS / BEATS
-        pause = every
-        while not self._ended.wait(pause):
-            pause = every if self.renew_all() else every / HASTE
+    def _run(self) -> None:
+        interval = settings.SQS_VISIBILITY_SECONDS / RENEWALS
+        pause = interval
+        while not self._stopped.wait(pause):
+            pause = interval if self.renew_all() else interval / RETRY_FACTOR
 
     def renew_all(self) -> bool:
-        """Extend the invisibility of all that is held, up to the 12 hours that SQS allows from a receipt.
+        """Renew the visibility timeout of all messages, up to the 12 hours that SQS allows from a receipt.
 
-        Tells whether the queue has answered.
+        Returns whether the queue has answered.
         """
         answered = True
         for held in self:
             if held.is_lost:
                 continue
-            if held.received.visible_at_most(settings.SQS_VISIBILITY_SECONDS) < settings.SQS_VISIBILITY_SECONDS / BEATS:
+            left = held.received.visible_at_most(settings.SQS_VISIBILITY_SECONDS)
+            if left < settings.SQS_VISIBILITY_SECONDS / RENEWALS:
                 held.is_lost = True
                 log.warning("A message has been held for 12 hours; it will reappear.", code="SQS_HELD_TOO_LONG")
                 continue
@@ -117,18 +114,19 @@ class InFlightMessages:
         return answered
 
     def extend(self, held: InFlightMessage) -> bool:
-        """Keep a message that is held hidden for SQS_VISIBILITY_SECONDS from now; tell whether the queue answered."""
-        with self._telling:
-            return held.received.message_id not in self._held or self._told(held, settings.SQS_VISIBILITY_SECONDS)
+        """Hide a held message for SQS_VISIBILITY_SECONDS from now; return whether the queue answered."""
+        with self._changing:
+            is_held = held.received.message_id in self._held
+            return not is_held or self._change_visibility(held, settings.SQS_VISIBILITY_SECONDS)
 
-    def _told(self, held: InFlightMessage, seconds: float) -> bool:
+    def _change_visibility(self, held: InFlightMessage, seconds: float) -> bool:
+        message_id = held.received.message_id
         try:
             client.change_visibility(held.received, seconds)
         except client.MessageLost as lost:
             held.is_lost = True
-            log.warning("A message is no longer held by us.", message=held.received.message_id, code=lost.code)
-        except client.FAILURES as error:  # its time runs out unless a later beat succeeds
-            named = type(error).__name__
-            log.warning("A message's visibility was not changed.", message=held.received.message_id, error=named)
+            log.warning("A message is no longer held by this consumer.", message=message_id, code=lost.code)
+        except client.FAILURES as error:  # its timeout ends unless a later renewal succeeds
+            log.warning("A message's visibility was not changed.", message=message_id, error=type(error).__name__)
             return False
         return True

@@ -1,4 +1,4 @@
-"""The queue: SQS' few verbs, each with a time limit, none retried inside."""
+"""SQS client: one function per API operation, each with a time limit and without retries."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from vendors.errors import ErrorResponse
 from vendors.vendor import Vendor
 
 MAX_WAIT = 20  # seconds, of a long poll
-MAX_IN_FLIGHT_SECONDS = 12 * 3600  # seconds from its receipt, however often a message's visibility is extended
-PROMPT_SECONDS = 5.0  # the longest that a call may take, of one that waits for nothing
+MAX_IN_FLIGHT_SECONDS = 12 * 3600  # after its receipt SQS lets no message be hidden longer
+CALL_SECONDS = 5.0  # time limit of a call that does not wait for messages
 GONE = ("ReceiptHandleIsInvalid", "MessageNotInflight", "InvalidParameterValue", "InvalidParameterValueException")
 NO_QUEUE = ("AWS.SimpleQueueService.NonExistentQueue", "QueueDoesNotExist")
 THROTTLED = "RequestThrottled"
 MISSING_SECONDS, THROTTLED_SECONDS = 30.0, 5.0
-FAILURES = (ClientError, BotoCoreError, httpx.HTTPError)  # of a call that does not go through the gate
+FAILURES = (ClientError, BotoCoreError, httpx.HTTPError)  # of a call without ``vendors.guard``
 
 
 class MessageLost(Permanent):
-    """The message is no longer ours to change: its time was up, or it was deleted."""
+    """The message is no longer held: its visibility timeout has ended, or it was deleted."""
 
     def __init__(self) -> None:
         super().__init__(SQS_MESSAGE_LOST)
@@ -40,7 +40,7 @@ class MessageLost(Permanent):
 
 @dataclass(slots=True)
 class ReceivedMessage:
-    """A message as it was handed out. Only the newest ``receipt`` deletes for certain."""
+    """A message as it was delivered. Only the newest ``receipt`` deletes for certain."""
 
     queue_url: str
     message_id: str
@@ -50,7 +50,7 @@ class ReceivedMessage:
     at: float = field(default_factory=time.monotonic)
 
     def visible_at_most(self, seconds: float) -> int:
-        """Return for how long, from now, SQS lets the message be held: 0 when its 12 hours are over."""
+        """Return ``seconds``, or what is left of the 12 hours for which SQS lets a message be hidden."""
         return max(0, int(min(seconds, MAX_IN_FLIGHT_SECONDS - 1 - (time.monotonic() - self.at))))
 
 
@@ -61,45 +61,47 @@ def receive_messages(
     wait: int = MAX_WAIT,
     asking: AbstractContextManager[object] = nullcontext(),  # noqa: B008  (has no state)
 ) -> list[ReceivedMessage]:
-    """Take up to ``most`` messages for SQS_VISIBILITY_SECONDS, waiting for the first. Raises as ``vendors.guard``.
+    """Receive up to ``most`` messages for SQS_VISIBILITY_SECONDS, waiting for the first. Raises as ``vendors.guard``.
 
-    ``asking`` is entered for the call alone, when no statement of the database is under way.
+    ``asking`` is entered for the call alone, while no database statement runs.
     """
-    found: list[ReceivedMessage] = []
+    messages: list[ReceivedMessage] = []
     try:
         # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_ReceiveMessage.html
-        with _calling("receive"), asking:
-            answer = _client(MAX_WAIT + PROMPT_SECONDS).receive_message(
+        with _guarded("receive"), asking:
+            response = _client(MAX_WAIT + CALL_SECONDS).receive_message(
                 QueueUrl=queue_url,
                 MaxNumberOfMessages=min(most, 10),
                 WaitTimeSeconds=min(wait, MAX_WAIT),
                 VisibilityTimeout=settings.SQS_VISIBILITY_SECONDS,
                 MessageSystemAttributeNames=["ApproximateReceiveCount"],
             )
-            found = [_received(queue_url, message) for message in answer.get("Messages", [])]
+            for message in response.get("Messages", []):
+                receives = int(message.get("Attributes", {}).get("ApproximateReceiveCount", 1))
+                messages.append(
+                    ReceivedMessage(
+                        queue_url, message["MessageId"], message["ReceiptHandle"], message.get("Body", ""), receives
+                    )
+                )
     except (DatabaseError, InterfaceError):
-        if not found:
+        if not messages:
             raise
-        connection.close()  # what was handed to us is held, whether or not we can write that the queue answered
-    return found
-
-
-def _received(queue_url: str, told: Any) -> ReceivedMessage:
-    receives = int(told.get("Attributes", {}).get("ApproximateReceiveCount", 1))
-    return ReceivedMessage(queue_url, told["MessageId"], told["ReceiptHandle"], told.get("Body", ""), receives)
+        connection.close()  # the messages were delivered, whether or not the call can be recorded
+    return messages
 
 
 def delete_message(message: ReceivedMessage) -> None:
-    """Take a message out. Raises ``Lost`` where another has it by now, and as ``vendors.guard``."""
+    """Delete a message. Raises ``MessageLost`` where another consumer has it by now, and as ``vendors.guard``."""
     # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_DeleteMessage.html
-    with _calling("delete"):
+    with _guarded("delete"):
         _client().delete_message(QueueUrl=message.queue_url, ReceiptHandle=message.receipt)
 
 
 def change_visibility(message: ReceivedMessage, seconds: float) -> None:
-    """Keep a message hidden for so long from now; 0 gives it back at once.
+    """Hide a message for so many seconds from now; 0 makes it visible at once.
 
-    Asks no database, which may be away while the message has to be held: raises ``Lost``, or one of ``FAILURES``.
+    Uses no database, which may be away while the message has to be held: raises ``MessageLost``, or one of
+    ``FAILURES``.
     """
     # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_ChangeMessageVisibility.html
     try:
@@ -115,35 +117,36 @@ def change_visibility(message: ReceivedMessage, seconds: float) -> None:
         raise
 
 
-def send_message(told: dict[str, Any], *, queue_url: str = "", delay: int = 0) -> str:
-    """Put a message into the queue (SQS_QUEUE_URL); return its id. Raises as ``vendors.guard``."""
+def send_message(body: dict[str, Any], *, queue_url: str = "", delay: int = 0) -> str:
+    """Send a message to a queue (default SQS_QUEUE_URL); return its id. Raises as ``vendors.guard``."""
     # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SendMessage.html
-    with _calling("send"):
-        answer = _client().send_message(
+    with _guarded("send"):
+        response = _client().send_message(
             QueueUrl=queue_url or settings.SQS_QUEUE_URL,
-            MessageBody=json.dumps(told, ensure_ascii=False, sort_keys=True),
+            MessageBody=json.dumps(body, ensure_ascii=False, sort_keys=True),
             DelaySeconds=delay,
         )
-    sent: str = answer["MessageId"]
-    return sent
+    message_id: str = response["MessageId"]
+    return message_id
 
 
 def queue_urls() -> list[str]:
-    """Return the queues that are set, the one that is asked first before the other."""
+    """Return the URLs of the configured queues, the priority queue first."""
     return [url for url in (settings.SQS_PRIORITY_QUEUE_URL, settings.SQS_QUEUE_URL) if url]
 
 
 def queue_attributes(queue_url: str) -> dict[str, str]:
-    """Return what the queue is set to. Raises as ``vendors.guard``."""
+    """Return the queue's attributes. Raises as ``vendors.guard``."""
     # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_GetQueueAttributes.html
-    with _calling("attributes"):
-        found: dict[str, str] = _client().get_queue_attributes(QueueUrl=queue_url, AttributeNames=["All"])["Attributes"]
-    return found
+    with _guarded("attributes"):
+        response = _client().get_queue_attributes(QueueUrl=queue_url, AttributeNames=["All"])
+    attributes: dict[str, str] = response["Attributes"]
+    return attributes
 
 
 @contextmanager
-def _calling(operation: str) -> Iterator[None]:
-    with guard.guarded_call(_vendor(), operation, meaning=_meaning):
+def _guarded(operation: str) -> Iterator[None]:
+    with guard.guarded_call(_vendor(), operation, meaning=_map_error):
         yield
 
 
@@ -151,14 +154,14 @@ def _vendor() -> Vendor:
     return Vendor("sqs", f"{settings.SQS_ENDPOINT_URL or ''} {settings.SQS_REGION}", requests_per_minute=0)
 
 
-def _client(seconds: float = PROMPT_SECONDS) -> Any:
+def _client(seconds: float = CALL_SECONDS) -> Any:
     return aws.create_client("sqs", region=settings.SQS_REGION, endpoint=settings.SQS_ENDPOINT_URL, seconds=seconds)
 
 
-def _meaning(answer: ErrorResponse) -> Exception | None:
-    """A queue that is missing is waited for: somebody has to set it right. A message that is lost is nobody's fault."""
-    if answer.vendor_code in NO_QUEUE:
+def _map_error(response: ErrorResponse) -> Exception | None:
+    """Wait for a missing queue, which an operator has to create; a lost message is no error of the vendor."""
+    if response.vendor_code in NO_QUEUE:
         return Wait(MISSING_SECONDS, SQS_NO_QUEUE)
-    if answer.vendor_code == THROTTLED:  # of status 400
+    if response.vendor_code == THROTTLED:  # with status 400
         return Wait(THROTTLED_SECONDS, guard.LIMITED)
-    return MessageLost() if answer.vendor_code in GONE else None
+    return MessageLost() if response.vendor_code in GONE else None

@@ -1,4 +1,4 @@
-"""The body of an SQS message, whoever sent it: the spec's own, S3's notifications, and either inside SNS' envelope."""
+"""Parsing of SQS message bodies: the spec's own, S3 notifications, EventBridge events, and SNS envelopes of them."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import structlog
 from django.conf import settings
 
 from jobs import errors
+from statutes.error_codes import MESSAGE_INVALID, MESSAGE_KEY_UNUSABLE, MESSAGE_UNREADABLE
 from statutes.s3 import keys
 from statutes.sqs import messages
 from statutes.sqs.messages import Message, MessageRefused, UploadNotification
@@ -21,132 +22,116 @@ from statutes.sqs.messages import Message, MessageRefused, UploadNotification
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.statutes")
 Item = Message | UploadNotification
 _UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-MAX_RECORDS = 1_000  # of one message; S3 itself puts one or a few into it
-UPLOADED = re.compile(rf"({_UUID})/({_UUID})\.pdf")
-FORMAT = re.compile(r"\.(?:pdf|docx|xml)$", re.IGNORECASE)
-PART = re.compile(r"[A-Za-z0-9_-]+")  # no dot: that joins the parts
+MAX_RECORDS = 1_000  # per message; S3 itself puts one or a few into it
+UPLOAD_KEY = re.compile(rf"({_UUID})/({_UUID})\.pdf")
+FORMAT_SUFFIX = re.compile(r"\.(?:pdf|docx|xml)$", re.IGNORECASE)
+KEY_PART = re.compile(r"[A-Za-z0-9_-]+")  # no dot, which joins the parts
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedBody:
-    """What a body asks for, and why what else is in it cannot be read."""
+    """The items of a body, and the errors of its invalid parts."""
 
     items: list[Item] = field(default_factory=list)
     refused: list[MessageRefused] = field(default_factory=list)
 
 
 def parse_items(body: str) -> list[Item]:
-    """Return what a body asks for: nothing, when it tells of what is of no concern here. Raises ``MessageRefused``."""
-    found = parse_body(body)
-    if found.refused:
-        raise found.refused[0]
-    return found.items
+    """Return the items of a body: none, when it is about other events. Raises ``MessageRefused``."""
+    parsed = parse_body(body)
+    if parsed.refused:
+        raise parsed.refused[0]
+    return parsed.items
 
 
 def parse_body(body: str) -> ParsedBody:
-    """Return what a body asks for; a record of S3's that cannot be read does not take the others along.
-
-    Raises nothing: whatever a body may hold, its reader lives on.
-    """
-    found = ParsedBody()
-    with _noted(found):
-        told = _unwrapped(body)
-        if "document_id" not in told and isinstance(told.get("Records"), list):
-            if len(told["Records"]) > MAX_RECORDS:
-                raise MessageRefused(messages.INVALID, "Records")
-            for record in told["Records"]:
-                with _noted(found):
-                    found.items.extend(_notified(record))
+    """Parse a body; an invalid S3 record does not affect the others. Raises nothing, so that a consumer lives on."""
+    parsed = ParsedBody()
+    with _collect_errors(parsed):
+        content = messages.parse_json(body)
+        if content.get("Type") == "Notification" and "TopicArn" in content:
+            inner = content.get("Message")
+            if not isinstance(inner, str):
+                raise MessageRefused(MESSAGE_INVALID, "Message")
+            content = messages.parse_json(inner)
+        if "document_id" in content:
+            parsed.items.append(messages.parse_statute_message(content))
+        elif isinstance(content.get("Records"), list):
+            if len(content["Records"]) > MAX_RECORDS:
+                raise MessageRefused(MESSAGE_INVALID, "Records")
+            for record in content["Records"]:
+                with _collect_errors(parsed):
+                    parsed.items.extend(_parse_s3_record(record))
+        elif content.get("Event") == "s3:TestEvent":  # S3 sends one when a bucket's notifications are configured
+            pass
+        elif content.get("source") == "aws.s3":
+            parsed.items.extend(_parse_eventbridge_event(content))
         else:
-            found.items.extend(_items(told))
-    return found
+            parsed.items.append(messages.parse_statute_message(content))
+    return parsed
 
 
 @contextmanager
-def _noted(found: ParsedBody) -> Iterator[None]:
-    """Add to ``found`` why what is read inside cannot be."""
+def _collect_errors(parsed: ParsedBody) -> Iterator[None]:
     try:
         yield
     except MessageRefused as refused:
-        found.refused.append(refused)
+        parsed.refused.append(refused)
     except Exception as error:
         log.error("A message cannot be read.", exception=errors.safe_traceback(error), reported=True)
-        found.refused.append(MessageRefused(messages.UNREADABLE))
+        parsed.refused.append(MessageRefused(MESSAGE_UNREADABLE))
 
 
-def _unwrapped(body: str) -> dict[str, Any]:
-    told = messages.parse_json(body)
-    if told.get("Type") == "Notification" and "TopicArn" in told:
-        inner = told.get("Message")
-        if not isinstance(inner, str):
-            raise MessageRefused(messages.INVALID, "Message")
-        told = messages.parse_json(inner)
-    return told
-
-
-def _items(told: dict[str, Any]) -> list[Item]:
-    if "document_id" not in told:
-        if told.get("Event") == "s3:TestEvent":  # S3 sends one when a bucket's notifications are configured
-            return []
-        if told.get("source") == "aws.s3":
-            return list(_bridged(told))
-    return [messages.parse_statute_message(told)]
-
-
-def _notified(record: Any) -> Iterator[Item]:
-    """Yield what a record of S3's own notifications is about. Its keys are spelled as in a form: a space is a plus."""
+def _parse_s3_record(record: Any) -> Iterator[Item]:
+    """Yield the item of an S3 notification's record. Its keys are form-encoded: a space is a plus."""
     try:
         source, name, at = record["eventSource"], record["eventName"], record["eventTime"]
         bucket, key = record["s3"]["bucket"]["name"], record["s3"]["object"]["key"]
-        who = (record.get("userIdentity") or {}).get("principalId")
+        uploader = (record.get("userIdentity") or {}).get("principalId")
     except (TypeError, KeyError, AttributeError) as error:
-        raise MessageRefused(messages.INVALID, "Records") from error
-    if not all(isinstance(value, str) for value in (source, name, at, bucket, key)):
-        raise MessageRefused(messages.INVALID, "Records")
+        raise MessageRefused(MESSAGE_INVALID, "Records") from error
+    if not all(isinstance(text, str) for text in (source, name, at, bucket, key)):
+        raise MessageRefused(MESSAGE_INVALID, "Records")
     if source == "aws:s3" and name.startswith("ObjectCreated:"):
-        yield from _put(bucket, unquote_plus(key), at, who)
+        yield from _item_of_object(bucket, unquote_plus(key), at, uploader)
 
 
-def _bridged(told: dict[str, Any]) -> Iterator[Item]:
-    """Yield what EventBridge tells of S3. Its keys are spelled as they are."""
+def _parse_eventbridge_event(event: dict[str, Any]) -> Iterator[Item]:
+    """Yield the item of an EventBridge event. Its keys are not encoded."""
     try:
-        at, bucket, key = told["time"], told["detail"]["bucket"]["name"], told["detail"]["object"]["key"]
-        who = told["detail"].get("requester")
+        at, bucket, key = event["time"], event["detail"]["bucket"]["name"], event["detail"]["object"]["key"]
+        uploader = event["detail"].get("requester")
     except (TypeError, KeyError, AttributeError) as error:
-        raise MessageRefused(messages.INVALID, "detail") from error
-    if not all(isinstance(value, str) for value in (at, bucket, key)):
-        raise MessageRefused(messages.INVALID, "detail")
-    if told.get("detail-type") == "Object Created":
-        yield from _put(bucket, key, at, who)
+        raise MessageRefused(MESSAGE_INVALID, "detail") from error
+    if not all(isinstance(text, str) for text in (at, bucket, key)):
+        raise MessageRefused(MESSAGE_INVALID, "detail")
+    if event.get("detail-type") == "Object Created":
+        yield from _item_of_object(bucket, key, at, uploader)
 
 
-def _put(bucket: str, key: str, at: str, who: Any) -> Iterator[Item]:
-    if bucket == settings.S3_RAW_BUCKET and (found := UPLOADED.fullmatch(key)):
-        yield UploadNotification(UUID(found[1]), UUID(found[2]))
+def _item_of_object(bucket: str, key: str, at: str, uploader: Any) -> Iterator[Item]:
+    if bucket == settings.S3_RAW_BUCKET and (ids := UPLOAD_KEY.fullmatch(key)):
+        yield UploadNotification(UUID(ids[1]), UUID(ids[2]))
     elif bucket == settings.STATUTES_BUCKET and key.startswith(keys.RAW) and not key.endswith("/"):
-        told = {
+        content = {
             "document_id": law_id_from_key(key),
             "s3_raw_key": key,
-            "uploader_id": who if isinstance(who, str) and who else "s3",
+            "uploader_id": uploader if isinstance(uploader, str) and uploader else "s3",
             "ingest_timestamp": at,
-            "version": version_from_time(at),
+            # When the file was put there, which a redelivery repeats.
+            "version": messages.parse_timestamp(at).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
             "bucket": bucket,
         }
-        yield messages.parse_statute_message(told)
+        yield messages.parse_statute_message(content)
 
 
 def law_id_from_key(key: str) -> str:
-    """Return the law that a key names: its folders and its name, for laws of two states may be named alike.
+    """Return the law id of a key: its folders and its name, because statutes of two states may have the same name.
 
-    Two keys have one law only where nothing but the format's suffix differs: two forms of it.
+    Two keys give the same id only where nothing but the format's suffix differs.
     """
-    parts = FORMAT.sub("", key.removeprefix(keys.RAW)).split("/")
-    found = ".".join(parts)
-    if not all(PART.fullmatch(part) for part in parts) or not found[0].isalnum() or len(found) > 128:
-        raise MessageRefused(messages.KEY, "key")  # another spelling of it could be another law's
-    return found
-
-
-def version_from_time(at: str) -> str:
-    """Return what stands for a version where nobody gives one: when the file was put there, which a resend repeats."""
-    return messages.parse_timestamp(at).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    parts = FORMAT_SUFFIX.sub("", key.removeprefix(keys.RAW)).split("/")
+    law_id = ".".join(parts)
+    if not all(KEY_PART.fullmatch(part) for part in parts) or not law_id[0].isalnum() or len(law_id) > 128:
+        raise MessageRefused(MESSAGE_KEY_UNUSABLE, "key")  # an escaped spelling could be another law's id
+    return law_id

@@ -1,4 +1,4 @@
-"""What a message of the queue says: a law's file (spec 004 §3.4), or that an upload's bytes have arrived."""
+"""Statute messages (spec 004 §3.4) and upload notifications: dataclasses, parsing and validation."""
 
 from __future__ import annotations
 
@@ -19,24 +19,22 @@ from statutes.error_codes import (
     MESSAGE_BUCKET_REFUSED,
     MESSAGE_CONTROL_CHARACTER,
     MESSAGE_INVALID,
-    MESSAGE_KEY_UNUSABLE,
     MESSAGE_NOT_JSON,
     MESSAGE_TOO_LARGE,
-    MESSAGE_UNREADABLE,
 )
 from statutes.s3 import client
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.statutes")
 
 MAX_BYTES = 1024 * 1024  # SQS' own limit
-PRIORITIES = ("high", "normal", "low")  # the first goes first
+PRIORITIES = ("high", "normal", "low")  # most urgent first
 SCHEMA = "statute.message.json"
-# What makes a message of this queue and what makes another's: both in one leave open which is meant.
-OTHERS = ("Records", "TopicArn", "detail-type", "law_id")
+# Fields of other kinds of messages: together with the spec's fields they leave open which kind is meant.
+FOREIGN_FIELDS = ("Records", "TopicArn", "detail-type", "law_id")
 
 
 class MessageRefused(Exception):
-    """No later delivery goes better. ``code`` is one of those below, ``field`` the first that is wrong."""
+    """An invalid message, which no later delivery makes valid. ``field`` is the first that is invalid."""
 
     def __init__(self, code: ErrorCode, field: str = "") -> None:
         super().__init__(f"{code} {field}".strip())
@@ -44,15 +42,9 @@ class MessageRefused(Exception):
         self.field = field
 
 
-TOO_LARGE, NOT_JSON, AMBIGUOUS = MESSAGE_TOO_LARGE, MESSAGE_NOT_JSON, MESSAGE_AMBIGUOUS
-CONTROL, INVALID, KEY = MESSAGE_CONTROL_CHARACTER, MESSAGE_INVALID, MESSAGE_KEY_UNUSABLE
-BUCKET, UNREADABLE = MESSAGE_BUCKET_REFUSED, MESSAGE_UNREADABLE
-CODES = (TOO_LARGE, NOT_JSON, AMBIGUOUS, CONTROL, INVALID, KEY, BUCKET, UNREADABLE)
-
-
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A file that is to become a version of a law. ``law_id`` is the message's ``document_id``."""
+    """A raw file of a version of a law. ``law_id`` is the message's ``document_id``."""
 
     law_id: str
     version: str
@@ -62,14 +54,14 @@ class Message:
     ingest_timestamp: datetime
     priority: str = "normal"
     force_reprocess: bool = False
-    rest: bool = False  # we have sent it, for what is missing of a law
+    rest: bool = False  # sent by us, for the missing passages of a version
 
     @property
     def urgency(self) -> int:
         return PRIORITIES.index(self.priority)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the message as it is sent: ``statute(message.as_json())`` is equal to ``message``."""
+        """Return the message as it is sent: ``parse_statute_message(message.as_json()) == message``."""
         return {
             "document_id": self.law_id,
             "s3_raw_key": self.raw_key,
@@ -85,98 +77,89 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class UploadNotification:
-    """The bytes of a tenant's upload are there, says its store."""
+    """The object store's event that a tenant's upload has arrived."""
 
     user_id: UUID
     document_id: UUID
 
 
 def parse_json(text: str) -> dict[str, Any]:
-    """Return the JSON object of a body. Raises ``MessageRefused``; nothing of the body is repeated in it."""
+    """Return the JSON object of a body. Raises ``MessageRefused``, which repeats nothing of the body."""
+
+    def reject_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        """Refuse a name that is given twice: parsers differ in which of the two they take."""
+        if len(dict(pairs)) != len(pairs):
+            raise MessageRefused(MESSAGE_AMBIGUOUS)
+        return dict(pairs)
+
+    def reject_constant(text: str) -> Any:
+        raise ValueError("NaN and Infinity are no JSON")
+
     if len(text) > MAX_BYTES or len(text.encode(errors="replace")) > MAX_BYTES:
-        raise MessageRefused(TOO_LARGE)
+        raise MessageRefused(MESSAGE_TOO_LARGE)
     try:
-        found = json.loads(text, object_pairs_hook=_unambiguous, parse_constant=_no_number)
+        content = json.loads(text, object_pairs_hook=reject_duplicates, parse_constant=reject_constant)
     except (ValueError, RecursionError) as error:
-        raise MessageRefused(NOT_JSON) from error
-    if not isinstance(found, dict):
-        raise MessageRefused(NOT_JSON)
-    return found
+        raise MessageRefused(MESSAGE_NOT_JSON) from error
+    if not isinstance(content, dict):
+        raise MessageRefused(MESSAGE_NOT_JSON)
+    return content
 
 
-def _unambiguous(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Refuse a name that is given twice: readers differ in which of the two they take."""
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise MessageRefused(AMBIGUOUS)
-    return found
-
-
-def _no_number(text: str) -> Any:
-    raise ValueError("not a number of JSON's")
-
-
-def parse_statute_message(told: dict[str, Any]) -> Message:
-    """Return the message of spec 004 §3.4. Raises ``MessageRefused``; fields nobody knows are ignored and logged."""
-    known = {name: value for name, value in told.items() if name in _schema()["properties"]}
-    if any(name in told for name in OTHERS):
-        raise MessageRefused(AMBIGUOUS)
-    for name, value in known.items():
-        if isinstance(value, str) and not _is_plain(value):
-            raise MessageRefused(CONTROL, name)
-    wrong = sorted(_validator().iter_errors(known), key=lambda error: [str(part) for part in error.path])
-    if wrong:
-        raise MessageRefused(INVALID, _field(wrong[0]))
-    bucket = known.get("bucket") or settings.STATUTES_BUCKET
-    if bucket not in client.raw_buckets():  # it may be any that our key opens, such as that of the tenants' uploads
-        raise MessageRefused(BUCKET, "bucket")
-    if len(told) > len(known):
-        log.info("A message has fields that nobody reads.", unknown=len(told) - len(known))
+def parse_statute_message(content: dict[str, Any]) -> Message:
+    """Return the message of spec 004 §3.4. Raises ``MessageRefused``; unknown fields are ignored and logged."""
+    fields = {name: content[name] for name in content if name in _schema()["properties"]}
+    if any(name in content for name in FOREIGN_FIELDS):
+        raise MessageRefused(MESSAGE_AMBIGUOUS)
+    for name, text in fields.items():
+        if isinstance(text, str) and not _is_printable(text):
+            raise MessageRefused(MESSAGE_CONTROL_CHARACTER, name)
+    errors = sorted(_validator().iter_errors(fields), key=lambda error: [str(part) for part in error.path])
+    if errors:
+        path = [str(part) for part in errors[0].path]
+        if errors[0].validator == "required":
+            path = [name for name in errors[0].validator_value if name not in errors[0].instance]
+        raise MessageRefused(MESSAGE_INVALID, path[0] if path else "")
+    bucket = fields.get("bucket") or settings.STATUTES_BUCKET
+    if bucket not in client.raw_buckets():  # it may be any that our key can read, such as that of the tenants' uploads
+        raise MessageRefused(MESSAGE_BUCKET_REFUSED, "bucket")
+    if len(content) > len(fields):
+        log.info("A message has unknown fields.", unknown=len(content) - len(fields))
+    if len(fields["s3_raw_key"].encode()) > 1024:  # S3's limit, in bytes
+        raise MessageRefused(MESSAGE_INVALID, "s3_raw_key")
     return Message(
-        law_id=known["document_id"],
-        version=known["version"],
-        raw_key=_key(known["s3_raw_key"]),
+        law_id=fields["document_id"],
+        version=fields["version"],
+        raw_key=fields["s3_raw_key"],
         bucket=bucket,
-        uploader_id=known["uploader_id"],
-        ingest_timestamp=parse_timestamp(known["ingest_timestamp"]),
-        priority=known.get("priority", "normal"),
-        force_reprocess=known.get("force_reprocess", False),
-        rest=known.get("rest", False),
+        uploader_id=fields["uploader_id"],
+        ingest_timestamp=parse_timestamp(fields["ingest_timestamp"]),
+        priority=fields.get("priority", "normal"),
+        force_reprocess=fields.get("force_reprocess", False),
+        rest=fields.get("rest", False),
     )
 
 
 def parse_timestamp(text: str) -> datetime:
-    """Return a time that says which zone it is of, or raise ``MessageRefused``."""
+    """Return a timestamp that has a time zone, in UTC, or raise ``MessageRefused``."""
     try:
-        found = datetime.fromisoformat(text)
-        if found.tzinfo is not None:
-            return found.astimezone(UTC)
+        timestamp = datetime.fromisoformat(text)
+        if timestamp.tzinfo is not None:
+            return timestamp.astimezone(UTC)
     except (ValueError, OverflowError):
         pass
-    raise MessageRefused(INVALID, "ingest_timestamp")
+    raise MessageRefused(MESSAGE_INVALID, "ingest_timestamp")
 
 
-def _key(key: str) -> str:
-    if len(key.encode()) > 1024:  # S3's limit, in bytes
-        raise MessageRefused(INVALID, "s3_raw_key")
-    return key
-
-
-def _is_plain(text: str) -> bool:
-    """Tell whether a text has neither control characters nor halves of characters: PostgreSQL and S3 take neither."""
+def _is_printable(text: str) -> bool:
+    """Tell whether a text has no control characters and no lone surrogates: PostgreSQL and S3 accept neither."""
     return not any(ord(sign) < 32 or 127 <= ord(sign) < 160 or 0xD800 <= ord(sign) < 0xE000 for sign in text)
-
-
-def _field(error: Any) -> str:
-    if error.validator == "required":
-        return next((name for name in error.validator_value if name not in error.instance), "")
-    return str(error.path[0]) if error.path else ""
 
 
 @cache
 def _schema() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((settings.BASE_DIR / "schemas" / SCHEMA).read_text())
-    return found
+    schema: dict[str, Any] = json.loads((settings.BASE_DIR / "schemas" / SCHEMA).read_text())
+    return schema
 
 
 @cache

@@ -13,7 +13,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from jobs import tracing
 from jobs.cluster import shared_memory
 from statutes.consumer.consumer import Consumer
-from statutes.sqs.limits import BOUNDS
+from statutes.sqs import SETTING_BOUNDS
 
 
 class Command(BaseCommand):
@@ -44,6 +44,6 @@ def _check() -> None:
     for name in ("SQS_QUEUE_URL", "STATUTES_BUCKET"):
         if not getattr(settings, name):
             raise CommandError(f"Set {name}.")
-    for name, (least, most) in BOUNDS.items():
+    for name, (least, most) in SETTING_BOUNDS.items():
         if not least <= getattr(settings, name) <= most:
             raise CommandError(f"{name} must be between {least} and {most}.")
