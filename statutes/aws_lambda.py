@@ -1,4 +1,4 @@
-"""An optional Lambda function that persists a law's vectors elsewhere: told of the manifest once it stands."""
+"""The optional AWS Lambda function that copies a law's vectors elsewhere, invoked with each new manifest."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from documents.ids import canonical_json
 from jobs.outcomes import Wait
 from statutes.error_codes import LAMBDA_REFUSED
 from statutes.models import LawVersion
-from statutes.s3 import client as objects
+from statutes.s3 import client as s3_client
 from statutes.s3 import keys
 from vendors import aws, guard
 from vendors.vendor import Vendor
@@ -18,33 +18,28 @@ MISCONFIGURED_SECONDS = 60.0
 
 
 def invoke_lambda(version: LawVersion, manifest_sha256: str) -> bool:
-    """Invoke STATUTES_LAMBDA, if there is one, without waiting for what it does; it may be told twice.
+    """Invoke STATUTES_LAMBDA, if it is set, asynchronously; it may be invoked twice for one manifest.
 
-    Call it in no transaction. Raises what the gate raises, and ``Wait("LAMBDA_REFUSED")`` for a function that is
-    not there or not ours: an operator's mistake, no law's.
+    Call it outside of transactions. Raises as ``vendors.guard``, and ``Wait("LAMBDA_REFUSED")`` for a function
+    that is missing or forbidden: an operator's mistake, not the law's.
     """
-    if not settings.STATUTES_LAMBDA:
+    function = settings.STATUTES_LAMBDA
+    if not function:
         return False
-    told = {
-        "bucket": objects.statutes_bucket(),
+    payload = {
+        "bucket": s3_client.statutes_bucket(),
         "law_id": version.law_id,
         "version": version.version,
         "manifest_key": keys.manifest(version.law_id),
         "manifest_sha256": manifest_sha256,
     }
-    client = aws.create_client("lambda", region=_region(), endpoint=None, seconds=READ_SECONDS)
+    parts = function.split(":")
+    region = str(parts[3] if parts[0] == "arn" and len(parts) > 3 else settings.SQS_REGION)
+    client = aws.create_client("lambda", region=region, endpoint=None, seconds=READ_SECONDS)
     try:
-        with guard.guarded_call(Vendor("lambda", settings.STATUTES_LAMBDA, requests_per_minute=0), "invoke"):
+        with guard.guarded_call(Vendor("lambda", function, requests_per_minute=0), "invoke"):
             # https://docs.aws.amazon.com/lambda/latest/api/API_Invoke.html
-            client.invoke(
-                FunctionName=settings.STATUTES_LAMBDA, InvocationType="Event", Payload=canonical_json(told).encode()
-            )
+            client.invoke(FunctionName=function, InvocationType="Event", Payload=canonical_json(payload).encode())
     except guard.VendorRefused as refused:
         raise Wait(MISCONFIGURED_SECONDS, LAMBDA_REFUSED) from refused
     return True
-
-
-def _region() -> str:
-    """Return the region that a function's ARN names, or else the queue's."""
-    parts = settings.STATUTES_LAMBDA.split(":")
-    return str(parts[3] if parts[0] == "arn" and len(parts) > 3 else settings.SQS_REGION)

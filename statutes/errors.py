@@ -1,11 +1,11 @@
-"""Why a file is no law that can be read: a stable code each. Fatal (spec 004 §5.1): no later try goes better."""
+"""Error codes of unreadable statute files. All are fatal (spec 004 §5.1): no retry can succeed."""
 
 from __future__ import annotations
 
 from jobs.outcomes import Permanent, undeclared
 
-#  code                   what the log and the error record say; nothing of it repeats the file
-REFUSALS = {
+#  code                   detail in the log and the archived record; repeats nothing of the file
+UNREADABLE = {
     "EMPTY_FILE": "The file is empty.",
     "FILE_TOO_LARGE": "The file is larger than may be read (STATUTES_MAX_BYTES).",
     "UNKNOWN_FORMAT": "The file is neither PDF nor DOCX nor XML.",
@@ -22,8 +22,8 @@ REFUSALS = {
     "NO_TEXT": "The file has no text.",
     "LAW_SCHEMA_INVALID": "What was read does not fit schemas/law.schema.json.",
 }
-#  How the reading child ended, as ``documents.parsers.refusals`` names it, said of any format.
-ENDED = {
+#  How the sandboxed reader ended, in the codes of ``documents.parsers.errors``, worded for any format.
+SANDBOX_FAILURES = {
     "PARSER_OUT_OF_MEMORY": "The file needs more memory than reading is allowed.",
     "PARSE_TIMEOUT": "The file needs more time than reading is allowed.",
     "PARSER_CRASHED": "The reader stopped unexpectedly on this file.",
@@ -31,7 +31,7 @@ ENDED = {
 
 
 class Unreadable(Permanent):
-    """``code`` is one of ``REFUSALS``."""
+    """``code`` is in ``UNREADABLE``."""
 
     def __init__(self, code: str) -> None:
-        super().__init__(undeclared(code), REFUSALS[code])
+        super().__init__(undeclared(code), UNREADABLE[code])

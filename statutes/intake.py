@@ -16,7 +16,7 @@ from accounts.system_tenant import SYSTEM_TENANT_ID
 from jobs import services
 from jobs.models import UploadJob
 from jobs.states import ACTIVE, Stage, State
-from statutes import ids, reprocessing, versions
+from statutes import reprocessing, versions
 from statutes.models import Law, LawVersion
 from statutes.sqs.messages import Message
 
@@ -55,12 +55,12 @@ def accept_message(message: Message, *, by: str = "sqs", on_job: JobCallback | N
             return IntakeResult(IntakeStatus.OUTDATED)
         if message.rest and not _is_known(message):
             return IntakeResult(IntakeStatus.WITHDRAWN)
-        both = ids.document_ids(message.law_id, message.version)
+        both = versions.document_ids(message.law_id, message.version)
         active = services.newest_job(services.tenant_jobs().filter(document_id__in=both, state__in=ACTIVE))
         if active is not None:
             return IntakeResult(IntakeStatus.IN_PROGRESS, active.pk)
         live_id = reprocessing.live_document_id(message.law_id, message.version)
-        document_id = live_id or ids.document_id(message.law_id, message.version)
+        document_id = live_id or versions.document_id(message.law_id, message.version)
         job = _newest_job(document_id)
         # A partially embedded version is not done: whoever sends it again asks for its missing passages.
         is_whole = LawVersion.objects.filter(pk=document_id).exclude(status=Law.Status.PARTIAL_FAILED).exists()
@@ -113,7 +113,7 @@ def _is_known(message: Message) -> bool:
 
 
 def _versions(message: Message) -> QuerySet[LawVersion]:
-    return LawVersion.objects.filter(pk__in=ids.document_ids(message.law_id, message.version))
+    return LawVersion.objects.filter(pk__in=versions.document_ids(message.law_id, message.version))
 
 
 def _newest_job(document_id: UUID) -> UploadJob | None:
@@ -126,14 +126,14 @@ def _target_document(live_id: UUID | None, message: Message) -> UUID:
     The live document itself, where its reprocessing without a change has failed (``move_to_live_document``).
     """
     if live_id is None:
-        return ids.document_id(message.law_id, message.version)
+        return versions.document_id(message.law_id, message.version)
     job = _newest_job(live_id)
     has_failed = job is not None and job.state == State.DEADLETTER
     # Otherwise the live version would name a file that it was not made of.
     is_same_file = LawVersion.objects.filter(pk=live_id, bucket=message.bucket, raw_key=message.raw_key).exists()
     if has_failed and is_same_file:
         return live_id
-    return ids.other_document_id(message.law_id, message.version, live_id)
+    return versions.other_document_id(message.law_id, message.version, live_id)
 
 
 def _lock_version(document_id: UUID, message: Message) -> LawVersion:

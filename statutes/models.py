@@ -47,7 +47,7 @@ class LawVersion(models.Model):
     Done anew while it is found, it has another row, of its other document (``statutes.reprocessing``).
     """
 
-    document_id = models.UUIDField(primary_key=True)  # of the corpus' document: one of ids.document_ids
+    document_id = models.UUIDField(primary_key=True)  # of the corpus' document: one of versions.document_ids
     law_id = models.TextField()
     version = models.TextField()
     status = models.TextField(choices=Law.Status.choices, db_default=Law.Status.PROCESSING)

@@ -1,4 +1,4 @@
-"""A version that is found, done anew: in the other of its two documents, or at home where its file says the same."""
+"""Reprocessing of a live version: in its second document, or back in the live one where file and text are the same."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from jobs.claims import Claim
 from jobs.models import Event, UploadJob
 from jobs.outcomes import Moved, Outcome, Wait
 from jobs.states import ACTIVE, Stage, State
-from statutes import ids
+from statutes import versions
+from statutes.error_codes import LAW_BUSY
 from statutes.error_codes import LAW_BUSY
 from statutes.models import Law, LawVersion
 
 BUSY_SECONDS = 2.0
-SEPARATE = "apart"  # in a job's payload: it has left what is found for good
-# What a message says of a version, and what was made of its file.
+SEPARATE = "apart"  # in a job's payload: the job must not move back to the live document
 MESSAGE_FIELDS = ("bucket", "raw_key", "uploader_id", "priority", "ingest_timestamp")
 RESET_FIELDS: dict[str, Any] = {
     "raw_sha256": None,
@@ -38,9 +38,9 @@ RESET_FIELDS: dict[str, Any] = {
 
 
 def live_document_id(law_id: str, version: str) -> UUID | None:
-    """Return which of a version's documents is found, if the version is."""
-    mine = Law.objects.filter(pk=law_id, document_id__in=ids.document_ids(law_id, version))
-    return mine.values_list("document_id", flat=True).first()
+    """Return which of a version's two documents is live, if one is."""
+    law = Law.objects.filter(pk=law_id, document_id__in=versions.document_ids(law_id, version))
+    return law.values_list("document_id", flat=True).first()
 
 
 def is_live(version: LawVersion) -> bool:
@@ -48,13 +48,13 @@ def is_live(version: LawVersion) -> bool:
 
 
 def lock_documents(law_id: str, version: str) -> None:
-    """Hold both documents of a version until the transaction ends: before any row, as deletions do."""
-    for document_id in sorted(ids.document_ids(law_id, version)):
+    """Lock both documents of a version until the transaction ends: before any row, as deletions do."""
+    for document_id in sorted(versions.document_ids(law_id, version)):
         lock(document_id)
 
 
 def get_or_create_document(version: LawVersion) -> Document:
-    """Return the document of a version that is begun, made if need be."""
+    """Return the document of a version."""
     document, _ = Document.objects.get_or_create(
         pk=version.pk,
         defaults={
@@ -62,8 +62,8 @@ def get_or_create_document(version: LawVersion) -> Document:
             "filename": version.law_id,
             "mime": "application/octet-stream",
             "bytes_len": 0,
-            "file_sha256": ids.file_sha256(version.pk),
-            # One name for all formats, as the audit looks for it: a law's format is known when its bytes are.
+            "file_sha256": versions.file_sha256(version.pk),
+            # One suffix for all formats, which the integrity check expects: the format is known after the download.
             "raw_path": storage.object_uri("raw", SYSTEM_TENANT_ID, version.pk, "pdf"),
         },
     )
@@ -71,51 +71,44 @@ def get_or_create_document(version: LawVersion) -> Document:
 
 
 def move_to_second_document(claim: Claim, *, for_good: bool = False) -> Outcome:
-    """Send a job from the document that is found to the other one, where it begins anew: what is found stays as it is.
+    """Rewind a job of the live document into the version's other document: the live one stays as it is.
 
-    ``for_good`` it is not to come back to it. Waits while another job is at the other one.
+    With ``for_good`` the job does not move back later. Raises ``Wait`` while another job is active at the other document.
     """
     with transaction.atomic():
         version = LawVersion.objects.defer("canonical").get(pk=claim.job.document_id)
         lock_documents(version.law_id, version.version)
-        other = ids.other_document_id(version.law_id, version.version, version.pk)
-        if _is_worked_on(other):
+        other_id = versions.other_document_id(version.law_id, version.version, version.pk)
+        if _has_active_job(other_id):
             raise Wait(BUSY_SECONDS, LAW_BUSY)
         with claim.transaction():
-            _turn(claim, get_or_create_document(_begun(other, version, claim)))
-            _leave_as_it_was(version)
-            forgotten = {**parse_store.job_fields(None, None), "progress": parse_store.NO_CHUNKS}
-            forgotten["payload"] |= {SEPARATE: for_good}
-            claim.move("rewind", stage=Stage.QUEUED.value, event={"reason": "LAW_FOUND"}, fields=forgotten)
+            copied = {name: getattr(version, name) for name in ("law_id", "version", *MESSAGE_FIELDS)}
+            state = {"status": Law.Status.PROCESSING, "job_id": claim.job.pk, "created_at": Now(), "updated_at": Now()}
+            LawVersion.objects.update_or_create(pk=other_id, defaults={**copied, **RESET_FIELDS, **state})
+            other = LawVersion.objects.defer("canonical").get(pk=other_id)
+            _move_job(claim, get_or_create_document(other))
+            _restore_live_version(version)
+            fields = {**parse_store.job_fields(None, None), "progress": parse_store.NO_CHUNKS}
+            fields["payload"] |= {SEPARATE: for_good}
+            claim.move("rewind", stage=Stage.QUEUED.value, event={"reason": "LAW_FOUND"}, fields=fields)
     return Moved(ended=True)
 
 
-def _begun(document_id: UUID, like: LawVersion, claim: Claim) -> LawVersion:
-    """Return the row of a version's other document, begun by what its message has said."""
-    said = {name: getattr(like, name) for name in MESSAGE_FIELDS}
-    now = {**said, **RESET_FIELDS, "status": Law.Status.PROCESSING, "job_id": claim.job.pk}
-    LawVersion.objects.update_or_create(
-        pk=document_id,
-        defaults={"law_id": like.law_id, "version": like.version, **now, "created_at": Now(), "updated_at": Now()},
-    )
-    return LawVersion.objects.defer("canonical").get(pk=document_id)
-
-
-def _turn(claim: Claim, document: Document) -> None:
-    """Let a job, and what was told of it, be of another document."""
+def _move_job(claim: Claim, document: Document) -> None:
+    """Move a job and its events to another document."""
     job = UploadJob.objects.filter(pk=claim.job.pk)
     job.update(document_id=document.pk, raw_path=document.raw_path)
     Event.objects.filter(job_id=claim.job.pk).update(document_id=document.pk)
-    # The database follows a status that changes, and this one may not.
+    # A trigger copies a status that changes, and this one may not change.
     Document.objects.filter(pk=document.pk).update(processing_status=job.values("status"))
     claim.job.document, claim.job.raw_path = document, document.raw_path
 
 
-def _leave_as_it_was(version: LawVersion) -> None:
-    """Let a version that is found say again what it said before its job was begun."""
+def _restore_live_version(version: LawVersion) -> None:
+    """Restore the live version's row to what it was before its job was started."""
     law = Law.objects.get(pk=version.law_id)
-    ended = UploadJob.objects.filter(document_id=version.pk, campaign_id=None, state=State.DONE)
-    last = ended.order_by("-created_at", "-job_id").first()
+    done = UploadJob.objects.filter(document_id=version.pk, campaign_id=None, state=State.DONE)
+    last = done.order_by("-created_at", "-job_id").first()
     LawVersion.objects.filter(pk=version.pk).update(
         status=law.status, job_id=last.pk if last else None, error_code=None, updated_at=Now()
     )
@@ -123,52 +116,50 @@ def _leave_as_it_was(version: LawVersion) -> None:
 
 
 def move_to_live_document(
-    claim: Claim, version: LawVersion, parse: ParseResult, told: dict[str, object]
+    claim: Claim, version: LawVersion, parse: ParseResult, canonical: dict[str, object]
 ) -> Moved | None:
-    """Bring a job back to the document that is found, if its file and text are that one's; None where it stays beside.
+    """Move a job back to the live document if file and text are the same; return None where they are not.
 
-    Its passages keep their ids then, and what is begun beside it goes.
+    The live passages keep their ids then, and the second document is deleted.
     """
-    home = None if claim.job.payload.get(SEPARATE) else _home(version, parse)
-    if home is None:
+    live = None if claim.job.payload.get(SEPARATE) else _identical_live_document(version, parse)
+    if live is None:
         return None
     with transaction.atomic():
         lock_documents(version.law_id, version.version)
-        mine = Law.objects.filter(pk=version.law_id, document_id=home.pk)
-        if not mine.exists() or _is_worked_on(home.pk):
+        is_still_live = Law.objects.filter(pk=version.law_id, document_id=live.pk).exists()
+        if not is_still_live or _has_active_job(live.pk):
             return None
         with claim.transaction():
-            moved = _moved_home(claim, version, home, told)
+            fields = {name: getattr(version, name) for name in MESSAGE_FIELDS}
+            LawVersion.objects.filter(pk=live.pk).update(
+                **fields, status=Law.Status.NORMALIZED, canonical=canonical, job_id=claim.job.pk, error_code=None,
+                updated_at=Now(),
+            )  # fmt: skip
+            second = Document.objects.get(pk=version.pk)
+            _move_job(claim, live)
+            services.delete_rows(second)
+            LawVersion.objects.filter(pk=version.pk).delete()
+            moved = claim.advance(
+                code="PARSE_STORED", event={"reason": "LAW_UNCHANGED"}, progress=parse_store.NO_CHUNKS,
+                **parse_store.job_fields(live.parsed_path, live.parsed_sha256),
+            )  # fmt: skip
     services.delete_objects(version.pk)
     return moved
 
 
-def _home(version: LawVersion, parse: ParseResult) -> Document | None:
-    """Return the document that is found, where it was made of this file, has this very text, and all of it is there."""
-    at = live_document_id(version.law_id, version.version)
-    if at is None or not LawVersion.objects.filter(pk=at, raw_sha256=version.raw_sha256).exists():
+def _identical_live_document(version: LawVersion, parse: ParseResult) -> Document | None:
+    """Return the live document, where it has the same file and text, and all its objects are there."""
+    live_id = live_document_id(version.law_id, version.version)
+    if live_id is None or not LawVersion.objects.filter(pk=live_id, raw_sha256=version.raw_sha256).exists():
         return None
-    home = Document.objects.filter(pk=at, parsed_sha256=parse.sha256, page_starts=list(parse.page_starts)).first()
-    if home is None or not parse_store.is_intact(home):
+    starts = list(parse.page_starts)
+    live = Document.objects.filter(pk=live_id, parsed_sha256=parse.sha256, page_starts=starts).first()
+    if live is None or not parse_store.is_intact(live):
         return None
-    bucket, name = storage.locate(home.raw_path)
-    return home if bucket.exists(name) else None
+    bucket, name = storage.locate(live.raw_path)
+    return live if bucket.exists(name) else None
 
 
-def _moved_home(claim: Claim, version: LawVersion, home: Document, told: dict[str, object]) -> Moved:
-    said = {name: getattr(version, name) for name in MESSAGE_FIELDS}
-    LawVersion.objects.filter(pk=home.pk).update(
-        **said, status=Law.Status.NORMALIZED, canonical=told, job_id=claim.job.pk, error_code=None, updated_at=Now()
-    )
-    beside = Document.objects.get(pk=version.pk)
-    _turn(claim, home)
-    services.delete_rows(beside)
-    LawVersion.objects.filter(pk=version.pk).delete()
-    fields = parse_store.job_fields(home.parsed_path, home.parsed_sha256)
-    return claim.advance(
-        code="PARSE_STORED", event={"reason": "LAW_UNCHANGED"}, progress=parse_store.NO_CHUNKS, **fields
-    )
-
-
-def _is_worked_on(document_id: UUID) -> bool:
+def _has_active_job(document_id: UUID) -> bool:
     return UploadJob.objects.filter(document_id=document_id, state__in=ACTIVE).exists()

@@ -22,8 +22,8 @@ from documents.models import Document
 from jobs.advisory_locks import session_lock
 from jobs.error_codes import JOB_ALREADY_ACTIVE
 from jobs.models import UploadJob
-from statutes import ids, intake
-from statutes.error_codes import LAW_BUSY, LAW_FILE_UNKNOWN, LAW_OUTDATED, RAW_FILE_MISSING
+from statutes import intake, versions
+from statutes.error_codes import LAW_BUSY, LAW_FILE_UNKNOWN, LAW_OUTDATED, MESSAGE_BUCKET_REFUSED, RAW_FILE_MISSING
 from statutes.intake import WITHDRAWN, IntakeStatus
 from statutes.models import Law, LawVersion
 from statutes.s3 import client, keys
@@ -87,7 +87,7 @@ def withdraw(law_id: str, *, by: User | None, reason: str) -> None:
     """
     audit_log.clean_reason(reason)
     # A concurrent publication would upload what is deleted here.
-    with session_lock(ids.publish_lock_key(law_id)) as is_ours:
+    with session_lock(versions.publish_lock_key(law_id)) as is_ours:
         if not is_ours:
             raise _conflict(LAW_BUSY, "This law is just being published; try again in a minute.")
         if not (Law.objects.filter(pk=law_id).exists() or LawVersion.objects.filter(law_id=law_id).exists()):
@@ -107,8 +107,8 @@ def _erase_documents(law_id: str, *, by: User | None, reason: str) -> list[Docum
     with transaction.atomic():
         rows = LawVersion.objects.filter(law_id=law_id)
         # Both documents of each version: a job may just be moving from one to the other.
-        versions = rows.values_list("version", flat=True)
-        document_ids = sorted({pk for version in versions for pk in ids.document_ids(law_id, version)})
+        names = rows.values_list("version", flat=True)
+        document_ids = sorted({pk for name in names for pk in versions.document_ids(law_id, name)})
         for document_id in document_ids:
             lock(document_id)  # before any row, as intake and deletions do
         documents = list(Document.objects.filter(pk__in=document_ids, user_id=SYSTEM_TENANT_ID).order_by("pk"))
@@ -185,7 +185,7 @@ def send_file_message(
     try:
         message = messages.parse_statute_message(body)
     except MessageRefused as refused:
-        cause = "STATUTES_RAW_BUCKETS" if refused.code == messages.BUCKET else "the ids' letters and lengths"
+        cause = "STATUTES_RAW_BUCKETS" if refused.code == MESSAGE_BUCKET_REFUSED else "the ids' letters and lengths"
         detail = f"The message would be refused: look at {cause}."
         raise ApiError(refused.code, detail, field=refused.field or None) from refused
     try:

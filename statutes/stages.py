@@ -32,7 +32,7 @@ from jobs.claims import Claim, ClaimLost
 from jobs.models import UploadJob
 from jobs.outcomes import Advance, Moved, Outcome, Permanent, Retryable, Wait
 from jobs.states import Stage, State
-from statutes import aws_lambda, ids, invariants, queries, readers, reprocessing
+from statutes import aws_lambda, invariants, queries, readers, reprocessing, versions
 from statutes.chunking import articles
 from statutes.error_codes import LAW_BUSY, LAW_UNKNOWN, MORE_URGENT_LAW
 from statutes.intake import OUTDATED, PIPELINE, is_outdated
@@ -74,7 +74,7 @@ def receive(claim: Claim) -> Outcome:
         with claim.transaction():
             Document.objects.filter(pk=document.pk).update(
                 bytes_len=raw_file.length,
-                file_sha256=ids.file_sha256(document.pk, raw_file.sha256),
+                file_sha256=versions.file_sha256(document.pk, raw_file.sha256),
                 mime=MIMES[file_format],
                 pages=pages,
                 stored_at=Now(),
@@ -256,14 +256,14 @@ def publish(claim: Claim) -> Outcome:
     """
     with claim.transaction():  # a law that was withdrawn meanwhile has no row
         version = LawVersion.objects.get(pk=claim.job.document_id)
-    with session_lock(ids.publish_lock_key(version.law_id)) as is_ours:
+    with session_lock(versions.publish_lock_key(version.law_id)) as is_ours:
         if not is_ours:
             raise Wait(reprocessing.BUSY_SECONDS, LAW_BUSY)
 
         def ensure_lock() -> None:
             """Raise unless the claim holds, and this session still has the law's lock."""
             with claim.transaction():
-                if not holds_session_lock(ids.publish_lock_key(version.law_id)):
+                if not holds_session_lock(versions.publish_lock_key(version.law_id)):
                     raise Wait(reprocessing.BUSY_SECONDS, LAW_BUSY)
 
         if is_outdated(version.law_id, version.version, version):

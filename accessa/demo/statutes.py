@@ -20,7 +20,7 @@ from documents.cli_progress import JobStatus, follow_jobs
 from embeddings.search.query import TEXT
 from embeddings.search.snippets import strip_marks
 from jobs.models import UploadJob
-from statutes import ids
+from statutes import versions
 from statutes.models import Consumer, Law, LawVersion
 from statutes.s3 import keys
 
@@ -43,12 +43,12 @@ class Sample:
 
     @property
     def document_id(self) -> UUID:
-        return ids.document_id(self.law_id, VERSION)
+        return versions.document_id(self.law_id, VERSION)
 
     @property
     def document_ids(self) -> tuple[UUID, UUID]:
         """Return both documents that a version may have: reprocessing alternates between them."""
-        return ids.document_ids(self.law_id, VERSION)
+        return versions.document_ids(self.law_id, VERSION)
 
 
 # fmt: off

@@ -13,7 +13,7 @@ from accounts.errors import ApiError, Context, ErrorCode, error_codes, find_erro
 from documents.parsers.errors import FAILURES
 from jobs.outcomes import Permanent
 from jobs.states import CANCELLED_CODES
-from statutes.errors import ENDED, REFUSALS
+from statutes.errors import SANDBOX_FAILURES, UNREADABLE
 from testing.error_tables import GUIDES, schema_codes, with_tables
 
 TENANTS = (Context.WAIT, Context.FAILURE, Context.SYNC_FAILURE)
@@ -56,7 +56,7 @@ def test_what_the_sandbox_reports_is_declared() -> None:
     of_pdfs = {code for _, code, _ in FAILURES.values()}
 
     assert of_pdfs | set(CANCELLED_CODES) <= error_codes(Context.FAILURE).keys()
-    assert of_pdfs | REFUSALS.keys() | ENDED.keys() <= error_codes(Context.STATUTE_FAILURE).keys()
+    assert of_pdfs | UNREADABLE.keys() | SANDBOX_FAILURES.keys() <= error_codes(Context.STATUTE_FAILURE).keys()
 
 
 def test_every_code_is_documented() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from documents.parsers.sandbox.client import SandboxClient, register_cleanup
 from jobs.outcomes import StageFailure
-from statutes.errors import ENDED, Unreadable
+from statutes.errors import SANDBOX_FAILURES, Unreadable
 from statutes.readers.file_type import FORMATS, Format, sniff_format
 from statutes.structure.model import Law, law_from_json
 
@@ -48,9 +48,9 @@ def _ask(path: Path, format: Format, scanned: str | None = None) -> dict[str, An
     try:
         told = statute_zygote.request(request, wall_seconds=WALL_SECONDS)
     except StageFailure as failure:
-        if failure.code not in ENDED:
+        if failure.code not in SANDBOX_FAILURES:
             raise
-        raise type(failure)(failure.code, ENDED[failure.code]) from None
+        raise type(failure)(failure.code, SANDBOX_FAILURES[failure.code]) from None
     if "unreadable" in told:
         raise Unreadable(told["unreadable"])
     return told

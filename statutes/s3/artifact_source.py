@@ -1,4 +1,4 @@
-"""Where a law's artifacts are read from: the bucket, or a folder that is a copy of it. Nothing is believed unhashed."""
+"""Verified reading of a law's artifacts from the bucket or from a folder that is a copy of it."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from documents.error_codes import HASH_MISMATCH
 from statutes.error_codes import MANIFEST_INVALID
 from statutes.s3 import client, keys, manifests
 from statutes.s3.manifests import Entry, Manifest, ManifestRefused
+
+DIFFERENT_OBJECT = "An object is not the one that the manifest names: read it again."
 
 
 class Source(Protocol):
@@ -33,7 +35,7 @@ class BucketSource:
 
 
 class FolderSource:
-    """As ``aws s3 sync`` leaves it."""
+    """A folder as ``aws s3 sync`` makes it."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -54,37 +56,33 @@ class FolderSource:
 def read_manifest(source: Source, law_id: str) -> tuple[Manifest, str]:
     """Return a law's manifest and its sha256. Raises ``ManifestRefused``, and ``FileNotFoundError`` without one."""
     content = source.read(keys.manifest(law_id), manifests.MAX_BYTES)
-    found = manifests.parse_manifest(content)
-    if found.law_id != law_id:
+    manifest = manifests.parse_manifest(content)
+    if manifest.law_id != law_id:
         raise ManifestRefused(MANIFEST_INVALID, "The manifest is another law's.")
-    return found, hashlib.sha256(content).hexdigest()
+    return manifest, hashlib.sha256(content).hexdigest()
 
 
 def read_verified(source: Source, entry: Entry) -> bytes:
-    """Return an object that is what the manifest says; raise ``ManifestRefused("HASH_MISMATCH")`` otherwise."""
+    """Return an object whose hash is the manifest's; raise ``ManifestRefused("HASH_MISMATCH")`` otherwise."""
     try:
         content = source.read(entry.key, max(1, entry.size))
     except (client.ObjectTooLarge, FileNotFoundError):
-        raise _differs() from None
+        raise ManifestRefused(HASH_MISMATCH, DIFFERENT_OBJECT) from None
     if hashlib.sha256(content).hexdigest() != entry.sha256:
-        raise _differs()
+        raise ManifestRefused(HASH_MISMATCH, DIFFERENT_OBJECT)
     return content
 
 
 @contextmanager
 def verified_file(source: Source, entry: Entry) -> Iterator[Path]:
-    """Lend a large object as a file, once its hash is known to be right; raises as ``trusted``."""
+    """Yield a large object as a temporary file with a verified hash; raises as ``read_verified``."""
     with NamedTemporaryFile(prefix="accessa-vectors-") as file:
         path = Path(file.name)
         try:
             source.fetch(entry.key, path, max(1, entry.size))
         except (client.ObjectTooLarge, FileNotFoundError):
-            raise _differs() from None
-        with path.open("rb") as written:
-            if hashlib.file_digest(written, "sha256").hexdigest() != entry.sha256:
-                raise _differs()
+            raise ManifestRefused(HASH_MISMATCH, DIFFERENT_OBJECT) from None
+        with path.open("rb") as content:
+            if hashlib.file_digest(content, "sha256").hexdigest() != entry.sha256:
+                raise ManifestRefused(HASH_MISMATCH, DIFFERENT_OBJECT)
         yield path
-
-
-def _differs() -> ManifestRefused:
-    return ManifestRefused(HASH_MISMATCH, "An object is not the one that the manifest names: read it again.")

@@ -1,7 +1,7 @@
-"""A law's objects in the bucket (spec 004 §4.7): all of them or none, which the manifest decides.
+"""Upload of a law's artifacts to S3 (spec 004 §4.7), all or none as the manifest decides; archive of failures.
 
-A reader trusts what the manifest names and nothing else; where a hash differs, a newer law is just being uploaded, and
-the manifest is to be read again. Until the new manifest stands, the old one names a law that is whole.
+A reader trusts only what the manifest names. Where a hash differs, a newer law is being uploaded, and the manifest is
+to be read again. Until the new manifest is written, the old one names a complete law.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from statutes.s3.spool import ArtifactSpec, Spool, spool_artifacts
 
 JSONL = "application/jsonl"
 ERROR = "error.json"
-Each = TypeVar("Each")
+T = TypeVar("T")
 
 
 def upload_artifacts(
@@ -45,7 +45,7 @@ def upload_artifacts(
     if version.job_id is None:
         raise Permanent(LAW_UNKNOWN, "Nothing is noted of this version's job.")
     job = UploadJob.objects.get(pk=version.job_id)
-    what = ArtifactSpec(
+    spec = ArtifactSpec(
         law_id=version.law_id,
         version=version.version,
         document_id=version.pk,
@@ -54,37 +54,40 @@ def upload_artifacts(
         model_version=job.embed_version or "",
     )
     bucket = client.statutes_bucket()
-    with spool_artifacts(what) as made:
-        if not made.chunks:
+    manifest_key = keys.manifest(version.law_id)
+    with spool_artifacts(spec) as spool:
+        if not spool.chunks:
             raise Permanent(NO_CHUNKS, "There is nothing in the law to upload.")
         law = canonical_json(version.canonical).encode()
-        manifest = _manifest(version, what, made, Entry.of(keys.law(version.law_id), law))
+        manifest = _build_manifest(version, spec, spool, Entry.of(keys.law(version.law_id), law))
         content = manifest.content()
         sha256 = hashlib.sha256(content).hexdigest()
-        if sha256 == known and _stands(bucket, version.law_id, content):
-            return sha256
-        _keep_former(bucket, manifest)
-        _put(bucket, manifest, law, made)
+        if sha256 == known:
+            try:
+                if client.read_object(bucket, manifest_key, most=manifests.MAX_BYTES) == content:
+                    return sha256
+            except FileNotFoundError:
+                pass
+        _keep_former_law(bucket, manifest)
+        _put_objects(bucket, manifest, law, spool)
     ensure_lock()
     failpoints.failpoint("uploading:manifest")
-    client.put_object(bucket, keys.manifest(version.law_id), content)
+    client.put_object(bucket, manifest_key, content)
     failpoints.failpoint("uploading:tidying")
-    _tidy(bucket, manifest)
+    # Another version's passages, and the copies of the former law.
+    names = {entry.key for entry in manifest.entries()}
+    for folder in (keys.chunks(version.law_id), keys.former(version.law_id)):
+        _for_each(
+            lambda key: client.delete_object(bucket, key),
+            [key for key in client.list_keys(bucket, folder) if key not in names],
+        )
     return sha256
 
 
-def _stands(bucket: str, law_id: str, content: bytes) -> bool:
-    try:
-        return client.read_object(bucket, keys.manifest(law_id), most=manifests.MAX_BYTES) == content
-    except FileNotFoundError:
-        return False
-
-
-def _manifest(version: LawVersion, what: ArtifactSpec, made: Spool, law: Entry) -> Manifest:
+def _build_manifest(version: LawVersion, spec: ArtifactSpec, spool: Spool, law: Entry) -> Manifest:
     canonical: dict[str, Any] = version.canonical or {}
     document = Document.objects.filter(pk=version.pk).first()
-    reader = f"{document.parser_name}@{document.parser_version}" if document and document.parser_name else ""
-    told = {
+    header = {
         "law_id": version.law_id,
         "version": version.version,
         "document_id": str(version.pk),
@@ -100,78 +103,68 @@ def _manifest(version: LawVersion, what: ArtifactSpec, made: Spool, law: Entry) 
             "pages": document.pages if document else None,
         },
         "ingest_timestamp": version.ingest_timestamp.isoformat() if version.ingest_timestamp else None,
-        "reader": reader,
-        "chunker": what.chunker,
-        "model": {"name": what.model, "version": what.model_version, "dimensions": DIMENSIONS},
+        "reader": f"{document.parser_name}@{document.parser_version}" if document and document.parser_name else "",
+        "chunker": spec.chunker,
+        "model": {"name": spec.model, "version": spec.model_version, "dimensions": DIMENSIONS},
     }
-    return Manifest(told, law, made.embeddings, tuple(made.chunks), tuple(made.missing))
+    return Manifest(header, law, spool.embeddings, tuple(spool.chunks), tuple(spool.missing))
 
 
 def read_current_manifest(bucket: str, law_id: str) -> Manifest | None:
-    """Return the manifest that stands, if there is one that can be read."""
+    """Return the law's manifest, if there is a valid one."""
     try:
         return manifests.parse_manifest(client.read_object(bucket, keys.manifest(law_id), most=manifests.MAX_BYTES))
     except (FileNotFoundError, ManifestRefused):
         return None
 
 
-def _keep_former(bucket: str, manifest: Manifest) -> None:
-    """Move what will be overwritten out of the way, and let the former manifest name it there."""
+def _keep_former_law(bucket: str, manifest: Manifest) -> None:
+    """Copy the objects that will be overwritten, and let the former manifest name the copies."""
     former = read_current_manifest(bucket, manifest.law_id)
     if former is None:
         return
     new = {entry.key: entry.sha256 for entry in manifest.entries()}
-    moved = {
+    copies = {
         entry.key: f"{keys.former(manifest.law_id)}{PurePosixPath(entry.key).name}"
         for entry in former.entries()
         if new.get(entry.key, entry.sha256) != entry.sha256
     }
-    if not moved:
+    if not copies:
         return
     try:
-        _each(lambda move: client.copy_object(bucket, move[0], to=move[1]), moved.items())
-    except FileNotFoundError:  # somebody has removed a part of it: it is not whole anyway
+        _for_each(lambda pair: client.copy_object(bucket, pair[0], to=pair[1]), copies.items())
+    except FileNotFoundError:  # a part of it was removed: it is not complete anyway
         return
     failpoints.failpoint("uploading:former")
-    kept = replace(
+
+    def moved(entry: Entry) -> Entry:
+        return replace(entry, key=copies.get(entry.key, entry.key))
+
+    former = replace(
         former,
-        law=_at(former.law, moved),
-        embeddings=_at(former.embeddings, moved),
-        chunks=tuple(_at(entry, moved) for entry in former.chunks),
+        law=moved(former.law),
+        embeddings=moved(former.embeddings),
+        chunks=tuple(moved(entry) for entry in former.chunks),
     )
-    client.put_object(bucket, keys.manifest(manifest.law_id), kept.content())
+    client.put_object(bucket, keys.manifest(manifest.law_id), former.content())
 
 
-def _at(entry: Entry, moved: dict[str, str]) -> Entry:
-    return replace(entry, key=moved.get(entry.key, entry.key))
-
-
-def _put(bucket: str, manifest: Manifest, law: bytes, made: Spool) -> None:
-    def passage(number: int) -> None:
-        client.put_object(bucket, made.chunks[number].key, made.passage(number))
+def _put_objects(bucket: str, manifest: Manifest, law: bytes, spool: Spool) -> None:
+    def put_passage(number: int) -> None:
+        client.put_object(bucket, spool.chunks[number].key, spool.passage(number))
         failpoints.failpoint("uploading:chunk")
 
     client.put_object(bucket, manifest.law.key, law)
     failpoints.failpoint("uploading:law")
-    _each(passage, range(len(made.chunks)))
-    client.put_object(bucket, manifest.embeddings.key, made.vectors, mime=JSONL)
+    _for_each(put_passage, range(len(spool.chunks)))
+    client.put_object(bucket, manifest.embeddings.key, spool.vectors, mime=JSONL)
     failpoints.failpoint("uploading:vectors")
 
 
-def _tidy(bucket: str, manifest: Manifest) -> None:
-    """Remove what the manifest does not name: another version's passages, and what was kept of the former law."""
-    named = {entry.key for entry in manifest.entries()}
-    found = [
-        *client.list_keys(bucket, keys.chunks(manifest.law_id)),
-        *client.list_keys(bucket, keys.former(manifest.law_id)),
-    ]
-    _each(lambda key: client.delete_object(bucket, key), [key for key in found if key not in named])
-
-
-def _each(act: Callable[[Each], None], those: Iterable[Each]) -> None:
-    """Do something to each, a few at once; the first failure ends it, and is raised when none is under way."""
+def _for_each(call: Callable[[T], None], arguments: Iterable[T]) -> None:
+    """Call concurrently; the first error cancels the calls that have not started, and is raised after the others."""
     with ThreadPoolExecutor(client.CONCURRENCY, thread_name_prefix="upload") as pool:
-        futures = [pool.submit(act, each) for each in those]
+        futures = [pool.submit(call, argument) for argument in arguments]
         try:
             for future in futures:
                 future.result()
@@ -181,38 +174,29 @@ def _each(act: Callable[[Each], None], those: Iterable[Each]) -> None:
 
 
 def archive_failure(version: LawVersion, error: Mapping[str, Any]) -> None:
-    """Copy what failed for good to failed/, with a record of why, its ``error`` (spec 004 §5.1); safe to repeat.
+    """Copy the raw file of a fatal failure to failed/, with a record of its ``error`` (spec 004 §5.1); safe to repeat.
 
-    What an earlier failure of the version has left there goes. A raw file that is gone, or that nobody may read (an
+    Replaces the archive of an earlier failure of the version. A raw file that is missing, or that cannot be read (an
     infected one), leaves the record alone. Raises ``OSError`` of the store.
     """
     bucket, folder = client.statutes_bucket(), keys.failed(version.law_id, version.version)
-    raw = _kept_raw(version, bucket, folder)
+    error_key = f"{folder}{ERROR}"
+    raw_key = None
+    if version.bucket in client.raw_buckets() and (version.bucket == bucket or client.is_accessible(version.bucket)):
+        name = keys.quote_name(PurePosixPath(version.raw_key).name or "raw")
+        raw_key = f"{folder}{f'raw.{name}' if name == ERROR else name}"
+        try:
+            client.copy_object(version.bucket, version.raw_key, to=raw_key, to_bucket=bucket)
+        except (FileNotFoundError, OperationNotAllowed):  # if our own bucket refuses, the record is refused as well
+            raw_key = None
     record = {
         "law_id": version.law_id,
         "version": version.version,
         "document_id": str(version.pk),
         "source": {"bucket": version.bucket, "key": version.raw_key, "sha256": version.raw_sha256},
-        "raw": raw,
+        "raw": raw_key,
         **error,
     }
-    client.put_object(bucket, f"{folder}{ERROR}", canonical_json(record).encode())
-    for former in set(client.list_keys(bucket, folder)) - {raw, f"{folder}{ERROR}"}:  # of a failure before this one
-        client.delete_object(bucket, former)
-
-
-def _kept_raw(version: LawVersion, bucket: str, folder: str) -> str | None:
-    if version.bucket not in client.raw_buckets():
-        return None
-    if version.bucket != bucket and not client.is_accessible(version.bucket):
-        return None
-    name = keys.quote_name(PurePosixPath(version.raw_key).name or "raw")
-    key = f"{folder}{f'raw.{name}' if name == ERROR else name}"
-    try:
-        client.copy_object(version.bucket, version.raw_key, to=key, to_bucket=bucket)
-    except (
-        FileNotFoundError,
-        OperationNotAllowed,
-    ):  # where it is our own bucket that refuses, the record is refused as well
-        return None
-    return key
+    client.put_object(bucket, error_key, canonical_json(record).encode())
+    for key in set(client.list_keys(bucket, folder)) - {raw_key, error_key}:  # of an earlier failure
+        client.delete_object(bucket, key)

@@ -1,4 +1,4 @@
-"""Where a law's objects lie in the bucket: the spec's paths, safe for any law's id."""
+"""S3 keys of a law's objects: the spec's paths, safe for any law id."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import hashlib
 from urllib.parse import quote
 from uuid import UUID
 
-RAW = "raw/"  # below which a statute's file is put: what we upload ourselves is beside it
-MAX_NAME_CHARS = 200  # characters of a name; S3 allows keys of 1024 bytes
+RAW = "raw/"  # prefix of statute files that others upload; our own objects have other prefixes
+MAX_NAME_CHARS = 200  # S3 allows keys of 1024 bytes
 
 
 def law(law_id: str) -> str:
@@ -19,7 +19,7 @@ def manifest(law_id: str) -> str:
 
 
 def former(law_id: str) -> str:
-    """Return below what the last whole law is kept while another takes its place."""
+    """Return the prefix under which the last complete law is kept while another replaces it."""
     return f"normalized/{quote_name(law_id)}/former/"
 
 
@@ -40,12 +40,12 @@ def failed(law_id: str, version: str) -> str:
 
 
 def folders(law_id: str) -> tuple[str, ...]:
-    """Return below what all that we put there for a law lies, but for ``vectors``: another's may begin alike."""
+    """Return the prefixes of all our objects for a law but ``vectors``: another law's may begin alike."""
     return f"normalized/{quote_name(law_id)}/", chunks(law_id), f"failed/{quote_name(law_id)}/"
 
 
 def quote_name(text: str) -> str:
-    """Return one part of a key for any text: different for each, and never a way to another folder."""
+    """Return one part of a key for any text: injective, and never a path to another folder."""
     quoted = quote(text, safe="", errors="surrogatepass").replace("~", "%7E")
     if quoted.startswith("."):
         quoted = f"%2E{quoted[1:]}"

@@ -1,4 +1,4 @@
-"""The manifest of a law: what names, with its hash, every object that is to be trusted."""
+"""Manifest of a law's artifacts: it lists, with its hash, every object that readers may trust."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from statutes.error_codes import MANIFEST_INVALID, VECTORS_TOO_WIDE
 
 SCHEMA_VERSION = "1"
 MAX_BYTES = 64 * 1024 * 1024
-TEXTS = ("law_id", "version", "chunker", "reader", "title", "language")
+TEXT_FIELDS = ("law_id", "version", "chunker", "reader", "title", "language")
 
 
 class ManifestRefused(Exception):
@@ -30,7 +30,7 @@ class ManifestRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An object, by where it lies and what it is. ``chunk_id`` is a passage's."""
+    """Key, hash and size of an object; ``chunk_id`` for passages."""
 
     key: str
     sha256: str
@@ -41,14 +41,23 @@ class Entry:
     def of(cls, key: str, content: bytes, chunk_id: UUID | None = None) -> Entry:
         return cls(key, hashlib.sha256(content).hexdigest(), len(content), chunk_id)
 
+    @classmethod
+    def from_json(cls, fields: dict[str, Any], *, is_passage: bool = False) -> Entry:
+        key, sha256, size = fields["key"], fields["sha256"], fields["size"]
+        if not isinstance(key, str) or not isinstance(sha256, str) or type(size) is not int:
+            raise ValueError("an entry")
+        if key.startswith("/") or {"..", ".", ""} & set(key.split("/")):
+            raise ValueError("a key")
+        return cls(key, sha256, size, UUID(fields["chunk_id"]) if is_passage else None)
+
     def as_json(self) -> dict[str, Any]:
-        named = {"chunk_id": str(self.chunk_id)} if self.chunk_id else {}
-        return {"key": self.key, "sha256": self.sha256, "size": self.size, **named}
+        chunk_id = {"chunk_id": str(self.chunk_id)} if self.chunk_id else {}
+        return {"key": self.key, "sha256": self.sha256, "size": self.size, **chunk_id}
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """``told`` is about the law as a whole; ``chunks`` are in the law's order, of which ``missing`` have no vector.
+    """``header`` is about the law as a whole; ``chunks`` are in reading order, of which ``missing`` have no vector.
 
     Its bytes are the same whenever the same law is uploaded.
     """
@@ -84,45 +93,32 @@ class Manifest:
 
 
 def parse_manifest(content: bytes) -> Manifest:
-    """Raises ``ManifestRefused("MANIFEST_INVALID")`` for what is none of ours."""
+    """Parse and validate a manifest. Raises ``ManifestRefused("MANIFEST_INVALID")`` or ``VECTORS_TOO_WIDE``."""
     try:
         body = json.loads(content)
         if body.pop("schema_version") != SCHEMA_VERSION:
             raise ManifestRefused(MANIFEST_INVALID, "The manifest is of another version of its form.")
-        made = Manifest(
-            law=_entry(body.pop("law")),
-            embeddings=_entry(body.pop("embeddings")),
-            chunks=tuple(_entry(each, passage=True) for each in body.pop("chunks")),
-            missing=tuple(UUID(each) for each in body.pop("missing")),
-            header={name: value for name, value in body.items() if name != "chunk_count"},
+        manifest = Manifest(
+            law=Entry.from_json(body.pop("law")),
+            embeddings=Entry.from_json(body.pop("embeddings")),
+            chunks=tuple(Entry.from_json(entry, is_passage=True) for entry in body.pop("chunks")),
+            missing=tuple(UUID(chunk_id) for chunk_id in body.pop("missing")),
+            header={name: body[name] for name in body if name != "chunk_count"},
         )
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         raise ManifestRefused(MANIFEST_INVALID, "The manifest cannot be read.") from None
-    _check(made)
-    return made
-
-
-def _entry(told: dict[str, Any], *, passage: bool = False) -> Entry:
-    key, sha256, size = told["key"], told["sha256"], told["size"]
-    if not isinstance(key, str) or not isinstance(sha256, str) or type(size) is not int:
-        raise ValueError("an entry")
-    if key.startswith("/") or {"..", ".", ""} & set(key.split("/")):
-        raise ValueError("a key")
-    return Entry(key, sha256, size, UUID(told["chunk_id"]) if passage else None)
-
-
-def _check(made: Manifest) -> None:
-    model = made.header.get("model")
-    ids = {entry.chunk_id for entry in made.chunks}
-    sound = (
-        all(isinstance(made.header.get(name), str) for name in TEXTS)
+    model = manifest.header.get("model")
+    chunk_ids = {entry.chunk_id for entry in manifest.chunks}
+    is_valid = (
+        all(isinstance(manifest.header.get(name), str) for name in TEXT_FIELDS)
         and isinstance(model, dict)
         and all(isinstance(model.get(name), str) for name in ("name", "version"))
-        and len(ids) == len(made.chunks)
-        and ids.issuperset(made.missing)
-        and len(set(made.missing)) == len(made.missing)
+        and len(chunk_ids) == len(manifest.chunks)
+        and chunk_ids.issuperset(manifest.missing)
+        and len(set(manifest.missing)) == len(manifest.missing)
     )
-    if not sound:
+    if not is_valid:
         raise ManifestRefused(MANIFEST_INVALID, "The manifest does not say what it must.")
     if isinstance(model, dict) and model.get("dimensions") != DIMENSIONS:
         raise ManifestRefused(VECTORS_TOO_WIDE, f"The vectors are not {DIMENSIONS} wide.")
+    return manifest

@@ -1,4 +1,4 @@
-"""A law's raw file: looked at and fetched from its bucket once; from then on our own copy is what is read."""
+"""Raw files of statutes: checked and downloaded from their bucket once; from then on our own copy is read."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from statutes.s3 import client, keys
 from statutes.s3.client import Head, ObjectTooLarge
 
 # https://docs.aws.amazon.com/guardduty/latest/ug/monitoring-malware-protection-s3-scans-gdu.html
-SCANNED, INFECTED = "GuardDutyMalwareScanStatus", "THREATS_FOUND"
-NOBODYS = ".accessa-looks"  # a name that no file has
+SCAN_TAG, INFECTED = "GuardDutyMalwareScanStatus", "THREATS_FOUND"
+PROBE_NAME = ".accessa-looks"  # a name that no file has
 
 
 @dataclass(frozen=True, slots=True)
 class RawFile:
-    """A file on its way into our own store."""
+    """A downloaded file on its way into our own store."""
 
     path: Path
     length: int
@@ -43,9 +43,9 @@ class RawFile:
 
 def head_raw_file(version: LawVersion) -> Head:
     """Check an object's size and tags. Raises ``Permanent``, ``Retryable``; ``OSError`` while the bucket is away."""
-    if version.bucket not in client.raw_buckets():  # the row may be older than the setting, or told by a manifest
-        raise _closed()
-    with _blamed(version):
+    if version.bucket not in client.raw_buckets():  # the row may be older than the setting, or come from a manifest
+        raise Retryable(RAW_BUCKET_CLOSED)
+    with _map_errors(version):
         head = client.head_object(version.bucket, version.raw_key)
     if not head.size:
         raise Unreadable("EMPTY_FILE")
@@ -56,13 +56,13 @@ def head_raw_file(version: LawVersion) -> Head:
 
 
 @contextmanager
-def _blamed(version: LawVersion, *, is_told_of: bool = False) -> Iterator[None]:
-    """Leave what is refused of one file, or of a bucket that is not our own, to the queue; wait for all else.
+def _map_errors(version: LawVersion, *, head_succeeded: bool = False) -> Iterator[None]:
+    """Leave an error of this file alone, or of a bucket that is not our own, to the queue; wait for all others.
 
-    Refused is a right that is missing, a key of KMS' that we may not use (S3 tells of such a file, and does not give
-    it), an archived file, or one that a scanner is at: what people or time mend. So its law is tried again, the others
-    go on, and in the end the message is a dead letter, which can be put back. ``is_told_of``: HEAD, for which the same
-    right is needed as for GET, was answered a moment ago.
+    S3 refuses a file for a missing permission, a KMS key that we may not use (HEAD succeeds, GET is refused), an
+    archived file, or one that is being scanned: people or time repair these. So the job is retried, other statutes go
+    on, and in the end the message is a dead letter, which can be redriven. ``head_succeeded``: HEAD, which needs the
+    same permission as GET, has succeeded a moment ago.
     """
     try:
         yield
@@ -70,31 +70,23 @@ def _blamed(version: LawVersion, *, is_told_of: bool = False) -> Iterator[None]:
         raise Permanent(RAW_FILE_MISSING, "There is no file under the key that the message names.") from None
     except (client.BucketMissing, OperationNotAllowed) as refused:
         if isinstance(refused, OperationNotAllowed):
-            _check_tags(version, _tags_of_closed(version))
-        if is_told_of or any(_are_others_open(version.bucket, folder) for folder in _folders(version.raw_key)):
+            # The bucket's policy may be what closes a file that a scanner has tagged.
+            with suppress(FileNotFoundError):
+                _check_tags(version, client.object_tags(version.bucket, version.raw_key) or {})
+        # Other files are looked for no deeper: what a policy closes is there.
+        folder, slash, _ = version.raw_key.partition("/")
+        folders = sorted({f"{folder}/" if slash else "", keys.RAW})
+        if head_succeeded or any(_is_readable(version.bucket, folder) for folder in folders):
             raise Retryable(RAW_FILE_CLOSED) from None
         if version.bucket != client.statutes_bucket() and client.is_accessible(client.statutes_bucket()):
-            raise _closed() from None
+            raise Retryable(RAW_BUCKET_CLOSED) from None
         raise
 
 
-def _tags_of_closed(version: LawVersion) -> dict[str, str]:
-    """Return the tags of a file that is refused: a bucket's policy may be what closes one that a scanner has tagged."""
-    with suppress(FileNotFoundError):
-        return client.object_tags(version.bucket, version.raw_key) or {}
-    return {}
-
-
-def _folders(key: str) -> list[str]:
-    """Return where to look whether other files are open: not deeper, for what a policy closes lies there."""
-    folder, slash, _ = key.partition("/")
-    return sorted({f"{folder}/" if slash else "", keys.RAW})
-
-
-def _are_others_open(bucket: str, folder: str) -> bool:
-    """Tell whether we may look at other files of a folder."""
+def _is_readable(bucket: str, folder: str) -> bool:
+    """Tell whether we may read the head of other files of a folder."""
     try:
-        client.head_object(bucket, f"{folder}{NOBODYS}")
+        client.head_object(bucket, f"{folder}{PROBE_NAME}")
     except FileNotFoundError:
         return True
     except (client.BucketMissing, OperationNotAllowed):
@@ -102,37 +94,29 @@ def _are_others_open(bucket: str, folder: str) -> bool:
     return True
 
 
-def _closed() -> Retryable:
-    return Retryable(RAW_BUCKET_CLOSED)
-
-
 def _check_tags(version: LawVersion, tags: dict[str, str]) -> None:
-    """Refuse a file that a scanner has found infected, or whose tags say that it is of another law."""
-    if tags.get(SCANNED) == INFECTED:
+    """Refuse a file that a scanner has found infected, or whose tags name another law or version."""
+    if tags.get(SCAN_TAG) == INFECTED:
         raise Permanent(RAW_FILE_INFECTED, "The bucket's scanner has found a threat in the file.")
-    said = {"document_id": version.law_id, "version": version.version}
-    if any(tags.get(name, value) != value for name, value in said.items()):
+    expected = {"document_id": version.law_id, "version": version.version}
+    if any(tags.get(name, text) != text for name, text in expected.items()):
         raise Permanent(RAW_FILE_TAGS_DIFFER)
 
 
 @contextmanager
 def download_raw_file(version: LawVersion, head: Head) -> Iterator[RawFile]:
-    """Lend the object that was looked at as a file that our store can place. Raises as ``look``."""
-    folder = Path(settings.STORAGE_ROOT, "raw", storage.INCOMING)  # where the sweep finds what a crash leaves
+    """Yield the object of ``head`` as a file that our store can move into place. Raises as ``head_raw_file``."""
+    folder = Path(settings.STORAGE_ROOT, "raw", storage.INCOMING)  # where a periodic task removes what a crash leaves
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / uuid.uuid4().hex
     try:
-        length = _downloaded(version, head, path)
+        try:
+            with _map_errors(version, head_succeeded=True):
+                length = client.download_object(version.bucket, version.raw_key, path, etag=head.etag)
+        except ObjectTooLarge:
+            raise Unreadable("FILE_TOO_LARGE") from None
         with path.open("rb") as file:
             os.fsync(file.fileno())
             yield RawFile(path, length, hashlib.file_digest(file, "sha256").hexdigest())
     finally:
         path.unlink(missing_ok=True)
-
-
-def _downloaded(version: LawVersion, head: Head, path: Path) -> int:
-    try:
-        with _blamed(version, is_told_of=True):
-            return client.download_object(version.bucket, version.raw_key, path, etag=head.etag)
-    except ObjectTooLarge:
-        raise Unreadable("FILE_TOO_LARGE") from None

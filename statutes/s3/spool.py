@@ -1,4 +1,4 @@
-"""What is to be uploaded of a law, written to this machine's disk first: its hashes are known before the first byte."""
+"""Spool of a law's artifacts on local disk before the upload: their hashes are known before the first byte."""
 
 from __future__ import annotations
 
@@ -15,28 +15,16 @@ from uuid import UUID
 from django.db import connection
 
 from documents.ids import canonical_json
+from statutes import queries
 from statutes.s3 import keys
 from statutes.s3.manifests import Entry
 
-AT_ONCE = 40  # passages read together: 1 MB
-# pgvector writes the shortest decimals that give the same float32 again, and always the same: JSON as it is.
-# The model's vector is committed already, or waits in the buffer or beside another model's. Subqueries: of a buffer
-# that fills in seconds the planner knows nothing.
-_WAITING = """(
-    SELECT v.embedding::text FROM {table} v
-    WHERE v.chunk_id = c.chunk_id AND v.embed_model = %(model)s AND v.embed_version = %(model_version)s LIMIT 1)"""
-PASSAGES = f"""
-    SELECT chunk_id, chunk_ord, chunk_sha, text, meta::text, coalesce(
-        CASE WHEN embed_model = %(model)s AND embed_version = %(model_version)s THEN embedding::text END,
-        {_WAITING.format(table="document_vector_buffer")}, {_WAITING.format(table="shadow_vectors")})
-    FROM document_chunks c
-    WHERE document_id = %(document)s AND chunker_name || '@' || chunker_version = %(chunker)s AND chunk_ord > %(after)s
-    ORDER BY chunk_ord LIMIT %(most)s"""
+BATCH_SIZE = 40  # passages read together: 1 MB
 
 
 @dataclass(frozen=True, slots=True)
 class ArtifactSpec:
-    """Which passages and vectors: of one version of a law, one chunker (name@version) and one model."""
+    """The passages and vectors of one version, one chunker (name@version) and one model."""
 
     law_id: str
     version: str
@@ -48,7 +36,7 @@ class ArtifactSpec:
 
 @dataclass(slots=True)
 class Spool:
-    """Two files; threads may read the passages' together."""
+    """Two temporary files; threads may read passages concurrently."""
 
     vectors: IO[bytes]
     passages: IO[bytes]
@@ -69,64 +57,55 @@ class Spool:
 
 
 @contextmanager
-def spool_artifacts(what: ArtifactSpec) -> Iterator[Spool]:
-    """Lend what is to be uploaded; memory does not grow with the law."""
+def spool_artifacts(spec: ArtifactSpec) -> Iterator[Spool]:
+    """Yield the spooled passages and vectors; memory does not grow with the law."""
     with TemporaryFile() as vectors, TemporaryFile() as passages:
-        made = Spool(vectors, passages)
+        spool = Spool(vectors, passages)
         digest, size = hashlib.sha256(), 0
-        for row in _rows(what):
-            line = _write(made, what, *row)
+        for chunk_id, ord_, sha, text, meta_json, vector in _passage_rows(spec):
+            meta: dict[str, Any] = json.loads(meta_json) if meta_json else {}
+            passage = {
+                "chunk_id": str(chunk_id),
+                "law_id": spec.law_id,
+                "version": spec.version,
+                "ord": ord_,
+                "chunk_sha256": sha,
+                "chunk_text": text,
+                "chunk_meta": meta,
+            }
+            content = canonical_json(passage).encode()
+            spool.add(Entry.of(keys.chunk(spec.law_id, chunk_id), content, chunk_id), content)
+            if vector is None:
+                spool.missing.append(chunk_id)
+                continue
+            law_id = canonical_json(spec.law_id)
+            metadata = canonical_json({**meta, "ord": ord_, "version": spec.version, "chunk_sha256": sha})
+            fields = f'"chunk_id":"{chunk_id}","vector":{vector},"law_id":{law_id},"metadata":{metadata}'
+            line = f"{{{fields}}}\n".encode()
+            vectors.write(line)
             digest.update(line)
             size += len(line)
         vectors.flush()
         passages.flush()
         vectors.seek(0)
-        made.embeddings = Entry(keys.vectors(what.law_id), digest.hexdigest(), size)
-        yield made
+        spool.embeddings = Entry(keys.vectors(spec.law_id), digest.hexdigest(), size)
+        yield spool
 
 
-def _write(
-    made: Spool, what: ArtifactSpec, chunk_id: UUID, ord_: int, sha: str, text: str, meta: str, vector: str
-) -> bytes:
-    """Spool a passage and its vector; return the vector's line, nothing where there is none."""
-    told: dict[str, Any] = json.loads(meta) if meta else {}
-    passage = {
-        "chunk_id": str(chunk_id),
-        "law_id": what.law_id,
-        "version": what.version,
-        "ord": ord_,
-        "chunk_sha256": sha,
-        "chunk_text": text,
-        "chunk_meta": told,
+def _passage_rows(spec: ArtifactSpec) -> Iterator[tuple[Any, ...]]:
+    params: dict[str, Any] = {
+        "document": spec.document_id,
+        "chunker": spec.chunker,
+        "model": spec.model,
+        "model_version": spec.model_version,
+        "after": -1,
+        "most": BATCH_SIZE,
     }
-    content = canonical_json(passage).encode()
-    made.add(Entry.of(keys.chunk(what.law_id, chunk_id), content, chunk_id), content)
-    if vector is None:
-        made.missing.append(chunk_id)
-        return b""
-    metadata = canonical_json({**told, "ord": ord_, "version": what.version, "chunk_sha256": sha})
-    line = (
-        f'{{"chunk_id":"{chunk_id}","vector":{vector},"law_id":{canonical_json(what.law_id)},"metadata":{metadata}}}\n'
-    )
-    made.vectors.write(line.encode())
-    return line.encode()
-
-
-def _rows(what: ArtifactSpec) -> Iterator[tuple[Any, ...]]:
-    after = -1
     while True:
-        params: dict[str, Any] = {
-            "document": what.document_id,
-            "chunker": what.chunker,
-            "model": what.model,
-            "model_version": what.model_version,
-            "after": after,
-            "most": AT_ONCE,
-        }
         with connection.cursor() as cursor:
-            cursor.execute(PASSAGES, params)
+            cursor.execute(queries.PASSAGES_WITH_VECTORS, params)
             rows = cursor.fetchall()
         yield from rows
-        if len(rows) < AT_ONCE:
+        if len(rows) < BATCH_SIZE:
             return
-        after = rows[-1][1]
+        params["after"] = rows[-1][1]

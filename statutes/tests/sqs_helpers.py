@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from statutes import ids
+from statutes import versions
 from statutes.models import LawVersion
 
 BUCKET = "fiscal"
@@ -38,5 +38,5 @@ def put_event(key: str, bucket: str = BUCKET, *, name: str = "ObjectCreated:Put"
 
 def results(law_id: str = "ISR_2024", version: str = "2024-01") -> int:
     """Return how often a version was published."""
-    row = LawVersion.objects.filter(pk=ids.document_id(law_id, version)).first()
+    row = LawVersion.objects.filter(pk=versions.document_id(law_id, version)).first()
     return row.reprocessed if row else 0

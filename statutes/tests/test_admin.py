@@ -14,7 +14,7 @@ from django.utils.text import capfirst
 from accessa.admin_menu import SIDEBAR
 from accounts.audit.tests.personas import Staff, written
 from jobs.models import UploadJob
-from statutes import ids
+from statutes import versions
 from statutes.models import Consumer, Law, LawVersion
 from statutes.queries import laws_with_error_codes
 from statutes.tests.sample_laws import BUCKET, KEY, TAXED, done, put, xml
@@ -128,8 +128,8 @@ def version() -> LawVersion:
     """A version as another deployment's artifacts leave it: found, without a job."""
     Law.objects.create(law_id="LIVA", version="2024-01", status="embedded")
     return LawVersion.objects.create(
-        document_id=ids.document_id("LIVA", "2024-01"), law_id="LIVA", version="2024-01", bucket=BUCKET, raw_key=KEY,
-        status="embedded",
+        document_id=versions.document_id("LIVA", "2024-01"), law_id="LIVA", version="2024-01", bucket=BUCKET,
+        raw_key=KEY, status="embedded",
     )  # fmt: skip
 
 

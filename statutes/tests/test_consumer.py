@@ -18,7 +18,7 @@ from pytest_django import Settings
 from jobs import claims
 from jobs.cluster import shared_memory as cluster
 from jobs.models import Event, UploadJob
-from statutes import ids, intake
+from statutes import intake, versions
 from statutes.consumer import consumer as lifecycle
 from statutes.consumer import status
 from statutes.consumer.consumer import Consumer
@@ -70,7 +70,7 @@ def codes(caplog: Any, name: str) -> list[str]:
 
 
 def ended(law_id: str) -> bool:
-    return UploadJob.objects.filter(document_id=ids.document_id(law_id, "2024-01"), state="done").exists()
+    return UploadJob.objects.filter(document_id=versions.document_id(law_id, "2024-01"), state="done").exists()
 
 
 def test_a_message_becomes_one_result_and_goes_through_every_state(queue: Queue, caplog: Any) -> None:
@@ -231,7 +231,7 @@ def test_the_urgent_queue_is_asked_first(queue: Queue, queues: SqsServer, settin
         until(lambda: ended("COMMON") and ended("URGENT"), seconds=20)
 
     first, second = UploadJob.objects.order_by("finished_at").values_list("document_id", flat=True)
-    assert [first, second] == [ids.document_id(law, "2024-01") for law in ("URGENT", "COMMON")]
+    assert [first, second] == [versions.document_id(law, "2024-01") for law in ("URGENT", "COMMON")]
 
 
 def test_of_what_is_held_the_most_urgent_is_next(queue: Queue, settings: Settings) -> None:

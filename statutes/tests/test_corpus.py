@@ -27,7 +27,7 @@ from embeddings.reindexing.forms import StartForm
 from embeddings.reindexing.models import CampaignTenant
 from embeddings.tests.campaign_helpers import kill_worker_at
 from jobs import worker
-from statutes import ids
+from statutes import versions
 from statutes.artifact_import import import_artifacts
 from statutes.intake import IntakeStatus, accept_message
 from statutes.models import Law, LawVersion
@@ -199,7 +199,7 @@ def wrong_artifacts() -> list[tuple[str, str]]:
 
 
 def artifacts(law_id: str = "LIVA") -> list[str]:
-    passage = DocumentChunk.objects.filter(document_id=ids.document_id(law_id, "2024-01")).order_by("chunk_ord")[0]
+    passage = DocumentChunk.objects.filter(document_id=versions.document_id(law_id, "2024-01")).order_by("chunk_ord")[0]
     return [keys.manifest(law_id), keys.law(law_id), keys.vectors(law_id), keys.chunk(law_id, passage.pk)]
 
 

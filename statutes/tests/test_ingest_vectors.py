@@ -25,7 +25,7 @@ from embeddings.indexes import bm25
 from embeddings.models import DocumentChunk
 from embeddings.search import search
 from jobs.models import UploadJob
-from statutes import artifact_import, ids
+from statutes import artifact_import, versions
 from statutes.models import Law, LawVersion
 from statutes.s3 import artifacts, keys
 from statutes.s3.artifact_source import FolderSource
@@ -135,7 +135,7 @@ def test_a_newer_version_takes_the_place_of_the_older_and_never_the_other_way_ro
     call_command("ingest_vectors", LAW, stdout=StringIO())
 
     assert refused(older) == "OUTDATED"
-    assert Document.objects.get().pk == ids.document_id(LAW, "2024-10")
+    assert Document.objects.get().pk == versions.document_id(LAW, "2024-10")
     assert Law.objects.get().version == "2024-10"
     assert LawVersion.objects.get(version="2024-01").canonical is None
 

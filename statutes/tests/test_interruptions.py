@@ -18,7 +18,7 @@ from pytest_django import Settings
 
 from jobs.cluster import shared_memory
 from jobs.models import UploadJob
-from statutes import ids
+from statutes import versions
 from statutes.consumer.consumer import Consumer
 from statutes.consumer.in_flight import InFlightMessage, InFlightMessages
 from statutes.models import Consumer as Row
@@ -262,5 +262,5 @@ def test_a_message_that_ends_every_worker_ends_in_the_dead_letters(theirs: Queue
 
     assert results("GOOD") == 1
     assert deaths >= 2
-    failed = UploadJob.objects.get(document_id=ids.document_id("DEADLY", "2024-01"))
+    failed = UploadJob.objects.get(document_id=versions.document_id("DEADLY", "2024-01"))
     assert (failed.last_error or {})["code"] == "WORKER_LOST"

@@ -11,7 +11,7 @@ from django.core.management import CommandError, call_command
 
 from accounts.audit.models import AuditEntry
 from accounts.audit.tests.personas import written
-from statutes import ids
+from statutes import versions
 from statutes.models import Law, LawVersion
 from statutes.sqs import client, dead_letters, envelope
 from statutes.sqs.messages import Message
@@ -39,8 +39,8 @@ def test_laws_are_listed_shown_done_again_and_taken_out(laws: S3Server) -> None:
     job = done(laws, xml(TAXED))
     Law.objects.create(law_id="LISR", version="2", status="failed", title="Ley de Renta")
     LawVersion.objects.create(
-        document_id=ids.document_id("LISR", "2"), law_id="LISR", version="2", bucket="b", raw_key="k", status="failed",
-        error_code="NO_TEXT",
+        document_id=versions.document_id("LISR", "2"), law_id="LISR", version="2", bucket="b", raw_key="k",
+        status="failed", error_code="NO_TEXT",
     )  # fmt: skip
 
     listed = said("list").splitlines()[1:]

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def queue(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> Queue:
-    monkeypatch.setattr(settlement, "AGAIN_SECONDS", 0)
+    monkeypatch.setattr(settlement, "MIN_DELAY", 0)
     return queue
 
 

@@ -14,10 +14,9 @@ from accessa.integrity import statutes
 from jobs import services, worker
 from jobs.advisory_locks import holds_session_lock, session_lock, unlock_session
 from jobs.outcomes import Wait
-from statutes import ids
+from statutes import queries, versions
 from statutes.intake import accept_message
 from statutes.models import Law
-from statutes.s3 import spool
 from statutes.tests import sample_laws
 from statutes.tests.sample_laws import BUCKET, LOWER, RATE, TAXED, arrived, articles, done, message, objects, xml
 from statutes.tests.test_lambda import ARN, Lambda
@@ -43,9 +42,9 @@ def overtaken(s3: S3Server) -> Iterator[list[str]]:
 
     def watch(execute: Any, sql: Any, *rest: Any) -> Any:
         answer = execute(sql, *rest)
-        if sql == spool.PASSAGES and not seen:
+        if sql == queries.PASSAGES_WITH_VECTORS and not seen:
             seen.append(sql)
-            unlock_session(ids.publish_lock_key("LIVA"))
+            unlock_session(versions.publish_lock_key("LIVA"))
             done(s3, xml(TAXED, LOWER), "2024-03")
         return answer
 
@@ -74,7 +73,7 @@ def test_whoever_has_lost_the_turn_writes_no_manifest_over_a_newer_one(found: st
 
 
 def test_a_turn_is_this_sessions_alone_and_each_law_has_its_own() -> None:
-    liva, other, third = map(ids.publish_lock_key, ("LIVA", "~ley/ñ", "LISR"))
+    liva, other, third = map(versions.publish_lock_key, ("LIVA", "~ley/ñ", "LISR"))
     before = holds_session_lock(liva)
 
     with session_lock(liva), session_lock(other):

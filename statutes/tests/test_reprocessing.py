@@ -16,7 +16,7 @@ from jobs import services, worker
 from jobs.claims import Claim, ClaimLost
 from jobs.models import UploadJob
 from jobs.states import Stage
-from statutes import ids, search
+from statutes import search, versions
 from statutes.artifact_import import import_artifacts
 from statutes.intake import IntakeStatus, accept_message
 from statutes.models import Law, LawVersion
@@ -31,7 +31,7 @@ from testing.fakes.s3 import S3Server
 from testing.personas import Person, run_to_the_end, stages, stop_before
 
 pytestmark = pytest.mark.django_db
-FIRST, SECOND = ids.document_ids("LIVA", "2024-01")
+FIRST, SECOND = versions.document_ids("LIVA", "2024-01")
 RENAMED = xml(TAXED, LOWER, title="Ley del Impuesto Reformado")
 
 
@@ -332,7 +332,7 @@ def test_overtaken_by_a_newer_version_what_is_done_anew_is_taken_out(laws: S3Ser
 
     worker.run_stage(claim)
 
-    assert list(Document.objects.values_list("pk", flat=True)) == [ids.document_id("LIVA", "2024-02")]
+    assert list(Document.objects.values_list("pk", flat=True)) == [versions.document_id("LIVA", "2024-02")]
     assert (Law.objects.get().version, LawVersion.objects.get(pk=SECOND).error_code) == ("2024-02", "LAW_OUTDATED")
     assert (articles(RATE, LOWER), list(find_violations(deep=True))) == ([True, False], [])
 

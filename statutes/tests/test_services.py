@@ -21,7 +21,7 @@ from embeddings.models import DocumentChunk
 from jobs import worker
 from jobs.claims import ClaimLost
 from jobs.models import UploadJob
-from statutes import ids, periodic, services
+from statutes import periodic, services, versions
 from statutes.intake import accept_message
 from statutes.models import Law, LawVersion
 from statutes.tests import sample_laws
@@ -49,7 +49,7 @@ def test_a_version_is_done_again_from_its_raw_file_as_it_is_now(laws: S3Server) 
     assert articles(RATE, LOWER) == [True, False]
     run_to_the_end()
     assert articles(RATE, LOWER) == [False, True]
-    first, second = ids.document_ids("LIVA", "2024-01")
+    first, second = versions.document_ids("LIVA", "2024-01")
     assert (LawVersion.objects.get(pk=second).job_id, Law.objects.get().document_id) == (job.pk, second)
     entry = AuditEntry.objects.get()
     assert (entry.action, entry.object_id, entry.tenant_id) == ("laws.reprocess", str(first), SYSTEM_TENANT_ID)
@@ -169,7 +169,7 @@ def test_a_law_that_is_just_being_published_is_left_alone(laws: S3Server) -> Non
     done(laws, xml(TAXED))
 
     with psycopg.connect(**connection.get_connection_params() | {"cursor_factory": psycopg.Cursor}) as other:
-        other.execute("SELECT pg_advisory_lock(hashtextextended(%s, 0))", [ids.publish_lock_key("LIVA")])
+        other.execute("SELECT pg_advisory_lock(hashtextextended(%s, 0))", [versions.publish_lock_key("LIVA")])
         assert refused(services.withdraw, "LIVA") == "LAW_BUSY"
 
     assert articles(TAXED) == [True]

@@ -14,7 +14,7 @@ import pytest
 
 from documents.ids import canonical_json
 from embeddings.models import DocumentChunk
-from statutes import artifact_import, ids
+from statutes import artifact_import, versions
 from statutes.errors import Unreadable
 from statutes.intake import IntakeStatus, accept_message
 from statutes.readers import docx
@@ -55,7 +55,7 @@ def test_a_passage_with_the_id_of_anothers_does_not_take_its_place(laws: S3Serve
     done(laws, xml(RATE), law_id="LISR", raw_key="raw/lisr.xml")
     done(laws, xml(TAXED))
     before = known()
-    other = str(DocumentChunk.objects.get(document_id=ids.document_id("LISR", "2024-01"), chunk_ord=0).pk)
+    other = str(DocumentChunk.objects.get(document_id=versions.document_id("LISR", "2024-01"), chunk_ord=0).pk)
     manifest = json.loads(objects(laws)[keys.manifest(LAW)])
     entry = manifest["chunks"][0]
     own = entry["chunk_id"]

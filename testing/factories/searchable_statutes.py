@@ -12,7 +12,7 @@ from embeddings import active_model, chunk_store
 from embeddings.embedders import DIMENSIONS, vector_shas
 from embeddings.indexes import bm25
 from embeddings.models import DocumentChunk
-from statutes import ids
+from statutes import versions
 from statutes.chunking import articles
 from statutes.models import Law, LawVersion
 from statutes.structure import markdown
@@ -35,7 +35,7 @@ def enacted(
     law = _read(text)
     rendered = markdown.render_markdown(law, pages=text.count("\f") + 1 if form == "pdf" else 0)
     made: UUID = DocumentFactory.create(
-        pk=ids.document_id(law_id, version),
+        pk=versions.document_id(law_id, version),
         user_id=SYSTEM_TENANT_ID,
         filename=title,
         chunks_version=articles.CHUNKER.label,

@@ -1,4 +1,4 @@
-"""The worker of spec 004: from a queue's messages to laws in the corpus."""
+"""Command that runs an SQS consumer, the worker of spec 004."""
 
 from __future__ import annotations
 
@@ -26,7 +26,12 @@ class Command(BaseCommand):
         parser.add_argument("--until-idle", action="store_true", help="stop when the queue has no message any more")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        _check()
+        for name in ("SQS_QUEUE_URL", "STATUTES_BUCKET"):
+            if not getattr(settings, name):
+                raise CommandError(f"Set {name}.")
+        for name, (least, most) in SETTING_BOUNDS.items():
+            if not least <= getattr(settings, name) <= most:
+                raise CommandError(f"{name} must be between {least} and {most}.")
         shared_memory.start_cluster()
         tracing.start_tracers()
         consumer = Consumer(works=not options["hold_only"], mortal=True, until_idle=options["until_idle"])
@@ -37,13 +42,4 @@ class Command(BaseCommand):
         except ImproperlyConfigured as error:
             raise CommandError(str(error)) from error
         if not is_orderly:
-            os._exit(0)  # a stage that hangs would keep the process; what it holds has been given to others
-
-
-def _check() -> None:
-    for name in ("SQS_QUEUE_URL", "STATUTES_BUCKET"):
-        if not getattr(settings, name):
-            raise CommandError(f"Set {name}.")
-    for name, (least, most) in SETTING_BOUNDS.items():
-        if not least <= getattr(settings, name) <= most:
-            raise CommandError(f"{name} must be between {least} and {most}.")
+            os._exit(0)  # a hanging stage would keep the process alive; its job and messages were released

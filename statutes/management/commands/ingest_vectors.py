@@ -1,4 +1,4 @@
-"""Put laws' vectors from their artifacts into pgvector."""
+"""Command that imports laws from their artifacts."""
 
 from __future__ import annotations
 
@@ -28,29 +28,27 @@ class Command(BaseCommand):
         place.add_argument("--folder", type=Path, help="a copy of the bucket on this machine, as aws s3 sync makes it")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        source = _source(options["bucket"], options["folder"])
+        source: Source
+        try:
+            if options["folder"]:
+                source = FolderSource(options["folder"])
+            else:
+                source = BucketSource(options["bucket"] or client.statutes_bucket())
+        except ImproperlyConfigured as error:
+            raise CommandError(str(error)) from error
         refused = 0
         for law_id in options["law_id"]:
             try:
-                found = artifact_import.import_artifacts(source, law_id)
-            except ManifestRefused as why:
+                counts = artifact_import.import_artifacts(source, law_id)
+            except ManifestRefused as error:
                 refused += 1
-                self.stderr.write(f"{law_id}: {why.code}: {why.detail}")
+                self.stderr.write(f"{law_id}: {error.code}: {error.detail}")
             except FileNotFoundError:
                 refused += 1
                 self.stderr.write(f"{law_id}: MANIFEST_MISSING: There is no manifest of this law.")
             except OSError as error:
                 raise CommandError(f"{law_id}: STORE_AWAY: {safe_error_name(error)}") from error
             else:
-                self.stdout.write(f"{law_id}: {found.passages} passages, {found.vectors} vectors")
+                self.stdout.write(f"{law_id}: {counts.passages} passages, {counts.vectors} vectors")
         if refused:
             raise CommandError(f"{refused} of {len(options['law_id'])} laws were refused.")
-
-
-def _source(bucket: str | None, folder: Path | None) -> Source:
-    if folder:
-        return FolderSource(folder)
-    try:
-        return BucketSource(bucket or client.statutes_bucket())
-    except ImproperlyConfigured as error:
-        raise CommandError(str(error)) from error

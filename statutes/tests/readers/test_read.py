@@ -16,7 +16,7 @@ from documents.parsers import ocr
 from documents.parsers.sandbox.client import ROOT
 from jobs.outcomes import Permanent, StageFailure
 from statutes import readers
-from statutes.errors import ENDED, REFUSALS, Unreadable
+from statutes.errors import SANDBOX_FAILURES, UNREADABLE, Unreadable
 from statutes.readers import Format, docx, sniff_format
 from statutes.structure import json_schema
 from statutes.structure.model import Law
@@ -284,7 +284,7 @@ def test_a_pdf_that_only_restricts_its_use_is_read(path: Path) -> None:
 
 
 def test_a_pdf_bomb_is_no_law(path: Path) -> None:
-    assert refused(path, bomb(), "pdf").code in ENDED.keys() | {"NO_TEXT", "NO_TEXT_FOUND"}
+    assert refused(path, bomb(), "pdf").code in SANDBOX_FAILURES.keys() | {"NO_TEXT", "NO_TEXT_FOUND"}
 
 
 def test_memory_is_capped_and_the_next_file_is_read(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -293,7 +293,7 @@ def test_memory_is_capped_and_the_next_file_is_read(path: Path, monkeypatch: pyt
     failure = refused(path, b"<a>" + b"<b/>" * 600_000, "xml")
 
     assert isinstance(failure, Permanent)
-    assert (failure.code, failure.detail) == ("PARSER_OUT_OF_MEMORY", ENDED["PARSER_OUT_OF_MEMORY"])
+    assert (failure.code, failure.detail) == ("PARSER_OUT_OF_MEMORY", SANDBOX_FAILURES["PARSER_OUT_OF_MEMORY"])
     monkeypatch.undo()
     assert articles(read(path, ACT)) == {"1": "The board of the act."}
 
@@ -314,5 +314,5 @@ def test_the_child_can_open_neither_file_nor_socket_once_it_reads(path: Path, fo
 
 
 def test_each_refusal_says_what_is_wrong_once() -> None:
-    assert len(set(REFUSALS.values())) == len(REFUSALS)
-    assert all(text.endswith(".") and text[0].isupper() for text in (*REFUSALS.values(), *ENDED.values()))
+    assert len(set(UNREADABLE.values())) == len(UNREADABLE)
+    assert all(text.endswith(".") and text[0].isupper() for text in (*UNREADABLE.values(), *SANDBOX_FAILURES.values()))
