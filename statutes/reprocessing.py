@@ -20,7 +20,6 @@ from jobs.outcomes import Moved, Outcome, Wait
 from jobs.states import ACTIVE, Stage, State
 from statutes import versions
 from statutes.error_codes import LAW_BUSY
-from statutes.error_codes import LAW_BUSY
 from statutes.models import Law, LawVersion
 
 BUSY_SECONDS = 2.0
