@@ -72,7 +72,7 @@ def get_or_create_document(version: LawVersion) -> Document:
 def move_to_second_document(claim: Claim, *, for_good: bool = False) -> Outcome:
     """Rewind a job of the live document into the version's other document: the live one stays as it is.
 
-    With ``for_good`` the job does not move back later. Raises ``Wait`` while another job is active at the other document.
+    With ``for_good`` the job does not move back later. Raises ``Wait`` while the other document has an active job.
     """
     with transaction.atomic():
         version = LawVersion.objects.defer("canonical").get(pk=claim.job.document_id)
