@@ -1,7 +1,5 @@
 """Admin of documents, by id: file names are tenants' text and shown only on the audited page that reads documents."""
 
-from __future__ import annotations
-
 from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest

@@ -1,7 +1,5 @@
 """Progress bars for jobs on the command line: a bar per document, a line per stage."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

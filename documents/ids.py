@@ -1,7 +1,5 @@
 """Deterministic UUIDv5 ids of documents, parses, chunks and embeddings."""
 
-from __future__ import annotations
-
 import json
 import uuid
 from typing import Any

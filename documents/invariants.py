@@ -1,7 +1,5 @@
 """Stage invariants: the original is stored, a parse was requested, and the stored parse is the recorded one."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Sequence
 from functools import partial

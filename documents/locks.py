@@ -1,7 +1,5 @@
 """One at a time per document, across processes and tables."""
 
-from __future__ import annotations
-
 from uuid import UUID
 
 from jobs.advisory_locks import lock_transaction

@@ -1,7 +1,5 @@
 """Documents, pages read by OCR, pending deletions of objects, and parse requests to a vendor."""
 
-from __future__ import annotations
-
 import uuid
 
 from django.contrib.postgres.fields import ArrayField

@@ -1,7 +1,5 @@
 """Page images of originals and the boxes of a passage on its page, made on demand in the sandbox and not stored."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json
@@ -55,26 +53,9 @@ class PassageLocation:
     boxes: list[Box]
 
 
-class _FailedRequests:
-    """Requests that killed a child, so that repeating them costs nothing."""
-
-    def __init__(self) -> None:
-        self._keys: OrderedDict[Key, None] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def __contains__(self, key: Key) -> bool:
-        return key in self._keys
-
-    def add(self, key: Key) -> None:
-        with self._lock:
-            self._keys[key] = None
-            while len(self._keys) > MAX_FAILURES:
-                self._keys.popitem(last=False)
-
-
-_failed = _FailedRequests()
+_lock = threading.Lock()
+_failed: OrderedDict[Key, None] = OrderedDict()  # requests that killed a child, so that repeating them costs nothing
 _waiting: Counter[UUID] = Counter()  # requests by tenant
-_waiting_lock = threading.Lock()
 _sandboxes: queue.LifoQueue[SandboxClient] = queue.LifoQueue()  # last in, first out: the second starts only when needed
 for _ in range(MAX_CONCURRENT):
     _sandboxes.put(
@@ -129,7 +110,10 @@ def _request(document: Document, page: int, request: dict[str, Any]) -> dict[str
         if isinstance(failure, Retryable) and failure.code == "PARSE_TIMEOUT":  # the machine is slow, not the page
             raise unavailable("The page could not be drawn in time; try again shortly.") from None
         if isinstance(failure, Permanent) and not isinstance(failure, original_file.ContentMismatch):
-            _failed.add(key)
+            with _lock:
+                _failed[key] = None
+                if len(_failed) > MAX_FAILURES:
+                    _failed.popitem(last=False)
         raise _page_not_shown() from None
     except OSError as error:
         require_page(document, page)  # the file of a deleted document is gone
@@ -150,14 +134,14 @@ def _page_not_found() -> ApiError:
 @contextmanager
 def _admission(user_id: UUID) -> Iterator[None]:
     """Count a request of a tenant; raise ``ApiError`` when too many of all or of this tenant are waiting."""
-    with _waiting_lock:
+    with _lock:
         if _waiting.total() >= MAX_WAITING or _waiting[user_id] >= MAX_WAITING_PER_TENANT:
             raise _busy()
         _waiting[user_id] += 1
     try:
         yield
     finally:
-        with _waiting_lock:
+        with _lock:
             _waiting[user_id] -= 1
             if not _waiting[user_id]:
                 del _waiting[user_id]

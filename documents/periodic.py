@@ -1,7 +1,5 @@
 """Periodic tasks: delete what deleted documents left in the store and at the parsing vendor, and stale uploads."""
 
-from __future__ import annotations
-
 import logging
 from datetime import timedelta
 

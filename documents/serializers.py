@@ -1,7 +1,5 @@
 """API requests and responses of uploads and documents."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.utils import timezone
@@ -52,22 +50,9 @@ class DocumentResponse(serializers.ModelSerializer[Document]):
     class Meta:
         model = Document
         fields = (
-            "document_id",
-            "filename",
-            "mime",
-            "bytes_len",
-            "file_sha256",
-            "parsed_sha256",
-            "pages",
-            "failed_pages",
-            "parser_name",
-            "parser_version",
-            "parse_fallback",
-            "processing_status",
-            "saved",
-            "created_at",
-            "updated_at",
-        )
+            "document_id", "filename", "mime", "bytes_len", "file_sha256", "parsed_sha256", "pages", "failed_pages",
+            "parser_name", "parser_version", "parse_fallback", "processing_status", "saved", "created_at", "updated_at",
+        )  # fmt: skip
         read_only_fields = fields
 
 

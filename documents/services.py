@@ -1,7 +1,5 @@
 """Uploads and documents of a tenant: declare, store, delete, and sign download URLs."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -37,17 +35,9 @@ RENEW_UPLOAD = """
     WHERE document_id = %s RETURNING upload_expires_at"""
 # Children first: every table that holds a row for the document, then the document.
 TABLES = (
-    "parse_requests",
-    "document_scanned_pages",
-    "document_vector_buffer",
-    "document_chunk_buffer",
-    "document_terms",
-    "shadow_vectors",
-    "document_chunks",
-    "events",
-    "upload_jobs",
-    "documents",
-)
+    "parse_requests", "document_scanned_pages", "document_vector_buffer", "document_chunk_buffer", "document_terms",
+    "shadow_vectors", "document_chunks", "events", "upload_jobs", "documents",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

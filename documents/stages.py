@@ -1,7 +1,5 @@
 """Stage handlers from the declared upload to verified markdown: receive, request_parse, parse, check_parse."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from decimal import Decimal
@@ -42,7 +40,7 @@ from vendors import ledger
 
 
 def receive(claim: Claim) -> Outcome:
-    """queued: wait for the bytes, then check that they are the declared ones and a PDF that can be opened."""
+    """Stage queued: wait for the bytes, then check that they are the declared ones and a PDF that can be opened."""
     document = claim.job.document
     bucket, name = storage.locate(document.raw_path)
     if not bucket.exists(name):
@@ -81,7 +79,7 @@ def _wait_for_bytes(document: Document, poll_seconds: float) -> Wait:
 
 
 def request_parse(claim: Claim) -> Outcome:
-    """job_validated: choose the parser and predict the cost. Submits a vendor's parse; a local one runs next stage."""
+    """Stage job_validated: choose the parser, predict the cost, and submit the parse if it is a vendor's."""
     document = claim.job.document
     parser, is_fallback = _choose_parser(document)
     pages, parse = document.pages or 1, parse_id(document.pk, parser.name, parser.version)
@@ -118,7 +116,7 @@ def _choose_parser(document: Document) -> tuple[Parser, bool]:
 
 
 def parse(claim: Claim) -> Outcome:
-    """parsing: convert the PDF to normalized markdown, in the sandbox or at a vendor; a stored parse is reused."""
+    """Stage parsing: convert the PDF to normalized markdown, locally or at a vendor; a stored parse is reused."""
     document, plan = claim.job.document, claim.job.payload
     local = registry.local_parser(ocr=document.ocr)
     parser = Parser(plan.get("parser_name", local.name), plan.get("parser_version", local.version))
@@ -165,7 +163,15 @@ def _store(claim: Claim, parse: ParseResult, collected: CollectedParse | None = 
             if not parse_store.lock_shared_parse(document, path):
                 raise Retryable(PARSE_TWIN_GONE, "The document that shared the text was deleted; storing it again.")
             with claim.transaction():
-                moved = _record(claim, parse, path, collected)
+                fields = parse_store.record_parse(document, parse, path)
+                if collected is not None:
+                    fields["cost_cents"] = collected.settle()
+                if parse.failed:
+                    severity, payload = Event.Severity.WARN, {"pages": list(parse.failed)}
+                    log_event(claim.job, "PARSE_PAGES_FAILED", Event.Type.STAGE_DONE, severity, payload)
+                if path != parse_store.own_path(document):
+                    log_event(claim.job, "PARSE_DEDUP_HIT", Event.Type.STAGE_DONE)
+                moved = claim.advance(code="PARSE_STORED", event={"bytes": len(parse.content)}, **fields)
     except ClaimLost:
         object_deletions.delete_pending_objects(document.pk)  # nothing, unless the document was deleted meanwhile
         raise
@@ -173,20 +179,8 @@ def _store(claim: Claim, parse: ParseResult, collected: CollectedParse | None = 
     return moved
 
 
-def _record(claim: Claim, parse: ParseResult, path: str, collected: CollectedParse | None) -> Outcome:
-    fields = parse_store.record_parse(claim.job.document, parse, path)
-    if collected is not None:
-        fields["cost_cents"] = collected.settle()
-    if parse.failed:
-        severity, payload = Event.Severity.WARN, {"pages": list(parse.failed)}
-        log_event(claim.job, "PARSE_PAGES_FAILED", Event.Type.STAGE_DONE, severity, payload)
-    if path != parse_store.own_path(claim.job.document):
-        log_event(claim.job, "PARSE_DEDUP_HIT", Event.Type.STAGE_DONE)
-    return claim.advance(code="PARSE_STORED", event={"bytes": len(parse.content)}, **fields)
-
-
 def check_parse(claim: Claim) -> Outcome:
-    """parsed: check that the stored markdown has the recorded hash and that its page starts lie within it."""
+    """Stage parsed: check that the stored markdown has the recorded hash and that its page starts lie within it."""
     document = claim.job.document
     content = parse_store.read_bytes(document)
     if hashlib.sha256(content).hexdigest() != document.parsed_sha256:

@@ -1,7 +1,5 @@
 """Limits of an upload (MVP context §9), checked before anything is stored or paid for."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 

@@ -1,7 +1,5 @@
 """API views of uploads, documents, their files and their page images."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable
 from http import HTTPStatus

@@ -1,4 +1,4 @@
-"""Where fenced code begins and ends in markdown, for whoever must leave code alone."""
+"""Spans of fenced code in markdown, which other rules must leave alone."""
 
 import re
 from collections.abc import Iterator

@@ -8,7 +8,7 @@ _TOKEN = re.compile(r"\\[^`\n]|`++|!?\[|\]\(?|[()]")
 _TARGET = re.compile(r"""\s*+(?:<[^<>]*+>|\S*+)(?:\s++(?:"[^"]*+"|'[^']*+'|\([^()]*+\)))?+\s*+""")
 _PLAIN_IMAGE = re.compile(r"!\[[^\[\]()]*+\]\([^\[\]()\s]*+\)(?!\()")
 _PLAIN_LINK = re.compile(r"(\[[^\[\]()]*+\])\([^\[\]()\s]*+\)(?!\()")
-# A target with parentheses or brackets inside is read again for each pair around it; one without is read once.
+# A target with parentheses or brackets inside is scanned again for each pair around it; one without, once.
 _LONGEST_NESTED_TARGET = 2000
 
 
@@ -16,9 +16,9 @@ def reduce_links(text: str) -> str:
     """Turn `![alt](url)` into `![img]` and `[text](url)` into `[text]`; reference links stay as they are."""
     parts: list[str] = []
     done = 0
-    while (found := text.find("](", done)) >= 0:
-        start = text.rfind("\n", done, found) + 1 or done
-        end = text.find("\n", found)
+    while (target := text.find("](", done)) >= 0:
+        start = text.rfind("\n", done, target) + 1 or done
+        end = text.find("\n", target)
         end = len(text) if end < 0 else end
         parts += (text[done:start], _reduce_line(text[start:end]))
         done = end
@@ -26,12 +26,12 @@ def reduce_links(text: str) -> str:
 
 
 def _reduce_line(line: str) -> str:
-    # Without its link such a line could read as the start of a fence.
+    # Without its link such a line could become the start of a fence.
     if ")" not in line or line.lstrip(" ").startswith("```"):
         return line
     if "`" not in line and "\\" not in line:
         plain = _PLAIN_LINK.sub(r"\1", _PLAIN_IMAGE.sub("![img]", line))
-        # What the two patterns see is what the scan would; where they leave something, it decides about the whole line.
+        # The patterns agree with the scan; if they leave a link, the scan decides about the whole line.
         if "](" not in plain:
             return plain
     return _Scan(line).run()
@@ -39,12 +39,12 @@ def _reduce_line(line: str) -> str:
 
 @dataclass(slots=True)
 class _Scan:
-    """One pass that judges each target after what is inside it was reduced, so that a second pass finds nothing."""
+    """One pass that reduces inner links before it judges the outer target, which makes it idempotent."""
 
     line: str
     out: list[str] = field(default_factory=list)
     size: int = 0
-    # What is open: its token, its place in `out`, the size of `out` before it, and for a target the place of its text.
+    # Open brackets: token, index in `out`, size of `out` before it, and for a target the index of its text.
     opened: list[tuple[str, int, int, int]] = field(default_factory=list)
     brackets: int = 0
     parens: int = 0
@@ -66,24 +66,21 @@ class _Scan:
             if start > done:
                 self._emit(self.line[done:start])
             done = token.end()
-            self._take(mark, start, done)
+            if mark == ")":
+                self._close_paren(done)
+            elif mark == "]":
+                self._close_bracket()
+                self._emit(mark)
+            elif mark == "](":
+                text = self._close_bracket()
+                self._open(mark if text >= 0 else "(", mark, text)
+            elif mark == "(":
+                # The words after a link must not become its new target: `[a](b)(c)` is `[a] (c)`.
+                self._open(mark, " (" if start == self.reduced_to else mark)
+            else:
+                self._open(mark, mark)
         self._emit(self.line[done:])
         return "".join(self.out)
-
-    def _take(self, mark: str, start: int, end: int) -> None:
-        if mark == ")":
-            self._close_paren(end)
-        elif mark == "]":
-            self._close_bracket()
-            self._emit(mark)
-        elif mark == "](":
-            text = self._close_bracket()
-            self._open(mark if text >= 0 else "(", mark, text)
-        elif mark == "(":
-            # The words after a link must not become its new target: `[a](b)(c)` is `[a] (c)`.
-            self._open(mark, " (" if start == self.reduced_to else mark)
-        else:
-            self._open(mark, mark)
 
     def _emit(self, piece: str) -> None:
         self.out.append(piece)
@@ -102,7 +99,7 @@ class _Scan:
         return entry
 
     def _close_bracket(self) -> int:
-        """Return the place of the matching `[` in `out`, or -1."""
+        """Return the index of the matching `[` in `out`, or -1."""
         while self.brackets:
             kind, place, _, _ = self._pop()
             if "[" in kind:
@@ -113,25 +110,18 @@ class _Scan:
         while self.parens:
             kind, place, size, text = self._pop()
             if "(" in kind:
-                if kind == "](" and self._is_target(place, size):
-                    self._drop_target(place, text)
+                is_nested = len(self.out) - place > 2
+                is_short = not is_nested or self.size - size <= _LONGEST_NESTED_TARGET
+                if kind == "](" and is_short and _TARGET.fullmatch("".join(self.out[place + 1 :])):
+                    is_image = self.out[text] == "!["
+                    first, piece = (text, "![img]") if is_image else (place, "]")
+                    self.size -= sum(map(len, self.out[first:]))
+                    del self.out[first:]
+                    self._emit(piece)
                     self.reduced_to = end
                     return
                 break
         self._emit(")")
-
-    def _is_target(self, place: int, size: int) -> bool:
-        nested = len(self.out) - place > 2
-        if nested and self.size - size > _LONGEST_NESTED_TARGET:
-            return False
-        return _TARGET.fullmatch("".join(self.out[place + 1 :])) is not None
-
-    def _drop_target(self, place: int, text: int) -> None:
-        is_image = self.out[text] == "!["
-        keep, piece = (text, "![img]") if is_image else (place, "]")
-        self.size -= sum(map(len, self.out[keep:]))
-        del self.out[keep:]
-        self._emit(piece)
 
 
 def _code_spans(line: str) -> dict[int, int]:
@@ -143,12 +133,12 @@ def _code_spans(line: str) -> dict[int, int]:
     for run in re.finditer(r"`++", line):
         runs.setdefault(len(run[0]), []).append(run.start())
         starts.append((run.start(), len(run[0])))
-    found: dict[int, int] = {}
+    spans: dict[int, int] = {}
     done = 0
     for start, length in starts:
         if start >= done:
             later = runs[length]
             index = bisect_right(later, start)
             if index < len(later):
-                done = found[start] = later[index] + length
-    return found
+                done = spans[start] = later[index] + length
+    return spans

@@ -5,27 +5,32 @@ from dataclasses import dataclass, field
 
 # Glyphs that PDFs draw before an item; the last two are Symbol's and Wingdings', which extraction leaves private.
 _GLYPHS = "•‣\u2043◦∙·▪▫●○■□►▸\uf0b7\uf0a7"
-# A line of nothing but marks is a rule (`* * *`) or an empty item: reading it as an item would change it twice.
+# A line of nothing but marks is a rule (`* * *`) or an empty item: rewriting it as an item would not be idempotent.
 _ITEM = re.compile(rf"\n( *+)(?![-*+_ {_GLYPHS}]*+(?:\n|\Z))(?:[*+-] |[{_GLYPHS}] ?|([0-9]{{1,9}}[.)] ))")
 _PARAGRAPH = re.compile(r"\n\n(?=[^ \n])")
 
 
 @dataclass(slots=True)
 class ListLevels:
-    """Remembers the open items' columns between the pieces of one text."""
+    """Columns of the open items, kept between the pieces of one text."""
 
     columns: list[int] = field(default_factory=list)
 
     def rewrite(self, text: str) -> str:
-        """Return text, each of whose lines starts with a newline, with its items' marks and indents in one style."""
+        """Return the text with its items' marks and indents in one style; each line starts with a newline."""
         parts: list[str] = []
         done = 0
-        for item in _ITEM.finditer(text):
-            start = item.start()
-            indent, number = item.groups()
+        for match in _ITEM.finditer(text):
+            start = match.start()
+            indent, number = match.groups()
             self._leave_list(text, done, start)
-            parts += (text[done:start], "\n", "  " * self._level(len(indent)), number or "- ")
-            done = item.end()
+            column = len(indent)
+            while self.columns and self.columns[-1] > column:
+                self.columns.pop()
+            if not self.columns or self.columns[-1] < column:
+                self.columns.append(column)
+            parts += (text[done:start], "\n", "  " * (len(self.columns) - 1), number or "- ")
+            done = match.end()
         self._leave_list(text, done, len(text))
         return "".join((*parts, text[done:]))
 
@@ -34,10 +39,3 @@ class ListLevels:
         blank = text.find("\n\n", start, end + 1)
         if blank >= 0 and _PARAGRAPH.search(text, blank, end + 1):
             self.columns.clear()
-
-    def _level(self, column: int) -> int:
-        while self.columns and self.columns[-1] > column:
-            self.columns.pop()
-        if not self.columns or self.columns[-1] < column:
-            self.columns.append(column)
-        return len(self.columns) - 1

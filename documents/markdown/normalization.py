@@ -1,4 +1,4 @@
-"""The one form in which parsed markdown is stored, hashed and cut (MVP context §10)."""
+"""Normalization of parsed markdown before it is stored, hashed and chunked (MVP context §10)."""
 
 import re
 from bisect import bisect_right
@@ -17,7 +17,7 @@ _UNPRINTED = re.compile(
 _LINE_ENDS = ("\r\n", "\r", "\v", "\f", "\x85", "\u2028", "\u2029")
 _SPACES = "\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000"
 
-# Each looks behind instead of starting with a repeat: a long run of spaces that ends in a letter must be read once.
+# Lookbehinds instead of a leading repeat: a long run of spaces that ends in a letter must be scanned once.
 _TRAILING = re.compile(r"(?<![ \t])[ \t]++(?=\n|\Z)")
 _INDENT = re.compile(r"\n[ \t]++")
 _GAP = re.compile(r" (?<=[^ \n] ) ++")
@@ -37,13 +37,13 @@ class NormalizedPages:
 
 
 def normalize(text: str) -> str:
-    """Apply the nine rules of MVP context §10; doing it twice changes nothing. Text without a visible line gives ""."""
+    """Apply the nine rules of MVP context §10; idempotent. Text without a visible line gives ""."""
     return _normalize(text)[0]
 
 
 def normalize_pages(pages: Sequence[str]) -> NormalizedPages:
     """Normalize each page and join them by a blank line; a fence left open at a page's end is closed there."""
-    bodies = [_closed(page) for page in pages]
+    bodies = [f"{body}{closer}\n" if closer else body for body, closer in map(_normalize, pages)]
     text = "\n".join(filter(None, bodies))
     starts: list[int] = []
     start = end = len(text)
@@ -56,31 +56,26 @@ def normalize_pages(pages: Sequence[str]) -> NormalizedPages:
 
 
 def page_at(page_starts: Sequence[int], offset: int) -> int:
-    """Return the 1-based page of the character at offset; of pages with one start, only the last has text."""
+    """Return the page, from 1, of the character at ``offset``; of pages with one start, only the last has text."""
     return max(bisect_right(page_starts, offset), 1)
-
-
-def _closed(page: str) -> str:
-    body, closer = _normalize(page)
-    return f"{body}{closer}\n" if closer else body
 
 
 def _normalize(text: str) -> tuple[str, str]:
     """Return the normalized text and the line that would close the fence it leaves open."""
     # A newline before the first line lets every pattern below start with one, which `re` finds fastest.
-    text = "\n" + _plain_characters(text)
+    text = "\n" + _normalize_characters(text)
     parts: list[str] = []
-    done, missing, lists = 0, "", ListLevels()
+    done, missing_closer, lists = 0, "", ListLevels()
     for start, end, closer in code_fences.find_code_fences(text):
-        missing = closer
-        parts += (_prose(text[done:start], lists), text[start:end])
+        missing_closer = closer
+        parts += (_normalize_prose(text[done:start], lists), text[start:end])
         done = end
-    body = "".join((*parts, _prose(text[done:], lists))).strip("\n")
-    return (f"{body}\n", missing) if body else ("", "")
+    body = "".join((*parts, _normalize_prose(text[done:], lists))).strip("\n")
+    return (f"{body}\n", missing_closer) if body else ("", "")
 
 
-def _plain_characters(text: str) -> str:
-    """Return text of printing characters, single spaces' width or newlines, no line ending in a space."""
+def _normalize_characters(text: str) -> str:
+    """Return text of printing characters, ordinary spaces and newlines, without trailing spaces."""
     text = _UNPRINTED.sub("", text)
     for line_end in _LINE_ENDS:
         text = text.replace(line_end, "\n")
@@ -93,8 +88,8 @@ def _plain_characters(text: str) -> str:
     return text
 
 
-def _prose(text: str, lists: ListLevels) -> str:
-    """Apply the rules that spare code to text outside fences, each of whose lines starts with a newline."""
+def _normalize_prose(text: str, lists: ListLevels) -> str:
+    """Apply the rules that do not apply to code; each line of ``text`` starts with a newline."""
     if not text.strip("\n"):
         return _BLANKS.sub("\n\n", text)
     text = _GAP.sub(" ", text)

@@ -3,8 +3,6 @@
 No Django in here: the children import this package.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version

@@ -1,7 +1,5 @@
 """Errors of PDF parsing, and whether each is retryable."""
 
-from __future__ import annotations
-
 from jobs.outcomes import Permanent, Retryable, StageFailure, undeclared
 
 #  reason                     exception   code                    detail for the tenant

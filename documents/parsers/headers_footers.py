@@ -1,7 +1,5 @@
 """Removal of running headers and footers: lines repeated at the edges of a document's pages."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence

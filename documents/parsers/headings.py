@@ -1,6 +1,4 @@
-"""From the headings that pdf-oxide guesses, page by page, to one outline of the document."""
-
-from __future__ import annotations
+"""Headings: one outline of the document, from the headings and bold lines that pdf-oxide marks page by page."""
 
 import re
 from collections.abc import Sequence
@@ -8,18 +6,12 @@ from dataclasses import dataclass
 
 from documents.markdown import code_fences
 from documents.parsers.headers_footers import remove_headers_footers
-from documents.parsers.heading_patterns import (
-    LONGEST_WORDS,
-    is_lettered,
-    is_named,
-    is_part,
-    is_title,
-    number_of,
-    starts_lower,
-)
 
-LONGEST_JOINED = 4096  # else a page of fragments would be copied over and over
-LONGEST_BOLD = 400  # a title with all its marks
+MAX_TITLE_CHARS = 120
+MAX_TITLE_WORDS = 12  # of an unnumbered title below the second level; a longer one is a paragraph's first line
+MAX_LEAD_WORDS = 5  # before a colon
+MAX_JOINED_CHARS = 4096  # else a page of fragments would be copied over and over
+MAX_BOLD_CHARS = 400  # a title with all its marks
 CONTENTS_ENTRIES = 3
 LABELS = 3  # so many bold paragraphs in a row are a figure's labels or the cells of a table's head
 DEEPEST = 6
@@ -33,11 +25,25 @@ _LEADER = (". . . .", ".....")
 _STOPS = (".", "!", "?", ":", ";")
 _CLOSERS = "*_\"'\u201d\u2019)] "
 
+_NUMBER = re.compile(r"(\d{1,2}(?:\.\d{1,2}){0,4})[.):]? ++(?=[^\W\d_]|[\"'(\u201c\u2018])")
+_NAMED = re.compile(
+    r"(?:chapter|section|article|appendix|annex|schedule|exhibit) (\d{1,3}(?:\.\d{1,2}){0,4})\b", re.IGNORECASE
+)
+_CHAPTER = re.compile(r"(?i:chapter|article|appendix|annex|schedule|exhibit) (?:[IVXLC]{1,7}|[A-Z])\b")
+_PART = re.compile(r"(?i:part) (?:[IVX]{1,5}|\d{1,2})\b")  # "Part II" is above the chapters
+# "A. Changes" and "Part A" are below a numbered section, or chapters where there is none.
+_LETTERED = re.compile(r"[A-Z][.)] |(?i:part|section) [A-Z]\b")
+_OPENERS = "\"'\u201c\u2018([*_ "
+_ENUMERATED = re.compile(r"\(?[a-z]{1,4}[.)] ")
+
 
 @dataclass(slots=True)
 class Outline:
-    """Where the headings so far have led: the last chapter's number, and the levels of the last heading
-    with a number, of the one that unnumbered ones go below, and of the last `#` line before there was any."""
+    """State of the outline while the headings are read in order.
+
+    The last chapter's number, and the levels of the last numbered heading, of the heading above unnumbered ones, and of
+    the last `#` line before any of those.
+    """
 
     chapter: int = 0
     numbered: int = 0
@@ -45,14 +51,17 @@ class Outline:
     marked: int = 1
 
     def level(self, title: str, marks: int) -> int:
-        """The number of `#` that it gets; ``marks`` is pdf-oxide's guess, 0 for a bold line."""
-        number = number_of(title)
-        if is_part(title):
+        """Return the heading's level and update the state; ``marks`` is pdf-oxide's guess, 0 for a bold line."""
+        number = title_number(title)
+        # The "1. Call us" of section 8.2 is not the first chapter, unless it is set as large as one.
+        is_small = marks not in (1, 2) and not (_NAMED.match(title) or _CHAPTER.match(title))
+        is_item = is_small and bool(self.numbered) and len(number) == 1 and number[0] <= self.chapter
+        if _PART.match(title):
             self.chapter, self.numbered, self.above = 0, 0, 1
-        elif number and not self._is_item(title, number, marks):
+        elif number and not is_item:
             self.chapter = number[0]
             self.numbered = self.above = min(len(number) + 1, DEEPEST)
-        elif number or is_lettered(title):
+        elif number or _LETTERED.match(title):
             self.above = min(self.numbered + 1, DEEPEST) if self.numbered else 2
         elif self.above:
             return min(self.above + 1, DEEPEST)
@@ -61,132 +70,156 @@ class Outline:
             return marks or min(self.marked + 1, DEEPEST)
         return self.above
 
-    def _is_item(self, title: str, number: tuple[int, ...], marks: int) -> bool:
-        """The "1. Call us" of section 8.2 is not the first chapter, unless it is set as large as one."""
-        small = marks not in (1, 2) and not is_named(title)
-        return small and bool(self.numbered) and len(number) == 1 and number[0] <= self.chapter
-
 
 def normalize_headings(pages: Sequence[str]) -> list[str]:
-    """The same pages in the same words, without running heads and feet, with headings that a citation can show.
+    """Return the pages without running headers and footers, with headings at the levels of one outline.
 
-    Takes time linear in the text, whatever it is. Fences and the rows of tables are left alone.
+    The words stay the same; code fences and table rows are left alone. Takes time linear in the text, whatever it is.
     """
     outline = Outline()
-    return [_outlined(page, outline) for page in remove_headers_footers(pages)]
+    return [_outline_page(page, outline) for page in remove_headers_footers(pages)]
 
 
-def _outlined(page: str, outline: Outline) -> str:
+def title_number(title: str) -> tuple[int, ...]:
+    """Return (8, 2) for "8.2 Therapy" and "Section 8.2", (0,) for a chapter with a letter, "Appendix B", else ()."""
+    if _CHAPTER.match(title):
+        return (0,)
+    number = _NAMED.match(title) or _NUMBER.match(title)
+    if not number or starts_lower(title[number.end() :]):
+        return ()
+    return tuple(map(int, number[1].split(".")))
+
+
+def is_title(text: str, *, shallow: bool) -> bool:
+    """Tell whether the text is neither a fragment nor a sentence; a ``shallow`` heading (level 1, 2) may be long."""
+    if len(text) > MAX_TITLE_CHARS or starts_lower(text) or text.endswith((".", ";", ",")):
+        return False
+    if sum(map(str.isalnum, text)) < 2 or not any(map(str.isalpha, text)):
+        return False
+    words = len(text.split())
+    if text.endswith(":"):
+        return words <= MAX_LEAD_WORDS
+    return shallow or words <= MAX_TITLE_WORDS or bool(title_number(text))
+
+
+def starts_lower(text: str) -> bool:
+    """Tell whether the first word is all lower case; those of "eHealth" and "a. Hospitals" are not."""
+    enumerator = _ENUMERATED.match(text)
+    word = text[enumerator.end() if enumerator else 0 :].lstrip(_OPENERS).split(maxsplit=1)[:1]
+    return bool(word) and word[0][:1].islower() and word[0] == word[0].lower()
+
+
+def _outline_page(page: str, outline: Outline) -> str:
     if "#" not in page and "**" not in page:
         return page
-    contents = _is_contents(page)
+    leaders = sum(line.rstrip("0123456789 ").endswith(_LEADER) for line in page.split("\n"))
+    is_contents = leaders >= CONTENTS_ENTRIES
     parts: list[str] = []
     done = 0
     for start, end, _ in code_fences.find_code_fences(page):
-        parts += (_prose(page[done:start], outline, contents=contents), page[start:end])
+        parts += (_outline_prose(page[done:start], outline, is_contents=is_contents), page[start:end])
         done = end
-    return "".join((*parts, _prose(page[done:], outline, contents=contents)))
+    return "".join((*parts, _outline_prose(page[done:], outline, is_contents=is_contents)))
 
 
-def _is_contents(page: str) -> bool:
-    return sum(line.rstrip("0123456789 ").endswith(_LEADER) for line in page.split("\n")) >= CONTENTS_ENTRIES
-
-
-def _prose(text: str, outline: Outline, *, contents: bool) -> str:
-    """On a page of contents the chapters' titles are entries, not places."""
-    lines = _demoted(text.split("\n"), contents=contents)
-    if not contents:
-        lines = _split(lines)
-    promoted = set() if contents else set(_bold_titles(lines))
+def _outline_prose(text: str, outline: Outline, *, is_contents: bool) -> str:
+    """Set the levels of headings outside code; on a page of contents the chapters' titles are entries."""
+    lines = _demote_false_headings(text.split("\n"), is_contents=is_contents)
+    if not is_contents:
+        lines = _split_run_in_titles(lines)
+    promoted = set() if is_contents else set(_find_bold_titles(lines))
     for index, line in enumerate(lines):
         marks = _MARKS.match(line)
         if marks or index in promoted:
-            title = _unmarked(line)
+            title = _strip_marks(line)
             lines[index] = f"{'#' * outline.level(title, len(marks[1]) if marks else 0)} {title}"
     return "\n".join(lines)
 
 
-def _demoted(lines: list[str], *, contents: bool) -> list[str]:
-    """Make paragraphs of the headings that are none; a fragment goes back to the end of what it continues."""
-    kept: list[str] = []
-    last, unfinished = -1, False  # the last line that shows anything, and whether it goes on in the next one
+def _demote_false_headings(lines: list[str], *, is_contents: bool) -> list[str]:
+    """Make paragraphs of false headings; a fragment is joined to the line that it continues."""
+    output: list[str] = []
+    last, unfinished = -1, False  # the last visible line, and whether it continues in the next one
     for line in lines:
         marks = _MARKS.match(line)
-        title = _unmarked(line) if marks else line
-        false = marks and not is_title(title, shallow=len(marks[1]) < 3)
-        entry = marks and contents and bool(number_of(title))
-        goes_on = unfinished and not marks and _PROSE.match(line)
-        if last >= 0 and (goes_on or (false and starts_lower(title))) and (joined := _joined(kept[last], title, marks)):
-            del kept[last + 1 :]
-            kept[last] = joined
+        title = _strip_marks(line) if marks else line
+        is_false = marks and not is_title(title, shallow=len(marks[1]) < 3)
+        is_entry = marks and is_contents and bool(title_number(title))
+        continues = unfinished and not marks and _PROSE.match(line)
+        joined = None
+        if last >= 0 and (continues or (is_false and starts_lower(title))):
+            joined = _join_lines(output[last], title, marks)
+        if joined:
+            del output[last + 1 :]
+            output[last] = joined
         else:
-            kept.append(title if false or entry else line)
-            last = len(kept) - 1 if line.strip() else last
+            output.append(title if is_false or is_entry else line)
+            last = len(output) - 1 if line.strip() else last
         if line.strip():
-            unfinished = bool(false) and len(title.split()) > LONGEST_WORDS
-    return kept
+            unfinished = bool(is_false) and len(title.split()) > MAX_TITLE_WORDS
+    return output
 
 
-def _joined(line: str, rest: str, marks: re.Match[str] | None) -> str | None:
-    """The line continued, if it can be: it ends no sentence, and a heading goes on in one of the same size."""
+def _join_lines(line: str, rest: str, marks: re.Match[str] | None) -> str | None:
+    """Return the continued line; None if it ends a sentence, or is a heading and the rest has another size."""
     above = _MARKS.match(line)
-    if len(line) > LONGEST_JOINED or line.lstrip().startswith("|") or line.rstrip(_CLOSERS).endswith(_STOPS):
+    if len(line) > MAX_JOINED_CHARS or line.lstrip().startswith("|") or line.rstrip(_CLOSERS).endswith(_STOPS):
         return None
     if above and (marks is None or above[1] != marks[1]):
         return None
     return f"{line[:-2]} {rest}**" if _is_bold(line) and "*" not in rest else f"{line} {rest}"
 
 
-def _split(lines: list[str]) -> list[str]:
-    """Set numbered titles apart from paragraphs that run on from them."""
-    split: list[str] = []
+def _split_run_in_titles(lines: list[str]) -> list[str]:
+    """Separate numbered titles from paragraphs that run on from them."""
+    output: list[str] = []
     for index, line in enumerate(lines):
         run_in = _RUN_IN.match(line) if line.startswith("**") and not (index and lines[index - 1].strip()) else None
-        title = _unmarked(run_in[1]) if run_in else ""
-        if run_in and number_of(title) and is_title(title, shallow=False) and not line[run_in.end()].islower():
-            split += (run_in[1], "", line[run_in.end() :])
+        title = _strip_marks(run_in[1]) if run_in else ""
+        if run_in and title_number(title) and is_title(title, shallow=False) and not line[run_in.end()].islower():
+            output += (run_in[1], "", line[run_in.end() :])
         else:
-            split.append(line)
-    return split
+            output.append(line)
+    return output
 
 
-def _bold_titles(lines: list[str]) -> list[int]:
-    """The bold paragraphs of one line that are titles, without those that are labels."""
+def _find_bold_titles(lines: list[str]) -> list[int]:
+    """Return the bold paragraphs of one line that are titles and not labels."""
     titles: list[int] = []
     run: list[int] = []
     for index, line in enumerate(lines):
-        bold = _is_bold(line) and _stands_alone(lines, index)
-        if bold and not number_of(_unmarked(line)):
+        neighbours = (lines[near] for near in (index - 1, index + 1) if 0 <= near < len(lines))
+        is_bold_paragraph = _is_bold(line) and not any(map(str.strip, neighbours))
+        if is_bold_paragraph and not title_number(_strip_marks(line)):
             run.append(index)
         elif line.strip():
-            titles += _titles_among(lines, run)
-            titles += [index] * (bold and is_title(_unmarked(line), shallow=True))
+            titles += _find_titles_in_run(lines, run)
+            titles += [index] * (is_bold_paragraph and is_title(_strip_marks(line), shallow=True))
             run = []
-    return titles + _titles_among(lines, run)
+    return titles + _find_titles_in_run(lines, run)
 
 
-def _titles_among(lines: list[str], run: list[int]) -> list[int]:
-    """One space between two bold pieces is a gap between two cells, two are a wrapped line."""
-    cells = any(len(gap[1]) == 1 for index in run for gap in _BETWEEN_BOLD.finditer(lines[index]))
-    return [] if cells or len(run) >= LABELS else [index for index in run if _is_bold_title(_unmarked(lines[index]))]
-
-
-def _is_bold_title(title: str) -> bool:
-    """Stricter than for what pdf-oxide has measured: "40% after deductible" is a cell."""
-    capital = title[:1].isalnum() and not next(filter(str.isalpha, title), "").islower()
-    return capital and not title.endswith((":", "!")) and is_title(title, shallow=False)
-
-
-def _stands_alone(lines: list[str], index: int) -> bool:
-    return not any(lines[near].strip() for near in (index - 1, index + 1) if 0 <= near < len(lines))
+def _find_titles_in_run(lines: list[str], run: list[int]) -> list[int]:
+    """Return the titles among consecutive bold paragraphs, by stricter rules: "40% after deductible" is a cell."""
+    # One space between two bold pieces is a gap between two cells, two are a wrapped line.
+    has_cells = any(len(gap[1]) == 1 for index in run for gap in _BETWEEN_BOLD.finditer(lines[index]))
+    if has_cells or len(run) >= LABELS:
+        return []
+    titles = []
+    for index in run:
+        title = _strip_marks(lines[index])
+        is_capital = title[:1].isalnum() and not next(filter(str.isalpha, title), "").islower()
+        if is_capital and not title.endswith((":", "!")) and is_title(title, shallow=False):
+            titles.append(index)
+    return titles
 
 
 def _is_bold(line: str) -> bool:
-    return len(line) <= LONGEST_BOLD and _BOLD.fullmatch(line) is not None
+    return len(line) <= MAX_BOLD_CHARS and _BOLD.fullmatch(line) is not None
 
 
-def _unmarked(line: str) -> str:
-    """A heading's words, without `#` and without bold all over."""
+def _strip_marks(line: str) -> str:
+    """Return a heading's words, without `#` and without bold all over."""
     marks = _MARKS.match(line)
     line = (line[marks.end() :] if marks else line).strip().lstrip("# \t")
     if _is_bold(line):

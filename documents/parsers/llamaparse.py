@@ -1,6 +1,4 @@
-"""LlamaParse: files first, then the job with our tags on it, then its pages. One call a method, no retries inside."""
-
-from __future__ import annotations
+"""LlamaParse client: upload a file, submit a tagged job, get its pages. One call a method, no retries inside."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -30,15 +28,15 @@ CONNECT_SECONDS = 5.0
 
 
 class _Client(DefaultHttpxClient):
-    def __del__(self) -> None:  # as the library's own does, which cannot be given a transport
+    def __del__(self) -> None:  # as in the library's own client, which accepts no transport
         with suppress(Exception):
             self.close()
 
 
 class LlamaParse:
-    """https://developers.llamaindex.ai/llamaparse: the v2 API, by ``llama-cloud`` with its own retries switched off.
+    """https://developers.llamaindex.ai/llamaparse: the v2 API, by ``llama-cloud`` without its retries.
 
-    Those send a submit up to six times, without an idempotency key: six parses bought.
+    They would send a submit up to six times without an idempotency key: six parses bought.
     """
 
     @cached_property
@@ -58,74 +56,70 @@ class LlamaParse:
         )
 
     def upload(self, path: Path, key: str) -> str:
-        """Upload a file under ``key`` and return the vendor's id of it. The name of the tenant's file stays here."""
+        """Upload a file under ``key``, not under the tenant's file name; return the vendor's id of it."""
         with path.open("rb") as content:
-            made = self._client.files.create(
+            response = self._client.files.create(
                 file=(f"{key}.pdf", content, "application/pdf"), purpose="parse", external_file_id=key
             )
-        return _id(made)
+        return _response_id(response)
 
     def find_file(self, key: str) -> str | None:
-        """Return the id of the file that was uploaded under ``key``, if one was."""
-        found = _listed(self._client.files.list(external_file_id=key))
-        return next((_id(file) for file in found if getattr(file, "external_file_id", None) == key), None)
+        """Return the id of the file that was uploaded under ``key``, if any."""
+        files = _iterate_list(self._client.files.list(external_file_id=key))
+        return next((_response_id(file) for file in files if getattr(file, "external_file_id", None) == key), None)
 
     def submit(self, file_id: str, *, tags: dict[str, str], ocr: bool, pages: int) -> str:
         """Buy a parse of an uploaded file; return the vendor's id of the job."""
-        made = self._client.parsing.create(
+        response = self._client.parsing.create(
             file_id=file_id,
             tier=settings.LLAMAPARSE_TIER,
             version=settings.LLAMAPARSE_VERSION,
             user_metadata=tags,
             processing_options={"ignore": {"ignore_text_in_image": not ocr}},
             processing_control={"timeouts": {"base_in_seconds": int(parse_timeout(pages))}},
-            **_callback(),
+            **_webhook_options(),
         )
-        return _id(made)
+        return _response_id(response)
 
     def find_job(self, tags: dict[str, str], since: datetime) -> str | None:
-        """Return the job that carries ``tags``, if one was made since: the newest, should there be several."""
-        # The tags cannot be searched for, and the list is the vendor's newest first: so all since then are looked at.
-        jobs = _listed(self._client.parsing.list(created_at_on_or_after=since, page_size=100))
-        return next((_id(job) for job in jobs if (job.user_metadata or {}).items() >= tags.items()), None)
+        """Return the newest job with these ``tags`` that was made since, if any."""
+        # The API cannot search by tags; it lists the newest first, so all jobs since then are compared.
+        jobs = _iterate_list(self._client.parsing.list(created_at_on_or_after=since, page_size=100))
+        return next((_response_id(job) for job in jobs if (job.user_metadata or {}).items() >= tags.items()), None)
 
     def get_parse(self, vendor_job_id: str, pages: int) -> VendorParse:
-        """Return how far a job is, and what came of it."""
+        """Return a job's status and, once completed, its pages."""
         try:
-            answer = self._client.parsing.get(vendor_job_id, expand=["markdown"])
+            response = self._client.parsing.get(vendor_job_id, expand=["markdown"])
         except llama_cloud.NotFoundError:
             return VendorParse("lost", {})
-        job = getattr(answer, "job", None)
+        job = getattr(response, "job", None)
         status = STATUSES.get(str(getattr(job, "status", None)))
-        if job is None or status is None or _id(job) != vendor_job_id:
+        if job is None or status is None or _response_id(job) != vendor_job_id:
             raise InvalidResponse("a job without a status, or another one than was asked for")
-        usage = getattr(job, "usage", None)
-        credits = getattr(usage, "credits", None)
+        credits = getattr(getattr(job, "usage", None), "credits", None)
         if status != "completed":
             return VendorParse(status, {}, credits=credits)
-        markdown = getattr(answer.markdown, "pages", None)
+        markdown = getattr(response.markdown, "pages", None)
         if not isinstance(markdown, list) or not markdown:
             raise InvalidResponse("a completed job without its pages")
-        return _completed(markdown, pages, credits)
+        return _completed_parse(markdown, pages, credits)
 
     def cancel(self, vendor_job_id: str) -> None:
-        """Stop a job; one that has ended meanwhile is left as it is."""
+        """Cancel a job unless it has ended meanwhile."""
         try:
-            _echoed(self._client.parsing.cancel(vendor_job_id), vendor_job_id)
+            _require_job(self._client.parsing.cancel(vendor_job_id), vendor_job_id)
         except llama_cloud.APIStatusError as error:
             if error.status_code not in (400, 404, 409):
                 raise
 
     def delete_parse(self, *, vendor_job_id: str | None, file_id: str | None) -> bool:
-        """Delete a job's result and a file at the vendor's; False when the job has yet to end.
-
-        What is gone already is well.
-        """
+        """Delete a job's result and a file at the vendor, if they exist; False when the job has yet to end."""
         if vendor_job_id:
             self.cancel(vendor_job_id)
             with suppress(llama_cloud.NotFoundError):
                 try:
-                    _echoed(self._client.parsing.delete(vendor_job_id), vendor_job_id)
+                    _require_job(self._client.parsing.delete(vendor_job_id), vendor_job_id)
                 except llama_cloud.ConflictError:
                     return False
         if file_id:
@@ -136,8 +130,8 @@ class LlamaParse:
         return True
 
 
-def _callback() -> dict[str, Any]:
-    """Return the webhook of a job: the terminal events, as JSON (not the default, a string of it), signed."""
+def _webhook_options() -> dict[str, Any]:
+    """Return the webhook of a job: the terminal events, signed, as JSON (the default is JSON in a string)."""
     if not settings.LLAMAPARSE_CALLBACK_URL:
         return {}
     webhook = {
@@ -149,30 +143,30 @@ def _callback() -> dict[str, Any]:
     return {"webhook_configurations": [webhook]}
 
 
-def _id(made: object) -> str:
-    """Return the id of what the vendor answered; its SDK does not check what it is given."""
-    found = getattr(made, "id", None)
-    if not isinstance(found, str) or not found:
+def _response_id(response: object) -> str:
+    """Return the id in a response; the SDK does not check it."""
+    vendor_id = getattr(response, "id", None)
+    if not isinstance(vendor_id, str) or not vendor_id:
         raise InvalidResponse("an answer without an id")
-    return found
+    return vendor_id
 
 
-def _echoed(made: object, vendor_job_id: str) -> None:
-    """Believe what was done to a job only when the answer names it: a portal in between answers 200 to anything."""
-    if _id(made) != vendor_job_id:
+def _require_job(response: object, vendor_job_id: str) -> None:
+    """Raise unless the response names the job: a proxy answers 200 to anything."""
+    if _response_id(response) != vendor_job_id:
         raise InvalidResponse("an answer about another job")
 
 
-def _listed(first: Any) -> Iterator[Any]:
-    """Yield what a list holds, page by page; a page without its items is no empty list."""
+def _iterate_list(first: Any) -> Iterator[Any]:
+    """Yield the items of a list, page by page; a page without its items is no empty list."""
     for page in first.iter_pages():
         if not isinstance(getattr(page, "items", None), list):
             raise InvalidResponse("a list without its items")
         yield from page.items
 
 
-def _completed(markdown: Iterable[object], count: int, credits: float | None) -> VendorParse:
-    """Sort the pages of a completed job into those that went well and those that the vendor gave up on."""
+def _completed_parse(markdown: Iterable[object], count: int, credits: float | None) -> VendorParse:
+    """Return the pages of a completed job, and the numbers of those that the vendor could not parse."""
     pages: dict[int, str] = {}
     failed: set[int] = set(range(1, count + 1))
     for page in markdown:

@@ -1,6 +1,4 @@
-"""From a path to pages of markdown, with both engines in this very process. Runs in the child only."""
-
-from __future__ import annotations
+"""PDF to markdown with pdf-oxide and PDFium. Runs in the sandboxed child only."""
 
 import codecs
 import re
@@ -22,11 +20,11 @@ PAGE_CPU_SECONDS = 4.0  # real pages take 0.01 to 0.3 s; bombs must be refused w
 SURVEY_CPU_SECONDS = 0.005  # for each page of the document: at the first one pdf-oxide looks through all of them
 RIGHT_TO_LEFT_SHARE = 0.3  # a line of Arabic at the foot of an English page must not cost the page its headings
 LOST_SHARE = 0.5
-# C0 and C1 controls but for tab and newline, surrogates, and the noncharacters that PDFium puts at a hyphenated break.
+# C0 and C1 controls except tab and newline, surrogates, and PDFium's noncharacters at a hyphenated break.
 UNCLEAN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 
-codecs.lookup("utf-16-le")  # pypdfium2's; Python loads codecs from files, and cage.close_the_door() ends that
-# One page in two fonts. It has no cross-reference table, so that nobody must count bytes: both engines rebuild it.
+codecs.lookup("utf-16-le")  # pypdfium2's; Python loads codecs from files, and rlimits.forbid_opening_files() ends that
+# One page in two fonts, without a cross-reference table, which both engines rebuild.
 WARM_UP_PDF = b"""%PDF-1.4
 1 0 obj << /Type /Catalog /Pages 2 0 R >> endobj
 2 0 obj << /Type /Pages /Kids [3 0 R] /Count 1 >> endobj
@@ -43,7 +41,7 @@ trailer << /Size 7 /Root 1 0 R >>
 
 
 class PdfError(Exception):
-    """The document cannot be parsed, for the reason given by this stable code."""
+    """The document cannot be parsed; ``code`` is a stable reason."""
 
     def __init__(self, code: str) -> None:
         super().__init__(code)
@@ -58,65 +56,65 @@ class OpenedPdf:
     fium: Any
     count: int
     encrypted: bool
-    ruin: str  # what to call it if no page can be read: found out now, as no file can be opened later on
+    damage: str  # the error code if no page can be read; determined now, for no file can be opened later
 
 
 def open_document(path: Path) -> OpenedPdf:
-    """Raises ``Refused``. A PDF that only restricts its use (an empty user password) opens like any other."""
+    """Raise ``PdfError`` if the PDF cannot be opened; an empty user password, which only restricts its use, is fine."""
     rlimits.limit_cpu_time(PAGE_CPU_SECONDS)
-    fium, fium_error = _open_fium(path)
+    fium: Any = None
+    fium_error: int | None = None
+    try:
+        fium = pypdfium2.PdfDocument(path)
+    except pypdfium2.PdfiumError as error:
+        fium_error = error.err_code  # "success" for a document without pages
     oxide, oxide_count = _open_oxide(path)
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - PADDED))
+        # Every reader wants the end-of-file mark there (PDF 1.7, appendix H, note 18).
+        is_truncated = b"%%EOF" not in file.read().rstrip(PADDING)[-TAIL:]
+    damage = "PDF_TRUNCATED" if is_truncated else "PDF_MALFORMED"
     if fium is None and not oxide_count:
-        raise PdfError(REASONS.get(fium_error) or _ruin(path))
-    if _is_truncated(path):
-        # Both engines rebuild what is left and show the rest as blank pages: nobody would learn of what is missing.
+        raise PdfError(REASONS.get(fium_error) or damage)
+    if is_truncated:
+        # Both engines rebuild what is left and show the rest as blank pages: the loss would go unnoticed.
         raise PdfError("PDF_TRUNCATED")
-    count = _believable_count(fium, oxide_count) if fium is not None else oxide_count
-    return OpenedPdf(oxide, fium, count, _is_encrypted(oxide, fium), _ruin(path))
+    if fium is None:
+        return OpenedPdf(oxide, fium, oxide_count, oxide.permissions() is not None, damage)
+    is_encrypted = bool(pdfium.FPDF_GetSecurityHandlerRevision(fium.raw) >= 0)
+    return OpenedPdf(oxide, fium, _page_count(fium, oxide_count), is_encrypted, damage)
 
 
 def warm_up() -> None:
-    """Let both engines build their tables of glyphs and fonts once, in the zygote, not once a document."""
+    """Let both engines build their tables of glyphs and fonts once, before the forks, not once a document."""
     pdf_oxide.PdfDocument.from_bytes(WARM_UP_PDF).to_markdown(0, include_images=False)
     fium = pypdfium2.PdfDocument(WARM_UP_PDF)
     fium[0].get_textpage().get_text_bounded()
 
 
 def extract_markdown(document: OpenedPdf) -> list[str]:
-    """One string a page, ``""`` for a page that neither engine could read. Raises ``Refused`` when none could be."""
+    """Return a string for each page, "" for an unreadable one. Raises ``PdfError`` when no page can be read."""
     pages = []
     for number in range(document.count):
         rlimits.limit_cpu_time(PAGE_CPU_SECONDS + (SURVEY_CPU_SECONDS * document.count if number == 0 else 0))
-        pages.append(_page(document, number))
-    if all(page is None for page in pages) or (document.ruin == "PDF_TRUNCATED" and not any(pages)):
-        raise PdfError(document.ruin)  # "needs OCR" would be the wrong advice
+        pages.append(_extract_page(document, number))
+    if all(page is None for page in pages) or (document.damage == "PDF_TRUNCATED" and not any(pages)):
+        raise PdfError(document.damage)  # "needs OCR" would be the wrong advice
     return [page or "" for page in pages]
 
 
-def _ruin(path: Path) -> str:
-    """Which of the two codes fits a file that has a header and does not open."""
-    return "PDF_TRUNCATED" if _is_truncated(path) else "PDF_MALFORMED"
-
-
-def _is_truncated(path: Path) -> bool:
-    """Tell whether the end-of-file mark is missing where every reader wants it (PDF 1.7, appendix H, note 18)."""
-    with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - PADDED))
-        return b"%%EOF" not in file.read().rstrip(PADDING)[-TAIL:]
-
-
-def _page(document: OpenedPdf, number: int) -> str | None:
-    """PDFium goes first: where it sees no text, pdf-oxide would only decode the page's images, for 20 to 400 ms."""
-    plain, annotated = _plain(document.fium, number)
-    if plain is not None and (_is_right_to_left(plain) or not (plain or annotated)):
+def _extract_page(document: OpenedPdf, number: int) -> str | None:
+    """Use PDFium first: where it sees no text, pdf-oxide would only decode the page's images, for 20 to 400 ms."""
+    plain, has_annotations = _extract_plain(document.fium, number)
+    if plain is not None and (_is_right_to_left(plain) or not (plain or has_annotations)):
         return plain
-    rich = _rich(document.oxide, number)
-    if rich is None or _letters(rich) < LOST_SHARE * _letters(plain or ""):
+    rich = _extract_rich(document.oxide, number)
+    if rich is None or sum(map(str.isalnum, rich)) < LOST_SHARE * sum(map(str.isalnum, plain or "")):
         return plain
     return rich
 
 
-def _rich(oxide: Any, number: int) -> str | None:
+def _extract_rich(oxide: Any, number: int) -> str | None:
     if oxide is None:
         return None
     try:
@@ -127,7 +125,7 @@ def _rich(oxide: Any, number: int) -> str | None:
         return None
 
 
-def _plain(fium: Any, number: int) -> tuple[str | None, bool]:
+def _extract_plain(fium: Any, number: int) -> tuple[str | None, bool]:
     if fium is None:
         return None, False
     try:
@@ -142,26 +140,18 @@ def _plain(fium: Any, number: int) -> tuple[str | None, bool]:
 
 
 def _open_oxide(path: Path) -> tuple[Any, int]:
-    """The document and its page count; nothing when it does not open, or only as a shell of what a password hides."""
+    """Return the document and its page count; None when it does not open, or only as a shell of encrypted content."""
     try:
         oxide = pdf_oxide.PdfDocument(str(path))
         return (oxide, int(oxide.page_count)) if oxide.authenticate("") else (None, 0)
     except MemoryError:
         raise
-    except BaseException:  # as in _rich
+    except BaseException:  # as in _extract_rich
         return None, 0
 
 
-def _open_fium(path: Path) -> tuple[Any, int | None]:
-    """The document, or PDFium's reason. Its "success" is a document without pages."""
-    try:
-        return pypdfium2.PdfDocument(path), None
-    except pypdfium2.PdfiumError as error:
-        return None, error.err_code
-
-
-def _believable_count(fium: Any, oxide_count: int) -> int:
-    """PDFium repeats what /Count claims, be it a million; pdf-oxide counts the pages that are there."""
+def _page_count(fium: Any, oxide_count: int) -> int:
+    """Return the pages that exist: PDFium repeats /Count, be it a million; pdf-oxide counts."""
     claimed = len(fium)
     if not 0 < oxide_count < claimed:
         return claimed
@@ -172,20 +162,10 @@ def _believable_count(fium: Any, oxide_count: int) -> int:
     return claimed
 
 
-def _is_encrypted(oxide: Any, fium: Any) -> bool:
-    if fium is not None:
-        return bool(pdfium.FPDF_GetSecurityHandlerRevision(fium.raw) >= 0)
-    return oxide.permissions() is not None
-
-
 def clean_text(text: str) -> str:
-    """UTF-8 can hold it, PostgreSQL can hold it (no NUL), and it has one kind of line end."""
+    """Return text that UTF-8 and PostgreSQL (no NUL) can hold, with one kind of line end."""
     text = UNCLEAN.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
     return "\n".join(line.rstrip() for line in text.split("\n")).strip("\n")
-
-
-def _letters(text: str) -> int:
-    return sum(map(str.isalnum, text))
 
 
 def _is_right_to_left(text: str) -> bool:

@@ -1,7 +1,5 @@
 """Parser choice (``settings.PARSER``), and the interface of a parsing vendor's client."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache

@@ -1,7 +1,5 @@
 """OCR of pages without a text layer, in batches that are saved: a worker that dies loses one batch."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass

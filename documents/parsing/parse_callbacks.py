@@ -10,8 +10,6 @@
 | without content      | waiting for the vendor           | the poller runs at once                               |
 """
 
-from __future__ import annotations
-
 from django.db.models.functions import Now
 
 from accounts.errors import ApiError, not_found
@@ -54,7 +52,11 @@ def store_callback(*, job: UploadJob, content: str, parser_name: str, parser_ver
     request = ParseRequest.objects.filter(pk=locked.payload.get("parse_id")).first()
     if request is None or request.parser_name != parser_name:
         raise _not_parsing()
-    parse = _build_parse(document, request, content)
+    pages = content.split(PAGE_SEPARATOR)
+    has_pages = len(pages) == document.pages
+    normalized = normalize_pages(pages if has_pages else [content])
+    parser = Parser(request.parser_name, request.parser_version)
+    parse = ParseResult(parser, normalized.text, normalized.page_starts if has_pages else ())
     if request.state == ParseRequest.State.COLLECTED:
         if parse.sha256 != document.parsed_sha256:
             detail = "Another text of this document has been delivered before."
@@ -71,15 +73,6 @@ def store_callback(*, job: UploadJob, content: str, parser_name: str, parser_ver
     fields["cost_cents"] = CollectedParse(request, VendorParse("completed", {}), document.pages or 1).settle()
     services.complete_wait(locked, code="PARSE_STORED", event={"bytes": len(parse.content), "by": "callback"}, **fields)
     return "PARSE_STORED"
-
-
-def _build_parse(document: Document, request: ParseRequest, content: str) -> ParseResult:
-    """Normalize the text; without page starts where it does not divide into the document's pages."""
-    pages = content.split(PAGE_SEPARATOR)
-    parser = Parser(request.parser_name, request.parser_version)
-    if len(pages) == document.pages:
-        return ParseResult.from_pages(parser, normalize_pages(pages))
-    return ParseResult(parser, normalize_pages([content]).text, ())
 
 
 def _not_parsing() -> ApiError:

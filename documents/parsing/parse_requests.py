@@ -1,7 +1,5 @@
 """Parses bought from a vendor: submitted once, found again after a crash, collected by the poller or the callback."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -47,7 +45,7 @@ def is_vendor_unavailable() -> bool:
 
 
 def submit_parse(claim: Claim, parser: Parser, plan: Mapping[str, object]) -> Moved:
-    """job_validated: make sure that exactly one parse runs at the vendor, and record its id."""
+    """Ensure that exactly one parse runs at the vendor, and record its id."""
     document = claim.job.document
     request, is_new = _plan(claim, parser, plan)
     if request.vendor_job_id is None:
@@ -201,7 +199,7 @@ def _settle(request: ParseRequest, parse: VendorParse, pages: int) -> Decimal:
 
 
 def collect_parse(claim: Claim, parse_id: UUID) -> CollectedParse:
-    """parsing: poll the vendor 5, 10, 20, 40 … s after the submit, until the deadline (by the database's clock).
+    """Poll the vendor 5, 10, 20, 40 … s after the submit, until the deadline, by the database's clock.
 
     The callback wakes the job earlier; a lost callback costs only time.
     """

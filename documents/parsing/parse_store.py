@@ -1,11 +1,9 @@
 """Parsed markdown: stored as one object, recorded with the stage, shared by a tenant's documents of equal text."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import Any
+from typing import Any, Self
 from uuid import UUID
 
 from django.db import transaction
@@ -34,7 +32,7 @@ class ParseResult:
     is_fallback: bool = False
 
     @classmethod
-    def from_pages(cls, parser: Parser, normalized: NormalizedPages, **more: Any) -> ParseResult:
+    def from_pages(cls, parser: Parser, normalized: NormalizedPages, **more: Any) -> Self:
         return cls(parser, normalized.text, tuple(normalized.page_starts), **more)
 
     @property

@@ -1,7 +1,5 @@
 """Object storage: two private buckets, which tenants reach through signed URLs of a few minutes."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import os

@@ -5,8 +5,6 @@ deletes it, and after some minutes on every other: each process evicts when it f
 after.
 """
 
-from __future__ import annotations
-
 import hashlib
 import logging
 import os

@@ -1,7 +1,5 @@
 """Pending deletions: objects in the store, and files and jobs at the parsing vendor, of documents that were deleted."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 

@@ -1,7 +1,5 @@
 """Verified access to originals: the uploaded file, with the declared length and sha256."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """S3 buckets: AWS, Supabase or another maker. Tenants use presigned URLs, or this project's own signed URLs."""
 
-from __future__ import annotations
-
 import base64
 import errno
 import logging
@@ -241,7 +239,7 @@ def _config(signature: Any = "s3v4") -> Config:
 
 def _encryption() -> dict[str, str]:
     terms = {"ServerSideEncryption": settings.S3_SERVER_SIDE_ENCRYPTION, "SSEKMSKeyId": settings.S3_KMS_KEY_ID}
-    return {name: value for name, value in terms.items() if value}
+    return {name: term for name, term in terms.items() if term}
 
 
 @contextmanager

@@ -1,7 +1,5 @@
 """Views behind this project's own signed URLs: upload and download of objects, streamed."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from http import HTTPStatus

@@ -1,7 +1,5 @@
 """Command that uploads PDF files for a user, as through the API."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator
 from functools import partial
@@ -15,7 +13,7 @@ from rich.console import Console
 from accounts.errors import ApiError
 from accounts.models import User
 from documents import services, storage
-from documents.cli_progress import ENDED, JobStatus, follow_jobs
+from documents.cli_progress import JobStatus, follow_jobs
 from documents.models import Document
 from documents.validation import MIME
 from jobs import log_context
@@ -90,5 +88,5 @@ def _upload(user_id: UUID, file: Path) -> UUID:
 
 def _job_statuses(job_ids: list[UUID]) -> Iterator[JobStatus]:
     for job in UploadJob.objects.filter(pk__in=job_ids):
-        failure = job.last_error and job.state in ENDED and job.state != "done" and job.last_error.get("code")
-        yield JobStatus(job.pk, job.stage, job.state, job.total_pct, failure or None)
+        failure = job.last_error.get("code") if job.last_error and job.state == "deadletter" else None
+        yield JobStatus(job.pk, job.stage, job.state, job.total_pct, failure)

@@ -1,1 +1,1 @@
-"""Showing pages to people: their pictures, and where words stand on them. No Django in here."""
+"""Page images and the positions of words on them, for display. No Django in here."""

@@ -1,21 +1,19 @@
-"""The words of a page and where they stand on it."""
-
-from __future__ import annotations
+"""Words of a page and their boxes, read with PDFium."""
 
 import ctypes
 import unicodedata
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Self
 
 import pypdfium2.raw as pdfium
 
-MOST = 60_000  # letters read of one page; dense ones have 10,000
+MAX_CHARS = 60_000  # characters read of one page; dense ones have 10,000
 FINE = 1 << 20  # PDFium's device has whole pixels only: one far finer than any letter
-APART = 1.0  # of a letter's size: what lies further off is no letter of the same word
+APART = 1.0  # of a letter's size: a letter further off belongs to another word
 BROKEN = 2  # PDFium's sign for a hyphen at the end of a line
-SYLLABIC = range(0x2E80, 0xFB00)  # written without spaces: each sign is taken for a word
+SYLLABIC = range(0x2E80, 0xFB00)  # written without spaces: each character is a word
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,18 +25,14 @@ class Box:
     right: float
     bottom: float
 
-    def joined(self, other: Box) -> Box:
-        return Box(
-            min(self.left, other.left),
-            min(self.top, other.top),
-            max(self.right, other.right),
-            max(self.bottom, other.bottom),
-        )
+    def joined(self, other: Self) -> Self:
+        left, top = min(self.left, other.left), min(self.top, other.top)
+        return type(self)(left, top, max(self.right, other.right), max(self.bottom, other.bottom))
 
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """``text`` is folded, as ``folded`` does it. ``box`` is in the page's own space, mirrored so that down is down."""
+    """``text`` is folded by ``fold_character``; ``box`` is in the page's own space with the y axis downwards."""
 
     text: str
     box: Box
@@ -46,27 +40,27 @@ class Word:
 
 @lru_cache(maxsize=4096)
 def fold_character(character: str) -> str:
-    """What all ways of writing a letter have in common: "ﬁ" and "FI" are "fi". Nothing for what is no letter."""
+    """Return the character's normalized form: "fi" for "ﬁ" and "FI", "" for a character that is no letter or digit."""
     return "".join(part for part in unicodedata.normalize("NFKD", character).casefold() if part.isalnum())
 
 
 def extract_words(page: Any) -> list[Word]:
-    """In PDFium's reading order; what is written against a word, such as a full stop, widens its box."""
-    made: list[Word] = []
+    """Return the words in PDFium's reading order; adjacent punctuation such as a full stop widens the box."""
+    words: list[Word] = []
     last = -2
-    for number, sign in _signs(page):
-        if number == last + 1 and _belongs(made[-1], sign):
-            made[-1] = Word(made[-1].text + sign.text, made[-1].box.joined(sign.box))
+    for number, glyph in _visible_glyphs(page):
+        if number == last + 1 and _belongs(words[-1], glyph):
+            words[-1] = Word(words[-1].text + glyph.text, words[-1].box.joined(glyph.box))
         else:
-            made.append(sign)
+            words.append(glyph)
         last = number
-    return [word for word in made if word.text]
+    return [word for word in words if word.text]
 
 
 def page_transform(page: Any) -> Callable[[Box], Box]:
-    """Return what takes a box from the page's own space, whose origin may lie anywhere, to the page as it is shown.
+    """Return the transform of a box from the page's own space, of any origin, to the page as it is shown.
 
-    There the origin is the top left, the page is cropped, and turned as it says.
+    There the origin is the top left, and the page is cropped and turned.
     """
     width, height = page.get_size()
     scale = FINE / max(width, height)
@@ -88,26 +82,22 @@ def page_transform(page: Any) -> Callable[[Box], Box]:
     return place
 
 
-def _signs(page: Any) -> Iterator[tuple[int, Word]]:
-    """What prints, letters or not, with its number on the page."""
+def _visible_glyphs(page: Any) -> Iterator[tuple[int, Word]]:
+    """Yield each visible character, letter or not, with its number on the page."""
     text, rect = page.get_textpage(), pdfium.FS_RECTF()
-    for number in range(min(text.count_chars(), MOST)):
-        sign = _character(pdfium.FPDFText_GetUnicode(text.raw, number))
-        if not sign.isspace() and pdfium.FPDFText_GetLooseCharBox(text.raw, number, rect):
-            yield number, Word(fold_character(sign), Box(rect.left, -rect.top, rect.right, -rect.bottom))
+    for number in range(min(text.count_chars(), MAX_CHARS)):
+        code = pdfium.FPDFText_GetUnicode(text.raw, number)
+        is_character = 0x20 <= code < 0x110000 and not 0xD800 <= code < 0xE000
+        character = "-" if code == BROKEN else chr(code) if is_character else " "
+        if not character.isspace() and pdfium.FPDFText_GetLooseCharBox(text.raw, number, rect):
+            yield number, Word(fold_character(character), Box(rect.left, -rect.top, rect.right, -rect.bottom))
 
 
-def _character(code: int) -> str:
-    if code == BROKEN:
-        return "-"
-    return chr(code) if 0x20 <= code < 0x110000 and not 0xD800 <= code < 0xE000 else " "
-
-
-def _belongs(word: Word, sign: Word) -> bool:
-    """Tell whether a sign that follows in the text stands beside the word, be it written across or down."""
-    if any(text and ord(text) in SYLLABIC for text in (word.text[-1:], sign.text[:1])):
+def _belongs(word: Word, glyph: Word) -> bool:
+    """Tell whether the next character is adjacent to the word, in horizontal or vertical writing."""
+    if any(text and ord(text) in SYLLABIC for text in (word.text[-1:], glyph.text[:1])):
         return False
-    one, other = word.box, sign.box
+    one, other = word.box, glyph.box
     near = APART * max(other.bottom - other.top, other.right - other.left)
     across = max(one.left, other.left) - min(one.right, other.right)
     down = max(one.top, other.top) - min(one.bottom, other.bottom)

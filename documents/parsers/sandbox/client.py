@@ -1,7 +1,5 @@
 """Client of a fork server process: started at the first request, restarted if it died, ended with the worker."""
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import json
@@ -72,7 +70,16 @@ class SandboxClient:
         """Return how the child ended, and its response. An interrupted exchange ends the fork server."""
         if self._process is None or self._process.poll() is not None:
             self.close()
-            self._process = _start(self.module, self.environment)
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", self.module],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                bufsize=0,
+                cwd=ROOT,
+                env={name: os.environ[name] for name in PASSED_ENV if name in os.environ} | dict(self.environment),
+                start_new_session=True,  # a signal to the worker's group must not end a parse that is nearly done
+            )
         try:
             requests, replies = _fileno(self._process.stdin), _fileno(self._process.stdout)
             framing.send(requests, message)
@@ -87,19 +94,6 @@ class SandboxClient:
         except BaseException:  # the rest of this response must not be read as the next document's
             self.close()
             raise
-
-
-def _start(module: str, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, "-m", module],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        bufsize=0,
-        cwd=ROOT,
-        env={name: os.environ[name] for name in PASSED_ENV if name in os.environ} | dict(environment),
-        start_new_session=True,  # a signal to the worker's group must not end a parse that is nearly done
-    )
 
 
 def _fileno(pipe: IO[bytes] | None) -> int:

@@ -1,7 +1,5 @@
 """Fork server of the sandbox: forks a child with resource limits for each request. Standard library only."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Length-prefixed messages over pipes, between worker, fork server and child."""
 
-from __future__ import annotations
-
 import os
 import select
 import struct

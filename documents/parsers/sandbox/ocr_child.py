@@ -3,8 +3,6 @@
 It uses the protocol of ``documents.parsers.sandbox.pdf_child``. If the libraries do not load, it stays to report why.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from functools import partial
@@ -30,7 +28,7 @@ def respond(recognize: Recognizer, request: fork_server.Message) -> fork_server.
         pages = []
         for number in request["pages"]:
             rlimits.limit_cpu_time(RENDER_CPU_SECONDS)
-            picture = rasterize.picture(document, number)
+            picture = rasterize.render_picture(document, number)
             rlimits.limit_cpu_time(PAGE_CPU_SECONDS)
             pages.append("" if picture is None else recognize(picture))
         return {"markdown": pages}

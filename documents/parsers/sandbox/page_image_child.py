@@ -3,8 +3,6 @@
 It uses the protocol of ``documents.parsers.sandbox.pdf_child``.
 """
 
-from __future__ import annotations
-
 import base64
 from typing import Any
 

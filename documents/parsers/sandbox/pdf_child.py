@@ -4,8 +4,6 @@
 the child's outcome and its response. It ends when stdin closes, which is when the worker dies.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Resource limits of a sandboxed child. Standard library only."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import resource
