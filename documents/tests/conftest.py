@@ -10,7 +10,7 @@ from testing.pdfs import Saved
 
 
 @pytest.fixture
-def saved(tmp_path: Path) -> Saved:
+def save_pdf(tmp_path: Path) -> Saved:
     def save(content: bytes) -> Path:
         path = tmp_path / "upload.pdf"
         path.write_bytes(content)

@@ -18,8 +18,8 @@ def use_s3_storage(settings: Any, server: S3Server, **changed: Any) -> None:
         "S3_SESSION_TOKEN": "",
         "S3_PRESIGN": True,
     }
-    for name, value in (defaults | changed).items():
-        setattr(settings, name, value)
+    for name, setting in (defaults | changed).items():
+        setattr(settings, name, setting)
     stores = copy.deepcopy(settings.STORAGES)
     for name in ("raw", "parsed"):
         stores[name]["BACKEND"] = "documents.storage.s3.S3Bucket"

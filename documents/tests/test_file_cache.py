@@ -35,18 +35,18 @@ def server() -> Iterator[S3Server]:
 
 
 @pytest.fixture
-def far(ana: Person, server: S3Server, settings: Any) -> Person:
+def remote_ana(ana: Person, server: S3Server, settings: Any) -> Person:
     """Ana, whose files are at a store of another machine."""
     use_s3_storage(settings, server, S3_PRESIGN=False)
     settings.EMBEDDER = "testing.embedders.Instant"
     return ana
 
 
-def kept(settings: Any) -> list[Path]:
+def cached_files(settings: Any) -> list[Path]:
     return list(Path(settings.STORAGE_ROOT, file_cache.FOLDER).glob("*"))
 
 
-def watched(seen: list[int], look: Callable[[], int]) -> Kind:
+def observed_response(seen: list[int], look: Callable[[], int]) -> Kind:
     """A way of the store to answer well, and to look at something first."""
 
     def change(_faults: object, answer: Any) -> Any:
@@ -56,18 +56,18 @@ def watched(seen: list[int], look: Callable[[], int]) -> Kind:
     return Kind("watched", sold=True, change=change)
 
 
-def test_nobody_draws_less_while_the_store_is_asked(far: Person, server: S3Server) -> None:
-    uploaded, free = far.upload(text_pdf("words")), list[int]()
+def test_nobody_draws_less_while_the_store_is_asked(remote_ana: Person, server: S3Server) -> None:
+    uploaded, free = remote_ana.upload(text_pdf("words")), list[int]()
     Document.objects.filter(pk=uploaded.document_id).update(stored_at=Now())
-    server.misbehave("GET /raw/*", watched(free, page_images._sandboxes.qsize))
+    server.misbehave("GET /raw/*", observed_response(free, page_images._sandboxes.qsize))
 
     page_images.render_page(Document.objects.get(pk=uploaded.document_id), 1)
 
     assert free == [page_images.MAX_CONCURRENT]
 
 
-def test_a_text_is_fetched_once_for_all_its_pages(far: Person, settings: Any) -> None:
-    document = Document.objects.get(pk=far.ingest(plan_pdf("hospital care", "drugs")).document_id)
+def test_a_text_is_fetched_once_for_all_its_pages(remote_ana: Person, settings: Any) -> None:
+    document = Document.objects.get(pk=remote_ana.ingest(plan_pdf("hospital care", "drugs")).document_id)
     first = parse_store.read_page(document, 1)
     bucket, name = storage.locate(str(document.parsed_path))
     text = bucket.read(name).decode()
@@ -82,16 +82,16 @@ def test_a_text_is_fetched_once_for_all_its_pages(far: Person, settings: Any) ->
     assert parse_store.read_page(document, 3) == parse_store.read_page(document, 0) == ("", len(text))
 
 
-def test_a_text_that_is_not_the_recorded_one_is_not_kept(far: Person, settings: Any) -> None:
-    document = Document.objects.get(pk=far.ingest(plan_pdf("hospital care")).document_id)
+def test_a_text_that_is_not_the_recorded_one_is_not_kept(remote_ana: Person, settings: Any) -> None:
+    document = Document.objects.get(pk=remote_ana.ingest(plan_pdf("hospital care")).document_id)
     document.parsed_sha256 = "0" * 64
 
     assert parse_store.read_page(document, 1) is not None
-    assert kept(settings) == []
+    assert cached_files(settings) == []
 
 
-def test_what_was_deleted_while_it_was_fetched_is_not_kept(far: Person, settings: Any) -> None:
-    document = Document.objects.get(pk=far.ingest(plan_pdf("hospital care")).document_id)
+def test_what_was_deleted_while_it_was_fetched_is_not_kept(remote_ana: Person, settings: Any) -> None:
+    document = Document.objects.get(pk=remote_ana.ingest(plan_pdf("hospital care")).document_id)
     stranger = Document.objects.get(pk=document.pk)
     stranger.user_id = uuid4()
 
@@ -102,7 +102,7 @@ def test_what_was_deleted_while_it_was_fetched_is_not_kept(far: Person, settings
             pass
         with pytest.raises(ApiError, match="no such"):
             parse_store.read_page(gone, 1)
-        assert kept(settings) == []
+        assert cached_files(settings) == []
 
 
 def test_a_web_process_begins_with_dropping_what_another_has_left(settings: Any, store: None) -> None:
@@ -115,5 +115,5 @@ def test_a_web_process_begins_with_dropping_what_another_has_left(settings: Any,
     gunicorn_conf.post_worker_init(SimpleNamespace(sockets=[], alive=True))
     worker_state._workers.clear()
 
-    assert kept(settings) == [young]
+    assert cached_files(settings) == [young]
     assert file_cache._timer_pending.locked(), "the young one goes too, though nobody looks at a page"

@@ -40,7 +40,7 @@ def vendor(settings: Any) -> Iterator[LlamaParseServer]:
     registry.vendor_client.cache_clear()
 
 
-def asked(uploaded: Upload) -> ParseRequest:
+def parse_request(uploaded: Upload) -> ParseRequest:
     return ParseRequest.objects.get(document_id=uploaded.document_id)
 
 
@@ -48,12 +48,12 @@ def document(uploaded: Upload) -> Document:
     return Document.objects.get(pk=uploaded.document_id)
 
 
-def sold(vendor: LlamaParseServer) -> int:
+def sold_parses(vendor: LlamaParseServer) -> int:
     return vendor.ledger.sold
 
 
-def ingest(ana: Person, content: bytes = PDF, **said: Any) -> Upload:
-    uploaded = ana.upload(content, **said)
+def ingest(ana: Person, content: bytes = PDF, **options: Any) -> Upload:
+    uploaded = ana.upload(content, **options)
     run_to_the_end(8)
     return uploaded
 
@@ -68,7 +68,7 @@ def test_a_document_is_parsed_by_the_vendor_and_billed(ana: Person, vendor: Llam
     shown = ana.get(f"/documents/{uploaded.document_id}").json()
     assert (shown["parser_name"], shown["parser_version"]) == ("llamaparse", "2026-09-28+cost_effective")
     assert (shown["failed_pages"], shown["parse_fallback"]) == ([], False)
-    assert sold(vendor) == 1
+    assert sold_parses(vendor) == 1
     (bought,) = Purchase.objects.filter(vendor="llamaparse")
     assert (bought.state, bought.unit, bought.quantity, bought.cents) == ("settled", "pages", 3, THREE_PAGES_CENTS)
     assert ana.get(f"/job/{uploaded.job_id}").json()["cost_cents"] == float(THREE_PAGES_CENTS)
@@ -82,7 +82,7 @@ def test_the_price_is_known_before_the_first_paid_call(ana: Person, vendor: Llam
 
     worker.drain()
 
-    assert sold(vendor) == 0
+    assert sold_parses(vendor) == 0
     shown = ana.get(f"/jobs/{uploaded.document_id}").json()
     assert (shown["stage"], shown["predicted_cents"]) == ("job_validated", float(THREE_PAGES_CENTS))
 
@@ -134,7 +134,7 @@ def test_a_retry_after_a_broken_store_fetches_the_parse_again_and_buys_none(
     run_to_the_end(8)
 
     assert uploaded.job.state == "done"
-    assert sold(vendor) == 1
+    assert sold_parses(vendor) == 1
     assert uploaded.job.cost_cents == THREE_PAGES_CENTS
 
 
@@ -165,7 +165,7 @@ def test_a_crash_between_two_steps_of_the_submit_finds_the_job_again(
     run_to_the_end(8)
 
     assert uploaded.job.state == "done"
-    assert (sold(vendor), len(vendor.files)) == (1, 1)
+    assert (sold_parses(vendor), len(vendor.files)) == (1, 1)
     assert [each.state for each in Purchase.objects.filter(vendor="llamaparse")] == ["settled"]
 
 
@@ -181,7 +181,7 @@ def test_a_submit_whose_answer_was_lost_is_not_made_twice(ana: Person, vendor: L
     uploaded = ingest(ana)
 
     assert uploaded.job.state == "done"
-    assert sold(vendor) == 1
+    assert sold_parses(vendor) == 1
     assert uploaded.job.cost_cents == THREE_PAGES_CENTS
 
 
@@ -200,7 +200,7 @@ def test_the_same_bytes_are_not_bought_again_by_a_second_declaration(ana: Person
     ana.declare(PDF)
     run_to_the_end(3)
 
-    assert sold(vendor) == 1
+    assert sold_parses(vendor) == 1
 
 
 def test_a_failed_parse_is_buried_and_a_persons_retry_buys_the_next(ana: Person, vendor: LlamaParseServer) -> None:
@@ -213,7 +213,7 @@ def test_a_failed_parse_is_buried_and_a_persons_retry_buys_the_next(ana: Person,
     run_to_the_end(8)
 
     assert uploaded.job.state == "done"
-    assert asked(uploaded).round == 2
+    assert parse_request(uploaded).round == 2
 
 
 def test_a_parse_that_never_ends_is_cancelled_at_its_deadline(ana: Person, vendor: LlamaParseServer) -> None:
@@ -227,7 +227,7 @@ def test_a_parse_that_never_ends_is_cancelled_at_its_deadline(ana: Person, vendo
 
     assert uploaded.failure == "PARSE_TIMEOUT"
     assert [job.status for job in vendor.jobs.values()] == ["CANCELLED"]
-    assert sold(vendor) == 1
+    assert sold_parses(vendor) == 1
 
 
 def test_a_parse_that_the_vendor_no_longer_has_is_named(ana: Person, vendor: LlamaParseServer) -> None:
@@ -297,7 +297,7 @@ def test_a_copy_is_deleted_even_when_its_submit_was_never_recorded(ana: Person, 
     vendor.misbehave("POST /api/v2/parse", hang(sold=True))
     uploaded = ana.upload(PDF)
     run_to_the_end(1)
-    assert asked(uploaded).vendor_job_id is None
+    assert parse_request(uploaded).vendor_job_id is None
 
     ana.delete(f"/documents/{uploaded.document_id}")
     periodic.delete_vendor_copies()
@@ -319,7 +319,7 @@ def test_the_local_parser_stands_in_while_the_breaker_is_open(
     assert uploaded.job.state == "done"
     shown = ana.get(f"/documents/{uploaded.document_id}").json()
     assert (shown["parser_name"], shown["parse_fallback"]) == ("pdf-oxide", True)
-    assert sold(vendor) == 0
+    assert sold_parses(vendor) == 0
 
 
 def test_without_a_fallback_documents_wait_for_the_vendor_and_none_is_charged(
@@ -335,7 +335,7 @@ def test_without_a_fallback_documents_wait_for_the_vendor_and_none_is_charged(
     run_to_the_end(8)
 
     assert uploaded.job.state == "done"
-    assert sold(vendor) == 1
+    assert sold_parses(vendor) == 1
 
 
 # Budget
@@ -350,7 +350,7 @@ def test_a_spent_budget_stops_the_document_before_the_purchase(
 
     assert first.job.state == "done"
     assert (second.job.state, second.job.wait_reason) == ("queued", "BUDGET_SPENT")
-    assert sold(vendor) == 1
+    assert sold_parses(vendor) == 1
 
 
 def test_a_document_that_no_days_budget_covers_is_refused(ana: Person, vendor: LlamaParseServer, settings: Any) -> None:
@@ -359,7 +359,7 @@ def test_a_document_that_no_days_budget_covers_is_refused(ana: Person, vendor: L
     uploaded = ingest(ana)
 
     assert uploaded.failure == "BUDGET_TOO_SMALL"
-    assert sold(vendor) == 0
+    assert sold_parses(vendor) == 0
 
 
 # Twins: the same text in other bytes
@@ -403,5 +403,5 @@ def test_the_stage_that_was_reached_is_proven(ana: Person, vendor: LlamaParseSer
     ParseRequest.objects.all().delete()
 
     assert INSURANCE.step("parsing").invariant([uploaded.job_id]) == {
-        uploaded.job_id: "No parse of the document has been asked for."
+        uploaded.job_id: "No parse of the document has been requested."
     }

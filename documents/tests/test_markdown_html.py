@@ -69,18 +69,18 @@ HOSTILE = [
 class Seen(HTMLParser):
     """What a browser would find: tags, attributes, text; the depth of the marks."""
 
-    def __init__(self, made: str) -> None:
+    def __init__(self, html: str) -> None:
         super().__init__()
         self.tags: set[str] = set()
         self.attributes: set[tuple[str, str, str | None]] = set()
         self.text, self.marked = "", ""
         self.inside = 0
-        self.feed(made)
+        self.feed(html)
         self.close()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.add(tag)
-        self.attributes |= {(tag, name, value) for name, value in attrs}
+        self.attributes |= {(tag, name, text) for name, text in attrs}
         self.inside += tag == "mark"
 
     def handle_endtag(self, tag: str) -> None:
@@ -94,35 +94,35 @@ class Seen(HTMLParser):
         self.tags.add("!--")
 
 
-def check(made: str) -> Seen:
-    seen = Seen(made)
+def parse_safe_html(html: str) -> Seen:
+    seen = Seen(html)
     assert seen.tags <= ALLOWED, seen.tags - ALLOWED
-    for tag, name, value in seen.attributes:
+    for tag, name, text in seen.attributes:
         if name == "start":
             assert tag == "ol"
-            assert (value or "").isdigit()
+            assert (text or "").isdigit()
         else:
-            assert (name, value) in {("class", side) for side in ("left", "center", "right")}, (tag, name, value)
+            assert (name, text) in {("class", side) for side in ("left", "center", "right")}, (tag, name, text)
     return seen
 
 
 @pytest.mark.parametrize("markdown", HOSTILE)
 def test_nothing_that_acts_is_left_of_a_hostile_text(markdown: str) -> None:
     for highlight in (None, (0, len(markdown)), (3, 9)):
-        check(render_html(markdown, highlight=highlight))
+        parse_safe_html(render_html(markdown, highlight=highlight))
 
 
 def test_what_looked_like_markup_is_shown_as_text() -> None:
-    assert "<script>alert(1)</script>" in check(render_html("see <script>alert(1)</script>")).text
-    assert "[x](javascript:alert(1))" in check(render_html("[x](javascript:alert(1))")).text
+    assert "<script>alert(1)</script>" in parse_safe_html(render_html("see <script>alert(1)</script>")).text
+    assert "[x](javascript:alert(1))" in parse_safe_html(render_html("[x](javascript:alert(1))")).text
 
 
 def test_tables_lists_and_headings_are_what_they_say() -> None:
-    made = render_html("# Plan\n\n| a | b |\n|:--|--:|\n| 1 | 2 |\n\n4. four\n5. five")
+    html = render_html("# Plan\n\n| a | b |\n|:--|--:|\n| 1 | 2 |\n\n4. four\n5. five")
 
-    assert "<h3>Plan</h3>" in made
-    assert '<td class="right">2</td>' in made
-    assert '<ol start="4">' in made
+    assert "<h3>Plan</h3>" in html
+    assert '<td class="right">2</td>' in html
+    assert '<ol start="4">' in html
 
 
 TEXT = """# Plan *costs*
@@ -158,33 +158,33 @@ fenced words
     ],
 )
 def test_a_passage_is_marked_over_bold_tables_lists_and_code(first: str, last: str, marked: str) -> None:
-    made = render_html(TEXT, highlight=(TEXT.index(first), TEXT.index(last) + len(last)))
+    html = render_html(TEXT, highlight=(TEXT.index(first), TEXT.index(last) + len(last)))
 
-    assert "".join(re.split(r"\n+", check(made).marked)) == marked
-    assert made.replace("<mark>", "").replace("</mark>", "") == render_html(TEXT)
+    assert "".join(re.split(r"\n+", parse_safe_html(html).marked)) == marked
+    assert html.replace("<mark>", "").replace("</mark>", "") == render_html(TEXT)
 
 
 def test_a_mark_never_holds_another_tag() -> None:
-    made = render_html(TEXT, highlight=(0, len(TEXT)))
+    html = render_html(TEXT, highlight=(0, len(TEXT)))
 
-    assert made.count("<mark>") > 10
-    assert all("<" not in inside for inside in re.findall("<mark>(.*?)</mark>", made, re.DOTALL))
+    assert html.count("<mark>") > 10
+    assert all("<" not in inside for inside in re.findall("<mark>(.*?)</mark>", html, re.DOTALL))
 
 
 @pytest.mark.parametrize("highlight", [(0, 0), (5, 2), (-10, 5), (10**9, 10**9 + 5), (0, 10**9)])
 def test_slices_beyond_the_text_are_harmless(highlight: tuple[int, int]) -> None:
-    assert check(render_html(TEXT, highlight=highlight)).text == check(render_html(TEXT)).text
+    assert parse_safe_html(render_html(TEXT, highlight=highlight)).text == parse_safe_html(render_html(TEXT)).text
 
 
 def test_what_is_too_long_says_so() -> None:
-    made = render_html("word " * MAX_CHARS)
+    html = render_html("word " * MAX_CHARS)
 
-    assert made.endswith(TRUNCATED)
+    assert html.endswith(TRUNCATED)
     assert not render_html("word").endswith(TRUNCATED)
 
 
 def test_text_that_is_nested_too_deep_is_still_shown() -> None:
-    assert "a hidden clause" in check(render_html("> " * 150 + "a hidden clause")).text
+    assert "a hidden clause" in parse_safe_html(render_html("> " * 150 + "a hidden clause")).text
 
 
 UNITS = [
@@ -211,13 +211,13 @@ def test_a_table_with_more_cells_than_characters_takes_no_longer(columns: int, r
 
     # Whatever else the machine does makes it more, never less.
     assert min(spent(text), spent(text)) < 2 * dearest()
-    assert row in check(render_html(text)).text
+    assert row in parse_safe_html(render_html(text)).text
 
 
 def test_a_full_page_of_a_wide_table_is_still_a_table() -> None:
-    made = render_html("| a " * 12 + "|\n" + "|-" * 12 + "|\n" + ("| 1234567 " * 12 + "|\n") * 60)
+    html = render_html("| a " * 12 + "|\n" + "|-" * 12 + "|\n" + ("| 1234567 " * 12 + "|\n") * 60)
 
-    assert made.count("<td>") == 12 * 60
+    assert html.count("<td>") == 12 * 60
 
 
 @cache
@@ -241,6 +241,6 @@ LETTERS = st.text(alphabet=st.sampled_from("ab1 \n\t*_`[]()<>|-:#>!&;.\\$~+=/\"'
 def test_whatever_is_written_only_allowed_tags_come_out(markdown: str, start: int, end: int) -> None:
     plain, marked = render_html(markdown), render_html(markdown, highlight=(start, end))
 
-    check(plain)
-    check(marked)
+    parse_safe_html(plain)
+    parse_safe_html(marked)
     assert marked.replace("<mark>", "").replace("</mark>", "") == plain

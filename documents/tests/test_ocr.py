@@ -35,7 +35,7 @@ ONE_PARAGRAPH = "The deductible applies once a year for each insured person."
 needs_samples = pytest.mark.skipif(not SCANNED.exists(), reason="the shared sample PDFs are not here")
 
 
-def drawn(text: str, *, turned: int = 0, skew: float = 0.0) -> Image.Image:
+def draw_page(text: str, *, turned: int = 0, skew: float = 0.0) -> Image.Image:
     """A page of 800 x 600 with ``text`` on it, turned counterclockwise by whole quarters."""
     image = Image.new("RGB", (800, 600), "white")
     ImageDraw.Draw(image).text((60, 80), text, fill="black", font=ImageFont.load_default(32), spacing=10)
@@ -62,7 +62,7 @@ def scan(tmp_path: Path) -> Callable[..., Path]:
 Scan = Callable[..., Path]
 
 
-def one(path: Path) -> str:
+def recognize_page(path: Path) -> str:
     return ocr.recognize_pages(path, [0])[0]
 
 
@@ -72,14 +72,14 @@ def one(path: Path) -> str:
 @needs_samples
 @pytest.mark.parametrize("name", ["ocr_test", "ocr_test_rotated_90", "ocr_test_rotated_180", "ocr_test_rotated_270"])
 def test_a_scan_is_read_whichever_way_it_was_fed(name: str) -> None:
-    text = one(SCANNED / f"{name}.pdf")
+    text = recognize_page(SCANNED / f"{name}.pdf")
 
     assert text == "Docling bundles PDF document conversion to JSON and Markdown in an easy self contained package"
 
 
 @needs_samples
 def test_a_typed_letter_is_read_in_order_and_in_paragraphs() -> None:
-    paragraphs = one(SCANNED / "sample_with_rotation_mismatch.pdf").split("\n\n")
+    paragraphs = recognize_page(SCANNED / "sample_with_rotation_mismatch.pdf").split("\n\n")
 
     assert paragraphs[0] == "THE SLEREXE COMPANY LIMITED"
     assert "Mining Surveys Ltd.,\nHolroyd Road,\nReading,\nBerks." in "\n".join(paragraphs)
@@ -89,48 +89,48 @@ def test_a_typed_letter_is_read_in_order_and_in_paragraphs() -> None:
 
 @pytest.mark.parametrize("turned", [0, 90, 180, 270])
 def test_content_that_lies_turned_on_an_upright_page_is_read(scan: Scan, turned: int) -> None:
-    assert one(scan(drawn(PARAGRAPH, turned=turned))) == ONE_PARAGRAPH
+    assert recognize_page(scan(draw_page(PARAGRAPH, turned=turned))) == ONE_PARAGRAPH
 
 
 @pytest.mark.parametrize(("turned", "rotate"), [(0, 90), (90, 90), (180, 180), (0, 270)])
 def test_the_pages_own_rotation_is_honoured_and_may_be_wrong(scan: Scan, turned: int, rotate: int) -> None:
-    assert one(scan(drawn(PARAGRAPH, turned=turned), rotate=rotate)) == ONE_PARAGRAPH
+    assert recognize_page(scan(draw_page(PARAGRAPH, turned=turned), rotate=rotate)) == ONE_PARAGRAPH
 
 
 def test_a_page_that_was_fed_crooked_is_read(scan: Scan) -> None:
-    assert one(scan(drawn(PARAGRAPH, skew=2.5))) == ONE_PARAGRAPH
+    assert recognize_page(scan(draw_page(PARAGRAPH, skew=2.5))) == ONE_PARAGRAPH
 
 
 def test_pages_keep_their_numbers_and_a_blank_one_is_empty(scan: Scan) -> None:
     specks = Image.fromarray(np.random.default_rng(1).integers(150, 256, (600, 800, 3), dtype=np.uint8))
-    path = scan(drawn("first"), drawn(""), specks, drawn("fourth"))
+    path = scan(draw_page("first"), draw_page(""), specks, draw_page("fourth"))
 
     assert ocr.recognize_pages(path, [3, 1, 2]) == {3: "fourth", 1: "", 2: ""}
 
 
 def test_text_that_runs_up_the_margin_of_an_upright_page_is_read_too(scan: Scan) -> None:
-    page = drawn(PARAGRAPH)
-    page.paste(drawn("Form 2291").crop((50, 70, 230, 130)).rotate(90, expand=True), (4, 300))
+    page = draw_page(PARAGRAPH)
+    page.paste(draw_page("Form 2291").crop((50, 70, 230, 130)).rotate(90, expand=True), (4, 300))
 
-    text = one(scan(page))
+    text = recognize_page(scan(page))
 
     assert ONE_PARAGRAPH in text.split("\n\n")
     assert "Form 2291" in text.replace("Form2291", "Form 2291")
 
 
 def test_the_same_page_gives_the_same_text_in_another_process(scan: Scan) -> None:
-    path = scan(drawn("Policy 12-345\nCopay $25.00\nin network only"))
-    before = one(path)
+    path = scan(draw_page("Policy 12-345\nCopay $25.00\nin network only"))
+    before = recognize_page(path)
 
     ocr_sandbox.close()
 
-    assert one(path) == before != ""
+    assert recognize_page(path) == before != ""
 
 
 # In which order
 
 
-def placed(*pieces: tuple[float, float, float, str], slope: float = 0.0) -> str:
+def layout_lines(*pieces: tuple[float, float, float, str], slope: float = 0.0) -> str:
     """Each piece, 20 high, by its left edge, its right edge, its middle and its text, on a page that is crooked."""
     corners = [
         np.array(
@@ -149,32 +149,32 @@ def test_columns_are_read_one_after_the_other_and_titles_across_them_part_them()
     title, foot = (100, 900, 40, "Title"), (100, 900, 400, "Foot")
     left, right = prose(100, 480, ["a", "b", "c", "d", "e"]), prose(520, 900, ["v", "w", "x", "y", "z"], top=103)
 
-    assert placed(*right, foot, *left, title) == "Title\n\na b c d e\n\nv w x y z\n\nFoot"
+    assert layout_lines(*right, foot, *left, title) == "Title\n\na b c d e\n\nv w x y z\n\nFoot"
 
 
 def test_a_table_is_read_row_by_row() -> None:
     cells = [(100 + 300 * x, 180 + 300 * x, 100 + 25 * y, f"{y}{x}") for x in range(3) for y in range(6)]
 
-    assert placed(*cells) == "\n".join(f"{y}0 {y}1 {y}2" for y in range(6))
+    assert layout_lines(*cells) == "\n".join(f"{y}0 {y}1 {y}2" for y in range(6))
 
 
 def test_the_rows_of_a_crooked_page_are_levelled() -> None:
     cells = [(100 + 300 * x, 180 + 300 * x, 100 + 25 * y, f"{y}{x}") for x in range(3) for y in range(6)]
     title = (100, 780, 75, "Title")
 
-    assert placed(title, *cells, slope=0.05) == "\n".join(["Title", *(f"{y}0 {y}1 {y}2" for y in range(6))])
+    assert layout_lines(title, *cells, slope=0.05) == "\n".join(["Title", *(f"{y}0 {y}1 {y}2" for y in range(6))])
 
 
 def test_words_broken_at_the_lines_end_are_mended_and_list_items_stay_apart() -> None:
     lines = ["respon-", "sibility and", "1. first thing", "2. second"]
 
-    assert placed(*prose(100, 900, lines)) == "responsibility and\n1. first thing\n2. second"
+    assert layout_lines(*prose(100, 900, lines)) == "responsibility and\n1. first thing\n2. second"
 
 
 def test_a_wide_step_begins_a_paragraph_and_a_short_line_ends_a_line() -> None:
     body = [(100, 900, 100, "one"), (100, 400, 125, "two"), (100, 900, 150, "three"), (100, 900, 210, "four")]
 
-    assert placed(*body) == "one two\nthree\n\nfour"
+    assert layout_lines(*body) == "one two\nthree\n\nfour"
 
 
 def test_nothing_gives_nothing() -> None:
@@ -202,10 +202,10 @@ def children() -> list[int]:
 def only_child() -> int:
     """Waits for the zygote to fork."""
     until = time.monotonic() + 20
-    while not (found := children()):
+    while not (pids := children()):
         assert time.monotonic() < until
         time.sleep(0.005)
-    return found[0]
+    return pids[0]
 
 
 @contextmanager
@@ -244,7 +244,7 @@ def reading(path: Path) -> Iterator[list[StageFailure]]:
 
 def outcome(path: Path) -> str:
     try:
-        return one(path)
+        return recognize_page(path)
     except StageFailure as failure:
         return failure.code
 
@@ -289,7 +289,7 @@ def test_a_page_of_any_size_costs_one_picture(box: bytes, saved: Saved) -> None:
     page = file(page_objects([stream(words("vast"))])).replace(b"[0 0 612 792]", box)
 
     with resident() as peaks:
-        text = one(saved(page))
+        text = recognize_page(saved(page))
 
     assert len(text) < 10
     assert peaks[0] <= RESIDENT_MB << 10
@@ -303,14 +303,14 @@ def test_a_dense_scan_at_600_dpi_fits(scan: Scan) -> None:
         ImageDraw.Draw(page).text((300, 400 + 150 * row), line, fill="black", font=font)
 
     with resident() as peaks:
-        text = one(scan(page))
+        text = recognize_page(scan(page))
 
     assert text.split("\n") == [line] * 4 or text == " ".join([line] * 4)
     assert 100 << 10 < peaks[0] <= RESIDENT_MB << 10
 
 
 def test_a_child_killed_midway_costs_an_attempt_and_the_next_slice_is_read(scan: Scan) -> None:
-    path = scan(drawn(PARAGRAPH))
+    path = scan(draw_page(PARAGRAPH))
     ocr.recognize_pages(path, [])
 
     with reading(path) as failures:
@@ -319,11 +319,11 @@ def test_a_child_killed_midway_costs_an_attempt_and_the_next_slice_is_read(scan:
 
     assert [(type(failure), failure.code) for failure in failures] == [(Retryable, "PARSER_CRASHED")]
     assert not Path(f"/proc/{child}").exists()
-    assert one(path) == ONE_PARAGRAPH
+    assert recognize_page(path) == ONE_PARAGRAPH
 
 
 def test_a_missed_deadline_is_worth_another_try(scan: Scan) -> None:
-    path = scan(drawn(PARAGRAPH))
+    path = scan(draw_page(PARAGRAPH))
     ocr.recognize_pages(path, [])
 
     with pytest.raises(Retryable) as failure:
@@ -331,18 +331,20 @@ def test_a_missed_deadline_is_worth_another_try(scan: Scan) -> None:
 
     assert failure.value.code == "PARSE_TIMEOUT"
     assert children() == []
-    assert one(path) == ONE_PARAGRAPH
+    assert recognize_page(path) == ONE_PARAGRAPH
 
 
 def test_computing_time_that_runs_out_is_final(scan: Scan) -> None:
     with pytest.raises(Permanent) as failure:
-        ocr_sandbox.request({"path": str(scan(drawn(PARAGRAPH))), "pages": [0] * 20, "cpu_seconds": 1}, wall_seconds=60)
+        ocr_sandbox.request(
+            {"path": str(scan(draw_page(PARAGRAPH))), "pages": [0] * 20, "cpu_seconds": 1}, wall_seconds=60
+        )
 
     assert failure.value.code == "PARSE_TIMEOUT"
 
 
 def test_the_child_can_open_neither_file_nor_socket_once_it_reads_pages(scan: Scan) -> None:
-    path = scan(drawn(PARAGRAPH))
+    path = scan(draw_page(PARAGRAPH))
     ocr.recognize_pages(path, [])
 
     with reading(path):
@@ -356,7 +358,7 @@ def test_the_child_can_open_neither_file_nor_socket_once_it_reads_pages(scan: Sc
 def test_the_zygote_has_one_thread_and_reports_to_nobody(scan: Scan, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DJANGO_SECRET_KEY", "do not tell")
     ocr_sandbox.close()
-    ocr.recognize_pages(scan(drawn("warm")), [0])
+    ocr.recognize_pages(scan(draw_page("warm")), [0])
 
     environment = Path(f"/proc/{zygote_pid()}/environ").read_bytes()
     assert b"do not tell" not in environment
@@ -367,14 +369,14 @@ def test_the_zygote_has_one_thread_and_reports_to_nobody(scan: Scan, monkeypatch
 def test_libraries_that_do_not_load_are_the_deployments_fault(
     scan: Scan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = scan(drawn(PARAGRAPH))
+    path = scan(draw_page(PARAGRAPH))
     (tmp_path / "cv2.py").write_text("raise ImportError('libGL.so.1: cannot open shared object file')")
     ocr_sandbox.close()
 
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
 
     with pytest.raises(ImproperlyConfigured, match=r"libGL\.so\.1.*apt-get install libgl1"):
-        one(path)
+        recognize_page(path)
 
     monkeypatch.undo()
-    assert one(path) == ONE_PARAGRAPH
+    assert recognize_page(path) == ONE_PARAGRAPH

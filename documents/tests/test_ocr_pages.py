@@ -21,11 +21,11 @@ class Reader:
     """Reads any page at once, and remembers which."""
 
     def __init__(self) -> None:
-        self.asked: list[list[int]] = []
+        self.requests: list[list[int]] = []
         self.fails: dict[int, Exception] = {}
 
     def __call__(self, path: Any, pages: list[int]) -> dict[int, str]:
-        self.asked.append(list(pages))
+        self.requests.append(list(pages))
         for page in pages:
             if page in self.fails:
                 raise self.fails[page]
@@ -34,16 +34,16 @@ class Reader:
 
 @pytest.fixture
 def reader(monkeypatch: pytest.MonkeyPatch) -> Reader:
-    made = Reader()
-    monkeypatch.setattr(ocr, "recognize_pages", made)
-    return made
+    fake = Reader()
+    monkeypatch.setattr(ocr, "recognize_pages", fake)
+    return fake
 
 
 def test_only_pages_without_a_text_layer_are_read(ana: Person, reader: Reader) -> None:
     uploaded = ana.ingest(text_pdf("printed words", "", "more printed words", ""), ocr=True)
 
     assert uploaded.job.state == "done"
-    assert reader.asked == [[1, 3]]
+    assert reader.requests == [[1, 3]]
     assert str(Document.objects.get().parser_version).endswith(f".ocr-{ocr.VERSION}")
     passages = ana.post("/search", {"query": "scanned words of page 4", "k": 5}).json()["passages"]
     assert any("Scanned words of page 4." in passage["text"] for passage in passages)
@@ -69,7 +69,7 @@ def test_slices_are_kept_and_a_lost_worker_reads_only_what_is_left(ana: Person, 
     run_to_the_end(2)
 
     assert uploaded.job.state == "done"
-    assert reader.asked == [[0, 1, 2, 3], [4, 5, 6], [4, 5, 6]]
+    assert reader.requests == [[0, 1, 2, 3], [4, 5, 6], [4, 5, 6]]
     assert not ScannedPage.objects.exists(), "they are in the parsed text now"
 
 
@@ -85,7 +85,7 @@ def test_what_another_engine_has_read_is_read_again(
     run_to_the_end(2)
 
     assert (uploaded.job.state, uploaded.job.last_error) == ("done", None)
-    assert reader.asked[-2:] == [[0, 1, 2, 3], [4, 5, 6]]
+    assert reader.requests[-2:] == [[0, 1, 2, 3], [4, 5, 6]]
 
 
 def test_a_page_that_cannot_be_read_loses_only_itself(ana: Person, reader: Reader) -> None:

@@ -37,13 +37,13 @@ from testing.personas import Person
 
 pytestmark = pytest.mark.django_db
 
-Stored = Callable[..., Document]
+StoreDocument = Callable[..., Document]
 SENTENCE = "You pay nothing for preventive care within the network of this plan."
 OTHERS = [f"Rule {n}: other services cost {n * 7} percent after the deductible of {n * 100}." for n in range(1, 9)]
 
 
 @pytest.fixture
-def stored(ana: Person) -> Stored:
+def store_document(ana: Person) -> StoreDocument:
     """Puts a file of Ana's into the store, as if the first stage had looked at it."""
 
     def store(content: bytes, pages: int | None = None) -> Document:
@@ -54,17 +54,17 @@ def stored(ana: Person) -> Stored:
     return store
 
 
-def drawn(*pages: Callable[[Canvas], None], size: tuple[float, float] = (612, 792)) -> bytes:
-    made = io.BytesIO()
-    canvas = Canvas(made, pagesize=size, invariant=True)
+def draw_pdf(*pages: Callable[[Canvas], None], size: tuple[float, float] = (612, 792)) -> bytes:
+    pdf = io.BytesIO()
+    canvas = Canvas(pdf, pagesize=size, invariant=True)
     for draw in pages:
         draw(canvas)
         canvas.showPage()
     canvas.save()
-    return made.getvalue()
+    return pdf.getvalue()
 
 
-def printed(canvas: Canvas) -> None:
+def draw_sentence(canvas: Canvas) -> None:
     """The sentence in red among other lines in black, broken over two of them."""
     for number, line in enumerate(OTHERS):
         canvas.drawString(60, 700 - 40 * number, line)
@@ -73,18 +73,18 @@ def printed(canvas: Canvas) -> None:
     canvas.drawString(60, 325, "work of this plan.")
 
 
-def altered(content: bytes, change: Callable[[Any], None]) -> bytes:
-    document, made = pypdfium2.PdfDocument(content), io.BytesIO()
+def alter_pdf(content: bytes, change: Callable[[Any], None]) -> bytes:
+    document, pdf = pypdfium2.PdfDocument(content), io.BytesIO()
     change(document[0])
-    document.save(made)
-    return made.getvalue()
+    document.save(pdf)
+    return pdf.getvalue()
 
 
-def opened(picture: bytes) -> Image.Image:
+def open_jpeg(picture: bytes) -> Image.Image:
     return Image.open(io.BytesIO(picture)).convert("RGB")
 
 
-def refusal(document: Document, page: int = 1) -> ApiError:
+def render_error(document: Document, page: int = 1) -> ApiError:
     with pytest.raises(ApiError) as refused:
         render_page(document, page)
     return refused.value
@@ -93,7 +93,7 @@ def refusal(document: Document, page: int = 1) -> ApiError:
 # Pictures
 
 
-def coloured(red: float, green: float, blue: float, *size: float) -> Callable[[Canvas], None]:
+def colour_page(red: float, green: float, blue: float, *size: float) -> Callable[[Canvas], None]:
     def draw(canvas: Canvas) -> None:
         canvas.setPageSize(size)
         canvas.setFillColorRGB(red, green, blue)
@@ -102,10 +102,12 @@ def coloured(red: float, green: float, blue: float, *size: float) -> Callable[[C
     return draw
 
 
-def test_the_picture_is_of_the_page_that_was_asked_for(stored: Stored) -> None:
-    document = stored(drawn(coloured(1, 0, 0, 300, 300), coloured(0, 1, 0, 300, 600), coloured(0, 0, 1, 600, 300)))
+def test_the_picture_is_of_the_page_that_was_asked_for(store_document: StoreDocument) -> None:
+    document = store_document(
+        draw_pdf(colour_page(1, 0, 0, 300, 300), colour_page(0, 1, 0, 300, 600), colour_page(0, 0, 1, 600, 300))
+    )
 
-    shown = [opened(render_page(document, page, width=200)) for page in (1, 2, 3)]
+    shown = [open_jpeg(render_page(document, page, width=200)) for page in (1, 2, 3)]
 
     assert [picture.size for picture in shown] == [(200, 200), (200, 400), (200, 100)]
     for number, picture in enumerate(shown):
@@ -114,29 +116,29 @@ def test_the_picture_is_of_the_page_that_was_asked_for(stored: Stored) -> None:
         assert [value > 200 for value in colour] == [number == place for place in range(3)]
 
 
-@pytest.mark.parametrize(("wanted", "got"), [(1, 100), (10**9, 1600)])
-def test_no_width_is_drawn_that_nobody_needs(stored: Stored, wanted: int, got: int) -> None:
-    assert opened(render_page(stored(text_pdf("words")), 1, width=wanted)).width == got
+@pytest.mark.parametrize(("width", "rendered"), [(1, 100), (10**9, 1600)])
+def test_no_width_is_drawn_that_nobody_needs(store_document: StoreDocument, width: int, rendered: int) -> None:
+    assert open_jpeg(render_page(store_document(text_pdf("words")), 1, width=width)).width == rendered
 
 
-def test_a_page_without_end_is_shown_narrower(stored: Stored) -> None:
-    assert opened(render_page(stored(drawn(printed, size=(300, 6000))), 1)).size == (125, 2500)
+def test_a_page_without_end_is_shown_narrower(store_document: StoreDocument) -> None:
+    assert open_jpeg(render_page(store_document(draw_pdf(draw_sentence, size=(300, 6000))), 1)).size == (125, 2500)
 
 
-def test_a_page_too_thin_to_be_seen_is_refused(stored: Stored) -> None:
-    assert refusal(stored(drawn(printed, size=(3, 14_000)))).code == "PAGE_NOT_SHOWN"
+def test_a_page_too_thin_to_be_seen_is_refused(store_document: StoreDocument) -> None:
+    assert render_error(store_document(draw_pdf(draw_sentence, size=(3, 14_000)))).code == "PAGE_NOT_SHOWN"
 
 
-def test_an_encrypted_file_that_opens_without_a_password_is_shown(stored: Stored) -> None:
+def test_an_encrypted_file_that_opens_without_a_password_is_shown(store_document: StoreDocument) -> None:
     empty, locked = text_pdf(""), locked_pdf("A clause under seal")
 
-    assert render_page(stored(locked), 1) != render_page(stored(empty), 1)
+    assert render_page(store_document(locked), 1) != render_page(store_document(empty), 1)
 
 
 # Boxes
 
 
-def reds(picture: Image.Image) -> Iterator[tuple[int, int]]:
+def red_pixels(picture: Image.Image) -> Iterator[tuple[int, int]]:
     for number, (red, green, blue) in enumerate(zip(*[iter(picture.tobytes())] * 3, strict=True)):
         if red > 150 and green < 100 and blue < 100:
             yield number % picture.width, number // picture.width
@@ -149,7 +151,7 @@ def covers(box: Box, x: float, y: float) -> bool:
 @pytest.mark.parametrize("cropped", [False, True], ids=["whole", "cropped"])
 @pytest.mark.parametrize("rotation", [0, 90, 180, 270])
 def test_boxes_lie_on_the_words_however_the_page_is_turned_and_cropped(
-    stored: Stored, rotation: int, cropped: bool
+    store_document: StoreDocument, rotation: int, cropped: bool
 ) -> None:
     def change(page: Any) -> None:
         page.set_rotation(rotation)
@@ -157,22 +159,22 @@ def test_boxes_lie_on_the_words_however_the_page_is_turned_and_cropped(
             page.set_mediabox(-40, -30, 640, 800)
             page.set_cropbox(20, 300, 500, 760)
 
-    document = stored(altered(drawn(printed), change))
+    document = store_document(alter_pdf(draw_pdf(draw_sentence), change))
 
-    found = locate_passage(document, 1, SENTENCE)
+    location = locate_passage(document, 1, SENTENCE)
 
-    picture = opened(render_page(document, 1, width=600))
-    scale = picture.width / found.width
-    points = [(x / scale, y / scale) for x, y in reds(picture)]
+    picture = open_jpeg(render_page(document, 1, width=600))
+    scale = picture.width / location.width
+    points = [(x / scale, y / scale) for x, y in red_pixels(picture)]
     assert len(points) > 100
-    assert picture.height == pytest.approx(found.height * scale, abs=1)
-    assert len(found.boxes) == 2
-    assert all(any(covers(box, x, y) for box in found.boxes) for x, y in points)
-    assert sum(box.width * box.height for box in found.boxes) < 7000
+    assert picture.height == pytest.approx(location.height * scale, abs=1)
+    assert len(location.boxes) == 2
+    assert all(any(covers(box, x, y) for box in location.boxes) for x, y in points)
+    assert sum(box.width * box.height for box in location.boxes) < 7000
 
 
-def test_a_box_is_where_the_words_were_set(stored: Stored) -> None:
-    document = stored(drawn(printed))
+def test_a_box_is_where_the_words_were_set(store_document: StoreDocument) -> None:
+    document = store_document(draw_pdf(draw_sentence))
 
     first, second = locate_passage(document, 1, SENTENCE).boxes
 
@@ -195,20 +197,20 @@ def test_a_box_is_where_the_words_were_set(stored: Stored) -> None:
         "YOU PAY NOTHING FOR [preventive care](https://example.org/care) WITHIN THE NETWORK OF THIS PLAN",
     ],
 )
-def test_markdown_is_found_in_what_it_was_made_of(stored: Stored, passage: str) -> None:
-    document = stored(drawn(printed))
+def test_markdown_is_found_in_what_it_was_made_of(store_document: StoreDocument, passage: str) -> None:
+    document = store_document(draw_pdf(draw_sentence))
 
     assert locate_passage(document, 1, passage).boxes == locate_passage(document, 1, SENTENCE).boxes != []
 
 
-def test_of_a_passage_over_two_pages_each_shows_its_part(stored: Stored) -> None:
+def test_of_a_passage_over_two_pages_each_shows_its_part(store_document: StoreDocument) -> None:
     def end(canvas: Canvas) -> None:
         canvas.drawString(60, 60, "The plan covers forty visits of physical therapy a year")
 
     def begin(canvas: Canvas) -> None:
         canvas.drawString(60, 740, "when your physician has ordered them in writing beforehand.")
 
-    document = stored(drawn(end, begin))
+    document = store_document(draw_pdf(end, begin))
     passage = (
         "The plan covers forty visits of physical therapy a year when your physician has ordered them in"
         " writing beforehand."
@@ -227,14 +229,14 @@ def test_of_a_passage_over_two_pages_each_shows_its_part(stored: Stored) -> None
         "Rule 99",
     ],
 )
-def test_when_in_doubt_nothing_is_marked(stored: Stored, passage: str) -> None:
-    assert locate_passage(stored(drawn(printed)), 1, passage).boxes == []
+def test_when_in_doubt_nothing_is_marked(store_document: StoreDocument, passage: str) -> None:
+    assert locate_passage(store_document(draw_pdf(draw_sentence)), 1, passage).boxes == []
 
 
-def test_a_page_without_text_has_no_boxes(stored: Stored) -> None:
-    found = locate_passage(stored(drawn(coloured(1, 0, 0, 300, 300))), 1, SENTENCE)
+def test_a_page_without_text_has_no_boxes(store_document: StoreDocument) -> None:
+    location = locate_passage(store_document(draw_pdf(colour_page(1, 0, 0, 300, 300))), 1, SENTENCE)
 
-    assert (found.width, found.height, found.boxes) == (300, 300, [])
+    assert (location.width, location.height, location.boxes) == (300, 300, [])
 
 
 def test_repeated_words_are_taken_where_the_passage_is() -> None:
@@ -286,19 +288,21 @@ def test_time_to_align_grows_with_the_text_and_no_faster(page: str, text: str) -
     ],
     ids=["bomb", "cyclic", "no pages", "malformed", "password"],
 )
-def test_what_cannot_be_drawn_has_a_code_and_kills_nothing(stored: Stored, content: Callable[[], bytes]) -> None:
-    document = stored(content())
-    assert refusal(document).code in ("PAGE_NOT_SHOWN", "PAGE_NOT_FOUND")
+def test_what_cannot_be_drawn_has_a_code_and_kills_nothing(
+    store_document: StoreDocument, content: Callable[[], bytes]
+) -> None:
+    document = store_document(content())
+    assert render_error(document).code in ("PAGE_NOT_SHOWN", "PAGE_NOT_FOUND")
 
     before = time.monotonic()
-    assert refusal(document).status in (404, 422)
+    assert render_error(document).status in (404, 422)
 
     assert time.monotonic() - before < 0.5, "a hopeless page is tried once"
-    assert render_page(stored(text_pdf("another")), 1)
+    assert render_page(store_document(text_pdf("another")), 1)
 
 
-def test_a_picture_is_drawn_though_one_of_its_images_is_a_flood(stored: Stored) -> None:
-    assert render_page(stored(pdf_bombs.pixel_flood()), 1)
+def test_a_picture_is_drawn_though_one_of_its_images_is_a_flood(store_document: StoreDocument) -> None:
+    assert render_page(store_document(pdf_bombs.pixel_flood()), 1)
 
 
 def test_the_child_knows_no_django() -> None:
@@ -308,28 +312,28 @@ def test_the_child_knows_no_django() -> None:
 
 
 def test_who_finds_too_many_before_him_is_told_when_to_come_back(
-    stored: Stored, monkeypatch: pytest.MonkeyPatch
+    store_document: StoreDocument, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    document = stored(text_pdf("words"))
+    document = store_document(text_pdf("words"))
     monkeypatch.setattr(page_images, "QUEUE_SECONDS", 0.05)
 
     with ExitStack() as others:
         for _ in range(page_images.MAX_CONCURRENT):
             others.enter_context(page_images._sandbox())
-        busy = refusal(document)
+        busy = render_error(document)
 
     assert (busy.code, busy.status, bool(busy.retry_after)) == ("UNAVAILABLE", 503, True)
     assert render_page(document, 1)
 
 
-def test_only_so_many_are_let_in(stored: Stored) -> None:
-    document = stored(text_pdf("words"))
+def test_only_so_many_are_let_in(store_document: StoreDocument) -> None:
+    document = store_document(text_pdf("words"))
 
     with ExitStack() as others:
         for _ in range(page_images.MAX_WAITING):
             others.enter_context(page_images._admission(uuid4()))
         before = time.monotonic()
-        busy = refusal(document)
+        busy = render_error(document)
         spent = time.monotonic() - before
 
     assert (busy.code, busy.status, bool(busy.retry_after)) == ("UNAVAILABLE", 503, True)
@@ -337,21 +341,23 @@ def test_only_so_many_are_let_in(stored: Stored) -> None:
     assert render_page(document, 1)
 
 
-def test_one_tenant_takes_no_others_place(ana: Person, stored: Stored) -> None:
-    document = stored(text_pdf("words"))
+def test_one_tenant_takes_no_others_place(ana: Person, store_document: StoreDocument) -> None:
+    document = store_document(text_pdf("words"))
 
     with ExitStack() as own:
         for _ in range(page_images.MAX_WAITING_PER_TENANT):
             own.enter_context(page_images._admission(ana.id))
-        assert refusal(document).code == "UNAVAILABLE"
+        assert render_error(document).code == "UNAVAILABLE"
         with page_images._admission(uuid4()):
             pass
 
     assert render_page(document, 1)
 
 
-def test_words_that_take_too_long_to_find_do_not_hide_the_page(stored: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
-    document = stored(text_pdf("words"))
+def test_words_that_take_too_long_to_find_do_not_hide_the_page(
+    store_document: StoreDocument, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document = store_document(text_pdf("words"))
     with monkeypatch.context() as slow:
         slow.setattr(SandboxClient, "request", Mock(side_effect=parse_failure("cpu")))
         with pytest.raises(ApiError):
@@ -364,9 +370,11 @@ def test_words_that_take_too_long_to_find_do_not_hide_the_page(stored: Stored, m
     assert locate_passage(document, 1, "another").boxes == []
 
 
-def test_looks_are_limited_and_what_the_browser_has_costs_none(ana: Person, stored: Stored, settings: Any) -> None:
+def test_looks_are_limited_and_what_the_browser_has_costs_none(
+    ana: Person, store_document: StoreDocument, settings: Any
+) -> None:
     settings.PAGE_VIEWS_PER_MINUTE = 2
-    document = stored(text_pdf("words"), pages=1)
+    document = store_document(text_pdf("words"), pages=1)
     ana.get(path(document))
     tag = ana.get(path(document))["ETag"]
 
@@ -385,8 +393,8 @@ def path(document: Document, page: object = 1) -> str:
     return f"/documents/{document.pk}/pages/{page}"
 
 
-def test_the_api_shows_a_page_to_bearer_and_session(ana: Person, stored: Stored) -> None:
-    document = stored(text_pdf("words"), pages=1)
+def test_the_api_shows_a_page_to_bearer_and_session(ana: Person, store_document: StoreDocument) -> None:
+    document = store_document(text_pdf("words"), pages=1)
     browser = Client()
     browser.force_login(ana.user)
 
@@ -394,7 +402,7 @@ def test_the_api_shows_a_page_to_bearer_and_session(ana: Person, stored: Stored)
 
     for answer in answers:
         assert (answer.status_code, answer["Content-Type"]) == (200, "image/jpeg")
-        assert opened(answer.content).width == 300
+        assert open_jpeg(answer.content).width == 300
         assert answer["X-Content-Type-Options"] == "nosniff"
         assert answer["Content-Security-Policy"] == "default-src 'none'"
         assert answer["Cache-Control"].startswith("private, max-age=")
@@ -402,8 +410,8 @@ def test_the_api_shows_a_page_to_bearer_and_session(ana: Person, stored: Stored)
     assert Client().get(path(document)).status_code == 401
 
 
-def test_what_a_browser_has_already_is_not_drawn_again(ana: Person, stored: Stored) -> None:
-    document = stored(text_pdf("words"), pages=1)
+def test_what_a_browser_has_already_is_not_drawn_again(ana: Person, store_document: StoreDocument) -> None:
+    document = store_document(text_pdf("words"), pages=1)
     tag = ana.get(path(document))["ETag"]
 
     again = ana.client.get(path(document), headers={"if-none-match": f'W/"x", {tag}'})
@@ -413,8 +421,8 @@ def test_what_a_browser_has_already_is_not_drawn_again(ana: Person, stored: Stor
     assert other.status_code == 200
 
 
-def test_anothers_page_does_not_exist(ana: Person, ben: Person, stored: Stored) -> None:
-    document = stored(text_pdf("words"), pages=1)
+def test_anothers_page_does_not_exist(ana: Person, ben: Person, store_document: StoreDocument) -> None:
+    document = store_document(text_pdf("words"), pages=1)
     tag = ana.get(path(document))["ETag"]
 
     foreign = ben.client.get(path(document), headers={"if-none-match": tag})
@@ -423,7 +431,7 @@ def test_anothers_page_does_not_exist(ana: Person, ben: Person, stored: Stored) 
     assert foreign.status_code == absent.status_code == 404
     assert foreign.json() == absent.json()
     document.user_id = ben.id
-    assert refusal(document).code == "NOT_FOUND"
+    assert render_error(document).code == "NOT_FOUND"
 
 
 @pytest.mark.parametrize(
@@ -440,9 +448,9 @@ def test_anothers_page_does_not_exist(ana: Person, ben: Person, stored: Stored) 
 )
 @pytest.mark.parametrize("counted", [True, False], ids=["counted", "not counted yet"])
 def test_what_is_asked_for_wrongly_is_named(
-    ana: Person, stored: Stored, page: int, query: dict[str, Any], status: int, code: str, counted: bool
+    ana: Person, store_document: StoreDocument, page: int, query: dict[str, Any], status: int, code: str, counted: bool
 ) -> None:
-    document = stored(text_pdf("one", "two"), pages=2 if counted else None)
+    document = store_document(text_pdf("one", "two"), pages=2 if counted else None)
 
     answer = ana.get(path(document, page), **query)
 
@@ -457,12 +465,12 @@ def test_before_the_bytes_have_come_there_is_nothing_to_see(ana: Person) -> None
     assert (answer.status_code, answer.json()["code"]) == (409, "NOT_READY")
 
 
-def test_other_bytes_than_were_declared_are_not_shown(stored: Stored, settings: Any) -> None:
-    document = stored(text_pdf("declared"))
+def test_other_bytes_than_were_declared_are_not_shown(store_document: StoreDocument, settings: Any) -> None:
+    document = store_document(text_pdf("declared"))
     original = Path(settings.STORAGE_ROOT, document.raw_path.removeprefix("storage://"))
     original.write_bytes(text_pdf("exchange"))
 
-    assert refusal(document).code == "PAGE_NOT_SHOWN"
+    assert render_error(document).code == "PAGE_NOT_SHOWN"
 
 
 # Files from afar
@@ -475,7 +483,7 @@ def server() -> Iterator[S3Server]:
 
 
 @pytest.fixture
-def far(ana: Person, server: S3Server, settings: Any) -> Stored:
+def remote_document(ana: Person, server: S3Server, settings: Any) -> StoreDocument:
     use_s3_storage(settings, server, S3_PRESIGN=False)
 
     def store(content: bytes) -> Document:
@@ -486,24 +494,26 @@ def far(ana: Person, server: S3Server, settings: Any) -> Stored:
     return store
 
 
-def kept(settings: Any) -> list[Path]:
+def cached_files(settings: Any) -> list[Path]:
     return list(Path(settings.STORAGE_ROOT, file_cache.FOLDER).glob("*"))
 
 
-def test_a_deleted_document_is_not_shown_though_it_was_fetched(ana: Person, far: Stored, settings: Any) -> None:
-    document = far(text_pdf("words"))
+def test_a_deleted_document_is_not_shown_though_it_was_fetched(
+    ana: Person, remote_document: StoreDocument, settings: Any
+) -> None:
+    document = remote_document(text_pdf("words"))
     assert ana.get(path(document)).status_code == 200
-    assert [file.name.split(".")[0] for file in kept(settings)] == [str(document.pk)]
+    assert [file.name.split(".")[0] for file in cached_files(settings)] == [str(document.pk)]
 
     assert ana.delete(f"/documents/{document.pk}").status_code == 204
 
     assert ana.get(path(document)).status_code == 404
-    assert refusal(document).code == "NOT_FOUND"
-    assert kept(settings) == []
+    assert render_error(document).code == "NOT_FOUND"
+    assert cached_files(settings) == []
 
 
-def test_a_second_page_needs_no_second_fetch(far: Stored, server: S3Server) -> None:
-    document = far(text_pdf("one", "two"))
+def test_a_second_page_needs_no_second_fetch(remote_document: StoreDocument, server: S3Server) -> None:
+    document = remote_document(text_pdf("one", "two"))
     first = render_page(document, 1)
     bucket, name = storage.locate(document.raw_path)
     bucket.delete(name)
@@ -511,34 +521,36 @@ def test_a_second_page_needs_no_second_fetch(far: Stored, server: S3Server) -> N
     assert render_page(document, 2) != first
 
 
-def test_little_is_kept_and_not_for_long(far: Stored, settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    documents = [far(text_pdf(text)) for text in ("one", "two", "three")]
+def test_little_is_kept_and_not_for_long(
+    remote_document: StoreDocument, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    documents = [remote_document(text_pdf(text)) for text in ("one", "two", "three")]
     monkeypatch.setattr(file_cache, "MAX_BYTES", 2 * max(document.bytes_len for document in documents))
     for document in documents:
         render_page(document, 1)
-    assert len(kept(settings)) == 2
+    assert len(cached_files(settings)) == 2
 
     monkeypatch.setattr(file_cache, "MAX_AGE_SECONDS", 0.0)
     file_cache.evict_expired()
 
-    assert kept(settings) == []
+    assert cached_files(settings) == []
 
 
-def test_a_store_that_is_away_is_said_to_be(far: Stored, settings: Any) -> None:
-    document = far(text_pdf("words"))
+def test_a_store_that_is_away_is_said_to_be(remote_document: StoreDocument, settings: Any) -> None:
+    document = remote_document(text_pdf("words"))
     settings.S3_ENDPOINT_URL = "http://127.0.0.1:9"
     settings.STORAGES = dict(settings.STORAGES)
 
-    assert refusal(document).code == "STORAGE_UNAVAILABLE"
+    assert render_error(document).code == "STORAGE_UNAVAILABLE"
 
 
-def test_hand_written_pages_of_odd_shapes_are_shown_or_refused(stored: Stored) -> None:
+def test_hand_written_pages_of_odd_shapes_are_shown_or_refused(store_document: StoreDocument) -> None:
     odd = [b"/UserUnit 1000", b"/CropBox [0 0 0 0]", b"/CropBox [9999 9999 10000 10000]", b"/Rotate 45"]
 
     for extra in odd:
-        document = stored(file(page_objects([stream(words("words"))], page=extra)))
+        document = store_document(file(page_objects([stream(words("words"))], page=extra)))
         try:
-            assert opened(render_page(document, 1)).width <= page_images.MAX_WIDTH
+            assert open_jpeg(render_page(document, 1)).width <= page_images.MAX_WIDTH
             locate_passage(document, 1, "words")
         except ApiError as refused:
             assert refused.code == "PAGE_NOT_SHOWN"  # noqa: PT017 - either is right

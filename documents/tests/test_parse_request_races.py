@@ -20,7 +20,7 @@ from documents.models import Document, ParseRequest, Removal
 from documents.parsers import ocr, registry
 from documents.parsing import parse_callbacks, parse_store
 from documents.tests import test_llamaparse
-from documents.tests.test_llamaparse import PDF, THREE_PAGES_CENTS, asked, document, ingest, sold
+from documents.tests.test_llamaparse import PDF, THREE_PAGES_CENTS, document, ingest, parse_request, sold_parses
 from jobs import claims, failpoints, services, worker
 from jobs.models import Event, UploadJob
 from testing.concurrency import at_once
@@ -45,7 +45,7 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def heard(vendor: LlamaParseServer, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def vendor_routes(vendor: LlamaParseServer, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What the vendor is asked, in order."""
     routes: list[str] = []
     serve = vendor.serve
@@ -63,7 +63,7 @@ def twins(ana: Person, count: int) -> list[Upload]:
     return [ana.ingest(text_pdf("the same text") + b"\n%% copy %d\n" % number) for number in range(count)]
 
 
-def under_way(ana: Person, vendor: LlamaParseServer, content: bytes = PDF) -> Upload:
+def submit_pending(ana: Person, vendor: LlamaParseServer, content: bytes = PDF) -> Upload:
     """A document whose parse is submitted and does not end."""
     vendor.delay = NEVER
     uploaded = ana.upload(content)
@@ -74,25 +74,25 @@ def under_way(ana: Person, vendor: LlamaParseServer, content: bytes = PDF) -> Up
 
 def finish(vendor: LlamaParseServer) -> None:
     """Let all parses end that are under way."""
-    until(lambda: all(job.status != "PENDING" for job in vendor.jobs.values()))
+    wait_until(lambda: all(job.status != "PENDING" for job in vendor.jobs.values()))
     for job in list(vendor.jobs.values()):
         vendor._finish(job)
 
 
-def until(true: Callable[[], bool]) -> None:
+def wait_until(true: Callable[[], bool]) -> None:
     end = time.monotonic() + 10
     while not true():
         assert time.monotonic() < end, "it never came true"
         time.sleep(0.01)
 
 
-def let_the_vendor_rest() -> None:
+def reset_vendor_limits() -> None:
     """Let it be asked again, as if the time that it wanted, or the breaker's, had passed."""
     RateLimit.objects.update(paused_until=None)
     Breaker.objects.update(opened_at=LONG_AGO, probe_until=None)
 
 
-def forget_again() -> None:
+def retry_vendor_deletions() -> None:
     """Do the sweep of deleted documents' copies, as if what failed had waited long enough."""
     Removal.objects.update(try_after=Now() - timedelta(seconds=1))
     periodic.delete_vendor_copies()
@@ -177,19 +177,19 @@ def test_a_document_uploaded_again_keeps_its_parse_when_the_deleted_ones_copy_is
     vendor.misbehave(SUBMIT, Status(429), times=1)
     first = ana.upload(PDF)
     run_to_the_end(1)
-    old_file = asked(first).file_id
+    old_file = parse_request(first).file_id
     ana.delete(f"/documents/{first.document_id}")
-    let_the_vendor_rest()
-    again = under_way(ana, vendor)
+    reset_vendor_limits()
+    again = submit_pending(ana, vendor)
 
-    forget_again()
-    forget_again()
+    retry_vendor_deletions()
+    retry_vendor_deletions()
 
-    assert list(vendor.jobs) == [asked(again).vendor_job_id]
-    assert list(vendor.files) == [asked(again).file_id] != [old_file]
+    assert list(vendor.jobs) == [parse_request(again).vendor_job_id]
+    assert list(vendor.files) == [parse_request(again).file_id] != [old_file]
     finish(vendor)
     run_to_the_end(4)
-    assert (again.job.state, sold(vendor)) == ("done", 1)
+    assert (again.job.state, sold_parses(vendor)) == ("done", 1)
 
 
 @pytest.mark.parametrize(("lost", "bought"), [(UPLOAD, ["settled"]), (SUBMIT, ["reserved", "settled"])])
@@ -201,19 +201,19 @@ def test_what_a_lost_answer_left_is_forgotten_without_that_of_the_same_file_uplo
     first = ana.upload(PDF)
     run_to_the_end(1)
     ana.delete(f"/documents/{first.document_id}")
-    again = under_way(ana, vendor)
+    again = submit_pending(ana, vendor)
     assert len(vendor.files) == 2
 
-    forget_again()
-    forget_again()
+    retry_vendor_deletions()
+    retry_vendor_deletions()
 
-    assert list(vendor.jobs) == [asked(again).vendor_job_id]
-    assert list(vendor.files) == [asked(again).file_id]
+    assert list(vendor.jobs) == [parse_request(again).vendor_job_id]
+    assert list(vendor.files) == [parse_request(again).file_id]
     finish(vendor)
     run_to_the_end(4)
     assert again.job.state == "done"
     assert [state for state, _ in purchases()] == bought, "what was sold is in the books, be it lost"
-    assert sold(vendor) == len(bought)
+    assert sold_parses(vendor) == len(bought)
 
 
 # A parse that does not come, or not as it should
@@ -236,7 +236,7 @@ def test_a_parse_that_was_lost_after_it_was_recorded_is_bought_anew_by_a_retry(
 
     assert uploaded.job.stage == "job_validated"
     run_to_the_end(6)
-    assert (uploaded.job.state, asked(uploaded).round, sold(vendor)) == ("done", 2, 2)
+    assert (uploaded.job.state, parse_request(uploaded).round, sold_parses(vendor)) == ("done", 2, 2)
     assert uploaded.job.cost_cents == 2 * THREE_PAGES_CENTS
 
 
@@ -251,7 +251,7 @@ def test_pages_that_the_document_does_not_have_end_it_at_once_and_are_charged_to
     assert uploaded.failure == "PARSE_MALFORMED"
     assert not Event.objects.filter(job_id=uploaded.job_id, code="RETRY_SCHEDULED").exists()
     assert purchases() == [("settled", THREE_PAGES_CENTS)]
-    assert (uploaded.job.cost_cents, sold(vendor), faults()) == (THREE_PAGES_CENTS, 1, 0)
+    assert (uploaded.job.cost_cents, sold_parses(vendor), faults()) == (THREE_PAGES_CENTS, 1, 0)
 
 
 def test_a_vendor_that_counts_more_pages_than_we_do_is_not_asked_again(ana: Person, vendor: LlamaParseServer) -> None:
@@ -262,7 +262,7 @@ def test_a_vendor_that_counts_more_pages_than_we_do_is_not_asked_again(ana: Pers
     run_to_the_end(6)
 
     assert uploaded.failure == "PARSE_MALFORMED"
-    assert (uploaded.job.cost_cents, sold(vendor), faults()) == (THREE_PAGES_CENTS, 1, 0)
+    assert (uploaded.job.cost_cents, sold_parses(vendor), faults()) == (THREE_PAGES_CENTS, 1, 0)
 
 
 def test_a_blank_parse_is_charged_once_to_its_document(ana: Person, vendor: LlamaParseServer) -> None:
@@ -274,7 +274,7 @@ def test_a_blank_parse_is_charged_once_to_its_document(ana: Person, vendor: Llam
 
     assert uploaded.failure == "NO_TEXT_LAYER"
     assert purchases() == [("settled", THREE_PAGES_CENTS)]
-    assert (uploaded.job.cost_cents, sold(vendor)) == (THREE_PAGES_CENTS, 1)
+    assert (uploaded.job.cost_cents, sold_parses(vendor)) == (THREE_PAGES_CENTS, 1)
 
 
 def test_one_404_right_after_the_submit_does_not_give_the_parse_up(ana: Person, vendor: LlamaParseServer) -> None:
@@ -282,7 +282,7 @@ def test_one_404_right_after_the_submit_does_not_give_the_parse_up(ana: Person, 
 
     uploaded = ingest(ana)
 
-    assert (uploaded.job.state, asked(uploaded).round, sold(vendor)) == ("done", 1, 1)
+    assert (uploaded.job.state, parse_request(uploaded).round, sold_parses(vendor)) == ("done", 1, 1)
 
 
 # Time
@@ -293,15 +293,15 @@ def test_one_404_right_after_the_submit_does_not_give_the_parse_up(ana: Person, 
 def test_an_outage_that_outlasts_the_deadline_buries_nothing(
     is_done_when_back: bool, outage: Any, ana: Person, vendor: LlamaParseServer
 ) -> None:
-    uploaded = under_way(ana, vendor)
+    uploaded = submit_pending(ana, vendor)
     vendor.misbehave("*", outage, times=1000)
     ParseRequest.objects.update(submitted_at=LONG_AGO, deadline=LONG_AGO)
     for _ in range(6):
-        let_the_vendor_rest()
+        reset_vendor_limits()
         run_to_the_end(1)
     assert uploaded.job.state == "queued"
     vendor.behave()
-    let_the_vendor_rest()
+    reset_vendor_limits()
     if is_done_when_back:
         finish(vendor)
     run_to_the_end(2)
@@ -309,20 +309,20 @@ def test_an_outage_that_outlasts_the_deadline_buries_nothing(
     finish(vendor)
     run_to_the_end(6)
 
-    assert (uploaded.job.state, asked(uploaded).round, sold(vendor)) == ("done", 1, 1)
+    assert (uploaded.job.state, parse_request(uploaded).round, sold_parses(vendor)) == ("done", 1, 1)
 
 
 @pytest.mark.parametrize("away", [Status(402), Status(403), Status(503), Status(503, retry_after="600")])
 def test_a_parse_is_looked_at_once_more_before_its_deadline_after_a_wait_for_the_vendor(
     away: Kind, ana: Person, vendor: LlamaParseServer
 ) -> None:
-    uploaded = under_way(ana, vendor)
+    uploaded = submit_pending(ana, vendor)
     vendor.misbehave(POLL, away, times=1)
     ParseRequest.objects.update(deadline=LONG_AGO)
 
     run_to_the_end(1)
 
-    job, deadline = uploaded.job, asked(uploaded).deadline
+    job, deadline = uploaded.job, parse_request(uploaded).deadline
     assert job.wait_reason != "WAITING_FOR_PARSER"
     assert deadline is not None
     assert job.run_after is not None
@@ -332,7 +332,7 @@ def test_a_parse_is_looked_at_once_more_before_its_deadline_after_a_wait_for_the
 def test_a_parse_that_ends_while_it_is_cancelled_is_kept(
     ana: Person, vendor: LlamaParseServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    uploaded = under_way(ana, vendor)
+    uploaded = submit_pending(ana, vendor)
     ParseRequest.objects.update(deadline=LONG_AGO)
     honest = vendor.answer
 
@@ -345,7 +345,7 @@ def test_a_parse_that_ends_while_it_is_cancelled_is_kept(
 
     run_to_the_end(6)
 
-    assert (uploaded.job.state, asked(uploaded).round, sold(vendor)) == ("done", 1, 1)
+    assert (uploaded.job.state, parse_request(uploaded).round, sold_parses(vendor)) == ("done", 1, 1)
     assert purchases() == [("settled", THREE_PAGES_CENTS)]
 
 
@@ -377,14 +377,14 @@ def test_an_answer_that_drips_is_over_in_time_and_buys_nothing_again(
     assert time.monotonic() - began < 2.5
     assert (uploaded.job.last_error or {})["code"] == "VENDOR_UNREACHABLE"
     run_to_the_end(6)
-    assert (uploaded.job.state, sold(vendor)) == ("done", 1)
+    assert (uploaded.job.state, sold_parses(vendor)) == ("done", 1)
 
 
 # Deleting at the vendor's
 
 
 def test_a_parse_that_is_deleted_while_it_runs_is_cancelled_and_goes(ana: Person, vendor: LlamaParseServer) -> None:
-    uploaded = under_way(ana, vendor)
+    uploaded = submit_pending(ana, vendor)
     ana.delete(f"/documents/{uploaded.document_id}")
 
     periodic.delete_vendor_copies()
@@ -396,20 +396,20 @@ def test_a_parse_that_is_deleted_while_it_runs_is_cancelled_and_goes(ana: Person
 def test_a_job_that_is_still_being_cancelled_is_no_fault_and_is_deleted_later(
     ana: Person, vendor: LlamaParseServer
 ) -> None:
-    uploaded = under_way(ana, vendor)
+    uploaded = submit_pending(ana, vendor)
     ana.delete(f"/documents/{uploaded.document_id}")
     vendor.misbehave(DROP, Status(409), times=1)
 
     periodic.delete_vendor_copies()
 
     assert (len(vendor.jobs), faults()) == (1, 0)
-    forget_again()
+    retry_vendor_deletions()
     assert (len(vendor.jobs), len(vendor.files)) == (0, 0)
 
 
 def test_a_copy_that_cannot_be_deleted_keeps_no_other_from_it(ana: Person, vendor: LlamaParseServer) -> None:
     stuck, other = ingest(ana), ingest(ana, plan_pdf("vision care", "foot care", "eye care"))
-    left = asked(stuck).vendor_job_id
+    left = parse_request(stuck).vendor_job_id
     vendor.misbehave(f"DELETE /api/v2/parse/{left}", Status(503), times=1000)
     for each in (stuck, other):
         ana.delete(f"/documents/{each.document_id}")
@@ -424,16 +424,16 @@ def test_a_copy_whose_failure_opens_the_breaker_keeps_no_other_from_being_delete
     ana: Person, vendor: LlamaParseServer
 ) -> None:
     stuck, other = ingest(ana), ingest(ana, plan_pdf("vision care", "foot care", "eye care"))
-    left = asked(stuck).vendor_job_id
+    left = parse_request(stuck).vendor_job_id
     vendor.misbehave(f"DELETE /api/v2/parse/{left}", Status(503), times=1000)
     ana.delete(f"/documents/{stuck.document_id}")
     for _ in range(8):
-        forget_again()
+        retry_vendor_deletions()
     assert Breaker.objects.filter(state="open").exists()
     ana.delete(f"/documents/{other.document_id}")
 
     for _ in range(3):
-        let_the_vendor_rest()
+        reset_vendor_limits()
         periodic.delete_vendor_copies()
 
     assert list(vendor.jobs) == [left]
@@ -441,7 +441,7 @@ def test_a_copy_whose_failure_opens_the_breaker_keeps_no_other_from_being_delete
 
 @pytest.mark.django_db(transaction=True)
 def test_the_keeper_does_not_wait_for_a_vendor_that_hangs_and_asks_it_once(
-    vendor: LlamaParseServer, heard: list[str], settings: Any
+    vendor: LlamaParseServer, vendor_routes: list[str], settings: Any
 ) -> None:
     settings.VENDOR_TIMEOUT_SECONDS = 1.5
     path = f"llamaparse://job/file/{uuid4()}:1/{uuid4()}"
@@ -455,7 +455,7 @@ def test_the_keeper_does_not_wait_for_a_vendor_that_hangs_and_asks_it_once(
     assert time.monotonic() - began < 0.5
     (thread,) = [thread for thread in threading.enumerate() if thread.name == periodic.THREAD]
     thread.join(10)
-    assert heard == ["POST /api/v2/parse/job/cancel"]
+    assert vendor_routes == ["POST /api/v2/parse/job/cancel"]
     assert Removal.objects.filter(try_after__gt=Now()).count() == 1, "it is not gone: later again"
 
 
@@ -471,8 +471,8 @@ def test_what_a_failed_round_left_at_the_vendors_is_deleted_and_the_next_rounds_
 
     periodic.delete_vendor_copies()
 
-    assert list(vendor.jobs) == [asked(uploaded).vendor_job_id]
-    assert list(vendor.files) == [asked(uploaded).file_id]
+    assert list(vendor.jobs) == [parse_request(uploaded).vendor_job_id]
+    assert list(vendor.files) == [parse_request(uploaded).file_id]
     ana.delete(f"/documents/{uploaded.document_id}")
     periodic.delete_vendor_copies()
     assert (len(vendor.jobs), len(vendor.files)) == (0, 0)
@@ -490,7 +490,7 @@ def test_a_submit_that_timed_out_is_not_counted_against_itself(
 
     uploaded = ingest(ana)
 
-    assert (uploaded.job.state, sold(vendor)) == ("done", 1)
+    assert (uploaded.job.state, sold_parses(vendor)) == ("done", 1)
     assert purchases() == [("settled", THREE_PAGES_CENTS)]
 
 
@@ -508,37 +508,37 @@ def test_a_parse_that_was_paid_is_fetched_again_with_a_spent_budget(
 
     assert uploaded.job.stage == "job_validated"
     run_to_the_end(6)
-    assert (uploaded.job.state, sold(vendor)) == ("done", 1)
+    assert (uploaded.job.state, sold_parses(vendor)) == ("done", 1)
     assert purchases() == [("settled", THREE_PAGES_CENTS)]
     assert uploaded.job.cost_cents == THREE_PAGES_CENTS
 
 
 def test_waiting_for_budget_asks_the_vendor_nothing(
-    ana: Person, vendor: LlamaParseServer, heard: list[str], settings: Any
+    ana: Person, vendor: LlamaParseServer, vendor_routes: list[str], settings: Any
 ) -> None:
     settings.TENANT_DAILY_CENTS = 2.0
     ingest(ana)
-    heard.clear()
+    vendor_routes.clear()
     waiting = ana.upload(plan_pdf("vision care", "foot care", "eye care"))
 
     run_to_the_end(5)
 
     assert waiting.job.wait_reason == "BUDGET_SPENT"
-    assert heard == []
+    assert vendor_routes == []
 
 
 def test_being_rate_limited_spends_no_requests_on_looking_for_what_was_never_made(
-    ana: Person, vendor: LlamaParseServer, heard: list[str]
+    ana: Person, vendor: LlamaParseServer, vendor_routes: list[str]
 ) -> None:
     vendor.misbehave(SUBMIT, Status(429), times=4)
     uploaded = ana.upload(PDF)
 
     for _ in range(4):
-        let_the_vendor_rest()
+        reset_vendor_limits()
         run_to_the_end(1)
 
     assert uploaded.job.wait_reason == "VENDOR_RATE_LIMITED"
-    assert heard == [UPLOAD, *[SUBMIT] * 4]
+    assert vendor_routes == [UPLOAD, *[SUBMIT] * 4]
 
 
 # Callbacks, and declaring again
@@ -546,29 +546,29 @@ def test_being_rate_limited_spends_no_requests_on_looking_for_what_was_never_mad
 
 @pytest.mark.django_db(transaction=True)
 def test_a_callback_and_a_worker_do_not_wait_for_each_other(ana: Person, vendor: LlamaParseServer) -> None:
-    uploaded = under_way(ana, vendor)
+    uploaded = submit_pending(ana, vendor)
     let_pauses_pass()
     claim = claims.claim_next("test:1:1")
     assert claim is not None
-    told: list[object] = []
+    outcomes: list[object] = []
 
     def call_back() -> None:
         try:
             with transaction.atomic():
-                told.append(parse_callbacks.wake_poller(asked(uploaded)))
+                outcomes.append(parse_callbacks.wake_poller(parse_request(uploaded)))
         except Exception as error:
-            told.append(error)
+            outcomes.append(error)
         finally:
             connection.close()
 
     thread = threading.Thread(target=call_back)
     with claim.transaction():
         thread.start()
-        until(_somebody_waits)
-        ParseRequest.objects.filter(pk=asked(uploaded).pk).update(submitted_at=Now())
+        wait_until(_somebody_waits)
+        ParseRequest.objects.filter(pk=parse_request(uploaded).pk).update(submitted_at=Now())
     thread.join(10)
 
-    assert told == [True]
+    assert outcomes == [True]
 
 
 def _somebody_waits() -> bool:

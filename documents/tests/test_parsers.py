@@ -36,23 +36,23 @@ def outcome(path: Path) -> str:
 # What is read
 
 
-def test_pages_come_back_in_order_and_blank_ones_keep_their_place(saved: Saved) -> None:
-    path = saved(text_pdf("first", "", "third"))
+def test_pages_come_back_in_order_and_blank_ones_keep_their_place(save_pdf: Saved) -> None:
+    path = save_pdf(text_pdf("first", "", "third"))
 
     assert parsers.inspect_pdf(path) == parsers.Inspection(pages=3, encrypted=False)
     assert parsers.parse_pdf(path, pages=3) == ["first", "", "third"]
 
 
-def test_large_type_becomes_a_heading(saved: Saved) -> None:
+def test_large_type_becomes_a_heading(save_pdf: Saved) -> None:
     big = b"BT /F1 30 Tf 72 740 Td (Your plan) Tj /F1 10 Tf 0 -60 Td (%s) Tj ET" % (b"It pays the hospital. " * 3)
 
-    (page,) = parsers.parse_pdf(saved(file(page_objects([stream(big)]))), pages=1)
+    (page,) = parsers.parse_pdf(save_pdf(file(page_objects([stream(big)]))), pages=1)
 
     assert page.startswith("# Your plan\n")
 
 
-def test_a_pdf_that_only_restricts_its_use_is_read(saved: Saved) -> None:
-    path = saved(locked_pdf("open to all"))
+def test_a_pdf_that_only_restricts_its_use_is_read(save_pdf: Saved) -> None:
+    path = save_pdf(locked_pdf("open to all"))
 
     assert parsers.inspect_pdf(path) == parsers.Inspection(pages=1, encrypted=True)
     assert parsers.parse_pdf(path, pages=1) == ["open to all"]
@@ -68,19 +68,19 @@ def test_a_pdf_that_only_restricts_its_use_is_read(saved: Saved) -> None:
         pytest.param(b"/Kids [", b"/K### [", id="PDFium does not find the page"),
     ],
 )
-def test_what_one_engine_cannot_read_the_other_does(saved: Saved, whole: bytes, wound: bytes) -> None:
+def test_what_one_engine_cannot_read_the_other_does(save_pdf: Saved, whole: bytes, wound: bytes) -> None:
     assert whole in WHOLE
 
-    assert parsers.parse_pdf(saved(WHOLE.replace(whole, wound)), pages=1) == ["hello world"]
+    assert parsers.parse_pdf(save_pdf(WHOLE.replace(whole, wound)), pages=1) == ["hello world"]
 
 
-def test_right_to_left_pages_are_read_by_pdfium(saved: Saved) -> None:
+def test_right_to_left_pages_are_read_by_pdfium(save_pdf: Saved) -> None:
     codes = b"".join(b"<%02x> <%04x>\n" % (0x41 + n, 0x05D0 + n) for n in range(20))
     cmap = b"begincmap 1 begincodespacerange <00> <ff> endcodespacerange 20 beginbfchar %s endbfchar endcmap" % codes
     objects = page_objects([stream(b"BT /F1 30 Tf 72 700 Td (EDCBA) Tj /F1 9 Tf 0 -50 Td (JIHGF EDCBA) Tj ET")])
     objects[2] = objects[2].replace(b">>", b"/ToUnicode 6 0 R >>")
 
-    (page,) = parsers.parse_pdf(saved(file([*objects, stream(cmap)])), pages=1)
+    (page,) = parsers.parse_pdf(save_pdf(file([*objects, stream(cmap)])), pages=1)
 
     assert page == "אבגדה\nאבגדה וזחטי"  # alphabetical when read from the right, and no markdown
 
@@ -91,22 +91,22 @@ def test_text_is_storable_whatever_the_font_claims() -> None:
     assert pdf_engines.clean_text(dirty) == "abcd\ne\nf"
 
 
-def test_a_font_that_maps_to_nul_and_surrogates_does_no_harm(saved: Saved) -> None:
+def test_a_font_that_maps_to_nul_and_surrogates_does_no_harm(save_pdf: Saved) -> None:
     cmap = (
         b"begincmap 1 begincodespacerange <00> <ff> endcodespacerange 2 beginbfchar <41> <0000> <42> <d800> endbfchar"
     )
     objects = page_objects([stream(words("xABx and more words"))])
     objects[2] = objects[2].replace(b">>", b"/ToUnicode 6 0 R >>")
 
-    (page,) = parsers.parse_pdf(saved(file([*objects, stream(cmap)])), pages=1)
+    (page,) = parsers.parse_pdf(save_pdf(file([*objects, stream(cmap)])), pages=1)
 
     assert "and more words" in page
     assert "\0" not in page
     page.encode()
 
 
-def test_images_are_not_carried_into_the_text(saved: Saved) -> None:
-    path = saved(pdf_bombs.pixel_flood())
+def test_images_are_not_carried_into_the_text(save_pdf: Saved) -> None:
+    path = save_pdf(pdf_bombs.pixel_flood())
 
     assert parsers.parse_pdf(path, pages=1) == ["beside the flood"]
 
@@ -146,8 +146,8 @@ def test_the_same_bytes_give_the_same_text_in_every_process(tmp_path: Path) -> N
         (pdf_bombs.flate_chained(), "PARSER_OUT_OF_MEMORY"),
     ],
 )
-def test_hopeless_files_are_refused_for_good(saved: Saved, content: bytes, code: str) -> None:
-    path = saved(content)
+def test_hopeless_files_are_refused_for_good(save_pdf: Saved, content: bytes, code: str) -> None:
+    path = save_pdf(content)
 
     with pytest.raises(Permanent) as refusal:
         parsers.require_text(parsers.parse_pdf(path, pages=parsers.inspect_pdf(path).pages))
@@ -156,8 +156,8 @@ def test_hopeless_files_are_refused_for_good(saved: Saved, content: bytes, code:
     assert str(path) not in refusal.value.detail
 
 
-def test_a_header_within_the_first_kilobyte_is_enough(saved: Saved) -> None:
-    assert outcome(saved(b"\n" * 1000 + WHOLE)) == "text"
+def test_a_header_within_the_first_kilobyte_is_enough(save_pdf: Saved) -> None:
+    assert outcome(save_pdf(b"\n" * 1000 + WHOLE)) == "text"
 
 
 def test_every_failure_has_a_sentence() -> None:
@@ -175,12 +175,12 @@ def test_the_deadline_grows_with_the_pages_up_to_ten_minutes(pages: int, seconds
 # What comes from outside
 
 
-def test_mutated_files_always_end_in_a_known_way(saved: Saved) -> None:
+def test_mutated_files_always_end_in_a_known_way(save_pdf: Saved) -> None:
     dice = random.Random(20)
     sources = [path.read_bytes() for path in SHARED_FILES if path.parent.name != "bombs"] or [WHOLE, locked_pdf("a")]
     known = {code for _, code, _ in FAILURES.values()} | {"text"}
 
-    assert {outcome(saved(mutated(dice.choice(sources), dice))) for _ in range(200)} <= known
+    assert {outcome(save_pdf(mutated(dice.choice(sources), dice))) for _ in range(200)} <= known
 
 
 def mutated(source: bytes, dice: random.Random) -> bytes:

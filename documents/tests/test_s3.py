@@ -1,6 +1,6 @@
 """Files in an S3: a whole story, a store that is away, full or misconfigured, and what is never written down.
 
-The server is moto's, which checks no signature: what presigned URLs promise is held against another in test_presigned.
+The server is moto's, which checks no signature: what presigned URLs promise is checked against another in test_presigned_urls.
 """
 
 from __future__ import annotations
@@ -63,11 +63,11 @@ def parsed() -> S3Bucket:
     return bucket
 
 
-def stored() -> list[str]:
+def stored_names() -> list[str]:
     return [*raw().names(), *parsed().names()]
 
 
-def declared(person: Person, content: bytes = PDF) -> tuple[Upload, str]:
+def declare_upload(person: Person, content: bytes = PDF) -> tuple[Upload, str]:
     answer = person.declare(content).json()
     return Upload(answer["job_id"], answer["document_id"]), answer["signed_url"]
 
@@ -78,7 +78,7 @@ def put(url: str, content: bytes = PDF) -> int:
     return requests.put(url, content, headers=headers, timeout=10).status_code
 
 
-def waits() -> tuple[str, str, str | None, int]:
+def wait_state() -> tuple[str, str, str | None, int]:
     job = UploadJob.objects.get()
     return job.stage, job.state, job.wait_reason, job.attempts
 
@@ -87,16 +87,16 @@ def waits() -> tuple[str, str, str | None, int]:
 
 
 def test_a_document_goes_its_whole_way_through_the_bucket(s3: S3Server, ana: Person) -> None:
-    upload, url = declared(ana)
+    upload, url = declare_upload(ana)
     assert url.startswith(f"{s3.url}/raw/{ana.id}/{upload.document_id}.pdf?")
     worker.drain()
-    assert waits() == ("queued", "queued", "WAITING_FOR_UPLOAD", 0)
+    assert wait_state() == ("queued", "queued", "WAITING_FOR_UPLOAD", 0)
 
     assert put(url) == 200
     run_to_the_end(1)
 
     assert upload.job.state == "done"
-    assert stored() == [f"{ana.id}/{upload.document_id}.{kind}" for kind in ("pdf", "md")]
+    assert stored_names() == [f"{ana.id}/{upload.document_id}.{kind}" for kind in ("pdf", "md")]
     assert ana.post("/search", {"query": "drugs deductible", "k": 3}).json()["passages"]
     for what, start in (("original", b"%PDF"), ("parsed", b"")):
         link = ana.get(f"/documents/{upload.document_id}/{what}").json()["signed_url"]
@@ -107,11 +107,11 @@ def test_a_document_goes_its_whole_way_through_the_bucket(s3: S3Server, ana: Per
     assert list(find_violations(deep=True)) == []
 
     assert ana.delete(f"/documents/{upload.document_id}").status_code == 204
-    assert stored() == []
+    assert stored_names() == []
 
 
 def test_a_job_looks_every_two_seconds_whether_its_presigned_upload_is_done(s3: S3Server, ana: Person) -> None:
-    upload, _ = declared(ana)
+    upload, _ = declare_upload(ana)
 
     worker.drain()
 
@@ -121,7 +121,7 @@ def test_a_job_looks_every_two_seconds_whether_its_presigned_upload_is_done(s3: 
 
 
 def test_bytes_that_were_sent_from_this_side_are_the_same(s3: S3Server, ana: Person, settings: Any) -> None:
-    upload, _ = declared(ana)
+    upload, _ = declare_upload(ana)
 
     services.store_upload(Document.objects.get(), [PDF[:100], PDF[100:]])
 
@@ -133,13 +133,13 @@ def test_bytes_that_were_sent_from_this_side_are_the_same(s3: S3Server, ana: Per
 
 
 def test_other_bytes_in_the_bucket_are_refused_and_removed(s3: S3Server, ana: Person) -> None:
-    upload, _ = declared(ana)
+    upload, _ = declare_upload(ana)
     raw().put(f"{ana.id}/{upload.document_id}.pdf", PDF[:-1] + b"x")
 
     worker.drain()
 
     assert upload.failure == "HASH_MISMATCH"
-    assert stored() == []
+    assert stored_names() == []
 
 
 # What a bucket is asked for
@@ -222,14 +222,14 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_store_that_is_away_charges_no_attempt_and_is_waited_for(s3: S3Server, ana: Person, quick: None) -> None:
-    upload, url = declared(ana)
+    upload, url = declare_upload(ana)
     put(url)
     s3.shut()
 
     for _ in range(5):
         let_pauses_pass()
         worker.drain()
-        assert waits() == ("queued", "queued", "STORAGE_UNAVAILABLE", 0)
+        assert wait_state() == ("queued", "queued", "STORAGE_UNAVAILABLE", 0)
 
     s3.open()
     run_to_the_end(1)
@@ -239,13 +239,13 @@ def test_a_store_that_is_away_charges_no_attempt_and_is_waited_for(s3: S3Server,
 def test_a_store_that_goes_while_parsing_is_waited_for_too(
     s3: S3Server, ana: Person, quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    upload, url = declared(ana)
+    upload, url = declare_upload(ana)
     put(url)
     monkeypatch.setattr("documents.stages.normalize_pages", _closing(s3))
 
     worker.drain()
 
-    assert waits() == ("parsing", "queued", "STORAGE_UNAVAILABLE", 0)
+    assert wait_state() == ("parsing", "queued", "STORAGE_UNAVAILABLE", 0)
     monkeypatch.undo()
     s3.open()
     run_to_the_end(1)
@@ -335,7 +335,7 @@ def test_no_path_and_no_token_is_logged(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     logging.getLogger("django.db.backends").setLevel(logging.INFO)
-    upload, url = declared(ana)
+    upload, url = declare_upload(ana)
     put(url)
     for kind in ("status-403", "status-500", "html-200", "reset"):
         s3.misbehave("*", kind, times=2)
@@ -347,7 +347,7 @@ def test_no_path_and_no_token_is_logged(
     ana.delete(f"/documents/{upload.document_id}")
 
     ours = "\n".join(record.getMessage() for record in caplog.records if not record.name.startswith("urllib3"))
-    assert stored() == []
+    assert stored_names() == []
     for line in ("The file store answers 403", "The file store is away", "Stage queued waits: STORAGE_UNAVAILABLE"):
         assert line in ours
     for canary in (f"{ana.id}/", "storage://", "X-Amz-Signature", ".pdf"):

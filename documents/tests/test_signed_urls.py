@@ -48,18 +48,18 @@ def code(answer: requests.Response) -> tuple[int, str]:
     return answer.status_code, body["code"]
 
 
-def stored() -> list[str]:
+def stored_names() -> list[str]:
     return [name for bucket in ("raw", "parsed") for name in storages[bucket].names()]  # type: ignore[attr-defined]
 
 
-def left_over(settings: Any) -> list[Path]:
+def incoming_files(settings: Any) -> list[Path]:
     """Files of uploads that did not end, once the server has had time to notice."""
     folder = Path(settings.STORAGE_ROOT, "raw", storage.INCOMING)
     for _ in range(100):
-        if not (found := list(folder.glob("*"))):
+        if not (files := list(folder.glob("*"))):
             return []
         time.sleep(0.02)
-    return found
+    return files
 
 
 def by_socket(url: str, head: str, body: bytes = b"", *, hang_up: bool = False) -> bytes:
@@ -104,8 +104,8 @@ def test_the_same_bytes_may_be_put_again(url: str, settings: Any) -> None:
     for _ in range(2):
         assert requests.put(url, PDF, headers=TYPE, timeout=10).status_code == 200
 
-    assert len(stored()) == 1
-    assert left_over(settings) == []
+    assert len(stored_names()) == 1
+    assert incoming_files(settings) == []
 
 
 def test_no_content_type_is_taken_for_the_declared_one(url: str, ana: Person) -> None:
@@ -136,9 +136,9 @@ class Endless:
             yield piece
 
     def read(self, size: int = -1) -> bytes:
-        taken = min(self.left, 65536 if size < 0 else size)
-        self.left -= taken
-        return b"x" * taken
+        length = min(self.left, 65536 if size < 0 else size)
+        self.left -= length
+        return b"x" * length
 
 
 def test_twenty_five_megabytes_are_never_in_memory_at_once(ana: Person, settings: Any) -> None:
@@ -147,8 +147,8 @@ def test_twenty_five_megabytes_are_never_in_memory_at_once(ana: Person, settings
     source = Endless(length)
     while piece := source.read(1 << 20):
         digest.update(piece)
-    said = declaration(b"") | {"bytes_len": length, "sha256": digest.hexdigest()}
-    url = ana.post("/upload", said).json()["signed_url"]
+    body = declaration(b"") | {"bytes_len": length, "sha256": digest.hexdigest()}
+    url = ana.post("/upload", body).json()["signed_url"]
 
     tracemalloc.start()
     answer = requests.put(url, Endless(length), headers=TYPE, timeout=60)
@@ -175,7 +175,7 @@ def test_other_bytes_are_refused_and_nothing_of_them_is_kept(
     body: bytes, expected: tuple[int, str], url: str, settings: Any
 ) -> None:
     assert code(requests.put(url, body, headers=TYPE, timeout=10)) == expected
-    assert (stored(), left_over(settings)) == ([], [])
+    assert (stored_names(), incoming_files(settings)) == ([], [])
 
 
 @pytest.mark.parametrize("kind", ["image/png", "text/html", "application/json"])
@@ -201,7 +201,7 @@ def test_a_connection_that_breaks_off_leaves_no_file(url: str, settings: Any) ->
     answer = by_socket(url, f"Content-Length: {len(PDF)}\r\nConnection: close\r\n", PDF[:3000], hang_up=True)
 
     assert answer.split()[1] in (b"400", b"422")
-    assert (stored(), left_over(settings)) == ([], [])
+    assert (stored_names(), incoming_files(settings)) == ([], [])
 
 
 def test_what_follows_the_declared_length_is_not_read_as_file(url: str) -> None:
@@ -219,7 +219,7 @@ def test_an_expired_url_is_refused(url: str, settings: Any) -> None:
     time.sleep(0.01)
 
     assert code(requests.put(url, PDF, headers=TYPE, timeout=10)) == (403, "URL_EXPIRED")
-    assert stored() == []
+    assert stored_names() == []
 
 
 def test_a_token_cannot_be_altered(url: str) -> None:
@@ -241,7 +241,7 @@ def test_a_token_is_for_one_name_in_one_bucket(url: str, ana: Person, ben: Perso
     for elsewhere in ("/storage/raw/../../etc/passwd", "/storage/default/x", "/storage/staticfiles/x"):
         parts = urlsplit(changed(url, **token))._replace(path=elsewhere)
         assert requests.put(urlunsplit(parts), PDF, headers=TYPE, timeout=10).status_code in (403, 404)
-    assert stored() == []
+    assert stored_names() == []
 
 
 def test_an_upload_url_downloads_nothing_and_the_other_way_round(url: str, ana: Person) -> None:
@@ -267,7 +267,7 @@ def test_after_the_document_is_deleted_its_url_is_of_no_use(url: str, ana: Perso
     ana.delete(f"/documents/{Document.objects.get().pk}")
 
     assert code(requests.put(url, PDF, headers=TYPE, timeout=10)) == (404, "NOT_FOUND")
-    assert (stored(), left_over(settings)) == ([], [])
+    assert (stored_names(), incoming_files(settings)) == ([], [])
 
 
 def test_bytes_that_arrive_while_the_document_is_deleted_are_no_orphan(url: str, ana: Person, settings: Any) -> None:
@@ -285,24 +285,24 @@ def test_bytes_that_arrive_while_the_document_is_deleted_are_no_orphan(url: str,
         answers.append(wire.recv(65536))
 
     assert answers[0].split()[1] == b"404"
-    assert (stored(), left_over(settings)) == ([], [])
+    assert (stored_names(), incoming_files(settings)) == ([], [])
 
 
 # A full disk
 
 
-def full(*args: Any, **kwargs: Any) -> Any:
+def full_disk(*args: Any, **kwargs: Any) -> Any:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def test_a_full_disk_says_so_and_when_to_come_back(url: str, settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", full_disk)
 
     answer = requests.put(url, PDF, headers=TYPE, timeout=10)
 
     assert code(answer) == (507, "INSUFFICIENT_STORAGE")
     assert int(answer.headers["Retry-After"]) > 0
-    assert (stored(), left_over(settings)) == ([], [])
+    assert (stored_names(), incoming_files(settings)) == ([], [])
     monkeypatch.undo()
     assert requests.put(url, PDF, headers=TYPE, timeout=10).status_code == 200
 
@@ -375,4 +375,4 @@ def test_uploads_at_once_do_not_meet(ana: Person) -> None:
         thread.join(30)
 
     assert codes == [200] * 4
-    assert len(stored()) == 4
+    assert len(stored_names()) == 4

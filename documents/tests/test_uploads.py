@@ -31,12 +31,12 @@ pytestmark = pytest.mark.django_db
 
 
 def schema(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((ROOT / "schemas" / name).read_text())
-    jsonschema.Draft202012Validator.check_schema(found)
-    return found
+    contents: dict[str, Any] = json.loads((ROOT / "schemas" / name).read_text())
+    jsonschema.Draft202012Validator.check_schema(contents)
+    return contents
 
 
-def refusal(answer: Any) -> tuple[int, str, str | None]:
+def error_of(answer: Any) -> tuple[int, str, str | None]:
     body = answer.json()
     assert set(body) <= {"code", "detail", "field"}
     assert body["detail"]
@@ -188,7 +188,7 @@ def test_declared_twice_at_the_same_moment_there_is_one_document(ana: Person) ->
 
 
 @pytest.mark.parametrize(
-    ("said", "expected"),
+    ("changes", "expected"),
     [
         ({"bytes_len": settings.MAX_FILE_BYTES + 1}, (413, "FILE_TOO_LARGE", "bytes_len")),
         ({"bytes_len": 10**30}, (413, "FILE_TOO_LARGE", "bytes_len")),
@@ -223,16 +223,16 @@ def test_declared_twice_at_the_same_moment_there_is_one_document(ana: Person) ->
     ],
 )
 def test_a_limit_is_refused_with_its_own_code_and_nothing_is_stored(
-    said: dict[str, Any], expected: tuple[int, str, str], ana: Person
+    changes: dict[str, Any], expected: tuple[int, str, str], ana: Person
 ) -> None:
-    assert refusal(ana.declare(PDF, **said)) == expected
+    assert error_of(ana.declare(PDF, **changes)) == expected
     assert not Document.objects.exists()
     assert not UploadJob.objects.exists()
     assert not RateWindow.objects.exists()
 
 
 @pytest.mark.parametrize(
-    ("filename", "kept"),
+    ("filename", "expected"),
     [
         ("plan.pdf", "plan.pdf"),
         ("../../etc/passwd", "passwd"),
@@ -247,11 +247,11 @@ def test_a_limit_is_refused_with_its_own_code_and_nothing_is_stored(
         ("\x07" * 500 + "x" * 116 + ".pdf", "x" * 116 + ".pdf"),
     ],
 )
-def test_a_name_is_kept_without_what_could_mislead(filename: str, kept: str, ana: Person) -> None:
+def test_a_name_is_kept_without_what_could_mislead(filename: str, expected: str, ana: Person) -> None:
     answer = ana.declare(PDF, filename=filename)
 
     assert answer.status_code == 200
-    assert Document.objects.get().filename == kept
+    assert Document.objects.get().filename == expected
 
 
 def test_a_name_is_shown_and_sent_back_as_it_was_kept(ana: Person) -> None:
@@ -272,7 +272,7 @@ def test_the_thirty_first_upload_of_a_day_waits_for_the_first_to_be_a_day_old(an
 
     refused = ana.declare(b"one more")
 
-    assert refusal(refused) == (429, "UPLOAD_LIMIT_REACHED", None)
+    assert error_of(refused) == (429, "UPLOAD_LIMIT_REACHED", None)
     assert 86_000 < int(refused["Retry-After"]) <= 86_400
     assert UploadJob.objects.count() == settings.UPLOADS_PER_DAY
     # Asking again for a URL that one has is no upload, and another tenant is not concerned.
@@ -327,7 +327,7 @@ def test_a_hostile_body_is_a_client_error_in_the_one_shape(name: str, ana: Perso
 
     for path in ("/upload", "/search"):
         answer = ana.client.post(path, body, content_type="application/json")
-        assert refusal(answer)[:2] == expected
+        assert error_of(answer)[:2] == expected
     assert not Document.objects.exists()
 
 
@@ -335,7 +335,7 @@ def test_a_hostile_body_is_a_client_error_in_the_one_shape(name: str, ana: Perso
 def test_a_missing_field_is_named(field: str, ana: Person) -> None:
     body = {name: value for name, value in declaration(PDF).items() if name != field}
 
-    assert refusal(ana.post("/upload", body)) == (400, "INVALID_REQUEST", field)
+    assert error_of(ana.post("/upload", body)) == (400, "INVALID_REQUEST", field)
 
 
 @pytest.mark.parametrize(
@@ -344,7 +344,7 @@ def test_a_missing_field_is_named(field: str, ana: Person) -> None:
 def test_another_kind_of_body_is_refused(kind: str, ana: Person) -> None:
     answer = ana.client.post("/upload", json.dumps(declaration(PDF)), content_type=kind)
 
-    assert refusal(answer) == (415, "UNSUPPORTED_MEDIA_TYPE", None)
+    assert error_of(answer) == (415, "UNSUPPORTED_MEDIA_TYPE", None)
 
 
 def test_unknown_fields_are_let_be(ana: Person) -> None:

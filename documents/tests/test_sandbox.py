@@ -24,63 +24,63 @@ from testing.pdfs import Saved, file, page_objects, stream, text_pdf, words
 WHOLE = text_pdf("hello world")
 
 
-def read(path: Path) -> bool:
+def parses_hello(path: Path) -> bool:
     return parsers.parse_pdf(path, pages=1) == ["hello world"]
 
 
 # What is capped
 
 
-def asked(path: Path, **limits: int) -> StageFailure:
+def sandbox_failure(path: Path, **limits: int) -> StageFailure:
     with pytest.raises(StageFailure) as failure:
         pdf_sandbox.request({"ask": "parse", "path": str(path), **limits}, wall_seconds=20)
     return failure.value
 
 
-def test_the_memory_cap_is_the_childs(saved: Saved) -> None:
-    path = saved(pdf_bombs.one_page(stream(pdf_bombs.deflated(64 << 20, 1), b"/Filter /FlateDecode")))
+def test_the_memory_cap_is_the_childs(save_pdf: Saved) -> None:
+    path = save_pdf(pdf_bombs.one_page(stream(pdf_bombs.deflated(64 << 20, 1), b"/Filter /FlateDecode")))
 
-    failure = asked(path, memory_mb=100)
+    failure = sandbox_failure(path, memory_mb=100)
 
     assert isinstance(failure, Permanent)
     assert failure.code == "PARSER_OUT_OF_MEMORY"
     assert parsers.parse_pdf(path, pages=1) == [""]
 
 
-def test_too_much_text_is_not_handed_to_the_worker(saved: Saved) -> None:
-    failure = asked(saved(text_pdf("more than ten bytes")), answer_bytes=10)
+def test_too_much_text_is_not_handed_to_the_worker(save_pdf: Saved) -> None:
+    failure = sandbox_failure(save_pdf(text_pdf("more than ten bytes")), answer_bytes=10)
 
     assert isinstance(failure, Permanent)
     assert failure.code == "PARSER_OUT_OF_MEMORY"
 
 
-def test_computing_time_that_runs_out_is_final(saved: Saved) -> None:
-    failure = asked(saved(pdf_bombs.giant_cmap()), cpu_seconds=1)
+def test_computing_time_that_runs_out_is_final(save_pdf: Saved) -> None:
+    failure = sandbox_failure(save_pdf(pdf_bombs.giant_cmap()), cpu_seconds=1)
 
     assert isinstance(failure, Permanent)
     assert failure.code == "PARSE_TIMEOUT"
 
 
-def test_a_missed_deadline_is_worth_another_try(saved: Saved) -> None:
-    path = saved(pdf_bombs.giant_cmap())
+def test_a_missed_deadline_is_worth_another_try(save_pdf: Saved) -> None:
+    path = save_pdf(pdf_bombs.giant_cmap())
 
     with pytest.raises(Retryable) as failure:
         pdf_sandbox.request({"ask": "parse", "path": str(path)}, wall_seconds=0.3)
 
     assert failure.value.code == "PARSE_TIMEOUT"
-    assert read(saved(WHOLE))
+    assert parses_hello(save_pdf(WHOLE))
 
 
-def test_the_child_can_open_neither_file_nor_socket_once_it_reads_pages(saved: Saved) -> None:
+def test_the_child_can_open_neither_file_nor_socket_once_it_reads_pages(save_pdf: Saved) -> None:
     code = "import sys, socket; from documents.parsers.sandbox.pdf_child import respond\n"
     code += "respond({'ask': 'parse', 'path': sys.argv[1]}); socket.socket()"
 
-    run = subprocess.run([sys.executable, "-c", code, str(saved(WHOLE))], cwd=ROOT, capture_output=True, text=True)
+    run = subprocess.run([sys.executable, "-c", code, str(save_pdf(WHOLE))], cwd=ROOT, capture_output=True, text=True)
 
     assert "Too many open files" in run.stderr
 
 
-def test_active_content_is_neither_run_nor_fetched(saved: Saved) -> None:
+def test_active_content_is_neither_run_nor_fetched(save_pdf: Saved) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.setblocking(False)
         url = b"(http://127.0.0.1:%d/)" % server.getsockname()[1]
@@ -88,7 +88,7 @@ def test_active_content_is_neither_run_nor_fetched(saved: Saved) -> None:
         catalog = b"/OpenAction %s /AA << /WC << /S /Launch /F (/bin/touch) >> >>" % script
         outside = b"<< /Length 0 /F << /FS /URL /F %s >> >>\nstream\n\nendstream" % url
         page = b"/AA << /O << /S /URI /URI %s >> >>" % url
-        path = saved(file(page_objects([stream(words("harmless")), outside], page=page, catalog=catalog)))
+        path = save_pdf(file(page_objects([stream(words("harmless")), outside], page=page, catalog=catalog)))
 
         assert parsers.parse_pdf(path, pages=2) == ["harmless", ""]
         with pytest.raises(BlockingIOError):
@@ -102,13 +102,13 @@ def only_child(process: int) -> int:
     """Waits for the zygote to fork."""
     children = Path(f"/proc/{process}/task/{process}/children")
     until = time.monotonic() + 10
-    while not (found := children.read_text().split()):
+    while not (pids := children.read_text().split()):
         assert time.monotonic() < until
         time.sleep(0.005)
-    return int(found[0])
+    return int(pids[0])
 
 
-def gone(process: int) -> bool:
+def has_ended(process: int) -> bool:
     until = time.monotonic() + 1  # well before the CPU limit would end it anyway
     while time.monotonic() < until:
         with contextlib.suppress(FileNotFoundError):
@@ -120,7 +120,7 @@ def gone(process: int) -> bool:
 
 
 @contextlib.contextmanager
-def parsing(path: Path) -> Iterator[list[StageFailure]]:
+def background_parse(path: Path) -> Iterator[list[StageFailure]]:
     """A parse under way in another thread, over when the block has been left."""
     failures: list[StageFailure] = []
 
@@ -142,31 +142,31 @@ def zygote_pid() -> int:
 
 
 @pytest.mark.parametrize("victim", ["child", "zygote"])
-def test_a_parser_killed_midway_costs_an_attempt_and_nothing_else(saved: Saved, victim: str) -> None:
-    path = saved(pdf_bombs.giant_cmap())
+def test_a_parser_killed_midway_costs_an_attempt_and_nothing_else(save_pdf: Saved, victim: str) -> None:
+    path = save_pdf(pdf_bombs.giant_cmap())
     parsers.inspect_pdf(path)
     mother = zygote_pid()
 
-    with parsing(path) as failures:
+    with background_parse(path) as failures:
         child = only_child(mother)
         os.kill(child if victim == "child" else mother, signal.SIGKILL)
 
     assert [(type(failure), failure.code) for failure in failures] == [(Retryable, "PARSER_CRASHED")]
-    assert gone(child)
-    assert read(saved(WHOLE))
+    assert has_ended(child)
+    assert parses_hello(save_pdf(WHOLE))
 
 
-def test_a_zygote_that_died_idle_is_not_noticed(saved: Saved) -> None:
-    path = saved(WHOLE)
+def test_a_zygote_that_died_idle_is_not_noticed(save_pdf: Saved) -> None:
+    path = save_pdf(WHOLE)
     parsers.inspect_pdf(path)
     os.kill(zygote_pid(), signal.SIGKILL)
-    assert gone(zygote_pid())
+    assert has_ended(zygote_pid())
 
-    assert read(path)
+    assert parses_hello(path)
 
 
-def test_zygote_and_child_die_with_the_worker(saved: Saved) -> None:
-    path = saved(pdf_bombs.giant_cmap())
+def test_zygote_and_child_die_with_the_worker(save_pdf: Saved) -> None:
+    path = save_pdf(pdf_bombs.giant_cmap())
     code = (
         "import sys, pathlib; from documents import parsers; path = pathlib.Path(sys.argv[1])\n"
         "parsers.inspect_pdf(path); print(parsers.pdf_sandbox._process.pid, flush=True)\n"
@@ -181,28 +181,28 @@ def test_zygote_and_child_die_with_the_worker(saved: Saved) -> None:
         worker.kill()
         worker.wait()
 
-    assert gone(child)
-    assert gone(mother)
+    assert has_ended(child)
+    assert has_ended(mother)
 
 
-def test_a_forked_worker_starts_a_zygote_of_its_own(saved: Saved) -> None:
-    path = saved(WHOLE)
+def test_a_forked_worker_starts_a_zygote_of_its_own(save_pdf: Saved) -> None:
+    path = save_pdf(WHOLE)
     parsers.inspect_pdf(path)
     mother = zygote_pid()
 
     fork = os.fork()
     if fork == 0:
-        fresh = pdf_sandbox._process is None and read(path) and zygote_pid() != mother
+        fresh = pdf_sandbox._process is None and parses_hello(path) and zygote_pid() != mother
         pdf_sandbox.close()
         os._exit(0 if fresh else 1)
 
     assert os.waitpid(fork, 0)[1] == 0
-    assert read(path)
+    assert parses_hello(path)
     assert zygote_pid() == mother
 
 
-def test_threads_take_turns(saved: Saved) -> None:
-    path = saved(text_pdf("shared"))
+def test_threads_take_turns(save_pdf: Saved) -> None:
+    path = save_pdf(text_pdf("shared"))
     pages: list[list[str]] = []
     threads = [threading.Thread(target=lambda: pages.append(parsers.parse_pdf(path, pages=1))) for _ in range(4)]
 
@@ -214,31 +214,31 @@ def test_threads_take_turns(saved: Saved) -> None:
     assert pages == [["shared"]] * 4
 
 
-def test_signals_for_the_workers_group_spare_the_parser(saved: Saved) -> None:
-    parsers.inspect_pdf(saved(WHOLE))
+def test_signals_for_the_workers_group_spare_the_parser(save_pdf: Saved) -> None:
+    parsers.inspect_pdf(save_pdf(WHOLE))
 
     assert os.getpgid(zygote_pid()) == zygote_pid() != os.getpgid(0)
 
 
-def test_the_child_knows_no_secrets_and_no_django(saved: Saved, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_child_knows_no_secrets_and_no_django(save_pdf: Saved, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DJANGO_SECRET_KEY", "do not tell")
     pdf_sandbox.close()
-    parsers.inspect_pdf(saved(WHOLE))
+    parsers.inspect_pdf(save_pdf(WHOLE))
 
     assert b"do not tell" not in Path(f"/proc/{zygote_pid()}/environ").read_bytes()
     code = "import sys, documents.parsers.sandbox.pdf_child; sys.exit('django' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
 
-def test_the_worker_leaks_no_descriptor(saved: Saved) -> None:
-    path = saved(WHOLE)
-    read(path)
+def test_the_worker_leaks_no_descriptor(save_pdf: Saved) -> None:
+    path = save_pdf(WHOLE)
+    parses_hello(path)
     before = len(os.listdir("/proc/self/fd"))
 
     for _ in range(5):
-        read(path)
+        parses_hello(path)
         pdf_sandbox.close()
-    read(path)
+    parses_hello(path)
 
     assert len(os.listdir("/proc/self/fd")) == before
 

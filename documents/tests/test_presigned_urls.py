@@ -52,27 +52,27 @@ def empty() -> None:
 
 
 def buckets() -> list[S3Bucket]:
-    found = [storages["raw"], storages["parsed"]]
-    return [bucket for bucket in found if isinstance(bucket, S3Bucket)]
+    stores = [storages["raw"], storages["parsed"]]
+    return [bucket for bucket in stores if isinstance(bucket, S3Bucket)]
 
 
-def stored() -> list[str]:
+def stored_names() -> list[str]:
     return [name for bucket in buckets() for name in bucket.names()]
 
 
-def sha(content: bytes) -> str:
+def sha256_base64(content: bytes) -> str:
     return base64.b64encode(hashlib.sha256(content).digest()).decode()
 
 
 def headers(content: bytes = PDF, **changed: str) -> dict[str, str]:
-    return {"Content-Type": "application/pdf", "x-amz-checksum-sha256": sha(content)} | changed
+    return {"Content-Type": "application/pdf", "x-amz-checksum-sha256": sha256_base64(content)} | changed
 
 
-def put(url: str, content: bytes, said: dict[str, str]) -> int:
-    return requests.put(url, content, headers=said, timeout=10).status_code
+def put(url: str, content: bytes, extra: dict[str, str]) -> int:
+    return requests.put(url, content, headers=extra, timeout=10).status_code
 
 
-def signed(person: Person, content: bytes = PDF) -> str:
+def signed_url(person: Person, content: bytes = PDF) -> str:
     return str(person.declare(content).json()["signed_url"])
 
 
@@ -80,7 +80,7 @@ def signed(person: Person, content: bytes = PDF) -> str:
 
 
 def test_the_declared_bytes_are_taken(s3: S3Server, ana: Person) -> None:
-    assert put(signed(ana), PDF, headers()) == 200
+    assert put(signed_url(ana), PDF, headers()) == 200
 
     worker.drain()
     assert Document.objects.get().stored_at is not None
@@ -92,7 +92,7 @@ WRONG: dict[str, tuple[bytes, dict[str, str], int]] = {
     "longer": (PDF + b"x", headers(), 403),
     "shorter": (PDF[:-1], headers(), 403),
     "another type": (PDF, headers() | {"Content-Type": "text/html"}, 403),
-    "no type": (PDF, {"x-amz-checksum-sha256": sha(PDF)}, 403),
+    "no type": (PDF, {"x-amz-checksum-sha256": sha256_base64(PDF)}, 403),
     "no sha256": (PDF, {"Content-Type": "application/pdf"}, 403),
     "other bytes under the declared sha256": (OTHER, headers() | NAMED, 400),
     "other bytes under their own sha256": (OTHER, headers(OTHER), 403),
@@ -101,59 +101,59 @@ WRONG: dict[str, tuple[bytes, dict[str, str], int]] = {
 
 @pytest.mark.parametrize("what", WRONG)
 def test_anything_else_is_refused_and_nothing_is_stored(what: str, s3: S3Server, ana: Person) -> None:
-    content, said, status = WRONG[what]
+    content, extra, status = WRONG[what]
 
-    assert put(signed(ana), content, said) == status
+    assert put(signed_url(ana), content, extra) == status
 
-    assert stored() == []
+    assert stored_names() == []
 
 
 def test_a_url_ends_after_its_seconds(s3: S3Server, ana: Person, settings: Any) -> None:
-    assert parse_qs(urlsplit(signed(ana)).query)["X-Amz-Expires"] == ["300"]
+    assert parse_qs(urlsplit(signed_url(ana)).query)["X-Amz-Expires"] == ["300"]
 
     settings.SIGNED_URL_SECONDS = 1
-    url = signed(ana)
+    url = signed_url(ana)
     time.sleep(2.1)
 
     assert put(url, PDF, headers()) == 403
-    assert stored() == []
+    assert stored_names() == []
 
 
 @pytest.mark.parametrize("term", ["X-Amz-Expires", "X-Amz-Date", "X-Amz-Signature", "X-Amz-SignedHeaders"])
 def test_an_altered_url_is_refused(term: str, s3: S3Server, ana: Person) -> None:
     other = {"X-Amz-Expires": "86400", "X-Amz-Date": "20261122T000000Z", "X-Amz-SignedHeaders": "host"}
-    parts = urlsplit(signed(ana))
+    parts = urlsplit(signed_url(ana))
     terms = {name: values[0] for name, values in parse_qs(parts.query).items()}
     terms[term] = other.get(term) or terms[term][:-1] + ("0" if terms[term][-1] != "0" else "1")
 
     assert put(urlunsplit(parts._replace(query=urlencode(terms))), PDF, headers()) in (400, 403)
 
-    assert stored() == []
+    assert stored_names() == []
 
 
 def test_a_url_is_for_one_tenants_one_name(s3: S3Server, ana: Person, ben: Person) -> None:
-    anas, bens = signed(ana), signed(ben)
+    anas, bens = signed_url(ana), signed_url(ben)
     query = urlsplit(anas).query
 
     for elsewhere in (urlsplit(bens).path, urlsplit(anas).path.replace("/raw/", "/parsed/"), "/raw/x.pdf"):
         assert put(urlunsplit(urlsplit(anas)._replace(path=elsewhere, query=query)), PDF, headers()) == 403
     assert requests.get(anas, timeout=10).status_code == 403
-    assert stored() == []
+    assert stored_names() == []
 
 
 def test_a_store_without_checksums_still_fixes_length_and_type(s3: S3Server, ana: Person, settings: Any) -> None:
     settings.S3_SIGN_SHA256 = False
-    said = {"Content-Type": "application/pdf"}
+    extra = {"Content-Type": "application/pdf"}
 
-    url = signed(ana)
+    url = signed_url(ana)
 
-    assert put(url, PDF + b"x", said) == 403
-    assert put(url, PDF, said | {"Content-Type": "text/html"}) == 403
-    assert put(url, PDF, said) == 200
+    assert put(url, PDF + b"x", extra) == 403
+    assert put(url, PDF, extra | {"Content-Type": "text/html"}) == 403
+    assert put(url, PDF, extra) == 200
 
 
 def test_downloads_are_for_one_name_and_a_few_minutes(s3: S3Server, ana: Person) -> None:
-    put(signed(ana), PDF, headers())
+    put(signed_url(ana), PDF, headers())
     worker.drain()
     link = ana.get(f"/documents/{Document.objects.get().pk}/original").json()["signed_url"]
 
@@ -177,7 +177,11 @@ def supabase(lenient: S3Server, settings: Any, live_server: Any) -> Iterator[S3S
 
 def test_no_url_ever_holds_a_session_token(supabase: S3Server, ana: Person, live_server: Any) -> None:
     raw, parsed = buckets()
-    urls = [signed(ana), raw.sign_download("a/b.pdf", filename="b.pdf"), parsed.sign_download("a/b.md", filename="b")]
+    urls = [
+        signed_url(ana),
+        raw.sign_download("a/b.pdf", filename="b.pdf"),
+        parsed.sign_download("a/b.md", filename="b"),
+    ]
     urls += [raw.url("a/b.pdf"), raw.sign_upload("a/b.pdf", length=1, mime="application/pdf", sha256="0" * 64)]
 
     for url in urls:
@@ -192,11 +196,11 @@ def test_bytes_go_through_us_where_nothing_is_presigned(
 ) -> None:
     if mode != "supabase":
         use_s3_storage(settings, supabase, S3_PRESIGN=False)
-    url = signed(ana)
+    url = signed_url(ana)
 
     assert requests.put(url, OTHER, headers=headers(), timeout=10).json()["code"] == "HASH_MISMATCH"
     assert requests.put(url, PDF + b"x", headers=headers(), timeout=10).json()["code"] == "LENGTH_MISMATCH"
-    assert stored() == []
+    assert stored_names() == []
     assert put(url, PDF, headers()) == 200
 
     worker.drain()
@@ -221,7 +225,7 @@ def nothing_left() -> bool:
 
 
 def test_a_store_that_is_away_is_said_to_whoever_sends_or_fetches(supabase: S3Server, ana: Person) -> None:
-    url = signed(ana)
+    url = signed_url(ana)
     supabase.misbehave("*", "status-503", times=100)
 
     sent = requests.put(url, PDF, headers=headers(), timeout=30)
