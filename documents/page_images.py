@@ -91,7 +91,7 @@ def require_page(document: Document, page: int) -> None:
     if document.stored_at is None:
         raise ApiError(NOT_READY)
     if page < 1 or (document.pages is not None and page > document.pages):
-        raise _page_not_found()
+        raise ApiError(PAGE_NOT_FOUND, field="page")
 
 
 def _request(document: Document, page: int, request: dict[str, Any]) -> dict[str, Any]:
@@ -99,7 +99,7 @@ def _request(document: Document, page: int, request: dict[str, Any]) -> dict[str
     # The whole request is the key: a passage that cannot be located in time says nothing about the page's image.
     key = document.pk, page, hashlib.sha256(json.dumps(request).encode()).hexdigest()
     if key in _failed:
-        raise _page_not_shown()
+        raise ApiError(PAGE_NOT_SHOWN)
     try:
         # A slow store delays its own requests, and no rendering.
         with _admission(document.user_id), file_cache.cached_original(document) as path, _sandbox() as sandbox:
@@ -114,21 +114,13 @@ def _request(document: Document, page: int, request: dict[str, Any]) -> dict[str
                 _failed[key] = None
                 if len(_failed) > MAX_FAILURES:
                     _failed.popitem(last=False)
-        raise _page_not_shown() from None
+        raise ApiError(PAGE_NOT_SHOWN) from None
     except OSError as error:
         require_page(document, page)  # the file of a deleted document is gone
         raise storage_error(error) from None
     if "missing" in response:
-        raise _page_not_found()
+        raise ApiError(PAGE_NOT_FOUND, field="page")
     return response
-
-
-def _page_not_shown() -> ApiError:
-    return ApiError(PAGE_NOT_SHOWN)
-
-
-def _page_not_found() -> ApiError:
-    return ApiError(PAGE_NOT_FOUND, field="page")
 
 
 @contextmanager

@@ -51,7 +51,7 @@ def store_callback(*, job: UploadJob, content: str, parser_name: str, parser_ver
         raise not_found()
     request = ParseRequest.objects.filter(pk=locked.payload.get("parse_id")).first()
     if request is None or request.parser_name != parser_name:
-        raise _not_parsing()
+        raise ApiError(JOB_NOT_PARSING, "The job does not wait for a parse.")
     pages = content.split(PAGE_SEPARATOR)
     has_pages = len(pages) == document.pages
     normalized = normalize_pages(pages if has_pages else [content])
@@ -63,17 +63,13 @@ def store_callback(*, job: UploadJob, content: str, parser_name: str, parser_ver
             raise ApiError(CALLBACK_CONTRADICTS, detail)
         return "ALREADY_PARSED"
     if locked.stage != Stage.PARSING or locked.state not in ACTIVE or request.state != ParseRequest.State.SUBMITTED:
-        raise _not_parsing()
+        raise ApiError(JOB_NOT_PARSING, "The job does not wait for a parse.")
     if not parse.text.strip():
         raise ApiError(ARTIFACT_EMPTY)
     path = parse_store.write_parse(document, parse)
     if not parse_store.lock_shared_parse(document, path):
-        raise _not_parsing()
+        raise ApiError(JOB_NOT_PARSING, "The job does not wait for a parse.")
     fields = parse_store.record_parse(document, parse, path)
     fields["cost_cents"] = CollectedParse(request, VendorParse("completed", {}), document.pages or 1).settle()
     services.complete_wait(locked, code="PARSE_STORED", event={"bytes": len(parse.content), "by": "callback"}, **fields)
     return "PARSE_STORED"
-
-
-def _not_parsing() -> ApiError:
-    return ApiError(JOB_NOT_PARSING, "The job does not wait for a parse.")

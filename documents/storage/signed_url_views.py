@@ -85,14 +85,10 @@ def _signed_terms(request: HttpRequest, method: str, bucket: str, name: str) -> 
     except signing.SignatureExpired:
         raise ApiError(URL_EXPIRED) from None
     except signing.BadSignature:
-        raise _forbidden() from None
+        raise ApiError(URL_NOT_VALID) from None
     if bucket not in BUCKETS or (terms["method"], terms["bucket"], terms["name"]) != (method, bucket, name):
-        raise _forbidden()
+        raise ApiError(URL_NOT_VALID)
     return cast(dict[str, Any], terms)
-
-
-def _forbidden() -> ApiError:
-    return ApiError(URL_NOT_VALID)
 
 
 def _read_body(request: HttpRequest) -> Iterator[bytes]:

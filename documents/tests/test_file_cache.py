@@ -98,9 +98,9 @@ def test_what_was_deleted_while_it_was_fetched_is_not_kept(remote_ana: Person, s
     for gone in (stranger, document):
         if gone is document:
             Document.objects.filter(pk=document.pk).delete()
-        with pytest.raises(ApiError, match="no such"), file_cache.cached_original(gone):
+        with pytest.raises(ApiError, match="NOT_FOUND"), file_cache.cached_original(gone):
             pass
-        with pytest.raises(ApiError, match="no such"):
+        with pytest.raises(ApiError, match="NOT_FOUND"):
             parse_store.read_page(gone, 1)
         assert cached_files(settings) == []
 

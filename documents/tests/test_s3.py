@@ -1,6 +1,6 @@
 """Files in an S3: a whole story, a store that is away, full or misconfigured, and what is never written down.
 
-The server is moto's, which checks no signature: what presigned URLs promise is checked against another in test_presigned_urls.
+The server is moto's, which checks no signature: test_presigned_urls runs against another.
 """
 
 from __future__ import annotations
