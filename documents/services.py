@@ -14,7 +14,7 @@ from accounts.errors import ApiError, not_found
 from accounts.system_tenant import SYSTEM_TENANT_ID
 from documents import ids, storage, validation
 from documents.error_codes import NOT_READY
-from documents.locks import lock
+from documents.locks import lock_document
 from documents.models import Document, ParseRequest
 from documents.parsing import parse_store
 from documents.storage import file_cache, object_deletions
@@ -72,7 +72,7 @@ def declare(
         rate_limit.check_rate(rate_limit.UPLOAD_REQUESTS, user_id)  # each request leaves an event
     with transaction.atomic():
         document_id = ids.document_id(user_id, sha256)
-        lock(document_id)
+        lock_document(document_id)
         document = Document.objects.filter(pk=document_id).first()
         if document is None:
             rate_limit.check_rate(rate_limit.IMPORTS if by_connector else rate_limit.UPLOADS, user_id)
@@ -152,7 +152,7 @@ def complete_upload(document_id: UUID, publish: Callable[[], None]) -> None:
     Holds the document's lock: bytes that come while the document is being deleted are refused, not orphaned.
     """
     with transaction.atomic():
-        lock(document_id)
+        lock_document(document_id)
         if not Document.objects.filter(pk=document_id).exists():
             raise not_found()
         log_context.bind_document(document_id)
@@ -190,7 +190,7 @@ def delete(document: Document, *, unless: Callable[[], bool] | None = None) -> b
     ``unless()`` is true; it is called while no one can declare the document again.
     """
     with transaction.atomic():
-        lock(document.pk)
+        lock_document(document.pk)
         if unless is not None and unless():
             return False
         delete_rows(document)
@@ -200,7 +200,7 @@ def delete(document: Document, *, unless: Callable[[], bool] | None = None) -> b
 
 def delete_rows(document: Document) -> None:
     """Delete a document's rows, in the caller's transaction; call ``delete_objects`` after its commit."""
-    lock(document.pk)
+    lock_document(document.pk)
     # A worker whose job is gone learns of it at its next write, so at the end of its stage at the latest.
     longest = max(step.time_limit for step in pipeline.get_pipeline(PIPELINE).steps) + 2 * settings.JOBS_LEASE_SECONDS
     # And an upload URL works until it expires.
@@ -208,7 +208,7 @@ def delete_rows(document: Document) -> None:
     with connection.cursor() as cursor:
         # Waits for the one write that a worker may be making, and fences every later one.
         cursor.execute("SELECT job_id FROM upload_jobs WHERE document_id = %s FOR UPDATE", [document.pk])
-        lock(document.pk, "vectors")  # a reindexing campaign may be settling them
+        lock_document(document.pk, "vectors")  # a reindexing campaign may be settling them
         parse_store.transfer_shared_parse(document)
         copies = map(object_deletions.vendor_path, ParseRequest.objects.filter(document=document))
         for path in [document.raw_path, parse_store.own_path(document), *copies]:

@@ -14,7 +14,7 @@ from uuid import UUID
 from django.db import connection, transaction
 
 from accounts.errors import not_found
-from documents.locks import lock
+from documents.locks import lock_document
 from documents.models import Document
 from embeddings import chunk_store, chunking, vector_store
 from embeddings.embedders import DIMENSIONS
@@ -85,7 +85,7 @@ def abandon_rechunk(document_id: UUID) -> bool:
         if any(job.state in ACTIVE for job in jobs):
             return False
         if document is not None and document.chunks_version is not None:
-            lock(document_id, "vectors")
+            lock_document(document_id, "vectors")
             chunk_store.replace_other_chunks(document_id, chunks_version=document.chunks_version)
             vector_store.empty_buffers(document_id)
         return True

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from django.db import connection, transaction
 
-from documents.locks import lock
+from documents.locks import lock_document
 from embeddings import active_model, vector_store
 
 Parameters = dict[str, UUID | str]
@@ -119,7 +119,7 @@ def _settle_document(params: Parameters, most: int) -> int | None:
         cursor.execute(NEXT, params)
         if not (found := cursor.fetchone()):
             return None
-        lock(found[0], "vectors")
+        lock_document(found[0], "vectors")
         return _live_only({**params, "document": found[0]}, SETTLE, most)
 
 

@@ -9,7 +9,7 @@ from django.db.utils import OperationalError
 
 from accounts.errors import ApiError
 from documents.error_codes import PARSE_HASH_MISMATCH
-from documents.locks import lock
+from documents.locks import lock_document
 from documents.parsing import parse_store
 from embeddings import (
     active_model,
@@ -215,7 +215,7 @@ def commit_vectors(claim: Claim) -> Outcome:
     """
     job, planned = claim.job, _chosen(claim)
     with claim.transaction():
-        lock(job.document_id, "vectors")
+        lock_document(job.document_id, "vectors")
         broken = invariants.buffer_covers([job.pk])
         if not broken:
             if not active_model.confirm_active_model(job.user_id, model=planned.model, version=planned.version):
@@ -232,7 +232,7 @@ def commit_shadow_vectors(claim: Claim) -> Outcome:
     """embeddings_buffered, of a re-embedding: the vectors wait beside the live ones, where no search looks."""
     job, planned = claim.job, _chosen(claim)
     with claim.transaction():
-        lock(job.document_id, "vectors")
+        lock_document(job.document_id, "vectors")
         broken = invariants.buffer_covers([job.pk])
         if not broken:
             copied = shadow_vectors.commit_shadow_vectors(job.document_id, model=planned.model, version=planned.version)

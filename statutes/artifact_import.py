@@ -21,7 +21,7 @@ from psycopg.types.json import Jsonb
 from accounts.system_tenant import SYSTEM_TENANT_ID
 from documents import services, storage
 from documents.ids import chunk_id
-from documents.locks import lock
+from documents.locks import lock_document
 from documents.models import Document
 from embeddings import active_model
 from embeddings.embedders import DIMENSIONS, vector_sha
@@ -187,7 +187,7 @@ def _prepare_document(manifest: Manifest, document_id: UUID) -> Document | None:
     replaced = live.document_id if live and live.document_id != document_id else None
     both = versions.document_ids(manifest.law_id, manifest.version)
     for pk in sorted({*both, *([replaced] if replaced else [])}):
-        lock(pk)
+        lock_document(pk)
     _check_version(manifest)
     header, source = manifest.header, _source_fields(manifest)
     if not active_model.confirm_active_model(
@@ -232,7 +232,7 @@ def _write_passages(manifest: Manifest, document_id: UUID, rows: IO[bytes]) -> N
             for row in rows:
                 pk, ord_, chunk_sha, text, meta, sha, vector = json.loads(row)
                 copy.write_row((pk, ord_, chunk_sha, text, Jsonb(meta), sha, vector))
-        lock(document_id, "vectors")
+        lock_document(document_id, "vectors")
         for table in ("shadow_vectors", "document_vector_buffer", "document_chunks"):
             cursor.execute(queries.DELETE_OTHER_PASSAGES.format(table=table), params)
         cursor.execute(queries.UPSERT_PASSAGES, params)

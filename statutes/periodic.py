@@ -11,7 +11,7 @@ from django.db import connection, transaction
 from django.db.models.functions import Now
 
 from documents import services
-from documents.locks import lock
+from documents.locks import lock_document
 from documents.models import Document
 from jobs.models import UploadJob
 from jobs.states import ACTIVE, CANCELLED_CODES
@@ -72,7 +72,7 @@ def delete_expired_failures() -> None:
 def _erase_if_expired(document_id: UUID) -> bool:
     """Erase a version's document, unless a message has come for it meanwhile or a job is active."""
     with transaction.atomic():
-        lock(document_id)  # before any row, as intake and deletions do
+        lock_document(document_id)  # before any row, as intake and deletions do
         document = Document.objects.filter(pk=document_id).first()
         if document is None or UploadJob.objects.filter(document_id=document_id, state__in=ACTIVE).exists():
             return False

@@ -10,7 +10,7 @@ from django.db.models.functions import Now
 
 from accounts.system_tenant import SYSTEM_TENANT_ID
 from documents import services, storage
-from documents.locks import lock
+from documents.locks import lock_document
 from documents.models import Document
 from documents.parsing import parse_store
 from documents.parsing.parse_store import ParseResult
@@ -49,7 +49,7 @@ def is_live(version: LawVersion) -> bool:
 def lock_documents(law_id: str, version: str) -> None:
     """Lock both documents of a version until the transaction ends: before any row, as deletions do."""
     for document_id in sorted(versions.document_ids(law_id, version)):
-        lock(document_id)
+        lock_document(document_id)
 
 
 def get_or_create_document(version: LawVersion) -> Document:

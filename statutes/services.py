@@ -17,7 +17,7 @@ from accounts.errors import ApiError, ErrorCode, not_found, unavailable
 from accounts.models import User
 from accounts.system_tenant import SYSTEM_TENANT_ID
 from documents import services
-from documents.locks import lock
+from documents.locks import lock_document
 from documents.models import Document
 from jobs.advisory_locks import session_lock
 from jobs.error_codes import JOB_ALREADY_ACTIVE
@@ -110,7 +110,7 @@ def _erase_documents(law_id: str, *, by: User | None, reason: str) -> list[Docum
         names = rows.values_list("version", flat=True)
         document_ids = sorted({pk for name in names for pk in versions.document_ids(law_id, name)})
         for document_id in document_ids:
-            lock(document_id)  # before any row, as intake and deletions do
+            lock_document(document_id)  # before any row, as intake and deletions do
         documents = list(Document.objects.filter(pk__in=document_ids, user_id=SYSTEM_TENANT_ID).order_by("pk"))
         for document in documents:
             services.delete_rows(document)
@@ -143,7 +143,7 @@ def _delete_rows(law_id: str) -> None:
     with transaction.atomic():
         withdrawn = LawVersion.objects.filter(law_id=law_id, error_code=WITHDRAWN)
         for document_id in sorted(withdrawn.values_list("pk", flat=True)):
-            lock(document_id)  # before any row, as intake does, which reads a row that it has just inserted
+            lock_document(document_id)  # before any row, as intake does, which reads a row that it has just inserted
         withdrawn.delete()
         law = Law.objects.select_for_update().filter(pk=law_id, document_id=None).first()
         # Checked under the law's lock: until then a message may be adding a version.

@@ -15,7 +15,7 @@ from django.db.models.functions import Now
 from documents import parsers, services, storage
 from documents.error_codes import PARSE_HASH_MISMATCH, PARSE_TWIN_GONE
 from documents.ids import parse_id
-from documents.locks import lock
+from documents.locks import lock_document
 from documents.models import Document, ScannedPage
 from documents.parsers import ocr
 from documents.parsers.registry import Parser
@@ -238,7 +238,7 @@ def verify_vectors(claim: Claim) -> Outcome:
     """embeddings_buffered: verify that the buffered vectors are complete and sound. None is searchable yet."""
     job = claim.job
     with claim.transaction():
-        lock(job.document_id, "vectors")
+        lock_document(job.document_id, "vectors")
         version = LawVersion.objects.defer("canonical").get(pk=job.document_id)
         refused = [chunk_id for chunk_id in _chunks_without_vector(job.pk) if chunk_id in version.refused]
         LawVersion.objects.filter(pk=version.pk).update(refused=refused)  # some may have been embedded since
@@ -288,7 +288,7 @@ def _replace_live_version(claim: Claim, version: LawVersion, manifest_sha256: st
     old = Document.objects.filter(pk=live.document_id).first() if live and live.document_id else None
     with transaction.atomic():
         for document_id in sorted({version.pk, *([old.pk] if old else [])}):
-            lock(document_id)  # before any job's row, as deletions do
+            lock_document(document_id)  # before any job's row, as deletions do
         with claim.transaction():
             moved = _commit_version(claim, version, manifest_sha256, old)
     if old is not None:
@@ -298,7 +298,7 @@ def _replace_live_version(claim: Claim, version: LawVersion, manifest_sha256: st
 
 def _commit_version(claim: Claim, version: LawVersion, manifest_sha256: str, old: Document | None) -> Moved:
     job = claim.job
-    lock(job.document_id, "vectors")
+    lock_document(job.document_id, "vectors")
     embedder = {"model": job.embed_model or "", "version": job.embed_version or ""}
     if not active_model.confirm_active_model(job.user_id, **embedder):
         return embedding_stages.rewind_to_plan(claim)
@@ -332,7 +332,7 @@ def _erase_outdated(claim: Claim) -> Moved:
     """Erase a version that a newer one has replaced meanwhile: its document, its passages, and this very job."""
     document = claim.job.document
     with transaction.atomic():
-        lock(document.pk)
+        lock_document(document.pk)
         with claim.transaction():
             services.delete_rows(document)
             LawVersion.objects.filter(pk=document.pk).update(

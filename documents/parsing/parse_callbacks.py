@@ -14,7 +14,7 @@ from django.db.models.functions import Now
 
 from accounts.errors import ApiError, not_found
 from documents.error_codes import ARTIFACT_EMPTY, CALLBACK_CONTRADICTS, JOB_NOT_PARSING
-from documents.locks import lock
+from documents.locks import lock_document
 from documents.markdown.normalization import normalize_pages
 from documents.models import Document, ParseRequest
 from documents.parsers.registry import Parser, VendorParse
@@ -44,7 +44,7 @@ def store_callback(*, job: UploadJob, content: str, parser_name: str, parser_ver
     Returns "PARSE_STORED" or "ALREADY_PARSED"; raises ``ApiError`` as the table above says. The recorded version is the
     requested one: ``parser_version`` may use another scheme.
     """
-    lock(job.document_id)
+    lock_document(job.document_id)
     locked = UploadJob.objects.select_for_update().filter(pk=job.pk).first()
     document = Document.objects.filter(pk=job.document_id).first()
     if locked is None or document is None:

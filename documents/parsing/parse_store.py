@@ -10,7 +10,7 @@ from django.db import transaction
 from django.db.models.functions import Now
 
 from documents import storage
-from documents.locks import lock
+from documents.locks import lock_document
 from documents.markdown.normalization import NormalizedPages
 from documents.models import Document, ScannedPage
 from documents.parsers.registry import Parser
@@ -99,7 +99,7 @@ def write_parse(document: Document, parse: ParseResult) -> str:
     path = own_path(document)
     if document.parsed_path == path and document.parsed_sha256 != parse.sha256:
         with transaction.atomic():
-            lock(document.pk)
+            lock_document(document.pk)
             transfer_shared_parse(document)
     twin = find_shared_parse(document, parse.sha256)
     if twin is not None:
@@ -113,7 +113,7 @@ def delete_own_parse(document: Document, path: str) -> None:
     """Delete the document's own text after ``path``, a twin's, has been recorded instead."""
     if document.parsed_path == own_path(document) != path:
         with transaction.atomic():
-            lock(document.pk)
+            lock_document(document.pk)
             transfer_shared_parse(document)  # to a twin that shared it before another path was recorded
             bucket, name = storage.locate(own_path(document))
             bucket.delete(name)
@@ -152,7 +152,7 @@ def transfer_shared_parse(document: Document) -> None:
     path = own_path(document)
     sharing = Document.objects.filter(user_id=document.user_id, parsed_path=path).exclude(pk=document.pk)
     for heir in sharing.order_by("created_at", "pk"):
-        lock(heir.pk)  # it cannot be deleted before it has inherited
+        lock_document(heir.pk)  # it cannot be deleted before it has inherited
         if sharing.filter(pk=heir.pk).exists():
             break
     else:
@@ -172,5 +172,5 @@ def lock_shared_parse(document: Document, path: str) -> bool:
     if path == own_path(document):
         return True
     owner = UUID(PurePath(path).stem)
-    lock(owner)
+    lock_document(owner)
     return Document.objects.filter(pk=owner, parsed_path=path).exists()

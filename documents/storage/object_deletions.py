@@ -6,7 +6,7 @@ from uuid import UUID
 from django.db import connection, transaction
 
 from documents import storage
-from documents.locks import lock
+from documents.locks import lock_document
 from documents.models import Document, ParseRequest, Removal
 from documents.parsers import registry
 from vendors import guard
@@ -27,7 +27,7 @@ def schedule_deletion(document_id: UUID, path: str, *, seconds: float) -> None:
 def delete_pending_objects(document_id: UUID) -> None:
     """Delete the objects of a deleted document; a document that was declared again meanwhile keeps its objects."""
     with transaction.atomic():
-        lock(document_id)
+        lock_document(document_id)
         removals = Removal.objects.filter(document_id=document_id, path__startswith=storage.URI_PREFIX)
         if Document.objects.filter(pk=document_id).exists():
             removals.delete()
