@@ -1,4 +1,4 @@
-"""Chunks in the database: buffered by COPY, committed by one set-wise statement."""
+"""Chunk storage: buffering by COPY, set-wise commit into document_chunks, querysets of a document's chunks."""
 
 from __future__ import annotations
 
@@ -25,16 +25,15 @@ COPY = """COPY document_chunk_buffer
 def buffer_chunks(
     *, user_id: UUID, document_id: UUID, chunks: Sequence[Chunk], chunks_version: str = CHUNKS_VERSION
 ) -> None:
-    """Write the chunks of one run of the chunker ``chunks_version``; what an earlier run left is replaced."""
+    """Write the chunks of one run of the chunker ``chunks_version``, in place of those of an earlier run."""
     name, _, version = chunks_version.partition("@")
     with connection.cursor() as cursor:
         cursor.execute("DELETE FROM document_chunk_buffer WHERE document_id = %s", [document_id])
         with cursor.copy(COPY) as copy:
             for chunk in chunks:
                 sha = hashlib.sha256(chunk.text.encode()).hexdigest()
-                made = chunk_id(document_id, name, version, chunk.ord)
-                row = (made, user_id, document_id, chunk.ord, name, version, sha, chunk.text, Jsonb(chunk.meta))
-                copy.write_row(row)
+                pk = chunk_id(document_id, name, version, chunk.ord)
+                copy.write_row((pk, user_id, document_id, chunk.ord, name, version, sha, chunk.text, Jsonb(chunk.meta)))
 
 
 # A chunk whose text changed under the same id loses its vector with its text; one that did not keeps both.
@@ -52,12 +51,12 @@ COMMIT = """
         embed_updated_at = CASE WHEN c.chunk_sha = excluded.chunk_sha THEN c.embed_updated_at END,
         embedding = CASE WHEN c.chunk_sha = excluded.chunk_sha THEN c.embedding END
     WHERE c.chunk_sha <> excluded.chunk_sha OR c.meta IS DISTINCT FROM excluded.meta"""
-# Vectors that were bought for a text that is no longer there, or for an ordinal that is no longer used.
+# Vectors of a text that is no longer there, or of an ordinal that is no longer used.
 STALE = """
     DELETE FROM document_vector_buffer v WHERE v.document_id = %(document)s AND NOT EXISTS (
         SELECT 1 FROM document_chunk_buffer b JOIN document_chunks c USING (chunk_id)
         WHERE b.chunk_id = v.chunk_id AND b.chunk_sha = c.chunk_sha)"""
-# The same of vectors beside the live ones; those of another chunker's passages are still searched.
+# The same of shadow vectors; those of another chunker's chunks are still searched.
 STALE_SHADOWS = """
     DELETE FROM shadow_vectors v USING document_chunks c
     WHERE v.document_id = %(document)s AND c.chunk_id = v.chunk_id
@@ -70,13 +69,13 @@ SURPLUS = """
 
 
 def commit_chunks(document_id: UUID, *, chunks_version: str = CHUNKS_VERSION) -> None:
-    """Make ``document_chunks`` say what the buffer says; passages of other chunkers are left alone."""
+    """Bring ``document_chunks`` in line with the buffer; chunks of other chunkers are left alone."""
     with connection.cursor() as cursor:
         statements = ";".join((STALE, STALE_SHADOWS, COMMIT, SURPLUS))
         cursor.execute(statements, {"document": document_id, "chunker": chunks_version})
 
 
-# Of everything that another chunker has cut: the vectors first, which point at the passages.
+# Chunks of other chunkers: their vectors are deleted first, which refer to them.
 OTHERS = """
     WITH others AS MATERIALIZED (
         SELECT chunk_id FROM document_chunks
@@ -91,18 +90,18 @@ REPLACED = (
 
 
 def replace_other_chunks(document_id: UUID, *, chunks_version: str) -> None:
-    """Make one chunker's passages the document's: the others go, with their vectors.
+    """Delete the chunks of other chunkers with their vectors, and record the document's chunker.
 
-    Call inside the transaction that makes the new ones findable.
+    Call inside the transaction that makes the new chunks searchable.
     """
     with connection.cursor() as cursor:
         cursor.execute(";".join(REPLACED), {"document": document_id, "chunker": chunks_version})
 
 
 def document_chunks(document: Document) -> QuerySet[DocumentChunk]:
-    """Return the document's passages, as one chunker has cut them: what a campaign is still cutting is not shown."""
+    """Return the chunks by which the document is found, without those that a campaign is still preparing."""
     version = document.chunks_version
-    if version is None:  # never yet searchable: what its own job has cut
+    if version is None:  # not searchable yet: the chunks of its own job
         job = services.newest_job(UploadJob.objects.filter(document=document, campaign_id=None))
         version = job.chunks_version if job else ""
     name, _, number = version.partition("@")
@@ -110,6 +109,6 @@ def document_chunks(document: Document) -> QuerySet[DocumentChunk]:
 
 
 def page_chunks(document: Document, number: int) -> QuerySet[DocumentChunk]:
-    """Return the document's passages that stand on a page, from 1, or partly on it, in order."""
-    found = document_chunks(document).filter(meta__pages__0__lte=number, meta__pages__1__gte=number)
-    return found.order_by("chunk_ord").defer("embedding", "search")
+    """Return the document's chunks that stand wholly or partly on a page (from 1), in order."""
+    chunks = document_chunks(document).filter(meta__pages__0__lte=number, meta__pages__1__gte=number)
+    return chunks.order_by("chunk_ord").defer("embedding", "search")

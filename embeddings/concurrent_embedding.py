@@ -1,195 +1,228 @@
-"""The embed stage with a vendor's model: a few calls in the air, each answer kept the moment it lands."""
+"""Embedding loop: concurrent vendor calls, each response saved on arrival, refused texts isolated by bisection."""
 
 from __future__ import annotations
 
 import contextvars
 import logging
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager, nullcontext
+from decimal import Decimal
+from functools import partial
 from threading import BoundedSemaphore
-from typing import NamedTuple
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from django.conf import settings
-
-from embeddings import billed_calls, pending_chunks
+from accounts.errors import ErrorCode
+from embeddings import billed_calls
 from embeddings.billed_calls import Reservation
+from embeddings.embedders import Embedder, Vectors
 from embeddings.embedders.http_base import EmbedResponse, HttpEmbedder
-from embeddings.error_codes import GAVE_WAY, TEXT_REFUSED
-from embeddings.pending_chunks import PendingChunk
-from jobs import failpoints
-from jobs.claims import Claim, ClaimLost
-from jobs.cluster import shared_memory
-from jobs.error_codes import STOPPING
+from jobs.claims import ClaimLost
 from jobs.outcomes import Permanent, Wait
-from vendors import guard
+from vendors import guard, ledger
 from vendors.error_codes import VENDOR_MISCONFIGURED
 
 log = logging.getLogger("accessa.embeddings")
 
-HOPELESS = 20  # texts refused one by one and none accepted: then it is not the texts
+MAX_REFUSED = 20  # texts refused one by one and none accepted: then it is not the texts
 MISCONFIGURED_SECONDS = 60.0
-READ = 1  # answers that are read, out of the air, while others fly
-
-Batch = Sequence[PendingChunk]
 
 
 class ModelChanged(Exception):
-    """The tenant has been cut over meanwhile: nothing more of the planned model is bought."""
+    """The tenant's active model has changed: vectors of the planned model are no longer bought."""
 
 
-class Flight(NamedTuple):
-    batch: Batch
-    order: Reservation
+class EmbeddableText(Protocol):
+    @property
+    def text(self) -> str: ...
+
+    @property
+    def tokens(self) -> int: ...
 
 
-def embed(claim: Claim, embedder: HttpEmbedder) -> None:
-    """Buy what is missing and buffer it. Whatever ends the try, calls that are in the air are awaited and kept.
+T = TypeVar("T", bound=EmbeddableText)
+Settle = Callable[[], Decimal]
 
-    Raises ``Permanent("TEXT_REFUSED")`` for passages that the vendor does not take, once all others are in, and
-    ``ModelChanged`` where no more of them are wanted.
+
+class EmbeddingTask(ABC, Generic[T]):
+    """Texts to embed, their bill, and the place where their vectors go. All methods run in the caller's thread."""
+
+    max_in_flight = 0  # calls beside the one whose response is being saved; 0: one call after another
+    splits_over_budget = False  # whether a batch that exceeds the budget of a whole day is halved
+
+    def __init__(self, embedder: Embedder) -> None:
+        self.embedder = embedder
+        self.saved_count = self.refused_count = 0  # texts
+
+    @abstractmethod
+    def next_batch(self) -> Sequence[T]:
+        """Return the texts of the next call; none when all have been returned."""
+
+    @abstractmethod
+    def reserve(self, embedder: HttpEmbedder, tokens: int) -> Reservation:
+        """Reserve the price of a call, inside ``transaction()``. Raises ``ModelChanged`` to end the task."""
+
+    @abstractmethod
+    def save(self, batch: Sequence[T], vectors: Vectors, settle: Settle) -> None:
+        """Store the vectors of a call. ``settle`` enters its charge in the ledger and returns the cents."""
+
+    def refuse(self, text: T) -> None:
+        """Note a text that the model does not take."""
+
+    def transaction(self) -> AbstractContextManager[object]:
+        return nullcontext()
+
+    def stop_reason(self) -> ErrorCode | None:
+        """Return why no further call may begin, or None."""
+        return None
+
+
+def embed_texts(task: EmbeddingTask[T]) -> None:
+    """Embed all texts of a task. Calls in flight are awaited and saved, whatever ends the loop.
+
+    Raises what ends it: an outcome of the ledger or the vendor, ``Wait`` with the task's stop reason,
+    ``ModelChanged``, or the refusal itself when the vendor refuses ``MAX_REFUSED`` texts and takes none.
     """
-    with ThreadPoolExecutor(settings.EMBED_IN_FLIGHT + READ, thread_name_prefix="embed") as pool:
-        Airport(claim, embedder, pool).run()
+    if isinstance(task.embedder, HttpEmbedder):
+        _ConcurrentCalls(task, task.embedder).run()
+        return
+    batches = _Batches(task)
+    while batch := batches.next():
+        try:
+            vectors = task.embedder.embed([each.text for each in batch])
+        except guard.VendorRefused as refused:
+            batches.refuse(batch, refused)
+            continue
+        task.saved_count += len(batch)
+        task.save(batch, vectors, Decimal)
 
 
-class Airport:
-    """One try. All writes are made here, in the worker's own thread; the pool's threads only speak HTTP."""
+class _Batches(Generic[T]):
+    """Batches of a task, with those that are to be tried again, whole or in halves."""
 
-    def __init__(self, claim: Claim, embedder: HttpEmbedder, pool: ThreadPoolExecutor) -> None:
-        self._claim, self._embedder, self._pool = claim, embedder, pool
-        progress = claim.job.progress
-        self._done, self._total = int(progress["embeds_done"]), int(progress["embeds_total"])
-        self._flying: dict[Future[EmbedResponse], Flight] = {}
-        self._air = BoundedSemaphore(settings.EMBED_IN_FLIGHT)
-        self._most = settings.EMBED_IN_FLIGHT + READ
-        self._waiting: list[Batch] = []  # the last is the next
-        self._after = -1  # the ordinal up to which the document was read
-        self._all_read = False
-        self._kept = self._refused = 0
+    def __init__(self, task: EmbeddingTask[T]) -> None:
+        self._task = task
+        self._queue: list[Sequence[T]] = []  # the last is the next
+
+    def next(self) -> Sequence[T]:
+        return self._queue.pop() if self._queue else self._task.next_batch()
+
+    def put_back(self, batch: Sequence[T]) -> None:
+        self._queue += [batch] if batch else []
+
+    def read_ahead(self) -> None:
+        if not self._queue:
+            self.put_back(self._task.next_batch())
+
+    def bisect(self, batch: Sequence[T]) -> bool:
+        """Queue the halves of a batch; False for a single text."""
+        half = len(batch) // 2
+        self._queue += [batch[half:], batch[:half]] if half else []
+        return bool(half)
+
+    def refuse(self, batch: Sequence[T], refused: guard.VendorRefused) -> None:
+        """Bisect a refused batch down to the text that is not accepted. Raises where it is not the text's fault."""
+        if refused.status not in billed_calls.TEXT_ERROR_STATUSES:  # a wrong address or model
+            log.error("Embeddings with %s are refused with status %d.", self._task.embedder.model, refused.status)
+            raise Wait(MISCONFIGURED_SECONDS, VENDOR_MISCONFIGURED) from refused
+        if not self.bisect(batch):
+            self._task.refused_count += 1
+            self._task.refuse(batch[0])
+            if self._task.refused_count >= MAX_REFUSED and not self._task.saved_count:
+                raise refused
+
+
+class _InFlight(NamedTuple, Generic[T]):
+    batch: Sequence[T]
+    reservation: Reservation
+
+
+class _ConcurrentCalls(Generic[T]):
+    def __init__(self, task: EmbeddingTask[T], embedder: HttpEmbedder) -> None:
+        self._task, self._embedder, self._batches = task, embedder, _Batches(task)
+        self._in_flight: dict[Future[EmbedResponse], _InFlight[T]] = {}
+        self._slots = BoundedSemaphore(max(1, task.max_in_flight))
+        self._max_calls = task.max_in_flight + 1  # one response is read while the others are in flight
         self._failure: BaseException | None = None
 
     def run(self) -> None:
-        while True:
-            self._launch()
-            if not self._flying:
-                break
-            self._read_ahead()
-            self._land()
+        with ThreadPoolExecutor(self._max_calls, thread_name_prefix="embed") as self._pool:
+            while True:
+                self._launch()
+                if not self._in_flight:
+                    break
+                if self._failure is None:
+                    self._batches.read_ahead()  # at hand when a call returns
+                self._collect()
         if self._failure:
             raise self._failure
-        if self._refused:
-            raise Permanent(TEXT_REFUSED, "The embedding service refuses one passage of this document.")
 
-    def _launch(self, *, landed: bool = False) -> None:
-        """Fill the air, as far as pace, budget and breaker allow; ``landed``: an answer waits to be written down."""
-        idle = not self._flying and not landed
-        while self._failure is None and len(self._flying) < self._most and (batch := self._next()):
-            if shared_memory.is_stopping() or self._claim.should_yield():
-                self._failure = Wait(0.0, STOPPING if shared_memory.is_stopping() else GAVE_WAY)
+    def _launch(self, *, is_saving: bool = False) -> None:
+        """Start calls as far as rate limit, budget and breaker allow. ``is_saving``: a response waits to be saved."""
+        is_idle = not self._in_flight and not is_saving
+        while self._failure is None and len(self._in_flight) < self._max_calls and (batch := self._batches.next()):
+            if reason := self._task.stop_reason():
+                self._failure = Wait(0.0, reason)
                 return
             try:
-                order = self._order(sum(item.tokens for item in batch), patient=idle)
-            except Wait as held_back:
-                self._waiting.append(batch)
-                if idle:  # otherwise asked again when the next answer is in
-                    self._failure = held_back
+                reservation = self._reserve(sum(each.tokens for each in batch), is_idle=is_idle)
+            except Wait as postponed:
+                self._batches.put_back(batch)
+                if is_idle:  # otherwise tried again when the next response is in
+                    self._failure = postponed
                 return
-            except (Permanent, ModelChanged) as never:
-                self._failure = never
+            except (Permanent, ModelChanged) as error:
+                is_over_budget = isinstance(error, Permanent) and error.code == ledger.BUDGET_TOO_SMALL
+                if is_over_budget and self._task.splits_over_budget and self._batches.bisect(batch):
+                    continue
+                self._failure = error
                 return
-            call = contextvars.copy_context().run  # log lines and traces of the call are about this job
-            future = self._pool.submit(call, self._embedder.call, [item.text for item in batch], air=self._air)
-            self._flying[future] = Flight(batch, order)
-            idle = False
+            call = contextvars.copy_context().run  # log lines and traces of the call carry the caller's context
+            texts = [each.text for each in batch]
+            future = self._pool.submit(call, partial(self._embedder.call, texts, slot=self._slots))
+            self._in_flight[future] = _InFlight(batch, reservation)
+            is_idle = False
 
-    def _read_ahead(self) -> None:
-        """Have the next batch at hand when a call returns."""
-        if not self._waiting and self._failure is None and (batch := self._next()):
-            self._waiting.append(batch)
-
-    def _next(self) -> Batch:
-        if self._waiting:
-            return self._waiting.pop()
-        if self._all_read:
-            return []
-        size = min(settings.EMBED_BATCH, self._embedder.batch_size)
-        found = pending_chunks.pending_batch(
-            self._claim, self._embedder, after=self._after, size=size, most_tokens=settings.EMBED_BATCH_TOKENS
-        )
-        self._all_read = not found
-        if found:
-            self._after = found[-1].ord
-        return found
-
-    def _order(self, tokens: int, *, patient: bool) -> Reservation:
-        """Admit a call and reserve its money; who has lost the claim meanwhile buys nothing."""
-        vendor, job = self._embedder.vendor, self._claim.job
-        if patient:  # inside a transaction it does not sleep, so that no answer has to wait for the next call
+    def _reserve(self, tokens: int, *, is_idle: bool) -> Reservation:
+        """Admit a call and reserve its price, in a transaction that a lost claim ends."""
+        vendor = self._embedder.vendor
+        if is_idle:  # inside the transaction it does not sleep, so that no response waits for the next call
             guard.acquire(vendor, tokens=tokens)
         try:
-            with self._claim.transaction():
-                if not pending_chunks.is_model_still_wanted(self._claim):
-                    raise ModelChanged
-                if not patient:
+            with self._task.transaction():
+                if not is_idle:
                     guard.acquire(vendor, tokens=tokens)
-                return billed_calls.reserve_call(
-                    self._embedder,
-                    tokens,
-                    user_id=job.user_id,
-                    stage=job.stage,
-                    document_id=job.document_id,
-                    job_id=job.pk,
-                    limited=job.campaign_id is None,
-                )
-        except (Wait, Permanent, ClaimLost, ModelChanged) as held_back:
-            guard.record_failure(vendor, held_back)  # gives back the leave to probe
+                return self._task.reserve(self._embedder, tokens)
+        except (Wait, Permanent, ClaimLost, ModelChanged) as error:
+            guard.record_failure(vendor, error)  # gives back the breaker's probe
             raise
 
-    def _land(self) -> None:
-        """Wait for an answer and write down all that are in, what was bought before what was not."""
-        landed, _ = wait(self._flying, return_when=FIRST_COMPLETED)
-        for future in sorted(landed, key=lambda each: each.exception() is not None):
-            flight, error = self._flying.pop(future), future.exception()
+    def _collect(self) -> None:
+        """Wait for a response and save all that are in, successes before failures."""
+        done, _ = wait(self._in_flight, return_when=FIRST_COMPLETED)
+        for future in sorted(done, key=lambda each: each.exception() is not None):
+            (batch, reservation), error = self._in_flight.pop(future), future.exception()
             if error is None:
-                # One call goes out meanwhile: a crash costs this answer, the one being read, and what is in the air.
-                self._launch(landed=True)
-                self._keep(flight, future.result())
+                # Another call goes out first: a crash costs this response, the one being read, and those in flight.
+                if self._task.max_in_flight:
+                    self._launch(is_saving=True)
+                self._save(batch, reservation, future.result())
             elif isinstance(error, Exception):
-                self._lose(flight, error)
+                outcome = billed_calls.record_failure(self._embedder, reservation, error)
+                if isinstance(outcome, guard.VendorRefused):
+                    try:
+                        self._batches.refuse(batch, outcome)
+                    except (Wait, guard.VendorRefused) as failure:
+                        self._failure = failure
+                elif self._failure is None or isinstance(outcome, Wait):  # a wait, if any, charges no attempt
+                    self._failure = outcome
             else:
                 self._failure = error
 
-    def _keep(self, flight: Flight, sold: EmbedResponse) -> None:
-        failpoints.failpoint("embedding:answered")
-        guard.record_success(self._embedder.vendor, sold.headers)
-        self._kept += len(flight.batch)
-        self._done = min(self._done + len(flight.batch), self._total)
-        with self._claim.transaction():
-            pending_chunks.buffer_vectors(
-                self._claim, self._embedder, [item.chunk_id for item in flight.batch], sold.vectors
-            )
-            cents = billed_calls.settle_call(self._embedder, flight.order, sold)
-            reached = pending_chunks.progress_pct(self._done / self._total)
-            self._claim.save_progress(progress={"embeds_done": self._done}, total_pct=reached, cost_cents=cents)
-            if self._kept == len(flight.batch) and self._done < self._total:
-                pending_chunks.log_first_vectors(self._claim)
-
-    def _lose(self, flight: Flight, error: Exception) -> None:
-        outcome = billed_calls.record_failure(self._embedder, flight.order, error)
-        if isinstance(outcome, guard.VendorRefused):
-            self._refuse(flight.batch, outcome)
-        elif self._failure is None or isinstance(outcome, Wait):  # a wait, if there is one, charges no attempt
-            self._failure = outcome
-
-    def _refuse(self, batch: Batch, refused: guard.VendorRefused) -> None:
-        """Halve what the vendor refuses until the text that it does not want stands alone."""
-        if refused.status not in billed_calls.TEXT_ERROR_STATUSES:  # a wrong address or model: no document's fault
-            log.error("Vendor %s refuses embeddings with status %d.", self._embedder.vendor.name, refused.status)
-            self._failure = Wait(MISCONFIGURED_SECONDS, VENDOR_MISCONFIGURED)
-        elif len(batch) > 1:
-            half = len(batch) // 2
-            self._waiting += [batch[half:], batch[:half]]
-        else:
-            self._refused += 1
-            if self._refused >= HOPELESS and not self._kept:
-                self._failure = refused
+    def _save(self, batch: Sequence[T], reservation: Reservation, response: EmbedResponse) -> None:
+        guard.record_success(self._embedder.vendor, response.headers)
+        self._task.saved_count += len(batch)
+        self._task.save(
+            batch, response.vectors, lambda: billed_calls.settle_call(self._embedder, reservation, response)
+        )

@@ -1,10 +1,8 @@
-"""Documents on their way to another model or another cut, as jobs of a campaign.
+"""Reindexing jobs of one document: re-embedding with another model, rechunking by another chunker.
 
-What a campaign must know: such a job is the tenant's document's only active one, and is claimed when nothing else is
-due. It buys what it needs on the campaign's bill, never a parse. Dead, it may be retried like any other; what it has
-bought is kept. A ``reembed`` job ends with the target's vectors beside the live ones
-(``embeddings.shadow_vectors``), where no
-search looks; a ``rechunk`` job ends with the new passages in the place of the old, in one transaction.
+Such a job is its document's only active one and is claimed when nothing else is due. It is billed to the campaign and
+never buys a parse. A dead letter may be retried like any other; its vectors are kept. A ``reembed`` job ends with the
+model's vectors in shadow_vectors, where no search looks; a ``rechunk`` job replaces the chunks in one transaction.
 """
 
 from __future__ import annotations
@@ -24,19 +22,19 @@ from jobs.states import ACTIVE
 
 REEMBED, RECHUNK = "reembed", "rechunk"
 
-FINDABLE = """
+SEARCHABLE = """
     SELECT min(chunker_name || '@' || chunker_version), count(*) FROM document_chunks
     WHERE document_id = %(document)s AND embed_model IS NOT NULL"""
 
 
 def enqueue_reembed(*, document_id: UUID, campaign_id: UUID, model: str, version: str) -> UploadJob:
-    """Enqueue the embedding of a document's findable passages with another model.
+    """Enqueue the embedding of a document's searchable chunks with another model.
 
-    Raises ``Refused``: "JOB_ALREADY_ACTIVE" while the document has a job, "NOT_FOUND" without findable passages.
+    Raises ``Refused``: "JOB_ALREADY_ACTIVE" while the document has a job, "NOT_FOUND" without searchable chunks.
     """
     document = _document(document_id)
     with connection.cursor() as cursor:
-        cursor.execute(FINDABLE, {"document": document_id})
+        cursor.execute(SEARCHABLE, {"document": document_id})
         chunks_version, total = cursor.fetchone()
     if not total:
         raise not_found()
@@ -57,7 +55,7 @@ def enqueue_reembed(*, document_id: UUID, campaign_id: UUID, model: str, version
 
 
 def enqueue_rechunk(*, document_id: UUID, campaign_id: UUID, chunker: str) -> UploadJob:
-    """Enqueue the cutting anew of a document's stored parse by ``chunker`` (name@version).
+    """Enqueue the splitting of a document's stored parse by another ``chunker`` (name@version).
 
     Raises ``Refused``: "JOB_ALREADY_ACTIVE" while the document has a job, "NOT_FOUND" where it or its parse is gone.
     """
@@ -78,7 +76,7 @@ def enqueue_rechunk(*, document_id: UUID, campaign_id: UUID, chunker: str) -> Up
 
 
 def abandon_rechunk(document_id: UUID) -> bool:
-    """Remove what a rechunking that is given up has cut and bought; False while the document is worked on."""
+    """Remove the chunks and vectors of an abandoned rechunk; False while the document has an active job."""
     with transaction.atomic():
         jobs = UploadJob.objects.select_for_update().filter(document_id=document_id)
         document = Document.objects.filter(pk=document_id).first()

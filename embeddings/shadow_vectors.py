@@ -1,7 +1,8 @@
-"""Vectors of another model beside the live ones: written by campaigns, and moved in once their model has been live."""
+"""Shadow vectors: another model's vectors beside the live ones, moved into the chunks once that model is active."""
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import UUID
 
 from django.db import connection, transaction
@@ -9,10 +10,9 @@ from django.db import connection, transaction
 from documents.locks import lock_document
 from embeddings import active_model, vector_store
 
-Parameters = dict[str, UUID | str]
-AT_ONCE = 200  # rows in one transaction: 1.5 MB
+ROWS_PER_TRANSACTION = 200  # 1.5 MB
 
-# Only of passages that are found today, and that do not have the model's vector as their live one.
+# Only of chunks that search finds today, and whose live vector is of another model.
 COMMIT = """
     INSERT INTO shadow_vectors AS s (chunk_id, user_id, document_id, embed_model, embed_version, vector_dim, vector_sha,
         embed_updated_at, embedding)
@@ -29,14 +29,14 @@ COMMIT = """
 
 
 def commit_shadow_vectors(document_id: UUID, *, model: str, version: str) -> int:
-    """Move a document's buffered vectors beside the live ones and empty both buffers; return how many were moved."""
+    """Move a document's buffered vectors to shadow_vectors and empty both buffers; return how many were moved."""
     moved = salvage_shadow_vectors(document_id, model=model, version=version)
     vector_store.empty_buffers(document_id)
     return moved
 
 
 def salvage_shadow_vectors(document_id: UUID, *, model: str, version: str) -> int:
-    """Copy a document's buffered vectors beside the live ones; return how many."""
+    """Copy a document's buffered vectors to shadow_vectors; return how many."""
     with connection.cursor() as cursor:
         cursor.execute(COMMIT, {"document": document_id, "model": model, "version": version})
         return int(cursor.rowcount)
@@ -55,9 +55,9 @@ UNCOVERED = f"""
 
 
 def uncovered_documents(user_id: UUID, *, model: str, version: str, most: int = 1) -> list[UUID]:
-    """Return up to ``most`` documents with a findable passage that has no vector of this model.
+    """Return up to ``most`` documents with a searchable chunk that has no vector of this model.
 
-    None: the tenant can be cut over to it, if no other commit comes between; hold the pointer's row to be sure.
+    Without any, the tenant can be cut over to it, unless a commit comes between; lock the active model to be sure.
     """
     with connection.cursor() as cursor:
         cursor.execute(UNCOVERED, {"user": user_id, "model": model, "version": version, "most": most})
@@ -67,7 +67,7 @@ def uncovered_documents(user_id: UUID, *, model: str, version: str, most: int = 
 NEXT = """
     SELECT document_id FROM shadow_vectors
     WHERE user_id = %(user)s AND embed_model = %(model)s AND embed_version = %(version)s LIMIT 1"""
-# One statement: a row is never in neither table.
+# One statement: at no moment is a row in neither table.
 SETTLE = f"""
     WITH batch AS MATERIALIZED (
         SELECT * FROM shadow_vectors
@@ -77,57 +77,54 @@ SETTLE = f"""
         FROM batch b WHERE c.chunk_id = b.chunk_id)
     DELETE FROM shadow_vectors s USING batch b
     WHERE s.chunk_id = b.chunk_id AND s.embed_model = b.embed_model AND s.embed_version = b.embed_version"""
-DROP_OTHERS = """
+DELETE_OTHERS = """
     DELETE FROM shadow_vectors WHERE ctid = ANY(ARRAY(
         SELECT ctid FROM shadow_vectors WHERE user_id = %(user)s
           AND (embed_model <> %(model)s OR embed_version <> %(version)s) LIMIT %(most)s))"""
-DROP = """
+DELETE = """
     DELETE FROM shadow_vectors WHERE ctid = ANY(ARRAY(
         SELECT ctid FROM shadow_vectors WHERE user_id = %(user)s
           AND embed_model = %(model)s AND embed_version = %(version)s LIMIT %(most)s))"""
 
 
-def settle_shadow_vectors(user_id: UUID, *, model: str, version: str, most: int = AT_ONCE) -> int:
-    """Move up to ``most`` vectors of the tenant's live model into its passages; return how many, 0 when all is done.
+def settle_shadow_vectors(user_id: UUID, *, model: str, version: str, most: int = ROWS_PER_TRANSACTION) -> int:
+    """Move up to ``most`` vectors of the tenant's active model into its chunks; return how many, 0 when all is done.
 
-    Then nothing is beside the live vectors any more: those of other models are dropped. Nothing is done while another
-    model is live. Safe to be killed in, to run twice and to run at once. Call outside of a transaction.
+    Afterwards no shadow vectors are left: those of other models are deleted. Nothing is done while another model is
+    active. Safe to be killed, repeated and run concurrently. Call outside of a transaction.
     """
-    params: Parameters = {"user": user_id, "model": model, "version": version}
-    done = 0
-    while done < most and (moved := _settle_document(params, most - done)) is not None:
-        done += moved
-    return done or _live_only(params, DROP_OTHERS, most) or 0
+    params: dict[str, Any] = {"user": user_id, "model": model, "version": version}
+
+    def execute_if_active(statement: str, **more: Any) -> int | None:
+        with transaction.atomic(), connection.cursor() as cursor:
+            if not active_model.confirm_active_model(user_id, model=model, version=version):
+                return None
+            cursor.execute(statement, params | more)
+            return int(cursor.rowcount)
+
+    def settle_next_document(most: int) -> int | None:
+        """Settle a document under its lock: commits of its vectors wait."""
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute(NEXT, params)
+            if not (row := cursor.fetchone()):
+                return None
+            lock_document(row[0], "vectors")
+            return execute_if_active(SETTLE, document=row[0], most=most)
+
+    settled = 0
+    while settled < most and (moved := settle_next_document(most - settled)) is not None:
+        settled += moved
+    return settled or execute_if_active(DELETE_OTHERS, most=most) or 0
 
 
-def drop_shadow_vectors(user_id: UUID, *, model: str, version: str, most: int = 10 * AT_ONCE) -> int:
-    """Delete up to ``most`` of the tenant's vectors beside the live ones that are of this model; return how many.
+def drop_shadow_vectors(user_id: UUID, *, model: str, version: str, most: int = 10 * ROWS_PER_TRANSACTION) -> int:
+    """Delete up to ``most`` of the tenant's shadow vectors of this model; return how many.
 
-    Nothing is deleted while this model is live: by what is beside the others, some of its passages may be found.
+    Nothing is deleted while this model is active: search may find chunks by them.
     """
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(active_model.LOCK_FOR_SHARE, {"user": user_id})
         if cursor.fetchone() == (model, version):
             return 0
-        cursor.execute(DROP, {"user": user_id, "model": model, "version": version, "most": most})
-        return int(cursor.rowcount)
-
-
-def _settle_document(params: Parameters, most: int) -> int | None:
-    """Settle the next document, under its lock: commits of its vectors wait. None when there is none."""
-    with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute(NEXT, params)
-        if not (found := cursor.fetchone()):
-            return None
-        lock_document(found[0], "vectors")
-        return _live_only({**params, "document": found[0]}, SETTLE, most)
-
-
-def _live_only(params: Parameters, statement: str, most: int) -> int | None:
-    with transaction.atomic(), connection.cursor() as cursor:
-        if not active_model.confirm_active_model(
-            UUID(str(params["user"])), model=str(params["model"]), version=str(params["version"])
-        ):
-            return None
-        cursor.execute(statement, {**params, "most": most})
+        cursor.execute(DELETE, {"user": user_id, "model": model, "version": version, "most": most})
         return int(cursor.rowcount)

@@ -1,4 +1,4 @@
-"""From checked markdown to searchable passages: the handlers of the last six stages."""
+"""Stage handlers of a document's chunks and vectors: plan, buffer, commit, embed, finish."""
 
 from __future__ import annotations
 
@@ -13,23 +13,24 @@ from documents.locks import lock_document
 from documents.parsing import parse_store
 from embeddings import (
     active_model,
+    chunk_embedding,
     chunk_store,
     chunking,
-    concurrent_embedding,
     embedders,
     invariants,
-    pending_chunks,
     shadow_vectors,
     vector_reuse,
     vector_store,
 )
 from embeddings.active_model import EmbeddingModel
+from embeddings.concurrent_embedding import MISCONFIGURED_SECONDS, ModelChanged
 from embeddings.embedders import DIMENSIONS, Embedder
 from embeddings.embedders.http_base import HttpEmbedder
 from embeddings.error_codes import CHUNKS_NOT_SOUND, GAVE_WAY, NO_CHUNKS, VECTORS_NOT_SOUND
 from embeddings.indexes import bm25
 from embeddings.reindex_jobs import REEMBED
-from embeddings.search import index_probe
+from embeddings.search.index_probe import probe_index
+from embeddings.search.snapshot import is_statement_timeout
 from jobs import failpoints
 from jobs.claims import Claim
 from jobs.events import log_event
@@ -41,41 +42,40 @@ log = logging.getLogger("accessa.embeddings")
 
 
 def plan_chunks(claim: Claim) -> Outcome:
-    """parse_validated: choose the chunker; a campaign has chosen it already."""
+    """parse_validated: choose the chunker; for a rechunk the campaign has chosen it."""
     chunker = chunking.get_chunker(claim.job.payload.get("chunker", settings.CHUNKER))
     plan = {"chunker_name": chunker.name, "chunker_version": chunker.version}
     return Advance(fields={"chunks_version": chunker.label, "payload": plan})
 
 
 def plan_rechunking(claim: Claim) -> Outcome:
-    """parse_validated, of a campaign: the stored parse is cut, so it must be the recorded one; it is not made anew."""
+    """parse_validated of a rechunk: the stored parse must be the recorded one; the document is not parsed again."""
     if not parse_store.is_intact(claim.job.document):
         raise Permanent(PARSE_HASH_MISMATCH, "The stored parse is not the one that was recorded.")
     return plan_chunks(claim)
 
 
 def buffer_chunks(claim: Claim) -> Outcome:
-    """chunking: cut the parsed text. Writes the same rows however often it runs."""
+    """chunking: split the parsed text. Writes the same rows however often it runs."""
     document = claim.job.document
     chunker = chunking.get_chunker(claim.job.chunks_version)
-    cut = chunker.split(parse_store.read_text(document), document.page_starts or (), last_page=document.pages or 1)
-    if not cut:
+    chunks = chunker.split(parse_store.read_text(document), document.page_starts or (), last_page=document.pages or 1)
+    if not chunks:
         raise Permanent(NO_CHUNKS, "There is nothing in the document to cut into passages.")
     with claim.transaction(durable=False):
         chunk_store.buffer_chunks(
-            user_id=document.user_id, document_id=document.pk, chunks=cut, chunks_version=chunker.label
+            user_id=document.user_id, document_id=document.pk, chunks=chunks, chunks_version=chunker.label
         )
-        progress = {"chunks_total": len(cut), "chunks_done": 0}
         return claim.advance(
             code="CHUNK_BUFFERED",
-            event={"chunks": len(cut)},
-            progress=progress,
-            payload={"num_chunks": len(cut)},
+            event={"chunks": len(chunks)},
+            progress={"chunks_total": len(chunks), "chunks_done": 0},
+            payload={"num_chunks": len(chunks)},
         )
 
 
 def commit_chunks(claim: Claim) -> Outcome:
-    """chunks_buffered: check count, order and sha, then make the chunks those of the buffer."""
+    """chunks_buffered: check count, order and sha, then bring ``document_chunks`` in line with the buffer."""
     with claim.transaction(durable=False):
         if broken := invariants.buffer_whole([claim.job.pk]):
             raise Retryable(CHUNKS_NOT_SOUND, broken[claim.job.pk])
@@ -85,22 +85,22 @@ def commit_chunks(claim: Claim) -> Outcome:
 
 
 def plan_vectors(claim: Claim) -> Outcome:
-    """chunked: the model is the one by which the tenant's passages are found; known vectors are not bought again."""
-    return _plan(claim, _available(active_model.active_model(claim.job.user_id)))
+    """chunked: choose the tenant's active model and reuse known vectors."""
+    return _plan(claim, _require_embedder(active_model.active_model(claim.job.user_id)))
 
 
 def plan_reembedding(claim: Claim) -> Outcome:
-    """chunked, of a campaign: it has chosen the model."""
-    return _plan(claim, _available(_chosen(claim)))
+    """chunked of a re-embedding: the campaign has chosen the model."""
+    return _plan(claim, _require_embedder(_planned_model(claim)))
 
 
 def _plan(claim: Claim, embedder: Embedder) -> Outcome:
     total = claim.job.progress["chunks_total"]
     with claim.transaction(durable=False):
         reused = vector_reuse.reuse_vectors(claim, embedder)
-        left = pending_chunks.count_pending(claim, embedder)
-        if reused.taken:
-            pending_chunks.log_first_vectors(claim)
+        left, tokens = chunk_embedding.count_pending(claim, embedder)
+        if reused.copied:
+            chunk_embedding.log_first_vectors(claim)
         plan = {
             "embed_model": embedder.model,
             "embed_version": embedder.version,
@@ -109,8 +109,10 @@ def _plan(claim: Claim, embedder: Embedder) -> Outcome:
             "reused": reused.passages,
             "tokens_saved": reused.tokens,
             "cents_saved": float(reused.cents),
-            **_price(claim, embedder),
         }
+        if isinstance(embedder, HttpEmbedder):  # the document's total price, before the first chunk is paid
+            cents = float(claim.job.cost_cents + embedder.cents(tokens))
+            plan |= {"planned_tokens": tokens, "planned_cents": cents}
         return claim.advance(
             event={"missing": left, "reused": reused.passages},
             embed_model=embedder.model,
@@ -120,100 +122,86 @@ def _plan(claim: Claim, embedder: Embedder) -> Outcome:
         )
 
 
-def _chosen(claim: Claim) -> EmbeddingModel:
+def _planned_model(claim: Claim) -> EmbeddingModel:
     return EmbeddingModel(claim.job.embed_model or "", claim.job.embed_version or "")
 
 
-def _available(wanted: EmbeddingModel) -> Embedder:
+def _require_embedder(model: EmbeddingModel) -> Embedder:
     try:
-        return active_model.require_embedder(wanted)
-    except ApiError as refused:  # an operator's mistake: no document's fault
-        log.error("Nothing here makes vectors of %s@%s: documents wait.", wanted.model, wanted.version)
-        raise Wait(concurrent_embedding.MISCONFIGURED_SECONDS, refused.code) from refused
-
-
-def _price(claim: Claim, embedder: Embedder) -> dict[str, float]:
-    """What the document will have cost, now that its passages are counted: known before the first of them is paid."""
-    if not isinstance(embedder, HttpEmbedder):
-        return {}
-    tokens = pending_chunks.count_pending_tokens(claim, embedder)
-    return {"planned_tokens": tokens, "planned_cents": float(claim.job.cost_cents + embedder.cents(tokens))}
+        return active_model.require_embedder(model)
+    except ApiError as error:  # an operator's mistake: no document's fault
+        log.error("No embedder is configured for %s@%s: jobs wait.", model.model, model.version)
+        raise Wait(MISCONFIGURED_SECONDS, error.code) from error
 
 
 def embed_chunks(claim: Claim) -> Outcome:
-    """embedding: embed batch by batch, each kept the moment it returns; a later try goes on where this one ended."""
-    embedder = _planned_embedder(claim)
+    """embedding: embed batch by batch, each saved on arrival; a later try continues where this one ended.
+
+    The planned model is used, whatever EMBEDDER names by now, unless another model has become the tenant's.
+    """
+    planned = _planned_model(claim)
     try:
+        if not chunk_embedding.is_model_wanted(claim):
+            raise ModelChanged
+        embedder = embedders.find_embedder(planned.model, planned.version)
         if embedder is None:
-            raise concurrent_embedding.ModelChanged
+            # Before a tenant's first vectors, the plan may name a model that is gone while EMBEDDER names another.
+            if claim.job.pipeline != REEMBED and not active_model.active_model(claim.job.user_id).is_same(planned):
+                raise ModelChanged
+            embedder = _require_embedder(planned)
         if isinstance(embedder, HttpEmbedder):
-            concurrent_embedding.embed(claim, embedder)
-        elif moved := _embed_here(claim, embedder, claim.job.progress["embeds_total"]):
+            chunk_embedding.embed_with_vendor(claim, embedder)
+        elif moved := _embed_locally(claim, embedder):
             return moved
-    except concurrent_embedding.ModelChanged:
+    except ModelChanged:
         with claim.transaction():
             return rewind_to_plan(claim)
     with claim.transaction():
-        return _embedded(claim, embedder)
+        return _advance_embedded(claim, embedder)
 
 
-def _embedded(claim: Claim, embedder: Embedder) -> Moved:
+def _advance_embedded(claim: Claim, embedder: Embedder) -> Moved:
     vector_reuse.copy_to_duplicates(claim.job.document_id, embedder.model, embedder.version)
     total = claim.job.progress["embeds_total"]
     return claim.advance(code="EMBED_BUFFERED", event={"vectors": total}, progress={"embeds_done": total})
 
 
-def _embed_here(claim: Claim, embedder: Embedder, total: int) -> Moved | None:
-    done, is_first = claim.job.progress["embeds_done"], True
-    while batch := pending_chunks.first_pending(claim, embedder, min(settings.EMBED_BATCH, embedder.batch_size)):
-        found = embedder.embed([text for _, text in batch])
+def _embed_locally(claim: Claim, embedder: Embedder) -> Moved | None:
+    done, total = claim.job.progress["embeds_done"], claim.job.progress["embeds_total"]
+    is_first = True
+    while batch := chunk_embedding.pending_batch(claim, embedder):
+        vectors = embedder.embed([chunk.text for chunk in batch])
         failpoints.failpoint("embedding:answered")
         done = min(done + len(batch), total)
         with claim.transaction(durable=False):
-            pending_chunks.buffer_vectors(claim, embedder, [chunk_id for chunk_id, _ in batch], found)
+            chunk_embedding.buffer_vectors(claim, embedder, batch, vectors)
             if done == total:
-                return _embedded(claim, embedder)
-            claim.save_progress(progress={"embeds_done": done}, total_pct=pending_chunks.progress_pct(done / total))
+                return _advance_embedded(claim, embedder)
+            claim.save_progress(progress={"embeds_done": done}, total_pct=chunk_embedding.progress_pct(done / total))
             if is_first:
-                pending_chunks.log_first_vectors(claim)
+                chunk_embedding.log_first_vectors(claim)
             is_first = False
         if claim.should_yield():
             raise Wait(0.0, GAVE_WAY)
-        if not pending_chunks.is_model_still_wanted(claim):
-            raise concurrent_embedding.ModelChanged
+        if not chunk_embedding.is_model_wanted(claim):
+            raise ModelChanged
     return None
 
 
-def _planned_embedder(claim: Claim) -> Embedder | None:
-    """Return the planned model, whatever EMBEDDER names by now; None when it is not the tenant's any more.
-
-    Nor is it before the first vectors, when nothing here makes it and EMBEDDER names another.
-    """
-    if not pending_chunks.is_model_still_wanted(claim):
-        return None
-    planned = _chosen(claim)
-    found = embedders.find_embedder(planned.model, planned.version)
-    if found is None and (
-        claim.job.pipeline == REEMBED or active_model.active_model(claim.job.user_id).is_same(planned)
-    ):
-        return _available(planned)
-    return found
-
-
 def rewind_to_plan(claim: Claim) -> Moved:
-    """Send the job back to where its model is chosen: the planned one is not the tenant's. Call inside ``held()``."""
-    planned = _chosen(claim)
+    """Send the job back to ``chunked``, where its model is chosen again. Call inside ``claim.transaction()``."""
+    planned = _planned_model(claim)
     vector_store.delete_buffered_vectors(claim.job.document_id, model=planned.model, version=planned.version)
     claim.move("rewind", stage=Stage.CHUNKED.value, code="MODEL_CHANGED", event={"embed_model": planned.model})
     return Moved(ended=True)
 
 
 def commit_vectors(claim: Claim) -> Outcome:
-    """embeddings_buffered: prove completeness and copy the vectors into the chunks, under the document's lock.
+    """embeddings_buffered: check completeness and copy the vectors into the chunks, under the document's lock.
 
-    From here on the passages are found, and those of other chunkers are gone.
+    From here on search finds the chunks, and those of other chunkers are gone.
     """
-    job, planned = claim.job, _chosen(claim)
+    job, planned = claim.job, _planned_model(claim)
     with claim.transaction():
         lock_document(job.document_id, "vectors")
         broken = invariants.buffer_covers([job.pk])
@@ -229,8 +217,8 @@ def commit_vectors(claim: Claim) -> Outcome:
 
 
 def commit_shadow_vectors(claim: Claim) -> Outcome:
-    """embeddings_buffered, of a re-embedding: the vectors wait beside the live ones, where no search looks."""
-    job, planned = claim.job, _chosen(claim)
+    """embeddings_buffered of a re-embedding: store the vectors in shadow_vectors, where no search looks yet."""
+    job, planned = claim.job, _planned_model(claim)
     with claim.transaction():
         lock_document(job.document_id, "vectors")
         broken = invariants.buffer_covers([job.pk])
@@ -242,15 +230,15 @@ def commit_shadow_vectors(claim: Claim) -> Outcome:
 
 
 def finish_document(claim: Claim) -> Outcome:
-    """embedded: look once through the index; a slow one is told, and is no reason to fail the document."""
+    """embedded: search once through the index; a slow search is logged and does not fail the document."""
     seconds = settings.INDEX_PROBE_SECONDS
     try:
-        took = index_probe.probe_index(claim.job.document_id, user_id=claim.job.user_id, seconds=seconds)
+        elapsed = probe_index(claim.job.document_id, user_id=claim.job.user_id, seconds=seconds)
     except OperationalError as error:
-        if not index_probe.is_statement_timeout(error):
+        if not is_statement_timeout(error):
             raise
         with claim.transaction():
             payload = {"probe_seconds": seconds}
             log_event(claim.job, "EMBED_INDEX_TIMEOUT", Event.Type.STAGE_DONE, Event.Severity.WARN, payload)
         return Advance()
-    return Advance(payload={} if took is None else {"probe_seconds": round(took, 5)})
+    return Advance(payload={} if elapsed is None else {"probe_seconds": round(elapsed, 5)})

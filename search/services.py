@@ -10,7 +10,7 @@ from uuid import UUID
 from accounts.errors import ApiError
 from embeddings.search import HYBRID, Passage
 from embeddings.search import search as search_passages
-from embeddings.search.query_embedding import QueryEmbedding
+from embeddings.search.query import QueryEmbedding
 from integrations.error_codes import UNKNOWN_SOURCE
 from integrations.search import RECORDS, RecordResult, search_records
 from statutes.search import StatutePassage, search_statutes
@@ -55,7 +55,7 @@ def search(
     if UPLOADS in sources:
         passages = search_passages(
             user_id=user_id, query=query, k=k, mode=mode, document_ids=document_ids, filters=filters, merge=merge,
-            bought=embedding,
+            query_embedding=embedding,
         )  # fmt: skip
     if systems:
         records = search_records(user_id=user_id, query=query, sources=systems, k=k, mode=mode, bought=embedding)

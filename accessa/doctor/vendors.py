@@ -21,7 +21,7 @@ from documents import parsers
 from documents.parsers import ocr
 from embeddings import embedders
 from embeddings.embedders import DIMENSIONS
-from embeddings.embedders.http_base import NO_SLOT, parse_json, validate_vectors
+from embeddings.embedders.http_base import parse_json, validate_vectors
 from embeddings.embedders.openai import OpenAI
 from embeddings.embedders.titan import Titan
 from jobs.outcomes import Permanent, Retryable, Wait
@@ -118,7 +118,7 @@ class _OpenAIProbe(OpenAI):
     """An embedder whose whole response is read, the model's name too."""
 
     def embed_word(self) -> dict[str, Any]:
-        return parse_json(self._asked([WORD], NO_SLOT)[0])
+        return parse_json(self.post([WORD])[0])
 
 
 def _check_openai() -> Iterator[Finding]:

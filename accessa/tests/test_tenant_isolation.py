@@ -89,7 +89,7 @@ def unscoped(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     monkeypatch.setattr(QuerySet, "filter", forgetful)
     monkeypatch.setattr(
-        bm25_search, "POSTINGS", WHOSE.sub("true", bm25_search.POSTINGS)
+        bm25_search, "SELECT_POSTINGS", WHOSE.sub("true", bm25_search.SELECT_POSTINGS)
     )  # its cursor is none of Django's
     with connection.execute_wrapper(careless):
         yield

@@ -1,4 +1,4 @@
-"""Turning texts into vectors: one face, one module a model."""
+"""Embedders: the interface of all embedding models, and the registry of those in this package."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -12,16 +12,9 @@ from django.utils.module_loading import import_string
 from embeddings.embedders.vector_format import DIMENSIONS, Vectors, vector_sha, vector_shas
 
 __all__ = [
-    "DIMENSIONS",
-    "Embedder",
-    "Vectors",
-    "configured_embedders",
-    "find_embedder",
-    "get_embedder",
-    "known",
-    "vector_sha",
+    "DIMENSIONS", "Embedder", "Vectors", "configured_embedders", "find_embedder", "get_embedder", "vector_sha",
     "vector_shas",
-]
+]  # fmt: skip
 
 EMBEDDERS = {
     "local": "embeddings.embedders.wordllama.WordLlama",
@@ -33,9 +26,9 @@ EMBEDDERS = {
 
 
 class Embedder(Protocol):
-    """A model. Making one is cheap: whatever it must load, it loads at the first `embed`.
+    """An embedding model. Creating one is cheap: weights are loaded at the first `embed`.
 
-    One that somebody else runs, and may want money for, is a `hosted.Hosted`.
+    A vendor's model is an `http_base.HttpEmbedder`.
     """
 
     @property
@@ -50,27 +43,28 @@ class Embedder(Protocol):
         ...
 
     def embed(self, texts: Sequence[str]) -> Vectors:
-        """Float32 of shape (len(texts), 1536): finite, each row of length one, rows in the order of `texts`.
+        """Return float32 of shape (len(texts), 1536): finite unit rows in the order of `texts`.
 
-        Here, the same text gives the same bytes, whatever it is embedded together with; vendors promise no such thing.
+        Local models give the same bytes for the same text, whatever the rest of the batch; vendors do not promise it.
         """
         ...
 
 
 @cache
 def get_embedder(name: str) -> Embedder:
-    """The embedder called `name` (one of `NAMES` or a dotted path to a class), one a process."""
+    """Return the embedder called `name` (one of `EMBEDDERS` or the dotted path of a class), one instance a process."""
     try:
-        return _made(EMBEDDERS.get(name, name))
+        embedder: Embedder = import_string(EMBEDDERS.get(name, name))()
     except ImportError as error:
         raise ImproperlyConfigured(
             f"There is no embedder {name!r}: use one of {', '.join(sorted(EMBEDDERS))}, or the dotted path of a class "
             f"({error})."
         ) from error
+    return embedder
 
 
 def configured_embedders() -> Iterator[Embedder]:
-    """Every embedder that this deployment can ask, the one that EMBEDDER names first."""
+    """Yield the embedders that are configured here, the one that EMBEDDER names first."""
     for name in dict.fromkeys((settings.EMBEDDER, *settings.EMBEDDERS_OF.values(), *EMBEDDERS)):
         embedder = get_embedder(name)
         with suppress(ImproperlyConfigured):  # a vendor without its key or address
@@ -80,10 +74,5 @@ def configured_embedders() -> Iterator[Embedder]:
 
 
 def find_embedder(model: str, version: str) -> Embedder | None:
-    """The embedder that makes this model's vectors, if this deployment can ask it."""
+    """Return the configured embedder of this model, or None."""
     return next((each for each in configured_embedders() if (each.model, each.version) == (model, version)), None)
-
-
-def _made(path: str) -> Embedder:
-    embedder: Embedder = import_string(path)()
-    return embedder

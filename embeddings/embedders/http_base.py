@@ -1,4 +1,4 @@
-"""What all models behind HTTP have in common: who sells, one call, and the check of what came back."""
+"""Base class of vendors' embedders: one HTTP call, its price, and validation of the response."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CONNECT_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class EmbedResponse:
-    """What one call brought. ``tokens`` is None where the vendor names none."""
+    """Vectors of one call. ``tokens`` is None where the vendor names none."""
 
     vectors: Vectors
     tokens: int | None = None
@@ -35,7 +35,7 @@ NO_SLOT: AbstractContextManager[object] = nullcontext()
 
 
 class HttpEmbedder(ABC):
-    """A model that somebody else runs. ``sells``: its calls cost money, and each is a purchase."""
+    """A vendor's model. ``is_billed``: its calls cost money, and each is a purchase."""
 
     version = "1"
     batch_size = 256
@@ -54,28 +54,28 @@ class HttpEmbedder(ABC):
         """Return the price of embedding ``tokens``."""
 
     @abstractmethod
-    def call(self, texts: Sequence[str], *, air: AbstractContextManager[object] = NO_SLOT) -> EmbedResponse:
-        """Make one call, without retries, pacing or a bill, and touch no database: it may run in any thread.
+    def call(self, texts: Sequence[str], *, slot: AbstractContextManager[object] = NO_SLOT) -> EmbedResponse:
+        """Make one call, without retries, rate limit or ledger. Uses no database: it may run in any thread.
 
-        ``air`` is held while the call is in flight: reading its answer takes time too, and another may fly meanwhile.
+        ``slot`` is held while the call is in flight, and released before the response is decoded.
 
-        Raises what its client raises, ``TimeoutError`` past the deadline, and ``InvalidResponse`` for a response of
-        which anything is wrong: nothing of it is used.
+        Raises what its client raises, ``TimeoutError`` past the deadline, and ``InvalidResponse`` for a response with
+        any fault: nothing of it is used.
         """
 
     def embed(self, texts: Sequence[str]) -> Vectors:
-        """The face of every model. Who is to be billed for it goes through ``embeddings.billed_calls``."""
+        """Embed without a bill; ``embeddings.billed_calls`` bills a user or a campaign."""
         return self.call(texts).vectors if texts else numpy.zeros((0, DIMENSIONS), dtype=numpy.float32)
 
 
 def read_body(pieces: Iterable[bytes], deadline: float) -> bytes:
     """Join a body; raise ``TimeoutError`` past the deadline: a client's own timeout is only for the next piece."""
-    found = []
+    body = bytearray()
     for piece in pieces:
-        found.append(piece)
+        body += piece
         if time.monotonic() > deadline:
-            raise TimeoutError("The answer did not end in time.")
-    return b"".join(found)
+            raise TimeoutError("The response did not end in time.")
+    return bytes(body)
 
 
 def parse_json(content: bytes) -> dict[str, Any]:
@@ -93,17 +93,17 @@ def validate_vectors(rows: object, count: int) -> Vectors:
     """Return vectors, base64 of little-endian float32 or lists of numbers, as ``count`` unit rows."""
     if not isinstance(rows, list) or len(rows) != count:
         raise InvalidResponse("The answer does not have a vector for each text.")
-    found = numpy.empty((count, DIMENSIONS), dtype=numpy.float32)
+    vectors = numpy.empty((count, DIMENSIONS), dtype=numpy.float32)
     for at, row in enumerate(rows):
-        found[at] = _row(row)
-    if not numpy.isfinite(found).all():
+        vectors[at] = _parse_row(row)
+    if not numpy.isfinite(vectors).all():
         raise InvalidResponse("A vector has a number that is not finite.")
-    if not found.any(axis=1).all():
+    if not vectors.any(axis=1).all():
         raise InvalidResponse("A vector has no length.")
-    return unit(found)
+    return unit(vectors)
 
 
-def _row(row: object) -> Vectors:
+def _parse_row(row: object) -> Vectors:
     try:
         with numpy.errstate(over="ignore"):  # too large for float32 is infinite, and refused as that
             numbers = (

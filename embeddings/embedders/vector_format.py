@@ -1,4 +1,4 @@
-"""The shape that every vector has, whichever model made it."""
+"""Vector format: width, normalization, padding and sha256 of the vectors of all models."""
 
 from binascii import b2a_base64
 from hashlib import sha256
@@ -13,7 +13,7 @@ Vectors = NDArray[numpy.float32]
 
 
 def unit(rows: NDArray[Any]) -> Vectors:
-    """`rows` scaled to length one and zero-padded to 1536, which changes no cosine.
+    """Return `rows` scaled to length one and zero-padded to 1536, which changes no cosine.
 
     A row of zeros becomes the first axis: pgvector's cosine with a zero vector is NaN, which would break every
     ORDER BY that meets it.
@@ -27,12 +27,12 @@ def unit(rows: NDArray[Any]) -> Vectors:
 
 
 def vector_sha(vector: Vectors) -> str:
-    """Hex sha256 over the base64 of the vector's little-endian float32 bytes (DESIGN §1)."""
+    """Return the hex sha256 over the base64 of the vector's little-endian float32 bytes (DESIGN §1)."""
     return _sha(numpy.ascontiguousarray(vector, dtype="<f4"))
 
 
 def vector_shas(array: Vectors) -> list[str]:
-    """`vector_sha` of each row."""
+    """Return the `vector_sha` of each row."""
     return [_sha(row) for row in numpy.ascontiguousarray(array, dtype="<f4")]
 
 

@@ -1,4 +1,4 @@
-"""The default: wordllama's static token vectors (MIT), averaged. No network, no GPU, milliseconds."""
+"""WordLlama embedder, the default: the mean of static token vectors (MIT). No network, no GPU, milliseconds."""
 
 import re
 from array import array
@@ -14,48 +14,50 @@ from tokenizers import Tokenizer
 from embeddings.embedders.model_files import find_model_file, load_tokenizer, replace_surrogates
 from embeddings.embedders.vector_format import Vectors, unit
 
-# No token reaches over these borders (a test proves it against the vocabulary), so pieces can be looked up alone.
+# No token crosses these borders (a test proves it against the vocabulary), so pieces can be looked up alone.
 PIECE = re.compile(r"▁*[^▁\n0-9]+|[0-9]|▁+|\n")
 REQUIREMENTS = "requirements/base.txt"
-REMEMBERED_PIECES = 50_000  # about 15 MB
-LONGEST_REMEMBERED = 40  # characters; longer ones do not come back
+CACHED_PIECES = 50_000  # about 15 MB
+MAX_CACHED_LENGTH = 40  # characters; longer pieces hardly ever repeat
 BLOCK = 4_096  # tokens gathered at once, 4 MB: a chunk is one block, and a megabyte of text takes no gigabyte
 
 
 class WordLlama:
-    """The mean of the token rows, 256 wide. Text without any token gets the first axis (`vectors.unit`)."""
+    """The mean of the token rows, 256 wide. Text without any token gets the first axis (`vector_format.unit`)."""
 
     model = "wordllama-l2-supercat-256-padded"
     version = "1"
     batch_size = 256
 
     def __init__(self) -> None:
-        self._remembered: dict[str, bytes] = {}
+        self._cache: dict[str, bytes] = {}
 
     def embed(self, texts: Sequence[str]) -> Vectors:
-        pieces = [PIECE.findall(_marked(text)) for text in texts]
-        known = self._known(pieces)
+        # The tokenizer's own normalization: a word begins with ▁.
+        marked = ("▁" + replace_surrogates(text).replace(" ", "▁") if text else "" for text in texts)
+        pieces = [PIECE.findall(text) for text in marked]
+        token_ids = self._token_ids(pieces)
         sums = numpy.zeros((len(texts), self._rows.shape[1]), dtype=numpy.float32)
         for row, words in zip(sums, pieces, strict=True):
-            tokens = numpy.frombuffer(b"".join(map(known.__getitem__, words)), dtype=numpy.int32)
+            tokens = numpy.frombuffer(b"".join(map(token_ids.__getitem__, words)), dtype=numpy.int32)
             # One text at a time, rows in reading order: the bytes do not depend on the rest of the batch.
             for start in range(0, len(tokens), BLOCK):
                 row += self._rows.take(tokens[start : start + BLOCK], axis=0).sum(axis=0)
         return unit(sums)
 
-    def _known(self, texts: Iterable[list[str]]) -> dict[str, bytes]:
-        """The token numbers of every piece in `texts`, as bytes: joining those is what makes this fast."""
-        remembered = self._remembered
-        new = sorted(set(chain.from_iterable(texts)).difference(remembered))
+    def _token_ids(self, texts: Iterable[list[str]]) -> dict[str, bytes]:
+        """Return the token ids of every piece as bytes: joining bytes is what makes this fast."""
+        cache = self._cache
+        new = sorted(set(chain.from_iterable(texts)).difference(cache))
         if not new:
-            return remembered
+            return cache
         encoded = self._tokenizer.encode_batch_fast(new, add_special_tokens=False)
-        found = {piece: array("i", encoding.ids).tobytes() for piece, encoding in zip(new, encoded, strict=True)}
-        lasting = {piece: tokens for piece, tokens in found.items() if len(piece) <= LONGEST_REMEMBERED}
-        full = len(remembered) + len(lasting) > REMEMBERED_PIECES
+        ids = {piece: array("i", encoding.ids).tobytes() for piece, encoding in zip(new, encoded, strict=True)}
+        cacheable = {piece: tokens for piece, tokens in ids.items() if len(piece) <= MAX_CACHED_LENGTH}
+        is_full = len(cache) + len(cacheable) > CACHED_PIECES
         # A new dictionary, never a change to the old one: another thread may be reading it.
-        self._remembered = lasting if full else remembered | lasting
-        return remembered | found
+        self._cache = cacheable if is_full else cache | cacheable
+        return cache | ids
 
     @cached_property  # two threads at once would load the same twice, harmlessly
     def _rows(self) -> NDArray[numpy.float32]:
@@ -66,11 +68,6 @@ class WordLlama:
     @cached_property
     def _tokenizer(self) -> Tokenizer:
         file = find_model_file("wordllama", "tokenizers/l2_supercat_tokenizer_config.json", requirements=REQUIREMENTS)
-        loaded = load_tokenizer(file)
-        loaded.normalizer = None  # `_marked` has done its work
-        return loaded
-
-
-def _marked(text: str) -> str:
-    """The tokenizer's own normalization: a word begins with ▁."""
-    return "▁" + replace_surrogates(text).replace(" ", "▁") if text else ""
+        tokenizer = load_tokenizer(file)
+        tokenizer.normalizer = None  # `embed` has normalized already
+        return tokenizer

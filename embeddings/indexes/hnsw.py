@@ -1,4 +1,4 @@
-"""Which tenants have a vector index of their own: made when they outgrow the exact scan, removed when they shrink."""
+"""HNSW index maintenance: indexes of a tenant are built when it outgrows the exact scan, dropped when it shrinks."""
 
 from __future__ import annotations
 
@@ -15,54 +15,60 @@ from django.db.models import QuerySet
 from django.db.models.functions import Now
 
 from embeddings.indexes import hnsw_ddl
+from embeddings.indexes.hnsw_ddl import index_build_lock
 from embeddings.models import VectorIndex
-from embeddings.search.vector_sql import BEGINNING, LIVE, SHADOW
+from embeddings.search.vector_search import BEGINNING, LIVE, SHADOW
 from jobs.cluster import background
 
 log = logging.getLogger("accessa.embeddings")
 
-MOST_SEGMENTS = 4
-# A sweep looks at so many tenants, and goes on where the last one stopped.
+MAX_SEGMENTS = 4  # indexes of a tenant
+# Each round looks at so many tenants and indexes; the next round continues after the last tenant.
 TENANTS, INDEXES = 1_000, 20
-NOBODY = UUID(int=0)
-TENDING = "vector-indexes"
+FIRST = UUID(int=0)
+THREAD_NAME = "vector-indexes"
 
 
 def build_index(user_id: UUID, model: str, version: str, table: str = LIVE) -> None:
-    """Build what this tenant needs to be searched through indexes, if it needs anything; returns when that is in use.
+    """Build the index that this tenant needs, if any; returns when it is in use.
 
     Call outside any transaction. Waits while another process builds.
     """
-    with hnsw_ddl.index_build_lock():
+    with index_build_lock():
         hnsw_ddl.drop_leftovers()
-        _seal(user_id, model, version, table)
+        _build_if_needed(user_id, model, version, table)
 
 
 def drop_indexes(user_id: UUID, model: str, version: str, table: str = LIVE) -> None:
-    """Remove a tenant's indexes over vectors of a model. Call outside any transaction."""
-    with hnsw_ddl.index_build_lock():
-        _drop(_of(user_id, model, version, table))
+    """Drop a tenant's indexes over vectors of a model. Call outside any transaction."""
+    with index_build_lock():
+        _drop(_indexes(user_id, model, version, table))
 
 
-def _of(user_id: UUID, model: str, version: str, table: str) -> QuerySet[VectorIndex]:
+def _indexes(user_id: UUID, model: str, version: str, table: str) -> QuerySet[VectorIndex]:
     return VectorIndex.objects.filter(user_id=user_id, embed_model=model, embed_version=version, table_name=table)
 
 
 def _drop(rows: QuerySet[VectorIndex]) -> None:
-    """First out of use, then out of the database: killed in between, the next one at it removes what is left."""
+    """Delete the rows first, so that search stops using the indexes. ``drop_leftovers`` finishes after a kill."""
     names = list(rows.values_list("name", flat=True))
     VectorIndex.objects.filter(pk__in=names).delete()
     for name in names:
         hnsw_ddl.drop_index(name)
 
 
-def _seal(user_id: UUID, model: str, version: str, table: str) -> None:
-    sealed = list(_of(user_id, model, version, table).order_by("upto"))
-    since = sealed[-1].upto if sealed else BEGINNING
+def _build_if_needed(user_id: UUID, model: str, version: str, table: str) -> None:
+    segments = list(_indexes(user_id, model, version, table).order_by("upto"))
+    since = segments[-1].upto if segments else BEGINNING
     most = settings.SEARCH_EXACT_PASSAGES
-    if _count(user_id, model, version, table, since=since, most=most + 1) <= most:
+    if _count_vectors(user_id, model, version, table, since=since, most=most + 1) <= most:
         return
-    replaced = segments_to_merge(sealed, most)
+    replaced = segments_to_merge(segments, most)
+    with connection.cursor() as cursor:
+        # The database's clock. A transaction that is still open may commit an older vector later; it enters the index
+        # all the same, because it fits the predicate. Only that one commit pays for it.
+        cursor.execute("SELECT clock_timestamp()")
+        (now,) = cursor.fetchone()
     index = VectorIndex(
         name=hnsw_ddl.new_index_name(user_id, model, version, table),
         user_id=user_id,
@@ -70,35 +76,14 @@ def _seal(user_id: UUID, model: str, version: str, table: str) -> None:
         embed_model=model,
         embed_version=version,
         since=replaced[0].since if replaced else since,
-        upto=_clock(),
+        upto=now,
     )
-    index.passages = _count(user_id, model, version, table, since=index.since)
+    index.passages = _count_vectors(user_id, model, version, table, since=index.since)
     index.save(force_insert=True)
-    _build(index, replaced)
-
-
-def segments_to_merge(sealed: list[VectorIndex], grown: int) -> list[VectorIndex]:
-    """Return the newest segments that a new one of ``grown`` passages takes in, the oldest of them first.
-
-    None while there is room for one more. Then as far back as none is more than twice what came after it: a segment
-    is built again only once there is about as much to add, or a tenant that grows fast would be built for ever.
-    """
-    if len(sealed) < MOST_SEGMENTS:
-        return []
-    first = len(sealed) - 1
-    together = grown + sealed[first].passages
-    while first and sealed[first - 1].passages <= 2 * together:
-        first -= 1
-        together += sealed[first].passages
-    return sealed[first:]
-
-
-def _build(index: VectorIndex, replaced: list[VectorIndex]) -> None:
-    """Build it, and put it to use in the place of those that it replaces."""
     try:
         hnsw_ddl.create_index(index)
     except DatabaseError:
-        with suppress(DatabaseError, InterfaceError):  # whoever is next at it clears up
+        with suppress(DatabaseError, InterfaceError):  # otherwise the next round drops it
             _drop(VectorIndex.objects.filter(pk=index.name))
         raise
     with transaction.atomic():
@@ -109,97 +94,102 @@ def _build(index: VectorIndex, replaced: list[VectorIndex]) -> None:
         hnsw_ddl.drop_index(old.name)
 
 
-def _clock() -> datetime:
-    """The database's, at which the index ends.
+def segments_to_merge(segments: list[VectorIndex], new_passages: int) -> list[VectorIndex]:
+    """Return the newest segments that a new one of ``new_passages`` replaces, the oldest of them first.
 
-    A transaction that is still open may commit an older vector later. It is found all the same: what fits the
-    predicate enters the index whenever it is written. Only that one commit pays for it.
+    None while there is room for one more. Otherwise as far back as no segment is more than twice the size of what
+    follows it: a segment is rebuilt only once there is about as much to add, or a tenant that grows fast would be
+    rebuilt for ever.
     """
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT clock_timestamp()")
-        now: datetime = cursor.fetchone()[0]
-    return now
+    if len(segments) < MAX_SEGMENTS:
+        return []
+    first = len(segments) - 1
+    total = new_passages + segments[first].passages
+    while first and segments[first - 1].passages <= 2 * total:
+        first -= 1
+        total += segments[first].passages
+    return segments[first:]
 
 
-def _count(user_id: UUID, model: str, version: str, table: str, *, since: datetime, most: int | None = None) -> int:
+def _count_vectors(
+    user_id: UUID, model: str, version: str, table: str, *, since: datetime, most: int | None = None
+) -> int:
     """Count the vectors written from ``since`` on, up to ``most``."""
     sql = f"""SELECT count(*) FROM (
                   SELECT FROM {VectorIndex.Table(table)} WHERE user_id = %s AND embed_model = %s AND embed_version = %s
                     AND embed_updated_at >= %s LIMIT %s) counted"""
     with connection.cursor() as cursor:
         cursor.execute(sql, [user_id, model, version, since, most])
-        counted: int = cursor.fetchone()[0]
-    return counted
+        return int(cursor.fetchone()[0])
 
 
 def start_maintenance() -> None:
-    """Begin to look after the indexes, if nobody is at it.
-
-    Aside: a build takes minutes.
-    """
+    """Start a round of ``maintain_indexes`` in a background thread: a build takes minutes."""
     background.start_in_background(
-        TENDING, maintain_indexes, log=log, broke_off="The vector indexes were not looked after"
+        THREAD_NAME, maintain_indexes, log=log, broke_off="The maintenance of vector indexes failed"
     )
 
 
 def maintain_indexes() -> None:
-    """Clear up, seal what has grown, drop what has shrunk; nothing while another process does.
+    """Drop leftovers, build for tenants that have grown, drop for those that have shrunk; one process at a time.
 
-    A build takes minutes, and a campaign may wait to seal: after each the right to build is free for a moment.
+    Between two builds, which take minutes, the lock is free for a moment: a campaign may wait for it.
     """
-    with hnsw_ddl.index_build_lock(wait=False) as is_ours:
-        if not is_ours:
+    with index_build_lock(wait=False) as is_locked:
+        if not is_locked:
             return
         hnsw_ddl.drop_leftovers()
     for scope in _round.outgrown():
-        with hnsw_ddl.index_build_lock():
-            _seal(*scope)
-        time.sleep(2 * hnsw_ddl.PAUSE)  # longer than who waits for the right pauses between two tries
+        with index_build_lock():
+            _build_if_needed(*scope)
+        time.sleep(2 * hnsw_ddl.PAUSE)  # longer than another process pauses between two tries for the lock
     for rows in _shrunk():
-        with hnsw_ddl.index_build_lock():
+        with index_build_lock():
             _drop(rows)
 
 
 def _shrunk() -> Iterator[QuerySet[VectorIndex]]:
-    """Indexes of tenants that have become much smaller, some of them each time. Half, so that none comes and goes."""
+    """Yield the indexes of some tenants with less than half of what an exact scan is for, so that none flaps."""
     few = settings.SEARCH_EXACT_PASSAGES // 2
-    whose = VectorIndex.objects.values_list("user_id", "embed_model", "embed_version", "table_name")
-    for scope in list(whose.distinct().order_by("?")[:INDEXES]):
-        if _count(*scope, since=BEGINNING, most=few + 1) <= few:
-            yield _of(*scope)
+    scopes = VectorIndex.objects.values_list("user_id", "embed_model", "embed_version", "table_name")
+    for scope in list(scopes.distinct().order_by("?")[:INDEXES]):
+        if _count_vectors(*scope, since=BEGINNING, most=few + 1) <= few:
+            yield _indexes(*scope)
 
 
-# Which of some tenants have more vectors than their indexes cover and an exact scan is for. Counting stops there.
+# Tenants with more vectors behind their indexes than an exact scan is for. Counting stops there.
 OUTGROWN = """
     SELECT l.user_id, l.embed_model, l.embed_version,
         ARRAY(SELECT table_name FROM (VALUES {tables}) t (table_name, outgrown) WHERE outgrown)
     FROM (SELECT * FROM live_models WHERE user_id > %(after)s ORDER BY user_id LIMIT %(tenants)s) l
     ORDER BY l.user_id"""
-OF_TABLE = """('{table}', {only} EXISTS (
+OUTGROWN_TABLE = """('{table}', {only} EXISTS (
         SELECT FROM {table} v WHERE v.user_id = l.user_id AND v.embed_model = l.embed_model
             AND v.embed_version = l.embed_version AND v.embed_updated_at >= coalesce((
                 SELECT max(x.upto) FROM vector_indexes x WHERE x.user_id = l.user_id AND x.table_name = '{table}'
                     AND x.embed_model = l.embed_model AND x.embed_version = l.embed_version), '-infinity')
         OFFSET %(most)s))"""
-LOOK = OUTGROWN.format(
-    tables=", ".join([OF_TABLE.format(table=LIVE, only=""), OF_TABLE.format(table=SHADOW, only="l.shadowed AND")])
+SELECT_OUTGROWN = OUTGROWN.format(
+    tables=", ".join(
+        [OUTGROWN_TABLE.format(table=LIVE, only=""), OUTGROWN_TABLE.format(table=SHADOW, only="l.shadowed AND")]
+    )
 )
 
 
 class Round:
-    """Looks at all tenants, some of them each time."""
+    """Cursor over all tenants, some of them each time."""
 
     def __init__(self) -> None:
-        self._after = NOBODY
+        self._after = FIRST
 
     def outgrown(self) -> list[tuple[UUID, str, str, str]]:
-        values = {"after": self._after, "tenants": TENANTS, "most": settings.SEARCH_EXACT_PASSAGES}
+        params = {"after": self._after, "tenants": TENANTS, "most": settings.SEARCH_EXACT_PASSAGES}
         with transaction.atomic(), connection.cursor() as cursor:
             cursor.execute("SELECT set_config('enable_seqscan', 'off', true)")
-            cursor.execute(LOOK, values)
-            looked = cursor.fetchall()
-        self._after = looked[-1][0] if len(looked) == TENANTS else NOBODY
-        return [(*whose, table) for *whose, tables in looked for table in tables]
+            cursor.execute(SELECT_OUTGROWN, params)
+            rows = cursor.fetchall()
+        self._after = rows[-1][0] if len(rows) == TENANTS else FIRST
+        return [(*scope, table) for *scope, tables in rows for table in tables]
 
 
 _round = Round()

@@ -1,4 +1,4 @@
-"""Partial HNSW indexes as the database knows them: made and removed without holding up writers, by one at a time."""
+"""DDL of partial HNSW indexes: create and drop concurrently with writers, under one build lock."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ log = logging.getLogger("accessa.embeddings")
 SESSION = {"maintenance_work_mem": "512MB", "max_parallel_maintenance_workers": "0", "statement_timeout": "0"}
 SHORT = {("text-embedding-3-small", "1"): "te3s_v1"}
 TABLES = {VectorIndex.Table.LIVE: "chunks", VectorIndex.Table.SHADOW: "shadow"}
-OURS = "^idx_hnsw_(chunks|shadow)_.{7}_[0-9a-f]{32}_[0-9a-f]{6}$"
+NAME_PATTERN = "^idx_hnsw_(chunks|shadow)_.{7}_[0-9a-f]{32}_[0-9a-f]{6}$"
 PAUSE = 0.2
 
 # One for all tenants: two such builds on one table would each wait for the other's snapshot, until PostgreSQL
-# ends one as a deadlock. Tried again and again, not waited for, because a statement that waits has a snapshot too.
+# ends one as a deadlock. Polled, because a statement that waits for a lock has a snapshot too.
 LOCK_KEY = "vector-indexes"
 
 
 @contextmanager
 def index_build_lock(*, wait: bool = True) -> Iterator[bool]:
-    """Hold the right to build and to remove; yields False if somebody else does and ``wait`` is off.
+    """Hold the lock for building and dropping; yield False if another session holds it and ``wait`` is off.
 
-    Raises ``RuntimeError`` in a transaction: its snapshot would be one that the build waits for.
+    Raises ``RuntimeError`` in a transaction: the build would wait for its snapshot.
     """
     if connection.in_atomic_block:
         raise RuntimeError("An index cannot be built inside a transaction.")
@@ -45,8 +45,8 @@ def index_build_lock(*, wait: bool = True) -> Iterator[bool]:
             return
         time.sleep(PAUSE)
     try:
-        for name, value in SESSION.items():
-            _run(SQL("SET {} = {}").format(Identifier(name), Literal(value)))
+        for name, setting in SESSION.items():
+            _run(SQL("SET {} = {}").format(Identifier(name), Literal(setting)))
         yield True
     finally:
         with suppress(DatabaseError, InterfaceError):  # a connection that broke has lost the settings
@@ -56,12 +56,12 @@ def index_build_lock(*, wait: bool = True) -> Iterator[bool]:
 
 
 def new_index_name(user_id: UUID, model: str, version: str, table: str) -> str:
-    """Return a name that no index has yet, of 63 bytes: table, model, tenant and six digits by chance."""
+    """Return an unused name of 63 bytes: table, model, tenant and six random digits."""
     tag = SHORT.get((model, version)) or sha256(f"{model}@{version}".encode()).hexdigest()[:7]
     return f"idx_hnsw_{TABLES[VectorIndex.Table(table)]}_{tag}_{user_id.hex}_{token_hex(3)}"
 
 
-# Sealed by time: what is written later is not in it, so that writing costs a comparison and no walk through a graph.
+# Closed in time: vectors written later are not in it, so that a write costs a comparison and no walk through a graph.
 CREATE = """
     CREATE INDEX CONCURRENTLY {name} ON {table} USING hnsw ((embedding::halfvec(1536)) halfvec_cosine_ops)
     WHERE user_id = {user} AND embed_model = {model} AND embed_version = {version}
@@ -69,7 +69,7 @@ CREATE = """
 
 
 def create_index(index: VectorIndex) -> None:
-    """Build it; returns once every transaction knows it. Raises ``DatabaseError`` when it is not whole."""
+    """Build the index; returns once every transaction sees it. Raises ``DatabaseError`` when it is not valid."""
     _run(
         SQL(CREATE).format(
             name=Identifier(index.name),
@@ -81,7 +81,7 @@ def create_index(index: VectorIndex) -> None:
             upto=Literal(index.upto),
         )
     )
-    if not _there().get(index.name):
+    if not _validity().get(index.name):
         raise OperationalError("The index was built, and is not valid.")
 
 
@@ -89,32 +89,31 @@ def drop_index(name: str) -> None:
     _run(SQL("DROP INDEX CONCURRENTLY IF EXISTS {}").format(Identifier(name)))
 
 
-def _there() -> dict[str, bool]:
-    """Every index of ours that the database has, and whether it is whole."""
+def _validity() -> dict[str, bool]:
+    """Return whether each HNSW index in the database is valid, by its name."""
     sql = """SELECT i.relname, x.indisvalid FROM pg_index x JOIN pg_class i ON i.oid = x.indexrelid
              WHERE x.indrelid IN ('document_chunks'::regclass, 'shadow_vectors'::regclass) AND i.relname ~ %s"""
     with connection.cursor() as cursor:
-        cursor.execute(sql, [OURS])
+        cursor.execute(sql, [NAME_PATTERN])
         return dict(cursor.fetchall())
 
 
 def drop_leftovers() -> None:
-    """Remove what a killed process left: call inside ``alone``, where nothing unfinished can be anybody's.
+    """Drop what a killed process left unfinished. Call inside ``index_build_lock``.
 
-    A tenant that has lost an index loses its others as well, and gets one over all.
+    A tenant that has lost an index loses its others as well, and gets one over all vectors.
     """
-    there = _there()
+    validity = _validity()
     rows = list(VectorIndex.objects.all())
-    lost = {_whose(row) for row in rows if row.built_at and not there.get(row.name)}
-    gone = [row for row in rows if not row.built_at or _whose(row) in lost]
-    VectorIndex.objects.filter(pk__in=[row.name for row in gone]).delete()
-    kept = {row.name for row in rows} - {row.name for row in gone}
-    for name in there.keys() - kept:
+    lost = {_scope(row) for row in rows if row.built_at and not validity.get(row.name)}
+    unusable = {row.name for row in rows if not row.built_at or _scope(row) in lost}
+    VectorIndex.objects.filter(pk__in=unusable).delete()
+    for name in validity.keys() - ({row.name for row in rows} - unusable):
         log.warning("Vector index %s is a leftover and is removed.", name)
         drop_index(name)
 
 
-def _whose(row: VectorIndex) -> tuple[object, ...]:
+def _scope(row: VectorIndex) -> tuple[object, ...]:
     return row.user_id, row.embed_model, row.embed_version, row.table_name
 
 

@@ -1,4 +1,4 @@
-"""How the words of a passage are read: by the text search configuration of its language, English where none is told."""
+"""Text search configuration of a chunk by its language; English by default."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from uuid import UUID
 from accounts.system_tenant import SYSTEM_TENANT_ID
 
 ENGLISH = "english"
-# By what a passage's meta says of its language. Another one changes embeddings.models.DocumentChunk.search too.
+# By the language in a chunk's meta. Another one changes embeddings.models.DocumentChunk.search too.
 CONFIGURATIONS = {"es": "spanish"}
 
 
 def config_of_chunk(meta: Mapping[str, Any]) -> str:
-    """Return the configuration by which a passage with this ``meta`` is read."""
+    """Return the configuration of a chunk with this ``meta``."""
     return CONFIGURATIONS.get(str(meta.get("language")), ENGLISH)
 
 
 def configs_of_tenant(user_id: UUID) -> tuple[str, ...]:
-    """Return those by which a tenant's passages may be read: uploads tell no language, laws do."""
+    """Return the configurations of a tenant's chunks: those of statutes name their language, uploads do not."""
     return (ENGLISH, *CONFIGURATIONS.values()) if user_id == SYSTEM_TENANT_ID else (ENGLISH,)
 
 
 def per_config_sql(sql: str, configurations: Sequence[str]) -> str:
-    """Return SQL on a passage ``c``: ``sql``, whose ``{configuration}`` is the one of the passage's language."""
+    """Return ``sql`` on a chunk ``c`` with its ``{configuration}`` filled in by the chunk's language."""
     if len(configurations) == 1:
         return sql.format(configuration=configurations[0])
     cases = " ".join(

@@ -1,4 +1,4 @@
-"""Two rankings made one: reciprocal ranks, weighted."""
+"""Reciprocal rank fusion of vector search and BM25, weighted by model."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from embeddings.embedders.wordllama import WordLlama
 from embeddings.search.bm25_search import TextHit
 from embeddings.search.vector_search import VectorHit
 
-# Measured on the dev questions of docs/retrieval.md. The usual 60 lets what both arms rank thirtieth overtake what one
-# ranks first: hit@5 of .64 where 3 gives .75.
-K = 3  # how slowly a rank's worth falls
+# Measured on the dev questions of docs/retrieval.md. With the usual 60, a chunk that both retrievers rank thirtieth
+# overtakes one that a single retriever ranks first: hit@5 of .64 where 3 gives .75.
+K = 3  # how slowly the weight of a rank falls
 TEXT_WEIGHT = 1.0
 VECTOR_WEIGHT = 1.0
 # Averaged word vectors know less than a model that reads sentences (same measurement).
@@ -34,7 +34,7 @@ class TextScore:
 
 @dataclass(frozen=True, slots=True)
 class ScoreParts:
-    """What each arm said of a passage; None: it did not name it."""
+    """Rank and score by each retriever; None: it did not return the chunk."""
 
     vector: VectorScore | None
     text: TextScore | None
@@ -47,17 +47,13 @@ class RankedChunk:
     parts: ScoreParts
 
 
-def fuse(model: str, vectors: Sequence[VectorHit], texts: Sequence[TextHit], k: int) -> list[RankedChunk]:
-    """Return at most ``k`` of what either arm found, the best first; what is equally good in the order of its id."""
+def fuse(model: str, vector_hits: Sequence[VectorHit], text_hits: Sequence[TextHit], k: int) -> list[RankedChunk]:
+    """Return at most ``k`` chunks of both rankings, best first, equal scores in the order of their id."""
     weight = VECTOR_WEIGHTS.get(model, VECTOR_WEIGHT)
-    by_vector = {hit.chunk_id: (rank, hit.similarity) for rank, hit in enumerate(vectors, 1)}
-    by_text = {match.chunk_id: (rank, match.bm25) for rank, match in enumerate(texts, 1)}
-    scores = {chunk_id: weight / (K + rank) for chunk_id, (rank, _) in by_vector.items()}
-    for chunk_id, (rank, _) in by_text.items():
-        scores[chunk_id] = scores.get(chunk_id, 0.0) + TEXT_WEIGHT / (K + rank)
+    by_vector = {hit.chunk_id: VectorScore(rank, hit.similarity) for rank, hit in enumerate(vector_hits, 1)}
+    by_text = {hit.chunk_id: TextScore(rank, hit.bm25) for rank, hit in enumerate(text_hits, 1)}
+    scores = {chunk_id: weight / (K + score.rank) for chunk_id, score in by_vector.items()}
+    for chunk_id, text_score in by_text.items():
+        scores[chunk_id] = scores.get(chunk_id, 0.0) + TEXT_WEIGHT / (K + text_score.rank)
     best = nsmallest(k, scores, key=lambda chunk_id: (-scores[chunk_id], chunk_id))
-    return [RankedChunk(each, scores[each], _parts(by_vector.get(each), by_text.get(each))) for each in best]
-
-
-def _parts(by_vector: tuple[int, float] | None, by_text: tuple[int, float] | None) -> ScoreParts:
-    return ScoreParts(VectorScore(*by_vector) if by_vector else None, TextScore(*by_text) if by_text else None)
+    return [RankedChunk(each, scores[each], ScoreParts(by_vector.get(each), by_text.get(each))) for each in best]

@@ -1,28 +1,31 @@
-"""What is shown of what was found: whose page and heading it is, and where it stands in the parsed markdown."""
+"""Search results: ranked chunks from the database, merged neighbours, and passages with their citation."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 from uuid import UUID
 
 from django.db import connection
 
+from embeddings.indexes.text_search_config import config_of_chunk
 from embeddings.search.fusion import RankedChunk, ScoreParts
+from embeddings.search.snippets import render_snippets
 
-# LIMIT keeps the planner from reading all documents of the tenant, whom the policies do not name to it, for a join.
-SHOWN = """
+# LIMIT keeps the planner from joining all documents of the tenant, whom the policies do not name to it.
+SELECT_CHUNKS = """
     SELECT c.chunk_id, c.document_id, d.filename, c.chunker_name, c.chunker_version, c.chunk_ord, c.text, c.meta
     FROM document_chunks c,
          LATERAL (SELECT filename FROM documents WHERE document_id = c.document_id LIMIT 1) d
-    WHERE c.user_id = %(user)s AND c.chunk_id = ANY(%(found)s)"""
+    WHERE c.user_id = %(user)s AND c.chunk_id = ANY(%(chunks)s)"""
 
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """What answers a query, with what a citation needs.
+    """A search result with its citation.
 
     ``text`` is the parsed markdown's [start, end), after its table's header where it continues a table. ``chunk_ids``
     are more than one where neighbours were merged; ``chunk_id`` is the best of them, and ``score`` and ``parts`` are
@@ -41,12 +44,12 @@ class Passage:
     headings: list[str]
     start: int
     end: int
-    meta: Mapping[str, Any]  # as the chunker wrote it, of the best
+    meta: Mapping[str, Any]  # of the best chunk, as the chunker wrote it
 
 
 @dataclass(frozen=True, slots=True)
 class RetrievedChunk:
-    """A chunk as it is stored, with what ranked it."""
+    """A ranked chunk as it is stored."""
 
     ranked: RankedChunk
     document_id: UUID
@@ -54,11 +57,19 @@ class RetrievedChunk:
     chunker: tuple[str, str]
     ord: int
     text: str
-    pages: list[int]
-    headings: list[str]
-    start: int
-    end: int
     meta: Mapping[str, Any]
+
+    @property
+    def start(self) -> int:
+        return int(self.meta.get("start", 0))
+
+    @property
+    def end(self) -> int:
+        return int(self.meta.get("end", 0))
+
+    @property
+    def headings(self) -> list[str]:
+        return self.meta.get("headings", [])  # type: ignore[no-any-return]
 
     @property
     def body(self) -> str:
@@ -67,34 +78,68 @@ class RetrievedChunk:
 
 
 def fetch_chunks(user_id: UUID, ranking: Sequence[RankedChunk]) -> list[RetrievedChunk]:
-    """Fetch what was ranked, in that order; what was deleted meanwhile is left out. Call inside ``as_tenant``."""
+    """Fetch ranked chunks in their order, without those deleted meanwhile. Call inside ``as_tenant``."""
     with connection.cursor() as cursor:
-        cursor.execute(SHOWN, {"user": user_id, "found": [ranked.chunk_id for ranked in ranking]})
+        cursor.execute(SELECT_CHUNKS, {"user": user_id, "chunks": [ranked.chunk_id for ranked in ranking]})
         rows = {chunk_id: row for chunk_id, *row in cursor.fetchall()}
-    return [_found(ranked, *rows[ranked.chunk_id]) for ranked in ranking if ranked.chunk_id in rows]
+    chunks = []
+    for ranked in ranking:
+        if row := rows.get(ranked.chunk_id):
+            document_id, filename, name, version, ordinal, text, meta = row
+            meta = json.loads(meta) if meta else {}
+            chunks.append(RetrievedChunk(ranked, document_id, filename, (name, version), ordinal, text, meta))
+    return chunks
 
 
-def _found(
-    ranked: RankedChunk,
-    document_id: UUID,
-    filename: str,
-    name: str,
-    version: str,
-    ord: int,
-    text: str,
-    told: str | None,
-) -> RetrievedChunk:
-    meta = json.loads(told) if told else {}
-    return RetrievedChunk(
-        ranked=ranked,
-        document_id=document_id,
-        filename=filename,
-        chunker=(name, version),
-        ord=ord,
+def make_passages(chunks: Sequence[RetrievedChunk], lexemes: list[str], *, merge: bool) -> list[Passage]:
+    """Return the chunks as passages with snippets; ``merge`` joins neighbours of one section."""
+    if not chunks:
+        return []
+    groups = group_neighbours(chunks) if merge else [[chunk] for chunk in chunks]
+    texts = [join_text(group) for group in groups]
+    snippets = render_snippets(texts, lexemes, [config_of_chunk(group[0].meta) for group in groups])
+    return [_passage(*parts) for parts in zip(groups, texts, snippets, strict=True)]
+
+
+def _passage(group: Sequence[RetrievedChunk], text: str, snippet: str) -> Passage:
+    best = min(group, key=lambda chunk: (-chunk.ranked.score, chunk.ranked.chunk_id))
+    pages = [chunk.meta.get("pages", []) for chunk in group]
+    return Passage(
+        chunk_id=best.ranked.chunk_id,
+        chunk_ids=[chunk.ranked.chunk_id for chunk in group],
+        document_id=best.document_id,
+        filename=best.filename,
         text=text,
-        pages=meta.get("pages", []),
-        headings=meta.get("headings", []),
-        start=meta.get("start", 0),
-        end=meta.get("end", 0),
-        meta=meta,
+        snippet=snippet,
+        score=best.ranked.score,
+        parts=best.ranked.parts,
+        pages=[min(each[0] for each in pages), max(each[-1] for each in pages)] if best.meta.get("pages") else [],
+        headings=best.headings,
+        start=min(chunk.start for chunk in group),
+        end=max(chunk.end for chunk in group),
+        meta=best.meta,
     )
+
+
+def group_neighbours(chunks: Sequence[RetrievedChunk]) -> list[list[RetrievedChunk]]:
+    """Group consecutive chunks of one section, in reading order; the group with the best-ranked chunk comes first."""
+    rank = {chunk.ranked.chunk_id: at for at, chunk in enumerate(chunks)}
+    in_order = sorted(chunks, key=lambda chunk: (chunk.document_id, chunk.chunker, chunk.ord))
+    # Within a run of consecutive ordinals, the ordinal less the place in the order is constant.
+    runs = groupby(
+        enumerate(in_order),
+        key=lambda pair: (pair[1].document_id, pair[1].chunker, pair[1].headings, pair[1].ord - pair[0]),
+    )
+    groups = [[chunk for _, chunk in run] for _, run in runs]
+    return sorted(groups, key=lambda group: min(rank[chunk.ranked.chunk_id] for chunk in group))
+
+
+def join_text(group: Sequence[RetrievedChunk]) -> str:
+    """Return the group's text with overlaps and a table's header once."""
+    text, end = group[0].text, group[0].end
+    for chunk in group[1:]:
+        body = chunk.body
+        # Between two chunks stands only white space, of which one line's end or an empty line is kept.
+        text += body[end - chunk.start :] if chunk.start < end else "\n" * min(chunk.start - end, 2) + body
+        end = chunk.end
+    return text

@@ -1,4 +1,4 @@
-"""A few words around what was asked for, as HTML."""
+"""Snippets: about 40 words around the matches of a query, as HTML."""
 
 from __future__ import annotations
 
@@ -11,40 +11,36 @@ from django.db import connection
 from embeddings.indexes.text_search_config import ENGLISH
 
 # Control characters mark the words until everything else is escaped: no text of a document has them.
-START, STOP = "\x02", "\x03"
-OPTIONS = f"StartSel={START}, StopSel={STOP}, MaxWords=40, MinWords=25, ShortWord=0"
-SQL = """
-    SELECT ts_headline(shown.configuration, translate(shown.text, %(marks)s, ''), %(words)s::tsquery, %(options)s)
+MARK_START, MARK_STOP = "\x02", "\x03"
+HEADLINE_OPTIONS = f"StartSel={MARK_START}, StopSel={MARK_STOP}, MaxWords=40, MinWords=25, ShortWord=0"
+HEADLINES = """
+    SELECT ts_headline(t.configuration, translate(t.text, %(marks)s, ''), %(words)s::tsquery, %(options)s)
     FROM unnest(%(texts)s::text[], %(configurations)s::regconfig[])
-        WITH ORDINALITY shown(text, configuration, number) ORDER BY shown.number"""
+        WITH ORDINALITY t(text, configuration, number) ORDER BY t.number"""
 
 
 def render_snippets(texts: Sequence[str], words: Sequence[str], configurations: Sequence[str] = ()) -> list[str]:
     """Return about 40 words of each text, ``words`` (lexemes) between <mark> and </mark>, all else escaped.
 
-    ``configurations`` says how each text is read, where that is not as English.
+    ``configurations`` are the texts' text search configurations, English by default.
     """
-    values: dict[str, Any] = {
-        "marks": START + STOP,
+    params: dict[str, Any] = {
+        "marks": MARK_START + MARK_STOP,
         "words": " | ".join(map(quote_lexeme, words)),
-        "options": OPTIONS,
+        "options": HEADLINE_OPTIONS,
         "texts": list(texts),
         "configurations": list(configurations) or [ENGLISH] * len(texts),
     }
     with connection.cursor() as cursor:
-        cursor.execute(SQL, values)
-        return [_escaped(snippet) for (snippet,) in cursor.fetchall()]
+        cursor.execute(HEADLINES, params)
+        headlines = [html.escape(" ".join(headline.split())) for (headline,) in cursor.fetchall()]
+    return [text.replace(MARK_START, "<mark>").replace(MARK_STOP, "</mark>") for text in headlines]
 
 
 def strip_marks(snippet: str) -> str:
-    """Return a snippet as text, for where nothing can be marked."""
+    """Return a snippet as plain text."""
     return html.unescape(snippet.replace("<mark>", "").replace("</mark>", ""))
 
 
 def quote_lexeme(word: str) -> str:
     return "'" + word.replace("\\", "\\\\").replace("'", "''") + "'"
-
-
-def _escaped(snippet: str) -> str:
-    safe = html.escape(" ".join(snippet.split()))
-    return safe.replace(START, "<mark>").replace(STOP, "</mark>")

@@ -1,101 +1,213 @@
-"""A tenant's passages nearest to a vector: exactly while they are few, through the tenant's own indexes beyond."""
+"""Vector search: a tenant's nearest chunks, by an exact scan while they are few, through HNSW indexes beyond."""
 
 from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
 from uuid import UUID
 
+import psycopg
 from django.db import connection, transaction
+from psycopg.sql import SQL, Composable, Identifier, Literal
 
 from embeddings.active_model import EmbeddingModel
 from embeddings.embedders import Vectors
 from embeddings.models import VectorIndex
-from embeddings.search.vector_sql import IndexSegment, Scope, compose, index_segments, is_small
 
-__all__ = ["EmbeddingModel", "Scope", "VectorHit", "nearest_chunks", "nearest_chunks_exact"]
+LIVE, SHADOW = VectorIndex.Table.LIVE, VectorIndex.Table.SHADOW
+BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)  # of a tenant's first index: no vector is older
 
-# What a scan through an index looks at: measured by `benchmarks recall`.
-EF_SEARCH, MOST_EF = 80, 1000
-SPARE = 20  # more than are wanted, or a quarter more, are compared again by the full vectors
-# With filters: then the index gives up, and the scan is exact.
-MOST_SCANNED = 8_000
+# Candidates of a scan through an index: measured by `benchmarks recall`.
+EF_SEARCH, MAX_EF = 80, 1000
+SPARE = 20  # more candidates than results, or a quarter more, are ranked again by the full vectors
+# With filters: beyond so many tuples the index gives up, and the scan is exact.
+MAX_SCAN_TUPLES = 8_000
+# Documents with so few chunks are read one by one rather than through the index.
+FEW_PASSAGES = 2_000
 # A sequential scan reads every tenant (86 ms instead of 1.5, FACTS), a sort of everything skips the index, and neither
 # compiling nor waiting for a parallel worker pays for milliseconds.
 PLANNER_SETTINGS = {"enable_seqscan": "off", "jit": "off", "max_parallel_workers_per_gather": "0"}
-PIN = "SELECT {told}; SELECT {given}"
-THROUGH_INDEX = {"enable_sort": "off", "hnsw.iterative_scan": "relaxed_order", "hnsw.max_scan_tuples": MOST_SCANNED}
-BUILT = """
+INDEX_SETTINGS = {"enable_sort": "off", "hnsw.iterative_scan": "relaxed_order", "hnsw.max_scan_tuples": MAX_SCAN_TUPLES}
+BUILT_INDEXES = """
     SELECT table_name, since, upto FROM vector_indexes
-    WHERE user_id = %s AND embed_model = %s AND embed_version = %s AND built_at IS NOT NULL"""
+    WHERE user_id = %(user)s AND embed_model = %(model)s AND embed_version = %(version)s AND built_at IS NOT NULL"""
+HAS_FEW_CHUNKS = """
+    SELECT count(*) <= %(few)s FROM (
+        SELECT FROM document_chunks WHERE document_id = ANY(%(documents)s) AND user_id = %(user)s
+        LIMIT %(few)s + 1) c"""
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The rows that a search covers: a tenant's, of one model, in some documents.
+
+    ``conditions`` are SQL on the chunk ``c``, each with its parameters.
+    """
+
+    user_id: UUID
+    live: EmbeddingModel
+    document_ids: tuple[UUID, ...] | None = None
+    conditions: tuple[tuple[str, dict[str, Any]], ...] = ()
+
+    @property
+    def params(self) -> dict[str, Any]:
+        return {
+            "user": self.user_id,
+            "model": self.live.model,
+            "version": self.live.version,
+            "documents": list(self.document_ids or ()),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class IndexSegment:
+    """Vectors of one table that were written in [since, upto); without limits where these are None."""
+
+    table: str
+    since: datetime | None = None
+    upto: datetime | None = None
+    indexed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class VectorHit:
-    """A passage and its cosine similarity to what was asked for, -1 to 1."""
+    """A chunk and its cosine similarity to the query, -1 to 1."""
 
     chunk_id: UUID
     similarity: float
 
 
 def nearest_chunks(scope: Scope, vector: Sequence[float] | Vectors, n: int) -> list[VectorHit]:
-    """Return the ``n`` passages nearest to ``vector``, best first; fewer only if there are fewer.
+    """Return the ``n`` chunks nearest to ``vector``, best first; fewer only if there are fewer.
 
-    Call inside ``as_tenant``, or as the application's role. What an index leaves short of ``n``, as a filter can, is
-    found by ``exact``.
+    Call inside ``as_tenant``, or as the application's role. Where an index yields fewer than ``n``, as with a filter,
+    the scan is exact.
     """
-    indexes = _built(scope)
-    if not indexes or is_small(scope):
+    with connection.cursor() as cursor:
+        cursor.execute(BUILT_INDEXES, scope.params)
+        indexes = [VectorIndex(table_name=table, since=since, upto=upto) for table, since, upto in cursor.fetchall()]
+        if indexes and scope.document_ids is not None:
+            cursor.execute(HAS_FEW_CHUNKS, scope.params | {"few": FEW_PASSAGES})
+            if cursor.fetchone()[0]:
+                indexes = []
+    if not indexes:
         return nearest_chunks_exact(scope, vector, n)
-    parts = index_segments(scope, indexes)
-    rows = _run(scope, parts, vector, n)
-    found = Counter(arm for arm, *_ in rows)
-    if any(part.indexed and found[at] < n for at, part in enumerate(parts)):
+    segments = index_segments(scope, indexes)
+    rows = _run(scope, segments, vector, n)
+    counts = Counter(segment for segment, *_ in rows)
+    if any(segment.indexed and counts[at] < n for at, segment in enumerate(segments)):
         return nearest_chunks_exact(scope, vector, n)
     return _best(rows, n)
 
 
 def nearest_chunks_exact(scope: Scope, vector: Sequence[float] | Vectors, n: int) -> list[VectorHit]:
-    """Return what ``nearest`` returns, by comparing every passage in the scope."""
+    """Return what ``nearest_chunks`` returns, by comparing every vector in the scope."""
     return _best(_run(scope, index_segments(scope, []), vector, n), n)
 
 
-def _built(scope: Scope) -> list[VectorIndex]:
-    live = scope.live
-    with connection.cursor() as cursor:
-        cursor.execute(BUILT, [scope.user_id, live.model, live.version])
-        return [VectorIndex(table_name=table, since=since, upto=upto) for table, since, upto in cursor.fetchall()]
+def index_segments(scope: Scope, indexes: Iterable[VectorIndex]) -> list[IndexSegment]:
+    """Return segments that cover every vector of the scope: one for each index, one for each time range between.
+
+    The statement has one snapshot; the order only decides which segment wins for a chunk that is in two.
+    """
+    by_time = sorted(indexes, key=lambda index: (index.since, -index.upto.timestamp()))
+    segments = []
+    for table in [SHADOW, LIVE] if scope.live.shadowed else [LIVE]:
+        covered: datetime | None = None
+        for index in by_time:
+            # Of two that overlap, the one that reaches further back is used.
+            if index.table_name != table or (covered and index.since < covered):
+                continue
+            if index.since > (covered or BEGINNING):
+                segments.append(IndexSegment(table, covered, index.since))
+            segments.append(IndexSegment(table, index.since, index.upto, indexed=True))
+            covered = index.upto
+        segments.append(IndexSegment(table, covered))
+    return segments
 
 
 def _run(
-    scope: Scope, parts: list[IndexSegment], vector: Sequence[float] | Vectors, n: int
+    scope: Scope, segments: list[IndexSegment], vector: Sequence[float] | Vectors, n: int
 ) -> list[tuple[int, UUID, float]]:
     if n < 1 or scope.document_ids == ():
         return []
-    most = n + max(SPARE, n // 4)
-    pinned = PLANNER_SETTINGS | (
-        THROUGH_INDEX | {"hnsw.ef_search": min(MOST_EF, max(EF_SEARCH, most))} if _mixed(parts) else {}
-    )
-    told = ", ".join(f"current_setting('{name}', true)" for name in pinned)
-    given = ", ".join(f"set_config('{name}', %s, true)" for name in pinned)
+    candidates = n + max(SPARE, n // 4)
+    planner: dict[str, Any] = dict(PLANNER_SETTINGS)
+    if any(segment.indexed for segment in segments):
+        planner |= INDEX_SETTINGS | {"hnsw.ef_search": min(MAX_EF, max(EF_SEARCH, candidates))}
+    read = ", ".join(f"current_setting('{name}', true)" for name in planner)
+    write = ", ".join(f"set_config('{name}', %s, true)" for name in planner)
     # Set back, not rolled back to a savepoint: after that psycopg forgets all statements that it has prepared.
     with transaction.atomic(savepoint=False), connection.cursor() as cursor:
-        cursor.execute(PIN.format(told=told, given=given), [str(value) for value in pinned.values()])
+        cursor.execute(f"SELECT {read}; SELECT {write}", [str(setting) for setting in planner.values()])
         before = cursor.fetchone()
-        cursor.execute(compose(scope, parts, vector, n=n, candidates=most))
+        cursor.execute(compose_sql(scope, segments, vector, n=n, candidates=candidates))
         rows: list[tuple[int, UUID, float]] = cursor.fetchall()
-        cursor.execute(f"SELECT {given}", before)
+        cursor.execute(f"SELECT {write}", before)
     return rows
 
 
-def _mixed(parts: list[IndexSegment]) -> bool:
-    return any(part.indexed for part in parts)
-
-
 def _best(rows: list[tuple[int, UUID, float]], n: int) -> list[VectorHit]:
-    """A passage that moved while it was looked for is in two arms: the later one has it as it is now."""
+    """Rank the rows. A chunk that moved meanwhile is in two segments: the later one has its present vector."""
     distances = {chunk_id: distance for _, chunk_id, distance in rows}
-    ranked = heapq.nsmallest(n, distances.items(), key=lambda found: (found[1], found[0]))
+    ranked = heapq.nsmallest(n, distances.items(), key=lambda pair: (pair[1], pair[0]))
     return [VectorHit(chunk_id, 1.0 - distance) for chunk_id, distance in ranked]
+
+
+# Literals, not parameters: the planner must prove that a segment lies within its index, and a parameter of a prepared
+# statement proves nothing.
+STATEMENT = "WITH q AS MATERIALIZED (SELECT {vector}::vector(1536) AS v) {segments}"
+SEGMENT = """(SELECT {at} AS segment, {t}.chunk_id, {t}.embedding <=> (SELECT v FROM q) AS distance
+          FROM {source} WHERE {conditions} ORDER BY {order} LIMIT {most})"""
+BY_DISTANCE = "distance, {t}.chunk_id"
+BY_INDEX = "{t}.embedding::halfvec(1536) <=> (SELECT v FROM q)::halfvec(1536)"
+
+
+def compose_sql(
+    scope: Scope, segments: Sequence[IndexSegment], vector: Sequence[float] | Vectors, *, n: int, candidates: int
+) -> Composable:
+    """Return the statement: rows of segment, chunk, distance; ``candidates`` of an indexed segment, ``n`` of others."""
+    connection.ensure_connection()
+    composed = [
+        _segment_sql(scope, at, segment, candidates if segment.indexed else n) for at, segment in enumerate(segments)
+    ]
+    digits = "[" + ",".join([f"{number:.9g}" for number in map(float, vector)]) + "]"
+    return SQL(STATEMENT).format(vector=Literal(digits), segments=SQL(" UNION ALL ").join(composed))
+
+
+def _segment_sql(scope: Scope, at: int, segment: IndexSegment, limit: int) -> Composable:
+    is_shadow = segment.table == SHADOW
+    table = Identifier("s" if is_shadow else "c")
+    source = "shadow_vectors s" if is_shadow else "document_chunks c"
+    if is_shadow and scope.conditions:
+        source += " JOIN document_chunks c ON c.chunk_id = s.chunk_id"
+    return SQL(SEGMENT).format(
+        at=Literal(at),
+        t=table,
+        source=SQL(source),
+        conditions=SQL(" AND ").join(_conditions(scope, segment, table)),
+        order=SQL(BY_INDEX if segment.indexed else BY_DISTANCE).format(t=table),
+        most=Literal(limit),
+    )
+
+
+def _conditions(scope: Scope, segment: IndexSegment, table: Identifier) -> Iterator[Composable]:
+    documents = None if scope.document_ids is None else list(scope.document_ids)
+    for sql, literal in (
+        ("{t}.user_id = {literal}", scope.user_id),
+        ("{t}.embed_model = {literal}", scope.live.model),
+        ("{t}.embed_version = {literal}", scope.live.version),
+        ("{t}.embed_updated_at >= {literal}", segment.since),
+        ("{t}.embed_updated_at < {literal}", segment.upto),
+        ("{t}.document_id = ANY({literal})", documents),
+    ):
+        if literal is not None:
+            yield SQL(sql).format(t=table, literal=Literal(literal))
+    for condition, params in scope.conditions:
+        # Filled in by the client, or SQL() would take what is in the parameters for its own placeholders.
+        filled = psycopg.ClientCursor(connection.connection).mogrify(condition, params)
+        yield SQL("({condition})").format(condition=SQL(filled))

@@ -42,7 +42,7 @@ def bm25(texts: Sequence[str], query: str) -> list[float]:
             tf = passage.count(word)
             # tsvector remembers 255 places of a word
             size = sum(min(255, passage.count(other)) for other in set(passage))
-            scores[at] += idf * tf * 2.5 / (tf + 1.5 * (0.25 + 0.75 * size / terms.AVERAGE))
+            scores[at] += idf * tf * 2.5 / (tf + 1.5 * (0.25 + 0.75 * size / terms.AVERAGE_LENGTH))
     return scores
 
 
@@ -126,7 +126,7 @@ def test_of_words_that_stand_in_too_many_places_the_rarest_are_counted(
     ana: Person, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     findable(ana.id, ["zebra"] * 8 + ["wig"] * 40 + ["zebra wig"] + ["fig"] * 60)
-    monkeypatch.setattr(bm25_search, "MOST_PLACES", 9)
+    monkeypatch.setattr(bm25_search, "MAX_POSTINGS", 9)
 
     few = found(ana.id, "zebra wig")
 

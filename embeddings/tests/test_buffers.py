@@ -34,7 +34,7 @@ def sql(statement: str) -> None:
 def left() -> list[Any]:
     """What the next sweep would look at."""
     with connection.cursor() as cursor:
-        cursor.execute(periodic.LEFT)
+        cursor.execute(periodic.LEFTOVERS)
         return list(cursor.fetchall())
 
 

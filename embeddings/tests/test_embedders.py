@@ -64,7 +64,7 @@ def test_a_text_has_the_same_bytes_alone_and_in_any_company(embedder: Embedder) 
 
 def test_another_process_makes_the_same_bytes(embedder: Embedder) -> None:
     name = f"{type(embedder).__module__}.{type(embedder).__name__}"
-    script = "name, texts = json.load(sys.stdin); print(json.dumps(vector_shas(get(name).embed(texts))))"
+    script = "name, texts = json.load(sys.stdin); print(json.dumps(vector_shas(get_embedder(name).embed(texts))))"
 
     there = _another_process(script, json.dumps([name, TEXTS]))
 
@@ -120,7 +120,7 @@ def test_a_missing_file_says_which_package_lacks_it() -> None:
 
 
 def test_wordllama_itself_is_never_imported() -> None:
-    assert _another_process("get('local').embed(['x']); print('wordllama' in sys.modules)") == "False\n"
+    assert _another_process("get_embedder('local').embed(['x']); print('wordllama' in sys.modules)") == "False\n"
 
 
 def test_cutting_into_pieces_gives_the_tokens_of_the_whole_text() -> None:
@@ -129,7 +129,7 @@ def test_cutting_into_pieces_gives_the_tokens_of_the_whole_text() -> None:
 
     for text in [*TEXTS, "x\n  y", "a" * 300, "tail ", "▁", "1,234.56 and 7½%"]:
         pieces = PIECE.findall("▁" + text.replace(" ", "▁"))
-        tokens = b"".join(map(local._known([pieces]).__getitem__, pieces))
+        tokens = b"".join(map(local._token_ids([pieces]).__getitem__, pieces))
 
         assert numpy.frombuffer(tokens, numpy.int32).tolist() == whole.encode(text, add_special_tokens=False).ids
 
@@ -142,15 +142,15 @@ def test_no_token_of_the_vocabulary_reaches_over_a_border_of_pieces() -> None:
     assert across == []
 
 
-def test_remembered_pieces_stay_bounded_and_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("embeddings.embedders.wordllama.REMEMBERED_PIECES", 10)
+def test_cached_pieces_stay_bounded_and_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("embeddings.embedders.wordllama.CACHED_PIECES", 10)
     forgetful = WordLlama()
 
     for number in range(20):
         forgetful.embed([f"word{number} another{chr(97 + number)} {'long' * 20}"])
 
-    assert len(forgetful._remembered) <= 20
-    assert not any(len(piece) > 40 for piece in forgetful._remembered)
+    assert len(forgetful._cache) <= 20
+    assert not any(len(piece) > 40 for piece in forgetful._cache)
     assert forgetful.embed(TEXTS).tobytes() == get_embedder("local").embed(TEXTS).tobytes()
 
 

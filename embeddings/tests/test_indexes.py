@@ -29,7 +29,7 @@ ROWS = vectors.vectors(400)
 def lowered(settings: Any) -> Iterator[None]:
     settings.SEARCH_EXACT_PASSAGES = 50
     yield
-    for name in hnsw_ddl._there():
+    for name in hnsw_ddl._validity():
         hnsw_ddl.drop_index(name)
 
 
@@ -45,7 +45,7 @@ def seal(user_id: UUID) -> None:
 def names() -> list[str]:
     """What is in use; the database has these and no others, all of them whole."""
     used = list(VectorIndex.objects.filter(built_at__isnull=False).order_by("upto").values_list("name", flat=True))
-    assert hnsw_ddl._there() == dict.fromkeys(used, True)
+    assert hnsw_ddl._validity() == dict.fromkeys(used, True)
     assert VectorIndex.objects.count() == len(used)
     return used
 
@@ -134,7 +134,7 @@ def test_growing_builds_nothing_more_than_some_times() -> None:
         together = 1 + sum(index.passages for index in replaced)
         held = [*held[: len(held) - len(replaced)], VectorIndex(passages=together)]
         built += together
-        assert len(held) <= hnsw.MOST_SEGMENTS
+        assert len(held) <= hnsw.MAX_SEGMENTS
 
     assert sum(index.passages for index in held) == 1000
     assert built / 1000 < 10  # 100 and more, if each time all were built into one
@@ -145,7 +145,7 @@ def test_a_build_that_was_killed_is_done_again(large: Stored) -> None:
         pid = building_backend()
         with connection.cursor() as cursor:
             cursor.execute("SELECT pg_terminate_backend(%s)", [pid])
-    left = hnsw_ddl._there()
+    left = hnsw_ddl._validity()
     found_meanwhile = finds_everything(large.user_id)
 
     hnsw.maintain_indexes()
@@ -256,7 +256,7 @@ def test_the_sweep_lets_the_keeper_go_on_while_it_builds(large: Stored) -> None:
         hnsw.start_maintenance()
         took = time.monotonic() - began
         building_backend()
-        (thread,) = [thread for thread in threading.enumerate() if thread.name == hnsw.TENDING]
+        (thread,) = [thread for thread in threading.enumerate() if thread.name == hnsw.THREAD_NAME]
     thread.join(30)
 
     assert took < 1

@@ -99,7 +99,7 @@ def test_an_index_that_misses_passages_is_found_out(monkeypatch: pytest.MonkeyPa
     vectors.store(owner, vectors.unit(np.random.default_rng(1).normal(size=(500, 1536))))
     with connection.cursor() as cursor:
         cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
-    hnsw._seal(owner, vectors.MODEL, vectors.VERSION, "document_chunks")
+    hnsw._build_if_needed(owner, vectors.MODEL, vectors.VERSION, "document_chunks")
     out = StringIO()
 
     with pytest.raises(SystemExit):

@@ -15,7 +15,8 @@ from benchmarks.corpus import SAMPLES
 from documents import parsers, services
 from documents.markdown.normalization import normalize, normalize_pages
 from documents.models import Document
-from embeddings import chunking, embedders, pending_chunks, tokenizer, vector_reuse
+from embeddings import chunking, embedders, tokenizer, vector_reuse
+from embeddings.chunk_embedding import query_params
 from embeddings.chunking import Chunk
 from embeddings.models import DocumentChunk, VectorBuffer
 from embeddings.tests.conftest import RecordingOpenAIServer
@@ -256,7 +257,7 @@ def test_what_was_saved_is_still_saved_when_the_document_is_planned_again(
     assert second == first
 
 
-@pytest.mark.parametrize("statement", [vector_reuse.COPY_OWN, vector_reuse.COPY_ALL])
+@pytest.mark.parametrize("statement", [vector_reuse.COPY_FROM_TENANT, vector_reuse.COPY_FROM_ALL])
 @pytest.mark.parametrize(("pages", "rows"), [(0, -1), (1, 0), (500, 0)], ids=["never seen", "seen empty", "emptied"])
 def test_a_known_text_is_looked_up_by_its_sha_whatever_the_statistics_say(
     statement: str, pages: int, rows: int, ana: Person, vendor: RecordingOpenAIServer
@@ -272,10 +273,10 @@ def test_a_known_text_is_looked_up_by_its_sha_whatever_the_statistics_say(
         "shadow_vectors"
     )  # one that was vacuumed while it was empty is read through, as it may be
     planner_statistics.believe("document_vector_buffer")
-    sought = pending_chunks.query_params(stop_before("chunked"), embedders.get_embedder("openai"))
+    params = query_params(stop_before("chunked"), embedders.get_embedder("openai"))
 
     with connection.cursor() as cursor:
-        cursor.execute(f"EXPLAIN {statement}", sought)
+        cursor.execute(f"EXPLAIN {statement}", params)
         plan = "\n".join(line for (line,) in cursor.fetchall())
 
     assert plan.count("ix_chunks_sha") == 2, plan

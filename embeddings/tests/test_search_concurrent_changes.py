@@ -16,7 +16,7 @@ from embeddings import active_model, embedders
 from embeddings.embedders import Vectors
 from embeddings.models import DocumentChunk, LiveModel
 from embeddings.search import search, snapshot
-from embeddings.search.results import SHOWN
+from embeddings.search.results import SELECT_CHUNKS
 from testing.embedders import Instant
 from testing.factories.searchable_documents import findable
 from testing.personas import Person
@@ -60,7 +60,7 @@ def before_each(marker: str, do: Callable[[], None], *, instead: str | None = No
         yield seen
 
 
-FETCH, POINTER = SHOWN, active_model.POINTER
+FETCH, POINTER = SELECT_CHUNKS, active_model.SELECT
 STATE = """SELECT current_user, coalesce(current_setting('request.jwt.claims', true), ''),
     current_setting('statement_timeout'), current_setting('transaction_isolation')"""
 
@@ -102,7 +102,7 @@ def test_a_model_that_is_asked_for_stays_that_one(ana: Person) -> None:
     findable(ana.id, ["wig care"])
 
     with before_each(POINTER, lambda: None) as reads:
-        search(user_id=ana.id, query="wig", live=active_model.EmbeddingModel("another", "1"))
+        search(user_id=ana.id, query="wig", model=active_model.EmbeddingModel("another", "1"))
 
     assert reads == []
 

@@ -47,7 +47,7 @@ def inside_a_transaction(db: None, monkeypatch: pytest.MonkeyPatch, settings: An
 def sealed(user_id: UUID, live: EmbeddingModel = LIVE, table: str = "document_chunks") -> None:
     with connection.cursor() as cursor:
         cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
-        hnsw._seal(user_id, live.model, live.version, table)
+        hnsw._build_if_needed(user_id, live.model, live.version, table)
         cursor.execute("SET CONSTRAINTS ALL DEFERRED")
 
 
@@ -136,7 +136,7 @@ def test_what_is_deleted_or_embedded_anew_after_sealing_is_found_as_it_is_now(us
 def test_a_filter_that_the_index_cannot_serve_still_finds_all_there_are(
     user: UUID, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    limits = import_module("embeddings.search.vector_search").THROUGH_INDEX
+    limits = import_module("embeddings.search.vector_search").INDEX_SETTINGS
     monkeypatch.setitem(limits, "hnsw.max_scan_tuples", 1)  # as soon as 80 were looked at
     made = store(user, vectors.vectors(300), texts=[f"100% of {{0}} '{at}'" for at in range(300)])
     sealed(user)
@@ -158,7 +158,7 @@ def test_documents_narrow_a_large_tenant(user: UUID, monkeypatch: pytest.MonkeyP
 
     with plans() as seen, as_tenant(user):
         few = nearest_chunks(scope, made.vectors[0], 100)
-    monkeypatch.setattr("embeddings.search.vector_sql.FEW_PASSAGES", 10)
+    monkeypatch.setattr("embeddings.search.vector_search.FEW_PASSAGES", 10)
 
     assert {hit.chunk_id for hit in few} == set(made.chunk_ids[100:200])
     assert "hnsw" not in seen[0]

@@ -1,26 +1,25 @@
-"""Vectors for a page's records: only of texts that have none yet, each text once (spec 002 §3)."""
+"""Embedding of connector records: vectors for texts that have none yet, each text once (spec 002 §3)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from uuid import UUID
 
 from django.conf import settings
 
 from accounts.errors import ApiError
-from embeddings import active_model, billed_calls
+from embeddings import active_model, embedders, tokenizer
+from embeddings.billed_calls import Reservation, reserve_call
+from embeddings.concurrent_embedding import MISCONFIGURED_SECONDS, EmbeddingTask, Settle, embed_texts
 from embeddings.embedders import Embedder
+from embeddings.embedders.http_base import HttpEmbedder
 from integrations.records.changes import Draft
 from integrations.records.sql import BinaryVector, binary_vectors, execute
 from integrations.records.text import RecordText, truncate_for_embedding
-from jobs.outcomes import Permanent, Wait
-from vendors import guard, ledger
-from vendors.error_codes import VENDOR_MISCONFIGURED
+from jobs.outcomes import Wait
 
 STAGE = "connectors"
-HOPELESS = 20  # texts refused one by one and none accepted: then it is not the texts
-MISCONFIGURED_SECONDS = 60.0
 
 # Within the tenant only: another's sameness of text is not to be felt, not even as speed.
 KNOWN = """
@@ -29,15 +28,29 @@ KNOWN = """
     WHERE d.embedding_text_sha256 = ANY(%(shas)s) AND d.user_id = %(user)s AND d.embedding_model = %(model)s"""
 
 
-@dataclass(slots=True)
-class Vectors:
-    """A page's vectors by their text's sha, as they come in. ``refused`` are those the model does not take."""
+@dataclass(frozen=True, slots=True)
+class TruncatedText:
+    """A record's text as the model takes it, under the sha of the whole text."""
 
-    user_id: UUID
-    embedder: Embedder
-    found: dict[bytes, BinaryVector] = field(default_factory=dict)
-    refused: set[bytes] = field(default_factory=set)
-    bought: int = 0
+    sha: bytes
+    text: str
+
+    @property
+    def tokens(self) -> int:
+        return tokenizer.count_tokens(self.text)
+
+
+class Vectors(EmbeddingTask[TruncatedText]):
+    """Vectors of a page's records by the sha of their text. ``refused`` are the texts that the model does not take."""
+
+    splits_over_budget = True
+
+    def __init__(self, user_id: UUID, embedder: Embedder) -> None:
+        super().__init__(embedder)
+        self.user_id = user_id
+        self.found: dict[bytes, BinaryVector] = {}
+        self.refused: set[bytes] = set()
+        self._batches: Iterator[list[TruncatedText]] = iter(())
 
     @property
     def model(self) -> str:
@@ -45,8 +58,7 @@ class Vectors:
 
     @property
     def most(self) -> int:
-        asked: int = settings.EMBEDDING_BATCH_SIZE
-        return max(1, min(asked, self.embedder.batch_size))
+        return max(1, min(int(settings.EMBEDDING_BATCH_SIZE), self.embedder.batch_size))
 
     def reuse(self, texts: Sequence[RecordText]) -> None:
         """Take the vectors that the same model has made of the same texts for others of the tenant's records."""
@@ -60,41 +72,25 @@ class Vectors:
         return list(new.values())
 
     def buy(self, texts: Sequence[RecordText]) -> None:
-        """Embed what is missing. Call it outside of transactions; raises what ``buying.embed`` raises.
+        """Embed the missing texts. Call outside of transactions; raises what ``embed_texts`` raises.
 
-        What is bought before something is raised stays in ``found``.
+        Vectors that were bought before an error stay in ``found``.
         """
-        for batch in _sized(self.missing(texts), self.most):
-            self._buy(batch)
+        self._batches = _batches(self.missing(texts), self.most)
+        embed_texts(self)
 
-    def _buy(self, batch: Sequence[tuple[RecordText, str]]) -> None:
-        try:
-            rows = billed_calls.embed_texts(
-                self.embedder, [sent for _, sent in batch], user_id=self.user_id, stage=STAGE
-            )
-        except Permanent as never:
-            self._split(batch, never)
-            return
-        self.found |= {text.sha: wire for (text, _), wire in zip(batch, binary_vectors(rows), strict=True)}
-        self.bought += len(batch)
+    def next_batch(self) -> Sequence[TruncatedText]:
+        return next(self._batches, [])
 
-    def _split(self, batch: Sequence[tuple[RecordText, str]], never: Permanent) -> None:
-        """Halve what is refused until the text that is not wanted, or cannot be paid, stands alone."""
-        about_the_text = isinstance(never, guard.VendorRefused) and never.status in billed_calls.TEXT_ERROR_STATUSES
-        if not about_the_text and isinstance(never, guard.VendorRefused):  # a wrong address or model
-            raise Wait(MISCONFIGURED_SECONDS, VENDOR_MISCONFIGURED) from never
-        if not about_the_text and never.code != ledger.BUDGET_TOO_SMALL:
-            raise never
-        if len(batch) > 1:
-            half = len(batch) // 2
-            self._buy(batch[:half])
-            self._buy(batch[half:])
-            return
-        if not about_the_text:
-            raise never
-        self.refused.add(batch[0][0].sha)
-        if len(self.refused) >= HOPELESS and not self.bought:
-            raise never
+    def reserve(self, embedder: HttpEmbedder, tokens: int) -> Reservation:
+        return reserve_call(embedder, tokens, user_id=self.user_id, stage=STAGE)
+
+    def save(self, batch: Sequence[TruncatedText], vectors: embedders.Vectors, settle: Settle) -> None:
+        settle()
+        self.found |= {text.sha: wire for text, wire in zip(batch, binary_vectors(vectors), strict=True)}
+
+    def refuse(self, text: TruncatedText) -> None:
+        self.refused.add(text.sha)
 
 
 def of_tenant(user_id: UUID) -> Vectors:
@@ -128,17 +124,17 @@ def batches(drafts: Sequence[Draft], vectors: Vectors) -> Iterator[list[Draft]]:
     yield idle
 
 
-def _sized(texts: Sequence[RecordText], most: int) -> Iterator[list[tuple[RecordText, str]]]:
-    """Yield texts as they are sent, as many as one call takes. A token is at least a byte, so bytes are counted."""
-    batch: list[tuple[RecordText, str]] = []
+def _batches(texts: Sequence[RecordText], most: int) -> Iterator[list[TruncatedText]]:
+    """Yield truncated texts, as many as one call takes. A token is at least a byte, so bytes are counted."""
+    batch: list[TruncatedText] = []
     room = settings.EMBED_BATCH_TOKENS
-    for text in texts:
-        sent = truncate_for_embedding(text.text)
-        size = len(sent.encode())
+    for each in texts:
+        text = TruncatedText(each.sha, truncate_for_embedding(each.text))
+        size = len(text.text.encode())
         if batch and (len(batch) == most or size > room):
             yield batch
             batch, room = [], settings.EMBED_BATCH_TOKENS
-        batch.append((text, sent))
+        batch.append(text)
         room -= size
     if batch:
         yield batch

@@ -10,8 +10,7 @@ from embeddings.active_model import EmbeddingModel
 from embeddings.search import MIN_CANDIDATES, bm25_search
 from embeddings.search import query as asking
 from embeddings.search.fusion import fuse
-from embeddings.search.query import HYBRID, TEXT, VECTOR, Query
-from embeddings.search.query_embedding import QueryEmbedding
+from embeddings.search.query import HYBRID, TEXT, VECTOR, Query, QueryEmbedding
 from embeddings.search.snapshot import search_snapshot
 from integrations.search import queries, scope
 from integrations.search.results import RecordResult, fetch_records

@@ -14,7 +14,7 @@ from accounts.errors import ApiError
 from accounts.rls import as_tenant
 from documents.models import Document
 from embeddings.search import HYBRID, TEXT, VECTOR
-from embeddings.search.query_embedding import QueryEmbedding
+from embeddings.search.query import QueryEmbedding
 from integrations.models import Provider
 from integrations.search import RECORDS, RecordResult
 from portal import user_messages

@@ -9,7 +9,7 @@ from uuid import UUID
 from accounts.system_tenant import SYSTEM_TENANT_ID
 from embeddings.search import HYBRID
 from embeddings.search import search as search_passages
-from embeddings.search.query_embedding import QueryEmbedding
+from embeddings.search.query import QueryEmbedding
 from statutes.models import Law
 from statutes.search.results import StatutePassage, cite_passages
 
@@ -38,7 +38,7 @@ def search_statutes(
         passages = search_passages(
             user_id=SYSTEM_TENANT_ID, query=query, k=k, mode=mode,
             document_ids=None if documents is None else list(documents.values()),
-            filters=filters, merge=merge, bought=query_embedding or QueryEmbedding(user_id),
+            filters=filters, merge=merge, query_embedding=query_embedding or QueryEmbedding(user_id),
         )  # fmt: skip
         current = _live_documents(law_ids)
         if current == documents:
