@@ -251,7 +251,6 @@ OPENAI_TOKENS_PER_MINUTE = env.int("OPENAI_TOKENS_PER_MINUTE", default=1_000_000
 BOOTS_BRAIN_URL = env.str("BOOTS_BRAIN_URL", default="")  # EMBEDDER=remote: another deployment's /internal/embed
 BRAIN_API_SECRET = env.str("BRAIN_API_SECRET", default="")  # shared by who asks and who answers (spec 002 §1)
 VENDOR_TIMEOUT_SECONDS = env.float("VENDOR_TIMEOUT_SECONDS", default=60.0)
-VENDOR_BUDGET_REDIS_URL = env.str("VENDOR_BUDGET_REDIS_URL", default="")  # the shared budget is in PostgreSQL otherwise
 VENDOR_BREAKER_FAULTS = env.int("VENDOR_BREAKER_FAULTS", default=3)  # fewer than a job's tries: an outage buries none
 VENDOR_BREAKER_SECONDS = env.float("VENDOR_BREAKER_SECONDS", default=15.0)  # then one probe
 TENANT_DAILY_CENTS = env.float("TENANT_DAILY_CENTS", default=0.0)  # 0: no limit; `manage.py budget` sets a tenant's own

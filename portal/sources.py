@@ -22,7 +22,7 @@ from integrations.sync import sync_jobs
 from integrations.sync.sync_jobs import MOST_DETAILS
 from portal import user_messages
 from portal.user_messages import SyncProblem
-from vendors import errors, guard
+from vendors.error_codes import VENDOR_ANSWER_INVALID, VENDOR_AWAY, VENDOR_UNREACHABLE
 
 MOST = 50  # sources of a tenant that are shown, the newest
 LONGEST_NAME = 12  # Google's accounts are known here by a digest only
@@ -30,7 +30,7 @@ COUNTED = 10_000  # records are counted so far: a page never counts a million
 # Of a job's details, those that are no records: its tokens, its pages.
 TOKEN, PAGE = "token", "page:"
 A_WHILE = timedelta(minutes=1)
-AWAY = (guard.AWAY, "VENDOR_UNAVAILABLE", errors.UNREACHABLE, errors.INVALID)
+AWAY = (VENDOR_AWAY, "VENDOR_UNAVAILABLE", VENDOR_UNREACHABLE, VENDOR_ANSWER_INVALID)
 STATUS = ConnectedSource.Status
 TELL_OF_CLIENTS = (Provider.HUBSPOT, Provider.QUICKBOOKS)
 COUNTS = """

@@ -1,4 +1,4 @@
-"""Money and vendors' health in the admin: to be looked at. Budgets are set by `manage.py budget`."""
+"""Admin of purchases, budgets, breakers and rate limits: read-only. `manage.py budget` sets budgets."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ class BudgetAdmin(ReadOnlyAdmin):
 
 @admin.register(Breaker)
 class BreakerAdmin(ReadOnlyAdmin):
-    list_display = ("key", "state", "faults", "successes", "opened_at", "probe_until")
+    list_display = ("key", "state", "faults", "opened_at", "probe_until")
     id_fields = ("key",)
     ordering = ("key",)
 
 
 @admin.register(RateLimit)
 class RateLimitAdmin(ReadOnlyAdmin):
-    list_display = ("key", "paused_until", "pause_reason")
+    list_display = ("key", "theoretical_arrival", "paused_until", "pause_reason")
     id_fields = ("key",)
     ordering = ("key",)

@@ -1,10 +1,9 @@
-"""Clients of AWS' services whose every call is over in time: signed by boto3, sent by the transport of all vendors."""
+"""AWS clients with a total deadline: requests signed by boto3 and sent over the deadline transport."""
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
 from functools import cache
 from io import BytesIO
 from typing import Any
@@ -18,61 +17,53 @@ from botocore.config import Config
 from vendors import http_deadline
 
 CONNECT_SECONDS = 5.0
-# Of a body that has been decoded, and read to its end, neither is true any more.
-_OF_THE_WIRE = {"content-encoding", "content-length", "transfer-encoding"}
+# Not true any more of a body that has been decoded and read to its end.
+_WIRE_HEADERS = {"content-encoding", "content-length", "transfer-encoding"}
+_client_lock = threading.Lock()  # the cache alone lets concurrent threads create one each
 
 
 def create_client(service: str, *, region: str, endpoint: str | None, seconds: float) -> Any:
-    """Return a client that tries once and raises what httpx raises, or botocore's ``ClientError`` for a refusal.
+    """Return a client that tries once and raises httpx's errors, or botocore's ``ClientError`` for a refusal.
 
     Keys are those of AWS' own chain: the environment, a profile, the machine's role.
     """
-    with _making:
+    with _client_lock:
         return _client(service, region, endpoint, seconds, os.getpid())
-
-
-_making = threading.Lock()  # the cache alone lets threads that come together make one each
 
 
 @cache  # no more than a deployment has settings: one that is dropped would leave its connections open
 def _client(service: str, region: str, endpoint: str | None, seconds: float, process: int) -> Any:
-    """One a process: connections do not survive a fork."""
+    """Create one a process: connections do not survive a fork."""
     config = Config(
         connect_timeout=CONNECT_SECONDS,
         read_timeout=seconds,
-        retries={"mode": "standard", "total_max_attempts": 1},  # the machine is what tries again
+        retries={"mode": "standard", "total_max_attempts": 1},  # the job machine retries
         user_agent_extra="accessa",
     )
-    made = boto3.Session().client(service, region_name=region, endpoint_url=endpoint, config=config)
-    timeout = httpx.Timeout(seconds, connect=CONNECT_SECONDS)
+    client = boto3.Session().client(service, region_name=region, endpoint_url=endpoint, config=config)
     http = httpx.Client(
         transport=http_deadline.deadline_transport(httpx, httpcore, seconds),
-        timeout=timeout,
+        timeout=httpx.Timeout(seconds, connect=CONNECT_SECONDS),
         trust_env=False,
         headers={"accept-encoding": "identity"},
     )
 
     def send(request: AWSPreparedRequest, **_: Any) -> AWSResponse:
-        return _sent(http, request)
+        headers = [
+            (name, value.decode("latin-1") if isinstance(value, bytes) else value)
+            for name, value in request.headers.items()
+        ]
+        response = http.request(request.method, request.url, headers=headers, content=request.body)
+        decoded = {name: value for name, value in response.headers.items() if name.lower() not in _WIRE_HEADERS}
+        return AWSResponse(request.url, response.status_code, decoded, _Body(response.content))
 
-    made.meta.events.register("before-send", send)
-    return made
-
-
-def _sent(http: httpx.Client, request: AWSPreparedRequest) -> AWSResponse:
-    headers = [(name, _text(value)) for name, value in request.headers.items()]
-    answer = http.request(request.method, request.url, headers=headers, content=request.body)
-    kept = {name: value for name, value in answer.headers.items() if name.lower() not in _OF_THE_WIRE}
-    return AWSResponse(request.url, answer.status_code, kept, _Body(answer.content))
-
-
-def _text(value: str | bytes) -> str:
-    return value.decode("latin-1") if isinstance(value, bytes) else value
+    # botocore's hook for another sender: urllib3, its own, bounds one read and not the call.
+    client.meta.events.register("before-send", send)
+    return client
 
 
 class _Body(BytesIO):
-    """What botocore reads of a response of urllib3's."""
+    """The part of urllib3's response that botocore reads."""
 
-    def stream(self, **_: Any) -> Iterator[bytes]:
-        while piece := self.read(64 * 1024):
-            yield piece
+    def stream(self, **_: Any) -> Any:
+        return iter(lambda: self.read(64 * 1024), b"")

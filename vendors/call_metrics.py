@@ -1,4 +1,4 @@
-"""How long vendors take and how they answer: noted where a call is made, written down where a database is at hand."""
+"""Vendor call metrics: durations and outcomes, buffered in memory and inserted where a database is at hand."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from vendors.vendor import Vendor
 
 log = logging.getLogger("accessa.vendors")
 
-OK, BROKEN_OFF = "ok", "broken_off"
-MOST = 1_000  # while no database takes them, the oldest are dropped
+OK, INTERRUPTED = "ok", "broken_off"
+BUFFER_SIZE = 1_000  # while the database is away, the oldest are dropped
 
-# The wait for the disk ends with the statement's own commit: a call that is not counted costs nobody anything.
-KEEP = """
-WITH kept AS (
+# The wait for the disk ends with the statement's own commit: losing a call's record costs nobody anything.
+INSERT = """
+WITH inserted AS (
     INSERT INTO vendor_calls (vendor, operation, outcome, seconds)
     SELECT * FROM unnest(%s::text[], %s::text[], %s::text[], %s::float8[])
 )
@@ -38,38 +38,34 @@ class CallRecord(NamedTuple):
     seconds: float
 
 
-_buffer: deque[CallRecord] = deque(maxlen=MOST)
+_buffer: deque[CallRecord] = deque(maxlen=BUFFER_SIZE)
 
 
 @contextmanager
 def record_call(vendor: Vendor, operation: str) -> Iterator[None]:
-    """Note one call, in any thread: no database is touched. What is no vendor's fault is not noted."""
-    began, outcome = time.monotonic(), BROKEN_OFF
+    """Record one call, in any thread: no database is touched. An error that is not the vendor's is not recorded."""
+    started, outcome = time.monotonic(), INTERRUPTED
     with tracing.span("vendor call", vendor=vendor.name, operation=operation) as note:
         try:
             yield
             outcome = OK
         except Exception as error:
-            outcome = _outcome(error)
+            response = errors.error_response(error)
+            outcome = str(response.status) if response else errors.failure_code(error) or ""
             raise
         finally:
             note(outcome=outcome)
             if outcome:
-                _buffer.append(CallRecord(vendor.name, operation, outcome, time.monotonic() - began))
-
-
-def _outcome(error: Exception) -> str:
-    answer = errors.error_response(error)
-    return str(answer.status) if answer else errors.failure_code(error) or ""
+                _buffer.append(CallRecord(vendor.name, operation, outcome, time.monotonic() - started))
 
 
 def flush() -> None:
-    """Write down what was noted. Not inside a transaction, where a failure would be the caller's; never raises."""
+    """Insert the buffered records. Not inside a transaction, where a failure would be the caller's; never raises."""
     if not _buffer or connection.in_atomic_block:
         return
     rows = [_buffer.popleft() for _ in range(len(_buffer))]
     try:
         with connection.cursor() as cursor:
-            cursor.execute(KEEP, [list(column) for column in zip(*rows, strict=True)])
+            cursor.execute(INSERT, [list(column) for column in zip(*rows, strict=True)])
     except (DatabaseError, InterfaceError) as error:
         log.info("%d calls of vendors were not counted: %s", len(rows), safe_error_name(error))

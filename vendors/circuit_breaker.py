@@ -1,34 +1,41 @@
-"""Whether a vendor is well: one circuit breaker for all processes, kept in a row.
+"""Circuit breaker of each vendor key, shared by all processes through one row: closed, open, half-open.
 
-pybreaker decides; it is told of outcomes after the fact, because its ``call`` would hold a lock across the network.
+| state     | a failure                      | a success                   | a call                                  |
+|-----------|--------------------------------|-----------------------------|-----------------------------------------|
+| closed    | counted; opens at the limit    | starts the count again      | passes                                  |
+| open      | late: ignored                  | late: ignored               | waits; one probes when the pause is over |
+| half-open | of the probe: opens it again   | of the probe: closes it     | waits for the probe                     |
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from datetime import datetime
 
-import pybreaker
 from django.conf import settings
-from django.db import connection, transaction
+from django.db import connection
 
-from vendors.models import Breaker
 from vendors.vendor import Vendor
 
 log = logging.getLogger("accessa.vendors")
 
-CLOSED, OPEN, HALF_OPEN = pybreaker.STATE_CLOSED, pybreaker.STATE_OPEN, pybreaker.STATE_HALF_OPEN
-
-CREATE = "INSERT INTO vendor_breakers (key) VALUES (%s) ON CONFLICT DO NOTHING"
-LOCK = "SELECT key, state, faults, successes, opened_at, probe_until FROM vendor_breakers WHERE key = %s FOR UPDATE"
-SAVE = """
-UPDATE vendor_breakers SET state = %(state)s, faults = %(faults)s, successes = %(successes)s, probe_until = NULL,
-    opened_at = CASE WHEN %(opened)s THEN clock_timestamp() ELSE opened_at END
-WHERE key = %(key)s
+# The first failure of a key makes its row. The limit is 2 at least, so one failure opens nothing.
+FAILURE = """
+INSERT INTO vendor_breakers AS b (key, faults) VALUES (%(key)s, 1)
+ON CONFLICT (key) DO UPDATE SET
+    faults = b.faults + 1,
+    probe_until = NULL,
+    state = CASE WHEN b.state = 'half-open' OR b.faults + 1 >= %(limit)s THEN 'open' ELSE 'closed' END,
+    opened_at = CASE WHEN b.state = 'half-open' OR b.faults + 1 >= %(limit)s THEN clock_timestamp() ELSE b.opened_at END
+WHERE b.state = 'closed' OR (b.state = 'half-open' AND %(probing)s)
+RETURNING state
 """
-UNWELL = "SELECT 1 FROM vendor_breakers WHERE key = %s AND (state <> 'closed' OR faults > 0)"
-# NULL: closed. Otherwise in how many seconds somebody may probe; while somebody does, ask again after one pause.
+# Changes no row while the vendor is well.
+SUCCESS = """
+UPDATE vendor_breakers SET state = 'closed', faults = 0, probe_until = NULL
+WHERE key = %(key)s AND ((state = 'closed' AND faults > 0) OR (state = 'half-open' AND %(probing)s))
+"""
+# NULL: closed. Otherwise the seconds until a probe may start; while one runs, the pause before the next look.
 WAIT = """
 CASE b.state
     WHEN 'open' THEN extract(epoch FROM b.opened_at - clock_timestamp()) + %(breaker_seconds)s
@@ -45,170 +52,64 @@ WHERE key = %(key)s AND (
 RELEASE = "UPDATE vendor_breakers SET probe_until = NULL WHERE key = %s AND state = 'half-open'"
 
 
-class _Probing(threading.local):
-    """The vendor keys that this thread asks whether they are back. What other calls bring late decides nothing."""
+class _Probes(threading.local):
+    """The breaker keys that this thread probes. Late reports of other threads' calls decide nothing."""
 
     def __init__(self) -> None:
         self.keys: set[str] = set()
 
-
-_probing = _Probing()
-
-
-class _Fault(Exception):
-    """Stands for a vendor's fault towards the library."""
-
-
-class HeldRow(pybreaker.CircuitBreakerStorage):
-    """The library's state, in a row that the present transaction has locked; times are the database's."""
-
-    def __init__(self, row: Breaker) -> None:
-        super().__init__("postgresql")
-        self.row = row
-        self.opened = False
-
-    @property
-    def state(self) -> str:
-        return self.row.state
-
-    @state.setter
-    def state(self, state: str) -> None:
-        self.row.state = state
-
-    def increment_counter(self) -> None:
-        self.row.faults += 1
-
-    def reset_counter(self) -> None:
-        self.row.faults = 0
-
-    def increment_success_counter(self) -> None:
-        self.row.successes += 1
-
-    def reset_success_counter(self) -> None:
-        self.row.successes = 0
-
-    @property
-    def counter(self) -> int:
-        return self.row.faults
-
-    @property
-    def success_counter(self) -> int:
-        return self.row.successes
-
-    @property
-    def opened_at(self) -> datetime | None:
-        return self.row.opened_at
-
-    @opened_at.setter
-    def opened_at(self, datetime: datetime) -> None:
-        self.opened = True  # whatever this process takes for the time
-
-    def save(self) -> None:
-        row = self.row
-        with connection.cursor() as cursor:
-            cursor.execute(
-                SAVE,
-                {
-                    "key": row.key,
-                    "state": row.state,
-                    "faults": row.faults,
-                    "successes": row.successes,
-                    "opened": self.opened,
-                },
-            )
+    def remove(self, vendor: Vendor) -> bool:
+        """Forget the probe; return whether there was one."""
+        was_probing = vendor.circuit in self.keys
+        self.keys.discard(vendor.circuit)
+        return was_probing
 
 
-class _Log(pybreaker.CircuitBreakerListener):
-    def state_change(
-        self,
-        cb: pybreaker.CircuitBreaker,
-        old_state: pybreaker.CircuitBreakerState | None,
-        new_state: pybreaker.CircuitBreakerState,
-    ) -> None:
-        if new_state.name == OPEN:
-            log.warning("Vendor %s is away: calls wait %g s for a probe.", cb.name, cb.reset_timeout)
-        else:
-            log.info("Vendor %s is back.", cb.name)
+_probes = _Probes()
 
 
 def params() -> dict[str, float]:
-    """Return what ``WAIT`` and ``PROBE`` need."""
+    """Return the parameters of ``WAIT`` and ``PROBE``."""
     return {"breaker_seconds": settings.VENDOR_BREAKER_SECONDS, "lease": settings.VENDOR_TIMEOUT_SECONDS + 10}
 
 
 def start_probe(vendor: Vendor) -> bool:
-    """Become the one who asks whether the vendor is back; False when somebody else is, or it is too early."""
+    """Let this thread's next call be the probe; return False when another is under way, or it is too early."""
     with connection.cursor() as cursor:
         cursor.execute(PROBE, {"key": vendor.circuit, **params()})
         if cursor.rowcount:
-            _probing.keys.add(vendor.circuit)
+            _probes.keys.add(vendor.circuit)
         return bool(cursor.rowcount)
 
 
 def discard_probe(vendor: Vendor) -> None:
     """Drop a probe of this thread that never came to an end: the breaker has closed since."""
-    _probing.keys.discard(vendor.circuit)
+    _probes.remove(vendor)
 
 
 def release_probe(vendor: Vendor) -> None:
-    """Let another probe: this one ended without an answer of the vendor, by a fault of ours."""
-    if vendor.circuit in _probing.keys:
-        _probing.keys.discard(vendor.circuit)
+    """Let another thread probe: this one's probe ended without a response, by a bug of ours."""
+    if _probes.remove(vendor):
         with connection.cursor() as cursor:
             cursor.execute(RELEASE, [vendor.circuit])
 
 
 def record_success(vendor: Vendor) -> None:
-    """Record that the vendor answered; one statement while it is well."""
-    if vendor.circuit not in _probing.keys:
-        with connection.cursor() as cursor:
-            cursor.execute(UNWELL, [vendor.circuit])
-            if cursor.fetchone() is None:
-                return
-    _report(vendor, fault=False)
+    """Record that the vendor answered; one statement, which writes nothing while the vendor is well."""
+    probing = _probes.remove(vendor)
+    with connection.cursor() as cursor:
+        cursor.execute(SUCCESS, {"key": vendor.circuit, "probing": probing})
+        if probing and cursor.rowcount:
+            log.info("Vendor %s is back.", vendor.name)
 
 
 def record_failure(vendor: Vendor) -> bool:
-    """Record a fault of the vendor; return whether calls are held back now."""
-    return _report(vendor, fault=True) != CLOSED
-
-
-def _report(vendor: Vendor, *, fault: bool) -> str:
-    probing = vendor.circuit in _probing.keys
-    _probing.keys.discard(vendor.circuit)
-    with transaction.atomic():
-        row = _locked(vendor.circuit)
-        if row.state == OPEN or (row.state == HALF_OPEN and not probing):
-            return row.state  # of a call from before it opened
-        storage = HeldRow(row)
-        _decide(vendor, storage, fault=fault)
-        storage.save()
-    return HALF_OPEN if probing and fault else row.state
-
-
-def _decide(vendor: Vendor, storage: HeldRow, *, fault: bool) -> None:
-    def outcome() -> None:
-        if fault:
-            raise _Fault
-
-    breaker = pybreaker.CircuitBreaker(
-        fail_max=max(2, settings.VENDOR_BREAKER_FAULTS + 1 - vendor.circuits),
-        reset_timeout=settings.VENDOR_BREAKER_SECONDS,
-        state_storage=storage,
-        listeners=[_Log()],
-        name=vendor.name,
-        throw_new_error_on_trip=False,
-    )
-    try:
-        breaker.call(outcome)
-    except _Fault:
-        return
-
-
-def _locked(key: str) -> Breaker:
-    found = list(Breaker.objects.raw(LOCK, [key]))
-    if not found:
-        with connection.cursor() as cursor:
-            cursor.execute(CREATE, [key])
-        found = list(Breaker.objects.raw(LOCK, [key]))
-    return found[0]
+    """Record a failure of the vendor; return whether calls are held back now."""
+    probing = _probes.remove(vendor)
+    limit = max(2, settings.VENDOR_BREAKER_FAULTS + 1 - vendor.circuits)
+    with connection.cursor() as cursor:
+        cursor.execute(FAILURE, {"key": vendor.circuit, "limit": limit, "probing": probing})
+        row = cursor.fetchone()  # None: a late report of a call from before the breaker opened
+    if row == ("open",):
+        log.warning("Vendor %s is away: calls wait %g s for a probe.", vendor.name, settings.VENDOR_BREAKER_SECONDS)
+    return probing or row != ("closed",)

@@ -1,6 +1,7 @@
-"""What a failed call means: the vendor's answer, its silence, or a bug of ours. Knows the clients by their shapes.
+"""Classification of failed vendor calls: an error response, no usable response, or a bug of ours.
 
-OpenAI's and LlamaCloud's clients are made by one generator: equal names in different modules.
+Clients' errors are known by their modules and names. OpenAI's and LlamaCloud's clients are made by one generator:
+equal names in different modules.
 """
 
 from __future__ import annotations
@@ -20,18 +21,16 @@ from vendors.error_codes import VENDOR_ANSWER_INVALID, VENDOR_UNREACHABLE
 
 
 class InvalidResponse(Exception):
-    """The vendor answered, but not what its protocol says. The message is ours: it repeats nothing of the answer."""
+    """The vendor answered, but not what its protocol says. The message is ours: it repeats nothing of the response."""
 
 
 class ErrorResponse(NamedTuple):
-    """An HTTP status that the vendor answered with."""
+    """The HTTP status, headers and error code of a vendor's response."""
 
     status: int
     headers: Mapping[str, str]
     vendor_code: str | None
 
-
-UNREACHABLE, INVALID = VENDOR_UNREACHABLE, VENDOR_ANSWER_INVALID
 
 _UNREACHABLE = {
     "openai.APIConnectionError",
@@ -70,7 +69,7 @@ _INVALID = {
     "builtins.UnicodeDecodeError",
 }
 _PROTOCOL = {"httpx.RemoteProtocolError", "httpx2.RemoteProtocolError"}
-# The connection was never made, so nothing was asked for.
+# The connection was never made, so nothing was sent.
 _NEVER_SENT = {
     "httpx.ConnectError",
     "httpx.ConnectTimeout",
@@ -89,67 +88,16 @@ _NEVER_SENT = {
     "socket.gaierror",
 }
 _CLIENTS = {"openai", "llama_cloud", "httpx", "httpx2", "requests"}
-# What reading an answer of another shape raises inside a client: a str where an object was expected, bad base64.
-_MISREAD = (ValueError, AttributeError, TypeError, LookupError)
+# Raised inside a client that reads a response of another shape: a str where an object was expected, bad base64.
+_BAD_SHAPE = (ValueError, AttributeError, TypeError, LookupError)
 _NETWORK = {errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EHOSTDOWN, errno.ETIMEDOUT}
 _SAFE_CODE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-
-
-def error_response(error: Exception) -> ErrorResponse | None:
-    """Return the HTTP status that a call ended with, whichever client raised it; None when there was none."""
-    if (told := _answered_by_aws(error)) is not None:
-        return told if told.status >= 400 else None
-    response: Any = error if "urllib.HTTPError" in _names(error) else getattr(error, "response", None)
-    status = getattr(response, "status_code", None) or getattr(response, "code", None)
-    headers = getattr(response, "headers", None)
-    if not isinstance(status, int) or headers is None or 200 <= status < 400:
-        return None
-    said = {str(name): str(value) for name, value in headers.items()}
-    return ErrorResponse(status, said, _vendor_code(error, response))
-
-
-def failure_code(error: Exception) -> ErrorCode | None:
-    """Return the code of a call that brought no usable answer; None when the error is no vendor's at all."""
-    if isinstance(error, InvalidResponse):
-        return INVALID
-    names = _names(error)
-    cause = error.__cause__  # the generated clients call everything that their transport raises a lost connection
-    if names & _INVALID or (cause is not None and (_names(cause) & _INVALID or _cut_off(cause))) or _cut_off(error):
-        return INVALID
-    if names & _UNREACHABLE or isinstance(error, (ConnectionError, socket.gaierror, socket.herror, ssl.SSLError)):
-        return UNREACHABLE
-    if isinstance(error, http.client.HTTPException):
-        return INVALID
-    if isinstance(error, TimeoutError) or (isinstance(error, OSError) and error.errno in _NETWORK):
-        return UNREACHABLE
-    bad_shape = isinstance(error, _MISREAD) and _raised_while_reading(error)
-    elsewhere = _answered_by_aws(error) or getattr(getattr(error, "response", None), "status_code", None)
-    return INVALID if bad_shape or elsewhere else None
-
-
-def may_have_charged(error: BaseException) -> bool:
-    """Tell whether the vendor may have done, and charged for, what a failed call asked for.
-
-    Takes what the client raised or what ``gate.failed`` made of it. Only a refusal or a connection that never came
-    about are certain; a timeout, a reset, a 5xx or an unreadable answer may have been charged.
-    """
-    if isinstance(error, (StageFailure, Wait)):
-        if error.__cause__ is None:
-            return not isinstance(error, Wait)  # held back before the call
-        error = error.__cause__
-    if not isinstance(error, Exception):
-        return True
-    if answer := error_response(error):
-        return answer.status >= 500 or answer.status == 408  # told to hurry up, or given up on: it may have been done
-    return not any(_names(link) & _NEVER_SENT for link in _chain(error))
-
-
-# What AWS' services say by a name, where their status says something else, or nothing: the status it amounts to.
+# The status of AWS' error codes whose HTTP status says something else, or nothing.
 _AWS_STATUS = {
     "ServiceQuotaExceededException": 402,
     "ThrottlingException": 429,
     "TooManyRequestsException": 429,
-    "ModelErrorException": 500,  # 424: the model fell over
+    "ModelErrorException": 500,  # 424: the model failed
     "ExpiredTokenException": 403,
     "UnrecognizedClientException": 403,
     "InvalidSignatureException": 403,
@@ -161,20 +109,70 @@ _NO_CREDENTIALS = {
     "botocore.UnauthorizedSSOTokenError",
     "botocore.SSOTokenLoadError",
 }
-# A ValidationException is about the text, but for these (Bedrock has no other name for them).
+# A ValidationException is about the text, except these (Bedrock has no other code for them).
 _MISCONFIGURED = re.compile(r"model identifier|on-demand throughput|inference profile|Operation not allowed|EndOfLife")
 
 
-def _answered_by_aws(error: Exception) -> ErrorResponse | None:
-    """Return what a service of AWS said, by boto3; a call that nobody could sign is one whose key is refused."""
+def error_response(error: Exception) -> ErrorResponse | None:
+    """Return the error response that a call ended with, whichever client raised it; None when there was none."""
+    if (aws := _aws_response(error)) is not None:
+        return aws if aws.status >= 400 else None
+    response: Any = error if "urllib.HTTPError" in _names(error) else getattr(error, "response", None)
+    status = getattr(response, "status_code", None) or getattr(response, "code", None)
+    headers = getattr(response, "headers", None)
+    if not isinstance(status, int) or headers is None or 200 <= status < 400:
+        return None
+    # The vendor's own code of the error, if it is one: free text may repeat a tenant's.
+    codes = (code for code in _codes(error, response) if isinstance(code, str) and _SAFE_CODE.fullmatch(code))
+    return ErrorResponse(status, {str(name): str(value) for name, value in headers.items()}, next(codes, None))
+
+
+def failure_code(error: Exception) -> ErrorCode | None:
+    """Return the code of a call that brought no usable response; None when the error is no vendor's at all."""
+    if isinstance(error, InvalidResponse):
+        return VENDOR_ANSWER_INVALID
+    names = _names(error)
+    cause = error.__cause__  # the generated clients call everything that their transport raises a lost connection
+    if names & _INVALID or (cause is not None and (_names(cause) & _INVALID or _cut_off(cause))) or _cut_off(error):
+        return VENDOR_ANSWER_INVALID
+    if names & _UNREACHABLE or isinstance(error, (ConnectionError, socket.gaierror, socket.herror, ssl.SSLError)):
+        return VENDOR_UNREACHABLE
+    if isinstance(error, http.client.HTTPException):
+        return VENDOR_ANSWER_INVALID
+    if isinstance(error, TimeoutError) or (isinstance(error, OSError) and error.errno in _NETWORK):
+        return VENDOR_UNREACHABLE
+    bad_shape = isinstance(error, _BAD_SHAPE) and _raised_while_reading(error)
+    other_response = _aws_response(error) or getattr(getattr(error, "response", None), "status_code", None)
+    return VENDOR_ANSWER_INVALID if bad_shape or other_response else None
+
+
+def may_have_charged(error: BaseException) -> bool:
+    """Return whether the vendor may have done, and charged for, a failed call.
+
+    Takes what the client raised or what ``guard.record_failure`` made of it. Only a refusal or a connection that was
+    never made are certain; a timeout, a reset, a 5xx or an unreadable response may have been charged.
+    """
+    if isinstance(error, (StageFailure, Wait)):
+        if error.__cause__ is None:
+            return not isinstance(error, Wait)  # held back before the call
+        error = error.__cause__
+    if not isinstance(error, Exception):
+        return True
+    if response := error_response(error):
+        return response.status >= 500 or response.status == 408  # a timeout on their side: it may have been done
+    return not any(_names(link) & _NEVER_SENT for link in _chain(error))
+
+
+def _aws_response(error: Exception) -> ErrorResponse | None:
+    """Return the response behind an error of boto3; a call that nobody could sign is one whose key is refused."""
     names = _names(error)
     if names & _NO_CREDENTIALS:
         return ErrorResponse(401, {}, "NoCredentials")
-    told = getattr(error, "response", None)
-    if "botocore.ClientError" not in names or not isinstance(told, dict):
+    body = getattr(error, "response", None)
+    if "botocore.ClientError" not in names or not isinstance(body, dict):
         return None
-    meta, said = told.get("ResponseMetadata", {}), told.get("Error", {})
-    code, message = str(said.get("Code", "")), str(said.get("Message", ""))
+    meta, details = body.get("ResponseMetadata", {}), body.get("Error", {})
+    code, message = str(details.get("Code", "")), str(details.get("Message", ""))
     status = _AWS_STATUS.get(code, meta.get("HTTPStatusCode"))
     if not isinstance(status, int):
         return None
@@ -184,7 +182,7 @@ def _answered_by_aws(error: Exception) -> ErrorResponse | None:
 
 
 def _cut_off(error: BaseException) -> bool:
-    """Tell an answer that broke off, or is no HTTP, from a connection that was closed before any answer."""
+    """Tell a response that broke off, or is no HTTP, from a connection that was closed before any response."""
     return bool(_names(error) & _PROTOCOL) and not str(error).startswith("Server disconnected")
 
 
@@ -193,41 +191,29 @@ def _names(error: BaseException) -> set[str]:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
+    """Yield the error and its causes: urllib and urllib3 keep them in ``reason``, requests in the context only."""
     seen: set[int] = set()
     link: BaseException | None = error
     while link is not None and id(link) not in seen:
         seen.add(id(link))
         yield link
-        link = _cause(link)
-
-
-def _cause(error: BaseException) -> BaseException | None:
-    reason = getattr(error, "reason", None)  # urllib and urllib3 keep it there, requests in the context only
-    if isinstance(reason, BaseException):
-        return reason
-    bare = type(error).__module__.partition(".")[0] in ("requests", "urllib3")
-    return error.__cause__ or (error.__context__ if bare else None)
+        reason = getattr(link, "reason", None)
+        is_bare = type(link).__module__.partition(".")[0] in ("requests", "urllib3")
+        cause = link.__cause__ or (link.__context__ if is_bare else None)
+        link = reason if isinstance(reason, BaseException) else cause
 
 
 def _raised_while_reading(error: Exception) -> bool:
-    """Tell a client that stumbled over an answer from a bug of ours: what we ask is refused at its door, or built."""
-    inside = [
+    """Tell a client that failed on a response from a bug of ours, which fails at the first frame or in the request."""
+    functions = [
         frame.f_code.co_name
         for frame, _ in traceback.walk_tb(error.__traceback__)
         if frame.f_globals.get("__name__", "").partition(".")[0] in _CLIENTS
     ]
-    return len(inside) > 1 and "_build_request" not in inside
+    return len(functions) > 1 and "_build_request" not in functions
 
 
-def _vendor_code(error: Exception, response: Any) -> str | None:
-    """Return the vendor's own name for its refusal if it is one: free text may repeat a tenant's."""
-    for said in _said(error, response):
-        if isinstance(said, str) and _SAFE_CODE.fullmatch(said):
-            return said
-    return None
-
-
-def _said(error: Exception, response: Any) -> Iterator[Any]:
+def _codes(error: Exception, response: Any) -> Iterator[Any]:
     body = getattr(error, "body", None)
     if body is None and hasattr(response, "json"):
         try:
@@ -236,8 +222,7 @@ def _said(error: Exception, response: Any) -> Iterator[Any]:
             body = None
     inner = body.get("error") if isinstance(body, dict) else None
     bodies = [part for part in (inner, body) if isinstance(part, dict)]
-    quota = [part for part in bodies if "insufficient_quota" in (part.get("code"), part.get("type"))]
-    if quota:
+    if any("insufficient_quota" in (part.get("code"), part.get("type")) for part in bodies):
         yield "insufficient_quota"
     yield getattr(error, "code", None)
     for part in bodies:

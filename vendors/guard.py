@@ -1,4 +1,4 @@
-"""The way to a vendor: a shared budget, a shared breaker, and one place that turns an answer into an outcome."""
+"""Guarded vendor calls: shared rate limit and circuit breaker first, then one mapping from errors to outcomes."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime
 from typing import NamedTuple
 
-from django.conf import settings
 from django.db import connection, transaction
 
 from accounts.errors import ErrorCode, find_error_code
 from jobs.outcomes import Permanent, Retryable, Wait
 from vendors import call_metrics, circuit_breaker, errors, rate_limit
-from vendors import rate_limit_headers as headers
 from vendors.error_codes import (
     VENDOR_AWAY,
     VENDOR_QUOTA_EXHAUSTED,
@@ -41,37 +40,35 @@ __all__ = [
 
 log = logging.getLogger("accessa.vendors")
 
-AWAY, LIMITED, QUOTA, KEY = VENDOR_AWAY, VENDOR_RATE_LIMITED, VENDOR_QUOTA_EXHAUSTED, VENDOR_REFUSES_KEY
 SLEEP_SECONDS = 2.0  # a shorter wait is slept through; for a longer one the job is put back
 LIMITED_SECONDS, QUOTA_SECONDS, KEY_SECONDS = 5.0, 600.0, 60.0
-LEAST_SECONDS = 0.5  # a vendor that says "at once" with every 429 is not asked without end
+LEAST_SECONDS = 0.5  # a 429 with "retry at once" is not retried without end
 
 # The clock is read after the rows are locked: a call that waited for them has not come earlier.
-HELD = f"""
-WITH held AS MATERIALIZED (
-    SELECT key, state, paused_until, pause_reason FROM vendor_rate_limits WHERE key = ANY(%(keys)s)
-    ORDER BY key FOR UPDATE
+LOCK = f"""
+WITH locked AS MATERIALIZED (
+    SELECT key, theoretical_arrival, paused_until, pause_reason FROM vendor_rate_limits
+    WHERE key = ANY(%(keys)s) ORDER BY key FOR UPDATE
 )
-SELECT held.key, held.state, held.pause_reason, extract(epoch FROM held.paused_until - clock_timestamp())::float,
-       (extract(epoch FROM clock_timestamp()) * 1000)::bigint, ({circuit_breaker.WAIT})::float
-FROM held LEFT JOIN vendor_breakers b ON b.key = %(key)s ORDER BY held.key
+SELECT l.key, l.theoretical_arrival, l.pause_reason, extract(epoch FROM l.paused_until - clock_timestamp())::float,
+       clock_timestamp(), ({circuit_breaker.WAIT})::float
+FROM locked l LEFT JOIN vendor_breakers b ON b.key = %(key)s ORDER BY l.key
 """
-LOOK = HELD.replace(" FOR UPDATE", "")  # with the budget in Redis there is nothing here to hold
 IS_OPEN = f"SELECT ({circuit_breaker.WAIT}) > 0 FROM vendor_breakers b WHERE key = %(key)s"
 
-# What an answer of 4xx means with a vendor whose ways are its own; None where it means what it does with all.
+# The outcome of a 4xx that means something else with one vendor than with all others; None where it does not.
 StatusInterpreter = Callable[[errors.ErrorResponse], Exception | None]
 
 
-class Row(NamedTuple):
-    """A row of ``vendor_rate_limits``, locked: seconds left of its pause, ms of the clock, seconds until a probe."""
+class LockedRow(NamedTuple):
+    """A locked row of ``vendor_rate_limits``, the database's time, and the seconds until the breaker lets a probe."""
 
     key: str
-    state: list[int]
-    reason: str | None
-    paused: float | None
-    now: int
-    away: float | None
+    arrival: datetime | None
+    pause_reason: str | None
+    pause_seconds: float | None
+    now: datetime
+    breaker_seconds: float | None
 
 
 class VendorRefused(Permanent):
@@ -84,81 +81,66 @@ class VendorRefused(Permanent):
 
 
 def acquire(vendor: Vendor, *, tokens: int = 0) -> None:
-    """Let one call of ``tokens`` through, or raise ``Wait``: breaker open, told to pause, budget used up.
+    """Let one call of ``tokens`` pass, or raise ``Wait``: breaker open, vendor paused, budget used up.
 
-    Call it outside of transactions. Inside one it never sleeps, and holds the vendor's budget, so all other callers of
-    the key, until the transaction ends; a rollback gives back what was taken.
+    Call it outside of transactions. Inside one it never sleeps, and it locks the vendor's budget, so all other callers
+    of the key wait until the transaction ends; a rollback gives back what was spent.
     """
     until = time.monotonic() + SLEEP_SECONDS
     while True:
         try:
             with transaction.atomic():
-                _admit(vendor, tokens)
+                _acquire(vendor, tokens)
             return
         except Wait as wait:
             seconds = wait.seconds
-            patient = wait.reason != AWAY and time.monotonic() + seconds <= until
-            if connection.in_atomic_block or not patient:
+            may_sleep = wait.reason != VENDOR_AWAY and time.monotonic() + seconds <= until
+            if connection.in_atomic_block or not may_sleep:
                 raise
         time.sleep(seconds)
 
 
-def _admit(vendor: Vendor, tokens: int) -> None:
-    rows = _held(vendor)
-    row = next(row for row in rows if row.key == vendor.key)
-    if row.away is not None and row.away > 0:
-        raise Wait(row.away, AWAY)
-    if row.paused is not None and row.paused > 0:
-        raise Wait(row.paused, find_error_code(row.reason) or LIMITED)
-    rate_limit.acquire(vendor, {row.key: row.state for row in rows}, tokens=tokens, now=row.now)
-    if row.away is None:
+def _acquire(vendor: Vendor, tokens: int) -> None:
+    rows = _lock_rows(vendor)
+    if len(rows) < len(rate_limit.row_keys(vendor)):  # the first call ever
+        rate_limit.create_rows(vendor)
+        rows = _lock_rows(vendor)
+    row = rows[vendor.key]
+    if row.breaker_seconds is not None and row.breaker_seconds > 0:
+        raise Wait(row.breaker_seconds, VENDOR_AWAY)
+    if row.pause_seconds is not None and row.pause_seconds > 0:
+        raise Wait(row.pause_seconds, find_error_code(row.pause_reason) or VENDOR_RATE_LIMITED)
+    rate_limit.spend(vendor, {key: each.arrival for key, each in rows.items()}, tokens=tokens, now=row.now)
+    if row.breaker_seconds is None:
         circuit_breaker.discard_probe(vendor)
     elif not circuit_breaker.start_probe(vendor):
-        raise Wait(circuit_breaker.params()["breaker_seconds"], AWAY)
+        raise Wait(circuit_breaker.params()["breaker_seconds"], VENDOR_AWAY)
 
 
-def _held(vendor: Vendor) -> list[Row]:
+def _lock_rows(vendor: Vendor) -> dict[str, LockedRow]:
     keys = rate_limit.row_keys(vendor)
-    rows = _lock(vendor, keys)
-    if len(rows) < len(keys):  # the first call ever
-        rate_limit.create_rows(vendor)
-        rows = _lock(vendor, keys)
-    return rows
-
-
-def _lock(vendor: Vendor, keys: list[str]) -> list[Row]:
     with connection.cursor() as cursor:
-        cursor.execute(
-            LOOK if settings.VENDOR_BUDGET_REDIS_URL else HELD,
-            {"keys": keys, "key": vendor.circuit, **circuit_breaker.params()},
-        )
-        return [Row(*row) for row in cursor.fetchall()]
+        cursor.execute(LOCK, {"keys": keys, "key": vendor.circuit, **circuit_breaker.params()})
+        return {row[0]: LockedRow(*row) for row in cursor.fetchall()}
 
 
 def record_success(vendor: Vendor, headers: Mapping[str, str] | None = None) -> None:
-    """Tell the breaker that the vendor answered, and the budget what its rate-limit headers say."""
+    """Report a response to the breaker, and its rate-limit headers to the rate limit."""
     circuit_breaker.record_success(vendor)
-    if headers:
-        _note_allowance(vendor, headers)
+    if headers and (seconds := rate_limit.quota_reset(headers)):
+        rate_limit.pause(vendor, seconds, VENDOR_RATE_LIMITED)
     call_metrics.flush()
 
 
-def _note_allowance(vendor: Vendor, said: Mapping[str, str]) -> None:
-    if seconds := headers.quota_reset(said):
-        rate_limit.pause(vendor, seconds, LIMITED)
+def record_failure(vendor: Vendor, error: Exception, interpret: StatusInterpreter | None = None) -> Exception:
+    """Report a failed call to the breaker and the rate limit; return what to raise: Wait, Retryable or Permanent.
 
-
-def record_failure(vendor: Vendor, error: Exception, meaning: StatusInterpreter | None = None) -> Exception:
-    """Tell the breaker and the budget of a failed call; return what to raise: Wait, Retryable or Permanent.
-
-    What is no vendor's fault (an outcome already named, a lost claim, the database, a bug) comes back unchanged.
+    What is no vendor's failure (an outcome already named, a lost claim, the database, a bug) comes back unchanged.
     """
-    answer = errors.error_response(error)
-    code = None if answer else errors.failure_code(error)
-    if answer:
-        outcome = _answered(vendor, answer, meaning)
-    elif code:
-        outcome = _fault(vendor, code)
+    if response := errors.error_response(error):
+        outcome = _response_outcome(vendor, response, interpret)
+    elif code := errors.failure_code(error):
+        outcome = _failure(vendor, code)
     else:
         circuit_breaker.release_probe(vendor)
         return error
@@ -167,48 +149,49 @@ def record_failure(vendor: Vendor, error: Exception, meaning: StatusInterpreter 
     return outcome
 
 
-def _answered(vendor: Vendor, answer: errors.ErrorResponse, meaning: StatusInterpreter | None) -> Exception:
-    status = answer.status
+def _response_outcome(vendor: Vendor, response: errors.ErrorResponse, interpret: StatusInterpreter | None) -> Exception:
+    status, retry_after = response.status, rate_limit.retry_after(response.headers)
     if status >= 500 or status in (408, 409):
-        return _fault(vendor, VENDOR_UNAVAILABLE, headers.retry_after(answer.headers) or 0.0)
+        return _failure(vendor, VENDOR_UNAVAILABLE, retry_after or 0.0)
     circuit_breaker.record_success(vendor)
-    own = meaning(answer) if meaning else None
-    if own is not None:
-        return _paused(vendor, own.seconds, own.reason) if isinstance(own, Wait) else own
-    if status == 402 or (status == 429 and answer.vendor_code == "insufficient_quota"):
+    outcome = interpret(response) if interpret else None
+    if outcome is not None:
+        return _pause(vendor, outcome.seconds, outcome.reason) if isinstance(outcome, Wait) else outcome
+    if status == 402 or (status == 429 and response.vendor_code == "insufficient_quota"):
         log.error("Vendor %s: the account's quota is exhausted.", vendor.name)
-        return _paused(vendor, QUOTA_SECONDS, QUOTA)
+        return _pause(vendor, QUOTA_SECONDS, VENDOR_QUOTA_EXHAUSTED)
     if status in (401, 403):
         log.error("Vendor %s refuses its key with status %d.", vendor.name, status)
-        return _paused(vendor, KEY_SECONDS, KEY)
+        return _pause(vendor, KEY_SECONDS, VENDOR_REFUSES_KEY)
     if status == 429:
-        told = headers.retry_after(answer.headers)
-        return _paused(vendor, LIMITED_SECONDS if told is None else max(told, LEAST_SECONDS), LIMITED)
-    return VendorRefused(status, answer.vendor_code)
+        return _pause(
+            vendor, LIMITED_SECONDS if retry_after is None else max(retry_after, LEAST_SECONDS), VENDOR_RATE_LIMITED
+        )
+    return VendorRefused(status, response.vendor_code)
 
 
-def _paused(vendor: Vendor, seconds: float, reason: ErrorCode) -> Wait:
+def _pause(vendor: Vendor, seconds: float, reason: ErrorCode) -> Wait:
     rate_limit.pause(vendor, seconds, reason)
     return Wait(seconds, reason)
 
 
-def _fault(vendor: Vendor, code: ErrorCode, retry_after: float = 0.0) -> Exception:
+def _failure(vendor: Vendor, code: ErrorCode, retry_after: float = 0.0) -> Exception:
     if circuit_breaker.record_failure(vendor):
-        return Wait(max(circuit_breaker.params()["breaker_seconds"], retry_after), AWAY)
+        return Wait(max(circuit_breaker.params()["breaker_seconds"], retry_after), VENDOR_AWAY)
     return Retryable(code, retry_after=retry_after)
 
 
 @contextmanager
 def guarded_call(
-    vendor: Vendor, operation: str, *, tokens: int = 0, meaning: StatusInterpreter | None = None
+    vendor: Vendor, operation: str, *, tokens: int = 0, interpret: StatusInterpreter | None = None
 ) -> Iterator[None]:
-    """Admit a call, and report how it went: ``admit``, then ``succeeded`` or ``failed``. Its time is counted."""
+    """Acquire, time and report one call: ``acquire``, then ``record_success`` or ``record_failure``."""
     acquire(vendor, tokens=tokens)
     try:
         with call_metrics.record_call(vendor, operation):
             yield
     except Exception as error:
-        outcome = record_failure(vendor, error, meaning)
+        outcome = record_failure(vendor, error, interpret)
         if outcome is error:
             raise
         raise outcome from error
@@ -216,13 +199,13 @@ def guarded_call(
 
 
 def delete_vendor_state(vendor: Vendor) -> None:
-    """Forget the budget and the breakers of a key that nobody will call with any more."""
+    """Delete the rate limit and the breaker of a key that is not called with any more."""
     RateLimit.objects.filter(key__in=rate_limit.row_keys(vendor)).delete()
     Breaker.objects.filter(key=vendor.circuit).delete()
 
 
 def is_circuit_open(vendor: Vendor) -> bool:
-    """Tell whether the vendor's breaker keeps calls back at present; False when the next call would be the probe."""
+    """Return whether the breaker holds calls back at present; False when the next call would be the probe."""
     with connection.cursor() as cursor:
         cursor.execute(IS_OPEN, {"key": vendor.circuit, **circuit_breaker.params()})
         row = cursor.fetchone()

@@ -1,4 +1,4 @@
-"""What calls cost: reserved before they are made, settled when they are answered, never more than a day's budget.
+"""Ledger of paid vendor calls: reserved before a call, settled after it, within a tenant's daily budget.
 
 A day is a UTC day of the database's clock.
 """
@@ -38,29 +38,29 @@ FROM purchases WHERE user_id = %s AND campaign_id IS NULL AND created_at >= {_TO
 
 
 class StatementTimestamp(Func):
-    """The database's time, of the statement."""
+    """The database's ``statement_timestamp()``."""
 
     function = "statement_timestamp"
     output_field = DateTimeField()
 
 
 def period_start(period: str) -> Func:
-    """Return when the present ``day`` or ``month`` began, by UTC and the database's clock."""
+    """Return when the current ``day`` or ``month`` began, by UTC and the database's clock."""
     return Func(Value(period), StatementTimestamp(), Value("UTC"), function="date_trunc", output_field=DateTimeField())
 
 
 def parse_price(pages: int) -> Decimal:
-    """Return what LlamaParse charges for ``pages``."""
+    """Return LlamaParse's price of ``pages``, in cents."""
     return credit_price(pages * Decimal(str(settings.LLAMAPARSE_CREDITS_PER_PAGE)))
 
 
 def credit_price(credits: Decimal) -> Decimal:
-    """Return the price of LlamaParse's credits."""
+    """Return the price of LlamaParse's credits, in cents."""
     return (credits * Decimal(str(settings.LLAMAPARSE_CENTS_PER_CREDIT))).quantize(CENT_FRACTION, ROUND_HALF_UP)
 
 
 def embedding_price(tokens: int) -> Decimal:
-    """Return what OpenAI charges for embedding ``tokens``."""
+    """Return OpenAI's price of embedding ``tokens``, in cents."""
     price = Decimal(str(settings.OPENAI_CENTS_PER_MILLION_TOKENS))
     return (tokens * price / 1_000_000).quantize(CENT_FRACTION, ROUND_HALF_UP)
 
@@ -79,23 +79,24 @@ def reserve(
     campaign_id: UUID | None = None,
     limited: bool = True,
 ) -> UUID:
-    """Write the purchase that is about to be made, in the caller's transaction; return its id.
+    """Insert the purchase that is about to be made, in the caller's transaction; return its id.
 
-    With ``limited=False`` a campaign pays, ``campaign_id`` or the job's: the tenant's budget is neither asked nor used.
+    With ``limited=False`` a campaign pays, ``campaign_id`` or the job's, and the tenant's budget is not used.
     Raises ``Wait("BUDGET_SPENT")`` until the next day when the tenant's budget does not have ``cents`` left, and
     ``Permanent("BUDGET_TOO_SMALL")`` when no day's budget ever will. A tenant with a budget is locked until the
     transaction ends: take no other lock after it, and make no call inside.
     """
-    paid_by = campaign_id or (None if limited or job_id is None else _campaign_of(job_id))
+    if campaign_id is None and job_id is not None and not limited:
+        campaign_id = UploadJob.objects.filter(pk=job_id).values_list("campaign_id", flat=True).first()
     with transaction.atomic():
-        budget = None if paid_by else day_budget(user_id)
+        budget = None if campaign_id else day_budget(user_id)
         if budget is not None:
-            _check(user_id, cents, budget)
+            _check_budget(user_id, cents, budget)
         purchase = Purchase.objects.create(
             user_id=user_id,
             document_id=document_id,
             job_id=job_id,
-            campaign_id=paid_by,
+            campaign_id=campaign_id,
             stage=stage,
             vendor=vendor,
             model=model,
@@ -107,11 +108,7 @@ def reserve(
     return purchase.pk
 
 
-def _campaign_of(job_id: UUID) -> UUID | None:
-    return UploadJob.objects.filter(pk=job_id).values_list("campaign_id", flat=True).first()
-
-
-def _check(user_id: UUID, cents: Decimal, budget: Decimal) -> None:
+def _check_budget(user_id: UUID, cents: Decimal, budget: Decimal) -> None:
     if cents > budget:
         raise Permanent(
             BUDGET_TOO_SMALL, f"This needs {cents:f} cents at once; the budget of a whole day is {budget:f}."
@@ -133,17 +130,17 @@ def settle(purchase_id: UUID, *, quantity: int, cents: Decimal) -> None:
         cents=cents,
         settled_at=Coalesce("settled_at", StatementTimestamp()),
     )
-    if not settled:  # voided before: the result is worth more than the entry, so it is not refused
-        log.error("Purchase %s was settled and is not in the books.", purchase_id)
+    if not settled:  # voided before: the parse or the vectors are worth more than the entry
+        log.error("Purchase %s was settled and is not in the ledger.", purchase_id)
 
 
 def void(purchase_id: UUID) -> None:
-    """Forget a purchase that the vendor certainly did not make. What is settled stays."""
+    """Delete the reservation of a call that the vendor certainly did not make. What is settled stays."""
     Purchase.objects.filter(pk=purchase_id, state=Purchase.State.RESERVED).delete()
 
 
 def day_budget(user_id: UUID) -> Decimal | None:
-    """Return how many cents the tenant may spend a day: its own budget, or the setting's; None without a limit."""
+    """Return the tenant's budget in cents a day: its own, or the setting's; None without a limit."""
     own = Budget.objects.filter(pk=user_id).values_list("cents_per_day", flat=True).first()
     budget = Decimal(str(settings.TENANT_DAILY_CENTS)) if own is None else own
     return budget if budget > 0 else None
@@ -163,31 +160,25 @@ def spent_today(user_id: UUID) -> Decimal:
 
 
 def require_budget(user_id: UUID, cents: Decimal) -> None:
-    """Raise as ``reserve`` does when the tenant has not ``cents`` left, and reserve nothing."""
+    """Raise as ``reserve`` does when the tenant's budget does not have ``cents`` left, and reserve nothing."""
     budget = day_budget(user_id)
     if budget is not None:
         with transaction.atomic():
-            _check(user_id, cents, budget)
+            _check_budget(user_id, cents, budget)
 
 
 def tenant_purchases(user_id: UUID) -> QuerySet[Purchase]:
-    """Return the tenant's own purchases: a campaign's are not its to see."""
+    """Return the tenant's own purchases: only staff see a campaign's."""
     return Purchase.objects.filter(user_id=user_id, campaign_id=None)
-
-
-def spent_on_day(user_id: UUID, day: date) -> Decimal:
-    """Return the cents of a UTC day's purchases, unsettled ones included."""
-    return _on(tenant_purchases(user_id), day).aggregate(cents=Sum("cents"))["cents"] or Decimal(0)
 
 
 def spent_by_campaign(campaign_id: UUID) -> Decimal:
     """Return the cents of a campaign's purchases, unsettled ones included."""
-    found = Purchase.objects.filter(campaign_id=campaign_id)
-    return found.aggregate(cents=Sum("cents"))["cents"] or Decimal(0)
+    return Purchase.objects.filter(campaign_id=campaign_id).aggregate(cents=Sum("cents"))["cents"] or Decimal(0)
 
 
 def set_budget(user_id: UUID, cents_per_day: Decimal | None) -> None:
-    """Give a tenant a budget of its own, 0 for no limit, None for the setting's; jobs that wait for one try again."""
+    """Set a tenant's own budget, 0 for no limit, None for the setting's; wake the jobs that wait for it."""
     if cents_per_day is None:
         Budget.objects.filter(pk=user_id).delete()
     else:
@@ -207,19 +198,20 @@ GROUPS = {
 def bill(
     *, by: str, user_id: UUID | None = None, day: date | None = None, document_id: UUID | None = None
 ) -> list[dict[str, Any]]:
-    """Return what was bought, one row for each of ``by`` (a key of ``GROUPS``), campaign and unit: see ``summed``.
+    """Return sums of purchases, one row for each ``by`` (a key of ``GROUPS``), campaign and unit.
 
-    What tenants bought has no campaign, and comes first.
+    The columns are those of ``aggregate_purchases``. Tenants' own purchases have no campaign, and come first.
     """
-    found = Purchase.objects.all()
+    purchases = Purchase.objects.all()
     if user_id:
-        found = found.filter(user_id=user_id)
+        purchases = purchases.filter(user_id=user_id)
     if document_id:
-        found = found.filter(document_id=document_id)
+        purchases = purchases.filter(document_id=document_id)
     if day:
-        found = _on(found, day)
+        start = datetime.combine(day, time(), UTC)
+        purchases = purchases.filter(created_at__gte=start, created_at__lt=start + timedelta(days=1))
     group = GROUPS[by]
-    grouped = found.annotate(day=TruncDate("created_at")).values("campaign_id", group, "unit")
+    grouped = purchases.annotate(day=TruncDate("created_at")).values("campaign_id", group, "unit")
     return list(aggregate_purchases(grouped).order_by(F("campaign_id").asc(nulls_first=True), group, "unit"))
 
 
@@ -232,8 +224,3 @@ def aggregate_purchases(grouped: QuerySet[Purchase, Any]) -> QuerySet[Purchase, 
         settled_cents=Coalesce(Sum("cents", filter=settled), Decimal(0)),
         unsettled_cents=Coalesce(Sum("cents", filter=~settled), Decimal(0)),
     )
-
-
-def _on(found: QuerySet[Purchase], day: date) -> QuerySet[Purchase]:
-    begin = datetime.combine(day, time(), UTC)
-    return found.filter(created_at__gte=begin, created_at__lt=begin + timedelta(days=1))

@@ -1,21 +1,21 @@
-"""What is shared by all processes about those who are paid: pace, health, and the bill."""
+"""Vendor state shared by all processes: rate limits, circuit breakers, purchases, budgets and calls not yet counted."""
 
 from __future__ import annotations
 
 import uuid
 
-from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Now
 
 
 class RateLimit(models.Model):
-    """The rate budget of one vendor key, in requests or in tokens, as the limiter keeps it."""
+    """The rate limit of one vendor key, in requests or in tokens."""
 
     key = models.TextField(primary_key=True)
-    state = ArrayField(models.BigIntegerField(), default=list)
-    # The vendor itself said until when it wants to be left alone.
+    # GCRA's: when all that was spent is paid off at the rate of the limit.
+    theoretical_arrival = models.DateTimeField(null=True)
+    # By the vendor's own words: Retry-After, a used-up quota, a refused key.
     paused_until = models.DateTimeField(null=True)
     pause_reason = models.TextField(null=True)
 
@@ -33,9 +33,8 @@ class Breaker(models.Model):
     key = models.TextField(primary_key=True)
     state = models.TextField(db_default="closed")
     faults = models.IntegerField(db_default=0)
-    successes = models.IntegerField(db_default=0)
     opened_at = models.DateTimeField(null=True)
-    # One worker at a time asks whether the vendor is back.
+    # One call at a time probes whether the vendor is back.
     probe_until = models.DateTimeField(null=True)
 
     class Meta:
@@ -50,10 +49,10 @@ class Breaker(models.Model):
 
 
 class Purchase(models.Model):
-    """One call that costs money. Written before it is made; what is never settled may have been charged, and counts.
+    """One paid call. Inserted before it is made; what is never settled may have been charged, and counts.
 
-    It counts for ever: no sweep closes an old reservation, because nobody but the vendor's invoice knows better.
-    Outlives the document it was made for: money that was spent stays spent.
+    It counts for ever: no task closes an old reservation, because only the vendor's invoice knows better.
+    It outlives the document it was made for: money that was spent stays spent.
     """
 
     class State(models.TextChoices):
@@ -64,7 +63,7 @@ class Purchase(models.Model):
     user_id = models.UUIDField()
     document_id = models.UUIDField(null=True)
     job_id = models.UUIDField(null=True)
-    # Whose budget pays, where it is not the tenant's own: such a purchase is not the tenant's to see.
+    # The campaign whose budget pays, if not the tenant's own: only staff see such a purchase.
     campaign_id = models.UUIDField(null=True)
     stage = models.TextField()
     vendor = models.TextField()
@@ -80,12 +79,12 @@ class Purchase(models.Model):
         db_table = "purchases"
         default_permissions = ("view",)
         indexes = [
-            # Staff's list, the newest first; and what was bought on a day, whoever bought it.
+            # Staff's list, the newest first; and the purchases of a day, of all tenants.
             models.Index(F("created_at").desc(), "purchase_id", name="ix_purchases_newest"),
             models.Index(
                 F("created_at").desc(), "purchase_id", name="ix_purchases_reserved", condition=Q(state="reserved")
             ),
-            # Read before every spend: what a tenant has spent today.
+            # Read before every purchase: the tenant's spending of today.
             models.Index(
                 "user_id",
                 "created_at",
@@ -109,7 +108,7 @@ class Purchase(models.Model):
 
 
 class Budget(models.Model):
-    """What one tenant may spend a day, where it is not the setting's; 0 is no limit."""
+    """A tenant's own daily budget, in the place of TENANT_DAILY_CENTS; 0 is no limit."""
 
     user_id = models.UUIDField(primary_key=True)
     cents_per_day = models.DecimalField(max_digits=16, decimal_places=6)
@@ -123,11 +122,11 @@ class Budget(models.Model):
 
 
 class VendorCall(models.Model):
-    """One call of a vendor, until it is counted (``measures``). Inserted only: nobody waits for another's row."""
+    """One vendor call, until it is counted (``metrics``). Inserted only: no caller waits for another's row."""
 
     vendor = models.TextField()
     operation = models.TextField()
-    outcome = models.TextField()  # "ok", an HTTP status, or why there was no answer
+    outcome = models.TextField()  # "ok", an HTTP status, or the code of the failure
     seconds = models.FloatField()
 
     class Meta:

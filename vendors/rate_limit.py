@@ -1,24 +1,18 @@
-"""How fast: requests and tokens a minute of one vendor key, counted once for all processes.
+"""Rate limits: requests and tokens a minute of one vendor key, shared by all processes, and the vendor's own headers.
 
-The limiter library's own PostgresBucket writes a row for every token and locks the whole table; GCRA keeps one number.
+GCRA keeps one time a row, the theoretical arrival: when all that was spent is paid off at the rate of the limit.
 """
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Sequence
-from functools import lru_cache
-from math import ceil
-from typing import Any
+import math
+import re
+import time
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from email.utils import parsedate_to_datetime
 
-from django.conf import settings
-from django.core.exceptions import ImproperlyConfigured
 from django.db import connection
-from pyrate_limiter import Duration, Rate, RateItem
-from pyrate_limiter.abstracts.algorithm import GCRA, Decision, State, StateAlgorithm
-from pyrate_limiter.abstracts.store import StateStore
-from pyrate_limiter.buckets.redis_state import RedisStateStore
-from pyrate_limiter.buckets.state_bucket import StateBucket
 
 from jobs.outcomes import Wait
 from vendors.error_codes import VENDOR_BUDGET
@@ -27,45 +21,24 @@ from vendors.vendor import Vendor
 BUDGET_USED = VENDOR_BUDGET
 # Enough for OpenAI's largest call at the default budget; any sixty seconds see at most the budget and a half.
 BURST_SECONDS = 30
-REDIS_AWAY_SECONDS = 5.0
+LONGEST_PAUSE = 600.0  # no header pauses the whole deployment for longer
 
-WRITE = "UPDATE vendor_rate_limits p SET state = v.state FROM (VALUES {rows}) v (key, state) WHERE p.key = v.key"
-CREATE = "INSERT INTO vendor_rate_limits (key, state) SELECT k, '{}' FROM unnest(%s::text[]) k ON CONFLICT DO NOTHING"
+CREATE = "INSERT INTO vendor_rate_limits (key) SELECT unnest(%s::text[]) ON CONFLICT DO NOTHING"
+SPEND = """
+UPDATE vendor_rate_limits r SET theoretical_arrival = s.arrival
+FROM unnest(%s::text[], %s::timestamptz[]) s (key, arrival) WHERE r.key = s.key
+"""
 PAUSE = """
-INSERT INTO vendor_rate_limits AS p (key, state, paused_until, pause_reason)
-VALUES (%(key)s, '{}', clock_timestamp() + make_interval(secs => %(seconds)s), %(reason)s)
+INSERT INTO vendor_rate_limits AS r (key, paused_until, pause_reason)
+VALUES (%(key)s, clock_timestamp() + make_interval(secs => %(seconds)s), %(reason)s)
 ON CONFLICT (key) DO UPDATE SET paused_until = excluded.paused_until, pause_reason = excluded.pause_reason
-WHERE p.paused_until IS NULL OR p.paused_until < excluded.paused_until
+WHERE r.paused_until IS NULL OR r.paused_until < excluded.paused_until
 """
 
-
-class Overdraft(GCRA):
-    """GCRA that lets a call of more than the burst go when the bucket is full, and owes the rest of it."""
-
-    def step(self, rates: list[Rate], state: State, now: int, weight: int) -> tuple[State, Decision]:
-        fits = min(weight, *(rate.burst for rate in rates))
-        after, decision = super().step(rates, state, now, fits)
-        if not decision.allowed:
-            return after, decision
-        owed = weight - fits
-        return tuple(tat + owed * self._emission_us(rate) for rate, tat in zip(rates, after, strict=True)), decision
-
-
-class HeldState(StateStore):
-    """The state of one row of ``vendor_rate_limits`` that the present transaction has locked."""
-
-    def __init__(self, state: Sequence[int]) -> None:
-        self.state: State = tuple(state)
-
-    def check(self, algorithm: StateAlgorithm, rates: list[Rate], now: int, weight: int) -> Decision:
-        self.state, decision = algorithm.step(rates, self.read(algorithm, rates), now, weight)
-        return decision
-
-    def read(self, algorithm: StateAlgorithm, rates: list[Rate]) -> State:
-        return self.state if len(self.state) == len(rates) else algorithm.initial(rates)
-
-    def reset(self) -> None:
-        self.state = ()
+_GO_DURATION = re.compile(r"(?:\d{1,12}(?:\.\d{1,12})?(?:h|ms|m|s|us|µs|ns))+", re.ASCII)
+_GO_PART = re.compile(r"(\d{1,12}(?:\.\d{1,12})?)(h|ms|m|s|us|µs|ns)", re.ASCII)
+_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
+_KINDS = ("requests", "tokens")
 
 
 def row_keys(vendor: Vendor) -> list[str]:
@@ -78,81 +51,79 @@ def create_rows(vendor: Vendor) -> None:
         cursor.execute(CREATE, [row_keys(vendor)])
 
 
-def acquire(vendor: Vendor, states: dict[str, Sequence[int]], *, tokens: int, now: int) -> None:
+def spend(vendor: Vendor, arrivals: Mapping[str, datetime | None], *, tokens: int, now: datetime) -> None:
     """Spend one request and ``tokens``, both or neither, or raise ``Wait("VENDOR_BUDGET")``.
 
-    ``states`` are the rows as the present transaction has locked them, ``now`` is the database's clock in ms.
+    ``arrivals`` are the rows as the current transaction has locked them, ``now`` is the database's time.
     """
-    asked = [(key, limit, weight) for key, limit, weight in _asked(vendor, tokens) if limit and weight]
-    if settings.VENDOR_BUDGET_REDIS_URL:
-        _take_from_redis(asked, now)
-        return
-    held = {key: HeldState(states[key]) for key, _, _ in asked}
-    for key, limit, weight in asked:
-        _put(StateBucket([_rate(limit)], Overdraft(), held[key]), key, weight, now)
-    _write(held)
-
-
-def _asked(vendor: Vendor, tokens: int) -> list[tuple[str, int, int]]:
-    # Tokens first: in Redis, where the two are not one transaction, what is lost between them is then on the safe side.
-    return [(f"{vendor.key}:tokens", vendor.tokens_per_minute, tokens), (vendor.key, vendor.requests_per_minute, 1)]
-
-
-def _rate(limit: int) -> Rate:
-    return Rate(limit, Duration.MINUTE, burst=ceil(limit * BURST_SECONDS / 60))
-
-
-def _put(bucket: StateBucket, key: str, weight: int, now: int) -> None:
-    item = RateItem(key, now, weight)
-    if not bucket.put(item):
-        wait = bucket.waiting(item)
-        raise Wait(max(wait, 1) / 1000 if isinstance(wait, int) else 1.0, BUDGET_USED)
-
-
-def _write(held: dict[str, HeldState]) -> None:
-    if held:
-        sql = WRITE.format(rows=", ".join(["(%s, %s::bigint[])"] * len(held)))
-        rows = [(key, [int(number) for number in store.state]) for key, store in held.items()]
+    updates: dict[str, datetime] = {}
+    limits = (f"{vendor.key}:tokens", vendor.tokens_per_minute, tokens), (vendor.key, vendor.requests_per_minute, 1)
+    for key, limit, weight in limits:
+        if limit and weight:
+            interval = timedelta(microseconds=math.ceil(60_000_000 / limit))
+            burst = math.ceil(limit * BURST_SECONDS / 60)
+            arrival = max(arrivals[key] or now, now)
+            # A call of more than the burst goes when nothing is owed, and owes the rest of it.
+            wait = arrival + (min(weight, burst) - burst) * interval - now
+            if wait > timedelta():
+                raise Wait(max(wait.total_seconds(), 0.001), BUDGET_USED)
+            updates[key] = arrival + weight * interval
+    if updates:
         with connection.cursor() as cursor:
-            cursor.execute(sql, [value for row in rows for value in row])
-
-
-def _take_from_redis(asked: list[tuple[str, int, int]], now: int) -> None:
-    """Look at all first, then spend: a call that one of them refuses costs the others nothing, but for a race."""
-    redis = _redis()
-    try:
-        buckets = [
-            (StateBucket([_rate(limit)], GCRA(), RedisStateStore(redis, f"accessa:pace:{key}")), key, limit, weight)
-            for key, limit, weight in asked
-        ]
-        for looking in (True, False):
-            for bucket, key, limit, weight in buckets:
-                capped = min(weight, _rate(limit).burst)  # the library's script refuses more for ever
-                store = HeldState([int(n) for n in bucket.store.read(bucket.algorithm, bucket.rates)])  # type: ignore[union-attr]
-                _put(StateBucket(bucket.rates, GCRA(), store) if looking else bucket, key, capped, now)
-    except _redis_module().exceptions.RedisError as error:
-        raise Wait(REDIS_AWAY_SECONDS, BUDGET_USED) from error
-
-
-@lru_cache(maxsize=1)
-def _redis_at(url: str) -> Any:
-    return _redis_module().Redis.from_url(url, socket_timeout=5, socket_connect_timeout=5)
-
-
-def _redis() -> Any:
-    return _redis_at(settings.VENDOR_BUDGET_REDIS_URL)
-
-
-def _redis_module() -> Any:
-    try:
-        return importlib.import_module("redis")
-    except ImportError as error:
-        raise ImproperlyConfigured(
-            "VENDOR_BUDGET_REDIS_URL needs the redis package: pip install -r requirements/optional.txt"
-        ) from error
+            cursor.execute(SPEND, [list(updates), list(updates.values())])
 
 
 def pause(vendor: Vendor, seconds: float, reason: str) -> None:
     """Hold back all calls of all processes for ``seconds``; a longer pause that is in force stays."""
     with connection.cursor() as cursor:
         cursor.execute(PAUSE, {"key": vendor.key, "seconds": seconds, "reason": reason})
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """Return the longest wait, in seconds, that a 429 or 503 asks for; None when it names none."""
+    lowered = {name.lower(): value for name, value in headers.items()}
+    text = lowered.get("retry-after")
+    seconds = _number(text)
+    if seconds is None and text is not None and (until := _epoch(text)) is not None:
+        # RFC 9110 §10.2.3: a date counts from the vendor's own clock where it shows one.
+        seconds = max(0.0, until - (_epoch(lowered.get("date", "")) or time.time()))
+    resets = [parse_duration(lowered.get(f"x-ratelimit-reset-{kind}")) for kind in _KINDS]
+    return _longest([_number(lowered.get("retry-after-ms"), scale=1e-3), seconds, *resets])
+
+
+def quota_reset(headers: Mapping[str, str]) -> float | None:
+    """Return in how many seconds the vendor takes calls again when a response used up the last of its allowance."""
+    lowered = {name.lower(): value for name, value in headers.items()}
+    used_up = [kind for kind in _KINDS if _number(lowered.get(f"x-ratelimit-remaining-{kind}")) == 0]
+    return _longest([parse_duration(lowered.get(f"x-ratelimit-reset-{kind}")) for kind in used_up])
+
+
+def parse_duration(text: str | None) -> float | None:
+    """Return the seconds of a Go duration (``12ms``, ``1s``, ``6m0s``) or of a bare number; None for anything else.
+
+    https://pkg.go.dev/time#ParseDuration, the format of OpenAI's x-ratelimit-reset headers.
+    """
+    text = (text or "").strip()
+    if len(text) <= 64 and _GO_DURATION.fullmatch(text):
+        return sum(float(number) * _UNITS[unit] for number, unit in _GO_PART.findall(text))
+    return _number(text)
+
+
+def _epoch(text: str) -> float | None:
+    try:
+        return parsedate_to_datetime(text[:64]).timestamp()
+    except (ValueError, TypeError, OverflowError):
+        return None
+
+
+def _number(text: str | None, scale: float = 1.0) -> float | None:
+    try:
+        number = float((text or "")[:64])
+    except ValueError:
+        return None
+    return number * scale if math.isfinite(number) and number >= 0 else None
+
+
+def _longest(waits: list[float | None]) -> float | None:
+    named = [wait for wait in waits if wait is not None]
+    return min(max(named), LONGEST_PAUSE) if named else None

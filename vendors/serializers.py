@@ -1,4 +1,4 @@
-"""How money is shown to the tenant who spends it."""
+"""Serializers of a tenant's spending and purchases."""
 
 from __future__ import annotations
 

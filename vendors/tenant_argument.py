@@ -1,4 +1,4 @@
-"""Which tenant a command means."""
+"""Tenant argument of management commands: a UUID, an e-mail address, or "laws"."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from django.core.management.base import CommandError
 from accounts.models import User
 from accounts.system_tenant import SYSTEM_TENANT_ID
 
-LAWS = "laws"  # the corpus, which has a model, a bill and a budget as tenants have
+LAWS = "laws"  # the system tenant, which has a model, a bill and a budget as tenants have
 
 
 def parse_tenant(text: str) -> UUID:
-    """Return the tenant of what ``identified`` takes, or of an e-mail."""
+    """Return the tenant's id of a UUID, "laws" or an e-mail address."""
     try:
         return parse_tenant_id(text)
     except ValueError:
@@ -24,8 +24,5 @@ def parse_tenant(text: str) -> UUID:
 
 
 def parse_tenant_id(text: str) -> UUID:
-    """Return the tenant of a UUID (that need have no row here: Supabase's users have none) or of "laws".
-
-    Raises ``ValueError``.
-    """
+    """Return the tenant's id of "laws" or a UUID; Supabase's users have no row here. Raises ``ValueError``."""
     return SYSTEM_TENANT_ID if text.strip().lower() == LAWS else UUID(text)

@@ -1,5 +1,3 @@
-"""The addresses of money."""
-
 from django.urls import path
 
 from vendors import views

@@ -1,4 +1,4 @@
-"""Who sells: a name, the key that is charged, and what the key allows a minute."""
+"""A vendor account: name, API key, rate limits."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from dataclasses import dataclass
 class Vendor:
     """``tokens_per_minute`` 0 means that the vendor counts no tokens.
 
-    ``part`` has a breaker of its own, and the budget of all: reading may go well while buying does not, and must not
-    say that all is well. ``circuits``: how many breakers share a job's tries, so each opens the sooner.
+    ``part`` has its own breaker and shares the rate limit: downloads may work while paid calls fail, and must not
+    report that all is well. ``circuits``: how many breakers share a job's tries, so each opens the sooner.
     """
 
     name: str
@@ -23,10 +23,10 @@ class Vendor:
 
     @property
     def key(self) -> str:
-        """Return what its budget is filed under: two keys of one vendor are two budgets."""
+        """Return the key of its rate limit: two API keys of one vendor are two budgets."""
         return f"{self.name}:{hashlib.sha256(self.api_key.encode()).hexdigest()[:12]}"
 
     @property
     def circuit(self) -> str:
-        """Return what its breaker is filed under."""
+        """Return the key of its breaker."""
         return f"{self.key}/{self.part}" if self.part else self.key

@@ -1,4 +1,4 @@
-"""Money in the API: what a tenant has spent, and on what."""
+"""API views of a tenant's spending and purchases."""
 
 from __future__ import annotations
 
@@ -26,9 +26,11 @@ class UsageView(APIView):
         """Show what the caller has spent today and this month (UTC), and what is left of today's budget."""
         user_id = caller_id(request)
         with as_tenant(user_id):
-            own = ledger.tenant_purchases(user_id)
-            today, month = (own.filter(created_at__gte=ledger.period_start(period)) for period in ("day", "month"))
-            shown = {
+            purchases = ledger.tenant_purchases(user_id)
+            today, month = (
+                purchases.filter(created_at__gte=ledger.period_start(period)) for period in ("day", "month")
+            )
+            usage = {
                 "today": _spent(today),
                 "month": _spent(month),
                 "budget_cents_per_day": ledger.day_budget(user_id),
@@ -37,7 +39,7 @@ class UsageView(APIView):
                     ledger.aggregate_purchases(month.values("vendor", "unit")).order_by("vendor", "unit")
                 ),
             }
-        return Response(UsageResponse(shown).data)
+        return Response(UsageResponse(usage).data)
 
 
 def _spent(purchases: QuerySet[Purchase]) -> dict[str, Any]:
@@ -51,12 +53,12 @@ class PurchasesView(APIView):
 
     @extend_schema(operation_id="document_purchases", responses=PurchaseResponse(many=True))
     def get(self, request: Request, document_id: UUID) -> Response:
-        """Show what was bought for a document of the caller's, the newest first; it outlives the document.
+        """Show the purchases for a document of the caller's, the newest first; they outlive the document.
 
         A document that does not exist and one of another tenant have the same empty list.
         """
-        user_id, pages = caller_id(request), NewestFirstPagination()
+        user_id, pages = caller_id(request), self.pagination_class()
         with as_tenant(user_id):
-            own = ledger.tenant_purchases(user_id).filter(document_id=document_id)
-            shown = PurchaseResponse(pages.paginate_queryset(own, request, view=self), many=True).data
-        return pages.get_paginated_response(shown)
+            purchases = ledger.tenant_purchases(user_id).filter(document_id=document_id)
+            page = PurchaseResponse(pages.paginate_queryset(purchases, request, view=self), many=True).data
+        return pages.get_paginated_response(page)

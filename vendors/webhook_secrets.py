@@ -1,4 +1,4 @@
-"""The secrets that callbacks are signed with: given with each order, and tried by whoever is called back."""
+"""Webhook signing secrets: sent to the vendor with each parse request, tried when a callback is verified."""
 
 from __future__ import annotations
 
@@ -21,18 +21,23 @@ def webhook_secrets() -> list[str]:
     configured: list[str] = settings.LLAMAPARSE_WEBHOOK_SECRETS
     if any(is_weak(secret) for secret in configured):
         raise ImproperlyConfigured(f"LLAMAPARSE_WEBHOOK_SECRETS holds a secret of fewer than {LEAST_BYTES} bytes.")
-    keys = [settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS]
-    return list(configured) or [_derived(key) for key in keys]
+    if configured:
+        return list(configured)
+    digests = (
+        salted_hmac("vendors.webhook_secrets", "llamaparse", secret=key, algorithm="sha256").digest()
+        for key in (settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS)
+    )
+    return [PREFIX + base64.b64encode(digest).decode() for digest in digests]
 
 
 def is_weak(secret: str) -> bool:
-    """Whether a secret is too short, as text for LlamaCloud or, for Standard Webhooks, as the bytes it stands for."""
+    """Return whether a secret is too short, as LlamaCloud's text or as the bytes of a Standard Webhooks secret."""
     key = standard_key(secret)
     return len(secret.encode() if key is None else key) < LEAST_BYTES
 
 
 def standard_key(secret: str) -> bytes | None:
-    """Return the bytes behind ``whsec_<base64>``, or None for a secret of another form: LlamaCloud takes any text."""
+    """Return the bytes of ``whsec_<base64>``, or None for a secret of another form: LlamaCloud takes any text."""
     if not secret.startswith(PREFIX):
         return None
     text = secret.removeprefix(PREFIX)
@@ -40,8 +45,3 @@ def standard_key(secret: str) -> bytes | None:
         return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
     except ValueError:
         return None
-
-
-def _derived(key: str | bytes) -> str:
-    digest = salted_hmac("vendors.webhook_secrets", "llamaparse", secret=key, algorithm="sha256").digest()
-    return PREFIX + base64.b64encode(digest).decode()

@@ -20,16 +20,16 @@ from statutes.models import Consumer
 from statutes.s3 import client as s3
 from statutes.sqs import client as sqs
 from statutes.sqs import dead_letters
-from vendors import guard
+from vendors.error_codes import VENDOR_AWAY, VENDOR_RATE_LIMITED, VENDOR_REFUSES_KEY
 
 QUEUES = ("SQS_QUEUE_URL", "SQS_PRIORITY_QUEUE_URL")
 RIGHTS = "sqs:ReceiveMessage, sqs:DeleteMessage, sqs:ChangeMessageVisibility, sqs:SendMessage, sqs:GetQueueAttributes"
 REACH = "Allow this machine to reach SQS, or correct SQS_REGION and SQS_ENDPOINT_URL."
 REMEDIES = {
     "SQS_NO_QUEUE": ("is no queue that is there", "Correct it, or SQS_REGION."),
-    guard.KEY: ("refuses the key, or there is none", f"Let the role or the key do {RIGHTS}."),
-    guard.LIMITED: ("has had too many calls", "Run doctor again in a minute."),
-    guard.AWAY: ("has failed again and again; calls are held back", "Wait, or look at AWS' health page."),
+    VENDOR_REFUSES_KEY: ("refuses the key, or there is none", f"Let the role or the key do {RIGHTS}."),
+    VENDOR_RATE_LIMITED: ("has had too many calls", "Run doctor again in a minute."),
+    VENDOR_AWAY: ("has failed again and again; calls are held back", "Wait, or look at AWS' health page."),
     "VENDOR_UNAVAILABLE": ("has a fault of its own", "Wait, or look at AWS' health page."),
     "VENDOR_REFUSED": ("refuses the request", "Look whether it is the address of a queue of SQS."),
 }

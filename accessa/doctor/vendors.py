@@ -26,6 +26,7 @@ from embeddings.embedders.openai import OpenAI
 from embeddings.embedders.titan import Titan
 from jobs.outcomes import Permanent, Retryable, Wait
 from vendors import guard
+from vendors.error_codes import VENDOR_AWAY, VENDOR_QUOTA_EXHAUSTED, VENDOR_RATE_LIMITED, VENDOR_REFUSES_KEY
 from vendors.guard import InvalidResponse, VendorRefused
 from vendors.models import Breaker, RateLimit
 
@@ -41,23 +42,23 @@ KEY_REMEDY = "Make a new key with the vendor, and set {} for API and workers."
 TOP_UP = "Top it up; the jobs that wait go on by themselves."
 NOT_OPENAI = "Correct OPENAI_BASE_URL: its server is not OpenAI."
 OPENAI_REMEDIES = {
-    guard.KEY: ("OpenAI refuses its key.", KEY_REMEDY.format("OPENAI_API_KEY")),
-    guard.QUOTA: ("OpenAI's account has no credit left.", TOP_UP),
-    guard.LIMITED: ("OpenAI has had too many calls.", "Lower OPENAI_REQUESTS_PER_MINUTE, or wait."),
-    guard.AWAY: ("OpenAI has failed again and again; calls are held back.", "Wait, or look at its status page."),
+    VENDOR_REFUSES_KEY: ("OpenAI refuses its key.", KEY_REMEDY.format("OPENAI_API_KEY")),
+    VENDOR_QUOTA_EXHAUSTED: ("OpenAI's account has no credit left.", TOP_UP),
+    VENDOR_RATE_LIMITED: ("OpenAI has had too many calls.", "Lower OPENAI_REQUESTS_PER_MINUTE, or wait."),
+    VENDOR_AWAY: ("OpenAI has failed again and again; calls are held back.", "Wait, or look at its status page."),
     "VENDOR_UNAVAILABLE": ("OpenAI has a fault of its own.", "Wait, or look at its status page."),
     "VENDOR_UNREACHABLE": ("OpenAI does not answer.", "Allow this machine to reach it, or correct OPENAI_BASE_URL."),
 }
 TITAN_RIGHTS = "Let the role or the key do bedrock:InvokeModel, and let the account use the model in TITAN_REGION."
 TITAN_REACH = "Allow this machine to reach Bedrock, or correct TITAN_REGION and TITAN_ENDPOINT_URL."
 TITAN_REMEDIES = {
-    guard.KEY: ("Bedrock refuses the key, or there is none.", TITAN_RIGHTS),
-    guard.QUOTA: ("The account's quota for the model is used up.", "Raise it in AWS' Service Quotas."),
-    guard.LIMITED: (
+    VENDOR_REFUSES_KEY: ("Bedrock refuses the key, or there is none.", TITAN_RIGHTS),
+    VENDOR_QUOTA_EXHAUSTED: ("The account's quota for the model is used up.", "Raise it in AWS' Service Quotas."),
+    VENDOR_RATE_LIMITED: (
         "Bedrock has had too many calls.",
         "Lower TITAN_REQUESTS_PER_MINUTE, or raise the account's quota.",
     ),
-    guard.AWAY: ("Bedrock has failed again and again; calls are held back.", "Wait, or look at AWS' health page."),
+    VENDOR_AWAY: ("Bedrock has failed again and again; calls are held back.", "Wait, or look at AWS' health page."),
     "VENDOR_UNAVAILABLE": ("Bedrock has a fault of its own.", "Wait, or look at AWS' health page."),
     "VENDOR_UNREACHABLE": ("Bedrock does not answer.", TITAN_REACH),
 }

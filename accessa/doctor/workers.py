@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import socket
 import time
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ from django_q.brokers import get_broker
 
 from accessa import config_digest
 from accessa.doctor.http import NoResponse, send_request
-from accessa.doctor.runner import Finding, error, note, skipped, warning
+from accessa.doctor.runner import Finding, error, note, warning
 from documents.storage.s3 import S3Bucket
 from jobs.cluster import registry
 from jobs.cluster.broker import NotifyBroker
@@ -88,19 +87,6 @@ def check_broker() -> Iterator[Finding]:
             "A NOTIFY is lost: workers find new work a second late, and advisory locks do not hold.",
             "Connect the workers past the pooler, or in its session mode.",
         )
-
-
-def check_budget_redis() -> Iterator[Finding]:
-    if not settings.VENDOR_BUDGET_REDIS_URL:
-        yield skipped("it is in the database")
-        return
-    try:
-        redis: Any = importlib.import_module("redis")  # of the optional set
-        with redis.Redis.from_url(settings.VENDOR_BUDGET_REDIS_URL, socket_timeout=3.0) as client:
-            client.ping()
-    except Exception as failure:
-        remedy = "Correct VENDOR_BUDGET_REDIS_URL, or unset it."
-        yield error(f"The budget's Redis does not answer: {safe_error_name(failure)}.", remedy)
 
 
 def check_clocks() -> Iterator[Finding]:

@@ -97,9 +97,8 @@ def _known() -> Iterator[str]:
     yield from (str(said["client_secret"]) for said in settings.CONNECTORS.values())
     for database in settings.DATABASES.values():
         yield str(database.get("PASSWORD") or "")
-    for url in (settings.VENDOR_BUDGET_REDIS_URL, settings.Q_CLUSTER.get("redis")):
-        if isinstance(url, str):
-            yield from (url, urlsplit(url).password or "")
+    if isinstance(url := settings.Q_CLUSTER.get("redis"), str):
+        yield from (url, urlsplit(url).password or "")
 
 
 def clear_secret_cache() -> None:

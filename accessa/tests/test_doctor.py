@@ -98,7 +98,7 @@ def test_a_deployment_that_is_well_is_all_green_and_keeps_no_trace(
     assert {each["check"]: each["level"] for each in verdicts if each["level"] not in ("ok", "skipped")} == {}
     assert [each["check"] for each in verdicts] == [name for name in NAMES if name != SLOW]
     assert {each["check"] for each in verdicts if each["level"] == "skipped"} == {
-        "signers", "budget", "titan", "statutes-queue", "statutes-bucket",
+        "signers", "titan", "statutes-queue", "statutes-bucket",
     }  # fmt: skip
     assert rows() == before
     assert [list(storages[name].names()) for name in ("raw", "parsed")] == [[], []]  # type: ignore[attr-defined]
@@ -170,11 +170,11 @@ def secrets(settings: Any) -> Iterator[list[str]]:
         setattr(settings, name, secret)
     lists = [f"secret-{uuid4()}" for _ in range(2)]
     settings.LLAMAPARSE_WEBHOOK_SECRETS, settings.SECRET_KEY_FALLBACKS = lists[:1], lists[1:]
-    passwords = [f"secret-{uuid4()}" for _ in range(2)]
-    settings.VENDOR_BUDGET_REDIS_URL, doorbell = (f"redis://us:{each}@redis.example:6379/1" for each in passwords)
+    password = f"secret-{uuid4()}"
+    doorbell = f"redis://us:{password}@redis.example:6379/1"
     settings.Q_CLUSTER = {**settings.Q_CLUSTER, "redis": doorbell}
     clear_secret_cache()
-    yield [*named.values(), *lists, *passwords, settings.VENDOR_BUDGET_REDIS_URL, doorbell]
+    yield [*named.values(), *lists, password, doorbell]
     clear_secret_cache()
 
 
@@ -309,12 +309,6 @@ def test_workers_on_another_machine_than_the_files_are_found() -> None:
     Cluster.objects.create(name="elsewhere:7", workers=2, fingerprint=own.fingerprint)
 
     assert reports("likeness", "there are 2 machines: elsewhere,", "Set up a bucket")
-
-
-def test_a_redis_that_should_ring_and_does_not_is_found(settings: Any) -> None:
-    settings.VENDOR_BUDGET_REDIS_URL = "redis://127.0.0.1:1/0"
-
-    assert reports("budget", "does not answer", "Correct VENDOR_BUDGET_REDIS_URL")
 
 
 # The addresses

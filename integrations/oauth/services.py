@@ -29,6 +29,7 @@ from integrations.oauth.provider_config import OAUTH_CONFIGS, uses_pkce
 from integrations.oauth.token_endpoint import GrantRefused, TokenResponse
 from jobs.outcomes import StageFailure, Wait
 from vendors import guard
+from vendors.error_codes import VENDOR_REFUSES_KEY
 
 FIXTURE_ACCOUNT = "recorded"  # the account of fixture mode
 _NUMBER = re.compile(r"[0-9]{1,32}")
@@ -134,7 +135,7 @@ def _code_refused() -> ApiError:
 
 
 def _refused_later(reason: str) -> ApiError:
-    if reason in ("OAUTH_CLIENT_REFUSED", guard.KEY):
+    if reason in ("OAUTH_CLIENT_REFUSED", VENDOR_REFUSES_KEY):
         return _not_configured()
     detail = "The provider cannot be reached at present. Try again in a moment."
     return ApiError(PROVIDER_UNREACHABLE, detail, retry_after=5)

@@ -24,7 +24,8 @@ from integrations.sync.pgmq import raise_if_stopping
 from integrations.transports import Transport
 from integrations.transports.responses import TooLarge
 from jobs.outcomes import Retryable, Wait
-from vendors.guard import AWAY, VendorRefused
+from vendors.error_codes import VENDOR_AWAY
+from vendors.guard import VendorRefused
 
 BATCH_SIZE = 25  # fetched for one page: some seconds of calls, and little to do again after a crash
 LISTING_SIZE = 500  # ids of one listing; they travel in the message, about 10 KB
@@ -208,8 +209,8 @@ def _fetch_retries(ids: Sequence[str], fetch: Fetch, object_name: str) -> Fetche
         try:
             items.append(fetch(id))
         except Wait as postponed:
-            if postponed.reason == AWAY:
-                failed += [FailedItem(f"{object_name}:{each}", AWAY, retry=True) for each in ids[at:]]
+            if postponed.reason == VENDOR_AWAY:
+                failed += [FailedItem(f"{object_name}:{each}", VENDOR_AWAY, retry=True) for each in ids[at:]]
                 return items, failed, []
             if not items and not failed:
                 raise

@@ -12,14 +12,14 @@ from django.conf import settings
 from integrations.providers import ITEM_UNREADABLE, FailedItem, RawItem
 from integrations.records.text import strip_unstorable
 from jobs.outcomes import Retryable
-from vendors.errors import INVALID
+from vendors.error_codes import VENDOR_ANSWER_INVALID
 
 
 class UnreadableResponse(Retryable):
     """A page that differs from the provider's documentation. Never taken for an empty one: that would delete."""
 
     def __init__(self) -> None:
-        super().__init__(INVALID)
+        super().__init__(VENDOR_ANSWER_INVALID)
 
 
 # --- listing responses: a malformed one fails the page --------------------------------------------------------------

@@ -88,7 +88,7 @@ class McpTools:
     def names(self) -> dict[str, Mapping[str, Any]]:
         """Return the JSON schema of each tool's arguments, by the tool's name."""
         if self._names is None:
-            with guard.guarded_call(self.vendor, "tools/list", meaning=interpret_status):
+            with guard.guarded_call(self.vendor, "tools/list", interpret=interpret_status):
                 self._names = self._run(_list_tools, "tools", MOST_BYTES)
         return self._names
 
@@ -110,7 +110,7 @@ class McpTools:
         async def step(client: Client) -> CallToolResult:
             return await client.call_tool(tool, dict(arguments))
 
-        with guard.guarded_call(self.vendor, operation, meaning=interpret_status):
+        with guard.guarded_call(self.vendor, operation, interpret=interpret_status):
             try:
                 return read(_object(self._run(step, tool, most or MOST_BYTES)))
             except ResponseTooLarge:

@@ -12,8 +12,8 @@ from integrations.error_codes import ITEM_TOO_LARGE, SCOPES_MISSING
 from integrations.models import ConnectedSource
 from integrations.providers import TokenRefused
 from jobs.outcomes import Permanent, Wait
-from vendors import guard
-from vendors import rate_limit_headers as headers
+from vendors import guard, rate_limit
+from vendors.error_codes import VENDOR_QUOTA_EXHAUSTED, VENDOR_RATE_LIMITED
 from vendors.errors import ErrorResponse
 from vendors.guard import InvalidResponse, VendorRefused
 from vendors.vendor import Vendor
@@ -69,12 +69,14 @@ def interpret_status(status: ErrorResponse) -> Exception | None:
     if status.status == 401:
         return TokenRefused()
     if status.status in (403, 429) and code in _USED_UP:
-        return Wait(guard.QUOTA_SECONDS, guard.QUOTA)
+        return Wait(guard.QUOTA_SECONDS, VENDOR_QUOTA_EXHAUSTED)
     if status.status != 403:
         return None
     if code in _TOO_FAST:
-        seconds = headers.retry_after(status.headers)
-        return Wait(guard.LIMITED_SECONDS if seconds is None else max(seconds, guard.LEAST_SECONDS), guard.LIMITED)
+        seconds = rate_limit.retry_after(status.headers)
+        return Wait(
+            guard.LIMITED_SECONDS if seconds is None else max(seconds, guard.LEAST_SECONDS), VENDOR_RATE_LIMITED
+        )
     if code in _NO_SCOPE:
         return Permanent(SCOPES_MISSING, "The tenant's consent does not cover this.")
     return VendorRefused(status.status, code)

@@ -86,7 +86,7 @@ class RestTransport:
         *,
         times: int = 1,
     ) -> Iterator[httpx.Response]:
-        with guard.guarded_call(self.vendor, operation, meaning=interpret_status):
+        with guard.guarded_call(self.vendor, operation, interpret=interpret_status):
             if not path.startswith("/") or _LEADS_AWAY.search(path):
                 raise InvalidResponse("An id of the provider's cannot stand in an address.")
             params = {name: param for name, param in (params or {}).items() if param is not None}

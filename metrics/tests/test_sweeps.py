@@ -38,7 +38,7 @@ def measured() -> set[str]:
         ("events", {periodic.MOVES}),
         ("clusters", {periodic.STANDING}),
         ("purchases", {periodic.SPENDING}),
-        ("stored", {periodic.STORAGE}),
+        ("storage_usage", {periodic.STORAGE}),
     ],
 )
 def test_what_cannot_be_measured_keeps_nothing_else_from_it(table: str, fails: set[str]) -> None:

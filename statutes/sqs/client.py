@@ -18,6 +18,7 @@ from django.db.utils import DatabaseError, InterfaceError
 from jobs.outcomes import Permanent, Wait
 from statutes.error_codes import SQS_MESSAGE_LOST, SQS_NO_QUEUE
 from vendors import aws, call_metrics, guard
+from vendors.error_codes import VENDOR_RATE_LIMITED
 from vendors.errors import ErrorResponse
 from vendors.vendor import Vendor
 
@@ -146,7 +147,7 @@ def queue_attributes(queue_url: str) -> dict[str, str]:
 
 @contextmanager
 def _guarded(operation: str) -> Iterator[None]:
-    with guard.guarded_call(_vendor(), operation, meaning=_map_error):
+    with guard.guarded_call(_vendor(), operation, interpret=_map_error):
         yield
 
 
@@ -163,5 +164,5 @@ def _map_error(response: ErrorResponse) -> Exception | None:
     if response.vendor_code in NO_QUEUE:
         return Wait(MISSING_SECONDS, SQS_NO_QUEUE)
     if response.vendor_code == THROTTLED:  # with status 400
-        return Wait(THROTTLED_SECONDS, guard.LIMITED)
+        return Wait(THROTTLED_SECONDS, VENDOR_RATE_LIMITED)
     return MessageLost() if response.vendor_code in GONE else None

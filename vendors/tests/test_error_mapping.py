@@ -6,6 +6,7 @@ import pytest
 
 from jobs.outcomes import Permanent, Retryable, Wait
 from vendors import guard
+from vendors.error_codes import VENDOR_RATE_LIMITED
 from vendors.errors import ErrorResponse
 from vendors.models import Breaker
 from vendors.vendor import Vendor
@@ -31,12 +32,12 @@ def error(status: int) -> Exception:
 
 
 def meaning(answer: ErrorResponse) -> Exception | None:
-    told: dict[int, Exception] = {401: KeyRefused(), 403: Wait(9, guard.LIMITED), 500: KeyRefused()}
+    told: dict[int, Exception] = {401: KeyRefused(), 403: Wait(9, VENDOR_RATE_LIMITED), 500: KeyRefused()}
     return told.get(answer.status)
 
 
 def call(vendor: Vendor, status: int) -> None:
-    with guard.guarded_call(vendor, "get", meaning=meaning):
+    with guard.guarded_call(vendor, "get", interpret=meaning):
         raise error(status)
 
 

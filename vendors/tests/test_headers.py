@@ -7,7 +7,7 @@ from email.utils import formatdate
 
 import pytest
 
-from vendors import rate_limit_headers
+from vendors import rate_limit
 
 
 @pytest.mark.parametrize(
@@ -34,20 +34,20 @@ from vendors import rate_limit_headers
 )
 def test_durations_are_read_as_go_writes_them(text: str | None, seconds: float | None) -> None:
     assert (
-        rate_limit_headers.parse_duration(text) == pytest.approx(seconds)
+        rate_limit.parse_duration(text) == pytest.approx(seconds)
         if seconds is not None
-        else rate_limit_headers.parse_duration(text) is None
+        else rate_limit.parse_duration(text) is None
     )
 
 
 def test_a_date_counts_from_the_vendors_own_clock() -> None:
     said = {"Date": "Sun, 06 Nov 1994 08:49:37 GMT", "Retry-After": "Sun, 06 Nov 1994 08:50:07 GMT"}
 
-    assert rate_limit_headers.retry_after(said) == 30
+    assert rate_limit.retry_after(said) == 30
 
 
 def test_a_date_without_the_vendors_clock_counts_from_ours() -> None:
-    waits = rate_limit_headers.retry_after({"retry-after": formatdate(time.time() + 30, usegmt=True)})
+    waits = rate_limit.retry_after({"retry-after": formatdate(time.time() + 30, usegmt=True)})
 
     assert waits == pytest.approx(30, abs=2)
 
@@ -65,7 +65,7 @@ def test_a_date_without_the_vendors_clock_counts_from_ours() -> None:
     ],
 )
 def test_the_longest_wait_that_is_given_holds(said: dict[str, str], seconds: float | None) -> None:
-    assert rate_limit_headers.retry_after(said) == seconds
+    assert rate_limit.retry_after(said) == seconds
 
 
 @pytest.mark.parametrize(
@@ -80,4 +80,4 @@ def test_only_an_allowance_that_is_used_up_holds_back(requests: str, tokens: str
         "x-ratelimit-reset-tokens": "6m0s",
     }
 
-    assert rate_limit_headers.quota_reset(said) == seconds
+    assert rate_limit.quota_reset(said) == seconds

@@ -53,7 +53,6 @@ CHECKS = (
     Check("statutes-bucket", "Written, read and emptied below the prefixes of artifacts.", statutes.check_bucket,
           timeout=60, timeout_remedy=FIREWALL),
     Check("signers", "The keys of tenants' tokens can be fetched.", vendors.check_jwks),
-    Check("budget", "The shared budget answers.", workers.check_budget_redis),
     Check("callback", "Reached, valid with each secret, refused when forged.", endpoints.check_webhook,
           timeout_remedy=FIREWALL),
     Check("cors-api", "Browsers of the named origins may call, others not.", endpoints.check_api_cors, ("api",)),

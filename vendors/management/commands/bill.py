@@ -1,4 +1,4 @@
-"""Show what was bought, and what for."""
+"""Command to show the bill: purchases by stage, vendor, document, day or campaign."""
 
 from __future__ import annotations
 
@@ -52,21 +52,16 @@ def _table(by: str, rows: list[dict[str, Any]]) -> Table:
         ("unsettled cents", f"{unsettled:.6f}"),
     ):
         table.add_column(name, total, justify="right")
-    for campaign_id, found in groupby(rows, key=itemgetter("campaign_id")):
+    for campaign_id, group in groupby(rows, key=itemgetter("campaign_id")):
         if campaign_id and by != "campaign":
             table.add_section()
             table.add_row(f"campaign {campaign_id}")
-        for row in found:
-            table.add_row(str(row[ledger.GROUPS[by]] or "-"), row["unit"], *_amounts(row))
+        for row in group:
+            cents = (f"{row[name]:.6f}" for name in ("settled_cents", "unsettled_cents"))
+            table.add_row(
+                str(row[ledger.GROUPS[by]] or "-"), row["unit"], str(row["calls"]), f"{row['amount']:,}", *cents
+            )
     return table
-
-
-def _amounts(row: dict[str, Any]) -> tuple[str, ...]:
-    return (
-        str(row["calls"]),
-        f"{row['amount']:,}",
-        *(f"{row[name]:.6f}" for name in ("settled_cents", "unsettled_cents")),
-    )
 
 
 def _day(text: str | None) -> date | None:

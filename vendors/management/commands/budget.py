@@ -1,4 +1,4 @@
-"""Show or set what a tenant may spend a day."""
+"""Command to show or set a tenant's daily budget."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from accounts.audit import log
 from accounts.errors import ApiError
 from vendors import ledger, tenant_argument
 
-MOST = Decimal(10) ** 9
+MOST_CENTS = Decimal(10) ** 9
 
 
 class Command(BaseCommand):
@@ -46,7 +46,7 @@ class Command(BaseCommand):
 
 
 def _set(user_id: UUID, cents: Decimal | None, reason: str) -> None:
-    """Set it and write it down, both or neither."""
+    """Set the budget and record it in the audit log, both or neither."""
     try:
         with transaction.atomic():
             ledger.set_budget(user_id, cents)
@@ -54,8 +54,8 @@ def _set(user_id: UUID, cents: Decimal | None, reason: str) -> None:
                 by=None, action="budgets.set", reason=reason, object_type="tenant", object_id=user_id,
                 tenant_id=user_id, cents_per_day=None if cents is None else str(cents),
             )  # fmt: skip
-    except ApiError as refused:
-        raise CommandError(refused.detail) from refused
+    except ApiError as error:
+        raise CommandError(error.detail) from error
 
 
 def _cents(text: str) -> Decimal:
@@ -63,6 +63,6 @@ def _cents(text: str) -> Decimal:
         cents = Decimal(text)
     except InvalidOperation as error:
         raise CommandError(f"{text!r} is not a number of cents.") from error
-    if not cents.is_finite() or not ledger.CENT_FRACTION <= cents <= MOST:
-        raise CommandError(f"A budget is more than 0 and at most {MOST} cents a day; say --none for no limit.")
+    if not cents.is_finite() or not ledger.CENT_FRACTION <= cents <= MOST_CENTS:
+        raise CommandError(f"A budget is more than 0 and at most {MOST_CENTS} cents a day; say --none for no limit.")
     return cents.quantize(ledger.CENT_FRACTION)
