@@ -186,7 +186,7 @@ JOBS_PERIODIC_TASKS = [
     "integrations.records.orphaned_uploads.withdraw_due_orphans",
     "accounts.periodic.delete_expired_rate_windows",
     "accounts.periodic.delete_expired_sessions",
-    "webhooks.periodic.delete_expired_deliveries",
+    "webhooks.services.delete_expired_deliveries",
     "integrations.oauth.token_vault.delete_orphaned_tokens",
     "integrations.sync.schedule.start_due_nightly",
     "statutes.periodic.record_failures",

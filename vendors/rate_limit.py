@@ -18,7 +18,6 @@ from jobs.outcomes import Wait
 from vendors.error_codes import VENDOR_BUDGET
 from vendors.vendor import Vendor
 
-BUDGET_USED = VENDOR_BUDGET
 # Enough for OpenAI's largest call at the default budget; any sixty seconds see at most the budget and a half.
 BURST_SECONDS = 30
 LONGEST_PAUSE = 600.0  # no header pauses the whole deployment for longer
@@ -66,7 +65,7 @@ def spend(vendor: Vendor, arrivals: Mapping[str, datetime | None], *, tokens: in
             # A call of more than the burst goes when nothing is owed, and owes the rest of it.
             wait = arrival + (min(weight, burst) - burst) * interval - now
             if wait > timedelta():
-                raise Wait(max(wait.total_seconds(), 0.001), BUDGET_USED)
+                raise Wait(max(wait.total_seconds(), 0.001), VENDOR_BUDGET)
             updates[key] = arrival + weight * interval
     if updates:
         with connection.cursor() as cursor:

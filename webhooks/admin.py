@@ -1,4 +1,4 @@
-"""Callbacks that were received, in the admin: what each did, and when it is forgotten."""
+"""Admin of received callbacks: read-only."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CODES = ("JOB_WOKEN", "PARSE_STORED", "ALREADY_PARSED", "ALREADY_ENDED", "EVENT_
 @admin.register(Delivery)
 class DeliveryAdmin(ReadOnlyAdmin):
     list_display = ("key", "code", "received_at", "expires_at")
-    # By code without an index of its own: a day's callbacks are all there is.
+    # The filter by code has no index: the table holds one day's callbacks.
     list_filter = (
         choice_filter("code", "what it did", [(code, code) for code in CODES]),
         datetime_range_filter("received_at", "received"),

@@ -1,4 +1,4 @@
-"""What `manage.py check` says of the secrets that callbacks are signed with."""
+"""System check: the length of the webhook secrets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vendors.webhook_secrets import LEAST_BYTES, is_weak
 
 
 def check_secret_lengths(*, app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
-    """Name a short secret by its place, never by itself."""
+    """Report a short secret by its place in the list, never by its text."""
     return [
         Error(
             f"Secret number {number} of LLAMAPARSE_WEBHOOK_SECRETS has fewer than {LEAST_BYTES} bytes.",

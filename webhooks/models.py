@@ -1,4 +1,4 @@
-"""Which callbacks have had their effect."""
+"""Deliveries: callbacks that were applied."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from django.db.models.functions import Now
 
 
 class Delivery(models.Model):
-    """A callback that was answered with 200. Written with its effect, so that neither is ever without the other."""
+    """A callback that was answered with 200, inserted in the transaction of its effect."""
 
     key = models.TextField(primary_key=True)
     body_sha256 = models.TextField()

@@ -1,4 +1,4 @@
-"""What a callback says: LlamaCloud's own announcement, or the specs' contract with the content (context 002 §4)."""
+"""Callback payloads: LlamaCloud's own event, or the specs' callback with the content (context 002 §4)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from uuid import UUID
 from accounts.errors import INVALID_REQUEST, ApiError
 from webhooks.error_codes import ARTIFACT_MISMATCH
 
-LONGEST_NAME = 200
-# A name is stored and compared: no control characters (PostgreSQL takes no NUL), no lone surrogates.
+LONGEST_FIELD = 200
+# The fields are stored and compared: no control characters (PostgreSQL takes no NUL), no lone surrogates.
 UNCLEAN = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 Payload = dict[str, Any]
@@ -22,7 +22,7 @@ Payload = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class LlamaCloudEvent:
-    """LlamaCloud says what became of a job of its own; the result has to be fetched (VENDORS §1.6)."""
+    """An event about a job of LlamaCloud's; the content has to be fetched (VENDORS §1.6)."""
 
     event_type: str
     vendor_job_id: str
@@ -30,7 +30,7 @@ class LlamaCloudEvent:
 
 @dataclass(frozen=True, slots=True)
 class ParseCallback:
-    """What became of a job of ours. ``content`` is None unless the status is ``parsed``."""
+    """The outcome of a job of ours. ``content`` is None unless the status is ``parsed``."""
 
     job_id: UUID
     document_id: UUID
@@ -41,104 +41,98 @@ class ParseCallback:
 
 
 def parse_body(body: bytes) -> Payload:
-    """Return the JSON object of a body whose signature has been verified, or raise ``Refused("INVALID_REQUEST")``.
+    """Return the JSON object of a body whose signature has been verified, or raise ``INVALID_REQUEST``.
 
     LlamaCloud's format "string" is the same object, encoded once more as a JSON string.
     """
     try:
-        found = _loads(body.decode())
-        if isinstance(found, str):
-            found = _loads(found)
+        payload = _loads(body.decode())
+        if isinstance(payload, str):
+            payload = _loads(payload)
     except (ValueError, RecursionError):  # no JSON, no UTF-8, a number of 5,000 digits; kilobytes of brackets
         raise invalid_payload() from None
-    if not isinstance(found, dict):
+    if not isinstance(payload, dict):
         raise invalid_payload()
-    return found
+    return payload
 
 
 def _loads(text: str) -> Any:
-    return json.loads(text, object_pairs_hook=_once, parse_constant=_no_number)
+    """Load JSON without the values that readers disagree on: duplicate keys, and NaN or infinity."""
 
+    def unique(pairs: Iterable[tuple[str, Any]]) -> Payload:
+        pairs = list(pairs)
+        if len(members := dict(pairs)) != len(pairs):
+            raise ValueError
+        return members
 
-def _once(pairs: Iterable[tuple[str, Any]]) -> Payload:
-    """Refuse a key that comes twice: which of its values counts differs from reader to reader."""
-    pairs = list(pairs)
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    def no_constant(name: str) -> NoReturn:
         raise ValueError
-    return found
 
-
-def _no_number(name: str) -> NoReturn:
-    raise ValueError
+    return json.loads(text, object_pairs_hook=unique, parse_constant=no_constant)
 
 
 def parse_payload(payload: Payload) -> LlamaCloudEvent | ParseCallback:
     """Tell the two payloads apart and check their form.
 
-    Raises ``Refused("INVALID_REQUEST")``, or ``Refused("ARTIFACT_MISMATCH")`` when the content is not what it says.
+    Raises ``INVALID_REQUEST``, or ``ARTIFACT_MISMATCH`` when the content does not have the declared hash and length.
     """
     if "event_type" in payload:
-        data = _part(payload, "data")
-        return LlamaCloudEvent(
-            string_field(payload, "event_type"), string_field(data, "job_id" if "job_id" in data else "id")
-        )
-    job_id, document_id, status = (
-        _uuid(payload, "job_id"),
-        _uuid(payload, "document_id"),
-        string_field(payload, "status"),
-    )
+        job = _object_field(payload, "data")
+        event_type = string_field(payload, "event_type")
+        return LlamaCloudEvent(event_type, string_field(job, "job_id" if "job_id" in job else "id"))
+    job_id, document_id = _uuid_field(payload, "job_id"), _uuid_field(payload, "document_id")
+    status = string_field(payload, "status")
     if status != "parsed":
         return ParseCallback(job_id, document_id, status, None, "", "")
-    meta = _part(payload, "meta")
+    meta = _object_field(payload, "meta")
     parser = string_field(meta, "parser_name"), string_field(meta, "parser_version")
-    return ParseCallback(job_id, document_id, status, _markdown(payload.get("artifacts")), *parser)
+    return ParseCallback(job_id, document_id, status, _verified_content(payload.get("artifacts")), *parser)
 
 
-def _markdown(artifacts: Any) -> str:
-    """Return the content of the one markdown artifact, proved by its length and hash."""
+def _verified_content(artifacts: Any) -> str:
+    """Return the content of the one markdown artifact, verified by its length and hash."""
     if not isinstance(artifacts, list) or not all(isinstance(artifact, dict) for artifact in artifacts):
         raise invalid_payload("artifacts")
-    found = [artifact for artifact in artifacts if artifact.get("type") == "markdown"]
-    if len(found) != 1:
-        raise _mismatch("Send exactly one markdown artifact.")
-    content = found[0].get("content")
+    markdown = [artifact for artifact in artifacts if artifact.get("type") == "markdown"]
+    if len(markdown) != 1:
+        raise _artifact_mismatch("Send exactly one markdown artifact.")
+    (artifact,) = markdown
+    content = artifact.get("content")
     try:
         encoded = content.encode() if isinstance(content, str) else b""
     except UnicodeEncodeError:  # lone surrogates
         raise invalid_payload("artifacts") from None
     if not encoded:
-        raise _mismatch("The markdown artifact has no content.")
-    told = found[0].get("sha256"), found[0].get("bytes")
-    if told != (hashlib.sha256(encoded).hexdigest(), len(encoded)):
-        raise _mismatch("The content is not the one whose sha256 and bytes were sent.")
+        raise _artifact_mismatch("The markdown artifact has no content.")
+    if (artifact.get("sha256"), artifact.get("bytes")) != (hashlib.sha256(encoded).hexdigest(), len(encoded)):
+        raise _artifact_mismatch("The content does not have the sha256 and bytes that were sent.")
     return str(content)
 
 
 def string_field(payload: Payload, field: str) -> str:
-    value = payload.get(field)
-    if not isinstance(value, str) or not 0 < len(value) <= LONGEST_NAME or UNCLEAN.search(value):
+    text = payload.get(field)
+    if not isinstance(text, str) or not 0 < len(text) <= LONGEST_FIELD or UNCLEAN.search(text):
         raise invalid_payload(field)
-    return value
+    return text
 
 
-def _uuid(payload: Payload, field: str) -> UUID:
+def _uuid_field(payload: Payload, field: str) -> UUID:
     try:
         return UUID(string_field(payload, field))
     except ValueError:
         raise invalid_payload(field) from None
 
 
-def _part(payload: Payload, field: str) -> Payload:
-    value = payload.get(field)
-    if not isinstance(value, dict):
+def _object_field(payload: Payload, field: str) -> Payload:
+    members = payload.get(field)
+    if not isinstance(members, dict):
         raise invalid_payload(field)
-    return value
+    return members
 
 
 def invalid_payload(field: str | None = None) -> ApiError:
-    return ApiError(INVALID_REQUEST, "The callback is not of a form that is known here.", field=field)
+    return ApiError(INVALID_REQUEST, "The callback has an unknown form.", field=field)
 
 
-def _mismatch(detail: str) -> ApiError:
+def _artifact_mismatch(detail: str) -> ApiError:
     return ApiError(ARTIFACT_MISMATCH, detail, field="artifacts")

@@ -1,4 +1,4 @@
-"""What a callback does: once, in one transaction with the row that remembers it."""
+"""Callback service: the effect of a callback, once, in one transaction with the row that remembers the delivery."""
 
 from __future__ import annotations
 
@@ -19,62 +19,67 @@ from webhooks.models import Delivery
 from webhooks.payloads import LlamaCloudEvent, ParseCallback, parse_payload
 from webhooks.verifiers import VerifiedCallback
 
-REMEMBERED = timedelta(hours=24)
-ENDINGS = frozenset({"parse.success", "parse.error", "parse.partial_success", "parse.cancelled"})
+# A replayed signature is valid for minutes only, see ``verifiers.WINDOW_SECONDS``.
+DELIVERY_LIFETIME = timedelta(hours=24)
+FINAL_EVENTS = frozenset({"parse.success", "parse.error", "parse.partial_success", "parse.cancelled"})
 
 
 def accept_callback(verified: VerifiedCallback, body: bytes) -> str:
-    """Return the code of what the callback did, or of what it did when it first came.
+    """Return the code of the callback's effect, or of the effect that it had when it first came.
 
-    Whatever is raised undoes both effect and memory: the same callback may come again and go well.
+    Any error rolls back both effect and delivery: the same callback may come again and succeed.
     """
-    said = parse_payload(verified.payload)
+    callback = parse_payload(verified.payload)
+    body_sha256 = hashlib.sha256(body).hexdigest()
+    key = hashlib.sha256(f"{verified.scheme}:{verified.message_id}".encode()).hexdigest()
     with transaction.atomic():
-        delivery, is_first = _remembered(verified, hashlib.sha256(body).hexdigest())
+        # Of several at once one inserts the delivery, and the others wait.
+        delivery, is_first = Delivery.objects.get_or_create(
+            key=key, defaults={"body_sha256": body_sha256, "expires_at": Now() + DELIVERY_LIFETIME}
+        )
         if is_first:
-            delivery.code = _announced(said) if isinstance(said, LlamaCloudEvent) else _delivered(said)
+            if isinstance(callback, LlamaCloudEvent):
+                delivery.code = _apply_event(callback)
+            else:
+                delivery.code = _apply_callback(callback)
             delivery.save(update_fields=["code"])
+        elif delivery.body_sha256 != body_sha256:
+            detail = "A callback of this id has come with another content."
+            raise ApiError(CALLBACK_CONTRADICTS, detail)
     return delivery.code
 
 
-def _remembered(verified: VerifiedCallback, body_sha256: str) -> tuple[Delivery, bool]:
-    """Write the delivery, or return the one that is there; of several at once one writes, and the others wait."""
-    key = hashlib.sha256(f"{verified.scheme}:{verified.message_id}".encode()).hexdigest()
-    kept = {"body_sha256": body_sha256, "expires_at": Now() + REMEMBERED}
-    delivery, is_first = Delivery.objects.get_or_create(key=key, defaults=kept)
-    if not is_first and delivery.body_sha256 != body_sha256:
-        detail = "A callback of this id has come with another content."
-        raise ApiError(CALLBACK_CONTRADICTS, detail)
-    return delivery, is_first
-
-
-def _announced(said: LlamaCloudEvent) -> str:
-    """Wake the job whose parse has ended; its worker fetches the result."""
-    if said.event_type not in ENDINGS:
+def _apply_event(event: LlamaCloudEvent) -> str:
+    """Wake the job whose parse has ended; its worker fetches the content."""
+    if event.event_type not in FINAL_EVENTS:
         return "EVENT_IGNORED"
-    return _woken(ParseRequest.objects.filter(vendor_job_id=said.vendor_job_id).first())
+    return _wake(ParseRequest.objects.filter(vendor_job_id=event.vendor_job_id).first())
 
 
-def _delivered(said: ParseCallback) -> str:
-    """Store the content that came along, or wake the job to see what became of its parse."""
-    job = UploadJob.objects.filter(pk=said.job_id, document_id=said.document_id).first()
+def _apply_callback(callback: ParseCallback) -> str:
+    """Store the content that came along, or wake the job, which asks the vendor about its parse."""
+    job = UploadJob.objects.filter(pk=callback.job_id, document_id=callback.document_id).first()
     if job is None:
-        raise _unknown()
+        # The same error for a job that does not exist and for one of another document.
+        raise ApiError(CALLBACK_UNKNOWN_JOB)
     log_context.bind_job(job)
-    if said.content is None:
-        return _woken(ParseRequest.objects.filter(pk=job.payload.get("parse_id")).first())
+    if callback.content is None:
+        return _wake(ParseRequest.objects.filter(pk=job.payload.get("parse_id")).first())
     return parse_callbacks.store_callback(
-        job=job, content=said.content, parser_name=said.parser_name, parser_version=said.parser_version
+        job=job,
+        content=callback.content,
+        parser_name=callback.parser_name,
+        parser_version=callback.parser_version,
     )
 
 
-def _woken(asked: ParseRequest | None) -> str:
-    if asked is None:
-        raise _unknown()
-    log_context.bind_document(asked.document_id)
-    return "JOB_WOKEN" if parse_callbacks.wake_poller(asked) else "ALREADY_ENDED"
+def _wake(parse_request: ParseRequest | None) -> str:
+    if parse_request is None:
+        raise ApiError(CALLBACK_UNKNOWN_JOB)
+    log_context.bind_document(parse_request.document_id)
+    return "JOB_WOKEN" if parse_callbacks.wake_poller(parse_request) else "ALREADY_ENDED"
 
 
-def _unknown() -> ApiError:
-    """Say the same of a job that does not exist and of one that is another document's."""
-    return ApiError(CALLBACK_UNKNOWN_JOB)
+def delete_expired_deliveries() -> None:
+    """Delete the deliveries that no replay can match any more."""
+    Delivery.objects.filter(expires_at__lt=Now()).delete()

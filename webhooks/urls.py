@@ -1,5 +1,3 @@
-"""The address that LlamaParse is given."""
-
 from django.urls import path
 from django.views.decorators.csrf import csrf_exempt
 

@@ -1,4 +1,4 @@
-"""Who signed a callback: one face, a verifier for each scheme. Nothing here reads the database."""
+"""Callback signature verifiers: one interface, a verifier for each scheme. Nothing here reads the database."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from webhooks.error_codes import INVALID_SIGNATURE
 from webhooks.payloads import Payload
 
 WINDOW_SECONDS = 300.0
-# No full stop: it parts the id from the time in what is signed, so an id with one could be read in two ways.
-ID = re.compile(r"[!-\-/-~]{1,256}")
-SECONDS = re.compile(r"[1-9][0-9]{0,10}")
+# No full stop: it parts the id from the time in the signed text, so an id with one could be read in two ways.
+MESSAGE_ID = re.compile(r"[!-\-/-~]{1,256}")
+UNIX_TIME = re.compile(r"[1-9][0-9]{0,10}")
 
 
 @dataclass(frozen=True, slots=True)
 class VerifiedCallback:
-    """A callback of somebody who has a secret. ``message_id`` is the same in each repetition of the same message."""
+    """A callback with a valid signature. ``message_id`` is the same in each repetition of the same message."""
 
     scheme: str
     message_id: str
@@ -41,7 +41,7 @@ class Verifier(Protocol):
     def verify(
         self, headers: Mapping[str, str], body: bytes, *, secrets: Sequence[str], now: float
     ) -> VerifiedCallback:
-        """Raise ``Refused("INVALID_SIGNATURE")`` without a word of what was wrong, before any JSON is read."""
+        """Raise ``INVALID_SIGNATURE`` without naming what is wrong, before any JSON is read."""
 
 
 class StandardWebhooks:
@@ -51,17 +51,17 @@ class StandardWebhooks:
     headers = frozenset({"webhook-id", "webhook-timestamp", "webhook-signature"})
 
     def __init__(self) -> None:
-        self._one_at_a_time = threading.Lock()
+        self._decode_lock = threading.Lock()
 
     def verify(
         self, headers: Mapping[str, str], body: bytes, *, secrets: Sequence[str], now: float
     ) -> VerifiedCallback:
         message_id, seconds = headers.get("webhook-id", ""), headers.get("webhook-timestamp", "")
-        if not ID.fullmatch(message_id) or not SECONDS.fullmatch(seconds) or not _fresh(int(seconds), now):
-            raise invalid_signature()
+        if not MESSAGE_ID.fullmatch(message_id) or not UNIX_TIME.fullmatch(seconds) or not _is_fresh(int(seconds), now):
+            raise ApiError(INVALID_SIGNATURE)
         expected = self._signatures(message_id, int(seconds), body, secrets)
         if not _any_equal(headers.get("webhook-signature", "").split(" "), expected):
-            raise invalid_signature()
+            raise ApiError(INVALID_SIGNATURE)
         return VerifiedCallback(self.scheme, message_id, payloads.parse_body(body))
 
     def _signatures(self, message_id: str, seconds: int, body: bytes, secrets: Sequence[str]) -> list[str]:
@@ -70,15 +70,15 @@ class StandardWebhooks:
         Its ``verify`` is not used: garbage makes it raise ValueError, and base64 that it reads leniently lets several
         texts pass for one signature.
         """
-        sent = datetime.fromtimestamp(seconds, tz=UTC)
+        sent_at = datetime.fromtimestamp(seconds, tz=UTC)
         keys = [key for secret in secrets if (key := standard_key(secret))]
-        # The library copies the body as text, up to eight times as large, for whoever sends one: not for many at once.
-        with self._one_at_a_time:
+        # The library copies the body as text, up to eight times as large, for any sender: not for many at once.
+        with self._decode_lock:
             try:
                 text = body.decode()
             except UnicodeDecodeError:
-                raise invalid_signature() from None
-            return [Webhook(key).sign(message_id, sent, text) for key in keys]
+                raise ApiError(INVALID_SIGNATURE) from None
+            return [Webhook(key).sign(message_id, sent_at, text) for key in keys]
 
 
 class LlamaCloud:
@@ -92,13 +92,13 @@ class LlamaCloud:
     ) -> VerifiedCallback:
         expected = ["sha256=" + hmac.new(secret.encode(), body, sha256).hexdigest() for secret in secrets]
         if not _any_equal([headers.get("lc-signature", "")], expected):
-            raise invalid_signature()
+            raise ApiError(INVALID_SIGNATURE)
         payload = payloads.parse_body(body)
-        message_id, sent = payloads.string_field(payload, "event_id"), payload.get("timestamp")
-        if isinstance(sent, bool) or not isinstance(sent, int | float):
+        message_id, sent_at = payloads.string_field(payload, "event_id"), payload.get("timestamp")
+        if isinstance(sent_at, bool) or not isinstance(sent_at, int | float):
             raise payloads.invalid_payload("timestamp")
-        if not _fresh(sent, now):  # it repeats within seconds: what is older was kept by somebody
-            raise invalid_signature()
+        if not _is_fresh(sent_at, now):  # LlamaCloud repeats within seconds: an older one is a replay
+            raise ApiError(INVALID_SIGNATURE)
         return VerifiedCallback(self.scheme, message_id, payload)
 
 
@@ -106,24 +106,20 @@ VERIFIERS: tuple[Verifier, ...] = (StandardWebhooks(), LlamaCloud())
 
 
 def select_verifier(headers: Mapping[str, str]) -> Verifier:
-    """Return the verifier whose headers are there. Those of two schemes at once are nobody's: refused, not tried."""
+    """Return the verifier whose headers are present; a request with those of two schemes is refused."""
     names = {name.lower() for name in headers}
-    found = [verifier for verifier in VERIFIERS if verifier.headers & names]
-    if len(found) != 1:
-        raise invalid_signature()
-    return found[0]
+    verifiers = [verifier for verifier in VERIFIERS if verifier.headers & names]
+    if len(verifiers) != 1:
+        raise ApiError(INVALID_SIGNATURE)
+    return verifiers[0]
 
 
-def invalid_signature() -> ApiError:
-    """Say the same of everything that can be wrong with a signature."""
-    return ApiError(INVALID_SIGNATURE)
+def _is_fresh(sent_at: float, now: float) -> bool:
+    # No difference is computed: an integer may be too large for one.
+    return now - WINDOW_SECONDS <= sent_at <= now + WINDOW_SECONDS
 
 
-def _fresh(sent: float, now: float) -> bool:
-    return now - WINDOW_SECONDS <= sent <= now + WINDOW_SECONDS  # no difference: an integer may be too large for one
-
-
-def _any_equal(given: Sequence[str], expected: Sequence[str]) -> bool:
+def _any_equal(signatures: Sequence[str], expected: Sequence[str]) -> bool:
     """Compare in constant time, as bytes: text that is not ASCII would raise."""
-    pairs = [(one.encode(errors="replace"), other.encode()) for one in given for other in expected]
+    pairs = [(one.encode(errors="replace"), other.encode()) for one in signatures for other in expected]
     return any(hmac.compare_digest(one, other) for one, other in pairs)

@@ -19,7 +19,7 @@ from django.db.models.functions import Now
 
 from testing.cluster import database_url, used_database
 from testing.concurrency import at_once
-from webhooks import periodic
+from webhooks import services
 from webhooks.models import Delivery
 from webhooks.tests.conftest import VENDOR_JOB, Effects, Parse, asked
 from webhooks.tests.senders import (
@@ -133,10 +133,10 @@ def test_deliveries_are_forgotten_after_a_day_and_not_before(parse: Parse) -> No
     call(Llama().send(ending(VENDOR_JOB)))
     kept = Delivery.objects.get()
 
-    periodic.delete_expired_deliveries()
+    services.delete_expired_deliveries()
     remembered = Delivery.objects.count()
     Delivery.objects.update(expires_at=Now() - timedelta(seconds=1))
-    periodic.delete_expired_deliveries()
+    services.delete_expired_deliveries()
 
     assert timedelta(hours=23, minutes=59) < kept.expires_at - kept.received_at < timedelta(hours=24, minutes=1)
     assert remembered == 1
@@ -144,7 +144,7 @@ def test_deliveries_are_forgotten_after_a_day_and_not_before(parse: Parse) -> No
 
 
 def test_the_keeper_forgets_deliveries() -> None:
-    assert "webhooks.periodic.delete_expired_deliveries" in configured.JOBS_PERIODIC_TASKS
+    assert "webhooks.services.delete_expired_deliveries" in configured.JOBS_PERIODIC_TASKS
 
 
 @pytest.mark.django_db(transaction=True)
