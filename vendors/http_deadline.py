@@ -38,11 +38,6 @@ def deadline_transport(httpx: ModuleType, httpcore: ModuleType, seconds: float) 
     raises. Proxies of the environment are not used.
     """
 
-    class Backend(httpcore.SyncBackend):  # type: ignore[misc, name-defined]
-        def connect_tcp(self, host: str, port: int, timeout: float | None = None, *args: Any, **options: Any) -> Any:
-            remaining = _deadline.remaining(timeout, httpcore.ConnectTimeout)
-            return _DeadlineStream(super().connect_tcp(host, port, remaining, *args, **options), httpcore)
-
     class Body(httpx.SyncByteStream):  # type: ignore[misc, name-defined]
         def __init__(self, stream: Any) -> None:
             self.stream = stream
@@ -61,24 +56,15 @@ def deadline_transport(httpx: ModuleType, httpcore: ModuleType, seconds: float) 
                 max_connections=None,
                 max_keepalive_connections=20,
                 keepalive_expiry=5.0,
-                network_backend=Backend(),
+                network_backend=_backend(httpcore),
             )
             # A client that nobody refers to any more leaves no socket open behind it.
             weakref.finalize(self, self.pool.close).atexit = False
 
         def handle_request(self, request: Any) -> Any:
             _deadline.at = time.monotonic() + seconds
-            url = request.url
             with _httpx_errors(httpx, httpcore):
-                response = self.pool.handle_request(
-                    httpcore.Request(
-                        method=request.method,
-                        url=httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path),
-                        headers=request.headers.raw,
-                        content=request.stream,
-                        extensions=request.extensions,
-                    )
-                )
+                response = self.pool.handle_request(_core_request(httpcore, request))
             return httpx.Response(
                 response.status, headers=response.headers, stream=Body(response.stream), extensions=response.extensions
             )
@@ -89,10 +75,31 @@ def deadline_transport(httpx: ModuleType, httpcore: ModuleType, seconds: float) 
     return DeadlineTransport()
 
 
+def _core_request(httpcore: ModuleType, request: Any) -> Any:
+    """Return httpx's request as httpcore's."""
+    url = request.url
+    return httpcore.Request(
+        method=request.method,
+        url=httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path),
+        headers=request.headers.raw,
+        content=request.stream,
+        extensions=request.extensions,
+    )
+
+
 @cache
 def _ssl_context(httpx: ModuleType) -> Any:
     """Read the certificates once a process: that takes longer than a call does, and clients may share them."""
     return httpx.create_ssl_context()
+
+
+def _backend(httpcore: ModuleType) -> Any:
+    class Backend(httpcore.SyncBackend):  # type: ignore[misc, name-defined]
+        def connect_tcp(self, host: str, port: int, timeout: float | None = None, *args: Any, **options: Any) -> Any:
+            remaining = _deadline.remaining(timeout, httpcore.ConnectTimeout)
+            return _DeadlineStream(super().connect_tcp(host, port, remaining, *args, **options), httpcore)
+
+    return Backend()
 
 
 @contextmanager
