@@ -60,7 +60,7 @@ UNFOLD: dict[str, Any] = {
     "SITE_SYMBOL": "description",
     "SHOW_HISTORY": False,
     "SHOW_VIEW_ON_SITE": False,
-    "DASHBOARD_CALLBACK": "console.dashboard.context",
+    "DASHBOARD_CALLBACK": "console.dashboard.add_dashboard",
     "COLORS": {
         "primary": {
             "50": "oklch(97.1% .014 219)", "100": "oklch(93.9% .032 219)", "200": "oklch(88.5% .058 220)",

@@ -1,4 +1,4 @@
-"""The dashboard's tables: what is better read than seen."""
+"""Dashboard tables: waits, errors, dead letters, vendors, connectors, spend, storage, clusters."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from urllib.parse import urlencode
 
 from django.urls import reverse
 
-from console.charts import duration, money, size
-from console.time_series import Moment
+from console.charts import ChartPeriod, format_duration, format_money, format_size
 from jobs.cluster import registry
 from jobs.states import Stage
 from metrics import connector_gauges, queries, usage
-from metrics.queries import Distribution, Point
+from metrics.queries import EMPTY_DISTRIBUTION, Distribution, Point
 from metrics.usage import SpendTotal
 
 MOST_ROWS = 10
@@ -22,7 +21,7 @@ MOST_ROWS = 10
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows under headings; of a row each cell is a text, or a text with a link."""
+    """Rows under headings. A cell is a text, or a text with a link."""
 
     slug: str
     title: str
@@ -38,35 +37,43 @@ class Link:
     url: str
 
 
-def tables(moment: Moment, told: Mapping[str, Any]) -> list[Table]:
+def tables(period: ChartPeriod, measured: Mapping[str, Any]) -> list[Table]:
     return [
-        _milestones(moment), _waits(moment), _errors(moment), _dead(told), _work(moment), _vendors(moment),
-        _connectors(moment, told),
-        _spend_by_vendor(moment), _spend_by_tenant(moment), _storage(), _clusters(),
-    ]  # fmt: skip
+        milestones(period),
+        stage_waits(period),
+        errors(period),
+        dead_letters(measured.get("dead", [])),
+        work_done(period),
+        vendors(period),
+        connectors(period, measured.get("connectors", {}).get("sources", [])),
+        spend("vendor", usage.spend_by_vendor(period.first_day)),
+        spend("tenant", usage.spend_by_tenant(period.period)),
+        storage(),
+        clusters(),
+    ]
 
 
-def _times(spread: Distribution) -> list[str]:
-    told = [spread.percentile(share) for share in (0.50, 0.95, 0.99)]
-    return ["" if seconds is None else duration(seconds) for seconds in told]
+def percentiles(times: Distribution) -> list[str]:
+    seconds = [times.percentile(share) for share in (0.50, 0.95, 0.99)]
+    return ["" if value is None else format_duration(value) for value in seconds]
 
 
-def _milestones(moment: Moment) -> Table:
-    found = queries.distributions("time_to", moment.period, moment.now)
-    names = ("parse", "chunk", "first_embedding", "complete")
-    rows = [[n.replace("_", " "), f"{found[n].count:,}", *_times(found[n])] for n in names if n in found]
+def milestones(period: ChartPeriod) -> Table:
+    times = queries.distributions("time_to", period.period, period.now)
+    names = [name for name in ("parse", "chunk", "first_embedding", "complete") if name in times]
+    rows = [[name.replace("_", " "), f"{times[name].count:,}", *percentiles(times[name])] for name in names]
     about = "From the declaration of a file; jobs that a person has retried are left out."
     return Table("milestones", "Time to", ["Until", "Jobs", "p50", "p95", "p99"], rows, about)
 
 
-def _waits(moment: Moment) -> Table:
-    queued = queries.distributions("queue", moment.period, moment.now, label=2)
-    parked = queries.distributions("parked", moment.period, moment.now, label=2)
+def stage_waits(period: ChartPeriod) -> Table:
+    queued = queries.distributions("queue", period.period, period.now, label=2)
+    parked = queries.distributions("parked", period.period, period.now, label=2)
     rows = [
         [
             stage.value.replace("_", " "),
-            *_times(queued.get(stage.value, queries.EMPTY_DISTRIBUTION)),
-            *_times(parked.get(stage.value, queries.EMPTY_DISTRIBUTION)),
+            *percentiles(queued.get(stage.value, EMPTY_DISTRIBUTION)),
+            *percentiles(parked.get(stage.value, EMPTY_DISTRIBUTION)),
         ]
         for stage in Stage
         if stage.value in queued or stage.value in parked
@@ -75,120 +82,119 @@ def _waits(moment: Moment) -> Table:
     return Table("waits", "Waiting per stage", heads, rows, "For a worker while due; parked for a vendor or a pause.")
 
 
-def _errors(moment: Moment) -> Table:
-    failed = queries.totals("failed", moment.period, moment.now)
-    retried = queries.totals("retried", moment.period, moment.now)
-    nothing = Point(0, 0.0, 0.0)
-    keys = sorted(failed.keys() | retried.keys(), key=lambda key: (-failed.get(key, nothing).count, key))
+def errors(period: ChartPeriod) -> Table:
+    failed = {key: point.count for key, point in queries.totals("failed", period.period, period.now).items()}
+    retried = {key: point.count for key, point in queries.totals("retried", period.period, period.now).items()}
+    keys = sorted(failed.keys() | retried.keys(), key=lambda key: (-failed.get(key, 0), key))
     rows = [
-        [_of_group(stage, code), stage.replace("_", " "), f"{failed.get((stage, code), nothing).count:,}",
-         f"{retried.get((stage, code), nothing).count:,}"]
-        for stage, code in keys[: 2 * MOST_ROWS]
-    ]  # fmt: skip
-    return Table("errors", "Errors by code", ["Code", "Stage", "Given up", "Retried"], rows)
+        [job_list_link(*key), key[0].replace("_", " "), f"{failed.get(key, 0):,}", f"{retried.get(key, 0):,}"]
+        for key in keys[: 2 * MOST_ROWS]
+    ]
+    return Table("errors", "Errors by code", ["Code", "Stage", "Failed", "Retried"], rows)
 
 
-def _of_group(stage: str, code: str) -> Link:
-    where = urlencode({"error_code": code, "stage": stage})
-    return Link(code or "unknown", f"{reverse('admin:jobs_uploadjob_changelist')}?{where}")
+def job_list_link(stage: str, code: str) -> Link:
+    query = urlencode({"error_code": code, "stage": stage})
+    return Link(code or "unknown", f"{reverse('admin:jobs_uploadjob_changelist')}?{query}")
 
 
-def _dead(told: Mapping[str, Any]) -> Table:
+def dead_letters(groups: Sequence[Mapping[str, Any]]) -> Table:
     rows = [
         [
-            _of_group(each["stage"], each["code"]),
-            each["stage"].replace("_", " "),
-            f"{each['jobs']:,}",
-            duration(each["oldest"]),
+            job_list_link(group["stage"], group["code"]),
+            group["stage"].replace("_", " "),
+            f"{group['jobs']:,}",
+            format_duration(group["oldest"]),
         ]
-        for each in told.get("dead", [])[:MOST_ROWS]
+        for group in groups[:MOST_ROWS]
     ]
     return Table("dead", "Dead letters now", ["Code", "Stage", "Jobs", "Oldest"], rows, empty="None.")
 
 
-def _work(moment: Moment) -> Table:
-    def amount(measure: str) -> str:
-        return f"{sum(point.total for point in queries.totals(measure, moment.period, moment.now).values()):,.0f}"
+def work_done(period: ChartPeriod) -> Table:
+    def points(measure: str) -> list[Point]:
+        return list(queries.totals(measure, period.period, period.now).values())
 
-    ended = sum(point.count for point in queries.totals("ended", moment.period, moment.now).values())
-    again = sum(point.count for point in queries.totals("reprocessed", moment.period, moment.now).values())
+    ended, retried = (sum(point.count for point in points(measure)) for measure in ("ended", "reprocessed"))
+    probes = queries.distributions("probe", period.period, period.now, label=None).get("", EMPTY_DISTRIBUTION)
     rows = [
         ["Jobs ended", f"{ended:,}"],
-        ["Of them with retries", f"{again:,} ({again / ended:.1%})" if ended else "0"],
-        *([name, amount(measure)] for name, measure in
-          (("Pages accepted", "pages"), ("Passages stored", "passages"), ("Vectors stored", "vectors"))),
+        ["Of them with retries", f"{retried:,} ({retried / ended:.1%})" if ended else "0"],
+        *(
+            [name, f"{sum(point.total for point in points(measure)):,.0f}"]
+            for name, measure in
+            (("Pages accepted", "pages"), ("Passages stored", "passages"), ("Vectors stored", "vectors"))
+        ),
+        ["Index probe p95", percentiles(probes)[1] or "no probe"],
     ]  # fmt: skip
-    probes = queries.distributions("probe", moment.period, moment.now, label=None).get("", queries.EMPTY_DISTRIBUTION)
-    rows.append(["Index probe p95", _times(probes)[1] or "no probe"])
     return Table("work", "Work done", ["What", "How much"], rows)
 
 
-def _vendors(moment: Moment) -> Table:
-    states = {(b.vendor, b.part): b.state for b in usage.breaker_states()}
-    calls = queries.distributions("vendor", moment.period, moment.now)
-    outcomes = queries.totals("vendor", moment.period, moment.now)
-    rows = []
-    for vendor in sorted({*calls, *(vendor for vendor, _ in states)}):
-        bad = sum(point.count for (name, _, outcome), point in outcomes.items() if name == vendor and outcome != "ok")
-        spread = calls.get(vendor, queries.EMPTY_DISTRIBUTION)
-        said = sorted({state for (name, _), state in states.items() if name == vendor}) or ["closed"]
-        rows.append([vendor, ", ".join(said), f"{spread.count:,}", f"{bad:,}", *_times(spread)])
-    heads = ["Vendor", "Breaker", "Calls", "Not well", "p50", "p95", "p99"]
+def vendors(period: ChartPeriod) -> Table:
+    states: dict[str, set[str]] = {}
+    for breaker in usage.breaker_states():
+        states.setdefault(breaker.vendor, set()).add(breaker.state)
+    times = queries.distributions("vendor", period.period, period.now)
+    failures: dict[str, int] = {}
+    for (vendor, _, outcome), point in queries.totals("vendor", period.period, period.now).items():
+        failures[vendor] = failures.get(vendor, 0) + (point.count if outcome != "ok" else 0)
+    rows = [
+        [
+            vendor,
+            ", ".join(sorted(states.get(vendor, {"closed"}))),
+            f"{times.get(vendor, EMPTY_DISTRIBUTION).count:,}",
+            f"{failures.get(vendor, 0):,}",
+            *percentiles(times.get(vendor, EMPTY_DISTRIBUTION)),
+        ]
+        for vendor in sorted(times.keys() | states.keys())
+    ]
+    heads = ["Vendor", "Breaker", "Calls", "Failed", "p50", "p95", "p99"]
     return Table("vendors", "Vendors", heads, rows, "Breakers as they are now.", empty="No vendor has been called.")
 
 
-def _connectors(moment: Moment, told: Mapping[str, Any]) -> Table:
-    """Sources now, and the syncs and records of the period, by provider."""
-    ended = queries.totals(connector_gauges.SYNC, moment.period, moment.now)
-    records = queries.totals(connector_gauges.RECORDS, moment.period, moment.now)
-    sources = {(provider, status): count for provider, status, count in told.get("connectors", {}).get("sources", [])}
+def connectors(period: ChartPeriod, counted: Sequence[tuple[str, str, int]]) -> Table:
+    """Return sources now, and the syncs and records of the period, by provider."""
+    ended = queries.totals(connector_gauges.SYNC, period.period, period.now)
+    records = queries.totals(connector_gauges.RECORDS, period.period, period.now)
+    sources = {(provider, status): count for provider, status, count in counted}
     rows = []
-    for provider in sorted({*(key[0] for key in (*sources, *ended))}):
-        syncs = [(outcome, point.count) for (of, _, outcome), point in ended.items() if of == provider]
+    for provider in sorted({key[0] for key in (*sources, *ended)}):
+        syncs = [(outcome, point.count) for (name, _, outcome), point in ended.items() if name == provider]
         rows.append([
             provider,
             *(f"{sources.get((provider, status), 0):,}" for status in ("active", "error")),
             f"{sum(count for _, count in syncs):,}",
             f"{sum(count for outcome, count in syncs if outcome != 'completed'):,}",
-            *(f"{records[provider, what].total if (provider, what) in records else 0:,.0f}"
-              for what in ("written", "embedded", "failed")),
+            *(f"{records[provider, kind].total if (provider, kind) in records else 0:,.0f}"
+              for kind in ("written", "embedded", "failed")),
         ])  # fmt: skip
     heads = ["Provider", "Active", "To reconnect", "Syncs", "Failed", "Records written", "Embedded", "Not read"]
     return Table("connectors", "Connected systems", heads, rows, "Sources as they are now.", "Nothing is connected.")
 
 
-def _spend_by_vendor(moment: Moment) -> Table:
-    return _spend("vendor", "Spend by vendor", usage.spend_by_vendor(moment.first_day))
-
-
-def _spend_by_tenant(moment: Moment) -> Table:
-    return _spend("tenant", "Spend by tenant", usage.spend_by_tenant(moment.period))
-
-
-def _spend(name: str, title: str, found: Sequence[SpendTotal]) -> Table:
+def spend(by: str, totals: Sequence[SpendTotal]) -> Table:
     rows = [
-        [each.name, f"{each.calls:,}", money(each.cents), money(each.retry_cents), money(each.unsettled_cents)]
-        for each in found[:MOST_ROWS]
+        [
+            total.name,
+            f"{total.calls:,}",
+            *(format_money(cents) for cents in (total.cents, total.retry_cents, total.unsettled_cents)),
+        ]
+        for total in totals[:MOST_ROWS]
     ]
-    heads = [name.capitalize(), "Calls", "Spent", "In retries", "Bill not known"]
-    return Table(f"spend-{name}", title, heads, rows, "Of whole UTC days.")
+    heads = [by.capitalize(), "Calls", "Spent", "In retries", "Bill not known"]
+    return Table(f"spend-{by}", f"Spend by {by}", heads, rows, "Of whole UTC days.")
 
 
-def _storage() -> Table:
-    rows = [[*labels, size(count)] for labels, count in usage.stored_by_tenant(MOST_ROWS)]
-    return Table(
-        "storage",
-        "Storage by tenant and type",
-        ["Tenant", "Type", "Size"],
-        rows,
-        empty="When it was last counted, nothing was stored.",
-    )
+def storage() -> Table:
+    rows = [[*labels, format_size(count)] for labels, count in usage.stored_by_tenant(MOST_ROWS)]
+    empty = "When it was last counted, nothing was stored."
+    return Table("storage", "Storage by tenant and type", ["Tenant", "Type", "Size"], rows, empty=empty)
 
 
-def _clusters() -> Table:
+def clusters() -> Table:
     rows = [
         [cluster.name, f"{cluster.workers:,}", cluster.started_at.strftime("%Y-%m-%d %H:%M UTC")]
         for cluster in registry.live_clusters().order_by("name")
     ]
-    empty = "No cluster of workers is alive: nothing is worked on."
+    empty = "No cluster of workers is alive: no job is worked on."
     return Table("clusters", "Clusters of workers now", ["Cluster", "Workers", "Since"], rows, empty=empty)

@@ -1,4 +1,4 @@
-"""The dead letters in groups, by stage and code: read along ix_jobs_dead, so that their number does not matter."""
+"""Dead letters by stage and error code, read along the index ix_jobs_dead, so that their number does not matter."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from django.db import connection
+from django.db.models import QuerySet
 from django.db.models.fields.json import KT
 
 from accounts.errors import ErrorCode
@@ -16,8 +17,8 @@ from console.runbook import find_failure
 from jobs.models import UploadJob
 from jobs.states import CANCELLED_CODES, Stage, State
 
-MOST_COUNTED = 1_000
-MOST_CODES = 30  # of one stage
+MAX_COUNT = 1_000
+MAX_CODES = 30  # of one stage
 SAMPLES = 3
 
 # The loose scan that PostgreSQL does not do by itself: from code to code within each stage, a probe a group. Each group
@@ -69,12 +70,12 @@ class Sample:
     campaign_id: str | None
     pipeline: str
     detail: str | None
-    law: str | None  # with its version, where the job is a law's
+    law: str | None  # id and version, of a statute's job
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Dead letters of one stage and code. ``counted`` stops at ``MOST_COUNTED``; ``samples`` are its newest."""
+    """Dead letters of one stage and code. ``counted`` stops at ``MAX_COUNT``; ``samples`` are its newest."""
 
     stage: str
     code: str
@@ -85,15 +86,15 @@ class Group:
 
     @property
     def count(self) -> str:
-        return f"{MOST_COUNTED:,}+" if self.counted > MOST_COUNTED else f"{self.counted:,}"
+        return f"{MAX_COUNT:,}+" if self.counted > MAX_COUNT else f"{self.counted:,}"
 
     @property
-    def is_let_go(self) -> bool:
+    def is_cancelled(self) -> bool:
         return self.code in CANCELLED_CODES
 
     @property
     def remedy(self) -> ErrorCode:
-        """What to do about the newest: a code may mean one thing of uploads and another of laws."""
+        """The newest job's code: its remedy may differ between uploads and statutes."""
         return find_failure(self.code, self.samples[0].pipeline if self.samples else "")
 
     @property
@@ -102,55 +103,48 @@ class Group:
 
     @property
     def attempts(self) -> str:
-        """How many tries the newest had taken when they died."""
-        taken = sorted({job.attempts for job in self.samples})
-        return f"{taken[0]}" if len(taken) == 1 else f"{taken[0]} to {taken[-1]}" if taken else ""
+        """How many attempts the newest jobs had made."""
+        attempts = sorted({job.attempts for job in self.samples})
+        return " to ".join(dict.fromkeys((f"{attempts[0]}", f"{attempts[-1]}"))) if attempts else ""
 
 
 def groups() -> list[Group]:
-    """Return the groups, those first in which something has failed last."""
-    found = [
-        Group(stage, code, counted, newest, oldest, [_sample(**each) for each in samples])
-        for stage, code, counted, newest, oldest, samples in _rows()
-    ]
-    return sorted(found, key=lambda group: group.newest, reverse=True)
-
-
-def _sample(job_id: str, document_id: str, **said: Any) -> Sample:
-    return Sample(UUID(job_id), UUID(document_id), **said)
-
-
-def _rows() -> list[Any]:
+    """Return the groups, the one with the latest failure first."""
     params: dict[str, Any] = {
         "stages": Stage.values,
-        "most_codes": MOST_CODES,
-        "most_counted": MOST_COUNTED,
+        "most_codes": MAX_CODES,
+        "most_counted": MAX_COUNT,
         "samples": SAMPLES,
     }
     with connection.cursor() as cursor:
         cursor.execute(GROUPS, params)
-        return list(cursor.fetchall())
+        rows = cursor.fetchall()
+    dead_groups = [
+        Group(stage, code, counted, newest, oldest, [_sample(**sample) for sample in samples])
+        for stage, code, counted, newest, oldest, samples in rows
+    ]
+    return sorted(dead_groups, key=lambda group: group.newest, reverse=True)
 
 
-def jobs(stage: str, code: str) -> Any:
-    """Return the dead letters of a group, the newest first."""
+def _sample(job_id: str, document_id: str, **fields: Any) -> Sample:
+    return Sample(UUID(job_id), UUID(document_id), **fields)
+
+
+def group_jobs(stage: str, code: str, *, before: datetime | None = None) -> QuerySet[UploadJob]:
+    """Return the dead letters of a group, the newest first; those that died until ``before``, if given."""
     dead = UploadJob.objects.defer("payload", "progress", "traceback").alias(error=KT("last_error__code"))
-    return dead.filter(state=State.DEADLETTER, stage=stage, error=code).order_by("-finished_at")
+    jobs = dead.filter(state=State.DEADLETTER, stage=stage, error=code).order_by("-finished_at")
+    return jobs if before is None else jobs.filter(finished_at__lte=before)
 
 
-def counted(stage: str, code: str, *, before: datetime | None = None) -> int:
-    """Return how many a group has, counted up to one more than ``MOST_COUNTED``."""
-    return int(_until(stage, code, before).order_by()[: MOST_COUNTED + 1].count())
+def count_jobs(stage: str, code: str, *, before: datetime | None = None) -> int:
+    """Return the size of a group, counted up to one more than ``MAX_COUNT``."""
+    return int(group_jobs(stage, code, before=before).order_by()[: MAX_COUNT + 1].count())
 
 
-def batch(stage: str, code: str, *, before: datetime | None, size: int) -> list[tuple[UUID, datetime]]:
-    """Return the next ids of a group, each with when it died: with that the following batch begins.
+def retry_batch(stage: str, code: str, *, before: datetime | None, size: int) -> list[tuple[UUID, Any]]:
+    """Return the next ids of a group, each with its time of death, at which the following batch begins.
 
-    From the newest on: what is retried and dies again is newer, and is not met twice.
+    The newest first: a job that is retried and dies again is newer, and does not occur twice.
     """
-    return list(_until(stage, code, before).values_list("pk", "finished_at")[:size])
-
-
-def _until(stage: str, code: str, before: datetime | None) -> Any:
-    found = jobs(stage, code)
-    return found if before is None else found.filter(finished_at__lte=before)
+    return list(group_jobs(stage, code, before=before).values_list("pk", "finished_at")[:size])

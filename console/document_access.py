@@ -1,4 +1,4 @@
-"""Staff's access to a tenant's text: its audit entry is the key, for a quarter of an hour and for who made it."""
+"""Staff access to a tenant's text: an audit entry opens one document to its author for fifteen minutes."""
 
 from __future__ import annotations
 
@@ -19,33 +19,29 @@ from embeddings import chunk_store
 from embeddings.models import DocumentChunk
 
 ACTION = "documents.read_text"
-LASTS = timedelta(minutes=15)
-MOST_PASSAGES = 50  # of a page
+VALID_FOR = timedelta(minutes=15)
+MAX_PASSAGES = 50  # of a page
 
 
-def begin(document_id: UUID, *, by: User, reason: str) -> AuditEntry:
-    """Write down who reads which document and why; without this entry nothing of it is shown.
+def grant_access(document_id: UUID, *, by: User, reason: str) -> AuditEntry:
+    """Record who reads which document and why; without this entry nothing of it is shown.
 
-    Raises ``Refused``: ``REASON_REQUIRED``, ``NOT_FOUND``.
+    Raises ``ApiError``: ``REASON_REQUIRED``, ``NOT_FOUND``.
     """
     with transaction.atomic():
         document = Document.objects.filter(pk=document_id).first()
         if document is None:
             raise not_found()
         return log.record_action(
-            by=by,
-            action=ACTION,
-            reason=reason,
-            object_type="document",
-            object_id=document.pk,
+            by=by, action=ACTION, reason=reason, object_type="document", object_id=document.pk,
             tenant_id=document.user_id,
-        )
+        )  # fmt: skip
 
 
-def opened(entry_id: UUID, *, by: User) -> Document:
-    """Return the document that the entry opens; raise ``Refused("NOT_FOUND")`` for another's, an old one, a deleted."""
-    # The database's clock wrote it, and tells how old it is.
-    entries = AuditEntry.objects.filter(pk=entry_id, actor_id=by.pk, action=ACTION, at__gt=Now() - LASTS)
+def accessible_document(entry_id: UUID, *, by: User) -> Document:
+    """Return the document of an audit entry. ``NOT_FOUND`` for another's entry, an old one, a deleted document."""
+    # The database's clock wrote the entry, and tells how old it is.
+    entries = AuditEntry.objects.filter(pk=entry_id, actor_id=by.pk, action=ACTION, at__gt=Now() - VALID_FOR)
     document_id = entries.values_list("object_id", flat=True).first()
     document = Document.objects.filter(pk=document_id).first() if document_id else None
     if document is None:
@@ -53,24 +49,16 @@ def opened(entry_id: UUID, *, by: User) -> Document:
     return document
 
 
-def page_of(document: Document, number: int) -> tuple[str, int] | None:
-    """Return the markdown of a page, from 1, and where it begins in the parsed text; None where there is no parse.
-
-    A parse that does not say where its pages begin is shown whole, as page 1. Raises ``OSError`` of the store.
-    """
-    return parse_store.read_page(document, number)
+def page_passages(document: Document, number: int) -> QuerySet[DocumentChunk]:
+    """Return the passages on a page, also those that are only partly on it."""
+    return chunk_store.page_chunks(document, number)[:MAX_PASSAGES]
 
 
-def passages(document: Document, number: int) -> QuerySet[DocumentChunk]:
-    """Return the passages that stand on a page, also in part."""
-    return chunk_store.page_chunks(document, number)[:MOST_PASSAGES]
-
-
-def on_page(document: Document, number: int, chunk_ord: int) -> str:
-    """Return what of a passage stands on a page, "" where nothing does. Raises ``OSError`` of the store."""
+def passage_on_page(document: Document, number: int, chunk_ord: int) -> str:
+    """Return the part of a passage that is on a page, "" if there is none. Raises ``OSError`` of the store."""
     passage = chunk_store.document_chunks(document).filter(chunk_ord=chunk_ord).first()
-    found = page_of(document, number)
-    if passage is None or not passage.meta or found is None:
+    page = parse_store.read_page(document, number)
+    if passage is None or not passage.meta or page is None:
         return ""
-    text, start = found
+    text, start = page
     return text[max(passage.meta["start"] - start, 0) : max(passage.meta["end"] - start, 0)]

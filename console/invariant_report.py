@@ -1,4 +1,4 @@
-"""What is proven of each stage of a job, as support reads it."""
+"""Invariant report: which stages of a job hold, as support reads it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from jobs.models import UploadJob
 
 
 @dataclass(frozen=True, slots=True)
-class Proven:
-    """A stage, what its proof said, and how that is meant.
+class InvariantStatus:
+    """A stage with the verdict on its invariant.
 
     ``holds``, ``broken``, ``passed`` (it held once: a later stage holds, and a buffer is emptied when it has been
     committed), ``ahead`` (not reached yet), ``unknown`` (the store cannot be reached).
@@ -23,30 +23,30 @@ class Proven:
     reason: str = ""
 
 
-def of(job: UploadJob) -> list[Proven]:
-    """Prove every stage of the job's pipeline; nothing where the pipeline is not deployed. Reads the store."""
+def invariant_report(job: UploadJob) -> list[InvariantStatus]:
+    """Check every stage of the job's pipeline, which reads the store. Empty where the pipeline is not deployed."""
     try:
-        steps = pipeline.get_pipeline(job.pipeline).steps
-        reached = len(pipeline.get_pipeline(job.pipeline).steps_through(job.stage))
+        job_pipeline = pipeline.get_pipeline(job.pipeline)
+        reached = len(job_pipeline.steps_through(job.stage))
     except ImproperlyConfigured:
         return []
-    found: list[Proven] = []
-    is_later_proven = False
+    report: list[InvariantStatus] = []
+    later_stage_holds = False
     with invariants.shared_checks():
-        for number, step in reversed(list(enumerate(steps))):
-            proven = _proven(job, step, is_reached=number < reached, is_later_proven=is_later_proven)
-            is_later_proven |= proven.verdict == "holds" and number < reached
-            found.append(proven)
-    return found[::-1]
+        for number, step in reversed(list(enumerate(job_pipeline.steps))):
+            status = _check_stage(job, step, is_reached=number < reached, later_stage_holds=later_stage_holds)
+            later_stage_holds |= status.verdict == "holds" and number < reached
+            report.append(status)
+    return report[::-1]
 
 
-def _proven(job: UploadJob, step: pipeline.Step, *, is_reached: bool, is_later_proven: bool) -> Proven:
+def _check_stage(job: UploadJob, step: pipeline.Step, *, is_reached: bool, later_stage_holds: bool) -> InvariantStatus:
     try:
-        broken = step.invariant([job.pk]).get(job.pk)
+        violation = step.invariant([job.pk]).get(job.pk)
     except OSError:
-        return Proven(step.stage.value, "unknown", "The file store cannot be reached.")
-    if broken is None:
-        return Proven(step.stage.value, "holds")
-    if not is_reached:  # why not is said by the stages before
-        return Proven(step.stage.value, "ahead")
-    return Proven(step.stage.value, "passed" if is_later_proven else "broken", broken)
+        return InvariantStatus(step.stage.value, "unknown", "The file store cannot be reached.")
+    if violation is None:
+        return InvariantStatus(step.stage.value, "holds")
+    if not is_reached:  # the stages before say why not
+        return InvariantStatus(step.stage.value, "ahead")
+    return InvariantStatus(step.stage.value, "passed" if later_stage_holds else "broken", violation)

@@ -1,4 +1,4 @@
-"""What happened to a job, and what the time between went to."""
+"""Timeline of a job: its events, and what the time between them was spent on."""
 
 from __future__ import annotations
 
@@ -9,35 +9,36 @@ from typing import Any
 
 from django.utils import timezone
 
+from console.charts import format_duration
 from jobs.lifecycle import MOVES
 from jobs.models import Event, UploadJob
 from jobs.states import ACTIVE, State
 
 FIRST, LAST, MOST = 20, 80, 2_000
 
-_PHASES: Mapping[str, str] = {
+PHASES: Mapping[str, str] = {
     **{move.code: str(move.target) for move in MOVES.values()},
     **dict.fromkeys(("UPLOAD_ACCEPTED", "GAVE_WAY", "MODEL_CHANGED"), str(State.QUEUED)),
     **dict.fromkeys(("SUPERSEDED", "MOVED_BY_STAFF"), str(State.DEADLETTER)),
     "WAITING": "waiting",
 }
-_SPENT = {
-    "queued": "in the queue", "working": "working", "waiting": "waiting", "retryable": "pause before the next try",
+PHASE_NAMES = {
+    "queued": "in the queue", "working": "working", "waiting": "waiting", "retryable": "pause before the next attempt",
     "done": "done", "deadletter": "dead",
 }  # fmt: skip
-_TOLD = ("from", "reason", "code", "by", "worker", "parser", "last_error", "missing", "chunks", "vectors", "pages")
-
-
-def span(lasted: timedelta | None) -> str:
-    """Return a duration as people read it, to two or three digits."""
-    if lasted is None:
-        return ""
-    seconds = max(0.0, lasted.total_seconds())
-    if seconds < 1:
-        return f"{seconds * 1000:.0f} ms"
-    if seconds < 100:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"
+SHOWN_PAYLOAD = (
+    "from",
+    "reason",
+    "code",
+    "by",
+    "worker",
+    "parser",
+    "last_error",
+    "missing",
+    "chunks",
+    "vectors",
+    "pages",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,17 +46,21 @@ class Entry:
     """An event, and what its job did until the next one. ``lasted`` is None once the job has ended."""
 
     event: Event
-    spent: str
+    phase: str
     lasted: timedelta | None
 
     @property
-    def seconds(self) -> str:
-        return span(self.lasted)
+    def duration(self) -> str:
+        return format_elapsed(self.lasted)
 
     @property
-    def told(self) -> list[tuple[str, Any]]:
-        """Codes, counts and ids of its payload, as the journal keeps them."""
-        return [(name, self.event.payload[name]) for name in _TOLD if self.event.payload.get(name) is not None]
+    def payload(self) -> list[tuple[str, Any]]:
+        """Codes, counts and ids of the event's payload."""
+        return [(name, self.event.payload[name]) for name in SHOWN_PAYLOAD if self.event.payload.get(name) is not None]
+
+
+def format_elapsed(elapsed: timedelta | None) -> str:
+    return "" if elapsed is None else format_duration(max(0.0, elapsed.total_seconds()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,23 +75,23 @@ class Timeline:
         return bool(self.last)
 
 
-def of(job: UploadJob, *, whole: bool = False) -> Timeline:
-    """Return the job's events, the oldest first: all of them up to ``MOST`` if ``whole``, else both ends."""
+def job_timeline(job: UploadJob, *, whole: bool = False) -> Timeline:
+    """Return the job's events, the oldest first: up to ``MOST`` if ``whole``, else the first and the last ones."""
     events = Event.objects.filter(job_id=job.pk)
     most = MOST if whole else FIRST + LAST
     first = list(events.order_by("ts")[: most + 1])
     if len(first) <= most:
-        return Timeline(_entries(job, first, ends=True), [])
-    ending = MOST // 2 if whole else LAST
-    last = list(events.order_by("-ts")[:ending])[::-1]
-    return Timeline(_entries(job, first[: most - ending], ends=False), _entries(job, last, ends=True))
+        return Timeline(_entries(job, first, is_end=True), [])
+    last_count = MOST // 2 if whole else LAST
+    last = list(events.order_by("-ts")[:last_count])[::-1]
+    return Timeline(_entries(job, first[: most - last_count], is_end=False), _entries(job, last, is_end=True))
 
 
-def _entries(job: UploadJob, events: list[Event], *, ends: bool) -> list[Entry]:
+def _entries(job: UploadJob, events: list[Event], *, is_end: bool) -> list[Entry]:
     entries, phase = [], str(State.QUEUED)
-    untils: list[datetime | None] = [event.ts for event in events[1:]]
-    untils.append(timezone.now() if ends and job.state in ACTIVE else None)
-    for event, until in zip(events, untils, strict=False):
-        phase = _PHASES.get(event.code, "working" if event.type == Event.Type.STAGE_DONE else phase)
-        entries.append(Entry(event, _SPENT.get(phase, phase), until - event.ts if until else None))
+    ends: list[datetime | None] = [event.ts for event in events[1:]]
+    ends.append(timezone.now() if is_end and job.state in ACTIVE else None)
+    for event, end in zip(events, ends, strict=False):
+        phase = PHASES.get(event.code, "working" if event.type == Event.Type.STAGE_DONE else phase)
+        entries.append(Entry(event, PHASE_NAMES.get(phase, phase), end - event.ts if end else None))
     return entries

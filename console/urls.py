@@ -1,4 +1,4 @@
-"""Staff's own pages, below the admin's address."""
+"""URLs of staff pages, below the admin's address."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,18 +11,18 @@ from console.views import dead_letters, documents, jobs
 app_name = "console"
 
 
-def _at(route: str, view: Callable[..., Any], name: str) -> URLPattern:
+def _admin_path(route: str, view: Callable[..., Any], name: str) -> URLPattern:
     return path(route, admin.site.admin_view(view), name=name)
 
 
 urlpatterns: list[URLPattern] = [
-    _at("dead-letters/", dead_letters.overview, "dead-letters"),
-    _at("dead-letters/retry/", dead_letters.retry, "retry-group"),
-    _at("jobs/<uuid:job_id>/", jobs.page, "job"),
-    _at("jobs/<uuid:job_id>/proofs/", jobs.proofs, "proofs"),
-    _at("jobs/<uuid:job_id>/repair/", jobs.repair, "repair"),
-    _at("documents/<uuid:document_id>/read/", documents.ask, "read"),
-    _at("reading/<uuid:entry_id>/", documents.page, "reading"),
-    _at("reading/<uuid:entry_id>/pages/<int:number>/", documents.picture, "picture"),
-    _at("reading/<uuid:entry_id>/pages/<int:number>/marks/", documents.marks, "marks"),
+    _admin_path("dead-letters/", dead_letters.overview, "dead-letters"),
+    _admin_path("dead-letters/retry/", dead_letters.retry, "retry-group"),
+    _admin_path("jobs/<uuid:job_id>/", jobs.job_page, "job"),
+    _admin_path("jobs/<uuid:job_id>/invariants/", jobs.invariants, "invariants"),
+    _admin_path("jobs/<uuid:job_id>/repair/", jobs.repair, "repair"),
+    _admin_path("documents/<uuid:document_id>/read/", documents.request_access, "read"),
+    _admin_path("reading/<uuid:entry_id>/", documents.document_page, "reading"),
+    _admin_path("reading/<uuid:entry_id>/pages/<int:number>/", documents.page_image, "page-image"),
+    _admin_path("reading/<uuid:entry_id>/pages/<int:number>/marks/", documents.highlights, "highlights"),
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -13,6 +14,7 @@ from accounts.audit.models import AuditEntry
 from jobs.models import UploadJob
 from jobs.outcomes import Permanent
 from jobs.settlement import apply_outcome
+from metrics.tests.event_histories import History, again, clock
 from statutes.models import Law, LawVersion
 from testing.browser import Visit, browser, visit  # noqa: F401 - fixtures
 from testing.error_codes import error_code
@@ -88,7 +90,7 @@ def test_support_finds_what_failed_reads_why_retries_the_group_and_sees_it_end(
     desk.shot("support-2-dead-letters")
     group.get_by_role("link", name=str(failed[0].pk)).click()
     expect(page.locator("#content, main").first).to_contain_text("The vendor has a fault of its own.")
-    expect(page.locator("#proofs table, #proofs li, #proofs dl").first).to_be_visible()
+    expect(page.locator("#invariants table, #invariants li, #invariants dl").first).to_be_visible()
     assert SECRET not in page.content()
     desk.shot("support-3-why")
 
@@ -110,3 +112,20 @@ def test_support_finds_what_failed_reads_why_retries_the_group_and_sees_it_end(
     assert {job.state for job in UploadJob.objects.all()} == {"done"}
     assert set(AuditEntry.objects.filter(action="jobs.retry").values_list("reason", flat=True)) == {REASON}
     assert (desk.wrong, desk.foreign) == ([], set())
+
+
+def test_charts_are_drawn_under_the_admins_policy(desk: Visit) -> None:
+    job = History(clock() - timedelta(minutes=20)).add(1, "CLAIMED", "parsing").add(4, "PARSE_STORED", "parsing")
+    job.add(3, "RETRY_SCHEDULED", "parsing", code="X").add(9, "FINALIZED", "embedded")
+    again()
+
+    desk.page.goto("/admin/?period=1h")
+    desk.page.wait_for_load_state("networkidle")
+    drawn = desk.page.evaluate(
+        "() => [...document.querySelectorAll('canvas.chart')].map(each => Chart.getChart(each).data.datasets.length)"
+    )
+
+    assert len(drawn) > 2
+    assert all(drawn)
+    desk.shot("support-1-charts")
+    assert desk.wrong == []

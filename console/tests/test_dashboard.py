@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from datetime import timedelta
@@ -12,7 +13,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from console.charts import Chart, Series, duration, money, rounded_up, size
+from console.charts import Chart, Series, format_duration, format_money, format_size
 from jobs.cluster import registry
 from metrics.models import MeasurementRun, MetricRollup
 from metrics.tests.event_histories import History, again, clock
@@ -176,36 +177,38 @@ def test_no_figure_names_a_tenants_text(client: Client) -> None:
     assert all(re.fullmatch(r"[\w@.+:-]*", label) for label in labels)
 
 
-def test_bars_stack_up_to_the_highest_sum() -> None:
+def test_stacked_bars_stack_on_both_axes() -> None:
     chart = Chart("x", "X", ["a", "b"], [Series("one", [1, 2]), Series("two", [3, 0])], kind="stacked")
 
-    assert chart.top == 4
-    assert [(bar.height, bar.colour) for bar in chart.bars] == [(46.0, 0), (138.0, 1), (92.0, 0)]
-    assert chart.bars[1].y == 10.0
+    data, scales = json.loads(chart.data), json.loads(chart.options)["scales"]
+    assert data["labels"] == ["a", "b"]
+    assert [(dataset["label"], dataset["data"]) for dataset in data["datasets"]] == [("one", [1, 2]), ("two", [3, 0])]
+    assert len({dataset["backgroundColor"] for dataset in data["datasets"]}) == 2
+    assert (scales["x"]["stacked"], scales["y"]["stacked"]) == (True, True)
+    assert chart.template.endswith("bar.html")
     assert chart.rows == [("a", ["1", "3"]), ("b", ["2", "0"])]
 
 
-def test_where_nobody_has_looked_a_line_has_a_gap() -> None:
+def test_a_line_has_a_gap_where_nothing_was_measured() -> None:
     chart = Chart("x", "X", ["a", "b", "c", "d"], [Series("one", [1, 1, None, 1])])
 
-    assert len(chart.lines) == 2
+    assert json.loads(chart.data)["datasets"][0]["data"] == [1, 1, None, 1]
+    assert chart.template.endswith("line.html")
     assert chart.rows[1] == ("c", [""])
-    assert [mark.text for mark in chart.levels] == ["0", "", "", "", "1"]
+    assert chart.summary == "X, a to d: one at most 1, last 1."
 
 
 @pytest.mark.parametrize(
     ("shown", "expected"),
     [
-        (duration(0.0123), "12 ms"),
-        (duration(3.42), "3.42 s"),
-        (duration(600), "10 min"),
-        (duration(9000), "2.5 h"),
-        (duration(400_000), "5 d"),
-        (money(250), "$2.50"),
-        (money(0.25), "$0.00250"),
-        (size(1_500_000), "1.5 MB"),
-        (str(rounded_up(37)), "40.0"),
-        (str(rounded_up(0)), "1.0"),
+        (format_duration(0.0123), "12 ms"),
+        (format_duration(3.42), "3.42 s"),
+        (format_duration(600), "10 min"),
+        (format_duration(9000), "2.5 h"),
+        (format_duration(400_000), "5 d"),
+        (format_money(250), "$2.50"),
+        (format_money(0.25), "$0.00250"),
+        (format_size(1_500_000), "1.5 MB"),
     ],
 )
 def test_numbers_are_said_as_people_say_them(shown: str, expected: str) -> None:

@@ -48,7 +48,7 @@ def test_each_stage_and_code_is_a_group_with_its_ends_and_samples(dead: Dead) ->
 
 
 def test_a_large_group_is_counted_no_further_than_it_matters(dead: Dead, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dead_letters, "MOST_COUNTED", 2)
+    monkeypatch.setattr(dead_letters, "MAX_COUNT", 2)
     for _ in range(4):
         dead()
 
@@ -68,7 +68,7 @@ def test_the_page_says_what_a_code_means_and_what_to_do_and_keeps_what_was_let_g
     assert str(PARSE_LOST.remedy) in page
     assert "What PARSE_LOST says." in page
     assert reverse("console:job", args=[failed.pk]) in page
-    above, below = page.split("Let go of")
+    above, below = page.split("Cancelled or superseded")
     assert str(cancelled.document_id) in below
     assert str(cancelled.document_id) not in above
     assert "code=PARSE_LOST" in above
@@ -177,12 +177,12 @@ def test_groups_and_batches_are_read_along_their_index(dead: Dead) -> None:
     for _ in range(3):
         dead()
     params: dict[str, Any] = {"stages": Stage.values, "most_codes": 30, "most_counted": 1000, "samples": 3}
-    batch = str(dead_letters.jobs("embedding", "X").values("pk")[:1000].query)
+    batch = str(dead_letters.group_jobs("embedding", "X").values("pk")[:1000].query)
     with connection.cursor() as cursor:
         cursor.execute("SET LOCAL enable_seqscan = off")
         cursor.execute(f"EXPLAIN (FORMAT JSON) {dead_letters.GROUPS}", params)
         plan = json.dumps(cursor.fetchone()[0])
-        cursor.execute(*explained(dead_letters.jobs("embedding", "X")[:1000]))
+        cursor.execute(*explained(dead_letters.group_jobs("embedding", "X")[:1000]))
         listed = json.dumps(cursor.fetchone()[0])
 
     assert plan.count('"ix_jobs_dead"') >= 4

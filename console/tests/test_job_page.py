@@ -80,13 +80,13 @@ def test_the_timeline_says_what_the_time_between_events_went_to() -> None:
             code=code, payload={"stage": "parsing", "attempt": 1, **payload},
         )  # fmt: skip
 
-    found = timeline.of(job)
+    found = timeline.job_timeline(job)
 
-    assert [(entry.spent, entry.seconds) for entry in found.first] == [
-        ("in the queue", "2.0 s"), ("working", "1.0 s"), ("waiting", "30 s"), ("in the queue", "1.0 s"),
-        ("working", "6.0 s"), ("working", "1.0 s"), ("pause before the next try", "4 min"), ("dead", ""),
+    assert [(entry.phase, entry.duration) for entry in found.first] == [
+        ("in the queue", "2 s"), ("working", "1 s"), ("waiting", "30 s"), ("in the queue", "1 s"),
+        ("working", "6 s"), ("working", "1 s"), ("pause before the next attempt", "4.32 min"), ("dead", ""),
     ]  # fmt: skip
-    assert found.first[2].told == [("reason", "VENDOR_AWAY")]
+    assert found.first[2].payload == [("reason", "VENDOR_AWAY")]
 
 
 def test_a_job_of_very_many_events_shows_both_ends_and_more_when_asked(
@@ -104,7 +104,7 @@ def test_a_job_of_very_many_events_shows_both_ends_and_more_when_asked(
     monkeypatch.setattr(timeline, "FIRST", 2)
     monkeypatch.setattr(timeline, "LAST", 3)
 
-    cut, whole = timeline.of(job), timeline.of(job, whole=True)
+    cut, whole = timeline.job_timeline(job), timeline.job_timeline(job, whole=True)
 
     assert [[e.event.code for e in part] for part in (cut.first, cut.last)] == [["N0", "N1"], ["N9", "N10", "N11"]]
     assert (cut.is_cut, whole.is_cut, len(whole.first)) == (True, False, 12)
@@ -131,10 +131,10 @@ def test_each_call_to_a_vendor_is_shown_with_its_price(sue: Client, dead: Dead) 
 
 
 def test_each_stage_says_what_is_proven_and_what_is_broken(sue: Client, real: Upload) -> None:
-    whole = sue.get(at(real.job, "proofs")).content.decode()
+    whole = sue.get(at(real.job, "invariants")).content.decode()
     with connection.cursor() as cursor:
         cursor.execute("UPDATE document_chunks SET text = text || 'x' WHERE chunk_ord = 0")
-    broken = sue.get(at(real.job, "proofs"), headers={"HX-Request": "true"}).content.decode()
+    broken = sue.get(at(real.job, "invariants"), headers={"HX-Request": "true"}).content.decode()
 
     assert (whole.count(">holds<"), whole.count("passed; a later stage holds"), whole.count("does not hold")) == (
         10,
@@ -156,14 +156,14 @@ def test_a_store_that_is_away_is_said_and_breaks_no_page(
     monkeypatch.setattr("documents.storage.LocalSignedStorage.exists", away)
 
     assert sue.get(at(real.job)).status_code == 200
-    assert "cannot be checked" in sue.get(at(real.job, "proofs")).content.decode()
+    assert "cannot be checked" in sue.get(at(real.job, "invariants")).content.decode()
 
 
 def test_a_job_of_a_pipeline_that_is_not_here_still_has_its_page(sue: Client, dead: Dead) -> None:
     job = dead(pipeline="not-here")
 
     assert sue.get(at(job)).status_code == 200
-    assert "not deployed here" in sue.get(at(job, "proofs")).content.decode()
+    assert "not deployed here" in sue.get(at(job, "invariants")).content.decode()
 
 
 def test_other_jobs_of_the_document_are_linked(sue: Client, dead: Dead) -> None:
@@ -173,7 +173,7 @@ def test_other_jobs_of_the_document_are_linked(sue: Client, dead: Dead) -> None:
     assert at(other) in sue.get(at(job)).content.decode()
 
 
-@pytest.mark.parametrize("path", ["", "proofs/", "repair/"])
+@pytest.mark.parametrize("path", ["", "invariants/", "repair/"])
 def test_a_job_whose_document_was_deleted_is_not_found(sue: Client, dead: Dead, path: str) -> None:
     job = dead()
     job.document.delete()

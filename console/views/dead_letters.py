@@ -1,4 +1,4 @@
-"""The dead letters at a glance, and a group's retry."""
+"""Dead letters page, and the retry of a group."""
 
 from __future__ import annotations
 
@@ -13,65 +13,66 @@ from django.views.decorators.http import require_safe
 
 from accounts.audit.admin_filters import parse_utc_datetime
 from accounts.errors import ApiError
-from console import dead_letters, permissions
+from console import dead_letters
+from console.views import VIEW, allowed_actions, render_page, require_permissions
 from jobs import staff_actions
 from jobs.admin import report_bulk_result
+from jobs.error_codes import JOB_LET_GO
 from jobs.states import CANCELLED_CODES
 
 
 @require_safe
 def overview(request: HttpRequest) -> HttpResponse:
-    user = permissions.require(request, permissions.VIEW)
-    found = dead_letters.groups()
-    return permissions.answer(
+    user = require_permissions(request, VIEW)
+    groups = dead_letters.groups()
+    return render_page(
         request,
         "console/dead_letters.html",
         "Dead letters",
-        failed=[group for group in found if not group.is_let_go],
-        let_go=[group for group in found if group.is_let_go],
-        may_retry="retry" in permissions.verbs(user),
+        failed=[group for group in groups if not group.is_cancelled],
+        cancelled=[group for group in groups if group.is_cancelled],
+        may_retry="retry" in allowed_actions(user),
     )
 
 
 def retry(request: HttpRequest) -> HttpResponse:
-    """Ask why, then retry the next of a group, the newest first; what is left is offered again."""
-    user = permissions.require(request, permissions.VIEW, staff_actions.PERMISSIONS["retry"])
-    asked = request.POST if request.method == "POST" else request.GET
-    # No stage and no code has a NUL, and PostgreSQL takes none.
-    stage, code = (asked.get(name, "").replace("\0", "") for name in ("stage", "code"))
-    before = parse_utc_datetime(asked.get("before", ""))
+    """Ask for a reason, then retry the newest jobs of a group; the form offers the rest again."""
+    user = require_permissions(request, VIEW, staff_actions.PERMISSIONS["retry"])
+    params = request.POST if request.method == "POST" else request.GET
+    # No stage and no code has a NUL, and PostgreSQL accepts none.
+    stage, code = (params.get(name, "").replace("\0", "") for name in ("stage", "code"))
+    before = parse_utc_datetime(params.get("before", ""))
     if code in CANCELLED_CODES:
-        messages.error(request, f"JOB_LET_GO: what is {code} has not failed; retry such a job from its own page.")
+        messages.error(request, f"{JOB_LET_GO}: a job with {code} has not failed; retry it from its own page.")
         return HttpResponseRedirect(reverse("console:dead-letters"))
     if request.method == "POST":
-        dead = dead_letters.batch(stage, code, before=before, size=staff_actions.MAX_JOBS)
+        batch = dead_letters.retry_batch(stage, code, before=before, size=staff_actions.MAX_JOBS)
+        job_ids = [job_id for job_id, _ in batch]
         try:
-            done = staff_actions.run_bulk_action(
-                "retry", [job_id for job_id, _ in dead], by=user, reason=request.POST.get("reason", "")
-            )
-        except ApiError as refused:
-            messages.error(request, f"{refused.code}: {refused.detail}")
+            retried = staff_actions.run_bulk_action("retry", job_ids, by=user, reason=request.POST.get("reason", ""))
+        except ApiError as error:
+            messages.error(request, f"{error.code}: {error.detail}")
         else:
-            report_bulk_result(request, "retry", done)
-            return HttpResponseRedirect(_rest(stage, code, dead, done))
-    count = dead_letters.counted(stage, code, before=before)
-    return permissions.answer(
+            report_bulk_result(request, "retry", retried)
+            return HttpResponseRedirect(_next_url(stage, code, batch, retried))
+    count = dead_letters.count_jobs(stage, code, before=before)
+    return render_page(
         request,
-        "console/retry_group.html",
+        "console/retry_form.html",
         "Retry a group",
         stage=stage,
         code=code,
-        before=asked.get("before", ""),
+        before=params.get("before", ""),
         count=min(count, staff_actions.MAX_JOBS),
         is_more=count > staff_actions.MAX_JOBS,
     )
 
 
-def _rest(stage: str, code: str, dead: list[tuple[UUID, datetime]], done: staff_actions.BulkResult) -> str:
-    """Return where to go on: at what was not tried, if there is any of it."""
-    tried = len(dead) - done.left
-    before = dead[min(tried, len(dead) - 1)][1] if dead else None
-    if before is None or (len(dead) < staff_actions.MAX_JOBS and not done.left):
+def _next_url(stage: str, code: str, batch: list[tuple[UUID, datetime]], retried: staff_actions.BulkResult) -> str:
+    """Return the form for the jobs that were not retried; without any, the dead letters page."""
+    attempted = len(batch) - retried.left
+    before = batch[min(attempted, len(batch) - 1)][1] if batch else None
+    if before is None or (len(batch) < staff_actions.MAX_JOBS and not retried.left):
         return reverse("console:dead-letters")
     query = urlencode({"stage": stage, "code": code, "before": before.isoformat()})
     return f"{reverse('console:retry-group')}?{query}"

@@ -1,4 +1,4 @@
-"""Reading a tenant's document: asked for with a reason, written down, then shown page by page."""
+"""Document pages for staff: access with a reason that the audit log keeps, then text and image page by page."""
 
 from __future__ import annotations
 
@@ -12,107 +12,98 @@ from django.views.decorators.http import require_safe
 
 from accounts.errors import ApiError, unavailable
 from accounts.system_tenant import SYSTEM_TENANT_ID
-from console import document_access, permissions
+from console import document_access
+from console.views import READ, render_page, require_permissions
 from documents import page_images
 from documents.markdown import html
 from documents.models import Document
-from embeddings.models import DocumentChunk
+from documents.parsing import parse_store
 
-WIDTH = 900  # of a page's picture
-MOST_ORD = 999_999
+IMAGE_WIDTH = 900
+MAX_CHUNK_ORD = 999_999
 
 
-def ask(request: HttpRequest, document_id: UUID) -> HttpResponse:
-    """GET asks why; POST writes it down and opens the document. Nothing of it is shown before."""
-    user = permissions.require(request, permissions.READ)
+def request_access(request: HttpRequest, document_id: UUID) -> HttpResponse:
+    """GET asks for a reason; POST records it and opens the document."""
+    user = require_permissions(request, READ)
     if request.method == "POST":
         try:
-            entry = document_access.begin(document_id, by=user, reason=request.POST.get("reason", ""))
-        except ApiError as refused:
-            if refused.code == "NOT_FOUND":
-                raise Http404 from refused
-            messages.error(request, f"{refused.code}: {refused.detail}")
+            entry = document_access.grant_access(document_id, by=user, reason=request.POST.get("reason", ""))
+        except ApiError as error:
+            if error.code == "NOT_FOUND":
+                raise Http404 from error
+            messages.error(request, f"{error.code}: {error.detail}")
         else:
             return HttpResponseRedirect(reverse("console:reading", args=[entry.pk]))
     owner = Document.objects.filter(pk=document_id).values_list("user_id", flat=True).first()
     if owner is None:
         raise Http404
-    return permissions.answer(
-        request,
-        "console/ask_to_read.html",
-        "Read a document",
-        document_id=document_id,
-        is_law=owner == SYSTEM_TENANT_ID,
-    )
+    context = {"document_id": document_id, "is_law": owner == SYSTEM_TENANT_ID}
+    return render_page(request, "console/read_document_form.html", "Read a document", **context)
 
 
-def _opened(request: HttpRequest, entry_id: UUID) -> Document:
-    user = permissions.require(request, permissions.READ)
+def _accessible_document(request: HttpRequest, entry_id: UUID) -> Document:
+    user = require_permissions(request, READ)
     try:
-        return document_access.opened(entry_id, by=user)
-    except ApiError as refused:
-        raise Http404 from refused
+        return document_access.accessible_document(entry_id, by=user)
+    except ApiError as error:
+        raise Http404 from error
 
 
 @require_safe
-def page(request: HttpRequest, entry_id: UUID) -> HttpResponse:
-    document = _opened(request, entry_id)
+def document_page(request: HttpRequest, entry_id: UUID) -> HttpResponse:
+    document = _accessible_document(request, entry_id)
     pages = document.pages or 1
-    number = _within(request.GET.get("page"), pages) or 1
-    trouble, shown, start = None, None, 0
+    number = _parse_number(request.GET.get("page"), 1, pages) or 1
+    passages = list(document_access.page_passages(document, number))
+    store_error, shown = None, None
     try:
-        found = document_access.page_of(document, number)
+        parsed_page = parse_store.read_page(document, number)
     except OSError:
-        trouble, found = unavailable("The file store cannot be reached; try again shortly.").detail, None
-    passages = list(document_access.passages(document, number))
-    if found is not None:
-        markdown, start = found
-        chosen = next((each for each in passages if str(each.chunk_ord) == request.GET.get("passage")), None)
-        shown = html.render_html(markdown, highlight=_on_page(chosen, start))
-    return permissions.answer(
+        store_error, parsed_page = unavailable("The file store cannot be reached; try again shortly.").detail, None
+    if parsed_page is not None:
+        markdown, start = parsed_page
+        chosen = next((chunk for chunk in passages if str(chunk.chunk_ord) == request.GET.get("passage")), None)
+        span = (chosen.meta["start"] - start, chosen.meta["end"] - start) if chosen and chosen.meta else None
+        shown = html.render_html(markdown, highlight=span)
+    return render_page(
         request,
-        "console/reading.html",
+        "console/document_page.html",
         f"Document {document.pk}",
         document=document,
         entry_id=entry_id,
         number=number,
         pages=pages,
         shown=shown,
-        trouble=trouble,
+        store_error=store_error,
         passages=passages,
         chosen=request.GET.get("passage"),
     )
 
 
-def _within(said: str | None, most: int, *, least: int = 1) -> int | None:
-    number = int(said) if said and said.isascii() and said.isdigit() and len(said) < 7 else None
+def _parse_number(text: str | None, least: int, most: int) -> int | None:
+    number = int(text) if text and text.isascii() and text.isdigit() and len(text) < 7 else None
     return number if number is not None and least <= number <= most else None
 
 
-def _on_page(passage: DocumentChunk | None, start: int) -> tuple[int, int] | None:
-    if passage is None or not passage.meta:
-        return None
-    return passage.meta["start"] - start, passage.meta["end"] - start
-
-
 @require_safe
-def marks(request: HttpRequest, entry_id: UUID, number: int) -> HttpResponse:
-    """Where on the picture of a page a passage stands: a part of the page; empty where it cannot be told."""
-    document = _opened(request, entry_id)
-    chosen = _within(request.GET.get("passage"), MOST_ORD, least=0)
-    located = None
+def highlights(request: HttpRequest, entry_id: UUID, number: int) -> HttpResponse:
+    """Show where a passage is on the page's image: a part of the page, empty where the place is not known."""
+    document = _accessible_document(request, entry_id)
+    chunk_ord = _parse_number(request.GET.get("passage"), 0, MAX_CHUNK_ORD)
+    location = None
     with suppress(ApiError, OSError):
-        text = document_access.on_page(document, number, chosen) if chosen is not None else ""
-        located = page_images.locate_passage(document, number, text) if text.strip() else None
-    return permissions.answer(request, "console/marks.html", "Marks", located=located)
+        text = "" if chunk_ord is None else document_access.passage_on_page(document, number, chunk_ord)
+        location = page_images.locate_passage(document, number, text) if text.strip() else None
+    return render_page(request, "portal/highlights.html", "Highlights", located=location)
 
 
 @require_safe
-def picture(request: HttpRequest, entry_id: UUID, number: int) -> HttpResponse:
-    """The page as it looks, for as long as the entry opens the document."""
-    document = _opened(request, entry_id)
+def page_image(request: HttpRequest, entry_id: UUID, number: int) -> HttpResponse:
+    """Show the page's image, for as long as the audit entry is valid."""
+    document = _accessible_document(request, entry_id)
     try:
-        drawn = page_images.render_page(document, number, width=WIDTH)
-    except ApiError as refused:
-        return HttpResponse(f"{refused.code}: {refused.detail}", content_type="text/plain", status=refused.status)
-    return HttpResponse(drawn, content_type=page_images.MIME)  # which nothing may keep: see admin_view
+        image = page_images.render_page(document, number, width=IMAGE_WIDTH)
+    except ApiError as error:
+        return HttpResponse(f"{error.code}: {error.detail}", content_type="text/plain", status=error.status)
+    return HttpResponse(image, content_type=page_images.MIME)  # admin_view forbids caching

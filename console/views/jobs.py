@@ -1,9 +1,7 @@
-"""A job's page: where it stands, what happened to it, what it cost, what is proven, and the buttons that repair it."""
+"""Job page: status, timeline, cost, invariants, and the buttons that repair a job."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import timedelta
 from uuid import UUID
 
 from django.contrib import messages
@@ -14,7 +12,10 @@ from django.views.decorators.http import require_POST, require_safe
 
 from accounts.errors import ApiError
 from accounts.models import User
-from console import invariant_report, permissions, runbook, timeline
+from console import runbook
+from console.invariant_report import invariant_report
+from console.timeline import format_elapsed, job_timeline
+from console.views import READ, VIEW, allowed_actions, render_page, require_permissions
 from jobs import pipeline, progress, staff_actions
 from jobs.admin import ACTION_LABELS, report_bulk_result
 from jobs.models import UploadJob
@@ -23,11 +24,11 @@ from statutes.intake import PIPELINE
 from statutes.models import LawVersion
 from vendors.models import Purchase
 
-MOST_CALLS = 100
-MOST_JOBS = 20
+MAX_CALLS = 100
+MAX_OTHER_JOBS = 20
 
 
-def found(job_id: UUID) -> UploadJob:
+def get_job(job_id: UUID) -> UploadJob:
     jobs = UploadJob.objects.annotate(is_starved=progress.starved_filter()).select_related("document")
     job = jobs.filter(pk=job_id).first()
     if job is None:
@@ -36,85 +37,78 @@ def found(job_id: UUID) -> UploadJob:
 
 
 @require_safe
-def page(request: HttpRequest, job_id: UUID) -> HttpResponse:
-    user = permissions.require(request, permissions.VIEW)
-    job = found(job_id)
+def job_page(request: HttpRequest, job_id: UUID) -> HttpResponse:
+    user = require_permissions(request, VIEW)
+    job = get_job(job_id)
     error = job.last_error or {}
     others = UploadJob.objects.filter(document_id=job.document_id).exclude(pk=job.pk).order_by("-created_at")
     calls = Purchase.objects.filter(document_id=job.document_id, job_id=job.pk).order_by("created_at")
-    return permissions.answer(
+    return render_page(
         request,
         "console/job.html",
         f"Job {job.pk}",
         job=job,
         document=job.document,
-        law=_law(user, job),
+        law=_law_version(user, job),
         is_law=job.pipeline == PIPELINE,
         standing=progress.display_status(job, is_starved=getattr(job, "is_starved", False)),
         error=error,
         remedy=runbook.find_failure(error.get("code"), job.pipeline) if error else None,
         wait=runbook.find_wait(job.wait_reason) if job.run_after else None,
-        timeline=timeline.of(job, whole=request.GET.get("events") == "all"),
-        calls=[(call, timeline.span(_took(call))) for call in calls[:MOST_CALLS]],
-        others=others[:MOST_JOBS],
-        buttons=list(_buttons(user, job)),
-        stages=_stages(job),
-        may_read=user.has_perm(permissions.READ),
+        timeline=job_timeline(job, whole=request.GET.get("events") == "all"),
+        calls=[
+            (call, format_elapsed(call.settled_at - call.created_at if call.settled_at else None))
+            for call in calls[:MAX_CALLS]
+        ],
+        others=others[:MAX_OTHER_JOBS],
+        buttons=_buttons(user, job),
+        stages=_retry_stages(job),
+        may_read=user.has_perm(READ),
     )
 
 
-def _law(user: User, job: UploadJob) -> LawVersion | None:
-    """Return the version of a law that the job is about, for who may look at it."""
+def _law_version(user: User, job: UploadJob) -> LawVersion | None:
     if job.pipeline != PIPELINE or not user.has_perm("statutes.view_lawversion"):
         return None
     return LawVersion.objects.only("law_id", "version").filter(pk=job.document_id).first()
 
 
-def _took(call: Purchase) -> timedelta | None:
-    return call.settled_at - call.created_at if call.settled_at else None
-
-
-def _buttons(user: User, job: UploadJob) -> Iterator[tuple[str, str]]:
-    """Yield what this member of staff may do to the job as it is."""
-    suited = {"retry", "retry_from"} if job.state == State.DEADLETTER else set()
+def _buttons(user: User, job: UploadJob) -> list[tuple[str, str]]:
+    """Return the actions that fit the job's state and that the member of staff may use, with their labels."""
+    fitting = {"retry", "retry_from"} if job.state == State.DEADLETTER else set()
     if job.state in ACTIVE:
-        suited = {"cancel", "discard"}
-    for verb in permissions.verbs(user):
-        if verb in suited:
-            yield verb, ACTION_LABELS[verb]
+        fitting = {"cancel", "discard"}
+    return [(verb, ACTION_LABELS[verb]) for verb in allowed_actions(user) if verb in fitting]
 
 
-def _stages(job: UploadJob) -> list[str]:
-    """Return the stages that a retry may be asked from: no later one than where the job stands."""
+def _retry_stages(job: UploadJob) -> list[str]:
+    """Return the stages that a retry may start from: none later than the job's own."""
     try:
         return [step.stage.value for step in pipeline.get_pipeline(job.pipeline).steps_through(job.stage)]
-    except ImproperlyConfigured:  # no such pipeline here
+    except ImproperlyConfigured:  # the pipeline is not deployed here
         return []
 
 
 @require_safe
-def proofs(request: HttpRequest, job_id: UUID) -> HttpResponse:
-    """What holds of each stage: a part of the page, fetched by itself, because it reads the store."""
-    permissions.require(request, permissions.VIEW)
-    job = found(job_id)
+def invariants(request: HttpRequest, job_id: UUID) -> HttpResponse:
+    """Show the invariant report: a part of the job page that is fetched on its own, because it reads the store."""
+    require_permissions(request, VIEW)
+    job = get_job(job_id)
     is_part = request.headers.get("HX-Request") == "true"
-    template = "console/proofs.html" if is_part else "console/proofs_page.html"
-    return permissions.answer(request, template, f"Proofs of job {job.pk}", job=job, proofs=invariant_report.of(job))
+    template = "console/invariants.html" if is_part else "console/invariants_page.html"
+    return render_page(request, template, f"Invariants of job {job.pk}", job=job, report=invariant_report(job))
 
 
 @require_POST
 def repair(request: HttpRequest, job_id: UUID) -> HttpResponse:
-    """A button was pressed."""
-    verb = request.POST.get("verb", "")
-    user = permissions.require(request, permissions.VIEW, staff_actions.PERMISSIONS.get(verb, "there is no such verb"))
+    verb, reason = (request.POST.get(name, "") for name in ("verb", "reason"))
+    user = require_permissions(request, VIEW, staff_actions.PERMISSIONS.get(verb, "there is no such verb"))
     try:
-        staff_actions.run_action(
-            verb, job_id, by=user, reason=request.POST.get("reason", ""), stage=request.POST.get("stage")
-        )
-    except ApiError as refused:
-        if refused.code == "NOT_FOUND":
-            raise Http404 from refused
-        messages.error(request, f"{refused.code}: {refused.detail}")
+        staff_actions.run_action(verb, job_id, by=user, reason=reason, stage=request.POST.get("stage"))
+    except ApiError as error:
+        if error.code == "NOT_FOUND":
+            raise Http404 from error
+        messages.error(request, f"{error.code}: {error.detail}")
     else:
         report_bulk_result(request, verb, staff_actions.BulkResult(1))
     return HttpResponseRedirect(reverse("console:job", args=[job_id]))

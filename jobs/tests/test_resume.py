@@ -13,7 +13,7 @@ from django.db import connection
 from accounts.audit.models import AuditEntry
 from accounts.errors import ApiError
 from accounts.models import User
-from console import invariant_report
+from console.invariant_report import invariant_report
 from documents.storage import LocalSignedStorage
 from jobs import services, staff_actions
 from jobs.models import Event, UploadJob
@@ -124,10 +124,10 @@ def test_all_stages_of_a_job_are_proven_with_one_read_of_its_parse(dead: Upload,
     calls = Counter[str]()
     looked.append(lambda name: calls.update([name]))
 
-    found = invariant_report.of(dead.job)
+    found = invariant_report(dead.job)
 
     assert [each.verdict for each in found].count("holds") >= 5
     assert calls == {"exists": 2, "size": 1, "read": 1}
     calls.clear()
-    invariant_report.of(dead.job)
+    invariant_report(dead.job)
     assert calls["read"] == 1  # another look is another pass

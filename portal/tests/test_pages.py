@@ -211,7 +211,7 @@ def test_a_failed_document_is_tried_again_by_its_button(ana: Person) -> None:
 
     answer = signed_in(ana).post(f"/d/{uploaded.document_id}/retry", headers={"HX-Request": "true"})
 
-    assert answer.templates[0].name == "portal/list.html"
+    assert answer.templates[0].name == "portal/document_list.html"
     assert uploaded.job.state == "queued"
 
 

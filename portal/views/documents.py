@@ -41,7 +41,7 @@ def status(request: HttpRequest, document_id: UUID) -> HttpResponse:
     found = document_list.one(tenant(request), document_id)
     if not found.active:
         return HttpResponseClientRefresh()
-    return render(request, "portal/status.html", {"row": found})
+    return render(request, "portal/document_status.html", {"row": found})
 
 
 @page
@@ -59,7 +59,7 @@ def marks(request: HttpRequest, document_id: UUID) -> HttpResponse:
     except ApiError as refused:
         log.info("The passage is not shown on the picture of its page: %s", refused.code)
         located = None
-    return render(request, "portal/marks.html", {"located": located})
+    return render(request, "portal/highlights.html", {"located": located})
 
 
 @page
@@ -85,7 +85,7 @@ def retry(request: HttpRequest, document_id: UUID) -> HttpResponse:
     if getattr(request, "htmx", False):
         place = place_of(request.POST)
         now = list_context(request, document_list.listed(user_id, place), place)
-        return render(request, "portal/list.html", now | {"problem": problem})
+        return render(request, "portal/document_list.html", now | {"problem": problem})
     if problem:
         messages.error(request, problem)
     return redirect("portal:document", document_id)

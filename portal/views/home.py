@@ -23,7 +23,8 @@ def home(request: HttpRequest) -> HttpResponse:
     """Show the documents and take new ones."""
     only(request, "GET", "HEAD")
     place = place_of(request.GET)
-    return render(request, "portal/home.html", shown(request, documents(tenant(request), place), place) | _uploads())
+    context = shown(request, documents(tenant(request), place), place)
+    return render(request, "portal/documents.html", context | _uploads())
 
 
 @page
@@ -34,7 +35,7 @@ def listed(request: HttpRequest) -> HttpResponse:
     found = shown(request, documents(tenant(request), place), place)
     if found["quiet"] == len(PACE):
         return HttpResponse(status=HTTPStatus.NO_CONTENT)  # what is shown stays, and is asked for at the same pace
-    return render(request, "portal/list.html", found)
+    return render(request, "portal/document_list.html", found)
 
 
 def shown(request: HttpRequest, found: Listed, place: str) -> dict[str, Any]:

@@ -60,9 +60,9 @@ def find(request: HttpRequest) -> HttpResponse:
     if request.method == "POST":
         answer |= _answer(user_id, asked)
     if getattr(request, "htmx", False):
-        return render(request, "portal/results.html", answer)
+        return render(request, "portal/search_results.html", answer)
     choices = _choices(user_id, asked.document)
-    return render(request, "portal/find.html", answer | {"choices": choices, "modes": MODES, "laws_alone": LAWS})
+    return render(request, "portal/search.html", answer | {"choices": choices, "modes": MODES, "laws_alone": LAWS})
 
 
 def _asked(request: HttpRequest) -> Asked:

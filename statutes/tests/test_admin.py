@@ -54,7 +54,7 @@ def test_from_a_law_to_its_versions_their_jobs_and_its_artifacts(laws: S3Server)
     assert "raw/federal/2024/ley-iva.xml" in version
     read = root_reads(job)
     assert TAXED[:40] in read
-    assert "there is no picture of it" in read
+    assert "there is no image of it" in read
     assert 'console-picture"' not in read
     for page in (listed, versions, shown, version):
         assert (TITLE in page) == (page in (listed, shown))
@@ -221,8 +221,8 @@ def test_pages_of_jobs_work_for_laws_whose_tenant_is_nobody(laws: S3Server) -> N
 
     assert "UNKNOWN_FORMAT" in page
     assert f"/statutes/lawversion/{dead.document_id}/change/" in page
-    assert "Why you read the law's text" in page
-    assert "Why you read the law's text" in ask
+    assert "Why you read the statute's text" in page
+    assert "Why you read the statute's text" in ask
     assert "a tenant's text" not in page + ask
     assert "holds" in proofs
     assert "UNKNOWN_FORMAT" in letters
