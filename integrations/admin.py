@@ -1,28 +1,28 @@
-"""Connected systems, their syncs and the pages that were given up, as staff look at them: ids, codes and counts."""
+"""Staff admin of sources, syncs and archived messages: ids, codes and counts."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
+from datetime import timedelta
 from typing import Any, cast
 
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.db.models import Case, OuterRef, QuerySet, Subquery, UUIDField, When
 from django.db.models.fields.json import KT
-from django.db.models.functions import Cast
+from django.db.models.functions import Cast, Now
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 
 from accounts.audit import forms
 from accounts.audit.admin_base import ReadOnlyAdmin
-from accounts.audit.admin_filters import choice_filter, datetime_range_filter
+from accounts.audit.admin_filters import ChoiceFilter, choice_filter, datetime_range_filter
 from accounts.errors import ApiError
 from accounts.models import User
-from integrations.admin_filters import CreatedWithin
 from integrations.models import ArchivedMessage, ConnectedSource, IngestionJob, Provider
-from integrations.sync import replay as replaying
+from integrations.sync.replay import replay_messages
 
 COUNTS = ("seen", "written", "unchanged", "embedded", "deleted", "failed")
 IS_UUID = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
@@ -34,9 +34,25 @@ def nowrap(value: object) -> str:
     return format_html('<span class="whitespace-nowrap">{}</span>', value)
 
 
+class CreatedWithin(ChoiceFilter):
+    """Limits the list to recent syncs, unless an id is searched for: after some years there are millions."""
+
+    title, parameter_name = "within", "within"
+    filter_choices = (("86400", "a day"), ("2592000", "30 days"))
+    all_option = ("", "a week")
+    default = 604_800
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        if request.GET.get("q"):
+            return queryset  # the id's own index serves
+        choice = self.value()
+        seconds = int(choice) if choice in dict(self.filter_choices) else self.default
+        return queryset.filter(created_at__gte=Now() - timedelta(seconds=seconds))
+
+
 @admin.register(ConnectedSource)
 class ConnectedSourceAdmin(ReadOnlyAdmin):
-    """Neither a token nor where it is, and no name of an account: it may be a person's."""
+    """Shows no token, no vault id, and no account name: it may be a person's."""
 
     list_display = ("source", "provider", "status", "status_message", "transport", "last_synced_at", "tenant")
     list_filter = (
@@ -56,7 +72,7 @@ class ConnectedSourceAdmin(ReadOnlyAdmin):
 
     @admin.display(description="its server lacks")
     def missing(self, source: ConnectedSource) -> str:
-        """Name the tool or the argument that an MCP server did not have when it was last asked."""
+        """Return the tool or argument that the MCP server lacked at the last call."""
         return str(source.capabilities.get("missing", ""))
 
     @admin.display(description="source")
@@ -101,8 +117,8 @@ class IngestionJobAdmin(ReadOnlyAdmin):
 
     @admin.display(description="records")
     def counts(self, job: IngestionJob) -> str:
-        found = ((name, getattr(job, f"items_{name}")) for name in COUNTS)
-        return ", ".join(f"{number} {name}" for name, number in found if number)
+        counts = ((name, getattr(job, f"items_{name}")) for name in COUNTS)
+        return ", ".join(f"{count} {name}" for name, count in counts if count)
 
     @admin.display(description="records that failed")
     def failures(self, job: IngestionJob) -> str:
@@ -119,7 +135,7 @@ class ArchivedMessageAdmin(ReadOnlyAdmin):
     list_disable_select_all = True
     id_fields = ("msg_id",)
     ordering = ("-archived_at", "msg_id")
-    # Not the message as it is: where a page begins is the provider's own text.
+    # Not the message itself: its ``following`` is the provider's own text.
     fields = (
         ("msg_id", "read_ct"), ("enqueued_at", "archived_at"), ("provider", "kind", "code"), ("stream", "page"), "job",
         "of_source",
@@ -128,9 +144,9 @@ class ArchivedMessageAdmin(ReadOnlyAdmin):
     actions = ("replay",)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[ArchivedMessage]:
-        named = Case(When(message__job_id__regex=IS_UUID, then=Cast(KT("message__job_id"), UUIDField())))
-        jobs = IngestionJob.objects.filter(pk=OuterRef("named"))
-        return ArchivedMessage.objects.annotate(named=named).annotate(
+        job_uuid = Case(When(message__job_id__regex=IS_UUID, then=Cast(KT("message__job_id"), UUIDField())))
+        jobs = IngestionJob.objects.filter(pk=OuterRef("job_uuid"))
+        return ArchivedMessage.objects.annotate(job_uuid=job_uuid).annotate(
             sync=Subquery(jobs.values("pk")),
             sync_code=Subquery(jobs.values("error_message")),
             sync_provider=Subquery(jobs.values("source__provider")),
@@ -138,21 +154,21 @@ class ArchivedMessageAdmin(ReadOnlyAdmin):
 
     def response_action(self, request: HttpRequest, queryset: QuerySet[ArchivedMessage]) -> HttpResponse | None:
         if not all(IS_ID.fullmatch(chosen) for chosen in request.POST.getlist(ACTION_CHECKBOX_NAME)):
-            messages.error(request, "What was chosen is no message; choose again.")
+            messages.error(request, "The selection contains no message; select again.")
             return HttpResponseRedirect(request.get_full_path())
         return cast("HttpResponse | None", super().response_action(request, queryset))
 
     @admin.display(description="sync")
     def kind(self, message: ArchivedMessage) -> str:
-        return _said(message, "kind")
+        return _body_field(message, "kind")
 
     @admin.display(description="stream")
     def stream(self, message: ArchivedMessage) -> str:
-        return _said(message, "stream")
+        return _body_field(message, "stream")
 
     @admin.display(description="page")
     def page(self, message: ArchivedMessage) -> str:
-        return _said(message, "page")
+        return _body_field(message, "page")
 
     @admin.display(description="provider")
     def provider(self, message: ArchivedMessage) -> str:
@@ -164,52 +180,48 @@ class ArchivedMessageAdmin(ReadOnlyAdmin):
 
     @admin.display(description="job")
     def job(self, message: ArchivedMessage) -> str:
-        """Show the sync's id, as the way to its page while there is one."""
+        """Return the sync's id, linked to its page as long as it exists."""
         sync = getattr(message, "sync", None)
         if sync is None:
-            return nowrap(_said(message, "job_id"))
+            return nowrap(_body_field(message, "job_id"))
         page = reverse("admin:integrations_ingestionjob_change", args=[sync])
         return format_html('<a class="whitespace-nowrap underline" href="{}">{}</a>', page, sync)
 
     @admin.display(description="source")
     def of_source(self, message: ArchivedMessage) -> str:
-        return nowrap(_said(message, "source_id"))
+        return nowrap(_body_field(message, "source_id"))
 
     @admin.display(description="tenant")
     def tenant(self, message: ArchivedMessage) -> str:
-        return nowrap(_said(message, "user_id"))
+        return nowrap(_body_field(message, "user_id"))
 
     def has_replay_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm("integrations.replay_archivedmessage")
 
     @admin.action(description="Put back into the queue", permissions=["replay"])
     def replay(self, request: HttpRequest, queryset: QuerySet[ArchivedMessage]) -> HttpResponse | None:
-        """Ask why, and put back what was chosen once that has been confirmed."""
-        chosen = [int(each) for each in request.POST.getlist(ACTION_CHECKBOX_NAME)[:MOST]]
+        """Ask for a reason, then put the selected messages back."""
+        msg_ids = [int(each) for each in request.POST.getlist(ACTION_CHECKBOX_NAME)[:MOST]]
         form = forms.ReasonForm(request.POST if "confirmed" in request.POST else None)
-        if form.is_valid():
-            return self._replayed(request, chosen, form.cleaned_data["reason"])
-        lines = (
-            f"{len(chosen)} chosen. Each sync goes on from the page that was given up, if no other has begun since.",
-        )
-        hidden = [(ACTION_CHECKBOX_NAME, each) for each in chosen]
-        return forms.reason_page(
-            request, self.admin_site, form, title="Put back into the queue", button="Put back", lines=lines,
-            back=request.get_full_path(), hidden=[*hidden, ("action", "replay"), ("index", "0"), ("confirmed", "yes")],
-        )  # fmt: skip
-
-    def _replayed(self, request: HttpRequest, msg_ids: list[int], reason: str) -> HttpResponse:
-        became = replaying.replay_messages(msg_ids, by=cast(User, request.user), reason=reason)
-        refused = Counter(each.code for each in became.values() if isinstance(each, ApiError))
-        if done := len(became) - refused.total():
-            messages.success(request, f"{done} put back.")
-        for code, count in sorted(refused.items()):
+        if not form.is_valid():
+            hidden: list[tuple[str, object]] = [(ACTION_CHECKBOX_NAME, msg_id) for msg_id in msg_ids]
+            hidden += [("action", "replay"), ("index", "0"), ("confirmed", "yes")]
+            line = f"{len(msg_ids)} chosen. Each sync continues from its archived page, if no other has begun since."
+            return forms.reason_page(
+                request, self.admin_site, form, title="Put back into the queue", button="Put back", lines=(line,),
+                back=request.get_full_path(), hidden=hidden,
+            )  # fmt: skip
+        outcomes = replay_messages(msg_ids, by=cast(User, request.user), reason=form.cleaned_data["reason"])
+        errors = Counter(outcome.code for outcome in outcomes.values() if isinstance(outcome, ApiError))
+        if count := len(outcomes) - errors.total():
+            messages.success(request, f"{count} put back.")
+        for code, count in sorted(errors.items()):
             messages.warning(request, f"{count} not put back: {code}.")
         return HttpResponseRedirect(request.get_full_path())
 
 
-def _said(message: ArchivedMessage, name: str) -> str:
-    """Return one value of a message; what is no page of ours says nothing that is shown."""
+def _body_field(message: ArchivedMessage, name: str) -> str:
+    """Return one field of a message, "" where the message is malformed."""
     body: Any = message.message
-    value = body.get(name) if isinstance(body, dict) else None
-    return str(value)[:40] if isinstance(value, str | int) else ""
+    text = body.get(name) if isinstance(body, dict) else None
+    return str(text)[:40] if isinstance(text, str | int) else ""

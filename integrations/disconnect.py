@@ -1,4 +1,4 @@
-"""Letting go of a tenant's account: nothing is fetched, kept or found any more."""
+"""Disconnect of a tenant's source: revocation of its grant, deletion of its tokens and, in batches, of its records."""
 
 from __future__ import annotations
 
@@ -8,71 +8,95 @@ from enum import StrEnum
 from django.db import connection, transaction
 from django.db.models import Q
 
-from accounts.audit import log as auditing
+from accounts.audit.log import COMMAND_LINE_ACTOR, record_action
 from accounts.models import User
-from integrations.models import ConnectedSource, IngestionJob
+from integrations.models import ClientIntelligence, ConnectedSource, IngestionJob
 from integrations.oauth import token_endpoint, token_vault
 from integrations.oauth.provider_config import SHARED_GRANTS
 from integrations.oauth.token_endpoint import GrantRefused
-from integrations.sync import sync_jobs
+from integrations.records import pdf_import
+from integrations.records.sql import execute
+from integrations.sync import pgmq, sync_jobs
+from integrations.sync.pgmq import ARCHIVE, Message
+from integrations.sync.sync_jobs import PageCounts
+from integrations.transports.responses import source_vendor
 from jobs.outcomes import StageFailure, Wait
+from vendors import guard
 
 log = logging.getLogger("accessa.integrations")
 
-# The account's name is given up as well: the same account may be connected anew while these rows are being removed.
-LET_GO = """
+PURGED_AT_ONCE = 1_000
+
+# The account's name is cleared as well: the same account may be connected again while these rows are being deleted.
+DISCONNECT = """
 UPDATE connected_sources SET status = 'disconnected', status_message = NULL, account = 'disconnected:' || id,
     access_token_vault_id = NULL, refresh_token_vault_id = NULL, token_expires_at = NULL, refresh_lease = NULL,
     refresh_lease_until = NULL, cursor = '{}', capabilities = '{}', scopes = '', updated_at = clock_timestamp()
 WHERE id = %s AND status <> 'disconnected'
 """
+PURGE = """
+    DELETE FROM source_documents WHERE id IN (
+        SELECT id FROM source_documents WHERE source_id = %(source)s ORDER BY external_id LIMIT %(most)s)
+    RETURNING id"""
+# Its archived messages can never be replayed.
+DELETE_ARCHIVED = f"DELETE FROM {ARCHIVE} WHERE message ->> 'source_id' = %(source)s"
 
 
 class GrantOutcome(StrEnum):
-    """What became of the access that the provider had granted."""
+    """The state of the provider's grant after a disconnect."""
 
     REVOKED = "given_back"
-    SHARED = "shared"  # it stays: another source lives by it
-    NOT_REVOKED = "untold"  # the provider could not be told, so it stays until its owner ends it there
+    SHARED = "shared"  # it stays: another source depends on it
+    NOT_REVOKED = "untold"  # the provider could not be reached, so it stays until its owner ends it there
 
 
 def disconnect_source(source: ConnectedSource, *, by: User | None, reason: str = "") -> GrantOutcome:
-    """Stop, forget and have removed what a source has brought; then give its grant back. Call it outside transactions.
+    """Disconnect a source, delete its tokens, start its purge, and then revoke its grant. Call it in no transaction.
 
-    Return what became of the grant. The tenant needs no ``reason``; staff (``by`` None: the command line) does, and
-    is audited: ``Refused`` REASON_REQUIRED. A second call changes nothing.
+    The tenant needs no ``reason``; staff (``by`` None: the command line) does, and is audited: ``ApiError``
+    REASON_REQUIRED. A second call changes nothing.
     """
     token, account = _refresh_token(source), source.account
     with transaction.atomic():
         with connection.cursor() as cursor:
-            cursor.execute(LET_GO, [source.pk])
+            cursor.execute(DISCONNECT, [source.pk])
             if not cursor.rowcount:
                 return GrantOutcome.REVOKED
         token_vault.delete_tokens(source.pk)
-        sync_jobs.start_sync(source, IngestionJob.Kind.FORGET, by=str(by.pk) if by else auditing.COMMAND_LINE_ACTOR)
+        sync_jobs.start_sync(source, IngestionJob.Kind.FORGET, by=str(by.pk) if by else COMMAND_LINE_ACTOR)
         if by is None or by.pk != source.user_id:
-            _audit(source, by, reason)
+            record_action(
+                by=by,
+                action="sources.disconnect",
+                reason=reason,
+                object_type="connected_source",
+                object_id=source.pk,
+                tenant_id=source.user_id,
+                provider=source.provider,
+            )
     source.refresh_from_db()
-    # Asked once this one is gone: of the last two, let go of at once, one at least sees that it was the last.
+    # Checked after the commit: of the last two sources, disconnected at once, one at least sees that it was the last.
     if token != "" and is_grant_shared(source, account):
         return GrantOutcome.SHARED
-    return GrantOutcome.REVOKED if token == "" or (token and _revoked(source, token)) else GrantOutcome.NOT_REVOKED
+    if token == "" or (token and _revoke(source, token)):
+        return GrantOutcome.REVOKED
+    return GrantOutcome.NOT_REVOKED
 
 
 def _refresh_token(source: ConnectedSource) -> str | None:
-    """Return what the grant is given back by; "" where there is none, None where the vault does not open it."""
-    fresh = ConnectedSource.objects.filter(pk=source.pk).first()
-    if fresh is None or fresh.refresh_token_vault_id is None:
+    """Return the token that revokes the grant; "" without one, None where the vault cannot decrypt it."""
+    current = ConnectedSource.objects.filter(pk=source.pk).first()
+    if current is None or current.refresh_token_vault_id is None:
         return ""
     try:
-        return token_vault.read_token(fresh.refresh_token_vault_id, fresh)
+        return token_vault.read_token(current.refresh_token_vault_id, current)
     except (StageFailure, token_vault.UnknownVaultKey) as failure:
         log.warning("Source %s: its token cannot be given back: %s.", source.pk, failure.code)
         return None
 
 
 def is_grant_shared(source: ConnectedSource, account: str) -> bool:
-    """Tell whether giving the grant back would end another source's: Google takes back all of an account's at once.
+    """Return whether revoking the grant would end another source's: Google revokes all of an account's at once.
 
     Another tenant's too, who has connected the same account. Of the tenant's own, one whose account is not known may be
     the same.
@@ -86,20 +110,8 @@ def is_grant_shared(source: ConnectedSource, account: str) -> bool:
     return others.exclude(pk=source.pk).exists()
 
 
-def _audit(source: ConnectedSource, by: User | None, reason: str) -> None:
-    auditing.record_action(
-        by=by,
-        action="sources.disconnect",
-        reason=reason,
-        object_type="connected_source",
-        object_id=source.pk,
-        tenant_id=source.user_id,
-        provider=source.provider,
-    )
-
-
-def _revoked(source: ConnectedSource, token: str) -> bool:
-    """Give the grant back, once: a provider that is away is not waited for."""
+def _revoke(source: ConnectedSource, token: str) -> bool:
+    """Revoke the grant with one call: an unavailable provider is not waited for."""
     if not token_endpoint.is_configured(source.provider):
         return False
     try:
@@ -111,3 +123,20 @@ def _revoked(source: ConnectedSource, token: str) -> bool:
         log.warning("Source %s: %s was not told that it is disconnected: %s.", source.pk, source.provider, code)
         return False
     return True
+
+
+def purge_batch(message: Message, job: IngestionJob) -> None:
+    """Delete the next batch of a disconnected source's records; after the last one, the source and all else of it."""
+    source = job.source
+    with pgmq.message_lease(message):
+        rows = execute(PURGE, {"source": source.pk, "most": PURGED_AT_ONCE})
+        if not rows:
+            ClientIntelligence.objects.filter(source=source).delete()
+            token_vault.delete_tokens(source.pk)
+            IngestionJob.objects.filter(source=source).delete()
+            ConnectedSource.objects.filter(pk=source.pk).delete()
+            execute(DELETE_ARCHIVED, {"source": str(source.pk)})
+            guard.delete_vendor_state(source_vendor(source))
+    pdf_import.withdraw_orphans(source.pk)
+    if rows:
+        sync_jobs.close_page(message, job, PageCounts(deleted=len(rows)), next_body=message.body.next_page(None))

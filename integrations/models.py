@@ -1,4 +1,4 @@
-"""Tenants' connected systems, the runs that fetch from them, and what was fetched (spec 002)."""
+"""Models of connectors: sources, syncs, records, clients, the token vault and archived messages (spec 002)."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ class Provider(models.TextChoices):
 
 
 class ConnectedSource(models.Model):
-    """A tenant's account at a provider. Tokens are in the vault; here stand only the ids of its rows."""
+    """A tenant's account at a provider. Its tokens are in the vault; the source has only the ids of their rows."""
 
     class Status(models.TextChoices):
         ACTIVE = "active"
         ERROR = "error"  # nothing is fetched until the tenant reconnects
-        DISCONNECTED = "disconnected"  # found by no search any more; its rows are being removed
+        DISCONNECTED = "disconnected"  # excluded from search; its rows are being deleted
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4)
     user_id = models.UUIDField()
     provider = models.TextField(choices=Provider.choices)
-    # The provider's own name of the account: HubSpot's hub id, QuickBooks' realm id. Never an address.
+    # The provider's own id of the account: HubSpot's hub id, QuickBooks' realm id. Never an address.
     account = models.TextField(db_default="", default="")
     status = models.TextField(choices=Status.choices, db_default=Status.ACTIVE, default=Status.ACTIVE)
     # A code, never a provider's prose: that may hold personal data (spec 002, decision 5).
@@ -48,9 +48,9 @@ class ConnectedSource(models.Model):
     access_token_vault_id = models.UUIDField(null=True)
     refresh_token_vault_id = models.UUIDField(null=True)
     token_expires_at = models.DateTimeField(null=True)
-    refresh_lease = models.UUIDField(null=True)  # who refreshes the tokens at present,
-    refresh_lease_until = models.DateTimeField(null=True)  # and until when nobody else does
-    # By stream, from where the next delta goes on. Written in the transaction that ends a sync.
+    refresh_lease = models.UUIDField(null=True)  # of the worker that refreshes the tokens,
+    refresh_lease_until = models.DateTimeField(null=True)  # and until when no other worker does
+    # By stream, where the next delta begins. Written in the transaction that ends a sync.
     cursor = models.JSONField(db_default={}, default=dict)
     last_synced_at = models.DateTimeField(null=True)
     created_at = models.DateTimeField(db_default=Now())
@@ -82,7 +82,7 @@ class IngestionJob(models.Model):
     class Kind(models.TextChoices):
         FULL = "full_sync"
         DELTA = "delta_sync"
-        FORGET = "forget"  # removes what a disconnected source has left
+        FORGET = "forget"  # purges a disconnected source
 
     class Status(models.TextChoices):
         QUEUED = "queued"
@@ -96,9 +96,9 @@ class IngestionJob(models.Model):
     kind = models.TextField(choices=Kind.choices)
     status = models.TextField(choices=Status.choices, db_default=Status.QUEUED, default=Status.QUEUED)
     correlation_id = models.UUIDField(default=uuid.uuid4)
-    # The page whose message is expected: a message of an earlier page has been worked through already.
+    # The current page: a message of an earlier page is obsolete.
     page = models.IntegerField(db_default=0, default=0)
-    # Where each stream stood when the sync began: the next delta's cursor, once the sync has ended well.
+    # By stream, the cursor when the sync began: the next delta's, once the sync has completed.
     cursor = models.JSONField(db_default={}, default=dict)
     items_seen = models.IntegerField(db_default=0, default=0)
     items_written = models.IntegerField(db_default=0, default=0)
@@ -120,7 +120,7 @@ class IngestionJob(models.Model):
         indexes = [
             models.Index("source", F("created_at").desc(), name="ix_ingestion_jobs_source"),
             models.Index(F("created_at").desc(), "id", name="ix_ingestion_jobs_created"),
-            # Read by measures: each sync that has ended is counted once.
+            # Read by metrics: each sync that has ended is counted once.
             models.Index("finished_at", name="ix_ingestion_jobs_finished", condition=Q(finished_at__isnull=False)),
         ]
         constraints = [
@@ -140,7 +140,7 @@ class IngestionJob(models.Model):
 
 
 class SourceDocument(models.Model):
-    """A record as its provider told it, and the text of it that is found."""
+    """A record as its provider returned it, and its searchable text."""
 
     id = models.UUIDField(primary_key=True, db_default=RandomUUID())
     user_id = models.UUIDField()
@@ -150,19 +150,19 @@ class SourceDocument(models.Model):
     document_type = models.TextField()  # hubspot.contact
     title = models.TextField(db_default="", default="")
     url = models.TextField(null=True)
-    text = models.TextField(db_default="", default="")  # normalized: what is embedded and searched
+    text = models.TextField(db_default="", default="")  # normalized; embedded and searched
     raw_payload = models.JSONField()
     # The record whose client this one counts for, by its external_id: a deal's company, an invoice's customer.
     parent_external_id = models.TextField(null=True)
-    # The few values that roll up to the client.
+    # The values that roll up to the client.
     facts = models.JSONField(db_default={}, default=dict)
     # A PDF goes through the upload pipeline; this is its document there.
     upload_document_id = models.UUIDField(null=True)
     source_created_at = models.DateTimeField(null=True)
     source_updated_at = models.DateTimeField(null=True)
-    # Gone at the provider: found no more, kept so that an older page cannot bring it back.
+    # Deleted at the provider: excluded from search, kept so that an older page cannot bring it back.
     deleted_at = models.DateTimeField(null=True)
-    # The sync that saw it last: what a complete one has not seen is gone.
+    # The last sync that saw it: records that a complete one has not seen are gone.
     seen_in = models.UUIDField(null=True)
     embedding = VectorField(dimensions=DIMENSIONS, null=True)
     embedding_model = models.TextField(null=True)  # model@version
@@ -196,13 +196,13 @@ class SourceDocument(models.Model):
 
 
 class UploadInDoubt(models.Model):
-    """An uploaded document that perhaps no record refers to: until somebody has looked (``doubts``)."""
+    """An imported document that may be orphaned, until ``records.pdf_import`` has checked it."""
 
     id = models.BigAutoField(primary_key=True)
     document_id = models.UUIDField(db_index=True)
     source_id = models.UUIDField(db_index=True)  # of the record, by external_id: gone, or yet to be written
     external_id = models.TextField()
-    job_id = models.UUIDField(null=True)  # as long as this sync goes on, the document is not withdrawn
+    job_id = models.UUIDField(null=True)  # as long as this sync goes on, the document is not deleted
     created_at = models.DateTimeField(db_default=Now())
 
     class Meta:
@@ -214,7 +214,7 @@ class UploadInDoubt(models.Model):
 
 
 class ClientIntelligence(models.Model):
-    """What is known of a tenant's client. Rows without a source are the tenant's own, and no sync touches them."""
+    """A tenant's client. Rows without a source are the tenant's own, and no sync changes them."""
 
     id = models.UUIDField(primary_key=True, db_default=RandomUUID())
     user_id = models.UUIDField()
@@ -224,7 +224,7 @@ class ClientIntelligence(models.Model):
     key_facts = models.JSONField(db_default={}, default=dict)
     source = models.ForeignKey(ConnectedSource, on_delete=models.CASCADE, null=True, related_name="+", db_index=False)
     external_id = models.TextField(null=True)
-    text = models.TextField(db_default="", default="")  # what is embedded and searched
+    text = models.TextField(db_default="", default="")  # embedded and searched
     source_updated_at = models.DateTimeField(null=True)
     embedding = VectorField(dimensions=DIMENSIONS, null=True)
     embedding_model = models.TextField(null=True)
@@ -252,7 +252,7 @@ class ClientIntelligence(models.Model):
 
 
 class VaultToken(models.Model):
-    """A token, encrypted. ``secret`` holds its own row's id as well, so that no two rows can be swapped."""
+    """An encrypted token. ``secret`` contains its own row's id too, so that no two rows can be swapped."""
 
     class Kind(models.TextChoices):
         ACCESS = "access"
@@ -264,7 +264,7 @@ class VaultToken(models.Model):
     kind = models.TextField(choices=Kind.choices)
     secret = models.BinaryField()
     created_at = models.DateTimeField(db_default=Now())
-    # Replaced by another: kept a while, because a crash may have left it the only one that the provider takes.
+    # Replaced by another: kept a while, as a crash may have left it the only one that the provider accepts.
     orphaned_at = models.DateTimeField(null=True)
 
     class Meta:
@@ -280,7 +280,7 @@ class VaultToken(models.Model):
 
 
 class ArchivedMessage(models.Model):
-    """A page that was given up, in pgmq's own archive, whose table pgmq makes. ``message`` is ``messages.Body``."""
+    """An archived message in pgmq's own table, which pgmq creates. ``message`` is a ``sync.pgmq.Body``."""
 
     msg_id = models.BigIntegerField(primary_key=True)
     read_ct = models.IntegerField()
@@ -291,7 +291,7 @@ class ArchivedMessage(models.Model):
 
     class Meta:
         managed = False
-        db_table = '"pgmq"."a_ingestion_queue"'  # quoted as Django leaves it, for there is no other way to a schema
+        db_table = '"pgmq"."a_ingestion_queue"'  # the quotes are the only way to name a schema
         default_permissions = ("view",)
         verbose_name = "given-up page"
         permissions = [("replay_archivedmessage", "Can put a page back into the queue")]

@@ -1,4 +1,4 @@
-"""What the API gives of connected systems' records."""
+"""API serializer of records of connected systems."""
 
 from __future__ import annotations
 

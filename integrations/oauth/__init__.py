@@ -1,1 +1,1 @@
-"""How a tenant lets us in at a provider, and how we get tokens for it."""
+"""OAuth: consent, token endpoints, token refresh and the token vault."""

@@ -1,11 +1,18 @@
-"""PDFs found in a tenant's Drive go through the upload pipeline, as the tenant's own documents."""
+"""Import of a tenant's Drive PDFs into the upload pipeline, and deletion of orphaned imports.
+
+``uploads_in_doubt`` has a row for each document that may be orphaned, written in the transaction that made it so: by
+the import, until the sync has written its record; and by the database's triggers (0002) when a record ceases to refer
+to its document, for whatever reason. Rows are never updated, so that deleting the rows just checked deletes none that
+came since. Each page ends by checking its own source's rows; a periodic task checks those left by a worker that died or
+by a sync that was stopped.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from tempfile import TemporaryFile
-from typing import IO, NamedTuple
+from typing import IO, Any
 from uuid import UUID
 
 from django.conf import settings
@@ -20,15 +27,32 @@ from integrations.models import ConnectedSource, UploadInDoubt
 from integrations.providers import McpClient, RawItem, Record
 from integrations.records.sql import execute
 from integrations.transports.responses import TooLarge
+from jobs.cluster import shared_memory
 from vendors.guard import VendorRefused
 
 PIECE = 64 * 1024
 SUFFIX = ".pdf"
+AT_ONCE = 100
 
-
-class _Content(NamedTuple):
-    sha256: str
-    length: int
+# Read under the lock under which documents are declared, and their rows in doubt are written in its transaction.
+IN_USE = """
+    SELECT EXISTS (SELECT FROM documents WHERE document_id = %(document)s AND NOT imported)
+        OR EXISTS (SELECT FROM source_documents WHERE upload_document_id = %(document)s AND deleted_at IS NULL)
+        OR EXISTS (SELECT FROM uploads_in_doubt u JOIN ingestion_jobs j ON j.id = u.job_id
+                   WHERE u.document_id = %(document)s AND j.status IN ('queued', 'running')) AS in_use"""
+# The usual end of a row in doubt: its own record refers to the document. Another record is no reason, it may cease to.
+# Not as a join, which the planner may begin with all records of the source.
+DELETE_SETTLED = """
+    DELETE FROM uploads_in_doubt u WHERE u.source_id = %(source)s AND u.job_id IS NOT NULL AND u.document_id = (
+        SELECT d.upload_document_id FROM source_documents d
+        WHERE d.source_id = u.source_id AND d.external_id = u.external_id AND d.deleted_at IS NULL)"""
+_DUE = """
+    SELECT u.id, u.document_id FROM uploads_in_doubt u
+    WHERE {of} NOT EXISTS (
+        SELECT FROM ingestion_jobs j WHERE j.id = u.job_id AND j.status IN ('queued', 'running'))
+    ORDER BY u.id LIMIT %(most)s"""
+DUE = _DUE.format(of="")
+DUE_OF_SOURCE = _DUE.format(of="u.source_id = %(source)s AND")
 
 
 def import_pdf(
@@ -36,22 +60,30 @@ def import_pdf(
 ) -> UUID | None:
     """Put a PDF into the upload pipeline and return its document's id. Call it outside of transactions.
 
-    Done twice it answers the same id; None when the tenant deletes the document at this very moment. What is wrong with
-    the file itself the pipeline says at its job. Raises ``Refused`` for a file that is not taken or not given, which
-    costs only this item, and what the gate raises. Nobody withdraws the document as long as the sync goes on, so that
-    its record can be written; if it is not, ``doubts`` withdraws the document.
+    Idempotent; None when the tenant deletes the document at this very moment. Defects of the file itself are reported
+    by its upload job. Raises ``ApiError`` for a file that is too large or not given, which fails only this item, and
+    what ``vendors.guard`` raises. The document stays as long as the sync goes on, so that its record can be written; if
+    it is not, ``withdraw_orphans`` deletes the document.
     """
-    _require_size(item)
+
+    def claim(document_id: UUID) -> None:
+        UploadInDoubt.objects.create(
+            document_id=document_id, source_id=source.pk, external_id=item.external_id, job_id=job_id
+        )
+
+    size = item.payload.get("size")  # by the vendor; a file that is longer than that ends in ``TooLarge``
+    if isinstance(size, str) and size.isdecimal() and len(size) < 20 and int(size) > settings.MAX_FILE_BYTES:
+        raise _too_large()
     with TemporaryFile() as file:
-        content = _fetched(client, item, file)
+        sha256, length = _download(client, item, file)
         declared = services.declare(
             user_id=source.user_id,
             filename=_filename(record.title),
-            bytes_len=content.length,
+            bytes_len=length,
             mime=MIME,
-            sha256=content.sha256,
+            sha256=sha256,
             by_connector=True,
-            claim=lambda document_id: _claim(document_id, source, item, job_id),
+            claim=claim,
         )
         document = Document.objects.filter(pk=declared.document_id).first()
         if document is None:
@@ -63,42 +95,46 @@ def import_pdf(
 
 
 def withdraw_upload(document_id: UUID) -> bool:
-    """Delete a document that a connector made, unless the tenant has declared it too or a record refers to it.
+    """Delete a document that a connector imported; return whether it is gone. Call it in no transaction. Idempotent.
 
-    Nor while a sync that has passed it on goes on: its record may be about to. Tells whether it is gone. Call it in no
-    transaction; calling it again does no harm.
+    It stays while the tenant has uploaded it too, a record refers to it, or the sync that imported it goes on: its
+    record may be about to be written.
     """
+
+    def is_in_use() -> bool:
+        return bool(execute(IN_USE, {"document": document_id})[0].in_use)
+
     document = Document.objects.filter(pk=document_id).first()
-    return document is None or services.delete(document, unless=lambda: _is_wanted(document_id))
+    return document is None or services.delete(document, unless=is_in_use)
 
 
-# Asked under the lock under which documents are declared, and claimed in the same transaction.
-WANTED = """
-    SELECT EXISTS (SELECT FROM documents WHERE document_id = %(document)s AND NOT imported)
-        OR EXISTS (SELECT FROM source_documents WHERE upload_document_id = %(document)s AND deleted_at IS NULL)
-        OR EXISTS (SELECT FROM uploads_in_doubt u JOIN ingestion_jobs j ON j.id = u.job_id
-                   WHERE u.document_id = %(document)s AND j.status IN ('queued', 'running')) AS wanted"""
+def withdraw_orphans(source_id: UUID) -> None:
+    """Delete the documents that no record of a source refers to any more. Call it in no transaction.
+
+    A worker that has to stop leaves the rest to the periodic task.
+    """
+    execute(DELETE_SETTLED, {"source": source_id})
+    params = {"source": source_id, "most": AT_ONCE}
+    while not shared_memory.is_stopping() and (due := execute(DUE_OF_SOURCE, params)):
+        _withdraw(due)
 
 
-def _is_wanted(document_id: UUID) -> bool:
-    wanted: bool = execute(WANTED, {"document": document_id})[0].wanted
-    return wanted
+def withdraw_due_orphans() -> int:
+    """Delete orphaned documents of all sources; return how many rows in doubt were checked."""
+    due = execute(DUE, {"most": AT_ONCE})
+    _withdraw(due)
+    return len(due)
 
 
-def _claim(document_id: UUID, source: ConnectedSource, item: RawItem, job_id: UUID) -> None:
-    UploadInDoubt.objects.create(
-        document_id=document_id, source_id=source.pk, external_id=item.external_id, job_id=job_id
-    )
+def _withdraw(due: Sequence[Any]) -> None:
+    """Delete the documents, then the rows by their ids, for a newer one may have come since."""
+    for document_id in dict.fromkeys(row.document_id for row in due):
+        withdraw_upload(document_id)
+        UploadInDoubt.objects.filter(pk__in=[row.id for row in due if row.document_id == document_id]).delete()
 
 
-def _require_size(item: RawItem) -> None:
-    """Refuse by the size that the vendor tells; a file that is longer than it tells ends in ``TooLarge``."""
-    told = item.payload.get("size")
-    if isinstance(told, str) and told.isdecimal() and len(told) < 20 and int(told) > settings.MAX_FILE_BYTES:
-        raise _too_large()
-
-
-def _fetched(client: McpClient, item: RawItem, file: IO[bytes]) -> _Content:
+def _download(client: McpClient, item: RawItem, file: IO[bytes]) -> tuple[str, int]:
+    """Write the PDF to ``file``; return its sha256 and its length."""
     digest, length = hashlib.sha256(), 0
     try:
         for piece in client.download(item):
@@ -110,7 +146,7 @@ def _fetched(client: McpClient, item: RawItem, file: IO[bytes]) -> _Content:
     except VendorRefused as refused:  # its owner forbids downloads, say
         detail = "The provider does not give the file."
         raise ApiError(FILE_NOT_GIVEN, detail) from refused
-    return _Content(digest.hexdigest(), length)
+    return digest.hexdigest(), length
 
 
 def _pieces(file: IO[bytes]) -> Iterator[bytes]:
@@ -120,7 +156,7 @@ def _pieces(file: IO[bytes]) -> Iterator[bytes]:
 
 
 def _filename(title: str) -> str:
-    """Return a name for the file: Drive's may have slashes, no end, or none at all."""
+    """Return a file name: Drive's may have slashes, no suffix, or be empty."""
     name = title.replace("/", "-").replace("\\", "-").strip()
     stem = name[: -len(SUFFIX)] if name.lower().endswith(SUFFIX) else name
     return (stem.strip(" .-")[: settings.MAX_FILENAME_CHARS - len(SUFFIX)] or "document") + SUFFIX

@@ -1,4 +1,4 @@
-"""The text that a record is found by: in one form, so that what looks alike is embedded once."""
+"""Normalized searchable text of a record and its hash: equal texts are embedded once."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Self
 
 from embeddings import tokenizer
 
-# What every model takes: OpenAI's limit, and that of another deployment's /internal/embed.
+# The limit of OpenAI's models, and of another deployment's /internal/embed.
 MOST_TOKENS, MOST_CHARS = 8_191, 32_000
 
-_NEVER_STORED = re.compile("[\x00\ud800-\udfff]+")  # PostgreSQL takes neither NULs nor half characters
-_WITHIN_LINE = re.compile(r"[^\S\n]+")
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]+")  # PostgreSQL stores neither NULs nor lone surrogates
+_SPACES = re.compile(r"[^\S\n]+")
 _AROUND_BREAK = re.compile(r" ?\n ?")
 _BLANK_LINES = re.compile(r"\n{3,}")
 
@@ -32,20 +32,20 @@ class RecordText:
 
 
 def normalize_text(raw: str) -> str:
-    """Return ``raw`` without NULs and half characters, its runs of spaces as one and of blank lines as one.
+    """Return ``raw`` without NULs and lone surrogates, runs of spaces as one and of blank lines as one.
 
-    Normalizing twice changes nothing. Letters, marks and case stay as they are.
+    Idempotent. Letters, marks and case stay as they are.
     """
-    text = _NEVER_STORED.sub("", raw).replace("\r\n", "\n").replace("\r", "\n")
-    text = _AROUND_BREAK.sub("\n", _WITHIN_LINE.sub(" ", text))
+    text = strip_unstorable(raw).replace("\r\n", "\n").replace("\r", "\n")
+    text = _AROUND_BREAK.sub("\n", _SPACES.sub(" ", text))
     return _BLANK_LINES.sub("\n\n", text).strip()
 
 
 def strip_unstorable(raw: str) -> str:
-    """Return ``raw`` as PostgreSQL takes it."""
-    return _NEVER_STORED.sub("", raw)
+    """Return ``raw`` without the characters that PostgreSQL cannot store."""
+    return _UNSTORABLE.sub("", raw)
 
 
 def truncate_for_embedding(text: str) -> str:
-    """Return the beginning of ``text`` that every model takes; what is stored and searched by words stays whole."""
+    """Return the beginning of ``text`` that every model accepts; the stored text and its word index stay whole."""
     return tokenizer.truncate(text[:MOST_CHARS], MOST_TOKENS)

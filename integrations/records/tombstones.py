@@ -1,4 +1,4 @@
-"""Records that are gone at their provider: found no more, and kept as empty rows so that no older page revives them."""
+"""Tombstones: records deleted at their provider, kept as empty rows so that no older page revives them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from integrations.records.text import strip_unstorable
 from integrations.sync import pgmq
 from integrations.sync.pgmq import Message
 
-SLICE = 500  # rows a transaction: the locks of a large source's sweep are held for milliseconds
+SLICE = 500  # rows a transaction: the locks on a large source's rows are held for milliseconds
 
 # Its version stays, not the time of the deletion: a record that is restored unchanged must not look older.
 _EMPTY = """
@@ -32,12 +32,12 @@ SELECT g.external_id, g.parent_external_id,
     set_config('synchronous_commit', 'off', true)
 FROM gone g"""
 _ROW = "SELECT d.id, d.external_id, d.parent_external_id"
-# What changed after the deletion that is told was restored meanwhile.
+# A record that changed after its deletion was restored meanwhile.
 NAMED = "WITH " + _EMPTY.format(
     which=f"""{_ROW}
-    FROM unnest(%(ids)s::text[], %(times)s::timestamptz[]) AS told (external_id, at)
-    JOIN source_documents d ON d.source_id = %(source)s AND d.external_id = told.external_id
-    WHERE d.deleted_at IS NULL AND (d.source_updated_at > told.at) IS NOT TRUE"""
+    FROM unnest(%(ids)s::text[], %(times)s::timestamptz[]) AS deletions (external_id, at)
+    JOIN source_documents d ON d.source_id = %(source)s AND d.external_id = deletions.external_id
+    WHERE d.deleted_at IS NULL AND (d.source_updated_at > deletions.at) IS NOT TRUE"""
 )
 UNSEEN = "WITH " + _EMPTY.format(
     which=f"""{_ROW} FROM source_documents d
@@ -51,12 +51,12 @@ UPTO = """
         ORDER BY d.external_id LIMIT %(most)s) slice"""
 
 
-def mark_deleted(message: Message, source: ConnectedSource, provider: Provider, gone: Sequence[RawItem]) -> int:
-    """Empty the rows of records that the provider says are deleted, and count them; return how many there were."""
+def mark_deleted(message: Message, source: ConnectedSource, provider: Provider, deletions: Sequence[RawItem]) -> int:
+    """Empty the rows of records that the provider reports as deleted, and count them; return how many there were."""
     count = 0
-    known = [item for item in gone if strip_unstorable(item.external_id) == item.external_id]
-    for start in range(0, len(known), SLICE):
-        batch = known[start : start + SLICE]
+    storable = [item for item in deletions if strip_unstorable(item.external_id) == item.external_id]
+    for start in range(0, len(storable), SLICE):
+        batch = storable[start : start + SLICE]
         ids, times = [item.external_id for item in batch], [item.source_updated_at for item in batch]
         count += _empty(message, source, provider, NAMED, {"ids": ids, "times": times})
     return count
@@ -65,22 +65,17 @@ def mark_deleted(message: Message, source: ConnectedSource, provider: Provider, 
 def mark_unseen_deleted(
     message: Message, source: ConnectedSource, provider: Provider, types: Collection[str] | None
 ) -> int:
-    """Empty what a complete full sync has not seen, of these types or of all; count and return how many there were.
+    """Empty the rows that a complete full sync has not seen, of these types or of all; return how many there were.
 
-    Goes through the source's rows once, by their index. Safe to repeat.
+    Reads the source's rows once, by their index. Idempotent.
     """
     count, after = 0, ""
-    listed = None if types is None else sorted(types)
-    while upto := _upto(source, after):
+    params = {"types": None if types is None else sorted(types)}
+    while upto := execute(UPTO, {"source": source.pk, "after": after, "most": SLICE})[0].upto:
         pgmq.raise_if_stopping()
-        count += _empty(message, source, provider, UNSEEN, {"after": after, "upto": upto, "types": listed})
+        count += _empty(message, source, provider, UNSEEN, params | {"after": after, "upto": upto})
         after = upto
     return count
-
-
-def _upto(source: ConnectedSource, after: str) -> str | None:
-    found: str | None = execute(UPTO, {"source": source.pk, "after": after, "most": SLICE})[0].upto
-    return found
 
 
 def _empty(message: Message, source: ConnectedSource, provider: Provider, sql: str, params: Mapping[str, Any]) -> int:

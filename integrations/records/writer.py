@@ -1,26 +1,26 @@
-"""Records, some in one transaction: each row with its vector, and what it tells of a client (spec 002 §3)."""
+"""Batch writer of records: rows, vectors and clients of several records in one transaction (spec 002 §3)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from django.db import transaction
 
 from integrations.models import ConnectedSource
 from integrations.providers import Provider
-from integrations.records import client_rollups, sql_arrays
+from integrations.records import client_rollups
 from integrations.records.changes import Draft
 from integrations.records.record_embedding import Vectors
-from integrations.records.sql import BinaryVector, execute
+from integrations.records.sql import BinaryVector, cast_columns, column_arrays, execute, unnest_rows
 from integrations.records.text import RecordText
 from integrations.sync.pgmq import TABLE, Message
 from jobs import failpoints
 from jobs.claims import ClaimLost
 
 NEW, CHANGED, SAME, OLDER = "new", "changed", "same", "older"
-MOST = 32  # records a transaction, whose locks are held for milliseconds,
-MOST_CHARS = 4_000_000  # and so much of them: memory stays flat
+MOST = 32  # records a transaction: its locks are held for milliseconds
+MOST_CHARS = 4_000_000  # of a transaction's records: memory stays flat
 
 _TYPES = {
     "document_type": "text",
@@ -36,38 +36,38 @@ _TYPES = {
 }
 _VECTOR = {"embedding": "vector", "embedding_model": "text", "embedding_text_sha256": "bytea"}
 _COLUMNS = _TYPES | _VECTOR
-_SAID = {"external_id": "text", **_COLUMNS, "current": "boolean", "is_client": "boolean", "is_embedded": "boolean"}
-# A vector goes with its text: where none was made, because there was one, the stored one stays; while the text does.
+_SENT = {"external_id": "text", **_COLUMNS, "current": "boolean", "is_client": "boolean", "is_embedded": "boolean"}
+# A vector belongs to its text: where none was computed, the stored one stays as long as its text does.
 _KEPT = ", ".join(
     f"{name} = CASE WHEN EXCLUDED.embedding IS NULL AND d.text = EXCLUDED.text THEN d.{name} ELSE EXCLUDED.{name} END"
     for name in _VECTOR
 )
 
 
-def _of(alias: str, names: Iterable[str] = _TYPES) -> str:
-    return ", ".join(f"{alias}.{name}" for name in names)
+def _columns(alias: str) -> str:
+    return ", ".join(f"{alias}.{name}" for name in _TYPES)
 
 
 # As text: to jsonb 1.0 and 1.00 are the same, and a client's row would show which of them came first.
-_TELLS = "{0}.document_type, {0}.title, {0}.parent_external_id, {0}.facts::text, {0}.source_updated_at"
+_CLIENT_FIELDS = "{0}.document_type, {0}.title, {0}.parent_external_id, {0}.facts::text, {0}.source_updated_at"
 
-# An older version in a listing never replaces a newer. What was deleted in this very sync a listing brings back with a
-# newer version only, for it may be older than the deletion; a later sync that lists it tells that it was restored.
-# What was asked for by itself, ``current``, is newer than either.
-# Counted with the records, not with their page: what an interrupted page has written it finds unchanged the next time.
-# The message is locked as by ``messages.fenced``, here to spare a trip; and the sync, so that whoever ends it waits,
-# and nobody else has the records' locks; and the source before the sync, as everybody locks them: a new record's
-# foreign key asks for it at the commit. Clients are locked before the next statement reads their records, in the order
-# of their ids, which is Python's in ``rollups.recompute``, so that nobody waits crosswise.
-# Not durable by itself: a server's crash that loses it loses the page's closing commit too, or never made it, and the
-# page is read again. That commit waits for the disk, and so for all that was written before it.
+# An older version in a listing never replaces a newer one. A record deleted in this very sync is restored by a listing
+# only in a newer version, for the listed one may be older than the deletion; a later sync that lists it restores it.
+# An item fetched by itself, ``current``, is newer than either.
+# The counts are written with the records, not with their page: a repeated page finds its first run's records unchanged.
+# The message is locked as by ``message_lease``, here to save a round trip; the sync, so that whoever ends it waits, and
+# nobody else has the records' locks; and the source before the sync, the order of locks everywhere: a new record's
+# foreign key locks it at the commit. Clients are locked before the next statement reads their records, in the order of
+# their ids, as in ``recompute_clients``, so that no two transactions deadlock.
+# Not durable by itself: a crash of the server that loses it loses the page's closing commit too, and the page is read
+# again. That commit waits for the disk, and so for all that was written before it.
 WRITE = f"""
 WITH held AS (
     SELECT FROM {TABLE} q CROSS JOIN connected_sources c CROSS JOIN ingestion_jobs j
     WHERE q.msg_id = %(message)s AND q.read_ct = %(read_ct)s AND c.id = %(source)s
         AND j.id = %(job)s AND j.status = 'running'
     FOR NO KEY UPDATE OF q FOR KEY SHARE OF c FOR NO KEY UPDATE OF j),
-said AS (SELECT {sql_arrays.cast_columns(_SAID)} FROM {sql_arrays.unnest_rows(_SAID)}),
+sent AS (SELECT {cast_columns(_SENT)} FROM {unnest_rows(_SENT)}),
 stored AS (
     SELECT d.* FROM held CROSS JOIN source_documents d
     WHERE d.source_id = %(source)s AND d.external_id = ANY(%(external_id)b::text[])
@@ -75,17 +75,18 @@ stored AS (
 judged AS (
     SELECT s.*, b.id, b.parent_external_id AS old_parent,
         b.seen_in IS DISTINCT FROM %(job)s AS is_first,
-        b.deleted_at IS NULL AND ({_TELLS.format("b")}) IS NOT DISTINCT FROM ({_TELLS.format("s")}) AS tells_same,
+        b.deleted_at IS NULL
+            AND ({_CLIENT_FIELDS.format("b")}) IS NOT DISTINCT FROM ({_CLIENT_FIELDS.format("s")}) AS same_for_client,
         CASE WHEN b.id IS NULL THEN '{NEW}'
              WHEN NOT s.current AND (s.source_updated_at < b.source_updated_at
                   OR b.deleted_at IS NOT NULL AND b.seen_in = %(job)s
                   AND (s.source_updated_at > b.source_updated_at) IS NOT TRUE) THEN '{OLDER}'
              WHEN b.deleted_at IS NULL AND s.embedding IS NULL
-                  AND ROW({_of("b")}) IS NOT DISTINCT FROM ROW({_of("s")}) THEN '{SAME}'
+                  AND ROW({_columns("b")}) IS NOT DISTINCT FROM ROW({_columns("s")}) THEN '{SAME}'
              ELSE '{CHANGED}' END AS verdict,
         s.is_client OR (SELECT true FROM client_intelligence c
             WHERE c.source_id = %(source)s AND c.external_id = s.external_id) IS TRUE AS has_client
-    FROM held CROSS JOIN said s LEFT JOIN stored b USING (external_id)),
+    FROM held CROSS JOIN sent s LEFT JOIN stored b USING (external_id)),
 touched AS (
     UPDATE source_documents SET seen_in = %(job)s, updated_at = clock_timestamp()
     WHERE id = ANY(ARRAY(SELECT id FROM judged WHERE verdict IN ('{SAME}', '{OLDER}')))),
@@ -95,7 +96,7 @@ written AS (
     FROM judged WHERE verdict IN ('{NEW}', '{CHANGED}')
     ON CONFLICT (source_id, external_id) DO UPDATE SET
         seen_in = EXCLUDED.seen_in, updated_at = EXCLUDED.updated_at, deleted_at = NULL,
-        ({", ".join(_TYPES)}) = ROW({_of("EXCLUDED")}), {_KEPT}),
+        ({", ".join(_TYPES)}) = ROW({_columns("EXCLUDED")}), {_KEPT}),
 counted AS (
     UPDATE ingestion_jobs i SET items_embedded = items_embedded + %(embedded)s,
         items_written = items_written + (SELECT count(*) FROM judged WHERE verdict IN ('{NEW}', '{CHANGED}')),
@@ -106,7 +107,7 @@ SELECT set_config('synchronous_commit', 'off', true), (
     SELECT array_agg(key) FROM (
         SELECT key, {client_rollups.LOCKED} FROM (
             SELECT DISTINCT key COLLATE "C" AS key FROM judged j, unnest(CASE
-                WHEN verdict IN ('{NEW}', '{CHANGED}') AND NOT tells_same
+                WHEN verdict IN ('{NEW}', '{CHANGED}') AND NOT same_for_client
                     THEN ARRAY[old_parent, parent_external_id, CASE WHEN has_client THEN external_id END]
                 WHEN is_embedded THEN ARRAY[external_id] END) key
             WHERE key IS NOT NULL ORDER BY key) ordered) locked) AS clients
@@ -116,18 +117,18 @@ FROM held"""
 def write_records(
     message: Message, source: ConnectedSource, provider: Provider, drafts: Sequence[Draft], vectors: Vectors
 ) -> None:
-    """Write drafts, each of another record, and recompute the clients that they count for: all of it or nothing.
+    """Write drafts, each of another record, and recompute their clients, in one transaction.
 
-    While the message is ours and its sync goes on. Raises ``ClaimLost``, the database's errors, and what a provider's
-    ``client`` raises.
+    Raises ``ClaimLost`` when the message lease is lost or the sync has ended, the database's errors, and what a
+    provider's ``build_client`` raises.
     """
     with transaction.atomic():
         rows = execute(WRITE, _params(message, source, drafts, vectors))
-        if not rows:  # overtaken; or the sync has failed, its source was disconnected
+        if not rows:  # read by another worker; or the sync has failed, its source was disconnected
             raise ClaimLost(str(message.body.job_id))
         if clients := rows[0].clients:
-            told = {draft.external_id: _embedded(draft, draft.client, vectors) for draft in drafts}
-            client_rollups.write_clients(source, provider, clients, vectors.model, told)
+            embedded = {draft.external_id: _embedded(draft, draft.client, vectors) for draft in drafts}
+            client_rollups.write_clients(source, provider, clients, vectors.model, embedded)
         failpoints.failpoint("items:before-commit")
     failpoints.failpoint("items:after-commit")
 
@@ -148,14 +149,13 @@ def transaction_groups(drafts: Sequence[Draft]) -> Iterator[list[Draft]]:
 
 
 def _embedded(draft: Draft, text: RecordText | None, vectors: Vectors) -> tuple[RecordText, BinaryVector] | None:
-    """Return a text's vector where it was made or found for this draft; None where the stored one is to stay."""
+    """Return a text with its new vector; None where the stored one stays."""
     if text is None or text not in draft.missing_texts or text.sha not in vectors.found:
         return None
     return text, vectors.found[text.sha]
 
 
 def _params(message: Message, source: ConnectedSource, drafts: Sequence[Draft], vectors: Vectors) -> dict[str, Any]:
-    said = [_said(draft, vectors) for draft in drafts]
     return {
         "message": message.msg_id,
         "read_ct": message.read_ct,
@@ -163,12 +163,12 @@ def _params(message: Message, source: ConnectedSource, drafts: Sequence[Draft], 
         "user": source.user_id,
         "job": message.body.job_id,
         "embedded": sum(any(text.sha in vectors.found for text in draft.missing_texts) for draft in drafts),
-        **sql_arrays.column_arrays(_SAID, said),
+        **column_arrays(_SENT, [_row(draft, vectors) for draft in drafts]),
     }
 
 
-def _said(draft: Draft, vectors: Vectors) -> dict[str, Any]:
-    item, record, made = draft.item, draft.record, _embedded(draft, draft.text, vectors)
+def _row(draft: Draft, vectors: Vectors) -> dict[str, Any]:
+    item, record, embedded = draft.item, draft.record, _embedded(draft, draft.text, vectors)
     return {
         "external_id": item.external_id,
         "document_type": item.document_type,
@@ -181,11 +181,11 @@ def _said(draft: Draft, vectors: Vectors) -> dict[str, Any]:
         "upload_document_id": draft.upload_document_id,
         "source_created_at": item.source_created_at,
         "source_updated_at": item.source_updated_at,
-        "embedding": made[1] if made else None,
-        "embedding_model": vectors.model if made else None,
-        "embedding_text_sha256": draft.text.sha if made else None,
+        "embedding": embedded[1] if embedded else None,
+        "embedding_model": vectors.model if embedded else None,
+        "embedding_text_sha256": draft.text.sha if embedded else None,
         "current": item.current,
         "is_client": draft.client is not None,
-        # Nothing else may have changed: the text is the same, and the model is not.
+        # Perhaps the only change: the text is the same, and the model is not.
         "is_embedded": _embedded(draft, draft.client, vectors) is not None,
     }

@@ -8,13 +8,12 @@ from uuid import UUID
 from embeddings import active_model
 from embeddings.active_model import EmbeddingModel
 from embeddings.search import MIN_CANDIDATES, bm25_search
-from embeddings.search import query as asking
 from embeddings.search.fusion import fuse
-from embeddings.search.query import HYBRID, TEXT, VECTOR, Query, QueryEmbedding
+from embeddings.search.query import HYBRID, TEXT, VECTOR, QueryEmbedding, parse_query, validate_options
 from embeddings.search.snapshot import search_snapshot
-from integrations.search import queries, scope
+from integrations.search import queries
 from integrations.search.results import RecordResult, fetch_records
-from integrations.search.scope import RECORDS, SearchScope
+from integrations.search.scope import RECORDS, resolve_scope
 
 __all__ = ["RECORDS", "RecordResult", "search_records"]
 
@@ -29,33 +28,26 @@ def search_records(
     live: EmbeddingModel | None = None,
     bought: QueryEmbedding | None = None,
 ) -> list[RecordResult]:
-    """Return at most ``k`` records of ``user_id`` that answer ``query``, the best first.
+    """Return at most ``k`` records of ``user_id`` that match ``query``, the best first.
 
     A record without a vector of the tenant's live model is found by its words. ``bought`` has the query's vector for
     another search of the same request. Raises what ``embeddings.search.search`` raises.
     """
-    question = asking.parse_query(query)
-    asking.validate_options(k, mode)
-    pointer = live or active_model.active_model(user_id)
+    parsed = parse_query(query)
+    validate_options(k, mode)
+    model = live or active_model.active_model(user_id)
     with search_snapshot(user_id):
-        meant = scope.resolve_scope(user_id, pointer, question, sources)
-        wants_vector = mode != TEXT and queries.has_vectors(meant)
-    if not meant.parts:
+        scope = resolve_scope(user_id, model, parsed, sources)
+        needs_vector = mode != TEXT and queries.has_vectors(scope)
+    if not scope.parts:
         return []
-    vector = (bought or QueryEmbedding(user_id)).vector(pointer, question) if wants_vector else None
+    vector = (bought or QueryEmbedding(user_id)).vector(model, parsed) if needs_vector else None
     with search_snapshot(user_id):
-        return _answer(meant, question, vector, k, by_text=mode != VECTOR)
-
-
-def _answer(
-    meant: SearchScope, question: Query, vector: list[float] | None, k: int, *, by_text: bool
-) -> list[RecordResult]:
-    n = max(MIN_CANDIDATES, 4 * k)
-    lexemes = bm25_search.query_lexemes(question.text)
-    ranking = fuse(
-        meant.live.model,
-        queries.nearest_records(meant, vector, n) if vector else [],
-        queries.keyword_matches(meant, lexemes, n) if by_text else [],
-        k,
-    )
-    return fetch_records(meant, ranking, lexemes)
+        n, lexemes = max(MIN_CANDIDATES, 4 * k), bm25_search.query_lexemes(parsed.text)
+        ranking = fuse(
+            model.model,
+            queries.nearest_records(scope, vector, n) if vector else [],
+            queries.keyword_matches(scope, lexemes, n) if mode != VECTOR else [],
+            k,
+        )
+        return fetch_records(scope, ranking, lexemes)

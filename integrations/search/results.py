@@ -1,4 +1,4 @@
-"""What is shown of a record that was found."""
+"""Search results of records: the ranked rows with their snippets."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from integrations.models import ClientIntelligence, SourceDocument
 from integrations.search.scope import CLIENTS, SearchScope
 
 MOST_TEXT = 4_000  # characters shown of a record
-LOOKED_THROUGH = 20_000  # characters among which the snippet is looked for
-CLIENT = "client"  # the document type of a row of client_intelligence
+SNIPPET_CHARS = 20_000  # of a record that the snippet is taken from
+CLIENT = "client"  # document type of client_intelligence
 
 
 @dataclass(frozen=True, slots=True)
 class RecordResult:
-    """A record that answers a query. ``snippet`` is HTML in which nothing but <mark> is markup."""
+    """A record that matches a query. ``snippet`` is HTML whose only markup is <mark>."""
 
     record_id: UUID
-    source: str  # "hubspot"; "clients" for what is known of a client
+    source: str  # "hubspot"; "clients" for a row of client_intelligence
     source_id: UUID | None  # None: the tenant's own row
     document_type: str
     external_id: str | None
@@ -36,57 +36,56 @@ class RecordResult:
     snippet: str
     score: float
     parts: ScoreParts
-    updated_at: datetime  # at the provider, where it tells
+    updated_at: datetime  # at the provider, if known
 
 
 def fetch_records(scope: SearchScope, ranking: Sequence[RankedChunk], lexemes: Sequence[str]) -> list[RecordResult]:
-    """Fetch what was ranked, in that order. Call inside ``as_tenant``."""
+    """Return the ranked records, in that order. Call inside ``as_tenant``."""
     ids = [ranked.chunk_id for ranked in ranking]
     rows = _documents(scope, ids) | _clients(scope, ids)
     shown = [(ranked, rows[ranked.chunk_id]) for ranked in ranking if ranked.chunk_id in rows]
-    marked = snippets.render_snippets([row["beginning"] for _, row in shown], lexemes)
-    return [_found(ranked, row, snippet) for (ranked, row), snippet in zip(shown, marked, strict=True)]
+    excerpts = snippets.render_snippets([row["beginning"] for _, row in shown], lexemes)
+    return [
+        RecordResult(
+            record_id=row["id"],
+            source=row["source"],
+            source_id=row["source_id"],
+            document_type=row["document_type"],
+            external_id=row["external_id"],
+            title=row["title"],
+            url=row["url"],
+            client_name=row["client_name"],
+            text=row["beginning"][:MOST_TEXT],
+            snippet=snippet,
+            score=ranked.score,
+            parts=ranked.parts,
+            updated_at=row["source_updated_at"] or row["updated_at"],
+        )
+        for (ranked, row), snippet in zip(shown, excerpts, strict=True)
+    ]
 
 
 def _documents(scope: SearchScope, ids: Sequence[UUID]) -> dict[UUID, dict[str, Any]]:
     if scope.documents is None:
         return {}
     own = SourceDocument.objects.filter(user_id=scope.user_id, pk__in=ids, deleted_at=None)
-    rows = own.filter(source_id__in=scope.documents.source_ids).annotate(beginning=Left("text", LOOKED_THROUGH))
-    named = ("id", "source_id", "document_type", "external_id", "title", "url")
+    rows = own.filter(source_id__in=scope.documents.source_ids).annotate(beginning=Left("text", SNIPPET_CHARS))
+    columns = ("id", "source_id", "document_type", "external_id", "title", "url")
     return {
         row["id"]: row | {"source": scope.providers[row["source_id"]], "client_name": None}
-        for row in rows.values(*named, "beginning", "source_updated_at", "updated_at")
+        for row in rows.values(*columns, "beginning", "source_updated_at", "updated_at")
     }
 
 
 def _clients(scope: SearchScope, ids: Sequence[UUID]) -> dict[UUID, dict[str, Any]]:
     if scope.clients is None:
         return {}
-    rows = ClientIntelligence.objects.filter(user_id=scope.user_id, pk__in=ids)
-    shown = rows.annotate(beginning=Left("text", LOOKED_THROUGH)).values(
+    own = ClientIntelligence.objects.filter(user_id=scope.user_id, pk__in=ids)
+    rows = own.annotate(beginning=Left("text", SNIPPET_CHARS)).values(
         "id", "source_id", "external_id", "client_name", "beginning", "source_updated_at", "updated_at"
     )
     return {
         row["id"]: row | {"source": CLIENTS, "document_type": CLIENT, "title": row["client_name"], "url": None}
-        for row in shown
+        for row in rows
         if row["source_id"] is None or row["source_id"] in scope.clients.source_ids
     }
-
-
-def _found(ranked: RankedChunk, row: dict[str, Any], snippet: str) -> RecordResult:
-    return RecordResult(
-        record_id=row["id"],
-        source=row["source"],
-        source_id=row["source_id"],
-        document_type=row["document_type"],
-        external_id=row["external_id"],
-        title=row["title"],
-        url=row["url"],
-        client_name=row["client_name"],
-        text=row["beginning"][:MOST_TEXT],
-        snippet=snippet,
-        score=ranked.score,
-        parts=ranked.parts,
-        updated_at=row["source_updated_at"] or row["updated_at"],
-    )

@@ -1,4 +1,4 @@
-"""What a search of records looks among: whose, of which sources, of which model, with which words in them."""
+"""Scope of a record search: tenant, sources, embedding model, and required words."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RECORDS = (*Provider.values, CLIENTS)
 
 @dataclass(frozen=True, slots=True)
 class TableScope:
-    """A table, and what of it is meant. ``findable`` is SQL on a row ``c``; ``function`` looks among its words."""
+    """The rows of a table to search. ``findable`` is SQL on a row ``c``; ``function`` searches by words."""
 
     table: str
     function: str
@@ -28,7 +28,7 @@ class TableScope:
 
 @dataclass(frozen=True, slots=True)
 class SearchScope:
-    """``required`` is a tsquery: what must stand in a record, and what must not."""
+    """The tables to search for a tenant. ``required`` is a tsquery of phrases and excluded words."""
 
     user_id: UUID
     live: EmbeddingModel
@@ -43,41 +43,31 @@ class SearchScope:
 
     @property
     def model(self) -> str:
-        """As records name the model of their vectors."""
+        """The model as ``embedding_model`` of records names it."""
         return f"{self.live.model}@{self.live.version}"
 
 
-def resolve_scope(user_id: UUID, live: EmbeddingModel, question: Query, sources: Sequence[str]) -> SearchScope:
-    """Return what of the tenant's connected sources is meant. Call inside ``as_tenant``."""
+def resolve_scope(user_id: UUID, live: EmbeddingModel, query: Query, sources: Sequence[str]) -> SearchScope:
+    """Return the scope of a search of the tenant's connected sources. Call inside ``as_tenant``."""
     own = ConnectedSource.objects.filter(user_id=user_id).exclude(status=ConnectedSource.Status.DISCONNECTED)
     providers = dict(own.values_list("pk", "provider"))
-    asked = tuple(source_id for source_id, provider in providers.items() if provider in sources)
-    return SearchScope(
-        user_id,
-        live,
-        providers,
-        _documents(asked) if asked else None,
-        _clients(tuple(providers)) if CLIENTS in sources else None,
-        _required(question),
-    )
+    ids = tuple(source_id for source_id, provider in providers.items() if provider in sources)
+    documents = clients = None
+    if ids:
+        documents = TableScope("source_documents", "find_source_documents", "c.source_id = ANY(%(sources)s)", ids)
+    if CLIENTS in sources:
+        findable = "(c.source_id IS NULL OR c.source_id = ANY(%(sources)s))"
+        clients = TableScope("client_intelligence", "find_clients", findable, tuple(providers))
+    return SearchScope(user_id, live, providers, documents, clients, _required_words(query))
 
 
-def _documents(source_ids: tuple[UUID, ...]) -> TableScope:
-    return TableScope("source_documents", "find_source_documents", "c.source_id = ANY(%(sources)s)", source_ids)
-
-
-def _clients(source_ids: tuple[UUID, ...]) -> TableScope:
-    findable = "(c.source_id IS NULL OR c.source_id = ANY(%(sources)s))"
-    return TableScope("client_intelligence", "find_clients", findable, source_ids)
-
-
-def _required(question: Query) -> str:
-    """A phrase of stop words asks for nothing."""
-    asked = ["phraseto_tsquery('english', %s)"] * len(question.phrases)
-    asked += ["!! phraseto_tsquery('english', %s)"] * len(question.excluded)
-    if not asked:
+def _required_words(query: Query) -> str:
+    """Return a tsquery, "" without phrases and excluded words. A phrase of stop words requires nothing."""
+    terms = ["phraseto_tsquery('english', %s)"] * len(query.phrases)
+    terms += ["!! phraseto_tsquery('english', %s)"] * len(query.excluded)
+    if not terms:
         return ""
     with connection.cursor() as cursor:
-        cursor.execute(f"SELECT ({' && '.join(asked)})::text", [*question.phrases, *question.excluded])
+        cursor.execute(f"SELECT ({' && '.join(terms)})::text", [*query.phrases, *query.excluded])
         required: str = cursor.fetchone()[0]
     return required

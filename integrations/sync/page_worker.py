@@ -1,4 +1,4 @@
-"""Working one page of a sync: fetched, embedded, written item by item, closed."""
+"""Worker of one page of a sync: fetches its items, embeds and writes them, and closes the page."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import structlog
 from django.db.utils import DataError, IntegrityError
 
 from accounts.errors import ApiError
+from embeddings.error_codes import TEXT_REFUSED
+from integrations import disconnect
 from integrations.error_codes import CURSOR_EXPIRED, ITEM_NOT_STORED, ITEM_UNREADABLE, PAGE_REPEATED
 from integrations.models import ConnectedSource, IngestionJob
 from integrations.oauth import token_refresh
@@ -25,11 +27,11 @@ from integrations.providers import (
     id_listing,
     provider_module,
 )
-from integrations.records import changes, orphaned_uploads, pdf_import, purge, record_embedding, tombstones, writer
+from integrations.records import changes, pdf_import, record_embedding, tombstones, writer
 from integrations.records.changes import MAPPING_ERRORS, Draft, StoredRecords
 from integrations.records.record_embedding import Vectors
-from integrations.sync import pgmq, sync_jobs
-from integrations.sync.pgmq import Body, Message
+from integrations.sync import sync_jobs
+from integrations.sync.pgmq import Body, Message, raise_if_stopping
 from integrations.sync.sync_jobs import AGAIN, CAPPED, Kind, PageCounts
 from integrations.transports import make_client
 from jobs import failpoints
@@ -37,47 +39,42 @@ from jobs.outcomes import Permanent, Retryable
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.integrations")
 
-EXPIRED = CURSOR_EXPIRED
-MOST_AGAIN = 1_000  # ids of a stream in a cursor, some 40 KB; a delta with more of them leaves the cursor where it was
-Listing = tuple[Stream, str]  # and how it is read: whole, or what has changed
+MOST_AGAIN = 1_000  # ids of a stream in a cursor, some 40 KB; a delta with more of them leaves the cursor as it was
+Listing = tuple[Stream, str]  # a stream, and the kind of its listing: full or delta
 
 
 def run_page(message: Message) -> None:
-    """Work through a message's page; what it raises says what becomes of the message (``consumer``).
+    """Run a message's page; its exceptions decide what becomes of the message (``pgmq_consumer``).
 
-    A page that is closed already, or whose sync has ended, is no work. Whatever interrupts it, it is safe to repeat:
-    what was written is found unchanged, and what was embedded is not bought again.
+    Does nothing for a page that is closed already, or whose sync has ended. Safe to repeat whatever interrupts it:
+    written records are found unchanged, and embedded texts are not bought again.
     """
     job = sync_jobs.begin_page(message.body)
     if job is None:
         return
     if job.kind == Kind.FORGET:
-        purge.purge_batch(message, job)
+        disconnect.purge_batch(message, job)
         return
     provider = provider_module(job.source.provider)
     listings = _listings(provider, job.kind)
     if message.body.stream < len(listings):
         PageRun(message, job, provider, listings).run()
-    else:
-        _finish(message, job, provider)
-
-
-def _listings(provider: Provider, kind: str) -> list[Listing]:
-    """Return what a sync reads, in order: a full one ends with the changes of streams that move while it reads."""
-    if kind == Kind.DELTA:
-        return [(stream, kind) for stream in provider.STREAMS if stream.delta]
-    full = [stream for stream in provider.STREAMS if stream.full]
-    return [*((stream, kind) for stream in full), *((stream, Kind.DELTA) for stream in full if stream.moves)]
-
-
-def _finish(message: Message, job: IngestionJob, provider: Provider) -> None:
-    """End a full sync: what it has not seen, of the streams that were complete, is gone."""
+        return
+    # The end of a full sync: records that it has not seen, of the streams that were complete, are gone.
     streams = [stream for stream in provider.STREAMS if stream.full]
     capped = {stream.document_type for stream in streams if stream.name in job.cursor.get(CAPPED, ())}
     types = {stream.document_type for stream in streams} - capped if capped else None
     tombstones.mark_unseen_deleted(message, job.source, provider, types)
-    orphaned_uploads.withdraw_orphans(job.source_id)
-    sync_jobs.close_page(message, job, PageCounts(), onward=None)
+    pdf_import.withdraw_orphans(job.source_id)
+    sync_jobs.close_page(message, job, PageCounts(), next_body=None)
+
+
+def _listings(provider: Provider, kind: str) -> list[Listing]:
+    """Return a sync's listings, in order: a full one ends with the changes of streams that move while it reads."""
+    if kind == Kind.DELTA:
+        return [(stream, kind) for stream in provider.STREAMS if stream.delta]
+    full = [stream for stream in provider.STREAMS if stream.full]
+    return [*((stream, kind) for stream in full), *((stream, Kind.DELTA) for stream in full if stream.moves)]
 
 
 class PageRun:
@@ -86,10 +83,16 @@ class PageRun:
     def __init__(self, message: Message, job: IngestionJob, provider: Provider, listings: Sequence[Listing]) -> None:
         self._message, self._job, self._provider, self._listings = message, job, provider, listings
         self._stream, self._kind = listings[message.body.stream]
-        self._tally = PageCounts()
+        # The end of a full sync, which reads what has changed since it began.
+        self._is_catch_up = self._kind != job.kind
+        self._counts = PageCounts()
 
     def run(self) -> None:
-        source, token = self._fresh()
+        try:
+            source, token = token_refresh.fresh_token(self._job.source_id)
+        except Retryable as failure:  # spec 002 §2: the message reappears, and the sync shows that something failed
+            sync_jobs.note_refresh_error(self._job, failure.code)
+            raise
         with closing(make_client(source, token)) as client:
             try:
                 cursor, page = self._fetch(client, source)
@@ -100,20 +103,16 @@ class PageRun:
                 raise
         self._close(page, cursor)
 
-    def _fresh(self) -> tuple[ConnectedSource, str]:
-        try:
-            return token_refresh.fresh_token(self._job.source_id)
-        except Retryable as failure:  # spec 002 §2: the message reappears, and the sync shows that something failed
-            sync_jobs.note_refresh_error(self._job, failure.code)
-            raise
-
     def _fetch(self, client: McpClient, source: ConnectedSource) -> tuple[dict[str, Any], Page]:
         body, name = self._message.body, self._stream.name
         cursor, following = dict(self._job.cursor), body.following
-        if body.stream == 0 and following is None:  # before anything is listed: what changes meanwhile comes again
-            cursor = self._begun(client, source)
+        if body.stream == 0 and following is None:  # before anything is listed: later changes are listed again
+            cursor = client.begin(self._job.kind)
+            if self._job.kind == Kind.FULL:  # failed ids are kept; a delta fetches them again
+                again = _merge_ids(source.cursor.get(AGAIN, {}), self._job.cursor.get(AGAIN, {}))
+                cursor = _with_again(cursor, again)
         since = None
-        if self._settles:
+        if self._is_catch_up:
             since = cursor.get(name)
         elif self._kind == Kind.DELTA:
             since = source.cursor.get(name)
@@ -123,97 +122,68 @@ class PageRun:
             raise Retryable(PAGE_REPEATED)
         return cursor, page
 
-    @property
-    def _settles(self) -> bool:
-        """Tell whether this is the end of a full sync, which reads what has changed since it began."""
-        return self._kind != self._job.kind
-
-    def _begun(self, client: McpClient, source: ConnectedSource) -> dict[str, Any]:
-        """Return where all streams stand, and what is to be tried again: a delta tries it, a full sync leaves it."""
-        begun = client.begin(self._job.kind)
-        if self._job.kind == Kind.FULL:
-            return _with_again(begun, _together(source.cursor.get(AGAIN, {}), self._job.cursor.get(AGAIN, {})))
-        return begun
-
-    def _stands(self, cursor: dict[str, Any], page: Page) -> dict[str, Any]:
-        """Return the sync's cursor as of this page, all of it written or told."""
-        name, again = self._stream.name, _together(cursor.get(AGAIN, {}), {self._stream.name: self._tally.retry})
-        too_many = len(again.get(name, ())) > MOST_AGAIN
-        stands = _with_again(cursor, {each: ids[:MOST_AGAIN] for each, ids in again.items()})
-        is_nameless = self._job.kind == Kind.FULL and any(failed.is_nameless for failed in page.failed)
-        if page.capped or is_nameless or too_many or (page.expired and self._settles):
-            stands[CAPPED] = sorted({*cursor.get(CAPPED, ()), name})
-        if page.cursor is not None and not self._settles:  # from where it began it goes on as long as it reads
-            stands[name] = page.cursor
-        return stands
-
     def _write(self, client: McpClient, source: ConnectedSource, page: Page) -> None:
-        self._tally.seen = len(page.items) + len(page.failed)
+        self._counts.seen = len(page.items) + len(page.failed)
         for failed in page.failed:
-            self._tally.add_failure(failed)
+            self._counts.add_failure(failed)
         items = changes.newest_versions(page.items)
-        ready = list(filter(None, [self._draft(item) for item in items if not item.deleted]))
-        if ready:
-            self._write_all(client, source, ready)
-        gone = [item for item in items if item.deleted]
-        tombstones.mark_deleted(self._message, source, self._provider, gone)
-        orphaned_uploads.withdraw_orphans(source.pk)
+        drafts = list(filter(None, [self._make_draft(item) for item in items if not item.deleted]))
+        if drafts:
+            stored = StoredRecords(source, [draft.external_id for draft in drafts])
+            vectors = record_embedding.of_tenant(source.user_id)
+            self._write_texts(source, stored, [draft for draft in drafts if not draft.record.is_pdf], vectors)
+            for draft in drafts:  # PDFs last: the others need not wait for an upload
+                if draft.record.is_pdf and self._import_pdf(client, source, stored, draft):
+                    self._write_group(source, [draft], vectors)
+        tombstones.mark_deleted(self._message, source, self._provider, [item for item in items if item.deleted])
+        pdf_import.withdraw_orphans(source.pk)
 
-    def _draft(self, item: RawItem) -> Draft | None:
+    def _make_draft(self, item: RawItem) -> Draft | None:
         try:
             return changes.make_draft(self._provider, item)
         except MAPPING_ERRORS as error:
-            self._unreadable(item.external_id, error)
+            self._add_unreadable(item.external_id, error)
             return None
 
-    def _unreadable(self, external_id: str, error: Exception) -> None:
+    def _add_unreadable(self, external_id: str, error: Exception) -> None:
         kind = type(error).__name__
         log.warning("A record cannot be read", sync=str(self._job.pk), stream=self._stream.name, error=kind)
-        self._tally.add_failure(FailedItem(external_id, ITEM_UNREADABLE))
-
-    def _write_all(self, client: McpClient, source: ConnectedSource, ready: Sequence[Draft]) -> None:
-        stored = StoredRecords(source, [each.external_id for each in ready])
-        vectors = record_embedding.of_tenant(source.user_id)
-        self._write_texts(source, stored, [each for each in ready if not each.record.is_pdf], vectors)
-        for each in ready:  # last: what one of them waits for, the others need not
-            if each.record.is_pdf and self._pass_on(client, source, stored, each):
-                self._write_group(source, [each], vectors)
+        self._counts.add_failure(FailedItem(external_id, ITEM_UNREADABLE))
 
     def _write_texts(
-        self, source: ConnectedSource, stored: StoredRecords, ready: Sequence[Draft], vectors: Vectors
+        self, source: ConnectedSource, stored: StoredRecords, drafts: Sequence[Draft], vectors: Vectors
     ) -> None:
-        for each in ready:
-            each.missing_texts = list(stored.missing_texts(each, vectors.model))
-        vectors.reuse([text for each in ready for text in each.missing_texts])
-        for batch in record_embedding.batches(ready, vectors):
-            pgmq.raise_if_stopping()
-            texts = [text for each in batch for text in each.missing_texts]
+        for draft in drafts:
+            draft.missing_texts = list(stored.missing_texts(draft, vectors.model))
+        vectors.reuse([text for draft in drafts for text in draft.missing_texts])
+        for batch in record_embedding.batches(drafts, vectors):
+            raise_if_stopping()
+            texts = [text for draft in batch for text in draft.missing_texts]
             vectors.buy(texts)
             failpoints.failpoint("page:embedded")
             for group in writer.transaction_groups(batch):
-                if not texts:  # what was bought is written, whoever waits
-                    pgmq.raise_if_stopping()
+                if not texts:  # paid vectors are written even when the worker has to stop
+                    raise_if_stopping()
                 self._write_group(source, group, vectors)
 
-    def _pass_on(self, client: McpClient, source: ConnectedSource, stored: StoredRecords, each: Draft) -> bool:
-        pgmq.raise_if_stopping()
-        known = stored.upload_id(each.item)
+    def _import_pdf(self, client: McpClient, source: ConnectedSource, stored: StoredRecords, draft: Draft) -> bool:
+        raise_if_stopping()
         try:
-            each.upload_document_id = known or pdf_import.import_pdf(
-                source=source, client=client, item=each.item, record=each.record, job_id=self._job.pk
+            draft.upload_document_id = stored.upload_id(draft.item) or pdf_import.import_pdf(
+                source=source, client=client, item=draft.item, record=draft.record, job_id=self._job.pk
             )
             return True
-        except ApiError as refused:  # for today, or while the storage is away
-            failed = FailedItem(each.external_id, refused.code, retry=refused.retry_after is not None)
-        except Permanent as never:
-            failed = FailedItem(each.external_id, never.code)
-        except Retryable as failure:  # of this file alone: when the vendor is away, the gate says so
-            failed = FailedItem(each.external_id, failure.code, retry=True)
-        self._tally.add_failure(failed)
+        except ApiError as error:  # for today, or while the storage is unavailable
+            failed = FailedItem(draft.external_id, error.code, retry=error.retry_after is not None)
+        except Permanent as failure:
+            failed = FailedItem(draft.external_id, failure.code)
+        except Retryable as failure:  # of this file only: an unavailable vendor raises ``Wait``
+            failed = FailedItem(draft.external_id, failure.code, retry=True)
+        self._counts.add_failure(failed)
         return False
 
     def _write_group(self, source: ConnectedSource, group: Sequence[Draft], vectors: Vectors) -> None:
-        """Write records together; halve what does not go until the one at fault stands alone."""
+        """Write records together; halve a failing group until the record at fault stands alone."""
         try:
             writer.write_records(self._message, source, self._provider, group, vectors)
         except (DataError, IntegrityError, *MAPPING_ERRORS) as error:
@@ -222,40 +192,49 @@ class PageRun:
                 self._write_group(source, group[:half], vectors)
                 self._write_group(source, group[half:], vectors)
             elif isinstance(error, MAPPING_ERRORS):
-                self._unreadable(group[0].external_id, error)
+                self._add_unreadable(group[0].external_id, error)
             else:  # a number too large, say: this record's fault
-                self._tally.add_failure(FailedItem(group[0].external_id, ITEM_NOT_STORED))
+                self._counts.add_failure(FailedItem(group[0].external_id, ITEM_NOT_STORED))
             return
-        for each in group:
-            if any(text.sha in vectors.refused for text in each.missing_texts):
-                self._tally.add_detail(each.external_id, "TEXT_REFUSED")
+        for draft in group:
+            if any(text.sha in vectors.refused for text in draft.missing_texts):
+                self._counts.add_detail(draft.external_id, TEXT_REFUSED)
 
-    def _close(self, page: Page, cursor: dict[str, Any]) -> None:
+    def _close(self, page: Page, cursor: Mapping[str, Any]) -> None:
         body = self._message.body
-        onward: Body | None = body.next_stream()
-        cursor = self._stands(cursor, page)
-        if page.expired and not self._settles:
-            onward, cursor = self._restarted(), _with_again({}, cursor.get(AGAIN, {}))
+        next_body: Body | None = body.next_stream()
+        cursor = self._cursor_after(page, cursor)
+        if page.expired and not self._is_catch_up:  # the provider has forgotten the cursor: start a full sync
+            if any(detail["code"] == CURSOR_EXPIRED for detail in self._job.error_details):
+                raise Permanent(CURSOR_EXPIRED)
+            self._counts.add_detail(self._stream.name, CURSOR_EXPIRED)
+            next_body = replace(body, kind=Kind.FULL, stream=0, following=None, page=body.page + 1)
+            cursor = _with_again({}, cursor.get(AGAIN, {}))
         elif page.following is not None:
-            onward = body.next_page(page.following)
+            next_body = body.next_page(page.following)
         elif self._job.kind != Kind.FULL and body.stream + 1 == len(self._listings):
-            onward = None
-        sync_jobs.close_page(self._message, self._job, self._tally, onward=onward, cursor=cursor)
+            next_body = None
+        sync_jobs.close_page(self._message, self._job, self._counts, next_body=next_body, cursor=cursor)
 
-    def _restarted(self) -> Body:
-        """Begin anew as a full sync: the provider does not remember as far back as the cursor."""
-        if any(detail["code"] == EXPIRED for detail in self._job.error_details):
-            raise Permanent(EXPIRED, "The provider forgets its cursors faster than a sync reads.")
-        self._tally.add_detail(self._stream.name, EXPIRED)
-        body = self._message.body
-        return replace(body, kind=Kind.FULL, stream=0, following=None, page=body.page + 1)
+    def _cursor_after(self, page: Page, cursor: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the sync's cursor as of this page, each of whose records was written or counted as failed."""
+        name = self._stream.name
+        again = _merge_ids(cursor.get(AGAIN, {}), {name: self._counts.retry})
+        has_too_many = len(again.get(name, ())) > MOST_AGAIN
+        after = _with_again(cursor, {stream: ids[:MOST_AGAIN] for stream, ids in again.items()})
+        is_nameless = self._job.kind == Kind.FULL and any(failed.is_nameless for failed in page.failed)
+        if page.capped or is_nameless or has_too_many or (page.expired and self._is_catch_up):
+            after[CAPPED] = sorted({*cursor.get(CAPPED, ()), name})
+        if page.cursor is not None and not self._is_catch_up:  # the next delta begins where the full sync began
+            after[name] = page.cursor
+        return after
 
 
-def _together(*lists: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+def _merge_ids(*lists: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
     """Return the ids of several, by stream, each once."""
-    names = {name for each in lists for name in each}
-    found = {name: list(dict.fromkeys(id for each in lists for id in each.get(name, ()))) for name in sorted(names)}
-    return {name: ids for name, ids in found.items() if ids}
+    names = sorted({name for each in lists for name in each})
+    merged = {name: list(dict.fromkeys(id for each in lists for id in each.get(name, ()))) for name in names}
+    return {name: ids for name, ids in merged.items() if ids}
 
 
 def _with_again(cursor: Mapping[str, Any], again: Mapping[str, Sequence[str]]) -> dict[str, Any]:

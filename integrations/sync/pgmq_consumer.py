@@ -1,140 +1,182 @@
-"""What a worker does with connectors' pages: one message at a time, and what becomes of it (spec 002 §4)."""
+"""Side queue of workers: reads one page message at a time, runs the page and settles the message (spec 002 §4)."""
 
 from __future__ import annotations
 
 import logging
+import threading
 import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any
 
 import structlog
 from django.conf import settings
+from django.db import connection
 from django.utils.module_loading import import_string
 
 from integrations.error_codes import CAPABILITY_MISSING, MAX_RETRIES_EXCEEDED, TOKEN_REFUSED
 from integrations.models import IngestionJob
 from integrations.oauth.token_refresh import SourceBroken
 from integrations.providers import CapabilityMissing, TokenRefused
-from integrations.sync import pgmq, sync_jobs, visibility_timeout, worker_slots
-from integrations.sync.pgmq import STOPPING, Message
+from integrations.sync import pgmq, sync_jobs
+from integrations.sync.pgmq import TABLE, Message
 from jobs import errors, failpoints, log_context, tracing
 from jobs.claims import ClaimLost
 from jobs.cluster import shared_memory
-from jobs.error_codes import BUG
+from jobs.cluster.heartbeat import HEARTBEAT
+from jobs.error_codes import BUG, STOPPING
 from jobs.outcomes import Permanent, Retryable, Wait
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.integrations")
-EXHAUSTED = MAX_RETRIES_EXCEEDED  # spec 002 §4
 
-Ending = tuple[int, str]  # how loud to be about it, and its code
+Ending = tuple[int, str]  # log level and outcome
+SUPERSEDED: Ending = (logging.INFO, "SUPERSEDED")
+
+# --- worker slots: so many workers of a cluster run pages at once, the others stay free for the jobs -----------------
+_VISIBLE = f"SELECT 1 FROM {TABLE} WHERE vt <= clock_timestamp()"
+# A slot is a session's advisory lock: released with the connection, however its process ends. Taken for due pages only.
+_TAKE_SLOT = f"""
+    SELECT slot FROM generate_series(0, %(slots)s - 1) slot
+    WHERE CASE WHEN EXISTS ({_VISIBLE}) THEN pg_try_advisory_lock(hashtext(%(name)s), slot) END
+    LIMIT 1"""
+_RELEASE_SLOT = "SELECT pg_advisory_unlock(hashtext(%(name)s), %(slot)s)"
+_TAKEN_SLOTS = """
+    SELECT count(*) FROM pg_locks
+    WHERE locktype = 'advisory' AND objsubid = 2 AND classid = hashtext(%(name)s)::oid AND granted
+      AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"""
+_CLAIMABLE = f"""
+    WITH due AS (SELECT count(*) AS pages FROM ({_VISIBLE} LIMIT %(most)s) visible)
+    SELECT CASE WHEN pages = 0 THEN 0 ELSE least(pages, %(slots)s - ({_TAKEN_SLOTS})) END FROM due"""
+
+
+def slot_count() -> int:
+    most: int = settings.INGESTION_WORKERS or max(1, settings.WORKERS // 2)
+    return min(most, int(settings.WORKERS))
+
+
+def _slot_params() -> dict[str, Any]:
+    return {"name": f"ingestion:{shared_memory.cluster_name()}", "slots": slot_count()}
+
+
+@contextmanager
+def worker_slot() -> Iterator[bool]:
+    """Hold a slot for the block; yield whether there was one, and a page to use it for."""
+    params = _slot_params()
+    with connection.cursor() as cursor:
+        cursor.execute(_TAKE_SLOT, params)
+        row = cursor.fetchone()
+    if row is None:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        # Where the connection was lost meanwhile, the slot went with it.
+        with connection.cursor() as cursor:
+            cursor.execute(_RELEASE_SLOT, params | {"slot": row[0]})
 
 
 def count_claimable(cursor: Any, *, most: int) -> int:
-    """Return how many workers of this cluster would find a page they may work on."""
-    return worker_slots.claimable_pages(cursor, most_wanted=most)
+    """Return how many workers of this cluster would find both a page and a slot."""
+    cursor.execute(_CLAIMABLE, _slot_params() | {"most": most})
+    return max(0, int(cursor.fetchone()[0]))
 
 
 def is_idle() -> bool:
-    """Tell whether no page is left, due now or later."""
+    """Return whether no page is left, due now or later."""
     return not pgmq.has_messages()
 
 
 def drain(until: float) -> int:
-    """Work through pages until none is due or it is ``until``; return how many. A slot is taken for each anew."""
-    worked = 0
+    """Run pages until none is due or it is ``until``; return how many. Each takes a slot anew."""
+    count = 0
     while not shared_memory.is_stopping() and time.monotonic() <= until:
         shared_memory.record_claim_attempt()
-        with worker_slots.worker_slot() as due:
-            message = pgmq.read_message() if due else None
+        with worker_slot() as is_due:
+            message = pgmq.read_message() if is_due else None
             if message is None:
                 break
-            _carry(message)
-            worked += 1
-    return worked
+            consume(message)
+            count += 1
+    return count
 
 
-def _carry(message: Message) -> None:
-    """Work on one page, and say how it went in log and trace."""
-    job = IngestionJob.objects.select_related("source").filter(pk=message.body.job_id).first()
-    said, began = _said(message, job), time.monotonic()
-    with log_context.isolated_log_context(**said), tracing.span("page", **said) as note:
-        level, outcome = _ended(message, job, said)
+def consume(message: Message) -> None:
+    """Run one page, settle its message, and log and trace the outcome. Log fields are ids and our own codes only."""
+    body = message.body
+    job = IngestionJob.objects.select_related("source").filter(pk=body.job_id).first()
+    ids = {"ingestion": body.job_id, "source": body.source_id, "user": body.user_id}
+    fields = {name: str(id) for name, id in ids.items()} | {"kind": body.kind, "page": str(body.page)}
+    if job:
+        fields |= {"correlation": str(job.correlation_id), "provider": job.source.provider}
+    began = time.monotonic()
+    with log_context.isolated_log_context(**fields), tracing.span("page", **fields) as note:
+        level, outcome = _run_and_settle(message, job, fields)
         note(outcome=outcome)
         duration = round((time.monotonic() - began) * 1000, 1)
         log.log(level, "Page ended.", outcome=outcome, duration_ms=duration, delivery=message.deliveries)
 
 
-def _said(message: Message, job: IngestionJob | None) -> dict[str, str]:
-    """Return what every line about a page says. Ids and words of ours only."""
-    body = message.body
-    ids = {"ingestion": body.job_id, "source": body.source_id, "user": body.user_id}
-    said = {name: str(value) for name, value in ids.items()} | {"kind": body.kind, "page": str(body.page)}
-    return said | ({"correlation": str(job.correlation_id), "provider": job.source.provider} if job else {})
-
-
-def _ended(message: Message, job: IngestionJob | None, said: dict[str, str]) -> Ending:
+def _run_and_settle(message: Message, job: IngestionJob | None, log_fields: Mapping[str, str]) -> Ending:
     if job is None or job.status not in sync_jobs.ACTIVE or job.page > message.body.page:
-        pgmq.delete_message(message)  # its source is gone, or its sync has ended or has gone on from this page
-        return logging.INFO, "NOTHING_TO_DO"
+        return _delete(message, "NOTHING_TO_DO")  # its source is gone, or its sync has ended or is past this page
+    settle: Callable[[], Ending]
     if message.deliveries >= settings.INGESTION_MAX_DELIVERIES:
-        settle = partial(_fail, message, EXHAUSTED)
+        settle = partial(_fail, message, MAX_RETRIES_EXCEEDED)
     else:
-        with visibility_timeout.extended_visibility(message, said):
-            settle = _worked(message)
+        with extended_visibility(message, log_fields):
+            settle = _run(message)
     try:
         return settle()
     except ClaimLost:
-        return _superseded()
+        return SUPERSEDED
 
 
-def _worked(message: Message) -> partial[Ending]:
-    """Work on the page; return what is to be done about its message. A database that is away is raised."""
+def _run(message: Message) -> Callable[[], Ending]:
+    """Run the page; return the call that settles its message. An unavailable database is raised."""
     try:
         failpoints.failpoint("page:begin")
         import_string(settings.INGESTION_WORK)(message)
         failpoints.failpoint("page:committed")
-        return partial(_delete, message)
+        return partial(_delete, message, "DONE")
     except ClaimLost:
-        return partial(_superseded)
-    except Wait as postponed:
-        return partial(_hold, message, postponed.seconds, postponed.reason)
+        return lambda: SUPERSEDED
+    except Wait as wait:
+        return partial(_postpone, message, wait.seconds, wait.reason)
     except TokenRefused:
-        return partial(_leave, message, 0.0, TOKEN_REFUSED)
+        return partial(_retry, message, 0.0, TOKEN_REFUSED)
     except Retryable as failure:
-        return partial(_leave, message, failure.retry_after, failure.code)
+        return partial(_retry, message, failure.retry_after, failure.code)
     except (Permanent, SourceBroken) as failure:
         return partial(_fail, message, failure.code)
     except CapabilityMissing as missing:
-        log.warning("The provider's server lacks what is needed.", capability=missing.capability)
+        log.warning("The provider's server lacks a tool or an argument.", capability=missing.capability)
         return partial(_fail, message, CAPABILITY_MISSING)
-    except Exception as error:  # a bug: a delivery is used up, and it is never shown with its values
+    except Exception as error:  # a bug: uses up a delivery, and is never shown with its values
         if errors.is_database_unavailable(error):
             raise
         if wait := errors.infrastructure_wait(error):
-            return partial(_hold, message, wait.seconds, wait.reason)
+            return partial(_postpone, message, wait.seconds, wait.reason)
         log.error("A page failed.", exception=errors.safe_traceback(error), reported=True)
         tracing.report_error(error)
-        return partial(_leave, message, 0.0, BUG)
+        return partial(_retry, message, 0.0, BUG)
 
 
-def _superseded() -> Ending:
-    return logging.INFO, "SUPERSEDED"
-
-
-def _delete(message: Message) -> Ending:
+def _delete(message: Message, outcome: str) -> Ending:
     pgmq.delete_message(message)
-    return logging.INFO, "DONE"
+    return logging.INFO, outcome
 
 
-def _hold(message: Message, seconds: float, reason: str) -> Ending:
+def _postpone(message: Message, seconds: float, reason: str) -> Ending:
     pgmq.postpone_message(message, seconds)
     if reason != STOPPING:
         sync_jobs.note_page_error(message.body, reason)
     return logging.INFO, reason
 
 
-def _leave(message: Message, at_least: float, code: str) -> Ending:
-    """Let the visibility end by itself, or later where the provider has said so (no backoff: spec 002 §4)."""
+def _retry(message: Message, at_least: float, code: str) -> Ending:
+    """Let the visibility timeout end by itself, or later where the provider asks for it (no backoff: spec 002 §4)."""
     pgmq.retry_message(message, at_least if at_least > settings.INGESTION_VT_SECONDS else None)
     sync_jobs.note_page_error(message.body, code)
     return logging.WARNING, code
@@ -145,3 +187,59 @@ def _fail(message: Message, code: str) -> Ending:
         sync_jobs.fail_sync(message.body.job_id, code)
         pgmq.archive_message(message)
     return logging.WARNING, code
+
+
+# --- visibility timeout: extended by the heartbeat while a page is run -----------------------------------------------
+@contextmanager
+def extended_visibility(message: Message, log_fields: Mapping[str, str]) -> Iterator[None]:
+    """Hide the message until the end of the block; kill the process if that takes longer than a page may."""
+    lease = VisibilityLease(message, log_fields)
+    HEARTBEAT.watch(lease)
+    try:
+        yield
+    finally:
+        HEARTBEAT.clear()
+        lease.end()
+
+
+class VisibilityLease:
+    """A page as a ``Renewable`` of ``jobs.cluster.heartbeat``, by the visibility timeout of its message."""
+
+    def __init__(self, message: Message, log_fields: Mapping[str, str]) -> None:
+        self._message, self._log_fields = message, log_fields
+        self._third = settings.INGESTION_VT_SECONDS / 3
+        self._extended = time.monotonic()
+        self._ended = False
+        self._lock = threading.Lock()
+        self.time_limit = float(settings.INGESTION_PAGE_SECONDS)
+        self.renew_seconds = min(1.0, self._third)
+
+    def __str__(self) -> str:
+        return f"page {self._message.body.page} of {self._message.body.job_id} does not end"
+
+    def renew(self) -> None:
+        shared_memory.record_claim_attempt()  # the watchdog sees no other sign of life while a page runs
+        with self._lock:
+            if self._ended or time.monotonic() - self._extended < self._third:
+                return
+            try:
+                pgmq.extend_visibility(self._message, settings.INGESTION_VT_SECONDS)
+            except ClaimLost:
+                self._ended = True  # another worker has it; the message lease refuses writes of this one
+                raise
+            self._extended = time.monotonic()
+
+    def end(self) -> None:
+        """Extend no more, even if an extension is about to begin: settling the message sets its visibility."""
+        with self._lock:
+            self._ended = True
+
+    def release(self, *, timed_out: bool) -> None:
+        """Show the message at once: it costs a delivery when the page hung, and none when the worker has to stop."""
+        if timed_out:
+            pgmq.retry_message(self._message, 0)
+        else:
+            pgmq.postpone_message(self._message, 0)
+
+    def log_context(self) -> AbstractContextManager[object]:
+        return log_context.isolated_log_context(**self._log_fields)

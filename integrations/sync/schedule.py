@@ -1,7 +1,7 @@
-"""What changed since yesterday, fetched every night: off until an operator asks for it.
+"""Nightly schedule: a delta sync of every source each night, off until an operator plans it.
 
-The plan is a row of django-q2's schedules, which says when and keeps how far a night is. Our doorbell carries no tasks
-and may be any of its brokers, so its scheduler is off, and a sweep of the keeper runs what is due.
+The plan is a row of django-q2's schedules, with the next night's time and the position of the current one. Our broker
+carries no tasks and may be any of django-q2's, so its scheduler is off, and a periodic task runs what is due.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ log = logging.getLogger("accessa.integrations")
 NAME = "connectors nightly"
 FUNC = "integrations.sync.schedule.run_nightly"
 BATCH = 50
-MOST_WAITING = 500  # messages: what a tenant asks for by day waits behind no more of the night's
-SECONDS = 10.0  # of a sweep; the next goes on
+MOST_WAITING = 500  # messages: a tenant's own sync waits behind no more of the night's
+SECONDS = 10.0  # of a run; the next one continues
 FIRST = UUID(int=0)
-NEXT = """
+NEXT_SOURCES = """
 SELECT s.id FROM connected_sources s
 WHERE s.status = 'active' AND s.id > %(after)s AND NOT EXISTS (
     SELECT FROM ingestion_jobs j WHERE j.source_id = s.id
@@ -42,7 +42,7 @@ WAITING = f"SELECT count(*) FROM (SELECT FROM {TABLE} LIMIT %s) waiting"
 
 
 def schedule_nightly(hour: int, minute: int) -> Schedule:
-    """Fetch what changed every night at this time, UTC, from the next time on that it is so late."""
+    """Plan a sync of all sources every day at this time, UTC, from its next occurrence on."""
     now = timezone.now()
     at = now.replace(hour=hour, minute=minute, second=0, microsecond=0)
     first = at if at > now else at + timedelta(days=1)
@@ -51,82 +51,66 @@ def schedule_nightly(hour: int, minute: int) -> Schedule:
 
 
 def cancel_nightly() -> bool:
-    """Plan no more nights; return whether any were planned."""
+    """Delete the plan; return whether there was one."""
     return bool(Schedule.objects.filter(name=NAME).delete()[0])
 
 
 def next_nightly_run() -> datetime | None:
-    """Return when the next night begins, or None where none is planned; a moment that has passed: it is going on."""
-    begins: datetime | None = Schedule.objects.filter(name=NAME).values_list("next_run", flat=True).first()
-    return begins
+    """Return when the next night begins, or None without a plan; a past time means that it is under way."""
+    next_run: datetime | None = Schedule.objects.filter(name=NAME).values_list("next_run", flat=True).first()
+    return next_run
 
 
 def start_due_nightly() -> None:
-    """Go on with the night, if it is due. Aside: the keeper has other things to do."""
+    """Continue a due night in the background, to not block the maintenance loop."""
     if _due().exists():
         background.start_in_background("nightly", run_nightly, log=log, broke_off="The nightly syncs broke off")
 
 
 def run_nightly() -> None:
-    """Begin syncs until the night is through, the queue is long enough, or ``SECONDS`` have passed."""
+    """Start syncs until the night is complete, the queue is long enough, or ``SECONDS`` have passed."""
     until = time.monotonic() + SECONDS
-    while time.monotonic() < until and _waiting() < MOST_WAITING:
-        if not _batch():
+    while time.monotonic() < until:
+        with connection.cursor() as cursor:
+            cursor.execute(WAITING, [MOST_WAITING])
+            waiting = int(cursor.fetchone()[0])
+        if waiting >= MOST_WAITING or not _start_batch():
             return
 
 
 def _due() -> Any:
-    """Return the plan's row as a query, if a night is due."""
     return Schedule.objects.filter(name=NAME, next_run__lte=timezone.now())
 
 
-def _waiting() -> int:
-    with connection.cursor() as cursor:
-        cursor.execute(WAITING, [MOST_WAITING])
-        return int(cursor.fetchone()[0])
-
-
 @transaction.atomic
-def _batch() -> bool:
-    """Begin the syncs of some sources; return whether there may be more. Of several clusters one does so at a time."""
-    night = _due().select_for_update(skip_locked=True).first()
-    if night is None or night.next_run is None:
+def _start_batch() -> bool:
+    """Start the syncs of some sources; return whether there may be more. One of several clusters does so at a time."""
+    plan = _due().select_for_update(skip_locked=True).first()
+    if plan is None or plan.next_run is None:
         return False
-    tonight, tomorrow = _nights(night, night.next_run)
-    found = _next(_after(night), tonight)
-    begun = sum(_begun(source) for source in found)
-    if len(found) == BATCH:
-        night.kwargs = repr({"after": str(found[-1].pk)})
-    else:
-        night.next_run, night.kwargs = tomorrow, None
-    night.save(update_fields=["next_run", "kwargs"])
-    log.info("Nightly: %d of %d syncs begun", begun, len(found))
-    return len(found) == BATCH
-
-
-def _after(night: Schedule) -> UUID:
-    return UUID(ast.literal_eval(night.kwargs)["after"]) if night.kwargs else FIRST
-
-
-def _next(after: UUID, night: datetime) -> list[ConnectedSource]:
+    # The last planned time that has passed, and the next: one night makes up for all missed ones.
+    tonight, tomorrow = plan.next_run, plan.calculate_next_run(plan.next_run)
+    while tomorrow <= timezone.now():
+        tonight, tomorrow = tomorrow, plan.calculate_next_run(tomorrow)
+    after = UUID(ast.literal_eval(plan.kwargs)["after"]) if plan.kwargs else FIRST
     with connection.cursor() as cursor:
-        cursor.execute(NEXT, {"after": after, "night": night, "most": BATCH})
+        cursor.execute(NEXT_SOURCES, {"after": after, "night": tonight, "most": BATCH})
         ids = [pk for (pk,) in cursor.fetchall()]
-    return list(ConnectedSource.objects.filter(pk__in=ids).order_by("pk"))
+    sources = list(ConnectedSource.objects.filter(pk__in=ids).order_by("pk"))
+    count = sum(_start(source) for source in sources)
+    if len(sources) == BATCH:
+        plan.kwargs = repr({"after": str(sources[-1].pk)})
+    else:
+        plan.next_run, plan.kwargs = tomorrow, None
+    plan.save(update_fields=["next_run", "kwargs"])
+    log.info("Nightly: %d of %d syncs begun", count, len(sources))
+    return len(sources) == BATCH
 
 
-def _begun(source: ConnectedSource) -> bool:
+def _start(source: ConnectedSource) -> bool:
     try:
         with transaction.atomic():
             sync_jobs.start_sync(source, IngestionJob.Kind.DELTA, by="nightly")
-    except ApiError:  # a tenant was faster, or has disconnected it
+    except ApiError:  # the tenant has started one meanwhile, or has disconnected it
         return False
     return True
-
-
-def _nights(night: Schedule, begins: datetime) -> tuple[datetime, datetime]:
-    """Return the last planned moment that has passed and the next: nights that were missed are made up for by one."""
-    following = night.calculate_next_run(begins)
-    while following <= timezone.now():
-        begins, following = following, night.calculate_next_run(following)
-    return begins, following

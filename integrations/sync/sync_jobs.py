@@ -1,4 +1,4 @@
-"""The life of a sync: begun, page after page, ended or given up."""
+"""Sync jobs: start, page after page, end; stopping and failing."""
 
 from __future__ import annotations
 
@@ -14,8 +14,16 @@ from django.db.models.functions import Coalesce, Now
 from django.utils import timezone
 from psycopg.types.json import Jsonb
 
+from accounts.audit.log import COMMAND_LINE_ACTOR, record_action
 from accounts.errors import ApiError, not_found
-from integrations.error_codes import SOURCE_DISCONNECTED, SOURCE_NOT_ACTIVE, SYNC_ALREADY_ACTIVE
+from accounts.models import User
+from integrations.error_codes import (
+    SOURCE_DISCONNECTED,
+    SOURCE_NOT_ACTIVE,
+    SYNC_ALREADY_ACTIVE,
+    SYNC_NOT_ACTIVE,
+    SYNC_STOPPED,
+)
 from integrations.models import ConnectedSource, IngestionJob
 from integrations.providers import FailedItem
 from integrations.records.sql import execute
@@ -28,20 +36,44 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.integrations")
 
 Kind, Status = IngestionJob.Kind, IngestionJob.Status
 ACTIVE = [Status.QUEUED, Status.RUNNING]
-DISCONNECTED = SOURCE_DISCONNECTED
-# In a job's cursor, beside its streams: those whose listing was not complete,
+# Keys of a job's cursor beside its streams: streams whose listing was not complete,
 CAPPED = "capped"
-# and the ids that the next delta tries again, by stream; this is kept in the source's cursor too.
+# and the ids that the next delta fetches again, by stream; this one is kept in the source's cursor too.
 AGAIN = "again"
 MOST_DETAILS = 50
 COUNTED = ("seen", "deleted", "failed")
 
+# A repeated reason is noted once, or fifty waits would push out the records' details.
+NOTE = """
+    UPDATE ingestion_jobs SET items_failed = items_failed + %(failed)s, updated_at = clock_timestamp(),
+        error_details = CASE WHEN error_details -> -1 @> %(same)s THEN error_details ELSE (
+            SELECT jsonb_agg(d ORDER BY n) FROM (
+                SELECT d, n FROM jsonb_array_elements(error_details || %(detail)s) WITH ORDINALITY AS detail (d, n)
+                ORDER BY n DESC LIMIT %(most)s) last) END
+    WHERE id = %(job)s AND status = 'running'"""
+_COUNTS = ", ".join(f"items_{name} = items_{name} + %({name})s" for name in COUNTED)
+CLOSE = f"""
+    UPDATE ingestion_jobs SET page = page + 1, kind = %(kind)s, cursor = %(cursor)s, error_details = %(details)s,
+        {_COUNTS}, status = %(status)s, updated_at = clock_timestamp(),
+        finished_at = CASE WHEN %(status)s = 'completed' THEN clock_timestamp() END
+    WHERE id = %(job)s AND page = %(page)s AND status = 'running'"""
+SEEN = """
+    UPDATE source_documents SET seen_in = %(job)s, updated_at = clock_timestamp()
+    WHERE source_id = %(source)s AND external_id = ANY(%(ids)s)"""
+# Records that a delta saw before it became a full sync may have gone before that began, and deleted ones may be back.
+UNSEEN = """
+    UPDATE source_documents SET seen_in = NULL WHERE source_id = %(source)s AND seen_in = %(job)s"""
+SYNCED = """
+    UPDATE connected_sources SET cursor = (cursor - %(again)s) || %(cursor)s, last_synced_at = clock_timestamp(),
+        updated_at = clock_timestamp() WHERE id = %(source)s"""
+LOCKED = "SELECT 1 FROM connected_sources WHERE id = %(source)s FOR NO KEY UPDATE"
+
 
 @dataclass(slots=True)
 class PageCounts:
-    """What became of a page's items. ``details`` tell why, by code, of those that need a look.
+    """Counts of a page's items. ``details`` has the error codes of those that need attention.
 
-    What is written, unchanged, embedded or buried is counted with each record.
+    Written, unchanged, embedded and deleted records are counted with each record.
     """
 
     seen: int = 0
@@ -49,7 +81,7 @@ class PageCounts:
     failed: int = 0
     details: list[dict[str, str]] = field(default_factory=list)
     unwritten: list[str] = field(default_factory=list)  # listed, so not gone, but not written
-    retry: list[str] = field(default_factory=list)  # of those, what may go well another time
+    retry: list[str] = field(default_factory=list)  # those of them that the next delta fetches again
 
     def add_detail(self, external_id: str, code: str) -> None:
         at = timezone.now().isoformat(timespec="seconds")
@@ -64,149 +96,133 @@ class PageCounts:
 
 
 def start_sync(source: ConnectedSource, kind: str, *, by: str) -> IngestionJob:
-    """Begin a sync of a source, or the forgetting of a disconnected one; ``by`` is who asked, for the log.
+    """Start a sync of a source, or the purge of a disconnected one; ``by`` is the actor, for the log.
 
-    There is a delta only after a full sync. Forgetting ends the sync that is under way. Raises ``Refused``:
-    "SYNC_ALREADY_ACTIVE", "SOURCE_NOT_ACTIVE", "NOT_FOUND".
+    The first sync is a full one. A purge ends the sync that is under way. Raises ``ApiError``: "SYNC_ALREADY_ACTIVE",
+    "SOURCE_NOT_ACTIVE", "NOT_FOUND".
     """
     with transaction.atomic():
         locked = ConnectedSource.objects.select_for_update(no_key=True).filter(pk=source.pk).first()
         if locked is None:
             raise not_found()
         if kind == Kind.FORGET:
-            for job_id in (
-                IngestionJob.objects.filter(source=locked, status__in=ACTIVE)
-                .exclude(kind=kind)
-                .values_list("pk", flat=True)
-            ):
-                fail_sync(job_id, DISCONNECTED)
+            active = IngestionJob.objects.filter(source=locked, status__in=ACTIVE).exclude(kind=kind)
+            for job_id in active.values_list("pk", flat=True):
+                fail_sync(job_id, SOURCE_DISCONNECTED)
         elif locked.status != ConnectedSource.Status.ACTIVE:
-            detail = "Nothing can be fetched from this source: connect it again."
-            raise ApiError(SOURCE_NOT_ACTIVE, detail)
+            raise ApiError(SOURCE_NOT_ACTIVE, "Nothing can be fetched from this source: connect it again.")
         if kind == Kind.DELTA and locked.last_synced_at is None:
             kind = Kind.FULL
-        job = _created(locked, kind)
+        try:
+            with transaction.atomic():
+                job = IngestionJob.objects.create(source=locked, user_id=locked.user_id, kind=kind)
+        except IntegrityError as error:
+            if "uq_ingestion_job_active" not in str(error):
+                raise
+            raise ApiError(SYNC_ALREADY_ACTIVE, "A sync of this source is under way.") from None
         pgmq.enqueue_page(Body(job.pk, locked.pk, locked.user_id, kind))
     log.info("Sync begun", sync=str(job.pk), source=str(source.pk), kind=str(kind), by=by)
     return job
 
 
-def _created(source: ConnectedSource, kind: str) -> IngestionJob:
-    try:
-        with transaction.atomic():
-            return IngestionJob.objects.create(source=source, user_id=source.user_id, kind=kind)
-    except IntegrityError as error:
-        if "uq_ingestion_job_active" not in str(error):
-            raise
-    raise ApiError(SYNC_ALREADY_ACTIVE, "A sync of this source is under way.")
+def stop_sync(source: ConnectedSource, *, by: User | None, reason: str) -> IngestionJob:
+    """End a source's active sync and return it; what it has written stays.
+
+    A worker that runs a page of it ends with that page. A purge is started again, for a disconnected source must go.
+    Raises ``ApiError``: "SYNC_NOT_ACTIVE", "REASON_REQUIRED".
+    """
+    with transaction.atomic():
+        ConnectedSource.objects.select_for_update(no_key=True).filter(pk=source.pk).first()
+        job = IngestionJob.objects.filter(source=source, status__in=ACTIVE).first()
+        if job is None or not fail_sync(job.pk, SYNC_STOPPED):
+            raise ApiError(SYNC_NOT_ACTIVE, "No sync of this source is under way.")
+        if job.kind == Kind.FORGET:
+            start_sync(source, Kind.FORGET, by=COMMAND_LINE_ACTOR)
+        record_action(
+            by=by,
+            action="connectors.stop",
+            reason=reason,
+            object_type="connected_source",
+            object_id=source.pk,
+            tenant_id=source.user_id,
+            kind=job.kind,
+        )
+    return job
 
 
 def fail_sync(job_id: UUID, code: str) -> bool:
-    """queued or running -> failed; tell whether it was."""
+    """Move queued or running -> failed; return whether it was."""
     failed = IngestionJob.objects.filter(pk=job_id, status__in=ACTIVE).update(
         status=Status.FAILED, error_message=code, finished_at=Now(), updated_at=Now()
     )
     return bool(failed)
 
 
-# What is told again in a row is told once, or fifty waits would push out what the records' details say.
-NOTE = """
-    UPDATE ingestion_jobs SET items_failed = items_failed + %(failed)s, updated_at = clock_timestamp(),
-        error_details = CASE WHEN error_details -> -1 @> %(same)s THEN error_details ELSE (
-            SELECT jsonb_agg(d ORDER BY n) FROM (
-                SELECT d, n FROM jsonb_array_elements(error_details || %(detail)s) WITH ORDINALITY AS told (d, n)
-                ORDER BY n DESC LIMIT %(most)s) last) END
-    WHERE id = %(job)s AND status = 'running'"""
-
-
 def note_page_error(body: Body, code: str) -> None:
-    """Tell in the sync why a page of it has to wait or to be tried again (spec 002 §4)."""
+    """Note in the sync why a page of it waits or is tried again (spec 002 §4)."""
     _note(body.job_id, f"page:{body.page}", code, failed=0)
 
 
 def note_refresh_error(job: IngestionJob, code: str) -> None:
-    """Count a refresh of the tokens that failed and will be tried again (spec 002 §2)."""
+    """Count a failed token refresh, which will be tried again (spec 002 §2)."""
     _note(job.pk, "token", code, failed=1)
 
 
-def _note(job_id: UUID, what: str, code: str, *, failed: int) -> None:
-    tally = PageCounts()
-    tally.add_detail(what, code)
-    same = Jsonb({"external_id": what, "code": code})
-    params = {"job": job_id, "failed": failed, "detail": Jsonb(tally.details), "same": same, "most": MOST_DETAILS}
+def _note(job_id: UUID, subject: str, code: str, *, failed: int) -> None:
+    counts = PageCounts()
+    counts.add_detail(subject, code)
+    same = Jsonb({"external_id": subject, "code": code})
+    params = {"job": job_id, "failed": failed, "detail": Jsonb(counts.details), "same": same, "most": MOST_DETAILS}
     execute(NOTE, params)
 
 
 def begin_page(body: Body) -> IngestionJob | None:
-    """queued -> running: return the sync if this is the page it stands at; None for a page that is closed already."""
-    waiting = IngestionJob.objects.filter(pk=body.job_id, page=body.page, status__in=ACTIVE)
-    waiting.filter(status=Status.QUEUED).update(
+    """Move queued -> running; return the sync if this is its current page; None for a page that is closed already."""
+    current = IngestionJob.objects.filter(pk=body.job_id, page=body.page, status__in=ACTIVE)
+    current.filter(status=Status.QUEUED).update(
         status=Status.RUNNING, started_at=Coalesce(F("started_at"), Now()), updated_at=Now()
     )
-    return waiting.select_related("source").first()
-
-
-_COUNTS = ", ".join(f"items_{name} = items_{name} + %({name})s" for name in COUNTED)
-CLOSE = f"""
-    UPDATE ingestion_jobs SET page = page + 1, kind = %(kind)s, cursor = %(cursor)s, error_details = %(details)s,
-        {_COUNTS}, status = %(status)s, updated_at = clock_timestamp(),
-        finished_at = CASE WHEN %(status)s = 'completed' THEN clock_timestamp() END
-    WHERE id = %(job)s AND page = %(page)s AND status = 'running'"""
-SEEN = """
-    UPDATE source_documents SET seen_in = %(job)s, updated_at = clock_timestamp()
-    WHERE source_id = %(source)s AND external_id = ANY(%(ids)s)"""
-# What a delta saw before it became a full sync may have gone before that began, and what it buried may be there again.
-UNSEEN = """
-    UPDATE source_documents SET seen_in = NULL WHERE source_id = %(source)s AND seen_in = %(job)s"""
-SYNCED = """
-    UPDATE connected_sources SET cursor = (cursor - %(again)s) || %(cursor)s, last_synced_at = clock_timestamp(),
-        updated_at = clock_timestamp() WHERE id = %(source)s"""
-LOCKED = "SELECT 1 FROM connected_sources WHERE id = %(source)s FOR NO KEY UPDATE"
+    return current.select_related("source").first()
 
 
 def close_page(
     message: Message,
     job: IngestionJob,
-    tally: PageCounts,
+    counts: PageCounts,
     *,
-    onward: Body | None,
+    next_body: Body | None,
     cursor: Mapping[str, Any] | None = None,
 ) -> None:
-    """End a page in one transaction: what came of it, where the sync stands, and its next message; or its end.
+    """End a page in one transaction: its counts, the sync's cursor, and the next message or the sync's end.
 
-    Without a page ``onward`` the sync is completed, and its cursor becomes the source's. Durable, unlike the items'
-    own transactions, which it makes durable with itself.
+    Without ``next_body`` the sync is completed, and its cursor becomes the source's. Durable, unlike the records' own
+    transactions, which it makes durable with itself.
     """
     cursor = job.cursor if cursor is None else cursor
-    with pgmq.message_lease(message):
-        if onward is None:  # the source before the sync, as everybody locks them
-            execute(LOCKED, {"source": job.source_id})
-        if not _closed(job, tally, onward, cursor):
-            return
-        if tally.unwritten:
-            execute(SEEN, {"job": job.pk, "source": job.source_id, "ids": tally.unwritten})
-        if onward is not None:
-            if onward.kind != job.kind:
-                execute(UNSEEN, {"job": job.pk, "source": job.source_id})
-            pgmq.enqueue_page(onward)
-        else:
-            # A delta that was not whole leaves its stream where it was.
-            left = {CAPPED, *(cursor.get(CAPPED, ()) if job.kind == Kind.DELTA else ())}
-            stands = {name: place for name, place in cursor.items() if name not in left}
-            execute(SYNCED, {"source": job.source_id, "cursor": Jsonb(stands), "again": AGAIN})
-        failpoints.failpoint("page:before-commit")
-    failpoints.failpoint("page:after-commit")
-
-
-def _closed(job: IngestionJob, tally: PageCounts, onward: Body | None, cursor: Mapping[str, Any]) -> bool:
-    details = [*job.error_details, *tally.details][-MOST_DETAILS:]
     params = {
         "job": job.pk,
         "page": job.page,
-        "kind": onward.kind if onward else job.kind,
-        "status": Status.RUNNING if onward else Status.COMPLETED,
+        "kind": next_body.kind if next_body else job.kind,
+        "status": Status.RUNNING if next_body else Status.COMPLETED,
         "cursor": Jsonb(cursor),
-        "details": Jsonb(details),
-        **{name: getattr(tally, name) for name in COUNTED},
+        "details": Jsonb([*job.error_details, *counts.details][-MOST_DETAILS:]),
+        **{name: getattr(counts, name) for name in COUNTED},
     }
-    return bool(execute(f"{CLOSE} RETURNING id", params))
+    with pgmq.message_lease(message):
+        if next_body is None:  # the source before the sync, the order of locks everywhere
+            execute(LOCKED, {"source": job.source_id})
+        if not execute(f"{CLOSE} RETURNING id", params):
+            return
+        if counts.unwritten:
+            execute(SEEN, {"job": job.pk, "source": job.source_id, "ids": counts.unwritten})
+        if next_body is not None:
+            if next_body.kind != job.kind:
+                execute(UNSEEN, {"job": job.pk, "source": job.source_id})
+            pgmq.enqueue_page(next_body)
+        else:
+            # An incomplete delta leaves its stream's cursor as it was.
+            left = {CAPPED, *(cursor.get(CAPPED, ()) if job.kind == Kind.DELTA else ())}
+            synced = {name: position for name, position in cursor.items() if name not in left}
+            execute(SYNCED, {"source": job.source_id, "cursor": Jsonb(synced), "again": AGAIN})
+        failpoints.failpoint("page:before-commit")
+    failpoints.failpoint("page:after-commit")

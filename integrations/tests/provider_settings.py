@@ -8,7 +8,7 @@ from uuid import UUID
 
 from integrations.models import ConnectedSource, SourceDocument
 from integrations.providers import McpClient, Page, Provider, RawItem
-from integrations.records.json_codec import dump_json
+from integrations.records.sql import dump_json
 from integrations.transports import make_client
 from testing.fakes.account_server import AccountServer
 

@@ -18,7 +18,7 @@ from pytest_django import Settings
 from integrations.models import ConnectedSource, IngestionJob
 from integrations.oauth.token_refresh import SourceBroken
 from integrations.providers import CapabilityMissing, TokenRefused
-from integrations.sync import pgmq, pgmq_consumer, worker_slots
+from integrations.sync import pgmq, pgmq_consumer
 from integrations.sync.pgmq import ARCHIVE, TABLE, Body, Message
 from jobs.cluster import maintenance, shared_memory
 from jobs.models import UploadJob
@@ -122,7 +122,7 @@ def test_a_page_that_may_go_better_is_left_for_later(error: Exception, held: int
     body = queued()
     fails(error)
 
-    pgmq_consumer._carry(_read())
+    pgmq_consumer.consume(_read())
 
     ((reads, holds, hidden),) = left()
     assert (reads, holds) == (1, held)
@@ -382,7 +382,7 @@ def test_half_of_the_workers_may_be_at_pages_unless_it_is_said(
 ) -> None:
     settings.INGESTION_WORKERS, settings.WORKERS = wanted, workers
 
-    assert worker_slots.slot_count() == most
+    assert pgmq_consumer.slot_count() == most
 
 
 def test_as_many_workers_as_there_are_slots_find_pages(settings: Settings) -> None:
@@ -392,7 +392,7 @@ def test_as_many_workers_as_there_are_slots_find_pages(settings: Settings) -> No
     gate = threading.Barrier(4)
 
     def worker() -> bool:
-        with worker_slots.worker_slot() as mine:
+        with pgmq_consumer.worker_slot() as mine:
             gate.wait(10)
             return mine
 
@@ -406,7 +406,7 @@ def test_what_no_worker_may_take_rings_nothing(settings: Settings) -> None:
         queued()
     assert (claimable(), claimable(1)) == (2, 1)
 
-    with worker_slots.worker_slot():
+    with pgmq_consumer.worker_slot():
         assert claimable() == 1
         assert at_once(lambda: _taken_and_asked()) == [0]
 
@@ -414,7 +414,7 @@ def test_what_no_worker_may_take_rings_nothing(settings: Settings) -> None:
 
 
 def _taken_and_asked() -> int:
-    with worker_slots.worker_slot() as mine:
+    with pgmq_consumer.worker_slot() as mine:
         assert mine
         return claimable()
 
@@ -423,7 +423,7 @@ def test_a_slot_is_free_again_when_its_worker_is_gone() -> None:
     queued()
 
     def dies() -> None:
-        worker_slots.worker_slot().__enter__()
+        pgmq_consumer.worker_slot().__enter__()
         connections.close_all()
 
     at_once(dies)
@@ -432,7 +432,7 @@ def test_a_slot_is_free_again_when_its_worker_is_gone() -> None:
 
 
 def test_without_a_page_no_slot_is_asked_for() -> None:
-    with worker_slots.worker_slot() as due:
+    with pgmq_consumer.worker_slot() as due:
         assert not due
 
     assert sql("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'") == [(0,)]

@@ -10,7 +10,7 @@ import pytest
 from accounts.errors import ApiError
 from integrations import disconnect
 from integrations.models import ConnectedSource, IngestionJob, VaultToken
-from integrations.oauth import services, state, token_refresh
+from integrations.oauth import services, token_refresh
 from integrations.tests.consents import BACK, connect, consent_params, refusal_code
 from integrations.tests.grants import PROVIDERS, database_dump, fault_name, refresh_token
 from testing.concurrency import at_once
@@ -79,7 +79,7 @@ def test_a_state_is_good_for_who_began_with_what_and_not_for_long(
         refusal_code(ana, "hubspot", state=bens, expected_state=bens),
         refusal_code(ana, "hubspot", state=others, expected_state=others),
     ]
-    monkeypatch.setattr(state, "STATE_SECONDS", -1)
+    monkeypatch.setattr(services, "STATE_SECONDS", -1)
     codes.append(refusal_code(ana, "hubspot"))
 
     assert codes == ["STATE_MISMATCH"] * 6

@@ -15,7 +15,7 @@ from documents.models import Document
 from integrations import disconnect
 from integrations.models import ConnectedSource, IngestionJob, SourceDocument, UploadInDoubt
 from integrations.providers import provider_module
-from integrations.records import orphaned_uploads, pdf_import
+from integrations.records import pdf_import
 from integrations.sync import page_worker, pgmq, sync_jobs
 from integrations.tests.invented.rest import Account
 from integrations.tests.provider_settings import NOBODY
@@ -76,7 +76,7 @@ LEFT: dict[str, Callable[[SourceDocument], object]] = {
 def test_what_a_worker_left_that_died_after_its_commit_is_swept(why: str, deal: SourceDocument) -> None:
     LEFT[why](deal)
 
-    swept = [orphaned_uploads.withdraw_due_orphans(), orphaned_uploads.withdraw_due_orphans()]
+    swept = [pdf_import.withdraw_due_orphans(), pdf_import.withdraw_due_orphans()]
 
     assert swept == [1, 0]
     assert not Document.objects.exists()
@@ -89,9 +89,9 @@ def test_what_a_worker_passed_on_and_never_wrote_is_swept_when_its_sync_is_over(
     job = start_sync(source)
     pass_on(source, job.pk)
 
-    swept = [orphaned_uploads.withdraw_due_orphans(), names(source) != set()]
+    swept = [pdf_import.withdraw_due_orphans(), names(source) != set()]
     sync_jobs.fail_sync(job.pk, "max_retries_exceeded")
-    swept += [orphaned_uploads.withdraw_due_orphans(), names(source) != set()]
+    swept += [pdf_import.withdraw_due_orphans(), names(source) != set()]
 
     assert swept == [0, True, 1, False]
 
@@ -208,9 +208,9 @@ def test_that_another_record_refers_to_a_document_is_no_end_of_a_claim(
     account.files["deal:2"] = FIRST
     document_id = pass_on(source, start_sync(source).pk, "deal:2")
 
-    orphaned_uploads.withdraw_orphans(source.pk)
+    pdf_import.withdraw_orphans(source.pk)
     deal.delete()
-    orphaned_uploads.withdraw_orphans(source.pk)
+    pdf_import.withdraw_orphans(source.pk)
 
     assert names(source) == {document_id}
 
@@ -219,7 +219,7 @@ def test_a_document_that_was_withdrawn_is_declared_anew_when_its_file_comes_back
     deal: SourceDocument, account: Account
 ) -> None:
     deal.delete()
-    orphaned_uploads.withdraw_due_orphans()
+    pdf_import.withdraw_due_orphans()
 
     run_sync(deal.source)
 
@@ -282,7 +282,7 @@ def test_what_the_tenant_uploads_too_is_in_doubt_no_longer(deal: SourceDocument,
     ana.upload(FIRST)
     deal.delete()
 
-    swept = [orphaned_uploads.withdraw_due_orphans(), orphaned_uploads.withdraw_due_orphans()]
+    swept = [pdf_import.withdraw_due_orphans(), pdf_import.withdraw_due_orphans()]
 
     assert swept == [1, 0]
     assert names(deal.source) == {deal.upload_document_id}
@@ -301,18 +301,18 @@ def test_a_sync_leaves_no_doubts(account: Account, source: ConnectedSource) -> N
 
 
 @pytest.mark.parametrize(
-    "sql", [orphaned_uploads.KEPT, orphaned_uploads.DUE, orphaned_uploads.DUE_OF, pdf_import.WANTED]
+    "sql", [pdf_import.DELETE_SETTLED, pdf_import.DUE, pdf_import.DUE_OF_SOURCE, pdf_import.IN_USE]
 )
 def test_doubts_are_looked_up_and_records_never_read_through(sql: str, never_vacuumed: None) -> None:
-    params: dict[str, Any] = {"source": NOBODY, "document": NOBODY, "most": orphaned_uploads.AT_ONCE}
+    params: dict[str, Any] = {"source": NOBODY, "document": NOBODY, "most": pdf_import.AT_ONCE}
     with connection.cursor() as cursor:
         cursor.execute(f"EXPLAIN {sql}", params)
         plan = "\n".join(line for (line,) in cursor.fetchall())
 
     assert "Seq Scan" not in plan
-    if sql == orphaned_uploads.KEPT:
+    if sql == pdf_import.DELETE_SETTLED:
         assert "Index Cond: ((source_id = u.source_id) AND (external_id = u.external_id))" in plan
 
 
 def test_the_keeper_sweeps(settings: Any) -> None:
-    assert "integrations.records.orphaned_uploads.withdraw_due_orphans" in settings.JOBS_PERIODIC_TASKS
+    assert "integrations.records.pdf_import.withdraw_due_orphans" in settings.JOBS_PERIODIC_TASKS

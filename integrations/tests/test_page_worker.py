@@ -13,7 +13,7 @@ from documents.models import Document
 from embeddings.embedders import openai
 from integrations.models import ConnectedSource, IngestionJob, SourceDocument
 from integrations.providers import FailedItem, Page, TokenRefused
-from integrations.records import orphaned_uploads
+from integrations.records import pdf_import
 from integrations.sync import page_worker, pgmq, pgmq_consumer, sync_jobs
 from integrations.sync.pgmq import PGMQ, QUEUE
 from integrations.tests.invented import BUG
@@ -359,7 +359,7 @@ def test_a_document_whose_withdrawal_was_cut_off_is_withdrawn_by_the_sweep(
     SourceDocument.objects.filter(source=source).update(deleted_at="2026-11-01T00:00Z")
     left = _documents(source)
 
-    swept = [orphaned_uploads.withdraw_due_orphans(), orphaned_uploads.withdraw_due_orphans()]
+    swept = [pdf_import.withdraw_due_orphans(), pdf_import.withdraw_due_orphans()]
 
     assert (len(left), _documents(source), swept) == (1, set(), [1, 0])
     run_sync(source)

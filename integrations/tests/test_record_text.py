@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from embeddings import tokenizer
-from integrations.records import json_codec
+from integrations.records.sql import dump_json, load_json
 from integrations.records.text import MOST_TOKENS, RecordText, normalize_text, truncate_for_embedding
 
 
@@ -60,13 +60,13 @@ def test_a_long_text_is_cut_to_what_every_model_takes() -> None:
     ],
 )
 def test_payloads_are_stored_as_they_were_told(told: dict[str, Any], stored: str) -> None:
-    assert json_codec.dump_json(told) == stored
+    assert dump_json(told) == stored
 
 
 @pytest.mark.parametrize("told", [{"a": object()}, {"a": Decimal("NaN")}, {"a": {1, 2}}])
 def test_what_is_no_json_is_refused(told: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="not JSON"):
-        json_codec.dump_json(told)
+        dump_json(told)
 
 
 def test_a_payload_that_is_nested_too_deeply_is_refused() -> None:
@@ -75,7 +75,7 @@ def test_a_payload_that_is_nested_too_deeply_is_refused() -> None:
         told = [told]
 
     with pytest.raises(ValueError, match="not JSON"):
-        json_codec.dump_json({"a": told})
+        dump_json({"a": told})
 
 
 json_values = st.recursive(
@@ -89,8 +89,8 @@ json_values = st.recursive(
 @given(st.dictionaries(st.text(), json_values, max_size=4))
 @settings(max_examples=150, deadline=None)
 def test_the_database_takes_every_payload(told: dict[str, Any]) -> None:
-    written = json_codec.dump_json(told)
+    written = dump_json(told)
 
     with connection.cursor() as cursor:
         cursor.execute("SELECT %s::jsonb", [written])
-        assert json_codec.load_json(cursor.fetchone()[0]) == json.loads(written)
+        assert load_json(cursor.fetchone()[0]) == json.loads(written)

@@ -18,7 +18,8 @@ from integrations import disconnect
 from integrations.disconnect import GrantOutcome
 from integrations.models import ClientIntelligence, ConnectedSource, IngestionJob, SourceDocument
 from integrations.providers import Page, RawItem, provider_module
-from integrations.records import changes, json_codec, writer
+from integrations.records import changes, writer
+from integrations.records.sql import load_json
 from integrations.sync import page_worker, pgmq, sync_jobs
 from integrations.sync.pgmq import Message
 from integrations.tests.invented import BUG, UNREADABLE
@@ -237,7 +238,7 @@ def test_a_record_that_cannot_be_read_or_stored_costs_only_itself(account: Accou
 
 
 def test_a_number_that_the_database_refuses_costs_only_its_record(account: Account, source: ConnectedSource) -> None:
-    account.list("companies", item("company:1", weight=json_codec.load_json("1.5E+200000")), item("company:2"))
+    account.list("companies", item("company:1", weight=load_json("1.5E+200000")), item("company:2"))
 
     job = run_sync(source)
 
@@ -265,7 +266,7 @@ def test_of_records_that_are_written_together_a_bad_one_costs_only_itself(
 ) -> None:
     """Whoever refuses it: the database, or the provider's own module when it is told of its children."""
     items = [item(f"company:{n}") for n in range(40)]
-    items[at] = item(f"company:{at}", weight=json_codec.load_json("1.5E+200000"))
+    items[at] = item(f"company:{at}", weight=load_json("1.5E+200000"))
     account.list("companies", *items)
     deals = [item(f"deal:{n}", company=f"company:{(at + 1) % 40}", amount=1) for n in range(40)]
     deals[at] = item(f"deal:{at}", company=f"company:{(at + 1) % 40}", name=UNREADABLE, amount=1000)

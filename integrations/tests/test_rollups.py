@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from integrations.models import ConnectedSource, SourceDocument
 from integrations.providers import hubspot, quickbooks
-from integrations.records import client_rollups, json_codec
-from integrations.records.sql import execute
+from integrations.records import client_rollups
+from integrations.records.sql import dump_json, execute, load_json
 from integrations.tests import plain_text
 from testing.personas import Person
 
@@ -46,7 +46,7 @@ def key_facts(source: ConnectedSource, key: str) -> Any:
             "SELECT key_facts::text FROM client_intelligence WHERE source_id = %s AND external_id = %s",
             [source.pk, key],
         )
-        return json_codec.load_json(cursor.fetchone()[0])
+        return load_json(cursor.fetchone()[0])
 
 
 @pytest.mark.parametrize("of", [BOOKS, HUBSPOT], ids=["quickbooks", "hubspot"])
@@ -70,7 +70,7 @@ def test_it_is_what_all_of_them_tell(of: Any, told: dict[int, Any], ana: Person)
     client_rollups.recompute_clients(source, few, [key])
 
     client = provider.build_client(own, plain_text.rollup_children(few.ROLLUP, counted))
-    assert key_facts(source, key) == json_codec.load_json(json_codec.dump_json(client.key_facts))
+    assert key_facts(source, key) == load_json(dump_json(client.key_facts))
 
 
 def _with_few(provider: Any) -> Any:
@@ -78,7 +78,7 @@ def _with_few(provider: Any) -> Any:
 
     class Few:
         ROLLUP = replace(provider.ROLLUP, most=3)
-        client, client_text = staticmethod(provider.client), staticmethod(provider.client_text)
+        build_client, client_text = staticmethod(provider.build_client), staticmethod(provider.client_text)
 
     return Few
 
@@ -133,6 +133,6 @@ def test_no_more_children_are_read_than_are_shown(ana: Person, source: Connected
     (row,) = execute(client_rollups.READ, asked)
     plan = "\n".join(line[0] for line in execute(f"EXPLAIN {client_rollups.READ}", asked))
 
-    assert len(json_codec.load_json(row.newest)) == quickbooks.LAST
+    assert len(load_json(row.newest)) == quickbooks.LAST
     assert plan.count("ix_source_documents_parent") == 2
     assert "Seq Scan" not in plan

@@ -12,7 +12,7 @@ import pytest
 from django.db import connection
 
 from integrations.models import ConnectedSource
-from integrations.records import record_embedding, reembed
+from integrations.records import embedding_backfill, record_embedding
 from integrations.search import search_records
 from testing import planner_statistics
 from testing.factories.records import connected, record
@@ -105,7 +105,7 @@ def test_words_are_looked_up_in_the_tenants_own_entries(believed: ConnectedSourc
 
 def test_who_waits_is_found_without_reading_the_records(believed: ConnectedSource, ben: Person) -> None:
     with plans("may_wait") as seen:
-        waiting = list(reembed.TenantCursor().tenants())
+        waiting = list(embedding_backfill.TenantCursor().read_next())
 
     assert waiting == [ben.id]
     assert "Seq Scan on source_documents" not in seen[0]
@@ -115,8 +115,8 @@ def test_who_waits_is_found_without_reading_the_records(believed: ConnectedSourc
 def test_what_waits_is_not_looked_for_among_what_is_done(believed: ConnectedSource) -> None:
     model = record_embedding.of_tenant(believed.user_id).model
     with connection.cursor() as cursor:
-        cursor.execute(reembed.PINNED)
-        sql = reembed.LEFT.format(table="source_documents", wanted=reembed.WANTED)
+        cursor.execute(embedding_backfill.PLANNER_SETTINGS)
+        sql = embedding_backfill.BATCH.format(table="source_documents", condition=embedding_backfill.CONDITION)
         values: dict[str, Any] = {"user": believed.user_id, "model": model, "most": 32, "refused": []}
         cursor.execute("EXPLAIN " + sql, values)
         plan = "\n".join(line for (line,) in cursor.fetchall())

@@ -8,9 +8,10 @@ import pytest
 from django.db import IntegrityError, connection, transaction
 
 from accounts.errors import ApiError
+from integrations import disconnect
 from integrations.models import ClientIntelligence, ConnectedSource, IngestionJob, SourceDocument, VaultToken
 from integrations.providers import Page
-from integrations.records import purge, tombstones
+from integrations.records import tombstones
 from integrations.sync import page_worker, pgmq, sync_jobs
 from integrations.tests.invented.embedder import SpyEmbedder
 from integrations.tests.invented.rest import Account
@@ -227,7 +228,7 @@ def test_a_sweep_that_must_stop_goes_on_later(account: Account, source: Connecte
 def test_forgetting_removes_everything_of_a_source_and_nothing_else(
     account: Account, source: ConnectedSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(purge, "BATCH", 2)
+    monkeypatch.setattr(disconnect, "PURGED_AT_ONCE", 2)
     other = ConnectedSource.objects.create(user_id=source.user_id, provider="hubspot", account="second")
     account.list("companies", *[item(f"company:{n}") for n in range(5)])
     run_sync(source)
@@ -281,7 +282,7 @@ PLANS: list[tuple[str, dict[str, Any]]] = [
     (tombstones.UNSEEN, {"after": "", "upto": "x", "types": None}),
     (tombstones.UPTO, {"after": "", "most": 500}),
     (tombstones.NAMED, {"ids": ["company:1"], "times": [None]}),
-    (purge.ROWS, {"most": 1000}),
+    (disconnect.PURGE, {"most": 1000}),
 ]
 
 

@@ -133,12 +133,12 @@ def test_a_crash_between_any_two_steps_loses_no_connection(
 
 def test_who_lost_the_lease_overwrites_nothing(ana: Person, oauth: OAuthServer) -> None:
     source = connect_source(ana, "hubspot", oauth)
-    slow = token_refresh._lease(source.pk)
+    slow = token_refresh._take_lease(source.pk)
     assert slow
     ConnectedSource.objects.update(refresh_lease_until=timezone.now() - timedelta(seconds=1))
     token = access_token(source.pk)
 
-    late_token = token_refresh._refreshed(slow)
+    late_token = token_refresh._refresh(slow)
 
     assert late_token is None
     assert access_token(source.pk) == token
@@ -154,14 +154,14 @@ def test_what_comes_after_a_new_consent_changes_nothing(
     ana: Person, oauth: OAuthServer, changed: dict[str, Any], is_refused: bool
 ) -> None:
     source = connect_source(ana, "hubspot", oauth)
-    slow = token_refresh._lease(source.pk)
+    slow = token_refresh._take_lease(source.pk)
     assert slow
     if is_refused:
         oauth.take_back(refresh_token(source))
     ConnectedSource.objects.update(**changed)
     before = ConnectedSource.objects.values().get()
 
-    assert token_refresh._refreshed(slow) is None
+    assert token_refresh._refresh(slow) is None
 
     assert ConnectedSource.objects.values().get() == before
 
@@ -181,22 +181,22 @@ def test_who_holds_the_specifications_lock_refreshes_alone(
 
 def test_a_refusal_of_the_old_token_costs_a_refresh_under_way_nothing(ana: Person, oauth: OAuthServer) -> None:
     source = connect_source(ana, "quickbooks", oauth)
-    under_way = token_refresh._lease(source.pk)
+    under_way = token_refresh._take_lease(source.pk)
     assert under_way
 
     token_refresh.expire_token(source.pk, source.token_expires_at)
 
-    token = token_refresh._refreshed(under_way)
+    token = token_refresh._refresh(under_way)
     assert token
     assert access_token(source.pk) == token
 
 
 def test_what_a_refresh_brings_after_a_disconnect_is_not_kept(ana: Person, oauth: OAuthServer) -> None:
     source = connect_source(ana, "quickbooks", oauth)
-    slow = token_refresh._lease(source.pk)
+    slow = token_refresh._take_lease(source.pk)
     assert slow
     ConnectedSource.objects.update(status="disconnected")
 
-    assert token_refresh._refreshed(slow) is None
+    assert token_refresh._refresh(slow) is None
 
     assert VaultToken.objects.count() == 2

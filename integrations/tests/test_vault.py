@@ -190,7 +190,7 @@ def test_replaced_tokens_go_after_seven_days_and_those_in_use_never(source: Conn
 def test_a_sweep_finds_its_rows_by_their_index(db: None) -> None:
     with connection.cursor() as cursor:
         cursor.execute("SET LOCAL enable_seqscan = off")  # few rows are read at once, whatever indexes there are
-        cursor.execute(f"EXPLAIN {token_vault.SWEEP}")
+        cursor.execute(f"EXPLAIN {token_vault.DELETE_ORPHANED}")
         plan = "\n".join(row for (row,) in cursor.fetchall())
 
     assert "ix_vault_tokens_orphaned" in plan

@@ -1,4 +1,4 @@
-"""Look at tenants' connected systems, sync one or stop its sync, and plan the nights."""
+"""Command ``connectors``: list sources, start or stop a sync, plan nightly syncs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rich.table import Table
 from accounts.audit import log
 from embeddings.reindexing import command_arguments
 from integrations.models import ConnectedSource, IngestionJob
-from integrations.sync import schedule, stop_sync, sync_jobs
+from integrations.sync import schedule, sync_jobs
 
 LATEST = 50
 MOMENT = "%Y-%m-%d %H:%M"
@@ -30,17 +30,17 @@ class Command(BaseCommand):
         verbs = parser.add_subparsers(dest="verb", required=True)
         listing = verbs.add_parser("list", help=f"the {LATEST} newest, or a tenant's")
         listing.add_argument("--tenant", type=UUID, help="the tenant's id")
-        sync = verbs.add_parser("sync", help="fetch what has changed since the last sync")
+        sync = verbs.add_parser("sync", help="sync the changes since the last sync")
         sync.add_argument("source", type=UUID, help="the source's id")
-        sync.add_argument("--full", action="store_true", help="fetch everything anew; what is gone is removed")
+        sync.add_argument("--full", action="store_true", help="fetch everything; delete records gone at the provider")
         command_arguments.add_reason(sync)
-        stop = verbs.add_parser("stop", help="end the sync that is under way; what it has brought stays")
+        stop = verbs.add_parser("stop", help="end the sync that is under way; its records stay")
         stop.add_argument("source", type=UUID, help="the source's id")
         command_arguments.add_reason(stop)
-        night = verbs.add_parser("nightly", help="fetch what has changed at all sources, every night")
+        night = verbs.add_parser("nightly", help="sync the changes of all sources every night")
         when = night.add_mutually_exclusive_group()
-        when.add_argument("--at", type=_time, metavar="HH:MM", help="when, UTC")
-        when.add_argument("--off", action="store_true", help="no longer")
+        when.add_argument("--at", type=_parse_time, metavar="HH:MM", help="when, UTC")
+        when.add_argument("--off", action="store_true", help="delete the plan")
 
     def handle(self, *args: Any, **options: Any) -> None:
         match options["verb"]:
@@ -49,7 +49,10 @@ class Command(BaseCommand):
             case "sync":
                 self._sync(options)
             case "stop":
-                self._stop(options)
+                source = _get_source(options["source"])
+                with command_arguments.as_command_errors():
+                    job = sync_jobs.stop_sync(source, by=None, reason=options["reason"])
+                self.stdout.write(f"{job.get_kind_display()} sync ended: {job.pk}")
             case _:
                 self._nightly(options)
 
@@ -67,7 +70,7 @@ class Command(BaseCommand):
         Console(file=self.stdout, width=200).print(table)  # type: ignore[arg-type]
 
     def _sync(self, options: dict[str, Any]) -> None:
-        source = _source(options["source"])
+        source = _get_source(options["source"])
         kind = IngestionJob.Kind.FULL if options["full"] else IngestionJob.Kind.DELTA
         with command_arguments.as_command_errors(), transaction.atomic():
             job = sync_jobs.start_sync(source, kind, by="command")
@@ -77,24 +80,18 @@ class Command(BaseCommand):
             )  # fmt: skip
         self.stdout.write(f"{job.get_kind_display()} sync begun: {job.pk}")
 
-    def _stop(self, options: dict[str, Any]) -> None:
-        source = _source(options["source"])
-        with command_arguments.as_command_errors():
-            job = stop_sync.stop_sync(source, by=None, reason=options["reason"])
-        self.stdout.write(f"{job.get_kind_display()} sync ended: {job.pk}")
-
     def _nightly(self, options: dict[str, Any]) -> None:
         if options["off"]:
             self.stdout.write("No more nights are planned." if schedule.cancel_nightly() else "None were planned.")
-        elif options["at"]:
+            return
+        if options["at"]:
             schedule.schedule_nightly(options["at"].hour, options["at"].minute)
-        if not options["off"]:
-            begins = schedule.next_nightly_run()
-            said = f"The next night begins at {begins:{MOMENT}} UTC." if begins else "No nights are planned."
-            self.stdout.write(said)
+        next_run = schedule.next_nightly_run()
+        line = f"The next night begins at {next_run:{MOMENT}} UTC." if next_run else "No nights are planned."
+        self.stdout.write(line)
 
 
-def _source(source_id: UUID) -> ConnectedSource:
+def _get_source(source_id: UUID) -> ConnectedSource:
     source = ConnectedSource.objects.filter(pk=source_id).first()
     if source is None:
         raise CommandError("There is no such source.")
@@ -105,7 +102,7 @@ def _with_code(status: str, code: str | None) -> str:
     return f"{status}: {code}" if code else status
 
 
-def _time(text: str) -> datetime:
+def _parse_time(text: str) -> datetime:
     try:
         return datetime.strptime(text, "%H:%M")
     except ValueError as error:

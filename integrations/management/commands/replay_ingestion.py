@@ -1,4 +1,4 @@
-"""Try archived pages again."""
+"""Command ``replay_ingestion``: put archived messages back into the queue."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from integrations.sync import replay
 
 
 class Command(BaseCommand):
-    help = "Puts archived messages back into the ingestion queue; their syncs go on where they stood."
+    help = "Puts archived messages back into the ingestion queue; their syncs continue where they stopped."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("messages", nargs="*", type=int, metavar="MSG_ID")
         parser.add_argument("--all", action="store_true", help="every archived message")
-        parser.add_argument("--reason", default="replayed", help="kept with what is done")
+        parser.add_argument("--reason", default="replayed", help="kept in the audit log")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        wanted = replay.archived_message_ids() if options["all"] else options["messages"]
-        if not wanted and not options["all"]:
+        msg_ids = replay.archived_message_ids() if options["all"] else options["messages"]
+        if not msg_ids and not options["all"]:
             raise CommandError("Name messages, or say --all.")
-        replayed = 0
-        for archived, became in replay.replay_messages(wanted, by=None, reason=options["reason"]).items():
-            if isinstance(became, ApiError):
-                self.stdout.write(f"{archived}  {became.code}: {became.detail}")
+        count = 0
+        for msg_id, outcome in replay.replay_messages(msg_ids, by=None, reason=options["reason"]).items():
+            if isinstance(outcome, ApiError):
+                self.stdout.write(f"{msg_id}  {outcome.code}: {outcome.detail}")
             else:
-                self.stdout.write(f"{archived} -> {became}")
-                replayed += 1
-        self.stdout.write(f"{replayed} replayed.")
-        if replayed < len(wanted) and not options["all"]:
-            raise CommandError(f"{len(wanted) - replayed} of {len(wanted)} messages were refused.")
+                self.stdout.write(f"{msg_id} -> {outcome}")
+                count += 1
+        self.stdout.write(f"{count} replayed.")
+        if count < len(msg_ids) and not options["all"]:
+            raise CommandError(f"{len(msg_ids) - count} of {len(msg_ids)} messages were refused.")

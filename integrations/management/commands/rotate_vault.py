@@ -1,4 +1,4 @@
-"""Encrypts the token vault under its newest key, so that an older one can be taken out of the settings."""
+"""Command ``rotate_vault``: re-encrypt the token vault under its newest key, so that older ones can be removed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from integrations.oauth import token_vault
 class Command(BaseCommand):
     help = (
         "Encrypts every token that is under an older key of INTEGRATIONS_VAULT_KEYS under the newest, the first one. "
-        "May be stopped and run again. With --check: says whether an older key is still needed, and writes nothing."
+        "May be stopped and run again. With --check: reports whether an older key is still needed, and writes nothing."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -25,11 +25,11 @@ class Command(BaseCommand):
         newest = older = unknown = 0
         after: UUID | None = None
         while True:
-            found = token_vault.rotate_keys(after, most=max(batch, 1), write=not check)
-            newest, older, unknown = newest + found.newest, older + found.older, unknown + found.unknown
-            if found.last is None:
+            counts = token_vault.rotate_keys(after, most=max(batch, 1), write=not check)
+            newest, older, unknown = newest + counts.newest, older + counts.older, unknown + counts.unknown
+            if counts.last is None:
                 break
-            after = found.last
+            after = counts.last
         done = "need an older key" if check else "encrypted anew"
         self.stdout.write(f"{older} tokens {done}, {newest} were under the newest key.")
         if unknown:

@@ -15,8 +15,8 @@ from embeddings import active_model
 from embeddings.embedders import Vectors
 from embeddings.models import LiveModel
 from integrations.models import ClientIntelligence, ConnectedSource, SourceDocument
-from integrations.records import reembed
-from integrations.records.reembed import LOCK_KEY, backfill_embeddings
+from integrations.records import embedding_backfill
+from integrations.records.embedding_backfill import LOCK_KEY, backfill_embeddings
 from jobs.outcomes import Wait
 from testing.embedders import Instant
 from testing.error_codes import error_code
@@ -57,8 +57,8 @@ def moved(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     Watched.away.clear()
     Watched.refused.clear()
     Watched.meanwhile.clear()
-    monkeypatch.setattr(reembed, "_refused", set())
-    monkeypatch.setattr(reembed, "_round", reembed.TenantCursor())
+    monkeypatch.setattr(embedding_backfill, "_refused", set())
+    monkeypatch.setattr(embedding_backfill, "_tenants", embedding_backfill.TenantCursor())
 
 
 def former(source: ConnectedSource, count: int) -> None:
@@ -197,4 +197,4 @@ def test_a_text_that_changed_meanwhile_keeps_what_the_sync_wrote(ana: Person) ->
 
 
 def test_the_keeper_does_it() -> None:
-    assert "integrations.records.reembed.start_backfill" in configured.JOBS_PERIODIC_TASKS
+    assert "integrations.records.embedding_backfill.start_backfill" in configured.JOBS_PERIODIC_TASKS
