@@ -9,7 +9,7 @@ from hashlib import sha256
 from uuid import UUID
 
 from django.conf import settings
-from django.db import transaction
+from django.db import connection, transaction
 
 from embeddings import embedders
 from integrations.models import ClientIntelligence, ConnectedSource
@@ -171,10 +171,11 @@ class TenantCursor:
             next_after=NEXT.format(after="t.user_id"),
             unfinished=" OR ".join(UNFINISHED.format(table=table) for table in TABLES),
         )
-        params = {"after": self._after, "tenants": TENANTS, "model": f"{embedder.model}@{embedder.version}"}
-        with transaction.atomic():
-            execute(PLANNER_SETTINGS, {})
-            rows = execute(sql, params)
+        model = f"{embedder.model}@{embedder.version}"
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute(PLANNER_SETTINGS)
+            cursor.execute(sql, {"after": self._after, "tenants": TENANTS, "model": model})
+            rows = cursor.fetchall()
         self._after = rows[-1][0] if len(rows) == TENANTS else NO_TENANT
         yield from (user_id for user_id, may_wait in rows if may_wait)
 
