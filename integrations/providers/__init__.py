@@ -12,7 +12,6 @@ from typing import Any, Protocol, cast
 from django.conf import settings
 
 from accounts.errors import ErrorCode
-from integrations.error_codes import ITEM_UNREADABLE as ITEM_UNREADABLE
 from integrations.models import IngestionJob, SourceDocument
 
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar
 
+from integrations.error_codes import ITEM_UNREADABLE
 from integrations.models import ConnectedSource, IngestionJob
 from integrations.providers import (
-    ITEM_UNREADABLE,
     CapabilityMissing,
     FailedItem,
     Page,

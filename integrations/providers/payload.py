@@ -9,7 +9,8 @@ from typing import Any
 
 from django.conf import settings
 
-from integrations.providers import ITEM_UNREADABLE, FailedItem, RawItem
+from integrations.error_codes import ITEM_UNREADABLE
+from integrations.providers import FailedItem, RawItem
 from integrations.records.text import strip_unstorable
 from jobs.outcomes import Retryable
 from vendors.error_codes import VENDOR_ANSWER_INVALID

@@ -31,7 +31,6 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.integrations")
 
 QUEUE = "ingestion_queue"
 TABLE, ARCHIVE = f"pgmq.q_{QUEUE}", f"pgmq.a_{QUEUE}"
-MALFORMED = MESSAGE_MALFORMED
 
 # The message lease: the message, locked, if nobody has read it since. Only short transactions lock this one row.
 _LOCK = f"SELECT 1 FROM {TABLE} WHERE msg_id = %s AND read_ct = %s FOR NO KEY UPDATE"
@@ -165,7 +164,7 @@ def _archive_malformed(msg_id: int, text: str | None) -> None:
     with transaction.atomic():
         if job_id is not None:
             active = IngestionJob.objects.filter(pk=job_id, status__in=["queued", "running"])
-            active.update(status="failed", error_message=MALFORMED, finished_at=Now(), updated_at=Now())
+            active.update(status="failed", error_message=MESSAGE_MALFORMED, finished_at=Now(), updated_at=Now())
         _call("ingestion_archive", msg_id)
     log.warning("A message is no page of a sync; it is archived.", message=msg_id)
 

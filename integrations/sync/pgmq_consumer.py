@@ -156,8 +156,8 @@ def _run(message: Message) -> Callable[[], Ending]:
     except Exception as error:  # a bug: uses up a delivery, and is never shown with its values
         if errors.is_database_unavailable(error):
             raise
-        if wait := errors.infrastructure_wait(error):
-            return partial(_postpone, message, wait.seconds, wait.reason)
+        if infrastructure := errors.infrastructure_wait(error):
+            return partial(_postpone, message, infrastructure.seconds, infrastructure.reason)
         log.error("A page failed.", exception=errors.safe_traceback(error), reported=True)
         tracing.report_error(error)
         return partial(_retry, message, 0.0, BUG)

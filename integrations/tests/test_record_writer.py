@@ -416,7 +416,7 @@ def test_whoever_disconnects_waits_for_the_records_that_are_being_written(
     assert ending.result()
     source.refresh_from_db()
     job.refresh_from_db()
-    assert (source.status, job.status, job.error_message) == ("disconnected", "failed", sync_jobs.DISCONNECTED)
+    assert (source.status, job.status, job.error_message) == ("disconnected", "failed", "SOURCE_DISCONNECTED")
     assert row(source, "company:3").text == "q"
 
 
