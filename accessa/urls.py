@@ -1,11 +1,10 @@
-"""Every address of the product."""
+"""URL configuration."""
 
 from django.contrib import admin
 from django.urls import include, path
-from drf_spectacular.views import SpectacularAPIView
+from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
 from accessa import health
-from accessa.openapi.docs_view import DocsView
 
 handler400 = "accessa.errors.bad_request_page"
 handler403 = "accessa.errors.forbidden_page"
@@ -23,7 +22,7 @@ urlpatterns = [
     path("healthz", health.alive),
     path("readyz", health.ready),
     path("schema", SpectacularAPIView.as_view(), name="schema"),
-    path("docs", DocsView.as_view(url_name="schema")),
+    path("docs", SpectacularSwaggerSplitView.as_view(url_name="schema", template_name="api/docs.html")),
     path("admin/", include("console.urls")),
     path("admin/", admin.site.urls),
     path("", include("portal.urls")),

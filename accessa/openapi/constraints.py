@@ -1,4 +1,4 @@
-"""What requests may say, where a serializer leaves the check, and its own code, to the service behind it."""
+"""JSON schema constraints of fields that services validate, not serializers; descriptions of components."""
 
 from __future__ import annotations
 
@@ -10,17 +10,30 @@ from search.services import SOURCES
 
 SHA256 = "^[0-9a-f]{64}$"
 PDF = "^[Aa][Pp][Pp][Ll][Ii][Cc][Aa][Tt][Ii][Oo][Nn]/[Pp][Dd][Ff]$"
-TABLE = {"DocumentResponse": ("file_sha256", "parsed_sha256"), "ChunkAnswer": ("chunk_sha",)}
+SHA256_FIELDS = {"DocumentResponse": ("file_sha256", "parsed_sha256"), "ChunkAnswer": ("chunk_sha",)}
+DESCRIPTIONS = {
+    "UploadResponse": "The signed URL for the bytes, and the ids of document and job.",
+    "JobDetailResponse": "A job with its counters, its status, and why it is not moving.",
+    "JobErrorResponse": "Why a job failed, or its last attempt.",
+    "SavedResponse": "Purchases spared because the text already had a vector.",
+    "LinkResponse": "A signed URL of a file, and its lifetime in seconds.",
+    "PlaceAnswer": "Where a passage stands. `header` has the offsets of the table header repeated before it.",
+    "FiltersRequest": "Restrictions applied before ranking.",
+    "RecordAnswer": "A record of a connected system, or a client profile.",
+    "LawAnswer": "A passage of a statute, with its citation. Every tenant can search statutes.",
+    "UsageResponse": "Cents, by day and month (UTC).",
+    "PurchaseResponse": "One paid call.",
+}
 
 
 def properties() -> dict[str, dict[str, dict[str, Any]]]:
-    """Return what is added to the properties of components, by component and property; None takes away."""
+    """Return JSON schema keywords by component and property; None removes one."""
     return {
         "UploadRequest": {
             "filename": {
                 "minLength": 1,
                 "maxLength": settings.MAX_FILENAME_CHARS,
-                "description": "What is kept: folders, control and formatting characters are stripped before.",
+                "description": "Stored without folders, control and formatting characters.",
             },
             "bytes_len": {
                 "minimum": 1,
@@ -29,7 +42,7 @@ def properties() -> dict[str, dict[str, dict[str, Any]]]:
             },
             "mime": {"pattern": PDF, "description": "application/pdf, in upper or lower case."},
             "sha256": {"pattern": SHA256, "description": "Of the file's bytes."},
-            "ocr": {"description": "Read pages without a text layer. Wanted when a scan has failed as NO_TEXT_LAYER."},
+            "ocr": {"description": "Read pages without a text layer. Needed when a scan has failed as NO_TEXT_LAYER."},
         },
         "SearchRequest": {
             "query": {"minLength": 1, "maxLength": settings.MAX_QUERY_CHARS},
@@ -47,5 +60,5 @@ def properties() -> dict[str, dict[str, dict[str, Any]]]:
             "uploaded_before": {"type": ["string", "null"], "format": None},
         },
         "EmbedRequest": {"texts": {"minItems": 1, "maxItems": 256}},
-        **{name: {field: {"pattern": SHA256} for field in fields} for name, fields in TABLE.items()},
+        **{name: {field: {"pattern": SHA256} for field in fields} for name, fields in SHA256_FIELDS.items()},
     }

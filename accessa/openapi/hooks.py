@@ -1,59 +1,91 @@
-"""What drf-spectacular calls when it has read the views: adds the refusals, the limits, the examples, the rest."""
+"""Postprocessing hook of drf-spectacular: error responses, constraints, examples, tags, operations without a view."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+import re
+from collections.abc import Sequence
+from functools import cache
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any
 
 from accessa.openapi import constraints, error_codes, operations
-from accessa.openapi.descriptions import COMPONENTS, INTRODUCTION
-from accessa.openapi.examples import examples
 from accounts.errors import ErrorCode
 
-RETRY_AFTER = {"description": "Seconds until it may go better.", "schema": {"type": "integer", "minimum": 1}}
-CHALLENGE = {"description": "How to say who you are.", "schema": {"type": "string"}}
-CORRELATION = {"description": "Names the request in our logs.", "schema": {"type": "string", "format": "uuid"}}
+EXAMPLES_FILE = Path(__file__).with_name("examples.json")
+RETRY_AFTER = {"description": "Seconds until a retry may succeed.", "schema": {"type": "integer", "minimum": 1}}
+CHALLENGE = {"description": "The authentication scheme.", "schema": {"type": "string"}}
+CORRELATION = {"description": "The request's id in our logs.", "schema": {"type": "string", "format": "uuid"}}
+INTRODUCTION = """\
+Insurance PDFs as searchable, cited passages.
+
+Declare a file (`POST /upload`), put its bytes to the signed URL, poll its job (`GET /jobs`), then search
+(`POST /search`).
+
+**Authentication.** `Authorization: Bearer …` with a Supabase JWT or an API token; or the session of a user who
+has signed in here, whose writing calls bring the CSRF token in `X-CSRFToken`. Objects of another tenant are
+answered like missing ones: 404.
+
+**Errors** have one shape: a stable `code`, a `detail` for people, the `field` where there is one. The codes
+of each operation are listed with it; any operation may answer 405 `METHOD_NOT_ALLOWED` and 500 `INTERNAL` in
+the same shape. Later failures are in a job's `last_error`.
+
+**Lists** are paged by cursor: follow `next`. **`X-Correlation-ID`** of a request is kept and returned;
+without one it is generated.
+"""
+# An operation has the tag whose pattern is found in its path.
+TAGS = (
+    ("files", r"^/upload$|^/storage/|^/documents(?!.*/purchases$)", "Declare a file, put its bytes, list documents."),
+    ("jobs", r"^/jobs?\b(?!.*/advance$)", "The progress of a document's job, and why it does not move."),
+    ("search", r"^/search$", "Passages, records of connected systems and statutes for a query."),
+    ("money", r"^/usage$|/purchases$", "Costs, and purchases from vendors."),
+    ("machines", r"^/internal/|^/webhooks/|/advance$", "For other services: agents, deployments, the parsing vendor."),
+    ("health", r"^/(health|ready)z$", "For monitoring."),
+)
+
+
+@cache
+def examples() -> dict[str, Any]:
+    """Return requests and responses of the running API by operation, as ``testing.openapi_examples`` recorded them."""
+    rows: dict[str, Any] = json.loads(EXAMPLES_FILE.read_text())
+    return rows
 
 
 def complete(result: dict[str, Any], **_: Any) -> dict[str, Any]:
-    """Return the schema with everything in it that no view or serializer says."""
+    """Add to the schema what no view or serializer declares."""
     result["info"]["description"] = INTRODUCTION
-    result["tags"] = [{"name": name, "description": said} for name, said in operations.TAGS.items()]
+    result["tags"] = [{"name": tag, "description": description} for tag, _, description in TAGS]
     result["paths"] |= operations.paths()
     components = result["components"]
     components["securitySchemes"] |= operations.security_schemes()
     schemas = components["schemas"]
-    _describe(schemas)
-    for method, operation in _operations(result):
-        name = operation["operationId"]
-        tag, operation["summary"] = operations.SAID[name]
-        operation["tags"] = [tag]
-        _error_responses(method, operation, schemas)
-        _headers(operation)
-    _exemplify(result)
+    _constrain(schemas)
+    for path, methods in result["paths"].items():
+        for method, operation in methods.items():
+            operation["tags"] = [next(tag for tag, pattern, _ in TAGS if re.search(pattern, path))]
+            operation.setdefault("summary", re.split(r"[.:;(\n]", operation["description"])[0].strip())
+            _add_errors(method, operation, schemas)
+            for response in operation["responses"].values():
+                response["headers"] = response.get("headers", {}) | {"X-Correlation-ID": CORRELATION}
+                response["description"] = response.get("description") or "Done."
+            _add_examples(operation)
     return result
 
 
-def _operations(result: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    for item in result["paths"].values():
-        yield from ((method, operation) for method, operation in item.items() if method != "parameters")
-
-
-def _describe(schemas: dict[str, Any]) -> None:
-    """Docstrings of serializers are for who reads the code."""
-    for name, schema in schemas.items():
-        schema.pop("description", None)
-        if name in COMPONENTS:
-            schema["description"] = COMPONENTS[name]
+def _constrain(schemas: dict[str, Any]) -> None:
+    for schema in schemas.values():
+        schema.pop("description", None)  # a serializer's docstring is for developers
+    for name, description in constraints.DESCRIPTIONS.items():
+        schemas[name]["description"] = description
     for name, properties in constraints.properties().items():
-        for field, more in properties.items():
-            said = schemas[name]["properties"][field] | more
-            schemas[name]["properties"][field] = {key: value for key, value in said.items() if value is not None}
+        for field, constraint in properties.items():
+            merged = schemas[name]["properties"][field] | constraint
+            schemas[name]["properties"][field] = {key: part for key, part in merged.items() if part is not None}
     schemas["FiltersRequest"]["additionalProperties"] = False
 
 
-def _error_responses(method: str, operation: dict[str, Any], schemas: dict[str, Any]) -> None:
+def _add_errors(method: str, operation: dict[str, Any], schemas: dict[str, Any]) -> None:
     name = operation["operationId"]
     for status, codes in error_codes.operation_codes(method, operation).items():
         component = error_codes.component_name(name, status, codes)
@@ -77,22 +109,14 @@ def _error_schema(codes: Sequence[ErrorCode]) -> dict[str, Any]:
         "properties": {
             "code": {"type": "string", "enum": sorted(map(str, codes)), "description": "Stable: branch on it."},
             "detail": {"type": "string", "description": "A sentence for people; it may change."},
-            "field": {"type": "string", "description": "What of the request is meant, where it is one thing."},
+            "field": {"type": "string", "description": "The field of the request, where there is one."},
         },
     }
 
 
-def _headers(operation: dict[str, Any]) -> None:
-    for response in operation["responses"].values():
-        response["headers"] = response.get("headers", {}) | {"X-Correlation-ID": CORRELATION}
-        response["description"] = response.get("description") or "Done."
-
-
-def _exemplify(result: dict[str, Any]) -> None:
-    """Show what the API really said: the examples were taken from it (testing/openapi_examples.py)."""
-    for _, operation in _operations(result):
-        found = examples().get(operation["operationId"], {})
-        if "request" in found:
-            operation["requestBody"]["content"]["application/json"]["example"] = found["request"]
-        for status, body in found.get("answers", {}).items():
-            operation["responses"][status]["content"]["application/json"]["example"] = body
+def _add_examples(operation: dict[str, Any]) -> None:
+    example = examples().get(operation["operationId"], {})
+    if "request" in example:
+        operation["requestBody"]["content"]["application/json"]["example"] = example["request"]
+    for status, body in example.get("answers", {}).items():
+        operation["responses"][status]["content"]["application/json"]["example"] = body

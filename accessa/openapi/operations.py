@@ -1,4 +1,4 @@
-"""The operations by name: their tag and summary, and those that are no views of REST framework's."""
+"""OpenAPI operations that Django REST framework does not serve: signed URLs, the webhook, health."""
 
 from __future__ import annotations
 
@@ -21,41 +21,6 @@ from documents.error_codes import (
 )
 from jobs.error_codes import JOB_STATE_CHANGED, STORAGE_UNAVAILABLE
 from webhooks.error_codes import ARTIFACT_MISMATCH, BODY_INTERRUPTED, CALLBACK_UNKNOWN_JOB, INVALID_SIGNATURE
-
-TAGS = {
-    "files": "Declare a file, put its bytes, see what is stored.",
-    "jobs": "What is being done with a document, how far it is, why it does not move.",
-    "search": "Passages, records of connected systems, and laws, that answer a question.",
-    "money": "What was spent, and on what.",
-    "machines": "Other services: the agent platform, another deployment, the parsing vendor.",
-    "health": "For whoever watches the process.",
-}
-
-# operation: (tag, summary)
-SAID: dict[str, tuple[str, str]] = {
-    "upload": ("files", "Declare a file"),
-    "put_bytes": ("files", "Put a declared file's bytes"),
-    "get_bytes": ("files", "Fetch a stored file"),
-    "documents": ("files", "List documents"),
-    "document": ("files", "Show a document"),
-    "delete_document": ("files", "Delete a document"),
-    "document_original": ("files", "Link to the original PDF"),
-    "document_parsed": ("files", "Link to the parsed markdown"),
-    "document_chunks": ("files", "List a document's passages"),
-    "document_page": ("files", "Show a page as an image"),
-    "job": ("jobs", "Watch a job"),
-    "jobs": ("jobs", "List jobs"),
-    "document_job": ("jobs", "Watch a document's newest job"),
-    "retry_job": ("jobs", "Retry a failed job"),
-    "advance_job": ("machines", "Move a job to its next stage"),
-    "search": ("search", "Search"),
-    "usage": ("money", "Show what was spent"),
-    "document_purchases": ("money", "List what was bought for a document"),
-    "internal_embed": ("machines", "Embed texts"),
-    "llamaparse_webhook": ("machines", "Hear of a parse's end"),
-    "alive": ("health", "Tell that the process answers"),
-    "ready": ("health", "Tell that its database answers"),
-}
 
 TOKEN = {"in": "query", "name": "token", "required": True, "schema": {"type": "string", "maxLength": 4000}}
 BUCKET = {"in": "path", "name": "bucket", "required": True, "schema": {"type": "string", "enum": ["raw", "parsed"]}}
@@ -81,6 +46,7 @@ HEARD = (
 def _storage() -> dict[str, Any]:
     put = {
         "operationId": "put_bytes",
+        "summary": "Put a declared file's bytes",
         "description": (
             "The `signed_url` that `POST /upload` answered, taken as it is: its signature is the permission, no bearer"
             " goes along. It takes exactly the declared bytes, for five minutes. Where files are in S3 the URL leads"
@@ -96,6 +62,7 @@ def _storage() -> dict[str, Any]:
     }
     get = {
         "operationId": "get_bytes",
+        "summary": "Fetch a stored file",
         "description": "The `signed_url` of a document's original or parsed file, taken as it is, for five minutes.",
         "parameters": [BUCKET, NAME, TOKEN],
         "responses": {
@@ -115,6 +82,7 @@ def _webhook() -> dict[str, Any]:
     answer = {"type": "object", "required": ["code"], "properties": {"code": code}}
     return {
         "operationId": "llamaparse_webhook",
+        "summary": "Receive a parse event",
         "description": (
             "LlamaCloud's announcement (`event_type` and `data`), or context 002's contract with the parsed content."
             " Signed by Standard Webhooks (three headers) or by `LC-Signature`, never by both; at most five minutes"
@@ -145,10 +113,10 @@ def paths() -> dict[str, Any]:
     return {
         "/storage/{bucket}/{name}": _storage(),
         "/webhooks/llamaparse": {"post": _webhook()},
-        "/healthz": _health("alive", "Asks nothing of anybody."),
+        "/healthz": _health("alive", "Liveness: the process answers."),
         "/readyz": _health(
             "ready",
-            "Tells of the process, the database, its migrations and the store's settings.",
+            "Readiness: the process stays up, and database, migrations and storage settings are fine.",
             *(error.code for error in health.ERRORS.values()),
         ),
     }

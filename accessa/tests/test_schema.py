@@ -16,7 +16,7 @@ from drf_spectacular.generators import SchemaGenerator
 from jsonschema import Draft202012Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
-from accessa.openapi.examples import FILE, examples
+from accessa.openapi.hooks import EXAMPLES_FILE, examples
 from testing.fuzzing import SECRET
 from testing.openapi_examples import collect
 from testing.personas import Person
@@ -90,7 +90,7 @@ def test_the_examples_are_what_the_api_answers(ana: Person, platform: Person, se
     real = collect(ana, platform)
 
     if os.environ.get("EXAMPLES") == "write":
-        FILE.write_text(json.dumps(real, indent=1, ensure_ascii=False, sort_keys=True) + "\n")
+        EXAMPLES_FILE.write_text(json.dumps(real, indent=1, ensure_ascii=False, sort_keys=True) + "\n")
         examples.cache_clear()
     assert _shape(examples()) == _shape(real)
 
