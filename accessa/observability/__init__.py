@@ -1,8 +1,8 @@
-"""Errors to Sentry and traces to OpenTelemetry, where the environment names a receiver. Off and free otherwise."""
+"""Optional receivers of errors (Sentry) and traces (OpenTelemetry), loaded only where a setting names one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, NamedTuple
@@ -32,43 +32,40 @@ RECEIVERS = (
 
 
 def register_receivers() -> None:
-    """Let what is configured hear of errors and spans, from each process's ``tracing.begin`` on."""
-    for receiver in _wanted():
-        tracing.add_tracer(LazyReceiver(receiver))
+    """Add the configured receivers to ``jobs.tracing``. Each is started by its process's ``start_tracers``."""
+    for receiver in RECEIVERS:
+        if getattr(settings, receiver.setting):
+            tracing.add_tracer(LazyReceiver(receiver))
 
 
 def check_packages(*, app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
     return [
         Error(f"{receiver.setting} is set and {receiver.package} is not installed.",
               hint=REMEDY.format(setting=receiver.setting), id="accessa.E120")
-        for receiver in _wanted() if not _is_installed(receiver.package)
+        for receiver in RECEIVERS if getattr(settings, receiver.setting) and not _is_installed(receiver.package)
     ]  # fmt: skip
 
 
 class LazyReceiver:
-    """A receiver that is loaded and started in the process that it is to serve: threads do not survive a fork."""
+    """A receiver that is loaded and started in the process that it serves: threads do not survive a fork."""
 
     def __init__(self, receiver: Receiver) -> None:
         self._receiver = receiver
-        self._made: Any = None
+        self._tracer: Any = None
 
     def start(self) -> None:
         receiver = self._receiver
         if not _is_installed(receiver.package):
             remedy = REMEDY.format(setting=receiver.setting)
             raise ImproperlyConfigured(f"{receiver.setting} is set and {receiver.package} is not installed: {remedy}")
-        self._made = import_module(receiver.module).start(getattr(settings, receiver.setting))
+        self._tracer = import_module(receiver.module).start(getattr(settings, receiver.setting))
 
     def span(self, name: str, attributes: dict[str, str | int | float], parent: str) -> Any:
-        return self._made.span(name, attributes, parent) if self._made else None
+        return self._tracer.span(name, attributes, parent) if self._tracer else None
 
     def report_error(self, error: BaseException) -> None:
-        if self._made:
-            self._made.report(error)
-
-
-def _wanted() -> Iterator[Receiver]:
-    return (receiver for receiver in RECEIVERS if getattr(settings, receiver.setting))
+        if self._tracer:
+            self._tracer.report_error(error)
 
 
 def _is_installed(package: str) -> bool:

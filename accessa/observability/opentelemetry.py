@@ -1,4 +1,4 @@
-"""Traces to OpenTelemetry: requests, stages and vendors' calls, described by ids, codes and numbers of ours."""
+"""OpenTelemetry: traces of requests, stages and vendor calls, with ids, codes and numbers as attributes."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from accessa.observability.redaction import redact
 from jobs.tracing import SetAttributes
 
 SEND_EVERY_MS = 1_000
-FAILED = 500
+SERVER_ERROR = 500
 KINDS = {"request": SpanKind.SERVER, "vendor call": SpanKind.CLIENT}
-# OpenTelemetry's own names, where it has one; all others are ours.
+# Semantic conventions of OpenTelemetry; other attributes have our prefix.
 NAMES = {"method": "http.request.method", "route": "http.route", "status": "http.response.status_code"}
 
 
@@ -30,36 +30,31 @@ class OpenTelemetry:
 
     @contextmanager
     def span(self, name: str, attributes: dict[str, str | int | float], parent: str) -> Iterator[SetAttributes]:
-        """Neither an error nor its message is recorded: the outcome's code is an attribute."""
+        """Open a span. Errors and their messages are not recorded: the outcome's code is an attribute."""
         context = TraceContextTextMapPropagator().extract({"traceparent": parent}) if parent else None
-        opened = self._tracer.start_as_current_span(
+        with self._tracer.start_as_current_span(
             name,
             context=context,
             kind=KINDS.get(name, SpanKind.INTERNAL),
             record_exception=False,
             set_status_on_exception=False,
-        )
-        with opened as span:
-            note = _noting(span)
-            note(**attributes)
-            yield note
+        ) as span:
 
-    def report(self, error: BaseException) -> None:
-        """Mark what is under way as failed."""
+            def set_attributes(**attributes: str | int | float) -> None:
+                for key, attribute in attributes.items():
+                    safe = redact(attribute) if isinstance(attribute, str) else attribute
+                    span.set_attribute(NAMES.get(key, f"accessa.{key}"), safe)
+                if "route" in attributes:
+                    span.update_name(f"request {attributes['route']}")
+                if int(attributes.get("status", 0)) >= SERVER_ERROR:
+                    span.set_status(Status(StatusCode.ERROR))
+
+            set_attributes(**attributes)
+            yield set_attributes
+
+    def report_error(self, error: BaseException) -> None:
+        """Mark the current span as failed."""
         trace.get_current_span().set_status(Status(StatusCode.ERROR))
-
-
-def _noting(span: trace.Span) -> SetAttributes:
-    def note(**attributes: str | int | float) -> None:
-        for name, value in attributes.items():
-            told = redact(value) if isinstance(value, str) else value
-            span.set_attribute(NAMES.get(name, f"accessa.{name}"), told)
-        if "route" in attributes:
-            span.update_name(f"request {attributes['route']}")
-        if int(attributes.get("status", 0)) >= FAILED:
-            span.set_status(Status(StatusCode.ERROR))
-
-    return note
 
 
 def start(endpoint: str) -> OpenTelemetry:

@@ -1,4 +1,4 @@
-"""Errors to Sentry: where they were raised and what they were about, never what they said."""
+"""Sentry: errors by class, frames and log context, without messages and values."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from structlog.contextvars import get_contextvars
 from accessa.observability.logs import SAFE_FIELDS, LogFormatter
 from accessa.observability.redaction import redact, safe_error_text
 
-# Of an event and its parts, all that is sent: what a later SDK adds is left out until somebody has looked at it.
-KEPT = ("event_id", "timestamp", "level", "platform", "release", "environment", "server_name", "sdk")
-KEPT_OF_A_FRAME = (
+# The fields of an event that are sent: an allow-list, so that a later SDK adds none unseen.
+EVENT_FIELDS = ("event_id", "timestamp", "level", "platform", "release", "environment", "server_name", "sdk")
+FRAME_FIELDS = (
     "filename", "abs_path", "function", "module", "lineno", "pre_context", "context_line", "post_context", "in_app",
 )  # fmt: skip
 FLUSH_SECONDS = 2.0
-_lines = LogFormatter("json")
+_formatter = LogFormatter("json")
 
 
 class Sentry:
     def span(self, name: str, attributes: dict[str, str | int | float], parent: str) -> None:
-        """Sentry is sent errors; traces go to OpenTelemetry."""
+        """Do nothing: traces go to OpenTelemetry."""
 
-    def report(self, error: BaseException) -> None:
+    def report_error(self, error: BaseException) -> None:
         sentry_sdk.capture_exception(error)
 
 
 def start(dsn: str) -> Sentry:
-    """Start in this process. No integration that looks into requests, calls or variables is let in."""
+    """Start in this process, without integrations that read requests, calls or variables."""
     sentry_sdk.init(
         dsn=dsn,
         default_integrations=False,
@@ -57,65 +57,66 @@ def start(dsn: str) -> Sentry:
 
 
 def before_send(event: dict[str, Any], hint: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return a new event of what may be sent; None for a line that tells of an error which was sent itself."""
+    """Return a new event with the allowed fields; None for a log line of an error that was itself reported."""
     record = hint.get("log_record")
-    line = _line(record)
+    line = _format_line(record)
     if line is not None and is_reported(record):
         return None
     context = line or get_contextvars()
-    made: dict[str, Any] = {name: event[name] for name in KEPT if name in event}
-    made["tags"] = {name: str(context[name]) for name in sorted(SAFE_FIELDS) if name in context and name != "timestamp"}
+    safe: dict[str, Any] = {name: event[name] for name in EVENT_FIELDS if name in event}
+    safe["tags"] = {name: str(context[name]) for name in sorted(SAFE_FIELDS) if name in context and name != "timestamp"}
     if line is not None:
-        made["logger"], made["logentry"] = line["logger"], {"formatted": str(line["event"])}
+        safe["logger"], safe["logentry"] = line["logger"], {"formatted": str(line["event"])}
     if "exception" in event:
-        made["exception"] = {"values": _exceptions(event["exception"], hint)}
-    crumbs = event.get("breadcrumbs")
-    if crumbs:
-        made["breadcrumbs"] = {"values": list(crumbs.get("values", crumbs) if isinstance(crumbs, dict) else crumbs)}
-    return made
+        safe["exception"] = {"values": _safe_exceptions(event["exception"], hint)}
+    if breadcrumbs := event.get("breadcrumbs"):
+        rows = breadcrumbs.get("values", breadcrumbs) if isinstance(breadcrumbs, dict) else breadcrumbs
+        safe["breadcrumbs"] = {"values": list(rows)}
+    return safe
 
 
-def before_breadcrumb(given: dict[str, Any], hint: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Keep the log's lines only, as they are written."""
-    line = _line(hint.get("log_record"))
+def before_breadcrumb(breadcrumb: dict[str, Any], hint: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return log lines only, as they are written."""
+    line = _format_line(hint.get("log_record"))
     if line is None:
         return None
     message = " ".join([str(line["event"]), *(f"{name}={line[name]}" for name in ("stage", "outcome") if name in line)])
-    kept: dict[str, Any] = {name: given[name] for name in ("level", "timestamp") if name in given}
-    return {"type": "default", "category": line["logger"], "message": message, **kept}
+    safe: dict[str, Any] = {name: breadcrumb[name] for name in ("level", "timestamp") if name in breadcrumb}
+    return {"type": "default", "category": line["logger"], "message": message, **safe}
 
 
 def is_reported(record: Any) -> bool:
-    told = record.msg if isinstance(record.msg, dict) else vars(record)
-    return bool(told.get("reported"))
+    fields = record.msg if isinstance(record.msg, dict) else vars(record)
+    return bool(fields.get("reported"))
 
 
-def _line(record: logging.LogRecord | None) -> dict[str, Any] | None:
-    return None if record is None else dict(json.loads(_lines.format(record)))
+def _format_line(record: logging.LogRecord | None) -> dict[str, Any] | None:
+    return None if record is None else dict(json.loads(_formatter.format(record)))
 
 
-def _exceptions(given: Mapping[str, Any], hint: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the chain of errors by class and frames; the last, which was raised, as the log would tell it."""
-    made = [
+def _safe_exceptions(chain: Mapping[str, Any], hint: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the chain of errors by class and frames; the last one, which was raised, with its safe text."""
+    rows = [
         {
             "type": each.get("type"),
             "module": each.get("module"),
             "value": "",
-            "stacktrace": {"frames": [_frame(frame) for frame in (each.get("stacktrace") or {}).get("frames", ())]},
+            "stacktrace": {
+                "frames": [
+                    {name: _redact(frame[name]) for name in FRAME_FIELDS if frame.get(name) is not None}
+                    for frame in (each.get("stacktrace") or {}).get("frames", ())
+                ]
+            },
         }
-        for each in given.get("values", ())
+        for each in chain.get("values", ())
     ]
     error = (hint.get("exc_info") or (None, None))[1]
-    if made and error is not None:
-        made[-1]["value"] = safe_error_text(error)
-    return made
+    if rows and error is not None:
+        rows[-1]["value"] = safe_error_text(error)
+    return rows
 
 
-def _frame(frame: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: _clean(frame[name]) for name in KEPT_OF_A_FRAME if frame.get(name) is not None}
-
-
-def _clean(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_clean(each) for each in value]
-    return redact(value) if isinstance(value, str) else value
+def _redact(field: Any) -> Any:
+    if isinstance(field, list):
+        return [_redact(each) for each in field]
+    return redact(field) if isinstance(field, str) else field

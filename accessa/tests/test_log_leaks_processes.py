@@ -246,7 +246,7 @@ def echo() -> Kind:
 def leaked_by_itself(*options: str) -> str:
     """Run what leaks in a process of its own, without servers; return all that it printed."""
     environment = {**os.environ, **SECRETS, "LOG_LEVEL": "DEBUG", "LOG_FORMAT": "json"}
-    command = [sys.executable, "-m", "testing.log_leaks", *options]
+    command = [sys.executable, "-c", "from testing.log_leaks import main; main()", *options]
     ran = subprocess.run(command, cwd=settings.BASE_DIR, env=environment, capture_output=True, text=True)
     assert ran.returncode == 1
     return ran.stdout + ran.stderr
