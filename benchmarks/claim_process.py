@@ -15,7 +15,7 @@ from jobs import claims, queries, worker  # noqa: E402
 
 def claim_and_finish(count: int) -> list[float]:
     """Raises ``RuntimeError`` when nothing is left to claim."""
-    worker._pin_plans()
+    worker.configure_connection()
     last = queries.NIL_UUID
     took: list[float] = []
     while len(took) < count:

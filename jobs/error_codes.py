@@ -76,6 +76,7 @@ JOB_ALREADY_ACTIVE = ErrorCode(
     _("Another request started a job of the document first."),
     LOOK_AGAIN,
     status=409,
+    detail=_("This document has an active job; wait until it has ended."),
 )
 JOB_STATE_CHANGED = ErrorCode(
     "JOB_STATE_CHANGED",
@@ -83,6 +84,7 @@ JOB_STATE_CHANGED = ErrorCode(
     _("The job has changed since it was read."),
     LOOK_AGAIN,
     status=409,
+    detail=_("The job has changed meanwhile; read it again."),
 )
 JOB_DONE = ErrorCode(
     "JOB_DONE",
@@ -97,7 +99,9 @@ JOB_LET_GO = staff_error(
     _("Start another campaign."),
     status=409,
 )
-JOB_NOT_WAITING = ErrorCode("JOB_NOT_WAITING", status=409)
+JOB_NOT_WAITING = ErrorCode(
+    "JOB_NOT_WAITING", status=409, detail=_("Only a waiting job that has a next stage can be advanced.")
+)
 INVARIANT_VIOLATED = ErrorCode("INVARIANT_VIOLATED", status=409)
 STAGE_UNKNOWN = staff_error("STAGE_UNKNOWN", _("The job's pipeline has no such stage."), _("Choose another stage."))
 STAGE_NOT_REACHED = staff_error(

@@ -1,4 +1,4 @@
-"""What happened, in one transaction with what it tells of. Ids and codes only: never text, vectors, paths, tokens."""
+"""Events of jobs, written in the transaction of what they record. They hold ids and codes only, no text or paths."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jobs.models import Event, UploadJob
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.events")
 
-# MVP context §7: the codes that every deployment can count on.
+# MVP context §7: the codes that every deployment emits.
 EVENT_CODES = (
     "UPLOAD_DEDUP_HIT",
     "UPLOAD_ACCEPTED",

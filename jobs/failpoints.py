@@ -1,4 +1,4 @@
-"""Named places at which a process can be told to die, so that tests kill it exactly there. Off unless asked for."""
+"""Failpoints: named places at which tests kill a process. Off unless ``ACCESSA_FAILPOINTS`` is set."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import os
 import signal
 from pathlib import Path
 
-# A folder with a file for each death that is still to come: "{point}~{number}". Whoever reaches the point renames one
-# of them, which only one process can, and dies; so each point is hit as often as the kill loop asks for.
+# A folder with a file for each kill that is still to come: "{point}~{number}". A process at the point renames one of
+# them, which only one process can, and dies; so each point is hit as often as the kill loop wants.
 _ARMED = os.environ.get("ACCESSA_FAILPOINTS", "")
 
 
 def failpoint(point: str) -> None:
-    """Die here by SIGKILL when a death at this point has been asked for."""
+    """Kill this process by SIGKILL if the failpoint is armed."""
     if not _ARMED:
         return
     for armed in Path(_ARMED).glob(f"{point}~*"):

@@ -1,4 +1,4 @@
-"""Proofs: what must be true in the database for a job to stand at a stage. One definition, three uses."""
+"""Invariants of stages: what must be true in the database for a job to stand at a stage, and a cache for checks."""
 
 from __future__ import annotations
 
@@ -13,53 +13,53 @@ from jobs.pipeline import Invariant
 
 
 def sql_invariant(sql: str) -> Invariant:
-    """Return the proof of a query that selects ``(job_id, reason)`` of the jobs in ``%(jobs)s`` that break it."""
+    """Return the invariant of a query that selects ``(job_id, reason)`` of the jobs in ``%(jobs)s`` that violate it."""
 
-    def prove(job_ids: Sequence[UUID]) -> dict[UUID, str]:
+    def check(job_ids: Sequence[UUID]) -> dict[UUID, str]:
         with connection.cursor() as cursor:
             cursor.execute(sql, {"jobs": list(job_ids)})
             return dict(cursor.fetchall())
 
-    return prove
+    return check
 
 
-def all_invariants(*proofs: Invariant) -> Invariant:
-    """Return the proof that holds when all of ``proofs`` do; the first that does not gives the reason."""
+def all_invariants(*invariants: Invariant) -> Invariant:
+    """Return the invariant that holds when all of ``invariants`` do; the first that does not gives the reason."""
 
-    def prove(job_ids: Sequence[UUID]) -> dict[UUID, str]:
-        broken: dict[UUID, str] = {}
-        for proof in proofs:
-            left = [job_id for job_id in job_ids if job_id not in broken]
-            broken |= proof(left) if left else {}
-        return broken
+    def check(job_ids: Sequence[UUID]) -> dict[UUID, str]:
+        violations: dict[UUID, str] = {}
+        for invariant in invariants:
+            left = [job_id for job_id in job_ids if job_id not in violations]
+            violations |= invariant(left) if left else {}
+        return violations
 
-    return prove
+    return check
 
 
-_seen: ContextVar[dict[Hashable, str | OSError | None] | None] = ContextVar("seen", default=None)
+_cache: ContextVar[dict[Hashable, str | OSError | None] | None] = ContextVar("invariant_cache", default=None)
 
 
 @contextmanager
 def shared_checks() -> Iterator[None]:
-    """Prove several stages within the block as of one moment: each object of the store is looked at once."""
-    token = _seen.set({})
+    """Check several stages as of one moment: within the block each stored object is read once."""
+    token = _cache.set({})
     try:
         yield
     finally:
-        _seen.reset(token)
+        _cache.reset(token)
 
 
-def cached_check(key: Hashable, look: Callable[[], str | None]) -> str | None:
-    """Return ``look()``; within one pass, what it said the first time. A store that is away stays away for the pass."""
-    seen = _seen.get()
-    if seen is None:
-        return look()
-    if key not in seen:
+def cached_check(key: Hashable, check: Callable[[], str | None]) -> str | None:
+    """Return ``check()``, cached within ``shared_checks``. An ``OSError`` of the store is cached and raised again."""
+    cache = _cache.get()
+    if cache is None:
+        return check()
+    if key not in cache:
         try:
-            seen[key] = look()
+            cache[key] = check()
         except OSError as error:
-            seen[key] = error
-    found = seen[key]
-    if isinstance(found, OSError):
-        raise found
-    return found
+            cache[key] = error
+    reason = cache[key]
+    if isinstance(reason, OSError):
+        raise reason
+    return reason

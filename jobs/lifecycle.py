@@ -1,4 +1,4 @@
-"""The one writer of ``stage`` and ``state``: a table of moves, and the statement that makes one."""
+"""State machine of jobs: the table of moves and the SQL of a move. Nothing else writes ``stage`` and ``state``."""
 
 from __future__ import annotations
 
@@ -21,12 +21,11 @@ QUEUED, WORKING, RETRYABLE, DONE, DEADLETTER = State
 Row = dict[str, Any]
 Severity = Literal["info", "warn", "error"]
 
-WOKEN = "WOKEN"  # the wait reason of a job at work whose wait, if it comes to one, is over
+WOKEN = "WOKEN"  # the wait reason of a working job that must not wait: what it waits for has come
 
 _FREE = "claim_token = NULL, lease_until = NULL, slot = NULL"
 _UNPARKED = "run_after = NULL, wait_reason = NULL"
 _FRESH = "attempts = 0, retry_count = 0, finished_at = NULL, last_error = NULL, traceback = NULL"
-# `fields` carries what the handler learned, merged in the same statement as the move that it justifies.
 _STAGED = (
     "stage = %(stage)s, retry_count = 0, last_error = NULL, traceback = NULL,"
     " total_pct = greatest(u.total_pct, %(total_pct)s)"
@@ -35,9 +34,9 @@ _STAGED = (
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One way from states to a state: what it sets, and the event it leaves in the same transaction."""
+    """A transition: its source states, its target, the columns it sets, and the event written with it."""
 
-    sources: frozenset[State]
+    sources: Sequence[State]
     target: State
     sets: str
     type: str
@@ -45,56 +44,52 @@ class Move:
     code: str
 
 
-def _move(sources: Sequence[State], target: State, sets: str, type_: str, severity: Severity, code: str) -> Move:
-    return Move(frozenset(sources), target, sets, type_, severity, code)
-
-
 # fmt: off
 MOVES: Mapping[str, Move] = {
-    #                  from          to          sets
-    "claim":   _move([QUEUED],       WORKING,    "claim_token = %(token)s, claimed_by = %(worker)s, claimed_at = clock_timestamp(),"
-                                                 " lease_until = clock_timestamp() + %(lease)s, slot = p.slot, wait_reason = NULL,"
-                                                 " started_at = coalesce(u.started_at, clock_timestamp()), attempts = u.attempts + 1",
-                                                 "stage_started", "info", "CLAIMED"),
-    "advance": _move([WORKING],      WORKING,    f"{_STAGED}, attempts = 1",
-                                                 "stage_done", "info", "STAGE_DONE"),
-    "finish":  _move([WORKING],      DONE,       f"{_FREE}, finished_at = clock_timestamp(), total_pct = 100, retry_count = 0,"
-                                                 " last_error = NULL, traceback = NULL",
-                                                 "finalized", "info", "FINALIZED"),
-    # A wait and a release cost no attempt: the claim's count is taken back. What was woken meanwhile is due at once.
-    "wait":    _move([WORKING],      QUEUED,     f"{_FREE}, attempts = greatest(u.attempts - 1, 0), wait_reason = %(reason)s, run_after ="
-                                                 f" CASE WHEN u.wait_reason = '{WOKEN}' THEN NULL ELSE clock_timestamp() + %(pause)s END",
-                                                 "stage_started", "info", "WAITING"),
-    "release": _move([WORKING],      QUEUED,     f"{_FREE}, attempts = greatest(u.attempts - 1, 0)",
-                                                 "stage_started", "info", "RELEASED"),
-    # The plan was changed under the job: it goes back to where the plan is made, and begins anew there.
-    "rewind":  _move([WORKING],      QUEUED,     f"stage = %(stage)s, {_FREE}, attempts = 0, retry_count = 0,"
-                                                 " last_error = NULL, traceback = NULL",
-                                                 "stage_started", "info", "REWOUND"),
-    "retry":   _move([WORKING],      RETRYABLE,  f"{_FREE}, retry_count = u.attempts, last_error = %(error)s, traceback = %(traceback)s,"
-                                                 " run_after = clock_timestamp() + %(pause)s",
-                                                 "retry", "warn", "RETRY_SCHEDULED"),
-    "expire":  _move([WORKING],      QUEUED,     f"{_FREE}, retry_count = u.attempts, last_error = %(error)s",
-                                                 "retry", "warn", "LEASE_EXPIRED"),
-    "discard": _move([WORKING],      DEADLETTER, f"{_FREE}, finished_at = clock_timestamp(), last_error = %(error)s, traceback = %(traceback)s",
-                                                 "error", "error", "DLQ_MOVED"),
-    "due":     _move([QUEUED, RETRYABLE], QUEUED, _UNPARKED,
-                                                 "stage_started", "info", "DUE"),
-    "push":    _move([QUEUED, RETRYABLE], QUEUED, f"{_STAGED}, {_UNPARKED}, attempts = 0",
-                                                 "stage_done", "info", "ADVANCED"),
-    # What a job at work waits for has come from outside: whoever polls for it loses the claim, and writes nothing.
-    "deliver": _move(ACTIVE,         QUEUED,     f"{_STAGED}, {_FREE}, {_UNPARKED}, attempts = 0",
-                                                 "stage_done", "info", "DELIVERED"),
-    "cancel":  _move(ACTIVE,         DEADLETTER, f"{_FREE}, {_UNPARKED}, finished_at = clock_timestamp(), last_error = %(error)s",
-                                                 "error", "warn", "CANCELLED"),
-    "requeue": _move([DEADLETTER],   QUEUED,     f"stage = %(stage)s, {_FRESH}, {_UNPARKED}",
-                                                 "retry", "info", "REQUEUED"),
+    #                 from          to          sets
+    "claim":   Move([QUEUED],       WORKING,    "claim_token = %(token)s, claimed_by = %(worker)s, claimed_at = clock_timestamp(),"
+                                                " lease_until = clock_timestamp() + %(lease)s, slot = p.slot, wait_reason = NULL,"
+                                                " started_at = coalesce(u.started_at, clock_timestamp()), attempts = u.attempts + 1",
+                                                "stage_started", "info", "CLAIMED"),
+    "advance": Move([WORKING],      WORKING,    f"{_STAGED}, attempts = 1",
+                                                "stage_done", "info", "STAGE_DONE"),
+    "finish":  Move([WORKING],      DONE,       f"{_FREE}, finished_at = clock_timestamp(), total_pct = 100, retry_count = 0,"
+                                                " last_error = NULL, traceback = NULL",
+                                                "finalized", "info", "FINALIZED"),
+    # A wait and a release cost no attempt: the claim's count is taken back. A job that was woken meanwhile is due at once.
+    "wait":    Move([WORKING],      QUEUED,     f"{_FREE}, attempts = greatest(u.attempts - 1, 0), wait_reason = %(reason)s, run_after ="
+                                                f" CASE WHEN u.wait_reason = '{WOKEN}' THEN NULL ELSE clock_timestamp() + %(pause)s END",
+                                                "stage_started", "info", "WAITING"),
+    "release": Move([WORKING],      QUEUED,     f"{_FREE}, attempts = greatest(u.attempts - 1, 0)",
+                                                "stage_started", "info", "RELEASED"),
+    # The plan changed while the job ran: it returns to the stage that makes the plan.
+    "rewind":  Move([WORKING],      QUEUED,     f"stage = %(stage)s, {_FREE}, attempts = 0, retry_count = 0,"
+                                                " last_error = NULL, traceback = NULL",
+                                                "stage_started", "info", "REWOUND"),
+    "retry":   Move([WORKING],      RETRYABLE,  f"{_FREE}, retry_count = u.attempts, last_error = %(error)s, traceback = %(traceback)s,"
+                                                " run_after = clock_timestamp() + %(pause)s",
+                                                "retry", "warn", "RETRY_SCHEDULED"),
+    "expire":  Move([WORKING],      QUEUED,     f"{_FREE}, retry_count = u.attempts, last_error = %(error)s",
+                                                "retry", "warn", "LEASE_EXPIRED"),
+    "discard": Move([WORKING],      DEADLETTER, f"{_FREE}, finished_at = clock_timestamp(), last_error = %(error)s, traceback = %(traceback)s",
+                                                "error", "error", "DLQ_MOVED"),
+    "due":     Move([QUEUED, RETRYABLE], QUEUED, _UNPARKED,
+                                                "stage_started", "info", "DUE"),
+    "push":    Move([QUEUED, RETRYABLE], QUEUED, f"{_STAGED}, {_UNPARKED}, attempts = 0",
+                                                "stage_done", "info", "ADVANCED"),
+    # What the job waits for has come from outside: a worker that polls for it loses the claim, and writes nothing.
+    "deliver": Move(ACTIVE,         QUEUED,     f"{_STAGED}, {_FREE}, {_UNPARKED}, attempts = 0",
+                                                "stage_done", "info", "DELIVERED"),
+    "cancel":  Move(ACTIVE,         DEADLETTER, f"{_FREE}, {_UNPARKED}, finished_at = clock_timestamp(), last_error = %(error)s",
+                                                "error", "warn", "CANCELLED"),
+    "requeue": Move([DEADLETTER],   QUEUED,     f"stage = %(stage)s, {_FRESH}, {_UNPARKED}",
+                                                "retry", "info", "REQUEUED"),
 }
 # fmt: on
 
-# What a handler may set along with its move; a closed set, because the names go into the statement.
+# The columns that a handler may set along with its move; a closed set, because the names go into the statement.
 HANDLER_FIELDS = frozenset(
-    {
+    [
         "parsed_path",
         "parsed_sha256",
         "chunks_version",
@@ -103,17 +98,17 @@ HANDLER_FIELDS = frozenset(
         "payload",
         "progress",
         "cost_cents",
-    }
+    ]
 )
 MERGED_FIELDS = frozenset({"payload", "progress"})
 _JSON = MERGED_FIELDS | {"last_error"}
 
 
 def move_ctes(name: str, pick: str, *, fields: Sequence[str] = ()) -> str:
-    """Return the CTEs of a move: lock the rows that ``pick`` selects, change them, journal each.
+    """Return the CTEs of a move: lock the rows that ``pick`` selects, update them, write an event for each.
 
-    ``pick`` selects ``job_id`` (and ``slot`` for a claim) and locks what it selects. Rows that are no longer in one of
-    the move's source states are left alone. The rows as moved are in ``{name}_moved``.
+    ``pick`` selects ``job_id`` (and ``slot`` for a claim) and locks its rows. Rows that are no longer in a source state
+    of the move stay as they are. ``{name}_moved`` has the updated rows.
     """
     move = MOVES[name]
     sources = ", ".join(f"'{state}'" for state in sorted(move.sources))
@@ -138,33 +133,32 @@ def move_ctes(name: str, pick: str, *, fields: Sequence[str] = ()) -> str:
 def move_statement(name: str, pick: str, *, fields: tuple[str, ...] = (), durable: bool = True) -> str:
     """Return the SQL of a move as a statement of its own.
 
-    One that is not ``durable`` does not wait for the disk. Set in the statement, that ends with its own commit.
+    ``durable=False`` sets ``synchronous_commit=off`` in the statement, so that it ends with the statement's commit.
     """
-    hurry = "" if durable else ", set_config('synchronous_commit', 'off', true)"
-    return f"WITH {move_ctes(name, pick, fields=fields)} SELECT *{hurry} FROM {name}_moved"
+    async_commit = "" if durable else ", set_config('synchronous_commit', 'off', true)"
+    return f"WITH {move_ctes(name, pick, fields=fields)} SELECT *{async_commit} FROM {name}_moved"
 
 
 def set_clauses(fields: Sequence[str]) -> list[str]:
-    """Return the SET clauses of what a handler reports; refuse names outside the closed set."""
-    unknown = set(fields) - HANDLER_FIELDS
-    if unknown:
+    """Return the SET clauses of a handler's fields. Costs are added, JSON is merged. Raises ``ValueError``."""
+    if unknown := set(fields) - HANDLER_FIELDS:
         raise ValueError(f"A move cannot set {sorted(unknown)}.")
-    return [_assignment(field) for field in sorted(fields)]
-
-
-def _assignment(field: str) -> str:
-    if field == "cost_cents":
-        return "cost_cents = u.cost_cents + %(cost_cents)s"
-    return f"{field} = u.{field} || %({field})s" if field in MERGED_FIELDS else f"{field} = %({field})s"
+    operators = {"cost_cents": "u.cost_cents + "} | {field: f"u.{field} || " for field in MERGED_FIELDS}
+    return [f"{field} = {operators.get(field, '')}%({field})s" for field in sorted(fields)]
 
 
 def adapt_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters of what a handler reports."""
-    return {name: Jsonb(value) if name in MERGED_FIELDS else value for name, value in fields.items()}
+    """Return the SQL parameters of a handler's fields."""
+    return {name: Jsonb(field) if name in MERGED_FIELDS else field for name, field in fields.items()}
+
+
+def event_params(name: str, event: Mapping[str, Any] | None = None, code: str | None = None) -> dict[str, Any]:
+    """Return the SQL parameters of the event that the move ``name`` writes."""
+    return {f"{name}_code": code, f"{name}_event": Jsonb(dict(event or {}))}
 
 
 def execute(sql: str, params: Mapping[str, Any]) -> list[Row]:
-    """Run a move on Django's connection, prepared: planning the claim costs more than running it."""
+    """Run a statement, prepared: planning the claim costs more than running it."""
     connection.ensure_connection()
     raw = connection.connection
     with connection.wrap_database_errors, Cursor(raw, row_factory=dict_row) as cursor:
@@ -173,7 +167,7 @@ def execute(sql: str, params: Mapping[str, Any]) -> list[Row]:
 
 
 def load_job(row: Row) -> UploadJob:
-    """Return the model of a row as the database has it, ``status`` included."""
+    """Return the job of a row as the database has it, ``status`` included."""
     names = [field.attname for field in UploadJob._meta.concrete_fields]
     values = [json.loads(row[name]) if name in _JSON and row[name] is not None else row[name] for name in names]
     return UploadJob.from_db(connection.alias, names, values)

@@ -1,9 +1,9 @@
-"""Which request and which job a line of the log is about: bound once, carried by every line until it is let go."""
+"""Context of log lines: the request and the job that a line is about, and the ids of vendor calls."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from uuid import UUID, uuid4
 
 from structlog.contextvars import bind_contextvars, bound_contextvars, clear_contextvars, get_contextvars
@@ -12,7 +12,7 @@ from jobs.models import UploadJob
 
 
 def job_fields(job: UploadJob) -> dict[str, str]:
-    """Return what every line about ``job`` says. Ids and words of ours only."""
+    """Return the fields of every line about ``job``: ids and names, no tenant text."""
     return {
         "correlation": str(job.correlation_id),
         "job": str(job.job_id),
@@ -22,19 +22,17 @@ def job_fields(job: UploadJob) -> dict[str, str]:
     }
 
 
-@contextmanager
-def job_log_context(job: UploadJob, **more: str) -> Iterator[None]:
-    """Say in every line of the block, and of this thread only, which job it is about and where it stands."""
-    with bound_contextvars(**job_fields(job), stage=str(job.stage), attempt=job.attempts, **more):
-        yield
+def job_log_context(job: UploadJob, **fields: str) -> AbstractContextManager[object]:
+    """Add the job, its stage and its attempt to every line of the block, in this thread only."""
+    return bound_contextvars(**job_fields(job), stage=str(job.stage), attempt=job.attempts, **fields)
 
 
 @contextmanager
-def isolated_log_context(**said: str) -> Iterator[None]:
-    """Begin with nothing but ``said``, and keep what the block turns to from what follows it in this thread."""
+def isolated_log_context(**fields: str) -> Iterator[None]:
+    """Replace the context by ``fields`` for the block, and restore it afterwards."""
     before = get_contextvars()
     clear_contextvars()
-    bind_contextvars(**said)
+    bind_contextvars(**fields)
     try:
         yield
     finally:
@@ -43,28 +41,28 @@ def isolated_log_context(**said: str) -> Iterator[None]:
 
 
 def update_stage(job: UploadJob) -> None:
-    """Say where the job stands by now, inside ``about``'s block."""
+    """Update stage and attempt, inside the block of ``job_log_context``."""
     bind_contextvars(stage=str(job.stage), attempt=job.attempts)
 
 
 def bind_job(job: UploadJob) -> None:
-    """Say that the rest of the present request is about ``job``. The request's own id stays beside the job's."""
+    """Add ``job`` to the rest of the current request. The request's own id stays."""
     bind_contextvars(**job_fields(job))
 
 
 def bind_document(document_id: UUID) -> None:
-    """Say that the rest of the present request is about the newest job of a document, if it has one."""
+    """Add the newest job of a document, if it has one, to the rest of the current request."""
     job = UploadJob.objects.filter(document_id=document_id).order_by("-created_at", "-job_id").first()
     if job is not None:
         bind_job(job)
 
 
 def correlation_id() -> UUID:
-    """Return the id of the present request or job, or a new one where there is neither."""
-    found = get_contextvars().get("correlation")
-    return UUID(found) if found else uuid4()
+    """Return the id of the current request or job, or a new one where there is neither."""
+    current = get_contextvars().get("correlation")
+    return UUID(current) if current else uuid4()
 
 
 def new_call_id() -> str:
-    """Return a name for one call of a vendor: unique, as vendors ask, and beginning with the present correlation."""
+    """Return an id for one vendor call: unique, as vendors require, and beginning with the current correlation id."""
     return f"{correlation_id()}/{uuid4().hex[:12]}"

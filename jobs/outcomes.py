@@ -1,4 +1,4 @@
-"""What a stage handler may answer: a closed set. Anything else raised is a bug and is retried as ``internal``."""
+"""Outcomes of a stage handler: a closed set. Any other exception is a bug and is retried as ``internal``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 class Advance:
     """The stage is done and wrote nothing of its own; ``fields`` go to the job row with the move."""
 
-    code: str | None = None  # of the event, where another than the move's own says more
+    code: str | None = None  # of the event, instead of the move's
     fields: Mapping[str, Any] = field(default_factory=dict)
     payload: Mapping[str, Any] = field(default_factory=dict)
 
@@ -39,7 +39,7 @@ class Wait(Exception):
 
 
 class StageFailure(Exception):
-    """A failure that the stage itself has named. ``detail`` is safe to show: no tenant text, no paths, no secrets."""
+    """A failure that the stage names. ``detail`` is safe to show: no tenant text, no paths, no secrets."""
 
     def __init__(self, code: ErrorCode, detail: str = "") -> None:
         self.code = code
@@ -48,7 +48,7 @@ class StageFailure(Exception):
 
 
 class Retryable(StageFailure):
-    """May go better next time: costs an attempt. ``retry_after`` is a floor, in seconds, for the pause."""
+    """The next attempt may succeed; costs an attempt. ``retry_after`` is the shortest pause in seconds."""
 
     def __init__(self, code: ErrorCode, detail: str = "", retry_after: float = 0.0) -> None:
         super().__init__(code, detail)
@@ -56,9 +56,12 @@ class Retryable(StageFailure):
 
 
 class Permanent(StageFailure):
-    """No later try can go better: the job goes to the dead letters at once."""
+    """No later attempt can succeed: the job becomes a dead letter at once."""
+
+
+RunOutcome = Outcome | Wait | Permanent | Retryable
 
 
 def undeclared(code: str) -> ErrorCode:
-    """Take a code by its name where Django, and with it the declarations, cannot be imported: in sandboxed children."""
+    """Return a code by its name, for sandboxed children, which cannot import Django and the declarations."""
     return cast("ErrorCode", code)

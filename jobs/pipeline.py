@@ -1,11 +1,11 @@
-"""The plan of a pipeline: which handler serves a stage, and what proves that the stage was reached."""
+"""Pipelines: the table of stages with the handler, invariant and time limit of each."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 from uuid import UUID
 
 from django.conf import settings
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from jobs.claims import Claim
 
 Handler = Callable[["Claim"], Outcome]
-# Takes job ids that stand at (or past) a stage, returns those for which its invariants do not hold, and why.
+# Takes ids of jobs that stand at (or past) a stage; returns those that violate it, each with the reason.
 Invariant = Callable[[Sequence[UUID]], dict[UUID, str]]
 
 
@@ -28,23 +28,20 @@ DEFAULT_TIME_LIMIT = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One row of the plan. ``limit`` is the longest a try of the stage may take, in seconds."""
+    """A stage of a pipeline. ``time_limit`` is that of one attempt, in seconds."""
 
     stage: Stage
     handler: Handler
     invariant: Invariant
     time_limit: float = DEFAULT_TIME_LIMIT
-    # Whether the stage's work may be passed over when the next stage's proof already holds.
-    skippable: bool = False
-    # Share of the whole that is done when the stage is reached, in percent.
-    total_pct: float = 0.0
+    skippable: bool = False  # whether to skip the handler when the next stage's invariant already holds
+    total_pct: float = 0.0  # share of the whole that is done when the stage is reached
 
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
     name: str
     steps: tuple[Step, ...]
-    # Whether only campaigns send jobs this way.
     campaigns_only: bool = False
 
     def step(self, stage: str) -> Step:
@@ -52,11 +49,11 @@ class Pipeline:
 
     def next_step(self, stage: str) -> Step | None:
         """Return the step that follows ``stage``, or None when it is the last."""
-        following = self._index(stage) + 1
-        return self.steps[following] if following < len(self.steps) else None
+        index = self._index(stage) + 1
+        return self.steps[index] if index < len(self.steps) else None
 
     def steps_through(self, stage: str) -> tuple[Step, ...]:
-        """Return the steps reached by a job that stands at ``stage``, the latest last."""
+        """Return the steps up to and including ``stage``."""
         return self.steps[: self._index(stage) + 1]
 
     def _index(self, stage: str) -> int:
@@ -68,12 +65,11 @@ class Pipeline:
 
 @cache
 def _pipelines(path: str) -> Mapping[str, Pipeline]:
-    found: Mapping[str, Pipeline] = import_string(path)
-    return found
+    return cast("Mapping[str, Pipeline]", import_string(path))
 
 
 def get_pipeline(name: str) -> Pipeline:
-    """Return a pipeline of the table that ``settings.JOBS_PIPELINES`` names, as Django finds its URLconf."""
+    """Return a pipeline of the table that ``settings.JOBS_PIPELINES`` names."""
     table = _pipelines(settings.JOBS_PIPELINES)
     if name not in table:
         raise ImproperlyConfigured(f"There is no pipeline {name!r} in {settings.JOBS_PIPELINES}.")
@@ -81,5 +77,4 @@ def get_pipeline(name: str) -> Pipeline:
 
 
 def pipeline_names() -> list[str]:
-    """Return the names of the pipelines of this deployment."""
     return sorted(_pipelines(settings.JOBS_PIPELINES))

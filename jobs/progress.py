@@ -1,4 +1,4 @@
-"""How far a job is, and why it is not moving."""
+"""Progress of a job in percent, and its display status: queued, waiting, starved, working, retrying, dead, done."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DISPLAY_STATUSES = ("queued", "waiting", "starved", "working", "retrying", "dead
 
 
 def stage_pct(job: UploadJob) -> float:
-    """Return the share of the present stage that is done, in percent; only embedding is counted within its stage."""
+    """Return the share of the current stage that is done, in percent; only embedding counts within its stage."""
     if job.state == State.DONE:
         return 100.0
     total = job.progress.get("embeds_total") or 0
@@ -27,7 +27,7 @@ def stage_pct(job: UploadJob) -> float:
 
 
 def total_pct(job: UploadJob) -> float:
-    """Return the share of the whole that is done, in percent. Kept in the row as a high-water mark: it never falls."""
+    """Return the share of the whole that is done, in percent. The column is a high-water mark: it never falls."""
     return round(job.total_pct, 1)
 
 
@@ -41,7 +41,7 @@ def tenant_display_status(job: UploadJob, *, running: int) -> str:
 
 
 def display_status(job: UploadJob, *, is_starved: bool) -> str:
-    """Tell the kinds of not moving apart, of any job; ``is_starved`` as ``starved`` found it."""
+    """Return one of ``DISPLAY_STATUSES`` for any job; ``is_starved`` as ``starved_filter`` computes it."""
     match job.state:
         case State.DEADLETTER:
             return "dead"
@@ -55,12 +55,13 @@ def display_status(job: UploadJob, *, is_starved: bool) -> str:
 
 
 def count_running(user_id: UUID) -> int:
-    """Return how many of the user's own jobs are being worked on: a campaign's gives its slot back."""
+    """Count the user's working jobs, without those of campaigns, which yield their slots."""
     return UploadJob.objects.filter(user_id=user_id, state=State.WORKING, campaign_id=None).count()
 
 
-# Who has no slot left: for a job of their own, to which a campaign's gives way, and for a campaign's, which never takes
-# the first slot where there are more (jobs.queue). Few have: each slot is a worker at work. Parameters: queue.caps().
+# Users without a free slot: for a job of their own, to which a campaign's job yields, and for a campaign's job, which
+# never takes the first slot where there are more. There are few: each slot is a busy worker. Parameters:
+# queries.concurrency_params().
 _CAP = queries.concurrency_limit_sql("user_id")
 USERS_AT_LIMIT = f"""
 SELECT user_id FROM upload_jobs WHERE state = 'working' AND campaign_id IS NULL GROUP BY 1
@@ -72,13 +73,13 @@ DUE = Q(state=State.QUEUED, run_after=None)
 
 
 def starved_filter() -> Q:
-    """Return what tells the due jobs (``DUE``) for whose tenant no slot is left."""
+    """Return the filter of due jobs (``DUE``) whose user has no free slot."""
     own, low = _raw(USERS_AT_LIMIT), _raw(USERS_AT_CAMPAIGN_LIMIT)
     return Q(campaign_id=None, user_id__in=own) | Q(campaign_id__isnull=False, user_id__in=low)
 
 
 def _raw(sql: str) -> RawSQL:
-    """Django's own SQL has its parameters by their place."""
+    """Convert named parameters to positional ones, which Django requires."""
     caps = queries.concurrency_params()
     params = [caps[name] for name in re.findall(r"%\((\w+)\)s", sql)]
     return RawSQL(re.sub(r"%\(\w+\)s", "%s", sql), params)  # noqa: S611  (constants)

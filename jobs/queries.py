@@ -1,4 +1,4 @@
-"""What is due, and whose turn it is: the selections that moves lean on. The row is the queue."""
+"""SQL of the queue: the fence of a claim, the fair selection of due jobs by a skip scan, parked and expired jobs."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from jobs import lifecycle
 
 NIL_UUID = UUID(int=0)
 
-# The fence: the row, locked, if the token is still the one that holds it.
+# The fence: locks the row if the claim still has it.
 _OURS = "FROM upload_jobs WHERE job_id = %(job_id)s AND claim_token = %(held)s"
 LOCK_CLAIM = f"SELECT job_id {_OURS} FOR UPDATE"
-# The same of a transaction whose commit does not wait for the disk.
+# The same for a transaction that commits asynchronously.
 LOCK_CLAIM_NO_FSYNC = f"SELECT job_id, set_config('synchronous_commit', 'off', true) {_OURS} FOR UPDATE"
-# A look, without the lock.
+# The same without the lock.
 CHECK_CLAIM = f"SELECT job_id {_OURS}"
 
-# What may be claimed, as the two partial indexes spell it. Campaigns' jobs are taken when no other can be, and never in
-# a user's first slot where there are more: the user's own upload always finds one.
-_ORDINARY = "state = 'queued' AND run_after IS NULL AND campaign_id IS NULL"
-_LOW = "state = 'queued' AND run_after IS NULL AND campaign_id IS NOT NULL"
+# Due jobs, as the two partial indexes spell it. A campaign's job is claimed when no other can be, and never in a
+# user's first slot where there are more: the user's own upload always finds one.
+_TENANT = "state = 'queued' AND run_after IS NULL AND campaign_id IS NULL"
+_CAMPAIGN = "state = 'queued' AND run_after IS NULL AND campaign_id IS NOT NULL"
 _ANY_SLOT = "0"
 
 
@@ -33,18 +33,18 @@ def concurrency_limit_sql(user: str) -> str:
 
 
 def concurrency_params() -> dict[str, Any]:
-    """Return ``cap``, which is every user's, and ``caps``, of those who have another."""
-    others = {str(user_id): most for user_id, most in settings.JOBS_ACTIVE_OF.items()}
-    return {"cap": settings.JOBS_ACTIVE_PER_USER, "caps": json.dumps(others)}
+    """Return ``cap``, the default limit, and ``caps``, the limits of users who have another."""
+    limits = {str(user_id): limit for user_id, limit in settings.JOBS_ACTIVE_OF.items()}
+    return {"cap": settings.JOBS_ACTIVE_PER_USER, "caps": json.dumps(limits)}
 
 
 _CAP = concurrency_limit_sql("t.user_id")
 _NOT_THE_FIRST = f"least(1, {_CAP} - 1)"
 
 
-# The skip scan: hop from user to user through ix_jobs_due, those after the user served last first, and take the oldest
-# due row of the first who has a free slot. Lazy: it stops at the first row found. First-in-first-out would read past
-# every row of a user who is at the cap (750 ms a claim at a million rows, where this takes 1 to 3).
+# The skip scan: step from user to user through ix_jobs_due, beginning after the user served last, and take the oldest
+# due row of the first user who has a free slot. It stops at the first row. First-in-first-out would read past every
+# row of a user who is at the limit (750 ms a claim at a million rows, where this takes 1 to 3).
 def _hops(name: str, due: str, after: str) -> str:
     return f"""
     {name} AS (
@@ -82,8 +82,8 @@ def _next(
 _LOCK = "FOR UPDATE SKIP LOCKED"
 
 
-# A claim by itself need not wait for the disk: lost with the server, it leaves the row as due as it was, and the fence
-# refuses whoever believes to hold it. Set in the statement, so that the setting ends with its own commit.
+# A claim commits asynchronously: if a crash of the server loses it, the row is still due, and the fence rejects the
+# worker that made it. Set in the statement, so that the setting ends with the statement's commit.
 def _claim(due: str, first: str) -> str:
     return f"""
     WITH RECURSIVE {_turns(due)}
@@ -91,34 +91,39 @@ def _claim(due: str, first: str) -> str:
     SELECT *, set_config('synchronous_commit', 'off', true) FROM claim_moved"""
 
 
-CLAIM = _claim(_ORDINARY, _ANY_SLOT)
-CLAIM_CAMPAIGN_JOB = _claim(_LOW, _NOT_THE_FIRST)
+CLAIM = _claim(_TENANT, _ANY_SLOT)
+CLAIM_CAMPAIGN_JOB = _claim(_CAMPAIGN, _NOT_THE_FIRST)
 
-# Ending a job and claiming the next share one commit. The statement's snapshot still shows the ended job as working,
-# so the slot that it frees is named. Whoever had lost the ended job claims nothing: nobody would run what it claims.
+# Finishing a job and claiming the next share one commit. The statement's snapshot still shows the finished job as
+# working, so its slot is excluded. A worker that had lost the finished job claims nothing: it would not run the job.
 _FREED = "AND w.job_id NOT IN (SELECT job_id FROM finish_moved)"
 _FINISHED = "AND EXISTS (SELECT 1 FROM finish_moved)"
 FINISH_AND_CLAIM = f"""
-    WITH RECURSIVE {lifecycle.move_ctes("finish", LOCK_CLAIM)}, {_turns(_ORDINARY)}
-    {lifecycle.move_ctes("claim", _next(_ORDINARY, freed=_FREED, provided=_FINISHED, lock=_LOCK))}
+    WITH RECURSIVE {lifecycle.move_ctes("finish", LOCK_CLAIM)}, {_turns(_TENANT)}
+    {lifecycle.move_ctes("claim", _next(_TENANT, freed=_FREED, provided=_FINISHED, lock=_LOCK))}
     SELECT f.finished, c.* FROM (SELECT count(*) AS finished FROM finish_moved) f LEFT JOIN claim_moved c ON true"""
 
-# How many users have something that may run now, counted up to %(most)s; who has a campaign's job too counts twice.
-# UNION, because a user is met ahead and around.
+# Users who have a job that may run now, counted up to %(most)s; a user with a campaign's job too counts twice. UNION,
+# because both scans may meet a user.
 COUNT_CLAIMABLE = f"""
-    WITH RECURSIVE {_turns(_ORDINARY)} {_turns(_LOW, low="low_")}
-    due AS ({_next(_ORDINARY, lock="", most="%(most)s")}),
-    low_due AS ({_next(_LOW, low="low_", first=_NOT_THE_FIRST, lock="", most="%(most)s")})
-    SELECT least(count(*), %(most)s) FROM (SELECT job_id FROM due UNION SELECT job_id FROM low_due) found"""
+    WITH RECURSIVE {_turns(_TENANT)} {_turns(_CAMPAIGN, low="low_")}
+    due AS ({_next(_TENANT, lock="", most="%(most)s")}),
+    low_due AS ({_next(_CAMPAIGN, low="low_", first=_NOT_THE_FIRST, lock="", most="%(most)s")})
+    SELECT least(count(*), %(most)s) FROM (SELECT job_id FROM due UNION SELECT job_id FROM low_due) claimable"""
 
-# Whether a tenant's job, but not one of %(but)s, could be claimed if the worker at %(job_id)s let go of it.
+# Whether a tenant's job, but not one of %(but)s, could be claimed if the worker released %(job_id)s.
 _FREED_BY_US, _NOT_THEIRS = "AND w.job_id <> %(job_id)s", "AND t.user_id <> %(but)s"
 SHOULD_YIELD = f"""
-    WITH RECURSIVE {_turns(_ORDINARY)}
-    due AS ({_next(_ORDINARY, freed=_FREED_BY_US, provided=_NOT_THEIRS, lock="")})
+    WITH RECURSIVE {_turns(_TENANT)}
+    due AS ({_next(_TENANT, freed=_FREED_BY_US, provided=_NOT_THEIRS, lock="")})
     SELECT EXISTS (SELECT FROM due) AS wanted"""
 
-# The document's job, while it waits for something.
+LOCK_JOB = "SELECT job_id FROM upload_jobs WHERE job_id = %(job_id)s FOR UPDATE"
+ACTIVE_CAMPAIGN_JOB = """
+    SELECT job_id FROM upload_jobs
+    WHERE document_id = %(document_id)s AND campaign_id IS NOT NULL AND state IN ('queued', 'working', 'retryable')
+    FOR UPDATE"""
+# The document's job while it waits.
 WAITING = """
     SELECT job_id FROM upload_jobs
     WHERE document_id = %(document_id)s AND state = 'queued' AND run_after IS NOT NULL FOR UPDATE"""
@@ -126,7 +131,7 @@ WAKE_WORKING = f"""
     UPDATE upload_jobs SET wait_reason = '{lifecycle.WOKEN}'
     WHERE document_id = %(document_id)s AND state = 'working' RETURNING job_id"""
 
-# At most so many rows a statement: a sweep after a long outage must not hold thousands of row locks at once.
+# Limited, so that the first run after a long outage does not lock thousands of rows at once.
 PARKED = """
     SELECT job_id FROM upload_jobs WHERE run_after <= clock_timestamp()
     ORDER BY run_after LIMIT 500 FOR UPDATE SKIP LOCKED"""
@@ -139,7 +144,6 @@ EXPIRED_ONCE_TOO_OFTEN = EXPIRED.format(tries="attempts > %(retries)s")
 
 
 def count_claimable(cursor: Any, *, most: int) -> int:
-    """Return how many users have a job that a worker could claim now, counted up to ``most``: for whoever rings."""
+    """Count the users who have a job that a worker could claim now, up to ``most``."""
     cursor.execute(COUNT_CLAIMABLE, {"last": NIL_UUID, "most": most, **concurrency_params()})
-    row = cursor.fetchone()
-    return int(row[0])
+    return int(cursor.fetchone()[0])

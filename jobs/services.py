@@ -1,97 +1,46 @@
-"""What may be asked of the machine: the same verbs for the API, the admin, the commands and the handlers."""
+"""Services of jobs: enqueue, retry, cancel, discard, advance and wake, and the requeue of due and expired jobs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 import structlog
 from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
 from django.db import IntegrityError, transaction
 from django.db.models import QuerySet
 from django.db.models.functions import Now
 from django_q.tasks import async_task
 from psycopg.types.json import Jsonb
 
-from accounts.errors import ApiError, not_found
-from jobs import lifecycle, log_context, queries, resume
-from jobs import pipeline as plan
-from jobs.error_codes import INVARIANT_VIOLATED, JOB_ALREADY_ACTIVE, JOB_DONE, JOB_NOT_WAITING
+from accounts.errors import ApiError, ErrorCode, not_found
+from jobs import error_codes as codes
+from jobs import invariants, lifecycle, log_context, queries
 from jobs.events import log_event
 from jobs.models import Event, UploadJob
+from jobs.pipeline import Pipeline, Step, get_pipeline
 from jobs.states import ACTIVE, Stage, State
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.jobs")
 
-
-def enqueue(*, pipeline: str, user_id: UUID, document_id: UUID, **columns: Any) -> UploadJob:
-    """Insert a job at the first stage of ``pipeline``, in the caller's transaction, and ring when it commits.
-
-    Raises ``Refused("JOB_ALREADY_ACTIVE")`` when the document has a job under way. A campaign's job that is under way
-    is cancelled for the sake of a tenant's.
-    """
-    first = plan.get_pipeline(pipeline).steps[0].stage
-
-    def insert() -> UploadJob:
-        return UploadJob.objects.create(
-            pipeline=pipeline, user_id=user_id, document_id=document_id, stage=first, **columns
-        )
-
-    job = _activated(insert, document_id, low=columns.get("campaign_id") is not None)
-    log_event(job, "UPLOAD_ACCEPTED", Event.Type.STAGE_STARTED)
-    notify_workers()
-    return job
-
-
-def _activated(activate: Callable[[], UploadJob], document_id: UUID, *, low: bool) -> UploadJob:
-    """Make the one active job of a document: a campaign's gives way to a tenant's, any other is in the way."""
-    try:
-        with transaction.atomic():
-            return activate()
-    except IntegrityError as error:
-        if "uq_job_doc" not in str(error):
-            raise
-        if low:
-            raise already_active() from error
-    _supersede(document_id)
-    return _activated(activate, document_id, low=True)
-
-
-_CAMPAIGNS = """
-    SELECT job_id FROM upload_jobs
-    WHERE document_id = %(document_id)s AND campaign_id IS NOT NULL AND state IN ('queued', 'working', 'retryable')
-    FOR UPDATE"""
-
-
-def _supersede(document_id: UUID) -> None:
-    """Any active state -> deadletter with code ``SUPERSEDED``: cancel the campaign's job of a document."""
-    error = {"code": "SUPERSEDED", "detail": "The tenant's own job came first."}
-    params = {"document_id": document_id, "error": Jsonb(error), **_journalled("cancel", {}, "SUPERSEDED")}
-    lifecycle.execute(lifecycle.move_statement("cancel", _CAMPAIGNS), params)
-
-
-def already_active() -> ApiError:
-    detail = "This document is being worked on; wait until its job has ended."
-    return ApiError(JOB_ALREADY_ACTIVE, detail)
-
-
-def notify_workers() -> None:
-    """Wake a worker once the present transaction has committed. The row decides; a lost ring costs a second."""
-    transaction.on_commit(_ring, robust=True)  # what is committed must not fail for the sake of a bell
-
-
-def _ring() -> None:
-    async_task("jobs.worker.drain")
+T = TypeVar("T")
+MAX_TRIES = 3
+BEFORE_PARSE = (Stage.QUEUED, Stage.JOB_VALIDATED)
 
 
 def tenant_jobs() -> QuerySet[UploadJob]:
-    """Return the jobs that tenants asked for: those of campaigns are not theirs to see."""
+    """Return the jobs that tenants started. Tenants do not see the jobs of campaigns."""
     return UploadJob.objects.filter(campaign_id=None)
 
 
+def newest_job(jobs: QuerySet[UploadJob]) -> UploadJob | None:
+    return jobs.order_by("-created_at", "-job_id").first()
+
+
 def get_latest_job(document_id: UUID) -> UploadJob:
-    """Return the document's newest job, whoever owns it, or raise ``Refused("NOT_FOUND")``."""
+    """Return the document's newest job, whoever owns it, or raise ``ApiError("NOT_FOUND")``."""
     job = newest_job(tenant_jobs().filter(document_id=document_id))
     if job is None:
         raise not_found()
@@ -103,159 +52,243 @@ def lock_jobs(document_id: UUID) -> None:
     list(UploadJob.objects.select_for_update(no_key=True).filter(document_id=document_id).order_by("pk").values("pk"))
 
 
-def newest_job(jobs: QuerySet[UploadJob]) -> UploadJob | None:
-    return jobs.order_by("-created_at", "-job_id").first()
+def notify_workers() -> None:
+    """Wake a worker once the current transaction has committed. A lost notification costs a second."""
+    transaction.on_commit(_wake_worker, robust=True)  # what is committed must not fail because of a notification
+
+
+def _wake_worker() -> None:
+    async_task("jobs.worker.drain")
+
+
+def enqueue(*, pipeline: str, user_id: UUID, document_id: UUID, **columns: Any) -> UploadJob:
+    """Insert a job at the first stage of a pipeline, in the caller's transaction, and notify the workers.
+
+    Raises ``ApiError("JOB_ALREADY_ACTIVE")`` when the document has an active job. A tenant's job cancels the active job
+    of a campaign.
+    """
+    first = get_pipeline(pipeline).steps[0].stage
+
+    def insert() -> UploadJob:
+        return UploadJob.objects.create(
+            pipeline=pipeline, user_id=user_id, document_id=document_id, stage=first, **columns
+        )
+
+    job = _activate(insert, document_id, is_campaign=columns.get("campaign_id") is not None)
+    log_event(job, "UPLOAD_ACCEPTED", Event.Type.STAGE_STARTED)
+    notify_workers()
+    return job
+
+
+def _activate(activate: Callable[[], UploadJob], document_id: UUID, *, is_campaign: bool) -> UploadJob:
+    """Make the one active job of a document; a tenant's job first cancels (``SUPERSEDED``) the job of a campaign."""
+    try:
+        with transaction.atomic():
+            return activate()
+    except IntegrityError as error:
+        if "uq_job_doc" not in str(error):
+            raise
+        if is_campaign:
+            raise ApiError(codes.JOB_ALREADY_ACTIVE) from error
+    error_column = {"code": codes.SUPERSEDED, "detail": "The tenant's own job came first."}
+    params = {"document_id": document_id, "error": Jsonb(error_column)}
+    params |= lifecycle.event_params("cancel", code=codes.SUPERSEDED)
+    lifecycle.execute(lifecycle.move_statement("cancel", queries.ACTIVE_CAMPAIGN_JOB), params)
+    return _activate(activate, document_id, is_campaign=True)
 
 
 def retry(
     job: UploadJob, *, by: str, stage: str | None = None, noted: Callable[[UploadJob, UploadJob], None] | None = None
 ) -> UploadJob:
-    """deadletter -> queued: try again from the last stage whose proof holds (002 §8). ``by`` is who asks, as an id.
+    """Requeue a dead letter from the latest stage whose invariant holds (002 §8). ``by`` is the caller's id.
 
-    From an earlier ``stage``, what its plan chooses (parser, chunker, model) is chosen anew, by today's settings. The
-    same choice makes and buys nothing again: what is stored and sound is passed over or taken as it is. Another choice
-    is other work, and costs what that costs. ``noted`` is told the job before and after, in the move's transaction.
-    Raises ``Refused``: ``JOB_ALREADY_ACTIVE``, ``JOB_DONE``, ``NOT_FOUND`` (deleted), ``STAGE_UNKNOWN``,
-    ``STAGE_NOT_REACHED``, ``PIPELINE_UNKNOWN``, ``JOB_STATE_CHANGED`` (it keeps changing); ``OSError`` of the store.
+    From an earlier ``stage`` the plan (parser, chunker, model) is made again by today's settings. The same plan repeats
+    no work and no purchase: stored results that are intact are reused. Another plan costs what it costs. ``noted`` is
+    called with the job before and after, in the move's transaction. Raises ``ApiError``: ``JOB_ALREADY_ACTIVE``,
+    ``JOB_DONE``, ``NOT_FOUND`` (deleted), ``STAGE_UNKNOWN``, ``STAGE_NOT_REACHED``, ``PIPELINE_UNKNOWN``,
+    ``JOB_STATE_CHANGED`` (it keeps changing); ``OSError`` of the store.
     """
 
-    def prove(seen: UploadJob) -> str:
+    def check(seen: UploadJob) -> str:
         if seen.state in ACTIVE:
-            raise already_active()
+            raise ApiError(codes.JOB_ALREADY_ACTIVE)
         if seen.state == State.DONE:
-            detail = "This job has ended well; there is nothing to retry."
-            raise ApiError(JOB_DONE, detail)
-        return resume.latest_valid_stage(seen) if stage is None else resume.check_retry_stage(seen, stage)
+            raise ApiError(codes.JOB_DONE)
+        return _latest_valid_stage(seen) if stage is None else _check_retry_stage(seen, stage)
 
     def requeue(seen: UploadJob, start: str) -> UploadJob:
-        resume.lock_unchanged(seen)
-        # Planned anew, a parse is to be found or made anew: one that was made by another plan must not stand for it.
-        forgotten = {"parsed_path": None, "parsed_sha256": None} if start in _BEFORE_PARSE else {}
-        moved = _one("requeue", seen, event={"by": by, "from": seen.stage}, fields=forgotten, stage=start)
+        _lock_unchanged(seen)
+        # Before the parse, the parse of another plan must not be taken for the new plan's.
+        fields = {"parsed_path": None, "parsed_sha256": None} if start in BEFORE_PARSE else {}
+        moved = _move("requeue", seen, event={"by": by, "from": seen.stage}, fields=fields, stage=start)
         if noted is not None:
             noted(seen, moved)
         return moved
 
     def activate(seen: UploadJob, start: str) -> UploadJob:
-        return _activated(lambda: requeue(seen, start), seen.document_id, low=seen.campaign_id is not None)
+        return _activate(lambda: requeue(seen, start), seen.document_id, is_campaign=seen.campaign_id is not None)
 
-    return resume.check_then_apply(job, prove, activate)
-
-
-_BEFORE_PARSE = (Stage.QUEUED, Stage.JOB_VALIDATED)
+    return _check_then_apply(job, check, activate)
 
 
 def reset_plan(job: UploadJob) -> None:
-    """Forget what an idle job has planned and parsed: its retry goes back to where the plan is made."""
+    """Clear the plan and the parse of a dead letter: its retry goes back to the stage that makes the plan."""
     dead = UploadJob.objects.filter(pk=job.pk, state=State.DEADLETTER)
     dead.update(payload={}, parsed_path=None, parsed_sha256=None, updated_at=Now())
 
 
 def cancel(job: UploadJob, *, by: str) -> UploadJob:
     """Any active state -> deadletter with code ``CANCELLED``; a worker that holds it can write nothing more."""
-    return _ended(job, by=by, code="CANCELLED", detail="The job was cancelled.")
+    return _end(job, codes.CANCELLED, "The job was cancelled.", by=by)
 
 
 def discard(job: UploadJob, *, by: str) -> UploadJob:
-    """Any active state -> deadletter with code ``MOVED_BY_STAFF``: ended like ``cancel``, and counted as failed."""
-    return _ended(job, by=by, code="MOVED_BY_STAFF", detail="Support has stopped this job to look into it.")
+    """Any active state -> deadletter with code ``MOVED_BY_STAFF``: like ``cancel``, and counted as failed."""
+    return _end(job, codes.MOVED_BY_STAFF, codes.MOVED_BY_STAFF.sentence, by=by)
 
 
-def _ended(job: UploadJob, *, by: str, code: str, detail: str) -> UploadJob:
+def _end(job: UploadJob, code: ErrorCode, detail: str, *, by: str) -> UploadJob:
     error = {"code": code, "detail": detail, "stage": job.stage, "attempt": job.attempts, "permanent": True}
     last = (job.last_error or {}).get("code")
     event = {"by": by, **({"last_error": last} if last else {})}
-    return _one("cancel", job, event=event, code=code, error=Jsonb(error))
+    return _move("cancel", job, event=event, code=code, error=Jsonb(error))
 
 
 def advance(job: UploadJob, *, by: str) -> UploadJob:
-    """Move an idle job to its next stage, if what the stage promises holds in the database (002 §8)."""
+    """Move an idle job to its next stage if the invariant of that stage holds (002 §8)."""
 
-    def prove(seen: UploadJob) -> plan.Step:
-        following = resume.pipeline_of(seen).next_step(seen.stage)
-        if following is None or seen.state not in (State.QUEUED, State.RETRYABLE):
-            detail = "Only a waiting job that has a next stage can be advanced."
-            raise ApiError(JOB_NOT_WAITING, detail)
-        if seen.stage != job.stage:  # not the step that was asked for
-            raise resume.state_changed()
-        broken = following.invariant([seen.pk])
-        if broken:
-            raise ApiError(INVARIANT_VIOLATED, broken[seen.pk], field=following.stage)
-        return following
+    def check(seen: UploadJob) -> Step:
+        step = _pipeline(seen).next_step(seen.stage)
+        if step is None or seen.state not in (State.QUEUED, State.RETRYABLE):
+            raise ApiError(codes.JOB_NOT_WAITING)
+        if seen.stage != job.stage:  # the caller means another step
+            raise ApiError(codes.JOB_STATE_CHANGED)
+        if violations := step.invariant([seen.pk]):
+            raise ApiError(codes.INVARIANT_VIOLATED, violations[seen.pk], field=step.stage)
+        return step
 
-    def push(seen: UploadJob, following: plan.Step) -> UploadJob:
-        resume.lock_unchanged(seen)
-        values: dict[str, Any] = {"stage": following.stage.value, "total_pct": following.total_pct}
-        return _one("push", seen, event={"by": by, "from": seen.stage}, **values)
+    def push(seen: UploadJob, step: Step) -> UploadJob:
+        _lock_unchanged(seen)
+        columns: dict[str, Any] = {"stage": step.stage.value, "total_pct": step.total_pct}
+        return _move("push", seen, event={"by": by, "from": seen.stage}, **columns)
 
-    return resume.check_then_apply(job, prove, push)
+    return _check_then_apply(job, check, push)
 
 
 def complete_wait(job: UploadJob, *, code: str, event: Mapping[str, Any], **fields: Any) -> UploadJob:
-    """Move a job on, in the caller's transaction, because what it waits for has come; a poller loses its claim.
+    """Move a job to its next stage, in the caller's transaction, because what it waits for has come.
 
-    Raises ``Refused("JOB_STATE_CHANGED")`` when the job has moved on since ``job`` was read under its row's lock.
+    A worker that polls for it loses its claim. Raises ``ApiError("JOB_STATE_CHANGED")`` when the job has moved since
+    ``job`` was read under its row's lock.
     """
-    following = plan.get_pipeline(job.pipeline).next_step(job.stage)
-    if following is None:  # the last stage waits for nothing
-        raise resume.state_changed()
-    values: dict[str, Any] = {"stage": following.stage.value, "total_pct": following.total_pct}
-    return _one("deliver", job, event={"from": job.stage, **event}, code=code, fields=fields, **values)
+    step = get_pipeline(job.pipeline).next_step(job.stage)
+    if step is None:  # the last stage waits for nothing
+        raise ApiError(codes.JOB_STATE_CHANGED)
+    columns: dict[str, Any] = {"stage": step.stage.value, "total_pct": step.total_pct}
+    return _move("deliver", job, event={"from": job.stage, **event}, code=code, fields=fields, **columns)
 
 
 def wake_job(document_id: UUID) -> None:
-    """End the wait of the document's job at once: what it waited for has come.
+    """Make the document's waiting job due at once: what it waits for has come.
 
-    A job whose worker has looked in vain but has not parked it yet is told not to wait.
+    A job whose worker has polled in vain and has not parked it yet is marked not to wait.
     """
-    params = {"document_id": document_id, **_journalled("due", {})}
+    params = {"document_id": document_id, **lifecycle.event_params("due")}
     with transaction.atomic():
-        # In this order: a wait that is just being written is waited for here, and seen by the next statement.
+        # In this order: a wait that is being written blocks the first statement, and the second one sees it.
         lifecycle.execute(queries.WAKE_WORKING, params)
         if lifecycle.execute(lifecycle.move_statement("due", queries.WAITING), params):
             notify_workers()
 
 
 def requeue_due_and_expired() -> int:
-    """Move what time alone moves: parked rows that are due, and rows whose worker is gone. Returns how many."""
-    lost = {"code": "WORKER_LOST", "detail": "The worker that ran this stage is gone."}
-    moved = _all("due", queries.PARKED, {})
-    moved += _all("expire", queries.EXPIRED_AGAIN, {"error": Jsonb(lost), "retries": settings.JOBS_MAX_RETRIES})
-    _all(
-        "discard",
-        queries.EXPIRED_ONCE_TOO_OFTEN,
-        {"error": Jsonb(lost), "retries": settings.JOBS_MAX_RETRIES, "traceback": None},
-    )
+    """Make parked jobs due whose time has come; requeue or discard jobs whose worker is gone. Return the count."""
+    error = Jsonb({"code": codes.WORKER_LOST, "detail": codes.WORKER_LOST.sentence})
+    expired = {"error": error, "retries": settings.JOBS_MAX_RETRIES}
+    moved = _move_all("due", queries.PARKED, {}) + _move_all("expire", queries.EXPIRED_AGAIN, expired)
+    _move_all("discard", queries.EXPIRED_ONCE_TOO_OFTEN, expired | {"traceback": None})
     return moved
 
 
-def _all(name: str, pick: str, params: Mapping[str, Any]) -> int:
-    rows = lifecycle.execute(lifecycle.move_statement(name, pick), {**params, **_journalled(name, {})})
+def _move_all(name: str, pick: str, params: Mapping[str, Any]) -> int:
+    rows = lifecycle.execute(lifecycle.move_statement(name, pick), {**params, **lifecycle.event_params(name)})
     for row in rows if "error" in params else ():
         log.warning(lifecycle.MOVES[name].code, **log_context.job_fields(lifecycle.load_job(row)), stage=row["stage"])
     return len(rows)
 
 
-_ONE = "SELECT job_id FROM upload_jobs WHERE job_id = %(job_id)s FOR UPDATE"
-
-
-def _one(
+def _move(
     name: str,
     job: UploadJob,
     *,
     event: Mapping[str, Any],
     code: str | None = None,
     fields: Mapping[str, Any] | None = None,
-    **values: Any,
+    **params: Any,
 ) -> UploadJob:
-    given = dict(fields or {})
-    params = {"job_id": job.pk, **values, **lifecycle.adapt_fields(given), **_journalled(name, event, code)}
-    rows = lifecycle.execute(lifecycle.move_statement(name, _ONE, fields=tuple(given)), params)
+    fields = fields or {}
+    params |= {"job_id": job.pk, **lifecycle.adapt_fields(fields), **lifecycle.event_params(name, event, code)}
+    rows = lifecycle.execute(lifecycle.move_statement(name, queries.LOCK_JOB, fields=tuple(fields)), params)
     if not rows:
-        raise resume.state_changed()
+        raise ApiError(codes.JOB_STATE_CHANGED)
     notify_workers()
     return lifecycle.load_job(rows[0])
 
 
-def _journalled(name: str, event: Mapping[str, Any], code: str | None = None) -> dict[str, Any]:
-    return {f"{name}_code": code, f"{name}_event": Jsonb(dict(event))}
+class RowChanged(Exception):
+    """The row has changed since it was checked."""
+
+
+def _check_then_apply(
+    job: UploadJob, check: Callable[[UploadJob], T], apply: Callable[[UploadJob, T], UploadJob]
+) -> UploadJob:
+    """Return ``apply(seen, check(seen))``, where ``seen`` is the job as read before the check; repeat if it changes.
+
+    Checks read the store, which may be remote: no transaction is open and no lock is held meanwhile (DESIGN §4.4).
+    ``apply`` runs in a transaction and calls ``_lock_unchanged``.
+    """
+    for _ in range(MAX_TRIES):
+        seen = UploadJob.objects.filter(pk=job.pk).first()
+        if seen is None:
+            raise not_found()
+        with invariants.shared_checks():
+            checked = check(seen)
+        try:
+            with transaction.atomic():
+                return apply(seen, checked)
+        except RowChanged:
+            continue
+    raise ApiError(codes.JOB_STATE_CHANGED)
+
+
+def _lock_unchanged(seen: UploadJob) -> None:
+    """Lock the job's row until the transaction ends; raise ``RowChanged`` unless it is as it was ``seen``."""
+    row = UploadJob.objects.select_for_update().filter(pk=seen.pk).values_list("stage", "state", "updated_at").first()
+    if row != (seen.stage, seen.state, seen.updated_at):
+        raise RowChanged
+
+
+def _latest_valid_stage(job: UploadJob) -> str:
+    """Return the latest stage, up to the job's own, whose invariant holds."""
+    steps = _pipeline(job).steps_through(job.stage)
+    return next((step.stage for step in reversed(steps) if not step.invariant([job.pk])), steps[0].stage).value
+
+
+def _check_retry_stage(job: UploadJob, stage: str) -> str:
+    """Return ``stage`` if the job may be retried from there; the error names the latest valid stage."""
+    if stage not in [step.stage for step in _pipeline(job).steps]:
+        raise ApiError(codes.STAGE_UNKNOWN, field="stage")
+    latest = _latest_valid_stage(job)
+    step = next((step for step in _pipeline(job).steps_through(latest) if step.stage == stage), None)
+    reason = "The job has not come so far." if step is None else step.invariant([job.pk]).get(job.pk)
+    if reason and stage != latest:
+        detail = f"The job cannot be retried from there. {reason} The latest valid stage is {latest}."
+        raise ApiError(codes.STAGE_NOT_REACHED, detail, field="stage")
+    return stage
+
+
+def _pipeline(job: UploadJob) -> Pipeline:
+    try:
+        return get_pipeline(job.pipeline)
+    except ImproperlyConfigured as error:
+        raise ApiError(codes.PIPELINE_UNKNOWN) from error

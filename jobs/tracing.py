@@ -1,4 +1,4 @@
-"""Where a tracer and a collector of errors listen in, when the project has any. Without them this costs nothing."""
+"""Tracing and error reporting: the registry of tracers, spans, and reports of bugs. Costs nothing without a tracer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 class SetAttributes(Protocol):
-    """Takes what is known only when the work is done: codes and numbers, never text."""
+    """Sets attributes that are known only at the end of a span: codes and numbers, never text."""
 
     def __call__(self, **attributes: str | int | float) -> None: ...
 
@@ -23,41 +23,36 @@ class Tracer(Protocol):
     def start(self) -> None: ...
 
 
-def _silent(**attributes: str | int | float) -> None:
-    return None
-
-
-_NOTHING: AbstractContextManager[SetAttributes] = nullcontext(_silent)
-_listening: list[Tracer] = []
+_NO_SPAN: AbstractContextManager[SetAttributes] = nullcontext(lambda **attributes: None)
+_tracers: list[Tracer] = []
 
 
 def add_tracer(tracer: Tracer) -> Callable[[], None]:
-    """Let ``tracer`` hear all that follows in this process and its forks; return what ends that."""
-    _listening.append(tracer)
-    return lambda: _listening.remove(tracer)
+    """Register a tracer for this process and its forks; return the function that removes it."""
+    _tracers.append(tracer)
+    return lambda: _tracers.remove(tracer)
 
 
 def is_enabled() -> bool:
-    """Tell whether anybody listens: what is only for them need not be put together."""
-    return bool(_listening)
+    return bool(_tracers)
 
 
 def start_tracers() -> None:
-    """Start what has threads or connections of its own. Call in each process, after its fork."""
-    for tracer in _listening:
+    """Start the tracers' threads and connections. Call in each process, after its fork."""
+    for tracer in _tracers:
         tracer.start()
 
 
 def span(name: str, *, parent: str = "", **attributes: str | int | float) -> AbstractContextManager[SetAttributes]:
-    """Time a piece of work as part of what this thread is doing, or of the W3C ``traceparent`` given."""
-    for tracer in _listening:
+    """Open a span within this thread's current span, or within the W3C ``traceparent`` in ``parent``."""
+    for tracer in _tracers:
         opened = tracer.span(name, attributes, parent)
         if opened is not None:
             return opened
-    return _NOTHING
+    return _NO_SPAN
 
 
 def report_error(error: BaseException) -> None:
-    """Tell of a bug that was caught, and is going to be retried or answered."""
-    for tracer in _listening:
+    """Report a bug that was caught and is retried or answered."""
+    for tracer in _tracers:
         tracer.report_error(error)

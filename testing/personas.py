@@ -18,8 +18,7 @@ from embeddings.embedders import Vectors
 from jobs import claims, services, worker
 from jobs.claims import Claim
 from jobs.models import UploadJob
-from jobs.outcomes import Moved, Retryable
-from jobs.settlement import apply_outcome
+from jobs.outcomes import Retryable
 from testing.embedders import Instant
 from testing.error_codes import error_code
 from testing.pdfs import text_pdf
@@ -96,9 +95,7 @@ def stages() -> Iterator[Claim]:
     assert claim is not None, "nothing is due"
     while True:
         yield claim
-        ending = worker.run_stage(claim)
-        going_on = not ending.ended if isinstance(ending, Moved) else apply_outcome(claim, ending)
-        if not going_on:
+        if not claim.settle(worker.run_stage(claim)):
             return
 
 

@@ -18,8 +18,6 @@ from jobs import claims, services, worker
 from jobs.claims import Claim
 from jobs.events import EVENT_CODES
 from jobs.models import Event, UploadJob
-from jobs.outcomes import Moved
-from jobs.settlement import apply_outcome
 from jobs.states import Stage
 from testing.pdfs import locked_pdf, text_pdf
 from testing.personas import Person, Upload, let_pauses_pass, plan_pdf, run_to_the_end, stages, stop_before
@@ -49,9 +47,7 @@ def codes(uploaded: Upload) -> list[str]:
 
 def run_stage(claim: Claim) -> None:
     """Let the worker that holds ``claim`` finish the stage at which it stands."""
-    ending = worker.run_stage(claim)
-    if not isinstance(ending, Moved):
-        apply_outcome(claim, ending)
+    claim.settle(worker.run_stage(claim))
 
 
 # The good story

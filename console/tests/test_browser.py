@@ -13,7 +13,6 @@ from playwright.sync_api import expect
 from accounts.audit.models import AuditEntry
 from jobs.models import UploadJob
 from jobs.outcomes import Permanent
-from jobs.settlement import apply_outcome
 from metrics.tests.event_histories import History, again, clock
 from statutes.models import Law, LawVersion
 from testing.browser import Visit, browser, visit  # noqa: F401 - fixtures
@@ -36,9 +35,8 @@ def failed(ana: Person, ben: Person, settings: Any) -> list[UploadJob]:
     settings.EMBEDDER = "testing.embedders.Instant"
     uploaded = [person.upload(text_pdf(f"About {SECRET}."), filename=f"{SECRET}.pdf") for person in (ana, ben)]
     for _ in uploaded:
-        apply_outcome(
-            stop_before("embedding"), Permanent(error_code("VENDOR_UNAVAILABLE"), "The vendor has a fault of its own.")
-        )
+        failure = Permanent(error_code("VENDOR_UNAVAILABLE"), "The vendor has a fault of its own.")
+        stop_before("embedding").settle(failure)
     return [one.job for one in uploaded]
 
 

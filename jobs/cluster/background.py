@@ -1,4 +1,4 @@
-"""What a sweep begins and does not wait for: the keeper, who also wakes what is parked, has other things to do."""
+"""Background threads for periodic tasks, so that a long one does not block the maintenance loop."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from jobs.errors import safe_error_name
 
 
 def start_in_background(name: str, work: Callable[[], object], *, log: logging.Logger, broke_off: str) -> None:
-    """Do ``work`` in a thread of its own with a connection of its own, unless this process is at it already.
+    """Run ``work`` in a thread with a connection of its own, unless a thread of that name runs already.
 
-    A database that is away ends it with a warning that begins with ``broke_off``; the next sweep begins it again.
+    A database error ends it with a warning that begins with ``broke_off``; the next run of the task starts it again.
     """
+
+    def run() -> None:
+        try:
+            work()
+        except (DatabaseError, InterfaceError) as error:
+            log.warning("%s: %s", broke_off, safe_error_name(error))
+        finally:
+            connection.close()
+
     if not any(thread.name == name for thread in threading.enumerate()):
-        threading.Thread(target=_do, args=(work, log, broke_off), name=name, daemon=True).start()
-
-
-def _do(work: Callable[[], object], log: logging.Logger, broke_off: str) -> None:
-    try:
-        work()
-    except (DatabaseError, InterfaceError) as error:
-        log.warning("%s: %s", broke_off, safe_error_name(error))
-    finally:
-        connection.close()
+        threading.Thread(target=run, name=name, daemon=True).start()

@@ -1,4 +1,4 @@
-"""django-q2's broker, reduced to a doorbell: it says that something is due, never what."""
+"""Broker of django-q2 over LISTEN/NOTIFY: its messages only wake workers and carry no state."""
 
 from __future__ import annotations
 
@@ -19,17 +19,16 @@ from jobs import queries
 from jobs.cluster import side_queues
 
 CHANNEL = "accessa_jobs"
-# How long the pusher listens before it looks by itself: what a lost ring costs.
-LISTEN_SECONDS = 1.0
-RECONNECT_SECONDS = 1.0  # how long to leave a database alone that is not there
+LISTEN_SECONDS = 1.0  # then the pusher polls: the cost of a lost notification
+RECONNECT_SECONDS = 1.0  # while the database is unavailable
 
 
 class NotifyBroker(Broker):  # type: ignore[misc]
-    """Rings by NOTIFY; hears by LISTEN on a connection of its own, in the pusher's process."""
+    """Sends NOTIFY, and listens on a connection of its own in the pusher's process."""
 
     def __init__(self, list_key: str | None = None) -> None:
         super().__init__(list_key)
-        self._ears: Any = None
+        self._connection: Any = None
         self._pid = 0
 
     def enqueue(self, task: str) -> str:
@@ -38,55 +37,45 @@ class NotifyBroker(Broker):  # type: ignore[misc]
         return uuid4().hex
 
     def dequeue(self) -> list[tuple[str, str]] | None:
-        """Return a ring for each user who has something claimable, up to the number of workers, or None after a while.
+        """Return a wake-up for each user with claimable work, up to the number of workers, or None after a second.
 
-        What is queued but may not run yet (its user is at the cap) rings nothing, or two long jobs of one user would
-        keep every worker spinning. The queues beside the jobs are asked as well.
+        Jobs of a user who is at the concurrency limit wake nobody, or two long jobs would keep every worker spinning.
+        The side queues count as well.
         """
         try:
-            rings = self._claimable() or (self._hear() and self._claimable())
+            wake_ups = self._count_claimable() or (self.wait_for_notification() and self._count_claimable())
         except (psycopg.Error, Error):
             self.close()
             time.sleep(RECONNECT_SECONDS)
             return None
-        return [("ring", _ring()) for _ in range(rings)] if rings else None
+        return [("wake-up", _drain_message()) for _ in range(wake_ups)] if wake_ups else None
 
-    def _claimable(self) -> int:
-        with psycopg.Cursor(self._listening()) as cursor:
+    def wait_for_notification(self) -> bool:
+        """Wait for a second; drop the rest of a burst, which says no more than its first notification."""
+        notifications = list(self._listen().notifies(timeout=LISTEN_SECONDS, stop_after=1))
+        return bool(notifications + list(self._listen().notifies(timeout=0)))
+
+    def _count_claimable(self) -> int:
+        with psycopg.Cursor(self._listen()) as cursor:
             jobs = queries.count_claimable(cursor, most=Conf.WORKERS)
             return jobs + side_queues.count_claimable(cursor, most=Conf.WORKERS - jobs)
 
-    def _hear(self) -> bool:
-        ears = self._listening()
-        heard = list(ears.notifies(timeout=LISTEN_SECONDS, stop_after=1))
-        # A burst of rings says no more than one: the rest of what has arrived is dropped.
-        heard.extend(ears.notifies(timeout=0))
-        return bool(heard)
-
-    def _listening(self) -> Any:
-        if self._ears is None or self._ears.closed or self._pid != os.getpid():
+    def _listen(self) -> Any:
+        if self._connection is None or self._connection.closed or self._pid != os.getpid():
             own = connections.create_connection(DEFAULT_DB_ALIAS)
             own.ensure_connection()
-            self._ears, self._pid = own.connection, os.getpid()
-            self._ears.prepare_threshold = 0
-            self._ears.execute(f"LISTEN {CHANNEL}")
-        return self._ears
+            self._connection, self._pid = own.connection, os.getpid()
+            self._connection.prepare_threshold = 0
+            self._connection.execute(f"LISTEN {CHANNEL}")
+        return self._connection
 
     def close(self) -> None:
-        if self._ears is not None:
-            self._ears.close()
-        self._ears = None
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = None
 
 
-def _ring() -> str:
+def _drain_message() -> str:
     """Return the message that makes a worker drain, as ``async_task`` would sign it."""
-    ring = {
-        "id": uuid4().hex,
-        "name": "ring",
-        "func": "jobs.worker.drain",
-        "args": (),
-        "kwargs": {},
-        "started": timezone.now(),
-    }
-    signed: str = SignedPackage.dumps(ring)
-    return signed
+    task = {"id": uuid4().hex, "name": "wake-up", "func": "jobs.worker.drain", "args": (), "kwargs": {}}
+    return str(SignedPackage.dumps(task | {"started": timezone.now()}))

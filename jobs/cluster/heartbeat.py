@@ -1,4 +1,4 @@
-"""The heartbeat: keeps the lease of what this process holds, and ends the process when the work hangs."""
+"""Heartbeat thread: renews the lease of running work and kills a worker that exceeds its time limit."""
 
 from __future__ import annotations
 
@@ -21,36 +21,34 @@ from jobs.cluster import shared_memory
 from jobs.error_codes import STAGE_TIMEOUT
 from jobs.errors import safe_error_name
 from jobs.outcomes import Retryable
-from jobs.settlement import apply_outcome
 
 log = logging.getLogger("accessa.jobs")
 RENEW_LEASE = """
     UPDATE upload_jobs SET lease_until = clock_timestamp() + %s
     WHERE job_id = %s AND claim_token = %s AND state = 'working'"""
-TIMED_OUT = Retryable(STAGE_TIMEOUT, "The stage took longer than it may.")
 
 
 class Renewable(Protocol):
-    """What a process works on, as the heart keeps it: a job's stage, or a piece of a queue beside the jobs."""
+    """Work that a process holds: a job's stage, or a message of a side queue."""
 
-    time_limit: float  # the longest, in seconds, that the work may take
-    renew_seconds: float  # how often it is renewed
+    time_limit: float  # in seconds
+    renew_seconds: float
 
     def renew(self) -> None:
-        """Say that it is still worked on. On the heart's thread and connection, as ``let_go``."""
+        """Extend the lease. Called on the heartbeat's thread and connection, as ``release``."""
         ...
 
     def release(self, *, timed_out: bool) -> None:
-        """Give it to another worker: it took longer than it may, or this one has to stop."""
+        """Give the work to another worker: it exceeded its time limit, or this worker has to stop."""
         ...
 
     def log_context(self) -> AbstractContextManager[object]:
-        """Say in every line of the block what it is about."""
+        """Return the log context of the work."""
         ...
 
 
 class Lease:
-    """A job's present stage, kept by its lease."""
+    """The lease of a job's current stage."""
 
     def __init__(self, claim: Claim) -> None:
         self.claim = claim
@@ -58,7 +56,7 @@ class Lease:
         self.renew_seconds = settings.JOBS_LEASE_SECONDS / 3
 
     def __str__(self) -> str:
-        return f"job {self.claim.job.pk} does not leave stage {self.claim.job.stage}"
+        return f"job {self.claim.job.pk} exceeded the time limit of stage {self.claim.job.stage}"
 
     def renew(self) -> None:
         lease: Any = timedelta(seconds=settings.JOBS_LEASE_SECONDS)
@@ -66,93 +64,86 @@ class Lease:
             cursor.execute(RENEW_LEASE, [lease, self.claim.job.pk, self.claim.token])
 
     def release(self, *, timed_out: bool) -> None:
-        apply_outcome(self.claim, TIMED_OUT) if timed_out else self.claim.move("release")
+        self.claim.settle(Retryable(STAGE_TIMEOUT)) if timed_out else self.claim.move("release")
 
     def log_context(self) -> AbstractContextManager[object]:
         return log_context.job_log_context(self.claim.job)
 
 
 class WatchedWork(NamedTuple):
-    kept: Renewable
+    work: Renewable
     until: float
 
 
 class Heartbeat:
-    """One thread a process, with a connection of its own, started with the first claim after the fork."""
+    """One thread per process, with a connection of its own, started with the first claim after the fork."""
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._held: WatchedWork | None = None
+        self._lock = threading.Lock()
+        self._watched: WatchedWork | None = None
         self._pid = 0
-        self.may_kill_process = False  # only worker processes may be ended: a test or a command may not
+        self.may_kill_process = False  # only of worker processes: not of a test or a command
 
     def watch_claim(self, claim: Claim) -> None:
-        """Keep the lease of ``claim`` while its present stage runs, for as long as the stage may take."""
+        """Renew the lease of ``claim`` during its current stage, up to the stage's time limit."""
         self.watch(Lease(claim))
 
-    def watch(self, kept: Renewable) -> None:
-        """Renew ``kept`` until ``rest``, and end the process when it takes longer than it may."""
-        with self._changed:
-            self._held = WatchedWork(kept, time.monotonic() + kept.time_limit)
-            self._start()
+    def watch(self, work: Renewable) -> None:
+        """Renew ``work`` until ``clear``, and kill the process when it exceeds its time limit."""
+        with self._lock:
+            self._watched = WatchedWork(work, time.monotonic() + work.time_limit)
+            if self._pid != os.getpid():
+                self._pid = os.getpid()
+                threading.Thread(target=self._run, name="heartbeat", daemon=True).start()
         if self.may_kill_process:
-            # The kernel's own alarm: it ends a process whose GIL is held, which no thread of it could.
-            signal.alarm(int(kept.time_limit + settings.JOBS_LEASE_SECONDS) + 1)
+            # The kernel's alarm also ends a process whose GIL is held, which no thread of it could.
+            signal.alarm(int(work.time_limit + settings.JOBS_LEASE_SECONDS) + 1)
 
     def clear(self) -> None:
-        """Nothing is held any more."""
-        with self._changed:
-            self._held = None
+        """Stop renewing: the process holds nothing."""
+        with self._lock:
+            self._watched = None
         if self.may_kill_process:
             signal.alarm(0)
 
-    def _start(self) -> None:
-        if self._pid != os.getpid():
-            self._pid = os.getpid()
-            threading.Thread(target=self._beat, name="heartbeat", daemon=True).start()
-
-    def _beat(self) -> None:
+    def _run(self) -> None:
         renewed = time.monotonic()
         stopping_since: float | None = None
         while True:
             time.sleep(0.25)
-            held = self._held
-            if held is None:
+            watched = self._watched
+            if watched is None:
                 renewed, stopping_since = time.monotonic(), None
                 continue
             now = time.monotonic()
-            if now > held.until:
-                self._end(held, timed_out=True)
+            if now > watched.until:
+                self._kill_process(watched, timed_out=True)
             if shared_memory.is_stopping():
                 stopping_since = stopping_since or now
                 if now - stopping_since > settings.JOBS_STOP_GRACE_SECONDS:
-                    self._end(held, timed_out=False)
-            if now - renewed >= held.kept.renew_seconds:
+                    self._kill_process(watched, timed_out=False)
+            if now - renewed >= watched.work.renew_seconds:
                 renewed = now
-                _renew(held.kept)
-
-    def _end(self, held: WatchedWork, *, timed_out: bool) -> None:
-        """Let go of what does not come back, then end the process: its thread cannot be stopped."""
-        with self._changed:
-            if not self.may_kill_process or self._held is not held:
-                return
-            with held.kept.log_context():
-                log.error("Ending this worker: %s.", held.kept)
                 try:
-                    held.kept.release(timed_out=timed_out)
+                    close_old_connections()
+                    watched.work.renew()
                 except (DatabaseError, InterfaceError, ClaimLost) as error:
-                    log.error("Could not let go of it (%s); its time will run out.", safe_error_name(error))
+                    # The lease expires unless a later renewal succeeds; the fence rejects what is written after that.
+                    with watched.work.log_context():
+                        log.warning("Could not renew the lease: %s", safe_error_name(error))
+
+    def _kill_process(self, watched: WatchedWork, *, timed_out: bool) -> None:
+        """Release the work, then kill the process: its thread cannot be stopped."""
+        with self._lock:
+            if not self.may_kill_process or self._watched is not watched:
+                return
+            with watched.work.log_context():
+                log.error("Killing this worker: %s.", watched.work)
+                try:
+                    watched.work.release(timed_out=timed_out)
+                except (DatabaseError, InterfaceError, ClaimLost) as error:
+                    log.error("Could not release the lease (%s); it will expire.", safe_error_name(error))
             os.kill(os.getpid(), signal.SIGKILL)
-
-
-def _renew(kept: Renewable) -> None:
-    try:
-        close_old_connections()
-        kept.renew()
-    except (DatabaseError, InterfaceError, ClaimLost) as error:
-        # Its time runs out unless a later beat succeeds; the fence refuses what is written after that.
-        with kept.log_context():
-            log.warning("Could not renew what is held: %s", safe_error_name(error))
 
 
 HEARTBEAT = Heartbeat()

@@ -1,4 +1,4 @@
-"""Which clusters of workers are up: each says so every few seconds, by the database's clock."""
+"""Registry of live clusters: each upserts a row every few seconds, by the database's clock."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import time
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
 
 from django.conf import settings
 from django.db import connection
@@ -20,60 +19,52 @@ from jobs.models import Cluster
 HEARTBEAT_SECONDS = 5.0
 ALIVE_SECONDS = 30
 
-# A cluster may come back under the name of one before it: in a container every main process has the same number.
+# A new cluster may have the name of an old one: in a container every main process has the same pid.
 UPSERT_CLUSTER = """
 WITH old AS (
     SELECT name FROM clusters WHERE seen_at < clock_timestamp() - interval '1 hour' AND name <> %(name)s
     FOR UPDATE SKIP LOCKED
-), swept AS (DELETE FROM clusters USING old WHERE clusters.name = old.name)
+), deleted AS (DELETE FROM clusters USING old WHERE clusters.name = old.name)
 INSERT INTO clusters (name, workers, started_at, seen_at, clock_ahead, fingerprint)
 VALUES (%(name)s, %(workers)s, clock_timestamp(), clock_timestamp(),
         %(clock)s - extract(epoch FROM clock_timestamp())::float, %(fingerprint)s::jsonb)
 ON CONFLICT (name) DO UPDATE SET
     workers = excluded.workers, seen_at = excluded.seen_at, clock_ahead = excluded.clock_ahead,
     fingerprint = excluded.fingerprint,
-    started_at = CASE WHEN %(first)s THEN excluded.started_at ELSE clusters.started_at END
+    started_at = CASE WHEN %(is_new)s THEN excluded.started_at ELSE clusters.started_at END
 """
-_begun: set[str] = set()
+_registered: set[str] = set()
 
 
 def record_heartbeat() -> None:
-    """Write that this cluster is up, and forget those that have not been seen for an hour."""
-    name = shared_memory.cluster_name()
-    values = {
+    """Record that this cluster is alive; delete clusters that have not been seen for an hour."""
+    name, fingerprint = shared_memory.cluster_name(), {}
+    if settings.JOBS_FINGERPRINT:
+        get_fingerprint: Callable[[], dict[str, str]] = import_string(settings.JOBS_FINGERPRINT)
+        fingerprint = get_fingerprint()
+    params = {
         "name": name,
         "workers": settings.WORKERS,
         "clock": time.time(),
-        "fingerprint": json.dumps(_fingerprint()),
-        "first": name not in _begun,
+        "fingerprint": json.dumps(fingerprint),
+        "is_new": name not in _registered,
     }
     with connection.cursor() as cursor:
-        cursor.execute(UPSERT_CLUSTER, values)
-    _begun.add(name)
+        cursor.execute(UPSERT_CLUSTER, params)
+    _registered.add(name)
 
 
 def unregister() -> None:
-    """Take this cluster from the list: it stops."""
+    """Remove this cluster, because it stops."""
     Cluster.objects.filter(pk=shared_memory.cluster_name()).delete()
 
 
 def live_clusters() -> QuerySet[Cluster]:
-    """Return the clusters that were seen within 30 seconds, by the database's clock."""
-    return Cluster.objects.filter(seen_at__gte=_ago(ALIVE_SECONDS))
+    """Return the clusters that were seen within 30 seconds."""
+    since = ExpressionWrapper(Now() - Value(timedelta(seconds=ALIVE_SECONDS)), output_field=DateTimeField())
+    return Cluster.objects.filter(seen_at__gte=since)
 
 
 def count_workers() -> int:
-    """Return how many workers there are, over all clusters that are alive."""
+    """Count the workers of all live clusters."""
     return int(live_clusters().aggregate(workers=Sum("workers"))["workers"] or 0)
-
-
-def _ago(seconds: int) -> Any:
-    return ExpressionWrapper(Now() - Value(timedelta(seconds=seconds)), output_field=DateTimeField())
-
-
-def _fingerprint() -> dict[str, str]:
-    """Return what ``settings.JOBS_FINGERPRINT``, a function, says of this process's configuration."""
-    if not settings.JOBS_FINGERPRINT:
-        return {}
-    tell: Callable[[], dict[str, str]] = import_string(settings.JOBS_FINGERPRINT)
-    return tell()

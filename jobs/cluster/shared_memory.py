@@ -1,4 +1,4 @@
-"""What the processes of one cluster share: plain bytes of memory, so that no SIGKILL can leave a lock behind."""
+"""Shared memory of a cluster's processes: stop flag, last claim attempt, main pid. No lock for a SIGKILL to leave."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def cluster_name() -> str:
 
 
 def request_stop() -> None:
-    """Tell the workers to claim nothing more and to let go of what they hold. Safe in a signal handler."""
+    """Tell the workers to claim nothing more and to release their jobs. Safe in a signal handler."""
     _stopping.value = True
 
 
@@ -35,7 +35,7 @@ def is_stopping() -> bool:
 
 
 def record_claim_attempt() -> None:
-    """Note that a worker of this cluster has just looked for work: the sign of life that the watchdog reads."""
+    """Record that a worker of this cluster has just looked for work, for the hang watchdog."""
     _claimed.value = time.monotonic()
 
 

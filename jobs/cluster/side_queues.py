@@ -1,4 +1,4 @@
-"""Queues that are worked through beside the jobs, by the same workers: the engine knows their modules by name only."""
+"""Side queues: queues of other apps that the workers serve beside the jobs (``settings.JOBS_SIDE_QUEUES``)."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.jobs")
 
 
 class SideQueue(Protocol):
-    """What each module of ``settings.JOBS_SIDE_QUEUES`` has."""
+    """Interface of each module of ``settings.JOBS_SIDE_QUEUES``."""
 
     def count_claimable(self, cursor: Any, *, most: int) -> int:
-        """Return how many workers of this cluster would find work, up to ``most``. ``cursor`` may be psycopg's."""
+        """Count the workers of this cluster that would find work, up to ``most``. ``cursor`` may be psycopg's."""
         ...
 
     def drain(self, until: float) -> int:
-        """Work until nothing is due or ``time.monotonic()`` says ``until``; return how many pieces were worked on.
+        """Work until nothing is due or ``time.monotonic()`` reaches ``until``; return how many messages were handled.
 
-        What it works on is kept by ``jobs.cluster.heartbeat``, so that a worker that hangs ends.
+        ``jobs.cluster.heartbeat`` watches each message, so that a worker that hangs is killed.
         """
         ...
 
@@ -37,30 +37,30 @@ class SideQueue(Protocol):
 
 
 def count_claimable(cursor: Any, *, most: int) -> int:
-    found = 0
+    count = 0
     for queue in _queues():
-        found += queue.count_claimable(cursor, most=most - found) if found < most else 0
-    return found
+        count += queue.count_claimable(cursor, most=most - count) if count < most else 0
+    return count
 
 
 def drain_all() -> bool:
-    """Give each queue a turn of JOBS_DRAIN_SECONDS; tell whether one had to stop before its work was done.
+    """Give each queue a time slice of JOBS_DRAIN_SECONDS; tell whether one was interrupted with work left.
 
-    A queue that is broken must not keep the jobs from their turn.
+    The failure of a queue must not keep the jobs from running.
     """
-    cut_short = False
+    is_interrupted = False
     for queue in _queues():
         until = time.monotonic() + settings.JOBS_DRAIN_SECONDS
         try:
-            worked = queue.drain(until)
+            count = queue.drain(until)
         except (OperationalError, InterfaceError):
             raise
         except Exception as error:
-            log.error("A queue beside the jobs failed.", exception=errors.safe_traceback(error), reported=True)
+            log.error("A side queue failed.", exception=errors.safe_traceback(error), reported=True)
             tracing.report_error(error)
             continue
-        cut_short |= bool(worked) and (shared_memory.is_stopping() or time.monotonic() > until)
-    return cut_short
+        is_interrupted |= bool(count) and (shared_memory.is_stopping() or time.monotonic() > until)
+    return is_interrupted
 
 
 def are_idle() -> bool:

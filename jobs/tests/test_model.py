@@ -34,7 +34,6 @@ from jobs.claims import Claim, ClaimLost
 from jobs.cluster import heartbeat as heart
 from jobs.models import Event, UploadJob
 from jobs.outcomes import Advance, Permanent, Retryable, Wait
-from jobs.settlement import apply_outcome
 from jobs.states import Stage
 from testing.error_codes import error_code
 from testing.factories import DocumentFactory
@@ -195,7 +194,7 @@ class Machine(RuleBasedStateMachine):
     def advance(self, claim: Claim, writes: bool) -> None:
         def work() -> None:
             if not writes:
-                apply_outcome(claim, Advance())
+                claim.settle(Advance())
                 return
             with claim.transaction():
                 claim.advance()
@@ -236,7 +235,7 @@ class Machine(RuleBasedStateMachine):
     @rule(claim=claimed)
     def wait(self, claim: Claim) -> None:
         woken = (job := self.holds(claim)) and job.woken
-        if job := self.attempt(claim, lambda: apply_outcome(claim, Wait(PAUSE, error_code("WAITING_FOR_NOTHING")))):
+        if job := self.attempt(claim, lambda: claim.settle(Wait(PAUSE, error_code("WAITING_FOR_NOTHING")))):
             job.let_go("queued", "WAITING", attempts=job.attempts - 1, parked=not woken)
 
     @rule(claim=claimed)
@@ -252,7 +251,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(claim=claimed)
     def fail(self, claim: Claim) -> None:
-        if job := self.attempt(claim, lambda: apply_outcome(claim, Retryable(error_code("X"), "x", retry_after=PAUSE))):
+        if job := self.attempt(claim, lambda: claim.settle(Retryable(error_code("X"), "x", retry_after=PAUSE))):
             if job.attempts <= settings.JOBS_MAX_RETRIES:
                 job.let_go("retryable", "RETRY_SCHEDULED", parked=True)
             else:
@@ -260,7 +259,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(claim=claimed)
     def refuse(self, claim: Claim) -> None:
-        if job := self.attempt(claim, lambda: apply_outcome(claim, Permanent(error_code("X"), "x"))):
+        if job := self.attempt(claim, lambda: claim.settle(Permanent(error_code("X"), "x"))):
             job.let_go("deadletter", "DLQ_MOVED")
 
     @rule(claim=claimed)

@@ -10,7 +10,7 @@ import pytest
 from django.db import connection
 from pytest_django import Settings
 
-from jobs import claims, services, settlement, worker
+from jobs import claims, services, worker
 from jobs.models import Event, UploadJob
 from jobs.outcomes import Retryable
 from testing.error_codes import error_code
@@ -68,8 +68,8 @@ def test_waits_of_3_6_and_12_seconds_then_the_dead_letters(ana: UUID) -> None:
 
 
 def test_a_vendor_that_says_when_is_waited_for_longer() -> None:
-    assert settlement.retry_delay(1, floor=40) == timedelta(seconds=40)
-    assert settlement.retry_delay(3, floor=5) == timedelta(seconds=12)
+    assert claims.retry_delay(1, floor=40) == timedelta(seconds=40)
+    assert claims.retry_delay(3, floor=5) == timedelta(seconds=12)
 
 
 def test_what_no_later_try_can_mend_is_dead_at_once(ana: UUID) -> None:

@@ -75,7 +75,7 @@ def test_one_ring_is_one_drain_of_both_and_asks_for_another_when_time_was_up(
 
     worker.drain()
 
-    assert bell._hear()
+    assert bell.wait_for_notification()
 
 
 def test_a_drain_that_has_done_everything_asks_for_no_other(other: fake_side_queue.Fake, bell: NotifyBroker) -> None:
@@ -85,7 +85,7 @@ def test_a_drain_that_has_done_everything_asks_for_no_other(other: fake_side_que
 
     worker.drain()
 
-    assert not bell._hear()
+    assert not bell.wait_for_notification()
 
 
 def test_the_bell_counts_both_up_to_the_workers(
@@ -117,12 +117,12 @@ def test_a_lost_ring_of_a_queue_beside_is_made_up_for(
     assert bell.dequeue() is None
     shared_memory.record_claim_attempt()
     maintenance.MaintenanceLoop().tick()
-    assert not bell._hear()
+    assert not bell.wait_for_notification()
     other.due = 1
 
     maintenance.MaintenanceLoop().tick()
 
-    assert bell._hear()
+    assert bell.wait_for_notification()
 
 
 def test_a_broken_queue_beside_keeps_no_job_waiting(
@@ -134,7 +134,7 @@ def test_a_broken_queue_beside_keeps_no_job_waiting(
     worker.drain()
 
     assert done() == 1
-    assert "A queue beside the jobs failed." in caplog.text
+    assert "A side queue failed." in caplog.text
     assert "somebody's text" not in caplog.text
 
 

@@ -13,7 +13,6 @@ from playwright.sync_api import Dialog, Page, expect
 from documents.models import Document
 from documents.tests.s3_settings import use_s3_storage
 from jobs.outcomes import Permanent
-from jobs.settlement import apply_outcome
 from portal.tests.conftest import PASSWORD, with_password
 from testing.browser import Visit
 from testing.error_codes import error_code
@@ -232,7 +231,7 @@ def test_a_connection_that_breaks_off_is_told_and_can_be_tried_again(home: Visit
 def test_a_failed_document_is_tried_again_by_its_button(home: Visit, ana: Person) -> None:
     page = home.page
     ana.upload(LETTER, filename="letter.pdf")
-    apply_outcome(stop_before("queued"), Permanent(error_code("PARSE_FAILED"), "x"))
+    stop_before("queued").settle(Permanent(error_code("PARSE_FAILED"), "x"))
 
     page.goto("/")
     page.get_by_role("button", name="Try again letter.pdf").click()

@@ -17,7 +17,6 @@ from documents.models import Document
 from embeddings.models import DocumentChunk
 from jobs.models import UploadJob
 from jobs.outcomes import Permanent
-from jobs.settlement import apply_outcome
 from portal import document_list
 from portal.tests.conftest import signed_in
 from portal.views.home import PACE
@@ -41,7 +40,7 @@ def _instant(settings: Any) -> None:
 def fail(person: Person, code: str, content: bytes = PDF) -> Any:
     """Let a document fail for ``code``."""
     uploaded = person.upload(content)
-    apply_outcome(stop_before("queued"), Permanent(error_code(code), "x"))
+    stop_before("queued").settle(Permanent(error_code(code), "x"))
     return uploaded
 
 
@@ -160,7 +159,7 @@ def test_the_list_asks_again_only_while_something_moves_and_more_slowly_while_no
         paces.append(answer.context["every"])
         asked = {"seen": answer.context["listed"].fingerprint, "quiet": answer.context["quiet"]}
     settled = client.get("/list", asked)
-    apply_outcome(stop_before("queued"), Permanent(error_code("NOT_A_PDF"), "x"))
+    stop_before("queued").settle(Permanent(error_code("NOT_A_PDF"), "x"))
     moved = client.get("/list", asked)
 
     assert paces == list(PACE)
@@ -296,7 +295,7 @@ def test_a_document_that_is_not_read_yet_says_so_and_loads_again_when_it_is(ana:
     path = f"/d/{uploaded.document_id}"
 
     before, still = client.get(path), client.get(f"{path}/status")
-    apply_outcome(stop_before("queued"), Permanent(error_code("NOT_A_PDF"), "x"))
+    stop_before("queued").settle(Permanent(error_code("NOT_A_PDF"), "x"))
     after = client.get(f"{path}/status")
 
     assert b"as soon as" in before.content

@@ -19,7 +19,6 @@ from documents.models import Document
 from embeddings.tests.conftest import RecordingOpenAIServer, vendor  # noqa: F401  (a fixture)
 from jobs import worker
 from jobs.claims import ClaimLost
-from jobs.settlement import apply_outcome
 from statutes import periodic, services
 from statutes.intake import IntakeStatus, accept_message
 from statutes.models import Law, LawVersion
@@ -110,7 +109,7 @@ def test_a_law_that_does_not_fit_its_schema_is_not_uploaded(laws: S3Server) -> N
     claim = stop_before("parsed")
     LawVersion.objects.update(canonical={**(sample_laws.version_of(sent).canonical or {}), "title": 7})
 
-    apply_outcome(claim, worker.run_stage(claim))
+    claim.settle(worker.run_stage(claim))
     run_to_the_end()
 
     job = sample_laws.job_of(sent)
@@ -124,7 +123,7 @@ def test_a_text_that_was_changed_in_the_store_is_not_published(laws: S3Server) -
     path = Path(configured.STORAGE_ROOT, str(Document.objects.get().parsed_path).removeprefix("storage://"))
     path.write_bytes(path.read_bytes().replace(b"impuesto", b"IMPUESTO", 1))
 
-    apply_outcome(claim, worker.run_stage(claim))
+    claim.settle(worker.run_stage(claim))
     run_to_the_end()
 
     job = sample_laws.job_of(sent)
@@ -146,7 +145,7 @@ def test_a_law_whose_vectors_are_not_as_they_were_bought_is_not_published(harm: 
     with connection.cursor() as cursor:
         cursor.execute(harm)
 
-    apply_outcome(claim, worker.run_stage(claim))
+    claim.settle(worker.run_stage(claim))
     run_to_the_end()
 
     job = sample_laws.job_of(sent)

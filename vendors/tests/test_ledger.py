@@ -14,7 +14,6 @@ from django.db import connection, transaction
 from jobs.claims import claim_next
 from jobs.models import UploadJob
 from jobs.outcomes import Permanent, Wait
-from jobs.settlement import apply_outcome as settle_job
 from testing.concurrency import at_once
 from testing.error_codes import error_code
 from testing.factories import JobFactory
@@ -234,7 +233,7 @@ def test_raising_a_budget_wakes_the_jobs_that_wait_for_it() -> None:
     for _ in range(2):
         claim = claim_next("test:1:1")
         assert claim is not None
-        settle_job(claim, Wait(3600, error_code("BUDGET_SPENT")))
+        claim.settle(Wait(3600, error_code("BUDGET_SPENT")))
 
     ledger.set_budget(TENANT, Decimal(50))
 
