@@ -1,4 +1,4 @@
-"""Documents in the admin: by their ids, with the way to everything else about them."""
+"""The admin of documents: ids only, with links to everything related."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from testing.personas import Person, plan_pdf
 pytestmark = pytest.mark.django_db
 
 
-def test_a_document_s_page_leads_to_its_job_and_to_all_else_about_it(ana: Person) -> None:
+def test_a_documents_page_links_to_its_job_and_related_lists(ana: Person) -> None:
     uploaded = ana.upload(plan_pdf("drugs"), filename="canary.pdf")
     root = Staff("root", superuser=True)
 

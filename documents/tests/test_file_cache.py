@@ -1,4 +1,4 @@
-"""What was fetched from afar is fetched once, belongs to a document that is there, and goes in its time."""
+"""The cache of remote files: fetched once, only for existing documents, bounded in age and size."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def cached_files(settings: Any) -> list[Path]:
 
 
 def observed_response(seen: list[int], look: Callable[[], int]) -> Kind:
-    """A way of the store to answer well, and to look at something first."""
+    """Return a kind of response that is good, after calling ``look``."""
 
     def change(_faults: object, answer: Any) -> Any:
         seen.append(look())
@@ -56,7 +56,7 @@ def observed_response(seen: list[int], look: Callable[[], int]) -> Kind:
     return Kind("watched", sold=True, change=change)
 
 
-def test_nobody_draws_less_while_the_store_is_asked(remote_ana: Person, server: S3Server) -> None:
+def test_fetching_from_the_store_occupies_no_sandbox(remote_ana: Person, server: S3Server) -> None:
     uploaded, free = remote_ana.upload(text_pdf("words")), list[int]()
     Document.objects.filter(pk=uploaded.document_id).update(stored_at=Now())
     server.misbehave("GET /raw/*", observed_response(free, page_images._sandboxes.qsize))
@@ -82,7 +82,7 @@ def test_a_text_is_fetched_once_for_all_its_pages(remote_ana: Person, settings: 
     assert parse_store.read_page(document, 3) == parse_store.read_page(document, 0) == ("", len(text))
 
 
-def test_a_text_that_is_not_the_recorded_one_is_not_kept(remote_ana: Person, settings: Any) -> None:
+def test_a_text_with_another_hash_is_not_cached(remote_ana: Person, settings: Any) -> None:
     document = Document.objects.get(pk=remote_ana.ingest(plan_pdf("hospital care")).document_id)
     document.parsed_sha256 = "0" * 64
 
@@ -90,7 +90,7 @@ def test_a_text_that_is_not_the_recorded_one_is_not_kept(remote_ana: Person, set
     assert cached_files(settings) == []
 
 
-def test_what_was_deleted_while_it_was_fetched_is_not_kept(remote_ana: Person, settings: Any) -> None:
+def test_a_document_deleted_during_the_fetch_is_not_cached(remote_ana: Person, settings: Any) -> None:
     document = Document.objects.get(pk=remote_ana.ingest(plan_pdf("hospital care")).document_id)
     stranger = Document.objects.get(pk=document.pk)
     stranger.user_id = uuid4()
@@ -105,7 +105,7 @@ def test_what_was_deleted_while_it_was_fetched_is_not_kept(remote_ana: Person, s
         assert cached_files(settings) == []
 
 
-def test_a_web_process_begins_with_dropping_what_another_has_left(settings: Any, store: None) -> None:
+def test_a_web_process_evicts_another_processs_files_when_it_starts(settings: Any, store: None) -> None:
     settings.STORAGE_ROOT.joinpath(file_cache.FOLDER).mkdir(parents=True)
     old, young = (settings.STORAGE_ROOT / file_cache.FOLDER / f"{uuid4()}.sha" for _ in range(2))
     for path in (old, young):

@@ -1,4 +1,4 @@
-"""Pages come out in the same words, without what every page prints, under headings that say where one is."""
+"""Headings and running lines: the same words under one outline."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def booklet(*bodies: str, head: str = "Harbor Mutual | PPO 1500", foot: str = "P
 # What every page prints
 
 
-def test_heads_and_feet_stay_on_the_first_page_only() -> None:
+def test_headers_and_footers_stay_on_the_first_page_only() -> None:
     pages = normalize_headings(booklet("One.", "Two.", "Three.", "Four."))
 
     assert pages == ["Harbor Mutual | PPO 1500\n\nOne.\n\nPage 3", "Two.", "Three.", "Four."]
 
 
-def test_a_title_that_is_also_the_head_stays_as_the_heading() -> None:
+def test_a_title_that_is_also_the_header_stays_as_the_heading() -> None:
     bodies = ("# Evidence of Coverage\n\nOne.", "Two.", "Three.", "Four.")
 
     assert (
@@ -50,14 +50,14 @@ def test_a_title_that_is_also_the_head_stays_as_the_heading() -> None:
     )
 
 
-def test_a_foot_in_two_pieces_and_any_order_is_found() -> None:
+def test_a_footer_in_two_pieces_and_any_order_is_removed() -> None:
     feet = ["Form A-1\n\nCoverage", "Coverage\n\nForm A-1", "Form A-1\n\nCoverage", "Coverage\n\nForm A-1"]
     pages = normalize_headings([f"Body {letter}.\n\n{foot}" for letter, foot in zip("abcd", feet, strict=True)])
 
     assert pages[1:] == ["Body b.", "Body c.", "Body d."]
 
 
-def test_left_and_right_pages_have_heads_of_their_own() -> None:
+def test_left_and_right_pages_may_have_different_headers() -> None:
     pages = [
         f"**{n}** The plan\n\nText {'abcdefgh'[n]}." if n % 2 else f"Care {n}\n\nText {'abcdefgh'[n]}."
         for n in range(8)
@@ -66,7 +66,7 @@ def test_left_and_right_pages_have_heads_of_their_own() -> None:
     assert normalize_headings(pages)[4:] == ["Text e.", "Text f.", "Text g.", "Text h."]
 
 
-def test_a_foot_that_strayed_between_two_columns_is_found() -> None:
+def test_a_footer_between_two_columns_is_removed() -> None:
     bodies = ["Left.", "Left.\n\nFine.", "Words.", "More words.", "Even more."]
     pages = [f"{body} {n}?\n\nForm A-1" for n, body in enumerate(bodies)]
     pages.append("Left\n\nForm A-1\n\nright\n\nright again")
@@ -94,7 +94,7 @@ def test_a_foot_that_strayed_between_two_columns_is_found() -> None:
         pytest.param([], id="no pages"),
     ],
 )
-def test_nothing_else_is_taken_for_a_head(pages: list[str]) -> None:
+def test_no_other_line_is_taken_for_a_header(pages: list[str]) -> None:
     assert normalize_headings(pages) == pages
 
 
@@ -119,7 +119,7 @@ def test_nothing_else_is_taken_for_a_head(pages: list[str]) -> None:
          "This amendment changes the coverage of the plan known by the name of form HMH. It applies."),
     ],
 )  # fmt: skip
-def test_a_heading_that_is_none_becomes_text(page: str, tidied: str) -> None:
+def test_a_false_heading_becomes_text(page: str, tidied: str) -> None:
     assert normalize_headings([page]) == [tidied]
 
 
@@ -134,7 +134,7 @@ def test_a_heading_that_is_none_becomes_text(page: str, tidied: str) -> None:
         "## a. Hospitals",
     ],
 )
-def test_a_heading_that_is_one_stays(title: str) -> None:
+def test_a_true_heading_stays(title: str) -> None:
     assert normalize_headings([title]) == [title]
 
 
@@ -165,7 +165,7 @@ def test_a_numbered_section_is_above_what_follows_however_large() -> None:
     ]
 
 
-def test_parts_chapters_and_letters_have_their_places() -> None:
+def test_parts_chapters_and_letters_have_their_levels() -> None:
     page = "# PART I - WHO\n\n**Chapter 1. You**\n\n**A. Age**\n\n**1.1 When**\n\n**B. Work**\n\n**Part A: Rest**\n\n"
 
     assert headings(page + "**Appendix B**\n\nx\n\n**Part II**") == [
@@ -209,7 +209,7 @@ def test_other_bold_text_is_left_alone(page: str) -> None:
     assert normalize_headings([page]) == [page]
 
 
-def test_entries_of_a_table_of_contents_are_no_places() -> None:
+def test_entries_of_a_table_of_contents_are_no_headings() -> None:
     entries = "1.1 Cards . . . . . 6\n\n1.2 Rights . . . . . 7\n\n1.3 Costs . . . . . 7"
 
     assert headings(f"# Contents\n\n#### Chapter 1: How it works\n\n**6**\n\n{entries}") == ["# Contents"]
@@ -252,7 +252,7 @@ PAGES_OF += [[piece * (1_500_000 // len(piece))] for piece in MANY] + [[piece * 
 
 
 @pytest.mark.parametrize("pages", PAGES_OF, ids=lambda pages: repr(pages[0][:20]))
-def test_time_is_linear_in_whatever_comes(pages: list[str]) -> None:
+def test_time_is_linear_in_any_text(pages: list[str]) -> None:
     began = time.process_time()
     normalize_headings(pages)
 
@@ -279,7 +279,7 @@ def test_passages_of_the_sample_say_where_they_are_from(evidence: list[str]) -> 
     assert re.search(r"8\.2 Occupational therapy", path[2])
 
 
-def test_the_samples_heads_and_feet_are_gone(evidence: list[str]) -> None:
+def test_the_samples_headers_and_footers_are_removed(evidence: list[str]) -> None:
     rest = "\n".join(evidence[1:])
 
     assert not re.search(
@@ -287,9 +287,9 @@ def test_the_samples_heads_and_feet_are_gone(evidence: list[str]) -> None:
     )
 
 
-def test_doing_it_twice_changes_nothing_more(evidence: list[str]) -> None:
+def test_normalization_of_pages_is_idempotent(evidence: list[str]) -> None:
     assert normalize_headings(evidence) == evidence
 
 
-def test_the_version_tells_one_outline_from_another() -> None:
+def test_the_parser_version_contains_the_heading_rules() -> None:
     assert re.fullmatch(r"\d+\.\d+\.\d+\+1", parsers.VERSION)

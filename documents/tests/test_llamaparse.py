@@ -1,4 +1,4 @@
-"""LlamaParse over HTTP: bought once, found again, collected by whoever learns of it first, shown with its price."""
+"""LlamaParse over HTTP: bought once, found again, collected by poller or callback, billed."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def _expire(uploaded: Upload) -> None:
     services.requeue_due_and_expired()
 
 
-def test_a_submit_whose_answer_was_lost_is_not_made_twice(ana: Person, vendor: LlamaParseServer) -> None:
+def test_a_submit_whose_response_was_lost_is_not_repeated(ana: Person, vendor: LlamaParseServer) -> None:
     vendor.misbehave("POST /api/v2/parse", hang(sold=True))
 
     uploaded = ingest(ana)
@@ -203,7 +203,7 @@ def test_the_same_bytes_are_not_bought_again_by_a_second_declaration(ana: Person
     assert sold_parses(vendor) == 1
 
 
-def test_a_failed_parse_is_buried_and_a_persons_retry_buys_the_next(ana: Person, vendor: LlamaParseServer) -> None:
+def test_a_failed_parse_is_a_dead_letter_and_a_retry_buys_the_next(ana: Person, vendor: LlamaParseServer) -> None:
     vendor.fails = True
     uploaded = ingest(ana)
     assert uploaded.failure == "PARSE_FAILED"
@@ -308,7 +308,7 @@ def test_a_copy_is_deleted_even_when_its_submit_was_never_recorded(ana: Person, 
 # While the vendor is away
 
 
-def test_the_local_parser_stands_in_while_the_breaker_is_open(
+def test_the_local_parser_is_the_fallback_while_the_circuit_is_open(
     ana: Person, vendor: LlamaParseServer, settings: Any
 ) -> None:
     settings.PARSE_FALLBACK = True
@@ -373,7 +373,7 @@ def test_two_files_with_the_same_text_share_its_canonical_path(ana: Person) -> N
     assert Event.objects.filter(job_id=second.job_id, code="PARSE_DEDUP_HIT").exists()
 
 
-def test_deleting_the_canonical_twin_passes_its_text_on(ana: Person) -> None:
+def test_deleting_the_owner_of_a_shared_text_transfers_it(ana: Person) -> None:
     first, second = ana.ingest(text_pdf("the same text")), ana.ingest(text_pdf("the same text") + b"\n% other bytes\n")
     third = ana.ingest(text_pdf("the same text") + b"\n% third bytes\n")
 
@@ -394,7 +394,7 @@ def test_another_tenants_twin_is_never_shared(ana: Person, ben: Person) -> None:
 # What the machine promises of it
 
 
-def test_the_stage_that_was_reached_is_proven(ana: Person, vendor: LlamaParseServer) -> None:
+def test_the_invariants_of_the_reached_stage_hold(ana: Person, vendor: LlamaParseServer) -> None:
     vendor.delay = 1000
     uploaded = ana.upload(PDF)
     run_to_the_end(2)

@@ -1,4 +1,4 @@
-"""A hostile document's text becomes HTML that does nothing, and a passage is marked without changing what is shown."""
+"""HTML of hostile markdown is inert, and a highlight changes nothing that is shown."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def parse_safe_html(html: str) -> Seen:
 
 
 @pytest.mark.parametrize("markdown", HOSTILE)
-def test_nothing_that_acts_is_left_of_a_hostile_text(markdown: str) -> None:
+def test_hostile_text_becomes_inert_html(markdown: str) -> None:
     for highlight in (None, (0, len(markdown)), (3, 9)):
         parse_safe_html(render_html(markdown, highlight=highlight))
 

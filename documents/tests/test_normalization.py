@@ -1,4 +1,4 @@
-"""The normal form of parsed markdown: nine rules, applied once and for all."""
+"""Normalization of parsed markdown: nine rules, idempotent, linear."""
 
 import time
 import unicodedata

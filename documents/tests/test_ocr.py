@@ -1,4 +1,4 @@
-"""Pictures of text are read whichever way up they lie, by a child that no picture can make large, slow or dangerous."""
+"""OCR reads scans of any orientation in a child that no picture can make large, slow or dangerous."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ needs_samples = pytest.mark.skipif(not SCANNED.exists(), reason="the shared samp
 
 
 def draw_page(text: str, *, turned: int = 0, skew: float = 0.0) -> Image.Image:
-    """A page of 800 x 600 with ``text`` on it, turned counterclockwise by whole quarters."""
+    """Return a page of 800 x 600 with ``text``, turned counterclockwise by whole quarters."""
     image = Image.new("RGB", (800, 600), "white")
     ImageDraw.Draw(image).text((60, 80), text, fill="black", font=ImageFont.load_default(32), spacing=10)
     return image.rotate(skew, fillcolor="white").rotate(turned, expand=True)
@@ -44,7 +44,7 @@ def draw_page(text: str, *, turned: int = 0, skew: float = 0.0) -> Image.Image:
 
 @pytest.fixture
 def scan(tmp_path: Path) -> Callable[..., Path]:
-    """Saves images as the pages of a PDF without any text."""
+    """Save images as the pages of a PDF without any text."""
 
     def save(*images: Image.Image, rotate: int = 0) -> Path:
         path = tmp_path / "scan.pdf"
@@ -177,30 +177,32 @@ def test_a_wide_step_begins_a_paragraph_and_a_short_line_ends_a_line() -> None:
     assert layout_lines(*body) == "one two\nthree\n\nfour"
 
 
-def test_nothing_gives_nothing() -> None:
+def test_empty_text_stays_empty() -> None:
     assert layout_markdown([], []) == ""
 
 
 # What is capped
 
 
-def zygote_pid() -> int:
+def fork_server_pid() -> int:
     assert ocr_sandbox._process is not None
     return ocr_sandbox._process.pid
 
 
 def status(process: int, name: str) -> int:
-    """A figure of /proc/PID/status: kilobytes, where it is memory."""
+    """Return a figure of /proc/PID/status: kilobytes, where it is memory."""
     lines = Path(f"/proc/{process}/status").read_text().splitlines()
     return next((int(line.split()[1]) for line in lines if line.startswith(f"{name}:")), 0)
 
 
 def children() -> list[int]:
-    return [int(pid) for pid in Path(f"/proc/{zygote_pid()}/task/{zygote_pid()}/children").read_text().split()]
+    return [
+        int(pid) for pid in Path(f"/proc/{fork_server_pid()}/task/{fork_server_pid()}/children").read_text().split()
+    ]
 
 
 def only_child() -> int:
-    """Waits for the zygote to fork."""
+    """Wait for the fork server to fork."""
     until = time.monotonic() + 20
     while not (pids := children()):
         assert time.monotonic() < until
@@ -210,7 +212,7 @@ def only_child() -> int:
 
 @contextmanager
 def resident() -> Iterator[list[int]]:
-    """What the children held at most, in kilobytes, sampled."""
+    """Return the most memory of the children, in kilobytes, sampled."""
     peaks, over = [0], threading.Event()
 
     def watch() -> None:
@@ -227,7 +229,7 @@ def resident() -> Iterator[list[int]]:
 
 @contextmanager
 def reading(path: Path) -> Iterator[list[StageFailure]]:
-    """A slice under way in another thread, over when the block has been left."""
+    """Run a batch in another thread until the block ends."""
     failures: list[StageFailure] = []
 
     def read() -> None:
@@ -251,7 +253,7 @@ def outcome(path: Path) -> str:
 
 def computed() -> float:
     """CPU seconds of the zygote and its children so far."""
-    fields = Path(f"/proc/{zygote_pid()}/stat").read_text().rsplit(")", 1)[1].split()
+    fields = Path(f"/proc/{fork_server_pid()}/stat").read_text().rsplit(")", 1)[1].split()
     return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
@@ -268,7 +270,7 @@ BOMBS: dict[Callable[[], bytes], str] = {
 
 
 @pytest.mark.parametrize("kind", BOMBS, ids=lambda kind: kind.__name__)
-def test_a_bomb_is_typed_in_time_and_its_child_stays_small(kind: Callable[[], bytes], saved: Saved) -> None:
+def test_a_bomb_fails_in_time_and_its_child_stays_small(kind: Callable[[], bytes], saved: Saved) -> None:
     path = saved(kind())
     ocr.recognize_pages(path, [])  # the zygote is there
     spent = computed()
@@ -309,7 +311,7 @@ def test_a_dense_scan_at_600_dpi_fits(scan: Scan) -> None:
     assert 100 << 10 < peaks[0] <= RESIDENT_MB << 10
 
 
-def test_a_child_killed_midway_costs_an_attempt_and_the_next_slice_is_read(scan: Scan) -> None:
+def test_a_killed_child_costs_an_attempt_and_the_next_batch_is_read(scan: Scan) -> None:
     path = scan(draw_page(PARAGRAPH))
     ocr.recognize_pages(path, [])
 
@@ -355,15 +357,15 @@ def test_the_child_can_open_neither_file_nor_socket_once_it_reads_pages(scan: Sc
             time.sleep(0.005)
 
 
-def test_the_zygote_has_one_thread_and_reports_to_nobody(scan: Scan, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_fork_server_has_one_thread_and_no_telemetry(scan: Scan, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DJANGO_SECRET_KEY", "do not tell")
     ocr_sandbox.close()
     ocr.recognize_pages(scan(draw_page("warm")), [0])
 
-    environment = Path(f"/proc/{zygote_pid()}/environ").read_bytes()
+    environment = Path(f"/proc/{fork_server_pid()}/environ").read_bytes()
     assert b"do not tell" not in environment
     assert b"ORT_DISABLE_TELEMETRY=1" in environment
-    assert status(zygote_pid(), "Threads") == 1  # a fork of several threads may hang
+    assert status(fork_server_pid(), "Threads") == 1  # a fork of several threads may hang
 
 
 def test_libraries_that_do_not_load_are_the_deployments_fault(

@@ -1,4 +1,4 @@
-"""Scans through the whole pipeline: pages without a text layer are read, a slice at a time, and only those."""
+"""Scans through the pipeline: blank pages are read by OCR in batches, and only those."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_only_pages_without_a_text_layer_are_read(ana: Person, reader: Reader) -
     assert any("Scanned words of page 4." in passage["text"] for passage in passages)
 
 
-def test_without_ocr_a_scan_says_that_it_needs_it_and_is_read_when_declared_again(ana: Person, reader: Reader) -> None:
+def test_a_scan_fails_without_ocr_and_is_read_when_declared_with_it(ana: Person, reader: Reader) -> None:
     scan = text_pdf("", "")
     uploaded = ana.ingest(scan)
     assert uploaded.failure == "NO_TEXT_LAYER"
@@ -60,7 +60,7 @@ def test_without_ocr_a_scan_says_that_it_needs_it_and_is_read_when_declared_agai
     assert uploaded.job.state == "done"
 
 
-def test_slices_are_kept_and_a_lost_worker_reads_only_what_is_left(ana: Person, reader: Reader) -> None:
+def test_batches_are_saved_and_a_lost_worker_repeats_only_one(ana: Person, reader: Reader) -> None:
     reader.fails[5] = Retryable(error_code("PARSER_CRASHED"), "Once.")
     uploaded = ana.ingest(text_pdf(*[""] * 7), ocr=True)
     assert ScannedPage.objects.count() == ocr.PAGES_PER_BATCH
@@ -73,7 +73,7 @@ def test_slices_are_kept_and_a_lost_worker_reads_only_what_is_left(ana: Person, 
     assert not ScannedPage.objects.exists(), "they are in the parsed text now"
 
 
-def test_what_another_engine_has_read_is_read_again(
+def test_pages_read_by_another_engine_are_read_again(
     ana: Person, reader: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reader.fails[5] = Retryable(error_code("PARSER_CRASHED"), "Once.")
@@ -97,7 +97,7 @@ def test_a_page_that_cannot_be_read_loses_only_itself(ana: Person, reader: Reade
     assert ana.get(f"/documents/{uploaded.document_id}").json()["failed_pages"] == [2]
 
 
-def test_a_page_that_crashes_ocr_every_time_is_given_up_at_the_last_try(ana: Person, reader: Reader) -> None:
+def test_a_page_that_always_crashes_ocr_is_skipped_at_the_last_try(ana: Person, reader: Reader) -> None:
     reader.fails[2] = Retryable(error_code("PARSER_CRASHED"), "Always.")
 
     uploaded = ana.ingest(text_pdf("", "", ""), ocr=True)
@@ -107,7 +107,7 @@ def test_a_page_that_crashes_ocr_every_time_is_given_up_at_the_last_try(ana: Per
     assert ana.get(f"/documents/{uploaded.document_id}").json()["failed_pages"] == [3]
 
 
-def test_a_long_scan_lets_others_go_first_between_its_slices(
+def test_a_long_scan_yields_to_other_jobs_between_batches(
     ana: Person, reader: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("documents.parsing.ocr_pages.TURN_SECONDS", -1.0)
@@ -126,7 +126,7 @@ def test_a_scan_in_which_nothing_can_be_read_says_so(ana: Person, monkeypatch: p
     assert uploaded.failure == "NO_TEXT_FOUND"
 
 
-def test_deleting_a_document_deletes_what_was_read(ana: Person, reader: Reader) -> None:
+def test_deleting_a_document_deletes_its_ocr_text(ana: Person, reader: Reader) -> None:
     reader.fails[5] = Retryable(error_code("PARSER_CRASHED"), "Once.")
     uploaded = ana.ingest(text_pdf(*[""] * 7), ocr=True)
 

@@ -1,4 +1,4 @@
-"""Pages as people see them: the right one, the right words marked, whatever the file does; and only to its owner."""
+"""Page images and boxes: the right page, the right words, for the owner only, whatever the file does."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ OTHERS = [f"Rule {n}: other services cost {n * 7} percent after the deductible o
 
 @pytest.fixture
 def store_document(ana: Person) -> StoreDocument:
-    """Puts a file of Ana's into the store, as if the first stage had looked at it."""
+    """Upload a file of Ana's as if the first stage had checked it."""
 
     def store(content: bytes, pages: int | None = None) -> Document:
         uploaded = ana.upload(content)
@@ -65,7 +65,7 @@ def draw_pdf(*pages: Callable[[Canvas], None], size: tuple[float, float] = (612,
 
 
 def draw_sentence(canvas: Canvas) -> None:
-    """The sentence in red among other lines in black, broken over two of them."""
+    """Draw the sentence in red over two lines, among other lines in black."""
     for number, line in enumerate(OTHERS):
         canvas.drawString(60, 700 - 40 * number, line)
     canvas.setFillColorRGB(1, 0, 0)
@@ -102,7 +102,7 @@ def colour_page(red: float, green: float, blue: float, *size: float) -> Callable
     return draw
 
 
-def test_the_picture_is_of_the_page_that_was_asked_for(store_document: StoreDocument) -> None:
+def test_the_requested_page_is_rendered(store_document: StoreDocument) -> None:
     document = store_document(
         draw_pdf(colour_page(1, 0, 0, 300, 300), colour_page(0, 1, 0, 300, 600), colour_page(0, 0, 1, 600, 300))
     )
@@ -117,11 +117,11 @@ def test_the_picture_is_of_the_page_that_was_asked_for(store_document: StoreDocu
 
 
 @pytest.mark.parametrize(("width", "rendered"), [(1, 100), (10**9, 1600)])
-def test_no_width_is_drawn_that_nobody_needs(store_document: StoreDocument, width: int, rendered: int) -> None:
+def test_the_width_of_a_page_image_is_clamped(store_document: StoreDocument, width: int, rendered: int) -> None:
     assert open_jpeg(render_page(store_document(text_pdf("words")), 1, width=width)).width == rendered
 
 
-def test_a_page_without_end_is_shown_narrower(store_document: StoreDocument) -> None:
+def test_a_very_long_page_is_rendered_narrower(store_document: StoreDocument) -> None:
     assert open_jpeg(render_page(store_document(draw_pdf(draw_sentence, size=(300, 6000))), 1)).size == (125, 2500)
 
 
@@ -173,7 +173,7 @@ def test_boxes_lie_on_the_words_however_the_page_is_turned_and_cropped(
     assert sum(box.width * box.height for box in location.boxes) < 7000
 
 
-def test_a_box_is_where_the_words_were_set(store_document: StoreDocument) -> None:
+def test_a_box_covers_the_printed_words(store_document: StoreDocument) -> None:
     document = store_document(draw_pdf(draw_sentence))
 
     first, second = locate_passage(document, 1, SENTENCE).boxes
@@ -197,13 +197,13 @@ def test_a_box_is_where_the_words_were_set(store_document: StoreDocument) -> Non
         "YOU PAY NOTHING FOR [preventive care](https://example.org/care) WITHIN THE NETWORK OF THIS PLAN",
     ],
 )
-def test_markdown_is_found_in_what_it_was_made_of(store_document: StoreDocument, passage: str) -> None:
+def test_markdown_syntax_does_not_prevent_a_match(store_document: StoreDocument, passage: str) -> None:
     document = store_document(draw_pdf(draw_sentence))
 
     assert locate_passage(document, 1, passage).boxes == locate_passage(document, 1, SENTENCE).boxes != []
 
 
-def test_of_a_passage_over_two_pages_each_shows_its_part(store_document: StoreDocument) -> None:
+def test_a_passage_over_two_pages_is_located_on_each(store_document: StoreDocument) -> None:
     def end(canvas: Canvas) -> None:
         canvas.drawString(60, 60, "The plan covers forty visits of physical therapy a year")
 
@@ -229,7 +229,7 @@ def test_of_a_passage_over_two_pages_each_shows_its_part(store_document: StoreDo
         "Rule 99",
     ],
 )
-def test_when_in_doubt_nothing_is_marked(store_document: StoreDocument, passage: str) -> None:
+def test_an_ambiguous_passage_has_no_boxes(store_document: StoreDocument, passage: str) -> None:
     assert locate_passage(store_document(draw_pdf(draw_sentence)), 1, passage).boxes == []
 
 
@@ -239,7 +239,7 @@ def test_a_page_without_text_has_no_boxes(store_document: StoreDocument) -> None
     assert (location.width, location.height, location.boxes) == (300, 300, [])
 
 
-def test_repeated_words_are_taken_where_the_passage_is() -> None:
+def test_repeated_words_are_located_near_the_rest_of_the_passage() -> None:
     blocks = [f"service{name}costs{name * 3}percentinnetworkyoupay" for name in ("alpha", "beta", "gamma", "delta")]
     page = "".join(block + str(number) * 400 for number, block in enumerate(blocks))
     text = "innetworkyoupayservicegammacostsgammagammagammapercent"
@@ -288,7 +288,7 @@ def test_time_to_align_grows_with_the_text_and_no_faster(page: str, text: str) -
     ],
     ids=["bomb", "cyclic", "no pages", "malformed", "password"],
 )
-def test_what_cannot_be_drawn_has_a_code_and_kills_nothing(
+def test_a_page_that_cannot_be_rendered_has_a_code_and_kills_nothing(
     store_document: StoreDocument, content: Callable[[], bytes]
 ) -> None:
     document = store_document(content())
@@ -311,7 +311,7 @@ def test_the_child_knows_no_django() -> None:
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
 
-def test_who_finds_too_many_before_him_is_told_when_to_come_back(
+def test_a_request_that_waits_too_long_gets_503_with_retry_after(
     store_document: StoreDocument, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     document = store_document(text_pdf("words"))
@@ -326,7 +326,7 @@ def test_who_finds_too_many_before_him_is_told_when_to_come_back(
     assert render_page(document, 1)
 
 
-def test_only_so_many_are_let_in(store_document: StoreDocument) -> None:
+def test_too_many_waiting_requests_get_503_at_once(store_document: StoreDocument) -> None:
     document = store_document(text_pdf("words"))
 
     with ExitStack() as others:
@@ -341,7 +341,7 @@ def test_only_so_many_are_let_in(store_document: StoreDocument) -> None:
     assert render_page(document, 1)
 
 
-def test_one_tenant_takes_no_others_place(ana: Person, store_document: StoreDocument) -> None:
+def test_the_limit_of_one_tenant_leaves_room_for_others(ana: Person, store_document: StoreDocument) -> None:
     document = store_document(text_pdf("words"))
 
     with ExitStack() as own:
@@ -354,7 +354,7 @@ def test_one_tenant_takes_no_others_place(ana: Person, store_document: StoreDocu
     assert render_page(document, 1)
 
 
-def test_words_that_take_too_long_to_find_do_not_hide_the_page(
+def test_a_passage_that_fails_to_locate_does_not_hide_the_page(
     store_document: StoreDocument, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     document = store_document(text_pdf("words"))
@@ -370,9 +370,7 @@ def test_words_that_take_too_long_to_find_do_not_hide_the_page(
     assert locate_passage(document, 1, "another").boxes == []
 
 
-def test_looks_are_limited_and_what_the_browser_has_costs_none(
-    ana: Person, store_document: StoreDocument, settings: Any
-) -> None:
+def test_page_views_are_limited_and_a_304_costs_none(ana: Person, store_document: StoreDocument, settings: Any) -> None:
     settings.PAGE_VIEWS_PER_MINUTE = 2
     document = store_document(text_pdf("words"), pages=1)
     ana.get(path(document))
@@ -410,7 +408,7 @@ def test_the_api_shows_a_page_to_bearer_and_session(ana: Person, store_document:
     assert Client().get(path(document)).status_code == 401
 
 
-def test_what_a_browser_has_already_is_not_drawn_again(ana: Person, store_document: StoreDocument) -> None:
+def test_a_matching_etag_is_304_without_rendering(ana: Person, store_document: StoreDocument) -> None:
     document = store_document(text_pdf("words"), pages=1)
     tag = ana.get(path(document))["ETag"]
 
@@ -421,7 +419,7 @@ def test_what_a_browser_has_already_is_not_drawn_again(ana: Person, store_docume
     assert other.status_code == 200
 
 
-def test_anothers_page_does_not_exist(ana: Person, ben: Person, store_document: StoreDocument) -> None:
+def test_a_page_of_another_tenant_is_404(ana: Person, ben: Person, store_document: StoreDocument) -> None:
     document = store_document(text_pdf("words"), pages=1)
     tag = ana.get(path(document))["ETag"]
 
@@ -447,7 +445,7 @@ def test_anothers_page_does_not_exist(ana: Person, ben: Person, store_document: 
     ],
 )
 @pytest.mark.parametrize("counted", [True, False], ids=["counted", "not counted yet"])
-def test_what_is_asked_for_wrongly_is_named(
+def test_an_invalid_parameter_is_named(
     ana: Person, store_document: StoreDocument, page: int, query: dict[str, Any], status: int, code: str, counted: bool
 ) -> None:
     document = store_document(text_pdf("one", "two"), pages=2 if counted else None)
@@ -457,7 +455,7 @@ def test_what_is_asked_for_wrongly_is_named(
     assert (answer.status_code, answer.json()["code"]) == (status, code)
 
 
-def test_before_the_bytes_have_come_there_is_nothing_to_see(ana: Person) -> None:
+def test_a_page_before_the_upload_is_not_ready(ana: Person) -> None:
     document = Document.objects.get(pk=ana.declare(text_pdf("words")).json()["document_id"])
 
     answer = ana.get(path(document))
@@ -521,7 +519,7 @@ def test_a_second_page_needs_no_second_fetch(remote_document: StoreDocument, ser
     assert render_page(document, 2) != first
 
 
-def test_little_is_kept_and_not_for_long(
+def test_the_cache_is_bounded_in_size_and_age(
     remote_document: StoreDocument, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     documents = [remote_document(text_pdf(text)) for text in ("one", "two", "three")]
@@ -536,7 +534,7 @@ def test_little_is_kept_and_not_for_long(
     assert cached_files(settings) == []
 
 
-def test_a_store_that_is_away_is_said_to_be(remote_document: StoreDocument, settings: Any) -> None:
+def test_an_unavailable_store_is_reported(remote_document: StoreDocument, settings: Any) -> None:
     document = remote_document(text_pdf("words"))
     settings.S3_ENDPOINT_URL = "http://127.0.0.1:9"
     settings.STORAGES = dict(settings.STORAGES)

@@ -1,4 +1,4 @@
-"""A bought parse when things overlap, come late or never come: nothing is lost, left over or bought twice."""
+"""Vendor parses under concurrency, delays and faults: nothing is lost, left over or bought twice."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def vendor_routes(vendor: LlamaParseServer, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What the vendor is asked, in order."""
+    """Return the routes that the vendor is asked for, in order."""
     routes: list[str] = []
     serve = vendor.serve
 
@@ -64,7 +64,7 @@ def twins(ana: Person, count: int) -> list[Upload]:
 
 
 def submit_pending(ana: Person, vendor: LlamaParseServer, content: bytes = PDF) -> Upload:
-    """A document whose parse is submitted and does not end."""
+    """Upload a document whose parse is submitted and does not end."""
     vendor.delay = NEVER
     uploaded = ana.upload(content)
     run_to_the_end(2)
@@ -121,7 +121,7 @@ def assert_whole(uploaded: Upload) -> None:
     assert uploaded.job.parsed_path == document(uploaded).parsed_path
 
 
-def test_a_deletion_that_read_its_document_before_a_twin_was_deleted_leaves_the_third_whole(ana: Person) -> None:
+def test_two_deletions_of_a_shared_text_leave_the_third_document_whole(ana: Person) -> None:
     first, second, third = twins(ana, 3)
     stale = document(second)
     ana.delete(f"/documents/{first.document_id}")
@@ -142,9 +142,7 @@ def test_twins_deleted_at_the_same_moment_leave_the_others_whole(ana: Person) ->
     assert_whole(fourth)
 
 
-def test_who_borrows_a_text_while_its_owner_is_parsed_anew_keeps_it(
-    ana: Person, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_shared_text_survives_the_reparse_of_its_owner(ana: Person, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ocr, "recognize_pages", lambda path, pages: dict.fromkeys(pages, "Scanned words."))
     content = text_pdf("the same text", "")
     owner = ana.upload(content)
@@ -171,9 +169,7 @@ def test_who_borrows_a_text_while_its_owner_is_parsed_anew_keeps_it(
 # Deleted, and uploaded again
 
 
-def test_a_document_uploaded_again_keeps_its_parse_when_the_deleted_ones_copy_is_forgotten(
-    ana: Person, vendor: LlamaParseServer
-) -> None:
+def test_a_new_upload_keeps_its_parse_when_old_copies_are_deleted(ana: Person, vendor: LlamaParseServer) -> None:
     vendor.misbehave(SUBMIT, Status(429), times=1)
     first = ana.upload(PDF)
     run_to_the_end(1)
@@ -193,7 +189,7 @@ def test_a_document_uploaded_again_keeps_its_parse_when_the_deleted_ones_copy_is
 
 
 @pytest.mark.parametrize(("lost", "bought"), [(UPLOAD, ["settled"]), (SUBMIT, ["reserved", "settled"])])
-def test_what_a_lost_answer_left_is_forgotten_without_that_of_the_same_file_uploaded_again(
+def test_copies_of_a_lost_response_are_deleted_without_those_of_a_new_upload(
     lost: str, bought: list[str], ana: Person, vendor: LlamaParseServer, settings: Any
 ) -> None:
     settings.VENDOR_TIMEOUT_SECONDS = 1.0
@@ -219,9 +215,7 @@ def test_what_a_lost_answer_left_is_forgotten_without_that_of_the_same_file_uplo
 # A parse that does not come, or not as it should
 
 
-def test_a_parse_that_was_lost_after_it_was_recorded_is_bought_anew_by_a_retry(
-    ana: Person, vendor: LlamaParseServer
-) -> None:
+def test_a_retry_buys_a_parse_that_was_lost_after_it_was_recorded(ana: Person, vendor: LlamaParseServer) -> None:
     uploaded = ana.upload(PDF)
     stop_before("parsed")
     overwrite(uploaded)
@@ -241,7 +235,7 @@ def test_a_parse_that_was_lost_after_it_was_recorded_is_bought_anew_by_a_retry(
 
 
 @pytest.mark.parametrize("wrong", ["page-twice", "page-beyond-the-last"])
-def test_pages_that_the_document_does_not_have_end_it_at_once_and_are_charged_to_it_alone(
+def test_extra_pages_from_the_vendor_fail_the_job_and_are_charged_once(
     wrong: str, ana: Person, vendor: LlamaParseServer
 ) -> None:
     vendor.misbehave(POLL, wrong, times=100)
@@ -254,7 +248,7 @@ def test_pages_that_the_document_does_not_have_end_it_at_once_and_are_charged_to
     assert (uploaded.job.cost_cents, sold_parses(vendor), faults()) == (THREE_PAGES_CENTS, 1, 0)
 
 
-def test_a_vendor_that_counts_more_pages_than_we_do_is_not_asked_again(ana: Person, vendor: LlamaParseServer) -> None:
+def test_a_malformed_parse_is_not_polled_again(ana: Person, vendor: LlamaParseServer) -> None:
     uploaded = ana.upload(PDF)
     stop_before("parsing").move("release")
     Document.objects.update(pages=2)
@@ -290,7 +284,7 @@ def test_one_404_right_after_the_submit_does_not_give_the_parse_up(ana: Person, 
 
 @pytest.mark.parametrize("outage", [Status(503), "refused"])
 @pytest.mark.parametrize("is_done_when_back", [True, False])
-def test_an_outage_that_outlasts_the_deadline_buries_nothing(
+def test_an_outage_beyond_the_deadline_fails_no_job(
     is_done_when_back: bool, outage: Any, ana: Person, vendor: LlamaParseServer
 ) -> None:
     uploaded = submit_pending(ana, vendor)
@@ -313,7 +307,7 @@ def test_an_outage_that_outlasts_the_deadline_buries_nothing(
 
 
 @pytest.mark.parametrize("away", [Status(402), Status(403), Status(503), Status(503, retry_after="600")])
-def test_a_parse_is_looked_at_once_more_before_its_deadline_after_a_wait_for_the_vendor(
+def test_a_parse_is_polled_once_more_after_an_outage_of_the_vendor(
     away: Kind, ana: Person, vendor: LlamaParseServer
 ) -> None:
     uploaded = submit_pending(ana, vendor)
@@ -362,7 +356,7 @@ DRIPS = {"body": dripping(0.1), "head": Kind("dripping-head", sold=True, send=_d
 
 @pytest.mark.parametrize("route", [SUBMIT, POLL])
 @pytest.mark.parametrize("drip", DRIPS)
-def test_an_answer_that_drips_is_over_in_time_and_buys_nothing_again(
+def test_a_dripping_response_ends_in_time_and_buys_nothing_again(
     drip: str, route: str, ana: Person, vendor: LlamaParseServer, settings: Any
 ) -> None:
     settings.VENDOR_TIMEOUT_SECONDS = 0.8
@@ -420,9 +414,7 @@ def test_a_copy_that_cannot_be_deleted_keeps_no_other_from_it(ana: Person, vendo
     assert Removal.objects.filter(path__startswith="llamaparse", try_after__gt=Now()).count() == 1
 
 
-def test_a_copy_whose_failure_opens_the_breaker_keeps_no_other_from_being_deleted(
-    ana: Person, vendor: LlamaParseServer
-) -> None:
+def test_a_failure_that_opens_the_circuit_blocks_no_other_deletion(ana: Person, vendor: LlamaParseServer) -> None:
     stuck, other = ingest(ana), ingest(ana, plan_pdf("vision care", "foot care", "eye care"))
     left = parse_request(stuck).vendor_job_id
     vendor.misbehave(f"DELETE /api/v2/parse/{left}", Status(503), times=1000)
@@ -440,7 +432,7 @@ def test_a_copy_whose_failure_opens_the_breaker_keeps_no_other_from_being_delete
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_keeper_does_not_wait_for_a_vendor_that_hangs_and_asks_it_once(
+def test_the_maintenance_loop_does_not_wait_for_a_hanging_vendor(
     vendor: LlamaParseServer, vendor_routes: list[str], settings: Any
 ) -> None:
     settings.VENDOR_TIMEOUT_SECONDS = 1.5
@@ -459,9 +451,7 @@ def test_the_keeper_does_not_wait_for_a_vendor_that_hangs_and_asks_it_once(
     assert Removal.objects.filter(try_after__gt=Now()).count() == 1, "it is not gone: later again"
 
 
-def test_what_a_failed_round_left_at_the_vendors_is_deleted_and_the_next_rounds_is_kept(
-    ana: Person, vendor: LlamaParseServer
-) -> None:
+def test_copies_of_a_failed_round_are_deleted_and_the_next_rounds_stay(ana: Person, vendor: LlamaParseServer) -> None:
     vendor.fails = True
     uploaded = ingest(ana)
     vendor.fails = False
@@ -527,7 +517,7 @@ def test_waiting_for_budget_asks_the_vendor_nothing(
     assert vendor_routes == []
 
 
-def test_being_rate_limited_spends_no_requests_on_looking_for_what_was_never_made(
+def test_a_rate_limited_submit_searches_for_no_job(
     ana: Person, vendor: LlamaParseServer, vendor_routes: list[str]
 ) -> None:
     vendor.misbehave(SUBMIT, Status(429), times=4)

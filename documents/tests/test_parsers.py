@@ -146,7 +146,7 @@ def test_the_same_bytes_give_the_same_text_in_every_process(tmp_path: Path) -> N
         (pdf_bombs.flate_chained(), "PARSER_OUT_OF_MEMORY"),
     ],
 )
-def test_hopeless_files_are_refused_for_good(save_pdf: Saved, content: bytes, code: str) -> None:
+def test_broken_files_fail_permanently(save_pdf: Saved, content: bytes, code: str) -> None:
     path = save_pdf(content)
 
     with pytest.raises(Permanent) as refusal:
@@ -207,5 +207,5 @@ EXPECTED = {
 
 
 @pytest.mark.parametrize("path", SHARED_FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_real_files_end_as_their_folder_says(path: Path) -> None:
+def test_sample_files_end_as_their_folder_says(path: Path) -> None:
     assert outcome(path) in EXPECTED[path.parent.name]

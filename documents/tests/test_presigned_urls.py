@@ -1,4 +1,4 @@
-"""What a presigned URL promises, against a server that checks signatures; and what no URL may ever hold."""
+"""Presigned URLs against a server that checks signatures, and secrets that no URL may contain."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def signed_url(person: Person, content: bytes = PDF) -> str:
 # Uploads
 
 
-def test_the_declared_bytes_are_taken(s3: S3Server, ana: Person) -> None:
+def test_the_declared_bytes_are_accepted(s3: S3Server, ana: Person) -> None:
     assert put(signed_url(ana), PDF, headers()) == 200
 
     worker.drain()
@@ -191,7 +191,7 @@ def test_no_url_ever_holds_a_session_token(supabase: S3Server, ana: Person, live
 
 
 @pytest.mark.parametrize("mode", ["supabase", "S3_PRESIGN=false"])
-def test_bytes_go_through_us_where_nothing_is_presigned(
+def test_uploads_without_presigned_urls_go_through_this_project(
     mode: str, supabase: S3Server, ana: Person, ben: Person, settings: Any
 ) -> None:
     if mode != "supabase":
@@ -224,7 +224,7 @@ def nothing_left() -> bool:
     return False
 
 
-def test_a_store_that_is_away_is_said_to_whoever_sends_or_fetches(supabase: S3Server, ana: Person) -> None:
+def test_an_unavailable_store_is_reported_to_uploads_and_downloads(supabase: S3Server, ana: Person) -> None:
     url = signed_url(ana)
     supabase.misbehave("*", "status-503", times=100)
 

@@ -1,4 +1,4 @@
-"""Files in an S3: a whole story, a store that is away, full or misconfigured, and what is never written down.
+"""S3 storage end to end; a store that is unavailable, full or misconfigured; and what is never logged.
 
 The server is moto's, which checks no signature: test_presigned_urls runs against another.
 """
@@ -110,7 +110,7 @@ def test_a_document_goes_its_whole_way_through_the_bucket(s3: S3Server, ana: Per
     assert stored_names() == []
 
 
-def test_a_job_looks_every_two_seconds_whether_its_presigned_upload_is_done(s3: S3Server, ana: Person) -> None:
+def test_a_job_polls_every_two_seconds_for_its_presigned_upload(s3: S3Server, ana: Person) -> None:
     upload, _ = declare_upload(ana)
 
     worker.drain()
@@ -145,7 +145,7 @@ def test_other_bytes_in_the_bucket_are_refused_and_removed(s3: S3Server, ana: Pe
 # What a bucket is asked for
 
 
-def test_objects_are_put_found_read_lent_listed_and_removed(s3: S3Server) -> None:
+def test_objects_are_written_read_listed_and_deleted(s3: S3Server) -> None:
     bucket = raw()
     assert not bucket.exists(NAME)
 
@@ -166,13 +166,13 @@ def test_objects_are_put_found_read_lent_listed_and_removed(s3: S3Server) -> Non
     assert list(bucket.names()) == []
 
 
-def test_what_is_not_there_is_a_missing_file(s3: S3Server) -> None:
+def test_a_missing_object_is_a_missing_file(s3: S3Server) -> None:
     for look in (raw().size, raw().open):
         with pytest.raises(FileNotFoundError):
             look(NAME)
 
 
-def test_what_was_found_a_moment_ago_and_cannot_be_had_is_away(s3: S3Server) -> None:
+def test_a_404_for_an_existing_object_means_an_unavailable_store(s3: S3Server) -> None:
     with pytest.raises(OSError, match="reached"):
         raw().read(NAME)
     with pytest.raises(OSError, match="reached"), raw().local_file(NAME):
@@ -188,7 +188,7 @@ def test_names_are_listed_over_many_pages(s3: S3Server, monkeypatch: pytest.Monk
     assert list(raw().names()) == names
 
 
-def test_what_is_written_is_encrypted_as_was_set(s3: S3Server, settings: Any) -> None:
+def test_objects_are_encrypted_as_configured(s3: S3Server, settings: Any) -> None:
     settings.S3_SERVER_SIDE_ENCRYPTION, settings.S3_KMS_KEY_ID = "aws:kms", "key-7"
 
     raw().put(NAME, b"x")
@@ -221,7 +221,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("botocore.retries.standard.ExponentialBackoff.delay_amount", lambda self, context: 0.0)
 
 
-def test_a_store_that_is_away_charges_no_attempt_and_is_waited_for(s3: S3Server, ana: Person, quick: None) -> None:
+def test_an_unavailable_store_costs_no_attempt_and_is_waited_for(s3: S3Server, ana: Person, quick: None) -> None:
     upload, url = declare_upload(ana)
     put(url)
     s3.shut()
@@ -236,7 +236,7 @@ def test_a_store_that_is_away_charges_no_attempt_and_is_waited_for(s3: S3Server,
     assert upload.job.state == "done"
 
 
-def test_a_store_that_goes_while_parsing_is_waited_for_too(
+def test_a_store_that_fails_during_parsing_is_waited_for(
     s3: S3Server, ana: Person, quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     upload, url = declare_upload(ana)
@@ -261,7 +261,7 @@ def _closing(s3: S3Server) -> Any:
 
 
 @pytest.mark.parametrize("status", [500, 502, 503, 429, 403, 400, 507])
-def test_each_refusal_of_the_store_has_one_meaning(status: int) -> None:
+def test_each_s3_error_maps_to_one_os_error(status: int) -> None:
     response = {"ResponseMetadata": {"HTTPStatusCode": status}, "Error": {"Code": "Some", "Message": NAME}}
 
     with pytest.raises(OSError, match=r"space|reached|allow") as failed:
@@ -297,7 +297,7 @@ TRUTH = {"HEAD": len(PDF), "GET": PDF, "PUT": None, "LIST": [NAME]}
 LIES = {"truncated-json"}
 
 
-def test_whatever_the_store_does_wrong_no_wrong_file_comes_of_it(
+def test_no_fault_of_the_store_yields_a_wrong_file(
     server: S3Server, settings: Any, quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("documents.storage.s3.READ_SECONDS", 0.3)

@@ -1,4 +1,4 @@
-"""The child is capped, the zygote is replaceable, and both die with the worker."""
+"""The sandbox: the child is limited, the fork server is replaceable, and both die with the worker."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def sandbox_failure(path: Path, **limits: int) -> StageFailure:
     return failure.value
 
 
-def test_the_memory_cap_is_the_childs(save_pdf: Saved) -> None:
+def test_the_memory_limit_is_the_childs(save_pdf: Saved) -> None:
     path = save_pdf(pdf_bombs.one_page(stream(pdf_bombs.deflated(64 << 20, 1), b"/Filter /FlateDecode")))
 
     failure = sandbox_failure(path, memory_mb=100)
@@ -99,7 +99,7 @@ def test_active_content_is_neither_run_nor_fetched(save_pdf: Saved) -> None:
 
 
 def only_child(process: int) -> int:
-    """Waits for the zygote to fork."""
+    """Wait for the fork server to fork."""
     children = Path(f"/proc/{process}/task/{process}/children")
     until = time.monotonic() + 10
     while not (pids := children.read_text().split()):
@@ -121,7 +121,7 @@ def has_ended(process: int) -> bool:
 
 @contextlib.contextmanager
 def background_parse(path: Path) -> Iterator[list[StageFailure]]:
-    """A parse under way in another thread, over when the block has been left."""
+    """Run a parse in another thread until the block ends."""
     failures: list[StageFailure] = []
 
     def parse() -> None:
@@ -136,7 +136,7 @@ def background_parse(path: Path) -> Iterator[list[StageFailure]]:
     thread.join(10)
 
 
-def zygote_pid() -> int:
+def fork_server_pid() -> int:
     assert pdf_sandbox._process is not None
     return pdf_sandbox._process.pid
 
@@ -145,7 +145,7 @@ def zygote_pid() -> int:
 def test_a_parser_killed_midway_costs_an_attempt_and_nothing_else(save_pdf: Saved, victim: str) -> None:
     path = save_pdf(pdf_bombs.giant_cmap())
     parsers.inspect_pdf(path)
-    mother = zygote_pid()
+    mother = fork_server_pid()
 
     with background_parse(path) as failures:
         child = only_child(mother)
@@ -156,16 +156,16 @@ def test_a_parser_killed_midway_costs_an_attempt_and_nothing_else(save_pdf: Save
     assert parses_hello(save_pdf(WHOLE))
 
 
-def test_a_zygote_that_died_idle_is_not_noticed(save_pdf: Saved) -> None:
+def test_an_idle_fork_server_that_died_is_restarted(save_pdf: Saved) -> None:
     path = save_pdf(WHOLE)
     parsers.inspect_pdf(path)
-    os.kill(zygote_pid(), signal.SIGKILL)
-    assert has_ended(zygote_pid())
+    os.kill(fork_server_pid(), signal.SIGKILL)
+    assert has_ended(fork_server_pid())
 
     assert parses_hello(path)
 
 
-def test_zygote_and_child_die_with_the_worker(save_pdf: Saved) -> None:
+def test_fork_server_and_child_die_with_the_worker(save_pdf: Saved) -> None:
     path = save_pdf(pdf_bombs.giant_cmap())
     code = (
         "import sys, pathlib; from documents import parsers; path = pathlib.Path(sys.argv[1])\n"
@@ -185,23 +185,23 @@ def test_zygote_and_child_die_with_the_worker(save_pdf: Saved) -> None:
     assert has_ended(mother)
 
 
-def test_a_forked_worker_starts_a_zygote_of_its_own(save_pdf: Saved) -> None:
+def test_a_forked_worker_starts_its_own_fork_server(save_pdf: Saved) -> None:
     path = save_pdf(WHOLE)
     parsers.inspect_pdf(path)
-    mother = zygote_pid()
+    mother = fork_server_pid()
 
     fork = os.fork()
     if fork == 0:
-        fresh = pdf_sandbox._process is None and parses_hello(path) and zygote_pid() != mother
+        fresh = pdf_sandbox._process is None and parses_hello(path) and fork_server_pid() != mother
         pdf_sandbox.close()
         os._exit(0 if fresh else 1)
 
     assert os.waitpid(fork, 0)[1] == 0
     assert parses_hello(path)
-    assert zygote_pid() == mother
+    assert fork_server_pid() == mother
 
 
-def test_threads_take_turns(save_pdf: Saved) -> None:
+def test_threads_share_one_fork_server(save_pdf: Saved) -> None:
     path = save_pdf(text_pdf("shared"))
     pages: list[list[str]] = []
     threads = [threading.Thread(target=lambda: pages.append(parsers.parse_pdf(path, pages=1))) for _ in range(4)]
@@ -217,7 +217,7 @@ def test_threads_take_turns(save_pdf: Saved) -> None:
 def test_signals_for_the_workers_group_spare_the_parser(save_pdf: Saved) -> None:
     parsers.inspect_pdf(save_pdf(WHOLE))
 
-    assert os.getpgid(zygote_pid()) == zygote_pid() != os.getpgid(0)
+    assert os.getpgid(fork_server_pid()) == fork_server_pid() != os.getpgid(0)
 
 
 def test_the_child_knows_no_secrets_and_no_django(save_pdf: Saved, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,7 +225,7 @@ def test_the_child_knows_no_secrets_and_no_django(save_pdf: Saved, monkeypatch: 
     pdf_sandbox.close()
     parsers.inspect_pdf(save_pdf(WHOLE))
 
-    assert b"do not tell" not in Path(f"/proc/{zygote_pid()}/environ").read_bytes()
+    assert b"do not tell" not in Path(f"/proc/{fork_server_pid()}/environ").read_bytes()
     code = "import sys, documents.parsers.sandbox.pdf_child; sys.exit('django' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 

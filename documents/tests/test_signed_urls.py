@@ -244,7 +244,7 @@ def test_a_token_is_for_one_name_in_one_bucket(url: str, ana: Person, ben: Perso
     assert stored_names() == []
 
 
-def test_an_upload_url_downloads_nothing_and_the_other_way_round(url: str, ana: Person) -> None:
+def test_an_upload_url_cannot_download_nor_a_download_url_upload(url: str, ana: Person) -> None:
     requests.put(url, PDF, headers=TYPE, timeout=10)
     worker.drain()
     document = Document.objects.get()
@@ -295,7 +295,7 @@ def full_disk(*args: Any, **kwargs: Any) -> Any:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def test_a_full_disk_says_so_and_when_to_come_back(url: str, settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_507_with_retry_after(url: str, settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", full_disk)
 
     answer = requests.put(url, PDF, headers=TYPE, timeout=10)
@@ -307,7 +307,7 @@ def test_a_full_disk_says_so_and_when_to_come_back(url: str, settings: Any, monk
     assert requests.put(url, PDF, headers=TYPE, timeout=10).status_code == 200
 
 
-def test_a_store_that_is_away_is_not_the_clients_fault(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unavailable_store_is_not_the_clients_fault(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def away(*args: Any, **kwargs: Any) -> Any:
         raise OSError(errno.EIO, "input/output error")
 
@@ -342,7 +342,7 @@ def test_a_download_is_a_file_and_never_a_page(url: str, ana: Person) -> None:
     assert hashlib.sha256(text).hexdigest() == document.parsed_sha256
 
 
-def test_there_is_no_link_to_what_has_not_come(url: str, ana: Person) -> None:
+def test_there_is_no_link_before_the_upload(url: str, ana: Person) -> None:
     document = Document.objects.get()
 
     for what in ("original", "parsed"):
@@ -360,7 +360,7 @@ def test_a_link_to_a_deleted_file_is_404(url: str, ana: Person) -> None:
     assert code(requests.get(link, timeout=10)) == (404, "NOT_FOUND")
 
 
-def test_uploads_at_once_do_not_meet(ana: Person) -> None:
+def test_concurrent_uploads_do_not_interfere(ana: Person) -> None:
     contents = [plan_pdf(f"care of kind {number}") for number in range(4)]
     urls = [ana.declare(content).json()["signed_url"] for content in contents]
     codes: list[int] = []

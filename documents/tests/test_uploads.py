@@ -132,7 +132,7 @@ def test_declaring_a_failed_file_again_revives_its_job(ana: Person) -> None:
     assert (job.state, job.last_error, job.attempts, job.retry_count) == ("queued", None, 0, 0)
 
 
-def test_a_file_that_never_came_can_be_declared_again_and_then_comes(ana: Person) -> None:
+def test_a_file_that_was_never_uploaded_can_be_declared_again(ana: Person) -> None:
     ana.declare(PDF)
     with connection.cursor() as cursor:
         cursor.execute("UPDATE documents SET upload_expires_at = now() - interval '2 minutes'")
@@ -347,7 +347,7 @@ def test_another_kind_of_body_is_refused(kind: str, ana: Person) -> None:
     assert error_of(answer) == (415, "UNSUPPORTED_MEDIA_TYPE", None)
 
 
-def test_unknown_fields_are_let_be(ana: Person) -> None:
+def test_unknown_fields_are_ignored(ana: Person) -> None:
     assert ana.declare(PDF, user_id="6c8a1e6e-1f0b-4aa8-9f0a-1a7c2e6f2b42", document_id="x").status_code == 200
     assert Document.objects.get().user_id == ana.id
 
