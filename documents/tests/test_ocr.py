@@ -252,7 +252,7 @@ def outcome(path: Path) -> str:
 
 
 def computed() -> float:
-    """CPU seconds of the zygote and its children so far."""
+    """Return the CPU seconds of the fork server and its children."""
     fields = Path(f"/proc/{fork_server_pid()}/stat").read_text().rsplit(")", 1)[1].split()
     return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
@@ -270,8 +270,8 @@ BOMBS: dict[Callable[[], bytes], str] = {
 
 
 @pytest.mark.parametrize("kind", BOMBS, ids=lambda kind: kind.__name__)
-def test_a_bomb_fails_in_time_and_its_child_stays_small(kind: Callable[[], bytes], saved: Saved) -> None:
-    path = saved(kind())
+def test_a_bomb_fails_in_time_and_its_child_stays_small(kind: Callable[[], bytes], save_pdf: Saved) -> None:
+    path = save_pdf(kind())
     ocr.recognize_pages(path, [])  # the zygote is there
     spent = computed()
 
@@ -287,11 +287,11 @@ def test_a_bomb_fails_in_time_and_its_child_stays_small(kind: Callable[[], bytes
 @pytest.mark.parametrize(
     "box", [b"[0 0 1000000 1000000]", b"[0 0 1000000 10]", b"[0 0 0.01 0.01]", b"[0 0 -1e38 1e38]"]
 )
-def test_a_page_of_any_size_costs_one_picture(box: bytes, saved: Saved) -> None:
+def test_a_page_of_any_size_costs_one_picture(box: bytes, save_pdf: Saved) -> None:
     page = file(page_objects([stream(words("vast"))])).replace(b"[0 0 612 792]", box)
 
     with resident() as peaks:
-        text = recognize_page(saved(page))
+        text = recognize_page(save_pdf(page))
 
     assert len(text) < 10
     assert peaks[0] <= RESIDENT_MB << 10
