@@ -77,7 +77,7 @@ class Command(BaseCommand):
         console.print("  the API lives at http://127.0.0.1:8000, its documentation at http://127.0.0.1:8000/docs")
         if options["statutes"]:
             console.print(
-                "  it has a database of its own, without these laws: README's Statutes section has the way there"
+                "  it has a database of its own, without these laws: docs/operations/statutes.md shows how"
             )
         if demo.failures:
             raise CommandError(demo.failures[0])

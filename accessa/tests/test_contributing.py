@@ -1,4 +1,4 @@
-"""docs/extending.md shows the code that is there."""
+"""CONTRIBUTING.md shows the code of the tree."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-GUIDE = (ROOT / "docs/extending.md").read_text()
+GUIDE = (ROOT / "CONTRIBUTING.md").read_text()
 BLOCK = re.compile(r"^ *```python\n *# (\S+\.py)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 EXAMPLES = BLOCK.findall(GUIDE)
 NAMED = re.compile(r"`((?:[a-z_]+/)+[a-z_]+\.(?:py|md))`")
