@@ -76,9 +76,7 @@ class Command(BaseCommand):
         console.print("\nNothing is left running. `make serve` keeps the API and the workers up:")
         console.print("  the API lives at http://127.0.0.1:8000, its documentation at http://127.0.0.1:8000/docs")
         if options["statutes"]:
-            console.print(
-                "  it has a database of its own, without these laws: docs/operations/statutes.md shows how"
-            )
+            console.print("  it has a database of its own, without these laws: docs/operations/statutes.md shows how")
         if demo.failures:
             raise CommandError(demo.failures[0])
 
