@@ -1,9 +1,10 @@
-"""The chunker of laws, ``legal-articles@1``: an article is a passage.
+"""Chunker of statutes, ``legal-articles@1``: an article is a chunk.
 
-It reads a rendered law alone (``structure.rendering``), so that a campaign can cut a stored one anew. The rules:
+It reads rendered markdown alone (``structure.markdown``), so that a reindexing campaign can chunk a stored law again.
+The rules:
 
-- An article of 200 to 1,200 tokens is a passage. A longer one is cut at paragraphs and fractions, then sentences, into
-  pieces of like length.
+- An article of 200 to 1,200 tokens is a chunk. A longer one is split at paragraphs and fractions, then sentences, into
+  pieces of similar length.
 - What has fewer than 200 is joined to a neighbour, whole, where both have at most 1,200 together: within a division the
   articles that follow it until there are 200, else the one before it; where those are cut, the last piece before it,
   else the first after it; where its division has no room, what follows across the boundary, else what is before.
@@ -16,7 +17,7 @@ It reads a rendered law alone (``structure.rendering``), so that a campaign can 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
@@ -28,13 +29,13 @@ from statutes.chunking.splitting import Limits, split_text
 from statutes.structure.headings import detect_language
 
 NAME = "legal-articles"
-VERSION = "1"  # Other limits, or another cut of the same text, are another version.
+VERSION = "1"  # other limits, or other chunks of the same text, are another version
 LIMITS = Limits(smallest=200, largest=1200, aim=900)
 
 
 @dataclass(frozen=True)
 class ArticleChunk(Chunk):
-    """``articles`` are the ids of those it holds, in order; ``piece`` is (n, of) of the first cut one."""
+    """``articles`` are the ids of its articles, in order; ``piece`` is (n, of) of the first that was split."""
 
     articles: tuple[str, ...] = ()
     piece: tuple[int, int] | None = None
@@ -44,13 +45,18 @@ class ArticleChunk(Chunk):
     def meta(self) -> dict[str, object]:
         """Return what a citation needs, ready for JSON (spec 004 §4.4)."""
         article = self.articles[0] if self.articles else None
-        told = {**super().meta, "position": self.ord, "article": article, "articles": list(self.articles)}
-        told["language"] = self.language
-        return told | {"piece": list(self.piece)} if self.piece else told
+        meta: dict[str, object] = {
+            **super().meta,
+            "position": self.ord,
+            "article": article,
+            "articles": list(self.articles),
+            "language": self.language,
+        }
+        return meta | {"piece": list(self.piece)} if self.piece else meta
 
 
 class _Part(NamedTuple):
-    """A unit, or a piece of one: text at [start, end), of [start, stop), which counts ``cost`` tokens."""
+    """A unit, or a piece of one: text at [start, end) of [start, stop), which has ``cost`` tokens."""
 
     unit: Unit
     start: int
@@ -62,7 +68,7 @@ class _Part(NamedTuple):
 
 @dataclass(slots=True)
 class _Group:
-    """Neighbours that make one passage, which ends where its last part does."""
+    """Adjacent parts that make one chunk."""
 
     parts: list[_Part]
     tokens: int
@@ -77,17 +83,27 @@ class _Group:
         return tuple(part.unit.article for part in self.parts if part.unit.article)
 
     @property
-    def headings(self) -> tuple[str, ...]:
-        return next((part.unit for part in self.parts if part.unit.article), self.parts[0].unit).headings
-
-    @property
     def piece(self) -> tuple[int, int] | None:
         return next((part.piece for part in self.parts if part.piece), None)
+
+    def can_absorb(self, other: _Group, limits: Limits, *, across: bool, split: bool) -> bool:
+        """Tell whether the group that follows may be joined to this one."""
+        last, first = self.parts[-1].unit, other.parts[0].unit
+        if self.cost + other.tokens > limits.largest or last is first or last.alone or first.alone:
+            return False
+        if (not across and self.path != other.path) or (not split and (self.piece or other.piece)):
+            return False
+        return bool(other.articles) if self.articles else first.path[: len(self.path)] == self.path
+
+    def absorb(self, other: _Group) -> None:
+        self.parts += other.parts
+        # A unit begins with a line, so no token spans the seam.
+        self.tokens, self.cost = self.cost + other.tokens, self.cost + other.cost
 
 
 @dataclass(frozen=True, slots=True)
 class ArticleChunker:
-    """Cuts laws. It is an ``embeddings.chunking.Chunker``."""
+    """Chunks laws by article. It is an ``embeddings.chunking.Chunker``."""
 
     name: str
     version: str
@@ -99,20 +115,21 @@ class ArticleChunker:
 
     @property
     def config(self) -> str:
-        """Say how it cuts, as JSON: for whoever compares two versions."""
+        """Return the configuration as JSON, to compare two versions."""
         limits = {f"{name}_tokens": limit for name, limit in asdict(self.limits).items()}
         return json.dumps({"encoding": tokens.ENCODING, **limits}, sort_keys=True, separators=(",", ":"))
 
     def split(self, text: str, page_starts: Sequence[int] = (0,), *, last_page: int = 1) -> list[Chunk]:
-        """Cut a rendered law; of any other text it makes pieces under its headings, of level 6 too.
+        """Split a rendered law; any other text is split at its headings, of level 6 too.
 
-        Without ``page_starts`` nobody knows the pages: each chunk may be on any, from 1 to ``last_page``.
+        Without ``page_starts`` the pages are unknown: each chunk may be on any, from 1 to ``last_page``.
         """
         chunks: list[Chunk] = []
-        spoken = detect_language([text])
-        for group in _joined(_parts(text, iter_units(text), self.limits), self.limits):
+        language = detect_language([text])
+        for group in self._groups(text):
             start, end = group.parts[0].start, group.parts[-1].end
             pages = (page_at(page_starts, start), page_at(page_starts, end - 1)) if page_starts else (1, last_page)
+            first = next((part.unit for part in group.parts if part.unit.article), group.parts[0].unit)
             chunks.append(
                 ArticleChunk(
                     ord=len(chunks),
@@ -120,93 +137,53 @@ class ArticleChunker:
                     start=start,
                     end=end,
                     pages=pages,
-                    headings=group.headings,
+                    headings=first.headings,
                     tokens=group.tokens,
                     articles=group.articles,
                     piece=group.piece,
-                    language=spoken,
+                    language=language,
                 )
             )
         return chunks
 
+    def _groups(self, text: str) -> list[_Group]:
+        """Join parts that are too short to a neighbour. Each step goes through the law once."""
+        groups = [_Group([part], part.tokens, part.cost) for part in _parts(text, self.limits)]
+        for is_backward, across, split in STEPS:
+            joined: list[_Group] = []
+            for group in groups:
+                short = group if is_backward else joined[-1] if joined else group
+                is_short = short.tokens < self.limits.smallest
+                if joined and is_short and joined[-1].can_absorb(group, self.limits, across=across, split=split):
+                    joined[-1].absorb(group)
+                else:
+                    joined.append(group)
+            groups = joined
+        return groups
 
-def _parts(text: str, found: Iterable[Unit], limits: Limits) -> Iterator[_Part]:
-    for unit in found:
+
+# A short group is joined:
+#  to the one before it, across a division's end, to a piece of a split article
+STEPS = (
+    (False,             False,                   False),
+    (True,              False,                   False),
+    (True,              False,                   True),
+    (False,             False,                   True),
+    (False,             True,                    True),
+    (True,              True,                    True),
+)  # fmt: skip
+
+
+def _parts(text: str, limits: Limits) -> Iterator[_Part]:
+    for unit in iter_units(text):
         count = count_tokens(text, unit.start, unit.end, unit.stop, unit.cost)
         if count <= limits.largest:
             yield _Part(unit, unit.start, unit.end, count, unit.cost, None)
             continue
-        cut = split_text(text, unit.start, unit.stop, unit.cost, limits)
-        for at, (start, end, count) in enumerate(cut, 1):
-            cost = tokens.count_tokens(text[start : unit.stop]) if at == len(cut) else count
-            yield _Part(unit, start, end, count, cost, (at, len(cut)))
-
-
-def _joined(parts: Iterable[_Part], limits: Limits) -> list[_Group]:
-    """Join what is too short to a neighbour. Each step goes through the law once."""
-    groups = [_Group([part], part.tokens, part.cost) for part in parts]
-    for backward, across, cut in STEPS:
-        joining = _Joining(limits, across, cut)
-        groups = joining.backward(groups) if backward else joining.forward(groups)
-    return groups
-
-
-# What a short one is joined to:
-#  what is before, across a division's end, what is cut
-STEPS = (
-    (False,       False,                   False),
-    (True,        False,                   False),
-    (True,        False,                   True),
-    (False,       False,                   True),
-    (False,       True,                    True),
-    (True,        True,                    True),
-)  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class _Joining:
-    limits: Limits
-    across: bool
-    cut: bool
-
-    def is_short(self, group: _Group) -> bool:
-        return group.tokens < self.limits.smallest
-
-    def takes(self, group: _Group, other: _Group) -> bool:
-        """Take the other in, which follows, if it may be."""
-        if not self._may(group, other):
-            return False
-        group.parts += other.parts
-        # A unit begins with a line, so that no token spans the seam.
-        group.tokens, group.cost = group.cost + other.tokens, group.cost + other.cost
-        return True
-
-    def _may(self, group: _Group, other: _Group) -> bool:
-        if group.cost + other.tokens > self.limits.largest:
-            return False
-        if not self.across and group.path != other.path:
-            return False
-        if not self.cut and (group.piece or other.piece):
-            return False
-        if group.parts[-1].unit is other.parts[0].unit or group.parts[-1].unit.alone or other.parts[0].unit.alone:
-            return False
-        if group.articles:
-            return bool(other.articles)
-        return other.parts[0].unit.path[: len(group.path)] == group.path
-
-    def backward(self, groups: list[_Group]) -> list[_Group]:
-        kept: list[_Group] = []
-        for group in groups:
-            if not (kept and self.is_short(group) and self.takes(kept[-1], group)):
-                kept.append(group)
-        return kept
-
-    def forward(self, groups: list[_Group]) -> list[_Group]:
-        kept: list[_Group] = []
-        for group in groups:
-            if not (kept and self.is_short(kept[-1]) and self.takes(kept[-1], group)):
-                kept.append(group)
-        return kept
+        pieces = split_text(text, unit.start, unit.stop, unit.cost, limits)
+        for number, (start, end, count) in enumerate(pieces, 1):
+            cost = tokens.count_tokens(text[start : unit.stop]) if number == len(pieces) else count
+            yield _Part(unit, start, end, count, cost, (number, len(pieces)))
 
 
 CHUNKER = ArticleChunker(NAME, VERSION, LIMITS)

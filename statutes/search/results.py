@@ -1,4 +1,4 @@
-"""What is shown of a law's passage that was found: which law, which version of it, and how it is cited."""
+"""Search results of statutes: passages with their article and citation."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from statutes.models import Law, LawVersion
 from statutes.search.article_match import ArticleSpan, article_spans, best_articles
 
 PARTIAL = Law.Status.PARTIAL_FAILED.value
-# What the headings of a rendered law look like among other words.
+# Heading marks of a rendered law, within a line too.
 _MARKUP = re.compile(r"(?:(?<=\s)|^)#{1,6}(?: |\n+)| ?\{#[^{}]*\}")
-_MOMENT = re.compile(r"(\d{4}-\d\d-\d\d)T\d\d:\d\d:\d\d(?:\.\d+)?Z")  # a version that an event's time has made
+_TIMESTAMP = re.compile(r"(\d{4}-\d\d-\d\d)T\d\d:\d\d:\d\d(?:\.\d+)?Z")  # a version made of an S3 event's time
 
 
 @dataclass(frozen=True, slots=True)
 class StatutePassage:
-    """A passage of a law that answers a query. ``snippet`` is HTML in which nothing but <mark> is markup."""
+    """A passage of a statute that answers a query. ``snippet`` is HTML in which nothing but <mark> is markup."""
 
     chunk_id: UUID
     chunk_ids: list[UUID]
@@ -33,7 +33,7 @@ class StatutePassage:
     version: str
     status: str  # "partial_failed" while passages are missing
     language: str
-    article: str | None  # as it is labelled; None: in no article, or in several of which none stands out
+    article: str | None  # its label; None: in no article, or in several of which none stands out
     articles: list[ArticleSpan]
     citation: str
     headings: list[str]
@@ -46,85 +46,75 @@ class StatutePassage:
     parts: ScoreParts
 
 
-def cite_passages(found: Sequence[Passage], query: str) -> list[StatutePassage]:
-    """Return what was found with what cites it, in that order; what was taken out meanwhile is left out."""
-    facts = _facts({passage.document_id for passage in found})
-    there = [passage for passage in found if passage.document_id in facts]
-    inside = [article_spans(passage) for passage in there]
-    chosen = best_articles(inside, query)
+def cite_passages(passages: Sequence[Passage], query: str) -> list[StatutePassage]:
+    """Return the passages with their citations, in order; those of versions withdrawn meanwhile are left out."""
+    rows = _version_rows({passage.document_id for passage in passages})
+    passages = [passage for passage in passages if passage.document_id in rows]
+    spans = [article_spans(passage) for passage in passages]
     return [
-        _law(passage, facts[passage.document_id], of, one)
-        for passage, of, one in zip(there, inside, chosen, strict=True)
+        _cite(passage, rows[passage.document_id], articles, article)
+        for passage, articles, article in zip(passages, spans, best_articles(spans, query), strict=True)
     ]
 
 
-def _facts(document_ids: set[UUID]) -> dict[UUID, dict[str, Any]]:
-    """Return what is known of versions. One that was replaced a moment ago is told as what it was."""
-    rows = LawVersion.objects.filter(pk__in=document_ids).values("document_id", "law_id", "version", "status", "format")
-    known: dict[UUID, dict[str, Any]] = {row["document_id"]: {**row} for row in rows}
-    for law in Law.objects.filter(pk__in=[row["law_id"] for row in known.values()]):
-        if law.document_id in known:
-            known[law.document_id] |= {"status": law.status, "version": law.version}
-    paged = [document_id for document_id, row in known.items() if row["format"] == "pdf"]
-    for document_id, starts in Document.objects.filter(pk__in=paged, user_id=SYSTEM_TENANT_ID).values_list(
-        "pk", "page_starts"
-    ):
-        known[document_id]["page_starts"] = starts
-    return known
+def _version_rows(document_ids: set[UUID]) -> dict[UUID, dict[str, Any]]:
+    """Return the columns of versions. A version that was replaced a moment ago keeps its own."""
+    columns = ("document_id", "law_id", "version", "status", "format")
+    rows: dict[UUID, dict[str, Any]] = {
+        row["document_id"]: {**row} for row in LawVersion.objects.filter(pk__in=document_ids).values(*columns)
+    }
+    for law in Law.objects.filter(pk__in=[row["law_id"] for row in rows.values()]):
+        if law.document_id in rows:
+            rows[law.document_id] |= {"status": law.status, "version": law.version}
+    pdfs = [document_id for document_id, row in rows.items() if row["format"] == "pdf"]
+    documents = Document.objects.filter(pk__in=pdfs, user_id=SYSTEM_TENANT_ID)
+    for document_id, starts in documents.values_list("pk", "page_starts"):
+        rows[document_id]["page_starts"] = starts
+    return rows
 
 
-def _law(
-    passage: Passage, fact: Mapping[str, Any], inside: list[ArticleSpan], one: ArticleSpan | None
+def _cite(
+    passage: Passage, row: Mapping[str, Any], articles: list[ArticleSpan], article: ArticleSpan | None
 ) -> StatutePassage:
-    title = passage.filename or fact["law_id"]
-    pages = passage.pages if fact["format"] == "pdf" else []
-    place = one.label if one else _range(inside) or (passage.headings[-1] if passage.headings else "")
-    cited = _pages(passage, one, fact.get("page_starts")) if pages else []
+    title = passage.filename or row["law_id"]
+    timestamp = _TIMESTAMP.fullmatch(row["version"])
+    version = timestamp[1] if timestamp else row["version"]
+    if article:
+        place = article.label
+    elif articles:
+        place = f"{articles[0].label} – {articles[-1].label}"  # noqa: RUF001 - as ranges are written
+    else:
+        place = passage.headings[-1] if passage.headings else ""
+    pages = passage.pages if row["format"] == "pdf" else []
+    cited = pages
+    if pages and article and (starts := row.get("page_starts")):
+        last = passage.start + max(article.start, article.end - 1)
+        cited = [page_at(starts, passage.start + article.start), page_at(starts, last)]
+    page = ""
+    if cited:
+        page = f"p. {cited[0]}" if cited[0] == cited[-1] else f"pp. {cited[0]}–{cited[-1]}"  # noqa: RUF001
     return StatutePassage(
         chunk_id=passage.chunk_id,
         chunk_ids=passage.chunk_ids,
-        law_id=fact["law_id"],
+        law_id=row["law_id"],
         title=title,
-        version=fact["version"],
-        status=PARTIAL if fact["status"] == PARTIAL else Law.Status.EMBEDDED.value,
+        version=row["version"],
+        status=PARTIAL if row["status"] == PARTIAL else Law.Status.EMBEDDED.value,
         language=str(passage.meta.get("language", "")),
-        article=one.label if one else None,
-        articles=inside,
-        citation=", ".join(filter(None, (f"{title} ({_dated(fact['version'])})", place, _paged(cited)))),
-        headings=one.headings if one else passage.headings,
+        article=article.label if article else None,
+        articles=articles,
+        citation=", ".join(filter(None, (f"{title} ({version})", place, page))),
+        headings=article.headings if article else passage.headings,
         pages=pages,
         start=passage.start,
         end=passage.end,
         text=passage.text,
-        snippet=_MARKUP.sub("", passage.snippet),
+        snippet=strip_heading_marks(passage.snippet),
         score=passage.score,
         parts=passage.parts,
     )
 
 
 def strip_heading_marks(text: str) -> str:
-    """Return a passage's text without the marks of its headings, for people to read."""
+    """Return a passage's text without the markup of its headings."""
     return _MARKUP.sub("", text)
-
-
-def _dated(version: str) -> str:
-    """Return a version as it is cited: of a moment its day."""
-    moment = _MOMENT.fullmatch(version)
-    return moment[1] if moment else version
-
-
-def _range(inside: Sequence[ArticleSpan]) -> str:
-    return f"{inside[0].label} – {inside[-1].label}" if inside else ""  # noqa: RUF001 - as ranges are written
-
-
-def _pages(passage: Passage, one: ArticleSpan | None, starts: Sequence[int] | None) -> list[int]:
-    """Return the first and last page of the article that is cited; of the passage, where that is all that is known."""
-    if one is None or not starts:
-        return passage.pages
-    return [page_at(starts, passage.start + one.start), page_at(starts, passage.start + max(one.start, one.end - 1))]
-
-
-def _paged(pages: Sequence[int]) -> str:
-    if not pages:
-        return ""
-    return f"p. {pages[0]}" if pages[0] == pages[-1] else f"pp. {pages[0]}–{pages[-1]}"  # noqa: RUF001
