@@ -1,4 +1,4 @@
-"""What is said when a law's articles are at an end: promulgation, signatures, notes that are no part of it."""
+"""End matter of a law: promulgation, signatures, and notes that are no part of it."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import re
 
 from statutes.structure.headings import Heading
 
-DECREE = "decreto"  # what a reform is called by begins a text of its own
-ENDED = (".", ":", ";", "”", "»", '"', ")", "]", "_")
-LONGEST_NAMES = 90  # characters of a line with the names of those who sign
+DECREE = "decreto"  # a reform decree begins a text of its own
+LINE_ENDS = (".", ":", ";", "”", "»", '"', ")", "]", "_")
+MAX_SIGNATURE_CHARS = 90
 _MONTHS_ES = "enero|febrero|marzo|abril|mayo|junio|julio|agosto|sep?tiembre|octubre|noviembre|diciembre"
 _MONTHS_EN = "January|February|March|April|May|June|July|August|September|October|November|December"
-# Nothing else begins so, wherever it stands.
+# Formulas that occur nowhere else.
 _FORMULA = re.compile(
     rf"[A-ZÁÉÍÓÚ][\w. ]{{2,40}},(?: D\.? ?[FC]\.?,)?(?: a)? \d{{1,2}}[º°]? de (?:{_MONTHS_ES}) del? \d{{4}}"
     r"\s*(?:[.\-\u2013\u2014]|$)"
@@ -26,12 +26,12 @@ _FORMULA = re.compile(
     r"|This (?:Regulation|Directive|Decision) (?:shall be binding in its entirety|is addressed to)"
     r"|Done at [A-Z][a-z]+,"
 )
-# What an office or a name may begin only behind the last article.
+# Offices and names, which count only after the last article.
 _AT_THE_END = re.compile(
     r"(?:El|La|EL|LA) (?:Primer[oa]? )?(?:President|Secretari|Ministr|Re[iy]na?|PRESIDENT|SECRETARI|MINISTR|REY)"
     r"[^.;:]{0,90},?$"
     r"|REP[ÚU]BLICA D|e\. \d\d/\d\d/\d{4} N"
-    # Forms that a section prescribes have these too.
+    # These also occur in forms that a section prescribes.
     r"|Given under (?:my|our) hands?\b|IN WITNESS WHEREOF|In witness whereof"
     r"|Approved by the Governor\b|Filed in (?:the )?[Oo]ffice"
     rf"|Approved (?:{_MONTHS_EN}) \d{{1,2}}, \d{{4}}\b|\d{{1,2}}(?:st|nd|rd|th) (?:{_MONTHS_EN}) \d{{4}}(?:$| [A-Z])"
@@ -39,7 +39,7 @@ _AT_THE_END = re.compile(
     r"|Speaker of the House|President of the Senate|Vice President of the United States|Secretary of State\b"
     r"|Passed (?:by )?the (?:House|Senate|Assembly)\b|For the (?:Commission|Council|European Parliament)$"
 )
-# A part of the paper that has a name of its own.
+# Titles of appended parts.
 _NOTE = re.compile(
     r"(?:EXPLANATORY NOTES?|Explanatory Notes?|LEGISLATIVE HISTORY\b.*|NOTES?|NOTAS?(?: (?:EXPLICATIVAS?|DEL EDITOR))?"
     r"|ENDNOTES|REFERENDUM CERTIFICATE|VOTACI[OÓ]N|FE DE ERRATAS|TABLE OF (?:REPEALS|CASES|AMENDMENTS))\s*[.:]?$"
@@ -51,11 +51,11 @@ _PARTICLES = frozenset(("de", "del", "la", "las", "los", "y", "e", "van", "von",
 
 
 def end_matter_heading(text: str, before: str, *, is_behind: bool, in_transitory: bool) -> Heading | None:
-    """Return the text that a line begins, of no article, or None. ``before`` is the line that it may go on with.
+    """Return the heading of the end matter that a line begins, or None. ``before`` is the line that it may continue.
 
-    ``is_behind`` says that no article follows any more. Reforms begin so behind the transitory articles of others.
+    ``is_behind``: no article follows any more. A reform decree may follow the transitory articles of another.
     """
-    if before and not before.endswith(ENDED) and not (is_behind and is_signature_line(before)):
+    if before and not before.endswith(LINE_ENDS) and not (is_behind and is_signature_line(before)):
         return None
     if _NOTE.match(text) and is_behind:
         return Heading("text", "", text.strip(" .:"), "")
@@ -67,6 +67,6 @@ def end_matter_heading(text: str, before: str, *, is_behind: bool, in_transitory
 
 
 def is_signature_line(text: str) -> bool:
-    """Tell whether a line has nothing but the names of those who sign."""
-    words = text.split() if len(text) <= LONGEST_NAMES else []
+    """Tell whether a line has only names."""
+    words = text.split() if len(text) <= MAX_SIGNATURE_CHARS else []
     return bool(words) and all(word[0].isupper() or word in _PARTICLES for word in words)

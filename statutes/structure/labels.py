@@ -1,4 +1,4 @@
-"""What the headings of a rendered law say: the divisions that are open, and an article's id."""
+"""Labels, numbers and ids of articles, and the stack of open divisions, from a rendered law's headings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from statutes.structure.headings import number_key
 from statutes.structure.patterns import GENERAL, PROVISIONS
 
-LABEL_SEPARATOR = " — "  # an article's label and its own heading
+LABEL_SEPARATOR = " — "  # between an article's label and its own heading
 _ANCHOR = re.compile(r" ?\{#([^{}\s]++)\}$")
 _NOUN = re.compile(r"^(?:art[ií]culos?|articles?|art\.?|secci[oó]n|section|sec\.?|§{1,2})(?![a-z])\s*", re.I)
 _TRANSITORY = re.compile(
@@ -20,40 +20,37 @@ _TRANSITORY = re.compile(
 
 
 def number_prefix(title: str) -> str:
-    """Return what the numbers of articles in such a division begin with: "transitorio", "disposicion-final"."""
+    """Return the prefix of article numbers in a division of this title: "transitorio", "disposicion-final", or ""."""
     if _TRANSITORY.match(title):
         return "transitorio"
-    found = PROVISIONS.match(title) or GENERAL.match(title)
-    return "-".join(map(_singular, number_key(found[1]).split("-"))) if found else ""
+    match = PROVISIONS.match(title) or GENERAL.match(title)
+    words = number_key(match[1]).split("-") if match else []
+    return "-".join(word.removesuffix("es" if word.endswith(("ales", "ones")) else "s") for word in words)
 
 
 def prefixed_number(number: str, prefix: str) -> str:
-    """Return an article's number within such a division; "Disposición final primera" says it all by itself."""
+    """Return an article's number with its division's prefix; "Disposición final primera" needs none."""
     if not prefix or number.startswith("disposicion-") or (prefix != "transitorio" and number[:1].isdigit()):
         return number
     return f"{prefix}-{number}"
 
 
-def _singular(word: str) -> str:
-    return word.removesuffix("es" if word.endswith(("ales", "ones")) else "s")
-
-
 class Numbering:
-    """The ids of a law's articles: what is transitory has numbers of its own, what repeats one is told apart."""
+    """Assigns unique ids to a law's articles: transitory ones are numbered apart, repeated numbers get a suffix."""
 
     def __init__(self) -> None:
         self._seen: Counter[str] = Counter()
 
     def assign(self, number: str, prefix: str = "") -> tuple[str, str]:
-        """Return an article's id and number; ``prefix`` is what ``within`` says of its division."""
+        """Return an article's id and number; ``prefix`` is the ``number_prefix`` of its division."""
         number = prefixed_number(number, prefix)
         self._seen[number] += 1
-        again = self._seen[number]
-        return (number if again == 1 else f"{number}~{again}"), number
+        count = self._seen[number]
+        return (number if count == 1 else f"{number}~{count}"), number
 
 
 def strip_anchor(title: str) -> str:
-    """Return a heading as a citation shows it: without the id that it may carry."""
+    """Return a heading without the id that it may end with."""
     return _ANCHOR.sub("", title)
 
 
@@ -69,7 +66,7 @@ class DivisionStack:
         return self.titles[-1] if self.titles else ""
 
     def enter(self, level: int, title: str) -> None:
-        """Open what a heading begins; one without words only closes what is not above it."""
+        """Open the division of a heading; one without words only closes the divisions at or below its level."""
         while self.levels and self.levels[-1] >= level:
             self.levels.pop()
             self.titles.pop()
@@ -79,32 +76,31 @@ class DivisionStack:
 
 
 class ArticleIds:
-    """Tells the ids of one law's articles from their headings. Ask for all of them, in order: a number may return.
+    """Derives the ids of a law's articles from their headings, all of them, in order: a number may return.
 
-    The label says the number, as ``structure.building`` reads it; where it does not, the heading ends in ``{#id}``.
+    The label gives the number, as ``structure.builder`` reads it; where it does not, the heading ends in ``{#id}``.
     """
 
     def __init__(self) -> None:
         self._seen: Counter[str] = Counter()
 
     def next_id(self, title: str, division: str) -> str:
-        """Return the id of the article under this heading; ``division`` is the title of what it stands in."""
-        found, again = self._found(title, division)
-        self._seen[found.partition("~")[0]] += 1
-        return f"{found}~{again}" if again > 1 else found
+        """Return the id of the article under this heading; ``division`` is the title of the division around it."""
+        article_id = self._derive(title, division)
+        self._seen[article_id.partition("~")[0]] += 1
+        return article_id
 
     def heading_with_id(self, title: str, division: str, article_id: str) -> str:
-        """Return the heading that ``read`` reads as this id: ``title``, with the id where it does not say it."""
-        found, again = self._found(title, division)
-        if (f"{found}~{again}" if again > 1 else found) != article_id:
+        """Return the heading from which ``next_id`` derives this id: ``title``, with the id where it is not derived."""
+        if self._derive(title, division) != article_id:
             title = f"{title} {{#{article_id}}}".lstrip()
         self.next_id(title, division)
         return title
 
-    def _found(self, title: str, division: str) -> tuple[str, int]:
+    def _derive(self, title: str, division: str) -> str:
         if anchor := _ANCHOR.search(title):
-            return anchor[1], 1
-        number = prefixed_number(
-            number_key(_NOUN.sub("", title.partition(LABEL_SEPARATOR)[0])), number_prefix(division)
-        )
-        return number, self._seen[number] + 1
+            return anchor[1]
+        label = _NOUN.sub("", title.partition(LABEL_SEPARATOR)[0])
+        number = prefixed_number(number_key(label), number_prefix(division))
+        count = self._seen[number] + 1
+        return f"{number}~{count}" if count > 1 else number

@@ -1,4 +1,4 @@
-"""A law in its canonical form: divisions, articles, paragraphs, each with its place in the source.
+"""Canonical form of a law: divisions, articles and paragraphs, each with its place in the source.
 
 ``schemas/law.schema.json`` is the published shape of ``Law.as_json``.
 """
@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 SCHEMA_VERSION = "1"
-# From the outside in; of what stands inside another, the rank is greater. What is transitory is a title of its own.
-# A "text" holds no article: what stands after or between articles and divisions, signatures and notes for example.
+# From the outside in: an inner division has the greater rank. Transitory provisions are a title of their own. A "text"
+# has no articles: it stands after or between articles and divisions, signatures and notes for example.
 RANKS = {
     "annex": 0, "book": 1, "part": 2, "subpart": 3, "title": 4, "subtitle": 5,
     "chapter": 6, "subchapter": 7, "section": 8, "subsection": 9, "text": 10,
@@ -22,7 +22,7 @@ RANKS_OF_INNER_PARTS = RANKS | {"part": 8, "subpart": 9}
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where something stands: characters of the text that was read, or bytes of an XML file.
+    """A place in the source, in characters of the text or in bytes of an XML file.
 
     An element of XML ends where its closing tag begins.
     """
@@ -40,11 +40,11 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line or a paragraph as a reader of some format gives it."""
+    """A line or a paragraph, as the reader of a format yields it."""
 
     text: str
     place: Place
-    is_whole: bool = False  # a paragraph by itself: no neighbour belongs to it
+    is_whole: bool = False  # a complete paragraph
 
 
 @dataclass(slots=True)
@@ -58,11 +58,11 @@ class Paragraph:
 
 @dataclass(slots=True)
 class Article:
-    """The unit that is cited. ``number`` is its key within the law: "12-bis", "3", "primero"."""
+    """The unit of citation. ``number`` is its key within the law: "12-bis", "3", "primero"."""
 
     id: str
     number: str
-    label: str  # as it stands there: "Artículo 12 Bis"
+    label: str  # as in the source: "Artículo 12 Bis"
     place: Place
     heading: str = ""
     paragraphs: list[Paragraph] = field(default_factory=list)
@@ -85,7 +85,7 @@ class Article:
 
 @dataclass(slots=True)
 class Division:
-    """A book, part, title, chapter, section, annex or text (``RANKS``). Its own paragraphs are in no article of it."""
+    """A book, part, title, chapter, section, annex or text (``RANKS``). Its own paragraphs are in no article."""
 
     kind: str
     number: str
@@ -113,9 +113,9 @@ class Division:
 
 @dataclass(slots=True)
 class Law:
-    """What was read of a file. ``offsets`` says what the places count: "characters" or "bytes".
+    """A parsed law. ``offsets`` is the unit of its places: "characters" or "bytes".
 
-    ``contents`` is a table of contents: it repeats what the law says and is not to be cited.
+    ``contents`` is the table of contents, which is not to be cited.
     """
 
     title: str
@@ -126,8 +126,14 @@ class Law:
     children: list[Division | Article] = field(default_factory=list)
 
     def articles(self) -> Iterator[tuple[tuple[Division, ...], Article]]:
-        """Yield each article with the divisions that it stands in, in reading order."""
-        yield from _articles(self.children, ())
+        """Yield each article with the divisions around it, in reading order."""
+        todo: list[tuple[tuple[Division, ...], Division | Article]] = [((), child) for child in self.children[::-1]]
+        while todo:
+            path, child = todo.pop()
+            if isinstance(child, Article):
+                yield path, child
+            else:
+                todo += [((*path, child), inner) for inner in child.children[::-1]]
 
     def as_json(self, *, law_id: str, version: str, source: dict[str, Any]) -> dict[str, Any]:
         return {
@@ -143,39 +149,29 @@ class Law:
         }
 
 
-def law_from_json(told: dict[str, Any]) -> Law:
-    """Return the law that ``Law.as_json`` told."""
+def law_from_json(body: dict[str, Any]) -> Law:
+    """Return the law of ``Law.as_json``."""
     return Law(
-        told["title"],
-        told["language"],
-        told["source"]["offsets"],
-        _paragraphs(told["preamble"]),
-        _paragraphs(told["contents"]),
-        [_child(child) for child in told["children"]],
+        body["title"],
+        body["language"],
+        body["source"]["offsets"],
+        _paragraphs_from_json(body["preamble"]),
+        _paragraphs_from_json(body["contents"]),
+        [_child_from_json(child) for child in body["children"]],
     )
 
 
-def _child(told: dict[str, Any]) -> Division | Article:
-    place, paragraphs = _place(told), _paragraphs(told["paragraphs"])
-    if told["type"] == "article":
-        return Article(told["id"], told["number"], told["label"], place, told["heading"], paragraphs)
-    children = [_child(child) for child in told["children"]]
-    return Division(told["type"], told["number"], told["label"], place, told["heading"], paragraphs, children)
+def _child_from_json(body: dict[str, Any]) -> Division | Article:
+    place, paragraphs = _place_from_json(body), _paragraphs_from_json(body["paragraphs"])
+    if body["type"] == "article":
+        return Article(body["id"], body["number"], body["label"], place, body["heading"], paragraphs)
+    children = [_child_from_json(child) for child in body["children"]]
+    return Division(body["type"], body["number"], body["label"], place, body["heading"], paragraphs, children)
 
 
-def _paragraphs(told: list[dict[str, Any]]) -> list[Paragraph]:
-    return [Paragraph(paragraph["text"], _place(paragraph)) for paragraph in told]
+def _paragraphs_from_json(bodies: list[dict[str, Any]]) -> list[Paragraph]:
+    return [Paragraph(body["text"], _place_from_json(body)) for body in bodies]
 
 
-def _place(told: dict[str, Any]) -> Place:
-    return Place(told["start"], told["end"], told["page"])
-
-
-def _articles(
-    children: list[Division | Article], path: tuple[Division, ...]
-) -> Iterator[tuple[tuple[Division, ...], Article]]:
-    for child in children:
-        if isinstance(child, Article):
-            yield path, child
-        else:
-            yield from _articles(child.children, (*path, child))
+def _place_from_json(body: dict[str, Any]) -> Place:
+    return Place(body["start"], body["end"], body["page"])

@@ -1,4 +1,4 @@
-"""What the headings of laws look like, in Spanish and in English."""
+"""Regular expressions for headings of statutes, in Spanish and in English."""
 
 from __future__ import annotations
 
@@ -43,19 +43,19 @@ _NAMES = {
     "subsection": r"SUBSECCI[OÓ]N",
 }
 DIVISIONS = {kind: re.compile(rf"(?:{names})\s+({_COUNT})(?!\w)", re.I) for kind, names in _NAMES.items()}
-# In Chile a chapter is divided so.
+# Chile divides chapters into these.
 PARAGRAPH = re.compile(rf"P[AÁ]RRAFO\s+({ROMAN}|\d{{1,3}}(?:\s?\.?[ºª°])?)(?!\w)\s*[.:{_DASH}]*\s*", re.I)
-# An annex that is the only one has no number, and stands alone in its line.
+# The only annex has no number, and a line of its own.
 ANNEX = re.compile(
     r"(?:ANEXOS?|AP[EÉ]NDICES?)(?:\s+[A-ZÁÉÍÓÚÑ]{4,}(?:\s+[A-ZÁÉÍÓÚÑ]{2,}){0,3})?\s*[.:]?$"
     r"|(?:ANNEX(?:ES)?|SCHEDULES?|APPENDIX)\s*[.:]?$"
 )
 SPOKEN_ANNEX = re.compile(r"(?:Anexos?|Ap[ée]ndices?)(?:\s+[a-záéíóúñ]{4,}){0,2}$|(?:Annex|Schedule|Appendix)$")
-# Canada divides parts so, California has parts of them.
+# In Canada parts contain them, in California they contain parts.
 DIVISION = re.compile(rf"DIVISION\s+({_COUNT})(?!\w)", re.I)
-# Where it does not name a title: in Ecuador ordinals follow it.
+# In Ecuador this is a division of its own, and ordinals follow.
 GENERAL = re.compile(r"(DISPOSICIONES\s+GENERALES)\s*[:.]?$", re.I)
-# Where articles are what is cited, a section holds them: in the laws of the European Union, for one.
+# In the law of the European Union, for example, a section contains the articles, which are cited.
 SECTION_OF_ARTICLES = re.compile(rf"SECTION\s+({_COUNT})$", re.I)
 TRANSITORY = re.compile(
     r"(?:(?:ART[IÍ]CULOS?|DISPOSICI[OÓ]N(?:ES)?|R[EÉ]GIMEN)\s+)?"
@@ -85,7 +85,7 @@ ARTICLE_EN = re.compile(
     rf"(?:ARTICLE|ART\.)\s+(\d{{1,4}}[a-z]{{1,2}}(?=\s*$|\s*[.:{_DASH}])|{_NUMBER}|{ROMAN}(?:\s(?-i:[A-Z])(?=\s*$))?|(?:{_ORDINALS_EN})\b)(?!\w){_END}",
     re.I,
 )
-# Of courts, and of what is made under an act, where neither sections nor articles are.
+# Rules of courts and regulations under an act, which have neither sections nor articles.
 RULE_EN = re.compile(rf"(?:RULE|REGULATION)\s+({_NUMBER})(?!\w){_END}", re.I)
 SECTION_EN = re.compile(
     rf"\[?(?:SECTION|SEC\.|§{{1,2}})\s*(\d{{1,5}}[A-Z]{{0,2}}(?:[.:{_DASH}]\d{{1,5}}[A-Z]{{0,2}}){{0,5}})(?!\w)"
@@ -99,7 +99,7 @@ LAST_SUBSECTIONS = re.compile(rf"(?<=[a-z0-9])\s*({SUBSECTION}(?:\s*{SUBSECTION}
 SECOND = {"(a)": "(b)", "(A)": "(B)", "(1)": "(2)", "(i)": "(ii)", "(I)": "(II)"}
 CLAUSES = re.compile(rf"(?:^|[.;:,{_DASH}]\s+(?:and\s+|or\s+)?)((?:{SUBSECTION})+)(?=\s)")
 ORDINAL = re.compile(rf"({ORDINALS_ES})(?:\s*[.:]?\s*[{_DASH}]+|\s*[.:]\s+(?=(?-i:[A-ZÁÉÍÓÚÑ])))", re.I)
-# What begins a paragraph of its own: fractions, clauses, subsections.
+# Beginnings of paragraphs: fractions, clauses, subsections.
 _CLAUSE = rf"(?:{ROMAN}|[ivx]{{1,6}}|[a-zA-Z]|\d{{1,3}})"
 ENUMERATED = re.compile(
     rf"(?:\({_CLAUSE}\)\s?)+|\d{{1,3}}\.[{_DASH}]?(?=\()|(?:{_CLAUSE}[.)][{_DASH}]?|\d{{1,2}}\.?[ºª°][.)]?[{_DASH}]?|{ROMAN}\s*[.{_DASH}]+|[•*{_DASH}])\s+"
@@ -109,16 +109,16 @@ GOES_ON = re.compile(
     r"|the|of|to|in|and|or|under|with|by|see|from|this|that|section|sections|article|for))$",
     re.I,
 )
-# After a number: "Título II de esta Ley", "Section 4(a) of this Act", "PART 2 shall" are spoken of, not begun.
+# After a number: "Título II de esta Ley", "Section 4(a) of this Act", "PART 2 shall" are references.
 SPOKEN_OF = re.compile(
     r"\s*(?:\([A-Za-z0-9]{1,4}\)\s*)*(?:[,;)]|(?-i:de|del|of|shall|que|y|and|or|o|se|en|in|is|are|may|[a-z]{2,})\b)"
 )
 
 
-# A bill that is quoted whole: "Proyecto de ley: “Artículo 1°.- …"
+# A bill that is quoted as a whole: "Proyecto de ley: “Artículo 1°.- …"
 QUOTED = re.compile(r"[\"“«](?=[A-ZÁÉÍÓÚ])")
 BILL = re.compile(r"\b(?:proyecto de reforma constitucional|ley(?: de la rep[úu]blica)?|decreto)\s*:$", re.I)
-# So does a code: "1340. This chapter …", in chapters and articles.
+# Sections of a code: "1340. This chapter …", in chapters and articles.
 CODED = re.compile(r"(\d{3,5}(?:\.\d{1,3}){0,2})\.\s+(?=[A-Z(“])")
-# British and Commonwealth acts only number their sections: "1 Overview", "2A. Tariffs.—(1) A supplier …".
+# Sections of British and Commonwealth acts: "1 Overview", "2A. Tariffs.—(1) A supplier …".
 BARE = re.compile(rf"(\d{{1,4}}([A-Z]{{0,2}}))(?:\.\s*(?:[{_DASH}]\s*)?|\s+)(?=[A-Z(“])")

@@ -1,4 +1,4 @@
-"""Quotation marks that open at a line's start and close lines later: what stands between is another text."""
+"""Quotations over several lines: marks that open at a line's start and close at the end of a later line."""
 
 from __future__ import annotations
 
@@ -8,43 +8,43 @@ from itertools import pairwise
 
 CLOSED_BY = {"«": "»", "“": "”", '"': '"', "‘": "’"}  # noqa: RUF001
 OPENING = "".join(CLOSED_BY)
-MAX_QUOTED_LINES = 3_000  # lines of one quotation: beyond, a mark was forgotten
+MAX_QUOTED_LINES = 3_000  # beyond, a closing mark was forgotten
 _AFTER = " .,;:)"
 _APOSTROPHE = "’"  # noqa: RUF001
 
 
 def quoted_lines(texts: Sequence[str], begins: Callable[[str, str], bool]) -> Iterator[int]:
-    """Yield the numbers of the lines in quotations that begin so; ``begins`` is asked of a line and the one before.
+    """Yield the numbers of the lines in quotations for which ``begins(first_line, line_before)`` is true.
 
     American bills open each paragraph anew and close the last one only.
     """
     ends: dict[str, list[int]] = {}
-    led: dict[str, list[int]] = {}  # where another quotation begins: the one before it is at an end by then
-    at = 0
-    while at < len(texts):
-        text = texts[at]
-        stop = at + 1
-        if text[:1] in CLOSED_BY and _stays_open(text) and begins(text, texts[at - 1] if at else ""):
+    starts: dict[str, list[int]] = {}  # after a colon another quotation begins: the one before it has ended by then
+    number = 0
+    while number < len(texts):
+        text = texts[number]
+        stop = number + 1
+        if text[:1] in CLOSED_BY and _stays_open(text) and begins(text, texts[number - 1] if number else ""):
             mark = text[0]
             if mark not in ends:
-                ends[mark] = [number for number, line in enumerate(texts) if _closes(line, mark)]
-                led[mark] = [
-                    number
-                    for number, (before, line) in enumerate(pairwise(texts), 1)
+                ends[mark] = [at for at, line in enumerate(texts) if _closes(line, mark)]
+                starts[mark] = [
+                    at
+                    for at, (before, line) in enumerate(pairwise(texts), 1)
                     if line[:1] == mark and before[-1:] == ":" and begins(line, before)
                 ]
-            found = ends[mark]
-            place = bisect_left(found, at)
-            another = bisect_right(led[mark], at)
-            is_forgotten = place == len(found) or (another < len(led[mark]) and led[mark][another] <= found[place])
-            if not is_forgotten and found[place] - at < MAX_QUOTED_LINES:
-                stop = found[place] + 1
-                yield from range(at, stop)
-        at = stop
+            place = bisect_left(ends[mark], number)
+            end = ends[mark][place] if place < len(ends[mark]) else len(texts) + MAX_QUOTED_LINES
+            place = bisect_right(starts[mark], number)
+            is_unclosed = place < len(starts[mark]) and starts[mark][place] <= end
+            if not is_unclosed and end - number < MAX_QUOTED_LINES:
+                stop = end + 1
+                yield from range(number, stop)
+        number = stop
 
 
 def _stays_open(text: str) -> bool:
-    """Tell whether the mark that a line begins with is not closed within it: «Boletín Oficial» is only a name."""
+    """Tell whether the mark at a line's start is not closed within the line: «Boletín Oficial» is only a name."""
     opening, closing = text[0], CLOSED_BY[text[0]]
     depth = 1
     for sign in text[1:]:
@@ -58,7 +58,7 @@ def _stays_open(text: str) -> bool:
 
 
 def _closes(text: str, opening: str) -> bool:
-    """Tell whether a line ends a quotation that an earlier one began."""
+    """Tell whether a line ends a quotation that an earlier one has opened."""
     closing, bare = CLOSED_BY[opening], text.rstrip(_AFTER)
     if not bare.endswith(closing):
         return False
