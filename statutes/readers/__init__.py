@@ -1,4 +1,4 @@
-"""A statute's file in, PDF, DOCX or XML, a canonical law out. Whatever a file does, it does to a capped child."""
+"""Readers of statute files (PDF, DOCX, XML), which run in a sandboxed child process and return a canonical law."""
 
 from __future__ import annotations
 
@@ -16,41 +16,41 @@ from statutes.structure.model import Law, law_from_json
 
 __all__ = ["FORMATS", "VERSION", "Format", "read_statute", "sniff_format"]
 
-VERSION = "1"  # of the rules that make a law of a file: another one makes other articles of the same bytes
+VERSION = "1"  # of the readers' rules: another version makes other articles of the same bytes
 MEMORY_MB, CPU_SECONDS, WALL_SECONDS = 768, 120, 300.0  # a law of 3,000 articles takes 100 MB and 3 s
 
-# Reads pages without text, from 1; a page that it cannot read is "" or missing.
+# Reads pages without text, from 1; an unreadable page is "" or missing.
 Scanner = Callable[[Path, Sequence[int]], Mapping[int, str]]
 
 statute_zygote = register_cleanup(SandboxClient("statutes.readers.child", MEMORY_MB))
 
 
 def read_statute(path: Path, *, format: Format, scan: Scanner) -> Law:
-    """Return the law of a file that ``sniff`` has named. The same bytes give the same law.
+    """Return the law of a file of the format of ``sniff_format``. The same bytes give the same law.
 
     Raises ``Unreadable`` and other ``Permanent`` (those of ``documents.parsers.errors`` for PDFs), ``Retryable``,
     what ``scan`` raises, and ``OSError`` when the file itself cannot be read.
     """
     with path.open("rb"):
         pass
-    told = _ask(path, format)
-    if "blank" in told:
-        scanned = scan(path, told["blank"])
+    response = _request(path, format)
+    if "blank" in response:
+        scanned = scan(path, response["blank"])
         with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as file:
             json.dump(scanned, file)
             file.flush()
-            told = _ask(path, format, scanned=file.name)
-    return law_from_json(told["law"])
+            response = _request(path, format, scanned=file.name)
+    return law_from_json(response["law"])
 
 
-def _ask(path: Path, format: Format, scanned: str | None = None) -> dict[str, Any]:
+def _request(path: Path, format: Format, scanned: str | None = None) -> dict[str, Any]:
     request = {"path": str(path.resolve()), "format": format, "scanned": scanned, "cpu_seconds": CPU_SECONDS}
     try:
-        told = statute_zygote.request(request, wall_seconds=WALL_SECONDS)
+        response = statute_zygote.request(request, wall_seconds=WALL_SECONDS)
     except StageFailure as failure:
         if failure.code not in SANDBOX_FAILURES:
             raise
         raise type(failure)(failure.code, SANDBOX_FAILURES[failure.code]) from None
-    if "unreadable" in told:
-        raise Unreadable(told["unreadable"])
-    return told
+    if "unreadable" in response:
+        raise Unreadable(response["unreadable"])
+    return response

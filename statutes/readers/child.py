@@ -1,6 +1,6 @@
-"""The zygote of statutes: forks a capped child for each file. No Django in here.
+"""Child process of the statute sandbox, forked for each file. Runs without Django.
 
-It speaks as ``documents.parsers.sandbox.pdf_child`` does, and says ``unreadable`` for the refusals of this app.
+It speaks the protocol of ``documents.parsers.sandbox.pdf_child``, and answers ``unreadable`` for this app's errors.
 """
 
 from __future__ import annotations
@@ -22,21 +22,34 @@ from statutes.structure.model import Law
 
 CPU_SECONDS = 20.0  # of building; a law of 3,000 articles takes 1 to 2 s
 
-# Those of the Americas and of Europe that expat leaves to Python; a DOCX names its members in the first.
+# Encodings of the Americas and Europe that expat leaves to Python; a DOCX names its members in the first.
 ENCODINGS = (
     "cp437", "cp850", "cp1250", "cp1252", "iso-8859-2", "iso-8859-9", "iso-8859-15", "mac-roman", "utf-16-be",
     "utf-16-le",
 )  # fmt: skip
-BALLAST_BYTES = 8 << 20  # kept so that there is room to say that there is no more
+BALLAST_BYTES = 8 << 20  # freed so that there is memory for the answer that there is no more
 SPECIMEN = b"<document><body><p><t>Section 1. Some words.</t></p></body></document>"
 
 
 def respond(request: fork_server.Message) -> fork_server.Message:
-    """The one thing a child does: a ``law``, or the ``blank`` pages of a PDF that OCR has not seen yet."""
+    """Return the ``law`` of a file, or the ``blank`` pages of a PDF that need OCR, or an error code."""
     ballast = bytearray(BALLAST_BYTES)
     try:
-        found = _pdf(request) if request["format"] == "pdf" else _marked_up(request)
-        return {"blank": found} if isinstance(found, list) else {"law": _told(found)}
+        if request["format"] == "pdf":
+            law = _read_pdf(request)
+        else:
+            gc.disable()  # a tree of a million elements has no cycles, and looking for them takes most of the time
+            rlimits.limit_cpu_time(CPU_SECONDS)
+            content = Path(request["path"]).read_bytes()
+            rlimits.forbid_opening_files()
+            law = docx.read_docx(content) if request["format"] == "docx" else xml.read_xml(content)
+        if isinstance(law, list):
+            return {"blank": law}
+        if not (law.preamble or law.contents or law.children):
+            raise Unreadable("NO_TEXT")
+        if next(law.articles(), None) is None:
+            raise Unreadable("NO_ARTICLES")
+        return {"law": law.as_json(law_id="", version="", source={})}
     except Unreadable as refused:
         return {"unreadable": refused.code}
     except pdf_engines.PdfError as refused:
@@ -48,15 +61,7 @@ def respond(request: fork_server.Message) -> fork_server.Message:
         return {"refused": "PARSER_OUT_OF_MEMORY"}
 
 
-def _marked_up(request: fork_server.Message) -> Law:
-    gc.disable()  # a tree of a million elements has no rings, and looking for them takes most of the time
-    rlimits.limit_cpu_time(CPU_SECONDS)
-    content = Path(request["path"]).read_bytes()
-    rlimits.forbid_opening_files()
-    return docx.read_docx(content) if request["format"] == "docx" else xml.read_xml(content)
-
-
-def _pdf(request: fork_server.Message) -> Law | list[int]:
+def _read_pdf(request: fork_server.Message) -> Law | list[int]:
     document = pdf_engines.open_document(Path(request["path"]))
     scanned = None
     if request["scanned"]:
@@ -70,17 +75,8 @@ def _pdf(request: fork_server.Message) -> Law | list[int]:
     return pdf.read_pdf(pages, scanned or {})
 
 
-def _told(law: Law) -> fork_server.Message:
-    """Raises ``Unreadable`` for what is no law: NO_TEXT, NO_ARTICLES."""
-    if not (law.preamble or law.contents or law.children):
-        raise Unreadable("NO_TEXT")
-    if next(law.articles(), None) is None:
-        raise Unreadable("NO_ARTICLES")
-    return law.as_json(law_id="", version="", source={})
-
-
 def warm_up() -> None:
-    """Load what is loaded late, in the zygote: a child can open no file that it would still need."""
+    """Import in the fork server whatever is imported late: a child cannot open files any more."""
     pdf_engines.warm_up()
     for encoding in ENCODINGS:
         codecs.lookup(encoding)

@@ -1,4 +1,4 @@
-"""What a file is, by its first bytes: names and declared types are not believed."""
+"""File format by its first bytes; names and declared types are not trusted."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ Format = Literal["pdf", "docx", "xml"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 
 _ZIP, _OLE = b"PK\x03\x04", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
-_MARKS = ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be"))
+_BOMS = ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be"))
 _XML = re.compile(r"\s*<(?:\?xml\b|!--|!DOCTYPE\s+(?!html\b)|(?!html\b)[\w:.-]+[\s/>])", re.I)
 
 
 def sniff_format(path: Path, *, most: int) -> Format:
     """Return the format of a file of at most so many bytes.
 
-    Raises ``Unreadable``: EMPTY_FILE, FILE_TOO_LARGE, OLD_OR_LOCKED_WORD, UNKNOWN_FORMAT. Whether the file is sound,
-    and whether a ZIP is a Word document, is told by reading it.
+    Raises ``Unreadable``: EMPTY_FILE, FILE_TOO_LARGE, OLD_OR_LOCKED_WORD, UNKNOWN_FORMAT. Whether the file is valid,
+    and whether a ZIP is a Word document, is known after reading it.
     """
     size = path.stat().st_size
     if size == 0:
@@ -33,22 +33,16 @@ def sniff_format(path: Path, *, most: int) -> Format:
 
 
 def detect_format(start: bytes) -> Format:
-    """Return the format of a file that begins so. Raises ``Unreadable``."""
+    """Return the format of a file by its beginning. Raises ``Unreadable``."""
     if start.startswith(_ZIP):
         return "docx"
     if start.startswith(_OLE):
         raise Unreadable("OLD_OR_LOCKED_WORD")
-    if _XML.match(_decoded(start)):
+    encoding = next((encoding for bom, encoding in _BOMS if start.startswith(bom)), "latin-1")
+    if encoding == "latin-1" and start[:2] in (b"<\0", b"\0<"):
+        encoding = "utf-16-le" if start[0] else "utf-16-be"
+    if _XML.match(start.decode(encoding, "replace").lstrip("\ufeff")):
         return "xml"
     if HEADER in start:
         return "pdf"
     raise Unreadable("UNKNOWN_FORMAT")
-
-
-def _decoded(start: bytes) -> str:
-    for mark, encoding in _MARKS:
-        if start.startswith(mark):
-            return start[len(mark) :].decode(encoding, "replace")
-    if start[:2] in (b"<\0", b"\0<"):
-        return start.decode("utf-16-le" if start[0] else "utf-16-be", "replace")
-    return start.decode("latin-1")

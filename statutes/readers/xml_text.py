@@ -1,4 +1,4 @@
-"""The text of an XML element as paragraphs, the number of each before it."""
+"""Paragraphs of XML elements, each with its number in front."""
 
 from __future__ import annotations
 
@@ -21,26 +21,28 @@ HEADINGS = (
 )  # fmt: skip
 CONTENTS = ("toc", "tableofcontents", "indice", "índice")
 ROWS = {"tr": " | ", "row": " | ", "tocitem": " ", "contentsitem": " "}
-# What is in them and no block is part of their sentence.
+# Elements in them that are no blocks belong to their sentence.
 _SENTENCES = ("p", "parrafo", "párrafo", "text", "texto", "para", "td", "th", "li")
-# A clause whose number is an attribute only; the law prints it so.
+# Clauses whose number is only an attribute, and the sign that the law prints after it.
 _CLAUSES = {"fraccion": ".", "fracción": ".", "inciso": ")", "numeral": ".", "apartado": "."}
-_GIVEN = ("numero", "número", "num", "number", "n")
-# Not of the law's text: data about it, footnotes of editors, text that was struck.
+_NUMBER_ATTRIBUTES = ("numero", "número", "num", "number", "n")
+# Not the law's text: metadata, editors' footnotes, struck text.
 ASIDE = frozenset({"meta", "metadata", "metadatos", "note", "authorialnote", "editorial", "script", "style", "del"})
 _LABELS = frozenset((*NUMBERS, *HEADINGS))
 
 
 def paragraphs(element: Element, lead: str = "") -> Iterator[Paragraph]:
-    """Yield the blocks below in order; ``lead`` is what stands before the first, the number of a list for one.
+    """Yield the blocks below in order; ``lead`` is text before the first, such as a list's number.
 
-    Whatever is no block is text of the paragraph that it stands in.
+    Inline elements are text of the paragraph around them.
     """
     if element.name in ROWS:
-        if text := f"{lead} {_row(element)}".strip():
+        cells = [child.text(without=ASIDE) for child in element.children()]
+        row = ROWS[element.name].join(filter(None, cells)) or element.text(without=ASIDE)
+        if text := f"{lead} {row}".strip():
             yield Paragraph(text, place_of(element))
         return
-    run, is_lead = [f"{lead} {_given(element)} "], True
+    run, is_lead = [f"{lead} {_number_of_clause(element)} "], True
     is_mixed = element.name in _SENTENCES or any(isinstance(piece, str) and piece.strip() for piece in element.pieces)
     for piece in element.pieces:
         if isinstance(piece, str):
@@ -63,17 +65,14 @@ def paragraphs(element: Element, lead: str = "") -> Iterator[Paragraph]:
         yield Paragraph(text, place_of(element))
 
 
-def _row(element: Element) -> str:
-    cells = [child.text(without=ASIDE) for child in element.children()]
-    return ROWS[element.name].join(cell for cell in cells if cell) or element.text(without=ASIDE)
-
-
-def _given(element: Element) -> str:
+def _number_of_clause(element: Element) -> str:
     if element.name not in _CLAUSES or element.child(*NUMBERS) is not None:
         return ""
-    number = next((element.attributes[name].strip() for name in _GIVEN if element.attributes.get(name)), "")
-    said = element.text().startswith((f"{number}.", f"{number})", f"{number} "))
-    return "" if not number or said else number + (_CLAUSES[element.name] if number[-1].isalnum() else "")
+    attributes = element.attributes
+    number = next((attributes[name].strip() for name in _NUMBER_ATTRIBUTES if attributes.get(name)), "")
+    if not number or element.text().startswith((f"{number}.", f"{number})", f"{number} ")):
+        return ""
+    return number + (_CLAUSES[element.name] if number[-1].isalnum() else "")
 
 
 def place_of(element: Element) -> Place:

@@ -1,4 +1,4 @@
-"""XML as a small tree with byte offsets. Entities are refused before anything of them is expanded or fetched."""
+"""XML parser: a small element tree with byte offsets. Entities are refused before they are expanded or fetched."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from xml.parsers import expat
 from statutes.errors import Unreadable
 
 MAX_DEPTH, MAX_ELEMENTS = 100, 1_000_000  # elements; a law of 1,000 pages has 300,000, and a million take 300 MB
-SOFT_HYPHEN = "\xad"  # where a word may be cut; nobody sees it, and no search finds the word
+SOFT_HYPHEN = "\xad"  # invisible, and no search finds a word that contains it
 OUT_OF_MEMORY = expat.errors.codes[expat.errors.XML_ERROR_NO_MEMORY]
-# Inside a word or a sentence: nothing parts their text from its neighbours'.
+# Inside a word or a sentence: no space separates their text.
 INLINE = frozenset((
     "a", "abbr", "abbreviation", "acronym", "addition", "b", "big", "citation", "date", "def", "docdate", "docnumber",
     "doctitle", "doctype", "em", "emphasis", "entity", "externallink", "font", "i", "inline", "ins", "internallink",
@@ -24,9 +24,9 @@ INLINE = frozenset((
 
 @dataclass(slots=True)
 class Element:
-    """``name`` has no namespace and is in lower case; ``pieces`` are texts and elements as they follow.
+    """``name`` is lower-case and without namespace; ``pieces`` are texts and elements in order.
 
-    In the source it reaches from its opening tag to the beginning of its closing tag, in bytes.
+    ``start`` is the byte of its opening tag, ``end`` that of its closing tag.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Element:
         return next(self.children(*names), None)
 
     def descendants(self, *names: str) -> Iterator[Element]:
-        """Yield the elements of these names below this one, outermost first and not within each other."""
+        """Yield the descendants of these names, but none within another."""
         for child in self.children():
             if child.name in names:
                 yield child
@@ -52,11 +52,11 @@ class Element:
                 yield from child.descendants(*names)
 
     def has(self, *names: str) -> bool:
-        """Tell whether such an element is anywhere below."""
+        """Tell whether there is such a descendant."""
         return any(True for _ in self.descendants(*names))
 
     def length_within(self, most: int) -> bool:
-        """Tell whether all text below has at most so many characters, without reading more of it."""
+        """Tell whether the text has at most so many characters, without reading more of it."""
         for text in self._texts(frozenset()):
             most -= len(text)
             if most < 0:
@@ -64,11 +64,11 @@ class Element:
         return True
 
     def text(self, *, without: frozenset[str] = frozenset()) -> str:
-        """All text below but for that of some elements, one space between words."""
+        """Return the text of all descendants but those of ``without``, one space between words."""
         return " ".join(self.raw(without=without).split())
 
     def raw(self, *, without: frozenset[str] = frozenset()) -> str:
-        """The same with the spaces that are there."""
+        """Return the same with the original white space."""
         return "".join(self._texts(without))
 
     def _texts(self, without: frozenset[str]) -> Iterator[str]:
@@ -103,7 +103,7 @@ class _Reader:
         self._parser.EntityDeclHandler = _refuse
         self._parser.UnparsedEntityDeclHandler = _refuse
         self._parser.ExternalEntityRefHandler = _refuse
-        self._parser.SkippedEntityHandler = _refuse  # of a DTD that is not fetched: its text would be missing
+        self._parser.SkippedEntityHandler = _refuse  # of an external DTD: its text would be missing
         self._parser.SetParamEntityParsing(expat.XML_PARAM_ENTITY_PARSING_NEVER)
 
     def read(self, content: bytes) -> Element:
@@ -113,10 +113,10 @@ class _Reader:
             if error.code == OUT_OF_MEMORY:
                 raise MemoryError from None
             raise Unreadable("NOT_XML") from None
-        except (LookupError, ValueError, OSError):  # an encoding that Python does not know, or has not loaded in time
+        except (LookupError, ValueError, OSError):  # an unknown encoding, or one that was not loaded in time
             raise Unreadable("NOT_XML") from None
         finally:
-            self._parser = None  # it holds this reader, which holds the tree
+            self._parser = None  # breaks the reference cycle that holds the tree
         root = self._root.child()
         if root is None:
             raise Unreadable("NOT_XML")
@@ -128,9 +128,9 @@ class _Reader:
             raise Unreadable("XML_TOO_DEEP")
         if self._count > MAX_ELEMENTS:
             raise Unreadable("XML_TOO_LARGE")
-        made = Element(name.rpartition(":")[2].lower(), attributes, self._parser.CurrentByteIndex)
-        self._open[-1].pieces.append(made)
-        self._open.append(made)
+        element = Element(name.rpartition(":")[2].lower(), attributes, self._parser.CurrentByteIndex)
+        self._open[-1].pieces.append(element)
+        self._open.append(element)
 
     def _end(self, name: str) -> None:
         self._open.pop().end = self._parser.CurrentByteIndex

@@ -1,4 +1,4 @@
-"""The vocabularies in which states publish their laws, put into the words that ``statutes.readers.xml`` reads."""
+"""XML vocabularies of official gazettes, renamed to the element names that ``statutes.readers.xml`` reads."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ BOE = {"metadatos": "meta", "metadata-eli": "meta", "analisis": "meta", "status"
 CHILE = {"metadatos": "meta", "identificador": "meta", "titulonorma": "doctitle"}
 CFR = {"header": "meta", "head": "heading", "subjgrp": "subchapter", "subchap": "subchapter", "appendix": "annex"}
 
-# Elements whose name says nothing, and an attribute what they are.
+# Generic elements, whose kind is an attribute.
 _NAMELESS = re.compile(r"div\d*|hcontainer|container|tblock")
 _KINDS = ("name", "TYPE", "type")
 _RENAMED = {
@@ -47,42 +47,38 @@ _HEADING = re.compile(r"(?:nombre|denominacion|titulo|título|heading)[_.-]\w+|\
 
 
 def normalize_vocabulary(root: Element) -> Element:
-    """Rename what is below, in place, and return the root."""
-    named = _dialect(root)
+    """Rename the elements in place, and return the root."""
+    dialect = _dialect(root)  # by the original names
     known: dict[str, str] = {}
     for element in _all(root):
-        _name(element, known)
-    if named:
-        names, arrange = named
-        arrange(root)
+        if _NAMELESS.fullmatch(element.name):
+            kind = next((element.attributes[name] for name in _KINDS if name in element.attributes), "").lower()
+            element.name = _RENAMED.get(kind, kind) or element.name
+        elif not any(True for _ in element.children()):
+            if element.name not in known:
+                known[element.name] = _leaf(element.name)
+            element.name = known[element.name]
+    if dialect:
+        names, rearrange = dialect
+        if rearrange:
+            rearrange(root)
         for element in _all(root):
             element.name = names.get(element.name, element.name)
     return root
 
 
-def _dialect(root: Element) -> tuple[Mapping[str, str], Callable[[Element], None]] | None:
+def _dialect(root: Element) -> tuple[Mapping[str, str], Callable[[Element], None] | None] | None:
     if root.name == "legislation":
-        return CROWN, _crown
+        return CROWN, _rearrange_crown
     if root.has("enacting.terms", "bib.instance"):
-        return FORMEX, _formex
+        return FORMEX, _rearrange_formex
     if root.name in ("statute", "regulation") and root.has("marginalnote", "label"):
-        return CANADA, _as_it_is
+        return CANADA, None
     if root.name in ("documento", "response") and root.has("metadatos"):
-        return BOE, _boe
+        return BOE, _drop_old_versions
     if root.name == "norma":
-        return CHILE, _as_it_is
-    return (CFR, _as_it_is) if root.name in ("dlpstextclass", "ecfr") else None
-
-
-def _name(element: Element, known: dict[str, str]) -> None:
-    """Give an element without a telling name the one that it has in other vocabularies."""
-    if _NAMELESS.fullmatch(element.name):
-        said = next((element.attributes[kind] for kind in _KINDS if kind in element.attributes), "").lower()
-        element.name = _RENAMED.get(said, said) or element.name
-    elif not any(True for _ in element.children()):
-        if element.name not in known:
-            known[element.name] = _leaf(element.name)
-        element.name = known[element.name]
+        return CHILE, None
+    return (CFR, None) if root.name in ("dlpstextclass", "ecfr") else None
 
 
 def _leaf(name: str) -> str:
@@ -93,20 +89,16 @@ def _leaf(name: str) -> str:
     return "heading" if _HEADING.fullmatch(name) else name
 
 
-def _all(element: Element) -> Iterator[Element]:
-    todo = [element]
+def _all(root: Element) -> Iterator[Element]:
+    todo = [root]
     while todo:
-        found = todo.pop()
-        yield found
-        todo.extend(found.children())
+        element = todo.pop()
+        yield element
+        todo.extend(element.children())
 
 
-def _as_it_is(root: Element) -> None:
-    """Nothing stands at another place than in other vocabularies."""
-
-
-def _crown(root: Element) -> None:
-    """A section's heading stands above it there, and its clauses' brackets are not written."""
+def _rearrange_crown(root: Element) -> None:
+    """Move headings of sections into them, and write the brackets of clauses' numbers."""
     for element in _all(root):
         if element.name == "p1group":
             heading, section = element.child("title"), element.child("p1")
@@ -120,32 +112,28 @@ def _crown(root: Element) -> None:
             for title in element.children("title"):
                 title.name = "doctitle"
         elif element.name == "schedule":
-            _schedule(element)
-
-
-def _schedule(element: Element) -> None:
-    """What a schedule refers to stands below its heading, and its paragraphs are no sections of the act."""
-    reference = element.child("reference")
-    _unwrap(element, "titleblock")
-    _unwrap(element, "schedulebody")
-    heading = element.child("title")
-    if reference is not None and heading is not None:
-        element.pieces.remove(reference)
-        element.pieces.insert(element.pieces.index(heading) + 1, reference)
-    for paragraph in element.descendants("p1"):
-        paragraph.name = "paragraph"
+            # The reference stands below the heading, and a schedule's paragraphs are no sections of the act.
+            reference = element.child("reference")
+            _unwrap(element, "titleblock")
+            _unwrap(element, "schedulebody")
+            heading = element.child("title")
+            if reference is not None and heading is not None:
+                element.pieces.remove(reference)
+                element.pieces.insert(element.pieces.index(heading) + 1, reference)
+            for paragraph in element.descendants("p1"):
+                paragraph.name = "paragraph"
 
 
 def _unwrap(element: Element, name: str) -> None:
-    """Put what such a child holds in its place."""
+    """Replace such children by their contents."""
     pieces: list[str | Element] = []
     for piece in element.pieces:
         pieces += piece.pieces if isinstance(piece, Element) and piece.name == name else [piece]
     element.pieces = pieces
 
 
-def _formex(root: Element) -> None:
-    """A regulation's title is no heading of a part of it, and its quotation marks are elements."""
+def _rearrange_formex(root: Element) -> None:
+    """Make a regulation's title no heading of a division, and quotation marks text."""
     for title in root.children("title"):
         title.name = "doctitle"
     for element in _all(root):
@@ -158,8 +146,8 @@ def _formex(root: Element) -> None:
             element.name, element.pieces = "i", [chr(int(code, 16)) if re.fullmatch(r"20[0-9A-F]{2}", code) else '"']
 
 
-def _boe(root: Element) -> None:
-    """A consolidated block tells all versions of itself: the last one is the law."""
+def _drop_old_versions(root: Element) -> None:
+    """Keep only the last version of each consolidated block: that is the law."""
     for block in root.descendants("bloque"):
         for old in list(block.children("version"))[:-1]:
             block.pieces.remove(old)

@@ -123,7 +123,7 @@ REFUSED = {
     "entities": (zipped({docx.BODY: '<!DOCTYPE d [<!ENTITY a "b">]><d>&a;</d>'}), "XML_ENTITY_REFUSED"),
     "a bomb": (zipped({docx.BODY: BOMB}), "DOCX_TOO_LARGE"),
     "a bomb beside the body": (packed("", numbering=BOMB), "DOCX_TOO_LARGE"),
-    "many members": (zipped({f"{n}": "" for n in range(docx.MOST_MEMBERS + 1)}), "DOCX_TOO_LARGE"),
+    "many members": (zipped({f"{n}": "" for n in range(docx.MAX_MEMBERS + 1)}), "DOCX_TOO_LARGE"),
     "a password": (encrypted(), "DOCX_ENCRYPTED"),
     "deep nesting": (packed("<w:p>" * 200 + "</w:p>" * 200), "XML_TOO_DEEP"),
 }
