@@ -153,9 +153,9 @@ def catch_up() -> None:
     """Let the sweeps run until nothing is left to count."""
     while True:
         periodic.collect_metrics()
-        upto = MeasurementRun.objects.get(pk=periodic.MOVES).upto
+        upto = MeasurementRun.objects.get(pk=periodic.MOVES).counted_until
         say("counted up to", upto)
-        if upto and not periodic.is_behind_journal():
+        if upto and not periodic.is_behind():
             break
     database.settle("metric_rollups")
 

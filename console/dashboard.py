@@ -14,7 +14,7 @@ from console import dashboard_tables
 from console.charts import Chart, ChartPeriod, Series, format_duration, format_money
 from jobs.cluster import registry
 from jobs.states import STATUSES, Stage
-from metrics import connector_gauges, gauges, queries, statute_gauges, usage
+from metrics import gauges, queries, usage
 from metrics.queries import PERIODS
 
 PERMISSION = "metrics.view_metricrollup"
@@ -44,7 +44,7 @@ def add_dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, An
         return context
     shown = PERIODS.get(request.GET.get("period", ""), PERIODS["24h"])
     period, ages = ChartPeriod(shown, queries.database_time()), queries.measurements()
-    measured = ages["standing"].told if "standing" in ages else {}
+    measured = ages["standing"].snapshot if "standing" in ages else {}
     dashboard = {
         "period": shown,
         "periods": list(PERIODS.values()),
@@ -61,7 +61,7 @@ def add_dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, An
 
 def live_facts() -> list[Fact]:
     workers, busy = registry.count_workers(), gauges.jobs_working()
-    lag, pages = gauges.queue_lag(), connector_gauges.connector_queue()
+    lag, pages = gauges.queue_lag(), gauges.connector_queue()
     facts = [
         Fact("Workers alive", f"{workers:,}", is_bad=not workers),
         Fact("Workers busy", f"{busy:,} ({busy / workers:.0%})" if workers else f"{busy:,}"),
@@ -70,7 +70,7 @@ def live_facts() -> list[Fact]:
         Fact("Pages of syncs", f"{pages.visible + pages.held:,}", "in the connectors' queue", pages.due > LONG_DUE),
     ]
     if settings.SQS_QUEUE_URL:
-        consumers = statute_gauges.live_statute_consumers()
+        consumers = sum(gauges.statute_consumers().values())
         facts.append(Fact("Consumers alive", f"{consumers:,}", "of the statutes' queue", is_bad=not consumers))
     return facts
 

@@ -1,21 +1,24 @@
-"""How it stands now: exact counts by status, the kinds of not moving, and how long the work has waited."""
+"""Gauges: jobs by status and by the reason that they do not move, the connectors' queue, the statute consumers."""
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db import connection
 
+from integrations.sync.pgmq import ARCHIVE, TABLE
 from jobs import queries
 from jobs.cluster import registry
 from jobs.models import UploadJob
 from jobs.progress import DUE, USERS_AT_LIMIT, starved_filter
 from jobs.states import STATUSES, State
-from metrics import connector_gauges, statute_gauges
 from metrics.rollups import MetricSample
+from statutes.consumer.status import ALIVE
+from statutes.models import Consumer
 
 KINDS = ("queued", "starved", "waiting", "retrying", "working", "dead")
+CONSUMER_OUTCOMES = ("received", "ended", "failed")
 
 # Index-only, over idx_upload_jobs_status and ix_jobs_state: still a million entries, so never in a request.
 STATUS = "SELECT status, count(*) FROM upload_jobs GROUP BY status"
@@ -24,9 +27,13 @@ PARKED = "SELECT count(*) FROM upload_jobs WHERE state = 'queued' AND run_after 
 DEAD = """
 SELECT stage, last_error ->> 'code', count(*), extract(epoch FROM clock_timestamp() - min(finished_at))::float8
 FROM upload_jobs WHERE state = 'deadletter' GROUP BY 1, 2"""
+ARCHIVED = f"SELECT count(*) FROM {ARCHIVE}"
+SOURCES = "SELECT provider, status, count(*) FROM connected_sources GROUP BY 1, 2 ORDER BY 1, 2"
+LAWS = "SELECT status, count(*) FROM laws GROUP BY 1"
+VERSIONS = "SELECT status, count(*) FROM law_versions GROUP BY 1"
 
-# Through the indexes, at any size: what may be asked in a request. The head of each user's line, as the claim sees it,
-# of those who have a free slot; of very many users the first thousand.
+# Through the indexes, at any size: fit for a request. The head of each user's line, as the claim sees it, of those
+# who have a free slot; of very many users the first thousand.
 LAG = f"""
 WITH RECURSIVE users AS (
     (SELECT user_id, 1 AS n FROM upload_jobs WHERE state = 'queued' AND run_after IS NULL AND campaign_id IS NULL
@@ -41,73 +48,131 @@ FROM users u CROSS JOIN LATERAL (
     SELECT j.updated_at FROM upload_jobs j WHERE j.user_id = u.user_id AND j.state = 'queued' AND j.run_after IS NULL
         AND j.campaign_id IS NULL ORDER BY j.created_at, j.job_id LIMIT 1) head
 WHERE u.user_id IS NOT NULL AND u.user_id NOT IN ({USERS_AT_LIMIT})"""
-LONGEST = """
-SELECT coalesce(extract(epoch FROM clock_timestamp() - min(created_at)), 0)::float8 FROM (
-    {of_states}) oldest"""
-_OLDEST = "(SELECT created_at FROM upload_jobs WHERE state = '{}' ORDER BY created_at LIMIT 1)"
-LONGEST_WAITING = LONGEST.format(
-    of_states=" UNION ALL ".join(
-        _OLDEST.format(state.value) for state in (State.QUEUED, State.WORKING, State.RETRYABLE)
-    )
+_OLDEST = " UNION ALL ".join(
+    f"(SELECT created_at FROM upload_jobs WHERE state = '{state.value}' ORDER BY created_at LIMIT 1)"
+    for state in (State.QUEUED, State.WORKING, State.RETRYABLE)
 )
+LONGEST_WAITING = f"""
+SELECT coalesce(extract(epoch FROM clock_timestamp() - min(created_at)), 0)::float8 FROM ({_OLDEST}) oldest"""
 WORKING = "SELECT count(*) FROM upload_jobs WHERE state = 'working' AND lease_until IS NOT NULL"
+# A message is a page of a running sync: there are as many as syncs, so they may be counted at a scrape.
+QUEUE = f"""
+SELECT count(*) FILTER (WHERE vt <= clock_timestamp()), count(*) FILTER (WHERE vt > clock_timestamp()),
+       coalesce(extract(epoch FROM clock_timestamp() - min(enqueued_at)), 0)::float8,
+       coalesce(extract(epoch FROM clock_timestamp() - min(vt) FILTER (WHERE vt <= clock_timestamp())), 0)::float8
+FROM {TABLE}"""
+# By the index on the status: however many versions there are, few are being processed. By ``updated_at``, because a
+# version that is processed again may be years old.
+STALL = """
+SELECT coalesce(extract(epoch FROM clock_timestamp() - min(updated_at)), 0)::float8
+FROM law_versions WHERE status IN ('processing', 'normalized')"""
+SILENCE = "SELECT extract(epoch FROM clock_timestamp() - max(seen_at))::float8 FROM sqs_consumers"
 
 
-def _one(sql: str) -> Any:
-    with connection.cursor() as cursor:
-        cursor.execute(sql, queries.concurrency_params())
-        return cursor.fetchone()[0]
+class ConnectorQueue(NamedTuple):
+    """Messages that a worker may take, and those that a worker holds or that wait for a provider.
+
+    ``oldest``: age of the oldest in seconds. ``due``: seconds for which the one that waits longest has been visible.
+    """
+
+    visible: int
+    held: int
+    oldest: float
+    due: float
 
 
-def _all(sql: str) -> list[Any]:
+class ConsumerMessages(NamedTuple):
+    """The number of a consumer's messages with one outcome, since it started."""
+
+    consumer: str
+    outcome: str
+    messages: int
+
+
+def _rows(sql: str) -> list[Any]:
     with connection.cursor() as cursor:
         cursor.execute(sql, queries.concurrency_params())
         return list(cursor.fetchall())
 
 
+def _number(sql: str) -> Any:
+    return _rows(sql)[0][0]
+
+
 def queue_lag() -> float:
     """Return for how many seconds the work that a worker could take has been due, in the worst user's case."""
-    return float(_one(LAG))
+    return float(_number(LAG))
 
 
 def longest_waiting() -> float:
     """Return the age in seconds of the oldest job that has not ended."""
-    return float(_one(LONGEST_WAITING))
+    return float(_number(LONGEST_WAITING))
 
 
 def jobs_working() -> int:
-    return int(_one(WORKING))
+    return int(_number(WORKING))
+
+
+def connector_queue() -> ConnectorQueue:
+    return ConnectorQueue(*_rows(QUEUE)[0])
+
+
+def statute_consumers() -> dict[str, int]:
+    """Return how many consumers are alive, by their state; states without one are included."""
+    counts = dict.fromkeys(Consumer.State.values, 0)
+    for state in Consumer.objects.filter(ALIVE).values_list("state", flat=True):
+        counts[state] += 1
+    return counts
+
+
+def statute_messages() -> list[ConsumerMessages]:
+    """Return the counts of each consumer of the last hour: each starts at 0, as a process' own counters do."""
+    rows = Consumer.objects.order_by("name").values_list("name", *CONSUMER_OUTCOMES)
+    return [
+        ConsumerMessages(name, *pair) for name, *counts in rows for pair in zip(CONSUMER_OUTCOMES, counts, strict=True)
+    ]
+
+
+def consumer_silence() -> float | None:
+    """Return the seconds since the last heartbeat of any consumer; None if no consumer is known."""
+    seconds = _number(SILENCE)
+    return None if seconds is None else float(seconds)
+
+
+def statute_stall() -> float:
+    """Return the seconds since the last change of the version in processing that has not changed for longest."""
+    return float(_number(STALL))
 
 
 def collect_gauges() -> dict[str, Any]:
-    """Return how it stands, as JSON takes it. Reads the index of every job: aside only."""
-    states = dict(_all(STATE))
-    parked, without_slot = int(_one(PARKED)), UploadJob.objects.filter(DUE, starved_filter()).count()
-    dead = [{"stage": stage, "code": code or "", "jobs": jobs, "oldest": age} for stage, code, jobs, age in _all(DEAD)]
+    """Return all gauges as JSON. Reads the index of every job: in the background only."""
+    states = dict(_rows(STATE))
+    parked, starved = int(_number(PARKED)), UploadJob.objects.filter(DUE, starved_filter()).count()
+    dead = [{"stage": stage, "code": code or "", "jobs": jobs, "oldest": age} for stage, code, jobs, age in _rows(DEAD)]
     return {
-        "status": dict.fromkeys(STATUSES, 0) | dict(_all(STATUS)),
+        "status": dict.fromkeys(STATUSES, 0) | dict(_rows(STATUS)),
         "standing": {
-            "queued": max(states.get(State.QUEUED, 0) - parked - without_slot, 0),
-            "starved": without_slot,
+            "queued": max(states.get(State.QUEUED, 0) - parked - starved, 0),
+            "starved": starved,
             "waiting": parked,
             "retrying": states.get(State.RETRYABLE, 0),
             "working": states.get(State.WORKING, 0),
             "dead": states.get(State.DEADLETTER, 0),
         },
-        "dead": sorted(dead, key=lambda each: -int(each["jobs"])),
+        "dead": sorted(dead, key=lambda group: -int(group["jobs"])),
         "lag": queue_lag(),
         "longest": longest_waiting(),
         "workers": registry.count_workers(),
-        "connectors": connector_gauges.collect_connector_gauges(),
-        "statutes": statute_gauges.collect_statute_gauges(),
+        "connectors": {"archived": _number(ARCHIVED), "sources": [list(row) for row in _rows(SOURCES)]},
+        "statutes": {"laws": dict(_rows(LAWS)), "versions": dict(_rows(VERSIONS))},
     }
 
 
-def gauge_samples(told: dict[str, Any], at: datetime) -> list[MetricSample]:
-    """Return one look as samples, so that the figures know how it stood over time."""
-    seen: list[tuple[str, tuple[str, ...], Any]] = [
-        ("status", (status,), jobs) for status, jobs in told["status"].items()
+def gauge_samples(gauges: dict[str, Any], at: datetime) -> list[MetricSample]:
+    """Return the gauges as samples for the rollups."""
+    samples: list[tuple[str, tuple[str, ...], Any]] = [
+        *(("status", (status,), jobs) for status, jobs in gauges["status"].items()),
+        *(("standing", (kind,), jobs) for kind, jobs in gauges["standing"].items()),
+        *((name, (), gauges[name]) for name in ("lag", "longest", "workers")),
     ]
-    seen += [("standing", (kind,), jobs) for kind, jobs in told["standing"].items()]
-    seen += [(name, (), told[name]) for name in ("lag", "longest", "workers")]
-    return [MetricSample(measure, labels, at, 1, float(value), float(value)) for measure, labels, value in seen]
+    return [MetricSample(metric, labels, at, 1, float(number), float(number)) for metric, labels, number in samples]

@@ -1,4 +1,4 @@
-"""What the product did, counted: small tables that the dashboard and ``/metrics`` read."""
+"""Metric tables: rollups of counters and gauges, measurement runs, daily spend and storage by tenant."""
 
 from __future__ import annotations
 
@@ -8,52 +8,60 @@ from django.db.models import Q
 
 
 class Resolution(models.TextChoices):
-    """How long a time one row of figures is about."""
+    """The length of time that a rollup sums up."""
 
     MINUTES = "5m"
     HOUR = "1h"
     DAY = "1d"
-    EVER = "ever"  # what Prometheus' counters are: they never fall
+    EVER = "ever"  # Prometheus' counters, which never fall
 
 
 class MetricRollup(models.Model):
-    """What happened in one span of time. Labels name stages, codes, vendors: nothing of any tenant.
+    """One metric over one interval. Labels name stages, codes, vendors: nothing of any tenant.
 
-    Of something that happens, ``count`` is how often and ``total`` the seconds, pages or cents of all. Of something
-    that is looked at (jobs by status), ``count`` is how often it was, so ``total / count`` is the mean.
+    Of a counter, ``count`` is the number of events and ``total`` the sum of their seconds, pages or cents. Of a gauge
+    (jobs by status), ``count`` is the number of samples, so ``total / count`` is the mean.
     """
 
-    pk = models.CompositePrimaryKey("measure", "span", "begin", "labels")
-    measure = models.TextField()
-    span = models.TextField(choices=Resolution.choices)
-    begin = models.DateTimeField()
+    pk = models.CompositePrimaryKey("metric", "resolution", "starts_at", "labels")
+    metric = models.TextField()
+    resolution = models.TextField(choices=Resolution.choices)
+    starts_at = models.DateTimeField()
     labels = ArrayField(models.TextField(), default=list)
     count = models.BigIntegerField()
     total = models.FloatField()
     peak = models.FloatField()
-    histogram = ArrayField(models.BigIntegerField(), default=list)  # by histograms.BOUNDS; empty: nothing was timed
+    histogram = ArrayField(models.BigIntegerField(), default=list)  # by rollups.BOUNDS; empty: nothing was timed
 
     class Meta:
         db_table = "metric_rollups"
         default_permissions = ("view",)
-        # Read by the sweep that forgets.
-        indexes = [models.Index("span", "begin", name="ix_rollups_age")]
+        # Read by the task that deletes expired rollups.
+        indexes = [models.Index("resolution", "starts_at", name="ix_rollups_age")]
         constraints = [
-            models.CheckConstraint(condition=Q(span__in=["5m", "1h", "1d", "ever"]), name="rollup_resolution_known")
+            models.CheckConstraint(
+                condition=Q(resolution__in=["5m", "1h", "1d", "ever"]), name="rollup_resolution_known"
+            )
         ]
 
     def __str__(self) -> str:
-        return f"{self.measure} {self.span} {self.begin}"
+        return f"{self.metric} {self.resolution} {self.starts_at}"
 
 
 class MeasurementRun(models.Model):
-    """One kind of measuring: up to when it has looked, when it last did, and what it then saw."""
+    """The last run of one kind of measurement, and what it measured."""
+
+    class Name(models.TextChoices):
+        MOVES = "moves"  # job events, syncs and vendor calls, counted
+        STANDING = "standing"  # gauges
+        SPENDING = "spending"
+        STORAGE = "storage"
 
     name = models.TextField(primary_key=True)
-    upto = models.DateTimeField(null=True)
+    counted_until = models.DateTimeField(null=True)  # of moves
     measured_at = models.DateTimeField()
     seconds = models.FloatField()
-    told = models.JSONField(default=dict)
+    snapshot = models.JSONField(default=dict)
 
     class Meta:
         db_table = "measurement_runs"
@@ -64,7 +72,7 @@ class MeasurementRun(models.Model):
 
 
 class DailySpend(models.Model):
-    """What a tenant's work cost on one UTC day, by vendor. ``retry_cents``: of it, in tries after a failed one."""
+    """A tenant's purchases of one UTC day, by vendor and unit. ``retry_cents``: of them, in retries of a stage."""
 
     pk = models.CompositePrimaryKey("day", "user_id", "vendor", "unit")
     day = models.DateField()
@@ -87,7 +95,7 @@ class DailySpend(models.Model):
 
 
 class StorageUsage(models.Model):
-    """What a tenant keeps here, by type of document."""
+    """A tenant's stored documents of one media type."""
 
     pk = models.CompositePrimaryKey("user_id", "mime")
     user_id = models.UUIDField()

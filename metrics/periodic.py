@@ -1,8 +1,7 @@
-"""What the keeper measures from time to time, in whichever cluster comes first."""
+"""Periodic task of metrics: counts events, samples gauges, sums up spend and storage, in one cluster at a time."""
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Callable
@@ -11,136 +10,133 @@ from functools import partial
 from typing import Any, TypeVar
 
 from django.db import DatabaseError, InterfaceError, connection, transaction
+from django.db.models.functions import Now
 
 from jobs.advisory_locks import try_lock_transaction
 from jobs.cluster import background
 from jobs.errors import safe_error_name
-from metrics import connector_gauges, cost_rollups, event_counts, gauges, rollups, tenant_totals, vendor_calls
+from metrics import event_counts, gauges, rollups, usage
 from metrics.models import MeasurementRun
 
 log = logging.getLogger("accessa.measures")
 T = TypeVar("T")
 
-MEASURING = "measuring"
-MOVES, STANDING, SPENDING, STORAGE = "moves", "standing", "spending", "storage"
-# How often, in seconds. What takes long is done the more rarely: measuring takes a fiftieth of the time at most.
-EVERY = {STANDING: 25.0, SPENDING: 60.0, STORAGE: 600.0}
-SHARE = 50.0
-# Of the journal, so much at once: after a day away the sweep catches up hour by hour, for some seconds each time.
+LOCK = "measuring"
+MOVES, STANDING, SPENDING, STORAGE = MeasurementRun.Name
+# Seconds between two runs; a run that takes long is made more rarely, so that it takes a fiftieth of the time at most.
+INTERVALS = {STANDING: 25.0, SPENDING: 60.0, STORAGE: 600.0}
+PAUSE_FACTOR = 50.0
+# Events are counted in steps: after a day away the task catches up hour by hour, for some seconds each time.
 SHORTEST_STEP, FIRST_STEP, LONGEST_STEP = timedelta(seconds=30), timedelta(minutes=5), timedelta(days=1)
-STEP_SECONDS, SWEEP_SECONDS = 1.0, 5.0
-
-LAST = """
-INSERT INTO measurement_runs AS m (name, upto, measured_at, seconds, told)
-VALUES (%(name)s, %(upto)s, clock_timestamp(), %(seconds)s, %(told)s::jsonb)
-ON CONFLICT (name) DO UPDATE SET
-    upto = excluded.upto, measured_at = excluded.measured_at, seconds = excluded.seconds, told = excluded.told
-"""
-REMEMBER = """
-INSERT INTO measurement_runs AS m (name, measured_at, seconds, told)
-VALUES (%(name)s, clock_timestamp(), 0, %(told)s::jsonb)
-ON CONFLICT (name) DO UPDATE SET told = excluded.told"""
+STEP_SECONDS, CATCH_UP_SECONDS = 1.0, 5.0
 
 
 def start_collection() -> None:
-    """Begin to measure, if this process is not at it. Aside: a snapshot of a million jobs takes part of a second."""
-    background.start_in_background(MEASURING, collect_metrics, log=log, broke_off="Measuring broke off")
+    """Start to measure in the background: a snapshot of a million jobs takes part of a second."""
+    background.start_in_background(LOCK, collect_metrics, log=log, broke_off="Measuring broke off")
 
 
 def collect_metrics() -> None:
-    """Measure what is due; nothing while another cluster does. What cannot be measured keeps nothing else from it."""
-    _each(MOVES, _catch_up)
-    for name, look in ((STANDING, _stand), (SPENDING, cost_rollups.update_daily_spend), (STORAGE, _weigh)):
-        _each(name, partial(_alone, partial(_if_due, name, look)))
+    """Make the measurements that are due, unless another cluster makes them. One that fails stops no other."""
+    measurements = {STANDING: _measure_gauges, SPENDING: usage.update_daily_spend, STORAGE: _measure_storage}
+    tasks: dict[MeasurementRun.Name, Callable[[], object]] = {MOVES: _count_moves}
+    for name, measure in measurements.items():
+        tasks[name] = partial(_exclusively, partial(_measure_if_due, name, measure))
+    for name, task in tasks.items():
+        try:
+            task()
+        except (DatabaseError, InterfaceError) as error:
+            log.warning("Measuring broke off, of %s: %s", name, safe_error_name(error))
+            connection.close_if_unusable_or_obsolete()
 
 
-def _each(name: str, work: Callable[[], object]) -> None:
-    try:
-        work()
-    except (DatabaseError, InterfaceError) as error:
-        log.warning("Measuring broke off, of %s: %s", name, safe_error_name(error))
-        connection.close_if_unusable_or_obsolete()
-
-
-def _catch_up() -> None:
-    """Count the journal up to now, or for ``SWEEP_SECONDS``, in steps that suit how busy it was."""
-    until, step = time.monotonic() + SWEEP_SECONDS, _first_step()
+def _count_moves() -> None:
+    """Count events up to now, or for ``CATCH_UP_SECONDS``, in steps by their number."""
+    until, step = time.monotonic() + CATCH_UP_SECONDS, first_step()
     while True:
         try:
-            took = _alone(partial(count_next_step, step))
+            seconds = _exclusively(partial(count_next_step, step))
         except DatabaseError:
-            _remember(max(step / 2, SHORTEST_STEP))  # the same step would take as long again
+            # The same step would take as long again.
+            _save_run(MOVES, fields=["snapshot"], snapshot=_step_snapshot(max(step / 2, SHORTEST_STEP)))
             raise
-        if took is None or time.monotonic() >= until:
+        if seconds is None or time.monotonic() >= until:
             return
-        step = min(step * 2, LONGEST_STEP) if took < STEP_SECONDS / 4 else max(step / 2, SHORTEST_STEP)
+        step = min(step * 2, LONGEST_STEP) if seconds < STEP_SECONDS / 4 else max(step / 2, SHORTEST_STEP)
 
 
-def _first_step() -> timedelta:
-    told = MeasurementRun.objects.filter(pk=MOVES).values_list("told", flat=True).first() or {}
-    return min(timedelta(seconds=told["step"]), FIRST_STEP) if "step" in told else FIRST_STEP
+def first_step() -> timedelta:
+    """Return the last step, ``FIRST_STEP`` at most."""
+    snapshot = MeasurementRun.objects.filter(pk=MOVES).values_list("snapshot", flat=True).first() or {}
+    return min(timedelta(seconds=snapshot["step"]), FIRST_STEP) if "step" in snapshot else FIRST_STEP
 
 
-def _remember(step: timedelta) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute(REMEMBER, {"name": MOVES, "told": json.dumps({"step": step.total_seconds()})})
+def _step_snapshot(step: timedelta) -> dict[str, float]:
+    return {"step": step.total_seconds()}
 
 
-def _alone(work: Callable[[], T]) -> T | None:
-    """Do ``work`` in a transaction that no other process measures in meanwhile, or not at all."""
-    with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute("SELECT set_config('statement_timeout', '60s', true)")
-        return work() if try_lock_transaction(MEASURING) else None
+def _exclusively(work: Callable[[], T]) -> T | None:
+    """Call ``work`` in a transaction, or return None while another process measures."""
+    with transaction.atomic():
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT set_config('statement_timeout', '60s', true)")
+        return work() if try_lock_transaction(LOCK) else None
 
 
 def count_next_step(step: timedelta) -> float | None:
-    """Count the next ``step`` of the journal, in a transaction in which nobody else does.
+    """Count the events of the next ``step``, in the caller's transaction, which holds the lock.
 
-    Returns the seconds it took, or None when that was all there is.
+    Returns the seconds it took, or None when no more events can be counted yet.
     """
-    began = time.monotonic()
+    started = time.monotonic()
     now, horizon = event_counts.visibility_horizon()
     last = MeasurementRun.objects.filter(pk=MOVES).first()
-    since = last.upto if last and last.upto else event_counts.first_event_time(horizon)
-    upto = min(since + step, horizon)
-    if upto > since:
-        found = [*event_counts.count_events(since, upto), *connector_gauges.count_syncs(since, upto)]
-        rollups.add_samples([*found, *vendor_calls.pop_vendor_calls(now)], now=now)
-        took = time.monotonic() - began
-        _tell(MOVES, took, upto=upto, told={"step": step.total_seconds()})
-    return None if upto == horizon or upto <= since else time.monotonic() - began
+    since = last.counted_until if last and last.counted_until else event_counts.first_event_time(horizon)
+    until = min(since + step, horizon)
+    if until > since:
+        samples = [*event_counts.count_events(since, until), *event_counts.count_syncs(since, until)]
+        rollups.add_samples([*samples, *event_counts.pop_vendor_calls(now)], now=now)
+        seconds = time.monotonic() - started
+        _save_run(MOVES, seconds, counted_until=until, snapshot=_step_snapshot(step))
+    return None if until == horizon or until <= since else time.monotonic() - started
 
 
-def _if_due(name: str, work: Callable[[datetime, MeasurementRun | None], Any]) -> None:
+def _measure_if_due(name: MeasurementRun.Name, measure: Callable[[datetime, MeasurementRun | None], Any]) -> None:
     last = MeasurementRun.objects.filter(pk=name).first()
     now, _ = event_counts.visibility_horizon()
-    if last and (now - last.measured_at).total_seconds() < max(EVERY[name], SHARE * last.seconds):
+    if last and (now - last.measured_at).total_seconds() < max(INTERVALS[name], PAUSE_FACTOR * last.seconds):
         return
-    began = time.monotonic()
-    told = work(now, last)
-    _tell(name, time.monotonic() - began, told=told)
+    started = time.monotonic()
+    snapshot = measure(now, last)
+    _save_run(name, time.monotonic() - started, snapshot=snapshot)
 
 
-def _stand(now: datetime, last: MeasurementRun | None) -> dict[str, Any]:
-    told = gauges.collect_gauges()
-    rollups.add_samples(gauges.gauge_samples(told, now), now=now)
-    return told
+def _measure_gauges(now: datetime, last: MeasurementRun | None) -> dict[str, Any]:
+    snapshot = gauges.collect_gauges()
+    rollups.add_samples(gauges.gauge_samples(snapshot, now), now=now)
+    return snapshot
 
 
-def _weigh(now: datetime, last: MeasurementRun | None) -> dict[str, Any]:
-    cost_rollups.update_storage_usage()
+def _measure_storage(now: datetime, last: MeasurementRun | None) -> dict[str, Any]:
     rollups.delete_expired(now)
-    return {"stored": tenant_totals.storage_totals(), "tenants": tenant_totals.largest_spenders(now)}
+    return usage.update_storage_usage(now)
 
 
-def _tell(name: str, seconds: float, *, upto: datetime | None = None, told: Any = None) -> None:
-    values = {"name": name, "upto": upto, "seconds": seconds, "told": json.dumps(told or {})}
-    with connection.cursor() as cursor:
-        cursor.execute(LAST, values)
+def _save_run(
+    name: str,
+    seconds: float = 0.0,
+    *,
+    counted_until: datetime | None = None,
+    snapshot: dict[str, Any],
+    fields: list[str] | None = None,
+) -> None:
+    run = MeasurementRun(name=name, counted_until=counted_until, measured_at=Now(), seconds=seconds, snapshot=snapshot)
+    fields = fields or ["counted_until", "measured_at", "seconds", "snapshot"]
+    MeasurementRun.objects.bulk_create([run], update_conflicts=True, unique_fields=["name"], update_fields=fields)
 
 
-def is_behind_journal() -> bool:
-    """Tell whether the journal has more to count than a sweep finds anyway."""
+def is_behind() -> bool:
+    """Return whether there are more events to count than a run catches up with anyway."""
     last = MeasurementRun.objects.filter(pk=MOVES).first()
     _, horizon = event_counts.visibility_horizon()
-    return last is None or last.upto is None or horizon - last.upto > FIRST_STEP
+    return last is None or last.counted_until is None or horizon - last.counted_until > FIRST_STEP

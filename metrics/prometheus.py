@@ -1,13 +1,14 @@
-"""What Prometheus is told: every figure with its name, its kind and what it means. Ids and codes, no tenant's text."""
+"""Prometheus metrics: name, type, labels and help of each. Labels are ids and codes, never a tenant's text."""
 
 from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
-from itertools import groupby
+from itertools import accumulate, groupby
 from operator import attrgetter
+from typing import Any
 
 from django.conf import settings
 from django.db import connection
@@ -15,190 +16,176 @@ from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
 from jobs.cluster import registry
-from metrics import connector_gauges, gauges, queries, statute_gauges, usage
-from metrics.histograms import BOUNDS
+from metrics import gauges, queries, usage
 from metrics.models import MetricRollup, Resolution
 from metrics.queries import PERIODS
+from metrics.rollups import BOUNDS
 
 _SAFE = re.compile(r"[A-Za-z0-9_@.:+-]{0,80}")
 
-# measure: name, kind, labels, help. A counter of "total" sums seconds or pages up, one of "count" how often.
+# rollup: name, kind, labels, help. A counter of "total" sums up seconds or pages, one of "count" the events.
 ROLLUP_METRICS = {
-    "stage": ("stage_seconds", "histogram", ("pipeline", "stage"), "Time that a worker needed for a stage, of tries that completed it."),
+    "stage": ("stage_seconds", "histogram", ("pipeline", "stage"), "Time that a worker needed for a stage, of attempts that completed it."),
     "queue": ("queue_seconds", "histogram", ("pipeline", "stage"), "Time between a job becoming due and a worker claiming it."),
-    "parked": ("parked_seconds", "total", ("pipeline", "stage"), "Time that jobs waited for a moment: a vendor, an upload, a pause before a retry."),
-    "tried": ("work_seconds", "total", ("pipeline",), "Time that workers spent on jobs, in tries of any outcome."),
-    "retried": ("retries", "count", ("stage", "code"), "Tries that failed and are made again, by stage and error code."),
-    "failed": ("failures", "count", ("stage", "code"), "Jobs that went to the dead letters, by stage and error code."),
+    "parked": ("parked_seconds", "total", ("pipeline", "stage"), "Time that jobs were parked: for a vendor, an upload, a pause before a retry."),
+    "tried": ("work_seconds", "total", ("pipeline",), "Time that workers spent on jobs, in attempts of any outcome."),
+    "retried": ("retries", "count", ("stage", "code"), "Failed attempts that are retried, by stage and error code."),
+    "failed": ("failures", "count", ("stage", "code"), "Jobs that became dead letters, by stage and error code."),
     "ended": ("jobs_ended", "count", ("pipeline", "outcome"), "Jobs that ended: done, failed, or let_go (cancelled or superseded)."),
-    "reprocessed": ("jobs_reprocessed", "count", ("pipeline",), "Ended jobs that had needed a retry."),
-    "requeued": ("jobs_requeued", "count", ("stage",), "Dead letters that a person sent back to work."),
-    "declared": ("jobs_declared", "count", ("pipeline",), "Jobs that were begun."),
+    "reprocessed": ("jobs_reprocessed", "count", ("pipeline",), "Jobs that ended after a retry."),
+    "requeued": ("jobs_requeued", "count", ("stage",), "Dead letters that staff requeued."),
+    "declared": ("jobs_declared", "count", ("pipeline",), "Jobs that were started."),
     "pages": ("pages", "total", (), "Pages of documents that were accepted."),
     "passages": ("passages", "total", (), "Passages that were stored."),
     "vectors": ("vectors", "total", (), "Vectors that were stored."),
-    "time_to": ("time_to_seconds", "histogram", ("milestone", "pipeline"), "Time from a job's beginning to its parse, chunk, first_embedding and complete (002 section 11)."),
-    "probe": ("ann_probe_seconds", "histogram", ("outcome",), "Time of the one search through the index at the end of each document's way."),
-    "vendor": ("vendor_call_seconds", "histogram", ("vendor", "operation", "outcome"), "Time of calls to vendors; outcome is ok, an HTTP status or why there was no answer."),
-    "sync": ("sync_seconds", "histogram", ("provider", "kind", "outcome"), "Time from a sync's beginning to its end; outcome is completed or the code it failed with."),
+    "time_to": ("time_to_seconds", "histogram", ("milestone", "pipeline"), "Time from a job's start to its parse, chunk, first_embedding and complete (002 section 11)."),
+    "probe": ("ann_probe_seconds", "histogram", ("outcome",), "Time of the one search through the index at the end of each document's pipeline."),
+    "vendor": ("vendor_call_seconds", "histogram", ("vendor", "operation", "outcome"), "Time of calls to vendors; outcome is ok, an HTTP status or the code of the failure."),
+    "sync": ("sync_seconds", "histogram", ("provider", "kind", "outcome"), "Time from a sync's start to its end; outcome is completed or its error code."),
     "records": ("sync_records", "total", ("provider", "outcome"), "Records of syncs that ended: written, unchanged, embedded, deleted, failed."),
 }  # fmt: skip
 
-
-COUNTED = {"laws": "Laws", "versions": "Versions of laws"}
+Rows = Iterable[tuple[Sequence[str], float | Decimal]]
 
 
 class Collector:
-    """Reads everything anew at each scrape; the figures cover all workers, whichever process answers."""
+    """Reads everything at each scrape; the metrics cover all workers, whichever process answers."""
 
     def collect(self) -> Iterator[Metric]:
-        yield from _figures()
-        yield from _standing()
-        yield from _live()
-        yield from _connectors()
-        yield from _statutes()
+        measurements = queries.measurements()
+        snapshot = measurements["standing"].snapshot if "standing" in measurements else {}
+        yield from _rollups()
+        yield from _measured_jobs(measurements, snapshot)
+        yield from _live_jobs()
+        yield from _connectors(snapshot.get("connectors", {}))
+        yield from _statutes(snapshot.get("statutes", {}))
         yield from _vendors()
-        yield from _money()
         yield from _storage()
 
 
 def safe_label(label: str) -> str:
-    """Return a label as it is, if it looks like a code: what was not made by us is not repeated."""
+    """Return a label if it looks like a code: free text may be a tenant's."""
     return label if _SAFE.fullmatch(label) else "other"
 
 
-def gauge(name: str, text: str, labels: Sequence[str], rows: Iterable[tuple[Sequence[str], float | Decimal]]) -> Metric:
+def gauge(name: str, text: str, labels: Sequence[str], rows: Rows) -> Metric:
     family = GaugeMetricFamily(f"accessa_{name}", text, labels=labels)
     for values, number in rows:
-        family.add_metric([safe_label(value) for value in values], float(number))
+        family.add_metric([safe_label(label) for label in values], float(number))
     return family
 
 
-def _figures() -> Iterator[Metric]:
-    rows = MetricRollup.objects.filter(span=Resolution.EVER, measure__in=ROLLUP_METRICS).order_by("measure", "labels")
-    found = {measure: list(group) for measure, group in groupby(rows, key=attrgetter("measure"))}
-    for measure, (name, kind, labels, text) in ROLLUP_METRICS.items():
-        family = HistogramMetricFamily if kind == "histogram" else CounterMetricFamily
-        yield _filled(family(f"accessa_{name}", text, labels=labels), found.get(measure, []), kind)
+def _rollups() -> Iterator[Metric]:
+    rows = MetricRollup.objects.filter(resolution=Resolution.EVER, metric__in=ROLLUP_METRICS)
+    by_metric = {
+        metric: list(group) for metric, group in groupby(rows.order_by("metric", "labels"), key=attrgetter("metric"))
+    }
+    for metric, (name, kind, label_names, text) in ROLLUP_METRICS.items():
+        family_type = HistogramMetricFamily if kind == "histogram" else CounterMetricFamily
+        family = family_type(f"accessa_{name}", text, labels=label_names)
+        for row in by_metric.get(metric, []):
+            labels = [safe_label(label) for label in row.labels]
+            if isinstance(family, HistogramMetricFamily):
+                bounds, cumulated = [*map(str, BOUNDS), "+Inf"], map(float, accumulate(row.histogram))
+                buckets = list(zip(bounds, cumulated, strict=False))
+                family.add_metric(labels, buckets=buckets, sum_value=row.total)
+            else:
+                family.add_metric(labels, row.count if kind == "count" else row.total)
+        yield family
 
 
-def _filled(
-    family: HistogramMetricFamily | CounterMetricFamily, rows: Iterable[MetricRollup], kind: str
-) -> HistogramMetricFamily | CounterMetricFamily:
-    for row in rows:
-        values = [safe_label(label) for label in row.labels]
-        if isinstance(family, HistogramMetricFamily):
-            family.add_metric(values, buckets=_cumulated(row.histogram), sum_value=row.total)
-        else:
-            family.add_metric(values, row.count if kind == "count" else row.total)
-    return family
-
-
-def _cumulated(histogram: Sequence[int]) -> list[tuple[str, float]]:
-    bounds, sum_, cumulated = [*map(str, BOUNDS), "+Inf"], 0, []
-    for bound, count in zip(bounds, histogram, strict=False):
-        sum_ += count
-        cumulated.append((bound, float(sum_)))
-    return cumulated
-
-
-def _standing() -> Iterator[Metric]:
-    ages = queries.measurements()
-    told = ages["standing"].told if "standing" in ages else {}
-    status, kinds, dead = told.get("status", {}), told.get("standing", {}), told.get("dead", [])
-    yield gauge("jobs", "Jobs by status, as last measured.", ["status"], [([name], n) for name, n in status.items()])
+def _measured_jobs(measurements: Mapping[str, queries.Measurement], snapshot: Mapping[str, Any]) -> Iterator[Metric]:
+    dead = snapshot.get("dead", [])
+    yield gauge("jobs", "Jobs by status, as last measured.", ["status"], _by_label(snapshot.get("status", {})))
     text = "Jobs by why they do not move: queued, starved, waiting, retrying, working, dead; as last measured."
-    yield gauge("jobs_standing", text, ["kind"], [([name], n) for name, n in kinds.items()])
+    yield gauge("jobs_standing", text, ["kind"], _by_label(snapshot.get("standing", {})))
     text = "Dead letters by stage and error code, as last measured."
     yield gauge("dead_letters", text, ["stage", "code"], [([d["stage"], d["code"]], d["jobs"]) for d in dead])
-    oldest = max((float(each["oldest"]) for each in dead), default=0.0)
+    oldest = max((float(group["oldest"]) for group in dead), default=0.0)
     yield gauge("dead_letters_oldest_seconds", "Age of the oldest dead letter, as last measured.", [], [([], oldest)])
-    text = "Age of what each kind of measurement says; of moves, up to when the journal has been counted."
-    yield gauge("measurement_age_seconds", text, ["measurement"], [([name], age.seconds) for name, age in ages.items()])
-    text = "Time that the last measurement took."
-    yield gauge("measurement_seconds", text, ["measurement"], [([name], age.took) for name, age in ages.items()])
+    text = "Age of each kind of measurement; of moves, the time up to which events have been counted."
+    ages = {name: measurement.seconds for name, measurement in measurements.items()}
+    yield gauge("measurement_age_seconds", text, ["measurement"], _by_label(ages))
+    durations = {name: measurement.duration for name, measurement in measurements.items()}
+    yield gauge("measurement_seconds", "Time that the last measurement took.", ["measurement"], _by_label(durations))
 
 
-def _live() -> Iterator[Metric]:
+def _by_label(numbers: Mapping[str, float]) -> Rows:
+    return [([label], number) for label, number in numbers.items()]
+
+
+def _live_jobs() -> Iterator[Metric]:
     workers, busy = registry.count_workers(), gauges.jobs_working()
-    utilization = min(busy / workers, 1.0) if workers else 0.0
-    text = "For how long the work that a free worker could take has been due, in the worst user's case; now."
-    yield gauge("queue_lag_seconds", text, [], [([], gauges.queue_lag())])
-    text = "Age of the oldest job that has not ended; now."
-    yield gauge("longest_waiting_seconds", text, [], [([], gauges.longest_waiting())])
-    yield gauge("workers", "Workers of all clusters that are alive; now.", [], [([], workers)])
-    yield gauge("clusters", "Clusters that are alive; now.", [], [([], registry.live_clusters().count())])
-    yield gauge("workers_busy", "Jobs that a worker holds; now.", [], [([], busy)])
-    yield gauge("worker_utilization", "Share of the workers that hold a job, 0 to 1; now.", [], [([], utilization)])
-    probes = queries.distributions("probe", PERIODS["24h"], queries.database_time(), label=None).get(
-        "", queries.EMPTY_DISTRIBUTION
-    )
-    text = "The time that 95 % of the last day's index probes did not exceed."
-    yield gauge("ann_probe_p95_seconds", text, [], [([], probes.percentile(0.95) or 0.0)])
+    probes = queries.distributions("probe", PERIODS["24h"], queries.database_time(), label=None)
+    probe_p95 = probes.get("", queries.EMPTY_DISTRIBUTION).percentile(0.95) or 0.0
+    for name, number, text in (
+        ("queue_lag_seconds", gauges.queue_lag(),
+         "For how long the work that a free worker could take has been due, in the worst user's case; now."),
+        ("longest_waiting_seconds", gauges.longest_waiting(), "Age of the oldest job that has not ended; now."),
+        ("workers", workers, "Workers of all clusters that are alive; now."),
+        ("clusters", registry.live_clusters().count(), "Clusters that are alive; now."),
+        ("workers_busy", busy, "Jobs that a worker holds; now."),
+        ("worker_utilization", min(busy / workers, 1.0) if workers else 0.0,
+         "Share of the workers that hold a job, 0 to 1; now."),
+        ("ann_probe_p95_seconds", probe_p95, "The time that 95 % of the last day's index probes did not exceed."),
+    ):  # fmt: skip
+        yield gauge(name, text, [], [([], number)])
 
 
-def _connectors() -> Iterator[Metric]:
-    queue, ages = connector_gauges.connector_queue(), queries.measurements()
-    told = ages["standing"].told.get("connectors", {}) if "standing" in ages else {}
-    text = "Pages of syncs in the queue: visible to workers, or held (being worked at, or waiting for a provider); now."
-    rows = [(["visible"], queue.visible), (["held"], queue.held)]
-    yield gauge("ingestion_messages", text, ["state"], rows)
+def _connectors(snapshot: Mapping[str, Any]) -> Iterator[Metric]:
+    queue = gauges.connector_queue()
+    text = "Pages of syncs in the queue: visible to workers, or held (by a worker, or waiting for a provider); now."
+    yield gauge("ingestion_messages", text, ["state"], _by_label({"visible": queue.visible, "held": queue.held}))
     text = "Age of the oldest page in the queue; now."
     yield gauge("ingestion_oldest_seconds", text, [], [([], queue.oldest)])
     text = "For how long the page that has waited the longest for a worker has been visible; now."
     yield gauge("ingestion_due_seconds", text, [], [([], queue.due)])
-    text = "Pages that were given up, as last measured."
-    yield gauge("ingestion_archived", text, [], [([], told.get("archived", 0))])
+    text = "Pages that were archived after their last failure, as last measured."
+    yield gauge("ingestion_archived", text, [], [([], snapshot.get("archived", 0))])
     text = "Tenants' connected systems by provider and status, as last measured."
-    sources = [([provider, status], number) for provider, status, number in told.get("sources", [])]
+    sources = [([provider, status], number) for provider, status, number in snapshot.get("sources", [])]
     yield gauge("sources", text, ["provider", "status"], sources)
 
 
-def _statutes() -> Iterator[Metric]:
-    ages = queries.measurements()
-    told = ages["standing"].told.get("statutes", {}) if "standing" in ages else {}
+def _statutes(snapshot: Mapping[str, Any]) -> Iterator[Metric]:
     text = "Consumers of the statutes' queue that are alive, by state; now."
-    rows = [([state], number) for state, number in statute_gauges.statute_consumers().items()]
-    yield gauge("statutes_consumers", text, ["state"], rows)
-    text = "For how long no consumer has been heard; none where none is known."
-    silence = statute_gauges.consumer_silence()
+    yield gauge("statutes_consumers", text, ["state"], _by_label(gauges.statute_consumers()))
+    text = "Time since the last heartbeat of any consumer; no sample where no consumer is known."
+    silence = gauges.consumer_silence()
     yield gauge("statutes_consumer_silence_seconds", text, [], [] if silence is None else [([], silence)])
-    text = (
-        "Messages of each consumer since it began, each time that they were handed out: received, ended well, failed."
-    )
+    text = "Messages of each consumer since it started, each delivery counted: received, ended well, failed."
     family = CounterMetricFamily("accessa_statutes_messages", text, labels=["consumer", "outcome"])
-    for counted in statute_gauges.statute_messages():
-        family.add_metric([safe_label(counted.consumer), counted.outcome], counted.messages)
+    for row in gauges.statute_messages():
+        family.add_metric([safe_label(row.consumer), row.outcome], row.messages)
     yield family
-    text = "For how long the version has stood still that has moved least lately, of those on their way; now."
-    yield gauge("statutes_still_seconds", text, [], [([], statute_gauges.statute_stall())])
-    counts = [(name, [([status], number) for status, number in told.get(name, {}).items()]) for name in COUNTED]
-    for name, rows in counts:
-        yield gauge(f"statutes_{name}", f"{COUNTED[name]} by status, as last measured.", ["status"], rows)
+    text = "Time since the last change of the version in processing that has not changed for longest; now."
+    yield gauge("statutes_still_seconds", text, [], [([], gauges.statute_stall())])
+    for name, title in (("laws", "Statutes"), ("versions", "Versions of statutes")):
+        text = f"{title} by status, as last measured."
+        yield gauge(f"statutes_{name}", text, ["status"], _by_label(snapshot.get(name, {})))
 
 
 def _vendors() -> Iterator[Metric]:
-    breakers = usage.breaker_states()
-    text = "Whether calls of a vendor are held back: 1 open, 0.5 while one call asks whether it is back, 0 closed."
+    text = "Whether a vendor's breaker holds calls back: 1 open, 0.5 while one call probes it, 0 closed."
     level = {"closed": 0.0, "half-open": 0.5, "open": 1.0}
-    rows = [([b.vendor, b.part], level[b.state]) for b in breakers]
-    yield gauge("vendor_breaker", text, ["vendor", "part"], rows)
-    text = "Seconds for which a vendor asked to be left alone, by its reason."
+    breakers = [([breaker.vendor, breaker.part], level[breaker.state]) for breaker in usage.breaker_states()]
+    yield gauge("vendor_breaker", text, ["vendor", "part"], breakers)
+    text = "Seconds for which a vendor's calls are paused, by reason."
     yield gauge("vendor_pause_seconds", text, ["vendor", "reason"], usage.vendor_pauses())
-
-
-def _money() -> Iterator[Metric]:
-    spent = usage.recent_spend(queries.database_time().date())
-    labels = ["day", "vendor", "unit"]
-    keys = [([s.day, s.vendor, s.unit], s) for s in spent]
-    text = "Spent, unsettled calls included, in cents of a UTC day."
-    yield gauge("spend_cents", text, labels, [(key, s.cents) for key, s in keys])
-    text = "Of what was spent, in tries after a failed one."
-    yield gauge("spend_retry_cents", text, labels, [(key, s.retry_cents) for key, s in keys])
-    text = "Of what was spent, in calls whose bill is not known: they may have been charged."
-    yield gauge("spend_unsettled_cents", text, labels, [(key, s.unsettled_cents) for key, s in keys])
-    yield gauge("bought", "Pages or tokens bought.", labels, [(key, s.quantity) for key, s in keys])
-    yield gauge("vendor_purchases", "Calls that cost money.", labels, [(key, s.calls) for key, s in keys])
+    spend = usage.recent_spend(queries.database_time().date())
+    for name, field, text in (
+        ("spend_cents", "cents", "Spent, unsettled calls included, in cents of a UTC day."),
+        ("spend_retry_cents", "retry_cents", "Spent in retries of a stage."),
+        (
+            "spend_unsettled_cents",
+            "unsettled_cents",
+            "Spent in calls that were not settled: they may have been charged.",
+        ),
+        ("bought", "quantity", "Pages or tokens bought."),
+        ("vendor_purchases", "calls", "Calls that cost money."),
+    ):
+        rows = [([row.day, row.vendor, row.unit], getattr(row, field)) for row in spend]
+        yield gauge(name, text, ["day", "vendor", "unit"], rows)
 
 
 def _storage() -> Iterator[Metric]:
@@ -211,11 +198,10 @@ def _storage() -> Iterator[Metric]:
         cursor.execute("SELECT pg_database_size(current_database())")
         (size,) = cursor.fetchone()
     yield gauge("database_bytes", "Size of the database.", [], [([], size)])
+    free: Rows = []
+    if settings.STORAGE == "local":
+        root = settings.STORAGE_ROOT
+        disk = shutil.disk_usage(next(path for path in (root, *root.parents) if path.exists()))
+        free = [([], disk.free / disk.total)]
     text = "Free share of the disk of local storage, as the web process that answers sees it."
-    yield gauge("disk_free_ratio", text, [], [([], _free())] if settings.STORAGE == "local" else [])
-
-
-def _free() -> float:
-    root = settings.STORAGE_ROOT
-    disk = shutil.disk_usage(next(path for path in (root, *root.parents) if path.exists()))
-    return disk.free / disk.total
+    yield gauge("disk_free_ratio", text, [], free)

@@ -1,4 +1,4 @@
-"""Reading the figures back: how something went over a period, and how long it took."""
+"""Rollup queries: series, totals and distributions of a metric over a period of the dashboard."""
 
 from __future__ import annotations
 
@@ -8,26 +8,27 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import connection
+from django.db.models import QuerySet
 
-from metrics import histograms
+from metrics import rollups
 from metrics.models import MeasurementRun, MetricRollup, Resolution
-from metrics.rollups import BEGINNING
+from metrics.rollups import EPOCH
 
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """So long back from now, in points of ``step``; times are summed up over rows of ``whole``."""
+    """A length of time back from now, in points of ``step``, summed up over rows of ``total_resolution``."""
 
     name: str
     title: str
     length: timedelta
-    span: Resolution
+    resolution: Resolution
     step: timedelta
-    whole: Resolution
+    total_resolution: Resolution
 
     def since(self, now: datetime) -> datetime:
-        begin = now - self.length + self.step
-        return begin - (begin - BEGINNING) % self.step
+        start = now - self.length + self.step
+        return start - (start - EPOCH) % self.step
 
     def points(self, now: datetime) -> list[datetime]:
         since = self.since(now)
@@ -46,9 +47,9 @@ PERIODS = {
 }
 
 SERIES = """
-SELECT date_bin(%(step)s, begin, '2000-01-01 00:00Z') AS at, labels[%(label)s] AS label, sum(count), sum(total),
+SELECT date_bin(%(step)s, starts_at, '2000-01-01 00:00Z') AS at, labels[%(label)s] AS label, sum(count), sum(total),
        max(peak)
-FROM metric_rollups WHERE measure = %(measure)s AND span = %(span)s AND begin >= %(since)s
+FROM metric_rollups WHERE metric = %(metric)s AND resolution = %(resolution)s AND starts_at >= %(since)s
 GROUP BY 1, 2"""
 
 
@@ -65,7 +66,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """How long something took, over a period."""
+    """The times of a metric over a period."""
 
     count: int
     total: float
@@ -73,72 +74,77 @@ class Distribution:
     histogram: Sequence[int]
 
     def percentile(self, share: float) -> float | None:
-        return histograms.percentile(self.histogram, share, peak=self.peak)
+        return rollups.percentile(self.histogram, share, peak=self.peak)
 
     def merge(self, other: Distribution) -> Distribution:
-        counted = histograms.add_counts(self.histogram, other.histogram)
-        return Distribution(self.count + other.count, self.total + other.total, max(self.peak, other.peak), counted)
+        return Distribution(
+            self.count + other.count,
+            self.total + other.total,
+            max(self.peak, other.peak),
+            rollups.add_counts(self.histogram, other.histogram),
+        )
 
 
 EMPTY_DISTRIBUTION = Distribution(0, 0.0, 0.0, ())
 
 
-def series(measure: str, period: Period, now: datetime, *, label: int | None = 1) -> dict[str, dict[datetime, Point]]:
-    """Return the points of a measure, for each value of its ``label``-th label; of all together, under "", for None."""
-    values: dict[str, Any] = {
-        "measure": measure,
-        "span": period.span.value,
+def series(metric: str, period: Period, now: datetime, *, label: int | None = 1) -> dict[str, dict[datetime, Point]]:
+    """Return a metric's points for each value of its ``label``-th label; for None of all together, under ""."""
+    params: dict[str, Any] = {
+        "metric": metric,
+        "resolution": period.resolution.value,
         "step": period.step,
         "since": period.since(now),
         "label": label,
     }
-    found: dict[str, dict[datetime, Point]] = {}
+    points: dict[str, dict[datetime, Point]] = {}
     with connection.cursor() as cursor:
-        cursor.execute(SERIES, values)
+        cursor.execute(SERIES, params)
         for at, name, count, total, peak in cursor.fetchall():
-            found.setdefault(name or "", {})[at] = Point(int(count), total, peak)
-    return found
+            points.setdefault(name or "", {})[at] = Point(int(count), total, peak)
+    return points
 
 
-def distributions(measure: str, period: Period, now: datetime, *, label: int | None = 1) -> dict[str, Distribution]:
-    """Return the times of a measure over the whole period, for each value of its ``label``-th label.
-
-    Of all together, under "", for None.
-    """
-    since = now - period.length
-    rows = MetricRollup.objects.filter(measure=measure, span=period.whole, begin__gte=since)
-    found: dict[str, Distribution] = {}
-    for labels, count, total, peak, histogram in rows.values_list("labels", "count", "total", "peak", "histogram"):
+def distributions(metric: str, period: Period, now: datetime, *, label: int | None = 1) -> dict[str, Distribution]:
+    """Return a metric's times over the whole period for each value of its ``label``-th label; for None under ""."""
+    by_label: dict[str, Distribution] = {}
+    for labels, count, total, peak, histogram in _total_rows(metric, period, now):
         name = "" if label is None else labels[label - 1]
-        found[name] = Distribution(count, total, peak, histogram).merge(found.get(name, EMPTY_DISTRIBUTION))
-    return found
+        by_label[name] = Distribution(count, total, peak, histogram).merge(by_label.get(name, EMPTY_DISTRIBUTION))
+    return by_label
 
 
-def totals(measure: str, period: Period, now: datetime) -> dict[tuple[str, ...], Point]:
-    """Return what a measure came to over the whole period, for each of its labels."""
-    found: dict[tuple[str, ...], Point] = {}
-    rows = MetricRollup.objects.filter(measure=measure, span=period.whole, begin__gte=now - period.length)
-    for labels, count, total, peak in rows.values_list("labels", "count", "total", "peak"):
-        before = found.get(tuple(labels), Point(0, 0.0, 0.0))
-        found[tuple(labels)] = Point(before.count + count, before.total + total, max(before.peak, peak))
-    return found
+def totals(metric: str, period: Period, now: datetime) -> dict[tuple[str, ...], Point]:
+    """Return a metric's totals over the whole period, by its labels."""
+    points: dict[tuple[str, ...], Point] = {}
+    for labels, count, total, peak, _ in _total_rows(metric, period, now):
+        before = points.get(tuple(labels), Point(0, 0.0, 0.0))
+        points[tuple(labels)] = Point(before.count + count, before.total + total, max(before.peak, peak))
+    return points
+
+
+def _total_rows(metric: str, period: Period, now: datetime) -> QuerySet[MetricRollup, Any]:
+    rows = MetricRollup.objects.filter(
+        metric=metric, resolution=period.total_resolution, starts_at__gte=now - period.length
+    )
+    return rows.values_list("labels", "count", "total", "peak", "histogram")
 
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """When something was last measured; ``told`` is what was seen then."""
+    """A measurement's age in seconds, the seconds that it took, and what it measured."""
 
     seconds: float
-    took: float
-    told: dict[str, Any]
+    duration: float
+    snapshot: dict[str, Any]
 
 
 def measurements() -> dict[str, Measurement]:
-    """Return how old each kind of measurement is; of the journal, up to when it has been counted."""
+    """Return the last measurement of each kind; the age of moves is that of the last event that was counted."""
     now = database_time()
     return {
-        last.name: Measurement((now - (last.upto or last.measured_at)).total_seconds(), last.seconds, last.told)
-        for last in MeasurementRun.objects.all()
+        run.name: Measurement((now - (run.counted_until or run.measured_at)).total_seconds(), run.seconds, run.snapshot)
+        for run in MeasurementRun.objects.all()
     }
 
 
@@ -151,5 +157,6 @@ def database_time() -> datetime:
 
 
 def oldest_rollup() -> datetime | None:
-    """Return since when there are figures, or None when there are none."""
-    return MetricRollup.objects.filter(span=Resolution.DAY).order_by("begin").values_list("begin", flat=True).first()
+    """Return the start of the oldest day's rollup, or None when there is none."""
+    days = MetricRollup.objects.filter(resolution=Resolution.DAY).order_by("starts_at")
+    return days.values_list("starts_at", flat=True).first()

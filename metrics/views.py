@@ -1,4 +1,4 @@
-"""``/metrics``: for a Prometheus that has the token, or that runs on this very host."""
+"""View of ``/metrics``, for a Prometheus that has the token or runs on this host."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from metrics.prometheus import Collector
 
-# What a proxy adds: then the address is the proxy's, and says nothing of who asks.
-FORWARDED = ("X-Forwarded-For", "Forwarded", "X-Real-IP", "X-Forwarded-Host", "Via")
-SECONDS = 5
+# Headers that a proxy adds: the address is then the proxy's, not the client's.
+PROXY_HEADERS = ("X-Forwarded-For", "Forwarded", "X-Real-IP", "X-Forwarded-Host", "Via")
+TIMEOUT_SECONDS = 5
 
 
 @require_safe
 def metrics(request: HttpRequest) -> HttpResponse:
-    """Answer all metrics in Prometheus' text format; 403 for who may not ask, 503 without a database."""
-    if not _may_ask(request):
+    """Return all metrics in Prometheus' text format; 403 without permission, 503 without a database."""
+    if not _may_read(request):
         return HttpResponse("Forbidden.\n", status=HTTPStatus.FORBIDDEN, content_type="text/plain")
     registry = CollectorRegistry()
     registry.register(Collector())
     with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute("SELECT set_config('statement_timeout', %s, true)", [f"{SECONDS}s"])
+        cursor.execute("SELECT set_config('statement_timeout', %s, true)", [f"{TIMEOUT_SECONDS}s"])
         content = generate_latest(registry)
     return HttpResponse(content, content_type=CONTENT_TYPE_PLAIN_0_0_4, headers={"Cache-Control": "no-store"})
 
 
-def _may_ask(request: HttpRequest) -> bool:
+def _may_read(request: HttpRequest) -> bool:
     if settings.METRICS_TOKEN:
-        said = request.headers.get("Authorization", "")
-        return constant_time_compare(said.encode(), f"Bearer {settings.METRICS_TOKEN}".encode())
+        header = request.headers.get("Authorization", "")
+        return constant_time_compare(header.encode(), f"Bearer {settings.METRICS_TOKEN}".encode())
     try:
-        is_here = ip_address(request.META.get("REMOTE_ADDR", "")).is_loopback
+        is_local = ip_address(request.META.get("REMOTE_ADDR", "")).is_loopback
     except ValueError:
         return False
-    return is_here and not any(name in request.headers for name in FORWARDED)
+    return is_local and not any(name in request.headers for name in PROXY_HEADERS)

@@ -11,7 +11,7 @@ from accessa.doctor.runner import Finding, error, note, warning
 from integrations.models import ConnectedSource
 from integrations.oauth import token_vault
 from jobs.outcomes import StageFailure
-from metrics import connector_gauges
+from metrics import gauges
 
 FUNCTIONS = (
     "public.ingestion_enqueue(text, jsonb, integer)", "public.ingestion_read(text, integer, integer)",
@@ -33,7 +33,7 @@ def check_connectors() -> Iterator[Finding]:
     if problems := list(_check_functions()):
         yield from problems
         return
-    queue = connector_gauges.connector_queue()
+    queue = gauges.connector_queue()
     if queue.due > OVERDUE_SECONDS:
         message = f"{queue.visible} pages of syncs are due, one of them for {queue.due / 60:.0f} minutes."
         yield warning(message, "Look at the workers: start some, or raise WORKERS or INGESTION_WORKERS.")

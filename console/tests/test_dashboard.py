@@ -98,7 +98,7 @@ def test_consumers_are_counted_where_there_is_a_queue_of_laws(client: Client, se
 
 def test_old_measurements_are_called_old(client: Client) -> None:
     again()
-    MeasurementRun.objects.update(measured_at=clock() - timedelta(hours=2), upto=clock() - timedelta(hours=2))
+    MeasurementRun.objects.update(measured_at=clock() - timedelta(hours=2), counted_until=clock() - timedelta(hours=2))
 
     assert "The measurements are old" in page(client)
 

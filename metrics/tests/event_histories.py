@@ -78,12 +78,13 @@ def again() -> None:
     periodic.collect_metrics()
 
 
-def figures(measure: str, span: str = Resolution.EVER) -> dict[tuple[str, ...], MetricRollup]:
-    return {tuple(figure.labels): figure for figure in MetricRollup.objects.filter(measure=measure, span=span)}
+def figures(metric: str, resolution: str = Resolution.EVER) -> dict[tuple[str, ...], MetricRollup]:
+    rows = MetricRollup.objects.filter(metric=metric, resolution=resolution)
+    return {tuple(row.labels): row for row in rows}
 
 
 def every_figure() -> list[tuple[Any, ...]]:
     """All that happened; what is only looked at may be looked at once more."""
-    happened = MetricRollup.objects.exclude(measure__in=["status", "standing", "lag", "longest", "workers"])
-    fields = ("measure", "span", "begin", "labels", "count", "total", "peak", "histogram")
-    return list(happened.order_by(F("measure"), "span", "begin", "labels").values_list(*fields))
+    happened = MetricRollup.objects.exclude(metric__in=["status", "standing", "lag", "longest", "workers"])
+    fields = ("metric", "resolution", "starts_at", "labels", "count", "total", "peak", "histogram")
+    return list(happened.order_by(F("metric"), "resolution", "starts_at", "labels").values_list(*fields))

@@ -16,7 +16,7 @@ from integrations.models import ConnectedSource, IngestionJob
 from integrations.sync import sync_jobs
 from jobs import claims
 from jobs.cluster import registry
-from metrics import connector_gauges, event_counts, periodic
+from metrics import event_counts, periodic
 from metrics.gauges import KINDS
 from metrics.models import DailySpend
 from metrics.prometheus import ROLLUP_METRICS
@@ -235,9 +235,7 @@ def test_no_label_is_anybodys_text(ana: Person) -> None:
 
 
 def test_every_figure_that_is_counted_is_told() -> None:
-    assert {*event_counts.EVENT_METRICS, "vendor", connector_gauges.SYNC, connector_gauges.RECORDS} == set(
-        ROLLUP_METRICS
-    )
+    assert {*event_counts.EVENT_METRICS, "vendor", event_counts.SYNC, event_counts.RECORDS} == set(ROLLUP_METRICS)
 
 
 def test_syncs_that_ended_are_counted_once_and_what_stands_is_told(ana: Person) -> None:

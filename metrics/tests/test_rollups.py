@@ -10,7 +10,7 @@ import pytest
 from django.db import transaction
 from django.db.models import F
 
-from metrics import histograms, periodic
+from metrics import periodic, rollups
 from metrics.models import MeasurementRun, MetricRollup, Resolution
 from metrics.tests.event_histories import History, again, clock, every_figure, figures
 from testing.concurrency import at_once
@@ -136,7 +136,7 @@ def test_a_history_that_comes_in_parts_is_the_same_as_whole(noon: datetime) -> N
     periodic.collect_metrics()
     whole = rounded()
     MetricRollup.objects.all().delete()
-    MeasurementRun.objects.filter(pk=periodic.MOVES).update(upto=noon - timedelta(seconds=1))
+    MeasurementRun.objects.filter(pk=periodic.MOVES).update(counted_until=noon - timedelta(seconds=1))
 
     for _ in range(12):
         periodic.count_next_step(timedelta(seconds=1.7))
@@ -155,9 +155,9 @@ def test_after_days_away_one_sweep_catches_up(noon: datetime) -> None:
     periodic.collect_metrics()
 
     assert figures("ended")["insurance", "done"].count == 3
-    assert sum(figure.count for figure in MetricRollup.objects.filter(measure="ended", span=Resolution.DAY)) == 3
+    assert sum(figure.count for figure in MetricRollup.objects.filter(metric="ended", resolution=Resolution.DAY)) == 3
     assert (
-        MetricRollup.objects.filter(measure="ended", span=Resolution.MINUTES).count() == 1
+        MetricRollup.objects.filter(metric="ended", resolution=Resolution.MINUTES).count() == 1
     )  # the others would be forgotten
 
 
@@ -198,17 +198,17 @@ def test_an_empty_database_is_measured_as_empty() -> None:
     again()
 
     assert every_figure() == []
-    assert MeasurementRun.objects.get(pk=periodic.STANDING).told["standing"]["queued"] == 0
+    assert MeasurementRun.objects.get(pk=periodic.STANDING).snapshot["standing"]["queued"] == 0
 
 
 def test_what_is_old_is_forgotten_and_the_days_stay(noon: datetime) -> None:
     smooth(noon)
     periodic.collect_metrics()
-    MetricRollup.objects.exclude(span=Resolution.EVER).update(begin=F("begin") - timedelta(days=100))
+    MetricRollup.objects.exclude(resolution=Resolution.EVER).update(starts_at=F("starts_at") - timedelta(days=100))
 
     again()
 
-    spans = set(MetricRollup.objects.filter(measure="ended").values_list("span", flat=True))
+    spans = set(MetricRollup.objects.filter(metric="ended").values_list("resolution", flat=True))
     assert spans == {Resolution.DAY, Resolution.EVER}
 
 
@@ -217,7 +217,7 @@ def test_what_is_old_is_forgotten_and_the_days_stay(noon: datetime) -> None:
     [([], 0.5, None), ([0.2] * 10, 0.5, 0.15), ([1.0, 1.0, 1.0, 50.0], 0.99, 49.2), ([90_000.0], 0.95, None)],
 )
 def test_a_percentile_lies_in_its_class(seconds: list[float], share: float, expected: float | None) -> None:
-    found = histograms.percentile(histograms.bucket_counts(seconds), share, peak=max(seconds, default=0.0))
+    found = rollups.percentile(rollups.bucket_counts(seconds), share, peak=max(seconds, default=0.0))
 
     if expected is None and seconds:
         assert found is not None

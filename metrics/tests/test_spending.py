@@ -12,7 +12,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from prometheus_client import CollectorRegistry, generate_latest
 
-from metrics import cost_rollups, periodic, usage
+from metrics import periodic, usage
 from metrics import queries as reading
 from metrics.models import DailySpend, MeasurementRun
 from metrics.prometheus import Collector
@@ -74,7 +74,7 @@ def test_what_was_taken_back_while_the_clusters_stood_still_is_not_counted() -> 
 
 
 def test_what_takes_long_is_counted_day_by_day_over_several_sweeps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cost_rollups, "SECONDS", -1.0)
+    monkeypatch.setattr(usage, "UPDATE_SECONDS", -1.0)
     for ago in (30, 29, 0):
         bought(ago, "2")
 
@@ -84,7 +84,7 @@ def test_what_takes_long_is_counted_day_by_day_over_several_sweeps(monkeypatch: 
         again()
 
     assert set(days()) == {30, 29, 0}
-    assert MeasurementRun.objects.get(pk=periodic.SPENDING).told["next"] is None
+    assert MeasurementRun.objects.get(pk=periodic.SPENDING).snapshot["next"] is None
     assert len(usage.spend_since(clock().date() - timedelta(days=30))) == 3
 
 

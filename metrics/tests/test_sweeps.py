@@ -60,10 +60,10 @@ def test_a_step_that_failed_is_tried_again_smaller_and_grows_again() -> None:
     with without("vendor_calls"):
         periodic.collect_metrics()
         periodic.collect_metrics()
-    assert periodic._first_step() == periodic.FIRST_STEP / 4
+    assert periodic.first_step() == periodic.FIRST_STEP / 4
     assert not figures("declared")
 
     periodic.collect_metrics()
 
     assert figures("declared")["insurance",].count == 1
-    assert periodic._first_step() == periodic.FIRST_STEP
+    assert periodic.first_step() == periodic.FIRST_STEP
