@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, cast
 
@@ -30,8 +31,34 @@ IS_ID = re.compile(r"[0-9]{1,18}")
 MOST = 200  # pages put back at once
 
 
-def nowrap(value: object) -> str:
-    return format_html('<span class="whitespace-nowrap">{}</span>', value)
+def nowrap(text: object) -> str:
+    return format_html('<span class="whitespace-nowrap">{}</span>', text)
+
+
+def id_column(description: str, field: str) -> Callable[[ReadOnlyAdmin, Any], str]:
+    """Return a display method for an id of the row."""
+
+    @admin.display(description=description)
+    def column(self: ReadOnlyAdmin, row: Any) -> str:
+        return nowrap(getattr(row, field))
+
+    return column
+
+
+def body_column(description: str, name: str) -> Callable[[ReadOnlyAdmin, ArchivedMessage], str]:
+    """Return a display method for a field of the message's body, "" where the message is malformed."""
+
+    @admin.display(description=description)
+    def column(self: ReadOnlyAdmin, message: ArchivedMessage) -> str:
+        return nowrap(_body_field(message, name))
+
+    return column
+
+
+def _body_field(message: ArchivedMessage, name: str) -> str:
+    body: Any = message.message
+    text = body.get(name) if isinstance(body, dict) else None
+    return str(text)[:40] if isinstance(text, str | int) else ""
 
 
 class CreatedWithin(ChoiceFilter):
@@ -66,6 +93,7 @@ class ConnectedSourceAdmin(ReadOnlyAdmin):
         "missing", ("token_expires_at", "last_synced_at"), ("created_at", "updated_at"),
     )  # fmt: skip
     readonly_fields = ("missing",)
+    source, tenant = id_column("source", "pk"), id_column("tenant", "user_id")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[ConnectedSource]:
         return ConnectedSource.objects.defer("cursor", "account")
@@ -74,14 +102,6 @@ class ConnectedSourceAdmin(ReadOnlyAdmin):
     def missing(self, source: ConnectedSource) -> str:
         """Return the tool or argument that the MCP server lacked at the last call."""
         return str(source.capabilities.get("missing", ""))
-
-    @admin.display(description="source")
-    def source(self, source: ConnectedSource) -> str:
-        return nowrap(source.pk)
-
-    @admin.display(description="tenant")
-    def tenant(self, source: ConnectedSource) -> str:
-        return nowrap(source.user_id)
 
 
 @admin.register(IngestionJob)
@@ -99,21 +119,11 @@ class IngestionJobAdmin(ReadOnlyAdmin):
         ("created_at", "started_at", "finished_at"), "failures",
     )  # fmt: skip
     readonly_fields = ("of_source", "counts", "failures")
+    job, of_source = id_column("sync", "pk"), id_column("source", "source_id")
+    tenant = id_column("tenant", "user_id")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[IngestionJob]:
         return IngestionJob.objects.defer("cursor")
-
-    @admin.display(description="sync")
-    def job(self, job: IngestionJob) -> str:
-        return nowrap(job.pk)
-
-    @admin.display(description="source")
-    def of_source(self, job: IngestionJob) -> str:
-        return nowrap(job.source_id)
-
-    @admin.display(description="tenant")
-    def tenant(self, job: IngestionJob) -> str:
-        return nowrap(job.user_id)
 
     @admin.display(description="records")
     def counts(self, job: IngestionJob) -> str:
@@ -142,6 +152,8 @@ class ArchivedMessageAdmin(ReadOnlyAdmin):
     )  # fmt: skip
     readonly_fields = ("provider", "kind", "code", "stream", "page", "job", "of_source")
     actions = ("replay",)
+    kind, stream, page = body_column("sync", "kind"), body_column("stream", "stream"), body_column("page", "page")
+    of_source, tenant = body_column("source", "source_id"), body_column("tenant", "user_id")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[ArchivedMessage]:
         job_uuid = Case(When(message__job_id__regex=IS_UUID, then=Cast(KT("message__job_id"), UUIDField())))
@@ -157,18 +169,6 @@ class ArchivedMessageAdmin(ReadOnlyAdmin):
             messages.error(request, "The selection contains no message; select again.")
             return HttpResponseRedirect(request.get_full_path())
         return cast("HttpResponse | None", super().response_action(request, queryset))
-
-    @admin.display(description="sync")
-    def kind(self, message: ArchivedMessage) -> str:
-        return _body_field(message, "kind")
-
-    @admin.display(description="stream")
-    def stream(self, message: ArchivedMessage) -> str:
-        return _body_field(message, "stream")
-
-    @admin.display(description="page")
-    def page(self, message: ArchivedMessage) -> str:
-        return _body_field(message, "page")
 
     @admin.display(description="provider")
     def provider(self, message: ArchivedMessage) -> str:
@@ -186,14 +186,6 @@ class ArchivedMessageAdmin(ReadOnlyAdmin):
             return nowrap(_body_field(message, "job_id"))
         page = reverse("admin:integrations_ingestionjob_change", args=[sync])
         return format_html('<a class="whitespace-nowrap underline" href="{}">{}</a>', page, sync)
-
-    @admin.display(description="source")
-    def of_source(self, message: ArchivedMessage) -> str:
-        return nowrap(_body_field(message, "source_id"))
-
-    @admin.display(description="tenant")
-    def tenant(self, message: ArchivedMessage) -> str:
-        return nowrap(_body_field(message, "user_id"))
 
     def has_replay_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm("integrations.replay_archivedmessage")
@@ -218,10 +210,3 @@ class ArchivedMessageAdmin(ReadOnlyAdmin):
         for code, count in sorted(errors.items()):
             messages.warning(request, f"{count} not put back: {code}.")
         return HttpResponseRedirect(request.get_full_path())
-
-
-def _body_field(message: ArchivedMessage, name: str) -> str:
-    """Return one field of a message, "" where the message is malformed."""
-    body: Any = message.message
-    text = body.get(name) if isinstance(body, dict) else None
-    return str(text)[:40] if isinstance(text, str | int) else ""

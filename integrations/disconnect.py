@@ -12,8 +12,7 @@ from accounts.audit.log import COMMAND_LINE_ACTOR, record_action
 from accounts.models import User
 from integrations.models import ClientIntelligence, ConnectedSource, IngestionJob
 from integrations.oauth import token_endpoint, token_vault
-from integrations.oauth.provider_config import SHARED_GRANTS
-from integrations.oauth.token_endpoint import GrantRefused
+from integrations.oauth.token_endpoint import SHARED_GRANTS, GrantRefused
 from integrations.records import pdf_import
 from integrations.records.sql import execute
 from integrations.sync import pgmq, sync_jobs

@@ -29,8 +29,7 @@ from integrations.error_codes import (
 )
 from integrations.models import ConnectedSource, IngestionJob, VaultToken
 from integrations.oauth import token_endpoint, token_vault
-from integrations.oauth.provider_config import OAUTH_CONFIGS, uses_pkce
-from integrations.oauth.token_endpoint import GrantRefused, TokenResponse
+from integrations.oauth.token_endpoint import OAUTH_CONFIGS, GrantRefused, TokenResponse, uses_pkce
 from integrations.sync import sync_jobs
 from jobs.outcomes import StageFailure, Wait
 from vendors import guard

@@ -132,21 +132,17 @@ class McpClient(Protocol):
 
         May be empty where the stream's own records tell the time.
         """
-        ...
 
     def page(self, stream: Stream, kind: str, since: Any, following: str | None) -> Page:
         """Return one page: of all records (``kind`` full_sync), or of those changed after ``since`` (delta_sync)."""
-        ...
 
     def list(self, method: str, params: Mapping[str, Any] | None = None) -> Iterator[RawItem]:
         """Yield every record of a method, page after page."""
-        ...
 
     def get(self, method: str, id: str) -> RawItem: ...
 
     def download(self, item: RawItem) -> Iterator[bytes]:
         """Yield the bytes of an item that ``is_pdf``; bounded by MAX_FILE_BYTES."""
-        ...
 
     def close(self) -> None: ...
 
@@ -159,22 +155,18 @@ class Provider(Protocol):
     @property
     def ROLLUP(self) -> Rollup | None:
         """The children that ``build_client`` needs; None when no record counts for a client."""
-        ...
 
     def map_record(self, item: RawItem) -> Record:
         """Map an item to its stored and searchable form. Pure. Raises ``ValueError`` for an unknown payload."""
-        ...
 
     def build_client(self, own: SourceDocument | None, children: Children) -> Client | None:
         """Return the client of a record and its children, or None when there is none.
 
         The documents have ``document_type``, ``external_id``, ``facts`` and ``title`` only.
         """
-        ...
 
     def client_text(self, client: Client) -> str:
         """Return the searchable text of a client, from its own record only: no invoice changes it."""
-        ...
 
 
 class TokenRefused(Exception):

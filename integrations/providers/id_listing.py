@@ -155,8 +155,7 @@ def fetch_page(listing: Listing, fetch: Fetch, object_name: str) -> Page:
     """
     pending = listing.pending
     batch, rest = pending.ids[:BATCH_SIZE], pending.ids[BATCH_SIZE:]
-    fetch_batch = _fetch_retries if pending.is_retry else _fetch_batch
-    items, failed, left = fetch_batch(batch, fetch, object_name)
+    items, failed, left = _fetch_batch(batch, fetch, object_name, is_retry=pending.is_retry)
     return Page(
         items=[*listing.gone, *items],
         following=replace(pending, ids=(*left, *rest)).following(),
@@ -166,11 +165,12 @@ def fetch_page(listing: Listing, fetch: Fetch, object_name: str) -> Page:
     )
 
 
-def _fetch_batch(ids: Sequence[str], fetch: Fetch, object_name: str) -> Fetched:
+def _fetch_batch(ids: Sequence[str], fetch: Fetch, object_name: str, *, is_retry: bool) -> Fetched:
     """Fetch each id, once more after a fault.
 
     A record that fails twice is at fault itself and is retried by the next delta; when several fail and none succeeds,
-    the vendor is at fault and the page fails.
+    the vendor is at fault and the page fails. Failures of an earlier sync (``is_retry``) are fetched once and block
+    nothing: an open circuit breaker may be due to just these records; the listing will show whether the vendor is away.
     """
     items: list[RawItem] = []
     failed: list[FailedItem] = []
@@ -178,45 +178,25 @@ def _fetch_batch(ids: Sequence[str], fetch: Fetch, object_name: str) -> Fetched:
     queue = list(ids)
     while queue:
         id = queue.pop(0)
-        raise_if_stopping()  # each fetch may take the longest time of a call
+        if not is_retry:
+            raise_if_stopping()  # each fetch may take the longest time of a call
         try:
             items.append(fetch(id))
-        except Wait:
+        except Wait as wait:
+            if is_retry and wait.reason == VENDOR_AWAY:
+                failed += [FailedItem(f"{object_name}:{each}", VENDOR_AWAY, retry=True) for each in (id, *queue)]
+                return items, failed, []
             if not items and not failed:
                 raise
             return items, failed, [id, *queue]
         except PERMANENT_ERRORS as error:
             failed.append(FailedItem(f"{object_name}:{id}", getattr(error, "code", ITEM_UNREADABLE)))
         except Retryable as error:
-            if id in tried:
+            if is_retry or id in tried:
                 failed.append(FailedItem(f"{object_name}:{id}", error.code, retry=True))
                 continue
             tried.append(id)
             if len(tried) == SURELY_AWAY and not items:
                 raise
             queue.append(id)
-    return items, failed, []
-
-
-def _fetch_retries(ids: Sequence[str], fetch: Fetch, object_name: str) -> Fetched:
-    """Fetch what failed in an earlier sync, each id once: failures block nothing, the next delta retries them.
-
-    An open circuit breaker may be due to just these records; whether the vendor is away, the listing will show.
-    """
-    items: list[RawItem] = []
-    failed: list[FailedItem] = []
-    for at, id in enumerate(ids):
-        try:
-            items.append(fetch(id))
-        except Wait as postponed:
-            if postponed.reason == VENDOR_AWAY:
-                failed += [FailedItem(f"{object_name}:{each}", VENDOR_AWAY, retry=True) for each in ids[at:]]
-                return items, failed, []
-            if not items and not failed:
-                raise
-            return items, failed, list(ids[at:])
-        except PERMANENT_ERRORS as error:
-            failed.append(FailedItem(f"{object_name}:{id}", getattr(error, "code", ITEM_UNREADABLE)))
-        except Retryable as error:
-            failed.append(FailedItem(f"{object_name}:{id}", error.code, retry=True))
     return items, failed, []

@@ -10,7 +10,8 @@ by a sync that was stopped.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from functools import partial
 from tempfile import TemporaryFile
 from typing import IO, Any
 from uuid import UUID
@@ -90,7 +91,8 @@ def import_pdf(
             return None
         bucket, name = storage.locate(document.raw_path)
         if not bucket.exists(name):
-            services.store_upload(document, _pieces(file))
+            file.seek(0)
+            services.store_upload(document, iter(partial(file.read, PIECE), b""))
     return declared.document_id
 
 
@@ -147,12 +149,6 @@ def _download(client: McpClient, item: RawItem, file: IO[bytes]) -> tuple[str, i
         detail = "The provider does not give the file."
         raise ApiError(FILE_NOT_GIVEN, detail) from refused
     return digest.hexdigest(), length
-
-
-def _pieces(file: IO[bytes]) -> Iterator[bytes]:
-    file.seek(0)
-    while piece := file.read(PIECE):
-        yield piece
 
 
 def _filename(title: str) -> str:

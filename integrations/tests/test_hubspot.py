@@ -12,8 +12,7 @@ import pytest
 
 from integrations.models import ConnectedSource, SourceDocument
 from integrations.providers import CapabilityMissing, Children, Client, RawItem, TokenRefused, hubspot
-from integrations.providers.hubspot import objects
-from integrations.providers.hubspot.incremental import SearchCursor
+from integrations.providers.hubspot.rest import SearchCursor
 from integrations.tests import plain_text, sync_helpers
 from integrations.tests.invented.embedder import SpyEmbedder
 from integrations.tests.provider_settings import (
@@ -36,7 +35,7 @@ FULL, DELTA = "full_sync", "delta_sync"
 CONTACTS, COMPANIES, DEALS = (stream.method for stream in hubspot.STREAMS)
 SINCE = "2026-06-01T00:00:00Z"
 SINCE_MS = 1_780_272_000_000
-KIND = {kind.document_type: kind for kind in objects.OBJECT_TYPES.values()}
+KIND = {kind.document_type: kind for kind in hubspot.OBJECT_TYPES.values()}
 
 
 @pytest.fixture
@@ -456,13 +455,13 @@ def test_one_record_that_cannot_be_read_does_not_take_its_page_along(crm: HubSpo
 def test_a_delta_goes_on_past_a_record_that_cannot_be_read(broken: Any) -> None:
     good = {"id": "8", "properties": {"hs_lastmodifieddate": "2026-06-01T00:00:00.000Z"}}
 
-    by_time = SearchCursor(5).after(objects.DEALS, [good, broken], more=True)
-    by_id = SearchCursor(5, "7").after(objects.DEALS, [good, broken], more=True)
+    by_time = SearchCursor(5).after(hubspot.DEALS, [good, broken], more=True)
+    by_id = SearchCursor(5, "7").after(hubspot.DEALS, [good, broken], more=True)
 
     assert (by_time, by_id) == (SearchCursor(SINCE_MS), SearchCursor(5, "8"))
     for place in (SearchCursor(5), SearchCursor(5, "8")):
         with pytest.raises(Retryable):
-            place.after(objects.DEALS, [broken], more=True)
+            place.after(hubspot.DEALS, [broken], more=True)
 
 
 def test_what_is_recorded_lands_in_both_tables_and_a_second_sync_changes_nothing(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from importlib import import_module
 from typing import Any, Protocol, cast
 
@@ -11,6 +11,7 @@ from django.conf import settings
 from integrations.models import ConnectedSource
 from integrations.providers import McpClient
 from integrations.transports.fixtures import FixtureTransport
+from integrations.transports.responses import Params
 from integrations.transports.rest import RestTransport
 
 
@@ -18,22 +19,12 @@ class Transport(Protocol):
     """Requests to one account at a provider: ``RestTransport``, ``FixtureTransport`` or ``McpRestAdapter``."""
 
     def json(
-        self,
-        method: str,
-        path: str,
-        *,
-        operation: str,
-        params: Mapping[str, Any] | None = None,
-        body: Mapping[str, Any] | None = None,
+        self, method: str, path: str, *, operation: str, params: Params | None = None, body: Params | None = None
     ) -> dict[str, Any]:
         """Return the JSON object of a response, its numbers with a point as ``Decimal``."""
-        ...
 
-    def stream(
-        self, path: str, *, operation: str, params: Mapping[str, Any] | None = None, most: int
-    ) -> Iterator[bytes]:
+    def stream(self, path: str, *, operation: str, params: Params | None = None, most: int) -> Iterator[bytes]:
         """Yield the bytes of a response; raise ``TooLarge`` once there are more than ``most``."""
-        ...
 
     def close(self) -> None: ...
 

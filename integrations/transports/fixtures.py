@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from integrations.error_codes import NOT_RECORDED
-from integrations.transports.responses import TooLarge, error_code, interpret_status, parse_json_object
+from integrations.transports.responses import Params, TooLarge, error_code, interpret_status, parse_json_object
 from jobs.outcomes import Permanent, Retryable
 from vendors.error_codes import VENDOR_UNAVAILABLE
 from vendors.errors import ErrorResponse
@@ -31,19 +31,11 @@ class FixtureTransport:
         self._provider = provider
 
     def json(
-        self,
-        method: str,
-        path: str,
-        *,
-        operation: str,
-        params: Mapping[str, Any] | None = None,
-        body: Mapping[str, Any] | None = None,
+        self, method: str, path: str, *, operation: str, params: Params | None = None, body: Params | None = None
     ) -> dict[str, Any]:
         return parse_json_object(self._respond(method, path, {**(params or {}), **(body or {})}))
 
-    def stream(
-        self, path: str, *, operation: str, params: Mapping[str, Any] | None = None, most: int
-    ) -> Iterator[bytes]:
+    def stream(self, path: str, *, operation: str, params: Params | None = None, most: int) -> Iterator[bytes]:
         content = self._respond("GET", path, params or {})
         if len(content) > most:
             raise TooLarge
@@ -53,7 +45,7 @@ class FixtureTransport:
     def close(self) -> None:
         """Do nothing: no connection is open."""
 
-    def _respond(self, method: str, path: str, params: Mapping[str, Any]) -> bytes:
+    def _respond(self, method: str, path: str, params: Params) -> bytes:
         routes = [
             route
             for route in _routes(self._folder)

@@ -17,14 +17,13 @@ from referencing.exceptions import Unresolvable
 from integrations.error_codes import TOOL_FAILED
 from integrations.models import ConnectedSource
 from integrations.providers import CapabilityMissing
-from integrations.transports.responses import ProviderError, error_code
+from integrations.transports.responses import Params, ProviderError, error_code
 from jobs.outcomes import Retryable
 
 if TYPE_CHECKING:  # the SDK takes a second to import: only where it is used
     from integrations.transports.mcp import McpTools
 
 T = TypeVar("T")
-Params = Mapping[str, Any]
 # Method and path of a request, and the name of the adapter's method that gets the path's groups and all params.
 Route = tuple[str, str, str]
 

@@ -34,6 +34,8 @@ _NO_SCOPE = {
 }
 _CODE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
+Params = Mapping[str, Any]
+
 
 def source_vendor(source: ConnectedSource, requests_per_minute: int = 0) -> Vendor:
     """Return the vendor key of a source: each connection has its own rate limit and circuit breaker."""

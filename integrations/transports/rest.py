@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from http.cookiejar import CookieJar, DefaultCookiePolicy
@@ -19,6 +19,7 @@ from django.conf import settings
 from integrations.models import ConnectedSource
 from integrations.transports.responses import (
     ERROR_BYTES,
+    Params,
     ProviderError,
     TooLarge,
     error_code,
@@ -48,21 +49,13 @@ class RestTransport:
         self._base: str = settings.CONNECTORS[source.provider]["api_url"].rstrip("/")
 
     def json(
-        self,
-        method: str,
-        path: str,
-        *,
-        operation: str,
-        params: Mapping[str, Any] | None = None,
-        body: Mapping[str, Any] | None = None,
+        self, method: str, path: str, *, operation: str, params: Params | None = None, body: Params | None = None
     ) -> dict[str, Any]:
         """Return the object of a response, its numbers with a point as ``Decimal``. ``params`` of None are left out."""
         with self._request(operation, method, path, params, body) as response:
             return parse_json_object(read_bounded(response.iter_bytes()))
 
-    def stream(
-        self, path: str, *, operation: str, params: Mapping[str, Any] | None = None, most: int
-    ) -> Iterator[bytes]:
+    def stream(self, path: str, *, operation: str, params: Params | None = None, most: int) -> Iterator[bytes]:
         """Yield the bytes of a response; raise ``TooLarge`` once there are more than ``most``."""
         size = 0
         with self._request(operation, "GET", path, params, None, times=DOWNLOADS_TAKE) as response:
@@ -77,14 +70,7 @@ class RestTransport:
 
     @contextmanager
     def _request(
-        self,
-        operation: str,
-        method: str,
-        path: str,
-        params: Mapping[str, Any] | None,
-        body: Mapping[str, Any] | None,
-        *,
-        times: int = 1,
+        self, operation: str, method: str, path: str, params: Params | None, body: Params | None, *, times: int = 1
     ) -> Iterator[httpx.Response]:
         with guard.guarded_call(self.vendor, operation, interpret=interpret_status):
             if not path.startswith("/") or _LEADS_AWAY.search(path):

@@ -18,7 +18,8 @@ from django.conf import settings
 from integrations.models import ConnectedSource
 from integrations.providers import CapabilityMissing
 from integrations.providers.gmail import rest
-from integrations.transports.mcp_adapter import McpRestAdapter, Params
+from integrations.transports.mcp_adapter import McpRestAdapter
+from integrations.transports.responses import Params
 from vendors.guard import InvalidResponse, VendorRefused
 
 SEARCH, GET = "search_threads", "get_thread"

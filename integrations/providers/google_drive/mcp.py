@@ -19,8 +19,8 @@ from django.conf import settings
 from integrations.models import ConnectedSource
 from integrations.providers import CapabilityMissing
 from integrations.providers.google_drive import KINDS, rest
-from integrations.transports.mcp_adapter import McpRestAdapter, Params
-from integrations.transports.responses import TooLarge
+from integrations.transports.mcp_adapter import McpRestAdapter
+from integrations.transports.responses import Params, TooLarge
 from vendors.guard import InvalidResponse, VendorRefused
 
 SEARCH, METADATA, DOWNLOAD, READ = "search_files", "get_file_metadata", "download_file_content", "read_file_content"

@@ -11,10 +11,9 @@ from typing import Any
 
 from integrations.models import ConnectedSource
 from integrations.providers import CapabilityMissing
-from integrations.providers.hubspot import rest
-from integrations.providers.hubspot.objects import OBJECT_TYPES, ObjectType
-from integrations.transports.mcp_adapter import McpRestAdapter, Params
-from integrations.transports.responses import ProviderError
+from integrations.providers.hubspot import OBJECT_TYPES, ObjectType, rest
+from integrations.transports.mcp_adapter import McpRestAdapter
+from integrations.transports.responses import Params, ProviderError
 from vendors.guard import InvalidResponse
 
 SEARCH, GET = "search_crm_objects", "get_crm_objects"

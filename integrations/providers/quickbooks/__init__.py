@@ -1,15 +1,35 @@
-"""QuickBooks: customers and invoices; customers become clients (spec 002 §5)."""
+"""QuickBooks: entity types, parsing and mapping of customers and invoices, and their clients (spec 002 §5)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from integrations.models import SourceDocument
 from integrations.providers import Children, Client, RawItem, Record, Rollup, Stream
-from integrations.providers.payload import date_at, labeled_lines, object_at, record_id, text_at
-from integrations.providers.quickbooks.objects import CUSTOMERS, INVOICES
+from integrations.providers.payload import date_at, labeled_lines, object_at, record_id, text_at, time_at
+
+
+@dataclass(frozen=True, slots=True)
+class EntityType:
+    """``entity`` is QuickBooks' own name, ``where`` the condition that its query needs to return them all."""
+
+    name: str
+    entity: str
+    singular: str
+    where: str = ""
+
+    @property
+    def document_type(self) -> str:
+        return f"quickbooks.{self.singular}"
+
+
+# Without the condition a query omits inactive customers; deactivating is how QuickBooks deletes them.
+CUSTOMERS = EntityType("customers", "Customer", "customer", where=" WHERE Active IN (true, false)")
+INVOICES = EntityType("invoices", "Invoice", "invoice")
+ENTITY_TYPES = {kind.name: kind for kind in (CUSTOMERS, INVOICES)}
 
 STREAMS: Sequence[Stream] = (
     Stream("customers", "quickbooks.customers.list", CUSTOMERS.document_type),
@@ -21,6 +41,20 @@ _AMOUNTS = ("ar_balance", "total", "balance")
 ROLLUP = Rollup(INVOICES.document_type, newest="date", most=LAST, total="total")
 LARGEST = 30  # digits before or behind the point: a longer number is no amount, and could not be summed
 PAGES = "https://app.qbo.intuit.com/app"
+
+
+def parse_item(kind: EntityType, payload: Any) -> RawItem:
+    """Return the item of an entity, deleted when a delta says so. Raises ``ValueError``."""
+    id = record_id(payload, "Id")
+    meta, is_deleted = object_at(payload, "MetaData"), payload.get("status") == "Deleted"
+    return RawItem(
+        external_id=f"{kind.singular}:{id}",
+        document_type=kind.document_type,
+        payload={} if is_deleted else payload,
+        source_created_at=time_at(meta, "CreateTime"),
+        source_updated_at=time_at(meta, "LastUpdatedTime"),
+        deleted=is_deleted,
+    )
 
 
 def map_record(item: RawItem) -> Record:

@@ -13,8 +13,8 @@ from typing import Any
 from integrations.models import ConnectedSource
 from integrations.providers import CapabilityMissing
 from integrations.providers.quickbooks import rest
-from integrations.transports.mcp_adapter import McpRestAdapter, Params, tool_error
-from integrations.transports.responses import ProviderError, parse_json_object
+from integrations.transports.mcp_adapter import McpRestAdapter, tool_error
+from integrations.transports.responses import Params, ProviderError, parse_json_object
 from vendors.guard import InvalidResponse
 
 SEARCHES = {"Customer": "search_customers", "Invoice": "search_invoices"}

@@ -21,8 +21,7 @@ from integrations.providers.payload import (
     parse_time,
     required_list,
 )
-from integrations.providers.quickbooks import STREAMS
-from integrations.providers.quickbooks.objects import ENTITY_TYPES, EntityType, parse_item
+from integrations.providers.quickbooks import ENTITY_TYPES, STREAMS, EntityType, parse_item
 from integrations.transports import Transport
 
 # developer.intuit.com/app/developer/qbo/docs/learn/explore-the-quickbooks-online-api/data-queries, …/minor-versions
