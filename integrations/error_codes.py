@@ -153,6 +153,7 @@ PROVIDER_NOT_CONFIGURED = page_wait(
     _("The provider's client is not set here any more."),
     _("Set it again; pages wait."),
     status=409,
+    detail=_("This provider is not set up here. Our staff must see to it first."),
 )
 PROVIDER_NOT_CONFIGURED.explain(
     Context.REQUEST,

@@ -102,9 +102,9 @@ def complete_consent(
     config = _client_config(provider)
     is_valid = is_valid_state(state, user_id=user_id, provider=provider)
     if not is_valid or not constant_time_compare(state, expected_state):
-        raise ApiError(STATE_MISMATCH, "This consent was not begun here, or too long ago. Begin again.")
+        raise ApiError(STATE_MISMATCH)
     if not code:
-        raise ApiError(CONSENT_REFUSED, "The provider was not allowed to let us in.")
+        raise ApiError(CONSENT_REFUSED)
     in_callback = OAUTH_CONFIGS[provider].account_in_callback
     if in_callback and not _NUMBER.fullmatch(account):
         raise ApiError(CODE_REFUSED, "The provider did not say which company was chosen.", field="realmId")
@@ -122,7 +122,7 @@ def connect_fixtures(*, user_id: UUID, provider: str) -> ConnectedSource:
     if provider not in settings.CONNECTORS:
         raise not_found()
     if not settings.INTEGRATIONS_USE_FIXTURES:
-        raise _not_configured()
+        raise ApiError(PROVIDER_NOT_CONFIGURED)
     return connect_account(user_id, provider, FIXTURE_ACCOUNT, None)
 
 
@@ -179,7 +179,7 @@ def _client_config(provider: str) -> dict[str, str]:
     if provider not in settings.CONNECTORS:
         raise not_found()
     if not token_endpoint.is_configured(provider):
-        raise _not_configured()
+        raise ApiError(PROVIDER_NOT_CONFIGURED)
     config: dict[str, str] = settings.CONNECTORS[provider]
     return config
 
@@ -187,13 +187,12 @@ def _client_config(provider: str) -> dict[str, str]:
 def _exchange_code(provider: str, code: str, *, redirect_uri: str, verifier: str) -> TokenResponse:
     try:
         return token_endpoint.exchange_code(provider, code, redirect_uri=redirect_uri, verifier=verifier)
-    except GrantRefused as refused:
-        raise _code_refused() from refused
-    except Wait as wait:
-        is_client_refused = wait.reason in (OAUTH_CLIENT_REFUSED, VENDOR_REFUSES_KEY)
-        raise (_not_configured() if is_client_refused else _unreachable()) from wait
-    except StageFailure as failure:
-        raise (_code_refused() if isinstance(failure, guard.VendorRefused) else _unreachable()) from failure
+    except (GrantRefused, guard.VendorRefused) as refused:
+        raise ApiError(CODE_REFUSED) from refused
+    except (Wait, StageFailure) as failure:
+        if isinstance(failure, Wait) and failure.reason in (OAUTH_CLIENT_REFUSED, VENDOR_REFUSES_KEY):
+            raise ApiError(PROVIDER_NOT_CONFIGURED) from failure
+        raise ApiError(PROVIDER_UNREACHABLE, retry_after=5) from failure
 
 
 def _fetch_account(provider: str, tokens: TokenResponse) -> str:
@@ -203,20 +202,6 @@ def _fetch_account(provider: str, tokens: TokenResponse) -> str:
     try:
         return token_endpoint.fetch_account(provider, tokens.access)
     except GrantRefused as refused:
-        raise _code_refused() from refused
+        raise ApiError(CODE_REFUSED) from refused
     except (Wait, StageFailure) as failure:
-        raise _unreachable() from failure
-
-
-def _not_configured() -> ApiError:
-    detail = "This provider is not set up here. Our staff must see to it first."
-    return ApiError(PROVIDER_NOT_CONFIGURED, detail)
-
-
-def _code_refused() -> ApiError:
-    return ApiError(CODE_REFUSED)
-
-
-def _unreachable() -> ApiError:
-    detail = "The provider cannot be reached at present. Try again in a moment."
-    return ApiError(PROVIDER_UNREACHABLE, detail, retry_after=5)
+        raise ApiError(PROVIDER_UNREACHABLE, retry_after=5) from failure

@@ -146,8 +146,7 @@ def _download(client: McpClient, item: RawItem, file: IO[bytes]) -> tuple[str, i
     except TooLarge as error:
         raise _too_large() from error
     except VendorRefused as refused:  # its owner forbids downloads, say
-        detail = "The provider does not give the file."
-        raise ApiError(FILE_NOT_GIVEN, detail) from refused
+        raise ApiError(FILE_NOT_GIVEN) from refused
     return digest.hexdigest(), length
 
 

@@ -47,7 +47,7 @@ def _replay(msg_id: int, by: User | None, reason: str) -> int:
     body = _lock_archived(msg_id)
     job = IngestionJob.objects.select_related("source").select_for_update(of=("self",)).filter(pk=body.job_id).first()
     if job is None:
-        raise ApiError(SYNC_GONE, "The sync of this message is gone, with its source.")
+        raise ApiError(SYNC_GONE)
     if job.status != IngestionJob.Status.FAILED or job.page != body.page:
         raise ApiError(SYNC_WENT_ON, "The sync of this message is not where the message stopped it.")
     if body.kind != IngestionJob.Kind.FORGET:
@@ -85,7 +85,7 @@ def _lock_archived(msg_id: int) -> Body:
     try:
         return Body.parse(json.loads(row[0] or "null"))
     except ValueError:
-        raise ApiError(MESSAGE_MALFORMED, "This message is no page of a sync.") from None
+        raise ApiError(MESSAGE_MALFORMED) from None
 
 
 def _activate(job: IngestionJob) -> None:
@@ -99,4 +99,4 @@ def _activate(job: IngestionJob) -> None:
     except IntegrityError as error:
         if "uq_ingestion_job_active" not in str(error):
             raise
-        raise ApiError(SYNC_ALREADY_ACTIVE, "Another sync of this source is under way.") from error
+        raise ApiError(SYNC_ALREADY_ACTIVE) from error

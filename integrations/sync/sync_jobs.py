@@ -119,7 +119,7 @@ def start_sync(source: ConnectedSource, kind: str, *, by: str) -> IngestionJob:
         except IntegrityError as error:
             if "uq_ingestion_job_active" not in str(error):
                 raise
-            raise ApiError(SYNC_ALREADY_ACTIVE, "A sync of this source is under way.") from None
+            raise ApiError(SYNC_ALREADY_ACTIVE) from None
         pgmq.enqueue_page(Body(job.pk, locked.pk, locked.user_id, kind))
     log.info("Sync begun", sync=str(job.pk), source=str(source.pk), kind=str(kind), by=by)
     return job
@@ -135,7 +135,7 @@ def stop_sync(source: ConnectedSource, *, by: User | None, reason: str) -> Inges
         ConnectedSource.objects.select_for_update(no_key=True).filter(pk=source.pk).first()
         job = IngestionJob.objects.filter(source=source, status__in=ACTIVE).first()
         if job is None or not fail_sync(job.pk, SYNC_STOPPED):
-            raise ApiError(SYNC_NOT_ACTIVE, "No sync of this source is under way.")
+            raise ApiError(SYNC_NOT_ACTIVE)
         if job.kind == Kind.FORGET:
             start_sync(source, Kind.FORGET, by=COMMAND_LINE_ACTOR)
         record_action(

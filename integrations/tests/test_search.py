@@ -17,7 +17,7 @@ from embeddings import embedders
 from embeddings.embedders import Vectors
 from embeddings.models import LiveModel
 from integrations.models import SourceDocument
-from integrations.search.results import MOST_TEXT
+from integrations.search import MOST_TEXT
 from testing.embedders import Instant
 from testing.factories.records import client, connected, record
 from testing.factories.searchable_documents import findable

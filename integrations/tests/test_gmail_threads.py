@@ -12,12 +12,12 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from integrations.providers import gmail
-from integrations.providers.gmail import mime_body, threads
+from integrations.providers.gmail import threads
 from testing.fakes.gmail import NEWEST, attachment, message, multipart, text_part
 
 
 def texts(*parts: dict[str, Any], kind: str = "mixed") -> str:
-    return mime_body.message_text(multipart(*parts, kind=kind))
+    return threads.message_text(multipart(*parts, kind=kind))
 
 
 @pytest.mark.parametrize("padding", [0, 1, 2, 3])
@@ -77,8 +77,8 @@ def test_attachments_are_named_and_not_read() -> None:
     forwarded = {**multipart(text_part("inside"), kind="mixed"), "mimeType": "message/rfc822", "filename": "old.eml"}
     payload = multipart(text_part("hello"), attachment("q.pdf"), secret, forwarded, kind="mixed")
 
-    assert mime_body.message_text(payload) == "hello"
-    assert mime_body.attachment_names(payload) == ["q.pdf", "notes.txt", "old.eml"]
+    assert threads.message_text(payload) == "hello"
+    assert threads.attachment_names(payload) == ["q.pdf", "notes.txt", "old.eml"]
 
 
 HOSTILE = {
@@ -122,7 +122,7 @@ def test_html_is_read_in_time_in_proportion(unit: str) -> None:
 def cost(markup: str) -> float:
     def once() -> float:
         began = time.process_time()
-        mime_body.html_text(markup)
+        threads.html_text(markup)
         return time.process_time() - began
 
     return min(once() for _ in range(2))
@@ -136,16 +136,16 @@ def nested(depth: int) -> dict[str, Any]:
 
 
 def test_parts_within_parts_are_read_to_a_depth_and_no_further() -> None:
-    assert mime_body.message_text(nested(5)) == "found"
-    assert mime_body.message_text(nested(900)) == ""
-    assert mime_body.attachment_names(nested(900)) == []
+    assert threads.message_text(nested(5)) == "found"
+    assert threads.message_text(nested(900)) == ""
+    assert threads.attachment_names(nested(900)) == []
 
 
 def test_only_so_many_parts_and_bytes_are_read() -> None:
     small, large = [text_part("x")] * 10_000, [text_part("x" * 900_000)] * 8
 
-    assert mime_body.message_text(multipart(*small, kind="mixed")).count("x") < mime_body.MOST_PARTS
-    assert mime_body.message_text(multipart(*large, kind="mixed")).count("x") <= mime_body.MOST_BYTES_OF_THREAD
+    assert threads.message_text(multipart(*small, kind="mixed")).count("x") < threads.MOST_PARTS
+    assert threads.message_text(multipart(*large, kind="mixed")).count("x") <= threads.MOST_BYTES_OF_THREAD
 
 
 def test_a_thread_is_stored_up_to_a_length_the_newest_messages_first() -> None:
