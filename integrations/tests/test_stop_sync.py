@@ -75,7 +75,7 @@ def test_forgetting_is_begun_anew(ana: Person) -> None:
 def test_without_a_sync_or_a_source_nothing_is_stopped(ana: Person) -> None:
     source = connected(ana.id)
 
-    with pytest.raises(CommandError, match="No sync of this source is under way"):
+    with pytest.raises(CommandError, match="No sync of the source is running"):
         stop(source.pk, "--reason", "why not")
     with pytest.raises(CommandError, match="no such source"):
         stop(ana.id, "--reason", "why not")
