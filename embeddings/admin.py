@@ -1,4 +1,4 @@
-"""Passages and vectors in the admin. A passage's text is shown to who may read it and says why; a vector to nobody."""
+"""Admin of chunks and vectors. Reading a chunk's text needs a permission and a reason; vectors are never shown."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ NOT_LOADED = {"text", "meta", "search", "embedding"}  # headings are text too, a
 
 
 class PassageAdmin(ReadOnlyAdmin):
-    """Rows of a document. What is a tenant's is not even loaded."""
+    """Rows of a document, without loading a tenant's text."""
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        found: QuerySet[Any] = super().get_queryset(request)
-        return found.defer(*NOT_LOADED & {field.name for field in self.opts.fields})
+        rows: QuerySet[Any] = super().get_queryset(request)
+        return rows.defer(*NOT_LOADED & {field.name for field in self.opts.fields})
 
 
 class ReadableAdmin(PassageAdmin):
@@ -46,10 +46,10 @@ class ReadableAdmin(PassageAdmin):
             shown |= {"template": "admin/audit/text.html", "text": self._read(request, passage, form.cleaned_data)}
         return forms.reason_page(request, self.admin_site, form, **shown)
 
-    def _read(self, request: HttpRequest, passage: Any, said: dict[str, str]) -> str:
+    def _read(self, request: HttpRequest, passage: Any, answers: dict[str, str]) -> str:
         with transaction.atomic():
             log.record_action(
-                by=request.user, action=MAY_READ, reason=said["reason"], object_type=self.opts.model_name or "",  # type: ignore[arg-type]
+                by=request.user, action=MAY_READ, reason=answers["reason"], object_type=self.opts.model_name or "",  # type: ignore[arg-type]
                 object_id=passage.pk, tenant_id=passage.user_id, document_id=str(passage.document_id),
             )  # fmt: skip
             return str(self.model.objects.values_list("text", flat=True).get(pk=passage.pk))

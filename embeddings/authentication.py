@@ -1,4 +1,4 @@
-"""Who may ask for vectors: another deployment, by the secret that both were given."""
+"""Authentication of another deployment at /internal/embed, by a shared secret."""
 
 from __future__ import annotations
 
@@ -20,22 +20,19 @@ class BrainAuthentication(BaseAuthentication):
     def authenticate(self, request: Request) -> tuple[Caller, None] | None:
         if not settings.BRAIN_API_SECRET:
             raise not_found()
-        given = _given(request)
-        if given is None:
-            return None
-        if not hmac.compare_digest(given, settings.BRAIN_API_SECRET.encode()):
+        if (header := request.headers.get("X-Brain-API-Secret")) is not None:
+            secret = header.encode("latin-1", "replace")
+        else:
+            scheme, _, secret = get_authorization_header(request).partition(b" ")
+            if scheme.lower() != b"bearer":
+                return None
+            secret = secret.strip()
+        if not hmac.compare_digest(secret, settings.BRAIN_API_SECRET.encode()):
             raise AuthenticationFailed
         return Caller(NO_TENANT_ID, service=True), None
 
     def authenticate_header(self, request: Request) -> str:
         return 'Bearer realm="accessa"'
-
-
-def _given(request: Request) -> bytes | None:
-    if (alone := request.headers.get("X-Brain-API-Secret")) is not None:
-        return alone.encode("latin-1", "replace")
-    scheme, _, secret = get_authorization_header(request).partition(b" ")
-    return secret.strip() if scheme.lower() == b"bearer" else None
 
 
 class BrainScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""Vectors for another deployment (spec 002 §1)."""
+"""POST /internal/embed: vectors for another Accessa deployment (spec 002 §1)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from embeddings.embedders import DIMENSIONS
 from embeddings.embedders.peer import PeerEmbedder
 from embeddings.error_codes import EMBEDDER_UNAVAILABLE, EMPTY_TEXT, NO_MODEL_HERE, TEXT_TOO_LONG, TOO_MANY_TEXTS
 
-MOST_TEXTS = 256
-MOST_CHARS = 32_000  # of one text; the body as a whole is limited by DATA_UPLOAD_MAX_MEMORY_SIZE
+MAX_TEXTS = 256
+MAX_CHARS = 32_000  # of one text; the body as a whole is limited by DATA_UPLOAD_MAX_MEMORY_SIZE
 
 
 class Shared(TypedDict):
@@ -42,9 +42,9 @@ def embed_for_peer(texts: Sequence[str]) -> Shared:
 def _check(texts: Sequence[str]) -> None:
     if not texts:
         raise ApiError(INVALID_REQUEST, "Send at least one text.", field="texts")
-    if len(texts) > MOST_TEXTS:
-        raise ApiError(TOO_MANY_TEXTS, f"Send at most {MOST_TEXTS} texts at once.", field="texts")
+    if len(texts) > MAX_TEXTS:
+        raise ApiError(TOO_MANY_TEXTS, f"Send at most {MAX_TEXTS} texts at once.", field="texts")
     if not all(text.strip() for text in texts):
         raise ApiError(EMPTY_TEXT, field="texts")
-    if any(len(text) > MOST_CHARS for text in texts):
-        raise ApiError(TEXT_TOO_LONG, f"A text is longer than {MOST_CHARS} characters.", field="texts")
+    if any(len(text) > MAX_CHARS for text in texts):
+        raise ApiError(TEXT_TOO_LONG, f"A text is longer than {MAX_CHARS} characters.", field="texts")

@@ -1,4 +1,4 @@
-"""What proves that a document's chunks are whole and that each has the vector that was bought for it."""
+"""Invariants of the embedding stages: chunks are complete, and each has its vector."""
 
 from __future__ import annotations
 
@@ -61,22 +61,22 @@ vectors_planned = all_invariants(
 _COVERED = """
     SELECT j.job_id, '{reason}'
     FROM upload_jobs j LEFT JOIN live_models l ON l.user_id = j.user_id
-    WHERE j.job_id = ANY(%(jobs)s) AND {held_against} AND ({wanted}.embed_model IS NULL OR EXISTS (
+    WHERE j.job_id = ANY(%(jobs)s) AND {applies_if} AND ({model_of}.embed_model IS NULL OR EXISTS (
         SELECT 1 FROM document_chunks c
         WHERE c.document_id = j.document_id AND c.chunker_name || '@' || c.chunker_version = j.chunks_version
           AND (j.pipeline <> 'reembed' OR c.embed_model IS NOT NULL)
-          AND (c.embed_model IS DISTINCT FROM {wanted}.embed_model
-               OR c.embed_version IS DISTINCT FROM {wanted}.embed_version)
+          AND (c.embed_model IS DISTINCT FROM {model_of}.embed_model
+               OR c.embed_version IS DISTINCT FROM {model_of}.embed_version)
           {and_not}))"""
 _NOT_IN = """AND NOT EXISTS (
               SELECT 1 FROM {table} b WHERE b.chunk_id = c.chunk_id
-                AND b.embed_model = {wanted}.embed_model AND b.embed_version = {wanted}.embed_version)"""
+                AND b.embed_model = {model_of}.embed_model AND b.embed_version = {model_of}.embed_version)"""
 
 
-def _covered(*tables: str, wanted: str, reason: str, held_against: str = "true") -> Invariant:
-    """Every passage has the wanted model's vector, committed or in one of ``tables``."""
-    and_not = "".join(_NOT_IN.format(table=table, wanted=wanted) for table in tables)
-    return sql_invariant(_COVERED.format(wanted=wanted, reason=reason, held_against=held_against, and_not=and_not))
+def _covered(*tables: str, model_of: str, reason: str, applies_if: str = "true") -> Invariant:
+    """Require a vector of the model of ``model_of`` (j: the job's, l: the active one), committed or in ``tables``."""
+    and_not = "".join(_NOT_IN.format(table=table, model_of=model_of) for table in tables)
+    return sql_invariant(_COVERED.format(model_of=model_of, reason=reason, applies_if=applies_if, and_not=and_not))
 
 
 def _sound_vectors(job_ids: Sequence[UUID]) -> dict[UUID, str]:
@@ -90,12 +90,12 @@ def _sound_vectors(job_ids: Sequence[UUID]) -> dict[UUID, str]:
 
 _CHOSEN, _LIVE = "A chunk has no vector of the chosen model.", "A chunk has no vector of the live model."
 buffer_covers = all_invariants(
-    _covered("document_vector_buffer", "shadow_vectors", wanted="j", reason=_CHOSEN), _sound_vectors
+    _covered("document_vector_buffer", "shadow_vectors", model_of="j", reason=_CHOSEN), _sound_vectors
 )
 vectors_buffered = all_invariants(buffer_covers, vectors_planned)
 
 # What makes passages findable. The words are written with the vectors, and the empty word names every passage.
-_live = _covered("shadow_vectors", wanted="l", reason=_LIVE)
+_live = _covered("shadow_vectors", model_of="l", reason=_LIVE)
 _words = sql_invariant("""
     SELECT j.job_id, 'The words of the document are not those of its findable passages.'
     FROM upload_jobs j JOIN documents d USING (document_id)
@@ -137,7 +137,7 @@ target_planned = all_invariants(
 target_buffered = all_invariants(buffer_covers, target_planned)
 # Once it is done, its tenant may have been cut over, rolled back or settled: then it answers for what is live.
 shadow_vectors_committed = all_invariants(
-    _covered("shadow_vectors", wanted="j", reason=_CHOSEN, held_against="j.state <> 'done'"),
+    _covered("shadow_vectors", model_of="j", reason=_CHOSEN, applies_if="j.state <> 'done'"),
     _live,
     target_planned,
     invariants.parse_stored,

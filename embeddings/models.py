@@ -1,4 +1,4 @@
-"""Passages and their vectors: both write-ahead buffers and the table that search reads."""
+"""Chunks and vectors: both write-ahead buffers, the tables that search reads, active models and vector indexes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from embeddings.embedders import DIMENSIONS
 
 _EMBEDDED = ("embed_model", "embed_version", "vector_dim", "vector_sha", "embedding", "embed_updated_at")
 # Headings weigh more than the text below them. Two arguments: immutable, as a generated column must be. The languages
-# are those of embeddings.languages.
+# are those of indexes.text_search_config.
 _READ = (
     "setweight(jsonb_to_tsvector('{0}', coalesce(meta -> 'headings', '[]'), '\"string\"'), 'A')"
     " || to_tsvector('{0}', text)"
@@ -26,7 +26,7 @@ def _filled_together() -> Q:
 
 
 class ChunkBuffer(models.Model):
-    """Chunks of one run of the chunker, on their way into ``document_chunks``."""
+    """Chunks of one run of the chunker, before they are committed to ``document_chunks``."""
 
     chunk_id = models.UUIDField(primary_key=True)
     user_id = models.UUIDField()
@@ -60,7 +60,7 @@ class DocumentChunk(models.Model):
     updated_at = models.DateTimeField(db_default=Now())
     text = models.TextField()
     meta = models.JSONField(null=True)
-    # What full text search counts (embeddings.terms) and looks phrases up in.
+    # What full text search counts (embeddings.indexes.bm25) and looks phrases up in.
     search = models.GeneratedField(
         expression=Func(template=f"({_WORDS})", output_field=SearchVectorField()),
         output_field=SearchVectorField(),
@@ -95,7 +95,7 @@ class DocumentChunk(models.Model):
 
 
 class VectorBuffer(models.Model):
-    """Vectors as they come back, batch by batch, before they are committed to the chunks together."""
+    """Vectors saved batch by batch, before they are committed to the chunks together."""
 
     buffer_id = models.UUIDField(primary_key=True, db_default=RandomUUID())
     user_id = models.UUIDField()
@@ -123,10 +123,10 @@ class VectorBuffer(models.Model):
 
 
 class ShadowVector(models.Model):
-    """A vector of another model beside the live one: what a campaign writes until its tenant is cut over.
+    """Vector of another model beside the live one, written by a campaign until its tenant is cut over.
 
     A table of its own, not a second column of document_chunks: there each write would rewrite a row of 7 kB, and enter
-    it anew in every vector index that covers it (docs/decisions.md).
+    it again in every vector index that covers it (docs/decisions.md).
     """
 
     pk = models.CompositePrimaryKey("chunk", "embed_model", "embed_version")
@@ -154,10 +154,10 @@ class ShadowVector(models.Model):
 
 
 class DocumentTerm(models.Model):
-    """A word of a document: in which of its findable passages it stands, and how much it counts in each.
+    """BM25 postings of a document's term: the searchable chunks with it, and its impact in each.
 
-    The empty term stands in every passage: its rows count the collection. Written in the transaction that makes the
-    passages findable, and read whole, so ``postings`` are bytes as embeddings.indexes.bm25.POSTING lays them out.
+    The empty term has every chunk: its rows count the collection. Written in the transaction that makes the chunks
+    searchable, and read whole, so ``postings`` are bytes as embeddings.indexes.bm25.POSTING lays them out.
     """
 
     pk = models.CompositePrimaryKey("user_id", "term", "document")
@@ -180,10 +180,7 @@ class DocumentTerm(models.Model):
 
 
 class LiveModel(models.Model):
-    """The pointer: with which model's vectors a tenant's passages are found. Made with the tenant's first vectors.
-
-    Where a tenant has none, it binds nobody (embeddings.active_model).
-    """
+    """Active embedding model of a tenant, created with its first vectors (embeddings.active_model)."""
 
     user_id = models.UUIDField(primary_key=True)
     embed_model = models.TextField()

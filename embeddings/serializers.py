@@ -1,4 +1,4 @@
-"""What the API takes and gives for passages, found or listed."""
+"""Serializers of chunks, passages, search filters and /internal/embed."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class ChunkAnswer(serializers.ModelSerializer[DocumentChunk]):
 
 
 class FiltersRequest(serializers.Serializer[object]):
-    """What the schema shows; ``embeddings.search.filters`` reads them, and refuses what it does not know."""
+    """For the OpenAPI schema only: ``embeddings.search.filters`` parses and validates the filters."""
 
     pages = serializers.ListField(
         child=serializers.IntegerField(min_value=1),

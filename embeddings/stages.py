@@ -90,7 +90,7 @@ def plan_vectors(claim: Claim) -> Outcome:
 
 
 def plan_reembedding(claim: Claim) -> Outcome:
-    """chunked of a re-embedding: the campaign has chosen the model."""
+    """chunked: plan the model that the campaign of a re-embedding has chosen."""
     return _plan(claim, _require_embedder(_planned_model(claim)))
 
 

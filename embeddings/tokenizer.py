@@ -1,4 +1,4 @@
-"""Counting tokens the way the embedding vendor bills them: cl100k, offline."""
+"""Token counts as the embedding vendor bills them: cl100k, offline."""
 
 from collections.abc import Iterable
 from functools import cache

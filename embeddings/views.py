@@ -41,13 +41,13 @@ class ChunksView(APIView):
         document = tenant_document(request, document_id)
         pages = InOrder()
         with as_tenant(caller_id(request)):
-            found = chunk_store.document_chunks(document).filter(user_id=caller_id(request)).defer("embedding")
-            shown = ChunkAnswer(pages.paginate_queryset(found, request, view=self), many=True).data
-        return pages.get_paginated_response(shown)
+            chunks = chunk_store.document_chunks(document).filter(user_id=caller_id(request)).defer("embedding")
+            page = ChunkAnswer(pages.paginate_queryset(chunks, request, view=self), many=True).data
+        return pages.get_paginated_response(page)
 
 
 class EmbedView(APIView):
-    """Spec 002 §1. Without BRAIN_API_SECRET there is no such thing here."""
+    """Spec 002 §1. Without BRAIN_API_SECRET the endpoint does not exist."""
 
     authentication_classes = (BrainAuthentication,)
     permission_classes = (IsService,)
@@ -69,7 +69,6 @@ class EmbedView(APIView):
     )
     def post(self, request: Request) -> Response:
         """Embed texts for another deployment, which knows the shared secret."""
-        asked = EmbedRequest(data=request.data)
-        asked.is_valid(raise_exception=True)
-        made = internal_api.embed_for_peer(asked.validated_data["texts"])
-        return Response(EmbedAnswer(made).data)
+        serializer = EmbedRequest(data=request.data)
+        serializer.is_valid(raise_exception=True)
+        return Response(EmbedAnswer(internal_api.embed_for_peer(serializer.validated_data["texts"])).data)

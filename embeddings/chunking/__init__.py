@@ -1,4 +1,4 @@
-"""The chunkers: markdown in, cited passages of at most so many tokens out."""
+"""Chunkers: normalized markdown to chunks with their pages, headings and offsets; the registry of chunkers."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -10,19 +10,19 @@ from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
 from documents.markdown.normalization import page_at
-from embeddings import tokenizer as tokens
+from embeddings import tokenizer
 from embeddings.chunking.splitter import ChunkSizes, Splitter
 
 NAME = "markdown-simple"
-VERSION = "1"  # Another configuration, or another cut of the same text, is another version.
+VERSION = "1"  # Another configuration, or another split of the same text, is another version.
 DEFAULT_SIZES = ChunkSizes(target=512, overlap=64, small=96, largest_header=256)
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """One passage: `text` is the document's [start, end), after its table's header when it continues a table.
+    """A chunk: `text` is the document's [start, end), after its table's header when it continues a table.
 
-    `pages` are the first and last page of [start, end), from 1; `headings` the path in force where what is new starts.
+    `pages` are the first and last page of [start, end), from 1; `headings` the heading path where the new text starts.
     """
 
     ord: int
@@ -36,7 +36,7 @@ class Chunk:
 
     @property
     def meta(self) -> dict[str, object]:
-        """Return what a citation needs, ready for JSON."""
+        """The chunk's citation, ready for JSON."""
         meta: dict[str, object] = {
             "start": self.start,
             "end": self.end,
@@ -50,15 +50,15 @@ class Chunk:
 def split_markdown(
     text: str, page_starts: Sequence[int] = (0,), *, last_page: int = 1, sizes: ChunkSizes = DEFAULT_SIZES
 ) -> list[Chunk]:
-    """Cut normalized markdown into chunks that cover every visible character; text without any gives none.
+    """Split normalized markdown into chunks that cover every visible character, numbered from 0 in order.
 
-    Without ``page_starts`` nobody knows the pages: each chunk may be on any, from 1 to ``last_page``.
+    Without ``page_starts`` the pages are unknown: each chunk may be on any, from 1 to ``last_page``.
     """
-    cutter = Splitter(text, sizes)
+    splitter = Splitter(text, sizes)
     chunks: list[Chunk] = []
-    at = cutter.next_start(0)
-    while at < cutter.end:
-        start, end, count, header = cutter.next_chunk(at)
+    at = splitter.next_start(0)
+    while at < splitter.end:
+        start, end, count, header = splitter.next_chunk(at)
         body = text[start:end]
         chunks.append(
             Chunk(
@@ -67,17 +67,17 @@ def split_markdown(
                 start=start,
                 end=end,
                 pages=(page_at(page_starts, start), page_at(page_starts, end - 1)) if page_starts else (1, last_page),
-                headings=tuple(heading.title for heading in cutter.path),
+                headings=tuple(heading.title for heading in splitter.path),
                 tokens=count,
                 header=header,
             )
         )
-        at = cutter.next_start(end)
+        at = splitter.next_start(end)
     return chunks
 
 
 class Chunker(Protocol):
-    """A frozen way to cut: the same text gives the same chunks for ever. Another way has another version."""
+    """A frozen way to split: the same text gives the same chunks for ever. Another way has another version."""
 
     @property
     def name(self) -> str: ...
@@ -90,20 +90,17 @@ class Chunker(Protocol):
 
     @property
     def config(self) -> str:
-        """Say how it cuts, as JSON: for whoever compares two versions."""
+        """The configuration as JSON, to compare two versions."""
         ...
 
     def split(self, text: str, page_starts: Sequence[int] = (0,), *, last_page: int = 1) -> Sequence[Chunk]:
-        """Cut normalized markdown into chunks that cover every visible character, numbered from 0 in order.
-
-        Without ``page_starts`` nobody knows the pages: each chunk may be on any, from 1 to ``last_page``.
-        """
+        """Split as ``split_markdown`` does, to this chunker's sizes."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class MarkdownChunker:
-    """Cuts any markdown to sizes, wherever it may be cut well near them."""
+    """Splits any markdown at the best boundary near the sizes."""
 
     name: str
     version: str
@@ -116,10 +113,9 @@ class MarkdownChunker:
     @property
     def config(self) -> str:
         sizes = {f"{name}_tokens": size for name, size in asdict(self.sizes).items()}
-        return json.dumps({"encoding": tokens.ENCODING, **sizes}, sort_keys=True, separators=(",", ":"))
+        return json.dumps({"encoding": tokenizer.ENCODING, **sizes}, sort_keys=True, separators=(",", ":"))
 
     def split(self, text: str, page_starts: Sequence[int] = (0,), *, last_page: int = 1) -> list[Chunk]:
-        """Cut as ``chunking.cut`` does, to this chunker's sizes."""
         return split_markdown(text, page_starts, last_page=last_page, sizes=self.sizes)
 
 
@@ -127,22 +123,22 @@ CHUNKERS = {
     chunker.label: chunker
     for chunker in (
         MarkdownChunker(NAME, VERSION, DEFAULT_SIZES),
-        # Half as long: a single fact, a copay or an exclusion, is less diluted by what stands around it, and its
-        # citation is narrower. Costs about as many tokens, and twice as many vectors.
+        # Half as long: a single fact, a copay or an exclusion, is less diluted by the text around it, and its citation
+        # is narrower. Costs about as many tokens, and twice as many vectors.
         MarkdownChunker(NAME, "2", ChunkSizes(target=256, overlap=32, small=64, largest_header=128)),
     )
 }
 
 
 def all_chunkers() -> dict[str, Chunker]:
-    """Return every chunker there is by its label: those of this module, and those that the setting CHUNKERS names."""
-    named: Iterable[Chunker] = map(import_string, settings.CHUNKERS)
-    return {**CHUNKERS, **{chunker.label: chunker for chunker in named}}
+    """Return the chunkers of this module and of the setting CHUNKERS by their label."""
+    configured: Iterable[Chunker] = map(import_string, settings.CHUNKERS)
+    return {**CHUNKERS, **{chunker.label: chunker for chunker in configured}}
 
 
 def get_chunker(label: str) -> Chunker:
     """Return the chunker called ``label`` (name@version), or raise ``ImproperlyConfigured``."""
-    found = all_chunkers()
-    if label not in found:
-        raise ImproperlyConfigured(f"There is no chunker {label!r}: use one of {', '.join(sorted(found))}.")
-    return found[label]
+    chunkers = all_chunkers()
+    if label not in chunkers:
+        raise ImproperlyConfigured(f"There is no chunker {label!r}: use one of {', '.join(sorted(chunkers))}.")
+    return chunkers[label]

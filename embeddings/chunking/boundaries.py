@@ -1,6 +1,6 @@
-"""Choosing where a chunk ends: the best place in a window of text.
+"""Chunk boundaries: the best place to end a chunk in a window of text.
 
-Among places that are equally good, what stands there decides, not how far they are from the chunk's start: two cuts
+Among equally good places, a hash of the text around them decides, not their distance from the chunk's start: two splits
 that come from different starts soon choose the same place, so that a changed page changes few chunks but its own.
 """
 
@@ -11,8 +11,8 @@ from zlib import crc32
 
 from embeddings.chunking.markdown_structure import Block, Structure
 
-_AROUND = 24  # characters before and after a place that decide about it
-_MOST_TRIED = 8
+_CONTEXT = 24  # characters before and after a place that are hashed
+_MAX_TRIED = 8
 _PARAGRAPH = re.compile(r"\n\n")
 _LINE = re.compile(r"\n")
 _SENTENCE = re.compile(r"""[.!?]["')\]]*+(?=\s)|\n(?= *+(?:[-|]|[0-9]++[.)]) )""")
@@ -20,7 +20,7 @@ _SENTENCE = re.compile(r"""[.!?]["')\]]*+(?=\s)|\n(?= *+(?:[-|]|[0-9]++[.)]) )""
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Where an end may be: (floor, high]. Below low a heading is not worth an end; above half anything good is."""
+    """Range of possible ends: (floor, high]. Headings count from low on, other boundaries from half on."""
 
     floor: int
     low: int
@@ -35,7 +35,7 @@ def best_boundary(structure: Structure, window: Window, fits: Callable[[Block], 
         end = _around_block(structure, window, fits)
     for find in (_PARAGRAPH, _SENTENCE, _LINE):
         if end < 0:
-            end = _marked(structure, window, _ends(find, structure.text, window.half, window.high))
+            end = _first_by_hash(structure, window, _ends(find, structure.text, window.half, window.high))
     low = window.floor + 1
     for find in (_PARAGRAPH, _SENTENCE, _LINE):
         if end < 0:
@@ -45,22 +45,22 @@ def best_boundary(structure: Structure, window: Window, fits: Callable[[Block], 
     return end if end > window.floor else window.high
 
 
-def mark(text: str, offset: int) -> int:
-    """Return a number that depends on what stands around offset, and on nothing else."""
-    return crc32(text[max(offset - _AROUND, 0) : offset + _AROUND].encode("utf-8", "surrogatepass"))
+def context_hash(text: str, offset: int) -> int:
+    """Return a hash of the text around offset, and of nothing else."""
+    return crc32(text[max(offset - _CONTEXT, 0) : offset + _CONTEXT].encode("utf-8", "surrogatepass"))
 
 
 def _before_heading(structure: Structure, window: Window) -> int:
     """Return the highest-ranking heading of the upper half, else the last one above low, else -1."""
-    found = list(structure.headings(window.low, window.high + 1))
-    found.sort(
+    headings = list(structure.headings(window.low, window.high + 1))
+    headings.sort(
         key=lambda heading: (
             heading.start < window.half,
             heading.start >= window.half and heading.level,
-            mark(structure.text, heading.start) if heading.start >= window.half else -heading.start,
+            context_hash(structure.text, heading.start) if heading.start >= window.half else -heading.start,
         )
     )
-    for heading in found:
+    for heading in headings:
         if structure.heading_above(heading.start, window.floor) < 0:
             return heading.start
     return -1
@@ -84,20 +84,20 @@ def _around_block(structure: Structure, window: Window, fits: Callable[[Block], 
 
 
 def _line_end(text: str, low: int, window: Window) -> int:
-    """Return the marked line end of the upper half, else the last one above low, else -1."""
+    """Return the line end of the upper half that the hash chooses, else the last one above low, else -1."""
     ends = _ends(_LINE, text, max(low, window.half), window.high)
-    return min(ends, key=lambda end: mark(text, end)) if ends else _last(_LINE, text, low, window.high)
+    return min(ends, key=lambda end: context_hash(text, end)) if ends else _last(_LINE, text, low, window.high)
 
 
-def _marked(structure: Structure, window: Window, ends: list[int]) -> int:
-    """Return the first by mark of the ends that can be settled in the upper half, or -1."""
-    ranked = sorted(ends, key=lambda end: mark(structure.text, end))
-    settled = (_settle(structure, window, window.half, end) for end in ranked[:_MOST_TRIED])
+def _first_by_hash(structure: Structure, window: Window, ends: list[int]) -> int:
+    """Return the first end, in the order of the hash, that can be settled in the upper half, or -1."""
+    ranked = sorted(ends, key=lambda end: context_hash(structure.text, end))
+    settled = (_settle(structure, window, window.half, end) for end in ranked[:_MAX_TRIED])
     return next((end for end in settled if end >= 0), -1)
 
 
 def _ends(find: re.Pattern[str], text: str, low: int, high: int) -> list[int]:
-    return [found.end() for found in find.finditer(text, low, high)]
+    return [match.end() for match in find.finditer(text, low, high)]
 
 
 def _last(find: re.Pattern[str], text: str, low: int, high: int) -> int:

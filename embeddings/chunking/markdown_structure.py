@@ -1,4 +1,4 @@
-"""What a markdown text is made of where cutting it matters: headings, code fences, tables."""
+"""Markdown structure that matters for splitting: headings, code fences, tables."""
 
 import re
 from array import array
@@ -70,10 +70,9 @@ class Blocks:
 
 
 class Structure:
-    """A text, with its blocks found once and its headings found as they are asked for."""
+    """A text, its blocks, found once, and its headings, found on request."""
 
     def __init__(self, text: str) -> None:
-        """Find the fences and tables of text."""
         self.text = text
         self.fences = Blocks()
         for start, end, _ in code_fences.find_code_fences(text):
@@ -91,8 +90,8 @@ class Structure:
         if low == 0 < high and (first := _HEADING_HERE.match(self.text)):
             yield Heading(0, len(first[1]), first[2])
         # One that starts at the last offset is still to be seen whole: indent, marks and space.
-        for found in _HEADING.finditer(self.text, max(low - 1, 0), high + 10):
-            start = found.start() + 1
+        for match in _HEADING.finditer(self.text, max(low - 1, 0), high + 10):
+            start = match.start() + 1
             if start < high and not self.block_around(start) and (line := _HEADING_HERE.match(self.text, start)):
                 yield Heading(start, len(line[1]), line[2])
 

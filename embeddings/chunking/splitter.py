@@ -1,7 +1,7 @@
-"""Walking over a markdown text and fitting chunk after chunk under the cap of tokens.
+"""Markdown splitter: walks over a text and fits chunk after chunk under the limit of tokens.
 
-Where a chunk ends depends on the text near it alone, not on the chunks before: what stands behind a changed page is cut
-as it was, from the first place on that both cuts choose.
+The end of a chunk depends on the text near it alone, not on the chunks before: text behind a changed page is split as
+before, from the first boundary on that both splits choose.
 """
 
 import re
@@ -17,7 +17,7 @@ _LINE_START = re.compile(r"\n\s*+(?=\S)")
 _DEEPEST_INDENT = 16  # characters; deeper ones are not worth their tokens
 _LONGEST_TITLE = 200  # characters of a heading in a path; a path is repeated in every chunk of a section
 _LONGEST_TOKEN = 64  # characters a token on average; only runs of one character fit more of them in a chunk
-_BEFORE = 192  # characters before a chunk that are counted to know how far an overlap reaches
+_SAMPLE = 192  # characters before a chunk that are counted to know how far an overlap reaches
 _FEWEST_CHARACTERS = 32  # four bytes each are 128 tokens at most: with any header, that fits
 
 
@@ -32,10 +32,9 @@ class ChunkSizes:
 
 
 class Splitter:
-    """Walks over one text. `span` is the length of text that would fill the target, as dense as where it stands."""
+    """Walks over one text. `span` is the length of text that fills the target, at the density of the present place."""
 
     def __init__(self, text: str, sizes: ChunkSizes) -> None:
-        """Find the structure of text."""
         self.text = text
         self.sizes = sizes
         self.end = len(text.rstrip())
@@ -48,10 +47,10 @@ class Splitter:
 
     def next_start(self, end: int) -> int:
         """Return where what follows end starts, with its indent if a new line does."""
-        found = _NONSPACE.search(self.text, end)
-        if not found:
+        match = _NONSPACE.search(self.text, end)
+        if not match:
             return self.end
-        visible = found.start()
+        visible = match.start()
         line = self.text.rfind("\n", end, visible) + 1
         if (line or not end) and visible - line <= _DEEPEST_INDENT:
             return line
@@ -69,8 +68,10 @@ class Splitter:
     def _fit(self, start: int, at: int, prefix: str, used: int) -> tuple[int, int, int]:
         """Count a sample, guess a window from it, count what that holds, and correct it: once upwards, then down."""
         target, room = self.sizes.target, self.sizes.target - used
-        last = self._sample(start, prefix)
-        self.span = self._span(last[1] - start, last[2] - used)
+        # A sample of as many characters as the target has tokens: more would often be counted twice.
+        sample_end = min(start + target, self.end)
+        last = start, sample_end, tokenizer.count_tokens(prefix + self.text[start:sample_end])
+        self.span = max(_FEWEST_CHARACTERS, (sample_end - start) * target // max(last[2] - used, 1))
         reach = self.span * room * 15 // (16 * target)
         fit, grown = (0, 0, 0), False
         while True:
@@ -91,11 +92,6 @@ class Splitter:
                 reach, grown = max(min(guess, (end - start) * 7 // 8), _FEWEST_CHARACTERS), True
         return fit[1], fit[0], fit[2]
 
-    def _sample(self, start: int, prefix: str) -> tuple[int, int, int]:
-        """Count the first characters, as many as the target has tokens: more would often be counted twice."""
-        end = min(start + self.sizes.target, self.end)
-        return start, end, tokenizer.count_tokens(prefix + self.text[start:end])
-
     def _count(self, prefix: str, start: int, end: int, last: tuple[int, int, int]) -> int:
         """Count prefix + text[start:end], building on the last try where that saves reading it all again."""
         if start == last[0] and last[1]:
@@ -111,7 +107,7 @@ class Splitter:
         if whole := self._whole_block_end(at, limit):
             return at, whole
         reach = limit - start
-        # A rest smaller than an overlap would be a stub.
+        # A remainder smaller than an overlap would be a stub.
         high = max(min(limit, self.end - self.span * self.sizes.overlap // self.sizes.target), at + 1)
         half = max(start + reach // 2, at + 1)
         low = max(start + reach * self.sizes.small // self.sizes.target, at + 1)
@@ -157,19 +153,14 @@ class Splitter:
         blocks = max(structure.fences.last_end(at), structure.tables.last_end(at), fence.start if fence else 0)
         floor = max(self._last_start + 1, section, blocks)
         if floor < at:
-            floor = max(floor, at - self._longest_overlap(at))
+            # Sentences are whole, so the first one that does not fit leaves about the target.
+            before = self.text[max(at - _SAMPLE, 0) : at]
+            longest = len(before) * self.sizes.overlap * 5 // (4 * max(tokenizer.count_tokens(before), 1))
+            floor = max(floor, at - longest)
         if floor >= at:
             return at
-        found = _LINE_START.search(self.text, floor - 1, at)
-        line = found.end() if found else at
-        found = None if fence else _SENTENCE_START.search(self.text, floor - 1, at)
-        sentence = found.end() if found else at
+        match = _LINE_START.search(self.text, floor - 1, at)
+        line = match.end() if match else at
+        match = None if fence else _SENTENCE_START.search(self.text, floor - 1, at)
+        sentence = match.end() if match else at
         return sentence if at - sentence >= (at - floor) // 2 else min(line, sentence)
-
-    def _longest_overlap(self, at: int) -> int:
-        """Sentences are whole, so the first one that is cut off leaves about the target."""
-        before = self.text[max(at - _BEFORE, 0) : at]
-        return len(before) * self.sizes.overlap * 5 // (4 * max(tokenizer.count_tokens(before), 1))
-
-    def _span(self, size: int, count: int) -> int:
-        return max(_FEWEST_CHARACTERS, size * self.sizes.target // max(count, 1))

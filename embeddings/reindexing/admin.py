@@ -1,4 +1,4 @@
-"""Campaigns for staff: what each will cost before it starts, how far it is, and the buttons that move it."""
+"""Campaign admin: price before the start, progress, and the actions on a campaign."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from embeddings.reindexing import services
 from embeddings.reindexing.forms import MoveForm, StartForm
 from embeddings.reindexing.models import Campaign, CampaignTenant
 
-SHOWN = 50  # tenants on a campaign's page, those that need somebody first
+SHOWN = 50  # tenants on a campaign's page, those with a reason first
 
-# What a button does, and in which states of the campaign it is shown.
+# Label, service and the campaign states in which the button is shown.
 BUTTONS: Mapping[str, tuple[str, Callable[..., Any], frozenset[str]]] = {
     "pause": ("Pause", services.pause, frozenset({"running"})),
     "resume": ("Resume", services.resume, frozenset({"paused"})),
@@ -32,7 +32,7 @@ BUTTONS: Mapping[str, tuple[str, Callable[..., Any], frozenset[str]]] = {
     "roll-back": ("Roll back", services.roll_back, frozenset({"running", "paused", "cancelled"})),
     "settle": ("Remove the old vectors now", services.settle_now, frozenset({"running", "paused", "cancelled"})),
 }
-OF_LIVE = {"roll-back", "settle"}  # want a tenant that is cut over
+NEEDS_LIVE_TENANT = {"roll-back", "settle"}
 
 
 @admin.register(Campaign)
@@ -42,7 +42,7 @@ class CampaignAdmin(BoundedAdmin):
         choice_filter("state", "state", Campaign.State.choices), choice_filter("kind", "kind", Campaign.Kind.choices),
     )  # fmt: skip
     id_fields = ("campaign_id",)
-    # Not the canaries: they are tenants' questions.
+    # Not the canaries: they are tenants' queries.
     fields = (
         ("kind", "target"), ("state", "reason"), ("budget_cents", "tolerance", "keep_seconds"),
         ("created_by", "created_at", "finished_at"),
@@ -52,8 +52,8 @@ class CampaignAdmin(BoundedAdmin):
     change_form_template = "admin/reindexing/campaign/change_form.html"
 
     def get_urls(self) -> list[URLPattern]:
-        moving = self.admin_site.admin_view(self.move_view)
-        return [path("<uuid:campaign_id>/move/", moving, name="reindexing_campaign_move"), *super().get_urls()]
+        view = self.admin_site.admin_view(self.move_view)
+        return [path("<uuid:campaign_id>/move/", view, name="reindexing_campaign_move"), *super().get_urls()]
 
     # Nobody edits a row by hand.
 
@@ -69,11 +69,11 @@ class CampaignAdmin(BoundedAdmin):
 
     @admin.display(description="tenants")
     def tenants_by_state(self, campaign: Campaign) -> str:
-        counted = campaign.tenants.values_list("state").annotate(Count("pk")).order_by("state")
-        return format_html_join(", ", "{} {}", ((number, state) for state, number in counted))
+        counts = campaign.tenants.values_list("state").annotate(Count("pk")).order_by("state")
+        return format_html_join(", ", "{} {}", ((number, state) for state, number in counts))
 
     def add_view(self, request: HttpRequest, form_url: str = "", extra_context: Any = None) -> HttpResponse:
-        """The price first, then the button: nothing is started that was not priced on the same page."""
+        """Show the price first: a campaign starts only from a page that shows its price."""
         if not self.has_add_permission(request):
             raise PermissionDenied
         form = StartForm(request.POST or None)
@@ -84,9 +84,9 @@ class CampaignAdmin(BoundedAdmin):
                     campaign = self._start(request, form)
                     messages.success(request, "The campaign has begun.")
                     return HttpResponseRedirect(reverse("admin:reindexing_campaign_change", args=[campaign.pk]))
-                estimate = services.estimate(**form.wanted)
-            except ApiError as refused:
-                form.add_error(None, f"{refused.code}: {refused.detail}")
+                estimate = services.estimate(**form.target_options)
+            except ApiError as error:
+                form.add_error(None, f"{error.code}: {error.detail}")
         context = {**self.admin_site.each_context(request), "title": "New campaign", "opts": self.opts}
         return TemplateResponse(
             request, "admin/reindexing/campaign/start.html", {**context, "form": form, "estimate": estimate}
@@ -95,7 +95,7 @@ class CampaignAdmin(BoundedAdmin):
     def _start(self, request: HttpRequest, form: StartForm) -> Campaign:
         reason = log.clean_reason(form.cleaned_data["reason"])
         with transaction.atomic():
-            campaign = services.start(**form.wanted, **form.limits, by=str(request.user.pk))
+            campaign = services.start(**form.target_options, **form.limits, by=str(request.user.pk))
             self._write(request, campaign, "start", reason, target=campaign.target)
         return campaign
 
@@ -109,11 +109,11 @@ class CampaignAdmin(BoundedAdmin):
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
     ) -> HttpResponse:
         campaign = self.get_object(request, object_id)
-        more: dict[str, Any] = {}
+        context: dict[str, Any] = {}
         if campaign is not None:
             tenants = campaign.tenants.order_by("-reason", "state", "user_id")
             may = self._may_move(request)
-            more = {
+            context = {
                 "buttons": list(self._buttons(campaign)) if may else [],
                 "why": MoveForm(),
                 "progress": services.campaign_progress(campaign),
@@ -121,20 +121,20 @@ class CampaignAdmin(BoundedAdmin):
                 "tenants": [*tenants.filter(reason__isnull=False)[:SHOWN], *tenants.filter(reason=None)[:SHOWN]],
                 "held": CampaignTenant.State.HELD if may else None,
             }
-        shown: HttpResponse = super().change_view(request, object_id, form_url, {**more, **(extra_context or {})})
-        return shown
+        response: HttpResponse = super().change_view(request, object_id, form_url, {**context, **(extra_context or {})})
+        return response
 
     def _buttons(self, campaign: Campaign) -> Iterator[tuple[str, str]]:
         is_live = campaign.tenants.filter(state=CampaignTenant.State.LIVE).exists()
         for name, (label, _, states) in BUTTONS.items():
-            if campaign.state in states and (is_live or name not in OF_LIVE):
+            if campaign.state in states and (is_live or name not in NEEDS_LIVE_TENANT):
                 yield name, label
 
     def _may_move(self, request: HttpRequest) -> bool:
         return request.user.has_perm("reindexing.change_campaign")
 
     def move_view(self, request: HttpRequest, campaign_id: Any) -> HttpResponse:
-        """A button was pressed. POST only: a link that somebody sends must not cancel a campaign."""
+        """Run the action of a button. POST only: a link in a message must not cancel a campaign."""
         if request.method != "POST" or not self._may_move(request):
             raise PermissionDenied
         campaign = Campaign.objects.filter(pk=campaign_id).first()
@@ -142,14 +142,14 @@ class CampaignAdmin(BoundedAdmin):
             raise PermissionDenied
         try:
             self._move(request, campaign, request.POST.get("move", ""), request.POST.get("tenant"))
-        except ApiError as refused:
-            messages.error(request, f"{refused.code}: {refused.detail}")
+        except ApiError as error:
+            messages.error(request, f"{error.code}: {error.detail}")
         else:
             messages.success(request, "Done: the workers go on from here.")
         return HttpResponseRedirect(reverse("admin:reindexing_campaign_change", args=[campaign_id]))
 
     def _move(self, request: HttpRequest, campaign: Campaign, name: str, tenant: str | None) -> None:
-        """Do what the button says and write it down, both or neither."""
+        """Run the action and write its audit entry, in one transaction."""
         by, reason = str(request.user.pk), log.clean_reason(request.POST.get("reason", ""))
         with transaction.atomic():
             if name == "accept" and tenant:

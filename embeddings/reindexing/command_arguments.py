@@ -1,4 +1,4 @@
-"""What the commands have in common: whom they mean, what they price, why, and a refusal as a sentence."""
+"""Arguments and messages that the campaign commands share; audit entries; API errors as command errors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from accounts.audit import log
 from accounts.errors import ApiError
 from embeddings.reindexing.cost_estimates import Estimate
 from embeddings.reindexing.models import Campaign
-from embeddings.reindexing.targets import MOST_CENTS
+from embeddings.reindexing.targets import MAX_CENTS
 from vendors import tenant_argument
 
 BY_COMMAND = "by command"
@@ -26,15 +26,15 @@ BY_COMMAND = "by command"
 
 @contextmanager
 def as_command_errors() -> Iterator[None]:
-    """Say a refusal as a command does, its code first."""
+    """Turn an ``ApiError`` into a ``CommandError``, its code first."""
     try:
         yield
-    except ApiError as refused:
-        raise CommandError(f"{refused.code}: {refused.detail}") from refused
+    except ApiError as error:
+        raise CommandError(f"{error.code}: {error.detail}") from error
 
 
 def add_limits(parser: CommandParser) -> None:
-    parser.add_argument("--dry-run", action="store_true", help="only say what it takes: tokens, money, hours")
+    parser.add_argument("--dry-run", action="store_true", help="only estimate tokens, money and hours")
     parser.add_argument(
         "--budget", type=parse_cents, metavar="CENTS", help="pause when so much is spent; default: no limit"
     )
@@ -52,7 +52,7 @@ def add_reason(parser: CommandParser) -> None:
 
 
 def record_audit(verb: str, campaign: Campaign, reason: str, **details: Any) -> None:
-    """Leave the audit entry of what a command did to a campaign; call it in the same transaction."""
+    """Write the audit entry of a command on a campaign; call it in the same transaction."""
     log.record_action(
         by=None, action=f"campaigns.{verb}", reason=reason, object_type="campaign", object_id=campaign.pk, **details
     )
@@ -60,16 +60,16 @@ def record_audit(verb: str, campaign: Campaign, reason: str, **details: Any) -> 
 
 def parse_cents(text: str) -> Decimal:
     try:
-        found = Decimal(text)
+        cents = Decimal(text)
     except InvalidOperation as error:
         raise ArgumentTypeError(f"{text!r} is not a number of cents.") from error
-    if not found.is_finite() or not 0 <= found <= MOST_CENTS:
-        raise ArgumentTypeError(f"A budget is 0 to {MOST_CENTS} cents.")
-    return found
+    if not cents.is_finite() or not 0 <= cents <= MAX_CENTS:
+        raise ArgumentTypeError(f"A budget is 0 to {MAX_CENTS} cents.")
+    return cents
 
 
-def parse_tenants(given: Sequence[str] | None) -> list[UUID] | None:
-    return [tenant_argument.parse_tenant(each) for each in given] if given else None
+def parse_tenants(tenants: Sequence[str] | None) -> list[UUID] | None:
+    return [tenant_argument.parse_tenant(each) for each in tenants] if tenants else None
 
 
 def read_canaries(path: str | None) -> list[dict[str, Any]] | None:
@@ -80,20 +80,20 @@ def read_canaries(path: str | None) -> list[dict[str, Any]] | None:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise CommandError(f"The canaries in {path} cannot be read: {type(error).__name__}.") from error
-    found = []
-    for at, line in enumerate(lines, start=1):
+    canaries = []
+    for number, line in enumerate(lines, start=1):
         try:
-            found += [json.loads(line)] if line.strip() else []
+            canaries += [json.loads(line)] if line.strip() else []
         except (ValueError, RecursionError) as error:
-            raise CommandError(f"Line {at} of {path} is not JSON.") from error
-    return found
+            raise CommandError(f"Line {number} of {path} is not JSON.") from error
+    return canaries
 
 
-def format_estimate(found: Estimate) -> str:
+def format_estimate(estimate: Estimate) -> str:
     return (
-        f"{found.tenants} tenants, {found.documents:,} documents, {found.passages:,} passages.\n"
-        f"{found.tokens:,} tokens, of which about {found.reused_tokens:,} are known already.\n"
-        f"About {found.cents:.6f} cents, canaries included, and about {found.hours:.2f} hours."
+        f"{estimate.tenants} tenants, {estimate.documents:,} documents, {estimate.passages:,} passages.\n"
+        f"{estimate.tokens:,} tokens, of which about {estimate.reused_tokens:,} are known already.\n"
+        f"About {estimate.cents:.6f} cents, canaries included, and about {estimate.hours:.2f} hours."
     )
 
 
@@ -105,7 +105,6 @@ def format_started(campaign: Campaign) -> str:
     )
 
 
-def setting_reminder(setting: str, wanted: str) -> str:
-    """Say what the operator has to set, so that what is new comes out like what was moved."""
-    now = getattr(settings, setting)
-    return f"{setting} is {now!r}: what is new goes on being made with it until it says {wanted!r}."
+def setting_reminder(setting: str, target: str) -> str:
+    """Tell the operator which setting makes new documents like the reindexed ones."""
+    return f"{setting} is {getattr(settings, setting)!r}: new documents are made with it until it is {target!r}."

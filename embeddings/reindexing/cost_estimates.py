@@ -1,4 +1,4 @@
-"""What a campaign would take, before it is started: passages, tokens, cents, hours."""
+"""Cost estimates of campaigns: tenants, passages, tokens, cents and hours."""
 
 from __future__ import annotations
 
@@ -6,17 +6,14 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any
 from uuid import UUID
 
 from django.conf import settings
 from django.db import connection
-from django.db.models import QuerySet
 
 from accounts.errors import ApiError
 from accounts.system_tenant import SYSTEM_TENANT_ID
-from embeddings import embedders
-from embeddings import tokenizer as tokens
+from embeddings import embedders, tokenizer
 from embeddings.embedders import Embedder
 from embeddings.embedders.http_base import HttpEmbedder
 from embeddings.models import LiveModel
@@ -25,9 +22,9 @@ from embeddings.reindexing.error_codes import CAMPAIGN_OPEN, LAWS_NOT_RECHUNKED,
 from embeddings.reindexing.models import CampaignTenant
 from embeddings.reindexing.targets import Target, validate_target
 
-# Some passages were cut before the chunker counted tokens.
+# Some chunks were made before the chunker counted tokens.
 TOKENS = "coalesce((c.meta ->> 'tokens')::bigint, length(c.text) / 4 + 1)"
-# Each text is bought once: a copy, and what has the target's vector already, cost nothing.
+# Each text is bought once: copies, and texts that have the target's vector already, cost nothing.
 REEMBED = f"""
     SELECT user_id, count(DISTINCT document_id), count(*), sum(tokens),
            coalesce(sum(tokens) FILTER (WHERE nth > 1 OR known), 0)
@@ -43,7 +40,7 @@ REEMBED = f"""
             FROM document_chunks c WHERE c.user_id = ANY(%(users)s) AND c.embed_model IS NOT NULL) c
         ) texts
     WHERE NOT covered GROUP BY user_id"""
-# How the new passages will be cut is not known, so neither is which of them are known already.
+# The new chunks are not known, so neither is which of them have a vector already.
 RECHUNK = f"""
     SELECT d.user_id, count(DISTINCT d.document_id), count(*), sum({TOKENS}), 0
     FROM documents d JOIN document_chunks c ON c.document_id = d.document_id
@@ -51,7 +48,7 @@ RECHUNK = f"""
       AND d.parsed_path IS NOT NULL AND c.embed_model IS NOT NULL GROUP BY d.user_id"""
 SAMPLE = "SELECT text FROM document_chunks WHERE user_id = ANY(%s) AND embed_model IS NOT NULL LIMIT 64"
 SAMPLE_SECONDS = 2.0
-FEW = 10  # that a refusal names
+MAX_NAMED = 10  # tenants in an error message
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +61,17 @@ class Share:
     tokens: int = 0
     reused_tokens: int = 0
 
+    @property
+    def billed_tokens(self) -> int:
+        return self.tokens - self.reused_tokens
+
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What a campaign would move, and what for.
+    """Size and price of a campaign.
 
-    ``tokens`` are all; of these ``reused_tokens`` cost nothing. ``cents`` include the canaries' queries. ``hours`` is
-    how long the target's model needs: by the vendor's budget a minute, or by the rate of a sample embedded just now.
+    ``reused_tokens``, a part of ``tokens``, cost nothing. ``cents`` include the canaries' queries. ``hours`` is the
+    time that the target's model needs: by the vendor's rate limit, or by the rate of a sample embedded just now.
     """
 
     tenants: int
@@ -91,11 +92,10 @@ def estimate(
     chunker: str | None = None,
     user_ids: Sequence[UUID] | None = None,
 ) -> Estimate:
-    """Return what a campaign would take. Writes nothing.
+    """Estimate a campaign. Writes nothing. Reads all chunks of the tenants: seconds for a million.
 
-    Raises ``Refused``: "UNKNOWN_MODEL", "UNKNOWN_CHUNKER", "NOTHING_TO_DO", "TENANT_PINNED" for one that was named,
-    "CAMPAIGN_OPEN" when a tenant is in another campaign, "LAWS_NOT_RECHUNKED". Reads all passages in question: seconds
-    for a million.
+    Raises ``ApiError``: "UNKNOWN_MODEL", "UNKNOWN_CHUNKER", "NOTHING_TO_DO", "TENANT_PINNED" for one that was named,
+    "CAMPAIGN_OPEN" when a tenant is in another campaign, "LAWS_NOT_RECHUNKED".
     """
     target = validate_target(kind=kind, model=model, version=version, chunker=chunker)
     shares = select_tenants(target, user_ids)
@@ -105,54 +105,47 @@ def estimate(
         passages=sum(share.passages for share in shares),
         tokens=sum(share.tokens for share in shares),
         reused_tokens=sum(share.reused_tokens for share in shares),
-        cents=cents_of(target, shares),
+        cents=total_cents(target, shares),
         hours=_hours(target, shares),
         shares=shares,
     )
 
 
 def select_tenants(target: Target, user_ids: Sequence[UUID] | None) -> list[Share]:
-    """Return the tenants that a campaign moves, each with what it takes, or raise as ``estimate`` does.
+    """Return the tenants that a campaign moves, each with its share, or raise as ``estimate`` does.
 
-    The corpus of laws is moved when it is named: its artifacts in the bucket go on holding the vectors of before.
+    Statutes are moved when their tenant is named: their artifacts in S3 keep the former vectors.
     """
     if target.chunker and SYSTEM_TENANT_ID in (user_ids or ()):
         detail = "Laws are cut by article, by their own chunker: have them processed anew (force_reprocess) instead."
         raise ApiError(LAWS_NOT_RECHUNKED, detail, field="user_ids")
-    found = LiveModel.objects.exclude(pk=SYSTEM_TENANT_ID) if user_ids is None else _named(user_ids)
+    if user_ids is None:
+        models = LiveModel.objects.exclude(pk=SYSTEM_TENANT_ID)
+    else:
+        models = LiveModel.objects.filter(pk__in=user_ids)
+        if unknown := sorted(set(user_ids).difference(models.values_list("pk", flat=True))):
+            names = ", ".join(map(str, unknown[:MAX_NAMED]))
+            detail = f"{len(unknown)} of the tenants have no searchable passages, or are not there: {names}."
+            raise ApiError(NOTHING_TO_DO, detail, field="user_ids")
     if target.model:
-        found = found.exclude(embed_model=target.model, embed_version=target.version)
-    if user_ids is not None and (pinned := found.filter(pinned=True).values_list("pk", flat=True).first()):
-        raise pinned_error(pinned)
-    movable = {live.pk: live for live in found.filter(pinned=False)}
-    counted = {row[0]: tuple(map(int, row[1:])) for row in _counts(target, list(movable))}
+        models = models.exclude(embed_model=target.model, embed_version=target.version)
+    pinned = list(models.filter(pinned=True).values_list("pk", flat=True))
+    if user_ids is not None and pinned:
+        raise pinned_error(pinned[0])
+    movable = {live.pk: live for live in models.filter(pinned=False)}
+    counts = _count_work(target, list(movable))
     if target.chunker:
-        movable = {pk: live for pk, live in movable.items() if pk in counted}
-    _require(target, movable, pinned=found.filter(pinned=True).count())
-    return [Share(live, *counted.get(pk, ())) for pk, live in sorted(movable.items())]
+        movable = {pk: live for pk, live in movable.items() if pk in counts}
+    if not movable:
+        but = f", but {len(pinned)} that {'is' if len(pinned) == 1 else 'are'} pinned" if pinned else ""
+        raise ApiError(NOTHING_TO_DO, f"No tenant has anything that is not of {target.label} already{but}.")
+    if busy := CampaignTenant.objects.filter(user_id__in=movable, ended_at=None).first():
+        raise open_campaign_error(busy)
+    return [Share(live, *counts.get(pk, ())) for pk, live in sorted(movable.items())]
 
 
 def pinned_error(user_id: UUID) -> ApiError:
     return ApiError(TENANT_PINNED, f"Tenant {user_id} is pinned; unpin it first.", field="user_ids")
-
-
-def _named(user_ids: Sequence[UUID]) -> QuerySet[LiveModel]:
-    found = LiveModel.objects.filter(pk__in=user_ids)
-    nobody = sorted(set(user_ids).difference(found.values_list("pk", flat=True)))
-    if nobody:
-        few = ", ".join(str(each) for each in nobody[:FEW])
-        detail = f"{len(nobody)} of the tenants have no searchable passages, or are not there: {few}."
-        raise ApiError(NOTHING_TO_DO, detail, field="user_ids")
-    return found
-
-
-def _require(target: Target, movable: dict[UUID, LiveModel], *, pinned: int) -> None:
-    if not movable:
-        but = f", but {pinned} that {'is' if pinned == 1 else 'are'} pinned" if pinned else ""
-        raise ApiError(NOTHING_TO_DO, f"No tenant has anything that is not of {target.label} already{but}.")
-    busy = CampaignTenant.objects.filter(user_id__in=movable, ended_at=None).first()
-    if busy:
-        raise open_campaign_error(busy)
 
 
 def open_campaign_error(busy: CampaignTenant | None) -> ApiError:
@@ -160,69 +153,66 @@ def open_campaign_error(busy: CampaignTenant | None) -> ApiError:
     return ApiError(CAMPAIGN_OPEN, f"{where}: finish, settle or cancel that first.", field="user_ids")
 
 
-def _counts(target: Target, user_ids: list[UUID]) -> list[tuple[Any, ...]]:
+def _count_work(target: Target, user_ids: list[UUID]) -> dict[UUID, tuple[int, ...]]:
     scope = "" if settings.REUSE_ACROSS_TENANTS else "user_id,"
     params = {"users": user_ids, "model": target.model, "version": target.version, "chunker": target.chunker}
     with connection.cursor() as cursor:
         cursor.execute(REEMBED.format(scope=scope) if target.model else RECHUNK, params)
-        return list(cursor.fetchall())
+        return {user_id: tuple(map(int, counts)) for user_id, *counts in cursor.fetchall()}
 
 
-def price(embedder: Embedder | None, quantity: int) -> Decimal:
-    """Return the cents of embedding so many tokens: nothing where nobody sells it."""
-    return embedder.cents(quantity) if isinstance(embedder, HttpEmbedder) and embedder.is_billed else Decimal(0)
+def price(embedder: Embedder | None, tokens: int) -> Decimal:
+    """Return the cents of embedding so many tokens; 0 for a model that is not billed."""
+    return embedder.cents(tokens) if isinstance(embedder, HttpEmbedder) and embedder.is_billed else Decimal(0)
 
 
-def _embedder(target: Target, live: LiveModel) -> Embedder | None:
-    """Return what embeds a tenant's passages in this campaign: a new cut is found with the model that is live."""
-    return embedders.find_embedder(target.model or live.embed_model, target.version or live.embed_version)
-
-
-def cents_of(target: Target, shares: Sequence[Share]) -> Decimal:
-    """Return what it costs to embed the tenants' passages, and to ask each tenant's canaries of both models."""
+def total_cents(target: Target, shares: Sequence[Share]) -> Decimal:
+    """Return the price of embedding the tenants' chunks, and each tenant's canaries with both models."""
     cents = Decimal(0)
     for share in shares:
-        chosen = _embedder(target, share.live)
-        cents += price(chosen, share.tokens - share.reused_tokens)
+        active = embedders.find_embedder(share.live.embed_model, share.live.embed_version)
+        # A rechunk's chunks are embedded with the active model.
+        chosen = embedders.find_embedder(target.model, target.version or "") if target.model else active
+        cents += price(chosen, share.billed_tokens)
         if target.model:
-            asked = min(share.passages, canary_queries.MOST) * canary_queries.TOKENS
-            present = embedders.find_embedder(share.live.embed_model, share.live.embed_version)
-            cents += price(chosen, asked) + price(present, asked)
+            tokens = min(share.passages, canary_queries.MAX_DRAWN) * canary_queries.TOKENS
+            cents += price(chosen, tokens) + price(active, tokens)
     return cents
 
 
 def _hours(target: Target, shares: Sequence[Share]) -> float:
-    """Return the longest that any of the models takes: they work side by side."""
-    work: dict[tuple[str, str], list[Share]] = {}
+    """Return the longest time that any of the models takes: they work in parallel."""
+    by_model: dict[tuple[str, str], list[Share]] = {}
     for share in shares:
         live = share.live
-        work.setdefault((target.model or live.embed_model, target.version or live.embed_version), []).append(share)
-    return max((_time(embedders.find_embedder(*model), part) for model, part in work.items()), default=0.0)
+        model = (target.model or live.embed_model, target.version or live.embed_version)
+        by_model.setdefault(model, []).append(share)
+    return max((_model_hours(embedders.find_embedder(*model), part) for model, part in by_model.items()), default=0.0)
 
 
-def _time(embedder: Embedder | None, shares: Sequence[Share]) -> float:
-    wanted = sum(share.tokens - share.reused_tokens for share in shares)
-    if embedder is None or not wanted:
+def _model_hours(embedder: Embedder | None, shares: Sequence[Share]) -> float:
+    tokens = sum(share.billed_tokens for share in shares)
+    if embedder is None or not tokens:
         return 0.0
     if not isinstance(embedder, HttpEmbedder):
-        rate = _rate(embedder, [share.live.pk for share in shares]) * int(settings.WORKERS)
-        return wanted / rate / 3600
+        rate = _tokens_per_second(embedder, [share.live.pk for share in shares]) * int(settings.WORKERS)
+        return tokens / rate / 3600
     vendor = embedder.vendor
-    # A document's passages go together, in as many calls as its batches.
+    # A document's chunks go together, in as many calls as it has batches.
     calls = sum(max(share.documents, share.passages // embedder.batch_size) for share in shares)
-    limits = ((wanted, vendor.tokens_per_minute), (calls, vendor.requests_per_minute))
-    return max((amount / a_minute for amount, a_minute in limits if a_minute), default=0.0) / 60
+    limits = ((tokens, vendor.tokens_per_minute), (calls, vendor.requests_per_minute))
+    return max((amount / per_minute for amount, per_minute in limits if per_minute), default=0.0) / 60
 
 
-def _rate(embedder: Embedder, user_ids: list[UUID]) -> float:
-    """Return the tokens a second of a model that runs here, by embedding a few passages; the first loads it."""
+def _tokens_per_second(embedder: Embedder, user_ids: list[UUID]) -> float:
+    """Measure a local model on a sample of chunks; the first text loads the model."""
     with connection.cursor() as cursor:
         cursor.execute(SAMPLE, [user_ids])
         texts = [text for (text,) in cursor.fetchall()]
     embedder.embed(texts[:1])
-    begun, done = time.monotonic(), 0
-    while done < len(texts) and time.monotonic() - begun < SAMPLE_SECONDS:
+    began, done = time.monotonic(), 0
+    while done < len(texts) and time.monotonic() - began < SAMPLE_SECONDS:
         embedder.embed(texts[done : done + 8])
         done += 8
-    seconds = time.monotonic() - begun
-    return max(1.0, float(sum(tokens.count_many(texts[:done])))) / max(seconds, 1e-6)
+    seconds = time.monotonic() - began
+    return max(1.0, float(sum(tokenizer.count_many(texts[:done])))) / max(seconds, 1e-6)

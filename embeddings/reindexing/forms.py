@@ -1,4 +1,4 @@
-"""What staff fill in to start a campaign."""
+"""Forms of the campaign admin: start a campaign, confirm an action."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from unfold.widgets import (
 
 from accounts.audit.forms import reason_field
 from embeddings import chunking, embedders
-from embeddings.reindexing.targets import MOST_CENTS
+from embeddings.reindexing.targets import MAX_CENTS
 from vendors import tenant_argument
 
 
-def targets() -> list[tuple[str, str]]:
-    """What a campaign can move to here: every model and every chunker."""
-    models = {f"{made.model}@{made.version}" for made in embedders.configured_embedders()}
+def target_choices() -> list[tuple[str, str]]:
+    """Return all configured models and chunkers."""
+    models = {f"{each.model}@{each.version}" for each in embedders.configured_embedders()}
     return [
         *((f"reembed {label}", f"model {label}") for label in sorted(models)),
         *((f"rechunk {label}", f"chunker {label}") for label in sorted(chunking.all_chunkers())),
@@ -30,7 +30,7 @@ def targets() -> list[tuple[str, str]]:
 
 
 class StartForm(forms.Form):
-    target = forms.ChoiceField(choices=targets, widget=UnfoldAdminSelectWidget)
+    target = forms.ChoiceField(choices=target_choices, widget=UnfoldAdminSelectWidget)
     tenants = forms.CharField(
         required=False,
         widget=UnfoldAdminTextareaWidget(attrs={"rows": 3}),
@@ -39,9 +39,9 @@ class StartForm(forms.Form):
     budget_cents = forms.DecimalField(
         required=False,
         min_value=0,
-        max_value=MOST_CENTS,
+        max_value=MAX_CENTS,
         widget=UnfoldAdminDecimalFieldWidget,
-        help_text="Where the campaign stops and waits for you; empty: no limit.",
+        help_text="Where the campaign pauses; empty: no limit.",
     )
     keep_hours = forms.FloatField(
         initial=24, min_value=0, widget=UnfoldAdminTextInputWidget, help_text="How long a cut-over can be rolled back."
@@ -57,12 +57,12 @@ class StartForm(forms.Form):
             raise ValidationError("One of these is not the id of a tenant.") from error
 
     @property
-    def wanted(self) -> dict[str, Any]:
-        """What `services.estimate` takes."""
+    def target_options(self) -> dict[str, Any]:
+        """The arguments of `services.estimate`."""
         kind, _, label = self.cleaned_data["target"].partition(" ")
         model, _, version = label.rpartition("@")
-        what = {"chunker": label} if kind == "rechunk" else {"model": model, "version": version}
-        return {"kind": kind, "user_ids": self.cleaned_data["tenants"], **what}
+        target = {"chunker": label} if kind == "rechunk" else {"model": model, "version": version}
+        return {"kind": kind, "user_ids": self.cleaned_data["tenants"], **target}
 
     @property
     def limits(self) -> dict[str, Any]:
@@ -73,7 +73,7 @@ class StartForm(forms.Form):
 
 
 class MoveForm(forms.Form):
-    """Goes with every button. No ids: a page has several."""
+    """Reason of an action. No ids: a page has several such forms."""
 
     reason = reason_field()
 

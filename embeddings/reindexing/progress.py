@@ -1,4 +1,4 @@
-"""How far a campaign is, in documents and in cents."""
+"""Progress of a campaign in documents and cents, in total and by tenant."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from vendors.models import Purchase
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """``documents`` were there when it was started; ``done`` may be more: what was uploaded since is moved too."""
+    """``documents`` at the start; ``done`` may be more: documents uploaded since are reindexed too."""
 
     documents: int
     done: int
@@ -27,23 +27,22 @@ class Progress:
 
 
 def campaign_progress(campaign: Campaign) -> Progress:
-    """Return how far a campaign is. Reads all of its jobs and purchases, by their indexes."""
+    """Return a campaign's progress. Reads all of its jobs and purchases, by their indexes."""
     documents = campaign.tenants.aggregate(total=Sum("documents"))["total"] or 0
     jobs = UploadJob.objects.filter(campaign_id=campaign.pk).aggregate(**_COUNTS)
     return Progress(documents, jobs["done"], jobs["active"], jobs["failed"], ledger.spent_by_campaign(campaign.pk))
 
 
 def progress_by_tenant(campaign: Campaign) -> dict[UUID, Progress]:
-    """Return the same for each tenant that has had a job or a purchase, or any document."""
-    enlisted = campaign.tenants.values_list("user_id", "documents")
+    """Return the progress of each tenant of the campaign."""
     jobs = UploadJob.objects.filter(campaign_id=campaign.pk).values("user_id").annotate(**_COUNTS)
     counted = {row.pop("user_id"): row for row in jobs}
-    bought = Purchase.objects.filter(campaign_id=campaign.pk).values_list("user_id").annotate(Sum("cents"))
-    cents = dict(bought)
+    purchases = Purchase.objects.filter(campaign_id=campaign.pk).values_list("user_id").annotate(Sum("cents"))
+    cents = dict(purchases)
     nothing = dict.fromkeys(_COUNTS, 0)
     return {
         user_id: Progress(documents=documents, cents=cents.get(user_id, Decimal(0)), **counted.get(user_id, nothing))
-        for user_id, documents in enlisted
+        for user_id, documents in campaign.tenants.values_list("user_id", "documents")
     }
 
 

@@ -1,4 +1,4 @@
-"""What a campaign's jobs do beyond the work of their stages."""
+"""Stage handler of campaign jobs: the last stage enqueues the campaign's next documents."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from jobs import failpoints
 from jobs.claims import Claim
 from jobs.outcomes import Outcome
 
-MOST_STEPS = 5  # the tenants' own jobs wait for this worker; the rest is the sweep's
+MAX_STEPS = 5  # the tenants' own jobs wait for this worker; the periodic task does the rest
 
 
 def finish_reindex_job(claim: Claim) -> Outcome:
-    """embedded: the document is done, and makes room for the next. Killed in between, the sweep feeds it."""
+    """embedded: finish the document and enqueue the next. After a kill in between, the periodic task does."""
     with claim.transaction():
         moved = claim.advance()
     failpoints.failpoint("feeding:begin")
     if claim.job.campaign_id:
-        scheduler.enqueue_documents(claim.job.campaign_id, steps=MOST_STEPS)
+        scheduler.enqueue_documents(claim.job.campaign_id, steps=MAX_STEPS)
     return moved

@@ -1,4 +1,4 @@
-"""What a campaign moves to, checked before anything is written."""
+"""Campaign targets: the model or chunker that a campaign moves to, and its validation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from embeddings.embedders import Embedder
 from embeddings.reindexing.error_codes import CAMPAIGN_STATE, UNKNOWN_CHUNKER, UNKNOWN_KIND, UNKNOWN_MODEL
 from embeddings.reindexing.models import Campaign
 
-MOST_CENTS = Decimal(10) ** 9  # of a budget
+MAX_CENTS = Decimal(10) ** 9  # of a budget
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Target:
 
 
 def validate_target(*, kind: str, model: str | None, version: str | None, chunker: str | None) -> Target:
-    """Return the target, or raise ``Refused``: "UNKNOWN_KIND", "UNKNOWN_MODEL", "UNKNOWN_CHUNKER"."""
+    """Return the target, or raise ``ApiError``: "UNKNOWN_KIND", "UNKNOWN_MODEL", "UNKNOWN_CHUNKER"."""
     if kind == Campaign.Kind.REEMBED:
         require_embedder(model or "", version or "")
         return Target(kind, model=model, version=version)
@@ -44,18 +44,13 @@ def validate_target(*, kind: str, model: str | None, version: str | None, chunke
 
 
 def require_embedder(model: str, version: str) -> Embedder:
-    """Return what makes this model's vectors here, or raise ``Refused("UNKNOWN_MODEL")``."""
-    found = embedders.find_embedder(model, version)
-    if found is None:
-        there = sorted({f"{made.model}@{made.version}" for made in embedders.configured_embedders()})
-        detail = f"Nothing here makes vectors of this model; there are {', '.join(there)}. A vendor's needs its key."
+    """Return the embedder of this model, or raise ``ApiError("UNKNOWN_MODEL")``."""
+    embedder = embedders.find_embedder(model, version)
+    if embedder is None:
+        labels = sorted({f"{each.model}@{each.version}" for each in embedders.configured_embedders()})
+        detail = f"This model is not configured here; there are {', '.join(labels)}. A vendor's model needs its key."
         raise ApiError(UNKNOWN_MODEL, detail, field="model")
-    return found
-
-
-def embedder(campaign: Campaign) -> Embedder | None:
-    """Return what makes the vectors of a re-embedding's target, if it is still configured."""
-    return embedders.find_embedder(campaign.embed_model or "", campaign.embed_version or "")
+    return embedder
 
 
 def state_error(detail: str) -> ApiError:

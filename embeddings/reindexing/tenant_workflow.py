@@ -1,4 +1,7 @@
-"""What a tenant's part of a campaign needs beside its jobs. Each step is a row: killed anywhere, it is begun again."""
+"""Campaign workflow of one tenant: canaries, cut-over, settling, rollback, cleanup.
+
+Each step is a state of the tenant's row; a step that was killed is repeated.
+"""
 
 from __future__ import annotations
 
@@ -28,26 +31,26 @@ log = logging.getLogger("accessa.campaigns")
 
 State = CampaignTenant.State
 JOBS_FAILED, CANARIES_WORSE, CANARIES_FAILED = "JOBS_FAILED", "CANARIES_WORSE", "CANARIES_FAILED"
-HELD_FOR_NOW = (JOBS_FAILED, scheduler.UNAVAILABLE)  # until what is missing is there
+HELD_UNTIL_RESOLVED = (JOBS_FAILED, scheduler.UNAVAILABLE)  # the tenant continues by itself
 
-# A new cut is wanted by documents that have been cut; read once a pass.
-UNCUT = """
+# Whether a document with vectors is not yet rechunked; read once a pass.
+NOT_RECHUNKED = """
     SELECT EXISTS (
         SELECT FROM documents d
         WHERE d.user_id = %s AND d.chunks_version IS DISTINCT FROM %s AND d.parsed_path IS NOT NULL
           AND EXISTS (
               SELECT FROM document_chunks c WHERE c.document_id = d.document_id AND c.embed_model IS NOT NULL))"""
-MANY = """
+HAS_MANY_VECTORS = """
     SELECT count(*) > %s FROM (
         SELECT FROM {table} WHERE user_id = %s AND embed_model = %s AND embed_version = %s LIMIT %s + 1) v"""
 
 
 def due_tenants(campaign: Campaign) -> QuerySet[CampaignTenant]:
-    """Return the tenants that wait for a step, those first that were looked at longest ago."""
+    """Return the tenants that wait for a step, in the order of their last step."""
     expired = Now() - timedelta(seconds=campaign.keep_seconds)
     waiting = (
         Q(state=State.WORKING, passed_at__isnull=False, campaign__state=Campaign.State.RUNNING)
-        | Q(state=State.HELD, reason__in=HELD_FOR_NOW)
+        | Q(state=State.HELD, reason__in=HELD_UNTIL_RESOLVED)
         | Q(state=State.REVERTING, passed_at__isnull=False)
         | Q(state__in=[State.ROLLED_BACK, State.SKIPPED, State.SETTLED])
         | Q(state=State.LIVE, cut_over_at__lte=expired)
@@ -56,201 +59,185 @@ def due_tenants(campaign: Campaign) -> QuerySet[CampaignTenant]:
 
 
 def advance_tenant(tenant: CampaignTenant) -> None:
-    """Take the tenant as far as it can go now, unless another process is at it. Call outside of a transaction."""
-    with session_lock(f"campaign:{tenant.user_id}") as is_ours:
-        # Looked at again: another process may have taken the step that it waited for, and it waits for none now.
-        found = (
-            due_tenants(tenant.campaign).select_related("campaign").filter(pk=tenant.pk).first() if is_ours else None
-        )
-        if found:
-            CampaignTenant.objects.filter(pk=found.pk).update(updated_at=Now())  # a step that kills us is not the next
-            _STEPS[State(found.state)](found)
+    """Run the tenant's next step, unless another process runs it. Call outside of a transaction."""
+    with session_lock(f"campaign:{tenant.user_id}") as is_locked:
+        if not is_locked:
+            return
+        # Read again: another process may have run the step already.
+        due = due_tenants(tenant.campaign).select_related("campaign").filter(pk=tenant.pk).first()
+        if due:
+            CampaignTenant.objects.filter(pk=due.pk).update(updated_at=Now())  # a step that kills us is not the next
+            _STEPS[State(due.state)](due)
 
 
-def _work(tenant: CampaignTenant) -> None:
-    """working: when a pass left nothing to do, ask the canaries and cut over."""
+def _cut_over(tenant: CampaignTenant) -> None:
+    """working: when a pass left no documents, run the canaries and cut over."""
     campaign = tenant.campaign
     if scheduler.count_active_jobs(campaign.pk, tenant.user_id):
         return
     if scheduler.tenant_embedder(campaign, tenant) is None:
         scheduler.hold_tenant(tenant)
     elif number := scheduler.count_failed_documents(campaign, tenant):
-        _set(tenant, State.WORKING, state=State.HELD, reason=JOBS_FAILED, failed=number)
-    elif _is_left(tenant):
-        _pass_again(tenant)
+        _update(tenant, State.WORKING, state=State.HELD, reason=JOBS_FAILED, failed=number)
+    elif _has_documents_left(tenant):
+        _update(tenant, State.WORKING, **scheduler.NEW_PASS)
     elif campaign.chunker:
-        _set(tenant, State.WORKING, state=State.SETTLED, reason=None, ended_at=Now())
-    elif _sings(tenant):
-        _seal(tenant, VectorIndex.Table.SHADOW)
+        _update(tenant, State.WORKING, state=State.SETTLED, reason=None, ended_at=Now())
+    elif _passes_canaries(tenant):
+        _build_index(tenant, VectorIndex.Table.SHADOW)
         if not cutover.cut_over(tenant):
-            _pass_again(tenant)
+            _update(tenant, State.WORKING, **scheduler.NEW_PASS)
 
 
-def _is_left(tenant: CampaignTenant) -> bool:
+def _has_documents_left(tenant: CampaignTenant) -> bool:
     campaign = tenant.campaign
-    if campaign.chunker:
-        with connection.cursor() as cursor:
-            cursor.execute(UNCUT, [tenant.user_id, campaign.chunker])
-            (found,) = cursor.fetchone()
-        return bool(found)
-    model, version = scheduler.target_model(campaign, tenant)
-    return bool(shadow_vectors.uncovered_documents(tenant.user_id, model=model, version=version))
-
-
-def _pass_again(tenant: CampaignTenant) -> None:
-    """Walk the documents once more: what came, or was busy, meanwhile."""
-    _set(tenant, tenant.state, after_created=None, after_document=None, passed_at=None)
+    if not campaign.chunker:
+        model, version = scheduler.target_model(campaign, tenant)
+        return bool(shadow_vectors.uncovered_documents(tenant.user_id, model=model, version=version))
+    with connection.cursor() as cursor:
+        cursor.execute(NOT_RECHUNKED, [tenant.user_id, campaign.chunker])
+        return bool(cursor.fetchone()[0])
 
 
 def _release(tenant: CampaignTenant) -> None:
-    """held -> working, once the jobs that had failed were retried, or the model that was gone is back."""
+    """Move held -> working, once the failed jobs were retried, or the missing model is configured again."""
     if scheduler.tenant_embedder(tenant.campaign, tenant) is None:
         return
     number = scheduler.count_failed_documents(tenant.campaign, tenant)
     if number and tenant.reason == JOBS_FAILED:
-        _set(tenant, State.HELD, failed=number)
+        _update(tenant, State.HELD, failed=number)
     else:
-        cursor: dict[str, Any] = {"after_created": None, "after_document": None, "passed_at": None}
-        _set(tenant, State.HELD, state=State.WORKING, reason=None, failed=0, **cursor)
+        _update(tenant, State.HELD, state=State.WORKING, reason=None, failed=0, **scheduler.NEW_PASS)
 
 
-def _sings(tenant: CampaignTenant) -> bool:
-    """Tell whether the tenant's questions find as much as before; else it is held, with both figures."""
+def _passes_canaries(tenant: CampaignTenant) -> bool:
+    """Tell whether the canaries find as much as before; otherwise the tenant is held, with both figures."""
     if tenant.accepted_by:
         return True
-    asked = canary_queries.tenant_canaries(tenant.user_id, tenant.campaign.canaries)
-    if not asked:
+    canaries = canary_queries.tenant_canaries(tenant.user_id, tenant.campaign.canaries)
+    if not canaries:
         return True
     try:
-        found = _measured(tenant, asked)
-    except (Wait, Retryable) as away:
-        log.warning("The canaries of tenant %s wait: %s", tenant.user_id, away)
+        recall = _measure_recall(tenant, canaries)
+    except (Wait, Retryable) as failure:
+        log.warning("The canaries of tenant %s wait: %s", tenant.user_id, failure)
         return False
-    except Permanent as never:
-        log.error("The canaries of tenant %s cannot be asked: %s", tenant.user_id, never.code)
-        _set(tenant, State.WORKING, state=State.HELD, reason=CANARIES_FAILED)
+    except Permanent as failure:
+        log.error("The canaries of tenant %s cannot be run: %s", tenant.user_id, failure.code)
+        _update(tenant, State.WORKING, state=State.HELD, reason=CANARIES_FAILED)
         return False
-    if "before" not in found or "after" not in found:
+    if "before" not in recall or "after" not in recall:
         return False
-    is_worse = (found["after"] or 0.0) < (found["before"] or 0.0) - tenant.campaign.tolerance
+    is_worse = (recall["after"] or 0.0) < (recall["before"] or 0.0) - tenant.campaign.tolerance
     if is_worse:
-        _set(tenant, State.WORKING, state=State.HELD, reason=CANARIES_WORSE)
+        _update(tenant, State.WORKING, state=State.HELD, reason=CANARIES_WORSE)
     return not is_worse
 
 
-def _measured(tenant: CampaignTenant, asked: list[canary_queries.Canary]) -> dict[str, Any]:
-    """Return the figures, each written down when it is known: a vendor that is away is no reason to buy twice.
+def _measure_recall(tenant: CampaignTenant, canaries: list[canary_queries.Canary]) -> dict[str, Any]:
+    """Return recall before and after, each saved when it is known: a vendor's failure is no reason to buy twice.
 
-    Some are missing when the budget does not pay for them.
+    A figure is missing when the budget does not pay for it.
     """
-    found: dict[str, Any] = tenant.recall or {"queries": len(asked)}
-    after = EmbeddingModel(*scheduler.target_model(tenant.campaign, tenant), shadowed=True)
-    models = {"after": after, "before": active_model.active_model(tenant.user_id)}
-    left = {name: model for name, model in models.items() if name not in found}
-    if scheduler.fits_budget(tenant.campaign, _price(len(asked), *left.values())):
+    recall: dict[str, Any] = tenant.recall or {"queries": len(canaries)}
+    target = EmbeddingModel(*scheduler.target_model(tenant.campaign, tenant), shadowed=True)
+    models = {"after": target, "before": active_model.active_model(tenant.user_id)}
+    left = {name: model for name, model in models.items() if name not in recall}
+    embedders_left = (embedders.find_embedder(model.model, model.version) for model in left.values())
+    tokens = len(canaries) * canary_queries.TOKENS
+    cents = sum((cost_estimates.price(embedder, tokens) for embedder in embedders_left), Decimal(0))
+    if scheduler.fits_budget(tenant.campaign, cents):
         for name, model in left.items():
-            found = {**found, name: _recall(tenant, asked, model)}
-            _set(tenant, State.WORKING, recall=found)
-    return found
+            share = canary_queries.measure_recall(
+                canaries, model, user_id=tenant.user_id, campaign_id=tenant.campaign_id
+            )
+            recall = {**recall, name: share}
+            _update(tenant, State.WORKING, recall=recall)
+    return recall
 
 
-def _recall(tenant: CampaignTenant, asked: list[canary_queries.Canary], model: EmbeddingModel) -> float | None:
-    return canary_queries.measure_recall(asked, model, user_id=tenant.user_id, campaign_id=tenant.campaign_id)
-
-
-def _price(queries: int, *models: EmbeddingModel) -> Decimal:
-    found = (embedders.find_embedder(each.model, each.version) for each in models)
-    return sum((cost_estimates.price(each, queries * canary_queries.TOKENS) for each in found), Decimal(0))
-
-
-def _seal(tenant: CampaignTenant, table: VectorIndex.Table) -> None:
-    """Build a large tenant's index before anybody needs it. A small one does not wait for those who build."""
+def _build_index(tenant: CampaignTenant, table: VectorIndex.Table) -> None:
+    """Build a large tenant's index before search needs it. A small tenant does not wait for the build lock."""
     most = settings.SEARCH_EXACT_PASSAGES
     model, version = scheduler.target_model(tenant.campaign, tenant)
     with connection.cursor() as cursor:
-        cursor.execute(MANY.format(table=table), [most, tenant.user_id, model, version, most])
-        (many,) = cursor.fetchone()
-    if many:
+        cursor.execute(HAS_MANY_VECTORS.format(table=table), [most, tenant.user_id, model, version, most])
+        (has_many,) = cursor.fetchone()
+    if has_many:
         hnsw.build_index(tenant.user_id, model, version, table=table)
 
 
 def _settle(tenant: CampaignTenant) -> None:
-    """live -> settled, from where nothing goes back: the new vectors take the place of the old, and those go."""
-    if tenant.state == State.LIVE and not _set(tenant, State.LIVE, state=State.SETTLED):
+    """Move live -> settled, which cannot be rolled back: the new vectors replace the old in the chunks."""
+    if tenant.state == State.LIVE and not _update(tenant, State.LIVE, state=State.SETTLED):
         return  # rolled back just now
     model, version = scheduler.target_model(tenant.campaign, tenant)
-    if _take_in(tenant.user_id, model, version):
-        _seal(tenant, VectorIndex.Table.LIVE)
+    if _settle_vectors(tenant.user_id, model, version):
+        _build_index(tenant, VectorIndex.Table.LIVE)
         _drop_indexes(tenant.user_id, (model, version), VectorIndex.Table.SHADOW)
         _drop_indexes(tenant.user_id, (tenant.from_model, tenant.from_version), VectorIndex.Table.LIVE)
-        _set(tenant, State.SETTLED, ended_at=Now())
+        _update(tenant, State.SETTLED, ended_at=Now())
 
 
-def _take_in(user_id: UUID, model: str, version: str) -> bool:
-    """Move all of the live model's vectors to their passages; False when another model is live."""
+def _settle_vectors(user_id: UUID, model: str, version: str) -> bool:
+    """Move all of the active model's vectors to their chunks; False when another model is active."""
     while shadow_vectors.settle_shadow_vectors(user_id, model=model, version=version):
         pass
     return cutover.mark_settled(user_id, model, version)
 
 
-def _revert(tenant: CampaignTenant) -> None:
-    """reverting: when what has come since has the old model's vectors too, the pointer goes back."""
+def _roll_back(tenant: CampaignTenant) -> None:
+    """reverting: go back to the old model once documents uploaded since the cut-over have its vectors too."""
     if scheduler.count_active_jobs(tenant.campaign_id, tenant.user_id):
         return
     if scheduler.tenant_embedder(tenant.campaign, tenant) is None:
         scheduler.hold_tenant(tenant)
     elif number := scheduler.count_failed_documents(tenant.campaign, tenant):
-        _set(tenant, State.REVERTING, reason=JOBS_FAILED, failed=number)
+        _update(tenant, State.REVERTING, reason=JOBS_FAILED, failed=number)
     elif not cutover.roll_back(tenant):
-        _pass_again(tenant)
+        _update(tenant, State.REVERTING, **scheduler.NEW_PASS)
 
 
-def _clear(tenant: CampaignTenant) -> None:
-    """rolled back or skipped: remove what was made beside the live vectors."""
+def _clean_up(tenant: CampaignTenant) -> None:
+    """Remove the campaign's vectors and chunks of a tenant that is rolled back or skipped."""
     campaign, user_id = tenant.campaign, tenant.user_id
     scheduler.cancel_jobs(campaign.pk, [user_id], by="campaign")
     if campaign.chunker:
-        if not _give_up(tenant):
-            return
+        dead = UploadJob.objects.filter(campaign_id=campaign.pk, user_id=user_id, state=JobState.DEADLETTER)
+        document_ids = set(dead.values_list("document_id", flat=True))
+        abandoned = [reindex_jobs.abandon_rechunk(document_id) for document_id in document_ids]
+        if not all(abandoned):
+            return  # one of them has an active job
     else:
-        found = LiveModel.objects.filter(pk=user_id).first()
+        row = LiveModel.objects.filter(pk=user_id).first()
         target = campaign.embed_model or "", campaign.embed_version or ""
-        if found and found.shadowed:
-            _take_in(user_id, found.embed_model, found.embed_version)
+        if row and row.shadowed:
+            _settle_vectors(user_id, row.embed_model, row.embed_version)
         while shadow_vectors.drop_shadow_vectors(user_id, model=target[0], version=target[1]):
             pass
         for model in (target, (tenant.from_model, tenant.from_version)):
             _drop_indexes(user_id, model, VectorIndex.Table.SHADOW)
-    _set(tenant, tenant.state, ended_at=Now())
-
-
-def _give_up(tenant: CampaignTenant) -> bool:
-    """Remove what was cut and did not come to its vectors; False while one of these documents is worked on."""
-    dead = UploadJob.objects.filter(campaign_id=tenant.campaign_id, user_id=tenant.user_id, state=JobState.DEADLETTER)
-    gone = [
-        reindex_jobs.abandon_rechunk(document_id) for document_id in set(dead.values_list("document_id", flat=True))
-    ]
-    return all(gone)
+    _update(tenant, tenant.state, ended_at=Now())
 
 
 def _drop_indexes(user_id: UUID, model: tuple[str | None, str | None], table: VectorIndex.Table) -> None:
     name, version = model
-    own = VectorIndex.objects.filter(user_id=user_id, embed_model=name, embed_version=version, table_name=table)
-    if name and version and own.exists():
+    indexes = VectorIndex.objects.filter(user_id=user_id, embed_model=name, embed_version=version, table_name=table)
+    if name and version and indexes.exists():
         hnsw.drop_indexes(user_id, name, version, table=table)
 
 
-def _set(tenant: CampaignTenant, was: str, /, **columns: Any) -> bool:
-    """Write a step, unless somebody has moved the tenant meanwhile."""
-    return bool(CampaignTenant.objects.filter(pk=tenant.pk, state=was).update(updated_at=Now(), **columns))
+def _update(tenant: CampaignTenant, state: str, /, **columns: Any) -> bool:
+    """Update the row, unless the tenant has left this state meanwhile."""
+    return bool(CampaignTenant.objects.filter(pk=tenant.pk, state=state).update(updated_at=Now(), **columns))
 
 
 _STEPS = {
-    State.WORKING: _work,
+    State.WORKING: _cut_over,
     State.HELD: _release,
     State.LIVE: _settle,
     State.SETTLED: _settle,
-    State.REVERTING: _revert,
-    State.ROLLED_BACK: _clear,
-    State.SKIPPED: _clear,
+    State.REVERTING: _roll_back,
+    State.ROLLED_BACK: _clean_up,
+    State.SKIPPED: _clean_up,
 }

@@ -79,7 +79,7 @@ def test_commands_and_forms_name_the_corpus_as_laws() -> None:
 
     assert tenant_argument.parse_tenant("laws") == SYSTEM_TENANT_ID
     assert form.is_valid()
-    assert form.wanted["user_ids"] == [SYSTEM_TENANT_ID, TENANT]
+    assert form.target_options["user_ids"] == [SYSTEM_TENANT_ID, TENANT]
 
 
 def test_laws_are_never_cut_by_another_chunker(searchable: None) -> None:

@@ -1,4 +1,4 @@
-"""Measure what searching through an index misses, on the passages that are here."""
+"""Command recall: compare searches through HNSW indexes with exact ones, on the stored chunks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from embeddings.search.vector_search import Scope, VectorHit, nearest_chunks, ne
 
 GOAL = 0.99
 CLASSES = (1_000, 30_000)  # and where the exact scan ends
-NOISE = 0.015  # how far from its passage a question is, in each of 1536 directions
+NOISE = 0.015  # of a query vector around its chunk's, in each of 1536 dimensions
 TIE = 1e-6
 
 
@@ -44,10 +44,10 @@ class Measured:
 
 
 def count(text: str) -> int:
-    value = int(text)
-    if value < 1:
+    number = int(text)
+    if number < 1:
         raise ArgumentTypeError("must be 1 or more")
-    return value
+    return number
 
 
 class Command(BaseCommand):
@@ -63,29 +63,29 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         if options["seed"] < 0:
             raise CommandError("--seed must be 0 or more.")
-        chance = np.random.default_rng(options["seed"])
-        found: dict[int, Measured] = {}
-        for largest, user_id, live in _sampled(options["tenant"], options["tenants"], chance):
-            measured = found.setdefault(largest, Measured())
+        random = np.random.default_rng(options["seed"])
+        measurements: dict[int, Measured] = {}
+        for largest, user_id, live in _sampled(options["tenant"], options["tenants"], random):
+            measured = measurements.setdefault(largest, Measured())
             measured.tenants += 1
-            for vector in _questions(user_id, live, options["queries"], chance):
+            for vector in _query_vectors(user_id, live, options["queries"], random):
                 _compare(measured, Scope(user_id, live), vector, options["k"])
-        if not any(measured.recalls for measured in found.values()):
+        if not any(measured.recalls for measured in measurements.values()):
             raise CommandError("There are no findable passages to measure with.")
-        Console(file=self.stdout, width=100).print(_table(found, options["k"]))  # type: ignore[arg-type]
-        if any(measured.recalls and measured.recall < GOAL for measured in found.values()):
+        Console(file=self.stdout, width=100).print(_table(measurements, options["k"]))  # type: ignore[arg-type]
+        if any(measured.recalls and measured.recall < GOAL for measured in measurements.values()):
             sys.exit(1)
 
 
-# The passages of each tenant that its live model finds.
+# The number of each tenant's chunks that its active model finds.
 SIZES = """
     SELECT l.user_id, count(*) FROM live_models l JOIN ({vectors}) v USING (user_id, embed_model, embed_version)
     WHERE %(tenant)s::uuid IS NULL OR l.user_id = %(tenant)s GROUP BY l.user_id ORDER BY l.user_id"""
 COLUMNS = "SELECT user_id, embed_model, embed_version FROM"
 
 
-def _sampled(tenant: UUID | None, most: int, chance: np.random.Generator) -> Iterator[tuple[int, UUID, EmbeddingModel]]:
-    """Some tenants of each size class, with the class's largest size."""
+def _sampled(tenant: UUID | None, most: int, random: np.random.Generator) -> Iterator[tuple[int, UUID, EmbeddingModel]]:
+    """Yield some tenants of each size class, with the class's largest size."""
     vectors = f"{COLUMNS} document_chunks UNION ALL {COLUMNS} shadow_vectors"
     with connection.cursor() as cursor:
         cursor.execute(SIZES.format(vectors=vectors), {"tenant": tenant})
@@ -93,26 +93,26 @@ def _sampled(tenant: UUID | None, most: int, chance: np.random.Generator) -> Ite
     before = 0
     for largest in _classes():
         own = [user_id for user_id, size in sizes if before < size <= largest]
-        for at in sorted(chance.permutation(len(own))[:most]):
+        for at in sorted(random.permutation(len(own))[:most]):
             yield largest, own[at], active_model.active_model(own[at])
         before = largest
 
 
 def _classes() -> list[int]:
-    """The largest size of each class. In none are tenants that are scanned and tenants that have an index."""
+    """Return the largest size of each class. No class mixes tenants that are scanned and tenants with an index."""
     return sorted({*CLASSES, settings.SEARCH_EXACT_PASSAGES, sys.maxsize})
 
 
-def _questions(user_id: UUID, live: EmbeddingModel, most: int, chance: np.random.Generator) -> Iterator[Vectors]:
-    """Stored vectors from all over the tenant's documents, each moved a little."""
+def _query_vectors(user_id: UUID, live: EmbeddingModel, most: int, random: np.random.Generator) -> Iterator[Vectors]:
+    """Yield stored vectors from all over the tenant's documents, each with a little noise."""
     table = "shadow_vectors" if live.shadowed else "document_chunks"
     sql = f"""SELECT embedding::real[] FROM {table} WHERE user_id = %s AND embed_model = %s AND embed_version = %s
               ORDER BY hashtextextended(chunk_id::text, %s) LIMIT %s"""
     with connection.cursor() as cursor:
-        cursor.execute(sql, [user_id, live.model, live.version, int(chance.integers(2**31)), most])
+        cursor.execute(sql, [user_id, live.model, live.version, int(random.integers(2**31)), most])
         rows = cursor.fetchall()
     for (row,) in rows:
-        yield (np.asarray(row) + NOISE * chance.normal(size=len(row))).astype("f4")
+        yield (np.asarray(row) + NOISE * random.normal(size=len(row))).astype("f4")
 
 
 def _compare(measured: Measured, scope: Scope, vector: Vectors, k: int) -> None:
@@ -130,9 +130,9 @@ def _timed(into: list[float], ask: Callable[[], list[VectorHit]]) -> list[Vector
     return hits
 
 
-def _table(found: dict[int, Measured], k: int) -> Table:
+def _table(measurements: dict[int, Measured], k: int) -> Table:
     table = Table("passages", "tenants", "queries", f"recall@{k}", "worst", "search ms", "exact ms")
-    for largest, measured in sorted(found.items()):
+    for largest, measured in sorted(measurements.items()):
         if not measured.recalls:
             continue
         size = f"up to {largest:,}" if largest < sys.maxsize else f"over {_classes()[-2]:,}"

@@ -16,7 +16,7 @@ from documents.models import Document
 from embeddings import active_model, embedders
 from embeddings.reindexing import cost_estimates, periodic, scheduler, services
 from embeddings.reindexing.models import Campaign, CampaignTenant
-from embeddings.reindexing.stages import MOST_STEPS
+from embeddings.reindexing.stages import MAX_STEPS
 from embeddings.reindexing.tests.conftest import HOSTED, MODEL, Fill, drain, go_on
 from jobs.models import UploadJob
 from jobs.services import retry
@@ -69,7 +69,7 @@ def test_the_end_of_a_job_feeds_the_next_without_the_sweep(filled: Fill, setting
 
 def test_the_end_of_a_job_feeds_a_few_and_leaves_the_rest_to_the_sweep(filled: Fill, settings: Any) -> None:
     settings.CAMPAIGN_JOBS = 1
-    filled(MOST_STEPS + 3, 1)
+    filled(MAX_STEPS + 3, 1)
     campaign = begun()
     settings.CAMPAIGN_JOBS = 20
 
@@ -78,8 +78,8 @@ def test_the_end_of_a_job_feeds_a_few_and_leaves_the_rest_to_the_sweep(filled: F
     few = scheduler.count_active_jobs(campaign.pk)
     periodic.advance_campaigns()
 
-    assert few == MOST_STEPS
-    assert scheduler.count_active_jobs(campaign.pk) == MOST_STEPS + 2
+    assert few == MAX_STEPS
+    assert scheduler.count_active_jobs(campaign.pk) == MAX_STEPS + 2
 
 
 def test_a_feeder_that_was_killed_is_made_up_for_by_the_sweep(filled: Fill, settings: Any) -> None:
@@ -238,9 +238,9 @@ def test_a_step_reads_a_few_documents_by_the_index_however_many_there_are(filled
     tenant = campaign.tenants.get()
     assert tenant.after_document is not None or tenant.passed_at
 
-    for sql in (scheduler.REEMBED, scheduler.RECHUNK):
+    for sql in (scheduler.NEXT_TO_REEMBED, scheduler.NEXT_TO_RECHUNK):
         params = {
-            **scheduler._sought(campaign, tenant),
+            **scheduler._query_params(campaign, tenant),
             "created": Document.objects.order_by("created_at")[4000].created_at,
         }
         with connection.cursor() as cursor:
@@ -249,7 +249,7 @@ def test_a_step_reads_a_few_documents_by_the_index_however_many_there_are(filled
         nodes = list(_nodes((json.loads(found) if isinstance(found, str) else found)[0]["Plan"]))
         read = [node for node in nodes if node.get("Relation Name") == "documents"]
         assert [node["Index Name"] for node in read] == ["ix_documents_user_created"]
-        assert sum(node["Actual Rows"] * node["Actual Loops"] for node in read) <= scheduler.AT_ONCE
+        assert sum(node["Actual Rows"] * node["Actual Loops"] for node in read) <= scheduler.DOCUMENTS_PER_STEP
         assert "Seq Scan" not in {node["Node Type"] for node in nodes if node["Actual Loops"]}
 
 
@@ -262,7 +262,7 @@ def _nodes(plan: dict[str, Any]) -> Any:
 def test_a_catch_up_walks_past_what_is_covered_and_passages_are_never_embedded_twice(
     filled: Fill, settings: Any, vendor: OpenAIServer
 ) -> None:
-    ana = filled(scheduler.AT_ONCE + 3, 1)
+    ana = filled(scheduler.DOCUMENTS_PER_STEP + 3, 1)
     campaign = begun(HOSTED, canaries=asked(ana))
     run_to_the_end(3)
     for text in texts(2, about="late"):
@@ -275,6 +275,6 @@ def test_a_catch_up_walks_past_what_is_covered_and_passages_are_never_embedded_t
     drain()
     periodic.advance_campaigns()
 
-    assert services.campaign_progress(campaign).done == scheduler.AT_ONCE + 5
-    assert UploadJob.objects.filter(campaign_id=campaign.pk).count() == scheduler.AT_ONCE + 5
+    assert services.campaign_progress(campaign).done == scheduler.DOCUMENTS_PER_STEP + 5
+    assert UploadJob.objects.filter(campaign_id=campaign.pk).count() == scheduler.DOCUMENTS_PER_STEP + 5
     assert vendor.ledger.repeated == 0

@@ -1,4 +1,4 @@
-"""Show campaigns, and move one."""
+"""Command campaigns: show campaigns; pause, resume, cancel, roll back or settle one."""
 
 from __future__ import annotations
 
@@ -45,82 +45,75 @@ class Command(BaseCommand):
         if options["campaign"] is None:
             if options["verb"] or options["accept"]:
                 raise CommandError("Name the campaign.")
-            self._print(_all())
+            self._print(_campaign_table())
             return
-        campaign = _named(options["campaign"])
+        campaign = _find_campaign(options["campaign"])
         with command_arguments.as_command_errors(), transaction.atomic():
             _move(campaign, options)
         self._show(Campaign.objects.get(pk=campaign.pk))
 
     def _show(self, campaign: Campaign) -> None:
-        found = services.campaign_progress(campaign)
+        progress = services.campaign_progress(campaign)
         reason = f" ({campaign.reason})" if campaign.reason else ""
         budget = "" if campaign.budget_cents is None else f" of {campaign.budget_cents:f}"
         self.stdout.write(
-            f"{campaign.kind} to {campaign.target}: {campaign.state}{reason}. {found.done} of {found.documents}"
-            f" documents, {found.active} in the queue, {found.failed} failed; {found.cents:f}{budget} cents."
+            f"{campaign.kind} to {campaign.target}: {campaign.state}{reason}. {progress.done} of {progress.documents}"
+            f" documents, {progress.active} in the queue, {progress.failed} failed; {progress.cents:f}{budget} cents."
         )
-        self._print(_tenants(campaign))
+        self._print(_tenant_table(campaign))
 
     def _print(self, table: Table) -> None:
         Console(file=self.stdout, width=150).print(table)  # type: ignore[arg-type]
 
 
 def _move(campaign: Campaign, options: Mapping[str, Any]) -> None:
-    """Do what was asked and write it down, both or neither."""
+    """Run the action and write its audit entry, in one transaction."""
     if options["accept"]:
         accepted = services.accept(campaign, tenant_argument.parse_tenant(options["accept"]), by="command")
         command_arguments.record_audit("accept", campaign, options["reason"], tenant_id=accepted.user_id)
     elif options["verb"]:
-        more = _more(options)
+        more: dict[str, Any] = {}
+        if options["verb"] == "resume":
+            more = {"budget_cents": options["budget"]}
+        elif options["verb"] == "roll_back" and options["tenant"]:
+            more = {"user_id": tenant_argument.parse_tenant(options["tenant"])}
         VERBS[options["verb"]][0](campaign, by="command", **more)
         command_arguments.record_audit(options["verb"], campaign, options["reason"], tenant_id=more.get("user_id"))
 
 
-def _more(options: Mapping[str, Any]) -> dict[str, Any]:
-    if options["verb"] == "resume":
-        return {"budget_cents": options["budget"]}
-    if options["verb"] == "roll_back" and options["tenant"]:
-        return {"user_id": tenant_argument.parse_tenant(options["tenant"])}
-    return {}
-
-
-def _named(text: str) -> Campaign:
+def _find_campaign(text: str) -> Campaign:
     try:
-        found = Campaign.objects.filter(pk=UUID(text)).first()
+        campaign = Campaign.objects.filter(pk=UUID(text)).first()
     except ValueError:
-        found = None
-    if found is None:
+        campaign = None
+    if campaign is None:
         raise CommandError(f"There is no campaign {text!r}.")
-    return found
+    return campaign
 
 
-def _all() -> Table:
+def _campaign_table() -> Table:
     table = Table("campaign", "kind", "to", "state", "reason", "begun")
     for each in Campaign.objects.order_by("-created_at")[:LATEST]:
-        begun = f"{each.created_at:%Y-%m-%d %H:%M}"
-        table.add_row(str(each.pk), each.kind, each.target, each.state, each.reason or "", begun)
+        started = f"{each.created_at:%Y-%m-%d %H:%M}"
+        table.add_row(str(each.pk), each.kind, each.target, each.state, each.reason or "", started)
     return table
 
 
-def _tenants(campaign: Campaign) -> Table:
+def _tenant_table(campaign: Campaign) -> Table:
     table = Table("tenant", "state", "documents", "cents", "recall", "reason")
-    found = progress_by_tenant(campaign)
+    by_tenant = progress_by_tenant(campaign)
     for tenant in campaign.tenants.order_by("state", "user_id").iterator():
-        part = found[tenant.user_id]
-        done = f"{part.done} of {part.documents}"
-        table.add_row(str(tenant.user_id), tenant.state, done, f"{part.cents:f}", _recall(tenant), _reason(tenant))
+        progress = by_tenant[tenant.user_id]
+        done = f"{progress.done} of {progress.documents}"
+        reason = f"{tenant.reason}: {tenant.failed}" if tenant.failed else tenant.reason or ""
+        table.add_row(str(tenant.user_id), tenant.state, done, f"{progress.cents:f}", _format_recall(tenant), reason)
     return table
 
 
-def _recall(tenant: CampaignTenant) -> str:
+def _format_recall(tenant: CampaignTenant) -> str:
     if not tenant.recall:
         return ""
     before, after = (
         "?" if tenant.recall.get(name) is None else f"{tenant.recall[name]:.3f}" for name in ("before", "after")
     )
     return f"{before} -> {after} ({tenant.recall['queries']})"
-
-
-def _reason(tenant: CampaignTenant) -> str:
-    return f"{tenant.reason}: {tenant.failed}" if tenant.failed else tenant.reason or ""

@@ -1,4 +1,4 @@
-"""Hold a tenant at one embedding model, or let it go."""
+"""Command pin: pin a tenant to an embedding model, or unpin it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cut tenants' documents anew by another chunker."""
+"""Command rechunk: start a campaign that splits documents by another chunker."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ class Command(BaseCommand):
         command_arguments.add_limits(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        wanted = {
+        target = {
             "kind": Campaign.Kind.RECHUNK,
             "chunker": options["chunker"],
             "user_ids": command_arguments.parse_tenants(options["tenant"]),
         }
         with command_arguments.as_command_errors():
             if options["dry_run"]:
-                self.stdout.write(command_arguments.format_estimate(services.estimate(**wanted)))
+                self.stdout.write(command_arguments.format_estimate(services.estimate(**target)))
                 return
             with transaction.atomic():
-                campaign = services.start(**wanted, budget_cents=options["budget"], by="command")
+                campaign = services.start(**target, budget_cents=options["budget"], by="command")
                 command_arguments.record_audit("start", campaign, options["reason"], target=campaign.target)
         self.stdout.write(command_arguments.format_started(campaign))
         if options["chunker"] != settings.CHUNKER:

@@ -1,4 +1,4 @@
-"""Move tenants to another embedding model."""
+"""Command reembed: start a campaign that moves tenants to another embedding model."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Command(BaseCommand):
         parser.add_argument("--tolerance", type=float, default=services.TOLERANCE, metavar="SHARE", help=share)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        wanted = {
+        target = {
             "kind": Campaign.Kind.REEMBED,
             "model": options["model"],
             "version": options["model_version"],
@@ -44,11 +44,11 @@ class Command(BaseCommand):
         canaries = command_arguments.read_canaries(options["canaries"])
         with command_arguments.as_command_errors():
             if options["dry_run"]:
-                self.stdout.write(command_arguments.format_estimate(services.estimate(**wanted)))
+                self.stdout.write(command_arguments.format_estimate(services.estimate(**target)))
                 return
             with transaction.atomic():
                 campaign = services.start(
-                    **wanted,
+                    **target,
                     budget_cents=options["budget"],
                     canaries=canaries,
                     keep_seconds=options["keep"] * HOUR,
@@ -59,5 +59,4 @@ class Command(BaseCommand):
         self.stdout.write(command_arguments.format_started(campaign))
         chosen = embedders.get_embedder(settings.EMBEDDER)
         if (chosen.model, chosen.version) != (options["model"], options["model_version"]):
-            said = f"EMBEDDER is {settings.EMBEDDER!r}: tenants without passages go on beginning with {chosen.model}."
-            self.stdout.write(said)
+            self.stdout.write(f"EMBEDDER is {settings.EMBEDDER!r}: tenants without passages start with {chosen.model}.")
