@@ -132,7 +132,7 @@ def pause(campaign: Campaign, *, by: str) -> Campaign:
 
 
 def resume(campaign: Campaign, *, by: str, budget_cents: Decimal | None = None) -> Campaign:
-    """Move paused -> running, optionally with another budget, which must be larger if it was spent: "BUDGET_TOO_SMALL"."""
+    """Move paused -> running, optionally with another budget: a larger one if it was spent ("BUDGET_TOO_SMALL")."""
     current = _reload(campaign)
     _require_amount(budget_cents)
     is_spent = current.reason == scheduler.SPENT
