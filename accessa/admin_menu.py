@@ -1,20 +1,18 @@
-"""The admin's menu: each item for who may look at what it leads to."""
+"""Sidebar of the admin: each item is shown to users with the permission of its page."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from django.http import HttpRequest
 from django.urls import reverse_lazy
 
 
-def _may(permission: str) -> Callable[[HttpRequest], bool]:
-    return lambda request: request.user.has_perm(permission)
-
-
 def _item(title: str, icon: str, route: str, permission: str) -> dict[str, Any]:
-    return {"title": title, "icon": icon, "link": reverse_lazy(route), "permission": _may(permission)}
+    def is_shown(request: HttpRequest) -> bool:
+        return request.user.has_perm(permission)
+
+    return {"title": title, "icon": icon, "link": reverse_lazy(route), "permission": is_shown}
 
 
 def _rows(title: str, icon: str, model: str) -> dict[str, Any]:

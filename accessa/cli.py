@@ -1,4 +1,4 @@
-"""Runs a command of manage.py, and tells in one sentence what whoever typed it can mend."""
+"""Entry point of manage.py: configuration errors and missing migrations end as one sentence."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from django.core.management import execute_from_command_line
 from django.db import DatabaseError, ProgrammingError, connection, connections
 from django.db.migrations.executor import MigrationExecutor
 
-MISSING = ("42P01", "42703")  # undefined_table, undefined_column
+MISSING_RELATION = ("42P01", "42703")  # undefined_table, undefined_column
 
 
 def run_command(arguments: Sequence[str]) -> None:
-    """Exit with 1 and a sentence for a wrong setting or a database to migrate; ``--traceback`` shows the rest."""
+    """Run a management command. Exit 1 with a sentence for a wrong setting or an unmigrated database.
+
+    ``--traceback`` raises the error instead.
+    """
     try:
         execute_from_command_line(list(arguments))
     except ImproperlyConfigured as error:
@@ -22,14 +25,14 @@ def run_command(arguments: Sequence[str]) -> None:
             raise
         sys.exit(str(error))
     except ProgrammingError as error:
-        if "--traceback" in arguments or not _wants_migrations(error):
+        if "--traceback" in arguments or not _needs_migrations(error):
             raise
         sys.exit("The database is not migrated: run manage.py migrate")
 
 
-def _wants_migrations(error: ProgrammingError) -> bool:
-    """A table may also be missing by a fault of ours, which must be seen."""
-    if getattr(error.__cause__, "sqlstate", "") not in MISSING:
+def _needs_migrations(error: ProgrammingError) -> bool:
+    """Tell whether migrations explain the missing relation; otherwise it is a bug."""
+    if getattr(error.__cause__, "sqlstate", "") not in MISSING_RELATION:
         return False
     connections.close_all()
     try:

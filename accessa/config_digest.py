@@ -1,4 +1,4 @@
-"""What a process runs with, told so that another can compare it and nobody can read it."""
+"""Keyed digests of a process's configuration and code, to compare API and workers without revealing settings."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ import hmac
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from django.conf import settings
 
-# What the API and all workers must have in common. Names of settings: doctor names what differs.
+# Settings that the API and all workers must share; doctor names those that differ.
 SHARED = (
     "STORAGE", "STORAGE_ROOT", "S3_ENDPOINT_URL", "S3_REGION", "S3_ACCESS_KEY_ID", "S3_SECRET_ACCESS_KEY",
     "S3_RAW_BUCKET", "S3_PARSED_BUCKET", "S3_SERVER_SIDE_ENCRYPTION", "S3_KMS_KEY_ID",
@@ -26,33 +25,30 @@ SHARED = (
     "CONNECTORS", "INTEGRATIONS_USE_FIXTURES", "INTEGRATIONS_VAULT_KEYS",
 )  # fmt: skip
 SECRET_KEY, CODE, FILES = "SECRET_KEY", "the program's code", "the disk of STORAGE_ROOT"
-STRETCHES = 200_000  # guessing SECRET_KEY by its digest takes a tenth of a second a guess
+ITERATIONS = 200_000  # guessing SECRET_KEY by its digest takes a tenth of a second a guess
 
 
 def compute_digests() -> dict[str, str]:
     """Return a digest by name. All are keyed with ``SECRET_KEY``: with another key every one of them differs."""
-    key = _key(settings.SECRET_KEY)
-    told = {name: _value(getattr(settings, name)) for name in SHARED}
-    told |= {SECRET_KEY: "", CODE: _code(), FILES: _disk()}
-    return {name: _digest(key, f"{name}={value}") for name, value in told.items()}
-
-
-def _value(value: Any) -> str:
-    return repr([str(each) for each in value]) if isinstance(value, (list, tuple)) else str(value or "")
-
-
-@cache
-def _key(secret: str) -> bytes:
-    return hashlib.pbkdf2_hmac("sha256", secret.encode(), b"accessa.fingerprint", STRETCHES)
-
-
-def _digest(key: bytes, text: str) -> str:
-    return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()[:24]
+    key = _derive_key(settings.SECRET_KEY)
+    texts = {SECRET_KEY: "", CODE: _code_digest(), FILES: _disk_id()}
+    for name in SHARED:
+        setting = getattr(settings, name)
+        is_list = isinstance(setting, (list, tuple))
+        texts[name] = repr([str(each) for each in setting]) if is_list else str(setting or "")
+    return {
+        name: hmac.new(key, f"{name}={text}".encode(), hashlib.sha256).hexdigest()[:24] for name, text in texts.items()
+    }
 
 
 @cache
-def _code() -> str:
-    """Return a digest of the program as it was when this process began."""
+def _derive_key(secret: str) -> bytes:
+    return hashlib.pbkdf2_hmac("sha256", secret.encode(), b"accessa.fingerprint", ITERATIONS)
+
+
+@cache
+def _code_digest() -> str:
+    """Return a digest of the program's source when this process started."""
     digest = hashlib.sha256()
     for app in settings.INSTALLED_APPS:
         for path in sorted(Path(settings.BASE_DIR, app).rglob("*.py")):
@@ -62,17 +58,17 @@ def _code() -> str:
     return digest.hexdigest()
 
 
-def _disk() -> str:
-    """Return which disk and folder the local files are in: two containers may call two disks by one name.
+def _disk_id() -> str:
+    """Return the device and inode of STORAGE_ROOT: containers may have different disks under one name.
 
-    Only for one machine, as such storage is; and empty where the bytes are in a bucket.
+    Valid on one machine, as local storage is; empty where files are in a bucket.
     """
     if settings.STORAGE != "local":
         return ""
     root = Path(settings.STORAGE_ROOT)
     try:
-        root.mkdir(parents=True, exist_ok=True)  # as the first upload would: before it, nothing could be compared
-        found = root.stat()
+        root.mkdir(parents=True, exist_ok=True)  # as the first upload would
+        stat = root.stat()
     except OSError:
         return "none"
-    return f"{found.st_dev}:{found.st_ino}"
+    return f"{stat.st_dev}:{stat.st_ino}"

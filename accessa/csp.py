@@ -1,4 +1,4 @@
-"""What pages may load and do: strict for tenants, and what unfold needs for the admin."""
+"""Content-Security-Policy and Permissions-Policy headers: strict for tenants' pages, looser for the admin."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PERMISSIONS = ", ".join(
 
 
 class CspMiddleware(CSPMiddleware):
-    """A policy for each face. No page of ours loads anything of another origin."""
+    """Choose the policy by the path. No page loads anything of another origin."""
 
     def get_policy_parts(
         self, request: HttpRequest, response: HttpResponseBase, report_only: bool = False
@@ -30,9 +30,9 @@ class CspMiddleware(CSPMiddleware):
         return parts
 
     def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
-        answer: HttpResponseBase = super().process_response(request, response)
-        answer.headers.setdefault("Permissions-Policy", PERMISSIONS)
-        return answer
+        response = super().process_response(request, response)
+        response.headers.setdefault("Permissions-Policy", PERMISSIONS)
+        return response
 
 
 def page_policy(path: str) -> dict[str, Any]:
@@ -46,13 +46,13 @@ def page_policy(path: str) -> dict[str, Any]:
 
 
 def upload_origin() -> str | None:
-    """Return where browsers put files to when it is not here: the origin of a URL as the store signs it."""
+    """Return the origin of the store's signed upload URLs; None where uploads go to the API."""
     raw = storages["raw"]
     if not getattr(raw, "presigns", False):
         return None
     try:
         url = cast(Bucket, raw).sign_upload("origin", length=1, mime="application/pdf", sha256="0" * 64)
-    except OSError:  # no credentials can be had at the moment: no upload would go well either
+    except OSError:  # no credentials at the moment: no upload would work either
         return None
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc}"

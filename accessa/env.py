@@ -1,9 +1,12 @@
-"""Environment variables: strict parsing, and a search for misspelt names."""
+"""Environment variables: strict parsing, a search for misspelt names, keys of a development machine."""
 
 from __future__ import annotations
 
 import math
+import os
+import secrets
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, ClassVar
@@ -88,6 +91,19 @@ class Env(environ.Env):  # type: ignore[misc]
 def var_folder(env: Env) -> Path:
     """Return ACCESSA_VAR: the folder of the embedded database, local files and local keys."""
     return Path(env.str("ACCESSA_VAR", default=str(ROOT / "var"))).resolve()
+
+
+def local_secret(path: Path) -> str:
+    """Return the key in ``path``, generated at the first call; concurrent processes agree on one."""
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_name(f"{path.name}.{os.getpid()}")
+        draft.touch(mode=0o600)
+        draft.write_text(secrets.token_urlsafe(48))
+        with suppress(FileExistsError):
+            os.link(draft, path)
+        draft.unlink()
+    return path.read_text()
 
 
 def find_unread_variables(environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:

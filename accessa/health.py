@@ -1,4 +1,4 @@
-"""For whoever watches the process: alive says that it answers, ready that it can do its work."""
+"""Health checks: liveness (/healthz) and readiness (/readyz)."""
 
 from __future__ import annotations
 
@@ -37,31 +37,27 @@ ERRORS = {
 RETRY_SECONDS = 5
 
 
-@csrf_exempt  # or another method would be told of a form
+@csrf_exempt  # or another method would be answered with a form's error
 @require_safe
 def alive(request: HttpRequest) -> JsonResponse:
-    """Asks nothing of anybody: a process that answers this must not be ended for what others lack."""
+    """Answer without calling anything: a process must not be restarted for a missing database."""
     return JsonResponse({"status": OK})
 
 
-@csrf_exempt  # or another method would be told of a form
+@csrf_exempt  # or another method would be answered with a form's error
 @require_safe
 def ready(request: HttpRequest) -> JsonResponse:
-    """Say of each part whether it is there; 503 with the first one's code when one is not."""
+    """Answer each part's state; 503 with the code of the first that failed."""
     parts = {name: OK if check() else "failed" for name, check in CHECKS.items()}
-    missing = next((name for name, state in parts.items() if state != OK), None)
-    if missing is None:
+    failed = next((name for name, state in parts.items() if state != OK), None)
+    if failed is None:
         return JsonResponse({"status": OK, "parts": parts})
-    error = ERRORS[missing]
+    error = ERRORS[failed]
     headers = {"Retry-After": str(RETRY_SECONDS)}
     return JsonResponse(error.body | {"parts": parts}, status=error.status, headers=headers)
 
 
-def _stays() -> bool:
-    return not worker_state.is_stopping()
-
-
-def _reachable() -> bool:
+def is_database_reachable() -> bool:
     try:
         with connection.cursor() as cursor:
             cursor.execute("SELECT 1")
@@ -71,45 +67,38 @@ def _reachable() -> bool:
     return True
 
 
-def _migrated() -> bool:
-    """Remembered once true: nobody takes migrations back while it runs."""
+def is_migrated() -> bool:
+    """Return the cached result once it is true: migrations are not reverted while the program runs."""
     try:
-        return _all_migrated()
+        return _require_migrated()
     except (DatabaseError, InterfaceError, LookupError):
         return False
 
 
 @cache
-def _all_migrated() -> bool:
+def _require_migrated() -> bool:
     executor = MigrationExecutor(connection)
     if executor.migration_plan(executor.loader.graph.leaf_nodes()):
-        raise LookupError("There are migrations to apply.")  # not remembered
+        raise LookupError("There are migrations to apply.")  # an exception is not cached
     return True
 
 
-def _stored() -> bool:
-    """Without asking the store itself, which may be slow: `manage.py doctor` writes and reads."""
+def is_storage_configured() -> bool:
+    """Check the settings without a request to the store, which may be slow: `manage.py doctor` writes and reads."""
     try:
-        if settings.STORAGE == "local":
-            return _writable(Path(settings.STORAGE_ROOT))
-        return all(cast(object, storages[name]) is not None for name in BUCKETS) and _has_bucket_names()
+        if settings.STORAGE != "local":
+            has_buckets = bool(settings.S3_RAW_BUCKET and settings.S3_PARSED_BUCKET)
+            return all(cast(object, storages[name]) is not None for name in BUCKETS) and has_buckets
+        root = Path(settings.STORAGE_ROOT)  # made by the first upload
+        existing = next((path for path in (root, *root.parents) if path.exists()), None)
+        return existing is not None and existing.is_dir() and os.access(existing, os.W_OK)
     except (ImproperlyConfigured, InvalidStorageError, OSError):
         return False
 
 
-def _has_bucket_names() -> bool:
-    return bool(settings.S3_RAW_BUCKET and settings.S3_PARSED_BUCKET)
-
-
-def _writable(folder: Path) -> bool:
-    """Tell whether files can be put there: the folder itself, made by the first upload, or where it would be made."""
-    there = next((path for path in (folder, *folder.parents) if path.exists()), None)
-    return there is not None and there.is_dir() and os.access(there, os.W_OK)
-
-
 CHECKS: dict[str, Callable[[], bool]] = {
-    "process": _stays,
-    "database": _reachable,
-    "migrations": _migrated,
-    "storage": _stored,
+    "process": lambda: not worker_state.is_stopping(),
+    "database": is_database_reachable,
+    "migrations": is_migrated,
+    "storage": is_storage_configured,
 }

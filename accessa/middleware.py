@@ -1,4 +1,4 @@
-"""What holds for every request."""
+"""Middleware: correlation ids with one log line a request, and 503 while the database is unavailable."""
 
 from __future__ import annotations
 
@@ -22,92 +22,84 @@ from jobs import log_context, tracing
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.requests")
 
-_UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
-_TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?")  # W3C Trace Context
-_PARAMETER = re.compile(r"<(?:\w+:)?(\w+)>")
+UUID_TEXT = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?")  # W3C Trace Context
+PATH_PARAMETER = re.compile(r"<(?:\w+:)?(\w+)>")
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-# Answered as such, by Django or by DatabaseUnavailableMiddleware.
+# Errors that Django or DatabaseUnavailableMiddleware answers with a status of its own.
 EXPECTED = (Http404, PermissionDenied, SuspiciousOperation, OperationalError, InterfaceError)
-NOISE = frozenset({"/healthz", "/readyz", "/metrics"})  # asked every few seconds
+POLLED = frozenset({"/healthz", "/readyz", "/metrics"})  # every few seconds, by monitoring
 
 
 class CorrelationMiddleware:
-    """Give each request an id, the caller's own where it is one, and say in one line what became of the request."""
+    """Give each request an id, the caller's own if it has one, a span and one log line."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        given, began = str(correlation_id(request)), time.monotonic()
-        parent = request.headers.get("traceparent", "")
-        with log_context.isolated_log_context(request=given, correlation=given), _span(request, parent) as note:
+        request_id, began = str(correlation_id(request)), time.monotonic()
+        span: AbstractContextManager[tracing.SetAttributes] = nullcontext(lambda **_: None)
+        if request.path not in POLLED:
+            span = tracing.span("request", parent=request.headers.get("traceparent", ""), method=http_method(request))
+        with log_context.isolated_log_context(request=request_id, correlation=request_id), span as set_attributes:
             response = self.get_response(request)
-            response["X-Correlation-ID"] = given
-            note(route=route_template(request) or "", status=response.status_code, **_about())
-            _tell(request, response.status_code, time.monotonic() - began)
+            response["X-Correlation-ID"] = request_id
+            fields = structlog.contextvars.get_contextvars()
+            subjects = {name: fields[name] for name in ("correlation", "job", "document") if name in fields}
+            set_attributes(route=route_template(request) or "", status=response.status_code, **subjects)
+            _log_request(request, response.status_code, time.monotonic() - began)
         return response
 
     def process_exception(self, request: HttpRequest, error: Exception) -> None:
-        """Tell of what no view has answered; Django answers and logs it."""
+        """Report an unexpected error; Django answers and logs it."""
         if not isinstance(error, EXPECTED):
             tracing.report_error(error)
 
     def process_view(self, request: HttpRequest, view: object, args: object, kwargs: dict[str, object]) -> None:
-        """Name what the address names: only ids that are ids, never a file's name."""
-        named = {"job": kwargs.get("job_id"), "document": kwargs.get("document_id")}
-        found = {name: str(value) for name, value in named.items() if isinstance(value, UUID)}
-        structlog.contextvars.bind_contextvars(method=http_method(request), route=route_template(request), **found)
+        """Bind the ids in the path to the log context: UUIDs only, never a file's name."""
+        ids = {"job": kwargs.get("job_id"), "document": kwargs.get("document_id")}
+        fields = {name: str(pk) for name, pk in ids.items() if isinstance(pk, UUID)}
+        structlog.contextvars.bind_contextvars(method=http_method(request), route=route_template(request), **fields)
 
 
 def correlation_id(request: HttpRequest) -> UUID:
-    """Return the id that the caller gave in ``X-Correlation-ID`` or ``traceparent``, or a new one."""
-    given = request.headers.get("X-Correlation-ID", "")
-    if _UUID.fullmatch(given):
-        return UUID(given)
-    trace = _TRACEPARENT.fullmatch(request.headers.get("traceparent", ""))
+    """Return the id in ``X-Correlation-ID`` or ``traceparent``, or a new one."""
+    header = request.headers.get("X-Correlation-ID", "")
+    if UUID_TEXT.fullmatch(header):
+        return UUID(header)
+    trace = TRACEPARENT.fullmatch(request.headers.get("traceparent", ""))
     if trace and int(trace[1], 16):
         return UUID(trace[1])
     return uuid4()
 
 
 def http_method(request: HttpRequest) -> str:
-    """Return the method, if it is one: a client may send any word."""
+    """Return the method if it is a known one: a client may send any word."""
     return request.method if request.method in METHODS else "OTHER"
 
 
 def route_template(request: HttpRequest) -> str | None:
-    """Return the address as a template, as ``/documents/{document_id}``; None where nothing answers."""
+    """Return the path as a template, as ``/documents/{document_id}``; None where no view answers."""
     match = request.resolver_match
-    return "/" + _PARAMETER.sub(r"{\1}", match.route) if match else None
+    return "/" + PATH_PARAMETER.sub(r"{\1}", match.route) if match else None
 
 
-def _span(request: HttpRequest, parent: str) -> AbstractContextManager[tracing.SetAttributes]:
-    if request.path in NOISE:
-        return nullcontext(lambda **_: None)
-    return tracing.span("request", parent=parent, method=http_method(request))
-
-
-def _about() -> dict[str, str]:
-    """Return what the request turned out to be about."""
-    said = structlog.contextvars.get_contextvars()
-    return {name: said[name] for name in ("correlation", "job", "document") if name in said}
-
-
-def _tell(request: HttpRequest, status: int, seconds: float) -> None:
-    template = route_template(request)
-    quiet = template in NOISE and status < 500
-    level = logging.DEBUG if quiet else logging.WARNING if status >= 500 else logging.INFO
-    told: dict[str, Any] = {"method": http_method(request), "route": template, "status": status}
-    told["duration_ms"] = round(seconds * 1000, 1)
+def _log_request(request: HttpRequest, status: int, seconds: float) -> None:
+    route = route_template(request)
+    is_quiet = route in POLLED and status < 500
+    level = logging.DEBUG if is_quiet else logging.WARNING if status >= 500 else logging.INFO
+    fields: dict[str, Any] = {"method": http_method(request), "route": route, "status": status}
+    fields["duration_ms"] = round(seconds * 1000, 1)
     user: Any = vars(request).get("_cached_user") or vars(request).get("user")
-    # What is looked up already: asking a lazy user what it is would be a query, and fail where the database is away.
+    # A lazy user is not evaluated: that would be a query, and fail while the database is unavailable.
     if type(user) in (User, Caller):
-        told["user"] = str(user.pk)
-    log.log(level, "Request.", **told)
+        fields["user"] = str(user.pk)
+    log.log(level, "Request.", **fields)
 
 
 class DatabaseUnavailableMiddleware:
-    """Answer 503 wherever the database is missing, in middleware and admin too: it is not the request's fault."""
+    """Answer 503 where the database is unavailable, in middleware and admin too."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
@@ -116,6 +108,4 @@ class DatabaseUnavailableMiddleware:
         return self.get_response(request)
 
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
-        if not isinstance(error, (OperationalError, InterfaceError)):
-            return None
-        return database_unavailable(request)
+        return database_unavailable(request) if isinstance(error, (OperationalError, InterfaceError)) else None

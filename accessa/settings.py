@@ -1,4 +1,4 @@
-"""Every setting, read from the environment once. A wrong value stops the start with a sentence that names it."""
+"""Django settings, read from the environment once. An unreadable value ends the start with a sentence."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from typing import Any
 from django.core.exceptions import ImproperlyConfigured
 
 from accessa import settings_web
-from accessa.env import Env, var_folder
-from accessa.secret_key import local_secret
+from accessa.env import Env, local_secret, var_folder
 from accessa.settings_connectors import *  # noqa: F403
 from accessa.settings_statutes import *  # noqa: F403
 
-os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # onnxruntime reports to its maker unless told so before its import
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # onnxruntime sends telemetry unless this is set before its import
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 env = Env().require_positive("WEB_WORKERS", "WEB_THREADS", "PDF_CHILD_MEMORY_MB", "PDF_CPU_SECONDS")
@@ -25,7 +24,7 @@ ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=["127.0.0.1", "localhost", "[:
 VAR = var_folder(env)
 SECRET_KEY_IS_LOCAL = not env.str("SECRET_KEY", default="")  # `check --deploy` refuses it
 SECRET_KEY = env.str("SECRET_KEY", default="") or local_secret(VAR / "secret_key")
-SECRET_KEY_FALLBACKS = env.list("SECRET_KEY_FALLBACKS", default=[])  # what old keys signed still holds
+SECRET_KEY_FALLBACKS = env.list("SECRET_KEY_FALLBACKS", default=[])  # signatures of old keys remain valid
 
 INSTALLED_APPS = [
     "accessa",
@@ -84,7 +83,7 @@ AUTH_PASSWORD_VALIDATORS = settings_web.PASSWORD_RULES
 LOGIN_URL = "portal:sign-in"
 LOGIN_REDIRECT_URL = "portal:home"
 LOGOUT_REDIRECT_URL = "portal:sign-in"
-TRUSTED_PROXIES = env.int("TRUSTED_PROXIES", default=0)  # how many of our own proxies name the client's address
+TRUSTED_PROXIES = env.int("TRUSTED_PROXIES", default=0)  # number of our own proxies, which set X-Forwarded-For
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 STATIC_URL = "static/"
 STATIC_ROOT = env.str("STATIC_ROOT", default="") or None
@@ -122,8 +121,8 @@ TENANT_ROLE = "accessa_client"
 # --- files ----------------------------------------------------------------------------------------------------------
 PUBLIC_URL = env.str("PUBLIC_URL", default="http://127.0.0.1:8000").rstrip("/")
 STORAGE_ROOT = Path(env.str("STORAGE_ROOT", default=str(VAR / "storage")))
-# A key that is set chooses the S3, and STORAGE overrules it ("s3" without keys: what AWS gives the machine, a role).
-# Which S3: S3_ENDPOINT_URL; without it SUPABASE_URL's; without both AWS.
+# An S3 key selects S3 unless STORAGE is set ("s3" without keys uses the machine's role at AWS). The endpoint is
+# S3_ENDPOINT_URL; without it SUPABASE_URL's; without both AWS.
 S3_ACCESS_KEY_ID = env.str("S3_ACCESS_KEY_ID", default="")
 S3_SECRET_ACCESS_KEY = env.str("S3_SECRET_ACCESS_KEY", default="")
 S3_SESSION_TOKEN = ""
@@ -172,9 +171,9 @@ MAX_SEARCH_RESULTS = env.int("MAX_SEARCH_RESULTS", default=50)
 MAX_QUERY_CHARS = env.int("MAX_QUERY_CHARS", default=8_000)
 DATA_UPLOAD_MAX_MEMORY_SIZE = 256 * 1024  # JSON bodies only; files are streamed past Django's parsers
 
-# --- the machine (DESIGN §4) ----------------------------------------------------------------------------------------
+# --- jobs (DESIGN §4) ---------------------------------------------------------------------------------------------
 JOBS_PIPELINES = env.str("JOBS_PIPELINES", default="accessa.pipelines.PIPELINES")
-JOBS_FINGERPRINT = "accessa.config_digest.compute_digests"  # what a cluster says of its configuration
+JOBS_FINGERPRINT = "accessa.config_digest.compute_digests"  # a cluster's digests of its configuration
 JOBS_PERIODIC_TASKS = [
     "documents.periodic.delete_removed_objects",
     "documents.periodic.start_vendor_deletions",
@@ -199,9 +198,9 @@ JOBS_SIDE_QUEUES = [
 JOBS_ACTIVE_PER_USER = env.int("JOBS_ACTIVE_PER_USER", default=2)  # MVP context §9
 JOBS_MAX_RETRIES = env.int("JOBS_MAX_RETRIES", default=3)
 JOBS_RETRY_BASE_SECONDS = env.float("JOBS_RETRY_BASE_SECONDS", default=3.0)  # waits of 3, 6 and 12 s
-JOBS_LEASE_SECONDS = env.float("JOBS_LEASE_SECONDS", default=20.0)  # an orphan is picked up within 30 s
+JOBS_LEASE_SECONDS = env.float("JOBS_LEASE_SECONDS", default=20.0)  # an expired lease is claimed within 30 s
 JOBS_DRAIN_SECONDS = env.float("JOBS_DRAIN_SECONDS", default=2.0)
-JOBS_STOP_GRACE_SECONDS = env.float("JOBS_STOP_GRACE_SECONDS", default=15.0)  # then what is held is released
+JOBS_STOP_GRACE_SECONDS = env.float("JOBS_STOP_GRACE_SECONDS", default=15.0)  # then leases are released
 JOBS_STOP_SECONDS = env.float("JOBS_STOP_SECONDS", default=27.0)  # then the cluster is killed; promised: 30
 JOBS_HANG_SECONDS = env.float("JOBS_HANG_SECONDS", default=15.0)  # due work unclaimed for so long ends the cluster
 JOBS_PERIODIC_SECONDS = env.float("JOBS_PERIODIC_SECONDS", default=30.0)
@@ -210,10 +209,10 @@ WORKERS = env.int("WORKERS", default=2)
 Q_CLUSTER: dict[str, Any] = {
     "name": "accessa",
     "workers": WORKERS,
-    "queue_limit": WORKERS,  # rings carry no state: more of them waiting would only delay a stop
+    "queue_limit": WORKERS,  # notifications carry no state: a longer queue would only delay a stop
     "bulk": 1,
-    "timeout": -1,  # none: the machine has a time limit of its own for each stage
-    "retry": 43_200,  # a ring needs no second delivery: the row decides (SQS allows no more)
+    "timeout": -1,  # none: each stage has a time limit of its own
+    "retry": 43_200,  # a notification needs no second delivery: the row decides (SQS allows no more)
     "save_limit": -1,  # 0 and more lock the table of successes at every finish
     "catch_up": False,
     "scheduler": False,
@@ -229,7 +228,7 @@ elif env.str("DOORBELL_SQS_REGION", default=""):
 else:
     Q_CLUSTER["broker_class"] = "jobs.cluster.broker.NotifyBroker"
 
-# --- vendors: a key that is set chooses its vendor, for web and workers alike; PARSER and EMBEDDER overrule it --------
+# --- vendors: a key selects its vendor, for web and workers, unless PARSER or EMBEDDER is set ------------------------
 LLAMAPARSE_API_KEY = env.str("LLAMAPARSE_API_KEY", default="")
 LLAMAPARSE_BASE_URL = env.str("LLAMAPARSE_BASE_URL", default="https://api.cloud.llamaindex.ai")
 LLAMAPARSE_TIER = env.str("LLAMAPARSE_TIER", default="cost_effective")
@@ -237,9 +236,9 @@ LLAMAPARSE_VERSION = env.str("LLAMAPARSE_VERSION", default="2026-09-28")  # pinn
 LLAMAPARSE_CREDITS_PER_PAGE = env.float("LLAMAPARSE_CREDITS_PER_PAGE", default=3.0)
 LLAMAPARSE_CENTS_PER_CREDIT = env.float("LLAMAPARSE_CENTS_PER_CREDIT", default=0.125)  # $1.25 for 1,000
 LLAMAPARSE_REQUESTS_PER_MINUTE = env.int("LLAMAPARSE_REQUESTS_PER_MINUTE", default=600)
-# The newest signs what is submitted, all of them verify. Without any, one is derived from SECRET_KEY.
+# The newest signs submissions, all of them verify. Without any, one is derived from SECRET_KEY.
 LLAMAPARSE_WEBHOOK_SECRETS = env.list("LLAMAPARSE_WEBHOOK_SECRETS", default=[])
-# LlamaCloud calls public HTTPS addresses only; without one the poller finds every parse.
+# LlamaCloud calls public HTTPS addresses only; without one every parse is polled.
 LLAMAPARSE_CALLBACK_URL = env.str(
     "LLAMAPARSE_CALLBACK_URL", default=f"{PUBLIC_URL}/webhooks/llamaparse" if PUBLIC_URL.startswith("https:") else ""
 )
@@ -249,12 +248,14 @@ OPENAI_CENTS_PER_MILLION_TOKENS = env.float("OPENAI_CENTS_PER_MILLION_TOKENS", d
 OPENAI_REQUESTS_PER_MINUTE = env.int("OPENAI_REQUESTS_PER_MINUTE", default=3_000)
 OPENAI_TOKENS_PER_MINUTE = env.int("OPENAI_TOKENS_PER_MINUTE", default=1_000_000)
 BOOTS_BRAIN_URL = env.str("BOOTS_BRAIN_URL", default="")  # EMBEDDER=remote: another deployment's /internal/embed
-BRAIN_API_SECRET = env.str("BRAIN_API_SECRET", default="")  # shared by who asks and who answers (spec 002 §1)
+BRAIN_API_SECRET = env.str("BRAIN_API_SECRET", default="")  # shared by both deployments (spec 002 §1)
 VENDOR_TIMEOUT_SECONDS = env.float("VENDOR_TIMEOUT_SECONDS", default=60.0)
-VENDOR_BREAKER_FAULTS = env.int("VENDOR_BREAKER_FAULTS", default=3)  # fewer than a job's tries: an outage buries none
+VENDOR_BREAKER_FAULTS = env.int(
+    "VENDOR_BREAKER_FAULTS", default=3
+)  # fewer than a job's attempts: an outage discards none
 VENDOR_BREAKER_SECONDS = env.float("VENDOR_BREAKER_SECONDS", default=15.0)  # then one probe
 TENANT_DAILY_CENTS = env.float("TENANT_DAILY_CENTS", default=0.0)  # 0: no limit; `manage.py budget` sets a tenant's own
-TOKENS_PER_PAGE = env.int("TOKENS_PER_PAGE", default=700)  # what a page is taken for before its text is known
+TOKENS_PER_PAGE = env.int("TOKENS_PER_PAGE", default=700)  # estimate before a page's text is known
 
 # --- parsing, chunking, embedding -----------------------------------------------------------------------------------
 PARSER = env.str("PARSER", default="llamaparse" if LLAMAPARSE_API_KEY else "local")
@@ -271,7 +272,7 @@ CHUNKERS = ("statutes.chunking.articles.CHUNKER",)  # those of apps that `embedd
 REUSE_ACROSS_TENANTS = env.bool("REUSE_ACROSS_TENANTS", default=False)  # a price tells what other tenants have
 # A tenant's vectors are compared one by one up to so many passages: measured by `benchmarks search`.
 SEARCH_EXACT_PASSAGES = env.int("SEARCH_EXACT_PASSAGES", default=3_000)
-CAMPAIGN_JOBS = env.int("CAMPAIGN_JOBS", default=20)  # in the queue at once: what a pause lets run
+CAMPAIGN_JOBS = env.int("CAMPAIGN_JOBS", default=20)  # in the queue at once: these still run after a pause
 INDEX_PROBE_SECONDS = env.float("INDEX_PROBE_SECONDS", default=2.0)
 
 METRICS_TOKEN = env.str("METRICS_TOKEN", default="")  # without one /metrics answers direct calls of this host only

@@ -1,11 +1,10 @@
-"""The settings of the connector worker (spec 002): accessa.settings takes them all."""
+"""Settings of the connectors (spec 002), imported by accessa.settings."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from accessa.env import Env, var_folder
-from accessa.secret_key import local_secret
+from accessa.env import Env, local_secret, var_folder
 
 __all__ = [
     "CONNECTORS", "DRIVE_INITIAL_SYNC_MAX_FILES", "GMAIL_INITIAL_SYNC_MAX_THREADS", "IMPORTS_PER_DAY",
@@ -15,7 +14,7 @@ __all__ = [
     "TOKEN_REFRESH_SKEW_SECONDS",
 ]  # fmt: skip
 
-# By provider: where tenants consent, where tokens come from and are revoked, and where the records are.
+# By provider: the addresses of consent, tokens, revocation and records.
 # developers.hubspot.com/docs/apps/developer-platform/build-apps/authentication/oauth,
 # developers.google.com/identity/protocols/oauth2/web-server,
 # developer.intuit.com/app/developer/qbo/docs/develop/authentication-and-authorization/oauth-2.0
@@ -57,65 +56,53 @@ PROVIDERS: dict[str, dict[str, str]] = {
         "scopes": "openid https://www.googleapis.com/auth/gmail.readonly",
     },
 }
-# Whose client id and secret a provider's variables are called by: Google's two share one.
+# The prefix of a provider's client id and secret: Google's two share one.
 CLIENTS = {"hubspot": "HUBSPOT", "google_drive": "GOOGLE", "quickbooks": "QUICKBOOKS", "gmail": "GOOGLE"}
-# Calls a minute that one connection may make, below what each provider allows it: HubSpot 100 in 10 s, QuickBooks 500
+# Calls a minute of one connection, below the limit of each provider: HubSpot 100 in 10 s, QuickBooks 500
 # a minute, Gmail 6,000 units a minute of which a thread costs 10, Drive 12,000 a minute and user.
-PACES = {"hubspot": 540, "google_drive": 1_200, "quickbooks": 450, "gmail": 540}
+RATE_LIMITS = {"hubspot": 540, "google_drive": 1_200, "quickbooks": 450, "gmail": 540}
 
 
 def provider_settings(env: Env) -> dict[str, dict[str, Any]]:
-    """Return CONNECTORS: by provider, ``client_id``, ``client_secret``, ``transport``, pace and the addresses above.
+    """Return CONNECTORS: by provider, OAuth client, transport, rate limit and the addresses above.
 
-    HUBSPOT_API_URL and the like replace an address; QuickBooks' sandbox, say, or a stand-in.
+    HUBSPOT_API_URL and the like replace an address: QuickBooks' sandbox, say, or a fake.
     """
-    found: dict[str, dict[str, Any]] = {}
-    for provider, known in PROVIDERS.items():
-        client, own = CLIENTS[provider], provider.upper()
-        found[provider] = {
-            "client_id": env.str(f"{client}_CLIENT_ID", default=""),
-            "client_secret": env.str(f"{client}_CLIENT_SECRET", default=""),
-            "transport": env.str(f"{own}_TRANSPORT", default="rest"),  # or mcp
-            "requests_per_minute": env.int(f"{own}_REQUESTS_PER_MINUTE", default=PACES[provider]),
-            **{name: env.str(f"{own}_{name.upper()}", default=value) for name, value in known.items()},
+    return {
+        provider: {
+            "client_id": env.str(f"{CLIENTS[provider]}_CLIENT_ID", default=""),
+            "client_secret": env.str(f"{CLIENTS[provider]}_CLIENT_SECRET", default=""),
+            "transport": env.str(f"{provider.upper()}_TRANSPORT", default="rest"),  # or mcp
+            "requests_per_minute": env.int(f"{provider.upper()}_REQUESTS_PER_MINUTE", default=RATE_LIMITS[provider]),
+            **{name: env.str(f"{provider.upper()}_{name.upper()}", default=url) for name, url in addresses.items()},
         }
-    return found
-
-
-def variables() -> frozenset[str]:
-    """Return the names that ``providers`` puts together."""
-    own = {f"{provider.upper()}_{name.upper()}" for provider, known in PROVIDERS.items() for name in known}
-    clients = {f"{client}_{name}" for client in CLIENTS.values() for name in ("CLIENT_ID", "CLIENT_SECRET")}
-    ours = {f"{provider.upper()}_{name}" for provider in PROVIDERS for name in ("TRANSPORT", "REQUESTS_PER_MINUTE")}
-    return frozenset(own | clients | ours)
-
-
-def _vault_keys() -> list[str]:
-    """Return the keys of the token vault, the newest first; a laptop's own, which ``check --deploy`` refuses."""
-    return env.list("INTEGRATIONS_VAULT_KEYS", default=[]) or [local_secret(VAR / "vault_key")]
+        for provider, addresses in PROVIDERS.items()
+    }
 
 
 env = Env()
 VAR = var_folder(env)
 
 CONNECTORS = provider_settings(env)
-# Where each provider's module is, whose ``rest`` and ``mcp`` hold its clients. "hubspot=testing.instant" replaces one.
+# Each provider's module. A variable as "hubspot=testing.fakes.instant_provider" replaces one.
 INTEGRATIONS_PROVIDERS = {provider: f"integrations.providers.{provider}" for provider in PROVIDERS} | {
     name: module for name, _, module in (pair.partition("=") for pair in env.list("INTEGRATIONS_PROVIDERS", default=[]))
 }
 INTEGRATIONS_USE_FIXTURES = env.bool("INTEGRATIONS_USE_FIXTURES", default=False)
-INTEGRATIONS_VAULT_KEYS = _vault_keys()
-INTEGRATIONS_VAULT_KEY_IS_LOCAL = not env.list("INTEGRATIONS_VAULT_KEYS", default=[])
-# Refreshed before they end, so that a page never begins with a token that ends in it (spec 002 §2).
+INTEGRATIONS_VAULT_KEYS = env.list("INTEGRATIONS_VAULT_KEYS", default=[])  # the newest first
+INTEGRATIONS_VAULT_KEY_IS_LOCAL = not INTEGRATIONS_VAULT_KEYS  # `check --deploy` refuses it
+if INTEGRATIONS_VAULT_KEY_IS_LOCAL:
+    INTEGRATIONS_VAULT_KEYS = [local_secret(VAR / "vault_key")]
+# Tokens are refreshed before they expire, so that none expires during a page (spec 002 §2).
 TOKEN_REFRESH_SKEW_SECONDS = env.int("TOKEN_REFRESH_SKEW_SECONDS", default=60)
 INGESTION_WORK = env.str("INGESTION_WORK", default="integrations.sync.page_worker.run_page")  # of one page
 INGESTION_VT_SECONDS = env.int("INGESTION_VT_SECONDS", default=300)  # spec 002 §4
 INGESTION_MAX_DELIVERIES = env.int("INGESTION_MAX_DELIVERIES", default=5)  # spec 002 §4
 INGESTION_PAGE_SIZE = env.int("INGESTION_PAGE_SIZE", default=100)  # HubSpot's most
 INGESTION_PAGE_SECONDS = env.int("INGESTION_PAGE_SECONDS", default=900)  # then the worker ends itself
-# Workers of a cluster that may be at connectors' pages at once; 0: half of them, at least one.
+# Workers of a cluster that may process connectors' pages at once; 0: half of them, at least one.
 INGESTION_WORKERS = env.int("INGESTION_WORKERS", default=0)
-# What a delta reads again: searches of providers lag behind their writes.
+# A delta sync reads this much again: searches of providers lag behind their writes.
 INGESTION_OVERLAP_SECONDS = env.int("INGESTION_OVERLAP_SECONDS", default=300)
 # An account may hold 100,000 threads, and each costs an embedding (spec 002, decision 4).
 GMAIL_INITIAL_SYNC_MAX_THREADS = env.int("GMAIL_INITIAL_SYNC_MAX_THREADS", default=500)

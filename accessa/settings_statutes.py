@@ -1,4 +1,4 @@
-"""The settings of the statute worker (spec 004): accessa.settings takes them all."""
+"""Settings of the statute worker (spec 004), imported by accessa.settings."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ __all__ = [
 env = Env()
 
 SQS_QUEUE_URL = env.str("SQS_QUEUE_URL", default="")
-SQS_PRIORITY_QUEUE_URL = env.str("SQS_PRIORITY_QUEUE_URL", default="")  # asked first, if there is one
+SQS_PRIORITY_QUEUE_URL = env.str("SQS_PRIORITY_QUEUE_URL", default="")  # read first, if set
 SQS_REGION = env.str("SQS_REGION", default="us-east-1")
 SQS_ENDPOINT_URL = env.str("SQS_ENDPOINT_URL", default="") or None
 SQS_WAIT_SECONDS = env.int("SQS_WAIT_SECONDS", default=20)  # long polling's most
 SQS_VISIBILITY_SECONDS = env.int("SQS_VISIBILITY_SECONDS", default=300)  # renewed every third while work goes on
 SQS_MESSAGES_AT_ONCE = env.int("SQS_MESSAGES_AT_ONCE", default=1)  # spec 004 §3.1
-# Laws that are worked on at once: beyond JOBS_ACTIVE_PER_USER, each gives way to tenants between its stages.
+# Active jobs of statutes: more than JOBS_ACTIVE_PER_USER, each yields to tenants between its stages.
 STATUTES_AT_ONCE = env.int("STATUTES_AT_ONCE", default=8)
 JOBS_ACTIVE_OF = {SYSTEM_TENANT_ID: STATUTES_AT_ONCE}
 STATUTES_BUCKET = env.str("STATUTES_BUCKET", default="")
-# Which others a message may name: what it names, every tenant may find.
+# Other buckets that a message may name: every tenant can search their statutes.
 STATUTES_RAW_BUCKETS = [name.strip() for name in env.list("STATUTES_RAW_BUCKETS", default=[])]
 STATUTES_S3_ENDPOINT_URL = env.str("STATUTES_S3_ENDPOINT_URL", default="") or None
 STATUTES_MAX_BYTES = env.int("STATUTES_MAX_BYTES", default=100 * 1024 * 1024)
 STATUTES_EMBEDDER = env.str("STATUTES_EMBEDDER", default="")  # titan, openai, local …; empty: EMBEDDER
-# Whose first passages are embedded with another model than EMBEDDER: those of the corpus.
+# Tenants whose documents are embedded with another model than EMBEDDER: the system tenant.
 EMBEDDERS_OF = {SYSTEM_TENANT_ID: STATUTES_EMBEDDER} if STATUTES_EMBEDDER else {}
-STATUTES_REPROCESS_MOST = env.int("STATUTES_REPROCESS_MOST", default=3)  # messages for what a law is missing
-STATUTES_FAILED_DAYS = env.int("STATUTES_FAILED_DAYS", default=30)  # then what failed is taken out; 0: never
-STATUTES_LAMBDA = env.str("STATUTES_LAMBDA", default="")  # invoked with the manifest's place when a law is uploaded
+STATUTES_REPROCESS_MOST = env.int("STATUTES_REPROCESS_MOST", default=3)  # messages for a statute's missing vectors
+STATUTES_FAILED_DAYS = env.int("STATUTES_FAILED_DAYS", default=30)  # then failed versions are deleted; 0: never
+STATUTES_LAMBDA = env.str("STATUTES_LAMBDA", default="")  # invoked with the manifest's key when a statute is uploaded
 TITAN_MODEL = env.str("TITAN_MODEL", default="amazon.titan-embed-text-v1")  # 1536 wide; v2 is padded
 TITAN_REGION = env.str("TITAN_REGION", default="us-east-1")
 TITAN_ENDPOINT_URL = env.str("TITAN_ENDPOINT_URL", default="") or None

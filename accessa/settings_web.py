@@ -1,4 +1,4 @@
-"""Settings of what people and machines look at: the API and its schema, the admin, what pages may load, logs."""
+"""Settings of the web: REST framework, OpenAPI schema, admin, content security policies, logging."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ TENANT_PAGES: dict[str, Any] = {
     "base-uri": ["'none'"],
     "frame-ancestors": ["'none'"],
 }
-# unfold's pages are run by Alpine, which evaluates attributes and sets styles. Still no script is taken from a page.
+# unfold uses Alpine, which evaluates attributes and sets styles. Inline scripts stay forbidden.
 ADMIN_PAGES = TENANT_PAGES | {
     "script-src": ["'self'", "'unsafe-eval'"],
     "style-src": ["'self'", "'unsafe-inline'"],
@@ -102,8 +102,8 @@ CONTENT_SECURITY_POLICY: dict[str, Any] = {"DIRECTIVES": TENANT_PAGES}
 
 
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
-# Below WARNING these repeat what they send and get.
-TALKATIVE = (
+# Below WARNING these libraries log requests and responses.
+VERBOSE = (
     "httpx", "httpx2", "httpcore", "httpcore2", "openai", "llama_cloud", "botocore", "boto3", "urllib3", "s3transfer",
     "sentry_sdk", "opentelemetry", "PIL", "markdown_it",
 )  # fmt: skip
@@ -124,7 +124,7 @@ def templates(folder: Path) -> list[dict[str, Any]]:
 
 
 def logging(level: str, form: str = "", *, debug: bool = False) -> dict[str, Any]:
-    """Everything to stderr: JSON for machines, text where a person looks (DEBUG, or a terminal)."""
+    """Return LOGGING: all to stderr, as JSON or, for DEBUG or a terminal, as text."""
     level = level.upper()
     if level not in LEVELS:
         raise ImproperlyConfigured(f"LOG_LEVEL must be one of {', '.join(LEVELS)}.")
@@ -139,16 +139,16 @@ def logging(level: str, form: str = "", *, debug: bool = False) -> dict[str, Any
         "handlers": {"console": {"class": "accessa.observability.logs.SafeStreamHandler", "formatter": "line"}},
         "root": {"handlers": ["console"], "level": level},
         "loggers": {
-            # Django gives these handlers of their own, one of which mails requests to admins.
+            # Django's own handlers of these print twice, or mail requests to admins.
             "django": {"handlers": [], "level": "NOTSET", "propagate": True},
             "django.server": {"handlers": [], "level": "NOTSET", "propagate": True},
             "django-q": {"level": "WARNING"},
-            # Bugs, by their frames; of what is answered 503 the request's own line tells.
+            # Bugs, by their frames; a 503 is in the request's own line.
             "django.request": {"level": "ERROR", "filters": ["raised"]},
             "django.security.DisallowedHost": {"level": "CRITICAL"},  # any stranger can send one: answered 400
             "django.db.backends": {"level": "INFO"},  # its DEBUG is every statement with its values
             "pdf_oxide": {"level": "ERROR"},
-            "mcp": {"level": "CRITICAL"},  # repeats what is sent and answered; what failed the gate tells by its code
-            **{name: {"level": "WARNING"} for name in TALKATIVE},
+            "mcp": {"level": "CRITICAL"},  # logs requests and responses; failures have their code in our own lines
+            **{name: {"level": "WARNING"} for name in VERBOSE},
         },
     }

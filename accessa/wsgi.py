@@ -1,4 +1,4 @@
-"""What gunicorn serves."""
+"""WSGI application."""
 
 import os
 

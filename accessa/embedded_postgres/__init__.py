@@ -1,1 +1,1 @@
-"""A PostgreSQL with pgvector out of a wheel, for those who bring none."""
+"""Embedded PostgreSQL with pgvector, from a wheel, for development machines."""

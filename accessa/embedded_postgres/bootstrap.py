@@ -1,4 +1,4 @@
-"""What only a superuser can make, once per data directory: extensions, roles, the database."""
+"""Bootstrap of a data directory as superuser: roles, extensions, the database."""
 
 import hashlib
 from pathlib import Path
@@ -22,14 +22,14 @@ ROLES = (
 )
 EXTENSIONS = """
     DO $$
-    DECLARE wanted text;
+    DECLARE extension_name text;
     BEGIN
         CREATE EXTENSION IF NOT EXISTS vector;
         ALTER EXTENSION vector UPDATE;
-        FOR wanted IN
+        FOR extension_name IN
             SELECT name FROM pg_available_extensions WHERE name IN ('pg_trgm', 'unaccent', 'pg_stat_statements')
         LOOP
-            EXECUTE format('CREATE EXTENSION IF NOT EXISTS %I', wanted);
+            EXECUTE format('CREATE EXTENSION IF NOT EXISTS %I', extension_name);
         END LOOP;
     END $$
 """
@@ -44,14 +44,14 @@ def is_done(data: Path) -> bool:
 
 
 def prepare(host: Path) -> None:
-    """Safe to run again. A database made by an older version gets its extensions' updates too."""
+    """Create or update roles, extensions and database. Idempotent: an older version's database is updated too."""
     with _superuser(host, "postgres") as postgres:
         for statement in ROLES:
             postgres.execute(statement)
-        found = postgres.execute("SELECT FROM pg_database WHERE datname = %s", [DATABASE]).rowcount
+        exists = postgres.execute("SELECT FROM pg_database WHERE datname = %s", [DATABASE]).rowcount
     with _superuser(host, "template1") as template:
         template.execute(EXTENSIONS)
-    if found:
+    if exists:
         with _superuser(host, DATABASE) as database:
             database.execute(EXTENSIONS)
         return

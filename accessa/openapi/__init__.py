@@ -1,1 +1,1 @@
-"""What the OpenAPI schema says beyond what the views and serializers say themselves."""
+"""Additions to the OpenAPI schema that drf-spectacular generates."""

@@ -1,4 +1,4 @@
-"""How gunicorn serves the API: `gunicorn accessa.wsgi:application -c python:accessa.server.gunicorn_conf`."""
+"""Gunicorn configuration: `gunicorn accessa.wsgi:application -c python:accessa.server.gunicorn_conf`."""
 
 import os
 import socket
@@ -19,11 +19,11 @@ bind = f"127.0.0.1:{os.environ.get('PORT', '8000')}"
 worker_class = "gthread"
 workers = int(os.environ.get("WEB_WORKERS", "2"))
 threads = int(os.environ.get("WEB_THREADS", "16"))
-timeout = 120  # of a worker that shows no life; a slow upload occupies a thread, not its worker
-graceful_timeout = 25  # the supervisor promises 30
+timeout = 120  # without a heartbeat; a slow upload occupies a thread, not its worker
+graceful_timeout = 25  # the supervisor kills after 30
 control_socket_disable = True  # would be written to the home folder
 worker_tmp_dir = "/dev/shm" if Path("/dev/shm").is_dir() and os.access("/dev/shm", os.W_OK) else None  # noqa: S108
-accesslog = None  # accessa.middleware tells of each request by its route: paths and queries are not for logs
+accesslog = None  # accessa.middleware logs each request by its route: paths and queries are not for logs
 STALLED_SECONDS = 60
 SILENT_SECONDS = 10
 
@@ -35,7 +35,7 @@ logs.configure_logging(settings_web.logging(level, form, debug=debug))
 
 
 class RedactingLogger(Logger):  # type: ignore[misc]  # gunicorn has no types
-    """Hands its lines to the project's handler, whatever files gunicorn was told to write to."""
+    """Pass all lines to the project's handler, whatever files gunicorn is configured to write to."""
 
     def setup(self, cfg: Any) -> None:
         super().setup(cfg)
@@ -45,10 +45,10 @@ class RedactingLogger(Logger):  # type: ignore[misc]  # gunicorn has no types
             log.propagate = True
 
     def exception(self, msg: Any, *args: Any, **kwargs: Any) -> None:
-        super().exception(msg, *(str(value).partition("?")[0] for value in args), **kwargs)
+        super().exception(msg, *(str(arg).partition("?")[0] for arg in args), **kwargs)
 
     def access(self, resp: Any, req: Any, environ: Any, request_time: Any) -> None:
-        """For who asks for --access-logfile: what was refused before Django saw it is here only."""
+        """Log requests for --access-logfile: those refused before Django are here only."""
         if self.cfg.accesslog:
             path = redact(str(environ.get("PATH_INFO", "")))
             self.access_log.info("%s %s %s", environ.get("REQUEST_METHOD"), path, str(resp.status).partition(" ")[0])
@@ -58,19 +58,18 @@ logger_class = RedactingLogger
 
 
 def post_worker_init(worker: Any) -> None:
-    """A connection that sends no whole request gives its thread back. Accepted sockets inherit this from the listener.
+    """Set a receive timeout, so that an idle connection frees its thread. Accepted sockets inherit it.
 
-    Only so far: who sends a byte now and then still holds a thread. In production a buffering proxy stands in front.
+    A client that sends a byte now and then still holds a thread: in production a buffering proxy stands in front.
     """
     worker_state.register_worker(worker)
     tracing.start_tracers()
-    import_string(
-        "documents.storage.file_cache.start_eviction"
-    )()  # by its name: this file is read before Django is loaded
+    # By its name: this file is imported before Django is loaded.
+    import_string("documents.storage.file_cache.start_eviction")()
     for listener in worker.sockets:
         listener.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", SILENT_SECONDS, 0))
 
 
 def pre_request(worker: Any, request: Any) -> None:
-    """A client that stops sending in the middle of a body gives its thread back."""
+    """Set a timeout for bodies, so that a client that stops sending frees its thread."""
     request.unreader.sock.settimeout(STALLED_SECONDS)

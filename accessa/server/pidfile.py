@@ -1,4 +1,4 @@
-"""One process at a time: a file with its number, locked for as long as it lives."""
+"""Pidfile with a lock: one process at a time."""
 
 import fcntl
 import os
@@ -15,7 +15,7 @@ class AlreadyRunning(Exception):
 
 @contextmanager
 def lock_pidfile(path: Path) -> Iterator[None]:
-    """Hold the file while the block runs. The lock dies with us, so what a crash leaves behind holds nobody up."""
+    """Lock the file while the block runs. The lock ends with the process, also after a crash."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+") as file:
         try:
@@ -30,7 +30,7 @@ def lock_pidfile(path: Path) -> Iterator[None]:
 
 
 def read_pid(path: Path) -> int | None:
-    """The process that holds the file, or None."""
+    """Return the id of the process that holds the file, or None."""
     try:
         with path.open() as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -42,7 +42,7 @@ def read_pid(path: Path) -> int | None:
 
 
 def stop_process(path: Path, timeout: float) -> bool:
-    """End the holder by SIGTERM and wait for it; says whether there was one. Raises TimeoutError."""
+    """Send SIGTERM to the holder and wait for its end; return whether there was one. Raises TimeoutError."""
     process = read_pid(path)
     if process is None:
         return False

@@ -1,4 +1,4 @@
-"""What `manage.py serve` keeps up: the API under gunicorn, the workers under django-q2, the consumer of statutes."""
+"""Programs of `manage.py serve`: the API under gunicorn, the workers under django-q2, the consumer of statutes."""
 
 import http.client
 import os
@@ -25,7 +25,7 @@ class Address:
 
     @classmethod
     def parse(cls, text: str) -> "Address":
-        """`host:port` or `port`. Raises ValueError."""
+        """Parse `host:port` or `port`. Raises ValueError."""
         host, _, port = text.rpartition(":")
         return cls(host.strip("[]") or "127.0.0.1", int(port))
 
@@ -35,7 +35,7 @@ class Address:
 
     @property
     def url(self) -> str:
-        """Where this machine finds it."""
+        """Return the URL on this machine."""
         here = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)  # noqa: S104
         return "http://" + Address(here, self.port).bind
 
@@ -50,7 +50,7 @@ class Address:
         return True
 
     def answers(self) -> bool:
-        """Does the API answer, whatever it says?"""
+        """Tell whether the API answers, with any status."""
         connection = http.client.HTTPConnection(self.url.removeprefix("http://"), timeout=2)
         try:
             connection.request("GET", "/healthz")
@@ -66,19 +66,19 @@ def programs(address: Address) -> list[Program]:
     # Signed URLs must lead back to where we listen.
     environment = {"PUBLIC_URL": os.environ.get("PUBLIC_URL") or address.url}
     api = ["gunicorn", "accessa.wsgi:application", "-c", "python:accessa.server.gunicorn_conf", "--bind", address.bind]
-    kept = [
+    running = [
         Program("the API", [sys.executable, "-m", *api], REPOSITORY, environment),
         Program("the workers", [sys.executable, "manage.py", "qcluster"], REPOSITORY, environment),
     ]
     if settings.SQS_QUEUE_URL:
         consume = [sys.executable, "manage.py", "consume_sqs"]
-        kept.append(Program("the statutes' consumer", consume, REPOSITORY, environment))
-    return kept
+        running.append(Program("the statutes' consumer", consume, REPOSITORY, environment))
+    return running
 
 
 @contextmanager
 def publish_address(folder: Path, address: Address) -> Iterator[None]:
-    """Let doctor know where we listen while the block runs, unless a PUBLIC_URL was chosen, which it knows."""
+    """Write the address to a file for doctor while the block runs, unless PUBLIC_URL is set."""
     if not os.environ.get("PUBLIC_URL"):
         (folder / ADDRESS).write_text(address.url)
     try:
@@ -88,7 +88,7 @@ def publish_address(folder: Path, address: Address) -> Iterator[None]:
 
 
 def published_url(folder: Path) -> str:
-    """Return where the `serve` of this folder is, if one runs and chose its PUBLIC_URL itself; else nothing."""
+    """Return the address of the running `serve` of this folder, unless it has a PUBLIC_URL of its own."""
     if pidfile.read_pid(folder / PIDFILE) is None or not (folder / ADDRESS).exists():
         return ""
     return (folder / ADDRESS).read_text()

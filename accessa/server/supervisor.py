@@ -1,4 +1,4 @@
-"""Keeps programs running: starts them, starts them again when they die, stops them together."""
+"""Process supervisor: starts programs, restarts them with backoff, stops them together."""
 
 import ctypes
 import os
@@ -17,7 +17,7 @@ LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None  # loaded here: be
 STOP_SECONDS = 30.0
 FIRST_WAIT = 0.5
 LONGEST_WAIT = 30.0
-SETTLED_SECONDS = 10.0  # what ran for so long did not die of its start
+SETTLED_SECONDS = 10.0  # a process that ran this long did not fail at its start
 TICK = 0.1
 
 
@@ -34,7 +34,7 @@ def say(line: str) -> None:
 
 
 class Child:
-    """One program's process, in a session of its own."""
+    """The process of a program, in a session of its own."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -52,12 +52,14 @@ class Child:
             env={**os.environ, **self.program.environment},
             stdin=subprocess.DEVNULL,
             start_new_session=True,  # a terminal's Ctrl-C reaches us alone
-            preexec_fn=lambda: _end_with(parent),
+            preexec_fn=lambda: _terminate_with_parent(parent),
         )
 
     def reap(self) -> int | None:
-        """The exit code of a process that ended by itself, once, after ending what is left of its group."""
-        if self.process is None or not _has_ended(self.process.pid):
+        """Return the exit code of a process that has ended, once, after killing the rest of its group; else None."""
+        if self.process is None:
+            return None
+        if os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
             return None
         # Its number is free for others only after the wait: until then the group can be nobody else's.
         with suppress(ProcessLookupError):
@@ -67,7 +69,7 @@ class Child:
         return code
 
     def schedule_restart(self) -> float:
-        """Seconds until the next start: 0.5, 1, 2 … 30 for a program that keeps dying young."""
+        """Schedule the next start and return the wait: 0.5, 1, 2 … 30 s for a program that keeps dying young."""
         settled = time.monotonic() - self.started_at >= SETTLED_SECONDS
         self.deaths_in_a_row = 1 if settled else self.deaths_in_a_row + 1
         wait = min(FIRST_WAIT * 2.0 ** min(self.deaths_in_a_row - 1, 16), LONGEST_WAIT)
@@ -75,7 +77,7 @@ class Child:
         return wait
 
     def terminate(self) -> None:
-        """To the main process only: a group-wide SIGTERM hangs django-q2 (FACTS)."""
+        """Send SIGTERM to the main process only: a group-wide one hangs django-q2 (FACTS)."""
         if self.process:
             self.process.terminate()
 
@@ -85,7 +87,7 @@ class Child:
 
 
 class Supervisor:
-    """`run()` keeps the programs up until SIGTERM or SIGINT, then stops them within `stop_seconds`."""
+    """Runs programs until SIGTERM or SIGINT, then stops them within `stop_seconds`."""
 
     def __init__(
         self, programs: Sequence[Program], *, stop_seconds: float = STOP_SECONDS, report: Callable[[str], None] = say
@@ -96,9 +98,13 @@ class Supervisor:
         self.stopping = False
 
     def run(self, *, when_up: Callable[[], bool] = lambda: True) -> None:
-        """`when_up` is called at every tick until it says True."""
+        """Supervise until a signal. `when_up` is called at every tick until it returns True."""
         up = False
-        before = {number: signal.signal(number, self._stop) for number in (signal.SIGTERM, signal.SIGINT)}
+
+        def request_stop(number: int, frame: object) -> None:
+            self.stopping = True
+
+        before = {number: signal.signal(number, request_stop) for number in (signal.SIGTERM, signal.SIGINT)}
         try:
             while not self.stopping:
                 self.tick()
@@ -110,17 +116,18 @@ class Supervisor:
                 signal.signal(number, handler)
 
     def tick(self) -> None:
-        """Start what is due; notice what died."""
+        """Reap dead processes and start those that are due."""
         for child in self.children:
             code = child.reap()
             if code is not None:
                 wait = child.schedule_restart()
-                self.report(f"{child.program.name} ended ({_words(code)}); starting again in {wait:g} s")
+                cause = f"exit code {code}" if code >= 0 else f"killed by {signal.Signals(-code).name}"
+                self.report(f"{child.program.name} ended ({cause}); starting again in {wait:g} s")
             if child.process is None and not self.stopping and time.monotonic() >= child.due_at:
                 child.start()
 
     def stop(self) -> None:
-        """SIGTERM to each main process, patience, SIGKILL to each group that is left."""
+        """Send SIGTERM to each main process, and after `stop_seconds` SIGKILL to each group that is left."""
         self.stopping = True
         for child in self.children:
             child.terminate()
@@ -139,21 +146,10 @@ class Supervisor:
         while any(child.process and child.reap() is None for child in self.children):
             time.sleep(TICK / 2)
 
-    def _stop(self, number: int, frame: object) -> None:
-        self.stopping = True
 
-
-def _end_with(parent: int) -> None:
-    """In the new process: have the kernel send SIGTERM should the supervisor be killed."""
+def _terminate_with_parent(parent: int) -> None:
+    """Ask the kernel, in the child, for a SIGTERM when the supervisor is killed."""
     if LIBC is not None:
         LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
         if os.getppid() != parent:  # it died before the line above
             os._exit(1)
-
-
-def _has_ended(process: int) -> bool:
-    return os.waitid(os.P_PID, process, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-
-
-def _words(code: int) -> str:
-    return f"exit code {code}" if code >= 0 else f"killed by {signal.Signals(-code).name}"

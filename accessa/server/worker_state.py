@@ -1,4 +1,4 @@
-"""What the server that runs this process says of it. Knows no settings: gunicorn's main process has none."""
+"""State of the gunicorn worker that runs this process. Imported by gunicorn's main process, which has no settings."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ _workers: list[Any] = []
 
 
 def register_worker(worker: Any) -> None:
-    """Remember gunicorn's worker, in its own process."""
+    """Remember the worker, in its own process."""
     _workers[:] = [worker]
 
 
 def is_stopping() -> bool:
-    """Tell whether the server has told this process to end: it answers what it has, and should get no more."""
+    """Tell whether the worker is shutting down: it finishes its requests, and should get no more."""
     return any(not worker.alive for worker in _workers)

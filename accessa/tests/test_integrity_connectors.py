@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from django.db import connection
 
-from accessa.integrity import connectors, find_violations
+from accessa.integrity import find_violations, queries
 from integrations.models import ClientIntelligence, ConnectedSource, SourceDocument
 from integrations.oauth import token_vault
 from integrations.sync import sync_jobs
@@ -83,4 +83,4 @@ def test_a_row_that_went_bad_is_named(statement: str) -> None:
 
 
 def test_every_question_has_its_row_above() -> None:
-    assert {*connectors.ROWS, *connectors.DEEP} == set(ROT.values())
+    assert {*queries.CONNECTORS, *queries.CONNECTOR_TEXTS} == set(ROT.values())

@@ -65,7 +65,7 @@ def named() -> set[tuple[str, str, str]]:
 def test_every_gap_is_named_in_both_directions(
     files: S3Server | None, ana: Person, ben: Person, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(integrity, "AT_ONCE", 3)
+    monkeypatch.setattr(integrity, "BATCH_SIZE", 3)
     documents = rows_and_files(ana, 7) + rows_and_files(ben, 4)
     documents.sort(key=lambda document: (document.user_id, document.pk))
     assert named() == set()
@@ -125,7 +125,7 @@ def test_a_healthy_store_is_listed_and_not_asked_file_by_file(settings: Any, ana
 def test_a_listing_in_another_order_names_nothing_wrongly(
     ana: Person, store: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(integrity, "AT_ONCE", 2)
+    monkeypatch.setattr(integrity, "BATCH_SIZE", 2)
     documents = rows_and_files(ana, 6)
     lost = documents[2]
     bucket("raw").delete(f"{ana.id}/{lost.pk}.pdf")

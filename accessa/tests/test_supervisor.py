@@ -29,8 +29,8 @@ time.sleep(600)
 """
 HOLDS_A_PIDFILE = """
 import pathlib, sys, time
-from accessa import pidfile
-with pidfile.held(pathlib.Path(sys.argv[1])):
+from accessa.server import pidfile
+with pidfile.lock_pidfile(pathlib.Path(sys.argv[1])):
     print(1, flush=True)
     time.sleep(600)
 """

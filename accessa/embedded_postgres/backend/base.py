@@ -26,8 +26,8 @@ class DatabaseWrapper(base.DatabaseWrapper):
     client_class = DatabaseClient
 
     def __init__(self, settings_dict: dict[str, Any], *args: Any, **kwargs: Any) -> None:
-        data = settings_dict.get("EMBEDDED_DATA")
-        self.server = EmbeddedServer(Path(data) if data else None)
+        folder = settings_dict.get("EMBEDDED_DATA")
+        self.server = EmbeddedServer(Path(folder) if folder else None)
         settings_dict["HOST"] = self.server.params()["host"]
         settings_dict["PORT"] = self.server.params()["port"]
         super().__init__(settings_dict, *args, **kwargs)

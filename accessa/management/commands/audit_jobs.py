@@ -1,4 +1,4 @@
-"""Check everything that the database and the store promise."""
+"""manage.py audit_jobs: run the integrity checks."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from accessa.integrity import find_violations
 
 
 class Command(BaseCommand):
-    help = "Holds every job against the proof of its stage and looks for orphans; exits 1 when something is wrong."
+    help = "Checks every job against the invariant of its stage and finds orphans; exits 1 when something is wrong."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--deep", action="store_true", help="read all that is stored again as well: slow")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        found = 0
-        for finding in find_violations(deep=options["deep"]):
-            found += 1
-            self.stdout.write(f"{finding.kind} {finding.subject}: {finding.reason}")
-        self.stdout.write("All is well." if not found else f"{found} findings.")
-        if found:
+        count = 0
+        for violation in find_violations(deep=options["deep"]):
+            count += 1
+            self.stdout.write(f"{violation.kind} {violation.subject}: {violation.reason}")
+        self.stdout.write("All is well." if not count else f"{count} findings.")
+        if count:
             raise SystemExit(1)
