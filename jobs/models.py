@@ -1,4 +1,4 @@
-"""The queue and its journal. A row is the job; nothing outside the row is needed to go on with it."""
+"""Models of jobs: the queue (a row is a job with all that is needed to run it), its events, and live clusters."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class UploadJob(models.Model):
     user_id = models.UUIDField()
     document = models.ForeignKey("documents.Document", on_delete=models.CASCADE, related_name="jobs", db_index=False)
     pipeline = models.TextField(db_default="insurance")
-    # Whose work this is when no tenant asked for it: such a job yields to all others and is not the tenant's to see.
+    # Set for the job of a campaign: it yields to all other jobs, and its tenant does not see it.
     campaign_id = models.UUIDField(null=True)
     stage = models.TextField(choices=Stage.choices, db_default=Stage.QUEUED)
     state = models.TextField(choices=State.choices, db_default=State.QUEUED)
     status = models.GeneratedField(expression=status_expression(), output_field=models.TextField(), db_persist=True)
-    # Tries begun at this stage, counted by the claim, so before the work that may kill the worker.
+    # Attempts at this stage, counted by the claim: before the work that may kill the worker.
     attempts = models.IntegerField(db_default=0)
     retry_count = models.IntegerField(db_default=0)
     run_after = models.DateTimeField(null=True)
@@ -50,7 +50,7 @@ class UploadJob(models.Model):
     total_pct = models.FloatField(db_default=0.0)
     cost_cents = models.DecimalField(max_digits=16, decimal_places=6, db_default=0)
     last_error = models.JSONField(null=True)
-    # Frames only, never values: for staff, not for tenants.
+    # Frames without values; for staff only.
     traceback = models.TextField(null=True)
     started_at = models.DateTimeField(null=True)
     finished_at = models.DateTimeField(null=True)
@@ -72,11 +72,11 @@ class UploadJob(models.Model):
             models.Index("user_id", F("created_at").desc(), "job_id", name="ix_jobs_user"),
             # Staff's list, the newest first.
             models.Index(F("created_at").desc(), "job_id", name="ix_jobs_created"),
-            # The same of campaigns' jobs, which may all be old.
+            # The same for campaigns' jobs, which may all be old.
             models.Index(
                 F("created_at").desc(), "job_id", name="ix_jobs_created_low", condition=Q(campaign_id__isnull=False)
             ),
-            # Staff's dead letters, by where and why.
+            # Staff's dead letters by stage and error code.
             models.Index(
                 F("stage"),
                 KT("last_error__code"),
@@ -84,7 +84,7 @@ class UploadJob(models.Model):
                 name="ix_jobs_dead",
                 condition=Q(state="deadletter"),
             ),
-            # Read by the claim's skip scan: what is due, user by user, oldest first.
+            # The claim's skip scan: due jobs by user, oldest first.
             models.Index(
                 "user_id",
                 "created_at",
@@ -92,7 +92,7 @@ class UploadJob(models.Model):
                 name="ix_jobs_due",
                 condition=Q(state="queued", run_after__isnull=True, campaign_id__isnull=True),
             ),
-            # The same for campaigns' jobs, which are claimed when nothing else is due.
+            # The same for campaigns' jobs.
             models.Index(
                 "user_id",
                 "created_at",
@@ -107,7 +107,7 @@ class UploadJob(models.Model):
         constraints = [
             models.UniqueConstraint("document", "stage", name="uq_job_doc_stage_active", condition=_ACTIVE),
             models.UniqueConstraint("document", name="uq_job_document_active", condition=_ACTIVE),
-            # The cap on a user's running jobs is a fact of the index, not of the claim's arithmetic.
+            # Guarantees the limit of a user's running jobs, whatever the claim computes.
             models.UniqueConstraint("user_id", "slot", name="uq_job_user_slot", condition=Q(state="working")),
             models.CheckConstraint(condition=Q(stage__in=Stage.values), name="job_stage_known"),
             models.CheckConstraint(condition=Q(state__in=State.values), name="job_state_known"),
@@ -162,8 +162,7 @@ class Event(models.Model):
         db_table = "events"
         default_permissions = ("view",)
         indexes = [
-            # What happened lately, whosever it was. Pages that deleted documents' events have left are filled with new
-            # ones, so nothing can be told of a range of pages.
+            # Recent events of all jobs. Not BRIN: pages of deleted events are refilled with new ones.
             models.Index("ts", name="ix_events_ts"),
             models.Index("job", F("ts").desc(), name="idx_events_job_ts"),
             models.Index("document", F("ts").desc(), name="idx_events_doc_ts"),
@@ -181,14 +180,14 @@ class Event(models.Model):
 
 
 class Cluster(models.Model):
-    """A cluster of workers that is up, as its keeper says every few seconds: how many there are to do the work."""
+    """A live cluster of workers, upserted by its maintenance loop every few seconds."""
 
     name = models.TextField(primary_key=True)  # host:pid, as the claims of its workers begin
     workers = models.IntegerField()
     started_at = models.DateTimeField(db_default=Now())
     seen_at = models.DateTimeField(db_default=Now())
     clock_ahead = models.FloatField(db_default=0.0)  # seconds by which its host's clock is ahead of the database's
-    # By name, a keyed digest of what its processes run with: for `manage.py doctor`, who compares and cannot read it.
+    # Keyed digests of the processes' settings by name: `manage.py doctor` compares them and cannot read the settings.
     fingerprint = models.JSONField(db_default={}, default=dict)
 
     class Meta:

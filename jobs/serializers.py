@@ -1,15 +1,14 @@
-"""How a job is shown: MVP context §6 and context 002 §8, to the letter."""
+"""Requests and responses of the job API (MVP context §6, context 002 §8)."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from jobs import progress as standing
 from jobs.models import UploadJob
-from jobs.progress import DISPLAY_STATUSES
+from jobs.progress import DISPLAY_STATUSES, stage_pct, tenant_display_status, total_pct
 from jobs.states import STATUSES
 
 COUNTERS = ("chunks_total", "chunks_done", "embeds_total", "embeds_done")
@@ -17,10 +16,7 @@ COUNTERS = ("chunks_total", "chunks_done", "embeds_total", "embeds_done")
 
 class RetryRequest(serializers.Serializer[object]):
     reason = serializers.CharField(
-        required=False,
-        allow_blank=True,
-        max_length=500,
-        help_text="why staff retry another's job: kept with what is done",
+        required=False, allow_blank=True, max_length=500, help_text="reason of staff, kept in the audit log"
     )
 
 
@@ -44,7 +40,7 @@ class JobProgressDetailResponse(JobProgressResponse):
 
 
 class JobResponse(serializers.ModelSerializer[UploadJob]):
-    """Exactly the fields of MVP context §6."""
+    """A job with exactly the fields of MVP context §6."""
 
     progress = serializers.SerializerMethodField()
     cost_cents = serializers.FloatField()
@@ -54,27 +50,20 @@ class JobResponse(serializers.ModelSerializer[UploadJob]):
     class Meta:
         model = UploadJob
         fields: tuple[str, ...] = (
-            "job_id",
-            "stage",
-            "state",
-            "retry_count",
-            "progress",
-            "cost_cents",
-            "document_id",
-            "last_error",
-            "updated_at",
-        )
+            "job_id", "stage", "state", "retry_count", "progress", "cost_cents",
+            "document_id", "last_error", "updated_at",
+        )  # fmt: skip
         read_only_fields = fields
 
     @extend_schema_field(JobProgressResponse)
     def get_progress(self, job: UploadJob) -> dict[str, float]:
-        return {"stage_pct": standing.stage_pct(job), "total_pct": standing.total_pct(job)}
+        return {"stage_pct": stage_pct(job), "total_pct": total_pct(job)}
 
 
 class JobDetailResponse(JobResponse):
-    """The same with context 002's single status, its four counters, and why the job is not moving.
+    """A job with context 002's single status, its four counters, and its standing.
 
-    Needs ``running`` in its context: how many jobs of the user are being worked on.
+    Needs ``running`` in its context: the count of the user's working jobs.
     """
 
     status = serializers.ChoiceField(choices=STATUSES)
@@ -89,17 +78,15 @@ class JobDetailResponse(JobResponse):
 
     @extend_schema_field(JobProgressDetailResponse)
     def get_progress(self, job: UploadJob) -> dict[str, Any]:
-        counted = {name: int(job.progress.get(name, 0)) for name in COUNTERS}
-        return {**super().get_progress(job), **counted}
+        return {**super().get_progress(job), **{name: int(job.progress.get(name, 0)) for name in COUNTERS}}
 
     def get_wait_reason(self, job: UploadJob) -> str | None:
         return job.wait_reason if job.run_after else None
 
     def get_predicted_cents(self, job: UploadJob) -> float | None:
-        """Known before the first paid call."""
-        predicted: float | None = job.payload.get("predicted_cents")
-        return predicted
+        """Return the price that is estimated before the first paid call."""
+        return cast("float | None", job.payload.get("predicted_cents"))
 
     @extend_schema_field(serializers.ChoiceField(choices=DISPLAY_STATUSES))
     def get_standing(self, job: UploadJob) -> str:
-        return standing.tenant_display_status(job, running=self.context["running"])
+        return tenant_display_status(job, running=self.context["running"])

@@ -1,4 +1,4 @@
-"""The words of a job's life, as the specs spell them."""
+"""Stages, states and statuses of jobs, as the specs spell them."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class State(TextChoices):
 
 
 ACTIVE = (State.QUEUED, State.WORKING, State.RETRYABLE)
-# Codes of dead letters that somebody has ended: they have not failed.
+# Codes of dead letters that were cancelled and have not failed.
 CANCELLED_CODES = ("SUPERSEDED", "CANCELLED")
 
-# Context 002's single status, read from stage and state (DESIGN §3).
+# Context 002's single status, derived from stage and state (DESIGN §3).
 FAILED_STATUSES = {
     "failed_parse": (Stage.QUEUED, Stage.JOB_VALIDATED, Stage.PARSING, Stage.PARSED),
     "failed_chunking": (Stage.PARSE_VALIDATED, Stage.CHUNKING, Stage.CHUNKS_BUFFERED),

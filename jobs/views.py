@@ -1,4 +1,4 @@
-"""The job's faces in the API: check the input, call one service, shape the answer."""
+"""Views of the job API: poll, list, retry and advance."""
 
 from __future__ import annotations
 
@@ -32,26 +32,26 @@ from jobs.serializers import JobDetailResponse, JobResponse, RetryRequest
 from jobs.states import ACTIVE
 
 
-def _poll(job: UploadJob | None) -> UploadJob:
-    """Return a job that may be looked at now: the caller's own, and not looked at too often."""
+def _check_poll(job: UploadJob | None) -> UploadJob:
+    """Return the job after counting a poll; raise ``ApiError`` for None or too many polls."""
     if job is None:
         raise not_found()
     rate_limit.check_rate(rate_limit.POLLS, job.pk)
     return job
 
 
-def _counted(job: UploadJob) -> dict[str, Any]:
+def _serialize(job: UploadJob) -> dict[str, Any]:
     return dict(JobDetailResponse(job, context={"running": progress.count_running(job.user_id)}).data)
 
 
 class JobView(APIView):
     @extend_schema(operation_id="job", responses=JobResponse, extensions=raises(POLL_LIMIT_REACHED))
     def get(self, request: Request, job_id: UUID) -> Response:
-        """Show one job of the caller's."""
+        """Show one of the caller's jobs."""
         user_id = caller_id(request)
         with as_tenant(user_id):
             job = services.tenant_jobs().filter(pk=job_id, user_id=user_id).first()
-        return Response(JobResponse(_poll(job)).data)
+        return Response(JobResponse(_check_poll(job)).data)
 
 
 class JobsView(APIView):
@@ -63,23 +63,23 @@ class JobsView(APIView):
         parameters=[OpenApiParameter("active", bool, description="Only jobs that have not ended.")],
     )
     def get(self, request: Request) -> Response:
-        """Show the caller's jobs, the newest first: one call watches many."""
+        """List the caller's jobs, the newest first."""
         user_id = caller_id(request)
-        found = services.tenant_jobs().filter(user_id=user_id)
+        jobs = services.tenant_jobs().filter(user_id=user_id)
         if request.query_params.get("active", "").lower() in ("1", "true", "yes"):
-            found = found.filter(state__in=ACTIVE)
+            jobs = jobs.filter(state__in=ACTIVE)
         pages = NewestFirstPagination()
         with as_tenant(user_id):
-            page = pages.paginate_queryset(found, request, view=self)
-            shown = JobDetailResponse(page, many=True, context={"running": progress.count_running(user_id)}).data
-        return pages.get_paginated_response(shown)
+            page = pages.paginate_queryset(jobs, request, view=self)
+            rows = JobDetailResponse(page, many=True, context={"running": progress.count_running(user_id)}).data
+        return pages.get_paginated_response(rows)
 
 
 class DocumentJobView(APIView):
     @extend_schema(operation_id="document_job", responses=JobDetailResponse, extensions=raises(POLL_LIMIT_REACHED))
     def get(self, request: Request, document_id: UUID) -> Response:
         """Show the newest job of a document, with its counters."""
-        return Response(_counted(_poll(get_own_job(request, document_id))))
+        return Response(_serialize(_check_poll(get_own_job(request, document_id))))
 
 
 class RetryView(APIView):
@@ -90,29 +90,23 @@ class RetryView(APIView):
         extensions=raises(JOB_ALREADY_ACTIVE, JOB_DONE, JOB_STATE_CHANGED, PIPELINE_UNKNOWN),
     )
     def post(self, request: Request, document_id: UUID) -> Response:
-        """Try a failed job again from the last stage that it had truly reached.
+        """Retry a failed job from its latest valid stage.
 
-        Staff with the permission may for any tenant: that is written down, with the ``reason`` if one is given.
+        Staff with the permission may retry any tenant's job; the audit log keeps the ``reason``.
         """
-        job = (
-            services.get_latest_job(document_id)
-            if has_staff_permission(request, staff_actions.PERMISSIONS["retry"])
-            else get_own_job(request, document_id)
-        )
+        is_staff = has_staff_permission(request, staff_actions.PERMISSIONS["retry"])
+        job = services.get_latest_job(document_id) if is_staff else get_own_job(request, document_id)
         if job is None:
             raise not_found()
         if job.user_id == caller_id(request):
             moved = services.retry(job, by=str(caller_id(request)))
         else:
-            moved = staff_actions.retry(job, by=User.objects.get(pk=caller_id(request)), reason=_reason(request))
-        return Response(_counted(moved), status=HTTPStatus.ACCEPTED)
-
-
-def _reason(request: Request) -> str:
-    """Return why staff retry; a body is optional, so what is not JSON is no mistake."""
-    asked = RetryRequest(data=request.data if "json" in (request.content_type or "") else {})
-    asked.is_valid(raise_exception=True)
-    return str(asked.validated_data.get("reason") or "via the API")
+            # The body is optional, so a body that is not JSON is no error.
+            retry_request = RetryRequest(data=request.data if "json" in (request.content_type or "") else {})
+            retry_request.is_valid(raise_exception=True)
+            reason = retry_request.validated_data.get("reason") or "via the API"
+            moved = staff_actions.retry(job, by=User.objects.get(pk=caller_id(request)), reason=reason)
+        return Response(_serialize(moved), status=HTTPStatus.ACCEPTED)
 
 
 class AdvanceView(APIView):
@@ -126,11 +120,11 @@ class AdvanceView(APIView):
     )
     def post(self, request: Request, document_id: UUID) -> Response:
         """Move a waiting job to its next stage if the next stage's invariants hold. For the service only."""
-        return Response(_counted(services.advance(services.get_latest_job(document_id), by="service")))
+        return Response(_serialize(services.advance(services.get_latest_job(document_id), by="service")))
 
 
 def get_own_job(request: Request, document_id: UUID) -> UploadJob | None:
-    """Return the newest job of a document of the caller's; None for what does not exist and for another tenant's."""
+    """Return the newest job of one of the caller's documents; None for an unknown or another tenant's document."""
     user_id = caller_id(request)
     with as_tenant(user_id):
         return services.newest_job(services.tenant_jobs().filter(document_id=document_id, user_id=user_id))

@@ -16,11 +16,11 @@ from django.utils.html import format_html, format_html_join
 from django.utils.text import Truncator
 
 from accounts.audit import forms
-from accounts.audit.admin_base import ReadOnlyAdmin
+from accounts.audit.admin_base import ReadOnlyAdmin, nowrap
 from accounts.audit.admin_filters import choice_filter, exact_filter
 from accounts.errors import ApiError
 from accounts.models import User
-from jobs.admin import UploadJobAdmin, job_link, nowrap
+from jobs.admin import UploadJobAdmin, job_link
 from statutes import services
 from statutes.consumer.status import ALIVE
 from statutes.models import Consumer, Law, LawVersion

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+from django.contrib import admin
 from django.contrib.admin import AdminSite, ShowFacets
 from django.core.exceptions import ValidationError
 from django.core.paginator import Paginator
@@ -12,6 +14,7 @@ from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.utils.functional import cached_property
+from django.utils.html import format_html
 from psycopg.errors import QueryCanceled
 from unfold.admin import ModelAdmin
 from unfold.views import ChangeList
@@ -20,6 +23,21 @@ from accounts.audit.admin_filters import query_parameters
 
 MAX_ROWS = 1_000
 STATEMENT_TIMEOUT_MS = 3_000
+
+
+def nowrap(text: object) -> str:
+    """Return text that people copy whole in one line."""
+    return format_html('<span class="whitespace-nowrap">{}</span>', text)
+
+
+def column(description: str, show: Callable[[Any], object]) -> Any:
+    """Return a column of a list: ``show(row)`` under the heading ``description``."""
+
+    @admin.display(description=description)
+    def display(self: ModelAdmin, row: Any) -> object:
+        return show(row)
+
+    return display
 
 
 class BoundedPaginator(Paginator):  # type: ignore[type-arg]

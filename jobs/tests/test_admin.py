@@ -224,7 +224,7 @@ def test_what_is_no_id_is_no_job(sue: Client, verb: str) -> None:
     answer = sue.post(LIST, {"action": verb, "index": "0", ACTION_CHECKBOX_NAME: ["bad", "\0"]}, follow=True)
 
     assert answer.status_code == 200
-    assert "What was chosen is no job" in answer.content.decode()
+    assert "A selected row is not a job" in answer.content.decode()
     assert UploadJob.objects.get() == job
 
 

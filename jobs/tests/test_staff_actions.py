@@ -224,12 +224,12 @@ def test_a_retry_begins_no_later_than_what_is_proven_and_the_refusal_names_that(
     job = JobFactory.create(state="deadletter", pipeline="unproven", stage="embedding")  # holds up to chunking
 
     if found == "done":
-        staff_actions.retry_from(job, asked, by=sue, reason=WHY)
+        staff_actions.retry(job, stage=asked, by=sue, reason=WHY)
         assert (read(job).stage, read(job).state) == (asked, "queued")
         assert AuditEntry.objects.get().details["to"] == asked
         return
     with pytest.raises(ApiError, match=f"STAGE_NOT_REACHED.* {found}\\.$"):
-        staff_actions.retry_from(job, asked, by=sue, reason=WHY)
+        staff_actions.retry(job, stage=asked, by=sue, reason=WHY)
     assert read(job).state == "deadletter"
 
 
@@ -237,7 +237,7 @@ def test_a_retry_begins_no_later_than_what_is_proven_and_the_refusal_names_that(
 def test_no_job_goes_past_where_it_stands(sue: User) -> None:
     job = JobFactory.create(state="deadletter", pipeline="stages", stage="parsing")  # every proof holds
 
-    assert said(lambda: staff_actions.retry_from(job, "parsed", by=sue, reason=WHY)) == "STAGE_NOT_REACHED"
+    assert said(lambda: staff_actions.retry(job, stage="parsed", by=sue, reason=WHY)) == "STAGE_NOT_REACHED"
 
 
 @pytest.fixture
@@ -259,7 +259,7 @@ def test_from_any_stage_a_document_gets_to_its_end_again_with_the_same_passages(
 ) -> None:
     before = _passages(dead)
 
-    staff_actions.retry_from(dead.job, stage, by=sue, reason=WHY)
+    staff_actions.retry(dead.job, stage=stage, by=sue, reason=WHY)
     assert dead.job.stage == stage
     run_to_the_end(2)
 
@@ -277,7 +277,7 @@ def _passages(made: Upload) -> list[Any]:
 def test_from_parse_validated_a_document_is_cut_by_todays_chunker(sue: User, dead: Upload, settings: Any) -> None:
     settings.CHUNKER = "markdown-simple@2"
 
-    staff_actions.retry_from(dead.job, "parse_validated", by=sue, reason=WHY)
+    staff_actions.retry(dead.job, stage="parse_validated", by=sue, reason=WHY)
     run_to_the_end(2)
 
     assert (dead.job.state, dead.job.chunks_version) == ("done", "markdown-simple@2")
@@ -287,7 +287,7 @@ def test_from_parse_validated_a_document_is_cut_by_todays_chunker(sue: User, dea
 def test_from_job_validated_a_parse_that_was_made_by_another_plan_is_not_taken_for_the_new_one(
     sue: User, dead: Upload
 ) -> None:
-    staff_actions.retry_from(dead.job, "job_validated", by=sue, reason=WHY)
+    staff_actions.retry(dead.job, stage="job_validated", by=sue, reason=WHY)
 
     job = dead.job
     assert (job.parsed_path, job.parsed_sha256) == (None, None)
@@ -316,14 +316,14 @@ def bought(settings: Any) -> Iterator[LlamaParseServer]:
 def test_another_parser_is_paid_once_and_its_text_is_taken_and_going_back_again_buys_nothing(
     sue: User, dead: Upload, bought: LlamaParseServer
 ) -> None:
-    staff_actions.retry_from(dead.job, "job_validated", by=sue, reason=WHY)
+    staff_actions.retry(dead.job, stage="job_validated", by=sue, reason=WHY)
     run_to_the_end(4)
     assert (dead.job.state, dead.job.document.parser_name) == ("done", "llamaparse")
     assert bought.ledger.sold == 1
 
     UploadJob.objects.filter(pk=dead.job_id).update(**{"state": "deadletter", "last_error": {"code": "X"}})
     for stage in ("job_validated", "parsing", "chunked"):
-        staff_actions.retry_from(dead.job, stage, by=sue, reason=WHY)
+        staff_actions.retry(dead.job, stage=stage, by=sue, reason=WHY)
         run_to_the_end(3)
         assert dead.job.state == "done"
         UploadJob.objects.filter(pk=dead.job_id).update(**{"state": "deadletter"})

@@ -1,4 +1,4 @@
-"""django-q2's cluster as the worker, with the stop and the watchdog that it lacks."""
+"""Run django-q2's cluster with a maintenance loop, a graceful stop within 30 seconds, and a hang watchdog."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from jobs.cluster import maintenance, registry, shared_memory
 from jobs.cluster.heartbeat import HEARTBEAT
 
 log = logging.getLogger("accessa.jobs")
-STOPS = {signal.SIGTERM, signal.SIGINT}
+STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT}
 PR_SET_PDEATHSIG = 1
-PATIENCE = 3.0  # beyond the workers' own grace
+EXTRA_GRACE_SECONDS = 3.0  # beyond the workers' own grace
 
 
 class Command(BaseCommand):
@@ -39,59 +39,61 @@ class Command(BaseCommand):
         shared_memory.start_cluster()
         pool = start_pool()
         tracing.start_tracers()
-        for number in STOPS:
+        for number in STOP_SIGNALS:
             signal.signal(number, lambda *_: shared_memory.request_stop())
         try:
             watch_pool(pool, until_idle=options["until_idle"])
         except BaseException:
-            # Leaving would wait for the pool for ever; a main process that cannot keep must not look alive.
+            # Exiting would wait for the pool for ever, and the process would look alive without maintenance.
             log.exception("The cluster's main process failed.")
             maintenance.kill_cluster()
         stop_pool(pool)
 
 
 def watch_pool(pool: Cluster, *, until_idle: bool = False) -> None:
-    """Keep the cluster until it is told to stop; return as well when django-q2's own guard is gone."""
-    keep = maintenance.MaintenanceLoop()
+    """Run the maintenance loop until a stop is requested or django-q2's sentinel is gone."""
+    loop = maintenance.MaintenanceLoop()
     while not shared_memory.is_stopping() and pool.sentinel.is_alive():
-        keep.tick()
+        loop.tick()
         if until_idle and maintenance.is_idle():
             return
-        _nap(maintenance.TICK_SECONDS)
+        until = time.monotonic() + maintenance.TICK_SECONDS  # a signal that requests a stop ends the pause
+        while not shared_memory.is_stopping() and (left := until - time.monotonic()) > 0:
+            time.sleep(min(left, 0.1))
 
 
 def start_pool() -> Cluster:
-    """Fork the cluster. Its processes never see SIGTERM: a signal to the whole group would hang django-q2.
+    """Fork the cluster. Its processes never receive SIGTERM: a signal to the whole group would hang django-q2.
 
     They inherit a mask with the two signals blocked, whatever handlers django-q2 sets; only this process unblocks
-    them. And they die with the process that forked them: orphans would go on working with nobody to stop them.
+    them. They die with the process that forked them, or orphans would continue to work.
     """
     kill_children_on_exit()
     post_spawn.connect(_begin_worker, dispatch_uid="jobs.cluster.heartbeat")
-    signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     pool = Cluster()
     connections.close_all()
     pool.start()
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
     return pool
 
 
 def stop_pool(pool: Cluster) -> None:
-    """Let the workers finish or release what they hold, and end what does not end by itself."""
+    """Let the workers finish or release their jobs; kill processes that do not end."""
     shared_memory.request_stop()
-    threading.Thread(target=_insist, name="insist", daemon=True).start()
+    threading.Thread(target=_enforce_stop, name="enforce-stop", daemon=True).start()
     pool.stop()
-    with suppress(DatabaseError, InterfaceError):  # unseen for half a minute it counts as gone all the same
+    with suppress(DatabaseError, InterfaceError):  # the row expires within half a minute anyway
         registry.unregister()
 
 
-def _insist() -> None:
-    """End a stop that hangs: quietly once nothing is held any more, at the promised time whatever is.
+def _enforce_stop() -> None:
+    """End a stop that hangs: with exit code 0 once no job is held, and at the promised time in any case.
 
-    django-q2 waits for its pusher, which may wait for room in the queue of workers that had to be ended.
+    django-q2 waits for its pusher, which may wait for room in the queue of workers that had to be killed.
     """
     promised = time.monotonic() + settings.JOBS_STOP_SECONDS
-    time.sleep(settings.JOBS_STOP_GRACE_SECONDS + PATIENCE)
+    time.sleep(settings.JOBS_STOP_GRACE_SECONDS + EXTRA_GRACE_SECONDS)
     while (holding := maintenance.may_hold_jobs()) and time.monotonic() < promised:
         time.sleep(0.5)
     log.warning("django-q2 did not stop by itself; ending it.")
@@ -99,7 +101,7 @@ def _insist() -> None:
 
 
 def kill_children_on_exit() -> None:
-    """Make every process forked from here on die with its parent (Linux; elsewhere the leases run out)."""
+    """Make every process forked from here on die with its parent (Linux; elsewhere the leases expire)."""
     if sys.platform != "linux":
         return
     libc = ctypes.CDLL(None, use_errno=True)
@@ -119,10 +121,3 @@ def kill_children_on_exit() -> None:
 def _begin_worker(**_: Any) -> None:
     HEARTBEAT.may_kill_process = True
     tracing.start_tracers()
-
-
-def _nap(seconds: float) -> None:
-    """Sleep, but wake for a signal that asks to stop."""
-    until = time.monotonic() + seconds
-    while not shared_memory.is_stopping() and (left := until - time.monotonic()) > 0:
-        time.sleep(min(left, 0.1))
