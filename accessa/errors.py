@@ -110,5 +110,5 @@ def database_unavailable(request: HttpRequest) -> HttpResponse:
 def error_response(request: HttpRequest, error: ApiError) -> HttpResponse:
     """Return the response to an error outside of the API's views: a page for browsers, JSON for all others."""
     if error_pages.wants_page(request):
-        return error_pages.page(request, error)
+        return error_pages.error_page(error)
     return JsonResponse(error.body, status=error.status, headers=error.headers)

@@ -1,4 +1,4 @@
-"""What a tenant has, and how far each document is: a fixed number of queries for a page of the list."""
+"""Document list of a tenant, with the progress of each document: a fixed number of queries per page."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from accounts.rls import as_tenant
 from documents.models import Document
 from jobs import progress, services
 from jobs.models import UploadJob
-from portal.document_status import Shown, shown
+from portal.document_status import DocumentStatus, document_status
 
-PAGE = 20
+PAGE_SIZE = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
-    """A page of the list. ``older`` is the place where the next one begins, None on the last."""
+class DocumentListPage:
+    """``older`` is the cursor of the next page, None on the last one."""
 
-    rows: list[Shown]
+    rows: list[DocumentStatus]
     older: str | None
 
     @property
@@ -34,49 +34,46 @@ class Listed:
 
     @property
     def fingerprint(self) -> str:
-        """Differs whenever something has moved that the list shows."""
+        """Changes with anything that the list shows."""
         return hashlib.sha256(":".join(row.fingerprint for row in self.rows).encode()).hexdigest()[:16]
 
 
-def listed(user_id: UUID, place: str = "") -> Listed:
-    """Return the tenant's documents from ``place`` on, the newest first; a place that is none is the beginning."""
+def list_documents(user_id: UUID, cursor: str = "") -> DocumentListPage:
+    """Return the tenant's documents after ``cursor``, the newest first. An invalid cursor is the first page."""
     with as_tenant(user_id):
         own = Document.objects.filter(user_id=user_id).order_by("-created_at", "document_id")
-        found = list(own.filter(_after(place))[: PAGE + 1])
-        page = found[:PAGE]
-        newest = _newest(user_id, page)
+        documents = list(own.filter(_after(cursor))[: PAGE_SIZE + 1])
+        has_more, documents = len(documents) > PAGE_SIZE, documents[:PAGE_SIZE]
+        jobs = _newest_jobs(user_id, documents)
         running = progress.count_running(user_id)
-    rows = [shown(document, newest.get(document.pk), running=running) for document in page]
-    return Listed(rows, _place(page[-1]) if len(found) > PAGE else None)
+    rows = [document_status(document, jobs.get(document.pk), running=running) for document in documents]
+    last = documents[-1] if has_more else None
+    return DocumentListPage(rows, f"{last.created_at.isoformat()}_{last.pk}" if last else None)
 
 
-def one(user_id: UUID, document_id: UUID) -> Shown:
-    """Return a document of the tenant's; raise ``Refused("NOT_FOUND")`` for what is another's or is not there."""
+def get_document(user_id: UUID, document_id: UUID) -> DocumentStatus:
+    """Return a document of the tenant. Raises ``NOT_FOUND`` for another tenant's and for one that does not exist."""
     with as_tenant(user_id):
         document = Document.objects.filter(user_id=user_id, pk=document_id).first()
         if document is None:
             raise not_found()
-        job = _newest(user_id, [document]).get(document_id)
-        return shown(document, job, running=progress.count_running(user_id))
+        job = _newest_jobs(user_id, [document]).get(document_id)
+        return document_status(document, job, running=progress.count_running(user_id))
 
 
-def _newest(user_id: UUID, documents: Sequence[Document]) -> dict[UUID, UploadJob]:
+def _newest_jobs(user_id: UUID, documents: Sequence[Document]) -> dict[UUID, UploadJob]:
     own = services.tenant_jobs().filter(user_id=user_id, document_id__in=[document.pk for document in documents])
     newest = own.order_by("document_id", "-created_at", "-job_id").distinct("document_id")
     return {job.document_id: job for job in newest}
 
 
-def _place(document: Document) -> str:
-    return f"{document.created_at.isoformat()}_{document.pk}"
-
-
-def _after(place: str) -> Q:
-    at, _, last = place.partition("_")
+def _after(cursor: str) -> Q:
+    created_at, _, last_id = cursor.partition("_")
     try:
-        moment, document_id = parse_datetime(at), UUID(last)
+        time, document_id = parse_datetime(created_at), UUID(last_id)
     except ValueError:
         return Q()
-    if not isinstance(moment, datetime) or moment.tzinfo is None:
+    if not isinstance(time, datetime) or time.tzinfo is None:
         return Q()
-    # Both bounds: the first alone is what the index can begin at.
-    return Q(created_at__lte=moment) & (Q(created_at__lt=moment) | Q(document_id__gt=document_id))
+    # Both bounds: the index can start at the first one only.
+    return Q(created_at__lte=time) & (Q(created_at__lt=time) | Q(document_id__gt=document_id))

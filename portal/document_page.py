@@ -1,11 +1,10 @@
-"""A page of a document as it is read: its text, its passages, and what of it a citation means."""
+"""Page of a document: its text, its passages, and the passage that a citation refers to."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from uuid import UUID
 
-from django.db.models import QuerySet
 from django.utils.safestring import SafeString, mark_safe
 
 from accounts.rls import as_tenant
@@ -15,8 +14,8 @@ from documents.parsing import parse_store
 from embeddings import chunk_store
 from embeddings.models import DocumentChunk
 
-SAMPLE = 110  # characters of a passage in the list of a page's passages
-MARKUP = frozenset("#|*-:>`")  # what markdown says by words of their own
+SAMPLE_CHARS = 110  # of a passage in the list of a page's passages
+MARKUP = frozenset("#|*-:>`")  # words of markup characters only are left out of a sample
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +32,14 @@ class Passage:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """``text`` is what stands on the page, safe to show, with ``cited`` marked if any of it is on this page."""
+    """``text`` is safe HTML; ``cited`` is highlighted in it, None if it is on another page."""
 
     number: int
     count: int
     text: SafeString
     passages: list[Passage]
     cited: Passage | None
-    is_there: bool
+    is_parsed: bool
 
     @property
     def earlier(self) -> int | None:
@@ -51,60 +50,52 @@ class Page:
         return self.number + 1 if self.number < self.count else None
 
 
-def page(document: Document, wanted: int | None, passage_id: UUID | None) -> Page:
-    """Return the wanted page, or the one on which the cited passage begins; beyond the last it is the last.
+def get_page(document: Document, requested: int | None, passage_id: UUID | None) -> Page:
+    """Return the requested page, else the first page of the cited passage; at most the last page.
 
-    ``document`` is the tenant's own: its passages are read as the tenant. Raises ``OSError`` when the store is away.
+    ``document`` must belong to the tenant, whose passages are read. Raises ``OSError`` of the store.
     """
-    cited = passage(document, passage_id) if passage_id else None
+    cited = get_passage(document, passage_id) if passage_id else None
     count = document.pages or len(document.page_starts or ()) or 1
-    number = min(max(1, wanted or (cited.pages[0] if cited else 1)), count)
+    number = min(max(1, requested or (cited.pages[0] if cited else 1)), count)
     if document.parsed_path is None:
-        return Page(number, count, SafeString(), [], None, is_there=False)
-    text, begin = parse_store.read_page(document, number) or ("", 0)
+        return Page(number, count, SafeString(), [], None, is_parsed=False)
+    text, start = parse_store.read_page(document, number) or ("", 0)
     if cited and not cited.pages[0] <= number <= cited.pages[1]:
         cited = None
-    shown = _shown(text, (cited.start - begin, cited.end - begin) if cited else None)
-    return Page(number, count, shown, passages(document, number), cited, is_there=True)
+    markup = html.render_html(text, highlight=(cited.start - start, cited.end - start) if cited else None)
+    # The first highlight is the target of a citation's link.
+    markup = mark_safe(markup.replace("<mark>", '<mark id="cited">', 1))  # noqa: S308 - one fixed attribute in safe HTML
+    return Page(number, count, markup, page_passages(document, number), cited, is_parsed=True)
 
 
 def cited_text(document: Document, number: int, passage_id: UUID) -> str:
-    """Return what of a passage stands on page ``number``, as markdown; empty when none of it does."""
-    cited = passage(document, passage_id)
+    """Return the part of a passage that is on page ``number``, as markdown; empty if there is none."""
+    cited = get_passage(document, passage_id)
     if cited is None or document.parsed_path is None:
         return ""
-    text, begin = parse_store.read_page(document, number) or ("", 0)
-    return text[max(0, cited.start - begin) : max(0, cited.end - begin)]
+    text, start = parse_store.read_page(document, number) or ("", 0)
+    return text[max(0, cited.start - start) : max(0, cited.end - start)]
 
 
-def passage(document: Document, passage_id: UUID) -> Passage | None:
+def get_passage(document: Document, passage_id: UUID) -> Passage | None:
     with as_tenant(document.user_id):
-        found = _own(document).filter(pk=passage_id).first()
-    return _passage(found) if found else None
+        own = chunk_store.document_chunks(document).filter(user_id=document.user_id).defer("embedding", "search")
+        chunk = own.filter(pk=passage_id).first()
+    return _passage(chunk) if chunk else None
 
 
-def passages(document: Document, number: int) -> list[Passage]:
-    """Return the passages that stand on page ``number`` or partly on it."""
+def page_passages(document: Document, number: int) -> list[Passage]:
+    """Return the passages on page ``number``, also those that are only partly on it."""
     with as_tenant(document.user_id):
         return [_passage(chunk) for chunk in chunk_store.page_chunks(document, number).filter(user_id=document.user_id)]
-
-
-def _own(document: Document) -> QuerySet[DocumentChunk]:
-    return chunk_store.document_chunks(document).filter(user_id=document.user_id).defer("embedding", "search")
 
 
 def _passage(chunk: DocumentChunk) -> Passage:
     meta = chunk.meta or {}
     pages = meta.get("pages") or [1, 1]
     start, end = int(meta.get("start", 0)), int(meta.get("end", 0))
-    own = chunk.text[-(end - start) :] if end > start else chunk.text  # without a repeated table header
-    sample = " ".join(word for word in own[: 2 * SAMPLE].split() if not MARKUP.issuperset(word))
-    return Passage(
-        chunk.pk, chunk.chunk_ord + 1, sample[:SAMPLE] + "…" * (len(sample) > SAMPLE), (pages[0], pages[-1]), start, end
-    )
-
-
-def _shown(text: str, highlight: tuple[int, int] | None) -> SafeString:
-    made = html.render_html(text, highlight=highlight)
-    # The first mark is where a citation leads.
-    return mark_safe(made.replace("<mark>", '<mark id="cited">', 1))  # noqa: S308 - one fixed attribute in safe HTML
+    text = chunk.text[-(end - start) :] if end > start else chunk.text  # without a repeated table header
+    sample = " ".join(word for word in text[: 2 * SAMPLE_CHARS].split() if not MARKUP.issuperset(word))
+    sample = sample[:SAMPLE_CHARS] + "…" * (len(sample) > SAMPLE_CHARS)
+    return Passage(chunk.pk, chunk.chunk_ord + 1, sample, (pages[0], pages[-1]), start, end)

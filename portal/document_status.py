@@ -1,4 +1,4 @@
-"""A document and its newest job as a tenant sees them: where it stands, how far it is, and why it does not move."""
+"""Status of a document for its tenant: step, progress, and why it does not move."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from django.utils import timezone
 from accounts.errors import ErrorCode
 from documents.error_codes import NO_TEXT_LAYER
 from documents.models import Document
-from jobs import progress as standing
+from jobs import progress
 from jobs.models import UploadJob
 from jobs.states import ACTIVE, Stage, State
 from portal import user_messages
 
-# What a tenant sees of the eleven stages.
+# The eleven stages as tenants see them.
 STEPS = (
     ("Received", (Stage.QUEUED, Stage.JOB_VALIDATED)),
     ("Reading", (Stage.PARSING, Stage.PARSED)),
-    ("Cutting into passages", (Stage.PARSE_VALIDATED, Stage.CHUNKING, Stage.CHUNKS_BUFFERED, Stage.CHUNKED)),
+    ("Splitting into passages", (Stage.PARSE_VALIDATED, Stage.CHUNKING, Stage.CHUNKS_BUFFERED, Stage.CHUNKED)),
     ("Making it searchable", (Stage.EMBEDDING, Stage.EMBEDDINGS_BUFFERED, Stage.EMBEDDED)),
 )
 LABELS = {
@@ -41,11 +41,10 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class DocumentStatus:
     document: Document
     job: UploadJob | None
-    standing: str
-    sentence: str
+    standing: str  # the job's display status, or "none"
 
     @property
     def id(self) -> UUID:
@@ -61,11 +60,11 @@ class Shown:
 
     @property
     def pct(self) -> int:
-        return 0 if self.job is None else int(standing.total_pct(self.job))
+        return 0 if self.job is None else int(progress.total_pct(self.job))
 
     @property
     def failure(self) -> ErrorCode | None:
-        return failure(self.job) if self.job is not None and self.standing == "dead" else None
+        return _failure(self.job) if self.job is not None and self.standing == "dead" else None
 
     @property
     def needs_ocr(self) -> bool:
@@ -73,63 +72,63 @@ class Shown:
 
     @property
     def steps(self) -> list[Step]:
-        return [] if self.job is None else steps(self.job)
+        if self.job is None:
+            return []
+        current = next(number for number, (_, stages) in enumerate(STEPS) if self.job.stage in stages)
+        state = {State.DEADLETTER: "failed", State.DONE: "done"}.get(State(self.job.state), "current")
+        return [
+            Step(name, "done" if number < current else state if number == current else "ahead")
+            for number, (name, _) in enumerate(STEPS)
+        ]
+
+    @property
+    def sentence(self) -> str:
+        """What happens to the document at present, or why nothing does."""
+        if self.job is None:
+            return "This document has no job."
+        match self.standing:
+            case "queued":
+                return "Its turn comes in a moment."
+            case "starved":
+                return "It follows when your other documents are done."
+            case "waiting":
+                return user_messages.wait_message(self.job.wait_reason)
+            case "retrying":
+                return f"Something went wrong; it is tried again {_next_attempt(self.job)}."
+            case "dead":
+                return str(_failure(self.job).tenant_message)
+            case "done":
+                return _page_count(self.document)
+        return _current_work(self.job)
 
     @property
     def fingerprint(self) -> str:
-        moved = self.job.updated_at.timestamp() if self.job else 0.0
-        return f"{self.id.hex[:8]}-{self.standing}-{self.pct}-{moved:.3f}"
+        updated_at = self.job.updated_at.timestamp() if self.job else 0.0
+        return f"{self.id.hex[:8]}-{self.standing}-{self.pct}-{updated_at:.3f}"
 
 
-def shown(document: Document, job: UploadJob | None, *, running: int) -> Shown:
-    stands = standing.tenant_display_status(job, running=running) if job else "none"
-    return Shown(document, job, stands, _sentence(document, job, stands))
+def document_status(document: Document, job: UploadJob | None, *, running: int) -> DocumentStatus:
+    """Return the status of a document and its newest job; ``running`` is the number of the tenant's running jobs."""
+    return DocumentStatus(document, job, progress.tenant_display_status(job, running=running) if job else "none")
 
 
-def steps(job: UploadJob) -> list[Step]:
-    """Return the steps as they are for this job."""
-    at = next(number for number, (_, stages) in enumerate(STEPS) if job.stage in stages)
-    here = {State.DEADLETTER: "failed", State.DONE: "done"}.get(State(job.state), "current")
-    return [Step(name, "done" if n < at else here if n == at else "ahead") for n, (name, _) in enumerate(STEPS)]
-
-
-def failure(job: UploadJob) -> ErrorCode:
+def _failure(job: UploadJob) -> ErrorCode:
     return user_messages.failure((job.last_error or {}).get("code"))
 
 
-def _sentence(document: Document, job: UploadJob | None, stands: str) -> str:
-    if job is None:
-        return "Nothing is being done with this document."
-    match stands:
-        case "queued":
-            return "Its turn comes in a moment."
-        case "starved":
-            return "It follows when your other documents are done."
-        case "waiting":
-            return user_messages.wait_message(job.wait_reason)
-        case "retrying":
-            return f"Something went wrong; it is tried again {_when(job)}."
-        case "dead":
-            return str(failure(job).tenant_message)
-        case "done":
-            return _done(document)
-    return _working(job)
+def _next_attempt(job: UploadJob) -> str:
+    seconds = (job.run_after - timezone.now()).total_seconds() if job.run_after else 0.0
+    return user_messages.format_pause(seconds) if seconds > 1 else "in a moment"
 
 
-def _when(job: UploadJob) -> str:
-    left = (job.run_after - timezone.now()).total_seconds() if job.run_after else 0.0
-    return user_messages.format_pause(left) if left > 1 else "in a moment"
-
-
-def _done(document: Document) -> str:
+def _page_count(document: Document) -> str:
     pages = f"{document.pages} page{'s' if document.pages != 1 else ''}." if document.pages else ""
     if document.failed_pages:
-        missing = ", ".join(map(str, document.failed_pages))
-        return f"{pages} These pages could not be read: {missing}."
+        return f"{pages} These pages could not be read: {', '.join(map(str, document.failed_pages))}."
     return pages
 
 
-def _working(job: UploadJob) -> str:
+def _current_work(job: UploadJob) -> str:
     total, done = int(job.progress.get("embeds_total") or 0), int(job.progress.get("embeds_done") or 0)
     if job.stage == Stage.EMBEDDING and total:
         return f"{done} of {total} passages done."

@@ -1,4 +1,4 @@
-"""How a browser is told no: a page with a sentence and, where it helps, when to come back."""
+"""Error pages for browsers: a sentence and, where waiting helps, when to come back."""
 
 from __future__ import annotations
 
@@ -10,19 +10,16 @@ from portal.user_messages import format_pause, headline
 
 
 def wants_page(request: HttpRequest) -> bool:
-    """Tell a browser that opens a page from programs, which take whatever comes and are given JSON."""
+    """Tell a browser that opens a page from programs, which accept anything and get JSON."""
     return "text/html" in request.headers.get("Accept", "")
 
 
-def page(request: HttpRequest, refusal: ApiError) -> HttpResponse:
-    """Show a refusal. Asks no database and no session: it may be their fault."""
-    shown = {
-        "headline": headline(refusal.status),
-        "detail": refusal.detail,
-        "pause": format_pause(refusal.retry_after) if refusal.retry_after else None,
+def error_page(error: ApiError) -> HttpResponse:
+    """Return the page of an error. It uses neither the database nor the session, which may be the cause."""
+    context = {
+        "headline": headline(error.status),
+        "detail": error.detail,
+        "pause": format_pause(error.retry_after) if error.retry_after else None,
     }
-    answer = HttpResponse(render_to_string("portal/error.html", shown), status=refusal.status)
-    answer["Cache-Control"] = "no-store"
-    if refusal.retry_after:
-        answer["Retry-After"] = str(refusal.retry_after)
-    return answer
+    headers = {"Cache-Control": "no-store"} | error.headers
+    return HttpResponse(render_to_string("portal/error.html", context), status=error.status, headers=headers)

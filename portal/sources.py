@@ -1,4 +1,4 @@
-"""A tenant's connected systems as its page shows them: how each is, what it has brought, what is to be done."""
+"""Connected systems of a tenant: status, progress and problems of each source, and how to connect another."""
 
 from __future__ import annotations
 
@@ -18,21 +18,20 @@ from accounts.errors import not_found
 from accounts.rls import as_tenant
 from integrations.models import ConnectedSource, IngestionJob, Provider
 from integrations.oauth.services import FIXTURE_ACCOUNT
-from integrations.sync import sync_jobs
-from integrations.sync.sync_jobs import MOST_DETAILS
+from integrations.sync.sync_jobs import ACTIVE, MOST_DETAILS
 from portal import user_messages
-from portal.user_messages import SyncProblem
-from vendors.error_codes import VENDOR_ANSWER_INVALID, VENDOR_AWAY, VENDOR_UNREACHABLE
+from portal.user_messages import SyncProblem, sync_problem
+from vendors.error_codes import VENDOR_ANSWER_INVALID, VENDOR_AWAY, VENDOR_UNAVAILABLE, VENDOR_UNREACHABLE
 
-MOST = 50  # sources of a tenant that are shown, the newest
-LONGEST_NAME = 12  # Google's accounts are known here by a digest only
-COUNTED = 10_000  # records are counted so far: a page never counts a million
-# Of a job's details, those that are no records: its tokens, its pages.
+MAX_SOURCES = 50  # of a tenant, the newest
+MAX_NAME_CHARS = 12  # a Google account is known here by a digest only
+MAX_COUNT = 10_000  # a page never counts a million records
+# Entries of a sync's details that are not records: its tokens, its pages.
 TOKEN, PAGE = "token", "page:"
-A_WHILE = timedelta(minutes=1)
-AWAY = (VENDOR_AWAY, "VENDOR_UNAVAILABLE", VENDOR_UNREACHABLE, VENDOR_ANSWER_INVALID)
+STALLED_AFTER = timedelta(minutes=1)
+PROVIDER_AWAY = (VENDOR_AWAY, VENDOR_UNAVAILABLE, VENDOR_UNREACHABLE, VENDOR_ANSWER_INVALID)
 STATUS = ConnectedSource.Status
-TELL_OF_CLIENTS = (Provider.HUBSPOT, Provider.QUICKBOOKS)
+PROVIDERS_WITH_CLIENTS = (Provider.HUBSPOT, Provider.QUICKBOOKS)
 COUNTS = """
 SELECT s.id,
        (SELECT count(*) FROM (SELECT FROM source_documents d
@@ -45,7 +44,7 @@ FROM connected_sources s WHERE s.id = ANY(%(ids)s)
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """A source with its newest sync; what it has brought, by words."""
+    """A source with its newest sync and the number of its records and clients."""
 
     source: ConnectedSource
     job: IngestionJob | None
@@ -58,15 +57,15 @@ class Connection:
 
     @property
     def name(self) -> str:
-        """Tell two accounts of one provider apart."""
+        """A name that tells two accounts of one provider apart."""
         if self.source.account == FIXTURE_ACCOUNT:
             return "Recorded answers"
         is_named = self.source.account and self.source.status != STATUS.DISCONNECTED
-        return f"Account {self.source.account[:LONGEST_NAME]}" if is_named else "Account"
+        return f"Account {self.source.account[:MAX_NAME_CHARS]}" if is_named else "Account"
 
     @property
     def is_syncing(self) -> bool:
-        return self.job is not None and self.job.status in sync_jobs.ACTIVE
+        return self.job is not None and self.job.status in ACTIVE
 
     @property
     def standing(self) -> str:
@@ -86,75 +85,74 @@ class Connection:
         return user_messages.CONNECTIONS[self.standing]
 
     @property
-    def trouble(self) -> SyncProblem | None:
-        """Return what is wrong, and whether connecting anew mends it."""
+    def problem(self) -> SyncProblem | None:
         if self.standing == "broken":
-            return user_messages.sync_problem(self.source.status_message, self.source.provider, is_broken=True)
+            return sync_problem(self.source.status_message, self.source.provider, is_broken=True)
         if self.standing == "failed" and self.job is not None:
-            return user_messages.sync_problem(self.job.error_message, self.source.provider)
+            return sync_problem(self.job.error_message, self.source.provider)
         return None
 
     @property
     def progress(self) -> str:
-        """Say how far the newest sync is, or why it does not go on."""
+        """How far the newest sync is, or why it does not continue."""
         job = self.job
         if job is None:
             return user_messages.BEGINS
-        said = f"{job.items_seen:,} records looked at, {job.items_written:,} of them new or changed."
-        if waits := _waits(job):
-            waits = waits.format(name=Provider(self.source.provider).label)
-            return f"{said} {waits}" if job.items_seen else waits
-        return said if job.items_seen else user_messages.BEGINS
+        stalled = _stall_message(job).format(name=Provider(self.source.provider).label)
+        if not job.items_seen:
+            return stalled or user_messages.BEGINS
+        counts = f"{job.items_seen:,} records looked at, {job.items_written:,} of them new or changed."
+        return f"{counts} {stalled}".rstrip()
 
     @property
-    def brought(self) -> str:
-        """Say what can be found here now."""
-        found = [_counted(self.records, "record")]
-        if self.source.provider in TELL_OF_CLIENTS:
-            found.append(_counted(self.clients, "client"))
-        return ", ".join(found)
+    def contents(self) -> str:
+        """What can be searched of the source."""
+        counts = [_format_count(self.records, "record")]
+        if self.source.provider in PROVIDERS_WITH_CLIENTS:
+            counts.append(_format_count(self.clients, "client"))
+        return ", ".join(counts)
 
     @property
     def unread(self) -> int:
-        """Return how many records the newest sync could not read."""
+        """The number of records that the newest sync could not read."""
         if self.job is None:
             return 0
         details, failed = self.job.error_details, self.job.items_failed
-        if len(details) < MOST_DETAILS:  # none was dropped, and what is told again is counted but told once
-            failed = min(failed, sum(not _is_of_the_sync(each) for each in details))
+        if len(details) < MOST_DETAILS:  # complete; a record that failed twice is counted twice and listed once
+            failed = min(failed, sum(not _is_sync_detail(detail) for detail in details))
         else:
-            failed -= sum(each.get("external_id") == TOKEN for each in details)
+            failed -= sum(detail.get("external_id") == TOKEN for detail in details)
         return int(failed)
 
 
-def _is_of_the_sync(detail: Mapping[str, str]) -> bool:
-    """Tell a refresh and a page that had to wait (``syncs.note``) from a record that could not be read."""
-    told = detail.get("external_id", "")
-    return told == TOKEN or told.startswith(PAGE)
+def _is_sync_detail(detail: Mapping[str, str]) -> bool:
+    """Tell a token refresh and a page that had to wait from a record that could not be read."""
+    external_id = detail.get("external_id", "")
+    return external_id == TOKEN or external_id.startswith(PAGE)
 
 
-def _waits(job: IngestionJob) -> str:
-    """Say why a sync has not gone on for a minute; "" of one that has."""
-    since = timezone.now() - A_WHILE
+def _stall_message(job: IngestionJob) -> str:
+    """Return why a sync has not continued for a minute; "" if it has."""
+    since = timezone.now() - STALLED_AFTER
     if job.status == IngestionJob.Status.QUEUED:
         return user_messages.QUEUES if job.created_at < since else ""
-    here = (TOKEN, f"{PAGE}{job.page}")
-    stuck = list(takewhile(lambda each: each.get("external_id") in here, reversed(job.error_details)))
-    first = parse_datetime(stuck[-1].get("at", "")) if stuck else None
-    if first is None or first > since:
+    current = (TOKEN, f"{PAGE}{job.page}")
+    waits = list(takewhile(lambda detail: detail.get("external_id") in current, reversed(job.error_details)))
+    first_wait = parse_datetime(waits[-1].get("at", "")) if waits else None
+    if first_wait is None or first_wait > since:
         return ""
-    return user_messages.SILENT if stuck[0].get("code") in AWAY else user_messages.CONTINUES
+    return user_messages.SILENT if waits[0].get("code") in PROVIDER_AWAY else user_messages.CONTINUES
 
 
-def _counted(number: int, noun: str) -> str:
-    if number > COUNTED:
-        return f"more than {COUNTED:,} {noun}s"
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+def _format_count(count: int, noun: str) -> str:
+    if count > MAX_COUNT:
+        return f"more than {MAX_COUNT:,} {noun}s"
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 @dataclass(frozen=True, slots=True)
-class Offered:
-    """A provider, and the tenant's accounts there. ``way`` is how to connect one: "consent", "recorded" or ""."""
+class ProviderConnections:
+    """A provider and the tenant's accounts there. ``way`` is how to connect one: "consent", "recorded" or ""."""
 
     slug: str
     name: str
@@ -166,42 +164,41 @@ class Offered:
         return any(each.standing != "leaving" for each in self.connections)
 
 
-def offered(user_id: UUID) -> list[Offered]:
+def list_providers(user_id: UUID) -> list[ProviderConnections]:
     """Return every provider with the tenant's accounts there."""
+    jobs = IngestionJob.objects.filter(source=OuterRef("pk"), user_id=OuterRef("user_id"))
+    newest_job = Subquery(jobs.order_by("-created_at").values("pk")[:1])
     with as_tenant(user_id):
-        own = ConnectedSource.objects.filter(user_id=user_id)
-        found = _with_jobs(list(own.annotate(newest=_newest()).order_by("-created_at", "id")[:MOST]))
+        own = ConnectedSource.objects.filter(user_id=user_id).annotate(newest_job=newest_job)
+        connections = _connections(list(own.order_by("-created_at", "id")[:MAX_SOURCES]))
     return [
-        Offered(slug, str(name), [each for each in found if each.source.provider == slug], way(slug))
+        ProviderConnections(
+            slug, str(name), [each for each in connections if each.source.provider == slug], connection_way(slug)
+        )
         for slug, name in Provider.choices
     ]
 
 
-def one(user_id: UUID, source_id: UUID) -> ConnectedSource:
-    """Return a source of the tenant's; raise ``Refused("NOT_FOUND")`` for what is another's or is not there."""
+def _connections(sources: Sequence[ConnectedSource]) -> list[Connection]:
+    newest = {source.pk: getattr(source, "newest_job", None) for source in sources}
+    jobs = IngestionJob.objects.defer("cursor").in_bulk([pk for pk in newest.values() if pk])
+    with connection.cursor() as cursor:
+        cursor.execute(COUNTS, {"most": MAX_COUNT + 1, "ids": list(newest)})
+        counts = {pk: (records, clients) for pk, records, clients in cursor.fetchall()}
+    return [Connection(source, jobs.get(newest[source.pk]), *counts.get(source.pk, (0, 0))) for source in sources]
+
+
+def get_source(user_id: UUID, source_id: UUID) -> ConnectedSource:
+    """Return a source of the tenant. Raises ``NOT_FOUND`` for another tenant's and for one that does not exist."""
     with as_tenant(user_id):
-        found = ConnectedSource.objects.filter(user_id=user_id, pk=source_id).first()
-    if found is None:
+        source = ConnectedSource.objects.filter(user_id=user_id, pk=source_id).first()
+    if source is None:
         raise not_found()
-    return found
+    return source
 
 
-def way(provider: str) -> str:
+def connection_way(provider: str) -> str:
     """Return how this deployment connects an account of a provider."""
     if settings.INTEGRATIONS_USE_FIXTURES:
         return "recorded"
     return "consent" if settings.CONNECTORS[provider]["client_id"] else ""
-
-
-def _newest() -> Subquery:
-    jobs = IngestionJob.objects.filter(source=OuterRef("pk"), user_id=OuterRef("user_id"))
-    return Subquery(jobs.order_by("-created_at").values("pk")[:1])
-
-
-def _with_jobs(sources: Sequence[ConnectedSource]) -> list[Connection]:
-    newest = {source.pk: getattr(source, "newest", None) for source in sources}
-    jobs = IngestionJob.objects.defer("cursor").in_bulk([pk for pk in newest.values() if pk])
-    with connection.cursor() as cursor:
-        cursor.execute(COUNTS, {"most": COUNTED + 1, "ids": list(newest)})
-        counts = {pk: (records, clients) for pk, records, clients in cursor.fetchall()}
-    return [Connection(source, jobs.get(newest[source.pk]), *counts.get(source.pk, (0, 0))) for source in sources]

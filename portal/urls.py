@@ -1,29 +1,29 @@
-"""Tenants' pages."""
+"""URLs of tenants' pages."""
 
 from django.contrib.auth.views import LogoutView
 from django.templatetags.static import static
 from django.urls import path
 from django.views.generic import RedirectView
 
-from portal.views import documents, home, integrations, search
+from portal.views import documents, integrations, search
 from portal.views.auth import SignIn
 
 app_name = "portal"
 urlpatterns = [
-    path("", home.home, name="home"),
-    path("list", home.listed, name="list"),
+    path("", documents.documents, name="home"),
+    path("list", documents.document_list, name="list"),
     path("favicon.ico", RedirectView.as_view(url=static("portal/icon.svg"))),  # browsers ask for it on every page
     path("sign-in", SignIn.as_view(), name="sign-in"),
     path("sign-out", LogoutView.as_view(), name="sign-out"),
-    path("find", search.find, name="search"),
+    path("find", search.search_page, name="search"),
     path("d/<uuid:document_id>", documents.document, name="document"),
     path("d/<uuid:document_id>/status", documents.status, name="status"),
-    path("d/<uuid:document_id>/marks", documents.marks, name="marks"),
+    path("d/<uuid:document_id>/marks", documents.highlights, name="highlights"),
     path("d/<uuid:document_id>/original", documents.original, name="original"),
     path("d/<uuid:document_id>/retry", documents.retry, name="retry"),
     path("d/<uuid:document_id>/delete", documents.delete, name="delete"),
     path("settings/integrations", integrations.integrations, name="integrations"),
-    path("settings/integrations/list", integrations.listed, name="integrations-list"),
+    path("settings/integrations/list", integrations.source_list, name="integrations-list"),
     path("settings/integrations/<slug:provider>/connect", integrations.connect, name="connect"),
     path("settings/integrations/<slug:provider>/callback", integrations.callback, name="connected"),
     path("settings/integrations/<uuid:source_id>/sync", integrations.sync, name="integration-sync"),

@@ -83,7 +83,7 @@ def test_who_tries_too_often_is_not_let_in_even_with_the_right_password(ana: Per
     late = sign_in("ana@example.org", PASSWORD)
 
     assert late.status_code == 200
-    assert b"too many tries" in late.content
+    assert b"too many attempts" in late.content
     assert sign_in("ben@example.org", PASSWORD).status_code == 302  # an account of the same office
     assert sign_in("ana@example.org", PASSWORD, REMOTE_ADDR="192.0.2.7").status_code == 302  # nobody is locked out
 

@@ -76,7 +76,7 @@ def test_a_tenant_drops_plans_watches_asks_opens_the_citation_and_deletes(
         page,
         **{"plan.pdf": PLAN, "letter.pdf": LETTER, "locked.pdf": locked_pdf("x", user_password=b"x"), "n.pdf": b"no"},
     )
-    expect(page.locator("#uploads")).to_contain_text("This is not a PDF")
+    expect(page.locator("#uploads")).to_contain_text("The file is not a PDF")
     expect(standing(page, "plan.pdf")).to_be_visible()
     assert home.barriers() == []
     home.shot("tenant-2-uploaded")
@@ -108,7 +108,7 @@ def test_a_tenant_drops_plans_watches_asks_opens_the_citation_and_deletes(
     first.get_by_role("link").click()
     expect(page.locator("mark#cited")).to_be_in_viewport()
     expect(page.locator(".marks rect").first).to_be_visible()
-    assert page.locator("[data-picture]").evaluate("picture => picture.decode().then(() => picture.naturalWidth)") > 300
+    assert page.locator("[data-page-image]").evaluate("picture => picture.decode().then(() => picture.naturalWidth)") > 300
     assert home.barriers() == []
     home.shot("tenant-5-citation")
     home.phone_shot("tenant-5-citation-phone")
@@ -163,7 +163,7 @@ def test_hostile_names_and_texts_do_not_run_and_break_no_page(home: Visit, ana: 
 
     page.goto("/")
     drop(page, **{HOSTILE: b"no PDF"})
-    expect(page.locator("#uploads")).to_contain_text("This is not a PDF")
+    expect(page.locator("#uploads")).to_contain_text("The file is not a PDF")
     page.locator("[data-delete]").last.click()
     expect(page.get_by_role("dialog")).to_contain_text("onerror")
     page.keyboard.press("Escape")

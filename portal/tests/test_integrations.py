@@ -122,7 +122,7 @@ def test_a_source_shows_what_it_has_brought_and_when(ana: Person, ben: Person) -
 
 
 def test_records_are_counted_no_further_than_a_bound(ana: Person, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "COUNTED", 2)
+    monkeypatch.setattr(sources, "MAX_COUNT", 2)
     own = source(ana, "gmail")
     for n in range(5):
         SourceDocument.objects.create(
@@ -393,9 +393,9 @@ def test_googles_access_that_stays_is_said_before_and_after(ana: Person, oauth: 
     answer = client.post(f"{PAGE}/{mail.pk}/disconnect", follow=True).content.decode()
     last = client.get(f"{PAGE}/{drive.pk}/disconnect").content.decode()
 
-    assert "Google goes on to list our access" in asked
+    assert "Google continues to list our access" in asked
     assert "Google still lists our access" in answer
-    assert "We give our access to it back." in last
+    assert "Our access is revoked." in last
     assert "Google goes on" not in last
 
 

@@ -17,9 +17,9 @@ from documents.models import Document
 from embeddings.models import DocumentChunk
 from jobs.models import UploadJob
 from jobs.outcomes import Permanent
-from portal import document_list
+from portal.document_list import list_documents
 from portal.tests.conftest import signed_in
-from portal.views.home import PACE
+from portal.views.documents import POLL_SECONDS
 from testing.embedders import Instant
 from testing.error_codes import error_code
 from testing.factories.vectors import store as findable
@@ -94,7 +94,7 @@ def test_the_list_is_read_as_the_tenant_whatever_its_query_says(
     with CaptureQueriesContext(
         connection,
     ) as asked:
-        document_list.listed(ben.id)
+        list_documents(ben.id)
 
     reads = [query["sql"] for query in asked if 'FROM "documents"' in query["sql"] or "upload_jobs" in query["sql"]]
     roles = [query["sql"] for query in asked if "set_config('role'" in query["sql"]]
@@ -110,7 +110,7 @@ def test_the_list_is_read_as_the_tenant_whatever_its_query_says(
 def test_the_list_costs_the_same_queries_for_one_document_and_for_many(ana: Person) -> None:
     def cost() -> int:
         with CaptureQueriesContext(connection) as asked:
-            document_list.listed(ana.id)
+            list_documents(ana.id)
         return len(asked)
 
     ana.upload(PDF)
@@ -154,7 +154,7 @@ def test_the_list_asks_again_only_while_something_moves_and_more_slowly_while_no
     paces: list[int] = []
     asked: dict[str, Any] = {}
 
-    for _ in PACE:
+    for _ in POLL_SECONDS:
         answer = client.get("/list", asked)
         paces.append(answer.context["every"])
         asked = {"seen": answer.context["listed"].fingerprint, "quiet": answer.context["quiet"]}
@@ -162,7 +162,7 @@ def test_the_list_asks_again_only_while_something_moves_and_more_slowly_while_no
     stop_before("queued").settle(Permanent(error_code("NOT_A_PDF"), "x"))
     moved = client.get("/list", asked)
 
-    assert paces == list(PACE)
+    assert paces == list(POLL_SECONDS)
     assert settled.status_code == 204
     assert b"every" not in moved.content
     assert str(error_code("NOT_A_PDF").tenant_message) in moved.content.decode()
@@ -331,7 +331,7 @@ def test_deleting_asks_first_and_then_removes_for_good(ana: Person) -> None:
     path = f"/d/{uploaded.document_id}/delete"
 
     asked = client.get(path)
-    assert b"gone for good" in asked.content
+    assert b"deleted permanently" in asked.content
     assert Document.objects.exists()
     gone = client.post(path, follow=True)
 

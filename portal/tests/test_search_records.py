@@ -61,12 +61,12 @@ def test_laws_stand_last_as_they_are_cited_and_in_their_own_language(ana: Person
 
     page, alone = shown(ana, "apples"), shown(ana, "productores")
 
-    assert page.index("1 passage found") < page.index("1 passage of laws")
+    assert page.index("1 passage found") < page.index("1 passage of statutes")
     assert '<li lang="es">' in page
     assert '<bdi class="name">Ley &lt;b&gt; (2024-01), Artículo 7, p. 1</bdi>' in page
     assert "productores de <mark>apples</mark> &amp; pears" in page
-    assert "Parts of this law are missing here." in page
-    assert "1 passage of laws found" in alone
+    assert "Parts of this statute are missing here." in page
+    assert "1 passage of statutes found" in alone
 
 
 def test_the_whole_passage_of_a_law_can_be_read_as_text_and_nothing_of_it_is_markup(ana: Person) -> None:
@@ -87,7 +87,7 @@ def test_laws_alone_can_be_asked(ana: Person) -> None:
 
     page = shown(ana, "apples", document="laws")
 
-    assert "1 passage of laws found" in page
+    assert "1 passage of statutes found" in page
     assert "in the plan" not in page
     assert '<option value="laws" selected>' in page
 

@@ -1,1 +1,1 @@
-"""What tenants open and press."""
+"""Views of tenants' pages."""

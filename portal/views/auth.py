@@ -1,4 +1,4 @@
-"""Who may see tenants' pages: whoever is signed in, each their own."""
+"""Sign-in form, and the access rules of tenants' pages: signed in, each tenant its own."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from django_htmx.http import HttpResponseClientRedirect
 
 from accounts.errors import METHOD_NOT_ALLOWED, ApiError, not_found
 from documents.storage import storage_error
-from portal import error_pages
+from portal.error_pages import error_page
 
 View = Callable[..., HttpResponse]
 
 
 class SignInForm(AuthenticationForm):
     error_messages = {
-        "invalid_login": "The e-mail address and the password do not belong together, or there were too many tries."
+        "invalid_login": "The e-mail address and the password do not belong together, or there were too many attempts."
         " Check both, or come back in ten minutes.",
-        "inactive": "",  # never said: the backend knows no inactive account
+        "inactive": "",  # never shown: the backend knows no inactive account
     }
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -43,53 +43,52 @@ class SignInForm(AuthenticationForm):
 
 @method_decorator(never_cache, name="dispatch")
 class SignIn(LoginView):
-    """Leads on to ``next`` only if that is one of our own pages: Django checks it."""
+    """Redirects to ``next`` only if that is one of our own pages: Django checks it."""
 
     form_class = SignInForm
     template_name = "portal/sign_in.html"
     redirect_authenticated_user = True
 
     def get_redirect_url(self) -> str:
-        """Whoever is signed in and was to be led to this very form is led home: Django would break off the circle."""
+        """Redirect home instead of to this form itself, where Django would stop with an error."""
         url = super().get_redirect_url()
         return "" if urlsplit(url).path == self.request.path else url
 
 
-def page(view: View) -> View:
-    """Let a signed-in tenant see what a view shows; nobody keeps it, and what is refused is a page too."""
+def tenant_page(*methods: str) -> Callable[[View], View]:
+    """Decorate a view for signed-in tenants: no cache keeps the response, and an error is a page, too."""
 
-    @wraps(view)
-    def shown(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        try:
-            answer = view(request, *args, **kwargs)
-        except ApiError as refused:
-            answer = error_pages.page(request, refused)
-        except Http404:
-            answer = error_pages.page(request, not_found())
-        except OSError as error:  # the file store
-            answer = error_pages.page(request, storage_error(error))
-        answer["Cache-Control"] = "no-store"
-        return answer
+    def decorate(view: View) -> View:
+        @wraps(view)
+        def respond(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+            try:
+                if request.method not in methods:
+                    raise ApiError(METHOD_NOT_ALLOWED)
+                response = view(request, *args, **kwargs)
+            except ApiError as error:
+                response = error_page(error)
+            except Http404:
+                response = error_page(not_found())
+            except OSError as error:  # the file store
+                response = error_page(storage_error(error))
+            response["Cache-Control"] = "no-store"
+            return response
 
-    signed_in = login_required(shown)
+        signed_in = login_required(respond)
 
-    @wraps(view)
-    def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        if getattr(request, "htmx", False) and not request.user.is_authenticated:
-            # A fragment of the page that somebody has signed out of: the whole page goes to the form.
-            return HttpResponseClientRedirect(resolve_url(settings.LOGIN_URL))
-        answer: HttpResponse = signed_in(request, *args, **kwargs)
-        return answer
+        @wraps(view)
+        def respond_or_sign_in(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+            if getattr(request, "htmx", False) and not request.user.is_authenticated:
+                # A fragment of a page after sign-out: the whole page must go to the form.
+                return HttpResponseClientRedirect(resolve_url(settings.LOGIN_URL))
+            response: HttpResponse = signed_in(request, *args, **kwargs)
+            return response
 
-    return guarded
+        return respond_or_sign_in
+
+    return decorate
 
 
-def tenant(request: HttpRequest) -> UUID:
-    """Return whose pages these are. Staff have no more rights here than anybody."""
+def tenant_id(request: HttpRequest) -> UUID:
+    """Return the tenant of the pages: the signed-in user. Staff have no more rights here than others."""
     return UUID(str(request.user.pk))
-
-
-def only(request: HttpRequest, *methods: str) -> None:
-    if request.method not in methods:
-        detail = "This page cannot be asked for in this way."
-        raise ApiError(METHOD_NOT_ALLOWED, detail)

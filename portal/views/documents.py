@@ -1,8 +1,10 @@
-"""One document: its pages, its passages, and what can be done with it."""
+"""Document pages of a tenant: list with uploads, and one document with its pages, retry and deletion."""
 
 from __future__ import annotations
 
 import logging
+from http import HTTPStatus
+from typing import Any
 from uuid import UUID
 
 from django.conf import settings
@@ -11,121 +13,158 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import redirect, render
 from django_htmx.http import HttpResponseClientRefresh
 
-from accounts import rate_limit
-from accounts.errors import ApiError, not_found
+from accounts.errors import ApiError, Context, error_codes, not_found
+from accounts.rate_limit import PAGE_VIEWS, check_rate
 from documents import page_images, services
 from jobs import services as jobs
-from portal import document_list, document_page, user_messages
-from portal.document_status import Shown
-from portal.views.auth import only, page, tenant
-from portal.views.home import place_of
-from portal.views.home import shown as list_context
+from portal.document_list import DocumentListPage, get_document, list_documents
+from portal.document_page import cited_text, get_page
+from portal.document_status import DocumentStatus
+from portal.user_messages import error_message
+from portal.views.auth import tenant_id, tenant_page
 
 log = logging.getLogger("accessa.portal")
 
+# Seconds between two requests for the list, by how many in a row have shown no change.
+POLL_SECONDS = (1, 1, 2, 3, 5, 8, 10)
+MAX_CURSOR_CHARS = 100
 
-@page
+
+@tenant_page("GET", "HEAD")
+def documents(request: HttpRequest) -> HttpResponse:
+    """Show the list of documents and the upload form."""
+    cursor = request.GET.get("from", "")[:MAX_CURSOR_CHARS]
+    context = list_context(request, list_documents(tenant_id(request), cursor), cursor)
+    return render(request, "portal/documents.html", context | upload_context())
+
+
+@tenant_page("GET", "HEAD")
+def document_list(request: HttpRequest) -> HttpResponse:
+    """Show the list alone, for a page that polls it; the response has the next poll's time, if there is any."""
+    cursor = request.GET.get("from", "")[:MAX_CURSOR_CHARS]
+    context = list_context(request, list_documents(tenant_id(request), cursor), cursor)
+    if context["quiet"] == len(POLL_SECONDS):
+        return HttpResponse(status=HTTPStatus.NO_CONTENT)  # the page keeps the list, and polls at the same pace
+    return render(request, "portal/document_list.html", context)
+
+
+def list_context(request: HttpRequest, listed: DocumentListPage, cursor: str) -> dict[str, Any]:
+    """Return the context of the list's template: ``every`` is the pause until the next poll, in seconds."""
+    unchanged = request.GET.get("seen") == listed.fingerprint
+    polls = _parse_number(request.GET.get("quiet"), digits=3) or 0
+    quiet = min(polls + 1, len(POLL_SECONDS)) if unchanged else 0
+    every = POLL_SECONDS[min(quiet, len(POLL_SECONDS) - 1)] if listed.active else None
+    return {"listed": listed, "place": cursor, "quiet": quiet, "every": every}
+
+
+def upload_context() -> dict[str, Any]:
+    """Return the settings and messages of the upload script."""
+    codes = error_codes(Context.REQUEST).items()
+    upload = {
+        "sentences": {name: code.tenant_message for name, code in codes if code.tenant_message},
+        "max_bytes": settings.MAX_FILE_BYTES,
+        "max_filename_chars": settings.MAX_FILENAME_CHARS,
+        "public_url": settings.PUBLIC_URL,
+        "encryption": settings.S3_SERVER_SIDE_ENCRYPTION,
+        "kms_key": settings.S3_KMS_KEY_ID,
+    }
+    return {"upload": upload, "most_mb": settings.MAX_FILE_BYTES // 1_048_576, "most_pages": settings.MAX_PAGES}
+
+
+@tenant_page("GET", "HEAD")
 def document(request: HttpRequest, document_id: UUID) -> HttpResponse:
-    """Show a page of a document: its text, beside the picture of it, with what was cited."""
-    only(request, "GET", "HEAD")
-    found = document_list.one(tenant(request), document_id)
-    rate_limit.check_rate(rate_limit.PAGE_VIEWS, tenant(request))
-    shown = document_page.page(found.document, _page(request), _passage(request))
-    return render(request, "portal/document.html", {"row": found, "page": shown, "was": found.standing})
+    """Show a page of a document: its text with the cited passage, beside its image."""
+    row = get_document(tenant_id(request), document_id)
+    check_rate(PAGE_VIEWS, tenant_id(request))
+    page = get_page(row.document, _page_number(request), _passage_id(request))
+    return render(request, "portal/document.html", {"row": row, "page": page})
 
 
-@page
+@tenant_page("GET", "HEAD")
 def status(request: HttpRequest, document_id: UUID) -> HttpResponse:
-    """Show how far the document is; once something else is to be seen, have the whole page loaded again."""
-    only(request, "GET", "HEAD")
-    found = document_list.one(tenant(request), document_id)
-    if not found.active:
+    """Show the progress of a document; once its job has ended, reload the whole page."""
+    row = get_document(tenant_id(request), document_id)
+    if not row.active:
         return HttpResponseClientRefresh()
-    return render(request, "portal/document_status.html", {"row": found})
+    return render(request, "portal/document_status.html", {"row": row})
 
 
-@page
-def marks(request: HttpRequest, document_id: UUID) -> HttpResponse:
-    """Show where on the picture of a page the cited passage stands; nothing when it cannot be told."""
-    only(request, "GET", "HEAD")
-    found = document_list.one(tenant(request), document_id)
-    number, passage_id = _page(request), _passage(request)
+@tenant_page("GET", "HEAD")
+def highlights(request: HttpRequest, document_id: UUID) -> HttpResponse:
+    """Show where the cited passage is on the page's image; nothing where the place is not known."""
+    row = get_document(tenant_id(request), document_id)
+    number, passage_id = _page_number(request), _passage_id(request)
     if number is None or passage_id is None:
         raise not_found()
+    location = None
     try:
-        rate_limit.check_rate(rate_limit.PAGE_VIEWS, tenant(request))
-        text = document_page.cited_text(found.document, number, passage_id)
-        located = page_images.locate_passage(found.document, number, text) if text.strip() else None
-    except ApiError as refused:
-        log.info("The passage is not shown on the picture of its page: %s", refused.code)
-        located = None
-    return render(request, "portal/highlights.html", {"located": located})
+        check_rate(PAGE_VIEWS, tenant_id(request))
+        text = cited_text(row.document, number, passage_id)
+        location = page_images.locate_passage(row.document, number, text) if text.strip() else None
+    except ApiError as error:
+        log.info("The passage is not highlighted on the image of its page: %s", error.code)
+    return render(request, "portal/highlights.html", {"located": location})
 
 
-@page
+@tenant_page("GET", "HEAD")
 def original(request: HttpRequest, document_id: UUID) -> HttpResponse:
-    """Lead to the file as it was uploaded."""
-    only(request, "GET", "HEAD")
-    url = services.sign_original_url(document_list.one(tenant(request), document_id).document)
-    # Under whatever name this page was opened, our own files are under the same.
+    """Redirect to the uploaded file."""
+    url = services.sign_original_url(get_document(tenant_id(request), document_id).document)
+    # The page may be open under another host name than PUBLIC_URL: our own files are available under it, too.
     return HttpResponseRedirect(url.removeprefix(settings.PUBLIC_URL))
 
 
-@page
+@tenant_page("POST")
 def retry(request: HttpRequest, document_id: UUID) -> HttpResponse:
-    """Try a failed document again, as a scan if that is asked for."""
-    only(request, "POST")
-    user_id = tenant(request)
-    found = document_list.one(user_id, document_id)
+    """Retry a failed document, with OCR if the form asks for it."""
+    user_id = tenant_id(request)
+    row = get_document(user_id, document_id)
     problem = None
     try:
-        _retry(found, user_id, as_scan="ocr" in request.POST)
-    except ApiError as refused:
-        problem = user_messages.error_message(refused)
+        _retry(row, user_id, ocr="ocr" in request.POST)
+    except ApiError as error:
+        problem = error_message(error)
     if getattr(request, "htmx", False):
-        place = place_of(request.POST)
-        now = list_context(request, document_list.listed(user_id, place), place)
-        return render(request, "portal/document_list.html", now | {"problem": problem})
+        cursor = request.POST.get("from", "")[:MAX_CURSOR_CHARS]
+        context = list_context(request, list_documents(user_id, cursor), cursor)
+        return render(request, "portal/document_list.html", context | {"problem": problem})
     if problem:
         messages.error(request, problem)
     return redirect("portal:document", document_id)
 
 
-def _retry(found: Shown, user_id: UUID, *, as_scan: bool) -> None:
-    if found.job is None:
+def _retry(row: DocumentStatus, user_id: UUID, *, ocr: bool) -> None:
+    if row.job is None:
         raise not_found()
-    if as_scan:
-        own = found.document
-        services.declare(
-            user_id=user_id,
-            filename=own.filename,
-            bytes_len=own.bytes_len,
-            mime=own.mime,
-            sha256=own.file_sha256,
-            ocr=True,
-        )
-    else:
-        jobs.retry(found.job, by=str(user_id))
+    if not ocr:
+        jobs.retry(row.job, by=str(user_id))
+        return
+    own = row.document
+    services.declare(
+        user_id=user_id, filename=own.filename, bytes_len=own.bytes_len, mime=own.mime, sha256=own.file_sha256, ocr=True
+    )
 
 
-@page
+@tenant_page("GET", "HEAD", "POST")
 def delete(request: HttpRequest, document_id: UUID) -> HttpResponse:
-    """Ask first, on a page of its own where no script asks in a dialog; then remove the document for good."""
-    only(request, "GET", "HEAD", "POST")
-    found = document_list.one(tenant(request), document_id)
+    """Ask for confirmation on a page of its own, for browsers without the dialog; then delete the document."""
+    row = get_document(tenant_id(request), document_id)
     if request.method != "POST":
-        return render(request, "portal/delete.html", {"row": found})
-    services.delete(found.document)
+        return render(request, "portal/delete.html", {"row": row})
+    services.delete(row.document)
     messages.success(request, "The document was deleted.")
     return redirect("portal:home")
 
 
-def _page(request: HttpRequest) -> int | None:
-    text = request.GET.get("page", "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 7 else None
+def _page_number(request: HttpRequest) -> int | None:
+    return _parse_number(request.GET.get("page"), digits=6)
 
 
-def _passage(request: HttpRequest) -> UUID | None:
+def _parse_number(text: str | None, *, digits: int) -> int | None:
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) <= digits else None
+
+
+def _passage_id(request: HttpRequest) -> UUID | None:
     try:
         return UUID(request.GET.get("passage", ""))
     except ValueError:

@@ -1,4 +1,4 @@
-"""A tenant's connected systems: connect one, watch it, fetch again, let go."""
+"""Connected systems: connect, watch, sync and disconnect a source."""
 
 from __future__ import annotations
 
@@ -13,119 +13,115 @@ from django.urls import reverse
 
 from accounts.errors import ApiError, not_found
 from accounts.models import User
-from integrations import disconnect as disconnecting
+from integrations.disconnect import disconnect_source, is_grant_shared
 from integrations.error_codes import CONSENT_REFUSED, STATE_MISMATCH
 from integrations.models import ConnectedSource, IngestionJob, Provider
 from integrations.oauth import services
-from integrations.sync import sync_jobs
-from portal import sources, user_messages
-from portal.views.auth import only, page, tenant
+from integrations.sync.sync_jobs import start_sync
+from portal.sources import get_source, list_providers
+from portal.user_messages import GRANTS, error_message
+from portal.views.auth import tenant_id, tenant_page
 
-EVERY = 3  # seconds between two looks while something is being fetched
-CONSENTS = "consents"  # in the session: what was begun at a provider, by its state
-MOST_CONSENTS = 5  # begun and not ended, in other tabs
-LONGEST_ACCOUNT = 64
+POLL_SECONDS = 3  # while a sync is running
+CONSENTS = "consents"  # session key: pending consents by their state
+MAX_CONSENTS = 5  # pending ones, in other tabs
+MAX_ACCOUNT_CHARS = 64
 
 
-@page
+@tenant_page("GET", "HEAD")
 def integrations(request: HttpRequest) -> HttpResponse:
-    only(request, "GET", "HEAD")
-    return render(request, "portal/settings/integrations.html", _shown(request))
+    return render(request, "portal/settings/integrations.html", _list_context(request))
 
 
-@page
-def listed(request: HttpRequest) -> HttpResponse:
-    """Show the list alone, for a page that is open."""
-    only(request, "GET", "HEAD")
-    return render(request, "portal/settings/sources.html", _shown(request))
+@tenant_page("GET", "HEAD")
+def source_list(request: HttpRequest) -> HttpResponse:
+    """Show the list alone, for a page that polls it."""
+    return render(request, "portal/settings/sources.html", _list_context(request))
 
 
-def _shown(request: HttpRequest) -> dict[str, object]:
-    providers = sources.offered(tenant(request))
-    is_moving = any(each.is_syncing for provider in providers for each in provider.connections)
-    return {"providers": providers, "every": EVERY if is_moving else None}
+def _list_context(request: HttpRequest) -> dict[str, object]:
+    providers = list_providers(tenant_id(request))
+    is_syncing = any(connection.is_syncing for provider in providers for connection in provider.connections)
+    return {"providers": providers, "every": POLL_SECONDS if is_syncing else None}
 
 
-@page
+@tenant_page("GET", "POST")
 def connect(request: HttpRequest, provider: str) -> HttpResponse:
-    """Lead to the provider, where the tenant consents. Recorded answers need no consent: a POST connects them.
+    """Redirect to the provider for the tenant's consent. A POST connects fixtures, which need no consent.
 
-    By GET, because browsers hold a form's whole way, redirects and all, to ``form-action``, which names no provider.
+    The redirect answers a GET, because browsers apply ``form-action``, which names no provider, to a form's redirects.
     """
-    only(request, "GET", "POST")
-    _known(provider)
+    _require_known(provider)
+    user_id, callback_url = tenant_id(request), _callback_url(provider)
     try:
         if request.method == "POST":
-            return _connected(request, services.connect_fixtures(user_id=tenant(request), provider=provider))
-        begun = services.start_consent(user_id=tenant(request), provider=provider, redirect_uri=_callback_url(provider))
-    except ApiError as refused:
-        return _refused(request, refused)
-    consents = dict(list(request.session.get(CONSENTS, {}).items())[1 - MOST_CONSENTS :])
-    request.session[CONSENTS] = consents | {begun.state: {"provider": provider, "verifier": begun.verifier}}
-    return HttpResponseRedirect(begun.url)
+            return _connected(request, services.connect_fixtures(user_id=user_id, provider=provider))
+        consent = services.start_consent(user_id=user_id, provider=provider, redirect_uri=callback_url)
+    except ApiError as error:
+        return _failed(request, error)
+    pending = dict(list(request.session.get(CONSENTS, {}).items())[1 - MAX_CONSENTS :])
+    request.session[CONSENTS] = pending | {consent.state: {"provider": provider, "verifier": consent.verifier}}
+    return HttpResponseRedirect(consent.url)
 
 
-@page
+@tenant_page("GET")
 def callback(request: HttpRequest, provider: str) -> HttpResponse:
-    """Take what the provider says of the consent. Nothing that it says is shown, stored or logged."""
-    only(request, "GET")
-    _known(provider)
-    said, state = request.GET, request.GET.get("state", "")
-    consents = request.session.get(CONSENTS, {})
-    begun = consents.pop(state, {})
-    request.session[CONSENTS] = consents
+    """Complete a consent. Nothing from the provider's query is shown, stored or logged."""
+    _require_known(provider)
+    params, state = request.GET, request.GET.get("state", "")
+    pending = request.session.get(CONSENTS, {})
+    consent = pending.pop(state, {})
+    request.session[CONSENTS] = pending
     try:
-        if begun.get("provider") != provider:
-            raise ApiError(STATE_MISMATCH, "This consent was not begun here, or has been used. Begin again.")
-        if "code" not in said:
-            raise ApiError(CONSENT_REFUSED, "The provider was not allowed to let us in.")
+        if consent.get("provider") != provider:
+            raise ApiError(STATE_MISMATCH)
+        if "code" not in params:
+            raise ApiError(CONSENT_REFUSED)
         source = services.complete_consent(
-            user_id=tenant(request),
+            user_id=tenant_id(request),
             provider=provider,
-            code=said["code"],
+            code=params["code"],
             state=state,
             expected_state=state,
-            verifier=begun["verifier"],
+            verifier=consent["verifier"],
             redirect_uri=_callback_url(provider),
-            account=said.get("realmId", "")[:LONGEST_ACCOUNT],
+            account=params.get("realmId", "")[:MAX_ACCOUNT_CHARS],
         )
-    except ApiError as refused:
-        return _refused(request, refused)
+    except ApiError as error:
+        return _failed(request, error)
     return _connected(request, source)
 
 
-@page
+@tenant_page("POST")
 def sync(request: HttpRequest, source_id: UUID) -> HttpResponse:
-    """Fetch now what has changed."""
-    only(request, "POST")
-    source = sources.one(tenant(request), source_id)
+    """Start a delta sync."""
+    source = get_source(tenant_id(request), source_id)
     try:
-        sync_jobs.start_sync(source, IngestionJob.Kind.DELTA, by=str(tenant(request)))
-    except ApiError as refused:
-        return _refused(request, refused)
+        start_sync(source, IngestionJob.Kind.DELTA, by=str(tenant_id(request)))
+    except ApiError as error:
+        return _failed(request, error)
     return redirect("portal:integrations")
 
 
-@page
+@tenant_page("GET", "HEAD", "POST")
 def disconnect(request: HttpRequest, source_id: UUID) -> HttpResponse:
-    """Ask first, on a page of its own."""
-    only(request, "GET", "HEAD", "POST")
-    source = sources.one(tenant(request), source_id)
+    """Ask for confirmation on a page of its own, then disconnect."""
+    source = get_source(tenant_id(request), source_id)
     if request.method != "POST":
-        is_shared = disconnecting.is_grant_shared(source, source.account)
-        return render(request, "portal/settings/disconnect.html", {"source": source, "is_shared": is_shared})
+        context = {"source": source, "is_shared": is_grant_shared(source, source.account)}
+        return render(request, "portal/settings/disconnect.html", context)
     try:
-        grant = disconnecting.disconnect_source(source, by=cast(User, request.user))
-    except ApiError as refused:
-        return _refused(request, refused)
+        outcome = disconnect_source(source, by=cast(User, request.user))
+    except ApiError as error:
+        return _failed(request, error)
     name = Provider(source.provider).label
     messages.success(request, f"{name} is disconnected. What it has brought is being removed.")
-    if said := user_messages.GRANTS.get(grant):
-        messages.warning(request, said.format(name=name))
+    if outcome in GRANTS:
+        messages.warning(request, GRANTS[outcome].format(name=name))
     return redirect("portal:integrations")
 
 
-def _known(provider: str) -> None:
+def _require_known(provider: str) -> None:
     if provider not in Provider.values:
         raise not_found()
 
@@ -139,6 +135,6 @@ def _connected(request: HttpRequest, source: ConnectedSource) -> HttpResponse:
     return redirect("portal:integrations")
 
 
-def _refused(request: HttpRequest, refused: ApiError) -> HttpResponse:
-    messages.error(request, user_messages.error_message(refused))
+def _failed(request: HttpRequest, error: ApiError) -> HttpResponse:
+    messages.error(request, error_message(error))
     return redirect("portal:integrations")

@@ -1,4 +1,4 @@
-"""Questions over a tenant's own documents and connected systems, and the laws."""
+"""Search page: the tenant's documents and connected systems, and statutes."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from uuid import UUID
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
-from accounts import rate_limit
 from accounts.errors import ApiError
+from accounts.rate_limit import SEARCHES, check_rate
 from accounts.rls import as_tenant
 from documents.models import Document
+from embeddings.error_codes import MODEL_UNAVAILABLE, SEARCH_UNAVAILABLE
 from embeddings.search import HYBRID, TEXT, VECTOR
 from embeddings.search.query import QueryEmbedding
 from integrations.models import Provider
 from integrations.search import RECORDS, RecordResult
-from portal import user_messages
-from portal.views.auth import only, page, tenant
+from portal.user_messages import error_message
+from portal.views.auth import tenant_id, tenant_page
 from search.services import UPLOADS, search
 from statutes.search import StatutePassage, search_statutes
 from statutes.search.results import strip_heading_marks
 
-SHOWN = 10
-CHOICES = 100  # documents to choose from, the newest
+MAX_RESULTS = 10
+MAX_CHOICES = 100  # documents to choose from, the newest
 SYSTEMS = dict(Provider.choices)
-OWN = [UPLOADS, *RECORDS]
-LAWS = "laws"  # chosen instead of a document
-AWAY = ("MODEL_UNAVAILABLE", "SEARCH_UNAVAILABLE")
+OWN_SOURCES = [UPLOADS, *RECORDS]
+STATUTES_ONLY = "laws"  # chosen instead of a document
 MODES = ((HYBRID, "By meaning and by words"), (VECTOR, "By meaning"), (TEXT, "By words"))
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class SearchForm:
     query: str
     mode: str
     document: UUID | None
@@ -41,8 +41,8 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """A record of a connected system as the page has it. ``snippet`` is safe HTML."""
+class Record:
+    """A record of a connected system. ``snippet`` is safe HTML."""
 
     name: str
     where: str
@@ -50,67 +50,65 @@ class Shown:
     url: str | None
 
 
-@page
-def find(request: HttpRequest) -> HttpResponse:
-    """Take a question, and answer it with passages. A question is never part of an address: addresses are logged."""
-    only(request, "GET", "HEAD", "POST")
-    user_id = tenant(request)
-    asked = _asked(request)
-    answer: dict[str, object] = {"asked": asked, "is_asked": request.method == "POST"}
+@tenant_page("GET", "HEAD", "POST")
+def search_page(request: HttpRequest) -> HttpResponse:
+    """Show the form and the results. The query is never part of a URL: URLs are logged."""
+    user_id, form = tenant_id(request), _parse_form(request)
+    context: dict[str, object] = {"form": form, "is_search": request.method == "POST"}
     if request.method == "POST":
-        answer |= _answer(user_id, asked)
+        context |= _results(user_id, form)
     if getattr(request, "htmx", False):
-        return render(request, "portal/search_results.html", answer)
-    choices = _choices(user_id, asked.document)
-    return render(request, "portal/search.html", answer | {"choices": choices, "modes": MODES, "laws_alone": LAWS})
+        return render(request, "portal/search_results.html", context)
+    context |= {"choices": _document_choices(user_id, form.document), "modes": MODES, "statutes_only": STATUTES_ONLY}
+    return render(request, "portal/search.html", context)
 
 
-def _asked(request: HttpRequest) -> Asked:
-    said = request.POST if request.method == "POST" else request.GET
+def _parse_form(request: HttpRequest) -> SearchForm:
+    scope = (request.POST if request.method == "POST" else request.GET).get("document", "")
     try:
-        document = UUID(said.get("document", ""))
+        document = UUID(scope)
     except ValueError:
         document = None
     mode = request.POST.get("mode", HYBRID)
-    query, only_laws = request.POST.get("query", ""), said.get("document") == LAWS
-    return Asked(query, mode if mode in dict(MODES) else HYBRID, document, only_laws)
+    return SearchForm(
+        request.POST.get("query", ""), mode if mode in dict(MODES) else HYBRID, document, scope == STATUTES_ONLY
+    )
 
 
-def _answer(user_id: UUID, asked: Asked) -> dict[str, object]:
-    """Connected systems and laws are searched too, unless it is one document that is asked, or the laws alone."""
-    question: dict[str, Any] = {"user_id": user_id, "query": asked.query, "k": SHOWN, "mode": asked.mode}
-    bought = QueryEmbedding(user_id)
-    where: dict[str, Any] = {"sources": [] if asked.only_laws else OWN}
-    if asked.document:
-        where = {"sources": [UPLOADS], "document_ids": [asked.document]}
+def _results(user_id: UUID, form: SearchForm) -> dict[str, object]:
+    """Search everything; one document only, or statutes only, if the form says so."""
+    query: dict[str, Any] = {"user_id": user_id, "query": form.query, "k": MAX_RESULTS, "mode": form.mode}
+    embedding = QueryEmbedding(user_id)
+    scope: dict[str, Any] = {"sources": [] if form.only_laws else OWN_SOURCES}
+    if form.document:
+        scope = {"sources": [UPLOADS], "document_ids": [form.document]}
     try:
-        rate_limit.check_rate(rate_limit.SEARCHES, user_id)
-        found = search(**question, query_embedding=bought, **where)
-        laws = [] if asked.document else _laws(question, bought)
-    except ApiError as refused:
-        return {"problem": user_messages.error_message(refused)}
-    return {"passages": found.passages, "records": [_shown(record) for record in found.records], "laws": _read(laws)}
+        check_rate(SEARCHES, user_id)
+        results = search(**query, query_embedding=embedding, **scope)
+        statutes = [] if form.document else _search_statutes(query, embedding)
+    except ApiError as error:
+        return {"problem": error_message(error)}
+    return {
+        "passages": results.passages,
+        "records": [_record(record) for record in results.records],
+        "laws": [(passage, strip_heading_marks(passage.text)) for passage in statutes],
+    }
 
 
-def _laws(question: dict[str, Any], bought: QueryEmbedding) -> list[StatutePassage]:
-    """Find laws; while their model is away by their words alone: it is not the one of the tenant's own documents."""
+def _search_statutes(query: dict[str, Any], embedding: QueryEmbedding) -> list[StatutePassage]:
+    """Search statutes, by words only while their model is unavailable: it may not be the tenant's."""
     try:
-        return search_statutes(**question, query_embedding=bought)
-    except ApiError as refused:
-        if refused.code not in AWAY:
+        return search_statutes(**query, query_embedding=embedding)
+    except ApiError as error:
+        if error.code not in (MODEL_UNAVAILABLE, SEARCH_UNAVAILABLE):
             raise
-        return search_statutes(**question | {"mode": TEXT})
+        return search_statutes(**query | {"mode": TEXT})
 
 
-def _read(laws: list[StatutePassage]) -> list[tuple[StatutePassage, str]]:
-    """Return each law with the whole text of its passage, as people read it."""
-    return [(law, strip_heading_marks(law.text)) for law in laws]
-
-
-def _shown(record: RecordResult) -> Shown:
-    """A link leads to the provider's page, and nowhere that a record's text could lead instead."""
+def _record(record: RecordResult) -> Record:
+    """Return what the page shows of a record. Only an https link is shown: a record's text could contain another."""
     url = record.url or ""
-    return Shown(
+    return Record(
         name=record.title or record.external_id or "",
         where=SYSTEMS.get(record.source, "Client"),
         snippet=record.snippet,
@@ -118,11 +116,11 @@ def _shown(record: RecordResult) -> Shown:
     )
 
 
-def _choices(user_id: UUID, chosen: UUID | None) -> list[Document]:
-    """Return the documents that a question can be narrowed to: the newest, and the one that is chosen already."""
+def _document_choices(user_id: UUID, chosen: UUID | None) -> list[Document]:
+    """Return the newest searchable documents, and the chosen one."""
     with as_tenant(user_id):
         own = Document.objects.filter(user_id=user_id, chunks_version__isnull=False)
-        newest = list(own.order_by("-created_at", "document_id")[:CHOICES])
-        if chosen and all(document.pk != chosen for document in newest):
-            newest += own.filter(pk=chosen)
-    return newest
+        documents = list(own.order_by("-created_at", "document_id")[:MAX_CHOICES])
+        if chosen and all(document.pk != chosen for document in documents):
+            documents += own.filter(pk=chosen)
+    return documents

@@ -1,20 +1,20 @@
-// What pages do beyond links and forms: upload, confirm, tell a screen reader what has changed. No inline code, no eval.
+// Uploads, the deletion dialog, announcements for screen readers, search history. No inline code, no eval.
 "use strict";
 
 const byId = (id) => document.getElementById(id);
-const tell = (sentence) => { byId("news").textContent = sentence; };
+const announce = (sentence) => { byId("news").textContent = sentence; };
 
 // --- uploads: one row each, three at a time -------------------------------------------------------------------------
 
-const TOGETHER = 3;
+const MAX_UPLOADS = 3;
 const waiting = [];
 let busy = 0;
-const told = JSON.parse(byId("told")?.textContent ?? "null");
+const settings = JSON.parse(byId("upload-settings")?.textContent ?? "null");
 
-// Of the file itself: another try would end alike.
+// Errors of the file itself: another attempt would fail alike.
 const FINAL = new Set(["EMPTY_FILE", "FILE_TOO_LARGE", "FILENAME_TOO_LONG", "NOT_A_PDF"]);
 
-class Refusal extends Error {
+class UploadError extends Error {
   constructor(code, detail, retryAfter) {
     super(sentence(code, detail, retryAfter));
     this.code = code;
@@ -22,8 +22,8 @@ class Refusal extends Error {
 }
 
 function sentence(code, detail, retryAfter) {
-  const said = told.sentences[code] ?? detail ?? told.sentences.UNREACHABLE;
-  return retryAfter > 0 ? `${said} Come back ${pause(retryAfter)}.` : said;
+  const message = settings.sentences[code] ?? detail ?? settings.sentences.UNREACHABLE;
+  return retryAfter > 0 ? `${message} Come back ${pause(retryAfter)}.` : message;
 }
 
 function pause(seconds) {
@@ -33,17 +33,17 @@ function pause(seconds) {
   return `in ${Math.max(1, Math.round(seconds))} seconds`;
 }
 
-function take(files) {
+function addFiles(files) {
   for (const file of files) {
     waiting.push({ file, row: newRow(file), ocr: byId("ocr").checked });
   }
-  next();
+  startUploads();
 }
 
-function next() {
-  while (busy < TOGETHER && waiting.length) {
+function startUploads() {
+  while (busy < MAX_UPLOADS && waiting.length) {
     busy += 1;
-    upload(waiting.shift()).finally(() => { busy -= 1; next(); });
+    upload(waiting.shift()).finally(() => { busy -= 1; startUploads(); });
   }
 }
 
@@ -52,7 +52,7 @@ function newRow(file) {
   row.className = "row";
   const name = row.appendChild(document.createElement("p"));
   name.className = "name";
-  // Without what turns the writing round or hides: the server keeps no such characters either.
+  // Without control characters that reverse or hide text: the server removes them, too.
   name.appendChild(document.createElement("bdi")).textContent = file.name.replace(/[\p{Cc}\p{Cf}]/gu, "");
   const state = row.appendChild(document.createElement("p"));
   state.textContent = "In line.";
@@ -68,119 +68,119 @@ async function upload({ file, row, ocr }) {
   let declared;
   try {
     row.state.textContent = "Checking the file.";
-    const sha256 = await checked(file);
+    const sha256 = await checkFile(file);
     row.state.textContent = "Uploading.";
     declared = await declare(file, sha256, ocr);
     await put(file, declared.signed_url, sha256, row.bar);
     row.row.remove();
-    tell(`${file.name} was uploaded.`);
+    announce(`${file.name} was uploaded.`);
     htmx.trigger("#documents", "refresh");
   } catch (error) {
-    if (!(error instanceof Refusal)) console.warn("upload", error.name);
-    refuse(row, file, ocr, error instanceof Refusal ? error : new Refusal("UNREACHABLE"));
-    if (declared) htmx.trigger("#documents", "refresh"); // it is listed, and waits for its bytes
+    if (!(error instanceof UploadError)) console.warn("upload", error.name);
+    showError(row, file, ocr, error instanceof UploadError ? error : new UploadError("UNREACHABLE"));
+    if (declared) htmx.trigger("#documents", "refresh"); // the document is listed, and waits for its bytes
   }
 }
 
-function refuse({ row, state, bar }, file, ocr, refusal) {
+function showError({ row, state, bar }, file, ocr, error) {
   state.className = "wrong";
-  state.textContent = refusal.message;
+  state.textContent = error.message;
   bar.remove();
   const acts = row.appendChild(document.createElement("p"));
   acts.className = "acts";
-  if (!FINAL.has(refusal.code)) button(acts, "Try again", file.name, () => { row.remove(); waiting.push({ file, row: newRow(file), ocr }); next(); });
+  if (!FINAL.has(error.code)) button(acts, "Try again", file.name, () => { row.remove(); waiting.push({ file, row: newRow(file), ocr }); startUploads(); });
   button(acts, "Dismiss", file.name, () => { row.remove(); byId("files").focus(); });
-  tell(`${file.name}: ${refusal.message}`);
+  announce(`${file.name}: ${error.message}`);
 }
 
 function button(parent, text, name, act) {
-  const made = parent.appendChild(document.createElement("button"));
-  made.type = "button";
-  made.className = "quiet";
-  made.textContent = text;
-  made.setAttribute("aria-label", `${text}: ${name}`);
-  made.addEventListener("click", act);
+  const element = parent.appendChild(document.createElement("button"));
+  element.type = "button";
+  element.className = "quiet";
+  element.textContent = text;
+  element.setAttribute("aria-label", `${text}: ${name}`);
+  element.addEventListener("click", act);
 }
 
-// Returns the file's SHA-256 in hexadecimal digits; what the server would refuse is refused before it is sent.
-async function checked(file) {
-  if (file.size > told.most) throw new Refusal("FILE_TOO_LARGE");
-  if (file.size === 0) throw new Refusal("EMPTY_FILE");
-  if (file.name.length > told.longest) throw new Refusal("FILENAME_TOO_LONG");
-  if (!window.isSecureContext) throw new Refusal("INSECURE");
+// Returns the file's SHA-256 as hexadecimal digits. Rejects what the server would reject, before anything is sent.
+async function checkFile(file) {
+  if (file.size > settings.max_bytes) throw new UploadError("FILE_TOO_LARGE");
+  if (file.size === 0) throw new UploadError("EMPTY_FILE");
+  if (file.name.length > settings.max_filename_chars) throw new UploadError("FILENAME_TOO_LONG");
+  if (!window.isSecureContext) throw new UploadError("INSECURE");
   let bytes;
   try {
     bytes = await file.arrayBuffer();
   } catch {
-    throw new Refusal("UNREADABLE");
+    throw new UploadError("UNREADABLE");
   }
-  if (!new TextDecoder("latin1").decode(bytes.slice(0, 1024)).includes("%PDF-")) throw new Refusal("NOT_A_PDF");
+  if (!new TextDecoder("latin1").decode(bytes.slice(0, 1024)).includes("%PDF-")) throw new UploadError("NOT_A_PDF");
   const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
   return Array.from(digest, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
 async function declare(file, sha256, ocr) {
   const token = byId("upload").querySelector("[name=csrfmiddlewaretoken]").value;
-  const answer = await fetch("/upload", {
+  const response = await fetch("/upload", {
     method: "POST",
     headers: { "Content-Type": "application/json", "X-CSRFToken": token },
     body: JSON.stringify({ filename: file.name, bytes_len: file.size, mime: "application/pdf", sha256, ocr }),
   });
-  const said = await answer.json().catch(() => ({}));
-  if (!answer.ok) throw new Refusal(said.code, said.detail, Number(answer.headers.get("Retry-After")));
-  return said;
+  const body = await response.json().catch(() => ({}));
+  if (!response.ok) throw new UploadError(body.code, body.detail, Number(response.headers.get("Retry-After")));
+  return body;
 }
 
-// XMLHttpRequest, because fetch does not tell how much has been sent.
+// XMLHttpRequest, because fetch has no upload progress.
 function put(file, url, sha256, bar) {
   return new Promise((done, failed) => {
     const request = new XMLHttpRequest();
-    // Under whatever name this page was opened, our own store is under the same.
-    request.open("PUT", url.startsWith(`${told.ours}/`) ? url.slice(told.ours.length) : url);
+    // The page may be open under another host name than public_url: our own store is available under it, too.
+    request.open("PUT", url.startsWith(`${settings.public_url}/`) ? url.slice(settings.public_url.length) : url);
     for (const [name, value] of headers(url, sha256)) request.setRequestHeader(name, value);
     request.upload.onprogress = (event) => { if (event.lengthComputable) bar.value = (100 * event.loaded) / event.total; };
-    request.onerror = request.onabort = () => failed(new Refusal("UNREACHABLE"));
-    request.onload = () => (request.status < 300 ? done() : failed(answered(request)));
+    request.onerror = request.onabort = () => failed(new UploadError("UNREACHABLE"));
+    request.onload = () => (request.status < 300 ? done() : failed(storeError(request)));
     request.send(file);
   });
 }
 
-function answered(request) {
+function storeError(request) {
   try {
-    const said = JSON.parse(request.responseText);
-    return new Refusal(said.code, said.detail, Number(request.getResponseHeader("Retry-After")));
+    const body = JSON.parse(request.responseText);
+    return new UploadError(body.code, body.detail, Number(request.getResponseHeader("Retry-After")));
   } catch {
-    return new Refusal("REFUSED_BY_STORE"); // an S3 answers XML
+    return new UploadError("REFUSED_BY_STORE"); // S3 answers with XML
   }
 }
 
-// An S3 wants each header that it signed, and refuses others of its own.
+// S3 requires each signed header, and rejects other headers of its own.
 function headers(url, sha256) {
   const base64 = btoa(sha256.match(/../g).map((pair) => String.fromCharCode(parseInt(pair, 16))).join(""));
-  const offered = [["content-type", "application/pdf"], ["x-amz-checksum-sha256", base64]];
+  const all = [["content-type", "application/pdf"], ["x-amz-checksum-sha256", base64]];
   const signed = new URL(url, location.href).searchParams.get("X-Amz-SignedHeaders");
-  if (signed === null) return offered;
-  offered.push(["x-amz-server-side-encryption", told.encryption], ["x-amz-server-side-encryption-aws-kms-key-id", told.key]);
-  return offered.filter(([name]) => signed.split(";").includes(name));
+  if (signed === null) return all;
+  all.push(["x-amz-server-side-encryption", settings.encryption], ["x-amz-server-side-encryption-aws-kms-key-id", settings.kms_key]);
+  return all.filter(([name]) => signed.split(";").includes(name));
 }
 
 if (byId("upload")) {
   const zone = byId("upload");
   zone.hidden = false;
   zone.addEventListener("submit", (event) => event.preventDefault());
-  byId("files").addEventListener("change", (event) => { take([...event.target.files]); event.target.value = ""; });
-  // Anywhere on the page: a file that misses the zone would replace the page.
+  byId("files").addEventListener("change", (event) => { addFiles([...event.target.files]); event.target.value = ""; });
+  // On the whole page: the browser would open a file that is dropped beside the zone.
   addEventListener("dragover", (event) => { event.preventDefault(); zone.classList.add("over"); });
   addEventListener("dragleave", (event) => { if (!event.relatedTarget) zone.classList.remove("over"); });
   addEventListener("drop", (event) => {
     event.preventDefault();
     zone.classList.remove("over");
-    take([...event.dataTransfer.files]);
+    addFiles([...event.dataTransfer.files]);
   });
   addEventListener("beforeunload", (event) => { if (busy) event.preventDefault(); });
 }
 
-// --- deletion: asked in a dialog; without this script the link leads to a page that asks ----------------------------
+// --- deletion dialog; without this script the link leads to a confirmation page --------------------------------------
 
 document.addEventListener("click", (event) => {
   const link = event.target.closest("[data-delete]");
@@ -196,14 +196,14 @@ document.addEventListener("click", (event) => {
     dialog.close();
   }
 });
-// The list may have been renewed meanwhile: the link that asked is found by its name.
+// The list may have been replaced meanwhile: the link is found by its id.
 byId("confirm")?.addEventListener("close", (event) => byId(event.target.dataset.from)?.focus());
 
-// --- what changed, for who does not see it --------------------------------------------------------------------------
+// --- announcements of status changes for screen readers -------------------------------------------------------------
 
 const seen = new Map();
 
-function changes(root) {
+function statusChanges(root) {
   const sentences = [];
   for (const row of root.querySelectorAll("[data-standing]")) {
     const before = seen.get(row.id);
@@ -216,41 +216,41 @@ function changes(root) {
   return sentences.join(" ");
 }
 
-changes(document);
+statusChanges(document);
 document.addEventListener("htmx:afterSwap", (event) => {
   byId("alarm")?.remove();
-  const news = changes(document);
-  if (news) tell(news);
-  // The button that was pressed is gone with what it has mended.
-  const pressed = event.detail.requestConfig?.triggeringEvent?.submitter?.id ?? "";
-  if (pressed.startsWith("retry-") && !byId(pressed)) byId(pressed.replace("retry-", "open-"))?.focus();
+  const news = statusChanges(document);
+  if (news) announce(news);
+  // The button that was buttonId is gone with what it has mended.
+  const buttonId = event.detail.requestConfig?.triggeringEvent?.submitter?.id ?? "";
+  if (buttonId.startsWith("retry-") && !byId(buttonId)) byId(buttonId.replace("retry-", "open-"))?.focus();
 });
 document.addEventListener("htmx:afterSettle", (event) => {
   if (event.target.matches("[data-news]")) byId("results-title").focus();
 });
-// A page in the background need not look; one look is due when it comes back.
+// A page in the background does not poll; it polls once when it becomes visible.
 document.addEventListener("htmx:beforeRequest", (event) => {
   if (document.hidden && event.detail.requestConfig.verb === "get") event.preventDefault();
 });
 document.addEventListener("visibilitychange", () => { if (!document.hidden && byId("documents")) htmx.trigger("#documents", "refresh"); });
 for (const failed of ["htmx:responseError", "htmx:sendError", "htmx:timeout"]) {
   document.addEventListener(failed, (event) => {
-    const looks = event.detail.requestConfig?.verb === "get";
-    alarm(looks ? "Our service cannot be reached; trying again." : "This did not work. Load this page again and try once more.");
+    const isPoll = event.detail.requestConfig?.verb === "get";
+    alarm(isPoll ? "Our service cannot be reached; trying again." : "This did not work. Load this page again and try once more.");
   });
 }
 
 function alarm(sentence) {
   if (byId("alarm")) return;
-  const shown = document.createElement("p");
-  shown.id = "alarm";
-  shown.className = "message error";
-  shown.setAttribute("role", "alert");
-  shown.textContent = sentence;
-  byId("main").prepend(shown);
+  const message = document.createElement("p");
+  message.id = "alarm";
+  message.className = "message error";
+  message.setAttribute("role", "alert");
+  message.textContent = sentence;
+  byId("main").prepend(message);
 }
 
-// --- search: going back to the results asks again, for the question is in no address ---------------------------------
+// --- search: going back to the results submits the form again, because the query is not in the URL ------------------
 
 const ask = byId("ask");
 if (ask) {
@@ -261,13 +261,13 @@ if (ask) {
   }
 }
 
-// --- pictures of pages ----------------------------------------------------------------------------------------------
+// --- page images ----------------------------------------------------------------------------------------------------
 
-for (const picture of document.querySelectorAll("[data-picture]")) {
+for (const image of document.querySelectorAll("[data-page-image]")) {
   const missing = () => {
-    picture.closest(".frame").hidden = true;
-    document.querySelector("[data-no-picture]").hidden = false;
+    image.closest(".frame").hidden = true;
+    document.querySelector("[data-no-page-image]").hidden = false;
   };
-  picture.addEventListener("error", missing);
-  if (picture.complete && picture.naturalWidth === 0) missing();
+  image.addEventListener("error", missing);
+  if (image.complete && image.naturalWidth === 0) missing();
 }
