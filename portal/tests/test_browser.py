@@ -108,7 +108,9 @@ def test_a_tenant_drops_plans_watches_asks_opens_the_citation_and_deletes(
     first.get_by_role("link").click()
     expect(page.locator("mark#cited")).to_be_in_viewport()
     expect(page.locator(".marks rect").first).to_be_visible()
-    assert page.locator("[data-page-image]").evaluate("picture => picture.decode().then(() => picture.naturalWidth)") > 300
+    assert (
+        page.locator("[data-page-image]").evaluate("picture => picture.decode().then(() => picture.naturalWidth)") > 300
+    )
     assert home.barriers() == []
     home.shot("tenant-5-citation")
     home.phone_shot("tenant-5-citation-phone")
