@@ -2,6 +2,4 @@ from django.urls import path
 
 from search import views
 
-urlpatterns = [
-    path("search", views.SearchView.as_view()),
-]
+urlpatterns = [path("search", views.SearchView.as_view())]

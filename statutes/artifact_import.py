@@ -36,7 +36,7 @@ from statutes.intake import is_outdated
 from statutes.models import Law, LawVersion
 from statutes.s3 import artifact_source, client
 from statutes.s3.artifact_source import Source
-from statutes.s3.manifests import Entry, Manifest, ManifestRefused
+from statutes.s3.manifests import Manifest, ManifestRefused
 
 BATCH_SIZE = 64  # passages read together
 
@@ -144,20 +144,16 @@ def _passages(source: Source, manifest: Manifest) -> Iterator[Passage]:
                 # Any other id could belong to another document, whose passage would be overwritten.
                 if entry.chunk_id != chunk_id(document_id, chunker, version, ord_):
                     raise _unsound("A passage does not have the id of its place in the law.")
-                yield _parse_passage(entry, content, manifest.law_id, ord_)
+                try:
+                    body = json.loads(content)
+                    identity = (UUID(body["chunk_id"]), body["law_id"], body["ord"])
+                    passage = Passage(identity[0], ord_, body["chunk_sha256"], body["chunk_text"], body["chunk_meta"])
+                except (ValueError, TypeError, KeyError, AttributeError):
+                    raise _unsound("A passage cannot be read.") from None
+                if identity != (entry.chunk_id, manifest.law_id, ord_):
+                    raise _unsound("A passage is not the one that the manifest names.")
+                yield passage
                 ord_ += 1
-
-
-def _parse_passage(entry: Entry, content: bytes, law_id: str, ord_: int) -> Passage:
-    try:
-        body = json.loads(content)
-        identity = (UUID(body["chunk_id"]), body["law_id"], body["ord"])
-        passage = Passage(identity[0], ord_, body["chunk_sha256"], body["chunk_text"], body["chunk_meta"])
-    except (ValueError, TypeError, KeyError, AttributeError):
-        raise _unsound("A passage cannot be read.") from None
-    if identity != (entry.chunk_id, law_id, ord_):
-        raise _unsound("A passage is not the one that the manifest names.")
-    return passage
 
 
 def _parse_vector(line: bytes, law_id: str, passage: Passage) -> tuple[str, str]:
@@ -215,7 +211,6 @@ def _prepare_document(manifest: Manifest, document_id: UUID) -> Document | None:
 
 
 def _write_passages(manifest: Manifest, document_id: UUID, rows: IO[bytes]) -> None:
-    """Replace the document's passages and vectors by the rows."""
     model, (chunker, _, chunker_version) = manifest.header["model"], manifest.header["chunker"].partition("@")
     params = {
         "user": SYSTEM_TENANT_ID,

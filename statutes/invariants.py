@@ -1,4 +1,4 @@
-"""What proves that a version of a law is as far as its job says. What is noted as refused may lack a vector."""
+"""Invariants of the statute pipeline's stages. A passage that the model refused may lack a vector."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ normalized = all_invariants(
     documents.parse_stored,
 )
 
-# One passage without a vector of the wanted model, here or on its way, that is not noted as refused.
+# Passages without a vector of the model, committed or buffered.
 CHUNKS_WITHOUT_VECTOR = """
     FROM document_chunks c
     WHERE c.document_id = j.document_id AND c.chunker_name || '@' || c.chunker_version = j.chunks_version
@@ -69,16 +69,16 @@ _published = sql_invariant("""
     FROM upload_jobs j JOIN law_versions v USING (document_id)
     WHERE j.job_id = ANY(%(jobs)s) AND (v.manifest_sha256 IS NULL OR NOT EXISTS (
         SELECT FROM laws w WHERE w.law_id = v.law_id AND w.document_id = v.document_id))""")
-_found = all_invariants(sql_invariant(_COVERED.format(wanted="l", committed="true")), embeddings.searchable, _published)
+_live = all_invariants(sql_invariant(_COVERED.format(wanted="l", committed="true")), embeddings.searchable, _published)
 
 
 def _by_state(*, done: Invariant, before: Invariant) -> Invariant:
-    def prove(job_ids: Sequence[UUID]) -> dict[UUID, str]:
+    def check(job_ids: Sequence[UUID]) -> dict[UUID, str]:
         ended = set(UploadJob.objects.filter(pk__in=job_ids, state=State.DONE).values_list("pk", flat=True))
         return before([pk for pk in job_ids if pk not in ended]) | done([pk for pk in job_ids if pk in ended])
 
-    return prove
+    return check
 
 
-# A version is found from the moment on at which its job is done, and not before: it takes another's place.
-embedded = _by_state(done=_found, before=vectors_buffered)
+# A version is live once its job is done, and not before: it replaces another.
+embedded = _by_state(done=_live, before=vectors_buffered)

@@ -87,7 +87,7 @@ ON CONFLICT (name) DO UPDATE SET
     started_at = CASE WHEN %(first)s THEN excluded.started_at ELSE c.started_at END
 """
 
-# statutes.s3.spool
+# statutes.s3.artifacts
 
 # pgvector writes the shortest decimals that give the same float32 again, and always the same: valid JSON.
 # The model's vector is committed already, or waits in the buffer or among the shadow vectors. Subqueries, because the

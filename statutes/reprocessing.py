@@ -94,7 +94,6 @@ def move_to_second_document(claim: Claim, *, for_good: bool = False) -> Outcome:
 
 
 def _move_job(claim: Claim, document: Document) -> None:
-    """Move a job and its events to another document."""
     job = UploadJob.objects.filter(pk=claim.job.pk)
     job.update(document_id=document.pk, raw_path=document.raw_path)
     Event.objects.filter(job_id=claim.job.pk).update(document_id=document.pk)

@@ -95,7 +95,13 @@ def withdraw(law_id: str, *, by: User | None, reason: str) -> None:
         for document in _erase_documents(law_id, by=by, reason=reason):
             services.delete_objects(document.pk)
         try:
-            _delete_objects(law_id)
+            if settings.STATUTES_BUCKET:  # else its artifacts were read from a folder
+                bucket = client.statutes_bucket()
+                client.delete_object(bucket, keys.manifest(law_id))  # first: readers trust only what it names
+                client.delete_object(bucket, keys.vectors(law_id))
+                names = [key for folder in keys.folders(law_id) for key in client.list_keys(bucket, folder)]
+                with ThreadPoolExecutor(client.CONCURRENCY, thread_name_prefix="withdraw") as pool:
+                    list(pool.map(lambda key: client.delete_object(bucket, key), names))
         except OSError as error:
             raise unavailable("The bucket cannot be reached; take the law out once more to remove the rest.") from error
         _delete_rows(law_id)
@@ -125,17 +131,6 @@ def _erase_documents(law_id: str, *, by: User | None, reason: str) -> list[Docum
             tenant_id=SYSTEM_TENANT_ID, versions=count, documents=len(documents),
         )  # fmt: skip
     return documents
-
-
-def _delete_objects(law_id: str) -> None:
-    if not settings.STATUTES_BUCKET:  # its artifacts were read from a folder
-        return
-    bucket = client.statutes_bucket()
-    client.delete_object(bucket, keys.manifest(law_id))  # first: readers trust only what it names
-    client.delete_object(bucket, keys.vectors(law_id))
-    names = [key for folder in keys.folders(law_id) for key in client.list_keys(bucket, folder)]
-    with ThreadPoolExecutor(client.CONCURRENCY, thread_name_prefix="withdraw") as pool:
-        list(pool.map(lambda key: client.delete_object(bucket, key), names))
 
 
 def _delete_rows(law_id: str) -> None:

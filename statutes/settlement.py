@@ -58,11 +58,7 @@ def settle_message(message: Message, job: UploadJob) -> Outcome:
 def failure_details(job: UploadJob) -> dict[str, str]:
     """Return the code, detail and stage of a dead job, as its archived record has them."""
     error = job.last_error or {}
-    return {
-        "code": str(error.get("code", "internal")),
-        "detail": str(error.get("detail", "")),
-        "stage": str(job.stage),
-    }
+    return {"code": str(error.get("code", "internal")), "detail": str(error.get("detail", "")), "stage": str(job.stage)}
 
 
 def is_fatal(job: UploadJob) -> bool:

@@ -55,7 +55,7 @@ UPLOADED = "uploaded_manifest"  # in the job's payload: sha256 of the manifest t
 
 
 def receive(claim: Claim) -> Outcome:
-    """queued: yield to more urgent statutes; then check the raw file, download it, and store our own copy."""
+    """Stage queued: yield to more urgent statutes; then check the raw file, download it, and store our own copy."""
     version, document = _version(claim), claim.job.document
     if reprocessing.is_live(version):
         return reprocessing.move_to_second_document(claim)
@@ -110,7 +110,7 @@ def _yields(claim: Claim, version: LawVersion) -> bool:
 
 
 def choose_reader(claim: Claim) -> Outcome:
-    """job_validated: choose the reader of the file's format."""
+    """Stage job_validated: choose the reader of the file's format."""
     reader = _reader(_version(claim))
     plan = {
         "parser_name": reader.name,
@@ -125,7 +125,7 @@ def _reader(version: LawVersion) -> Parser:
 
 
 def normalize(claim: Claim) -> Outcome:
-    """parsing: read the file to canonical JSON, in a sandboxed child; its rendered text is the document's parse."""
+    """Stage parsing: read the file to canonical JSON, sandboxed; its rendered text is the document's parse."""
     document, version = claim.job.document, _version(claim)
     if reprocessing.is_live(version):
         return reprocessing.move_to_second_document(claim)
@@ -178,7 +178,7 @@ def _store_parse(
 
 
 def check_parse(claim: Claim) -> Outcome:
-    """parsed: check the canonical JSON against its schema, and the stored text against its recorded hash."""
+    """Stage parsed: check the canonical JSON against its schema, and the stored text against its recorded hash."""
     document, version = claim.job.document, _version(claim)
     json_schema.check_schema(version.canonical)
     content = parse_store.read_bytes(document)
@@ -188,14 +188,14 @@ def check_parse(claim: Claim) -> Outcome:
 
 
 def plan_chunks(claim: Claim) -> Outcome:
-    """parse_validated: chunk by article."""
+    """Stage parse_validated: chunk by article."""
     chunker = articles.CHUNKER
     plan = {"chunker_name": chunker.name, "chunker_version": chunker.version}
     return Advance(fields={"chunks_version": chunker.label, "payload": plan})
 
 
 def commit_chunks(claim: Claim) -> Outcome:
-    """chunks_buffered: as for any document, but in the second document where a live passage would be removed.
+    """Stage chunks_buffered: as for any document, but in the second document where a live passage would be removed.
 
     No case is known that comes so far: the same text gives the same passages.
     """
@@ -209,7 +209,7 @@ def commit_chunks(claim: Claim) -> Outcome:
 
 
 def embed(claim: Claim) -> Outcome:
-    """embedding: as for any document, but texts that the model refuses cost only their passages (spec 004 §5.1)."""
+    """Stage embedding: as for any document, but texts that the model refuses cost only passages (spec 004 §5.1)."""
     try:
         return embedding_stages.embed_chunks(claim)
     except Permanent as failure:
@@ -228,14 +228,13 @@ def embed(claim: Claim) -> Outcome:
 
 
 def _chunks_without_vector(job_id: UUID) -> list[str]:
-    """Return the ids of the job's chunks that have no vector of its model, in order."""
     with connection.cursor() as cursor:
         cursor.execute(queries.CHUNK_IDS_WITHOUT_VECTOR, [job_id])
         return list(cursor.fetchone()[0])
 
 
 def verify_vectors(claim: Claim) -> Outcome:
-    """embeddings_buffered: verify that the buffered vectors are complete and sound. None is searchable yet."""
+    """Stage embeddings_buffered: verify that the buffered vectors are complete and sound. None is searchable yet."""
     job = claim.job
     with claim.transaction():
         lock_document(job.document_id, "vectors")
@@ -250,7 +249,7 @@ def verify_vectors(claim: Claim) -> Outcome:
 
 
 def publish(claim: Claim) -> Outcome:
-    """embedded: upload the artifacts, the manifest last; then replace the live version by this one.
+    """Stage embedded: upload the artifacts, the manifest last; then replace the live version by this one.
 
     A version that became outdated while it was processed is erased.
     """

@@ -17,7 +17,7 @@ The rules:
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
@@ -147,8 +147,18 @@ class ArticleChunker:
         return chunks
 
     def _groups(self, text: str) -> list[_Group]:
-        """Join parts that are too short to a neighbour. Each step goes through the law once."""
-        groups = [_Group([part], part.tokens, part.cost) for part in _parts(text, self.limits)]
+        """Split long units, and join short ones to a neighbour. Each step goes through the law once."""
+        parts: list[_Part] = []
+        for unit in iter_units(text):
+            count = count_tokens(text, unit.start, unit.end, unit.stop, unit.cost)
+            if count <= self.limits.largest:
+                parts.append(_Part(unit, unit.start, unit.end, count, unit.cost, None))
+                continue
+            pieces = split_text(text, unit.start, unit.stop, unit.cost, self.limits)
+            for number, (start, end, count) in enumerate(pieces, 1):
+                cost = tokens.count_tokens(text[start : unit.stop]) if number == len(pieces) else count
+                parts.append(_Part(unit, start, end, count, cost, (number, len(pieces))))
+        groups = [_Group([part], part.tokens, part.cost) for part in parts]
         for is_backward, across, split in STEPS:
             joined: list[_Group] = []
             for group in groups:
@@ -172,18 +182,6 @@ STEPS = (
     (False,             True,                    True),
     (True,              True,                    True),
 )  # fmt: skip
-
-
-def _parts(text: str, limits: Limits) -> Iterator[_Part]:
-    for unit in iter_units(text):
-        count = count_tokens(text, unit.start, unit.end, unit.stop, unit.cost)
-        if count <= limits.largest:
-            yield _Part(unit, unit.start, unit.end, count, unit.cost, None)
-            continue
-        pieces = split_text(text, unit.start, unit.stop, unit.cost, limits)
-        for number, (start, end, count) in enumerate(pieces, 1):
-            cost = tokens.count_tokens(text[start : unit.stop]) if number == len(pieces) else count
-            yield _Part(unit, start, end, count, cost, (number, len(pieces)))
 
 
 CHUNKER = ArticleChunker(NAME, VERSION, LIMITS)

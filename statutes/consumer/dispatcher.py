@@ -7,26 +7,26 @@ from uuid import UUID
 
 import structlog
 from django.conf import settings
+from django.utils import timezone
 
 from documents import services
-from jobs import errors, failpoints, log_context, tracing
+from jobs import errors, failpoints, log_context, tracing, worker
+from jobs import pipeline as plan
 from jobs.error_codes import STORAGE_UNAVAILABLE
 from jobs.models import UploadJob
 from jobs.outcomes import Retryable, Wait
-from jobs.states import ACTIVE
-from jobs.states import State as JobState
+from jobs.states import ACTIVE, Stage, State
 from statutes import intake, settlement
-from statutes.consumer import ownership
 from statutes.consumer.in_flight import InFlightMessage, InFlightMessages
 from statutes.consumer.status import FINALIZE, Status
 from statutes.intake import IntakeStatus
-from statutes.models import Consumer
+from statutes.models import Consumer, LawVersion
 from statutes.sqs import client
 from statutes.sqs.envelope import Item
 from statutes.sqs.messages import Message, UploadNotification
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.statutes")
-State = Consumer.State
+BEGUN_BY = "message"  # in a job's payload: the id of the message that started it
 
 
 class Dispatcher:
@@ -66,13 +66,13 @@ class Dispatcher:
             log.info("An upload has arrived." if is_expected else "No document waits for this upload.")
             return is_expected
         message_id = held.received.message_id
-        accepted = intake.accept_message(item, on_job=lambda _, job: ownership.record_message(job, message_id))
+        accepted = intake.accept_message(item, on_job=lambda _, job: record_message(job, message_id))
         job_id, outcome = accepted.job_id, accepted.status.value
         if job_id is None or accepted.status not in (IntakeStatus.ACCEPTED, IntakeStatus.IN_PROGRESS):
             log.info("A message asks for nothing new.", outcome=outcome)
             return False
         if accepted.status == IntakeStatus.IN_PROGRESS and (
-            job_id in self._job_ids() or ownership.belongs_to_another(job_id, item, message_id)
+            job_id in self._job_ids() or belongs_to_another(job_id, item, message_id)
         ):  # left for later: the other consumer may not finish it (spec 004 §4.1)
             log.info("A message's job is in progress elsewhere.", outcome=outcome)
             held.reappears = True
@@ -92,7 +92,7 @@ class Dispatcher:
         """
         most = self._most_receives.get(held.received.queue_url)
         soon = float(settings.SQS_VISIBILITY_SECONDS)
-        return soon if most is None or held.received.receives < most - 1 else max(soon, ownership.time_left(job_id))
+        return soon if most is None or held.received.receives < most - 1 else max(soon, time_left(job_id))
 
     def settle_ended(self) -> None:
         """Settle messages whose jobs have ended: delete them, or let them reappear.
@@ -106,12 +106,12 @@ class Dispatcher:
                 if job is None:  # deleted with its document; the message goes too if that was on purpose
                     held.reappears |= not intake.is_superseded_or_withdrawn(message)
                     del held.jobs[job_id]
-                elif job.state in (JobState.DONE, JobState.DEADLETTER):
+                elif job.state in (State.DONE, State.DEADLETTER):
                     self._settle(held, message, job)
             self._finish(held)
 
     def _settle(self, held: InFlightMessage, message: Message, job: UploadJob) -> None:
-        self._status.transition(State.PROCESSING, job_id=job.pk, stage=FINALIZE)
+        self._status.transition(Consumer.State.PROCESSING, job_id=job.pk, stage=FINALIZE)
         with log_context.isolated_log_context(**_log_fields(held, message), job=str(job.pk)):
             failpoints.failpoint("statute:ended")
             try:
@@ -122,7 +122,7 @@ class Dispatcher:
             failpoints.failpoint("statute:settled")
             log.info("A message's job has ended.", outcome=outcome, state=str(job.state), stage=str(job.stage))
             held.reappears |= outcome == "reappear"
-            held.has_failed |= job.state != JobState.DONE
+            held.has_failed |= job.state != State.DONE
             held.jobs.pop(job.pk, None)
 
     def _finish(self, held: InFlightMessage) -> None:
@@ -158,10 +158,10 @@ class Dispatcher:
         """Update the consumer's status: idle, or the stage of its first job."""
         job_ids = self._job_ids()
         if not job_ids:
-            self._status.transition(State.IDLE)
+            self._status.transition(Consumer.State.IDLE)
             return
         stage = UploadJob.objects.filter(pk=job_ids[0]).values_list("stage", flat=True).first()
-        self._status.transition(State.PROCESSING, job_id=job_ids[0], stage=str(stage or ""))
+        self._status.transition(Consumer.State.PROCESSING, job_id=job_ids[0], stage=str(stage or ""))
 
 
 def _log_fields(held: InFlightMessage, item: Item) -> dict[str, str]:
@@ -170,3 +170,38 @@ def _log_fields(held: InFlightMessage, item: Item) -> dict[str, str]:
     if isinstance(item, UploadNotification):
         return fields | {"document": str(item.document_id)}
     return fields | {"law": item.law_id, "version": item.version, "priority": item.priority}
+
+
+def record_message(job: UploadJob, message_id: str) -> None:
+    """Record which message starts a job, in the transaction that starts it."""
+    UploadJob.objects.filter(pk=job.pk).update(payload={**job.payload, BEGUN_BY: message_id})
+
+
+def belongs_to_another(job_id: UUID, message: Message, message_id: str) -> bool:
+    """Tell whether a message should not wait for the end of an active job.
+
+    The message that has started a job waits for it, whichever worker has it. Any other waits for a job that no worker
+    holds; one that forces reprocessing only where the job has still to fetch the file that it names.
+    """
+    job = UploadJob.objects.filter(pk=job_id).first()
+    if job is not None and job.payload.get(BEGUN_BY) == message_id:
+        return False
+    held = UploadJob.objects.filter(pk=job_id, state=State.WORKING).exclude(claimed_by=worker.worker_name())
+    # An expired lease does not count: a job whose worker is gone may be claimed.
+    if job is None or held.extra(where=["lease_until > clock_timestamp()"]).exists():
+        return True
+    if not message.force_reprocess:
+        return False
+    same_file = LawVersion.objects.filter(pk=job.document_id, bucket=message.bucket, raw_key=message.raw_key)
+    return job.stage != Stage.QUEUED or job.state == State.WORKING or not same_file.exists()
+
+
+def time_left(job_id: UUID) -> float:
+    """Return how many seconds a job may take until its end: its wait, and the time limits of its stages."""
+    job = UploadJob.objects.filter(pk=job_id).first()
+    if job is None:
+        return 0.0
+    pipeline = plan.get_pipeline(job.pipeline)
+    steps = pipeline.steps[len(pipeline.steps_through(job.stage)) - 1 :]
+    wait = (job.run_after - timezone.now()).total_seconds() if job.run_after else 0.0
+    return max(0.0, wait) + sum(step.time_limit for step in steps)

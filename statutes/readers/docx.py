@@ -127,11 +127,8 @@ def _runs(element: Element) -> Iterator[str]:
             yield child.raw()
         elif child.name == "p":  # of a floating text box
             yield f" {_text(child)} "
-        elif child.name not in INVISIBLE and not _is_hidden(child):
-            yield from _runs(child)
-
-
-def _is_hidden(run: Element) -> bool:
-    properties = run.child("rpr") if run.name == "r" else None
-    vanish = properties.child("vanish") if properties else None
-    return vanish is not None and attribute(vanish, "val") not in FALSE
+        elif child.name not in INVISIBLE:
+            properties = child.child("rpr") if child.name == "r" else None
+            vanish = properties.child("vanish") if properties else None
+            if vanish is None or attribute(vanish, "val") in FALSE:
+                yield from _runs(child)

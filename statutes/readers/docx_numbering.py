@@ -50,7 +50,6 @@ class ListNumbering:
         return f"{text} " if text.strip() else ""
 
     def _list_of_style(self, name: str) -> tuple[str, int]:
-        """Return the list and the level of a style, or of a style that it is based on."""
         first = name
         for _ in range(MAX_LEVELS):
             style = self._styles.get(name)
@@ -75,7 +74,6 @@ def _levels(definition: Element) -> dict[int, _Level]:
 
 
 def _restarts(one: Element) -> dict[int, int]:
-    """Return the numbers at which a list restarts, by level."""
     starts = ((_integer(attribute(at, "ilvl")), at.child("startoverride")) for at in one.children("lvloverride"))
     return {level: _integer(_val(start)) for level, start in starts if start is not None and level < MAX_LEVELS}
 

@@ -133,7 +133,6 @@ def _trim(lines: list[str], running: set[str], keep: Callable[[str], bool] = lam
 
 
 def _has_title(lines: list[str], outline: Outline) -> bool:
-    """Tell whether a law's title stands before its first heading."""
     return any(_is_title(line) for line in takewhile(lambda line: outline.heading(line.strip()) is None, lines))
 
 

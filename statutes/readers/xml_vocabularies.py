@@ -52,12 +52,14 @@ def normalize_vocabulary(root: Element) -> Element:
     known: dict[str, str] = {}
     for element in _all(root):
         if _NAMELESS.fullmatch(element.name):
-            kind = next((element.attributes[name] for name in _KINDS if name in element.attributes), "").lower()
+            kind = next((element.attributes[kind] for kind in _KINDS if kind in element.attributes), "").lower()
             element.name = _RENAMED.get(kind, kind) or element.name
         elif not any(True for _ in element.children()):
-            if element.name not in known:
-                known[element.name] = _leaf(element.name)
-            element.name = known[element.name]
+            name = element.name
+            if name not in known:
+                kinds = (("doctitle", _LAW), ("num", _NUMBER), ("heading", _HEADING))
+                known[name] = next((kind for kind, pattern in kinds if pattern.fullmatch(name)), name)
+            element.name = known[name]
     if dialect:
         names, rearrange = dialect
         if rearrange:
@@ -79,14 +81,6 @@ def _dialect(root: Element) -> tuple[Mapping[str, str], Callable[[Element], None
     if root.name == "norma":
         return CHILE, None
     return (CFR, None) if root.name in ("dlpstextclass", "ecfr") else None
-
-
-def _leaf(name: str) -> str:
-    if _LAW.fullmatch(name):
-        return "doctitle"
-    if _NUMBER.fullmatch(name):
-        return "num"
-    return "heading" if _HEADING.fullmatch(name) else name
 
 
 def _all(root: Element) -> Iterator[Element]:
@@ -125,7 +119,6 @@ def _rearrange_crown(root: Element) -> None:
 
 
 def _unwrap(element: Element, name: str) -> None:
-    """Replace such children by their contents."""
     pieces: list[str | Element] = []
     for piece in element.pieces:
         pieces += piece.pieces if isinstance(piece, Element) and piece.name == name else [piece]

@@ -187,7 +187,6 @@ def _encryption() -> dict[str, str]:
 
 
 def _shares_documents_store() -> bool:
-    """Tell whether statutes and documents are in one store, whose credentials are in the settings."""
     return bool(settings.S3_ACCESS_KEY_ID) and settings.STATUTES_S3_ENDPOINT_URL == settings.S3_ENDPOINT_URL
 
 

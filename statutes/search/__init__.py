@@ -48,7 +48,6 @@ def search_statutes(
 
 
 def _live_documents(law_ids: Sequence[str] | None) -> dict[str, UUID] | None:
-    """Return the document of each law's live version."""
     if law_ids is None:
         return None
     rows = Law.objects.filter(pk__in=law_ids, document_id__isnull=False).values_list("law_id", "document_id")

@@ -210,7 +210,9 @@ class _Builder:
         if last is None or begins or (paragraphs is self.law.preamble and is_of_preamble(text, last.text)):
             paragraphs.append(Paragraph(text, line.place))
         else:
-            last.text = _join_lines(last.text, text)
+            # The word that a hyphen at the line's end divides becomes whole.
+            is_divided = last.text[-1:] in DASHES[:2] and last.text[-2:-1].isalpha() and text[:1].islower()
+            last.text = last.text[:-1] + text if is_divided else f"{last.text} {text}"
             last.place = last.place.upto(line.place)
         if self._article is not None:
             self._article.place = self._article.place.upto(line.place)
@@ -261,16 +263,8 @@ def _lift_end_matter(children: list[Division | Article]) -> None:
 
 
 def _stretch(child: Division | Article) -> Place:
-    """Extend a division's place to the end of its last child."""
     if isinstance(child, Division):
         for place in [*(paragraph.place for paragraph in child.paragraphs), *map(_stretch, child.children)]:
             if place.end > child.place.end:
                 child.place = child.place.upto(place)
     return child.place
-
-
-def _join_lines(before: str, after: str) -> str:
-    """Join two lines of one paragraph, and the word that a hyphen at the line's end divides."""
-    if before[-1:] in DASHES[:2] and before[-2:-1].isalpha() and after[:1].islower():
-        return before[:-1] + after
-    return f"{before} {after}"

@@ -58,7 +58,6 @@ def _stays_open(text: str) -> bool:
 
 
 def _closes(text: str, opening: str) -> bool:
-    """Tell whether a line ends a quotation that an earlier one has opened."""
     closing, bare = CLOSED_BY[opening], text.rstrip(_AFTER)
     if not bare.endswith(closing):
         return False

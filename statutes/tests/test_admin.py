@@ -215,7 +215,7 @@ def test_pages_of_jobs_work_for_laws_whose_tenant_is_nobody(laws: S3Server) -> N
 
     page = root.client.get(f"/admin/jobs/{dead.pk}/").content.decode()
     ask = root.client.get(f"/admin/documents/{dead.document_id}/read/").content.decode()
-    proofs = root.client.get(f"/admin/jobs/{dead.pk}/proofs/").content.decode()
+    proofs = root.client.get(f"/admin/jobs/{dead.pk}/invariants/").content.decode()
     letters = root.client.get("/admin/dead-letters/").content.decode()
     retried = root.client.post(f"/admin/jobs/{dead.pk}/repair/", {"verb": "retry", "reason": "T-7"})
 

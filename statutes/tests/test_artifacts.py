@@ -17,7 +17,7 @@ from embeddings.models import DocumentChunk
 from statutes.models import LawVersion
 from statutes.s3 import artifacts, keys
 from statutes.s3 import client as objects
-from statutes.s3.spool import ArtifactSpec, spool_artifacts
+from statutes.s3.artifacts import ArtifactSpec, spool_artifacts
 from statutes.tests.s3_helpers import BUCKET, CHUNKER, TEXTS, Mortal, law, stored, whole
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("s3")]

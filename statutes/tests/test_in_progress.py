@@ -13,7 +13,7 @@ from jobs.models import UploadJob
 from jobs.outcomes import Outcome, Wait
 from jobs.states import Stage
 from statutes import services
-from statutes.consumer import ownership
+from statutes.consumer import dispatcher
 from statutes.consumer.dispatcher import Dispatcher
 from statutes.consumer.in_flight import InFlightMessage, InFlightMessages
 from statutes.consumer.status import Status
@@ -101,7 +101,7 @@ def test_who_asks_anew_waits_for_a_job_that_has_yet_to_fetch_the_same_file(
 ) -> None:
     sent = arrived(laws, xml(TAXED))
 
-    found = ownership.belongs_to_another(sample_laws.job_of(sent).pk, replace(sent, **fields), "another")
+    found = dispatcher.belongs_to_another(sample_laws.job_of(sent).pk, replace(sent, **fields), "another")
 
     assert found is is_anothers
 
@@ -146,7 +146,7 @@ def test_what_a_job_waits_for_is_no_part_of_its_plan(laws: S3Server, settings: A
         sent = arrived(laws, xml(TAXED))
         worker.drain()
 
-    left = ownership.time_left(sample_laws.job_of(sent).pk)
+    left = dispatcher.time_left(sample_laws.job_of(sent).pk)
 
     assert 3000 + 500 < left <= 3000 + 600
 
