@@ -16,7 +16,7 @@ from embeddings.embedders import Embedder, Vectors
 from embeddings.embedders.http_base import EmbedResponse, HttpEmbedder
 from embeddings.error_codes import TEXT_REFUSED
 from jobs.outcomes import Permanent, Retryable, Wait
-from vendors import guard, ledger
+from vendors import errors, guard, ledger
 
 # Statuses by which a vendor refuses the content of a request.
 TEXT_ERROR_STATUSES = {HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY}
@@ -76,7 +76,7 @@ def settle_call(embedder: HttpEmbedder, reservation: Reservation, response: Embe
 
 def record_failure(embedder: HttpEmbedder, reservation: Reservation | None, error: Exception) -> Exception:
     """Report a failed call and return the outcome to raise. A call that the vendor cannot have charged is voided."""
-    if reservation and reservation.purchase_id and not guard.may_have_charged(error):
+    if reservation and reservation.purchase_id and not errors.may_have_charged(error):
         ledger.void(reservation.purchase_id)
     return guard.record_failure(embedder.vendor, error)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, TypeVar
@@ -26,6 +26,7 @@ MOVES, STANDING, SPENDING, STORAGE = MeasurementRun.Name
 # Seconds between two runs; a run that takes long is made more rarely, so that it takes a fiftieth of the time at most.
 INTERVALS = {STANDING: 25.0, SPENDING: 60.0, STORAGE: 600.0}
 PAUSE_FACTOR = 50.0
+RUN_FIELDS = ("counted_until", "measured_at", "seconds", "snapshot")
 # Events are counted in steps: after a day away the task catches up hour by hour, for some seconds each time.
 SHORTEST_STEP, FIRST_STEP, LONGEST_STEP = timedelta(seconds=30), timedelta(minutes=5), timedelta(days=1)
 STEP_SECONDS, CATCH_UP_SECONDS = 1.0, 5.0
@@ -58,7 +59,8 @@ def _count_moves() -> None:
             seconds = _exclusively(partial(count_next_step, step))
         except DatabaseError:
             # The same step would take as long again.
-            _save_run(MOVES, fields=["snapshot"], snapshot=_step_snapshot(max(step / 2, SHORTEST_STEP)))
+            shorter = max(step / 2, SHORTEST_STEP).total_seconds()
+            _save_run(["snapshot"], name=MOVES, seconds=0.0, snapshot={"step": shorter})
             raise
         if seconds is None or time.monotonic() >= until:
             return
@@ -69,10 +71,6 @@ def first_step() -> timedelta:
     """Return the last step, ``FIRST_STEP`` at most."""
     snapshot = MeasurementRun.objects.filter(pk=MOVES).values_list("snapshot", flat=True).first() or {}
     return min(timedelta(seconds=snapshot["step"]), FIRST_STEP) if "step" in snapshot else FIRST_STEP
-
-
-def _step_snapshot(step: timedelta) -> dict[str, float]:
-    return {"step": step.total_seconds()}
 
 
 def _exclusively(work: Callable[[], T]) -> T | None:
@@ -97,7 +95,7 @@ def count_next_step(step: timedelta) -> float | None:
         samples = [*event_counts.count_events(since, until), *event_counts.count_syncs(since, until)]
         rollups.add_samples([*samples, *event_counts.pop_vendor_calls(now)], now=now)
         seconds = time.monotonic() - started
-        _save_run(MOVES, seconds, counted_until=until, snapshot=_step_snapshot(step))
+        _save_run(name=MOVES, seconds=seconds, counted_until=until, snapshot={"step": step.total_seconds()})
     return None if until == horizon or until <= since else time.monotonic() - started
 
 
@@ -108,7 +106,7 @@ def _measure_if_due(name: MeasurementRun.Name, measure: Callable[[datetime, Meas
         return
     started = time.monotonic()
     snapshot = measure(now, last)
-    _save_run(name, time.monotonic() - started, snapshot=snapshot)
+    _save_run(name=name, seconds=time.monotonic() - started, snapshot=snapshot)
 
 
 def _measure_gauges(now: datetime, last: MeasurementRun | None) -> dict[str, Any]:
@@ -122,16 +120,8 @@ def _measure_storage(now: datetime, last: MeasurementRun | None) -> dict[str, An
     return usage.update_storage_usage(now)
 
 
-def _save_run(
-    name: str,
-    seconds: float = 0.0,
-    *,
-    counted_until: datetime | None = None,
-    snapshot: dict[str, Any],
-    fields: list[str] | None = None,
-) -> None:
-    run = MeasurementRun(name=name, counted_until=counted_until, measured_at=Now(), seconds=seconds, snapshot=snapshot)
-    fields = fields or ["counted_until", "measured_at", "seconds", "snapshot"]
+def _save_run(fields: Sequence[str] = RUN_FIELDS, **columns: Any) -> None:
+    run = MeasurementRun(measured_at=Now(), **columns)
     MeasurementRun.objects.bulk_create([run], update_conflicts=True, unique_fields=["name"], update_fields=fields)
 
 

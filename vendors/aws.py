@@ -50,11 +50,11 @@ def _client(service: str, region: str, endpoint: str | None, seconds: float, pro
 
     def send(request: AWSPreparedRequest, **_: Any) -> AWSResponse:
         headers = [
-            (name, value.decode("latin-1") if isinstance(value, bytes) else value)
-            for name, value in request.headers.items()
+            (name, text.decode("latin-1") if isinstance(text, bytes) else text)
+            for name, text in request.headers.items()
         ]
         response = http.request(request.method, request.url, headers=headers, content=request.body)
-        decoded = {name: value for name, value in response.headers.items() if name.lower() not in _WIRE_HEADERS}
+        decoded = {name: text for name, text in response.headers.items() if name.lower() not in _WIRE_HEADERS}
         return AWSResponse(request.url, response.status_code, decoded, _Body(response.content))
 
     # botocore's hook for another sender: urllib3, its own, bounds one read and not the call.

@@ -36,11 +36,8 @@ _UNREACHABLE = {
     "openai.APIConnectionError",
     "llama_cloud.APIConnectionError",
     "httpx.TransportError",
-    "httpx2.TransportError",
     "httpcore.NetworkError",
     "httpcore.TimeoutException",
-    "httpcore2.NetworkError",
-    "httpcore2.TimeoutException",
     "requests.ConnectionError",
     "requests.Timeout",
     "urllib.URLError",
@@ -54,9 +51,7 @@ _INVALID = {
     "openai.APIResponseValidationError",
     "llama_cloud.APIResponseValidationError",
     "httpx.DecodingError",
-    "httpx2.DecodingError",
     "httpx.TooManyRedirects",
-    "httpx2.TooManyRedirects",
     "requests.ContentDecodingError",
     "requests.ChunkedEncodingError",
     "requests.TooManyRedirects",
@@ -68,15 +63,11 @@ _INVALID = {
     "botocore.IncompleteReadError",
     "builtins.UnicodeDecodeError",
 }
-_PROTOCOL = {"httpx.RemoteProtocolError", "httpx2.RemoteProtocolError"}
 # The connection was never made, so nothing was sent.
 _NEVER_SENT = {
     "httpx.ConnectError",
     "httpx.ConnectTimeout",
     "httpx.PoolTimeout",
-    "httpx2.ConnectError",
-    "httpx2.ConnectTimeout",
-    "httpx2.PoolTimeout",
     "requests.ConnectTimeout",
     "urllib3.NewConnectionError",
     "urllib3.ConnectTimeoutError",
@@ -87,7 +78,7 @@ _NEVER_SENT = {
     "builtins.ConnectionRefusedError",
     "socket.gaierror",
 }
-_CLIENTS = {"openai", "llama_cloud", "httpx", "httpx2", "requests"}
+_CLIENTS = {"openai", "llama_cloud", "httpx", "requests"}
 # Raised inside a client that reads a response of another shape: a str where an object was expected, bad base64.
 _BAD_SHAPE = (ValueError, AttributeError, TypeError, LookupError)
 _NETWORK = {errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EHOSTDOWN, errno.ETIMEDOUT}
@@ -183,11 +174,16 @@ def _aws_response(error: Exception) -> ErrorResponse | None:
 
 def _cut_off(error: BaseException) -> bool:
     """Tell a response that broke off, or is no HTTP, from a connection that was closed before any response."""
-    return bool(_names(error) & _PROTOCOL) and not str(error).startswith("Server disconnected")
+    return "httpx.RemoteProtocolError" in _names(error) and not str(error).startswith("Server disconnected")
 
 
 def _names(error: BaseException) -> set[str]:
-    return {f"{kind.__module__.partition('.')[0]}.{kind.__name__}" for kind in type(error).__mro__}
+    return {f"{_package(kind.__module__)}.{kind.__name__}" for kind in type(error).__mro__}
+
+
+def _package(module: str) -> str:
+    """Return the package; openai's httpx2 and httpcore2 count as httpx and httpcore."""
+    return module.partition(".")[0].removesuffix("2")
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
@@ -198,7 +194,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         seen.add(id(link))
         yield link
         reason = getattr(link, "reason", None)
-        is_bare = type(link).__module__.partition(".")[0] in ("requests", "urllib3")
+        is_bare = _package(type(link).__module__) in ("requests", "urllib3")
         cause = link.__cause__ or (link.__context__ if is_bare else None)
         link = reason if isinstance(reason, BaseException) else cause
 
@@ -208,7 +204,7 @@ def _raised_while_reading(error: Exception) -> bool:
     functions = [
         frame.f_code.co_name
         for frame, _ in traceback.walk_tb(error.__traceback__)
-        if frame.f_globals.get("__name__", "").partition(".")[0] in _CLIENTS
+        if _package(frame.f_globals.get("__name__", "")) in _CLIENTS
     ]
     return len(functions) > 1 and "_build_request" not in functions
 

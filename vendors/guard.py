@@ -22,21 +22,8 @@ from vendors.error_codes import (
     VENDOR_REFUSES_KEY,
     VENDOR_UNAVAILABLE,
 )
-from vendors.errors import InvalidResponse, may_have_charged
 from vendors.models import Breaker, RateLimit
 from vendors.vendor import Vendor
-
-__all__ = [
-    "InvalidResponse",
-    "VendorRefused",
-    "acquire",
-    "delete_vendor_state",
-    "guarded_call",
-    "is_circuit_open",
-    "may_have_charged",
-    "record_failure",
-    "record_success",
-]
 
 log = logging.getLogger("accessa.vendors")
 

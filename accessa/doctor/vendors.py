@@ -27,7 +27,8 @@ from embeddings.embedders.titan import Titan
 from jobs.outcomes import Permanent, Retryable, Wait
 from vendors import guard
 from vendors.error_codes import VENDOR_AWAY, VENDOR_QUOTA_EXHAUSTED, VENDOR_RATE_LIMITED, VENDOR_REFUSES_KEY
-from vendors.guard import InvalidResponse, VendorRefused
+from vendors.errors import InvalidResponse
+from vendors.guard import VendorRefused
 from vendors.models import Breaker, RateLimit
 
 PDF = (

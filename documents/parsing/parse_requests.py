@@ -28,7 +28,7 @@ from documents.storage import object_deletions, original_file
 from jobs import failpoints
 from jobs.claims import Claim
 from jobs.outcomes import Moved, Permanent, Retryable, Wait
-from vendors import call_metrics, guard, ledger
+from vendors import call_metrics, errors, guard, ledger
 from vendors.models import Purchase
 
 State = ParseRequest.State
@@ -162,7 +162,7 @@ def _reserve(claim: Claim, request: ParseRequest, document: Document) -> None:
 
 def _void_rejected(claim: Claim, request: ParseRequest, error: Exception, failure: Exception) -> None:
     """Void the reservation when the vendor certainly made no job; drop the id of a file that the vendor deleted."""
-    if guard.may_have_charged(error):
+    if errors.may_have_charged(error):
         return
     is_file_gone = getattr(failure, "status", None) == HTTPStatus.NOT_FOUND
     cleared: dict[str, None] = {"purchase_id": None, "file_id": None} if is_file_gone else {"purchase_id": None}

@@ -29,7 +29,7 @@ from embeddings.embedders.model_files import replace_surrogates
 from embeddings.embedders.vector_format import DIMENSIONS
 from jobs import log_context
 from vendors import call_metrics, guard, http_deadline
-from vendors.guard import InvalidResponse
+from vendors.errors import InvalidResponse
 from vendors.vendor import Vendor
 
 PROBE = "model"  # the text sent to learn the model's name

@@ -18,7 +18,7 @@ from embeddings.embedders.http_base import NO_SLOT, EmbedResponse, HttpEmbedder,
 from embeddings.embedders.model_files import replace_surrogates
 from embeddings.embedders.vector_format import DIMENSIONS
 from vendors import aws, call_metrics
-from vendors.guard import InvalidResponse
+from vendors.errors import InvalidResponse
 from vendors.ledger import CENT_FRACTION
 from vendors.vendor import Vendor
 

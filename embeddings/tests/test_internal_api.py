@@ -25,7 +25,7 @@ from testing.factories.pending_documents import texts, waiting
 from testing.fakes.http_messages import Answer, Request, as_json
 from testing.fakes.server import Server
 from testing.personas import Person, run_to_the_end
-from vendors.guard import InvalidResponse
+from vendors.errors import InvalidResponse
 from vendors.models import Purchase
 
 SECRET = "what-only-two-deployments-know"

@@ -21,7 +21,7 @@ from testing.fakes.faults import KINDS, Status, dripping, instead
 from testing.fakes.http_messages import as_json
 from testing.fakes.openai import vector
 from testing.personas import Person, plan_pdf
-from vendors import guard
+from vendors import errors, guard
 
 INVOKE = "POST /model/*"
 
@@ -127,7 +127,7 @@ def test_each_refusal_of_bedrock_has_its_outcome(
     outcome = _outcome()
 
     assert _named(outcome) == expected
-    assert guard.may_have_charged(outcome) == (expected == AWAY)
+    assert errors.may_have_charged(outcome) == (expected == AWAY)
     assert bedrock.ledger.calls == 0
     assert "Ana" not in str(outcome)
 
@@ -161,7 +161,7 @@ def test_nobody_listening_buys_nothing(bedrock: BedrockServer, settings: Any) ->
     outcome = _outcome()
 
     assert _named(outcome) == (Retryable, "VENDOR_UNREACHABLE")
-    assert not guard.may_have_charged(outcome)
+    assert not errors.may_have_charged(outcome)
 
 
 @pytest.mark.django_db
@@ -177,7 +177,7 @@ def test_without_keys_work_waits_instead_of_failing(
     outcome = _outcome()
 
     assert _named(outcome) == (Wait, KEY)
-    assert not guard.may_have_charged(outcome)
+    assert not errors.may_have_charged(outcome)
     assert bedrock.ledger.calls == 0
 
 
@@ -206,7 +206,7 @@ BAD = {
 def test_a_vector_that_is_none_is_not_used(body: dict[str, Any], bedrock: BedrockServer) -> None:
     bedrock.misbehave(INVOKE, instead("bad", as_json(body)))
 
-    with pytest.raises(guard.InvalidResponse):
+    with pytest.raises(errors.InvalidResponse):
         Titan().call(["a"])
 
 

@@ -18,7 +18,7 @@ from django.conf import settings
 from integrations.error_codes import OAUTH_CLIENT_REFUSED
 from jobs.outcomes import Wait
 from vendors import guard, http_deadline
-from vendors.guard import InvalidResponse
+from vendors.errors import InvalidResponse
 from vendors.vendor import Vendor
 
 log = logging.getLogger("accessa.integrations")

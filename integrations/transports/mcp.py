@@ -47,7 +47,7 @@ from integrations.transports.responses import (
     source_vendor,
 )
 from vendors import guard
-from vendors.guard import InvalidResponse
+from vendors.errors import InvalidResponse
 
 T = TypeVar("T")
 

@@ -14,8 +14,8 @@ from integrations.providers import TokenRefused
 from jobs.outcomes import Permanent, Wait
 from vendors import guard, rate_limit
 from vendors.error_codes import VENDOR_QUOTA_EXHAUSTED, VENDOR_RATE_LIMITED
-from vendors.errors import ErrorResponse
-from vendors.guard import InvalidResponse, VendorRefused
+from vendors.errors import ErrorResponse, InvalidResponse
+from vendors.guard import VendorRefused
 from vendors.vendor import Vendor
 
 MOST_BYTES = 32 * 1024 * 1024  # of a response that is read whole; a page of 100 records has a few hundred thousand

@@ -29,7 +29,7 @@ from integrations.transports.responses import (
     source_vendor,
 )
 from vendors import guard, http_deadline
-from vendors.guard import InvalidResponse
+from vendors.errors import InvalidResponse
 
 CONNECT_SECONDS = 5.0
 DOWNLOADS_TAKE = 5  # times a call's time: a file of many megabytes over a slow line

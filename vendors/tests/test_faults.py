@@ -13,7 +13,7 @@ from django.db import OperationalError
 from jobs.claims import ClaimLost
 from jobs.outcomes import Permanent, Retryable, Wait
 from testing.error_codes import error_code
-from vendors import guard
+from vendors import errors, guard
 from vendors.models import Breaker, RateLimit
 from vendors.tests.http_helpers import CLIENTS, Answer, Server, embed, raised, said
 from vendors.vendor import Vendor
@@ -110,7 +110,7 @@ def test_each_answer_has_its_outcome(
     assert seconds == pytest.approx(expected.seconds)
     assert bool(Breaker.objects.filter(faults__gt=0)) == expected.fault
     assert bool(RateLimit.objects.filter(paused_until__isnull=False)) == expected.pauses
-    assert guard.may_have_charged(error) == guard.may_have_charged(outcome) == expected.charged
+    assert errors.may_have_charged(error) == errors.may_have_charged(outcome) == expected.charged
     assert outcome.__cause__ is error
     assert "Ana" not in str(outcome)
     assert "secret" not in str(outcome)
@@ -123,21 +123,21 @@ def test_a_refused_connection_is_a_fault_and_buys_nothing(call: Callable[[str], 
     outcome = guard.record_failure(vendor, error)
 
     assert _seen(outcome) == (Retryable, "VENDOR_UNREACHABLE", 0.0)
-    assert not guard.may_have_charged(outcome)
+    assert not errors.may_have_charged(outcome)
 
 
 def test_an_unknown_host_is_a_fault_and_buys_nothing(vendor: Vendor) -> None:
     error = raised(embed, "http://nowhere.invalid")
 
     assert _seen(guard.record_failure(vendor, error)) == (Retryable, "VENDOR_UNREACHABLE", 0.0)
-    assert not guard.may_have_charged(error)
+    assert not errors.may_have_charged(error)
 
 
 def test_an_answer_that_the_caller_cannot_use_is_a_fault(vendor: Vendor) -> None:
-    outcome = guard.record_failure(vendor, guard.InvalidResponse("3 vectors for 4 texts"))
+    outcome = guard.record_failure(vendor, errors.InvalidResponse("3 vectors for 4 texts"))
 
     assert _seen(outcome) == (Retryable, "VENDOR_ANSWER_INVALID", 0.0)
-    assert guard.may_have_charged(outcome)
+    assert errors.may_have_charged(outcome)
 
 
 def test_a_refusal_carries_its_status_and_the_vendors_name_for_it(vendor: Vendor, server: Server) -> None:
