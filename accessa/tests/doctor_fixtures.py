@@ -21,7 +21,7 @@ from testing.fakes.faults import Kind
 from testing.fakes.http_messages import Answer, Request, as_json
 from testing.fakes.server import Server
 from webhooks import verifiers
-from webhooks.tests.senders import FOREIGN
+from webhooks.tests.signers import FOREIGN
 
 Findings = list[tuple[Level, str, str]]
 

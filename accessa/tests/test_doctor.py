@@ -32,7 +32,7 @@ from jobs.models import Cluster
 from testing.fakes.llamaparse import LlamaParseServer
 from testing.fakes.openai import OpenAIServer
 from testing.fakes.s3 import S3Server
-from webhooks.tests.senders import RETIRED, SECRET
+from webhooks.tests.signers import RETIRED, SECRET
 
 pytestmark = pytest.mark.django_db(transaction=True)
 ORIGIN = "https://app.example.org"

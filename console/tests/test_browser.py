@@ -13,7 +13,7 @@ from playwright.sync_api import expect
 from accounts.audit.models import AuditEntry
 from jobs.models import UploadJob
 from jobs.outcomes import Permanent
-from metrics.tests.event_histories import History, again, clock
+from metrics.tests.event_histories import History, collect_again, database_time
 from statutes.models import Law, LawVersion
 from testing.browser import Visit, browser, visit  # noqa: F401 - fixtures
 from testing.error_codes import error_code
@@ -113,9 +113,11 @@ def test_support_finds_what_failed_reads_why_retries_the_group_and_sees_it_end(
 
 
 def test_charts_are_drawn_under_the_admins_policy(desk: Visit) -> None:
-    job = History(clock() - timedelta(minutes=20)).add(1, "CLAIMED", "parsing").add(4, "PARSE_STORED", "parsing")
+    job = (
+        History(database_time() - timedelta(minutes=20)).add(1, "CLAIMED", "parsing").add(4, "PARSE_STORED", "parsing")
+    )
     job.add(3, "RETRY_SCHEDULED", "parsing", code="X").add(9, "FINALIZED", "embedded")
-    again()
+    collect_again()
 
     desk.page.goto("/admin/?period=1h")
     desk.page.wait_for_load_state("networkidle")

@@ -16,7 +16,7 @@ from django.test.utils import CaptureQueriesContext
 from console.charts import Chart, Series, format_duration, format_money, format_size
 from jobs.cluster import registry
 from metrics.models import MeasurementRun, MetricRollup
-from metrics.tests.event_histories import History, again, clock
+from metrics.tests.event_histories import History, collect_again, database_time
 from statutes.models import Consumer
 from testing.personas import Person, plan_pdf
 
@@ -43,17 +43,17 @@ def section(html: str, slug: str) -> str:
 
 
 def failing(stage: str, code: str) -> None:
-    job = History(clock() - timedelta(minutes=20)).add(1, "CLAIMED", stage)
+    job = History(database_time() - timedelta(minutes=20)).add(1, "CLAIMED", stage)
     job.add(3, "RETRY_SCHEDULED", stage, code=code).add(6, "CLAIMED", stage).add(8, "DLQ_MOVED", stage, code=code)
 
 
 def test_it_shows_what_happened(client: Client) -> None:
-    History(clock() - timedelta(minutes=30)).add(2, "CLAIMED", "parsing").add(6, "PARSE_STORED", "parsing").add(
+    History(database_time() - timedelta(minutes=30)).add(2, "CLAIMED", "parsing").add(6, "PARSE_STORED", "parsing").add(
         10, "FINALIZED", "embedded"
     )
     failing("embedding", "TEXT_REFUSED")
     registry.record_heartbeat()
-    again()
+    collect_again()
 
     html = page(client)
 
@@ -70,7 +70,7 @@ def test_it_shows_what_happened(client: Client) -> None:
 @pytest.mark.parametrize("period", ["1h", "24h", "7d", "30d", "nonsense", "'><script>"])
 def test_every_period_is_answered(client: Client, period: str) -> None:
     failing("embedding", "TEXT_REFUSED")
-    again()
+    collect_again()
 
     html = page(client, period)
 
@@ -97,14 +97,16 @@ def test_consumers_are_counted_where_there_is_a_queue_of_laws(client: Client, se
 
 
 def test_old_measurements_are_called_old(client: Client) -> None:
-    again()
-    MeasurementRun.objects.update(measured_at=clock() - timedelta(hours=2), counted_until=clock() - timedelta(hours=2))
+    collect_again()
+    MeasurementRun.objects.update(
+        measured_at=database_time() - timedelta(hours=2), counted_until=database_time() - timedelta(hours=2)
+    )
 
     assert "The measurements are old" in page(client)
 
 
 def test_a_quiet_day_shows_no_made_up_lines(client: Client) -> None:
-    again()
+    collect_again()
 
     html = page(client)
 
@@ -114,7 +116,7 @@ def test_a_quiet_day_shows_no_made_up_lines(client: Client) -> None:
 
 
 def test_who_may_not_see_figures_gets_the_plain_index(staff: Staff) -> None:
-    again()
+    collect_again()
 
     html = page(staff("view_uploadjob", name="tom"))
 
@@ -131,7 +133,7 @@ def test_tenants_and_strangers_do_not_get_there(ana: Person) -> None:
 
 def test_each_chart_has_a_table_and_says_what_it_shows(client: Client) -> None:
     failing("embedding", "TEXT_REFUSED")
-    again()
+    collect_again()
 
     html = page(client)
 
@@ -144,7 +146,7 @@ def test_each_chart_has_a_table_and_says_what_it_shows(client: Client) -> None:
 
 def test_a_tenants_file_name_is_nowhere(client: Client, ana: Person) -> None:
     ana.ingest(plan_pdf("dental"), filename="<b>Miller</b>.pdf")
-    again()
+    collect_again()
 
     html = page(client)
 
@@ -154,7 +156,7 @@ def test_a_tenants_file_name_is_nowhere(client: Client, ana: Person) -> None:
 
 def test_it_reads_no_table_of_jobs_or_events_whole(client: Client) -> None:
     failing("embedding", "TEXT_REFUSED")
-    again()
+    collect_again()
 
     with CaptureQueriesContext(
         connection,

@@ -26,7 +26,7 @@ from testing.concurrency import at_once
 from testing.fakes.faults import Status
 from testing.fakes.oauth import OAuthServer
 from testing.personas import Person
-from vendors.tests.process_helpers import in_processes
+from vendors.tests.process_pool import in_processes
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

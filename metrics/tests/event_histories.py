@@ -1,4 +1,4 @@
-"""Jobs whose whole history is known: what the figures must say is worked out by hand."""
+"""Job histories with known events: the expected metrics are worked out by hand."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class History:
     """One job; each entry is ``seconds`` after its declaration."""
 
     def __init__(self, at: datetime, *, pipeline: str = "insurance", user_id: UUID | None = None) -> None:
-        self.at, made = at, uuid4()
+        self.at, document_id = at, uuid4()
         self.document = Document.objects.create(
-            document_id=made, user_id=user_id or uuid4(), filename="x.pdf", bytes_len=1000, mime="application/pdf",
-            file_sha256=made.hex, raw_path="x", pages=3, stored_at=at,
+            document_id=document_id, user_id=user_id or uuid4(), filename="x.pdf", bytes_len=1000,
+            mime="application/pdf", file_sha256=document_id.hex, raw_path="x", pages=3, stored_at=at,
         )  # fmt: skip
         self.job = UploadJob.objects.create(
             user_id=self.document.user_id, document=self.document, raw_path="x", chunks_version="x", pipeline=pipeline,
@@ -47,12 +47,12 @@ class History:
     def add(self, seconds: float, code: str, stage: str = "", /, **payload: Any) -> History:
         """One move; ``stage`` is where the job stood before it."""
         kind, severity = TYPES.get(code, ("stage_done", "info"))
-        said: dict[str, Any] = {}
+        fields: dict[str, Any] = {}
         if code != "UPLOAD_ACCEPTED":
-            said = {"stage": stage, "attempt": 1}
+            fields = {"stage": stage, "attempt": 1}
         if code == "FINALIZED" or kind == "stage_done" or code in ("RETRY_SCHEDULED", "DLQ_MOVED", "WAITING"):
-            said["from"] = stage
-        self.log(seconds, code, kind, severity, **{**said, **payload})
+            fields["from"] = stage
+        self.log(seconds, code, kind, severity, **{**fields, **payload})
         return self
 
     def log(
@@ -65,26 +65,26 @@ class History:
         return self
 
 
-def clock() -> datetime:
+def database_time() -> datetime:
     with connection.cursor() as cursor:
         cursor.execute("SELECT clock_timestamp()")
         now: datetime = cursor.fetchone()[0]
     return now
 
 
-def again() -> None:
-    """Measure now, whatever was measured just before."""
+def collect_again() -> None:
+    """Collect all metrics now, whenever they were collected last."""
     MeasurementRun.objects.exclude(pk=periodic.MOVES).update(measured_at=Now() - timedelta(days=1))
     periodic.collect_metrics()
 
 
-def figures(metric: str, resolution: str = Resolution.EVER) -> dict[tuple[str, ...], MetricRollup]:
+def rollups_of(metric: str, resolution: str = Resolution.EVER) -> dict[tuple[str, ...], MetricRollup]:
     rows = MetricRollup.objects.filter(metric=metric, resolution=resolution)
     return {tuple(row.labels): row for row in rows}
 
 
-def every_figure() -> list[tuple[Any, ...]]:
-    """All that happened; what is only looked at may be looked at once more."""
+def all_rollups() -> list[tuple[Any, ...]]:
+    """Return the rollups of counters; gauges may be sampled once more."""
     happened = MetricRollup.objects.exclude(metric__in=["status", "standing", "lag", "longest", "workers"])
     fields = ("metric", "resolution", "starts_at", "labels", "count", "total", "peak", "histogram")
     return list(happened.order_by(F("metric"), "resolution", "starts_at", "labels").values_list(*fields))

@@ -1,4 +1,4 @@
-"""Known histories give known figures, each counted once however often, late or crowded the sweeps are."""
+"""Rollups of known histories: each event is counted once, however often or late the task runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from django.db.models import F
 
 from metrics import periodic, rollups
 from metrics.models import MeasurementRun, MetricRollup, Resolution
-from metrics.tests.event_histories import History, again, clock, every_figure, figures
+from metrics.tests.event_histories import History, all_rollups, collect_again, database_time, rollups_of
 from testing.concurrency import at_once
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture
 def noon() -> datetime:
-    return clock() - timedelta(hours=3)
+    return database_time() - timedelta(hours=3)
 
 
 def smooth(at: datetime) -> History:
@@ -42,28 +42,28 @@ def smooth(at: datetime) -> History:
     )
 
 
-def test_a_smooth_job_is_timed_stage_by_stage_and_from_its_declaration(noon: datetime) -> None:
+def test_a_smooth_job_is_timed_by_stage_and_from_its_declaration(noon: datetime) -> None:
     smooth(noon)
 
     periodic.collect_metrics()
 
-    stages, times = figures("stage"), figures("time_to")
+    stages, times = rollups_of("stage"), rollups_of("time_to")
     assert stages["insurance", "parsing"].total == pytest.approx(4.0)
     assert stages["insurance", "embedding"].total == pytest.approx(4.0)
     assert stages["insurance", "embedded"].total == pytest.approx(1.0)
     assert len(stages) == 11
-    assert figures("queue")["insurance", "queued"].total == pytest.approx(2.0)
+    assert rollups_of("queue")["insurance", "queued"].total == pytest.approx(2.0)
     assert {labels[0]: figure.total for labels, figure in times.items()} == pytest.approx(
         {"parse": 7.5, "chunk": 9.5, "first_embedding": 11.0, "complete": 16.0}
     )
-    assert figures("pages")[()].total == 3
-    assert figures("passages")[()].total == 7
-    assert figures("probe")["ok",].total == pytest.approx(0.02)
-    assert figures("ended")["insurance", "done"].count == 1
-    assert not figures("reprocessed")
+    assert rollups_of("pages")[()].total == 3
+    assert rollups_of("passages")[()].total == 7
+    assert rollups_of("probe")["ok",].total == pytest.approx(0.02)
+    assert rollups_of("ended")["insurance", "done"].count == 1
+    assert not rollups_of("reprocessed")
 
 
-def test_a_job_that_fails_waits_and_is_given_up_is_counted_as_that(noon: datetime) -> None:
+def test_failures_waits_and_dead_letters_are_counted(noon: datetime) -> None:
     (
         History(noon)
         .add(1, "CLAIMED", "queued")
@@ -82,24 +82,24 @@ def test_a_job_that_fails_waits_and_is_given_up_is_counted_as_that(noon: datetim
 
     periodic.collect_metrics()
 
-    assert {labels: figure.count for labels, figure in figures("retried").items()} == {
+    assert {labels: figure.count for labels, figure in rollups_of("retried").items()} == {
         ("job_validated", "VENDOR_UNREACHABLE"): 1,
         ("job_validated", "WORKER_LOST"): 1,
     }
-    assert {labels: figure.count for labels, figure in figures("failed").items()} == {
+    assert {labels: figure.count for labels, figure in rollups_of("failed").items()} == {
         ("job_validated", "VENDOR_REFUSED"): 1
     }
-    parked, queue = figures("parked"), figures("queue")
+    parked, queue = rollups_of("parked"), rollups_of("queue")
     assert parked["insurance", "queued"].total == pytest.approx(10.0)
     assert parked["insurance", "job_validated"].total == pytest.approx(3.0)
     assert queue["insurance", "queued"].total == pytest.approx(2.0)
     assert queue["insurance", "job_validated"].total == pytest.approx(2.0)
-    assert figures("tried")["insurance",].total == pytest.approx(1 + 1 + 1 + 20 + 2)
-    assert figures("ended")["insurance", "failed"].count == 1
-    assert figures("reprocessed")["insurance",].count == 1
+    assert rollups_of("tried")["insurance",].total == pytest.approx(1 + 1 + 1 + 20 + 2)
+    assert rollups_of("ended")["insurance", "failed"].count == 1
+    assert rollups_of("reprocessed")["insurance",].count == 1
 
 
-def test_a_persons_retry_days_later_is_no_slow_job(noon: datetime) -> None:
+def test_a_requeue_days_later_is_no_slow_job(noon: datetime) -> None:
     job = History(noon).add(1, "CLAIMED", "embedded").add(2, "DLQ_MOVED", "embedded", code="X")
     job.add(3600, "REQUEUED", "embedded", by="somebody").add(3601, "CLAIMED", "embedded").add(
         3602, "FINALIZED", "embedded"
@@ -107,9 +107,9 @@ def test_a_persons_retry_days_later_is_no_slow_job(noon: datetime) -> None:
 
     periodic.collect_metrics()
 
-    assert not figures("time_to")
-    assert figures("queue")["insurance", "embedded"].peak == pytest.approx(1.0)
-    assert figures("requeued")["embedded",].count == 1
+    assert not rollups_of("time_to")
+    assert rollups_of("queue")["insurance", "embedded"].peak == pytest.approx(1.0)
+    assert rollups_of("requeued")["embedded",].count == 1
 
 
 def test_a_cancelled_job_has_not_failed(noon: datetime) -> None:
@@ -117,21 +117,21 @@ def test_a_cancelled_job_has_not_failed(noon: datetime) -> None:
 
     periodic.collect_metrics()
 
-    assert figures("ended")["insurance", "let_go"].count == 1
-    assert not figures("failed")
+    assert rollups_of("ended")["insurance", "let_go"].count == 1
+    assert not rollups_of("failed")
 
 
-def test_measuring_again_counts_nothing_again(noon: datetime) -> None:
+def test_a_second_run_counts_nothing_twice(noon: datetime) -> None:
     smooth(noon)
-    again()
-    before = every_figure()
+    collect_again()
+    before = all_rollups()
 
-    again()
+    collect_again()
 
-    assert every_figure() == before
+    assert all_rollups() == before
 
 
-def test_a_history_that_comes_in_parts_is_the_same_as_whole(noon: datetime) -> None:
+def test_a_history_counted_in_parts_is_the_same(noon: datetime) -> None:
     smooth(noon)
     periodic.collect_metrics()
     whole = rounded()
@@ -145,68 +145,68 @@ def test_a_history_that_comes_in_parts_is_the_same_as_whole(noon: datetime) -> N
 
 
 def rounded() -> list[Any]:
-    return [(*row[:5], round(row[5], 6), round(row[6], 6), *row[7:]) for row in every_figure()]
+    return [(*row[:5], round(row[5], 6), round(row[6], 6), *row[7:]) for row in all_rollups()]
 
 
-def test_after_days_away_one_sweep_catches_up(noon: datetime) -> None:
+def test_one_run_catches_up_after_days(noon: datetime) -> None:
     for days in (20, 2, 0):
         smooth(noon - timedelta(days=days))
 
     periodic.collect_metrics()
 
-    assert figures("ended")["insurance", "done"].count == 3
+    assert rollups_of("ended")["insurance", "done"].count == 3
     assert sum(figure.count for figure in MetricRollup.objects.filter(metric="ended", resolution=Resolution.DAY)) == 3
     assert (
         MetricRollup.objects.filter(metric="ended", resolution=Resolution.MINUTES).count() == 1
     )  # the others would be forgotten
 
 
-def test_sweeps_at_once_count_everything_once(noon: datetime) -> None:
+def test_concurrent_runs_count_everything_once(noon: datetime) -> None:
     smooth(noon)
     smooth(noon + timedelta(minutes=10))
 
     at_once(*[periodic.collect_metrics] * 4)
 
-    assert figures("ended")["insurance", "done"].count == 2
-    assert figures("stage")["insurance", "parsing"].count == 2
+    assert rollups_of("ended")["insurance", "done"].count == 2
+    assert rollups_of("stage")["insurance", "parsing"].count == 2
 
 
-def test_what_was_counted_stays_counted_when_the_document_goes(noon: datetime) -> None:
+def test_counts_outlive_the_document(noon: datetime) -> None:
     job = smooth(noon)
     periodic.collect_metrics()
-    before = every_figure()
+    before = all_rollups()
 
     job.document.delete()
-    again()
+    collect_again()
 
-    assert every_figure() == before
+    assert all_rollups() == before
 
 
-def test_an_event_whose_transaction_is_still_open_is_waited_for() -> None:
+def test_events_of_open_transactions_are_waited_for() -> None:
     periodic.collect_metrics()
     with transaction.atomic():
-        History(clock())
+        History(database_time())
         time.sleep(1.2)  # longer than what is left for clocks and snapshots
         at_once(periodic.collect_metrics)
 
     periodic.collect_metrics()
 
-    assert figures("declared")["insurance",].count == 1
+    assert rollups_of("declared")["insurance",].count == 1
 
 
 def test_an_empty_database_is_measured_as_empty() -> None:
-    again()
+    collect_again()
 
-    assert every_figure() == []
+    assert all_rollups() == []
     assert MeasurementRun.objects.get(pk=periodic.STANDING).snapshot["standing"]["queued"] == 0
 
 
-def test_what_is_old_is_forgotten_and_the_days_stay(noon: datetime) -> None:
+def test_expired_rollups_are_deleted_and_days_stay(noon: datetime) -> None:
     smooth(noon)
     periodic.collect_metrics()
     MetricRollup.objects.exclude(resolution=Resolution.EVER).update(starts_at=F("starts_at") - timedelta(days=100))
 
-    again()
+    collect_again()
 
     spans = set(MetricRollup.objects.filter(metric="ended").values_list("resolution", flat=True))
     assert spans == {Resolution.DAY, Resolution.EVER}
@@ -216,11 +216,11 @@ def test_what_is_old_is_forgotten_and_the_days_stay(noon: datetime) -> None:
     ("seconds", "share", "expected"),
     [([], 0.5, None), ([0.2] * 10, 0.5, 0.15), ([1.0, 1.0, 1.0, 50.0], 0.99, 49.2), ([90_000.0], 0.95, None)],
 )
-def test_a_percentile_lies_in_its_class(seconds: list[float], share: float, expected: float | None) -> None:
-    found = rollups.percentile(rollups.bucket_counts(seconds), share, peak=max(seconds, default=0.0))
+def test_a_percentile_lies_in_its_bucket(seconds: list[float], share: float, expected: float | None) -> None:
+    estimate = rollups.percentile(rollups.bucket_counts(seconds), share, peak=max(seconds, default=0.0))
 
     if expected is None and seconds:
-        assert found is not None
-        assert 14_400 < found <= 90_000
+        assert estimate is not None
+        assert 14_400 < estimate <= 90_000
     else:
-        assert found == (None if expected is None else pytest.approx(expected, rel=0.05))
+        assert estimate == (None if expected is None else pytest.approx(expected, rel=0.05))

@@ -1,4 +1,4 @@
-"""A vendor, and a key of it."""
+"""Fixtures: a fake vendor's server and a vendor account."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from vendors.tests.http_helpers import Server, serving
+from vendors.tests.http_server import Server, running_server
 from vendors.vendor import Vendor
 
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    with serving() as server:
+    with running_server() as server:
         yield server
 
 

@@ -1,4 +1,4 @@
-"""`manage.py budget` and `manage.py bill`."""
+"""Commands `manage.py budget` and `manage.py bill`."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_budget_is_shown_set_and_lifted(ana: Person) -> None:
     assert "no limit" in run("budget", str(ana.id), "--none")
 
 
-def test_who_sets_a_budget_leaves_an_entry_and_who_looks_none(ana: Person) -> None:
+def test_setting_a_budget_is_audited_and_showing_it_is_not(ana: Person) -> None:
     run("budget", str(ana.id))
     run("budget", str(ana.id), "--cents-per-day", "10.5")
     run("budget", str(ana.id), "--default", "--reason", "INC-7")
@@ -71,7 +71,7 @@ def test_a_tenant_of_supabase_needs_no_row_here() -> None:
 
 
 @pytest.mark.parametrize("cents", ["0", "-1", "nan", "inf", "many", "1e30", "0.0000001", ""])
-def test_a_budget_that_is_none_is_refused_with_a_sentence(cents: str, ana: Person) -> None:
+def test_an_invalid_budget_is_refused(cents: str, ana: Person) -> None:
     with pytest.raises(CommandError, match=r"\w+ .*\."):
         run("budget", str(ana.id), f"--cents-per-day={cents}")
 
@@ -89,7 +89,7 @@ def test_a_budget_that_is_none_is_refused_with_a_sentence(cents: str, ana: Perso
     ],
     ids=" ".join,
 )
-def test_wrong_input_is_a_sentence(args: tuple[str, ...], ana: Person) -> None:
+def test_invalid_arguments_are_refused(args: tuple[str, ...], ana: Person) -> None:
     with pytest.raises(CommandError):
         run(*args)
 
@@ -113,9 +113,9 @@ def test_the_bill_shows_campaigns_apart(ana: Person) -> None:
 
     lines = [line.split() for line in run("bill").splitlines()]
 
-    said = [" ".join(word for word in line if word not in "│┃") for line in lines if line]
-    (own,) = [number for number, line in enumerate(said) if line.endswith("1 12 0.000000 9.000000")]
-    heading, campaigns = said[own + 2 : own + 4]
+    words = [" ".join(word for word in line if word not in "│┃") for line in lines if line]
+    (own,) = [number for number, line in enumerate(words) if line.endswith("1 12 0.000000 9.000000")]
+    heading, campaigns = words[own + 2 : own + 4]
     assert heading == f"campaign {campaign_id}"
     assert campaigns.endswith("1 12 0.000000 2.000000")
 

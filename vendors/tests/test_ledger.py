@@ -1,4 +1,4 @@
-"""Money: counted before it is spent, never more than a day's budget, whoever spends at the same moment."""
+"""Ledger: purchases are reserved before they are made, within a day's budget, also by concurrent callers."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ pytestmark = pytest.mark.django_db(transaction=True)
 TENANT = uuid.UUID(int=7)
 
 
-def reserve(cents: str | int, user_id: UUID = TENANT, **said: Any) -> UUID:
+def reserve(cents: str | int, user_id: UUID = TENANT, **fields: Any) -> UUID:
     bought: dict[str, Any] = {"vendor": "openai", "model": "m", "unit": "tokens", "quantity": 100, "stage": "embedding"}
-    return ledger.reserve(user_id=user_id, cents=Decimal(cents), **(bought | said))
+    return ledger.reserve(user_id=user_id, cents=Decimal(cents), **(bought | fields))
 
 
-def refused(cents: int) -> Wait:
+def refused_reservation(cents: int) -> Wait:
     with pytest.raises(Wait) as caught:
         reserve(cents)
     return caught.value
 
 
-def budget(cents: int, user_id: UUID = TENANT) -> None:
+def set_budget(cents: int, user_id: UUID = TENANT) -> None:
     Budget.objects.create(user_id=user_id, cents_per_day=cents)
 
 
-def to_yesterday() -> None:
+def move_purchases_to_yesterday() -> None:
     with connection.cursor() as cursor:
         cursor.execute("UPDATE purchases SET created_at = created_at - interval '1 day'")
 
@@ -57,11 +57,11 @@ def test_without_a_budget_nothing_is_refused() -> None:
     assert ledger.remaining_today(TENANT) is None
 
 
-def test_the_spend_that_is_too_much_is_refused_before_it_is_made() -> None:
-    budget(10)
+def test_a_purchase_over_the_budget_is_refused() -> None:
+    set_budget(10)
     reserve(7)
 
-    wait = refused(4)
+    wait = refused_reservation(4)
 
     now = datetime.now(UTC)
     midnight = datetime(now.year, now.month, now.day, tzinfo=UTC) + timedelta(days=1)
@@ -72,24 +72,24 @@ def test_the_spend_that_is_too_much_is_refused_before_it_is_made() -> None:
 
 
 def test_a_budget_can_be_spent_to_the_last_cent() -> None:
-    budget(10)
+    set_budget(10)
     reserve(7)
     reserve(3)
 
     assert ledger.remaining_today(TENANT) == 0
 
 
-def test_what_no_day_can_pay_is_refused_for_good() -> None:
-    budget(10)
+def test_a_purchase_over_a_whole_days_budget_is_permanent() -> None:
+    set_budget(10)
 
     with pytest.raises(Permanent, match="BUDGET_TOO_SMALL"):
         reserve(11)
 
 
 def test_a_new_day_has_its_own_budget() -> None:
-    budget(10)
+    set_budget(10)
     reserve(10)
-    to_yesterday()
+    move_purchases_to_yesterday()
 
     reserve(10)
 
@@ -98,11 +98,11 @@ def test_a_new_day_has_its_own_budget() -> None:
     assert ledger.remaining_today(TENANT) == 0
 
 
-def test_the_setting_holds_for_whoever_has_no_budget_of_its_own(settings: Any) -> None:
+def test_tenants_without_a_budget_have_the_settings(settings: Any) -> None:
     settings.TENANT_DAILY_CENTS = 5.0
     rich, free, other = (uuid.uuid4() for _ in range(3))
-    budget(100, rich)
-    budget(0, free)
+    set_budget(100, rich)
+    set_budget(0, free)
 
     assert ledger.remaining_today(rich) == 100
     assert ledger.remaining_today(free) is None
@@ -110,7 +110,7 @@ def test_the_setting_holds_for_whoever_has_no_budget_of_its_own(settings: Any) -
 
 
 def test_one_tenants_spending_is_not_anothers() -> None:
-    budget(10)
+    set_budget(10)
     reserve(10, uuid.uuid4())
 
     reserve(10)
@@ -119,8 +119,8 @@ def test_one_tenants_spending_is_not_anothers() -> None:
 CAMPAIGN = uuid.UUID(int=9)
 
 
-def test_what_a_campaign_buys_is_neither_refused_nor_counted_against_the_tenant() -> None:
-    budget(10)
+def test_a_campaigns_purchases_do_not_touch_the_tenants_budget() -> None:
+    set_budget(10)
     reserve(10)
     job = JobFactory.create(campaign_id=CAMPAIGN)
 
@@ -131,18 +131,18 @@ def test_what_a_campaign_buys_is_neither_refused_nor_counted_against_the_tenant(
     assert ledger.remaining_today(TENANT) == 0
     assert spent_on(datetime.now(UTC).date()) == 10
     assert ledger.spent_by_campaign(CAMPAIGN) == 14
-    assert refused(1).reason == "BUDGET_SPENT"
+    assert refused_reservation(1).reason == "BUDGET_SPENT"
 
 
-def test_a_tenants_own_job_is_limited_whatever_is_said() -> None:
-    budget(10)
+def test_a_tenants_own_job_is_limited_without_a_campaign() -> None:
+    set_budget(10)
 
     with pytest.raises(Permanent, match="BUDGET_TOO_SMALL"):
         reserve(11, limited=False, job_id=JobFactory.create().pk)
 
 
 def test_eight_at_once_never_overspend() -> None:
-    budget(10)
+    set_budget(10)
 
     def buy() -> bool:
         try:
@@ -157,8 +157,8 @@ def test_eight_at_once_never_overspend() -> None:
     assert ledger.remaining_today(TENANT) == 1
 
 
-def test_what_was_charged_replaces_the_estimate() -> None:
-    budget(10)
+def test_the_charge_replaces_the_estimate() -> None:
+    set_budget(10)
     purchase = reserve(9)
 
     ledger.settle(purchase, quantity=42, cents=Decimal("1.5"))
@@ -169,15 +169,15 @@ def test_what_was_charged_replaces_the_estimate() -> None:
     assert ledger.remaining_today(TENANT) == Decimal("8.5")
 
 
-def test_what_the_vendor_did_not_do_is_forgotten() -> None:
-    budget(10)
+def test_a_void_deletes_the_reservation() -> None:
+    set_budget(10)
 
     ledger.void(reserve(9))
 
     assert ledger.remaining_today(TENANT) == 10
 
 
-def test_what_is_settled_cannot_be_forgotten() -> None:
+def test_a_settled_purchase_cannot_be_voided() -> None:
     purchase = reserve(9)
     ledger.settle(purchase, quantity=1, cents=Decimal(9))
 
@@ -186,20 +186,20 @@ def test_what_is_settled_cannot_be_forgotten() -> None:
     assert Purchase.objects.count() == 1
 
 
-def test_a_settlement_that_is_not_in_the_books_refuses_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_settling_an_unknown_purchase_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     ledger.settle(uuid.uuid4(), quantity=1, cents=Decimal(1))
 
     assert "not in the ledger" in caplog.text
 
 
-def test_what_is_never_settled_counts() -> None:
-    budget(10)
+def test_unsettled_purchases_count() -> None:
+    set_budget(10)
     reserve(10)
 
-    refused(1)
+    refused_reservation(1)
 
 
-def test_a_reservation_is_the_callers_transactions() -> None:
+def test_a_reservation_rolls_back_with_the_callers_transaction() -> None:
     with transaction.atomic():
         reserve(5)
         transaction.set_rollback(True)
@@ -217,7 +217,7 @@ def test_prices_are_exact(settings: Any) -> None:
 
 
 @pytest.mark.usefixtures("never_vacuumed")
-def test_the_day_is_found_through_the_index() -> None:
+def test_todays_spend_uses_the_index() -> None:
     with connection.cursor() as cursor:
         cursor.execute("SET enable_seqscan = off")
         cursor.execute(f"EXPLAIN {ledger.TODAY}", [TENANT])

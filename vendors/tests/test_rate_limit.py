@@ -1,4 +1,4 @@
-"""One budget of requests and tokens for all processes, by the database's clock."""
+"""Rate limit of requests and tokens, shared by all processes, by the database's clock."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from pytest_django import DjangoAssertNumQueries
 from jobs.outcomes import Wait
 from vendors import guard, rate_limit
 from vendors.models import RateLimit
-from vendors.tests.http_helpers import Answer, Server, embed, raised
-from vendors.tests.process_helpers import in_processes
+from vendors.tests.http_server import Answer, Server, embed, error_of
+from vendors.tests.process_pool import in_processes
 from vendors.vendor import Vendor
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def small(**limits: int) -> Vendor:
+def vendor_with(**limits: int) -> Vendor:
     allowed = {"requests_per_minute": 600, "tokens_per_minute": 6_000} | limits
     return Vendor("openai", "sk-secret", allowed["requests_per_minute"], allowed["tokens_per_minute"])
 
 
-def refused(vendor: Vendor, tokens: int = 0) -> Wait:
+def refused_wait(vendor: Vendor, tokens: int = 0) -> Wait:
     """Return why a call is held back; inside a transaction, where nothing sleeps."""
     with pytest.raises(Wait) as caught, transaction.atomic():
         guard.acquire(vendor, tokens=tokens)
     return caught.value
 
 
-def admissions(vendor: Vendor, tokens: int, until: float) -> int:
+def count_acquired(vendor: Vendor, tokens: int, until: float) -> int:
     """Call as fast as the budget lets one process until the wall clock says ``until``."""
     admitted = 0
     while time.time() < until:
@@ -51,11 +51,11 @@ def admissions(vendor: Vendor, tokens: int, until: float) -> int:
 def test_four_processes_together_stay_within_the_budget(
     limits: dict[str, int], tokens: int, of_the_minute: int
 ) -> None:
-    vendor = small(**{"requests_per_minute": 100_000, "tokens_per_minute": 1_000_000} | limits)
+    vendor = vendor_with(**{"requests_per_minute": 100_000, "tokens_per_minute": 1_000_000} | limits)
     seconds = 3.0
 
     started = time.time()
-    admitted = sum(in_processes(4, admissions, vendor, tokens, started + seconds))
+    admitted = sum(in_processes(4, count_acquired, vendor, tokens, started + seconds))
 
     burst = of_the_minute * rate_limit.BURST_SECONDS / 60
     allowed = burst + of_the_minute * seconds / 60
@@ -63,47 +63,47 @@ def test_four_processes_together_stay_within_the_budget(
 
 
 def test_one_more_request_than_the_burst_waits_for_its_turn() -> None:
-    vendor = small(requests_per_minute=2)
+    vendor = vendor_with(requests_per_minute=2)
     guard.acquire(vendor)
 
-    wait = refused(vendor)
+    wait = refused_wait(vendor)
 
     assert wait.reason == "VENDOR_BUDGET"
     assert wait.seconds == pytest.approx(30, abs=1)
 
 
 def test_requests_and_tokens_are_taken_together_or_not_at_all() -> None:
-    vendor = small(requests_per_minute=4, tokens_per_minute=6_000)
+    vendor = vendor_with(requests_per_minute=4, tokens_per_minute=6_000)
     guard.acquire(vendor, tokens=3_000)
     before = dict(RateLimit.objects.values_list("key", "theoretical_arrival"))
 
-    held_back = refused(vendor, tokens=1_000)
+    held_back = refused_wait(vendor, tokens=1_000)
 
     assert held_back.reason == "VENDOR_BUDGET"
     assert dict(RateLimit.objects.values_list("key", "theoretical_arrival")) == before
 
 
 def test_requests_that_are_used_up_cost_no_tokens() -> None:
-    vendor = small(requests_per_minute=2)
+    vendor = vendor_with(requests_per_minute=2)
     guard.acquire(vendor)
     before = RateLimit.objects.get(key__endswith=":tokens").theoretical_arrival
 
-    refused(vendor, tokens=10)
+    refused_wait(vendor, tokens=10)
 
     assert RateLimit.objects.get(key__endswith=":tokens").theoretical_arrival == before
 
 
-def test_a_call_of_more_than_a_minutes_tokens_goes_and_is_owed() -> None:
-    vendor = small(tokens_per_minute=6_000)
+def test_a_call_over_the_burst_goes_and_is_owed() -> None:
+    vendor = vendor_with(tokens_per_minute=6_000)
     guard.acquire(vendor, tokens=12_000)
 
-    wait = refused(vendor, tokens=1)
+    wait = refused_wait(vendor, tokens=1)
 
     assert wait.seconds == pytest.approx(90, abs=2)  # 12,000 at 100 a second, 3,000 of them the burst
 
 
 def test_two_keys_of_one_vendor_are_two_budgets() -> None:
-    guard.acquire(small(requests_per_minute=2))
+    guard.acquire(vendor_with(requests_per_minute=2))
 
     guard.acquire(Vendor("openai", "sk-another", requests_per_minute=2))
 
@@ -114,7 +114,7 @@ def test_a_vendor_without_limits_is_never_held_back() -> None:
 
 
 def test_a_short_wait_is_slept_through() -> None:
-    vendor = small(requests_per_minute=40)  # one in 1.5 s
+    vendor = vendor_with(requests_per_minute=40)  # one in 1.5 s
     for _ in range(20):
         guard.acquire(vendor)
 
@@ -125,18 +125,18 @@ def test_a_short_wait_is_slept_through() -> None:
 
 
 def test_nothing_sleeps_inside_a_transaction() -> None:
-    vendor = small(requests_per_minute=40)
+    vendor = vendor_with(requests_per_minute=40)
     for _ in range(20):
         guard.acquire(vendor)
 
     started = time.monotonic()
-    refused(vendor)
+    refused_wait(vendor)
 
     assert time.monotonic() - started < 0.2
 
 
-def test_a_rollback_gives_back_what_was_taken() -> None:
-    vendor = small(requests_per_minute=2)
+def test_a_rollback_gives_the_budget_back() -> None:
+    vendor = vendor_with(requests_per_minute=2)
 
     with transaction.atomic():
         guard.acquire(vendor)
@@ -146,11 +146,11 @@ def test_a_rollback_gives_back_what_was_taken() -> None:
 
 
 def test_the_clock_is_the_databases(monkeypatch: pytest.MonkeyPatch) -> None:
-    vendor = small(requests_per_minute=2)
+    vendor = vendor_with(requests_per_minute=2)
     guard.acquire(vendor)
 
     monkeypatch.setattr(time, "time", lambda: 4e9)  # this machine believes that it is 2096
-    wait = refused(vendor)
+    wait = refused_wait(vendor)
 
     with connection.cursor() as cursor:
         cursor.execute(
@@ -164,16 +164,16 @@ def test_the_clock_is_the_databases(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_429_holds_back_every_process(server: Server, vendor: Vendor) -> None:
     server.answer = Answer(429, {"retry-after": "20"})
-    guard.record_failure(vendor, raised(embed, server.url))
+    guard.record_failure(vendor, error_of(embed, server.url))
 
-    reasons = in_processes(2, held_back, vendor)
+    reasons = in_processes(2, reason_and_seconds, vendor)
 
     assert [reason for reason, _ in reasons] == ["VENDOR_RATE_LIMITED"] * 2
     assert all(15 < seconds <= 20 for _, seconds in reasons)
 
 
-def held_back(vendor: Vendor) -> tuple[str, float]:
-    wait = refused(vendor)
+def reason_and_seconds(vendor: Vendor) -> tuple[str, float]:
+    wait = refused_wait(vendor)
     return wait.reason, wait.seconds
 
 
@@ -181,19 +181,19 @@ def test_a_longer_pause_outlives_a_shorter_one(vendor: Vendor) -> None:
     rate_limit.pause(vendor, 100, "VENDOR_QUOTA_EXHAUSTED")
     rate_limit.pause(vendor, 5, "VENDOR_RATE_LIMITED")
 
-    assert refused(vendor).reason == "VENDOR_QUOTA_EXHAUSTED"
+    assert refused_wait(vendor).reason == "VENDOR_QUOTA_EXHAUSTED"
 
 
-def test_an_answer_that_used_up_the_allowance_pauses_until_its_reset(vendor: Vendor) -> None:
+def test_a_used_up_allowance_pauses_until_its_reset(vendor: Vendor) -> None:
     guard.record_success(vendor, {"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "6m0s"})
 
-    wait = refused(vendor)
+    wait = refused_wait(vendor)
 
     assert wait.reason == "VENDOR_RATE_LIMITED"
     assert wait.seconds == pytest.approx(360, abs=2)
 
 
-def test_an_allowance_that_is_left_holds_nobody_back(vendor: Vendor) -> None:
+def test_a_remaining_allowance_pauses_nothing(vendor: Vendor) -> None:
     guard.record_success(vendor, {"x-ratelimit-remaining-tokens": "7", "x-ratelimit-reset-tokens": "6m0s"})
 
     guard.acquire(vendor)

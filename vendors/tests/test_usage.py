@@ -1,4 +1,4 @@
-"""What a tenant sees of its money, and of nobody else's."""
+"""Usage API: a tenant sees its own spending and purchases only."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ pytestmark = pytest.mark.django_db
 DOCUMENT = uuid.UUID(int=5)
 
 
-def buy(person: Person, cents: int, document_id: UUID = DOCUMENT, **said: Any) -> UUID:
+def buy(person: Person, cents: int, document_id: UUID = DOCUMENT, **fields: Any) -> UUID:
     bought: dict[str, Any] = {"vendor": "openai", "model": "m", "unit": "tokens", "quantity": 100, "stage": "embedding"}
-    return ledger.reserve(user_id=person.id, cents=Decimal(cents), document_id=document_id, **(bought | said))
+    return ledger.reserve(user_id=person.id, cents=Decimal(cents), document_id=document_id, **(bought | fields))
 
 
 def spent(cents: float, settled: float, unsettled: float) -> dict[str, float]:
@@ -55,7 +55,7 @@ def test_usage_shows_settled_and_unsettled_apart_and_what_is_left(ana: Person, b
     ]
 
 
-def test_what_a_campaign_bought_for_the_tenant_is_not_the_tenants(ana: Person) -> None:
+def test_a_campaigns_purchases_are_hidden(ana: Person) -> None:
     buy(ana, 5)
     buy(ana, 7, campaign_id=uuid.uuid4())
 

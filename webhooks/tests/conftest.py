@@ -1,4 +1,4 @@
-"""A document whose parse was asked of the vendor, and the secret that its callback is signed with."""
+"""Fixtures: a document with a submitted parse, and the secret of its callbacks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from django.db import connection
 from documents.models import ParseRequest
 from jobs.models import UploadJob
 from testing.factories import DocumentFactory, JobFactory
-from webhooks.tests.senders import SECRET
+from webhooks.tests.signers import SECRET
 
 VENDOR_JOB = "pjb-7f0c"
 
@@ -26,7 +26,7 @@ def _secret(settings: Any) -> None:
 
 @dataclass
 class Parse:
-    """What the vendor was asked for; its job waits for an hour unless it is told."""
+    """A submitted parse; its job waits for an hour unless a callback wakes it."""
 
     document_id: UUID
     job_id: UUID
@@ -47,7 +47,7 @@ class Parse:
         ParseRequest.objects.filter(document_id=self.document_id).update(state=state)
 
 
-def asked(vendor_job_id: str = VENDOR_JOB) -> Parse:
+def submitted_parse(vendor_job_id: str = VENDOR_JOB) -> Parse:
     document = DocumentFactory.create(pages=1, stored_at=datetime.now(UTC))
     request = ParseRequest.objects.create(
         parse_id=uuid4(),
@@ -73,19 +73,19 @@ def asked(vendor_job_id: str = VENDOR_JOB) -> Parse:
 
 @pytest.fixture
 def parse(db: None, store: None) -> Parse:
-    return asked()
+    return submitted_parse()
 
 
 @pytest.fixture
-def effects(transactional_db: None) -> Iterator[Effects]:
-    found = Effects()
-    found.count()
-    yield found
-    found.stop()
+def effects(transactional_db: None) -> Iterator[JobUpdates]:
+    updates = JobUpdates()
+    updates.count()
+    yield updates
+    updates.stop()
 
 
-class Effects:
-    """Counts every statement that touches the jobs, also one that finds nothing left to change."""
+class JobUpdates:
+    """Counts the UPDATE statements on jobs, also those that change no row."""
 
     def count(self) -> None:
         with connection.cursor() as cursor:

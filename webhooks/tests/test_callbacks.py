@@ -1,4 +1,4 @@
-"""Every kind of callback, each with its one outcome: the table in webhooks/views.py, row by row."""
+"""Callbacks of every kind and their outcomes: the table in webhooks/views.py, row by row."""
 
 from __future__ import annotations
 
@@ -23,14 +23,23 @@ from jobs.models import UploadJob
 from testing.fakes import llamaparse_callbacks
 from vendors.webhook_secrets import webhook_secrets
 from webhooks.models import Delivery
-from webhooks.tests.conftest import VENDOR_JOB, Parse, asked
-from webhooks.tests.senders import SENDERS, Llama, Sender, Sent, Standard, call, ending, told
+from webhooks.tests.conftest import VENDOR_JOB, Parse, submitted_parse
+from webhooks.tests.signers import (
+    SIGNERS,
+    LlamaCloudSigner,
+    SignedRequest,
+    Signer,
+    StandardSigner,
+    event_payload,
+    post,
+    status_and_code,
+)
 
 MARKDOWN = "# Plan\n\nThe deductible is 500 dollars. Überfällig: 日本語.\n"
 ENDINGS = ["parse.success", "parse.error", "parse.partial_success", "parse.cancelled"]
 OTHERS = ["parse.running", "parse.pending", "extract.success", "parse.retired", "PARSE.SUCCESS", "x"]
 
-senders = pytest.mark.parametrize("sender", SENDERS, ids=lambda sender: sender.scheme)
+senders = pytest.mark.parametrize("sender", SIGNERS, ids=lambda sender: sender.scheme)
 pytestmark = pytest.mark.django_db
 
 
@@ -59,27 +68,30 @@ def untouched(parse: Parse) -> bool:
 
 @senders
 @pytest.mark.parametrize("event_type", ENDINGS)
-def test_an_ending_wakes_the_job_that_waits_for_it(sender: Sender, event_type: str, parse: Parse) -> None:
-    answer = call(sender.send(ending(VENDOR_JOB, event_type)))
+def test_an_ending_wakes_the_job_that_waits_for_it(sender: Signer, event_type: str, parse: Parse) -> None:
+    answer = post(sender.send(event_payload(VENDOR_JOB, event_type)))
 
-    assert told(answer) == (200, "JOB_WOKEN")
+    assert status_and_code(answer) == (200, "JOB_WOKEN")
     assert not parse.waits
     assert parse.codes == ["DUE"]
 
 
 @pytest.mark.parametrize("event_type", OTHERS)
 def test_what_is_no_ending_changes_nothing(event_type: str, parse: Parse) -> None:
-    answer = call(Llama().send(ending(VENDOR_JOB, event_type)))
+    answer = post(LlamaCloudSigner().send(event_payload(VENDOR_JOB, event_type)))
 
-    assert told(answer) == (200, "EVENT_IGNORED")
+    assert status_and_code(answer) == (200, "EVENT_IGNORED")
     assert parse.waits
     assert parse.codes == []
 
 
 def test_a_beginning_that_comes_after_the_end_changes_nothing(parse: Parse) -> None:
-    call(Llama().send(ending(VENDOR_JOB)))
+    post(LlamaCloudSigner().send(event_payload(VENDOR_JOB)))
 
-    assert told(call(Llama().send(ending(VENDOR_JOB, "parse.running")))) == (200, "EVENT_IGNORED")
+    assert status_and_code(post(LlamaCloudSigner().send(event_payload(VENDOR_JOB, "parse.running")))) == (
+        200,
+        "EVENT_IGNORED",
+    )
     assert parse.codes == ["DUE"]
 
 
@@ -87,26 +99,26 @@ def test_a_beginning_that_comes_after_the_end_changes_nothing(parse: Parse) -> N
 def test_an_ending_that_comes_late_does_not_disturb_what_the_job_does_by_then(state: str, parse: Parse) -> None:
     parse.ended(state)
 
-    assert told(call(Llama().send(ending(VENDOR_JOB)))) == (200, "ALREADY_ENDED")
+    assert status_and_code(post(LlamaCloudSigner().send(event_payload(VENDOR_JOB)))) == (200, "ALREADY_ENDED")
     assert parse.waits
 
 
 def test_an_ending_that_overtakes_our_own_record_is_welcome_when_it_is_sent_again(parse: Parse) -> None:
     requests = ParseRequest.objects.filter(document_id=parse.document_id)
     requests.update(vendor_job_id=None, state="planned")
-    sent = Llama().send(ending(VENDOR_JOB))
+    sent = LlamaCloudSigner().send(event_payload(VENDOR_JOB))
 
-    early = told(call(sent))
+    early = status_and_code(post(sent))
     requests.update(vendor_job_id=VENDOR_JOB, state="submitted")
 
     assert early == (404, "CALLBACK_UNKNOWN_JOB")
-    assert told(call(sent)) == (200, "JOB_WOKEN")
+    assert status_and_code(post(sent)) == (200, "JOB_WOKEN")
 
 
 def test_an_ending_wakes_nobody_elses_job(parse: Parse) -> None:
-    other = asked("pjb-other")
+    other = submitted_parse("pjb-other")
 
-    call(Llama().send(ending("pjb-other")))
+    post(LlamaCloudSigner().send(event_payload("pjb-other")))
 
     assert parse.waits
     assert not other.waits
@@ -117,7 +129,10 @@ def test_an_ending_wakes_nobody_elses_job(parse: Parse) -> None:
     {"job_id": "j" * 201}, {"job_id": {"$ne": ""}},
 ], ids=ascii)  # fmt: skip
 def test_an_announcement_of_another_form_is_refused(data: Any, parse: Parse) -> None:
-    assert told(call(Llama().send({"event_type": "parse.success", "data": data}))) == (400, "INVALID_REQUEST")
+    assert status_and_code(post(LlamaCloudSigner().send({"event_type": "parse.success", "data": data}))) == (
+        400,
+        "INVALID_REQUEST",
+    )
     assert untouched(parse)
 
 
@@ -125,27 +140,30 @@ def test_an_announcement_of_another_form_is_refused(data: Any, parse: Parse) -> 
 
 
 @senders
-def test_the_content_is_stored_and_the_job_goes_on(sender: Sender, parse: Parse) -> None:
-    answer = call(sender.send(contract(parse)))
+def test_the_content_is_stored_and_the_job_goes_on(sender: Signer, parse: Parse) -> None:
+    answer = post(sender.send(contract(parse)))
 
-    assert told(answer) == (200, "PARSE_STORED")
+    assert status_and_code(answer) == (200, "PARSE_STORED")
     assert (parse.job.stage, parse.job.state, parse.waits) == ("parsed", "queued", False)
     assert parse.codes == ["PARSE_STORED"]
     assert parse.job.parsed_sha256 == Document.objects.get(pk=parse.document_id).parsed_sha256 is not None
 
 
 def test_the_content_again_under_another_id_changes_nothing(parse: Parse) -> None:
-    call(Standard().send(contract(parse)))
+    post(StandardSigner().send(contract(parse)))
 
-    assert told(call(Standard().send(contract(parse)))) == (200, "ALREADY_PARSED")
+    assert status_and_code(post(StandardSigner().send(contract(parse)))) == (200, "ALREADY_PARSED")
     assert parse.codes == ["PARSE_STORED"]
 
 
 def test_another_content_than_was_stored_is_refused_and_the_first_stays(parse: Parse) -> None:
-    call(Standard().send(contract(parse)))
+    post(StandardSigner().send(contract(parse)))
     first = parse.job.parsed_sha256
 
-    assert told(call(Standard().send(contract(parse, "# Another plan\n")))) == (409, "CALLBACK_CONTRADICTS")
+    assert status_and_code(post(StandardSigner().send(contract(parse, "# Another plan\n")))) == (
+        409,
+        "CALLBACK_CONTRADICTS",
+    )
     assert parse.job.parsed_sha256 == first
     assert Delivery.objects.count() == 1
 
@@ -153,22 +171,25 @@ def test_another_content_than_was_stored_is_refused_and_the_first_stays(parse: P
 def test_content_for_a_job_that_waits_for_none_is_refused(parse: Parse) -> None:
     services.cancel(parse.job, by="test")
 
-    assert told(call(Standard().send(contract(parse)))) == (409, "JOB_NOT_PARSING")
+    assert status_and_code(post(StandardSigner().send(contract(parse)))) == (409, "JOB_NOT_PARSING")
     assert Delivery.objects.count() == 0
 
 
 def test_a_parse_that_has_not_gone_well_makes_the_job_look(parse: Parse) -> None:
-    assert told(call(Standard().send(contract(parse, status="failed", artifacts=[])))) == (200, "JOB_WOKEN")
+    assert status_and_code(post(StandardSigner().send(contract(parse, status="failed", artifacts=[])))) == (
+        200,
+        "JOB_WOKEN",
+    )
     assert not parse.waits
 
 
 def test_an_unknown_job_and_another_documents_are_answered_alike(parse: Parse) -> None:
-    other = asked("pjb-other")
+    other = submitted_parse("pjb-other")
     unknown = contract(parse, job_id=str(uuid4()))
     gone = contract(parse, document_id=str(uuid4()))
     mixed = contract(parse, document_id=str(other.document_id))
 
-    answers = [call(Standard().send(payload)) for payload in (unknown, gone, mixed)]
+    answers = [post(StandardSigner().send(payload)) for payload in (unknown, gone, mixed)]
 
     assert {(answer.status_code, answer.content) for answer in answers} == {(404, answers[0].content)}
     assert untouched(parse)
@@ -185,14 +206,17 @@ def test_an_unknown_job_and_another_documents_are_answered_alike(parse: Parse) -
     [artifact(MARKDOWN, content=MARKDOWN + " ")], [artifact("")], [{"type": "markdown"}],
 ], ids=lambda artifacts: ascii(artifacts)[:60])  # fmt: skip
 def test_content_that_is_not_what_it_says_is_refused(artifacts: list[Any], parse: Parse) -> None:
-    assert told(call(Standard().send(contract(parse, artifacts=artifacts)))) == (422, "ARTIFACT_MISMATCH")
+    assert status_and_code(post(StandardSigner().send(contract(parse, artifacts=artifacts)))) == (
+        422,
+        "ARTIFACT_MISMATCH",
+    )
     assert untouched(parse)
 
 
 def test_one_markdown_among_other_artifacts_is_taken(parse: Parse) -> None:
     artifacts = [artifact("{}", type="json"), artifact(MARKDOWN), {"type": "image"}]
 
-    assert told(call(Standard().send(contract(parse, artifacts=artifacts)))) == (200, "PARSE_STORED")
+    assert status_and_code(post(StandardSigner().send(contract(parse, artifacts=artifacts)))) == (200, "PARSE_STORED")
 
 
 @pytest.mark.parametrize("changes", [
@@ -202,18 +226,21 @@ def test_one_markdown_among_other_artifacts_is_taken(parse: Parse) -> None:
     {"meta": {"parser_name": "a\x00", "parser_version": "1"}}, {"meta": {"parser_name": "a", "parser_version": 1}},
 ], ids=lambda changes: ascii(changes)[:60])  # fmt: skip
 def test_a_contract_of_another_form_is_refused(changes: dict[str, Any], parse: Parse) -> None:
-    assert told(call(Standard().send(contract(parse, **changes)))) == (400, "INVALID_REQUEST")
+    assert status_and_code(post(StandardSigner().send(contract(parse, **changes)))) == (400, "INVALID_REQUEST")
     assert untouched(parse)
 
 
 def test_nul_in_the_content_is_no_fault(parse: Parse) -> None:
-    assert told(call(Standard().send(contract(parse, "# Pl\x00an\n\nText.\n")))) == (200, "PARSE_STORED")
+    assert status_and_code(post(StandardSigner().send(contract(parse, "# Pl\x00an\n\nText.\n")))) == (
+        200,
+        "PARSE_STORED",
+    )
 
 
 # Our own faults
 
 
-def through_the_product(sent: Sent) -> Any:
+def through_the_product(sent: SignedRequest) -> Any:
     client = Client(raise_request_exception=False)
     return client.generic(
         "POST", "/webhooks/llamaparse", sent.body, content_type="application/json", headers=sent.headers
@@ -246,7 +273,7 @@ def table_locked(settings: Any) -> Callable[[], object]:
 @pytest.mark.parametrize("break_it", [store_away, table_locked])
 @senders
 def test_our_own_fault_is_503_and_the_same_callback_goes_well_afterwards(
-    sender: Sender, break_it: Callable[[Any], Callable[[], object]], parse: Parse, settings: Any
+    sender: Signer, break_it: Callable[[Any], Callable[[], object]], parse: Parse, settings: Any
 ) -> None:
     sent = sender.send(contract(parse))
     mend = break_it(settings)
@@ -256,14 +283,14 @@ def test_our_own_fault_is_503_and_the_same_callback_goes_well_afterwards(
 
     assert (failed.status_code, failed["Retry-After"]) == (503, "5")
     assert untouched(parse)
-    assert told(through_the_product(sent)) == (200, "PARSE_STORED")
+    assert status_and_code(through_the_product(sent)) == (200, "PARSE_STORED")
 
 
 def test_a_bug_of_ours_is_500_and_leaves_no_delivery(parse: Parse) -> None:
     with connection.cursor() as cursor:
         cursor.execute("ALTER TABLE documents ADD CONSTRAINT no_parse CHECK (parsed_sha256 IS NULL)")
 
-    answer = through_the_product(Standard().send(contract(parse)))
+    answer = through_the_product(StandardSigner().send(contract(parse)))
 
     assert (answer.status_code, answer.json()["code"]) == (500, "INTERNAL")
     assert untouched(parse)
@@ -280,7 +307,7 @@ def test_only_post_is_answered(method: str) -> None:
 
 
 def test_the_whole_product_answers_a_callback(parse: Parse) -> None:
-    answer = through_the_product(Llama().send(ending(VENDOR_JOB)))
+    answer = through_the_product(LlamaCloudSigner().send(event_payload(VENDOR_JOB)))
 
     assert (answer.status_code, answer.json()) == (200, {"code": "JOB_WOKEN"})
 
@@ -290,7 +317,7 @@ def test_a_session_or_a_token_is_no_signature(parse: Parse) -> None:
         "/webhooks/llamaparse", contract(parse), content_type="application/json", headers={"authorization": "Bearer x"}
     )
 
-    assert told(answer) == (401, "INVALID_SIGNATURE")
+    assert status_and_code(answer) == (401, "INVALID_SIGNATURE")
 
 
 @pytest.mark.django_db(transaction=True)
@@ -317,7 +344,7 @@ def test_the_vendors_letter_is_accepted_over_http_and_a_forged_one_is_not(
 
 
 @senders
-def test_nothing_of_a_callback_is_written_down(sender: Sender, parse: Parse, caplog: pytest.LogCaptureFixture) -> None:
+def test_nothing_of_a_callback_is_written_down(sender: Signer, parse: Parse, caplog: pytest.LogCaptureFixture) -> None:
     canary = "canary-078-05-1120"
     caplog.set_level(logging.DEBUG)
     logging.getLogger("django.db.backends").setLevel(logging.INFO)
@@ -327,8 +354,8 @@ def test_nothing_of_a_callback_is_written_down(sender: Sender, parse: Parse, cap
         contract(parse, status=canary),
         contract(parse, meta={canary: canary}),
         contract(parse, artifacts=[artifact(canary, sha256=canary)]),
-        ending(canary) | {"event_type": canary},
-        ending(canary),
+        event_payload(canary) | {"event_type": canary},
+        event_payload(canary),
     ]
 
     answers = [through_the_product(sender.send(payload)) for payload in payloads]
@@ -336,8 +363,8 @@ def test_nothing_of_a_callback_is_written_down(sender: Sender, parse: Parse, cap
     answers.append(through_the_product(sent.with_body(sent.body + b" ")))
 
     assert "PARSE_STORED" in caplog.text, "nothing was logged: the test hears nothing"
-    kept = [json.dumps(list(model.objects.values()), default=str) for model in (Delivery, UploadJob)]
+    stored = [json.dumps(list(model.objects.values()), default=str) for model in (Delivery, UploadJob)]
     events = json.dumps(list(parse.job.events.values()), default=str)
-    for written in (caplog.text, events, *kept, *[answer.content.decode() for answer in answers]):
+    for written in (caplog.text, events, *stored, *[answer.content.decode() for answer in answers]):
         assert canary not in written
         assert sent.headers[sender.signature] not in written

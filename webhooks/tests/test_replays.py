@@ -1,4 +1,4 @@
-"""A callback has its effect once, however often, however many at a time, and whoever has been restarted meanwhile."""
+"""Replays: a callback has its effect once, however often, concurrently and after a restart."""
 
 from __future__ import annotations
 
@@ -21,32 +21,32 @@ from testing.cluster import database_url, used_database
 from testing.concurrency import at_once
 from webhooks import services
 from webhooks.models import Delivery
-from webhooks.tests.conftest import VENDOR_JOB, Effects, Parse, asked
-from webhooks.tests.senders import (
-    BEGINNING,
+from webhooks.tests.conftest import VENDOR_JOB, JobUpdates, Parse, submitted_parse
+from webhooks.tests.signers import (
     RETIRED,
+    RUNNING_EVENT,
     SECRET,
-    SENDERS,
-    Llama,
-    Sender,
-    Sent,
-    Standard,
-    call,
-    ending,
-    told,
+    SIGNERS,
+    LlamaCloudSigner,
+    SignedRequest,
+    Signer,
+    StandardSigner,
+    event_payload,
+    post,
+    status_and_code,
 )
 from webhooks.tests.test_callbacks import contract
 
 THREADS, EACH = 50, 20
-senders = pytest.mark.parametrize("sender", SENDERS, ids=lambda sender: sender.scheme)
+senders = pytest.mark.parametrize("sender", SIGNERS, ids=lambda sender: sender.scheme)
 # A process that has just been started, with nothing but the database and the secret.
 RESTARTED = """
 import base64, json, sys
 import django
 django.setup()
-from webhooks.tests.senders import Sent, call, told
-given = json.load(sys.stdin)
-print(json.dumps(told(call(Sent(given["headers"], base64.b64decode(given["body"]))))))
+from webhooks.tests.signers import SignedRequest, post, status_and_code
+request = json.load(sys.stdin)
+print(json.dumps(status_and_code(post(SignedRequest(request["headers"], base64.b64decode(request["body"]))))))
 """
 
 
@@ -54,17 +54,17 @@ print(json.dumps(told(call(Sent(given["headers"], base64.b64decode(given["body"]
 @pytest.mark.parametrize("code", ["JOB_WOKEN", "PARSE_STORED"])
 @senders
 def test_1000_replays_of_which_50_at_once_have_one_effect(
-    sender: Sender, code: str, parse: Parse, effects: Effects
+    sender: Signer, code: str, parse: Parse, effects: JobUpdates
 ) -> None:
-    def sent_for(parse: Parse, vendor_job_id: str) -> Sent:
-        return sender.send(ending(vendor_job_id) if code == "JOB_WOKEN" else contract(parse))
+    def sent_for(parse: Parse, vendor_job_id: str) -> SignedRequest:
+        return sender.send(event_payload(vendor_job_id) if code == "JOB_WOKEN" else contract(parse))
 
-    call(sent_for(asked("pjb-alone"), "pjb-alone"))
+    post(sent_for(submitted_parse("pjb-alone"), "pjb-alone"))
     alone = effects.touches
     sent = sent_for(parse, VENDOR_JOB)
 
     def replay() -> list[tuple[int, str]]:
-        return [told(call(sent)) for _ in range(EACH)]
+        return [status_and_code(post(sent)) for _ in range(EACH)]
 
     answers = Counter(answer for mine in at_once(*[replay] * THREADS) for answer in mine)
 
@@ -76,28 +76,30 @@ def test_1000_replays_of_which_50_at_once_have_one_effect(
 
 @pytest.mark.django_db
 @senders
-def test_the_same_id_with_another_body_is_refused_without_effect(sender: Sender, parse: Parse) -> None:
-    assert told(call(sender.send(BEGINNING, message_id="same"))) == (200, "EVENT_IGNORED")
+def test_the_same_id_with_another_body_is_refused_without_effect(sender: Signer, parse: Parse) -> None:
+    assert status_and_code(post(sender.send(RUNNING_EVENT, message_id="same"))) == (200, "EVENT_IGNORED")
 
-    again = call(sender.send(ending(VENDOR_JOB), message_id="same"))
+    again = post(sender.send(event_payload(VENDOR_JOB), message_id="same"))
 
-    assert told(again) == (409, "CALLBACK_CONTRADICTS")
+    assert status_and_code(again) == (409, "CALLBACK_CONTRADICTS")
     assert parse.waits
 
 
 @pytest.mark.django_db
 def test_the_same_id_in_two_schemes_is_two_callbacks(parse: Parse) -> None:
-    codes = [told(call(sender.send(ending(VENDOR_JOB), message_id="same"))) for sender in SENDERS]
+    codes = [status_and_code(post(sender.send(event_payload(VENDOR_JOB), message_id="same"))) for sender in SIGNERS]
 
     assert codes == [(200, "JOB_WOKEN")] * 2
     assert Delivery.objects.count() == 2
 
 
 @pytest.mark.django_db
-def test_a_repetition_that_is_signed_anew_is_still_a_repetition(parse: Parse) -> None:
-    first, again = [Standard().send(ending(VENDOR_JOB), message_id="m1", at=time.time() - late) for late in (60, 0)]
+def test_a_repetition_with_a_new_signature_is_still_a_repetition(parse: Parse) -> None:
+    first, again = [
+        StandardSigner().send(event_payload(VENDOR_JOB), message_id="m1", at=time.time() - late) for late in (60, 0)
+    ]
 
-    assert told(call(first)) == told(call(again)) == (200, "JOB_WOKEN")
+    assert status_and_code(post(first)) == status_and_code(post(again)) == (200, "JOB_WOKEN")
     assert first.headers != again.headers
     assert Delivery.objects.count() == 1
     assert parse.codes == ["DUE"]
@@ -105,53 +107,53 @@ def test_a_repetition_that_is_signed_anew_is_still_a_repetition(parse: Parse) ->
 
 @pytest.mark.django_db(transaction=True)
 @senders
-def test_a_restarted_process_knows_what_was_delivered(sender: Sender, parse: Parse, effects: Effects) -> None:
-    sent = sender.send(ending(VENDOR_JOB))
-    first, before = told(call(sent)), effects.touches
+def test_a_restarted_process_knows_what_was_delivered(sender: Signer, parse: Parse, effects: JobUpdates) -> None:
+    sent = sender.send(event_payload(VENDOR_JOB))
+    first, before = status_and_code(post(sent)), effects.touches
 
-    assert told_by_another_process(sent) == first == (200, "JOB_WOKEN")
+    assert post_from_another_process(sent) == first == (200, "JOB_WOKEN")
     assert effects.touches == before
 
 
-def told_by_another_process(sent: Sent) -> tuple[int, str]:
+def post_from_another_process(sent: SignedRequest) -> tuple[int, str]:
     environment = os.environ | {
         "DATABASE_URL": database_url(used_database()),
         "DJANGO_SETTINGS_MODULE": "accessa.settings",
         "LLAMAPARSE_WEBHOOK_SECRETS": SECRET,
     }
-    given = json.dumps({"headers": sent.headers, "body": base64.b64encode(sent.body).decode()})
+    request = json.dumps({"headers": sent.headers, "body": base64.b64encode(sent.body).decode()})
     done = subprocess.run(
         [sys.executable, "-c", RESTARTED],
-        input=given, text=True, capture_output=True, env=environment, cwd=configured.BASE_DIR, timeout=60, check=True,
+        input=request, text=True, capture_output=True, env=environment, cwd=configured.BASE_DIR, timeout=60, check=True,
     )  # fmt: skip
     status, code = json.loads(done.stdout)
     return status, code
 
 
 @pytest.mark.django_db
-def test_deliveries_are_forgotten_after_a_day_and_not_before(parse: Parse) -> None:
-    call(Llama().send(ending(VENDOR_JOB)))
-    kept = Delivery.objects.get()
+def test_deliveries_expire_after_a_day(parse: Parse) -> None:
+    post(LlamaCloudSigner().send(event_payload(VENDOR_JOB)))
+    delivery = Delivery.objects.get()
 
     services.delete_expired_deliveries()
     remembered = Delivery.objects.count()
     Delivery.objects.update(expires_at=Now() - timedelta(seconds=1))
     services.delete_expired_deliveries()
 
-    assert timedelta(hours=23, minutes=59) < kept.expires_at - kept.received_at < timedelta(hours=24, minutes=1)
+    assert timedelta(hours=23, minutes=59) < delivery.expires_at - delivery.received_at < timedelta(hours=24, minutes=1)
     assert remembered == 1
     assert Delivery.objects.count() == 0
 
 
-def test_the_keeper_forgets_deliveries() -> None:
+def test_expired_deliveries_are_a_periodic_task() -> None:
     assert "webhooks.services.delete_expired_deliveries" in configured.JOBS_PERIODIC_TASKS
 
 
 @pytest.mark.django_db(transaction=True)
 @senders
-def test_secrets_change_under_traffic_and_no_good_callback_is_lost(sender: Sender, settings: Any) -> None:
+def test_secrets_rotate_under_traffic_without_a_lost_callback(sender: Signer, settings: Any) -> None:
     def traffic(secret: str) -> Callable[[], Counter[int]]:
-        return lambda: Counter(call(sender.send(BEGINNING, secret=secret)).status_code for _ in range(EACH))
+        return lambda: Counter(post(sender.send(RUNNING_EVENT, secret=secret)).status_code for _ in range(EACH))
 
     seen = []
     for secrets in ([RETIRED], [SECRET, RETIRED], [SECRET]):

@@ -1,4 +1,4 @@
-"""Which secrets callbacks are signed with, and what is said of those that are too short."""
+"""Webhook secrets: configured, derived, and too short."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from vendors.webhook_secrets import standard_key, webhook_secrets
 from webhooks.checks import check_secret_lengths
-from webhooks.tests.senders import FOREIGN, RETIRED, SECRET, Llama, call, ending
+from webhooks.tests.signers import FOREIGN, RETIRED, SECRET, LlamaCloudSigner, event_payload, post
 
 SHORT = [
     "",
@@ -62,7 +62,7 @@ def test_a_short_secret_is_named_by_its_place_and_never_used(secret: str, settin
     with pytest.raises(ImproperlyConfigured, match="fewer than 24 bytes"):
         webhook_secrets()
     with pytest.raises(ImproperlyConfigured):
-        call(Llama().send(ending(), secret=secret))
+        post(LlamaCloudSigner().send(event_payload(), secret=secret))
 
 
 @pytest.mark.parametrize("secret", [SECRET, FOREIGN, "x" * 24, SECRET.rstrip("="), "whsec_no base64, but long enough"])

@@ -1,4 +1,4 @@
-"""One breaker for all processes: opens after consecutive faults, lets one probe, closes."""
+"""Circuit breaker shared by processes: opens after consecutive failures, lets one probe pass, closes."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from jobs.outcomes import Retryable, Wait
 from testing.concurrency import at_once
 from vendors import guard
 from vendors.models import Breaker
-from vendors.tests.http_helpers import Answer, Server, embed, raised
-from vendors.tests.process_helpers import in_processes
+from vendors.tests.http_server import Answer, Server, embed, error_of
+from vendors.tests.process_pool import in_processes
 from vendors.vendor import Vendor
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def fail(vendor: Vendor, times: int = 1) -> Exception:
+def record_failures(vendor: Vendor, times: int = 1) -> Exception:
     for _ in range(times):
         outcome = guard.record_failure(vendor, TimeoutError("no answer"))
     return outcome
 
 
-def let_the_pause_pass() -> None:
+def expire_pause() -> None:
     with connection.cursor() as cursor:
         cursor.execute("UPDATE vendor_breakers SET opened_at = opened_at - interval '1 hour'")
 
 
-def let_the_lease_pass() -> None:
+def expire_probe() -> None:
     with connection.cursor() as cursor:
         cursor.execute("UPDATE vendor_breakers SET probe_until = clock_timestamp() - interval '1 second'")
 
 
-def admitted(vendor: Vendor) -> bool:
+def try_acquire(vendor: Vendor) -> bool:
     try:
         guard.acquire(vendor)
     except Wait:
@@ -44,17 +44,17 @@ def admitted(vendor: Vendor) -> bool:
     return True
 
 
-def elsewhere(vendor: Vendor) -> bool:
-    """Ask from another thread: one that does not probe."""
-    return at_once(lambda: admitted(vendor))[0]
+def try_acquire_in_thread(vendor: Vendor) -> bool:
+    """Acquire in another thread, which does not probe."""
+    return at_once(lambda: try_acquire(vendor))[0]
 
 
-def state() -> str:
+def breaker_state() -> str:
     return Breaker.objects.get().state
 
 
-def test_faults_in_a_row_open_it_and_the_last_costs_no_attempt(vendor: Vendor) -> None:
-    first, second, third = (fail(vendor) for _ in range(3))
+def test_failures_in_a_row_open_it_and_the_last_costs_no_attempt(vendor: Vendor) -> None:
+    first, second, third = (record_failures(vendor) for _ in range(3))
 
     assert isinstance(first, Retryable)
     assert isinstance(second, Retryable)
@@ -63,17 +63,17 @@ def test_faults_in_a_row_open_it_and_the_last_costs_no_attempt(vendor: Vendor) -
     assert guard.is_circuit_open(vendor)
 
 
-def test_an_answer_between_faults_starts_the_count_again(vendor: Vendor) -> None:
-    fail(vendor, 2)
+def test_a_success_between_failures_resets_the_count(vendor: Vendor) -> None:
+    record_failures(vendor, 2)
     guard.record_success(vendor)
-    fail(vendor, 2)
+    record_failures(vendor, 2)
 
     assert not guard.is_circuit_open(vendor)
 
 
-def test_a_429_is_no_fault(vendor: Vendor, server: Server) -> None:
+def test_a_429_is_no_failure(vendor: Vendor, server: Server) -> None:
     server.answer = Answer(429)
-    error = raised(embed, server.url)
+    error = error_of(embed, server.url)
 
     for _ in range(10):
         guard.record_failure(vendor, error)
@@ -82,7 +82,7 @@ def test_a_429_is_no_fault(vendor: Vendor, server: Server) -> None:
 
 
 def test_while_it_is_open_calls_wait_for_the_probe(vendor: Vendor, settings: Any) -> None:
-    fail(vendor, 3)
+    record_failures(vendor, 3)
 
     with pytest.raises(Wait) as caught:
         guard.acquire(vendor)
@@ -93,165 +93,165 @@ def test_while_it_is_open_calls_wait_for_the_probe(vendor: Vendor, settings: Any
 
 def test_a_call_that_is_held_back_spends_no_budget(vendor: Vendor) -> None:
     guard.acquire(vendor)
-    fail(vendor, 3)
+    record_failures(vendor, 3)
     with connection.cursor() as cursor:
         cursor.execute("SELECT array_agg(theoretical_arrival ORDER BY key) FROM vendor_rate_limits")
         before = cursor.fetchone()
-        admitted(vendor)
+        try_acquire(vendor)
         cursor.execute("SELECT array_agg(theoretical_arrival ORDER BY key) FROM vendor_rate_limits")
         assert cursor.fetchone() == before
 
 
-def test_its_faults_are_counted_over_processes(vendor: Vendor) -> None:
-    in_processes(3, fail_once, vendor)
+def test_failures_are_counted_over_processes(vendor: Vendor) -> None:
+    in_processes(3, record_one_failure, vendor)
 
-    assert state() == "open"
-    assert in_processes(2, admitted, vendor) == [False, False]
+    assert breaker_state() == "open"
+    assert in_processes(2, try_acquire, vendor) == [False, False]
 
 
-def fail_once(vendor: Vendor) -> None:
-    fail(vendor)
+def record_one_failure(vendor: Vendor) -> None:
+    record_failures(vendor)
 
 
 def test_one_of_eight_probes(vendor: Vendor) -> None:
     guard.acquire(vendor)
-    fail(vendor, 3)
-    let_the_pause_pass()
+    record_failures(vendor, 3)
+    expire_pause()
 
-    probing = at_once(*[lambda: admitted(vendor)] * 8)
+    probing = at_once(*[lambda: try_acquire(vendor)] * 8)
 
     assert sum(probing) == 1
-    assert state() == "half-open"
+    assert breaker_state() == "half-open"
     assert guard.is_circuit_open(vendor)
 
 
 def test_one_of_four_processes_probes(vendor: Vendor) -> None:
-    fail(vendor, 3)
-    let_the_pause_pass()
+    record_failures(vendor, 3)
+    expire_pause()
 
-    assert sum(in_processes(4, admitted, vendor)) == 1
+    assert sum(in_processes(4, try_acquire, vendor)) == 1
 
 
-def test_a_probe_that_is_due_is_not_kept_back(vendor: Vendor) -> None:
-    fail(vendor, 3)
-    let_the_pause_pass()
+def test_a_due_probe_is_not_held_back(vendor: Vendor) -> None:
+    record_failures(vendor, 3)
+    expire_pause()
 
     assert not guard.is_circuit_open(vendor)  # or a fallback would be taken for ever, and nobody would ask
 
 
-def test_a_probe_that_is_answered_closes_it(vendor: Vendor, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_successful_probe_closes_it(vendor: Vendor, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "accessa.vendors")
-    fail(vendor, 3)
-    let_the_pause_pass()
+    record_failures(vendor, 3)
+    expire_pause()
     guard.acquire(vendor)
 
     guard.record_success(vendor)
 
-    assert state() == "closed"
-    assert elsewhere(vendor)
-    said = [record.getMessage() for record in caplog.records if record.name == "accessa.vendors"]
-    assert said == ["Vendor openai is away: calls wait 15 s for a probe.", "Vendor openai is back."]
+    assert breaker_state() == "closed"
+    assert try_acquire_in_thread(vendor)
+    messages = [record.getMessage() for record in caplog.records if record.name == "accessa.vendors"]
+    assert messages == ["Vendor openai is away: calls wait 15 s for a probe.", "Vendor openai is back."]
 
 
 @pytest.mark.parametrize("status", [400, 401, 429])
-def test_a_probe_that_is_refused_closes_it_too(status: int, vendor: Vendor, server: Server) -> None:
-    fail(vendor, 3)
-    let_the_pause_pass()
+def test_a_refused_probe_closes_it_too(status: int, vendor: Vendor, server: Server) -> None:
+    record_failures(vendor, 3)
+    expire_pause()
     guard.acquire(vendor)
     server.answer = Answer(status)
 
-    guard.record_failure(vendor, raised(embed, server.url))
+    guard.record_failure(vendor, error_of(embed, server.url))
 
-    assert state() == "closed"
+    assert breaker_state() == "closed"
 
 
 def test_a_failed_probe_opens_it_again_and_costs_no_attempt(vendor: Vendor) -> None:
-    fail(vendor, 3)
-    let_the_pause_pass()
+    record_failures(vendor, 3)
+    expire_pause()
     guard.acquire(vendor)
 
-    outcome = fail(vendor)
+    outcome = record_failures(vendor)
 
     assert isinstance(outcome, Wait)
-    assert state() == "open"
-    assert not elsewhere(vendor)
+    assert breaker_state() == "open"
+    assert not try_acquire_in_thread(vendor)
 
 
-def test_a_fault_from_before_it_opened_does_not_fail_the_probe(vendor: Vendor) -> None:
-    fail(vendor, 3)
-    let_the_pause_pass()
+def test_a_late_failure_does_not_fail_the_probe(vendor: Vendor) -> None:
+    record_failures(vendor, 3)
+    expire_pause()
     guard.acquire(vendor)
 
-    late = at_once(lambda: fail(vendor))[0]
+    late = at_once(lambda: record_failures(vendor))[0]
 
     assert isinstance(late, Wait)
-    assert state() == "half-open"
+    assert breaker_state() == "half-open"
 
 
-def test_an_answer_from_before_it_opened_does_not_close_it(vendor: Vendor) -> None:
-    fail(vendor, 3)
+def test_a_late_success_does_not_close_it(vendor: Vendor) -> None:
+    record_failures(vendor, 3)
 
     at_once(lambda: guard.record_success(vendor))
 
-    assert state() == "open"
+    assert breaker_state() == "open"
 
 
-def test_a_probe_whose_worker_died_is_made_again(vendor: Vendor) -> None:
-    fail(vendor, 3)
-    let_the_pause_pass()
-    in_processes(1, admitted, vendor)
-    before = elsewhere(vendor)
+def test_a_probe_of_a_dead_worker_expires(vendor: Vendor) -> None:
+    record_failures(vendor, 3)
+    expire_pause()
+    in_processes(1, try_acquire, vendor)
+    before = try_acquire_in_thread(vendor)
 
-    let_the_lease_pass()
+    expire_probe()
 
-    assert (before, elsewhere(vendor)) == (False, True)
+    assert (before, try_acquire_in_thread(vendor)) == (False, True)
 
 
-def test_a_probe_that_ended_by_a_bug_of_ours_is_made_again_at_once(vendor: Vendor) -> None:
-    fail(vendor, 3)
-    let_the_pause_pass()
+def test_a_probe_that_ends_by_a_bug_is_released_at_once(vendor: Vendor) -> None:
+    record_failures(vendor, 3)
+    expire_pause()
     guard.acquire(vendor)
 
     guard.record_failure(vendor, KeyError("a bug"))
 
-    assert elsewhere(vendor)
+    assert try_acquire_in_thread(vendor)
 
 
-def test_a_probe_that_was_never_reported_does_not_excuse_a_later_fault(vendor: Vendor) -> None:
-    fail(vendor, 3)
-    let_the_pause_pass()
+def test_an_unreported_probe_does_not_excuse_a_later_failure(vendor: Vendor) -> None:
+    record_failures(vendor, 3)
+    expire_pause()
     guard.acquire(vendor)
     Breaker.objects.all().delete()
 
     guard.acquire(vendor)
 
-    assert isinstance(fail(vendor), Retryable)
+    assert isinstance(record_failures(vendor), Retryable)
 
 
-def test_a_probe_that_the_budget_holds_back_leaves_it_to_another() -> None:
+def test_a_probe_without_budget_leaves_the_breaker_open() -> None:
     vendor = Vendor("openai", "sk-secret", requests_per_minute=2)
     guard.acquire(vendor)
-    fail(vendor, 3)
-    let_the_pause_pass()
+    record_failures(vendor, 3)
+    expire_pause()
 
     with pytest.raises(Wait) as caught:
         guard.acquire(vendor)
 
     assert caught.value.reason == "VENDOR_BUDGET"
-    assert state() == "open"
+    assert breaker_state() == "open"
 
 
 def test_eight_reports_at_once_are_all_counted(vendor: Vendor, settings: Any) -> None:
     settings.VENDOR_BREAKER_FAULTS = 100
 
-    at_once(*[lambda: fail_once(vendor)] * 8)
+    at_once(*[lambda: record_one_failure(vendor)] * 8)
 
     assert Breaker.objects.get().faults == 8
 
 
-def test_its_times_are_the_databases(vendor: Vendor, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_clock_is_the_databases(vendor: Vendor, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "time", lambda: 4e9)  # this machine believes that it is 2096
-    fail(vendor, 3)
+    record_failures(vendor, 3)
 
     with connection.cursor() as cursor:
         cursor.execute("SELECT abs(extract(epoch FROM clock_timestamp() - opened_at)) < 5 FROM vendor_breakers")

@@ -1,4 +1,4 @@
-"""What was spent is counted whenever it was, and no page reads a row for each tenant."""
+"""Spend and storage sums: late purchases are counted, and no page reads a row for each tenant."""
 
 from __future__ import annotations
 
@@ -17,52 +17,52 @@ from metrics import queries as reading
 from metrics.models import DailySpend, MeasurementRun
 from metrics.prometheus import Collector
 from metrics.queries import PERIODS
-from metrics.tests.event_histories import again, clock
+from metrics.tests.event_histories import collect_again, database_time
 from vendors import ledger
 from vendors.models import Purchase
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def bought(days_ago: int, cents: str, user_id: UUID | None = None) -> Any:
+def reserve(days_ago: int, cents: str, user_id: UUID | None = None) -> Any:
     what: dict[str, Any] = {"vendor": "openai", "model": "m", "unit": "tokens", "quantity": 100, "stage": "embedding"}
     purchase = ledger.reserve(user_id=user_id or uuid4(), cents=Decimal(cents), **what)
-    Purchase.objects.update_or_create(pk=purchase, defaults={"created_at": clock() - timedelta(days=days_ago)})
+    Purchase.objects.update_or_create(pk=purchase, defaults={"created_at": database_time() - timedelta(days=days_ago)})
     return purchase
 
 
 def days() -> dict[int, Decimal]:
-    today = clock().astimezone(UTC).date()
+    today = database_time().astimezone(UTC).date()
     return {(today - row.day).days: row.cents for row in DailySpend.objects.order_by("day")}
 
 
 def last_measured(days_ago: int) -> None:
-    MeasurementRun.objects.filter(pk=periodic.SPENDING).update(measured_at=clock() - timedelta(days=days_ago))
+    MeasurementRun.objects.filter(pk=periodic.SPENDING).update(measured_at=database_time() - timedelta(days=days_ago))
 
 
 def test_a_first_run_counts_the_last_thirty_days() -> None:
     for ago in (0, 1, 7, 29, 33):
-        bought(ago, "2")
+        reserve(ago, "2")
 
     periodic.collect_metrics()
 
     assert set(days()) == {0, 1, 7, 29}
-    assert sum(row.cents for row in usage.spend_since(clock().date() - timedelta(days=30))) == 8
+    assert sum(row.cents for row in usage.spend_since(database_time().date() - timedelta(days=30))) == 8
 
 
-def test_what_was_bought_before_the_clusters_stood_still_is_counted() -> None:
+def test_purchases_before_a_downtime_are_counted() -> None:
     periodic.collect_metrics()
-    bought(5, "3"), bought(4, "4")
+    reserve(5, "3"), reserve(4, "4")
     last_measured(4)
 
     periodic.collect_metrics()
 
     assert days() == {5: 3, 4: 4}
-    assert [row.cents for row in usage.spend_by_vendor(clock().date() - timedelta(days=7))] == [7]
+    assert [row.cents for row in usage.spend_by_vendor(database_time().date() - timedelta(days=7))] == [7]
 
 
-def test_what_was_taken_back_while_the_clusters_stood_still_is_not_counted() -> None:
-    void = bought(5, "3")
+def test_purchases_voided_during_a_downtime_are_not_counted() -> None:
+    void = reserve(5, "3")
     periodic.collect_metrics()
     assert days() == {5: 3}
     ledger.void(void)
@@ -73,28 +73,28 @@ def test_what_was_taken_back_while_the_clusters_stood_still_is_not_counted() -> 
     assert days() == {}
 
 
-def test_what_takes_long_is_counted_day_by_day_over_several_sweeps(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_count_continues_in_the_next_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(usage, "UPDATE_SECONDS", -1.0)
     for ago in (30, 29, 0):
-        bought(ago, "2")
+        reserve(ago, "2")
 
     periodic.collect_metrics()
     assert set(days()) == {30}
     for _ in range(30):
-        again()
+        collect_again()
 
     assert set(days()) == {30, 29, 0}
     assert MeasurementRun.objects.get(pk=periodic.SPENDING).snapshot["next"] is None
-    assert len(usage.spend_since(clock().date() - timedelta(days=30))) == 3
+    assert len(usage.spend_since(database_time().date() - timedelta(days=30))) == 3
 
 
-def test_the_tenants_who_spend_and_keep_the_most_are_named() -> None:
+def test_the_largest_spenders_and_tenants_are_named() -> None:
     tenants = [uuid4() for _ in range(25)]
     for n, tenant in enumerate(tenants):
-        bought(3, str(n + 1), tenant)
-    bought(0, "5", tenants[0])
+        reserve(3, str(n + 1), tenant)
+    reserve(0, "5", tenants[0])
 
-    again()
+    collect_again()
 
     week = usage.spend_by_tenant(PERIODS["7d"])
     assert [each.name for each in week[:2]] == [str(tenants[24]), str(tenants[23])]
@@ -102,9 +102,9 @@ def test_the_tenants_who_spend_and_keep_the_most_are_named() -> None:
     assert [each.name for each in usage.spend_by_tenant(PERIODS["24h"])] == [str(tenants[0])]
 
 
-def test_neither_a_page_nor_a_scrape_reads_the_rows_of_tenants() -> None:
-    bought(0, "5")
-    again()
+def test_pages_and_scrapes_read_no_rows_of_tenants() -> None:
+    reserve(0, "5")
+    collect_again()
     registry = CollectorRegistry()
     registry.register(Collector())
 
@@ -122,5 +122,5 @@ def test_neither_a_page_nor_a_scrape_reads_the_rows_of_tenants() -> None:
 def test_a_label_of_none_is_all_together() -> None:
     periodic.collect_metrics()
 
-    assert reading.series("status", PERIODS["1h"], clock(), label=None).keys() == {""}
-    assert len(reading.series("status", PERIODS["1h"], clock())) > 1
+    assert reading.series("status", PERIODS["1h"], database_time(), label=None).keys() == {""}
+    assert len(reading.series("status", PERIODS["1h"], database_time())) > 1

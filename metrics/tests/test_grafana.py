@@ -1,4 +1,4 @@
-"""The dashboard for Grafana and the rules for Prometheus ask for what is told, and for nothing else."""
+"""Grafana dashboard and Prometheus alerts in docs/operations: they use exported metrics only, and all of them."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ NAME = re.compile(r"\baccessa_\w+")
 
 def rules() -> list[dict[str, Any]]:
     (group,) = yaml.safe_load((OPERATIONS / "alerts.yml").read_text())["groups"]
-    found: list[dict[str, Any]] = group["rules"]
-    return found
+    rules: list[dict[str, Any]] = group["rules"]
+    return rules
 
 
 def panels() -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads((OPERATIONS / "grafana.json").read_text())["panels"]
-    return found
+    panels: list[dict[str, Any]] = json.loads((OPERATIONS / "grafana.json").read_text())["panels"]
+    return panels
 
 
 @pytest.mark.django_db
-def test_every_metric_that_is_asked_for_is_told() -> None:
+def test_every_used_metric_is_exported() -> None:
     registry = CollectorRegistry()
     registry.register(Collector())
-    told = set()
+    exported = set()
     for family in text_string_to_metric_families(generate_latest(registry).decode()):
         suffixes = {"histogram": ("_bucket", "_count", "_sum"), "counter": ("_total",)}.get(family.type, ("",))
-        told |= {family.name + suffix for suffix in suffixes}
-    asked = {name for rule in rules() for name in NAME.findall(rule["expr"])}
+        exported |= {family.name + suffix for suffix in suffixes}
+    alerted = {name for rule in rules() for name in NAME.findall(rule["expr"])}
     shown = {name for panel in panels() for target in panel["targets"] for name in NAME.findall(target["expr"])}
 
-    assert (asked | shown) - told == set()
-    assert len({name for name in told if not re.search("_(bucket|sum|count)$", name)} - shown) == 0
+    assert (alerted | shown) - exported == set()
+    assert len({name for name in exported if not re.search("_(bucket|sum|count)$", name)} - shown) == 0
 
 
 def test_each_alert_says_what_it_means_and_what_to_do() -> None:
@@ -59,10 +59,10 @@ def test_no_alert_waits_for_the_second_sample_of_a_code() -> None:
         assert not re.search(r"(increase|rate)\(accessa_(failures|retries)_total", rule["expr"]), rule["alert"]
 
 
-def test_no_panel_lies_upon_another() -> None:
-    taken: set[tuple[int, int]] = set()
+def test_no_panels_overlap() -> None:
+    occupied: set[tuple[int, int]] = set()
     for panel in panels():
         at = panel["gridPos"]
         cells = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
-        assert not cells & taken, panel["title"]
-        taken |= cells
+        assert not cells & occupied, panel["title"]
+        occupied |= cells

@@ -1,4 +1,4 @@
-"""A vendor whose answers mean something of their own: each of its customers has a key."""
+"""Status interpreter: a vendor whose 4xx mean something of their own, as each tenant has its own key."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ class Response:
         self.status_code, self.headers = status, {"Retry-After": "3"}
 
 
-def error(status: int) -> Exception:
-    found = Exception(status)
-    found.response = Response(status)  # type: ignore[attr-defined]
-    return found
+def error_with_status(status: int) -> Exception:
+    error = Exception(status)
+    error.response = Response(status)  # type: ignore[attr-defined]
+    return error
 
 
-def meaning(answer: ErrorResponse) -> Exception | None:
-    told: dict[int, Exception] = {401: KeyRefused(), 403: Wait(9, VENDOR_RATE_LIMITED), 500: KeyRefused()}
-    return told.get(answer.status)
+def interpret(answer: ErrorResponse) -> Exception | None:
+    outcomes: dict[int, Exception] = {401: KeyRefused(), 403: Wait(9, VENDOR_RATE_LIMITED), 500: KeyRefused()}
+    return outcomes.get(answer.status)
 
 
 def call(vendor: Vendor, status: int) -> None:
-    with guard.guarded_call(vendor, "get", interpret=meaning):
-        raise error(status)
+    with guard.guarded_call(vendor, "get", interpret=interpret):
+        raise error_with_status(status)
 
 
-def test_the_meaning_is_raised_and_nobody_is_held_back(vendor: Vendor) -> None:
+def test_the_interpreted_outcome_is_raised_without_a_pause(vendor: Vendor) -> None:
     with pytest.raises(KeyRefused):
         call(vendor, 401)
 
     guard.acquire(vendor)
 
 
-def test_a_wait_holds_back_all_calls_of_the_key(vendor: Vendor) -> None:
+def test_an_interpreted_wait_pauses_all_calls_of_the_key(vendor: Vendor) -> None:
     with pytest.raises(Wait):
         call(vendor, 403)
 
@@ -57,17 +57,17 @@ def test_a_wait_holds_back_all_calls_of_the_key(vendor: Vendor) -> None:
     assert held.value.seconds > 8
 
 
-def test_what_has_no_meaning_of_its_own_means_what_it_does_with_all(vendor: Vendor) -> None:
+def test_an_uninterpreted_status_has_the_common_outcome(vendor: Vendor) -> None:
     with pytest.raises(Permanent):
         call(vendor, 404)
 
 
-def test_a_fault_stays_a_fault(vendor: Vendor) -> None:
+def test_a_server_error_is_not_interpreted(vendor: Vendor) -> None:
     with pytest.raises(Retryable):
         call(vendor, 500)
 
 
-def test_an_answer_that_has_a_meaning_shows_the_vendor_to_be_well(vendor: Vendor) -> None:
+def test_an_interpreted_status_counts_as_a_success(vendor: Vendor) -> None:
     for _ in range(2):
         with pytest.raises(Retryable):
             call(vendor, 500)

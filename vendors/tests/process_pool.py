@@ -1,4 +1,4 @@
-"""The same work in several processes, each with a database connection of its own."""
+"""Process pool: the same function in several processes, each with its own database connection."""
 
 from __future__ import annotations
 

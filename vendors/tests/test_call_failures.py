@@ -1,4 +1,4 @@
-"""Every row of the fault table, with what the real clients raise when a real server answers so."""
+"""Outcomes of failed calls: every row of the failure table, with real clients and a real server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jobs.outcomes import Permanent, Retryable, Wait
 from testing.error_codes import error_code
 from vendors import errors, guard
 from vendors.models import Breaker, RateLimit
-from vendors.tests.http_helpers import CLIENTS, Answer, Server, embed, raised, said
+from vendors.tests.http_server import CLIENTS, Answer, Server, embed, error_of, json_body
 from vendors.vendor import Vendor
 
 pytestmark = pytest.mark.django_db
@@ -39,14 +39,14 @@ def _unavailable(seconds: float = 0.0, charged: bool = True) -> Outcome:
     return Outcome(Retryable, "VENDOR_UNAVAILABLE", seconds, fault=True, charged=charged)
 
 
-QUOTA = said(error={"message": "of Ana", "type": "insufficient_quota", "code": "insufficient_quota"})
-LIMIT = said(error={"message": "of Ana", "type": "requests", "code": "rate_limit_exceeded"})
+QUOTA = json_body(error={"message": "of Ana", "type": "insufficient_quota", "code": "insufficient_quota"})
+LIMIT = json_body(error={"message": "of Ana", "type": "requests", "code": "rate_limit_exceeded"})
 INVALID = Outcome(Retryable, "VENDOR_ANSWER_INVALID", fault=True, charged=True)
 UNREACHABLE = Outcome(Retryable, "VENDOR_UNREACHABLE", fault=True, charged=True)
 LIMITED, EXHAUSTED = "VENDOR_RATE_LIMITED", "VENDOR_QUOTA_EXHAUSTED"
 PAST = {"retry-after": "Fri, 31 Dec 1999 23:59:59 GMT"}
 RESET = {"retry-after": "1", "x-ratelimit-reset-tokens": "6m0s"}
-NAMED = said(error={"code": "invalid_input"})
+NAMED = json_body(error={"code": "invalid_input"})
 
 # fmt: off
 TABLE: dict[str, tuple[Answer, Outcome]] = {
@@ -58,7 +58,7 @@ TABLE: dict[str, tuple[Answer, Outcome]] = {
     "429 reset":                 (Answer(429, RESET, LIMIT), Outcome(Wait, LIMITED, 360)),
     "429 for a day":             (Answer(429, {"retry-after": "86400"}, LIMIT), Outcome(Wait, LIMITED, 600)),
     "429 nonsense":              (Answer(429, {"retry-after": "soon"}, b"<html>"), Outcome(Wait, LIMITED, 5)),
-    "429 number for a code":     (Answer(429, {}, said(error={"code": 429})), Outcome(Wait, LIMITED, 5)),
+    "429 number for a code":     (Answer(429, {}, json_body(error={"code": 429})), Outcome(Wait, LIMITED, 5)),
     "429 quota":                 (Answer(429, {"retry-after": "1"}, QUOTA), Outcome(Wait, EXHAUSTED, 600)),
     "402":                       (Answer(402), Outcome(Wait, EXHAUSTED, 600)),
     "401":                       (Answer(401), Outcome(Wait, "VENDOR_REFUSES_KEY", 60)),
@@ -82,12 +82,12 @@ TABLE: dict[str, tuple[Answer, Outcome]] = {
     "400":                       (Answer(400, {}, NAMED), Outcome(Permanent, "VENDOR_REFUSED")),
     "404":                       (Answer(404), Outcome(Permanent, "VENDOR_REFUSED")),
     "413":                       (Answer(413), Outcome(Permanent, "VENDOR_REFUSED")),
-    "422":                       (Answer(422, {}, said(detail="of Ana")), Outcome(Permanent, "VENDOR_REFUSED")),
+    "422":                       (Answer(422, {}, json_body(detail="of Ana")), Outcome(Permanent, "VENDOR_REFUSED")),
 }
 # fmt: on
 
 
-def _seen(outcome: Exception) -> tuple[type[Exception], str, float]:
+def outcome_of(outcome: Exception) -> tuple[type[Exception], str, float]:
     if isinstance(outcome, Wait):
         return Wait, outcome.reason, outcome.seconds
     assert isinstance(outcome, (Retryable, Permanent)), repr(outcome)
@@ -97,15 +97,15 @@ def _seen(outcome: Exception) -> tuple[type[Exception], str, float]:
 
 @pytest.mark.parametrize("call", CLIENTS.values(), ids=CLIENTS)
 @pytest.mark.parametrize(("answer", "expected"), TABLE.values(), ids=TABLE)
-def test_each_answer_has_its_outcome(
+def test_each_response_has_its_outcome(
     answer: Answer, expected: Outcome, call: Callable[[str], object], vendor: Vendor, server: Server
 ) -> None:
     server.answer = answer
-    error = raised(call, server.url)
+    error = error_of(call, server.url)
 
     outcome = guard.record_failure(vendor, error)
 
-    kind, name, seconds = _seen(outcome)
+    kind, name, seconds = outcome_of(outcome)
     assert (kind, name) == (expected.kind, expected.name)
     assert seconds == pytest.approx(expected.seconds)
     assert bool(Breaker.objects.filter(faults__gt=0)) == expected.fault
@@ -117,42 +117,42 @@ def test_each_answer_has_its_outcome(
 
 
 @pytest.mark.parametrize("call", CLIENTS.values(), ids=CLIENTS)
-def test_a_refused_connection_is_a_fault_and_buys_nothing(call: Callable[[str], object], vendor: Vendor) -> None:
-    error = raised(call, "http://127.0.0.1:1")
+def test_a_refused_connection_is_a_failure_and_charges_nothing(call: Callable[[str], object], vendor: Vendor) -> None:
+    error = error_of(call, "http://127.0.0.1:1")
 
     outcome = guard.record_failure(vendor, error)
 
-    assert _seen(outcome) == (Retryable, "VENDOR_UNREACHABLE", 0.0)
+    assert outcome_of(outcome) == (Retryable, "VENDOR_UNREACHABLE", 0.0)
     assert not errors.may_have_charged(outcome)
 
 
-def test_an_unknown_host_is_a_fault_and_buys_nothing(vendor: Vendor) -> None:
-    error = raised(embed, "http://nowhere.invalid")
+def test_an_unknown_host_is_a_failure_and_charges_nothing(vendor: Vendor) -> None:
+    error = error_of(embed, "http://nowhere.invalid")
 
-    assert _seen(guard.record_failure(vendor, error)) == (Retryable, "VENDOR_UNREACHABLE", 0.0)
+    assert outcome_of(guard.record_failure(vendor, error)) == (Retryable, "VENDOR_UNREACHABLE", 0.0)
     assert not errors.may_have_charged(error)
 
 
-def test_an_answer_that_the_caller_cannot_use_is_a_fault(vendor: Vendor) -> None:
+def test_an_unusable_response_is_a_failure(vendor: Vendor) -> None:
     outcome = guard.record_failure(vendor, errors.InvalidResponse("3 vectors for 4 texts"))
 
-    assert _seen(outcome) == (Retryable, "VENDOR_ANSWER_INVALID", 0.0)
+    assert outcome_of(outcome) == (Retryable, "VENDOR_ANSWER_INVALID", 0.0)
     assert errors.may_have_charged(outcome)
 
 
 def test_a_refusal_carries_its_status_and_the_vendors_name_for_it(vendor: Vendor, server: Server) -> None:
-    server.answer = Answer(400, {}, said(error={"code": "max_tokens_per_request", "message": "of Ana"}))
+    server.answer = Answer(400, {}, json_body(error={"code": "max_tokens_per_request", "message": "of Ana"}))
 
-    outcome = guard.record_failure(vendor, raised(embed, server.url))
+    outcome = guard.record_failure(vendor, error_of(embed, server.url))
 
     assert isinstance(outcome, guard.VendorRefused)
     assert (outcome.status, outcome.vendor_code) == (400, "max_tokens_per_request")
 
 
-def test_a_vendors_code_that_is_a_sentence_is_not_taken_over(vendor: Vendor, server: Server) -> None:
-    server.answer = Answer(400, {}, said(error={"code": "the text of Ana is too long"}))
+def test_a_vendor_code_that_is_a_sentence_is_dropped(vendor: Vendor, server: Server) -> None:
+    server.answer = Answer(400, {}, json_body(error={"code": "the text of Ana is too long"}))
 
-    outcome = guard.record_failure(vendor, raised(embed, server.url))
+    outcome = guard.record_failure(vendor, error_of(embed, server.url))
 
     assert isinstance(outcome, guard.VendorRefused)
     assert outcome.vendor_code is None
@@ -174,14 +174,14 @@ def test_a_vendors_code_that_is_a_sentence_is_not_taken_over(vendor: Vendor, ser
     ],
     ids=repr,
 )
-def test_what_is_no_vendors_comes_back_unchanged(error: Exception, vendor: Vendor) -> None:
+def test_errors_of_ours_come_back_unchanged(error: Exception, vendor: Vendor) -> None:
     assert guard.record_failure(vendor, error) is error
     assert not Breaker.objects.exists()
 
 
 def test_a_wrong_call_of_a_client_is_a_bug_of_ours(vendor: Vendor, server: Server) -> None:
     def wrong(client: Any) -> Exception:
-        return raised(lambda _: client.embeddings.create(input=[object()], model="m"), "")
+        return error_of(lambda _: client.embeddings.create(input=[object()], model="m"), "")
 
     with openai.OpenAI(api_key="k", base_url=server.url, max_retries=0) as client:
         unserializable = wrong(client)
@@ -189,7 +189,7 @@ def test_a_wrong_call_of_a_client_is_a_bug_of_ours(vendor: Vendor, server: Serve
     assert isinstance(guard.record_failure(vendor, unserializable), TypeError)
 
 
-def test_calling_reports_a_failure_and_raises_its_outcome(vendor: Vendor, server: Server) -> None:
+def test_a_guarded_call_reports_a_failure_and_raises_its_outcome(vendor: Vendor, server: Server) -> None:
     server.answer = Answer(500)
 
     with pytest.raises(Retryable, match="VENDOR_UNAVAILABLE") as caught, guard.guarded_call(vendor, "ask", tokens=10):
@@ -199,18 +199,18 @@ def test_calling_reports_a_failure_and_raises_its_outcome(vendor: Vendor, server
     assert Breaker.objects.get().faults == 1
 
 
-def test_calling_lets_a_bug_through_as_it_is(vendor: Vendor) -> None:
+def test_a_guarded_call_lets_a_bug_through(vendor: Vendor) -> None:
     with pytest.raises(KeyError), guard.guarded_call(vendor, "ask"):
         raise KeyError("a bug")
 
 
 @pytest.mark.parametrize(("status", "level"), [(401, "ERROR"), (402, "ERROR")])
-def test_a_key_that_is_refused_is_logged_without_the_key(
+def test_a_refused_key_is_logged_without_the_key(
     status: int, level: str, vendor: Vendor, server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
-    server.answer = Answer(status, {}, said(error={"message": "Incorrect API key provided: sk-secret"}))
+    server.answer = Answer(status, {}, json_body(error={"message": "Incorrect API key provided: sk-secret"}))
 
-    guard.record_failure(vendor, raised(embed, server.url))
+    guard.record_failure(vendor, error_of(embed, server.url))
 
     assert [record.levelname for record in caplog.records if record.name == "accessa.vendors"] == [level]
     assert "sk-secret" not in caplog.text

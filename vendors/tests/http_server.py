@@ -1,4 +1,4 @@
-"""A vendor on 127.0.0.1 that answers what it is told to, and the real clients that call it."""
+"""Fake vendor over HTTP on 127.0.0.1, and the real clients that call it."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Vendor(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def serving() -> Iterator[Server]:
+def running_server() -> Iterator[Server]:
     with Server(("127.0.0.1", 0), Vendor) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
@@ -110,7 +110,7 @@ def list_parses(url: str) -> object:
 CLIENTS: dict[str, Callable[[str], object]] = {"openai": embed, "llamaparse": list_parses}
 
 
-def raised(call: Callable[[str], object], url: str) -> Exception:
+def error_of(call: Callable[[str], object], url: str) -> Exception:
     """Return what the client raises; fail when it raises nothing."""
     try:
         call(url)
@@ -119,5 +119,5 @@ def raised(call: Callable[[str], object], url: str) -> Exception:
     raise AssertionError("the call went well")
 
 
-def said(**body: object) -> bytes:
+def json_body(**body: object) -> bytes:
     return json.dumps(body).encode()

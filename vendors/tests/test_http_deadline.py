@@ -1,4 +1,4 @@
-"""A call is over in time, with openai's client library and with the one of all others."""
+"""Deadline of a whole HTTP call, with openai's client library and with everybody else's."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Vendor(Server):
     """Answers 600 bytes."""
 
     def answer(self, request: Request) -> Answer:
-        return as_json({"said": "x" * 600})
+        return as_json({"text": "x" * 600})
 
 
 def _slow_head(wire: Wire, answer: Answer) -> None:
@@ -51,8 +51,8 @@ def vendor() -> Iterator[Vendor]:
 
 @pytest.fixture(params=LIBRARIES, ids=["httpx", "httpx2"])
 def library(request: pytest.FixtureRequest) -> tuple[ModuleType, ModuleType]:
-    found: tuple[ModuleType, ModuleType] = request.param
-    return found
+    modules: tuple[ModuleType, ModuleType] = request.param
+    return modules
 
 
 @pytest.fixture
@@ -61,20 +61,20 @@ def client(library: tuple[ModuleType, ModuleType]) -> Iterator[Any]:
         yield client
 
 
-def test_an_answer_in_time_is_an_answer_again_and_again(client: Any, vendor: Vendor) -> None:
+def test_responses_in_time_are_returned(client: Any, vendor: Vendor) -> None:
     answers = [client.get(vendor.url).json() for _ in range(3)]
 
-    assert answers == [{"said": "x" * 600}] * 3
+    assert answers == [{"text": "x" * 600}] * 3
 
 
-def test_the_time_begins_anew_with_each_call(client: Any, vendor: Vendor) -> None:
+def test_each_call_has_its_own_deadline(client: Any, vendor: Vendor) -> None:
     for _ in range(3):
         assert client.get(vendor.url).status_code == 200
         time.sleep(SECONDS / 2)
 
 
 @pytest.mark.parametrize("kind", SLOW, ids=lambda kind: kind.name)
-def test_what_is_slow_ends_in_time_as_a_silence_of_the_vendors(kind: Kind, client: Any, vendor: Vendor) -> None:
+def test_a_slow_response_ends_at_the_deadline_as_unreachable(kind: Kind, client: Any, vendor: Vendor) -> None:
     client.get(vendor.url)
     vendor.misbehave("*", kind)
 
@@ -87,7 +87,7 @@ def test_what_is_slow_ends_in_time_as_a_silence_of_the_vendors(kind: Kind, clien
     assert client.get(vendor.url).status_code == 200, "the connection is not used again"
 
 
-def test_a_streamed_answer_ends_in_time_too(client: Any, vendor: Vendor) -> None:
+def test_a_streamed_response_ends_at_the_deadline_too(client: Any, vendor: Vendor) -> None:
     vendor.misbehave("*", dripping(0.05))
 
     began = time.monotonic()
@@ -97,7 +97,7 @@ def test_a_streamed_answer_ends_in_time_too(client: Any, vendor: Vendor) -> None
     assert time.monotonic() - began < SECONDS + 1
 
 
-def test_a_shorter_timeout_of_the_clients_own_still_counts(library: tuple[ModuleType, ModuleType]) -> None:
+def test_a_shorter_timeout_of_the_client_counts(library: tuple[ModuleType, ModuleType]) -> None:
     with (
         library[0].Client(transport=http_deadline.deadline_transport(*library, 30.0), timeout=0.2) as client,
         Vendor() as vendor,
@@ -111,9 +111,7 @@ def test_a_shorter_timeout_of_the_clients_own_still_counts(library: tuple[Module
     assert time.monotonic() - began < 2
 
 
-def test_a_client_that_nobody_refers_to_closes_its_sockets(
-    library: tuple[ModuleType, ModuleType], vendor: Vendor
-) -> None:
+def test_an_unreferenced_client_closes_its_sockets(library: tuple[ModuleType, ModuleType], vendor: Vendor) -> None:
     client = library[0].Client(transport=http_deadline.deadline_transport(*library, SECONDS))
     client.get(vendor.url)
 

@@ -1,4 +1,4 @@
-"""What Prometheus reads: it parses, it is complete, it is for those who may ask, and names nobody's text."""
+"""Prometheus endpoint: it parses, is complete, needs permission, and repeats no tenant's text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from metrics import event_counts, periodic
 from metrics.gauges import KINDS
 from metrics.models import DailySpend
 from metrics.prometheus import ROLLUP_METRICS
-from metrics.tests.event_histories import History, again, clock, figures
+from metrics.tests.event_histories import History, collect_again, database_time, rollups_of
 from statutes.models import Consumer, Law, LawVersion
 from testing.personas import Person, plan_pdf
 from vendors import call_metrics, guard, ledger
@@ -33,7 +33,7 @@ VENDOR = Vendor("openai", "sk-secret", requests_per_minute=600)
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
-def scraped(**headers: str) -> Samples:
+def scrape(**headers: str) -> Samples:
     answer = Client().get("/metrics", headers=headers)
     assert answer.status_code == 200, answer.content
     families = list(parsed(answer.content.decode()))
@@ -49,13 +49,13 @@ def value(samples: Samples, name: str, **labels: str) -> float:
     return samples[f"accessa_{name}", tuple(sorted(labels.items()))]
 
 
-def test_an_upload_shows_in_every_figure_of_its_way(ana: Person) -> None:
+def test_an_upload_shows_in_every_metric_of_its_pipeline(ana: Person) -> None:
     ana.ingest(plan_pdf("dental"))
     periodic.collect_metrics()  # the margin for open transactions has not passed
-    let_the_margin_pass()
-    again()
+    wait_for_visibility()
+    collect_again()
 
-    samples = scraped()
+    samples = scrape()
 
     where = {"pipeline": "insurance"}
     assert value(samples, "jobs_ended_total", outcome="done", **where) == 1
@@ -73,20 +73,20 @@ def test_an_upload_shows_in_every_figure_of_its_way(ana: Person) -> None:
     assert value(samples, "queue_lag_seconds") == 0
 
 
-def let_the_margin_pass() -> None:
+def wait_for_visibility() -> None:
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_sleep(1.1)")
 
 
 def test_an_empty_database_has_every_name_and_no_cluster() -> None:
-    samples = scraped()
+    samples = scrape()
 
     assert value(samples, "workers") == 0
     assert value(samples, "worker_utilization") == 0
     assert value(samples, "longest_waiting_seconds") == 0
 
 
-def test_what_waits_starves_works_and_is_dead_is_told_apart(ana: Person, ben: Person, settings: Any) -> None:
+def test_kinds_of_waiting_jobs_are_told_apart(ana: Person, ben: Person, settings: Any) -> None:
     settings.JOBS_ACTIVE_PER_USER = 1
     ana.upload(plan_pdf("one"))
     ana.upload(plan_pdf("two"))
@@ -101,9 +101,9 @@ def test_what_waits_starves_works_and_is_dead_is_told_apart(ana: Person, ben: Pe
             [ben.id],
         )
     registry.record_heartbeat()
-    again()
+    collect_again()
 
-    samples = scraped()
+    samples = scrape()
 
     kinds = {kind: value(samples, "jobs_standing", kind=kind) for kind in KINDS}
     assert kinds == {"queued": 1, "starved": 1, "waiting": 1, "working": 1, "retrying": 0, "dead": 0}
@@ -114,11 +114,11 @@ def test_what_waits_starves_works_and_is_dead_is_told_apart(ana: Person, ben: Pe
 
 def test_dead_letters_are_counted_by_stage_and_code(ana: Person) -> None:
     dead = ana.ingest(b"%PDF-1.7 this is none")
-    again()
+    collect_again()
 
-    (found,) = [dict(labels) for name, labels in scraped() if name == "accessa_dead_letters"]
+    (labels,) = [dict(pairs) for name, pairs in scrape() if name == "accessa_dead_letters"]
 
-    assert found == {"stage": "queued", "code": dead.failure}
+    assert labels == {"stage": "queued", "code": dead.failure}
 
 
 def test_calls_of_vendors_are_timed_and_counted_once() -> None:
@@ -130,18 +130,18 @@ def test_calls_of_vendors_are_timed_and_counted_once() -> None:
         raise KeyError
     assert VendorCall.objects.count() == 2
 
-    History(clock() - timedelta(hours=1))
+    History(database_time() - timedelta(hours=1))
     periodic.collect_metrics()
     periodic.collect_metrics()
 
-    assert {labels: figure.count for labels, figure in figures("vendor").items()} == {
+    assert {labels: figure.count for labels, figure in rollups_of("vendor").items()} == {
         ("openai", "embed", "ok"): 1,
         ("openai", "embed", "VENDOR_UNREACHABLE"): 1,
     }
-    assert value(scraped(), "vendor_call_seconds_count", vendor="openai", operation="embed", outcome="ok") == 1
+    assert value(scrape(), "vendor_call_seconds_count", vendor="openai", operation="embed", outcome="ok") == 1
 
 
-def test_a_call_is_not_disturbed_by_a_database_that_does_not_take_its_time() -> None:
+def test_a_call_does_not_fail_when_its_record_cannot_be_inserted() -> None:
     with call_metrics.record_call(VENDOR, "embed"):
         pass
     with connection.cursor() as cursor:
@@ -158,27 +158,27 @@ def test_an_open_breaker_shows() -> None:
     for _ in range(3):
         guard.record_failure(VENDOR, TimeoutError())
 
-    assert value(scraped(), "vendor_breaker", vendor="openai", part="") == 1
+    assert value(scrape(), "vendor_breaker", vendor="openai", part="") == 1
 
 
-def bought(user_id: Any, cents: str, *, stage: str = "embedding", **more: Any) -> Any:
+def reserve(user_id: Any, cents: str, *, stage: str = "embedding", **more: Any) -> Any:
     what: dict[str, Any] = {"vendor": "openai", "model": "m", "unit": "tokens", "quantity": 100}
     return ledger.reserve(user_id=user_id, cents=Decimal(cents), stage=stage, **what, **more)
 
 
-def test_spend_is_that_of_the_books_with_what_retries_cost_and_what_is_unsettled(ana: Person) -> None:
-    job = History(clock() - timedelta(minutes=5), user_id=ana.id)
+def test_spend_includes_retries_and_unsettled_calls(ana: Person) -> None:
+    job = History(database_time() - timedelta(minutes=5), user_id=ana.id)
     job.add(1, "CLAIMED", "embedding").add(2, "RETRY_SCHEDULED", "embedding", code="X")
-    ledger.settle(bought(ana.id, "3"), quantity=90, cents=Decimal("2.5"))
-    bought(ana.id, "4", job_id=job.job.pk)
-    bought(ana.id, "8", job_id=job.job.pk, stage="job_validated")
-    taken_back = bought(uuid4(), "100")
-    again()
+    ledger.settle(reserve(ana.id, "3"), quantity=90, cents=Decimal("2.5"))
+    reserve(ana.id, "4", job_id=job.job.pk)
+    reserve(ana.id, "8", job_id=job.job.pk, stage="job_validated")
+    taken_back = reserve(uuid4(), "100")
+    collect_again()
     ledger.void(taken_back)
 
-    again()
+    collect_again()
 
-    samples, labels = scraped(), {"day": "today", "vendor": "openai", "unit": "tokens"}
+    samples, labels = scrape(), {"day": "today", "vendor": "openai", "unit": "tokens"}
     assert value(samples, "spend_cents", **labels) == 14.5
     assert value(samples, "spend_retry_cents", **labels) == 4
     assert value(samples, "spend_unsettled_cents", **labels) == 12
@@ -186,25 +186,25 @@ def test_spend_is_that_of_the_books_with_what_retries_cost_and_what_is_unsettled
     assert DailySpend.objects.count() == 1
 
 
-def test_of_many_tenants_the_largest_are_named_and_the_rest_is_one() -> None:
+def test_the_largest_tenants_are_named_and_the_others_are_one() -> None:
     for _ in range(23):
-        History(clock())
-    again()
+        History(database_time())
+    collect_again()
 
-    sizes = {labels: size for (name, labels), size in scraped().items() if name == "accessa_stored_bytes"}
-    found = {dict(labels)["tenant"]: size for labels, size in sizes.items()}
+    sizes = {labels: size for (name, labels), size in scrape().items() if name == "accessa_stored_bytes"}
+    by_tenant = {dict(labels)["tenant"]: size for labels, size in sizes.items()}
 
-    assert len(found) == 21
-    assert found["others"] == 3000
+    assert len(by_tenant) == 21
+    assert by_tenant["others"] == 3000
 
 
-def test_with_a_token_nobody_else_may_read(settings: Any) -> None:
+def test_a_configured_token_is_required(settings: Any) -> None:
     settings.METRICS_TOKEN = "right"
     client = Client()
 
     assert client.get("/metrics", headers={"authorization": "Bearer right"}).status_code == 200
-    for said in ("Bearer wrong", "Bearer ", "right", "", "Bearer rightish", "Bearer ri\u00e9"):
-        assert client.get("/metrics", headers={"authorization": said}).status_code == 403, said
+    for header in ("Bearer wrong", "Bearer ", "right", "", "Bearer rightish", "Bearer ri\u00e9"):
+        assert client.get("/metrics", headers={"authorization": header}).status_code == 403, header
     assert client.get("/metrics").status_code == 403
 
 
@@ -224,24 +224,24 @@ def test_without_a_token_only_this_host_may_read(address: str, headers: dict[str
     assert Client(REMOTE_ADDR=address).get("/metrics", headers=headers).status_code == status
 
 
-def test_no_label_is_anybodys_text(ana: Person) -> None:
-    job = History(clock() - timedelta(hours=1))
+def test_no_label_repeats_free_text(ana: Person) -> None:
+    job = History(database_time() - timedelta(hours=1))
     job.add(1, "RETRY_SCHEDULED", "queued", code="Mrs Miller's own words")
 
     periodic.collect_metrics()
 
-    assert ("accessa_retries_total", (("code", "other"), ("stage", "queued"))) in scraped()
+    assert ("accessa_retries_total", (("code", "other"), ("stage", "queued"))) in scrape()
     assert b"Miller" not in Client().get("/metrics").content
 
 
-def test_every_figure_that_is_counted_is_told() -> None:
+def test_every_counted_metric_is_exported() -> None:
     assert {*event_counts.EVENT_METRICS, "vendor", event_counts.SYNC, event_counts.RECORDS} == set(ROLLUP_METRICS)
 
 
-def test_syncs_that_ended_are_counted_once_and_what_stands_is_told(ana: Person) -> None:
+def test_ended_syncs_are_counted_once_and_the_queue_is_shown(ana: Person) -> None:
     source = ConnectedSource.objects.create(user_id=ana.id, provider="hubspot")
     ConnectedSource.objects.create(user_id=ana.id, provider="gmail", status="error")
-    at = clock() - timedelta(minutes=5)
+    at = database_time() - timedelta(minutes=5)
     for status, code, written in (("completed", None, 40), ("failed", "max_retries_exceeded", 2)):
         job = IngestionJob.objects.create(
             user_id=ana.id, source=source, kind="full_sync", status=status, error_message=code, items_written=written,
@@ -252,9 +252,9 @@ def test_syncs_that_ended_are_counted_once_and_what_stands_is_told(ana: Person) 
     sync_jobs.start_sync(source, "full_sync", by="test")
     periodic.collect_metrics()
 
-    again()
+    collect_again()
 
-    samples = scraped()
+    samples = scrape()
     where = {"provider": "hubspot", "kind": "full_sync"}
     assert value(samples, "sync_seconds_count", outcome="completed", **where) == 1
     assert value(samples, "sync_seconds_sum", outcome="max_retries_exceeded", **where) == 20
@@ -265,8 +265,8 @@ def test_syncs_that_ended_are_counted_once_and_what_stands_is_told(ana: Person) 
     assert value(samples, "sources", provider="gmail", status="error") == 1
 
 
-def test_consumers_their_messages_and_the_laws_are_told() -> None:
-    now = clock()
+def test_statute_consumers_messages_and_statutes_are_shown() -> None:
+    now = database_time()
     for name, state, seconds in (
         ("a:1", "processing", 2),
         ("b:1", "idle", 3),
@@ -285,9 +285,9 @@ def test_consumers_their_messages_and_the_laws_are_told() -> None:
             status=status,
             updated_at=now - timedelta(minutes=minutes),
         )
-    again()
+    collect_again()
 
-    samples = scraped()
+    samples = scrape()
 
     states = {state: value(samples, "statutes_consumers", state=state) for state in Consumer.State.values}
     assert states == {"boot": 0, "init": 0, "idle": 1, "processing": 1, "wait": 0, "shutdown": 0}

@@ -1,4 +1,4 @@
-"""A measurement that fails keeps no other from being made, and is tried again in a smaller step."""
+"""Periodic measurements: one that fails stops no other, and is retried in a smaller step."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from django.db import connection
 
 from metrics import periodic
 from metrics.models import MeasurementRun
-from metrics.tests.event_histories import History, again, clock, figures
+from metrics.tests.event_histories import History, collect_again, database_time, rollups_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -41,8 +41,8 @@ def measured() -> set[str]:
         ("storage_usage", {periodic.STORAGE}),
     ],
 )
-def test_what_cannot_be_measured_keeps_nothing_else_from_it(table: str, fails: set[str]) -> None:
-    History(clock() - timedelta(hours=1))
+def test_a_failed_measurement_stops_no_other(table: str, fails: set[str]) -> None:
+    History(database_time() - timedelta(hours=1))
 
     with without(table):
         periodic.collect_metrics()
@@ -50,20 +50,20 @@ def test_what_cannot_be_measured_keeps_nothing_else_from_it(table: str, fails: s
     kinds = {periodic.MOVES, periodic.STANDING, periodic.SPENDING, periodic.STORAGE}
     assert kinds - measured() >= fails
     assert kinds - measured() <= fails | ({periodic.SPENDING} if table == "events" else set())
-    again()
+    collect_again()
     assert measured() == kinds
 
 
-def test_a_step_that_failed_is_tried_again_smaller_and_grows_again() -> None:
-    History(clock() - timedelta(hours=3))
+def test_a_failed_step_is_retried_smaller_and_grows_again() -> None:
+    History(database_time() - timedelta(hours=3))
 
     with without("vendor_calls"):
         periodic.collect_metrics()
         periodic.collect_metrics()
     assert periodic.first_step() == periodic.FIRST_STEP / 4
-    assert not figures("declared")
+    assert not rollups_of("declared")
 
     periodic.collect_metrics()
 
-    assert figures("declared")["insurance",].count == 1
+    assert rollups_of("declared")["insurance",].count == 1
     assert periodic.first_step() == periodic.FIRST_STEP

@@ -1,4 +1,4 @@
-"""What headers say: Go's durations, seconds, milliseconds, dates."""
+"""Rate-limit headers: Go's durations, seconds, milliseconds, dates."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ def test_durations_are_read_as_go_writes_them(text: str | None, seconds: float |
 
 
 def test_a_date_counts_from_the_vendors_own_clock() -> None:
-    said = {"Date": "Sun, 06 Nov 1994 08:49:37 GMT", "Retry-After": "Sun, 06 Nov 1994 08:50:07 GMT"}
+    headers = {"Date": "Sun, 06 Nov 1994 08:49:37 GMT", "Retry-After": "Sun, 06 Nov 1994 08:50:07 GMT"}
 
-    assert rate_limit.retry_after(said) == 30
+    assert rate_limit.retry_after(headers) == 30
 
 
 def test_a_date_without_the_vendors_clock_counts_from_ours() -> None:
@@ -53,7 +53,7 @@ def test_a_date_without_the_vendors_clock_counts_from_ours() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "seconds"),
+    ("headers", "seconds"),
     [
         ({}, None),
         ({"retry-after": "nonsense"}, None),
@@ -64,20 +64,20 @@ def test_a_date_without_the_vendors_clock_counts_from_ours() -> None:
         ({"retry-after": "1e300"}, 600),
     ],
 )
-def test_the_longest_wait_that_is_given_holds(said: dict[str, str], seconds: float | None) -> None:
-    assert rate_limit.retry_after(said) == seconds
+def test_the_longest_wait_counts(headers: dict[str, str], seconds: float | None) -> None:
+    assert rate_limit.retry_after(headers) == seconds
 
 
 @pytest.mark.parametrize(
     ("requests", "tokens", "seconds"),
     [("0", "0", 360), ("0", "5", 1.5), ("3", "0", 360), ("3", "5", None), ("x", "", None)],
 )
-def test_only_an_allowance_that_is_used_up_holds_back(requests: str, tokens: str, seconds: float | None) -> None:
-    said = {
+def test_only_a_used_up_allowance_has_a_reset(requests: str, tokens: str, seconds: float | None) -> None:
+    headers = {
         "x-ratelimit-remaining-requests": requests,
         "x-ratelimit-remaining-tokens": tokens,
         "x-ratelimit-reset-requests": "1.5s",
         "x-ratelimit-reset-tokens": "6m0s",
     }
 
-    assert rate_limit.quota_reset(said) == seconds
+    assert rate_limit.quota_reset(headers) == seconds
