@@ -1,4 +1,4 @@
-"""An account at an invented provider, and a model that remembers."""
+"""Fixtures: an account at the fake provider, and an embedder that records its calls."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import pytest
 from embeddings import embedders
 from integrations.models import ConnectedSource
 from integrations.tests import grants
-from integrations.tests.invented import rest
-from integrations.tests.invented.embedder import SpyEmbedder
-from integrations.tests.invented.rest import Account
+from integrations.tests.fake_provider import rest
+from integrations.tests.fake_provider.embedder import SpyEmbedder
+from integrations.tests.fake_provider.rest import Account
 from testing.fakes.oauth import OAuthServer
 from testing.personas import Person
 
-REMEMBERING = "integrations.tests.invented.embedder.SpyEmbedder"
+REMEMBERING = "integrations.tests.fake_provider.embedder.SpyEmbedder"
 
 
 @pytest.fixture
 def account(settings: Any) -> Account:
-    """An account at the provider of ``integrations.tests.invented``, with nothing in it."""
-    settings.INTEGRATIONS_PROVIDERS = {"hubspot": "integrations.tests.invented"}
+    """Return an empty account at ``integrations.tests.fake_provider``."""
+    settings.INTEGRATIONS_PROVIDERS = {"hubspot": "integrations.tests.fake_provider"}
     settings.INTEGRATIONS_USE_FIXTURES = True  # no token is asked for
     rest.account.__init__()  # type: ignore[misc]
     return rest.account
@@ -30,24 +30,24 @@ def account(settings: Any) -> Account:
 
 @pytest.fixture
 def source(account: Account, ana: Person) -> ConnectedSource:
-    """Ana's."""
-    made: ConnectedSource = ConnectedSource.objects.create(user_id=ana.id, provider="hubspot")
-    return made
+    """Return Ana's source."""
+    row: ConnectedSource = ConnectedSource.objects.create(user_id=ana.id, provider="hubspot")
+    return row
 
 
 @pytest.fixture
 def model(settings: Any) -> SpyEmbedder:
-    """What embeds, and what it was asked to."""
+    """Use an embedder that records its calls."""
     settings.EMBEDDER = REMEMBERING
-    found = embedders.get_embedder(REMEMBERING)
-    assert isinstance(found, SpyEmbedder)
-    found.clear()
-    return found
+    embedder = embedders.get_embedder(REMEMBERING)
+    assert isinstance(embedder, SpyEmbedder)
+    embedder.clear()
+    return embedder
 
 
 @pytest.fixture
 def oauth(settings: Any) -> Iterator[OAuthServer]:
-    """Every provider's consent page and token endpoint."""
+    """Serve every provider's consent page and token endpoint."""
     with OAuthServer() as server:
         grants.use_fake_oauth(settings, server)
         yield server

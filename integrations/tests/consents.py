@@ -1,4 +1,4 @@
-"""A person who consents at a stand-in, as a browser and the pages do."""
+"""Consent at the fake OAuth server, as a browser and the pages give it."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ def open_consent_page(begun: services.ConsentRequest) -> dict[str, str]:
 def connect(person: Person, provider: str, **instead: str) -> ConnectedSource:
     """Connect as the pages do."""
     begun = services.start_consent(user_id=person.id, provider=provider, redirect_uri=BACK)
-    said = open_consent_page(begun)
-    given = {
-        "code": said.get("code", ""),
-        "state": said["state"],
+    callback = open_consent_page(begun)
+    params = {
+        "code": callback.get("code", ""),
+        "state": callback["state"],
         "expected_state": begun.state,
         "verifier": begun.verifier,
         "redirect_uri": BACK,
-        "account": said.get("realmId", ""),
+        "account": callback.get("realmId", ""),
     }
-    return services.complete_consent(user_id=person.id, provider=provider, **(given | instead))
+    return services.complete_consent(user_id=person.id, provider=provider, **(params | instead))
 
 
 def refusal_code(person: Person, provider: str, **instead: str) -> str:

@@ -1,4 +1,4 @@
-"""Sources whose tokens a stand-in gave, and what became of them."""
+"""Sources with tokens of the fake OAuth server, and the outcome of their refresh."""
 
 from __future__ import annotations
 

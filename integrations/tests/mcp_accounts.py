@@ -79,8 +79,8 @@ def use(settings: LazySettings) -> Callable[[Account], Account]:
     def use(account: Account) -> Account:
         account.server.behave()
         known = settings.CONNECTORS[account.provider]
-        said = {**known, "api_url": account.records.url, "mcp_url": account.server.url, "requests_per_minute": 0}
-        settings.CONNECTORS = {**settings.CONNECTORS, account.provider: said}
+        config = {**known, "api_url": account.records.url, "mcp_url": account.server.url, "requests_per_minute": 0}
+        settings.CONNECTORS = {**settings.CONNECTORS, account.provider: config}
         settings.INGESTION_PAGE_SIZE = 3
         return account
 
@@ -108,16 +108,16 @@ def gmail(gmail_running: Account, use: Callable[[Account], Account]) -> Account:
 
 
 def sync_items(client: McpClient, kind: str = "full_sync", since: Any = None) -> dict[str, RawItem]:
-    found: dict[str, RawItem] = {}
+    items: dict[str, RawItem] = {}
     for stream in provider_module(client.provider).STREAMS:
         following = None
         while True:
             page = client.page(stream, kind, since, following)
             assert not page.failed
             assert not page.expired
-            found.update({item.external_id: item for item in page.items})
+            items.update({item.external_id: item for item in page.items})
             following = page.following
             if following is None:
                 break
     client.close()
-    return found
+    return items

@@ -1,4 +1,4 @@
-"""Syncs of an invented account, page by page."""
+"""Syncs of an account at the fake provider, page by page."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 def item(external_id: str, at: int | None = 0, *, deleted: bool = False, **payload: Any) -> RawItem:
     """Return a record as of hour ``at``; "company:1" is a company."""
     changed = None if at is None else BEGAN + timedelta(hours=at)
-    told = {"name": external_id, **payload}
+    stored_payload = {"name": external_id, **payload}
     kind = f"invented.{external_id.partition(':')[0]}"
-    return RawItem(external_id, kind, told, BEGAN, changed, deleted=deleted)
+    return RawItem(external_id, kind, stored_payload, BEGAN, changed, deleted=deleted)
 
 
 def start_sync(source: ConnectedSource, kind: str = FULL) -> IngestionJob:

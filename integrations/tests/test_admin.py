@@ -1,4 +1,4 @@
-"""What staff see of connectors, ids and codes alone, and how they put a given-up page back."""
+"""Staff admin of connectors: ids and codes only, and the replay of archived messages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ARCHIVE = "integrations_archivedmessage_changelist"
 
 @pytest.fixture
 def given_up(ana: Person) -> ArchivedMessage:
-    """A page that was tried five times."""
+    """Return a page that was tried five times."""
     source = ConnectedSource.objects.create(user_id=ana.id, provider="hubspot", account="ana@corp.example")
     job = IngestionJob.objects.create(
         user_id=ana.id, source=source, kind="full_sync", status="failed", page=3, error_message="max_retries_exceeded",
@@ -37,8 +37,8 @@ def given_up(ana: Person) -> ArchivedMessage:
 
 
 def replay(member: Staff, *, reason: str | None = None, chosen: Any) -> Any:
-    said = {} if reason is None else {"confirmed": "yes", "reason": reason}
-    return member.post(ARCHIVE, action="replay", index="0", _selected_action=chosen, **said)
+    params = {} if reason is None else {"confirmed": "yes", "reason": reason}
+    return member.post(ARCHIVE, action="replay", index="0", _selected_action=chosen, **params)
 
 
 def test_codes_and_ids_are_shown_and_neither_accounts_nor_cursors(given_up: ArchivedMessage) -> None:
@@ -89,13 +89,13 @@ def test_lists_are_called_as_the_menu_calls_them(given_up: ArchivedMessage) -> N
     assert [capfirst(model._meta.verbose_name_plural) for model in models] == [item["title"] for item in menu]
 
 
-@pytest.mark.parametrize("said", [{"status": "failed"}, {"kind": "full_sync"}, {"source__provider": "hubspot"}])
-def test_syncs_are_found_by_their_filters(said: dict[str, str], given_up: ArchivedMessage) -> None:
+@pytest.mark.parametrize("params", [{"status": "failed"}, {"kind": "full_sync"}, {"source__provider": "hubspot"}])
+def test_syncs_are_found_by_their_filters(params: dict[str, str], given_up: ArchivedMessage) -> None:
     operator, job = Staff("operator", group="operator"), IngestionJob.objects.get()
-    (name,) = said
+    (name,) = params
     others = {"status": "running", "kind": "delta_sync", "source__provider": "gmail"}
 
-    assert str(job.pk) in operator.page("integrations_ingestionjob_changelist", **said)
+    assert str(job.pk) in operator.page("integrations_ingestionjob_changelist", **params)
     assert str(job.pk) not in operator.page("integrations_ingestionjob_changelist", **{name: others[name]})
     assert str(job.pk) in operator.page("integrations_ingestionjob_changelist", q=str(job.source_id))
 
@@ -103,8 +103,8 @@ def test_syncs_are_found_by_their_filters(said: dict[str, str], given_up: Archiv
 def test_a_page_is_put_back_with_a_reason_once_that_is_confirmed(given_up: ArchivedMessage) -> None:
     operator = Staff("operator", group="operator")
 
-    asked = replay(operator, chosen=given_up.pk)
-    assert "Put back" in asked.content.decode()
+    response = replay(operator, chosen=given_up.pk)
+    assert "Put back" in response.content.decode()
     assert ArchivedMessage.objects.exists()
     assert "This field is required" in replay(operator, reason=" ", chosen=given_up.pk).content.decode()
     replay(operator, reason="HubSpot is well again", chosen=given_up.pk)

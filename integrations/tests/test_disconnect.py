@@ -1,4 +1,4 @@
-"""Letting go of an account: given back, forgotten, and removed (issue 6, point 7)."""
+"""Disconnect of a source: grant revoked, tokens deleted, records purged (issue 6, point 7)."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def test_a_disconnect_gives_back_forgets_and_has_all_removed(ana: Person, oauth:
     source = connect(ana, provider)
     token = token_refresh.fresh_token(source.pk)[1]
 
-    told = disconnect.disconnect_source(source, by=ana.user)
+    outcome = disconnect.disconnect_source(source, by=ana.user)
 
-    assert told == GrantOutcome.REVOKED
+    assert outcome == GrantOutcome.REVOKED
     assert not oauth.accepts(token)
     assert not VaultToken.objects.exists()
     assert source.status == "disconnected"
@@ -57,9 +57,9 @@ def test_a_disconnect_forgets_even_when_the_provider_is_down(
     source = connect(ana, "quickbooks")
     oauth.misbehave("*revoke", kind)
 
-    told = disconnect.disconnect_source(source, by=ana.user)
+    outcome = disconnect.disconnect_source(source, by=ana.user)
 
-    assert told == GrantOutcome.NOT_REVOKED
+    assert outcome == GrantOutcome.NOT_REVOKED
     assert source.status == "disconnected"
     assert not VaultToken.objects.exists()
     assert IngestionJob.objects.filter(kind="forget").exists()
@@ -106,18 +106,18 @@ def test_googles_grant_stays_while_another_tenant_has_connected_the_account(
 def test_of_the_last_two_of_a_google_account_one_gives_the_grant_back(ana: Person, oauth: OAuthServer) -> None:
     sources = [connect(ana, provider) for provider in ("google_drive", "gmail")]
 
-    told = at_once(*[partial(disconnect.disconnect_source, source, by=ana.user) for source in sources])
+    outcomes = at_once(*[partial(disconnect.disconnect_source, source, by=ana.user) for source in sources])
 
-    assert GrantOutcome.REVOKED in told
+    assert GrantOutcome.REVOKED in outcomes
     assert oauth.asked["google:revoke"] >= 1
 
 
 def test_a_second_disconnect_changes_nothing(ana: Person, oauth: OAuthServer) -> None:
     source = connect(ana, "hubspot")
 
-    told = at_once(*[lambda: disconnect.disconnect_source(ConnectedSource.objects.get(), by=ana.user)] * 3)
+    outcomes = at_once(*[lambda: disconnect.disconnect_source(ConnectedSource.objects.get(), by=ana.user)] * 3)
 
-    assert told == [GrantOutcome.REVOKED] * 3
+    assert outcomes == [GrantOutcome.REVOKED] * 3
     assert IngestionJob.objects.filter(kind="forget").count() == 1
     assert disconnect.disconnect_source(source, by=ana.user) == GrantOutcome.REVOKED
 

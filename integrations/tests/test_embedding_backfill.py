@@ -92,12 +92,12 @@ def test_after_a_change_of_model_every_record_is_embedded_again_and_then_nothing
 
 def test_what_is_embedded_again_is_found_again(ana: Person) -> None:
     former(connected(ana.id), 3)
-    asked = {"query": "text 1", "sources": ["hubspot"], "mode": "vector", "k": 1}
-    assert ana.post("/search", asked).json()["records"] == []
+    query = {"query": "text 1", "sources": ["hubspot"], "mode": "vector", "k": 1}
+    assert ana.post("/search", query).json()["records"] == []
 
     backfill_embeddings()
 
-    assert ana.post("/search", asked).json()["records"][0]["external_id"] == "company:1"
+    assert ana.post("/search", query).json()["records"][0]["external_id"] == "company:1"
 
 
 def test_a_record_that_was_left_without_a_vector_gets_one_and_no_other_is_touched(ana: Person) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from integrations.models import ClientIntelligence, ConnectedSource
 from integrations.providers import CapabilityMissing, Children, RawItem, TokenRefused, gmail
-from integrations.tests.provider_settings import TOKEN, fake_client, fixture_client, item_ids, page_items, pages_of
+from integrations.tests.provider_clients import TOKEN, fake_client, fixture_client, item_ids, page_items, pages_of
 from integrations.tests.sync_helpers import run_sync
 from jobs.cluster import shared_memory
 from jobs.outcomes import Retryable, Wait
@@ -25,7 +25,7 @@ GET = "GET /gmail/v1/users/me/threads/"
 
 
 @pytest.fixture
-def told(settings: Any) -> dict[str, RawItem]:
+def recorded(settings: Any) -> dict[str, RawItem]:
     """Everything that is recorded, by our ids."""
     return {item.external_id: item for item in fixture_client(settings, "gmail").list("gmail.threads.list")}
 
@@ -39,8 +39,8 @@ def box(db: None) -> Iterator[GmailServer]:
 # What is stored
 
 
-def test_a_thread_is_mapped_field_by_field(told: dict[str, RawItem]) -> None:
-    item = told[RENEWAL]
+def test_a_thread_is_mapped_field_by_field(recorded: dict[str, RawItem]) -> None:
+    item = recorded[RENEWAL]
 
     record = gmail.map_record(item)
 
@@ -75,8 +75,8 @@ def test_a_thread_is_mapped_field_by_field(told: dict[str, RawItem]) -> None:
     assert "hold the deductible at 1,500 dollars?" in record.text
 
 
-def test_html_and_its_letters_are_read(told: dict[str, RawItem]) -> None:
-    record = gmail.map_record(told["thread:18c3e01b7a5590fd"])
+def test_html_and_its_letters_are_read(recorded: dict[str, RawItem]) -> None:
+    record = gmail.map_record(recorded["thread:18c3e01b7a5590fd"])
 
     assert "From: Käthe Brandt <kaethe@brandt-druck.example.com>" in record.text  # an encoded word
     assert "Amount due € 362,07" in record.text
@@ -84,13 +84,13 @@ def test_html_and_its_letters_are_read(told: dict[str, RawItem]) -> None:
     assert "track()" not in record.text
 
 
-def test_a_thread_tells_of_no_client(told: dict[str, RawItem]) -> None:
+def test_a_thread_tells_of_no_client(recorded: dict[str, RawItem]) -> None:
     assert gmail.build_client(None, Children()) is None
 
 
 @pytest.mark.parametrize("name", ["id", "messages"])
-def test_a_payload_of_another_shape_is_no_record(told: dict[str, RawItem], name: str) -> None:
-    item = told[RENEWAL]
+def test_a_payload_of_another_shape_is_no_record(recorded: dict[str, RawItem], name: str) -> None:
+    item = recorded[RENEWAL]
     spoiled = RawItem(item.external_id, item.document_type, {**item.payload, name: None})
 
     with pytest.raises(ValueError, match="thread"):
@@ -103,9 +103,9 @@ def test_the_recorded_mail_is_synced_and_a_renewal_found(ana: Person, settings: 
 
     job = run_sync(source)
 
-    found = ana.post("/search", {"query": "when does our health insurance renew", "sources": ["gmail"]}).json()
+    response = ana.post("/search", {"query": "when does our health insurance renew", "sources": ["gmail"]}).json()
     assert (job.status, job.items_seen, job.items_failed) == ("completed", 3, 0)
-    assert found["records"][0]["external_id"] == RENEWAL
+    assert response["records"][0]["external_id"] == RENEWAL
     assert not ClientIntelligence.objects.exists()
     again = run_sync(source)
     assert (again.items_written, again.items_unchanged, again.items_embedded) == (0, 3, 0)
@@ -128,11 +128,11 @@ def test_recorded_pages_are_followed_and_a_delta_of_nothing_is_empty(settings: A
 def test_every_thread_is_brought_once(box: GmailServer, settings: Any) -> None:
     box.mail.generated, box.mail.most = 60, 40
 
-    found = pages_of(fake_client(settings, box), gmail, "threads", FULL)
+    pages = pages_of(fake_client(settings, box), gmail, "threads", FULL)
 
-    assert item_ids(found) == {f"thread:{FIRST + number:x}" for number in range(60)}
-    assert len(page_items(found)) == 60
-    assert [page.capped for page in found] == [False] * len(found)
+    assert item_ids(pages) == {f"thread:{FIRST + number:x}" for number in range(60)}
+    assert len(page_items(pages)) == 60
+    assert [page.capped for page in pages] == [False] * len(pages)
     assert box.ledger.repeated == 0
 
 
@@ -149,20 +149,20 @@ def test_the_cap_keeps_the_newest_across_pages(
     settings.GMAIL_INITIAL_SYNC_MAX_THREADS = cap
     box.mail.generated, box.mail.most = there, 12
 
-    found = pages_of(fake_client(settings, box), gmail, "threads", FULL)
+    pages = pages_of(fake_client(settings, box), gmail, "threads", FULL)
 
-    kept = range(max(0, there - cap), there)
-    assert item_ids(found) == {f"thread:{FIRST + number:x}" for number in kept}
-    assert found[-1].capped is is_capped
+    newest = range(max(0, there - cap), there)
+    assert item_ids(pages) == {f"thread:{FIRST + number:x}" for number in newest}
+    assert pages[-1].capped is is_capped
 
 
 def test_a_hundred_thousand_threads_cost_no_more_than_the_cap(box: GmailServer, settings: Any) -> None:
     settings.GMAIL_INITIAL_SYNC_MAX_THREADS = 50
     box.mail.generated = 100_000
 
-    found = pages_of(fake_client(settings, box), gmail, "threads", FULL)
+    pages = pages_of(fake_client(settings, box), gmail, "threads", FULL)
 
-    assert (len(page_items(found)), found[-1].capped, box.ledger.sold) == (50, True, 50)
+    assert (len(page_items(pages)), pages[-1].capped, box.ledger.sold) == (50, True, 50)
 
 
 def test_a_thread_that_gets_mail_during_the_sync_is_not_missed(box: GmailServer, settings: Any) -> None:
@@ -170,10 +170,10 @@ def test_a_thread_that_gets_mail_during_the_sync_is_not_missed(box: GmailServer,
     last = f"{FIRST:x}"
     box.meanwhile(f"{GET}*", lambda: box.mail.put(last, message("late mail")), after=10)
 
-    found = pages_of(fake_client(settings, box), gmail, "threads", FULL)
+    pages = pages_of(fake_client(settings, box), gmail, "threads", FULL)
 
-    late = next(item for item in page_items(found) if item.external_id == f"thread:{last}")
-    assert len(page_items(found)) == 60
+    late = next(item for item in page_items(pages) if item.external_id == f"thread:{last}")
+    assert len(page_items(pages)) == 60
     assert "late mail" in gmail.map_record(late).text
 
 
@@ -182,10 +182,10 @@ def test_a_thread_that_goes_during_the_sync_is_told_as_gone(box: GmailServer, se
     last = f"{FIRST:x}"
     box.meanwhile("GET /gmail/v1/users/me/threads", lambda: box.mail.remove(last))
 
-    found = pages_of(fake_client(settings, box), gmail, "threads", FULL)
+    pages = pages_of(fake_client(settings, box), gmail, "threads", FULL)
 
-    assert len(item_ids(found)) == 2
-    assert item_ids(found, deleted=True) == {f"thread:{last}"}
+    assert len(item_ids(pages)) == 2
+    assert item_ids(pages, deleted=True) == {f"thread:{last}"}
 
 
 def test_a_delta_brings_what_came_changed_and_went(box: GmailServer, settings: Any) -> None:
@@ -200,12 +200,12 @@ def test_a_delta_brings_what_came_changed_and_went(box: GmailServer, settings: A
     box.mail.label(d, "SPAM")
     box.mail.label(e, "STARRED")
 
-    found = pages_of(client, gmail, "threads", DELTA, since)
+    pages = pages_of(client, gmail, "threads", DELTA, since)
 
-    assert item_ids(found) == {"thread:new1", f"thread:{a}"}  # a star changes nothing of a thread
-    assert item_ids(found, deleted=True) == {f"thread:{b}", f"thread:{c}", f"thread:{d}"}
+    assert item_ids(pages) == {"thread:new1", f"thread:{a}"}  # a star changes nothing of a thread
+    assert item_ids(pages, deleted=True) == {f"thread:{b}", f"thread:{c}", f"thread:{d}"}
     assert client.begin(DELTA) == {}
-    assert page_items(pages_of(client, gmail, "threads", DELTA, found[-1].cursor)) == []
+    assert page_items(pages_of(client, gmail, "threads", DELTA, pages[-1].cursor)) == []
 
 
 def test_what_comes_while_a_delta_is_read_is_in_the_next_one(box: GmailServer, settings: Any) -> None:
@@ -226,11 +226,11 @@ def test_drafts_are_not_read_and_a_thread_of_nothing_else_is_none(box: GmailServ
     box.mail.put("t", message("sent"), message("unfinished", labelIds=["DRAFT"]))
     box.mail.put("d", message("only a draft", labelIds=["DRAFT"]))
 
-    found = pages_of(fake_client(settings, box), gmail, "threads", FULL)
+    pages = pages_of(fake_client(settings, box), gmail, "threads", FULL)
 
-    (thread,) = (item for item in page_items(found) if not item.deleted)
+    (thread,) = (item for item in page_items(pages) if not item.deleted)
     assert "unfinished" not in gmail.map_record(thread).text
-    assert item_ids(found, deleted=True) == {"thread:d"}
+    assert item_ids(pages, deleted=True) == {"thread:d"}
 
 
 def test_a_history_that_is_too_old_is_expired(box: GmailServer, settings: Any) -> None:

@@ -169,11 +169,13 @@ JSON = st.recursive(
 @given(payload=st.dictionaries(st.sampled_from(["parts", "body", "headers", "mimeType", "filename"]), JSON))
 @hypothesis_settings(max_examples=60, deadline=None, database=None)
 def test_no_payload_breaks_the_reading_of_it(payload: dict[str, Any]) -> None:
-    told = threads.thread_payload({"id": "t", "messages": [{"id": "m", "internalDate": "1", "payload": payload}]})
+    stored_payload = threads.thread_payload(
+        {"id": "t", "messages": [{"id": "m", "internalDate": "1", "payload": payload}]}
+    )
 
-    assert told is not None
-    assert json.dumps(told)
-    gmail.map_record(gmail.thread_item(told))
+    assert stored_payload is not None
+    assert json.dumps(stored_payload)
+    gmail.map_record(gmail.thread_item(stored_payload))
 
 
 @pytest.mark.parametrize("wrong", ["", "soon", "-5", "9" * 20, "\uff11"])

@@ -10,7 +10,7 @@ import pytest
 
 from integrations.providers import CapabilityMissing, Children, RawItem, TokenRefused, google_drive
 from integrations.providers.id_listing import BATCH_SIZE
-from integrations.tests.provider_settings import TOKEN, fake_client, fixture_client, item_ids, page_items, pages_of
+from integrations.tests.provider_clients import TOKEN, fake_client, fixture_client, item_ids, page_items, pages_of
 from jobs.outcomes import Retryable, Wait
 from testing.fakes.faults import KINDS, Status
 from testing.fakes.google import DriveServer
@@ -26,7 +26,7 @@ FILES = "GET /drive/v3/files"
 
 
 @pytest.fixture
-def told(settings: Any) -> dict[str, RawItem]:
+def recorded(settings: Any) -> dict[str, RawItem]:
     """Everything that is recorded, by our ids."""
     return {item.external_id: item for item in fixture_client(settings, "google_drive").list("drive.files.list")}
 
@@ -50,8 +50,8 @@ def names(*numbers: int) -> set[str]:
 # What is stored
 
 
-def test_a_document_is_mapped_field_by_field(told: dict[str, RawItem]) -> None:
-    item = told[DOC]
+def test_a_document_is_mapped_field_by_field(recorded: dict[str, RawItem]) -> None:
+    item = recorded[DOC]
 
     record = google_drive.map_record(item)
 
@@ -72,9 +72,9 @@ def test_a_document_is_mapped_field_by_field(told: dict[str, RawItem]) -> None:
     assert "\r" not in record.text
 
 
-def test_a_sheet_is_its_rows(told: dict[str, RawItem]) -> None:
-    assert told[SHEET].document_type == "google_drive.sheet"
-    assert google_drive.map_record(told[SHEET]).text.splitlines()[:4] == [
+def test_a_sheet_is_its_rows(recorded: dict[str, RawItem]) -> None:
+    assert recorded[SHEET].document_type == "google_drive.sheet"
+    assert google_drive.map_record(recorded[SHEET]).text.splitlines()[:4] == [
         "Quote comparison Q1",
         "",
         "Carrier,Plan,Monthly premium,Deductible,Out-of-pocket maximum",
@@ -82,19 +82,19 @@ def test_a_sheet_is_its_rows(told: dict[str, RawItem]) -> None:
     ]
 
 
-def test_slides_are_found_as_documents_are(told: dict[str, RawItem]) -> None:
-    assert told[SLIDES].document_type == "google_drive.doc"
-    assert "Dental and vision move to one carrier." in google_drive.map_record(told[SLIDES]).text
+def test_slides_are_found_as_documents_are(recorded: dict[str, RawItem]) -> None:
+    assert recorded[SLIDES].document_type == "google_drive.doc"
+    assert "Dental and vision move to one carrier." in google_drive.map_record(recorded[SLIDES]).text
 
 
-def test_a_pdf_has_no_text_of_its_own(told: dict[str, RawItem]) -> None:
-    record = google_drive.map_record(told[AMENDMENT])
+def test_a_pdf_has_no_text_of_its_own(recorded: dict[str, RawItem]) -> None:
+    record = google_drive.map_record(recorded[AMENDMENT])
 
-    assert told[AMENDMENT].document_type == "google_drive.pdf"
+    assert recorded[AMENDMENT].document_type == "google_drive.pdf"
     assert (record.is_pdf, record.text, record.title) == (True, "", "Amendment 2026-3.pdf")
 
 
-def test_a_file_tells_of_no_client(told: dict[str, RawItem]) -> None:
+def test_a_file_tells_of_no_client(recorded: dict[str, RawItem]) -> None:
     assert google_drive.build_client(None, Children()) is None
 
 
@@ -119,8 +119,8 @@ def test_a_file_of_another_shape_is_no_item(wrong: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "link", ["javascript:alert(1)", "http://docs.google.com/x", "https://evil.example.com/", 7, None]
 )
-def test_a_link_that_does_not_lead_to_google_is_not_kept(told: dict[str, RawItem], link: object) -> None:
-    item = told[DOC]
+def test_a_link_that_does_not_lead_to_google_is_not_kept(recorded: dict[str, RawItem], link: object) -> None:
+    item = recorded[DOC]
     payload = {**item.payload, "webViewLink": link}
 
     assert google_drive.map_record(RawItem(item.external_id, item.document_type, payload)).url is None
@@ -148,13 +148,13 @@ def test_every_wanted_file_is_brought_once(drive: DriveServer, settings: Any) ->
     drive.drive.trash("thrown")
     drive.drive.most = 40
 
-    found = pages_of(fake_client(settings, drive), google_drive, "files", FULL)
+    pages = pages_of(fake_client(settings, drive), google_drive, "files", FULL)
 
-    assert item_ids(found) == names(*range(60))
-    assert len(page_items(found)) == 60
+    assert item_ids(pages) == names(*range(60))
+    assert len(page_items(pages)) == 60
     assert drive.ledger.repeated == 0
-    assert not any(page.capped for page in found)
-    assert max(len(page.items) for page in found) == BATCH_SIZE
+    assert not any(page.capped for page in pages)
+    assert max(len(page.items) for page in pages) == BATCH_SIZE
 
 
 @pytest.mark.parametrize(("cap", "is_capped"), [(20, True), (30, False), (31, False), (0, True)])
@@ -163,10 +163,10 @@ def test_the_cap_keeps_the_newest_across_pages(drive: DriveServer, settings: Any
     fill(drive, 30)
     drive.drive.most = 12
 
-    found = pages_of(fake_client(settings, drive), google_drive, "files", FULL)
+    pages = pages_of(fake_client(settings, drive), google_drive, "files", FULL)
 
-    assert item_ids(found) == names(*range(max(0, 30 - cap), 30))
-    assert found[-1].capped is is_capped
+    assert item_ids(pages) == names(*range(max(0, 30 - cap), 30))
+    assert pages[-1].capped is is_capped
 
 
 def test_a_listing_that_drive_calls_incomplete_buries_nothing(drive: DriveServer, settings: Any) -> None:
@@ -180,20 +180,20 @@ def test_a_file_that_changes_during_the_sync_is_not_missed(drive: DriveServer, s
     fill(drive, 60)
     drive.meanwhile(f"{FILES}/*/export", lambda: drive.drive.put("f000", "Its newest text."), after=10)
 
-    found = pages_of(fake_client(settings, drive), google_drive, "files", FULL)
+    pages = pages_of(fake_client(settings, drive), google_drive, "files", FULL)
 
-    (oldest,) = (item for item in page_items(found) if item.external_id == "file:f000")
+    (oldest,) = (item for item in page_items(pages) if item.external_id == "file:f000")
     assert oldest.payload["exported_text"] == "Its newest text."
-    assert len(page_items(found)) == 60
+    assert len(page_items(pages)) == 60
 
 
 def test_a_file_that_goes_during_the_sync_is_told_as_gone(drive: DriveServer, settings: Any) -> None:
     fill(drive, 3)
     drive.meanwhile(FILES, lambda: drive.drive.remove("f001"))
 
-    found = pages_of(fake_client(settings, drive), google_drive, "files", FULL)
+    pages = pages_of(fake_client(settings, drive), google_drive, "files", FULL)
 
-    assert (item_ids(found), item_ids(found, deleted=True)) == (names(0, 2), names(1))
+    assert (item_ids(pages), item_ids(pages, deleted=True)) == (names(0, 2), names(1))
 
 
 def test_a_delta_brings_what_came_changed_and_went(drive: DriveServer, settings: Any) -> None:
@@ -208,12 +208,12 @@ def test_a_delta_brings_what_came_changed_and_went(drive: DriveServer, settings:
     drive.drive.trash("f001")
     drive.drive.remove("f002")
 
-    found = pages_of(client, google_drive, "files", DELTA, since)
+    pages = pages_of(client, google_drive, "files", DELTA, since)
 
-    assert item_ids(found) == names(0, 6) | {"file:rows"}
-    assert item_ids(found, deleted=True) == names(1, 2)
+    assert item_ids(pages) == names(0, 6) | {"file:rows"}
+    assert item_ids(pages, deleted=True) == names(1, 2)
     assert client.begin(DELTA) == {}
-    assert page_items(pages_of(client, google_drive, "files", DELTA, found[-1].cursor)) == []
+    assert page_items(pages_of(client, google_drive, "files", DELTA, pages[-1].cursor)) == []
 
 
 def test_a_file_that_comes_back_from_the_bin_is_brought(drive: DriveServer, settings: Any) -> None:

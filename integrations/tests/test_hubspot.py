@@ -13,9 +13,9 @@ import pytest
 from integrations.models import ConnectedSource, SourceDocument
 from integrations.providers import CapabilityMissing, Children, Client, RawItem, TokenRefused, hubspot
 from integrations.providers.hubspot.rest import SearchCursor
-from integrations.tests import plain_text, sync_helpers
-from integrations.tests.invented.embedder import SpyEmbedder
-from integrations.tests.provider_settings import (
+from integrations.tests import python_rollup, sync_helpers
+from integrations.tests.fake_provider.embedder import SpyEmbedder
+from integrations.tests.provider_clients import (
     TOKEN,
     fake_client,
     fixture_client,
@@ -39,7 +39,7 @@ KIND = {kind.document_type: kind for kind in hubspot.OBJECT_TYPES.values()}
 
 
 @pytest.fixture
-def told(settings: Any) -> dict[str, RawItem]:
+def recorded(settings: Any) -> dict[str, RawItem]:
     """Everything that is recorded, by our ids."""
     client = fixture_client(settings, "hubspot")
     return {item.external_id: item for stream in hubspot.STREAMS for item in client.list(stream.method)}
@@ -51,17 +51,17 @@ def crm(db: None) -> Iterator[HubSpotServer]:
         yield server
 
 
-def client_of(told: dict[str, RawItem], own: str, *children: str) -> Client | None:
-    deals = plain_text.rollup_children(hubspot.ROLLUP, [stored_row(hubspot, told[child]) for child in children])
-    return hubspot.build_client(stored_row(hubspot, told[own]), deals)
+def client_of(recorded: dict[str, RawItem], own: str, *children: str) -> Client | None:
+    deals = python_rollup.rollup_children(hubspot.ROLLUP, [stored_row(hubspot, recorded[child]) for child in children])
+    return hubspot.build_client(stored_row(hubspot, recorded[own]), deals)
 
 
 def with_properties(item: RawItem, **properties: Any) -> RawItem:
     return replace(item, payload={**item.payload, "properties": {**item.payload["properties"], **properties}})
 
 
-def test_a_contact_is_mapped_field_by_field(told: dict[str, RawItem]) -> None:
-    item = told["contact:512"]
+def test_a_contact_is_mapped_field_by_field(recorded: dict[str, RawItem]) -> None:
+    item = recorded["contact:512"]
 
     record = hubspot.map_record(item)
 
@@ -79,7 +79,7 @@ def test_a_contact_is_mapped_field_by_field(told: dict[str, RawItem]) -> None:
         "Lifecycle stage: customer",
         "Industry: COMPUTER_SOFTWARE",
     ]
-    assert client_of(told, "contact:512") == Client(
+    assert client_of(recorded, "contact:512") == Client(
         "Biglytics",
         industry="COMPUTER_SOFTWARE",
         summary=None,
@@ -87,10 +87,13 @@ def test_a_contact_is_mapped_field_by_field(told: dict[str, RawItem]) -> None:
     )
 
 
-def test_a_company_is_mapped_field_by_field(told: dict[str, RawItem]) -> None:
-    item, summary = told["company:9001"], "Dashboards for hospital networks. Renews its employees' health plan every"
+def test_a_company_is_mapped_field_by_field(recorded: dict[str, RawItem]) -> None:
+    item, summary = (
+        recorded["company:9001"],
+        "Dashboards for hospital networks. Renews its employees' health plan every",
+    )
 
-    record, client = hubspot.map_record(item), client_of(told, "company:9001")
+    record, client = hubspot.map_record(item), client_of(recorded, "company:9001")
 
     assert item.document_type == "hubspot.company"
     assert (record.title, record.parent_external_id) == ("Biglytics", None)
@@ -115,8 +118,8 @@ def test_a_company_is_mapped_field_by_field(told: dict[str, RawItem]) -> None:
     )
 
 
-def test_a_deal_is_mapped_field_by_field_and_counts_for_its_primary_company(told: dict[str, RawItem]) -> None:
-    item = told["deal:70012"]
+def test_a_deal_is_mapped_field_by_field_and_counts_for_its_primary_company(recorded: dict[str, RawItem]) -> None:
+    item = recorded["deal:70012"]
 
     record = hubspot.map_record(item)
 
@@ -131,14 +134,14 @@ def test_a_deal_is_mapped_field_by_field_and_counts_for_its_primary_company(told
     ]
 
 
-def test_a_company_knows_its_open_deals_in_whichever_order_they_came(told: dict[str, RawItem]) -> None:
+def test_a_company_knows_its_open_deals_in_whichever_order_they_came(recorded: dict[str, RawItem]) -> None:
     deals = ("deal:70011", "deal:70012", "deal:70013")
 
-    found = [client_of(told, "company:9001", *order) for order in permutations(deals)]
+    actual = [client_of(recorded, "company:9001", *order) for order in permutations(deals)]
 
-    assert all(client == found[0] for client in found)
-    assert found[0] is not None
-    assert found[0].key_facts["open_deals"] == [
+    assert all(client == actual[0] for client in actual)
+    assert actual[0] is not None
+    assert actual[0].key_facts["open_deals"] == [
         {
             "name": "Biglytics dental add-on",
             "stage": "presentationscheduled",
@@ -153,19 +156,22 @@ def test_a_company_knows_its_open_deals_in_whichever_order_they_came(told: dict[
         },
     ]
     # Of the open one that changed last, though the one that was won changed later.
-    assert (found[0].key_facts["deal_stage"], found[0].key_facts["deal_amount"]) == ("presentationscheduled", "7250.75")
+    assert (actual[0].key_facts["deal_stage"], actual[0].key_facts["deal_amount"]) == (
+        "presentationscheduled",
+        "7250.75",
+    )
 
 
-def test_without_an_open_deal_the_last_one_tells_the_stage(told: dict[str, RawItem]) -> None:
-    client = client_of(told, "company:9003", "deal:70015")
+def test_without_an_open_deal_the_last_one_tells_the_stage(recorded: dict[str, RawItem]) -> None:
+    client = client_of(recorded, "company:9003", "deal:70015")
 
     assert client is not None
     assert client.key_facts["open_deals"] == []
     assert (client.key_facts["deal_stage"], client.key_facts["deal_amount"]) == ("closedlost", "3100.10")
 
 
-def test_no_deal_changes_the_text_a_company_is_found_by(told: dict[str, RawItem]) -> None:
-    alone, busy = client_of(told, "company:9001"), client_of(told, "company:9001", "deal:70011", "deal:70012")
+def test_no_deal_changes_the_text_a_company_is_found_by(recorded: dict[str, RawItem]) -> None:
+    alone, busy = client_of(recorded, "company:9001"), client_of(recorded, "company:9001", "deal:70011", "deal:70012")
 
     assert alone is not None
     assert busy is not None
@@ -185,21 +191,21 @@ def test_no_deal_changes_the_text_a_company_is_found_by(told: dict[str, RawItem]
     ],
 )
 def test_hubspots_own_flag_tells_an_open_deal(
-    told: dict[str, RawItem], stage: str, flag: str | None, is_open: bool
+    recorded: dict[str, RawItem], stage: str, flag: str | None, is_open: bool
 ) -> None:
-    item = with_properties(told["deal:70011"], dealstage=stage, hs_is_closed=flag)
+    item = with_properties(recorded["deal:70011"], dealstage=stage, hs_is_closed=flag)
 
     assert hubspot.map_record(item).facts["open"] is is_open
 
 
-def test_a_deal_with_unlabeled_companies_counts_for_one_of_them_always_the_same(told: dict[str, RawItem]) -> None:
+def test_a_deal_with_unlabeled_companies_counts_for_one_of_them_always_the_same(recorded: dict[str, RawItem]) -> None:
     unlabeled = [{"id": id, "type": "deal_to_company_unlabeled"} for id in ("9010", "9002", "9003")]
 
     parents = {
         hubspot.map_record(
             replace(
-                told["deal:70011"],
-                payload={**told["deal:70011"].payload, "associations": {"companies": {"results": list(order)}}},
+                recorded["deal:70011"],
+                payload={**recorded["deal:70011"].payload, "associations": {"companies": {"results": list(order)}}},
             )
         ).parent_external_id
         for order in permutations(unlabeled)
@@ -208,23 +214,23 @@ def test_a_deal_with_unlabeled_companies_counts_for_one_of_them_always_the_same(
     assert parents == {"company:9002"}
 
 
-def test_what_names_no_company_tells_of_no_client(told: dict[str, RawItem]) -> None:
-    assert client_of(told, "contact:530") is None
-    assert client_of(told, "deal:70016") is None
-    assert hubspot.build_client(None, Children([stored_row(hubspot, told["deal:70011"])])) is None
-    assert hubspot.map_record(told["deal:70016"]).parent_external_id is None
+def test_what_names_no_company_tells_of_no_client(recorded: dict[str, RawItem]) -> None:
+    assert client_of(recorded, "contact:530") is None
+    assert client_of(recorded, "deal:70016") is None
+    assert hubspot.build_client(None, Children([stored_row(hubspot, recorded["deal:70011"])])) is None
+    assert hubspot.map_record(recorded["deal:70016"]).parent_external_id is None
 
 
-def test_a_company_without_a_name_is_called_by_its_domain(told: dict[str, RawItem]) -> None:
-    client = client_of(told, "company:9007")
+def test_a_company_without_a_name_is_called_by_its_domain(recorded: dict[str, RawItem]) -> None:
+    client = client_of(recorded, "company:9007")
 
     assert client is not None
     assert client.client_name == "unnamed-prospect.example.com"
 
 
 @pytest.mark.parametrize("id", ["contact:512", "company:9001", "deal:70011"])
-def test_a_record_whose_every_property_is_null_is_taken(told: dict[str, RawItem], id: str) -> None:
-    empty = with_properties(told[id], **dict.fromkeys(told[id].payload["properties"]))
+def test_a_record_whose_every_property_is_null_is_taken(recorded: dict[str, RawItem], id: str) -> None:
+    empty = with_properties(recorded[id], **dict.fromkeys(recorded[id].payload["properties"]))
 
     record = hubspot.map_record(empty)
 
@@ -232,10 +238,12 @@ def test_a_record_whose_every_property_is_null_is_taken(told: dict[str, RawItem]
     assert hubspot.build_client(stored_row(hubspot, empty), Children()) is None
 
 
-def test_letters_of_any_script_stay_as_they_are_and_nuls_go(told: dict[str, RawItem]) -> None:
-    assert "Contact: 由美 佐藤" in hubspot.map_record(told["contact:534"]).text
-    assert hubspot.map_record(told["company:9003"]).title == "Nordlys Café & Rösterei"
-    assert hubspot.map_record(with_properties(told["company:9003"], name="Nord\x00lys\n\ud83d 1")).title == "Nordlys 1"
+def test_letters_of_any_script_stay_as_they_are_and_nuls_go(recorded: dict[str, RawItem]) -> None:
+    assert "Contact: 由美 佐藤" in hubspot.map_record(recorded["contact:534"]).text
+    assert hubspot.map_record(recorded["company:9003"]).title == "Nordlys Café & Rösterei"
+    assert (
+        hubspot.map_record(with_properties(recorded["company:9003"], name="Nord\x00lys\n\ud83d 1")).title == "Nordlys 1"
+    )
 
 
 @pytest.mark.parametrize("payload", [{}, {"id": "1"}, {"properties": {}}, {"id": "1", "properties": []}, {"id": {}}])
@@ -247,10 +255,10 @@ def test_a_payload_of_another_shape_is_a_value_error(document_type: str, payload
 
 @pytest.mark.parametrize("document_type", list(KIND))
 def test_a_property_that_is_no_text_is_a_value_error(document_type: str) -> None:
-    said = {name: {"value": "x"} for name in KIND[document_type].properties}
+    params = {name: {"value": "x"} for name in KIND[document_type].properties}
 
     with pytest.raises(ValueError, match="is no text"):
-        hubspot.map_record(RawItem("x:1", document_type, {"id": "1", "properties": said}))
+        hubspot.map_record(RawItem("x:1", document_type, {"id": "1", "properties": params}))
 
 
 def test_the_methods_of_the_spec_list_every_recorded_page_and_get_one(settings: Any) -> None:
@@ -272,9 +280,9 @@ def test_the_methods_of_the_spec_list_every_recorded_page_and_get_one(settings: 
 def test_a_recorded_delta_ends(settings: Any) -> None:
     client = fixture_client(settings, "hubspot")
 
-    found = {s.name: item_ids(pages_of(client, hubspot, s.name, DELTA, SINCE)) for s in hubspot.STREAMS}
+    pages = {s.name: item_ids(pages_of(client, hubspot, s.name, DELTA, SINCE)) for s in hubspot.STREAMS}
 
-    assert found == {"contacts": set(), "companies": {"company:9001"}, "deals": set()}
+    assert pages == {"contacts": set(), "companies": {"company:9001"}, "deals": set()}
 
 
 def test_a_full_listing_survives_what_changes_meanwhile(crm: HubSpotServer, settings: Any) -> None:
@@ -286,10 +294,10 @@ def test_a_full_listing_survives_what_changes_meanwhile(crm: HubSpotServer, sett
     crm.meanwhile("GET */companies", lambda: crm.change("companies", 2, name="Renamed"))
     crm.meanwhile("GET */companies", lambda: crm.archive("companies", 9), after=2)
 
-    found = pages_of(client, hubspot, "companies", FULL)
+    pages = pages_of(client, hubspot, "companies", FULL)
 
-    assert len(found) == 4
-    assert [item.external_id for item in page_items(found)] == before
+    assert len(pages) == 4
+    assert [item.external_id for item in page_items(pages)] == before
 
 
 def test_a_delta_brings_what_changed_since_and_a_little_more(crm: HubSpotServer, settings: Any) -> None:
@@ -297,10 +305,10 @@ def test_a_delta_brings_what_changed_since_and_a_little_more(crm: HubSpotServer,
     ages = [crm.add("contacts", {"email": "a@example.com"}, at=SINCE_MS + ms) for ms in (-60_001, -60_000, 0, 1)]
     client = fake_client(settings, crm)
 
-    found = pages_of(client, hubspot, "contacts", DELTA, SINCE)
+    pages = pages_of(client, hubspot, "contacts", DELTA, SINCE)
 
-    assert item_ids(found) == {f"contact:{id}" for id in ages[1:]}
-    assert all(item.payload["properties"]["lastmodifieddate"] for item in page_items(found))
+    assert item_ids(pages) == {f"contact:{id}" for id in ages[1:]}
+    assert all(item.payload["properties"]["lastmodifieddate"] for item in page_items(pages))
 
 
 @pytest.mark.parametrize("crowd", [0, 3, 9, 10, 11, 35])
@@ -315,9 +323,9 @@ def test_a_delta_past_the_cap_loses_none_of_those_that_changed_at_once(
         crm.add("companies", {"name": "Company"}, at=at)
     client = fake_client(settings, crm)
 
-    found = pages_of(client, hubspot, "companies", DELTA, SINCE)
+    pages = pages_of(client, hubspot, "companies", DELTA, SINCE)
 
-    assert item_ids(found) == {f"company:{id}" for id in crm.shelves["companies"].modified}
+    assert item_ids(pages) == {f"company:{id}" for id in crm.shelves["companies"].modified}
 
 
 def test_a_delta_loses_none_when_one_that_was_read_changes_again(crm: HubSpotServer, settings: Any) -> None:
@@ -325,10 +333,10 @@ def test_a_delta_loses_none_when_one_that_was_read_changes_again(crm: HubSpotSer
     first, *others = [crm.add("companies", {"name": "Company"}, at=SINCE_MS + number * 1000) for number in range(20)]
     crm.meanwhile("POST */search", lambda: crm.change("companies", first, name="Again", at=SINCE_MS + 60_000))
 
-    found = pages_of(fake_client(settings, crm), hubspot, "companies", DELTA, SINCE)
+    pages = pages_of(fake_client(settings, crm), hubspot, "companies", DELTA, SINCE)
 
-    assert item_ids(found) == {f"company:{id}" for id in (first, *others)}
-    names = [item.payload["properties"]["name"] for item in page_items(found) if item.external_id == f"company:{first}"]
+    assert item_ids(pages) == {f"company:{id}" for id in (first, *others)}
+    names = [item.payload["properties"]["name"] for item in page_items(pages) if item.external_id == f"company:{first}"]
     assert names == ["Company", "Again"]
 
 
@@ -348,8 +356,8 @@ def test_a_delta_brings_a_deal_in_the_form_of_a_listing(crm: HubSpotServer, sett
 
 def test_a_delta_does_not_take_associations_that_were_not_read_for_none(crm: HubSpotServer, settings: Any) -> None:
     crm.add("deals", {"dealname": "Deal"})
-    said = {"status": "COMPLETE", "results": [], "errors": [{"category": "INTERNAL_ERROR"}], "numErrors": 1}
-    crm.misbehave("POST */read", replace(KINDS["json-null"], change=lambda *_: as_json(said, 207)))
+    params = {"status": "COMPLETE", "results": [], "errors": [{"category": "INTERNAL_ERROR"}], "numErrors": 1}
+    crm.misbehave("POST */read", replace(KINDS["json-null"], change=lambda *_: as_json(params, 207)))
 
     with pytest.raises(Retryable):
         pages_of(fake_client(settings, crm), hubspot, "deals", DELTA, SINCE)
@@ -357,19 +365,19 @@ def test_a_delta_does_not_take_associations_that_were_not_read_for_none(crm: Hub
 
 def test_a_delta_tells_what_was_archived_or_merged_since(crm: HubSpotServer, settings: Any) -> None:
     settings.INGESTION_PAGE_SIZE = 2
-    made = [crm.add("contacts", {"email": "a@example.com"}, at=SINCE_MS - 10**9) for _ in range(9)]
-    for id in made[:3]:
+    created = [crm.add("contacts", {"email": "a@example.com"}, at=SINCE_MS - 10**9) for _ in range(9)]
+    for id in created[:3]:
         crm.archive("contacts", id, at=SINCE_MS - 10**8)
-    for id in made[3:6]:
+    for id in created[3:6]:
         crm.archive("contacts", id, at=SINCE_MS + 5)
-    crm.merge("contacts", winner=made[6], loser=made[7])
+    crm.merge("contacts", winner=created[6], loser=created[7])
 
-    found = pages_of(fake_client(settings, crm), hubspot, "contacts", DELTA, SINCE)
+    pages = pages_of(fake_client(settings, crm), hubspot, "contacts", DELTA, SINCE)
 
-    assert item_ids(found) == {f"contact:{made[6]}"}
-    assert item_ids(found, deleted=True) == {f"contact:{id}" for id in (*made[3:6], made[7])}
-    gone = {item.external_id: item.source_updated_at for item in page_items(found) if item.deleted}
-    assert gone[f"contact:{made[3]}"] == datetime.fromtimestamp((SINCE_MS + 5) / 1000, UTC)
+    assert item_ids(pages) == {f"contact:{created[6]}"}
+    assert item_ids(pages, deleted=True) == {f"contact:{id}" for id in (*created[3:6], created[7])}
+    gone = {item.external_id: item.source_updated_at for item in page_items(pages) if item.deleted}
+    assert gone[f"contact:{created[3]}"] == datetime.fromtimestamp((SINCE_MS + 5) / 1000, UTC)
 
 
 def test_a_delta_without_a_cursor_asks_for_all(crm: HubSpotServer, settings: Any) -> None:
@@ -382,9 +390,9 @@ def test_a_version_by_date_is_asked_at_its_own_paths(db: None, settings: Any) ->
     where: dict[str, Any] = {"objects_path": "/crm/objects/2026-03", "associations_path": "/crm/associations/2026-03"}
 
     with HubSpotServer(companies=1, deals=1, **where) as server:
-        found = pages_of(fake_client(settings, server, **where), hubspot, "deals", DELTA, "2026-01-01T00:00:00Z")
+        pages = pages_of(fake_client(settings, server, **where), hubspot, "deals", DELTA, "2026-01-01T00:00:00Z")
 
-    assert [hubspot.map_record(item).parent_external_id for item in page_items(found)] == ["company:1"]
+    assert [hubspot.map_record(item).parent_external_id for item in page_items(pages)] == ["company:1"]
 
 
 SHAPELESS = (
@@ -470,7 +478,7 @@ def test_what_is_recorded_lands_in_both_tables_and_a_second_sync_changes_nothing
     settings.INTEGRATIONS_USE_FIXTURES = True
     source = ConnectedSource.objects.create(user_id=ana.id, provider="hubspot", account="recorded")
 
-    first, asked = run_sync(source), len(model.texts)
+    first, calls = run_sync(source), len(model.texts)
     rows, clients = everything(source), sync_helpers.client_values(source)
     second, delta = run_sync(source), run_sync(source, DELTA)
 
@@ -482,12 +490,12 @@ def test_what_is_recorded_lands_in_both_tables_and_a_second_sync_changes_nothing
     assert named["contact:513"] == ("Harbor Street Clinic", None)
     assert (second.items_written, second.items_unchanged, second.items_deleted) == (0, 20, 0)
     assert (delta.status, delta.items_seen, delta.items_written) == ("completed", 1, 0)
-    assert len(model.texts) == asked
+    assert len(model.texts) == calls
     assert (everything(source), sync_helpers.client_values(source)) == (rows, clients)
 
 
 def everything(source: ConnectedSource) -> dict[str, list[tuple[str, str]]]:
-    found: dict[str, list[tuple[str, str]]] = {}
+    actual: dict[str, list[tuple[str, str]]] = {}
     for row in SourceDocument.objects.filter(source=source, deleted_at=None).order_by("external_id"):
-        found.setdefault(row.document_type, []).append((row.external_id, row.text))
-    return found
+        actual.setdefault(row.document_type, []).append((row.external_id, row.text))
+    return actual

@@ -84,11 +84,11 @@ def test_one_session_serves_all_calls_of_a_page(server: McpServer, tools: McpToo
 def test_money_keeps_its_digits(server: McpServer, tools: McpTools, structured: bool) -> None:
     server.structured = structured
 
-    said = call(tools)
+    params = call(tools)
 
     server.structured = True
-    assert said["price"] == Decimal("239.1")
-    assert isinstance(said["price"], Decimal)
+    assert params["price"] == Decimal("239.1")
+    assert isinstance(params["price"], Decimal)
 
 
 def test_what_is_no_object_comes_as_texts(tools: McpTools) -> None:
@@ -132,7 +132,7 @@ def test_5xx_is_tried_again(server: McpServer, tools: McpTools, status: int) -> 
 
 
 @pytest.mark.parametrize(
-    ("told", "expected", "code"),
+    ("payload", "expected", "code"),
     [
         ('{"status": "error", "category": "EXPIRED_AUTHENTICATION", "message": "%s"}', TokenRefused, None),
         ("Error: Request failed with status code 401: %s", TokenRefused, None),
@@ -144,9 +144,9 @@ def test_5xx_is_tried_again(server: McpServer, tools: McpTools, status: int) -> 
     ],
 )
 def test_of_a_tools_own_error_only_the_code_is_kept(
-    server: McpServer, tools: McpTools, told: str, expected: type[Exception], code: str | None
+    server: McpServer, tools: McpTools, payload: str, expected: type[Exception], code: str | None
 ) -> None:
-    server.misbehave("tool echo", Fault(told=told.replace("%s", PROSE)))
+    server.misbehave("tool echo", Fault(told=payload.replace("%s", PROSE)))
 
     error = outcome(tools)
 
@@ -227,13 +227,13 @@ def test_older_servers_answer_by_streams_in_sessions(settings: LazySettings) -> 
         lead_to(server.url, settings)
         tools = McpTools(ConnectedSource(id=uuid4(), provider="gmail"), TOKEN)
 
-        said = call(tools, text="a")
+        params = call(tools, text="a")
         assert call(tools, "large")
         server.misbehave("tools/call *", Fault(status=429, headers={"Retry-After": "7"}))
         held = outcome(tools)
         tools.close()
 
-    assert said["said"] == {"text": "a"}
+    assert params["said"] == {"text": "a"}
     assert isinstance(held, Wait)
     assert "GET" not in server.requests
     assert server.requests[-1] == "DELETE"  # the session is not left behind
@@ -248,7 +248,7 @@ def test_nothing_of_a_call_is_logged(server: McpServer, tools: McpTools, caplog:
         call(tools, text=PROSE)
 
     ours = [record for record in caplog.records if not record.name.startswith(("asyncio", "uvicorn"))]
-    told = " ".join(record.getMessage() for record in ours)
-    assert TOKEN not in told
-    assert PROSE not in told
+    payload = " ".join(record.getMessage() for record in ours)
+    assert TOKEN not in payload
+    assert PROSE not in payload
     assert not [record for record in ours if record.name.startswith(("mcp", "httpx", "httpcore"))]

@@ -74,7 +74,7 @@ def test_a_renamed_argument_is_named(request: pytest.FixtureRequest, name: str, 
     with pytest.raises(CapabilityMissing, match=rf"^{tool}\.{argument}$"):
         sync_items(account.client("mcp"))
 
-    assert not [asked for called, asked in account.server.calls if called == tool]
+    assert not [arguments for called, arguments in account.server.calls if called == tool]
 
 
 def test_a_new_required_argument_is_named(gmail: Account) -> None:
@@ -106,7 +106,7 @@ def test_an_argument_of_another_type_is_named(hubspot: Account) -> None:
 
 
 def test_a_server_that_tells_nothing_of_a_deals_company_is_not_believed(hubspot: Account) -> None:
-    def act(said: dict[str, Any]) -> dict[str, Any]:
+    def act(params: dict[str, Any]) -> dict[str, Any]:
         return {"results": [{"id": 1, "properties": {"dealname": "Deal", "amount": None}}], "total": 1}
 
     was = hubspot.server.tools["search_crm_objects"]

@@ -17,9 +17,9 @@ from integrations.oauth import token_vault
 from integrations.providers import FailedItem, Page
 from integrations.providers.google_drive import rest
 from integrations.sync import page_worker, pgmq_consumer
-from integrations.tests.invented.embedder import SpyEmbedder
-from integrations.tests.invented.rest import Account
-from integrations.tests.provider_settings import TOKEN, fake_client
+from integrations.tests.fake_provider.embedder import SpyEmbedder
+from integrations.tests.fake_provider.rest import Account
+from integrations.tests.provider_clients import TOKEN, fake_client
 from integrations.tests.sync_helpers import DELTA, FULL, item, row, run_page, run_sync, start_sync, stored_rows
 from testing.error_codes import error_code
 from testing.fakes.faults import Status
@@ -64,11 +64,11 @@ def mails(box: GmailServer, ana: Person) -> ConnectedSource:
 
 
 def _connected(person: Person, provider: str) -> ConnectedSource:
-    made: ConnectedSource = ConnectedSource.objects.create(user_id=person.id, provider=provider)
-    made.access_token_vault_id = token_vault.store_token(made, "access", TOKEN)
-    made.token_expires_at = timezone.now() + timedelta(hours=1)
-    made.save()
-    return made
+    source: ConnectedSource = ConnectedSource.objects.create(user_id=person.id, provider=provider)
+    source.access_token_vault_id = token_vault.store_token(source, "access", TOKEN)
+    source.token_expires_at = timezone.now() + timedelta(hours=1)
+    source.save()
+    return source
 
 
 def _there(source: ConnectedSource) -> set[str]:

@@ -1,4 +1,4 @@
-"""Uploaded documents that perhaps no record refers to: withdrawn whoever dies when, and never under a record."""
+"""Orphaned imports: deleted whatever worker died when, and never while a record refers to them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from integrations.models import ConnectedSource, IngestionJob, SourceDocument, U
 from integrations.providers import provider_module
 from integrations.records import pdf_import
 from integrations.sync import page_worker, pgmq, sync_jobs
-from integrations.tests.invented.rest import Account
-from integrations.tests.provider_settings import NOBODY
+from integrations.tests.fake_provider.rest import Account
+from integrations.tests.provider_clients import NOBODY
 from integrations.tests.sync_helpers import DELTA, item, row, run_page, run_sync, start_sync
 from integrations.transports import make_client
 from testing.pdfs import text_pdf
@@ -31,7 +31,7 @@ FIRST, SECOND = text_pdf("first"), text_pdf("second")
 
 @pytest.fixture
 def deal(account: Account, source: ConnectedSource) -> SourceDocument:
-    """A PDF in the source, synced."""
+    """Return a synced PDF of the source."""
     show(account, FIRST)
     run_sync(source)
     return row(source, "deal:1")
@@ -40,8 +40,8 @@ def deal(account: Account, source: ConnectedSource) -> SourceDocument:
 @pytest.fixture
 def another(account: Account, ana: Person) -> ConnectedSource:
     """Another source of hers."""
-    made: ConnectedSource = ConnectedSource.objects.create(user_id=ana.id, provider="hubspot", account="another")
-    return made
+    source: ConnectedSource = ConnectedSource.objects.create(user_id=ana.id, provider="hubspot", account="another")
+    return source
 
 
 def show(account: Account, content: bytes, external_id: str = "deal:1", at: int = 1) -> None:
@@ -52,9 +52,9 @@ def show(account: Account, content: bytes, external_id: str = "deal:1", at: int 
 
 def pass_on(source: ConnectedSource, job_id: UUID, external_id: str = "deal:1") -> UUID:
     """Do what a worker does before it writes a record."""
-    found, provider = item(external_id, is_pdf=True), provider_module(source.provider)
-    client, record = make_client(source, "recorded"), provider.map_record(found)
-    passed_on = pdf_import.import_pdf(source=source, client=client, item=found, record=record, job_id=job_id)
+    actual, provider = item(external_id, is_pdf=True), provider_module(source.provider)
+    client, record = make_client(source, "recorded"), provider.map_record(actual)
+    passed_on = pdf_import.import_pdf(source=source, client=client, item=actual, record=record, job_id=job_id)
     assert passed_on is not None
     return passed_on
 
@@ -105,9 +105,9 @@ def _refuse_deletions() -> None:
             CREATE TRIGGER refused BEFORE DELETE ON documents FOR EACH ROW EXECUTE FUNCTION refuse();""")
 
 
-def _away(said: str) -> None:
+def _away(params: str) -> None:
     with connection.cursor() as cursor:
-        cursor.execute("SELECT set_config('accessa.away', %s, false)", [said])
+        cursor.execute("SELECT set_config('accessa.away', %s, false)", [params])
 
 
 @pytest.mark.parametrize("why", ["forget", "tombstone", "sweep", "replace"])

@@ -16,9 +16,9 @@ from integrations.providers import FailedItem, Page, TokenRefused
 from integrations.records import pdf_import
 from integrations.sync import page_worker, pgmq, pgmq_consumer, sync_jobs
 from integrations.sync.pgmq import PGMQ, QUEUE
-from integrations.tests.invented import BUG
-from integrations.tests.invented.embedder import SpyEmbedder
-from integrations.tests.invented.rest import Account
+from integrations.tests.fake_provider import BUG
+from integrations.tests.fake_provider.embedder import SpyEmbedder
+from integrations.tests.fake_provider.rest import Account
 from integrations.tests.sync_helpers import DELTA, FULL, client, item, row, run_page, run_sync, start_sync, stored_rows
 from jobs import failpoints
 from jobs.cluster import shared_memory
@@ -67,7 +67,7 @@ def test_a_full_sync_reads_every_page_of_every_stream_and_begins_before_the_firs
     job = run_sync(source)
 
     source.refresh_from_db()
-    assert [asked[0] + (asked[3] or "") for asked in account.asked] == [
+    assert [request[0] + (request[3] or "") for request in account.requests] == [
         "companies", "companies1", "companies2", "deals",
     ]  # fmt: skip
     assert source.cursor == {"companies": "then", "deals": "then"}
@@ -81,12 +81,12 @@ def test_a_delta_asks_from_the_sources_cursor_on_and_moves_it(account: Account, 
     account.begun = {"companies": 1, "deals": 1}
     run_sync(source)
     account.begun = {"companies": 2, "deals": 2}
-    account.asked.clear()
+    account.requests.clear()
 
     job = run_sync(source, DELTA)
 
     source.refresh_from_db()
-    assert account.asked == [("companies", "delta_sync", 1, None), ("deals", "delta_sync", 1, None)]
+    assert account.requests == [("companies", "delta_sync", 1, None), ("deals", "delta_sync", 1, None)]
     assert source.cursor == {"companies": 2, "deals": 2}
     assert job.kind == DELTA
 
@@ -153,11 +153,11 @@ def test_a_page_that_is_closed_already_is_no_work(account: Account, source: Conn
     message = pgmq.read_message()
     assert message is not None
     page_worker.run_page(message)
-    account.asked.clear()
+    account.requests.clear()
 
     page_worker.run_page(message)
 
-    assert not account.asked
+    assert not account.requests
     assert IngestionJob.objects.get(source=source).page == 1
 
 

@@ -15,9 +15,9 @@ import pytest
 from integrations.models import ConnectedSource, SourceDocument
 from integrations.providers import CapabilityMissing, Client, RawItem, TokenRefused, quickbooks
 from integrations.providers.quickbooks import rest
-from integrations.tests import plain_text, sync_helpers
-from integrations.tests.invented.embedder import SpyEmbedder
-from integrations.tests.provider_settings import (
+from integrations.tests import python_rollup, sync_helpers
+from integrations.tests.fake_provider.embedder import SpyEmbedder
+from integrations.tests.provider_clients import (
     TOKEN,
     fake_client,
     fixture_client,
@@ -40,7 +40,7 @@ OF_SONNENSCHEIN = tuple(f"invoice:{id}" for id in (60, 71, 82, 95, 104, 118, 130
 
 
 @pytest.fixture
-def told(settings: Any) -> dict[str, RawItem]:
+def recorded(settings: Any) -> dict[str, RawItem]:
     """Everything that is recorded, by our ids."""
     client = fixture_client(settings, "quickbooks")
     return {item.external_id: item for stream in quickbooks.STREAMS for item in client.list(stream.method)}
@@ -52,12 +52,12 @@ def books(db: None) -> Iterator[IntuitServer]:
         yield server
 
 
-def client_of(told: dict[str, RawItem], own: str, *children: str) -> Client | None:
-    return rolled(stored_row(quickbooks, told[own]), *[stored_row(quickbooks, told[each]) for each in children])
+def client_of(recorded: dict[str, RawItem], own: str, *children: str) -> Client | None:
+    return rolled(stored_row(quickbooks, recorded[own]), *[stored_row(quickbooks, recorded[each]) for each in children])
 
 
 def rolled(own: SourceDocument | None, *documents: SourceDocument) -> Client | None:
-    return quickbooks.build_client(own, plain_text.rollup_children(quickbooks.ROLLUP, documents))
+    return quickbooks.build_client(own, python_rollup.rollup_children(quickbooks.ROLLUP, documents))
 
 
 def invoice(id: int, total: str | None, date: str = "2026-01-01") -> SourceDocument:
@@ -69,8 +69,8 @@ def ago(**time: float) -> str:
     return (datetime.now(UTC) - timedelta(**time)).isoformat()
 
 
-def test_a_customer_is_mapped_field_by_field(told: dict[str, RawItem]) -> None:
-    item = told["customer:3"]
+def test_a_customer_is_mapped_field_by_field(recorded: dict[str, RawItem]) -> None:
+    item = recorded["customer:3"]
 
     record = quickbooks.map_record(item)
 
@@ -88,7 +88,7 @@ def test_a_customer_is_mapped_field_by_field(told: dict[str, RawItem]) -> None:
         "Website: https://coolcars.example.com",
         "Billing address: 65 Ocean Dr., Unit 4, Half Moon Bay, CA 94213",
     ]
-    assert client_of(told, "customer:3") == Client(
+    assert client_of(recorded, "customer:3") == Client(
         "Cool Cars Leasing LLC",
         key_facts={
             "ar_balance": Decimal(0),
@@ -99,8 +99,8 @@ def test_a_customer_is_mapped_field_by_field(told: dict[str, RawItem]) -> None:
     )
 
 
-def test_an_invoice_is_mapped_field_by_field_and_counts_for_its_customer(told: dict[str, RawItem]) -> None:
-    item = told["invoice:130"]
+def test_an_invoice_is_mapped_field_by_field_and_counts_for_its_customer(recorded: dict[str, RawItem]) -> None:
+    item = recorded["invoice:130"]
 
     record = quickbooks.map_record(item)
 
@@ -123,15 +123,15 @@ def test_an_invoice_is_mapped_field_by_field_and_counts_for_its_customer(told: d
     ]
 
 
-def test_a_customer_without_a_company_is_called_by_its_own_name(told: dict[str, RawItem]) -> None:
-    blank = replace(told["customer:3"], payload={**told["customer:3"].payload, "CompanyName": " "})
-    clients = client_of(told, "customer:2"), rolled(stored_row(quickbooks, blank))
+def test_a_customer_without_a_company_is_called_by_its_own_name(recorded: dict[str, RawItem]) -> None:
+    blank = replace(recorded["customer:3"], payload={**recorded["customer:3"].payload, "CompanyName": " "})
+    clients = client_of(recorded, "customer:2"), rolled(stored_row(quickbooks, blank))
 
     assert [client and client.client_name for client in clients] == ["Bill's Windsurf Rentals", "Cool Cars"]
 
 
-def test_a_customer_knows_its_last_five_invoices_and_the_sum_of_all(told: dict[str, RawItem]) -> None:
-    client = client_of(told, "customer:24", *OF_SONNENSCHEIN)
+def test_a_customer_knows_its_last_five_invoices_and_the_sum_of_all(recorded: dict[str, RawItem]) -> None:
+    client = client_of(recorded, "customer:24", *OF_SONNENSCHEIN)
 
     assert client is not None
     assert [each["number"] for each in client.key_facts["invoice_history"]] == ["1037", "1031", "1024", "1019", "1011"]
@@ -146,41 +146,41 @@ def test_a_customer_knows_its_last_five_invoices_and_the_sum_of_all(told: dict[s
     assert client.key_facts["total_lifetime_value"] == Decimal("931.77")
 
 
-def test_the_order_in_which_invoices_came_does_not_matter(told: dict[str, RawItem]) -> None:
-    found = [client_of(told, "customer:24", *order) for order in permutations(OF_SONNENSCHEIN[2:])]
+def test_the_order_in_which_invoices_came_does_not_matter(recorded: dict[str, RawItem]) -> None:
+    actual = [client_of(recorded, "customer:24", *order) for order in permutations(OF_SONNENSCHEIN[2:])]
 
-    assert all(client == found[0] for client in found)
+    assert all(client == actual[0] for client in actual)
 
 
-def test_of_invoices_of_one_day_the_higher_number_is_the_later(told: dict[str, RawItem]) -> None:
+def test_of_invoices_of_one_day_the_higher_number_is_the_later(recorded: dict[str, RawItem]) -> None:
     invoices = [invoice(id, "1") for id in (9, 10, 100, 99, 11, 8)]
 
     for _ in range(5):
         random.shuffle(invoices)
-        client = rolled(stored_row(quickbooks, told["customer:1"]), *invoices)
+        client = rolled(stored_row(quickbooks, recorded["customer:1"]), *invoices)
         assert client is not None
         assert [each["number"] for each in client.key_facts["invoice_history"]] == ["100", "99", "11", "10", "9"]
 
 
-def test_money_is_summed_to_the_last_digit(told: dict[str, RawItem]) -> None:
+def test_money_is_summed_to_the_last_digit(recorded: dict[str, RawItem]) -> None:
     totals = ["0.1"] * 1000 + ["0.2", "99999999999999999999.01", None, "-5.30", "1E+2"]
     invoices = [invoice(id, total) for id, total in enumerate(totals)]
 
-    client = rolled(stored_row(quickbooks, told["customer:1"]), *invoices)
+    client = rolled(stored_row(quickbooks, recorded["customer:1"]), *invoices)
 
     assert client is not None
     assert client.key_facts["total_lifetime_value"] == Decimal("100000000000000000193.91")
 
 
-def test_money_keeps_the_digits_it_came_with(told: dict[str, RawItem]) -> None:
-    assert told["invoice:60"].payload["TotalAmt"] == Decimal("100.10")
-    assert quickbooks.map_record(told["invoice:60"]).facts["total"] == "100.10"
+def test_money_keeps_the_digits_it_came_with(recorded: dict[str, RawItem]) -> None:
+    assert recorded["invoice:60"].payload["TotalAmt"] == Decimal("100.10")
+    assert quickbooks.map_record(recorded["invoice:60"]).facts["total"] == "100.10"
 
 
-def test_no_invoice_and_no_payment_changes_the_text_a_customer_is_found_by(told: dict[str, RawItem]) -> None:
-    item = told["customer:24"]
+def test_no_invoice_and_no_payment_changes_the_text_a_customer_is_found_by(recorded: dict[str, RawItem]) -> None:
+    item = recorded["customer:24"]
     paid = replace(item, payload={**item.payload, "Balance": Decimal("0.00")})
-    owing, client = client_of(told, "customer:24"), rolled(stored_row(quickbooks, paid), invoice(1, "5"))
+    owing, client = client_of(recorded, "customer:24"), rolled(stored_row(quickbooks, paid), invoice(1, "5"))
 
     assert owing is not None
     assert client is not None
@@ -192,22 +192,22 @@ def test_no_invoice_and_no_payment_changes_the_text_a_customer_is_found_by(told:
     assert quickbooks.map_record(item).text == quickbooks.map_record(paid).text
 
 
-def test_an_invoice_alone_tells_of_no_client(told: dict[str, RawItem]) -> None:
-    assert client_of(told, "invoice:130") is None
-    assert rolled(None, stored_row(quickbooks, told["invoice:130"])) is None
+def test_an_invoice_alone_tells_of_no_client(recorded: dict[str, RawItem]) -> None:
+    assert client_of(recorded, "invoice:130") is None
+    assert rolled(None, stored_row(quickbooks, recorded["invoice:130"])) is None
 
 
 @pytest.mark.parametrize("id", ["customer:24", "invoice:130"])
-def test_an_entity_whose_every_field_is_null_or_absent_is_taken(told: dict[str, RawItem], id: str) -> None:
-    for payload in ({"Id": "1"}, {**dict.fromkeys(told[id].payload), "Id": "1"}):
-        empty = replace(told[id], payload=payload)
+def test_an_entity_whose_every_field_is_null_or_absent_is_taken(recorded: dict[str, RawItem], id: str) -> None:
+    for payload in ({"Id": "1"}, {**dict.fromkeys(recorded[id].payload), "Id": "1"}):
+        empty = replace(recorded[id], payload=payload)
 
         assert quickbooks.map_record(empty).text == ""
         assert rolled(stored_row(quickbooks, empty)) is None
 
 
-def test_letters_of_any_script_stay_as_they_are(told: dict[str, RawItem]) -> None:
-    text = quickbooks.map_record(told["customer:8"]).text
+def test_letters_of_any_script_stay_as_they_are(recorded: dict[str, RawItem]) -> None:
+    text = quickbooks.map_record(recorded["customer:8"]).text
 
     assert "Customer: Kōdō Taiko Schule\n" in text
     assert "Contact: Jürgen Weiß" in text
@@ -270,9 +270,9 @@ def test_a_full_listing_brings_all_in_whatever_order_ids_are(
     for number in range(25):
         books.add("Customer", {"DisplayName": f"Customer {number}", "Active": number % 5 > 0})
 
-    found = pages_of(fake_client(settings, books, REALM), quickbooks, "customers", FULL)
+    pages = pages_of(fake_client(settings, books, REALM), quickbooks, "customers", FULL)
 
-    assert item_ids(found) == {f"customer:{id}" for id in range(1, 26)}
+    assert item_ids(pages) == {f"customer:{id}" for id in range(1, 26)}
 
 
 @pytest.mark.parametrize("deletions", [1, 10, 11, 30])
@@ -280,17 +280,17 @@ def test_a_full_listing_loses_none_when_others_are_deleted_meanwhile(
     books: IntuitServer, settings: Any, deletions: int
 ) -> None:
     settings.INGESTION_PAGE_SIZE = 20
-    made = [books.add("Invoice", {"DocNumber": str(number)}) for number in range(100)]
+    created = [books.add("Invoice", {"DocNumber": str(number)}) for number in range(100)]
 
     def delete() -> None:
-        for id in made[30 - deletions : 30]:
+        for id in created[30 - deletions : 30]:
             books.delete("Invoice", id)
 
     books.meanwhile("GET */query", delete, after=2)
 
-    found = pages_of(fake_client(settings, books, REALM), quickbooks, "invoices", FULL)
+    pages = pages_of(fake_client(settings, books, REALM), quickbooks, "invoices", FULL)
 
-    assert item_ids(found) == {f"invoice:{id}" for id in made}
+    assert item_ids(pages) == {f"invoice:{id}" for id in created}
 
 
 def test_a_delta_tells_what_changed_and_what_was_deleted_since(books: IntuitServer, settings: Any) -> None:
@@ -313,10 +313,10 @@ def test_the_next_delta_begins_at_quickbooks_own_time(books: IntuitServer, setti
     for _ in range(9):
         books.add("Customer", {})
 
-    found = pages_of(fake_client(settings, books, REALM), quickbooks, "customers", kind, ago(minutes=1))
+    pages = pages_of(fake_client(settings, books, REALM), quickbooks, "customers", kind, ago(minutes=1))
 
-    assert abs(datetime.fromisoformat(found[0].cursor) - datetime.now(UTC)) < timedelta(minutes=1)
-    assert [page.cursor for page in found[1:]] == [None] * (len(found) - 1)  # what changed since the first page counts
+    assert abs(datetime.fromisoformat(pages[0].cursor) - datetime.now(UTC)) < timedelta(minutes=1)
+    assert [page.cursor for page in pages[1:]] == [None] * (len(pages) - 1)  # what changed since the first page counts
 
 
 def test_a_delta_that_may_have_left_something_out_is_expired(books: IntuitServer, settings: Any) -> None:
@@ -367,7 +367,7 @@ def test_what_is_recorded_lands_in_both_tables_and_a_second_sync_changes_nothing
     settings.INTEGRATIONS_USE_FIXTURES = True
     source = ConnectedSource.objects.create(user_id=ana.id, provider="quickbooks", account="recorded")
 
-    first, asked = run_sync(source), len(model.texts)
+    first, calls = run_sync(source), len(model.texts)
     clients = sync_helpers.client_values(source)
     second, delta = run_sync(source), run_sync(source, DELTA)
 
@@ -382,7 +382,7 @@ def test_what_is_recorded_lands_in_both_tables_and_a_second_sync_changes_nothing
     assert SourceDocument.objects.get(source=source, external_id="invoice:130").parent_external_id == "customer:24"
     assert (second.items_written, second.items_unchanged, second.items_deleted) == (0, 16, 0)
     assert (delta.status, delta.items_written, delta.items_deleted) == ("completed", 0, 0)
-    assert len(model.texts) == asked
+    assert len(model.texts) == calls
     assert sync_helpers.client_values(source) == clients
 
 

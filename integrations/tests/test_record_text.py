@@ -27,7 +27,7 @@ def test_normalizing_twice_changes_nothing(raw: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("raw", "kept"),
+    ("raw", "text"),
     [
         ("  a \t b\r\nc\rd ", "a b\nc\nd"),
         ("a\n \n\n \nb", "a\n\nb"),
@@ -36,8 +36,8 @@ def test_normalizing_twice_changes_nothing(raw: str) -> None:
         (" \n\x00 ", ""),
     ],
 )
-def test_runs_of_spaces_and_blank_lines_are_one(raw: str, kept: str) -> None:
-    assert normalize_text(raw) == kept
+def test_runs_of_spaces_and_blank_lines_are_one(raw: str, text: str) -> None:
+    assert normalize_text(raw) == text
 
 
 def test_what_looks_the_same_has_the_same_sha() -> None:
@@ -50,7 +50,7 @@ def test_a_long_text_is_cut_to_what_every_model_takes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "stored"),
+    ("payload", "stored"),
     [
         ({"a": Decimal("239.00"), "b": Decimal("1E+3")}, '{"a":239.00,"b":1E+3}'),
         ({"a": "x\x00y", "b\x00": 1}, '{"a":"xy","b":1}'),
@@ -59,23 +59,23 @@ def test_a_long_text_is_cut_to_what_every_model_takes() -> None:
         ({"a": [None, True, {"b": "é"}]}, '{"a":[null,true,{"b":"é"}]}'),
     ],
 )
-def test_payloads_are_stored_as_they_were_told(told: dict[str, Any], stored: str) -> None:
-    assert dump_json(told) == stored
+def test_payloads_are_stored_as_they_were_told(payload: dict[str, Any], stored: str) -> None:
+    assert dump_json(payload) == stored
 
 
-@pytest.mark.parametrize("told", [{"a": object()}, {"a": Decimal("NaN")}, {"a": {1, 2}}])
-def test_what_is_no_json_is_refused(told: dict[str, Any]) -> None:
+@pytest.mark.parametrize("payload", [{"a": object()}, {"a": Decimal("NaN")}, {"a": {1, 2}}])
+def test_what_is_no_json_is_refused(payload: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="not JSON"):
-        dump_json(told)
+        dump_json(payload)
 
 
 def test_a_payload_that_is_nested_too_deeply_is_refused() -> None:
-    told: Any = []
+    payload: Any = []
     for _ in range(5_000):
-        told = [told]
+        payload = [payload]
 
     with pytest.raises(ValueError, match="not JSON"):
-        dump_json({"a": told})
+        dump_json({"a": payload})
 
 
 json_values = st.recursive(
@@ -88,8 +88,8 @@ json_values = st.recursive(
 @pytest.mark.django_db
 @given(st.dictionaries(st.text(), json_values, max_size=4))
 @settings(max_examples=150, deadline=None)
-def test_the_database_takes_every_payload(told: dict[str, Any]) -> None:
-    written = dump_json(told)
+def test_the_database_takes_every_payload(payload: dict[str, Any]) -> None:
+    written = dump_json(payload)
 
     with connection.cursor() as cursor:
         cursor.execute("SELECT %s::jsonb", [written])

@@ -22,9 +22,9 @@ from integrations.records import changes, writer
 from integrations.records.sql import load_json
 from integrations.sync import page_worker, pgmq, sync_jobs
 from integrations.sync.pgmq import Message
-from integrations.tests.invented import BUG, UNREADABLE
-from integrations.tests.invented.embedder import SpyEmbedder
-from integrations.tests.invented.rest import Account
+from integrations.tests.fake_provider import BUG, UNREADABLE
+from integrations.tests.fake_provider.embedder import SpyEmbedder
+from integrations.tests.fake_provider.rest import Account
 from integrations.tests.sync_helpers import (
     BEGAN,
     DELTA,
@@ -55,13 +55,13 @@ def test_a_record_is_stored_verbatim_with_its_text_and_vector(account: Account, 
 
     run_sync(source)
 
-    found = row(source, "company:1")
-    assert (found.document_type, found.title, found.text) == ("invented.company", "Acme", "invented.company Acme")
-    assert found.raw_payload == {"name": "Acme", "nested": {"a": [1, None, "xy"]}, "amount": 2}
-    assert found.user_id == source.user_id
-    assert found.embedding is not None
-    assert found.embedding_model == "remembering@1"
-    assert found.source_updated_at == BEGAN
+    actual = row(source, "company:1")
+    assert (actual.document_type, actual.title, actual.text) == ("invented.company", "Acme", "invented.company Acme")
+    assert actual.raw_payload == {"name": "Acme", "nested": {"a": [1, None, "xy"]}, "amount": 2}
+    assert actual.user_id == source.user_id
+    assert actual.embedding is not None
+    assert actual.embedding_model == "remembering@1"
+    assert actual.source_updated_at == BEGAN
 
 
 def test_text_is_embedded_only_when_it_changes(account: Account, source: ConnectedSource, model: SpyEmbedder) -> None:
@@ -253,10 +253,10 @@ def test_of_records_that_are_written_together_each_has_the_vector_of_its_own_tex
 
     run_sync(source)
 
-    found: list[Any] = [*stored_rows(source).values(), *ClientIntelligence.objects.filter(source=source)]
-    assert len(found) == 80
-    assert [each.embedding is None for each in found] == [each.text == "" for each in found]
-    for each in (each for each in found if each.text):
+    actual: list[Any] = [*stored_rows(source).values(), *ClientIntelligence.objects.filter(source=source)]
+    assert len(actual) == 80
+    assert [each.embedding is None for each in actual] == [each.text == "" for each in actual]
+    for each in (each for each in actual if each.text):
         assert np.allclose(each.embedding, model.embed([each.text])[0], atol=1e-6)
 
 
@@ -286,10 +286,10 @@ def test_of_records_that_are_written_together_a_bad_one_costs_only_itself(
 def test_few_large_records_are_written_together(account: Account, source: ConnectedSource, monkeypatch: Any) -> None:
     provider = provider_module(source.provider)
     sizes = enumerate((1, 900, 90, 5_000, 1, 1))
-    made = [changes.make_draft(provider, item(f"deal:{n}", text="t" * size)) for n, size in sizes]
+    created = [changes.make_draft(provider, item(f"deal:{n}", text="t" * size)) for n, size in sizes]
     monkeypatch.setattr(writer, "MOST_CHARS", 3_000)
 
-    groups = [[each.external_id for each in group] for group in writer.transaction_groups(made)]
+    groups = [[each.external_id for each in group] for group in writer.transaction_groups(created)]
 
     assert groups == [["deal:0", "deal:1", "deal:2"], ["deal:3"], ["deal:4", "deal:5"]]
 

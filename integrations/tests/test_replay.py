@@ -22,7 +22,7 @@ pytestmark = pytest.mark.django_db
 
 
 def given_up(page: int = 0, **columns: Any) -> tuple[int, Body]:
-    """A sync that failed at ``page``, and the archived message of that page."""
+    """Return a sync that failed at ``page``, and the archived message of that page."""
     body = syncs.sync(page=page, status="failed", error_message="max_retries_exceeded", **columns)
     msg_id = pgmq.enqueue_page(body)
     message = pgmq.read_message()
@@ -132,9 +132,9 @@ def test_what_is_no_page_of_ours_is_not_put_back() -> None:
 
 
 def run(*arguments: str) -> str:
-    said = StringIO()
-    call_command("replay_ingestion", *arguments, stdout=said)
-    return said.getvalue()
+    output = StringIO()
+    call_command("replay_ingestion", *arguments, stdout=output)
+    return output.getvalue()
 
 
 def test_the_command_puts_back_what_it_is_told_and_says_what_it_could_not() -> None:
@@ -144,11 +144,11 @@ def test_the_command_puts_back_what_it_is_told_and_says_what_it_could_not() -> N
     syncs.sync(ConnectedSource.objects.get(pk=body.source_id))
 
     assert "1 replayed." in run(str(first))
-    said = run("--all", "--reason", "they are well again")
+    output = run("--all", "--reason", "they are well again")
 
-    assert f"{second}  SYNC_ALREADY_ACTIVE" in said
-    assert f"{third} -> " in said
-    assert "1 replayed." in said
+    assert f"{second}  SYNC_ALREADY_ACTIVE" in output
+    assert f"{third} -> " in output
+    assert "1 replayed." in output
     assert archived() == [second]
     assert set(AuditEntry.objects.filter(action="ingestion.replay").values_list("actor", "reason")) == {
         ("command line", "replayed"), ("command line", "they are well again")

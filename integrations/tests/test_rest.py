@@ -80,9 +80,9 @@ def google(status: int, reason: str) -> Answer:
 
 
 def test_a_call_carries_the_token_and_its_parameters(provider: Provider, rest: RestTransport) -> None:
-    said = ask(rest, params={"after": "7", "limit": 5, "none": None})
+    body = ask(rest, params={"after": "7", "limit": 5, "none": None})
 
-    assert said == {"ok": True}
+    assert body == {"ok": True}
     assert provider.asked[0].target == "/api/things?after=7&limit=5"
     assert provider.asked[0].bearer == TOKEN
 
@@ -90,11 +90,11 @@ def test_a_call_carries_the_token_and_its_parameters(provider: Provider, rest: R
 def test_money_keeps_its_digits(provider: Provider, rest: RestTransport) -> None:
     provider.body = b'{"balance": 239.00, "large": 12345678901234567.89, "count": 3}'
 
-    said = ask(rest)
+    body = ask(rest)
 
-    assert [str(said["balance"]), str(said["large"])] == ["239.00", "12345678901234567.89"]
-    assert isinstance(said["balance"], Decimal)
-    assert said["count"] == 3
+    assert [str(body["balance"]), str(body["large"])] == ["239.00", "12345678901234567.89"]
+    assert isinstance(body["balance"], Decimal)
+    assert body["count"] == 3
 
 
 @pytest.mark.parametrize(
@@ -288,6 +288,6 @@ def test_nothing_of_a_call_is_logged(provider: Provider, rest: RestTransport, ca
         outcome(rest)
         ask(rest, params={"q": "ana@example.com"})
 
-    told = caplog.text.replace("\n", " ")
-    assert TOKEN not in told
-    assert "ana@example.com" not in told
+    output = caplog.text.replace("\n", " ")
+    assert TOKEN not in output
+    assert "ana@example.com" not in output

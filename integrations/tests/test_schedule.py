@@ -20,8 +20,8 @@ from testing.concurrency import at_once
 pytestmark = pytest.mark.django_db
 
 
-def sources(number: int, **said: Any) -> list[ConnectedSource]:
-    synced = {"last_synced_at": timezone.now() - timedelta(days=1)} | said
+def sources(number: int, **output: Any) -> list[ConnectedSource]:
+    synced = {"last_synced_at": timezone.now() - timedelta(days=1)} | output
     return [ConnectedSource.objects.create(user_id=uuid4(), provider="gmail", **synced) for _ in range(number)]
 
 
@@ -36,10 +36,10 @@ def begun() -> int:
     return IngestionJob.objects.filter(kind="delta_sync").count()
 
 
-def said(*arguments: str) -> str:
-    told = io.StringIO()
-    call_command("connectors", *arguments, stdout=told)
-    return told.getvalue()
+def command_output(*arguments: str) -> str:
+    line = io.StringIO()
+    call_command("connectors", *arguments, stdout=line)
+    return line.getvalue()
 
 
 def test_the_newest_sync_and_its_code_are_listed() -> None:
@@ -50,7 +50,7 @@ def test_the_newest_sync_and_its_code_are_listed() -> None:
         )
         IngestionJob.objects.filter(pk=job.pk).update(created_at=timezone.now() - timedelta(days=ago))
 
-    lines = {line.split()[0]: line for line in said("list").splitlines() if line}
+    lines = {line.split()[0]: line for line in command_output("list").splitlines() if line}
 
     assert "error: REFRESH_TOKEN_INVALID" in lines[str(broken.pk)]
     assert "full_sync failed: max_retries_exceeded" in lines[str(broken.pk)]
@@ -64,7 +64,7 @@ def test_nothing_is_fetched_by_night_unless_that_was_asked_for() -> None:
     schedule.run_nightly()
 
     assert begun() == 0
-    assert said("nightly") == "No nights are planned.\n"
+    assert command_output("nightly") == "No nights are planned.\n"
 
 
 def test_each_active_source_is_synced_once_a_night() -> None:
@@ -137,27 +137,27 @@ def test_two_clusters_run_a_night_once() -> None:
 
 
 def test_a_night_is_planned_moved_and_taken_back() -> None:
-    assert "02:30 UTC" in said("nightly", "--at", "02:30")
-    assert "03:45 UTC" in said("nightly", "--at", "03:45")
+    assert "02:30 UTC" in command_output("nightly", "--at", "02:30")
+    assert "03:45 UTC" in command_output("nightly", "--at", "03:45")
     assert Schedule.objects.count() == 1
-    assert said("nightly", "--off") == "No more nights are planned.\n"
+    assert command_output("nightly", "--off") == "No more nights are planned.\n"
     assert not Schedule.objects.exists()
     with pytest.raises(CommandError, match="no time of day"):
-        said("nightly", "--at", "25:00")
+        command_output("nightly", "--at", "25:00")
 
 
 def test_the_command_lists_and_syncs_and_writes_down_why() -> None:
     (source,) = sources(1, account="ana@corp.example", status_message=None)
 
-    listed, synced = said("list"), said("sync", str(source.pk), "--full", "--reason", "ticket 7")
+    listed, synced = command_output("list"), command_output("sync", str(source.pk), "--full", "--reason", "ticket 7")
 
     assert str(source.pk) in listed
     assert "corp.example" not in listed
-    assert str(source.pk) not in said("list", "--tenant", str(uuid4()))
+    assert str(source.pk) not in command_output("list", "--tenant", str(uuid4()))
     assert synced.startswith("Full sync begun")
     assert AuditEntry.objects.get().reason == "ticket 7"
     with pytest.raises(CommandError, match="SYNC_ALREADY_ACTIVE"):
-        said("sync", str(source.pk))
+        command_output("sync", str(source.pk))
     assert AuditEntry.objects.count() == 1
     with pytest.raises(CommandError, match="no such source"):
-        said("sync", str(uuid4()))
+        command_output("sync", str(uuid4()))

@@ -28,13 +28,13 @@ ALL = ["documents", "hubspot", "google_drive", "quickbooks", "gmail", "clients"]
 
 
 def answer(person: Person, query: str, sources: list[str] | None = None, **more: Any) -> dict[str, Any]:
-    said = person.post("/search", {"query": query, "sources": sources or ["hubspot"], **more})
-    assert said.status_code == 200, said.content
-    found: dict[str, Any] = said.json()
-    return found
+    response = person.post("/search", {"query": query, "sources": sources or ["hubspot"], **more})
+    assert response.status_code == 200, response.content
+    actual: dict[str, Any] = response.json()
+    return actual
 
 
-def found(person: Person, query: str, sources: list[str] | None = None, **more: Any) -> list[str]:
+def found_ids(person: Person, query: str, sources: list[str] | None = None, **more: Any) -> list[str]:
     return [shown["external_id"] for shown in answer(person, query, sources, **more)["records"]]
 
 
@@ -91,8 +91,8 @@ def test_a_rare_word_counts_more_than_a_common_one_and_a_title_more_than_a_text(
     record(source, "company:78", "a note about zebras")
     record(source, "company:79", "a note", title="Zebras")
 
-    assert found(ana, "which company sells aardvarks", mode="text")[0] == "company:77"
-    assert found(ana, "zebras", mode="text") == ["company:79", "company:78"]
+    assert found_ids(ana, "which company sells aardvarks", mode="text")[0] == "company:77"
+    assert found_ids(ana, "zebras", mode="text") == ["company:79", "company:78"]
 
 
 def test_phrases_and_exclusions_hold_in_both_arms(ana: Person) -> None:
@@ -102,15 +102,15 @@ def test_phrases_and_exclusions_hold_in_both_arms(ana: Person) -> None:
     record(source, "deal:3", "kidney")
 
     for mode in ("text", "vector", "hybrid"):
-        assert found(ana, '"annual contract" renewal', mode=mode) == ["deal:1"], mode
-        assert "deal:1" not in found(ana, "renewal -annual", mode=mode), mode
-        assert set(found(ana, 'renewal "of the"', mode=mode)) >= {"deal:1", "deal:2"}, mode
+        assert found_ids(ana, '"annual contract" renewal', mode=mode) == ["deal:1"], mode
+        assert "deal:1" not in found_ids(ana, "renewal -annual", mode=mode), mode
+        assert set(found_ids(ana, 'renewal "of the"', mode=mode)) >= {"deal:1", "deal:2"}, mode
 
 
 def test_a_word_with_quotes_and_backslashes_is_a_word(ana: Person) -> None:
     record(connected(ana.id), "file:1", r"C:\reports\o'neil's.txt and ''quoted''")
 
-    assert found(ana, r"\ ' '' C:\reports\o'neil's.txt", mode="text") == ["file:1"]
+    assert found_ids(ana, r"\ ' '' C:\reports\o'neil's.txt", mode="text") == ["file:1"]
 
 
 def test_words_that_every_record_has_find_those_that_have_all_of_them(ana: Person) -> None:
@@ -124,8 +124,8 @@ def test_words_that_every_record_has_find_those_that_have_all_of_them(ana: Perso
             [ana.id, source.pk],
         )
 
-    assert len(found(ana, "common", mode="text", k=50)) == 50
-    assert all(int(name[5:]) % 2 for name in found(ana, "common odd", mode="text", k=50))
+    assert len(found_ids(ana, "common", mode="text", k=50)) == 50
+    assert all(int(name[5:]) % 2 for name in found_ids(ana, "common odd", mode="text", k=50))
 
 
 # What is meant
@@ -148,9 +148,9 @@ def test_each_source_is_searched_by_its_name(ana: Person) -> None:
     for provider, kind in (("hubspot", "company"), ("google_drive", "file"), ("gmail", "thread")):
         record(connected(ana.id, provider), f"{kind}:1", "apples")
 
-    assert found(ana, "apples", ["google_drive"]) == ["file:1"]
-    assert set(found(ana, "apples", ["hubspot", "gmail"])) == {"company:1", "thread:1"}
-    assert found(ana, "apples", ["quickbooks", "clients"]) == []
+    assert found_ids(ana, "apples", ["google_drive"]) == ["file:1"]
+    assert set(found_ids(ana, "apples", ["hubspot", "gmail"])) == {"company:1", "thread:1"}
+    assert found_ids(ana, "apples", ["quickbooks", "clients"]) == []
 
 
 def test_clients_are_found_those_that_the_tenant_wrote_down_too(ana: Person) -> None:
@@ -165,7 +165,7 @@ def test_clients_are_found_those_that_the_tenant_wrote_down_too(ana: Person) -> 
         ("Tailspin", "clients", "client"),
     }
     assert {one["source_id"] for one in shown} == {str(source.pk), None}
-    assert found(ana, "apples", ["hubspot"]) == []
+    assert found_ids(ana, "apples", ["hubspot"]) == []
 
 
 def test_an_unknown_source_is_refused_by_name(ana: Person) -> None:
@@ -181,17 +181,17 @@ def test_what_is_gone_and_what_was_disconnected_is_not_found(mode: str, ana: Per
     record(source, "company:1", "apples", deleted_at=timezone.now())
     record(left, "thread:1", "apples")
     client(ana.id, "Northwind", "apples", source=left)
-    assert set(found(ana, "apples", ALL, mode=mode)) == {"thread:1", None}
+    assert set(found_ids(ana, "apples", ALL, mode=mode)) == {"thread:1", None}
 
     type(left).objects.filter(pk=left.pk).update(status="disconnected")
 
-    assert found(ana, "apples", ALL, mode=mode) == []
+    assert found_ids(ana, "apples", ALL, mode=mode) == []
 
 
 def test_a_broken_source_s_records_are_still_found(ana: Person) -> None:
     record(connected(ana.id, status="error"), "company:1", "apples")
 
-    assert found(ana, "apples") == ["company:1"]
+    assert found_ids(ana, "apples") == ["company:1"]
 
 
 def test_a_long_text_is_shown_by_its_beginning_and_found_beyond_it(ana: Person) -> None:
@@ -257,8 +257,8 @@ def test_vectors_of_another_model_are_not_compared_and_the_words_still_find_them
     LiveModel.objects.create(user_id=ana.id, embed_model=chosen.model, embed_version=chosen.version, pinned=True)
     SourceDocument.objects.exclude(external_id="company:3").update(embedding_model="former@1")
 
-    assert found(ana, "apples", mode="vector") == ["company:3"]
-    assert set(found(ana, "apples")) == {"company:1", "company:3"}
+    assert found_ids(ana, "apples", mode="vector") == ["company:3"]
+    assert set(found_ids(ana, "apples")) == {"company:1", "company:3"}
 
 
 def test_passages_and_records_share_one_vector_of_the_question(ana: Person, watched: type[Watched]) -> None:
@@ -276,7 +276,7 @@ def test_passages_and_records_share_one_vector_of_the_question(ana: Person, watc
 def test_where_nothing_is_embedded_no_question_is_bought(ana: Person, watched: type[Watched]) -> None:
     record(connected(ana.id), "company:1", "apples", embed=False)
 
-    assert found(ana, "apples") == ["company:1"]
+    assert found_ids(ana, "apples") == ["company:1"]
     assert watched.sizes == []
 
 
@@ -287,13 +287,13 @@ def test_the_functions_answer_whoever_asks_with_their_own_rows_only(ana: Person,
     source = connected(ana.id)
     record(source, "company:1", "apples")
     client(ana.id, "Northwind", "apples")
-    asked: list[Any] = [["appl"], "", [source.pk], 10]
+    params: list[Any] = [["appl"], "", [source.pk], 10]
 
     def rows() -> int:
         with connection.cursor() as cursor:
             seen = 0
             for function in ("find_source_documents", "find_clients"):
-                cursor.execute(f"SELECT * FROM {function}(%s, %s::tsquery, %s::uuid[], %s)", asked)
+                cursor.execute(f"SELECT * FROM {function}(%s, %s::tsquery, %s::uuid[], %s)", params)
                 seen += len(cursor.fetchall())
         return seen
 

@@ -76,15 +76,15 @@ def test_vectors_are_chosen_by_their_signs_from_the_index_alone(believed: Connec
 def vacuumed(table: str) -> bool:
     with connection.cursor() as cursor:
         cursor.execute("SELECT reltuples >= 0 FROM pg_class WHERE oid = %s::regclass", [table])
-        found: bool = cursor.fetchone()[0]
-    return found
+        ids: bool = cursor.fetchone()[0]
+    return ids
 
 
 def read(kind: str, name: str) -> int:
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT pg_stat_get_xact_{kind}(%s::regclass)", [name])
-        found: int = cursor.fetchone()[0]
-    return found
+        ids: int = cursor.fetchone()[0]
+    return ids
 
 
 def test_words_are_looked_up_in_the_tenants_own_entries(believed: ConnectedSource) -> None:

@@ -27,9 +27,9 @@ def lost() -> None:
 
 
 def stop(source_id: object, *more: str) -> str:
-    said = StringIO()
-    call_command("connectors", "stop", str(source_id), *more, stdout=said)
-    return said.getvalue()
+    output = StringIO()
+    call_command("connectors", "stop", str(source_id), *more, stdout=output)
+    return output.getvalue()
 
 
 def test_a_sync_whose_message_is_lost_is_ended_and_another_may_begin(ana: Person) -> None:
@@ -37,10 +37,10 @@ def test_a_sync_whose_message_is_lost_is_ended_and_another_may_begin(ana: Person
     stranded = sync_jobs.start_sync(source, Kind.FULL, by="test")
     lost()
 
-    said = stop(source.pk, "--reason", "restored without its queue")
+    output = stop(source.pk, "--reason", "restored without its queue")
 
     stranded.refresh_from_db()
-    assert str(stranded.pk) in said
+    assert str(stranded.pk) in output
     assert (stranded.status, stranded.error_message) == (Status.FAILED, "SYNC_STOPPED")
     assert sync_jobs.start_sync(source, Kind.FULL, by="test").status == Status.QUEUED
     entry = AuditEntry.objects.get(action="connectors.stop")

@@ -32,15 +32,15 @@ transactional = pytest.mark.django_db(transaction=True)
 def test_a_token_that_ends_soon_is_refreshed(ana: Person, oauth: OAuthServer, provider: str) -> None:
     source = connect_source(ana, provider, oauth, seconds=59)
 
-    found, token = token_refresh.fresh_token(source.pk)
+    new_source, token = token_refresh.fresh_token(source.pk)
 
     assert oauth.accepts(token)
-    assert found.access_token_vault_id
-    assert token_vault.read_token(found.access_token_vault_id, found) == token
-    assert found.token_expires_at
-    left = found.token_expires_at - timezone.now()
+    assert new_source.access_token_vault_id
+    assert token_vault.read_token(new_source.access_token_vault_id, new_source) == token
+    assert new_source.token_expires_at
+    left = new_source.token_expires_at - timezone.now()
     assert timedelta(seconds=1700) < left <= timedelta(seconds=1800)
-    assert (found.refresh_lease, found.refresh_lease_until) == (None, None)
+    assert (new_source.refresh_lease, new_source.refresh_lease_until) == (None, None)
 
 
 def test_a_token_that_lasts_is_used_as_it_is(ana: Person, oauth: OAuthServer) -> None:
@@ -81,11 +81,11 @@ def test_the_databases_clock_says_what_is_soon(
 
 def test_an_expired_token_is_refreshed_unless_somebody_did(ana: Person, oauth: OAuthServer) -> None:
     source = connect_source(ana, "hubspot", oauth, seconds=900)
-    found, first = token_refresh.fresh_token(source.pk)
+    new_source, first = token_refresh.fresh_token(source.pk)
 
-    token_refresh.expire_token(source.pk, found.token_expires_at)
+    token_refresh.expire_token(source.pk, new_source.token_expires_at)
     second = access_token(source.pk)
-    token_refresh.expire_token(source.pk, found.token_expires_at)  # of somebody who was slow to tell
+    token_refresh.expire_token(source.pk, new_source.token_expires_at)  # of somebody who was slow to tell
     third = access_token(source.pk)
 
     assert first != second == third
@@ -115,9 +115,9 @@ def test_no_token_is_in_a_dump_or_in_a_log(ana: Person, oauth: OAuthServer, capl
         oauth.take_back(refresh_token(source))
         refresh_outcome(source.pk)
 
-    dump, said = database_dump(), caplog.text + repr([vars(record) for record in caplog.records])
+    dump, logged = database_dump(), caplog.text + repr([vars(record) for record in caplog.records])
     assert "refresh_token_invalid" in dump
     for secret in (MARK, CLIENT_SECRET):
         for form in (secret, secret.encode().hex(), secret.encode().hex().upper()):
             assert form not in dump
-            assert form not in said
+            assert form not in logged

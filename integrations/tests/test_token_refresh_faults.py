@@ -174,5 +174,7 @@ def test_a_refresh_that_fails_is_counted_by_its_sync_and_uses_up_a_delivery(ana:
 
     job.refresh_from_db()
     assert (job.status, job.items_failed) == ("running", 1)
-    assert [(told["external_id"], told["code"]) for told in job.error_details] == [("token", "VENDOR_UNAVAILABLE")]
+    assert [(outcome["external_id"], outcome["code"]) for outcome in job.error_details] == [
+        ("token", "VENDOR_UNAVAILABLE")
+    ]
     assert ConnectedSource.objects.get().status == "active"

@@ -33,7 +33,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine may be slow, and fifty threads on it slower."""
+    """Allow for a slow machine with fifty threads."""
     monkeypatch.setattr(token_refresh, "PATIENCE_SECONDS", 60.0)
 
 

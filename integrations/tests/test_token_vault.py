@@ -77,8 +77,8 @@ def test_rows_cannot_be_swapped_nor_read_for_another_source(ana: Person, ben: Pe
         for args in ((source, "access", "a"), (source, "refresh", "r"), (foreign, "access", "b"))
     )
     secrets = {row.pk: row.secret for row in VaultToken.objects.all()}
-    for taken in (other, bens):
-        VaultToken.objects.filter(pk=own).update(secret=secrets[taken])
+    for count in (other, bens):
+        VaultToken.objects.filter(pk=own).update(secret=secrets[count])
         with pytest.raises(Permanent, match="VAULT_TOKEN_MISPLACED"):
             token_vault.read_token(own, source)
     for id in (bens, uuid4()):

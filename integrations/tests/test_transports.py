@@ -1,4 +1,4 @@
-"""Which client a source is fetched with, and answers that were recorded in place of a provider."""
+"""The client of a source, and recorded responses in place of a provider."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ def recorded(tmp_path: Path) -> FixtureTransport:
     return FixtureTransport("hubspot", tmp_path)
 
 
-def asked(recorded: FixtureTransport, method: str, path: str, **more: Any) -> Any:
+def request_json(recorded: FixtureTransport, method: str, path: str, **more: Any) -> Any:
     return recorded.json(method, path, operation="list", **more)
 
 
 def test_the_route_that_names_the_most_params_answers(recorded: FixtureTransport) -> None:
-    assert asked(recorded, "GET", "/things")["number"] == 1
-    assert asked(recorded, "GET", "/things", params={"after": "2", "limit": 100})["number"] == 2
-    assert asked(recorded, "GET", "/things", params={"after": 3, "deep": "true"})["number"] == 3
-    assert asked(recorded, "POST", "/search", body={"limit": 1, "sorts": []})["number"] == 2
-    assert str(asked(recorded, "GET", "/things")["price"]) == "1.50"
+    assert request_json(recorded, "GET", "/things")["number"] == 1
+    assert request_json(recorded, "GET", "/things", params={"after": "2", "limit": 100})["number"] == 2
+    assert request_json(recorded, "GET", "/things", params={"after": 3, "deep": "true"})["number"] == 3
+    assert request_json(recorded, "POST", "/search", body={"limit": 1, "sorts": []})["number"] == 2
+    assert str(request_json(recorded, "GET", "/things")["price"]) == "1.50"
 
 
 def test_files_are_read_up_to_their_size(recorded: FixtureTransport) -> None:
@@ -62,9 +62,9 @@ def test_files_are_read_up_to_their_size(recorded: FixtureTransport) -> None:
 
 def test_what_was_not_recorded_is_named(recorded: FixtureTransport) -> None:
     with pytest.raises(NotRecorded, match="hubspot has no recorded answer for GET /others"):
-        asked(recorded, "GET", "/others")
+        request_json(recorded, "GET", "/others")
     with pytest.raises(NotRecorded):
-        asked(recorded, "POST", "/things")
+        request_json(recorded, "POST", "/things")
 
 
 @pytest.mark.parametrize(
@@ -74,13 +74,13 @@ def test_recorded_errors_are_what_the_provider_would_have_raised(
     recorded: FixtureTransport, path: str, error: type[Exception]
 ) -> None:
     with pytest.raises(error):
-        asked(recorded, "GET", path)
+        request_json(recorded, "GET", path)
 
 
 @pytest.mark.parametrize("name", Provider.values)
 def test_each_provider_has_a_client_of_either_transport(settings: LazySettings, name: str) -> None:
     settings.CONNECTORS = {
-        each: {**said, "mcp_url": "http://127.0.0.1:1/mcp"} for each, said in settings.CONNECTORS.items()
+        each: {**config, "mcp_url": "http://127.0.0.1:1/mcp"} for each, config in settings.CONNECTORS.items()
     }
     for transport in ("rest", "mcp"):
         source = ConnectedSource(id=uuid4(), provider=name, transport=transport, account="1")

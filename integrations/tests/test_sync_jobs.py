@@ -13,8 +13,8 @@ from integrations.models import ClientIntelligence, ConnectedSource, IngestionJo
 from integrations.providers import Page
 from integrations.records import tombstones
 from integrations.sync import page_worker, pgmq, sync_jobs
-from integrations.tests.invented.embedder import SpyEmbedder
-from integrations.tests.invented.rest import Account
+from integrations.tests.fake_provider.embedder import SpyEmbedder
+from integrations.tests.fake_provider.rest import Account
 from integrations.tests.sync_helpers import (
     DELTA,
     FORGET,

@@ -15,7 +15,7 @@ from integrations.models import ConnectedSource, SourceDocument
 from integrations.providers import hubspot, quickbooks
 from integrations.records import client_rollups
 from integrations.records.sql import dump_json, execute, load_json
-from integrations.tests import plain_text
+from integrations.tests import python_rollup
 from testing.personas import Person
 
 pytestmark = pytest.mark.django_db
@@ -32,10 +32,10 @@ FACTS = st.fixed_dictionaries(
 CHILDREN = st.dictionaries(st.integers(1, 120), st.tuples(FACTS, st.sampled_from(range(9))), max_size=12)
 
 
-def document(source: ConnectedSource, external_id: str, kind: str, facts: Any, **said: Any) -> SourceDocument:
+def document(source: ConnectedSource, external_id: str, kind: str, facts: Any, **params: Any) -> SourceDocument:
     return SourceDocument(
         user_id=source.user_id, source=source, external_id=external_id, document_type=kind, facts=facts,
-        raw_payload={}, **said,
+        raw_payload={}, **params,
     )  # fmt: skip
 
 
@@ -50,26 +50,26 @@ def key_facts(source: ConnectedSource, key: str) -> Any:
 
 
 @pytest.mark.parametrize("of", [BOOKS, HUBSPOT], ids=["quickbooks", "hubspot"])
-@given(told=CHILDREN)
+@given(payload=CHILDREN)
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_it_is_what_all_of_them_tell(of: Any, told: dict[int, Any], ana: Person) -> None:
+def test_it_is_what_all_of_them_tell(of: Any, payload: dict[int, Any], ana: Person) -> None:
     slug, provider, key, kind, child = of
     source = ConnectedSource.objects.create(user_id=ana.id, provider=slug, account=str(ConnectedSource.objects.count()))
     own = document(source, key, kind, NAME)
     gone = {7: {"deleted_at": source.created_at}}
     other = {8: {"parent_external_id": f"{key}0"}}
-    made = [
+    created = [
         document(source, f"x:{id}", f"{child}.other" if odd == 6 else child, facts,
                  **({"parent_external_id": key} | gone.get(odd, {}) | other.get(odd, {})))
-        for id, (facts, odd) in told.items()
+        for id, (facts, odd) in payload.items()
     ]  # fmt: skip
-    SourceDocument.objects.bulk_create([own, *made])
-    counted = [each for each, (_, odd) in zip(made, told.values(), strict=True) if odd < 7]
+    SourceDocument.objects.bulk_create([own, *created])
+    counted = [each for each, (_, odd) in zip(created, payload.values(), strict=True) if odd < 7]
     few = _with_few(provider)
 
     client_rollups.recompute_clients(source, few, [key])
 
-    client = provider.build_client(own, plain_text.rollup_children(few.ROLLUP, counted))
+    client = provider.build_client(own, python_rollup.rollup_children(few.ROLLUP, counted))
     assert key_facts(source, key) == load_json(dump_json(client.key_facts))
 
 
@@ -96,8 +96,11 @@ def test_money_is_kept_as_numbers_to_the_last_digit(ana: Person) -> None:
 
     client_rollups.recompute_clients(source, quickbooks, ["customer:1"])
 
-    told = key_facts(source, "customer:1")
-    assert (told["ar_balance"], told["total_lifetime_value"]) == (Decimal("362.10"), Decimal("99999999999999999993.81"))
+    payload = key_facts(source, "customer:1")
+    assert (payload["ar_balance"], payload["total_lifetime_value"]) == (
+        Decimal("362.10"),
+        Decimal("99999999999999999993.81"),
+    )
 
 
 def test_a_hundred_open_deals_are_shown_and_all_are_counted(ana: Person) -> None:
@@ -106,16 +109,16 @@ def test_a_hundred_open_deals_are_shown_and_all_are_counted(ana: Person) -> None
     SourceDocument.objects.bulk_create(
         [document(source, "company:1", "hubspot.company", NAME)]
         + [
-            document(source, f"deal:{n}", "hubspot.deal", told, parent_external_id="company:1")
-            for n, told in enumerate(facts)
+            document(source, f"deal:{n}", "hubspot.deal", payload, parent_external_id="company:1")
+            for n, payload in enumerate(facts)
         ]
     )
 
     client_rollups.recompute_clients(source, hubspot, ["company:1"])
 
-    told = key_facts(source, "company:1")
-    assert [each["name"] for each in told["open_deals"]] == [str(n) for n in range(103, 5, -1)] + ["4", "3"]
-    assert told["open_deals_count"] == 103
+    payload = key_facts(source, "company:1")
+    assert [each["name"] for each in payload["open_deals"]] == [str(n) for n in range(103, 5, -1)] + ["4", "3"]
+    assert payload["open_deals_count"] == 103
 
 
 def test_no_more_children_are_read_than_are_shown(ana: Person, source: ConnectedSource) -> None:
@@ -127,11 +130,11 @@ def test_no_more_children_are_read_than_are_shown(ana: Person, source: Connected
             for n in range(800)
         ]
     )
-    asked = {"source": source.pk, "keys": ["customer:1"], **client_rollups.rollup_params(quickbooks)}
+    params = {"source": source.pk, "keys": ["customer:1"], **client_rollups.rollup_params(quickbooks)}
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE source_documents")
-    (row,) = execute(client_rollups.READ, asked)
-    plan = "\n".join(line[0] for line in execute(f"EXPLAIN {client_rollups.READ}", asked))
+    (row,) = execute(client_rollups.READ, params)
+    plan = "\n".join(line[0] for line in execute(f"EXPLAIN {client_rollups.READ}", params))
 
     assert len(load_json(row.newest)) == quickbooks.LAST
     assert plan.count("ix_source_documents_parent") == 2

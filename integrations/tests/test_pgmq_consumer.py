@@ -1,4 +1,4 @@
-"""What becomes of a message, however its page ends, and of the workers that are at pages."""
+"""The consumer: settling of messages, worker slots, visibility timeout, real workers."""
 
 from __future__ import annotations
 
@@ -213,9 +213,9 @@ def test_why_a_page_waits_or_comes_again_is_told_in_its_sync_once_in_a_row() -> 
         assert turn() == 1
         lapse()
 
-    told = [(detail["external_id"], detail["code"]) for detail in job(body).error_details]
+    details = [(detail["external_id"], detail["code"]) for detail in job(body).error_details]
     page = f"page:{job(body).page}"
-    assert told == [(page, "VENDOR_RATE_LIMITED"), (page, "AWAY")]
+    assert details == [(page, "VENDOR_RATE_LIMITED"), (page, "AWAY")]
     assert job(body).items_failed == 0
 
 
@@ -375,12 +375,12 @@ def claimable(most: int = 9) -> int:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "workers", "most"), [(0, 1, 1), (0, 2, 1), (0, 5, 2), (1, 8, 1), (3, 8, 3), (9, 4, 4)]
+    ("configured", "workers", "most"), [(0, 1, 1), (0, 2, 1), (0, 5, 2), (1, 8, 1), (3, 8, 3), (9, 4, 4)]
 )
 def test_half_of_the_workers_may_be_at_pages_unless_it_is_said(
-    settings: Settings, wanted: int, workers: int, most: int
+    settings: Settings, configured: int, workers: int, most: int
 ) -> None:
-    settings.INGESTION_WORKERS, settings.WORKERS = wanted, workers
+    settings.INGESTION_WORKERS, settings.WORKERS = configured, workers
 
     assert pgmq_consumer.slot_count() == most
 

@@ -1,4 +1,4 @@
-"""Clients that ask a stand-in, or recorded answers; and rows as they would be stored."""
+"""Clients of a fake provider or of recorded responses; and rows as they would be stored."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ def fake_client(settings: Any, server: AccountServer, account: str = "", **own: 
 def pages_of(client: McpClient, provider: Provider, stream: str, kind: str, since: str | None = None) -> list[Page]:
     """Follow a stream to its end."""
     chosen = next(each for each in provider.STREAMS if each.name == stream)
-    found = [client.page(chosen, kind, since, None)]
-    while found[-1].following is not None:
-        assert len(found) < 500, "a listing without end"
-        found.append(client.page(chosen, kind, since, found[-1].following))
-    return found
+    pages = [client.page(chosen, kind, since, None)]
+    while pages[-1].following is not None:
+        assert len(pages) < 500, "a listing without end"
+        pages.append(client.page(chosen, kind, since, pages[-1].following))
+    return pages
 
 
-def page_items(found: list[Page]) -> list[RawItem]:
-    return [item for page in found for item in page.items]
+def page_items(pages: list[Page]) -> list[RawItem]:
+    return [item for page in pages for item in page.items]
 
 
-def item_ids(found: list[Page], *, deleted: bool = False) -> set[str]:
-    return {item.external_id for item in page_items(found) if item.deleted is deleted}
+def item_ids(pages: list[Page], *, deleted: bool = False) -> set[str]:
+    return {item.external_id for item in page_items(pages) if item.deleted is deleted}
 
 
 def stored_row(provider: Provider, item: RawItem) -> SourceDocument:

@@ -1,4 +1,4 @@
-"""A model that remembers what it was asked, and refuses or waits when a test says so."""
+"""Embedder that records its calls, and refuses or waits when a test says so."""
 
 from __future__ import annotations
 

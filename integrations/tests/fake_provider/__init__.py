@@ -1,4 +1,4 @@
-"""A provider that exists in tests only: companies, and deals that count for them."""
+"""Fake provider: companies, and deals that count for them."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ UNREADABLE = "unreadable when it is rolled up"
 
 
 def map_record(item: RawItem) -> Record:
-    told = item.payload
-    if "name" not in told:
+    payload = item.payload
+    if "name" not in payload:
         raise ValueError("a record without a name")
     return Record(
-        text=told.get("text", f"{item.document_type} {told['name']}"),
-        title=told["name"],
-        parent_external_id=told.get("company"),
-        facts={name: told[name] for name in ("name", "amount", "note") if name in told},
-        is_pdf=told.get("is_pdf", False),
+        text=payload.get("text", f"{item.document_type} {payload['name']}"),
+        title=payload["name"],
+        parent_external_id=payload.get("company"),
+        facts={name: payload[name] for name in ("name", "amount", "note") if name in payload},
+        is_pdf=payload.get("is_pdf", False),
     )
 
 

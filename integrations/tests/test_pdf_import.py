@@ -17,7 +17,7 @@ from integrations.models import ConnectedSource, SourceDocument
 from integrations.oauth import token_vault
 from integrations.providers import google_drive
 from integrations.records import pdf_import
-from integrations.tests.provider_settings import NOBODY, TOKEN, fake_client
+from integrations.tests.provider_clients import NOBODY, TOKEN, fake_client
 from integrations.tests.sync_helpers import DELTA, row, run_sync, stored_rows
 from jobs import worker
 from jobs.models import UploadJob
@@ -39,11 +39,11 @@ def drive(db: None) -> Iterator[DriveServer]:
 
 @pytest.fixture
 def anas(ana: Person) -> ConnectedSource:
-    made: ConnectedSource = ConnectedSource.objects.create(user_id=ana.id, provider="google_drive")
-    made.access_token_vault_id = token_vault.store_token(made, "access", TOKEN)
-    made.token_expires_at = timezone.now() + timedelta(hours=1)
-    made.save()
-    return made
+    row: ConnectedSource = ConnectedSource.objects.create(user_id=ana.id, provider="google_drive")
+    row.access_token_vault_id = token_vault.store_token(row, "access", TOKEN)
+    row.token_expires_at = timezone.now() + timedelta(hours=1)
+    row.save()
+    return row
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def bring(drive: DriveServer, anas: ConnectedSource, settings: Any) -> Any:
 
 
 def refer(source: ConnectedSource, document_id: Any, external_id: str = "file:a") -> SourceDocument:
-    made: SourceDocument = SourceDocument.objects.create(
+    row: SourceDocument = SourceDocument.objects.create(
         user_id=source.user_id,
         source=source,
         external_id=external_id,
@@ -70,7 +70,7 @@ def refer(source: ConnectedSource, document_id: Any, external_id: str = "file:a"
         raw_payload={},
         upload_document_id=document_id,
     )
-    return made
+    return row
 
 
 def test_a_pdf_goes_through_the_pipeline_as_the_tenants_own(bring: Any, ana: Person, ben: Person) -> None:
@@ -145,16 +145,16 @@ def test_connectors_and_tenants_do_not_use_up_each_others_uploads(bring: Any, an
     assert ana.declare(plan_pdf("ears", lines=5)).json()["code"] == "UPLOAD_LIMIT_REACHED"
 
 
-@pytest.mark.parametrize("told", [{}, {"size": "10"}, {"size": "a lot"}])
+@pytest.mark.parametrize("size", [{}, {"size": "10"}, {"size": "a lot"}])
 def test_a_file_that_is_too_large_is_refused_whatever_its_size_says(
-    bring: Any, drive: DriveServer, settings: Any, told: dict[str, str]
+    bring: Any, drive: DriveServer, settings: Any, size: dict[str, str]
 ) -> None:
     settings.MAX_FILE_BYTES = 500
 
     with pytest.raises(ApiError, match="FILE_TOO_LARGE"):
-        bring(DRUGS, **told)
+        bring(DRUGS, **size)
 
-    assert drive.ledger.sold == (0 if not told else 1)  # by the size that is told it is not even fetched
+    assert drive.ledger.sold == (0 if not size else 1)  # by the size that is told it is not even fetched
     assert not Document.objects.exists()
 
 
@@ -238,8 +238,8 @@ def test_the_recorded_drive_is_synced_and_its_pdf_searched(anas: ConnectedSource
     document = Document.objects.get()
     assert row(anas, "file:1PdFv8mBnXcZ4qWeRtYuIoPaSdFgHjKl6").upload_document_id == document.pk
     assert document.filename == "Amendment 2026-3.pdf"
-    found = ana.post("/search", {"query": "amendment to the plan"}).json()
-    assert {hit["document_id"] for hit in found["passages"]} == {str(document.pk)}
+    response = ana.post("/search", {"query": "amendment to the plan"}).json()
+    assert {hit["document_id"] for hit in response["passages"]} == {str(document.pk)}
     again = run_sync(anas)
     assert (again.items_written, again.items_embedded) == (0, 0)
     assert UploadJob.objects.count() == 1

@@ -1,4 +1,4 @@
-"""A client's children rolled up in memory, from all of them: what the database's own way must equal."""
+"""Rollup of a client's children in Python: the reference for the database's rollup."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from integrations.providers import Children, Rollup
 
 
 def rollup_children(rollup: Rollup, documents: Iterable[SourceDocument]) -> Children:
-    found = [each for each in documents if each.document_type == rollup.document_type]
+    matching = [each for each in documents if each.document_type == rollup.document_type]
 
     def is_first(each: SourceDocument) -> bool:
         return rollup.first is not None and each.facts.get(rollup.first) is True
@@ -19,6 +19,6 @@ def rollup_children(rollup: Rollup, documents: Iterable[SourceDocument]) -> Chil
         return is_first(each), each.facts.get(rollup.newest) or "", len(each.external_id), each.external_id
 
     with localcontext(prec=1000):
-        amounts = [each.facts.get(rollup.total) for each in found] if rollup.total else []
+        amounts = [each.facts.get(rollup.total) for each in matching] if rollup.total else []
         total = sum((Decimal(amount) for amount in amounts if amount is not None), Decimal(0))
-    return Children(sorted(found, key=rank, reverse=True)[: rollup.most], sum(map(is_first, found)), total)
+    return Children(sorted(matching, key=rank, reverse=True)[: rollup.most], sum(map(is_first, matching)), total)

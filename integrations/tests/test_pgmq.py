@@ -1,4 +1,4 @@
-"""The queue: who may use it, what a delivery is, and who may write for a message."""
+"""Messages of the queue: rights, deliveries, and the message lease."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def sql(statement: str, *params: Any) -> list[Any]:
 
 
 def sent(**body: Any) -> Message:
-    """A message that has been read once."""
+    """Return a message that has been read once."""
     pgmq.enqueue_page(syncs.sync(**body))
     message = pgmq.read_message()
     assert message is not None
@@ -70,7 +70,7 @@ def test_a_message_comes_back_as_it_was_sent() -> None:
 
 @pytest.mark.django_db
 @pytest.mark.parametrize(
-    "told",
+    "payload",
     [
         None,
         [],
@@ -87,9 +87,11 @@ def test_a_message_comes_back_as_it_was_sent() -> None:
     ],
     ids=str,
 )
-def test_what_is_no_page_of_ours_is_archived_and_the_next_is_read(told: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_is_no_page_of_ours_is_archived_and_the_next_is_read(
+    payload: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     good = syncs.sync()
-    whole = {**good.to_json(), **told} if isinstance(told, dict) and told else told
+    whole = {**good.to_json(), **payload} if isinstance(payload, dict) and payload else payload
     (strange,) = sql("SELECT ingestion_enqueue(%s, %s::jsonb)", QUEUE, json.dumps(whole))[0]
     pgmq.enqueue_page(good)
 
@@ -116,8 +118,8 @@ def test_a_page_that_cannot_be_read_ends_its_sync_so_that_another_can_begin() ->
 @pytest.mark.django_db
 def test_a_page_of_a_newer_release_is_read_without_what_it_adds() -> None:
     body = syncs.sync()
-    told = {name: value for name, value in body.to_json().items() if name != "following"}
-    sql("SELECT ingestion_enqueue(%s, %s::jsonb)", QUEUE, json.dumps(told | {"more": 1}))
+    payload = {name: value for name, value in body.to_json().items() if name != "following"}
+    sql("SELECT ingestion_enqueue(%s, %s::jsonb)", QUEUE, json.dumps(payload | {"more": 1}))
 
     message = pgmq.read_message()
 
@@ -247,28 +249,28 @@ def test_the_next_page_is_there_only_if_its_page_is_committed() -> None:
     assert not pgmq.has_messages()
 
 
-def _reads(database: dict[str, Any], found: Any) -> None:
+def _reads(database: dict[str, Any], actual: Any) -> None:
     connection.settings_dict.update(database)
     connection.connection = None
     while message := pgmq.read_message():
-        found.put(message.msg_id)
-    found.put(None)
+        actual.put(message.msg_id)
+    actual.put(None)
 
 
 @committing
 def test_two_processes_never_hold_one_message() -> None:
     ids = [pgmq.enqueue_page(syncs.sync(status="failed")) for _ in range(40)]
     spawn = multiprocessing.get_context("fork")
-    found: Any = spawn.Queue()
+    actual: Any = spawn.Queue()
     own = dict(connection.settings_dict)
     connection.close()
-    readers = [spawn.Process(target=_reads, args=(own, found)) for _ in range(2)]
+    readers = [spawn.Process(target=_reads, args=(own, actual)) for _ in range(2)]
 
     for reader in readers:
         reader.start()
     got, left = [], len(readers)
     while left:
-        msg_id = found.get(timeout=30)
+        msg_id = actual.get(timeout=30)
         got.append(msg_id)
         left -= msg_id is None
     for reader in readers:
@@ -302,12 +304,12 @@ def test_a_tenants_role_may_not_use_the_queues_schema(statement: str) -> None:
 
 @pytest.mark.django_db
 def test_the_wrappers_run_with_their_owners_rights_and_a_path_that_no_caller_chooses() -> None:
-    made = sql(
+    created = sql(
         "SELECT proname, prosecdef, proconfig, has_function_privilege('public', oid, 'EXECUTE')"
         " FROM pg_proc WHERE proname LIKE 'ingestion\\_%' AND pronamespace = 'public'::regnamespace ORDER BY proname"
     )
 
-    assert made == [(name, True, ["search_path=pg_catalog, pg_temp"], False) for name in sorted(WRAPPERS)]
+    assert created == [(name, True, ["search_path=pg_catalog, pg_temp"], False) for name in sorted(WRAPPERS)]
 
 
 @pytest.mark.django_db

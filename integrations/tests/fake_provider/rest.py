@@ -1,4 +1,4 @@
-"""Its client: answers from ``account``, which a test fills."""
+"""Client of the fake provider: its records are those of ``account``, which a test fills."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Account:
 
     pages: dict[str, list[Page]] = field(default_factory=dict)
     begun: dict[str, Any] = field(default_factory=lambda: {"companies": 1, "deals": 1})
-    asked: list[tuple[str, str, Any, str | None]] = field(default_factory=list)
+    requests: list[tuple[str, str, Any, str | None]] = field(default_factory=list)
     raises: list[Exception] = field(default_factory=list)
     before: Callable[[], object] | None = None  # what happens in the world just before a page is answered
     files: dict[str, bytes] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class Client:
         return dict(account.begun)
 
     def page(self, stream: Stream, kind: str, since: Any, following: str | None) -> Page:
-        account.asked.append((stream.name, kind, since, following))
+        account.requests.append((stream.name, kind, since, following))
         if account.before:
             account.before()
         if account.raises:
