@@ -19,11 +19,6 @@ def configured_providers() -> list[str]:
     return [provider for provider, config in settings.CONNECTORS.items() if config["client_id"]]
 
 
-def _half_clients(s: Any) -> list[str]:
-    configs = {CLIENTS[provider]: config for provider, config in s.CONNECTORS.items()}
-    return [name for name, config in configs.items() if bool(config["client_id"]) != bool(config["client_secret"])]
-
-
 def _urls(provider: str) -> Iterator[tuple[str, str]]:
     """Yield the variable and the address of each URL of a provider."""
     for name in PROVIDERS[provider]:
@@ -46,7 +41,9 @@ def _broken_providers(s: Any) -> Iterator[str]:
 
 # fmt: off
 CONNECTOR_RULES = (
-    Rule("accessa.E236", _half_clients, "Only half of {0}'s client is set.",
+    Rule("accessa.E236", lambda s: sorted({CLIENTS[provider] for provider, config in s.CONNECTORS.items()
+                                           if bool(config["client_id"]) != bool(config["client_secret"])}),
+         "Only half of {0}'s client is set.",
          "Set both {0}_CLIENT_ID and {0}_CLIENT_SECRET."),
     Rule("accessa.E237", lambda s: [provider.upper() for provider, config in s.CONNECTORS.items()
                                     if config["transport"] not in ("rest", "mcp")],

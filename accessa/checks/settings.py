@@ -60,26 +60,12 @@ KEYS = (
     "SUPABASE_SERVICE_ROLE", "SUPABASE_JWT_SECRET", "BRAIN_API_SECRET", "SECRET_KEY",
 )  # fmt: skip
 FOREIGN_PREFIXES = {"OPENAI_API_KEY": ("llx-", "sb_", "eyJ"), "LLAMAPARSE_API_KEY": ("sk-", "sb_", "eyJ")}
-PLACEHOLDER = re.compile(r"<.*>|change-?me|xxx+|\.{3}|…")
+# Blanks or a quote around the key, or a placeholder.
+BADLY_PASTED = re.compile(r"(?s:\s.*|.*\s|['\"].*|.*\n.*)|<.*>|change-?me|xxx+|\.{3}|…")
 
 
 def check_settings(*, app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
     return list(check_rules((*SETTINGS_RULES, *SUPABASE_RULES, *CONNECTOR_RULES, *STATUTE_RULES)))
-
-
-def _missing_for_embedder(s: Any) -> list[tuple[str, str]]:
-    missing = [name for name in EMBEDDER_SETTINGS.get(s.EMBEDDER, ()) if not getattr(s, name)]
-    return [(s.EMBEDDER, " and ".join(missing))] if missing else []
-
-
-def _is_pasted_badly(key: str) -> bool:
-    return key != key.strip() or key[:1] in ("'", '"') or "\n" in key or PLACEHOLDER.fullmatch(key) is not None
-
-
-def _is_foreign_callback(url: str, public_url: str) -> bool:
-    """Tell whether ``url`` is at our host and is not the address of our webhook."""
-    address = urlsplit(url)
-    return bool(url) and address.path != "/webhooks/llamaparse" and address.hostname == urlsplit(public_url).hostname
 
 
 def _cents_per_page(s: Any) -> float:
@@ -131,7 +117,9 @@ SETTINGS_RULES = (
          "PARSER=llamaparse has no key.", "Set LLAMAPARSE_API_KEY, or PARSER=local."),
     Rule("accessa.W213", lambda s: bool(s.LLAMAPARSE_API_KEY) and s.PARSER == "local",
          "LLAMAPARSE_API_KEY is set, and PARSER=local ignores it.", "Unset PARSER to use it, or unset the key."),
-    Rule("accessa.E214", _missing_for_embedder, "EMBEDDER={0} needs {1}.", "Set {1}, or EMBEDDER=local."),
+    Rule("accessa.E214", lambda s: [(s.EMBEDDER, name) for name in EMBEDDER_SETTINGS.get(s.EMBEDDER, ())
+                                    if not getattr(s, name)],
+         "EMBEDDER={0} needs {1}.", "Set {1}, or EMBEDDER=local."),
     Rule("accessa.E214", lambda s: [(s.EMBEDDER, ", ".join(sorted(embedders.EMBEDDERS)))]
          if s.EMBEDDER not in embedders.EMBEDDERS and "." not in s.EMBEDDER else (),
          "There is no embedder {0!r}.", "Use one of {1}, or the dotted path of a class."),
@@ -146,11 +134,13 @@ SETTINGS_RULES = (
                                     if secret.startswith(PREFIX) and standard_key(secret) is None],
          "Secret number {0} of LLAMAPARSE_WEBHOOK_SECRETS begins with {1} and is no base64.",
          "Make one with: echo whsec_$(openssl rand -base64 32)"),
-    Rule("accessa.E218", lambda s: [s.PUBLIC_URL] * _is_foreign_callback(s.LLAMAPARSE_CALLBACK_URL, s.PUBLIC_URL),
+    Rule("accessa.E218", lambda s: [s.PUBLIC_URL] * (
+            urlsplit(s.LLAMAPARSE_CALLBACK_URL).hostname == urlsplit(s.PUBLIC_URL).hostname is not None
+            and urlsplit(s.LLAMAPARSE_CALLBACK_URL).path != "/webhooks/llamaparse"),
          "LLAMAPARSE_CALLBACK_URL is not the address of this API's webhook.",
          "Set it to {0}/webhooks/llamaparse, or unset it."),
     # --- keys: pasted badly, or into the wrong variable
-    Rule("accessa.E219", lambda s: [name for name in KEYS if _is_pasted_badly(getattr(s, name))],
+    Rule("accessa.E219", lambda s: [name for name in KEYS if BADLY_PASTED.fullmatch(getattr(s, name))],
          "{0} has blanks or quotes around it, or is a placeholder.", "Paste it again, without quotes or blanks."),
     Rule("accessa.E220",
          lambda s: [name for name, foreign in FOREIGN_PREFIXES.items() if getattr(s, name).startswith(foreign)],

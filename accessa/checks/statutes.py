@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import boto3
 from botocore.exceptions import BotoCoreError
 from django.conf import settings
@@ -29,11 +27,6 @@ def has_aws_credentials() -> bool:
         return False
 
 
-def _shares_bucket_with_tenants(s: Any) -> bool:
-    is_one_store = s.STORAGE == "s3" and s.STATUTES_S3_ENDPOINT_URL == s.S3_ENDPOINT_URL
-    return is_one_store and s.STATUTES_BUCKET in (s.S3_RAW_BUCKET, s.S3_PARSED_BUCKET)
-
-
 # fmt: off
 STATUTE_RULES = (
     Rule("accessa.E251", lambda s: [name for name in URLS if getattr(s, name) and not is_url(getattr(s, name))],
@@ -56,7 +49,8 @@ STATUTE_RULES = (
     Rule("accessa.W257", lambda s: bool(s.SQS_QUEUE_URL) and s.SQS_VISIBILITY_SECONDS < SHORTEST_VISIBILITY,
          "A short network failure makes messages visible to other consumers while they are worked on.",
          f"Raise SQS_VISIBILITY_SECONDS to {SHORTEST_VISIBILITY} or more."),
-    Rule("accessa.E258", _shares_bucket_with_tenants,
+    Rule("accessa.E258", lambda s: s.STORAGE == "s3" and s.STATUTES_S3_ENDPOINT_URL == s.S3_ENDPOINT_URL
+         and s.STATUTES_BUCKET in (s.S3_RAW_BUCKET, s.S3_PARSED_BUCKET),
          "Statutes and tenants' files have one bucket.", "Give STATUTES_BUCKET a bucket of its own."),
     # Whatever the endpoints: one store has many names, and one wrong word would publish tenants' files.
     Rule("accessa.E259", lambda s: s.STORAGE == "s3"

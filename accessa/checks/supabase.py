@@ -56,11 +56,6 @@ def _is_signed(key: str) -> bool:
     return True
 
 
-def _unsigned_keys(s: Any) -> list[str]:
-    roles = {name: jwt_claims(getattr(s, name)).get("role") for name in ROLES} if s.SUPABASE_JWT_SECRET else {}
-    return [name for name, role in roles.items() if role == ROLES[name] and not _is_signed(getattr(s, name))]
-
-
 # fmt: off
 SUPABASE_RULES = (
     Rule("accessa.W221", lambda s: [s.SUPABASE_URL] * bool(
@@ -74,7 +69,10 @@ SUPABASE_RULES = (
          "Copy the URL and the keys from the API settings of the same project."),
     Rule("accessa.E223", lambda s: _wrong_roles(), "{0} is not a key of the role {1}.",
          "Copy the {1} key from the project's API settings."),
-    Rule("accessa.E224", _unsigned_keys, "SUPABASE_JWT_SECRET did not sign {0}: it is another project's.",
+    Rule("accessa.E224", lambda s: [name for name, role in ROLES.items() if s.SUPABASE_JWT_SECRET
+                                    and jwt_claims(getattr(s, name)).get("role") == role
+                                    and not _is_signed(getattr(s, name))],
+         "SUPABASE_JWT_SECRET did not sign {0}: it is another project's.",
          "Copy both from the API settings of the same project."),
 )
 # fmt: on

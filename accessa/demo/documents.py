@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -84,12 +83,3 @@ class VendorScenario(DocumentScenario):
         demo.console.print(f"OpenAI sold {sold['sold']} vectors ({tokens} tokens), {sold['repeated']} of them twice.")
         demo.console.print("No questions: the fake vectors know nothing of the texts.")
         demo.client.delete_documents()  # the fake store is about to end
-
-
-def sample_files() -> list[Path]:
-    return sorted(SAMPLES.glob("*.pdf"))
-
-
-def sample_questions() -> list[str]:
-    rows = json.loads((SAMPLES / "questions.json").read_text())
-    return [row["question"] for row in rows[:3]]

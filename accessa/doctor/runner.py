@@ -114,12 +114,9 @@ def _run(check: Check) -> CheckResult:
     redacted = [Finding(each.level, redact_secrets(each.message), redact_secrets(each.remedy)) for each in findings]
     if thread.is_alive():
         redacted.append(error(f"It did not end within {check.timeout:g} s.", check.timeout_remedy))
-    return _summarize(check, redacted, time.monotonic() - began)
-
-
-def _summarize(check: Check, findings: Sequence[Finding], seconds: float) -> CheckResult:
-    problems = tuple(finding for finding in findings if finding.level is not Level.OK)
+    problems = tuple(finding for finding in redacted if finding.level is not Level.OK)
     levels = {finding.level for finding in problems}
     worst = next((level for level in (Level.ERROR, Level.WARNING, Level.SKIPPED) if level in levels), Level.OK)
-    notes = [finding.message for finding in findings if finding.level is Level.OK]
-    return CheckResult(check.name, worst, problems or (note(" ".join([check.passed, *notes])),), seconds)
+    notes = [finding.message for finding in redacted if finding.level is Level.OK]
+    passed = (note(" ".join([check.passed, *notes])),)
+    return CheckResult(check.name, worst, problems or passed, time.monotonic() - began)

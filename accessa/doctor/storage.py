@@ -34,7 +34,13 @@ def check_storage(alias: str) -> Iterator[Finding]:
     """Do with one bucket what the pipeline and tenants do with it."""
     bucket = cast(Bucket, storages[alias])
     if isinstance(bucket, LocalSignedStorage):
-        yield from _check_disk()
+        root = Path(settings.STORAGE_ROOT)
+        with suppress(OSError):  # reported by the first write
+            root.mkdir(parents=True, exist_ok=True)
+            free = shutil.disk_usage(root).free
+            if free < MIN_FREE_BYTES:
+                remedy = "Make room on the disk that holds STORAGE_ROOT."
+                yield warning(f"{free // 1024**2} MB are free for files.", remedy)
     name = f"{PROBE_FOLDER}/{uuid4()}"
     try:
         yield from _probe(alias, bucket, name)
@@ -42,17 +48,6 @@ def check_storage(alias: str) -> Iterator[Finding]:
         with suppress(OSError):
             bucket.delete(name)
     yield from _delete_stale_probes(bucket)
-
-
-def _check_disk() -> Iterator[Finding]:
-    root = Path(settings.STORAGE_ROOT)
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-        free = shutil.disk_usage(root).free
-    except OSError:  # reported by the first write
-        return
-    if free < MIN_FREE_BYTES:
-        yield warning(f"{free // 1024**2} MB are free for files.", "Make room on the disk that holds STORAGE_ROOT.")
 
 
 def _probe(alias: str, bucket: Bucket, name: str) -> Iterator[Finding]:

@@ -69,7 +69,11 @@ def complete(result: dict[str, Any], **_: Any) -> dict[str, Any]:
             for response in operation["responses"].values():
                 response["headers"] = response.get("headers", {}) | {"X-Correlation-ID": CORRELATION}
                 response["description"] = response.get("description") or "Done."
-            _add_examples(operation)
+            example = examples().get(operation["operationId"], {})
+            if "request" in example:
+                operation["requestBody"]["content"]["application/json"]["example"] = example["request"]
+            for status, body in example.get("answers", {}).items():
+                operation["responses"][status]["content"]["application/json"]["example"] = body
     return result
 
 
@@ -112,11 +116,3 @@ def _error_schema(codes: Sequence[ErrorCode]) -> dict[str, Any]:
             "field": {"type": "string", "description": "The field of the request, where there is one."},
         },
     }
-
-
-def _add_examples(operation: dict[str, Any]) -> None:
-    example = examples().get(operation["operationId"], {})
-    if "request" in example:
-        operation["requestBody"]["content"]["application/json"]["example"] = example["request"]
-    for status, body in example.get("answers", {}).items():
-        operation["responses"][status]["content"]["application/json"]["example"] = body

@@ -25,20 +25,20 @@ from webhooks.error_codes import ARTIFACT_MISMATCH, BODY_INTERRUPTED, CALLBACK_U
 TOKEN = {"in": "query", "name": "token", "required": True, "schema": {"type": "string", "maxLength": 4000}}
 BUCKET = {"in": "path", "name": "bucket", "required": True, "schema": {"type": "string", "enum": ["raw", "parsed"]}}
 NAME = {"in": "path", "name": "name", "required": True, "schema": {"type": "string", "minLength": 1}}
-PARTS = {"type": "object", "additionalProperties": {"type": "string"}, "description": "Of readiness: each part."}
+PARTS = {"type": "object", "additionalProperties": {"type": "string"}, "description": "Of readiness."}
 OK = {
     "type": "object",
     "required": ["status"],
     "properties": {"status": {"type": "string", "const": "ok"}, "parts": PARTS},
 }
-HEALTHY = {"description": "It does.", "content": {"application/json": {"schema": OK, "example": {"status": "ok"}}}}
+HEALTHY = {"description": "Healthy.", "content": {"application/json": {"schema": OK, "example": {"status": "ok"}}}}
 BYTES = {"schema": {"type": "string", "format": "binary"}}
 CALLBACK = (
     INVALID_REQUEST, BODY_INTERRUPTED, INVALID_SIGNATURE, CALLBACK_UNKNOWN_JOB, CALLBACK_CONTRADICTS, JOB_NOT_PARSING,
     JOB_STATE_CHANGED, BODY_TOO_LARGE, ARTIFACT_MISMATCH, ARTIFACT_EMPTY,
 )  # fmt: skip
 SIGNED_URL = (URL_EXPIRED, URL_NOT_VALID, NOT_FOUND)
-HEARD = (
+EFFECTS = (
     "JOB_WOKEN", "ALREADY_ENDED", "EVENT_IGNORED", "PARSE_STORED", "ALREADY_PARSED",
 )  # fmt: skip
 
@@ -78,7 +78,7 @@ def _storage() -> dict[str, Any]:
 
 
 def _webhook() -> dict[str, Any]:
-    code = {"type": "string", "enum": list(HEARD), "description": "What it did. Sent again, it answers the same."}
+    code = {"type": "string", "enum": list(EFFECTS), "description": "A repeated event has the same code."}
     answer = {"type": "object", "required": ["code"], "properties": {"code": code}}
     return {
         "operationId": "llamaparse_webhook",
@@ -91,7 +91,7 @@ def _webhook() -> dict[str, Any]:
         "requestBody": {"required": True, "content": {"application/json": {"schema": {"type": "object"}}}},
         "responses": {
             "200": {
-                "description": "Heard.",
+                "description": "Received.",
                 "content": {"application/json": {"schema": answer, "example": {"code": "JOB_WOKEN"}}},
             }
         },
@@ -109,7 +109,7 @@ def _health(name: str, description: str, *codes: ErrorCode) -> dict[str, Any]:
 
 
 def paths() -> dict[str, Any]:
-    """Return the path items of what REST framework does not serve."""
+    """Return new path items: the hook completes them in place."""
     return {
         "/storage/{bucket}/{name}": _storage(),
         "/webhooks/llamaparse": {"post": _webhook()},

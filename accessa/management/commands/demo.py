@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -22,7 +23,7 @@ from rich.console import Console
 
 from accessa.demo.client import ApiClient
 from accessa.demo.connectors import ConnectorScenario
-from accessa.demo.documents import QUESTIONS, DocumentScenario, VendorScenario, sample_files, sample_questions
+from accessa.demo.documents import QUESTIONS, SAMPLES, DocumentScenario, VendorScenario
 from accessa.demo.scenario import Demo, Scenario
 from accessa.demo.statutes import StatuteScenario
 from accessa.server.programs import Address, programs
@@ -57,7 +58,9 @@ class Command(BaseCommand):
         if missing:
             raise CommandError(f"There is no file {', '.join(missing)}.")
         console = Console(file=cast(IO[str], self.stdout), width=None if self.stdout.isatty() else WIDTH)
-        address = Address("127.0.0.1", _free_port())
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            address = Address("127.0.0.1", probe.getsockname()[1])
         email = WITH_VENDORS if options["vendors"] == "fake" else EMAIL
         scenarios = _scenarios(files, address, email, **options)
         clear_queue_urls()
@@ -84,12 +87,13 @@ class Command(BaseCommand):
 def _scenarios(
     files: list[Path], address: Address, email: str, *, vendors: str, connectors: str, statutes: bool, **_: Any
 ) -> list[Scenario]:
-    samples = [] if connectors == "fixtures" or statutes else sample_files()
+    samples = [] if connectors == "fixtures" or statutes else sorted(SAMPLES.glob("*.pdf"))
     scenarios: list[Scenario] = []
     if vendors == "fake":
         scenarios.append(VendorScenario(files or samples, address))
     elif files or samples:
-        scenarios.append(DocumentScenario(files or samples, [*QUESTIONS] if files else sample_questions()))
+        of_samples = [row["question"] for row in json.loads((SAMPLES / "questions.json").read_text())[:3]]
+        scenarios.append(DocumentScenario(files or samples, list(QUESTIONS) if files else of_samples))
     if connectors == "fixtures":
         scenarios.append(ConnectorScenario(email))
     if statutes:
@@ -129,13 +133,6 @@ def run_programs(console: Console, address: Address, scenarios: list[Scenario]) 
         connections.close_all()
         if server and started:
             server.stop()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
 
 
 def _wait_for_api(supervisor: Supervisor, address: Address) -> None:

@@ -82,7 +82,7 @@ class Command(BaseCommand):
             with endpoints.public_url_of_serve(), database.embedded_server_running():
                 for outcome in run_checks(CHECKS, only=only, skip=skip):
                     levels.append(outcome.level)
-                    for line in [_format_json(outcome)] if options["json"] else self._format_lines(outcome):
+                    for line in self._format_json(outcome) if options["json"] else self._format_lines(outcome):
                         self.stdout.write(line)
                     self.stdout.flush()
         finally:
@@ -105,8 +105,7 @@ class Command(BaseCommand):
                 lines.append(f"{'':{WIDTH + 8}}-> {finding.remedy}")
         return lines
 
-
-def _format_json(outcome: CheckResult) -> str:
-    findings = [{"level": each.level, "says": each.message, "remedy": each.remedy} for each in outcome.findings]
-    seconds = round(outcome.seconds, 3)
-    return json.dumps({"check": outcome.name, "level": outcome.level, "seconds": seconds, "findings": findings})
+    def _format_json(self, outcome: CheckResult) -> list[str]:
+        findings = [{"level": each.level, "says": each.message, "remedy": each.remedy} for each in outcome.findings]
+        seconds = round(outcome.seconds, 3)
+        return [json.dumps({"check": outcome.name, "level": outcome.level, "seconds": seconds, "findings": findings})]

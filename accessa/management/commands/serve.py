@@ -32,7 +32,9 @@ class Command(BaseCommand):
 
     def handle(self, *, bind: str, stop: bool, **options: Any) -> None:
         if stop:
-            self._stop()
+            served = pidfile.stop_process(PIDFILE, timeout=45)
+            stopped = EmbeddedServer(settings.VAR / "postgres").stop()
+            self._say("Accessa has stopped." if served or stopped else "Accessa was not running.")
             return
         try:
             address = Address.parse(bind)
@@ -81,11 +83,6 @@ class Command(BaseCommand):
             return False
         self._say(f"Accessa is up: {address.url} (API docs at /docs)")
         return True
-
-    def _stop(self) -> None:
-        served = pidfile.stop_process(PIDFILE, timeout=45)
-        stopped = EmbeddedServer(settings.VAR / "postgres").stop()
-        self._say("Accessa has stopped." if served or stopped else "Accessa was not running.")
 
     def _say(self, line: str) -> None:
         self.stdout.write(line)
