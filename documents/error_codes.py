@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from django.utils.translation import gettext_lazy as _
 
 from accounts.errors import Context, ErrorCode, failure, staff_error, wait_reason
@@ -35,87 +37,78 @@ OCR_CONTINUES = wait_reason(
 )
 
 # The file
-UPLOAD_EXPIRED = failure(
+file_failure = partial(failure, retryable=False)
+UPLOAD_EXPIRED = file_failure(
     "UPLOAD_EXPIRED",
     _("The file never arrived. Choose it again above."),
     _("The file was declared and its bytes never arrived."),
     _("The tenant uploads it again. Many at once: run `manage.py doctor`, uploads may not reach the store."),
-    retryable=False,
     detail=_("The file was never uploaded; ask for a new URL."),
 )
-LENGTH_MISMATCH = failure(
+LENGTH_MISMATCH = file_failure(
     "LENGTH_MISMATCH",
     OTHER_FILE,
     _("The number of bytes is not the declared one."),
     UPLOAD_AGAIN,
-    retryable=False,
     status=422,
     detail=_("The file is not as long as was declared."),
 )
-HASH_MISMATCH = failure(
+HASH_MISMATCH = file_failure(
     "HASH_MISMATCH",
     OTHER_FILE,
     _("The bytes are not the declared ones."),
     UPLOAD_AGAIN,
-    retryable=False,
     status=422,
     detail=_("The file is not the one whose sha256 was declared."),
 )
-EMPTY_FILE = failure("EMPTY_FILE", _("The file is empty."), remedy=OPENABLE_FILE, retryable=False)
-NOT_A_PDF = failure("NOT_A_PDF", _("The file is not a PDF."), remedy=OPENABLE_FILE, retryable=False)
+EMPTY_FILE = file_failure("EMPTY_FILE", _("The file is empty."), remedy=OPENABLE_FILE)
+NOT_A_PDF = file_failure("NOT_A_PDF", _("The file is not a PDF."), remedy=OPENABLE_FILE)
 for code in (LENGTH_MISMATCH, HASH_MISMATCH, EMPTY_FILE, NOT_A_PDF):
     code.explain(Context.REQUEST)
-PDF_TRUNCATED = failure(
+PDF_TRUNCATED = file_failure(
     "PDF_TRUNCATED",
     _("The PDF is cut short. Upload the whole file."),
     _("The PDF is cut short."),
     _("Ask for the whole file."),
-    retryable=False,
 )
-PDF_MALFORMED = failure(
+PDF_MALFORMED = file_failure(
     "PDF_MALFORMED",
     _("This PDF is damaged. Create it again, for instance by printing it to a PDF, and upload that file."),
     _("The PDF is damaged; two engines could not open it."),
     OPENABLE_FILE,
-    retryable=False,
 )
-PASSWORD_REQUIRED = failure(
+PASSWORD_REQUIRED = file_failure(
     "PASSWORD_REQUIRED",
     _("The PDF needs a password. Upload it without one."),
     _("The PDF needs a password."),
     _("Ask for a copy without one."),
-    retryable=False,
 )
-NO_PAGES = failure("NO_PAGES", _("The PDF has no pages."), remedy=OPENABLE_FILE, retryable=False)
-TOO_MANY_PAGES = failure(
+NO_PAGES = file_failure("NO_PAGES", _("The PDF has no pages."), remedy=OPENABLE_FILE)
+TOO_MANY_PAGES = file_failure(
     "TOO_MANY_PAGES",
     _("The PDF has more pages than allowed. Upload it in parts."),
     _("The PDF has more pages than MAX_PAGES."),
     _("Ask for it in parts; or raise MAX_PAGES and retry."),
-    retryable=False,
 )
-NO_TEXT_LAYER = failure(
+NO_TEXT_LAYER = file_failure(
     "NO_TEXT_LAYER",
     _("The pages are images without text, as of a scan. They can be read as a scan."),
     _("The pages are images: a scan."),
     _("The tenant uploads the same file again with OCR."),
-    retryable=False,
 )
-NO_TEXT_FOUND = failure(
+NO_TEXT_FOUND = file_failure(
     "NO_TEXT_FOUND",
     _("We found no text on any page."),
     _("OCR found no text on any page."),
     _("Look at a page of it; ask for a better scan."),
-    retryable=False,
 )
 
 # Parsing
-PARSER_OUT_OF_MEMORY = failure(
+PARSER_OUT_OF_MEMORY = file_failure(
     "PARSER_OUT_OF_MEMORY",
     _("This PDF is too complicated for us to read. Upload it in parts, or print it to a new PDF."),
     _("Parsing exceeds the memory limit of a file."),
     _("Ask for the PDF printed again or in parts; or raise PDF_CHILD_MEMORY_MB or PDF_CPU_SECONDS and retry."),
-    retryable=False,
 )
 PARSE_TIMEOUT = failure(
     "PARSE_TIMEOUT",

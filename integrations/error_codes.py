@@ -23,6 +23,7 @@ from vendors.error_codes import (
 )
 
 sync_failure = partial(ErrorCode, context=Context.SYNC_FAILURE)
+reconnect_failure = partial(sync_failure, retryable=False)
 page_wait = partial(staff_error, context=Context.PAGE_WAIT)
 record_failure = partial(staff_error, context=Context.RECORD_FAILURE)
 
@@ -37,31 +38,28 @@ SYNC_AGAIN = _("Sync the source again: `manage.py connectors sync SOURCE_ID`.")
 CONNECT_AGAIN = _("The tenant begins again.")
 
 # Syncs
-REFRESH_TOKEN_INVALID = sync_failure(
+REFRESH_TOKEN_INVALID = reconnect_failure(
     "REFRESH_TOKEN_INVALID",
     RECONNECT,
     _("The provider refuses the refresh token: consent was withdrawn, or has ended."),
     TENANT_RECONNECTS,
-    retryable=False,
 )
 # The same, as spec 002 §3 spells it in a source's status_message.
-REFRESH_TOKEN_INVALID_STATUS = sync_failure(
-    "refresh_token_invalid", RECONNECT, REFRESH_TOKEN_INVALID.staff_message, TENANT_RECONNECTS, retryable=False
+REFRESH_TOKEN_INVALID_STATUS = reconnect_failure(
+    "refresh_token_invalid", RECONNECT, REFRESH_TOKEN_INVALID.staff_message, TENANT_RECONNECTS
 )
-VAULT_TOKEN_MISPLACED = sync_failure(
+VAULT_TOKEN_MISPLACED = reconnect_failure(
     "VAULT_TOKEN_MISPLACED",
     RECONNECT,
     _("A token is not in the vault's row that should hold it: somebody has changed rows."),
     TENANT_RECONNECTS,
-    retryable=False,
     detail=_("The token is not where it was kept."),
 )
-SCOPES_MISSING = sync_failure(
+SCOPES_MISSING = reconnect_failure(
     "SCOPES_MISSING",
     _("{name} does not let us read all that we need. Reconnect it, and allow everything that is asked for."),
     _("The tenant's consent does not cover what is read."),
     TENANT_RECONNECTS,
-    retryable=False,
 )
 SCOPES_MISSING.explain(
     Context.REQUEST,
@@ -69,12 +67,11 @@ SCOPES_MISSING.explain(
     staff_message=_("The tenant did not allow everything that is asked for."),
     remedy=CONNECT_AGAIN,
 )
-SOURCE_NOT_ACTIVE = sync_failure(
+SOURCE_NOT_ACTIVE = reconnect_failure(
     "SOURCE_NOT_ACTIVE",
     RECONNECT,
     _("The source was in error when a page of it was due."),
     TENANT_RECONNECTS,
-    retryable=False,
     status=409,
 )
 SOURCE_NOT_ACTIVE.explain(

@@ -15,6 +15,7 @@ from documents import error_codes as documents
 from embeddings import error_codes as embeddings
 
 failure = partial(staff_error, context=Context.STATUTE_FAILURE)
+file_failure = partial(failure, retryable=False)
 wait_reason = partial(staff_error, context=Context.STATUTE_WAIT)
 consumer_wait = partial(staff_error, context=Context.CONSUMER_WAIT)
 message_error = partial(staff_error, context=Context.SQS_MESSAGE)
@@ -59,63 +60,45 @@ RAW_FILE_CLOSED = failure(
     ),
     detail=_("The store does not give this file to us, but others."),
 )
-RAW_FILE_INFECTED = failure(
-    "RAW_FILE_INFECTED",
-    _("The bucket's malware scanner has found a threat in the file."),
-    REPLACE_FILE,
-    retryable=False,
+RAW_FILE_INFECTED = file_failure(
+    "RAW_FILE_INFECTED", _("The bucket's malware scanner has found a threat in the file."), REPLACE_FILE
 )
-RAW_FILE_TAGS_DIFFER = failure(
+RAW_FILE_TAGS_DIFFER = file_failure(
     "RAW_FILE_TAGS_DIFFER",
     _("The file's tags document_id or version contradict the message."),
     _("Correct the tags or the message."),
-    retryable=False,
     detail=_("The file's tags name another law or another version."),
 )
 
 # File formats
-UNKNOWN_FORMAT = failure(
-    "UNKNOWN_FORMAT", _("The file is neither PDF nor DOCX nor XML."), REPLACE_FILE, retryable=False
-)
-OLD_OR_LOCKED_WORD = failure(
+UNKNOWN_FORMAT = file_failure("UNKNOWN_FORMAT", _("The file is neither PDF nor DOCX nor XML."), REPLACE_FILE)
+OLD_OR_LOCKED_WORD = file_failure(
     "OLD_OR_LOCKED_WORD",
     _("The file is a Word document of the old kind (.doc) or one that needs a password."),
     _("Save it as DOCX."),
-    retryable=False,
 )
-NOT_XML = failure("NOT_XML", _("The file is not well-formed XML."), REPLACE_FILE, retryable=False)
-XML_ENTITY_REFUSED = failure(
+NOT_XML = file_failure("NOT_XML", _("The file is not well-formed XML."), REPLACE_FILE)
+XML_ENTITY_REFUSED = file_failure(
     "XML_ENTITY_REFUSED",
     _("The XML declares or uses entities: these are neither expanded nor fetched."),
     _("Ask its publisher for XML without a DOCTYPE of its own, or resolve the entities before the upload."),
-    retryable=False,
 )
-XML_TOO_DEEP = failure("XML_TOO_DEEP", _("The XML's elements are nested too deeply."), REPLACE_FILE, retryable=False)
-XML_TOO_LARGE = failure("XML_TOO_LARGE", _("The XML has more elements than are read."), SPLIT_FILE, retryable=False)
-NOT_DOCX = failure("NOT_DOCX", _("The file is a ZIP archive and not a DOCX."), REPLACE_FILE, retryable=False)
-DOCX_TRUNCATED = failure(
-    "DOCX_TRUNCATED", _("The Word document is damaged or cut short."), REPLACE_FILE, retryable=False
-)
-DOCX_TOO_LARGE = failure(
-    "DOCX_TOO_LARGE", _("The Word document unpacks to more than is read."), SPLIT_FILE, retryable=False
-)
-DOCX_ENCRYPTED = failure(
-    "DOCX_ENCRYPTED", _("The Word document is encrypted."), _("Save it without a password."), retryable=False
-)
+XML_TOO_DEEP = file_failure("XML_TOO_DEEP", _("The XML's elements are nested too deeply."), REPLACE_FILE)
+XML_TOO_LARGE = file_failure("XML_TOO_LARGE", _("The XML has more elements than are read."), SPLIT_FILE)
+NOT_DOCX = file_failure("NOT_DOCX", _("The file is a ZIP archive and not a DOCX."), REPLACE_FILE)
+DOCX_TRUNCATED = file_failure("DOCX_TRUNCATED", _("The Word document is damaged or cut short."), REPLACE_FILE)
+DOCX_TOO_LARGE = file_failure("DOCX_TOO_LARGE", _("The Word document unpacks to more than is read."), SPLIT_FILE)
+DOCX_ENCRYPTED = file_failure("DOCX_ENCRYPTED", _("The Word document is encrypted."), _("Save it without a password."))
 
 # Contents
-NO_TEXT = failure("NO_TEXT", _("The file has no text."), REPLACE_FILE, retryable=False)
-NO_ARTICLES = failure(
-    "NO_ARTICLES",
-    _("No article or section was found in the text: it may not be a statute."),
-    REPLACE_FILE,
-    retryable=False,
+NO_TEXT = file_failure("NO_TEXT", _("The file has no text."), REPLACE_FILE)
+NO_ARTICLES = file_failure(
+    "NO_ARTICLES", _("No article or section was found in the text: it may not be a statute."), REPLACE_FILE
 )
-LAW_SCHEMA_INVALID = failure(
+LAW_SCHEMA_INVALID = file_failure(
     "LAW_SCHEMA_INVALID",
     _("The parsed statute does not match schemas/law.schema.json."),
     _("A bug: tell a developer which statute it is."),
-    retryable=False,
 )
 LAW_UNKNOWN = failure(
     "LAW_UNKNOWN",

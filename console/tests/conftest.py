@@ -1,4 +1,4 @@
-"""Support staff with what they may do, and dead letters for them to look at."""
+"""Fixtures: staff with permissions, and dead letters."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def dead() -> Callable[..., UploadJob]:
 
     def make(code: str = "ALWAYS_FAILS", stage: str = "embedding", **columns: Any) -> UploadJob:
         error = {"code": code, "detail": f"What {code} says.", "stage": stage, "attempt": 4}
-        given = {"state": "deadletter", "pipeline": "stages", "attempts": 4, "last_error": error} | columns
-        job: UploadJob = JobFactory.create(stage=stage, **given)
+        fields = {"state": "deadletter", "pipeline": "stages", "attempts": 4, "last_error": error} | columns
+        job: UploadJob = JobFactory.create(stage=stage, **fields)
         return job
 
     return make

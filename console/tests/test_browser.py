@@ -1,4 +1,4 @@
-"""Support's story in a real browser: find what failed by its code, read why, retry the group, see it end well."""
+"""Staff pages in a browser: dashboard charts, dead letters, and the retry of a group."""
 
 from __future__ import annotations
 

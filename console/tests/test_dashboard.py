@@ -1,4 +1,4 @@
-"""The first page of the admin: its figures are those of the known histories, it is honest when there are none."""
+"""The dashboard: facts, charts and tables of known job histories, and of none."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def page(client: Client, period: str = "24h") -> str:
 
 
 def section(html: str, slug: str) -> str:
-    """The words of one chart or table."""
-    found = re.search(rf'<(figure|section)[^>]* id="{slug}".*?</\1>', html, re.DOTALL)
-    assert found, slug
-    return " ".join(re.sub(r"<[^>]+>", " ", found[0]).split())
+    """Return the text of one chart or table."""
+    match = re.search(rf'<(figure|section)[^>]* id="{slug}".*?</\1>', html, re.DOTALL)
+    assert match, slug
+    return " ".join(re.sub(r"<[^>]+>", " ", match[0]).split())
 
 
 def failing(stage: str, code: str) -> None:
@@ -163,14 +163,14 @@ def test_it_reads_no_table_of_jobs_or_events_whole(client: Client) -> None:
     ) as queries:
         page(client)
 
-    asked = [query["sql"] for query in queries.captured_queries]
-    assert not [sql for sql in asked if re.search(r'FROM "?(events|document_chunks)\b', sql)]
+    statements = [query["sql"] for query in queries.captured_queries]
+    assert not [sql for sql in statements if re.search(r'FROM "?(events|document_chunks)\b', sql)]
     assert not [
         sql
-        for sql in asked
+        for sql in statements
         if re.search(r'FROM "?upload_jobs\b', sql) and "state = 'working'" not in sql and "LIMIT 1" not in sql
     ]
-    assert len(asked) < 60
+    assert len(statements) < 60
 
 
 def test_no_figure_names_a_tenants_text(client: Client) -> None:

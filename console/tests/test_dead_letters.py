@@ -1,4 +1,4 @@
-"""The dead letters in groups: what is counted, what is said of them, and a group's retry."""
+"""Dead letters page: groups, their counts and remedies, and the retry of a group."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ def test_each_stage_and_code_is_a_group_with_its_ends_and_samples(dead: Dead) ->
     many = [dead("PARSE_FAILED", "parsing", finished_at=moment, attempts=n) for n, moment in enumerate(moments, 1)]
     dead("PARSE_FAILED", "parsed"), dead("VECTORS_NOT_SOUND"), dead("A_FIRST"), JobFactory.create(state="done")
 
-    found = {(group.stage, group.code): group for group in dead_letters.groups()}
+    groups = {(group.stage, group.code): group for group in dead_letters.groups()}
 
-    assert {key: group.counted for key, group in found.items()} == {
+    assert {key: group.counted for key, group in groups.items()} == {
         ("parsing", "PARSE_FAILED"): 5,
         ("parsed", "PARSE_FAILED"): 1,
         ("embedding", "VECTORS_NOT_SOUND"): 1,
         ("embedding", "A_FIRST"): 1,
     }
-    group = found["parsing", "PARSE_FAILED"]
+    group = groups["parsing", "PARSE_FAILED"]
     assert (group.newest, group.oldest, group.attempts) == (moments[4], moments[0], "3 to 5")
     assert [job.pk for job in group.samples] == [job.pk for job in many[:1:-1]]
     assert group.detail == "What PARSE_FAILED says."
@@ -57,9 +57,7 @@ def test_a_large_group_is_counted_no_further_than_it_matters(dead: Dead, monkeyp
     assert (group.counted, group.count) == (3, "2+")
 
 
-def test_the_page_says_what_a_code_means_and_what_to_do_and_keeps_what_was_let_go_of_apart(
-    sue: Client, dead: Dead
-) -> None:
+def test_the_page_shows_meaning_and_remedy_and_keeps_cancelled_jobs_apart(sue: Client, dead: Dead) -> None:
     failed, cancelled = dead("PARSE_LOST", "parsing"), dead("CANCELLED", "queued")
 
     page = sue.get(PAGE).content.decode()
@@ -114,12 +112,12 @@ def test_nobody_else_gets_in(dead: Dead, client: Client) -> None:
 def test_a_group_is_retried_once_it_is_said_why_and_each_is_written_down(sue: Client, dead: Dead) -> None:
     group = [dead() for _ in range(3)]
     other = dead("SOMETHING_ELSE")
-    asked = {"stage": "embedding", "code": "ALWAYS_FAILS"}
+    form = {"stage": "embedding", "code": "ALWAYS_FAILS"}
 
-    assert "<strong>3</strong> dead letters" in sue.get(RETRY, asked).content.decode()
-    assert b"REASON_REQUIRED" in sue.post(RETRY, asked | {"reason": " "}, follow=True).content
+    assert "<strong>3</strong> dead letters" in sue.get(RETRY, form).content.decode()
+    assert b"REASON_REQUIRED" in sue.post(RETRY, form | {"reason": " "}, follow=True).content
     assert UploadJob.objects.filter(state="queued").count() == 0
-    answer = sue.post(RETRY, asked | {"reason": "the vendor is back"}, follow=True)
+    answer = sue.post(RETRY, form | {"reason": "the vendor is back"}, follow=True)
 
     assert "3 jobs retried." in answer.content.decode()
     assert set(UploadJob.objects.filter(state="queued").values_list("pk", flat=True)) == {job.pk for job in group}
@@ -141,14 +139,14 @@ def test_a_large_group_goes_in_batches_and_the_rest_is_offered(
         dead(finished_at=now - timedelta(minutes=minutes))
     stuck = dead(finished_at=now + timedelta(minutes=1))  # is refused each time: another job of its document is active
     JobFactory.create(document=stuck.document, user_id=stuck.user_id)
-    asked, left = {"stage": "embedding", "code": "ALWAYS_FAILS", "reason": "because"}, []
+    form, left = {"stage": "embedding", "code": "ALWAYS_FAILS", "reason": "because"}, []
 
     for _ in range(4):
-        answer = sue.post(RETRY, asked)
+        answer = sue.post(RETRY, form)
         left.append(UploadJob.objects.filter(state="deadletter").count())
         assert answer.status_code == 302
         following = sue.get(answer["Location"])
-        asked["before"] = (following.context or {}).get("before", "")
+        form["before"] = (following.context or {}).get("before", "")
 
     assert left == [5, 3, 1, 1]
     assert AuditEntry.objects.count() == 5
@@ -164,11 +162,11 @@ def test_what_was_let_go_of_is_not_retried_as_a_group(sue: Client, dead: Dead) -
 
 
 def test_a_post_without_its_token_changes_nothing_and_a_link_never_does(staff: Staff, dead: Dead) -> None:
-    asked = {"stage": dead().stage, "code": "ALWAYS_FAILS", "reason": "because"}
+    form = {"stage": dead().stage, "code": "ALWAYS_FAILS", "reason": "because"}
     client = staff("view_uploadjob", "retry_uploadjob", strict=True)
 
-    assert client.post(RETRY, asked).status_code == 403
-    assert client.get(RETRY, asked).status_code == 200
+    assert client.post(RETRY, form).status_code == 403
+    assert client.get(RETRY, form).status_code == 200
     assert UploadJob.objects.get().state == "deadletter"
 
 

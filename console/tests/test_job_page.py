@@ -1,4 +1,4 @@
-"""A job's page: what it tells, what it lets staff do, and how a tenant's text is read."""
+"""Job page: contents, repair actions, and access to a tenant's text."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def at(job: UploadJob, *more: str) -> str:
 
 @pytest.fixture
 def real(settings: Any, ana: Person) -> Upload:
-    """A document of Ana's that went all the way."""
+    """Return a document of Ana's that is done."""
     settings.JOBS_PIPELINES = "accessa.pipelines.PIPELINES"
-    made = ana.ingest(plan_pdf("dental care", "eye care", lines=9))
-    assert made.job.state == "done"
-    return made
+    uploaded = ana.ingest(plan_pdf("dental care", "eye care", lines=9))
+    assert uploaded.job.state == "done"
+    return uploaded
 
 
 # What it tells.
@@ -50,8 +50,8 @@ def test_the_page_tells_where_a_job_stands_and_why_and_what_to_do(sue: Client, d
 
     page = sue.get(at(job)).content.decode()
 
-    for told in ("PARSE_LOST", "What PARSE_LOST says.", "Retry: it buys another parse.", "File x.py, line 3"):
-        assert told in page
+    for text in ("PARSE_LOST", "What PARSE_LOST says.", "Retry: it buys another parse.", "File x.py, line 3"):
+        assert text in page
     for named in (job.document_id, job.user_id, job.correlation_id):
         assert str(named) in page
 
@@ -68,11 +68,11 @@ def test_a_wait_is_told_with_its_reason(sue: Client) -> None:
 def test_the_timeline_says_what_the_time_between_events_went_to() -> None:
     job = JobFactory.create(state="deadletter")
     begun = datetime(2026, 1, 1, tzinfo=UTC)
-    told = [
+    history = [
         ("UPLOAD_ACCEPTED", 0, {}), ("CLAIMED", 2, {}), ("WAITING", 3, {"reason": "VENDOR_AWAY"}), ("DUE", 33, {}),
         ("CLAIMED", 34, {}), ("PARSE_STORED", 40, {}), ("RETRY_SCHEDULED", 41, {"code": "X"}), ("DLQ_MOVED", 300, {}),
     ]  # fmt: skip
-    for code, seconds, payload in told:
+    for code, seconds, payload in history:
         type_ = "stage_done" if code == "PARSE_STORED" else "stage_started"
         moment = begun + timedelta(seconds=seconds)
         Event.objects.create(
@@ -80,13 +80,13 @@ def test_the_timeline_says_what_the_time_between_events_went_to() -> None:
             code=code, payload={"stage": "parsing", "attempt": 1, **payload},
         )  # fmt: skip
 
-    found = timeline.job_timeline(job)
+    entries = timeline.job_timeline(job)
 
-    assert [(entry.phase, entry.duration) for entry in found.first] == [
+    assert [(entry.phase, entry.duration) for entry in entries.first] == [
         ("in the queue", "2 s"), ("working", "1 s"), ("waiting", "30 s"), ("in the queue", "1 s"),
         ("working", "6 s"), ("working", "1 s"), ("pause before the next attempt", "4.32 min"), ("dead", ""),
     ]  # fmt: skip
-    assert found.first[2].payload == [("reason", "VENDOR_AWAY")]
+    assert entries.first[2].payload == [("reason", "VENDOR_AWAY")]
 
 
 def test_a_job_of_very_many_events_shows_both_ends_and_more_when_asked(
@@ -303,9 +303,7 @@ def test_without_an_entry_nothing_of_the_text_is_shown(staff: Staff, sue: Client
     assert AuditEntry.objects.count() == 1
 
 
-def test_an_entry_opens_a_document_for_a_quarter_of_an_hour_and_another_kind_of_entry_none(
-    sue: Client, real: Upload
-) -> None:
+def test_only_an_access_entry_opens_a_document_and_for_fifteen_minutes(sue: Client, real: Upload) -> None:
     where = read(sue, real.document_id)
     entry = AuditEntry.objects.get()
     fields = {"actor_id": entry.actor_id, "actor": "sue", "reason": "x", "object_type": "document"}
@@ -337,18 +335,18 @@ def test_a_chosen_passage_is_marked_on_the_picture_for_who_has_opened_the_docume
 
     assert f"{marks}?passage=0" in sue.get(where, {"page": "1", "passage": "0"}).content.decode()
     assert b"<rect" in sue.get(marks, {"passage": "0"}).content
-    for said in ("", "7000", "x", "-1", "\0"):
-        answer = sue.get(marks, {"passage": said})
-        assert (answer.status_code, b"<rect" in answer.content) == (200, False), said
+    for number in ("", "7000", "x", "-1", "\0"):
+        answer = sue.get(marks, {"passage": number})
+        assert (answer.status_code, b"<rect" in answer.content) == (200, False), number
     assert staff("view_uploadjob", "read_text", name="tom").get(marks, {"passage": "0"}).status_code == 404
 
 
 def test_hostile_names_and_texts_are_shown_as_text(sue: Client, settings: Any, ana: Person) -> None:
     settings.JOBS_PIPELINES = "accessa.pipelines.PIPELINES"
-    made = ana.ingest(text_pdf("<script>alert(2)</script> [x](javascript:alert(3)) <img src=x onerror=alert(4)>"))
-    Document.objects.filter(pk=made.document_id).update(filename=HOSTILE)
+    uploaded = ana.ingest(text_pdf("<script>alert(2)</script> [x](javascript:alert(3)) <img src=x onerror=alert(4)>"))
+    Document.objects.filter(pk=uploaded.document_id).update(filename=HOSTILE)
 
-    shown = sue.get(read(sue, made.document_id)).content.decode()
+    shown = sue.get(read(sue, uploaded.document_id)).content.decode()
 
     assert "&lt;script&gt;alert(1)" in shown
     for harm in ("<script>alert", "<img src=x", 'href="javascript:'):

@@ -1,4 +1,4 @@
-"""People who are signed in, and the browser of the stories."""
+"""Helpers: signed-in clients."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _quick_passwords(settings: Any) -> None:
 
 
 def signed_in(person: Person) -> Client:
-    """A browser's requests, as far as a server sees them."""
+    """Return a client that sends a browser's headers."""
     client = Client(headers={"accept": "text/html,*/*"}, raise_request_exception=False)
     client.force_login(person.user)
     return client

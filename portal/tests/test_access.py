@@ -1,4 +1,4 @@
-"""Signing in and out: who may, how often, and where to."""
+"""Sign-in and sign-out: who may, how often, and the redirect afterwards."""
 
 from __future__ import annotations
 
@@ -161,17 +161,17 @@ def test_the_clients_address_is_what_our_own_proxies_say(settings: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "leads"),
+    ("requested", "leads"),
     [
         ("/find", "/find"), ("//evil.example.org/", "/"), ("https://evil.example.org/", "/"),
         ("javascript:alert(1)", "/"),
         ("/\\evil.example.org", "/"), ("http:///evil.example.org", "/"),
     ],
 )  # fmt: skip
-def test_after_signing_in_nobody_is_led_elsewhere(wanted: str, leads: str, ana: Person) -> None:
+def test_after_signing_in_nobody_is_led_elsewhere(requested: str, leads: str, ana: Person) -> None:
     with_password(ana)
 
-    assert sign_in("ana@example.org", PASSWORD, data={"next": wanted})["Location"] == leads
+    assert sign_in("ana@example.org", PASSWORD, data={"next": requested})["Location"] == leads
 
 
 def test_who_is_signed_in_need_not_sign_in(ana: Person) -> None:
@@ -179,12 +179,12 @@ def test_who_is_signed_in_need_not_sign_in(ana: Person) -> None:
     assert signed_in(ana).get("/sign-in?next=/find")["Location"] == "/find"
 
 
-@pytest.mark.parametrize("wanted", ["/sign-in", "/sign-in?next=/sign-in", "http://testserver/sign-in", "/sign-in#x"])
-def test_nobody_is_led_in_a_circle(wanted: str, ana: Person) -> None:
+@pytest.mark.parametrize("requested", ["/sign-in", "/sign-in?next=/sign-in", "http://testserver/sign-in", "/sign-in#x"])
+def test_nobody_is_led_in_a_circle(requested: str, ana: Person) -> None:
     with_password(ana)
 
-    assert signed_in(ana).get("/sign-in", {"next": wanted})["Location"] == "/"
-    assert sign_in("ana@example.org", PASSWORD, data={"next": wanted})["Location"] == "/"
+    assert signed_in(ana).get("/sign-in", {"next": requested})["Location"] == "/"
+    assert sign_in("ana@example.org", PASSWORD, data={"next": requested})["Location"] == "/"
 
 
 def test_no_form_is_taken_without_its_secret(ana: Person) -> None:

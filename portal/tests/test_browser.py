@@ -1,4 +1,4 @@
-"""The tenant's story in a real browser: sign in, drop, watch, ask, open the citation, delete. And what must not run."""
+"""Tenants' pages in a browser: sign-in, upload, search, citation, deletion; and hostile contents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each page may load, and who may keep or frame it."""
+"""Content security policy and caching of each page."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def test_tenants_pages_run_and_load_nothing_but_our_own(path: str, ana: Person) 
     client = Client() if path == "/sign-in" else signed_in(ana)
     answer = client.get(path)
 
-    found = directives(answer)
-    assert found["default-src"] == "'none'"
-    assert {found[name] for name in ("script-src", "style-src", "img-src", "connect-src", "form-action")} == {"'self'"}
-    assert (found["frame-ancestors"], found["base-uri"]) == ("'none'", "'none'")
+    policy = directives(answer)
+    assert policy["default-src"] == "'none'"
+    assert {policy[name] for name in ("script-src", "style-src", "img-src", "connect-src", "form-action")} == {"'self'"}
+    assert (policy["frame-ancestors"], policy["base-uri"]) == ("'none'", "'none'")
     assert "no-store" in answer["Cache-Control"]
     assert answer["X-Content-Type-Options"] == "nosniff"
     assert answer["X-Frame-Options"] == "DENY"
@@ -35,12 +35,12 @@ def test_tenants_pages_run_and_load_nothing_but_our_own(path: str, ana: Person) 
 
 
 def test_staffs_pages_load_nothing_of_other_origins(db: None) -> None:
-    found = directives(Client().get("/admin/login/"))
+    policy = directives(Client().get("/admin/login/"))
 
-    sources = {source for name in found for source in found[name].split()}
+    sources = {source for name in policy for source in policy[name].split()}
     assert sources <= {"'self'", "'none'", "'unsafe-inline'", "'unsafe-eval'", "data:"}
-    assert "'unsafe-inline'" not in found["script-src"]
-    assert found["frame-ancestors"] == "'none'"
+    assert "'unsafe-inline'" not in policy["script-src"]
+    assert policy["frame-ancestors"] == "'none'"
 
 
 def test_only_the_admin_may_evaluate() -> None:

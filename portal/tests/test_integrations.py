@@ -1,4 +1,4 @@
-"""A tenant's connected systems as their page shows them: whose, how each is, what can be done about it."""
+"""Page of connected systems: access, status and actions of each source."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ pytestmark = pytest.mark.django_db
 PAGE = "/settings/integrations"
 
 
-def source(person: Person, provider: str = "hubspot", **said: Any) -> ConnectedSource:
-    return ConnectedSource.objects.create(user_id=person.id, provider=provider, **said)
+def source(person: Person, provider: str = "hubspot", **fields: Any) -> ConnectedSource:
+    return ConnectedSource.objects.create(user_id=person.id, provider=provider, **fields)
 
 
-def synced(of: ConnectedSource, **said: Any) -> IngestionJob:
-    job = {"kind": "full_sync", "status": "completed"} | said
+def synced(of: ConnectedSource, **fields: Any) -> IngestionJob:
+    job = {"kind": "full_sync", "status": "completed"} | fields
     return IngestionJob.objects.create(user_id=of.user_id, source=of, **job)
 
 
@@ -79,7 +79,7 @@ def test_another_tenants_source_does_not_exist_and_staff_are_tenants_here(
     assert own.status == "active"
 
 
-def test_who_is_not_signed_in_is_led_to_the_form_and_a_form_of_another_page_is_refused(ana: Person) -> None:
+def test_sign_in_is_required_and_forms_need_a_csrf_token(ana: Person) -> None:
     own = source(ana)
     strict = Client(enforce_csrf_checks=True, headers={"accept": "text/html"})
     answers = [Client().get(PAGE), Client().get(f"{PAGE}/hubspot/callback?code=x&state=y")]
@@ -148,7 +148,7 @@ def test_what_is_being_fetched_is_shown_and_looked_at_again(ana: Person) -> None
 
 
 @pytest.mark.parametrize(
-    ("code", "seconds", "seen", "said"),
+    ("code", "seconds", "seen", "sentence"),
     [
         ("VENDOR_AWAY", 90, 0, "HubSpot does not answer at present; it continues by itself."),
         ("VENDOR_UNREACHABLE", 90, 7, "7 records looked at, 0 of them new or changed. HubSpot does not answer"),
@@ -156,13 +156,13 @@ def test_what_is_being_fetched_is_shown_and_looked_at_again(ana: Person) -> None
         ("BUDGET_SPENT", 90, 0, "It continues by itself."),
     ],
 )
-def test_a_sync_that_does_not_go_on_says_why(code: str, seconds: int, seen: int, said: str, ana: Person) -> None:
+def test_a_sync_that_does_not_go_on_says_why(code: str, seconds: int, seen: int, sentence: str, ana: Person) -> None:
     first = timezone.now() - timedelta(seconds=seconds)
-    told = [("page:1", first - timedelta(days=1)), ("page:2", first), ("token", first), ("page:2", timezone.now())]
-    details = [{"external_id": what, "code": code, "at": at.isoformat(timespec="seconds")} for what, at in told]
+    waits = [("page:1", first - timedelta(days=1)), ("page:2", first), ("token", first), ("page:2", timezone.now())]
+    details = [{"external_id": what, "code": code, "at": at.isoformat(timespec="seconds")} for what, at in waits]
     synced(source(ana), status="running", page=2, items_seen=seen, error_details=details)
 
-    assert said in shown(ana)
+    assert sentence in shown(ana)
 
     IngestionJob.objects.update(page=3)
     assert "by itself" not in shown(ana)
@@ -176,16 +176,16 @@ def test_a_sync_that_nobody_has_taken_waits_for_its_turn(ana: Person) -> None:
     assert "It waits for its turn." in shown(ana)
 
 
-@pytest.mark.parametrize(("records", "said"), [(0, None), (2, "2 records could"), (60, "60 records could")])
+@pytest.mark.parametrize(("records", "sentence"), [(0, None), (2, "2 records could"), (60, "60 records could")])
 def test_what_its_tokens_and_pages_waited_for_are_no_unread_records(
-    records: int, said: str | None, ana: Person
+    records: int, sentence: str | None, ana: Person
 ) -> None:
     waits = [{"external_id": what, "code": "VENDOR_AWAY", "at": ""} for what in ("page:0", "token", "page:0")]
     failed = [{"external_id": f"deal:{n}", "code": "ITEM_UNREADABLE", "at": ""} for n in range(records)]
     synced(source(ana), items_failed=records + 1, error_details=[*failed, *waits][-50:])
 
     page = shown(ana)
-    assert "could not be read" not in page if said is None else said in page
+    assert "could not be read" not in page if sentence is None else sentence in page
 
 
 def test_the_newest_sync_counts(ana: Person) -> None:
@@ -252,18 +252,18 @@ def begin(client: Client, provider: str = "hubspot") -> dict[str, str]:
 def test_consent_is_asked_for_at_the_provider_with_a_state_of_this_session(ana: Person, configured: None) -> None:
     client = signed_in(ana)
 
-    asked, again = begin(client, "gmail"), begin(client, "gmail")
+    first, again = begin(client, "gmail"), begin(client, "gmail")
 
-    assert asked["redirect_uri"] == f"https://accessa.example.org{PAGE}/gmail/callback"
-    assert asked["state"] != again["state"]
-    assert set(client.session["consents"]) == {asked["state"], again["state"]}
-    verifier = client.session["consents"][asked["state"]]["verifier"]
+    assert first["redirect_uri"] == f"https://accessa.example.org{PAGE}/gmail/callback"
+    assert first["state"] != again["state"]
+    assert set(client.session["consents"]) == {first["state"], again["state"]}
+    verifier = client.session["consents"][first["state"]]["verifier"]
     assert verifier
-    assert verifier not in str(asked)
+    assert verifier not in str(first)
 
 
 @pytest.mark.parametrize(
-    ("provider", "said", "told"),
+    ("provider", "params", "sentence"),
     [
         ("hubspot", {"code": "x", "state": "another"}, "not started here"),
         ("gmail", {"code": "x"}, "not started here"),  # begun at HubSpot
@@ -271,17 +271,17 @@ def test_consent_is_asked_for_at_the_provider_with_a_state_of_this_session(ana: 
     ],
 )
 def test_a_callback_that_is_none_connects_nothing_and_repeats_nothing(
-    provider: str, said: dict[str, str], told: str, ana: Person, configured: None
+    provider: str, params: dict[str, str], sentence: str, ana: Person, configured: None
 ) -> None:
     client = signed_in(ana)
     state = begin(client)["state"]
 
-    answer = client.get(f"{PAGE}/{provider}/callback", {"state": state} | said, follow=True)
+    answer = client.get(f"{PAGE}/{provider}/callback", {"state": state} | params, follow=True)
 
-    assert told in answer.content.decode()
+    assert sentence in answer.content.decode()
     assert "corp.example" not in answer.content.decode()
     assert not ConnectedSource.objects.exists()
-    if "state" not in said:
+    if "state" not in params:
         assert state not in client.session["consents"]  # good for once
 
 
@@ -368,9 +368,9 @@ def test_disconnecting_is_asked_first_and_forgets(ana: Person, oauth: OAuthServe
     consented(client, oauth, "hubspot")
     own = ConnectedSource.objects.get()
 
-    asked = client.get(f"{PAGE}/{own.pk}/disconnect").content.decode()
+    confirmation = client.get(f"{PAGE}/{own.pk}/disconnect").content.decode()
     own.refresh_from_db()
-    assert "Disconnect HubSpot?" in asked
+    assert "Disconnect HubSpot?" in confirmation
     assert own.status == "active"
 
     answer = client.post(f"{PAGE}/{own.pk}/disconnect", follow=True)
@@ -389,11 +389,11 @@ def test_googles_access_that_stays_is_said_before_and_after(ana: Person, oauth: 
         consented(client, oauth, provider)
     mail, drive = ConnectedSource.objects.order_by("-provider")[::-1]
 
-    asked = client.get(f"{PAGE}/{mail.pk}/disconnect").content.decode()
+    confirmation = client.get(f"{PAGE}/{mail.pk}/disconnect").content.decode()
     answer = client.post(f"{PAGE}/{mail.pk}/disconnect", follow=True).content.decode()
     last = client.get(f"{PAGE}/{drive.pk}/disconnect").content.decode()
 
-    assert "Google continues to list our access" in asked
+    assert "Google continues to list our access" in confirmation
     assert "Google still lists our access" in answer
     assert "Our access is revoked." in last
     assert "Google goes on" not in last

@@ -1,4 +1,4 @@
-"""Connecting a system in a real browser, whose policy lets no form lead away: consent, progress, letting go."""
+"""Connecting a system in a browser: consent, progress, disconnecting."""
 
 from __future__ import annotations
 

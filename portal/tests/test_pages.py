@@ -1,4 +1,4 @@
-"""Tenants' pages as a server answers them: whose, in which state, with which words."""
+"""Tenants' pages: access, states and messages."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ def test_another_tenants_document_does_not_exist_and_staff_are_tenants_here(
             assert (answer.status_code, b"There is no such" in answer.content) == (404, True), path
         assert str(uploaded.document_id).encode() not in client.get("/").content
         assert b"plan.pdf" not in client.get(f"/find?document={uploaded.document_id}").content
-        found = client.post("/find", {"query": "hospital", "document": uploaded.document_id})
-        assert b"Nothing was found" in found.content
+        results = client.post("/find", {"query": "hospital", "document": uploaded.document_id})
+        assert b"Nothing was found" in results.content
     assert Document.objects.filter(pk=uploaded.document_id).exists()
 
 
@@ -93,11 +93,11 @@ def test_the_list_is_read_as_the_tenant_whatever_its_query_says(
     ana.upload(PDF)
     with CaptureQueriesContext(
         connection,
-    ) as asked:
+    ) as queries:
         list_documents(ben.id)
 
-    reads = [query["sql"] for query in asked if 'FROM "documents"' in query["sql"] or "upload_jobs" in query["sql"]]
-    roles = [query["sql"] for query in asked if "set_config('role'" in query["sql"]]
+    reads = [query["sql"] for query in queries if 'FROM "documents"' in query["sql"] or "upload_jobs" in query["sql"]]
+    roles = [query["sql"] for query in queries if "set_config('role'" in query["sql"]]
     assert reads
     assert len(roles) == 2  # before them and after them
     with as_tenant(ben.id):
@@ -109,9 +109,9 @@ def test_the_list_is_read_as_the_tenant_whatever_its_query_says(
 
 def test_the_list_costs_the_same_queries_for_one_document_and_for_many(ana: Person) -> None:
     def cost() -> int:
-        with CaptureQueriesContext(connection) as asked:
+        with CaptureQueriesContext(connection) as queries:
             list_documents(ana.id)
-        return len(asked)
+        return len(queries)
 
     ana.upload(PDF)
     for_one = cost()
@@ -122,9 +122,9 @@ def test_the_list_costs_the_same_queries_for_one_document_and_for_many(ana: Pers
 
 
 def test_many_documents_are_shown_page_by_page_each_once(ana: Person) -> None:
-    made = findable(ana.id, vectors(45), per_document=1)
+    documents = findable(ana.id, vectors(45), per_document=1)
     same = timezone.now() - timedelta(days=1)
-    Document.objects.filter(pk__in=made.document_ids[:25]).update(created_at=same)  # a page break among equals
+    Document.objects.filter(pk__in=documents.document_ids[:25]).update(created_at=same)  # a page break among equals
     client, place, seen = signed_in(ana), "", []
 
     while True:
@@ -135,7 +135,7 @@ def test_many_documents_are_shown_page_by_page_each_once(ana: Person) -> None:
         place = listed.older
 
     assert len(seen) == 45
-    assert set(seen) == set(made.document_ids)
+    assert set(seen) == set(documents.document_ids)
 
 
 @pytest.mark.parametrize(
@@ -152,15 +152,15 @@ def test_the_list_asks_again_only_while_something_moves_and_more_slowly_while_no
     assert b"every" not in client.get("/list").content
     ana.upload(PDF)
     paces: list[int] = []
-    asked: dict[str, Any] = {}
+    params: dict[str, Any] = {}
 
     for _ in POLL_SECONDS:
-        answer = client.get("/list", asked)
+        answer = client.get("/list", params)
         paces.append(answer.context["every"])
-        asked = {"seen": answer.context["listed"].fingerprint, "quiet": answer.context["quiet"]}
-    settled = client.get("/list", asked)
+        params = {"seen": answer.context["listed"].fingerprint, "quiet": answer.context["quiet"]}
+    settled = client.get("/list", params)
     stop_before("queued").settle(Permanent(error_code("NOT_A_PDF"), "x"))
-    moved = client.get("/list", asked)
+    moved = client.get("/list", params)
 
     assert paces == list(POLL_SECONDS)
     assert settled.status_code == 204
@@ -234,9 +234,7 @@ def test_what_cannot_be_tried_again_says_so(htmx: bool, ana: Person) -> None:
     assert b"being worked on already" in answer.content
 
 
-def test_a_file_that_fails_for_good_many_times_meets_the_limit_with_when_to_come_back(
-    ana: Person, settings: Any
-) -> None:
+def test_a_file_that_fails_again_and_again_meets_the_upload_limit(ana: Person, settings: Any) -> None:
     uploaded = fail(ana, "NO_TEXT_LAYER")
     settings.UPLOADS_PER_DAY = 1
 
@@ -266,12 +264,12 @@ def test_a_document_is_read_page_by_page_with_its_citation_marked(ana: Person) -
 
 
 @pytest.mark.parametrize(
-    ("asked", "shown"), [("", 1), ("0", 1), ("2", 2), ("99", 2), ("-1", 1), ("x", 1), ("9" * 30, 1), ("٣", 1)]
+    ("requested", "shown"), [("", 1), ("0", 1), ("2", 2), ("99", 2), ("-1", 1), ("x", 1), ("9" * 30, 1), ("٣", 1)]
 )
-def test_only_pages_that_are_there_are_shown(asked: str, shown: int, ana: Person) -> None:
+def test_only_pages_that_are_there_are_shown(requested: str, shown: int, ana: Person) -> None:
     uploaded = ana.ingest(PDF)
 
-    assert signed_in(ana).get(f"/d/{uploaded.document_id}", {"page": asked}).context["page"].number == shown
+    assert signed_in(ana).get(f"/d/{uploaded.document_id}", {"page": requested}).context["page"].number == shown
 
 
 def test_pages_and_marks_are_looked_at_so_often_and_no_more(ana: Person, settings: Any) -> None:
@@ -290,7 +288,7 @@ def test_pages_and_marks_are_looked_at_so_often_and_no_more(ana: Person, setting
     assert (b"<svg" in marked.content, b"<svg" in unmarked.content) == (True, False)
 
 
-def test_a_document_that_is_not_read_yet_says_so_and_loads_again_when_it_is(ana: Person) -> None:
+def test_an_unparsed_document_says_so_and_reloads_once_it_is_parsed(ana: Person) -> None:
     uploaded, client = ana.upload(PDF), signed_in(ana)
     path = f"/d/{uploaded.document_id}"
 
@@ -312,9 +310,7 @@ def test_the_original_is_fetched_from_where_the_page_came_from(ana: Person) -> N
     assert client.get(leads).getvalue() == PDF
 
 
-def test_a_store_that_is_away_is_told_as_a_page_with_when_to_try_again(
-    ana: Person, settings: Any, tmp_path: Any
-) -> None:
+def test_an_unavailable_store_is_an_error_page_with_retry_after(ana: Person, settings: Any, tmp_path: Any) -> None:
     uploaded = ana.ingest(PDF)
     parsed = settings.STORAGE_ROOT / "parsed" / str(ana.id) / f"{uploaded.document_id}.md"
     parsed.unlink()
@@ -330,8 +326,8 @@ def test_deleting_asks_first_and_then_removes_for_good(ana: Person) -> None:
     uploaded, client = ana.ingest(PDF), signed_in(ana)
     path = f"/d/{uploaded.document_id}/delete"
 
-    asked = client.get(path)
-    assert b"deleted permanently" in asked.content
+    confirmation = client.get(path)
+    assert b"deleted permanently" in confirmation.content
     assert Document.objects.exists()
     gone = client.post(path, follow=True)
 
@@ -354,11 +350,11 @@ def test_a_question_is_answered_with_a_citation_that_leads_to_its_page(ana: Pers
 
 
 @pytest.mark.parametrize(
-    ("said", "sentence"),
+    ("form", "sentence"),
     [({"query": " "}, "Type a question"), ({"query": "x" * 9000}, "too long"), ({}, "Type a question")],
 )
-def test_what_cannot_be_asked_is_said_in_words(said: dict[str, str], sentence: str, ana: Person) -> None:
-    answer = signed_in(ana).post("/find", said)
+def test_what_cannot_be_asked_is_said_in_words(form: dict[str, str], sentence: str, ana: Person) -> None:
+    answer = signed_in(ana).post("/find", form)
 
     assert answer.status_code == 200
     assert sentence.encode() in answer.content
@@ -382,10 +378,10 @@ def test_a_question_is_part_of_no_address(ana: Person) -> None:
 def test_search_looks_only_at_the_chosen_document(ana: Person) -> None:
     first, other = ana.ingest(PDF), ana.ingest(plan_pdf("drugs"))
 
-    found = signed_in(ana).post("/find", {"query": "drugs", "mode": "text", "document": str(first.document_id)})
+    results = signed_in(ana).post("/find", {"query": "drugs", "mode": "text", "document": str(first.document_id)})
 
-    assert {passage.document_id for passage in found.context["passages"]} == {first.document_id}
-    assert str(other.document_id) in found.content.decode()  # to be chosen instead
+    assert {passage.document_id for passage in results.context["passages"]} == {first.document_id}
+    assert str(other.document_id) in results.content.decode()  # to be chosen instead
 
 
 # What is hostile

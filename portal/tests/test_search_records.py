@@ -1,4 +1,4 @@
-"""The search page shows records and laws beside passages; links of records lead to the provider's page only."""
+"""Search page: records and statutes beside passages, and links of records."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_laws_stand_last_as_they_are_cited_and_in_their_own_language(ana: Person
     assert "1 passage of statutes found" in alone
 
 
-def test_the_whole_passage_of_a_law_can_be_read_as_text_and_nothing_of_it_is_markup(ana: Person) -> None:
+def test_a_statutes_whole_passage_is_shown_as_text_without_markup(ana: Person) -> None:
     enacted("LFM", "Artículo 7. Los productores de <b>apples</b>." + " El párrafo sigue." * 60 + " Su fin & nada más.")
 
     page = shown(ana, "productores")

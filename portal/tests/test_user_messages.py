@@ -28,11 +28,11 @@ def test_sync_problems_are_sentences_with_the_providers_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said"),
+    ("seconds", "sentence"),
     [(0.2, "in 1 second"), (1, "in 1 second"), (40, "in 40 seconds"), (240, "in 4 minutes"), (86_000, "in 24 hours")],
 )
-def test_when_to_come_back_is_said_in_the_unit_that_people_use(seconds: float, said: str) -> None:
-    assert format_pause(seconds) == said
+def test_when_to_come_back_is_said_in_the_unit_that_people_use(seconds: float, sentence: str) -> None:
+    assert format_pause(seconds) == sentence
 
 
 def test_longer_waits_are_never_said_to_be_shorter() -> None:
