@@ -36,24 +36,24 @@ def rechunk(uploaded: Upload) -> UploadJob:
     return reindex_jobs.enqueue_rechunk(document_id=uploaded.document_id, campaign_id=uuid4(), chunker=ANOTHER_CUT)
 
 
-def again(job: UploadJob) -> UploadJob:
+def reload_job(job: UploadJob) -> UploadJob:
     return UploadJob.objects.get(pk=job.pk)
 
 
 def live_rows() -> list[Any]:
-    """What search reads."""
+    """Return the rows that search reads."""
     chunks = DocumentChunk.objects.exclude(embedding=None).order_by("pk")
     terms = DocumentTerm.objects.order_by("term").values_list("term", "postings")
     return [*chunks.values_list("pk", "text", "embed_model", "vector_sha", "embed_updated_at"), *terms]
 
 
-def cuts() -> set[str]:
+def chunkers_in_use() -> set[str]:
     return {
         f"{name}@{version}" for name, version in DocumentChunk.objects.values_list("chunker_name", "chunker_version")
     }
 
 
-def wrong() -> list[Any]:
+def violations() -> list[Any]:
     return [finding for finding in find_violations(deep=True) if "waits in the buffer" not in finding.reason]
 
 
@@ -75,10 +75,10 @@ def kill_worker_at(monkeypatch: pytest.MonkeyPatch, point: str) -> bool:
     return False
 
 
-def remembering(settings: Any) -> FailingEmbedder:
-    """The model to move to; it remembers what it was asked."""
+def recording_embedder(settings: Any) -> FailingEmbedder:
+    """Return the model to move to, which records the texts it embeds."""
     settings.EMBEDDER = FAILING
     settings.EMBED_BATCH = 2
-    found: Any = embedders.get_embedder(FAILING)
-    found.seen, found.calls_until_failure = [], -1
-    return found  # type: ignore[no-any-return]
+    embedder: Any = embedders.get_embedder(FAILING)
+    embedder.seen, embedder.calls_until_failure = [], -1
+    return embedder  # type: ignore[no-any-return]

@@ -53,7 +53,7 @@ def sent_back_from(job: UploadJob) -> list[str]:
 
 
 def counted(uploaded: Upload) -> list[int]:
-    """The passages that full text search knows."""
+    """Return the passages that full text search knows."""
     every = DocumentTerm.objects.get(document=uploaded.document_id, term="")
     return list(bm25.read_postings(every.postings)["ord"])
 
@@ -124,7 +124,7 @@ def test_a_cut_over_ends_the_buying_with_the_old_model(
     settings.EMBED_BATCH, settings.EMBED_IN_FLIGHT = 10, 1
     if sold_here:
         settings.EMBEDDER = "testing.personas.FailingEmbedder"
-    seen, job = _asked(), waiting(texts(60), user_id=ana.id)
+    seen, job = _record_texts(), waiting(texts(60), user_id=ana.id)
     monkeypatch.setattr(
         failpoints, "failpoint", lambda place: point(ana, *_named(LOCAL)) if place == "embedding:answered" else None
     )
@@ -232,7 +232,7 @@ def test_a_planned_model_that_is_gone_is_planned_anew_where_another_is_live(ana:
 
 def test_a_passage_that_is_repeated_is_embedded_once_and_found_each_time(ana: Person, settings: Any) -> None:
     settings.EMBEDDER = "testing.personas.FailingEmbedder"
-    from_vendor = _asked()
+    from_vendor = _record_texts()
     uploaded = ana.ingest(plan_pdf("hospital care", "hospital care", "hospital care"))
 
     chunks = DocumentChunk.objects.filter(document=uploaded.document_id)
@@ -263,7 +263,7 @@ def _named(model: EmbeddingModel) -> tuple[str, str]:
     return model.model, model.version
 
 
-def _asked() -> list[str]:
+def _record_texts() -> list[str]:
     embedder: Any = embedders.get_embedder("testing.personas.FailingEmbedder")
     embedder.seen, embedder.calls_until_failure = [], -1
     seen: list[str] = embedder.seen

@@ -28,9 +28,9 @@ def test_a_text_is_shown_to_who_says_why_and_it_is_written_down(ana_s_passages: 
     sue = Staff("sue", group="support")
     for model, route in ROUTES.items():
         passage = model._default_manager.all()[:1].get()
-        asked = sue.page(f"{route}_read", passage.pk)
+        page = sue.page(f"{route}_read", passage.pk)
         unreasoned = sue.post(f"{route}_read", passage.pk, reason="  ").content.decode()
-        assert WORD not in asked + unreasoned
+        assert WORD not in page + unreasoned
         assert not AuditEntry.objects.exists() or model is ChunkBuffer
 
         answer = sue.post(f"{route}_read", passage.pk, reason="INC-7")
@@ -78,8 +78,10 @@ def test_a_passage_that_is_gone_is_not_there(ana_s_passages: Person) -> None:
     passage = DocumentChunk.objects.all()[0]
     DocumentChunk.objects.all().delete()
 
-    for wanted in (passage.pk, "x", "../x"):
-        assert root.client.post(f"/admin/embeddings/documentchunk/{wanted}/read/", {"reason": "x"}).status_code == 404
+    for object_id in (passage.pk, "x", "../x"):
+        assert (
+            root.client.post(f"/admin/embeddings/documentchunk/{object_id}/read/", {"reason": "x"}).status_code == 404
+        )
     assert written() == []
 
 

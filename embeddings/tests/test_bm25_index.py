@@ -46,7 +46,7 @@ def bm25(texts: Sequence[str], query: str) -> list[float]:
     return scores
 
 
-def found(user_id: UUID, query: str, n: int = 50) -> list[tuple[str, float]]:
+def bm25_scores(user_id: UUID, query: str, n: int = 50) -> list[tuple[str, float]]:
     scope = Scope(user_id, active_model.active_model(user_id))
     with as_tenant(user_id):
         matches = bm25_search.search_bm25(scope, bm25_search.query_lexemes(query), n)
@@ -61,26 +61,26 @@ def test_scores_are_those_of_the_formula(ana: Person) -> None:
     for query in ("zebra", "wig mango", "kiwi lemon zebra fig", "fig fig"):
         expected = {text: score for text, score in zip(TEXTS, bm25(TEXTS, query), strict=True) if score}
 
-        assert dict(found(ana.id, query)) == pytest.approx(expected, abs=0.005), query
+        assert dict(bm25_scores(ana.id, query)) == pytest.approx(expected, abs=0.005), query
 
 
 def test_the_best_is_first_and_n_is_kept_to(ana: Person) -> None:
     findable(ana.id, TEXTS)
 
-    ranked = [text for text, _ in found(ana.id, "zebra kiwi")]
+    ranked = [text for text, _ in bm25_scores(ana.id, "zebra kiwi")]
 
     assert ranked == sorted(ranked, key=lambda text: -bm25(TEXTS, "zebra kiwi")[TEXTS.index(text)])
-    assert [text for text, _ in found(ana.id, "zebra kiwi", n=2)] == ranked[:2]
+    assert [text for text, _ in bm25_scores(ana.id, "zebra kiwi", n=2)] == ranked[:2]
 
 
 def test_another_tenants_documents_change_nothing(ana: Person, ben: Person) -> None:
     findable(ana.id, TEXTS)
-    before = found(ana.id, "zebra wig")
+    before = bm25_scores(ana.id, "zebra wig")
     scope = Scope(ana.id, active_model.active_model(ana.id))
 
     findable(ben.id, ["zebra wig"] * 30)
 
-    assert found(ana.id, "zebra wig") == before
+    assert bm25_scores(ana.id, "zebra wig") == before
     # And as the application's role, for which no policy hides Ben's rows.
     assert [match.bm25 for match in bm25_search.search_bm25(scope, ["zebra", "wig"], 50)] == [
         score for _, score in before
@@ -90,7 +90,7 @@ def test_another_tenants_documents_change_nothing(ana: Person, ben: Person) -> N
 def test_a_word_of_the_heading_counts_twice(ana: Person) -> None:
     findable(ana.id, ["mango kiwi", "wig fig"], headings=[["wig"], ["lemon"]])
 
-    (first, _), (second, _) = found(ana.id, "wig")
+    (first, _), (second, _) = bm25_scores(ana.id, "wig")
 
     assert (first, second) == ("mango kiwi", "wig fig")
 
@@ -105,10 +105,10 @@ def test_the_formula_holds_over_many_documents_and_common_words(ana: Person) -> 
 
     for query in [" ".join(chance.sample(vocabulary, 4)) for _ in range(15)] + ["qz0x qz39x", "qz0x qz1x", "qz0x"]:
         expected = {text: score for text, score in zip(texts, bm25(texts, query), strict=True) if score}
-        ranked = found(ana.id, query, n=120)
+        ranked = bm25_scores(ana.id, query, n=120)
 
         assert dict(ranked) == pytest.approx(expected, abs=0.005), query
-        assert found(ana.id, query, n=8) == ranked[:8]
+        assert bm25_scores(ana.id, query, n=8) == ranked[:8]
 
 
 def test_of_many_that_are_equally_good_the_first_in_their_documents_are_found(ana: Person) -> None:
@@ -128,7 +128,7 @@ def test_of_words_that_stand_in_too_many_places_the_rarest_are_counted(
     findable(ana.id, ["zebra"] * 8 + ["wig"] * 40 + ["zebra wig"] + ["fig"] * 60)
     monkeypatch.setattr(bm25_search, "MAX_POSTINGS", 9)
 
-    few = found(ana.id, "zebra wig")
+    few = bm25_scores(ana.id, "zebra wig")
 
     assert {text for text, _ in few} == {"zebra", "zebra wig"}
     assert len(few) == 9
@@ -148,7 +148,7 @@ def test_what_is_counted_and_cannot_be_found_takes_no_place(ana: Person) -> None
     findable(ana.id, ["zebra", "zebra", "zebra wig"])
     bare(ord=0)
 
-    assert [text for text, _ in found(ana.id, "zebra", n=2)] == ["zebra", "zebra wig"]
+    assert [text for text, _ in bm25_scores(ana.id, "zebra", n=2)] == ["zebra", "zebra wig"]
 
 
 def rows() -> list[tuple[str, list[int], list[int]]]:
@@ -184,7 +184,7 @@ def test_a_passage_that_lost_its_vector_is_not_found_though_it_is_counted(ana: P
     findable(ana.id, ["zebra wig", "wig"])
     bare(ord=0)
 
-    assert [text for text, _ in found(ana.id, "wig zebra")] == ["wig"]
+    assert [text for text, _ in bm25_scores(ana.id, "wig zebra")] == ["wig"]
 
 
 def bare(*, ord: int) -> None:

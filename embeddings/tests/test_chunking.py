@@ -136,9 +136,9 @@ CUTS = [
 @pytest.mark.parametrize(("label", "sha"), CUTS)
 def test_the_cut_of_a_version_does_not_move(label: str, sha: str) -> None:
     """Whoever changes this hash changes the texts behind stored chunk ids: that is another version."""
-    cuts = json.dumps([dataclasses.astuple(chunk) for chunk in chunking.get_chunker(label).split(long_document())])
+    chunks = json.dumps([dataclasses.astuple(chunk) for chunk in chunking.get_chunker(label).split(long_document())])
 
-    assert hashlib.sha256(cuts.encode()).hexdigest() == sha
+    assert hashlib.sha256(chunks.encode()).hexdigest() == sha
 
 
 @pytest.mark.parametrize("seed", ["0", "1", "4242"])

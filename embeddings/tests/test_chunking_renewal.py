@@ -22,29 +22,29 @@ def sentence(rng: random.Random) -> str:
 
 
 def blocks(kind: str, rng: random.Random) -> list[str]:
-    """What a document of its kind is made of: joined, it is its text."""
-    made = [sentence(rng) for _ in range(SENTENCES)]
+    """Return the pieces of a document of this kind; joined, they are its text."""
+    pieces = [sentence(rng) for _ in range(SENTENCES)]
     if kind == "headings":
         return [
-            f"\n\n## Section {at // 20}\n\n{text}" if at % 20 == 0 else f"\n\n{text}" for at, text in enumerate(made)
+            f"\n\n## Section {at // 20}\n\n{text}" if at % 20 == 0 else f"\n\n{text}" for at, text in enumerate(pieces)
         ]
     if kind == "table":
-        return ["| Service | You pay |\n|---|---|", *(f"\n| {text} | ${at} |" for at, text in enumerate(made))]
+        return ["| Service | You pay |\n|---|---|", *(f"\n| {text} | ${at} |" for at, text in enumerate(pieces))]
     joint = {"paragraphs": "\n\n", "one paragraph": " ", "list": "\n- "}[kind]
-    return [joint + text for text in made]
+    return [joint + text for text in pieces]
 
 
-def insert(found: list[str], at: int, rng: random.Random) -> None:
-    like = found[at].partition(".")[0]
-    found[at:at] = [f"{like} Also {rng.randrange(10**6)} new."] * rng.randint(1, 4)
+def insert(pieces: list[str], at: int, rng: random.Random) -> None:
+    like = pieces[at].partition(".")[0]
+    pieces[at:at] = [f"{like} Also {rng.randrange(10**6)} new."] * rng.randint(1, 4)
 
 
-def delete(found: list[str], at: int, rng: random.Random) -> None:
-    del found[at : at + rng.randint(1, 4)]
+def delete(pieces: list[str], at: int, rng: random.Random) -> None:
+    del pieces[at : at + rng.randint(1, 4)]
 
 
-def change(found: list[str], at: int, rng: random.Random) -> None:
-    found[at] = found[at].replace(".", f" but not more than {rng.randrange(10**6)} dollars in any year.")
+def change(pieces: list[str], at: int, rng: random.Random) -> None:
+    pieces[at] = pieces[at].replace(".", f" but not more than {rng.randrange(10**6)} dollars in any year.")
 
 
 def new(before: Sequence[Chunk], after: Sequence[Chunk]) -> list[Chunk]:
@@ -59,12 +59,12 @@ def test_a_cut_meets_the_former_one_again_soon(
     edit: Callable[[list[str], int, random.Random], None], kind: str, label: str
 ) -> None:
     cut, rng = chunking.get_chunker(label).split, random.Random(f"{kind} {edit.__name__}")
-    made = blocks(kind, rng)
-    before = cut(normalize("".join(made)))
+    pieces = blocks(kind, rng)
+    before = cut(normalize("".join(pieces)))
 
     counts = []
     for _ in range(12):
-        edited = list(made)
+        edited = list(pieces)
         edit(edited, rng.randrange(10, SENTENCES - 10), rng)
         counts.append(len(new(before, cut(normalize("".join(edited))))))
 

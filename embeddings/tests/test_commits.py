@@ -65,7 +65,7 @@ def test_another_text_under_the_same_ids_loses_its_vectors_and_the_rest_keeps_th
         "UPDATE document_chunks SET text = %s, chunk_sha = encode(sha256(%s::bytea), 'hex') WHERE chunk_id = %s",
         old_text, old_text.encode(), stale.pk,
     )  # fmt: skip
-    kept = dict(DocumentChunk.objects.exclude(pk=stale.pk).values_list("pk", "embed_updated_at"))
+    timestamps = dict(DocumentChunk.objects.exclude(pk=stale.pk).values_list("pk", "embed_updated_at"))
     dead_at(stage)
     parse_again(uploaded, "An older text.\n")
     parsed_file(uploaded).unlink()  # and that parse is lost
@@ -80,7 +80,7 @@ def test_another_text_under_the_same_ids_loses_its_vectors_and_the_rest_keeps_th
     assert seen_without_vector == 1
     assert {chunk.pk: (chunk.chunk_sha, chunk.text) for chunk in DocumentChunk.objects.all()} == good
     after = dict(DocumentChunk.objects.values_list("pk", "embed_updated_at"))
-    assert {pk: after[pk] for pk in kept} == kept
+    assert {pk: after[pk] for pk in timestamps} == timestamps
     assert after[stale.pk] != stale.embed_updated_at
 
 
@@ -270,7 +270,9 @@ def test_a_committed_vector_that_changed_is_found_by_a_deep_audit(ana: Person) -
 
     assert list(find_violations()) == []
     changed = DocumentChunk.objects.get(chunk_ord=1)
-    assert [(found.kind, found.subject) for found in find_violations(deep=True)] == [("vector", str(changed.pk))]
+    assert [(violation.kind, violation.subject) for violation in find_violations(deep=True)] == [
+        ("vector", str(changed.pk))
+    ]
 
 
 def test_passages_of_a_cut_that_is_not_the_documents_must_not_be_found(ana: Person) -> None:
@@ -282,7 +284,7 @@ def test_passages_of_a_cut_that_is_not_the_documents_must_not_be_found(ana: Pers
         " embed_version, vector_dim, vector_sha, embed_updated_at, embedding FROM document_chunks"
     )
 
-    assert {"passage", "job"} <= {found.kind for found in find_violations()}
+    assert {"passage", "job"} <= {violation.kind for violation in find_violations()}
 
 
 # Proofs: each holds on the way, and fails when what it promises is broken
@@ -343,7 +345,7 @@ BREAKS: dict[str, list[tuple[str, str]]] = {
 
 
 def without_negation(statement: str) -> str:
-    """pgvector has no minus: subtract the vector twice."""
+    """Negate a vector; pgvector has no minus, so it is subtracted twice."""
     return statement.replace("-1 * embedding", "embedding - embedding - embedding")
 
 

@@ -34,7 +34,7 @@ POISON = "POISON"
 ATTEMPTS_OF_ONE_TRY = 0  # a wait takes the claim's count back
 
 
-def again(job: UploadJob) -> UploadJob:
+def reload_job(job: UploadJob) -> UploadJob:
     return UploadJob.objects.get(pk=job.pk)
 
 
@@ -44,10 +44,10 @@ def requeue(job: UploadJob) -> None:
 
 
 def vectors_of(job: UploadJob) -> dict[str, list[float]]:
-    """The text of each passage that has its vector, committed or buffered."""
+    """Return the vector of each passage that has one, committed or buffered, by its text."""
     buffered = VectorBuffer.objects.filter(document=job.document_id).values_list("chunk__text", "embedding")
     chunks = DocumentChunk.objects.filter(document=job.document_id).exclude(embedding=None)
-    return {text: list(found) for text, found in [*buffered, *chunks.values_list("text", "embedding")]}
+    return {text: list(embedding) for text, embedding in [*buffered, *chunks.values_list("text", "embedding")]}
 
 
 def bought(vendor: RecordingOpenAIServer, passages: Sequence[str]) -> list[int]:
@@ -56,8 +56,8 @@ def bought(vendor: RecordingOpenAIServer, passages: Sequence[str]) -> list[int]:
 
 
 def settled(job: UploadJob) -> tuple[int, Decimal]:
-    found = Purchase.objects.filter(job_id=job.pk, state="settled").aggregate(Sum("quantity"), Sum("cents"))
-    return found["quantity__sum"] or 0, found["cents__sum"] or Decimal(0)
+    sums = Purchase.objects.filter(job_id=job.pk, state="settled").aggregate(Sum("quantity"), Sum("cents"))
+    return sums["quantity__sum"] or 0, sums["cents__sum"] or Decimal(0)
 
 
 def test_each_passage_gets_its_own_vector_and_is_bought_once(ana: Person, vendor: RecordingOpenAIServer) -> None:
@@ -66,11 +66,11 @@ def test_each_passage_gets_its_own_vector_and_is_bought_once(ana: Person, vendor
 
     worker.drain()
 
-    found = vectors_of(job)
-    assert again(job).state == "done"
-    assert all(found[text] == pytest.approx(vector(text).tolist(), abs=1e-6) for text in passages)
+    vectors = vectors_of(job)
+    assert reload_job(job).state == "done"
+    assert all(vectors[text] == pytest.approx(vector(text).tolist(), abs=1e-6) for text in passages)
     assert bought(vendor, passages) == [1] * 600
-    assert again(job).embed_model == "text-embedding-3-small"
+    assert reload_job(job).embed_model == "text-embedding-3-small"
 
 
 def test_the_job_costs_what_the_vendor_charged_and_was_predicted(
@@ -85,8 +85,8 @@ def test_the_job_costs_what_the_vendor_charged_and_was_predicted(
     shown = ana.get(f"/job/{job.pk}").json()
     assert settled(job) == (sold, Decimal(sold) * 2 / 1_000_000)
     assert Decimal(str(shown["cost_cents"])) == Decimal(sold) * 2 / 1_000_000
-    assert again(job).payload["planned_tokens"] == sold
-    assert again(job).payload["planned_cents"] == shown["cost_cents"]
+    assert reload_job(job).payload["planned_tokens"] == sold
+    assert reload_job(job).payload["planned_cents"] == shown["cost_cents"]
     assert set(Purchase.objects.values_list("document_id", "user_id", "stage", "vendor", "unit", "state")) == {
         (job.document_id, ana.id, "embedding", "openai", "tokens", "settled")
     }
@@ -102,7 +102,7 @@ def test_no_more_calls_are_in_flight_than_are_allowed(
 
     worker.drain()
 
-    assert again(job).state == "done"
+    assert reload_job(job).state == "done"
     assert vendor.most_in_hand == at_once
 
 
@@ -138,7 +138,7 @@ def test_progress_cost_and_vectors_are_written_in_one_transaction(
     worker.run_stage(claim)
 
     assert not VectorBuffer.objects.exists()
-    assert (again(job).progress["embeds_done"], int(again(job).cost_cents)) == (0, 0)
+    assert (reload_job(job).progress["embeds_done"], int(reload_job(job).cost_cents)) == (0, 0)
 
 
 def test_a_text_that_the_vendor_refuses_loses_only_itself(ana: Person, vendor: RecordingOpenAIServer) -> None:
@@ -150,8 +150,8 @@ def test_a_text_that_the_vendor_refuses_loses_only_itself(ana: Person, vendor: R
     worker.drain()
 
     good = [text for text in passages if POISON not in text]
-    assert again(job).state == "deadletter"
-    assert (again(job).last_error or {})["code"] == "TEXT_REFUSED"
+    assert reload_job(job).state == "deadletter"
+    assert (reload_job(job).last_error or {})["code"] == "TEXT_REFUSED"
     assert vectors_of(job).keys() == set(good)
     assert bought(vendor, passages) == [POISON not in text for text in passages]
     assert vendor.requests <= 2 + 2 * 9  # two calls a halving
@@ -168,7 +168,7 @@ def test_a_retry_after_a_refused_text_buys_nothing_again(ana: Person, vendor: Re
     requeue(job)
     run_to_the_end()
 
-    assert again(job).state == "done"
+    assert reload_job(job).state == "done"
     assert bought(vendor, passages) == [1] * 31
 
 
@@ -178,7 +178,7 @@ def test_a_vendor_that_refuses_every_text_is_not_asked_for_each(ana: Person, ven
 
     worker.drain()
 
-    assert (again(job).last_error or {})["code"] == "VENDOR_REFUSED"
+    assert (reload_job(job).last_error or {})["code"] == "VENDOR_REFUSED"
     assert vendor.requests < 100
 
 
@@ -188,7 +188,7 @@ def test_passages_whose_tokens_were_counted_too_low_are_split(ana: Person, vendo
 
     worker.drain()
 
-    assert again(job).state == "done"
+    assert reload_job(job).state == "done"
     assert bought(vendor, passages) == [1] * 80
 
 
@@ -200,7 +200,7 @@ def test_what_is_too_much_for_the_vendor_is_split(kind: str, ana: Person, vendor
 
     worker.drain()
 
-    assert again(job).state == "done"
+    assert reload_job(job).state == "done"
     assert bought(vendor, passages) == [1] * 20
 
 
@@ -224,13 +224,13 @@ def test_what_is_not_the_documents_fault_is_a_wait_and_no_attempt(
     job = waiting(passages, user_id=ana.id)
 
     worker.drain()
-    held = again(job)
+    held = reload_job(job)
     with connection.cursor() as cursor:
         cursor.execute("UPDATE vendor_rate_limits SET paused_until = NULL")
     run_to_the_end()
 
     assert (held.state, held.wait_reason, held.attempts) == ("queued", reason, ATTEMPTS_OF_ONE_TRY)
-    assert again(job).state == "done"
+    assert reload_job(job).state == "done"
     assert bought(vendor, passages) == [1] * 20
     assert not Purchase.objects.filter(state="reserved").exists()
 
@@ -276,11 +276,11 @@ def test_a_fault_is_tried_again_and_nothing_of_a_bad_answer_is_kept(
     job = waiting(passages, user_id=ana.id)
 
     worker.drain()
-    held, kept = again(job), VectorBuffer.objects.count()
+    held, buffered = reload_job(job), VectorBuffer.objects.count()
     run_to_the_end()
 
-    assert (held.state, (held.last_error or {})["code"], kept) == ("retryable", code, 0)
-    assert again(job).state == "done"
+    assert (held.state, (held.last_error or {})["code"], buffered) == ("retryable", code, 0)
+    assert reload_job(job).state == "done"
     assert bought(vendor, passages) == [times] * 20
     assert vectors_of(job)[passages[7]] == pytest.approx(vector(passages[7]).tolist(), abs=1e-6)
 
@@ -290,13 +290,13 @@ def test_a_refused_connection_is_tried_again_and_costs_nothing(ana: Person, vend
     job = waiting(texts(20), user_id=ana.id)
 
     worker.drain()
-    code = (again(job).last_error or {})["code"]
+    code = (reload_job(job).last_error or {})["code"]
     left = Purchase.objects.count()
     vendor.behave()
     run_to_the_end()
 
     assert (code, left) == ("VENDOR_UNREACHABLE", 0)
-    assert again(job).state == "done"
+    assert reload_job(job).state == "done"
 
 
 @pytest.mark.parametrize("kind", ["shuffled", "wrong-model"])
@@ -307,8 +307,8 @@ def test_vectors_are_told_apart_by_their_index(kind: str, ana: Person, vendor: R
 
     worker.drain()
 
-    found = vectors_of(job)
-    assert all(found[text] == pytest.approx(vector(text).tolist(), abs=1e-6) for text in passages)
+    vectors = vectors_of(job)
+    assert all(vectors[text] == pytest.approx(vector(text).tolist(), abs=1e-6) for text in passages)
 
 
 def test_when_one_call_fails_those_beside_it_are_kept(
@@ -322,8 +322,8 @@ def test_when_one_call_fails_those_beside_it_are_kept(
 
     worker.drain()
 
-    assert again(job).state == "retryable"
-    assert again(job).progress["embeds_done"] == VectorBuffer.objects.count() == 20
+    assert reload_job(job).state == "retryable"
+    assert reload_job(job).progress["embeds_done"] == VectorBuffer.objects.count() == 20
     assert settled(job)[0] == vendor.ledger.totals["tokens"]
     run_to_the_end()
     assert bought(vendor, passages) == [1] * 30
@@ -349,14 +349,14 @@ def test_a_budget_that_ends_midway_stops_before_the_spend_and_goes_on_next_day(
     budget = Budget.objects.create(user_id=ana.id, cents_per_day=Decimal(one * 3) * 2 / 1_000_000)
 
     worker.drain()
-    held, spent = again(job), Purchase.objects.aggregate(Sum("cents"))["cents__sum"]
+    held, spent = reload_job(job), Purchase.objects.aggregate(Sum("cents"))["cents__sum"]
     budget.delete()
     run_to_the_end()
 
     assert (held.state, held.wait_reason, held.attempts) == ("queued", "BUDGET_SPENT", ATTEMPTS_OF_ONE_TRY)
     assert 0 < spent <= budget.cents_per_day
     assert held.cost_cents == spent
-    assert again(job).state == "done"
+    assert reload_job(job).state == "done"
     assert bought(vendor, passages) == [1] * 60
 
 
@@ -369,7 +369,7 @@ def test_a_pace_that_is_used_up_keeps_what_is_in_the_air_and_waits(
 
     worker.drain()
 
-    held = again(job)
+    held = reload_job(job)
     assert (held.state, held.wait_reason, held.attempts) == ("queued", "VENDOR_BUDGET", ATTEMPTS_OF_ONE_TRY)
     assert held.progress["embeds_done"] == VectorBuffer.objects.count() == 20
 
@@ -383,7 +383,7 @@ def test_an_outage_charges_no_attempt_once_the_breaker_is_open(
 
     worker.drain()
 
-    held = again(job)
+    held = reload_job(job)
     assert (held.state, held.wait_reason, held.attempts) == ("queued", "VENDOR_AWAY", ATTEMPTS_OF_ONE_TRY)
 
 
@@ -401,7 +401,7 @@ def test_who_lost_the_claim_meanwhile_writes_nothing_and_buys_no_more(
 
     assert vendor.requests == 0
     assert not VectorBuffer.objects.exists()
-    assert again(job).cost_cents == 0
+    assert reload_job(job).cost_cents == 0
 
 
 def test_a_cluster_that_stops_keeps_what_it_has_bought(
@@ -416,7 +416,7 @@ def test_a_cluster_that_stops_keeps_what_it_has_bought(
 
     assert getattr(ending, "reason", None) == "STOPPING"
     assert VectorBuffer.objects.count() == vendor.ledger.sold > 0
-    assert again(job).progress["embeds_done"] == vendor.ledger.sold
+    assert reload_job(job).progress["embeds_done"] == vendor.ledger.sold
 
 
 @pytest.mark.django_db(transaction=True)
@@ -429,12 +429,12 @@ def test_a_worker_that_dies_between_answer_and_commit_costs_no_more_than_its_cal
     there = {"EMBEDDER": "openai", "OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": vendor.url, "EMBED_BATCH": 10}
 
     with real_cluster(workers=1, ACCESSA_FAILPOINTS=tmp_path, JOBS_LEASE_SECONDS=2, **there):
-        until(lambda: again(job).state == "done", seconds=60)
+        until(lambda: reload_job(job).state == "done", seconds=60)
 
     at_once = 3 + 1 + 1  # in the air, answered and being read, and the one that is being written down
     assert list(tmp_path.glob("*~1")) == []
     assert 10 <= vendor.ledger.repeated <= at_once * 10
-    assert settled(job)[1] == again(job).cost_cents
+    assert settled(job)[1] == reload_job(job).cost_cents
     assert vectors_of(job).keys() == set(passages)
 
 
@@ -446,9 +446,9 @@ def test_a_search_is_on_the_bill_of_who_asks(ana: Person, vendor: RecordingOpenA
     waiting(passages, user_id=ana.id)
     worker.drain()
 
-    found = ana.post("/search", {"query": passages[3]}).json()["passages"]
+    vectors = ana.post("/search", {"query": passages[3]}).json()["passages"]
 
-    assert found[0]["text"] == passages[3]
+    assert vectors[0]["text"] == passages[3]
     (entry,) = Purchase.objects.filter(stage="search").values_list("user_id", "state", "document_id")
     assert entry == (ana.id, "settled", None)
 
@@ -518,6 +518,6 @@ def test_nothing_is_bought_for_a_model_of_our_own(ana: Person, settings: Any) ->
 
     worker.drain()
 
-    assert again(job).state == "done"
+    assert reload_job(job).state == "done"
     assert not Purchase.objects.exists()
-    assert "planned_cents" not in again(job).payload
+    assert "planned_cents" not in reload_job(job).payload

@@ -175,10 +175,10 @@ def _tokenizer_file() -> Path:
     return find_model_file("wordllama", "tokenizers/l2_supercat_tokenizer_config.json", requirements="")
 
 
-def _another_process(script: str, given: str = "") -> str:
+def _another_process(script: str, stdin: str = "") -> str:
     command = [
         sys.executable,
         "-c",
         f"import json, sys; from embeddings.embedders import get_embedder, vector_shas; {script}",
     ]
-    return subprocess.run(command, input=given, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return subprocess.run(command, input=stdin, cwd=ROOT, capture_output=True, text=True, check=True).stdout

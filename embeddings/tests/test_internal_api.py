@@ -186,11 +186,11 @@ class Brain(Server):
     def answer(self, request: Request) -> Answer:
         if request.bearer != SECRET:
             return as_json({"code": "INVALID_TOKEN", "detail": "The token is not valid."}, 401)
-        asked = json.loads(request.body)["texts"]
-        self.sizes.append(len(asked))
-        self.ledger.sell(asked)
-        found = Instant().embed(asked).tolist()
-        return as_json(self.spoilt({"embeddings": found, "model": self.model, "dim": DIMENSIONS}))
+        batch = json.loads(request.body)["texts"]
+        self.sizes.append(len(batch))
+        self.ledger.sell(batch)
+        embeddings = Instant().embed(batch).tolist()
+        return as_json(self.spoilt({"embeddings": embeddings, "model": self.model, "dim": DIMENSIONS}))
 
     def spoilt(self, body: dict[str, Any]) -> dict[str, Any]:
         return body

@@ -54,10 +54,10 @@ def test_recall_is_told_for_each_size_of_tenant_and_what_is_scanned_apart(
 def test_one_tenant_can_be_asked_for_also_after_a_cut_over() -> None:
     new = EmbeddingModel("new", "1", shadowed=True)
     owner = uuid4()
-    made = vectors.store(owner, vectors.vectors(30))
+    stored = vectors.store(owner, vectors.vectors(30))
     vectors.store(uuid4(), vectors.vectors(30))
     LiveModel.objects.filter(pk=owner).update(embed_model="new", embed_version="1", shadowed=True)
-    vectors.shadow(made, vectors.vectors(30, seed=1), live=new)
+    vectors.shadow(stored, vectors.vectors(30, seed=1), live=new)
 
     (row,) = cells(run("--tenant", str(owner)))
 

@@ -13,13 +13,13 @@ from embeddings.models import ChunkBuffer, DocumentChunk, VectorBuffer
 from embeddings.tests.campaign_helpers import (
     ANOTHER_CUT,
     PDF,
-    again,
-    cuts,
+    chunkers_in_use,
     kill_worker_at,
     live_rows,
     rechunk,
-    remembering,
-    wrong,
+    recording_embedder,
+    reload_job,
+    violations,
 )
 from jobs import services, worker
 from jobs.models import UploadJob
@@ -30,8 +30,8 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def target(settings: Any) -> FailingEmbedder:
-    """The model to move to."""
-    return remembering(settings)
+    """Return the model to move to."""
+    return recording_embedder(settings)
 
 
 @pytest.fixture
@@ -45,8 +45,8 @@ def count(rows: list[Any]) -> int:
 
 
 def chunks_shown(person: Person, uploaded: Upload) -> list[Any]:
-    found: list[Any] = person.get(f"/documents/{uploaded.document_id}/chunks", page_size=100).json()["results"]
-    return found
+    chunks: list[Any] = person.get(f"/documents/{uploaded.document_id}/chunks", page_size=100).json()["results"]
+    return chunks
 
 
 def test_a_rechunking_replaces_all_at_once_and_parses_nothing(uploaded: Upload, ana: Person) -> None:
@@ -57,7 +57,7 @@ def test_a_rechunking_replaces_all_at_once_and_parses_nothing(uploaded: Upload, 
     for claim in stages():
         seen.append(claim.job.stage)
         if claim.job.stage != "embedded":
-            assert (live_rows(), wrong()) == (before, [])
+            assert (live_rows(), violations()) == (before, [])
             assert {chunk["chunk_id"] for chunk in chunks_shown(ana, uploaded)} == {
                 str(row[0]) for row in before[: count(before)]
             }
@@ -65,12 +65,12 @@ def test_a_rechunking_replaces_all_at_once_and_parses_nothing(uploaded: Upload, 
     assert seen == [
         "parse_validated", "chunking", "chunks_buffered", "chunked", "embedding", "embeddings_buffered", "embedded",
     ]  # fmt: skip
-    assert again(job).state == "done"
-    assert cuts() == {ANOTHER_CUT}
+    assert reload_job(job).state == "done"
+    assert chunkers_in_use() == {ANOTHER_CUT}
     assert not DocumentChunk.objects.filter(embedding=None).exists()
     after = Document.objects.get()
     assert (after.chunks_version, after.parsed_sha256) == (ANOTHER_CUT, parse["parsed_sha256"])
-    assert (ChunkBuffer.objects.count(), VectorBuffer.objects.count(), wrong()) == (0, 0, [])
+    assert (ChunkBuffer.objects.count(), VectorBuffer.objects.count(), violations()) == (0, 0, [])
     assert not UploadJob.objects.filter(events__code__startswith="PARSE_", pk=job.pk).exists()
 
 
@@ -87,10 +87,10 @@ def test_a_rechunking_killed_anywhere_shows_the_old_or_the_new_and_ends_with_the
     assert kill_worker_at(monkeypatch, place)
     is_new = place in {"embeddings_buffered:after-commit", "embedded:begin"}
     assert (live_rows() == before) is not is_new
-    assert (cuts() == {ANOTHER_CUT}) is is_new
+    assert (chunkers_in_use() == {ANOTHER_CUT}) is is_new
     run_to_the_end(1)
 
-    assert (again(job).state, cuts(), wrong()) == ("done", {ANOTHER_CUT}, [])
+    assert (reload_job(job).state, chunkers_in_use(), violations()) == ("done", {ANOTHER_CUT}, [])
 
 
 def test_a_dead_rechunking_leaves_the_old_passages_and_its_retry_buys_only_the_rest(
@@ -101,16 +101,16 @@ def test_a_dead_rechunking_leaves_the_old_passages_and_its_retry_buys_only_the_r
     target.seen.clear()
     target.calls_until_failure = 1
     worker.drain()
-    services.cancel(again(job), by="test")
+    services.cancel(reload_job(job), by="test")
 
     periodic.empty_buffers()
 
-    assert (live_rows(), wrong()) == (before, [])
+    assert (live_rows(), violations()) == (before, [])
     bought = len(target.seen)
     assert VectorBuffer.objects.count() == bought > 0
-    services.retry(again(job), by="test")
+    services.retry(reload_job(job), by="test")
     worker.drain()
-    assert (again(job).state, cuts(), wrong()) == ("done", {ANOTHER_CUT}, [])
+    assert (reload_job(job).state, chunkers_in_use(), violations()) == ("done", {ANOTHER_CUT}, [])
     assert set(Counter(target.seen).values()) == {1}
 
 
@@ -118,12 +118,12 @@ def test_a_rechunking_that_is_given_up_leaves_nothing_behind(uploaded: Upload) -
     before, job = live_rows(), rechunk(uploaded)
     stop_before("embeddings_buffered")
     assert not reindex_jobs.abandon_rechunk(uploaded.document_id)
-    services.cancel(again(job), by="test")
+    services.cancel(reload_job(job), by="test")
 
     assert reindex_jobs.abandon_rechunk(uploaded.document_id)
 
-    assert (live_rows(), cuts(), VectorBuffer.objects.count()) == (before, {"markdown-simple@1"}, 0)
-    assert wrong() == []
+    assert (live_rows(), chunkers_in_use(), VectorBuffer.objects.count()) == (before, {"markdown-simple@1"}, 0)
+    assert violations() == []
 
 
 def test_a_rechunking_whose_parse_was_changed_is_refused_and_changes_nothing(uploaded: Upload) -> None:
@@ -133,5 +133,5 @@ def test_a_rechunking_whose_parse_was_changed_is_refused_and_changes_nothing(upl
     job = rechunk(uploaded)
     worker.drain()
 
-    assert (again(job).last_error or {})["code"] == "PARSE_HASH_MISMATCH"
+    assert (reload_job(job).last_error or {})["code"] == "PARSE_HASH_MISMATCH"
     assert live_rows() == before

@@ -17,13 +17,13 @@ from embeddings.tests.campaign_helpers import (
     LOCAL,
     PDF,
     TARGET,
-    again,
     kill_worker_at,
     live_rows,
     rechunk,
+    recording_embedder,
     reembed,
-    remembering,
-    wrong,
+    reload_job,
+    violations,
 )
 from embeddings.tests.conftest import RecordingOpenAIServer
 from jobs import claims, services, worker
@@ -38,8 +38,8 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def target(settings: Any) -> FailingEmbedder:
-    """The model to move to."""
-    return remembering(settings)
+    """Return the model to move to."""
+    return recording_embedder(settings)
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_a_reembedding_writes_beside_the_live_vectors_and_search_sees_nothing_of
     uploaded: Upload, target: FailingEmbedder, ana: Person
 ) -> None:
     before, question = live_rows(), {"query": "hospital deductible"}
-    found = ana.post("/search", question).json()
+    response = ana.post("/search", question).json()
     assert shadow_vectors.uncovered_documents(ana.id, model=TARGET.model, version=TARGET.version) == [
         uploaded.document_id
     ]
@@ -65,15 +65,15 @@ def test_a_reembedding_writes_beside_the_live_vectors_and_search_sees_nothing_of
     worker.drain()
 
     texts = list(DocumentChunk.objects.order_by("chunk_ord").values_list("text", flat=True))
-    assert again(job).state == "done"
+    assert reload_job(job).state == "done"
     assert live_rows() == before
-    assert ana.post("/search", question).json() == found
+    assert ana.post("/search", question).json() == response
     assert [
         each.chunk.text for each in ShadowVector.objects.order_by("chunk__chunk_ord").select_related("chunk")
     ] == texts
     assert Counter(target.seen) == Counter(set(texts))
     assert shadow_vectors.uncovered_documents(ana.id, model=TARGET.model, version=TARGET.version) == []
-    assert (VectorBuffer.objects.count(), wrong()) == (0, [])
+    assert (VectorBuffer.objects.count(), violations()) == (0, [])
 
 
 POINTS = [
@@ -96,7 +96,7 @@ def test_a_reembedding_killed_anywhere_goes_on_and_buys_nothing_it_has_twice(
 
     texts = set(DocumentChunk.objects.values_list("text", flat=True))
     twice = [text for text, times in Counter(target.seen).items() if times > 1]
-    assert again(job).state == "done"
+    assert reload_job(job).state == "done"
     assert live_rows() == before
     assert ShadowVector.objects.count() == DocumentChunk.objects.count()
     assert not bought & set(twice)
@@ -111,18 +111,18 @@ def test_what_a_dead_reembedding_has_bought_is_kept_and_its_retry_buys_the_rest(
     before, job = live_rows(), reembed(uploaded)
     target.calls_until_failure = 1
     worker.drain()
-    services.cancel(again(job), by="test")
-    kept = len(target.seen)
+    services.cancel(reload_job(job), by="test")
+    call_count = len(target.seen)
 
     periodic.empty_buffers()
 
-    assert (ShadowVector.objects.count(), VectorBuffer.objects.count()) == (kept, 0)
-    services.retry(again(job), by="test")
+    assert (ShadowVector.objects.count(), VectorBuffer.objects.count()) == (call_count, 0)
+    services.retry(reload_job(job), by="test")
     worker.drain()
-    assert again(job).state == "done"
+    assert reload_job(job).state == "done"
     assert set(Counter(target.seen).values()) == {1}
     assert ShadowVector.objects.count() == DocumentChunk.objects.count()
-    assert (live_rows(), wrong()) == (before, [])
+    assert (live_rows(), violations()) == (before, [])
 
 
 def test_a_document_that_comes_while_its_tenant_is_moved_has_to_be_moved_too(
@@ -158,7 +158,7 @@ def test_settling_moves_what_is_live_and_drops_the_rest_however_often_it_is_run(
     assert max(moved) == 2
     assert dict(DocumentChunk.objects.values_list("pk", "vector_sha")) == vectors
     assert set(DocumentChunk.objects.values_list("embed_model", flat=True)) == {TARGET.model}
-    assert (ShadowVector.objects.count(), wrong()) == (0, [])
+    assert (ShadowVector.objects.count(), violations()) == (0, [])
 
 
 def test_a_campaign_buys_on_its_own_bill(uploaded: Upload, vendor: RecordingOpenAIServer, ana: Person) -> None:
@@ -167,7 +167,7 @@ def test_a_campaign_buys_on_its_own_bill(uploaded: Upload, vendor: RecordingOpen
     job = reembed(uploaded, EmbeddingModel("text-embedding-3-small", "1"))
     worker.drain()
 
-    assert again(job).state == "done"
+    assert reload_job(job).state == "done"
     assert set(Purchase.objects.values_list("campaign_id", "state")) == {(job.campaign_id, "settled")}
     assert ledger.spent_today(ana.id) == 0
 
@@ -227,4 +227,4 @@ def test_a_reembedding_gives_way_between_two_batches(
     assert VectorBuffer.objects.count() == 1
     claim.move("wait", pause=timedelta(0), reason="GAVE_WAY")
     run_to_the_end(2)
-    assert again(job).state == "done"
+    assert reload_job(job).state == "done"

@@ -27,21 +27,21 @@ def reader(ana: Person, ben: Person) -> Person:
 def passages(person: Person, query: str, **more: Any) -> list[dict[str, Any]]:
     answer = person.post("/search", {"query": query, **more})
     assert answer.status_code == 200, answer.content
-    found: list[dict[str, Any]] = answer.json()["passages"]
-    return found
+    results: list[dict[str, Any]] = answer.json()["passages"]
+    return results
 
 
 def test_the_nearest_of_ones_own_passages_come_first(reader: Person) -> None:
-    found = passages(reader, "dental care")
+    results = passages(reader, "dental care")
 
-    assert found[0]["filename"] == "dental.pdf"
-    assert "ben.pdf" not in {passage["filename"] for passage in found}
-    assert [passage["score"] for passage in found] == sorted((p["score"] for p in found), reverse=True)
-    assert set(found[0]) == {
+    assert results[0]["filename"] == "dental.pdf"
+    assert "ben.pdf" not in {passage["filename"] for passage in results}
+    assert [passage["score"] for passage in results] == sorted((p["score"] for p in results), reverse=True)
+    assert set(results[0]) == {
         "chunk_id", "chunk_ids", "document_id", "filename", "text", "snippet", "score", "parts", "pages", "headings",
         "start", "end",
     }  # fmt: skip
-    assert all(-1.0001 <= passage["parts"]["vector"]["similarity"] <= 1.0001 for passage in found)
+    assert all(-1.0001 <= passage["parts"]["vector"]["similarity"] <= 1.0001 for passage in results)
 
 
 def test_questions_are_limited_and_say_when_to_come_back(reader: Person, ben: Person, settings: Any) -> None:
@@ -69,9 +69,9 @@ def test_documents_narrow_the_search(reader: Person) -> None:
     hospital = DocumentChunk.objects.filter(user_id=reader.id, document__filename="hospital.pdf").first()
     assert hospital is not None
 
-    found = passages(reader, "dental care", document_ids=[str(hospital.document_id), str(uuid4())])
+    results = passages(reader, "dental care", document_ids=[str(hospital.document_id), str(uuid4())])
 
-    assert {passage["filename"] for passage in found} == {"hospital.pdf"}
+    assert {passage["filename"] for passage in results} == {"hospital.pdf"}
     assert passages(reader, "dental care", document_ids=[]) == []
 
 
@@ -125,7 +125,7 @@ def test_a_database_that_goes_away_is_503_and_comes_back(reader: Person) -> None
 
 
 def refuse() -> None:
-    """What a dead address answers, without the embedded server's starting anew."""
+    """Refuse a connection as a dead address does, without restarting the embedded server."""
     from django.db.utils import OperationalError  # noqa: PLC0415
 
     raise OperationalError("connection refused")

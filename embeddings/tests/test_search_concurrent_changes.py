@@ -31,14 +31,14 @@ class Slow(Instant):
     meanwhile: ClassVar[list[Callable[[], None]]] = []
 
     def embed(self, texts: Sequence[str]) -> Vectors:
-        found = super().embed(texts)
+        vectors = super().embed(texts)
         while self.meanwhile:
             self.meanwhile.pop()()
-        return found
+        return vectors
 
 
 def move(user_id: UUID, model: str, version: str = "1") -> None:
-    """A cut-over that is settled already: no vector of the former model is left."""
+    """Cut over and settle: no vector of the former model is left."""
     DocumentChunk.objects.filter(user_id=user_id).update(embed_model=model, embed_version=version)
     LiveModel.objects.update_or_create(pk=user_id, defaults={"embed_model": model, "embed_version": version})
 
@@ -112,7 +112,7 @@ def test_a_model_that_is_asked_for_stays_that_one(ana: Person) -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_a_document_that_is_deleted_during_the_search_leaves_no_gap(ana: Person) -> None:
-    kept, gone = findable(ana.id, ["wig hair care"]), findable(ana.id, ["wig"])
+    remaining, gone = findable(ana.id, ["wig hair care"]), findable(ana.id, ["wig"])
     other = connection.copy()
 
     def delete() -> None:
@@ -130,7 +130,7 @@ def test_a_document_that_is_deleted_during_the_search_leaves_no_gap(ana: Person)
 
     assert fetches
     assert [passage.document_id for passage in during] == [gone]  # as it was when the search began to look
-    assert [passage.document_id for passage in after] == [kept]
+    assert [passage.document_id for passage in after] == [remaining]
     with connection.cursor() as cursor:
         cursor.execute("SELECT current_setting('transaction_isolation')")
         assert cursor.fetchone() == ("read committed",)

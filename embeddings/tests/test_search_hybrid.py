@@ -27,14 +27,14 @@ pytestmark = pytest.mark.django_db
 BOTH = ("vector", "text")
 
 
-def found(person: Person, query: str, **more: Any) -> list[dict[str, Any]]:
+def search(person: Person, query: str, **more: Any) -> list[dict[str, Any]]:
     answer = person.post("/search", {"query": query, **more})
     assert answer.status_code == 200, answer.content
     passages: list[dict[str, Any]] = answer.json()["passages"]
     return passages
 
 
-def said(passages: list[dict[str, Any]]) -> list[str]:
+def texts_of(passages: list[dict[str, Any]]) -> list[str]:
     return [passage["text"] for passage in passages]
 
 
@@ -45,7 +45,7 @@ def test_the_score_is_the_sum_of_its_parts_weighted_reciprocal_ranks(ana: Person
     findable(ana.id, ["wig care", "wig wig repair", "kidney care", "hearing aids"])
     weight = fusion.VECTOR_WEIGHTS.get(embedders.get_embedder(settings.EMBEDDER).model, fusion.VECTOR_WEIGHT)
 
-    passages = found(ana, "wig care")
+    passages = search(ana, "wig care")
 
     assert [passage["score"] for passage in passages] == sorted((p["score"] for p in passages), reverse=True)
     for passage in passages:
@@ -61,9 +61,9 @@ def test_the_score_is_the_sum_of_its_parts_weighted_reciprocal_ranks(ana: Person
 def test_each_mode_asks_its_own_arm_only(ana: Person) -> None:
     findable(ana.id, ["wig care", "kidney care", "hearing aids"])
 
-    by_text, by_vector = found(ana, "wig", mode="text"), found(ana, "wig", mode="vector")
+    by_text, by_vector = search(ana, "wig", mode="text"), search(ana, "wig", mode="vector")
 
-    assert said(by_text) == ["wig care"]
+    assert texts_of(by_text) == ["wig care"]
     assert by_text[0]["parts"]["vector"] is None
     assert len(by_vector) == 3
     assert all(passage["parts"]["text"] is None for passage in by_vector)
@@ -74,8 +74,8 @@ def test_what_is_equally_good_comes_in_the_order_of_its_id(ana: Person) -> None:
         findable(ana.id, ["wig care"] * 3)
 
     for mode in (*BOTH, "hybrid"):
-        ids = [passage["chunk_id"] for passage in found(ana, "wig care", mode=mode, k=5)]
-        assert ids == [passage["chunk_id"] for passage in found(ana, "wig care", mode=mode, k=9)][:5], mode
+        ids = [passage["chunk_id"] for passage in search(ana, "wig care", mode=mode, k=5)]
+        assert ids == [passage["chunk_id"] for passage in search(ana, "wig care", mode=mode, k=9)][:5], mode
 
 
 # Phrases and exclusions
@@ -88,7 +88,7 @@ def test_a_phrase_must_stand_there_and_an_excluded_word_must_not(mode: str, ana:
     )
 
     def texts(query: str) -> set[str]:
-        return set(said(found(ana, query, mode=mode)))
+        return set(texts_of(search(ana, query, mode=mode)))
 
     assert texts('"prior authorization" wig') == {"prior authorization for a wig", "prior authorizations"}
     assert "prior authorization for a wig" not in texts("authorization -wig")
@@ -108,10 +108,10 @@ def test_filters_hold_inside_both_arms_however_few_pass(ana: Person) -> None:
     findable(ana.id, texts, vectors=vectors, headings=[["Part"]] * 97 + [["Chapter 9", "Hair LOSS"]] * 3)
 
     for mode in (*BOTH, "hybrid"):
-        assert len(found(ana, "wig", mode=mode, filters={"pages": [98, 200]})) == 3, mode
-        assert len(found(ana, "wig", mode=mode, filters={"heading": "9 > hair l"})) == 3, mode
-        assert found(ana, "wig", mode=mode, filters={"heading": "%"}) == []
-    pages = [passage["pages"] for passage in found(ana, "wig", filters={"pages": [98, 98]})]
+        assert len(search(ana, "wig", mode=mode, filters={"pages": [98, 200]})) == 3, mode
+        assert len(search(ana, "wig", mode=mode, filters={"heading": "9 > hair l"})) == 3, mode
+        assert search(ana, "wig", mode=mode, filters={"heading": "%"}) == []
+    pages = [passage["pages"] for passage in search(ana, "wig", filters={"pages": [98, 98]})]
     assert pages == [[98, 98]]
 
 
@@ -121,7 +121,9 @@ def test_filters_on_documents_narrow_to_them(ana: Person) -> None:
     Document.objects.filter(pk=new).update(created_at=datetime(2026, 3, 1, tzinfo=UTC))
 
     def names(**filters: Any) -> list[str]:
-        return sorted(passage["filename"] for mode in BOTH for passage in found(ana, "wig", mode=mode, filters=filters))
+        return sorted(
+            passage["filename"] for mode in BOTH for passage in search(ana, "wig", mode=mode, filters=filters)
+        )
 
     assert names(filename="plan 2025.PDF") == ["Plan 2025.pdf"] * 2
     assert names(filename="plan") == []
@@ -131,7 +133,7 @@ def test_filters_on_documents_narrow_to_them(ana: Person) -> None:
         names(uploaded_after="2025-03-01T14:00:00+02:00", uploaded_before="2025-03-01T12:00:01Z")
         == ["Plan 2025.pdf"] * 2
     )
-    assert found(ana, "wig", document_ids=[str(new)], filters={"filename": "plan 2025.pdf"}) == []
+    assert search(ana, "wig", document_ids=[str(new)], filters={"filename": "plan 2025.pdf"}) == []
 
 
 # Snippets
@@ -143,7 +145,7 @@ def test_the_snippet_marks_what_was_asked_for_and_escapes_all_else(ana: Person) 
     )
     findable(ana.id, [text, "nothing of it"])
 
-    first, other = found(ana, "what does a wig cost?")
+    first, other = search(ana, "what does a wig cost?")
 
     assert "<mark>Wigs</mark> &amp;" in first["snippet"]
     assert "<mark>cost</mark>" in first["snippet"]
@@ -171,20 +173,20 @@ def test_neighbours_of_a_section_are_merged_without_what_overlaps(ana: Person) -
     document_id = cut(ana)
     ids = list(DocumentChunk.objects.filter(document_id=document_id).order_by("chunk_ord").values_list("pk", flat=True))
 
-    merged = {passage["start"]: passage for passage in found(ana, "wig", merge=True)}
+    merged = {passage["start"]: passage for passage in search(ana, "wig", merge=True)}
 
     assert [merged[start]["text"] for start in (0, 36)] == ["wig one. wig two. wig three.\n| d |", "wig e."]
     assert merged[0]["chunk_ids"] == [str(pk) for pk in ids[:3]]
     assert (merged[0]["end"], merged[0]["pages"], merged[0]["headings"]) == (34, [1, 3], ["S"])
     assert merged[0]["snippet"].count("<mark>wig</mark>") == 3
-    assert merged[0]["score"] == max(p["score"] for p in found(ana, "wig") if p["chunk_id"] in merged[0]["chunk_ids"])
-    assert len(found(ana, "wig")) == 4
+    assert merged[0]["score"] == max(p["score"] for p in search(ana, "wig") if p["chunk_id"] in merged[0]["chunk_ids"])
+    assert len(search(ana, "wig")) == 4
 
 
 def test_what_was_not_found_between_two_keeps_them_apart(ana: Person) -> None:
     cut(ana)
 
-    assert sorted(passage["start"] for passage in found(ana, "wig -three", merge=True)) == [0, 29, 36]
+    assert sorted(passage["start"] for passage in search(ana, "wig -three", merge=True)) == [0, 29, 36]
 
 
 # What is not bought
@@ -193,13 +195,13 @@ def test_what_was_not_found_between_two_keeps_them_apart(ana: Person) -> None:
 def test_nothing_is_bought_by_text_nor_where_there_is_nothing_to_find(
     ana: Person, vendor: RecordingOpenAIServer
 ) -> None:
-    assert found(ana, "wig") == []
+    assert search(ana, "wig") == []
     document_id = findable(ana.id, ["wig care"], vectors=numpy.eye(1, DIMENSIONS, dtype=numpy.float32))
 
-    assert len(found(ana, "wig", mode="text")) == 1
-    assert found(ana, "wig", document_ids=[str(uuid4())]) == found(ana, "wig", filters={"filename": "x"}) == []
+    assert len(search(ana, "wig", mode="text")) == 1
+    assert search(ana, "wig", document_ids=[str(uuid4())]) == search(ana, "wig", filters={"filename": "x"}) == []
     vendor.misbehave("POST /v1/embeddings", "status-500")
-    assert len(found(ana, "wig", mode="text", document_ids=[str(document_id)])) == 1
+    assert len(search(ana, "wig", mode="text", document_ids=[str(document_id)])) == 1
     assert vendor.requests == 0
     assert ana.post("/search", {"query": "wig"}).json()["code"] == "SEARCH_UNAVAILABLE"
 

@@ -48,8 +48,8 @@ REFUSED: list[tuple[str, list[Any], str, str]] = [
     ("filters", [{"pages": pages} for pages in BAD_PAGES], "INVALID_FILTER", "filters.pages"),
     ("filters", [{"heading": text} for text in BAD_TEXTS], "INVALID_FILTER", "filters.heading"),
     ("filters", [{"filename": text} for text in BAD_TEXTS], "INVALID_FILTER", "filters.filename"),
-    ("filters", [{"uploaded_after": value} for value in BAD_MOMENTS], "INVALID_FILTER", "filters.uploaded_after"),
-    ("filters", [{"uploaded_before": value} for value in BAD_MOMENTS], "INVALID_FILTER", "filters.uploaded_before"),
+    ("filters", [{"uploaded_after": moment} for moment in BAD_MOMENTS], "INVALID_FILTER", "filters.uploaded_after"),
+    ("filters", [{"uploaded_before": moment} for moment in BAD_MOMENTS], "INVALID_FILTER", "filters.uploaded_before"),
     ("filters", [BACKWARDS], "INVALID_FILTER", "filters.uploaded_before"),
 ]  # fmt: skip
 
@@ -62,13 +62,13 @@ def answer(person: Person, body: dict[str, Any]) -> Any:
 def test_what_cannot_be_asked_is_refused_by_name(
     name: str, values: list[Any], code: str, field: str, ana: Person
 ) -> None:
-    for value in values:
-        refusal = answer(ana, {name: value})
+    for argument in values:
+        refusal = answer(ana, {name: argument})
 
-        said = refusal.json()
-        assert (refusal.status_code, said.get("code"), said.get("field")) == (400, code, field), str(value)[:200]
-        assert set(said) == {"code", "detail", "field"}
-        assert len(said["detail"]) < 300
+        body = refusal.json()
+        assert (refusal.status_code, body.get("code"), body.get("field")) == (400, code, field), str(argument)[:200]
+        assert set(body) == {"code", "detail", "field"}
+        assert len(body["detail"]) < 300
 
 
 TYPED = [
@@ -88,11 +88,11 @@ def test_whatever_is_typed_is_a_question(mode: str, ana: Person) -> None:
     )
 
     for query in TYPED:
-        found = answer(ana, {"query": query, "mode": mode, "filters": {"heading": query[:1000].strip(" \0") or "x"}})
-        assert found.status_code == 200, (query[:60], found.json())
-        found = answer(ana, {"query": query, "mode": mode})
-        assert found.status_code == 200, (query[:60], found.json())
-        assert all(passage["score"] > 0 for passage in found.json()["passages"])
+        response = answer(ana, {"query": query, "mode": mode, "filters": {"heading": query[:1000].strip(" \0") or "x"}})
+        assert response.status_code == 200, (query[:60], response.json())
+        response = answer(ana, {"query": query, "mode": mode})
+        assert response.status_code == 200, (query[:60], response.json())
+        assert all(passage["score"] > 0 for passage in response.json()["passages"])
 
 
 def test_words_that_tell_nothing_find_nothing_by_text_and_the_nearest_by_vector(ana: Person) -> None:

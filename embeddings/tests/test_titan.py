@@ -34,8 +34,8 @@ def opened() -> Iterator[BedrockServer]:
 
 @pytest.fixture
 def bedrock(opened: BedrockServer, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[BedrockServer]:
-    for name, value in opened.environment.items():
-        monkeypatch.setenv(name, value)
+    for name, setting in opened.environment.items():
+        monkeypatch.setenv(name, setting)
     settings.EMBEDDER, settings.TITAN_ENDPOINT_URL = "titan", opened.url
     settings.VENDOR_TIMEOUT_SECONDS = 5.0
     yield opened

@@ -68,32 +68,32 @@ def plans() -> Iterator[list[str]]:
 
 
 def mislead_the_planner(**costs: str) -> None:
-    """What is not pinned goes another way than it should."""
+    """Make the planner choose another plan wherever its settings are not pinned."""
     with connection.cursor() as cursor:
-        for name, value in costs.items():
-            cursor.execute("SELECT set_config(%s, %s, true)", [name, value])
+        for name, setting in costs.items():
+            cursor.execute("SELECT set_config(%s, %s, true)", [name, setting])
 
 
-def asked(made: Stored, count: int = 12) -> Any:
-    return vectors.near(made.vectors[:: max(1, len(made.vectors) // count)], seed=7)
+def query_vectors(stored: Stored, count: int = 12) -> Any:
+    return vectors.near(stored.vectors[:: max(1, len(stored.vectors) // count)], seed=7)
 
 
 def same(scope: Scope, vector: Any, n: int = 10) -> list[VectorHit]:
-    """What both ways find."""
+    """Return the hits of both ways, which must be equal."""
     with as_tenant(scope.user_id):
-        found, wanted = nearest_chunks(scope, vector, n), nearest_chunks_exact(scope, vector, n)
-    assert found == wanted
-    return found
+        hits, exact = nearest_chunks(scope, vector, n), nearest_chunks_exact(scope, vector, n)
+    assert hits == exact
+    return hits
 
 
 def test_a_small_tenant_is_scanned_by_its_own_index_and_no_other_rows_are_read(user: UUID) -> None:
-    made = store(user, vectors.vectors(60))
+    stored = store(user, vectors.vectors(60))
     mislead_the_planner(random_page_cost="1000000")
 
     with plans() as seen:
-        hits = same(Scope(user, LIVE), made.vectors[7], 100)
+        hits = same(Scope(user, LIVE), stored.vectors[7], 100)
 
-    assert hits[0].chunk_id == made.chunk_ids[7]
+    assert hits[0].chunk_id == stored.chunk_ids[7]
     assert hits[0].similarity == pytest.approx(1.0)
     assert len(hits) == 60
     assert all("Seq Scan" not in plan and "ix_chunks_user_model" in plan and "hnsw" not in plan for plan in seen)
@@ -107,12 +107,12 @@ def test_sealed_segments_and_what_came_later_are_searched_together(user: UUID) -
     last = store(user, vectors.vectors(60, seed=3))
     names = VectorIndex.objects.values_list("name", flat=True)
 
-    for made in (first, second, last):
-        for vector in asked(made):
+    for stored in (first, second, last):
+        for vector in query_vectors(stored):
             with plans() as seen, as_tenant(user):
-                found = nearest_chunks(Scope(user, LIVE), vector, 10)
+                hits = nearest_chunks(Scope(user, LIVE), vector, 10)
 
-            assert found == same(Scope(user, LIVE), vector)
+            assert hits == same(Scope(user, LIVE), vector)
             assert "Seq Scan" not in seen[0]
             assert len(names) == 2
             assert all(f"Index Scan using {name}" in seen[0] for name in names)
@@ -120,16 +120,16 @@ def test_sealed_segments_and_what_came_later_are_searched_together(user: UUID) -
 
 
 def test_what_is_deleted_or_embedded_anew_after_sealing_is_found_as_it_is_now(user: UUID) -> None:
-    made = store(user, vectors.vectors(150))
+    stored = store(user, vectors.vectors(150))
     sealed(user)
     moved = vectors.vectors(1, seed=9)[0]
 
-    DocumentChunk.objects.filter(pk=made.chunk_ids[3]).delete()
-    DocumentChunk.objects.filter(pk=made.chunk_ids[5]).update(embedding=moved, embed_updated_at=Now())
+    DocumentChunk.objects.filter(pk=stored.chunk_ids[3]).delete()
+    DocumentChunk.objects.filter(pk=stored.chunk_ids[5]).update(embedding=moved, embed_updated_at=Now())
 
-    assert made.chunk_ids[3] not in {hit.chunk_id for hit in same(Scope(user, LIVE), made.vectors[3])}
-    assert same(Scope(user, LIVE), moved)[0].chunk_id == made.chunk_ids[5]
-    assert made.chunk_ids[5] != same(Scope(user, LIVE), made.vectors[5])[0].chunk_id
+    assert stored.chunk_ids[3] not in {hit.chunk_id for hit in same(Scope(user, LIVE), stored.vectors[3])}
+    assert same(Scope(user, LIVE), moved)[0].chunk_id == stored.chunk_ids[5]
+    assert stored.chunk_ids[5] != same(Scope(user, LIVE), stored.vectors[5])[0].chunk_id
     assert len({hit.chunk_id for hit in same(Scope(user, LIVE), moved, 149)}) == 149
 
 
@@ -138,33 +138,33 @@ def test_a_filter_that_the_index_cannot_serve_still_finds_all_there_are(
 ) -> None:
     limits = import_module("embeddings.search.vector_search").INDEX_SETTINGS
     monkeypatch.setitem(limits, "hnsw.max_scan_tuples", 1)  # as soon as 80 were looked at
-    made = store(user, vectors.vectors(300), texts=[f"100% of {{0}} '{at}'" for at in range(300)])
+    stored = store(user, vectors.vectors(300), texts=[f"100% of {{0}} '{at}'" for at in range(300)])
     sealed(user)
     rare = (("c.text LIKE %(like)s", {"like": "100%\\% of {0} '%9'"}), ("c.chunk_ord <> %(not)s", {"not": 9}))
     scope = Scope(user, LIVE, conditions=rare)
 
-    hits = same(scope, made.vectors[0], 10)
-    every = same(scope, made.vectors[0], 100)
+    hits = same(scope, stored.vectors[0], 10)
+    every = same(scope, stored.vectors[0], 100)
 
     assert len(hits) == 10
-    assert {hit.chunk_id for hit in every} == {made.chunk_ids[at] for at in range(9, 300, 10) if at % 100 != 9}
+    assert {hit.chunk_id for hit in every} == {stored.chunk_ids[at] for at in range(9, 300, 10) if at % 100 != 9}
 
 
 def test_documents_narrow_a_large_tenant(user: UUID, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = store(user, vectors.vectors(300))
+    stored = store(user, vectors.vectors(300))
     sealed(user)
-    own = made.document_ids[100]
+    own = stored.document_ids[100]
     scope = Scope(user, LIVE, document_ids=(own, uuid4()))
 
     with plans() as seen, as_tenant(user):
-        few = nearest_chunks(scope, made.vectors[0], 100)
+        few = nearest_chunks(scope, stored.vectors[0], 100)
     monkeypatch.setattr("embeddings.search.vector_search.FEW_PASSAGES", 10)
 
-    assert {hit.chunk_id for hit in few} == set(made.chunk_ids[100:200])
+    assert {hit.chunk_id for hit in few} == set(stored.chunk_ids[100:200])
     assert "hnsw" not in seen[0]
-    assert same(scope, made.vectors[0], 100) == few
-    assert same(Scope(user, LIVE, document_ids=()), made.vectors[0]) == []
-    assert same(Scope(user, LIVE), made.vectors[0], 0) == []
+    assert same(scope, stored.vectors[0], 100) == few
+    assert same(Scope(user, LIVE, document_ids=()), stored.vectors[0]) == []
+    assert same(Scope(user, LIVE), stored.vectors[0], 0) == []
 
 
 def test_only_vectors_of_the_asked_model_and_version_are_compared(user: UUID) -> None:
@@ -221,8 +221,8 @@ def test_two_tenants_with_the_same_text_never_see_each_other(user: UUID) -> None
 
 
 def test_the_policies_hide_shadow_vectors_and_indexes_too(user: UUID) -> None:
-    made = store(user, vectors.vectors(150))
-    vectors.shadow(made, made.vectors, live=OTHER)
+    stored = store(user, vectors.vectors(150))
+    vectors.shadow(stored, stored.vectors, live=OTHER)
     sealed(user)
 
     with as_tenant(uuid4()):
@@ -237,13 +237,13 @@ SETTINGS = "SELECT current_setting('enable_sort') || current_setting('enable_seq
 
 
 def test_what_a_search_sets_it_takes_back(user: UUID) -> None:
-    made = store(user, vectors.vectors(150))
+    stored = store(user, vectors.vectors(150))
     sealed(user)
     with connection.cursor() as cursor, as_tenant(user):
         cursor.execute(SETTINGS)
         before = cursor.fetchone()
 
-        nearest_chunks(Scope(user, LIVE), made.vectors[0], 10)
+        nearest_chunks(Scope(user, LIVE), stored.vectors[0], 10)
 
         cursor.execute(SETTINGS)
         assert cursor.fetchone() == before
@@ -252,11 +252,11 @@ def test_what_a_search_sets_it_takes_back(user: UUID) -> None:
 
 
 def test_the_probe_searches_as_the_tenant_does(user: UUID) -> None:
-    made = store(user, vectors.vectors(150))
+    stored = store(user, vectors.vectors(150))
     sealed(user)
 
     with plans() as seen:
-        probe_index(made.document_ids[0], user_id=user, seconds=5)
+        probe_index(stored.document_ids[0], user_id=user, seconds=5)
         probe_index(uuid4(), user_id=user, seconds=5)
 
     (plan,) = seen

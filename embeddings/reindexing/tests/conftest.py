@@ -31,7 +31,7 @@ def old_model(settings: Any) -> None:
 
 
 @pytest.fixture
-def filled(db: None) -> Fill:
+def fill_tenant(db: None) -> Fill:
     """Return a tenant with so many documents of so many passages each, all of which are found."""
 
     def fill(documents: int = 2, passages: int = 3, *, user_id: UUID | None = None) -> UUID:
@@ -46,7 +46,7 @@ def filled(db: None) -> Fill:
 
 @pytest.fixture
 def vendor(settings: Any) -> Iterator[OpenAIServer]:
-    """The vendor of ``HOSTED``, at a price that makes cents of passages."""
+    """Run the vendor of ``HOSTED``, at a price at which a passage costs cents."""
     with OpenAIServer() as server:
         settings.OPENAI_API_KEY, settings.OPENAI_BASE_URL = KEY, server.url
         settings.OPENAI_REQUESTS_PER_MINUTE = settings.OPENAI_TOKENS_PER_MINUTE = 0
@@ -63,14 +63,14 @@ def drain() -> None:
         pass
 
 
-def go_on(rounds: int = 3) -> None:
+def run_campaigns(rounds: int = 3) -> None:
     """Let the workers and the sweep do all that they can do now."""
     for _ in range(rounds):
         drain()
         periodic.advance_campaigns()
 
 
-def is_waited_for() -> bool:
+def has_lock_waiter() -> bool:
     """Tell whether somebody waits for a row that another transaction holds."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT count(*) > 0 FROM pg_locks WHERE NOT granted AND locktype IN ('transactionid', 'tuple')")

@@ -36,48 +36,48 @@ def sam(db: None) -> Client:
 
 
 @pytest.fixture
-def wanted(filled: Fill) -> dict[str, Any]:
+def form_data(fill_tenant: Fill) -> dict[str, Any]:
     target = embedders.get_embedder("local")
     return {
         "target": f"reembed {target.model}@{target.version}",
-        "tenants": str(filled()),
+        "tenants": str(fill_tenant()),
         "keep_hours": "24",
         "reason": "INC-7",
     }
 
 
-def begun(sam: Client, wanted: dict[str, Any]) -> Campaign:
-    sam.post(ADD, {**wanted, "start": "yes"})
+def start_campaign(sam: Client, form_data: dict[str, Any]) -> Campaign:
+    sam.post(ADD, {**form_data, "start": "yes"})
     return Campaign.objects.get()
 
 
 def press(client: Client, campaign: Campaign, move: str, **more: str) -> Any:
-    said = {"move": move, "reason": "INC-7", **more}
-    return client.post(reverse("admin:reindexing_campaign_move", args=[campaign.pk]), said)
+    payload = {"move": move, "reason": "INC-7", **more}
+    return client.post(reverse("admin:reindexing_campaign_move", args=[campaign.pk]), payload)
 
 
-def test_the_price_is_shown_and_nothing_begins(sam: Client, wanted: dict[str, Any]) -> None:
-    page = sam.post(ADD, {**wanted, "price": "yes"}).content.decode()
+def test_the_price_is_shown_and_nothing_begins(sam: Client, form_data: dict[str, Any]) -> None:
+    page = sam.post(ADD, {**form_data, "price": "yes"}).content.decode()
 
     assert "<th>Passages</th><td>6</td>" in page
     assert "Start for about" in page
     assert not Campaign.objects.exists()
 
 
-def test_the_button_begins_it_and_its_page_shows_how_far_it_is(sam: Client, wanted: dict[str, Any]) -> None:
-    campaign = begun(sam, wanted)
+def test_the_button_begins_it_and_its_page_shows_how_far_it_is(sam: Client, form_data: dict[str, Any]) -> None:
+    campaign = start_campaign(sam, form_data)
 
     page = sam.get(reverse("admin:reindexing_campaign_change", args=[campaign.pk])).content.decode()
     listed = sam.get(reverse("admin:reindexing_campaign_changelist")).content.decode()
 
-    assert wanted["tenants"] in page
+    assert form_data["tenants"] in page
     assert "of 2 documents" in page
     assert "wordllama" in listed
     assert "1 working" in listed
 
 
-def test_buttons_move_it_and_refusals_are_said(sam: Client, wanted: dict[str, Any]) -> None:
-    campaign = begun(sam, wanted)
+def test_buttons_move_it_and_refusals_are_said(sam: Client, form_data: dict[str, Any]) -> None:
+    campaign = start_campaign(sam, form_data)
     states = []
 
     for move in ("pause", "resume", "settle", "cancel"):
@@ -90,11 +90,11 @@ def test_buttons_move_it_and_refusals_are_said(sam: Client, wanted: dict[str, An
 
 
 def test_what_a_button_did_is_written_down_with_its_reason_and_without_one_nothing_is_done(
-    sam: Client, wanted: dict[str, Any]
+    sam: Client, form_data: dict[str, Any]
 ) -> None:
-    refused = sam.post(ADD, {**wanted, "reason": " ", "start": "yes"}).content.decode()
+    refused = sam.post(ADD, {**form_data, "reason": " ", "start": "yes"}).content.decode()
     assert "REASON_REQUIRED" in refused
-    campaign = begun(sam, wanted)
+    campaign = start_campaign(sam, form_data)
 
     press(sam, campaign, "pause", reason="")
     press(sam, campaign, "settle")  # refused: there is nothing to settle
@@ -108,7 +108,7 @@ def test_what_a_button_did_is_written_down_with_its_reason_and_without_one_nothi
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "said"),
+    ("field", "text", "message"),
     [
         ("tenants", "not-an-id", "not the id of a tenant"),
         ("tenants", str(UUID(int=7)), "NOTHING_TO_DO"),
@@ -119,21 +119,21 @@ def test_what_a_button_did_is_written_down_with_its_reason_and_without_one_nothi
     ],
 )
 def test_what_cannot_be_begun_is_explained(
-    sam: Client, wanted: dict[str, Any], field: str, value: str, said: str
+    sam: Client, form_data: dict[str, Any], field: str, text: str, message: str
 ) -> None:
-    answer = sam.post(ADD, {**wanted, field: value, "start": "yes"})
+    answer = sam.post(ADD, {**form_data, field: text, "start": "yes"})
 
     assert answer.status_code == 200
-    assert said in answer.content.decode()
+    assert message in answer.content.decode()
     assert not Campaign.objects.exists()
 
 
-def test_who_may_only_look_has_no_buttons(wanted: dict[str, Any]) -> None:
+def test_who_may_only_look_has_no_buttons(form_data: dict[str, Any]) -> None:
     campaign = Campaign.objects.create(kind="reembed", embed_model="m", embed_version="1", created_by="x")
     looker = staff("view_campaign")
 
     page = looker.get(reverse("admin:reindexing_campaign_change", args=[campaign.pk]))
-    answers = [looker.get(ADD), looker.post(ADD, {**wanted, "start": "yes"}), press(looker, campaign, "pause")]
+    answers = [looker.get(ADD), looker.post(ADD, {**form_data, "start": "yes"}), press(looker, campaign, "pause")]
 
     assert page.status_code == 200
     assert 'name="move"' not in page.content.decode()
@@ -141,8 +141,8 @@ def test_who_may_only_look_has_no_buttons(wanted: dict[str, Any]) -> None:
     assert Campaign.objects.get().state == "running"
 
 
-def test_a_link_moves_nothing_and_strangers_see_nothing(sam: Client, wanted: dict[str, Any]) -> None:
-    campaign = begun(sam, wanted)
+def test_a_link_moves_nothing_and_strangers_see_nothing(sam: Client, form_data: dict[str, Any]) -> None:
+    campaign = start_campaign(sam, form_data)
     address = reverse("admin:reindexing_campaign_move", args=[campaign.pk])
 
     linked, stranger = sam.get(address + "?move=cancel"), Client().post(address, {"move": "cancel"})

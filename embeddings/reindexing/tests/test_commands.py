@@ -14,14 +14,14 @@ from accounts.audit.models import AuditEntry
 from documents.models import Document
 from embeddings import active_model
 from embeddings.reindexing.models import Campaign
-from embeddings.reindexing.tests.conftest import MODEL, OLD_MODEL, Fill, go_on
+from embeddings.reindexing.tests.conftest import MODEL, OLD_MODEL, Fill, run_campaigns
 from testing.personas import Person, plan_pdf
 
 pytestmark = pytest.mark.django_db
 REEMBED = ["reembed", "--model", MODEL["model"], "--version", "1"]
 
 
-def said(*command: str) -> str:
+def command_output(*command: str) -> str:
     out = StringIO()
     call_command(*command, stdout=out)
     return out.getvalue()
@@ -31,10 +31,10 @@ def entries() -> set[tuple[str, str, str]]:
     return set(AuditEntry.objects.filter(actor="command line").values_list("action", "reason", "object_id"))
 
 
-def test_a_dry_run_says_what_it_takes_and_begins_nothing(filled: Fill) -> None:
-    filled(2, 3)
+def test_a_dry_run_says_what_it_takes_and_begins_nothing(fill_tenant: Fill) -> None:
+    fill_tenant(2, 3)
 
-    answer = said(*REEMBED, "--dry-run")
+    answer = command_output(*REEMBED, "--dry-run")
 
     assert "1 tenants, 2 documents, 6 passages" in answer
     assert "cents" in answer
@@ -42,12 +42,12 @@ def test_a_dry_run_says_what_it_takes_and_begins_nothing(filled: Fill) -> None:
     assert not Campaign.objects.exists()
 
 
-def test_a_campaign_is_begun_watched_rolled_back_and_shown(filled: Fill, tmp_path: Path) -> None:
-    ana, ben = filled(1, 2), filled(1, 2)
+def test_a_campaign_is_begun_watched_rolled_back_and_shown(fill_tenant: Fill, tmp_path: Path) -> None:
+    ana, ben = fill_tenant(1, 2), fill_tenant(1, 2)
     canary = {"query": "Who pays?", "document_id": str(Document.objects.filter(user_id=ana)[0].pk)}
     (tmp_path / "asked.jsonl").write_text(f"{json.dumps(canary)}\n\n")
 
-    answer = said(
+    answer = command_output(
         *REEMBED,
         "--tenant",
         str(ana),
@@ -61,9 +61,9 @@ def test_a_campaign_is_begun_watched_rolled_back_and_shown(filled: Fill, tmp_pat
         "0.5",
     )
     campaign = Campaign.objects.get()
-    go_on(1)
-    shown = said("campaigns", str(campaign.pk))
-    back = said("campaigns", str(campaign.pk), "--roll-back", "--tenant", str(ana))
+    run_campaigns(1)
+    shown = command_output("campaigns", str(campaign.pk))
+    back = command_output("campaigns", str(campaign.pk), "--roll-back", "--tenant", str(ana))
 
     assert f"manage.py campaigns {campaign.pk}" in answer
     assert "without any that run, nothing moves" in answer
@@ -76,21 +76,21 @@ def test_a_campaign_is_begun_watched_rolled_back_and_shown(filled: Fill, tmp_pat
     assert f"{ben}" not in shown
     assert "rolled_back" in back
     assert active_model.active_model(ana).model == OLD_MODEL["model"]
-    assert str(campaign.pk) in said("campaigns")
+    assert str(campaign.pk) in command_output("campaigns")
 
 
-def test_the_verbs_move_a_campaign(filled: Fill) -> None:
-    filled(1, 1)
-    said(*REEMBED)
+def test_the_verbs_move_a_campaign(fill_tenant: Fill) -> None:
+    fill_tenant(1, 1)
+    command_output(*REEMBED)
     campaign_id = str(Campaign.objects.get().pk)
 
-    assert "paused (BY_STAFF)" in said("campaigns", campaign_id, "--pause")
-    assert ": running." in said("campaigns", campaign_id, "--resume", "--budget", "7")
-    assert "of 7" in said("campaigns", campaign_id)
-    go_on(1)
-    said("campaigns", campaign_id, "--settle")
-    go_on(1)
-    assert ": finished." in said("campaigns", campaign_id)
+    assert "paused (BY_STAFF)" in command_output("campaigns", campaign_id, "--pause")
+    assert ": running." in command_output("campaigns", campaign_id, "--resume", "--budget", "7")
+    assert "of 7" in command_output("campaigns", campaign_id)
+    run_campaigns(1)
+    command_output("campaigns", campaign_id, "--settle")
+    run_campaigns(1)
+    assert ": finished." in command_output("campaigns", campaign_id)
     assert entries() == {
         (f"campaigns.{verb}", "by command", campaign_id) for verb in ("start", "pause", "resume", "settle")
     }
@@ -99,22 +99,24 @@ def test_the_verbs_move_a_campaign(filled: Fill) -> None:
 def test_a_rechunk_reminds_of_the_setting_for_what_is_new(ana: Person) -> None:
     ana.ingest(plan_pdf("drugs"))
 
-    assert "passages" in said("rechunk", "--chunker", "markdown-simple@2", "--dry-run")
+    assert "passages" in command_output("rechunk", "--chunker", "markdown-simple@2", "--dry-run")
     assert not AuditEntry.objects.exists()
-    assert "CHUNKER is 'markdown-simple@1'" in said("rechunk", "--chunker", "markdown-simple@2", "--reason", "INC-7")
+    assert "CHUNKER is 'markdown-simple@1'" in command_output(
+        "rechunk", "--chunker", "markdown-simple@2", "--reason", "INC-7"
+    )
     assert entries() == {("campaigns.start", "INC-7", str(Campaign.objects.get().pk))}
 
 
 def test_a_tenant_is_pinned_by_its_e_mail_and_let_go(ana: Person) -> None:
     model = f"{OLD_MODEL['model']}@1"
 
-    assert f"{ana.id} is pinned to {model}" in said("pin", "ana@example.org", model)
-    assert "free" in said("pin", str(ana.id), "--unpin", "--reason", "INC-7")
+    assert f"{ana.id} is pinned to {model}" in command_output("pin", "ana@example.org", model)
+    assert "free" in command_output("pin", str(ana.id), "--unpin", "--reason", "INC-7")
     assert entries() == {("tenants.pin", "by command", str(ana.id)), ("tenants.unpin", "INC-7", str(ana.id))}
 
 
-def test_bad_input_is_answered_with_a_sentence(filled: Fill, tmp_path: Path) -> None:
-    ana = str(filled(1, 1))
+def test_bad_input_is_answered_with_a_sentence(fill_tenant: Fill, tmp_path: Path) -> None:
+    ana = str(fill_tenant(1, 1))
     (tmp_path / "bad.jsonl").write_text("{")
     (tmp_path / "odd.jsonl").write_text("[1]")
     (tmp_path / "binary.jsonl").write_bytes(b"\xff\xfe\x00")
@@ -148,5 +150,5 @@ def test_bad_input_is_answered_with_a_sentence(filled: Fill, tmp_path: Path) -> 
 
     for command, sentence in wrong:
         with pytest.raises(CommandError, match=sentence):
-            said(*command)
+            command_output(*command)
     assert not Campaign.objects.exists()

@@ -14,7 +14,7 @@ from embeddings import active_model, shadow_vectors
 from embeddings.models import DocumentChunk, LiveModel, ShadowVector, VectorIndex
 from embeddings.reindexing import cutover, periodic, scheduler, services, tenant_workflow
 from embeddings.reindexing.models import Campaign, CampaignTenant
-from embeddings.reindexing.tests.conftest import MODEL, OLD_MODEL, Fill, drain, go_on, is_waited_for
+from embeddings.reindexing.tests.conftest import MODEL, OLD_MODEL, Fill, drain, has_lock_waiter, run_campaigns
 from embeddings.search import search
 from testing.cluster import until
 from testing.concurrency import at_once
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.django_db
 OLD, NEW = OLD_MODEL["model"], MODEL["model"]
 
 
-def begun(**more: Any) -> Campaign:
+def start_campaign(**more: Any) -> Campaign:
     return services.start(kind="reembed", **MODEL, by="sam", **more)
 
 
@@ -41,13 +41,13 @@ def models(user_id: UUID) -> set[str | None]:
     return set(DocumentChunk.objects.filter(user_id=user_id).values_list("embed_model", flat=True))
 
 
-def test_search_stays_with_the_old_model_until_all_vectors_are_there_and_then_has_the_new(filled: Fill) -> None:
-    ana, ben = filled(), filled(1)
-    campaign = begun(user_ids=[ana])
+def test_search_stays_with_the_old_model_until_all_vectors_are_there_and_then_has_the_new(fill_tenant: Fill) -> None:
+    ana, ben = fill_tenant(), fill_tenant(1)
+    campaign = start_campaign(user_ids=[ana])
 
     drain()
     before = active_model.active_model(ana).model, is_found(ana), tenant_of(campaign, ana).state
-    go_on(1)
+    run_campaigns(1)
 
     assert before == (OLD, True, "working")
     assert (active_model.active_model(ana).model, is_found(ana)) == (NEW, True)
@@ -58,25 +58,25 @@ def test_search_stays_with_the_old_model_until_all_vectors_are_there_and_then_ha
 
 
 def test_a_tenant_whose_canaries_find_less_is_held_with_both_figures_until_somebody_accepts(
-    filled: Fill, settings: Any
+    fill_tenant: Fill, settings: Any
 ) -> None:
     settings.EMBEDDER = "local"
-    ana = filled(30, 1)  # of 12, ten nearest may well be right by chance
+    ana = fill_tenant(30, 1)  # of 12, ten nearest may well be right by chance
     settings.EMBEDDER = "testing.embedders.Instant"  # a sentence is nowhere near its passage
-    asked = [
+    canaries = [
         {"query": f"{text[:40]} ...", "document_id": str(document), "page": 1}
         for document, text in DocumentChunk.objects.values_list("document_id", "text")
     ]
-    campaign = services.start(kind="reembed", **OLD_MODEL, canaries=asked, by="sam")
+    campaign = services.start(kind="reembed", **OLD_MODEL, canaries=canaries, by="sam")
 
-    go_on()
+    run_campaigns()
     held = tenant_of(campaign, ana)
     campaign.tenants.update(state="working", reason=None)  # as if killed after the figures were written
     periodic.advance_campaigns()
     again = tenant_of(campaign, ana).state
     was = active_model.active_model(ana).model
     services.accept(campaign, ana, by="sam")
-    go_on(1)
+    run_campaigns(1)
 
     assert (held.state, held.reason, again, was) == ("held", "CANARIES_WORSE", "held", NEW)
     assert held.recall
@@ -88,27 +88,27 @@ def test_a_tenant_whose_canaries_find_less_is_held_with_both_figures_until_someb
         services.accept(campaign, ana, by="sam")
 
 
-def test_what_is_uploaded_meanwhile_is_moved_too_before_the_pointer(filled: Fill) -> None:
-    ana = filled()
-    campaign = begun()
+def test_what_is_uploaded_meanwhile_is_moved_too_before_the_pointer(fill_tenant: Fill) -> None:
+    ana = fill_tenant()
+    campaign = start_campaign()
     drain()
-    filled(1, user_id=ana)
+    fill_tenant(1, user_id=ana)
 
     periodic.advance_campaigns()
     between = active_model.active_model(ana).model
-    go_on(2)
+    run_campaigns(2)
 
     assert between == OLD
     assert (active_model.active_model(ana).model, tenant_of(campaign, ana).state) == (NEW, "live")
     assert is_found(ana)
-    filled(1, user_id=ana)
+    fill_tenant(1, user_id=ana)
     assert is_found(ana)
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_commit_of_the_old_model_that_is_under_way_keeps_the_pointer_where_it_is(filled: Fill) -> None:
-    ana = filled(1)
-    campaign = begun()
+def test_a_commit_of_the_old_model_that_is_under_way_keeps_the_pointer_where_it_is(fill_tenant: Fill) -> None:
+    ana = fill_tenant(1)
+    campaign = start_campaign()
     drain()
     committing = threading.Event()
 
@@ -116,7 +116,7 @@ def test_a_commit_of_the_old_model_that_is_under_way_keeps_the_pointer_where_it_
         with transaction.atomic():
             assert active_model.confirm_active_model(ana, **OLD_MODEL)
             committing.set()
-            until(is_waited_for, seconds=10)
+            until(has_lock_waiter, seconds=10)
             ShadowVector.objects.filter(chunk__chunk_ord=0).delete()  # as if it had just been committed
         return False
 
@@ -126,22 +126,22 @@ def test_a_commit_of_the_old_model_that_is_under_way_keeps_the_pointer_where_it_
 
     assert at_once(commit, cut_over) == [False, False]
     assert active_model.active_model(ana).model == OLD
-    go_on()
+    run_campaigns()
     assert active_model.active_model(ana).model == NEW
 
 
-def test_a_tenant_is_rolled_back_at_once_and_nothing_is_left_of_the_new_model(filled: Fill) -> None:
-    ana, ben = filled(), filled()
-    campaign = begun()
-    go_on(1)
+def test_a_tenant_is_rolled_back_at_once_and_nothing_is_left_of_the_new_model(fill_tenant: Fill) -> None:
+    ana, ben = fill_tenant(), fill_tenant()
+    campaign = start_campaign()
+    run_campaigns(1)
     assert {active_model.active_model(ana).model, active_model.active_model(ben).model} == {NEW}
 
     number = services.roll_back(campaign, by="sam")
     after = active_model.active_model(ana).model, active_model.active_model(ben).model
-    found = is_found(ana)
-    go_on(1)
+    is_searchable = is_found(ana)
+    run_campaigns(1)
 
-    assert (number, after, found) == (2, (OLD, OLD), True)
+    assert (number, after, is_searchable) == (2, (OLD, OLD), True)
     assert is_found(ana)
     assert not ShadowVector.objects.exists()
     assert not LiveModel.objects.filter(shadowed=True).exists()
@@ -153,15 +153,15 @@ def test_a_tenant_is_rolled_back_at_once_and_nothing_is_left_of_the_new_model(fi
     }
 
 
-def test_what_was_uploaded_since_is_embedded_with_the_old_model_before_the_way_back(filled: Fill) -> None:
-    ana, ben = filled(1), filled(1)
-    campaign = begun()
-    go_on(1)
-    filled(2, user_id=ana)
+def test_what_was_uploaded_since_is_embedded_with_the_old_model_before_the_way_back(fill_tenant: Fill) -> None:
+    ana, ben = fill_tenant(1), fill_tenant(1)
+    campaign = start_campaign()
+    run_campaigns(1)
+    fill_tenant(2, user_id=ana)
 
     services.roll_back(campaign, by="sam", user_id=ana)
     between = tenant_of(campaign, ana).state, active_model.active_model(ana).model, is_found(ana)
-    go_on()
+    run_campaigns()
 
     assert between == ("reverting", NEW, True)
     assert (tenant_of(campaign, ana).state, active_model.active_model(ana).model, is_found(ana)) == (
@@ -174,16 +174,16 @@ def test_what_was_uploaded_since_is_embedded_with_the_old_model_before_the_way_b
     assert (tenant_of(campaign, ben).state, active_model.active_model(ben).model) == ("live", NEW)
 
 
-def test_settled_the_new_vectors_are_the_only_ones_and_there_is_no_way_back(filled: Fill) -> None:
-    ana = filled()
-    campaign = begun()
-    go_on(1)
-    kept = models(ana), ShadowVector.objects.count()
+def test_settled_the_new_vectors_are_the_only_ones_and_there_is_no_way_back(fill_tenant: Fill) -> None:
+    ana = fill_tenant()
+    campaign = start_campaign()
+    run_campaigns(1)
+    before = models(ana), ShadowVector.objects.count()
 
     services.settle_now(campaign, by="sam")
-    go_on(1)
+    run_campaigns(1)
 
-    assert kept == ({OLD}, 6)
+    assert before == ({OLD}, 6)
     assert models(ana) == {NEW}
     assert not ShadowVector.objects.exists()
     assert is_found(ana)
@@ -195,22 +195,22 @@ def test_settled_the_new_vectors_are_the_only_ones_and_there_is_no_way_back(fill
         services.roll_back(campaign, by="sam")
 
 
-def test_a_process_that_comes_late_does_not_take_the_next_step_for_the_one_that_it_saw(filled: Fill) -> None:
-    ana = filled(1)
-    campaign = begun()
+def test_a_process_that_comes_late_does_not_take_the_next_step_for_the_one_that_it_saw(fill_tenant: Fill) -> None:
+    ana = fill_tenant(1)
+    campaign = start_campaign()
     drain()
     seen = tenant_of(campaign, ana)
-    go_on(1)
+    run_campaigns(1)
 
     tenant_workflow.advance_tenant(seen)
 
     assert tenant_of(campaign, ana).state == "live"
 
 
-def test_a_settling_that_was_killed_half_way_is_ended_by_the_next_sweep(filled: Fill) -> None:
-    ana = filled(2)
-    campaign = begun()
-    go_on(1)
+def test_a_settling_that_was_killed_half_way_is_ended_by_the_next_sweep(fill_tenant: Fill) -> None:
+    ana = fill_tenant(2)
+    campaign = start_campaign()
+    run_campaigns(1)
     campaign.tenants.update(state="settled")
     shadow_vectors.settle_shadow_vectors(ana, **MODEL, most=2)
     between = models(ana), is_found(ana)
@@ -227,29 +227,31 @@ def test_a_settling_that_was_killed_half_way_is_ended_by_the_next_sweep(filled: 
     assert not campaign.tenants.filter(ended_at=None).exists()
 
 
-def test_old_vectors_go_by_themselves_when_their_time_is_over(filled: Fill) -> None:
-    filled(1)
-    campaign = begun(keep_seconds=0)
+def test_old_vectors_go_by_themselves_when_their_time_is_over(fill_tenant: Fill) -> None:
+    fill_tenant(1)
+    campaign = start_campaign(keep_seconds=0)
 
-    go_on(2)
+    run_campaigns(2)
 
     campaign.refresh_from_db()
     assert campaign.state == "finished"
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_large_tenant_has_its_index_before_the_cut_over_and_the_old_one_goes(filled: Fill, settings: Any) -> None:
+def test_a_large_tenant_has_its_index_before_the_cut_over_and_the_old_one_goes(
+    fill_tenant: Fill, settings: Any
+) -> None:
     settings.SEARCH_EXACT_PASSAGES = 4
-    ana = filled(2, 4)
-    campaign = begun()
+    ana = fill_tenant(2, 4)
+    campaign = start_campaign()
 
-    go_on(1)
+    run_campaigns(1)
     (index,) = VectorIndex.objects.all()
-    found = is_found(ana)
+    is_searchable = is_found(ana)
     services.settle_now(campaign, by="sam")
-    go_on(1)
+    run_campaigns(1)
 
-    assert (index.table_name, index.embed_model, index.built_at is not None, found) == (
+    assert (index.table_name, index.embed_model, index.built_at is not None, is_searchable) == (
         "shadow_vectors",
         NEW,
         True,
@@ -259,14 +261,14 @@ def test_a_large_tenant_has_its_index_before_the_cut_over_and_the_old_one_goes(f
     assert is_found(ana)
 
 
-def test_a_cancelled_campaign_leaves_nothing_but_who_is_cut_over(filled: Fill) -> None:
-    ana = filled()
-    campaign = begun()
-    go_on(1)
-    ben = filled(3)
-    other = begun()
+def test_a_cancelled_campaign_leaves_nothing_but_who_is_cut_over(fill_tenant: Fill) -> None:
+    ana = fill_tenant()
+    campaign = start_campaign()
+    run_campaigns(1)
+    ben = fill_tenant(3)
+    other = start_campaign()
     drain()
-    filled(1, user_id=ben)
+    fill_tenant(1, user_id=ben)
     other.tenants.update(after_created=None, after_document=None, passed_at=None)
     scheduler.enqueue_documents(other.pk)
     assert ShadowVector.objects.filter(user_id=ben).exists()
@@ -274,7 +276,7 @@ def test_a_cancelled_campaign_leaves_nothing_but_who_is_cut_over(filled: Fill) -
 
     services.cancel(other, by="sam")
     services.cancel(campaign, by="sam")
-    go_on(1)
+    run_campaigns(1)
 
     assert (active_model.active_model(ana).model, active_model.active_model(ben).model) == (NEW, OLD)
     assert not ShadowVector.objects.filter(user_id=ben).exists()

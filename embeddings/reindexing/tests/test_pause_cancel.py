@@ -15,7 +15,7 @@ from embeddings import active_model, shadow_vectors
 from embeddings.models import ChunkBuffer, DocumentChunk, LiveModel, ShadowVector, VectorBuffer, VectorIndex
 from embeddings.reindexing import cutover, periodic, scheduler, services
 from embeddings.reindexing.models import Campaign
-from embeddings.reindexing.tests.conftest import MODEL, OLD_MODEL, Fill, drain, go_on, is_waited_for
+from embeddings.reindexing.tests.conftest import MODEL, OLD_MODEL, Fill, drain, has_lock_waiter, run_campaigns
 from embeddings.search import search
 from jobs.models import UploadJob
 from testing.cluster import until
@@ -30,7 +30,7 @@ NOTHING: dict[str, Any] = {
 }  # fmt: skip
 
 
-def begun(**more: Any) -> Campaign:
+def start_campaign(**more: Any) -> Campaign:
     return services.start(kind="reembed", **MODEL, by="sam", **more)
 
 
@@ -39,9 +39,9 @@ def state(campaign: Campaign, user_id: UUID) -> str:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_vectors_that_have_just_become_the_live_ones_are_not_cleared_away(filled: Fill) -> None:
-    ana = filled(1)
-    begun()
+def test_vectors_that_have_just_become_the_live_ones_are_not_cleared_away(fill_tenant: Fill) -> None:
+    ana = fill_tenant(1)
+    start_campaign()
     drain()
     pointed = threading.Event()
 
@@ -51,7 +51,7 @@ def test_vectors_that_have_just_become_the_live_ones_are_not_cleared_away(filled
             assert held
             cutover.set_active_model(held, **MODEL)
             pointed.set()
-            until(is_waited_for, seconds=10)
+            until(has_lock_waiter, seconds=10)
         return 0
 
     def clear() -> int:
@@ -65,9 +65,9 @@ def test_vectors_that_have_just_become_the_live_ones_are_not_cleared_away(filled
 
 
 @pytest.mark.parametrize("is_rolled_back", [True, False])
-def test_nobody_is_pinned_to_vectors_that_are_being_cleared_away(is_rolled_back: bool, filled: Fill) -> None:
-    ana = filled(1)
-    campaign = begun()
+def test_nobody_is_pinned_to_vectors_that_are_being_cleared_away(is_rolled_back: bool, fill_tenant: Fill) -> None:
+    ana = fill_tenant(1)
+    campaign = start_campaign()
     drain()
     if is_rolled_back:
         periodic.advance_campaigns()
@@ -83,37 +83,37 @@ def test_nobody_is_pinned_to_vectors_that_are_being_cleared_away(is_rolled_back:
 
 
 @pytest.mark.parametrize("stop", [services.cancel, services.roll_back])
-def test_whoever_is_on_the_way_back_arrives_although_the_campaign_is_stopped(stop: Any, filled: Fill) -> None:
-    ana, _ben = filled(1), filled(1)
-    campaign = begun()
-    go_on(1)
-    filled(2, user_id=ana)
+def test_whoever_is_on_the_way_back_arrives_although_the_campaign_is_stopped(stop: Any, fill_tenant: Fill) -> None:
+    ana, _ben = fill_tenant(1), fill_tenant(1)
+    campaign = start_campaign()
+    run_campaigns(1)
+    fill_tenant(2, user_id=ana)
     services.roll_back(campaign, by="sam", user_id=ana)
     queued = scheduler.count_active_jobs(campaign.pk, ana)
 
     stop(campaign, by="sam")
     left = scheduler.count_active_jobs(campaign.pk, ana)
-    go_on()
+    run_campaigns()
 
     assert queued == left == 2
     assert (state(campaign, ana), active_model.active_model(ana).model) == ("rolled_back", OLD)
 
 
-def test_a_job_that_was_cancelled_counts_as_no_failure_and_is_fed_again(filled: Fill) -> None:
-    ana = filled(2, 1)
-    campaign = begun()
+def test_a_job_that_was_cancelled_counts_as_no_failure_and_is_fed_again(fill_tenant: Fill) -> None:
+    ana = fill_tenant(2, 1)
+    campaign = start_campaign()
     scheduler.cancel_jobs(campaign.pk, [ana], by="sam")
     assert services.campaign_progress(campaign).failed == 0
 
-    go_on()
+    run_campaigns()
 
     assert (state(campaign, ana), active_model.active_model(ana).model) == ("live", NEW)
 
 
-def test_a_pinned_tenant_is_left_out_of_a_rollback_and_refused_by_name(filled: Fill) -> None:
-    ana, ben = filled(1), filled(1)
-    campaign = begun()
-    go_on(1)
+def test_a_pinned_tenant_is_left_out_of_a_rollback_and_refused_by_name(fill_tenant: Fill) -> None:
+    ana, ben = fill_tenant(1), fill_tenant(1)
+    campaign = start_campaign()
+    run_campaigns(1)
     services.pin(ana, **MODEL, by="sam")
 
     with pytest.raises(ApiError, match="TENANT_PINNED"):
@@ -133,15 +133,15 @@ def test_a_pinned_tenant_is_left_out_of_a_rollback_and_refused_by_name(filled: F
 
 @pytest.mark.django_db(transaction=True)
 def test_a_large_tenant_has_an_index_of_its_settled_vectors_when_that_of_the_others_goes(
-    filled: Fill, settings: Any
+    fill_tenant: Fill, settings: Any
 ) -> None:
     settings.SEARCH_EXACT_PASSAGES = 4
-    filled(2, 4)
-    campaign = begun()
-    go_on(1)
+    fill_tenant(2, 4)
+    campaign = start_campaign()
+    run_campaigns(1)
     services.settle_now(campaign, by="sam")
 
-    go_on(1)
+    run_campaigns(1)
 
     (index,) = VectorIndex.objects.all()
     assert (index.table_name, index.embed_model, index.passages) == ("document_chunks", NEW, 8)
@@ -165,17 +165,17 @@ def test_a_cancelled_rechunk_removes_what_it_had_cut(ana: Person) -> None:
     assert Document.objects.get().chunks_version == "markdown-simple@1"
 
 
-def test_dead_letters_of_what_wants_nothing_any_more_keep_nobody_waiting(filled: Fill) -> None:
-    ana = filled(2, 1)
-    campaign = begun()
+def test_dead_letters_of_what_wants_nothing_any_more_keep_nobody_waiting(fill_tenant: Fill) -> None:
+    ana = fill_tenant(2, 1)
+    campaign = start_campaign()
     job = UploadJob.objects.filter(campaign_id=campaign.pk)[0]
     dead = {"state": "deadletter", "finished_at": "2026-01-01T00:00Z", "last_error": {"code": "TEXT_REFUSED"}}
     UploadJob.objects.filter(pk=job.pk).update(**dead)
-    go_on(2)
+    run_campaigns(2)
     held = campaign.tenants.get()
 
     DocumentChunk.objects.filter(document_id=job.document_id).update(**NOTHING)
-    go_on()
+    run_campaigns()
 
     assert (held.state, held.reason, held.failed) == ("held", "JOBS_FAILED", 1)
     assert (state(campaign, ana), active_model.active_model(ana).model) == ("live", NEW)

@@ -17,7 +17,7 @@ from embeddings import active_model, embedders
 from embeddings.reindexing import cost_estimates, periodic, scheduler, services
 from embeddings.reindexing.models import Campaign, CampaignTenant
 from embeddings.reindexing.stages import MAX_STEPS
-from embeddings.reindexing.tests.conftest import HOSTED, MODEL, Fill, drain, go_on
+from embeddings.reindexing.tests.conftest import HOSTED, MODEL, Fill, drain, run_campaigns
 from jobs.models import UploadJob
 from jobs.services import retry
 from testing.factories.pending_documents import texts, waiting
@@ -33,12 +33,12 @@ MANY = """
            now() - i * interval '1 second' FROM generate_series(1, %s) i"""
 
 
-def begun(target: dict[str, Any] = MODEL, **more: Any) -> Campaign:
+def start_campaign(target: dict[str, Any] = MODEL, **more: Any) -> Campaign:
     return services.start(kind="reembed", **target, by="sam", **more)
 
 
-def asked(user_id: UUID) -> list[dict[str, str]]:
-    """A canary that repeats no passage, so that what is sold twice is a passage."""
+def unrelated_canary(user_id: UUID) -> list[dict[str, str]]:
+    """Return a canary that repeats no passage, so that a text sold twice is a passage."""
     return [{"query": "Who pays?", "document_id": str(Document.objects.filter(user_id=user_id)[0].pk)}]
 
 
@@ -46,19 +46,19 @@ def queued(campaign: Campaign) -> Counter[UUID]:
     return Counter(UploadJob.objects.filter(campaign_id=campaign.pk, state="queued").values_list("user_id", flat=True))
 
 
-def test_only_so_many_are_in_the_queue_and_tenants_take_turns(filled: Fill, settings: Any) -> None:
+def test_only_so_many_are_in_the_queue_and_tenants_take_turns(fill_tenant: Fill, settings: Any) -> None:
     settings.CAMPAIGN_JOBS = 4
-    ana, ben = filled(5, 1), filled(3, 1)
+    ana, ben = fill_tenant(5, 1), fill_tenant(3, 1)
 
-    campaign = begun()
+    campaign = start_campaign()
 
     assert queued(campaign) == {ana: 2, ben: 2}
 
 
-def test_the_end_of_a_job_feeds_the_next_without_the_sweep(filled: Fill, settings: Any) -> None:
+def test_the_end_of_a_job_feeds_the_next_without_the_sweep(fill_tenant: Fill, settings: Any) -> None:
     settings.CAMPAIGN_JOBS = 1
-    ana = filled(5, 1)
-    campaign = begun()
+    ana = fill_tenant(5, 1)
+    campaign = start_campaign()
     assert queued(campaign) == {ana: 1}
 
     drain()
@@ -67,10 +67,10 @@ def test_the_end_of_a_job_feeds_the_next_without_the_sweep(filled: Fill, setting
     assert campaign.tenants.get().passed_at
 
 
-def test_the_end_of_a_job_feeds_a_few_and_leaves_the_rest_to_the_sweep(filled: Fill, settings: Any) -> None:
+def test_the_end_of_a_job_feeds_a_few_and_leaves_the_rest_to_the_sweep(fill_tenant: Fill, settings: Any) -> None:
     settings.CAMPAIGN_JOBS = 1
-    filled(MAX_STEPS + 3, 1)
-    campaign = begun()
+    fill_tenant(MAX_STEPS + 3, 1)
+    campaign = start_campaign()
     settings.CAMPAIGN_JOBS = 20
 
     for _ in stages():
@@ -82,57 +82,57 @@ def test_the_end_of_a_job_feeds_a_few_and_leaves_the_rest_to_the_sweep(filled: F
     assert scheduler.count_active_jobs(campaign.pk) == MAX_STEPS + 2
 
 
-def test_a_feeder_that_was_killed_is_made_up_for_by_the_sweep(filled: Fill, settings: Any) -> None:
+def test_a_feeder_that_was_killed_is_made_up_for_by_the_sweep(fill_tenant: Fill, settings: Any) -> None:
     settings.CAMPAIGN_JOBS = 1
-    filled(3, 1)
-    campaign = begun()
+    fill_tenant(3, 1)
+    campaign = start_campaign()
     UploadJob.objects.filter(campaign_id=campaign.pk).delete()  # fed, and the next never was
 
-    go_on(4)
+    run_campaigns(4)
 
     assert campaign.tenants.get().state == "live"
 
 
-def test_a_paused_campaign_feeds_nothing_and_cuts_nobody_over(filled: Fill, settings: Any) -> None:
+def test_a_paused_campaign_feeds_nothing_and_cuts_nobody_over(fill_tenant: Fill, settings: Any) -> None:
     settings.CAMPAIGN_JOBS = 1
-    ana = filled(3, 1)
-    campaign = begun()
+    ana = fill_tenant(3, 1)
+    campaign = start_campaign()
     services.pause(campaign, by="sam")
 
-    go_on()
+    run_campaigns()
     between = services.campaign_progress(campaign).done, active_model.active_model(ana).model
     services.resume(campaign, by="sam")
-    go_on()
+    run_campaigns()
 
     assert between == (1, "instant")
     assert active_model.active_model(ana).model == MODEL["model"]
 
 
-def test_a_document_that_is_busy_is_met_again_in_the_next_pass(filled: Fill) -> None:
-    ana = filled(2, 1)
+def test_a_document_that_is_busy_is_met_again_in_the_next_pass(fill_tenant: Fill) -> None:
+    ana = fill_tenant(2, 1)
     busy = Document.objects.filter(user_id=ana).first()
     assert busy
     UploadJob.objects.filter(document=busy).update(state="queued", finished_at=None, run_after="2100-01-01T00:00Z")
 
-    campaign = begun()
-    go_on()
+    campaign = start_campaign()
+    run_campaigns()
     between = campaign.tenants.get().state, services.campaign_progress(campaign).done
     UploadJob.objects.filter(document=busy).update(state="done", finished_at="2026-01-01T00:00Z", run_after=None)
-    go_on()
+    run_campaigns()
 
     assert between == ("working", 1)
     assert campaign.tenants.get().state == "live"
 
 
-def test_a_tenants_own_job_comes_first_and_the_campaign_comes_back(filled: Fill) -> None:
-    ana = filled(1, 1)
-    campaign = begun()
+def test_a_tenants_own_job_comes_first_and_the_campaign_comes_back(fill_tenant: Fill) -> None:
+    ana = fill_tenant(1, 1)
+    campaign = start_campaign()
     superseded = {"code": "SUPERSEDED", "detail": "x"}
     UploadJob.objects.filter(campaign_id=campaign.pk).update(
         state="deadletter", finished_at="2026-01-01T00:00Z", last_error=superseded
     )
 
-    go_on()
+    run_campaigns()
 
     assert campaign.tenants.get().state == "live"
     assert services.campaign_progress(campaign).failed == 0
@@ -140,16 +140,16 @@ def test_a_tenants_own_job_comes_first_and_the_campaign_comes_back(filled: Fill)
 
 
 def test_a_budget_pauses_the_campaign_before_a_document_that_it_does_not_pay_for(
-    filled: Fill, vendor: OpenAIServer, settings: Any
+    fill_tenant: Fill, vendor: OpenAIServer, settings: Any
 ) -> None:
     settings.CAMPAIGN_JOBS, settings.TENANT_DAILY_CENTS = 2, 0.000001
-    ana = filled(4, 2)
+    ana = fill_tenant(4, 2)
     price = services.estimate(kind="reembed", **HOSTED)
     each = cost_estimates.price(embedders.find_embedder(**HOSTED), price.tokens // 4)
 
     budget = each * 2 + each / 2
-    campaign = begun(HOSTED, budget_cents=budget, canaries=asked(ana))
-    go_on()
+    campaign = start_campaign(HOSTED, budget_cents=budget, canaries=unrelated_canary(ana))
+    run_campaigns()
 
     campaign.refresh_from_db()
     assert (campaign.state, campaign.reason) == ("paused", "BUDGET_SPENT")
@@ -160,7 +160,7 @@ def test_a_budget_pauses_the_campaign_before_a_document_that_it_does_not_pay_for
     with pytest.raises(ApiError, match="BUDGET_TOO_SMALL"):
         services.resume(campaign, by="sam", budget_cents=budget)
     services.resume(campaign, by="sam", budget_cents=price.cents * 2)
-    go_on()
+    run_campaigns()
     assert services.campaign_progress(campaign).done == 4
     assert each * 4 < services.campaign_progress(campaign).cents < price.cents
     assert vendor.ledger.repeated == 0
@@ -175,8 +175,8 @@ def test_a_budget_of_the_price_is_enough_where_documents_repeat_each_other(vendo
     drain()
     price = services.estimate(kind="reembed", **HOSTED)
 
-    campaign = begun(HOSTED, budget_cents=price.cents, canaries=asked(ana))
-    go_on()
+    campaign = start_campaign(HOSTED, budget_cents=price.cents, canaries=unrelated_canary(ana))
+    run_campaigns()
 
     campaign.refresh_from_db()
     assert price.reused_tokens == price.tokens * 3 // 4
@@ -184,25 +184,25 @@ def test_a_budget_of_the_price_is_enough_where_documents_repeat_each_other(vendo
 
 
 def test_documents_that_fail_hold_the_tenant_with_their_number_until_they_are_retried(
-    filled: Fill, vendor: OpenAIServer
+    fill_tenant: Fill, vendor: OpenAIServer
 ) -> None:
-    ana = filled(2, 1)
+    ana = fill_tenant(2, 1)
     waiting(["A text that the vendor does not take: poison."], user_id=ana)
     drain()
     vendor.poison = "poison"
-    campaign = begun(HOSTED)
+    campaign = start_campaign(HOSTED)
 
-    go_on()
+    run_campaigns()
     held = campaign.tenants.get()
     calls = vendor.requests
     CampaignTenant.objects.update(state="working", after_created=None, after_document=None, passed_at=None)
-    go_on()
+    run_campaigns()
     with pytest.raises(ApiError, match="CAMPAIGN_STATE"):
         services.accept(campaign, ana, by="sam")
     same = vendor.requests == calls
     vendor.poison = ""
     retry(UploadJob.objects.get(campaign_id=campaign.pk, state="deadletter"), by="sam")
-    go_on()
+    run_campaigns()
 
     assert (held.state, held.reason, held.failed, services.campaign_progress(campaign).done) == (
         "held",
@@ -216,25 +216,25 @@ def test_documents_that_fail_hold_the_tenant_with_their_number_until_they_are_re
     assert after.recall
 
 
-def test_a_deleted_document_holds_nobody_up(filled: Fill, settings: Any) -> None:
+def test_a_deleted_document_holds_nobody_up(fill_tenant: Fill, settings: Any) -> None:
     settings.CAMPAIGN_JOBS = 1
-    ana = filled(3, 1)
-    campaign = begun()
+    ana = fill_tenant(3, 1)
+    campaign = start_campaign()
 
     Document.objects.filter(user_id=ana).order_by("-created_at")[0].delete()
-    go_on()
+    run_campaigns()
 
     assert campaign.tenants.get().state == "live"
 
 
 @pytest.mark.usefixtures("never_vacuumed")
-def test_a_step_reads_a_few_documents_by_the_index_however_many_there_are(filled: Fill) -> None:
-    ana = filled(1, 1)
+def test_a_step_reads_a_few_documents_by_the_index_however_many_there_are(fill_tenant: Fill) -> None:
+    ana = fill_tenant(1, 1)
     with connection.cursor() as cursor:
         cursor.execute(MANY, [ana, 5000])
         cursor.execute(MANY, [uuid.uuid4(), 5000])
         cursor.execute("ANALYZE documents")
-    campaign = begun()
+    campaign = start_campaign()
     tenant = campaign.tenants.get()
     assert tenant.after_document is not None or tenant.passed_at
 
@@ -245,8 +245,8 @@ def test_a_step_reads_a_few_documents_by_the_index_however_many_there_are(filled
         }
         with connection.cursor() as cursor:
             cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {sql}", {**params, "document": uuid.UUID(int=0)})
-            (found,) = cursor.fetchone()
-        nodes = list(_nodes((json.loads(found) if isinstance(found, str) else found)[0]["Plan"]))
+            (plan,) = cursor.fetchone()
+        nodes = list(_nodes((json.loads(plan) if isinstance(plan, str) else plan)[0]["Plan"]))
         read = [node for node in nodes if node.get("Relation Name") == "documents"]
         assert [node["Index Name"] for node in read] == ["ix_documents_user_created"]
         assert sum(node["Actual Rows"] * node["Actual Loops"] for node in read) <= scheduler.DOCUMENTS_PER_STEP
@@ -260,10 +260,10 @@ def _nodes(plan: dict[str, Any]) -> Any:
 
 
 def test_a_catch_up_walks_past_what_is_covered_and_passages_are_never_embedded_twice(
-    filled: Fill, settings: Any, vendor: OpenAIServer
+    fill_tenant: Fill, settings: Any, vendor: OpenAIServer
 ) -> None:
-    ana = filled(scheduler.DOCUMENTS_PER_STEP + 3, 1)
-    campaign = begun(HOSTED, canaries=asked(ana))
+    ana = fill_tenant(scheduler.DOCUMENTS_PER_STEP + 3, 1)
+    campaign = start_campaign(HOSTED, canaries=unrelated_canary(ana))
     run_to_the_end(3)
     for text in texts(2, about="late"):
         settings.EMBEDDER = "testing.embedders.Instant"

@@ -14,7 +14,7 @@ from embeddings import active_model
 from embeddings.models import DocumentChunk, LiveModel, ShadowVector
 from embeddings.reindexing import services
 from embeddings.reindexing.models import Campaign
-from embeddings.reindexing.tests.conftest import HOSTED, MODEL, OLD_MODEL, Fill, go_on
+from embeddings.reindexing.tests.conftest import HOSTED, MODEL, OLD_MODEL, Fill, run_campaigns
 from jobs import worker
 from jobs.models import UploadJob
 from testing.factories.pending_documents import waiting
@@ -26,9 +26,9 @@ CHUNKER: dict[str, Any] = {"kind": "rechunk", "chunker": "markdown-simple@2"}
 REEMBED: dict[str, Any] = {"kind": "reembed", **MODEL}
 
 
-def refusal(call: Any, *args: Any, **given: Any) -> str:
+def refusal(call: Any, *args: Any, **options: Any) -> str:
     with pytest.raises(ApiError) as refused:
-        call(*args, **given)
+        call(*args, **options)
     assert refused.value.detail.endswith(".")
     return refused.value.code
 
@@ -40,8 +40,8 @@ def tokens() -> int:
 # Estimates
 
 
-def test_an_estimate_counts_each_text_once_and_writes_nothing(filled: Fill, vendor: OpenAIServer) -> None:
-    ana = filled(2, 3)
+def test_an_estimate_counts_each_text_once_and_writes_nothing(fill_tenant: Fill, vendor: OpenAIServer) -> None:
+    ana = fill_tenant(2, 3)
     waiting(["The same text in two documents.", "The same text in two documents."], user_id=ana)
     worker.drain()
     counted = tokens()
@@ -49,20 +49,20 @@ def test_an_estimate_counts_each_text_once_and_writes_nothing(filled: Fill, vend
     assert same
     assert same.meta
 
-    found = services.estimate(kind="reembed", **HOSTED)
+    estimate = services.estimate(kind="reembed", **HOSTED)
 
-    assert (found.tenants, found.documents, found.passages, found.tokens) == (1, 3, 8, counted)
-    assert found.reused_tokens == same.meta["tokens"]
+    assert (estimate.tenants, estimate.documents, estimate.passages, estimate.tokens) == (1, 3, 8, counted)
+    assert estimate.reused_tokens == same.meta["tokens"]
     queries = 8 * 60
-    assert found.cents == Decimal(counted - found.reused_tokens + queries) / 100
+    assert estimate.cents == Decimal(counted - estimate.reused_tokens + queries) / 100
     assert not Campaign.objects.exists()
     assert vendor.requests == 0
 
 
 def test_hours_are_the_vendors_budget_a_minute_or_a_measured_rate(
-    filled: Fill, vendor: OpenAIServer, settings: Any
+    fill_tenant: Fill, vendor: OpenAIServer, settings: Any
 ) -> None:
-    filled(2, 3)
+    fill_tenant(2, 3)
     settings.OPENAI_TOKENS_PER_MINUTE, settings.OPENAI_REQUESTS_PER_MINUTE = 10, 0
     by_tokens = services.estimate(kind="reembed", **HOSTED)
     settings.OPENAI_TOKENS_PER_MINUTE, settings.OPENAI_REQUESTS_PER_MINUTE = 0, 1
@@ -78,17 +78,17 @@ def test_hours_are_the_vendors_budget_a_minute_or_a_measured_rate(
 def test_a_rechunk_is_priced_by_the_text_that_is_there(ana: Person) -> None:
     ana.ingest(plan_pdf("hospital care"))
 
-    found = services.estimate(**CHUNKER)
+    estimate = services.estimate(**CHUNKER)
 
-    assert (found.tenants, found.documents) == (1, 1)
-    assert found.tokens == tokens()
+    assert (estimate.tenants, estimate.documents) == (1, 1)
+    assert estimate.tokens == tokens()
 
 
 # Refusals
 
 
-def test_what_cannot_be_is_refused_with_its_code_and_nothing_is_written(filled: Fill) -> None:
-    ana = filled(1, 1)
+def test_what_cannot_be_is_refused_with_its_code_and_nothing_is_written(fill_tenant: Fill) -> None:
+    ana = fill_tenant(1, 1)
     document = {"query": "Who pays?", "document_id": str(Document.objects.get().pk)}
     wrong: list[tuple[str, dict[str, Any]]] = [
         ("UNKNOWN_KIND", {**REEMBED, "kind": "retell"}),
@@ -117,7 +117,7 @@ def test_what_cannot_be_is_refused_with_its_code_and_nothing_is_written(filled: 
         ("CANARIES_INVALID", {**REEMBED, "canaries": [{**document, "user_id": str(uuid.uuid4())}]}),
     ]
 
-    assert [refusal(services.start, **given, by="sam") for _, given in wrong] == [code for code, _ in wrong]
+    assert [refusal(services.start, **options, by="sam") for _, options in wrong] == [code for code, _ in wrong]
     assert not Campaign.objects.exists()
 
     services.pin(ana, **OLD_MODEL, by="sam")
@@ -127,34 +127,34 @@ def test_what_cannot_be_is_refused_with_its_code_and_nothing_is_written(filled: 
         services.start(**REEMBED, by="sam")
     nobody = uuid.uuid4()
     with pytest.raises(ApiError, match=str(nobody)):  # never a part of those who were named
-        services.estimate(**REEMBED, user_ids=[filled(1, 1), nobody])
+        services.estimate(**REEMBED, user_ids=[fill_tenant(1, 1), nobody])
 
 
-def test_a_budget_must_buy_a_document(filled: Fill, vendor: OpenAIServer) -> None:
-    filled(2, 1)
+def test_a_budget_must_buy_a_document(fill_tenant: Fill, vendor: OpenAIServer) -> None:
+    fill_tenant(2, 1)
     cents = services.estimate(kind="reembed", **HOSTED).cents / 2
 
     assert refusal(services.start, kind="reembed", **HOSTED, budget_cents=cents / 2, by="sam") == "BUDGET_TOO_SMALL"
     assert services.start(kind="reembed", **HOSTED, budget_cents=cents, by="sam").state == "running"
 
 
-def test_a_tenant_is_in_one_open_campaign_at_a_time(filled: Fill) -> None:
-    filled(1, 1)
+def test_a_tenant_is_in_one_open_campaign_at_a_time(fill_tenant: Fill) -> None:
+    fill_tenant(1, 1)
     campaign = services.start(**REEMBED, by="sam")
 
     assert refusal(services.estimate, **REEMBED) == "CAMPAIGN_OPEN"
     assert refusal(services.start, kind="rechunk", chunker="markdown-simple@2", by="sam") in (
         "CAMPAIGN_OPEN", "NOTHING_TO_DO",
     )  # fmt: skip
-    go_on(1)
+    run_campaigns(1)
     assert refusal(services.start, kind="reembed", **OLD_MODEL, by="sam") == "CAMPAIGN_OPEN"
     services.settle_now(campaign, by="sam")
-    go_on(1)
+    run_campaigns(1)
     assert services.start(kind="reembed", **OLD_MODEL, by="sam").state == "running"
 
 
-def test_a_verb_in_the_wrong_state_says_what_state_it_is(filled: Fill) -> None:
-    ana = filled(1, 1)
+def test_a_verb_in_the_wrong_state_says_what_state_it_is(fill_tenant: Fill) -> None:
+    ana = fill_tenant(1, 1)
     campaign = services.start(**REEMBED, by="sam")
 
     verbs = [services.resume, services.roll_back, services.settle_now]
@@ -172,14 +172,14 @@ def test_a_verb_in_the_wrong_state_says_what_state_it_is(filled: Fill) -> None:
 # Pins
 
 
-def test_a_pinned_tenant_is_skipped_and_one_that_is_pinned_meanwhile_is_let_go(filled: Fill) -> None:
-    ana, ben = filled(1, 1), filled(1, 1)
+def test_a_pinned_tenant_is_skipped_and_one_that_is_pinned_meanwhile_is_let_go(fill_tenant: Fill) -> None:
+    ana, ben = fill_tenant(1, 1), fill_tenant(1, 1)
     services.pin(ana, **OLD_MODEL, by="sam")
     campaign = services.start(**REEMBED, by="sam")
     services.pin(ben, **OLD_MODEL, by="sam")
     assert campaign.tenants.get(user_id=ben).state == "skipped"
 
-    go_on()
+    run_campaigns()
 
     assert {active_model.active_model(ana).model, active_model.active_model(ben).model} == {"instant"}
     assert set(campaign.tenants.values_list("state", "reason")) == {("skipped", "PINNED")}
@@ -190,17 +190,17 @@ def test_a_pinned_tenant_is_skipped_and_one_that_is_pinned_meanwhile_is_let_go(f
     assert services.start(**REEMBED, by="sam").tenants.get(user_id=ana).state == "working"
 
 
-def test_a_pin_needs_the_vectors_and_may_go_either_way_while_both_are_there(filled: Fill) -> None:
-    ana = filled(1, 2)
+def test_a_pin_needs_the_vectors_and_may_go_either_way_while_both_are_there(fill_tenant: Fill) -> None:
+    ana = fill_tenant(1, 2)
     assert refusal(services.pin, ana, **MODEL, by="sam") == "VECTORS_MISSING"
     assert refusal(services.pin, ana, model="gpt", version="1", by="sam") == "UNKNOWN_MODEL"
     assert refusal(services.unpin, ana, by="sam") == "NOT_FOUND"
     campaign = services.start(**REEMBED, by="sam")
-    go_on(1)
+    run_campaigns(1)
     assert active_model.active_model(ana).model == MODEL["model"]
 
     services.pin(ana, **OLD_MODEL, by="sam")
-    go_on(1)
+    run_campaigns(1)
 
     assert active_model.active_model(ana).model == "instant"
     assert campaign.tenants.get().state == "rolled_back"
@@ -209,11 +209,11 @@ def test_a_pin_needs_the_vectors_and_may_go_either_way_while_both_are_there(fill
     assert refusal(services.pin, ana, **MODEL, by="sam") == "VECTORS_MISSING"
 
 
-def test_a_tenant_without_passages_begins_with_the_model_it_is_pinned_to(filled: Fill) -> None:
+def test_a_tenant_without_passages_begins_with_the_model_it_is_pinned_to(fill_tenant: Fill) -> None:
     ana = uuid.uuid4()
     services.pin(ana, **MODEL, by="sam")
 
-    filled(1, 1, user_id=ana)
+    fill_tenant(1, 1, user_id=ana)
 
     assert set(DocumentChunk.objects.values_list("embed_model", flat=True)) == {MODEL["model"]}
 
@@ -227,7 +227,7 @@ def test_a_rechunk_replaces_passages_from_the_stored_parse_and_goes_back_the_sam
 
     campaign = services.start(**CHUNKER, by="sam")
     assert refusal(services.roll_back, campaign, by="sam") == "CAMPAIGN_STATE"
-    go_on(2)
+    run_campaigns(2)
 
     campaign.refresh_from_db()
     assert (campaign.state, campaign.tenants.get().state) == ("finished", "settled")
@@ -235,5 +235,5 @@ def test_a_rechunk_replaces_passages_from_the_stored_parse_and_goes_back_the_sam
     assert Document.objects.get().chunks_version == CHUNKER["chunker"]
     assert UploadJob.objects.filter(campaign_id=campaign.pk, events__code="PARSE_STORED").count() == 0
     services.start(kind="rechunk", chunker="markdown-simple@1", by="sam")
-    go_on(2)
+    run_campaigns(2)
     assert list(DocumentChunk.objects.order_by("pk").values_list("pk", "chunk_sha")) == before

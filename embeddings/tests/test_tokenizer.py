@@ -67,8 +67,8 @@ def test_fits_is_exact() -> None:
 
 @settings(max_examples=500, deadline=None)
 @given(st.lists(st.sampled_from(PIECES), max_size=30).map("".join), st.data())
-def test_recounting_near_the_ends_equals_counting_all(text: str, data: st.DataObject) -> None:
-    start, old, new = sorted(data.draw(st.tuples(*[st.integers(0, len(text))] * 3)))
+def test_recounting_near_the_ends_equals_counting_all(text: str, draws: st.DataObject) -> None:
+    start, old, new = sorted(draws.draw(st.tuples(*[st.integers(0, len(text))] * 3)))
     for first, second in ((old, new), (new, old)):
         count = tokenizer.recount_tokens(text, start, first, second, tokenizer.count_tokens(text[start:first]))
 

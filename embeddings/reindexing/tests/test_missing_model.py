@@ -11,7 +11,7 @@ from embeddings import active_model, embedders
 from embeddings.models import DocumentChunk, LiveModel
 from embeddings.reindexing import periodic, scheduler, services
 from embeddings.reindexing.models import Campaign, CampaignTenant
-from embeddings.reindexing.tests.conftest import HOSTED, MODEL, NEW, OLD, OLD_MODEL, Fill, drain, go_on
+from embeddings.reindexing.tests.conftest import HOSTED, MODEL, NEW, OLD, OLD_MODEL, Fill, drain, run_campaigns
 from jobs.models import UploadJob
 from testing.fakes.openai import OpenAIServer
 from testing.personas import Person, plan_pdf
@@ -22,8 +22,8 @@ GONE = {"embed_model": "gone"}
 
 
 def state(campaign: Campaign, user_id: Any) -> tuple[str, str | None]:
-    found = campaign.tenants.get(user_id=user_id)
-    return found.state, found.reason
+    tenant = campaign.tenants.get(user_id=user_id)
+    return tenant.state, tenant.reason
 
 
 def test_a_tenant_whose_model_is_gone_waits_for_it_and_keeps_nobody_waiting(
@@ -40,7 +40,7 @@ def test_a_tenant_whose_model_is_gone_waits_for_it_and_keeps_nobody_waiting(
     for rows in (DocumentChunk.objects.filter(user_id=ana.id), LiveModel.objects.filter(pk=ana.id)):
         rows.update(**GONE)
 
-    go_on()
+    run_campaigns()
 
     assert state(campaign, ana.id) == ("held", "MODEL_UNAVAILABLE")
     assert state(campaign, ben.id) == ("settled", None)
@@ -48,47 +48,49 @@ def test_a_tenant_whose_model_is_gone_waits_for_it_and_keeps_nobody_waiting(
         services.accept(campaign, ana.id, by="sam")
     for rows in (DocumentChunk.objects.filter(user_id=ana.id), LiveModel.objects.filter(pk=ana.id)):
         rows.update(embed_model=MODEL["model"])
-    go_on()
+    run_campaigns()
     assert state(campaign, ana.id) == ("settled", None)
 
 
 def test_jobs_that_wait_for_a_model_that_is_gone_leave_the_queue_and_come_back_with_it(
-    filled: Fill, vendor: OpenAIServer, settings: Any
+    fill_tenant: Fill, vendor: OpenAIServer, settings: Any
 ) -> None:
-    ana = filled(2, 1)
+    ana = fill_tenant(2, 1)
     campaign = services.start(kind="reembed", **HOSTED, by="sam")
     key, settings.OPENAI_API_KEY = settings.OPENAI_API_KEY, ""
 
-    go_on(1)
+    run_campaigns(1)
     held = state(campaign, ana), scheduler.count_active_jobs(campaign.pk), services.campaign_progress(campaign).failed
     settings.OPENAI_API_KEY = key
-    go_on()
+    run_campaigns()
 
     assert held == (("held", "MODEL_UNAVAILABLE"), 0, 0)
     assert state(campaign, ana)[0] == "live"
 
 
-def test_a_tenant_on_its_way_back_waits_for_the_old_model_and_is_found_meanwhile(filled: Fill, settings: Any) -> None:
-    ana = filled(1)
+def test_a_tenant_on_its_way_back_waits_for_the_old_model_and_is_found_meanwhile(
+    fill_tenant: Fill, settings: Any
+) -> None:
+    ana = fill_tenant(1)
     campaign = services.start(kind="reembed", **MODEL, by="sam")
-    go_on(1)
-    filled(2, user_id=ana)
+    run_campaigns(1)
+    fill_tenant(2, user_id=ana)
     services.roll_back(campaign, by="sam", user_id=ana)
     settings.EMBEDDER = NEW
 
-    go_on()
+    run_campaigns()
     waits = state(campaign, ana), active_model.active_model(ana).model
     settings.EMBEDDER = OLD
-    go_on()
+    run_campaigns()
 
     assert waits == (("reverting", "MODEL_UNAVAILABLE"), MODEL["model"])
     assert (state(campaign, ana), active_model.active_model(ana).model) == (("rolled_back", None), "instant")
 
 
-def test_nobody_is_rolled_back_to_a_model_that_nothing_here_makes(filled: Fill, settings: Any) -> None:
-    ana = filled(1)
+def test_nobody_is_rolled_back_to_a_model_that_nothing_here_makes(fill_tenant: Fill, settings: Any) -> None:
+    ana = fill_tenant(1)
     campaign = services.start(kind="reembed", **MODEL, by="sam")
-    go_on(1)
+    run_campaigns(1)
     settings.EMBEDDER = NEW
 
     with pytest.raises(ApiError, match="UNKNOWN_MODEL"):
@@ -103,12 +105,12 @@ def test_nobody_is_rolled_back_to_a_model_that_nothing_here_makes(filled: Fill, 
 
 
 def test_canaries_that_were_bought_are_not_bought_again_because_the_other_model_is_away(
-    filled: Fill, vendor: OpenAIServer, settings: Any
+    fill_tenant: Fill, vendor: OpenAIServer, settings: Any
 ) -> None:
     settings.EMBEDDER = FAILING
     old: Any = embedders.get_embedder(FAILING)
     old.seen, old.calls_until_failure = [], -1
-    ana = filled(1)
+    ana = fill_tenant(1)
     services.start(kind="reembed", **HOSTED, tolerance=1.0, by="sam")
     drain()
     old.calls_until_failure = 0

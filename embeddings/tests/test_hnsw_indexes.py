@@ -43,7 +43,7 @@ def seal(user_id: UUID) -> None:
 
 
 def names() -> list[str]:
-    """What is in use; the database has these and no others, all of them whole."""
+    """Return the indexes in use; the database has these and no others, all of them valid."""
     used = list(VectorIndex.objects.filter(built_at__isnull=False).order_by("upto").values_list("name", flat=True))
     assert hnsw_ddl._validity() == dict.fromkeys(used, True)
     assert VectorIndex.objects.count() == len(used)
@@ -78,7 +78,7 @@ def meanwhile(work: Callable[[], object]) -> Iterator[list[BaseException]]:
 
 @contextmanager
 def a_writer() -> Iterator[None]:
-    """A transaction that writes passages, for the end of which every build waits."""
+    """Keep a transaction open that writes passages; every build waits for its end."""
     with transaction.atomic():
         with connection.cursor() as cursor:
             cursor.execute("LOCK TABLE document_chunks IN ROW EXCLUSIVE MODE")
@@ -86,13 +86,13 @@ def a_writer() -> Iterator[None]:
 
 
 def building_backend() -> int:
-    """The process of the server that builds and waits for a writer."""
+    """Return the server process that builds and waits for a writer."""
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
         with connection.cursor() as cursor:
             cursor.execute("SELECT pid FROM pg_locks WHERE locktype = 'virtualxid' AND NOT granted")
-            if found := cursor.fetchone():
-                return int(found[0])
+            if row := cursor.fetchone():
+                return int(row[0])
         time.sleep(0.01)
     raise TimeoutError
 
@@ -264,12 +264,12 @@ def test_the_sweep_lets_the_keeper_go_on_while_it_builds(large: Stored) -> None:
 
 
 def test_a_session_is_left_as_it_was_and_no_build_is_begun_in_a_transaction(large: Stored) -> None:
-    kept = "SELECT current_setting('maintenance_work_mem'), current_setting('statement_timeout')"
+    session_settings = "SELECT current_setting('maintenance_work_mem'), current_setting('statement_timeout')"
     with connection.cursor() as cursor:
-        cursor.execute(kept)
+        cursor.execute(session_settings)
         before = cursor.fetchone()
         seal(large.user_id)
-        cursor.execute(kept)
+        cursor.execute(session_settings)
         assert cursor.fetchone() == before
         cursor.execute("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'")
         assert cursor.fetchone() == (0,)

@@ -13,7 +13,7 @@ from embeddings import periodic
 from embeddings.active_model import EmbeddingModel
 from embeddings.models import ChunkBuffer, DocumentChunk, DocumentTerm, LiveModel, ShadowVector, VectorBuffer
 from embeddings.search import search
-from embeddings.tests.campaign_helpers import FAILING, LOCAL, PDF, again, reembed, remembering
+from embeddings.tests.campaign_helpers import FAILING, LOCAL, PDF, recording_embedder, reembed, reload_job
 from jobs import services, worker
 from testing.personas import FailingEmbedder, Person, Upload
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def target(settings: Any) -> FailingEmbedder:
-    return remembering(settings)
+    return recording_embedder(settings)
 
 
 def sql(statement: str) -> None:
@@ -32,14 +32,14 @@ def sql(statement: str) -> None:
 
 
 def left() -> list[Any]:
-    """What the next sweep would look at."""
+    """Return the documents that the next periodic task would clean up."""
     with connection.cursor() as cursor:
         cursor.execute(periodic.LEFTOVERS)
         return list(cursor.fetchall())
 
 
 def dead_halfway(person: Person, target: FailingEmbedder) -> Upload:
-    """A new document that died when some of its vectors were bought, long ago."""
+    """Return a new document whose job died long ago, with some of its vectors bought."""
     target.calls_until_failure = 1
     uploaded = person.upload(PDF)
     worker.drain()
@@ -63,11 +63,11 @@ def test_half_a_new_document_is_not_found_and_its_retry_buys_only_the_rest(
     assert not LiveModel.objects.exists()
     text = DocumentChunk.objects.earliest("chunk_ord").text
     assert [search(user_id=ana.id, query=text, mode=mode) for mode in ("vector", "text", "hybrid")] == [[], [], []]
-    asked = len(target.seen) - bought  # by these searches
+    query_count = len(target.seen) - bought  # by these searches
     services.retry(uploaded.job, by="test")
     worker.drain()
     assert uploaded.job.state == "done"
-    assert set(Counter(target.seen[:bought] + target.seen[bought + asked :]).values()) == {1}
+    assert set(Counter(target.seen[:bought] + target.seen[bought + query_count :]).values()) == {1}
     assert not DocumentChunk.objects.filter(embedding=None).exists()
     assert not VectorBuffer.objects.exists()
     assert list(find_violations(deep=True)) == []
@@ -93,7 +93,7 @@ def test_a_commit_leaves_what_a_campaign_has_paid_for_another_model(
     target.calls_until_failure = 1
     job = reembed(uploaded, TARGET)
     worker.drain()
-    services.cancel(again(job), by="test")
+    services.cancel(reload_job(job), by="test")
     bought = len(target.seen)
     sql("UPDATE upload_jobs SET state = 'queued', stage = 'embeddings_buffered', finished_at = NULL"
         " WHERE campaign_id IS NULL")  # fmt: skip

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.django_db
 INSERTED = "From January the plan also covers services of this kind, after prior authorization. "
 
 
-def again(job: UploadJob) -> UploadJob:
+def reload_job(job: UploadJob) -> UploadJob:
     return UploadJob.objects.get(pk=job.pk)
 
 
@@ -42,15 +42,15 @@ def bought(vendor: RecordingOpenAIServer, passages: Sequence[str]) -> list[int]:
 
 
 def embedded(passages: Sequence[str], person: Person) -> UploadJob:
-    """A document that has its vectors."""
+    """Return the job of a document that has its vectors."""
     job = waiting(passages, user_id=person.id)
     worker.drain()
-    assert again(job).state == "done", again(job).last_error
+    assert reload_job(job).state == "done", reload_job(job).last_error
     return job
 
 
-def taken(passages: Sequence[str], person: Person) -> Reused:
-    """What a new document of ``passages`` takes; its job stays with the worker that asked."""
+def reuse_vectors_for(passages: Sequence[str], person: Person) -> Reused:
+    """Reuse vectors for a new document of ``passages``; its job stays claimed."""
     waiting(passages, user_id=person.id)
     claim = stop_before("chunked")
     with claim.transaction():
@@ -63,7 +63,7 @@ def execute(sql: str) -> None:
 
 
 def numbers(text: str) -> Any:
-    """The vector that the vendor's stand-in sells for a text, as near as it comes back."""
+    """Return the vector that the fake vendor sells for a text, as it comes back from the database."""
     return pytest.approx(vector(text).tolist(), abs=1e-6)
 
 
@@ -74,12 +74,12 @@ def test_what_the_tenant_has_embedded_is_not_bought_again(ana: Person, vendor: R
     job = waiting([*old[:20], *new, *old[20:]], user_id=ana.id)
     worker.drain()
 
-    assert again(job).state == "done"
+    assert reload_job(job).state == "done"
     assert bought(vendor, [*old, *new]) == [1] * 43
-    found = DocumentChunk.objects.filter(document=job.document_id).values_list("text", "embedding", "vector_sha")
-    assert all(list(embedding or ()) == numbers(text) for text, embedding, _ in found)
+    rows = DocumentChunk.objects.filter(document=job.document_id).values_list("text", "embedding", "vector_sha")
+    assert all(list(embedding or ()) == numbers(text) for text, embedding, _ in rows)
     sources = dict(DocumentChunk.objects.exclude(document=job.document_id).values_list("text", "vector_sha"))
-    assert {text: sha for text, _, sha in found if text in sources} == sources
+    assert {text: sha for text, _, sha in rows if text in sources} == sources
 
 
 def test_what_others_have_embedded_is_bought(ana: Person, ben: Person, vendor: RecordingOpenAIServer) -> None:
@@ -109,15 +109,15 @@ def test_a_text_that_is_repeated_within_a_document_is_bought_once(ana: Person, v
     job = embedded(passages, ana)
 
     assert bought(vendor, [notice, *body]) == [1] * 301
-    found = DocumentChunk.objects.filter(document=job.document_id, text=notice).values_list("embedding", flat=True)
-    assert [list(each or ()) for each in found] == [numbers(notice)] * 3
+    rows = DocumentChunk.objects.filter(document=job.document_id, text=notice).values_list("embedding", flat=True)
+    assert [list(each or ()) for each in rows] == [numbers(notice)] * 3
     assert ana.get(f"/documents/{job.document_id}").json()["saved"]["passages"] == 2
 
 
 def first_told(job: UploadJob) -> list[str]:
-    """The stages at which the job's first vectors were told of."""
-    told = Event.objects.filter(job_id=job.pk, code="EMBED_FIRST")
-    return [event.payload["stage"] for event in told]
+    """Return the stages of the job's EMBED_FIRST events."""
+    events = Event.objects.filter(job_id=job.pk, code="EMBED_FIRST")
+    return [event.payload["stage"] for event in events]
 
 
 def test_the_first_vectors_are_told_of_once_when_they_are_taken(
@@ -151,8 +151,8 @@ def test_vectors_spread_within_a_document_and_not_to_another_cut(ana: Person, ve
     vector_reuse.copy_to_duplicates(job.document_id, "m", "1")
     vector_reuse.copy_to_duplicates(job.document_id, "m", "1")
 
-    found = VectorBuffer.objects.order_by("chunk__chunk_ord").values_list("chunk__chunk_ord", "vector_sha")
-    assert list(found) == [(0, "x"), (1, "x")]
+    rows = VectorBuffer.objects.order_by("chunk__chunk_ord").values_list("chunk__chunk_ord", "vector_sha")
+    assert list(rows) == [(0, "x"), (1, "x")]
 
 
 @pytest.mark.parametrize("column", ["embed_model", "embed_version"])
@@ -162,7 +162,7 @@ def test_a_vector_of_another_model_or_version_is_not_taken(
     embedded(texts(10), ana)
     execute(f"UPDATE document_chunks SET {column} = 'other' WHERE chunk_ord < 4")
 
-    assert taken(texts(10), ana).passages == 6
+    assert reuse_vectors_for(texts(10), ana).passages == 6
 
 
 def test_a_vector_that_waits_beside_the_live_ones_is_taken(ana: Person, vendor: RecordingOpenAIServer) -> None:
@@ -174,7 +174,7 @@ def test_a_vector_that_waits_beside_the_live_ones_is_taken(ana: Person, vendor: 
         FROM document_chunks""")
     execute("UPDATE document_chunks SET embed_version = '0'")
 
-    assert taken(texts(12), ana).passages == 10
+    assert reuse_vectors_for(texts(12), ana).passages == 10
     assert VectorBuffer.objects.count() == 10
 
 
@@ -195,7 +195,7 @@ def test_a_copy_stays_when_its_source_is_deleted(ana: Person, vendor: RecordingO
         if claim.job.stage == "embedding":
             services.delete(Document.objects.get(pk=source.document_id))
 
-    assert again(job).state == "done"
+    assert reload_job(job).state == "done"
     assert bought(vendor, texts(10)) == [1] * 10
     assert DocumentChunk.objects.exclude(embedding=None).count() == 10
 
@@ -290,7 +290,7 @@ def test_differences_that_nobody_sees_cost_nothing(ana: Person, vendor: Recordin
 
     same = normalize("# Care\r\n\r\n\r\n\r\nCare is\u00a0covered.  \r\n")
 
-    assert taken([chunk.text for chunk in chunking.split_markdown(same)], ana).passages == 1
+    assert reuse_vectors_for([chunk.text for chunk in chunking.split_markdown(same)], ana).passages == 1
 
 
 def cut(pages: Sequence[str]) -> list[Chunk]:
@@ -299,14 +299,14 @@ def cut(pages: Sequence[str]) -> list[Chunk]:
 
 
 def renewed(pages: Sequence[str]) -> list[str]:
-    """The same with something inserted on page 11, something gone from page 31, and something else on page 51."""
-    made = list(pages)
-    paragraphs = made[10].split("\n\n")
-    made[10] = "\n\n".join([*paragraphs[:2], INSERTED * 3, *paragraphs[2:]])
-    made[30] = "\n\n".join(made[30].split("\n\n")[1:])
-    words = made[50].split(" ")
-    made[50] = " ".join([*words[:30], "$45 or more", *words[31:]])
-    return made
+    """Return the pages with an insertion on page 11, a deletion on page 31 and a change on page 51."""
+    changed = list(pages)
+    paragraphs = changed[10].split("\n\n")
+    changed[10] = "\n\n".join([*paragraphs[:2], INSERTED * 3, *paragraphs[2:]])
+    changed[30] = "\n\n".join(changed[30].split("\n\n")[1:])
+    words = changed[50].split(" ")
+    changed[50] = " ".join([*words[:30], "$45 or more", *words[31:]])
+    return changed
 
 
 def test_a_renewed_policy_with_three_changed_pages_pays_for_three_pages(

@@ -28,7 +28,7 @@ POINTS = ["embeddings_buffered:before-commit", "feeding:begin"]
 
 
 def uploaded(user_id: UUID, passages: int = 2) -> None:
-    """A document whose canaries are not its passages: what is sold twice is a passage."""
+    """Upload a document whose canaries are not its passages: a text sold twice is a passage."""
     seal = uuid.uuid4()
     again = "It is sealed as {} by the officers of {}."
     waiting([f"{SENTENCE.format(n, seal, n)} {again.format(n, seal)}" for n in range(passages)], user_id=user_id)

@@ -30,7 +30,7 @@ AGAIN = """
 
 @pytest.fixture
 def careful(transactional_db: None) -> Iterator[None]:
-    """A session that waits for the disk, as in production; the tests' server never does."""
+    """Make the session wait for the disk, as in production; the tests' server never does."""
     with connection.cursor() as cursor:
         cursor.execute("SET synchronous_commit = on")
         yield
@@ -92,7 +92,7 @@ def test_haste_ends_with_its_own_commit(careful: None, ana: Person) -> None:
 
 @pytest.mark.django_db
 def test_a_document_on_its_way_makes_no_worker_forget_its_statements(ana: Person) -> None:
-    """psycopg drops every prepared statement after a rollback, be it to a savepoint."""
+    """After a rollback, also to a savepoint, psycopg drops every prepared statement."""
     with connection.cursor() as cursor:
         ana.ingest(plan_pdf("hospital care"))
         cursor.execute("SELECT name FROM pg_prepared_statements")
