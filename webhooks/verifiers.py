@@ -19,6 +19,8 @@ from webhooks import payloads
 from webhooks.error_codes import INVALID_SIGNATURE
 from webhooks.payloads import Payload
 
+Headers = Mapping[str, str]
+
 WINDOW_SECONDS = 300.0
 # No full stop: it parts the id from the time in the signed text, so an id with one could be read in two ways.
 MESSAGE_ID = re.compile(r"[!-\-/-~]{1,256}")
@@ -38,9 +40,7 @@ class Verifier(Protocol):
     scheme: str
     headers: frozenset[str]
 
-    def verify(
-        self, headers: Mapping[str, str], body: bytes, *, secrets: Sequence[str], now: float
-    ) -> VerifiedCallback:
+    def verify(self, headers: Headers, body: bytes, *, secrets: Sequence[str], now: float) -> VerifiedCallback:
         """Raise ``INVALID_SIGNATURE`` without naming what is wrong, before any JSON is read."""
 
 
@@ -53,9 +53,7 @@ class StandardWebhooks:
     def __init__(self) -> None:
         self._decode_lock = threading.Lock()
 
-    def verify(
-        self, headers: Mapping[str, str], body: bytes, *, secrets: Sequence[str], now: float
-    ) -> VerifiedCallback:
+    def verify(self, headers: Headers, body: bytes, *, secrets: Sequence[str], now: float) -> VerifiedCallback:
         message_id, seconds = headers.get("webhook-id", ""), headers.get("webhook-timestamp", "")
         if not MESSAGE_ID.fullmatch(message_id) or not UNIX_TIME.fullmatch(seconds) or not _is_fresh(int(seconds), now):
             raise ApiError(INVALID_SIGNATURE)
@@ -87,9 +85,7 @@ class LlamaCloud:
     scheme = "llamacloud"
     headers = frozenset({"lc-signature"})
 
-    def verify(
-        self, headers: Mapping[str, str], body: bytes, *, secrets: Sequence[str], now: float
-    ) -> VerifiedCallback:
+    def verify(self, headers: Headers, body: bytes, *, secrets: Sequence[str], now: float) -> VerifiedCallback:
         expected = ["sha256=" + hmac.new(secret.encode(), body, sha256).hexdigest() for secret in secrets]
         if not _any_equal([headers.get("lc-signature", "")], expected):
             raise ApiError(INVALID_SIGNATURE)
@@ -105,7 +101,7 @@ class LlamaCloud:
 VERIFIERS: tuple[Verifier, ...] = (StandardWebhooks(), LlamaCloud())
 
 
-def select_verifier(headers: Mapping[str, str]) -> Verifier:
+def select_verifier(headers: Headers) -> Verifier:
     """Return the verifier whose headers are present; a request with those of two schemes is refused."""
     names = {name.lower() for name in headers}
     verifiers = [verifier for verifier in VERIFIERS if verifier.headers & names]
