@@ -102,7 +102,7 @@ def _decoded(encoded: str, key: Any, algorithms: list[str]) -> dict[str, Any]:
 
 
 def _published_key(encoded: str) -> jwt.PyJWK:
-    """Return the key that the token names; raise ``Refused`` when none can be had: no fault of the caller's."""
+    """Return the key that the token names; raise ``ApiError`` when none can be had: no fault of the caller's."""
     try:
         return _named_key(_jwks(settings.SUPABASE_JWKS_URL), jwt.get_unverified_header(encoded).get("kid"))
     except (jwt.PyJWKClientConnectionError, jwt.PyJWKSetError, JSONDecodeError) as error:

@@ -27,7 +27,7 @@ class Shared(TypedDict):
 def embed_for_peer(texts: Sequence[str]) -> Shared:
     """Embed ``texts`` with this deployment's model; where that costs money, it is on nobody's bill but the platform's.
 
-    Raises ``Refused``.
+    Raises ``ApiError``.
     """
     _check(texts)
     embedder = embedders.get_embedder(settings.EMBEDDER)

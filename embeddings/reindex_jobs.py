@@ -30,7 +30,7 @@ SEARCHABLE = """
 def enqueue_reembed(*, document_id: UUID, campaign_id: UUID, model: str, version: str) -> UploadJob:
     """Enqueue the embedding of a document's searchable chunks with another model.
 
-    Raises ``Refused``: "JOB_ALREADY_ACTIVE" while the document has a job, "NOT_FOUND" without searchable chunks.
+    Raises ``ApiError``: "JOB_ALREADY_ACTIVE" while the document has a job, "NOT_FOUND" without searchable chunks.
     """
     document = _document(document_id)
     with connection.cursor() as cursor:
@@ -57,7 +57,7 @@ def enqueue_reembed(*, document_id: UUID, campaign_id: UUID, model: str, version
 def enqueue_rechunk(*, document_id: UUID, campaign_id: UUID, chunker: str) -> UploadJob:
     """Enqueue the splitting of a document's stored parse by another ``chunker`` (name@version).
 
-    Raises ``Refused``: "JOB_ALREADY_ACTIVE" while the document has a job, "NOT_FOUND" where it or its parse is gone.
+    Raises ``ApiError``: "JOB_ALREADY_ACTIVE" while the document has a job, "NOT_FOUND" where it or its parse is gone.
     """
     label, document = chunking.get_chunker(chunker).label, _document(document_id)
     if document.parsed_path is None:

@@ -23,7 +23,7 @@ def record_action(
     tenant_id: UUID | None = None,
     **details: Any,
 ) -> AuditEntry:
-    """Write one entry; ``by`` None is somebody at the command line. Raises ``Refused("REASON_REQUIRED")``.
+    """Write one entry; ``by`` None is somebody at the command line. Raises ``ApiError("REASON_REQUIRED")``.
 
     ``details`` are ids, codes and counts.
     """
@@ -40,7 +40,7 @@ def record_action(
 
 
 def clean_reason(reason: str) -> str:
-    """Return the reason as it is kept; raise ``Refused("REASON_REQUIRED")`` without one."""
+    """Return the reason as it is kept; raise ``ApiError("REASON_REQUIRED")`` without one."""
     reason = " ".join(reason.replace("\0", " ").split())[:MAX_REASON_CHARS]
     if not reason:
         raise ApiError(REASON_REQUIRED, "Say why: it is kept with what you do.", field="reason")

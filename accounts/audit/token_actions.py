@@ -20,7 +20,7 @@ def issue_token(
 ) -> str:
     """Return the plain token; nobody can read it again. ``by`` None is the command line.
 
-    Raises ``Refused``: "USER_INACTIVE", "TOKEN_OF_STAFF".
+    Raises ``ApiError``: "USER_INACTIVE", "TOKEN_OF_STAFF".
     """
     with transaction.atomic():
         # Locked: whoever is enlisted as staff at this moment is so before, and refused, or loses this token with it.
@@ -60,7 +60,7 @@ def _write(action: str, token: ApiToken, *, by: User | None, reason: str, **deta
 
 
 def find_user(said: str) -> User:
-    """Return the user with this id or e-mail address; raise ``Refused("NOT_FOUND")``."""
+    """Return the user with this id or e-mail address; raise ``ApiError("NOT_FOUND")``."""
     said = said.strip().replace("\0", "")
     try:
         found = User.objects.filter(pk=UUID(said))

@@ -113,7 +113,7 @@ def summarize(letters: Sequence[DeadLetter]) -> str:
 
 
 def redrive(letters: Sequence[DeadLetter], *, by: User | None, reason: str) -> int:
-    """Move the valid messages back into their source queue; return how many. Raises ``Refused("REASON_REQUIRED")``.
+    """Move the valid messages back into their source queue; return how many. Raises ``ApiError("REASON_REQUIRED")``.
 
     Each is sent before it is deleted: a crash between the two leaves it in both queues, and its law is processed once
     all the same.

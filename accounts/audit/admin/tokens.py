@@ -41,7 +41,7 @@ class TokenForm(forms.Form):
     reason = reason_field()
 
     def make(self, by: Any) -> str:
-        """Return the plain token; raise ``Refused`` where there is no such user."""
+        """Return the plain token; raise ``ApiError`` where there is no such user."""
         said = self.cleaned_data
         expires_at = timezone.now() + timedelta(days=said["days"]) if said["days"] else None
         user = token_actions.find_user(said["user"])
